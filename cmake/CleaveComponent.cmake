@@ -1,0 +1,35 @@
+# cleave_component(NAME [LINKS component...] [PACKAGES target...] [PRIVATE_PACKAGES target...])
+#
+# One library per component: src/NAME/*.cpp behind the headers of include/cleave/NAME/. LINKS repeats the
+# component's row of the layering table in docs/architecture.md; tests/arch holds the includes to the same table.
+function(cleave_component name)
+  cmake_parse_arguments(ARG "" "" "LINKS;PACKAGES;PRIVATE_PACKAGES" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")
+  list(TRANSFORM ARG_LINKS PREPEND cleave::)
+  if(sources)
+    add_library(cleave_${name} STATIC ${sources})
+    target_include_directories(cleave_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include)
+    target_link_libraries(cleave_${name} PUBLIC ${ARG_LINKS} ${ARG_PACKAGES} PRIVATE ${ARG_PRIVATE_PACKAGES})
+    cleave_compile_options(cleave_${name})
+  else()
+    add_library(cleave_${name} INTERFACE)
+    target_include_directories(cleave_${name} INTERFACE ${PROJECT_SOURCE_DIR}/include)
+    target_link_libraries(cleave_${name} INTERFACE ${ARG_LINKS} ${ARG_PACKAGES})
+  endif()
+  add_library(cleave::${name} ALIAS cleave_${name})
+endfunction()
+
+# Warnings, sanitizers, and the floating-point rules that the same-bits guarantee rests on: the compiler must not
+# contract, reorder or assume finite numbers, so that a kernel rounds alike wherever it is inlined.
+function(cleave_compile_options target)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
+    -ffp-contract=off)
+  if(CLEAVE_WERROR)
+    target_compile_options(${target} PRIVATE -Werror)
+  endif()
+  if(CLEAVE_SANITIZE)
+    target_compile_options(${target} PUBLIC -fsanitize=${CLEAVE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+    target_link_options(${target} PUBLIC -fsanitize=${CLEAVE_SANITIZE})
+  endif()
+endfunction()

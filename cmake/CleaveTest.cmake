@@ -1,0 +1,27 @@
+# Ways to register a test. Every test has a time limit and the number of processors that it keeps busy.
+
+# cleave_unit_test(NAME SOURCE LIBRARY...): one GoogleTest executable without MPI, labels unit and fast.
+function(cleave_unit_test name source)
+  string(REPLACE "." "_" target test_${name})
+  add_executable(${target} ${source})
+  target_link_libraries(${target} PRIVATE ${ARGN} GTest::gmock GTest::gtest GTest::gtest_main)
+  target_compile_definitions(${target} PRIVATE CLEAVE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  cleave_compile_options(${target})
+  add_test(NAME ${name} COMMAND ${target})
+  set_tests_properties(${name} PROPERTIES LABELS "unit;fast" TIMEOUT 120 PROCESSORS 1)
+endfunction()
+
+# cleave_mpi_test(NAME TARGET RANKS COUNT... [ARGS arg...] [LABELS label...] [TIMEOUT s]):
+# runs TARGET under mpirun once for each number of ranks, as NAME.npCOUNT.
+function(cleave_mpi_test name target)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "RANKS;ARGS;LABELS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  foreach(ranks ${ARG_RANKS})
+    add_test(NAME ${name}.np${ranks}
+      COMMAND ${MPIEXEC_EXECUTABLE} --oversubscribe ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:${target}> ${ARG_ARGS})
+    set_tests_properties(${name}.np${ranks} PROPERTIES LABELS "mpi;${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} PROCESSORS 2
+      ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_rmaps_base_oversubscribe=1;OMPI_MCA_hwloc_base_binding_policy=none")
+  endforeach()
+endfunction()

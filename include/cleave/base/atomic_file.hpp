@@ -1,0 +1,21 @@
+// A file that is whole or absent: written under a temporary name, synced, then renamed over the old one.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string_view>
+
+namespace cleave {
+
+/// Calls `write(temporary)` to fill a temporary file beside `path`, syncs it, renames it to `path`, syncs the folder.
+/// On any failure the temporary file is removed and `path` is as it was.
+/// Errors: EnvironmentError (or whatever `write` throws).
+void replace_file(const std::filesystem::path& path, const std::function<void(const std::filesystem::path&)>& write);
+
+/// replace_file for text at hand.
+void replace_file(const std::filesystem::path& path, std::string_view contents);
+
+/// Reads a whole file. Errors: EnvironmentError.
+[[nodiscard]] std::string read_file(const std::filesystem::path& path);
+
+}  // namespace cleave
