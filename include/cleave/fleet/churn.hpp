@@ -1,0 +1,43 @@
+// When devices leave, join, hang, slow down or begin to lie: a trace, from a file or drawn from a generator.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cleave/base/ids.hpp"
+#include "cleave/base/units.hpp"
+
+namespace cleave::fleet {
+
+enum class ChurnKind : std::uint8_t {
+  leave,  ///< gone at once, with whatever it holds
+  join,   ///< back, empty-handed, at its declared rates
+  slow,   ///< every rate is multiplied by `factor` from now on; 1 restores it
+  hang,   ///< keeps its connection but answers nothing until it joins again
+  lie,    ///< from now on its results are wrong with probability `factor`
+};
+
+struct ChurnEvent {
+  Seconds at;
+  DeviceId device;
+  ChurnKind kind = ChurnKind::leave;
+  double factor = 1.0;
+};
+
+/// Events in order of time, then device.
+using ChurnTrace = std::vector<ChurnEvent>;
+
+/// Settings of the generator: sessions and absences are exponential with these means.
+struct ChurnModel {
+  Seconds mean_session{0};  ///< 0: devices never leave
+  Seconds mean_absence{600};
+  double slow_fraction = 0;  ///< share of devices that run at slow_factor from the start, unannounced
+  double slow_factor = 0.1;
+  double lie_fraction = 0;  ///< share of devices whose results are wrong
+  std::uint64_t seed = 1;
+};
+
+/// Draws the events of `devices` devices up to `horizon`. Device d's events depend on (seed, d) only.
+[[nodiscard]] ChurnTrace draw_churn(const ChurnModel& model, std::int64_t devices, Seconds horizon);
+
+}  // namespace cleave::fleet

@@ -1,0 +1,139 @@
+// StepGraph: one training step (or one evaluation) as a DAG of operations over tensors. Shapes only, no numbers.
+//
+// It is the only description of the work: the trainer binds memory to its tensors, the scheduler walks its
+// dependencies, the planner and the rivals read its shapes, and FLOP, bytes and memory are computed from it. A model
+// family builds it through GraphBuilder (builder.hpp), which also derives the backward pass.
+//
+// Every tensor is a row-major matrix rows x cols; a vector is 1 x cols; activations have one row per token (row b*T+t).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cleave/base/ids.hpp"
+#include "cleave/base/shapes.hpp"
+#include "cleave/base/units.hpp"
+
+namespace cleave::model {
+
+enum class TensorRole : std::uint8_t {
+  parameter,   ///< lives across steps; f32
+  gradient,    ///< of a parameter, written once per step
+  activation,  ///< lives from its first write to its last read; f32
+  tokens,      ///< int32, one row per token: inputs
+  targets,     ///< int32, one row per token
+  scalar,      ///< f64: loss sum, squared gradient norms
+};
+
+struct TensorSpec {
+  TensorId id;
+  std::string name;  ///< of a parameter: its Hugging Face state-dict name
+  TensorRole role = TensorRole::activation;
+  std::int64_t rows = 0, cols = 0;
+  TensorId parameter;         ///< of a gradient: what it is the gradient of
+  bool vector = false;        ///< stored with one dimension (bias, gain); such parameters are not decayed
+  double init_deviation = 0;  ///< of a parameter: N(0, deviation); 0 with `vector`: see init_value
+  double init_value = 0;      ///< of a parameter with deviation 0: constant
+  [[nodiscard]] std::int64_t elements() const { return rows * cols; }
+};
+
+/// A rectangle of a tensor.
+struct TensorView {
+  TensorId tensor;
+  std::int64_t row0 = 0, rows = 0, col0 = 0, cols = 0;
+  bool operator==(const TensorView&) const = default;
+  [[nodiscard]] bool valid() const { return tensor.valid(); }
+};
+
+enum class OpKind : std::uint8_t {
+  gemm,                ///< out[0] (+)= op(in[0]) * op(in[1])                           on devices
+  attention_forward,   ///< out[0] = O from in = Q, K, V                                on devices
+  attention_backward,  ///< out = dQ, dK, dV from in = Q, K, V, dO                      on devices
+  // From here on: server kernels. Formulas stand in include/cleave/kernels/.
+  embed,                ///< out[0] = in[1][in[0]] (+ in[2][position])          in = tokens, table[, positions]
+  embed_backward,       ///< out[0][token] += in[1]; out[1][position] += in[1]  in = tokens, dy
+  layer_norm,           ///< out = y, mean, rstd                                in = x, gain, bias
+  layer_norm_backward,  ///< out = dx, dgain, dbias                             in = dy, x, gain, mean, rstd
+  rms_norm,             ///< out = y, rstd                                      in = x, gain
+  rms_norm_backward,    ///< out = dx, dgain                                    in = dy, x, gain, rstd
+  add_bias,             ///< out[0] += in[0] on every row
+  bias_gradient,        ///< out[0] = column sums of in[0]
+  gelu,                 ///< out[0] = gelu_new(in[0])
+  gelu_backward,        ///< out[0] = in[0] * gelu_new'(in[1])                  in = dy, x
+  relu,                 ///< out[0] = max(in[0], 0)
+  relu_backward,        ///< out[0] = in[0] where in[1] > 0                     in = dy, x
+  swiglu,               ///< out[0] = silu(in[0]) * in[1]                       in = gate, up
+  swiglu_backward,      ///< out = dgate, dup                                   in = dy, gate, up
+  rope,                 ///< out[0] rotated in place, heads of head_dim
+  rope_backward,        ///< out[0] rotated back in place
+  add,                  ///< out[0] = in[0] + in[1]
+  accumulate,           ///< out[0] += in[0]
+  zero,                 ///< out[0] = 0
+  cross_entropy,        ///< out[0] scalar += sum of losses; in[0] logits become their gradient (out[1] = in[0])
+  cross_entropy_loss,   ///< forward only: out[0] scalar += sum of losses       in = logits, targets
+  square_norm,          ///< out[0] scalar = sum of squares of in[0]
+  global_norm,          ///< out[0] scalar = norm over all square_norm scalars, in order
+  adamw,                ///< parameter out[0] updated from gradient in[0] and the global norm
+};
+
+[[nodiscard]] const char* name_of(OpKind kind);
+/// True for the kinds whose work is cut into tasklets and sent to devices.
+[[nodiscard]] constexpr bool runs_on_devices(OpKind kind) { return kind <= OpKind::attention_backward; }
+
+enum class Phase : std::uint8_t { forward, input_gradient, weight_gradient, update };
+
+struct Operation {
+  OpId id;
+  std::string name;  ///< "h.3.mlp.c_fc.forward"
+  std::string type;  ///< the same without the layer's number: operations of one type and shape are planned once
+  OpKind kind = OpKind::gemm;
+  Phase phase = Phase::forward;
+  std::vector<TensorView> in, out;
+  bool trans_a = false, trans_b = false;  ///< gemm: op() of in[0] and in[1]
+  bool accumulate = false;                ///< gemm: add to what out[0] holds
+  GemmShape gemm;                         ///< gemm only
+  AttentionShape attention;               ///< attention only; also seq and batch for embed and rope
+  double scalar = 0;                      ///< eps of norms; scale of cross_entropy; theta of rope
+  std::int64_t integer = 0;               ///< position offset of embed; head_dim of rope
+  std::vector<OpId> after;                ///< operations that must be complete before this one starts
+};
+
+/// What the graph computes.
+enum class StepKind : std::uint8_t { train, evaluate };
+
+struct StepOptions {
+  StepKind kind = StepKind::train;
+  std::int64_t batch = 1;         ///< sequences B
+  bool clip = true;               ///< AdamW waits for the global norm
+  std::vector<std::string> freeze;  ///< glob patterns of parameter names that are not trained
+  std::int64_t loss_rows = 0;     ///< tokens per loss chunk; 0: as many as keep the logits within kLogitsBudget
+};
+
+/// Upper bound of the logits that are in memory at once, in bytes (one chunk of the loss).
+inline constexpr std::int64_t kLogitsBudget = 256LL << 20;
+
+/// See the file comment. Operations are in a legal serial order; ids are indices.
+struct StepGraph {
+  std::vector<TensorSpec> tensors;
+  std::vector<Operation> operations;
+  TensorId tokens, targets, loss, grad_norm;  ///< grad_norm invalid when nothing is trained
+  TensorId logits;                            ///< the last (or only) chunk's logits, as forward leaves them (evaluate)
+  std::int64_t batch = 0, seq = 0;
+
+  [[nodiscard]] const TensorSpec& tensor(TensorId id) const { return tensors[static_cast<std::size_t>(id.value)]; }
+  [[nodiscard]] const Operation& operation(OpId id) const { return operations[static_cast<std::size_t>(id.value)]; }
+  [[nodiscard]] std::vector<TensorId> parameters() const;  ///< in order of creation
+  [[nodiscard]] std::int64_t parameter_count() const;      ///< tied weights once
+};
+
+/// Multiplications and additions of an operation (2mnk for a GEMM; causal pairs only for attention).
+[[nodiscard]] Flops flops_of(const Operation& operation);
+/// Memory traffic of a server kernel: bytes read and written once each.
+[[nodiscard]] Bytes traffic_of(const Operation& operation);
+/// FLOP of all operations that run on devices.
+[[nodiscard]] Flops device_flops(const StepGraph& graph);
+/// Largest total of activation and gradient bytes alive at once when operations run in serial order.
+[[nodiscard]] Bytes peak_activation_bytes(const StepGraph& graph);
+
+}  // namespace cleave::model

@@ -1,0 +1,99 @@
+// Planning: who computes which box of an operation. A pure function from (operation, devices, options) to tasklets with
+// their predicted times; no MPI, files, clock, environment or hidden random numbers.
+//
+// The scheduler calls plan_operation() when an operation is ready and replan() when blocks were lost; `plan` and
+// `simulate` print the same values. Costs come from cost.hpp, the bound from bound.hpp.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cleave/base/ids.hpp"
+#include "cleave/base/shapes.hpp"
+#include "cleave/base/units.hpp"
+#include "cleave/fleet/profile.hpp"
+#include "cleave/model/graph.hpp"
+
+namespace cleave::plan {
+
+enum class WorkKind : std::uint8_t { gemm, attention_forward, attention_backward };
+
+/// What is to be computed: the shape of an operation and how its operands travel.
+struct Work {
+  WorkKind kind = WorkKind::gemm;
+  GemmShape gemm;            ///< for gemm
+  AttentionShape attention;  ///< for attention
+  DType wire = DType::f32;   ///< f32, bf16 or f16
+  bool operator==(const Work&) const = default;
+};
+
+/// The planner's view of an operation that runs on devices. Requires: runs_on_devices(operation.kind).
+[[nodiscard]] Work work_of(const model::Operation& operation, DType wire);
+
+/// How the work is cut.
+enum class Partition : std::uint8_t {
+  automatic,  ///< three dimensions, by what each device can do
+  equal,      ///< row strips of equal size over all devices, whatever they are
+  rows,       ///< row strips in proportion to what each device can do
+  grid,       ///< two dimensions (columns, then rows), k never cut
+  paper,      ///< the published scheme: equal areas from its cost model, k never cut
+};
+
+/// A device as it is at the moment of planning: its (declared or learned) rates, and how long each of its three
+/// resources is still taken by earlier tasklets, in seconds from now.
+struct DeviceState {
+  fleet::DeviceProfile profile;
+  Seconds down_busy, compute_busy, up_busy;
+};
+
+struct PlanOptions {
+  Partition partition = Partition::automatic;
+  fleet::ServerProfile server;
+};
+
+/// The order in which a tasklet's panels travel.
+enum class PanelOrder : std::uint8_t {
+  whole,           ///< one panel: everything down, multiply, everything up
+  wavefront,       ///< panels of A and B in turn, each completing blocks of C
+  row_resident,    ///< the strip of A (or B) stays, the other one streams by
+  result_resident  ///< the result stays, k streams by
+};
+
+/// One tasklet: a box (or a run of attention pairs) on a device, with its cost.
+struct TaskletPlan {
+  DeviceId device;
+  GemmBox box;      ///< gemm
+  PairRange pairs;  ///< attention
+  PanelOrder order = PanelOrder::whole;
+  std::int64_t panels = 1;
+  Bytes bytes_down, bytes_up;  ///< payload and headers
+  Bytes resident;              ///< most memory that it takes on the device at once
+  Seconds time;                ///< from dispatch to its last byte at the server, alone on the server's interface
+};
+
+enum class Bottleneck : std::uint8_t { none, downlink, compute, uplink, server_out, server_in, latency, memory };
+[[nodiscard]] const char* name_of(Bottleneck bottleneck);
+
+/// A legal plan: tasklets disjoint, together filling the work's box exactly, each within its device's memory.
+struct OperationPlan {
+  std::vector<TaskletPlan> tasklets;
+  Seconds time;         ///< the operation alone, from dispatch to its last block
+  Seconds busy;         ///< for which its busiest resource is taken
+  Seconds lower_bound;  ///< perfect overlap, free block shapes (bound.hpp)
+  Bottleneck bottleneck = Bottleneck::none;
+  Bytes bytes_down, bytes_up;
+  std::int64_t devices_used = 0;
+};
+
+/// Plans one operation over the devices as they are now.
+/// Errors: InputError when no device can hold the smallest block of the work, with the memory needed and had.
+[[nodiscard]] OperationPlan plan_operation(const Work& work, std::span<const DeviceState> devices,
+                                           const PlanOptions& options);
+
+/// Plans lost pieces (boxes or pair ranges of one operation) over the devices that remain, as loaded as they are.
+/// Only `box` and `pairs` of `lost` are read. Errors: as plan_operation.
+[[nodiscard]] std::vector<TaskletPlan> replan(const Work& work, std::span<const TaskletPlan> lost,
+                                              std::span<const DeviceState> devices, const PlanOptions& options);
+
+}  // namespace cleave::plan

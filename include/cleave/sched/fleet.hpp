@@ -1,0 +1,81 @@
+// Fleet: the narrow interface between the one scheduler and whatever carries out its tasklets.
+//
+// submit() a tasklet, start() a server kernel, ask for the next_event(). SimulatedFleet answers in virtual time without
+// numbers; the server's fleets carry real blocks to real ranks. The scheduler must not be able to tell them apart.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cleave/base/ids.hpp"
+#include "cleave/base/units.hpp"
+#include "cleave/model/graph.hpp"
+#include "cleave/plan/plan.hpp"
+
+namespace cleave::sched {
+
+/// One submission of a piece of an operation to a device.
+struct Tasklet {
+  TaskletId id;
+  OpId op;
+  plan::TaskletPlan piece;
+};
+
+enum class EventKind : std::uint8_t {
+  done,         ///< the tasklet's block has arrived, passed its check and stands in its place
+  rejected,     ///< the device answered, but wrongly, or refused (`device` is to be distrusted)
+  kernel_done,  ///< the server kernel of operation `op` is complete
+  left,         ///< the device is gone with whatever it holds
+  joined,       ///< the device is there (again), empty-handed
+  timeout,      ///< nothing happened before the deadline
+};
+
+struct Event {
+  EventKind kind = EventKind::timeout;
+  Seconds at;
+  TaskletId tasklet;
+  DeviceId device;
+  OpId op;
+};
+
+/// What one device, or the server, did: busy seconds of each resource, bytes, energy.
+struct Usage {
+  Seconds down, compute, up;
+  Bytes bytes_down, bytes_up;
+  std::int64_t tasklets = 0;
+  Bytes memory_peak;
+};
+
+/// See the file comment. All times are in the fleet's own clock (virtual or emulated), which starts at 0.
+/// Collective: rank 0 only.
+class Fleet {
+ public:
+  virtual ~Fleet() = default;
+
+  [[nodiscard]] virtual Seconds now() const = 0;
+
+  /// Devices that can be given work now, each with the time for which its resources are still taken.
+  [[nodiscard]] virtual std::vector<plan::DeviceState> devices() const = 0;
+
+  /// Makes `graph` the one whose operations tasklets and kernels refer to. Requires: nothing in flight.
+  virtual void begin_step(const model::StepGraph& graph) = 0;
+
+  /// Sends a tasklet on its way. Its inputs are complete, and stay unchanged until its operation is.
+  /// piece.device may be kServerDevice: the server computes the block itself.
+  virtual void submit(const Tasklet& tasklet) = 0;
+
+  /// Starts a server kernel; kernels run one after another in the order in which they were started.
+  virtual void start(const model::Operation& kernel) = 0;
+
+  /// A tasklet's result is no longer wanted: if it comes, it is dropped without a trace.
+  virtual void forget(TaskletId tasklet) = 0;
+
+  /// The next thing that happens, no later than `deadline` (then: timeout).
+  virtual Event next_event(Seconds deadline) = 0;
+
+  /// Usage since the fleet was made, per device in order of id.
+  [[nodiscard]] virtual std::span<const Usage> usage() const = 0;
+};
+
+}  // namespace cleave::sched
