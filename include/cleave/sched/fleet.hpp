@@ -58,6 +58,10 @@ class Fleet {
   /// Devices that can be given work now, each with the time for which its resources are still taken.
   [[nodiscard]] virtual std::vector<plan::DeviceState> devices() const = 0;
 
+  /// Changes whenever a device leaves, joins or is announced with other rates; plans made for one roster stay valid for
+  /// it.
+  [[nodiscard]] virtual std::uint64_t roster() const = 0;
+
   /// Makes `graph` the one whose operations tasklets and kernels refer to. Requires: nothing in flight.
   virtual void begin_step(const model::StepGraph& graph) = 0;
 

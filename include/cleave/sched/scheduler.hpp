@@ -1,0 +1,78 @@
+// Scheduler: walks a StepGraph over a Fleet: ready operations -> plan -> submit -> collect -> re-plan what was lost.
+//
+// Written once against the Fleet interface; `train`, `simulate` and the fault tests all run this code. A block is idle,
+// in flight or done: a device that leaves or answers wrongly turns its blocks back to idle, and they are planned again
+// over the devices that remain. With no device left, the server computes. A step is complete when every block of every
+// operation is done.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "cleave/model/graph.hpp"
+#include "cleave/plan/plan.hpp"
+#include "cleave/sched/fleet.hpp"
+
+namespace cleave::sched {
+
+struct SchedulerOptions {
+  plan::PlanOptions plan;
+  DType wire = DType::f32;
+};
+
+/// When one operation ran, in the fleet's time.
+struct OperationTiming {
+  OpId op;
+  Seconds start, end;
+  Seconds planned;      ///< the plan's own time for it, alone
+  Seconds lower_bound;  ///< zero for server kernels
+};
+
+/// What one step took. Bytes, tasklets and energy count whatever was sent, lost or not.
+struct StepReport {
+  Seconds time;
+  Bytes bytes_down, bytes_up;
+  std::int64_t devices = 0;   ///< that completed at least one block
+  std::int64_t tasklets = 0;  ///< submitted
+  std::int64_t lost = 0;      ///< in flight when their device left
+  std::int64_t redone = 0;    ///< submitted again after a loss or a rejection
+  std::int64_t rejected = 0;  ///< answered wrongly or refused
+  Seconds recovery;           ///< by which losses delayed the operations that they hit
+  Seconds planning;           ///< real time spent in the planner
+  Joules energy;
+  std::vector<OperationTiming> operations;  ///< in order of completion
+};
+
+/// Called now and then while a step runs; returning false abandons the step (run() then throws Interrupted).
+using KeepGoing = std::function<bool()>;
+
+/// Thrown out of run() when KeepGoing said no: nothing of the step may be kept.
+struct Interrupted {};
+
+class Scheduler {
+ public:
+  /// `fleet` must outlive the scheduler.
+  Scheduler(Fleet& fleet, SchedulerOptions options);
+  ~Scheduler();
+
+  /// Runs every operation of `graph` once. Collective: rank 0 only.
+  /// Errors: InputError when not even the first plan is possible (no device holds the smallest block and none left).
+  StepReport run(const model::StepGraph& graph, const KeepGoing& keep_going = {});
+
+  /// Devices that answered wrongly and get no more work.
+  [[nodiscard]] std::vector<DeviceId> distrusted() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// A time that no schedule of the graph's tasklets over these devices can beat (docs/cost_model.md).
+[[nodiscard]] Seconds step_lower_bound(const model::StepGraph& graph, std::span<const plan::DeviceState> devices,
+                                       const SchedulerOptions& options);
+
+/// Energy of a device that was there for `elapsed`: computing, its radio on, and idle, each at its own power.
+[[nodiscard]] Joules energy_of(const fleet::DeviceProfile& device, const Usage& usage, Seconds elapsed);
+
+}  // namespace cleave::sched

@@ -1,0 +1,372 @@
+// The discrete-event simulation behind SimulatedFleet.
+//
+// Agenda entries: a link is free again (down_free, up_free), a panel was computed, a tasklet's last byte reached the
+// server, a kernel ended, churn. Entries of a device carry its epoch; those of an earlier epoch (before it left) are
+// void.
+#include "cleave/sched/simulated_fleet.hpp"
+
+#include <fmt/format.h>
+
+#include <deque>
+#include <queue>
+#include <unordered_map>
+
+#include "cleave/base/error.hpp"
+#include "cleave/base/random.hpp"
+#include "cleave/plan/cost.hpp"
+#include "cleave/sched/resources.hpp"
+
+namespace cleave::sched {
+
+namespace {
+
+enum class Step : std::uint8_t { down_free, panel_computed, up_free, tasklet_done, kernel_done, churn };
+
+struct Entry {
+  Seconds at;
+  std::int64_t sequence = 0;  // ties are served in order of making
+  Step step = Step::churn;
+  std::int64_t subject = 0;  // device index, tasklet, operation or churn event
+  std::uint64_t epoch = 0;
+  std::int64_t tasklet = -1;
+  std::int64_t panel = 0;
+  bool operator>(const Entry& other) const { return at != other.at ? at > other.at : sequence > other.sequence; }
+};
+
+struct Flight {
+  Tasklet tasklet;
+  std::vector<plan::Panel> panels;
+  bool wanted = true;
+};
+
+struct Up {
+  std::int64_t tasklet = 0;
+  std::int64_t panel = 0;
+};
+
+struct Device {
+  fleet::DeviceProfile declared;
+  double factor = 1.0;  // of every rate, when slowed
+  bool present = true, hung = false, lying = false;
+  std::uint64_t epoch = 0;
+  std::deque<std::int64_t> down_queue;  // tasklets whose panels are still to come down
+  std::int64_t next_panel = 0;          // of the queue's head
+  bool down_taken = false, up_taken = false;
+  std::deque<Up> up_queue;
+  Seconds arrival;  // of the last panel: a message never overtakes the one before it
+  SerialResource processor;
+  Bytes memory_taken;
+  Seconds down_backlog, compute_backlog, up_backlog;  // promised, not yet done
+  std::vector<std::int64_t> holds;                    // tasklets in flight
+
+  [[nodiscard]] BytesPerSecond downlink() const { return declared.downlink * factor; }
+  [[nodiscard]] BytesPerSecond uplink() const { return declared.uplink * factor; }
+  [[nodiscard]] FlopsPerSecond compute() const { return declared.compute * factor; }
+};
+
+}  // namespace
+
+struct SimulatedFleet::Impl {
+  std::vector<Device> devices;
+  fleet::ServerProfile server;
+  DType wire;
+  fleet::ChurnTrace churn;
+  Random jitter;
+  std::uint64_t messages = 0;
+  Seconds now{0};
+  SerialResource nic_out, nic_in, processor;
+  const model::StepGraph* graph = nullptr;
+  std::unordered_map<std::int64_t, Flight> flights;
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> agenda;
+  std::int64_t sequence = 0;
+  std::uint64_t roster = 1;
+  std::deque<Event> pending;
+  std::vector<Usage> usage;
+
+  Impl(std::vector<fleet::DeviceProfile> profiles, fleet::ServerProfile server_profile, DType wire_type,
+       fleet::ChurnTrace trace, std::uint64_t seed)
+      : server(server_profile), wire(wire_type), churn(std::move(trace)), jitter(seed, Purpose::jitter) {
+    for (fleet::DeviceProfile& profile : profiles) {
+      Device device;
+      device.declared = std::move(profile);
+      devices.push_back(std::move(device));
+    }
+    usage.resize(devices.size());
+    for (std::size_t i = 0; i < churn.size(); ++i) {
+      push({.at = churn[i].at, .step = Step::churn, .subject = static_cast<std::int64_t>(i)});
+    }
+  }
+
+  void push(Entry entry) {
+    entry.sequence = sequence++;
+    agenda.push(entry);
+  }
+
+  Device& device_at(std::int64_t index) { return devices[static_cast<std::size_t>(index)]; }
+
+  Seconds latency_of(const Device& device) {
+    Seconds latency = device.declared.latency;
+    if (device.declared.jitter.value() > 0) latency += device.declared.jitter * jitter.uniform(messages++);
+    return latency;
+  }
+
+  // Starts the next panel down a link that is free, if memory allows its tasklet in.
+  void pump_down(std::int64_t index) {
+    Device& device = device_at(index);
+    if (!device.present || device.hung || device.down_taken || device.down_queue.empty()) return;
+    const std::int64_t id = device.down_queue.front();
+    const Flight& flight = flights.at(id);
+    if (device.next_panel == 0) {
+      const Bytes resident = flight.tasklet.piece.resident;
+      if (device.memory_taken.value() > 0 && device.memory_taken + resident > device.declared.memory) return;
+      device.memory_taken += resident;
+      Usage& used = usage[static_cast<std::size_t>(index)];
+      used.memory_peak = std::max(used.memory_peak, device.memory_taken);
+    }
+    const std::int64_t number = device.next_panel++;
+    const plan::Panel& panel = flight.panels[static_cast<std::size_t>(number)];
+
+    const Seconds nic_time = panel.down / server.nic_out, link_time = panel.down / device.downlink();
+    const Seconds start = nic_out.reserve(now, nic_time);
+    const Seconds end = std::max(start + nic_time, start + link_time);
+    Usage& used = usage[static_cast<std::size_t>(index)];
+    used.down += link_time;
+    used.bytes_down += panel.down;
+    device.down_backlog -= link_time;
+    device.down_taken = true;
+    push({.at = end, .step = Step::down_free, .subject = index, .epoch = device.epoch});
+
+    const Seconds arrival = panel.down.value() > 0 ? std::max(device.arrival, end + latency_of(device)) : now;
+    device.arrival = std::max(device.arrival, arrival);
+    const Seconds work = panel.flops / device.compute();
+    const Seconds computed = device.processor.reserve(device.arrival, work) + work;
+    used.compute += work;
+    device.compute_backlog -= work;
+    push({.at = computed,
+          .step = Step::panel_computed,
+          .subject = index,
+          .epoch = device.epoch,
+          .tasklet = id,
+          .panel = number});
+    if (device.next_panel == static_cast<std::int64_t>(flight.panels.size())) {
+      device.down_queue.pop_front();
+      device.next_panel = 0;
+    }
+  }
+
+  void pump_up(std::int64_t index) {
+    Device& device = device_at(index);
+    if (device.up_taken || device.up_queue.empty()) return;
+    const Up up = device.up_queue.front();
+    device.up_queue.pop_front();
+    const Flight& flight = flights.at(up.tasklet);
+    const plan::Panel& panel = flight.panels[static_cast<std::size_t>(up.panel)];
+    const Seconds nic_time = panel.up / server.nic_in, link_time = panel.up / device.uplink();
+    const Seconds start = nic_in.reserve(now, nic_time);
+    const Seconds end = start + std::max(nic_time, link_time);
+    Usage& used = usage[static_cast<std::size_t>(index)];
+    used.up += link_time;
+    used.bytes_up += panel.up;
+    device.up_backlog -= link_time;
+    device.up_taken = true;
+    push({.at = end, .step = Step::up_free, .subject = index, .epoch = device.epoch});
+    if (up.panel + 1 == static_cast<std::int64_t>(flight.panels.size())) {
+      push({.at = end + latency_of(device),
+            .step = Step::tasklet_done,
+            .subject = index,
+            .epoch = device.epoch,
+            .tasklet = up.tasklet});
+    }
+  }
+
+  void finish(std::int64_t index, std::int64_t id) {
+    Device& device = device_at(index);
+    const auto flight = flights.find(id);
+    device.memory_taken -= flight->second.tasklet.piece.resident;
+    std::erase(device.holds, id);
+    ++usage[static_cast<std::size_t>(index)].tasklets;
+    if (flight->second.wanted) {
+      pending.push_back({.kind = EventKind::done,
+                         .at = now,
+                         .tasklet = TaskletId(id),
+                         .device = device.declared.id,
+                         .op = flight->second.tasklet.op});
+    }
+    flights.erase(flight);
+    pump_down(index);
+  }
+
+  void leave(std::int64_t index) {
+    Device& device = device_at(index);
+    if (!device.present) return;
+    device.present = false;
+    ++device.epoch;
+    ++roster;
+    for (const std::int64_t id : device.holds) flights.erase(id);
+    device.holds.clear();
+    device.down_queue.clear();
+    device.up_queue.clear();
+    device.next_panel = 0;
+    device.down_taken = device.up_taken = false;
+    device.memory_taken = Bytes(0);
+    device.down_backlog = device.compute_backlog = device.up_backlog = Seconds(0);
+    device.processor = SerialResource{};
+    pending.push_back({.kind = EventKind::left, .at = now, .tasklet = {}, .device = device.declared.id, .op = {}});
+  }
+
+  void apply(const fleet::ChurnEvent& event) {
+    if (event.device.value < 0 || event.device.value >= static_cast<std::int64_t>(devices.size())) return;
+    Device& device = device_at(event.device.value);
+    switch (event.kind) {
+      case fleet::ChurnKind::leave: leave(event.device.value); break;
+      case fleet::ChurnKind::join:
+        if (device.hung) leave(event.device.value);  // what it held before it hung is lost
+        if (!device.present) {
+          device.present = true;
+          device.hung = false;
+          ++roster;
+          pending.push_back({.kind = EventKind::joined, .at = now, .tasklet = {}, .device = event.device, .op = {}});
+        }
+        break;
+      case fleet::ChurnKind::slow: device.factor = event.factor; break;
+      case fleet::ChurnKind::hang:
+        device.hung = true;
+        ++device.epoch;
+        break;
+      case fleet::ChurnKind::lie: device.lying = true; break;
+    }
+  }
+
+  void serve(const Entry& entry) {
+    const bool of_device = entry.step == Step::down_free || entry.step == Step::panel_computed ||
+                           entry.step == Step::up_free || entry.step == Step::tasklet_done;
+    if (of_device && entry.subject >= 0 && device_at(entry.subject).epoch != entry.epoch) return;
+    switch (entry.step) {
+      case Step::down_free:
+        device_at(entry.subject).down_taken = false;
+        pump_down(entry.subject);
+        break;
+      case Step::panel_computed: {
+        Device& device = device_at(entry.subject);
+        const Flight& flight = flights.at(entry.tasklet);
+        if (flight.panels[static_cast<std::size_t>(entry.panel)].up.value() > 0) {
+          device.up_queue.push_back({entry.tasklet, entry.panel});
+          pump_up(entry.subject);
+        }
+        break;
+      }
+      case Step::up_free:
+        device_at(entry.subject).up_taken = false;
+        pump_up(entry.subject);
+        break;
+      case Step::tasklet_done:
+        if (entry.subject < 0) {  // computed by the server itself
+          const auto flight = flights.find(entry.tasklet);
+          if (flight->second.wanted) {
+            pending.push_back({.kind = EventKind::done,
+                               .at = now,
+                               .tasklet = TaskletId(entry.tasklet),
+                               .device = kServerDevice,
+                               .op = flight->second.tasklet.op});
+          }
+          flights.erase(flight);
+        } else {
+          finish(entry.subject, entry.tasklet);
+        }
+        break;
+      case Step::kernel_done:
+        pending.push_back({.kind = EventKind::kernel_done,
+                           .at = now,
+                           .tasklet = {},
+                           .device = kServerDevice,
+                           .op = OpId(entry.subject)});
+        break;
+      case Step::churn: apply(churn[static_cast<std::size_t>(entry.subject)]); break;
+    }
+  }
+};
+
+SimulatedFleet::SimulatedFleet(std::vector<fleet::DeviceProfile> devices, fleet::ServerProfile server, DType wire,
+                               fleet::ChurnTrace churn, std::uint64_t seed)
+    : impl_(std::make_unique<Impl>(std::move(devices), server, wire, std::move(churn), seed)) {}
+SimulatedFleet::~SimulatedFleet() = default;
+
+Seconds SimulatedFleet::now() const { return impl_->now; }
+std::uint64_t SimulatedFleet::roster() const { return impl_->roster; }
+std::span<const Usage> SimulatedFleet::usage() const { return impl_->usage; }
+
+std::vector<plan::DeviceState> SimulatedFleet::devices() const {
+  std::vector<plan::DeviceState> states;
+  for (const Device& device : impl_->devices) {
+    // A device that hangs looks like any other until its deadline passes.
+    if (!device.present) continue;
+    states.push_back({device.declared, device.down_backlog, device.compute_backlog, device.up_backlog});
+  }
+  return states;
+}
+
+void SimulatedFleet::begin_step(const model::StepGraph& graph) { impl_->graph = &graph; }
+
+void SimulatedFleet::submit(const Tasklet& tasklet) {
+  Impl& self = *impl_;
+  const plan::Work work = plan::work_of(self.graph->operation(tasklet.op), self.wire);
+  Flight flight{.tasklet = tasklet, .panels = plan::panels_of(work, tasklet.piece), .wanted = true};
+  const std::int64_t id = tasklet.id.value;
+  if (tasklet.piece.device == kServerDevice) {
+    const Seconds time = plan::volume_of(work, tasklet.piece).flops / self.server.compute;
+    const Seconds end = self.processor.reserve(self.now, time) + time;
+    self.flights.emplace(id, std::move(flight));
+    self.push({.at = end, .step = Step::tasklet_done, .subject = -1, .tasklet = id});
+    return;
+  }
+  const std::int64_t index = tasklet.piece.device.value;
+  CLEAVE_ASSERT(index >= 0 && index < static_cast<std::int64_t>(self.devices.size()), "no device {}", index);
+  Device& device = self.device_at(index);
+  CLEAVE_ASSERT(device.present, "device {} is not there", index);
+  for (const plan::Panel& panel : flight.panels) {
+    device.down_backlog += panel.down / device.downlink();
+    device.compute_backlog += panel.flops / device.compute();
+    device.up_backlog += panel.up / device.uplink();
+  }
+  self.flights.emplace(id, std::move(flight));
+  device.holds.push_back(id);
+  device.down_queue.push_back(id);
+  self.pump_down(index);
+}
+
+void SimulatedFleet::start(const model::Operation& kernel) {
+  Impl& self = *impl_;
+  const Seconds time =
+      std::max(model::flops_of(kernel) / self.server.compute, model::traffic_of(kernel) / self.server.memory_bandwidth);
+  const Seconds end = self.processor.reserve(self.now, time) + time;
+  self.push({.at = end, .step = Step::kernel_done, .subject = kernel.id.value});
+}
+
+void SimulatedFleet::forget(TaskletId tasklet) {
+  const auto flight = impl_->flights.find(tasklet.value);
+  if (flight != impl_->flights.end()) flight->second.wanted = false;
+}
+
+Event SimulatedFleet::next_event(Seconds deadline) {
+  Impl& self = *impl_;
+  while (self.pending.empty()) {
+    if (self.agenda.empty() || self.agenda.top().at > deadline) {
+      self.now = std::max(self.now, deadline);
+      return {.kind = EventKind::timeout, .at = self.now, .tasklet = {}, .device = {}, .op = {}};
+    }
+    const Entry entry = self.agenda.top();
+    self.agenda.pop();
+    self.now = std::max(self.now, entry.at);
+    self.serve(entry);
+  }
+  const Event event = self.pending.front();
+  self.pending.pop_front();
+  return event;
+}
+
+void SimulatedFleet::remove_device(DeviceId device) { impl_->leave(device.value); }
+bool SimulatedFleet::lies(DeviceId device) const {
+  return impl_->devices[static_cast<std::size_t>(device.value)].lying;
+}
+
+}  // namespace cleave::sched
