@@ -1,0 +1,127 @@
+// Reading `data.text`: each entry to a list of files, each file once, all faults collected.
+#include "cleave/data/text.hpp"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <set>
+
+#include "glob.hpp"
+
+namespace cleave::data {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// The contents of a file, or nothing and the reason in `why`.
+std::optional<std::string> read_bytes(const fs::path& path, std::string& why) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) {
+    why = std::strerror(errno);
+    return std::nullopt;
+  }
+  std::string bytes;
+  std::error_code error;
+  if (const auto size = fs::file_size(path, error); !error) bytes.reserve(static_cast<std::size_t>(size));
+  char buffer[1 << 16];
+  while (in.read(buffer, sizeof buffer) || in.gcount() > 0) {
+    bytes.append(buffer, static_cast<std::size_t>(in.gcount()));
+  }
+  if (in.bad()) {
+    why = "reading failed";
+    return std::nullopt;
+  }
+  return bytes;
+}
+
+class Loader {
+ public:
+  Loader(std::string_view key, std::vector<Issue>& issues) : key_(key), issues_(issues) {}
+
+  void load(const SourceEntry& entry) {
+    std::error_code error;
+    const auto status = fs::status(entry.resolved, error);
+    if (fs::is_directory(status)) {
+      load_found(entry, find_in_folder(entry.resolved), "the folder holds no text file",
+                 "binary and hidden files, build/ and runs/ are passed over");
+    } else if (fs::exists(status)) {
+      load_file(entry, entry.resolved, Binary::taken);
+    } else if (is_glob(entry.resolved)) {
+      load_found(entry, find_by_glob(entry.resolved), "the pattern matches no text file",
+                 "** stands for any folders, * and ? for parts of a name; binary and hidden files are passed over");
+    } else if (error && status.type() != fs::file_type::not_found) {
+      report(entry, fmt::format("{}: cannot be read: {}", entry.as_written, error.message()), "");
+    } else {
+      report(entry, fmt::format("{}: no such file or folder", entry.as_written),
+             fmt::format("looked for {}", entry.resolved.string()));
+    }
+  }
+
+  Text take() { return std::move(text_); }
+
+ private:
+  enum class Binary { taken, passed_over };
+
+  void load_found(const SourceEntry& entry, const Found& found, std::string_view nothing, std::string_view hint) {
+    for (const std::string& folder : found.unreadable) report(entry, "cannot list " + folder, "");
+    bool any = !found.unreadable.empty();
+    for (const fs::path& file : found.files) any = load_file(entry, file, Binary::passed_over) || any;
+    if (!any) report(entry, fmt::format("{}: {}", entry.as_written, nothing), std::string(hint));
+  }
+
+  /// Whether there is something to say about the file: it is part of the text (now or before), or has an issue.
+  bool load_file(const SourceEntry& entry, const fs::path& path, Binary binary) {
+    std::error_code error;
+    const fs::path canonical = fs::canonical(path, error);
+    if (taken_.contains(error ? path : canonical)) return true;
+    std::string why;
+    const auto bytes = read_bytes(path, why);
+    if (!bytes) {
+      report(entry, fmt::format("{}: cannot be read: {}", path.string(), why), "");
+      return true;
+    }
+    if (binary == Binary::passed_over && bytes->find('\0') != std::string::npos) return false;
+    taken_.insert(error ? path : canonical);
+    text_.parts.push_back(
+        {path, static_cast<std::int64_t>(text_.bytes.size()), static_cast<std::int64_t>(bytes->size())});
+    text_.bytes += *bytes;
+    return true;
+  }
+
+  void report(const SourceEntry& entry, std::string message, std::string hint) {
+    issues_.push_back(Issue{.file = entry.file,
+                            .line = entry.line,
+                            .key = std::string(key_),
+                            .message = std::move(message),
+                            .hint = std::move(hint)});
+  }
+
+  std::string_view key_;
+  std::vector<Issue>& issues_;
+  Text text_;
+  std::set<fs::path> taken_;
+};
+
+}  // namespace
+
+Text load_text(std::span<const SourceEntry> entries, std::string_view key, std::vector<Issue>& issues) {
+  Loader loader(key, issues);
+  const std::size_t before = issues.size();
+  for (const SourceEntry& entry : entries) loader.load(entry);
+  Text text = loader.take();
+  if (text.bytes.empty() && issues.size() == before) {
+    const SourceEntry first = entries.empty() ? SourceEntry{} : entries.front();
+    issues.push_back(Issue{.file = first.file,
+                           .line = first.line,
+                           .key = std::string(key),
+                           .message = "no text: every file is empty",
+                           .hint = ""});
+  }
+  return text;
+}
+
+}  // namespace cleave::data
