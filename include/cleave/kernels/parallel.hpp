@@ -1,0 +1,46 @@
+// A small pool of threads that runs chunks of a loop; every kernel that can use more than one thread takes one.
+//
+// Invariant: where chunks begin and end depends on the loop alone, never on the number of threads, so a kernel that
+// reduces inside chunks and then combines them in order yields the same bits with any pool. Waiting threads sleep:
+// ranks share cores, and a spinning thread would take them from the rank that has work (so no OpenMP here).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+
+namespace cleave::kernels {
+
+class Parallel {
+ public:
+  /// A pool that works with `threads` threads, the calling one included; 1 runs everything inline.
+  /// Errors: EnvironmentError where the system gives no more threads.
+  explicit Parallel(int threads = 1);
+  ~Parallel();
+  Parallel(const Parallel&) = delete;
+  Parallel& operator=(const Parallel&) = delete;
+
+  [[nodiscard]] int threads() const { return threads_; }
+
+  /// Calls body(begin, end) for [0,chunk), [chunk,2*chunk), ... up to n, in any order, on any thread; returns when all
+  /// are done. One loop at a time: callers from several threads wait for each other; a loop inside a body runs inline.
+  /// Requires: chunk > 0. Errors: the first exception that a body threw; chunks not begun by then are left out.
+  template <class Body>
+  void for_chunks(std::int64_t n, std::int64_t chunk, Body&& body) {
+    using Plain = std::remove_reference_t<Body>;
+    run(
+        n, chunk,
+        [](void* context, std::int64_t begin, std::int64_t end) { (*static_cast<Plain*>(context))(begin, end); },
+        const_cast<void*>(static_cast<const void*>(&body)));
+  }
+
+ private:
+  using Call = void (*)(void* context, std::int64_t begin, std::int64_t end);
+  struct Pool;
+  void run(std::int64_t n, std::int64_t chunk, Call call, void* context);
+
+  int threads_;
+  std::unique_ptr<Pool> pool_;  // null for one thread
+};
+
+}  // namespace cleave::kernels

@@ -1,0 +1,109 @@
+// Chooses and fixes BLIS's kernels. BLIS reads BLIS_ARCH_TYPE once, when it is initialised, and takes its own
+// enumerators as numbers; it does not check that the processor can run what it is told to use, so that is done here.
+#include "cleave/kernels/gemm_kernels.hpp"
+
+#include <blis.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+
+#include "cleave/base/error.hpp"
+
+namespace cleave::kernels {
+namespace {
+
+struct Family {
+  GemmKernels kernels;
+  std::string_view name;
+  arch_t arch;
+};
+constexpr std::array kFamilies = {Family{GemmKernels::generic, "generic", BLIS_ARCH_GENERIC},
+                                  Family{GemmKernels::haswell, "haswell", BLIS_ARCH_HASWELL},
+                                  Family{GemmKernels::skx, "skx", BLIS_ARCH_SKX}};
+constexpr const char* kVariable = "BLIS_ARCH_TYPE";
+constexpr int kNotSelected = -1;
+
+std::atomic<int> selected{kNotSelected};
+std::mutex selecting;
+
+const Family& family_of(GemmKernels kernels) {
+  for (const auto& family : kFamilies)
+    if (family.kernels == kernels) return family;
+  throw EnvironmentError("select", fmt::format("BLIS kernels {}", static_cast<int>(kernels)), "no such family");
+}
+
+}  // namespace
+
+std::string_view name_of(GemmKernels kernels) { return family_of(kernels).name; }
+
+std::optional<GemmKernels> parse_gemm_kernels(std::string_view name) {
+  for (const auto& family : kFamilies)
+    if (family.name == name) return family.kernels;
+  return std::nullopt;
+}
+
+bool processor_supports(GemmKernels kernels) {
+  switch (kernels) {
+    case GemmKernels::generic: return true;
+#if defined(__x86_64__)
+    case GemmKernels::haswell: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    case GemmKernels::skx:
+      return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+             __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+#else
+    default: return false;
+#endif
+  }
+  return false;
+}
+
+GemmKernels best_gemm_kernels() {
+  if (const char* wish = std::getenv(kVariable); wish != nullptr && *wish != '\0') {
+    char* end = nullptr;
+    const long number = std::strtol(wish, &end, 10);
+    for (const auto& family : kFamilies)
+      if (*end == '\0' && number == static_cast<long>(family.arch)) return family.kernels;
+    throw EnvironmentError(
+        "select", fmt::format("BLIS kernels {}={}", kVariable, wish),
+        fmt::format("use {} (skx), {} (haswell) or {} (generic), or unset it", static_cast<int>(BLIS_ARCH_SKX),
+                    static_cast<int>(BLIS_ARCH_HASWELL), static_cast<int>(BLIS_ARCH_GENERIC)));
+  }
+  if (processor_supports(GemmKernels::skx)) return GemmKernels::skx;
+  if (processor_supports(GemmKernels::haswell)) return GemmKernels::haswell;
+  return GemmKernels::generic;
+}
+
+void select_gemm_kernels(GemmKernels kernels) {
+  const Family& family = family_of(kernels);
+  const std::lock_guard lock(selecting);
+  const int before = selected.load();
+  if (before == static_cast<int>(kernels)) return;
+  if (before != kNotSelected)
+    throw EnvironmentError("select", fmt::format("BLIS kernels {}", family.name),
+                           fmt::format("this process already uses {}", name_of(static_cast<GemmKernels>(before))));
+  if (!processor_supports(kernels))
+    throw EnvironmentError("select", fmt::format("BLIS kernels {}", family.name),
+                           "this processor lacks their instructions");
+  ::setenv(kVariable, std::to_string(static_cast<int>(family.arch)).c_str(), 1);
+  bli_init();  // must come before the query, which otherwise aborts
+  if (const arch_t got = bli_arch_query_id(); got != family.arch)
+    throw EnvironmentError("select", fmt::format("BLIS kernels {}", family.name),
+                           fmt::format("BLIS uses {}", bli_arch_string(got)));
+  selected.store(static_cast<int>(kernels));
+}
+
+GemmKernels selected_gemm_kernels() {
+  if (selected.load(std::memory_order_acquire) == kNotSelected) select_gemm_kernels(best_gemm_kernels());
+  return static_cast<GemmKernels>(selected.load());
+}
+
+std::string gemm_library() {
+  const char* threading =
+      bli_info_get_enable_openmp() != 0 ? "openmp" : (bli_info_get_enable_pthreads() != 0 ? "pthreads" : "serial");
+  return fmt::format("BLIS {} ({})", bli_info_get_version_str(), threading);
+}
+
+}  // namespace cleave::kernels
