@@ -1,8 +1,8 @@
 // The cost model of one tasklet (docs/cost_model.md): bytes, FLOP, memory, panels and time. Pure functions.
 //
 // Every message pays kMessageHeader bytes and one latency. GEMM operands travel in the wire type; each row of A and
-// column of B of a GEMM with more than one K block also brings its 2-byte norm exponent. A tasklet that covers the whole
-// depth returns the finished result in the wire type; one that covers a run of K blocks returns partial sums.
+// column of B of a GEMM with more than one K block also brings its 2-byte norm exponent. A tasklet that covers the
+// whole depth returns the finished result in the wire type; one that covers a run of K blocks returns partial sums.
 #pragma once
 
 #include <vector>
@@ -14,7 +14,11 @@ namespace cleave::plan {
 /// Bytes of framing that every message pays: what comm's codec puts before the payload.
 inline constexpr Bytes kMessageHeader{128};
 
-/// One step of a tasklet's stream: what comes down, is computed, and goes up. Either byte count may be zero (no message).
+/// A message, header and payload, stays below this: sizes of MPI messages are 32-bit, and buffers are finite.
+inline constexpr Bytes kMaxMessage{std::int64_t{1} << 30};
+
+/// One step of a tasklet's stream: what comes down, is computed, and goes up. Either byte count may be zero (no
+/// message).
 struct Panel {
   Bytes down;
   Flops flops;
@@ -37,7 +41,8 @@ struct Volume {
 
 /// Finish time of a stream of panels on a device whose three serial resources are free at the given times, alone on the
 /// server's interface:  d_i = d_(i-1) + down_i / downlink,  c_i = max(d_i + latency, c_(i-1)) + flops_i / compute,
-/// u_i = max(c_i, u_(i-1)) + up_i / uplink;  finish = u_last + latency. A rate is also capped by the server's interface.
+/// u_i = max(c_i, u_(i-1)) + up_i / uplink;  finish = u_last + latency. A rate is also capped by the server's
+/// interface.
 [[nodiscard]] Seconds stream_time(std::span<const Panel> panels, const DeviceState& device,
                                   const fleet::ServerProfile& server);
 

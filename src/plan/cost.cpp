@@ -1,0 +1,170 @@
+// Bytes, FLOP, memory and time of one tasklet; the formulas are derived in docs/cost_model.md.
+#include "cleave/plan/cost.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cleave/base/error.hpp"
+#include "gemm_costs.hpp"
+
+namespace cleave::plan {
+
+namespace {
+
+std::int64_t chunk_end(std::int64_t total, std::int64_t panels, std::int64_t index) {
+  return total * (index + 1) / panels;
+}
+std::int64_t chunk(std::int64_t total, std::int64_t panels, std::int64_t index) {
+  return total * (index + 1) / panels - total * index / panels;
+}
+
+Bytes message(std::int64_t payload) { return payload > 0 ? Bytes(payload) + kMessageHeader : Bytes(0); }
+
+std::vector<Panel> attention_panels(const Work& work, const TaskletPlan& tasklet) {
+  std::vector<Panel> panels;
+  for (std::int64_t i = 0; i < tasklet.panels; ++i) {
+    TaskletPlan part = tasklet;
+    part.pairs = {0, chunk(tasklet.pairs.count(), tasklet.panels, i)};
+    const Volume volume = volume_of(work, part);
+    panels.push_back({message(volume.down.value()), volume.flops, message(volume.up.value())});
+  }
+  return panels;
+}
+
+std::vector<Panel> gemm_panels(const Work& work, const TaskletPlan& tasklet) {
+  const GemmCosts costs = gemm_costs(work, tasklet.box);
+  const std::int64_t m = tasklet.box.m(), n = tasklet.box.n(), k = tasklet.box.k(), count = tasklet.panels;
+  const auto flops = [k](std::int64_t area) { return Flops(2.0 * static_cast<double>(area) * static_cast<double>(k)); };
+  std::vector<Panel> panels;
+  for (std::int64_t i = 0; i < count; ++i) {
+    switch (tasklet.order) {
+      case PanelOrder::whole:
+        panels.push_back({message((m + n) * costs.strip_bytes), flops(m * n), message(m * n * costs.result_bytes)});
+        break;
+      case PanelOrder::wavefront: {
+        // Rows and columns here so far complete a square from the corner; this panel adds its rim.
+        const std::int64_t rim =
+            chunk_end(m, count, i) * chunk_end(n, count, i) - chunk_end(m, count, i - 1) * chunk_end(n, count, i - 1);
+        panels.push_back({message((chunk(m, count, i) + chunk(n, count, i)) * costs.strip_bytes), flops(rim),
+                          message(rim * costs.result_bytes)});
+        break;
+      }
+      case PanelOrder::row_resident: {
+        const std::int64_t shorter = std::min(m, n), streamed = chunk(std::max(m, n), count, i);
+        panels.push_back({message((streamed + (i == 0 ? shorter : 0)) * costs.strip_bytes), flops(streamed * shorter),
+                          message(streamed * shorter * costs.result_bytes)});
+        break;
+      }
+      case PanelOrder::result_resident: {
+        const std::int64_t depth = k_panel_end(tasklet.box, count, i) - k_panel_end(tasklet.box, count, i - 1);
+        const std::int64_t exponents = i == 0 ? (m + n) * costs.exponent_bytes : 0;
+        panels.push_back({message((m + n) * depth * costs.element_bytes + exponents),
+                          Flops(2.0 * static_cast<double>(m * n) * static_cast<double>(depth)),
+                          message(i + 1 == count ? m * n * costs.result_bytes : 0)});
+        break;
+      }
+    }
+  }
+  return panels;
+}
+
+}  // namespace
+
+GemmCosts gemm_costs(const Work& work, const GemmBox& box) {
+  const bool many_blocks = k_blocks(work.gemm.k) > 1;
+  const bool whole_depth = box.k() == work.gemm.k;
+  GemmCosts costs;
+  costs.element_bytes = size_of(work.wire);
+  costs.exponent_bytes = many_blocks ? kNormExponentBytes : 0;
+  costs.strip_bytes = box.k() * costs.element_bytes + costs.exponent_bytes;
+  costs.result_bytes = whole_depth ? costs.element_bytes : size_of(partial_sum_type(work.wire));
+  costs.accumulator_bytes = many_blocks ? size_of(partial_sum_type(work.wire)) : costs.element_bytes;
+  return costs;
+}
+
+std::int64_t k_panel_end(const GemmBox& box, std::int64_t panels, std::int64_t index) {
+  if (index < 0) return box.k0;
+  return std::min(box.k1, box.k0 + kBlockK * chunk_end(k_blocks(box.k()), panels, index));
+}
+
+Volume volume_of(const Work& work, const TaskletPlan& piece) {
+  if (work.kind == WorkKind::gemm) {
+    const GemmCosts costs = gemm_costs(work, piece.box);
+    const std::int64_t m = piece.box.m(), n = piece.box.n();
+    return {Bytes((m + n) * costs.strip_bytes), Bytes(m * n * costs.result_bytes),
+            Flops(2.0 * static_cast<double>(m * n) * static_cast<double>(piece.box.k()))};
+  }
+  const AttentionShape& shape = work.attention;
+  const std::int64_t group = shape.queries_per_pair(), matrix = shape.seq * shape.head_dim * size_of(work.wire);
+  const std::int64_t pairs = piece.pairs.count();
+  const double scores = static_cast<double>(shape.seq) * static_cast<double>(shape.seq + 1) / 2;
+  const double forward = static_cast<double>(pairs * group) * 2.0 * 2.0 * static_cast<double>(shape.head_dim) * scores;
+  if (work.kind == WorkKind::attention_forward) {
+    return {Bytes(pairs * (group + 2) * matrix), Bytes(pairs * group * matrix), Flops(forward)};
+  }
+  return {Bytes(pairs * (2 * group + 2) * matrix), Bytes(pairs * (group + 2) * matrix), Flops(forward * 2.5)};
+}
+
+std::vector<Panel> panels_of(const Work& work, const TaskletPlan& tasklet) {
+  CLEAVE_ASSERT(tasklet.panels >= 1, "{} panels", tasklet.panels);
+  return work.kind == WorkKind::gemm ? gemm_panels(work, tasklet) : attention_panels(work, tasklet);
+}
+
+Bytes resident_bytes(const Work& work, const TaskletPlan& tasklet) {
+  if (work.kind != WorkKind::gemm) {
+    // The panel that is computed and the one that arrives meanwhile, with their results.
+    TaskletPlan part = tasklet;
+    const std::int64_t largest = (tasklet.pairs.count() + tasklet.panels - 1) / tasklet.panels;
+    part.pairs = {0, tasklet.panels > 1 ? 2 * largest : largest};
+    const Volume volume = volume_of(work, part);
+    return volume.down + volume.up;
+  }
+  const GemmCosts costs = gemm_costs(work, tasklet.box);
+  const std::int64_t m = tasklet.box.m(), n = tasklet.box.n(), count = tasklet.panels;
+  const std::int64_t cell = std::max(costs.accumulator_bytes, costs.result_bytes);
+  const auto largest = [count](std::int64_t total) { return (total + count - 1) / count; };
+  const std::int64_t in_flight = count > 1 ? 2 : 1;  // one panel is computed while its neighbour travels
+  switch (tasklet.order) {
+    case PanelOrder::whole: return Bytes((m + n) * costs.strip_bytes + m * n * cell);
+    case PanelOrder::wavefront: {
+      const std::int64_t last = m * n - (m - largest(m)) * (n - largest(n));  // no rim is larger
+      return Bytes((m + n) * costs.strip_bytes + std::min(m * n, in_flight * last) * cell);
+    }
+    case PanelOrder::row_resident: {
+      const std::int64_t streamed = std::min(std::max(m, n), in_flight * largest(std::max(m, n)));
+      return Bytes((std::min(m, n) + streamed) * costs.strip_bytes + std::min(m, n) * streamed * cell);
+    }
+    case PanelOrder::result_resident: {
+      const std::int64_t depth = std::min(tasklet.box.k(), in_flight * kBlockK * largest(k_blocks(tasklet.box.k())));
+      return Bytes((m + n) * (depth * costs.element_bytes + costs.exponent_bytes) + m * n * cell);
+    }
+  }
+  return Bytes(0);
+}
+
+Seconds stream_time(std::span<const Panel> panels, const DeviceState& device, const fleet::ServerProfile& server) {
+  const BytesPerSecond down_rate = std::min(device.profile.downlink, server.nic_out);
+  const BytesPerSecond up_rate = std::min(device.profile.uplink, server.nic_in);
+  Seconds down = device.down_busy, computed = device.compute_busy, up = device.up_busy;
+  for (const Panel& panel : panels) {
+    if (panel.down.value() > 0) down += panel.down / down_rate;
+    computed = std::max(down + device.profile.latency, computed) + panel.flops / device.profile.compute;
+    if (panel.up.value() > 0) up = std::max(computed, up) + panel.up / up_rate;
+  }
+  return up + device.profile.latency;
+}
+
+void estimate_cost(const Work& work, TaskletPlan& tasklet, const DeviceState& device, const PlanOptions& options) {
+  const std::vector<Panel> panels = panels_of(work, tasklet);
+  tasklet.device = device.profile.id;
+  tasklet.bytes_down = tasklet.bytes_up = Bytes(0);
+  for (const Panel& panel : panels) {
+    tasklet.bytes_down += panel.down;
+    tasklet.bytes_up += panel.up;
+  }
+  tasklet.resident = resident_bytes(work, tasklet);
+  tasklet.time = stream_time(panels, device, options.server);
+}
+
+}  // namespace cleave::plan

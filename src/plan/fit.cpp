@@ -1,0 +1,113 @@
+#include "fit.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "cleave/base/error.hpp"
+#include "cleave/plan/cost.hpp"
+#include "gemm_costs.hpp"
+#include "partition.hpp"
+
+namespace cleave::plan {
+
+namespace {
+
+bool fits(const Work& work, const TaskletPlan& piece, const DeviceState& device) {
+  const Volume volume = volume_of(work, piece);
+  return resident_bytes(work, piece) <= device.profile.memory && volume.down + kMessageHeader < kMaxMessage &&
+         volume.up + kMessageHeader < kMaxMessage;
+}
+
+bool usable(const DeviceState& device) {
+  const auto positive = [](double rate) { return rate > 0; };  // false for NaN, too
+  return positive(device.profile.compute.value()) && positive(device.profile.downlink.value()) &&
+         positive(device.profile.uplink.value()) && std::isfinite(device.profile.latency.value());
+}
+
+// Cuts rows, columns or depth in two; the halves are as equal as whole K blocks allow.
+std::pair<TaskletPlan, TaskletPlan> halves(const Work& work, const TaskletPlan& piece, const DeviceState& device) {
+  TaskletPlan low = piece, high = piece;
+  if (work.kind != WorkKind::gemm) {
+    const std::int64_t middle = piece.pairs.pair0 + piece.pairs.count() / 2;
+    low.pairs.pair1 = high.pairs.pair0 = middle;
+    return {low, high};
+  }
+  const GemmBox& box = piece.box;
+  const GemmCosts costs = gemm_costs(work, box);
+  const double down = device.profile.downlink.value(), up = device.profile.uplink.value();
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  // Cutting rows sends the columns twice; cutting depth returns the result twice, as partial sums.
+  const double partial = static_cast<double>(size_of(partial_sum_type(work.wire)));
+  const double rows = box.m() > 1 ? static_cast<double>(box.n() * costs.strip_bytes) / down : kNever;
+  const double columns = box.n() > 1 ? static_cast<double>(box.m() * costs.strip_bytes) / down : kNever;
+  const double depth = k_blocks(box.k()) > 1 ? static_cast<double>(box.m() * box.n()) *
+                                                   (2 * partial - static_cast<double>(costs.result_bytes)) / up
+                                             : kNever;
+  if (depth < rows && depth < columns) {
+    low.box.k1 = high.box.k0 = k_panel_end(box, 2, 0);
+  } else if (rows <= columns) {
+    low.box.m1 = high.box.m0 = box.m0 + box.m() / 2;
+  } else {
+    low.box.n1 = high.box.n0 = box.n0 + box.n() / 2;
+  }
+  return {low, high};
+}
+
+}  // namespace
+
+TaskletPlan smallest_piece(const Work& work) {
+  TaskletPlan piece;
+  piece.box = {0, 1, 0, 1, 0, std::min(kBlockK, work.gemm.k)};
+  piece.pairs = {0, 1};
+  return piece;
+}
+
+std::vector<DeviceState> usable_devices(const Work& work, std::span<const DeviceState> devices) {
+  std::vector<DeviceState> found;
+  const Bytes needed = resident_bytes(work, smallest_piece(work));
+  Bytes had{0};
+  std::int64_t working = 0;
+  for (const DeviceState& device : devices) {
+    if (!usable(device)) continue;
+    ++working;
+    had = std::max(had, device.profile.memory);
+    if (fits(work, smallest_piece(work), device)) found.push_back(device);
+  }
+  if (found.empty()) {
+    if (working == 0) {
+      throw InputError(
+          fmt::format("no device can compute: {} devices, none with a positive rate of processor, "
+                      "downlink and uplink",
+                      devices.size()));
+    }
+    throw InputError(fmt::format("no device can hold the smallest block of the work: it takes {} B, the largest memory "
+                                 "of {} devices is {} B",
+                                 needed.value(), working, had.value()),
+                     "give the devices more memory");
+  }
+  std::sort(found.begin(), found.end(),
+            [](const DeviceState& a, const DeviceState& b) { return a.profile.id < b.profile.id; });
+  return found;
+}
+
+std::vector<TaskletPlan> fit_piece(const Work& work, const TaskletPlan& piece, const DeviceState& device) {
+  std::vector<TaskletPlan> parts, todo{piece};
+  while (!todo.empty()) {
+    const TaskletPlan part = todo.back();
+    todo.pop_back();
+    if (fits(work, part, device)) {
+      parts.push_back(part);
+      continue;
+    }
+    const auto [low, high] = halves(work, part, device);
+    CLEAVE_ASSERT(low.box != part.box || low.pairs != part.pairs, "device {} cannot hold the smallest block",
+                  device.profile.id.value);
+    todo.push_back(high);
+    todo.push_back(low);
+  }
+  return parts;
+}
+
+}  // namespace cleave::plan

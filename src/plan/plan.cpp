@@ -1,0 +1,76 @@
+// plan_operation(): usable devices, the scheme, fitting, costs and totals.
+#include "cleave/plan/plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cleave/base/error.hpp"
+#include "cleave/plan/bound.hpp"
+#include "cleave/plan/cost.hpp"
+#include "finish_plan.hpp"
+#include "fit.hpp"
+#include "partition.hpp"
+
+namespace cleave::plan {
+
+Work work_of(const model::Operation& operation, DType wire) {
+  CLEAVE_ASSERT(model::runs_on_devices(operation.kind), "{} does not run on devices", operation.name);
+  Work work;
+  work.wire = wire;
+  if (operation.kind == model::OpKind::gemm) {
+    work.gemm = operation.gemm;
+  } else {
+    work.kind =
+        operation.kind == model::OpKind::attention_forward ? WorkKind::attention_forward : WorkKind::attention_backward;
+    work.attention = operation.attention;
+  }
+  return work;
+}
+
+TaskletPlan whole_of(const Work& work) {
+  TaskletPlan piece;
+  if (work.kind == WorkKind::gemm) {
+    piece.box = {0, work.gemm.m, 0, work.gemm.n, 0, work.gemm.k};
+  } else {
+    piece.pairs = {0, work.attention.pairs()};
+  }
+  return piece;
+}
+
+Budget budget_of(const DeviceState& device, const fleet::ServerProfile& server, Seconds finish) {
+  const Seconds time = finish - 2 * device.profile.latency;
+  const double down = std::min(device.profile.downlink, server.nic_out).value();
+  const double up = std::min(device.profile.uplink, server.nic_in).value();
+  const auto header = static_cast<double>(kMessageHeader.value());
+  const auto amount = [](Seconds free, double rate) { return free.value() > 0 ? free.value() * rate : 0.0; };
+  return {std::max(0.0, amount(time - device.down_busy, down) - header),
+          amount(time - device.compute_busy, device.profile.compute.value()),
+          std::max(0.0, amount(time - device.up_busy, up) - header)};
+}
+
+OperationPlan plan_operation(const Work& work, std::span<const DeviceState> devices, const PlanOptions& options) {
+  const std::vector<DeviceState> usable = usable_devices(work, devices);
+  const std::vector<TaskletPlan> pieces = scheme_of(options.partition)(work, usable, options);
+  OperationPlan plan;
+  plan.tasklets = finish_pieces(work, pieces, usable, options);
+  total_up(work, plan, usable, options);
+  plan.lower_bound = lower_bound(work, usable, options);
+  return plan;
+}
+
+const char* name_of(Bottleneck bottleneck) {
+  switch (bottleneck) {
+    case Bottleneck::none: return "none";
+    case Bottleneck::downlink: return "downlink";
+    case Bottleneck::compute: return "compute";
+    case Bottleneck::uplink: return "uplink";
+    case Bottleneck::server_out: return "server out";
+    case Bottleneck::server_in: return "server in";
+    case Bottleneck::latency: return "latency";
+    case Bottleneck::memory: return "memory";
+  }
+  return "?";
+}
+
+}  // namespace cleave::plan

@@ -1,0 +1,17 @@
+// The registry of partition schemes: the one place that lists them.
+#include "partition.hpp"
+
+namespace cleave::plan {
+
+Scheme scheme_of(Partition partition) {
+  switch (partition) {
+    case Partition::automatic: return partition_grid;
+    case Partition::equal: return partition_equally;
+    case Partition::rows: return partition_equally;
+    case Partition::grid: return partition_grid;
+    case Partition::paper: return partition_equally;
+  }
+  return partition_grid;
+}
+
+}  // namespace cleave::plan

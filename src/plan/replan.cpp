@@ -1,0 +1,32 @@
+// Planning lost pieces again, over the devices that remain, as loaded as they are.
+#include <algorithm>
+#include <unordered_map>
+
+#include "cleave/plan/cost.hpp"
+#include "finish_plan.hpp"
+#include "fit.hpp"
+#include "partition.hpp"
+
+namespace cleave::plan {
+
+std::vector<TaskletPlan> replan(const Work& work, std::span<const TaskletPlan> lost,
+                                std::span<const DeviceState> devices, const PlanOptions& options) {
+  std::vector<DeviceState> usable = usable_devices(work, devices);
+  std::vector<TaskletPlan> planned;
+  for (const TaskletPlan& piece : lost) {
+    const std::vector<TaskletPlan> pieces = work.kind == WorkKind::gemm
+                                                ? tile_box(work, piece.box, usable, options)
+                                                : apportion_pairs(work, piece.pairs, usable, options);
+    for (const TaskletPlan& tasklet : finish_pieces(work, pieces, usable, options)) {
+      planned.push_back(tasklet);
+      const auto device = std::lower_bound(usable.begin(), usable.end(), tasklet.device,
+                                           [](const DeviceState& state, DeviceId id) { return state.profile.id < id; });
+      device->down_busy += tasklet.bytes_down / device->profile.downlink;
+      device->compute_busy += volume_of(work, tasklet).flops / device->profile.compute;
+      device->up_busy += tasklet.bytes_up / device->profile.uplink;
+    }
+  }
+  return planned;
+}
+
+}  // namespace cleave::plan

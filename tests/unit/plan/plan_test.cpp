@@ -1,0 +1,102 @@
+// Plans are legal whatever the shape, the fleet and the scheme; errors are told.
+#include "cleave/plan/plan.hpp"
+
+#include <gtest/gtest.h>
+
+#include "cleave/base/error.hpp"
+#include "cleave/plan/bound.hpp"
+#include "fleets.hpp"
+
+namespace cleave::plan {
+namespace {
+
+constexpr Partition kSchemes[] = {Partition::automatic, Partition::equal, Partition::rows, Partition::grid,
+                                  Partition::paper};
+
+void expect_plan(const Work& work, const std::vector<DeviceState>& devices, const PlanOptions& options) {
+  const OperationPlan plan = plan_operation(work, devices, options);
+  expect_legal(work, {whole_piece(work)}, plan.tasklets, devices);
+  EXPECT_GT(plan.busy.value(), 0);
+  EXPECT_GE(plan.time, plan.busy);
+  EXPECT_GE(plan.time.value(), plan.lower_bound.value() * (1 - 1e-5));
+}
+
+TEST(Plan, LegalForManyShapes) {
+  const std::vector<std::vector<DeviceState>> fleets{cleave_fleet(1), cleave_fleet(2), cleave_fleet(8),
+                                                     cleave_fleet(40)};
+  const GemmShape shapes[] = {{1, 1, 1},      {1, 500, 64},     {500, 1, 64},       {3, 5, 1},
+                              {5, 7, 4000},   {512, 384, 128},  {4096, 4096, 4096}, {256, 256, 100000},
+                              {1, 1, 100000}, {131072, 512, 1}, {769, 767, 769}};
+  for (const auto& devices : fleets) {
+    for (const GemmShape& s : shapes) {
+      for (const DType wire : {DType::f32, DType::f16}) {
+        for (const Partition scheme : kSchemes) {
+          SCOPED_TRACE(testing::Message() << s.m << "x" << s.n << "x" << s.k << " on " << devices.size() << " scheme "
+                                          << static_cast<int>(scheme));
+          expect_plan(gemm_work(s.m, s.n, s.k, wire), devices, {.partition = scheme, .server = {}});
+        }
+      }
+    }
+  }
+}
+
+TEST(Plan, LegalForAttention) {
+  for (const WorkKind kind : {WorkKind::attention_forward, WorkKind::attention_backward}) {
+    for (const std::int64_t batch : {1, 3, 50}) {
+      const Work work = attention_work(kind, {.batch = batch, .seq = 64, .n_head = 8, .n_kv_head = 2, .head_dim = 32});
+      for (const Partition scheme : kSchemes) expect_plan(work, cleave_fleet(12), {.partition = scheme, .server = {}});
+    }
+  }
+}
+
+// A device that cannot hold its share at once gets it in several tasklets.
+TEST(Plan, MemoryIsRespected) {
+  std::vector<DeviceState> devices = cleave_fleet(6);
+  for (DeviceState& d : devices) d.profile.memory = Bytes(200'000);
+  for (const Partition scheme : kSchemes) {
+    expect_plan(gemm_work(700, 900, 2048), devices, {.partition = scheme, .server = {}});
+  }
+}
+
+TEST(Plan, SlowDevicesGetLittleAndUselessOnesNothing) {
+  std::vector<DeviceState> devices = cleave_fleet(4);
+  devices[1].profile.latency = Seconds(1e6);
+  devices[2].profile.uplink = BytesPerSecond(0);
+  devices[3].profile.memory = Bytes(10);
+  const OperationPlan plan = plan_operation(gemm_work(512, 512, 512), devices, {});
+  for (const TaskletPlan& t : plan.tasklets) EXPECT_EQ(t.device, DeviceId(0));
+  EXPECT_EQ(plan.devices_used, 1);
+}
+
+TEST(Plan, SaysWhyItCannot) {
+  EXPECT_THROW(static_cast<void>(plan_operation(gemm_work(8, 8, 8), {}, {})), InputError);
+  const std::vector<DeviceState> tiny{device(0, 1e9, 100, 1e6, 1e6)};
+  try {
+    static_cast<void>(plan_operation(gemm_work(8, 8, 768), tiny, {}));
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("100 B"), std::string::npos) << error.what();
+  }
+  const std::vector<DeviceState> dead{device(0, 0, 100000, 1e6, 1e6)};
+  EXPECT_THROW(static_cast<void>(plan_operation(gemm_work(8, 8, 8), dead, {})), InputError);
+  EXPECT_EQ(lower_bound(gemm_work(8, 8, 8), dead, {}).value(), std::numeric_limits<double>::infinity());
+}
+
+TEST(Replan, CoversWhatWasLostUnderLoad) {
+  const Work work = gemm_work(4096, 2048, 3000);
+  std::vector<DeviceState> devices = cleave_fleet(30);
+  const OperationPlan plan = plan_operation(work, devices, {});
+  std::vector<TaskletPlan> lost;
+  for (const TaskletPlan& t : plan.tasklets) {
+    if (t.device.value < 3) lost.push_back(t);
+  }
+  ASSERT_FALSE(lost.empty());
+  devices.erase(devices.begin(), devices.begin() + 3);
+  devices[5].down_busy = Seconds(1e4);
+  const std::vector<TaskletPlan> again = replan(work, lost, devices, {});
+  expect_legal(work, lost, again, devices);
+  for (const TaskletPlan& t : again) EXPECT_NE(t.device, devices[5].profile.id);
+}
+
+}  // namespace
+}  // namespace cleave::plan
