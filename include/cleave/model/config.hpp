@@ -36,7 +36,8 @@ struct ModelConfig {
 /// Every preset name, in the order of the documentation.
 [[nodiscard]] std::vector<std::string> preset_names();
 
-/// What is wrong with a configuration, keys named as in the input's `model` section; empty when it can be built.
+/// What is wrong with a configuration; empty when it can be built. Keys are the bare names of the fields ("n_head"):
+/// the caller puts the place in front (`model.` in an input, nothing for a file's attributes).
 [[nodiscard]] std::vector<Issue> find_faults(const ModelConfig& config);
 
 }  // namespace cleave::model

@@ -51,18 +51,18 @@ enum class OpKind : std::uint8_t {
   attention_forward,   ///< out[0] = O from in = Q, K, V                                on devices
   attention_backward,  ///< out = dQ, dK, dV from in = Q, K, V, dO                      on devices
   // From here on: server kernels. Formulas stand in include/cleave/kernels/.
-  embed,                ///< out[0] = in[1][in[0]] (+ in[2][position])          in = tokens, table[, positions]
-  embed_backward,       ///< out[0][token] += in[1]; out[1][position] += in[1]  in = tokens, dy
-  layer_norm,           ///< out = y, mean, rstd                                in = x, gain, bias
+  embed,           ///< out[0] = in[1][in[0]] (+ in[2][position])          in = tokens, table[, positions]
+  embed_backward,  ///< out[0][token] += in[1]; out[1][position] += in[1]  in = tokens, dy; out = dtable[, dpositions]
+  layer_norm,      ///< out = y, mean, rstd                                in = x, gain, bias
   layer_norm_backward,  ///< out = dx, dgain, dbias                             in = dy, x, gain, mean, rstd
   rms_norm,             ///< out = y, rstd                                      in = x, gain
   rms_norm_backward,    ///< out = dx, dgain                                    in = dy, x, gain, rstd
   add_bias,             ///< out[0] += in[0] on every row
   bias_gradient,        ///< out[0] = column sums of in[0]
   gelu,                 ///< out[0] = gelu_new(in[0])
-  gelu_backward,        ///< out[0] = in[0] * gelu_new'(in[1])                  in = dy, x
-  relu,                 ///< out[0] = max(in[0], 0)
-  relu_backward,        ///< out[0] = in[0] where in[1] > 0                     in = dy, x
+  gelu_backward,        ///< out[0] = in[0] * gelu_new'(in[1])                  in = dy, x; out[0] is in[0]: in place
+  relu,                 ///< out[0] = max(in[0], 0)                             out[0] is in[0]: in place
+  relu_backward,        ///< out[0] = in[0] where in[1] > 0, else 0             in = dy, y; out[0] is in[0]: in place
   swiglu,               ///< out[0] = silu(in[0]) * in[1]                       in = gate, up
   swiglu_backward,      ///< out = dgate, dup                                   in = dy, gate, up
   rope,                 ///< out[0] rotated in place, heads of head_dim
@@ -70,11 +70,11 @@ enum class OpKind : std::uint8_t {
   add,                  ///< out[0] = in[0] + in[1]
   accumulate,           ///< out[0] += in[0]
   zero,                 ///< out[0] = 0
-  cross_entropy,        ///< out[0] scalar += sum of losses; in[0] logits become their gradient (out[1] = in[0])
-  cross_entropy_loss,   ///< forward only: out[0] scalar += sum of losses       in = logits, targets
+  cross_entropy,        ///< as below, and in[0] becomes the gradient of scalar * loss sum (out[1] is in[0])
+  cross_entropy_loss,   ///< out[0] scalar (+)= sum of losses over the rows     in = logits, targets
   square_norm,          ///< out[0] scalar = sum of squares of in[0]
   global_norm,          ///< out[0] scalar = norm over all square_norm scalars, in order
-  adamw,                ///< parameter out[0] updated from gradient in[0] and the global norm
+  adamw,                ///< parameter out[0] updated from gradient in[0]; when clipping, in[1] = the global norm
 };
 
 [[nodiscard]] const char* name_of(OpKind kind);
@@ -83,17 +83,19 @@ enum class OpKind : std::uint8_t {
 
 enum class Phase : std::uint8_t { forward, input_gradient, weight_gradient, update };
 
+/// A node of the DAG. Outputs that a backward kernel could give but nobody needs (a frozen gain, the input gradient of
+/// the lowest trained layer) have an invalid view and are not computed; attention_backward always gives all three.
 struct Operation {
   OpId id;
-  std::string name;  ///< "h.3.mlp.c_fc.forward"
-  std::string type;  ///< the same without the layer's number: operations of one type and shape are planned once
+  std::string name;  ///< "h.3.mlp.c_fc.forward"; unique in its graph
+  std::string type;  ///< the same without the layer, "mlp.c_fc.forward": operations of one type and shape plan alike
   OpKind kind = OpKind::gemm;
   Phase phase = Phase::forward;
   std::vector<TensorView> in, out;
   bool trans_a = false, trans_b = false;  ///< gemm: op() of in[0] and in[1]
-  bool accumulate = false;                ///< gemm: add to what out[0] holds
+  bool accumulate = false;                ///< gemm, cross_entropy: add to what out[0] holds; otherwise overwrite it
   GemmShape gemm;                         ///< gemm only
-  AttentionShape attention;               ///< attention only; also seq and batch for embed and rope
+  AttentionShape attention;               ///< attention, rope; also seq and batch of embed and its backward
   double scalar = 0;                      ///< eps of norms; scale of cross_entropy; theta of rope
   std::int64_t integer = 0;               ///< position offset of embed; head_dim of rope
   std::vector<OpId> after;                ///< operations that must be complete before this one starts
@@ -104,13 +106,16 @@ enum class StepKind : std::uint8_t { train, evaluate };
 
 struct StepOptions {
   StepKind kind = StepKind::train;
-  std::int64_t batch = 1;         ///< sequences B
-  bool clip = true;               ///< AdamW waits for the global norm
+  std::int64_t batch = 1;           ///< sequences B
+  bool clip = true;                 ///< AdamW waits for the global norm
   std::vector<std::string> freeze;  ///< glob patterns of parameter names that are not trained
-  std::int64_t loss_rows = 0;     ///< tokens per loss chunk; 0: as many as keep the logits within kLogitsBudget
+  std::int64_t loss_rows = 0;       ///< tokens per loss chunk; 0: see kLogitsBudget
 };
 
-/// Upper bound of the logits that are in memory at once, in bytes (one chunk of the loss).
+/// Logits in memory at once take at most this many bytes, or four times the head's weight where that is more: one chunk
+/// with all rows, or two buffers that the chunks use in turn. (Every chunk sends the head's [V, d] to the devices
+/// again; with 2d rows or more in a chunk that is little beside the logits themselves, and the head with its gradient
+/// and moments takes as much memory.)
 inline constexpr std::int64_t kLogitsBudget = 256LL << 20;
 
 /// See the file comment. Operations are in a legal serial order; ids are indices.
@@ -118,7 +123,7 @@ struct StepGraph {
   std::vector<TensorSpec> tensors;
   std::vector<Operation> operations;
   TensorId tokens, targets, loss, grad_norm;  ///< grad_norm invalid when nothing is trained
-  TensorId logits;                            ///< the last (or only) chunk's logits, as forward leaves them (evaluate)
+  TensorId logits;  ///< evaluate: buffer with the last (or only) chunk's logits in its first rows, kept to the end
   std::int64_t batch = 0, seq = 0;
 
   [[nodiscard]] const TensorSpec& tensor(TensorId id) const { return tensors[static_cast<std::size_t>(id.value)]; }
@@ -127,13 +132,16 @@ struct StepGraph {
   [[nodiscard]] std::int64_t parameter_count() const;      ///< tied weights once
 };
 
-/// Multiplications and additions of an operation (2mnk for a GEMM; causal pairs only for attention).
+/// Multiplications and additions of an operation: 2mnk for a GEMM; causal pairs only for attention, two products
+/// forward and five backward; a fixed count per element for server kernels (src/model/cost.cpp has the table).
 [[nodiscard]] Flops flops_of(const Operation& operation);
-/// Memory traffic of a server kernel: bytes read and written once each.
+/// Memory traffic of a server kernel: every input view read once, every output view written once, and read first where
+/// the kernel adds to it. Tables of embeddings count the rows of the batch only; AdamW counts its two moments.
 [[nodiscard]] Bytes traffic_of(const Operation& operation);
 /// FLOP of all operations that run on devices.
 [[nodiscard]] Flops device_flops(const StepGraph& graph);
-/// Largest total of activation and gradient bytes alive at once when operations run in serial order.
+/// Largest total of bytes alive at once, parameters and optimizer state left out, when operations run in serial order:
+/// a tensor lives from its first to its last access.
 [[nodiscard]] Bytes peak_activation_bytes(const StepGraph& graph);
 
 }  // namespace cleave::model
