@@ -1,0 +1,25 @@
+// Near misses among names, and text as it may be shown in a message.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace cleave::config {
+
+/// Edit distance in which a swap of neighbours counts one (optimal string alignment). O(|a| |b|).
+[[nodiscard]] int edit_distance(std::string_view a, std::string_view b);
+
+/// The name nearest to `word` if it is near enough to be meant (at most a third of the letters off); else empty.
+[[nodiscard]] std::string nearest(std::string_view word, const std::vector<std::string>& names);
+
+/// `text` in single quotes, control characters made visible, cut after 40 characters.
+[[nodiscard]] std::string in_quotes(std::string_view text);
+
+/// A key as a message names it: as it stands where it is a plain word, else quoted.
+[[nodiscard]] std::string shown_key(std::string_view key);
+
+/// "a, b, c", or "a, b or c" with `last` = " or ".
+[[nodiscard]] std::string joined(const std::vector<std::string>& words, std::string_view last = ", ");
+
+}  // namespace cleave::config

@@ -1,0 +1,80 @@
+// What a Reader gathers while its sections are read: faults, declarations, the effective input.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cleave/config/reader.hpp"
+#include "node.hpp"
+
+namespace cleave::config {
+
+/// The declarations at one place, merged over the elements of a list.
+struct Schema {
+  std::string name{};  ///< last part of the path; "[]" for the elements of a list
+  Declaration declaration{};
+  bool declared = false;  ///< not merely a way to the declarations below it
+  std::vector<std::unique_ptr<Schema>> children{};
+  std::set<std::string> alternatives{};  ///< names that are legal below, though the branch they stand for was not read
+
+  /// The child by name, made on first use.
+  Schema& at(std::string_view child_name) {
+    for (const auto& known : children) {
+      if (known->name == child_name) return *known;
+    }
+    children.push_back(std::make_unique<Schema>());
+    children.back()->name = child_name;
+    return *children.back();
+  }
+};
+
+enum class Origin : unsigned char { by_default, file, command_line };
+
+/// One line of the effective input, or a map or list with lines below it.
+struct Shown {
+  enum class Form : unsigned char { value, map, list };
+  Form form = Form::value;
+  std::string key{};
+  std::string text{};  ///< YAML of a value
+  Origin origin = Origin::by_default;
+  std::vector<std::unique_ptr<Shown>> children{};
+
+  Shown& add(Form child_form, std::string_view child_key) {
+    children.push_back(std::make_unique<Shown>());
+    children.back()->form = child_form;
+    children.back()->key = child_key;
+    return *children.back();
+  }
+};
+
+/// `text` as a YAML scalar: plain where every reader takes it for the same text, else in double quotes.
+[[nodiscard]] std::string yaml_scalar(const std::string& text);
+
+struct ReaderState {
+  DocumentParts document{};
+  Schema schema{.name = {}};
+  Shown shown{.form = Shown::Form::map};
+  std::vector<Issue> issues{};
+  std::set<std::string, std::less<>> faulted{};  ///< full paths
+  struct Map {
+    Node* node;
+    const Schema* schema;
+    std::string path;
+  };
+  std::vector<Map> maps{};  ///< whose keys were asked for
+  bool reference = false;
+
+  /// Notes a fault; `node` is where it stands, null for none.
+  void fault(const Node* node, const std::string& path, std::string message, std::string hint) {
+    if (reference) return;
+    faulted.insert(path);
+    const bool command_line = node != nullptr && node->from_command_line;
+    issues.push_back({command_line ? std::string(kCommandLine) : document.name, node != nullptr ? node->line : 0, path,
+                      std::move(message), std::move(hint)});
+  }
+};
+
+}  // namespace cleave::config
