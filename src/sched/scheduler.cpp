@@ -153,6 +153,7 @@ struct Scheduler::Impl {
   void complete(OpId id) {
     Progress& op = at(id);
     const Seconds now = fleet.now();
+    fleet.retire(id);
     report.operations.push_back({id, op.start, now, op.planned, op.lower_bound});
     if (op.hit) report.recovery += std::max(Seconds(0), now - op.start - op.planned);
     for (const OpId next : op.releases) {

@@ -72,6 +72,9 @@ class Fleet {
   /// Starts a server kernel; kernels run one after another in the order in which they were started.
   virtual void start(const model::Operation& kernel) = 0;
 
+  /// Every block of an operation, or its kernel, is done: what only it needed may be given up.
+  virtual void retire(OpId op) = 0;
+
   /// A tasklet's result is no longer wanted: if it comes, it is dropped without a trace.
   virtual void forget(TaskletId tasklet) = 0;
 

@@ -31,6 +31,7 @@ class SimulatedFleet final : public Fleet {
   void begin_step(const model::StepGraph& graph) override;
   void submit(const Tasklet& tasklet) override;
   void start(const model::Operation& kernel) override;
+  void retire(OpId) override {}
   void forget(TaskletId tasklet) override;
   Event next_event(Seconds deadline) override;
   [[nodiscard]] std::span<const Usage> usage() const override;

@@ -1,0 +1,54 @@
+// ParameterStore: the state that training carries from step to step: parameters and AdamW's moments, by name.
+//
+// Owned by the trainer; graphs for training and for evaluation bind to the same store. Names and shapes are those of
+// the Hugging Face state dict, as the model family declares them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cleave/base/units.hpp"
+#include "cleave/model/graph.hpp"
+
+namespace cleave::server {
+
+/// One parameter. value, exp_avg, exp_avg_sq: rows * cols floats, row-major; the moments are empty for frozen ones.
+struct Parameter {
+  std::string name;
+  std::int64_t rows = 0, cols = 0;
+  bool vector = false;
+  std::vector<float> value, exp_avg, exp_avg_sq;
+
+  /// Shape as files have it: [cols] for a vector, otherwise [rows, cols].
+  [[nodiscard]] std::vector<std::int64_t> shape() const;
+};
+
+class ParameterStore {
+ public:
+  ParameterStore() = default;
+
+  /// Makes every parameter of `graph`, drawn as its tensors say: element i of parameter number p is
+  /// init_deviation * normal(i) of the stream (seed, parameter_init, p), or init_value. Moments are zero.
+  ParameterStore(const model::StepGraph& graph, std::uint64_t seed);
+
+  [[nodiscard]] std::span<Parameter> parameters() { return parameters_; }
+  [[nodiscard]] std::span<const Parameter> parameters() const { return parameters_; }
+  /// Requires: there is a parameter of that name.
+  [[nodiscard]] Parameter& at(std::string_view name);
+  [[nodiscard]] const Parameter* find(std::string_view name) const;
+
+  /// Allocates zero moments where there are none yet.
+  void ensure_moments();
+
+  /// One number over the bytes of all parameters, in order: equal if and only if (but for 2^-64) every bit is.
+  [[nodiscard]] std::uint64_t hash() const;
+  [[nodiscard]] Bytes size() const;
+
+ private:
+  std::vector<Parameter> parameters_;
+};
+
+}  // namespace cleave::server

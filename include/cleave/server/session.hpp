@@ -1,0 +1,45 @@
+// What the pieces of a server are given: how to execute, whom to serve, and what one step works on.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "cleave/base/shapes.hpp"
+#include "cleave/base/units.hpp"
+
+namespace cleave::server {
+
+/// Which returned blocks are checked.
+struct Verification {
+  enum class Mode : std::uint8_t { off, sample, all };
+  Mode mode = Mode::sample;
+  double fraction = 0.1;   ///< of blocks that `sample` checks
+  std::uint64_t seed = 0;  ///< secret of the server: devices must not foresee which blocks, nor with which vectors
+};
+
+struct ExecutorOptions {
+  DType wire = DType::f32;
+  int threads = 1;  ///< of server kernels; no result depends on it
+  Verification verification;
+};
+
+/// AdamW's figures for one update; k counts updates from 1.
+struct UpdateTerms {
+  double lr = 0, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0, grad_clip = 0;
+  std::int64_t k = 1;
+};
+
+/// Called with each parameter's gradient (unclipped) just before its update; rows * cols floats.
+using GradientObserver = std::function<void(std::string_view name, std::span<const float> gradient)>;
+
+/// One step's data. The spans must stay valid until the step is over.
+struct StepInputs {
+  std::span<const std::int32_t> tokens, targets;
+  UpdateTerms update;
+  GradientObserver on_gradient;
+};
+
+}  // namespace cleave::server

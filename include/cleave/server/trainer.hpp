@@ -1,0 +1,81 @@
+// Trainer: the parameter server of a run: parameters, executor, fleet and scheduler, one step at a time.
+//
+// app decides which steps to run, when to evaluate and when to save; the trainer makes a step happen. Invariant: after
+// step() the parameters depend on the initial ones, the batches and the settings only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "cleave/comm/transport.hpp"
+#include "cleave/data/batches.hpp"
+#include "cleave/fleet/profile.hpp"
+#include "cleave/model/config.hpp"
+#include "cleave/plan/plan.hpp"
+#include "cleave/sched/scheduler.hpp"
+#include "cleave/server/fleets.hpp"
+#include "cleave/server/parameter_store.hpp"
+#include "cleave/server/session.hpp"
+#include "cleave/server/training.hpp"
+
+namespace cleave::server {
+
+struct TrainerOptions {
+  model::ModelConfig model;
+  TrainSettings train;
+  plan::PlanOptions plan;
+  ExecutorOptions executor;
+  FleetTerms fleet;
+  std::vector<fleet::DeviceProfile> devices;
+};
+
+/// What one step yielded and took.
+struct StepResult {
+  StepOutcome outcome;
+  sched::StepReport report;
+  Seconds time;         ///< emulated; with clock `off`, what the simulator says of an undisturbed step
+  Seconds lower_bound;  ///< no schedule over the devices present can be faster
+  Seconds wall;         ///< real
+};
+
+class Trainer {
+ public:
+  /// `transport` has this process as rank 0 and device ranks behind the others; null: the server computes everything.
+  /// `parameters` and `transport` must outlive the trainer.
+  /// Errors: EnvironmentError when a rank refuses or does not answer; InputError when no device can hold any block.
+  Trainer(ParameterStore& parameters, TrainerOptions options, comm::Transport* transport);
+  ~Trainer();
+
+  /// Runs update `step` (0-based) on `batch`. `keep_going` is asked now and then; once it says no, the step is
+  /// abandoned unless its update has begun. Errors: CheckFailure for a loss or product that is not finite;
+  /// sched::Interrupted (nothing of the step was kept).
+  StepResult step(std::int64_t step, const data::Batch& batch, const sched::KeepGoing& keep_going = {},
+                  const GradientObserver& on_gradient = {});
+
+  /// Mean loss over all targets of the batches. Errors: as step().
+  double evaluate(std::span<const data::Batch> batches, const sched::KeepGoing& keep_going = {});
+
+  /// Logits [T, V] of one sequence of T = model.seq_len tokens, row-major.
+  [[nodiscard]] std::vector<float> logits(std::span<const std::int32_t> tokens);
+
+  /// Device ranks, by rank (rank 0 is an empty entry); empty without a transport.
+  [[nodiscard]] std::vector<RankInfo> ranks() const;
+  [[nodiscard]] std::span<const sched::Usage> usage() const;
+  [[nodiscard]] std::vector<DeviceId> distrusted() const;
+  /// By how much real computations missed their modelled end (wall clock).
+  [[nodiscard]] Seconds lateness() const;
+  /// Most bytes of activations, gradients and logits at once so far.
+  [[nodiscard]] Bytes peak_activation_memory() const;
+
+  /// Ends the device ranks. False: some did not answer; MPI must not be finalized then.
+  bool say_goodbye(Seconds at_most);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cleave::server

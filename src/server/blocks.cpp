@@ -1,0 +1,85 @@
+// The two copies. Transposed operands are read in square blocks that fit the first-level cache.
+#include "blocks.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "cleave/kernels/wire.hpp"
+
+namespace cleave::server {
+
+namespace {
+
+constexpr std::int64_t kSquare = 32;
+
+// to[i * cols + j] = from(i, j) where neighbours in a column of `from` are neighbours in memory.
+void transpose(kernels::ConstMatrix from, std::int64_t rows, std::int64_t cols, float* to) {
+  for (std::int64_t i0 = 0; i0 < rows; i0 += kSquare) {
+    const std::int64_t i1 = std::min(rows, i0 + kSquare);
+    for (std::int64_t j0 = 0; j0 < cols; j0 += kSquare) {
+      const std::int64_t j1 = std::min(cols, j0 + kSquare);
+      std::array<float, kSquare * kSquare> square;
+      for (std::int64_t j = j0; j < j1; ++j) {
+        for (std::int64_t i = i0; i < i1; ++i)
+          square[static_cast<std::size_t>((i - i0) * kSquare + (j - j0))] = from(i, j);
+      }
+      for (std::int64_t i = i0; i < i1; ++i) {
+        std::memcpy(to + i * cols + j0, square.data() + (i - i0) * kSquare,
+                    static_cast<std::size_t>(j1 - j0) * sizeof(float));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void gather(kernels::ConstMatrix from, std::int64_t rows, std::int64_t cols, DType wire, std::byte* payload) {
+  const bool rows_contiguous = from.col_stride == 1;
+  if (wire == DType::f32) {
+    auto* to = reinterpret_cast<float*>(payload);
+    if (!rows_contiguous) return transpose(from, rows, cols, to);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      std::memcpy(to + i * cols, from.data + i * from.row_stride, static_cast<std::size_t>(cols) * sizeof(float));
+    }
+    return;
+  }
+  auto* to = reinterpret_cast<std::uint16_t*>(payload);
+  if (rows_contiguous) {
+    kernels::narrow(wire, kernels::ConstRows(from.data, rows, cols, from.row_stride), to, cols);
+    return;
+  }
+  // Transposed in bands of rows, so that the fp32 copy stays in cache.
+  const std::int64_t band = std::max<std::int64_t>(1, 65536 / std::max<std::int64_t>(1, cols));
+  std::vector<float> buffer(static_cast<std::size_t>(std::min(band, rows) * cols));
+  for (std::int64_t i = 0; i < rows; i += band) {
+    const std::int64_t count = std::min(band, rows - i);
+    transpose(from.from(i, 0), count, cols, buffer.data());
+    kernels::narrow(wire, kernels::ConstRows(buffer.data(), count, cols), to + i * cols, cols);
+  }
+}
+
+void scatter(const std::byte* payload, DType type, bool accumulate, kernels::Rows to) {
+  if (type != DType::f32 && !accumulate) {
+    kernels::widen(type, reinterpret_cast<const std::uint16_t*>(payload), to.cols, to);
+    return;
+  }
+  std::vector<float> widened;
+  const auto* from = reinterpret_cast<const float*>(payload);
+  if (type != DType::f32) {
+    widened.resize(static_cast<std::size_t>(to.rows * to.cols));
+    kernels::widen(type, reinterpret_cast<const std::uint16_t*>(payload), to.cols,
+                   kernels::Rows(widened.data(), to.rows, to.cols));
+    from = widened.data();
+  }
+  for (std::int64_t i = 0; i < to.rows; ++i) {
+    if (!accumulate) {
+      std::memcpy(to.row(i), from + i * to.cols, static_cast<std::size_t>(to.cols) * sizeof(float));
+    } else {
+      for (std::int64_t j = 0; j < to.cols; ++j) to.row(i)[j] += from[i * to.cols + j];
+    }
+  }
+}
+
+}  // namespace cleave::server

@@ -1,0 +1,211 @@
+// Greeting, flow control, liveness.
+#include "exchange.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "cleave/base/error.hpp"
+#include "cleave/base/version.hpp"
+
+namespace cleave::server {
+
+namespace {
+
+/// Unanswered bytes that may be under way to one rank: enough to keep it busy while the next message travels.
+constexpr std::int64_t kWindow = 64LL << 20;
+/// A rank always gets this many tasklets ahead, however large they are.
+constexpr std::int64_t kTaskletsAhead = 2;
+constexpr Seconds kPingEvery{2.0};
+
+}  // namespace
+
+Exchange::Exchange(comm::Transport& transport, const std::vector<fleet::DeviceProfile>& devices,
+                   const FleetTerms& terms, Pack pack)
+    : transport_(transport),
+      pack_(std::move(pack)),
+      patience_(terms.patience),
+      peers_(static_cast<std::size_t>(transport.size())) {
+  CLEAVE_ASSERT(transport.size() > 1 || devices.empty(), "devices need a rank to live on");
+  for (const fleet::DeviceProfile& device : devices)
+    peers_[static_cast<std::size_t>(rank_of(device.id))].devices.push_back(device.id);
+  greet(devices, terms);
+}
+
+int Exchange::rank_of(DeviceId device) const { return 1 + static_cast<int>(device.value % (transport_.size() - 1)); }
+
+void Exchange::greet(const std::vector<fleet::DeviceProfile>& devices, const FleetTerms& terms) {
+  const Seconds limit = clock_.now() + terms.start_limit;
+  std::set<int> silent;
+  for (int rank = 1; rank < transport_.size(); ++rank) silent.insert(rank);
+  ranks_.resize(peers_.size());
+  while (!silent.empty()) {
+    if (clock_.now() > limit) {
+      throw EnvironmentError("start", fmt::format("device rank {}", *silent.begin()),
+                             fmt::format("no answer within {} s", terms.start_limit.value()));
+    }
+    auto received = transport_.wait(Seconds(0.1));
+    if (!received) continue;
+    const int rank = received->source;
+    const auto header = comm::decode(received->frame);
+    if (!header || rank < 1) continue;
+    if (header->kind == comm::Kind::refusal) {
+      throw EnvironmentError("start", fmt::format("device rank {}", rank), comm::text_of(received->frame));
+    }
+    if (header->kind == comm::Kind::ready) silent.erase(rank);
+    if (header->kind != comm::Kind::hello) continue;
+    const auto hello = comm::decode_hello(received->frame);
+    if (!hello) continue;
+    if (hello->version != kVersion) {
+      throw EnvironmentError("start", fmt::format("device rank {}", rank),
+                             fmt::format("it runs cleave {}, the server {}", hello->version, kVersion));
+    }
+    const std::vector<DeviceId>& hosted = peers_[static_cast<std::size_t>(rank)].devices;
+    ranks_[static_cast<std::size_t>(rank)] = {rank, hello->pid, hello->host, hosted};
+    comm::Welcome welcome{.clock = terms.clock,
+                          .wire = terms.wire,
+                          .gemm_kernels = terms.gemm_kernels,
+                          .seed = terms.seed,
+                          .heartbeat = kPingEvery,
+                          .patience = terms.patience,
+                          .devices = {}};
+    for (const DeviceId id : hosted) {
+      const fleet::DeviceProfile& d = devices[static_cast<std::size_t>(id.value)];
+      welcome.devices.push_back({d.id, d.name, d.compute, d.memory, d.downlink, d.uplink, d.latency, d.jitter});
+    }
+    transport_.send(rank, comm::encode(welcome));
+  }
+  for (Peer& peer : peers_) peer.heard = peer.pinged = clock_.now();
+}
+
+void Exchange::submit(const sched::Tasklet& tasklet) {
+  peers_[static_cast<std::size_t>(rank_of(tasklet.piece.device))].waiting.push_back(tasklet);
+}
+
+void Exchange::forget(TaskletId tasklet) {
+  const auto sent = under_way_.find(tasklet.value);
+  if (sent != under_way_.end()) {
+    // The answer still comes, or never: the room that it holds is given back now.
+    Peer& peer = peers_[static_cast<std::size_t>(sent->second.rank)];
+    peer.bytes_under_way -= sent->second.bytes;
+    --peer.tasklets_under_way;
+    under_way_.erase(sent);
+    return;
+  }
+  for (Peer& peer : peers_) {
+    std::erase_if(peer.waiting, [&](const sched::Tasklet& waiting) { return waiting.id == tasklet; });
+  }
+}
+
+void Exchange::pump() {
+  for (std::size_t rank = 1; rank < peers_.size(); ++rank) {
+    Peer& peer = peers_[rank];
+    while (!peer.waiting.empty() && !peer.gone &&
+           (peer.tasklets_under_way < kTaskletsAhead || peer.bytes_under_way < kWindow)) {
+      const sched::Tasklet tasklet = peer.waiting.front();
+      peer.waiting.pop_front();
+      comm::Frame frame = pack_(tasklet);
+      const std::int64_t bytes = frame.size();
+      if (peer.tasklets_under_way == 0) peer.heard = clock_.now();  // from now on it owes us something
+      under_way_.emplace(tasklet.id.value, UnderWay{tasklet, static_cast<int>(rank), bytes});
+      peer.bytes_under_way += bytes;
+      ++peer.tasklets_under_way;
+      transport_.send(static_cast<int>(rank), std::move(frame));
+    }
+  }
+}
+
+void Exchange::lose(int rank) {
+  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  if (peer.gone) return;
+  peer.gone = true;
+  peer.waiting.clear();
+  transport_.abandon(rank);
+  std::erase_if(under_way_, [&](const auto& entry) { return entry.second.rank == rank; });
+  gone_.insert(gone_.end(), peer.devices.begin(), peer.devices.end());
+}
+
+void Exchange::watch() {
+  const Seconds now = clock_.now();
+  for (std::size_t rank = 1; rank < peers_.size(); ++rank) {
+    Peer& peer = peers_[rank];
+    if (peer.gone || peer.farewell) continue;
+    if (transport_.gone(static_cast<int>(rank))) {
+      lose(static_cast<int>(rank));
+    } else if (now - peer.pinged > kPingEvery) {
+      peer.pinged = now;
+      transport_.send(static_cast<int>(rank), comm::encode_ping(pings_++));
+    }
+    if (peer.tasklets_under_way > 0 && now - peer.heard > patience_) lose(static_cast<int>(rank));
+  }
+}
+
+std::optional<Answer> Exchange::take_in(comm::Received received) {
+  if (received.source < 1 || received.source >= transport_.size()) return std::nullopt;
+  Peer& peer = peers_[static_cast<std::size_t>(received.source)];
+  const auto header = comm::decode(received.frame);
+  if (!header) {
+    // Nothing in a damaged frame can be believed, its tasklet included: what was asked stays owed until its limit.
+    return std::nullopt;
+  }
+  peer.heard = clock_.now();
+  switch (header->kind) {
+    case comm::Kind::ping: transport_.send(received.source, comm::encode_pong(header->sequence)); return std::nullopt;
+    case comm::Kind::farewell: peer.farewell = true; return std::nullopt;
+    case comm::Kind::result:
+    case comm::Kind::refused: break;
+    default: return std::nullopt;
+  }
+  const auto sent = under_way_.find(header->tasklet.value);
+  if (sent == under_way_.end() || sent->second.rank != received.source)
+    return std::nullopt;  // late, or never asked for
+  Answer answer{.kind = Answer::Kind::result, .tasklet = sent->second.tasklet, .frame = {}, .reason = {}};
+  peer.bytes_under_way -= sent->second.bytes;
+  --peer.tasklets_under_way;
+  under_way_.erase(sent);
+  if (header->kind == comm::Kind::refused) {
+    answer.kind = Answer::Kind::refused;
+    answer.reason = fmt::format("{}: {}", comm::name_of(header->reason), comm::text_of(received.frame));
+  } else {
+    answer.frame = std::move(received.frame);
+  }
+  return answer;
+}
+
+std::optional<Answer> Exchange::next(Seconds at_most) {
+  const Seconds limit = clock_.now() + at_most;
+  for (;;) {
+    pump();
+    std::optional<comm::Received> received = transport_.poll();
+    if (!received) {
+      watch();
+      const Seconds left = limit - clock_.now();
+      if (left.value() <= 0 || !gone_.empty()) return std::nullopt;
+      received = transport_.wait(std::min(left, Seconds(0.05)));
+    }
+    if (!received) continue;
+    if (std::optional<Answer> answer = take_in(std::move(*received))) return answer;
+  }
+}
+
+std::vector<DeviceId> Exchange::take_gone() { return std::exchange(gone_, {}); }
+
+bool Exchange::say_goodbye(Seconds at_most) {
+  const Seconds limit = clock_.now() + at_most;
+  for (std::size_t rank = 1; rank < peers_.size(); ++rank) {
+    if (!peers_[rank].gone) transport_.send(static_cast<int>(rank), comm::encode_goodbye());
+  }
+  const auto everyone_left = [&] {
+    return std::all_of(peers_.begin() + 1, peers_.end(), [](const Peer& peer) { return peer.gone || peer.farewell; });
+  };
+  while (!everyone_left() && clock_.now() < limit) {
+    if (auto received = transport_.wait(Seconds(0.05))) (void)take_in(std::move(*received));
+    for (std::size_t rank = 1; rank < peers_.size(); ++rank) {
+      if (transport_.gone(static_cast<int>(rank)) && !peers_[rank].farewell) lose(static_cast<int>(rank));
+    }
+  }
+  return std::all_of(peers_.begin() + 1, peers_.end(), [](const Peer& peer) { return peer.farewell; });
+}
+
+}  // namespace cleave::server

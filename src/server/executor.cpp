@@ -1,0 +1,265 @@
+// Operands out, blocks in.
+#include "executor.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "blocks.hpp"
+#include "cleave/base/error.hpp"
+#include "cleave/kernels/attention.hpp"
+#include "cleave/kernels/product_check.hpp"
+#include "cleave/kernels/wire.hpp"
+
+namespace cleave::server {
+
+namespace {
+
+using model::Operation;
+using model::OpKind;
+
+comm::Work work_code(OpKind kind) {
+  switch (kind) {
+    case OpKind::attention_forward: return comm::Work::attention_forward;
+    case OpKind::attention_backward: return comm::Work::attention_backward;
+    default: return comm::Work::gemm;
+  }
+}
+
+kernels::PairShape pair_shape(const AttentionShape& shape) {
+  return {shape.queries_per_pair(), shape.seq, shape.head_dim};
+}
+
+// Tensors of an attention operation in the order of the message: those with query heads, and those with one head a
+// pair.
+struct PairTensor {
+  model::TensorView view;
+  bool queries = false;
+};
+
+std::vector<PairTensor> operands_of(const Operation& op) {
+  std::vector<PairTensor> list{{op.in[0], true}, {op.in[1], false}, {op.in[2], false}};
+  if (op.kind == OpKind::attention_backward) list.push_back({op.in[3], true});
+  return list;
+}
+
+std::vector<PairTensor> results_of(const Operation& op) {
+  std::vector<PairTensor> list{{op.out[0], true}};
+  if (op.kind == OpKind::attention_backward) {
+    list.push_back({op.out[1], false});
+    list.push_back({op.out[2], false});
+  }
+  return list;
+}
+
+// Calls visit(head view, index of the block of seq x head_dim in the payload) for every head of the pairs, in order.
+template <class Visit>
+void for_each_head(const AttentionShape& shape, const PairRange& pairs, kernels::Rows all, bool queries,
+                   Visit&& visit) {
+  const std::int64_t heads = queries ? shape.queries_per_pair() : 1;
+  std::int64_t index = 0;
+  for (std::int64_t pair = pairs.pair0; pair < pairs.pair1; ++pair) {
+    const std::int64_t sequence = pair / shape.n_kv_head, group = pair % shape.n_kv_head;
+    for (std::int64_t h = 0; h < heads; ++h, ++index) {
+      visit(head_view(all, shape.seq, shape.head_dim, {sequence, group * heads + h}), index);
+    }
+  }
+}
+
+constexpr std::uint32_t kLieSeed = 0x5EED;
+
+}  // namespace
+
+Executor::Executor(ParameterStore& parameters, const ExecutorOptions& options)
+    : parameters_(parameters),
+      options_(options),
+      parallel_(options.threads),
+      draws_(options.verification.seed, Purpose::verification) {}
+Executor::~Executor() = default;
+
+void Executor::begin_step(const model::StepGraph& graph, const StepInputs& inputs) {
+  std::unique_ptr<TensorStore>& store = stores_[&graph];
+  if (!store) store = std::make_unique<TensorStore>(graph, parameters_, pool_);
+  if (store_ != nullptr && store_ != store.get()) store_->begin_step({}, {});  // gives its activations back
+  store_ = store.get();
+  graph_ = &graph;
+  inputs_ = inputs;
+  in_progress_.clear();
+  updating_ = false;
+  store_->begin_step(inputs.tokens, inputs.targets);
+}
+
+kernels::ConstMatrix Executor::operand_a(const Operation& op) {
+  const kernels::Rows rows = store_->rows(op.in[0]);
+  const kernels::ConstMatrix stored(rows.data, rows.ld);
+  return op.trans_a ? stored.transposed() : stored;
+}
+
+kernels::ConstMatrix Executor::operand_b(const Operation& op) {
+  const kernels::Rows rows = store_->rows(op.in[1]);
+  const kernels::ConstMatrix stored(rows.data, rows.ld);
+  return op.trans_b ? stored.transposed() : stored;
+}
+
+Executor::InProgress& Executor::open(const Operation& op) {
+  const auto found = in_progress_.find(op.id);
+  if (found != in_progress_.end()) return found->second;
+  store_->begin(op);
+  InProgress& state = in_progress_[op.id];
+  if (op.kind == OpKind::gemm && k_blocks(op.gemm.k) > 1) {
+    state.row_exponents.resize(static_cast<std::size_t>(op.gemm.m));
+    state.column_exponents.resize(static_cast<std::size_t>(op.gemm.n));
+    // Of the operands before they are rounded to the wire type: rounding changes a norm by far less than the headroom.
+    const auto rows = kernels::norm_exponents(parallel_, operand_a(op), op.gemm.m, op.gemm.k, state.row_exponents);
+    const auto columns =
+        kernels::norm_exponents(parallel_, operand_b(op).transposed(), op.gemm.n, op.gemm.k, state.column_exponents);
+    state.representable = rows == kernels::ProductStatus::ok && columns == kernels::ProductStatus::ok;
+  }
+  if (!state.representable) {
+    throw CheckFailure(fmt::format("an operand of {} is not finite: the training has diverged", op.name));
+  }
+  return state;
+}
+
+comm::Header Executor::header_of(const sched::Tasklet& tasklet) const {
+  const Operation& op = graph_->operation(tasklet.op);
+  const plan::TaskletPlan& piece = tasklet.piece;
+  comm::Header header;
+  header.kind = comm::Kind::task;
+  header.tasklet = tasklet.id;
+  header.device = piece.device;
+  header.op = op.id;
+  header.work = work_code(op.kind);
+  header.wire = header.output = options_.wire;
+  header.panel_order = static_cast<std::uint8_t>(piece.order);
+  header.rate_factor = 1.0;
+  if (op.kind == OpKind::gemm) {
+    header.gemm = {piece.box.m(), piece.box.n(), piece.box.k(), k_blocks(op.gemm.k), piece.box.k0 / kBlockK};
+    if (!header.gemm.whole_depth()) header.output = partial_sum_type(options_.wire);
+  } else {
+    header.attention = {piece.pairs.count(), op.attention.seq, op.attention.head_dim, op.attention.queries_per_pair()};
+  }
+  return header;
+}
+
+comm::Frame Executor::pack(const sched::Tasklet& tasklet, const TaskTerms& terms) {
+  const Operation& op = graph_->operation(tasklet.op);
+  const plan::TaskletPlan& piece = tasklet.piece;
+  const InProgress& state = open(op);
+  comm::Header header = header_of(tasklet);
+  header.delay = terms.delay;
+  header.nic = terms.nic;
+  header.rate_factor = terms.rate_factor;
+  header.lie = terms.lie;
+  if (terms.lie != comm::Lie::none) header.sequence = kLieSeed + static_cast<std::uint32_t>(tasklet.id.value);
+  std::vector<plan::Panel> panels;
+  if (terms.scheduled) panels = plan::panels_of(plan::work_of(op, options_.wire), piece);
+  header.panels = static_cast<std::int64_t>(panels.size());
+
+  comm::TaskDraft draft = comm::begin_task(header);
+  for (std::size_t i = 0; i < panels.size(); ++i) {
+    draft.schedule[i] = {panels[i].down.value(), panels[i].up.value(), panels[i].flops.value()};
+  }
+  if (op.kind == OpKind::gemm) {
+    const GemmBox& box = piece.box;
+    gather(operand_a(op).from(box.m0, box.k0), box.m(), box.k(), options_.wire, draft.operands[0].data());
+    gather(operand_b(op).from(box.k0, box.n0), box.k(), box.n(), options_.wire, draft.operands[1].data());
+    if (header.gemm.blocks > 1) {
+      std::copy_n(state.row_exponents.begin() + box.m0, box.m(), draft.row_exponents.begin());
+      std::copy_n(state.column_exponents.begin() + box.n0, box.n(), draft.column_exponents.begin());
+    }
+  } else {
+    const std::int64_t head_bytes = op.attention.seq * op.attention.head_dim * size_of(options_.wire);
+    const std::vector<PairTensor> operands = operands_of(op);
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      for_each_head(op.attention, piece.pairs, store_->rows(operands[i].view), operands[i].queries,
+                    [&](kernels::Rows head, std::int64_t index) {
+                      gather({head.data, head.ld}, head.rows, head.cols, options_.wire,
+                             draft.operands[i].data() + index * head_bytes);
+                    });
+    }
+  }
+  return comm::seal(std::move(draft));
+}
+
+void Executor::place_finished(const Operation& op, const GemmBox& box, std::span<const std::byte> block, DType type) {
+  const kernels::Rows c = store_->rows(op.out[0]);
+  scatter(block.data(), type, op.accumulate, {c.row(box.m0) + box.n0, box.m(), box.n(), c.ld});
+}
+
+void Executor::place_partial(const Operation& op, const GemmBox& box, std::span<const std::byte> block, DType type) {
+  InProgress& state = open(op);
+  const std::int64_t size = size_of(type);
+  if (state.sums.empty()) state.sums.resize(static_cast<std::size_t>(op.gemm.m * op.gemm.n * size));
+  std::byte* first = state.sums.data() + (box.m0 * op.gemm.n + box.n0) * size;
+  kernels::add_partial_sums(parallel_, box.m(), box.n(), {type, block.data(), box.n()}, {type, first, op.gemm.n});
+  if (box.k0 == 0) state.finish.push_back(box);
+}
+
+Verdict Executor::place(const sched::Tasklet& tasklet, const comm::ResultView& result) {
+  const Operation& op = graph_->operation(tasklet.op);
+  const comm::Header asked = header_of(tasklet), &got = result.header;
+  if (got.work != asked.work || got.wire != asked.wire || got.output != asked.output || got.gemm != asked.gemm ||
+      got.attention != asked.attention || got.device != asked.device) {
+    return Verdict::wrong;
+  }
+  const Verdict verdict = check(tasklet, result);
+  if (verdict != Verdict::good) return verdict;
+  if (op.kind == OpKind::gemm) {
+    if (asked.gemm.whole_depth()) {
+      place_finished(op, tasklet.piece.box, result.outputs[0], asked.output);
+    } else {
+      place_partial(op, tasklet.piece.box, result.outputs[0], asked.output);
+    }
+    return Verdict::good;
+  }
+  const std::int64_t head_bytes = op.attention.seq * op.attention.head_dim * size_of(options_.wire);
+  const std::vector<PairTensor> results = results_of(op);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    for_each_head(op.attention, tasklet.piece.pairs, store_->rows(results[i].view), results[i].queries,
+                  [&](kernels::Rows head, std::int64_t index) {
+                    scatter(result.outputs[i].data() + index * head_bytes, options_.wire, false, head);
+                  });
+  }
+  return Verdict::good;
+}
+
+void Executor::retire(OpId id) {
+  const Operation& op = graph_->operation(id);
+  const auto found = in_progress_.find(id);
+  if (found != in_progress_.end()) {
+    InProgress& state = found->second;
+    const DType type = partial_sum_type(options_.wire);
+    const kernels::Rows c = op.kind == OpKind::gemm ? store_->rows(op.out[0]) : kernels::Rows{};
+    for (const GemmBox& box : state.finish) {
+      std::vector<float> finished(static_cast<std::size_t>(box.m() * box.n()));
+      const std::byte* first = state.sums.data() + (box.m0 * op.gemm.n + box.n0) * size_of(type);
+      const auto status = kernels::finish_partial_sums(
+          parallel_, box.m(), box.n(), {type, first, op.gemm.n},
+          std::span(state.row_exponents).subspan(static_cast<std::size_t>(box.m0), static_cast<std::size_t>(box.m())),
+          std::span(state.column_exponents)
+              .subspan(static_cast<std::size_t>(box.n0), static_cast<std::size_t>(box.n())),
+          {finished.data(), box.n()});
+      if (status != kernels::ProductStatus::ok)
+        throw CheckFailure(fmt::format("the result of {} is not finite", op.name));
+      const kernels::Rows block(finished.data(), box.m(), box.n());
+      kernels::round_to(options_.wire, block);
+      scatter(reinterpret_cast<const std::byte*>(finished.data()), DType::f32, op.accumulate,
+              {c.row(box.m0) + box.n0, box.m(), box.n(), c.ld});
+    }
+    in_progress_.erase(found);
+  }
+  store_->retire(op);
+}
+
+double Executor::loss() { return store_->scalar(graph_->loss) / static_cast<double>(graph_->batch * graph_->seq); }
+double Executor::grad_norm() { return graph_->grad_norm.valid() ? store_->scalar(graph_->grad_norm) : 0.0; }
+
+kernels::ConstRows Executor::logits() {
+  const model::TensorSpec& spec = graph_->tensor(graph_->logits);
+  return store_->rows({graph_->logits, 0, spec.rows, 0, spec.cols});
+}
+
+}  // namespace cleave::server

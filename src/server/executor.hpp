@@ -1,0 +1,110 @@
+// Executor: the numbers behind a StepGraph. It runs server kernels, gathers the operands of tasklets into messages,
+// puts returned blocks in their place, checks them, and computes blocks itself when no device can.
+//
+// The server's fleets call it; the scheduler never does. It decides nothing: what runs where and when is the
+// scheduler's, how blocks travel is the exchange's. Invariant: what it puts into tensors does not depend on who
+// computed a block, in which order blocks came, or how the operation was cut (docs/numerics.md).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "cleave/base/random.hpp"
+#include "cleave/comm/message.hpp"
+#include "cleave/kernels/elementwise.hpp"
+#include "cleave/kernels/gemm.hpp"
+#include "cleave/kernels/parallel.hpp"
+#include "cleave/plan/cost.hpp"
+#include "cleave/sched/fleet.hpp"
+#include "cleave/server/parameter_store.hpp"
+#include "cleave/server/session.hpp"
+#include "tensor_store.hpp"
+
+namespace cleave::server {
+
+/// What a task message says beside its operands.
+struct TaskTerms {
+  bool scheduled = false;  ///< carry the panels' costs, for the wall clock
+  Seconds delay, nic;
+  double rate_factor = 1.0;
+  comm::Lie lie = comm::Lie::none;
+};
+
+/// How a returned block was found.
+enum class Verdict : std::uint8_t { good, wrong, not_representable };
+
+class Executor {
+ public:
+  /// `parameters` must outlive the executor.
+  Executor(ParameterStore& parameters, const ExecutorOptions& options);
+  ~Executor();
+
+  /// Binds `graph`, which must live as long as the executor, to this step's batch.
+  void begin_step(const model::StepGraph& graph, const StepInputs& inputs);
+
+  /// Runs a server kernel. Requires: its inputs are complete.
+  void run(const model::Operation& kernel);
+
+  /// The task message of a tasklet.
+  /// Errors: CheckFailure when an operand is not finite.
+  [[nodiscard]] comm::Frame pack(const sched::Tasklet& tasklet, const TaskTerms& terms);
+
+  /// Checks a returned block (as verification says) and puts it in its place.
+  /// Requires: the result answers the tasklet (answers()).
+  Verdict place(const sched::Tasklet& tasklet, const comm::ResultView& result);
+
+  /// Computes a tasklet's block on the server, with the bits that a device would return, and puts it in its place.
+  void compute(const sched::Tasklet& tasklet);
+
+  /// The header of a tasklet's task: geometry and types.
+  [[nodiscard]] comm::Header header_of(const sched::Tasklet& tasklet) const;
+
+  /// Finishes partial sums and gives up what only this operation needed.
+  void retire(OpId op);
+
+  [[nodiscard]] double loss();
+  [[nodiscard]] double grad_norm();
+  [[nodiscard]] kernels::ConstRows logits();
+  /// True once an update of this step has begun: from then on the step must be completed.
+  [[nodiscard]] bool updating() const { return updating_; }
+  [[nodiscard]] DType wire() const { return options_.wire; }
+  [[nodiscard]] const model::StepGraph& graph() const { return *graph_; }
+  [[nodiscard]] Bytes peak_memory() const { return pool_.peak(); }
+
+ private:
+  // Numbers of one operation in progress.
+  struct InProgress {
+    std::vector<std::int16_t> row_exponents, column_exponents;  // empty when k has one block
+    bool representable = true;
+    std::vector<std::byte> sums;  // partial sums of the whole result; empty until the first arrives
+    std::vector<GemmBox> finish;  // boxes of partial sums that begin at k = 0: together the part to finish
+  };
+  InProgress& open(const model::Operation& op);
+  [[nodiscard]] kernels::ConstMatrix operand_a(const model::Operation& op);
+  [[nodiscard]] kernels::ConstMatrix operand_b(const model::Operation& op);
+  void place_finished(const model::Operation& op, const GemmBox& box, std::span<const std::byte> block, DType type);
+  void place_partial(const model::Operation& op, const GemmBox& box, std::span<const std::byte> block, DType type);
+  Verdict check(const sched::Tasklet& tasklet, const comm::ResultView& result);
+  void update(const model::Operation& op);
+
+  ParameterStore& parameters_;
+  ExecutorOptions options_;
+  kernels::Parallel parallel_;
+  BlockPool pool_;
+  std::map<const model::StepGraph*, std::unique_ptr<TensorStore>> stores_;
+  TensorStore* store_ = nullptr;
+  const model::StepGraph* graph_ = nullptr;
+  StepInputs inputs_;
+  std::unordered_map<OpId, InProgress> in_progress_;
+  std::optional<kernels::RopeTable> rope_table_;
+  bool updating_ = false;
+  Random draws_;
+};
+
+}  // namespace cleave::server

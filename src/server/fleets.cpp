@@ -1,0 +1,379 @@
+// The virtual-clock fleet and the live one.
+#include "cleave/server/fleets.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <queue>
+#include <unordered_set>
+
+#include "cleave/base/clock.hpp"
+#include "cleave/base/error.hpp"
+#include "cleave/plan/cost.hpp"
+#include "cleave/sched/resources.hpp"
+#include "cleave/sched/simulated_fleet.hpp"
+#include "exchange.hpp"
+#include "executor.hpp"
+
+namespace cleave::server {
+
+namespace {
+
+using sched::Event;
+using sched::EventKind;
+using sched::Tasklet;
+
+/// What an answer turned out to be once it was looked at and, if good, put in its place.
+bool accept(Executor& executor, const Answer& answer, Seconds* late = nullptr) {
+  if (answer.kind != Answer::Kind::result) return false;
+  const auto result = comm::decode_result(answer.frame);
+  if (!result) return false;
+  if (late != nullptr) *late = result->header.late;
+  return executor.place(answer.tasklet, *result) == Verdict::good;
+}
+
+/// Modelled time order; see fleets.hpp.
+class VirtualFleet final : public RankFleet {
+ public:
+  VirtualFleet(comm::Transport& transport, Executor& executor, std::vector<fleet::DeviceProfile> devices,
+               const FleetTerms& terms)
+      : executor_(executor),
+        exchange_(transport, devices, terms,
+                  [this](const Tasklet& tasklet) {
+                    return executor_.pack(
+                        tasklet, {.delay = {},
+                                  .nic = {},
+                                  .lie = model_.lies(tasklet.piece.device) ? comm::Lie::element : comm::Lie::none});
+                  }),
+        model_(std::move(devices), terms.server, terms.wire, terms.churn, terms.seed) {}
+
+  [[nodiscard]] Seconds now() const override { return model_.now(); }
+  [[nodiscard]] std::vector<plan::DeviceState> devices() const override { return model_.devices(); }
+  [[nodiscard]] std::uint64_t roster() const override { return model_.roster(); }
+  [[nodiscard]] std::span<const sched::Usage> usage() const override { return model_.usage(); }
+  [[nodiscard]] const std::vector<RankInfo>& ranks() const override { return exchange_.ranks(); }
+  [[nodiscard]] Seconds lateness() const override { return Seconds(0); }
+  bool say_goodbye(Seconds at_most) override { return exchange_.say_goodbye(at_most); }
+
+  void begin_step(const model::StepGraph& graph) override {
+    model_.begin_step(graph);
+    verdicts_.clear();
+  }
+  void submit(const Tasklet& tasklet) override {
+    model_.submit(tasklet);
+    if (tasklet.piece.device == kServerDevice) {
+      executor_.compute(tasklet);
+    } else {
+      exchange_.submit(tasklet);
+    }
+  }
+  void start(const model::Operation& kernel) override {
+    executor_.run(kernel);
+    model_.start(kernel);
+  }
+  void retire(OpId op) override { executor_.retire(op); }
+  void forget(TaskletId tasklet) override {
+    model_.forget(tasklet);
+    exchange_.forget(tasklet);
+    verdicts_.erase(tasklet);
+  }
+
+  Event next_event(Seconds deadline) override {
+    for (;;) {
+      take_out_the_dead();
+      const Event event = model_.next_event(deadline);
+      if (event.kind == EventKind::joined && exchange_.is_gone(event.device)) {
+        model_.remove_device(event.device);  // its process is dead: the trace cannot bring it back
+        continue;
+      }
+      if (event.kind != EventKind::done || event.device == kServerDevice) return event;
+      return when_answered(event);
+    }
+  }
+
+ private:
+  void take_out_the_dead() {
+    for (const DeviceId device : exchange_.take_gone()) model_.remove_device(device);
+  }
+
+  // The model says that the block is there now: waits until it really is.
+  Event when_answered(Event event) {
+    for (;;) {
+      const auto verdict = verdicts_.find(event.tasklet);
+      if (verdict != verdicts_.end()) {
+        if (!verdict->second) event.kind = EventKind::rejected;
+        verdicts_.erase(verdict);
+        return event;
+      }
+      if (exchange_.is_gone(event.device)) {
+        take_out_the_dead();
+        event.kind = EventKind::left;
+        return event;
+      }
+      if (const std::optional<Answer> answer = exchange_.next(Seconds(0.2))) {
+        verdicts_[answer->tasklet.id] = accept(executor_, *answer);
+      }
+    }
+  }
+
+  Executor& executor_;
+  Exchange exchange_;
+  sched::SimulatedFleet model_;
+  std::map<TaskletId, bool> verdicts_;  // of blocks that came before their modelled time
+};
+
+/// Real time order, throttled (wall) or not (off); see fleets.hpp.
+class LiveFleet final : public RankFleet {
+ public:
+  LiveFleet(comm::Transport& transport, Executor& executor, std::vector<fleet::DeviceProfile> devices,
+            const FleetTerms& terms)
+      : executor_(executor),
+        throttled_(terms.clock == comm::ClockMode::wall),
+        server_(terms.server),
+        churn_(terms.churn),
+        wire_(terms.wire),
+        exchange_(transport, devices, terms, [this](const Tasklet& tasklet) { return pack(tasklet); }),
+        usage_(devices.size()) {
+    for (fleet::DeviceProfile& profile : devices) devices_.push_back({.profile = std::move(profile)});
+    origin_ = clock_.now();
+  }
+
+  [[nodiscard]] Seconds now() const override { return clock_.now() - origin_; }
+  [[nodiscard]] std::uint64_t roster() const override { return roster_; }
+  [[nodiscard]] std::span<const sched::Usage> usage() const override { return usage_; }
+  [[nodiscard]] const std::vector<RankInfo>& ranks() const override { return exchange_.ranks(); }
+  [[nodiscard]] Seconds lateness() const override { return lateness_; }
+  bool say_goodbye(Seconds at_most) override { return exchange_.say_goodbye(at_most); }
+
+  [[nodiscard]] std::vector<plan::DeviceState> devices() const override {
+    std::vector<plan::DeviceState> states;
+    for (const Device& device : devices_) {
+      if (device.present) states.push_back({device.profile, device.owed, device.owed, device.owed});
+    }
+    return states;
+  }
+
+  void begin_step(const model::StepGraph& graph) override {
+    graph_ = &graph;
+    forgotten_.clear();
+  }
+
+  void submit(const Tasklet& tasklet) override {
+    if (tasklet.piece.device == kServerDevice) {
+      const Seconds begun = now();
+      executor_.compute(tasklet);
+      const Seconds time = plan::volume_of(work_of(tasklet), tasklet.piece).flops / server_.compute;
+      post({.kind = EventKind::done,
+            .at = throttled_ ? processor_.reserve(begun, time) + time : now(),
+            .tasklet = tasklet.id,
+            .device = kServerDevice,
+            .op = tasklet.op});
+      return;
+    }
+    device_at(tasklet.piece.device).owed += tasklet.piece.time;
+    exchange_.submit(tasklet);
+  }
+
+  void start(const model::Operation& kernel) override {
+    const Seconds begun = now();
+    executor_.run(kernel);
+    const Seconds time =
+        std::max(model::flops_of(kernel) / server_.compute, model::traffic_of(kernel) / server_.memory_bandwidth);
+    post({.kind = EventKind::kernel_done,
+          .at = throttled_ ? processor_.reserve(begun, time) + time : now(),
+          .tasklet = {},
+          .device = kServerDevice,
+          .op = kernel.id});
+  }
+
+  void retire(OpId op) override { executor_.retire(op); }
+  void forget(TaskletId tasklet) override {
+    exchange_.forget(tasklet);
+    forgotten_.insert(tasklet);
+  }
+
+  Event next_event(Seconds deadline) override {
+    for (;;) {
+      apply_churn();
+      for (const DeviceId device : exchange_.take_gone()) {
+        if (device_at(device).present) leave(device);
+      }
+      if (!agenda_.empty() && agenda_.top().event.at <= now()) {
+        const Event event = agenda_.top().event;
+        agenda_.pop();
+        if (!is_forgotten(event.tasklet)) return event;
+        continue;
+      }
+      Seconds until = deadline;
+      if (!agenda_.empty()) until = std::min(until, agenda_.top().event.at);
+      if (next_churn_ < churn_.size()) until = std::min(until, churn_[next_churn_].at);
+      if (until <= now() && until == deadline)
+        return {.kind = EventKind::timeout, .at = now(), .tasklet = {}, .device = {}, .op = {}};
+      const Seconds wait = std::clamp(until - now(), Seconds(0), Seconds(0.2));
+      if (const std::optional<Answer> answer = exchange_.next(wait)) take(*answer);
+    }
+  }
+
+ private:
+  struct Device {
+    fleet::DeviceProfile profile;
+    bool present = true, lying = false;
+    double factor = 1.0;
+    Seconds owed{};  // predicted time of what it has not answered
+  };
+  struct Due {
+    Event event;
+    std::int64_t sequence = 0;
+    bool operator>(const Due& other) const {
+      return event.at != other.event.at ? event.at > other.event.at : sequence > other.sequence;
+    }
+  };
+
+  Device& device_at(DeviceId id) { return devices_[static_cast<std::size_t>(id.value)]; }
+  [[nodiscard]] plan::Work work_of(const Tasklet& tasklet) const {
+    return plan::work_of(graph_->operation(tasklet.op), wire_);
+  }
+  void post(const Event& event) { agenda_.push({event, sequence_++}); }
+  bool is_forgotten(TaskletId id) const { return forgotten_.contains(id); }
+
+  comm::Frame pack(const Tasklet& tasklet) {
+    const Device& device = device_at(tasklet.piece.device);
+    TaskTerms terms{.scheduled = throttled_,
+                    .delay = {},
+                    .nic = {},
+                    .rate_factor = device.factor,
+                    .lie = device.lying ? comm::Lie::element : comm::Lie::none};
+    if (throttled_) {
+      terms.nic = tasklet.piece.bytes_down / server_.nic_out;
+      terms.delay = nic_out_.reserve(now(), terms.nic) - now();
+    }
+    return executor_.pack(tasklet, terms);
+  }
+
+  void take(const Answer& answer) {
+    Device& device = device_at(answer.tasklet.piece.device);
+    device.owed = std::max(Seconds(0), device.owed - answer.tasklet.piece.time);
+    if (!device.present) return;  // emulated as gone: its answer does not count
+    Seconds late{0};
+    const bool good = accept(executor_, answer, &late);
+    lateness_ = std::max(lateness_, late);
+    account(answer.tasklet);
+    Seconds at = now();
+    if (throttled_) {
+      const Seconds nic = answer.tasklet.piece.bytes_up / server_.nic_in;
+      at = nic_in_.reserve(at - nic, nic) + nic;
+    }
+    post({.kind = good ? EventKind::done : EventKind::rejected,
+          .at = at,
+          .tasklet = answer.tasklet.id,
+          .device = answer.tasklet.piece.device,
+          .op = answer.tasklet.op});
+  }
+
+  void account(const Tasklet& tasklet) {
+    const plan::TaskletPlan& piece = tasklet.piece;
+    const Device& device = device_at(piece.device);
+    sched::Usage& used = usage_[static_cast<std::size_t>(piece.device.value)];
+    used.down += piece.bytes_down / device.profile.downlink;
+    used.up += piece.bytes_up / device.profile.uplink;
+    used.compute += plan::volume_of(work_of(tasklet), piece).flops / device.profile.compute;
+    used.bytes_down += piece.bytes_down;
+    used.bytes_up += piece.bytes_up;
+    used.memory_peak = std::max(used.memory_peak, piece.resident);
+    ++used.tasklets;
+  }
+
+  void leave(DeviceId id) {
+    Device& device = device_at(id);
+    device.present = false;
+    device.owed = Seconds(0);
+    ++roster_;
+    post({.kind = EventKind::left, .at = now(), .tasklet = {}, .device = id, .op = {}});
+  }
+
+  void apply_churn() {
+    for (; next_churn_ < churn_.size() && churn_[next_churn_].at <= now(); ++next_churn_) {
+      const fleet::ChurnEvent& event = churn_[next_churn_];
+      if (event.device.value < 0 || event.device.value >= static_cast<std::int64_t>(devices_.size())) continue;
+      Device& device = device_at(event.device);
+      switch (event.kind) {
+        case fleet::ChurnKind::leave:
+        case fleet::ChurnKind::hang:
+          if (device.present) leave(event.device);
+          break;
+        case fleet::ChurnKind::join:
+          if (!device.present && !exchange_.is_gone(event.device)) {
+            device.present = true;
+            ++roster_;
+            post({.kind = EventKind::joined, .at = now(), .tasklet = {}, .device = event.device, .op = {}});
+          }
+          break;
+        case fleet::ChurnKind::slow: device.factor = event.factor; break;
+        case fleet::ChurnKind::lie: device.lying = true; break;
+      }
+    }
+  }
+
+  Executor& executor_;
+  bool throttled_;
+  fleet::ServerProfile server_;
+  fleet::ChurnTrace churn_;
+  DType wire_;
+  std::size_t next_churn_ = 0;
+  SteadyClock clock_;
+  Seconds origin_;
+  Exchange exchange_;
+  std::vector<Device> devices_;
+  std::vector<sched::Usage> usage_;
+  const model::StepGraph* graph_ = nullptr;
+  std::uint64_t roster_ = 1;
+  sched::SerialResource nic_out_, nic_in_, processor_;
+  std::priority_queue<Due, std::vector<Due>, std::greater<>> agenda_;
+  std::int64_t sequence_ = 0;
+  std::unordered_set<TaskletId> forgotten_;
+  Seconds lateness_{0};
+};
+
+/// No devices: the simulated fleet keeps the time, the executor computes.
+class LocalFleet final : public sched::Fleet {
+ public:
+  LocalFleet(Executor& executor, const fleet::ServerProfile& server, DType wire)
+      : executor_(executor), model_({}, server, wire) {}
+  [[nodiscard]] Seconds now() const override { return model_.now(); }
+  [[nodiscard]] std::vector<plan::DeviceState> devices() const override { return {}; }
+  [[nodiscard]] std::uint64_t roster() const override { return model_.roster(); }
+  [[nodiscard]] std::span<const sched::Usage> usage() const override { return {}; }
+  void begin_step(const model::StepGraph& graph) override { model_.begin_step(graph); }
+  void submit(const Tasklet& tasklet) override {
+    executor_.compute(tasklet);
+    model_.submit(tasklet);
+  }
+  void start(const model::Operation& kernel) override {
+    executor_.run(kernel);
+    model_.start(kernel);
+  }
+  void retire(OpId op) override { executor_.retire(op); }
+  void forget(TaskletId tasklet) override { model_.forget(tasklet); }
+  Event next_event(Seconds deadline) override { return model_.next_event(deadline); }
+
+ private:
+  Executor& executor_;
+  sched::SimulatedFleet model_;
+};
+
+}  // namespace
+
+std::unique_ptr<RankFleet> make_rank_fleet(comm::Transport& transport, Executor& executor,
+                                           std::vector<fleet::DeviceProfile> devices, const FleetTerms& terms) {
+  if (terms.clock == comm::ClockMode::virtual_time)
+    return std::make_unique<VirtualFleet>(transport, executor, std::move(devices), terms);
+  return std::make_unique<LiveFleet>(transport, executor, std::move(devices), terms);
+}
+
+std::unique_ptr<sched::Fleet> make_local_fleet(Executor& executor, const fleet::ServerProfile& server) {
+  return std::make_unique<LocalFleet>(executor, server, executor.wire());
+}
+
+}  // namespace cleave::server

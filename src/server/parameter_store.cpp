@@ -1,0 +1,80 @@
+// Initialisation, look-up and hash of the parameters.
+#include "cleave/server/parameter_store.hpp"
+
+#include <fmt/format.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+
+#include "cleave/base/error.hpp"
+#include "cleave/base/random.hpp"
+
+namespace cleave::server {
+
+std::vector<std::int64_t> Parameter::shape() const {
+  if (vector) return {cols};
+  return {rows, cols};
+}
+
+ParameterStore::ParameterStore(const model::StepGraph& graph, std::uint64_t seed) {
+  for (const TensorId id : graph.parameters()) {
+    const model::TensorSpec& spec = graph.tensor(id);
+    Parameter parameter{.name = spec.name,
+                        .rows = spec.rows,
+                        .cols = spec.cols,
+                        .vector = spec.vector,
+                        .value = {},
+                        .exp_avg = {},
+                        .exp_avg_sq = {}};
+    parameter.value.assign(static_cast<std::size_t>(spec.elements()), static_cast<float>(spec.init_value));
+    if (spec.init_deviation > 0) {
+      const Random random(seed, Purpose::parameter_init, static_cast<std::uint32_t>(parameters_.size()));
+      for (std::size_t i = 0; i < parameter.value.size(); ++i) {
+        parameter.value[i] = static_cast<float>(spec.init_deviation * random.normal(i));
+      }
+    }
+    parameters_.push_back(std::move(parameter));
+  }
+}
+
+Parameter& ParameterStore::at(std::string_view name) {
+  const auto found =
+      std::find_if(parameters_.begin(), parameters_.end(), [&](const Parameter& p) { return p.name == name; });
+  CLEAVE_ASSERT(found != parameters_.end(), "no parameter {}", name);
+  return *found;
+}
+
+const Parameter* ParameterStore::find(std::string_view name) const {
+  const auto found =
+      std::find_if(parameters_.begin(), parameters_.end(), [&](const Parameter& p) { return p.name == name; });
+  return found == parameters_.end() ? nullptr : &*found;
+}
+
+void ParameterStore::ensure_moments() {
+  for (Parameter& parameter : parameters_) {
+    parameter.exp_avg.resize(parameter.value.size(), 0.0F);
+    parameter.exp_avg_sq.resize(parameter.value.size(), 0.0F);
+  }
+}
+
+std::uint64_t ParameterStore::hash() const {
+  XXH3_state_t state;
+  XXH3_64bits_reset(&state);
+  for (const Parameter& parameter : parameters_) {
+    XXH3_64bits_update(&state, parameter.name.data(), parameter.name.size());
+    XXH3_64bits_update(&state, parameter.value.data(), parameter.value.size() * sizeof(float));
+  }
+  return XXH3_64bits_digest(&state);
+}
+
+Bytes ParameterStore::size() const {
+  std::int64_t bytes = 0;
+  for (const Parameter& p : parameters_) {
+    bytes += static_cast<std::int64_t>((p.value.size() + p.exp_avg.size() + p.exp_avg_sq.size()) * sizeof(float));
+  }
+  return Bytes(bytes);
+}
+
+}  // namespace cleave::server

@@ -1,0 +1,155 @@
+// Executor::run: one case per server kernel, binding the operation's views to the kernel's arguments.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "cleave/base/error.hpp"
+#include "cleave/kernels/activations.hpp"
+#include "cleave/kernels/cross_entropy.hpp"
+#include "cleave/kernels/elementwise.hpp"
+#include "cleave/kernels/embedding.hpp"
+#include "cleave/kernels/norms.hpp"
+#include "cleave/kernels/optimizer.hpp"
+#include "cleave/server/training.hpp"
+#include "executor.hpp"
+
+namespace cleave::server {
+
+namespace {
+
+using model::Operation;
+using model::OpKind;
+using model::TensorView;
+
+// Writes that nobody wants go to scratch: a kernel computes all of its outputs.
+class Outputs {
+ public:
+  explicit Outputs(TensorStore& store) : store_(store) {}
+  kernels::Rows rows(const TensorView& view, std::int64_t rows, std::int64_t cols) {
+    if (view.valid()) return store_.rows(view);
+    scratch_.emplace_back(static_cast<std::size_t>(rows * cols));
+    return {scratch_.back().data(), rows, cols};
+  }
+  float* vector(const TensorView& view, std::int64_t cols) { return rows(view, 1, cols).data; }
+
+ private:
+  TensorStore& store_;
+  std::vector<std::vector<float>> scratch_;
+};
+
+}  // namespace
+
+void Executor::run(const Operation& op) {
+  store_->begin(op);
+  TensorStore& store = *store_;
+  kernels::Parallel& parallel = parallel_;
+  const auto in = [&](std::size_t i) { return store.rows(op.in[i]); };
+  const auto out = [&](std::size_t i) { return store.rows(op.out[i]); };
+  Outputs outputs(store);
+
+  switch (op.kind) {
+    case OpKind::embed: {
+      const kernels::ConstRows positions = op.in.size() > 2 ? kernels::ConstRows(in(2)) : kernels::ConstRows();
+      kernels::embed(parallel, store.integers(op.in[0]), op.attention.seq, in(1), positions, op.integer, out(0));
+      break;
+    }
+    case OpKind::embed_backward: {
+      const bool positions = op.out.size() > 1 && op.out[1].valid();
+      const kernels::Rows table = op.out[0].valid() ? out(0) : kernels::Rows();
+      kernels::embed_backward(parallel, store.integers(op.in[0]), op.attention.seq, in(1), table,
+                              positions ? out(1) : kernels::Rows(), op.integer);
+      break;
+    }
+    case OpKind::layer_norm:
+      kernels::layer_norm(parallel, in(0), in(1).data, in(2).data, op.scalar, out(0), out(1).data, out(2).data);
+      break;
+    case OpKind::layer_norm_backward: {
+      const std::int64_t rows = in(0).rows, cols = in(0).cols;
+      kernels::layer_norm_backward(parallel, in(1), in(2).data, in(3).data, in(4).data, in(0),
+                                   outputs.rows(op.out[0], rows, cols), outputs.vector(op.out[1], cols),
+                                   outputs.vector(op.out[2], cols));
+      break;
+    }
+    case OpKind::rms_norm: kernels::rms_norm(parallel, in(0), in(1).data, op.scalar, out(0), out(1).data); break;
+    case OpKind::rms_norm_backward: {
+      const std::int64_t rows = in(0).rows, cols = in(0).cols;
+      kernels::rms_norm_backward(parallel, in(1), in(2).data, in(3).data, in(0), outputs.rows(op.out[0], rows, cols),
+                                 outputs.vector(op.out[1], cols));
+      break;
+    }
+    case OpKind::add_bias: kernels::add_bias(parallel, out(0), in(0).data); break;
+    case OpKind::bias_gradient: kernels::bias_gradient(parallel, in(0), out(0).data); break;
+    case OpKind::gelu: kernels::gelu_new(parallel, in(0), out(0)); break;
+    case OpKind::gelu_backward: kernels::gelu_new_backward(parallel, in(1), in(0), out(0)); break;
+    case OpKind::relu: kernels::relu(parallel, in(0), out(0)); break;
+    case OpKind::relu_backward: kernels::relu_backward(parallel, in(1), in(0), out(0)); break;
+    case OpKind::swiglu: kernels::swiglu(parallel, in(0), in(1), out(0)); break;
+    case OpKind::swiglu_backward:
+      kernels::swiglu_backward(parallel, in(1), in(2), in(0), outputs.rows(op.out[0], in(0).rows, in(0).cols),
+                               outputs.rows(op.out[1], in(0).rows, in(0).cols));
+      break;
+    case OpKind::rope:
+    case OpKind::rope_backward: {
+      if (!rope_table_ || rope_table_->seq() != op.attention.seq)
+        rope_table_.emplace(op.attention.seq, op.integer, op.scalar);
+      kernels::rope(parallel, *rope_table_,
+                    op.kind == OpKind::rope ? kernels::Rotate::forward : kernels::Rotate::backward, out(0));
+      break;
+    }
+    case OpKind::add: kernels::add(parallel, in(0), in(1), out(0)); break;
+    case OpKind::accumulate: kernels::accumulate(parallel, in(0), out(0)); break;
+    case OpKind::zero: {
+      const kernels::Rows rows = out(0);
+      for (std::int64_t i = 0; i < rows.rows; ++i) std::fill_n(rows.row(i), rows.cols, 0.0F);
+      break;
+    }
+    case OpKind::cross_entropy:
+    case OpKind::cross_entropy_loss: {
+      const std::span<const std::int32_t> targets = store.integers(op.in[1]);
+      const double sum = op.kind == OpKind::cross_entropy
+                             ? kernels::cross_entropy_backward(parallel, in(0), targets, static_cast<float>(op.scalar))
+                             : kernels::cross_entropy(parallel, in(0), targets);
+      double& total = store.scalar(op.out[0].tensor);
+      total = op.accumulate ? total + sum : sum;
+      break;
+    }
+    case OpKind::square_norm: {
+      const kernels::Rows rows = in(0);
+      store.scalar(op.out[0].tensor) =
+          kernels::sum_squares(parallel, {rows.data, static_cast<std::size_t>(rows.rows * rows.cols)});
+      break;
+    }
+    case OpKind::global_norm: {
+      double sum = 0;
+      for (const TensorView& part : op.in) sum += store.scalar(part.tensor);
+      store.scalar(op.out[0].tensor) = std::sqrt(sum);
+      break;
+    }
+    case OpKind::adamw: update(op); break;
+    case OpKind::gemm:
+    case OpKind::attention_forward:
+    case OpKind::attention_backward: CLEAVE_ASSERT(false, "{} is no server kernel", op.name);
+  }
+}
+
+void Executor::update(const Operation& op) {
+  updating_ = true;
+  const UpdateTerms& terms = inputs_.update;
+  Parameter& parameter = store_->parameter(op.out[0].tensor);
+  const kernels::Rows rows = store_->rows(op.in[0]);
+  const std::span<const float> gradient(rows.data, static_cast<std::size_t>(rows.rows * rows.cols));
+  if (inputs_.on_gradient) inputs_.on_gradient(parameter.name, gradient);
+  kernels::AdamW settings{.lr = terms.lr,
+                          .beta1 = terms.beta1,
+                          .beta2 = terms.beta2,
+                          .eps = terms.eps,
+                          .weight_decay = parameter.vector ? 0.0 : terms.weight_decay,
+                          .clip = 1.0,
+                          .step = terms.k};
+  if (op.in.size() > 1) settings.clip = clip_factor(terms.grad_clip, store_->scalar(op.in[1].tensor));
+  CLEAVE_ASSERT(parameter.exp_avg.size() == parameter.value.size(), "moments of {}", parameter.name);
+  kernels::adamw_update(parallel_, settings, gradient, parameter.value, parameter.exp_avg, parameter.exp_avg_sq);
+}
+
+}  // namespace cleave::server

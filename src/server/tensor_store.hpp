@@ -1,0 +1,76 @@
+// TensorStore: binds the tensors of one StepGraph to memory.
+//
+// Parameters live in the ParameterStore. Activations and gradients get memory when the first operation that writes them
+// begins and give it back when the last operation that touches them is retired, so that the peak is what
+// model::peak_activation_bytes says of the order in which operations ran. Freed blocks are kept for the next tensor
+// of the same size: after the first step nothing is allocated.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "cleave/base/units.hpp"
+#include "cleave/kernels/matrix.hpp"
+#include "cleave/model/graph.hpp"
+#include "cleave/server/parameter_store.hpp"
+
+namespace cleave::server {
+
+/// Blocks of 64-byte aligned memory, recycled by exact size. Shared by the graphs of a trainer.
+class BlockPool {
+ public:
+  using Block = std::unique_ptr<std::byte[], void (*)(std::byte*)>;
+  [[nodiscard]] Block take(std::size_t bytes);
+  void give(Block block, std::size_t bytes);
+  /// Most bytes that were in use at once.
+  [[nodiscard]] Bytes peak() const { return Bytes(static_cast<std::int64_t>(peak_)); }
+
+ private:
+  std::multimap<std::size_t, Block> free_;
+  std::size_t in_use_ = 0, peak_ = 0;
+};
+
+class TensorStore {
+ public:
+  /// All three must outlive the store.
+  TensorStore(const model::StepGraph& graph, ParameterStore& parameters, BlockPool& pool);
+  ~TensorStore();
+  TensorStore(const TensorStore&) = delete;
+  TensorStore& operator=(const TensorStore&) = delete;
+
+  /// Gives up every activation, zeroes the scalars, takes the step's tokens and targets (one per row of the batch).
+  void begin_step(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);
+
+  /// Gives memory to what `op` writes.
+  void begin(const model::Operation& op);
+  /// Takes memory back from what no later operation touches.
+  void retire(const model::Operation& op);
+
+  [[nodiscard]] kernels::Rows rows(const model::TensorView& view);
+  [[nodiscard]] std::span<const std::int32_t> integers(const model::TensorView& view) const;
+  [[nodiscard]] double& scalar(TensorId id);
+  [[nodiscard]] Parameter& parameter(TensorId id);
+  [[nodiscard]] const model::StepGraph& graph() const { return graph_; }
+
+ private:
+  struct Slot {
+    BlockPool::Block block{nullptr, nullptr};
+    float* data = nullptr;
+    Parameter* parameter = nullptr;
+    std::int64_t accesses = 0;  // operations of the graph that touch it
+    std::int64_t left = 0;      // of those, not retired yet in this step
+  };
+  Slot& slot(TensorId id) { return slots_[static_cast<std::size_t>(id.value)]; }
+  void release(TensorId id);
+
+  const model::StepGraph& graph_;
+  BlockPool& pool_;
+  std::vector<Slot> slots_;
+  std::vector<double> scalars_;
+  std::span<const std::int32_t> tokens_, targets_;
+};
+
+}  // namespace cleave::server

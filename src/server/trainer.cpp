@@ -1,0 +1,157 @@
+// Graphs, scheduler runs, and what is read off after them.
+#include "cleave/server/trainer.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "cleave/base/error.hpp"
+#include "cleave/model/family.hpp"
+#include "cleave/sched/simulated_fleet.hpp"
+#include "executor.hpp"
+
+namespace cleave::server {
+
+namespace {
+
+UpdateTerms update_terms(const TrainSettings& s, std::int64_t step) {
+  return {.lr = learning_rate(s, step),
+          .beta1 = s.beta1,
+          .beta2 = s.beta2,
+          .eps = s.adam_eps,
+          .weight_decay = s.weight_decay,
+          .grad_clip = s.grad_clip,
+          .k = step + 1};
+}
+
+}  // namespace
+
+struct Trainer::Impl {
+  TrainerOptions options;
+  Executor executor;
+  std::unique_ptr<RankFleet> ranks;
+  std::unique_ptr<sched::Fleet> local;
+  sched::Fleet* fleet = nullptr;
+  std::optional<sched::Scheduler> scheduler;
+  std::map<std::pair<model::StepKind, std::int64_t>, model::StepGraph> graphs;
+  std::optional<Seconds> undisturbed;  // simulated time of a training step
+  std::uint64_t bound_roster = 0;
+  Seconds bound;
+
+  Impl(ParameterStore& parameters, TrainerOptions o) : options(std::move(o)), executor(parameters, options.executor) {}
+
+  sched::SchedulerOptions scheduling() const { return {.plan = options.plan, .wire = options.executor.wire}; }
+
+  const model::StepGraph& graph(model::StepKind kind, std::int64_t batch, std::int64_t loss_rows = 0) {
+    const auto found = graphs.find({kind, batch});
+    if (found != graphs.end()) return found->second;
+    model::StepOptions step{.kind = kind,
+                            .batch = batch,
+                            .clip = options.train.grad_clip > 0,
+                            .freeze = options.train.freeze,
+                            .loss_rows = loss_rows};
+    return graphs.emplace(std::pair(kind, batch), model::build_step(options.model, step)).first->second;
+  }
+
+  Seconds lower_bound(const model::StepGraph& step) {
+    const std::uint64_t roster = fleet->roster();
+    if (roster != bound_roster) {
+      bound_roster = roster;
+      bound = sched::step_lower_bound(step, fleet->devices(), scheduling());
+    }
+    return bound;
+  }
+
+  // With clock `off` nothing is emulated: the simulator says what an undisturbed step would take.
+  Seconds simulated_time(const model::StepGraph& step) {
+    if (!undisturbed) {
+      sched::SimulatedFleet model(options.devices, options.fleet.server, options.executor.wire);
+      undisturbed = sched::Scheduler(model, scheduling()).run(step).time;
+    }
+    return *undisturbed;
+  }
+};
+
+Trainer::Trainer(ParameterStore& parameters, TrainerOptions options, comm::Transport* transport)
+    : impl_(std::make_unique<Impl>(parameters, std::move(options))) {
+  Impl& self = *impl_;
+  parameters.ensure_moments();
+  if (transport != nullptr) {
+    self.ranks = make_rank_fleet(*transport, self.executor, self.options.devices, self.options.fleet);
+    self.fleet = self.ranks.get();
+  } else {
+    self.local = make_local_fleet(self.executor, self.options.fleet.server);
+    self.fleet = self.local.get();
+  }
+  self.scheduler.emplace(*self.fleet, self.scheduling());
+}
+Trainer::~Trainer() = default;
+
+StepResult Trainer::step(std::int64_t step, const data::Batch& batch, const sched::KeepGoing& keep_going,
+                         const GradientObserver& on_gradient) {
+  Impl& self = *impl_;
+  const auto begun = std::chrono::steady_clock::now();
+  const model::StepGraph& graph = self.graph(model::StepKind::train, batch.rows);
+  self.executor.begin_step(graph, {.tokens = batch.tokens,
+                                   .targets = batch.targets,
+                                   .update = update_terms(self.options.train, step),
+                                   .on_gradient = on_gradient});
+  StepResult result;
+  result.lower_bound = self.lower_bound(graph);
+  result.report = self.scheduler->run(graph, [&] { return !keep_going || self.executor.updating() || keep_going(); });
+  result.outcome.loss = self.executor.loss();
+  result.outcome.grad_norm = self.executor.grad_norm();
+  result.outcome.clip = clip_factor(self.options.train.grad_clip, result.outcome.grad_norm);
+  result.outcome.lr = learning_rate(self.options.train, step);
+  result.time =
+      self.ranks && self.options.fleet.clock == comm::ClockMode::off ? self.simulated_time(graph) : result.report.time;
+  result.wall = Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
+  if (!std::isfinite(result.outcome.loss) || !std::isfinite(result.outcome.grad_norm)) {
+    throw CheckFailure(fmt::format("step {}: the loss is {}, the gradient norm {}: the training has diverged", step,
+                                   result.outcome.loss, result.outcome.grad_norm));
+  }
+  return result;
+}
+
+double Trainer::evaluate(std::span<const data::Batch> batches, const sched::KeepGoing& keep_going) {
+  Impl& self = *impl_;
+  double sum = 0, targets = 0;
+  for (const data::Batch& batch : batches) {
+    const model::StepGraph& graph = self.graph(model::StepKind::evaluate, batch.rows);
+    self.executor.begin_step(graph,
+                             {.tokens = batch.tokens, .targets = batch.targets, .update = {}, .on_gradient = {}});
+    self.scheduler->run(graph, keep_going);
+    const double count = static_cast<double>(batch.rows * batch.seq);
+    sum += self.executor.loss() * count;
+    targets += count;
+  }
+  if (!std::isfinite(sum)) throw CheckFailure("the validation loss is not finite");
+  return sum / targets;
+}
+
+std::vector<float> Trainer::logits(std::span<const std::int32_t> tokens) {
+  Impl& self = *impl_;
+  const std::int64_t seq = self.options.model.seq_len;
+  CLEAVE_ASSERT(static_cast<std::int64_t>(tokens.size()) == seq, "{} tokens", tokens.size());
+  const model::StepGraph& graph = self.graph(model::StepKind::evaluate, 1, seq);
+  const std::vector<std::int32_t> targets(tokens.size(), 0);
+  self.executor.begin_step(graph, {.tokens = tokens, .targets = targets, .update = {}, .on_gradient = {}});
+  self.scheduler->run(graph);
+  const kernels::ConstRows rows = self.executor.logits();
+  std::vector<float> copy;
+  for (std::int64_t t = 0; t < seq; ++t) copy.insert(copy.end(), rows.row(t), rows.row(t) + rows.cols);
+  return copy;
+}
+
+std::vector<RankInfo> Trainer::ranks() const { return impl_->ranks ? impl_->ranks->ranks() : std::vector<RankInfo>{}; }
+std::span<const sched::Usage> Trainer::usage() const { return impl_->fleet->usage(); }
+std::vector<DeviceId> Trainer::distrusted() const { return impl_->scheduler->distrusted(); }
+Seconds Trainer::lateness() const { return impl_->ranks ? impl_->ranks->lateness() : Seconds(0); }
+Bytes Trainer::peak_activation_memory() const { return impl_->executor.peak_memory(); }
+bool Trainer::say_goodbye(Seconds at_most) { return !impl_->ranks || impl_->ranks->say_goodbye(at_most); }
+
+}  // namespace cleave::server
