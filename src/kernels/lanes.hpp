@@ -1,8 +1,8 @@
 // Reductions whose order is written out, so that they round alike on every instruction set: element t goes to lane
 // t mod 16, lanes are added in a fixed tree, and blocks of kBlock elements are added one after the other in double.
 //
-// Everything here is inlined into functions marked CLEAVE_CLONES. Vectors are never passed by value, because their
-// calling convention depends on the instruction set.
+// Everything here is inlined into functions marked CLEAVE_CLONES. Vectors are never passed or returned by value,
+// because their calling convention depends on the instruction set.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,9 @@
 
 #include "clones.hpp"
 
+/// Marks a lambda that is used as a term of lanes::sum.
+#define CLEAVE_TERM __attribute__((always_inline))
+
 namespace cleave::kernels::lanes {
 
 inline constexpr std::int64_t kLanes = 16;
@@ -18,14 +21,17 @@ inline constexpr std::int64_t kLanes = 16;
 inline constexpr std::int64_t kBlock = 512;
 
 using Floats = float __attribute__((vector_size(64)));
-using Doubles = double __attribute__((vector_size(64)));  // half as many lanes
 
-CLEAVE_INLINE void load(Floats& lanes, const float* from) { std::memcpy(&lanes, from, sizeof lanes); }
-/// Loads count < 16 elements; the other lanes get `rest`.
-CLEAVE_INLINE void load_some(Floats& lanes, const float* from, std::int64_t count, float rest) {
+/// Loads `count` <= 16 elements; the lanes beyond get `rest`.
+CLEAVE_INLINE void load(Floats& to, const float* from, std::int64_t count = kLanes, float rest = 0) {
+  if (count == kLanes) {
+    std::memcpy(&to, from, sizeof to);
+    return;
+  }
   float padded[kLanes];
-  for (std::int64_t l = 0; l < kLanes; ++l) padded[l] = l < count ? from[l] : rest;
-  load(lanes, padded);
+  for (std::int64_t l = 0; l < kLanes; ++l) padded[l] = rest;
+  for (std::int64_t l = 0; l < count; ++l) padded[l] = from[l];
+  std::memcpy(&to, padded, sizeof to);
 }
 
 CLEAVE_INLINE float add_up(const Floats& lanes) {
@@ -36,10 +42,9 @@ CLEAVE_INLINE float add_up(const Floats& lanes) {
   return v[0];
 }
 
-/// Sum over t of term(t), where `term(lanes, t)` fills 16 lanes with terms t..t+15 and `term_some(lanes, t, count)` the
-/// last, partial 16 (zero beyond count).
-template <class Term, class TermSome>
-CLEAVE_INLINE double sum_of(std::int64_t n, const Term& term, const TermSome& term_some) {
+/// Sum of n terms. term(t, count, out) sets out to terms t .. t+count-1, and to 0 beyond.
+template <class Term>
+CLEAVE_INLINE double sum(std::int64_t n, const Term& term) {
   double total = 0;
   for (std::int64_t block = 0; block < n; block += kBlock) {
     const std::int64_t end = n - block < kBlock ? n : block + kBlock;
@@ -47,16 +52,47 @@ CLEAVE_INLINE double sum_of(std::int64_t n, const Term& term, const TermSome& te
     Floats terms;
     std::int64_t t = block;
     for (; t + kLanes <= end; t += kLanes) {
-      term(terms, t);
+      term(t, kLanes, terms);
       lanes += terms;
     }
     if (t < end) {
-      term_some(terms, t, end - t);
+      term(t, end - t, terms);
       lanes += terms;
     }
     total += static_cast<double>(add_up(lanes));
   }
   return total;
+}
+
+CLEAVE_INLINE double sum(const float* x, std::int64_t n) {
+  return sum(n, [x](std::int64_t t, std::int64_t count, Floats& out) CLEAVE_TERM { load(out, x + t, count); });
+}
+
+/// Sum of x[t] * y[t].
+CLEAVE_INLINE double dot(const float* x, const float* y, std::int64_t n) {
+  return sum(n, [x, y](std::int64_t t, std::int64_t count, Floats& out) CLEAVE_TERM {
+    Floats other;
+    load(out, x + t, count);
+    load(other, y + t, count);
+    out *= other;
+  });
+}
+
+/// The largest element; -infinity for none. NaN elements may be passed over.
+CLEAVE_INLINE float largest(const float* x, std::int64_t n) {
+  constexpr float kLow = -std::numeric_limits<float>::infinity();
+  Floats lanes, next;
+  load(lanes, x, 0, kLow);
+  for (std::int64_t t = 0; t < n; t += kLanes) {
+    if (t + kLanes <= n)
+      load(next, x + t);
+    else
+      load(next, x + t, n - t, kLow);
+    lanes = next > lanes ? next : lanes;
+  }
+  float best = kLow;
+  for (std::int64_t l = 0; l < kLanes; ++l) best = lanes[l] > best ? lanes[l] : best;
+  return best;
 }
 
 }  // namespace cleave::kernels::lanes

@@ -1,0 +1,120 @@
+// Attention in blocks of kRows query rows: scores of a block against all keys up to its last row, softmax, products.
+#include "cleave/kernels/attention.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "cleave/base/error.hpp"
+#include "cleave/kernels/gemm.hpp"
+#include "clones.hpp"
+#include "fast_math.hpp"
+#include "lanes.hpp"
+#include "row_ops.hpp"
+
+namespace cleave::kernels {
+namespace {
+
+/// Query rows worked on together. Part of the definition: it decides where the sums of dK and dV are cut.
+constexpr std::int64_t kRows = 128;
+
+/// s[0,n) = softmax(scale * s[0,n)), s[n,end) = 0.
+CLEAVE_CLONES void softmax_row(float* s, std::int64_t n, std::int64_t end, float scale) {
+  const float top = lanes::largest(s, n);
+  for (std::int64_t j = 0; j < n; ++j) s[j] = exp_of((s[j] - top) * scale);
+  const auto inverse = static_cast<float>(1.0 / lanes::sum(s, n));
+  for (std::int64_t j = 0; j < n; ++j) s[j] *= inverse;
+  for (std::int64_t j = n; j < end; ++j) s[j] = 0;
+}
+
+/// dp[0,n) = p * (dp - sum of p * dp) * scale, dp[n,end) = 0.
+CLEAVE_CLONES void softmax_row_backward(const float* p, float* dp, std::int64_t n, std::int64_t end, float scale) {
+  const auto mean = static_cast<float>(lanes::dot(p, dp, n));
+  for (std::int64_t j = 0; j < n; ++j) dp[j] = p[j] * (dp[j] - mean) * scale;
+  for (std::int64_t j = n; j < end; ++j) dp[j] = 0;
+}
+
+/// C (+)= A B for any depth: block results of kBlockK are added in order. `c` and `product` are contiguous m x n.
+void multiply(std::int64_t m, std::int64_t n, std::int64_t k, ConstMatrix a, ConstMatrix b, float* c, float* product,
+              Accumulate accumulate) {
+  for (std::int64_t k0 = 0; k0 < k; k0 += kBlockK) {
+    const GemmShape block{m, n, std::min(kBlockK, k - k0)};
+    if (k0 == 0 && accumulate == Accumulate::no) {
+      gemm_block(block, a.from(0, k0), b.from(k0, 0), {c, n});
+    } else {
+      gemm_block(block, a.from(0, k0), b.from(k0, 0), {product, n});
+      add_row(c, product, m * n, c);
+    }
+  }
+}
+
+std::int64_t block_rows(PairShape shape) { return std::min(kRows, shape.seq); }
+
+float score_scale(PairShape shape) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim))); }
+
+/// probabilities [rows x keys] of query rows [t0, t0 + rows) of one head, keys = t0 + rows.
+void probabilities_of(PairShape shape, const float* q, const float* k, std::int64_t t0, std::int64_t rows,
+                      float* probabilities, float* product) {
+  const std::int64_t hd = shape.head_dim, keys = t0 + rows;
+  multiply(rows, keys, hd, {q + t0 * hd, hd}, ConstMatrix(k, hd).transposed(), probabilities, product, Accumulate::no);
+  for (std::int64_t i = 0; i < rows; ++i) softmax_row(probabilities + i * keys, t0 + i + 1, keys, score_scale(shape));
+}
+
+/// Floats that `multiply` may need beside its result.
+std::int64_t product_floats(PairShape shape) {
+  const std::int64_t scores = shape.head_dim > kBlockK ? block_rows(shape) * shape.seq : 0;
+  return std::max(scores, shape.seq * shape.head_dim);
+}
+
+std::int64_t forward_floats(PairShape shape) { return block_rows(shape) * shape.seq + product_floats(shape); }
+std::int64_t backward_floats(PairShape shape) { return 2 * block_rows(shape) * shape.seq + product_floats(shape); }
+
+}  // namespace
+
+Bytes attention_forward_scratch(PairShape shape) {
+  return Bytes(forward_floats(shape) * static_cast<std::int64_t>(sizeof(float)));
+}
+Bytes attention_backward_scratch(PairShape shape) {
+  return Bytes(backward_floats(shape) * static_cast<std::int64_t>(sizeof(float)));
+}
+
+void attention_forward(PairShape shape, const float* q, const float* k, const float* v, float* o,
+                       std::span<float> scratch) {
+  CLEAVE_ASSERT(std::ssize(scratch) >= forward_floats(shape), "scratch of {} floats", scratch.size());
+  const std::int64_t seq = shape.seq, hd = shape.head_dim;
+  float* probabilities = scratch.data();
+  float* product = probabilities + block_rows(shape) * seq;
+  for (std::int64_t head = 0; head < shape.heads; ++head)
+    for (std::int64_t t0 = 0; t0 < seq; t0 += kRows) {
+      const std::int64_t rows = std::min(kRows, seq - t0), keys = t0 + rows;
+      probabilities_of(shape, q + head * seq * hd, k, t0, rows, probabilities, product);
+      multiply(rows, hd, keys, {probabilities, keys}, {v, hd}, o + (head * seq + t0) * hd, product, Accumulate::no);
+    }
+}
+
+void attention_backward(PairShape shape, const float* q, const float* k, const float* v, const float* d_o, float* dq,
+                        float* dk, float* dv, std::span<float> scratch) {
+  CLEAVE_ASSERT(std::ssize(scratch) >= backward_floats(shape), "scratch of {} floats", scratch.size());
+  const std::int64_t seq = shape.seq, hd = shape.head_dim;
+  float* probabilities = scratch.data();
+  float* scores = probabilities + block_rows(shape) * seq;  // dP, then dS
+  float* product = scores + block_rows(shape) * seq;
+  std::fill_n(dk, seq * hd, 0.0f);
+  std::fill_n(dv, seq * hd, 0.0f);
+  for (std::int64_t head = 0; head < shape.heads; ++head)
+    for (std::int64_t t0 = 0; t0 < seq; t0 += kRows) {
+      const std::int64_t rows = std::min(kRows, seq - t0), keys = t0 + rows, first = (head * seq + t0) * hd;
+      probabilities_of(shape, q + head * seq * hd, k, t0, rows, probabilities, product);
+      const ConstMatrix p(probabilities, keys), ds(scores, keys), dout(d_o + first, hd);
+      multiply(rows, keys, hd, dout, ConstMatrix(v, hd).transposed(), scores, product, Accumulate::no);
+      for (std::int64_t i = 0; i < rows; ++i)
+        softmax_row_backward(probabilities + i * keys, scores + i * keys, t0 + i + 1, keys, score_scale(shape));
+      multiply(rows, hd, keys, ds, {k, hd}, dq + first, product, Accumulate::no);
+      multiply(keys, hd, rows, ds.transposed(), {q + first, hd}, dk, product, Accumulate::yes);
+      multiply(keys, hd, rows, p.transposed(), dout, dv, product, Accumulate::yes);
+    }
+}
+
+}  // namespace cleave::kernels

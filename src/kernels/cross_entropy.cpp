@@ -1,0 +1,95 @@
+// Cross-entropy: per row the maximum, the sum of exponentials, and for the gradient the scaled softmax.
+#include "cleave/kernels/cross_entropy.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <vector>
+
+#include "cleave/base/error.hpp"
+#include "clones.hpp"
+#include "fast_math.hpp"
+#include "lanes.hpp"
+
+namespace cleave::kernels {
+namespace {
+
+constexpr std::int64_t kRows = 16;  // rows of a chunk
+
+/// Sum of exp(x - top).
+CLEAVE_CLONES double exp_sum_row(const float* x, std::int64_t n, float* top_out) {
+  const float top = lanes::largest(x, n);
+  double total = 0;
+  for (std::int64_t block = 0; block < n; block += lanes::kBlock) {
+    const std::int64_t count = n - block < lanes::kBlock ? n - block : lanes::kBlock;
+    float e[lanes::kBlock];
+    for (std::int64_t j = 0; j < count; ++j) e[j] = exp_of(x[block + j] - top);
+    total += lanes::sum(e, count);
+  }
+  *top_out = top;
+  return total;
+}
+
+/// The same, leaving exp(x - top) in x.
+CLEAVE_CLONES double exp_row(float* x, std::int64_t n, float* top_out) {
+  const float top = lanes::largest(x, n);
+  for (std::int64_t j = 0; j < n; ++j) x[j] = exp_of(x[j] - top);
+  *top_out = top;
+  return lanes::sum(x, n);
+}
+
+CLEAVE_CLONES void scale_row(float* x, std::int64_t n, float factor) {
+  for (std::int64_t j = 0; j < n; ++j) x[j] *= factor;
+}
+
+/// Sum of row_loss(i) over all rows: in order within a chunk, chunks in order.
+template <class RowLoss>
+double sum_rows(Parallel& parallel, std::int64_t rows, const RowLoss& row_loss) {
+  std::vector<double> sums(static_cast<std::size_t>((rows + kRows - 1) / kRows));
+  parallel.for_chunks(rows, kRows, [&](std::int64_t begin, std::int64_t end) {
+    double sum = 0;
+    for (std::int64_t i = begin; i < end; ++i) sum += row_loss(i);
+    sums[static_cast<std::size_t>(begin / kRows)] = sum;
+  });
+  double total = 0;
+  for (const double sum : sums) total += sum;
+  return total;
+}
+
+void check_targets(std::span<const std::int32_t> targets, std::int64_t rows, std::int64_t vocabulary) {
+  CLEAVE_ASSERT(std::ssize(targets) == rows, "{} targets for {} rows", targets.size(), rows);
+  for (const auto target : targets)
+    CLEAVE_ASSERT(target >= 0 && target < vocabulary, "target {} of a vocabulary of {}", target, vocabulary);
+}
+
+double loss_of(float target_logit, float top, double exp_sum) {
+  return std::log(exp_sum) - (static_cast<double>(target_logit) - static_cast<double>(top));
+}
+
+}  // namespace
+
+double cross_entropy(Parallel& parallel, ConstRows logits, std::span<const std::int32_t> targets) {
+  check_targets(targets, logits.rows, logits.cols);
+  return sum_rows(parallel, logits.rows, [&](std::int64_t i) {
+    float top = 0;
+    const double sum = exp_sum_row(logits.row(i), logits.cols, &top);
+    return loss_of(logits.row(i)[targets[static_cast<std::size_t>(i)]], top, sum);
+  });
+}
+
+double cross_entropy_backward(Parallel& parallel, Rows logits, std::span<const std::int32_t> targets, float scale) {
+  check_targets(targets, logits.rows, logits.cols);
+  return sum_rows(parallel, logits.rows, [&](std::int64_t i) {
+    float* row = logits.row(i);
+    const std::int32_t target = targets[static_cast<std::size_t>(i)];
+    const float target_logit = row[target];
+    float top = 0;
+    const double sum = exp_row(row, logits.cols, &top);
+    const auto target_probability = static_cast<double>(row[target]) / sum;
+    scale_row(row, logits.cols, static_cast<float>(static_cast<double>(scale) / sum));
+    row[target] = static_cast<float>((target_probability - 1.0) * static_cast<double>(scale));
+    return loss_of(target_logit, top, sum);
+  });
+}
+
+}  // namespace cleave::kernels

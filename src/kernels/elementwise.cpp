@@ -1,0 +1,79 @@
+// Additions and rotations.
+#include "cleave/kernels/elementwise.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "cleave/base/error.hpp"
+#include "clones.hpp"
+#include "row_chunks.hpp"
+#include "row_ops.hpp"
+
+namespace cleave::kernels {
+namespace {
+
+constexpr std::int64_t kSumCols = 256;  // columns of a chunk of bias_gradient: 1 KiB of each row
+
+/// totals[j] += sum of rows of dy in fp32, for n <= kSumCols columns.
+CLEAVE_CLONES void add_rows_to(const float* dy, std::int64_t rows, std::int64_t ld, std::int64_t n, double* totals) {
+  float sums[kSumCols] = {};
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = 0; j < n; ++j) sums[j] += dy[i * ld + j];
+  for (std::int64_t j = 0; j < n; ++j) totals[j] += static_cast<double>(sums[j]);
+}
+
+CLEAVE_CLONES void rotate_head(float* x, std::int64_t half, const float* cosines, const float* sines, float sign) {
+  float* y = x + half;
+  for (std::int64_t i = 0; i < half; ++i) {
+    const float sine = sign * sines[i], first = x[i], second = y[i];
+    x[i] = first * cosines[i] - second * sine;
+    y[i] = second * cosines[i] + first * sine;
+  }
+}
+
+}  // namespace
+
+void add_bias(Parallel& parallel, Rows x, const float* bias) {
+  for_rows(parallel, x.rows, x.cols, [&](std::int64_t i) { add_row(x.row(i), bias, x.cols, x.row(i)); });
+}
+
+void bias_gradient(Parallel& parallel, ConstRows dy, float* d_bias) {
+  parallel.for_chunks(dy.cols, kSumCols, [&](std::int64_t begin, std::int64_t end) {
+    double totals[kSumCols] = {};
+    for (std::int64_t i = 0; i < dy.rows; i += kSumRows)
+      add_rows_to(dy.row(i) + begin, std::min(kSumRows, dy.rows - i), dy.ld, end - begin, totals);
+    for (std::int64_t j = begin; j < end; ++j) d_bias[j] = static_cast<float>(totals[j - begin]);
+  });
+}
+
+void add(Parallel& parallel, ConstRows a, ConstRows b, Rows out) {
+  for_rows(parallel, a.rows, a.cols, [&](std::int64_t i) { add_row(a.row(i), b.row(i), a.cols, out.row(i)); });
+}
+
+void accumulate(Parallel& parallel, ConstRows x, Rows into) { add(parallel, into, x, into); }
+
+RopeTable::RopeTable(std::int64_t seq, std::int64_t head_dim, double theta) : seq_(seq), half_(head_dim / 2) {
+  CLEAVE_ASSERT(head_dim % 2 == 0, "head_dim {} is odd", head_dim);
+  cosines_.reserve(static_cast<std::size_t>(seq * half_));
+  sines_.reserve(static_cast<std::size_t>(seq * half_));
+  for (std::int64_t t = 0; t < seq; ++t)
+    for (std::int64_t i = 0; i < half_; ++i) {
+      const double frequency = std::pow(theta, -static_cast<double>(2 * i) / static_cast<double>(head_dim));
+      const double angle = static_cast<double>(t) * frequency;
+      cosines_.push_back(static_cast<float>(std::cos(angle)));
+      sines_.push_back(static_cast<float>(std::sin(angle)));
+    }
+}
+
+void rope(Parallel& parallel, const RopeTable& table, Rotate direction, Rows x) {
+  CLEAVE_ASSERT(x.cols % table.head_dim() == 0, "{} columns in heads of {}", x.cols, table.head_dim());
+  const float sign = direction == Rotate::forward ? 1.0f : -1.0f;
+  for_rows(parallel, x.rows, x.cols, [&](std::int64_t i) {
+    const std::int64_t t = i % table.seq();
+    for (float* head = x.row(i); head != x.row(i) + x.cols; head += table.head_dim())
+      rotate_head(head, table.head_dim() / 2, table.cosines(t), table.sines(t), sign);
+  });
+}
+
+}  // namespace cleave::kernels

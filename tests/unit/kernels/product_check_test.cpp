@@ -1,0 +1,117 @@
+// Freivalds' check: honest blocks pass in every form, a wrong element, a NaN and a swapped block do not.
+#include "cleave/kernels/product_check.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "cleave/kernels/wire.hpp"
+#include "same_bits.hpp"
+
+namespace cleave::kernels {
+namespace {
+
+using namespace testing_tools;
+
+struct Block {
+  GemmShape shape;
+  Floats a, b, c;
+  std::vector<std::int16_t> e, f;
+  Parallel parallel;
+  Block(GemmShape s, double offset, std::uint32_t stream = 0)
+      : shape(s),
+        a(noise(s.m * s.k, stream + 1, 1, offset)),
+        b(noise(s.k * s.n, stream + 2, 0.1, offset)),
+        c(static_cast<std::size_t>(s.m * s.n)),
+        e(static_cast<std::size_t>(s.m)),
+        f(static_cast<std::size_t>(s.n)) {
+    (void)norm_exponents(parallel, left(), s.m, s.k, e);
+    (void)norm_exponents(parallel, right().transposed(), s.n, s.k, f);
+    EXPECT_EQ(multiply_whole(parallel, s, left(), right(), e, f, DType::i64, result()), ProductStatus::ok);
+  }
+  [[nodiscard]] ConstMatrix left() const { return {a.data(), shape.k}; }
+  [[nodiscard]] ConstMatrix right() const { return {b.data(), 1, shape.k}; }  // stored transposed
+  Matrix result() { return {c.data(), shape.n}; }
+  double check(std::uint32_t stream, DType type = DType::f32) {
+    return check_product(shape, left(), right(), result(), type, Random(stream, Purpose::verification));
+  }
+};
+
+const GemmShape kShapes[] = {{1, 1, 1},      {1, 500, 7},     {500, 1, 90},   {60, 70, 300},
+                             {100, 90, 768}, {64, 128, 3000}, {256, 40, 768}, {33, 65, 9000}};
+
+TEST(ProductCheck, HonestBlocksPass) {
+  for (const double offset : {0.0, 1.0, 30.0})  // offset: sums that only grow, whose rounding errors are the largest
+    for (const auto& shape : kShapes) {
+      Block block(shape, offset, 40);
+      for (std::uint32_t draw = 0; draw < 20; ++draw)
+        ASSERT_LE(block.check(draw), 1.0) << shape.m << " x " << shape.n << " x " << shape.k << " offset " << offset;
+      for (const DType type : {DType::bf16, DType::f16}) {
+        if (type == DType::f16 && offset == 30) continue;  // beyond its range
+        Block rounded(shape, offset, 40);
+        round_to(type, {rounded.c.data(), shape.m, shape.n});
+        for (std::uint32_t draw = 0; draw < 20; ++draw) ASSERT_LE(rounded.check(draw, type), 1.0);
+      }
+    }
+}
+
+TEST(ProductCheck, OneWrongElementIsCaught) {
+  for (const auto& shape : kShapes) {
+    Block block(shape, 0);
+    const auto at = static_cast<std::size_t>((shape.m / 2) * shape.n + shape.n / 3);
+    double a_norm = 0, b_norm = 0;
+    for (std::int64_t t = 0; t < shape.k; ++t) {
+      const double x = block.left()(shape.m / 2, t);
+      a_norm += x * x;
+      for (std::int64_t j = 0; j < shape.n; ++j) {
+        const double y = block.right()(t, j);
+        b_norm += y * y;
+      }
+    }
+    // Twice the stated bound: the sign of the element in x cannot hide it.
+    const double bound =
+        4 * 0x1p-24 * (std::sqrt(static_cast<double>(std::min(shape.k, kBlockK))) + 1) * std::sqrt(a_norm * b_norm);
+    block.c[at] += static_cast<float>(2.1 * bound);
+    for (std::uint32_t draw = 0; draw < 20; ++draw) EXPECT_GT(block.check(draw), 1.0);
+    for (const float evil : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+      block.c[at] = evil;
+      EXPECT_TRUE(std::isinf(block.check(1)));
+    }
+  }
+}
+
+TEST(ProductCheck, AnotherBlocksResultIsCaught) {
+  Block block({60, 70, 300}, 0), other({60, 70, 300}, 0, 70);
+  std::swap(block.c, other.c);
+  EXPECT_GT(block.check(1), 100.0);
+  Block zeros({60, 70, 300}, 0);
+  std::fill(zeros.c.begin(), zeros.c.end(), 0.0f);
+  EXPECT_GT(zeros.check(1, DType::bf16), 10.0);
+}
+
+template <class Int>
+void check_sums(DType type) {
+  Block block({50, 60, 4 * kBlockK}, 0);
+  const GemmShape run{50, 60, 2 * kBlockK};
+  const ConstMatrix a = block.left().from(0, kBlockK), b = block.right().from(kBlockK, 0);
+  std::vector<Int> sums(50 * 64);
+  const PartialSums place{type, sums.data(), 64};
+  ASSERT_EQ(multiply_box(block.parallel, run, a, b, block.e, block.f, place), ProductStatus::ok);
+  const auto ratio = [&](std::uint32_t draw) {
+    return check_partial_sums(run, a, b, place, block.e, block.f, Random(draw, Purpose::verification));
+  };
+  for (std::uint32_t draw = 0; draw < 50; ++draw) ASSERT_LE(ratio(draw), 1.0);
+  auto& element = sums[20 * 64 + 10];
+  const Int honest = element;
+  element ^= static_cast<Int>(Int{1} << (sizeof(Int) * 8 - 12));  // one flipped bit of weight 2^(e+f-9) or 2^(e+f-8)
+  for (std::uint32_t draw = 0; draw < 50; ++draw) EXPECT_GT(ratio(draw), 1.0);
+  element = honest;
+  EXPECT_LE(ratio(0), 1.0);
+}
+
+TEST(ProductCheck, PartialSums32) { check_sums<std::int32_t>(DType::i32); }
+TEST(ProductCheck, PartialSums64) { check_sums<std::int64_t>(DType::i64); }
+
+}  // namespace
+}  // namespace cleave::kernels
