@@ -51,9 +51,9 @@ enum class OpKind : std::uint8_t {
   attention_forward,   ///< out[0] = O from in = Q, K, V                                on devices
   attention_backward,  ///< out = dQ, dK, dV from in = Q, K, V, dO                      on devices
   // From here on: server kernels. Formulas stand in include/cleave/kernels/.
-  embed,           ///< out[0] = in[1][in[0]] (+ in[2][position])          in = tokens, table[, positions]
-  embed_backward,  ///< out[0][token] += in[1]; out[1][position] += in[1]  in = tokens, dy; out = dtable[, dpositions]
-  layer_norm,      ///< out = y, mean, rstd                                in = x, gain, bias
+  embed,                ///< out[0] = in[1][in[0]] (+ in[2][position])          in = tokens, table[, positions]
+  embed_backward,       ///< out[0][token] += in[1]; out[1][position] += in[1]  in = tokens, dy
+  layer_norm,           ///< out = y, mean, rstd                                in = x, gain, bias
   layer_norm_backward,  ///< out = dx, dgain, dbias                             in = dy, x, gain, mean, rstd
   rms_norm,             ///< out = y, rstd                                      in = x, gain
   rms_norm_backward,    ///< out = dx, dgain                                    in = dy, x, gain, rstd
