@@ -4,8 +4,9 @@
 //
 // Called by registry.cpp and the families. It keeps these invariants: operations are in a legal serial order and
 // `after` holds every conflict; a gradient is emitted only when a trained parameter needs it; an input gradient comes
-// before the weight gradient of the same layer; whatever can delay an input gradient never waits for a weight gradient
-// (so sums go into the fresh tensor of a branch, never into the residual gradient that weight gradients still read).
+// before the weight gradient of the same layer; no input gradient waits for a weight gradient (so sums go into the
+// fresh tensor of a branch, never into the residual gradient that weight gradients still read), but for the logits of a
+// loss by chunks, whose two buffers are used again.
 #pragma once
 
 #include <array>

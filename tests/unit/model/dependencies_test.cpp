@@ -136,6 +136,21 @@ TEST_P(EveryGraph, GivesEveryOperationItsOwnNameAndEveryViewItsPlace) {
   }
 }
 
+TEST_P(EveryGraph, LetsNoInputGradientWaitForAWeightGradient) {
+  StepOptions options;
+  options.batch = 2;
+  const StepGraph graph = build_step(GetParam().config, options);
+  const std::vector<std::vector<bool>> ancestors = closure(graph);
+  for (const Operation& op : graph.operations) {
+    if (op.phase != Phase::input_gradient) continue;
+    for (const Operation& before : graph.operations) {
+      if (before.phase != Phase::weight_gradient) continue;
+      EXPECT_FALSE(ancestors[static_cast<std::size_t>(op.id.value)][static_cast<std::size_t>(before.id.value)])
+          << op.name << " waits for " << before.name;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, EveryGraph, ::testing::ValuesIn(tiny_models()), [](const auto& parameter) {
   std::string name = parameter.param.name;
   std::ranges::replace(name, ' ', '_');
