@@ -1,0 +1,93 @@
+// The checkpoints of a folder: by name first, opened only where their state matters.
+#include "cleave/checkpoint/folder.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+
+#include "cleave/base/error.hpp"
+#include "cleave/checkpoint/snapshot.hpp"
+
+namespace cleave::checkpoint {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// The step in `checkpoint-STEP` + ending, or nothing where the name is another. Only the way we write it counts:
+/// no sign, no leading zeros.
+std::optional<std::int64_t> step_in(std::string_view name, std::string_view ending) {
+  constexpr std::string_view kStart = "checkpoint-";
+  if (!name.starts_with(kStart) || !name.ends_with(ending) || name.size() <= kStart.size() + ending.size()) {
+    return std::nullopt;
+  }
+  const std::string_view digits = name.substr(kStart.size(), name.size() - kStart.size() - ending.size());
+  std::int64_t step = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
+  if (error != std::errc{} || fmt::format("{}", step) != digits || step < 0) return std::nullopt;
+  return step;
+}
+
+/// All files of the folder called checkpoint-STEP + ending, highest step first.
+std::vector<CheckpointFile> list(const fs::path& folder, std::string_view ending) {
+  std::vector<CheckpointFile> files;
+  std::error_code error;
+  fs::directory_iterator entry(folder, error);
+  if (error == std::errc::no_such_file_or_directory) return files;
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const auto step = step_in(entry->path().filename().string(), ending);
+    std::error_code ignored;
+    if (step && entry->is_regular_file(ignored)) files.push_back({entry->path(), *step});
+  }
+  if (error) throw EnvironmentError("list", folder.string(), error.message());
+  std::ranges::sort(files, std::ranges::greater{}, &CheckpointFile::step);
+  return files;
+}
+
+void remove_file(const fs::path& path) {
+  std::error_code error;
+  fs::remove(path, error);
+  if (error) throw EnvironmentError("delete", path.string(), error.message());
+}
+
+}  // namespace
+
+fs::path checkpoint_path(const fs::path& folder, std::int64_t step) {
+  return folder / fmt::format("checkpoint-{}.h5", step);
+}
+
+std::vector<CheckpointFile> find_checkpoints(const fs::path& folder) { return list(folder, ".h5"); }
+
+NewestCheckpoint newest_whole_checkpoint(const fs::path& folder) {
+  NewestCheckpoint newest;
+  for (const CheckpointFile& file : find_checkpoints(folder)) {
+    try {
+      verify_snapshot(file.path);
+      newest.found = file;
+      break;
+    } catch (const InputError& error) { newest.skipped.push_back({file.path, error.what()}); }
+  }
+  return newest;
+}
+
+std::vector<fs::path> prune_checkpoints(const fs::path& folder, std::int64_t keep) {
+  CLEAVE_ASSERT(keep >= 1, "keep {} checkpoints", keep);
+  std::vector<fs::path> deleted;
+  const auto drop = [&](const fs::path& path) {
+    remove_file(path);
+    deleted.push_back(path);
+  };
+  for (const CheckpointFile& left_behind : list(folder, ".h5.tmp")) drop(left_behind.path);
+
+  const std::vector<CheckpointFile> files = find_checkpoints(folder);
+  if (static_cast<std::int64_t>(files.size()) <= keep) return deleted;
+  const auto whole = newest_whole_checkpoint(folder).found;
+  for (std::size_t i = static_cast<std::size_t>(keep); i < files.size(); ++i) {
+    if (files[i] != whole) drop(files[i].path);
+  }
+  return deleted;
+}
+
+}  // namespace cleave::checkpoint

@@ -1,0 +1,29 @@
+// A file mapped into memory for reading.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+
+namespace cleave::checkpoint {
+
+class MappedFile {
+ public:
+  /// Errors: InputError for what is missing, unreadable, empty or no regular file.
+  explicit MappedFile(const std::filesystem::path& path);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+
+  [[nodiscard]] std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+/// Throws the InputError for a file: `FILE: message (hint)`.
+[[noreturn]] void refuse_file(const std::filesystem::path& path, const std::string& message,
+                              const std::string& hint = {});
+
+}  // namespace cleave::checkpoint

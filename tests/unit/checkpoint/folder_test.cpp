@@ -1,0 +1,85 @@
+// Finding, choosing and pruning the checkpoints of a folder.
+#include "cleave/checkpoint/folder.hpp"
+
+#include <gmock/gmock.h>
+
+#include "temp_folder.hpp"
+
+namespace cleave::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class CheckpointFolder : public TempFolder {
+ protected:
+  void write(std::int64_t step) { write_snapshot(checkpoint_path(folder_, step), view_of(sample_snapshot(step))); }
+  void damage(std::int64_t step) {
+    const fs::path path = checkpoint_path(folder_, step);
+    store(path, load(path).substr(0, 1000));
+  }
+  std::vector<std::int64_t> steps() const {
+    std::vector<std::int64_t> out;
+    for (const CheckpointFile& file : find_checkpoints(folder_)) out.push_back(file.step);
+    return out;
+  }
+};
+
+TEST_F(CheckpointFolder, FindsByNameAndNumber) {
+  for (const char* name : {"checkpoint-9.h5", "checkpoint-10.h5", "checkpoint-0.h5", "checkpoint-.h5",
+                           "checkpoint-1x.h5", "checkpoint--1.h5", "checkpoint-007.h5", "checkpoint-5.h5.tmp",
+                           "checkpoint-99999999999999999999.h5", "my-checkpoint-3.h5", "checkpoint-4.hdf5"}) {
+    store(folder_ / name, "");
+  }
+  fs::create_directory(folder_ / "checkpoint-77.h5");
+  EXPECT_THAT(steps(), ElementsAre(10, 9, 0));
+  EXPECT_THAT(find_checkpoints(folder_ / "none"), IsEmpty());
+  EXPECT_THROW((void)find_checkpoints(folder_ / "checkpoint-9.h5"), EnvironmentError);
+}
+
+TEST_F(CheckpointFolder, NewestWholeSkipsDamagedOnes) {
+  for (const std::int64_t step : {100, 20, 300, 200}) write(step);
+  EXPECT_EQ(newest_whole_checkpoint(folder_).found->step, 300);
+  damage(300);
+  store(checkpoint_path(folder_, 200), "");
+  const NewestCheckpoint newest = newest_whole_checkpoint(folder_);
+  EXPECT_EQ(newest.found, (CheckpointFile{folder_ / "checkpoint-100.h5", 100}));
+  ASSERT_THAT(newest.skipped, SizeIs(2));
+  EXPECT_EQ(newest.skipped[0].path, folder_ / "checkpoint-300.h5");
+  EXPECT_THAT(newest.skipped[0].reason, HasSubstr("checkpoint-300.h5"));
+}
+
+TEST_F(CheckpointFolder, NoneWhole) {
+  EXPECT_EQ(newest_whole_checkpoint(folder_).found, std::nullopt);
+  EXPECT_EQ(newest_whole_checkpoint(folder_ / "none").found, std::nullopt);
+  store(checkpoint_path(folder_, 1), "x");
+  EXPECT_EQ(newest_whole_checkpoint(folder_).found, std::nullopt);
+  EXPECT_THAT(newest_whole_checkpoint(folder_).skipped, SizeIs(1));
+}
+
+TEST_F(CheckpointFolder, PruneKeepsTheNewest) {
+  for (const std::int64_t step : {1, 2, 3, 4}) write(step);
+  store(folder_ / "checkpoint-5.h5.tmp", "half");
+  store(folder_ / "notes.txt.tmp", "not ours");
+  EXPECT_THAT(prune_checkpoints(folder_, 2),
+              ElementsAre(folder_ / "checkpoint-5.h5.tmp", folder_ / "checkpoint-2.h5", folder_ / "checkpoint-1.h5"));
+  EXPECT_THAT(steps(), ElementsAre(4, 3));
+  EXPECT_TRUE(fs::exists(folder_ / "notes.txt.tmp"));
+  EXPECT_THAT(prune_checkpoints(folder_, 2), IsEmpty());
+  EXPECT_THROW((void)prune_checkpoints(folder_, 0), Bug);
+}
+
+TEST_F(CheckpointFolder, PruneNeverDeletesTheNewestWholeOne) {
+  for (const std::int64_t step : {1, 2, 3, 4}) write(step);
+  damage(4);
+  damage(3);
+  (void)prune_checkpoints(folder_, 1);
+  EXPECT_THAT(steps(), ElementsAre(4, 2));
+  EXPECT_EQ(newest_whole_checkpoint(folder_).found->step, 2);
+}
+
+}  // namespace
+}  // namespace cleave::checkpoint
