@@ -1,0 +1,66 @@
+// Memory that a tasklet takes on a device: the one formula that the planner obeys (plan::resident_bytes) and that every
+// device enforces (device). Strips, panels in flight, accumulators and results; headers and alignment do not count.
+//
+// A tasklet's data travel in `panels` steps, in an order that decides what must stay: while one panel is computed its
+// neighbour travels, so two are in memory as soon as there are two.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "cleave/base/shapes.hpp"
+#include "cleave/base/units.hpp"
+
+namespace cleave {
+
+/// The order in which a tasklet's panels travel; the same values as plan::PanelOrder.
+enum class PanelOrder : std::uint8_t {
+  whole = 0,           ///< one panel: everything down, multiply, everything up
+  wavefront = 1,       ///< panels of A and B in turn, each completing blocks of C
+  row_resident = 2,    ///< the shorter of the strips stays, the other one streams by
+  result_resident = 3  ///< the result stays, k streams by
+};
+
+/// Bytes of a row of A's or column of B's norm exponent, where the operation has several K blocks.
+inline constexpr std::int64_t kNormExponentBytes = 2;
+
+/// Of a box m x n x k of a GEMM whose operands travel as `wire`. `many_blocks`: the operation has several K blocks;
+/// `whole_depth`: the box covers them all. An element of C takes what is larger, its accumulator or its result.
+constexpr Bytes gemm_resident_bytes(GemmShape box, DType wire, bool many_blocks, bool whole_depth, PanelOrder order,
+                                    std::int64_t panels) {
+  const std::int64_t element = size_of(wire), sum = size_of(partial_sum_type(wire));
+  const std::int64_t exponent = many_blocks ? kNormExponentBytes : 0;
+  const std::int64_t strip = box.k * element + exponent;
+  const std::int64_t cell = std::max(many_blocks ? sum : element, whole_depth ? element : sum);
+  const std::int64_t count = std::max<std::int64_t>(panels, 1), in_flight = count > 1 ? 2 : 1;
+  const auto largest = [count](std::int64_t total) { return (total + count - 1) / count; };
+  const std::int64_t area = box.m * box.n, shorter = std::min(box.m, box.n), longer = std::max(box.m, box.n);
+  switch (order) {
+    case PanelOrder::whole: break;
+    case PanelOrder::wavefront: {
+      const std::int64_t rim = area - (box.m - largest(box.m)) * (box.n - largest(box.n));  // no rim is larger
+      return Bytes((box.m + box.n) * strip + std::min(area, in_flight * rim) * cell);
+    }
+    case PanelOrder::row_resident: {
+      const std::int64_t streamed = std::min(longer, in_flight * largest(longer));
+      return Bytes((shorter + streamed) * strip + shorter * streamed * cell);
+    }
+    case PanelOrder::result_resident: {
+      const std::int64_t depth = std::min(box.k, in_flight * kBlockK * largest(k_blocks(box.k)));
+      return Bytes((box.m + box.n) * (depth * element + exponent) + area * cell);
+    }
+  }
+  return Bytes((box.m + box.n) * strip + area * cell);
+}
+
+/// Of `pairs` attention pairs: operands and results of the panel that is computed and of the one that travels.
+constexpr Bytes attention_resident_bytes(std::int64_t pairs, std::int64_t queries, std::int64_t seq,
+                                         std::int64_t head_dim, DType wire, bool backward, std::int64_t panels) {
+  const std::int64_t count = std::max<std::int64_t>(panels, 1), largest = (pairs + count - 1) / count;
+  const std::int64_t matrix = seq * head_dim * size_of(wire);
+  // Forward: Q, K, V and O. Backward: Q, K, V, dO and dQ, dK, dV.
+  const std::int64_t matrices = backward ? (2 * queries + 2) + (queries + 2) : (queries + 2) + queries;
+  return Bytes((count > 1 ? 2 : 1) * largest * matrices * matrix);
+}
+
+}  // namespace cleave

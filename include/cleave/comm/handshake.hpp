@@ -1,0 +1,58 @@
+// What a device rank and the server tell each other before the first task: Hello and Welcome.
+//
+// Device rank: hello -> server: welcome (or refusal) -> device rank: ready (or refusal).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cleave/base/ids.hpp"
+#include "cleave/base/shapes.hpp"
+#include "cleave/base/units.hpp"
+#include "cleave/comm/message.hpp"
+
+namespace cleave::comm {
+
+/// Who a device rank is, for ranks.json and for noticing its death.
+struct Hello {
+  std::int64_t pid = 0;
+  std::string host;
+  std::string version;  ///< cleave::kVersion of its program
+  bool operator==(const Hello&) const = default;
+};
+
+/// How emulated time and real time belong together (docs/cost_model.md).
+enum class ClockMode : std::uint8_t { virtual_time = 0, wall = 1, off = 2 };
+
+/// The part of a device's profile that its rank emulates.
+struct HostedDevice {
+  DeviceId id;
+  std::string name;
+  FlopsPerSecond compute;
+  Bytes memory;
+  BytesPerSecond downlink, uplink;
+  Seconds latency, jitter;
+  bool operator==(const HostedDevice&) const = default;
+};
+
+/// What a rank hosts, and the settings that it must follow.
+struct Welcome {
+  ClockMode clock = ClockMode::virtual_time;
+  DType wire = DType::f32;
+  std::string gemm_kernels;  ///< the server's choice: kernels::select_gemm_kernels
+  std::uint64_t seed = 0;    ///< of the emulated jitter
+  Seconds heartbeat{1.0};    ///< the rank pings after this long without a message; smaller: more messages
+  Seconds patience{300.0};   ///< without a message for this long it leaves; larger: orphans stay longer
+  std::vector<HostedDevice> devices;
+  bool operator==(const Welcome&) const = default;
+};
+
+[[nodiscard]] Frame encode(const Hello& hello);
+[[nodiscard]] Frame encode(const Welcome& welcome);
+
+/// Errors: Fault::kind for a frame of another kind, Fault::payload for a value outside its limits.
+[[nodiscard]] Decoded<Hello> decode_hello(const Frame& frame);
+[[nodiscard]] Decoded<Welcome> decode_welcome(const Frame& frame);
+
+}  // namespace cleave::comm

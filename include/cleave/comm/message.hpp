@@ -1,0 +1,224 @@
+// The messages between server and device ranks, and their codec: pure functions between structs and frames.
+//
+// docs/wire_format.md has the byte table. Every field is validated against its limits, and the payload's length against
+// the one that the header's geometry asks for, before anything is allocated or looked at; what a decoder returns is
+// consistent in itself. Whether it answers what was asked is the receiver's business. Decoded views point into the
+// frame.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "cleave/base/ids.hpp"
+#include "cleave/base/shapes.hpp"
+#include "cleave/base/units.hpp"
+#include "cleave/comm/frame.hpp"
+
+namespace cleave::comm {
+
+inline constexpr std::uint32_t kMagic = 0x464D4C43;  ///< "CLMF" in the order of the bytes
+inline constexpr std::uint16_t kWireVersion = 1;     ///< raised when any byte changes its meaning
+
+enum class Kind : std::uint8_t {
+  hello = 1,     ///< device rank: here I am (Hello)
+  welcome = 2,   ///< server: these are your devices and settings (Welcome)
+  ready = 3,     ///< device rank: I can follow
+  refusal = 4,   ///< either side: I cannot; text
+  task = 5,      ///< server: compute this block
+  result = 6,    ///< device: the block
+  refused = 7,   ///< device: why this task was not computed; reason and text
+  ping = 8,      ///< either side: are you there?
+  pong = 9,      ///< the answer, with the ping's sequence number
+  goodbye = 10,  ///< server: leave
+  farewell = 11  ///< device rank: the last message that it sends
+};
+
+enum class Work : std::uint8_t { none = 0, gemm = 1, attention_forward = 2, attention_backward = 3 };
+
+/// Why a device did not compute a task.
+enum class Reason : std::uint8_t {
+  none = 0,
+  memory = 1,          ///< the task takes more than the device has
+  malformed = 2,       ///< the frame could not be decoded, or lacks what the clock needs
+  unknown_device = 3,  ///< no such device on this rank
+  non_finite = 4       ///< operands or a block result were not finite
+};
+
+/// Emulated wrong results, ordered by the server from its churn trace; the seed picks elements and amounts.
+enum class Lie : std::uint8_t {
+  none = 0,
+  element = 1,    ///< one element far off
+  bit = 2,        ///< one bit of one element flipped
+  swap_rows = 3,  ///< two rows exchanged
+  zero = 4,       ///< all zero
+  bias = 5,       ///< every element off by a small amount of its own size
+  nan = 6,        ///< one element not a number (an integer: the most negative one)
+  infinity = 7,   ///< one element infinite (an integer: the largest one)
+};
+
+/// One step of a task's stream under the model of links and processors, as plan::panels_of has it; in the schedule
+/// section of a task when the clock is `wall`.
+struct PanelCost {
+  std::int64_t down_bytes = 0, up_bytes = 0;
+  double flops = 0;
+  bool operator==(const PanelCost&) const = default;
+};
+
+/// Geometry of a GEMM block: C[m x n] += A[m x k] * B[k x n], covering K blocks [first_block, first_block +
+/// k_blocks(k)) of an operation that has `blocks` of them.
+struct GemmBlock {
+  std::int64_t m = 0, n = 0, k = 0;
+  std::int64_t blocks = 1, first_block = 0;
+  bool operator==(const GemmBlock&) const = default;
+  /// Covers the whole depth: its result is finished, not a partial sum.
+  [[nodiscard]] constexpr bool whole_depth() const { return k_blocks(k) == blocks; }
+};
+
+/// Geometry of an attention block: `pairs` (sequence, key/value head) pairs of `queries` query heads each.
+struct AttentionBlock {
+  std::int64_t pairs = 0, seq = 0, head_dim = 0, queries = 0;
+  bool operator==(const AttentionBlock&) const = default;
+};
+
+/// The header, decoded. Fields that a kind does not use have the values below, on the wire too.
+struct Header {
+  Kind kind = Kind::ping;
+  std::uint32_t sequence = 0;      ///< ping, pong: number of the ping; task: seed of the lie
+  TaskletId tasklet;               ///< task, result, refused
+  DeviceId device;                 ///< task, result, refused
+  OpId op;                         ///< task, result: for logs and traces only
+  Work work = Work::none;          ///< task, result
+  DType wire = DType::f32;         ///< task, result: f32, bf16 or f16
+  DType output = DType::f32;       ///< task, result: `wire` when finished, else partial_sum_type(wire)
+  Lie lie = Lie::none;             ///< task
+  std::uint8_t panel_order = 0;    ///< task: plan::PanelOrder, which decides what the tasklet takes on the device
+  Reason reason = Reason::none;    ///< refused
+  GemmBlock gemm;                  ///< work = gemm
+  AttentionBlock attention;        ///< work = attention
+  Seconds delay;                   ///< task, wall clock: before the emulated transfer starts
+  Seconds nic;                     ///< task, wall clock: for which the server's interface carries it
+  double rate_factor = 0;          ///< task: the device's rates are multiplied by this (1: as declared)
+  Seconds late;                    ///< result: by which the real computation missed its modelled end
+  Seconds compute;                 ///< result: real time of the computation
+  std::int64_t panels = 0;         ///< task: entries of the schedule
+  std::int64_t payload_bytes = 0;  ///< set by the encoders
+  bool operator==(const Header&) const = default;
+};
+
+/// What can be wrong with a frame.
+enum class Fault : std::uint8_t {
+  length,    ///< shorter than a header, longer than the limit, or not as long as the header says
+  magic,     ///< not one of our messages
+  version,   ///< of another wire version
+  kind,      ///< no such kind, or not the one that was expected
+  field,     ///< a field outside its limits, or used by a kind that has none
+  geometry,  ///< sizes that do not fit together or exceed the limit
+  checksum,  ///< damaged on the way
+  payload,   ///< inside the payload of a handshake
+};
+[[nodiscard]] std::string_view name_of(Fault fault);
+[[nodiscard]] std::string_view name_of(Kind kind);
+[[nodiscard]] std::string_view name_of(Reason reason);
+
+/// A value, or what was wrong. A remote fault is a value, never an exception.
+template <class T>
+class Decoded {
+ public:
+  Decoded(T value) : content_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  Decoded(Fault fault) : content_(fault) {}         // NOLINT(google-explicit-constructor)
+  [[nodiscard]] explicit operator bool() const { return content_.index() == 0; }
+  [[nodiscard]] const T& operator*() const { return std::get<0>(content_); }
+  [[nodiscard]] const T* operator->() const { return &std::get<0>(content_); }
+  [[nodiscard]] Fault fault() const { return std::get<1>(content_); }  ///< Requires: no value.
+
+ private:
+  std::variant<T, Fault> content_;
+};
+
+/// Reads and validates a header; looks at its 128 bytes only. `frame_bytes` is the length of the whole frame.
+[[nodiscard]] Decoded<Header> decode_header(std::span<const std::byte> header, std::int64_t frame_bytes);
+/// Reads and validates a frame: header, length and checksum.
+[[nodiscard]] Decoded<Header> decode(const Frame& frame);
+
+/// A task's header with views of its payload, all row-major in header.wire and aligned to 64 bytes:
+/// gemm:               operands = A [m x k], B [k x n]; exponents only when gemm.blocks > 1
+/// attention_forward:  operands = Q [pairs][queries][seq][head_dim], K, V [pairs][seq][head_dim]
+/// attention_backward: operands = Q, K, V, dO (as Q)
+template <class Byte, class Exponent, class Panel>
+struct TaskParts {
+  Header header;
+  std::span<Panel> schedule;                            ///< header.panels entries
+  std::array<std::span<Byte>, 4> operands;              ///< unused ones are empty
+  std::span<Exponent> row_exponents, column_exponents;  ///< e [m] of A's rows, f [n] of B's columns
+};
+using TaskView = TaskParts<const std::byte, const std::int16_t, const PanelCost>;
+
+/// A result's header with views of its payload, row-major in header.output and aligned to 64 bytes:
+/// gemm: C [m x n]; attention_forward: O (as Q); attention_backward: dQ, dK, dV.
+template <class Byte>
+struct ResultParts {
+  Header header;
+  std::array<std::span<Byte>, 3> outputs;  ///< unused ones are empty
+};
+using ResultView = ResultParts<const std::byte>;
+
+/// decode() and the views. Errors: Fault::kind for a frame of another kind.
+[[nodiscard]] Decoded<TaskView> decode_task(const Frame& frame);
+[[nodiscard]] Decoded<ResultView> decode_result(const Frame& frame);
+
+/// The views of a frame that decode() has accepted as a task, without checking it again.
+[[nodiscard]] TaskView view_task(const Frame& frame, const Header& header);
+
+/// Which task a frame seems to be that decode() has not accepted, so that its refusal can name it; may be wrong.
+struct TaskName {
+  TaskletId tasklet;
+  DeviceId device;
+};
+[[nodiscard]] std::optional<TaskName> peek_task(const Frame& frame);
+
+/// A task or result to be filled in place and then sealed. The views stay valid when the draft is moved.
+struct TaskDraft : TaskParts<std::byte, std::int16_t, PanelCost> {
+  Frame frame;
+};
+struct ResultDraft : ResultParts<std::byte> {
+  Frame frame;
+};
+
+/// Bytes of the frame that a header of kind task or result asks for; -1 when its fields are not legal or the frame
+/// would exceed kMaxFrameBytes. For deciding before packing.
+[[nodiscard]] std::int64_t frame_bytes(const Header& header);
+
+/// Makes a frame of the right size with its header written and its payload ready to be filled.
+/// Requires: frame_bytes(header) >= 0. Errors: std::bad_alloc.
+[[nodiscard]] TaskDraft begin_task(const Header& header);
+/// The same for a result. result_header() gives the header that answers a task.
+[[nodiscard]] ResultDraft begin_result(const Header& header);
+[[nodiscard]] Header result_header(const Header& task, Seconds late, Seconds compute);
+
+/// Writes late and compute into a result that is not sealed yet.
+void set_timing(ResultDraft& draft, Seconds late, Seconds compute);
+
+/// Writes the checksum; the last thing that is done to a frame.
+[[nodiscard]] Frame seal(TaskDraft&& draft);
+[[nodiscard]] Frame seal(ResultDraft&& draft);
+
+/// Messages without numbers.
+[[nodiscard]] Frame encode_ready();
+[[nodiscard]] Frame encode_ping(std::uint32_t sequence);
+[[nodiscard]] Frame encode_pong(std::uint32_t sequence);
+[[nodiscard]] Frame encode_goodbye();
+[[nodiscard]] Frame encode_farewell();
+
+/// Messages with a text, which is cut to kMaxText bytes.
+inline constexpr std::int64_t kMaxText = 4096;
+[[nodiscard]] Frame encode_refusal(std::string_view text);
+[[nodiscard]] Frame encode_refused(TaskletId tasklet, DeviceId device, Reason reason, std::string_view text);
+/// The text of a refusal or refused frame that decode() has accepted.
+[[nodiscard]] std::string text_of(const Frame& frame);
+
+}  // namespace cleave::comm

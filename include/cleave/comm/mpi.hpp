@@ -1,0 +1,50 @@
+// MPI behind our own types: the session of a process, and the transport between its ranks.
+//
+// Only comm and app know MPI. Start-up duplicates a communicator (collective); from then on everything is point to
+// point, so that a rank may die without the others noticing more than its silence.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "cleave/comm/transport.hpp"
+
+namespace cleave::comm {
+
+/// MPI from MPI_Init_thread (funneled: one thread per rank calls MPI) to the end of the process.
+class MpiSession {
+ public:
+  /// Collective: all ranks. Errors: EnvironmentError.
+  MpiSession(int& argc, char**& argv);
+  MpiSession(const MpiSession&) = delete;
+  MpiSession& operator=(const MpiSession&) = delete;
+  /// Finalizes if that was not done and no exception is under way; never throws.
+  ~MpiSession();
+
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] int size() const { return size_; }
+  [[nodiscard]] std::string host() const;
+  /// The library's own version line.
+  [[nodiscard]] static std::string version();
+
+  /// Ends MPI when every rank is alive and comes here. Collective: all ranks. Errors: EnvironmentError.
+  void finalize();
+  /// Leaves without MPI_Finalize, which can hang once a rank has died: when every living rank leaves so, device ranks
+  /// after their farewell and the server last, mpirun returns 0 (given --enable-recovery). Runs no destructors.
+  [[noreturn]] static void leave_now(int code);
+  /// Ends all ranks at once with this code.
+  [[noreturn]] static void abort_all(int code);
+
+ private:
+  int rank_ = 0, size_ = 1, exceptions_ = 0;
+  bool finalized_ = false;
+};
+
+/// The transport over a duplicate of MPI_COMM_WORLD. Collective: all ranks. Errors: EnvironmentError.
+[[nodiscard]] std::unique_ptr<Transport> make_mpi_transport(const MpiSession& session);
+
+/// True when the launcher of this process has been told to keep the other ranks when one dies
+/// (mpirun --enable-recovery, or OMPI_MCA_orte_enable_recovery=1).
+[[nodiscard]] bool launcher_keeps_survivors();
+
+}  // namespace cleave::comm

@@ -1,0 +1,64 @@
+// Transport: frames between ranks, point to point, in order between any two of them.
+//
+// The server and the device hosts speak to each other through this interface only. Implementations: MPI (mpi.hpp) and
+// in one process (loopback.hpp); faulty.hpp puts faults before either. Nothing here blocks without a limit, and the
+// death of a peer is never an error: at most a frame never arrives.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "cleave/base/units.hpp"
+#include "cleave/comm/frame.hpp"
+
+namespace cleave::comm {
+
+struct Received {
+  int source = -1;
+  Frame frame;
+};
+
+/// What went through a transport since it was made.
+struct TransportStats {
+  std::int64_t frames_sent = 0, frames_received = 0;
+  std::int64_t bytes_sent = 0, bytes_received = 0;
+  std::int64_t oversized = 0;      ///< messages over kMaxFrameBytes, thrown away unread
+  std::int64_t sends_pending = 0;  ///< not yet complete
+  std::int64_t sends_dropped = 0;  ///< to ranks that were abandoned
+};
+
+/// See the file comment. One thread may use a transport at a time; interrupt() alone may be called from any.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  [[nodiscard]] virtual int rank() const = 0;
+  [[nodiscard]] virtual int size() const = 0;
+
+  /// Starts sending; the transport owns the frame until it is through. Never waits for the receiver.
+  /// Requires: 0 <= dest < size(), frame.size() <= kMaxFrameBytes. Errors: EnvironmentError.
+  virtual void send(int dest, Frame frame) = 0;
+
+  /// The next frame that has arrived, if any; moves pending sends on. Errors: EnvironmentError.
+  [[nodiscard]] virtual std::optional<Received> poll() = 0;
+
+  /// The same, waiting for at most `at_most` without keeping a processor busy; empty-handed also when interrupted.
+  [[nodiscard]] virtual std::optional<Received> wait(Seconds at_most) = 0;
+
+  /// Makes the wait under way, or else the next one, return early.
+  virtual void interrupt() = 0;
+
+  /// True once the transport knows that a rank is gone for good. False promises nothing.
+  [[nodiscard]] virtual bool gone(int rank) const = 0;
+
+  /// Gives a rank up: what is pending to it no longer counts, what is sent to it later is thrown away.
+  virtual void abandon(int rank) = 0;
+
+  /// Waits until every send has completed, at most for `at_most`, then closes. False: some had not.
+  /// No frame may be sent or received afterwards.
+  virtual bool close(Seconds at_most) = 0;
+
+  [[nodiscard]] virtual TransportStats stats() const = 0;
+};
+
+}  // namespace cleave::comm

@@ -1,0 +1,151 @@
+// Legal headers and the sizes that they ask for.
+#include "layout.hpp"
+
+#include <cmath>
+#include <initializer_list>
+
+namespace cleave::comm {
+
+namespace {
+
+// Sizes stay below 2^31 and products are cut at the frame limit, so that no 64-bit product can overflow.
+constexpr std::int64_t kMaxExtent = (std::int64_t{1} << 31) - 1;
+constexpr std::int64_t kMaxPanels = std::int64_t{1} << 20;
+constexpr double kMaxSeconds = 1e9;
+constexpr double kMaxRateFactor = 1e6;
+constexpr std::uint8_t kLastPanelOrder = 3;  // plan::PanelOrder::result_resident
+
+constexpr std::int64_t kTooMany = kMaxFrameBytes + 1;
+
+// Product of factors in [0, kMaxExtent], or kTooMany when it exceeds the limit of a frame.
+std::int64_t product(std::initializer_list<std::int64_t> factors) {
+  std::int64_t result = 1;
+  for (const std::int64_t factor : factors) {
+    if (factor == 0) return 0;
+    result *= factor;  // below 2^31 * 2^31
+    if (result > kMaxFrameBytes) return kTooMany;
+  }
+  return result;
+}
+
+bool extent(std::int64_t value) { return value >= 1 && value <= kMaxExtent; }
+
+bool span_of_time(Seconds time) {
+  return std::isfinite(time.value()) && time.value() >= 0 && time.value() <= kMaxSeconds && !std::signbit(time.value());
+}
+
+bool zero(Seconds time) { return time.value() == 0 && !std::signbit(time.value()); }
+
+bool wire_type(DType type) { return type == DType::f32 || type == DType::bf16 || type == DType::f16; }
+
+std::optional<Fault> check_geometry(const Header& header) {
+  const GemmBlock& g = header.gemm;
+  const AttentionBlock& a = header.attention;
+  if (header.work == Work::gemm) {
+    if (a != AttentionBlock{}) return Fault::field;
+    if (!extent(g.m) || !extent(g.n) || !extent(g.k) || !extent(g.blocks)) return Fault::geometry;
+    if (g.first_block < 0 || g.first_block + k_blocks(g.k) > g.blocks) return Fault::geometry;
+    // Only the last K block of an operation may be shorter than the others.
+    if (g.first_block + k_blocks(g.k) < g.blocks && g.k % kBlockK != 0) return Fault::geometry;
+    if (header.output != (g.whole_depth() ? header.wire : partial_sum_type(header.wire))) return Fault::field;
+  } else {
+    if (g != GemmBlock{}) return Fault::field;
+    if (!extent(a.pairs) || !extent(a.seq) || !extent(a.head_dim) || !extent(a.queries)) return Fault::geometry;
+    if (header.output != header.wire) return Fault::field;
+  }
+  return std::nullopt;
+}
+
+bool has_block(Kind kind) { return kind == Kind::task || kind == Kind::result; }
+
+}  // namespace
+
+std::optional<Fault> check_fields(const Header& header) {
+  const bool task = header.kind == Kind::task;
+  const bool block = has_block(header.kind);
+  const bool refused = header.kind == Kind::refused;
+  if (header.kind < Kind::hello || header.kind > Kind::farewell) return Fault::kind;
+
+  const bool counted = header.kind == Kind::ping || header.kind == Kind::pong || task;
+  if (!counted && header.sequence != 0) return Fault::field;
+  if (block || refused) {
+    if (!header.tasklet.valid() || !header.device.valid()) return Fault::field;
+  } else if (header.tasklet != TaskletId{} || header.device != DeviceId{}) {
+    return Fault::field;
+  }
+  if (block ? header.op.value < -1 || header.op.value > kMaxExtent : header.op != OpId{}) return Fault::field;
+  if (refused ? header.reason < Reason::memory || header.reason > Reason::non_finite : header.reason != Reason::none) {
+    return Fault::field;
+  }
+
+  if (task) {
+    if (header.lie > Lie::infinity || header.panel_order > kLastPanelOrder) return Fault::field;
+    if (header.panels < 0 || header.panels > kMaxPanels) return Fault::field;
+    if (!span_of_time(header.delay) || !span_of_time(header.nic)) return Fault::field;
+    if (!(header.rate_factor > 0 && header.rate_factor <= kMaxRateFactor)) return Fault::field;
+  } else if (header.lie != Lie::none || header.panel_order != 0 || header.panels != 0 || !zero(header.delay) ||
+             !zero(header.nic) || header.rate_factor != 0 || std::signbit(header.rate_factor)) {
+    return Fault::field;
+  }
+  if (header.kind == Kind::result) {
+    if (!span_of_time(header.late) || !span_of_time(header.compute)) return Fault::field;
+  } else if (!zero(header.late) || !zero(header.compute)) {
+    return Fault::field;
+  }
+
+  if (!block) {
+    const bool unused = header.work == Work::none && header.wire == DType::f32 && header.output == DType::f32 &&
+                        header.gemm == GemmBlock{} && header.attention == AttentionBlock{};
+    return unused ? std::nullopt : std::optional(Fault::field);
+  }
+  if (header.work < Work::gemm || header.work > Work::attention_backward) return Fault::field;
+  if (!wire_type(header.wire)) return Fault::field;
+  return check_geometry(header);
+}
+
+Layout layout_of(const Header& header) {
+  Layout layout;
+  std::int64_t end = kHeaderBytes;
+  const auto place = [&](std::int64_t bytes) {
+    if (bytes == 0 || !layout.fits) return Section{};
+    const std::int64_t offset = (end + kAlignment - 1) / kAlignment * kAlignment;
+    if (bytes > kMaxFrameBytes - offset) {
+      layout.fits = false;
+      return Section{};
+    }
+    end = offset + bytes;
+    return Section{offset, bytes};
+  };
+
+  const bool task = header.kind == Kind::task;
+  if (task) layout.schedule = place(header.panels * static_cast<std::int64_t>(sizeof(PanelCost)));
+  const std::int64_t element = size_of(task ? header.wire : header.output);
+  if (header.work == Work::gemm) {
+    const GemmBlock& g = header.gemm;
+    if (task) {
+      layout.arrays[0] = place(product({g.m, g.k, element}));
+      layout.arrays[1] = place(product({g.k, g.n, element}));
+      if (g.blocks > 1) {
+        layout.row_exponents = place(g.m * 2);
+        layout.column_exponents = place(g.n * 2);
+      }
+    } else {
+      layout.arrays[0] = place(product({g.m, g.n, element}));
+    }
+  } else {
+    const AttentionBlock& a = header.attention;
+    const std::int64_t key = product({a.pairs, a.seq, a.head_dim, element});
+    const std::int64_t query = key > kMaxFrameBytes ? kTooMany : product({key, a.queries});
+    const bool backward = header.work == Work::attention_backward;
+    layout.arrays[0] = place(query);
+    if (task || backward) {
+      layout.arrays[1] = place(key);
+      layout.arrays[2] = place(key);
+    }
+    if (task && backward) layout.arrays[3] = place(query);
+  }
+  layout.frame_bytes = end;
+  return layout;
+}
+
+}  // namespace cleave::comm

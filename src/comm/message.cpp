@@ -1,0 +1,399 @@
+// The codec: bytes of the header, views of the payload, checksum. docs/wire_format.md is its specification.
+#include "cleave/comm/message.hpp"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <optional>
+#include <type_traits>
+
+#include "cleave/base/error.hpp"
+#include "layout.hpp"
+
+namespace cleave::comm {
+
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the wire is little endian, and frames are read in place");
+static_assert(sizeof(PanelCost) == 24 && std::is_trivially_copyable_v<PanelCost>);
+
+// Offsets in the header, as the table of docs/wire_format.md has them.
+enum : std::size_t {
+  kAtMagic = 0,
+  kAtVersion = 4,
+  kAtKind = 6,
+  kAtLie = 7,
+  kAtPayload = 8,
+  kAtPanelOrder = 12,
+  kAtReserved = 13,
+  kAtChecksum = 16,
+  kAtTasklet = 24,
+  kAtDevice = 32,
+  kAtOp = 40,
+  kAtWork = 44,
+  kAtWire = 45,
+  kAtOutput = 46,
+  kAtReason = 47,
+  kAtM = 48,
+  kAtN = 56,
+  kAtK = 64,
+  kAtBlocks = 72,
+  kAtFirstBlock = 76,
+  kAtDelay = 80,
+  kAtNic = 88,
+  kAtRateFactor = 96,
+  kAtLate = 104,
+  kAtCompute = 112,
+  kAtSequence = 120,
+  kAtPanels = 124,
+};
+
+template <class T>
+void put(std::byte* header, std::size_t at, T value) {
+  std::memcpy(header + at, &value, sizeof value);
+}
+
+template <class T>
+T get(const std::byte* header, std::size_t at) {
+  T value;
+  std::memcpy(&value, header + at, sizeof value);
+  return value;
+}
+
+bool is_attention(Work work) { return work == Work::attention_forward || work == Work::attention_backward; }
+
+void put_header(std::byte* to, const Header& h) {
+  std::memset(to, 0, kHeaderBytes);
+  put(to, kAtMagic, kMagic);
+  put(to, kAtVersion, kWireVersion);
+  put(to, kAtKind, h.kind);
+  put(to, kAtLie, h.lie);
+  put(to, kAtPayload, static_cast<std::uint32_t>(h.payload_bytes));
+  put(to, kAtPanelOrder, h.panel_order);
+  put(to, kAtTasklet, h.tasklet.value);
+  put(to, kAtDevice, h.device.value);
+  put(to, kAtOp, static_cast<std::int32_t>(h.op.value));
+  put(to, kAtWork, h.work);
+  put(to, kAtWire, h.wire);
+  put(to, kAtOutput, h.output);
+  put(to, kAtReason, h.reason);
+  if (h.work == Work::gemm) {
+    put(to, kAtM, h.gemm.m);
+    put(to, kAtN, h.gemm.n);
+    put(to, kAtK, h.gemm.k);
+    put(to, kAtBlocks, static_cast<std::int32_t>(h.gemm.blocks));
+    put(to, kAtFirstBlock, static_cast<std::int32_t>(h.gemm.first_block));
+  } else if (is_attention(h.work)) {
+    put(to, kAtM, h.attention.pairs);
+    put(to, kAtN, h.attention.seq);
+    put(to, kAtK, h.attention.head_dim);
+    put(to, kAtBlocks, static_cast<std::int32_t>(h.attention.queries));
+  }
+  put(to, kAtDelay, h.delay.value());
+  put(to, kAtNic, h.nic.value());
+  put(to, kAtRateFactor, h.rate_factor);
+  put(to, kAtLate, h.late.value());
+  put(to, kAtCompute, h.compute.value());
+  put(to, kAtSequence, h.sequence);
+  put(to, kAtPanels, static_cast<std::uint32_t>(h.panels));
+}
+
+// The checksum covers the header with the checksum's own bytes zero, and the payload.
+std::uint64_t checksum(std::span<const std::byte> frame) {
+  std::array<std::byte, kHeaderBytes> header;
+  std::memcpy(header.data(), frame.data(), header.size());
+  put<std::uint64_t>(header.data(), kAtChecksum, 0);
+  const std::uint64_t seed = XXH3_64bits(header.data(), header.size());
+  return XXH3_64bits_withSeed(frame.data() + kHeaderBytes, frame.size() - kHeaderBytes, seed);
+}
+
+void write_checksum(Frame& frame) { put(frame.data(), kAtChecksum, checksum(frame.bytes())); }
+
+// Bounds of the payload of the kinds that have no geometry.
+std::int64_t max_payload(Kind kind) {
+  switch (kind) {
+    case Kind::welcome: return kMaxFrameBytes - kHeaderBytes;
+    case Kind::hello:
+    case Kind::refusal:
+    case Kind::refused: return kMaxText;
+    default: return 0;
+  }
+}
+
+Frame encode_plain(Header header, std::span<const std::byte> payload = {}) {
+  header.payload_bytes = static_cast<std::int64_t>(payload.size());
+  CLEAVE_ASSERT(!check_fields(header) && header.payload_bytes <= max_payload(header.kind), "{} with {} bytes",
+                name_of(header.kind), header.payload_bytes);
+  Frame frame(kHeaderBytes + header.payload_bytes);
+  put_header(frame.data(), header);
+  if (!payload.empty()) std::memcpy(frame.data() + kHeaderBytes, payload.data(), payload.size());
+  write_checksum(frame);
+  return frame;
+}
+
+std::span<const std::byte> cut_text(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), std::min(text.size(), static_cast<std::size_t>(kMaxText))));
+}
+
+template <class T, class Byte>
+auto view(Byte* frame, const Section& section) {
+  using Element = std::conditional_t<std::is_const_v<Byte>, const T, T>;
+  return std::span<Element>(reinterpret_cast<Element*>(frame + section.offset),
+                            static_cast<std::size_t>(section.bytes) / sizeof(T));
+}
+
+template <class Parts, class Byte>
+void point_task(Parts& parts, Byte* frame, const Layout& layout) {
+  parts.schedule = view<PanelCost>(frame, layout.schedule);
+  for (std::size_t i = 0; i < parts.operands.size(); ++i) parts.operands[i] = view<std::byte>(frame, layout.arrays[i]);
+  parts.row_exponents = view<std::int16_t>(frame, layout.row_exponents);
+  parts.column_exponents = view<std::int16_t>(frame, layout.column_exponents);
+}
+
+template <class Parts, class Byte>
+void point_result(Parts& parts, Byte* frame, const Layout& layout) {
+  for (std::size_t i = 0; i < parts.outputs.size(); ++i) parts.outputs[i] = view<std::byte>(frame, layout.arrays[i]);
+}
+
+// A frame for `header` with everything but the sections written; gaps between sections are zero.
+Frame make_room(Header& header, const Layout& layout) {
+  header.payload_bytes = layout.frame_bytes - kHeaderBytes;
+  Frame frame(layout.frame_bytes);
+  put_header(frame.data(), header);
+  std::int64_t end = kHeaderBytes;
+  const auto close_gap = [&](const Section& section) {
+    if (section.bytes == 0) return;
+    std::memset(frame.data() + end, 0, static_cast<std::size_t>(section.offset - end));
+    end = section.offset + section.bytes;
+  };
+  close_gap(layout.schedule);
+  for (const Section& section : layout.arrays) close_gap(section);
+  close_gap(layout.row_exponents);
+  close_gap(layout.column_exponents);
+  return frame;
+}
+
+}  // namespace
+
+std::string_view name_of(Fault fault) {
+  constexpr std::array<std::string_view, 8> kNames = {"length", "magic",    "version",  "kind",
+                                                      "field",  "geometry", "checksum", "payload"};
+  return kNames.at(static_cast<std::size_t>(fault));
+}
+
+std::string_view name_of(Kind kind) {
+  constexpr std::array<std::string_view, 12> kNames = {"?",      "hello",   "welcome", "ready", "refusal", "task",
+                                                       "result", "refused", "ping",    "pong",  "goodbye", "farewell"};
+  const auto index = static_cast<std::size_t>(kind);
+  return index < kNames.size() ? kNames[index] : kNames[0];
+}
+
+std::string_view name_of(Reason reason) {
+  constexpr std::array<std::string_view, 5> kNames = {"none", "memory", "malformed", "unknown device", "non-finite"};
+  const auto index = static_cast<std::size_t>(reason);
+  return index < kNames.size() ? kNames[index] : "?";
+}
+
+Decoded<Header> decode_header(std::span<const std::byte> bytes, std::int64_t frame_bytes) {
+  if (static_cast<std::int64_t>(bytes.size()) < kHeaderBytes || frame_bytes < kHeaderBytes ||
+      frame_bytes > kMaxFrameBytes) {
+    return Fault::length;
+  }
+  const std::byte* from = bytes.data();
+  if (get<std::uint32_t>(from, kAtMagic) != kMagic) return Fault::magic;
+  if (get<std::uint16_t>(from, kAtVersion) != kWireVersion) return Fault::version;
+
+  Header h;
+  h.kind = get<Kind>(from, kAtKind);
+  h.lie = get<Lie>(from, kAtLie);
+  h.payload_bytes = get<std::uint32_t>(from, kAtPayload);
+  h.panel_order = get<std::uint8_t>(from, kAtPanelOrder);
+  h.tasklet = TaskletId(get<std::int64_t>(from, kAtTasklet));
+  h.device = DeviceId(get<std::int64_t>(from, kAtDevice));
+  h.op = OpId(get<std::int32_t>(from, kAtOp));
+  h.work = get<Work>(from, kAtWork);
+  h.wire = get<DType>(from, kAtWire);
+  h.output = get<DType>(from, kAtOutput);
+  h.reason = get<Reason>(from, kAtReason);
+  h.delay = Seconds(get<double>(from, kAtDelay));
+  h.nic = Seconds(get<double>(from, kAtNic));
+  h.rate_factor = get<double>(from, kAtRateFactor);
+  h.late = Seconds(get<double>(from, kAtLate));
+  h.compute = Seconds(get<double>(from, kAtCompute));
+  h.sequence = get<std::uint32_t>(from, kAtSequence);
+  h.panels = get<std::uint32_t>(from, kAtPanels);
+
+  const auto d0 = get<std::int64_t>(from, kAtM), d1 = get<std::int64_t>(from, kAtN), d2 = get<std::int64_t>(from, kAtK);
+  const auto d3 = get<std::int32_t>(from, kAtBlocks), d4 = get<std::int32_t>(from, kAtFirstBlock);
+  if (h.work == Work::gemm) {
+    h.gemm = {.m = d0, .n = d1, .k = d2, .blocks = d3, .first_block = d4};
+  } else {
+    if (d4 != 0) return Fault::field;
+    if (is_attention(h.work)) {
+      h.attention = {.pairs = d0, .seq = d1, .head_dim = d2, .queries = d3};
+    } else if (d0 != 0 || d1 != 0 || d2 != 0 || d3 != 0) {
+      return Fault::field;
+    }
+  }
+  for (std::size_t i = kAtReserved; i < kAtChecksum; ++i) {
+    if (from[i] != std::byte{0}) return Fault::field;
+  }
+
+  if (const auto fault = check_fields(h)) return *fault;
+  if (h.kind == Kind::task || h.kind == Kind::result) {
+    const Layout layout = layout_of(h);
+    if (!layout.fits) return Fault::geometry;
+    if (layout.frame_bytes != kHeaderBytes + h.payload_bytes) return Fault::geometry;
+  } else if (h.payload_bytes > max_payload(h.kind)) {
+    return Fault::length;
+  }
+  if (frame_bytes != kHeaderBytes + h.payload_bytes) return Fault::length;
+  return h;
+}
+
+Decoded<Header> decode(const Frame& frame) {
+  const auto header = decode_header(frame.bytes(), frame.size());
+  if (!header) return header;
+  if (get<std::uint64_t>(frame.data(), kAtChecksum) != checksum(frame.bytes())) return Fault::checksum;
+  return header;
+}
+
+Decoded<TaskView> decode_task(const Frame& frame) {
+  const auto header = decode(frame);
+  if (!header) return header.fault();
+  if (header->kind != Kind::task) return Fault::kind;
+  return view_task(frame, *header);
+}
+
+TaskView view_task(const Frame& frame, const Header& header) {
+  TaskView parts;
+  parts.header = header;
+  point_task(parts, frame.data(), layout_of(header));
+  return parts;
+}
+
+std::optional<TaskName> peek_task(const Frame& frame) {
+  if (frame.size() < kHeaderBytes || get<Kind>(frame.data(), kAtKind) != Kind::task) return std::nullopt;
+  const TaskName name{TaskletId(get<std::int64_t>(frame.data(), kAtTasklet)),
+                      DeviceId(get<std::int64_t>(frame.data(), kAtDevice))};
+  if (!name.tasklet.valid() || !name.device.valid()) return std::nullopt;
+  return name;
+}
+
+Decoded<ResultView> decode_result(const Frame& frame) {
+  const auto header = decode(frame);
+  if (!header) return header.fault();
+  if (header->kind != Kind::result) return Fault::kind;
+  ResultView parts;
+  parts.header = *header;
+  point_result(parts, frame.data(), layout_of(*header));
+  return parts;
+}
+
+std::int64_t frame_bytes(const Header& header) {
+  if ((header.kind != Kind::task && header.kind != Kind::result) || check_fields(header)) return -1;
+  const Layout layout = layout_of(header);
+  return layout.fits ? layout.frame_bytes : -1;
+}
+
+TaskDraft begin_task(const Header& header) {
+  CLEAVE_ASSERT(header.kind == Kind::task && frame_bytes(header) >= 0, "tasklet {}", header.tasklet.value);
+  const Layout layout = layout_of(header);
+  TaskDraft draft;
+  draft.header = header;
+  draft.frame = make_room(draft.header, layout);
+  point_task(draft, draft.frame.data(), layout);
+  return draft;
+}
+
+ResultDraft begin_result(const Header& header) {
+  CLEAVE_ASSERT(header.kind == Kind::result && frame_bytes(header) >= 0, "tasklet {}", header.tasklet.value);
+  const Layout layout = layout_of(header);
+  ResultDraft draft;
+  draft.header = header;
+  draft.frame = make_room(draft.header, layout);
+  point_result(draft, draft.frame.data(), layout);
+  return draft;
+}
+
+Header result_header(const Header& task, Seconds late, Seconds compute) {
+  Header header;
+  header.kind = Kind::result;
+  header.tasklet = task.tasklet;
+  header.device = task.device;
+  header.op = task.op;
+  header.work = task.work;
+  header.wire = task.wire;
+  header.output = task.output;
+  header.gemm = task.gemm;
+  header.attention = task.attention;
+  header.late = late;
+  header.compute = compute;
+  return header;
+}
+
+void set_timing(ResultDraft& draft, Seconds late, Seconds compute) {
+  draft.header.late = late;
+  draft.header.compute = compute;
+  put(draft.frame.data(), kAtLate, late.value());
+  put(draft.frame.data(), kAtCompute, compute.value());
+}
+
+Frame seal(TaskDraft&& draft) {
+  write_checksum(draft.frame);
+  return std::move(draft.frame);
+}
+
+Frame seal(ResultDraft&& draft) {
+  write_checksum(draft.frame);
+  return std::move(draft.frame);
+}
+
+namespace {
+
+Frame encode_kind(Kind kind, std::uint32_t sequence = 0) {
+  Header header;
+  header.kind = kind;
+  header.sequence = sequence;
+  return encode_plain(header);
+}
+
+}  // namespace
+
+Frame encode_ready() { return encode_kind(Kind::ready); }
+Frame encode_ping(std::uint32_t sequence) { return encode_kind(Kind::ping, sequence); }
+Frame encode_pong(std::uint32_t sequence) { return encode_kind(Kind::pong, sequence); }
+Frame encode_goodbye() { return encode_kind(Kind::goodbye); }
+Frame encode_farewell() { return encode_kind(Kind::farewell); }
+
+Frame encode_refusal(std::string_view text) {
+  Header header;
+  header.kind = Kind::refusal;
+  return encode_plain(header, cut_text(text));
+}
+
+Frame encode_refused(TaskletId tasklet, DeviceId device, Reason reason, std::string_view text) {
+  Header header;
+  header.kind = Kind::refused;
+  header.tasklet = tasklet;
+  header.device = device;
+  header.reason = reason;
+  return encode_plain(header, cut_text(text));
+}
+
+std::string text_of(const Frame& frame) {
+  if (frame.size() <= kHeaderBytes) return {};
+  return {reinterpret_cast<const char*>(frame.data()) + kHeaderBytes,
+          static_cast<std::size_t>(frame.size() - kHeaderBytes)};
+}
+
+Frame encode_payload(Kind kind, std::span<const std::byte> payload) {
+  Header header;
+  header.kind = kind;
+  return encode_plain(header, payload);
+}
+
+}  // namespace cleave::comm

@@ -1,0 +1,81 @@
+// Start and end of MPI in a process, and its error texts.
+#include <fmt/format.h>
+#include <mpi.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <exception>
+#include <string>
+
+#include "cleave/base/error.hpp"
+#include "cleave/comm/mpi.hpp"
+#include "mpi_error.hpp"
+
+namespace cleave::comm {
+
+void check_mpi(int code, const char* operation, std::string_view object, std::source_location where) {
+  if (code == MPI_SUCCESS) return;
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  MPI_Error_string(code, text.data(), &length);
+  throw EnvironmentError(operation, std::string(object), std::string(text.data(), static_cast<std::size_t>(length)),
+                         where);
+}
+
+bool is_peer_failure(int code) {
+  int error_class = MPI_SUCCESS;
+  MPI_Error_class(code, &error_class);
+  return error_class == MPI_ERR_TRUNCATE || error_class == MPI_ERR_OTHER || error_class == MPI_ERR_INTERN ||
+         error_class == MPI_ERR_UNKNOWN;
+}
+
+MpiSession::MpiSession(int& argc, char**& argv) : exceptions_(std::uncaught_exceptions()) {
+  int provided = MPI_THREAD_SINGLE;
+  check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread", "this process");
+  if (provided < MPI_THREAD_FUNNELED) {
+    throw EnvironmentError("MPI_Init_thread", "this process", "the library has no support for threads beside MPI");
+  }
+  check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler", "MPI_COMM_WORLD");
+  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank", "MPI_COMM_WORLD");
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size", "MPI_COMM_WORLD");
+}
+
+MpiSession::~MpiSession() {
+  if (!finalized_ && std::uncaught_exceptions() == exceptions_) MPI_Finalize();
+}
+
+std::string MpiSession::host() const {
+  std::array<char, MPI_MAX_PROCESSOR_NAME> name{};
+  int length = 0;
+  check_mpi(MPI_Get_processor_name(name.data(), &length), "MPI_Get_processor_name", "this process");
+  return {name.data(), static_cast<std::size_t>(length)};
+}
+
+std::string MpiSession::version() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  MPI_Get_library_version(text.data(), &length);
+  const std::string line(text.data(), static_cast<std::size_t>(length));
+  return line.substr(0, line.find_first_of("\n,"));
+}
+
+void MpiSession::finalize() {
+  if (finalized_) return;
+  finalized_ = true;
+  check_mpi(MPI_Finalize(), "MPI_Finalize", "this process");
+}
+
+void MpiSession::leave_now(int code) { _exit(code); }
+
+void MpiSession::abort_all(int code) {
+  MPI_Abort(MPI_COMM_WORLD, code);
+  _exit(code);
+}
+
+bool launcher_keeps_survivors() {
+  const char* value = std::getenv("OMPI_MCA_orte_enable_recovery");
+  return value != nullptr && (std::string_view(value) == "1" || std::string_view(value) == "true");
+}
+
+}  // namespace cleave::comm

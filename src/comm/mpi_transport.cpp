@@ -1,0 +1,254 @@
+// The transport over MPI, point to point only, written for ranks that may stop or die at any moment.
+//
+// A request to or from a dead rank never completes, so nothing here waits on one: sends and receives are non-blocking,
+// own their frames, and are tested whenever the owner polls. Waiting sleeps, since MPI's own waiting burns a core.
+#include <fmt/format.h>
+#include <mpi.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <list>
+#include <mutex>
+#include <vector>
+
+#include "cleave/base/clock.hpp"
+#include "cleave/base/error.hpp"
+#include "cleave/comm/mpi.hpp"
+#include "mpi_error.hpp"
+
+namespace cleave::comm {
+
+namespace {
+
+constexpr int kTag = 1;
+
+// Sleeps between two looks at MPI: they start short, for a quick answer, and grow to the longest, at which a waiting
+// rank takes a few percent of a core (one look takes 2 to 10 us).
+constexpr Seconds kShortestNap{20e-6}, kLongestNap{500e-6};
+
+// While something is under way the naps stay short, because transfers move only while somebody looks. A transfer slower
+// than this rate, with this much patience before, is taken for one to a rank that hangs, and naps grow again.
+constexpr double kSlowestTransfer = 100e6;
+constexpr Seconds kTransferPatience{0.05};
+
+// Received frames may hold this much memory at once before they are handed over; then reception waits.
+constexpr std::int64_t kReceiveBudget = std::int64_t{2} << 30;
+
+struct Send {
+  int dest;
+  MPI_Request request;
+  Frame frame;
+};
+
+struct Receive {
+  int source;
+  MPI_Request request;
+  Frame frame;
+  bool done;
+};
+
+class MpiTransport final : public Transport {
+ public:
+  MpiTransport() {
+    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup", "MPI_COMM_WORLD");
+    check_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler", "the transport");
+    check_mpi(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank", "the transport");
+    check_mpi(MPI_Comm_size(comm_, &size_), "MPI_Comm_size", "the transport");
+    abandoned_.resize(static_cast<std::size_t>(size_), false);
+  }
+
+  // Frames of requests that never completed stay in memory: MPI may still look at them.
+  ~MpiTransport() override {
+    int finalized = 0;
+    MPI_Finalized(&finalized);
+    if (finalized == 0) MpiTransport::progress_sends(/*may_throw=*/false);
+    for (Send& send : sends_) new Frame(std::move(send.frame));
+    for (Receive& receive : receives_) {
+      if (!receive.done) new Frame(std::move(receive.frame));
+    }
+  }
+
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int size() const override { return size_; }
+
+  void send(int dest, Frame frame) override {
+    CLEAVE_ASSERT(!closed_ && dest >= 0 && dest < size_ && frame.size() <= kMaxFrameBytes, "{} bytes to rank {}",
+                  frame.size(), dest);
+    if (abandoned_[static_cast<std::size_t>(dest)]) {
+      ++stats_.sends_dropped;
+      return;
+    }
+    const std::int64_t bytes = frame.size();
+    Send& send = sends_.emplace_back(Send{dest, MPI_REQUEST_NULL, std::move(frame)});
+    check_mpi(MPI_Isend(send.frame.data(), static_cast<int>(bytes), MPI_BYTE, dest, kTag, comm_, &send.request),
+              "MPI_Isend", fmt::format("rank {}", dest));
+    ++stats_.frames_sent;
+    stats_.bytes_sent += bytes;
+    started(bytes);
+  }
+
+  std::optional<Received> poll() override {
+    progress_sends(/*may_throw=*/true);
+    match();
+    return take();
+  }
+
+  std::optional<Received> wait(Seconds at_most) override {
+    const Seconds deadline = clock_.now() + at_most;
+    Seconds nap = kShortestNap;
+    while (true) {
+      if (auto received = poll()) return received;
+      const Seconds now = clock_.now();
+      if (now >= deadline) return std::nullopt;
+      const Seconds rest = std::min(nap, deadline - now);
+      std::unique_lock lock(mutex_);
+      if (!interrupted_) woken_.wait_for(lock, std::chrono::duration<double>(rest.value()));
+      if (std::exchange(interrupted_, false)) return std::nullopt;
+      nap = busy(now) ? kShortestNap : std::min(nap * 1.5, kLongestNap);
+    }
+  }
+
+  void interrupt() override {
+    {
+      const std::lock_guard lock(mutex_);
+      interrupted_ = true;
+    }
+    woken_.notify_all();
+  }
+
+  // MPI tells nobody that a rank has died.
+  [[nodiscard]] bool gone(int) const override { return false; }
+
+  void abandon(int rank) override { abandoned_[static_cast<std::size_t>(rank)] = true; }
+
+  bool close(Seconds at_most) override {
+    const Seconds deadline = clock_.now() + at_most;
+    while (true) {
+      progress_sends(/*may_throw=*/true);
+      // Taking in what still comes lets peers complete their sends to us, and so ours to them.
+      match();
+      while (take()) {}
+      const bool flushed = pending_sends() == 0;
+      if (flushed || clock_.now() >= deadline) {
+        closed_ = true;
+        return flushed;
+      }
+      clock_.sleep_until(clock_.now() + kShortestNap);
+    }
+  }
+
+  [[nodiscard]] TransportStats stats() const override {
+    TransportStats stats = stats_;
+    stats.sends_pending = pending_sends();
+    return stats;
+  }
+
+ private:
+  [[nodiscard]] std::int64_t pending_sends() const {
+    return std::count_if(sends_.begin(), sends_.end(),
+                         [&](const Send& send) { return !abandoned_[static_cast<std::size_t>(send.dest)]; });
+  }
+
+  void started(std::int64_t bytes) {
+    const Seconds start = std::max(busy_until_ - kTransferPatience, clock_.now());
+    busy_until_ = start + kTransferPatience + Seconds(static_cast<double>(bytes) / kSlowestTransfer);
+  }
+
+  [[nodiscard]] bool busy(Seconds now) const {
+    if (now >= busy_until_) return false;
+    return !sends_.empty() || !receives_.empty();
+  }
+
+  void progress_sends(bool may_throw) {
+    for (auto send = sends_.begin(); send != sends_.end();) {
+      int done = 0;
+      const int code = MPI_Test(&send->request, &done, MPI_STATUS_IGNORE);
+      // An error on a send is the peer's death or its refusal: the frame is lost, as frames may be.
+      if (code != MPI_SUCCESS && may_throw && !is_peer_failure(code)) check_mpi(code, "MPI_Test", "a send");
+      if (done != 0 || code != MPI_SUCCESS) {
+        send = sends_.erase(send);
+      } else {
+        ++send;
+      }
+    }
+  }
+
+  // Begins to receive every message that has come, as long as there is room for it.
+  void match() {
+    while (in_flight_ < kReceiveBudget) {
+      int found = 0;
+      MPI_Message message = MPI_MESSAGE_NULL;
+      MPI_Status status;
+      check_mpi(MPI_Improbe(MPI_ANY_SOURCE, kTag, comm_, &found, &message, &status), "MPI_Improbe", "the transport");
+      if (found == 0) return;
+      MPI_Count bytes = 0;
+      check_mpi(MPI_Get_elements_x(&status, MPI_BYTE, &bytes), "MPI_Get_elements_x", "a message");
+      const bool oversized = bytes < 0 || bytes > kMaxFrameBytes;
+      Frame frame(oversized ? 0 : static_cast<std::int64_t>(bytes));
+      Receive& receive = receives_.emplace_back(Receive{status.MPI_SOURCE, MPI_REQUEST_NULL, std::move(frame), false});
+      if (oversized) {  // taken in cut to nothing, so that it does not stay in the queue
+        ++stats_.oversized;
+        receive.source = -1;
+      }
+      in_flight_ += receive.frame.size();
+      started(receive.frame.size());
+      check_mpi(MPI_Imrecv(receive.frame.data(), static_cast<int>(receive.frame.size()), MPI_BYTE, &message,
+                           &receive.request),
+                "MPI_Imrecv", fmt::format("rank {}", status.MPI_SOURCE));
+    }
+  }
+
+  // The oldest complete frame none of whose elders from the same rank is still under way: keeps the order per rank
+  // without letting one stalled transfer hold up the others.
+  std::optional<Received> take() {
+    for (auto it = receives_.begin(); it != receives_.end();) {
+      if (!it->done) {
+        int done = 0;
+        const int code = MPI_Test(&it->request, &done, MPI_STATUS_IGNORE);
+        it->done = done != 0 || code != MPI_SUCCESS;
+        if (code != MPI_SUCCESS) {
+          if (it->source >= 0 && !is_peer_failure(code)) check_mpi(code, "MPI_Test", "a receive");
+          it->source = -1;  // lost or cut: nothing to hand over
+        }
+      }
+      if (it->done && it->source < 0) {
+        in_flight_ -= it->frame.size();
+        it = receives_.erase(it);
+        continue;
+      }
+      const auto same_source = [&](const Receive& elder) { return elder.source == it->source; };
+      if (it->done && std::none_of(receives_.begin(), it, same_source)) {
+        Received received{it->source, std::move(it->frame)};
+        receives_.erase(it);
+        in_flight_ -= received.frame.size();
+        ++stats_.frames_received;
+        stats_.bytes_received += received.frame.size();
+        return received;
+      }
+      ++it;
+    }
+    return std::nullopt;
+  }
+
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  int rank_ = 0, size_ = 1;
+  bool closed_ = false;
+  std::list<Send> sends_;
+  std::list<Receive> receives_;
+  std::int64_t in_flight_ = 0;
+  Seconds busy_until_{0};
+  std::vector<bool> abandoned_;
+  TransportStats stats_;
+  SteadyClock clock_;
+  std::mutex mutex_;
+  std::condition_variable woken_;
+  bool interrupted_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_mpi_transport(const MpiSession&) { return std::make_unique<MpiTransport>(); }
+
+}  // namespace cleave::comm

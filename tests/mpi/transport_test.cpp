@@ -1,0 +1,199 @@
+// The transport over real MPI ranks. Every rank runs every test; every wait is bounded, and ranks meet between tests
+// with frames of their own, so that a failure on one shows as a failure, not as a hang.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "cleave/base/clock.hpp"
+#include "cleave/base/random.hpp"
+#include "cleave/comm/message.hpp"
+#include "cleave/comm/mpi.hpp"
+
+namespace cleave::comm {
+namespace {
+
+constexpr Seconds kPatience{40};
+MpiSession* session = nullptr;
+std::unique_ptr<Transport> transport;
+const SteadyClock steady;
+
+Received expect_frame() {
+  const Seconds deadline = steady.now() + kPatience;
+  while (steady.now() < deadline) {
+    if (auto received = transport->wait(Seconds(1))) return std::move(*received);
+  }
+  ADD_FAILURE() << "rank " << transport->rank() << " waited in vain";
+  return {};
+}
+
+// Everyone waits for rank 0, which waits for everyone.
+void meet() {
+  if (transport->rank() == 0) {
+    for (int i = 1; i < transport->size(); ++i) EXPECT_EQ(decode(expect_frame().frame)->kind, Kind::ready);
+    for (int i = 1; i < transport->size(); ++i) transport->send(i, encode_ready());
+  } else {
+    transport->send(0, encode_ready());
+    EXPECT_EQ(decode(expect_frame().frame)->kind, Kind::ready);
+  }
+}
+
+std::byte pattern(std::int64_t at, int source, std::int64_t size) {
+  return static_cast<std::byte>(at * 7 + source * 31 + size);
+}
+
+Frame patterned(std::int64_t size) {
+  Frame frame(size);
+  for (std::int64_t i = 0; i < size; ++i) frame.data()[i] = pattern(i, transport->rank(), size);
+  return frame;
+}
+
+void expect_pattern(const Received& received, std::int64_t size) {
+  ASSERT_EQ(received.frame.size(), size);
+  std::int64_t wrong = 0;
+  for (std::int64_t i = 0; i < size; ++i) wrong += received.frame.data()[i] != pattern(i, received.source, size);
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(MpiTransport, RingOfManySizes) {
+  const int next = (transport->rank() + 1) % transport->size();
+  const int previous = (transport->rank() + transport->size() - 1) % transport->size();
+  const std::vector<std::int64_t> sizes = {0,    1,     127,   128,     129,     4095,          4096,
+                                           4097, 65536, 99991, 1 << 20, 8 << 20, 3 * 1234567LL, 64 << 20};
+  for (const std::int64_t size : sizes) transport->send(next, patterned(size));
+  for (const std::int64_t size : sizes) {
+    const Received received = expect_frame();
+    EXPECT_EQ(received.source, previous);
+    expect_pattern(received, size);
+  }
+  meet();
+}
+
+TEST(MpiTransport, ManyOutstanding) {
+  constexpr int kCount = 500;
+  for (int i = 0; i < kCount; ++i) {
+    for (int dest = 0; dest < transport->size(); ++dest) {
+      if (dest != transport->rank()) transport->send(dest, encode_ping(static_cast<std::uint32_t>(i)));
+    }
+  }
+  std::vector<std::uint32_t> next(static_cast<std::size_t>(transport->size()), 0);
+  for (int i = 0; i < kCount * (transport->size() - 1); ++i) {
+    const Received received = expect_frame();
+    ASSERT_GE(received.source, 0);
+    EXPECT_EQ(decode(received.frame)->sequence, next[static_cast<std::size_t>(received.source)]++);
+  }
+  meet();
+}
+
+TEST(MpiTransport, SendToItself) {
+  transport->send(transport->rank(), patterned(1 << 20));
+  expect_pattern(expect_frame(), 1 << 20);
+  meet();
+}
+
+TEST(MpiTransport, LargeFramesBothWaysAtOnce) {
+  constexpr std::int64_t kSize = 16 << 20;
+  for (int dest = 0; dest < transport->size(); ++dest) {
+    if (dest != transport->rank()) transport->send(dest, patterned(kSize));
+  }
+  for (int i = 1; i < transport->size(); ++i) expect_pattern(expect_frame(), kSize);
+  meet();
+}
+
+// Rank 0 sleeps outside MPI, the others wait inside the transport.
+TEST(MpiTransport, WaitingDoesNotBurnACore) {
+  meet();
+  if (transport->rank() == 0) {
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+    for (int dest = 1; dest < transport->size(); ++dest) transport->send(dest, encode_ping(1));
+  } else {
+    const auto cpu_seconds = [] {
+      rusage usage{};
+      getrusage(RUSAGE_SELF, &usage);
+      return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+             1e-6 * static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+    };
+    const double cpu = cpu_seconds();
+    const Seconds start = steady.now();
+    EXPECT_EQ(decode(expect_frame().frame)->kind, Kind::ping);
+    const Seconds waited = steady.now() - start;
+    EXPECT_LT((cpu_seconds() - cpu) / waited.value(), 0.10);
+    RecordProperty("cpu_percent", static_cast<int>(100 * (cpu_seconds() - cpu) / waited.value()));
+  }
+  meet();
+}
+
+TEST(MpiTransport, InterruptEndsAWait) {
+  const Seconds start = steady.now();
+  std::thread other([] { transport->interrupt(); });
+  EXPECT_FALSE(transport->wait(kPatience));
+  other.join();
+  EXPECT_LT(steady.now() - start, kPatience / 2);
+  meet();
+}
+
+TEST(MpiTransport, AbandonedRanksGetNothing) {
+  if (transport->size() < 3) GTEST_SKIP() << "needs three ranks";
+  auto second = make_mpi_transport(*session);  // collective
+  if (second->rank() == 1) {
+    second->abandon(2);
+    second->send(2, encode_ready());
+    EXPECT_EQ(second->stats().sends_dropped, 1);
+  }
+  if (second->rank() == 2) {
+    EXPECT_FALSE(second->wait(Seconds(0.2)));
+  }
+  EXPECT_TRUE(second->close(kPatience));
+  meet();
+}
+
+TEST(MpiTransport, CloseFlushes) {
+  auto second = make_mpi_transport(*session);  // collective
+  constexpr std::int64_t kSize = 8 << 20;
+  if (second->rank() == 0) {
+    for (int dest = 1; dest < second->size(); ++dest) second->send(dest, patterned(kSize));
+    EXPECT_TRUE(second->close(kPatience));
+  } else {
+    const auto received = second->wait(kPatience);
+    ASSERT_TRUE(received);
+    EXPECT_EQ(received->frame.size(), kSize);
+  }
+  meet();
+}
+
+TEST(MpiTransport, CloseGivesUpInTime) {
+  auto second = make_mpi_transport(*session);  // collective
+  if (second->rank() == 0 && second->size() > 1) {
+    second->send(1, patterned(64 << 20));  // rank 1 does not look until the meeting is over
+    const Seconds start = steady.now();
+    EXPECT_FALSE(second->close(Seconds(0.2)));
+    EXPECT_LT(steady.now() - start, kPatience / 2);
+  }
+  meet();
+  if (second->rank() == 1) {
+    EXPECT_TRUE(second->wait(kPatience));  // so that MPI ends in peace
+  }
+  meet();
+}
+
+}  // namespace
+}  // namespace cleave::comm
+
+int main(int argc, char** argv) {
+  using namespace cleave::comm;
+  MpiSession mpi(argc, argv);
+  session = &mpi;
+  transport = make_mpi_transport(mpi);
+  testing::InitGoogleTest(&argc, argv);
+  const int result = RUN_ALL_TESTS();
+  // A rank that failed may be out of step with the others: end them all rather than wait.
+  if (result != 0) MpiSession::abort_all(1);
+  transport->close(cleave::Seconds(10));
+  transport.reset();
+  mpi.finalize();
+  return 0;
+}

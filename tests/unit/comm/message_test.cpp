@@ -1,0 +1,305 @@
+// The codec: what is encoded is decoded alike, and no damage to a frame gets past it.
+#include "cleave/comm/message.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "cleave/base/random.hpp"
+#include "cleave/comm/handshake.hpp"
+
+namespace cleave::comm {
+namespace {
+
+Header gemm_task(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t blocks, std::int64_t first, DType wire) {
+  Header header;
+  header.kind = Kind::task;
+  header.sequence = 9;
+  header.tasklet = TaskletId(7);
+  header.device = DeviceId(3);
+  header.op = OpId(12);
+  header.work = Work::gemm;
+  header.wire = wire;
+  header.gemm = {m, n, k, blocks, first};
+  header.output = header.gemm.whole_depth() ? wire : partial_sum_type(wire);
+  header.delay = Seconds(0.25);
+  header.nic = Seconds(0.125);
+  header.rate_factor = 1;
+  header.panels = 2;
+  return header;
+}
+
+Header attention_task(Work work, DType wire) {
+  Header header = gemm_task(1, 1, 1, 1, 0, wire);
+  header.work = work;
+  header.gemm = {};
+  header.attention = {.pairs = 3, .seq = 5, .head_dim = 4, .queries = 2};
+  return header;
+}
+
+template <class Draft>
+void fill(Draft& draft) {
+  for (std::int64_t i = kHeaderBytes; i < draft.frame.size(); ++i) {
+    draft.frame.data()[i] = static_cast<std::byte>(i * 31 % 251);
+  }
+}
+
+std::vector<Header> tasks() {
+  return {gemm_task(5, 6, 7, 1, 0, DType::f32),
+          gemm_task(5, 6, 7, 1, 0, DType::bf16),
+          gemm_task(3, 2, kBlockK, 3, 1, DType::f16),
+          gemm_task(3, 2, 10, 3, 2, DType::f32),
+          gemm_task(2, 2, kBlockK + 10, 2, 0, DType::bf16),
+          attention_task(Work::attention_forward, DType::f32),
+          attention_task(Work::attention_backward, DType::f16)};
+}
+
+// One frame of every kind, small ones.
+std::vector<Frame> one_of_each() {
+  std::vector<Frame> frames;
+  for (const Header& header : tasks()) {
+    TaskDraft task = begin_task(header);
+    fill(task);
+    frames.push_back(seal(std::move(task)));
+    ResultDraft result = begin_result(result_header(header, Seconds(0.5), Seconds(2)));
+    fill(result);
+    frames.push_back(seal(std::move(result)));
+  }
+  frames.push_back(encode(Hello{.pid = 1234, .host = "node", .version = "1"}));
+  Welcome welcome;
+  welcome.gemm_kernels = "haswell";
+  welcome.devices.push_back({DeviceId(4), "phone", FlopsPerSecond(1e12), Bytes(1 << 20), BytesPerSecond(1e7),
+                             BytesPerSecond(std::numeric_limits<double>::infinity()), Seconds(0.01), Seconds(0)});
+  frames.push_back(encode(welcome));
+  frames.push_back(encode_ready());
+  frames.push_back(encode_refusal("no"));
+  frames.push_back(encode_refused(TaskletId(1), DeviceId(2), Reason::memory, "needs 3 of 2"));
+  frames.push_back(encode_ping(5));
+  frames.push_back(encode_pong(5));
+  frames.push_back(encode_goodbye());
+  frames.push_back(encode_farewell());
+  return frames;
+}
+
+// Writes a field and makes the checksum right again, as a sender with bad intentions would.
+template <class T>
+Frame with_field(const Frame& frame, std::size_t offset, T value) {
+  // A sealed draft whose frame is the damaged copy gets a new checksum.
+  ResultDraft draft;
+  draft.frame = frame.copy();
+  std::memcpy(draft.frame.data() + offset, &value, sizeof value);
+  return seal(std::move(draft));
+}
+
+Fault fault_of(const Frame& frame) {
+  const auto header = decode(frame);
+  EXPECT_FALSE(header);
+  return header ? Fault{255} : header.fault();
+}
+
+TEST(Message, TaskRoundTrip) {
+  for (const Header& header : tasks()) {
+    TaskDraft draft = begin_task(header);
+    fill(draft);
+    draft.schedule[1] = {100, 200, 3e9};
+    const std::vector<std::byte> b(draft.operands[1].begin(), draft.operands[1].end());
+    const Frame frame = seal(std::move(draft));
+    EXPECT_EQ(frame.size(), frame_bytes(header));
+    const auto task = decode_task(frame);
+    ASSERT_TRUE(task);
+    Header expected = header;
+    expected.payload_bytes = frame.size() - kHeaderBytes;
+    EXPECT_EQ(task->header, expected);
+    EXPECT_EQ(task->schedule[1], (PanelCost{100, 200, 3e9}));
+    EXPECT_TRUE(std::equal(b.begin(), b.end(), task->operands[1].begin(), task->operands[1].end()));
+    for (const auto& operand : task->operands) {
+      if (!operand.empty()) { EXPECT_EQ(reinterpret_cast<std::uintptr_t>(operand.data()) % kAlignment, 0U); }
+    }
+    EXPECT_EQ(decode_result(frame).fault(), Fault::kind);
+  }
+}
+
+TEST(Message, SizesOfSections) {
+  const Header header = gemm_task(3, 2, kBlockK, 3, 1, DType::f16);
+  TaskDraft draft = begin_task(header);
+  EXPECT_EQ(draft.operands[0].size(), 3U * kBlockK * 2);
+  EXPECT_EQ(draft.operands[1].size(), 2U * kBlockK * 2);
+  EXPECT_EQ(draft.row_exponents.size(), 3U);
+  EXPECT_EQ(draft.column_exponents.size(), 2U);
+  ResultDraft result = begin_result(result_header(header, Seconds(0), Seconds(0)));
+  EXPECT_EQ(result.outputs[0].size(), 3U * 2 * 4);  // 32-bit partial sums
+
+  const Header backward = attention_task(Work::attention_backward, DType::f16);
+  draft = begin_task(backward);
+  EXPECT_EQ(draft.operands[0].size(), 3U * 2 * 5 * 4 * 2);
+  EXPECT_EQ(draft.operands[1].size(), 3U * 5 * 4 * 2);
+  EXPECT_EQ(draft.operands[3].size(), draft.operands[0].size());
+  EXPECT_TRUE(draft.row_exponents.empty());
+  result = begin_result(result_header(backward, Seconds(0), Seconds(0)));
+  EXPECT_EQ(result.outputs[0].size(), draft.operands[0].size());
+  EXPECT_EQ(result.outputs[2].size(), draft.operands[2].size());
+}
+
+TEST(Message, ResultTiming) {
+  const Header header = gemm_task(5, 6, 7, 1, 0, DType::f32);
+  ResultDraft draft = begin_result(result_header(header, Seconds(0), Seconds(0)));
+  fill(draft);
+  set_timing(draft, Seconds(0.5), Seconds(1.5));
+  const Frame frame = seal(std::move(draft));
+  const auto result = decode_result(frame);
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->header.late, Seconds(0.5));
+  EXPECT_EQ(result->header.compute, Seconds(1.5));
+  EXPECT_EQ(result->header.tasklet, header.tasklet);
+}
+
+TEST(Message, HandshakeRoundTrip) {
+  const Hello hello{.pid = 77, .host = "somewhere", .version = "0.1.0"};
+  EXPECT_EQ(*decode_hello(encode(hello)), hello);
+
+  Welcome welcome;
+  welcome.clock = ClockMode::wall;
+  welcome.wire = DType::bf16;
+  welcome.gemm_kernels = "skx";
+  welcome.seed = 99;
+  for (int i = 0; i < 3000; ++i) {
+    welcome.devices.push_back({DeviceId(i), fmt::format("device {}", i), FlopsPerSecond(1e12 + i), Bytes(i),
+                               BytesPerSecond(1e7), BytesPerSecond(std::numeric_limits<double>::infinity()),
+                               Seconds(0.01), Seconds(0.001)});
+  }
+  const auto back = decode_welcome(encode(welcome));
+  ASSERT_TRUE(back);
+  EXPECT_EQ(*back, welcome);
+  EXPECT_EQ(decode_hello(encode(welcome)).fault(), Fault::kind);
+}
+
+TEST(Message, TextsAreCut) {
+  const Frame frame = encode_refusal(std::string(2 * kMaxText, 'x'));
+  ASSERT_TRUE(decode(frame));
+  EXPECT_EQ(text_of(frame), std::string(kMaxText, 'x'));
+  EXPECT_EQ(text_of(encode_refused(TaskletId(1), DeviceId(2), Reason::memory, "why")), "why");
+}
+
+TEST(Message, EveryFlippedBitIsNoticed) {
+  for (Frame& frame : one_of_each()) {
+    const std::int64_t bits = std::min<std::int64_t>(frame.size(), 600) * 8;
+    for (std::int64_t bit = 0; bit < bits; ++bit) {
+      frame.data()[bit / 8] ^= static_cast<std::byte>(1 << (bit % 8));
+      EXPECT_FALSE(decode(frame)) << "bit " << bit;
+      frame.data()[bit / 8] ^= static_cast<std::byte>(1 << (bit % 8));
+    }
+    EXPECT_TRUE(decode(frame));
+  }
+}
+
+TEST(Message, EveryTruncationIsNoticed) {
+  for (const Frame& frame : one_of_each()) {
+    for (std::int64_t size = 0; size < std::min<std::int64_t>(frame.size(), 600); ++size) {
+      Frame cut(size);
+      if (size > 0) std::memcpy(cut.data(), frame.data(), static_cast<std::size_t>(size));
+      EXPECT_FALSE(decode(cut)) << size;
+    }
+  }
+}
+
+// Headers with random bytes in random fields, and a right checksum: refused, or consistent with what they say.
+TEST(Message, RandomFieldsAreRefusedOrConsistent) {
+  const Random random(1, Purpose::test);
+  std::uint64_t draw = 0;
+  int accepted = 0;
+  for (const Frame& original : one_of_each()) {
+    for (int round = 0; round < 3000; ++round) {
+      ResultDraft draft;
+      draft.frame = original.copy();
+      for (std::uint64_t changes = 1 + random.below(draw++, 3); changes > 0; --changes) {
+        const auto limit = static_cast<std::uint64_t>(std::min<std::int64_t>(original.size(), 200));
+        const std::uint64_t at = random.below(draw++, limit);
+        draft.frame.data()[at] = static_cast<std::byte>(random.bits(draw++));
+      }
+      const Frame frame = seal(std::move(draft));
+      const auto header = decode(frame);
+      if (!header) continue;
+      ++accepted;
+      EXPECT_EQ(header->payload_bytes + kHeaderBytes, frame.size());
+      if (header->kind == Kind::task) {
+        const auto task = decode_task(frame);
+        ASSERT_TRUE(task);
+        for (const auto& operand : task->operands) {
+          if (!operand.empty()) { EXPECT_LE(operand.data() + operand.size(), frame.data() + frame.size()); }
+        }
+      } else if (header->kind == Kind::welcome) {
+        (void)decode_welcome(frame);
+      } else if (header->kind == Kind::hello) {
+        (void)decode_hello(frame);
+      }
+    }
+  }
+  EXPECT_GT(accepted, 100);  // changes of ids and payloads are legal
+}
+
+TEST(Message, HostileFields) {
+  TaskDraft draft = begin_task(gemm_task(3, 2, 10, 3, 2, DType::f32));
+  fill(draft);
+  const Frame task = seal(std::move(draft));
+  ASSERT_TRUE(decode(task));
+  EXPECT_EQ(fault_of(with_field<std::uint32_t>(task, 0, 0)), Fault::magic);
+  EXPECT_EQ(fault_of(with_field<std::uint16_t>(task, 4, kWireVersion + 1)), Fault::version);
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 6, 0)), Fault::kind);
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 6, 200)), Fault::kind);
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 7, 100)), Fault::field);             // lie
+  EXPECT_EQ(fault_of(with_field<std::uint32_t>(task, 8, 0xffffffff)), Fault::geometry);  // payload
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 12, 4)), Fault::field);              // panel order
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 13, 1)), Fault::field);              // reserved
+  EXPECT_EQ(fault_of(with_field<std::int64_t>(task, 24, -1)), Fault::field);             // tasklet
+  EXPECT_EQ(fault_of(with_field<std::int64_t>(task, 32, -5)), Fault::field);             // device
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 44, 4)), Fault::field);              // work
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 45, 3)), Fault::field);              // wire f64
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 46, 4)), Fault::field);              // i32 for fp32
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 47, 1)), Fault::field);              // reason
+  for (const std::size_t at : {48U, 56U, 64U}) {                                         // m, n, k
+    for (const std::int64_t value :
+         {std::int64_t{0}, std::int64_t{-1}, std::int64_t{1} << 31, std::int64_t{1} << 62,
+          std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()}) {
+      EXPECT_EQ(fault_of(with_field(task, at, value)), Fault::geometry);
+    }
+  }
+  EXPECT_EQ(fault_of(with_field<std::int64_t>(task, 48, (std::int64_t{1} << 31) - 1)), Fault::geometry);
+  EXPECT_EQ(fault_of(with_field<std::int32_t>(task, 72, 0)), Fault::geometry);  // blocks
+  EXPECT_EQ(fault_of(with_field<std::int32_t>(task, 76, 3)), Fault::geometry);  // first block
+  EXPECT_EQ(fault_of(with_field<std::int32_t>(task, 76, 1)), Fault::geometry);  // a short block inside
+  for (const std::size_t at : {80U, 88U}) {                                     // times
+    for (const double value :
+         {-1.0, 1e10, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+      EXPECT_EQ(fault_of(with_field(task, at, value)), Fault::field);
+    }
+  }
+  EXPECT_EQ(fault_of(with_field<double>(task, 96, 0.0)), Fault::field);                 // rate factor
+  EXPECT_EQ(fault_of(with_field<double>(task, 104, 1.0)), Fault::field);                // late, of a task
+  EXPECT_EQ(fault_of(with_field<std::uint32_t>(task, 124, 0xffffffff)), Fault::field);  // panels
+}
+
+TEST(Message, TooLargeIsRefusedBeforeMemoryIsTaken) {
+  EXPECT_EQ(frame_bytes(gemm_task(1 << 20, 1 << 20, 1 << 20, k_blocks(1 << 20), 0, DType::f32)), -1);
+  EXPECT_EQ(frame_bytes(gemm_task(1 << 16, 16, 1 << 13, k_blocks(1 << 13), 0, DType::f32)), -1);
+  EXPECT_GT(frame_bytes(gemm_task(1 << 14, 1 << 14, 768, 1, 0, DType::f32)), 0);
+}
+
+TEST(Message, PeekNamesADamagedTask) {
+  TaskDraft draft = begin_task(gemm_task(3, 2, 10, 3, 2, DType::f32));
+  fill(draft);
+  Frame task = seal(std::move(draft));
+  task.data()[300] ^= std::byte{1};
+  EXPECT_EQ(fault_of(task), Fault::checksum);
+  const auto name = peek_task(task);
+  ASSERT_TRUE(name);
+  EXPECT_EQ(name->tasklet, TaskletId(7));
+  EXPECT_EQ(name->device, DeviceId(3));
+  EXPECT_FALSE(peek_task(encode_ready()));
+  EXPECT_FALSE(peek_task(Frame(10)));
+}
+
+}  // namespace
+}  // namespace cleave::comm
