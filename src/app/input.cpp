@@ -26,6 +26,7 @@ ModelInput read_model(const Section& in) {
   if (in.given("preset") && in.sound("preset")) {
     if (const auto found = model::find_preset(preset)) {
       c = *found;
+      model.preset = preset;
     } else {
       std::string names;
       for (const std::string& name : model::preset_names()) names += (names.empty() ? "" : ", ") + name;

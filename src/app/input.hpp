@@ -20,6 +20,7 @@ namespace cleave::app {
 
 struct ModelInput {
   model::ModelConfig config;
+  std::string preset;          ///< empty where there is none
   bool vocab_given = false;    ///< otherwise the tokenizer decides
   std::filesystem::path init;  ///< checkpoint or reference file; empty: random
 };

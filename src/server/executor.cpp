@@ -28,10 +28,6 @@ comm::Work work_code(OpKind kind) {
   }
 }
 
-kernels::PairShape pair_shape(const AttentionShape& shape) {
-  return {shape.queries_per_pair(), shape.seq, shape.head_dim};
-}
-
 // Tensors of an attention operation in the order of the message: those with query heads, and those with one head a
 // pair.
 struct PairTensor {

@@ -18,7 +18,7 @@ std::vector<std::int64_t> Parameter::shape() const {
   return {rows, cols};
 }
 
-ParameterStore::ParameterStore(const model::StepGraph& graph, std::uint64_t seed) {
+ParameterStore::ParameterStore(const model::StepGraph& graph) {
   for (const TensorId id : graph.parameters()) {
     const model::TensorSpec& spec = graph.tensor(id);
     Parameter parameter{.name = spec.name,
@@ -28,14 +28,20 @@ ParameterStore::ParameterStore(const model::StepGraph& graph, std::uint64_t seed
                         .value = {},
                         .exp_avg = {},
                         .exp_avg_sq = {}};
-    parameter.value.assign(static_cast<std::size_t>(spec.elements()), static_cast<float>(spec.init_value));
-    if (spec.init_deviation > 0) {
-      const Random random(seed, Purpose::parameter_init, static_cast<std::uint32_t>(parameters_.size()));
-      for (std::size_t i = 0; i < parameter.value.size(); ++i) {
-        parameter.value[i] = static_cast<float>(spec.init_deviation * random.normal(i));
-      }
-    }
+    parameter.value.resize(static_cast<std::size_t>(spec.elements()));
     parameters_.push_back(std::move(parameter));
+  }
+}
+
+ParameterStore::ParameterStore(const model::StepGraph& graph, std::uint64_t seed) : ParameterStore(graph) {
+  std::uint32_t number = 0;
+  for (const TensorId id : graph.parameters()) {
+    const model::TensorSpec& spec = graph.tensor(id);
+    std::vector<float>& value = parameters_[number].value;
+    const Random random(seed, Purpose::parameter_init, number++);
+    for (std::size_t i = 0; i < value.size(); ++i) {
+      value[i] = static_cast<float>(spec.init_deviation > 0 ? spec.init_deviation * random.normal(i) : spec.init_value);
+    }
   }
 }
 

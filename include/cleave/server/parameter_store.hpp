@@ -30,6 +30,9 @@ class ParameterStore {
  public:
   ParameterStore() = default;
 
+  /// Makes every parameter of `graph`, all zero.
+  explicit ParameterStore(const model::StepGraph& graph);
+
   /// Makes every parameter of `graph`, drawn as its tensors say: element i of parameter number p is
   /// init_deviation * normal(i) of the stream (seed, parameter_init, p), or init_value. Moments are zero.
   ParameterStore(const model::StepGraph& graph, std::uint64_t seed);

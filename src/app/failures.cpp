@@ -1,0 +1,40 @@
+// One handler per kind of error.
+#include "failures.hpp"
+
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+
+#include "cleave/base/error.hpp"
+#include "session.hpp"
+
+namespace cleave::app {
+
+namespace {
+
+int fail(ExitCode code, const char* prefix, const std::string& text) {
+  // Bad input is the same on every rank: one of them says it. Other failures are a rank's own.
+  if (launcher_rank() == 0 || code != ExitCode::bad_input) std::fprintf(stderr, "%s%s\n", prefix, text.c_str());
+  return static_cast<int>(code);
+}
+
+}  // namespace
+
+int with_exit_code(const std::function<int()>& body) {
+  try {
+    return body();
+  } catch (const InputError& error) {
+    return fail(ExitCode::bad_input, "", error.what());
+  } catch (const CheckFailure& error) {
+    return fail(ExitCode::check_failed, "cleave: ", error.what());
+  } catch (const EnvironmentError& error) {
+    return fail(ExitCode::environment, "cleave: ", error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(ExitCode::environment, "cleave: ", "out of memory");
+  } catch (const Bug& error) {
+    return fail(ExitCode::bug, "cleave: this is a bug of ours, please report it: ", error.what());
+  } catch (const std::exception& error) { return fail(ExitCode::bug, "cleave: unexpected: ", error.what()); }
+}
+
+}  // namespace cleave::app

@@ -1,0 +1,12 @@
+// From exceptions to messages and exit codes: the one place where the program says what went wrong.
+#pragma once
+
+#include <functional>
+
+namespace cleave::app {
+
+/// Runs `body` and returns its exit code; an exception becomes a message on standard error (on the first rank only) and
+/// the exit code of its kind.
+[[nodiscard]] int with_exit_code(const std::function<int()>& body);
+
+}  // namespace cleave::app

@@ -1,0 +1,86 @@
+// Files of a run.
+#include "run_folder.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "cleave/base/atomic_file.hpp"
+#include "cleave/base/error.hpp"
+
+namespace cleave::app {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+void make_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw EnvironmentError("create folder", folder.string(), error.message());
+}
+
+}  // namespace
+
+RunFolder RunFolder::create(const fs::path& folder) {
+  std::optional<fs::path> moved;
+  std::error_code error;
+  if (fs::exists(folder / "metrics.jsonl", error)) {
+    int number = 1;
+    while (fs::exists(fmt::format("{}.{}", folder.string(), number), error)) ++number;
+    moved = fmt::format("{}.{}", folder.string(), number);
+    fs::rename(folder, *moved, error);
+    if (error)
+      throw EnvironmentError("move the earlier run", folder.string() + " to " + moved->string(), error.message());
+  }
+  make_folder(folder);
+  RunFolder run(folder, telemetry::JsonLines::create(folder / "metrics.jsonl"));
+  run.moved_ = moved;
+  return run;
+}
+
+RunFolder RunFolder::resume(const fs::path& folder, std::int64_t step) {
+  make_folder(folder);
+  return {folder, telemetry::JsonLines::open_resumed(folder / "metrics.jsonl",
+                                                     [step](std::int64_t line) { return line <= step; })};
+}
+
+void RunFolder::store_input(const std::string& effective) const { replace_file(folder_ / "input.yaml", effective); }
+
+void RunFolder::store_ranks(const std::vector<server::RankInfo>& ranks) const {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  list.push_back({{"rank", 0}, {"pid", ::getpid()}, {"host", host.data()}, {"devices", nlohmann::json::array()}});
+  for (const server::RankInfo& rank : ranks) {
+    if (rank.rank == 0) continue;
+    nlohmann::json devices = nlohmann::json::array();
+    for (const DeviceId id : rank.devices) devices.push_back(id.value);
+    list.push_back({{"rank", rank.rank}, {"pid", rank.pid}, {"host", rank.host}, {"devices", devices}});
+  }
+  replace_file(folder_ / "ranks.json", list.dump(1) + "\n");
+}
+
+void RunFolder::append(std::int64_t step, std::int64_t tokens, const server::StepResult& r,
+                       std::optional<double> val_loss) {
+  telemetry::JsonObject line;
+  line.add("step", step).add("loss", r.outcome.loss).add("lr", r.outcome.lr).add("grad_norm", r.outcome.grad_norm);
+  line.add("tokens", tokens)
+      .add("time_s", r.time.value())
+      .add("lower_bound_s", r.lower_bound.value())
+      .add("wall_s", r.wall.value());
+  line.add("bytes_down", r.report.bytes_down.value()).add("bytes_up", r.report.bytes_up.value());
+  line.add("devices", r.report.devices)
+      .add("tasklets", r.report.tasklets)
+      .add("lost", r.report.lost)
+      .add("redone", r.report.redone);
+  line.add("rejected", r.report.rejected)
+      .add("recovery_s", r.report.recovery.value())
+      .add("energy_J", r.report.energy.value());
+  if (val_loss) line.add("val_loss", *val_loss);
+  metrics_.append(line);
+}
+
+}  // namespace cleave::app

@@ -1,0 +1,41 @@
+// The folder of a run and what is written into it while the run goes on (docs/interface.md, "Output of a run").
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cleave/server/trainer.hpp"
+#include "cleave/telemetry/json_lines.hpp"
+
+namespace cleave::app {
+
+class RunFolder {
+ public:
+  /// Opens the folder of a new run: an earlier run in it is moved aside to FOLDER.1, FOLDER.2, ... first, so that
+  /// nothing is lost and nothing is mixed. Errors: EnvironmentError.
+  [[nodiscard]] static RunFolder create(const std::filesystem::path& folder);
+  /// Opens the folder of a run that goes on after `step` updates: lines of later steps are dropped.
+  [[nodiscard]] static RunFolder resume(const std::filesystem::path& folder, std::int64_t step);
+
+  [[nodiscard]] const std::filesystem::path& path() const { return folder_; }
+  /// Where an earlier run was moved to, if there was one.
+  [[nodiscard]] const std::optional<std::filesystem::path>& moved() const { return moved_; }
+
+  void store_input(const std::string& effective) const;
+  /// ranks.json: the server first.
+  void store_ranks(const std::vector<server::RankInfo>& ranks) const;
+  /// One line of metrics.jsonl. `step` counts updates done.
+  void append(std::int64_t step, std::int64_t tokens, const server::StepResult& result, std::optional<double> val_loss);
+
+ private:
+  RunFolder(std::filesystem::path folder, telemetry::JsonLines metrics)
+      : folder_(std::move(folder)), metrics_(std::move(metrics)) {}
+  std::filesystem::path folder_;
+  std::optional<std::filesystem::path> moved_;
+  telemetry::JsonLines metrics_;
+};
+
+}  // namespace cleave::app

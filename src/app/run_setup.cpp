@@ -1,0 +1,163 @@
+// Devices, options and the memory check.
+#include "run_setup.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <random>
+#include <set>
+
+#include "churn_trace.hpp"
+#include "cleave/base/error.hpp"
+#include "cleave/fleet/churn.hpp"
+#include "cleave/kernels/gemm_kernels.hpp"
+#include "cleave/model/family.hpp"
+#include "cleave/sched/scheduler.hpp"
+
+namespace cleave::app {
+
+namespace {
+
+/// Emulated time for which churn is drawn: longer than any run is watched.
+constexpr Seconds kChurnHorizon{30.0 * 24 * 3600};
+
+Bytes available_memory() {
+  std::ifstream in("/proc/meminfo");
+  std::string name, unit;
+  std::int64_t kibibytes = 0;
+  while (in >> name >> kibibytes) {
+    std::getline(in, unit);
+    if (name == "MemAvailable:") return Bytes(kibibytes * 1024);
+  }
+  return Bytes(std::int64_t{1} << 60);  // unknown: nothing is refused
+}
+
+comm::ClockMode clock_of(ClockMode mode) {
+  switch (mode) {
+    case ClockMode::modelled: return comm::ClockMode::virtual_time;
+    case ClockMode::wall: return comm::ClockMode::wall;
+    case ClockMode::off: return comm::ClockMode::off;
+  }
+  return comm::ClockMode::virtual_time;
+}
+
+server::Verification verification_of(const Input& input) {
+  server::Verification v;
+  switch (input.verify) {
+    case VerifyMode::off: v.mode = server::Verification::Mode::off; break;
+    case VerifyMode::sample: v.mode = server::Verification::Mode::sample; break;
+    case VerifyMode::all: v.mode = server::Verification::Mode::all; break;
+  }
+  v.fraction = input.verify_fraction;
+  std::random_device secret;  // devices must not be able to foresee it; results do not depend on it
+  v.seed = (static_cast<std::uint64_t>(secret()) << 32) | secret();
+  return v;
+}
+
+}  // namespace
+
+server::TrainerOptions trainer_options(const Input& input) {
+  server::TrainerOptions options;
+  options.model = input.model.config;
+  options.train = input.train;
+  options.plan = input.plan;
+  options.executor = {.wire = input.wire, .threads = input.server.threads, .verification = verification_of(input)};
+  options.devices = fleet::draw_devices(input.fleet.groups, input.fleet.seed);
+  options.fleet.clock = clock_of(input.fleet.clock);
+  options.fleet.wire = input.wire;
+  options.fleet.seed = input.fleet.seed;
+  options.fleet.server = input.server.profile;
+  if (input.fleet.churns) {
+    options.fleet.churn =
+        input.fleet.trace.empty()
+            ? fleet::draw_churn(input.fleet.churn, static_cast<std::int64_t>(options.devices.size()), kChurnHorizon)
+            : read_churn_trace(input.fleet.trace, static_cast<std::int64_t>(options.devices.size()));
+  }
+  if (input.server.gemm_kernels == "auto") {
+    options.fleet.gemm_kernels = kernels::name_of(kernels::best_gemm_kernels());
+  } else {
+    if (!kernels::parse_gemm_kernels(input.server.gemm_kernels)) {
+      throw InputError({Issue{.file = input.name,
+                              .line = 0,
+                              .key = "server.gemm_kernels",
+                              .message = fmt::format("there are no kernels '{}'", input.server.gemm_kernels),
+                              .hint = "auto, generic, haswell or skx"}});
+    }
+    options.fleet.gemm_kernels = input.server.gemm_kernels;
+  }
+  return options;
+}
+
+std::vector<plan::DeviceState> idle_devices(const std::vector<fleet::DeviceProfile>& devices) {
+  std::vector<plan::DeviceState> states;
+  for (const fleet::DeviceProfile& device : devices) states.push_back({device, {}, {}, {}});
+  return states;
+}
+
+MemoryPlan plan_memory(const Input& input, const server::TrainerOptions& options, int device_ranks) {
+  constexpr std::int64_t kMessagesPerRank = 64LL << 20;
+  MemoryPlan memory;
+  model::StepOptions step{.kind = model::StepKind::train,
+                          .batch = input.train.batch,
+                          .clip = input.train.grad_clip > 0,
+                          .freeze = input.train.freeze,
+                          .loss_rows = 0};
+  const model::StepGraph graph = model::build_step(options.model, step);
+  memory.parameters = Bytes(graph.parameter_count() * 3 * 4);
+  memory.activations = model::peak_activation_bytes(graph);
+  memory.available = available_memory();
+
+  const std::vector<plan::DeviceState> devices = idle_devices(options.devices);
+  std::vector<plan::Work> seen;
+  Bytes largest_message{0};
+  for (const model::Operation& op : graph.operations) {
+    if (!model::runs_on_devices(op.kind)) continue;
+    const plan::Work work = plan::work_of(op, input.wire);
+    if (std::find(seen.begin(), seen.end(), work) != seen.end()) continue;
+    seen.push_back(work);
+    for (const plan::TaskletPlan& piece : plan::plan_operation(work, devices, options.plan).tasklets) {
+      largest_message = std::max(largest_message, piece.bytes_down + piece.bytes_up);
+      if (piece.device == kServerDevice || piece.resident <= memory.device_peak) continue;
+      memory.device_peak = piece.resident;
+      memory.device_name = options.devices[static_cast<std::size_t>(piece.device.value)].name;
+    }
+  }
+  memory.messages = Bytes(device_ranks * kMessagesPerRank);
+  memory.messages = std::min(memory.messages, Bytes(2 * device_ranks * largest_message.value()));
+  if (memory.server() > memory.available) {
+    throw InputError(
+        {Issue{.file = input.name,
+               .line = 0,
+               .key = "train.batch",
+               .message = fmt::format("a step of {} sequences of {} tokens does not fit this host: parameters and "
+                                      "moments {}, activations and gradients {}, messages {}, and {} is free",
+                                      input.train.batch, options.model.seq_len, show(memory.parameters),
+                                      show(memory.activations), show(memory.messages), show(memory.available)),
+               .hint = "a smaller batch, sequence or model"}});
+  }
+  return memory;
+}
+
+std::string show(Bytes bytes) {
+  static constexpr std::array kUnits{"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  double value = static_cast<double>(bytes.value());
+  std::size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < kUnits.size(); ++unit) value /= 1024;
+  return unit == 0 ? fmt::format("{} B", bytes.value()) : fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+std::string show(Seconds time) {
+  const double s = time.value();
+  if (!std::isfinite(s)) return "?";
+  if (s < 1e-3) return fmt::format("{:.0f} us", s * 1e6);
+  if (s < 1) return fmt::format("{:.1f} ms", s * 1e3);
+  if (s < 60) return fmt::format("{:.1f} s", s);
+  const auto whole = static_cast<std::int64_t>(s);
+  if (s < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
+  return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
+}
+
+}  // namespace cleave::app

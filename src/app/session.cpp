@@ -1,0 +1,94 @@
+// MPI where there is a launcher, loopback where there is none.
+#include "session.hpp"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+
+#include "cleave/comm/loopback.hpp"
+#include "cleave/comm/start.hpp"
+#include "cleave/device/host.hpp"
+
+namespace cleave::app {
+
+namespace {
+
+/// How long the last sends may take when a rank leaves.
+constexpr Seconds kLastSends{5.0};
+
+const char* launcher_variable() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
+    if (const char* value = std::getenv(name)) return value;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+int launcher_rank() {
+  const char* value = launcher_variable();
+  return value == nullptr ? 0 : std::atoi(value);
+}
+
+Session::Session(int argc, char** argv) {
+  if (launcher_variable() == nullptr) return;
+  mpi_.emplace(argc, argv);
+  transport_ = comm::make_mpi_transport(*mpi_);
+}
+
+Session::~Session() { end_host(); }
+
+void Session::end_host() {
+  if (!host_.joinable()) return;
+  transport_.reset();  // the host sees that the server is gone, and ends
+  host_.join();
+}
+
+int Session::share_start_code(int code) { return mpi_ ? comm::share_start_code(code) : code; }
+
+comm::Transport& Session::devices() {
+  if (size() == 1) {
+    end_host();
+    comm::LoopbackHub hub(2);
+    transport_ = hub.endpoint(0);
+    host_ = std::thread([endpoint = std::shared_ptr<comm::Transport>(hub.endpoint(1))] {
+      try {
+        (void)device::run_device_host(*endpoint);
+      } catch (const std::exception& error) {
+        // The server notices that the endpoint is gone; what happened is said here, where it is known.
+        std::fprintf(stderr, "cleave: device host: %s\n", error.what());
+      }
+    });
+  }
+  return *transport_;
+}
+
+int Session::serve() {
+  // The launcher passes signals on to every rank: devices leave when the server says so, not before.
+  std::signal(SIGTERM, SIG_IGN);
+  std::signal(SIGUSR1, SIG_IGN);
+  const device::HostReport report = device::run_device_host(*transport_);
+  const bool good = report.end == device::HostEnd::goodbye;
+  if (!good) {
+    std::fprintf(stderr, "cleave: device rank %d leaves: %s\n", rank(), report.why.c_str());
+    transport_->close(kLastSends);
+    comm::MpiSession::leave_now(static_cast<int>(ExitCode::environment));
+  }
+  return 0;
+}
+
+void Session::finish(bool everyone_left, int code) {
+  if (!mpi_) return;
+  transport_->close(kLastSends);
+  if (everyone_left) {
+    transport_.reset();
+    mpi_->finalize();
+    return;
+  }
+  std::fflush(nullptr);
+  comm::MpiSession::leave_now(code);
+}
+
+}  // namespace cleave::app

@@ -1,0 +1,57 @@
+// Session: this process's place among the ranks of a run, with or without mpirun.
+//
+// Under a launcher every rank makes one; rank 0 becomes the server and the others serve devices until they are told to
+// leave. Without a launcher the process is rank 0 and hosts the devices itself, on a thread behind a loopback
+// transport.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "cleave/base/error.hpp"
+#include "cleave/comm/mpi.hpp"
+#include "cleave/comm/transport.hpp"
+
+namespace cleave::app {
+
+/// The rank that the launcher gave this process, known before MPI starts; 0 without a launcher.
+[[nodiscard]] int launcher_rank();
+
+class Session {
+ public:
+  /// Starts MPI where a launcher started this process. Collective: all ranks.
+  Session(int argc, char** argv);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  [[nodiscard]] int rank() const { return mpi_ ? mpi_->rank() : 0; }
+  /// Ranks of the run, the server included.
+  [[nodiscard]] int size() const { return mpi_ ? mpi_->size() : 1; }
+  [[nodiscard]] bool is_server() const { return rank() == 0; }
+
+  /// The server's word on whether the run, or its next part, starts (0) or ends with this exit code; returns it on
+  /// every rank. Collective: all ranks.
+  [[nodiscard]] int share_start_code(int code);
+
+  /// Where the server reaches device ranks; there is always at least one. Without a launcher each call starts a new
+  /// host. Collective: server.
+  [[nodiscard]] comm::Transport& devices();
+
+  /// On a device rank: serves until the server says goodbye; returns the exit code. A rank that the server left without
+  /// a word leaves the process.
+  [[nodiscard]] int serve();
+
+  /// Ends the run: MPI is finalized if everyone said farewell, otherwise the process leaves at once with `code`.
+  void finish(bool everyone_left, int code);
+
+ private:
+  std::optional<comm::MpiSession> mpi_;
+  std::unique_ptr<comm::Transport> transport_;
+  std::thread host_;
+
+  void end_host();
+};
+
+}  // namespace cleave::app

@@ -1,0 +1,291 @@
+// cleave train: the main job.
+//
+// Every rank reads the command line and the input, so that bad input ends all of them alike; then rank 0 prepares
+// (data, parameters, folder), says whether the run starts, and trains, while the others serve devices.
+#include <fmt/format.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+
+#include "cleave/base/error.hpp"
+#include "cleave/checkpoint/folder.hpp"
+#include "cleave/kernels/gemm_kernels.hpp"
+#include "cleave/model/family.hpp"
+#include "cleave/server/checkpointing.hpp"
+#include "cleave/server/trainer.hpp"
+#include "cleave/telemetry/log.hpp"
+#include "cleave/telemetry/progress.hpp"
+#include "commands.hpp"
+#include "failures.hpp"
+#include "input.hpp"
+#include "run_folder.hpp"
+#include "run_setup.hpp"
+#include "session.hpp"
+#include "training_data.hpp"
+
+namespace cleave::app {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::atomic<bool> stop_requested{false};
+void request_stop(int) { stop_requested = true; }
+
+// Everything that the server has ready before the run starts.
+struct Prepared {
+  Input input;
+  TrainingData data;
+  server::TrainerOptions options;
+  MemoryPlan memory;
+  server::ParameterStore parameters;
+  server::RunState state;
+  std::vector<std::string> notices;  // of damaged checkpoints and the like
+  std::optional<fs::path> resumed_from;
+};
+
+void restore(Prepared& p, const std::string& resume) {
+  fs::path file = resume;
+  if (resume == "auto") {
+    const checkpoint::NewestCheckpoint newest = checkpoint::newest_whole_checkpoint(p.input.output);
+    for (const checkpoint::DamagedCheckpoint& damaged : newest.skipped)
+      p.notices.push_back(fmt::format("skipped {}: {}", damaged.path.string(), damaged.reason));
+    if (!newest.found) {
+      p.notices.push_back(fmt::format("no checkpoint in {}: starting anew", p.input.output.string()));
+      return;
+    }
+    file = newest.found->path;
+  }
+  p.state = server::load_checkpoint(file, p.parameters, p.options.model);
+  p.resumed_from = file;
+  if (p.state.seed != p.input.train.seed) {
+    throw InputError(fmt::format("{} was trained with train.seed {}, the input has {}", file.string(), p.state.seed,
+                                 p.input.train.seed),
+                     "give the same seed, or start a new run with model.init");
+  }
+  if (!p.state.tokenizer.empty() && !p.data.tokenizer.empty() && p.state.tokenizer != p.data.tokenizer) {
+    throw InputError(fmt::format("{} was trained on text with other characters than data.text has now", file.string()),
+                     "give the same text");
+  }
+}
+
+Prepared prepare(const CommandLine& line, Input input, int device_ranks) {
+  Prepared p;
+  p.input = std::move(input);
+  p.data = load_training_data(p.input);
+  const std::vector<Issue> faults = model::find_faults(p.input.model.config);
+  if (!faults.empty()) throw InputError(faults);
+  p.options = trainer_options(p.input);
+  p.memory = plan_memory(p.input, p.options, device_ranks);
+  if (line.dry_run) return p;
+  kernels::select_gemm_kernels(*kernels::parse_gemm_kernels(p.options.fleet.gemm_kernels));
+  const model::StepGraph shapes = model::build_step(
+      p.options.model, {.kind = model::StepKind::evaluate, .batch = 1, .clip = false, .freeze = {}, .loss_rows = 0});
+  p.parameters = server::ParameterStore(shapes, p.input.train.seed);
+  p.state = {.step = 0, .seed = p.input.train.seed, .tokenizer = p.data.tokenizer};
+  if (!p.input.model.init.empty()) server::load_parameters(p.input.model.init, p.parameters);
+  if (!line.resume.empty()) restore(p, line.resume);
+  return p;
+}
+
+void print_dry_run(const Prepared& p) {
+  std::printf("%s", p.input.effective.c_str());
+  std::printf("# data: %s\n", p.data.summary.c_str());
+  std::printf(
+      "# memory of the server: %s (parameters and moments %s, activations and gradients %s, messages %s); free here: "
+      "%s\n",
+      show(p.memory.server()).c_str(), show(p.memory.parameters).c_str(), show(p.memory.activations).c_str(),
+      show(p.memory.messages).c_str(), show(p.memory.available).c_str());
+  std::printf("# memory of a device: at most %s (%s)\n", show(p.memory.device_peak).c_str(),
+              p.memory.device_name.c_str());
+}
+
+// The training loop on the server.
+class Run {
+ public:
+  Run(const CommandLine& line, Prepared& prepared, Session& session)
+      : line_(line),
+        p_(prepared),
+        session_(session),
+        folder_(prepared.resumed_from ? RunFolder::resume(prepared.input.output, prepared.state.step)
+                                      : RunFolder::create(prepared.input.output)),
+        progress_(stderr, clock_,
+                  {.mode = line.quiet ? telemetry::ProgressSettings::Mode::quiet
+                                      : telemetry::ProgressSettings::Mode::automatic,
+                   .plain_every = Seconds(5)}),
+        log_({.file = folder_.path() / "log.txt",
+              .file_level = line.verbose ? telemetry::LogLevel::debug : telemetry::LogLevel::info,
+              .console = stderr,
+              .console_level = telemetry::LogLevel::warning,
+              .before_console = [this] { progress_.clear(); }}) {}
+
+  int operator()(bool& everyone_left) {
+    folder_.store_input(p_.input.effective);
+    announce();
+    server::Trainer trainer(p_.parameters, p_.options, &session_.devices());
+    folder_.store_ranks(trainer.ranks());
+    // Whatever ends the training, the device ranks are told.
+    const auto leave = [&] { everyone_left = trainer.say_goodbye(Seconds(30)); };
+    int code = 0;
+    try {
+      code = train(trainer);
+    } catch (...) {
+      leave();
+      throw;
+    }
+    leave();
+    progress_.finish();
+    conclude(trainer, code);
+    return code;
+  }
+
+ private:
+  void announce() {
+    if (folder_.moved())
+      log_.warning("the earlier run in {} is now in {}", folder_.path().string(), folder_.moved()->string());
+    for (const std::string& notice : p_.notices) log_.warning("{}", notice);
+    if (p_.resumed_from) log_.warning("resuming after step {} from {}", p_.state.step, p_.resumed_from->string());
+    if (session_.size() > 1 && !comm::launcher_keeps_survivors()) {
+      log_.warning(
+          "started without --enable-recovery: if one device rank dies, mpirun ends all of them (jobs/run.sh sets it)");
+    }
+    std::int64_t count = 0;
+    for (const server::Parameter& parameter : p_.parameters.parameters()) count += parameter.rows * parameter.cols;
+    say(fmt::format("{} with {} parameters; {}; {} devices on {} rank{}", p_.options.model.family, count,
+                    p_.data.summary, p_.options.devices.size(), std::max(1, session_.size() - 1),
+                    session_.size() > 2 ? "s" : ""));
+    log_.info(
+        "memory of the server: predicted {} (parameters and moments {}, activations and gradients {}, messages {})",
+        show(p_.memory.server()), show(p_.memory.parameters), show(p_.memory.activations), show(p_.memory.messages));
+    log_.info("memory of a device: at most {} ({})", show(p_.memory.device_peak), p_.memory.device_name);
+  }
+
+  void say(const std::string& text) {
+    log_.info("{}", text);
+    if (!line_.quiet) progress_.say(text);
+  }
+
+  int train(server::Trainer& trainer) {
+    const Input& in = p_.input;
+    const std::int64_t tokens = in.train.batch * p_.options.model.seq_len;
+    const auto keep_going = [] { return !stop_requested.load(); };
+    first_step_ = p_.state.step;
+    begun_ = clock_.now();
+    try {
+      while (p_.state.step < in.train.steps) {
+        const server::StepResult result =
+            trainer.step(p_.state.step, p_.data.batches->batch(p_.state.step), keep_going);
+        ++p_.state.step;
+        std::optional<double> val_loss;
+        const bool last = p_.state.step == in.train.steps;
+        if (!p_.data.validation.empty() && (last || p_.state.step % in.train.eval_every == 0)) {
+          // A stop is heeded after this step's line and checkpoint are whole.
+          val_loss = trainer.evaluate(p_.data.validation);
+          say(fmt::format("step {}: validation loss {:.4f}", p_.state.step, *val_loss));
+        }
+        folder_.append(p_.state.step, tokens, result, val_loss);
+        note(result, tokens);
+        if (last || (in.checkpoint_every > 0 && p_.state.step % in.checkpoint_every == 0)) save();
+        if (stop_requested && !last) return stop();
+      }
+    } catch (const sched::Interrupted&) { return stop(); }
+    return 0;
+  }
+
+  void note(const server::StepResult& r, std::int64_t tokens) {
+    if (first_loss_ == 0) first_loss_ = r.outcome.loss;
+    last_loss_ = r.outcome.loss;
+    emulated_ += r.time;
+    const Seconds spent = clock_.now() - begun_;
+    const double done = static_cast<double>(p_.state.step - first_step_);
+    const Seconds left = spent * (static_cast<double>(p_.input.train.steps - p_.state.step) / done);
+    const std::string text = fmt::format(
+        "step {}/{}  loss {:.4f}  emulated {}/step (bound {})  real {}/step  {:.0f} tokens/s  {} devices  ETA {}",
+        p_.state.step, p_.input.train.steps, r.outcome.loss, show(r.time), show(r.lower_bound), show(r.wall),
+        done * static_cast<double>(tokens) / spent.value(), r.report.devices, show(left));
+    progress_.update(p_.state.step, text);
+    log_.info("{}", text);
+    if (r.report.lost + r.report.rejected > 0) {
+      log_.warning("step {}: {} blocks lost, {} rejected, {} computed again", p_.state.step, r.report.lost,
+                   r.report.rejected, r.report.redone);
+    }
+  }
+
+  void save() {
+    const fs::path file = checkpoint::checkpoint_path(folder_.path(), p_.state.step);
+    server::save_checkpoint(file, p_.parameters, p_.options.model, p_.state);
+    (void)checkpoint::prune_checkpoints(folder_.path(), p_.input.checkpoint_keep);
+    saved_ = file;
+    log_.info("saved {}", file.string());
+  }
+
+  int stop() {
+    save();
+    progress_.finish();
+    log_.warning("stopped on request after step {}; go on with --resume auto", p_.state.step);
+    return static_cast<int>(ExitCode::stopped);
+  }
+
+  void conclude(server::Trainer& trainer, int code) {
+    if (trainer.lateness().value() > 0) {
+      log_.warning("this host was too slow for clock wall: a computation ended {} after its modelled end",
+                   show(trainer.lateness()));
+    }
+    for (const DeviceId id : trainer.distrusted())
+      log_.warning("device {} answered wrongly and got no more work", id.value);
+    log_.info("peak memory of activations and gradients: {}", show(trainer.peak_activation_memory()));
+    if (code != 0) return;
+    say(fmt::format("loss {:.4f} -> {:.4f} in {} steps; emulated {}, real {}; parameters {:016x}", first_loss_,
+                    last_loss_, p_.state.step - first_step_, show(emulated_), show(clock_.now() - begun_),
+                    p_.parameters.hash()));
+    if (saved_) say(fmt::format("checkpoint {}", saved_->string()));
+  }
+
+  const CommandLine& line_;
+  Prepared& p_;
+  Session& session_;
+  SteadyClock clock_;
+  RunFolder folder_;
+  telemetry::Progress progress_;
+  telemetry::Log log_;
+  std::int64_t first_step_ = 0;
+  double first_loss_ = 0, last_loss_ = 0;
+  Seconds begun_, emulated_{0};
+  std::optional<fs::path> saved_;
+};
+
+}  // namespace
+
+int train(const CommandLine& line, int argc, char** argv) {
+  if (line.files.size() != 1) throw InputError("train takes one input file", "cleave train INPUT.yaml [key=value ...]");
+  std::signal(SIGTERM, request_stop);
+  std::signal(SIGUSR1, request_stop);
+  Input input = read_input(line.files.front(), line.overrides, Needs::everything);
+  Session session(argc, argv);
+
+  std::optional<Prepared> prepared;
+  int code = 0;
+  if (session.is_server()) {
+    code = with_exit_code([&] {
+      prepared.emplace(prepare(line, std::move(input), std::max(1, session.size() - 1)));
+      return 0;
+    });
+    if (code == 0 && line.dry_run) print_dry_run(*prepared);
+  }
+  code = session.share_start_code(code);
+  if (code != 0 || line.dry_run) return code;
+  if (!session.is_server()) {
+    code = session.serve();
+    session.finish(true, code);
+    return code;
+  }
+
+  bool everyone_left = true;
+  code = with_exit_code([&] { return Run(line, *prepared, session)(everyone_left); });
+  session.finish(everyone_left, code);
+  return code;
+}
+
+}  // namespace cleave::app
