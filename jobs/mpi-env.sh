@@ -1,0 +1,55 @@
+# shellcheck shell=bash
+# How every script here starts ranks: settings of Open MPI, and launch(). Sourced, not run:  . jobs/mpi-env.sh
+#
+# The settings are environment variables; one that your environment has already wins. A `mpirun -n 9 cleave train
+# INPUT.yaml` typed by hand after sourcing this obeys them too.
+# Edit: nothing on a laptop or workstation; on a cluster, add what its Open MPI needs (OMPI_MCA_btl, OMPI_MCA_pml, ...).
+
+# Emulated devices may outnumber the cores, so ranks are neither limited to the cores nor bound to them,
+# and a rank that waits lets the others run. (mpirun --oversubscribe --bind-to none --mca mpi_yield_when_idle 1)
+export OMPI_MCA_rmaps_base_oversubscribe="${OMPI_MCA_rmaps_base_oversubscribe:-1}"
+export OMPI_MCA_hwloc_base_binding_policy="${OMPI_MCA_hwloc_base_binding_policy:-none}"
+export OMPI_MCA_mpi_yield_when_idle="${OMPI_MCA_mpi_yield_when_idle:-1}"
+
+# Open MPI refuses root (containers, CI) unless told twice.
+if [ "$(id -u)" -eq 0 ]; then
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+fi
+
+# launch RANKS PROGRAM ARGUMENT...: mpirun that outlives device ranks and returns rank 0's exit code.
+#
+# - `--enable-recovery` keeps the job alive when a rank dies, but makes Open MPI 4.1 return 0 whatever the ranks return;
+#   so rank 0 runs under a line of shell that writes its exit code down.
+# - SIGTERM and SIGUSR1 to the calling script reach the ranks as SIGUSR1 (checkpoint, stop, exit code 75); mpirun itself
+#   would kill them one second after a SIGTERM.
+# - A line that Open MPI prints for every rank that ends with a non-zero code, and that means nothing, is left out.
+launch() {
+  local ranks=$1 record pid status=0
+  shift
+  record=$(mktemp)
+  # shellcheck disable=SC2016  # expanded by the rank's shell
+  CLEAVE_STATUS_FILE=$record mpirun --enable-recovery -n "$ranks" bash -c '
+    [ "${OMPI_COMM_WORLD_RANK:-0}" = 0 ] || exec "$@"
+    trap : TERM USR1
+    "$@"
+    status=$?
+    echo "$status" > "$CLEAVE_STATUS_FILE"
+    exit "$status"' rank "$@" 2> >(grep --line-buffered -v 'PMIX ERROR: BAD-PARAM' >&2) &
+  pid=$!
+  # shellcheck disable=SC2064  # this process, not a later one
+  trap "kill -USR1 $pid 2>/dev/null || true" TERM USR1
+  # A trapped signal ends `wait` early: wait again until mpirun is gone.
+  wait "$pid" || status=$?
+  while kill -0 "$pid" 2>/dev/null; do
+    status=0
+    wait "$pid" || status=$?
+  done
+  trap - TERM USR1
+  if [ -s "$record" ]; then
+    status=$(cat "$record")
+  elif [ "$status" -eq 0 ]; then
+    status=1 # the server itself was killed, or never started
+  fi
+  rm -f "$record"
+  return "$status"
+}

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Installs packages, builds everything, and runs the whole test suite through CTest.
+#
+#   bash jobs/test.sh [--werror] [CTest argument ...]     e.g.  bash jobs/test.sh -L unit     bash jobs/test.sh -R plan
+#
+# Takes 10 to 25 minutes on 2 cores the first time; `-L fast` is the part for daily work. Works from any folder, as root
+# or not (root only for packages).
+# Edit: nothing; tests are registered in tests/.
+set -euo pipefail
+
+TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+setup=()
+[ "${1:-}" != --werror ] || { setup+=(--werror); shift; }
+SECONDS=0
+
+bash "$TOP/jobs/setup.sh" "${setup[@]}"
+# shellcheck source=jobs/mpi-env.sh
+. "$TOP/jobs/mpi-env.sh"
+printf '\n== Set-up and build took %d s; testing\n' "$SECONDS"
+exec ctest --test-dir "$TOP/build/release" --output-on-failure -j2 "$@"
