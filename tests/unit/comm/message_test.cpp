@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <limits>
 #include <vector>
@@ -285,6 +286,41 @@ TEST(Message, TooLargeIsRefusedBeforeMemoryIsTaken) {
   EXPECT_EQ(frame_bytes(gemm_task(1 << 20, 1 << 20, 1 << 20, k_blocks(1 << 20), 0, DType::f32)), -1);
   EXPECT_EQ(frame_bytes(gemm_task(1 << 16, 16, 1 << 13, k_blocks(1 << 13), 0, DType::f32)), -1);
   EXPECT_GT(frame_bytes(gemm_task(1 << 14, 1 << 14, 768, 1, 0, DType::f32)), 0);
+}
+
+// The two examples of docs/wire_format.md, byte for byte: a change of either is a change of the format.
+TEST(Message, BytesAreAsDocumented) {
+  const auto hex = [](const Frame& frame, std::int64_t begin, std::int64_t end) {
+    std::string text;
+    for (std::int64_t i = begin; i < end; ++i) text += fmt::format("{:02x}", static_cast<unsigned>(frame.data()[i]));
+    return text;
+  };
+  const Frame ping = encode_ping(5);
+  EXPECT_EQ(hex(ping, 0, 48), "434c4d46010008000000000000000000ec8b916b96eee801" + std::string(40, 'f') + "00000000");
+  EXPECT_EQ(hex(ping, 48, 128), std::string(144, '0') + "0500000000000000");
+
+  Header header = gemm_task(2, 1, 3, 1, 0, DType::f32);
+  header.sequence = 0;
+  header.panels = 0;
+  header.delay = header.nic = Seconds(0);
+  TaskDraft draft = begin_task(header);
+  const std::array<float, 6> a = {1, 2, 3, 4, 5, 6};
+  const std::array<float, 3> b = {1, 0, -1};
+  std::memcpy(draft.operands[0].data(), a.data(), sizeof a);
+  std::memcpy(draft.operands[1].data(), b.data(), sizeof b);
+  const Frame task = seal(std::move(draft));
+  ASSERT_EQ(task.size(), 0xcc);
+  EXPECT_EQ(hex(task, 0x00, 0x10), "434c4d46010005004c00000000000000");
+  EXPECT_EQ(hex(task, 0x10, 0x20), "b319d67869ae0d700700000000000000");
+  EXPECT_EQ(hex(task, 0x20, 0x30), "03000000000000000c00000001000000");
+  EXPECT_EQ(hex(task, 0x30, 0x40), "02000000000000000100000000000000");
+  EXPECT_EQ(hex(task, 0x40, 0x50), "03000000000000000100000000000000");
+  EXPECT_EQ(hex(task, 0x50, 0x60), std::string(32, '0'));
+  EXPECT_EQ(hex(task, 0x60, 0x70), "000000000000f03f0000000000000000");
+  EXPECT_EQ(hex(task, 0x70, 0x80), std::string(32, '0'));
+  EXPECT_EQ(hex(task, 0x80, 0x98), "0000803f0000004000004040000080400000a0400000c040");
+  EXPECT_EQ(hex(task, 0x98, 0xc0), std::string(80, '0'));
+  EXPECT_EQ(hex(task, 0xc0, 0xcc), "0000803f00000000000080bf");
 }
 
 TEST(Message, PeekNamesADamagedTask) {

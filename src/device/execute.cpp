@@ -1,0 +1,139 @@
+// GEMM boxes and attention pairs, from wire types to fp32 and back.
+#include "execute.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <span>
+
+#include "cleave/base/resident.hpp"
+#include "cleave/kernels/attention.hpp"
+#include "cleave/kernels/gemm.hpp"
+#include "cleave/kernels/wire.hpp"
+
+namespace cleave::device {
+
+namespace {
+
+using comm::Header;
+using comm::Reason;
+using comm::ResultDraft;
+using comm::TaskView;
+using comm::Work;
+
+// fp32 operands are read where they arrived; narrower ones are widened into `buffer`. Any shape: one row.
+const float* widened(DType wire, std::span<const std::byte> bytes, std::vector<float>& buffer) {
+  if (wire == DType::f32) return reinterpret_cast<const float*>(bytes.data());
+  const auto elements = static_cast<std::int64_t>(bytes.size()) / size_of(wire);
+  buffer.resize(static_cast<std::size_t>(elements));
+  kernels::widen(wire, reinterpret_cast<const std::uint16_t*>(bytes.data()), elements,
+                 kernels::Rows(buffer.data(), 1, elements));
+  return buffer.data();
+}
+
+// Where an fp32 result is computed: in the frame itself when it travels as fp32.
+float* target(DType wire, std::span<std::byte> bytes, std::vector<float>& buffer) {
+  if (wire == DType::f32) return reinterpret_cast<float*>(bytes.data());
+  buffer.resize(bytes.size() / static_cast<std::size_t>(size_of(wire)));
+  return buffer.data();
+}
+
+// Rounds a result once to its wire type; nothing to do for fp32.
+void narrow_into(DType wire, const float* from, std::span<std::byte> bytes) {
+  if (wire == DType::f32) return;
+  const auto elements = static_cast<std::int64_t>(bytes.size()) / size_of(wire);
+  kernels::narrow(wire, kernels::ConstRows(from, 1, elements), reinterpret_cast<std::uint16_t*>(bytes.data()),
+                  elements);
+}
+
+bool all_finite(std::span<const float> values) {
+  return std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); });
+}
+
+bool execute_gemm(const TaskView& task, ResultDraft& result, kernels::Parallel& parallel, Scratch& scratch) {
+  const Header& header = task.header;
+  const comm::GemmBlock& block = header.gemm;
+  const GemmShape shape{block.m, block.n, block.k};
+  const kernels::ConstMatrix a(widened(header.wire, task.operands[0], scratch.a), block.k);
+  const kernels::ConstMatrix b(widened(header.wire, task.operands[1], scratch.b), block.n);
+
+  if (!block.whole_depth()) {
+    const kernels::PartialSums sums{header.output, result.outputs[0].data(), block.n};
+    return kernels::multiply_box(parallel, shape, a, b, task.row_exponents, task.column_exponents, sums) ==
+           kernels::ProductStatus::ok;
+  }
+  float* c = target(header.output, result.outputs[0], scratch.c);
+  const auto status = kernels::multiply_whole(parallel, shape, a, b, task.row_exponents, task.column_exponents,
+                                              partial_sum_type(header.wire), kernels::Matrix(c, block.n));
+  if (status != kernels::ProductStatus::ok) return false;
+  narrow_into(header.output, c, result.outputs[0]);
+  return true;
+}
+
+// Pairs one after another, each in buffers of its own, as the kernels have it.
+bool execute_attention(const TaskView& task, ResultDraft& result, kernels::Parallel& parallel) {
+  const Header& header = task.header;
+  const comm::AttentionBlock& block = header.attention;
+  const bool backward = header.work == Work::attention_backward;
+  const kernels::PairShape shape{block.queries, block.seq, block.head_dim};
+  const Bytes scratch_bytes =
+      backward ? kernels::attention_backward_scratch(shape) : kernels::attention_forward_scratch(shape);
+  const std::int64_t element = size_of(header.wire);
+  const std::int64_t key = block.seq * block.head_dim, query = key * block.queries;
+  std::vector<char> finite(static_cast<std::size_t>(block.pairs), 1);
+
+  parallel.for_chunks(block.pairs, 1, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<float> scratch(static_cast<std::size_t>(scratch_bytes.value()) / sizeof(float) + 1);
+    std::array<std::vector<float>, 4> wide;
+    std::array<std::vector<float>, 3> made;
+    for (std::int64_t pair = begin; pair < end; ++pair) {
+      const auto slice = [&](auto bytes, std::int64_t elements) {
+        return bytes.subspan(static_cast<std::size_t>(pair * elements * element),
+                             static_cast<std::size_t>(elements * element));
+      };
+      std::array<const float*, 4> in{};
+      for (std::size_t i = 0; i < (backward ? 4U : 3U); ++i) {
+        in[i] = widened(header.wire, slice(task.operands[i], i == 0 || i == 3 ? query : key), wide[i]);
+      }
+      std::array<float*, 3> out{};
+      const std::size_t outputs = backward ? 3 : 1;
+      for (std::size_t i = 0; i < outputs; ++i) {
+        out[i] = target(header.wire, slice(result.outputs[i], i == 0 ? query : key), made[i]);
+      }
+      if (backward) {
+        kernels::attention_backward(shape, in[0], in[1], in[2], in[3], out[0], out[1], out[2], scratch);
+      } else {
+        kernels::attention_forward(shape, in[0], in[1], in[2], out[0], scratch);
+      }
+      for (std::size_t i = 0; i < outputs; ++i) {
+        const std::int64_t elements = i == 0 ? query : key;
+        if (!all_finite({out[i], static_cast<std::size_t>(elements)})) finite[static_cast<std::size_t>(pair)] = 0;
+        narrow_into(header.wire, out[i], slice(result.outputs[i], elements));
+      }
+    }
+  });
+  return std::find(finite.begin(), finite.end(), 0) == finite.end();
+}
+
+}  // namespace
+
+Bytes resident_bytes(const Header& task) {
+  if (task.work == Work::gemm) {
+    const comm::GemmBlock& block = task.gemm;
+    return gemm_resident_bytes({block.m, block.n, block.k}, task.wire, block.blocks > 1, block.whole_depth(),
+                               static_cast<PanelOrder>(task.panel_order), task.panels);
+  }
+  const comm::AttentionBlock& block = task.attention;
+  return attention_resident_bytes(block.pairs, block.queries, block.seq, block.head_dim, task.wire,
+                                  task.work == Work::attention_backward, task.panels);
+}
+
+std::variant<ResultDraft, Reason> execute(const TaskView& task, kernels::Parallel& parallel, Scratch& scratch) {
+  ResultDraft result = comm::begin_result(comm::result_header(task.header, Seconds(0), Seconds(0)));
+  const bool finite = task.header.work == Work::gemm ? execute_gemm(task, result, parallel, scratch)
+                                                     : execute_attention(task, result, parallel);
+  if (!finite) return Reason::non_finite;
+  return result;
+}
+
+}  // namespace cleave::device

@@ -1,0 +1,26 @@
+// The work of one tasklet: operands in, result out, with the kernels that every rank uses.
+#pragma once
+
+#include <variant>
+#include <vector>
+
+#include "cleave/base/units.hpp"
+#include "cleave/comm/message.hpp"
+#include "cleave/kernels/parallel.hpp"
+
+namespace cleave::device {
+
+/// Memory that a task takes on its device, by the formula that the planner obeys. Requires: a decoded task.
+[[nodiscard]] Bytes resident_bytes(const comm::Header& task);
+
+/// Buffers for operands and results that are not fp32 on the wire; kept from tasklet to tasklet.
+struct Scratch {
+  std::vector<float> a, b, c;
+};
+
+/// Computes a task into a result that is filled but not sealed; Reason::non_finite where operands or results are not
+/// finite or exceed their exponents. The result has the same bits on every device. Errors: EnvironmentError, bad_alloc.
+[[nodiscard]] std::variant<comm::ResultDraft, comm::Reason> execute(const comm::TaskView& task,
+                                                                    kernels::Parallel& parallel, Scratch& scratch);
+
+}  // namespace cleave::device

@@ -1,0 +1,102 @@
+// Each kind of lie on the first output of a result, element by element in its own type.
+#include "lie.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <span>
+
+#include "cleave/base/random.hpp"
+#include "cleave/kernels/wire.hpp"
+
+namespace cleave::device {
+
+namespace {
+
+using comm::Lie;
+
+// An element of any output type as a double; 64-bit sums lose bits, which a lie may.
+double load(const std::byte* at, DType type) {
+  const auto read = [at]<class T>(T value) {
+    std::memcpy(&value, at, sizeof value);
+    return value;
+  };
+  switch (type) {
+    case DType::bf16: return kernels::from_bf16(read(std::uint16_t{}));
+    case DType::f16: return kernels::from_f16(read(std::uint16_t{}));
+    case DType::i32: return read(std::int32_t{});
+    case DType::i64: return static_cast<double>(read(std::int64_t{}));
+    default: return read(float{});
+  }
+}
+
+void store(std::byte* at, DType type, double value) {
+  const auto write = [at](auto element) { std::memcpy(at, &element, sizeof element); };
+  const auto integer = [value]<class T>(T low) {
+    constexpr T kHigh = std::numeric_limits<T>::max();
+    if (std::isnan(value) || value <= static_cast<double>(low)) return low;
+    return value >= static_cast<double>(kHigh) ? kHigh : static_cast<T>(value);
+  };
+  switch (type) {
+    case DType::bf16: return write(kernels::to_bf16(static_cast<float>(value)));
+    case DType::f16: return write(kernels::to_f16(static_cast<float>(value)));
+    case DType::i32: return write(integer(std::numeric_limits<std::int32_t>::min()));
+    case DType::i64: return write(integer(std::numeric_limits<std::int64_t>::min()));
+    default: return write(static_cast<float>(value));
+  }
+}
+
+bool is_integer(DType type) { return type == DType::i32 || type == DType::i64; }
+
+}  // namespace
+
+void falsify(comm::ResultDraft& result, Lie lie, std::uint32_t seed) {
+  if (lie == Lie::none) return;
+  const DType type = result.header.output;
+  const auto size = static_cast<std::size_t>(size_of(type));
+  const std::span<std::byte> bytes = result.outputs[0];
+  const std::uint64_t count = bytes.size() / size;
+  const Random random(seed, Purpose::churn);
+  const auto element = static_cast<std::size_t>(random.below(0, count));
+  std::byte* at = bytes.data() + element * size;
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+  switch (lie) {
+    case Lie::none: return;
+    case Lie::element: {
+      const double value = load(at, type);
+      return store(at, type, value + std::max(std::fabs(value), is_integer(type) ? 1 << 20 : 1.0));
+    }
+    case Lie::bit: {
+      const std::uint64_t bit = random.below(1, size * 8);
+      at[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
+      return;
+    }
+    case Lie::swap_rows: {
+      const bool gemm = result.header.work == comm::Work::gemm;
+      const std::int64_t columns = gemm ? result.header.gemm.n : result.header.attention.head_dim;
+      const auto row = static_cast<std::size_t>(columns) * size;
+      const std::uint64_t rows = bytes.size() / row;
+      if (rows < 2) return std::fill(bytes.begin(), bytes.end(), std::byte{0});
+      const std::uint64_t first = random.below(1, rows), second = (first + 1 + random.below(2, rows - 1)) % rows;
+      std::swap_ranges(bytes.begin() + static_cast<std::ptrdiff_t>(first * row),
+                       bytes.begin() + static_cast<std::ptrdiff_t>((first + 1) * row),
+                       bytes.begin() + static_cast<std::ptrdiff_t>(second * row));
+      return;
+    }
+    case Lie::zero: return std::fill(bytes.begin(), bytes.end(), std::byte{0});
+    case Lie::bias: {
+      // Small against each element, yet far above its rounding: 1 % of it.
+      for (std::uint64_t i = 0; i < count; ++i) {
+        std::byte* here = bytes.data() + i * size;
+        store(here, type, load(here, type) * 1.01);
+      }
+      return;
+    }
+    case Lie::nan: return store(at, type, std::numeric_limits<double>::quiet_NaN());
+    case Lie::infinity: return store(at, type, kInfinity);
+  }
+}
+
+}  // namespace cleave::device

@@ -1,0 +1,87 @@
+// The loop of the computing thread.
+#include "worker.hpp"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "cleave/kernels/parallel.hpp"
+#include "execute.hpp"
+#include "lie.hpp"
+
+namespace cleave::device {
+
+Worker::Worker(int threads, Clock& clock, std::function<void()> notify)
+    : clock_(clock), notify_(std::move(notify)), thread_([this, threads] { run(threads); }) {}
+
+Worker::~Worker() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Worker::add(Job job) {
+  {
+    const std::lock_guard lock(mutex_);
+    waiting_.push_back(std::move(job));
+  }
+  changed_.notify_one();
+}
+
+std::optional<Outcome> Worker::take() {
+  const std::lock_guard lock(mutex_);
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  if (finished_.empty()) return std::nullopt;
+  Outcome first = std::move(finished_.front());
+  finished_.erase(finished_.begin());
+  return first;
+}
+
+void Worker::run(int threads) {
+  try {
+    kernels::Parallel parallel(threads);
+    Scratch scratch;
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [&] { return stop_ || !waiting_.empty(); });
+      if (stop_) return;
+      // Whose modelled end comes first is computed first; without a model, who came first.
+      const auto next = std::min_element(waiting_.begin(), waiting_.end(), [](const Job& a, const Job& b) {
+        return std::pair(a.modelled.computed, a.order) < std::pair(b.modelled.computed, b.order);
+      });
+      const Job job = std::move(*next);
+      waiting_.erase(next);
+      lock.unlock();
+
+      Outcome outcome{job.view.header, job.modelled, comm::Reason::memory, Seconds(0), Seconds(0)};
+      const Seconds start = clock_.now();
+      try {
+        outcome.result = execute(job.view, parallel, scratch);
+        if (auto* result = std::get_if<comm::ResultDraft>(&outcome.result)) {
+          falsify(*result, job.view.header.lie, job.view.header.sequence);
+        }
+      } catch (const std::bad_alloc&) {
+        outcome.result = comm::Reason::memory;  // of this host, not of the emulated device; the server's answer is one
+      }
+      outcome.done = clock_.now();
+      outcome.compute = outcome.done - start;
+
+      lock.lock();
+      finished_.push_back(std::move(outcome));
+      lock.unlock();
+      notify_();
+      lock.lock();
+    }
+  } catch (...) {
+    {
+      const std::lock_guard lock(mutex_);
+      error_ = std::current_exception();
+    }
+    notify_();
+  }
+}
+
+}  // namespace cleave::device

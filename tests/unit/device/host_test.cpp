@@ -1,0 +1,462 @@
+// A device rank behind a loopback transport, with this test as its server: results are those of the kernels called
+// directly, limits are enforced, the wall clock is kept, and every way of ending ends.
+#include "cleave/device/host.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <future>
+#include <limits>
+#include <vector>
+
+#include "cleave/base/random.hpp"
+#include "cleave/base/resident.hpp"
+#include "cleave/comm/handshake.hpp"
+#include "cleave/comm/loopback.hpp"
+#include "cleave/kernels/attention.hpp"
+#include "cleave/kernels/gemm.hpp"
+#include "cleave/kernels/gemm_kernels.hpp"
+#include "cleave/kernels/wire.hpp"
+
+namespace cleave::device {
+namespace {
+
+using comm::Kind;
+using comm::Reason;
+using comm::Work;
+
+constexpr Seconds kPatience{30};
+
+comm::HostedDevice device(std::int64_t id, std::int64_t memory = 1 << 30) {
+  return {.id = DeviceId(id),
+          .name = "d",
+          .compute = FlopsPerSecond(1e9),
+          .memory = Bytes(memory),
+          .downlink = BytesPerSecond(1e6),
+          .uplink = BytesPerSecond(1e6),
+          .latency = Seconds(0.01),
+          .jitter = Seconds(0)};
+}
+
+comm::Welcome welcome(std::vector<comm::HostedDevice> devices, comm::ClockMode clock = comm::ClockMode::off) {
+  comm::Welcome w;
+  w.clock = clock;
+  w.gemm_kernels = std::string(kernels::name_of(kernels::best_gemm_kernels()));
+  w.devices = std::move(devices);
+  return w;
+}
+
+// The server's side of a hub with one host running on a thread.
+class Server {
+ public:
+  explicit Server(HostOptions options = {}) : hub_(2), transport_(hub_.endpoint(0)) {
+    auto far = hub_.endpoint(1);
+    host_ = std::async(std::launch::async,
+                       [endpoint = std::move(far), options]() mutable { return run_device_host(*endpoint, options); });
+  }
+  ~Server() {
+    if (host_.valid()) transport_->close(Seconds(0));
+  }
+
+  void send(comm::Frame frame) { transport_->send(1, std::move(frame)); }
+
+  comm::Frame expect(Kind kind) {
+    const SteadyClock clock;
+    for (const Seconds deadline = clock.now() + kPatience; clock.now() < deadline;) {
+      auto received = transport_->wait(Seconds(1));
+      if (!received) continue;
+      const auto header = comm::decode(received->frame);
+      EXPECT_TRUE(header);
+      if (header && header->kind == kind) return std::move(received->frame);
+      if (header && header->kind == Kind::ping) {
+        if (answer_pings) send(comm::encode_pong(header->sequence));
+        continue;
+      }
+      ADD_FAILURE() << "got " << (header ? comm::name_of(header->kind) : "a damaged frame") << " "
+                    << comm::text_of(received->frame);
+      return {};
+    }
+    ADD_FAILURE() << "waited in vain for " << comm::name_of(kind);
+    return {};
+  }
+
+  void start(const comm::Welcome& terms) {
+    EXPECT_EQ(comm::decode_hello(expect(Kind::hello))->pid, getpid());
+    send(comm::encode(terms));
+    expect(Kind::ready);
+  }
+
+  HostReport stop() {
+    send(comm::encode_goodbye());
+    expect(Kind::farewell);
+    return report();
+  }
+
+  HostReport report() {
+    EXPECT_EQ(host_.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+    return host_.get();
+  }
+
+  comm::Transport& transport() { return *transport_; }
+  bool answer_pings = true;
+
+ private:
+  comm::LoopbackHub hub_;
+  std::unique_ptr<comm::Transport> transport_;
+  std::future<HostReport> host_;
+};
+
+std::vector<float> numbers(std::size_t count, std::uint32_t stream) {
+  const Random random(5, Purpose::test, stream);
+  std::vector<float> values(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>(random.normal(i));
+  return values;
+}
+
+comm::Header task_header(Work work, DType wire, std::int64_t device_id = 0) {
+  comm::Header header;
+  header.kind = Kind::task;
+  header.tasklet = TaskletId(11);
+  header.device = DeviceId(device_id);
+  header.op = OpId(1);
+  header.work = work;
+  header.wire = header.output = wire;
+  header.rate_factor = 1;
+  return header;
+}
+
+comm::Header gemm_header(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t blocks, std::int64_t first,
+                         DType wire) {
+  comm::Header header = task_header(Work::gemm, wire);
+  header.gemm = {m, n, k, blocks, first};
+  header.output = header.gemm.whole_depth() ? wire : partial_sum_type(wire);
+  return header;
+}
+
+void pack(std::span<std::byte> to, DType wire, const std::vector<float>& values) {
+  ASSERT_EQ(to.size(), values.size() * static_cast<std::size_t>(size_of(wire)));
+  if (wire == DType::f32) {
+    std::memcpy(to.data(), values.data(), to.size());
+  } else {
+    const auto count = static_cast<std::int64_t>(values.size());
+    kernels::narrow(wire, kernels::ConstRows(values.data(), 1, count), reinterpret_cast<std::uint16_t*>(to.data()),
+                    count);
+  }
+}
+
+std::vector<std::byte> packed(DType wire, const std::vector<float>& values) {
+  std::vector<std::byte> bytes(values.size() * static_cast<std::size_t>(size_of(wire)));
+  pack(bytes, wire, values);
+  return bytes;
+}
+
+std::vector<std::byte> copy_of(std::span<const std::byte> bytes) { return {bytes.begin(), bytes.end()}; }
+
+// A small finished product on device `id`.
+comm::Frame small_task(std::int64_t id, std::int64_t tasklet, std::span<const comm::PanelCost> schedule = {},
+                       comm::Lie lie = comm::Lie::none) {
+  comm::Header header = gemm_header(4, 3, 8, 1, 0, DType::f32);
+  header.device = DeviceId(id);
+  header.tasklet = TaskletId(tasklet);
+  header.lie = lie;
+  header.sequence = static_cast<std::uint32_t>(lie);
+  header.panels = static_cast<std::int64_t>(schedule.size());
+  comm::TaskDraft draft = comm::begin_task(header);
+  std::copy(schedule.begin(), schedule.end(), draft.schedule.begin());
+  pack(draft.operands[0], DType::f32, numbers(32, 1));
+  pack(draft.operands[1], DType::f32, numbers(24, 2));
+  return comm::seal(std::move(draft));
+}
+
+// Whole products and runs of K blocks in every wire type, bit for bit as the kernels give them.
+TEST(DeviceHost, GemmIsTheKernels) {
+  Server server;
+  server.start(welcome({device(0)}));
+  kernels::Parallel parallel(1);
+  const std::int64_t m = 17, n = 33;
+  for (const DType wire : {DType::f32, DType::bf16, DType::f16}) {
+    for (const std::int64_t whole_k : {std::int64_t{40}, 2 * kBlockK + 100}) {
+      std::vector<float> a = numbers(static_cast<std::size_t>(m * whole_k), 1);
+      std::vector<float> b = numbers(static_cast<std::size_t>(whole_k * n), 2);
+      kernels::round_to(wire, kernels::Rows(a.data(), m, whole_k));
+      kernels::round_to(wire, kernels::Rows(b.data(), whole_k, n));
+      std::vector<std::int16_t> e(m), f(n);
+      const kernels::ConstMatrix a_view(a.data(), whole_k), b_view(b.data(), n);
+      ASSERT_EQ(kernels::norm_exponents(parallel, a_view, m, whole_k, e), kernels::ProductStatus::ok);
+      ASSERT_EQ(kernels::norm_exponents(parallel, b_view.transposed(), n, whole_k, f), kernels::ProductStatus::ok);
+
+      struct Run {
+        std::int64_t first, k;
+      };
+      std::vector<Run> runs = {{0, whole_k}};
+      if (whole_k > kBlockK) runs.insert(runs.end(), {{0, 2 * kBlockK}, {2, 100}, {1, kBlockK + 100}});
+      for (const Run run : runs) {
+        const comm::Header header = gemm_header(m, n, run.k, k_blocks(whole_k), run.first, wire);
+        comm::TaskDraft draft = comm::begin_task(header);
+        std::vector<float> strip_a,
+            strip_b(b.begin() + run.first * kBlockK * n, b.begin() + (run.first * kBlockK + run.k) * n);
+        for (std::int64_t i = 0; i < m; ++i) {
+          const auto row = a.begin() + i * whole_k + run.first * kBlockK;
+          strip_a.insert(strip_a.end(), row, row + run.k);
+        }
+        pack(draft.operands[0], wire, strip_a);
+        pack(draft.operands[1], wire, strip_b);
+        std::copy_n(e.begin(), draft.row_exponents.size(), draft.row_exponents.begin());
+        std::copy_n(f.begin(), draft.column_exponents.size(), draft.column_exponents.begin());
+        server.send(comm::seal(std::move(draft)));
+        const comm::Frame frame = server.expect(Kind::result);
+        const auto result = comm::decode_result(frame);
+        ASSERT_TRUE(result);
+        EXPECT_EQ(result->header.gemm, header.gemm);
+        EXPECT_EQ(result->header.tasklet, header.tasklet);
+        EXPECT_EQ(result->header.op, header.op);
+
+        std::vector<std::byte> expected;
+        if (header.gemm.whole_depth()) {
+          std::vector<float> c(static_cast<std::size_t>(m * n));
+          ASSERT_EQ(kernels::multiply_whole(parallel, {m, n, whole_k}, a_view, b_view, e, f, partial_sum_type(wire),
+                                            kernels::Matrix(c.data(), n)),
+                    kernels::ProductStatus::ok);
+          expected = packed(wire, c);
+        } else {
+          expected.resize(static_cast<std::size_t>(m * n * size_of(partial_sum_type(wire))));
+          ASSERT_EQ(kernels::multiply_box(parallel, {m, n, run.k}, a_view.from(0, run.first * kBlockK),
+                                          b_view.from(run.first * kBlockK, 0), e, f,
+                                          {partial_sum_type(wire), expected.data(), n}),
+                    kernels::ProductStatus::ok);
+        }
+        EXPECT_EQ(copy_of(result->outputs[0]), expected);
+      }
+    }
+  }
+  const HostReport report = server.stop();
+  EXPECT_EQ(report.end, HostEnd::goodbye);
+  EXPECT_EQ(report.computed, 3 * 5);
+  EXPECT_EQ(report.devices, std::vector{DeviceId(0)});
+}
+
+TEST(DeviceHost, AttentionIsTheKernels) {
+  Server server;
+  server.start(welcome({device(0)}));
+  const std::int64_t pairs = 3, queries = 2, seq = 9, head_dim = 4;
+  const std::int64_t key = seq * head_dim, query = key * queries;
+  const kernels::PairShape shape{queries, seq, head_dim};
+  std::vector<float> scratch(static_cast<std::size_t>(kernels::attention_backward_scratch(shape).value()));
+  for (const DType wire : {DType::f32, DType::bf16}) {
+    std::vector<float> q = numbers(static_cast<std::size_t>(pairs * query), 1);
+    std::vector<float> k = numbers(static_cast<std::size_t>(pairs * key), 2);
+    std::vector<float> v = numbers(static_cast<std::size_t>(pairs * key), 3);
+    std::vector<float> d_o = numbers(static_cast<std::size_t>(pairs * query), 4);
+    for (std::vector<float>* x : {&q, &k, &v, &d_o}) {
+      kernels::round_to(wire, kernels::Rows(x->data(), 1, static_cast<std::int64_t>(x->size())));
+    }
+    for (const Work work : {Work::attention_forward, Work::attention_backward}) {
+      comm::Header header = task_header(work, wire);
+      header.attention = {pairs, seq, head_dim, queries};
+      comm::TaskDraft draft = comm::begin_task(header);
+      pack(draft.operands[0], wire, q);
+      pack(draft.operands[1], wire, k);
+      pack(draft.operands[2], wire, v);
+      if (work == Work::attention_backward) pack(draft.operands[3], wire, d_o);
+      server.send(comm::seal(std::move(draft)));
+      const comm::Frame frame = server.expect(Kind::result);
+      const auto result = comm::decode_result(frame);
+      ASSERT_TRUE(result);
+
+      std::vector<float> out0(q.size()), dk(k.size()), dv(v.size());
+      for (std::int64_t p = 0; p < pairs; ++p) {
+        if (work == Work::attention_forward) {
+          kernels::attention_forward(shape, &q[p * query], &k[p * key], &v[p * key], &out0[p * query], scratch);
+        } else {
+          kernels::attention_backward(shape, &q[p * query], &k[p * key], &v[p * key], &d_o[p * query], &out0[p * query],
+                                      &dk[p * key], &dv[p * key], scratch);
+        }
+      }
+      EXPECT_EQ(copy_of(result->outputs[0]), packed(wire, out0));
+      if (work == Work::attention_backward) {
+        EXPECT_EQ(copy_of(result->outputs[1]), packed(wire, dk));
+        EXPECT_EQ(copy_of(result->outputs[2]), packed(wire, dv));
+      } else {
+        EXPECT_TRUE(result->outputs[1].empty());
+      }
+    }
+  }
+  EXPECT_EQ(server.stop().computed, 4);
+}
+
+TEST(DeviceHost, EnforcesTheMemoryOfEachDevice) {
+  const std::int64_t needed = gemm_resident_bytes({4, 3, 8}, DType::f32, false, true, PanelOrder::whole, 0).value();
+  EXPECT_EQ(needed, (4 * 8 + 8 * 3 + 4 * 3) * 4);
+  Server server;
+  server.start(welcome({device(5, needed), device(6, needed - 1)}));
+  server.send(small_task(5, 1));
+  server.expect(Kind::result);
+  server.send(small_task(6, 2));
+  const comm::Frame refused = server.expect(Kind::refused);
+  const auto header = comm::decode(refused);
+  EXPECT_EQ(header->reason, Reason::memory);
+  EXPECT_EQ(header->tasklet, TaskletId(2));
+  EXPECT_EQ(header->device, DeviceId(6));
+  EXPECT_NE(comm::text_of(refused).find(std::to_string(needed)), std::string::npos);
+  server.send(small_task(7, 3));
+  EXPECT_EQ(comm::decode(server.expect(Kind::refused))->reason, Reason::unknown_device);
+  const HostReport report = server.stop();
+  EXPECT_EQ(report.refused, 2);
+  EXPECT_EQ(report.devices, (std::vector{DeviceId(5), DeviceId(6)}));
+}
+
+TEST(DeviceHost, RefusesWhatIsDamagedOrNotFinite) {
+  Server server;
+  server.start(welcome({device(0)}));
+  comm::Frame damaged = small_task(0, 21);
+  damaged.data()[damaged.size() - 1] ^= std::byte{1};
+  server.send(std::move(damaged));
+  const auto malformed = comm::decode(server.expect(Kind::refused));
+  EXPECT_EQ(malformed->reason, Reason::malformed);
+  EXPECT_EQ(malformed->tasklet, TaskletId(21));
+
+  comm::TaskDraft draft = comm::begin_task(gemm_header(2, 2, 2, 1, 0, DType::f32));
+  pack(draft.operands[0], DType::f32, {1, std::numeric_limits<float>::quiet_NaN(), 1, 1});
+  pack(draft.operands[1], DType::f32, {1, 1, 1, 1});
+  server.send(comm::seal(std::move(draft)));
+  EXPECT_EQ(comm::decode(server.expect(Kind::refused))->reason, Reason::non_finite);
+
+  // Rubbish gets no answer and does no harm.
+  comm::Frame rubbish(1000);
+  std::memset(rubbish.data(), 0x5a, 1000);
+  server.send(std::move(rubbish));
+  server.send(comm::Frame());
+  server.send(small_task(0, 22));
+  server.expect(Kind::result);
+  const HostReport report = server.stop();
+  EXPECT_EQ(report.malformed, 3);
+}
+
+TEST(DeviceHost, LiesOnOrderAndOnlyThen) {
+  Server server;
+  server.start(welcome({device(0)}));
+  const auto answer = [&](comm::Lie lie) {
+    server.send(small_task(0, 1, {}, lie));
+    const comm::Frame frame = server.expect(Kind::result);
+    return copy_of(comm::decode_result(frame)->outputs[0]);
+  };
+  const auto honest = answer(comm::Lie::none);
+  EXPECT_EQ(answer(comm::Lie::none), honest);
+  for (const comm::Lie lie : {comm::Lie::element, comm::Lie::bit, comm::Lie::swap_rows, comm::Lie::zero,
+                              comm::Lie::bias, comm::Lie::nan, comm::Lie::infinity}) {
+    const auto wrong = answer(lie);
+    EXPECT_NE(wrong, honest) << static_cast<int>(lie);
+    EXPECT_EQ(answer(lie), wrong) << static_cast<int>(lie);
+  }
+  server.stop();
+}
+
+// Two devices on one rank are throttled side by side: together they take as long as the slower one.
+TEST(DeviceHost, WallClockFollowsTheModel) {
+  Server server;
+  comm::HostedDevice slow = device(1);
+  slow.uplink = BytesPerSecond(1e6 / 4);
+  server.start(welcome({device(0), slow}, comm::ClockMode::wall));
+  // 0.1 s down, 0.1 s of computing, 0.05 s up (0.2 s on the slow one), twice 0.01 s of latency
+  const std::vector<comm::PanelCost> schedule = {{100'000, 50'000, 1e8}};
+  const SteadyClock clock;
+  const Seconds start = clock.now();
+  server.send(small_task(1, 1, schedule));
+  server.send(small_task(0, 2, schedule));
+  const auto first = comm::decode(server.expect(Kind::result));
+  const Seconds first_at = clock.now() - start;
+  const auto second = comm::decode(server.expect(Kind::result));
+  const Seconds second_at = clock.now() - start;
+  EXPECT_EQ(first->tasklet, TaskletId(2));
+  EXPECT_EQ(second->tasklet, TaskletId(1));
+  EXPECT_GE(first_at.value(), 0.27);
+  EXPECT_GE(second_at.value(), 0.42);
+  EXPECT_LT(second_at.value(), 0.42 + 5);  // loose: this machine may be busy
+  EXPECT_EQ(first->late, Seconds(0));
+
+  // Far faster than any host: the answer comes at once and says how late it is.
+  const std::vector<comm::PanelCost> impossible = {{1, 1, 0.0}};
+  server.send(small_task(0, 3, impossible));
+  const auto third = comm::decode(server.expect(Kind::result));
+  EXPECT_EQ(third->tasklet, TaskletId(3));
+  server.send(small_task(0, 4));
+  EXPECT_EQ(comm::decode(server.expect(Kind::refused))->reason, Reason::malformed);  // no schedule
+  server.stop();
+}
+
+TEST(DeviceHost, AnswersPingsWhileItHoldsAnAnswerBack) {
+  Server server;
+  server.start(welcome({device(0)}, comm::ClockMode::wall));
+  const std::vector<comm::PanelCost> schedule = {{100, 100, 5e8}};  // half a second
+  server.send(small_task(0, 1, schedule));
+  server.send(comm::encode_ping(77));
+  EXPECT_EQ(comm::decode(server.expect(Kind::pong))->sequence, 77U);
+  server.expect(Kind::result);
+  server.stop();
+}
+
+TEST(DeviceHost, RefusesKernelsThatItCannotUse) {
+  Server server;
+  server.expect(Kind::hello);
+  comm::Welcome terms = welcome({device(0)});
+  terms.gemm_kernels = "abacus";
+  server.send(comm::encode(terms));
+  EXPECT_NE(comm::text_of(server.expect(Kind::refusal)).find("abacus"), std::string::npos);
+  const HostReport report = server.report();
+  EXPECT_EQ(report.end, HostEnd::refused);
+  EXPECT_NE(report.why.find("abacus"), std::string::npos);
+}
+
+TEST(DeviceHost, LeavesWhenRefused) {
+  Server server;
+  server.expect(Kind::hello);
+  server.send(comm::encode_refusal("too many ranks"));
+  const HostReport report = server.report();
+  EXPECT_EQ(report.end, HostEnd::refused);
+  EXPECT_EQ(report.why, "too many ranks");
+}
+
+TEST(DeviceHost, LeavesWhenTheServerFallsSilent) {
+  Server server;
+  server.answer_pings = false;
+  comm::Welcome terms = welcome({device(0)});
+  terms.heartbeat = Seconds(0.02);
+  terms.patience = Seconds(0.2);
+  server.start(terms);
+  const HostReport report = server.report();
+  EXPECT_EQ(report.end, HostEnd::server_gone);
+  server.expect(Kind::ping);
+}
+
+TEST(DeviceHost, StaysWhileTheServerAnswersPings) {
+  Server server;
+  comm::Welcome terms = welcome({device(0)});
+  terms.heartbeat = Seconds(0.02);
+  terms.patience = Seconds(1);
+  server.start(terms);
+  const SteadyClock clock;
+  for (const Seconds end = clock.now() + Seconds(2); clock.now() < end;) {
+    const comm::Frame ping = server.expect(Kind::ping);
+    server.send(comm::encode_pong(comm::decode(ping)->sequence));
+  }
+  EXPECT_EQ(server.stop().end, HostEnd::goodbye);
+}
+
+TEST(DeviceHost, LeavesWhenTheTransportSaysThatTheServerIsGone) {
+  Server server;
+  server.start(welcome({device(0)}));
+  server.transport().close(Seconds(0));
+  EXPECT_EQ(server.report().end, HostEnd::server_gone);
+}
+
+TEST(DeviceHost, LeavesWhenNobodyWelcomesIt) {
+  HostOptions options;
+  options.welcome_patience = Seconds(0.1);
+  Server server(options);
+  EXPECT_EQ(server.report().end, HostEnd::server_gone);
+}
+
+}  // namespace
+}  // namespace cleave::device
