@@ -1,0 +1,152 @@
+// The project keeps to its layering table; and the check itself notices each kind of break in a made-up tree.
+#include "layering.hpp"
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <fstream>
+
+namespace cleave::arch {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+TEST(Layering, TheProjectKeepsToItsTable) { EXPECT_THAT(find_violations(CLEAVE_SOURCE_DIR), IsEmpty()); }
+
+TEST(Layering, TheTableIsReadWhole) {
+  std::vector<std::string> faults;
+  const Table table = read_table(fs::path(CLEAVE_SOURCE_DIR) / "docs" / "architecture.md", faults);
+  EXPECT_THAT(faults, IsEmpty());
+  EXPECT_EQ(table.size(), 15u);
+  EXPECT_EQ(table.at("sched").may_include, (std::set<std::string>{"base", "model", "fleet", "plan", "telemetry"}));
+  EXPECT_EQ(table.at("kernels").outside, std::set<std::string>{"blis"});
+  EXPECT_FALSE(table.at("server").may_include.contains("device"));
+}
+
+/// A tree of two components, `base` below `plan`, that breaks no rule until a test adds to it.
+class MadeUpTree : public testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = fs::temp_directory_path() / ("cleave-arch-" + std::to_string(getpid()));
+    fs::remove_all(root_);
+    write("docs/architecture.md", table("base", "–"));
+    write("src/base/CMakeLists.txt", "cleave_component(base PACKAGES fmt::fmt)\n");
+    write("src/plan/CMakeLists.txt", "cleave_component(plan LINKS base)  # comment\n");
+    write("include/cleave/base/units.hpp", "// Units.\n#include <cstdint>\n");
+    write("include/cleave/plan/plan.hpp", "// Plans.\n#include \"cleave/base/units.hpp\"\n");
+    write("src/plan/tiling.hpp", "// Tiling.\n");
+    write("src/plan/tiling.cpp", "// Tiling.\n#include \"tiling.hpp\"\n#include \"cleave/plan/plan.hpp\"\n");
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  void write(const std::string& path, const std::string& text) const {
+    fs::create_directories((root_ / path).parent_path());
+    std::ofstream(root_ / path) << text;
+  }
+  static std::string table(const std::string& plan_includes, const std::string& plan_outside) {
+    return "# Text\n\n| level | component | what it is | may include | outside header |\n|---|---|---|---|---|\n"
+           "| 0 | base | units | – | – |\n| 2 | `plan` | plans | " +
+           plan_includes + " | " + plan_outside + " |\n\nMore | text\n";
+  }
+  [[nodiscard]] std::vector<std::string> violations() const { return find_violations(root_); }
+
+  fs::path root_;
+};
+
+TEST_F(MadeUpTree, IsSoundAsItStands) { EXPECT_THAT(violations(), IsEmpty()); }
+
+TEST_F(MadeUpTree, IncludeUpward) {
+  write("src/base/clock.cpp", "// Clock.\n#include <ctime>\n#include \"cleave/plan/plan.hpp\"\n");
+  EXPECT_THAT(violations(), ElementsAre("src/base/clock.cpp:3: base may not include plan"));
+}
+
+TEST_F(MadeUpTree, IncludeUpwardFromAPublicHeader) {
+  write("include/cleave/base/clock.hpp", "// Clock.\n#  include <cleave/plan/plan.hpp>\n");
+  EXPECT_THAT(violations(), ElementsAre("include/cleave/base/clock.hpp:2: base may not include plan"));
+}
+
+TEST_F(MadeUpTree, OutsideHeaders) {
+  for (const char* header :
+       {"mpi.h", "blis.h", "blis-openmp/blis.h", "cblas.h", "hdf5.h", "H5Cpp.h", "yaml-cpp/yaml.h"}) {
+    write("src/plan/cost.cpp", std::string("// Cost.\n#include <") + header + ">\n");
+    EXPECT_THAT(violations(), ElementsAre(HasSubstr("plan may not include <"))) << header;
+  }
+  write("docs/architecture.md", table("base", "yaml-cpp"));
+  EXPECT_THAT(violations(), IsEmpty());
+}
+
+TEST_F(MadeUpTree, PackageThatCMakeDoesNotName) {
+  write("src/plan/cost.cpp", "// Cost.\n#include <nlohmann/json.hpp>\n");
+  EXPECT_THAT(violations(), ElementsAre(HasSubstr("without nlohmann_json::nlohmann_json")));
+  write("src/plan/CMakeLists.txt",
+        "cleave_component(plan\n LINKS base\n PRIVATE_PACKAGES nlohmann_json::nlohmann_json)");
+  EXPECT_THAT(violations(), IsEmpty());
+}
+
+TEST_F(MadeUpTree, UnknownOutsideHeader) {
+  write("src/plan/cost.cpp", "// Cost.\n#include <boost/asio.hpp>\n");
+  EXPECT_THAT(violations(), ElementsAre(HasSubstr("<boost/asio.hpp> is not known")));
+}
+
+TEST_F(MadeUpTree, HeaderOfAnotherFolder) {
+  write("src/base/internal.hpp", "// Internal.\n");
+  write("src/plan/cost.cpp", "// Cost.\n#include \"internal.hpp\"\n#include \"../base/internal.hpp\"\n");
+  EXPECT_THAT(violations(), ElementsAre("src/plan/cost.cpp:2: \"internal.hpp\" is no local header of plan",
+                                        "src/plan/cost.cpp:3: leaves its folder: \"../base/internal.hpp\""));
+}
+
+TEST_F(MadeUpTree, PublicHeaderThatIncludesAnInternalOne) {
+  write("include/cleave/plan/plan.hpp", "// Plans.\n#include \"tiling.hpp\"\n");
+  EXPECT_THAT(violations(), ElementsAre(HasSubstr("is no local header of plan")));
+}
+
+TEST_F(MadeUpTree, LinksThatDoNotRepeatTheRow) {
+  write("src/base/CMakeLists.txt", "cleave_component(base LINKS plan)\n");
+  write("src/plan/CMakeLists.txt", "cleave_component(plan)\n");
+  EXPECT_THAT(violations(), ElementsAre("src/base/CMakeLists.txt: links plan",
+                                        "src/plan/CMakeLists.txt: does not link base, which its row names"));
+}
+
+TEST_F(MadeUpTree, ComponentWithoutARow) {
+  write("src/extra/extra.cpp", "// Extra.\n");
+  EXPECT_THAT(violations(), ElementsAre("src/extra: component without a row in the table"));
+}
+
+TEST_F(MadeUpTree, FolderForEverything) {
+  write("tests/unit/utils/tools.hpp", "// Tools.\n");
+  write("src/plan/common/tools.hpp", "// Tools.\n");
+  EXPECT_THAT(violations(), ElementsAre("src/plan/common: name the folder for what it holds",
+                                        "tests/unit/utils: name the folder for what it holds"));
+}
+
+TEST_F(MadeUpTree, LongFile) {
+  std::string text = "// Long.\n";
+  for (int i = 0; i < 599; ++i) text += "\n";
+  write("src/plan/long.cpp", text);
+  EXPECT_THAT(violations(), IsEmpty());
+  write("src/plan/long.cpp", text + "\n");
+  EXPECT_THAT(violations(), ElementsAre("src/plan/long.cpp:601: more than 600 lines"));
+}
+
+TEST_F(MadeUpTree, FileWithoutAnOpeningComment) {
+  write("tests/unit/plan/tiling_test.cpp", "#include <gtest/gtest.h>\n");
+  EXPECT_THAT(violations(), ElementsAre(HasSubstr("tests/unit/plan/tiling_test.cpp:1: does not open with a comment")));
+}
+
+TEST_F(MadeUpTree, TableThatIncludesUpward) {
+  write("docs/architecture.md", table("base, sched", "–") + "\n");
+  EXPECT_THAT(violations(), ElementsAre("table: plan names sched, which has no row"));
+  write("docs/architecture.md", table("base, plan", "–"));
+  EXPECT_THAT(violations(), testing::Contains("table: plan would include plan, which is not below it"));
+}
+
+TEST_F(MadeUpTree, NoTable) {
+  write("docs/architecture.md", "# Text\n");
+  EXPECT_THAT(violations(), testing::Contains(HasSubstr("no layering table")));
+}
+
+}  // namespace
+}  // namespace cleave::arch
