@@ -1,3 +1,4 @@
+// Costs are estimated in the order of the pieces, each over its device as loaded by those before it.
 #include "finish_plan.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// A piece that is too large for its device is cut in two, where the cut sends least again, until every part fits.
 #include "fit.hpp"
 
 #include <fmt/format.h>
