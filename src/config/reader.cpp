@@ -15,8 +15,8 @@ namespace cleave::config {
 
 namespace {
 
-/// More unknown keys than this are counted, not listed.
-constexpr std::size_t kListedUnknown = 100;
+/// More faults than this are counted, not listed: a generated file can hold a million of one kind.
+constexpr std::size_t kListedFaults = 100;
 
 /// Dotted paths of all declarations, `[]` for list elements, in order of declaration.
 void gather(const Schema& schema, const std::string& prefix, std::vector<Declaration>& found) {
@@ -173,16 +173,20 @@ void Reader::finish() {
   std::size_t unknown = 0;
   for (const ReaderState::Map& map : state_->maps) {
     for (const Node& node : map.node->children) {
-      if (node.read || ++unknown > kListedUnknown) continue;
+      if (node.read || ++unknown > kListedFaults) continue;
       const std::string name = shown_key(node.key);
       state_->fault(&node, map.path.empty() ? name : map.path + "." + name, "unknown key",
                     meant(node.key, *map.schema, all));
     }
   }
-  if (unknown > kListedUnknown) {
-    state_->fault(nullptr, "", fmt::format("{} more unknown keys", unknown - kListedUnknown), "");
+  if (state_->issues.empty()) return;
+  std::vector<Issue> found = issues();
+  const std::size_t total = found.size() + unknown - std::min(unknown, kListedFaults);
+  if (total > kListedFaults) {
+    found.resize(kListedFaults);
+    found.push_back({state_->document.name, 0, "", fmt::format("{} more faults", total - kListedFaults), ""});
   }
-  if (!state_->issues.empty()) throw InputError(issues());
+  throw InputError(std::move(found));
 }
 
 std::string Reader::effective_yaml() const {

@@ -22,6 +22,9 @@ namespace cleave::config {
 
 namespace {
 
+/// A file with more faulty keys than this is given up.
+constexpr std::size_t kMaxIssues = 100;
+
 /// What stops the parse: thrown through yaml-cpp, which is exception safe, and turned into an InputError.
 struct Refused {
   int line;
@@ -164,6 +167,7 @@ class TreeBuilder final : public YAML::EventHandler {
   void take_key(Open& map, const Node& node) {
     map.has_key = true;
     map.dropped_value = true;
+    if (issues_.size() >= kMaxIssues) throw Refused{node.line, "the many faults above end the reading", ""};
     if (node.kind != NodeKind::scalar) {
       issues_.push_back({name_, node.line, path(), "a key must be a word", ""});
       return;

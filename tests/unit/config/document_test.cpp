@@ -137,14 +137,29 @@ TEST(Document, HostileInputsEndInAMessage) {
   EXPECT_EQ(first_fault(fmt::format("a: {:x<16777216}", "")), "in.yaml: is larger than 16 MiB");
 }
 
-TEST(Document, ManyUnknownKeysAreCounted) {
-  std::string text;
-  for (int i = 0; i < 50000; ++i) text += fmt::format("k{}: 1\n", i);
-  const std::vector<std::string> found =
-      faults(text, {}, [](Reader& reader) { (void)reader.root().integer("steps", {.default_value = 1}); });
+TEST(Document, AMillionFaultsAreNotListed) {
+  std::string unknown, twice = "k: 0\n", values = "l:\n";
+  for (int i = 0; i < 50000; ++i) {
+    unknown += fmt::format("k{}: 1\n", i);
+    twice += "k: 1\n";
+    values += "  - {n: x}\n";
+  }
+  const auto read = [](Reader& reader) {
+    (void)reader.root().integer("steps", {.default_value = 1});
+    reader.root().each("l", {}, [](const Section& s) { (void)s.integer("n"); });
+  };
+  std::vector<std::string> found = faults(unknown, {}, read);
   ASSERT_EQ(found.size(), 101U);
-  EXPECT_EQ(found[0], "in.yaml: 49900 more unknown keys");
-  EXPECT_EQ(found[100], "in.yaml:100: k99: unknown key (known here: steps)");
+  EXPECT_EQ(found[99], "in.yaml:100: k99: unknown key (known here: steps, l)");
+  EXPECT_EQ(found[100], "in.yaml: 49900 more faults");
+  found = faults(values + unknown, {}, read);
+  ASSERT_EQ(found.size(), 101U);
+  EXPECT_EQ(found[99], "in.yaml:101: l.99.n: 'x' is not a whole number");
+  EXPECT_EQ(found[100], "in.yaml: 99900 more faults");
+  found = faults(twice, {}, read);
+  ASSERT_EQ(found.size(), 101U);
+  EXPECT_EQ(found[99], "in.yaml:101: k: is given twice (first on line 1)");
+  EXPECT_EQ(found[100], "in.yaml:102: the many faults above end the reading");
 }
 
 TEST(Document, OverridesReplaceAppendAndRemove) {
