@@ -32,12 +32,12 @@ UpdateTerms update_terms(const TrainSettings& s, std::int64_t step) {
 
 struct Trainer::Impl {
   TrainerOptions options;
+  std::map<std::pair<model::StepKind, std::int64_t>, model::StepGraph> graphs;  // executor refers to them
   Executor executor;
   std::unique_ptr<RankFleet> ranks;
   std::unique_ptr<sched::Fleet> local;
   sched::Fleet* fleet = nullptr;
   std::optional<sched::Scheduler> scheduler;
-  std::map<std::pair<model::StepKind, std::int64_t>, model::StepGraph> graphs;
   std::optional<Seconds> undisturbed;  // simulated time of a training step
   std::uint64_t bound_roster = 0;
   Seconds bound;
