@@ -328,15 +328,24 @@ std::vector<std::int64_t> Section::integers(std::string_view key,
 // `..` further in, which may follow a link, are left to whoever opens the path.
 Path Section::resolve(const std::string& written, const Node* node) const {
   const fs::path path(written);
-  if (path.is_absolute()) return {written, path};
   const bool in_file = node != nullptr && !node->from_command_line;
+  Path result{.written = written};
+  if (node != nullptr) {
+    result.file = in_file ? state_->document.name : kCommandLine;
+    result.line = node->line;
+  }
+  if (path.is_absolute()) {
+    result.resolved = path;
+    return result;
+  }
   fs::path folder = in_file ? state_->document.folder : fs::current_path();
   auto part = path.begin();
   for (; part != path.end() && (*part == "." || *part == ".."); ++part) {
     if (*part == "..") folder = folder.parent_path();
   }
   for (; part != path.end(); ++part) folder /= *part;
-  return {written, folder};
+  result.resolved = std::move(folder);
+  return result;
 }
 
 Path Section::path(std::string_view key, const Plain<std::string>& declared) const {

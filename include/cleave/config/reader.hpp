@@ -75,6 +75,8 @@ struct Listed {
 struct Path {
   std::string written{};
   std::filesystem::path resolved{};
+  std::string file{};  ///< where it stands, as an Issue names it; empty for a default
+  int line = 0;
 };
 
 /// One declared key, for the reference page.

@@ -310,8 +310,15 @@ TEST(Reader, PathsAreRelativeToWhereTheyStand) {
   EXPECT_EQ(outcome.input.init, fs::current_path() / "start.h5");
   EXPECT_EQ(outcome.input.dir, fs::current_path() / "runs/x");
 
-  Reader reader(Document::parse("a: b/c.txt\n", "in.yaml", "/f"));
+  Document document = Document::parse("a: b/c.txt\nl:\n  - x\n  - y\n", "in.yaml", "/f");
+  document.apply({"l.0=z"});
+  Reader reader(std::move(document));
   EXPECT_EQ(reader.root().path("a").written, "b/c.txt");
+  const std::vector<Path> places = reader.root().paths("l");
+  ASSERT_EQ(places.size(), 2U);
+  EXPECT_EQ(fmt::format("{}:{}", places[0].file, places[0].line), "command line:0");
+  EXPECT_EQ(fmt::format("{}:{}", places[1].file, places[1].line), "in.yaml:4");
+  EXPECT_EQ(reader.root().path("d", {.default_value = "e"}).file, "");
 }
 
 TEST(Reader, EffectiveInputMarksOrigins) {
