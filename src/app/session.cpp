@@ -35,7 +35,6 @@ int launcher_rank() {
 Session::Session(int argc, char** argv) {
   if (launcher_variable() == nullptr) return;
   mpi_.emplace(argc, argv);
-  transport_ = comm::make_mpi_transport(*mpi_);
 }
 
 Session::~Session() { end_host(); }
@@ -46,7 +45,12 @@ void Session::end_host() {
   host_.join();
 }
 
-int Session::share_start_code(int code) { return mpi_ ? comm::share_start_code(code) : code; }
+int Session::share_start_code(int code) {
+  if (!mpi_) return code;
+  code = comm::share_start_code(code);
+  if (code == 0) transport_ = comm::make_mpi_transport(*mpi_);
+  return code;
+}
 
 comm::Transport& Session::devices() {
   if (size() == 1) {
@@ -81,7 +85,7 @@ int Session::serve() {
 
 void Session::finish(bool everyone_left, int code) {
   if (!mpi_) return;
-  transport_->close(kLastSends);
+  if (transport_) transport_->close(kLastSends);
   if (everyone_left) {
     transport_.reset();
     mpi_->finalize();

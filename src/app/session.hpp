@@ -32,7 +32,7 @@ class Session {
   [[nodiscard]] bool is_server() const { return rank() == 0; }
 
   /// The server's word on whether the run, or its next part, starts (0) or ends with this exit code; returns it on
-  /// every rank. Collective: all ranks.
+  /// every rank. Each part has a transport of its own. Collective: all ranks.
   [[nodiscard]] int share_start_code(int code);
 
   /// Where the server reaches device ranks; there is always at least one. Without a launcher each call starts a new
