@@ -6,8 +6,8 @@
 //   /optimizer/exp_avg/NAME, /optimizer/exp_avg_sq/NAME   f32, for every tensor that is trained
 //   /state/NAME               scalars: i64, f64 or text (step, data position, seeds, tokenizer, ...)
 // Every dataset has an attribute `xxh3`, the XXH3-64 of its bytes; the root's covers names, shapes, attributes and
-// those sums. The last 24 bytes of the file are a seal over all bytes before them (docs/checkpoint.md), so damage is
-// noticed before the HDF5 library interprets it. One thread at a time: the HDF5 library is not thread-safe.
+// those sums. The last 24 bytes are a seal, "CLVSEAL1", the length and the XXH3-64 of all bytes before it, so damage
+// is noticed before the HDF5 library interprets it. One thread at a time: the HDF5 library is not thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -29,7 +29,7 @@ class Damage : public TempFolder {
 
 TEST_F(Damage, CutShortAnywhereItIsRefused) {
   const std::size_t body = whole_.size() - kSealBytes;
-  for (std::size_t length = 0; length < body; length += length < 200 || length + 200 > body ? 1 : 23) {
+  for (std::size_t length = 0; length < body; length += length < 64 || length + 64 > body ? 1 : 61) {
     store(path_, whole_.substr(0, length));
     EXPECT_THROW(verify_snapshot(path_), InputError) << length;
   }
@@ -42,7 +42,7 @@ TEST_F(Damage, CutShortAnywhereItIsRefused) {
 
 TEST_F(Damage, FlippedAnywhereItIsRefused) {
   const std::size_t body = whole_.size() - kSealBytes;
-  for (std::size_t at = 0; at < whole_.size(); at += at < 200 || at + 200 > body ? 1 : 11) {
+  for (std::size_t at = 0; at < whole_.size(); at += at < 64 || at + 64 > body ? 1 : 29) {
     std::string flipped = whole_;
     flipped[at] = static_cast<char>(flipped[at] ^ (1 << (at % 8)));
     store(path_, flipped);
@@ -101,7 +101,7 @@ TEST_F(Damage, DiskFullAtAnyMomentKeepsTheOldFileAndTheProgram) {
   next.model.push_back(random_tensor("zzz", {300, 100}, 9));
   write_snapshot(folder_ / "size.h5", view_of(next));
   const auto size = static_cast<rlim_t>(fs::file_size(folder_ / "size.h5"));
-  for (rlim_t limit = 0; limit < size; limit += limit < 4000 ? 250 : 5003) {
+  for (rlim_t limit = 0; limit < size; limit += limit < 4000 ? 500 : 9001) {
     const int status = in_child([&] {
       ::signal(SIGXFSZ, SIG_IGN);
       rlimit file_size{};
@@ -129,7 +129,7 @@ TEST_F(Damage, KilledAtAnyMomentTheOldOrTheNewOneIsThere) {
   Snapshot next = sample_snapshot(8);
   next.model.push_back(random_tensor("zzz", {1000, 400}, 9));
   const Random random(2, Purpose::test);
-  for (std::uint64_t i = 0; i < 40; ++i) {
+  for (std::uint64_t i = 0; i < 25; ++i) {
     const pid_t pid = ::fork();
     if (pid == 0) {
       for (;;) write_snapshot(path_, view_of(next));

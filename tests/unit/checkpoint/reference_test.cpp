@@ -13,6 +13,7 @@ namespace cleave::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 const fs::path kGolden = fs::path(CLEAVE_SOURCE_DIR) / "tests" / "golden";
@@ -26,7 +27,14 @@ TEST(Reference, TinyFileHasTheKnownValues) {
   EXPECT_EQ(reference.batches.batch, 2);
   EXPECT_EQ(reference.batches.seq_len, 5);
   EXPECT_EQ(reference.batches.tokens.size(), 100u);
-  // As h5dump prints them.
+  // As h5dump and h5py print them.
+  EXPECT_THAT(std::vector(reference.batches.tokens.begin(), reference.batches.tokens.begin() + 10),
+              ElementsAre(4, 4, 1, 5, 1, 5, 3, 6, 6, 4));
+  EXPECT_THAT(std::vector(reference.batches.targets.begin(), reference.batches.targets.begin() + 5),
+              ElementsAre(4, 1, 5, 1, 1));
+  EXPECT_EQ(reference.logits_step0.size(), 55u);
+  EXPECT_EQ(reference.logits_step0.front(), 1.0025392025996052);
+  EXPECT_EQ(reference.logits_step0.back(), -0.7877714701652336);
   ASSERT_EQ(reference.loss.size(), 10u);
   EXPECT_NEAR(reference.loss[0], 2.7489, 5e-6);
   EXPECT_NEAR(reference.loss[9], 2.47879, 5e-6);
