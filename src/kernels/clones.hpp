@@ -10,7 +10,7 @@
 
 // Sanitizers instrument the resolvers that pick a clone, which run before the sanitizer is ready.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__)
+    !defined(__SANITIZE_THREAD__) && !defined(CLEAVE_NO_CLONES)
 #if __GNUC__ >= 12
 #define CLEAVE_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else

@@ -20,73 +20,140 @@
 namespace cleave::kernels {
 namespace {
 
-constexpr std::int64_t kTileRows = 512, kTileCols = 512;
+/// Largest tile: small enough that its block result and sums stay in the last-level cache, large enough that BLIS packs
+/// each strip of the operands few times.
+constexpr std::int64_t kTile = 1024;
+/// Smallest tile that a matrix is cut into to give every thread one, and what tile sizes are rounded up to.
+constexpr std::int64_t kSmallTile = 256, kTileUnit = 96;
 
-std::int64_t tiles(std::int64_t n, std::int64_t tile) { return (n + tile - 1) / tile; }
+struct Tile {
+  std::int64_t i0, i1, j0, j1;
+  [[nodiscard]] std::int64_t rows() const { return i1 - i0; }
+  [[nodiscard]] std::int64_t cols() const { return j1 - j0; }
+};
 
-/// Calls body(i0, i1, j0, j1) for every tile of an m x n matrix.
+/// Cuts n into `parts` or fewer equal ranges; returns their length.
+std::int64_t part_of(std::int64_t n, std::int64_t parts) {
+  const std::int64_t length = (n + parts - 1) / parts;
+  return std::max(kTileUnit, (length + kTileUnit - 1) / kTileUnit * kTileUnit);
+}
+
+/// Calls body(tile) for tiles that fill m x n. Tiles may depend on the number of threads: products do not depend on
+/// tiles.
 template <class Body>
-void for_tiles(Parallel& parallel, std::int64_t m, std::int64_t n, Body&& body) {
-  const std::int64_t across = tiles(n, kTileCols);
-  parallel.for_chunks(tiles(m, kTileRows) * across, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t tile = begin; tile < end; ++tile) {
-      const std::int64_t i0 = tile / across * kTileRows, j0 = tile % across * kTileCols;
-      body(i0, std::min(m, i0 + kTileRows), j0, std::min(n, j0 + kTileCols));
-    }
+void for_tiles(Parallel& parallel, std::int64_t m, std::int64_t n, const Body& body) {
+  if (m <= 0 || n <= 0) return;
+  std::int64_t down = (m + kTile - 1) / kTile, across = (n + kTile - 1) / kTile;
+  while (parallel.threads() > 1 && down * across < 2 * parallel.threads() &&
+         std::max(m / down, n / across) > kSmallTile)
+    ++(m / down >= n / across ? down : across);
+  const std::int64_t rows = part_of(m, down), cols = part_of(n, across);
+  down = (m + rows - 1) / rows;
+  across = (n + cols - 1) / cols;
+  parallel.for_chunks(down * across, 1, [&](std::int64_t index, std::int64_t) {
+    const std::int64_t i0 = index / across * rows, j0 = index % across * cols;
+    body(Tile{i0, std::min(m, i0 + rows), j0, std::min(n, j0 + cols)});
   });
 }
 
-/// Scratch of the calling thread, kept from call to call. One use at a time per `Use`.
-template <class T, int Use = 0>
-T* scratch(std::int64_t count) {
-  thread_local std::vector<T> memory;
-  if (static_cast<std::int64_t>(memory.size()) < count) memory.resize(static_cast<std::size_t>(count));
-  return memory.data();
+/// Memory of the calling thread, kept from tile to tile.
+struct Scratch {
+  std::vector<float> product, row;
+  std::vector<std::int64_t> sums;
+  quantize::ColumnScales columns;
+
+  template <class T>
+  static T* enough(std::vector<T>& memory, std::int64_t count) {
+    if (std::ssize(memory) < count) memory.resize(static_cast<std::size_t>(count));
+    return memory.data();
+  }
+  /// Sums of either width.
+  template <class Int>
+  Int* sums_of(std::int64_t count) {
+    return reinterpret_cast<Int*>(enough(sums, count));
+  }
+};
+Scratch& scratch() {
+  thread_local Scratch memory;
+  return memory;
 }
 
 ProductStatus status_of(bool bad) { return bad ? ProductStatus::not_representable : ProductStatus::ok; }
 
-/// Computes block results of one tile and hands each row of each to `take(block, row, P row)`.
-template <class Take>
-void multiply_tile(std::int64_t m, std::int64_t n, std::int64_t k, ConstMatrix a, ConstMatrix b, const Take& take) {
-  float* product = scratch<float>(m * n);
-  for (std::int64_t block = 0; block < k_blocks(k); ++block) {
-    const std::int64_t k0 = block * kBlockK;
-    gemm_block({m, n, std::min(kBlockK, k - k0)}, a.from(0, k0), b.from(k0, 0), {product, n});
-    for (std::int64_t i = 0; i < m; ++i) take(block, i, product + i * n);
-  }
+/// One product, its operands and exponents.
+struct Product {
+  GemmShape shape;
+  ConstMatrix a, b;
+  std::span<const std::int16_t> row_exponents, col_exponents;
+};
+
+/// Computes K block `block` of a tile into `result`, contiguous.
+void multiply_tile(const Product& p, const Tile& tile, std::int64_t block, float* result) {
+  const std::int64_t k0 = block * kBlockK;
+  gemm_block({tile.rows(), tile.cols(), std::min(kBlockK, p.shape.k - k0)}, p.a.from(tile.i0, k0),
+             p.b.from(k0, tile.j0), {result, tile.cols()});
 }
 
+/// Adds K blocks [0, blocks) of a tile to its sums, whose first element is *sums. Returns whether a result was bad.
 template <class Int>
-bool quantize_tile(std::int64_t m, std::int64_t n, std::int64_t k, ConstMatrix a, ConstMatrix b,
-                   const std::int16_t* row_exponents, const double* col_scales, Int* sums, std::int64_t ld,
-                   bool accumulate) {
+bool sum_blocks(const Product& p, const Tile& tile, std::int64_t blocks, Int* sums, std::int64_t ld, bool accumulate,
+                float* product, const quantize::ColumnScales& columns) {
   bool bad = false;
-  multiply_tile(m, n, k, a, b, [&](std::int64_t block, std::int64_t i, const float* product) {
-    const double row_scale = quantize::row_scale<Int>(row_exponents[i]);
-    bad |= block == 0 && !accumulate ? quantize::set_row(product, n, row_scale, col_scales, sums + i * ld)
-                                     : quantize::add_row(product, n, row_scale, col_scales, sums + i * ld);
-  });
+  for (std::int64_t block = 0; block < blocks; ++block) {
+    multiply_tile(p, tile, block, product);
+    const auto take = block > 0 || accumulate ? quantize::add_row<Int> : quantize::set_row<Int>;
+    for (std::int64_t i = 0; i < tile.rows(); ++i)
+      bad |= take(product + i * tile.cols(), tile.cols(), p.row_exponents[tile.i0 + i], columns, sums + i * ld);
+  }
   return bad;
 }
 
-/// 2^(sign * exponent) for each column.
-const double* column_scales(std::span<const std::int16_t> exponents, std::int64_t n, int sign) {
-  double* scales = scratch<double>(n);
-  for (std::int64_t j = 0; j < n; ++j) scales[j] = quantize::power_of_two(sign * exponents[j]);
-  return scales;
+std::span<const std::int16_t> columns_of(const Tile& tile, std::span<const std::int16_t> exponents) {
+  return exponents.subspan(tile.j0, tile.cols());
 }
 
 template <class Int>
-ProductStatus multiply_box_as(Parallel& parallel, GemmShape shape, ConstMatrix a, ConstMatrix b,
-                              std::span<const std::int16_t> row_exponents, std::span<const std::int16_t> col_exponents,
-                              PartialSums sums, Accumulate accumulate) {
+ProductStatus multiply_box_as(Parallel& parallel, const Product& p, PartialSums sums, bool accumulate) {
   std::atomic<bool> bad{false};
-  for_tiles(parallel, shape.m, shape.n, [&](std::int64_t i0, std::int64_t i1, std::int64_t j0, std::int64_t j1) {
-    const double* col_scales = column_scales(col_exponents.subspan(j0), j1 - j0, -1);
-    if (quantize_tile(i1 - i0, j1 - j0, shape.k, a.from(i0, 0), b.from(0, j0), row_exponents.data() + i0, col_scales,
-                      static_cast<Int*>(sums.data) + i0 * sums.ld + j0, sums.ld, accumulate == Accumulate::yes))
+  for_tiles(parallel, p.shape.m, p.shape.n, [&](const Tile& tile) {
+    Scratch& memory = scratch();
+    memory.columns.assign(columns_of(tile, p.col_exponents));
+    Int* first = static_cast<Int*>(sums.data) + tile.i0 * sums.ld + tile.j0;
+    if (sum_blocks(p, tile, k_blocks(p.shape.k), first, sums.ld, accumulate,
+                   Scratch::enough(memory.product, tile.rows() * tile.cols()), memory.columns))
       bad = true;
+  });
+  return status_of(bad);
+}
+
+/// C has several K blocks and contiguous rows. The last block goes straight through the sums into C.
+template <class Int>
+ProductStatus multiply_blocks_as(Parallel& parallel, const Product& p, Matrix c) {
+  std::atomic<bool> bad{false};
+  for_tiles(parallel, p.shape.m, p.shape.n, [&](const Tile& tile) {
+    Scratch& memory = scratch();
+    const std::int64_t last = k_blocks(p.shape.k) - 1, cols = tile.cols(), size = tile.rows() * cols;
+    memory.columns.assign(columns_of(tile, p.col_exponents));
+    float* product = Scratch::enough(memory.product, size);
+    Int* sums = memory.sums_of<Int>(size);
+    bool tile_bad = sum_blocks(p, tile, last, sums, cols, false, product, memory.columns);
+    multiply_tile(p, tile, last, product);
+    for (std::int64_t i = 0; i < tile.rows(); ++i)
+      tile_bad |= quantize::add_and_finish_row(product + i * cols, cols, p.row_exponents[tile.i0 + i], memory.columns,
+                                               sums + i * cols, &c(tile.i0 + i, tile.j0));
+    if (tile_bad) bad = true;
+  });
+  return status_of(bad);
+}
+
+/// C has one K block and contiguous rows.
+ProductStatus multiply_one_block(Parallel& parallel, const Product& p, Matrix c) {
+  std::atomic<bool> bad{false};
+  for_tiles(parallel, p.shape.m, p.shape.n, [&](const Tile& tile) {
+    gemm_block({tile.rows(), tile.cols(), p.shape.k}, p.a.from(tile.i0, 0), p.b.from(0, tile.j0),
+               c.from(tile.i0, tile.j0));
+    for (std::int64_t i = tile.i0; i < tile.i1; ++i)
+      if (!quantize::row_is_finite(&c(i, tile.j0), tile.cols())) bad = true;
   });
   return status_of(bad);
 }
@@ -96,46 +163,17 @@ ProductStatus finish_as(Parallel& parallel, std::int64_t m, std::int64_t n, Cons
                         std::span<const std::int16_t> row_exponents, std::span<const std::int16_t> col_exponents,
                         Matrix c) {
   std::atomic<bool> bad{false};
-  for_tiles(parallel, m, n, [&](std::int64_t i0, std::int64_t i1, std::int64_t j0, std::int64_t j1) {
-    const double* col_scales = column_scales(col_exponents.subspan(j0), j1 - j0, 1);
-    float* row = c.col_stride == 1 ? nullptr : scratch<float, 1>(j1 - j0);
-    for (std::int64_t i = i0; i < i1; ++i) {
-      float* out = row == nullptr ? &c(i, j0) : row;
-      if (quantize::finish_row(static_cast<const Int*>(sums.data) + i * sums.ld + j0, j1 - j0,
-                               quantize::finish_scale<Int>(row_exponents[i]), col_scales, out))
-        bad = true;
-      if (row != nullptr)
-        for (std::int64_t j = j0; j < j1; ++j) c(i, j) = row[j - j0];
+  for_tiles(parallel, m, n, [&](const Tile& tile) {
+    Scratch& memory = scratch();
+    memory.columns.assign(columns_of(tile, col_exponents));
+    float* row = Scratch::enough(memory.row, tile.cols());
+    for (std::int64_t i = tile.i0; i < tile.i1; ++i) {
+      const Int* from = static_cast<const Int*>(sums.data) + i * sums.ld + tile.j0;
+      float* out = c.col_stride == 1 ? &c(i, tile.j0) : row;
+      if (quantize::finish_row(from, tile.cols(), row_exponents[i], memory.columns, out)) bad = true;
+      if (out == row)
+        for (std::int64_t j = 0; j < tile.cols(); ++j) c(i, tile.j0 + j) = row[j];
     }
-  });
-  return status_of(bad);
-}
-
-ProductStatus multiply_one_block(Parallel& parallel, GemmShape shape, ConstMatrix a, ConstMatrix b, Matrix c) {
-  std::atomic<bool> bad{false};
-  for_tiles(parallel, shape.m, shape.n, [&](std::int64_t i0, std::int64_t i1, std::int64_t j0, std::int64_t j1) {
-    gemm_block({i1 - i0, j1 - j0, shape.k}, a.from(i0, 0), b.from(0, j0), c.from(i0, j0));
-    for (std::int64_t i = i0; i < i1; ++i)
-      if (!quantize::row_is_finite(&c(i, j0), j1 - j0)) bad = true;
-  });
-  return status_of(bad);
-}
-
-template <class Int>
-ProductStatus multiply_blocks_as(Parallel& parallel, GemmShape shape, ConstMatrix a, ConstMatrix b,
-                                 std::span<const std::int16_t> row_exponents,
-                                 std::span<const std::int16_t> col_exponents, Matrix c) {
-  std::atomic<bool> bad{false};
-  for_tiles(parallel, shape.m, shape.n, [&](std::int64_t i0, std::int64_t i1, std::int64_t j0, std::int64_t j1) {
-    const std::int64_t m = i1 - i0, n = j1 - j0;
-    Int* sums = scratch<Int>(m * n);
-    bool tile_bad = quantize_tile(m, n, shape.k, a.from(i0, 0), b.from(0, j0), row_exponents.data() + i0,
-                                  column_scales(col_exponents.subspan(j0), n, -1), sums, n, false);
-    const double* col_scales = column_scales(col_exponents.subspan(j0), n, 1);
-    for (std::int64_t i = 0; i < m; ++i)
-      tile_bad |= quantize::finish_row(sums + i * n, n, quantize::finish_scale<Int>(row_exponents[i0 + i]), col_scales,
-                                       &c(i0 + i, j0));
-    if (tile_bad) bad = true;
   });
   return status_of(bad);
 }
@@ -174,7 +212,8 @@ ProductStatus multiply_box(Parallel& parallel, GemmShape shape, ConstMatrix a, C
                            PartialSums sums, Accumulate accumulate) {
   check_exponents(shape, row_exponents, col_exponents);
   return with_integer(sums.type, [&](auto zero) {
-    return multiply_box_as<decltype(zero)>(parallel, shape, a, b, row_exponents, col_exponents, sums, accumulate);
+    return multiply_box_as<decltype(zero)>(parallel, {shape, a, b, row_exponents, col_exponents}, sums,
+                                           accumulate == Accumulate::yes);
   });
 }
 
@@ -208,10 +247,10 @@ ProductStatus multiply_whole(Parallel& parallel, GemmShape shape, ConstMatrix a,
   if (c.col_stride != 1)  // C^T = B^T A^T, whose rows are contiguous
     return multiply_whole(parallel, {shape.n, shape.m, shape.k}, b.transposed(), a.transposed(), col_exponents,
                           row_exponents, accumulator, c.transposed());
-  if (k_blocks(shape.k) == 1) return multiply_one_block(parallel, shape, a, b, c);
+  if (k_blocks(shape.k) == 1) return multiply_one_block(parallel, {shape, a, b, {}, {}}, c);
   check_exponents(shape, row_exponents, col_exponents);
   return with_integer(accumulator, [&](auto zero) {
-    return multiply_blocks_as<decltype(zero)>(parallel, shape, a, b, row_exponents, col_exponents, c);
+    return multiply_blocks_as<decltype(zero)>(parallel, {shape, a, b, row_exponents, col_exponents}, c);
   });
 }
 

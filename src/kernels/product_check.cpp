@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cleave/base/error.hpp"
+#include "clones.hpp"
 #include "quantize.hpp"
 
 namespace cleave::kernels {
@@ -29,21 +30,58 @@ Vector random_signs(std::int64_t n, const Random& random) {
   return x;
 }
 
-/// y = M x for M[rows x cols], walking through memory in its order; norms[i] = |M_i|^2 where asked for.
-Vector times(ConstMatrix matrix, std::int64_t rows, std::int64_t cols, const Vector& x, Vector* squares) {
+/// Sum of row[j] * x[j] into *product and of row[j]^2 into *square, in 8 lanes.
+CLEAVE_CLONES void dot_row(const float* row, const double* x, std::int64_t n, double* product, double* square) {
+  using Doubles = double __attribute__((vector_size(64)));
+  using EightFloats = float __attribute__((vector_size(32)));
+  Doubles products = {}, squares = {};
+  std::int64_t j = 0;
+  for (; j + 8 <= n; j += 8) {
+    EightFloats narrow;
+    Doubles weights;
+    __builtin_memcpy(&narrow, row + j, sizeof narrow);
+    __builtin_memcpy(&weights, x + j, sizeof weights);
+    const Doubles values = __builtin_convertvector(narrow, Doubles);
+    products += values * weights;
+    squares += values * values;
+  }
+  double total = 0, total_square = 0;
+  for (int l = 0; l < 8; ++l) {
+    total += products[l];
+    total_square += squares[l];
+  }
+  for (; j < n; ++j) {
+    const auto value = static_cast<double>(row[j]);
+    total += value * x[j];
+    total_square += value * value;
+  }
+  *product = total;
+  *square = total_square;
+}
+
+/// y[i] += column[i] * x, squares[i] += column[i]^2.
+CLEAVE_CLONES void add_column(const float* column, double x, std::int64_t n, double* y, double* squares) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto value = static_cast<double>(column[i]);
+    y[i] += value * x;
+    squares[i] += value * value;
+  }
+}
+
+/// y = M x for M[rows x cols], walking through memory in its order; squares[i] = |M_i|^2.
+Vector times(ConstMatrix matrix, std::int64_t rows, std::int64_t cols, const Vector& x, Vector& squares) {
   Vector y(static_cast<std::size_t>(rows));
-  if (squares != nullptr) squares->assign(static_cast<std::size_t>(rows), 0.0);
-  const auto visit = [&](std::int64_t i, std::int64_t j) {
-    const auto value = static_cast<double>(matrix(i, j));
-    y[i] += value * x[j];
-    if (squares != nullptr) (*squares)[i] += value * value;
-  };
-  if (std::abs(matrix.col_stride) <= std::abs(matrix.row_stride)) {
-    for (std::int64_t i = 0; i < rows; ++i)
-      for (std::int64_t j = 0; j < cols; ++j) visit(i, j);
+  squares.assign(static_cast<std::size_t>(rows), 0.0);
+  if (matrix.col_stride == 1) {
+    for (std::int64_t i = 0; i < rows; ++i) dot_row(&matrix(i, 0), x.data(), cols, &y[i], &squares[i]);
+  } else if (matrix.row_stride == 1) {
+    for (std::int64_t j = 0; j < cols; ++j) add_column(&matrix(0, j), x[j], rows, y.data(), squares.data());
   } else {
-    for (std::int64_t j = 0; j < cols; ++j)
-      for (std::int64_t i = 0; i < rows; ++i) visit(i, j);
+    std::vector<float> row(static_cast<std::size_t>(cols));
+    for (std::int64_t i = 0; i < rows; ++i) {
+      for (std::int64_t j = 0; j < cols; ++j) row[j] = matrix(i, j);
+      dot_row(row.data(), x.data(), cols, &y[i], &squares[i]);
+    }
   }
   return y;
 }
@@ -76,8 +114,8 @@ Expected expect(GemmShape shape, ConstMatrix a, ConstMatrix b, const Random& ran
   Expected expected;
   expected.x = random_signs(shape.n, random);
   Vector b_squares, a_squares;
-  const Vector bx = times(b, shape.k, shape.n, expected.x, &b_squares);
-  expected.values = times(a, shape.m, shape.k, bx, &a_squares);
+  const Vector bx = times(b, shape.k, shape.n, expected.x, b_squares);
+  expected.values = times(a, shape.m, shape.k, bx, a_squares);
   const double growth = std::sqrt(static_cast<double>(std::min(shape.k, kBlockK))) + 1;
   const double b_norm = std::sqrt(sum(b_squares));
   for (const double square : a_squares)
@@ -101,7 +139,7 @@ double check_product(GemmShape shape, ConstMatrix a, ConstMatrix b, ConstMatrix 
   const Rounding rounding = rounding_of(result);
   const Expected expected = expect(shape, a, b, random);
   Vector c_squares;
-  const Vector cx = times(c, shape.m, shape.n, expected.x, &c_squares);
+  const Vector cx = times(c, shape.m, shape.n, expected.x, c_squares);
   double worst = 0;
   for (std::int64_t i = 0; i < shape.m; ++i) {
     const double rounded =
@@ -137,8 +175,8 @@ double check_partial_sums(GemmShape shape, ConstMatrix a, ConstMatrix b, ConstPa
   const bool narrow = sums.type == DType::i32;
   double worst = 0;
   for (std::int64_t i = 0; i < shape.m; ++i) {
-    const double scale = narrow ? quantize::finish_scale<std::int32_t>(row_exponents[i])
-                                : quantize::finish_scale<std::int64_t>(row_exponents[i]);
+    const int bits = narrow ? quantize::kScaleBits<std::int32_t> : quantize::kScaleBits<std::int64_t>;
+    const double scale = quantize::power_of_two(row_exponents[i] - bits);
     const double value = narrow ? row_times_weights(static_cast<const std::int32_t*>(sums.data) + i * sums.ld)
                                 : row_times_weights(static_cast<const std::int64_t*>(sums.data) + i * sums.ld);
     worst = std::max(worst, ratio_of(value * scale - expected.values[i],

@@ -1,115 +1,248 @@
-// Loops between fp32 block results and scaled integers.
+// Loops between fp32 block results and scaled integers. All versions of a loop yield the same bits: where an
+// instruction set has no conversion between floating-point numbers and 64-bit integers, adding powers of two ("magic
+// numbers") does it, exactly or with the same single rounding.
 #include "quantize.hpp"
 
+#include <atomic>
+#include <bit>
+#include <cmath>
 #include <limits>
 
 #include "clones.hpp"
+#include "quantize_avx512.hpp"
 
 namespace cleave::kernels::quantize {
 namespace {
 
 using std::bit_cast;
 
-/// The nearest integer (ties to even) of |x| < 2^51, in the low bits: adding 1.5 * 2^52 rounds x to a whole number and
-/// leaves it in the mantissa.
-constexpr double kUnits = 0x1.8p52;
-/// The same for multiples of 2^32.
-constexpr double kHighUnits = 0x1.8p84;
-
-CLEAVE_INLINE std::uint32_t nearest(double x, std::int32_t) {
-  return static_cast<std::uint32_t>(bit_cast<std::uint64_t>(x + kUnits));
-}
-CLEAVE_INLINE std::uint64_t nearest(double x, std::int64_t) {
-  // x = high * 2^32 + low with |low| <= 2^31, both exact: x has the 24 bits of a float. high * 2^32 is a whole even
-  // number, so rounding low rounds x.
+/// The nearest integer, ties to even, of |x| <= 2^62 with 24 significant bits.
+CLEAVE_INLINE std::int64_t nearest_by_magic(double x) {
+  constexpr double kUnits = 0x1.8p52;      // adding it rounds |x| < 2^51 to an integer, left in the low bits
+  constexpr double kHighUnits = 0x1.8p84;  // the same for multiples of 2^32
+  // x = high * 2^32 + low with |low| <= 2^31, both exact as x has 24 bits. The high part is even, so rounding the low
+  // one rounds x.
   const double shifted = x + kHighUnits;
   const double low = x - (shifted - kHighUnits);
   const std::uint64_t high_bits = bit_cast<std::uint64_t>(shifted) - bit_cast<std::uint64_t>(kHighUnits);
   const std::uint64_t low_bits = bit_cast<std::uint64_t>(low + kUnits) - bit_cast<std::uint64_t>(kUnits);
-  return (high_bits << 32) + low_bits;
+  return static_cast<std::int64_t>((high_bits << 32) + low_bits);
 }
+
+/// x rounded to a whole number, ties to even. From 2^23 on every float is whole.
+CLEAVE_INLINE float whole(float x) {
+  const float shift = std::copysign(0x1p23f, x);
+  return std::abs(x) < 0x1p23f ? (x + shift) - shift : x;
+}
+
+CLEAVE_INLINE void nearest(float x, std::int32_t& q) { q = static_cast<std::int32_t>(whole(x)); }
+CLEAVE_INLINE void nearest(float x, std::int64_t& q) { q = nearest_by_magic(static_cast<double>(x)); }
 
 CLEAVE_INLINE double to_double(std::int32_t q) { return static_cast<double>(q); }
 CLEAVE_INLINE double to_double(std::int64_t q) {
-  // The halves of q under the mantissas of 2^84 and 2^52, so that one subtraction and one addition, which is the only
-  // one to round, give the nearest double.
+  // The halves of q under the mantissas of 2^84 and 2^52: the subtraction is exact, the addition rounds once.
   const auto bits = static_cast<std::uint64_t>(q);
   const double low = bit_cast<double>((bits & 0xffffffffu) | 0x4330000000000000u);
   const double high = bit_cast<double>(((bits >> 32) ^ 0x80000000u) | 0x4530000000000000u);
   return (high - (0x1p84 + 0x1p63 + 0x1p52)) + low;
 }
 
-/// Largest honest |x|: 2^p, with room for the rounding of a block (768 * 2^-24 < 2^-10).
+/// Sums of honest results cannot overflow, but what others sent may: wrap around.
 template <class Int>
-constexpr double kLimit = static_cast<double>(Int{1} << kScaleBits<Int>) * (1 + 0x1p-10);
+CLEAVE_INLINE Int wrapping_add(Int a, Int b) {
+  using Unsigned = std::make_unsigned_t<Int>;
+  return static_cast<Int>(static_cast<Unsigned>(a) + static_cast<Unsigned>(b));
+}
 
-template <class Int, bool kAdd>
-CLEAVE_INLINE bool quantize_row(const float* product, std::int64_t n, double row_scale, const double* col_scales,
-                                Int* sums) {
-  std::uint64_t bad = 0;
-  for (std::int64_t j = 0; j < n; ++j) {
-    const double x = static_cast<double>(product[j]) * row_scale * col_scales[j];
-    // NaN compares greater here, as bits do: its exponent is the largest.
-    const std::uint64_t magnitude = bit_cast<std::uint64_t>(x) & 0x7fffffffffffffffu;
-    bad |= bit_cast<std::uint64_t>(kLimit<Int>) - magnitude;  // the top bit is set where magnitude > limit
-    const auto q = nearest(x, Int{});
-    sums[j] = static_cast<Int>(kAdd ? q + static_cast<decltype(q)>(sums[j]) : q);
+/// Bound on |x|, at least twice the largest honest one.
+template <class Int>
+constexpr float kLimit = static_cast<float>(Int{1} << kLimitBits<Int>);
+
+constexpr std::uint32_t kLargestBits = 0x7f7fffffu;  // of the largest finite float
+/// The top bit says whether x is infinite or NaN.
+CLEAVE_INLINE std::uint32_t not_finite_bit(float x) {
+  return kLargestBits - (bit_cast<std::uint32_t>(x) & 0x7fffffffu);
+}
+
+/// x[j] as float, by fp32 or by double factors; the latter may round, but only what is far below 1/2.
+struct NarrowScale {
+  float row;
+  const float* columns;
+  CLEAVE_INLINE float operator()(const float* product, std::int64_t j) const { return product[j] * row * columns[j]; }
+};
+struct WideScale {
+  double row;
+  const double* columns;
+  CLEAVE_INLINE float operator()(const float* product, std::int64_t j) const {
+    return static_cast<float>(static_cast<double>(product[j]) * row * columns[j]);
   }
-  return (bad >> 63) != 0;
+};
+
+enum class Row { set, add };
+
+template <Row kRow, class Int, class Scale>
+CLEAVE_INLINE bool quantize_row(const float* product, std::int64_t n, const Scale& scale, Int* sums) {
+  std::uint32_t bad = 0;
+  for (std::int64_t j = 0; j < n; ++j) {
+    const float x = scale(product, j);
+    const bool fits = x >= -kLimit<Int> && x < kLimit<Int>;
+    bad |= fits ? 0u : 1u;
+    Int q;
+    nearest(fits ? x : 0.0f, q);
+    sums[j] = kRow == Row::add ? wrapping_add(sums[j], q) : q;
+  }
+  return bad != 0;
 }
 
 template <class Int>
-CLEAVE_INLINE bool finish(const Int* sums, std::int64_t n, double row_scale, const double* col_scales, float* c) {
+CLEAVE_INLINE bool finish(const Int* sums, std::int64_t n, double row, const double* columns, float* c) {
   std::uint32_t bad = 0;
   for (std::int64_t j = 0; j < n; ++j) {
-    const auto value = static_cast<float>(to_double(sums[j]) * row_scale * col_scales[j]);
-    bad |= bit_cast<std::uint32_t>(std::numeric_limits<float>::max()) - (bit_cast<std::uint32_t>(value) & 0x7fffffffu);
+    c[j] = static_cast<float>(to_double(sums[j]) * row * columns[j]);
+    bad |= not_finite_bit(c[j]);
+  }
+  return (bad >> 31) != 0;
+}
+
+template <class Int, class Scale>
+CLEAVE_INLINE bool add_and_finish(const float* product, std::int64_t n, const Scale& scale, const Int* sums, double row,
+                                  const double* columns, float* c) {
+  std::uint32_t bad = 0;
+  for (std::int64_t j = 0; j < n; ++j) {
+    const float x = scale(product, j);
+    const bool fits = x >= -kLimit<Int> && x < kLimit<Int>;
+    Int q;
+    nearest(fits ? x : 0.0f, q);
+    const auto value = static_cast<float>(to_double(wrapping_add(sums[j], q)) * row * columns[j]);
+    bad |= not_finite_bit(value) | (fits ? 0u : 0x80000000u);
     c[j] = value;
   }
   return (bad >> 31) != 0;
 }
 
+#define CLEAVE_QUANTIZE_LOOPS(Int)                                                                                   \
+  CLEAVE_CLONES bool set_narrow(const float* product, std::int64_t n, NarrowScale scale, Int* sums) {                \
+    return quantize_row<Row::set>(product, n, scale, sums);                                                          \
+  }                                                                                                                  \
+  CLEAVE_CLONES bool add_narrow(const float* product, std::int64_t n, NarrowScale scale, Int* sums) {                \
+    return quantize_row<Row::add>(product, n, scale, sums);                                                          \
+  }                                                                                                                  \
+  CLEAVE_CLONES bool finish_sums(const Int* sums, std::int64_t n, double row, const double* columns, float* c) {     \
+    return finish(sums, n, row, columns, c);                                                                         \
+  }                                                                                                                  \
+  CLEAVE_CLONES bool add_and_finish_narrow(const float* product, std::int64_t n, NarrowScale scale, const Int* sums, \
+                                           double row, const double* columns, float* c) {                            \
+    return add_and_finish(product, n, scale, sums, row, columns, c);                                                 \
+  }
+CLEAVE_QUANTIZE_LOOPS(std::int32_t)
+CLEAVE_QUANTIZE_LOOPS(std::int64_t)
+#undef CLEAVE_QUANTIZE_LOOPS
+
+template <class Int>
+CLEAVE_INLINE void add_integers_loop(const Int* from, std::int64_t n, Int* into) {
+  for (std::int64_t j = 0; j < n; ++j) into[j] = wrapping_add(into[j], from[j]);
+}
+CLEAVE_CLONES void add_all(const std::int32_t* from, std::int64_t n, std::int32_t* into) {
+  add_integers_loop(from, n, into);
+}
+CLEAVE_CLONES void add_all(const std::int64_t* from, std::int64_t n, std::int64_t* into) {
+  add_integers_loop(from, n, into);
+}
+
+std::atomic<bool> use_avx512{avx512::available()};
+
+bool is_moderate(int exponent) { return exponent >= -kModerate && exponent <= kModerate; }
+
+/// 2^(p - e), by which a row of exponent e is scaled besides its columns' 2^-f.
+template <class Int>
+double down(int row_exponent) {
+  return power_of_two(kScaleBits<Int> - row_exponent);
+}
+/// 2^(e - p), by which sums are scaled back.
+template <class Int>
+double up(int row_exponent) {
+  return power_of_two(row_exponent - kScaleBits<Int>);
+}
+
 }  // namespace
 
-CLEAVE_CLONES bool set_row(const float* product, std::int64_t n, double row_scale, const double* col_scales,
-                           std::int32_t* sums) {
-  return quantize_row<std::int32_t, false>(product, n, row_scale, col_scales, sums);
-}
-CLEAVE_CLONES bool set_row(const float* product, std::int64_t n, double row_scale, const double* col_scales,
-                           std::int64_t* sums) {
-  return quantize_row<std::int64_t, false>(product, n, row_scale, col_scales, sums);
-}
-CLEAVE_CLONES bool add_row(const float* product, std::int64_t n, double row_scale, const double* col_scales,
-                           std::int32_t* sums) {
-  return quantize_row<std::int32_t, true>(product, n, row_scale, col_scales, sums);
-}
-CLEAVE_CLONES bool add_row(const float* product, std::int64_t n, double row_scale, const double* col_scales,
-                           std::int64_t* sums) {
-  return quantize_row<std::int64_t, true>(product, n, row_scale, col_scales, sums);
+void use_portable_loops(bool yes) { use_avx512 = !yes && avx512::available(); }
+
+double power_of_two(int exponent) { return bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52); }
+
+void ColumnScales::assign(std::span<const std::int16_t> exponents) {
+  const std::size_t n = exponents.size();
+  down_narrow_.resize(n);
+  down_.resize(n);
+  up_.resize(n);
+  moderate_ = true;
+  for (std::size_t j = 0; j < n; ++j) {
+    down_[j] = power_of_two(-exponents[j]);
+    up_[j] = power_of_two(exponents[j]);
+    down_narrow_[j] = static_cast<float>(down_[j]);
+    moderate_ = moderate_ && is_moderate(exponents[j]);
+  }
 }
 
-CLEAVE_CLONES bool finish_row(const std::int32_t* sums, std::int64_t n, double row_scale, const double* col_scales,
-                              float* c) {
-  return finish(sums, n, row_scale, col_scales, c);
-}
-CLEAVE_CLONES bool finish_row(const std::int64_t* sums, std::int64_t n, double row_scale, const double* col_scales,
-                              float* c) {
-  return finish(sums, n, row_scale, col_scales, c);
+template <class Int>
+bool set_row(const float* product, std::int64_t n, int row_exponent, const ColumnScales& columns, Int* sums) {
+  const double row = down<Int>(row_exponent);
+  if (!columns.moderate() || !is_moderate(row_exponent))
+    return quantize_row<Row::set>(product, n, WideScale{row, columns.down()}, sums);
+  const auto narrow = static_cast<float>(row);
+  if (use_avx512.load(std::memory_order_relaxed))
+    return avx512::set_row(product, n, narrow, columns.down_narrow(), sums);
+  return set_narrow(product, n, {narrow, columns.down_narrow()}, sums);
 }
 
-CLEAVE_CLONES void add_integers(const std::int32_t* from, std::int64_t n, std::int32_t* into) {
-  for (std::int64_t j = 0; j < n; ++j)
-    into[j] = static_cast<std::int32_t>(static_cast<std::uint32_t>(into[j]) + static_cast<std::uint32_t>(from[j]));
+template <class Int>
+bool add_row(const float* product, std::int64_t n, int row_exponent, const ColumnScales& columns, Int* sums) {
+  const double row = down<Int>(row_exponent);
+  if (!columns.moderate() || !is_moderate(row_exponent))
+    return quantize_row<Row::add>(product, n, WideScale{row, columns.down()}, sums);
+  const auto narrow = static_cast<float>(row);
+  if (use_avx512.load(std::memory_order_relaxed))
+    return avx512::add_row(product, n, narrow, columns.down_narrow(), sums);
+  return add_narrow(product, n, {narrow, columns.down_narrow()}, sums);
 }
-CLEAVE_CLONES void add_integers(const std::int64_t* from, std::int64_t n, std::int64_t* into) {
-  for (std::int64_t j = 0; j < n; ++j)
-    into[j] = static_cast<std::int64_t>(static_cast<std::uint64_t>(into[j]) + static_cast<std::uint64_t>(from[j]));
+
+template <class Int>
+bool finish_row(const Int* sums, std::int64_t n, int row_exponent, const ColumnScales& columns, float* c) {
+  const double row = up<Int>(row_exponent);
+  if (use_avx512.load(std::memory_order_relaxed)) return avx512::finish_row(sums, n, row, columns.up(), c);
+  return finish_sums(sums, n, row, columns.up(), c);
 }
+
+template <class Int>
+bool add_and_finish_row(const float* product, std::int64_t n, int row_exponent, const ColumnScales& columns,
+                        const Int* sums, float* c) {
+  const double row = down<Int>(row_exponent), back = up<Int>(row_exponent);
+  if (!columns.moderate() || !is_moderate(row_exponent))
+    return add_and_finish(product, n, WideScale{row, columns.down()}, sums, back, columns.up(), c);
+  const auto narrow = static_cast<float>(row);
+  if (use_avx512.load(std::memory_order_relaxed))
+    return avx512::add_and_finish_row(product, n, narrow, columns.down_narrow(), sums, back, columns.up(), c);
+  return add_and_finish_narrow(product, n, {narrow, columns.down_narrow()}, sums, back, columns.up(), c);
+}
+
+template <class Int>
+void add_integers(const Int* from, std::int64_t n, Int* into) {
+  add_all(from, n, into);
+}
+
+#define CLEAVE_INSTANTIATE(Int)                                                                               \
+  template bool set_row(const float*, std::int64_t, int, const ColumnScales&, Int*);                          \
+  template bool add_row(const float*, std::int64_t, int, const ColumnScales&, Int*);                          \
+  template bool finish_row(const Int*, std::int64_t, int, const ColumnScales&, float*);                       \
+  template bool add_and_finish_row(const float*, std::int64_t, int, const ColumnScales&, const Int*, float*); \
+  template void add_integers(const Int*, std::int64_t, Int*);
+CLEAVE_INSTANTIATE(std::int32_t)
+CLEAVE_INSTANTIATE(std::int64_t)
+#undef CLEAVE_INSTANTIATE
 
 CLEAVE_CLONES bool row_is_finite(const float* x, std::int64_t n) {
   std::uint32_t bad = 0;
-  for (std::int64_t j = 0; j < n; ++j)
-    bad |= bit_cast<std::uint32_t>(std::numeric_limits<float>::max()) - (bit_cast<std::uint32_t>(x[j]) & 0x7fffffffu);
+  for (std::int64_t j = 0; j < n; ++j) bad |= not_finite_bit(x[j]);
   return (bad >> 31) == 0;
 }
 

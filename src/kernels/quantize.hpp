@@ -1,11 +1,14 @@
 // Rows of block results to and from scaled integers: the inner loops of canonical products.
 //
-// Every clone of these loops yields the same integers and floats: conversions between double and 64-bit integers are
-// done by adding powers of two ("magic numbers"), which any instruction set does exactly or with one IEEE rounding.
+// A tile's column exponents are turned into factors once (ColumnScales); a row's exponent is given with the row. Where
+// all exponents are moderate, block results are scaled in fp32, otherwise in double; scaling by powers of two is exact
+// in both, so both give the same integers: an fp32 product may lose bits only where it is below 2^-126, and stays far
+// below 1/2 then.
 #pragma once
 
-#include <bit>
 #include <cstdint>
+#include <span>
+#include <vector>
 
 namespace cleave::kernels::quantize {
 
@@ -13,41 +16,58 @@ namespace cleave::kernels::quantize {
 template <class Int>
 inline constexpr int kScaleBits = sizeof(Int) == 4 ? 29 : 60;
 
+/// Scaled block results outside [-2^kLimitBits, 2^kLimitBits), a quarter of the integers, are refused. Honest ones are
+/// below 2^p * (1 + 768 * 2^-24).
+template <class Int>
+inline constexpr int kLimitBits = sizeof(Int) * 8 - 2;
+
+/// Exponents from -kModerate to kModerate keep fp32 scaling in range: 2^(60 + 48) < 2^127, 2^(29 - 48) > 2^-126.
+inline constexpr int kModerate = 48;
+
 /// 2^exponent. Requires: -1022 <= exponent <= 1023.
-inline double power_of_two(int exponent) {
-  return std::bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52);
-}
+[[nodiscard]] double power_of_two(int exponent);
 
-/// What set_row and add_row scale a row of exponent e by, besides the columns' 2^-f: 2^(p - e).
-template <class Int>
-double row_scale(int exponent) {
-  return power_of_two(kScaleBits<Int> - exponent);
-}
-/// What finish_row scales a row of exponent e by, besides the columns' 2^f: 2^(e - p).
-template <class Int>
-double finish_scale(int exponent) {
-  return power_of_two(exponent - kScaleBits<Int>);
-}
+/// 2^-f_j and 2^f_j of a tile's columns.
+class ColumnScales {
+ public:
+  /// Takes the exponents over; keeps its memory from tile to tile.
+  void assign(std::span<const std::int16_t> exponents);
+  [[nodiscard]] bool moderate() const { return moderate_; }
+  [[nodiscard]] const float* down_narrow() const { return down_narrow_.data(); }  ///< 2^-f; only where moderate()
+  [[nodiscard]] const double* down() const { return down_.data(); }               ///< 2^-f
+  [[nodiscard]] const double* up() const { return up_.data(); }                   ///< 2^f
 
-/// sums[j] = llrint(product[j] * row_scale * col_scales[j]). Returns whether an element was not finite or larger than
-/// its exponents allow; then the sums are worthless.
-[[nodiscard]] bool set_row(const float* product, std::int64_t n, double row_scale, const double* col_scales,
-                           std::int32_t* sums);
-[[nodiscard]] bool set_row(const float* product, std::int64_t n, double row_scale, const double* col_scales,
-                           std::int64_t* sums);
-/// sums[j] += ..., otherwise as set_row.
-[[nodiscard]] bool add_row(const float* product, std::int64_t n, double row_scale, const double* col_scales,
-                           std::int32_t* sums);
-[[nodiscard]] bool add_row(const float* product, std::int64_t n, double row_scale, const double* col_scales,
-                           std::int64_t* sums);
-/// c[j] = float(double(sums[j]) * row_scale * col_scales[j]). Returns whether a result overflowed.
-[[nodiscard]] bool finish_row(const std::int32_t* sums, std::int64_t n, double row_scale, const double* col_scales,
-                              float* c);
-[[nodiscard]] bool finish_row(const std::int64_t* sums, std::int64_t n, double row_scale, const double* col_scales,
-                              float* c);
+ private:
+  std::vector<float> down_narrow_;
+  std::vector<double> down_, up_;
+  bool moderate_ = true;
+};
+
+/// q_j = llrint(product[j] * 2^(p - row_exponent - f_j)), j < n. set_row: sums[j] = q_j; add_row: sums[j] += q_j.
+/// Returns whether an element was not finite or larger than its exponents allow; then the sums are worthless.
+/// Int: std::int32_t or std::int64_t.
+template <class Int>
+[[nodiscard]] bool set_row(const float* product, std::int64_t n, int row_exponent, const ColumnScales& columns,
+                           Int* sums);
+template <class Int>
+[[nodiscard]] bool add_row(const float* product, std::int64_t n, int row_exponent, const ColumnScales& columns,
+                           Int* sums);
+
+/// c[j] = float(double(sums[j]) * 2^(row_exponent + f_j - p)). Returns whether a result overflowed.
+template <class Int>
+[[nodiscard]] bool finish_row(const Int* sums, std::int64_t n, int row_exponent, const ColumnScales& columns, float* c);
+
+/// add_row, then finish_row, in one pass; sums are left as they were.
+template <class Int>
+[[nodiscard]] bool add_and_finish_row(const float* product, std::int64_t n, int row_exponent,
+                                      const ColumnScales& columns, const Int* sums, float* c);
+
 /// into[j] += from[j], wrapping around on overflow.
-void add_integers(const std::int32_t* from, std::int64_t n, std::int32_t* into);
-void add_integers(const std::int64_t* from, std::int64_t n, std::int64_t* into);
+template <class Int>
+void add_integers(const Int* from, std::int64_t n, Int* into);
+
+/// For tests: keeps from the AVX-512 loops, which must give the same bits.
+void use_portable_loops(bool yes);
 
 [[nodiscard]] bool row_is_finite(const float* x, std::int64_t n);
 

@@ -26,8 +26,9 @@ namespace cleave::kernels {
 /// exponents allow; the output is then unspecified (and never an integer made from a NaN that anybody may use).
 enum class [[nodiscard]] ProductStatus{ok, not_representable};
 
-/// Exponent of a row of zeros; below that of any other row.
-inline constexpr std::int16_t kZeroExponent = -160;
+/// Exponent of a row of zeros, for which any would do: small, so that it widens no bound, and moderate (quantize.hpp),
+/// so that rows of zeros, which are common, do not slow their tile down.
+inline constexpr std::int16_t kZeroExponent = -48;
 
 /// C = A * B over one K block, by one BLIS call on `threads` of BLIS's own threads.
 /// Any strides. A, B, C must not overlap; C's old contents are not read. Requires: 0 <= k <= kBlockK.

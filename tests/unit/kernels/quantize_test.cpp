@@ -1,0 +1,135 @@
+// Scaled integers against their definition, for every loop that computes them: AVX-512, portable, and the one for
+// extreme exponents.
+#include "../../../src/kernels/quantize.hpp"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "cleave/base/random.hpp"
+
+namespace cleave::kernels::quantize {
+namespace {
+
+template <class Int>
+class Quantize : public testing::Test {
+ protected:
+  void TearDown() override { use_portable_loops(false); }
+};
+using Widths = testing::Types<std::int32_t, std::int64_t>;
+TYPED_TEST_SUITE(Quantize, Widths);
+
+/// A row with values from its bound down to nothing, exact halves among them.
+struct Row {
+  int e;
+  std::vector<std::int16_t> f;
+  std::vector<float> product;
+  ColumnScales columns;
+  Row(int row_exponent, int spread, std::int64_t n, int bits) : e(row_exponent) {
+    const Random random(21, Purpose::test, static_cast<std::uint32_t>(n));
+    for (std::int64_t j = 0; j < n; ++j) {
+      const auto at = static_cast<std::uint64_t>(j);
+      f.push_back(static_cast<std::int16_t>(static_cast<int>(random.below(4 * at, 2 * spread + 1)) - spread));
+      double value = 2 * random.uniform(4 * at + 1) - 1;  // of 2^(e+f)
+      if (j % 3 == 1) value = std::ldexp(value, -static_cast<int>(random.below(4 * at + 2, 70)));
+      if (j % 3 == 2) value = std::ldexp(static_cast<double>(random.below(4 * at + 3, 99)) - 49.5, -bits);  // halves
+      if (j % 31 == 5) value = 1;
+      if (j % 31 == 6) value = -1;
+      if (j % 31 == 7) value = 0;
+      product.push_back(static_cast<float>(std::ldexp(value, e + f.back())));
+    }
+    columns.assign(f);
+  }
+  [[nodiscard]] std::int64_t n() const { return std::ssize(f); }
+};
+
+template <class Int>
+void check_row(Row& row) {
+  const int bits = kScaleBits<Int>;
+  const auto n = static_cast<std::size_t>(row.n());
+  std::vector<Int> sums(n + 1, Int{77}), expected(n);
+  std::vector<float> c(n + 1, 7.0f), d(n + 1, 7.0f);
+  for (std::size_t j = 0; j < n; ++j)
+    expected[j] =
+        static_cast<Int>(std::llrint(std::ldexp(static_cast<double>(row.product[j]), bits - row.e - row.f[j])));
+  const auto finished = [&](std::size_t j, Int q) {
+    return static_cast<float>(std::ldexp(static_cast<double>(q), row.e + row.f[j] - bits));
+  };
+  ASSERT_FALSE(set_row(row.product.data(), row.n(), row.e, row.columns, sums.data()));
+  for (std::size_t j = 0; j < n; ++j) ASSERT_EQ(sums[j], expected[j]) << row.product[j] << " at " << j;
+  ASSERT_FALSE(add_and_finish_row(row.product.data(), row.n(), row.e, row.columns, sums.data(), d.data()));
+  ASSERT_FALSE(add_row(row.product.data(), row.n(), row.e, row.columns, sums.data()));
+  ASSERT_FALSE(finish_row(sums.data(), row.n(), row.e, row.columns, c.data()));
+  for (std::size_t j = 0; j < n; ++j) {
+    ASSERT_EQ(sums[j], 2 * expected[j]);
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(c[j]), std::bit_cast<std::uint32_t>(finished(j, sums[j]))) << sums[j];
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(d[j]), std::bit_cast<std::uint32_t>(c[j]));
+  }
+  ASSERT_EQ(sums[n], 77);  // nothing written beyond the end
+  ASSERT_EQ(c[n], 7.0f);
+  ASSERT_EQ(d[n], 7.0f);
+}
+
+TYPED_TEST(Quantize, EveryLoopFollowsTheDefinition) {
+  for (const bool portable : {false, true}) {
+    use_portable_loops(portable);
+    for (const std::int64_t n : {1, 7, 8, 15, 16, 17, 40, 1000})
+      for (const auto& [e, spread] : {std::pair{0, 3}, {48, 2}, {-48, 20}, {13, 48}, {60, 4}, {-90, 8}, {5, 70}}) {
+        SCOPED_TRACE(testing::Message() << "n " << n << " e " << e << " spread " << spread << " portable " << portable);
+        Row row(e, spread, n, kScaleBits<TypeParam>);
+        check_row<TypeParam>(row);
+      }
+  }
+}
+
+TYPED_TEST(Quantize, ReportsWhatDoesNotFit) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const bool portable : {false, true})
+    for (const int e : {3, 60}) {  // the second takes the loop for extreme exponents
+      use_portable_loops(portable);
+      for (const std::int64_t at : {0, 9, 16, 18}) {
+        std::vector<std::int16_t> f(19, 2);
+        ColumnScales columns;
+        columns.assign(f);
+        std::vector<TypeParam> sums(19);
+        std::vector<float> c(19);
+        const auto bad = [&](float value) {
+          std::vector<float> product(19, 1.0f);
+          product[static_cast<std::size_t>(at)] = value;
+          const bool set = set_row(product.data(), 19, e, columns, sums.data());
+          EXPECT_EQ(add_row(product.data(), 19, e, columns, sums.data()), set);
+          std::fill(sums.begin(), sums.end(), TypeParam{0});
+          EXPECT_EQ(add_and_finish_row(product.data(), 19, e, columns, sums.data(), c.data()), set);
+          return set;
+        };
+        const float limit = std::ldexp(1.0f, e + 2 + kLimitBits<TypeParam> - kScaleBits<TypeParam>);
+        EXPECT_FALSE(bad(std::nextafter(limit, 0.0f)));
+        EXPECT_FALSE(bad(-limit));
+        EXPECT_TRUE(bad(limit));
+        EXPECT_TRUE(bad(std::nextafter(-limit, -kInfinity)));
+        EXPECT_TRUE(bad(kInfinity));
+        EXPECT_TRUE(bad(-kInfinity));
+        EXPECT_TRUE(bad(std::numeric_limits<float>::quiet_NaN()));
+      }
+    }
+}
+
+TYPED_TEST(Quantize, ReportsOverflowOfTheResult) {
+  for (const bool portable : {false, true}) {
+    use_portable_loops(portable);
+    std::vector<std::int16_t> f(19, 64);
+    ColumnScales columns;
+    columns.assign(f);
+    std::vector<TypeParam> sums(19, 1);
+    std::vector<float> c(19);
+    EXPECT_FALSE(finish_row(sums.data(), 19, 64, columns, c.data()));
+    sums[17] = TypeParam{1} << kScaleBits<TypeParam>;  // stands for 2^128
+    EXPECT_TRUE(finish_row(sums.data(), 19, 64, columns, c.data()));
+  }
+}
+
+}  // namespace
+}  // namespace cleave::kernels::quantize
