@@ -17,6 +17,7 @@
 #include "cleave/base/clock.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/comm/mpi.hpp"
+#include "liveness.hpp"
 #include "mpi_error.hpp"
 
 namespace cleave::comm {
@@ -41,6 +42,20 @@ constexpr Seconds kTransferPatience{0.05};
 // Received frames may hold this much memory at once before they are handed over; then reception waits.
 constexpr std::int64_t kReceiveBudget = std::int64_t{2} << 30;
 
+// How often the connections that show deaths are looked at, and for how long start-up waits for them.
+constexpr Seconds kLivenessInterval{5e-3}, kLivenessPatience{10};
+
+// Both ends of the side channel last as long as the process: closing them is what says that it has ended.
+struct Liveness {
+  std::unique_ptr<LivenessHub> hub;    // on rank 0
+  std::unique_ptr<LivenessLink> link;  // on the others
+};
+
+Liveness& keep_for_life(Liveness liveness) {
+  static std::list<Liveness> all;
+  return all.emplace_back(std::move(liveness));
+}
+
 struct Send {
   int dest;
   MPI_Request request;
@@ -62,6 +77,7 @@ class MpiTransport final : public Transport {
     check_mpi(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank", "the transport");
     check_mpi(MPI_Comm_size(comm_, &size_), "MPI_Comm_size", "the transport");
     abandoned_.resize(static_cast<std::size_t>(size_), false);
+    connect_liveness();
     prctl(PR_SET_TIMERSLACK, kTimerSlackNanoseconds, 0, 0, 0);
   }
 
@@ -96,6 +112,7 @@ class MpiTransport final : public Transport {
   }
 
   std::optional<Received> poll() override {
+    look_for_deaths();
     progress_sends(/*may_throw=*/true);
     match();
     return take();
@@ -123,8 +140,10 @@ class MpiTransport final : public Transport {
     woken_.notify_all();
   }
 
-  // MPI tells nobody that a rank has died.
-  [[nodiscard]] bool gone(int) const override { return false; }
+  [[nodiscard]] bool gone(int rank) const override {
+    if (liveness_->hub) return liveness_->hub->gone(rank);
+    return rank == 0 && liveness_->link->gone();
+  }
 
   void abandon(int rank) override { abandoned_[static_cast<std::size_t>(rank)] = true; }
 
@@ -151,6 +170,33 @@ class MpiTransport final : public Transport {
   }
 
  private:
+  // Every rank but the first connects to it; collective, as the rest of the start is.
+  void connect_liveness() {
+    MPI_Comm host = MPI_COMM_NULL;
+    int ranks_here = 0;
+    check_mpi(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host), "MPI_Comm_split_type",
+              "the transport");
+    check_mpi(MPI_Comm_size(host, &ranks_here), "MPI_Comm_size", "the ranks of this host");
+    check_mpi(MPI_Comm_free(&host), "MPI_Comm_free", "the ranks of this host");
+
+    Liveness liveness;
+    LivenessAddress address;
+    if (rank_ == 0) {
+      liveness.hub = std::make_unique<LivenessHub>(size_, ranks_here == size_);
+      address = liveness.hub->address();
+    }
+    check_mpi(MPI_Bcast(&address, sizeof address, MPI_BYTE, 0, comm_), "MPI_Bcast", "the transport");
+    if (rank_ != 0) liveness.link = std::make_unique<LivenessLink>(address, rank_, kLivenessPatience);
+    liveness_ = &keep_for_life(std::move(liveness));
+  }
+
+  void look_for_deaths() {
+    const Seconds now = clock_.now();
+    if (now - looked_ < kLivenessInterval) return;
+    looked_ = now;
+    liveness_->hub ? liveness_->hub->look() : liveness_->link->look();
+  }
+
   [[nodiscard]] std::int64_t pending_sends() const {
     return std::count_if(sends_.begin(), sends_.end(),
                          [&](const Send& send) { return !abandoned_[static_cast<std::size_t>(send.dest)]; });
@@ -242,6 +288,8 @@ class MpiTransport final : public Transport {
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1;
   bool closed_ = false;
+  Liveness* liveness_ = nullptr;
+  Seconds looked_{0};
   std::list<Send> sends_;
   std::list<Receive> receives_;
   std::int64_t in_flight_ = 0;

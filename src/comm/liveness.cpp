@@ -1,0 +1,161 @@
+// Sockets of the side channel. Every failure here only means that deaths are noticed later, so none is an error.
+#include "liveness.hpp"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace cleave::comm {
+
+namespace {
+
+// What a process sent before it ended may still be on its way when its connection is closed already.
+constexpr Seconds kGrace{0.1};
+// A newcomer that does not say who it is for so long is a stranger.
+constexpr Seconds kGreetingPatience{5};
+constexpr std::size_t kMaxNewcomers = 64;
+
+// The greeting: 8 bytes token, 8 bytes rank.
+std::array<unsigned char, 16> greeting_of(std::uint64_t token, std::int64_t rank) {
+  std::array<unsigned char, 16> bytes;
+  std::memcpy(bytes.data(), &token, sizeof token);
+  std::memcpy(bytes.data() + sizeof token, &rank, sizeof rank);
+  return bytes;
+}
+
+void close_descriptor(int& descriptor) {
+  if (descriptor >= 0) ::close(descriptor);
+  descriptor = -1;
+}
+
+// Reads what there is; true: the other side has closed.
+bool at_end(int descriptor) {
+  std::array<char, 64> rubbish;
+  while (true) {
+    const ssize_t bytes = ::recv(descriptor, rubbish.data(), rubbish.size(), MSG_DONTWAIT);
+    if (bytes > 0) continue;
+    if (bytes == 0) return true;
+    if (errno == EINTR) continue;
+    return errno != EAGAIN && errno != EWOULDBLOCK;
+  }
+}
+
+bool over(bool closed, Seconds closed_at, const Clock& clock) { return closed && clock.now() - closed_at >= kGrace; }
+
+}  // namespace
+
+LivenessHub::LivenessHub(int ranks, bool one_host) : peers_(static_cast<std::size_t>(ranks)) {
+  if (::getrandom(&address_.token, sizeof address_.token, 0) != sizeof address_.token) return;
+  listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (listener_ < 0) return;
+  sockaddr_in where{};
+  where.sin_family = AF_INET;
+  where.sin_addr.s_addr = htonl(one_host ? INADDR_LOOPBACK : INADDR_ANY);
+  socklen_t size = sizeof where;
+  if (::bind(listener_, reinterpret_cast<sockaddr*>(&where), size) != 0 || ::listen(listener_, 1024) != 0 ||
+      ::getsockname(listener_, reinterpret_cast<sockaddr*>(&where), &size) != 0) {
+    close_descriptor(listener_);
+    return;
+  }
+  if (one_host) {
+    std::strcpy(address_.host.data(), "127.0.0.1");
+  } else if (::gethostname(address_.host.data(), address_.host.size() - 1) != 0) {
+    close_descriptor(listener_);
+    return;
+  }
+  address_.port = ntohs(where.sin_port);
+}
+
+LivenessHub::~LivenessHub() {
+  close_descriptor(listener_);
+  for (Newcomer& newcomer : newcomers_) close_descriptor(newcomer.descriptor);
+  for (Peer& peer : peers_) close_descriptor(peer.descriptor);
+}
+
+void LivenessHub::accept_newcomers() {
+  while (listener_ >= 0 && newcomers_.size() < kMaxNewcomers) {
+    const int descriptor = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (descriptor < 0) return;
+    newcomers_.push_back({descriptor, 0, {}, clock_.now()});
+  }
+}
+
+// True: the newcomer has said who it is, or was sent away; its descriptor has found its place.
+bool LivenessHub::greet(Newcomer& newcomer) {
+  const ssize_t bytes = ::recv(newcomer.descriptor, newcomer.greeting.data() + newcomer.bytes,
+                               newcomer.greeting.size() - newcomer.bytes, MSG_DONTWAIT);
+  if (bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
+    if (clock_.now() - newcomer.since < kGreetingPatience) return false;
+  } else if (bytes > 0) {
+    newcomer.bytes += static_cast<std::size_t>(bytes);
+    if (newcomer.bytes < newcomer.greeting.size()) return false;
+    std::int64_t rank = -1;
+    std::memcpy(&rank, newcomer.greeting.data() + sizeof address_.token, sizeof rank);
+    const bool known = rank > 0 && rank < static_cast<std::int64_t>(peers_.size()) &&
+                       newcomer.greeting == greeting_of(address_.token, rank);
+    if (known && peers_[static_cast<std::size_t>(rank)].descriptor < 0) {
+      peers_[static_cast<std::size_t>(rank)].descriptor = std::exchange(newcomer.descriptor, -1);
+      return true;
+    }
+  }
+  close_descriptor(newcomer.descriptor);
+  return true;
+}
+
+void LivenessHub::look() {
+  accept_newcomers();
+  std::erase_if(newcomers_, [&](Newcomer& newcomer) { return greet(newcomer); });
+  for (Peer& peer : peers_) {
+    if (peer.descriptor < 0 || peer.closed || !at_end(peer.descriptor)) continue;
+    peer.closed = true;
+    peer.closed_at = clock_.now();
+  }
+}
+
+bool LivenessHub::gone(int rank) const {
+  const Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  return over(peer.closed, peer.closed_at, clock_);
+}
+
+LivenessLink::LivenessLink(const LivenessAddress& address, int rank, Seconds at_most) {
+  if (address.port == 0) return;
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_family = AF_INET;
+  hints.ai_socktype = SOCK_STREAM;
+  if (::getaddrinfo(address.host.data(), std::to_string(address.port).c_str(), &hints, &found) != 0) return;
+  descriptor_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  bool connected = descriptor_ >= 0;
+  if (connected && ::connect(descriptor_, found->ai_addr, found->ai_addrlen) != 0) {
+    pollfd ready{descriptor_, POLLOUT, 0};
+    int error = 0;
+    socklen_t size = sizeof error;
+    connected = errno == EINPROGRESS && ::poll(&ready, 1, static_cast<int>(at_most.value() * 1000)) == 1 &&
+                ::getsockopt(descriptor_, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == 0;
+  }
+  ::freeaddrinfo(found);
+  const auto greeting = greeting_of(address.token, rank);
+  connected = connected && ::send(descriptor_, greeting.data(), greeting.size(), MSG_NOSIGNAL) ==
+                               static_cast<ssize_t>(greeting.size());
+  if (!connected) close_descriptor(descriptor_);
+}
+
+LivenessLink::~LivenessLink() { close_descriptor(descriptor_); }
+
+void LivenessLink::look() {
+  if (descriptor_ < 0 || closed_ || !at_end(descriptor_)) return;
+  closed_ = true;
+  closed_at_ = clock_.now();
+}
+
+bool LivenessLink::gone() const { return over(closed_, closed_at_, clock_); }
+
+}  // namespace cleave::comm

@@ -1,0 +1,117 @@
+// The side channel without MPI: ends that close are noticed, strangers are not let in.
+#include "../../../src/comm/liveness.hpp"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <memory>
+#include <thread>
+
+namespace cleave::comm {
+namespace {
+
+template <class Condition>
+bool within(double seconds, const Condition& condition) {
+  const SteadyClock clock;
+  for (const Seconds end = clock.now() + Seconds(seconds); clock.now() < end;) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return false;
+}
+
+TEST(Liveness, ALinkThatClosesIsGone) {
+  LivenessHub hub(3, true);
+  auto one = std::make_unique<LivenessLink>(hub.address(), 1, Seconds(5));
+  const LivenessLink two(hub.address(), 2, Seconds(5));
+  ASSERT_TRUE(one->connected());
+  const auto both = [&] {
+    hub.look();
+    return hub.connected(1) && hub.connected(2);
+  };
+  ASSERT_TRUE(within(10, both));
+  EXPECT_FALSE(hub.gone(1));
+  one.reset();
+  const auto gone = [&] {
+    hub.look();
+    return hub.gone(1);
+  };
+  EXPECT_TRUE(within(10, gone));
+  EXPECT_FALSE(hub.gone(2));
+  EXPECT_FALSE(hub.gone(0));
+}
+
+TEST(Liveness, AHubThatClosesIsGone) {
+  auto hub = std::make_unique<LivenessHub>(2, true);
+  LivenessLink link(hub->address(), 1, Seconds(5));
+  hub->look();
+  link.look();
+  EXPECT_FALSE(link.gone());
+  hub.reset();
+  const auto gone = [&] {
+    link.look();
+    return link.gone();
+  };
+  EXPECT_TRUE(within(10, gone));
+}
+
+TEST(Liveness, AKilledProcessIsGone) {
+  LivenessHub hub(2, true);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const LivenessLink link(hub.address(), 1, Seconds(5));
+    while (true) pause();
+  }
+  const auto connected = [&] {
+    hub.look();
+    return hub.connected(1);
+  };
+  ASSERT_TRUE(within(10, connected));
+  kill(child, SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  hub.look();
+  EXPECT_FALSE(hub.gone(1));  // stopped is not dead
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  const auto gone = [&] {
+    hub.look();
+    return hub.gone(1);
+  };
+  EXPECT_TRUE(within(10, gone));
+}
+
+TEST(Liveness, StrangersAreSentAway) {
+  LivenessHub hub(2, true);
+  LivenessAddress forged = hub.address();
+  forged.token ^= 1;
+  LivenessLink stranger(forged, 1, Seconds(5));
+  const LivenessLink out_of_range(hub.address(), 7, Seconds(5));
+  const auto sent_away = [&] {
+    hub.look();
+    stranger.look();
+    return stranger.gone();
+  };
+  EXPECT_TRUE(within(10, sent_away));
+  EXPECT_FALSE(hub.connected(1));
+  // The seat is free for the one whom it belongs to.
+  const LivenessLink true_one(hub.address(), 1, Seconds(5));
+  const auto connected = [&] {
+    hub.look();
+    return hub.connected(1);
+  };
+  EXPECT_TRUE(within(10, connected));
+}
+
+TEST(Liveness, NobodyListens) {
+  LivenessAddress nowhere;
+  LivenessLink link(nowhere, 1, Seconds(1));
+  EXPECT_FALSE(link.connected());
+  link.look();
+  EXPECT_FALSE(link.gone());
+}
+
+}  // namespace
+}  // namespace cleave::comm
