@@ -84,23 +84,11 @@ class EditedReference : public TempFolder {
     if (!python_has("h5py, numpy")) GTEST_SKIP() << "needs /usr/bin/python3 with h5py and numpy";
     TempFolder::SetUp();
   }
-  /// A copy of a small reference file after `edit`, Python on the open h5py file `f`.
-  fs::path edited(const std::string& edit) {
-    const fs::path path = folder_ / "r.h5";
-    fs::copy_file(kGolden / "gpt2_tiny.h5", path, fs::copy_options::overwrite_existing);
-    EXPECT_TRUE(
-        run_python(folder_, "import h5py, numpy as np\nf = h5py.File('r.h5', 'r+')\n" + edit + "\nf.close()\n"));
-    return path;
-  }
-  std::string fault(const std::string& edit) {
-    const fs::path path = edited(edit);
-    return input_error([&] { (void)read_reference(path); });
-  }
 };
 
 TEST_F(EditedReference, OtherWaysToWriteTheSameAreTaken) {
   const Reference plain = read_reference(kGolden / "gpt2_tiny.h5");
-  const Reference other = read_reference(edited(R"(
+  ASSERT_TRUE(edit_copies(folder_, kGolden / "gpt2_tiny.h5", {R"(
 def replace(name, **options):
     data = f[name][...]
     del f[name]
@@ -115,7 +103,8 @@ replace('/batches/targets', dtype='u2')
 replace('/expected/loss', dtype='f8', chunks=(5,), compression='gzip')
 replace('/init/transformer.wte.weight', dtype='>f4')
 del f['/expected/loss_fp32'], f['/expected/grad_norm_fp32'], f['/expected/loss_after_fp32']
-)"));
+)"}));
+  const Reference other = read_reference(folder_ / "0.h5");
   EXPECT_EQ(find_text(other.attributes, "family"), "gpt2");
   EXPECT_EQ(find_integer(other.attributes, "n_head"), 2);
   EXPECT_EQ(find_integer(other.attributes, "tie_word_embeddings"), 1);
@@ -129,21 +118,33 @@ del f['/expected/loss_fp32'], f['/expected/grad_norm_fp32'], f['/expected/loss_a
 }
 
 TEST_F(EditedReference, WhatIsAbsentOrDoesNotFitIsNamed) {
-  EXPECT_THAT(fault("del f['/expected/lr']"), HasSubstr("r.h5: /expected/lr: no such dataset"));
-  EXPECT_THAT(fault("del f['/init']"), HasSubstr("/init: no such group"));
-  EXPECT_THAT(fault("del f['/expected/params_final/transformer.wte.weight']"),
-              HasSubstr("/expected/params_final/transformer.wte.weight: no such dataset"));
-  EXPECT_THAT(fault("del f['/expected/loss']; f['/expected/loss'] = np.zeros(9)"),
-              HasSubstr("/expected/loss: is [9], not [10]"));
-  EXPECT_THAT(fault("del f['/expected/loss']; f['/expected/loss'] = np.zeros(10, 'i4')"),
-              HasSubstr("/expected/loss: does not hold floating-point numbers"));
-  EXPECT_THAT(fault("f['/batches/tokens'][0, 0, 0] = 11"), HasSubstr("/batches/tokens: token id 11 is not in [0, "));
-  EXPECT_THAT(fault("f['/batches/targets'][0, 0, 0] = -1"), HasSubstr("/batches/targets: token id -1"));
-  EXPECT_THAT(fault("f.attrs['steps'] = np.int64(11)"), HasSubstr("but the attribute steps is 11"));
-  EXPECT_THAT(fault("f['/expected/grads_step0/transformer.h.0.attn.c_attn.bias'].attrs['noise_end'] = np.int64(25)"),
-              HasSubstr("noise_begin and noise_end"));
-  EXPECT_THAT(fault("del f['/batches/tokens']; f['/batches/tokens'] = np.zeros((10, 2), 'i4')"),
-              HasSubstr("/batches/tokens: is [10, 2], not [steps, batch, sequence]"));
+  struct Case {
+    std::string edit, message;
+  };
+  const std::vector<Case> cases = {
+      {"del f['/expected/lr']", "/expected/lr: no such dataset"},
+      {"del f['/init']", "/init: no such group"},
+      {"del f['/expected/params_final/transformer.wte.weight']",
+       "/expected/params_final/transformer.wte.weight: no such dataset"},
+      {"del f['/expected/loss']; f['/expected/loss'] = np.zeros(9)", "/expected/loss: is [9], not [10]"},
+      {"del f['/expected/loss']; f['/expected/loss'] = np.zeros(10, 'i4')",
+       "/expected/loss: does not hold floating-point numbers"},
+      {"f['/batches/tokens'][0, 0, 0] = 11", "/batches/tokens: token id 11 is not in [0, "},
+      {"f['/batches/targets'][0, 0, 0] = -1", "/batches/targets: token id -1"},
+      {"f.attrs['steps'] = np.int64(11)", "/batches/tokens: is [10, 2, 5], but the attribute steps is 11"},
+      {"f['/expected/grads_step0/transformer.h.0.attn.c_attn.bias'].attrs['noise_end'] = np.int64(25)",
+       "/expected/grads_step0/transformer.h.0.attn.c_attn.bias: noise_begin and noise_end"},
+      {"del f['/batches/tokens']; f['/batches/tokens'] = np.zeros((10, 2), 'i4')",
+       "/batches/tokens: is [10, 2], not [steps, batch, sequence]"},
+  };
+  std::vector<std::string> edits;
+  for (const Case& c : cases) edits.push_back(c.edit);
+  ASSERT_TRUE(edit_copies(folder_, kGolden / "gpt2_tiny.h5", edits));
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const std::string name = std::to_string(i) + ".h5";
+    EXPECT_THAT(input_error([&] { (void)read_reference(folder_ / name); }), HasSubstr(name + ": " + cases[i].message))
+        << cases[i].edit;
+  }
 }
 
 }  // namespace

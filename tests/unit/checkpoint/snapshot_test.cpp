@@ -187,33 +187,39 @@ f.visititems(has_sum)
 
 TEST_F(SnapshotFile, NoticesAChangeThatAnotherProgramMade) {
   if (!python_has("h5py, numpy")) GTEST_SKIP() << "needs /usr/bin/python3 with h5py and numpy";
-  const auto edited = [&](const std::string& edit) {
-    write_snapshot(path_, view_of(sample_snapshot()));
-    EXPECT_TRUE(run_python(folder_, "import h5py\nf = h5py.File('checkpoint-7.h5', 'r+')\n" + edit + "\nf.close()\n"));
-    return input_error([&] { (void)read_snapshot(path_); });
+  struct Case {
+    std::string edit, message;
   };
-  EXPECT_THAT(edited("f['/model/transformer.wte.weight'][3, 2] += 1"),
-              HasSubstr("/model/transformer.wte.weight: its checksum differs"));
-  EXPECT_THAT(edited("f['/optimizer/exp_avg/transformer.wpe.weight'][0, 0] += 1"),
-              HasSubstr("/optimizer/exp_avg/transformer.wpe.weight: its checksum differs"));
-  EXPECT_THAT(edited("f['/state/step'][()] = 8"), HasSubstr("/state/step: its checksum differs"));
-  EXPECT_THAT(edited("del f['/model/transformer.wte.weight']"), HasSubstr("root's checksum differs"));
-  EXPECT_THAT(edited("f.move('/model/transformer.wte.weight', '/model/other')"), HasSubstr("root's checksum differs"));
-  EXPECT_THAT(edited("f.attrs['n_layer'] = 3"), HasSubstr("root's checksum differs"));
-  EXPECT_THAT(edited("del f.attrs['xxh3']"), HasSubstr("no checksum"));
-  EXPECT_THAT(edited("del f['/model/transformer.wte.weight'].attrs['xxh3']"), HasSubstr("has no checksum"));
-  EXPECT_THAT(edited("f.attrs['format_version'] = 2"), HasSubstr("is of format 2; formats 1 to 1 are read"));
-  EXPECT_THAT(edited("del f['/model']"), HasSubstr("neither a checkpoint nor a reference file"));
-  EXPECT_THAT(edited("f['/model/x'] = [1, 2]"), HasSubstr("/model/x: is not of type f32"));
-  EXPECT_THAT(edited("f['/model/x'] = h5py.SoftLink('/state/step')"), HasSubstr("/model/x: is neither"));
-  EXPECT_THAT(edited("f['/model/x'] = h5py.ExternalLink('/etc/passwd', '/')"), HasSubstr("/model/x: is neither"));
-  EXPECT_THAT(edited("f.create_dataset('/model/x', (1<<40,), 'f4')"), HasSubstr("/model/x: 1099511627776 elements"));
-  EXPECT_THAT(edited("f.create_dataset('/model/x', (1<<31,1<<31), 'f4', chunks=(64, 64))"),
-              HasSubstr("/model/x: its extents"));
-  EXPECT_THAT(edited("f.create_dataset('/model/x', (1<<25,1<<25), 'f4', chunks=(64, 64))"),
-              HasSubstr("do not lie in a file"));
-  EXPECT_THAT(edited("f.create_dataset('/model/x', (4,), 'f4', external=[('/etc/passwd', 0, 16)])"),
-              HasSubstr("/model/x: keeps its data in other files"));
+  const std::vector<Case> cases = {
+      {"f['/model/transformer.wte.weight'][3, 2] += 1", "/model/transformer.wte.weight: its checksum differs"},
+      {"f['/optimizer/exp_avg/transformer.wpe.weight'][0, 0] += 1",
+       "/optimizer/exp_avg/transformer.wpe.weight: its checksum differs"},
+      {"f['/state/step'][()] = 8", "/state/step: its checksum differs"},
+      {"del f['/model/transformer.wte.weight']", "root's checksum differs"},
+      {"f.move('/model/transformer.wte.weight', '/model/other')", "root's checksum differs"},
+      {"f.attrs['n_layer'] = 3", "root's checksum differs"},
+      {"del f.attrs['xxh3']", "no checksum"},
+      {"del f['/model/transformer.wte.weight'].attrs['xxh3']", "has no checksum"},
+      {"f.attrs['format_version'] = 2", "is of format 2; formats 1 to 1 are read"},
+      {"del f['/model']", "neither a checkpoint nor a reference file"},
+      {"f['/model/x'] = [1, 2]", "/model/x: is not of type f32"},
+      {"f['/model/x'] = h5py.SoftLink('/state/step')", "/model/x: is neither"},
+      {"f['/model/x'] = h5py.ExternalLink('/etc/passwd', '/')", "/model/x: is neither"},
+      {"f.create_dataset('/model/x', (1<<40,), 'f4')", "/model/x: 1099511627776 elements"},
+      {"f.create_dataset('/model/x', (1<<31,1<<31), 'f4', chunks=(64, 64))", "/model/x: its extents"},
+      {"f.create_dataset('/model/x', (1<<25,1<<25), 'f4', chunks=(64, 64))", "do not lie in a file"},
+      {"f.create_dataset('/model/x', (4,), 'f4', external=[('/etc/passwd', 0, 16)])",
+       "/model/x: keeps its data in other files"},
+  };
+  write_snapshot(path_, view_of(sample_snapshot()));
+  std::vector<std::string> edits;
+  for (const Case& c : cases) edits.push_back(c.edit);
+  ASSERT_TRUE(edit_copies(folder_, path_, edits));
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    EXPECT_THAT(input_error([&] { (void)read_snapshot(folder_ / (std::to_string(i) + ".h5")); }),
+                HasSubstr(cases[i].message))
+        << cases[i].edit;
+  }
 }
 
 }  // namespace

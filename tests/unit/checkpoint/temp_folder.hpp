@@ -11,6 +11,7 @@
 #include <iterator>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cleave/base/error.hpp"
 #include "cleave/base/random.hpp"
@@ -85,6 +86,18 @@ inline bool python_has(const std::string& modules) {
 inline bool run_python(const std::filesystem::path& folder, std::string_view program) {
   store(folder / "program.py", program);
   return std::system(("cd '" + folder.string() + "' && /usr/bin/python3 program.py").c_str()) == 0;
+}
+
+/// Copies `original` to 0.h5, 1.h5, ... in `folder` and applies edits[i], Python on the open h5py file `f`, to i.h5.
+inline bool edit_copies(const std::filesystem::path& folder, const std::filesystem::path& original,
+                        const std::vector<std::string>& edits) {
+  std::string program = "import h5py, numpy as np\n";
+  for (std::size_t i = 0; i < edits.size(); ++i) {
+    const std::string name = std::to_string(i) + ".h5";
+    std::filesystem::copy_file(original, folder / name, std::filesystem::copy_options::overwrite_existing);
+    program += "f = h5py.File('" + name + "', 'r+')\n" + edits[i] + "\nf.close()\n";
+  }
+  return run_python(folder, program);
 }
 
 }  // namespace cleave::checkpoint

@@ -69,7 +69,8 @@ TEST_F(LoadTokens, RefusesDamage) {
   EXPECT_THAT(fault_of(llm_c_file(1, 0, {})), HasSubstr("holds no tokens"));
   EXPECT_THAT(fault_of(llm_c_file(2, 1, {1})), HasSubstr("version 2"));
   const std::string whole = llm_c_file(1, 3, {1, 2, 3});
-  for (std::size_t length = 12; length < whole.size(); ++length) (void)fault_of(whole.substr(0, length));
+  for (std::size_t length = 12; length < whole.size(); length += length < 1000 ? 50 : 1)
+    (void)fault_of(whole.substr(0, length));
 }
 
 TEST_F(LoadTokens, RefusesTokensOf32Bits) {
