@@ -1,0 +1,142 @@
+// A training run of a small model in this process, and the one number that says whether two runs ended with the same
+// bits.
+#pragma once
+
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cleave/base/random.hpp"
+#include "cleave/comm/loopback.hpp"
+#include "cleave/device/host.hpp"
+#include "cleave/kernels/gemm_kernels.hpp"
+#include "cleave/model/family.hpp"
+#include "cleave/server/trainer.hpp"
+
+namespace cleave::testing_run {
+
+/// Everything that may differ between two runs that must end alike, and what may not.
+struct Setting {
+  model::ModelConfig model{.family = "gpt2",
+                           .vocab_size = 61,
+                           .n_layer = 2,
+                           .n_head = 4,
+                           .n_kv_head = 4,
+                           .d_model = 32,
+                           .d_ff = 64,
+                           .seq_len = 64,
+                           .max_pos = 64};
+  std::int64_t batch = 14;  // 896 tokens: the weight gradients have two K blocks
+  std::int64_t steps = 3;
+  int device_ranks = 1;
+  std::vector<fleet::DeviceProfile> devices;
+  plan::Partition partition = plan::Partition::automatic;
+  comm::ClockMode clock = comm::ClockMode::virtual_time;
+  DType wire = DType::f32;
+  int threads = 1;
+  server::Verification verification{.mode = server::Verification::Mode::off};
+  fleet::ChurnTrace churn;
+  std::vector<std::string> freeze;
+};
+
+struct Outcome {
+  std::uint64_t hash = 0;
+  double first_loss = 0, last_loss = 0;
+  std::int64_t lost = 0, redone = 0, rejected = 0;
+  Seconds time;  // emulated, of all steps
+  std::vector<DeviceId> distrusted;
+};
+
+/// `count` unlike devices: each twice as fast as the one before, up to eight times.
+inline std::vector<fleet::DeviceProfile> unlike_devices(std::int64_t count) {
+  std::vector<fleet::DeviceProfile> devices;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double factor = static_cast<double>(std::int64_t{1} << (i % 4));
+    devices.push_back({.id = DeviceId(i),
+                       .name = "test",
+                       .compute = FlopsPerSecond(1e9 * factor),
+                       .memory = Bytes(64 << 20),
+                       .downlink = BytesPerSecond(1e7 * factor),
+                       .uplink = BytesPerSecond(5e6 * factor),
+                       .latency = Seconds(1e-4),
+                       .jitter = Seconds(0)});
+  }
+  return devices;
+}
+
+inline data::Batch batch_of(const Setting& s, std::int64_t step) {
+  data::Batch batch{.rows = s.batch, .seq = s.model.seq_len, .tokens = {}, .targets = {}};
+  const Random random(7, Purpose::test, static_cast<std::uint32_t>(step));
+  for (std::int64_t i = 0; i < s.batch * s.model.seq_len; ++i) {
+    batch.tokens.push_back(static_cast<std::int32_t>(
+        random.below(static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(s.model.vocab_size))));
+    batch.targets.push_back(static_cast<std::int32_t>((batch.tokens.back() * 7 + 3) % s.model.vocab_size));
+  }
+  return batch;
+}
+
+inline server::TrainerOptions options_of(const Setting& s) {
+  server::TrainerOptions options;
+  options.model = s.model;
+  options.train = {.steps = s.steps,
+                   .batch = s.batch,
+                   .lr = 1e-2,
+                   .min_lr = 1e-3,
+                   .warmup_steps = 1,
+                   .lr_decay_steps = s.steps,
+                   .freeze = s.freeze};
+  options.plan.partition = s.partition;
+  options.executor = {.wire = s.wire, .threads = s.threads, .verification = s.verification};
+  options.devices = s.devices;
+  options.fleet.clock = s.clock;
+  options.fleet.wire = s.wire;
+  options.fleet.gemm_kernels = kernels::name_of(kernels::selected_gemm_kernels());
+  options.fleet.churn = s.churn;
+  options.fleet.start_limit = Seconds(60);
+  return options;
+}
+
+inline server::ParameterStore initial_parameters(const Setting& s) {
+  return {model::build_step(
+              s.model, {.kind = model::StepKind::evaluate, .batch = 1, .clip = false, .freeze = {}, .loss_rows = 0}),
+          11};
+}
+
+/// Trains steps [first, last) on `parameters`.
+inline Outcome train(const Setting& s, server::ParameterStore& parameters, std::int64_t first, std::int64_t last) {
+  Outcome outcome;
+  comm::LoopbackHub hub(1 + s.device_ranks);
+  const std::unique_ptr<comm::Transport> server = hub.endpoint(0);
+  std::vector<std::thread> hosts;
+  if (!s.devices.empty()) {
+    for (int rank = 1; rank <= s.device_ranks; ++rank) {
+      hosts.emplace_back([endpoint = std::shared_ptr<comm::Transport>(hub.endpoint(rank))] {
+        (void)device::run_device_host(*endpoint);
+      });
+    }
+  }
+  {
+    server::Trainer trainer(parameters, options_of(s), s.devices.empty() ? nullptr : server.get());
+    for (std::int64_t step = first; step < last; ++step) {
+      const server::StepResult result = trainer.step(step, batch_of(s, step));
+      if (step == first) outcome.first_loss = result.outcome.loss;
+      outcome.last_loss = result.outcome.loss;
+      outcome.lost += result.report.lost;
+      outcome.redone += result.report.redone;
+      outcome.rejected += result.report.rejected;
+      outcome.time += result.time;
+    }
+    outcome.distrusted = trainer.distrusted();
+    (void)trainer.say_goodbye(Seconds(10));
+  }
+  for (std::thread& host : hosts) host.join();
+  outcome.hash = parameters.hash();
+  return outcome;
+}
+
+inline Outcome train(const Setting& s) {
+  server::ParameterStore parameters = initial_parameters(s);
+  return train(s, parameters, 0, s.steps);
+}
+
+}  // namespace cleave::testing_run
