@@ -15,7 +15,7 @@ using config::Range;
 using config::Section;
 
 data::SourceEntry entry_of(const config::Path& path) {
-  return {.as_written = path.written, .resolved = path.resolved, .file = {}, .line = 0};
+  return {.as_written = path.written, .resolved = path.resolved, .file = path.file, .line = path.line};
 }
 
 ModelInput read_model(const Section& in) {
@@ -193,6 +193,11 @@ FleetInput read_fleet(const Section& in) {
                                  {.default_value = ClockMode::modelled,
                                   .help = "virtual: modelled times order the events; wall: links and processors are "
                                           "throttled in real time; off: as fast as the host can."});
+  f.patience = in.seconds(
+      "patience",
+      {.default_value = Seconds(10),
+       .above = Seconds(0),
+       .help = "Real time without a word after which a rank's blocks are computed elsewhere until it speaks again."});
   in.each("devices", {.min_count = 1, .help = "Groups of devices; [low, high] is drawn uniformly per device."},
           [&](const Section& group) { f.groups.push_back(read_group(group)); });
   const config::WordOrSection churn = in.word_or_section(
