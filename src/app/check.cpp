@@ -188,7 +188,7 @@ int check(const CommandLine& line, int argc, char** argv) {
   Session session(argc, argv);
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
   int worst = 0;
-  bool everyone_left = true;
+  std::vector<server::RankInfo> missing;
   for (const std::string& file : line.files) {
     std::optional<checkpoint::Reference> reference;
     server::TrainerOptions options;
@@ -222,18 +222,18 @@ int check(const CommandLine& line, int argc, char** argv) {
         results.push_back(report(file, figures, parameters.hash()));
         if (!results.back()["holds"].get<bool>()) found = static_cast<int>(ExitCode::check_failed);
       } catch (...) {
-        everyone_left = trainer.say_goodbye(Seconds(30)) && everyone_left;
+        missing = trainer.say_goodbye(Seconds(30));
         throw;
       }
-      everyone_left = trainer.say_goodbye(Seconds(30)) && everyone_left;
+      missing = trainer.say_goodbye(Seconds(30));
       return found;
     });
     worst = std::max(worst, code);
     std::fflush(stdout);
-    if (!everyone_left) break;
+    if (!missing.empty()) break;
   }
   if (session.is_server() && !line.json.empty()) replace_file(line.json, results.dump(1) + "\n");
-  session.finish(everyone_left, worst);
+  session.finish(missing, worst);
   return worst;
 }
 

@@ -40,6 +40,7 @@ enum class ClockMode { modelled, wall, off };
 struct FleetInput {
   std::uint64_t seed = 42;
   ClockMode clock = ClockMode::modelled;
+  Seconds patience{10};  ///< real time without a word after which a rank is taken for hung
   std::vector<fleet::DeviceGroup> groups;
   bool churns = false;
   fleet::ChurnModel churn;

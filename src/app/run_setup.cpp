@@ -69,6 +69,7 @@ server::TrainerOptions trainer_options(const Input& input) {
   options.fleet.clock = clock_of(input.fleet.clock);
   options.fleet.wire = input.wire;
   options.fleet.seed = input.fleet.seed;
+  options.fleet.patience = input.fleet.patience;
   options.fleet.server = input.server.profile;
   if (input.fleet.churns) {
     options.fleet.churn =

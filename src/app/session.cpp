@@ -1,11 +1,14 @@
 // MPI where there is a launcher, loopback where there is none.
 #include "session.hpp"
 
+#include <fmt/format.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 
 #include "cleave/comm/loopback.hpp"
 #include "cleave/comm/start.hpp"
@@ -23,6 +26,15 @@ const char* launcher_variable() {
     if (const char* value = std::getenv(name)) return value;
   }
   return nullptr;
+}
+
+// A process id may have been given to another program since: only one that runs this very file is ours.
+bool runs_our_program(std::int64_t pid) {
+  std::error_code error;
+  const auto ours = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error || pid <= 1) return false;
+  const auto theirs = std::filesystem::read_symlink(fmt::format("/proc/{}/exe", pid), error);
+  return !error && theirs == ours;
 }
 
 }  // namespace
@@ -83,10 +95,13 @@ int Session::serve() {
   return 0;
 }
 
-void Session::finish(bool everyone_left, int code) {
+void Session::finish(const std::vector<server::RankInfo>& missing, int code) {
   if (!mpi_) return;
   if (transport_) transport_->close(kLastSends);
-  if (everyone_left) {
+  for (const server::RankInfo& rank : missing) {
+    if (rank.host == mpi_->host() && runs_our_program(rank.pid)) ::kill(static_cast<pid_t>(rank.pid), SIGKILL);
+  }
+  if (missing.empty()) {
     transport_.reset();
     mpi_->finalize();
     return;

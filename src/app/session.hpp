@@ -8,10 +8,12 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "cleave/base/error.hpp"
 #include "cleave/comm/mpi.hpp"
 #include "cleave/comm/transport.hpp"
+#include "cleave/server/fleets.hpp"
 
 namespace cleave::app {
 
@@ -43,8 +45,10 @@ class Session {
   /// a word leaves the process.
   [[nodiscard]] int serve();
 
-  /// Ends the run: MPI is finalized if everyone said farewell, otherwise the process leaves at once with `code`.
-  void finish(bool everyone_left, int code);
+  /// Ends the run: MPI is finalized if every rank said farewell. Otherwise those of the `missing` that still run on
+  /// this host (stopped, say) are killed, so that the launcher does not wait for them, and the process leaves with
+  /// `code`.
+  void finish(const std::vector<server::RankInfo>& missing, int code);
 
  private:
   std::optional<comm::MpiSession> mpi_;

@@ -121,13 +121,13 @@ class Run {
               .console_level = telemetry::LogLevel::warning,
               .before_console = [this] { progress_.clear(); }}) {}
 
-  int operator()(bool& everyone_left) {
+  int operator()(std::vector<server::RankInfo>& missing) {
     folder_.store_input(p_.input.effective);
     announce();
     server::Trainer trainer(p_.parameters, p_.options, &session_.devices());
     folder_.store_ranks(trainer.ranks());
     // Whatever ends the training, the device ranks are told.
-    const auto leave = [&] { everyone_left = trainer.say_goodbye(Seconds(30)); };
+    const auto leave = [&] { missing = trainer.say_goodbye(Seconds(30)); };
     int code = 0;
     try {
       code = train(trainer);
@@ -278,13 +278,13 @@ int train(const CommandLine& line, int argc, char** argv) {
   if (code != 0 || line.dry_run) return code;
   if (!session.is_server()) {
     code = session.serve();
-    session.finish(true, code);
+    session.finish({}, code);
     return code;
   }
 
-  bool everyone_left = true;
-  code = with_exit_code([&] { return Run(line, *prepared, session)(everyone_left); });
-  session.finish(everyone_left, code);
+  std::vector<server::RankInfo> missing;
+  code = with_exit_code([&] { return Run(line, *prepared, session)(missing); });
+  session.finish(missing, code);
   return code;
 }
 

@@ -123,8 +123,8 @@ struct Scheduler::Impl {
     return plan;
   }
 
-  void submit(OpId op, const plan::TaskletPlan& piece) {
-    const Tasklet tasklet{TaskletId(next_tasklet++), op, piece};
+  void submit(OpId op, const plan::TaskletPlan& piece, bool again = false) {
+    const Tasklet tasklet{.id = TaskletId(next_tasklet++), .op = op, .piece = piece, .redone = again};
     ++at(op).blocks;
     ++report.tasklets;
     report.bytes_down += piece.bytes_down;
@@ -174,7 +174,7 @@ struct Scheduler::Impl {
       at(op).blocks -= static_cast<std::int64_t>(pieces.size());
       for (const plan::TaskletPlan& piece : plan_again(op, pieces)) {
         ++report.redone;
-        submit(op, piece);
+        submit(op, piece, true);
       }
     }
   }
@@ -222,6 +222,13 @@ struct Scheduler::Impl {
         const std::vector<Tasklet> held = held_by(event.device);
         report.lost += static_cast<std::int64_t>(held.size());
         redo(held);
+        return;
+      }
+      case EventKind::lost: {
+        const auto found = in_flight.find(event.tasklet.value);
+        if (found == in_flight.end()) return;
+        ++report.lost;
+        redo({found->second});
         return;
       }
       case EventKind::rejected: {

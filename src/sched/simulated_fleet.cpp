@@ -214,6 +214,15 @@ struct SimulatedFleet::Impl {
     pending.push_back({.kind = EventKind::left, .at = now, .tasklet = {}, .device = device.declared.id, .op = {}});
   }
 
+  void join(std::int64_t index) {
+    Device& device = device_at(index);
+    if (device.present) return;
+    device.present = true;
+    device.hung = false;
+    ++roster;
+    pending.push_back({.kind = EventKind::joined, .at = now, .tasklet = {}, .device = device.declared.id, .op = {}});
+  }
+
   void apply(const fleet::ChurnEvent& event) {
     if (event.device.value < 0 || event.device.value >= static_cast<std::int64_t>(devices.size())) return;
     Device& device = device_at(event.device.value);
@@ -221,12 +230,7 @@ struct SimulatedFleet::Impl {
       case fleet::ChurnKind::leave: leave(event.device.value); break;
       case fleet::ChurnKind::join:
         if (device.hung) leave(event.device.value);  // what it held before it hung is lost
-        if (!device.present) {
-          device.present = true;
-          device.hung = false;
-          ++roster;
-          pending.push_back({.kind = EventKind::joined, .at = now, .tasklet = {}, .device = event.device, .op = {}});
-        }
+        join(event.device.value);
         break;
       case fleet::ChurnKind::slow: device.factor = event.factor; break;
       case fleet::ChurnKind::hang:
@@ -365,6 +369,7 @@ Event SimulatedFleet::next_event(Seconds deadline) {
 }
 
 void SimulatedFleet::remove_device(DeviceId device) { impl_->leave(device.value); }
+void SimulatedFleet::return_device(DeviceId device) { impl_->join(device.value); }
 bool SimulatedFleet::lies(DeviceId device) const {
   return impl_->devices[static_cast<std::size_t>(device.value)].lying;
 }

@@ -17,7 +17,16 @@ namespace {
 constexpr std::int64_t kWindow = 64LL << 20;
 /// A rank always gets this many tasklets ahead, however large they are.
 constexpr std::int64_t kTaskletsAhead = 2;
-constexpr Seconds kPingEvery{2.0};
+/// Pings go to a rank this many times within the patience.
+constexpr double kPingsInPatience = 5.0;
+/// Real time that a tasklet may stay unanswered by a rank that is alive: some patiences, and what its size may take on
+/// a slow and busy host (bytes a second).
+constexpr double kPatiencesForAnswer = 3.0;
+constexpr double kSlowestHost = 5e6;
+/// A longer gap between two looks means that the server itself was busy: silence in it proves nothing.
+constexpr Seconds kOwnPause{0.2};
+/// How long a rank that is silent is waited for at the end.
+constexpr Seconds kLastWord{1.0};
 
 }  // namespace
 
@@ -67,8 +76,8 @@ void Exchange::greet(const std::vector<fleet::DeviceProfile>& devices, const Fle
                           .wire = terms.wire,
                           .gemm_kernels = terms.gemm_kernels,
                           .seed = terms.seed,
-                          .heartbeat = kPingEvery,
-                          .patience = terms.patience,
+                          .heartbeat = terms.patience / kPingsInPatience,
+                          .patience = terms.orphan_patience,
                           .devices = {}};
     for (const DeviceId id : hosted) {
       const fleet::DeviceProfile& d = devices[static_cast<std::size_t>(id.value)];
@@ -76,7 +85,8 @@ void Exchange::greet(const std::vector<fleet::DeviceProfile>& devices, const Fle
     }
     transport_.send(rank, comm::encode(welcome));
   }
-  for (Peer& peer : peers_) peer.heard = peer.pinged = clock_.now();
+  watched_ = clock_.now();
+  for (Peer& peer : peers_) peer.heard = peer.pinged = peer.answered = watched_;
 }
 
 void Exchange::submit(const sched::Tasklet& tasklet) {
@@ -107,8 +117,7 @@ void Exchange::pump() {
       peer.waiting.pop_front();
       comm::Frame frame = pack_(tasklet);
       const std::int64_t bytes = frame.size();
-      if (peer.tasklets_under_way == 0) peer.heard = clock_.now();  // from now on it owes us something
-      under_way_.emplace(tasklet.id.value, UnderWay{tasklet, static_cast<int>(rank), bytes});
+      under_way_.emplace(tasklet.id.value, UnderWay{tasklet, static_cast<int>(rank), bytes, clock_.now()});
       peer.bytes_under_way += bytes;
       ++peer.tasklets_under_way;
       transport_.send(static_cast<int>(rank), std::move(frame));
@@ -116,54 +125,98 @@ void Exchange::pump() {
   }
 }
 
-void Exchange::lose(int rank) {
+void Exchange::let_go(int rank) {
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
-  if (peer.gone) return;
-  peer.gone = true;
   peer.waiting.clear();
-  transport_.abandon(rank);
+  peer.bytes_under_way = peer.tasklets_under_way = 0;
   std::erase_if(under_way_, [&](const auto& entry) { return entry.second.rank == rank; });
   gone_.insert(gone_.end(), peer.devices.begin(), peer.devices.end());
 }
 
+void Exchange::give_up(std::int64_t tasklet) {
+  const UnderWay sent = under_way_.at(tasklet);
+  forget(TaskletId(tasklet));
+  lost_.push_back({.kind = Answer::Kind::lost, .tasklet = sent.tasklet, .frame = {}, .reason = {}});
+}
+
+// Which message was damaged cannot be known: the one that should have come next is the likeliest, and asking again for
+// the wrong one costs time, never a bit.
+void Exchange::give_up_oldest(int rank) {
+  std::int64_t oldest = -1;
+  for (const auto& [id, sent] : under_way_) {
+    if (sent.rank == rank && (oldest < 0 || id < oldest)) oldest = id;
+  }
+  if (oldest >= 0) give_up(oldest);
+}
+
 void Exchange::watch() {
-  const Seconds now = clock_.now();
+  const Seconds now = clock_.now(), pause = now - watched_;
+  watched_ = now;
   for (std::size_t rank = 1; rank < peers_.size(); ++rank) {
     Peer& peer = peers_[rank];
     if (peer.gone || peer.farewell) continue;
+    if (pause > kOwnPause) {
+      peer.heard += pause;
+      peer.answered += pause;
+    }
     if (transport_.gone(static_cast<int>(rank))) {
-      lose(static_cast<int>(rank));
-    } else if (now - peer.pinged > kPingEvery) {
+      peer.gone = true;
+      transport_.abandon(static_cast<int>(rank));
+      if (!peer.silent) let_go(static_cast<int>(rank));
+      continue;
+    }
+    if (now - peer.pinged > patience_ / kPingsInPatience) {
       peer.pinged = now;
       transport_.send(static_cast<int>(rank), comm::encode_ping(pings_++));
     }
-    if (peer.tasklets_under_way > 0 && now - peer.heard > patience_) lose(static_cast<int>(rank));
+    if (!peer.silent && now - peer.heard > patience_) {
+      peer.silent = true;
+      let_go(static_cast<int>(rank));
+    }
   }
+  std::vector<std::int64_t> overdue;
+  for (const auto& [id, sent] : under_way_) {
+    const Seconds since = std::max(sent.sent, peers_[static_cast<std::size_t>(sent.rank)].answered);
+    const Seconds allowed = patience_ * kPatiencesForAnswer + Seconds(static_cast<double>(sent.bytes) / kSlowestHost);
+    if (now - since > allowed) overdue.push_back(id);
+  }
+  for (const std::int64_t id : overdue) give_up(id);
 }
 
 std::optional<Answer> Exchange::take_in(comm::Received received) {
-  if (received.source < 1 || received.source >= transport_.size()) return std::nullopt;
-  Peer& peer = peers_[static_cast<std::size_t>(received.source)];
+  const int rank = received.source;
+  if (rank < 1 || rank >= transport_.size()) return std::nullopt;
+  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  peer.heard = clock_.now();
+  if (peer.silent && !peer.gone) {
+    peer.silent = false;
+    returned_.insert(returned_.end(), peer.devices.begin(), peer.devices.end());
+  }
   const auto header = comm::decode(received.frame);
   if (!header) {
-    // Nothing in a damaged frame can be believed, its tasklet included: what was asked stays owed until its limit.
+    give_up_oldest(rank);
     return std::nullopt;
   }
-  peer.heard = clock_.now();
   switch (header->kind) {
-    case comm::Kind::ping: transport_.send(received.source, comm::encode_pong(header->sequence)); return std::nullopt;
+    case comm::Kind::ping: transport_.send(rank, comm::encode_pong(header->sequence)); return std::nullopt;
     case comm::Kind::farewell: peer.farewell = true; return std::nullopt;
     case comm::Kind::result:
     case comm::Kind::refused: break;
     default: return std::nullopt;
   }
+  const bool damaged_on_the_way = header->kind == comm::Kind::refused && header->reason == comm::Reason::malformed;
   const auto sent = under_way_.find(header->tasklet.value);
-  if (sent == under_way_.end() || sent->second.rank != received.source)
+  if (sent == under_way_.end() || sent->second.rank != rank) {
+    if (damaged_on_the_way) give_up_oldest(rank);
     return std::nullopt;  // late, or never asked for
+  }
+  if (damaged_on_the_way) {
+    give_up(header->tasklet.value);
+    return std::nullopt;
+  }
   Answer answer{.kind = Answer::Kind::result, .tasklet = sent->second.tasklet, .frame = {}, .reason = {}};
-  peer.bytes_under_way -= sent->second.bytes;
-  --peer.tasklets_under_way;
-  under_way_.erase(sent);
+  peer.answered = clock_.now();
+  forget(header->tasklet);
   if (header->kind == comm::Kind::refused) {
     answer.kind = Answer::Kind::refused;
     answer.reason = fmt::format("{}: {}", comm::name_of(header->reason), comm::text_of(received.frame));
@@ -176,12 +229,18 @@ std::optional<Answer> Exchange::take_in(comm::Received received) {
 std::optional<Answer> Exchange::next(Seconds at_most) {
   const Seconds limit = clock_.now() + at_most;
   for (;;) {
+    if (!lost_.empty()) {
+      Answer answer = std::move(lost_.front());
+      lost_.pop_front();
+      return answer;
+    }
     pump();
     std::optional<comm::Received> received = transport_.poll();
     if (!received) {
       watch();
       const Seconds left = limit - clock_.now();
-      if (left.value() <= 0 || !gone_.empty()) return std::nullopt;
+      if (!lost_.empty()) continue;
+      if (left.value() <= 0 || !gone_.empty() || !returned_.empty()) return std::nullopt;
       received = transport_.wait(std::min(left, Seconds(0.05)));
     }
     if (!received) continue;
@@ -190,22 +249,28 @@ std::optional<Answer> Exchange::next(Seconds at_most) {
 }
 
 std::vector<DeviceId> Exchange::take_gone() { return std::exchange(gone_, {}); }
+std::vector<DeviceId> Exchange::take_returned() { return std::exchange(returned_, {}); }
 
-bool Exchange::say_goodbye(Seconds at_most) {
-  const Seconds limit = clock_.now() + at_most;
+std::vector<RankInfo> Exchange::say_goodbye(Seconds at_most) {
+  const Seconds begun = clock_.now();
   for (std::size_t rank = 1; rank < peers_.size(); ++rank) {
     if (!peers_[rank].gone) transport_.send(static_cast<int>(rank), comm::encode_goodbye());
   }
-  const auto everyone_left = [&] {
-    return std::all_of(peers_.begin() + 1, peers_.end(), [](const Peer& peer) { return peer.gone || peer.farewell; });
+  const auto waited_for = [&](const Peer& peer) {
+    if (peer.gone || peer.farewell) return false;
+    return clock_.now() - begun < (peer.silent ? std::min(kLastWord, at_most) : at_most);
   };
-  while (!everyone_left() && clock_.now() < limit) {
+  while (std::any_of(peers_.begin() + 1, peers_.end(), waited_for)) {
     if (auto received = transport_.wait(Seconds(0.05))) (void)take_in(std::move(*received));
     for (std::size_t rank = 1; rank < peers_.size(); ++rank) {
-      if (transport_.gone(static_cast<int>(rank)) && !peers_[rank].farewell) lose(static_cast<int>(rank));
+      if (transport_.gone(static_cast<int>(rank))) peers_[rank].gone = true;
     }
   }
-  return std::all_of(peers_.begin() + 1, peers_.end(), [](const Peer& peer) { return peer.farewell; });
+  std::vector<RankInfo> missing;
+  for (std::size_t rank = 1; rank < peers_.size(); ++rank) {
+    if (!peers_[rank].farewell) missing.push_back(ranks_[rank]);
+  }
+  return missing;
 }
 
 }  // namespace cleave::server

@@ -23,11 +23,15 @@ namespace cleave::server {
 
 /// What came back for a tasklet.
 struct Answer {
-  enum class Kind : std::uint8_t { result, refused, malformed };
+  enum class Kind : std::uint8_t {
+    result,   ///< a well-formed block
+    refused,  ///< the device would not compute it
+    lost,     ///< it will not be answered, though its rank lives
+  };
   Kind kind = Kind::result;
   sched::Tasklet tasklet;
   comm::Frame frame;   ///< of a result
-  std::string reason;  ///< of the others
+  std::string reason;  ///< of a refusal
 };
 
 class Exchange {
@@ -46,12 +50,14 @@ class Exchange {
   void forget(TaskletId tasklet);
   /// Sends what there is room for and takes in what has arrived, waiting at most `at_most` for something.
   [[nodiscard]] std::optional<Answer> next(Seconds at_most);
-  /// Devices whose rank was found to be gone since the last call.
+  /// Devices whose rank died or fell silent since the last call: what they held is lost.
   [[nodiscard]] std::vector<DeviceId> take_gone();
-  [[nodiscard]] bool is_gone(DeviceId device) const { return peer_of(device).gone; }
+  /// Devices whose silent rank has spoken again since the last call.
+  [[nodiscard]] std::vector<DeviceId> take_returned();
+  [[nodiscard]] bool is_gone(DeviceId device) const { return peer_of(device).gone || peer_of(device).silent; }
 
-  /// Tells every rank to leave and waits for their farewells, at most for `at_most`. False: some are missing.
-  bool say_goodbye(Seconds at_most);
+  /// Tells every rank to leave and waits for their farewells, at most for `at_most`. Returns the ranks that are missing.
+  [[nodiscard]] std::vector<RankInfo> say_goodbye(Seconds at_most);
 
  private:
   struct Peer {
@@ -59,20 +65,25 @@ class Exchange {
     std::deque<sched::Tasklet> waiting;
     std::int64_t bytes_under_way = 0;
     std::int64_t tasklets_under_way = 0;
-    Seconds heard, pinged;
-    bool gone = false, farewell = false;
+    Seconds heard, pinged, answered;
+    bool gone = false;      // dead
+    bool silent = false;    // alive for all we know, but nothing comes
+    bool farewell = false;  // left as it was told
   };
   struct UnderWay {
     sched::Tasklet tasklet;
     int rank = 0;
     std::int64_t bytes = 0;
+    Seconds sent;
   };
   [[nodiscard]] int rank_of(DeviceId device) const;
   [[nodiscard]] const Peer& peer_of(DeviceId device) const { return peers_[static_cast<std::size_t>(rank_of(device))]; }
   void greet(const std::vector<fleet::DeviceProfile>& devices, const FleetTerms& terms);
   void pump();
   void watch();
-  void lose(int rank);
+  void let_go(int rank);
+  void give_up_oldest(int rank);
+  void give_up(std::int64_t tasklet);
   [[nodiscard]] std::optional<Answer> take_in(comm::Received received);
 
   comm::Transport& transport_;
@@ -82,7 +93,9 @@ class Exchange {
   std::vector<Peer> peers_;  // by rank; 0 is unused
   std::vector<RankInfo> ranks_;
   std::unordered_map<std::int64_t, UnderWay> under_way_;
-  std::vector<DeviceId> gone_;
+  std::vector<DeviceId> gone_, returned_;
+  std::deque<Answer> lost_;
+  Seconds watched_;
   std::uint32_t pings_ = 0;
 };
 

@@ -25,13 +25,14 @@ using sched::Event;
 using sched::EventKind;
 using sched::Tasklet;
 
-/// What an answer turned out to be once it was looked at and, if good, put in its place.
-bool accept(Executor& executor, const Answer& answer, Seconds* late = nullptr) {
-  if (answer.kind != Answer::Kind::result) return false;
+/// Looks at an answer and, if it is good, puts the block in its place; says what it means to the scheduler.
+EventKind accept(Executor& executor, const Answer& answer, Seconds* late = nullptr) {
+  if (answer.kind == Answer::Kind::lost) return EventKind::lost;
+  if (answer.kind == Answer::Kind::refused) return EventKind::rejected;
   const auto result = comm::decode_result(answer.frame);
-  if (!result) return false;
+  if (!result) return EventKind::rejected;
   if (late != nullptr) *late = result->header.late;
-  return executor.place(answer.tasklet, *result) == Verdict::good;
+  return executor.place(answer.tasklet, *result) == Verdict::good ? EventKind::done : EventKind::rejected;
 }
 
 /// Modelled time order; see fleets.hpp.
@@ -55,7 +56,7 @@ class VirtualFleet final : public RankFleet {
   [[nodiscard]] std::span<const sched::Usage> usage() const override { return model_.usage(); }
   [[nodiscard]] const std::vector<RankInfo>& ranks() const override { return exchange_.ranks(); }
   [[nodiscard]] Seconds lateness() const override { return Seconds(0); }
-  bool say_goodbye(Seconds at_most) override { return exchange_.say_goodbye(at_most); }
+  [[nodiscard]] std::vector<RankInfo> say_goodbye(Seconds at_most) override { return exchange_.say_goodbye(at_most); }
 
   void begin_step(const model::StepGraph& graph) override {
     model_.begin_step(graph);
@@ -82,10 +83,10 @@ class VirtualFleet final : public RankFleet {
 
   Event next_event(Seconds deadline) override {
     for (;;) {
-      take_out_the_dead();
+      follow_ranks();
       const Event event = model_.next_event(deadline);
       if (event.kind == EventKind::joined && exchange_.is_gone(event.device)) {
-        model_.remove_device(event.device);  // its process is dead: the trace cannot bring it back
+        model_.remove_device(event.device);  // its process does not answer: the trace cannot bring it back
         continue;
       }
       if (event.kind != EventKind::done || event.device == kServerDevice) return event;
@@ -94,8 +95,10 @@ class VirtualFleet final : public RankFleet {
   }
 
  private:
-  void take_out_the_dead() {
+  // Ranks that died or fell silent take their devices out of the model; those that speak again bring them back.
+  void follow_ranks() {
     for (const DeviceId device : exchange_.take_gone()) model_.remove_device(device);
+    for (const DeviceId device : exchange_.take_returned()) model_.return_device(device);
   }
 
   // The model says that the block is there now: waits until it really is.
@@ -103,25 +106,24 @@ class VirtualFleet final : public RankFleet {
     for (;;) {
       const auto verdict = verdicts_.find(event.tasklet);
       if (verdict != verdicts_.end()) {
-        if (!verdict->second) event.kind = EventKind::rejected;
+        event.kind = verdict->second;
         verdicts_.erase(verdict);
         return event;
       }
-      if (exchange_.is_gone(event.device)) {
-        take_out_the_dead();
+      const std::optional<Answer> answer = exchange_.next(Seconds(0.2));
+      if (exchange_.is_gone(event.device) && !answer) {
+        model_.remove_device(event.device);
         event.kind = EventKind::left;
         return event;
       }
-      if (const std::optional<Answer> answer = exchange_.next(Seconds(0.2))) {
-        verdicts_[answer->tasklet.id] = accept(executor_, *answer);
-      }
+      if (answer) { verdicts_[answer->tasklet.id] = accept(executor_, *answer); }
     }
   }
 
   Executor& executor_;
   Exchange exchange_;
   sched::SimulatedFleet model_;
-  std::map<TaskletId, bool> verdicts_;  // of blocks that came before their modelled time
+  std::map<TaskletId, EventKind> verdicts_;  // of blocks that came before their modelled time
 };
 
 /// Real time order, throttled (wall) or not (off); see fleets.hpp.
@@ -145,7 +147,7 @@ class LiveFleet final : public RankFleet {
   [[nodiscard]] std::span<const sched::Usage> usage() const override { return usage_; }
   [[nodiscard]] const std::vector<RankInfo>& ranks() const override { return exchange_.ranks(); }
   [[nodiscard]] Seconds lateness() const override { return lateness_; }
-  bool say_goodbye(Seconds at_most) override { return exchange_.say_goodbye(at_most); }
+  [[nodiscard]] std::vector<RankInfo> say_goodbye(Seconds at_most) override { return exchange_.say_goodbye(at_most); }
 
   [[nodiscard]] std::vector<plan::DeviceState> devices() const override {
     std::vector<plan::DeviceState> states;
@@ -200,6 +202,7 @@ class LiveFleet final : public RankFleet {
       for (const DeviceId device : exchange_.take_gone()) {
         if (device_at(device).present) leave(device);
       }
+      for (const DeviceId device : exchange_.take_returned()) join(device);
       if (!agenda_.empty() && agenda_.top().event.at <= now()) {
         const Event event = agenda_.top().event;
         agenda_.pop();
@@ -257,7 +260,7 @@ class LiveFleet final : public RankFleet {
     device.owed = std::max(Seconds(0), device.owed - answer.tasklet.piece.time);
     if (!device.present) return;  // emulated as gone: its answer does not count
     Seconds late{0};
-    const bool good = accept(executor_, answer, &late);
+    const EventKind outcome = accept(executor_, answer, &late);
     lateness_ = std::max(lateness_, late);
     account(answer.tasklet);
     Seconds at = now();
@@ -265,7 +268,7 @@ class LiveFleet final : public RankFleet {
       const Seconds nic = answer.tasklet.piece.bytes_up / server_.nic_in;
       at = nic_in_.reserve(at - nic, nic) + nic;
     }
-    post({.kind = good ? EventKind::done : EventKind::rejected,
+    post({.kind = outcome,
           .at = at,
           .tasklet = answer.tasklet.id,
           .device = answer.tasklet.piece.device,
@@ -293,6 +296,14 @@ class LiveFleet final : public RankFleet {
     post({.kind = EventKind::left, .at = now(), .tasklet = {}, .device = id, .op = {}});
   }
 
+  void join(DeviceId id) {
+    Device& device = device_at(id);
+    if (device.present) return;
+    device.present = true;
+    ++roster_;
+    post({.kind = EventKind::joined, .at = now(), .tasklet = {}, .device = id, .op = {}});
+  }
+
   void apply_churn() {
     for (; next_churn_ < churn_.size() && churn_[next_churn_].at <= now(); ++next_churn_) {
       const fleet::ChurnEvent& event = churn_[next_churn_];
@@ -304,11 +315,7 @@ class LiveFleet final : public RankFleet {
           if (device.present) leave(event.device);
           break;
         case fleet::ChurnKind::join:
-          if (!device.present && !exchange_.is_gone(event.device)) {
-            device.present = true;
-            ++roster_;
-            post({.kind = EventKind::joined, .at = now(), .tasklet = {}, .device = event.device, .op = {}});
-          }
+          if (!exchange_.is_gone(event.device)) join(event.device);
           break;
         case fleet::ChurnKind::slow: device.factor = event.factor; break;
         case fleet::ChurnKind::lie: device.lying = true; break;

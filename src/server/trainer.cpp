@@ -152,6 +152,8 @@ std::span<const sched::Usage> Trainer::usage() const { return impl_->fleet->usag
 std::vector<DeviceId> Trainer::distrusted() const { return impl_->scheduler->distrusted(); }
 Seconds Trainer::lateness() const { return impl_->ranks ? impl_->ranks->lateness() : Seconds(0); }
 Bytes Trainer::peak_activation_memory() const { return impl_->executor.peak_memory(); }
-bool Trainer::say_goodbye(Seconds at_most) { return !impl_->ranks || impl_->ranks->say_goodbye(at_most); }
+std::vector<RankInfo> Trainer::say_goodbye(Seconds at_most) {
+  return impl_->ranks ? impl_->ranks->say_goodbye(at_most) : std::vector<RankInfo>{};
+}
 
 }  // namespace cleave::server

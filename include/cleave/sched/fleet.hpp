@@ -20,11 +20,13 @@ struct Tasklet {
   TaskletId id;
   OpId op;
   plan::TaskletPlan piece;
+  bool redone = false;  ///< stands in for one that was lost or rejected
 };
 
 enum class EventKind : std::uint8_t {
   done,         ///< the tasklet's block has arrived, passed its check and stands in its place
   rejected,     ///< the device answered, but wrongly, or refused (`device` is to be distrusted)
+  lost,         ///< the tasklet will not be answered, though its device is there: a message was damaged or dropped
   kernel_done,  ///< the server kernel of operation `op` is complete
   left,         ///< the device is gone with whatever it holds
   joined,       ///< the device is there (again), empty-handed

@@ -15,6 +15,7 @@
 #include "cleave/fleet/churn.hpp"
 #include "cleave/fleet/profile.hpp"
 #include "cleave/sched/fleet.hpp"
+#include "cleave/sched/observer.hpp"
 
 namespace cleave::sched {
 
@@ -36,8 +37,13 @@ class SimulatedFleet final : public Fleet {
   Event next_event(Seconds deadline) override;
   [[nodiscard]] std::span<const Usage> usage() const override;
 
+  /// Tells `observer` (null: nobody) what happens from now on; it must outlive the fleet.
+  void set_observer(Observer* observer);
+
   /// Takes a device out at once, as churn would: for fleets whose real device died.
   void remove_device(DeviceId device);
+  /// Takes it up again, empty-handed; nothing happens if it is there.
+  void return_device(DeviceId device);
   /// True while `device` is to answer wrongly (churn kind `lie`).
   [[nodiscard]] bool lies(DeviceId device) const;
 

@@ -34,10 +34,11 @@ struct RankInfo {
 struct FleetTerms {
   comm::ClockMode clock = comm::ClockMode::virtual_time;
   DType wire = DType::f32;
-  std::string gemm_kernels;  ///< what all ranks must use
-  std::uint64_t seed = 0;    ///< of jitter
-  Seconds start_limit{120};  ///< for ranks to answer the greeting
-  Seconds patience{300};     ///< a rank that says nothing for so long while it owes an answer is given up
+  std::string gemm_kernels;      ///< what all ranks must use
+  std::uint64_t seed = 0;        ///< of jitter
+  Seconds start_limit{120};      ///< for ranks to answer the greeting
+  Seconds patience{10};          ///< a rank that says nothing for so long loses its blocks until it speaks again
+  Seconds orphan_patience{300};  ///< a rank that hears nothing of the server for so long leaves
   fleet::ServerProfile server;
   fleet::ChurnTrace churn;
 };
@@ -46,8 +47,8 @@ struct FleetTerms {
 class RankFleet : public sched::Fleet {
  public:
   [[nodiscard]] virtual const std::vector<RankInfo>& ranks() const = 0;
-  /// Ends the device ranks. False: some did not say farewell, and MPI must not be finalized.
-  virtual bool say_goodbye(Seconds at_most) = 0;
+  /// Ends the device ranks. Returns those that did not say farewell: with any, MPI must not be finalized.
+  [[nodiscard]] virtual std::vector<RankInfo> say_goodbye(Seconds at_most) = 0;
   /// By how much real computations missed their modelled end, since the fleet was made (wall clock; else zero).
   [[nodiscard]] virtual Seconds lateness() const = 0;
 };

@@ -70,8 +70,8 @@ class Trainer {
   /// Most bytes of activations, gradients and logits at once so far.
   [[nodiscard]] Bytes peak_activation_memory() const;
 
-  /// Ends the device ranks. False: some did not answer; MPI must not be finalized then.
-  bool say_goodbye(Seconds at_most);
+  /// Ends the device ranks. Returns those that did not say farewell: with any, MPI must not be finalized.
+  [[nodiscard]] std::vector<RankInfo> say_goodbye(Seconds at_most);
 
  private:
   struct Impl;

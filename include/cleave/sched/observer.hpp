@@ -1,0 +1,50 @@
+// Observer: who watches what a fleet's resources are taken for, and when.
+//
+// A fleet calls it as things happen; app's timeline is the one that listens. Watching changes nothing: a fleet behaves
+// the same with and without an observer, and pays for it only when there is one.
+#pragma once
+
+#include <cstdint>
+
+#include "cleave/base/ids.hpp"
+#include "cleave/base/units.hpp"
+#include "cleave/model/graph.hpp"
+
+namespace cleave::sched {
+
+enum class Resource : std::uint8_t {
+  down,        ///< a device's downlink
+  compute,     ///< a device's processor, or the server's when it computes a block itself
+  up,          ///< a device's uplink
+  server_out,  ///< the server's interface, towards the devices
+  server_in,   ///< the server's interface, from the devices
+  kernel,      ///< the server's processor, for a server kernel
+};
+
+/// One use of one resource, in the fleet's time. Told when it begins, so `end` is what the model says: should the
+/// device leave first, settled() tells.
+struct Span {
+  DeviceId device;  ///< kServerDevice for kernels and for blocks that the server computes
+  Resource resource = Resource::down;
+  Seconds start, end;
+  OpId op;            ///< of the graph of the last begin()
+  TaskletId tasklet;  ///< invalid for kernels
+  Bytes bytes;        ///< carried; zero for computation
+  bool redone = false;
+};
+
+enum class DeviceChange : std::uint8_t { left, joined, slowed, hung, lies };
+
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  /// Operations of what follows belong to `graph`, which outlives them.
+  virtual void begin(const model::StepGraph& graph, Seconds at) = 0;
+  virtual void span(const Span& span) = 0;
+  /// The tasklet is off its device: complete, or lost with whatever part of it was done.
+  virtual void settled(TaskletId tasklet, Seconds at, bool lost) = 0;
+  /// `factor`: of every rate from now on; only for `slowed`.
+  virtual void changed(DeviceId device, DeviceChange change, Seconds at, double factor) = 0;
+};
+
+}  // namespace cleave::sched
