@@ -18,15 +18,4 @@ void gather(kernels::ConstMatrix from, std::int64_t rows, std::int64_t cols, DTy
 /// to(i, j) = payload[i * to.cols + j], widened exactly; or += when `accumulate`.
 void scatter(const std::byte* payload, DType type, bool accumulate, kernels::Rows to);
 
-/// The columns of one head group of one sequence: rows of `seq` tokens, columns of `heads` heads from `head` on.
-struct HeadBlock {
-  std::int64_t sequence = 0, head = 0;
-};
-
-/// The view of one head of one sequence: seq x head_dim. `all` has one row per token, heads side by side.
-[[nodiscard]] inline kernels::Rows head_view(kernels::Rows all, std::int64_t seq, std::int64_t head_dim,
-                                             HeadBlock block) {
-  return {all.row(block.sequence * seq) + block.head * head_dim, seq, head_dim, all.ld};
-}
-
 }  // namespace cleave::server

@@ -56,7 +56,8 @@ class Exchange {
   [[nodiscard]] std::vector<DeviceId> take_returned();
   [[nodiscard]] bool is_gone(DeviceId device) const { return peer_of(device).gone || peer_of(device).silent; }
 
-  /// Tells every rank to leave and waits for their farewells, at most for `at_most`. Returns the ranks that are missing.
+  /// Tells every rank to leave and waits for their farewells, at most for `at_most`. Returns the ranks that are
+  /// missing.
   [[nodiscard]] std::vector<RankInfo> say_goodbye(Seconds at_most);
 
  private:

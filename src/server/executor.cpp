@@ -7,10 +7,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "attention_pair.hpp"
 #include "blocks.hpp"
 #include "cleave/base/error.hpp"
-#include "cleave/kernels/attention.hpp"
-#include "cleave/kernels/product_check.hpp"
 #include "cleave/kernels/wire.hpp"
 
 namespace cleave::server {
@@ -28,39 +27,13 @@ comm::Work work_code(OpKind kind) {
   }
 }
 
-// Tensors of an attention operation in the order of the message: those with query heads, and those with one head a
-// pair.
-struct PairTensor {
-  model::TensorView view;
-  bool queries = false;
-};
-
-std::vector<PairTensor> operands_of(const Operation& op) {
-  std::vector<PairTensor> list{{op.in[0], true}, {op.in[1], false}, {op.in[2], false}};
-  if (op.kind == OpKind::attention_backward) list.push_back({op.in[3], true});
-  return list;
-}
-
-std::vector<PairTensor> results_of(const Operation& op) {
-  std::vector<PairTensor> list{{op.out[0], true}};
-  if (op.kind == OpKind::attention_backward) {
-    list.push_back({op.out[1], false});
-    list.push_back({op.out[2], false});
-  }
-  return list;
-}
-
 // Calls visit(head view, index of the block of seq x head_dim in the payload) for every head of the pairs, in order.
 template <class Visit>
 void for_each_head(const AttentionShape& shape, const PairRange& pairs, kernels::Rows all, bool queries,
                    Visit&& visit) {
-  const std::int64_t heads = queries ? shape.queries_per_pair() : 1;
   std::int64_t index = 0;
   for (std::int64_t pair = pairs.pair0; pair < pairs.pair1; ++pair) {
-    const std::int64_t sequence = pair / shape.n_kv_head, group = pair % shape.n_kv_head;
-    for (std::int64_t h = 0; h < heads; ++h, ++index) {
-      visit(head_view(all, shape.seq, shape.head_dim, {sequence, group * heads + h}), index);
-    }
+    for (std::int64_t h = 0; h < heads_of(shape, queries); ++h) visit(pair_head(shape, pair, all, queries, h), index++);
   }
 }
 
@@ -168,7 +141,7 @@ comm::Frame Executor::pack(const sched::Tasklet& tasklet, const TaskTerms& terms
     }
   } else {
     const std::int64_t head_bytes = op.attention.seq * op.attention.head_dim * size_of(options_.wire);
-    const std::vector<PairTensor> operands = operands_of(op);
+    const std::vector<PairTensor> operands = pair_operands(op);
     for (std::size_t i = 0; i < operands.size(); ++i) {
       for_each_head(op.attention, piece.pairs, store_->rows(operands[i].view), operands[i].queries,
                     [&](kernels::Rows head, std::int64_t index) {
@@ -212,7 +185,7 @@ Verdict Executor::place(const sched::Tasklet& tasklet, const comm::ResultView& r
     return Verdict::good;
   }
   const std::int64_t head_bytes = op.attention.seq * op.attention.head_dim * size_of(options_.wire);
-  const std::vector<PairTensor> results = results_of(op);
+  const std::vector<PairTensor> results = pair_results(op);
   for (std::size_t i = 0; i < results.size(); ++i) {
     for_each_head(op.attention, tasklet.piece.pairs, store_->rows(results[i].view), results[i].queries,
                   [&](kernels::Rows head, std::int64_t index) {

@@ -3,12 +3,9 @@
 // Both see the operands as a device does: rounded once to the wire type.
 #include <fmt/format.h>
 
-#include <cmath>
-#include <cstring>
-
+#include "attention_pair.hpp"
 #include "blocks.hpp"
 #include "cleave/base/error.hpp"
-#include "cleave/kernels/attention.hpp"
 #include "cleave/kernels/product_check.hpp"
 #include "cleave/kernels/wire.hpp"
 #include "executor.hpp"
@@ -68,47 +65,10 @@ void Executor::compute(const sched::Tasklet& tasklet) {
     return;
   }
 
-  // Attention, pair by pair, on contiguous copies as a device has them.
-  const AttentionShape& at = op.attention;
-  const kernels::PairShape shape{at.queries_per_pair(), at.seq, at.head_dim};
-  const std::int64_t head = at.seq * at.head_dim, group = head * shape.heads;
-  const bool backward = op.kind == model::OpKind::attention_backward;
-  const Bytes scratch_bytes =
-      backward ? kernels::attention_backward_scratch(shape) : kernels::attention_forward_scratch(shape);
-  std::vector<float> scratch(static_cast<std::size_t>(scratch_bytes.value()) / sizeof(float));
-  std::vector<float> q(static_cast<std::size_t>(group)), k(static_cast<std::size_t>(head)), v(k), d_o(q), out_q(q),
-      out_k(k), out_v(k);
+  AttentionPair computer(op, *store_, options_.wire);
   for (std::int64_t pair = piece.pairs.pair0; pair < piece.pairs.pair1; ++pair) {
-    const std::int64_t sequence = pair / at.n_kv_head, kv = pair % at.n_kv_head;
-    const auto load = [&](const model::TensorView& view, std::int64_t heads, std::vector<float>& into) {
-      for (std::int64_t h = 0; h < heads; ++h) {
-        const kernels::Rows from = head_view(store_->rows(view), at.seq, at.head_dim, {sequence, kv * heads + h});
-        gather({from.data, from.ld}, at.seq, at.head_dim, DType::f32,
-               reinterpret_cast<std::byte*>(into.data() + h * head));
-      }
-      kernels::round_to(options_.wire, kernels::Rows(into.data(), heads * at.seq, at.head_dim));
-    };
-    const auto store = [&](const model::TensorView& view, std::int64_t heads, std::vector<float>& from) {
-      kernels::round_to(options_.wire, kernels::Rows(from.data(), heads * at.seq, at.head_dim));
-      for (std::int64_t h = 0; h < heads; ++h) {
-        scatter(reinterpret_cast<const std::byte*>(from.data() + h * head), DType::f32, false,
-                head_view(store_->rows(view), at.seq, at.head_dim, {sequence, kv * heads + h}));
-      }
-    };
-    load(op.in[0], shape.heads, q);
-    load(op.in[1], 1, k);
-    load(op.in[2], 1, v);
-    if (!backward) {
-      kernels::attention_forward(shape, q.data(), k.data(), v.data(), out_q.data(), scratch);
-      store(op.out[0], shape.heads, out_q);
-      continue;
-    }
-    load(op.in[3], shape.heads, d_o);
-    kernels::attention_backward(shape, q.data(), k.data(), v.data(), d_o.data(), out_q.data(), out_k.data(),
-                                out_v.data(), scratch);
-    store(op.out[0], shape.heads, out_q);
-    store(op.out[1], 1, out_k);
-    store(op.out[2], 1, out_v);
+    computer.compute(pair);
+    computer.place(pair);
   }
 }
 
@@ -140,44 +100,21 @@ Verdict Executor::check(const sched::Tasklet& tasklet, const comm::ResultView& r
     return ratio <= 1.0 ? Verdict::good : Verdict::wrong;
   }
 
-  // Attention has no cheap linear check: one pair, which the device cannot foresee, is computed again, to the last bit.
-  const AttentionShape& at = op.attention;
-  const kernels::PairShape shape{at.queries_per_pair(), at.seq, at.head_dim};
-  const std::int64_t chosen =
-      static_cast<std::int64_t>(signs.below(0, static_cast<std::uint64_t>(piece.pairs.count())));
-  const std::int64_t pair = piece.pairs.pair0 + chosen, sequence = pair / at.n_kv_head, kv = pair % at.n_kv_head;
-  const std::int64_t head = at.seq * at.head_dim, group = head * shape.heads;
-  const auto load = [&](const model::TensorView& view, std::int64_t heads) {
-    std::vector<float> into(static_cast<std::size_t>(heads * head));
-    for (std::int64_t h = 0; h < heads; ++h) {
-      const kernels::Rows from = head_view(store_->rows(view), at.seq, at.head_dim, {sequence, kv * heads + h});
-      gather({from.data, from.ld}, at.seq, at.head_dim, DType::f32,
-             reinterpret_cast<std::byte*>(into.data() + h * head));
-    }
-    kernels::round_to(options_.wire, kernels::Rows(into.data(), heads * at.seq, at.head_dim));
-    return into;
-  };
-  const auto same = [&](const std::vector<float>& expected, std::size_t output, std::int64_t heads) {
-    std::vector<std::byte> bytes(expected.size() * static_cast<std::size_t>(size_of(options_.wire)));
-    gather({expected.data(), at.head_dim}, heads * at.seq, at.head_dim, options_.wire, bytes.data());
-    return std::memcmp(bytes.data(), result.outputs[output].data() + chosen * static_cast<std::int64_t>(bytes.size()),
-                       bytes.size()) == 0;
-  };
-  const std::vector<float> q = load(op.in[0], shape.heads), k = load(op.in[1], 1), v = load(op.in[2], 1);
-  std::vector<float> out_q(static_cast<std::size_t>(group));
-  if (op.kind == model::OpKind::attention_forward) {
-    std::vector<float> scratch(static_cast<std::size_t>(kernels::attention_forward_scratch(shape).value()) /
-                               sizeof(float));
-    kernels::attention_forward(shape, q.data(), k.data(), v.data(), out_q.data(), scratch);
-    return same(out_q, 0, shape.heads) ? Verdict::good : Verdict::wrong;
+  // Attention has no cheap linear check: pairs are computed again, to the last bit. `all` takes every pair of the
+  // block, `sample` one, which the device cannot foresee.
+  AttentionPair computer(op, *store_, options_.wire);
+  std::int64_t first = 0, last = piece.pairs.count();
+  if (terms.mode == Verification::Mode::sample) {
+    first = static_cast<std::int64_t>(signs.below(0, static_cast<std::uint64_t>(last)));
+    last = first + 1;
   }
-  const std::vector<float> d_o = load(op.in[3], shape.heads);
-  std::vector<float> out_k(static_cast<std::size_t>(head)), out_v(out_k);
-  std::vector<float> scratch(static_cast<std::size_t>(kernels::attention_backward_scratch(shape).value()) /
-                             sizeof(float));
-  kernels::attention_backward(shape, q.data(), k.data(), v.data(), d_o.data(), out_q.data(), out_k.data(), out_v.data(),
-                              scratch);
-  return same(out_q, 0, shape.heads) && same(out_k, 1, 1) && same(out_v, 2, 1) ? Verdict::good : Verdict::wrong;
+  for (std::int64_t pair = first; pair < last; ++pair) {
+    computer.compute(piece.pairs.pair0 + pair);
+    for (std::size_t i = 0; i < computer.results(); ++i) {
+      if (!computer.equals(i, result.outputs[i].data() + pair * computer.result_bytes(i))) return Verdict::wrong;
+    }
+  }
+  return Verdict::good;
 }
 
 }  // namespace cleave::server

@@ -1,0 +1,72 @@
+// 200 seeded random churn schedules: devices leave, join, slow down and lie at any moment; the bits stay the same.
+#include <gtest/gtest.h>
+
+#include "run.hpp"
+
+namespace cleave::testing_run {
+namespace {
+
+constexpr std::uint64_t kSchedules = 200;
+
+Setting small_setting() {
+  Setting s;
+  s.model = {.family = "gpt2",
+             .vocab_size = 31,
+             .n_layer = 1,
+             .n_head = 2,
+             .n_kv_head = 2,
+             .d_model = 16,
+             .d_ff = 32,
+             .seq_len = 16,
+             .max_pos = 16};
+  s.batch = 4;
+  s.steps = 2;
+  return s;
+}
+
+// Up to 30 events over the time of the undisturbed run and half as much again.
+fleet::ChurnTrace random_schedule(std::uint64_t seed, std::int64_t devices, Seconds whole, bool liars) {
+  const Random random(seed, Purpose::test, 1);
+  fleet::ChurnTrace trace;
+  const std::uint64_t events = 1 + random.below(0, 30);
+  for (std::uint64_t i = 1; i <= events; ++i) {
+    const DeviceId device(static_cast<std::int64_t>(random.below(4 * i, static_cast<std::uint64_t>(devices))));
+    const Seconds at = whole * (1.5 * random.uniform(4 * i + 1));
+    switch (random.below(4 * i + 2, liars ? 8 : 7)) {
+      case 0:
+      case 1:
+      case 2: trace.push_back({at, device, fleet::ChurnKind::leave, 1.0}); break;
+      case 3:
+      case 4: trace.push_back({at, device, fleet::ChurnKind::join, 1.0}); break;
+      case 5:
+      case 6: trace.push_back({at, device, fleet::ChurnKind::slow, 0.1 + random.uniform(4 * i + 3)}); break;
+      default: trace.push_back({at, device, fleet::ChurnKind::lie, 1.0}); break;
+    }
+  }
+  std::stable_sort(trace.begin(), trace.end(), [](const auto& a, const auto& b) { return a.at < b.at; });
+  return trace;
+}
+
+TEST(Churn, RandomSchedulesEndWithTheSameBits) {
+  const std::uint64_t expected = train(small_setting()).hash;
+  Setting s = small_setting();
+  s.devices = unlike_devices(5);
+  s.device_ranks = 2;
+  const Seconds whole = train(s).time;
+  std::int64_t lost = 0, rejected = 0;
+  for (std::uint64_t seed = 0; seed < kSchedules; ++seed) {
+    const bool liars = seed % 2 == 1;
+    s.churn = random_schedule(seed, 5, whole, liars);
+    s.verification.mode = liars ? server::Verification::Mode::all : server::Verification::Mode::off;
+    s.verification.seed = seed;
+    const Outcome outcome = train(s);
+    ASSERT_EQ(outcome.hash, expected) << "schedule " << seed;
+    lost += outcome.lost;
+    rejected += outcome.rejected;
+  }
+  EXPECT_GT(lost, static_cast<std::int64_t>(kSchedules));  // the schedules do hit blocks in flight
+  EXPECT_GT(rejected, 0);
+}
+
+}  // namespace
+}  // namespace cleave::testing_run
