@@ -82,6 +82,7 @@ struct SimulatedFleet::Impl {
   std::uint64_t roster = 1;
   std::deque<Event> pending;
   std::vector<Usage> usage;
+  Observer* observer = nullptr;
 
   Impl(std::vector<fleet::DeviceProfile> profiles, fleet::ServerProfile server_profile, DType wire_type,
        fleet::ChurnTrace trace, std::uint64_t seed)
@@ -110,6 +111,17 @@ struct SimulatedFleet::Impl {
     return latency;
   }
 
+  void tell(const Tasklet& tasklet, Resource resource, Seconds start, Seconds end, Bytes bytes) const {
+    observer->span({.device = tasklet.piece.device,
+                    .resource = resource,
+                    .start = start,
+                    .end = end,
+                    .op = tasklet.op,
+                    .tasklet = tasklet.id,
+                    .bytes = bytes,
+                    .redone = tasklet.redone});
+  }
+
   // Starts the next panel down a link that is free, if memory allows its tasklet in.
   void pump_down(std::int64_t index) {
     Device& device = device_at(index);
@@ -135,6 +147,10 @@ struct SimulatedFleet::Impl {
     device.down_backlog -= link_time;
     device.down_taken = true;
     push({.at = end, .step = Step::down_free, .subject = index, .epoch = device.epoch});
+    if (observer != nullptr && panel.down.value() > 0) {
+      tell(flight.tasklet, Resource::down, start, end, panel.down);
+      tell(flight.tasklet, Resource::server_out, start, start + nic_time, panel.down);
+    }
 
     const Seconds arrival = panel.down.value() > 0 ? std::max(device.arrival, end + latency_of(device)) : now;
     device.arrival = std::max(device.arrival, arrival);
@@ -142,6 +158,7 @@ struct SimulatedFleet::Impl {
     const Seconds computed = device.processor.reserve(device.arrival, work) + work;
     used.compute += work;
     device.compute_backlog -= work;
+    if (observer != nullptr) tell(flight.tasklet, Resource::compute, computed - work, computed, Bytes(0));
     push({.at = computed,
           .step = Step::panel_computed,
           .subject = index,
@@ -170,6 +187,10 @@ struct SimulatedFleet::Impl {
     device.up_backlog -= link_time;
     device.up_taken = true;
     push({.at = end, .step = Step::up_free, .subject = index, .epoch = device.epoch});
+    if (observer != nullptr) {
+      tell(flight.tasklet, Resource::up, start, end, panel.up);
+      tell(flight.tasklet, Resource::server_in, start, start + nic_time, panel.up);
+    }
     if (up.panel + 1 == static_cast<std::int64_t>(flight.panels.size())) {
       push({.at = end + latency_of(device),
             .step = Step::tasklet_done,
@@ -184,6 +205,7 @@ struct SimulatedFleet::Impl {
     const auto flight = flights.find(id);
     device.memory_taken -= flight->second.tasklet.piece.resident;
     std::erase(device.holds, id);
+    if (observer != nullptr) observer->settled(TaskletId(id), now, false);
     ++usage[static_cast<std::size_t>(index)].tasklets;
     if (flight->second.wanted) {
       pending.push_back({.kind = EventKind::done,
@@ -202,6 +224,10 @@ struct SimulatedFleet::Impl {
     device.present = false;
     ++device.epoch;
     ++roster;
+    if (observer != nullptr) {
+      for (const std::int64_t id : device.holds) observer->settled(TaskletId(id), now, true);
+      observer->changed(device.declared.id, DeviceChange::left, now, 1.0);
+    }
     for (const std::int64_t id : device.holds) flights.erase(id);
     device.holds.clear();
     device.down_queue.clear();
@@ -220,6 +246,7 @@ struct SimulatedFleet::Impl {
     device.present = true;
     device.hung = false;
     ++roster;
+    if (observer != nullptr) observer->changed(device.declared.id, DeviceChange::joined, now, 1.0);
     pending.push_back({.kind = EventKind::joined, .at = now, .tasklet = {}, .device = device.declared.id, .op = {}});
   }
 
@@ -232,12 +259,19 @@ struct SimulatedFleet::Impl {
         if (device.hung) leave(event.device.value);  // what it held before it hung is lost
         join(event.device.value);
         break;
-      case fleet::ChurnKind::slow: device.factor = event.factor; break;
+      case fleet::ChurnKind::slow:
+        device.factor = event.factor;
+        if (observer != nullptr) observer->changed(event.device, DeviceChange::slowed, now, event.factor);
+        break;
       case fleet::ChurnKind::hang:
         device.hung = true;
         ++device.epoch;
+        if (observer != nullptr) observer->changed(event.device, DeviceChange::hung, now, 1.0);
         break;
-      case fleet::ChurnKind::lie: device.lying = true; break;
+      case fleet::ChurnKind::lie:
+        device.lying = true;
+        if (observer != nullptr) observer->changed(event.device, DeviceChange::lies, now, 1.0);
+        break;
     }
   }
 
@@ -309,7 +343,12 @@ std::vector<plan::DeviceState> SimulatedFleet::devices() const {
   return states;
 }
 
-void SimulatedFleet::begin_step(const model::StepGraph& graph) { impl_->graph = &graph; }
+void SimulatedFleet::set_observer(Observer* observer) { impl_->observer = observer; }
+
+void SimulatedFleet::begin_step(const model::StepGraph& graph) {
+  impl_->graph = &graph;
+  if (impl_->observer != nullptr) impl_->observer->begin(graph, impl_->now);
+}
 
 void SimulatedFleet::submit(const Tasklet& tasklet) {
   Impl& self = *impl_;
@@ -319,6 +358,10 @@ void SimulatedFleet::submit(const Tasklet& tasklet) {
   if (tasklet.piece.device == kServerDevice) {
     const Seconds time = plan::volume_of(work, tasklet.piece).flops / self.server.compute;
     const Seconds end = self.processor.reserve(self.now, time) + time;
+    if (self.observer != nullptr) {
+      self.tell(tasklet, Resource::compute, end - time, end, Bytes(0));
+      self.observer->settled(tasklet.id, end, false);
+    }
     self.flights.emplace(id, std::move(flight));
     self.push({.at = end, .step = Step::tasklet_done, .subject = -1, .tasklet = id});
     return;
@@ -343,6 +386,15 @@ void SimulatedFleet::start(const model::Operation& kernel) {
   const Seconds time =
       std::max(model::flops_of(kernel) / self.server.compute, model::traffic_of(kernel) / self.server.memory_bandwidth);
   const Seconds end = self.processor.reserve(self.now, time) + time;
+  if (self.observer != nullptr) {
+    self.observer->span({.device = kServerDevice,
+                         .resource = Resource::kernel,
+                         .start = end - time,
+                         .end = end,
+                         .op = kernel.id,
+                         .tasklet = {},
+                         .bytes = Bytes(0)});
+  }
   self.push({.at = end, .step = Step::kernel_done, .subject = kernel.id.value});
 }
 

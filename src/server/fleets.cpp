@@ -48,7 +48,9 @@ class VirtualFleet final : public RankFleet {
                                   .nic = {},
                                   .lie = model_.lies(tasklet.piece.device) ? comm::Lie::element : comm::Lie::none});
                   }),
-        model_(std::move(devices), terms.server, terms.wire, terms.churn, terms.seed) {}
+        model_(std::move(devices), terms.server, terms.wire, terms.churn, terms.seed) {
+    model_.set_observer(terms.observer);
+  }
 
   [[nodiscard]] Seconds now() const override { return model_.now(); }
   [[nodiscard]] std::vector<plan::DeviceState> devices() const override { return model_.devices(); }

@@ -18,6 +18,7 @@
 #include "cleave/fleet/churn.hpp"
 #include "cleave/fleet/profile.hpp"
 #include "cleave/sched/fleet.hpp"
+#include "cleave/sched/observer.hpp"
 
 namespace cleave::server {
 
@@ -41,6 +42,7 @@ struct FleetTerms {
   Seconds orphan_patience{300};  ///< a rank that hears nothing of the server for so long leaves
   fleet::ServerProfile server;
   fleet::ChurnTrace churn;
+  sched::Observer* observer = nullptr;  ///< told what the resources are taken for; must outlive the fleet
 };
 
 /// A fleet whose devices live behind a transport. Collective: rank 0 only.
