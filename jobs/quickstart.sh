@@ -14,7 +14,7 @@ CLEAVE=$TOP/build/release/cleave
 SECONDS=0
 
 bash "$TOP/jobs/setup.sh" --target cleave
-# shellcheck source=jobs/mpi-env.sh
+# shellcheck source=mpi-env.sh
 . "$TOP/jobs/mpi-env.sh"
 ready=$SECONDS
 

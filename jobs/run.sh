@@ -11,7 +11,7 @@ set -euo pipefail
 
 JOBS=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 CLEAVE=${CLEAVE:-$JOBS/../build/release/cleave}
-# shellcheck source=jobs/mpi-env.sh
+# shellcheck source=mpi-env.sh
 . "$JOBS/mpi-env.sh"
 
 usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2; exit 2; }

@@ -14,7 +14,7 @@ setup=()
 SECONDS=0
 
 bash "$TOP/jobs/setup.sh" "${setup[@]}"
-# shellcheck source=jobs/mpi-env.sh
+# shellcheck source=mpi-env.sh
 . "$TOP/jobs/mpi-env.sh"
 printf '\n== Set-up and build took %d s; testing\n' "$SECONDS"
 exec ctest --test-dir "$TOP/build/release" --output-on-failure -j2 "$@"
