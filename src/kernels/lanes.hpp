@@ -34,6 +34,15 @@ CLEAVE_INLINE void load(Floats& to, const float* from, std::int64_t count = kLan
   std::memcpy(&to, padded, sizeof to);
 }
 
+/// Stores the first `count` <= 16 lanes.
+CLEAVE_INLINE void store(float* to, const Floats& from, std::int64_t count = kLanes) {
+  if (count == kLanes) {
+    std::memcpy(to, &from, sizeof from);
+    return;
+  }
+  for (std::int64_t l = 0; l < count; ++l) to[l] = from[l];
+}
+
 CLEAVE_INLINE float add_up(const Floats& lanes) {
   float v[kLanes];
   std::memcpy(v, &lanes, sizeof v);

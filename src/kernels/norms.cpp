@@ -37,21 +37,53 @@ CLEAVE_CLONES void rms_norm_row(const float* x, std::int64_t n, const float* w, 
   *rstd_out = rstd;
 }
 
-/// One row of either backward pass; a null db stands for RMSNorm, whose mean is 0 and whose g has no mean taken off.
-/// normed and g are scratch of n floats; dw and db are the chunk's sums.
-CLEAVE_CLONES void norm_backward_row(const float* x, std::int64_t n, const float* w, float mean, float rstd,
-                                     const float* dy, float* dx, float* normed, float* g, float* dw, float* db) {
-  for (std::int64_t j = 0; j < n; ++j) {
-    normed[j] = (x[j] - mean) * rstd;
-    g[j] = dy[j] * w[j];
-    dw[j] += dy[j] * normed[j];
+/// Sums over one row that its dx needs: of g = dy * w and of g * n, n = (x - mean) * rstd. Adds the row to the chunk's
+/// dw and, where kBias, db.
+template <bool kBias>
+CLEAVE_INLINE void add_row_sums(const float* x, std::int64_t n, const float* w, float mean, float rstd, const float* dy,
+                                float* dw, float* db, double* g_sum, double* gn_sum) {
+  using lanes::Floats;
+  *g_sum = *gn_sum = 0;
+  for (std::int64_t block = 0; block < n; block += lanes::kBlock) {
+    const std::int64_t end = n - block < lanes::kBlock ? n : block + lanes::kBlock;
+    Floats g_lanes = {}, gn_lanes = {};
+    const auto take = [&](std::int64_t t, std::int64_t count) CLEAVE_TERM {
+      Floats normed, upstream, g, sum;
+      lanes::load(normed, x + t, count);
+      lanes::load(upstream, dy + t, count);
+      lanes::load(g, w + t, count);
+      normed = (normed - mean) * rstd;
+      g *= upstream;
+      lanes::load(sum, dw + t, count);
+      sum += upstream * normed;
+      lanes::store(dw + t, sum, count);
+      if constexpr (kBias) {
+        lanes::load(sum, db + t, count);
+        sum += upstream;
+        lanes::store(db + t, sum, count);
+        g_lanes += g;
+      }
+      gn_lanes += g * normed;
+    };
+    std::int64_t t = block;
+    for (; t + lanes::kLanes <= end; t += lanes::kLanes) take(t, lanes::kLanes);
+    if (t < end) take(t, end - t);  // beyond the end g is 0
+    *g_sum += static_cast<double>(lanes::add_up(g_lanes));
+    *gn_sum += static_cast<double>(lanes::add_up(gn_lanes));
   }
-  if (db != nullptr)
-    for (std::int64_t j = 0; j < n; ++j) db[j] += dy[j];
-  const auto size = static_cast<double>(n);
-  const float g_mean = db == nullptr ? 0.0f : static_cast<float>(lanes::sum(g, n) / size);
-  const auto gn_mean = static_cast<float>(lanes::dot(g, normed, n) / size);
-  for (std::int64_t j = 0; j < n; ++j) dx[j] = rstd * (g[j] - g_mean - normed[j] * gn_mean);
+}
+
+/// One row of either backward pass; a null db stands for RMSNorm, where no mean was taken off.
+CLEAVE_CLONES void norm_backward_row(const float* x, std::int64_t n, const float* w, float mean, float rstd,
+                                     const float* dy, float* dx, float* dw, float* db) {
+  double g_sum = 0, gn_sum = 0;
+  if (db == nullptr)
+    add_row_sums<false>(x, n, w, mean, rstd, dy, dw, db, &g_sum, &gn_sum);
+  else
+    add_row_sums<true>(x, n, w, mean, rstd, dy, dw, db, &g_sum, &gn_sum);
+  const auto g_mean = static_cast<float>(g_sum / static_cast<double>(n));
+  const auto gn_mean = static_cast<float>(gn_sum / static_cast<double>(n));
+  for (std::int64_t j = 0; j < n; ++j) dx[j] = rstd * (dy[j] * w[j] - g_mean - (x[j] - mean) * rstd * gn_mean);
 }
 
 /// out[j] = sum over chunks of partial[chunk * stride + j], in double.
@@ -73,12 +105,10 @@ void norm_backward(Parallel& parallel, ConstRows x, const float* w, const float*
                 x.rows, n);
   std::vector<float> partial(static_cast<std::size_t>(chunks * stride));
   parallel.for_chunks(x.rows, kSumRows, [&](std::int64_t begin, std::int64_t end) {
-    thread_local std::vector<float> scratch;
-    scratch.resize(static_cast<std::size_t>(2 * n));
     float* sums = partial.data() + begin / kSumRows * stride;
     for (std::int64_t i = begin; i < end; ++i)
-      norm_backward_row(x.row(i), n, w, mean == nullptr ? 0.0f : mean[i], rstd[i], dy.row(i), dx.row(i), scratch.data(),
-                        scratch.data() + n, sums, db == nullptr ? nullptr : sums + n);
+      norm_backward_row(x.row(i), n, w, mean == nullptr ? 0.0f : mean[i], rstd[i], dy.row(i), dx.row(i), sums,
+                        db == nullptr ? nullptr : sums + n);
   });
   add_chunks(parallel, partial.data(), chunks, stride, n, dw);
   if (db != nullptr) add_chunks(parallel, partial.data() + n, chunks, stride, n, db);

@@ -59,6 +59,9 @@ TEST(Embedding, GradientAddsEveryRowInOrder) {
     dwte = start_wte;
     embed_backward(parallel, t, kSeq, {dx.data(), kSeq * kBatch, kDim}, {dwte.data(), kVocabulary, kDim}, {}, 0);
     EXPECT_TRUE(same_bits(dwte, expected_wte));
+    dwpe = start_wpe;  // a frozen token table, trained positions
+    embed_backward(parallel, t, kSeq, {dx.data(), kSeq * kBatch, kDim}, {}, {dwpe.data(), kPositions, kDim}, kOffset);
+    EXPECT_TRUE(same_bits(dwpe, expected_wpe));
   }
 }
 
