@@ -67,9 +67,12 @@ int generate(const CommandLine& line) {
         tokenizer->encode(line.prompt.empty() ? std::string_view("\n") : std::string_view(line.prompt)).to_vector();
   }
 
+  // No more than will be written: a model's longest sequence would cost its whole length for every token.
+  options.model.seq_len = std::min(options.model.seq_len,
+                                   static_cast<std::int64_t>(tokens.size()) + std::max<std::int64_t>(line.tokens, 1));
   kernels::select_gemm_kernels(kernels::best_gemm_kernels());
-  server::ParameterStore parameters(model::build_step(
-      options.model, {.kind = model::StepKind::evaluate, .batch = 1, .clip = false, .freeze = {}, .loss_rows = 0}));
+  const std::vector<model::TensorSpec> specs = model::parameters_of(options.model);
+  server::ParameterStore parameters{std::span(specs)};
   server::load_parameters(file, parameters);
   server::Trainer trainer(parameters, options, nullptr);
 

@@ -156,6 +156,19 @@ server::TrainSettings read_train(const Section& in) {
   return t;
 }
 
+// What is wrong with the step that model and training settings make together. Names of parameters do not depend on the
+// vocabulary, which the data may still change.
+void check_step(const Section& train, const Input& input) {
+  const model::StepOptions step{.kind = model::StepKind::train,
+                                .batch = input.train.batch,
+                                .clip = input.train.grad_clip > 0,
+                                .freeze = input.train.freeze,
+                                .loss_rows = 0};
+  for (const Issue& fault : model::find_faults(input.model.config, step)) {
+    if (train.sound(fault.key)) train.fault(fault.key, fault.message, fault.hint);
+  }
+}
+
 template <class T>
 fleet::Range plain(const Range<T>& range) {
   return {static_cast<double>(range.low.value()), static_cast<double>(range.high.value())};
@@ -260,7 +273,9 @@ Input declare_input(config::Reader& reader, Needs needs) {
   Input input;
   input.model = read_model(reader.section("model", "The architecture."));
   input.data = read_data(reader.section("data", "What to train on."), needs);
-  input.train = read_train(reader.section("train", "How to train."));
+  const Section train = reader.section("train", "How to train.");
+  input.train = read_train(train);
+  if (model::find_faults(input.model.config).empty()) check_step(train, input);
   input.fleet = read_fleet(reader.section("fleet", "The emulated devices."));
   input.server = read_server(reader.section("server", "The parameter server."));
   const Section plan = reader.section("plan", "How operations are cut.");

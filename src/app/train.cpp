@@ -83,7 +83,7 @@ Prepared prepare(const CommandLine& line, Input input, int device_ranks) {
   kernels::select_gemm_kernels(*kernels::parse_gemm_kernels(p.options.fleet.gemm_kernels));
   const model::StepGraph shapes = model::build_step(
       p.options.model, {.kind = model::StepKind::evaluate, .batch = 1, .clip = false, .freeze = {}, .loss_rows = 0});
-  p.parameters = server::ParameterStore(shapes, p.input.train.seed);
+  p.parameters = server::ParameterStore(shapes, p.input.train.seed, p.input.server.threads);
   p.state = {.step = 0, .seed = p.input.train.seed, .tokenizer = p.data.tokenizer};
   if (!p.input.model.init.empty()) server::load_parameters(p.input.model.init, p.parameters);
   if (!line.resume.empty()) restore(p, line.resume);

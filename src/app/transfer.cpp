@@ -1,4 +1,7 @@
 // cleave import, cleave export: between safetensors under Hugging Face names and checkpoints.
+//
+// A file that cleave wrote states its whole configuration in its metadata; any other is read with the config.json
+// beside it. Tensors are read straight into the parameters, one at a time.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,9 +11,11 @@
 #include "cleave/base/atomic_file.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/checkpoint/safetensors.hpp"
+#include "cleave/data/tokenizer.hpp"
 #include "cleave/model/family.hpp"
 #include "cleave/server/checkpointing.hpp"
 #include "commands.hpp"
+#include "model_files.hpp"
 
 namespace cleave::app {
 
@@ -18,7 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kMetadataKey = "cleave.config";
+constexpr const char* kConfigKey = "cleave.config";
+constexpr const char* kTokenizerKey = "cleave.tokenizer";
 
 nlohmann::json json_of(const model::ModelConfig& config) {
   nlohmann::json out;
@@ -38,50 +44,73 @@ checkpoint::Attributes attributes_of(const nlohmann::json& json) {
   return attributes;
 }
 
+model::ModelConfig config_of(const checkpoint::SafetensorsFile& file, const std::string& from) {
+  const auto stated = file.metadata().find(kConfigKey);
+  if (stated != file.metadata().end()) {
+    const nlohmann::json json = nlohmann::json::parse(stated->second, nullptr, false);
+    if (!json.is_object()) throw InputError(fmt::format("{}: the configuration in its metadata is damaged", from));
+    return server::config_from(attributes_of(json), from);
+  }
+  const fs::path beside = (fs::is_directory(from) ? fs::path(from) : fs::path(from).parent_path()) / "config.json";
+  if (!fs::exists(beside)) {
+    throw InputError(fmt::format("{} does not state its configuration, and there is no {}", from, beside.string()),
+                     "put the model's config.json beside it");
+  }
+  return read_hub_config(beside);
+}
+
+// Leaves a config.json that is there alone: it may be another model's, and the file states its own in its metadata.
+void export_config(const fs::path& beside, const model::ModelConfig& config) {
+  if (!fs::exists(beside)) {
+    replace_file(beside, hub_config_of(config));
+    return;
+  }
+  model::ModelConfig here = config;
+  here.seq_len = here.max_pos;
+  try {
+    if (read_hub_config(beside) == here) return;
+  } catch (const InputError&) {
+    // Of a family that cleave does not know: certainly another model's.
+  }
+  std::printf("%s describes another model and was left as it is\n", beside.c_str());
+}
+
 }  // namespace
 
 int export_model(const CommandLine& line) {
   const std::string& from = line.files[0];
   const checkpoint::Header header = checkpoint::read_header(from);
   const model::ModelConfig config = server::config_from(header.attributes, from);
-  const checkpoint::Snapshot snapshot = checkpoint::read_snapshot(from);
-  std::map<std::string, std::string> metadata{{"format", "pt"}, {kMetadataKey, json_of(config).dump()}};
-  if (const auto tokenizer = checkpoint::find_text(header.state, "tokenizer"))
-    metadata["cleave.tokenizer"] = *tokenizer;
-  checkpoint::write_safetensors(line.files[1], checkpoint::views_of(snapshot.model),
-                                line.dtype == "bf16" ? DType::bf16 : DType::f32, metadata);
-  std::printf("%s: %zu tensors as %s\n", line.files[1].c_str(), snapshot.model.size(), line.dtype.c_str());
+  const std::vector<model::TensorSpec> specs = model::parameters_of(config);
+  server::ParameterStore parameters{std::span(specs)};
+  server::load_parameters(from, parameters);
+  std::map<std::string, std::string> metadata{{"format", "pt"}, {kConfigKey, json_of(config).dump()}};
+  if (const auto tokenizer = checkpoint::find_text(header.state, "tokenizer")) metadata[kTokenizerKey] = *tokenizer;
+  std::vector<checkpoint::TensorView> views;
+  for (const server::Parameter& p : parameters.parameters()) views.push_back({p.name, p.shape(), p.value});
+  const fs::path to = line.files[1];
+  checkpoint::write_safetensors(to, views, line.dtype == "bf16" ? DType::bf16 : DType::f32, metadata);
+  export_config(to.parent_path() / "config.json", config);
+  std::printf("%s: %zu tensors as %s\n", to.c_str(), views.size(), line.dtype.c_str());
   return 0;
 }
 
 int import_model(const CommandLine& line) {
   const std::string& from = line.files[0];
   const checkpoint::SafetensorsFile file(from);
-  const auto stated = file.metadata().find(kMetadataKey);
-  if (stated == file.metadata().end())
-    throw InputError(fmt::format("{} does not state its configuration", from),
-                     "only files that cleave exported can be imported without a config.json");
-  const nlohmann::json json = nlohmann::json::parse(stated->second, nullptr, false);
-  if (!json.is_object()) throw InputError(fmt::format("{}: the configuration in its metadata is damaged", from));
-  const model::ModelConfig config = server::config_from(attributes_of(json), from);
-  server::ParameterStore parameters(model::build_step(
-      config, {.kind = model::StepKind::evaluate, .batch = 1, .clip = false, .freeze = {}, .loss_rows = 0}));
-  std::vector<checkpoint::TensorInfo> expected, found;
-  for (const server::Parameter& p : parameters.parameters()) expected.push_back({p.name, p.shape()});
-  for (const checkpoint::SafetensorsInfo& t : file.tensors()) found.push_back({t.name, t.shape});
-  const std::vector<std::string> mismatch = checkpoint::describe_mismatch(expected, found);
-  if (!mismatch.empty()) {
-    std::vector<Issue> issues;
-    for (const std::string& text : mismatch)
-      issues.push_back({.file = from, .line = 0, .key = {}, .message = text, .hint = {}});
-    throw InputError(issues);
+  const model::ModelConfig config = config_of(file, from);
+  // Before memory is taken: the configuration may be a stranger's, the file's tensors are as large as the file.
+  const std::map<std::string, std::string> places = match_tensors(config, file.tensors(), from);
+  std::string tokenizer;
+  if (const auto stated = file.metadata().find(kTokenizerKey); stated != file.metadata().end()) {
+    tokenizer = stated->second;
+    if (!tokenizer.empty()) (void)data::parse_tokenizer(tokenizer);
   }
-  for (server::Parameter& p : parameters.parameters()) file.read(p.name, p.value);
-  const auto tokenizer = file.metadata().find("cleave.tokenizer");
-  server::save_checkpoint(
-      line.files[1], parameters, config,
-      {.step = 0, .seed = 0, .tokenizer = tokenizer == file.metadata().end() ? std::string() : tokenizer->second});
-  std::printf("%s: %zu tensors\n", line.files[1].c_str(), expected.size());
+  const std::vector<model::TensorSpec> specs = model::parameters_of(config);
+  server::ParameterStore parameters{std::span(specs)};
+  for (server::Parameter& p : parameters.parameters()) file.read(places.at(p.name), p.value);
+  server::save_checkpoint(line.files[1], parameters, config, {.step = 0, .seed = 0, .tokenizer = tokenizer});
+  std::printf("%s: %s, %zu tensors\n", line.files[1].c_str(), config.family.c_str(), specs.size());
   return 0;
 }
 

@@ -128,13 +128,14 @@ RunState load_checkpoint(const std::filesystem::path& path, ParameterStore& para
   const std::string differing = differences(config, theirs);
   if (!differing.empty())
     throw InputError(fmt::format("{} is a checkpoint of another model: {}", path.string(), differing));
-  parameters.ensure_moments();
   checkpoint::SnapshotTarget target;
   for (Parameter& p : parameters.parameters()) {
     target.model.push_back({p.name, p.shape(), p.value});
     const bool trained = std::any_of(header.exp_avg.begin(), header.exp_avg.end(),
                                      [&](const auto& info) { return info.name == p.name; });
     if (!trained) continue;
+    p.exp_avg.resize(p.value.size());
+    p.exp_avg_sq.resize(p.value.size());
     target.exp_avg.push_back({p.name, p.shape(), p.exp_avg});
     target.exp_avg_sq.push_back({p.name, p.shape(), p.exp_avg_sq});
   }

@@ -10,17 +10,29 @@
 
 #include "cleave/base/error.hpp"
 #include "cleave/base/random.hpp"
+#include "cleave/kernels/parallel.hpp"
 
 namespace cleave::server {
+
+namespace {
+
+constexpr std::int64_t kDrawn = 1 << 16;  // elements that a thread draws at a time
+
+std::vector<model::TensorSpec> specs_of(const model::StepGraph& graph) {
+  std::vector<model::TensorSpec> specs;
+  for (const TensorId id : graph.parameters()) specs.push_back(graph.tensor(id));
+  return specs;
+}
+
+}  // namespace
 
 std::vector<std::int64_t> Parameter::shape() const {
   if (vector) return {cols};
   return {rows, cols};
 }
 
-ParameterStore::ParameterStore(const model::StepGraph& graph) {
-  for (const TensorId id : graph.parameters()) {
-    const model::TensorSpec& spec = graph.tensor(id);
+ParameterStore::ParameterStore(std::span<const model::TensorSpec> parameters) {
+  for (const model::TensorSpec& spec : parameters) {
     Parameter parameter{.name = spec.name,
                         .rows = spec.rows,
                         .cols = spec.cols,
@@ -33,15 +45,22 @@ ParameterStore::ParameterStore(const model::StepGraph& graph) {
   }
 }
 
-ParameterStore::ParameterStore(const model::StepGraph& graph, std::uint64_t seed) : ParameterStore(graph) {
+ParameterStore::ParameterStore(const model::StepGraph& graph) : ParameterStore(specs_of(graph)) {}
+
+ParameterStore::ParameterStore(const model::StepGraph& graph, std::uint64_t seed, int threads) : ParameterStore(graph) {
+  kernels::Parallel parallel(threads);
   std::uint32_t number = 0;
   for (const TensorId id : graph.parameters()) {
     const model::TensorSpec& spec = graph.tensor(id);
     std::vector<float>& value = parameters_[number].value;
     const Random random(seed, Purpose::parameter_init, number++);
-    for (std::size_t i = 0; i < value.size(); ++i) {
-      value[i] = static_cast<float>(spec.init_deviation > 0 ? spec.init_deviation * random.normal(i) : spec.init_value);
-    }
+    parallel.for_chunks(spec.elements(), kDrawn, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        value[static_cast<std::size_t>(i)] = static_cast<float>(
+            spec.init_deviation > 0 ? spec.init_deviation * random.normal(static_cast<std::uint64_t>(i))
+                                    : spec.init_value);
+      }
+    });
   }
 }
 
@@ -58,8 +77,10 @@ const Parameter* ParameterStore::find(std::string_view name) const {
   return found == parameters_.end() ? nullptr : &*found;
 }
 
-void ParameterStore::ensure_moments() {
-  for (Parameter& parameter : parameters_) {
+void ParameterStore::ensure_moments(const model::StepGraph& step) {
+  for (const model::Operation& op : step.operations) {
+    if (op.kind != model::OpKind::adamw) continue;
+    Parameter& parameter = at(step.tensor(op.out[0].tensor).name);
     parameter.exp_avg.resize(parameter.value.size(), 0.0F);
     parameter.exp_avg_sq.resize(parameter.value.size(), 0.0F);
   }

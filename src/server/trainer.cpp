@@ -31,6 +31,7 @@ UpdateTerms update_terms(const TrainSettings& s, std::int64_t step) {
 }  // namespace
 
 struct Trainer::Impl {
+  ParameterStore& parameters;
   TrainerOptions options;
   std::map<std::pair<model::StepKind, std::int64_t>, model::StepGraph> graphs;  // executor refers to them
   Executor executor;
@@ -42,7 +43,8 @@ struct Trainer::Impl {
   std::uint64_t bound_roster = 0;
   Seconds bound;
 
-  Impl(ParameterStore& parameters, TrainerOptions o) : options(std::move(o)), executor(parameters, options.executor) {}
+  Impl(ParameterStore& store, TrainerOptions o)
+      : parameters(store), options(std::move(o)), executor(parameters, options.executor) {}
 
   sched::SchedulerOptions scheduling() const { return {.plan = options.plan, .wire = options.executor.wire}; }
 
@@ -79,7 +81,6 @@ struct Trainer::Impl {
 Trainer::Trainer(ParameterStore& parameters, TrainerOptions options, comm::Transport* transport)
     : impl_(std::make_unique<Impl>(parameters, std::move(options))) {
   Impl& self = *impl_;
-  parameters.ensure_moments();
   if (transport != nullptr) {
     self.ranks = make_rank_fleet(*transport, self.executor, self.options.devices, self.options.fleet);
     self.fleet = self.ranks.get();
@@ -96,6 +97,7 @@ StepResult Trainer::step(std::int64_t step, const data::Batch& batch, const sche
   Impl& self = *impl_;
   const auto begun = std::chrono::steady_clock::now();
   const model::StepGraph& graph = self.graph(model::StepKind::train, batch.rows);
+  self.parameters.ensure_moments(graph);
   self.executor.begin_step(graph, {.tokens = batch.tokens,
                                    .targets = batch.targets,
                                    .update = update_terms(self.options.train, step),
