@@ -7,14 +7,12 @@
 #include <blis.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
-#include <bit>
-#include <cmath>
 #include <vector>
 
 #include "cleave/base/error.hpp"
 #include "cleave/kernels/gemm_kernels.hpp"
-#include "clones.hpp"
 #include "quantize.hpp"
 
 namespace cleave::kernels {
@@ -59,7 +57,8 @@ void for_tiles(Parallel& parallel, std::int64_t m, std::int64_t n, const Body& b
 /// Memory of the calling thread, kept from tile to tile.
 struct Scratch {
   std::vector<float> product, row;
-  std::vector<std::int64_t> sums;
+  std::vector<std::int32_t> sums_32;
+  std::vector<std::int64_t> sums_64;
   quantize::ColumnScales columns;
 
   template <class T>
@@ -70,7 +69,10 @@ struct Scratch {
   /// Sums of either width.
   template <class Int>
   Int* sums_of(std::int64_t count) {
-    return reinterpret_cast<Int*>(enough(sums, count));
+    if constexpr (sizeof(Int) == 4)
+      return enough(sums_32, count);
+    else
+      return enough(sums_64, count);
   }
 };
 Scratch& scratch() {

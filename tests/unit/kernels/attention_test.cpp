@@ -99,7 +99,7 @@ struct Case {
 };
 
 TEST(Attention, MatchesTheDefinition) {
-  const PairShape shapes[] = {{1, 1, 4},    {1, 5, 4},    {2, 33, 16},    {4, 130, 64},
+  const PairShape shapes[] = {{1, 1, 4},    {1, 5, 4},    {2, 33, 16},   {4, 130, 64},
                               {1, 300, 24}, {2, 1000, 8}, {1, 1600, 16}, {1, 140, 800}};
   for (const auto& shape : shapes) {
     SCOPED_TRACE(testing::Message() << shape.heads << " heads, seq " << shape.seq << ", hd " << shape.head_dim);

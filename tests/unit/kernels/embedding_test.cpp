@@ -65,6 +65,18 @@ TEST(Embedding, GradientAddsEveryRowInOrder) {
   }
 }
 
+TEST(Embedding, AFrozenTableGetsNoGradient) {
+  const Floats dx = noise(kSeq * kBatch * kDim, 3);
+  Floats alone(kPositions * kDim), both(kPositions * kDim), dwte(kVocabulary * kDim);
+  Parallel two(2);
+  const ConstRows gradient(dx.data(), kSeq * kBatch, kDim);
+  embed_backward(two, tokens(), kSeq, gradient, {}, {alone.data(), kPositions, kDim}, kOffset);
+  embed_backward(two, tokens(), kSeq, gradient, {dwte.data(), kVocabulary, kDim}, {both.data(), kPositions, kDim},
+                 kOffset);
+  EXPECT_TRUE(same_bits(alone, both));
+  EXPECT_FALSE(same_bits(alone, Floats(alone.size())));
+}
+
 TEST(Embedding, RefusesWhatLiesOutside) {
   Floats wte(kVocabulary * kDim), x(2 * kDim);
   Parallel one;
