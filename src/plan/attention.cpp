@@ -5,6 +5,7 @@
 #include "bisect.hpp"
 #include "cleave/plan/cost.hpp"
 #include "partition.hpp"
+#include "power.hpp"
 
 namespace cleave::plan {
 
@@ -13,28 +14,28 @@ std::vector<TaskletPlan> apportion_pairs(const Work& work, PairRange pairs, std:
   TaskletPlan one;
   one.pairs = {0, 1};
   const Volume cost = volume_of(work, one);
-  const auto capacity = [&](const DeviceState& device, double finish) {
-    const Budget budget = budget_of(device, options.server, Seconds(finish));
-    if (!budget.any()) return std::int64_t{0};
+  const std::vector<Power> powers = powers_of(devices, options.server, 1);
+  const auto capacity = [&](const Power& power, double finish) {
+    const Budget budget = power.by(finish);
     const double count =
-        std::min({budget.down_bytes / static_cast<double>(cost.down.value()), budget.flops / cost.flops.value(),
-                  budget.up_bytes / static_cast<double>(cost.up.value())});
+        std::min({budget.down / static_cast<double>(cost.down.value()), budget.flops / cost.flops.value(),
+                  budget.up / static_cast<double>(cost.up.value())});
     return static_cast<std::int64_t>(std::min(count, static_cast<double>(pairs.count())));
   };
   const double finish = least_feasible(
       [&](double t) {
         std::int64_t total = 0;
-        for (const DeviceState& device : devices) total += capacity(device, t);
+        for (const Power& power : powers) total += capacity(power, t);
         return total >= pairs.count();
       },
       1e-4);
   std::vector<TaskletPlan> pieces;
   std::int64_t next = pairs.pair0;
-  for (const DeviceState& device : devices) {
-    const std::int64_t count = std::min(capacity(device, finish), pairs.pair1 - next);
+  for (const Power& power : powers) {
+    const std::int64_t count = std::min(capacity(power, finish), pairs.pair1 - next);
     if (count == 0) continue;
     TaskletPlan piece;
-    piece.device = device.profile.id;
+    piece.device = devices[static_cast<std::size_t>(power.index)].profile.id;
     piece.pairs = {next, next + count};
     pieces.push_back(piece);
     next += count;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "cleave/base/error.hpp"
+#include "cleave/base/resident.hpp"
 #include "gemm_costs.hpp"
 
 namespace cleave::plan {
@@ -79,7 +80,6 @@ GemmCosts gemm_costs(const Work& work, const GemmBox& box) {
   costs.exponent_bytes = many_blocks ? kNormExponentBytes : 0;
   costs.strip_bytes = box.k() * costs.element_bytes + costs.exponent_bytes;
   costs.result_bytes = whole_depth ? costs.element_bytes : size_of(partial_sum_type(work.wire));
-  costs.accumulator_bytes = many_blocks ? size_of(partial_sum_type(work.wire)) : costs.element_bytes;
   return costs;
 }
 
@@ -113,34 +113,13 @@ std::vector<Panel> panels_of(const Work& work, const TaskletPlan& tasklet) {
 
 Bytes resident_bytes(const Work& work, const TaskletPlan& tasklet) {
   if (work.kind != WorkKind::gemm) {
-    // The panel that is computed and the one that arrives meanwhile, with their results.
-    TaskletPlan part = tasklet;
-    const std::int64_t largest = (tasklet.pairs.count() + tasklet.panels - 1) / tasklet.panels;
-    part.pairs = {0, tasklet.panels > 1 ? 2 * largest : largest};
-    const Volume volume = volume_of(work, part);
-    return volume.down + volume.up;
+    const AttentionShape& shape = work.attention;
+    return attention_resident_bytes(tasklet.pairs.count(), shape.queries_per_pair(), shape.seq, shape.head_dim,
+                                    work.wire, work.kind == WorkKind::attention_backward, tasklet.panels);
   }
-  const GemmCosts costs = gemm_costs(work, tasklet.box);
-  const std::int64_t m = tasklet.box.m(), n = tasklet.box.n(), count = tasklet.panels;
-  const std::int64_t cell = std::max(costs.accumulator_bytes, costs.result_bytes);
-  const auto largest = [count](std::int64_t total) { return (total + count - 1) / count; };
-  const std::int64_t in_flight = count > 1 ? 2 : 1;  // one panel is computed while its neighbour travels
-  switch (tasklet.order) {
-    case PanelOrder::whole: return Bytes((m + n) * costs.strip_bytes + m * n * cell);
-    case PanelOrder::wavefront: {
-      const std::int64_t last = m * n - (m - largest(m)) * (n - largest(n));  // no rim is larger
-      return Bytes((m + n) * costs.strip_bytes + std::min(m * n, in_flight * last) * cell);
-    }
-    case PanelOrder::row_resident: {
-      const std::int64_t streamed = std::min(std::max(m, n), in_flight * largest(std::max(m, n)));
-      return Bytes((std::min(m, n) + streamed) * costs.strip_bytes + std::min(m, n) * streamed * cell);
-    }
-    case PanelOrder::result_resident: {
-      const std::int64_t depth = std::min(tasklet.box.k(), in_flight * kBlockK * largest(k_blocks(tasklet.box.k())));
-      return Bytes((m + n) * (depth * costs.element_bytes + costs.exponent_bytes) + m * n * cell);
-    }
-  }
-  return Bytes(0);
+  const GemmBox& box = tasklet.box;
+  return gemm_resident_bytes({box.m(), box.n(), box.k()}, work.wire, k_blocks(work.gemm.k) > 1, box.k() == work.gemm.k,
+                             tasklet.order, tasklet.panels);
 }
 
 Seconds stream_time(std::span<const Panel> panels, const DeviceState& device, const fleet::ServerProfile& server) {

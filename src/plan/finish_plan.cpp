@@ -31,7 +31,7 @@ std::vector<TaskletPlan> finish_pieces(const Work& work, std::span<const Tasklet
   std::vector<TaskletPlan> tasklets;
   for (const TaskletPlan& piece : pieces) {
     DeviceState& device = state.at(piece.device);
-    for (TaskletPlan part : fit_piece(work, piece, device)) {
+    for (TaskletPlan part : fit_piece(work, piece, device, options)) {
       estimate_cost(work, part, device, options);
       device.down_busy += part.bytes_down / device.profile.downlink;
       device.compute_busy += volume_of(work, part).flops / device.profile.compute;

@@ -5,21 +5,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "cleave/base/error.hpp"
 #include "cleave/plan/cost.hpp"
 #include "gemm_costs.hpp"
+#include "order.hpp"
 #include "partition.hpp"
 
 namespace cleave::plan {
 
 namespace {
-
-bool fits(const Work& work, const TaskletPlan& piece, const DeviceState& device) {
-  const Volume volume = volume_of(work, piece);
-  return resident_bytes(work, piece) <= device.profile.memory && volume.down + kMessageHeader < kMaxMessage &&
-         volume.up + kMessageHeader < kMaxMessage;
-}
 
 bool usable(const DeviceState& device) {
   const auto positive = [](double rate) { return rate > 0; };  // false for NaN, too
@@ -65,7 +61,8 @@ TaskletPlan smallest_piece(const Work& work) {
   return piece;
 }
 
-std::vector<DeviceState> usable_devices(const Work& work, std::span<const DeviceState> devices) {
+std::vector<DeviceState> usable_devices(const Work& work, std::span<const DeviceState> devices,
+                                        const PlanOptions& options) {
   std::vector<DeviceState> found;
   const Bytes needed = resident_bytes(work, smallest_piece(work));
   Bytes had{0};
@@ -74,7 +71,8 @@ std::vector<DeviceState> usable_devices(const Work& work, std::span<const Device
     if (!usable(device)) continue;
     ++working;
     had = std::max(had, device.profile.memory);
-    if (fits(work, smallest_piece(work), device)) found.push_back(device);
+    TaskletPlan smallest = smallest_piece(work);
+    if (choose_order(work, smallest, device, options)) found.push_back(device);
   }
   if (found.empty()) {
     if (working == 0) {
@@ -88,17 +86,24 @@ std::vector<DeviceState> usable_devices(const Work& work, std::span<const Device
                                  needed.value(), working, had.value()),
                      "give the devices more memory");
   }
-  std::sort(found.begin(), found.end(),
-            [](const DeviceState& a, const DeviceState& b) { return a.profile.id < b.profile.id; });
+  // In an order that does not depend on names, so that renaming devices renames the plan and changes nothing else.
+  const auto key = [](const DeviceState& d) {
+    const fleet::DeviceProfile& p = d.profile;
+    return std::make_tuple(-p.downlink.value(), -p.uplink.value(), -p.compute.value(), p.latency.value(),
+                           -p.memory.value(), d.down_busy.value(), d.up_busy.value(), d.compute_busy.value(),
+                           p.id.value);
+  };
+  std::sort(found.begin(), found.end(), [&](const DeviceState& a, const DeviceState& b) { return key(a) < key(b); });
   return found;
 }
 
-std::vector<TaskletPlan> fit_piece(const Work& work, const TaskletPlan& piece, const DeviceState& device) {
+std::vector<TaskletPlan> fit_piece(const Work& work, const TaskletPlan& piece, const DeviceState& device,
+                                   const PlanOptions& options) {
   std::vector<TaskletPlan> parts, todo{piece};
   while (!todo.empty()) {
-    const TaskletPlan part = todo.back();
+    TaskletPlan part = todo.back();
     todo.pop_back();
-    if (fits(work, part, device)) {
+    if (choose_order(work, part, device, options)) {
       parts.push_back(part);
       continue;
     }

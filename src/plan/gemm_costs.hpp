@@ -5,15 +5,11 @@
 
 namespace cleave::plan {
 
-/// Bytes that each row of A and column of B brings as its norm exponent, where the operation has several K blocks.
-inline constexpr std::int64_t kNormExponentBytes = 2;
-
 struct GemmCosts {
-  std::int64_t element_bytes = 0;      ///< an element of A or B
-  std::int64_t exponent_bytes = 0;     ///< of a row or column: its norm exponent, or nothing
-  std::int64_t strip_bytes = 0;        ///< a whole row of A or column of B, as deep as the box
-  std::int64_t result_bytes = 0;       ///< an element of C as it goes up
-  std::int64_t accumulator_bytes = 0;  ///< an element of C while it is summed on the device
+  std::int64_t element_bytes = 0;   ///< an element of A or B
+  std::int64_t exponent_bytes = 0;  ///< of a row or column: its norm exponent, or nothing
+  std::int64_t strip_bytes = 0;     ///< a whole row of A or column of B, as deep as the box
+  std::int64_t result_bytes = 0;    ///< an element of C as it goes up
 };
 [[nodiscard]] GemmCosts gemm_costs(const Work& work, const GemmBox& box);
 

@@ -17,24 +17,18 @@ using Scheme = std::vector<TaskletPlan> (*)(const Work& work, std::span<const De
 [[nodiscard]] Scheme scheme_of(Partition partition);
 
 std::vector<TaskletPlan> partition_equally(const Work&, std::span<const DeviceState>, const PlanOptions&);
+std::vector<TaskletPlan> partition_automatically(const Work&, std::span<const DeviceState>, const PlanOptions&);
 std::vector<TaskletPlan> partition_grid(const Work&, std::span<const DeviceState>, const PlanOptions&);
 
 /// The whole work as one piece without a device.
 [[nodiscard]] TaskletPlan whole_of(const Work& work);
-
-/// What a device can move and multiply up to a finish time, its present loads and both latencies taken off.
-struct Budget {
-  double down_bytes = 0, flops = 0, up_bytes = 0;
-  [[nodiscard]] bool any() const { return down_bytes > 0 && flops > 0 && up_bytes > 0; }
-};
-[[nodiscard]] Budget budget_of(const DeviceState& device, const fleet::ServerProfile& server, Seconds finish);
 
 /// Attention pairs over devices in proportion to what each can do by a common finish time.
 [[nodiscard]] std::vector<TaskletPlan> apportion_pairs(const Work& work, PairRange pairs,
                                                        std::span<const DeviceState> devices,
                                                        const PlanOptions& options);
 
-/// A box of a GEMM over devices: columns, and rows in each column, at the box's whole depth.
+/// A box of a GEMM over devices in three dimensions.
 [[nodiscard]] std::vector<TaskletPlan> tile_box(const Work& work, const GemmBox& box,
                                                 std::span<const DeviceState> devices, const PlanOptions& options);
 

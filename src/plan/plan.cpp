@@ -38,19 +38,8 @@ TaskletPlan whole_of(const Work& work) {
   return piece;
 }
 
-Budget budget_of(const DeviceState& device, const fleet::ServerProfile& server, Seconds finish) {
-  const Seconds time = finish - 2 * device.profile.latency;
-  const double down = std::min(device.profile.downlink, server.nic_out).value();
-  const double up = std::min(device.profile.uplink, server.nic_in).value();
-  const auto header = static_cast<double>(kMessageHeader.value());
-  const auto amount = [](Seconds free, double rate) { return free.value() > 0 ? free.value() * rate : 0.0; };
-  return {std::max(0.0, amount(time - device.down_busy, down) - header),
-          amount(time - device.compute_busy, device.profile.compute.value()),
-          std::max(0.0, amount(time - device.up_busy, up) - header)};
-}
-
 OperationPlan plan_operation(const Work& work, std::span<const DeviceState> devices, const PlanOptions& options) {
-  const std::vector<DeviceState> usable = usable_devices(work, devices);
+  const std::vector<DeviceState> usable = usable_devices(work, devices, options);
   const std::vector<TaskletPlan> pieces = scheme_of(options.partition)(work, usable, options);
   OperationPlan plan;
   plan.tasklets = finish_pieces(work, pieces, usable, options);

@@ -5,7 +5,7 @@ namespace cleave::plan {
 
 Scheme scheme_of(Partition partition) {
   switch (partition) {
-    case Partition::automatic: return partition_grid;
+    case Partition::automatic: return partition_automatically;
     case Partition::equal: return partition_equally;
     case Partition::rows: return partition_equally;
     case Partition::grid: return partition_grid;

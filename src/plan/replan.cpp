@@ -11,7 +11,7 @@ namespace cleave::plan {
 
 std::vector<TaskletPlan> replan(const Work& work, std::span<const TaskletPlan> lost,
                                 std::span<const DeviceState> devices, const PlanOptions& options) {
-  std::vector<DeviceState> usable = usable_devices(work, devices);
+  std::vector<DeviceState> usable = usable_devices(work, devices, options);
   std::vector<TaskletPlan> planned;
   for (const TaskletPlan& piece : lost) {
     const std::vector<TaskletPlan> pieces = work.kind == WorkKind::gemm
@@ -19,8 +19,8 @@ std::vector<TaskletPlan> replan(const Work& work, std::span<const TaskletPlan> l
                                                 : apportion_pairs(work, piece.pairs, usable, options);
     for (const TaskletPlan& tasklet : finish_pieces(work, pieces, usable, options)) {
       planned.push_back(tasklet);
-      const auto device = std::lower_bound(usable.begin(), usable.end(), tasklet.device,
-                                           [](const DeviceState& state, DeviceId id) { return state.profile.id < id; });
+      const auto device = std::find_if(usable.begin(), usable.end(),
+                                       [&](const DeviceState& state) { return state.profile.id == tasklet.device; });
       device->down_busy += tasklet.bytes_down / device->profile.downlink;
       device->compute_busy += volume_of(work, tasklet).flops / device->profile.compute;
       device->up_busy += tasklet.bytes_up / device->profile.uplink;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cleave/base/ids.hpp"
+#include "cleave/base/resident.hpp"
 #include "cleave/base/shapes.hpp"
 #include "cleave/base/units.hpp"
 #include "cleave/fleet/profile.hpp"
@@ -50,15 +51,13 @@ struct DeviceState {
 struct PlanOptions {
   Partition partition = Partition::automatic;
   fleet::ServerProfile server;
+  /// Panels of a tasklet, where memory asks for no more: more overlap better, and cost messages (and simulated events).
+  std::int64_t most_panels = 32;
+  /// A tasklet's operands, and its result, stay below kMaxMessage together, for fleets that send them in one message.
+  bool single_message = false;
 };
 
-/// The order in which a tasklet's panels travel.
-enum class PanelOrder : std::uint8_t {
-  whole,           ///< one panel: everything down, multiply, everything up
-  wavefront,       ///< panels of A and B in turn, each completing blocks of C
-  row_resident,    ///< the strip of A (or B) stays, the other one streams by
-  result_resident  ///< the result stays, k streams by
-};
+using cleave::PanelOrder;  // base/resident.hpp: devices must agree about what stays in memory
 
 /// One tasklet: a box (or a run of attention pairs) on a device, with its cost.
 struct TaskletPlan {

@@ -1,0 +1,93 @@
+// Choosing panels.
+//
+// More panels overlap better, and each pays a header. So there are as many as keep headers below a small share of the
+// tasklet's time; more only where memory or the limit on a message asks for it. Then the orders are compared by the
+// time of their streams: the wavefront lets results leave early; a resident strip takes less memory and ends with a
+// shorter last panel; a resident result needs no strip in memory at all, but leaves last.
+#include "order.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cleave/plan/cost.hpp"
+
+namespace cleave::plan {
+
+namespace {
+
+/// Headers may take this share of the time of the busiest resource.
+constexpr double kHeaderShare = 0.005;
+
+bool messages_fit(std::span<const Panel> panels, const PlanOptions& options) {
+  Bytes down{0}, up{0};
+  for (const Panel& panel : panels) {
+    if (panel.down >= kMaxMessage || panel.up >= kMaxMessage) return false;
+    down += panel.down;
+    up += panel.up;
+  }
+  return !options.single_message || (down < kMaxMessage && up < kMaxMessage);
+}
+
+// The most panels that an order can have.
+std::int64_t most_panels(const Work& work, const TaskletPlan& piece, PanelOrder order) {
+  if (work.kind != WorkKind::gemm) return piece.pairs.count();
+  switch (order) {
+    case PanelOrder::whole: return 1;
+    case PanelOrder::wavefront: return std::max(piece.box.m(), piece.box.n());
+    case PanelOrder::row_resident: return std::max(piece.box.m(), piece.box.n());
+    case PanelOrder::result_resident: return k_blocks(piece.box.k());
+  }
+  return 1;
+}
+
+std::int64_t affordable_panels(const Work& work, const TaskletPlan& piece, const DeviceState& device,
+                               const PlanOptions& options) {
+  const Volume volume = volume_of(work, piece);
+  const fleet::DeviceProfile& profile = device.profile;
+  const double busiest = std::max({(volume.down / profile.downlink).value(), (volume.flops / profile.compute).value(),
+                                   (volume.up / profile.uplink).value()});
+  const double header =
+      std::max((kMessageHeader / profile.downlink).value(), (kMessageHeader / profile.uplink).value());
+  const double count = header > 0 ? kHeaderShare * busiest / header : static_cast<double>(options.most_panels);
+  return std::clamp<std::int64_t>(static_cast<std::int64_t>(std::min(count, 1e9)), 1, options.most_panels);
+}
+
+}  // namespace
+
+bool choose_order(const Work& work, TaskletPlan& piece, const DeviceState& device, const PlanOptions& options) {
+  const std::int64_t wanted = affordable_panels(work, piece, device, options);
+  TaskletPlan best = piece;
+  Seconds best_time{std::numeric_limits<double>::infinity()};
+  const auto consider = [&](PanelOrder order) {
+    TaskletPlan candidate = piece;
+    candidate.order = order;
+    const std::int64_t most = most_panels(work, piece, order);
+    for (candidate.panels = std::min(wanted, most);; candidate.panels = std::min(most, candidate.panels * 2)) {
+      if (resident_bytes(work, candidate) <= device.profile.memory) {
+        const std::vector<Panel> panels = panels_of(work, candidate);
+        if (messages_fit(panels, options)) {
+          const Seconds time = stream_time(panels, device, options.server);
+          if (time < best_time) {
+            best = candidate;
+            best_time = time;
+          }
+          return;
+        }
+      }
+      if (candidate.panels >= most) return;
+    }
+  };
+  if (work.kind != WorkKind::gemm) {
+    consider(PanelOrder::row_resident);
+  } else {
+    consider(PanelOrder::wavefront);
+    consider(PanelOrder::row_resident);
+    if (best_time.value() == std::numeric_limits<double>::infinity()) consider(PanelOrder::result_resident);
+  }
+  if (best_time.value() == std::numeric_limits<double>::infinity()) return false;
+  piece = best;
+  if (piece.panels == 1) piece.order = PanelOrder::whole;
+  return true;
+}
+
+}  // namespace cleave::plan

@@ -1,0 +1,13 @@
+// The order in which a tasklet's panels travel, and how many there are.
+#pragma once
+
+#include "cleave/plan/plan.hpp"
+
+namespace cleave::plan {
+
+/// Sets `order` and `panels` of a piece so that it is done as early as its memory on the device allows; false when no
+/// order fits (or a message would be too long).
+[[nodiscard]] bool choose_order(const Work& work, TaskletPlan& piece, const DeviceState& device,
+                                const PlanOptions& options);
+
+}  // namespace cleave::plan

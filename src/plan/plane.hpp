@@ -1,0 +1,70 @@
+// Covering a plane (rows x columns of a result, at one depth) with rectangles, one per device.
+//
+// Columns, and in each column rows. A device that is to be done by T takes, in a column of width c, at most
+//   rows(c) = min(s - c, g / c)      s = downlink bytes / bytes of a strip
+//                                    g = min(uplink bytes / bytes of a result, FLOP / (2 depth))
+// rows, which falls as c grows; so the devices of a column determine the largest width at which they fill it from top
+// to bottom, and T is enough when the widths add up to the plane's. Devices are ordered by the side of the square that
+// they could do, so that a column holds devices of like power and tiles come out nearly square.
+#pragma once
+
+#include <vector>
+
+#include "power.hpp"
+
+namespace cleave::plan {
+
+struct Plane {
+  std::int64_t rows = 0, columns = 0;
+  double strip_bytes = 0;   ///< a row or column at the plane's depth
+  double result_bytes = 0;  ///< an element of the result
+  double flops = 0;         ///< of an element of the result: twice the depth
+  [[nodiscard]] double area() const { return static_cast<double>(rows) * static_cast<double>(columns); }
+};
+
+/// s and g of the file comment.
+struct Reach {
+  double strips = 0, area = 0;
+};
+[[nodiscard]] inline Reach reach_of(const Plane& plane, const Budget& budget) {
+  return {budget.down / plane.strip_bytes, std::min(budget.up / plane.result_bytes, budget.flops / plane.flops)};
+}
+
+/// The largest area that a device can take of a plane, whatever the shape.
+[[nodiscard]] double largest_area(const Plane& plane, const Reach& reach);
+
+/// When devices would be done if shapes were free and areas only had to add up: no tiling is faster.
+[[nodiscard]] double area_finish(const Plane& plane, std::span<const Power> devices, double guess);
+
+/// Which devices share which columns: positions in the span of devices, in order, and where each column begins.
+struct PlaneCut {
+  double finish = 0;  ///< by which every device is done, about; kNever when they cannot cover the plane
+  bool transposed = false;
+  std::vector<std::int32_t> order;
+  struct Column {
+    std::size_t first = 0, last = 0;  ///< devices [first, last) of the order
+    double width = 0;
+  };
+  std::vector<Column> columns;
+};
+
+/// Finds columns that cover the plane early; `guess` is a time near the finish.
+[[nodiscard]] PlaneCut cut_plane(const Plane& plane, std::span<const Power> devices, double guess);
+
+/// Sets `finish` for the same columns of the same devices on a plane of another size.
+void finish_cut(const Plane& plane, std::span<const Power> devices, PlaneCut& cut);
+
+/// A rectangle of the plane, and who takes it (a position in the span of devices).
+struct PlaneTile {
+  std::int32_t device = 0;
+  std::int64_t row0 = 0, row1 = 0, column0 = 0, column1 = 0;
+};
+struct PlaneTiling {
+  double finish = 0;  ///< by which every device is done; kNever when they cannot cover the plane
+  std::vector<PlaneTile> tiles;
+};
+
+/// The cut in whole elements: disjoint tiles that cover the plane. Some devices may get nothing.
+[[nodiscard]] PlaneTiling tile_plane(const Plane& plane, std::span<const Power> devices, const PlaneCut& cut);
+
+}  // namespace cleave::plan

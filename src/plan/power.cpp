@@ -1,0 +1,29 @@
+#include "power.hpp"
+
+#include "cleave/plan/cost.hpp"
+
+namespace cleave::plan {
+
+std::vector<Power> powers_of(std::span<const DeviceState> devices, const fleet::ServerProfile& server,
+                             std::int64_t messages) {
+  std::vector<Power> powers;
+  powers.reserve(devices.size());
+  const double headers = static_cast<double>(messages * kMessageHeader.value());
+  for (const DeviceState& device : devices) {
+    const double latency = device.profile.latency.value();
+    Power power;
+    power.index = static_cast<std::int32_t>(powers.size());
+    power.down = std::min(device.profile.downlink, server.nic_out).value();
+    power.flops = device.profile.compute.value();
+    power.up = std::min(device.profile.uplink, server.nic_in).value();
+    // Operands are under way for one latency before anything can be computed, results for another before they count.
+    power.down_at = device.down_busy.value() + 2 * latency + headers / power.down;
+    power.flops_at = std::max(device.compute_busy.value(), latency) + latency;
+    power.up_at = std::max(device.up_busy.value(), latency) + latency + headers / power.up;
+    power.memory = static_cast<double>(device.profile.memory.value());
+    powers.push_back(power);
+  }
+  return powers;
+}
+
+}  // namespace cleave::plan

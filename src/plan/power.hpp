@@ -1,0 +1,38 @@
+// Devices as plain numbers for inner loops: what each can move and multiply by a finish time.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "cleave/plan/plan.hpp"
+
+namespace cleave::plan {
+
+/// What a device can do up to some finish time: bytes down, FLOP, bytes up.
+struct Budget {
+  double down = 0, flops = 0, up = 0;
+  [[nodiscard]] bool any() const { return down > 0 && flops > 0 && up > 0; }
+};
+
+/// Rates in bytes/s and FLOP/s, each resource with the time at which it can begin: its present load, both latencies,
+/// and the header that its message pays.
+struct Power {
+  std::int32_t index = 0;  ///< of the device in the span that this was made from
+  double down = 0, flops = 0, up = 0;
+  double down_at = 0, flops_at = 0, up_at = 0;
+  double memory = 0;
+
+  [[nodiscard]] Budget by(double finish) const {
+    return {down * std::max(0.0, finish - down_at), flops * std::max(0.0, finish - flops_at),
+            up * std::max(0.0, finish - up_at)};
+  }
+  /// Before this nothing can come back.
+  [[nodiscard]] double earliest() const { return std::max({down_at, flops_at, up_at}); }
+};
+
+/// `messages`: in how many messages each direction's bytes travel.
+[[nodiscard]] std::vector<Power> powers_of(std::span<const DeviceState> devices, const fleet::ServerProfile& server,
+                                           std::int64_t messages);
+
+}  // namespace cleave::plan

@@ -1,0 +1,74 @@
+// A region of a GEMM's box (some of its rows or columns, at its whole depth), cut along k into slabs of whole K blocks,
+// each covered by a group of devices of its own. With one group the region is one plane, and results are finished.
+//
+// A device prefers the depth at which its downlink and its uplink (or its processor) are done together: deeper, and
+// operands take too long; shallower, and partial sums do. Groups hold devices of like preference; blocks, devices and
+// pairs of devices move between the groups of a region while that helps the one that is behind.
+#pragma once
+
+#include <vector>
+
+#include "plane.hpp"
+
+namespace cleave::plan {
+
+struct Group {
+  std::vector<Power> devices;
+  std::int64_t blocks = 1;   ///< K blocks of its slab
+  std::int64_t missing = 0;  ///< elements by which the last of them is short
+  double loss = 1;           ///< area that the devices must be able to do for one element that they do in tiles
+  PlaneCut cut;              ///< of these devices, unless stale
+  bool stale = true;
+};
+
+/// A tile in elements of the operation; `device` is Power::index.
+struct BoxTile {
+  std::int32_t device = 0;
+  GemmBox box;
+};
+
+class Region {
+ public:
+  /// The blocks of `groups` add up to those of `box`; the slab of the last group holds the shorter block.
+  Region(const Work& work, const GemmBox& box, std::vector<Group> groups);
+
+  /// The same groups on a box with other rows or columns.
+  void resize(const GemmBox& box) { box_ = box; }
+  [[nodiscard]] const GemmBox& box() const { return box_; }
+
+  /// Elements of the result that every slab's devices could cover by `finish`, were areas all that counts.
+  [[nodiscard]] double capacity(double finish) const;
+
+  /// Moves blocks and devices between groups, as they stand at `finish`.
+  void balance(double finish);
+
+  /// Cuts the slabs into columns; sets the losses of the groups. Returns the finish time.
+  double cut(double guess);
+
+  /// Tiles in whole elements, appended; returns the finish time.
+  double tile(std::vector<BoxTile>& tiles) const;
+
+ private:
+  struct Slack;
+  [[nodiscard]] Plane plane_at(const Group& group, std::int64_t blocks) const;
+  [[nodiscard]] double area_by(const Group& group, std::int64_t blocks, double finish) const;
+  bool improve(std::vector<double>& slack, double finish);
+
+  Work work_;
+  GemmBox box_;
+  std::vector<Group> groups_;
+};
+
+/// A box shared out among devices.
+struct BoxTiling {
+  double finish = 0;  ///< kNever when the devices cannot do it
+  std::vector<BoxTile> tiles;
+};
+
+/// `box` at its whole depth.
+[[nodiscard]] BoxTiling tile_flat(const Work& work, const GemmBox& box, std::span<const Power> devices);
+
+/// `box` in three dimensions, as early as the devices can be done with it (tile_gemm.cpp).
+[[nodiscard]] BoxTiling tile_gemm(const Work& work, const GemmBox& box, std::span<const Power> devices);
+
+}  // namespace cleave::plan
