@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -20,6 +21,8 @@ namespace {
 
 /// How long the last sends may take when a rank leaves.
 constexpr Seconds kLastSends{5.0};
+/// How long MPI_Finalize may take before the ranks are taken for dead or stopped.
+constexpr std::chrono::seconds kFinalizeLimit{10};
 
 const char* launcher_variable() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
@@ -35,6 +38,13 @@ bool runs_our_program(std::int64_t pid) {
   if (error || pid <= 1) return false;
   const auto theirs = std::filesystem::read_symlink(fmt::format("/proc/{}/exe", pid), error);
   return !error && theirs == ours;
+}
+
+// Kills those of `ranks` that still run here.
+void end_on_this_host(const std::vector<server::RankInfo>& ranks, const std::string& host) {
+  for (const server::RankInfo& rank : ranks) {
+    if (rank.rank > 0 && rank.host == host && runs_our_program(rank.pid)) ::kill(static_cast<pid_t>(rank.pid), SIGKILL);
+  }
 }
 
 }  // namespace
@@ -98,16 +108,19 @@ int Session::serve() {
 void Session::finish(const std::vector<server::RankInfo>& missing, int code) {
   if (!mpi_) return;
   if (transport_) transport_->close(kLastSends);
-  for (const server::RankInfo& rank : missing) {
-    if (rank.host == mpi_->host() && runs_our_program(rank.pid)) ::kill(static_cast<pid_t>(rank.pid), SIGKILL);
+  end_on_this_host(missing, mpi_->host());
+  if (!missing.empty()) {
+    std::fflush(nullptr);
+    comm::MpiSession::leave_now(code);
   }
-  if (missing.empty()) {
-    transport_.reset();
-    mpi_->finalize();
-    return;
-  }
-  std::fflush(nullptr);
-  comm::MpiSession::leave_now(code);
+  std::thread([ranks = ranks_, host = mpi_->host(), code] {
+    std::this_thread::sleep_for(kFinalizeLimit);
+    end_on_this_host(ranks, host);
+    std::fflush(nullptr);
+    comm::MpiSession::leave_now(code);
+  }).detach();
+  transport_.reset();
+  mpi_->finalize();
 }
 
 }  // namespace cleave::app

@@ -45,15 +45,20 @@ class Session {
   /// a word leaves the process.
   [[nodiscard]] int serve();
 
+  /// Tells the session who serves devices, for finish().
+  void remember(std::vector<server::RankInfo> ranks) { ranks_ = std::move(ranks); }
+
   /// Ends the run: MPI is finalized if every rank said farewell. Otherwise those of the `missing` that still run on
   /// this host (stopped, say) are killed, so that the launcher does not wait for them, and the process leaves with
   /// `code`.
+  /// A rank that dies or is stopped after its farewell makes MPI_Finalize hang: after a while the same is done then.
   void finish(const std::vector<server::RankInfo>& missing, int code);
 
  private:
   std::optional<comm::MpiSession> mpi_;
   std::unique_ptr<comm::Transport> transport_;
   std::thread host_;
+  std::vector<server::RankInfo> ranks_;
 
   void end_host();
 };
