@@ -13,7 +13,8 @@ ChurnTrace draw_churn(const ChurnModel& model, std::int64_t devices, Seconds hor
   for (std::int64_t d = 0; d < devices; ++d) {
     const Random random(model.seed, Purpose::churn, static_cast<std::uint32_t>(d));
     const DeviceId device(d);
-    if (random.uniform(0) < model.slow_fraction) trace.push_back({Seconds(0), device, ChurnKind::slow, model.slow_factor});
+    if (random.uniform(0) < model.slow_fraction)
+      trace.push_back({Seconds(0), device, ChurnKind::slow, model.slow_factor});
     if (random.uniform(1) < model.lie_fraction) trace.push_back({Seconds(0), device, ChurnKind::lie, 1.0});
     if (model.mean_session.value() <= 0) continue;
     Seconds at{0};

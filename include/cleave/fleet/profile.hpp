@@ -19,16 +19,16 @@ inline constexpr BytesPerSecond kUnlimitedRate{std::numeric_limits<double>::infi
 /// One emulated edge device. Its downlink, processor and uplink are serial resources that work at the same time.
 struct DeviceProfile {
   DeviceId id;
-  std::string name;             ///< of its group
-  FlopsPerSecond compute;       ///< sustained rate of its processor
-  Bytes memory;                 ///< for strips, panels in flight, accumulators and results together
-  BytesPerSecond downlink;      ///< server to device
-  BytesPerSecond uplink;        ///< device to server
-  Seconds latency;              ///< one way, once per message
-  Seconds jitter;               ///< uniform in [0, jitter) on top of the latency of each message
-  Watts power_compute{5.0};     ///< while multiplying
-  Watts power_radio{1.0};       ///< while sending or receiving
-  Watts power_idle{0.5};        ///< always, on top of nothing else
+  std::string name;          ///< of its group
+  FlopsPerSecond compute;    ///< sustained rate of its processor
+  Bytes memory;              ///< for strips, panels in flight, accumulators and results together
+  BytesPerSecond downlink;   ///< server to device
+  BytesPerSecond uplink;     ///< device to server
+  Seconds latency;           ///< one way, once per message
+  Seconds jitter;            ///< uniform in [0, jitter) on top of the latency of each message
+  Watts power_compute{5.0};  ///< while multiplying
+  Watts power_radio{1.0};    ///< while sending or receiving
+  Watts power_idle{0.5};     ///< always, on top of nothing else
 };
 
 /// The parameter server's network interface (serial in each direction) and its processor for server kernels.
