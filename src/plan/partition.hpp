@@ -18,6 +18,8 @@ using Scheme = std::vector<TaskletPlan> (*)(const Work& work, std::span<const De
 
 std::vector<TaskletPlan> partition_equally(const Work&, std::span<const DeviceState>, const PlanOptions&);
 std::vector<TaskletPlan> partition_automatically(const Work&, std::span<const DeviceState>, const PlanOptions&);
+std::vector<TaskletPlan> partition_rows(const Work&, std::span<const DeviceState>, const PlanOptions&);
+std::vector<TaskletPlan> partition_as_published(const Work&, std::span<const DeviceState>, const PlanOptions&);
 std::vector<TaskletPlan> partition_grid(const Work&, std::span<const DeviceState>, const PlanOptions&);
 
 /// The whole work as one piece without a device.

@@ -262,8 +262,6 @@ class Regions {
       finish = size(finish);
       double slowest = 0;
       for (Region& region : regions_) slowest = std::max(slowest, region.cut(finish));
-      fprintf(stderr, "  round %d guess %.4f sized %.4f cut %.4f regions %zu\n", round, guess, finish, slowest,
-              regions_.size());
       if (slowest >= best.finish) continue;
       BoxTiling tiling{0, {}};
       for (const Region& region : regions_) tiling.finish = std::max(tiling.finish, region.tile(tiling.tiles));
