@@ -1,0 +1,22 @@
+// Hash of a plan::Work, for maps from a shape of operation to what is known of it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "cleave/plan/plan.hpp"
+
+namespace cleave::sched {
+
+struct WorkHash {
+  std::size_t operator()(const plan::Work& w) const noexcept {
+    std::size_t h = static_cast<std::size_t>(w.kind) * 31 + static_cast<std::size_t>(w.wire);
+    for (const std::int64_t v : {w.gemm.m, w.gemm.n, w.gemm.k, w.attention.batch, w.attention.seq, w.attention.n_head,
+                                 w.attention.n_kv_head, w.attention.head_dim}) {
+      h = (h * 1000003) ^ std::hash<std::int64_t>{}(v);
+    }
+    return h;
+  }
+};
+
+}  // namespace cleave::sched

@@ -1,0 +1,231 @@
+// The scheduler against fleets that answer out of order, leave, come back, lose messages and lie: each block once.
+#include "cleave/base/error.hpp"
+#include "graphs.hpp"
+
+namespace cleave::sched {
+namespace {
+
+SchedulerOptions options_of(plan::Partition partition = plan::Partition::automatic) {
+  return {.plan = {.partition = partition, .server = wide_server()}, .wire = DType::f32};
+}
+
+/// How likely, at each event, something other than an answer happens.
+struct Mischief {
+  double leave = 0, join = 0, lose = 0, lie = 0;
+};
+
+/// Has no model of time: any tasklet or kernel in hand may be the next to be done.
+class WildFleet final : public Fleet {
+ public:
+  WildFleet(std::vector<fleet::DeviceProfile> devices, Mischief mischief, std::uint64_t seed)
+      : mischief_(mischief), random_(seed, Purpose::jitter), usage_(devices.size()) {
+    for (fleet::DeviceProfile& profile : devices) {
+      present_.insert(profile.id);
+      profiles_.push_back(std::move(profile));
+    }
+  }
+
+  [[nodiscard]] Seconds now() const override { return Seconds(1e-3 * static_cast<double>(events_)); }
+  [[nodiscard]] std::uint64_t roster() const override { return roster_; }
+  [[nodiscard]] std::span<const Usage> usage() const override { return usage_; }
+  [[nodiscard]] std::vector<plan::DeviceState> devices() const override {
+    std::vector<plan::DeviceState> states;
+    for (const fleet::DeviceProfile& profile : profiles_) {
+      if (present_.contains(profile.id)) states.push_back({profile, {}, {}, {}});
+    }
+    return states;
+  }
+  void begin_step(const model::StepGraph&) override {}
+  void submit(const Tasklet& tasklet) override {
+    const DeviceId device = tasklet.piece.device;
+    EXPECT_TRUE(device == kServerDevice || present_.contains(device)) << "device " << device.value << " is gone";
+    EXPECT_FALSE(liars_.contains(device)) << "device " << device.value << " lied before";
+    in_hand_.push_back(tasklet);
+  }
+  void start(const model::Operation& kernel) override { kernels_.push_back(kernel.id); }
+  void retire(OpId op) override { EXPECT_TRUE(retired_.insert(op).second); }
+  void forget(TaskletId id) override {
+    std::erase_if(in_hand_, [&](const Tasklet& tasklet) { return tasklet.id == id; });
+  }
+
+  Event next_event(Seconds) override {
+    ++events_;
+    if (chance(mischief_.leave) && !present_.empty()) return leave();
+    if (chance(mischief_.join) && present_.size() < profiles_.size()) return join();
+    if (!kernels_.empty() && (in_hand_.empty() || chance(0.3))) {
+      const OpId op = kernels_.front();  // kernels keep their order
+      kernels_.pop_front();
+      return {.kind = EventKind::kernel_done, .at = now(), .tasklet = {}, .device = kServerDevice, .op = op};
+    }
+    if (in_hand_.empty()) return {.kind = EventKind::timeout, .at = now(), .tasklet = {}, .device = {}, .op = {}};
+    const auto pick = static_cast<std::size_t>(draw() * static_cast<double>(in_hand_.size()));
+    const Tasklet tasklet = in_hand_[pick];
+    in_hand_.erase(in_hand_.begin() + static_cast<std::ptrdiff_t>(pick));
+    Event event{
+        .kind = EventKind::done, .at = now(), .tasklet = tasklet.id, .device = tasklet.piece.device, .op = tasklet.op};
+    if (tasklet.piece.device == kServerDevice) return event;
+    if (chance(mischief_.lose)) event.kind = EventKind::lost;
+    if (event.kind == EventKind::done && chance(mischief_.lie)) {
+      event.kind = EventKind::rejected;
+      liars_.insert(event.device);
+    }
+    return event;
+  }
+
+  [[nodiscard]] std::size_t retired() const { return retired_.size(); }
+  [[nodiscard]] const std::set<DeviceId>& liars() const { return liars_; }
+
+ private:
+  double draw() { return random_.uniform(draws_++); }
+  bool chance(double probability) { return probability > 0 && draw() < probability; }
+
+  Event leave() {
+    auto device = present_.begin();
+    std::advance(device, static_cast<std::ptrdiff_t>(draw() * static_cast<double>(present_.size())));
+    const DeviceId id = *device;
+    present_.erase(device);
+    ++roster_;
+    std::erase_if(in_hand_, [&](const Tasklet& tasklet) { return tasklet.piece.device == id; });
+    return {.kind = EventKind::left, .at = now(), .tasklet = {}, .device = id, .op = {}};
+  }
+  Event join() {
+    for (const fleet::DeviceProfile& profile : profiles_) {
+      if (!present_.insert(profile.id).second) continue;
+      ++roster_;
+      return {.kind = EventKind::joined, .at = now(), .tasklet = {}, .device = profile.id, .op = {}};
+    }
+    return {};
+  }
+
+  Mischief mischief_;
+  Random random_;
+  std::uint64_t draws_ = 0;
+  std::vector<fleet::DeviceProfile> profiles_;
+  std::set<DeviceId> present_, liars_;
+  std::vector<Tasklet> in_hand_;
+  std::deque<OpId> kernels_;
+  std::set<OpId> retired_;
+  std::int64_t events_ = 0;
+  std::uint64_t roster_ = 1;
+  std::vector<Usage> usage_;
+};
+
+class AnyFleet : public testing::TestWithParam<std::uint64_t> {};
+
+TEST_P(AnyFleet, DoesEachBlockOnceInAnyOrder) {
+  const std::uint64_t seed = GetParam();
+  const model::StepGraph graph = random_graph(40, seed);
+  WildFleet wild(mixed_devices(1 + static_cast<std::int64_t>(seed % 12), seed), {}, seed);
+  Book book(graph);
+  WatchedFleet fleet(wild, book);
+  const StepReport report = Scheduler(fleet, options_of()).run(graph);
+  book.expect_complete();
+  EXPECT_EQ(report.operations.size(), graph.operations.size());
+  EXPECT_EQ(wild.retired(), graph.operations.size());
+  EXPECT_EQ(report.lost + report.redone + report.rejected, 0);
+}
+
+TEST_P(AnyFleet, DoesEachBlockOnceUnderMischief) {
+  const std::uint64_t seed = GetParam();
+  const model::StepGraph graph = random_graph(40, seed);
+  WildFleet wild(mixed_devices(2 + static_cast<std::int64_t>(seed % 9), seed),
+                 {.leave = 0.02, .join = 0.03, .lose = 0.05, .lie = 0.01}, seed);
+  Book book(graph);
+  WatchedFleet fleet(wild, book);
+  Scheduler scheduler(fleet, options_of());
+  const StepReport report = scheduler.run(graph);
+  book.expect_complete();
+  EXPECT_EQ(report.operations.size(), graph.operations.size());
+  EXPECT_EQ(report.rejected, std::ssize(wild.liars()));
+  EXPECT_EQ(scheduler.distrusted(), std::vector<DeviceId>(wild.liars().begin(), wild.liars().end()));
+}
+
+TEST_P(AnyFleet, DoesEachBlockOnceInModelledTime) {
+  const std::uint64_t seed = GetParam();
+  const model::StepGraph graph = random_graph(40, seed);
+  const fleet::ChurnTrace churn = fleet::draw_churn(
+      {.mean_session = Seconds(0.5), .mean_absence = Seconds(0.1), .slow_fraction = 0.2, .seed = seed}, 8, Seconds(20));
+  SimulatedFleet simulated(mixed_devices(8, seed), wide_server(), DType::f32, churn, seed);
+  Book book(graph);
+  WatchedFleet fleet(simulated, book);
+  (void)Scheduler(fleet, options_of()).run(graph);
+  book.expect_complete();
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, AnyFleet, testing::Range<std::uint64_t>(1, 13));
+
+TEST(Churn, ALeavingDeviceLosesOnlyWhatItHolds) {
+  const model::StepGraph graph = graph_of({gemm(0, {400, 300, 500}), gemm(1, {300, 300, 400}, {0})});
+  const std::vector<fleet::DeviceProfile> devices{device(0, 1e9, 1e6, 1e6), device(1, 1e9, 1e6, 1e6),
+                                                  device(2, 1e9, 1e6, 1e6)};
+  SimulatedFleet simulated(devices, wide_server(), DType::f32,
+                           {{Seconds(0.1), DeviceId(1), fleet::ChurnKind::leave, 1}});
+  Book book(graph);
+  WatchedFleet fleet(simulated, book);
+  const StepReport report = Scheduler(fleet, options_of()).run(graph);
+  book.expect_complete();
+  EXPECT_GE(report.lost, 1);
+  EXPECT_GE(report.redone, 1);
+  EXPECT_GT(report.recovery.value(), 0);
+  EXPECT_EQ(report.devices, 2);
+}
+
+TEST(Churn, WithNoDeviceLeftTheServerComputes) {
+  const model::StepGraph graph = graph_of({gemm(0, {400, 300, 500}), attention(1, {2, 32, 4, 2, 8}, {0})});
+  SimulatedFleet simulated({device(0, 1e9, 1e6, 1e6)}, wide_server(), DType::f32,
+                           {{Seconds(0.05), DeviceId(0), fleet::ChurnKind::leave, 1}});
+  Book book(graph);
+  WatchedFleet fleet(simulated, book);
+  const StepReport report = Scheduler(fleet, options_of()).run(graph);
+  book.expect_complete();
+  EXPECT_EQ(report.devices, 0);
+}
+
+TEST(Churn, AReturningDeviceIsUsedAgain) {
+  const model::StepGraph graph = graph_of({gemm(0, {200, 200, 200}), gemm(1, {200, 200, 200}, {0})});
+  SimulatedFleet simulated({device(0, 1e8, 1e5, 1e5)}, wide_server(), DType::f32,
+                           {{Seconds(0.001), DeviceId(0), fleet::ChurnKind::leave, 1},
+                            {Seconds(0.002), DeviceId(0), fleet::ChurnKind::join, 1}});
+  Book book(graph);
+  WatchedFleet fleet(simulated, book);
+  Scheduler scheduler(fleet, options_of());
+  (void)scheduler.run(graph);
+  book.expect_complete();
+  simulated.return_device(DeviceId(0));
+  Book second(graph);
+  WatchedFleet again(simulated, second);
+  const StepReport report = Scheduler(again, options_of()).run(graph);
+  second.expect_complete();
+  EXPECT_EQ(report.devices, 1);
+}
+
+TEST(Interruption, ASteppedAsideStepThrows) {
+  const model::StepGraph graph = random_graph(10, 1);
+  SimulatedFleet fleet(mixed_devices(3, 1), wide_server(), DType::f32);
+  EXPECT_THROW((void)Scheduler(fleet, options_of()).run(graph, [] { return false; }), Interrupted);
+}
+
+TEST(Impossible, ABlockThatFitsNowhereIsTheInputsFault) {
+  const model::StepGraph graph = graph_of({gemm(0, {10, 10, 700})});
+  SimulatedFleet fleet({device(0, 1e9, 1e6, 1e6, 0, 64)}, wide_server(), DType::f32);
+  EXPECT_THROW((void)Scheduler(fleet, options_of()).run(graph), InputError);
+}
+
+TEST(StepBound, IsBelowEveryRun) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    const model::StepGraph graph = random_graph(25, seed);
+    const std::vector<fleet::DeviceProfile> devices = mixed_devices(1 + static_cast<std::int64_t>(seed % 7), seed);
+    std::vector<plan::DeviceState> states;
+    for (const fleet::DeviceProfile& profile : devices) states.push_back({profile, {}, {}, {}});
+    const Seconds bound = step_lower_bound(graph, states, options_of());
+    for (const plan::Partition partition : {plan::Partition::automatic, plan::Partition::grid, plan::Partition::rows}) {
+      SimulatedFleet fleet(devices, wide_server(), DType::f32);
+      const StepReport report = Scheduler(fleet, options_of(partition)).run(graph);
+      EXPECT_GE(report.time.value(), bound.value() * (1 - 1e-9)) << "seed " << seed;
+    }
+    EXPECT_GT(bound.value(), 0);
+  }
+}
+
+}  // namespace
+}  // namespace cleave::sched
