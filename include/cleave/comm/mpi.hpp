@@ -1,7 +1,8 @@
 // MPI behind our own types: the session of a process, and the transport between its ranks.
 //
 // Only comm and app know MPI. Start-up duplicates a communicator (collective); from then on everything is point to
-// point, so that a rank may die without the others noticing more than its silence.
+// point, so that a rank may die without the others noticing more than its silence. That holds over shared memory; Open
+// MPI 4.1's own TCP (several hosts) can lock up or abort inside MPI when a rank dies in the middle of a large transfer.
 #pragma once
 
 #include <memory>
