@@ -3,8 +3,9 @@
 
 namespace cleave::plan {
 
-std::vector<TaskletPlan> partition_equally(const Work& work, std::span<const DeviceState> devices,
-                                           const PlanOptions& /*options*/) {
+std::vector<TaskletPlan> partition_equally(const Problem& problem) {
+  const Work& work = problem.work;
+  const std::span<const DeviceState> devices = problem.devices;
   const TaskletPlan whole = whole_of(work);
   const bool gemm = work.kind == WorkKind::gemm;
   const std::int64_t total = gemm ? work.gemm.m : work.attention.pairs();

@@ -44,8 +44,8 @@ std::vector<std::int64_t> cut_by(const std::vector<double>& weights, std::int64_
 
 }  // namespace
 
-std::vector<TaskletPlan> partition_as_published(const Work& work, std::span<const DeviceState> devices,
-                                                const PlanOptions& options) {
+std::vector<TaskletPlan> partition_as_published(const Problem& problem) {
+  const auto& [work, devices, options, bound] = problem;
   const TaskletPlan whole = whole_of(work);
   const std::vector<DeviceState> known = as_published(devices);
   PlanOptions unlimited = options;

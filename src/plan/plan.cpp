@@ -40,11 +40,12 @@ TaskletPlan whole_of(const Work& work) {
 
 OperationPlan plan_operation(const Work& work, std::span<const DeviceState> devices, const PlanOptions& options) {
   const std::vector<DeviceState> usable = usable_devices(work, devices, options);
-  const std::vector<TaskletPlan> pieces = scheme_of(options.partition)(work, usable, options);
+  const Problem problem{work, usable, options, bound_work(work, usable, options)};
+  const std::vector<TaskletPlan> pieces = scheme_of(options.partition)(problem);
   OperationPlan plan;
   plan.tasklets = finish_pieces(work, pieces, usable, options);
   total_up(work, plan, usable, options);
-  plan.lower_bound = lower_bound(work, usable, options);
+  plan.lower_bound = Seconds(problem.bound.finish);
   return plan;
 }
 

@@ -10,8 +10,8 @@
 
 namespace cleave::plan {
 
-std::vector<TaskletPlan> partition_rows(const Work& work, std::span<const DeviceState> devices,
-                                        const PlanOptions& options) {
+std::vector<TaskletPlan> partition_rows(const Problem& problem) {
+  const auto& [work, devices, options, bound] = problem;
   const TaskletPlan whole = whole_of(work);
   if (work.kind != WorkKind::gemm) return apportion_pairs(work, whole.pairs, devices, options);
   const GemmCosts costs = gemm_costs(work, whole.box);

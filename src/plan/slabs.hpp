@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "plane.hpp"
+#include "shapes.hpp"
 
 namespace cleave::plan {
 
@@ -68,7 +69,13 @@ struct BoxTiling {
 /// `box` at its whole depth.
 [[nodiscard]] BoxTiling tile_flat(const Work& work, const GemmBox& box, std::span<const Power> devices);
 
-/// `box` in three dimensions, as early as the devices can be done with it (tile_gemm.cpp).
-[[nodiscard]] BoxTiling tile_gemm(const Work& work, const GemmBox& box, std::span<const Power> devices);
+/// `box` in three dimensions, as early as the devices can be done with it (tile_gemm.cpp). `bound` gives a guess of the
+/// finish, and the prices that shapes answer to.
+[[nodiscard]] BoxTiling tile_gemm(const Work& work, const GemmBox& box, std::span<const Power> devices,
+                                  const BoxBound& bound);
+
+/// tile_gemm() by those devices, and in those shapes, that the server's interface can keep up with (select.cpp).
+[[nodiscard]] BoxTiling tile_selected(const Work& work, const GemmBox& box, std::span<const Power> devices,
+                                      const fleet::ServerProfile& server, const BoxBound& bound);
 
 }  // namespace cleave::plan

@@ -21,23 +21,23 @@ std::vector<TaskletPlan> pieces_of(const BoxTiling& tiling, std::span<const Devi
 
 }  // namespace
 
-std::vector<TaskletPlan> tile_box(const Work& work, const GemmBox& box, std::span<const DeviceState> devices,
-                                  const PlanOptions& options) {
-  return pieces_of(tile_gemm(work, box, powers_of(devices, options.server, 1)), devices);
+std::vector<TaskletPlan> partition_automatically(const Problem& problem) {
+  const TaskletPlan whole = whole_of(problem.work);
+  if (problem.work.kind != WorkKind::gemm) {
+    return apportion_pairs(problem.work, whole.pairs, problem.devices, problem.options);
+  }
+  const std::vector<Power> powers = powers_of(problem.devices, problem.options.server, 1);
+  return pieces_of(tile_selected(problem.work, whole.box, powers, problem.options.server, problem.bound),
+                   problem.devices);
 }
 
-std::vector<TaskletPlan> partition_automatically(const Work& work, std::span<const DeviceState> devices,
-                                                 const PlanOptions& options) {
-  const TaskletPlan whole = whole_of(work);
-  if (work.kind != WorkKind::gemm) return apportion_pairs(work, whole.pairs, devices, options);
-  return tile_box(work, whole.box, devices, options);
-}
-
-std::vector<TaskletPlan> partition_grid(const Work& work, std::span<const DeviceState> devices,
-                                        const PlanOptions& options) {
-  const TaskletPlan whole = whole_of(work);
-  if (work.kind != WorkKind::gemm) return apportion_pairs(work, whole.pairs, devices, options);
-  return pieces_of(tile_flat(work, whole.box, powers_of(devices, options.server, 1)), devices);
+std::vector<TaskletPlan> partition_grid(const Problem& problem) {
+  const TaskletPlan whole = whole_of(problem.work);
+  if (problem.work.kind != WorkKind::gemm) {
+    return apportion_pairs(problem.work, whole.pairs, problem.devices, problem.options);
+  }
+  return pieces_of(tile_flat(problem.work, whole.box, powers_of(problem.devices, problem.options.server, 1)),
+                   problem.devices);
 }
 
 }  // namespace cleave::plan

@@ -9,7 +9,6 @@
 #include <numeric>
 
 #include "bisect.hpp"
-#include "gemm_costs.hpp"
 #include "slabs.hpp"
 
 namespace cleave::plan {
@@ -33,57 +32,53 @@ struct Wish {
 // What devices wish for, by a finish time.
 class Wishes {
  public:
-  Wishes(const Work& work, const GemmBox& box)
-      : box_(box),
-        costs_(gemm_costs(work, box)),
+  Wishes(const Work& work, const GemmBox& box, const Terms& terms)
+      : shapes_(work, box),
+        terms_(terms),
+        box_(box),
+        element_(static_cast<double>(size_of(work.wire))),
         partial_(static_cast<double>(size_of(partial_sum_type(work.wire)))),
         k_(static_cast<double>(box.k())),
-        blocks_(k_blocks(box.k())) {}
+        least_depth_(std::max(kBlock, 2 * terms.in_price * partial_ * k_)) {}
 
-  // In partial sums, on planes of an area of their own.
+  // The best shape of all. Without prices where they leave it nothing worth doing.
+  [[nodiscard]] Wish of(const Power& device, double finish) const {
+    const Budget budget = device.by(finish);
+    if (!budget.any()) return {device};
+    Piece piece = shapes_.best_piece(budget, terms_);
+    if (piece.value <= 0) piece = shapes_.best_piece(budget, {});
+    return {device, piece.lines, piece.depth / kBlock, piece.area, piece.depth == k_};
+  }
+
+  // In partial sums, on planes of an area of their own. The depth at which downlink and uplink are done together; a
+  // price on bytes up makes it deeper.
   [[nodiscard]] Wish shallow(const Power& device, double finish, double plane_area) const {
     const Budget budget = device.by(finish);
     if (!budget.any()) return {device};
     const double area = std::min(budget.up / partial_, plane_area);
     const auto shorter = static_cast<double>(std::min(box_.m(), box_.n()));
     const double side = std::sqrt(area), strips = side <= shorter ? 2 * side : shorter + area / shorter;
-    const double depth = std::clamp(
-        std::min(budget.down / static_cast<double>(costs_.element_bytes) / strips, budget.flops / (2 * area)), kBlock,
-        k_ - kBlock / 2);
-    const Plane slab = plane(depth, partial_);
-    const double most = std::min(plane_area, largest_area(slab, reach_of(slab, budget)));
+    const double kink = std::min(budget.down / element_ / strips, budget.flops / (2 * area));
+    const double depth = std::min(std::max(kink, least_depth_), k_ - kBlock / 2);
+    const double most = std::min(plane_area, area_by(budget, depth));
     return {device, most * depth / k_, depth / kBlock, most, false};
   }
   // What a device can cover at a depth in elements, in partial sums.
   [[nodiscard]] double area_at(const Power& device, double finish, std::int64_t depth) const {
-    const Plane slab = plane(static_cast<double>(depth), partial_);
-    return largest_area(slab, reach_of(slab, device.by(finish)));
-  }
-  [[nodiscard]] Wish of(const Power& device, double finish) const {
-    Wish wish;
-    wish.device = device;
-    const Budget budget = device.by(finish);
-    if (!budget.any()) return wish;
-    const Plane deep = plane(k_, static_cast<double>(costs_.result_bytes));
-    wish.lines = wish.area = largest_area(deep, reach_of(deep, budget));
-    wish.depth = static_cast<double>(blocks_);
-    wish.whole = true;
-    if (blocks_ < 2) return wish;
-    const Wish other = shallow(device, finish, deep.area());
-    if (other.lines > wish.lines) wish = other;
-    return wish;
+    return area_by(device.by(finish), static_cast<double>(depth));
   }
 
  private:
   static constexpr double kBlock = static_cast<double>(kBlockK);
-  [[nodiscard]] Plane plane(double depth, double result_bytes) const {
-    return {box_.m(), box_.n(), depth * static_cast<double>(costs_.element_bytes), result_bytes, 2 * depth};
+  [[nodiscard]] double area_by(const Budget& budget, double depth) const {
+    const Plane plane{box_.m(), box_.n(), depth * element_, partial_, 2 * depth};
+    return largest_area(plane, reach_of(plane, budget));
   }
 
+  Shapes shapes_;
+  Terms terms_;
   GemmBox box_;
-  GemmCosts costs_;
-  double partial_, k_;
-  std::int64_t blocks_;
+  double element_, partial_, k_, least_depth_;
 };
 
 // Forms groups for planes of `area`, at a finish time: each takes devices, deepest first, until they cover the plane at
@@ -312,19 +307,11 @@ class Regions {
 
 }  // namespace
 
-BoxTiling tile_gemm(const Work& work, const GemmBox& box, std::span<const Power> devices) {
+BoxTiling tile_gemm(const Work& work, const GemmBox& box, std::span<const Power> devices, const BoxBound& bound) {
   const std::int64_t blocks = k_blocks(box.k());
-  const Wishes wishes(work, box);
+  const Wishes wishes(work, box, bound.terms);
   const double area = static_cast<double>(box.m()) * static_cast<double>(box.n());
-  double soonest = kNever;
-  for (const Power& device : devices) soonest = std::min(soonest, device.earliest());
-  const auto lines_by = [&](double finish) {
-    double total = 0;
-    for (const Power& device : devices) total += wishes.of(device, finish).lines;
-    return total;
-  };
-  const double guess = find_rise(lines_by, area, 1e-3, soonest > 0 ? 1.5 * soonest : 1.0).high;
-  if (guess == kNever) return {kNever, {}};
+  const double guess = bound.finish;
 
   Group whole;
   whole.blocks = blocks;

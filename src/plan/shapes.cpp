@@ -1,0 +1,127 @@
+#include "shapes.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "gemm_costs.hpp"
+
+namespace cleave::plan {
+
+namespace {
+
+constexpr double kBlock = static_cast<double>(kBlockK);
+
+}  // namespace
+
+Shapes::Shapes(const Work& work, const GemmBox& box)
+    : m_(static_cast<double>(box.m())),
+      n_(static_cast<double>(box.n())),
+      k_(static_cast<double>(box.k())),
+      element_(static_cast<double>(size_of(work.wire))),
+      whole_(static_cast<double>(gemm_costs(work, box).result_bytes)),
+      partial_(static_cast<double>(size_of(partial_sum_type(work.wire)))),
+      blocks_(k_blocks(box.k())),
+      tail_(static_cast<double>(box.k() - (blocks_ - 1) * kBlockK)),
+      shorter_(std::min(m_, n_)) {}
+
+Tally Shapes::tally(std::span<const Power> powers, double finish, const Terms& terms) const {
+  Tally total;
+  for (const Power& power : powers) {
+    const Budget budget = power.by(finish);
+    if (!budget.any()) continue;
+    const Piece piece = best_piece(budget, terms);
+    if (piece.value <= 0) continue;
+    total.lines += piece.value;
+    total.down += piece.down;
+    total.up += piece.up;
+    if (piece.depth < k_) {
+      for (int p = 1; p <= 3; ++p) {
+        total.cover_gain[static_cast<std::size_t>(p - 1)] += piece.area * (cover(piece.depth, p) - piece.depth / k_);
+      }
+    }
+  }
+  return total;
+}
+
+// Every cut of a line into two pieces or more is worth at least one line: with s steps, pieces of depth d are at
+// least (floor(s d / k) + 1) / (s + 1), because the floors of numbers that add up to s fall short by less than their
+// count.
+double Shapes::cover(double depth, double steps) const {
+  return (std::floor(steps * depth / k_ + 1e-12) + 1) / (steps + 1);
+}
+
+// Fewest rows and columns together that span an area.
+double Shapes::strips_for(double area) const {
+  const double side = std::sqrt(area);
+  return side <= shorter_ ? 2 * side : shorter_ + area / shorter_;
+}
+
+double Shapes::area_within(double strips) const {
+  const double side = std::min(strips / 2, shorter_);
+  return side * std::min(strips - side, std::max(m_, n_));
+}
+
+void Shapes::consider(Piece& best, const Budget& budget, const Terms& terms, double depth, bool whole) const {
+  const double result = whole ? whole_ : partial_;
+  const double area =
+      std::min({budget.up / result, budget.flops / (2 * depth), area_within(budget.down / (depth * element_))});
+  double worth = whole ? 1.0 : depth / k_;
+  if (!whole && terms.cover_share > 0) { worth += terms.cover_share * (cover(depth, terms.cover_steps) - worth); }
+  const double down = strips_for(area) * depth * element_, up = area * result;
+  const double value = area * worth - terms.out_price * down - terms.in_price * up;
+  if (value > best.value) best = {value, area * worth, down, up, area, depth};
+}
+
+// The whole blocks (and the last, shorter one) on both sides of a depth.
+void Shapes::consider_near(Piece& best, const Budget& budget, const Terms& terms, double depth) const {
+  const double last = static_cast<double>(blocks_ - 1);
+  const double low = std::clamp(std::floor(depth / kBlock), 1.0, last);
+  consider(best, budget, terms, low * kBlock, false);
+  if (low < last) consider(best, budget, terms, (low + 1) * kBlock, false);
+  if (tail_ == kBlock) return;
+  const double tailed = std::clamp(std::floor((depth - tail_) / kBlock), 0.0, last - 1);
+  consider(best, budget, terms, tail_ + tailed * kBlock, false);
+  if (tailed < last - 1) consider(best, budget, terms, tail_ + (tailed + 1) * kBlock, false);
+}
+
+Piece Shapes::best_piece(const Budget& budget, const Terms& terms) const {
+  Piece best;
+  consider(best, budget, terms, k_, true);
+  if (blocks_ == 1) return best;
+  // With growing depth first the uplink (or the extents) limits the area, then the processor, then the downlink.
+  const double widest = std::min(budget.up / partial_, m_ * n_);
+  const double strips = budget.down / element_;
+  const double to_downlink = strips / strips_for(widest), to_processor = budget.flops / (2 * widest);
+  const double kink = std::min(to_downlink, to_processor);
+  consider_near(best, budget, terms, kink);
+  if (terms.cover_share > 0) {
+    for (double step = 1; step < terms.cover_steps; ++step) {
+      const double depth = std::ceil(step * k_ / terms.cover_steps / kBlock - 1e-9) * kBlock;
+      if (depth < k_) consider_near(best, budget, terms, depth);
+    }
+  }
+  if (terms.in_price > 0) {
+    // The processor limits between kink and this depth, the downlink beyond it.
+    double beyond = kink;
+    if (to_processor < to_downlink) {
+      const double half = budget.flops / 2;
+      beyond = strips * strips / (4 * half);
+      if (half / beyond > shorter_ * shorter_) beyond = (strips - half / shorter_) / shorter_;
+      const double rate = terms.in_price * partial_;
+      if (terms.out_price > 0) {
+        double rest = std::pow(rate * std::sqrt(half) / (terms.out_price * element_), 2.0 / 3.0);
+        if (half / rest > shorter_ * shorter_) {
+          rest = std::sqrt(rate * half / (terms.out_price * element_ * shorter_));
+        }
+        consider_near(best, budget, terms, std::clamp(rest, kink, std::max(kink, beyond)));
+      }
+      consider_near(best, budget, terms, beyond);
+    }
+    double rest = 2 * terms.in_price * partial_ * k_;
+    if (strips / rest / 2 > shorter_) rest = std::sqrt(terms.in_price * partial_ * k_ * strips / shorter_);
+    consider_near(best, budget, terms, std::max(rest, beyond));
+  }
+  return best;
+}
+
+}  // namespace cleave::plan

@@ -1,0 +1,65 @@
+// The best block that a device can do by a time, its shape free in three dimensions: what the lower bound adds up, and
+// what the planner takes as each device's wish.
+//
+// Counted in lines: a line is one element of the result over the whole depth of the box, so the box is m*n lines, and a
+// block of area a and depth d is worth a * phi(d) lines. phi(d) = d/k counts volume. Any phi for which every way of
+// cutting a depth into pieces is worth at least one line gives a valid bound; cover() is a sharper one where depths are
+// a large part of k. The server's interface enters as prices per byte.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "power.hpp"
+
+namespace cleave::plan {
+
+/// What a byte through the server's interface costs, in lines, and how depth is counted.
+struct Terms {
+  double out_price = 0, in_price = 0;
+  double cover_share = 0;  ///< of the step function in phi
+  double cover_steps = 1;
+};
+
+/// A block: its worth less its price, what it moves, and its shape (depth in elements).
+struct Piece {
+  double value = 0, lines = 0, down = 0, up = 0, area = 0, depth = 0;
+};
+
+/// What the devices do at best by some time.
+struct Tally {
+  double lines = 0;  ///< worth less prices
+  double down = 0, up = 0;
+  std::array<double, 3> cover_gain{};  ///< change of lines per cover_share, for cover_steps 1, 2, 3
+};
+
+class Shapes {
+ public:
+  Shapes(const Work& work, const GemmBox& box);
+
+  [[nodiscard]] double lines() const { return m_ * n_; }
+  /// value 0: nothing that is worth its price.
+  [[nodiscard]] Piece best_piece(const Budget& budget, const Terms& terms) const;
+  [[nodiscard]] Tally tally(std::span<const Power> powers, double finish, const Terms& terms) const;
+
+ private:
+  [[nodiscard]] double cover(double depth, double steps) const;
+  [[nodiscard]] double strips_for(double area) const;
+  [[nodiscard]] double area_within(double strips) const;
+  void consider(Piece& best, const Budget& budget, const Terms& terms, double depth, bool whole) const;
+  void consider_near(Piece& best, const Budget& budget, const Terms& terms, double depth) const;
+
+  double m_, n_, k_, element_, whole_, partial_;
+  std::int64_t blocks_;
+  double tail_, shorter_;
+};
+
+/// The lower bound of a box, and the prices of the server's interface that give it.
+struct BoxBound {
+  double finish = 0;  ///< kNever when it cannot be done
+  Terms terms;        ///< prices only
+};
+[[nodiscard]] BoxBound bound_box(const Work& work, const GemmBox& box, std::span<const Power> powers,
+                                 const fleet::ServerProfile& server);
+
+}  // namespace cleave::plan
