@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# The other commands work on what `train` leaves: info, generate, export, import, plan, simulate; and every shipped
+# input is sound.
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+write_input
+expect_code 0 "train" "$CLEAVE" train "$scratch/input.yaml"
+for file in metrics.jsonl ranks.json input.yaml log.txt checkpoint-2.h5 checkpoint-4.h5; do
+  [ -s "$scratch/run/$file" ] || fail "the run folder has no $file"
+done
+for field in step loss lr grad_norm tokens time_s lower_bound_s wall_s bytes_down bytes_up devices tasklets lost redone \
+  rejected recovery_s energy_J; do
+  [ "$(grep -c "\"$field\":" "$scratch/run/metrics.jsonl")" -eq 4 ] || fail "metrics.jsonl lacks $field"
+done
+[ "$(grep -c '"val_loss":' "$scratch/run/metrics.jsonl")" -eq 2 ] || fail "val_loss is not on evaluation steps alone"
+grep -q '# file' "$scratch/run/input.yaml" || fail "the effective input does not say where values come from"
+checkpoint=$scratch/run/checkpoint-4.h5
+
+expect_code 0 "info" "$CLEAVE" info "$checkpoint"
+expect_text "info" 'transformer\.h\.0\.attn\.c_attn\.weight|gpt2'
+expect_code 0 "generate" "$CLEAVE" generate "$checkpoint" --prompt 'line ' --tokens 20 --seed 3
+cp "$scratch/out" "$scratch/first"
+expect_code 0 "generate" "$CLEAVE" generate "$checkpoint" --prompt 'line ' --tokens 20 --seed 3
+cmp -s "$scratch/out" "$scratch/first" || fail "the same seed writes another text"
+expect_code 0 "generate" "$CLEAVE" generate "$checkpoint" --prompt 'line ' --tokens 20 --seed 4
+cmp -s "$scratch/out" "$scratch/first" && fail "another seed writes the same text"
+
+expect_code 0 "export" "$CLEAVE" export "$checkpoint" "$scratch/model.safetensors"
+expect_code 0 "import" "$CLEAVE" import "$scratch/model.safetensors" "$scratch/imported.h5"
+[ "$("$CLEAVE" info --hash "$scratch/imported.h5")" = "$(hash_of "$scratch/run" 4)" ] ||
+  fail "export and import change the parameters"
+
+expect_code 0 "plan" "$CLEAVE" plan "$scratch/input.yaml" --json "$scratch/plan.json"
+grep -q '"lower_bound_s"' "$scratch/plan.json" || fail "plan.json has no bound"
+expect_code 0 "simulate" "$CLEAVE" simulate "$scratch/input.yaml" --json "$scratch/simulate.json"
+grep -q '"step_s"' "$scratch/simulate.json" || fail "simulate.json has no time"
+
+expect_code 0 "version" "$CLEAVE" --version
+for command in train check plan simulate generate info import export; do
+  expect_code 0 "$command --help" "$CLEAVE" "$command" --help
+done
+while IFS= read -r input; do
+  case $input in # what is simulated need not fit this host
+    */inputs/sim/*) expect_code 0 "$input" "$CLEAVE" simulate "$input" --dry-run ;;
+    *) expect_code 0 "$input" "$CLEAVE" train "$input" --dry-run "data.text=$scratch/text" ;;
+  esac
+done < <(find "$TOP/inputs" -name '*.yaml' -not -path '*/runs/*')

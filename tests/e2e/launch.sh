@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# launch() of jobs/mpi-env.sh: rank 0's exit code, survivors after a death, signals passed on. With stand-ins for the
+# program, so that it fails for no other reason.
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+cat > "$scratch/program" <<'SH'
+#!/bin/bash
+rank=$OMPI_COMM_WORLD_RANK
+case $1 in
+  code) exit "$2" ;;
+  server-only) [ "$rank" = 0 ] && exit "$2" || exit 0 ;;
+  death) [ "$rank" = 2 ] && kill -KILL $$; sleep 1; echo "alive $rank"; exit "$2" ;;
+  server-death) [ "$rank" = 0 ] && kill -KILL $$; exit 0 ;;
+  signal) trap 'exit 75' USR1; touch "$2/ready.$rank"; for _ in $(seq 200); do sleep 0.1; done ;;
+esac
+SH
+chmod +x "$scratch/program"
+
+for code in 0 2 3 75; do
+  expect_code "$code" "exit code $code" launch 3 "$scratch/program" code "$code"
+  expect_code "$code" "exit code $code of the server alone" launch 3 "$scratch/program" server-only "$code"
+done
+expect_code 3 "a rank dies" launch 4 "$scratch/program" death 3
+for rank in 0 1 3; do expect_text "rank $rank goes on" "alive $rank"; done
+expect_code 137 "the server dies" launch 3 "$scratch/program" server-death
+
+for signal in TERM USR1; do
+  rm -f "$scratch"/ready.*
+  CLEAVE=$scratch/program bash -c '. "$1/jobs/mpi-env.sh"; launch 3 "$CLEAVE" signal "$2"' _ "$TOP" "$scratch" \
+    > "$scratch/out" 2>&1 &
+  pid=$!
+  all_ready() { [ "$(find "$scratch" -name 'ready.*' | wc -l)" -eq 3 ]; }
+  wait_for 30 all_ready || fail "$signal: the ranks did not start"
+  kill "-$signal" "$pid"
+  code=0
+  wait "$pid" || code=$?
+  [ "$code" -eq 75 ] || { fail "$signal: exit code $code, not 75"; cat "$scratch/out"; }
+done

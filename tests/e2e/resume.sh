@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# A run that is killed, or asked to stop, at any step goes on to the same bits; every step is in metrics.jsonl once.
+#
+#   bash tests/e2e/resume.sh RANKS
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+ranks=$1
+steps=8
+write_input
+# Links slow enough, in real time, that a run can be hit in the middle of a step.
+arguments=(train "$scratch/input.yaml" --quiet "train.steps=$steps" checkpoint.keep=3 fleet.clock=wall
+  'server.nic_in=20 MB/s')
+
+# start_run: the run in the background; its pid in $pid.
+start_run() {
+  if [ "$ranks" -eq 0 ]; then
+    "$CLEAVE" "${arguments[@]}" > "$scratch/out" 2>&1 &
+  else
+    mpirun -n "$ranks" "$CLEAVE" "${arguments[@]}" > "$scratch/out" 2>&1 &
+  fi
+  pid=$!
+}
+started_steps() { [ "$(lines_of "$scratch/run")" -ge "$1" ]; }
+check_whole() {
+  expect_code 0 "$1: resumed" cleave_on "$ranks" "${arguments[@]}" --resume auto
+  [ "$(hash_of "$scratch/run" $steps)" = "$wanted" ] || fail "$1: other bits than the uninterrupted run"
+  [ "$(grep -Eo '"step": ?[0-9]+' "$scratch/run/metrics.jsonl" | grep -Eo '[0-9]+')" = "$(seq 1 $steps)" ] ||
+    fail "$1: metrics.jsonl does not hold each step once"
+  [ -z "$(find "$scratch/run" -name '*.tmp*')" ] || fail "$1: a temporary file is left"
+  rm -rf "$scratch/run"
+}
+
+expect_code 0 "uninterrupted run" cleave_on "$ranks" "${arguments[@]}"
+wanted=$(hash_of "$scratch/run" $steps)
+rm -rf "$scratch/run"
+
+for at in 0 1 2 3 5 7; do
+  start_run
+  wait_for 60 started_steps $at || fail "killed after step $at: never got there"
+  wait_for 60 test -s "$scratch/run/ranks.json" || fail "no ranks.json"
+  kill -KILL "$(pid_of "$scratch/run" 0)" || fail "killed after step $at: it had ended"
+  wait "$pid" && fail "killed after step $at: exit code 0"
+  check_whole "killed after step $at"
+done
+
+for at in 1 4; do
+  start_run
+  wait_for 60 started_steps $at || fail "stopped after step $at: never got there"
+  # mpirun passes USR1 on to the ranks; to TERM it answers itself, so that one goes to the server alone.
+  if [ "$at" -eq 1 ]; then kill -USR1 "$pid"; else kill -TERM "$(pid_of "$scratch/run" 0)"; fi
+  code=0
+  wait "$pid" || code=$?
+  [ "$code" -eq 75 ] || { fail "stopped after step $at: exit code $code, not 75"; cat "$scratch/out"; }
+  done_steps=$(lines_of "$scratch/run")
+  [ -s "$scratch/run/checkpoint-$done_steps.h5" ] || fail "stopped after step $at: no checkpoint of step $done_steps"
+  check_whole "stopped after step $at"
+done

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# The trained parameters are the same bytes whatever computed them.
+#
+#   bash tests/e2e/same_bits.sh RANKS     every clock, equal and auto cuts, one and two server threads, on RANKS ranks
+#   bash tests/e2e/same_bits.sh fleets    other fleets, cuts and faults, within one process
+#
+# Every run is compared with one that the server computes on a fleet of a single device.
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+write_input
+number=0
+# same LABEL RANKS OVERRIDE...
+same() {
+  local label=$1 ranks=$2 folder
+  shift 2
+  number=$((number + 1))
+  folder=$scratch/run$number
+  expect_code 0 "$label" cleave_on "$ranks" train "$scratch/input.yaml" --quiet "output.dir=$folder" "$@"
+  [ "$(hash_of "$folder" 4)" = "$wanted" ] || fail "$label: other bits than the reference"
+  cp "$folder/metrics.jsonl" "$scratch/"
+  rm -rf "$folder"
+}
+# Every 2 ms a device leaves, or one that is away comes back; now and then one hangs. Device 7 stays.
+write_trace() {
+  local i device kind state=(in in in in in in in)
+  echo 'events:' > "$scratch/trace.yaml"
+  for i in $(seq 1 500); do
+    device=$((i * i * 31 % 101 % 7))
+    if [ "${state[device]}" != in ]; then
+      state[device]=in
+      kind="join"
+    elif [ $((i % 5)) -eq 0 ]; then
+      state[device]=out
+      kind=hang
+    else
+      state[device]=out
+      kind=leave
+    fi
+    echo "  - {at: $((2 * i)) ms, device: $device, kind: $kind}" >> "$scratch/trace.yaml"
+  done
+}
+
+expect_code 0 reference cleave_on 0 train "$scratch/input.yaml" --quiet "output.dir=$scratch/reference" \
+  'fleet.devices=[{name: one, compute: 1 TFLOP/s, memory: 1 GiB, downlink: 1 GB/s, uplink: 1 GB/s}]'
+wanted=$(hash_of "$scratch/reference" 4)
+before=$(hash_of "$scratch/reference" 2)
+if [ -z "$wanted" ] || [ "$wanted" = "$before" ]; then fail "the hash does not follow the parameters"; fi
+
+if [ "$1" = fleets ]; then
+  for cut in rows grid paper; do same "partition $cut" 0 "plan.partition=$cut"; done
+  same "40 devices" 0 fleet.devices.0.count=37
+  same "no verification" 0 verify.mode=off
+  same "sampled verification" 0 verify.mode=sample
+  same "small memories" 0 'fleet.devices.0.memory=256 KiB'
+  same "jitter" 0 'fleet.devices.0.jitter=5 ms'
+  write_trace
+  same "devices that come, go and hang" 0 "fleet.churn={trace: $scratch/trace.yaml}"
+  grep -Eq '"lost": ?[1-9]' "$scratch/metrics.jsonl" || fail "the trace of churn hit nothing"
+  for seed in 1 2 3; do
+    same "devices that are slow, seed $seed" 0 "fleet.churn={slow_fraction: 0.5, slow_factor: 0.1, seed: $seed}"
+    same "devices that lie, seed $seed" 0 "fleet.churn={lie_fraction: 0.4, seed: $seed}"
+  done
+else
+  for clock in virtual wall off; do
+    for cut in equal auto; do
+      for threads in 1 2; do
+        same "$1 ranks, clock $clock, $cut, $threads threads" "$1" "fleet.clock=$clock" "plan.partition=$cut" \
+          "server.threads=$threads"
+      done
+    done
+  done
+fi
