@@ -24,17 +24,6 @@ namespace {
 /// Emulated time for which churn is drawn: longer than any run is watched.
 constexpr Seconds kChurnHorizon{30.0 * 24 * 3600};
 
-Bytes available_memory() {
-  std::ifstream in("/proc/meminfo");
-  std::string name, unit;
-  std::int64_t kibibytes = 0;
-  while (in >> name >> kibibytes) {
-    std::getline(in, unit);
-    if (name == "MemAvailable:") return Bytes(kibibytes * 1024);
-  }
-  return Bytes(std::int64_t{1} << 60);  // unknown: nothing is refused
-}
-
 comm::ClockMode clock_of(ClockMode mode) {
   switch (mode) {
     case ClockMode::modelled: return comm::ClockMode::virtual_time;
@@ -96,50 +85,6 @@ std::vector<plan::DeviceState> idle_devices(const std::vector<fleet::DeviceProfi
   std::vector<plan::DeviceState> states;
   for (const fleet::DeviceProfile& device : devices) states.push_back({device, {}, {}, {}});
   return states;
-}
-
-MemoryPlan plan_memory(const Input& input, const server::TrainerOptions& options, int device_ranks) {
-  constexpr std::int64_t kMessagesPerRank = 64LL << 20;
-  MemoryPlan memory;
-  model::StepOptions step{.kind = model::StepKind::train,
-                          .batch = input.train.batch,
-                          .clip = input.train.grad_clip > 0,
-                          .freeze = input.train.freeze,
-                          .loss_rows = 0};
-  const model::StepGraph graph = model::build_step(options.model, step);
-  memory.parameters = Bytes(graph.parameter_count() * 3 * 4);
-  memory.activations = model::peak_activation_bytes(graph);
-  memory.available = available_memory();
-
-  const std::vector<plan::DeviceState> devices = idle_devices(options.devices);
-  std::vector<plan::Work> seen;
-  Bytes largest_message{0};
-  for (const model::Operation& op : graph.operations) {
-    if (!model::runs_on_devices(op.kind)) continue;
-    const plan::Work work = plan::work_of(op, input.wire);
-    if (std::find(seen.begin(), seen.end(), work) != seen.end()) continue;
-    seen.push_back(work);
-    for (const plan::TaskletPlan& piece : plan::plan_operation(work, devices, options.plan).tasklets) {
-      largest_message = std::max(largest_message, piece.bytes_down + piece.bytes_up);
-      if (piece.device == kServerDevice || piece.resident <= memory.device_peak) continue;
-      memory.device_peak = piece.resident;
-      memory.device_name = options.devices[static_cast<std::size_t>(piece.device.value)].name;
-    }
-  }
-  memory.messages = Bytes(device_ranks * kMessagesPerRank);
-  memory.messages = std::min(memory.messages, Bytes(2 * device_ranks * largest_message.value()));
-  if (memory.server() > memory.available) {
-    throw InputError(
-        {Issue{.file = input.name,
-               .line = 0,
-               .key = "train.batch",
-               .message = fmt::format("a step of {} sequences of {} tokens does not fit this host: parameters and "
-                                      "moments {}, activations and gradients {}, messages {}, and {} is free",
-                                      input.train.batch, options.model.seq_len, show(memory.parameters),
-                                      show(memory.activations), show(memory.messages), show(memory.available)),
-               .hint = "a smaller batch, sequence or model"}});
-  }
-  return memory;
 }
 
 std::string show(Bytes bytes) {

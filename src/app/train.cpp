@@ -20,6 +20,7 @@
 #include "commands.hpp"
 #include "failures.hpp"
 #include "input.hpp"
+#include "memory_plan.hpp"
 #include "run_folder.hpp"
 #include "run_setup.hpp"
 #include "session.hpp"
@@ -90,14 +91,17 @@ Prepared prepare(const CommandLine& line, Input input, int device_ranks) {
   return p;
 }
 
+std::string describe(const MemoryPlan& m) {
+  return fmt::format(
+      "{} (process {}, parameters and moments {}, activations and gradients {}, partial sums {}, messages {})",
+      show(m.server()), show(m.process), show(m.parameters), show(m.activations), show(m.sums), show(m.messages));
+}
+
 void print_dry_run(const Prepared& p) {
   std::printf("%s", p.input.effective.c_str());
   std::printf("# data: %s\n", p.data.summary.c_str());
-  std::printf(
-      "# memory of the server: %s (parameters and moments %s, activations and gradients %s, messages %s); free here: "
-      "%s\n",
-      show(p.memory.server()).c_str(), show(p.memory.parameters).c_str(), show(p.memory.activations).c_str(),
-      show(p.memory.messages).c_str(), show(p.memory.available).c_str());
+  std::printf("# memory of the server: %s; free here: %s\n", describe(p.memory).c_str(),
+              show(p.memory.available).c_str());
   std::printf("# memory of a device: at most %s (%s)\n", show(p.memory.device_peak).c_str(),
               p.memory.device_name.c_str());
 }
@@ -156,9 +160,7 @@ class Run {
     say(fmt::format("{} with {} parameters; {}; {} devices on {} rank{}", p_.options.model.family, count,
                     p_.data.summary, p_.options.devices.size(), std::max(1, session_.size() - 1),
                     session_.size() > 2 ? "s" : ""));
-    log_.info(
-        "memory of the server: predicted {} (parameters and moments {}, activations and gradients {}, messages {})",
-        show(p_.memory.server()), show(p_.memory.parameters), show(p_.memory.activations), show(p_.memory.messages));
+    log_.info("memory of the server: predicted {}", describe(p_.memory));
     log_.info("memory of a device: at most {} ({})", show(p_.memory.device_peak), p_.memory.device_name);
   }
 
@@ -228,6 +230,17 @@ class Run {
     return static_cast<int>(ExitCode::stopped);
   }
 
+  // Of devices, what the model of their memory says: ranks that host several share one process.
+  void report_memory(const server::Trainer& trainer) {
+    Bytes device{0};
+    for (const sched::Usage& used : trainer.usage()) device = std::max(device, used.memory_peak);
+    log_.info("peak memory of activations and gradients: {} (predicted {})", show(trainer.peak_activation_memory()),
+              show(p_.memory.activations));
+    say(fmt::format("peak memory: server {} (predicted {}), device {} (predicted {})",
+                    show(measure_process_memory().peak), show(p_.memory.server()), show(device),
+                    show(p_.memory.device_peak)));
+  }
+
   void conclude(server::Trainer& trainer, int code) {
     if (trainer.lateness().value() > 0) {
       log_.warning("this host was too slow for clock wall: a computation ended {} after its modelled end",
@@ -235,7 +248,7 @@ class Run {
     }
     for (const DeviceId id : trainer.distrusted())
       log_.warning("device {} answered wrongly and got no more work", id.value);
-    log_.info("peak memory of activations and gradients: {}", show(trainer.peak_activation_memory()));
+    report_memory(trainer);
     if (code != 0) return;
     say(fmt::format("loss {:.4f} -> {:.4f} in {} steps; emulated {}, real {}; parameters {:016x}", first_loss_,
                     last_loss_, p_.state.step - first_step_, show(emulated_), show(clock_.now() - begun_),
