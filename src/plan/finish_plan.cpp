@@ -6,6 +6,7 @@
 
 #include "cleave/plan/cost.hpp"
 #include "fit.hpp"
+#include "predict.hpp"
 
 namespace cleave::plan {
 
@@ -45,7 +46,7 @@ std::vector<TaskletPlan> finish_pieces(const Work& work, std::span<const Tasklet
 void total_up(const Work& work, OperationPlan& plan, std::span<const DeviceState> devices, const PlanOptions& options) {
   const std::unordered_map<DeviceId, DeviceState> state = by_id(devices);
   std::unordered_map<DeviceId, Taken> taken;
-  plan.time = plan.busy = Seconds(0);
+  plan.busy = Seconds(0);
   plan.bytes_down = plan.bytes_up = Bytes(0);
   plan.bottleneck = Bottleneck::none;
   const auto consider = [&plan](Seconds time, Bottleneck bottleneck) {
@@ -56,7 +57,6 @@ void total_up(const Work& work, OperationPlan& plan, std::span<const DeviceState
   };
   for (const TaskletPlan& tasklet : plan.tasklets) {
     const fleet::DeviceProfile& device = state.at(tasklet.device).profile;
-    plan.time = std::max(plan.time, tasklet.time);
     plan.bytes_down += tasklet.bytes_down;
     plan.bytes_up += tasklet.bytes_up;
     Taken& use = taken[tasklet.device];
@@ -70,7 +70,7 @@ void total_up(const Work& work, OperationPlan& plan, std::span<const DeviceState
   }
   consider(plan.bytes_down / options.server.nic_out, Bottleneck::server_out);
   consider(plan.bytes_up / options.server.nic_in, Bottleneck::server_in);
-  plan.time = std::max(plan.time, plan.busy);
+  plan.time = predict_time(work, plan.tasklets, devices, options.server);
   plan.devices_used = std::ssize(taken);
 }
 
