@@ -82,6 +82,9 @@ CommandLine parse_command_line(int argc, char** argv) {
   generate->add_option("--temperature", line.temperature, "0: always the likeliest token")
       ->check(CLI::Range(0.0, 100.0));
   generate->add_option("--seed", line.seed, "Of the draws");
+  CLI::App* report = app.add_subcommand("report", "Show what happened in a run, or compare several, as one page");
+  report->add_option("runs", line.files, "RUN_FOLDER ...")->required()->expected(1, -1);
+  report->add_option("-o,--output", line.output, "File to write; default: report.html in the folder of the only run");
   CLI::App* info = app.add_subcommand("info", "Describe a checkpoint or reference file");
   info->add_option("checkpoint", line.files, "CHECKPOINT.h5")->required()->expected(1);
   info->add_flag("--hash", line.hash, "Print one hash over every parameter's bits, and nothing else");

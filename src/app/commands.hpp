@@ -12,6 +12,7 @@ namespace cleave::app {
 [[nodiscard]] int check(const CommandLine& line, int argc, char** argv);
 [[nodiscard]] int plan_operations(const CommandLine& line);
 [[nodiscard]] int simulate(const CommandLine& line);
+[[nodiscard]] int report(const CommandLine& line);
 [[nodiscard]] int generate(const CommandLine& line);
 [[nodiscard]] int info(const CommandLine& line);
 [[nodiscard]] int import_model(const CommandLine& line);

@@ -21,9 +21,11 @@
 #include "failures.hpp"
 #include "input.hpp"
 #include "memory_plan.hpp"
+#include "report.hpp"
 #include "run_folder.hpp"
 #include "run_setup.hpp"
 #include "session.hpp"
+#include "timeline.hpp"
 #include "training_data.hpp"
 
 namespace cleave::app {
@@ -123,13 +125,17 @@ class Run {
               .file_level = line.verbose ? telemetry::LogLevel::debug : telemetry::LogLevel::info,
               .console = stderr,
               .console_level = telemetry::LogLevel::warning,
-              .before_console = [this] { progress_.clear(); }}) {}
+              .before_console = [this] { progress_.clear(); }}),
+        timeline_(prepared.options.devices) {
+    p_.options.fleet.observer = &timeline_;
+  }
 
   int operator()(std::vector<server::RankInfo>& missing) {
     folder_.store_input(p_.input.effective);
     announce();
     server::Trainer trainer(p_.parameters, p_.options, &session_.devices());
     folder_.store_ranks(trainer.ranks());
+    session_.remember(trainer.ranks());
     // Whatever ends the training, the device ranks are told.
     const auto leave = [&] { missing = trainer.say_goodbye(Seconds(30)); };
     int code = 0;
@@ -141,6 +147,7 @@ class Run {
     }
     leave();
     progress_.finish();
+    show_what_happened(trainer);
     conclude(trainer, code);
     return code;
   }
@@ -177,14 +184,18 @@ class Run {
     begun_ = clock_.now();
     try {
       while (p_.state.step < in.train.steps) {
+        timeline_.begin_part(p_.state.step + 1, false);
         const server::StepResult result =
             trainer.step(p_.state.step, p_.data.batches->batch(p_.state.step), keep_going);
         ++p_.state.step;
+        timeline_.end_part(&result.report);
         std::optional<double> val_loss;
         const bool last = p_.state.step == in.train.steps;
         if (!p_.data.validation.empty() && (last || p_.state.step % in.train.eval_every == 0)) {
           // A stop is heeded after this step's line and checkpoint are whole.
+          timeline_.begin_part(p_.state.step, true);
           val_loss = trainer.evaluate(p_.data.validation);
+          timeline_.end_part(nullptr);
           say(fmt::format("step {}: validation loss {:.4f}", p_.state.step, *val_loss));
         }
         folder_.append(p_.state.step, tokens, result, val_loss);
@@ -254,6 +265,18 @@ class Run {
                     last_loss_, p_.state.step - first_step_, show(emulated_), show(clock_.now() - begun_),
                     p_.parameters.hash()));
     if (saved_) say(fmt::format("checkpoint {}", saved_->string()));
+    if (reported_) say(fmt::format("report {}", reported_->string()));
+  }
+
+  // The run is done and safe: a full disk costs the report, not the exit code.
+  void show_what_happened(const server::Trainer& trainer) {
+    try {
+      timeline_.finish(trainer.usage(), p_.memory.server(), trainer.peak_activation_memory());
+      timeline_.store(folder_.path() / "timeline.json");
+      timeline_.store_trace(folder_.path() / "trace.json");
+      write_report({folder_.path()}, folder_.path() / "report.html");
+      reported_ = folder_.path() / "report.html";
+    } catch (const EnvironmentError& error) { log_.warning("no report: {}", error.what()); }
   }
 
   const CommandLine& line_;
@@ -263,10 +286,11 @@ class Run {
   RunFolder folder_;
   telemetry::Progress progress_;
   telemetry::Log log_;
+  Timeline timeline_;
   std::int64_t first_step_ = 0;
   double first_loss_ = 0, last_loss_ = 0;
   Seconds begun_, emulated_{0};
-  std::optional<fs::path> saved_;
+  std::optional<fs::path> saved_, reported_;
 };
 
 }  // namespace

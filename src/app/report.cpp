@@ -1,0 +1,153 @@
+// Data of the page, and the command.
+#include "report.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+
+#include "cleave/base/atomic_file.hpp"
+#include "cleave/base/error.hpp"
+#include "commands.hpp"
+#include "report_assets.hpp"
+
+namespace cleave::app {
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+/// More steps than this are thinned out; no chart has as many pixels.
+constexpr std::size_t kMaxRows = 2'000;
+
+std::optional<std::string> read_if_there(const fs::path& file) {
+  std::error_code error;
+  if (!fs::exists(file, error)) return std::nullopt;
+  return read_file(file);
+}
+
+// Fields of the page's charts; the rest of a line stays out.
+ordered_json row_of(const ordered_json& line) {
+  ordered_json row;
+  for (const char* key : {"step", "loss", "val_loss", "time_s", "lower_bound_s", "bytes_down", "bytes_up", "devices",
+                          "lost", "redone", "rejected", "energy_J"}) {
+    if (line.contains(key)) row[key] = line[key];
+  }
+  return row;
+}
+
+void add_metrics(ordered_json& run, const std::string& text) {
+  std::vector<ordered_json> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) {
+    ordered_json parsed = ordered_json::parse(line, nullptr, false);
+    if (parsed.is_object() && parsed.contains("step")) lines.push_back(std::move(parsed));  // a torn line is no step
+  }
+  ordered_json totals;
+  for (const char* key : {"tokens", "time_s", "lower_bound_s", "wall_s", "bytes_down", "bytes_up", "tasklets", "lost",
+                          "redone", "rejected", "recovery_s", "energy_J"}) {
+    double sum = 0;
+    for (const ordered_json& line : lines) {
+      if (line.contains(key) && line[key].is_number()) sum += line[key].get<double>();
+    }
+    totals[key] = sum;
+  }
+  run["totals"] = std::move(totals);
+  const std::size_t stride = lines.size() / kMaxRows + 1;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (i % stride == 0 || i + 1 == lines.size() || lines[i].contains("val_loss"))
+      run["metrics"].push_back(row_of(lines[i]));
+  }
+  run["one_row_in"] = stride;
+}
+
+std::string plural(std::size_t count, const char* what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+ordered_json read_run(const fs::path& folder) {
+  ordered_json run{{"name", fs::absolute(folder).lexically_normal().filename().string()}, {"about", ""}};
+  if (run["name"].get<std::string>().empty())
+    run["name"] = fs::absolute(folder).lexically_normal().parent_path().filename().string();
+  run["metrics"] = ordered_json::array();
+  run["totals"] = ordered_json::object();
+  run["systems"] = ordered_json::array();
+  run["timeline"] = nullptr;
+  const auto metrics = read_if_there(folder / "metrics.jsonl");
+  const auto systems = read_if_there(folder / "simulate.json");
+  if (!metrics && !systems) {
+    throw InputError(fmt::format("{} holds neither metrics.jsonl nor simulate.json", folder.string()),
+                     "give the output.dir of a run, or a folder with the simulate.json of simulate --json");
+  }
+  if (metrics) add_metrics(run, *metrics);
+  if (systems) {
+    const ordered_json parsed = ordered_json::parse(*systems, nullptr, false);
+    if (!parsed.is_array())
+      throw InputError(fmt::format("{} is not what simulate writes", (folder / "simulate.json").string()));
+    run["systems"] = parsed;
+  }
+  std::string about =
+      metrics ? "trained: " + plural(run["metrics"].size(), "step") + " shown" : "simulated: one training step";
+  if (const auto timeline = read_if_there(folder / "timeline.json")) {
+    const ordered_json parsed = ordered_json::parse(*timeline, nullptr, false);
+    if (parsed.is_object() && parsed.value("format", 0) == 1) {
+      run["timeline"] = parsed;
+      about += fmt::format(" on {} by cleave {}", plural(parsed["devices"].size(), "device"),
+                           parsed.value("cleave", std::string("?")));
+    }
+  }
+  run["about"] = about;
+  run["input"] = read_if_there(folder / "input.yaml").value_or("");
+  return run;
+}
+
+// JSON inside a script element: "</" must not end it.
+std::string for_script(const ordered_json& data) {
+  const std::string text = data.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  std::string safe;
+  safe.reserve(text.size());
+  for (const char c : text) {
+    if (c == '<') {
+      safe += "\\u003c";
+    } else {
+      safe += c;
+    }
+  }
+  return safe;
+}
+
+}  // namespace
+
+void write_report(const std::vector<fs::path>& runs, const fs::path& file) {
+  ordered_json data;
+  data["runs"] = ordered_json::array();
+  for (const fs::path& run : runs) data["runs"].push_back(read_run(run));
+  std::string page = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n";
+  page +=
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<link rel=\"icon\" href=\"data:,\">\n";
+  page += "<title>cleave</title>\n<style>\n";
+  page.append(assets::kChartsCss).append("\n").append(assets::kPageCss).append("</style></head>\n<body>\n");
+  page.append(assets::kPageHtml).append("<script type=\"application/json\" id=\"data\">");
+  page.append(for_script(data)).append("</script>\n<script>\n");
+  page.append(assets::kChartsJs)
+      .append("\n</script>\n<script>\n")
+      .append(assets::kPageJs)
+      .append("</script>\n</body></html>\n");
+  replace_file(file, page);
+}
+
+int report(const CommandLine& line) {
+  if (line.files.empty()) throw InputError("report takes run folders", "cleave report RUN_FOLDER...");
+  const std::vector<fs::path> runs(line.files.begin(), line.files.end());
+  const fs::path file = !line.output.empty() ? fs::path(line.output)
+                        : runs.size() == 1   ? runs.front() / "report.html"
+                                             : fs::path("report.html");
+  write_report(runs, file);
+  std::printf("%s\n", file.string().c_str());
+  return 0;
+}
+
+}  // namespace cleave::app

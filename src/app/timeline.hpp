@@ -1,0 +1,108 @@
+// Timeline: what every device did and when, in bounded memory: the source of timeline.json and trace.json.
+//
+// It listens to a fleet (sched::Observer). Everything goes into coarse cells (device x time, width doubling as the run
+// grows) and into exact sums per step; single spans are kept for some steps and some devices only, and the files say
+// for how many. Times are the fleet's own.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "cleave/fleet/profile.hpp"
+#include "cleave/sched/fleet.hpp"
+#include "cleave/sched/observer.hpp"
+#include "cleave/sched/scheduler.hpp"
+
+namespace cleave::app {
+
+class Timeline final : public sched::Observer {
+ public:
+  explicit Timeline(std::vector<fleet::DeviceProfile> devices, std::size_t max_spans = 48'000);
+
+  /// What follows belongs to update `step` (1-based), or to the evaluation after it.
+  void begin_part(std::int64_t step, bool evaluation);
+  /// The part is over; its operations' times are counted when it was a training step.
+  void end_part(const sched::StepReport* report);
+  /// Figures of the devices at the end.
+  void finish(std::span<const sched::Usage> usage, Bytes server_memory_predicted, Bytes server_activations_peak);
+
+  void begin(const model::StepGraph& graph, Seconds at) override;
+  void span(const sched::Span& span) override;
+  void settled(TaskletId tasklet, Seconds at, bool lost) override;
+  void changed(DeviceId device, sched::DeviceChange change, Seconds at, double factor) override;
+
+  /// The data of the report (docs/report.md). Errors: EnvironmentError.
+  void store(const std::filesystem::path& path) const;
+  /// The kept spans for Perfetto and chrome://tracing. Errors: EnvironmentError.
+  void store_trace(const std::filesystem::path& path) const;
+
+ private:
+  enum Lane : std::uint8_t { kDown, kCompute, kUp, kLost, kRedone, kLanes };
+  struct Kept {
+    double start, end;
+    std::int64_t device;  // index; the number of devices is the server
+    std::int32_t name;
+    std::int32_t part;
+    std::uint8_t resource;
+    bool lost, redone;
+  };
+  struct Part {
+    std::int64_t first, last;
+    bool evaluation;
+    double start, end;
+    std::int64_t bytes_down, bytes_up;
+    double down_s, compute_s, up_s, lost_s;
+  };
+  struct Change {
+    double at;
+    std::int64_t device;
+    sched::DeviceChange kind;
+    double factor;
+  };
+  struct OperationSum {
+    std::string kind, phase;
+    std::int64_t count = 0;
+    double time_s = 0, planned_s = 0, bound_s = 0;
+  };
+
+  [[nodiscard]] std::int64_t row_of(DeviceId device) const;
+  [[nodiscard]] std::int32_t name_of(OpId op);
+  void keep(const Kept& span);
+  void thin_out();
+  void add_to_cells(std::int64_t row, std::size_t lane, double start, double end);
+  void widen();
+  void merge_parts();
+
+  std::vector<fleet::DeviceProfile> devices_;
+  std::size_t max_spans_;
+  std::size_t columns_;
+  double width_ = 1e-6;
+  std::vector<float> cells_;  // [row][column][lane]; the last row is the server's: out, kernel, in
+  std::unordered_map<TaskletId, std::vector<Kept>> open_;
+  std::map<std::int64_t, double> hung_;
+  std::vector<Kept> kept_;
+  bool full_ = false;
+  std::array<Kept, 3> server_{};  // its last span of each resource, still growing
+  std::int64_t step_stride_ = 1, device_stride_ = 1, part_number_ = 0, first_part_ = 0;
+  std::vector<Part> parts_;
+  Part part_{};
+  double end_ = 0;
+  std::vector<Change> changes_;
+  std::int64_t changes_left_out_ = 0;
+  const model::StepGraph* graph_ = nullptr;
+  std::vector<std::string> names_;
+  std::map<std::string, std::int32_t> name_index_;
+  std::unordered_map<const model::StepGraph*, std::vector<std::int32_t>> graph_names_;
+  std::map<std::string, OperationSum> operations_;
+  std::int64_t counted_steps_ = 0;
+  std::vector<sched::Usage> usage_;
+  Bytes server_predicted_, server_peak_;
+};
+
+}  // namespace cleave::app
