@@ -12,6 +12,7 @@
 
 #include "cleave/base/error.hpp"
 #include "cleave/plan/bound.hpp"
+#include "share.hpp"
 #include "work_hash.hpp"
 
 namespace cleave::sched {
@@ -21,6 +22,8 @@ namespace {
 constexpr Seconds kForever{std::numeric_limits<double>::infinity()};
 /// KeepGoing is asked again after at most this many events.
 constexpr int kEventsBetweenQuestions = 64;
+/// More operations than this that become ready together are not planned jointly.
+constexpr std::size_t kMostTogether = 8;
 
 /// Critical path first: weight gradients and updates wait until nothing else is ready.
 int urgency(const model::Operation& op) {
@@ -65,6 +68,8 @@ struct Scheduler::Impl {
   std::uint64_t planned_roster = 0;
   std::unordered_map<plan::Work, plan::OperationPlan, WorkHash> plans;
   std::vector<plan::DeviceState> idle_devices;
+  // Plans for operations that become ready together, each on its own part of the fleet; none where that gains nothing.
+  std::unordered_map<std::vector<plan::Work>, std::vector<plan::OperationPlan>, WorksHash> shared_plans;
 
   const model::StepGraph* graph = nullptr;
   std::vector<Progress> progress;
@@ -89,6 +94,7 @@ struct Scheduler::Impl {
     if (roster != planned_roster) {
       planned_roster = roster;
       plans.clear();
+      shared_plans.clear();
       idle_devices = trusted_devices();
       for (plan::DeviceState& device : idle_devices) {
         device.down_busy = device.compute_busy = device.up_busy = Seconds(0);
@@ -123,7 +129,26 @@ struct Scheduler::Impl {
     fleet.submit(tasklet);
   }
 
+  // Plans for the idle fleet of operations that are ready together; planned jointly where that is quicker.
+  std::vector<const plan::OperationPlan*> plans_for(std::span<const plan::Work> works) {
+    std::vector<const plan::OperationPlan*> whole;
+    for (const plan::Work& work : works) whole.push_back(&plan_for(work));
+    if (works.size() < 2 || works.size() > kMostTogether || options.plan.partition != plan::Partition::automatic ||
+        idle_devices.empty()) {
+      return whole;
+    }
+    const Stopwatch watch(report.planning);
+    const auto [found, is_new] = shared_plans.try_emplace({works.begin(), works.end()});
+    if (is_new) found->second = share_fleet(works, whole, idle_devices, options.plan);
+    if (found->second.empty()) return whole;
+    std::vector<const plan::OperationPlan*> shared;
+    for (const plan::OperationPlan& plan : found->second) shared.push_back(&plan);
+    return shared;
+  }
+
   void dispatch_ready() {
+    std::vector<OpId> on_devices;
+    std::vector<plan::Work> works;
     while (!ready.empty()) {
       const OpId id(ready.begin()->second);
       ready.erase(ready.begin());
@@ -133,10 +158,14 @@ struct Scheduler::Impl {
         fleet.start(op);
         continue;
       }
-      const plan::OperationPlan& plan = plan_for(plan::work_of(op, options.wire));
-      at(id).planned = plan.time;
-      at(id).lower_bound = plan.lower_bound;
-      for (const plan::TaskletPlan& piece : plan.tasklets) submit(id, piece);
+      on_devices.push_back(id);
+      works.push_back(plan::work_of(op, options.wire));
+    }
+    const std::vector<const plan::OperationPlan*> chosen = plans_for(works);
+    for (std::size_t i = 0; i < on_devices.size(); ++i) {
+      at(on_devices[i]).planned = chosen[i]->time;
+      at(on_devices[i]).lower_bound = plan_for(works[i]).lower_bound;
+      for (const plan::TaskletPlan& piece : chosen[i]->tasklets) submit(on_devices[i], piece);
     }
   }
 

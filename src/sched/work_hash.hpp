@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "cleave/plan/plan.hpp"
 
@@ -15,6 +16,14 @@ struct WorkHash {
                                  w.attention.n_kv_head, w.attention.head_dim}) {
       h = (h * 1000003) ^ std::hash<std::int64_t>{}(v);
     }
+    return h;
+  }
+};
+
+struct WorksHash {
+  std::size_t operator()(const std::vector<plan::Work>& works) const noexcept {
+    std::size_t h = works.size();
+    for (const plan::Work& work : works) h = (h * 1000003) ^ WorkHash {}(work);
     return h;
   }
 };

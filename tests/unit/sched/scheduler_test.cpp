@@ -211,6 +211,22 @@ TEST(Impossible, ABlockThatFitsNowhereIsTheInputsFault) {
   EXPECT_THROW((void)Scheduler(fleet, options_of()).run(graph), InputError);
 }
 
+// Links are the limit: two products, each on half of the fleet, move fewer bytes than one after the other on all of it.
+TEST(Together, OperationsReadyAtOnceShareTheFleet) {
+  const model::StepGraph both = graph_of({gemm(0, {2000, 2000, 700}), gemm(1, {2000, 2000, 700})});
+  const model::StepGraph chained = graph_of({gemm(0, {2000, 2000, 700}), gemm(1, {2000, 2000, 700}, {0})});
+  std::vector<fleet::DeviceProfile> devices;
+  for (std::int64_t i = 0; i < 16; ++i) devices.push_back(device(i, 1e13, 1e6, 1e7));
+  SimulatedFleet together(devices, wide_server(), DType::f32), apart(devices, wide_server(), DType::f32);
+  Book book(both);
+  WatchedFleet watched(together, book);
+  const StepReport shared = Scheduler(watched, options_of()).run(both);
+  book.expect_complete();
+  const StepReport serial = Scheduler(apart, options_of()).run(chained);
+  EXPECT_LT(shared.bytes_down.value(), 0.9 * static_cast<double>(serial.bytes_down.value()));
+  EXPECT_LT(shared.time.value(), 0.9 * serial.time.value());
+}
+
 TEST(StepBound, IsBelowEveryRun) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     const model::StepGraph graph = random_graph(25, seed);
