@@ -1,0 +1,83 @@
+"""Checks the files of a run folder against each other: check_files.py RUN exact|disturbed."""
+import base64
+import json
+import pathlib
+import struct
+import sys
+
+run, mode = pathlib.Path(sys.argv[1]), sys.argv[2]
+faults = []
+
+
+def check(good, text):
+    if not good:
+        faults.append(text)
+
+
+def near(a, b, slack=1e-9):
+    return abs(a - b) <= slack * max(abs(a), abs(b), 1e-12)
+
+
+metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+timeline = json.loads((run / "timeline.json").read_text())
+training = [p for p in timeline["parts"] if not p["evaluation"]]
+check(len(training) == len(metrics), f"{len(training)} parts, {len(metrics)} steps")
+for part, line in zip(training, metrics):
+    step = line["step"]
+    check(part["first"] == part["last"] == step, f"part {part} is not step {step}")
+    check(near(part["time_s"], line["time_s"]), f"step {step}: {part['time_s']} s, not {line['time_s']}")
+    for key in ("bytes_down", "bytes_up"):
+        if mode == "exact":
+            check(part[key] == line[key], f"step {step}: {key} {part[key]}, not {line[key]}")
+        else:  # what was never sent, because the device left first, is in no span
+            check(part[key] <= line[key], f"step {step}: {key} {part[key]} above {line[key]}")
+
+# Devices: what their resources did is what the parts add up to; the coarse cells hold the same time.
+for key in ("bytes_down", "bytes_up"):
+    devices, parts = (sum(x[key] for x in timeline[name]) for name in ("devices", "parts"))
+    check(devices == parts, f"{key}: devices {devices}, parts {parts}")
+cells = timeline["cells"]
+data, lanes, columns, rows = base64.b64decode(cells["data"]), cells["lanes"], cells["columns"], len(timeline["devices"])
+check(len(data) == (rows + 1) * lanes * columns, "cells have another size")
+if mode == "exact":
+    for lane, key in enumerate(("down_s", "compute_s", "up_s")):
+        total = sum(data[(r * columns + c) * lanes + lane] for r in range(rows) for c in range(columns))
+        total *= cells["width_s"] / 255
+        parts = sum(p[key] for p in timeline["parts"])
+        rounding = rows * columns * cells["width_s"] / 255 / 2
+        check(abs(total - parts) <= rounding + 1e-6 * parts, f"{key}: cells {total}, parts {parts}")
+else:
+    check(sum(line["lost"] for line in metrics) > 0, "nothing was lost: the test shows nothing")
+    check(any(p["lost_s"] > 0 for p in timeline["parts"]), "lost blocks leave no trace")
+    check(any(c["kind"] == "left" for c in timeline["changes"]), "no device is said to have left")
+spans = timeline["spans"]
+for key, size in (("start", 4), ("length", 4), ("device", 2), ("name", 2), ("flags", 1)):
+    check(len(base64.b64decode(spans[key])) == size * spans["count"], f"spans.{key} has another size")
+starts = struct.unpack(f"<{spans['count']}I", base64.b64decode(spans["start"]))
+check(list(starts) == sorted(starts), "spans are out of order")
+
+# trace.json: the Trace Event Format's JSON object.
+trace = json.loads((run / "trace.json").read_text())
+check(isinstance(trace.get("traceEvents"), list) and trace["traceEvents"], "no events")
+tracks, processes = set(), {}
+for event in trace["traceEvents"]:
+    check(event["ph"] in "XiCM", f"phase {event['ph']}")
+    check(isinstance(event["pid"], int) and isinstance(event["name"], str), f"event {event}")
+    if event["ph"] == "M":
+        if event["name"] == "process_name":
+            processes[event["pid"]] = event["args"]["name"]
+        if event["name"] == "thread_name":
+            tracks.add((event["pid"], event["args"]["name"]))
+    else:
+        check(event["ts"] >= 0 and event["pid"] in processes, f"event {event}")
+        check(event["ph"] != "X" or event["dur"] >= 0, f"event {event}")
+server = next(pid for pid, name in processes.items() if name == "server")
+check({(server, t) for t in ("interface out", "kernels", "interface in")} <= tracks, "the server lacks tracks")
+check(len([1 for name in processes.values() if name.startswith("device ")]) == rows, "devices lack tracks")
+
+page = (run / "report.html").read_text()
+check(len(page) < 2_000_000, f"the page has {len(page)} bytes")
+for outside in ("src=\"http", "href=\"http", "@import", "src='http"):
+    check(outside not in page, f"the page refers to something outside: {outside}")
+print("\n".join(faults[:20]) or "all agree")
+sys.exit(1 if faults else 0)

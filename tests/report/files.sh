@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# timeline.json and trace.json against metrics.jsonl, and the report command. Needs python3 (exit code 77 without it).
+command -v python3 > /dev/null || { echo "skipped: no python3"; exit 77; }
+. "$(dirname "${BASH_SOURCE[0]}")/../e2e/lib.sh"
+here=$TOP/tests/report
+
+write_input
+expect_code 0 "train" "$CLEAVE" train "$scratch/input.yaml"
+expect_text "train names its report" 'report .*/run/report\.html'
+expect_code 0 "undisturbed" python3 "$here/check_files.py" "$scratch/run" exact
+cat > "$scratch/churn.yaml" <<'YAML'
+events:
+  - {at: 5 ms, device: 1, kind: leave}
+  - {at: 12 ms, device: 6, kind: leave}
+  - {at: 30 ms, device: 1, kind: join}
+  - {at: 40 ms, device: 2, kind: slow, factor: 0.2}
+YAML
+expect_code 0 "train with churn" "$CLEAVE" train "$scratch/input.yaml" output.dir="$scratch/second" \
+  "fleet.churn={trace: $scratch/churn.yaml}"
+expect_code 0 "disturbed" python3 "$here/check_files.py" "$scratch/second" disturbed
+expect_code 0 "report" "$CLEAVE" report "$scratch/run" "$scratch/second" -o "$scratch/both.html"
+grep -q '"name":"second"' "$scratch/both.html" || fail "the comparison lacks a run"
+mkdir "$scratch/empty"
+expect_code 2 "report of nothing" "$CLEAVE" report "$scratch/empty"
+expect_text "report of nothing" 'neither metrics.jsonl nor simulate.json'
