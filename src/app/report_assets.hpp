@@ -1,4 +1,4 @@
-// The parts of report.html that CMake puts into the program: src/app/report/ and third_party/uplot/.
+// The parts of report.html that CMake puts into the program: src/app/report/ and src/app/report/uplot/.
 #pragma once
 
 #include <string_view>

@@ -21,8 +21,14 @@ namespace cleave::app {
 
 namespace {
 
-/// Emulated time for which churn is drawn: longer than any run is watched.
+/// Emulated time for which churn is drawn: longer than any run is watched, and a bound for fleets that change very
+/// fast.
 constexpr Seconds kChurnHorizon{30.0 * 24 * 3600};
+constexpr double kMostSessions = 20000;
+
+Seconds churn_horizon(const fleet::ChurnModel& churn) {
+  return std::min(kChurnHorizon, (churn.mean_session + churn.mean_absence) * kMostSessions);
+}
 
 comm::ClockMode clock_of(ClockMode mode) {
   switch (mode) {
@@ -61,10 +67,10 @@ server::TrainerOptions trainer_options(const Input& input) {
   options.fleet.patience = input.fleet.patience;
   options.fleet.server = input.server.profile;
   if (input.fleet.churns) {
-    options.fleet.churn =
-        input.fleet.trace.empty()
-            ? fleet::draw_churn(input.fleet.churn, static_cast<std::int64_t>(options.devices.size()), kChurnHorizon)
-            : read_churn_trace(input.fleet.trace, static_cast<std::int64_t>(options.devices.size()));
+    options.fleet.churn = input.fleet.trace.empty()
+                              ? fleet::draw_churn(input.fleet.churn, static_cast<std::int64_t>(options.devices.size()),
+                                                  churn_horizon(input.fleet.churn))
+                              : read_churn_trace(input.fleet.trace, static_cast<std::int64_t>(options.devices.size()));
   }
   if (input.server.gemm_kernels == "auto") {
     options.fleet.gemm_kernels = kernels::name_of(kernels::best_gemm_kernels());

@@ -1,3 +1,5 @@
+// How columns of a plane are found: by dynamic programming over the order of devices where they are few, by equal
+// shares beyond; widths and heights become whole numbers last, without changing who has a tile.
 #include "plane.hpp"
 
 #include <algorithm>

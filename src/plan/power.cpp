@@ -1,3 +1,5 @@
+// From device states to plain numbers: rates capped by the server's interface, and the time lost to latency and
+// headers.
 #include "power.hpp"
 
 #include "cleave/plan/cost.hpp"

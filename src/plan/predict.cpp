@@ -1,3 +1,5 @@
+// The rules of the simulated fleet for one operation, without its graph, churn or memory of what came before: plan may
+// not include sched, and a plan must state the time that the scheduler will see.
 #include "predict.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Sums over devices of the most that each can do by a time, at its best depth.
 #include "shapes.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Moves of blocks, devices and pairs of devices between the groups of a region.
 #include "slabs.hpp"
 
 #include <algorithm>

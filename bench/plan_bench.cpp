@@ -1,0 +1,109 @@
+// How long planning takes, on one core; every benchmark checks that its plan is whole and within its bound's reach.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+
+#include "cleave/model/family.hpp"
+#include "cleave/plan/plan.hpp"
+
+namespace {
+
+using namespace cleave;
+
+std::vector<plan::DeviceState> edge_fleet(std::int64_t count) {
+  const fleet::DeviceGroup edge{.name = "edge",
+                                .count = count,
+                                .compute_flops = {5e12, 7e12},
+                                .memory_bytes = {1e9, 3e9},
+                                .downlink_bytes = {10e6, 100e6},
+                                .uplink_bytes = {5e6, 10e6},
+                                .latency_s = {0, 0}};
+  std::vector<plan::DeviceState> devices;
+  for (const fleet::DeviceProfile& profile : fleet::draw_devices({edge}, 42)) devices.push_back({profile, {}, {}, {}});
+  return devices;
+}
+
+bool whole(const plan::Work& work, const std::vector<plan::TaskletPlan>& tasklets, double volume) {
+  double sum = 0;
+  for (const plan::TaskletPlan& t : tasklets) {
+    sum += work.kind == plan::WorkKind::gemm
+               ? static_cast<double>(t.box.m() * t.box.n()) * static_cast<double>(t.box.k())
+               : static_cast<double>(t.pairs.count());
+  }
+  return sum > volume * (1 - 1e-12) && sum < volume * (1 + 1e-12);
+}
+
+double volume_of(const plan::Work& work) {
+  if (work.kind != plan::WorkKind::gemm) return static_cast<double>(work.attention.pairs());
+  return static_cast<double>(work.gemm.m) * static_cast<double>(work.gemm.n) * static_cast<double>(work.gemm.k);
+}
+
+plan::Work gemm(std::int64_t m, std::int64_t n, std::int64_t k) {
+  plan::Work work;
+  work.gemm = {m, n, k};
+  work.wire = DType::f16;
+  return work;
+}
+
+void plan_gemm(benchmark::State& state, const plan::Work& work) {
+  const std::vector<plan::DeviceState> devices = edge_fleet(state.range(0));
+  plan::OperationPlan plan;
+  for (auto _ : state) {
+    plan = plan::plan_operation(work, devices, {});
+    benchmark::DoNotOptimize(plan);
+  }
+  if (!whole(work, plan.tasklets, volume_of(work))) state.SkipWithError("the plan is not whole");
+  if (plan.busy > plan.lower_bound * 1.25) state.SkipWithError("the plan is far from its bound");
+  state.counters["busy/bound"] = plan.busy / plan.lower_bound;
+}
+BENCHMARK_CAPTURE(plan_gemm, forward, gemm(131072, 5120, 5120))->RangeMultiplier(4)->Range(64, 4096);
+BENCHMARK_CAPTURE(plan_gemm, weight_gradient, gemm(5120, 20480, 131072))->RangeMultiplier(4)->Range(64, 4096);
+
+// All distinct operations of a Llama2-70B step, each planned once.
+void plan_step(benchmark::State& state) {
+  const std::vector<plan::DeviceState> devices = edge_fleet(state.range(0));
+  model::ModelConfig config = model::find_preset("llama2-70b").value();
+  config.seq_len = 1024;
+  model::StepOptions step;
+  step.batch = 128;
+  const model::StepGraph graph = model::build_step(config, step);
+  std::vector<plan::Work> works;
+  for (const model::Operation& op : graph.operations) {
+    if (!model::runs_on_devices(op.kind)) continue;
+    const plan::Work work = plan::work_of(op, DType::f16);
+    if (std::find(works.begin(), works.end(), work) == works.end()) works.push_back(work);
+  }
+  for (auto _ : state) {
+    for (const plan::Work& work : works) {
+      const plan::OperationPlan plan = plan::plan_operation(work, devices, {});
+      if (!whole(work, plan.tasklets, volume_of(work))) state.SkipWithError("a plan is not whole");
+    }
+  }
+  state.counters["operations"] = static_cast<double>(works.size());
+}
+BENCHMARK(plan_step)->Arg(1024)->Arg(8192)->Unit(benchmark::kMillisecond);
+
+void replan_losses(benchmark::State& state) {
+  const plan::Work work = gemm(131072, 5120, 5120);
+  std::vector<plan::DeviceState> devices = edge_fleet(256);
+  const plan::OperationPlan plan = plan::plan_operation(work, devices, {});
+  std::vector<plan::TaskletPlan> lost;
+  double volume = 0;
+  std::erase_if(devices, [&](const plan::DeviceState& d) { return d.profile.id.value < state.range(0); });
+  for (const plan::TaskletPlan& t : plan.tasklets) {
+    if (t.device.value >= state.range(0)) continue;
+    lost.push_back(t);
+    volume += static_cast<double>(t.box.m() * t.box.n()) * static_cast<double>(t.box.k());
+  }
+  std::vector<plan::TaskletPlan> again;
+  for (auto _ : state) {
+    again = plan::replan(work, lost, devices, {});
+    benchmark::DoNotOptimize(again);
+  }
+  if (!whole(work, again, volume)) state.SkipWithError("not everything was planned again");
+}
+BENCHMARK(replan_losses)->Arg(1)->Arg(3)->Arg(5)->Unit(benchmark::kMillisecond);
+
+}  // namespace
+
+BENCHMARK_MAIN();
