@@ -20,7 +20,10 @@ namespace cleave::sched {
 
 namespace {
 
-enum class Step : std::uint8_t { down_free, panel_computed, up_free, tasklet_done, kernel_done, churn };
+/// A device that answers nothing is noticed by its missing heartbeat after this long, and its blocks are lost.
+constexpr Seconds kHeartbeatLimit{1.0};
+
+enum class Step : std::uint8_t { down_free, panel_computed, up_free, tasklet_done, kernel_done, hang_noticed, churn };
 
 struct Entry {
   Seconds at;
@@ -264,9 +267,13 @@ struct SimulatedFleet::Impl {
         if (observer != nullptr) observer->changed(event.device, DeviceChange::slowed, now, event.factor);
         break;
       case fleet::ChurnKind::hang:
+        if (!device.present || device.hung) break;
         device.hung = true;
         ++device.epoch;
-        if (observer != nullptr) observer->changed(event.device, DeviceChange::hung, now, 1.0);
+        push({.at = now + kHeartbeatLimit,
+              .step = Step::hang_noticed,
+              .subject = event.device.value,
+              .epoch = device.epoch});
         break;
       case fleet::ChurnKind::lie:
         device.lying = true;
@@ -318,6 +325,9 @@ struct SimulatedFleet::Impl {
                            .tasklet = {},
                            .device = kServerDevice,
                            .op = OpId(entry.subject)});
+        break;
+      case Step::hang_noticed:
+        if (device_at(entry.subject).hung && device_at(entry.subject).epoch == entry.epoch) leave(entry.subject);
         break;
       case Step::churn: apply(churn[static_cast<std::size_t>(entry.subject)]); break;
     }

@@ -1,4 +1,5 @@
-// 200 seeded random churn schedules: devices leave, join, slow down and lie at any moment; the bits stay the same.
+// 200 seeded random churn schedules: devices leave, join, slow down, hang and lie at any moment; the bits stay the
+// same.
 #include <gtest/gtest.h>
 
 #include "run.hpp"
@@ -32,7 +33,7 @@ fleet::ChurnTrace random_schedule(std::uint64_t seed, std::int64_t devices, Seco
   for (std::uint64_t i = 1; i <= events; ++i) {
     const DeviceId device(static_cast<std::int64_t>(random.below(4 * i, static_cast<std::uint64_t>(devices))));
     const Seconds at = whole * (1.5 * random.uniform(4 * i + 1));
-    switch (random.below(4 * i + 2, liars ? 8 : 7)) {
+    switch (random.below(4 * i + 2, liars ? 9 : 8)) {
       case 0:
       case 1:
       case 2: trace.push_back({at, device, fleet::ChurnKind::leave, 1.0}); break;
@@ -40,6 +41,7 @@ fleet::ChurnTrace random_schedule(std::uint64_t seed, std::int64_t devices, Seco
       case 4: trace.push_back({at, device, fleet::ChurnKind::join, 1.0}); break;
       case 5:
       case 6: trace.push_back({at, device, fleet::ChurnKind::slow, 0.1 + random.uniform(4 * i + 3)}); break;
+      case 7: trace.push_back({at, device, fleet::ChurnKind::hang, 1.0}); break;
       default: trace.push_back({at, device, fleet::ChurnKind::lie, 1.0}); break;
     }
   }
