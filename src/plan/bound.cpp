@@ -19,7 +19,10 @@ namespace cleave::plan {
 
 namespace {
 
-constexpr double kPrecision = 1e-5;
+constexpr double kPrecision = 1e-5, kRounding = 1e-9;
+
+/// Above so many devices the count of depths is not sharpened: the bound stays valid, and takes seconds less.
+constexpr std::size_t kMostSharpened = 20000;
 
 // Pairs are whole, and every one costs the same.
 double pairs_bound(const Work& work, std::span<const Power> powers) {
@@ -50,7 +53,7 @@ class GemmBound {
     static_cast<void>(solve({}));
     if (best_ == kNever) return {kNever, {}};
     const double unlimited = best_;
-    sharpen_cover();
+    if (powers_.size() <= kMostSharpened) sharpen_cover();
     at_ = unlimited;
     const Terms prices = price_server();
     return {best_, prices};
@@ -67,7 +70,8 @@ class GemmBound {
       if (terms.in_price > 0) total += terms.in_price * finish * server_.nic_in.value();
       return total;
     };
-    const Bracket bracket = find_rise(lines, shapes_.lines(), kPrecision, at_);
+    // Blocks of whole depths add up to the work exactly; rounding must not make them fall short.
+    const Bracket bracket = find_rise(lines, shapes_.lines() * (1 - kRounding), kPrecision, at_);
     at_ = bracket.low;
     best_ = bracket.high == kNever ? kNever : std::max(best_, bracket.low);
     return last;
