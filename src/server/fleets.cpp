@@ -62,7 +62,7 @@ class VirtualFleet final : public RankFleet {
 
   void begin_step(const model::StepGraph& graph) override {
     model_.begin_step(graph);
-    verdicts_.clear();
+    answers_.clear();
   }
   void submit(const Tasklet& tasklet) override {
     model_.submit(tasklet);
@@ -80,7 +80,7 @@ class VirtualFleet final : public RankFleet {
   void forget(TaskletId tasklet) override {
     model_.forget(tasklet);
     exchange_.forget(tasklet);
-    verdicts_.erase(tasklet);
+    answers_.erase(tasklet);
   }
 
   Event next_event(Seconds deadline) override {
@@ -106,26 +106,28 @@ class VirtualFleet final : public RankFleet {
   // The model says that the block is there now: waits until it really is.
   Event when_answered(Event event) {
     for (;;) {
-      const auto verdict = verdicts_.find(event.tasklet);
-      if (verdict != verdicts_.end()) {
-        event.kind = verdict->second;
-        verdicts_.erase(verdict);
+      const auto early = answers_.find(event.tasklet);
+      if (early != answers_.end()) {
+        event.kind = accept(executor_, early->second);
+        answers_.erase(early);
         return event;
       }
-      const std::optional<Answer> answer = exchange_.next(Seconds(0.2));
+      std::optional<Answer> answer = exchange_.next(Seconds(0.2));
       if (exchange_.is_gone(event.device) && !answer) {
         model_.remove_device(event.device);
         event.kind = EventKind::left;
         return event;
       }
-      if (answer) { verdicts_[answer->tasklet.id] = accept(executor_, *answer); }
+      if (answer) { answers_.insert_or_assign(answer->tasklet.id, std::move(*answer)); }
     }
   }
 
   Executor& executor_;
   Exchange exchange_;
   sched::SimulatedFleet model_;
-  std::map<TaskletId, EventKind> verdicts_;  // of blocks that came before their modelled time
+  // Answers that came before their modelled time. They are put in their place when the event says so: a block that was
+  // placed and then lost with its device would be added twice where results add up.
+  std::map<TaskletId, Answer> answers_;
 };
 
 /// Real time order, throttled (wall) or not (off); see fleets.hpp.
@@ -195,6 +197,7 @@ class LiveFleet final : public RankFleet {
   void retire(OpId op) override { executor_.retire(op); }
   void forget(TaskletId tasklet) override {
     exchange_.forget(tasklet);
+    answers_.erase(tasklet);
     forgotten_.insert(tasklet);
   }
 
@@ -208,7 +211,7 @@ class LiveFleet final : public RankFleet {
       if (!agenda_.empty() && agenda_.top().event.at <= now()) {
         const Event event = agenda_.top().event;
         agenda_.pop();
-        if (!is_forgotten(event.tasklet)) return event;
+        if (!is_forgotten(event.tasklet)) return settle(event);
         continue;
       }
       Seconds until = deadline;
@@ -217,7 +220,7 @@ class LiveFleet final : public RankFleet {
       if (until <= now() && until == deadline)
         return {.kind = EventKind::timeout, .at = now(), .tasklet = {}, .device = {}, .op = {}};
       const Seconds wait = std::clamp(until - now(), Seconds(0), Seconds(0.2));
-      if (const std::optional<Answer> answer = exchange_.next(wait)) take(*answer);
+      if (std::optional<Answer> answer = exchange_.next(wait)) take(std::move(*answer));
     }
   }
 
@@ -257,24 +260,34 @@ class LiveFleet final : public RankFleet {
     return executor_.pack(tasklet, terms);
   }
 
-  void take(const Answer& answer) {
+  void take(Answer answer) {
     Device& device = device_at(answer.tasklet.piece.device);
     device.owed = std::max(Seconds(0), device.owed - answer.tasklet.piece.time);
     if (!device.present) return;  // emulated as gone: its answer does not count
-    Seconds late{0};
-    const EventKind outcome = accept(executor_, answer, &late);
-    lateness_ = std::max(lateness_, late);
-    account(answer.tasklet);
     Seconds at = now();
     if (throttled_) {
       const Seconds nic = answer.tasklet.piece.bytes_up / server_.nic_in;
       at = nic_in_.reserve(at - nic, nic) + nic;
     }
-    post({.kind = outcome,
+    post({.kind = EventKind::done,
           .at = at,
           .tasklet = answer.tasklet.id,
           .device = answer.tasklet.piece.device,
           .op = answer.tasklet.op});
+    answers_.insert_or_assign(answer.tasklet.id, std::move(answer));
+  }
+
+  // Looks at an answer when its time has come, not before: a block that was placed and then lost with its device would
+  // be added twice where results add up.
+  Event settle(Event event) {
+    const auto found = answers_.find(event.tasklet);
+    if (found == answers_.end()) return event;
+    Seconds late{0};
+    event.kind = accept(executor_, found->second, &late);
+    lateness_ = std::max(lateness_, late);
+    account(found->second.tasklet);
+    answers_.erase(found);
+    return event;
   }
 
   void account(const Tasklet& tasklet) {
@@ -341,6 +354,7 @@ class LiveFleet final : public RankFleet {
   sched::SerialResource nic_out_, nic_in_, processor_;
   std::priority_queue<Due, std::vector<Due>, std::greater<>> agenda_;
   std::int64_t sequence_ = 0;
+  std::map<TaskletId, Answer> answers_;  // whose event is still to come
   std::unordered_set<TaskletId> forgotten_;
   Seconds lateness_{0};
 };
