@@ -8,7 +8,11 @@ function(cleave_unit_test name source)
   target_compile_definitions(${target} PRIVATE CLEAVE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   cleave_compile_options(${target})
   add_test(NAME ${name} COMMAND ${target})
-  set_tests_properties(${name} PROPERTIES LABELS "unit;fast" TIMEOUT 120 PROCESSORS 1)
+  set(limit 120)
+  if(CLEAVE_SANITIZE)
+    set(limit 900)  # sanitizers take many times as long
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS "unit;fast" TIMEOUT ${limit} PROCESSORS 1)
 endfunction()
 
 # cleave_mpi_test(NAME TARGET RANKS COUNT... [ARGS arg...] [LABELS label...] [TIMEOUT s]):
