@@ -21,8 +21,8 @@ namespace {
 
 constexpr double kPrecision = 1e-5, kRounding = 1e-9;
 
-/// Above so many devices the count of depths is not sharpened: the bound stays valid, and takes seconds less.
-constexpr std::size_t kMostSharpened = 20000;
+/// Devices in a sample: their prices are as good as those of all, and take as little time for any fleet.
+constexpr std::size_t kSample = 192;
 
 // Pairs are whole, and every one costs the same.
 double pairs_bound(const Work& work, std::span<const Power> powers) {
@@ -42,43 +42,70 @@ double pairs_bound(const Work& work, std::span<const Power> powers) {
   return least_feasible(done, kPrecision) * (1 - kPrecision);
 }
 
+// Terms are searched for on a sample of the devices, because any terms give a valid bound; only the best are solved for
+// with all of them.
 class GemmBound {
  public:
   GemmBound(const Work& work, const GemmBox& box, std::span<const Power> powers, const fleet::ServerProfile& server)
-      : shapes_(work, box), powers_(powers), server_(server) {
-    for (const Power& power : powers) at_ = std::min(at_, power.earliest() > 0 ? 2 * power.earliest() : 1.0);
-  }
+      : shapes_(work, box), all_(alike(powers)), sample_(sample_of(all_, kSample)), server_(server) {}
 
   BoxBound find() {
-    static_cast<void>(solve({}));
-    if (best_ == kNever) return {kNever, {}};
-    const double unlimited = best_;
-    if (powers_.size() <= kMostSharpened) sharpen_cover();
-    at_ = unlimited;
+    double guess = 1;
+    for (const Alike& device : sample_) {
+      const double earliest = device.power.earliest();
+      guess = std::min(guess, earliest > 0 ? 2 * earliest : 1.0);
+    }
+    const Bracket first = bracket(sample_, {}, guess, kPrecision);
+    if (first.high == kNever) return {kNever, {}};
+    best_ = at_ = unlimited_ = first.low;
+    sharpen_cover();
+    at_ = unlimited_;
     const Terms prices = price_server();
-    return {best_, prices};
+    return {bracket(all_, best_terms_, best_, kPrecision).low, prices};
   }
 
  private:
-  // The time by which, under these terms, enough could be done; raises the bound.
-  Tally solve(const Terms& terms) {
-    Tally last;
-    const auto lines = [&](double finish) {
-      last = shapes_.tally(powers_, finish, terms);
-      double total = last.lines;  // an unlimited interface has no price
-      if (terms.out_price > 0) total += terms.out_price * finish * server_.nic_out.value();
-      if (terms.in_price > 0) total += terms.in_price * finish * server_.nic_in.value();
-      return total;
-    };
+  // What could be done by `finish` under these terms, with what the interface is worth.
+  double worth_by(std::span<const Alike> devices, double finish, const Terms& terms, Tally& tally) const {
+    tally = shapes_.tally(devices, finish, terms);
+    double total = tally.lines;  // an unlimited interface has no price
+    if (terms.out_price > 0) total += terms.out_price * finish * server_.nic_out.value();
+    if (terms.in_price > 0) total += terms.in_price * finish * server_.nic_in.value();
+    return total;
+  }
+
+  [[nodiscard]] Bracket bracket(std::span<const Alike> devices, const Terms& terms, double guess,
+                                double precision) const {
+    Tally tally;
+    const auto worth = [&](double finish) { return worth_by(devices, finish, terms, tally); };
     // Blocks of whole depths add up to the work exactly; rounding must not make them fall short.
-    const Bracket bracket = find_rise(lines, shapes_.lines() * (1 - kRounding), kPrecision, at_);
-    at_ = bracket.low;
-    best_ = bracket.high == kNever ? kNever : std::max(best_, bracket.low);
-    return last;
+    return find_rise(worth, shapes_.lines() * (1 - kRounding), precision, guess);
+  }
+
+  // The time by which, under these terms, the sample could do enough, nearly; remembers the terms that make it latest.
+  Tally solve(const Terms& terms) {
+    constexpr double kNearly = 3e-4;
+    const double lines = shapes_.lines();
+    Tally tally;
+    double finish = at_, worth = worth_by(sample_, finish, terms, tally), power = 2;
+    for (int i = 0; i < 8 && std::abs(worth / lines - 1) > kNearly; ++i) {
+      const double next = finish * std::clamp(std::pow(lines / worth, 1 / power), 0.25, 4.0);
+      const double worth_next = worth_by(sample_, next, terms, tally);
+      power = std::clamp(std::log(worth_next / worth) / std::log(next / finish), 0.5, 8.0);
+      if (!std::isfinite(power)) power = 2;
+      finish = next;
+      worth = worth_next;
+    }
+    at_ = finish;
+    if (at_ > best_) {
+      best_ = at_;
+      best_terms_ = terms;
+    }
+    return tally;
   }
 
   void sharpen_cover() {
-    const Tally plain = shapes_.tally(powers_, best_, {});
+    const Tally plain = shapes_.tally(sample_, best_, {});
     for (int steps = 1; steps <= 3; ++steps) {
       if (plain.cover_gain[static_cast<std::size_t>(steps - 1)] >= 0) continue;
       // The bound rises, then falls, with the share: golden section.
@@ -108,7 +135,7 @@ class GemmBound {
   // Raises the price of a direction until the devices that still gain ask for no more than the interface carries.
   Terms price_server() {
     Terms terms;
-    Tally used = shapes_.tally(powers_, at_, terms);
+    Tally used = shapes_.tally(sample_, at_, terms);
     for (int round = 0; round < 2; ++round) {
       bool raised = raise_price(terms, terms.out_price, server_.nic_out.value(), used, &Tally::down);
       raised = raise_price(terms, terms.in_price, server_.nic_in.value(), used, &Tally::up) || raised;
@@ -120,9 +147,10 @@ class GemmBound {
   bool raise_price(Terms& terms, double& price, double rate, Tally& used, double Tally::*bytes) {
     const auto over = [&] { return used.*bytes > rate * at_; };
     if (price == 0 && !over()) return false;
-    // In logarithms, around what a byte is worth when all are used alike.
-    double centre = shapes_.lines() / (rate * at_), low = centre * 1e-3, high = centre * 10;
-    for (int i = 0; i < 12; ++i) {
+    // In logarithms, around what a byte is worth when all are used alike, or what it was worth before.
+    const double centre = shapes_.lines() / (rate * at_);
+    double low = price > 0 ? price / 3 : centre * 1e-3, high = price > 0 ? price * 3 : centre * 10;
+    for (int i = 0; i < 10 && high > low * 1.02; ++i) {
       price = std::sqrt(low * high);
       used = solve(terms);
       (over() ? low : high) = price;
@@ -131,9 +159,10 @@ class GemmBound {
   }
 
   Shapes shapes_;
-  std::span<const Power> powers_;
+  std::vector<Alike> all_, sample_;
   fleet::ServerProfile server_;
-  double best_ = 0, at_ = 1.0;
+  double unlimited_ = 0, best_ = 0, at_ = 1.0;
+  Terms best_terms_;
 };
 
 }  // namespace

@@ -2,6 +2,8 @@
 // headers.
 #include "power.hpp"
 
+#include <cmath>
+
 #include "cleave/plan/cost.hpp"
 
 namespace cleave::plan {
@@ -26,6 +28,35 @@ std::vector<Power> powers_of(std::span<const DeviceState> devices, const fleet::
     powers.push_back(power);
   }
   return powers;
+}
+
+std::vector<Alike> alike(std::span<const Power> powers) {
+  std::vector<Alike> found;
+  for (const Power& power : powers) {
+    if (!found.empty() && found.back().power.same_as(power)) {
+      ++found.back().count;
+    } else {
+      found.push_back({power, 1});
+    }
+  }
+  return found;
+}
+
+std::vector<Alike> sample_of(std::span<const Alike> devices, std::size_t most) {
+  if (devices.size() <= most) return {devices.begin(), devices.end()};
+  double total = 0;
+  for (const Alike& device : devices) total += device.count;
+  const double each = total / static_cast<double>(most);
+  std::vector<Alike> sample;
+  double reached = 0, next = each / 2;
+  for (const Alike& device : devices) {
+    reached += device.count;
+    if (reached < next) continue;
+    const double times = std::floor((reached - next) / each) + 1;
+    sample.push_back({device.power, times * each});
+    next += times * each;
+  }
+  return sample;
 }
 
 }  // namespace cleave::plan

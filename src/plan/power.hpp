@@ -27,6 +27,10 @@ struct Power {
     return {down * std::max(0.0, finish - down_at), flops * std::max(0.0, finish - flops_at),
             up * std::max(0.0, finish - up_at)};
   }
+  [[nodiscard]] bool same_as(const Power& o) const {
+    return down == o.down && flops == o.flops && up == o.up && down_at == o.down_at && flops_at == o.flops_at &&
+           up_at == o.up_at && memory == o.memory;
+  }
   /// Before this nothing can come back.
   [[nodiscard]] double earliest() const { return std::max({down_at, flops_at, up_at}); }
 };
@@ -34,5 +38,17 @@ struct Power {
 /// `messages`: in how many messages each direction's bytes travel.
 [[nodiscard]] std::vector<Power> powers_of(std::span<const DeviceState> devices, const fleet::ServerProfile& server,
                                            std::int64_t messages);
+
+/// Devices that are alike, counted once.
+struct Alike {
+  Power power;
+  double count = 1;
+};
+
+/// Neighbours that are alike but for their index, together; usable_devices() makes equal devices neighbours.
+[[nodiscard]] std::vector<Alike> alike(std::span<const Power> powers);
+
+/// At most `most` devices that stand for all of them: evenly spread over their order, each for as many.
+[[nodiscard]] std::vector<Alike> sample_of(std::span<const Alike> devices, std::size_t most);
 
 }  // namespace cleave::plan

@@ -25,19 +25,20 @@ Shapes::Shapes(const Work& work, const GemmBox& box)
       tail_(static_cast<double>(box.k() - (blocks_ - 1) * kBlockK)),
       shorter_(std::min(m_, n_)) {}
 
-Tally Shapes::tally(std::span<const Power> powers, double finish, const Terms& terms) const {
+Tally Shapes::tally(std::span<const Alike> devices, double finish, const Terms& terms) const {
   Tally total;
-  for (const Power& power : powers) {
+  for (const auto& [power, count] : devices) {
     const Budget budget = power.by(finish);
     if (!budget.any()) continue;
     const Piece piece = best_piece(budget, terms);
     if (piece.value <= 0) continue;
-    total.lines += piece.value;
-    total.down += piece.down;
-    total.up += piece.up;
+    total.lines += count * piece.value;
+    total.down += count * piece.down;
+    total.up += count * piece.up;
     if (piece.depth < k_) {
       for (int p = 1; p <= 3; ++p) {
-        total.cover_gain[static_cast<std::size_t>(p - 1)] += piece.area * (cover(piece.depth, p) - piece.depth / k_);
+        total.cover_gain[static_cast<std::size_t>(p - 1)] +=
+            count * piece.area * (cover(piece.depth, p) - piece.depth / k_);
       }
     }
   }

@@ -40,7 +40,7 @@ class Shapes {
   [[nodiscard]] double lines() const { return m_ * n_; }
   /// value 0: nothing that is worth its price.
   [[nodiscard]] Piece best_piece(const Budget& budget, const Terms& terms) const;
-  [[nodiscard]] Tally tally(std::span<const Power> powers, double finish, const Terms& terms) const;
+  [[nodiscard]] Tally tally(std::span<const Alike> devices, double finish, const Terms& terms) const;
 
  private:
   [[nodiscard]] double cover(double depth, double steps) const;
