@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <iterator>
 #include <new>
 
 #include "cleave/base/error.hpp"
@@ -39,6 +39,13 @@ BlockPool::Block BlockPool::take(std::size_t bytes) {
     free_.erase(found);
     return block;
   }
+  // Blocks kept for other sizes give way, so that no more is held than was ever in use at once.
+  while (!free_.empty() && held_ + bytes > peak_) {
+    const auto largest = std::prev(free_.end());
+    held_ -= largest->first;
+    free_.erase(largest);
+  }
+  held_ += bytes;
   try {
     return {static_cast<std::byte*>(::operator new[](std::max<std::size_t>(bytes, 1), std::align_val_t{kAlignment})),
             free_block};

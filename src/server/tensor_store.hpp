@@ -3,7 +3,7 @@
 // Parameters live in the ParameterStore. Activations and gradients get memory when the first operation that writes them
 // begins and give it back when the last operation that touches them is retired, so that the peak is what
 // model::peak_activation_bytes says of the order in which operations ran. Freed blocks are kept for the next tensor
-// of the same size: after the first step nothing is allocated.
+// of the same size, as far as that does not raise the peak.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@
 
 namespace cleave::server {
 
-/// Blocks of 64-byte aligned memory, recycled by exact size. Shared by the graphs of a trainer.
+/// Blocks of 64-byte aligned memory, recycled by exact size. Shared by the graphs of a trainer. What is held, in use or
+/// for later, never exceeds the most that was in use at once.
 class BlockPool {
  public:
   using Block = std::unique_ptr<std::byte[], void (*)(std::byte*)>;
@@ -27,10 +28,12 @@ class BlockPool {
   void give(Block block, std::size_t bytes);
   /// Most bytes that were in use at once.
   [[nodiscard]] Bytes peak() const { return Bytes(static_cast<std::int64_t>(peak_)); }
+  [[nodiscard]] Bytes held() const { return Bytes(static_cast<std::int64_t>(held_)); }
 
  private:
   std::multimap<std::size_t, Block> free_;
   std::size_t in_use_ = 0, peak_ = 0;
+  std::size_t held_ = 0;  // in use, and free for the next of its size
 };
 
 class TensorStore {
