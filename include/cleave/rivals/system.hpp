@@ -1,0 +1,103 @@
+// System: one way of training a model on a fleet, costed under the one accounting of docs/cost_model.md.
+//
+// `simulate` and the studies of bench/compare call these; registry.hpp lists them. Whatever the system, a device's
+// downlink, processor and uplink are serial resources that work at the same time, every message pays a header and a
+// latency, and a device's memory is a hard limit. Systems whose devices send to each other use links i -> j of rate
+// min(uplink of i, downlink of j) and latency latency_i + latency_j, or the study's link matrix. docs/rivals.md says
+// what each system is, from which source, and what was assumed.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cleave/base/shapes.hpp"
+#include "cleave/base/units.hpp"
+#include "cleave/fleet/churn.hpp"
+#include "cleave/fleet/links.hpp"
+#include "cleave/fleet/profile.hpp"
+#include "cleave/model/config.hpp"
+#include "cleave/plan/plan.hpp"
+
+namespace cleave::rivals {
+
+/// Settings of DTFM's scheduler; the defaults are those of its authors' code.
+struct DtfmOptions {
+  std::int64_t population = 100;
+  std::int64_t trials = 4900;  ///< scaled down where they would take minutes (docs/rivals.md)
+  std::int64_t stages = 0;     ///< pipeline stages; 0: whichever number gives the shortest step
+  Bytes gradient{0};           ///< exchanged per device in its objective; 0: from the model and the stages
+  Bytes activation{0};         ///< sent per hop and batch in its objective; 0: from the model and the pipelines
+  std::uint64_t seed = 0;
+};
+
+/// GPUs in a data centre. Defaults: one A100-80GB in a host with 1 TB, PCIe 4.0 x16.
+struct GpuOptions {
+  std::int64_t count = 1;
+  FlopsPerSecond peak{312e12};
+  double utilisation = 0.45;  ///< model FLOP utilisation: what its own overheads leave of the peak
+  Bytes memory{80'000'000'000};
+  Bytes host_memory{1'000'000'000'000};  ///< takes weights, gradients and moments that the GPUs cannot hold
+  BytesPerSecond host_link{25e9};        ///< per GPU and direction
+  Watts power{400};                      ///< per GPU, while the step runs
+};
+
+/// Devices lost in mid-step, the same ones for every system as far as it uses them.
+struct LossOptions {
+  std::int64_t devices = 0;  ///< how many are lost at once
+  double progress = 0.5;     ///< when, as a share of the undisturbed step
+  std::uint64_t seed = 0;    ///< of which ones
+};
+
+/// What is to be compared.
+struct StudyInput {
+  model::ModelConfig model;
+  std::int64_t batch = 1;           ///< sequences
+  bool clip = true;                 ///< cleave: the update waits for the global gradient norm
+  std::vector<std::string> freeze;  ///< cleave: parameters that are not trained
+  DType wire = DType::f32;          ///< type of activations, gradients and operands under way
+  std::vector<fleet::DeviceProfile> devices;
+  fleet::ServerProfile server;
+  fleet::LinkMatrix links;  ///< between devices; empty: from their profiles
+  plan::PlanOptions plan;   ///< cleave
+  fleet::ChurnTrace churn;  ///< in order of time; applied from the start of the first step
+  std::int64_t steps = 1;   ///< run one after another under the churn
+  LossOptions loss;         ///< ignored when there is churn
+  Seconds detection{0.2};   ///< from a loss until the others know it
+  std::uint64_t seed = 42;  ///< of jitter
+  DtfmOptions dtfm;
+  GpuOptions gpu;
+  std::function<void(const std::string&)> progress;  ///< called with a line now and then; may be empty
+};
+
+/// What a step takes: the fields of `simulate`'s JSON (docs/interface.md). With several steps, means over them.
+struct SystemReport {
+  std::string system;
+  bool feasible = true;
+  std::string why;  ///< not feasible: what is missing
+  std::int64_t devices = 0, devices_used = 0;
+  Seconds step, lower_bound;
+  Seconds compute;  ///< of the device that computes longest
+  Bytes bytes_down, bytes_up;
+  Seconds server_out, server_in;
+  Bytes device_bytes_down_max, device_memory_max;
+  Seconds recovery;  ///< added by losses, detection included
+  Joules energy;
+  Seconds planning, wall;
+  std::string layout;                                   ///< what was chosen: "8 stages x 8 pipelines, ..."
+  std::vector<std::pair<std::string, double>> figures;  ///< the method's own, such as its objective
+};
+
+class System {
+ public:
+  virtual ~System() = default;
+  [[nodiscard]] virtual std::string name() const = 0;
+  /// One line for help texts.
+  [[nodiscard]] virtual std::string summary() const = 0;
+  /// Plans and runs the study. An impossible study is a report with `feasible` false, not an error.
+  [[nodiscard]] virtual SystemReport simulate(const StudyInput& study) const = 0;
+};
+
+}  // namespace cleave::rivals

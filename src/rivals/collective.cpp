@@ -1,0 +1,63 @@
+// Ring all-reduce and sharded exchange.
+#include "collective.hpp"
+
+#include <algorithm>
+
+#include "cleave/plan/cost.hpp"
+
+namespace cleave::rivals {
+
+namespace {
+
+Exchange empty_exchange(std::size_t members) {
+  const std::vector<double> zero(members, 0.0);
+  return {.time_s = 0, .up_s = zero, .down_s = zero, .bytes_up = zero, .bytes_down = zero};
+}
+
+void count(Exchange& exchange, std::size_t from, std::size_t to, const Hop& hop, double payload, double times) {
+  const double bytes = payload + static_cast<double>(plan::kMessageHeader.value());
+  exchange.up_s[from] += times * hop.send_s;
+  exchange.down_s[to] += times * hop.receive_s;
+  exchange.bytes_up[from] += times * bytes;
+  exchange.bytes_down[to] += times * bytes;
+}
+
+}  // namespace
+
+Exchange ring_all_reduce(const Network& network, std::span<const std::size_t> members, double bytes) {
+  const std::size_t g = members.size();
+  Exchange exchange = empty_exchange(g);
+  if (g < 2) return exchange;
+  const double chunk = bytes / static_cast<double>(g), steps = 2.0 * static_cast<double>(g - 1);
+  double slowest_s = 0;
+  for (std::size_t i = 0; i < g; ++i) {
+    const std::size_t next = (i + 1) % g;
+    const Hop hop = network.hop(members[i], members[next], chunk);
+    slowest_s = std::max(slowest_s, hop.time_s());
+    count(exchange, i, next, hop, chunk, steps);
+  }
+  exchange.time_s = steps * slowest_s;
+  return exchange;
+}
+
+Exchange sharded_exchange(const Network& network, std::span<const std::size_t> members, double bytes) {
+  const std::size_t g = members.size();
+  Exchange exchange = empty_exchange(g);
+  if (g < 2) return exchange;
+  const double shard = bytes / static_cast<double>(g);
+  double latency_s = 0, longest_s = 0;
+  for (std::size_t i = 0; i < g; ++i) {
+    for (std::size_t j = 0; j < g; ++j) {
+      if (i == j) continue;
+      const Hop hop = network.hop(members[i], members[j], shard);
+      latency_s = std::max(latency_s, hop.latency_s);
+      count(exchange, i, j, hop, shard, 2.0);
+    }
+  }
+  // Links are busy for both phases alike; a phase lasts as long as its busiest link and one latency.
+  for (std::size_t i = 0; i < g; ++i) longest_s = std::max({longest_s, exchange.up_s[i], exchange.down_s[i]});
+  exchange.time_s = longest_s + 2.0 * latency_s;
+  return exchange;
+}
+
+}  // namespace cleave::rivals

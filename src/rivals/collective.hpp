@@ -1,0 +1,31 @@
+// Collective exchanges within a group of devices: what they take, and what each member sends and receives.
+//
+// All messages of a phase are sent at once; a member's uplink and downlink carry them one after the other, and a phase
+// ends one latency after the last byte.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "network.hpp"
+
+namespace cleave::rivals {
+
+struct Exchange {
+  double time_s = 0;
+  std::vector<double> up_s, down_s;          ///< per member: links busy
+  std::vector<double> bytes_up, bytes_down;  ///< per member
+};
+
+/// Ring all-reduce of `bytes` over the members in their order:
+///   2 (g-1) steps, each of max_i hop(i, i+1, bytes/g); with equal links 2 (g-1)/g bytes/rate + 2 (g-1) latency.
+/// Source: Patarasuk & Yuan 2009.
+[[nodiscard]] Exchange ring_all_reduce(const Network& network, std::span<const std::size_t> members, double bytes);
+
+/// Sharded parameter server: every member keeps 1/g of the gradient; two phases (scatter-reduce, gather), in each of
+/// which every member sends bytes/g to every other. Source: DT-FM's data-parallel cost, without its serialisation of
+/// latencies.
+[[nodiscard]] Exchange sharded_exchange(const Network& network, std::span<const std::size_t> members, double bytes);
+
+}  // namespace cleave::rivals

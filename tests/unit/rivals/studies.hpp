@@ -1,0 +1,74 @@
+// Small studies and fleets for the tests of this component.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <vector>
+
+#include "cleave/base/random.hpp"
+#include "cleave/rivals/registry.hpp"
+#include "cleave/rivals/system.hpp"
+
+namespace cleave::rivals {
+
+inline fleet::DeviceProfile make_device(std::int64_t id, double compute, double downlink, double uplink,
+                                        double latency_s = 0, std::int64_t memory = 1'000'000'000'000) {
+  fleet::DeviceProfile device;
+  device.id = DeviceId(id);
+  device.compute = FlopsPerSecond(compute);
+  device.memory = Bytes(memory);
+  device.downlink = BytesPerSecond(downlink);
+  device.uplink = BytesPerSecond(uplink);
+  device.latency = Seconds(latency_s);
+  return device;
+}
+
+/// `count` equal devices.
+inline std::vector<fleet::DeviceProfile> equal_devices(std::int64_t count, double compute, double rate,
+                                                       double latency_s = 0, std::int64_t memory = 1'000'000'000'000) {
+  std::vector<fleet::DeviceProfile> devices;
+  for (std::int64_t d = 0; d < count; ++d) devices.push_back(make_device(d, compute, rate, rate, latency_s, memory));
+  return devices;
+}
+
+/// Devices of unlike rates, links and memory: a pure function of the seed.
+inline std::vector<fleet::DeviceProfile> unlike_devices(std::int64_t count, std::uint64_t seed, double memory_low = 1e9,
+                                                        double memory_high = 1e9) {
+  const Random random(seed, Purpose::test, 7);
+  std::uint64_t next = 0;
+  const auto draw = [&](double low, double high) { return low + (high - low) * random.uniform(next++); };
+  std::vector<fleet::DeviceProfile> devices;
+  for (std::int64_t d = 0; d < count; ++d) {
+    const double compute = draw(1e9, 9e9), down = draw(1e6, 9e6), up = draw(5e5, 5e6), latency_s = draw(0, 0.02);
+    devices.push_back(
+        make_device(d, compute, down, up, latency_s, static_cast<std::int64_t>(draw(memory_low, memory_high))));
+  }
+  return devices;
+}
+
+/// A GPT-2 of a few hundred thousand parameters.
+inline model::ModelConfig small_model(std::int64_t layers = 4) {
+  model::ModelConfig config;
+  config.family = "gpt2";
+  config.n_layer = layers;
+  config.n_head = config.n_kv_head = 4;
+  config.d_model = 64;
+  config.d_ff = 256;
+  config.vocab_size = 96;
+  config.seq_len = config.max_pos = 32;
+  return config;
+}
+
+inline StudyInput small_study(std::vector<fleet::DeviceProfile> devices, std::int64_t batch = 8) {
+  StudyInput study;
+  study.model = small_model();
+  study.batch = batch;
+  study.devices = std::move(devices);
+  study.plan.server = study.server;
+  study.dtfm.population = 20;
+  study.dtfm.trials = 50;
+  return study;
+}
+
+}  // namespace cleave::rivals
