@@ -1,0 +1,252 @@
+// dtfm: decentralised training of foundation models in heterogeneous environments (Yuan et al. 2022).
+//
+// Its scheduler places devices in a grid of stages x pipelines; the grid then runs as pipelines with data parallelism
+// under our accounting. The paper fixes the number of stages by its task; here every number is tried with a quick
+// layout, and its scheduler lays out the two best. docs/rivals.md says what else was assumed.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <optional>
+
+#include "dtfm_search.hpp"
+#include "pipeline_grid.hpp"
+#include "systems.hpp"
+
+namespace cleave::rivals {
+
+namespace {
+
+/// Shapes of the grid that get its full scheduler.
+constexpr std::size_t kShapesSearched = 6;
+
+// stages x pipelines over the best-connected devices that can hold any stage.
+struct Shape {
+  std::size_t stages = 1, pipelines = 1;
+  std::vector<std::size_t> members;  // positions in the study, best link first
+};
+
+struct Candidate {
+  Shape shape;
+  Grid grid;  // [pipeline][stage]
+  PipelineSchedule schedule;
+  double step_s = std::numeric_limits<double>::infinity();
+};
+
+double link_of(const fleet::DeviceProfile& device) { return std::min(device.uplink, device.downlink).value(); }
+
+// Memory that every device of a grid with these stages must have: one sequence in flight, layers computed again.
+double least_memory(const Workload& workload, const std::vector<std::size_t>& cuts) {
+  double most = 0;
+  for (std::size_t s = 0; s + 1 < cuts.size(); ++s) {
+    most = std::max(most, stage_memory(workload, cuts[s], cuts[s + 1], 1, true).with(1));
+  }
+  return most;
+}
+
+class Planner {
+ public:
+  Planner(const StudyInput& study, const Workload& workload)
+      : study_(study), workload_(workload), network_(study.devices, study.links) {
+    by_link_.resize(study.devices.size());
+    std::iota(by_link_.begin(), by_link_.end(), std::size_t{0});
+    std::stable_sort(by_link_.begin(), by_link_.end(), [&](std::size_t a, std::size_t b) {
+      return link_of(study.devices[a]) > link_of(study.devices[b]);
+    });
+  }
+
+  /// Every shape that fits, the shortest step of a quick layout first.
+  std::vector<Candidate> rank_shapes() {
+    std::vector<Candidate> ranked;
+    const std::size_t units = workload_.units.size();
+    const auto wanted = static_cast<std::size_t>(study_.dtfm.stages);
+    for (std::size_t stages = wanted ? wanted : 1; stages <= (wanted ? wanted : units); ++stages) {
+      if (stages > units) break;
+      const std::vector<std::size_t> cuts = cut_evenly(workload_, stages);
+      const double need = least_memory(workload_, cuts);
+      if (need < least_need_) {
+        least_need_ = need;
+        least_stages_ = stages;
+      }
+      std::vector<std::size_t> able;
+      for (const std::size_t d : by_link_) {
+        if (static_cast<double>(study_.devices[d].memory.value()) >= need) able.push_back(d);
+      }
+      const std::size_t most = std::min(able.size() / stages, static_cast<std::size_t>(workload_.batch));
+      for (std::size_t pipelines = most; pipelines > 0; pipelines = wanted ? 0 : pipelines / 2) {
+        Candidate candidate;
+        candidate.shape = {
+            stages, pipelines, {able.begin(), able.begin() + static_cast<std::ptrdiff_t>(stages * pipelines)}};
+        candidate.schedule.cuts = cuts;
+        candidate.grid = quick_layout(candidate.shape);
+        choose_schedule(candidate);
+        if (std::isfinite(candidate.step_s)) ranked.push_back(std::move(candidate));
+      }
+    }
+    std::stable_sort(ranked.begin(), ranked.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.step_s < b.step_s; });
+    return ranked;
+  }
+
+  /// Lays the shape out by the scheduler; its objective's score in `score`.
+  Candidate lay_out(const Candidate& quick, DtfmScore& score) {
+    DtfmObjective objective = objective_of(quick.shape);
+    DtfmSearchOptions options;
+    options.population = study_.dtfm.population;
+    options.trials = affordable_trials(objective.devices(), objective.stages(), study_.dtfm.trials);
+    options.seed = study_.dtfm.seed;
+    if (study_.progress) {
+      options.progress = [&](std::int64_t done, std::int64_t all, double best_s) {
+        study_.progress(fmt::format("dtfm: {} stages x {} pipelines, trial {} of {}, objective {:.4g} s",
+                                    quick.shape.stages, quick.shape.pipelines, done, all, best_s));
+      };
+    }
+    const DtfmResult result = search_partition(objective, options);
+    score = result.score;
+    const Groups stages = objective.pipelines_of(result.groups);
+    Candidate forth = quick, back = quick;
+    forth.grid = grid_of(stages, quick.shape);
+    back.grid = forth.grid;
+    for (std::vector<std::size_t>& pipeline : back.grid) std::reverse(pipeline.begin(), pipeline.end());
+    choose_schedule(forth);
+    choose_schedule(back);
+    return back.step_s < forth.step_s ? back : forth;
+  }
+
+  [[nodiscard]] std::string why_not() const {
+    const auto have = std::max_element(study_.devices.begin(), study_.devices.end(),
+                                       [](const auto& a, const auto& b) { return a.memory < b.memory; });
+    const auto able = std::count_if(study_.devices.begin(), study_.devices.end(), [&](const auto& device) {
+      return static_cast<double>(device.memory.value()) >= least_need_;
+    });
+    return fmt::format(
+        "a stage of at least one layer with its gradients and moments takes {:.2f} GB at {} stages; {} of "
+        "{} devices have that (the largest {:.2f} GB)",
+        least_need_ / 1e9, least_stages_, able, study_.devices.size(), static_cast<double>(have->memory.value()) / 1e9);
+  }
+
+ private:
+  static Grid grid_of(const Groups& stages, const Shape& shape) {
+    Grid grid(shape.pipelines);
+    for (const std::vector<std::size_t>& stage : stages) {
+      for (std::size_t r = 0; r < shape.pipelines; ++r) grid[r].push_back(shape.members[stage[r]]);
+    }
+    return grid;
+  }
+
+  DtfmObjective objective_of(const Shape& shape) const {
+    const std::vector<std::size_t> cuts = cut_evenly(workload_, shape.stages);
+    std::int64_t parameters = 0;
+    for (std::size_t s = 0; s < shape.stages; ++s) {
+      parameters = std::max(parameters, workload_.parameters(cuts[s], cuts[s + 1]));
+    }
+    const auto from_model = static_cast<double>(parameters * workload_.element);
+    const double per_pipeline = static_cast<double>(workload_.batch) / static_cast<double>(shape.pipelines);
+    const auto given = [](Bytes bytes, double otherwise) {
+      return bytes.value() > 0 ? static_cast<double>(bytes.value()) : otherwise;
+    };
+    return {network_, shape.members, shape.stages, given(study_.dtfm.gradient, from_model),
+            given(study_.dtfm.activation, per_pipeline * workload_.units.front().output_bytes)};
+  }
+
+  // Neighbours in the order of links share a stage; with measured pairs, a short search.
+  Grid quick_layout(const Shape& shape) const {
+    if (!study_.links.empty()) {
+      DtfmObjective objective = objective_of(shape);
+      const DtfmResult result =
+          search_partition(objective, {.population = 20, .trials = 20, .seed = 0, .polish = false, .progress = {}});
+      return grid_of(objective.pipelines_of(result.groups), shape);
+    }
+    Groups stages(shape.stages);
+    for (std::size_t i = 0; i < shape.members.size(); ++i) stages[i / shape.pipelines].push_back(i);
+    return grid_of(stages, shape);
+  }
+
+  // The micro-batch (powers of two) and whether to recompute that make the step shortest.
+  void choose_schedule(Candidate& candidate) const {
+    candidate.step_s = std::numeric_limits<double>::infinity();
+    PipelineSchedule best = candidate.schedule;
+    const std::int64_t share = (workload_.batch + static_cast<std::int64_t>(candidate.shape.pipelines) - 1) /
+                               static_cast<std::int64_t>(candidate.shape.pipelines);
+    for (const bool recompute : {false, true}) {
+      double shortest = std::numeric_limits<double>::infinity();
+      for (std::int64_t micro_batch = 1; micro_batch <= share; micro_batch *= 2) {
+        PipelineSchedule schedule{candidate.schedule.cuts, micro_batch, recompute};
+        const PipelineGrid grid(study_, workload_, candidate.grid, schedule);
+        if (!grid.fits()) break;
+        const double step_s = grid.step().time_s;
+        if (step_s < candidate.step_s) {
+          candidate.step_s = step_s;
+          best = schedule;
+        }
+        if (step_s > 1.02 * shortest) break;  // larger ones only lengthen the ramps
+        shortest = std::min(shortest, step_s);
+      }
+    }
+    candidate.schedule = best;
+  }
+
+  const StudyInput& study_;
+  const Workload& workload_;
+  Network network_;
+  std::vector<std::size_t> by_link_;
+  double least_need_ = std::numeric_limits<double>::infinity();
+  std::size_t least_stages_ = 1;
+};
+
+class Dtfm final : public System {
+ public:
+  [[nodiscard]] std::string name() const override { return "dtfm"; }
+  [[nodiscard]] std::string summary() const override {
+    return "pipelines with data parallelism, placed by DTFM's evolutionary scheduler";
+  }
+
+  [[nodiscard]] SystemReport simulate(const StudyInput& study) const override {
+    const auto begun = std::chrono::steady_clock::now();
+    const auto elapsed = [&] {
+      return Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
+    };
+    SystemReport report;
+    report.system = name();
+    report.devices = static_cast<std::int64_t>(study.devices.size());
+    const Workload workload = describe_workload(study.model, study.batch, study.wire);
+    Planner planner(study, workload);
+    const std::vector<Candidate> ranked = planner.rank_shapes();
+    if (ranked.empty()) {
+      report.feasible = false;
+      report.why = planner.why_not();
+      report.planning = report.wall = elapsed();
+      return report;
+    }
+    Candidate best;
+    DtfmScore best_score;
+    for (std::size_t i = 0; i < std::min(kShapesSearched, ranked.size()); ++i) {
+      DtfmScore score;
+      Candidate candidate = planner.lay_out(ranked[i], score);
+      if (candidate.step_s >= best.step_s) continue;
+      best = std::move(candidate);
+      best_score = score;
+    }
+    report.planning = elapsed();
+    report.layout =
+        fmt::format("{} stages x {} pipelines, micro-batches of {}{}", best.shape.stages, best.shape.pipelines,
+                    best.schedule.micro_batch, best.schedule.recompute ? ", layers computed again" : "");
+    report.figures = {{"objective_s", best_score.total_s()},
+                      {"objective_data_parallel_s", best_score.data_parallel_s},
+                      {"objective_pipeline_s", 2 * best_score.pipeline_s}};
+    PipelineGrid grid(study, workload, best.grid, best.schedule);
+    run_study(study, grid, report);
+    report.wall = elapsed();
+    return report;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<System> make_dtfm() { return std::make_unique<Dtfm>(); }
+
+}  // namespace cleave::rivals

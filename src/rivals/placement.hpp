@@ -1,0 +1,56 @@
+// Placement: a method's layout in use. What a step takes now, and what it costs when devices are lost.
+//
+// Each rival builds one; run_study() puts it through the study's losses or churn and fills the report, so that every
+// rival is put through them alike.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cleave/rivals/system.hpp"
+#include "cleave/sched/fleet.hpp"
+
+namespace cleave::rivals {
+
+/// What a step takes on the devices that are there.
+struct StepCost {
+  double time_s = 0;
+  std::vector<sched::Usage> usage;  ///< per device of the study; zero for those not used
+};
+
+/// What a loss costs the step in which it happens.
+struct Remedy {
+  bool survives = true;  ///< false: state is gone that the method keeps nowhere else
+  double added_s = 0;    ///< until the batch is back where it would have been, without detection
+  std::string why;       ///< does not survive: what is gone
+  std::vector<std::pair<std::string, double>> figures;
+};
+
+class Placement {
+ public:
+  virtual ~Placement() = default;
+  [[nodiscard]] virtual StepCost step() const = 0;
+  [[nodiscard]] virtual bool uses(std::size_t device) const = 0;
+  /// Devices lost at once when this share of the step is done. Afterwards step() is that of what remains.
+  virtual Remedy lose(std::span<const std::size_t> devices, double progress) = 0;
+  /// A lost device is back: it takes its old place from the next step on, its state fetched in the background.
+  virtual void restore(std::size_t device) = 0;
+  /// Every rate of a device is from now on `factor` of what was declared.
+  virtual void slow(std::size_t device, double factor) = 0;
+};
+
+/// Runs the study's steps on a placement that was made for all of its devices, and fills the report: times, bytes,
+/// memory, energy, recovery. The lower bound is the time for which the layout's busiest resource is taken.
+void run_study(const StudyInput& study, Placement& placement, SystemReport& report);
+
+/// Fills what one undisturbed step says: all but recovery, planning and wall.
+void fill_report(const StudyInput& study, const StepCost& cost, SystemReport& report);
+
+/// The devices that the study's loss takes: the first `study.loss.devices` of a random order of all devices, among
+/// those in use.
+[[nodiscard]] std::vector<std::size_t> choose_victims(const StudyInput& study, const std::vector<bool>& used);
+
+}  // namespace cleave::rivals

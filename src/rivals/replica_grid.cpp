@@ -1,0 +1,99 @@
+// Losses in a grid of replicas.
+#include "replica_grid.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace cleave::rivals {
+
+ReplicaGrid::ReplicaGrid(const StudyInput& study, Workload workload, Grid grid)
+    : declared_(study.devices),
+      devices_(study.devices),
+      declared_links_(study.links),
+      factor_(study.devices.size(), 1.0),
+      network_(devices_, declared_links_),
+      workload_(std::move(workload)),
+      original_(std::move(grid)),
+      grid_(original_),
+      lost_(study.devices.size(), false) {}
+
+bool ReplicaGrid::uses(std::size_t device) const {
+  return std::any_of(grid_.begin(), grid_.end(), [&](const std::vector<std::size_t>& replica) {
+    return std::find(replica.begin(), replica.end(), device) != replica.end();
+  });
+}
+
+Grid ReplicaGrid::form() const {
+  Grid grid;
+  std::vector<std::vector<std::size_t>> spares(original_.front().size());  // by position
+  for (const std::vector<std::size_t>& replica : original_) {
+    const bool intact = std::none_of(replica.begin(), replica.end(), [&](std::size_t d) { return lost_[d]; });
+    if (intact) {
+      grid.push_back(replica);
+      continue;
+    }
+    for (std::size_t p = 0; p < replica.size(); ++p) {
+      if (!lost_[replica[p]]) spares[p].push_back(replica[p]);
+    }
+  }
+  for (std::size_t formed = 0;; ++formed) {
+    std::vector<std::size_t> replica;
+    for (const std::vector<std::size_t>& devices : spares) {
+      if (formed >= devices.size()) return grid;
+      replica.push_back(devices[formed]);
+    }
+    grid.push_back(std::move(replica));
+  }
+}
+
+Remedy ReplicaGrid::lose(std::span<const std::size_t> devices, double progress) {
+  const std::vector<std::int64_t> shares = shares_of(grid_);
+  const double before_s = cost_of(grid_, shares).time_s;
+  double kept = 0;  // share of the batch in the hands of replicas that stay whole
+  for (const std::size_t device : devices) lost_[device] = true;
+  for (std::size_t r = 0; r < grid_.size(); ++r) {
+    const bool intact = std::none_of(grid_[r].begin(), grid_[r].end(), [&](std::size_t d) { return lost_[d]; });
+    if (intact) kept += static_cast<double>(shares[r]) / static_cast<double>(workload_.batch);
+  }
+  Grid remaining = form();
+  Remedy remedy;
+  if (remaining.empty()) {
+    remedy.survives = false;
+    remedy.why = "part of the weights and moments was on no other device";
+    return remedy;
+  }
+  grid_ = std::move(remaining);
+  const double after_s = step().time_s;
+  remedy.added_s = std::max(0.0, after_s * (1 - progress * kept) - before_s * (1 - progress));
+  return remedy;
+}
+
+void ReplicaGrid::restore(std::size_t device) {
+  lost_[device] = false;
+  grid_ = form();
+}
+
+void ReplicaGrid::slow(std::size_t device, double factor) {
+  factor_[device] = factor;
+  devices_[device].compute = declared_[device].compute * factor;
+  devices_[device].uplink = declared_[device].uplink * factor;
+  devices_[device].downlink = declared_[device].downlink * factor;
+  if (declared_links_.empty()) return;
+  if (slowed_links_.empty()) {
+    slowed_links_ = declared_links_;
+    network_ = Network(devices_, slowed_links_);
+  }
+  for (std::int64_t j = 0; j < declared_links_.devices(); ++j) {
+    const DeviceId here(static_cast<std::int64_t>(device)), there(j);
+    const double slowest = std::min(factor, factor_[static_cast<std::size_t>(j)]);
+    for (const auto& [from, to] : {std::pair(here, there), std::pair(there, here)}) {
+      fleet::Link link = declared_links_.at(from, to);
+      link.rate = link.rate * slowest;
+      slowed_links_.set(from, to, link);
+    }
+  }
+}
+
+}  // namespace cleave::rivals
