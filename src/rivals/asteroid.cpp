@@ -1,0 +1,120 @@
+// asteroid: hybrid pipeline parallelism on collaborating edge devices (Wei et al. 2024).
+//
+// Its planner is run for every micro-batch size that is a power of two, with and without recomputation, and the plan
+// whose step is shortest under our accounting is used; its own round latency is reported beside that.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <memory>
+#include <numeric>
+
+#include "asteroid_placement.hpp"
+#include "pipeline.hpp"
+#include "pipeline_grid.hpp"
+#include "systems.hpp"
+
+namespace cleave::rivals {
+
+namespace {
+
+class Asteroid final : public System {
+ public:
+  [[nodiscard]] std::string name() const override { return "asteroid"; }
+  [[nodiscard]] std::string summary() const override {
+    return "pipelines of device groups by Asteroid's planner, with pipeline replay";
+  }
+
+  [[nodiscard]] SystemReport simulate(const StudyInput& study) const override {
+    const auto begun = std::chrono::steady_clock::now();
+    const auto elapsed = [&] {
+      return Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
+    };
+    SystemReport report;
+    report.system = name();
+    report.devices = static_cast<std::int64_t>(study.devices.size());
+    const Workload workload = describe_workload(study.model, study.batch, study.wire);
+    const Network network(study.devices, study.links);
+    AsteroidProblem problem{.workload = workload,
+                            .network = network,
+                            .devices = by_memory(study),
+                            .micro_batch = 1,
+                            .micro_batches = 1,
+                            .recompute = false};
+    AsteroidPlan best;
+    std::int64_t best_micro_batch = 1;
+    bool best_recompute = false;
+    double shortest_s = std::numeric_limits<double>::infinity();
+    for (const bool recompute : {false, true}) {
+      for (std::int64_t micro_batch = 1; micro_batch <= study.batch; micro_batch *= 2) {
+        problem.micro_batch = micro_batch;
+        problem.micro_batches = static_cast<std::int64_t>(split_batch(study.batch, micro_batch).size());
+        problem.recompute = recompute;
+        AsteroidPlan plan = plan_asteroid(problem, planner_blocks(problem.devices.size()));
+        if (study.progress) {
+          study.progress(
+              fmt::format("asteroid: micro-batches of {}{}: {}", micro_batch, recompute ? ", recomputed" : "",
+                          plan.found() ? fmt::format("{} stages, round {:.4g} s", plan.stages.size(), plan.round_s)
+                                       : std::string("nothing fits")));
+        }
+        if (!plan.found()) continue;
+        const double step_s = AsteroidPlacement(study, workload, problem, plan).step().time_s;
+        if (step_s >= shortest_s) continue;
+        shortest_s = step_s;
+        best = std::move(plan);
+        best_micro_batch = micro_batch;
+        best_recompute = recompute;
+      }
+    }
+    report.planning = elapsed();
+    if (!best.found()) {
+      report.feasible = false;
+      report.why = why_not(study, workload);
+      report.wall = elapsed();
+      return report;
+    }
+    report.layout = fmt::format("{} stages, micro-batches of {}{}", best.stages.size(), best_micro_batch,
+                                best_recompute ? ", layers computed again" : "");
+    report.figures = {{"objective_s", best.round_s}};
+    problem.micro_batch = best_micro_batch;
+    problem.micro_batches = static_cast<std::int64_t>(split_batch(study.batch, best_micro_batch).size());
+    problem.recompute = best_recompute;
+    AsteroidPlacement placement(study, workload, problem, std::move(best));
+    run_study(study, placement, report);
+    report.wall = elapsed();
+    return report;
+  }
+
+ private:
+  static std::vector<std::size_t> by_memory(const StudyInput& study) {
+    std::vector<std::size_t> order(study.devices.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return study.devices[a].memory > study.devices[b].memory; });
+    return order;
+  }
+
+  static std::string why_not(const StudyInput& study, const Workload& workload) {
+    double largest_unit = 0;
+    for (std::size_t u = 0; u < workload.units.size(); ++u) {
+      largest_unit = std::max(largest_unit, stage_memory(workload, u, u + 1, 1, true).with(1));
+    }
+    double together = 0, most = 0;
+    for (const fleet::DeviceProfile& device : study.devices) {
+      together += static_cast<double>(device.memory.value());
+      most = std::max(most, static_cast<double>(device.memory.value()));
+    }
+    return fmt::format(
+        "a stage of one layer with its gradients and moments takes up to {:.2f} GB, the model {:.1f} GB; the "
+        "largest device has {:.2f} GB, all together {:.1f} GB",
+        largest_unit / 1e9, static_cast<double>(workload.total_parameters() * Workload::kStateBytes) / 1e9, most / 1e9,
+        together / 1e9);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<System> make_asteroid() { return std::make_unique<Asteroid>(); }
+
+}  // namespace cleave::rivals

@@ -1,0 +1,137 @@
+// cleave and cleave-paper: the product itself, through the scheduler and the simulated fleet that `train` uses too.
+//
+// cleave-paper is the same system with the published scheme of cutting (plan::Partition::paper).
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "cleave/base/error.hpp"
+#include "cleave/model/family.hpp"
+#include "cleave/sched/scheduler.hpp"
+#include "cleave/sched/simulated_fleet.hpp"
+#include "placement.hpp"
+#include "systems.hpp"
+
+namespace cleave::rivals {
+
+namespace {
+
+struct Outcome {
+  sched::StepReport first;           ///< of the first step
+  Seconds time, recovery, planning;  ///< of all steps
+  Joules energy;
+  std::vector<sched::Usage> usage;
+};
+
+class Cleave final : public System {
+ public:
+  Cleave(std::string name, std::string summary, bool published)
+      : name_(std::move(name)), summary_(std::move(summary)), published_(published) {}
+  [[nodiscard]] std::string name() const override { return name_; }
+  [[nodiscard]] std::string summary() const override { return summary_; }
+
+  [[nodiscard]] SystemReport simulate(const StudyInput& study) const override {
+    const auto begun = std::chrono::steady_clock::now();
+    SystemReport report;
+    report.system = name_;
+    report.devices = static_cast<std::int64_t>(study.devices.size());
+    try {
+      const model::StepGraph graph = model::build_step(study.model, {.kind = model::StepKind::train,
+                                                                     .batch = study.batch,
+                                                                     .clip = study.clip,
+                                                                     .freeze = study.freeze,
+                                                                     .loss_rows = 0});
+      const Outcome outcome = run(study, graph, study.churn, study.steps);
+      fill(study, graph, outcome, report);
+      if (study.churn.empty() && study.loss.devices > 0) {
+        report.recovery = run(study, graph, loss_trace(study, outcome), 1).time - outcome.first.time;
+        report.recovery = std::max(report.recovery, Seconds(0));
+      }
+    } catch (const InputError& error) {
+      report.feasible = false;
+      report.why = error.what();
+    }
+    report.wall = Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
+    return report;
+  }
+
+ private:
+  [[nodiscard]] sched::SchedulerOptions scheduling(const StudyInput& study) const {
+    sched::SchedulerOptions options{.plan = study.plan, .wire = study.wire};
+    options.plan.server = study.server;
+    if (published_) options.plan.partition = plan::Partition::paper;
+    return options;
+  }
+
+  [[nodiscard]] Outcome run(const StudyInput& study, const model::StepGraph& graph, const fleet::ChurnTrace& churn,
+                            std::int64_t steps) const {
+    sched::SimulatedFleet fleet(study.devices, study.server, study.wire, churn, study.seed);
+    sched::Scheduler scheduler(fleet, scheduling(study));
+    Outcome outcome;
+    for (std::int64_t step = 0; step < steps; ++step) {
+      sched::StepReport report = scheduler.run(graph);
+      outcome.time += report.time;
+      outcome.recovery += report.recovery;
+      outcome.planning += report.planning;
+      outcome.energy += report.energy;
+      if (step == 0) {
+        outcome.first = std::move(report);
+        outcome.usage.assign(fleet.usage().begin(), fleet.usage().end());
+      }
+    }
+    return outcome;
+  }
+
+  // The victims fall silent at once and are missed after the time of detection.
+  static fleet::ChurnTrace loss_trace(const StudyInput& study, const Outcome& undisturbed) {
+    std::vector<bool> used;
+    for (const sched::Usage& usage : undisturbed.usage) used.push_back(usage.tasklets > 0);
+    const Seconds at = undisturbed.first.time * study.loss.progress;
+    fleet::ChurnTrace trace;
+    for (const fleet::ChurnKind kind : {fleet::ChurnKind::hang, fleet::ChurnKind::leave}) {
+      for (const std::size_t victim : choose_victims(study, used)) {
+        const bool missed = kind == fleet::ChurnKind::leave;
+        trace.push_back({missed ? at + study.detection : at, study.devices[victim].id, kind, 1.0});
+      }
+    }
+    return trace;
+  }
+
+  void fill(const StudyInput& study, const model::StepGraph& graph, const Outcome& outcome,
+            SystemReport& report) const {
+    const auto steps = static_cast<double>(study.steps);
+    report.devices_used = outcome.first.devices;
+    report.step = outcome.time / steps;
+    std::vector<plan::DeviceState> idle;
+    for (const fleet::DeviceProfile& device : study.devices) idle.push_back({device, {}, {}, {}});
+    report.lower_bound = sched::step_lower_bound(graph, idle, scheduling(study));
+    for (const sched::Usage& used : outcome.usage) {
+      report.compute = std::max(report.compute, used.compute);
+      report.device_bytes_down_max = std::max(report.device_bytes_down_max, used.bytes_down);
+      report.device_memory_max = std::max(report.device_memory_max, used.memory_peak);
+    }
+    report.bytes_down = outcome.first.bytes_down;
+    report.bytes_up = outcome.first.bytes_up;
+    report.server_out = report.bytes_down / study.server.nic_out;
+    report.server_in = report.bytes_up / study.server.nic_in;
+    report.recovery = outcome.recovery / steps;
+    report.energy = outcome.energy / steps;
+    report.planning = outcome.planning;
+  }
+
+  std::string name_, summary_;
+  bool published_;
+};
+
+}  // namespace
+
+std::unique_ptr<System> make_cleave() {
+  return std::make_unique<Cleave>("cleave", "tasklets of every operation over all devices, state on the server", false);
+}
+
+std::unique_ptr<System> make_cleave_paper() {
+  return std::make_unique<Cleave>("cleave-paper", "the same with the published scheme of cutting", true);
+}
+
+}  // namespace cleave::rivals

@@ -1,0 +1,245 @@
+// tensor-parallel: Megatron's column and row split of every layer over t devices, data parallelism over the groups.
+//
+// A layer makes two all-reduces of its activations forward and two backward (and two more where its forward pass is run
+// again), the embedding one forward, the head one backward; a ring goes at the pace of its slowest link, and the shards
+// are equal, so at the pace of its slowest processor. t divides the heads. All-reduces wait for what they reduce and
+// the next product waits for them: they do not overlap with compute. Source: Shoeybi et al. 2019; activations are kept
+// in shards, as in the sequence-parallel variant (Korthikanti et al. 2022).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <memory>
+
+#include "collective.hpp"
+#include "pipeline.hpp"
+#include "replica_grid.hpp"
+#include "systems.hpp"
+
+namespace cleave::rivals {
+
+namespace {
+
+struct TensorSchedule {
+  std::int64_t micro_batch = 1;
+  bool recompute = false;
+};
+
+double memory_of(const Workload& w, std::size_t degree, const TensorSchedule& schedule) {
+  const std::size_t units = w.units.size();
+  const auto share = 1.0 / static_cast<double>(degree), sequences = static_cast<double>(schedule.micro_batch);
+  const double state = static_cast<double>(w.total_parameters() * Workload::kStateBytes) * share;
+  const double kept = schedule.recompute ? w.input_bytes(0, units) * share + w.largest_kept_bytes(0, units) * share
+                                         : w.kept_bytes(0, units) * share;
+  return state + sequences * (kept + 2 * w.units.front().output_bytes);  // an all-reduce holds input and result
+}
+
+class TensorGrid final : public ReplicaGrid {
+ public:
+  TensorGrid(const StudyInput& study, const Workload& model, Grid grid, TensorSchedule schedule)
+      : ReplicaGrid(study, model, std::move(grid)), schedule_(schedule) {}
+
+ private:
+  struct Pace {                       // of one replica
+    double compute_s = 0;             // per sequence
+    double reduce_s = 0, base_s = 0;  // all-reduces of a micro-batch: per sequence, and their latencies
+    double count = 0;                 // all-reduces of a micro-batch
+  };
+
+  [[nodiscard]] Pace pace_of(const std::vector<std::size_t>& replica) const {
+    const std::size_t units = workload().units.size();
+    double rate = std::numeric_limits<double>::infinity();
+    for (const std::size_t d : replica) rate = std::min(rate, network().device(d).compute.value());
+    const double forward = workload().forward_flops(0, units), backward = workload().backward_flops(0, units);
+    const double flops = forward + backward + (schedule_.recompute ? forward : 0);
+    const auto layers = static_cast<double>(units - 2);
+    Pace pace;
+    pace.compute_s = flops / static_cast<double>(replica.size()) / rate;
+    pace.count = layers * (schedule_.recompute ? 6 : 4) + 2;
+    const double none_s = ring_all_reduce(network(), replica, 0).time_s;
+    const double one_s = ring_all_reduce(network(), replica, workload().units.front().output_bytes).time_s;
+    pace.base_s = pace.count * none_s;
+    pace.reduce_s = pace.count * (one_s - none_s);
+    return pace;
+  }
+
+  [[nodiscard]] std::vector<std::int64_t> shares_of(const Grid& grid) const override {
+    std::vector<double> speeds;
+    for (const std::vector<std::size_t>& replica : grid) {
+      const Pace pace = pace_of(replica);
+      const double micro_batch_s =
+          static_cast<double>(schedule_.micro_batch) * (pace.compute_s + pace.reduce_s) + pace.base_s;
+      speeds.push_back(1 / micro_batch_s);
+    }
+    return apportion(workload().batch, speeds);
+  }
+
+  [[nodiscard]] StepCost cost_of(const Grid& grid, const std::vector<std::int64_t>& shares) const override {
+    const std::size_t degree = grid.front().size();
+    const auto parameters = static_cast<double>(workload().total_parameters()) / static_cast<double>(degree);
+    StepCost cost;
+    cost.usage.resize(network().size());
+    double computed_s = 0;
+    Grid working;
+    for (std::size_t r = 0; r < grid.size(); ++r) {
+      if (shares[r] == 0) continue;
+      working.push_back(grid[r]);
+      const Pace pace = pace_of(grid[r]);
+      const auto passes = static_cast<double>(split_batch(shares[r], schedule_.micro_batch).size());
+      const auto sequences = static_cast<double>(shares[r]);
+      computed_s = std::max(computed_s, sequences * (pace.compute_s + pace.reduce_s) + passes * pace.base_s);
+      // Of the links' time and bytes a sequence's all-reduce is affine in its size, too.
+      const Exchange none = ring_all_reduce(network(), grid[r], 0);
+      const Exchange one = ring_all_reduce(network(), grid[r], workload().units.front().output_bytes);
+      for (std::size_t i = 0; i < degree; ++i) {
+        sched::Usage& used = cost.usage[grid[r][i]];
+        const auto total = [&](const std::vector<double>& zero, const std::vector<double>& full) {
+          return pace.count * (passes * zero[i] + sequences * (full[i] - zero[i]));
+        };
+        used.up += Seconds(total(none.up_s, one.up_s));
+        used.down += Seconds(total(none.down_s, one.down_s));
+        used.bytes_up += Bytes(std::llround(total(none.bytes_up, one.bytes_up)));
+        used.bytes_down += Bytes(std::llround(total(none.bytes_down, one.bytes_down)));
+        const double rate = network().device(grid[r][i]).compute.value();
+        const double flops = workload().forward_flops(0, workload().units.size()) * (schedule_.recompute ? 2 : 1) +
+                             workload().backward_flops(0, workload().units.size());
+        used.compute +=
+            Seconds((sequences * flops / static_cast<double>(degree) + Workload::kUpdateFlops * parameters) / rate);
+        used.memory_peak = Bytes(std::llround(memory_of(workload(), degree, schedule_)));
+      }
+    }
+    // Each shard's gradients over the replicas; then the update.
+    double exchange_s = 0, update_s = 0;
+    for (std::size_t shard = 0; shard < degree; ++shard) {
+      std::vector<std::size_t> members;
+      for (const std::vector<std::size_t>& replica : working) members.push_back(replica[shard]);
+      const Exchange exchange =
+          ring_all_reduce(network(), members, parameters * static_cast<double>(workload().element));
+      exchange_s = std::max(exchange_s, exchange.time_s);
+      for (std::size_t i = 0; i < members.size(); ++i) {
+        sched::Usage& used = cost.usage[members[i]];
+        used.up += Seconds(exchange.up_s[i]);
+        used.down += Seconds(exchange.down_s[i]);
+        used.bytes_up += Bytes(std::llround(exchange.bytes_up[i]));
+        used.bytes_down += Bytes(std::llround(exchange.bytes_down[i]));
+        update_s =
+            std::max(update_s, Workload::kUpdateFlops * parameters / network().device(members[i]).compute.value());
+      }
+    }
+    cost.time_s = computed_s + exchange_s + update_s;
+    return cost;
+  }
+
+  TensorSchedule schedule_;
+};
+
+class TensorParallel final : public System {
+ public:
+  [[nodiscard]] std::string name() const override { return "tensor-parallel"; }
+  [[nodiscard]] std::string summary() const override {
+    return "Megatron's split of every layer, data parallelism over the groups";
+  }
+
+  [[nodiscard]] SystemReport simulate(const StudyInput& study) const override {
+    const auto begun = std::chrono::steady_clock::now();
+    const auto elapsed = [&] {
+      return Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
+    };
+    SystemReport report;
+    report.system = name();
+    report.devices = static_cast<std::int64_t>(study.devices.size());
+    const Workload workload = describe_workload(study.model, study.batch, study.wire);
+    Choice best = choose(study, workload);
+    report.planning = elapsed();
+    if (best.grid.empty()) {
+      report.feasible = false;
+      report.why = best.why;
+      report.wall = elapsed();
+      return report;
+    }
+    report.layout =
+        fmt::format("{} replicas of {} shards, micro-batches of {}{}", best.grid.size(), best.grid.front().size(),
+                    best.schedule.micro_batch, best.schedule.recompute ? ", layers computed again" : "");
+    TensorGrid grid(study, workload, std::move(best.grid), best.schedule);
+    run_study(study, grid, report);
+    report.wall = elapsed();
+    return report;
+  }
+
+ private:
+  struct Choice {
+    Grid grid;
+    TensorSchedule schedule;
+    double step_s = std::numeric_limits<double>::infinity();
+    std::string why;
+  };
+
+  // Every degree that divides the heads, numbers of replicas halving from the most, micro-batches in powers of two.
+  static Choice choose(const StudyInput& study, const Workload& workload) {
+    Choice best;
+    std::vector<std::size_t> order;
+    Bytes largest{0};
+    for (std::size_t d = 0; d < study.devices.size(); ++d) {
+      order.push_back(d);
+      largest = std::max(largest, study.devices[d].memory);
+    }
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      const auto link = [&](std::size_t d) { return std::min(study.devices[d].uplink, study.devices[d].downlink); };
+      return link(a) > link(b);
+    });
+    double least = std::numeric_limits<double>::infinity();
+    std::size_t least_degree = 1, able_at_least = 0;
+    for (std::size_t degree = 1; degree <= order.size(); ++degree) {
+      if (study.model.n_head % static_cast<std::int64_t>(degree) != 0) continue;
+      const double need = memory_of(workload, degree, {1, true});
+      std::vector<std::size_t> able;
+      for (const std::size_t d : order) {
+        if (static_cast<double>(study.devices[d].memory.value()) >= need) able.push_back(d);
+      }
+      if (need < least) {
+        least = need;
+        least_degree = degree;
+        able_at_least = able.size();
+      }
+      const std::size_t most = std::min(able.size() / degree, static_cast<std::size_t>(workload.batch));
+      for (std::size_t replicas = most; replicas > 0; replicas /= 2) {
+        Grid grid(replicas);
+        for (std::size_t i = 0; i < replicas * degree; ++i) grid[i / degree].push_back(able[i]);
+        try_schedules(study, workload, grid, best);
+      }
+    }
+    best.why = fmt::format(
+        "a shard with its gradients and moments takes {:.2f} GB at degree {}, the largest that divides {} "
+        "heads; {} of {} devices have that (the largest {:.2f} GB)",
+        least / 1e9, least_degree, study.model.n_head, able_at_least, order.size(),
+        static_cast<double>(largest.value()) / 1e9);
+    return best;
+  }
+
+  static void try_schedules(const StudyInput& study, const Workload& workload, const Grid& grid, Choice& best) {
+    double have = std::numeric_limits<double>::infinity();
+    for (const std::vector<std::size_t>& replica : grid) {
+      for (const std::size_t d : replica) have = std::min(have, static_cast<double>(study.devices[d].memory.value()));
+    }
+    for (const bool recompute : {false, true}) {
+      for (std::int64_t micro_batch = 1; micro_batch <= workload.batch; micro_batch *= 2) {
+        const TensorSchedule schedule{micro_batch, recompute};
+        if (memory_of(workload, grid.front().size(), schedule) > have) break;
+        const double step_s = TensorGrid(study, workload, grid, schedule).step().time_s;
+        if (step_s < best.step_s) {
+          best.grid = grid;
+          best.schedule = schedule;
+          best.step_s = step_s;
+        }
+      }
+    }
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<System> make_tensor_parallel() { return std::make_unique<TensorParallel>(); }
+
+}  // namespace cleave::rivals
