@@ -70,13 +70,16 @@ CommandLine parse_command_line(int argc, char** argv) {
   CLI::App* plan = with_input(app.add_subcommand("plan", "Show who computes which part of every operation"));
   plan->add_option("--json", line.json, "Write the plan to this file");
   CLI::App* simulate = with_input(app.add_subcommand("simulate", "Simulate a step in virtual time, without numbers"));
-  simulate->add_option("--system", line.systems, "Systems to compare, comma-separated")->delimiter(',');
+  simulate->add_option("--system", line.systems, "Systems to compare, comma-separated, or all")
+      ->allow_extra_args(false)
+      ->delimiter(',');
   simulate->add_option("--json", line.json, "Write the figures to this file");
   CLI::App* generate = app.add_subcommand("generate", "Let a trained model write");
   generate->add_option("checkpoint", line.files, "CHECKPOINT.h5")->required()->expected(1);
   generate->add_option("--prompt", line.prompt, "Text to go on from");
   generate->add_option("--prompt-tokens", line.prompt_tokens, "Token ids to go on from, comma-separated")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false);
   generate->add_option("--tokens", line.tokens, "Tokens to write")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
   generate->add_option("--temperature", line.temperature, "0: always the likeliest token")

@@ -213,6 +213,7 @@ FleetInput read_fleet(const Section& in) {
        .help = "Real time without a word after which a rank's blocks are computed elsewhere until it speaks again."});
   in.each("devices", {.min_count = 1, .help = "Groups of devices; [low, high] is drawn uniformly per device."},
           [&](const Section& group) { f.groups.push_back(read_group(group)); });
+  f.links = read_links(in, f.groups);
   const config::WordOrSection churn = in.word_or_section(
       "churn", {"none"}, {.default_value = "none", .help = "When devices leave, join, slow down or lie."});
   if (churn.word.empty()) {
@@ -306,6 +307,7 @@ Input declare_input(config::Reader& reader, Needs needs) {
       checkpoint.integer("keep", {.default_value = 2, .min = 1, .help = "Newest checkpoints that are kept."});
   const Section output = reader.section("output", "Where results go.");
   input.output = output.path("dir", {.default_value = "runs/run", .help = "The run's folder."}).resolved;
+  input.simulate = read_simulate(reader.section("simulate", "How `simulate` compares systems."));
   return input;
 }
 

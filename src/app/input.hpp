@@ -15,6 +15,7 @@
 #include "cleave/model/config.hpp"
 #include "cleave/plan/plan.hpp"
 #include "cleave/server/training.hpp"
+#include "study_input.hpp"
 
 namespace cleave::app {
 
@@ -42,6 +43,7 @@ struct FleetInput {
   ClockMode clock = ClockMode::modelled;
   Seconds patience{10};  ///< real time without a word after which a rank is taken for hung
   std::vector<fleet::DeviceGroup> groups;
+  std::vector<LinkInput> links;  ///< between devices; empty: from their profiles
   bool churns = false;
   fleet::ChurnModel churn;
   std::filesystem::path trace;  ///< of churn; empty: drawn from `churn`
@@ -68,6 +70,7 @@ struct Input {
   double verify_fraction = 0.1;
   std::int64_t checkpoint_every = 0, checkpoint_keep = 2;
   std::filesystem::path output;
+  SimulateInput simulate;
   std::string effective;  ///< YAML, each value marked default, file or command line
 };
 
