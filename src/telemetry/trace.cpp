@@ -27,7 +27,11 @@ std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 31U);
 }
 
-std::string microseconds(double seconds) { return fmt::format("{:.3f}", seconds * 1e6); }
+/// Times are put on a grid of 2^-6 us (16 ns): numbers that binary fractions hold exactly, so that where a viewer adds
+/// a start and a length, the end of one span is the start of the next and never lies behind it.
+constexpr double kGrid = 1.0 / 64.0;
+double on_grid(double seconds) { return std::round(seconds * 1e6 / kGrid) * kGrid; }
+std::string microseconds(double on_grid) { return fmt::format("{}", on_grid); }
 
 }  // namespace
 
@@ -112,12 +116,15 @@ void TraceWriter::write(std::FILE* out) const {
   }
   for (const Event& event : events_) {
     const Track& track = tracks_[static_cast<std::size_t>(event.track.value)];
-    const std::string more = event.phase == 'X'   ? R"(, "dur": )" + microseconds(event.length_s)
-                             : event.phase == 'i' ? R"(, "s": "t")"
-                                                  : "";
-    put_event(fmt::format(R"({{"ph": "{}", "name": {}, "pid": {}, "tid": {}, "ts": {}{}, "args": {}}})", event.phase,
+    const double start = on_grid(event.start_s), end = on_grid(event.start_s + event.length_s);
+    // What is shorter than the grid is an instant: viewers take spans without length for ends without beginnings.
+    const char phase = event.phase == 'X' && end <= start ? 'i' : event.phase;
+    const std::string more = phase == 'X'   ? R"(, "dur": )" + microseconds(end - start)
+                             : phase == 'i' ? R"(, "s": "t")"
+                                            : "";
+    put_event(fmt::format(R"({{"ph": "{}", "name": {}, "pid": {}, "tid": {}, "ts": {}{}, "args": {}}})", phase,
                           names_[static_cast<std::size_t>(event.name)], track.process, track.thread,
-                          microseconds(event.start_s), more, event.details));
+                          microseconds(start), more, event.details));
   }
   put("\n]}\n");
 }

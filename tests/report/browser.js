@@ -1,7 +1,7 @@
 // browser.js CHROMIUM PAGE FOLDER: opens the page offline, wide and narrow; charts drawn, zoom and filters at work,
 // nothing fetched, nothing logged as an error, nothing wider than the screen.
 'use strict';
-const {chromium} = require('playwright-core');
+const {launch} = require('./chromium.js');
 const [, , executablePath, page, folder] = process.argv;
 const faults = [];
 const check = (good, text) => { if (!good) faults.push(text); };
@@ -52,7 +52,7 @@ async function look(browser, width) {
 }
 
 (async () => {
-  const browser = await chromium.launch({executablePath, args: ['--no-sandbox', '--disable-gpu']});
+  const browser = await launch(executablePath);
   for (const width of [1400, 400]) await look(browser, width);
   await browser.close();
   console.log(faults.join('\n') || 'the page is sound');

@@ -55,6 +55,19 @@ TEST_F(Trace, EventsAndNames) {
     {"ph": "C", "name": "queue", "pid": 2, "tid": 2, "ts": 0.0, "args": {"value": 3.5}}])"));
 }
 
+// A viewer adds start and length: were the sum above the next start by one rounding, the spans would seem to nest.
+TEST_F(Trace, SpansThatFollowEachOtherDoNotOverlapInAnyViewer) {
+  TraceWriter trace;
+  const TrackId track = trace.track("a", "b");
+  for (int i = 0; i < 1000; ++i) trace.span(track, "x", Seconds(0.0224511907 * i), Seconds(0.0224511907 * (i + 1)));
+  double end = 0;
+  for (const json& event : stored(trace)["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    EXPECT_EQ(event["ts"].get<double>(), end);
+    end = event["ts"].get<double>() + event["dur"].get<double>();
+  }
+}
+
 TEST_F(Trace, AnEmptyTraceIsValid) { EXPECT_TRUE(stored(TraceWriter())["traceEvents"].empty()); }
 
 TEST_F(Trace, SamplesEvenlyOverTimeAndTracks) {
