@@ -1,23 +1,27 @@
 #!/usr/bin/env python3
-"""Runs cleave for every point of a grid of overrides, gathers one CSV, and draws figures.
+"""Runs cleave for every point of a grid of overrides, gathers one CSV, draws figures and a page.
 
-    python3 bench/sweep.py SPEC.yaml            run what is not done yet, then gather and draw
-    python3 bench/sweep.py SPEC.yaml --slurm    write an array job (OUTPUT/array.sh) in place of running
+    python3 bench/sweep.py SPEC.yaml            run what is not done yet, gather, draw; the same again after a stop
+    python3 bench/sweep.py SPEC.yaml --slurm    the same as a Slurm array, and a job that gathers after it
     python3 bench/sweep.py SPEC.yaml --gather   only gather and draw what there is
 
 SPEC (YAML needs Debian's python3-yaml; a .json file needs nothing):
 
     command: simulate                # or train
     input: ../inputs/quickstart.yaml # relative to the SPEC
-    output: ../runs/sweep            # a folder for each point, sweep.csv, figures
+    output: ../runs/sweep            # a folder for each point, sweep.csv, figures, report.html
     ranks: 3                         # train only; 0: without mpirun
     systems: [cleave]                # simulate only
     set: {train.steps: 20}           # overrides of every point
-    grid: {train.batch: [4, 8], plan.partition: [auto, rows, equal]}
-    plot: {x: train.batch, y: [step_s, lower_bound_s], series: plan.partition, log: false}
+    grid:
+      fleet.devices.0.count: [4, 8]  # a list of values, or {label: value} where values are long
+      plan.partition: [auto, rows, equal]
+    plot: {x: fleet.devices.0.count, y: [step_s, lower_bound_s], series: plan.partition, log: false}
+    slurm: {time: 30, cpus-per-task: 2, at_once: 8}   # sbatch's options; at_once: tasks at the same time
 
 A point is done when its folder holds `done.json`, written last and in one piece, with the point's overrides: a sweep
-that is stopped anywhere resumes, and a point whose overrides changed runs again.
+that is stopped anywhere resumes, and a point whose overrides changed runs again. A training point that was stopped in
+the middle goes on from its newest checkpoint. Exit code 1 when a point failed, 2 for a bad SPEC, 130 when stopped.
 """
 import argparse
 import csv
@@ -26,34 +30,47 @@ import json
 import os
 import pathlib
 import shlex
+import shutil
 import subprocess
 import sys
 
 TOP = pathlib.Path(__file__).resolve().parent.parent
+KEYS = {"command", "input", "output", "ranks", "systems", "set", "grid", "plot", "slurm"}
+
+
+def refuse(*faults):
+    print("\n".join(f"sweep: {fault}" for fault in faults), file=sys.stderr)
+    sys.exit(2)
 
 
 def load(path):
-    text = path.read_text()
+    try:
+        text = path.read_text()
+    except OSError as error:
+        refuse(error)
     if path.suffix == ".json":
         return json.loads(text)
     try:
         import yaml
     except ImportError:
-        sys.exit("sweep: reading YAML needs python3-yaml (apt-get install python3-yaml), or give the spec as .json")
+        refuse("reading YAML needs python3-yaml (apt-get install python3-yaml), or give the spec as .json")
     return yaml.safe_load(text)
 
 
 def check(spec):
-    known = {"command", "input", "output", "ranks", "systems", "set", "grid", "plot"}
-    faults = [f"unknown key '{key}'" for key in spec if key not in known]
+    if not isinstance(spec, dict):
+        refuse("the spec is no mapping")
+    faults = [f"unknown key '{key}'" for key in spec if key not in KEYS]
     faults += [f"missing key '{key}'" for key in ("command", "input", "output", "grid") if key not in spec]
     if spec.get("command") not in ("train", "simulate"):
         faults.append("command: train or simulate")
     for key, values in (spec.get("grid") or {}).items():
-        if not isinstance(values, list) or not values:
-            faults.append(f"grid.{key}: a list of values is needed")
+        if not isinstance(values, (list, dict)) or not values:
+            faults.append(f"grid.{key}: a list of values, or label: value, is needed")
+    plot = spec.get("plot") or {}
+    faults += [f"plot: missing key '{key}'" for key in ("x", "y") if plot and key not in plot]
     if faults:
-        sys.exit("sweep: " + "\nsweep: ".join(faults))
+        refuse(*faults)
 
 
 def text_of(value):
@@ -62,27 +79,43 @@ def text_of(value):
     return json.dumps(value) if isinstance(value, (list, dict)) else str(value)
 
 
+def store(path, text):
+    temporary = path.with_name(path.name + ".part")
+    temporary.write_text(text)
+    os.replace(temporary, path)
+
+
 class Point:
+    """One combination: `grid` is how it is labelled, `overrides` what the program is given."""
+
     def __init__(self, number, overrides, grid, root):
-        self.overrides, self.grid = overrides, grid
+        self.number, self.overrides, self.grid = number, overrides, grid
         self.folder = root / f"point-{number:04d}"
 
-    def done(self):
+    def recorded(self, name):
         try:
-            return json.loads((self.folder / "done.json").read_text())["overrides"] == self.overrides
+            return json.loads((self.folder / name).read_text())["overrides"] == self.overrides
         except (OSError, ValueError, KeyError):
             return False
 
-    def mark(self):
-        temporary = self.folder / "done.json.part"
-        temporary.write_text(json.dumps({"overrides": self.overrides}))
-        os.replace(temporary, self.folder / "done.json")
+    def done(self):
+        return self.recorded("done.json")
+
+    def begin(self):
+        """Makes the folder; what other overrides left in it goes."""
+        if self.folder.exists() and not self.recorded("point.json"):
+            shutil.rmtree(self.folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        store(self.folder / "point.json", json.dumps({"overrides": self.overrides}))
 
     def command(self, spec, program, base):
         words = [str(program), spec["command"], str(base / spec["input"])]
         words += [f"{key}={value}" for key, value in self.overrides.items()]
+        words.append(f"output.dir={self.folder}/run")
         if spec["command"] == "train":
-            words += [f"output.dir={self.folder}/run", "--quiet"]
+            words.append("--quiet")
+            if list((self.folder / "run").glob("checkpoint-*.h5")):
+                words += ["--resume", "auto"]
             if spec.get("ranks", 0):
                 words = ["mpirun", "--oversubscribe", "-n", str(spec["ranks"])] + words
         else:
@@ -90,6 +123,17 @@ class Point:
             if spec.get("systems"):
                 words += ["--system", ",".join(spec["systems"])]
         return words
+
+    def run(self, spec, program, base):
+        """The program's exit code; with 0 the point is done."""
+        self.begin()
+        environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        with open(self.folder / "output.txt", "a") as out:
+            code = subprocess.call(self.command(spec, program, base), stdout=out, stderr=subprocess.STDOUT,
+                                   env=environment)
+        if code == 0:
+            store(self.folder / "done.json", json.dumps({"overrides": self.overrides}))
+        return code
 
     def rows(self, spec):
         head = {**self.grid, "point": self.folder.name}
@@ -105,32 +149,45 @@ class Point:
 
 
 def points_of(spec, root):
-    keys = list(spec["grid"])
-    for number, values in enumerate(itertools.product(*spec["grid"].values())):
-        grid = dict(zip(keys, values))
-        overrides = {key: text_of(value) for key, value in {**spec.get("set", {}), **grid}.items()}
-        yield Point(number, overrides, {key: text_of(value) for key, value in grid.items()}, root)
+    axes = []
+    for key, values in spec["grid"].items():
+        labelled = values.items() if isinstance(values, dict) else ((text_of(value), value) for value in values)
+        axes.append([(key, str(label), text_of(value)) for label, value in labelled])
+    fixed = {key: text_of(value) for key, value in (spec.get("set") or {}).items()}
+    for number, choice in enumerate(itertools.product(*axes)):
+        overrides = {**fixed, **{key: value for key, _, value in choice}}
+        yield Point(number, overrides, {key: label for key, label, _ in choice}, root)
 
 
-def run(point, spec, program, base):
-    point.folder.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    with open(point.folder / "output.txt", "w") as out:
-        code = subprocess.call(point.command(spec, program, base), stdout=out, stderr=subprocess.STDOUT, env=environment)
-    if code == 0:
-        point.mark()
-    return code
+def run_points(todo, spec, program, base):
+    """How many failed."""
+    failed = 0
+    for place, point in enumerate(todo, 1):
+        label = " ".join(f"{key}={value}" for key, value in point.grid.items())
+        if point.done():
+            print(f"[{place}/{len(todo)}] {label}: done before", flush=True)
+            continue
+        print(f"[{place}/{len(todo)}] {label}", flush=True)
+        code = point.run(spec, program, base)
+        if code != 0:
+            failed += 1
+            print(f"    exit code {code}: see {point.folder / 'output.txt'}", flush=True)
+    return failed
 
 
 def gather(points, spec, root):
-    rows = [row for point in points if point.done() for row in point.rows(spec)]
+    done = [point for point in points if point.done()]
+    rows = [row for point in done for row in point.rows(spec)]
     columns = list(dict.fromkeys(key for row in rows for key in row))
     with open(root / "sweep.csv.part", "w", newline="") as out:
         writer = csv.DictWriter(out, columns)
         writer.writeheader()
         writer.writerows(rows)
     os.replace(root / "sweep.csv.part", root / "sweep.csv")
-    print(f"{len(rows)} rows in {root / 'sweep.csv'}")
+    store(root / "sweep.json", json.dumps({"format": 1, "command": spec["command"], "points": len(points),
+                                           "points_done": len(done), "grid": list(spec["grid"]),
+                                           "plot": spec.get("plot") or {}, "rows": rows}))
+    print(f"{len(done)} of {len(points)} points, {len(rows)} rows: {root / 'sweep.csv'}")
     return rows
 
 
@@ -142,6 +199,7 @@ def number(value):
 
 
 def draw(rows, plot, root):
+    """A PNG for each y of the spec's plot."""
     if not plot or not rows:
         return
     try:
@@ -165,8 +223,11 @@ def draw(rows, plot, root):
                       label=str(name) or None)
         axes.set_xlabel(x)
         axes.set_ylabel(y)
+        axes.grid(color="#dddddd", linewidth=0.6)
         if plot.get("log"):
             axes.set_yscale("log")
+        else:
+            axes.set_ylim(bottom=0)
         if series:
             axes.legend(title=series)
         file = root / f"{y}.png"
@@ -175,24 +236,56 @@ def draw(rows, plot, root):
         print(f"figure {file}")
 
 
-def write_array(points, spec_file, root, program):
-    left = [i for i, point in enumerate(points) if not point.done()]
+def conclude(points, spec, root, program):
+    rows = gather(points, spec, root)
+    draw(rows, spec.get("plot"), root)
+    if rows and subprocess.call([str(program), "report", str(root)], stdout=subprocess.DEVNULL) == 0:
+        print(f"page {root / 'report.html'}")
+
+
+def ranges(numbers):
+    """[0, 1, 2, 5] as sbatch writes it: 0-2,5."""
+    runs = []
+    for n in numbers:
+        if runs and n == runs[-1][1] + 1:
+            runs[-1][1] = n
+        else:
+            runs.append([n, n])
+    return ",".join(f"{a}-{b}" if b > a else str(a) for a, b in runs)
+
+
+def submit(points, spec, spec_file, root, program):
+    """Writes the array's and the gathering job's scripts, and gives them to sbatch where there is one."""
+    left = [point.number for point in points if not point.done()]
     if not left:
         print("every point is done")
-        return
-    script = root / "array.sh"
-    script.write_text(f"""#!/bin/bash
-#SBATCH --job-name=cleave-sweep --array={','.join(map(str, left))} --output={root}/slurm-%a.txt --ntasks=1
-exec python3 {shlex.quote(str(TOP / 'bench' / 'sweep.py'))} {shlex.quote(str(spec_file))} --point "$SLURM_ARRAY_TASK_ID" --program {shlex.quote(str(program))}
-""")
-    print(f"sbatch {script}     # {len(left)} points; then: sweep.py {spec_file} --gather")
+        return conclude(points, spec, root, program)
+    options = {"ntasks": max(1, spec.get("ranks", 0)), **(spec.get("slurm") or {})}
+    at_once = options.pop("at_once", None)
+    again = f"exec {shlex.quote(sys.executable)} {shlex.quote(str(TOP / 'bench' / 'sweep.py'))} {shlex.quote(str(spec_file))}"
+    again += f" --program {shlex.quote(str(program))}"
+    head = "".join(f"#SBATCH --{key}={value}\n" for key, value in options.items())
+    array = ranges(left) + (f"%{at_once}" if at_once else "")
+    (root / "array.sh").write_text(
+        f"#!/bin/bash\n#SBATCH --job-name=cleave-sweep --array={array} --output={root}/slurm-%a.txt\n{head}"
+        f"{again} --point \"$SLURM_ARRAY_TASK_ID\"\n")
+    (root / "gather.sh").write_text(
+        f"#!/bin/bash\n#SBATCH --job-name=cleave-gather --output={root}/slurm-gather.txt --ntasks=1\n{again} --gather\n")
+    if not shutil.which("sinfo") or subprocess.call(["sinfo"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
+        print(f"no Slurm answers here; where one does:  sbatch {root / 'array.sh'}     # {len(left)} points")
+        return None
+    job = subprocess.check_output(["sbatch", "--parsable", str(root / "array.sh")], text=True).split(";")[0].strip()
+    after = subprocess.check_output(["sbatch", "--parsable", f"--dependency=afterany:{job}", str(root / "gather.sh")],
+                                    text=True).split(";")[0].strip()
+    print(f"array job {job} for {len(left)} points; job {after} gathers after it")
+    return None
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("spec", type=pathlib.Path)
     parser.add_argument("--program", type=pathlib.Path, default=TOP / "build" / "release" / "cleave")
-    parser.add_argument("--slurm", action="store_true", help="write an array job, run nothing")
+    parser.add_argument("--slurm", action="store_true", help="as an array job; where no Slurm answers, only write its script")
     parser.add_argument("--gather", action="store_true", help="run nothing")
     parser.add_argument("--point", type=int, help="run this point only")
     arguments = parser.parse_args()
@@ -204,22 +297,14 @@ def main():
     program = arguments.program.resolve()
     points = list(points_of(spec, root))
     if arguments.slurm:
-        return write_array(points, spec_file, root, program)
+        submit(points, spec, spec_file, root, program)
+        return 0
     failed = 0
     if not arguments.gather:
         todo = points if arguments.point is None else [points[arguments.point]]
-        for place, point in enumerate(todo, 1):
-            label = " ".join(f"{key}={value}" for key, value in point.grid.items())
-            if point.done():
-                print(f"[{place}/{len(todo)}] {label}: done before", flush=True)
-                continue
-            print(f"[{place}/{len(todo)}] {label}", flush=True)
-            code = run(point, spec, program, spec_file.parent)
-            if code != 0:
-                failed += 1
-                print(f"    exit code {code}: see {point.folder / 'output.txt'}", flush=True)
+        failed = run_points(todo, spec, program, spec_file.parent)
     if arguments.point is None:
-        draw(gather(points, spec, root), spec.get("plot"), root)
+        conclude(points, spec, root, program)
     return 1 if failed else 0
 
 
@@ -227,4 +312,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        sys.exit("sweep: stopped; call it again to go on")
+        print("\nsweep: stopped; the same command goes on", file=sys.stderr)
+        sys.exit(130)

@@ -22,6 +22,9 @@ using nlohmann::ordered_json;
 
 /// More steps than this are thinned out; no chart has as many pixels.
 constexpr std::size_t kMaxRows = 2'000;
+/// Of devices too, and of a sweep's points.
+constexpr std::size_t kMaxDevices = 1'200;
+constexpr std::size_t kMaxPoints = 2'000;
 
 std::optional<std::string> read_if_there(const fs::path& file) {
   std::error_code error;
@@ -33,7 +36,7 @@ std::optional<std::string> read_if_there(const fs::path& file) {
 ordered_json row_of(const ordered_json& line) {
   ordered_json row;
   for (const char* key : {"step", "loss", "val_loss", "time_s", "lower_bound_s", "bytes_down", "bytes_up", "devices",
-                          "lost", "redone", "rejected", "energy_J"}) {
+                          "tasklets", "lost", "redone", "rejected", "recovery_s", "energy_J"}) {
     if (line.contains(key)) row[key] = line[key];
   }
   return row;
@@ -68,38 +71,76 @@ std::string plural(std::size_t count, const char* what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
+// Every k-th device of a fleet that is larger than any chart; sums by profile (`groups`) stay those of all.
+void thin_out_devices(ordered_json& timeline) {
+  const ordered_json& all = timeline["devices"];
+  const std::size_t stride = (all.size() + kMaxDevices - 1) / kMaxDevices;
+  timeline["fleet_size"] = all.size();
+  timeline["one_device_in"] = std::max<std::size_t>(1, stride);
+  if (stride <= 1) return;
+  ordered_json some = ordered_json::array();
+  for (std::size_t i = 0; i < all.size(); i += stride) some.push_back(all[i]);
+  timeline["devices"] = std::move(some);
+}
+
+ordered_json parsed_list(const fs::path& file, const std::string& text, bool list) {
+  ordered_json parsed = ordered_json::parse(text, nullptr, false);
+  if (list ? !parsed.is_array() : !parsed.is_object())
+    throw InputError(fmt::format("{} is not what cleave writes", file.string()), "remove it, or write it again");
+  return parsed;
+}
+
+void add_sweep(ordered_json& run, const fs::path& file, const std::string& text) {
+  ordered_json sweep = parsed_list(file, text, false);
+  ordered_json& rows = sweep["rows"];
+  if (!rows.is_array() || !sweep["grid"].is_array())
+    throw InputError(fmt::format("{} is not what bench/sweep.py writes", file.string()));
+  sweep["rows_in_all"] = rows.size();
+  if (rows.size() > kMaxPoints) rows.erase(rows.begin() + static_cast<std::ptrdiff_t>(kMaxPoints), rows.end());
+  run["about"] = fmt::format("sweep of {}: {} of {} points", sweep.value("command", std::string("?")),
+                             sweep.value("points_done", 0), sweep.value("points", 0));
+  run["sweep"] = std::move(sweep);
+}
+
+std::string name_of(const fs::path& folder) {
+  const fs::path whole = fs::absolute(folder).lexically_normal();
+  return (whole.filename().empty() ? whole.parent_path() : whole).filename().string();
+}
+
 ordered_json read_run(const fs::path& folder) {
-  ordered_json run{{"name", fs::absolute(folder).lexically_normal().filename().string()}, {"about", ""}};
-  if (run["name"].get<std::string>().empty())
-    run["name"] = fs::absolute(folder).lexically_normal().parent_path().filename().string();
+  ordered_json run{{"name", name_of(folder)}, {"about", ""}};
   run["metrics"] = ordered_json::array();
   run["totals"] = ordered_json::object();
   run["systems"] = ordered_json::array();
   run["timeline"] = nullptr;
+  run["sweep"] = nullptr;
   const auto metrics = read_if_there(folder / "metrics.jsonl");
   const auto systems = read_if_there(folder / "simulate.json");
-  if (!metrics && !systems) {
-    throw InputError(fmt::format("{} holds neither metrics.jsonl nor simulate.json", folder.string()),
-                     "give the output.dir of a run, or a folder with the simulate.json of simulate --json");
+  const auto sweep = read_if_there(folder / "sweep.json");
+  if (!metrics && !systems && !sweep) {
+    throw InputError(fmt::format("{} holds neither metrics.jsonl nor simulate.json nor sweep.json", folder.string()),
+                     "give the folder of a run (output.dir), of simulate --output, or of bench/sweep.py");
   }
-  if (metrics) add_metrics(run, *metrics);
+  if (metrics) {
+    add_metrics(run, *metrics);
+    const ordered_json& rows = run["metrics"];
+    run["about"] = "trained: " + plural(rows.empty() ? 0 : rows.back().value("step", std::size_t{0}), "step");
+  }
   if (systems) {
-    const ordered_json parsed = ordered_json::parse(*systems, nullptr, false);
-    if (!parsed.is_array())
-      throw InputError(fmt::format("{} is not what simulate writes", (folder / "simulate.json").string()));
-    run["systems"] = parsed;
+    run["systems"] = parsed_list(folder / "simulate.json", *systems, true);
+    if (!metrics) run["about"] = "simulated: one training step by " + plural(run["systems"].size(), "system");
   }
-  std::string about =
-      metrics ? "trained: " + plural(run["metrics"].size(), "step") + " shown" : "simulated: one training step";
-  if (const auto timeline = read_if_there(folder / "timeline.json")) {
-    const ordered_json parsed = ordered_json::parse(*timeline, nullptr, false);
-    if (parsed.is_object() && parsed.value("format", 0) == 1) {
-      run["timeline"] = parsed;
-      about += fmt::format(" on {} by cleave {}", plural(parsed["devices"].size(), "device"),
-                           parsed.value("cleave", std::string("?")));
+  if (sweep) add_sweep(run, folder / "sweep.json", *sweep);
+  if (const auto text = read_if_there(folder / "timeline.json")) {
+    ordered_json timeline = ordered_json::parse(*text, nullptr, false);
+    if (timeline.is_object() && timeline.value("format", 0) == 2) {
+      run["about"] =
+          fmt::format("{} on {}, cleave {}", run["about"].get<std::string>(),
+                      plural(timeline["devices"].size(), "device"), timeline.value("cleave", std::string("?")));
+      thin_out_devices(timeline);
+      run["timeline"] = std::move(timeline);
     }
   }
-  run["about"] = about;
   run["input"] = read_if_there(folder / "input.yaml").value_or("");
   return run;
 }
@@ -133,9 +174,9 @@ void write_report(const std::vector<fs::path>& runs, const fs::path& file) {
   page.append(assets::kPageHtml).append("<script type=\"application/json\" id=\"data\">");
   page.append(for_script(data)).append("</script>\n<script>\n");
   page.append(assets::kChartsJs)
-      .append("\n</script>\n<script>\n")
+      .append("\n</script>\n<script>\n'use strict';\n{\n")
       .append(assets::kPageJs)
-      .append("</script>\n</body></html>\n");
+      .append("}\n</script>\n</body></html>\n");
   replace_file(file, page);
 }
 

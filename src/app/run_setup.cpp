@@ -93,6 +93,10 @@ std::vector<plan::DeviceState> idle_devices(const std::vector<fleet::DeviceProfi
   return states;
 }
 
+std::string name_of(ClockMode clock) {
+  return clock == ClockMode::modelled ? "virtual" : clock == ClockMode::wall ? "wall" : "off";
+}
+
 std::string show(Bytes bytes) {
   static constexpr std::array kUnits{"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
   double value = static_cast<double>(bytes.value());

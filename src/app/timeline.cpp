@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "cleave/base/error.hpp"
 
@@ -11,6 +12,7 @@ namespace cleave::app {
 namespace {
 
 constexpr std::size_t kMaxCells = 60'000;
+constexpr std::int64_t kMaxRows = 1'024;
 constexpr std::size_t kMaxParts = 2'000;
 constexpr std::size_t kMaxChanges = 4'000;
 
@@ -31,25 +33,30 @@ bool of_server(sched::Resource resource) {
 
 }  // namespace
 
-Timeline::Timeline(std::vector<fleet::DeviceProfile> devices, std::size_t max_spans)
+Timeline::Timeline(std::vector<fleet::DeviceProfile> devices, std::string clock, std::size_t max_spans)
     : devices_(std::move(devices)),
+      clock_(std::move(clock)),
       max_spans_(max_spans),
-      columns_(std::clamp(kMaxCells / (devices_.size() + 1), std::size_t{32}, std::size_t{1024}) / 2 * 2),
-      cells_((devices_.size() + 1) * columns_ * kLanes) {
+      devices_per_row_(std::max<std::int64_t>(1, (fleet_size() + kMaxRows - 1) / kMaxRows)) {
+  const auto rows = static_cast<std::size_t>(device_rows() + 1);
+  columns_ = std::clamp(kMaxCells / rows, std::size_t{32}, std::size_t{1024}) / 2 * 2;
+  cells_.resize(rows * columns_ * kLanes);
+  busy_.resize(devices_.size());
   for (Kept& growing : server_) growing.end = -1;
 }
 
-std::int64_t Timeline::row_of(DeviceId device) const {
-  const auto rows = static_cast<std::int64_t>(devices_.size());
-  return device.value >= 0 && device.value < rows ? device.value : rows;
+std::int64_t Timeline::index_of(DeviceId device) const {
+  return device.value >= 0 && device.value < fleet_size() ? device.value : fleet_size();
 }
 
 void Timeline::begin_part(std::int64_t step, bool evaluation) {
-  part_ = {.first = step,
+  part_ = {.number = part_number_,
+           .first = step,
            .last = step,
            .evaluation = evaluation,
            .start = -1,
            .end = 0,
+           .time = 0,
            .bytes_down = 0,
            .bytes_up = 0,
            .down_s = 0,
@@ -81,7 +88,7 @@ void Timeline::span(const sched::Span& s) {
     const std::size_t which = s.resource == sched::Resource::server_out ? 0
                               : s.resource == sched::Resource::kernel   ? 1
                                                                         : 2;
-    const auto server = static_cast<std::int64_t>(devices_.size());
+    const std::int64_t server = fleet_size();
     add_to_cells(server, which, start, end);
     Kept& growing = server_[which];
     const std::int32_t name = which == 1 ? name_of(s.op) : -1;
@@ -109,7 +116,9 @@ void Timeline::span(const sched::Span& s) {
       part_.bytes_up += s.bytes.value();
       part_.up_s += length;
       break;
-    default: part_.compute_s += length; break;
+    default:
+      if (index_of(s.device) < fleet_size()) part_.compute_s += length;  // not a block that the server computes itself
+      break;
   }
   // Panels of one tasklet that follow each other on a link are one span.
   std::vector<Kept>& open = open_[s.tasklet];
@@ -121,7 +130,7 @@ void Timeline::span(const sched::Span& s) {
   }
   open.push_back({.start = start,
                   .end = end,
-                  .device = row_of(s.device),
+                  .device = index_of(s.device),
                   .name = name_of(s.op),
                   .part = static_cast<std::int32_t>(part_number_),
                   .resource = static_cast<std::uint8_t>(s.resource),
@@ -135,15 +144,22 @@ void Timeline::settled(TaskletId tasklet, Seconds at, bool lost) {
   for (Kept& s : found->second) {
     if (lost) {
       const auto hung = hung_.find(s.device);
-      s.end = std::min(s.end, hung == hung_.end() ? at.value() : std::min(at.value(), hung->second));
+      const double told = s.end;
+      s.end = std::max(s.start, std::min({s.end, at.value(), hung == hung_.end() ? s.end : hung->second}));
+      double& sum = s.resource == kDown ? part_.down_s : s.resource == kUp ? part_.up_s : part_.compute_s;
+      if (s.device < fleet_size()) sum -= told - s.end;  // it was not taken for that long after all
       if (s.end <= s.start) continue;
       part_.lost_s += s.end - s.start;
     }
     s.lost = lost;
-    if (s.device < static_cast<std::int64_t>(devices_.size())) {
-      add_to_cells(s.device, s.resource, s.start, s.end);
-      if (lost) add_to_cells(s.device, kLost, s.start, s.end);
-      if (s.redone) add_to_cells(s.device, kRedone, s.start, s.end);
+    if (s.device < fleet_size()) {
+      const auto add = [&](std::size_t lane) {
+        busy_[static_cast<std::size_t>(s.device)][lane] += s.end - s.start;
+        add_to_cells(s.device, lane, s.start, s.end);
+      };
+      add(s.resource);
+      if (lost) add(kLost);
+      if (s.redone) add(kRedone);
     }
     keep(s);
   }
@@ -151,7 +167,7 @@ void Timeline::settled(TaskletId tasklet, Seconds at, bool lost) {
 }
 
 void Timeline::changed(DeviceId device, sched::DeviceChange change, Seconds at, double factor) {
-  const std::int64_t row = row_of(device);
+  const std::int64_t row = index_of(device);
   if (change == sched::DeviceChange::hung) hung_[row] = at.value();
   if (change == sched::DeviceChange::left || change == sched::DeviceChange::joined) hung_.erase(row);
   if (changes_.size() < kMaxChanges) {
@@ -163,7 +179,7 @@ void Timeline::changed(DeviceId device, sched::DeviceChange change, Seconds at, 
 
 void Timeline::keep(const Kept& span) {
   if (full_ || span.part % step_stride_ != 0) return;
-  if (span.device < static_cast<std::int64_t>(devices_.size()) && span.device % device_stride_ != 0) return;
+  if (span.device < fleet_size() && span.device % device_stride_ != 0) return;
   kept_.push_back(span);
   if (kept_.size() > max_spans_) thin_out();
 }
@@ -175,21 +191,20 @@ void Timeline::thin_out() {
                          step_stride_ <= part_number_;
     if (several) {
       step_stride_ *= 2;
-    } else if (device_stride_ < static_cast<std::int64_t>(devices_.size())) {
+    } else if (device_stride_ < fleet_size()) {
       device_stride_ *= 2;
     } else {
       full_ = true;  // one device and step alone are too much: their first spans must do
       return;
     }
     std::erase_if(kept_, [&](const Kept& s) {
-      return s.part % step_stride_ != 0 ||
-             (s.device < static_cast<std::int64_t>(devices_.size()) && s.device % device_stride_ != 0);
+      return s.part % step_stride_ != 0 || (s.device < fleet_size() && s.device % device_stride_ != 0);
     });
   }
 }
 
 void Timeline::widen() {
-  for (std::size_t row = 0; row <= devices_.size(); ++row) {
+  for (std::size_t row = 0; row <= static_cast<std::size_t>(device_rows()); ++row) {
     float* cells = cells_.data() + row * columns_ * kLanes;
     for (std::size_t to = 0; to < columns_; ++to) {
       for (std::size_t lane = 0; lane < kLanes; ++lane) {
@@ -202,7 +217,8 @@ void Timeline::widen() {
   width_ *= 2;
 }
 
-void Timeline::add_to_cells(std::int64_t row, std::size_t lane, double start, double end) {
+void Timeline::add_to_cells(std::int64_t device, std::size_t lane, double start, double end) {
+  const std::int64_t row = device == fleet_size() ? device_rows() : device / devices_per_row_;
   while (end > width_ * static_cast<double>(columns_)) widen();
   float* cells = cells_.data() + static_cast<std::size_t>(row) * columns_ * kLanes;
   for (auto column = static_cast<std::size_t>(start / width_); column < columns_; ++column) {
@@ -218,7 +234,9 @@ void Timeline::end_part(const sched::StepReport* report) {
     if (growing.end >= 0) keep(growing);
     growing.end = -1;
   }
-  part_.end = report != nullptr ? part_.start + report->time.value() : end_;
+  if (part_.start < 0) part_.start = end_;
+  part_.time = report != nullptr ? report->time.value() : std::max(0.0, end_ - part_.start);
+  part_.end = part_.start + part_.time;
   if (report != nullptr && graph_ != nullptr) {
     ++counted_steps_;
     for (const sched::OperationTiming& timing : report->operations) {
@@ -237,25 +255,29 @@ void Timeline::end_part(const sched::StepReport* report) {
   if (parts_.size() > kMaxParts) merge_parts();
 }
 
-// Neighbours of one kind become one; sums stay exact.
+// The older half is merged in pairs, steps with steps and evaluations with evaluations; sums stay exact.
 void Timeline::merge_parts() {
   std::vector<Part> merged;
-  for (const Part& part : parts_) {
-    Part* last = merged.empty() ? nullptr : &merged.back();
-    const bool joins = last != nullptr && last->evaluation == part.evaluation &&
-                       (merged.size() * 2 > static_cast<std::size_t>(&part - parts_.data()));
-    if (!joins) {
+  std::array<std::optional<std::size_t>, 2> single;  // of each kind: where one waits for the next
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    const Part& part = parts_[i];
+    std::optional<std::size_t>& waiting = single[part.evaluation ? 1 : 0];
+    if (i > parts_.size() / 2 || !waiting) {
+      waiting = merged.size();
       merged.push_back(part);
       continue;
     }
-    last->last = part.last;
-    last->end = part.end;
-    last->bytes_down += part.bytes_down;
-    last->bytes_up += part.bytes_up;
-    last->down_s += part.down_s;
-    last->compute_s += part.compute_s;
-    last->up_s += part.up_s;
-    last->lost_s += part.lost_s;
+    Part& first = merged[*waiting];
+    first.last = part.last;
+    first.end = part.end;
+    first.time += part.time;
+    first.bytes_down += part.bytes_down;
+    first.bytes_up += part.bytes_up;
+    first.down_s += part.down_s;
+    first.compute_s += part.compute_s;
+    first.up_s += part.up_s;
+    first.lost_s += part.lost_s;
+    waiting.reset();
   }
   parts_ = std::move(merged);
 }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -23,7 +24,9 @@ namespace cleave::app {
 
 class Timeline final : public sched::Observer {
  public:
-  explicit Timeline(std::vector<fleet::DeviceProfile> devices, std::size_t max_spans = 48'000);
+  /// `clock` says whose times these are: virtual, wall or off.
+  explicit Timeline(std::vector<fleet::DeviceProfile> devices, std::string clock = "virtual",
+                    std::size_t max_spans = 48'000);
 
   /// What follows belongs to update `step` (1-based), or to the evaluation after it.
   void begin_part(std::int64_t step, bool evaluation);
@@ -52,10 +55,10 @@ class Timeline final : public sched::Observer {
     std::uint8_t resource;
     bool lost, redone;
   };
-  struct Part {
-    std::int64_t first, last;
+  struct Part {  // a step or an evaluation; neighbours of one kind are merged in a long run
+    std::int64_t number, first, last;
     bool evaluation;
-    double start, end;
+    double start, end, time;
     std::int64_t bytes_down, bytes_up;
     double down_s, compute_s, up_s, lost_s;
   };
@@ -71,19 +74,33 @@ class Timeline final : public sched::Observer {
     double time_s = 0, planned_s = 0, bound_s = 0;
   };
 
-  [[nodiscard]] std::int64_t row_of(DeviceId device) const;
+  struct Group {  // devices of one profile
+    std::string name;
+    std::int64_t count = 0, used = 0;
+    std::array<double, kLanes> busy{};
+    std::int64_t bytes_down = 0, bytes_up = 0, tasklets = 0, memory_peak = 0;
+    double energy = 0;
+  };
+
+  void add_devices(nlohmann::ordered_json& out) const;
+  [[nodiscard]] std::int64_t index_of(DeviceId device) const;
+  [[nodiscard]] std::int64_t fleet_size() const { return static_cast<std::int64_t>(devices_.size()); }
+  [[nodiscard]] std::int64_t device_rows() const { return (fleet_size() + devices_per_row_ - 1) / devices_per_row_; }
   [[nodiscard]] std::int32_t name_of(OpId op);
   void keep(const Kept& span);
   void thin_out();
-  void add_to_cells(std::int64_t row, std::size_t lane, double start, double end);
+  void add_to_cells(std::int64_t device, std::size_t lane, double start, double end);
   void widen();
   void merge_parts();
 
   std::vector<fleet::DeviceProfile> devices_;
+  std::string clock_;
   std::size_t max_spans_;
+  std::int64_t devices_per_row_;  // neighbours share a row of cells in a fleet that is larger than any screen
   std::size_t columns_;
   double width_ = 1e-6;
-  std::vector<float> cells_;  // [row][column][lane]; the last row is the server's: out, kernel, in
+  std::vector<float> cells_;                      // [row][column][lane]; the last row is the server's: out, kernel, in
+  std::vector<std::array<double, kLanes>> busy_;  // seconds for which each device's resources were taken
   std::unordered_map<TaskletId, std::vector<Kept>> open_;
   std::map<std::int64_t, double> hung_;
   std::vector<Kept> kept_;

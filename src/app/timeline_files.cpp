@@ -1,7 +1,7 @@
 // timeline.json, which the report reads, and trace.json, which trace viewers read.
 //
 // Arrays in timeline.json are base64 of little-endian numbers (docs/report.md): cells as shares of their width in
-// 1/255, spans as columns: u32 start in ticks, f32 length in seconds, u16 device, u16 operation, u8 flags.
+// 1/255, spans as columns: u32 start in ticks, f32 length in seconds, u32 device, u16 operation, u8 flags.
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -60,13 +60,15 @@ const char* resource_name(int resource) {
 
 }  // namespace
 
-void Timeline::store(const std::filesystem::path& path) const {
-  ordered_json out{{"format", 1}, {"cleave", kVersion}, {"end_s", end_}};
-  out["memory"] = {{"server_predicted", server_predicted_.value()}, {"server_activations_peak", server_peak_.value()}};
+// One object a device, and one a profile with sums over its devices.
+void Timeline::add_devices(ordered_json& out) const {
   ordered_json devices = ordered_json::array();
+  std::vector<Group> groups;
+  std::map<std::string, std::size_t> group_of;
   for (std::size_t i = 0; i < devices_.size(); ++i) {
     const fleet::DeviceProfile& d = devices_[i];
     const sched::Usage used = i < usage_.size() ? usage_[i] : sched::Usage{};
+    const double energy = sched::energy_of(d, used, Seconds(end_)).value();
     devices.push_back({{"id", d.id.value},
                        {"name", d.name},
                        {"compute", d.compute.value()},
@@ -74,23 +76,59 @@ void Timeline::store(const std::filesystem::path& path) const {
                        {"downlink", d.downlink.value()},
                        {"uplink", d.uplink.value()},
                        {"latency", d.latency.value()},
-                       {"down_s", used.down.value()},
-                       {"compute_s", used.compute.value()},
-                       {"up_s", used.up.value()},
+                       {"down_s", busy_[i][kDown]},
+                       {"compute_s", busy_[i][kCompute]},
+                       {"up_s", busy_[i][kUp]},
+                       {"lost_s", busy_[i][kLost]},
                        {"bytes_down", used.bytes_down.value()},
                        {"bytes_up", used.bytes_up.value()},
                        {"tasklets", used.tasklets},
                        {"memory_peak", used.memory_peak.value()},
-                       {"energy_J", sched::energy_of(d, used, Seconds(end_)).value()}});
+                       {"energy_J", energy}});
+    const auto [place, fresh] = group_of.try_emplace(d.name, groups.size());
+    if (fresh) groups.push_back({.name = d.name});
+    Group& group = groups[place->second];
+    ++group.count;
+    if (used.tasklets > 0) ++group.used;
+    for (std::size_t lane = 0; lane < kLanes; ++lane) group.busy[lane] += busy_[i][lane];
+    group.bytes_down += used.bytes_down.value();
+    group.bytes_up += used.bytes_up.value();
+    group.tasklets += used.tasklets;
+    group.memory_peak = std::max(group.memory_peak, used.memory_peak.value());
+    group.energy += energy;
   }
   out["devices"] = std::move(devices);
+  ordered_json list = ordered_json::array();
+  for (const Group& g : groups) {
+    list.push_back({{"name", g.name},
+                    {"count", g.count},
+                    {"used", g.used},
+                    {"down_s", g.busy[kDown]},
+                    {"compute_s", g.busy[kCompute]},
+                    {"up_s", g.busy[kUp]},
+                    {"lost_s", g.busy[kLost]},
+                    {"bytes_down", g.bytes_down},
+                    {"bytes_up", g.bytes_up},
+                    {"tasklets", g.tasklets},
+                    {"memory_peak", g.memory_peak},
+                    {"energy_J", g.energy}});
+  }
+  out["groups"] = std::move(list);
+}
+
+void Timeline::store(const std::filesystem::path& path) const {
+  ordered_json out{{"format", 2}, {"cleave", kVersion}, {"clock", clock_}, {"end_s", end_}};
+  out["memory"] = {{"server_predicted", server_predicted_.value()}, {"server_activations_peak", server_peak_.value()}};
+  add_devices(out);
   ordered_json parts = ordered_json::array();
   for (const Part& p : parts_) {
-    parts.push_back({{"first", p.first},
+    parts.push_back({{"number", p.number},
+                     {"first", p.first},
                      {"last", p.last},
                      {"evaluation", p.evaluation},
                      {"start_s", p.start},
-                     {"time_s", p.end - p.start},
+                     {"end_s", p.end},
+                     {"time_s", p.time},
                      {"bytes_down", p.bytes_down},
                      {"bytes_up", p.bytes_up},
                      {"down_s", p.down_s},
@@ -119,14 +157,20 @@ void Timeline::store(const std::filesystem::path& path) const {
 
   const auto used_columns = std::min(columns_, static_cast<std::size_t>(end_ / width_) + 1);
   std::string cells;
-  for (std::size_t row = 0; row <= devices_.size(); ++row) {
+  const std::int64_t rows = device_rows();
+  for (std::int64_t row = 0; row <= rows; ++row) {
+    const std::int64_t sharing = row == rows ? 1 : std::min(devices_per_row_, fleet_size() - row * devices_per_row_);
     for (std::size_t i = 0; i < used_columns * kLanes; ++i) {
-      const double share = static_cast<double>(cells_[row * columns_ * kLanes + i]) / width_;
+      const double taken = static_cast<double>(cells_[static_cast<std::size_t>(row) * columns_ * kLanes + i]);
+      const double share = taken / width_ / static_cast<double>(sharing);
       put(cells, static_cast<std::uint8_t>(std::lround(std::min(1.0, share) * 255)));
     }
   }
-  out["cells"] = {
-      {"width_s", width_}, {"columns", used_columns}, {"lanes", static_cast<int>(kLanes)}, {"data", base64(cells)}};
+  out["cells"] = {{"width_s", width_},
+                  {"columns", used_columns},
+                  {"lanes", static_cast<int>(kLanes)},
+                  {"devices_per_row", devices_per_row_},
+                  {"data", base64(cells)}};
 
   const double tick = end_ > 0 ? end_ / 4e9 : 1.0;
   std::vector<const Kept*> order;
@@ -136,7 +180,7 @@ void Timeline::store(const std::filesystem::path& path) const {
   for (const Kept* s : order) {
     put(start, static_cast<std::uint32_t>(s->start / tick));
     put(length, static_cast<float>(s->end - s->start));
-    put(device, static_cast<std::uint16_t>(s->device));
+    put(device, static_cast<std::uint32_t>(s->device));
     put(name, static_cast<std::uint16_t>(s->name));
     put(flags, static_cast<std::uint8_t>(s->resource | (s->lost ? 8 : 0) | (s->redone ? 16 : 0)));
   }
@@ -150,11 +194,11 @@ void Timeline::store(const std::filesystem::path& path) const {
 void Timeline::store_trace(const std::filesystem::path& path) const {
   telemetry::TraceWriter trace(static_cast<std::int64_t>(kept_.size() + changes_.size() + parts_.size() + 2));
   const auto process = [&](std::int64_t row) {
-    return row < static_cast<std::int64_t>(devices_.size())
+    return row < fleet_size()
                ? "device " + std::to_string(row) + " (" + devices_[static_cast<std::size_t>(row)].name + ")"
                : std::string("server");
   };
-  const auto server = static_cast<std::int64_t>(devices_.size());
+  const auto server = fleet_size();
   (void)trace.track("run", "steps");
   for (const Part& part : parts_) {
     trace.span(trace.track("run", "steps"), part.evaluation ? "evaluation" : "step " + std::to_string(part.last),

@@ -126,7 +126,7 @@ class Run {
               .console = stderr,
               .console_level = telemetry::LogLevel::warning,
               .before_console = [this] { progress_.clear(); }}),
-        timeline_(prepared.options.devices) {
+        timeline_(prepared.options.devices, name_of(prepared.input.fleet.clock)) {
     p_.options.fleet.observer = &timeline_;
   }
 

@@ -36,6 +36,10 @@ for part, line in zip(training, metrics):
 for key in ("bytes_down", "bytes_up"):
     devices, parts = (sum(x[key] for x in timeline[name]) for name in ("devices", "parts"))
     check(devices == parts, f"{key}: devices {devices}, parts {parts}")
+for key in ("down_s", "compute_s", "up_s", "lost_s"):
+    devices, groups, parts = (sum(x[key] for x in timeline[name]) for name in ("devices", "groups", "parts"))
+    check(near(devices, parts) and near(groups, parts), f"{key}: devices {devices}, profiles {groups}, parts {parts}")
+check(near(sum(line["time_s"] for line in metrics), sum(p["time_s"] for p in training)), "times of steps do not add up")
 cells = timeline["cells"]
 data, lanes, columns, rows = base64.b64decode(cells["data"]), cells["lanes"], cells["columns"], len(timeline["devices"])
 check(len(data) == (rows + 1) * lanes * columns, "cells have another size")
@@ -51,7 +55,7 @@ else:
     check(any(p["lost_s"] > 0 for p in timeline["parts"]), "lost blocks leave no trace")
     check(any(c["kind"] == "left" for c in timeline["changes"]), "no device is said to have left")
 spans = timeline["spans"]
-for key, size in (("start", 4), ("length", 4), ("device", 2), ("name", 2), ("flags", 1)):
+for key, size in (("start", 4), ("length", 4), ("device", 4), ("name", 2), ("flags", 1)):
     check(len(base64.b64decode(spans[key])) == size * spans["count"], f"spans.{key} has another size")
 starts = struct.unpack(f"<{spans['count']}I", base64.b64decode(spans["start"]))
 check(list(starts) == sorted(starts), "spans are out of order")

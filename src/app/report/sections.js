@@ -1,0 +1,123 @@
+// The sections of one run: summary, curves, devices, operations, churn, input.
+
+function cards(list) {
+  $('cards').replaceChildren(...list.map(([label, value, main]) => el('div', null, main ? 'card main' : 'card', [el('b', value), el('span', label)])));
+}
+// The resource that was taken for the largest share of the time.
+function busiest(t) {
+  let best = {share: 0, name: '–'};
+  for (const d of t.devices) {
+    for (const [key, name] of [['down_s', 'downlink'], ['compute_s', 'processor'], ['up_s', 'uplink']]) {
+      if (d[key] / t.end_s > best.share) best = {share: d[key] / t.end_s, name: `${name} of ${d.name} ${d.id}`};
+    }
+  }
+  return best;
+}
+function summary(run) {
+  const m = run.metrics, t = run.timeline, list = [];
+  show('s-summary', m.length || run.systems.length);
+  if (m.length) {
+    const first = m[0], last = m[m.length - 1], total = run.totals, evaluated = m.filter(r => r.val_loss != null);
+    list.push(['loss, first to last of ' + plural(last.step, 'step'), num(first.loss, 4) + ' → ' + num(last.loss, 4), true]);
+    if (evaluated.length) list.push(['validation loss, last', num(evaluated[evaluated.length - 1].val_loss, 4), true]);
+    list.push([t && t.clock !== 'virtual' ? 'time of all steps' : 'emulated time of all steps', seconds(total.time_s), true]);
+    list.push(['beside the lower bound', times(total.time_s / total.lower_bound_s), true]);
+    list.push(['real time', seconds(total.wall_s)]);
+    list.push(['tokens a second', num(total.tokens / total.time_s)]);
+    list.push(['sent to devices', bytes(total.bytes_down)], ['sent by devices', bytes(total.bytes_up)]);
+    list.push(['energy', joules(total.energy_J)]);
+    list.push(['blocks lost, computed again', num(total.lost) + ', ' + num(total.redone)]);
+    list.push(['time that losses added', seconds(total.recovery_s)]);
+    list.push(['devices that worked, last step' + (t ? ', of ' + t.fleet_size : ''), String(last.devices)]);
+  } else if (run.systems.length) {
+    const s = run.systems.find(s => s.feasible) || run.systems[0];
+    list.push(['step of ' + s.system, s.feasible ? seconds(s.step_s) : 'not feasible', true], ['beside the lower bound', times(s.step_s / s.lower_bound_s), true]);
+    list.push(['devices used', s.devices_used + ' of ' + s.devices, true]);
+    list.push(['sent to devices', bytes(s.bytes_down)], ['sent by devices', bytes(s.bytes_up)], ['energy', joules(s.energy_J)]);
+    list.push(['most memory of a device', bytes(s.device_memory_max)], ['time spent planning', seconds(s.planning_s)]);
+  }
+  if (t && t.devices.length) {
+    const b = busiest(t);
+    list.push(['busiest: ' + b.name, percent(b.share)]);
+    if (t.memory.server_predicted) list.push(['server memory, predicted', bytes(t.memory.server_predicted)]);
+  }
+  cards(list);
+}
+
+function curves(run) {
+  const m = run.metrics, t = run.timeline;
+  if (!show('s-curves', m.length)) return;
+  const x = m.map(r => r.step), y = key => m.map(r => r[key] ?? null);
+  const loss = [{label: 'training', y: y('loss'), color: COLORS.down}];
+  if (m.some(r => r.val_loss != null)) loss.push({label: 'validation', y: y('val_loss'), color: COLORS.lost, width: 2.4, dash: DASHES[1], points: {show: true, size: 7}});
+  chart('c-loss', x, loss, {label: 'step', height: 260});
+  chart('c-time', x, [{label: t && t.clock !== 'virtual' ? 'real' : 'emulated', y: y('time_s'), color: COLORS.down}, {label: 'lower bound', y: y('lower_bound_s'), color: '#000', dash: DASHES[1]}],
+    {label: 'step', zero: true, kind: 'time', height: 260});
+  chart('c-bytes', x, [{label: 'to devices', y: y('bytes_down'), color: COLORS.down}, {label: 'from devices', y: y('bytes_up'), color: COLORS.up, dash: DASHES[1]}], {label: 'step', zero: true, kind: 'bytes'});
+  chart('c-energy', x, [{label: 'energy', y: y('energy_J'), color: COLORS.compute}], {label: 'step', zero: true, kind: 'energy'});
+  $('curves-note').textContent = run.one_row_in > 1 ? `One step in ${run.one_row_in} is drawn.` : '';
+}
+
+function devices(run) {
+  const t = run.timeline;
+  if (!show('s-devices', t && t.devices.length)) return;
+  const d = t.devices, share = key => d.map(x => 100 * x[key] / (t.end_s || 1)), y = key => d.map(x => x[key]);
+  deviceChart('c-busy', d, [{label: 'downlink', y: share('down_s'), color: COLORS.down}, {label: 'compute', y: share('compute_s'), color: COLORS.compute}, {label: 'uplink', y: share('up_s'), color: COLORS.up}]);
+  deviceChart('c-devbytes', d, [{label: 'to the device', y: y('bytes_down'), color: COLORS.down}, {label: 'from it', y: y('bytes_up'), color: COLORS.up}], {kind: 'bytes'});
+  const floor = Math.min(...d.map(x => x.memory_peak > 0 ? x.memory_peak : Infinity)) / 2, most = largest(y('memory'));
+  deviceChart('c-memory', d, [{label: 'peak', y: d.map(x => x.memory_peak > 0 ? x.memory_peak : null), color: COLORS.compute}, {label: 'there is', y: y('memory'), color: '#8a929a'}], {kind: 'bytes', log: isFinite(floor) && most / floor > 50});
+  deviceChart('c-devenergy', d, [{label: 'energy', y: y('energy_J'), color: COLORS.compute}], {kind: 'energy'});
+  const head = [['profile'], ['devices'], ['used'], ['downlink'], ['compute'], ['uplink'], ['lost'], ['to them'], ['from them'], ['most memory'], ['energy']];
+  $('groups').replaceChildren(table(head, t.groups.map(g => {
+    const busy = key => percent(g[key] / g.count / (t.end_s || 1));
+    return [g.name, String(g.count), String(g.used), busy('down_s'), busy('compute_s'), busy('up_s'), seconds(g.lost_s), bytes(g.bytes_down), bytes(g.bytes_up), bytes(g.memory_peak), joules(g.energy_J)];
+  })));
+  const full = d.reduce((a, x) => x.memory_peak / x.memory > a.memory_peak / a.memory ? x : a, d[0]);
+  $('devices-note').textContent = `By profile: shares are means over its devices; bytes and energy are sums. Fullest device: ${full.name} ${full.id}, ${percent(full.memory_peak / full.memory)} of its memory.` +
+    (t.memory.server_predicted ? ` Server: ${bytes(t.memory.server_predicted)} predicted, activations and gradients peaked at ${bytes(t.memory.server_activations_peak)}.` : '') +
+    (t.one_device_in > 1 ? ` The charts show one device in ${t.one_device_in}; the table, all.` : '');
+}
+
+function operations(run) {
+  const t = run.timeline;
+  if (!show('s-operations', t && t.operations.length)) return;
+  const head = [['operation'], ['time'], ['bound'], ['ratio'], ['a step', 'wide'], ['kind', 'wide'], ['time | bound', 'bars']];
+  const rows = list => {
+    const most = Math.max(...list.map(o => o.time_s));
+    return table(head, list.map(o => [o.type, seconds(o.time_s), o.bound_s > 0 ? seconds(o.bound_s) : '–', o.bound_s > 0 ? times(o.time_s / o.bound_s) : '–', num(o.count), o.kind, bar(o.time_s, o.bound_s, most)]));
+  };
+  const sorted = [...t.operations].sort((a, b) => b.time_s - a.time_s), fleet = sorted.filter(o => o.bound_s > 0), own = sorted.filter(o => !(o.bound_s > 0));
+  $('operations').replaceChildren(rows(fleet));
+  show('kernels-box', own.length);
+  if (own.length) {
+    $('kernels-title').textContent = `${plural(own.length, 'kernel')} of the server: ${seconds(sum(own, 'time_s'))} a step`;
+    $('kernels').replaceChildren(rows(own));
+  }
+}
+
+function churn(run) {
+  const m = run.metrics, t = run.timeline, total = run.totals, changes = t ? t.changes : [], all = changes.length + (t ? t.changes_left_out : 0);
+  if (!show('s-churn', m.length || t)) return;
+  const lost = sum(m, 'lost') + sum(m, 'redone') + sum(m, 'rejected');
+  show('f-churn', lost); show('f-recovery', lost);
+  const counts = ['left', 'joined', 'slowed', 'hung', 'lies'].map(kind => [kind, changes.filter(c => c.kind === kind).length]).filter(([, n]) => n);
+  $('churn').textContent = !lost && !all ? 'No device left, slowed down or lied, and no block was lost.' :
+    (counts.length ? 'Devices: ' + counts.map(([kind, n]) => `${kind} ${n} ×`).join(', ') + '. ' : '') +
+    `${plural(total.lost || 0, 'block')} lost, ${total.redone || 0} computed again, ${total.rejected || 0} rejected; losses added ${seconds(total.recovery_s || 0)} (${percent((total.recovery_s || 0) / (total.time_s || 1))} of the time).`;
+  if (lost) {
+    const x = m.map(r => r.step), y = key => m.map(r => r[key] || 0);
+    chart('c-churn', x, [{label: 'lost', y: y('lost'), color: COLORS.lost}, {label: 'computed again', y: y('redone'), color: COLORS.redone, dash: DASHES[1]}, {label: 'rejected', y: y('rejected'), color: '#000', dash: DASHES[2]}], {label: 'step', zero: true});
+    chart('c-recovery', x, [{label: 'added', y: y('recovery_s'), color: COLORS.lost}], {label: 'step', zero: true, kind: 'time'});
+  }
+  show('changes-box', all);
+  if (!all) return;
+  const shown = changes.slice(0, 100);
+  $('changes-title').textContent = plural(all, 'change') + ' of devices' + (all > shown.length ? `; the first ${shown.length}` : '');
+  $('changes').replaceChildren(table([['at'], ['device'], ['what']], shown.map(c => [seconds(c.at), `${t.devices.length === t.fleet_size ? t.devices[c.device].name + ' ' : ''}${c.device}`, c.kind + (c.kind === 'slowed' ? ` to ${times(c.factor)}` : '')])));
+}
+
+function input(run) {
+  if (!show('s-input', run.input)) return;
+  const given = $('only-given').checked, lines = run.input.split('\n');
+  $('input').textContent = (given ? lines.filter(line => !/# default\s*$/.test(line)) : lines).join('\n');
+}

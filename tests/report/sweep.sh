@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# bench/sweep.py: 12 points, stopped in the middle, resumed, gathered and plotted by the same command; the array job.
+# Skipped (77) without a python3 that has the yaml and matplotlib modules.
+for python in python3 /usr/bin/python3; do
+  ! "$python" -c 'import yaml, matplotlib' 2> /dev/null || break
+  python=
+done
+[ -n "$python" ] || { echo "skipped: no python3 with yaml and matplotlib (python3-yaml, python3-matplotlib)"; exit 77; }
+. "$(dirname "${BASH_SOURCE[0]}")/../e2e/lib.sh"
+write_input
+cat > "$scratch/spec.yaml" <<'YAML'
+command: train
+input: input.yaml
+output: sweep
+set: {train.steps: 3, checkpoint.every: 1, data.val_fraction: 0}
+grid:
+  plan.partition: [auto, rows, equal]
+  fleet.devices.0.count: [1, 2, 4, 8]
+plot: {x: fleet.devices.0.count, y: [step_s, loss], series: plan.partition}
+slurm: {time: 5, at_once: 2}
+YAML
+sweep=("$python" "$TOP/bench/sweep.py" "$scratch/spec.yaml" --program "$CLEAVE")
+count() { find "$scratch/sweep" -name "$1" 2> /dev/null | wc -l; }
+enough() { [ "$(count done.json)" -ge 4 ]; }
+
+# Killed outright, with whatever runs under it: nothing gets a chance to clean up.
+setsid "${sweep[@]}" > "$scratch/first" 2>&1 &
+first=$!
+wait_for 120 enough || fail "four points in two minutes"
+kill -KILL -- "-$first"
+wait "$first" 2> /dev/null || true
+done_before=$(count done.json)
+[ "$done_before" -lt 12 ] || fail "all points were done before the stop: the test shows nothing"
+
+expect_code 0 "resume" "${sweep[@]}"
+[ "$(grep -c 'done before' "$scratch/out")" -eq "$done_before" ] || fail "points that were done ran again"
+expect_text "all are gathered" '12 of 12 points, 12 rows'
+expect_text "figures" 'figure .*/step_s\.png'
+expect_text "a page" 'page .*/report\.html'
+[ "$(wc -l < "$scratch/sweep/sweep.csv")" -eq 13 ] || fail "sweep.csv has not 12 rows"
+for figure in step_s loss; do
+  head -c 4 "$scratch/sweep/$figure.png" | grep -q PNG || fail "no figure of $figure"
+done
+# Whatever the partition and the fleet, the loss has the same bits; a resumed point's too.
+losses=$("$python" -c 'import csv, sys; print(len({r["loss"] for r in csv.DictReader(open(sys.argv[1]))}))' "$scratch/sweep/sweep.csv")
+[ "$losses" -eq 1 ] || fail "$losses different losses, not one"
+expect_code 0 "again" "${sweep[@]}"
+[ "$(grep -c 'done before' "$scratch/out")" -eq 12 ] || fail "a finished sweep ran points again"
+
+# A changed override makes its points run again, and only them. The array is what is left.
+sed -i 's/equal\]/grid]/' "$scratch/spec.yaml"
+expect_code 0 "array" "${sweep[@]}" --slurm
+gathered() { grep -q '12 of 12 points' "$scratch/sweep/slurm-gather.txt" 2> /dev/null; }
+if sinfo > /dev/null 2>&1; then
+  wait_for 120 gathered || fail "the array did not end in two minutes"
+else
+  grep -q -- '--array=8-11%2' "$scratch/sweep/array.sh" || fail "the array is not points 8 to 11, two at a time"
+  grep -q -- '--time=5' "$scratch/sweep/array.sh" || fail "the array lacks its time limit"
+  for task in 8 9 10 11; do
+    expect_code 0 "task $task" env SLURM_ARRAY_TASK_ID=$task bash "$scratch/sweep/array.sh"
+  done
+  expect_code 0 "gather" bash "$scratch/sweep/gather.sh"
+  expect_text "the array's points are there" '12 of 12 points'
+fi
+printf 'command: train\ngird: {}\n' > "$scratch/bad.yaml"
+expect_code 2 "bad spec" "$python" "$TOP/bench/sweep.py" "$scratch/bad.yaml"
+expect_text "bad spec" "unknown key 'gird'"
