@@ -79,7 +79,10 @@ void Timeline::begin(const model::StepGraph& graph, Seconds at) {
   }
 }
 
-std::int32_t Timeline::name_of(OpId op) { return graph_names_.at(graph_).at(static_cast<std::size_t>(op.value)); }
+// A late answer belongs to no operation of this graph.
+std::int32_t Timeline::name_of(OpId op) {
+  return op.valid() ? graph_names_.at(graph_).at(static_cast<std::size_t>(op.value)) : -1;
+}
 
 void Timeline::span(const sched::Span& s) {
   const double start = s.start.value(), end = s.end.value(), length = end - start;

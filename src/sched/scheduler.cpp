@@ -7,11 +7,19 @@
 #include <chrono>
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
+#include <tuple>
 #include <unordered_map>
 
+#include "beliefs.hpp"
+#include "breaker.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/plan/bound.hpp"
+#include "copies.hpp"
+#include "deadline.hpp"
+#include "flights.hpp"
+#include "losses.hpp"
 #include "share.hpp"
 #include "work_hash.hpp"
 
@@ -24,6 +32,10 @@ constexpr Seconds kForever{std::numeric_limits<double>::infinity()};
 constexpr int kEventsBetweenQuestions = 64;
 /// More operations than this that become ready together are not planned jointly.
 constexpr std::size_t kMostTogether = 8;
+/// A block is asked of this many devices at once, at most.
+constexpr std::size_t kMostCopies = 3;
+/// While more than this share of an operation's blocks is missing, the prediction is wrong, not the devices.
+constexpr double kStragglers = 1.0 / 3;
 
 /// Critical path first: weight gradients and updates wait until nothing else is ready.
 int urgency(const model::Operation& op) {
@@ -54,8 +66,12 @@ struct Scheduler::Impl {
   struct Progress {
     std::int64_t waiting_for = 0;  // operations that must be complete first
     std::int64_t blocks = 0;       // in flight
+    std::int64_t sent = 0;         // blocks sent at first
     Seconds start, planned, lower_bound;
-    bool hit = false;  // by a loss
+    Seconds expected;     // longest time that any of its answers should take
+    Seconds due;          // its deadline
+    Seconds undisturbed;  // end, had nothing been lost
+    bool hit = false;     // by a loss
     std::vector<OpId> releases;
   };
   using Ready = std::set<std::pair<int, std::int64_t>>;  // (urgency, operation)
@@ -64,8 +80,13 @@ struct Scheduler::Impl {
   SchedulerOptions options;
   std::int64_t next_tasklet = 0;
   std::set<DeviceId> distrusted;
-  // Plans for idle devices, valid for one roster.
-  std::uint64_t planned_roster = 0;
+  Breaker breaker;
+  Beliefs beliefs;
+  Deadline deadline;
+  // Plans for idle devices, valid for one roster, one set of devices left out and one set of rates.
+  using Version = std::tuple<std::uint64_t, std::size_t, std::uint64_t, std::uint64_t>;
+  std::optional<Version> planned_for;
+  std::unordered_map<DeviceId, fleet::DeviceProfile> declared;
   std::unordered_map<plan::Work, plan::OperationPlan, WorkHash> plans;
   std::vector<plan::DeviceState> idle_devices;
   // Plans for operations that become ready together, each on its own part of the fleet; none where that gains nothing.
@@ -74,7 +95,11 @@ struct Scheduler::Impl {
   const model::StepGraph* graph = nullptr;
   std::vector<Progress> progress;
   Ready ready;
-  std::unordered_map<std::int64_t, Tasklet> in_flight;
+  Flights flights;
+  std::unordered_map<DeviceId, Seconds> owed;  // predicted time of what a device has in hand
+  Bytes bytes_out, bytes_in;                   // of everything in flight
+  std::set<std::pair<Seconds, OpId>> deadlines;
+  Losses losses;
   std::set<DeviceId> contributors;
   StepReport report;
 
@@ -82,20 +107,27 @@ struct Scheduler::Impl {
 
   Progress& at(OpId op) { return progress[static_cast<std::size_t>(op.value)]; }
 
-  std::vector<plan::DeviceState> trusted_devices() const {
+  // Devices that may get work, at the rates that they are believed to have. Those that keep failing only when nobody
+  // else is there.
+  std::vector<plan::DeviceState> usable_devices() const {
     std::vector<plan::DeviceState> devices = fleet.devices();
     std::erase_if(devices, [&](const plan::DeviceState& d) { return distrusted.contains(d.profile.id); });
+    const auto left_out = [&](const plan::DeviceState& d) { return breaker.leaves_out(d.profile.id); };
+    if (!std::all_of(devices.begin(), devices.end(), left_out)) std::erase_if(devices, left_out);
+    if (options.learn) beliefs.apply(devices);
     return devices;
   }
 
   const plan::OperationPlan& plan_for(const plan::Work& work) {
     const Stopwatch watch(report.planning);
-    const std::uint64_t roster = fleet.roster() + (static_cast<std::uint64_t>(distrusted.size()) << 48);
-    if (roster != planned_roster) {
-      planned_roster = roster;
+    breaker.advance(fleet.now());
+    const Version version{fleet.roster(), distrusted.size(), breaker.version(), beliefs.version()};
+    if (version != planned_for) {
+      planned_for = version;
       plans.clear();
       shared_plans.clear();
-      idle_devices = trusted_devices();
+      for (const plan::DeviceState& device : fleet.devices()) declared.try_emplace(device.profile.id, device.profile);
+      idle_devices = usable_devices();
       for (plan::DeviceState& device : idle_devices) {
         device.down_busy = device.compute_busy = device.up_busy = Seconds(0);
       }
@@ -119,14 +151,51 @@ struct Scheduler::Impl {
     return plan;
   }
 
-  void submit(OpId op, const plan::TaskletPlan& piece, bool again = false) {
-    const Tasklet tasklet{.id = TaskletId(next_tasklet++), .op = op, .piece = piece, .redone = again};
-    ++at(op).blocks;
+  // Sends one piece of `op`: a block of its own, made again for `loss`, or another copy of `block`.
+  void submit(OpId op, const plan::TaskletPlan& piece, int loss = -1, std::optional<std::int64_t> block = {}) {
+    const Tasklet tasklet{
+        .id = TaskletId(next_tasklet++), .op = op, .piece = piece, .redone = loss >= 0 || block.has_value()};
+    Seconds& in_hand = owed[piece.device];
+    in_hand += piece.time;
+    Progress& progress_of_op = at(op);
+    const Seconds expected = std::max(in_hand, progress_of_op.planned);
+    progress_of_op.expected = std::max(progress_of_op.expected, expected);
+    if (!block) ++progress_of_op.blocks;
     ++report.tasklets;
     report.bytes_down += piece.bytes_down;
     report.bytes_up += piece.bytes_up;
-    in_flight.emplace(tasklet.id.value, tasklet);
+    bytes_out += piece.bytes_down;
+    bytes_in += piece.bytes_up;
+    flights.add({.tasklet = tasklet,
+                 .block = block.value_or(tasklet.id.value),
+                 .sent = fleet.now(),
+                 .expected = expected,
+                 .loss = loss});
     fleet.submit(tasklet);
+  }
+
+  // Takes a tasklet out of the book; `forgotten`: its answer is no longer wanted.
+  void settle(const InFlight& flight, bool forgotten) {
+    const Tasklet tasklet = flight.tasklet;
+    Seconds& in_hand = owed[tasklet.piece.device];
+    in_hand = std::max(Seconds(0), in_hand - tasklet.piece.time);
+    bytes_out -= tasklet.piece.bytes_down;
+    bytes_in -= tasklet.piece.bytes_up;
+    flights.remove(tasklet.id);
+    if (forgotten) fleet.forget(tasklet.id);
+  }
+
+  // Time that the server's interface takes for everything in flight.
+  [[nodiscard]] Seconds interface_backlog() const {
+    return std::max(bytes_out / options.plan.server.nic_out, bytes_in / options.plan.server.nic_in);
+  }
+
+  void set_deadline(OpId id, Seconds expected) {
+    if (!options.copies) return;
+    Progress& op = at(id);
+    deadlines.erase({op.due, id});
+    op.due = fleet.now() + deadline.limit(expected + interface_backlog());
+    deadlines.emplace(op.due, id);
   }
 
   // Plans for the idle fleet of operations that are ready together; planned jointly where that is quicker.
@@ -147,6 +216,8 @@ struct Scheduler::Impl {
   }
 
   void dispatch_ready() {
+    if (ready.empty()) return;
+    beliefs.renew(false);
     std::vector<OpId> on_devices;
     std::vector<plan::Work> works;
     while (!ready.empty()) {
@@ -166,6 +237,8 @@ struct Scheduler::Impl {
       at(on_devices[i]).planned = chosen[i]->time;
       at(on_devices[i]).lower_bound = plan_for(works[i]).lower_bound;
       for (const plan::TaskletPlan& piece : chosen[i]->tasklets) submit(on_devices[i], piece);
+      at(on_devices[i]).sent = at(on_devices[i]).blocks;
+      if (!idle_devices.empty()) set_deadline(on_devices[i], at(on_devices[i]).expected);
     }
   }
 
@@ -173,34 +246,52 @@ struct Scheduler::Impl {
     Progress& op = at(id);
     const Seconds now = fleet.now();
     fleet.retire(id);
+    deadlines.erase({op.due, id});
     report.operations.push_back({id, op.start, now, op.planned, op.lower_bound});
-    if (op.hit) report.recovery += std::max(Seconds(0), now - op.start - op.planned);
+    if (op.hit) report.recovery += losses.complete(id, op.start, now, op.undisturbed);
     for (const OpId next : op.releases) {
       if (--at(next).waiting_for == 0) ready.emplace(urgency(graph->operation(next)), next.value);
     }
   }
 
-  // Turns the blocks of `tasklets` back to idle and plans them again over the devices that remain.
-  void redo(const std::vector<Tasklet>& tasklets) {
-    std::map<OpId, std::vector<plan::TaskletPlan>> lost;
-    for (const Tasklet& tasklet : tasklets) {
-      fleet.forget(tasklet.id);
-      in_flight.erase(tasklet.id.value);
-      lost[tasklet.op].push_back(tasklet.piece);
+  // Turns lost blocks back to idle and plans them again over the devices that remain. `silent`: for how long the
+  // devices had been silent before it was noticed.
+  void redo(const std::vector<InFlight>& lost, Seconds silent) {
+    std::map<OpId, std::vector<plan::TaskletPlan>> pieces;
+    std::map<OpId, std::set<DeviceId>> devices;
+    std::set<DeviceId> failed;
+    for (const InFlight& flight : lost) {
+      const Tasklet& tasklet = flight.tasklet;
+      if (failed.insert(tasklet.piece.device).second) breaker.failed(tasklet.piece.device, fleet.now());
+      const bool last_copy = flights.others(flight).empty();
+      settle(flight, true);
+      if (!last_copy) continue;
+      Progress& op = at(tasklet.op);
+      op.undisturbed = std::max(op.undisturbed, flight.sent + flight.expected);
+      pieces[tasklet.op].push_back(tasklet.piece);
+      devices[tasklet.op].insert(tasklet.piece.device);
     }
-    for (auto& [op, pieces] : lost) {
+    for (auto& [op, its_pieces] : pieces) {
+      const auto blocks = std::ssize(its_pieces);
       at(op).hit = true;
-      at(op).blocks -= static_cast<std::int64_t>(pieces.size());
-      for (const plan::TaskletPlan& piece : plan_again(op, pieces)) {
+      at(op).blocks -= blocks;
+      const int loss = losses.open(op, fleet.now(), silent, std::ssize(devices[op]), blocks);
+      Seconds planning{0};
+      const std::vector<plan::TaskletPlan> again = [&] {
+        const Stopwatch watch(planning);
+        return plan_again(op, its_pieces);
+      }();
+      report.planning += planning;
+      losses.planned(loss, planning);
+      for (const plan::TaskletPlan& piece : again) {
         ++report.redone;
-        submit(op, piece, true);
+        submit(op, piece, loss);
       }
     }
   }
 
   std::vector<plan::TaskletPlan> plan_again(OpId op, const std::vector<plan::TaskletPlan>& pieces) {
-    const Stopwatch watch(report.planning);
-    const std::vector<plan::DeviceState> devices = trusted_devices();
+    const std::vector<plan::DeviceState> devices = usable_devices();
     if (!devices.empty()) {
       try {
         return plan::replan(plan::work_of(graph->operation(op), options.wire), pieces, devices, options.plan);
@@ -216,48 +307,111 @@ struct Scheduler::Impl {
     return own;
   }
 
-  std::vector<Tasklet> held_by(DeviceId device) const {
-    std::vector<Tasklet> held;
-    for (const auto& [id, tasklet] : in_flight) {
-      if (tasklet.piece.device == device) held.push_back(tasklet);
+  // The operation's deadline has passed: its last blocks are asked of other devices too.
+  void ask_others(OpId id) {
+    Progress& op = at(id);
+    const std::vector<InFlight> missing = flights.of(id);
+    Seconds wait = op.expected;
+    // What was sent since shares the interface.
+    const Seconds due = op.start + deadline.limit(op.expected + interface_backlog());
+    if (due > fleet.now()) {
+      deadlines.erase({op.due, id});
+      op.due = due;
+      deadlines.emplace(due, id);
+      return;
     }
-    std::sort(held.begin(), held.end(), [](const Tasklet& a, const Tasklet& b) { return a.id < b.id; });
-    return held;
+    if (static_cast<double>(op.blocks) <= std::max(1.0, kStragglers * static_cast<double>(op.sent))) {
+      const plan::Work work = plan::work_of(graph->operation(id), options.wire);
+      std::vector<plan::DeviceState> devices = usable_devices();
+      std::set<DeviceId> late;
+      for (const InFlight& flight : missing) late.insert(flight.tasklet.piece.device);
+      for (const InFlight& flight : missing) {
+        if (flight.tasklet.id.value != flight.block && !flights.others(flight).empty()) continue;  // once a block
+        if (flight.tasklet.piece.device == kServerDevice || flights.others(flight).size() + 1 >= kMostCopies) continue;
+        // What is late by so much may well take as long again.
+        const auto copy =
+            place_copy(work, flight.tasklet.piece, devices, late, fleet.now() - flight.sent, options.plan);
+        if (!copy) continue;
+        ++report.copies;
+        wait = std::max(wait, copy->time);
+        submit(id, *copy, flight.loss, flight.block);
+      }
+    }
+    set_deadline(id, wait);
+  }
+
+  void observe(const Event& event) {
+    const auto found = declared.find(event.device);
+    if (options.learn && found != declared.end()) beliefs.observe(found->second, event.measured);
+  }
+
+  void take_answer(const Event& event) {
+    const InFlight* const found = flights.find(event.tasklet);
+    if (found == nullptr) return;  // a late copy
+    const InFlight flight = *found;
+    const OpId id = flight.tasklet.op;
+    Progress& op = at(id);
+    if (event.device != kServerDevice) {
+      contributors.insert(event.device);
+      breaker.answered(event.device);
+      observe(event);
+      deadline.observe(flight.expected, fleet.now() - flight.sent);
+    }
+    if (flight.loss >= 0) {
+      losses.answered(flight.loss, fleet.now(), event.measured.down);
+    } else {
+      op.undisturbed = std::max(op.undisturbed, fleet.now());
+    }
+    for (const TaskletId other : flights.others(flight)) settle(*flights.find(other), true);
+    settle(flight, false);
+    if (--op.blocks == 0) complete(id);
+  }
+
+  // A device is gone, and perhaps others at the same moment: what they all held is planned again at once.
+  std::optional<Event> take_leaving(const Event& first) {
+    std::vector<InFlight> held = flights.held_by(first.device);
+    Seconds silent = first.unnoticed;
+    for (;;) {
+      const Event next = fleet.next_event(fleet.now());
+      if (next.kind != EventKind::left) {
+        report.lost += std::ssize(held);
+        redo(held, silent);
+        return next.kind == EventKind::timeout ? std::nullopt : std::optional(next);
+      }
+      silent = std::max(silent, next.unnoticed);
+      for (const InFlight& flight : flights.held_by(next.device)) held.push_back(flight);
+    }
   }
 
   void handle(const Event& event) {
     switch (event.kind) {
-      case EventKind::done: {
-        const auto found = in_flight.find(event.tasklet.value);
-        if (found == in_flight.end()) return;  // a late copy
-        const OpId op = found->second.op;
-        if (event.device != kServerDevice) contributors.insert(event.device);
-        in_flight.erase(found);
-        if (--at(op).blocks == 0) complete(op);
-        return;
-      }
+      case EventKind::done: take_answer(event); return;
+      case EventKind::late: observe(event); return;
       case EventKind::kernel_done: complete(event.op); return;
       case EventKind::left: {
-        const std::vector<Tasklet> held = held_by(event.device);
-        report.lost += static_cast<std::int64_t>(held.size());
-        redo(held);
+        if (const std::optional<Event> next = take_leaving(event)) handle(*next);
         return;
       }
       case EventKind::lost: {
-        const auto found = in_flight.find(event.tasklet.value);
-        if (found == in_flight.end()) return;
+        const InFlight* const found = flights.find(event.tasklet);
+        if (found == nullptr) return;
         ++report.lost;
-        redo({found->second});
+        redo({*found}, Seconds(0));
         return;
       }
       case EventKind::rejected: {
         ++report.rejected;
         distrusted.insert(event.device);
-        redo(held_by(event.device));
+        redo(flights.held_by(event.device), Seconds(0));
         return;
       }
-      case EventKind::joined:
-      case EventKind::timeout: return;
+      case EventKind::timeout: {
+        const OpId id = deadlines.begin()->second;
+        CLEAVE_ASSERT(at(id).blocks > 0, "operation {} has a deadline and nothing in flight", id.value);
+        ask_others(id);
+        return;
+      }
+      case EventKind::joined: return;
     }
   }
 
@@ -265,8 +419,13 @@ struct Scheduler::Impl {
     graph = &step;
     report = StepReport{};
     contributors.clear();
-    in_flight.clear();
+    flights.clear();
+    owed.clear();
+    bytes_out = bytes_in = Bytes(0);
+    deadlines.clear();
+    losses.clear();
     ready.clear();
+    beliefs.renew(true);
     progress.assign(step.operations.size(), Progress{});
     for (const model::Operation& op : step.operations) {
       at(op.id).waiting_for = static_cast<std::int64_t>(op.after.size());
@@ -282,6 +441,7 @@ Scheduler::Scheduler(Fleet& fleet, SchedulerOptions options)
 Scheduler::~Scheduler() = default;
 
 std::vector<DeviceId> Scheduler::distrusted() const { return {impl_->distrusted.begin(), impl_->distrusted.end()}; }
+bool Scheduler::leaves_out(DeviceId device) const { return impl_->breaker.leaves_out(device); }
 
 StepReport Scheduler::run(const model::StepGraph& graph, const KeepGoing& keep_going) {
   Impl& self = *impl_;
@@ -291,12 +451,15 @@ StepReport Scheduler::run(const model::StepGraph& graph, const KeepGoing& keep_g
   for (int events = 0; self.report.operations.size() < graph.operations.size(); ++events) {
     if (keep_going && events % kEventsBetweenQuestions == 0 && !keep_going()) throw Interrupted{};
     self.dispatch_ready();
-    const Event event = self.fleet.next_event(kForever);
-    CLEAVE_ASSERT(event.kind != EventKind::timeout, "nothing is under way, and {} of {} operations are complete",
-                  self.report.operations.size(), graph.operations.size());
+    const Seconds until = self.deadlines.empty() ? kForever : self.deadlines.begin()->first;
+    const Event event = self.fleet.next_event(until);
+    CLEAVE_ASSERT(event.kind != EventKind::timeout || event.at >= until,
+                  "nothing is under way, and {} of {} operations are complete", self.report.operations.size(),
+                  graph.operations.size());
     self.handle(event);
   }
   self.report.time = self.fleet.now() - start;
+  self.report.losses = self.losses.all();
   self.report.devices = static_cast<std::int64_t>(self.contributors.size());
   const std::span<const Usage> after = self.fleet.usage();
   for (const plan::DeviceState& device : self.fleet.devices()) {

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <deque>
 #include <queue>
 #include <unordered_map>
@@ -40,6 +41,7 @@ struct Flight {
   Tasklet tasklet;
   std::vector<plan::Panel> panels;
   bool wanted = true;
+  Measured measured{};
 };
 
 struct Up {
@@ -51,6 +53,7 @@ struct Device {
   fleet::DeviceProfile declared;
   double factor = 1.0;  // of every rate, when slowed
   bool present = true, hung = false, lying = false;
+  Seconds hung_at;
   std::uint64_t epoch = 0;
   std::deque<std::int64_t> down_queue;  // tasklets whose panels are still to come down
   std::int64_t next_panel = 0;          // of the queue's head
@@ -59,7 +62,7 @@ struct Device {
   Seconds arrival;  // of the last panel: a message never overtakes the one before it
   SerialResource processor;
   Bytes memory_taken;
-  Seconds down_backlog, compute_backlog, up_backlog;  // promised, not yet done
+  Seconds down_backlog, compute_backlog, up_backlog;  // at declared rates
   std::vector<std::int64_t> holds;                    // tasklets in flight
 
   [[nodiscard]] BytesPerSecond downlink() const { return declared.downlink * factor; }
@@ -130,7 +133,7 @@ struct SimulatedFleet::Impl {
     Device& device = device_at(index);
     if (!device.present || device.hung || device.down_taken || device.down_queue.empty()) return;
     const std::int64_t id = device.down_queue.front();
-    const Flight& flight = flights.at(id);
+    Flight& flight = flights.at(id);
     if (device.next_panel == 0) {
       const Bytes resident = flight.tasklet.piece.resident;
       if (device.memory_taken.value() > 0 && device.memory_taken + resident > device.declared.memory) return;
@@ -147,7 +150,8 @@ struct SimulatedFleet::Impl {
     Usage& used = usage[static_cast<std::size_t>(index)];
     used.down += link_time;
     used.bytes_down += panel.down;
-    device.down_backlog -= link_time;
+    device.down_backlog -= panel.down / device.declared.downlink;
+    flight.measured.down += link_time;
     device.down_taken = true;
     push({.at = end, .step = Step::down_free, .subject = index, .epoch = device.epoch});
     if (observer != nullptr && panel.down.value() > 0) {
@@ -160,7 +164,8 @@ struct SimulatedFleet::Impl {
     const Seconds work = panel.flops / device.compute();
     const Seconds computed = device.processor.reserve(device.arrival, work) + work;
     used.compute += work;
-    device.compute_backlog -= work;
+    device.compute_backlog -= panel.flops / device.declared.compute;
+    flight.measured.compute += work;
     if (observer != nullptr) tell(flight.tasklet, Resource::compute, computed - work, computed, Bytes(0));
     push({.at = computed,
           .step = Step::panel_computed,
@@ -179,7 +184,7 @@ struct SimulatedFleet::Impl {
     if (device.up_taken || device.up_queue.empty()) return;
     const Up up = device.up_queue.front();
     device.up_queue.pop_front();
-    const Flight& flight = flights.at(up.tasklet);
+    Flight& flight = flights.at(up.tasklet);
     const plan::Panel& panel = flight.panels[static_cast<std::size_t>(up.panel)];
     const Seconds nic_time = panel.up / server.nic_in, link_time = panel.up / device.uplink();
     const Seconds start = nic_in.reserve(now, nic_time);
@@ -187,7 +192,8 @@ struct SimulatedFleet::Impl {
     Usage& used = usage[static_cast<std::size_t>(index)];
     used.up += link_time;
     used.bytes_up += panel.up;
-    device.up_backlog -= link_time;
+    device.up_backlog -= panel.up / device.declared.uplink;
+    flight.measured.up += link_time;
     device.up_taken = true;
     push({.at = end, .step = Step::up_free, .subject = index, .epoch = device.epoch});
     if (observer != nullptr) {
@@ -203,6 +209,16 @@ struct SimulatedFleet::Impl {
     }
   }
 
+  static Measured measured_of(const Flight& flight) {
+    Measured measured = flight.measured;
+    for (const plan::Panel& panel : flight.panels) {
+      measured.bytes_down += panel.down;
+      measured.bytes_up += panel.up;
+      measured.flops = measured.flops + panel.flops;
+    }
+    return measured;
+  }
+
   void finish(std::int64_t index, std::int64_t id) {
     Device& device = device_at(index);
     const auto flight = flights.find(id);
@@ -210,13 +226,12 @@ struct SimulatedFleet::Impl {
     std::erase(device.holds, id);
     if (observer != nullptr) observer->settled(TaskletId(id), now, false);
     ++usage[static_cast<std::size_t>(index)].tasklets;
-    if (flight->second.wanted) {
-      pending.push_back({.kind = EventKind::done,
-                         .at = now,
-                         .tasklet = TaskletId(id),
-                         .device = device.declared.id,
-                         .op = flight->second.tasklet.op});
-    }
+    pending.push_back({.kind = flight->second.wanted ? EventKind::done : EventKind::late,
+                       .at = now,
+                       .tasklet = TaskletId(id),
+                       .device = device.declared.id,
+                       .op = flight->second.tasklet.op,
+                       .measured = measured_of(flight->second)});
     flights.erase(flight);
     pump_down(index);
   }
@@ -240,7 +255,13 @@ struct SimulatedFleet::Impl {
     device.memory_taken = Bytes(0);
     device.down_backlog = device.compute_backlog = device.up_backlog = Seconds(0);
     device.processor = SerialResource{};
-    pending.push_back({.kind = EventKind::left, .at = now, .tasklet = {}, .device = device.declared.id, .op = {}});
+    pending.push_back({.kind = EventKind::left,
+                       .at = now,
+                       .tasklet = {},
+                       .device = device.declared.id,
+                       .op = {},
+                       .unnoticed = device.hung ? now - device.hung_at : Seconds(0)});
+    device.hung = false;
   }
 
   void join(std::int64_t index) {
@@ -269,6 +290,7 @@ struct SimulatedFleet::Impl {
       case fleet::ChurnKind::hang:
         if (!device.present || device.hung) break;
         device.hung = true;
+        device.hung_at = now;
         ++device.epoch;
         push({.at = now + kHeartbeatLimit,
               .step = Step::hang_noticed,
@@ -357,6 +379,7 @@ void SimulatedFleet::set_observer(Observer* observer) { impl_->observer = observ
 
 void SimulatedFleet::begin_step(const model::StepGraph& graph) {
   impl_->graph = &graph;
+  for (auto& [id, flight] : impl_->flights) flight.tasklet.op = OpId();  // late: of a graph that is gone
   if (impl_->observer != nullptr) impl_->observer->begin(graph, impl_->now);
 }
 
@@ -381,9 +404,9 @@ void SimulatedFleet::submit(const Tasklet& tasklet) {
   Device& device = self.device_at(index);
   CLEAVE_ASSERT(device.present, "device {} is not there", index);
   for (const plan::Panel& panel : flight.panels) {
-    device.down_backlog += panel.down / device.downlink();
-    device.compute_backlog += panel.flops / device.compute();
-    device.up_backlog += panel.up / device.uplink();
+    device.down_backlog += panel.down / device.declared.downlink;
+    device.compute_backlog += panel.flops / device.declared.compute;
+    device.up_backlog += panel.up / device.declared.uplink;
   }
   self.flights.emplace(id, std::move(flight));
   device.holds.push_back(id);
@@ -409,8 +432,29 @@ void SimulatedFleet::start(const model::Operation& kernel) {
 }
 
 void SimulatedFleet::forget(TaskletId tasklet) {
-  const auto flight = impl_->flights.find(tasklet.value);
-  if (flight != impl_->flights.end()) flight->second.wanted = false;
+  Impl& self = *impl_;
+  std::erase_if(self.pending,
+                [&](const Event& event) { return event.kind == EventKind::done && event.tasklet == tasklet; });
+  const auto found = self.flights.find(tasklet.value);
+  if (found == self.flights.end()) return;
+  Flight& flight = found->second;
+  flight.wanted = false;
+  if (flight.tasklet.piece.device == kServerDevice) return;
+  // What was not begun is not sent.
+  Device& device = self.device_at(flight.tasklet.piece.device.value);
+  const auto queued = std::find(device.down_queue.begin(), device.down_queue.end(), tasklet.value);
+  if (queued == device.down_queue.end() || (queued == device.down_queue.begin() && device.next_panel > 0)) return;
+  for (const plan::Panel& panel : flight.panels) {
+    device.down_backlog -= panel.down / device.declared.downlink;
+    device.compute_backlog -= panel.flops / device.declared.compute;
+    device.up_backlog -= panel.up / device.declared.uplink;
+  }
+  if (self.observer != nullptr) self.observer->settled(tasklet, self.now, true);
+  device.down_queue.erase(queued);
+  std::erase(device.holds, tasklet.value);
+  const std::int64_t index = flight.tasklet.piece.device.value;
+  self.flights.erase(found);
+  self.pump_down(index);
 }
 
 Event SimulatedFleet::next_event(Seconds deadline) {

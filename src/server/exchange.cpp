@@ -93,14 +93,20 @@ void Exchange::submit(const sched::Tasklet& tasklet) {
   peers_[static_cast<std::size_t>(rank_of(tasklet.piece.device))].waiting.push_back(tasklet);
 }
 
+// Gives back the room that a tasklet holds with its rank.
+void Exchange::release(std::int64_t tasklet) {
+  const auto sent = under_way_.find(tasklet);
+  Peer& peer = peers_[static_cast<std::size_t>(sent->second.rank)];
+  peer.bytes_under_way -= sent->second.bytes;
+  --peer.tasklets_under_way;
+  under_way_.erase(sent);
+}
+
 void Exchange::forget(TaskletId tasklet) {
   const auto sent = under_way_.find(tasklet.value);
   if (sent != under_way_.end()) {
-    // The answer still comes, or never: the room that it holds is given back now.
-    Peer& peer = peers_[static_cast<std::size_t>(sent->second.rank)];
-    peer.bytes_under_way -= sent->second.bytes;
-    --peer.tasklets_under_way;
-    under_way_.erase(sent);
+    forgotten_.emplace(sent->first, sent->second);  // the answer still comes, or never
+    release(tasklet.value);
     return;
   }
   for (Peer& peer : peers_) {
@@ -130,12 +136,13 @@ void Exchange::let_go(int rank) {
   peer.waiting.clear();
   peer.bytes_under_way = peer.tasklets_under_way = 0;
   std::erase_if(under_way_, [&](const auto& entry) { return entry.second.rank == rank; });
+  std::erase_if(forgotten_, [&](const auto& entry) { return entry.second.rank == rank; });
   gone_.insert(gone_.end(), peer.devices.begin(), peer.devices.end());
 }
 
 void Exchange::give_up(std::int64_t tasklet) {
   const UnderWay sent = under_way_.at(tasklet);
-  forget(TaskletId(tasklet));
+  release(tasklet);
   lost_.push_back({.kind = Answer::Kind::lost, .tasklet = sent.tasklet, .frame = {}, .reason = {}});
 }
 
@@ -208,7 +215,11 @@ std::optional<Answer> Exchange::take_in(comm::Received received) {
   const auto sent = under_way_.find(header->tasklet.value);
   if (sent == under_way_.end() || sent->second.rank != rank) {
     if (damaged_on_the_way) give_up_oldest(rank);
-    return std::nullopt;  // late, or never asked for
+    const auto late = forgotten_.find(header->tasklet.value);
+    if (late == forgotten_.end() || late->second.rank != rank) return std::nullopt;  // never asked for, or a double
+    Answer answer{.kind = Answer::Kind::late, .tasklet = late->second.tasklet, .frame = {}, .reason = {}};
+    forgotten_.erase(late);
+    return answer;
   }
   if (damaged_on_the_way) {
     give_up(header->tasklet.value);
@@ -216,7 +227,7 @@ std::optional<Answer> Exchange::take_in(comm::Received received) {
   }
   Answer answer{.kind = Answer::Kind::result, .tasklet = sent->second.tasklet, .frame = {}, .reason = {}};
   peer.answered = clock_.now();
-  forget(header->tasklet);
+  release(header->tasklet.value);
   if (header->kind == comm::Kind::refused) {
     answer.kind = Answer::Kind::refused;
     answer.reason = fmt::format("{}: {}", comm::name_of(header->reason), comm::text_of(received.frame));

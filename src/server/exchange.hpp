@@ -27,6 +27,7 @@ struct Answer {
     result,   ///< a well-formed block
     refused,  ///< the device would not compute it
     lost,     ///< it will not be answered, though its rank lives
+    late,     ///< it was forgotten before its block came, which is dropped
   };
   Kind kind = Kind::result;
   sched::Tasklet tasklet;
@@ -85,6 +86,7 @@ class Exchange {
   void let_go(int rank);
   void give_up_oldest(int rank);
   void give_up(std::int64_t tasklet);
+  void release(std::int64_t tasklet);
   [[nodiscard]] std::optional<Answer> take_in(comm::Received received);
 
   comm::Transport& transport_;
@@ -94,6 +96,7 @@ class Exchange {
   std::vector<Peer> peers_;  // by rank; 0 is unused
   std::vector<RankInfo> ranks_;
   std::unordered_map<std::int64_t, UnderWay> under_way_;
+  std::unordered_map<std::int64_t, UnderWay> forgotten_;  // sent and not answered
   std::vector<DeviceId> gone_, returned_;
   std::deque<Answer> lost_;
   Seconds watched_;

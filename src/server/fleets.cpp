@@ -118,7 +118,8 @@ class VirtualFleet final : public RankFleet {
         event.kind = EventKind::left;
         return event;
       }
-      if (answer) { answers_.insert_or_assign(answer->tasklet.id, std::move(*answer)); }
+      if (answer && answer->kind != Answer::Kind::late)
+        answers_.insert_or_assign(answer->tasklet.id, std::move(*answer));
     }
   }
 
@@ -164,9 +165,11 @@ class LiveFleet final : public RankFleet {
   void begin_step(const model::StepGraph& graph) override {
     graph_ = &graph;
     forgotten_.clear();
+    first_of_step_ = TaskletId(last_submitted_.value + 1);
   }
 
   void submit(const Tasklet& tasklet) override {
+    last_submitted_ = tasklet.id;
     if (tasklet.piece.device == kServerDevice) {
       const Seconds begun = now();
       executor_.compute(tasklet);
@@ -264,6 +267,15 @@ class LiveFleet final : public RankFleet {
     Device& device = device_at(answer.tasklet.piece.device);
     device.owed = std::max(Seconds(0), device.owed - answer.tasklet.piece.time);
     if (!device.present) return;  // emulated as gone: its answer does not count
+    if (answer.kind == Answer::Kind::late) {
+      post({.kind = EventKind::late,
+            .at = now(),
+            .tasklet = {},
+            .device = device.profile.id,
+            .op = {},
+            .measured = measured_of(answer.tasklet)});
+      return;
+    }
     Seconds at = now();
     if (throttled_) {
       const Seconds nic = answer.tasklet.piece.bytes_up / server_.nic_in;
@@ -286,8 +298,23 @@ class LiveFleet final : public RankFleet {
     event.kind = accept(executor_, found->second, &late);
     lateness_ = std::max(lateness_, late);
     account(found->second.tasklet);
+    event.measured = measured_of(found->second.tasklet);
     answers_.erase(found);
     return event;
+  }
+
+  // What the throttles made of it. Nothing is known with clock `off`, nor of a tasklet of another step.
+  [[nodiscard]] sched::Measured measured_of(const Tasklet& tasklet) {
+    sched::Measured measured;
+    if (!throttled_ || tasklet.id < first_of_step_) return measured;
+    const Device& device = device_at(tasklet.piece.device);
+    measured.bytes_down = tasklet.piece.bytes_down;
+    measured.bytes_up = tasklet.piece.bytes_up;
+    measured.flops = plan::volume_of(work_of(tasklet), tasklet.piece).flops;
+    measured.down = measured.bytes_down / (device.profile.downlink * device.factor);
+    measured.compute = measured.flops / (device.profile.compute * device.factor);
+    measured.up = measured.bytes_up / (device.profile.uplink * device.factor);
+    return measured;
   }
 
   void account(const Tasklet& tasklet) {
@@ -356,6 +383,7 @@ class LiveFleet final : public RankFleet {
   std::int64_t sequence_ = 0;
   std::map<TaskletId, Answer> answers_;  // whose event is still to come
   std::unordered_set<TaskletId> forgotten_;
+  TaskletId first_of_step_, last_submitted_;
   Seconds lateness_{0};
 };
 

@@ -46,7 +46,11 @@ struct Trainer::Impl {
   Impl(ParameterStore& store, TrainerOptions o)
       : parameters(store), options(std::move(o)), executor(parameters, options.executor) {}
 
-  sched::SchedulerOptions scheduling() const { return {.plan = options.plan, .wire = options.executor.wire}; }
+  // With clock `off` predicted times are not the real ones: nothing is late, and nothing to be learned.
+  sched::SchedulerOptions scheduling() const {
+    const bool timed = options.fleet.clock != comm::ClockMode::off;
+    return {.plan = options.plan, .wire = options.executor.wire, .learn = timed, .copies = timed};
+  }
 
   const model::StepGraph& graph(model::StepKind kind, std::int64_t batch, std::int64_t loss_rows = 0) {
     const auto found = graphs.find({kind, batch});

@@ -31,6 +31,14 @@ enum class EventKind : std::uint8_t {
   left,         ///< the device is gone with whatever it holds
   joined,       ///< the device is there (again), empty-handed
   timeout,      ///< nothing happened before the deadline
+  late,         ///< a tasklet that was forgotten has been answered after all: nothing is placed, but it was `measured`
+};
+
+/// How long the three resources of a device took for one tasklet. A time of zero is not known.
+struct Measured {
+  Bytes bytes_down, bytes_up;
+  Flops flops;
+  Seconds down, compute, up;
 };
 
 struct Event {
@@ -39,6 +47,8 @@ struct Event {
   TaskletId tasklet;
   DeviceId device;
   OpId op;
+  Measured measured{};   ///< of `done` and `late`
+  Seconds unnoticed{0};  ///< of `left`: for how long the device had been silent before
 };
 
 /// What one device, or the server, did: busy seconds of each resource, bytes, energy.
@@ -57,14 +67,15 @@ class Fleet {
 
   [[nodiscard]] virtual Seconds now() const = 0;
 
-  /// Devices that can be given work now, each with the time for which its resources are still taken.
+  /// Devices that can be given work now, each with the time for which its resources are still taken at its declared
+  /// rates.
   [[nodiscard]] virtual std::vector<plan::DeviceState> devices() const = 0;
 
   /// Changes whenever a device leaves, joins or is announced with other rates; plans made for one roster stay valid for
   /// it.
   [[nodiscard]] virtual std::uint64_t roster() const = 0;
 
-  /// Makes `graph` the one whose operations tasklets and kernels refer to. Requires: nothing in flight.
+  /// Makes `graph` the one whose operations tasklets and kernels refer to. Requires: nothing wanted in flight.
   virtual void begin_step(const model::StepGraph& graph) = 0;
 
   /// Sends a tasklet on its way. Its inputs are complete, and stay unchanged until its operation is.
@@ -77,7 +88,7 @@ class Fleet {
   /// Every block of an operation, or its kernel, is done: what only it needed may be given up.
   virtual void retire(OpId op) = 0;
 
-  /// A tasklet's result is no longer wanted: if it comes, it is dropped without a trace.
+  /// A tasklet's result is no longer wanted: if it comes, its block is dropped, and at most a `late` event tells.
   virtual void forget(TaskletId tasklet) = 0;
 
   /// The next thing that happens, no later than `deadline` (then: timeout).

@@ -19,6 +19,8 @@ namespace cleave::sched {
 struct SchedulerOptions {
   plan::PlanOptions plan;
   DType wire = DType::f32;
+  bool learn = true;   ///< plan with rates learned from answers, not with declared ones
+  bool copies = true;  ///< ask a second device for blocks that are late
 };
 
 /// When one operation ran, in the fleet's time.
@@ -27,6 +29,19 @@ struct OperationTiming {
   Seconds start, end;
   Seconds planned;      ///< the plan's own time for it, alone
   Seconds lower_bound;  ///< zero for server kernels
+};
+
+/// Blocks of one operation that were lost at one time, and what that cost.
+struct Loss {
+  OpId op;
+  Seconds at;  ///< noticed
+  std::int64_t devices = 0, blocks = 0;
+  Seconds detection;    ///< from the first silence to `at`
+  Seconds planning;     ///< real time spent in planning them again
+  Seconds resending;    ///< longest time for the operands of one block that was computed again
+  Seconds recomputing;  ///< from then to the last of these blocks
+  Seconds added;        ///< by which the operation ended later than its other blocks and its plan say
+  Seconds operation;    ///< time that the operation would have taken
 };
 
 /// What one step took. Bytes, tasklets and energy count whatever was sent, lost or not.
@@ -38,10 +53,12 @@ struct StepReport {
   std::int64_t lost = 0;      ///< in flight when their device left
   std::int64_t redone = 0;    ///< submitted again after a loss or a rejection
   std::int64_t rejected = 0;  ///< answered wrongly or refused
+  std::int64_t copies = 0;    ///< blocks asked of a second device, because the first was late
   Seconds recovery;           ///< by which losses delayed the operations that they hit
   Seconds planning;           ///< real time spent in the planner
   Joules energy;
   std::vector<OperationTiming> operations;  ///< in order of completion
+  std::vector<Loss> losses;                 ///< in order of time
 };
 
 /// Called now and then while a step runs; returning false abandons the step (run() then throws Interrupted).
@@ -62,6 +79,8 @@ class Scheduler {
 
   /// Devices that answered wrongly and get no more work.
   [[nodiscard]] std::vector<DeviceId> distrusted() const;
+  /// True while `device` gets no work because it keeps failing.
+  [[nodiscard]] bool leaves_out(DeviceId device) const;
 
  private:
   struct Impl;

@@ -1,0 +1,24 @@
+// Quantiles of the latest ratios, taken again now and then.
+#include "deadline.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace cleave::sched {
+
+void Deadline::observe(Seconds predicted, Seconds actual) {
+  const double ratio = actual / predicted;
+  if (!(predicted.value() > 0) || !(actual.value() > 0) || !std::isfinite(ratio)) return;
+  ratios_[count_++ % kWindow] = ratio;
+  if (count_ % kEnough == 0) update();
+}
+
+void Deadline::update() {
+  const std::size_t held = std::min(count_, kWindow);
+  std::array<double, kWindow> sorted = ratios_;
+  std::sort(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(held));
+  const double median = sorted[held / 2], upper = sorted[held * 3 / 4];
+  stretch_ = std::max(kLeast, median + kSpreads * (upper - median));
+}
+
+}  // namespace cleave::sched

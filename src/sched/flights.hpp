@@ -1,0 +1,85 @@
+// Flights: the scheduler's book of tasklets that are in flight, and of which of them are copies of one block.
+//
+// A block is asked for once, or several times when its first device is late; the first answer counts and the others are
+// forgotten. Nothing here decides; the scheduler does.
+#pragma once
+
+#include <algorithm>
+#include <unordered_map>
+#include <vector>
+
+#include "cleave/sched/fleet.hpp"
+
+namespace cleave::sched {
+
+struct InFlight {
+  Tasklet tasklet;
+  std::int64_t block = 0;  ///< number of the first tasklet that was sent for it
+  Seconds sent, expected;  ///< when, and how long until the answer by the plan
+  int loss = -1;           ///< index of the loss that it makes good
+};
+
+class Flights {
+ public:
+  void clear() {
+    flights_.clear();
+    copies_.clear();
+  }
+
+  void add(const InFlight& flight) {
+    flights_.emplace(flight.tasklet.id, flight);
+    if (flight.block == flight.tasklet.id.value) return;
+    std::vector<TaskletId>& ids = copies_[flight.block];
+    if (ids.empty()) ids.emplace_back(flight.block);
+    ids.push_back(flight.tasklet.id);
+  }
+
+  [[nodiscard]] const InFlight* find(TaskletId id) const {
+    const auto found = flights_.find(id);
+    return found == flights_.end() ? nullptr : &found->second;
+  }
+
+  void remove(TaskletId id) {
+    const auto found = flights_.find(id);
+    if (found == flights_.end()) return;
+    const auto copies = copies_.find(found->second.block);
+    if (copies != copies_.end()) {
+      std::erase(copies->second, id);
+      if (copies->second.empty()) copies_.erase(copies);
+    }
+    flights_.erase(found);
+  }
+
+  /// Tasklets in flight for the same block, without `flight` itself.
+  [[nodiscard]] std::vector<TaskletId> others(const InFlight& flight) const {
+    const auto copies = copies_.find(flight.block);
+    if (copies == copies_.end()) return {};
+    std::vector<TaskletId> ids = copies->second;
+    std::erase(ids, flight.tasklet.id);
+    return ids;
+  }
+
+  [[nodiscard]] std::vector<InFlight> held_by(DeviceId device) const {
+    return where([&](const InFlight& f) { return f.tasklet.piece.device == device; });
+  }
+  [[nodiscard]] std::vector<InFlight> of(OpId op) const {
+    return where([&](const InFlight& f) { return f.tasklet.op == op; });
+  }
+
+ private:
+  template <class Wanted>
+  [[nodiscard]] std::vector<InFlight> where(Wanted wanted) const {
+    std::vector<InFlight> found;
+    for (const auto& [id, flight] : flights_) {
+      if (wanted(flight)) found.push_back(flight);
+    }
+    std::sort(found.begin(), found.end(),
+              [](const InFlight& a, const InFlight& b) { return a.tasklet.id < b.tasklet.id; });
+    return found;
+  }
+
+  std::unordered_map<TaskletId, InFlight> flights_;
+  std::unordered_map<std::int64_t, std::vector<TaskletId>> copies_;  // of blocks that were asked for more than once
+};
+
+}  // namespace cleave::sched
