@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "bisect.hpp"
 #include "cleave/base/error.hpp"
@@ -23,6 +24,9 @@ constexpr double kPrecision = 1e-5, kRounding = 1e-9;
 
 /// Devices in a sample: their prices are as good as those of all, and take as little time for any fleet.
 constexpr std::size_t kSample = 192;
+
+/// So many times what the interface carries is asked for by the devices that set its price.
+constexpr double kAmple = 4;
 
 // Pairs are whole, and every one costs the same.
 double pairs_bound(const Work& work, std::span<const Power> powers) {
@@ -57,10 +61,19 @@ class GemmBound {
     }
     const Bracket first = bracket(sample_, {}, guess, kPrecision);
     if (first.high == kNever) return {kNever, {}};
-    best_ = at_ = unlimited_ = first.low;
+    best_ = at_ = first.low;
     sharpen_cover();
-    at_ = unlimited_;
-    const Terms prices = price_server();
+    at_ = first.low;
+    Terms prices = price_server();
+    for (int round = 0; round < 3 && (prices.out_price > 0 || prices.in_price > 0); ++round) {
+      // The sample may hold few of those that the interface is for: their own sample sets the prices better.
+      const std::vector<Alike> worthy = worthiest(prices);
+      if (worthy.size() <= kSample / 2 || 5 * worthy.size() > 4 * all_.size()) break;
+      sample_ = sample_of(worthy, kSample);
+      best_ = 0;
+      const Terms before = std::exchange(prices, price_server());
+      if (before.out_price * 0.95 < prices.out_price && prices.out_price < before.out_price * 1.05) break;
+    }
     return {bracket(all_, best_terms_, best_, kPrecision).low, prices};
   }
 
@@ -80,6 +93,33 @@ class GemmBound {
     const auto worth = [&](double finish) { return worth_by(devices, finish, terms, tally); };
     // Blocks of whole depths add up to the work exactly; rounding must not make them fall short.
     return find_rise(worth, shapes_.lines() * (1 - kRounding), precision, guess);
+  }
+
+  // Devices in order of what they could do for a byte's price, as many as could fill the interface four times.
+  [[nodiscard]] std::vector<Alike> worthiest(const Terms& prices) const {
+    struct Offer {
+      double worth = 0, down = 0, up = 0;
+      std::size_t device = 0;
+    };
+    std::vector<Offer> offers;
+    for (std::size_t i = 0; i < all_.size(); ++i) {
+      const Budget budget = all_[i].power.by(best_);
+      if (!budget.any()) continue;
+      Piece piece = shapes_.best_piece(budget, prices);
+      if (piece.value <= 0) piece = shapes_.best_piece(budget, {});
+      const double price = prices.out_price * piece.down + prices.in_price * piece.up;
+      offers.push_back({piece.lines / price, all_[i].count * piece.down, all_[i].count * piece.up, i});
+    }
+    std::sort(offers.begin(), offers.end(), [](const Offer& a, const Offer& b) { return a.worth > b.worth; });
+    double down = 0, up = 0;
+    std::vector<Alike> found;
+    for (const Offer& offer : offers) {
+      if (std::max(down / server_.nic_out.value(), up / server_.nic_in.value()) > kAmple * best_) break;
+      down += offer.down;
+      up += offer.up;
+      found.push_back(all_[offer.device]);
+    }
+    return found;
   }
 
   // The time by which, under these terms, the sample could do enough, nearly; remembers the terms that make it latest.
@@ -161,7 +201,7 @@ class GemmBound {
   Shapes shapes_;
   std::vector<Alike> all_, sample_;
   fleet::ServerProfile server_;
-  double unlimited_ = 0, best_ = 0, at_ = 1.0;
+  double best_ = 0, at_ = 1.0;
   Terms best_terms_;
 };
 

@@ -65,14 +65,15 @@ std::vector<DeviceState> usable_devices(const Work& work, std::span<const Device
                                         const PlanOptions& options) {
   std::vector<DeviceState> found;
   const Bytes needed = resident_bytes(work, smallest_piece(work));
+  // It travels in one panel, so whether a device can have it depends on memory and on the limit of a message alone.
+  const bool travels = messages_fit(panels_of(work, smallest_piece(work)), options);
   Bytes had{0};
   std::int64_t working = 0;
   for (const DeviceState& device : devices) {
     if (!usable(device)) continue;
     ++working;
     had = std::max(had, device.profile.memory);
-    TaskletPlan smallest = smallest_piece(work);
-    if (choose_order(work, smallest, device, options)) found.push_back(device);
+    if (travels && device.profile.memory >= needed) found.push_back(device);
   }
   if (found.empty()) {
     if (working == 0) {
@@ -81,6 +82,7 @@ std::vector<DeviceState> usable_devices(const Work& work, std::span<const Device
                       "downlink and uplink",
                       devices.size()));
     }
+    if (!travels) throw InputError("the smallest block of the work does not fit one message of 1 GiB");
     throw InputError(fmt::format("no device can hold the smallest block of the work: it takes {} B, the largest memory "
                                  "of {} devices is {} B",
                                  needed.value(), working, had.value()),

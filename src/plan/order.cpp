@@ -18,16 +18,6 @@ namespace {
 /// Headers may take this share of the time of the busiest resource.
 constexpr double kHeaderShare = 0.005;
 
-bool messages_fit(std::span<const Panel> panels, const PlanOptions& options) {
-  Bytes down{0}, up{0};
-  for (const Panel& panel : panels) {
-    if (panel.down >= kMaxMessage || panel.up >= kMaxMessage) return false;
-    down += panel.down;
-    up += panel.up;
-  }
-  return !options.single_message || (down < kMaxMessage && up < kMaxMessage);
-}
-
 // The most panels that an order can have.
 std::int64_t most_panels(const Work& work, const TaskletPlan& piece, PanelOrder order) {
   if (work.kind != WorkKind::gemm) return piece.pairs.count();
@@ -53,6 +43,16 @@ std::int64_t affordable_panels(const Work& work, const TaskletPlan& piece, const
 }
 
 }  // namespace
+
+bool messages_fit(std::span<const Panel> panels, const PlanOptions& options) {
+  Bytes down{0}, up{0};
+  for (const Panel& panel : panels) {
+    if (panel.down >= kMaxMessage || panel.up >= kMaxMessage) return false;
+    down += panel.down;
+    up += panel.up;
+  }
+  return !options.single_message || (down < kMaxMessage && up < kMaxMessage);
+}
 
 bool choose_order(const Work& work, TaskletPlan& piece, const DeviceState& device, const PlanOptions& options) {
   const std::int64_t wanted = affordable_panels(work, piece, device, options);

@@ -1,7 +1,7 @@
 // The order in which a tasklet's panels travel, and how many there are.
 #pragma once
 
-#include "cleave/plan/plan.hpp"
+#include "cleave/plan/cost.hpp"
 
 namespace cleave::plan {
 
@@ -9,5 +9,8 @@ namespace cleave::plan {
 /// order fits (or a message would be too long).
 [[nodiscard]] bool choose_order(const Work& work, TaskletPlan& piece, const DeviceState& device,
                                 const PlanOptions& options);
+
+/// Whether every message stays below its limit.
+[[nodiscard]] bool messages_fit(std::span<const Panel> panels, const PlanOptions& options);
 
 }  // namespace cleave::plan

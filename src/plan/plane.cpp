@@ -194,6 +194,7 @@ class Columns {
         high = width;
         open = false;
       }
+      if (open && low > 0 && high - low <= 1e-6 * high) return high;  // as wide as the plane
       if (std::abs(rows - rows_) <= 1e-6 * rows_ || high - low <= 1e-6 * high) break;
       if (high < 0.5) return 0;
       width += slope > 0 ? (rows - rows_) / slope : 0;

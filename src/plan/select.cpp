@@ -33,7 +33,7 @@ double interface_time(const Work& work, const BoxTiling& tiling, const fleet::Se
 BoxTiling tile_selected(const Work& work, const GemmBox& box, std::span<const Power> devices,
                         const fleet::ServerProfile& server, const BoxBound& bound) {
   const Terms& terms = bound.terms;
-  if (terms.out_price <= 0 && terms.in_price <= 0) return tile_gemm(work, box, devices, bound);
+  if (terms.out_price <= 0 && terms.in_price <= 0) return tile_gemm(work, box, devices, bound, Effort::thorough);
 
   struct Offer {
     double worth = 0, down = 0, up = 0;
@@ -60,27 +60,34 @@ BoxTiling tile_selected(const Work& work, const GemmBox& box, std::span<const Po
     ++count;
   }
 
-  std::vector<Power> chosen;
   BoxTiling best{kNever, {}};
+  std::size_t best_count = 0;
+  // Offers one more tiling; returns how much longer the interface takes than the devices.
+  const auto attempt = [&](std::size_t devices_taken, Effort effort) {
+    std::vector<Power> chosen;
+    for (std::size_t i = 0; i < devices_taken; ++i) chosen.push_back(offers[i].device);
+    BoxTiling tiling = tile_gemm(work, box, chosen, bound, effort);
+    const double own = tiling.finish, shared = interface_time(work, tiling, server);
+    if (std::max(own, shared) < best.finish) {
+      best_count = devices_taken;
+      best = std::move(tiling);
+      best.finish = std::max(own, shared);
+    }
+    return own < kNever ? shared / own : 0.0;
+  };
   std::size_t low = 0, high = offers.size() + 1;  // too few, too many
   for (int tries = 0; tries < kMostTries && count > low && count < high; ++tries) {
-    chosen.clear();
-    for (std::size_t i = 0; i < count; ++i) chosen.push_back(offers[i].device);
-    BoxTiling tiling = tile_gemm(work, box, chosen, bound);
-    if (tiling.finish == kNever) break;
-    const double own = tiling.finish, shared = interface_time(work, tiling, server);
-    (shared > own ? high : low) = count;
-    const double finish = std::max(own, shared);
-    if (finish < best.finish) {
-      best = std::move(tiling);
-      best.finish = finish;
-    }
-    if (std::abs(shared / own - 1) < kEven) break;
-    const auto next = static_cast<std::size_t>(std::llround(static_cast<double>(count) * std::pow(own / shared, 1.0)));
+    const double ratio = attempt(count, Effort::quick);
+    if (ratio == 0) break;
+    (ratio > 1 ? high : low) = count;
+    if (std::abs(ratio - 1) < kEven) break;
+    const auto next = static_cast<std::size_t>(std::llround(static_cast<double>(count) / ratio));
     const std::size_t middle = low + (high - low) / 2;
     count = next > low && next < high ? next : middle;
   }
-  return best.finish < kNever ? best : tile_gemm(work, box, devices, bound);
+  if (best.finish == kNever) return tile_gemm(work, box, devices, bound, Effort::thorough);
+  attempt(best_count, Effort::thorough);
+  return best;
 }
 
 }  // namespace cleave::plan

@@ -148,22 +148,26 @@ bool Region::improve(std::vector<double>& slack, double finish) {
   return true;
 }
 
+void Region::cut_group(Group& group, double guess) const {
+  const Plane plane = plane_at(group, group.blocks);
+  if (group.stale) {
+    group.cut = cut_plane(plane, group.devices, guess);
+    group.stale = false;
+  } else {
+    finish_cut(plane, group.devices, group.cut);
+  }
+  if (group.cut.finish == kNever) return;
+  group.loss = 1;
+  // Never more than what the devices can make up for: the area of each ends at the plane's.
+  const double most = 1 + 0.5 * static_cast<double>(group.devices.size() - 1);
+  group.loss = std::clamp(area_by(group, group.blocks, group.cut.finish) / plane.area(), 1.0, std::min(2.0, most));
+}
+
 double Region::cut(double guess) {
   double finish = 0;
   for (Group& group : groups_) {
-    const Plane plane = plane_at(group, group.blocks);
-    if (group.stale) {
-      group.cut = cut_plane(plane, group.devices, guess);
-      group.stale = false;
-    } else {
-      finish_cut(plane, group.devices, group.cut);
-    }
+    cut_group(group, guess);
     finish = std::max(finish, group.cut.finish);
-    if (group.cut.finish == kNever) continue;
-    group.loss = 1;
-    // Never more than what the devices can make up for: the area of each ends at the plane's.
-    const double most = 1 + 0.5 * static_cast<double>(group.devices.size() - 1);
-    group.loss = std::clamp(area_by(group, group.blocks, group.cut.finish) / plane.area(), 1.0, std::min(2.0, most));
   }
   return finish;
 }

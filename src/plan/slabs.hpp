@@ -46,11 +46,20 @@ class Region {
   /// Cuts the slabs into columns; sets the losses of the groups. Returns the finish time.
   double cut(double guess);
 
+  /// Exchanges devices and blocks between groups while that ends the slowest earlier (refine.cpp); `effort` limits how
+  /// many devices are cut again. Requires: cut().
+  void refine(std::int64_t effort);
+
   /// Tiles in whole elements, appended; returns the finish time.
   double tile(std::vector<BoxTile>& tiles) const;
 
  private:
-  struct Slack;
+  struct Exchange;
+  [[nodiscard]] std::vector<Exchange> rank_exchanges(std::size_t slowest, double finish) const;
+  [[nodiscard]] static double depth_of(const Group& group, std::int64_t blocks) {
+    return static_cast<double>(blocks * kBlockK - group.missing);
+  }
+  void cut_group(Group& group, double guess) const;
   [[nodiscard]] Plane plane_at(const Group& group, std::int64_t blocks) const;
   [[nodiscard]] double area_by(const Group& group, std::int64_t blocks, double finish) const;
   bool improve(std::vector<double>& slack, double finish);
@@ -69,10 +78,13 @@ struct BoxTiling {
 /// `box` at its whole depth.
 [[nodiscard]] BoxTiling tile_flat(const Work& work, const GemmBox& box, std::span<const Power> devices);
 
+/// How many ways of cutting a box are tried.
+enum class Effort : std::uint8_t { quick, thorough };
+
 /// `box` in three dimensions, as early as the devices can be done with it (tile_gemm.cpp). `bound` gives a guess of the
 /// finish, and the prices that shapes answer to.
 [[nodiscard]] BoxTiling tile_gemm(const Work& work, const GemmBox& box, std::span<const Power> devices,
-                                  const BoxBound& bound);
+                                  const BoxBound& bound, Effort effort);
 
 /// tile_gemm() by those devices, and in those shapes, that the server's interface can keep up with (select.cpp).
 [[nodiscard]] BoxTiling tile_selected(const Work& work, const GemmBox& box, std::span<const Power> devices,

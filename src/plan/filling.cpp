@@ -1,0 +1,167 @@
+// Groups take devices of like depth, deepest first; regions take groups so that depths add up.
+#include "filling.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace cleave::plan {
+
+namespace {
+
+/// How far ahead of its turn a device may be taken because its area fits.
+constexpr std::size_t kWindow = 6;
+
+}  // namespace
+
+std::int64_t Filling::fill(double finish, std::int64_t blocks) {
+  finish_ = finish;
+  tails_left_ = tails_;
+  groups_.clear();
+  pool_.clear();
+  first_ = 0;
+  for (const Power& device : devices_) {
+    const Wish wish = wishes_.shallow(device, finish, area_);
+    if (wish.area > 0) pool_.push_back(wish);
+  }
+  std::sort(pool_.begin(), pool_.end(), [](const Wish& a, const Wish& b) {
+    return a.depth != b.depth ? a.depth > b.depth : a.device.index < b.device.index;
+  });
+  std::int64_t covered = 0;
+  while (covered < blocks && take_group(blocks - covered)) covered += groups_.back().blocks;
+  return covered;
+}
+
+std::vector<Power> Filling::left() const {
+  std::vector<Power> devices;
+  for (std::size_t i = first_; i < pool_.size(); ++i) devices.push_back(pool_[i].device);
+  return devices;
+}
+
+bool Filling::take_group(std::int64_t most_blocks) {
+  if (first_ == pool_.size()) return false;
+  // The depth that the next devices wish for together.
+  double areas = 0, depths = 0;
+  for (std::size_t i = first_; i < pool_.size() && areas < area_; ++i) {
+    areas += pool_[i].area;
+    depths += pool_[i].area * pool_[i].depth;
+  }
+  const auto low = std::clamp<std::int64_t>(static_cast<std::int64_t>(depths / areas), 1, most_blocks);
+  Choice best;
+  double best_worth = 0;
+  const auto consider = [&](std::int64_t blocks, std::int64_t missing) {
+    Choice choice = choose(blocks, missing);
+    if (choice.members.empty()) return;
+    const double worth = static_cast<double>(blocks * kBlockK - missing) / choice.lines;
+    if (worth <= best_worth) return;
+    best_worth = worth;
+    best = std::move(choice);
+  };
+  for (std::int64_t blocks = low; blocks <= std::min(low + 1, most_blocks); ++blocks) {
+    consider(blocks, 0);
+    if (tails_left_ > 0) consider(blocks, missing_);
+  }
+  if (best.members.empty()) return false;
+  Group group;
+  group.blocks = best.blocks;
+  group.missing = best.missing;
+  if (best.missing > 0) --tails_left_;
+  std::sort(best.members.begin(), best.members.end());
+  for (const std::size_t i : best.members) group.devices.push_back(pool_[i].device);
+  remove(best.members);
+  groups_.push_back(std::move(group));
+  return true;
+}
+
+// Those before the last member that stay move up to it: few, because none is taken far ahead of its turn.
+void Filling::remove(const std::vector<std::size_t>& members) {
+  std::size_t to = members.back() + 1, next = members.size();
+  for (std::size_t i = to; i-- > first_;) {
+    if (next > 0 && members[next - 1] == i) {
+      --next;
+    } else {
+      pool_[--to] = pool_[i];
+    }
+  }
+  first_ = to;
+}
+
+// Devices that cover the plane at a depth; no members when all together do not.
+Filling::Choice Filling::choose(std::int64_t blocks, std::int64_t missing) const {
+  Choice choice;
+  choice.blocks = blocks;
+  choice.missing = missing;
+  std::vector<std::size_t> open;  // the next devices in turn
+  std::vector<double> areas;
+  std::size_t next = first_;
+  double need = area_;
+  while (true) {
+    while (open.size() < kWindow && next < pool_.size()) {
+      open.push_back(next);
+      areas.push_back(wishes_.area_at(pool_[next].device, finish_, blocks * kBlockK - missing));
+      ++next;
+    }
+    if (open.empty()) return {};
+    // The smallest that completes the plane, or else whose turn it is.
+    std::size_t taken = 0;
+    bool completes = false;
+    for (std::size_t i = 0; i < open.size(); ++i) {
+      if (areas[i] >= need && (!completes || areas[i] < areas[taken])) {
+        completes = true;
+        taken = i;
+      }
+    }
+    choice.members.push_back(open[taken]);
+    choice.lines += pool_[open[taken]].lines;
+    need -= areas[taken];
+    if (completes) return choice;
+    // Tiles of several devices lose a little against free shapes.
+    if (choice.members.size() == 1) need += 0.02 * area_;
+    open.erase(open.begin() + static_cast<std::ptrdiff_t>(taken));
+    areas.erase(areas.begin() + static_cast<std::ptrdiff_t>(taken));
+  }
+}
+
+std::vector<Group> deal_groups(const Wishes& wishes, std::span<const Power> devices, double finish, std::int64_t count,
+                               std::int64_t blocks, double area) {
+  std::vector<Wish> able;
+  for (const Power& device : devices) able.push_back(wishes.shallow(device, finish, area));
+  std::stable_sort(able.begin(), able.end(), [](const Wish& a, const Wish& b) { return a.lines > b.lines; });
+  std::vector<Group> groups(static_cast<std::size_t>(count));
+  std::vector<double> lines(groups.size(), 0);
+  for (const Wish& wish : able) {
+    const auto next = static_cast<std::size_t>(std::min_element(lines.begin(), lines.end()) - lines.begin());
+    groups[next].devices.push_back(wish.device);
+    lines[next] += wish.lines;
+  }
+  for (std::int64_t i = 0; i < count; ++i) {
+    groups[static_cast<std::size_t>(i)].blocks = blocks * (i + 1) / count - blocks * i / count;
+  }
+  return groups;
+}
+
+std::vector<std::vector<Group>> share_groups(std::vector<Group> groups, std::int64_t regions, std::int64_t blocks) {
+  std::vector<std::vector<Group>> shared(static_cast<std::size_t>(regions));
+  std::vector<std::int64_t> sums(shared.size(), 0);
+  // Short slabs first, one to each region; then the deepest that is left to the region with the least depth so far.
+  std::stable_sort(groups.begin(), groups.end(), [](const Group& a, const Group& b) {
+    return a.missing != b.missing ? a.missing > b.missing : a.blocks > b.blocks;
+  });
+  for (Group& group : groups) {
+    const auto r = static_cast<std::size_t>(std::min_element(sums.begin(), sums.end()) - sums.begin());
+    sums[r] += group.blocks;
+    shared[r].push_back(std::move(group));
+  }
+  for (std::size_t r = 0; r < shared.size(); ++r) {
+    if (std::ssize(shared[r]) > blocks || shared[r].empty()) return {};
+    // What is too much or too little goes to the deepest, whom it changes least.
+    for (; sums[r] != blocks; sums[r] += sums[r] < blocks ? 1 : -1) {
+      const auto deepest = std::max_element(shared[r].begin(), shared[r].end(),
+                                            [](const Group& a, const Group& b) { return a.blocks < b.blocks; });
+      deepest->blocks += sums[r] < blocks ? 1 : -1;
+    }
+    std::reverse(shared[r].begin(), shared[r].end());  // the short slab is a region's last
+  }
+  return shared;
+}
+
+}  // namespace cleave::plan

@@ -1,0 +1,136 @@
+// Region::refine(): local search over which devices and how many blocks the groups of a region have, by true cuts.
+//
+// Moves of the slowest group with another are first ranked by capacity: what a device can do by the wanted time at the
+// depth of a group, over what the group then has to do. The best of them are cut, and the first that ends before the
+// slowest group does is taken.
+#include <algorithm>
+#include <cmath>
+
+#include "bisect.hpp"
+#include "slabs.hpp"
+
+namespace cleave::plan {
+
+namespace {
+
+/// A move must end the slower of its two groups earlier by this share of its time.
+constexpr double kLeastGain = 1e-3;
+
+/// Moves that are cut before the search ends.
+constexpr std::size_t kTries = 8;
+
+/// Moves that are ranked for one slowest group.
+constexpr std::size_t kMostRanked = 4000;
+
+constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
+
+}  // namespace
+
+struct Region::Exchange {
+  double slack = 0;  // of the slower of both groups, as a share of its work
+  std::size_t with = 0;
+  std::size_t given = kNobody, taken = kNobody;  // positions in the slowest group and in the other
+  std::int64_t blocks = 0;                       // of the slowest group, afterwards
+};
+
+std::vector<Region::Exchange> Region::rank_exchanges(std::size_t slowest, double finish) const {
+  const double area = static_cast<double>(box_.m()) * static_cast<double>(box_.n());
+  const auto capacity = [&](const Group& group, const Power& device) {
+    const Plane plane = plane_at(group, group.blocks);
+    return largest_area(plane, reach_of(plane, device.by(finish))) / area / group.loss * depth_of(group, group.blocks);
+  };
+  const Group& mine = groups_[slowest];
+  double here = 0;
+  std::vector<double> own, own_there, theirs, theirs_here;
+  for (const Power& device : mine.devices) {
+    own.push_back(capacity(mine, device));
+    here += own.back();
+  }
+  std::vector<Exchange> exchanges;
+  for (std::size_t step = 1; step < groups_.size(); ++step) {
+    const std::size_t with = (slowest + step) % groups_.size();
+    const Group& other = groups_[with];
+    if (exchanges.size() > kMostRanked) break;
+    own_there.clear();
+    theirs.clear();
+    theirs_here.clear();
+    double there = 0;
+    for (const Power& device : mine.devices) own_there.push_back(capacity(other, device));
+    for (const Power& device : other.devices) {
+      theirs.push_back(capacity(other, device));
+      theirs_here.push_back(capacity(mine, device));
+      there += theirs.back();
+    }
+    const std::int64_t together = mine.blocks + other.blocks;
+    const auto offer = [&](std::size_t given, std::size_t taken) {
+      double left = here, right = there;
+      if (given != kNobody) {
+        left -= own[given];
+        right += own_there[given];
+      }
+      if (taken != kNobody) {
+        left += theirs_here[taken];
+        right -= theirs[taken];
+      }
+      if (!(left > 0) || !(right > 0)) return;
+      const auto even = static_cast<std::int64_t>(static_cast<double>(together) * left / (left + right));
+      for (std::int64_t blocks = std::max<std::int64_t>(even, 1); blocks <= std::min(even + 1, together - 1);
+           ++blocks) {
+        if (given == kNobody && taken == kNobody && blocks == mine.blocks) continue;
+        const double slack = std::min(left / depth_of(mine, blocks), right / depth_of(other, together - blocks)) - 1;
+        if (slack > -0.05) exchanges.push_back({slack, with, given, taken, blocks});
+      }
+    };
+    offer(kNobody, kNobody);
+    for (std::size_t b = 0; b < theirs.size() && theirs.size() > 1; ++b) offer(kNobody, b);
+    for (std::size_t a = 0; a < own.size() && own.size() > 1; ++a) offer(a, kNobody);
+    for (std::size_t a = 0; a < own.size(); ++a) {
+      for (std::size_t b = 0; b < theirs.size(); ++b) offer(a, b);
+    }
+  }
+  const auto end = exchanges.begin() + static_cast<std::ptrdiff_t>(std::min(kTries, exchanges.size()));
+  std::partial_sort(exchanges.begin(), end, exchanges.end(),
+                    [](const Exchange& a, const Exchange& b) { return a.slack > b.slack; });
+  exchanges.erase(end, exchanges.end());
+  return exchanges;
+}
+
+void Region::refine(std::int64_t effort) {
+  if (groups_.size() < 2) return;
+  while (effort > 0) {
+    std::size_t slowest = 0;
+    for (std::size_t i = 1; i < groups_.size(); ++i) {
+      if (groups_[i].cut.finish > groups_[slowest].cut.finish) slowest = i;
+    }
+    const double finish = groups_[slowest].cut.finish * (1 - kLeastGain);
+    bool better = false;
+    for (const Exchange& exchange : rank_exchanges(slowest, finish)) {
+      Group mine = groups_[slowest], other = groups_[exchange.with];
+      other.blocks += mine.blocks - exchange.blocks;
+      mine.blocks = exchange.blocks;
+      const auto end = [](std::size_t at) { return static_cast<std::ptrdiff_t>(at); };
+      if (exchange.given != kNobody && exchange.taken != kNobody) {
+        std::swap(mine.devices[exchange.given], other.devices[exchange.taken]);
+      } else if (exchange.given != kNobody) {
+        other.devices.push_back(mine.devices[exchange.given]);
+        mine.devices.erase(mine.devices.begin() + end(exchange.given));
+      } else if (exchange.taken != kNobody) {
+        mine.devices.push_back(other.devices[exchange.taken]);
+        other.devices.erase(other.devices.begin() + end(exchange.taken));
+      }
+      effort -= std::ssize(mine.devices) + std::ssize(other.devices);
+      mine.stale = other.stale = true;
+      cut_group(mine, finish);
+      if (mine.cut.finish >= finish) continue;
+      cut_group(other, finish);
+      if (other.cut.finish >= finish) continue;
+      groups_[slowest] = std::move(mine);
+      groups_[exchange.with] = std::move(other);
+      better = true;
+      break;
+    }
+    if (!better) return;
+  }
+}
+
+}  // namespace cleave::plan
