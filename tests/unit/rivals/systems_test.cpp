@@ -1,0 +1,242 @@
+// Every system on small studies: closed forms, conservation of bytes, limits of memory, losses and churn.
+#include <cmath>
+#include <utility>
+
+#include "../../../src/rivals/collective.hpp"
+#include "../../../src/rivals/pipeline_grid.hpp"
+#include "../../../src/rivals/workload.hpp"
+#include "studies.hpp"
+
+namespace cleave::rivals {
+namespace {
+
+const std::vector<std::string> kOnDevices{"dtfm", "asteroid", "tensor-parallel", "data-parallel"};
+
+SystemReport run(const std::string& name, const StudyInput& study) {
+  const std::unique_ptr<System> system = find_system(name);
+  EXPECT_NE(system, nullptr) << name;
+  return system->simulate(study);
+}
+
+Workload workload_of(const StudyInput& study) { return describe_workload(study.model, study.batch, study.wire); }
+
+double update_s(const Workload& w, double share, double rate) {
+  return Workload::kUpdateFlops * static_cast<double>(w.total_parameters()) * share / rate;
+}
+
+double ring_s(const StudyInput& study, double bytes) {
+  const Network network(study.devices, study.links);
+  std::vector<std::size_t> all(study.devices.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  return ring_all_reduce(network, all, bytes).time_s;
+}
+
+TEST(Registry, NamesEverySystemOnce) {
+  std::vector<std::string> names;
+  for (const auto& system : all_systems()) {
+    names.push_back(system->name());
+    EXPECT_FALSE(system->summary().empty());
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"cleave", "cleave-paper", "dtfm", "asteroid", "tensor-parallel",
+                                             "data-parallel", "cloud-gpu"}));
+  EXPECT_EQ(find_system("megatron"), nullptr);
+}
+
+// FLOP / (n peak utilisation).
+TEST(CloudGpu, EqualsItsClosedForm) {
+  StudyInput study = small_study(equal_devices(1, 1e9, 1e6));
+  const SystemReport one = run("cloud-gpu", study);
+  EXPECT_NEAR(one.step.value(), workload_of(study).step_flops() / (312e12 * 0.45), 1e-15);
+  study.gpu.count = 4;
+  study.gpu.utilisation = 0.9;
+  EXPECT_NEAR(run("cloud-gpu", study).step.value(), one.step.value() / 8, 1e-15);
+}
+
+// State that the GPU cannot hold streams through the host link twice, and the host updates.
+TEST(CloudGpu, StreamsWhatItCannotHold) {
+  StudyInput study = small_study(equal_devices(1, 1e9, 1e6), 2);
+  const Workload w = workload_of(study);
+  study.gpu.memory = Bytes(w.total_parameters() * 14);
+  study.gpu.host_link = BytesPerSecond(1e6);
+  const SystemReport report = run("cloud-gpu", study);
+  ASSERT_TRUE(report.feasible) << report.why;
+  const auto parameters = static_cast<double>(w.total_parameters());
+  EXPECT_NEAR(report.step.value(), 2 * parameters * 4 / 1e6 + 28 * parameters / 100e9, 1e-9);
+  study.gpu.host_memory = Bytes(0);
+  const SystemReport without = run("cloud-gpu", study);
+  EXPECT_FALSE(without.feasible);
+  EXPECT_NE(without.why.find("GB"), std::string::npos);
+}
+
+// One device that holds the model is the same for every method: FLOP / rate and the update.
+TEST(OneDevice, EveryMethodTakesItsComputeTime) {
+  const StudyInput study = small_study(equal_devices(1, 1e9, 1e6));
+  const Workload w = workload_of(study);
+  for (const std::string& name : kOnDevices) {
+    const SystemReport report = run(name, study);
+    ASSERT_TRUE(report.feasible) << name;
+    EXPECT_NEAR(report.step.value(), w.step_flops() / 1e9 + update_s(w, 1, 1e9), 1e-9 * report.step.value()) << name;
+    EXPECT_EQ(report.bytes_up.value(), 0) << name;
+  }
+}
+
+// Slow devices, fast links: all rings but the last two units' run under the backward pass. The embedding has next to
+// nothing to compute, so its ring waits for that of layer 0.
+TEST(DataParallel, EqualDevicesHaveAClosedForm) {
+  const StudyInput study = small_study(equal_devices(4, 1e6, 1e7), 8);
+  const Workload w = workload_of(study);
+  const SystemReport report = run("data-parallel", study);
+  const double compute_s = w.step_flops() / 4 / 1e6, embedding_s = 2 * w.units[0].backward_flops / 1e6;
+  const double layer_ring_s = ring_s(study, static_cast<double>(w.units[1].parameters * 4));
+  const double embedding_ring_s = ring_s(study, static_cast<double>(w.units[0].parameters * 4));
+  ASSERT_LT(embedding_s, layer_ring_s);
+  EXPECT_NEAR(report.step.value(), compute_s - embedding_s + layer_ring_s + embedding_ring_s + update_s(w, 1, 1e6),
+              1e-6);
+  EXPECT_EQ(report.devices_used, 4);
+  EXPECT_EQ(report.bytes_down, report.bytes_up);
+}
+
+TEST(DataParallel, SharesFollowTheSpeeds) {
+  StudyInput study = small_study(equal_devices(2, 1e6, 1e9), 9);
+  study.devices[1].compute = FlopsPerSecond(2e6);
+  const Workload w = workload_of(study);
+  // Three sequences and six take equally long.
+  const double expected_s = w.step_flops() / 9 * 3 / 1e6 + update_s(w, 1, 1e6);
+  EXPECT_NEAR(run("data-parallel", study).step.value(), expected_s, 1e-3 * expected_s);
+}
+
+// Memory for a quarter of the model: four shards, per layer two all-reduces each way, one for embedding and head each.
+TEST(TensorParallel, FourEqualShardsHaveAClosedForm) {
+  StudyInput study = small_study(equal_devices(4, 1e9, 1e6, 0.001), 1);
+  const Workload w = workload_of(study);
+  const double state = static_cast<double>(w.total_parameters() * 16);
+  study.devices = equal_devices(4, 1e9, 1e6, 0.001, static_cast<std::int64_t>(state * 0.45));
+  const SystemReport report = run("tensor-parallel", study);
+  ASSERT_TRUE(report.feasible) << report.why;
+  EXPECT_EQ(report.layout, "1 replicas of 4 shards, micro-batches of 1");
+  const double activation = 32 * 64 * 4;
+  EXPECT_NEAR(report.step.value(),
+              w.step_flops() / 4 / 1e9 + (4 * 4 + 2) * ring_s(study, activation) + update_s(w, 0.25, 1e9), 1e-9);
+}
+
+// One stage a device and no transfer time to speak of: (M + S - 1) / M times the slowest stage's work.
+TEST(Dtfm, PipelineOfEqualStagesHasItsClosedForm) {
+  StudyInput study = small_study(equal_devices(2, 1e6, 1e12), 8);
+  study.dtfm.stages = 2;
+  const Workload w = workload_of(study);
+  const std::vector<std::size_t> cuts = cut_evenly(w, 2);
+  double slowest_s = 0, other_s = 0;
+  for (std::size_t s = 0; s < 2; ++s) {
+    const double time_s = (w.forward_flops(cuts[s], cuts[s + 1]) + w.backward_flops(cuts[s], cuts[s + 1])) / 1e6;
+    (time_s > slowest_s ? other_s = std::exchange(slowest_s, time_s) : other_s = std::max(other_s, time_s));
+  }
+  const SystemReport report = run("dtfm", study);
+  ASSERT_TRUE(report.feasible) << report.why;
+  EXPECT_NE(report.layout.find("2 stages x 1 pipelines, micro-batches of 1"), std::string::npos) << report.layout;
+  const double least_s = 8 * slowest_s + other_s;
+  const double update = update_s(w, 1, 1e6);
+  EXPECT_GE(report.step.value(), least_s - 1e-9);
+  EXPECT_LE(report.step.value(), least_s + update);
+}
+
+TEST(Systems, BytesAreConservedAndLimitsKept) {
+  for (std::uint64_t seed = 0; seed < 3; ++seed) {
+    const StudyInput study = small_study(unlike_devices(10, seed, 3e6, 9e6), 12);
+    std::int64_t most = 0;
+    for (const auto& device : study.devices) most = std::max(most, device.memory.value());
+    for (const std::string& name : kOnDevices) {
+      const SystemReport report = run(name, study);
+      ASSERT_TRUE(report.feasible) << name << ": " << report.why;
+      const auto up = static_cast<double>(report.bytes_up.value());
+      EXPECT_NEAR(up, static_cast<double>(report.bytes_down.value()), 1e-5 * up + 64) << name;
+      EXPECT_GE(report.step.value(), report.lower_bound.value() * (1 - 1e-9)) << name;
+      EXPECT_GE(report.step.value(), report.compute.value() * (1 - 1e-9)) << name;
+      EXPECT_LE(report.device_memory_max.value(), most) << name;
+      EXPECT_GT(report.energy.value(), 0) << name;
+      EXPECT_LE(report.devices_used, 10) << name;
+    }
+  }
+}
+
+TEST(Systems, TheSameStudyHasTheSameReport) {
+  const StudyInput study = small_study(unlike_devices(9, 3, 3e6, 9e6), 12);
+  for (const auto& system : all_systems()) {
+    const SystemReport one = system->simulate(study), two = system->simulate(study);
+    EXPECT_EQ(one.step, two.step) << system->name();
+    EXPECT_EQ(one.bytes_up, two.bytes_up) << system->name();
+    EXPECT_EQ(one.layout, two.layout) << system->name();
+  }
+}
+
+TEST(Systems, SayWhatMemoryIsMissing) {
+  const StudyInput study = small_study(equal_devices(8, 1e9, 1e6, 0, 100'000));
+  for (const std::string& name : kOnDevices) {
+    const SystemReport report = run(name, study);
+    EXPECT_FALSE(report.feasible) << name;
+    EXPECT_NE(report.why.find("GB"), std::string::npos) << name << ": " << report.why;
+  }
+}
+
+// A device of every replica can be missed as long as another one holds the same.
+TEST(Losses, CopiesCarryOnAndSingleCopiesDoNot) {
+  StudyInput study = small_study(equal_devices(4, 1e7, 1e7), 8);
+  study.loss = {.devices = 1, .progress = 0.5, .seed = 0};
+  for (const char* name : {"data-parallel", "asteroid"}) {
+    const SystemReport report = run(name, study);
+    ASSERT_TRUE(report.feasible) << name;
+    EXPECT_TRUE(std::isfinite(report.recovery.value())) << name << ": " << report.why;
+    EXPECT_GE(report.recovery, study.detection) << name;
+    EXPECT_LT(report.recovery, report.step + study.detection) << name;
+  }
+  study.dtfm.stages = 4;  // one pipeline: no stage has a copy
+  const SystemReport pipeline = run("dtfm", study);
+  EXPECT_TRUE(std::isinf(pipeline.recovery.value()));
+  EXPECT_NE(pipeline.why.find("does not survive"), std::string::npos);
+}
+
+// Half of two equal replicas lost half-way: a quarter of the batch is done again and a quarter has still to be done, by
+// one device instead of two.
+TEST(Losses, DataParallelismHasAClosedForm) {
+  StudyInput study = small_study(equal_devices(2, 1e6, 1e12), 8);
+  study.loss = {.devices = 1, .progress = 0.5, .seed = 0};
+  const Workload w = workload_of(study);
+  const double alone_s = w.step_flops() / 1e6;
+  const SystemReport report = run("data-parallel", study);
+  // Left after the loss: 3/4 of the batch by one device; undisturbed: half of the step of two.
+  const double expected_s = study.detection.value() + 0.75 * alone_s - 0.25 * alone_s;
+  EXPECT_NEAR(report.recovery.value(), expected_s, 0.01 * expected_s);
+}
+
+TEST(Losses, CleaveLosesNoMoreThanItsBlocks) {
+  StudyInput study = small_study(equal_devices(8, 1e8, 1e6), 8);
+  study.loss = {.devices = 1, .progress = 0.5, .seed = 0};
+  const SystemReport report = run("cleave", study);
+  ASSERT_TRUE(report.feasible);
+  EXPECT_TRUE(std::isfinite(report.recovery.value()));
+  EXPECT_LT(report.recovery.value(), 0.5 * report.step.value() + study.detection.value());
+}
+
+TEST(Churn, DevicesComeAndGo) {
+  StudyInput study = small_study(equal_devices(6, 1e7, 1e7), 12);
+  study.steps = 3;
+  const double step_s = run("data-parallel", study).step.value();
+  study.churn = {{Seconds(0.4 * step_s), DeviceId(2), fleet::ChurnKind::leave, 1.0},
+                 {Seconds(0.8 * step_s), DeviceId(2), fleet::ChurnKind::join, 1.0}};
+  const SystemReport report = run("data-parallel", study);
+  ASSERT_TRUE(report.feasible) << report.why;
+  EXPECT_GT(report.recovery.value(), 0);
+  EXPECT_NEAR(report.step.value(), step_s + report.recovery.value(), 1e-6 * step_s);
+}
+
+TEST(Churn, AMethodThatCannotGoOnSaysWhere) {
+  StudyInput study = small_study(equal_devices(4, 1e7, 1e7), 8);
+  study.dtfm.stages = 4;
+  study.steps = 2;
+  study.churn = {{Seconds(1e-3), DeviceId(0), fleet::ChurnKind::leave, 1.0}};
+  const SystemReport report = run("dtfm", study);
+  EXPECT_FALSE(report.feasible);
+  EXPECT_NE(report.why.find("step 1"), std::string::npos) << report.why;
+}
+
+}  // namespace
+}  // namespace cleave::rivals
