@@ -21,7 +21,8 @@ fi
 # - `--enable-recovery` keeps the job alive when a rank dies, but makes Open MPI 4.1 return 0 whatever the ranks return;
 #   so rank 0 runs under a line of shell that writes its exit code down.
 # - SIGTERM and SIGUSR1 to the calling script reach the ranks as SIGUSR1 (checkpoint, stop, exit code 75); mpirun itself
-#   would kill them one second after a SIGTERM.
+#   would kill them one second after a SIGTERM. One that comes while the program is still being loaded, and would kill it,
+#   is held back: rank 0's shell repeats it until the program has heeded it.
 # - A line that Open MPI prints for every rank that ends with a non-zero code, and that means nothing, is left out.
 launch() {
   local ranks=$1 record pid status=0
@@ -29,10 +30,18 @@ launch() {
   record=$(mktemp)
   # shellcheck disable=SC2016  # expanded by the rank's shell
   CLEAVE_STATUS_FILE=$record mpirun --enable-recovery -n "$ranks" bash -c '
-    [ "${OMPI_COMM_WORLD_RANK:-0}" = 0 ] || exec "$@"
-    trap : TERM USR1
-    "$@"
+    if [ "${OMPI_COMM_WORLD_RANK:-0}" != 0 ]; then trap "" TERM USR1; exec "$@"; fi
+    trap "asked=yes" TERM USR1
+    (trap "" TERM USR1; exec "$@") <&0 &
+    child=$!
+    wait "$child"
     status=$?
+    while kill -0 "$child" 2> /dev/null; do
+      if [ -n "$asked" ]; then sleep 0.5; kill -USR1 "$child" 2> /dev/null; else wait "$child"; status=$?; fi
+    done
+    wait "$child" 2> /dev/null
+    again=$?
+    [ "$again" -eq 127 ] || status=$again
     echo "$status" > "$CLEAVE_STATUS_FILE"
     exit "$status"' rank "$@" 2> >(grep --line-buffered -v 'PMIX ERROR: BAD-PARAM' >&2) &
   pid=$!

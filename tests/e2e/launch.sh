@@ -11,7 +11,15 @@ case $1 in
   server-only) [ "$rank" = 0 ] && exit "$2" || exit 0 ;;
   death) [ "$rank" = 2 ] && kill -KILL $$; sleep 1; echo "alive $rank"; exit "$2" ;;
   server-death) [ "$rank" = 0 ] && kill -KILL $$; exit 0 ;;
-  signal) trap 'exit 75' USR1; touch "$2/ready.$rank"; for _ in $(seq 200); do sleep 0.1; done ;;
+  # Like the program, it heeds USR1 from some moment on, whatever it inherited; a shell could not.
+  signal | early)
+    exec perl -e '
+      my ($kind, $file) = @ARGV;
+      sub ready { open(my $f, ">", $file); close($f); }
+      if ($kind eq "early") { ready(); sleep(2); }
+      $SIG{USR1} = sub { $SIG{USR1} = "IGNORE"; exit 75 };
+      ready();
+      select(undef, undef, undef, 0.1) for 1 .. 200;' "$1" "$2/ready.$rank" ;;
 esac
 SH
 chmod +x "$scratch/program"
@@ -24,15 +32,17 @@ expect_code 3 "a rank dies" launch 4 "$scratch/program" death 3
 for rank in 0 1 3; do expect_text "rank $rank goes on" "alive $rank"; done
 expect_code 137 "the server dies" launch 3 "$scratch/program" server-death
 
-for signal in TERM USR1; do
+# `early`: the signal comes while the ranks cannot heed it yet, and is not lost.
+for case in TERM:signal USR1:signal USR1:early; do
+  signal=${case%:*} kind=${case#*:}
   rm -f "$scratch"/ready.*
-  CLEAVE=$scratch/program bash -c '. "$1/jobs/mpi-env.sh"; launch 3 "$CLEAVE" signal "$2"' _ "$TOP" "$scratch" \
+  CLEAVE=$scratch/program bash -c '. "$1/jobs/mpi-env.sh"; launch 3 "$CLEAVE" "$3" "$2"' _ "$TOP" "$scratch" "$kind" \
     > "$scratch/out" 2>&1 &
   pid=$!
   all_ready() { [ "$(find "$scratch" -name 'ready.*' | wc -l)" -eq 3 ]; }
-  wait_for 30 all_ready || fail "$signal: the ranks did not start"
+  wait_for 30 all_ready || fail "$case: the ranks did not start"
   kill "-$signal" "$pid"
   code=0
   wait "$pid" || code=$?
-  [ "$code" -eq 75 ] || { fail "$signal: exit code $code, not 75"; cat "$scratch/out"; }
+  [ "$code" -eq 75 ] || { fail "$case: exit code $code, not 75"; cat "$scratch/out"; }
 done

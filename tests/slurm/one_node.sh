@@ -1,0 +1,102 @@
+# shellcheck shell=bash
+# A real Slurm on this machine, for the tests: munged, slurmctld and slurmd from Debian's packages, on loopback, with a
+# folder, a key, a socket and ports of their own, so that it meddles with no other. Sourced; slurm_up FOLDER starts it and
+# exports SLURM_CONF, slurm_down ends by their process ids exactly the daemons that slurm_up started.
+#
+# It declares more processors than there are, which its jobs share (config_overrides, FORCE).
+
+# slurm_missing: prints why a Slurm cannot run here; nothing where it can.
+slurm_missing() {
+  local program
+  for program in munged slurmctld slurmd sbatch scontrol scancel; do
+    command -v "$program" > /dev/null || { echo "no $program (Debian: slurm-wlm munge)"; return; }
+  done
+  [ "$(id -u)" -eq 0 ] || echo "slurmd must be started as root"
+}
+
+# free_port: one that nobody listens on now.
+free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+
+slurm_answers() { [[ $(timeout 5 sinfo --noheader --format %T 2> /dev/null) =~ ^(idle|mix|alloc) ]]; }
+munge_answers() { munge --socket "$slurm_folder/munge.sock" --no-input 2> /dev/null | unmunge --socket "$slurm_folder/munge.sock" > /dev/null 2>&1; }
+
+slurm_up() {
+  slurm_folder=$1
+  local host cpus=32 memory
+  host=$(hostname -s)
+  memory=$(awk '/^MemTotal/ {print int($2 / 1024 * 0.9)}' /proc/meminfo)
+  mkdir -p "$slurm_folder"/{state,spool,log}
+  export SLURM_CONF=$slurm_folder/slurm.conf
+  (umask 077 && head -c 128 /dev/urandom > "$slurm_folder/munge.key")
+  munged --force --num-threads=2 --key-file="$slurm_folder/munge.key" --socket="$slurm_folder/munge.sock" \
+    --pid-file="$slurm_folder/munged.pid" --log-file="$slurm_folder/log/munged.log" --seed-file="$slurm_folder/munge.seed" \
+    2> "$slurm_folder/log/munged.err"
+  wait_for 10 munge_answers || { echo "munged does not answer"; cat "$slurm_folder"/log/munged.*; return 1; }
+  # A requeued job waits until its old credential has run out: 120 s unless cred_expire says less.
+  cat > "$SLURM_CONF" <<CONF
+ClusterName=onenode
+SlurmctldHost=$host(127.0.0.1)
+SlurmUser=$(id -un)
+SlurmdUser=$(id -un)
+AuthType=auth/munge
+AuthInfo=socket=$slurm_folder/munge.sock,cred_expire=10
+CredType=cred/munge
+SlurmctldPort=$(free_port)
+SlurmdPort=$(free_port)
+StateSaveLocation=$slurm_folder/state
+SlurmdSpoolDir=$slurm_folder/spool
+SlurmctldPidFile=$slurm_folder/slurmctld.pid
+SlurmdPidFile=$slurm_folder/slurmd.pid
+SlurmctldLogFile=$slurm_folder/log/slurmctld.log
+SlurmdLogFile=$slurm_folder/log/slurmd.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+SwitchType=switch/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SlurmdParameters=config_overrides
+ReturnToService=2
+KillWait=5
+MinJobAge=600
+JobRequeue=1
+SchedulerParameters=batch_sched_delay=1,sched_min_interval=200000
+AccountingStorageType=accounting_storage/none
+JobAcctGatherType=jobacct_gather/none
+MailProg=/bin/true
+NodeName=$host NodeAddr=127.0.0.1 CPUs=$cpus RealMemory=$memory State=UNKNOWN
+PartitionName=main Nodes=$host Default=YES MaxTime=INFINITE DefaultTime=10 State=UP OverSubscribe=FORCE:4
+CONF
+  slurmctld -f "$SLURM_CONF" > /dev/null
+  slurmd -f "$SLURM_CONF" -N "$host" > /dev/null
+  wait_for 60 slurm_answers || { echo "Slurm does not come up"; tail -n 20 "$slurm_folder"/log/*; return 1; }
+}
+
+# end_by_pid_file FILE: asks the process to end, insists after 10 s.
+end_by_pid_file() {
+  local pid
+  [ -s "$1" ] || return 0
+  pid=$(cat "$1")
+  kill "$pid" 2> /dev/null || return 0
+  local i
+  for ((i = 0; i < 100; i++)); do
+    kill -0 "$pid" 2> /dev/null || return 0
+    sleep 0.1
+  done
+  kill -KILL "$pid" 2> /dev/null || true
+}
+
+slurm_down() {
+  [ -n "${slurm_folder:-}" ] || return 0
+  local i
+  if [ -s "$slurm_folder/slurmctld.pid" ]; then
+    timeout 10 squeue --noheader --format %A 2> /dev/null | sort -u | xargs -r timeout 10 scancel 2> /dev/null || true
+    for ((i = 0; i < 100; i++)); do
+      [ -n "$(timeout 5 squeue --noheader 2> /dev/null)" ] || break
+      sleep 0.2
+    done
+  fi
+  end_by_pid_file "$slurm_folder/slurmd.pid"
+  end_by_pid_file "$slurm_folder/slurmctld.pid"
+  end_by_pid_file "$slurm_folder/munged.pid"
+}
