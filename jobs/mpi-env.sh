@@ -32,18 +32,13 @@ launch() {
   CLEAVE_STATUS_FILE=$record mpirun --enable-recovery -n "$ranks" bash -c '
     if [ "${OMPI_COMM_WORLD_RANK:-0}" != 0 ]; then trap "" TERM USR1; exec "$@"; fi
     trap "asked=yes" TERM USR1
-    (trap "" TERM USR1; exec "$@") <&0 &
-    child=$!
-    wait "$child"
-    status=$?
-    while kill -0 "$child" 2> /dev/null; do
-      if [ -n "$asked" ]; then sleep 0.5; kill -USR1 "$child" 2> /dev/null; else wait "$child"; status=$?; fi
+    # The inner shell is deaf, so that nothing comes between it and the exit code.
+    (trap "" TERM USR1; "$@" <&3 & echo "$!" > "$CLEAVE_STATUS_FILE.pid"; wait "$!"; echo "$?" > "$CLEAVE_STATUS_FILE") 3<&0 &
+    keeper=$!
+    while kill -0 "$keeper" 2> /dev/null; do
+      if [ -n "$asked" ]; then sleep 0.5; kill -USR1 "$(cat "$CLEAVE_STATUS_FILE.pid")" 2> /dev/null; else wait "$keeper"; fi
     done
-    wait "$child" 2> /dev/null
-    again=$?
-    [ "$again" -eq 127 ] || status=$again
-    echo "$status" > "$CLEAVE_STATUS_FILE"
-    exit "$status"' rank "$@" 2> >(grep --line-buffered -v 'PMIX ERROR: BAD-PARAM' >&2) &
+    exit "$(cat "$CLEAVE_STATUS_FILE")"' rank "$@" 2> >(grep --line-buffered -v 'PMIX ERROR: BAD-PARAM' >&2) &
   pid=$!
   # shellcheck disable=SC2064  # this process, not a later one
   trap "kill -USR1 $pid 2>/dev/null || true" TERM USR1
@@ -59,6 +54,6 @@ launch() {
   elif [ "$status" -eq 0 ]; then
     status=1 # the server itself was killed, or never started
   fi
-  rm -f "$record"
+  rm -f "$record" "$record.pid"
   return "$status"
 }
