@@ -16,6 +16,16 @@ if [ "$(id -u)" -eq 0 ]; then
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi
 
+# find_cleave JOBS: the program that belongs to these scripts: built in the checkout, installed beside them, or on the
+# path. Prints where it would be built if there is none.
+find_cleave() {
+  local place
+  for place in "$1/../build/release/cleave" "$1/../../../bin/cleave"; do
+    [ ! -x "$place" ] || { echo "$place"; return; }
+  done
+  command -v cleave || echo "$1/../build/release/cleave"
+}
+
 # launch RANKS PROGRAM ARGUMENT...: mpirun that outlives device ranks and returns rank 0's exit code.
 #
 # - `--enable-recovery` keeps the job alive when a rank dies, but makes Open MPI 4.1 return 0 whatever the ranks return;

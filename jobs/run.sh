@@ -6,13 +6,13 @@
 # RANKS counts the server; the fleet's devices are spread over the other ranks (default: one rank a core, plus the
 # server). Paths are relative to the folder you call it from. SIGTERM or SIGUSR1 to this script makes the run write a
 # checkpoint and stop with exit code 75; `--resume auto` goes on from there. Exit codes: docs/interface.md.
-# Takes as long as the run. Edit: nothing; CLEAVE=/path/to/cleave picks another build than build/release.
+# Takes as long as the run. Edit: nothing; CLEAVE=/path/to/cleave picks another program than the one built or installed here.
 set -euo pipefail
 
 JOBS=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-CLEAVE=${CLEAVE:-$JOBS/../build/release/cleave}
 # shellcheck source=mpi-env.sh
 . "$JOBS/mpi-env.sh"
+CLEAVE=${CLEAVE:-$(find_cleave "$JOBS")}
 
 usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2; exit 2; }
 [ $# -ge 1 ] || usage

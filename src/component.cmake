@@ -9,7 +9,9 @@ function(cleave_component name)
   list(TRANSFORM ARG_LINKS PREPEND cleave::)
   if(sources)
     add_library(cleave_${name} STATIC ${sources})
-    target_include_directories(cleave_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include)
+    target_include_directories(cleave_${name} PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>"
+      "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
+    target_compile_features(cleave_${name} PUBLIC cxx_std_20)
     target_link_libraries(cleave_${name} PUBLIC ${ARG_LINKS} ${ARG_PACKAGES} PRIVATE ${ARG_PRIVATE_PACKAGES})
     cleave_compile_options(cleave_${name})
   else()
@@ -18,6 +20,7 @@ function(cleave_component name)
     target_link_libraries(cleave_${name} INTERFACE ${ARG_LINKS} ${ARG_PACKAGES})
   endif()
   add_library(cleave::${name} ALIAS cleave_${name})
+  set_target_properties(cleave_${name} PROPERTIES EXPORT_NAME ${name})
 endfunction()
 
 # Warnings, sanitizers, and the floating-point rules that the same-bits guarantee rests on: the compiler must not

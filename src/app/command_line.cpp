@@ -9,8 +9,10 @@
 
 #include "cleave/base/error.hpp"
 #include "cleave/base/version.hpp"
+#include "cleave/checkpoint/library.hpp"
 #include "cleave/comm/mpi.hpp"
 #include "cleave/kernels/gemm_kernels.hpp"
+#include "descriptions.hpp"
 #include "session.hpp"
 
 namespace cleave::app {
@@ -21,8 +23,9 @@ namespace {
 bool speaks() { return launcher_rank() == 0; }
 
 std::string version_text() {
-  return fmt::format("cleave {}\n{}\n{}, {} kernels", kVersion, comm::MpiSession::version(), kernels::gemm_library(),
-                     kernels::name_of(kernels::best_gemm_kernels()));
+  return fmt::format("cleave {}\n{}\n{}, {} kernels\n{}", kVersion, comm::MpiSession::version(),
+                     kernels::gemm_library(), kernels::name_of(kernels::best_gemm_kernels()),
+                     checkpoint::checkpoint_library());
 }
 
 void add_overrides(CLI::App* command, CommandLine& line, const char* what, int least) {
@@ -40,13 +43,9 @@ void split_overrides(CommandLine& line) {
   line.files = std::move(files);
 }
 
-}  // namespace
-
-CommandLine parse_command_line(int argc, char** argv) {
-  CommandLine line;
-  CLI::App app{"Trains transformer language models on a fleet of weak, unlike, unreliable edge devices.", "cleave"};
+// Every command and option; what is given is written to `line` and `version`.
+void declare(CLI::App& app, CommandLine& line, bool& version) {
   app.require_subcommand(1);
-  bool version = false;
   app.add_flag("--version", version, "Print the versions of cleave and of what it runs on");
   app.footer(
       "Exit codes: 0 good, 1 environment, 2 bad input or usage, 3 a check did not hold, 4 a bug of ours, 75 stopped on "
@@ -96,6 +95,28 @@ CommandLine parse_command_line(int argc, char** argv) {
   CLI::App* export_ = app.add_subcommand("export", "Write a checkpoint's parameters as safetensors");
   export_->add_option("files", line.files, "CHECKPOINT.h5 OUT.safetensors")->required()->expected(2);
   export_->add_option("--dtype", line.dtype, "f32 or bf16")->check(CLI::IsMember({"f32", "bf16"}));
+  CLI::App* describe = app.add_subcommand("describe", "Print what is made of the program's own declarations");
+  describe->add_option("what", line.files, "manual, completion or inputs")
+      ->required()
+      ->expected(1)
+      ->check(CLI::IsMember({"manual", "completion", "inputs"}));
+}
+
+int print_description(const CLI::App& app, const std::string& what) {
+  const std::string text = what == "manual"       ? manual_page(app)
+                           : what == "completion" ? bash_completion(app)
+                                                  : input_reference();
+  if (speaks()) std::fputs(text.c_str(), stdout);
+  return static_cast<int>(ExitCode::good);
+}
+
+}  // namespace
+
+CommandLine parse_command_line(int argc, char** argv) {
+  CommandLine line;
+  CLI::App app{"Trains transformer language models on a fleet of weak, unlike, unreliable edge devices.", "cleave"};
+  bool version = false;
+  declare(app, line, version);
 
   for (int i = 1; i < argc; ++i) {
     if (std::string_view(argv[i]) == "--version") {
@@ -116,6 +137,7 @@ CommandLine parse_command_line(int argc, char** argv) {
   }
   line.command = app.get_subcommands().front()->get_name();
   split_overrides(line);
+  if (line.command == "describe") line.ended = print_description(app, line.files.front());
   return line;
 }
 
