@@ -79,6 +79,7 @@ GemmCosts gemm_costs(const Work& work, const GemmBox& box) {
   costs.element_bytes = size_of(work.wire);
   costs.exponent_bytes = many_blocks ? kNormExponentBytes : 0;
   costs.strip_bytes = box.k() * costs.element_bytes + costs.exponent_bytes;
+  costs.cell_bytes = many_blocks ? size_of(partial_sum_type(work.wire)) : costs.element_bytes;
   costs.result_bytes = whole_depth ? costs.element_bytes : size_of(partial_sum_type(work.wire));
   return costs;
 }

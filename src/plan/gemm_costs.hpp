@@ -10,6 +10,7 @@ struct GemmCosts {
   std::int64_t exponent_bytes = 0;  ///< of a row or column: its norm exponent, or nothing
   std::int64_t strip_bytes = 0;     ///< a whole row of A or column of B, as deep as the box
   std::int64_t result_bytes = 0;    ///< an element of C as it goes up
+  std::int64_t cell_bytes = 0;      ///< an element of C in memory
 };
 [[nodiscard]] GemmCosts gemm_costs(const Work& work, const GemmBox& box);
 

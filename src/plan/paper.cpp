@@ -7,6 +7,7 @@
 // in columns whose widths and heights keep them. Source: Xue et al. 2025 (arXiv 2512.22142), and netsys-edinburgh/wasp.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "bisect.hpp"
 #include "gemm_costs.hpp"
@@ -26,7 +27,10 @@ struct Share {
 // What the published model knows of a device.
 std::vector<DeviceState> as_published(std::span<const DeviceState> devices) {
   std::vector<DeviceState> known(devices.begin(), devices.end());
-  for (DeviceState& device : known) device.profile.latency = Seconds(0);
+  for (DeviceState& device : known) {
+    device.profile.latency = Seconds(0);
+    device.profile.memory = Bytes(std::numeric_limits<std::int64_t>::max());
+  }
   return known;
 }
 
@@ -54,8 +58,12 @@ std::vector<TaskletPlan> partition_as_published(const Problem& problem) {
 
   const GemmCosts costs = gemm_costs(work, whole.box);
   const std::vector<Power> powers = powers_of(known, unlimited.server, 0);
-  const Plane plane{work.gemm.m, work.gemm.n, static_cast<double>(work.gemm.k * costs.element_bytes),
-                    static_cast<double>(costs.result_bytes), 2.0 * static_cast<double>(work.gemm.k)};
+  const Plane plane{work.gemm.m,
+                    work.gemm.n,
+                    static_cast<double>(work.gemm.k * costs.element_bytes),
+                    static_cast<double>(costs.result_bytes),
+                    2.0 * static_cast<double>(work.gemm.k),
+                    static_cast<double>(costs.cell_bytes)};
   const double finish = area_finish(plane, powers, 1.0);
   std::vector<Share> shares;
   double sides = 0;

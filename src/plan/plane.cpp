@@ -182,10 +182,10 @@ class Columns {
       double rows = 0, slope = 0;
       for (std::size_t i = column.first; i < column.last; ++i) {
         const Reach& reach = reach_at(i);
-        const double strips = reach.strips - width, area = reach.area / width;
+        const double strips = reach.strips - width, most = reach.rows_at(width);
         if (strips <= 0) continue;
-        rows += std::min(strips, area);
-        slope += strips < area ? 1 : area / width;
+        rows += most;
+        slope += most == strips ? 1 : most / width;
       }
       if (rows >= rows_) {
         if (width == columns_) return width;
@@ -209,7 +209,7 @@ class Columns {
 
   [[nodiscard]] std::int64_t whole_rows(std::size_t position, double width) const {
     const Reach& reach = reach_at(position);
-    const double rows = std::min(reach.strips - width, reach.area / width) * (1 + 1e-12);
+    const double rows = reach.rows_at(width) * (1 + 1e-12);
     return rows >= 1 ? static_cast<std::int64_t>(std::min(rows, rows_)) : 0;
   }
 
@@ -323,8 +323,11 @@ PlaneCut cut_from(const Plane& plane, std::span<const Power> devices, double sta
 
 double largest_area(const Plane& plane, const Reach& reach) {
   const auto rows = static_cast<double>(plane.rows), columns = static_cast<double>(plane.columns);
-  const double side = std::min({reach.strips / 2, rows, columns});
-  return std::max(0.0, std::min(side * std::min(reach.strips - side, std::max(rows, columns)), reach.area));
+  const double longer = std::max(rows, columns), side = std::min({reach.strips / 2, rows, columns});
+  const double free = std::min(side * std::min(reach.strips - side, longer), reach.area);
+  if (side <= reach.shorter) return std::max(0.0, free);
+  const double streamed = reach.shorter * std::min(reach.strips - reach.shorter, longer);
+  return std::max(0.0, std::min(free, std::max(streamed, reach.resident)));
 }
 
 double area_finish(const Plane& plane, std::span<const Power> devices, double guess) {

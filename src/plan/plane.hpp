@@ -3,11 +3,13 @@
 // Columns, and in each column rows. A device that is to be done by T takes, in a column of width c, at most
 //   rows(c) = min(s - c, g / c)      s = downlink bytes / bytes of a strip
 //                                    g = min(uplink bytes / bytes of a result, FLOP / (2 depth))
-// rows, which falls as c grows; so the devices of a column determine the largest width at which they fill it from top
-// to bottom, and T is enough when the widths add up to the plane's. Devices are ordered by the side of the square that
-// they could do, so that a column holds devices of like power and tiles come out nearly square.
+// rows (fewer where its memory holds neither the strips of the shorter side nor the result), which falls as c grows; so
+// the devices of a column determine the largest width at which they fill it from top to bottom, and T is enough when
+// the widths add up to the plane's. Devices are ordered by the side of the square that they could do, so that a column
+// holds devices of like power and tiles come out nearly square.
 #pragma once
 
+#include <cmath>
 #include <vector>
 
 #include "power.hpp"
@@ -19,15 +21,30 @@ struct Plane {
   double strip_bytes = 0;   ///< a row or column at the plane's depth
   double result_bytes = 0;  ///< an element of the result
   double flops = 0;         ///< of an element of the result: twice the depth
+  double cell_bytes = 0;    ///< an element of the result in memory
   [[nodiscard]] double area() const { return static_cast<double>(rows) * static_cast<double>(columns); }
 };
 
-/// s and g of the file comment.
+/// s and g of the file comment; `shorter` and `resident` are what memory can hold: the shorter side of a tile that
+/// streams along the other, or all elements of one that streams along k. Some memory is left for panels in flight.
 struct Reach {
   double strips = 0, area = 0;
+  double shorter = 0, resident = 0;
+
+  /// Rows at a width.
+  [[nodiscard]] double rows_at(double width) const {
+    const double rows = std::min(strips - width, area / width);
+    if (width <= shorter || rows <= shorter) return rows;
+    return std::min(rows, std::max(shorter, resident / width));
+  }
 };
 [[nodiscard]] inline Reach reach_of(const Plane& plane, const Budget& budget) {
-  return {budget.down / plane.strip_bytes, std::min(budget.up / plane.result_bytes, budget.flops / plane.flops)};
+  constexpr double kStreaming = 0.95, kResident = 0.97;
+  // A resident result leaves room for two blocks of the strips of its sides.
+  const double cells = budget.memory / plane.cell_bytes, block = std::min(plane.flops / 2, 2.0 * kBlockK);
+  const double sides = 2 * std::sqrt(cells) * plane.strip_bytes * block / (plane.flops / 2) / plane.cell_bytes;
+  return {budget.down / plane.strip_bytes, std::min(budget.up / plane.result_bytes, budget.flops / plane.flops),
+          kStreaming * budget.memory / plane.strip_bytes, kResident * std::max(0.0, cells - sides)};
 }
 
 /// The largest area that a device can take of a plane, whatever the shape.

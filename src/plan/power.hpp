@@ -9,9 +9,10 @@
 
 namespace cleave::plan {
 
-/// What a device can do up to some finish time: bytes down, FLOP, bytes up.
+/// What a device can do up to some finish time: bytes down, FLOP, bytes up; and what it holds.
 struct Budget {
   double down = 0, flops = 0, up = 0;
+  double memory = 0;  ///< bytes, at any time
   [[nodiscard]] bool any() const { return down > 0 && flops > 0 && up > 0; }
 };
 
@@ -25,7 +26,7 @@ struct Power {
 
   [[nodiscard]] Budget by(double finish) const {
     return {down * std::max(0.0, finish - down_at), flops * std::max(0.0, finish - flops_at),
-            up * std::max(0.0, finish - up_at)};
+            up * std::max(0.0, finish - up_at), memory};
   }
   [[nodiscard]] bool same_as(const Power& o) const {
     return down == o.down && flops == o.flops && up == o.up && down_at == o.down_at && flops_at == o.flops_at &&

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "gemm_costs.hpp"
 
@@ -10,7 +11,7 @@ namespace cleave::plan {
 
 namespace {
 
-constexpr double kBlock = static_cast<double>(kBlockK);
+constexpr double kBlock = static_cast<double>(kBlockK), kUnlimited = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
@@ -21,6 +22,7 @@ Shapes::Shapes(const Work& work, const GemmBox& box)
       element_(static_cast<double>(size_of(work.wire))),
       whole_(static_cast<double>(gemm_costs(work, box).result_bytes)),
       partial_(static_cast<double>(size_of(partial_sum_type(work.wire)))),
+      cell_(static_cast<double>(gemm_costs(work, box).cell_bytes)),
       blocks_(k_blocks(box.k())),
       tail_(static_cast<double>(box.k() - (blocks_ - 1) * kBlockK)),
       shorter_(std::min(m_, n_)) {}
@@ -63,10 +65,34 @@ double Shapes::area_within(double strips) const {
   return side * std::min(strips - side, std::max(m_, n_));
 }
 
+// The most that strips span at a depth when every block fits the memory, in one block or several.
+double Shapes::area_in_memory(double strips, double depth, double memory) const {
+  const double held = memory / (depth * element_);  // strips of the shorter side
+  if (held >= std::min(strips / 2, shorter_)) return kUnlimited;
+  const double longer = std::max(m_, n_), side = std::sqrt(memory / cell_);
+  const double whole_result = side <= shorter_ ? side / 2 : shorter_ / (1 + shorter_ * shorter_ / (side * side));
+  const double streamed = strips <= held + longer ? held * (strips - held) : strips * held * longer / (held + longer);
+  return std::max(streamed, strips * whole_result);
+}
+
+// The depth below which area_in_memory() is larger than an area.
+double Shapes::deepest_in_memory(const Budget& budget, double area) const {
+  if (budget.memory >= budget.down / 2) return kUnlimited;
+  const double longer = std::max(m_, n_), side = std::sqrt(budget.memory / cell_);
+  const double whole_result = side <= shorter_ ? side / 2 : shorter_ / (1 + shorter_ * shorter_ / (side * side));
+  const double held = budget.memory, down = budget.down;
+  double column = std::sqrt(held * (down - held) / area);  // bytes of a strip
+  if (column < (down - held) / longer) {
+    column = (std::sqrt(held * held + 4 * longer * longer * down * held / area) - held) / (2 * longer);
+  }
+  return std::max({column, down * whole_result / area, held / shorter_}) / element_;
+}
+
 void Shapes::consider(Piece& best, const Budget& budget, const Terms& terms, double depth, bool whole) const {
   const double result = whole ? whole_ : partial_;
-  const double area =
-      std::min({budget.up / result, budget.flops / (2 * depth), area_within(budget.down / (depth * element_))});
+  const double strips = budget.down / (depth * element_);
+  double area = std::min({budget.up / result, budget.flops / (2 * depth), area_within(strips)});
+  if (terms.out_price == 0 && terms.in_price == 0) area = std::min(area, area_in_memory(strips, depth, budget.memory));
   double worth = whole ? 1.0 : depth / k_;
   if (!whole && terms.cover_share > 0) { worth += terms.cover_share * (cover(depth, terms.cover_steps) - worth); }
   const double down = strips_for(area) * depth * element_, up = area * result;
@@ -93,7 +119,10 @@ Piece Shapes::best_piece(const Budget& budget, const Terms& terms) const {
   // With growing depth first the uplink (or the extents) limits the area, then the processor, then the downlink.
   const double widest = std::min(budget.up / partial_, m_ * n_);
   const double strips = budget.down / element_;
-  const double to_downlink = strips / strips_for(widest), to_processor = budget.flops / (2 * widest);
+  const bool priced = terms.out_price > 0 || terms.in_price > 0;
+  const double to_downlink =
+      std::min(strips / strips_for(widest), priced ? kUnlimited : deepest_in_memory(budget, widest));
+  const double to_processor = budget.flops / (2 * widest);
   const double kink = std::min(to_downlink, to_processor);
   consider_near(best, budget, terms, kink);
   if (terms.cover_share > 0) {

@@ -5,6 +5,10 @@
 // block of area a and depth d is worth a * phi(d) lines. phi(d) = d/k counts volume. Any phi for which every way of
 // cutting a depth into pieces is worth at least one line gives a valid bound; cover() is a sharper one where depths are
 // a large part of k. The server's interface enters as prices per byte.
+//
+// Memory: a block that streams along its longer side holds the strips of the shorter, one that streams along k holds
+// its result. A device that can hold neither must do several blocks, and strips travel again; what it then does at most
+// is counted, but only where there are no prices, because prices alone give a valid bound, too.
 #pragma once
 
 #include <array>
@@ -46,10 +50,12 @@ class Shapes {
   [[nodiscard]] double cover(double depth, double steps) const;
   [[nodiscard]] double strips_for(double area) const;
   [[nodiscard]] double area_within(double strips) const;
+  [[nodiscard]] double area_in_memory(double strips, double depth, double memory) const;
+  [[nodiscard]] double deepest_in_memory(const Budget& budget, double area) const;
   void consider(Piece& best, const Budget& budget, const Terms& terms, double depth, bool whole) const;
   void consider_near(Piece& best, const Budget& budget, const Terms& terms, double depth) const;
 
-  double m_, n_, k_, element_, whole_, partial_;
+  double m_, n_, k_, element_, whole_, partial_, cell_;
   std::int64_t blocks_;
   double tail_, shorter_;
 };

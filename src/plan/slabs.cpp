@@ -34,8 +34,12 @@ Plane Region::plane_at(const Group& group, std::int64_t blocks) const {
   GemmBox slab = box_;
   slab.k1 = slab.k0 + blocks * kBlockK - group.missing;
   const GemmCosts costs = gemm_costs(work_, slab);
-  return {slab.m(), slab.n(), static_cast<double>(costs.strip_bytes), static_cast<double>(costs.result_bytes),
-          2.0 * static_cast<double>(slab.k())};
+  return {slab.m(),
+          slab.n(),
+          static_cast<double>(costs.strip_bytes),
+          static_cast<double>(costs.result_bytes),
+          2.0 * static_cast<double>(slab.k()),
+          static_cast<double>(costs.cell_bytes)};
 }
 
 double Region::area_by(const Group& group, std::int64_t blocks, double finish) const {

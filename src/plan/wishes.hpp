@@ -60,7 +60,7 @@ class Wishes {
  private:
   static constexpr double kBlock = static_cast<double>(kBlockK);
   [[nodiscard]] double area_by(const Budget& budget, double depth) const {
-    const Plane plane{box_.m(), box_.n(), depth * element_, partial_, 2 * depth};
+    const Plane plane{box_.m(), box_.n(), depth * element_, partial_, 2 * depth, partial_};
     return largest_area(plane, reach_of(plane, budget));
   }
 
