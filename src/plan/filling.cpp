@@ -139,6 +139,44 @@ std::vector<Group> deal_groups(const Wishes& wishes, std::span<const Power> devi
   return groups;
 }
 
+std::vector<Group> row_groups(const Wishes& wishes, std::span<const Power> devices, double finish, std::int64_t count,
+                              std::int64_t blocks, double area) {
+  std::vector<Wish> able;
+  double areas = 0;
+  for (const Power& device : devices) {
+    able.push_back(wishes.shallow(device, finish, area));
+    areas += able.back().area;
+  }
+  std::stable_sort(able.begin(), able.end(), [](const Wish& a, const Wish& b) { return a.depth > b.depth; });
+  std::vector<Group> groups(static_cast<std::size_t>(count));
+  std::vector<double> depths(groups.size(), 0);
+  double reached = 0, depth_sum = 0;
+  for (std::size_t i = 0; i < able.size(); ++i) {
+    // Groups that are still empty must get one of the devices that are left.
+    const auto by_area = static_cast<std::int64_t>((reached + able[i].area / 2) / areas * static_cast<double>(count));
+    const auto at_least = count - std::ssize(able) + static_cast<std::int64_t>(i);
+    const auto group = static_cast<std::size_t>(std::clamp<std::int64_t>(
+        std::max(by_area, at_least), 0, std::min<std::int64_t>(count - 1, static_cast<std::int64_t>(i))));
+    groups[group].devices.push_back(able[i].device);
+    depths[group] += able[i].area * able[i].depth;
+    depth_sum += able[i].area * able[i].depth;
+    reached += able[i].area;
+  }
+  std::erase_if(groups, [](const Group& group) { return group.devices.empty(); });
+  std::erase(depths, 0.0);
+  double seen = 0;
+  std::int64_t given = 0;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    seen += depths[g];
+    const std::int64_t after = std::ssize(groups) - 1 - static_cast<std::int64_t>(g);
+    const std::int64_t end = std::clamp<std::int64_t>(std::llround(static_cast<double>(blocks) * seen / depth_sum),
+                                                      given + 1, blocks - after);
+    groups[g].blocks = end - given;
+    given = end;
+  }
+  return groups;
+}
+
 std::vector<std::vector<Group>> share_groups(std::vector<Group> groups, std::int64_t regions, std::int64_t blocks) {
   std::vector<std::vector<Group>> shared(static_cast<std::size_t>(regions));
   std::vector<std::int64_t> sums(shared.size(), 0);

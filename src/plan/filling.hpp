@@ -46,6 +46,10 @@ class Filling {
 [[nodiscard]] std::vector<Group> deal_groups(const Wishes& wishes, std::span<const Power> devices, double finish,
                                              std::int64_t count, std::int64_t blocks, double area);
 
+/// The same with neighbours by depth together, and blocks in proportion to it.
+[[nodiscard]] std::vector<Group> row_groups(const Wishes& wishes, std::span<const Power> devices, double finish,
+                                            std::int64_t count, std::int64_t blocks, double area);
+
 /// Shares groups among regions so that the blocks of each add up to `blocks`. Empty when that cannot be.
 [[nodiscard]] std::vector<std::vector<Group>> share_groups(std::vector<Group> groups, std::int64_t regions,
                                                            std::int64_t blocks);

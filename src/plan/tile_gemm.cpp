@@ -23,10 +23,11 @@ constexpr double kGroupSize = 24;
 /// A kind of region that would do less than this share of the work is not worth having.
 constexpr double kLeastShare = 0.03;
 
-// Regions of a box, one after another along its longer side.
+// Regions of a box, one after another along one of its sides.
 class Regions {
  public:
-  Regions(const Work& work, const GemmBox& box) : work_(work), box_(box), by_rows_(box.m() >= box.n()) {}
+  Regions(const Work& work, const GemmBox& box, bool longer_side)
+      : work_(work), box_(box), by_rows_((box.m() >= box.n()) == longer_side) {}
 
   void add(std::vector<Group> groups) { regions_.emplace_back(work_, box_, std::move(groups)); }
   [[nodiscard]] std::size_t count() const { return regions_.size(); }
@@ -178,8 +179,13 @@ class Search {
   // Slabs over the part of the box that is the shallow devices'.
   [[nodiscard]] double planes() const { return areas_ / (area_ * (1 - share_)); }
 
-  void offer(std::vector<Group> groups, std::int64_t regions) {
-    Regions plan(work_, box_);
+  void offer(const std::vector<Group>& groups, std::int64_t regions) {
+    offer(groups, regions, true);
+    if (std::ssize(shallow_) <= kVeryFew && (regions > 1 || share_ > 0)) offer(groups, regions, false);
+  }
+
+  void offer(std::vector<Group> groups, std::int64_t regions, bool longer_side) {
+    Regions plan(work_, box_, longer_side);
     if (share_ > kLeastShare) {
       Group whole;
       whole.blocks = blocks_;
@@ -220,9 +226,9 @@ class Search {
         const std::int64_t count = std::min<std::int64_t>(std::max<std::int64_t>(ideal, regions), most);
         if (count <= before) continue;
         before = count;
-        offer(deal_groups(wishes_, shallow_, guess_, count, regions * blocks_,
-                          area_ * (1 - share_) / static_cast<double>(regions)),
-              regions);
+        const double area = area_ * (1 - share_) / static_cast<double>(regions);
+        offer(deal_groups(wishes_, shallow_, guess_, count, regions * blocks_, area), regions);
+        if (members <= kVeryFew) offer(row_groups(wishes_, shallow_, guess_, count, regions * blocks_, area), regions);
       }
     }
   }
@@ -235,7 +241,7 @@ class Search {
       if (tiling.finish < found.finish) found = std::move(tiling);
     };
     const std::int64_t members = std::ssize(shallow_);
-    const std::size_t tiled = members <= kVeryFew ? plans_.size() : members <= kDealt ? 3 : 1;
+    const std::size_t tiled = members <= kVeryFew ? 12 : members <= kDealt ? 3 : 1;
     for (std::size_t i = 0; i < std::min(tiled, plans_.size()); ++i) {
       if (thorough_) plans_[i].refine(kEffort);
       keep(plans_[i].tile());
