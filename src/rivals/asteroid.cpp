@@ -19,6 +19,10 @@ namespace cleave::rivals {
 
 namespace {
 
+/// Larger micro-batches pay fewer latencies and longer ramps: once a step is this much longer than the shortest, it
+/// only gets worse.
+constexpr double kHopeless = 1.5;
+
 class Asteroid final : public System {
  public:
   [[nodiscard]] std::string name() const override { return "asteroid"; }
@@ -47,6 +51,7 @@ class Asteroid final : public System {
     bool best_recompute = false;
     double shortest_s = std::numeric_limits<double>::infinity();
     for (const bool recompute : {false, true}) {
+      double shortest_here_s = std::numeric_limits<double>::infinity();
       for (std::int64_t micro_batch = 1; micro_batch <= study.batch; micro_batch *= 2) {
         problem.micro_batch = micro_batch;
         problem.micro_batches = static_cast<std::int64_t>(split_batch(study.batch, micro_batch).size());
@@ -60,6 +65,8 @@ class Asteroid final : public System {
         }
         if (!plan.found()) continue;
         const double step_s = AsteroidPlacement(study, workload, problem, plan).step().time_s;
+        if (step_s > kHopeless * shortest_here_s) break;  // larger ones only lengthen the ramps
+        shortest_here_s = std::min(shortest_here_s, step_s);
         if (step_s >= shortest_s) continue;
         shortest_s = step_s;
         best = std::move(plan);

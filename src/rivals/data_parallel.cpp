@@ -2,7 +2,7 @@
 //
 // The all-reduce of a layer may start when its gradient is complete everywhere; it is also tried as one message ring at
 // the end, which pays fewer latencies, and the shorter counts. Of the devices that hold the model, the best-connected n
-// are used, for the n (halving from all) that makes the step shortest.
+// are used, for the n (falling by a fifth from all) that makes the step shortest.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -146,7 +146,7 @@ class DataParallel final : public System {
     });
     Grid best;
     double shortest_s = std::numeric_limits<double>::infinity();
-    for (std::size_t count = able.size(); count > 0; count /= 2) {
+    for (std::size_t count = able.size(); count > 0; count = fewer(count)) {
       Grid grid;
       for (std::size_t i = 0; i < count; ++i) grid.push_back({able[i]});
       const double step_s = DataParallelGrid(study, workload, grid).step().time_s;

@@ -22,7 +22,7 @@ namespace cleave::rivals {
 namespace {
 
 /// Shapes of the grid that get its full scheduler.
-constexpr std::size_t kShapesSearched = 6;
+constexpr std::size_t kShapesSearched = 4;
 
 // stages x pipelines over the best-connected devices that can hold any stage.
 struct Shape {
@@ -77,7 +77,7 @@ class Planner {
         if (static_cast<double>(study_.devices[d].memory.value()) >= need) able.push_back(d);
       }
       const std::size_t most = std::min(able.size() / stages, static_cast<std::size_t>(workload_.batch));
-      for (std::size_t pipelines = most; pipelines > 0; pipelines = wanted ? 0 : pipelines / 2) {
+      for (std::size_t pipelines = most; pipelines > 0; pipelines = wanted ? 0 : fewer(pipelines)) {
         Candidate candidate;
         candidate.shape = {
             stages, pipelines, {able.begin(), able.begin() + static_cast<std::ptrdiff_t>(stages * pipelines)}};
@@ -108,13 +108,17 @@ class Planner {
     const DtfmResult result = search_partition(objective, options);
     score = result.score;
     const Groups stages = objective.pipelines_of(result.groups);
-    Candidate forth = quick, back = quick;
-    forth.grid = grid_of(stages, quick.shape);
-    back.grid = forth.grid;
-    for (std::vector<std::size_t>& pipeline : back.grid) std::reverse(pipeline.begin(), pipeline.end());
-    choose_schedule(forth);
-    choose_schedule(back);
-    return back.step_s < forth.step_s ? back : forth;
+    // The path has no direction, and the objective does not see our step: the best of both and of the quick layout.
+    Candidate best = quick;
+    Grid grid = grid_of(stages, quick.shape);
+    for (int direction = 0; direction < 2; ++direction) {
+      Candidate candidate = quick;
+      candidate.grid = grid;
+      choose_schedule(candidate);
+      if (candidate.step_s < best.step_s) best = std::move(candidate);
+      for (std::vector<std::size_t>& pipeline : grid) std::reverse(pipeline.begin(), pipeline.end());
+    }
+    return best;
   }
 
   [[nodiscard]] std::string why_not() const {

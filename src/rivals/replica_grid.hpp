@@ -8,6 +8,8 @@
 // for nothing but the work that is done again.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <vector>
 
 #include "network.hpp"
@@ -18,6 +20,11 @@ namespace cleave::rivals {
 
 /// grid[replica][position] is the position of a device in the study.
 using Grid = std::vector<std::vector<std::size_t>>;
+
+/// The next smaller number of replicas to try: about a fifth fewer; 0 after 1.
+[[nodiscard]] constexpr std::size_t fewer(std::size_t replicas) {
+  return replicas - std::max<std::size_t>(1, replicas / 5);
+}
 
 class ReplicaGrid : public Placement {
  public:

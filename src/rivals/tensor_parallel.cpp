@@ -176,7 +176,8 @@ class TensorParallel final : public System {
     std::string why;
   };
 
-  // Every degree that divides the heads, numbers of replicas halving from the most, micro-batches in powers of two.
+  // Every degree that divides the heads, numbers of replicas falling by a fifth from the most, micro-batches in powers
+  // of two.
   static Choice choose(const StudyInput& study, const Workload& workload) {
     Choice best;
     std::vector<std::size_t> order;
@@ -204,7 +205,7 @@ class TensorParallel final : public System {
         able_at_least = able.size();
       }
       const std::size_t most = std::min(able.size() / degree, static_cast<std::size_t>(workload.batch));
-      for (std::size_t replicas = most; replicas > 0; replicas /= 2) {
+      for (std::size_t replicas = most; replicas > 0; replicas = fewer(replicas)) {
         Grid grid(replicas);
         for (std::size_t i = 0; i < replicas * degree; ++i) grid[i / degree].push_back(able[i]);
         try_schedules(study, workload, grid, best);
