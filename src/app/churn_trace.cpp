@@ -4,9 +4,23 @@
 #include <algorithm>
 #include <tuple>
 
-#include "cleave/config/reader.hpp"
-
 namespace cleave::app {
+
+fleet::LieKind read_lie_kind(const config::Section& in, const char* key) {
+  using Kind = fleet::LieKind;
+  return in.choice<Kind>(key,
+                         {{"element", Kind::element},
+                          {"bit", Kind::bit},
+                          {"swap_rows", Kind::swap_rows},
+                          {"zero", Kind::zero},
+                          {"stale", Kind::stale},
+                          {"bias", Kind::bias},
+                          {"nan", Kind::nan},
+                          {"infinity", Kind::infinity},
+                          {"colluding", Kind::colluding},
+                          {"mixed", Kind::mixed}},
+                         {.default_value = Kind::element, .help = "What is wrong with the results of a lie."});
+}
 
 fleet::ChurnTrace read_churn_trace(const std::filesystem::path& path, std::int64_t devices) {
   config::Reader reader(config::Document::load(path));
@@ -27,6 +41,7 @@ fleet::ChurnTrace read_churn_trace(const std::filesystem::path& path, std::int64
                                       .min = 0.0,
                                       .max = 1.0,
                                       .help = "slow: of every rate; lie: share of results that are wrong."});
+    event.lie = read_lie_kind(in, "lie");
     if (event.kind == fleet::ChurnKind::slow && event.factor <= 0)
       in.fault("factor", "a device cannot run at no rate at all", "use kind: hang");
     trace.push_back(event);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "churn_trace.hpp"
 #include "cleave/model/family.hpp"
 
 namespace cleave::app {
@@ -234,6 +235,10 @@ FleetInput read_fleet(const Section& in) {
     f.churn.lie_fraction =
         c.real("lie_fraction",
                {.default_value = 0.0, .min = 0.0, .max = 1.0, .help = "Share of devices whose results are wrong."});
+    f.churn.lying.kind = read_lie_kind(c, "lie_kind");
+    f.churn.lying.share = c.real(
+        "lie_share",
+        {.default_value = 1.0, .min = 0.0, .max = 1.0, .help = "Share of a lying device's results that are wrong."});
     f.churn.seed =
         static_cast<std::uint64_t>(c.integer("seed", {.default_value = 1, .min = 0, .help = "Of the events drawn."}));
   }
@@ -294,11 +299,20 @@ Input declare_input(config::Reader& reader, Needs needs) {
                                   {.default_value = DType::f32, .help = "Type of operands and results on the wire."});
   input.plan.server = input.server.profile;
   const Section verify = reader.section("verify", "Checks of returned blocks.");
-  input.verify = verify.choice<VerifyMode>(
-      "mode", {{"off", VerifyMode::off}, {"sample", VerifyMode::sample}, {"all", VerifyMode::all}},
-      {.default_value = VerifyMode::sample, .help = "Which returned blocks are checked."});
-  input.verify_fraction = verify.real(
-      "fraction", {.default_value = 0.1, .min = 0.0, .max = 1.0, .help = "Share of blocks that `sample` checks."});
+  input.verify =
+      verify.choice<VerifyMode>("mode",
+                                {{"off", VerifyMode::off},
+                                 {"sample", VerifyMode::sample},
+                                 {"all", VerifyMode::all},
+                                 {"audit", VerifyMode::audit}},
+                                {.default_value = VerifyMode::sample,
+                                 .help = "Which returned blocks are checked against their operands: none, a share, "
+                                         "all; audit: a share is computed again and compared bit for bit."});
+  input.verify_fraction =
+      verify.real("fraction", {.default_value = 0.1,
+                               .min = 0.0,
+                               .max = 1.0,
+                               .help = "Share of blocks that `sample` checks, or that `audit` computes again."});
   const Section checkpoint = reader.section("checkpoint", "When and how many.");
   input.checkpoint_every = checkpoint.integer(
       "every",

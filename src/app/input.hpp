@@ -55,7 +55,7 @@ struct ServerInput {
   std::string gemm_kernels;  ///< "auto" or a family of BLIS kernels
 };
 
-enum class VerifyMode { off, sample, all };
+enum class VerifyMode { off, sample, all, audit };
 
 struct Input {
   std::string name;  ///< the file, as messages name it

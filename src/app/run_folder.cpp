@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "cleave/base/atomic_file.hpp"
@@ -63,6 +64,34 @@ void RunFolder::store_ranks(const std::vector<server::RankInfo>& ranks) const {
   replace_file(folder_ / "ranks.json", list.dump(1) + "\n");
 }
 
+void RunFolder::store_verification(const server::Verification& terms, const server::VerificationReport& report,
+                                   const std::vector<DeviceId>& left_out) const {
+  const auto number = [](double value) { return std::isfinite(value) ? nlohmann::ordered_json(value) : nullptr; };
+  nlohmann::ordered_json wrong = nlohmann::ordered_json::array(), devices = nlohmann::ordered_json::array();
+  for (const server::Finding& f : report.wrong) {
+    wrong.push_back({{"device", f.device.value},
+                     {"operation", f.operation},
+                     {"tasklet", f.tasklet.value},
+                     {"checked", f.checked},
+                     {"error_to_bound", number(f.ratio)}});
+  }
+  for (const DeviceId id : left_out) devices.push_back(id.value);
+  const nlohmann::ordered_json all{{"mode", server::name_of(terms.mode)},
+                                   {"fraction", terms.fraction},
+                                   {"blocks", report.blocks},
+                                   {"checked", report.checked},
+                                   {"suspected", report.suspected},
+                                   {"cleared", report.cleared},
+                                   {"largest_error_to_bound", report.largest_ratio},
+                                   {"slip_probability", number(server::slip_probability(terms, report))},
+                                   {"missed_share_95", number(server::missed_share(terms, report.blocks))},
+                                   {"verify_s", report.time.value()},
+                                   {"device_compute_s", report.device_time.value()},
+                                   {"left_out", devices},
+                                   {"wrong", wrong}};
+  replace_file(folder_ / "verification.json", all.dump(1) + "\n");
+}
+
 void RunFolder::append(std::int64_t step, std::int64_t tokens, const server::StepResult& r,
                        std::optional<double> val_loss) {
   telemetry::JsonObject line;
@@ -79,6 +108,7 @@ void RunFolder::append(std::int64_t step, std::int64_t tokens, const server::Ste
   line.add("rejected", r.report.rejected)
       .add("recovery_s", r.report.recovery.value())
       .add("energy_J", r.report.energy.value());
+  line.add("checked", r.verification.checked).add("verify_s", r.verification.time.value());
   if (val_loss) line.add("val_loss", *val_loss);
   metrics_.append(line);
 }

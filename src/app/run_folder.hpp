@@ -27,6 +27,9 @@ class RunFolder {
   void store_input(const std::string& effective) const;
   /// ranks.json: the server first.
   void store_ranks(const std::vector<server::RankInfo>& ranks) const;
+  /// verification.json: what was checked, what was found, and what that is worth (docs/security.md).
+  void store_verification(const server::Verification& terms, const server::VerificationReport& report,
+                          const std::vector<DeviceId>& left_out) const;
   /// One line of metrics.jsonl. `step` counts updates done.
   void append(std::int64_t step, std::int64_t tokens, const server::StepResult& result, std::optional<double> val_loss);
 

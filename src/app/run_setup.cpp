@@ -45,6 +45,7 @@ server::Verification verification_of(const Input& input) {
     case VerifyMode::off: v.mode = server::Verification::Mode::off; break;
     case VerifyMode::sample: v.mode = server::Verification::Mode::sample; break;
     case VerifyMode::all: v.mode = server::Verification::Mode::all; break;
+    case VerifyMode::audit: v.mode = server::Verification::Mode::audit; break;
   }
   v.fraction = input.verify_fraction;
   std::random_device secret;  // devices must not be able to foresee it; results do not depend on it

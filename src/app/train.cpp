@@ -220,6 +220,12 @@ class Run {
         done * static_cast<double>(tokens) / spent.value(), r.report.devices, show(left));
     progress_.update(p_.state.step, text);
     log_.info("{}", text);
+    for (const server::Finding& f : r.verification.wrong) {
+      log_.warning("step {}: device {} is left out: its block of {} {}", p_.state.step, f.device.value, f.operation,
+                   !f.checked      ? "is not the one that was asked for"
+                   : f.ratio > 0.0 ? fmt::format("is wrong; its error is {:.3g} times the bound of rounding", f.ratio)
+                                   : "is not what the server computes");
+    }
     if (r.report.lost + r.report.rejected > 0) {
       log_.warning("step {}: {} blocks lost, {} rejected, {} computed again", p_.state.step, r.report.lost,
                    r.report.rejected, r.report.redone);
@@ -252,6 +258,21 @@ class Run {
                     show(p_.memory.device_peak)));
   }
 
+  void report_verification(const server::Trainer& trainer) {
+    const server::Verification& terms = p_.options.executor.verification;
+    const server::VerificationReport& v = trainer.verification();
+    folder_.store_verification(terms, v, trainer.distrusted());
+    if (terms.mode == server::Verification::Mode::off) return;
+    std::string text = fmt::format("verification ({}): {} of {} blocks checked in {}, {} wrong",
+                                   server::name_of(terms.mode), v.checked, v.blocks, show(v.time), v.wrong.size());
+    if (v.cleared > 0) text += fmt::format(", {} suspected but right", v.cleared);
+    if (terms.mode != server::Verification::Mode::all) {
+      text += fmt::format("; a wrong block stood before its device was found out with probability {:.3g}",
+                          server::slip_probability(terms, v));
+    }
+    say(text);
+  }
+
   void conclude(server::Trainer& trainer, int code) {
     if (trainer.lateness().value() > 0) {
       log_.warning("this host was too slow for clock wall: a computation ended {} after its modelled end",
@@ -259,6 +280,7 @@ class Run {
     }
     for (const DeviceId id : trainer.distrusted())
       log_.warning("device {} answered wrongly and got no more work", id.value);
+    report_verification(trainer);
     report_memory(trainer);
     if (code != 0) return;
     say(fmt::format("loss {:.4f} -> {:.4f} in {} steps; emulated {}, real {}; parameters {:016x}", first_loss_,

@@ -79,7 +79,7 @@ std::optional<Fault> check_fields(const Header& header) {
   }
 
   if (task) {
-    if (header.lie > Lie::infinity || header.panel_order > kLastPanelOrder) return Fault::field;
+    if (header.lie > Lie::stale || header.panel_order > kLastPanelOrder) return Fault::field;
     if (header.panels < 0 || header.panels > kMaxPanels) return Fault::field;
     if (!span_of_time(header.delay) || !span_of_time(header.nic)) return Fault::field;
     if (!(header.rate_factor > 0 && header.rate_factor <= kMaxRateFactor)) return Fault::field;

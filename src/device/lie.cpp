@@ -52,7 +52,6 @@ bool is_integer(DType type) { return type == DType::i32 || type == DType::i64; }
 }  // namespace
 
 void falsify(comm::ResultDraft& result, Lie lie, std::uint32_t seed) {
-  if (lie == Lie::none) return;
   const DType type = result.header.output;
   const auto size = static_cast<std::size_t>(size_of(type));
   const std::span<std::byte> bytes = result.outputs[0];
@@ -63,7 +62,8 @@ void falsify(comm::ResultDraft& result, Lie lie, std::uint32_t seed) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
   switch (lie) {
-    case Lie::none: return;
+    case Lie::none:
+    case Lie::stale: return;
     case Lie::element: {
       const double value = load(at, type);
       return store(at, type, value + std::max(std::fabs(value), is_integer(type) ? 1 << 20 : 1.0));
@@ -87,16 +87,35 @@ void falsify(comm::ResultDraft& result, Lie lie, std::uint32_t seed) {
     }
     case Lie::zero: return std::fill(bytes.begin(), bytes.end(), std::byte{0});
     case Lie::bias: {
-      // Small against each element, yet far above its rounding: 1 % of it.
+      // Small against each element, yet far above its rounding: up to 1 % of it.
       for (std::uint64_t i = 0; i < count; ++i) {
         std::byte* here = bytes.data() + i * size;
-        store(here, type, load(here, type) * 1.01);
+        store(here, type, load(here, type) * (1 + 0.01 * (2 * random.uniform(i + 1) - 1)));
       }
       return;
     }
     case Lie::nan: return store(at, type, std::numeric_limits<double>::quiet_NaN());
     case Lie::infinity: return store(at, type, kInfinity);
   }
+}
+
+void Liars::spoil(comm::ResultDraft& result, const comm::Header& task) {
+  if (task.lie == Lie::none) return;
+  if (task.lie != Lie::stale) return falsify(result, task.lie, task.sequence);
+  const comm::GemmBlock& g = task.gemm;
+  const comm::AttentionBlock& a = task.attention;
+  std::vector<std::vector<std::byte>>& last =
+      last_[{task.device,
+             task.op,
+             task.work,
+             {g.m, g.n, g.k, g.blocks, g.first_block, a.pairs, a.seq, a.head_dim, a.queries}}];
+  std::vector<std::vector<std::byte>> now;
+  for (std::size_t i = 0; i < result.outputs.size(); ++i) {
+    now.emplace_back(result.outputs[i].begin(), result.outputs[i].end());
+    if (!last.empty() && last[i].size() == now[i].size())
+      std::copy(last[i].begin(), last[i].end(), result.outputs[i].begin());
+  }
+  last = std::move(now);
 }
 
 }  // namespace cleave::device

@@ -44,6 +44,7 @@ void Worker::run(int threads) {
   try {
     kernels::Parallel parallel(threads);
     Scratch scratch;
+    Liars liars;
     std::unique_lock lock(mutex_);
     while (true) {
       changed_.wait(lock, [&] { return stop_ || !waiting_.empty(); });
@@ -60,9 +61,7 @@ void Worker::run(int threads) {
       const Seconds start = clock_.now();
       try {
         outcome.result = execute(job.view, parallel, scratch);
-        if (auto* result = std::get_if<comm::ResultDraft>(&outcome.result)) {
-          falsify(*result, job.view.header.lie, job.view.header.sequence);
-        }
+        if (auto* result = std::get_if<comm::ResultDraft>(&outcome.result)) { liars.spoil(*result, job.view.header); }
       } catch (const std::bad_alloc&) {
         outcome.result = comm::Reason::memory;  // of this host, not of the emulated device; the server's answer is one
       }

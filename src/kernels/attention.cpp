@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "attention_parts.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/kernels/gemm.hpp"
 #include "clones.hpp"
@@ -15,10 +16,10 @@
 #include "row_ops.hpp"
 
 namespace cleave::kernels {
-namespace {
 
-/// Query rows worked on together. Part of the definition: it decides where the sums of dK and dV are cut.
-constexpr std::int64_t kRows = 128;
+using namespace attention_parts;
+
+namespace {
 
 /// s[0,n) = softmax(scale * s[0,n)), s[n,end) = 0.
 CLEAVE_CLONES void softmax_row(float* s, std::int64_t n, std::int64_t end, float scale) {
@@ -50,17 +51,7 @@ void multiply(std::int64_t m, std::int64_t n, std::int64_t k, ConstMatrix a, Con
   }
 }
 
-std::int64_t block_rows(PairShape shape) { return std::min(kRows, shape.seq); }
-
 float score_scale(PairShape shape) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim))); }
-
-/// probabilities [rows x keys] of query rows [t0, t0 + rows) of one head, keys = t0 + rows.
-void probabilities_of(PairShape shape, const float* q, const float* k, std::int64_t t0, std::int64_t rows,
-                      float* probabilities, float* product) {
-  const std::int64_t hd = shape.head_dim, keys = t0 + rows;
-  multiply(rows, keys, hd, {q + t0 * hd, hd}, ConstMatrix(k, hd).transposed(), probabilities, product, Accumulate::no);
-  for (std::int64_t i = 0; i < rows; ++i) softmax_row(probabilities + i * keys, t0 + i + 1, keys, score_scale(shape));
-}
 
 /// Floats that `multiply` may need beside its result.
 std::int64_t product_floats(PairShape shape) {
@@ -68,10 +59,30 @@ std::int64_t product_floats(PairShape shape) {
   return std::max(scores, shape.seq * shape.head_dim);
 }
 
+}  // namespace
+
+namespace attention_parts {
+
+std::int64_t block_rows(PairShape shape) { return std::min(kRows, shape.seq); }
 std::int64_t forward_floats(PairShape shape) { return block_rows(shape) * shape.seq + product_floats(shape); }
 std::int64_t backward_floats(PairShape shape) { return 2 * block_rows(shape) * shape.seq + product_floats(shape); }
 
-}  // namespace
+void probabilities_of(PairShape shape, const float* q, const float* k, std::int64_t t0, std::int64_t rows,
+                      float* probabilities, float* product) {
+  const std::int64_t hd = shape.head_dim, keys = t0 + rows;
+  multiply(rows, keys, hd, {q + t0 * hd, hd}, ConstMatrix(k, hd).transposed(), probabilities, product, Accumulate::no);
+  for (std::int64_t i = 0; i < rows; ++i) softmax_row(probabilities + i * keys, t0 + i + 1, keys, score_scale(shape));
+}
+
+void score_gradients_of(PairShape shape, const float* v, const float* d_o, std::int64_t t0, std::int64_t rows,
+                        const float* probabilities, float* gradients, float* product) {
+  const std::int64_t hd = shape.head_dim, keys = t0 + rows;
+  multiply(rows, keys, hd, {d_o + t0 * hd, hd}, ConstMatrix(v, hd).transposed(), gradients, product, Accumulate::no);
+  for (std::int64_t i = 0; i < rows; ++i)
+    softmax_row_backward(probabilities + i * keys, gradients + i * keys, t0 + i + 1, keys, score_scale(shape));
+}
+
+}  // namespace attention_parts
 
 Bytes attention_forward_scratch(PairShape shape) {
   return Bytes(forward_floats(shape) * static_cast<std::int64_t>(sizeof(float)));
@@ -108,9 +119,7 @@ void attention_backward(PairShape shape, const float* q, const float* k, const f
       const std::int64_t rows = std::min(kRows, seq - t0), keys = t0 + rows, first = (head * seq + t0) * hd;
       probabilities_of(shape, q + head * seq * hd, k, t0, rows, probabilities, product);
       const ConstMatrix p(probabilities, keys), ds(scores, keys), dout(d_o + first, hd);
-      multiply(rows, keys, hd, dout, ConstMatrix(v, hd).transposed(), scores, product, Accumulate::no);
-      for (std::int64_t i = 0; i < rows; ++i)
-        softmax_row_backward(probabilities + i * keys, scores + i * keys, t0 + i + 1, keys, score_scale(shape));
+      score_gradients_of(shape, v, d_o + head * seq * hd, t0, rows, probabilities, scores, product);
       multiply(rows, hd, keys, ds, {k, hd}, dq + first, product, Accumulate::no);
       multiply(keys, hd, rows, ds.transposed(), {q + first, hd}, dk, product, Accumulate::yes);
       multiply(keys, hd, rows, p.transposed(), dout, dv, product, Accumulate::yes);

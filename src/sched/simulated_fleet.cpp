@@ -52,7 +52,8 @@ struct Up {
 struct Device {
   fleet::DeviceProfile declared;
   double factor = 1.0;  // of every rate, when slowed
-  bool present = true, hung = false, lying = false;
+  bool present = true, hung = false;
+  std::optional<fleet::Lying> lying{};
   Seconds hung_at;
   std::uint64_t epoch = 0;
   std::deque<std::int64_t> down_queue;  // tasklets whose panels are still to come down
@@ -298,7 +299,7 @@ struct SimulatedFleet::Impl {
               .epoch = device.epoch});
         break;
       case fleet::ChurnKind::lie:
-        device.lying = true;
+        device.lying = fleet::Lying{event.lie, event.factor};
         if (observer != nullptr) observer->changed(event.device, DeviceChange::lies, now, 1.0);
         break;
     }
@@ -476,7 +477,7 @@ Event SimulatedFleet::next_event(Seconds deadline) {
 
 void SimulatedFleet::remove_device(DeviceId device) { impl_->leave(device.value); }
 void SimulatedFleet::return_device(DeviceId device) { impl_->join(device.value); }
-bool SimulatedFleet::lies(DeviceId device) const {
+std::optional<fleet::Lying> SimulatedFleet::lies(DeviceId device) const {
   return impl_->devices[static_cast<std::size_t>(device.value)].lying;
 }
 

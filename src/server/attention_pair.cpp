@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "blocks.hpp"
+#include "cleave/kernels/attention_check.hpp"
 #include "cleave/kernels/wire.hpp"
 
 namespace cleave::server {
@@ -48,7 +49,7 @@ AttentionPair::AttentionPair(const model::Operation& op, TensorStore& store, DTy
   scratch_.resize(static_cast<std::size_t>(scratch.value()) / sizeof(float));
 }
 
-void AttentionPair::compute(std::int64_t pair) {
+void AttentionPair::load(std::int64_t pair) {
   const std::int64_t head = shape_.seq * shape_.head_dim;
   for (std::size_t i = 0; i < operands_.size(); ++i) {
     const std::int64_t heads = heads_of(op_.attention, operands_[i].queries);
@@ -60,6 +61,10 @@ void AttentionPair::compute(std::int64_t pair) {
     }
     kernels::round_to(wire_, kernels::Rows(in_[i].data(), heads * shape_.seq, shape_.head_dim));
   }
+}
+
+void AttentionPair::compute(std::int64_t pair) {
+  load(pair);
   if (op_.kind == model::OpKind::attention_forward) {
     kernels::attention_forward(shape_, in_[0].data(), in_[1].data(), in_[2].data(), out_[0].data(), scratch_);
   } else {
@@ -70,6 +75,24 @@ void AttentionPair::compute(std::int64_t pair) {
     kernels::round_to(wire_, kernels::Rows(out_[i].data(), static_cast<std::int64_t>(out_[i].size()) / shape_.head_dim,
                                            shape_.head_dim));
   }
+}
+
+double AttentionPair::error_ratio(std::int64_t pair, std::span<const std::byte* const> payloads, const Random& random) {
+  load(pair);
+  std::array<const float*, 3> results{};
+  for (std::size_t i = 0; i < results_.size(); ++i) {
+    const std::int64_t cols = shape_.head_dim, rows = static_cast<std::int64_t>(out_[i].size()) / cols;
+    results[i] = reinterpret_cast<const float*>(payloads[i]);
+    if (wire_ == DType::f32) continue;
+    scatter(payloads[i], wire_, false, kernels::Rows(out_[i].data(), rows, cols));
+    results[i] = out_[i].data();
+  }
+  if (op_.kind == model::OpKind::attention_forward) {
+    return kernels::check_attention_forward(shape_, in_[0].data(), in_[1].data(), in_[2].data(), results[0], wire_,
+                                            random, scratch_);
+  }
+  return kernels::check_attention_backward(shape_, in_[0].data(), in_[1].data(), in_[2].data(), in_[3].data(),
+                                           results[0], results[1], results[2], wire_, random, scratch_);
 }
 
 void AttentionPair::place(std::int64_t pair) {

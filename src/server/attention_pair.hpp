@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "cleave/base/random.hpp"
 #include "cleave/kernels/attention.hpp"
 #include "cleave/model/graph.hpp"
 #include "tensor_store.hpp"
@@ -42,6 +43,9 @@ class AttentionPair {
 
   /// Computes the pair's results, rounded to the wire type.
   void compute(std::int64_t pair);
+  /// Error of a pair's returned results, one payload each in the wire type, relative to what honest rounding may cost
+  /// (kernels/attention_check.hpp): at most 1 for an honest pair.
+  [[nodiscard]] double error_ratio(std::int64_t pair, std::span<const std::byte* const> payloads, const Random& random);
   /// Puts the computed pair's results into the operation's outputs.
   void place(std::int64_t pair);
   /// Whether result `i` of the computed pair has exactly these bytes in the wire type.
@@ -51,6 +55,8 @@ class AttentionPair {
   [[nodiscard]] std::size_t results() const { return results_.size(); }
 
  private:
+  void load(std::int64_t pair);
+
   const model::Operation& op_;
   TensorStore& store_;
   DType wire_;

@@ -37,8 +37,6 @@ void for_each_head(const AttentionShape& shape, const PairRange& pairs, kernels:
   }
 }
 
-constexpr std::uint32_t kLieSeed = 0x5EED;
-
 }  // namespace
 
 Executor::Executor(ParameterStore& parameters, const ExecutorOptions& options)
@@ -121,8 +119,8 @@ comm::Frame Executor::pack(const sched::Tasklet& tasklet, const TaskTerms& terms
   header.delay = terms.delay;
   header.nic = terms.nic;
   header.rate_factor = terms.rate_factor;
-  header.lie = terms.lie;
-  if (terms.lie != comm::Lie::none) header.sequence = kLieSeed + static_cast<std::uint32_t>(tasklet.id.value);
+  header.lie = terms.lie.lie;
+  header.sequence = terms.lie.seed;
   std::vector<plan::Panel> panels;
   if (terms.scheduled) panels = plan::panels_of(plan::work_of(op, options_.wire), piece);
   header.panels = static_cast<std::int64_t>(panels.size());
@@ -170,8 +168,12 @@ void Executor::place_partial(const Operation& op, const GemmBox& box, std::span<
 Verdict Executor::place(const sched::Tasklet& tasklet, const comm::ResultView& result) {
   const Operation& op = graph_->operation(tasklet.op);
   const comm::Header asked = header_of(tasklet), &got = result.header;
+  ++verification_.blocks;
+  verification_.device_time += got.compute;
   if (got.work != asked.work || got.wire != asked.wire || got.output != asked.output || got.gemm != asked.gemm ||
       got.attention != asked.attention || got.device != asked.device) {
+    verification_.wrong.push_back(
+        {.device = tasklet.piece.device, .tasklet = tasklet.id, .operation = op.name, .checked = false});
     return Verdict::wrong;
   }
   const Verdict verdict = check(tasklet, result);

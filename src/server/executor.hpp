@@ -24,6 +24,7 @@
 #include "cleave/sched/fleet.hpp"
 #include "cleave/server/parameter_store.hpp"
 #include "cleave/server/session.hpp"
+#include "lie_order.hpp"
 #include "tensor_store.hpp"
 
 namespace cleave::server {
@@ -33,7 +34,7 @@ struct TaskTerms {
   bool scheduled = false;  ///< carry the panels' costs, for the wall clock
   Seconds delay, nic;
   double rate_factor = 1.0;
-  comm::Lie lie = comm::Lie::none;
+  LieOrder lie;
 };
 
 /// How a returned block was found.
@@ -75,6 +76,7 @@ class Executor {
   [[nodiscard]] bool updating() const { return updating_; }
   [[nodiscard]] DType wire() const { return options_.wire; }
   [[nodiscard]] const model::StepGraph& graph() const { return *graph_; }
+  [[nodiscard]] const VerificationReport& verification() const { return verification_; }
   [[nodiscard]] Bytes peak_memory() const { return pool_.peak(); }
 
  private:
@@ -90,7 +92,14 @@ class Executor {
   [[nodiscard]] kernels::ConstMatrix operand_b(const model::Operation& op);
   void place_finished(const model::Operation& op, const GemmBox& box, std::span<const std::byte> block, DType type);
   void place_partial(const model::Operation& op, const GemmBox& box, std::span<const std::byte> block, DType type);
+  // A GEMM tasklet's block as a device would return it.
+  kernels::ProductStatus multiply(const sched::Tasklet& tasklet, std::span<std::byte> block);
   Verdict check(const sched::Tasklet& tasklet, const comm::ResultView& result);
+  Verdict look_at(const sched::Tasklet& tasklet, const comm::ResultView& result);
+  [[nodiscard]] double error_ratio(const sched::Tasklet& tasklet, const comm::ResultView& result);
+  [[nodiscard]] double attention_error_ratio(const sched::Tasklet& tasklet, const comm::ResultView& result,
+                                             const Random& signs);
+  [[nodiscard]] bool equals_own(const sched::Tasklet& tasklet, const comm::ResultView& result);
   void update(const model::Operation& op);
 
   ParameterStore& parameters_;
@@ -105,6 +114,7 @@ class Executor {
   std::optional<kernels::RopeTable> rope_table_;
   bool updating_ = false;
   Random draws_;
+  VerificationReport verification_;
 };
 
 }  // namespace cleave::server

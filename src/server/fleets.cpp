@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <optional>
 #include <queue>
 #include <unordered_set>
 
@@ -44,9 +45,8 @@ class VirtualFleet final : public RankFleet {
         exchange_(transport, devices, terms,
                   [this](const Tasklet& tasklet) {
                     return executor_.pack(
-                        tasklet, {.delay = {},
-                                  .nic = {},
-                                  .lie = model_.lies(tasklet.piece.device) ? comm::Lie::element : comm::Lie::none});
+                        tasklet,
+                        {.delay = {}, .nic = {}, .lie = order_lie(model_.lies(tasklet.piece.device), tasklet)});
                   }),
         model_(std::move(devices), terms.server, terms.wire, terms.churn, terms.seed) {
     model_.set_observer(terms.observer);
@@ -230,7 +230,8 @@ class LiveFleet final : public RankFleet {
  private:
   struct Device {
     fleet::DeviceProfile profile;
-    bool present = true, lying = false;
+    bool present = true;
+    std::optional<fleet::Lying> lying{};
     double factor = 1.0;
     Seconds owed{};  // predicted time of what it has not answered
   };
@@ -255,7 +256,7 @@ class LiveFleet final : public RankFleet {
                     .delay = {},
                     .nic = {},
                     .rate_factor = device.factor,
-                    .lie = device.lying ? comm::Lie::element : comm::Lie::none};
+                    .lie = order_lie(device.lying, tasklet)};
     if (throttled_) {
       terms.nic = tasklet.piece.bytes_down / server_.nic_out;
       terms.delay = nic_out_.reserve(now(), terms.nic) - now();
@@ -360,7 +361,7 @@ class LiveFleet final : public RankFleet {
           if (!exchange_.is_gone(event.device)) join(event.device);
           break;
         case fleet::ChurnKind::slow: device.factor = event.factor; break;
-        case fleet::ChurnKind::lie: device.lying = true; break;
+        case fleet::ChurnKind::lie: device.lying = fleet::Lying{event.lie, event.factor}; break;
       }
     }
   }

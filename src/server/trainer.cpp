@@ -100,6 +100,7 @@ StepResult Trainer::step(std::int64_t step, const data::Batch& batch, const sche
                          const GradientObserver& on_gradient) {
   Impl& self = *impl_;
   const auto begun = std::chrono::steady_clock::now();
+  const VerificationReport before = self.executor.verification();
   const model::StepGraph& graph = self.graph(model::StepKind::train, batch.rows);
   self.parameters.ensure_moments(graph);
   self.executor.begin_step(graph, {.tokens = batch.tokens,
@@ -109,6 +110,7 @@ StepResult Trainer::step(std::int64_t step, const data::Batch& batch, const sche
   StepResult result;
   result.lower_bound = self.lower_bound(graph);
   result.report = self.scheduler->run(graph, [&] { return !keep_going || self.executor.updating() || keep_going(); });
+  result.verification = difference(self.executor.verification(), before);
   result.outcome.loss = self.executor.loss();
   result.outcome.grad_norm = self.executor.grad_norm();
   result.outcome.clip = clip_factor(self.options.train.grad_clip, result.outcome.grad_norm);
@@ -156,6 +158,7 @@ std::vector<float> Trainer::logits(std::span<const std::int32_t> tokens) {
 std::vector<RankInfo> Trainer::ranks() const { return impl_->ranks ? impl_->ranks->ranks() : std::vector<RankInfo>{}; }
 std::span<const sched::Usage> Trainer::usage() const { return impl_->fleet->usage(); }
 std::vector<DeviceId> Trainer::distrusted() const { return impl_->scheduler->distrusted(); }
+const VerificationReport& Trainer::verification() const { return impl_->executor.verification(); }
 Seconds Trainer::lateness() const { return impl_->ranks ? impl_->ranks->lateness() : Seconds(0); }
 Bytes Trainer::peak_activation_memory() const { return impl_->executor.peak_memory(); }
 std::vector<RankInfo> Trainer::say_goodbye(Seconds at_most) {

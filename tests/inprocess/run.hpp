@@ -45,6 +45,7 @@ struct Outcome {
   std::int64_t lost = 0, redone = 0, rejected = 0;
   Seconds time;  // emulated, of all steps
   std::vector<DeviceId> distrusted;
+  server::VerificationReport verification;
 };
 
 /// `count` unlike devices: each twice as fast as the one before, up to eight times.
@@ -127,6 +128,7 @@ inline Outcome train(const Setting& s, server::ParameterStore& parameters, std::
       outcome.time += result.time;
     }
     outcome.distrusted = trainer.distrusted();
+    outcome.verification = trainer.verification();
     (void)trainer.say_goodbye(Seconds(10));
   }
   for (std::thread& host : hosts) host.join();

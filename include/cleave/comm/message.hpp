@@ -56,9 +56,10 @@ enum class Lie : std::uint8_t {
   bit = 2,        ///< one bit of one element flipped
   swap_rows = 3,  ///< two rows exchanged
   zero = 4,       ///< all zero
-  bias = 5,       ///< every element off by a small amount of its own size
+  bias = 5,       ///< every element off by a small random amount of its own size
   nan = 6,        ///< one element not a number (an integer: the most negative one)
   infinity = 7,   ///< one element infinite (an integer: the largest one)
+  stale = 8,      ///< what the device returned last for this operation and shape; honest the first time
 };
 
 /// One step of a task's stream under the model of links and processors, as plan::panels_of has it; in the schedule

@@ -2,7 +2,8 @@
 //
 // `app` calls it on every rank but the server's, and on a thread of its own when there is no mpirun. One rank hosts
 // several emulated devices; one worker thread computes their tasklets while the calling thread, the only one that
-// touches the transport, receives, answers pings and sends what is due. Nothing is kept between tasklets.
+// touches the transport, receives, answers pings and sends what is due. Nothing is kept between tasklets
+// (but by a device that is told to answer with stale blocks).
 #pragma once
 
 #include <cstdint>

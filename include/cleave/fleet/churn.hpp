@@ -17,11 +17,32 @@ enum class ChurnKind : std::uint8_t {
   lie,    ///< from now on its results are wrong with probability `factor`
 };
 
+/// How the wrong results of a device that lies are wrong.
+enum class LieKind : std::uint8_t {
+  element,    ///< one element far off
+  bit,        ///< one bit of one element flipped, of any significance
+  swap_rows,  ///< two rows exchanged
+  zero,       ///< all zero
+  stale,      ///< the block of the same operation from an earlier step
+  bias,       ///< every element off by a small random amount of its own size
+  nan,        ///< one element not a number
+  infinity,   ///< one element infinite
+  colluding,  ///< one element far off, the same one by the same amount on every device that is given the block
+  mixed,      ///< any of the above, drawn per block
+};
+
+/// A device that lies: in which way, and in what share of its results.
+struct Lying {
+  LieKind kind = LieKind::element;
+  double share = 1.0;
+};
+
 struct ChurnEvent {
   Seconds at;
   DeviceId device;
   ChurnKind kind = ChurnKind::leave;
   double factor = 1.0;
+  LieKind lie = LieKind::element;
 };
 
 /// Events in order of time, then device.
@@ -34,6 +55,7 @@ struct ChurnModel {
   double slow_fraction = 0;  ///< share of devices that run at slow_factor from the start, unannounced
   double slow_factor = 0.1;
   double lie_fraction = 0;  ///< share of devices whose results are wrong
+  Lying lying{};            ///< how, and in what share of them
   std::uint64_t seed = 1;
 };
 

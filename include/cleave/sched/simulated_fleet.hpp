@@ -8,6 +8,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -44,8 +45,8 @@ class SimulatedFleet final : public Fleet {
   void remove_device(DeviceId device);
   /// Takes it up again, empty-handed; nothing happens if it is there.
   void return_device(DeviceId device);
-  /// True while `device` is to answer wrongly (churn kind `lie`).
-  [[nodiscard]] bool lies(DeviceId device) const;
+  /// How `device` is to answer wrongly (churn kind `lie`), if it is.
+  [[nodiscard]] std::optional<fleet::Lying> lies(DeviceId device) const;
 
  private:
   struct Impl;

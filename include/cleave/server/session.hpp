@@ -9,16 +9,9 @@
 
 #include "cleave/base/shapes.hpp"
 #include "cleave/base/units.hpp"
+#include "cleave/server/verification.hpp"
 
 namespace cleave::server {
-
-/// Which returned blocks are checked.
-struct Verification {
-  enum class Mode : std::uint8_t { off, sample, all };
-  Mode mode = Mode::sample;
-  double fraction = 0.1;   ///< of blocks that `sample` checks
-  std::uint64_t seed = 0;  ///< secret of the server: devices must not foresee which blocks, nor with which vectors
-};
 
 struct ExecutorOptions {
   DType wire = DType::f32;

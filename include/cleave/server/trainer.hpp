@@ -36,9 +36,10 @@ struct TrainerOptions {
 struct StepResult {
   StepOutcome outcome;
   sched::StepReport report;
-  Seconds time;         ///< emulated; with clock `off`, what the simulator says of an undisturbed step
-  Seconds lower_bound;  ///< no schedule over the devices present can be faster
-  Seconds wall;         ///< real
+  Seconds time;                     ///< emulated; with clock `off`, what the simulator says of an undisturbed step
+  Seconds lower_bound;              ///< no schedule over the devices present can be faster
+  Seconds wall;                     ///< real
+  VerificationReport verification;  ///< of this step's blocks
 };
 
 class Trainer {
@@ -65,6 +66,8 @@ class Trainer {
   [[nodiscard]] std::vector<RankInfo> ranks() const;
   [[nodiscard]] std::span<const sched::Usage> usage() const;
   [[nodiscard]] std::vector<DeviceId> distrusted() const;
+  /// Checks of returned blocks since the trainer was made.
+  [[nodiscard]] const VerificationReport& verification() const;
   /// By how much real computations missed their modelled end (wall clock).
   [[nodiscard]] Seconds lateness() const;
   /// Most bytes of activations, gradients and logits at once so far.

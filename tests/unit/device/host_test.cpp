@@ -350,6 +350,7 @@ TEST(DeviceHost, LiesOnOrderAndOnlyThen) {
     EXPECT_NE(wrong, honest) << static_cast<int>(lie);
     EXPECT_EQ(answer(lie), wrong) << static_cast<int>(lie);
   }
+  EXPECT_EQ(answer(comm::Lie::stale), honest);  // nothing older is known
   server.stop();
 }
 

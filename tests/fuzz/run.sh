@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Builds the fuzzers (clang, preset `fuzz`) and runs each from its corpus.
+#
+#   bash tests/fuzz/run.sh [--seconds N] [FUZZER ...]     e.g.  bash tests/fuzz/run.sh --seconds 600 message yaml
+#
+# FUZZER: message, yaml, safetensors, checkpoint; default: all of them. What a fuzzer learns goes to build/fuzz/corpus;
+# the corpus in the repository is only read. A finding stays as build/fuzz/FUZZER-crash-... and ends with code 1; put
+# its input into tests/fuzz/corpus/FUZZER as a regression test once it is fixed. Code 77: no clang here (skipped).
+set -euo pipefail
+
+TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+seconds=60
+[ "${1:-}" != --seconds ] || { seconds=$2; shift 2; }
+fuzzers=("$@")
+[ "${#fuzzers[@]}" -gt 0 ] || fuzzers=(message yaml safetensors checkpoint)
+
+compiler=$(command -v clang++-14 || command -v clang++ || true)
+if [ -z "$compiler" ]; then
+  echo "skipped: no clang++ here (Debian: clang-14 and libclang-rt-14-dev)"
+  exit 77
+fi
+if ! echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' |
+  "$compiler" -x c++ -fsanitize=fuzzer,address - -o /dev/null 2>/dev/null; then
+  echo "skipped: $compiler has no libFuzzer (Debian: libclang-rt-14-dev)"
+  exit 77
+fi
+
+cd "$TOP"
+cmake --preset fuzz -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_C_COMPILER="${compiler/clang++/clang}" > build-fuzz.log 2>&1 ||
+  { cat build-fuzz.log; rm -f build-fuzz.log; exit 1; }
+rm -f build-fuzz.log
+cmake --build build/fuzz --target fuzzers
+
+cd build/fuzz
+for fuzzer in "${fuzzers[@]}"; do
+  printf '\n== fuzz_%s: %s s\n' "$fuzzer" "$seconds"
+  mkdir -p "corpus/$fuzzer"
+  # The suppression is for what uninstrumented libraries allocate once and keep.
+  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=0 nice "tests/fuzz/fuzz_$fuzzer" \
+    -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 -malloc_limit_mb=1024 -max_len=16384 -print_final_stats=1 \
+    -artifact_prefix="$fuzzer-" "corpus/$fuzzer" "$TOP/tests/fuzz/corpus/$fuzzer" > "$fuzzer.log" 2>&1 ||
+    { tail -60 "$fuzzer.log"; exit 1; }
+  grep -E 'stat::number_of_executed_units|stat::new_units_added|DONE' "$fuzzer.log"
+done

@@ -1,0 +1,178 @@
+// Liars of every kind under every mode of verification: what each mode promises about the parameters, and that nobody
+// is accused who did not lie.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <string>
+#include <tuple>
+
+#include "run.hpp"
+
+namespace cleave::testing_run {
+namespace {
+
+using fleet::LieKind;
+using Mode = server::Verification::Mode;
+
+constexpr std::pair<LieKind, const char*> kKinds[] = {
+    {LieKind::element, "element"}, {LieKind::bit, "bit"},           {LieKind::swap_rows, "swap_rows"},
+    {LieKind::zero, "zero"},       {LieKind::stale, "stale"},       {LieKind::bias, "bias"},
+    {LieKind::nan, "nan"},         {LieKind::infinity, "infinity"}, {LieKind::colluding, "colluding"},
+    {LieKind::mixed, "mixed"}};
+
+// Two of five devices lie; `share` of their blocks is wrong.
+Setting with_liars(LieKind kind, double share, DType wire) {
+  Setting s;
+  s.wire = wire;
+  s.devices = unlike_devices(5);
+  s.device_ranks = 2;
+  for (const std::int64_t liar : {1, 3})
+    s.churn.push_back({Seconds(0), DeviceId(liar), fleet::ChurnKind::lie, share, kind});
+  return s;
+}
+
+std::uint64_t honest_hash(DType wire) {
+  static std::map<DType, std::uint64_t> known;
+  if (!known.contains(wire)) {
+    Setting s;
+    s.wire = wire;
+    known[wire] = train(s).hash;
+  }
+  return known[wire];
+}
+
+void expect_only_liars_accused(const Outcome& outcome) {
+  for (const DeviceId id : outcome.distrusted) EXPECT_TRUE(id == DeviceId(1) || id == DeviceId(3)) << id.value;
+  std::set<DeviceId> found;
+  for (const server::Finding& finding : outcome.verification.wrong) found.insert(finding.device);
+  EXPECT_EQ(std::ssize(found), std::ssize(outcome.distrusted));
+}
+
+class Liars : public ::testing::TestWithParam<std::tuple<std::pair<LieKind, const char*>, DType>> {
+ protected:
+  [[nodiscard]] static LieKind kind() { return std::get<0>(GetParam()).first; }
+  [[nodiscard]] static DType wire() { return std::get<1>(GetParam()); }
+};
+
+TEST_P(Liars, AuditOfEveryBlockKeepsEveryBit) {
+  Setting s = with_liars(kind(), 1.0, wire());
+  s.verification = {.mode = Mode::audit, .fraction = 1.0, .seed = 5};
+  const Outcome outcome = train(s);
+  EXPECT_EQ(outcome.hash, honest_hash(wire()));
+  EXPECT_EQ(outcome.distrusted.size(), 2U);
+  EXPECT_EQ(outcome.verification.checked, outcome.verification.blocks);
+  EXPECT_EQ(outcome.verification.suspected, 0);  // audits do not look at it that way
+  EXPECT_EQ(server::slip_probability(s.verification, outcome.verification), 0.0);
+  expect_only_liars_accused(outcome);
+}
+
+// What `all` cannot see is below the bound of rounding: a flipped low bit, and with 16-bit results a bias of 1 %.
+bool may_hide_in_rounding(LieKind kind, DType wire) {
+  return kind == LieKind::bit || kind == LieKind::mixed || (kind == LieKind::bias && wire != DType::f32);
+}
+
+TEST_P(Liars, CheckingEveryBlockKeepsEveryBit) {
+  Setting s = with_liars(kind(), 1.0, wire());
+  s.verification = {.mode = Mode::all, .seed = 5};
+  const Outcome outcome = train(s);
+  if (!may_hide_in_rounding(kind(), wire())) {
+    EXPECT_EQ(outcome.hash, honest_hash(wire()));
+    EXPECT_EQ(outcome.distrusted.size(), 2U);
+  }
+  EXPECT_EQ(outcome.verification.cleared, 0);
+  EXPECT_LE(outcome.verification.largest_ratio, 1.0);
+  expect_only_liars_accused(outcome);
+}
+
+TEST_P(Liars, SamplesFindTheLiars) {
+  Setting s = with_liars(kind(), 1.0, wire());
+  s.steps = 4;
+  s.verification = {.mode = Mode::sample, .fraction = 0.3, .seed = 5};
+  try {
+    const Outcome outcome = train(s);
+    if (!may_hide_in_rounding(kind(), wire())) { EXPECT_EQ(outcome.distrusted.size(), 2U); }
+    EXPECT_LT(outcome.verification.checked, outcome.verification.blocks / 2);
+    expect_only_liars_accused(outcome);
+  } catch (const CheckFailure&) {  // a NaN that was not drawn ends the run, and says so
+    EXPECT_TRUE(kind() == LieKind::nan || kind() == LieKind::infinity || kind() == LieKind::bit ||
+                kind() == LieKind::mixed);
+  }
+}
+
+std::string name_of(const ::testing::TestParamInfo<Liars::ParamType>& test) {
+  return std::string(std::get<0>(test.param).second) + (std::get<1>(test.param) == DType::f32 ? "_fp32" : "_bf16");
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, Liars,
+                         ::testing::Combine(::testing::ValuesIn(kKinds), ::testing::Values(DType::f32, DType::bf16)),
+                         name_of);
+
+// The generator's fifth of the fleet lies; the run ends as the honest one.
+TEST(Verification, AFifthOfTheFleetLies) {
+  for (const Mode mode : {Mode::all, Mode::audit}) {
+    Setting s;
+    s.devices = unlike_devices(10);
+    s.churn = fleet::draw_churn({.lie_fraction = 0.2, .seed = 2}, 10, Seconds(1e6));
+    ASSERT_GE(s.churn.size(), 1U);
+    s.verification = {.mode = mode, .fraction = 1.0, .seed = 5};
+    const Outcome outcome = train(s);
+    EXPECT_EQ(outcome.hash, honest_hash(DType::f32));
+    EXPECT_EQ(outcome.distrusted.size(), s.churn.size());
+  }
+}
+
+TEST(Verification, HonestBlocksAreNeverRedone) {
+  for (const Mode mode : {Mode::sample, Mode::all, Mode::audit}) {
+    for (const DType wire : {DType::f32, DType::bf16, DType::f16}) {
+      Setting s;
+      s.wire = wire;
+      s.devices = unlike_devices(7);
+      s.verification = {.mode = mode, .fraction = 0.5, .seed = 5};
+      const Outcome outcome = train(s);
+      EXPECT_EQ(outcome.rejected, 0);
+      EXPECT_TRUE(outcome.verification.wrong.empty());
+      const auto checked = static_cast<double>(outcome.verification.checked),
+                 blocks = static_cast<double>(outcome.verification.blocks);
+      if (mode == Mode::all) {
+        EXPECT_EQ(checked, blocks);
+      } else {
+        EXPECT_NEAR(checked / blocks, 0.5, 5 * 0.5 / std::sqrt(blocks));  // five standard deviations
+      }
+    }
+  }
+}
+
+TEST(Verification, ALiarThatLiesNowAndThenIsFoundAtItsFirstLie) {
+  Setting s = with_liars(LieKind::element, 0.2, DType::f32);
+  s.steps = 4;
+  s.verification = {.mode = Mode::all, .seed = 5};
+  const Outcome outcome = train(s);
+  EXPECT_EQ(outcome.distrusted.size(), 2U);
+  EXPECT_EQ(outcome.rejected, 2);
+  s.verification = {.mode = Mode::off};
+  const std::uint64_t unchecked = train(s).hash;
+  s.churn.clear();
+  const std::uint64_t honest = train(s).hash;
+  EXPECT_EQ(outcome.hash, honest);
+  EXPECT_NE(unchecked, honest);
+}
+
+TEST(Verification, ProbabilitiesInClosedForm) {
+  server::VerificationReport report;
+  const server::Verification sample{.mode = Mode::sample, .fraction = 0.25};
+  EXPECT_EQ(server::slip_probability(sample, report), 0.0);
+  for (const std::int64_t device : {4, 4, 6}) report.wrong.push_back({.device = DeviceId(device)});
+  report.wrong.push_back({.device = DeviceId(9), .checked = false});  // always seen, whatever is drawn
+  EXPECT_DOUBLE_EQ(server::slip_probability(sample, report), 1 - 0.25 * 0.25);
+  EXPECT_EQ(server::slip_probability({.mode = Mode::all}, report), 0.0);
+  EXPECT_TRUE(std::isnan(server::slip_probability({.mode = Mode::off}, report)));
+  // (1 - 0.25 q)^200 = 0.05
+  const double q = server::missed_share(sample, 200);
+  EXPECT_NEAR(std::pow(1 - 0.25 * q, 200), 0.05, 1e-12);
+  EXPECT_EQ(server::missed_share(sample, 1), 1.0);
+}
+
+}  // namespace
+}  // namespace cleave::testing_run
