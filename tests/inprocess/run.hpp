@@ -118,20 +118,28 @@ inline Outcome train(const Setting& s, server::ParameterStore& parameters, std::
   }
   {
     server::Trainer trainer(parameters, options_of(s), s.devices.empty() ? nullptr : server.get());
-    for (std::int64_t step = first; step < last; ++step) {
-      const server::StepResult result = trainer.step(step, batch_of(s, step));
-      if (step == first) outcome.first_loss = result.outcome.loss;
-      outcome.last_loss = result.outcome.loss;
-      outcome.lost += result.report.lost;
-      outcome.redone += result.report.redone;
-      outcome.rejected += result.report.rejected;
-      outcome.time += result.time;
+    const auto leave = [&] {
+      (void)trainer.say_goodbye(Seconds(10));
+      for (std::thread& host : hosts) host.join();
+    };
+    try {
+      for (std::int64_t step = first; step < last; ++step) {
+        const server::StepResult result = trainer.step(step, batch_of(s, step));
+        if (step == first) outcome.first_loss = result.outcome.loss;
+        outcome.last_loss = result.outcome.loss;
+        outcome.lost += result.report.lost;
+        outcome.redone += result.report.redone;
+        outcome.rejected += result.report.rejected;
+        outcome.time += result.time;
+      }
+    } catch (...) {
+      leave();
+      throw;
     }
     outcome.distrusted = trainer.distrusted();
     outcome.verification = trainer.verification();
-    (void)trainer.say_goodbye(Seconds(10));
+    leave();
   }
-  for (std::thread& host : hosts) host.join();
   outcome.hash = parameters.hash();
   return outcome;
 }
