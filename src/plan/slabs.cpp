@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "bisect.hpp"
 #include "gemm_costs.hpp"
@@ -201,7 +202,13 @@ BoxTiling tile_flat(const Work& work, const GemmBox& box, std::span<const Power>
   double soonest = 1;
   for (const Power& device : devices) soonest = std::min(soonest, device.earliest());
   BoxTiling tiling;
-  if (region.cut(soonest) == kNever) return {kNever, {}};
+  if (region.cut(soonest) == kNever) {
+    // Too much for all memories at once: tiles are then cut into several tasklets.
+    std::vector<Power> roomy(devices.begin(), devices.end());
+    bool limited = false;
+    for (Power& device : roomy) limited = std::exchange(device.memory, kNever) < kNever || limited;
+    return limited ? tile_flat(work, box, roomy) : BoxTiling{kNever, {}};
+  }
   tiling.finish = region.tile(tiling.tiles);
   return tiling;
 }

@@ -75,7 +75,7 @@ struct BoxTiling {
   std::vector<BoxTile> tiles;
 };
 
-/// `box` at its whole depth.
+/// `box` at its whole depth. Within the devices' memories, unless these are too small for all of it at once.
 [[nodiscard]] BoxTiling tile_flat(const Work& work, const GemmBox& box, std::span<const Power> devices);
 
 /// How many ways of cutting a box are tried.
