@@ -10,6 +10,7 @@ namespace cleave::app {
 int run_command(const CommandLine& line, int argc, char** argv) {
   if (line.command == "train") return train(line, argc, argv);
   if (line.command == "check") return check(line, argc, argv);
+  if (line.command == "calibrate") return calibrate(line, argc, argv);
   if (line.command == "plan") return plan_operations(line);
   if (line.command == "simulate") return simulate(line);
   if (line.command == "report") return report(line);

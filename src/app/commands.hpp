@@ -10,6 +10,7 @@ namespace cleave::app {
 
 [[nodiscard]] int train(const CommandLine& line, int argc, char** argv);
 [[nodiscard]] int check(const CommandLine& line, int argc, char** argv);
+[[nodiscard]] int calibrate(const CommandLine& line, int argc, char** argv);
 [[nodiscard]] int plan_operations(const CommandLine& line);
 [[nodiscard]] int simulate(const CommandLine& line);
 [[nodiscard]] int report(const CommandLine& line);

@@ -32,6 +32,8 @@ class Session {
   /// Ranks of the run, the server included.
   [[nodiscard]] int size() const { return mpi_ ? mpi_->size() : 1; }
   [[nodiscard]] bool is_server() const { return rank() == 0; }
+  /// The name of this rank's host; empty without a launcher.
+  [[nodiscard]] std::string host() const { return mpi_ ? mpi_->host() : std::string(); }
 
   /// The server's word on whether the run, or its next part, starts (0) or ends with this exit code; returns it on
   /// every rank. Each part has a transport of its own. Collective: all ranks.

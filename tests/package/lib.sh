@@ -9,7 +9,7 @@ check_prefix() {
   expect_code 0 "--version" "$prefix/bin/cleave" --version
   for part in '^cleave [0-9]' 'Open MPI|MPICH|Intel' 'BLIS .* kernels' 'HDF5 [0-9]'; do expect_text "--version" "$part"; done
   expect_code 0 "manual page" cat "$prefix/share/man/man1/cleave.1"
-  for command in train simulate; do expect_text "manual page" "^\.SS $command\$"; done
+  for command in train simulate calibrate; do expect_text "manual page" "^\.SS $command\$"; done
   expect_code 0 "completion" bash -c '. "$1"; COMP_WORDS=(cleave train --r) COMP_CWORD=2; _cleave; echo "${COMPREPLY[*]}"' _ \
     "$prefix/share/bash-completion/completions/cleave"
   expect_text "completion" '^--resume$'
