@@ -111,9 +111,8 @@ class Point:
     def command(self, spec, program, base):
         words = [str(program), spec["command"], str(base / spec["input"])]
         words += [f"{key}={value}" for key, value in self.overrides.items()]
-        words.append(f"output.dir={self.folder}/run")
         if spec["command"] == "train":
-            words.append("--quiet")
+            words += [f"output.dir={self.folder}/run", "--quiet"]
             if list((self.folder / "run").glob("checkpoint-*.h5")):
                 words += ["--resume", "auto"]
             if spec.get("ranks", 0):

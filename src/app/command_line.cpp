@@ -61,7 +61,7 @@ void declare(CLI::App& app, CommandLine& line, bool& version) {
   train->add_option("--resume", line.resume,
                     "auto: go on from the newest whole checkpoint of output.dir; or a checkpoint file");
   train->add_flag("--quiet", line.quiet, "No progress");
-  train->add_flag("--verbose", line.verbose, "More in the log");
+  train->add_flag("--verbose", line.verbose, "A line for every step, and more in the log");
   CLI::App* check =
       app.add_subcommand("check", "Train on reference files and compare: mpirun -n R cleave check REFERENCE.h5 ...");
   add_overrides(check, line, "REFERENCE.h5 ... [key=value ...]", 1);
@@ -73,6 +73,9 @@ void declare(CLI::App& app, CommandLine& line, bool& version) {
       ->allow_extra_args(false)
       ->delimiter(',');
   simulate->add_option("--json", line.json, "Write the figures to this file");
+  simulate->add_option("-o,--output", line.output, "Write report.html, timeline.json and trace.json to this folder");
+  simulate->add_flag("--quiet", line.quiet, "No progress");
+  plan->add_flag("--quiet", line.quiet, "No progress");
   CLI::App* generate = app.add_subcommand("generate", "Let a trained model write");
   generate->add_option("checkpoint", line.files, "CHECKPOINT.h5")->required()->expected(1);
   generate->add_option("--prompt", line.prompt, "Text to go on from");

@@ -7,11 +7,14 @@
 #include <nlohmann/json.hpp>
 
 #include "cleave/base/atomic_file.hpp"
+#include "cleave/base/clock.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/model/family.hpp"
 #include "cleave/sched/scheduler.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
+#include "cleave/telemetry/progress.hpp"
 #include "commands.hpp"
+#include "fleet_status.hpp"
 #include "input.hpp"
 #include "run_setup.hpp"
 
@@ -32,9 +35,11 @@ struct Planned {
 const char* kind_of(plan::WorkKind kind) { return kind == plan::WorkKind::gemm ? "gemm" : "attention"; }
 
 std::vector<Planned> plan_all(const model::StepGraph& graph, const std::vector<plan::DeviceState>& devices,
-                              const Input& input) {
+                              const Input& input, telemetry::Progress& progress) {
   std::vector<Planned> list;
+  std::size_t seen = 0;
   for (const model::Operation& op : graph.operations) {
+    ++seen;
     if (!model::runs_on_devices(op.kind)) continue;
     const plan::Work work = plan::work_of(op, input.wire);
     const auto found =
@@ -43,6 +48,9 @@ std::vector<Planned> plan_all(const model::StepGraph& graph, const std::vector<p
       ++found->count;
       continue;
     }
+    progress.update(static_cast<std::int64_t>(seen),
+                    fmt::format("planning {} over {} devices, operation {} of {}", op.type, devices.size(), seen,
+                                graph.operations.size()));
     list.push_back({op.type, work, 1, plan::plan_operation(work, devices, input.plan)});
   }
   return list;
@@ -108,12 +116,20 @@ int plan_operations(const CommandLine& line) {
                                                                         .clip = input.train.grad_clip > 0,
                                                                         .freeze = input.train.freeze,
                                                                         .loss_rows = 0});
-  const std::vector<Planned> list = plan_all(graph, devices, input);
+  SteadyClock clock;
+  telemetry::Progress progress(stderr, clock, progress_of_short_work(line.quiet));
+  const std::vector<Planned> list = plan_all(graph, devices, input, progress);
   const sched::SchedulerOptions scheduling{.plan = input.plan, .wire = input.wire};
   sched::SimulatedFleet fleet(options.devices, input.server.profile, input.wire);
+  FleetStatus status(options.devices, nullptr);
+  status.on_operation([&](std::size_t begun, std::size_t all) {
+    progress.update(static_cast<std::int64_t>(begun), fmt::format("a step: operation {} of {}", begun, all));
+  });
+  fleet.set_observer(&status);
   const Seconds step = sched::Scheduler(fleet, scheduling).run(graph).time,
                 bound = sched::step_lower_bound(graph, devices, scheduling);
 
+  progress.drop();
   if (line.dry_run) std::printf("%s", input.effective.c_str());
   if (line.json != "-") {
     print_table(list);

@@ -10,6 +10,7 @@
 #include "cleave/rivals/registry.hpp"
 #include "cleave/telemetry/progress.hpp"
 #include "commands.hpp"
+#include "simulation_record.hpp"
 #include "study.hpp"
 
 namespace cleave::app {
@@ -45,19 +46,19 @@ int simulate(const CommandLine& line) {
     return 0;
   }
   SteadyClock clock;
-  telemetry::Progress progress(
-      stderr, clock,
-      {.mode = line.quiet ? telemetry::ProgressSettings::Mode::quiet : telemetry::ProgressSettings::Mode::automatic});
+  telemetry::Progress progress(stderr, clock, progress_of_short_work(line.quiet));
   rivals::StudyInput study = study_of(input);
   std::int64_t lines = 0;
   study.progress = [&](const std::string& text) { progress.update(++lines, text); };
+  SimulationRecord record(line, input, study, progress);
 
   nlohmann::ordered_json out = nlohmann::ordered_json::array();
   if (line.json != "-") std::puts(table_head().c_str());
   for (const auto& system : systems) {
+    record.watch(system->name());
     const rivals::SystemReport report = system->simulate(study);
     out.push_back(to_json(report));
-    progress.clear();
+    progress.drop();
     if (line.json != "-") std::puts(table_row(report).c_str());
     std::fflush(stdout);
   }
@@ -66,6 +67,8 @@ int simulate(const CommandLine& line) {
   } else if (!line.json.empty()) {
     replace_file(line.json, out.dump(1) + "\n");
   }
+  if (const auto page = record.store(out))
+    std::fprintf(line.json == "-" ? stderr : stdout, "report %s\n", page->c_str());
   return 0;
 }
 

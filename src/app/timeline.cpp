@@ -180,29 +180,36 @@ void Timeline::changed(DeviceId device, sched::DeviceChange change, Seconds at, 
   }
 }
 
+bool Timeline::keeps(const Kept& span) const {
+  if (span.part % step_stride_ != 0) return false;
+  if (span.device < fleet_size()) return span.device % device_stride_ == 0;
+  return server_links_ || span.resource == static_cast<std::uint8_t>(sched::Resource::kernel);
+}
+
 void Timeline::keep(const Kept& span) {
-  if (full_ || span.part % step_stride_ != 0) return;
-  if (span.device < fleet_size() && span.device % device_stride_ != 0) return;
+  if (full_ || span.end <= span.start || !keeps(span)) return;
   kept_.push_back(span);
   if (kept_.size() > max_spans_) thin_out();
 }
 
-// First every other step goes; once one step alone is too much, every other device.
+// First every other step goes; once one step alone is too much, the server's links, then every other device.
 void Timeline::thin_out() {
   while (kept_.size() > max_spans_) {
     const bool several = std::any_of(kept_.begin(), kept_.end(), [&](const Kept& s) { return s.part > first_part_; }) &&
                          step_stride_ <= part_number_;
+    const auto of_server =
+        std::count_if(kept_.begin(), kept_.end(), [&](const Kept& s) { return s.device == fleet_size(); });
     if (several) {
       step_stride_ *= 2;
+    } else if (server_links_ && static_cast<std::size_t>(of_server) * 4 > kept_.size()) {
+      server_links_ = false;
     } else if (device_stride_ < fleet_size()) {
       device_stride_ *= 2;
     } else {
       full_ = true;  // one device and step alone are too much: their first spans must do
       return;
     }
-    std::erase_if(kept_, [&](const Kept& s) {
-      return s.part % step_stride_ != 0 || (s.device < fleet_size() && s.device % device_stride_ != 0);
-    });
+    std::erase_if(kept_, [&](const Kept& s) { return !keeps(s); });
   }
 }
 

@@ -32,7 +32,7 @@ class Timeline final : public sched::Observer {
   void begin_part(std::int64_t step, bool evaluation);
   /// The part is over; its operations' times are counted when it was a training step.
   void end_part(const sched::StepReport* report);
-  /// Figures of the devices at the end.
+  /// Figures of the devices at the end; the last call counts.
   void finish(std::span<const sched::Usage> usage, Bytes server_memory_predicted, Bytes server_activations_peak);
 
   void begin(const model::StepGraph& graph, Seconds at) override;
@@ -88,6 +88,7 @@ class Timeline final : public sched::Observer {
   [[nodiscard]] std::int64_t device_rows() const { return (fleet_size() + devices_per_row_ - 1) / devices_per_row_; }
   [[nodiscard]] std::int32_t name_of(OpId op);
   void keep(const Kept& span);
+  [[nodiscard]] bool keeps(const Kept& span) const;
   void thin_out();
   void add_to_cells(std::int64_t device, std::size_t lane, double start, double end);
   void widen();
@@ -106,6 +107,7 @@ class Timeline final : public sched::Observer {
   std::vector<Kept> kept_;
   bool full_ = false;
   std::array<Kept, 3> server_{};  // its last span of each resource, still growing
+  bool server_links_ = true;      // single uses of the server's interface are kept
   std::int64_t step_stride_ = 1, device_stride_ = 1, part_number_ = 0, first_part_ = 0;
   std::vector<Part> parts_;
   Part part_{};

@@ -185,9 +185,11 @@ void Timeline::store(const std::filesystem::path& path) const {
     put(flags, static_cast<std::uint8_t>(s->resource | (s->lost ? 8 : 0) | (s->redone ? 16 : 0)));
   }
   out["names"] = names_;
-  out["spans"] = {{"count", order.size()},           {"tick_s", tick},         {"one_step_in", step_stride_},
-                  {"one_device_in", device_stride_}, {"start", base64(start)}, {"length", base64(length)},
-                  {"device", base64(device)},        {"name", base64(name)},   {"flags", base64(flags)}};
+  out["spans"] = {{"count", order.size()},         {"tick_s", tick},
+                  {"one_step_in", step_stride_},   {"one_device_in", device_stride_},
+                  {"server_links", server_links_}, {"start", base64(start)},
+                  {"length", base64(length)},      {"device", base64(device)},
+                  {"name", base64(name)},          {"flags", base64(flags)}};
   replace_file(path, out.dump() + "\n");
 }
 
@@ -206,7 +208,10 @@ void Timeline::store_trace(const std::filesystem::path& path) const {
                telemetry::JsonObject().add("bytes_down", part.bytes_down).add("bytes_up", part.bytes_up));
   }
   trace.instant(trace.track("run", "steps"), "sampling", Seconds(0),
-                telemetry::JsonObject().add("one_step_in", step_stride_).add("one_device_in", device_stride_));
+                telemetry::JsonObject()
+                    .add("one_step_in", step_stride_)
+                    .add("one_device_in", device_stride_)
+                    .add("server_links", server_links_));
   for (const int resource : {3, 5, 4}) (void)trace.track(process(server), resource_name(resource));
   for (std::int64_t row = 0; row < server; row += device_stride_) {
     for (const int resource : {0, 1, 2}) (void)trace.track(process(row), resource_name(resource));

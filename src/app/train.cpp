@@ -19,6 +19,7 @@
 #include "cleave/telemetry/progress.hpp"
 #include "commands.hpp"
 #include "failures.hpp"
+#include "fleet_status.hpp"
 #include "input.hpp"
 #include "memory_plan.hpp"
 #include "report.hpp"
@@ -26,6 +27,7 @@
 #include "run_setup.hpp"
 #include "session.hpp"
 #include "timeline.hpp"
+#include "train_progress.hpp"
 #include "training_data.hpp"
 
 namespace cleave::app {
@@ -120,14 +122,17 @@ class Run {
         progress_(stderr, clock_,
                   {.mode = line.quiet ? telemetry::ProgressSettings::Mode::quiet
                                       : telemetry::ProgressSettings::Mode::automatic,
-                   .plain_every = Seconds(5)}),
+                   .plain_every = Seconds(line.verbose ? 0 : 5)}),
         log_({.file = folder_.path() / "log.txt",
               .file_level = line.verbose ? telemetry::LogLevel::debug : telemetry::LogLevel::info,
               .console = stderr,
               .console_level = telemetry::LogLevel::warning,
               .before_console = [this] { progress_.clear(); }}),
-        timeline_(prepared.options.devices, name_of(prepared.input.fleet.clock)) {
-    p_.options.fleet.observer = &timeline_;
+        timeline_(prepared.options.devices, name_of(prepared.input.fleet.clock)),
+        status_(prepared.options.devices, &timeline_),
+        told_(prepared.input.train.steps, prepared.state.step,
+              prepared.input.train.batch * prepared.options.model.seq_len) {
+    p_.options.fleet.observer = &status_;
   }
 
   int operator()(std::vector<server::RankInfo>& missing) {
@@ -196,10 +201,11 @@ class Run {
           timeline_.begin_part(p_.state.step, true);
           val_loss = trainer.evaluate(p_.data.validation);
           timeline_.end_part(nullptr);
+          told_.note_validation(*val_loss);
           say(fmt::format("step {}: validation loss {:.4f}", p_.state.step, *val_loss));
         }
         folder_.append(p_.state.step, tokens, result, val_loss);
-        note(result, tokens);
+        note(result);
         if (last || (in.checkpoint_every > 0 && p_.state.step % in.checkpoint_every == 0)) save();
         if (stop_requested && !last) return stop();
       }
@@ -207,18 +213,13 @@ class Run {
     return 0;
   }
 
-  void note(const server::StepResult& r, std::int64_t tokens) {
+  void note(const server::StepResult& r) {
     if (first_loss_ == 0) first_loss_ = r.outcome.loss;
     last_loss_ = r.outcome.loss;
     emulated_ += r.time;
-    const Seconds spent = clock_.now() - begun_;
-    const double done = static_cast<double>(p_.state.step - first_step_);
-    const Seconds left = spent * (static_cast<double>(p_.input.train.steps - p_.state.step) / done);
-    const std::string text = fmt::format(
-        "step {}/{}  loss {:.4f}  emulated {}/step (bound {})  real {}/step  {:.0f} tokens/s  {} devices  ETA {}",
-        p_.state.step, p_.input.train.steps, r.outcome.loss, show(r.time), show(r.lower_bound), show(r.wall),
-        done * static_cast<double>(tokens) / spent.value(), r.report.devices, show(left));
-    progress_.update(p_.state.step, text);
+    told_.note(p_.state.step, r, clock_.now() - begun_, status_);
+    const std::string text = told_.line();
+    progress_.update(p_.state.step, text, told_.panel());
     log_.info("{}", text);
     for (const server::Finding& f : r.verification.wrong) {
       log_.warning("step {}: device {} is left out: its block of {} {}", p_.state.step, f.device.value, f.operation,
@@ -309,6 +310,8 @@ class Run {
   telemetry::Progress progress_;
   telemetry::Log log_;
   Timeline timeline_;
+  FleetStatus status_;
+  TrainProgress told_;
   std::int64_t first_step_ = 0;
   double first_loss_ = 0, last_loss_ = 0;
   Seconds begun_, emulated_{0};

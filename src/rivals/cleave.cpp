@@ -42,10 +42,10 @@ class Cleave final : public System {
                                                                      .clip = study.clip,
                                                                      .freeze = study.freeze,
                                                                      .loss_rows = 0});
-      const Outcome outcome = run(study, graph, study.churn, study.steps);
+      const Outcome outcome = run(study, graph, study.churn, study.steps, true);
       fill(study, graph, outcome, report);
       if (study.churn.empty() && study.loss.devices > 0) {
-        report.recovery = run(study, graph, loss_trace(study, outcome), 1).time - outcome.first.time;
+        report.recovery = run(study, graph, loss_trace(study, outcome), 1, false).time - outcome.first.time;
         report.recovery = std::max(report.recovery, Seconds(0));
       }
     } catch (const InputError& error) {
@@ -65,12 +65,15 @@ class Cleave final : public System {
   }
 
   [[nodiscard]] Outcome run(const StudyInput& study, const model::StepGraph& graph, const fleet::ChurnTrace& churn,
-                            std::int64_t steps) const {
+                            std::int64_t steps, bool watched) const {
     sched::SimulatedFleet fleet(study.devices, study.server, study.wire, churn, study.seed);
+    if (watched) fleet.set_observer(study.observer);
     sched::Scheduler scheduler(fleet, scheduling(study));
     Outcome outcome;
     for (std::int64_t step = 0; step < steps; ++step) {
+      if (watched && study.step_begins) study.step_begins(step);
       sched::StepReport report = scheduler.run(graph);
+      if (watched && study.step_done) study.step_done(report, fleet.usage());
       outcome.time += report.time;
       outcome.recovery += report.recovery;
       outcome.planning += report.planning;

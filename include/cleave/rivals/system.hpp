@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,8 @@
 #include "cleave/fleet/profile.hpp"
 #include "cleave/model/config.hpp"
 #include "cleave/plan/plan.hpp"
+#include "cleave/sched/observer.hpp"
+#include "cleave/sched/scheduler.hpp"
 
 namespace cleave::rivals {
 
@@ -70,6 +73,11 @@ struct StudyInput {
   DtfmOptions dtfm;
   GpuOptions gpu;
   std::function<void(const std::string&)> progress;  ///< called with a line now and then; may be empty
+  /// Who watches the product's own undisturbed run (cleave, cleave-paper): told of everything, and of each step's
+  /// beginning (its number, from 0) and end (with the usage since the first). May be empty.
+  sched::Observer* observer = nullptr;
+  std::function<void(std::int64_t)> step_begins;
+  std::function<void(const sched::StepReport&, std::span<const sched::Usage>)> step_done;
 };
 
 /// What a step takes: the fields of `simulate`'s JSON (docs/interface.md). With several steps, means over them.

@@ -32,7 +32,7 @@ function chart(id, x, series, options = {}) {
       {...AXIS, label: options.label, labelSize: 16, labelGap: 2, size: 30, labelFont: AXIS.font,
         values: (u, v) => v.map(atX), incrs: options.whole ? WHOLE : undefined,
         space: options.names ? 14 + 7 * largest(options.names.map(n => n.length)) : 50},
-      {...AXIS, size: 56, values: (u, v) => v.map(a => num(a)), splits: options.log ? decades : undefined},
+      {...AXIS, size: 56, values: (u, v) => v.map(a => num(a)), ...(options.log ? {splits: decades, filter: (u, v) => v} : {})},
     ],
     cursor: {drag: {x: true, y: false}, points: {size: 7}},
     legend: {live: true},

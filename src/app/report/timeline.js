@@ -92,7 +92,7 @@ function timelineNote() {
     off: 'Times are real, on unthrottled processors; the server’s rows are packing, kernels and checking. How the time of a message divides between its two ways is estimated from their bytes.',
   }[T.clock] || '';
   const kept = s.one_step_in > 1 || s.one_device_in > 1
-    ? `Single blocks are kept for one step or evaluation in ${s.one_step_in}` + (s.one_device_in > 1 ? ` and one device in ${s.one_device_in}` : '') + `; the rest is drawn as shares of ${seconds(T.cells.width_s)}.`
+    ? `Single blocks are kept for ` + [s.one_step_in > 1 ? `one step or evaluation in ${s.one_step_in}` : '', s.one_device_in > 1 ? `one device in ${s.one_device_in}` : ''].filter(x => x).join(' and ') + `; the rest is drawn as shares of ${seconds(T.cells.width_s)}.`
     : 'Every block is kept.';
   return `A row shows downlink, processor and uplink from top to bottom; the server’s, interface out, kernels and interface in. ${clock} ${kept}` +
     (k > 1 ? ` ${k} neighbouring devices share a row.` : '');
@@ -146,7 +146,9 @@ function draw() {
   g.beginPath(); g.rect(x0, 0, L.width, L.height); g.clip();
   for (const [, y] of seen) { g.fillStyle = '#eef1f4'; g.fillRect(x0, y, L.width, scale.body); }
   const inView = T.parts.filter(p => p.start_s < view.to && p.end_s > view.from);
-  const fine = T.cells.devices_per_row === 1 && (T.cells.width_s * scale.px > 5 || inView.length <= 3);
+  // Single blocks beside shares would look busier than they are: they are drawn where all of them are there, or close by.
+  const close = inView.length <= 3 || (T.spans.one_step_in === 1 && T.cells.width_s * scale.px > 5);
+  const fine = T.cells.devices_per_row === 1 && close;
   const detailed = fine ? T.spans.detail.filter(p => p.start_s < view.to && p.end_s > view.from) : [];
   drawCells(g, seen, scale, detailed);
   state.spansDrawn = detailed.length ? drawSpans(g, seen, scale) : 0;
@@ -164,11 +166,12 @@ function drawCells(g, seen, scale, detailed) {
   for (const [row, y] of seen) {
     const kept = row.server || (row.device >= 0 && row.device % s.one_device_in === 0);
     for (let c = from; c <= to; ++c) {
-      if (kept && skip[c]) continue;
+      const single = kept && skip[c];
+      if (single && !(row.server && !s.server_links)) continue;
       const at = row.base + c * cells.lanes, a = scale.x(c * width), b = Math.max(a + .7, scale.x((c + 1) * width));
       for (let lane = 0; lane < 3; ++lane) {
         const share = row.data[at + lane] / 255;
-        if (!share || !view.on[LANES[lane][0]]) continue;
+        if (!share || !view.on[LANES[lane][0]] || (single && lane === 1)) continue;
         const height = scale.lane * Math.max(.15, share);
         g.fillStyle = COLORS[LANES[lane][0]]; g.globalAlpha = .35 + .65 * share;
         g.fillRect(a, y + scale.lane * (lane + 1) - height, b - a, height);
@@ -229,8 +232,8 @@ function drawNames(g, seen, scale, L) {
   g.restore();
 }
 function drawAxis(g, L, scale, width) {
-  const span = view.to - view.from, rough = span / Math.max(2, L.width / 95), power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map(k => k * power).find(k => k >= rough), [factor, unit] = unitFor('time', view.to);
+  const span = view.to - view.from, [factor, unit] = unitFor('time', view.to), rough = span / Math.max(2, L.width / 95) / factor;
+  const power = 10 ** Math.floor(Math.log10(rough)), step = [1, 2, 5, 10].map(k => k * power).find(k => k >= rough) * factor;
   const places = Math.max(0, Math.ceil(-Math.log10(step / factor) - 1e-9));
   g.fillStyle = COLORS.ink; g.strokeStyle = '#aab3bc'; g.font = AXIS.font; g.textBaseline = 'top';
   for (let i = Math.ceil(view.from / step - 1e-9); i * step <= view.to + span * 1e-9; ++i) {

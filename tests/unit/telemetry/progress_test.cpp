@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <memory>
 
@@ -119,6 +120,53 @@ TEST_F(ProgressOutput, AFullDiskIsNoError) {
     EXPECT_NO_THROW(progress.update(1, "one"));
   }
   std::fclose(full);
+}
+
+TEST_F(ProgressOutput, APanelIsRewrittenAsAWhole) {
+  Progress progress(out_.get(), clock_, {.mode = Mode::live, .columns = 6});
+  progress.update(1, "line", {"first line", "second"});
+  EXPECT_EQ(shown(), "\r\x1b[Kfirst\nsecon");
+  clock_.advance(Seconds(1));
+  progress.update(2, "line", {"a", "b", "c"});
+  EXPECT_EQ(shown(), "\r\x1b[K\x1b[A\r\x1b[Ka\nb\nc");
+  progress.say("said");
+  EXPECT_EQ(shown(), "\r\x1b[K\x1b[A\r\x1b[K\x1b[A\r\x1b[Ksaid\n");
+  progress.finish();
+  EXPECT_EQ(shown(), "\r\x1b[Ka\nb\nc\n");
+}
+
+TEST_F(ProgressOutput, APipeGetsTheLineAndNotThePanel) {
+  Progress progress(out_.get(), clock_, {.mode = Mode::plain});
+  progress.update(1, "line", {"first", "second"});
+  EXPECT_EQ(shown(), "line\n");
+}
+
+TEST_F(ProgressOutput, WhatIsDroppedIsNotShownAgain) {
+  Progress progress(out_.get(), clock_, {.mode = Mode::live, .columns = 80});
+  progress.update(1, "one");
+  EXPECT_EQ(shown(), "\r\x1b[Kone");
+  progress.drop();
+  progress.finish();
+  EXPECT_EQ(shown(), "\r\x1b[K");
+}
+
+TEST_F(ProgressOutput, ShortWorkSaysNothing) {
+  Progress progress(out_.get(), clock_, {.mode = Mode::plain, .first_after = Seconds(2)});
+  progress.update(1, "one");
+  EXPECT_EQ(shown(), "");
+  clock_.advance(Seconds(3));
+  progress.update(2, "two");
+  EXPECT_EQ(shown(), "two\n");
+}
+
+TEST(Sparkline, HighestIsTallestAndValuesShareCharacters) {
+  const std::vector<double> falling{8, 7, 6, 5, 4, 3, 2, 1};
+  EXPECT_EQ(sparkline(falling, 8, true), "@#*+=-:.");
+  EXPECT_EQ(sparkline(falling, 2, true), "@.");
+  EXPECT_EQ(sparkline(falling, 8), "█▇▆▅▄▃▂▁");
+  EXPECT_EQ(sparkline(std::vector<double>{1, std::nan(""), 1}, 8, true), "..");
+  EXPECT_EQ(sparkline({}, 8), "");
+  EXPECT_EQ(sparkline(falling, 0), "");
 }
 
 }  // namespace

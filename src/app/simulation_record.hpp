@@ -1,0 +1,41 @@
+// SimulationRecord: what `simulate` leaves in a folder, where it was asked for one: simulate.json, the input, and of
+// the product's own step timeline.json, trace.json; and report.html, which shows the systems side by side.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "cleave/rivals/system.hpp"
+#include "cleave/telemetry/progress.hpp"
+#include "command_line.hpp"
+#include "fleet_status.hpp"
+#include "input.hpp"
+#include "timeline.hpp"
+
+namespace cleave::app {
+
+class SimulationRecord {
+ public:
+  /// Asked for by --output FOLDER, or by output.dir on the command line. `study` and `progress` must outlive the
+  /// record. Errors: InputError where the folder holds a training run.
+  SimulationRecord(const CommandLine& line, const Input& input, rivals::StudyInput& study,
+                   telemetry::Progress& progress);
+
+  /// The system that is simulated next: its progress is shown, and the first of the product's own is recorded.
+  void watch(const std::string& system);
+  /// Writes the folder; the page's path, if there is one. Errors: EnvironmentError.
+  [[nodiscard]] std::optional<std::filesystem::path> store(const nlohmann::ordered_json& systems);
+
+ private:
+  std::optional<std::filesystem::path> folder_;
+  std::string effective_;
+  rivals::StudyInput& study_;
+  telemetry::Progress& progress_;
+  std::unique_ptr<Timeline> timeline_;
+  std::unique_ptr<FleetStatus> status_;
+  bool recorded_ = false;
+};
+
+}  // namespace cleave::app
