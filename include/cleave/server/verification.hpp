@@ -45,7 +45,7 @@ struct VerificationReport {
   std::int64_t cleared = 0;    ///< suspected, and right after all
   std::vector<Finding> wrong;
   double largest_ratio = 0;  ///< of error to bound among the blocks that were right
-  Seconds time;              ///< real time that checking took
+  Seconds time;              ///< processor time of checking; helper threads of an audit are not in it
   Seconds device_time;       ///< real time of the devices' computations, as they report it
 };
 
