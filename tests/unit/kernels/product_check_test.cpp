@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -54,6 +55,59 @@ TEST(ProductCheck, HonestBlocksPass) {
         for (std::uint32_t draw = 0; draw < 20; ++draw) ASSERT_LE(rounded.check(draw, type), 1.0);
       }
     }
+}
+
+// The bound of row i before rounding of the result, as product_check.hpp states it.
+double bound_of(const Block& block, std::int64_t i) {
+  double a_norm = 0, b_norm = 0;
+  for (std::int64_t t = 0; t < block.shape.k; ++t) {
+    const double x = block.left()(i, t);
+    a_norm += x * x;
+    for (std::int64_t j = 0; j < block.shape.n; ++j) {
+      const double y = block.right()(t, j);
+      b_norm += y * y;
+    }
+  }
+  return 4 * 0x1p-24 * (std::sqrt(static_cast<double>(std::min(block.shape.k, kBlockK))) + 1) *
+         std::sqrt(a_norm * b_norm);
+}
+
+// Whatever x is: an error of more than twice the bound cannot be hidden by an honest error of at most the bound.
+TEST(ProductCheck, AFlippedBitOfAnySignificanceAboveTheBoundIsCaught) {
+  std::int64_t above = 0, below = 0;
+  for (const auto& shape : kShapes) {
+    Block block(shape, 0);
+    const std::int64_t row = shape.m / 2;
+    const double bound = bound_of(block, row);
+    float& element = block.c[static_cast<std::size_t>(row * shape.n + shape.n / 2)];
+    const float honest = element;
+    for (int bit = 0; bit < 32; ++bit) {
+      element = std::bit_cast<float>(std::bit_cast<std::uint32_t>(honest) ^ (std::uint32_t{1} << bit));
+      const double change = std::abs(static_cast<double>(element) - honest);
+      const bool certain = !(change <= 2 * bound);  // NaN too
+      (certain ? above : below) += 1;
+      for (std::uint32_t draw = 0; draw < 5; ++draw) {
+        if (certain) { ASSERT_GT(block.check(draw), 1.0) << "bit " << bit << ", k " << shape.k; }
+      }
+    }
+    element = honest;
+  }
+  EXPECT_GT(above, below / 2);  // most of the exponent, the sign, and the upper part of the mantissa
+}
+
+TEST(ProductCheck, ExchangedRowsAndASmallRandomBiasAreCaught) {
+  for (const auto& shape : kShapes) {
+    Block block(shape, 0);
+    const Floats honest = block.c;
+    if (shape.m > 1) {
+      std::swap_ranges(block.c.begin(), block.c.begin() + shape.n, block.c.end() - shape.n);
+      EXPECT_GT(block.check(3), 1.0) << shape.m << " x " << shape.n;
+      block.c = honest;
+    }
+    const Floats drawn = noise(std::ssize(block.c), 77);
+    for (std::size_t i = 0; i < block.c.size(); ++i) block.c[i] *= 1 + 0.01f * drawn[i];
+    EXPECT_GT(block.check(3), 1.0) << shape.m << " x " << shape.n;
+  }
 }
 
 TEST(ProductCheck, OneWrongElementIsCaught) {
