@@ -1,8 +1,8 @@
 // Checks a product that somebody else computed, at the cost of three matrix-vector products (Freivalds 1979).
 //
 // For a random vector x of +-1, C x is compared with A (B x), in double. A block with one wrong element fails unless
-// the error is lost in rounding; an adversary who does not know x escapes with probability 1/2 per independent wrong
-// row at most, and only by errors that cancel in a row.
+// the error is lost in rounding; an adversary who does not know x escapes with probability 1/2 at most, and only by
+// errors that cancel in every row (all rows share one x).
 //
 // The bound for row i: rounding errors of fp32 products are sums of about min(k, kBlockK) independent roundings of
 // partial sums that are at most |A_i| |B_j| each (Cauchy-Schwarz), so they grow as the square root (Higham and Mary
