@@ -89,6 +89,9 @@ struct RoundSummary {
 /// programme from the last stage to the first, with every summary kept that none covers.
 [[nodiscard]] AsteroidPlan plan_asteroid(const AsteroidProblem& problem, std::size_t blocks);
 
+/// The plan of plan_asteroid() first, then other good ones that the search met, by their round latency.
+[[nodiscard]] std::vector<AsteroidPlan> propose_plans(const AsteroidProblem& problem, std::size_t blocks);
+
 /// The same groups with units cut anew so that the slowest step is as fast as possible. Empty when nothing fits.
 [[nodiscard]] AsteroidPlan recut_units(const AsteroidProblem& problem,
                                        const std::vector<std::vector<std::size_t>>& groups);

@@ -51,7 +51,16 @@ class Planner {
     }
   }
 
-  AsteroidPlan run() {
+  /// Plans met on the way, the best first.
+  std::vector<AsteroidPlan> run() {
+    search();
+    std::stable_sort(proposed_.begin(), proposed_.end(),
+                     [](const AsteroidPlan& a, const AsteroidPlan& b) { return a.round_s < b.round_s; });
+    return std::move(proposed_);
+  }
+
+ private:
+  void search() {
     start_with_even_groups();
     // Stage by stage from the end. tails_[unit, block, block_end of the first group]
     std::vector<std::vector<Tail>> tails(states());
@@ -86,22 +95,26 @@ class Planner {
       tails = std::move(longer);
       finish(tails);
     }
-    return best_;
   }
 
- private:
-  // Plans to start from: groups of equal numbers of blocks, for a few numbers of stages.
+  // Plans to start from: equal groups of the devices with most memory, for some numbers of stages and sizes of groups.
+  // They may have more stages than there are blocks.
   void start_with_even_groups() {
-    for (std::size_t stages = 1; stages <= std::min(units_, blocks_);
-         stages = stages < 8 ? stages + 1 : stages * 5 / 4) {
-      std::vector<std::vector<std::size_t>> groups;
-      for (std::size_t p = 0; p < stages; ++p) {
-        const auto group = members(p * blocks_ / stages, (p + 1) * blocks_ / stages);
-        groups.emplace_back(group.begin(), group.end());
+    const std::size_t n = problem_.devices.size(), most = std::min(units_, n);
+    for (std::size_t stages = 1; stages <= most;
+         stages = stages < 8 || stages == most ? stages + 1 : std::min(stages * 5 / 4, most)) {
+      for (std::size_t size = n / stages; size > 0; size /= 2) {
+        std::vector<std::vector<std::size_t>> groups(stages);
+        for (std::size_t i = 0; i < stages * size; ++i) groups[i / size].push_back(problem_.devices[i]);
+        AsteroidPlan plan = recut_units(problem_, groups);
+        if (plan.found()) propose(std::move(plan));
       }
-      AsteroidPlan plan = recut_units(problem_, groups);
-      if (plan.round_s < best_.round_s) best_ = std::move(plan);
     }
+  }
+
+  void propose(AsteroidPlan plan) {
+    if (plan.round_s < best_.round_s) best_ = plan;
+    proposed_.push_back(std::move(plan));
   }
 
   [[nodiscard]] std::size_t states() const { return units_ * blocks_ * (blocks_ + 1); }
@@ -183,26 +196,30 @@ class Planner {
   void finish(const std::vector<std::vector<Tail>>& tails) {
     for (std::size_t end = 1; end <= blocks_; ++end) {
       for (const Tail& tail : tails[index(0, 0, end)]) {
-        if (tail.summary.latency_s >= best_.round_s) continue;
-        best_.round_s = tail.summary.latency_s;
-        best_.stages.clear();
-        for (std::size_t n = tail.node; n != kNone; n = nodes_[n].next) {
-          const Node& node = nodes_[n];
-          AsteroidStage stage;
-          stage.first = node.unit;
-          stage.last = node.unit_end;
-          const std::span<const std::size_t> group = members(node.block, node.block_end);
-          stage.members.assign(group.begin(), group.end());
-          best_.stages.push_back(std::move(stage));
-        }
-        const auto count = static_cast<std::int64_t>(best_.stages.size());
-        for (std::int64_t p = 0; p < count; ++p) {
-          AsteroidStage& stage = best_.stages[static_cast<std::size_t>(p)];
-          stage.in_flight = 2 * (count - p) - 1;
-          stage.samples = allocate_samples(problem_, stage.members, stage.first, stage.last, stage.in_flight).samples;
-        }
+        if (tail.summary.latency_s < best_.round_s) propose(plan_of(tail));
       }
     }
+  }
+
+  [[nodiscard]] AsteroidPlan plan_of(const Tail& tail) const {
+    AsteroidPlan plan;
+    plan.round_s = tail.summary.latency_s;
+    for (std::size_t n = tail.node; n != kNone; n = nodes_[n].next) {
+      const Node& node = nodes_[n];
+      AsteroidStage stage;
+      stage.first = node.unit;
+      stage.last = node.unit_end;
+      const std::span<const std::size_t> group = members(node.block, node.block_end);
+      stage.members.assign(group.begin(), group.end());
+      plan.stages.push_back(std::move(stage));
+    }
+    const auto count = static_cast<std::int64_t>(plan.stages.size());
+    for (std::int64_t p = 0; p < count; ++p) {
+      AsteroidStage& stage = plan.stages[static_cast<std::size_t>(p)];
+      stage.in_flight = 2 * (count - p) - 1;
+      stage.samples = allocate_samples(problem_, stage.members, stage.first, stage.last, stage.in_flight).samples;
+    }
+    return plan;
   }
 
   const AsteroidProblem& problem_;
@@ -213,13 +230,19 @@ class Planner {
   std::unordered_map<std::uint64_t, double> links_;  // seconds per byte of a sample
   std::vector<Node> nodes_;
   AsteroidPlan best_;
+  std::vector<AsteroidPlan> proposed_;
 };
 
 }  // namespace
 
-AsteroidPlan plan_asteroid(const AsteroidProblem& problem, std::size_t blocks) {
+std::vector<AsteroidPlan> propose_plans(const AsteroidProblem& problem, std::size_t blocks) {
   if (problem.devices.empty()) return {};
   return Planner(problem, blocks).run();
+}
+
+AsteroidPlan plan_asteroid(const AsteroidProblem& problem, std::size_t blocks) {
+  std::vector<AsteroidPlan> plans = propose_plans(problem, blocks);
+  return plans.empty() ? AsteroidPlan{} : std::move(plans.front());
 }
 
 AsteroidPlan recut_units(const AsteroidProblem& problem, const std::vector<std::vector<std::size_t>>& groups) {
