@@ -109,6 +109,18 @@ void RunFolder::append(std::int64_t step, std::int64_t tokens, const server::Ste
       .add("recovery_s", r.report.recovery.value())
       .add("energy_J", r.report.energy.value());
   line.add("checked", r.verification.checked).add("verify_s", r.verification.time.value());
+  sched::Loss sum;
+  for (const sched::Loss& loss : r.report.losses) {
+    sum.detection += loss.detection;
+    sum.planning += loss.planning;
+    sum.resending += loss.resending;
+    sum.recomputing += loss.recomputing;
+  }
+  line.add("detection_s", sum.detection.value())
+      .add("replanning_s", sum.planning.value())
+      .add("resending_s", sum.resending.value())
+      .add("recomputing_s", sum.recomputing.value())
+      .add("copies", r.report.copies);
   if (val_loss) line.add("val_loss", *val_loss);
   metrics_.append(line);
 }

@@ -51,6 +51,28 @@ nlohmann::ordered_json to_json(const rivals::SystemReport& r) {
                 {"energy_J", r.energy.value()},
                 {"layout", r.layout}});
     for (const auto& [name, value] : r.figures) out["figures"][name] = value;
+    for (const rivals::StepFigures& step : r.steps) {
+      out["steps"].push_back({{"step_s", step.time.value()},
+                              {"devices_used", step.devices},
+                              {"tasklets", step.tasklets},
+                              {"lost", step.lost},
+                              {"redone", step.redone},
+                              {"copies", step.copies},
+                              {"recovery_s", step.recovery.value()},
+                              {"planning_s", step.planning.value()}});
+    }
+    for (const auto& [operation, loss] : r.losses) {
+      out["losses"].push_back({{"operation", operation},
+                               {"at_s", loss.at.value()},
+                               {"devices", loss.devices},
+                               {"blocks", loss.blocks},
+                               {"operation_s", loss.operation.value()},
+                               {"detection_s", loss.detection.value()},
+                               {"planning_s", loss.planning.value()},
+                               {"resending_s", loss.resending.value()},
+                               {"recomputing_s", loss.recomputing.value()},
+                               {"added_s", loss.added.value()}});
+    }
   }
   out["planning_s"] = r.planning.value();
   out["wall_s"] = r.wall.value();

@@ -1,6 +1,8 @@
 // cleave and cleave-paper: the product itself, through the scheduler and the simulated fleet that `train` uses too.
 //
 // cleave-paper is the same system with the published scheme of cutting (plan::Partition::paper).
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -22,6 +24,8 @@ struct Outcome {
   Seconds time, recovery, planning;  ///< of all steps
   Joules energy;
   std::vector<sched::Usage> usage;
+  std::vector<StepFigures> steps;
+  std::vector<std::pair<std::string, sched::Loss>> losses;
 };
 
 class Cleave final : public System {
@@ -45,8 +49,9 @@ class Cleave final : public System {
       const Outcome outcome = run(study, graph, study.churn, study.steps, true);
       fill(study, graph, outcome, report);
       if (study.churn.empty() && study.loss.devices > 0) {
-        report.recovery = run(study, graph, loss_trace(study, outcome), 1, false).time - outcome.first.time;
-        report.recovery = std::max(report.recovery, Seconds(0));
+        const Outcome disturbed = run(study, graph, loss_trace(study, outcome), 1, false);
+        report.recovery = std::max(disturbed.time - outcome.first.time, Seconds(0));
+        report.losses = disturbed.losses;
       }
     } catch (const InputError& error) {
       report.feasible = false;
@@ -78,6 +83,16 @@ class Cleave final : public System {
       outcome.recovery += report.recovery;
       outcome.planning += report.planning;
       outcome.energy += report.energy;
+      outcome.steps.push_back({.time = report.time,
+                               .recovery = report.recovery,
+                               .planning = report.planning,
+                               .devices = report.devices,
+                               .tasklets = report.tasklets,
+                               .lost = report.lost,
+                               .redone = report.redone,
+                               .copies = report.copies});
+      for (const sched::Loss& loss : report.losses) outcome.losses.emplace_back(graph.operation(loss.op).type, loss);
+      if (study.progress) study.progress(fmt::format("step {} of {}", step + 1, steps));
       if (step == 0) {
         outcome.first = std::move(report);
         outcome.usage.assign(fleet.usage().begin(), fleet.usage().end());
@@ -121,6 +136,8 @@ class Cleave final : public System {
     report.recovery = outcome.recovery / steps;
     report.energy = outcome.energy / steps;
     report.planning = outcome.planning;
+    report.losses = outcome.losses;
+    if (study.steps > 1) report.steps = outcome.steps;
   }
 
   std::string name_, summary_;

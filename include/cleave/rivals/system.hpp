@@ -80,6 +80,12 @@ struct StudyInput {
   std::function<void(const sched::StepReport&, std::span<const sched::Usage>)> step_done;
 };
 
+/// One step of several.
+struct StepFigures {
+  Seconds time, recovery, planning;
+  std::int64_t devices = 0, tasklets = 0, lost = 0, redone = 0, copies = 0;
+};
+
 /// What a step takes: the fields of `simulate`'s JSON (docs/interface.md). With several steps, means over them.
 struct SystemReport {
   std::string system;
@@ -96,6 +102,9 @@ struct SystemReport {
   Seconds planning, wall;
   std::string layout;                                   ///< what was chosen: "8 stages x 8 pipelines, ..."
   std::vector<std::pair<std::string, double>> figures;  ///< the method's own, such as its objective
+  std::vector<StepFigures> steps;                       ///< cleave: each step, where there are several
+  /// cleave: what each loss cost, with the type of the operation that it hit
+  std::vector<std::pair<std::string, sched::Loss>> losses;
 };
 
 class System {
