@@ -319,6 +319,11 @@ Input declare_input(config::Reader& reader, Needs needs) {
       {.default_value = 100, .min = 0, .help = "Steps between checkpoints, besides the one at the end; 0: only that."});
   input.checkpoint_keep =
       checkpoint.integer("keep", {.default_value = 2, .min = 1, .help = "Newest checkpoints that are kept."});
+  input.checkpoint_failure_stops = checkpoint.choice<bool>(
+      "on_failure", {{"continue", false}, {"stop", true}},
+      {.default_value = false,
+       .help = "When a checkpoint cannot be written (disk full, folder not writable): go on to the next one, or stop "
+               "with exit code 1. The last one of a run always stops it."});
   const Section output = reader.section("output", "Where results go.");
   input.output = output.path("dir", {.default_value = "runs/run", .help = "The run's folder."}).resolved;
   input.simulate = read_simulate(reader.section("simulate", "How `simulate` compares systems."));

@@ -69,6 +69,7 @@ struct Input {
   VerifyMode verify = VerifyMode::sample;
   double verify_fraction = 0.1;
   std::int64_t checkpoint_every = 0, checkpoint_keep = 2;
+  bool checkpoint_failure_stops = false;
   std::filesystem::path output;
   SimulateInput simulate;
   std::string effective;  ///< YAML, each value marked default, file or command line

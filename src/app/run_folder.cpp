@@ -29,6 +29,7 @@ RunFolder RunFolder::create(const fs::path& folder) {
   std::optional<fs::path> moved;
   std::error_code error;
   if (fs::exists(folder / "metrics.jsonl", error)) {
+    const FolderLock other_runs = FolderLock::take(folder);  // one that still writes is not moved away
     int number = 1;
     while (fs::exists(fmt::format("{}.{}", folder.string(), number), error)) ++number;
     moved = fmt::format("{}.{}", folder.string(), number);
@@ -37,15 +38,18 @@ RunFolder RunFolder::create(const fs::path& folder) {
       throw EnvironmentError("move the earlier run", folder.string() + " to " + moved->string(), error.message());
   }
   make_folder(folder);
-  RunFolder run(folder, telemetry::JsonLines::create(folder / "metrics.jsonl"));
+  FolderLock lock = FolderLock::take(folder);
+  RunFolder run(folder, std::move(lock), telemetry::JsonLines::create(folder / "metrics.jsonl"));
   run.moved_ = moved;
   return run;
 }
 
 RunFolder RunFolder::resume(const fs::path& folder, std::int64_t step) {
   make_folder(folder);
-  return {folder, telemetry::JsonLines::open_resumed(folder / "metrics.jsonl",
-                                                     [step](std::int64_t line) { return line <= step; })};
+  FolderLock lock = FolderLock::take(folder);
+  return {
+      folder, std::move(lock),
+      telemetry::JsonLines::open_resumed(folder / "metrics.jsonl", [step](std::int64_t line) { return line <= step; })};
 }
 
 void RunFolder::store_input(const std::string& effective) const { replace_file(folder_ / "input.yaml", effective); }
@@ -122,7 +126,11 @@ void RunFolder::append(std::int64_t step, std::int64_t tokens, const server::Ste
       .add("recomputing_s", sum.recomputing.value())
       .add("copies", r.report.copies);
   if (val_loss) line.add("val_loss", *val_loss);
-  metrics_.append(line);
+  held_back_.push_back(std::move(line));
+  while (!held_back_.empty()) {
+    metrics_.append(held_back_.front());
+    held_back_.erase(held_back_.begin());
+  }
 }
 
 }  // namespace cleave::app

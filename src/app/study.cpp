@@ -53,6 +53,7 @@ nlohmann::ordered_json to_json(const rivals::SystemReport& r) {
     for (const auto& [name, value] : r.figures) out["figures"][name] = value;
     for (const rivals::StepFigures& step : r.steps) {
       out["steps"].push_back({{"step_s", step.time.value()},
+                              {"devices_present", step.present},
                               {"devices_used", step.devices},
                               {"tasklets", step.tasklets},
                               {"lost", step.lost},

@@ -204,9 +204,9 @@ class Run {
           told_.note_validation(*val_loss);
           say(fmt::format("step {}: validation loss {:.4f}", p_.state.step, *val_loss));
         }
-        folder_.append(p_.state.step, tokens, result, val_loss);
+        record(tokens, result, val_loss);
         note(result);
-        if (last || (in.checkpoint_every > 0 && p_.state.step % in.checkpoint_every == 0)) save();
+        if (last || (in.checkpoint_every > 0 && p_.state.step % in.checkpoint_every == 0)) save(last);
         if (stop_requested && !last) return stop();
       }
     } catch (const sched::Interrupted&) { return stop(); }
@@ -233,16 +233,35 @@ class Run {
     }
   }
 
-  void save() {
+  // A checkpoint that fails leaves those before it whole. The last one must not fail: the end of the run would be lost.
+  void save(bool last) {
     const fs::path file = checkpoint::checkpoint_path(folder_.path(), p_.state.step);
-    server::save_checkpoint(file, p_.parameters, p_.options.model, p_.state);
-    (void)checkpoint::prune_checkpoints(folder_.path(), p_.input.checkpoint_keep);
+    try {
+      server::save_checkpoint(file, p_.parameters, p_.options.model, p_.state);
+      (void)checkpoint::prune_checkpoints(folder_.path(), p_.input.checkpoint_keep);
+    } catch (const EnvironmentError& error) {
+      if (last || p_.input.checkpoint_failure_stops) throw;
+      log_.warning("no checkpoint after step {}: {}; going on to the next one", p_.state.step, error.what());
+      return;
+    }
     saved_ = file;
     log_.info("saved {}", file.string());
   }
 
+  // Lines that cannot be written now are kept and written with a later one.
+  void record(std::int64_t tokens, const server::StepResult& result, std::optional<double> val_loss) {
+    try {
+      folder_.append(p_.state.step, tokens, result, val_loss);
+      metrics_fail_ = false;
+    } catch (const EnvironmentError& error) {
+      if (p_.input.checkpoint_failure_stops) throw;
+      if (!metrics_fail_) log_.warning("metrics of step {} are held back: {}", p_.state.step, error.what());
+      metrics_fail_ = true;
+    }
+  }
+
   int stop() {
-    save();
+    save(true);
     progress_.finish();
     log_.warning("stopped on request after step {}; go on with --resume auto", p_.state.step);
     return static_cast<int>(ExitCode::stopped);
@@ -314,6 +333,7 @@ class Run {
   TrainProgress told_;
   std::int64_t first_step_ = 0;
   double first_loss_ = 0, last_loss_ = 0;
+  bool metrics_fail_ = false;
   Seconds begun_, emulated_{0};
   std::optional<fs::path> saved_, reported_;
 };

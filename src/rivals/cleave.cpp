@@ -86,6 +86,7 @@ class Cleave final : public System {
       outcome.steps.push_back({.time = report.time,
                                .recovery = report.recovery,
                                .planning = report.planning,
+                               .present = std::ssize(fleet.devices()),
                                .devices = report.devices,
                                .tasklets = report.tasklets,
                                .lost = report.lost,

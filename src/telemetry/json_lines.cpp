@@ -112,10 +112,17 @@ JsonLines::~JsonLines() {
 void JsonLines::append(const JsonObject& object) {
   const std::string line = object.text() + "\n";
   std::string_view rest = line;
+  const off_t before = ::lseek(descriptor_, 0, SEEK_END);
   while (!rest.empty()) {
     const ssize_t written = ::write(descriptor_, rest.data(), rest.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) throw EnvironmentError("write", path_.string(), std::strerror(errno));
+    if (written < 0) {
+      const int error = errno;
+      if (before >= 0 && ::ftruncate(descriptor_, before) != 0) {
+        // A torn line stays; open_resumed() drops it.
+      }
+      throw EnvironmentError("write", path_.string(), std::strerror(error));
+    }
     rest.remove_prefix(static_cast<std::size_t>(written));
   }
 }

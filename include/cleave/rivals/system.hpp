@@ -83,6 +83,7 @@ struct StudyInput {
 /// One step of several.
 struct StepFigures {
   Seconds time, recovery, planning;
+  std::int64_t present = 0;  ///< devices at the end of the step
   std::int64_t devices = 0, tasklets = 0, lost = 0, redone = 0, copies = 0;
 };
 

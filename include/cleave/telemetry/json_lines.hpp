@@ -51,6 +51,7 @@ class JsonLines {
   JsonLines& operator=(JsonLines&& other) noexcept;
   ~JsonLines();
 
+  /// Writes the line as a whole, or nothing of it. Errors: EnvironmentError.
   void append(const JsonObject& object);
 
   [[nodiscard]] std::int64_t dropped() const { return dropped_; }  ///< lines that open_resumed() left out

@@ -1,0 +1,27 @@
+// One run writes in a folder at a time.
+#pragma once
+
+#include <filesystem>
+#include <utility>
+
+namespace cleave::app {
+
+/// Holds FOLDER/lock, which names the run, until it is destroyed or the process ends, however it ends.
+class FolderLock {
+ public:
+  /// Requires: the folder exists. Errors: EnvironmentError when another process holds it, with that process's id.
+  [[nodiscard]] static FolderLock take(const std::filesystem::path& folder);
+
+  FolderLock(FolderLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  FolderLock& operator=(FolderLock&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+  ~FolderLock();
+
+ private:
+  explicit FolderLock(int descriptor) : descriptor_(descriptor) {}
+  int descriptor_ = -1;
+};
+
+}  // namespace cleave::app
