@@ -141,6 +141,9 @@ ordered_json read_run(const fs::path& folder) {
       run["timeline"] = std::move(timeline);
     }
   }
+  run["verification"] = nullptr;
+  if (const auto text = read_if_there(folder / "verification.json"))
+    run["verification"] = parsed_list(folder / "verification.json", *text, false);
   run["input"] = read_if_there(folder / "input.yaml").value_or("");
   return run;
 }

@@ -223,7 +223,7 @@ class Run {
     log_.info("{}", text);
     for (const server::Finding& f : r.verification.wrong) {
       log_.warning("step {}: device {} is left out: its block of {} {}", p_.state.step, f.device.value, f.operation,
-                   !f.checked      ? "is not the one that was asked for"
+                   !f.checked      ? "is not finite, or not the one that was asked for"
                    : f.ratio > 0.0 ? fmt::format("is wrong; its error is {:.3g} times the bound of rounding", f.ratio)
                                    : "is not what the server computes");
     }
@@ -281,7 +281,6 @@ class Run {
   void report_verification(const server::Trainer& trainer) {
     const server::Verification& terms = p_.options.executor.verification;
     const server::VerificationReport& v = trainer.verification();
-    folder_.store_verification(terms, v, trainer.distrusted());
     if (terms.mode == server::Verification::Mode::off) return;
     std::string text = fmt::format("verification ({}): {} of {} blocks checked in {}, {} wrong",
                                    server::name_of(terms.mode), v.checked, v.blocks, show(v.time), v.wrong.size());
@@ -313,6 +312,7 @@ class Run {
   // The run is done and safe: a full disk costs the report, not the exit code.
   void show_what_happened(const server::Trainer& trainer) {
     try {
+      folder_.store_verification(p_.options.executor.verification, trainer.verification(), trainer.distrusted());
       timeline_.finish(trainer.usage(), p_.memory.server(), trainer.peak_activation_memory());
       timeline_.store(folder_.path() / "timeline.json");
       timeline_.store_trace(folder_.path() / "trace.json");

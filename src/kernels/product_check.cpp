@@ -57,6 +57,24 @@ Expected expect(GemmShape shape, ConstMatrix a, ConstMatrix b, const Random& ran
   return expected;
 }
 
+/// True unless an element has all bits of the mask: those of the exponent, set in what is not finite.
+template <class Word>
+bool none_has_all(const Word* words, std::int64_t n, Word mask) {
+  Word found = 0;
+  for (std::int64_t i = 0; i < n; ++i) found |= static_cast<Word>((words[i] & mask) == mask ? 1 : 0);
+  return found == 0;
+}
+
+template <class Int>
+bool none_exceeds(const Int* sums, std::int64_t n, std::int64_t most) {
+  Int largest = 0, smallest = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    largest = std::max(largest, sums[i]);
+    smallest = std::min(smallest, sums[i]);
+  }
+  return largest <= most && smallest >= -most;
+}
+
 }  // namespace
 
 double check_product(GemmShape shape, ConstMatrix a, ConstMatrix b, ConstMatrix c, DType result, const Random& random) {
@@ -69,6 +87,21 @@ double check_product(GemmShape shape, ConstMatrix a, ConstMatrix b, ConstMatrix 
     worst = std::max(worst, ratio_of(cx[i] - expected.values[i], bound));
   }
   return worst;
+}
+
+bool all_representable(DType type, const void* data, std::int64_t elements) {
+  // Twice the scale: an honest sum exceeds it by rounding only.
+  constexpr std::int64_t kMost32 = std::int64_t{2} << quantize::kScaleBits<std::int32_t>,
+                         kMost64 = std::int64_t{2} << quantize::kScaleBits<std::int64_t>;
+  switch (type) {
+    case DType::f32: return none_has_all(static_cast<const std::uint32_t*>(data), elements, 0x7F80'0000U);
+    case DType::bf16: return none_has_all(static_cast<const std::uint16_t*>(data), elements, std::uint16_t{0x7F80});
+    case DType::f16: return none_has_all(static_cast<const std::uint16_t*>(data), elements, std::uint16_t{0x7C00});
+    case DType::i32: return none_exceeds(static_cast<const std::int32_t*>(data), elements, kMost32);
+    case DType::i64: return none_exceeds(static_cast<const std::int64_t*>(data), elements, kMost64);
+    default: break;
+  }
+  CLEAVE_ASSERT(false, "results of type {}", name_of(type));
 }
 
 double check_partial_sums(GemmShape shape, ConstMatrix a, ConstMatrix b, ConstPartialSums sums,

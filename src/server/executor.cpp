@@ -10,6 +10,7 @@
 #include "attention_pair.hpp"
 #include "blocks.hpp"
 #include "cleave/base/error.hpp"
+#include "cleave/kernels/product_check.hpp"
 #include "cleave/kernels/wire.hpp"
 
 namespace cleave::server {
@@ -35,6 +36,15 @@ void for_each_head(const AttentionShape& shape, const PairRange& pairs, kernels:
   for (std::int64_t pair = pairs.pair0; pair < pairs.pair1; ++pair) {
     for (std::int64_t h = 0; h < heads_of(shape, queries); ++h) visit(pair_head(shape, pair, all, queries, h), index++);
   }
+}
+
+// An honest device refuses what is not finite, so this holds for every result, whatever verification looks at: one NaN
+// that nobody drew would end the training.
+bool is_representable(const comm::ResultView& result) {
+  const DType type = result.header.output;
+  return std::all_of(result.outputs.begin(), result.outputs.end(), [type](std::span<const std::byte> output) {
+    return kernels::all_representable(type, output.data(), static_cast<std::int64_t>(output.size()) / size_of(type));
+  });
 }
 
 }  // namespace
@@ -171,7 +181,7 @@ Verdict Executor::place(const sched::Tasklet& tasklet, const comm::ResultView& r
   ++verification_.blocks;
   verification_.device_time += got.compute;
   if (got.work != asked.work || got.wire != asked.wire || got.output != asked.output || got.gemm != asked.gemm ||
-      got.attention != asked.attention || got.device != asked.device) {
+      got.attention != asked.attention || got.device != asked.device || !is_representable(result)) {
     verification_.wrong.push_back(
         {.device = tasklet.piece.device, .tasklet = tasklet.id, .operation = op.name, .checked = false});
     return Verdict::wrong;

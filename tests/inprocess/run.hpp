@@ -37,6 +37,7 @@ struct Setting {
   server::Verification verification{.mode = server::Verification::Mode::off};
   fleet::ChurnTrace churn;
   std::vector<std::string> freeze;
+  bool one_token = false;  // every token and target the same, as padding is
 };
 
 struct Outcome {
@@ -69,8 +70,10 @@ inline data::Batch batch_of(const Setting& s, std::int64_t step) {
   data::Batch batch{.rows = s.batch, .seq = s.model.seq_len, .tokens = {}, .targets = {}};
   const Random random(7, Purpose::test, static_cast<std::uint32_t>(step));
   for (std::int64_t i = 0; i < s.batch * s.model.seq_len; ++i) {
-    batch.tokens.push_back(static_cast<std::int32_t>(
-        random.below(static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(s.model.vocab_size))));
+    batch.tokens.push_back(s.one_token
+                               ? 5
+                               : static_cast<std::int32_t>(random.below(
+                                     static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(s.model.vocab_size))));
     batch.targets.push_back(static_cast<std::int32_t>((batch.tokens.back() * 7 + 3) % s.model.vocab_size));
   }
   return batch;

@@ -31,8 +31,12 @@ namespace cleave::kernels {
 [[nodiscard]] double check_product(GemmShape shape, ConstMatrix a, ConstMatrix b, ConstMatrix c, DType result,
                                    const Random& random);
 
-/// The same for partial sums over a run of K blocks: A[m x k], B[k x n] of the run. Each block adds at most half a unit
-/// of 2^(e_i + f_j - p), which goes into the bound.
+/// Whether no element is infinite or NaN; of partial sums, whether none is larger than honest ones can be (gemm.hpp).
+/// One pass through memory. `type`: any that a result travels in; `elements` of it at `data`.
+[[nodiscard]] bool all_representable(DType type, const void* data, std::int64_t elements);
+
+/// check_product() for partial sums over a run of K blocks: A[m x k], B[k x n] of the run. Each block adds at most half
+/// a unit of 2^(e_i + f_j - p), which goes into the bound.
 [[nodiscard]] double check_partial_sums(GemmShape shape, ConstMatrix a, ConstMatrix b, ConstPartialSums sums,
                                         std::span<const std::int16_t> row_exponents,
                                         std::span<const std::int16_t> col_exponents, const Random& random);

@@ -34,7 +34,7 @@ struct Finding {
   DeviceId device;
   TaskletId tasklet{};
   std::string operation{};
-  bool checked = true;  ///< by its numbers; false: it did not even have the shape that was asked for
+  bool checked = true;  ///< against its operands; false: it is not finite, or not even what was asked for
   double ratio = 0;     ///< of its error to the bound of the cheap check; 0 when that did not look at it
 };
 

@@ -104,6 +104,12 @@ function churn(run) {
   $('churn').textContent = !lost && !all ? 'No device left, slowed down or lied, and no block was lost.' :
     (counts.length ? 'Devices: ' + counts.map(([kind, n]) => `${kind} ${n} ×`).join(', ') + '. ' : '') +
     `${plural(total.lost || 0, 'block')} lost, ${total.redone || 0} computed again, ${total.rejected || 0} rejected; losses added ${seconds(total.recovery_s || 0)} (${percent((total.recovery_s || 0) / (total.time_s || 1))} of the time).`;
+  const v = run.verification;
+  if (v && v.mode !== 'off') {
+    $('churn').append(` Verification (${v.mode}): ${v.checked} of ${plural(v.blocks, 'block')} checked, ${v.wrong.length} wrong` +
+      (v.left_out.length ? `; left out: ${v.left_out.length > 1 ? 'devices' : 'device'} ${v.left_out.join(', ')}` : '') +
+      (v.slip_probability > 0 ? `; with probability ${percent(v.slip_probability)} a wrong block was taken for right before its device was found out` : '') + '.');
+  }
   if (lost) {
     const x = m.map(r => r.step), y = key => m.map(r => r[key] || 0);
     chart('c-churn', x, [{label: 'lost', y: y('lost'), color: COLORS.lost}, {label: 'computed again', y: y('redone'), color: COLORS.redone, dash: DASHES[1]}, {label: 'rejected', y: y('rejected'), color: '#000', dash: DASHES[2]}], {label: 'step', zero: true});
