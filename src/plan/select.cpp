@@ -5,6 +5,7 @@
 // take part that devices and interface are done together.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "bisect.hpp"
 #include "gemm_costs.hpp"
@@ -18,14 +19,17 @@ namespace {
 constexpr double kEven = 0.01;
 constexpr int kMostTries = 6;
 
-double interface_time(const Work& work, const BoxTiling& tiling, const fleet::ServerProfile& server) {
-  double down = 0, up = 0;
+/// Directions are evened out where the finish is beyond the bound by this factor, and they differ by less than that.
+constexpr double kGood = 1.04, kOneSided = 0.5;
+
+ServerBytes server_bytes(const Work& work, const BoxTiling& tiling) {
+  ServerBytes bytes;
   for (const BoxTile& tile : tiling.tiles) {
     const GemmCosts costs = gemm_costs(work, tile.box);
-    down += static_cast<double>((tile.box.m() + tile.box.n()) * costs.strip_bytes);
-    up += static_cast<double>(tile.box.m() * tile.box.n() * costs.result_bytes);
+    bytes.out += static_cast<double>((tile.box.m() + tile.box.n()) * costs.strip_bytes);
+    bytes.in += static_cast<double>(tile.box.m() * tile.box.n() * costs.result_bytes);
   }
-  return std::max(down / server.nic_out.value(), up / server.nic_in.value());
+  return bytes;
 }
 
 }  // namespace
@@ -33,7 +37,8 @@ double interface_time(const Work& work, const BoxTiling& tiling, const fleet::Se
 BoxTiling tile_selected(const Work& work, const GemmBox& box, std::span<const Power> devices,
                         const fleet::ServerProfile& server, const BoxBound& bound) {
   const Terms& terms = bound.terms;
-  if (terms.out_price <= 0 && terms.in_price <= 0) return tile_gemm(work, box, devices, bound, Effort::thorough);
+  if (terms.out_price <= 0 && terms.in_price <= 0)
+    return tile_gemm(work, box, devices, server, bound, Effort::thorough);
 
   struct Offer {
     double worth = 0, down = 0, up = 0;
@@ -62,30 +67,48 @@ BoxTiling tile_selected(const Work& work, const GemmBox& box, std::span<const Po
 
   BoxTiling best{kNever, {}};
   std::size_t best_count = 0;
-  // Offers one more tiling; returns how much longer the interface takes than the devices.
-  const auto attempt = [&](std::size_t devices_taken, Effort effort) {
+  BoxBound wanted = bound, best_wanted = bound;
+  // Offers one more tiling; returns how much longer the interface takes than the devices, and in than out.
+  const auto attempt = [&](std::size_t devices_taken, Effort effort) -> std::pair<double, double> {
     std::vector<Power> chosen;
     for (std::size_t i = 0; i < devices_taken; ++i) chosen.push_back(offers[i].device);
-    BoxTiling tiling = tile_gemm(work, box, chosen, bound, effort);
-    const double own = tiling.finish, shared = interface_time(work, tiling, server);
+    BoxTiling tiling = tile_gemm(work, box, chosen, server, wanted, effort);
+    if (tiling.finish == kNever) return {0, 0};
+    const ServerBytes bytes = server_bytes(work, tiling);
+    const double own = tiling.finish, shared = bytes.time(server);
     if (std::max(own, shared) < best.finish) {
       best_count = devices_taken;
+      best_wanted = wanted;
       best = std::move(tiling);
       best.finish = std::max(own, shared);
     }
-    return own < kNever ? shared / own : 0.0;
+    return {shared / own, bytes.in / server.nic_in.value() / (bytes.out / server.nic_out.value())};
   };
-  std::size_t low = 0, high = offers.size() + 1;  // too few, too many
-  for (int tries = 0; tries < kMostTries && count > low && count < high; ++tries) {
-    const double ratio = attempt(count, Effort::quick);
-    if (ratio == 0) break;
-    (ratio > 1 ? high : low) = count;
-    if (std::abs(ratio - 1) < kEven) break;
-    const auto next = static_cast<std::size_t>(std::llround(static_cast<double>(count) / ratio));
-    const std::size_t middle = low + (high - low) / 2;
-    count = next > low && next < high ? next : middle;
+  double tilt = 1;
+  const auto settle = [&](int most_tries) {
+    std::size_t low = 0, high = offers.size() + 1;  // too few, too many
+    for (int tries = 0; tries < most_tries && count > low && count < high; ++tries) {
+      const auto [ratio, in_out] = attempt(count, Effort::quick);
+      if (ratio == 0) break;
+      tilt = in_out;
+      (ratio > 1 ? high : low) = count;
+      if (std::abs(ratio - 1) < kEven) break;
+      const auto next = static_cast<std::size_t>(std::llround(static_cast<double>(count) / ratio));
+      const std::size_t middle = low + (high - low) / 2;
+      count = next > low && next < high ? next : middle;
+    }
+  };
+  settle(kMostTries);
+  if (best.finish == kNever) return tile_gemm(work, box, devices, server, bound, Effort::thorough);
+  // Deeper blocks need fewer bytes up and more down.
+  const auto uneven = [](double ratio) { return ratio > 1 ? ratio - 1 : 1 / ratio - 1; };
+  for (int round = 0; round < 2 && best.finish > kGood * bound.finish; ++round) {
+    if (uneven(tilt) < 2 * kEven || uneven(tilt) > kOneSided) break;
+    wanted.terms.deepen *= std::pow(tilt, 0.7);
+    count = best_count;
+    settle(kMostTries / 2);
   }
-  if (best.finish == kNever) return tile_gemm(work, box, devices, bound, Effort::thorough);
+  wanted = best_wanted;
   attempt(best_count, Effort::thorough);
   return best;
 }

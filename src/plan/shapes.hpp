@@ -21,6 +21,7 @@ namespace cleave::plan {
 /// What a byte through the server's interface costs, in lines, and how depth is counted.
 struct Terms {
   double out_price = 0, in_price = 0;
+  double deepen = 1;       ///< blocks deeper than these prices make them, by this factor
   double cover_share = 0;  ///< of the step function in phi
   double cover_steps = 1;
 };

@@ -177,6 +177,19 @@ double Region::cut(double guess) {
   return finish;
 }
 
+ServerBytes Region::server_bytes() const {
+  ServerBytes bytes;
+  for (const Group& group : groups_) {
+    const Plane plane = plane_at(group, group.blocks);
+    const auto side = static_cast<double>(group.cut.transposed ? plane.columns : plane.rows);
+    for (const PlaneCut::Column& column : group.cut.columns) {
+      bytes.out += (side + static_cast<double>(column.last - column.first) * column.width) * plane.strip_bytes;
+    }
+    bytes.in += plane.area() * plane.result_bytes;
+  }
+  return bytes;
+}
+
 double Region::tile(std::vector<BoxTile>& tiles) const {
   double finish = 0;
   GemmBox slab = box_;

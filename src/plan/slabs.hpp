@@ -28,6 +28,19 @@ struct BoxTile {
   GemmBox box;
 };
 
+/// Bytes through the server's interface in each direction.
+struct ServerBytes {
+  double out = 0, in = 0;
+  void add(const ServerBytes& other) {
+    out += other.out;
+    in += other.in;
+  }
+  /// Seconds for which its busier direction is taken.
+  [[nodiscard]] double time(const fleet::ServerProfile& server) const {
+    return std::max(out / server.nic_out.value(), in / server.nic_in.value());
+  }
+};
+
 class Region {
  public:
   /// The blocks of `groups` add up to those of `box`; the slab of the last group holds the shorter block.
@@ -49,6 +62,9 @@ class Region {
   /// Exchanges devices and blocks between groups while that ends the slowest earlier (refine.cpp); `effort` limits how
   /// many devices are cut again. Requires: cut().
   void refine(std::int64_t effort);
+
+  /// Bytes through the server's interface, as cut. Requires: cut().
+  [[nodiscard]] ServerBytes server_bytes() const;
 
   /// Tiles in whole elements, appended; returns the finish time.
   double tile(std::vector<BoxTile>& tiles) const;
@@ -81,10 +97,10 @@ struct BoxTiling {
 /// How many ways of cutting a box are tried.
 enum class Effort : std::uint8_t { quick, thorough };
 
-/// `box` in three dimensions, as early as the devices can be done with it (tile_gemm.cpp). `bound` gives a guess of the
-/// finish, and the prices that shapes answer to.
+/// `box` in three dimensions, as early as the devices and the server's interface can be done with it (tile_gemm.cpp).
+/// `bound` gives a guess of the finish, and the prices that shapes answer to. The finish is the devices' own.
 [[nodiscard]] BoxTiling tile_gemm(const Work& work, const GemmBox& box, std::span<const Power> devices,
-                                  const BoxBound& bound, Effort effort);
+                                  const fleet::ServerProfile& server, const BoxBound& bound, Effort effort);
 
 /// tile_gemm() by those devices, and in those shapes, that the server's interface can keep up with (select.cpp).
 [[nodiscard]] BoxTiling tile_selected(const Work& work, const GemmBox& box, std::span<const Power> devices,

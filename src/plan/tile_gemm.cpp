@@ -75,6 +75,12 @@ class Regions {
   }
 
   [[nodiscard]] double finish() const { return finish_; }
+  // Of devices and interface.
+  [[nodiscard]] double finish_with(const fleet::ServerProfile& server) const {
+    ServerBytes bytes;
+    for (const Region& region : regions_) bytes.add(region.server_bytes());
+    return std::max(finish_, bytes.time(server));
+  }
 
   // In whole elements.
   [[nodiscard]] BoxTiling tile() const {
@@ -132,8 +138,10 @@ class Regions {
 // Ways of cutting a box, tried one after another: all are arranged, the best refined, the best of those tiled.
 class Search {
  public:
-  Search(const Work& work, const GemmBox& box, std::span<const Power> devices, const BoxBound& bound, Effort effort)
+  Search(const Work& work, const GemmBox& box, std::span<const Power> devices, const fleet::ServerProfile& server,
+         const BoxBound& bound, Effort effort)
       : work_(work),
+        server_(server),
         box_(box),
         devices_(devices),
         guess_(bound.finish),
@@ -164,7 +172,7 @@ class Search {
     if (share_ > 1 - kLeastShare || blocks_ < 2) return tile_flat(work_, box_, devices_);
     if (thorough_) {
       const bool few = std::ssize(shallow_) <= kDealt;
-      for (const double size : few ? std::vector<double>{24, 14, 8, 5, 3} : std::vector<double>{24, 8}) fill(size);
+      for (const double size : few ? std::vector<double>{24, 14, 8, 5, 3} : std::vector<double>{24, 10}) fill(size);
       if (few) deal();
     } else {
       fill(kGroupSize);
@@ -181,7 +189,7 @@ class Search {
 
   void offer(const std::vector<Group>& groups, std::int64_t regions) {
     offer(groups, regions, true);
-    if (std::ssize(shallow_) <= kVeryFew && (regions > 1 || share_ > 0)) offer(groups, regions, false);
+    if (std::ssize(devices_) <= kVeryFew && (regions > 1 || share_ > 0)) offer(groups, regions, false);
   }
 
   void offer(std::vector<Group> groups, std::int64_t regions, bool longer_side) {
@@ -218,7 +226,7 @@ class Search {
   // Slabs of like capacity, around as many as there should be, in few regions.
   void deal() {
     const std::int64_t members = std::ssize(shallow_);
-    for (std::int64_t regions = 1; regions <= (members <= kVeryFew ? 4 : 1); ++regions) {
+    for (std::int64_t regions = 1; regions <= (std::ssize(devices_) <= kVeryFew ? 4 : 1); ++regions) {
       const std::int64_t most = std::min(regions * blocks_, members);
       std::int64_t before = 0;
       for (const double factor : {0.35, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0}) {
@@ -228,23 +236,26 @@ class Search {
         before = count;
         const double area = area_ * (1 - share_) / static_cast<double>(regions);
         offer(deal_groups(wishes_, shallow_, guess_, count, regions * blocks_, area), regions);
-        if (members <= kVeryFew) offer(row_groups(wishes_, shallow_, guess_, count, regions * blocks_, area), regions);
+        if (std::ssize(devices_) <= kVeryFew)
+          offer(row_groups(wishes_, shallow_, guess_, count, regions * blocks_, area), regions);
       }
     }
   }
 
   BoxTiling best() {
-    std::stable_sort(plans_.begin(), plans_.end(),
-                     [](const Regions& a, const Regions& b) { return a.finish() < b.finish(); });
+    std::vector<std::pair<double, std::size_t>> order;
+    for (std::size_t i = 0; i < plans_.size(); ++i) order.emplace_back(plans_[i].finish_with(server_), i);
+    std::sort(order.begin(), order.end());
     BoxTiling found{kNever, {}};
     const auto keep = [&found](BoxTiling&& tiling) {
       if (tiling.finish < found.finish) found = std::move(tiling);
     };
     const std::int64_t members = std::ssize(shallow_);
-    const std::size_t tiled = members <= kVeryFew ? 12 : members <= kDealt ? 3 : 1;
+    const std::size_t tiled = std::ssize(devices_) <= kVeryFew ? 12 : members <= kDealt ? 3 : 1;
     for (std::size_t i = 0; i < std::min(tiled, plans_.size()); ++i) {
-      if (thorough_) plans_[i].refine(kEffort);
-      keep(plans_[i].tile());
+      Regions& plan = plans_[order[i].second];
+      if (thorough_) plan.refine(kEffort);
+      keep(plan.tile());
     }
     if (found.finish > guess_ * 1.05) keep(tile_flat(work_, box_, devices_));
     return found;
@@ -254,6 +265,7 @@ class Search {
   static constexpr std::int64_t kEffort = 1000;
 
   Work work_;
+  fleet::ServerProfile server_;
   GemmBox box_;
   std::span<const Power> devices_;
   double guess_;
@@ -270,9 +282,9 @@ class Search {
 
 }  // namespace
 
-BoxTiling tile_gemm(const Work& work, const GemmBox& box, std::span<const Power> devices, const BoxBound& bound,
-                    Effort effort) {
-  return Search(work, box, devices, bound, effort).find();
+BoxTiling tile_gemm(const Work& work, const GemmBox& box, std::span<const Power> devices,
+                    const fleet::ServerProfile& server, const BoxBound& bound, Effort effort) {
+  return Search(work, box, devices, server, bound, effort).find();
 }
 
 }  // namespace cleave::plan

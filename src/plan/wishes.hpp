@@ -48,7 +48,7 @@ class Wishes {
     const auto shorter = static_cast<double>(std::min(box_.m(), box_.n()));
     const double side = std::sqrt(area), strips = side <= shorter ? 2 * side : shorter + area / shorter;
     const double kink = std::min(budget.down / element_ / strips, budget.flops / (2 * area));
-    const double depth = std::min(std::max(kink, least_depth_), k_ - kBlock / 2);
+    const double depth = std::min(terms_.deepen * std::max(kink, least_depth_), k_ - kBlock / 2);
     const double most = std::min(plane_area, area_by(budget, depth));
     return {device, most * depth / k_, depth / kBlock, most, false};
   }
