@@ -1,10 +1,12 @@
 // Prints how close plans come to their lower bounds, over fleets, sizes and models: the table of docs/measurements.md.
 //
 //   plan_table [--devices 8,64,...] [--fleets mild,...] [--models opt-13b,...] [--partition auto] [--unlimited]
-//   [--detail]
+//   [--detail] [--compare grid]
 //
-// Each row sums up the GEMMs and attention operations of a training step at batch 128, sequence 1024 (the quickstart
-// model at batch 8, sequence 64), every distinct operation once.
+// Prints markdown: a row per fleet and size, then a summary of 8 devices and of 64 and more. With --compare, how many
+// times as long the weight-gradient GEMMs take under another partition. Each row sums up the GEMMs and attention
+// operations of a training step at batch 128, sequence 1024 (the quickstart model at batch 8, sequence 64), every
+// distinct operation once.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -87,21 +89,84 @@ std::vector<Case> cases_of(const std::string& name) {
   return cases;
 }
 
+plan::Partition partition_named(const std::string& name) {
+  const std::map<std::string, plan::Partition> names{{"auto", plan::Partition::automatic},
+                                                     {"equal", plan::Partition::equal},
+                                                     {"rows", plan::Partition::rows},
+                                                     {"grid", plan::Partition::grid},
+                                                     {"paper", plan::Partition::paper}};
+  const auto found = names.find(name);
+  if (found != names.end()) return found->second;
+  fmt::print(stderr, "no partition {}\n", name);
+  std::exit(2);
+}
+
 double percentile(std::vector<double> values, double share) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
   return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1))];
 }
 
+std::vector<plan::DeviceState> fleet_of(const std::string& name, std::int64_t count) {
+  std::vector<plan::DeviceState> devices;
+  for (const fleet::DeviceProfile& profile : fleet::draw_devices(fleet_groups(name, count), 42)) {
+    devices.push_back({profile, {}, {}, {}});
+  }
+  return devices;
+}
+
+// Of many plans.
+struct Figures {
+  std::vector<double> busy, time, cost;
+
+  void add(const Figures& other) {
+    busy.insert(busy.end(), other.busy.begin(), other.busy.end());
+    time.insert(time.end(), other.time.begin(), other.time.end());
+    cost.insert(cost.end(), other.cost.begin(), other.cost.end());
+  }
+  [[nodiscard]] std::string summary(const std::string& what) const {
+    if (busy.empty()) return "";
+    return fmt::format("{}, {} plans: busy/bound median {:.3f} worst {:.3f}; time/bound median {:.3f} worst {:.3f}\n",
+                       what, busy.size(), percentile(busy, 0.5), percentile(busy, 1), percentile(time, 0.5),
+                       percentile(time, 1));
+  }
+};
+
+// How many times as long the weight-gradient GEMMs take under another partition.
+int compare(const std::vector<Case>& cases, const std::vector<std::string>& fleets,
+            const std::vector<std::string>& sizes, const plan::PlanOptions& options, const std::string& other) {
+  plan::PlanOptions otherwise = options;
+  otherwise.partition = partition_named(other);
+  fmt::print(
+      "| fleet | devices | GEMM | m x n x k | time s | {0} s | {0} / time | {0} / busy |\n"
+      "|---|---:|---|---|---:|---:|---:|---:|\n",
+      other);
+  for (const std::string& fleet_name : fleets) {
+    for (const std::string& size : sizes) {
+      const std::vector<plan::DeviceState> devices = fleet_of(fleet_name, std::stoll(size));
+      for (const Case& c : cases) {
+        if (!c.name.ends_with("weight_gradient")) continue;
+        const plan::OperationPlan plan = plan::plan_operation(c.work, devices, options);
+        const plan::OperationPlan rival = plan::plan_operation(c.work, devices, otherwise);
+        fmt::print("| {} | {} | {} {} | {} x {} x {} | {:.3f} | {:.3f} | {:.2f} | {:.2f} |\n", fleet_name, size,
+                   c.model, c.name, c.work.gemm.m, c.work.gemm.n, c.work.gemm.k, plan.time.value(), rival.time.value(),
+                   rival.time / plan.time, rival.busy / plan.busy);
+      }
+    }
+  }
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::vector<std::string> fleets{"mild",         "moderate", "extreme",   "stragglers5", "stragglers10",
-                                  "stragglers20", "phones",   "symmetric", "identical"};
+  std::vector<std::string> fleets{"mild",         "moderate",     "extreme", "stragglers0", "stragglers5",
+                                  "stragglers10", "stragglers20", "phones",  "symmetric"};
   std::vector<std::string> models{"opt-1.3b", "opt-13b", "opt-66b", "llama2-70b", "quickstart"};
   std::vector<std::string> sizes{"8", "64", "256", "1024", "4096", "8192"};
   plan::PlanOptions options;
   bool detail = false;
+  std::string other;
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
     const auto value = [&]() -> std::string { return i + 1 < argc ? argv[++i] : ""; };
@@ -116,12 +181,9 @@ int main(int argc, char** argv) {
     } else if (flag == "--detail") {
       detail = true;
     } else if (flag == "--partition") {
-      const std::map<std::string, plan::Partition> names{{"auto", plan::Partition::automatic},
-                                                         {"equal", plan::Partition::equal},
-                                                         {"rows", plan::Partition::rows},
-                                                         {"grid", plan::Partition::grid},
-                                                         {"paper", plan::Partition::paper}};
-      options.partition = names.at(value());
+      options.partition = partition_named(value());
+    } else if (flag == "--compare") {
+      other = value();
     } else {
       fmt::print(stderr, "unknown option {}\n", flag);
       return 2;
@@ -131,41 +193,38 @@ int main(int argc, char** argv) {
   for (const std::string& name : models) {
     for (Case& c : cases_of(name)) cases.push_back(std::move(c));
   }
-  fmt::print("{:<13} {:>7} {:>4} {:>11} {:>9} {:>11} {:>9} {:>8} {:>8}  {}\n", "fleet", "devices", "ops", "busy/bound",
-             "worst", "time/bound", "worst", "ms", "worst", "worst case of busy/bound");
-  std::vector<double> all_busy, all_time;
+  if (!other.empty()) return compare(cases, fleets, sizes, options, other);
+  fmt::print(
+      "| fleet | devices | busy/bound median | worst | time/bound median | worst | plan ms median | worst | worst "
+      "case |\n|---|---:|---:|---:|---:|---:|---:|---:|---|\n");
+  Figures small, large;
   for (const std::string& fleet_name : fleets) {
     for (const std::string& size : sizes) {
-      std::vector<plan::DeviceState> devices;
-      for (const fleet::DeviceProfile& profile : fleet::draw_devices(fleet_groups(fleet_name, std::stoll(size)), 42)) {
-        devices.push_back({profile, {}, {}, {}});
-      }
-      std::vector<double> busy, time, cost;
+      const std::vector<plan::DeviceState> devices = fleet_of(fleet_name, std::stoll(size));
+      Figures row;
       std::string worst;
       for (const Case& c : cases) {
         const std::clock_t start = std::clock();
         const plan::OperationPlan plan = plan::plan_operation(c.work, devices, options);
-        cost.push_back(1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
-        busy.push_back(plan.busy / plan.lower_bound);
-        time.push_back(plan.time / plan.lower_bound);
-        if (busy.back() >= *std::max_element(busy.begin(), busy.end())) worst = c.model + " " + c.name;
+        row.cost.push_back(1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
+        row.busy.push_back(plan.busy / plan.lower_bound);
+        row.time.push_back(plan.time / plan.lower_bound);
+        if (row.busy.back() >= percentile(row.busy, 1)) worst = c.model + " " + c.name;
         if (detail) {
           fmt::print(
               "  {:<10} {:<36} {:>6}x{:<6}x{:<6} bound {:8.3f} busy {:.3f} time {:.3f} {:<10} used {:>5} "
               "tasklets {:>5} {:6.1f} ms\n",
-              c.model, c.name, c.work.gemm.m, c.work.gemm.n, c.work.gemm.k, plan.lower_bound.value(), busy.back(),
-              time.back(), plan::name_of(plan.bottleneck), plan.devices_used, plan.tasklets.size(), cost.back());
+              c.model, c.name, c.work.gemm.m, c.work.gemm.n, c.work.gemm.k, plan.lower_bound.value(), row.busy.back(),
+              row.time.back(), plan::name_of(plan.bottleneck), plan.devices_used, plan.tasklets.size(),
+              row.cost.back());
         }
       }
-      fmt::print("{:<13} {:>7} {:>4} {:>11.3f} {:>9.3f} {:>11.3f} {:>9.3f} {:>8.2f} {:>8.2f}  {}\n", fleet_name, size,
-                 busy.size(), percentile(busy, 0.5), percentile(busy, 1), percentile(time, 0.5), percentile(time, 1),
-                 percentile(cost, 0.5), percentile(cost, 1), worst);
+      fmt::print("| {} | {} | {:.3f} | {:.3f} | {:.3f} | {:.3f} | {:.1f} | {:.1f} | {} |\n", fleet_name, size,
+                 percentile(row.busy, 0.5), percentile(row.busy, 1), percentile(row.time, 0.5), percentile(row.time, 1),
+                 percentile(row.cost, 0.5), percentile(row.cost, 1), worst);
       std::fflush(stdout);
-      all_busy.insert(all_busy.end(), busy.begin(), busy.end());
-      all_time.insert(all_time.end(), time.begin(), time.end());
+      (std::stoll(size) < 64 ? small : large).add(row);
     }
   }
-  fmt::print("all {} plans: busy/bound median {:.3f} worst {:.3f}; time/bound median {:.3f} worst {:.3f}\n",
-             all_busy.size(), percentile(all_busy, 0.5), percentile(all_busy, 1), percentile(all_time, 0.5),
-             percentile(all_time, 1));
+  fmt::print("\n{}{}", small.summary("fewer than 64 devices"), large.summary("64 devices and more"));
 }
