@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <CLI/Option.hpp>
+#include <algorithm>
 #include <string_view>
 #include <vector>
 
@@ -47,7 +48,9 @@ std::string synopsis_of(const CLI::Option& option) {
   for (const std::string& name : option.get_snames()) names += fmt::format("{}-{}", names.empty() ? "" : ", ", name);
   for (const std::string& name : option.get_lnames()) names += fmt::format("{}--{}", names.empty() ? "" : ", ", name);
   if (option.get_expected_max() == 0) return names;
-  const std::string type = option.get_type_name();
+  // CLI11 adds the allowed range after a colon; the description says it in words.
+  std::string type = option.get_type_name();
+  type.resize(std::min(type.find(':'), type.size()));
   return names + " " + (type.empty() ? "VALUE" : type);
 }
 
