@@ -33,7 +33,8 @@ printf '\n== What it writes after "## "\n'
 "$CLEAVE" generate "$checkpoint" --prompt '## ' --tokens 300 --temperature 0.7 --seed 1
 
 printf '\n== Done: %d s to set up, %d s to train. In %s:\n' "$ready" "$((trained - ready))" "$run"
-for file in report.html metrics.jsonl input.yaml "$(basename "$checkpoint")"; do
+for file in metrics.jsonl input.yaml trace.json "$(basename "$checkpoint")"; do
   [ ! -e "$run/$file" ] || printf '   %s\n' "$file"
 done
 printf 'Next: inputs/learn/tinyshakespeare-gpt2.yaml, README.md, docs/\n'
+[ ! -e "$run/report.html" ] || printf 'What happened, device by device (open it in a browser): %s\n' "$run/report.html"

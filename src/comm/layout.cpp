@@ -89,7 +89,8 @@ std::optional<Fault> check_fields(const Header& header) {
   }
   if (header.kind == Kind::result) {
     if (!span_of_time(header.late) || !span_of_time(header.compute)) return Fault::field;
-  } else if (!zero(header.late) || !zero(header.compute)) {
+    if (!span_of_time(header.received) || !span_of_time(header.computed)) return Fault::field;
+  } else if (!zero(header.late) || !zero(header.compute) || !zero(header.received) || !zero(header.computed)) {
     return Fault::field;
   }
 

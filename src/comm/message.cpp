@@ -92,8 +92,9 @@ void put_header(std::byte* to, const Header& h) {
     put(to, kAtK, h.attention.head_dim);
     put(to, kAtBlocks, static_cast<std::int32_t>(h.attention.queries));
   }
-  put(to, kAtDelay, h.delay.value());
-  put(to, kAtNic, h.nic.value());
+  const bool result = h.kind == Kind::result;
+  put(to, kAtDelay, (result ? h.received : h.delay).value());
+  put(to, kAtNic, (result ? h.computed : h.nic).value());
   put(to, kAtRateFactor, h.rate_factor);
   put(to, kAtLate, h.late.value());
   put(to, kAtCompute, h.compute.value());
@@ -218,8 +219,9 @@ Decoded<Header> decode_header(std::span<const std::byte> bytes, std::int64_t fra
   h.wire = get<DType>(from, kAtWire);
   h.output = get<DType>(from, kAtOutput);
   h.reason = get<Reason>(from, kAtReason);
-  h.delay = Seconds(get<double>(from, kAtDelay));
-  h.nic = Seconds(get<double>(from, kAtNic));
+  const bool result = h.kind == Kind::result;
+  (result ? h.received : h.delay) = Seconds(get<double>(from, kAtDelay));
+  (result ? h.computed : h.nic) = Seconds(get<double>(from, kAtNic));
   h.rate_factor = get<double>(from, kAtRateFactor);
   h.late = Seconds(get<double>(from, kAtLate));
   h.compute = Seconds(get<double>(from, kAtCompute));
@@ -340,6 +342,13 @@ void set_timing(ResultDraft& draft, Seconds late, Seconds compute) {
   draft.header.compute = compute;
   put(draft.frame.data(), kAtLate, late.value());
   put(draft.frame.data(), kAtCompute, compute.value());
+}
+
+void set_stay(ResultDraft& draft, Seconds received, Seconds computed) {
+  draft.header.received = received;
+  draft.header.computed = computed;
+  put(draft.frame.data(), kAtDelay, received.value());
+  put(draft.frame.data(), kAtNic, computed.value());
 }
 
 Frame seal(TaskDraft&& draft) {

@@ -198,6 +198,7 @@ class Host {
       return refuse(Reason::memory, fmt::format("needs {} bytes of {}", needed.value(), memory.value()));
     }
     Job job;
+    job.arrival = arrival;
     if (welcome_.clock == comm::ClockMode::wall) {
       if (task.schedule.empty()) return refuse(Reason::malformed, "no schedule for the wall clock");
       job.modelled = hosted->second.throttle.admit(arrival, task);
@@ -220,6 +221,10 @@ class Host {
     const Seconds late = wall ? std::max(Seconds(0), outcome.done - outcome.modelled.computed) : Seconds(0);
     report_.late = std::max(report_.late, late);
     comm::set_timing(result, late, outcome.compute);
+    const Seconds computed = wall ? std::max(outcome.done, outcome.modelled.computed) : outcome.done;
+    const Seconds received = wall ? outcome.modelled.received : outcome.arrival;
+    comm::set_stay(result, std::max(Seconds(0), received - outcome.arrival),
+                   std::max(Seconds(0), computed - outcome.arrival));
     comm::Frame frame = comm::seal(std::move(result));
     if (wall) {
       due_.emplace(outcome.modelled.answered, std::move(frame));

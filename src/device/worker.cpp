@@ -57,7 +57,7 @@ void Worker::run(int threads) {
       waiting_.erase(next);
       lock.unlock();
 
-      Outcome outcome{job.view.header, job.modelled, comm::Reason::memory, Seconds(0), Seconds(0)};
+      Outcome outcome{job.view.header, job.modelled, job.arrival, comm::Reason::memory, Seconds(0), Seconds(0)};
       const Seconds start = clock_.now();
       try {
         outcome.result = execute(job.view, parallel, scratch);

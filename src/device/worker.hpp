@@ -22,6 +22,7 @@ struct Job {
   comm::Frame frame;
   comm::TaskView view;
   Timeline modelled;       ///< wall clock; else zero
+  Seconds arrival;         ///< when it came to this rank
   std::int64_t order = 0;  ///< of acceptance
 };
 
@@ -29,6 +30,7 @@ struct Job {
 struct Outcome {
   comm::Header task;
   Timeline modelled;
+  Seconds arrival;
   std::variant<comm::ResultDraft, comm::Reason> result;
   Seconds compute;  ///< real time of the computation
   Seconds done;     ///< real time at which it ended

@@ -17,6 +17,7 @@
 #include "cleave/sched/simulated_fleet.hpp"
 #include "exchange.hpp"
 #include "executor.hpp"
+#include "live_spans.hpp"
 
 namespace cleave::server {
 
@@ -142,7 +143,8 @@ class LiveFleet final : public RankFleet {
         churn_(terms.churn),
         wire_(terms.wire),
         exchange_(transport, devices, terms, [this](const Tasklet& tasklet) { return pack(tasklet); }),
-        usage_(devices.size()) {
+        usage_(devices.size()),
+        spans_(terms.observer, throttled_, devices.size()) {
     for (fleet::DeviceProfile& profile : devices) devices_.push_back({.profile = std::move(profile)});
     origin_ = clock_.now();
   }
@@ -165,6 +167,7 @@ class LiveFleet final : public RankFleet {
   void begin_step(const model::StepGraph& graph) override {
     graph_ = &graph;
     forgotten_.clear();
+    spans_.begin(graph, now());
     first_of_step_ = TaskletId(last_submitted_.value + 1);
   }
 
@@ -174,11 +177,9 @@ class LiveFleet final : public RankFleet {
       const Seconds begun = now();
       executor_.compute(tasklet);
       const Seconds time = plan::volume_of(work_of(tasklet), tasklet.piece).flops / server_.compute;
-      post({.kind = EventKind::done,
-            .at = throttled_ ? processor_.reserve(begun, time) + time : now(),
-            .tasklet = tasklet.id,
-            .device = kServerDevice,
-            .op = tasklet.op});
+      const Seconds end = throttled_ ? processor_.reserve(begun, time) + time : now();
+      spans_.computed_here(tasklet, throttled_ ? end - time : begun, end);
+      post({.kind = EventKind::done, .at = end, .tasklet = tasklet.id, .device = kServerDevice, .op = tasklet.op});
       return;
     }
     device_at(tasklet.piece.device).owed += tasklet.piece.time;
@@ -190,11 +191,9 @@ class LiveFleet final : public RankFleet {
     executor_.run(kernel);
     const Seconds time =
         std::max(model::flops_of(kernel) / server_.compute, model::traffic_of(kernel) / server_.memory_bandwidth);
-    post({.kind = EventKind::kernel_done,
-          .at = throttled_ ? processor_.reserve(begun, time) + time : now(),
-          .tasklet = {},
-          .device = kServerDevice,
-          .op = kernel.id});
+    const Seconds end = throttled_ ? processor_.reserve(begun, time) + time : now();
+    spans_.kernel(kernel.id, throttled_ ? end - time : begun, end);
+    post({.kind = EventKind::kernel_done, .at = end, .tasklet = {}, .device = kServerDevice, .op = kernel.id});
   }
 
   void retire(OpId op) override { executor_.retire(op); }
@@ -202,6 +201,7 @@ class LiveFleet final : public RankFleet {
     exchange_.forget(tasklet);
     answers_.erase(tasklet);
     forgotten_.insert(tasklet);
+    spans_.lost(tasklet, now());
   }
 
   Event next_event(Seconds deadline) override {
@@ -261,7 +261,10 @@ class LiveFleet final : public RankFleet {
       terms.nic = tasklet.piece.bytes_down / server_.nic_out;
       terms.delay = nic_out_.reserve(now(), terms.nic) - now();
     }
-    return executor_.pack(tasklet, terms);
+    const Seconds begun = now();
+    comm::Frame frame = executor_.pack(tasklet, terms);
+    spans_.sent(tasklet, begun, now(), terms.delay, terms.nic);
+    return frame;
   }
 
   void take(Answer answer) {
@@ -277,11 +280,12 @@ class LiveFleet final : public RankFleet {
             .measured = measured_of(answer.tasklet)});
       return;
     }
-    Seconds at = now();
+    Seconds at = now(), nic{0};
     if (throttled_) {
-      const Seconds nic = answer.tasklet.piece.bytes_up / server_.nic_in;
+      nic = answer.tasklet.piece.bytes_up / server_.nic_in;
       at = nic_in_.reserve(at - nic, nic) + nic;
     }
+    if (answer.kind == Answer::Kind::result) tell_answer(answer, at, nic);
     post({.kind = EventKind::done,
           .at = at,
           .tasklet = answer.tasklet.id,
@@ -296,12 +300,26 @@ class LiveFleet final : public RankFleet {
     const auto found = answers_.find(event.tasklet);
     if (found == answers_.end()) return event;
     Seconds late{0};
+    const Seconds begun = now();
     event.kind = accept(executor_, found->second, &late);
+    spans_.placed(found->second.tasklet, begun, now());
     lateness_ = std::max(lateness_, late);
     account(found->second.tasklet);
     event.measured = measured_of(found->second.tasklet);
     answers_.erase(found);
     return event;
+  }
+
+  void tell_answer(const Answer& answer, Seconds at, Seconds nic) {
+    const auto header = comm::decode_header(answer.frame.bytes().first(comm::kHeaderBytes), answer.frame.size());
+    if (!header || answer.tasklet.id < first_of_step_) return;
+    const Device& device = device_at(answer.tasklet.piece.device);
+    fleet::DeviceProfile rates = device.profile;
+    rates.downlink = rates.downlink * device.factor;
+    rates.uplink = rates.uplink * device.factor;
+    rates.compute = rates.compute * device.factor;
+    spans_.answered(answer.tasklet, *header, at, nic, rates,
+                    plan::volume_of(work_of(answer.tasklet), answer.tasklet.piece).flops);
   }
 
   // What the throttles made of it. Nothing is known with clock `off`, nor of a tasklet of another step.
@@ -336,6 +354,8 @@ class LiveFleet final : public RankFleet {
     device.present = false;
     device.owed = Seconds(0);
     ++roster_;
+    spans_.lost_with(id, now());
+    spans_.changed(id, sched::DeviceChange::left, now());
     post({.kind = EventKind::left, .at = now(), .tasklet = {}, .device = id, .op = {}});
   }
 
@@ -344,6 +364,7 @@ class LiveFleet final : public RankFleet {
     if (device.present) return;
     device.present = true;
     ++roster_;
+    spans_.changed(id, sched::DeviceChange::joined, now());
     post({.kind = EventKind::joined, .at = now(), .tasklet = {}, .device = id, .op = {}});
   }
 
@@ -360,8 +381,14 @@ class LiveFleet final : public RankFleet {
         case fleet::ChurnKind::join:
           if (!exchange_.is_gone(event.device)) join(event.device);
           break;
-        case fleet::ChurnKind::slow: device.factor = event.factor; break;
-        case fleet::ChurnKind::lie: device.lying = fleet::Lying{event.lie, event.factor}; break;
+        case fleet::ChurnKind::slow:
+          device.factor = event.factor;
+          spans_.changed(event.device, sched::DeviceChange::slowed, now(), event.factor);
+          break;
+        case fleet::ChurnKind::lie:
+          device.lying = fleet::Lying{event.lie, event.factor};
+          spans_.changed(event.device, sched::DeviceChange::lies, now());
+          break;
       }
     }
   }
@@ -377,6 +404,7 @@ class LiveFleet final : public RankFleet {
   Exchange exchange_;
   std::vector<Device> devices_;
   std::vector<sched::Usage> usage_;
+  LiveSpans spans_;
   const model::StepGraph* graph_ = nullptr;
   std::uint64_t roster_ = 1;
   sched::SerialResource nic_out_, nic_in_, processor_;

@@ -1,60 +1,112 @@
-// browser.js CHROMIUM PAGE FOLDER: opens the page offline, wide and narrow; charts drawn, zoom and filters at work,
-// nothing fetched, nothing logged as an error, nothing wider than the screen.
+// browser.js CHROMIUM SCRATCH FOLDER: opens the pages that browser.sh made, offline, wide and narrow. Charts drawn, zoom
+// and filters at work, nothing fetched, nothing logged as an error, nothing wider than the screen or over anything else.
 'use strict';
+const fs = require('fs');
 const {launch} = require('./chromium.js');
-const [, , executablePath, page, folder] = process.argv;
+const [, , executablePath, scratch, folder] = process.argv;
 const faults = [];
 const check = (good, text) => { if (!good) faults.push(text); };
 
-async function look(browser, width) {
+async function open(browser, name, file, width, expected) {
   const context = await browser.newContext({viewport: {width, height: 900}, offline: true});
   const tab = await context.newPage();
-  const at = text => `${width} px: ${text}`;
+  const at = text => `${name}, ${width} px: ${text}`;
   tab.on('console', m => check(m.type() !== 'error', at('console: ' + m.text())));
   tab.on('pageerror', e => faults.push(at(String(e))));
-  tab.on('request', r => check(r.url().startsWith('file://' + page) || r.url().startsWith('data:'), at('fetched ' + r.url())));
-  await tab.goto('file://' + page);
+  tab.on('request', r => check(r.url().startsWith('file://' + file) || r.url().startsWith('data:'), at('fetched ' + r.url())));
+  await tab.goto('file://' + file);
   await tab.waitForFunction(() => window.cleaveReport && window.cleaveReport.ready);
-  const seen = await tab.evaluate(() => ({
-    wide: document.documentElement.scrollWidth > window.innerWidth,
-    charts: Object.keys(cleaveReport.charts),
+  const seen = await tab.evaluate(() => {
+    const there = e => e.offsetParent !== null && e.clientWidth > 0;
     // A chart is drawn when its canvas holds more than one colour.
-    blank: [...document.querySelectorAll('canvas')].filter(c => {
-      const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data, first = d.slice(0, 4).join();
-      for (let i = 4; i < d.length; i += 4) if (d.slice(i, i + 4).join() !== first) return false;
-      return true;
-    }).map(c => c.id || c.parentNode.parentNode.parentNode.id),
-  }));
+    const blank = c => {
+      const d = new Uint32Array(c.getContext('2d').getImageData(0, 0, c.width, c.height).data.buffer);
+      return d.every(v => v === d[0]);
+    };
+    // Figures, cards, headings and canvases of the page's flow, none of which may cover another.
+    const boxes = [...document.querySelectorAll('figure, .card, h2, #timeline, #legend .key, .line')].filter(there).map(e => [e.id || e.textContent.slice(0, 30), e.getBoundingClientRect()]);
+    const over = [];
+    boxes.forEach(([a, p], i) => boxes.slice(i + 1).forEach(([b, q]) => {
+      if (Math.min(p.right, q.right) - Math.max(p.left, q.left) > 1 && Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top) > 1) over.push(a + ' / ' + b);
+    }));
+    // Text of a chart's own legend or caption must fit its figure.
+    const cut = [...document.querySelectorAll('figcaption, .u-legend, .card b, .card span')].filter(there).filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.textContent.slice(0, 40));
+    return {wide: document.documentElement.scrollWidth > window.innerWidth, charts: Object.keys(cleaveReport.charts), over, cut,
+      blank: [...document.querySelectorAll('canvas')].filter(there).filter(blank).map(c => c.id || c.closest('.chart').id)};
+  });
   check(!seen.wide, at('wider than the screen'));
   check(seen.blank.length === 0, at('blank: ' + seen.blank));
-  for (const id of ['c-loss', 'c-time', 'c-bytes', 'c-energy', 'c-busy', 'c-devbytes', 'c-memory', 'c-devenergy'])
-    check(seen.charts.includes(id), at('no chart ' + id));
-  await tab.screenshot({path: `${folder}/report-${width}.png`, fullPage: true});
+  check(seen.over.length === 0, at('overlap: ' + seen.over));
+  check(seen.cut.length === 0, at('cut off: ' + seen.cut));
+  for (const id of expected) check(seen.charts.includes(id), at('no chart ' + id));
+  await tab.screenshot({path: `${folder}/${name}-${width}.png`, fullPage: true});
+  return {tab, at, close: async () => {
+    check((await tab.evaluate(() => cleaveReport.errors.length)) === 0, at('an error was caught'));
+    await context.close();
+  }};
+}
 
+async function useTimeline({tab, at}, width) {
   const length = () => tab.evaluate(() => cleaveReport.view.to - cleaveReport.view.from);
+  const rows = () => tab.evaluate(() => cleaveReport.view.rows.length);
+  const drawn = () => tab.evaluate(() => cleaveReport.spansDrawn);
   const before = await length();
   await tab.click('#zoom-in');
   check(Math.abs(await length() - before / 2) < 1e-9 * before, at('+ does not zoom'));
   await tab.click('#zoom-step');
-  const drawn = () => tab.evaluate(() => cleaveReport.spansDrawn);
   const all = await drawn();
   check(all > 0, at('no block is drawn in one step'));
   await (await tab.$('#s-timeline')).screenshot({path: `${folder}/step-${width}.png`});
   await tab.click('.key[data-lane=compute]');
   check(await drawn() < all, at('the filter hides nothing'));
   await tab.click('.key[data-lane=compute]');
+  check(await drawn() === all, at('the filter does not let go'));
   await tab.selectOption('#group', 'laptop');
-  check(await tab.evaluate(() => cleaveReport.view.rows.length) === 4, at('laptops are not 3 rows and the server'));
+  check(await rows() === 4, at('laptops are not 3 rows and the server'));
+  await tab.selectOption('#rows', 'profile');
+  check(await rows() === 2, at('laptops are not one row and the server'));
+  await tab.selectOption('#group', '');
+  check(await rows() === 3, at('profiles are not two rows and the server'));
+  await tab.selectOption('#rows', 'device');
   await tab.click('#zoom-all');
   check(Math.abs(await length() - before) < 1e-9 * before, at('"All" does not show all'));
-  check((await tab.evaluate(() => cleaveReport.errors.length)) === 0, at('an error was caught'));
-  await context.close();
+  const box = await (await tab.$('#timeline')).boundingBox();
+  await tab.mouse.dblclick(box.x + box.width / 2, box.y + 20);
+  check(await length() < before, at('a double click does not zoom'));
+  const from = await tab.evaluate(() => cleaveReport.view.from);
+  await tab.mouse.move(box.x + box.width / 2, box.y + 20);
+  await tab.mouse.down(); await tab.mouse.move(box.x + box.width / 2 - 40, box.y + 20); await tab.mouse.up();
+  check(await tab.evaluate(() => cleaveReport.view.from) > from, at('dragging does not move'));
+  check(/device|phone|laptop|server/.test(await tab.textContent('#timeline-tip')), at('pointing says nothing'));
+  await tab.click('#s-input summary');
+  await tab.check('#only-given');
+  check(!/# default/.test(await tab.textContent('#input')), at('what was given is not told from defaults'));
 }
 
+const CURVES = ['c-loss', 'c-time', 'c-bytes', 'c-energy'], DEVICES = ['c-busy', 'c-devbytes', 'c-memory', 'c-devenergy'];
 (async () => {
   const browser = await launch(executablePath);
-  for (const width of [1400, 400]) await look(browser, width);
+  for (const width of [1400, 400]) {
+    const run = await open(browser, 'report', scratch + '/run/report.html', width, [...CURVES, ...DEVICES]);
+    await useTimeline(run, width);
+    await run.close();
+    await (await open(browser, 'churn', scratch + '/churned/report.html', width, [...CURVES, ...DEVICES, 'c-churn', 'c-recovery'])).close();
+    const both = await open(browser, 'compare', scratch + '/both.html', width, [...CURVES, ...DEVICES, 'c-compare']);
+    await both.tab.selectOption('#compare-what', 'time_s');
+    await both.tab.selectOption('#run', '1');
+    check(await both.tab.textContent('#title') === 'churned', both.at('the picker does not change the run'));
+    await both.close();
+    await (await open(browser, 'simulate', scratch + '/simulated/report.html', width, [...DEVICES, 'c-sysbytes', 'c-sysmemory', 'c-sysenergy'])).close();
+    const sweep = await open(browser, 'sweep', scratch + '/sweep/report.html', width, ['c-sweep']);
+    await sweep.tab.selectOption('#sweep-y', 'energy_J');
+    check(/energy_J/.test(await sweep.tab.textContent('#sweep-caption')), sweep.at('another figure is not drawn'));
+    await sweep.close();
+  }
+  const paper = await browser.newPage();
+  await paper.goto('file://' + scratch + '/churned/report.html');
+  await paper.pdf({path: folder + '/report.pdf', format: 'A4', margin: {top: '12mm', bottom: '12mm', left: '10mm', right: '10mm'}});
+  check(fs.statSync(folder + '/report.pdf').size > 20000, 'the page does not print');
   await browser.close();
-  console.log(faults.join('\n') || 'the page is sound');
+  console.log(faults.join('\n') || 'the pages are sound');
   process.exit(faults.length ? 1 : 0);
 })().catch(e => { console.error(e); process.exit(1); });

@@ -22,7 +22,7 @@
 namespace cleave::comm {
 
 inline constexpr std::uint32_t kMagic = 0x464D4C43;  ///< "CLMF" in the order of the bytes
-inline constexpr std::uint16_t kWireVersion = 1;     ///< raised when any byte changes its meaning
+inline constexpr std::uint16_t kWireVersion = 2;     ///< raised when any byte changes its meaning
 
 enum class Kind : std::uint8_t {
   hello = 1,     ///< device rank: here I am (Hello)
@@ -106,6 +106,8 @@ struct Header {
   double rate_factor = 0;          ///< task: the device's rates are multiplied by this (1: as declared)
   Seconds late;                    ///< result: by which the real computation missed its modelled end
   Seconds compute;                 ///< result: real time of the computation
+  Seconds received;                ///< result: from the task's arrival until all of it was down its (emulated) link
+  Seconds computed;                ///< result: from the task's arrival until it was computed
   std::int64_t panels = 0;         ///< task: entries of the schedule
   std::int64_t payload_bytes = 0;  ///< set by the encoders
   bool operator==(const Header&) const = default;
@@ -203,6 +205,8 @@ struct ResultDraft : ResultParts<std::byte> {
 
 /// Writes late and compute into a result that is not sealed yet.
 void set_timing(ResultDraft& draft, Seconds late, Seconds compute);
+/// The same for received and computed.
+void set_stay(ResultDraft& draft, Seconds received, Seconds computed);
 
 /// Writes the checksum; the last thing that is done to a frame.
 [[nodiscard]] Frame seal(TaskDraft&& draft);

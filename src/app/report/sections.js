@@ -20,7 +20,7 @@ function summary(run) {
     const first = m[0], last = m[m.length - 1], total = run.totals, evaluated = m.filter(r => r.val_loss != null);
     list.push(['loss, first to last of ' + plural(last.step, 'step'), num(first.loss, 4) + ' → ' + num(last.loss, 4), true]);
     if (evaluated.length) list.push(['validation loss, last', num(evaluated[evaluated.length - 1].val_loss, 4), true]);
-    list.push([t && t.clock !== 'virtual' ? 'time of all steps' : 'emulated time of all steps', seconds(total.time_s), true]);
+    list.push([t && t.clock === 'wall' ? 'time of all steps' : 'emulated time of all steps', seconds(total.time_s), true]);
     list.push(['beside the lower bound', times(total.time_s / total.lower_bound_s), true]);
     list.push(['real time', seconds(total.wall_s)]);
     list.push(['tokens a second', num(total.tokens / total.time_s)]);
@@ -51,7 +51,7 @@ function curves(run) {
   const loss = [{label: 'training', y: y('loss'), color: COLORS.down}];
   if (m.some(r => r.val_loss != null)) loss.push({label: 'validation', y: y('val_loss'), color: COLORS.lost, width: 2.4, dash: DASHES[1], points: {show: true, size: 7}});
   chart('c-loss', x, loss, {label: 'step', height: 260});
-  chart('c-time', x, [{label: t && t.clock !== 'virtual' ? 'real' : 'emulated', y: y('time_s'), color: COLORS.down}, {label: 'lower bound', y: y('lower_bound_s'), color: '#000', dash: DASHES[1]}],
+  chart('c-time', x, [{label: t && t.clock === 'wall' ? 'real' : 'emulated', y: y('time_s'), color: COLORS.down}, {label: 'lower bound', y: y('lower_bound_s'), color: '#000', dash: DASHES[1]}],
     {label: 'step', zero: true, kind: 'time', height: 260});
   chart('c-bytes', x, [{label: 'to devices', y: y('bytes_down'), color: COLORS.down}, {label: 'from devices', y: y('bytes_up'), color: COLORS.up, dash: DASHES[1]}], {label: 'step', zero: true, kind: 'bytes'});
   chart('c-energy', x, [{label: 'energy', y: y('energy_J'), color: COLORS.compute}], {label: 'step', zero: true, kind: 'energy'});

@@ -149,10 +149,14 @@ TEST(Message, ResultTiming) {
   ResultDraft draft = begin_result(result_header(header, Seconds(0), Seconds(0)));
   fill(draft);
   set_timing(draft, Seconds(0.5), Seconds(1.5));
+  set_stay(draft, Seconds(0.25), Seconds(2.5));
   const Frame frame = seal(std::move(draft));
   const auto result = decode_result(frame);
   ASSERT_TRUE(result);
   EXPECT_EQ(result->header.late, Seconds(0.5));
+  EXPECT_EQ(result->header.received, Seconds(0.25));
+  EXPECT_EQ(result->header.computed, Seconds(2.5));
+  EXPECT_EQ(result->header.delay, Seconds(0));  // the same bytes, in a task
   EXPECT_EQ(result->header.compute, Seconds(1.5));
   EXPECT_EQ(result->header.tasklet, header.tasklet);
 }
@@ -296,7 +300,7 @@ TEST(Message, BytesAreAsDocumented) {
     return text;
   };
   const Frame ping = encode_ping(5);
-  EXPECT_EQ(hex(ping, 0, 48), "434c4d46010008000000000000000000ec8b916b96eee801" + std::string(40, 'f') + "00000000");
+  EXPECT_EQ(hex(ping, 0, 48), "434c4d46020008000000000000000000610fee05d3e7deb9" + std::string(40, 'f') + "00000000");
   EXPECT_EQ(hex(ping, 48, 128), std::string(144, '0') + "0500000000000000");
 
   Header header = gemm_task(2, 1, 3, 1, 0, DType::f32);
@@ -310,8 +314,8 @@ TEST(Message, BytesAreAsDocumented) {
   std::memcpy(draft.operands[1].data(), b.data(), sizeof b);
   const Frame task = seal(std::move(draft));
   ASSERT_EQ(task.size(), 0xcc);
-  EXPECT_EQ(hex(task, 0x00, 0x10), "434c4d46010005004c00000000000000");
-  EXPECT_EQ(hex(task, 0x10, 0x20), "b319d67869ae0d700700000000000000");
+  EXPECT_EQ(hex(task, 0x00, 0x10), "434c4d46020005004c00000000000000");
+  EXPECT_EQ(hex(task, 0x10, 0x20), "9a5679ccb647e1640700000000000000");
   EXPECT_EQ(hex(task, 0x20, 0x30), "03000000000000000c00000001000000");
   EXPECT_EQ(hex(task, 0x30, 0x40), "02000000000000000100000000000000");
   EXPECT_EQ(hex(task, 0x40, 0x50), "03000000000000000100000000000000");

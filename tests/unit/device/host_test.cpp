@@ -376,6 +376,9 @@ TEST(DeviceHost, WallClockFollowsTheModel) {
   EXPECT_GE(second_at.value(), 0.42);
   EXPECT_LT(second_at.value(), 0.42 + 5);  // loose: this machine may be busy
   EXPECT_EQ(first->late, Seconds(0));
+  EXPECT_GT(first->received.value(), 0);  // as its link is throttled, and nothing is computed before
+  EXPECT_GT(first->computed, first->received);
+  EXPECT_LT(first->computed.value(), 0.27);  // its answer came up the link after that
 
   // Far faster than any host: the answer comes at once and says how late it is.
   const std::vector<comm::PanelCost> impossible = {{1, 1, 0.0}};
