@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
+#include <ctime>
 #include <limits>
 #include <map>
 #include <optional>
@@ -48,16 +48,23 @@ int urgency(const model::Operation& op) {
   return 2;
 }
 
+/// Processor time of this thread: what planning takes, whoever else is busy on the machine.
+Seconds thread_time() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return Seconds(static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec));
+}
+
 class Stopwatch {
  public:
-  explicit Stopwatch(Seconds& total) : total_(total), start_(std::chrono::steady_clock::now()) {}
-  ~Stopwatch() { total_ += Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count()); }
+  explicit Stopwatch(Seconds& total) : total_(total), start_(thread_time()) {}
+  ~Stopwatch() { total_ += thread_time() - start_; }
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
 
  private:
   Seconds& total_;
-  std::chrono::steady_clock::time_point start_;
+  Seconds start_;
 };
 
 }  // namespace
@@ -254,18 +261,27 @@ struct Scheduler::Impl {
     }
   }
 
-  // Turns lost blocks back to idle and plans them again over the devices that remain. `silent`: for how long the
-  // devices had been silent before it was noticed.
-  void redo(const std::vector<InFlight>& lost, Seconds silent) {
+  // Takes tasklets that will not be answered out of the book; returns those whose block nobody else has in hand. At
+  // once, before the fleet is asked anything: an answer that is already there must not be placed beside a new one.
+  std::vector<InFlight> give_up(const std::vector<InFlight>& unanswered) {
+    std::vector<InFlight> idle;
+    std::set<DeviceId> failed;
+    for (const InFlight& flight : unanswered) {
+      const DeviceId device = flight.tasklet.piece.device;
+      if (failed.insert(device).second) breaker.failed(device, fleet.now());
+      if (flights.others(flight).empty()) idle.push_back(flight);
+      settle(flight, true);
+    }
+    return idle;
+  }
+
+  // Plans blocks that were given up again over the devices that remain. `silent`: for how long the devices had been
+  // silent before it was noticed.
+  void redo(const std::vector<InFlight>& idle, Seconds silent) {
     std::map<OpId, std::vector<plan::TaskletPlan>> pieces;
     std::map<OpId, std::set<DeviceId>> devices;
-    std::set<DeviceId> failed;
-    for (const InFlight& flight : lost) {
+    for (const InFlight& flight : idle) {
       const Tasklet& tasklet = flight.tasklet;
-      if (failed.insert(tasklet.piece.device).second) breaker.failed(tasklet.piece.device, fleet.now());
-      const bool last_copy = flights.others(flight).empty();
-      settle(flight, true);
-      if (!last_copy) continue;
       Progress& op = at(tasklet.op);
       op.undisturbed = std::max(op.undisturbed, flight.sent + flight.expected);
       pieces[tasklet.op].push_back(tasklet.piece);
@@ -369,17 +385,18 @@ struct Scheduler::Impl {
 
   // A device is gone, and perhaps others at the same moment: what they all held is planned again at once.
   std::optional<Event> take_leaving(const Event& first) {
-    std::vector<InFlight> held = flights.held_by(first.device);
-    Seconds silent = first.unnoticed;
-    for (;;) {
-      const Event next = fleet.next_event(fleet.now());
-      if (next.kind != EventKind::left) {
-        report.lost += std::ssize(held);
-        redo(held, silent);
-        return next.kind == EventKind::timeout ? std::nullopt : std::optional(next);
+    std::vector<InFlight> idle;
+    Seconds silent{0};
+    for (Event event = first;; event = fleet.next_event(fleet.now())) {
+      if (event.kind != EventKind::left) {
+        if (event.kind == EventKind::rejected) distrusted.insert(event.device);
+        redo(idle, silent);
+        return event.kind == EventKind::timeout ? std::nullopt : std::optional(event);
       }
-      silent = std::max(silent, next.unnoticed);
-      for (const InFlight& flight : flights.held_by(next.device)) held.push_back(flight);
+      const std::vector<InFlight> held = flights.held_by(event.device);
+      report.lost += std::ssize(held);
+      silent = std::max(silent, event.unnoticed);
+      for (const InFlight& flight : give_up(held)) idle.push_back(flight);
     }
   }
 
@@ -396,13 +413,13 @@ struct Scheduler::Impl {
         const InFlight* const found = flights.find(event.tasklet);
         if (found == nullptr) return;
         ++report.lost;
-        redo({*found}, Seconds(0));
+        redo(give_up({*found}), Seconds(0));
         return;
       }
       case EventKind::rejected: {
         ++report.rejected;
         distrusted.insert(event.device);
-        redo(flights.held_by(event.device), Seconds(0));
+        redo(give_up(flights.held_by(event.device)), Seconds(0));
         return;
       }
       case EventKind::timeout: {

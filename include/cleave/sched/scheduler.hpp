@@ -37,7 +37,7 @@ struct Loss {
   Seconds at;  ///< noticed
   std::int64_t devices = 0, blocks = 0;
   Seconds detection;    ///< from the first silence to `at`
-  Seconds planning;     ///< real time spent in planning them again
+  Seconds planning;     ///< processor time spent in planning them again
   Seconds resending;    ///< longest time for the operands of one block that was computed again
   Seconds recomputing;  ///< from then to the last of these blocks
   Seconds added;        ///< by which the operation ended later than its other blocks and its plan say
@@ -55,7 +55,7 @@ struct StepReport {
   std::int64_t rejected = 0;  ///< answered wrongly or refused
   std::int64_t copies = 0;    ///< blocks asked of a second device, because the first was late
   Seconds recovery;           ///< by which losses delayed the operations that they hit
-  Seconds planning;           ///< real time spent in the planner
+  Seconds planning;           ///< processor time spent in the planner
   Joules energy;
   std::vector<OperationTiming> operations;  ///< in order of completion
   std::vector<Loss> losses;                 ///< in order of time

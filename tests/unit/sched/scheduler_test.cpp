@@ -1,4 +1,7 @@
 // The scheduler against fleets that answer out of order, leave, come back, lose messages and lie: each block once.
+#include <optional>
+#include <utility>
+
 #include "cleave/base/error.hpp"
 #include "graphs.hpp"
 
@@ -50,6 +53,7 @@ class WildFleet final : public Fleet {
 
   Event next_event(Seconds) override {
     ++events_;
+    if (again_) return *std::exchange(again_, std::nullopt);
     if (chance(mischief_.leave) && !present_.empty()) return leave();
     if (chance(mischief_.join) && present_.size() < profiles_.size()) return join();
     if (!kernels_.empty() && (in_hand_.empty() || chance(0.3))) {
@@ -86,7 +90,9 @@ class WildFleet final : public Fleet {
     present_.erase(device);
     ++roster_;
     std::erase_if(in_hand_, [&](const Tasklet& tasklet) { return tasklet.piece.device == id; });
-    return {.kind = EventKind::left, .at = now(), .tasklet = {}, .device = id, .op = {}};
+    const Event event{.kind = EventKind::left, .at = now(), .tasklet = {}, .device = id, .op = {}};
+    if (chance(0.5)) again_ = event;  // a death may be noticed in two ways
+    return event;
   }
   Event join() {
     for (const fleet::DeviceProfile& profile : profiles_) {
@@ -104,6 +110,7 @@ class WildFleet final : public Fleet {
   std::set<DeviceId> present_, liars_;
   std::vector<Tasklet> in_hand_;
   std::deque<OpId> kernels_;
+  std::optional<Event> again_;
   std::set<OpId> retired_;
   std::int64_t events_ = 0;
   std::uint64_t roster_ = 1;
