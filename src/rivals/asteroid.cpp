@@ -59,8 +59,7 @@ class Asteroid final : public System {
         problem.micro_batch = micro_batch;
         problem.micro_batches = static_cast<std::int64_t>(split_batch(study.batch, micro_batch).size());
         problem.recompute = recompute;
-        std::vector<AsteroidPlan> plans =
-            propose_plans(problem, planner_blocks(problem.devices.size(), workload.units.size()));
+        std::vector<AsteroidPlan> plans = propose_plans(problem, planner_blocks(problem.devices.size()));
         if (study.progress) {
           study.progress(fmt::format(
               "asteroid: micro-batches of {}{}: {}", micro_batch, recompute ? ", recomputed" : "",

@@ -39,10 +39,7 @@ double per_sample_s(const AsteroidStage& stage, std::int64_t micro_batch, double
 
 }  // namespace
 
-std::size_t planner_blocks(std::size_t devices, std::size_t units) {
-  constexpr std::size_t kFew = 32, kMost = 48;
-  return devices <= kMost ? devices : std::clamp(units, kFew, kMost);
-}
+std::size_t planner_blocks(std::size_t devices) { return devices <= 48 ? devices : 32; }
 
 AsteroidPlacement::AsteroidPlacement(const StudyInput& study, Workload workload, const AsteroidProblem& problem,
                                      AsteroidPlan plan)
@@ -54,7 +51,7 @@ AsteroidPlacement::AsteroidPlacement(const StudyInput& study, Workload workload,
       micro_batch_(problem.micro_batch),
       micro_batches_(problem.micro_batches),
       recompute_(problem.recompute),
-      blocks_(planner_blocks(problem.devices.size(), workload_.units.size())),
+      blocks_(planner_blocks(problem.devices.size())),
       original_(plan),
       plan_(std::move(plan)),
       lost_(study.devices.size(), false) {}

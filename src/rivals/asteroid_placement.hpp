@@ -43,7 +43,7 @@ class AsteroidPlacement final : public Placement {
   std::vector<bool> lost_;
 };
 
-/// Runs of devices between which the planner may cut: every device in small fleets, else about as many as units.
-[[nodiscard]] std::size_t planner_blocks(std::size_t devices, std::size_t units);
+/// Runs of devices between which the planner may cut, for a fleet of that size.
+[[nodiscard]] std::size_t planner_blocks(std::size_t devices);
 
 }  // namespace cleave::rivals

@@ -23,6 +23,8 @@ namespace {
 
 /// Shapes of the grid that get its full scheduler.
 constexpr std::size_t kShapesSearched = 4;
+/// Shapes that cannot come this close to the shortest step are not costed.
+constexpr double kHopeless = 1.1;
 
 // stages x pipelines over the best-connected devices that can hold any stage.
 struct Shape {
@@ -62,6 +64,7 @@ class Planner {
   /// Every shape that fits, the shortest step of a quick layout first.
   std::vector<Candidate> rank_shapes() {
     std::vector<Candidate> ranked;
+    double shortest_s = std::numeric_limits<double>::infinity();
     const std::size_t units = workload_.units.size();
     const auto wanted = static_cast<std::size_t>(study_.dtfm.stages);
     for (std::size_t stages = wanted ? wanted : 1; stages <= (wanted ? wanted : units); ++stages) {
@@ -83,7 +86,10 @@ class Planner {
             stages, pipelines, {able.begin(), able.begin() + static_cast<std::ptrdiff_t>(stages * pipelines)}};
         candidate.schedule.cuts = cuts;
         candidate.grid = quick_layout(candidate.shape);
+        if (PipelineGrid(study_, workload_, candidate.grid, candidate.schedule).least_s() > kHopeless * shortest_s)
+          continue;
         choose_schedule(candidate);
+        shortest_s = std::min(shortest_s, candidate.step_s);
         if (std::isfinite(candidate.step_s)) ranked.push_back(std::move(candidate));
       }
     }
@@ -99,6 +105,7 @@ class Planner {
     options.population = study_.dtfm.population;
     options.trials = affordable_trials(objective.devices(), objective.stages(), study_.dtfm.trials);
     options.seed = study_.dtfm.seed;
+    options.polish = network_.measured();  // a star has no clusters to find
     if (study_.progress) {
       options.progress = [&](std::int64_t done, std::int64_t all, double best_s) {
         study_.progress(fmt::format("dtfm: {} stages x {} pipelines, trial {} of {}, objective {:.4g} s",

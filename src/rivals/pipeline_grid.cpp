@@ -66,6 +66,28 @@ bool PipelineGrid::fits() const {
   return true;
 }
 
+double PipelineGrid::least_s() const {
+  const std::vector<std::int64_t> shares = shares_of(grid());
+  const auto pipelines = static_cast<double>(grid().size());
+  double least_s = 0;
+  for (std::size_t r = 0; r < grid().size(); ++r) {
+    const auto sequences = static_cast<double>(shares[r]);
+    for (std::size_t s = 0; s < grid()[r].size(); ++s) {
+      const std::size_t here = grid()[r][s], first = schedule_.cuts[s], last = schedule_.cuts[s + 1];
+      const double flops = workload().forward_flops(first, last) + workload().backward_flops(first, last);
+      const auto gradients = static_cast<double>(workload().parameters(first, last) * workload().element);
+      double up_s = 0;
+      if (s + 1 < grid()[r].size())
+        up_s += network().hop(here, grid()[r][s + 1], sequences * workload().units[last - 1].output_bytes).send_s;
+      if (s > 0) up_s += network().hop(here, grid()[r][s - 1], sequences * workload().units[first].input_bytes).send_s;
+      if (!network().measured())
+        up_s += 2 * (pipelines - 1) / pipelines * gradients / network().device(here).uplink.value();
+      least_s = std::max({least_s, up_s, sequences * flops / network().device(here).compute.value()});
+    }
+  }
+  return least_s;
+}
+
 // DTFM knows one kind of device: every pipeline gets the same share.
 std::vector<std::int64_t> PipelineGrid::shares_of(const Grid& grid) const {
   return apportion(workload().batch, std::vector<double>(grid.size(), 1.0));

@@ -41,6 +41,9 @@ class PipelineGrid final : public ReplicaGrid {
   /// True when every device holds its stage with one micro-batch in flight.
   [[nodiscard]] bool fits() const;
 
+  /// No step is shorter: what the busiest uplink or processor has to carry, without recomputation.
+  [[nodiscard]] double least_s() const;
+
  private:
   [[nodiscard]] std::vector<std::int64_t> shares_of(const Grid& grid) const override;
   [[nodiscard]] StepCost cost_of(const Grid& grid, const std::vector<std::int64_t>& shares) const override;
