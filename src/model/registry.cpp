@@ -7,6 +7,7 @@
 #include "builder.hpp"
 #include "family_definition.hpp"
 #include "parameter_list.hpp"
+#include "row_groups.hpp"
 
 // One line for each family: the function of that name, in a file of its own, defines it.
 #define CLEAVE_MODEL_FAMILIES(X) \
@@ -64,7 +65,7 @@ StepGraph build_step(const ModelConfig& config, const StepOptions& options) {
   const FamilyDefinition& family = definition_of(config.family);
   GraphBuilder builder(config, options, family);
   family.forward(builder, config);
-  return builder.finish();
+  return with_row_groups(builder.finish(), options.row_groups);
 }
 
 }  // namespace cleave::model

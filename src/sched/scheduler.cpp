@@ -160,8 +160,11 @@ struct Scheduler::Impl {
 
   // Sends one piece of `op`: a block of its own, made again for `loss`, or another copy of `block`.
   void submit(OpId op, const plan::TaskletPlan& piece, int loss = -1, std::optional<std::int64_t> block = {}) {
-    const Tasklet tasklet{
-        .id = TaskletId(next_tasklet++), .op = op, .piece = piece, .redone = loss >= 0 || block.has_value()};
+    const Tasklet tasklet{.id = TaskletId(next_tasklet++),
+                          .op = op,
+                          .piece = piece,
+                          .redone = loss >= 0 || block.has_value(),
+                          .urgency = urgency(graph->operation(op))};
     Seconds& in_hand = owed[piece.device];
     in_hand += piece.time;
     Progress& progress_of_op = at(op);
@@ -323,6 +326,25 @@ struct Scheduler::Impl {
     return own;
   }
 
+  void postpone(OpId id, Seconds due) {
+    deadlines.erase({at(id).due, id});
+    at(id).due = due;
+    deadlines.emplace(due, id);
+  }
+
+  // The longest time for which the devices that hold `missing` blocks of an operation are taken by more urgent work,
+  // to which those blocks give way.
+  [[nodiscard]] Seconds more_urgent(OpId id, const std::vector<InFlight>& missing) const {
+    if (urgency(graph->operation(id)) == 0) return Seconds(0);
+    const std::unordered_map<DeviceId, Seconds> taken = flights.taken_by_more_urgent(urgency(graph->operation(id)));
+    Seconds longest{0};
+    for (const InFlight& flight : missing) {
+      const auto found = taken.find(flight.tasklet.piece.device);
+      if (found != taken.end()) longest = std::max(longest, found->second);
+    }
+    return longest;
+  }
+
   // The operation's deadline has passed: its last blocks are asked of other devices too.
   void ask_others(OpId id) {
     Progress& op = at(id);
@@ -330,12 +352,9 @@ struct Scheduler::Impl {
     Seconds wait = op.expected;
     // What was sent since shares the interface.
     const Seconds due = op.start + deadline.limit(op.expected + interface_backlog());
-    if (due > fleet.now()) {
-      deadlines.erase({op.due, id});
-      op.due = due;
-      deadlines.emplace(due, id);
-      return;
-    }
+    if (due > fleet.now()) return postpone(id, due);
+    const Seconds ahead = more_urgent(id, missing);
+    if (ahead.value() > 0) return postpone(id, fleet.now() + deadline.limit(ahead));
     if (static_cast<double>(op.blocks) <= std::max(1.0, kStragglers * static_cast<double>(op.sent))) {
       const plan::Work work = plan::work_of(graph->operation(id), options.wire);
       std::vector<plan::DeviceState> devices = usable_devices();
@@ -371,7 +390,8 @@ struct Scheduler::Impl {
       contributors.insert(event.device);
       breaker.answered(event.device);
       observe(event);
-      deadline.observe(flight.expected, fleet.now() - flight.sent);
+      // What gives way to others says nothing of how predictions hold.
+      if (flight.tasklet.urgency == 0) deadline.observe(flight.expected, fleet.now() - flight.sent);
     }
     if (flight.loss >= 0) {
       losses.answered(flight.loss, fleet.now(), event.measured.down);

@@ -42,11 +42,13 @@ struct Flight {
   std::vector<plan::Panel> panels;
   bool wanted = true;
   Measured measured{};
+  std::int64_t next_panel = 0;  // to come down
 };
 
 struct Up {
   std::int64_t tasklet = 0;
   std::int64_t panel = 0;
+  std::int32_t urgency = 0;
 };
 
 struct Device {
@@ -56,8 +58,7 @@ struct Device {
   std::optional<fleet::Lying> lying{};
   Seconds hung_at;
   std::uint64_t epoch = 0;
-  std::deque<std::int64_t> down_queue;  // tasklets whose panels are still to come down
-  std::int64_t next_panel = 0;          // of the queue's head
+  std::deque<std::int64_t> down_queue;  // tasklets whose panels are still to come down, the most urgent first
   bool down_taken = false, up_taken = false;
   std::deque<Up> up_queue;
   Seconds arrival;  // of the last panel: a message never overtakes the one before it
@@ -129,20 +130,36 @@ struct SimulatedFleet::Impl {
                     .redone = tasklet.redone});
   }
 
+  // The tasklet whose panel comes down next: the most urgent one that is in memory or finds room there. While one waits
+  // for room, those behind it that are not in yet wait too, so that it is not overtaken for ever.
+  std::deque<std::int64_t>::iterator next_down(Device& device) {
+    bool waiting = false;
+    for (auto it = device.down_queue.begin(); it != device.down_queue.end(); ++it) {
+      const Flight& flight = flights.at(*it);
+      if (flight.next_panel > 0) return it;
+      if (waiting) continue;
+      if (device.memory_taken.value() == 0 ||
+          device.memory_taken + flight.tasklet.piece.resident <= device.declared.memory)
+        return it;
+      waiting = true;
+    }
+    return device.down_queue.end();
+  }
+
   // Starts the next panel down a link that is free, if memory allows its tasklet in.
   void pump_down(std::int64_t index) {
     Device& device = device_at(index);
-    if (!device.present || device.hung || device.down_taken || device.down_queue.empty()) return;
-    const std::int64_t id = device.down_queue.front();
+    if (!device.present || device.hung || device.down_taken) return;
+    const auto chosen = next_down(device);
+    if (chosen == device.down_queue.end()) return;
+    const std::int64_t id = *chosen;
     Flight& flight = flights.at(id);
-    if (device.next_panel == 0) {
-      const Bytes resident = flight.tasklet.piece.resident;
-      if (device.memory_taken.value() > 0 && device.memory_taken + resident > device.declared.memory) return;
-      device.memory_taken += resident;
+    if (flight.next_panel == 0) {
+      device.memory_taken += flight.tasklet.piece.resident;
       Usage& used = usage[static_cast<std::size_t>(index)];
       used.memory_peak = std::max(used.memory_peak, device.memory_taken);
     }
-    const std::int64_t number = device.next_panel++;
+    const std::int64_t number = flight.next_panel++;
     const plan::Panel& panel = flight.panels[static_cast<std::size_t>(number)];
 
     const Seconds nic_time = panel.down / server.nic_out, link_time = panel.down / device.downlink();
@@ -174,10 +191,7 @@ struct SimulatedFleet::Impl {
           .epoch = device.epoch,
           .tasklet = id,
           .panel = number});
-    if (device.next_panel == static_cast<std::int64_t>(flight.panels.size())) {
-      device.down_queue.pop_front();
-      device.next_panel = 0;
-    }
+    if (flight.next_panel == static_cast<std::int64_t>(flight.panels.size())) device.down_queue.erase(chosen);
   }
 
   void pump_up(std::int64_t index) {
@@ -251,7 +265,6 @@ struct SimulatedFleet::Impl {
     device.holds.clear();
     device.down_queue.clear();
     device.up_queue.clear();
-    device.next_panel = 0;
     device.down_taken = device.up_taken = false;
     device.memory_taken = Bytes(0);
     device.down_backlog = device.compute_backlog = device.up_backlog = Seconds(0);
@@ -318,7 +331,9 @@ struct SimulatedFleet::Impl {
         Device& device = device_at(entry.subject);
         const Flight& flight = flights.at(entry.tasklet);
         if (flight.panels[static_cast<std::size_t>(entry.panel)].up.value() > 0) {
-          device.up_queue.push_back({entry.tasklet, entry.panel});
+          const std::int32_t urgency = flight.tasklet.urgency;
+          const auto behind = std::ranges::upper_bound(device.up_queue, urgency, {}, &Up::urgency);
+          device.up_queue.insert(behind, {entry.tasklet, entry.panel, urgency});
           pump_up(entry.subject);
         }
         break;
@@ -411,7 +426,8 @@ void SimulatedFleet::submit(const Tasklet& tasklet) {
   }
   self.flights.emplace(id, std::move(flight));
   device.holds.push_back(id);
-  device.down_queue.push_back(id);
+  const auto urgency_of = [&](std::int64_t queued) { return self.flights.at(queued).tasklet.urgency; };
+  device.down_queue.insert(std::ranges::upper_bound(device.down_queue, tasklet.urgency, {}, urgency_of), id);
   self.pump_down(index);
 }
 
@@ -444,7 +460,7 @@ void SimulatedFleet::forget(TaskletId tasklet) {
   // What was not begun is not sent.
   Device& device = self.device_at(flight.tasklet.piece.device.value);
   const auto queued = std::find(device.down_queue.begin(), device.down_queue.end(), tasklet.value);
-  if (queued == device.down_queue.end() || (queued == device.down_queue.begin() && device.next_panel > 0)) return;
+  if (queued == device.down_queue.end() || flight.next_panel > 0) return;
   for (const plan::Panel& panel : flight.panels) {
     device.down_backlog -= panel.down / device.declared.downlink;
     device.compute_backlog -= panel.flops / device.declared.compute;

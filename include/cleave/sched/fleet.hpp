@@ -21,6 +21,8 @@ struct Tasklet {
   OpId op;
   plan::TaskletPlan piece;
   bool redone = false;  ///< stands in for one that was lost or rejected
+  /// Less urgent tasklets of a device give way, panel by panel, to more urgent ones (smaller numbers).
+  std::int32_t urgency = 0;
 };
 
 enum class EventKind : std::uint8_t {
