@@ -65,6 +65,7 @@ struct Input {
   FleetInput fleet;
   ServerInput server;
   plan::PlanOptions plan;
+  std::int64_t row_groups = 1;
   DType wire = DType::f32;
   VerifyMode verify = VerifyMode::sample;
   double verify_fraction = 0.1;

@@ -215,7 +215,8 @@ MemoryPlan plan_memory(const Input& input, const server::TrainerOptions& options
                                                                    .batch = input.train.batch,
                                                                    .clip = input.train.grad_clip > 0,
                                                                    .freeze = input.train.freeze,
-                                                                   .loss_rows = 0});
+                                                                   .loss_rows = 0,
+                                                                   .row_groups = options.row_groups});
   MemoryPlan memory;
   memory.process = measure_process_memory().now;
   memory.available = available_memory();

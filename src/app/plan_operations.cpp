@@ -115,7 +115,8 @@ int plan_operations(const CommandLine& line) {
                                                                         .batch = input.train.batch,
                                                                         .clip = input.train.grad_clip > 0,
                                                                         .freeze = input.train.freeze,
-                                                                        .loss_rows = 0});
+                                                                        .loss_rows = 0,
+                                                                        .row_groups = options.row_groups});
   SteadyClock clock;
   telemetry::Progress progress(stderr, clock, progress_of_short_work(line.quiet));
   const std::vector<Planned> list = plan_all(graph, devices, input, progress);

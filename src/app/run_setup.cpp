@@ -60,6 +60,7 @@ server::TrainerOptions trainer_options(const Input& input) {
   options.model = input.model.config;
   options.train = input.train;
   options.plan = input.plan;
+  options.row_groups = input.row_groups;
   options.executor = {.wire = input.wire, .threads = input.server.threads, .verification = verification_of(input)};
   options.devices = fleet::draw_devices(input.fleet.groups, input.fleet.seed);
   options.fleet.clock = clock_of(input.fleet.clock);

@@ -16,6 +16,7 @@ rivals::StudyInput study_of(const Input& input) {
   study.batch = input.train.batch;
   study.clip = input.train.grad_clip > 0;
   study.freeze = input.train.freeze;
+  study.row_groups = input.row_groups;
   study.wire = input.wire;
   study.devices = std::move(options.devices);
   study.server = input.server.profile;

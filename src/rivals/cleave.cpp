@@ -45,7 +45,8 @@ class Cleave final : public System {
                                                                      .batch = study.batch,
                                                                      .clip = study.clip,
                                                                      .freeze = study.freeze,
-                                                                     .loss_rows = 0});
+                                                                     .loss_rows = 0,
+                                                                     .row_groups = published_ ? 1 : study.row_groups});
       const Outcome outcome = run(study, graph, study.churn, study.steps, true);
       fill(study, graph, outcome, report);
       if (study.churn.empty() && study.loss.devices > 0) {

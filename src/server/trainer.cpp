@@ -59,7 +59,8 @@ struct Trainer::Impl {
                             .batch = batch,
                             .clip = options.train.grad_clip > 0,
                             .freeze = options.train.freeze,
-                            .loss_rows = loss_rows};
+                            .loss_rows = loss_rows,
+                            .row_groups = options.row_groups};
     return graphs.emplace(std::pair(kind, batch), model::build_step(options.model, step)).first->second;
   }
 

@@ -43,6 +43,17 @@ TEST_P(Families, SameBitsForAnyTiling) {
   }
 }
 
+TEST_P(Families, SameBitsForAnyNumberOfRowGroups) {
+  const Setting whole = setting();
+  const std::uint64_t reference = train(whole).hash;
+  for (const auto& [groups, devices] : {std::pair{2, 0}, std::pair{3, 5}, std::pair{14, 3}, std::pair{100, 1}}) {
+    Setting s = whole;
+    s.row_groups = groups;
+    s.devices = unlike_devices(devices);
+    EXPECT_EQ(train(s).hash, reference) << groups << " row groups on " << devices << " devices";
+  }
+}
+
 TEST_P(Families, TrainingChangesTheParameters) {
   EXPECT_NE(train(setting()).hash, initial_parameters(setting()).hash());
 }

@@ -38,6 +38,7 @@ struct Setting {
   fleet::ChurnTrace churn;
   std::vector<std::string> freeze;
   bool one_token = false;  // every token and target the same, as padding is
+  std::int64_t row_groups = 1;
 };
 
 struct Outcome {
@@ -90,6 +91,7 @@ inline server::TrainerOptions options_of(const Setting& s) {
                    .lr_decay_steps = s.steps,
                    .freeze = s.freeze};
   options.plan.partition = s.partition;
+  options.row_groups = s.row_groups;
   options.executor = {.wire = s.wire, .threads = s.threads, .verification = s.verification};
   options.devices = s.devices;
   options.fleet.clock = s.clock;

@@ -27,6 +27,7 @@ struct TrainerOptions {
   model::ModelConfig model;
   TrainSettings train;
   plan::PlanOptions plan;
+  std::int64_t row_groups = 1;  ///< model::StepOptions::row_groups
   ExecutorOptions executor;
   FleetTerms fleet;
   std::vector<fleet::DeviceProfile> devices;
