@@ -50,12 +50,12 @@ int main(int argc, char** argv) {
                                        {server::Verification::Mode::sample, 0.1},
                                        {server::Verification::Mode::audit, 0.1}}) {
     s.verification = {.mode = mode, .fraction = fraction, .seed = 3};
+    server::ParameterStore parameters = testing_run::initial_parameters(s);  // takes longer than a host waits
     comm::LoopbackHub hub(2);
     const std::unique_ptr<comm::Transport> server = hub.endpoint(0);
     std::thread host(
         [endpoint = std::shared_ptr<comm::Transport>(hub.endpoint(1))] { (void)device::run_device_host(*endpoint); });
     {
-      server::ParameterStore parameters = testing_run::initial_parameters(s);
       server::Trainer trainer(parameters, testing_run::options_of(s), server.get());
       (void)trainer.step(0, testing_run::batch_of(s, 0));  // memory is taken, plans are made
       const double before = processor_seconds();
