@@ -16,6 +16,9 @@ namespace {
 
 using projection::Vector, projection::dot_row, projection::add_column, projection::ratio_of;
 
+/// Rows of a transposed matrix that are worked on together: their sums fit the first-level cache.
+constexpr std::int64_t kRowsInCache = 1024;
+
 /// y = M x for M[rows x cols], walking through memory in its order; squares[i] = |M_i|^2.
 Vector times(ConstMatrix matrix, std::int64_t rows, std::int64_t cols, const Vector& x, Vector& squares) {
   Vector y(static_cast<std::size_t>(rows));
@@ -23,7 +26,10 @@ Vector times(ConstMatrix matrix, std::int64_t rows, std::int64_t cols, const Vec
   if (matrix.col_stride == 1) {
     for (std::int64_t i = 0; i < rows; ++i) dot_row(&matrix(i, 0), x.data(), cols, &y[i], &squares[i]);
   } else if (matrix.row_stride == 1) {
-    for (std::int64_t j = 0; j < cols; ++j) add_column(&matrix(0, j), x[j], rows, y.data(), squares.data());
+    for (std::int64_t i = 0; i < rows; i += kRowsInCache) {
+      const std::int64_t count = std::min(kRowsInCache, rows - i);
+      for (std::int64_t j = 0; j < cols; ++j) add_column(&matrix(i, j), x[j], count, y.data() + i, squares.data() + i);
+    }
   } else {
     std::vector<float> row(static_cast<std::size_t>(cols));
     for (std::int64_t i = 0; i < rows; ++i) {

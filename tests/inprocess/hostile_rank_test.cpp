@@ -1,0 +1,115 @@
+// A rank that answers what nobody asked, answers twice, under other tasklets' names, with other shapes, and sends
+// rubbish: the server drops it all or leaves the devices out, and the run ends with the same bits.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "run.hpp"
+
+namespace cleave::testing_run {
+namespace {
+
+enum class Trick { twice, unasked, other_name, other_shape, other_device, rubbish, stub };
+
+/// Passes everything on; beside each result it sends a message of its own, before or after it.
+class Hostile final : public comm::Transport {
+ public:
+  Hostile(std::shared_ptr<comm::Transport> inner, Trick trick) : inner_(std::move(inner)), trick_(trick) {}
+  void send(int dest, comm::Frame frame) override {
+    const auto result = comm::decode_result(frame);
+    if (!result) return inner_->send(dest, std::move(frame));
+    comm::Frame forged = forge(*result, frame);
+    inner_->send(dest, std::move(forged));
+    inner_->send(dest, std::move(frame));
+  }
+  [[nodiscard]] int rank() const override { return inner_->rank(); }
+  [[nodiscard]] int size() const override { return inner_->size(); }
+  [[nodiscard]] std::optional<comm::Received> poll() override { return inner_->poll(); }
+  [[nodiscard]] std::optional<comm::Received> wait(Seconds at_most) override { return inner_->wait(at_most); }
+  void interrupt() override { inner_->interrupt(); }
+  [[nodiscard]] bool gone(int rank) const override { return inner_->gone(rank); }
+  void abandon(int rank) override { inner_->abandon(rank); }
+  bool close(Seconds at_most) override { return inner_->close(at_most); }
+  [[nodiscard]] comm::TransportStats stats() const override { return inner_->stats(); }
+
+ private:
+  comm::Frame forge(const comm::ResultView& result, const comm::Frame& honest) const {
+    comm::Header header = result.header;
+    switch (trick_) {
+      case Trick::twice: return honest.copy();
+      case Trick::unasked: header.tasklet = TaskletId(header.tasklet.value + 1'000'000); break;
+      case Trick::other_name: header.tasklet = TaskletId(header.tasklet.value ^ 1); break;
+      case Trick::other_device: header.device = DeviceId(header.device.value ^ 1); break;
+      case Trick::other_shape:
+        if (header.work == comm::Work::gemm) {
+          header.gemm.m += 1;
+        } else {
+          header.attention.pairs += 1;
+        }
+        break;
+      case Trick::rubbish: {
+        comm::Frame frame(300);
+        std::fill_n(frame.data(), 300, std::byte{0x5A});
+        return frame;
+      }
+      case Trick::stub: {
+        comm::Frame frame(10);
+        std::copy_n(honest.data(), 10, frame.data());
+        return frame;
+      }
+    }
+    comm::ResultDraft draft = comm::begin_result(header);
+    for (std::size_t i = 0; i < draft.outputs.size(); ++i) {
+      std::fill(draft.outputs[i].begin(), draft.outputs[i].end(), std::byte{1});
+      std::copy_n(result.outputs[i].begin(), std::min(result.outputs[i].size(), draft.outputs[i].size()),
+                  draft.outputs[i].begin());
+    }
+    return comm::seal(std::move(draft));
+  }
+
+  std::shared_ptr<comm::Transport> inner_;
+  Trick trick_;
+};
+
+class HostileRank : public ::testing::TestWithParam<Trick> {};
+
+TEST_P(HostileRank, ChangesNoBit) {
+  Setting s;
+  s.steps = 2;
+  const std::uint64_t honest = train(s).hash;
+  s.devices = unlike_devices(4);
+  s.device_ranks = 2;
+  s.verification = {.mode = server::Verification::Mode::all, .seed = 8};
+  server::TrainerOptions options = options_of(s);
+  options.fleet.patience = Seconds(2);
+
+  comm::LoopbackHub hub(3);
+  const std::unique_ptr<comm::Transport> server = hub.endpoint(0);
+  std::vector<std::thread> hosts;
+  for (int rank = 1; rank < 3; ++rank) {
+    hosts.emplace_back([endpoint = std::shared_ptr<comm::Transport>(hub.endpoint(rank)), rank] {
+      if (rank == 1) {
+        Hostile hostile(endpoint, GetParam());
+        (void)device::run_device_host(hostile);
+      } else {
+        (void)device::run_device_host(*endpoint);
+      }
+    });
+  }
+  server::ParameterStore parameters = initial_parameters(s);
+  {
+    server::Trainer trainer(parameters, options, server.get());
+    for (std::int64_t step = 0; step < s.steps; ++step) (void)trainer.step(step, batch_of(s, step));
+    for (const DeviceId id : trainer.distrusted()) EXPECT_EQ(id.value % 2, 0) << "of the honest rank: " << id.value;
+    (void)trainer.say_goodbye(Seconds(10));
+  }
+  for (std::thread& host : hosts) host.join();
+  EXPECT_EQ(parameters.hash(), honest);
+}
+
+INSTANTIATE_TEST_SUITE_P(Tricks, HostileRank,
+                         ::testing::Values(Trick::twice, Trick::unasked, Trick::other_name, Trick::other_shape,
+                                           Trick::other_device, Trick::rubbish, Trick::stub));
+
+}  // namespace
+}  // namespace cleave::testing_run
