@@ -37,6 +37,22 @@ double per_sample_s(const AsteroidStage& stage, std::int64_t micro_batch, double
   return slowest_s;
 }
 
+// Without members that have no samples: they take no part in the all-reduce, so they hold nothing that is up to date.
+AsteroidPlan only_active(AsteroidPlan plan) {
+  for (AsteroidStage& stage : plan.stages) {
+    AsteroidStage active = stage;
+    active.members.clear();
+    active.samples.clear();
+    for (std::size_t i = 0; i < stage.members.size(); ++i) {
+      if (stage.samples[i] == 0) continue;
+      active.members.push_back(stage.members[i]);
+      active.samples.push_back(stage.samples[i]);
+    }
+    stage = std::move(active);
+  }
+  return plan;
+}
+
 }  // namespace
 
 std::size_t planner_blocks(std::size_t devices) { return devices <= 48 ? devices : 32; }
@@ -52,8 +68,8 @@ AsteroidPlacement::AsteroidPlacement(const StudyInput& study, Workload workload,
       micro_batches_(problem.micro_batches),
       recompute_(problem.recompute),
       blocks_(planner_blocks(problem.devices.size())),
-      original_(plan),
-      plan_(std::move(plan)),
+      original_(only_active(std::move(plan))),
+      plan_(original_),
       lost_(study.devices.size(), false) {}
 
 AsteroidProblem AsteroidPlacement::problem() const {
@@ -295,7 +311,7 @@ Remedy AsteroidPlacement::lose(std::span<const std::size_t> devices, double prog
     remedy.why = "the devices that remain cannot hold the model";
     return remedy;
   }
-  plan_ = std::move(chosen);
+  plan_ = only_active(std::move(chosen));
   remedy.added_s = std::max(0.0, light_s);
   if (std::isfinite(heavy_s)) remedy.figures.emplace_back("recovery_heavy_s", std::max(0.0, heavy_s));
   return remedy;
@@ -305,7 +321,7 @@ void AsteroidPlacement::restore(std::size_t device) {
   lost_[device] = false;
   const bool whole = std::none_of(lost_.begin(), lost_.end(), [](bool lost) { return lost; });
   AsteroidPlan plan = whole ? original_ : repaired(false);
-  if (plan.found()) plan_ = std::move(plan);
+  if (plan.found()) plan_ = only_active(std::move(plan));
 }
 
 void AsteroidPlacement::slow(std::size_t device, double factor) {

@@ -149,6 +149,11 @@ class DataParallel final : public System {
     for (std::size_t count = able.size(); count > 0; count = fewer(count)) {
       Grid grid;
       for (std::size_t i = 0; i < count; ++i) grid.push_back({able[i]});
+      if (count == 1) {  // alone, links do not matter
+        grid.front() = {*std::max_element(able.begin(), able.end(), [&](std::size_t a, std::size_t b) {
+          return study.devices[a].compute < study.devices[b].compute;
+        })};
+      }
       const double step_s = DataParallelGrid(study, workload, grid).step().time_s;
       if (step_s >= shortest_s) continue;
       shortest_s = step_s;
