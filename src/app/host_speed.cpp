@@ -146,9 +146,17 @@ HostSpeed measure_host() {
 }
 
 std::vector<RankLink> measure_links(comm::Transport& transport) {
+  const auto let_go = [&] {
+    for (int rank = 1; rank < transport.size(); ++rank) transport.send(rank, order(Order::leave));
+  };
   std::vector<RankLink> links;
-  for (int rank = 1; rank < transport.size(); ++rank) links.push_back(measure_link(transport, rank));
-  for (int rank = 1; rank < transport.size(); ++rank) transport.send(rank, order(Order::leave));
+  try {
+    for (int rank = 1; rank < transport.size(); ++rank) links.push_back(measure_link(transport, rank));
+  } catch (...) {
+    let_go();  // the others would wait until they take the server for gone
+    throw;
+  }
+  let_go();
   return links;
 }
 
