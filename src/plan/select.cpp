@@ -22,6 +22,8 @@ constexpr int kMostTries = 6;
 /// Directions are evened out where the finish is beyond the bound by this factor, and they differ by less than that.
 constexpr double kGood = 1.04, kOneSided = 0.5;
 
+}  // namespace
+
 ServerBytes server_bytes(const Work& work, const BoxTiling& tiling) {
   ServerBytes bytes;
   for (const BoxTile& tile : tiling.tiles) {
@@ -31,8 +33,6 @@ ServerBytes server_bytes(const Work& work, const BoxTiling& tiling) {
   }
   return bytes;
 }
-
-}  // namespace
 
 BoxTiling tile_selected(const Work& work, const GemmBox& box, std::span<const Power> devices,
                         const fleet::ServerProfile& server, const BoxBound& bound) {

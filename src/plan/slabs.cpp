@@ -220,7 +220,10 @@ BoxTiling tile_flat(const Work& work, const GemmBox& box, std::span<const Power>
     std::vector<Power> roomy(devices.begin(), devices.end());
     bool limited = false;
     for (Power& device : roomy) limited = std::exchange(device.memory, kNever) < kNever || limited;
-    return limited ? tile_flat(work, box, roomy) : BoxTiling{kNever, {}};
+    if (!limited) return {kNever, {}};
+    tiling = tile_flat(work, box, roomy);
+    tiling.in_memory = false;
+    return tiling;
   }
   tiling.finish = region.tile(tiling.tiles);
   return tiling;

@@ -89,7 +89,11 @@ class Region {
 struct BoxTiling {
   double finish = 0;  ///< kNever when the devices cannot do it
   std::vector<BoxTile> tiles;
+  bool in_memory = true;  ///< every tile fits its device
 };
+
+/// Bytes of its tiles through the server's interface (select.cpp).
+[[nodiscard]] ServerBytes server_bytes(const Work& work, const BoxTiling& tiling);
 
 /// `box` at its whole depth. Within the devices' memories, unless these are too small for all of it at once.
 [[nodiscard]] BoxTiling tile_flat(const Work& work, const GemmBox& box, std::span<const Power> devices);
@@ -105,5 +109,9 @@ enum class Effort : std::uint8_t { quick, thorough };
 /// tile_gemm() by those devices, and in those shapes, that the server's interface can keep up with (select.cpp).
 [[nodiscard]] BoxTiling tile_selected(const Work& work, const GemmBox& box, std::span<const Power> devices,
                                       const fleet::ServerProfile& server, const BoxBound& bound);
+
+/// tile_selected(), or parts of the box tiled one after another where memories are small (rounds.cpp).
+[[nodiscard]] BoxTiling tile_in_rounds(const Work& work, const GemmBox& box, std::span<const Power> devices,
+                                       const fleet::ServerProfile& server, const BoxBound& bound);
 
 }  // namespace cleave::plan

@@ -27,7 +27,7 @@ std::vector<TaskletPlan> partition_automatically(const Problem& problem) {
     return apportion_pairs(problem.work, whole.pairs, problem.devices, problem.options);
   }
   const std::vector<Power> powers = powers_of(problem.devices, problem.options.server, 1);
-  return pieces_of(tile_selected(problem.work, whole.box, powers, problem.options.server, problem.bound),
+  return pieces_of(tile_in_rounds(problem.work, whole.box, powers, problem.options.server, problem.bound),
                    problem.devices);
 }
 

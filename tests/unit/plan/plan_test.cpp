@@ -58,6 +58,19 @@ TEST(Plan, MemoryIsRespected) {
   }
 }
 
+// Where memory asks for several tasklets to a device, they still fit each other.
+TEST(Plan, LittleMemoryIsUsedInRounds) {
+  const Work work = gemm_work(16384, 5120, 5120);
+  std::vector<DeviceState> devices = cleave_fleet(8);
+  for (const std::int64_t memory : {6'000'000, 400'000}) {
+    for (DeviceState& d : devices) d.profile.memory = Bytes(memory);
+    const OperationPlan plan = plan_operation(work, devices, {});
+    expect_legal(work, {whole_piece(work)}, plan.tasklets, devices);
+    EXPECT_GT(std::ssize(plan.tasklets), plan.devices_used);
+    EXPECT_LE(plan.busy.value(), 2.5 * plan.lower_bound.value()) << memory;
+  }
+}
+
 TEST(Plan, SlowDevicesGetLittleAndUselessOnesNothing) {
   std::vector<DeviceState> devices = cleave_fleet(4);
   devices[1].profile.latency = Seconds(1e6);

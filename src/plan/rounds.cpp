@@ -1,0 +1,151 @@
+// Devices with little memory do several tasklets, one after another: the box is cut into equal parts, and every part is
+// tiled over all devices in turn.
+//
+// One tile to a device would have to be cut again where memory cannot hold it, and halves of tiles of unlike devices
+// fit each other badly. Parts are halved along the side that gains most while that ends the whole earlier.
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "bisect.hpp"
+#include "slabs.hpp"
+
+namespace cleave::plan {
+
+namespace {
+
+/// Finishes this close to the bound need no rounds, and halving must gain as much.
+constexpr double kGood = 1.1, kLeastGain = 0.99;
+
+/// Halvings at most.
+constexpr int kMostHalvings = 40;
+
+using Parts = std::array<std::int64_t, 3>;  // along m, n and k
+
+class Rounds {
+ public:
+  Rounds(const Work& work, const GemmBox& box, std::span<const Power> devices, const fleet::ServerProfile& server,
+         const BoxBound& bound)
+      : work_(work),
+        box_(box),
+        devices_(devices),
+        server_(server),
+        bound_(bound),
+        extents_{box.m(), box.n(), k_blocks(box.k())} {}
+
+  // The parts that are done earliest; kNever when even the smallest do not fit.
+  double halve(double finish) {
+    Parts parts{1, 1, 1};
+    for (int i = 0; i < kMostHalvings; ++i) {
+      Parts best = parts;
+      double soonest = kNever, shortest = kNever;
+      // One side, or two at once: that may gain where neither does alone.
+      for (std::size_t one = 0; one < 3; ++one) {
+        for (std::size_t other = one; other < 3; ++other) {
+          Parts tried = parts;
+          tried[one] *= 2;
+          if (other != one) tried[other] *= 2;
+          if (tried[one] > extents_[one] || tried[other] > extents_[other]) continue;
+          const double at = finish_of(tried);
+          // Where none fits yet, the longest side is halved.
+          const double length = static_cast<double>(extents_[one] * (one == 2 ? kBlockK : 1));
+          const double shortness = other != one ? kNever : static_cast<double>(parts[one]) / length;
+          if (at < soonest || (soonest == kNever && at == kNever && shortness < shortest)) {
+            best = tried;
+            soonest = at;
+            shortest = shortness;
+          }
+        }
+      }
+      if (best == parts || (finish < kNever && soonest > finish * kLeastGain)) break;
+      parts = best;
+      finish = soonest;
+    }
+    parts_ = parts;
+    return finish;
+  }
+
+  [[nodiscard]] BoxTiling tile() const {
+    std::map<Parts, BoxTiling> known;  // by extents: parts differ by one row, column or block
+    BoxTiling all{0, {}};
+    for_each_part([&](const GemmBox& part) {
+      const auto [found, is_new] = known.try_emplace({part.m(), part.n(), part.k()});
+      if (is_new) {
+        found->second = tile_gemm(work_, part, devices_, server_, share_of(parts_), Effort::quick);
+        for (BoxTile& tile : found->second.tiles) tile.box = moved(tile.box, part, -1);
+      }
+      all.finish += found->second.finish;
+      for (const BoxTile& tile : found->second.tiles) all.tiles.push_back({tile.device, moved(tile.box, part, 1)});
+    });
+    return all;
+  }
+
+ private:
+  static GemmBox moved(GemmBox box, const GemmBox& part, std::int64_t sign) {
+    box.m0 += sign * part.m0;
+    box.m1 += sign * part.m0;
+    box.n0 += sign * part.n0;
+    box.n1 += sign * part.n0;
+    box.k0 += sign * part.k0;
+    box.k1 += sign * part.k0;
+    return box;
+  }
+
+  [[nodiscard]] BoxBound share_of(const Parts& parts) const {
+    BoxBound share = bound_;
+    share.finish /= static_cast<double>(parts[0] * parts[1] * parts[2]);
+    return share;
+  }
+
+  // Of all parts, were they as large as the largest.
+  [[nodiscard]] double finish_of(const Parts& parts) const {
+    const auto largest = [&](std::size_t side) { return (extents_[side] + parts[side] - 1) / parts[side]; };
+    const GemmBox part{box_.m0, box_.m0 + largest(0),
+                       box_.n0, box_.n0 + largest(1),
+                       box_.k0, std::min(box_.k1, box_.k0 + largest(2) * kBlockK)};
+    const BoxTiling tiling = tile_gemm(work_, part, devices_, server_, share_of(parts), Effort::quick);
+    if (!tiling.in_memory || tiling.finish == kNever) return kNever;
+    return std::max(tiling.finish, server_bytes(work_, tiling).time(server_)) *
+           static_cast<double>(parts[0] * parts[1] * parts[2]);
+  }
+
+  template <class Visit>
+  void for_each_part(const Visit& visit) const {
+    const auto at = [&](std::size_t side, std::int64_t i) { return extents_[side] * i / parts_[side]; };
+    for (std::int64_t k = 0; k < parts_[2]; ++k) {
+      for (std::int64_t i = 0; i < parts_[0]; ++i) {
+        for (std::int64_t j = 0; j < parts_[1]; ++j) {
+          visit(GemmBox{box_.m0 + at(0, i), box_.m0 + at(0, i + 1), box_.n0 + at(1, j), box_.n0 + at(1, j + 1),
+                        box_.k0 + at(2, k) * kBlockK, std::min(box_.k1, box_.k0 + at(2, k + 1) * kBlockK)});
+        }
+      }
+    }
+  }
+
+  const Work& work_;
+  GemmBox box_;
+  std::span<const Power> devices_;
+  fleet::ServerProfile server_;
+  BoxBound bound_;
+  Parts extents_, parts_{1, 1, 1};
+};
+
+}  // namespace
+
+BoxTiling tile_in_rounds(const Work& work, const GemmBox& box, std::span<const Power> devices,
+                         const fleet::ServerProfile& server, const BoxBound& bound) {
+  BoxTiling once = tile_selected(work, box, devices, server, bound);
+  if (once.in_memory && once.finish <= kGood * bound.finish) return once;
+  // A tile that streams holds the strips of its shorter side: at most half of what comes down.
+  const bool limited = std::any_of(devices.begin(), devices.end(), [&](const Power& device) {
+    return device.memory < device.by(bound.finish).down / 2;
+  });
+  if (!limited) return once;
+  Rounds rounds(work, box, devices, server, bound);
+  const double before = once.in_memory ? once.finish : kNever;
+  const double finish = rounds.halve(before);
+  if (finish >= before) return once;
+  return rounds.tile();
+}
+
+}  // namespace cleave::plan
