@@ -1,5 +1,6 @@
 // The price of verification: processor time of the checks as a share of all processor time of server and devices, for
-// one training step of gpt2-124m (vocabulary 50257, 256 tokens, batch 4).
+// one training step of gpt2-124m (vocabulary 50257, 256 tokens, batch 4). Shared caches raise it: run it on an idle
+// host.
 //
 //   verify_cost [WIRE [DEVICES [LAYERS]]]        WIRE: fp32 (default), bf16, fp16; 8 devices; 12 layers
 #include <fmt/format.h>
