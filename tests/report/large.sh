@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# 1000 devices and 200 steps: files and page stay bounded, and the page opens within 3 s. Skipped as node.sh says.
+# 1000 devices and 200 steps: files and page stay bounded, and the page opens within 3 s of processor time. Skipped as node.sh says.
 set -euo pipefail
 here=$(dirname "${BASH_SOURCE[0]}")
 . "$here/node.sh"

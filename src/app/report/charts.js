@@ -21,17 +21,19 @@ function chart(id, x, series, options = {}) {
     caption.dataset.title = caption.dataset.title || caption.textContent;
     caption.textContent = caption.dataset.title + (unit ? ` (${unit})` : '');
   }
+  const width = Math.max(220, Math.floor(host.clientWidth || 400)), whole = options.whole || x.every(Number.isInteger);
+  // Names that do not fit beside each other lean.
+  const longest = options.names ? 14 + 7 * largest(options.names.map(n => n.length)) : 50, lean = options.names && longest > 40 && longest * x.length > width - 70;
   const atX = v => options.names ? (Number.isInteger(v) ? options.names[v] ?? '' : '') : num(v, 4);
   const u = new uPlot({
-    width: Math.max(220, Math.floor(host.clientWidth || 400)), height: options.height || 210, padding: [10, 14, 0, 0],
+    width, height: (options.height || 210) + (lean ? 46 : 0), padding: [10, 14, 0, 0],
     scales: {
       x: {time: false, range: options.range},
       y: options.log ? {distr: 3} : {range: options.zero ? (u, low, high) => [0, high > 0 ? high * 1.08 : 1] : undefined},
     },
     axes: [
-      {...AXIS, label: options.label, labelSize: 16, labelGap: 2, size: 30, labelFont: AXIS.font,
-        values: (u, v) => v.map(atX), incrs: options.whole ? WHOLE : undefined,
-        space: options.names ? 14 + 7 * largest(options.names.map(n => n.length)) : 50},
+      {...AXIS, label: options.label, labelSize: 16, labelGap: 2, size: lean ? 76 : 30, labelFont: AXIS.font,
+        values: (u, v) => v.map(atX), incrs: whole ? WHOLE : undefined, space: lean ? 16 : longest, rotate: lean ? -45 : 0},
       {...AXIS, size: 56, values: (u, v) => v.map(a => num(a)), ...(options.log ? {splits: decades, filter: (u, v) => v} : {})},
     ],
     cursor: {drag: {x: true, y: false}, points: {size: 7}},
