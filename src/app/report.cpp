@@ -1,4 +1,4 @@
-// Data of the page, and the command.
+// The data of the page, read from the files of run folders, and the command.
 #include "report.hpp"
 
 #include <fmt/format.h>
