@@ -298,7 +298,7 @@ Remedy AsteroidPlacement::lose(std::span<const std::size_t> devices, double prog
     light_s = time_s;
     chosen = std::move(plan);
   }
-  // Heavy.
+  // Heavy, reported beside it.
   const AsteroidPlan anew = plan_asteroid(problem(), blocks_);
   double heavy_s = std::numeric_limits<double>::infinity();
   if (anew.found()) heavy_s = migration_s(plan_, anew) + cost_of(anew).time_s - before_s * (1 - progress);
