@@ -11,7 +11,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 echo '| lost | at | operation | takes s | detection s | planning ms | re-sending s | re-computing s | added beyond detection s | share |'
 echo '|---|---|---|---|---|---|---|---|---|---|'
-for progress in 0.1 0.15 0.2 0.25 0.6 0.8; do
+for progress in ${PROGRESS:-0.1 0.15 0.2 0.25 0.6 0.8}; do
   for count in 1 3 5; do
     "$CLEAVE" simulate "$TOP/inputs/sim/cleave-256.yaml" simulate.loss.devices="$count" simulate.loss.progress="$progress" "$@" --json "$work/out.json" > /dev/null 2>&1
     python3 - "$work/out.json" "$count" "$progress" <<'PY'

@@ -1,4 +1,4 @@
-// Breaker: leaves out for a while what keeps failing, one circuit breaker per device.
+// Breaker: leaves out for a while what keeps failing, one circuit breaker per device (docs/churn.md).
 //
 //   closed     the device gets work. kFailuresInARow losses without an answer in between open it.
 //   open       the device gets no work for a pause: kFirstPause, twice as long each time, kLongestPause at most.
