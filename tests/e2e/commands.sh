@@ -42,7 +42,7 @@ done
 while IFS= read -r input; do
   case $input in # what is simulated need not fit this host
     */inputs/traces/*) ;; # events of a fleet, not an input
-    */inputs/sim/*) expect_code 0 "$input" "$CLEAVE" simulate "$input" --dry-run ;;
+    */inputs/sim/* | */inputs/dtfm/*) expect_code 0 "$input" "$CLEAVE" simulate "$input" --dry-run ;;
     *) expect_code 0 "$input" "$CLEAVE" train "$input" --dry-run "data.text=$scratch/text" ;;
   esac
 done < <(find "$TOP/inputs" -name '*.yaml' -not -path '*/runs/*')
