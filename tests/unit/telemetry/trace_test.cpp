@@ -61,7 +61,8 @@ TEST_F(Trace, SpansThatFollowEachOtherDoNotOverlapInAnyViewer) {
   const TrackId track = trace.track("a", "b");
   for (int i = 0; i < 1000; ++i) trace.span(track, "x", Seconds(0.0224511907 * i), Seconds(0.0224511907 * (i + 1)));
   double end = 0;
-  for (const json& event : stored(trace)["traceEvents"]) {
+  const json whole = stored(trace);
+  for (const json& event : whole["traceEvents"]) {
     if (event["ph"] != "X") continue;
     EXPECT_EQ(event["ts"].get<double>(), end);
     end = event["ts"].get<double>() + event["dur"].get<double>();
