@@ -28,7 +28,7 @@ constexpr int kTag = 1;
 
 // Sleeps between two looks at MPI: a sixteenth of the time since anything last went through, so that sleeping adds
 // little to any wait, between a shortest one and a longest one, at which a waiting rank takes about 1 % of a core.
-constexpr Seconds kShortestNap{20e-6}, kLongestNap{500e-6};
+constexpr Seconds kShortestNap{20e-6}, kLongestNap{1e-3};
 constexpr double kNapShare = 1.0 / 16;
 
 // The kernel may end a sleep later by this much, instead of by its usual 50 us.
