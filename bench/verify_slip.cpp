@@ -14,28 +14,12 @@ namespace {
 using namespace cleave;
 using Mode = server::Verification::Mode;
 
-testing_run::Setting small() {
-  testing_run::Setting s;
-  s.model = {.family = "gpt2",
-             .vocab_size = 31,
-             .n_layer = 1,
-             .n_head = 2,
-             .n_kv_head = 2,
-             .d_model = 16,
-             .d_ff = 32,
-             .seq_len = 16,
-             .max_pos = 16};
-  s.batch = 4;
-  s.steps = 2;
-  return s;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
   std::uint64_t run = 0;  // every run has a secret of its own
   const int seeds = argc > 1 ? std::atoi(argv[1]) : 100;
-  testing_run::Setting s = small();
+  testing_run::Setting s = testing_run::small_setting();
   const std::uint64_t honest = testing_run::train(s).hash;
   s.devices = testing_run::unlike_devices(5);
   fmt::print(

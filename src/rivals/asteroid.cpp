@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -33,14 +32,9 @@ class Asteroid final : public System {
     return "pipelines of device groups by Asteroid's planner, with pipeline replay";
   }
 
-  [[nodiscard]] SystemReport simulate(const StudyInput& study) const override {
-    const auto begun = std::chrono::steady_clock::now();
-    const auto elapsed = [&] {
-      return Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
-    };
-    SystemReport report;
-    report.system = name();
-    report.devices = static_cast<std::int64_t>(study.devices.size());
+ private:
+  void carry_out(const StudyInput& study, const std::function<Seconds()>& elapsed,
+                 SystemReport& report) const override {
     const Workload workload = describe_workload(study.model, study.batch, study.wire);
     const Network network(study.devices, study.links);
     AsteroidProblem problem{.workload = workload,
@@ -85,8 +79,7 @@ class Asteroid final : public System {
     if (!best.found()) {
       report.feasible = false;
       report.why = why_not(study, workload);
-      report.wall = elapsed();
-      return report;
+      return;
     }
     report.layout = fmt::format("{} stages, micro-batches of {}{}", best.stages.size(), best_micro_batch,
                                 best_recompute ? ", layers computed again" : "");
@@ -96,11 +89,8 @@ class Asteroid final : public System {
     problem.recompute = best_recompute;
     AsteroidPlacement placement(study, workload, problem, std::move(best));
     run_study(study, placement, report);
-    report.wall = elapsed();
-    return report;
   }
 
- private:
   static std::vector<std::size_t> by_memory(const StudyInput& study) {
     std::vector<std::size_t> order(study.devices.size());
     std::iota(order.begin(), order.end(), std::size_t{0});

@@ -168,13 +168,7 @@ StepCost AsteroidPlacement::cost_of(const AsteroidPlan& plan) const {
                                                         : devices_[d].downlink.value()));
     }
     const Exchange exchange = ring_all_reduce(network_, active, parameters * static_cast<double>(workload_.element));
-    for (std::size_t i = 0; i < active.size(); ++i) {
-      sched::Usage& used = cost.usage[active[i]];
-      used.up += Seconds(exchange.up_s[i]);
-      used.down += Seconds(exchange.down_s[i]);
-      used.bytes_up += Bytes(std::llround(exchange.bytes_up[i]));
-      used.bytes_down += Bytes(std::llround(exchange.bytes_down[i]));
-    }
+    charge(exchange, active, cost.usage);
     end_s[p] = times[p].quiet_s + exchange.time_s;
     cost.time_s = std::max(cost.time_s, end_s[p] + update_s);
     if (p + 1 < count || p == 0 || workload_.tied_parameters == 0) continue;

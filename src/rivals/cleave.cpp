@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <utility>
 
@@ -35,11 +34,9 @@ class Cleave final : public System {
   [[nodiscard]] std::string name() const override { return name_; }
   [[nodiscard]] std::string summary() const override { return summary_; }
 
-  [[nodiscard]] SystemReport simulate(const StudyInput& study) const override {
-    const auto begun = std::chrono::steady_clock::now();
-    SystemReport report;
-    report.system = name_;
-    report.devices = static_cast<std::int64_t>(study.devices.size());
+ private:
+  void carry_out(const StudyInput& study, const std::function<Seconds()>& /*elapsed*/,
+                 SystemReport& report) const override {
     try {
       const model::StepGraph graph = model::build_step(study.model, {.kind = model::StepKind::train,
                                                                      .batch = study.batch,
@@ -58,11 +55,8 @@ class Cleave final : public System {
       report.feasible = false;
       report.why = error.what();
     }
-    report.wall = Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
-    return report;
   }
 
- private:
   [[nodiscard]] sched::SchedulerOptions scheduling(const StudyInput& study) const {
     sched::SchedulerOptions options{.plan = study.plan, .wire = study.wire};
     options.plan.server = study.server;

@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <memory>
 
@@ -28,14 +27,13 @@ class CloudGpu final : public System {
   [[nodiscard]] std::string name() const override { return "cloud-gpu"; }
   [[nodiscard]] std::string summary() const override { return "GPUs of a data centre; no devices of the fleet"; }
 
-  [[nodiscard]] SystemReport simulate(const StudyInput& study) const override {
-    const auto begun = std::chrono::steady_clock::now();
+ private:
+  void carry_out(const StudyInput& study, const std::function<Seconds()>& /*elapsed*/,
+                 SystemReport& report) const override {
     const Workload w = describe_workload(study.model, study.batch, study.wire);
     const GpuOptions& gpu = study.gpu;
     const auto count = static_cast<double>(gpu.count);
     const std::size_t units = w.units.size();
-    SystemReport report;
-    report.system = name();
     report.devices = report.devices_used = gpu.count;
 
     const auto parameters = static_cast<double>(w.total_parameters());
@@ -54,7 +52,7 @@ class CloudGpu final : public System {
             fmt::format("weights, gradients and moments take {:.1f} GB; {} GPU{} {:.1f} GB, the host {:.1f} GB",
                         state / 1e9, gpu.count, gpu.count == 1 ? " has" : "s have", memory / 1e9,
                         static_cast<double>(gpu.host_memory.value()) / 1e9);
-        return report;
+        return;
       }
       const double passes = std::ceil(static_cast<double>(w.batch) / fit);
       const double streamed = passes * 2 * parameters * static_cast<double>(w.element) / count;
@@ -71,8 +69,6 @@ class CloudGpu final : public System {
     report.compute = report.lower_bound = Seconds(compute_s);
     report.device_memory_max = Bytes(std::llround(resident / count));
     report.energy = gpu.power * count * report.step;
-    report.wall = Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
-    return report;
   }
 };
 

@@ -2,6 +2,7 @@
 #include "collective.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "cleave/plan/cost.hpp"
 
@@ -58,6 +59,16 @@ Exchange sharded_exchange(const Network& network, std::span<const std::size_t> m
   for (std::size_t i = 0; i < g; ++i) longest_s = std::max({longest_s, exchange.up_s[i], exchange.down_s[i]});
   exchange.time_s = longest_s + 2.0 * latency_s;
   return exchange;
+}
+
+void charge(const Exchange& exchange, std::span<const std::size_t> members, std::span<sched::Usage> usage) {
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    sched::Usage& used = usage[members[i]];
+    used.up += Seconds(exchange.up_s[i]);
+    used.down += Seconds(exchange.down_s[i]);
+    used.bytes_up += Bytes(std::llround(exchange.bytes_up[i]));
+    used.bytes_down += Bytes(std::llround(exchange.bytes_down[i]));
+  }
 }
 
 }  // namespace cleave::rivals

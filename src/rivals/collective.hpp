@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "cleave/sched/fleet.hpp"
 #include "network.hpp"
 
 namespace cleave::rivals {
@@ -27,5 +28,8 @@ struct Exchange {
 /// which every member sends bytes/g to every other. Source: DT-FM's data-parallel cost, without its serialisation of
 /// latencies.
 [[nodiscard]] Exchange sharded_exchange(const Network& network, std::span<const std::size_t> members, double bytes);
+
+/// Adds what an exchange takes of its members' links to `usage`, which has an entry per device of the fleet.
+void charge(const Exchange& exchange, std::span<const std::size_t> members, std::span<sched::Usage> usage);
 
 }  // namespace cleave::rivals

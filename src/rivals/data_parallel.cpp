@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -83,15 +82,7 @@ class DataParallelGrid final : public ReplicaGrid {
       layers = {std::move(exchange)};
     }
     cost.time_s += update_s;
-    for (const Exchange& part : layers) {
-      for (std::size_t i = 0; i < members.size(); ++i) {
-        sched::Usage& used = cost.usage[members[i]];
-        used.up += Seconds(part.up_s[i]);
-        used.down += Seconds(part.down_s[i]);
-        used.bytes_up += Bytes(std::llround(part.bytes_up[i]));
-        used.bytes_down += Bytes(std::llround(part.bytes_down[i]));
-      }
-    }
+    for (const Exchange& part : layers) charge(part, members, cost.usage);
     return cost;
   }
 
@@ -115,14 +106,9 @@ class DataParallel final : public System {
   [[nodiscard]] std::string name() const override { return "data-parallel"; }
   [[nodiscard]] std::string summary() const override { return "the whole model on each device, ring all-reduce"; }
 
-  [[nodiscard]] SystemReport simulate(const StudyInput& study) const override {
-    const auto begun = std::chrono::steady_clock::now();
-    const auto elapsed = [&] {
-      return Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
-    };
-    SystemReport report;
-    report.system = name();
-    report.devices = static_cast<std::int64_t>(study.devices.size());
+ private:
+  void carry_out(const StudyInput& study, const std::function<Seconds()>& elapsed,
+                 SystemReport& report) const override {
     const Workload workload = describe_workload(study.model, study.batch, study.wire);
     const double need = stage_memory(workload, 0, workload.units.size(), 1, true).with(1);
 
@@ -137,8 +123,8 @@ class DataParallel final : public System {
       report.why = fmt::format(
           "the whole model with gradients and moments takes {:.2f} GB on a device; the largest has {:.2f} GB",
           need / 1e9, static_cast<double>(largest.value()) / 1e9);
-      report.planning = report.wall = elapsed();
-      return report;
+      report.planning = elapsed();
+      return;
     }
     std::stable_sort(able.begin(), able.end(), [&](std::size_t a, std::size_t b) {
       const auto link = [&](std::size_t d) { return std::min(study.devices[d].uplink, study.devices[d].downlink); };
@@ -163,8 +149,6 @@ class DataParallel final : public System {
     report.layout = fmt::format("{} of {} devices that hold the model", best.size(), able.size());
     DataParallelGrid grid(study, workload, std::move(best));
     run_study(study, grid, report);
-    report.wall = elapsed();
-    return report;
   }
 };
 

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -216,22 +215,17 @@ class Dtfm final : public System {
     return "pipelines with data parallelism, placed by DTFM's evolutionary scheduler";
   }
 
-  [[nodiscard]] SystemReport simulate(const StudyInput& study) const override {
-    const auto begun = std::chrono::steady_clock::now();
-    const auto elapsed = [&] {
-      return Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
-    };
-    SystemReport report;
-    report.system = name();
-    report.devices = static_cast<std::int64_t>(study.devices.size());
+ private:
+  void carry_out(const StudyInput& study, const std::function<Seconds()>& elapsed,
+                 SystemReport& report) const override {
     const Workload workload = describe_workload(study.model, study.batch, study.wire);
     Planner planner(study, workload);
     const std::vector<Candidate> ranked = planner.rank_shapes();
     if (ranked.empty()) {
       report.feasible = false;
       report.why = planner.why_not();
-      report.planning = report.wall = elapsed();
-      return report;
+      report.planning = elapsed();
+      return;
     }
     Candidate best;
     DtfmScore best_score;
@@ -251,8 +245,6 @@ class Dtfm final : public System {
                       {"objective_pipeline_s", 2 * best_score.pipeline_s}};
     PipelineGrid grid(study, workload, best.grid, best.schedule);
     run_study(study, grid, report);
-    report.wall = elapsed();
-    return report;
   }
 };
 

@@ -149,15 +149,11 @@ void PipelineGrid::finish_stages(const Grid& grid, const std::vector<double>& qu
         sharded_exchange(network(), members, static_cast<double>(parameters * workload().element));
     end_s[s] = quiet_s[s] + exchange.time_s;
     double update_s = 0;
-    for (std::size_t i = 0; i < members.size(); ++i) {
-      sched::Usage& used = cost.usage[members[i]];
-      used.up += Seconds(exchange.up_s[i]);
-      used.down += Seconds(exchange.down_s[i]);
-      used.bytes_up += Bytes(std::llround(exchange.bytes_up[i]));
-      used.bytes_down += Bytes(std::llround(exchange.bytes_down[i]));
+    charge(exchange, members, cost.usage);
+    for (const std::size_t member : members) {
       const Seconds update =
-          Flops(Workload::kUpdateFlops * static_cast<double>(parameters)) / network().device(members[i]).compute;
-      used.compute += update;
+          Flops(Workload::kUpdateFlops * static_cast<double>(parameters)) / network().device(member).compute;
+      cost.usage[member].compute += update;
       update_s = std::max(update_s, update.value());
     }
     cost.time_s = std::max(cost.time_s, end_s[s] + update_s);

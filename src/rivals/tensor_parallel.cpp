@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -118,14 +117,9 @@ class TensorGrid final : public ReplicaGrid {
       const Exchange exchange =
           ring_all_reduce(network(), members, parameters * static_cast<double>(workload().element));
       exchange_s = std::max(exchange_s, exchange.time_s);
-      for (std::size_t i = 0; i < members.size(); ++i) {
-        sched::Usage& used = cost.usage[members[i]];
-        used.up += Seconds(exchange.up_s[i]);
-        used.down += Seconds(exchange.down_s[i]);
-        used.bytes_up += Bytes(std::llround(exchange.bytes_up[i]));
-        used.bytes_down += Bytes(std::llround(exchange.bytes_down[i]));
-        update_s =
-            std::max(update_s, Workload::kUpdateFlops * parameters / network().device(members[i]).compute.value());
+      charge(exchange, members, cost.usage);
+      for (const std::size_t member : members) {
+        update_s = std::max(update_s, Workload::kUpdateFlops * parameters / network().device(member).compute.value());
       }
     }
     cost.time_s = computed_s + exchange_s + update_s;
@@ -142,33 +136,24 @@ class TensorParallel final : public System {
     return "Megatron's split of every layer, data parallelism over the groups";
   }
 
-  [[nodiscard]] SystemReport simulate(const StudyInput& study) const override {
-    const auto begun = std::chrono::steady_clock::now();
-    const auto elapsed = [&] {
-      return Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
-    };
-    SystemReport report;
-    report.system = name();
-    report.devices = static_cast<std::int64_t>(study.devices.size());
+ private:
+  void carry_out(const StudyInput& study, const std::function<Seconds()>& elapsed,
+                 SystemReport& report) const override {
     const Workload workload = describe_workload(study.model, study.batch, study.wire);
     Choice best = choose(study, workload);
     report.planning = elapsed();
     if (best.grid.empty()) {
       report.feasible = false;
       report.why = best.why;
-      report.wall = elapsed();
-      return report;
+      return;
     }
     report.layout =
         fmt::format("{} replicas of {} shards, micro-batches of {}{}", best.grid.size(), best.grid.front().size(),
                     best.schedule.micro_batch, best.schedule.recompute ? ", layers computed again" : "");
     TensorGrid grid(study, workload, std::move(best.grid), best.schedule);
     run_study(study, grid, report);
-    report.wall = elapsed();
-    return report;
   }
 
- private:
   struct Choice {
     Grid grid;
     TensorSchedule schedule;

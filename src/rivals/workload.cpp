@@ -23,6 +23,14 @@ Part part_of(const model::Operation& op) {
   return table ? kEmbedding : kHead;
 }
 
+// Sum of `value` over units [first, last), in their order.
+template <class Value>
+double sum_of(const std::vector<Unit>& units, std::size_t first, std::size_t last, Value value) {
+  double sum = 0;
+  for (std::size_t u = first; u < last; ++u) sum += value(units[u]);
+  return sum;
+}
+
 }  // namespace
 
 std::int64_t Workload::parameters(std::size_t first, std::size_t last) const {
@@ -33,27 +41,19 @@ std::int64_t Workload::parameters(std::size_t first, std::size_t last) const {
 }
 
 double Workload::forward_flops(std::size_t first, std::size_t last) const {
-  double sum = 0;
-  for (std::size_t u = first; u < last; ++u) sum += units[u].forward_flops;
-  return sum;
+  return sum_of(units, first, last, [](const Unit& unit) { return unit.forward_flops; });
 }
 
 double Workload::backward_flops(std::size_t first, std::size_t last) const {
-  double sum = 0;
-  for (std::size_t u = first; u < last; ++u) sum += units[u].backward_flops;
-  return sum;
+  return sum_of(units, first, last, [](const Unit& unit) { return unit.backward_flops; });
 }
 
 double Workload::kept_bytes(std::size_t first, std::size_t last) const {
-  double sum = 0;
-  for (std::size_t u = first; u < last; ++u) sum += units[u].kept_bytes + units[u].input_bytes;
-  return sum;
+  return sum_of(units, first, last, [](const Unit& unit) { return unit.kept_bytes + unit.input_bytes; });
 }
 
 double Workload::input_bytes(std::size_t first, std::size_t last) const {
-  double sum = 0;
-  for (std::size_t u = first; u < last; ++u) sum += units[u].input_bytes;
-  return sum;
+  return sum_of(units, first, last, [](const Unit& unit) { return unit.input_bytes; });
 }
 
 double Workload::largest_kept_bytes(std::size_t first, std::size_t last) const {

@@ -20,8 +20,7 @@
 #include "deadline.hpp"
 #include "flights.hpp"
 #include "losses.hpp"
-#include "share.hpp"
-#include "work_hash.hpp"
+#include "plan_cache.hpp"
 
 namespace cleave::sched {
 
@@ -30,8 +29,6 @@ namespace {
 constexpr Seconds kForever{std::numeric_limits<double>::infinity()};
 /// KeepGoing is asked again after at most this many events.
 constexpr int kEventsBetweenQuestions = 64;
-/// More operations than this that become ready together are not planned jointly.
-constexpr std::size_t kMostTogether = 8;
 /// A block is asked of this many devices at once, at most.
 constexpr std::size_t kMostCopies = 3;
 /// While more than this share of an operation's blocks is missing, the prediction is wrong, not the devices.
@@ -90,14 +87,11 @@ struct Scheduler::Impl {
   Breaker breaker;
   Beliefs beliefs;
   Deadline deadline;
-  // Plans for idle devices, valid for one roster, one set of devices left out and one set of rates.
+  // Plans are valid for one roster, one set of devices left out and one set of rates.
   using Version = std::tuple<std::uint64_t, std::size_t, std::uint64_t, std::uint64_t>;
   std::optional<Version> planned_for;
   std::unordered_map<DeviceId, fleet::DeviceProfile> declared;
-  std::unordered_map<plan::Work, plan::OperationPlan, WorkHash> plans;
-  std::vector<plan::DeviceState> idle_devices;
-  // Plans for operations that become ready together, each on its own part of the fleet; none where that gains nothing.
-  std::unordered_map<std::vector<plan::Work>, std::vector<plan::OperationPlan>, WorksHash> shared_plans;
+  PlanCache plans;
 
   const model::StepGraph* graph = nullptr;
   std::vector<Progress> progress;
@@ -110,7 +104,7 @@ struct Scheduler::Impl {
   std::set<DeviceId> contributors;
   StepReport report;
 
-  Impl(Fleet& f, SchedulerOptions o) : fleet(f), options(std::move(o)) {}
+  Impl(Fleet& f, SchedulerOptions o) : fleet(f), options(std::move(o)), plans(options.plan) {}
 
   Progress& at(OpId op) { return progress[static_cast<std::size_t>(op.value)]; }
 
@@ -125,37 +119,13 @@ struct Scheduler::Impl {
     return devices;
   }
 
-  const plan::OperationPlan& plan_for(const plan::Work& work) {
-    const Stopwatch watch(report.planning);
+  void renew_plans() {
     breaker.advance(fleet.now());
     const Version version{fleet.roster(), distrusted.size(), breaker.version(), beliefs.version()};
-    if (version != planned_for) {
-      planned_for = version;
-      plans.clear();
-      shared_plans.clear();
-      for (const plan::DeviceState& device : fleet.devices()) declared.try_emplace(device.profile.id, device.profile);
-      idle_devices = usable_devices();
-      for (plan::DeviceState& device : idle_devices) {
-        device.down_busy = device.compute_busy = device.up_busy = Seconds(0);
-      }
-    }
-    const auto found = plans.find(work);
-    if (found != plans.end()) return found->second;
-    return plans
-        .emplace(work,
-                 idle_devices.empty() ? server_plan(work) : plan::plan_operation(work, idle_devices, options.plan))
-        .first->second;
-  }
-
-  // The whole work as one block that the server computes itself.
-  static plan::OperationPlan server_plan(const plan::Work& work) {
-    plan::TaskletPlan piece;
-    piece.device = kServerDevice;
-    piece.box = {0, work.gemm.m, 0, work.gemm.n, 0, work.gemm.k};
-    piece.pairs = {0, work.attention.pairs()};
-    plan::OperationPlan plan;
-    plan.tasklets.push_back(piece);
-    return plan;
+    if (version == planned_for) return;
+    planned_for = version;
+    for (const plan::DeviceState& device : fleet.devices()) declared.try_emplace(device.profile.id, device.profile);
+    plans.renew(usable_devices());
   }
 
   // Sends one piece of `op`: a block of its own, made again for `loss`, or another copy of `block`.
@@ -202,27 +172,13 @@ struct Scheduler::Impl {
 
   void set_deadline(OpId id, Seconds expected) {
     if (!options.copies) return;
-    Progress& op = at(id);
-    deadlines.erase({op.due, id});
-    op.due = fleet.now() + deadline.limit(expected + interface_backlog());
-    deadlines.emplace(op.due, id);
+    postpone(id, fleet.now() + deadline.limit(expected + interface_backlog()));
   }
 
-  // Plans for the idle fleet of operations that are ready together; planned jointly where that is quicker.
-  std::vector<const plan::OperationPlan*> plans_for(std::span<const plan::Work> works) {
-    std::vector<const plan::OperationPlan*> whole;
-    for (const plan::Work& work : works) whole.push_back(&plan_for(work));
-    if (works.size() < 2 || works.size() > kMostTogether || options.plan.partition != plan::Partition::automatic ||
-        idle_devices.empty()) {
-      return whole;
-    }
-    const Stopwatch watch(report.planning);
-    const auto [found, is_new] = shared_plans.try_emplace({works.begin(), works.end()});
-    if (is_new) found->second = share_fleet(works, whole, idle_devices, options.plan);
-    if (found->second.empty()) return whole;
-    std::vector<const plan::OperationPlan*> shared;
-    for (const plan::OperationPlan& plan : found->second) shared.push_back(&plan);
-    return shared;
+  void postpone(OpId id, Seconds due) {
+    deadlines.erase({at(id).due, id});
+    at(id).due = due;
+    deadlines.emplace(due, id);
   }
 
   void dispatch_ready() {
@@ -242,13 +198,18 @@ struct Scheduler::Impl {
       on_devices.push_back(id);
       works.push_back(plan::work_of(op, options.wire));
     }
-    const std::vector<const plan::OperationPlan*> chosen = plans_for(works);
+    if (on_devices.empty()) return;
+    const std::vector<const plan::OperationPlan*> chosen = [&] {
+      const Stopwatch watch(report.planning);
+      renew_plans();
+      return plans.plans_for(works);
+    }();
     for (std::size_t i = 0; i < on_devices.size(); ++i) {
       at(on_devices[i]).planned = chosen[i]->time;
-      at(on_devices[i]).lower_bound = plan_for(works[i]).lower_bound;
+      at(on_devices[i]).lower_bound = plans.plan_for(works[i]).lower_bound;
       for (const plan::TaskletPlan& piece : chosen[i]->tasklets) submit(on_devices[i], piece);
       at(on_devices[i]).sent = at(on_devices[i]).blocks;
-      if (!idle_devices.empty()) set_deadline(on_devices[i], at(on_devices[i]).expected);
+      if (!plans.no_devices()) set_deadline(on_devices[i], at(on_devices[i]).expected);
     }
   }
 
@@ -324,12 +285,6 @@ struct Scheduler::Impl {
       piece.bytes_down = piece.bytes_up = piece.resident = Bytes(0);
     }
     return own;
-  }
-
-  void postpone(OpId id, Seconds due) {
-    deadlines.erase({at(id).due, id});
-    at(id).due = due;
-    deadlines.emplace(due, id);
   }
 
   // The longest time for which the devices that hold `missing` blocks of an operation are taken by more urgent work,

@@ -120,14 +120,7 @@ struct SimulatedFleet::Impl {
   }
 
   void tell(const Tasklet& tasklet, Resource resource, Seconds start, Seconds end, Bytes bytes) const {
-    observer->span({.device = tasklet.piece.device,
-                    .resource = resource,
-                    .start = start,
-                    .end = end,
-                    .op = tasklet.op,
-                    .tasklet = tasklet.id,
-                    .bytes = bytes,
-                    .redone = tasklet.redone});
+    observer->span(span_of(tasklet, resource, start, end, bytes));
   }
 
   // The tasklet whose panel comes down next: the most urgent one that is in memory or finds room there. While one waits

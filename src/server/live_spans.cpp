@@ -25,14 +25,7 @@ void LiveSpans::tell(const sched::Tasklet& tasklet, Resource resource, Seconds s
   start = std::max(start, free);
   end = std::max(start, end);
   free = end;
-  observer_->span({.device = tasklet.piece.device,
-                   .resource = resource,
-                   .start = start,
-                   .end = end,
-                   .op = tasklet.op,
-                   .tasklet = tasklet.id,
-                   .bytes = bytes,
-                   .redone = tasklet.redone});
+  observer_->span(sched::span_of(tasklet, resource, start, end, bytes));
 }
 
 void LiveSpans::sent(const sched::Tasklet& tasklet, Seconds begun, Seconds sent, Seconds delay, Seconds nic) {

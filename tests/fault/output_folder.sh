@@ -8,17 +8,9 @@ set -euo pipefail
 work=$(mktemp -d)
 cleanup() { [ -z "${job:-}" ] || kill "$job" 2>/dev/null || true; umount "$work/small" 2>/dev/null || true; rm -rf "$work"; }
 trap cleanup EXIT
-{ yes 'The quick brown fox jumps over the lazy dog; pack my box with five dozen liquor jugs.' 2> /dev/null || true; } | head -n 400 > "$work/text.txt"
-cat > "$work/input.yaml" <<YAML
-model: {family: gpt2, n_layer: 2, n_head: 2, d_model: 64, seq_len: 32}
-data: {text: text.txt}
-train: {steps: 8, batch: 8}
-fleet:
-  devices:
-    - {name: a, count: 3, compute: 1 TFLOP/s, memory: 64 MiB, downlink: 100 MB/s, uplink: 50 MB/s}
-checkpoint: {every: 2, keep: 9}
-output: {dir: run}
-YAML
+# shellcheck source=lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+write_small_input 8 9
 fail() { echo "$1"; cat "$work/log"; exit 1; }
 status=0
 train() { status=0; "$CLEAVE" train "$work/input.yaml" --quiet "$@" > "$work/log" 2>&1 || status=$?; }

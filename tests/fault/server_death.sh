@@ -9,17 +9,9 @@ kills=${1:-50}
 RANDOM=${FAULT_SEED:-1}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-{ yes 'The quick brown fox jumps over the lazy dog; pack my box with five dozen liquor jugs.' 2> /dev/null || true; } | head -n 400 > "$work/text.txt"
-cat > "$work/input.yaml" <<YAML
-model: {family: gpt2, n_layer: 2, n_head: 2, d_model: 64, seq_len: 32}
-data: {text: text.txt}
-train: {steps: $((kills * 6 + 10)), batch: 8}
-fleet:
-  devices:
-    - {name: a, count: 3, compute: 1 TFLOP/s, memory: 64 MiB, downlink: 100 MB/s, uplink: 50 MB/s}
-checkpoint: {every: 2, keep: 2}
-output: {dir: run}
-YAML
+# shellcheck source=lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+write_small_input "$((kills * 6 + 10))" 2
 train() { "$CLEAVE" train "$work/input.yaml" --quiet "$@"; }
 newest() { find "$work/$1" -name 'checkpoint-*.h5' | sort -V | tail -n 1; }
 

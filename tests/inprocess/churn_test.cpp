@@ -9,22 +9,6 @@ namespace {
 
 constexpr std::uint64_t kSchedules = 200;
 
-Setting small_setting() {
-  Setting s;
-  s.model = {.family = "gpt2",
-             .vocab_size = 31,
-             .n_layer = 1,
-             .n_head = 2,
-             .n_kv_head = 2,
-             .d_model = 16,
-             .d_ff = 32,
-             .seq_len = 16,
-             .max_pos = 16};
-  s.batch = 4;
-  s.steps = 2;
-  return s;
-}
-
 // Up to 30 events over the time of the undisturbed run and half as much again.
 fleet::ChurnTrace random_schedule(std::uint64_t seed, std::int64_t devices, Seconds whole, bool liars) {
   const Random random(seed, Purpose::test, 1);

@@ -41,6 +41,23 @@ struct Setting {
   std::int64_t row_groups = 1;
 };
 
+/// A model for tests that train it hundreds of times.
+inline Setting small_setting() {
+  Setting s;
+  s.model = {.family = "gpt2",
+             .vocab_size = 31,
+             .n_layer = 1,
+             .n_head = 2,
+             .n_kv_head = 2,
+             .d_model = 16,
+             .d_ff = 32,
+             .seq_len = 16,
+             .max_pos = 16};
+  s.batch = 4;
+  s.steps = 2;
+  return s;
+}
+
 struct Outcome {
   std::uint64_t hash = 0;
   double first_loss = 0, last_loss = 0;

@@ -23,18 +23,7 @@ std::string name_of(const ::testing::TestParamInfo<Case>& info) {
 class WireFaults : public ::testing::TestWithParam<Case> {};
 
 TEST_P(WireFaults, TheRunEndsWithTheSameBits) {
-  Setting s;
-  s.model = {.family = "gpt2",
-             .vocab_size = 31,
-             .n_layer = 1,
-             .n_head = 2,
-             .n_kv_head = 2,
-             .d_model = 16,
-             .d_ff = 32,
-             .seq_len = 16,
-             .max_pos = 16};
-  s.batch = 4;
-  s.steps = 2;
+  Setting s = small_setting();
   const std::uint64_t expected = train(s).hash;
   s.devices = unlike_devices(4);
   server::TrainerOptions options = options_of(s);

@@ -116,7 +116,13 @@ class System {
   /// One line for help texts.
   [[nodiscard]] virtual std::string summary() const = 0;
   /// Plans and runs the study. An impossible study is a report with `feasible` false, not an error.
-  [[nodiscard]] virtual SystemReport simulate(const StudyInput& study) const = 0;
+  [[nodiscard]] SystemReport simulate(const StudyInput& study) const;
+
+ private:
+  /// What simulate() asks of each system. `report` has its name, the size of the fleet and nothing else; `elapsed`
+  /// tells the real time since the study began, for `planning`. The caller adds `wall`.
+  virtual void carry_out(const StudyInput& study, const std::function<Seconds()>& elapsed,
+                         SystemReport& report) const = 0;
 };
 
 }  // namespace cleave::rivals

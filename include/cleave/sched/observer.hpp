@@ -9,6 +9,7 @@
 #include "cleave/base/ids.hpp"
 #include "cleave/base/units.hpp"
 #include "cleave/model/graph.hpp"
+#include "cleave/sched/fleet.hpp"
 
 namespace cleave::sched {
 
@@ -32,6 +33,18 @@ struct Span {
   Bytes bytes;        ///< carried; zero for computation
   bool redone = false;
 };
+
+/// The span of one resource's work on a tasklet.
+[[nodiscard]] inline Span span_of(const Tasklet& tasklet, Resource resource, Seconds start, Seconds end, Bytes bytes) {
+  return {.device = tasklet.piece.device,
+          .resource = resource,
+          .start = start,
+          .end = end,
+          .op = tasklet.op,
+          .tasklet = tasklet.id,
+          .bytes = bytes,
+          .redone = tasklet.redone};
+}
 
 enum class DeviceChange : std::uint8_t { left, joined, slowed, hung, lies };
 

@@ -1,0 +1,55 @@
+// Planning each shape once.
+#include "plan_cache.hpp"
+
+#include "share.hpp"
+
+namespace cleave::sched {
+
+namespace {
+
+/// More operations than this that become ready together are not planned jointly.
+constexpr std::size_t kMostTogether = 8;
+
+// The whole work as one block that the server computes itself.
+plan::OperationPlan server_plan(const plan::Work& work) {
+  plan::TaskletPlan piece;
+  piece.device = kServerDevice;
+  piece.box = {0, work.gemm.m, 0, work.gemm.n, 0, work.gemm.k};
+  piece.pairs = {0, work.attention.pairs()};
+  plan::OperationPlan plan;
+  plan.tasklets.push_back(piece);
+  return plan;
+}
+
+}  // namespace
+
+void PlanCache::renew(std::vector<plan::DeviceState> devices) {
+  plans_.clear();
+  shared_.clear();
+  devices_ = std::move(devices);
+  for (plan::DeviceState& device : devices_) device.down_busy = device.compute_busy = device.up_busy = Seconds(0);
+}
+
+const plan::OperationPlan& PlanCache::plan_for(const plan::Work& work) {
+  const auto found = plans_.find(work);
+  if (found != plans_.end()) return found->second;
+  return plans_.emplace(work, no_devices() ? server_plan(work) : plan::plan_operation(work, devices_, options_))
+      .first->second;
+}
+
+std::vector<const plan::OperationPlan*> PlanCache::plans_for(std::span<const plan::Work> works) {
+  std::vector<const plan::OperationPlan*> whole;
+  for (const plan::Work& work : works) whole.push_back(&plan_for(work));
+  if (works.size() < 2 || works.size() > kMostTogether || options_.partition != plan::Partition::automatic ||
+      no_devices()) {
+    return whole;
+  }
+  const auto [found, is_new] = shared_.try_emplace({works.begin(), works.end()});
+  if (is_new) found->second = share_fleet(works, whole, devices_, options_);
+  if (found->second.empty()) return whole;
+  std::vector<const plan::OperationPlan*> shared;
+  for (const plan::OperationPlan& plan : found->second) shared.push_back(&plan);
+  return shared;
+}
+
+}  // namespace cleave::sched
