@@ -14,8 +14,15 @@ namespace cleave::app {
 namespace {
 
 int fail(ExitCode code, const char* prefix, const std::string& text) {
-  // Bad input is the same on every rank: one of them says it. Other failures are a rank's own.
-  if (launcher_rank() == 0 || code != ExitCode::bad_input) std::fprintf(stderr, "%s%s\n", prefix, text.c_str());
+  // Bad input is the same on every rank: one of them says it, and where the launcher ends the others with it, it is
+  // said once. Who is left sees something else, such as a file that is missing on its host: one rank of each host says
+  // that. Other failures are a rank's own.
+  if (code == ExitCode::bad_input) let_first_rank_leave();
+  if (launcher_rank() == 0 || code != ExitCode::bad_input) {
+    std::fprintf(stderr, "%s%s\n", prefix, text.c_str());
+  } else if (is_first_on_its_host()) {
+    std::fprintf(stderr, "cleave: rank %d: %s%s\n", launcher_rank(), prefix, text.c_str());
+  }
   return static_cast<int>(code);
 }
 

@@ -5,8 +5,8 @@
 
 namespace cleave::app {
 
-/// Runs `body` and returns its exit code; an exception becomes a message on standard error (on the first rank only) and
-/// the exit code of its kind.
+/// Runs `body` and returns its exit code; an exception becomes a message on standard error (bad input: on the
+/// first rank of a host only) and the exit code of its kind.
 [[nodiscard]] int with_exit_code(const std::function<int()>& body);
 
 }  // namespace cleave::app

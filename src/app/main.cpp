@@ -4,6 +4,7 @@
 #include "command_line.hpp"
 #include "commands.hpp"
 #include "failures.hpp"
+#include "session.hpp"
 
 namespace {
 
@@ -20,8 +21,10 @@ int main(int argc, char** argv) {
 
   // 1. What is asked for. --help, --version and usage errors end here.
   const CommandLine line = parse_command_line(argc, argv);
-  if (line.ended) return *line.ended;
-
   // 2. Do it. Commands with ranks start MPI themselves.
-  return with_exit_code([&] { return run_command(line, argc, argv); });
+  const int code = line.ended ? *line.ended : with_exit_code([&] { return run_command(line, argc, argv); });
+
+  // 3. Whoever speaks for all leaves first.
+  if (code != 0) let_first_rank_leave();
+  return code;
 }

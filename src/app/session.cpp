@@ -21,6 +21,8 @@ namespace {
 
 /// How long the last sends may take when a rank leaves.
 constexpr Seconds kLastSends{5.0};
+/// How long ranks with bad input wait for the first one to end the job. It is spent only where that one finds no fault.
+constexpr std::chrono::seconds kFirstRankPatience{5};
 /// How long MPI_Finalize may take before the ranks are taken for dead or stopped.
 constexpr std::chrono::seconds kFinalizeLimit{10};
 
@@ -52,6 +54,22 @@ void end_on_this_host(const std::vector<server::RankInfo>& ranks, const std::str
 int launcher_rank() {
   const char* value = launcher_variable();
   return value == nullptr ? 0 : std::atoi(value);
+}
+
+bool is_first_on_its_host() {
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "MPI_LOCALRANKID"}) {
+    if (const char* value = std::getenv(name)) return std::atoi(value) == 0;
+  }
+  return true;
+}
+
+void let_first_rank_leave() {
+  static bool waited = false;
+  const bool under_mpirun = std::getenv("OMPI_COMM_WORLD_RANK") != nullptr;
+  if (waited || launcher_rank() == 0 || !under_mpirun || comm::launcher_keeps_survivors()) return;
+  waited = true;
+  std::signal(SIGTERM, SIG_DFL);
+  std::this_thread::sleep_for(kFirstRankPatience);
 }
 
 Session::Session(int argc, char** argv) {

@@ -20,6 +20,14 @@ namespace cleave::app {
 /// The rank that the launcher gave this process, known before MPI starts; 0 without a launcher.
 [[nodiscard]] int launcher_rank();
 
+/// True where the launcher says that no rank of this host comes before this one, or says nothing.
+[[nodiscard]] bool is_first_on_its_host();
+
+/// To be called before a rank returns an exit code that the first rank returns too. mpirun ends every process when one
+/// of them fails, and what others wrote just before can be lost: the rank that tells the user why must be the one that
+/// leaves first. The others wait to be ended, for a while. No wait where the launcher leaves survivors alone.
+void let_first_rank_leave();
+
 class Session {
  public:
   /// Starts MPI where a launcher started this process. Collective: all ranks.

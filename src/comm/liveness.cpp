@@ -4,7 +4,9 @@
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -23,6 +25,8 @@ constexpr Seconds kGrace{0.1};
 // A newcomer that does not say who it is for so long is a stranger.
 constexpr Seconds kGreetingPatience{5};
 constexpr std::size_t kMaxNewcomers = 64;
+// What an event is about: a peer's rank, or one of these.
+constexpr std::uint64_t kListenerEvent = ~std::uint64_t{0}, kNewcomerEvent = kListenerEvent - 1;
 
 // The greeting: 8 bytes token, 8 bytes rank.
 std::array<unsigned char, 16> greeting_of(std::uint64_t token, std::int64_t rank) {
@@ -49,6 +53,18 @@ bool at_end(int descriptor) {
   }
 }
 
+// A full buffer is as good as a byte in it: whoever reads there has not woken yet.
+void send_byte(int descriptor) {
+  const char byte = 0;
+  (void)!::send(descriptor, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+// A byte that wakes must not wait for the acknowledgement of the one before.
+void send_at_once(int descriptor) {
+  const int yes = 1;
+  (void)::setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+}
+
 bool over(bool closed, Seconds closed_at, const Clock& clock) { return closed && clock.now() - closed_at >= kGrace; }
 
 }  // namespace
@@ -73,12 +89,20 @@ LivenessHub::LivenessHub(int ranks, bool one_host) : peers_(static_cast<std::siz
     return;
   }
   address_.port = ntohs(where.sin_port);
+  events_ = ::epoll_create1(EPOLL_CLOEXEC);
+  watch(listener_, kListenerEvent);
 }
 
 LivenessHub::~LivenessHub() {
+  close_descriptor(events_);
   close_descriptor(listener_);
   for (Newcomer& newcomer : newcomers_) close_descriptor(newcomer.descriptor);
   for (Peer& peer : peers_) close_descriptor(peer.descriptor);
+}
+
+void LivenessHub::watch(int descriptor, std::uint64_t tag) {
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = tag}};
+  (void)::epoll_ctl(events_, EPOLL_CTL_ADD, descriptor, &event);
 }
 
 void LivenessHub::accept_newcomers() {
@@ -86,6 +110,7 @@ void LivenessHub::accept_newcomers() {
     const int descriptor = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (descriptor < 0) return;
     newcomers_.push_back({descriptor, 0, {}, clock_.now()});
+    watch(descriptor, kNewcomerEvent);
   }
 }
 
@@ -103,7 +128,11 @@ bool LivenessHub::greet(Newcomer& newcomer) {
     const bool known = rank > 0 && rank < static_cast<std::int64_t>(peers_.size()) &&
                        newcomer.greeting == greeting_of(address_.token, rank);
     if (known && peers_[static_cast<std::size_t>(rank)].descriptor < 0) {
+      epoll_event event{.events = EPOLLIN, .data = {.u64 = static_cast<std::uint64_t>(rank)}};
+      (void)::epoll_ctl(events_, EPOLL_CTL_MOD, newcomer.descriptor, &event);
+      send_at_once(newcomer.descriptor);
       peers_[static_cast<std::size_t>(rank)].descriptor = std::exchange(newcomer.descriptor, -1);
+      ++connections_;
       return true;
     }
   }
@@ -112,13 +141,27 @@ bool LivenessHub::greet(Newcomer& newcomer) {
 }
 
 void LivenessHub::look() {
-  accept_newcomers();
-  std::erase_if(newcomers_, [&](Newcomer& newcomer) { return greet(newcomer); });
-  for (Peer& peer : peers_) {
-    if (peer.descriptor < 0 || peer.closed || !at_end(peer.descriptor)) continue;
-    peer.closed = true;
-    peer.closed_at = clock_.now();
+  if (events_ < 0) return;
+  std::array<epoll_event, 64> events;  // what does not fit is told the next time
+  const int ready = ::epoll_wait(events_, events.data(), static_cast<int>(events.size()), 0);
+  for (int i = 0; i < ready; ++i) {
+    const std::uint64_t tag = events[static_cast<std::size_t>(i)].data.u64;
+    if (tag == kListenerEvent) {
+      accept_newcomers();
+    } else if (tag != kNewcomerEvent) {
+      Peer& peer = peers_[tag];
+      if (peer.closed || !at_end(peer.descriptor)) continue;
+      peer.closed = true;
+      peer.closed_at = clock_.now();
+      (void)::epoll_ctl(events_, EPOLL_CTL_DEL, peer.descriptor, nullptr);
+    }
   }
+  std::erase_if(newcomers_, [&](Newcomer& newcomer) { return greet(newcomer); });
+}
+
+void LivenessHub::wake(int rank) {
+  const Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  if (peer.descriptor >= 0 && !peer.closed) send_byte(peer.descriptor);
 }
 
 bool LivenessHub::gone(int rank) const {
@@ -145,7 +188,11 @@ LivenessLink::LivenessLink(const LivenessAddress& address, int rank, Seconds at_
   const auto greeting = greeting_of(address.token, rank);
   connected = connected && ::send(descriptor_, greeting.data(), greeting.size(), MSG_NOSIGNAL) ==
                                static_cast<ssize_t>(greeting.size());
-  if (!connected) close_descriptor(descriptor_);
+  if (!connected) {
+    close_descriptor(descriptor_);
+  } else {
+    send_at_once(descriptor_);
+  }
 }
 
 LivenessLink::~LivenessLink() { close_descriptor(descriptor_); }
@@ -154,6 +201,10 @@ void LivenessLink::look() {
   if (descriptor_ < 0 || closed_ || !at_end(descriptor_)) return;
   closed_ = true;
   closed_at_ = clock_.now();
+}
+
+void LivenessLink::wake() {
+  if (descriptor_ >= 0 && !closed_) send_byte(descriptor_);
 }
 
 bool LivenessLink::gone() const { return over(closed_, closed_at_, clock_); }

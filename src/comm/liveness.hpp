@@ -1,5 +1,9 @@
-// A side channel that shows at once when a process is gone: one idle TCP connection from every rank to rank 0, which
-// the kernel closes when either process ends, however it ends. MPI itself tells nobody of a death.
+// A side channel for what MPI does not tell: one TCP connection from every rank to rank 0.
+//
+// It shows at once when a process is gone, because the kernel closes the connection when either process ends, however
+// it ends. And it wakes: a byte on it makes descriptor() readable, so that a rank which waits for a message can sleep
+// in the kernel instead of asking MPI again and again. The bytes mean nothing else; one too many or too few costs a
+// nap.
 //
 // The transport owns one end for as long as the process lives. Where no connection can be made, nothing is ever
 // reported as gone, and only silence shows a death. A process that is stopped keeps its connections.
@@ -32,9 +36,15 @@ class LivenessHub {
   LivenessHub& operator=(const LivenessHub&) = delete;
 
   [[nodiscard]] const LivenessAddress& address() const { return address_; }
-  /// Accepts who has come and notices who has gone; never waits.
+  /// Accepts who has come, notices who has gone, forgets what woke; never waits.
   void look();
+  /// Wakes a rank if it is connected.
+  void wake(int rank);
+  /// Readable when look() has something to do; -1: never.
+  [[nodiscard]] int descriptor() const { return events_; }
   [[nodiscard]] bool connected(int rank) const { return peers_[static_cast<std::size_t>(rank)].descriptor >= 0; }
+  /// True: every other rank is there, or was.
+  [[nodiscard]] bool complete() const { return connections_ + 1 == static_cast<std::int64_t>(peers_.size()); }
   [[nodiscard]] bool gone(int rank) const;
 
  private:
@@ -49,11 +59,14 @@ class LivenessHub {
     std::array<unsigned char, 16> greeting{};
     Seconds since;
   };
+  void watch(int descriptor, std::uint64_t tag);
   void accept_newcomers();
   bool greet(Newcomer& newcomer);
 
   LivenessAddress address_;
   int listener_ = -1;
+  int events_ = -1;               // tells which of the connections have something to read
+  std::int64_t connections_ = 0;  // of peers, so far
   std::vector<Newcomer> newcomers_;
   std::vector<Peer> peers_;  // by rank
   SteadyClock clock_;
@@ -68,7 +81,12 @@ class LivenessLink {
   LivenessLink& operator=(const LivenessLink&) = delete;
 
   [[nodiscard]] bool connected() const { return descriptor_ >= 0; }
+  /// Notices whether rank 0 has gone and forgets what woke; never waits.
   void look();
+  /// Wakes rank 0 if it is connected.
+  void wake();
+  /// Readable when look() has something to do; -1: never, or never again.
+  [[nodiscard]] int descriptor() const { return closed_ ? -1 : descriptor_; }
   [[nodiscard]] bool gone() const;
 
  private:

@@ -1,17 +1,21 @@
 // The transport over MPI, point to point only, written for ranks that may stop or die at any moment.
 //
 // A request to or from a dead rank never completes, so nothing here waits on one: sends and receives are non-blocking,
-// own their frames, and are tested whenever the owner polls. Waiting sleeps, since MPI's own waiting burns a core.
+// own their frames, and are tested whenever the owner polls. Waiting sleeps, since MPI's own waiting burns a core; who
+// sends wakes the receiver over the side channel (liveness.hpp).
 #include <fmt/format.h>
 #include <mpi.h>
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
-#include <deque>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
 #include <list>
-#include <mutex>
 #include <vector>
 
 #include "cleave/base/clock.hpp"
@@ -26,10 +30,14 @@ namespace {
 
 constexpr int kTag = 1;
 
-// Sleeps between two looks at MPI: a sixteenth of the time since anything last went through, so that sleeping adds
-// little to any wait, between a shortest one and a longest one, at which a waiting rank takes about 1 % of a core.
-constexpr Seconds kShortestNap{20e-6}, kLongestNap{1e-3};
-constexpr double kNapShare = 1.0 / 16;
+// The longest sleep between two looks at MPI: a share of the time since anything last went through, so that sleeping
+// adds little to any wait, between two limits. Where the side channel wakes whoever waits, the upper limit is only what
+// a lost wake costs; where something is under way, or a peer cannot wake us, messages are found by looking alone.
+constexpr Seconds kShortestNap{20e-6}, kLongestNap{1e-3}, kLongestNapWithWake{20e-3};
+constexpr double kNapShare = 1.0 / 16, kNapShareWithWake = 1.0 / 4;
+
+// Who was woken so recently still looks often, or is at work and will look before it sleeps.
+constexpr Seconds kAwake{100e-6};
 
 // The kernel may end a sleep later by this much, instead of by its usual 50 us.
 constexpr unsigned long kTimerSlackNanoseconds = 2000;
@@ -77,6 +85,9 @@ class MpiTransport final : public Transport {
     check_mpi(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank", "the transport");
     check_mpi(MPI_Comm_size(comm_, &size_), "MPI_Comm_size", "the transport");
     abandoned_.resize(static_cast<std::size_t>(size_), false);
+    woken_.resize(static_cast<std::size_t>(size_), Seconds(-1));
+    interrupts_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (interrupts_ < 0) throw EnvironmentError("eventfd", "the transport", std::strerror(errno));
     connect_liveness();
     prctl(PR_SET_TIMERSLACK, kTimerSlackNanoseconds, 0, 0, 0);
   }
@@ -90,6 +101,7 @@ class MpiTransport final : public Transport {
     for (Receive& receive : receives_) {
       if (!receive.done) new Frame(std::move(receive.frame));
     }
+    ::close(interrupts_);
   }
 
   [[nodiscard]] int rank() const override { return rank_; }
@@ -109,6 +121,7 @@ class MpiTransport final : public Transport {
     ++stats_.frames_sent;
     stats_.bytes_sent += bytes;
     started(bytes);
+    wake(dest);
   }
 
   std::optional<Received> poll() override {
@@ -124,20 +137,13 @@ class MpiTransport final : public Transport {
       if (auto received = poll()) return received;
       const Seconds now = clock_.now();
       if (now >= deadline) return std::nullopt;
-      const Seconds nap = busy(now) ? kShortestNap : std::clamp((now - active_) * kNapShare, kShortestNap, kLongestNap);
-      const Seconds rest = std::min(nap, deadline - now);
-      std::unique_lock lock(mutex_);
-      if (!interrupted_) woken_.wait_for(lock, std::chrono::duration<double>(rest.value()));
-      if (std::exchange(interrupted_, false)) return std::nullopt;
+      if (sleep(std::min(nap(now), deadline - now))) return std::nullopt;
     }
   }
 
   void interrupt() override {
-    {
-      const std::lock_guard lock(mutex_);
-      interrupted_ = true;
-    }
-    woken_.notify_all();
+    const std::uint64_t one = 1;
+    (void)!::write(interrupts_, &one, sizeof one);
   }
 
   [[nodiscard]] bool gone(int rank) const override {
@@ -190,11 +196,52 @@ class MpiTransport final : public Transport {
     liveness_ = &keep_for_life(std::move(liveness));
   }
 
+  void look_at_side_channel() { liveness_->hub ? liveness_->hub->look() : liveness_->link->look(); }
+
   void look_for_deaths() {
     const Seconds now = clock_.now();
     if (now - looked_ < kLivenessInterval) return;
     looked_ = now;
-    liveness_->hub ? liveness_->hub->look() : liveness_->link->look();
+    look_at_side_channel();
+  }
+
+  void wake(int dest) {
+    Seconds& woken = woken_[static_cast<std::size_t>(dest)];
+    if (woken >= Seconds(0) && active_ - woken < kAwake) return;
+    woken = active_;
+    if (liveness_->hub) {
+      liveness_->hub->wake(dest);
+    } else if (dest == 0) {
+      liveness_->link->wake();
+    }
+  }
+
+  [[nodiscard]] Seconds nap(Seconds now) const {
+    if (busy(now)) return kShortestNap;
+    const bool woken_by_all = liveness_->hub ? liveness_->hub->complete() : liveness_->link->connected();
+    if (woken_by_all && sends_.empty() && receives_.empty()) {
+      return std::clamp((now - active_) * kNapShareWithWake, kShortestNap, kLongestNapWithWake);
+    }
+    return std::clamp((now - active_) * kNapShare, kShortestNap, kLongestNap);
+  }
+
+  // Until somebody wakes this rank, for `at_most`. True: it was interrupted.
+  bool sleep(Seconds at_most) {
+    std::array<pollfd, 2> events{{{interrupts_, POLLIN, 0}, {side_channel(), POLLIN, 0}}};  // -1 is passed over
+    timespec rest{};
+    rest.tv_sec = static_cast<time_t>(at_most.value());
+    rest.tv_nsec = static_cast<long>((at_most.value() - static_cast<double>(rest.tv_sec)) * 1e9);
+    if (::ppoll(events.data(), events.size(), &rest, nullptr) <= 0) return false;
+    if (events[1].revents != 0) {
+      look_at_side_channel();
+      active_ = clock_.now();  // what was announced may be a little later than its announcement
+    }
+    std::uint64_t count = 0;
+    return events[0].revents != 0 && ::read(interrupts_, &count, sizeof count) == sizeof count;
+  }
+
+  [[nodiscard]] int side_channel() const {
+    return liveness_->hub ? liveness_->hub->descriptor() : liveness_->link->descriptor();
   }
 
   [[nodiscard]] std::int64_t pending_sends() const {
@@ -296,11 +343,10 @@ class MpiTransport final : public Transport {
   Seconds active_{0};      // when something last began or ended
   Seconds busy_until_{0};  // until when what is under way is expected to move
   std::vector<bool> abandoned_;
+  std::vector<Seconds> woken_;  // by rank: when it was last woken; negative: never
+  int interrupts_ = -1;         // counts calls of interrupt()
   TransportStats stats_;
   SteadyClock clock_;
-  std::mutex mutex_;
-  std::condition_variable woken_;
-  bool interrupted_ = false;
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "../../../src/comm/liveness.hpp"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -103,6 +104,75 @@ TEST(Liveness, StrangersAreSentAway) {
     return hub.connected(1);
   };
   EXPECT_TRUE(within(10, connected));
+}
+
+bool readable(int descriptor, int milliseconds) {
+  pollfd event{descriptor, POLLIN, 0};
+  return ::poll(&event, 1, milliseconds) == 1;
+}
+
+TEST(Liveness, AWakeIsReadOnce) {
+  LivenessHub hub(3, true);
+  LivenessLink one(hub.address(), 1, Seconds(5)), two(hub.address(), 2, Seconds(5));
+  EXPECT_FALSE(hub.complete());
+  const auto both = [&] {
+    hub.look();
+    return hub.complete();
+  };
+  ASSERT_TRUE(within(10, both));
+  EXPECT_FALSE(readable(hub.descriptor(), 0));
+  EXPECT_FALSE(readable(one.descriptor(), 0));
+
+  for (int i = 0; i < 3; ++i) one.wake();
+  ASSERT_TRUE(readable(hub.descriptor(), 10000));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // all three are there
+  hub.look();
+  EXPECT_FALSE(readable(hub.descriptor(), 0));
+
+  hub.wake(2);
+  ASSERT_TRUE(readable(two.descriptor(), 10000));
+  EXPECT_FALSE(readable(one.descriptor(), 0));
+  two.look();
+  EXPECT_FALSE(readable(two.descriptor(), 0));
+  EXPECT_FALSE(two.gone());
+  EXPECT_FALSE(hub.gone(1));
+}
+
+// Whoever never reads does not stop who wakes it, and reads that it was woken when it does look.
+TEST(Liveness, ASleeperIsWokenForEver) {
+  LivenessHub hub(2, true);
+  LivenessLink link(hub.address(), 1, Seconds(5));
+  const auto connected = [&] {
+    hub.look();
+    return hub.connected(1);
+  };
+  ASSERT_TRUE(within(10, connected));
+  for (int i = 0; i < 1'000'000; ++i) hub.wake(1);
+  ASSERT_TRUE(readable(link.descriptor(), 10000));
+  const auto quiet = [&] {
+    link.look();
+    return !readable(link.descriptor(), 0);
+  };
+  EXPECT_TRUE(within(10, quiet));
+  EXPECT_FALSE(link.gone());
+}
+
+TEST(Liveness, AnEndIsNotAWakeForEver) {
+  auto hub = std::make_unique<LivenessHub>(2, true);
+  auto link = std::make_unique<LivenessLink>(hub->address(), 1, Seconds(5));
+  const auto connected = [&] {
+    hub->look();
+    return hub->connected(1);
+  };
+  ASSERT_TRUE(within(10, connected));
+  link.reset();
+  const auto noticed = [&] {
+    hub->look();
+    return !readable(hub->descriptor(), 0);
+  };
+  ASSERT_TRUE(readable(hub->descriptor(), 10000));
+  EXPECT_TRUE(within(10, noticed));
+  hub->wake(1);  // to nobody
 }
 
 TEST(Liveness, NobodyListens) {
