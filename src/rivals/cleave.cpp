@@ -49,7 +49,7 @@ class Cleave final : public System {
       if (study.churn.empty() && study.loss.devices > 0) {
         const Outcome disturbed = run(study, graph, loss_trace(study, outcome), 1, false);
         report.recovery = std::max(disturbed.time - outcome.first.time, Seconds(0));
-        report.losses = disturbed.losses;
+        report.losses = compared(disturbed.losses, outcome.first, disturbed.first);
       }
     } catch (const InputError& error) {
       report.feasible = false;
@@ -95,6 +95,21 @@ class Cleave final : public System {
       }
     }
     return outcome;
+  }
+
+  // What losses added to their operations, by the same operations in the undisturbed step.
+  static std::vector<std::pair<std::string, sched::Loss>> compared(
+      std::vector<std::pair<std::string, sched::Loss>> losses, const sched::StepReport& undisturbed,
+      const sched::StepReport& disturbed) {
+    const auto timing_of = [](const sched::StepReport& report, OpId op) {
+      return *std::ranges::find(report.operations, op, &sched::OperationTiming::op);
+    };
+    for (auto& [type, loss] : losses) {
+      const sched::OperationTiming before = timing_of(undisturbed, loss.op), after = timing_of(disturbed, loss.op);
+      loss.operation = before.end - before.start;
+      loss.added = std::max(Seconds(0), after.end - before.end);
+    }
+    return losses;
   }
 
   // The victims fall silent at once and are missed after the time of detection.

@@ -71,6 +71,7 @@ struct Scheduler::Impl {
     std::int64_t waiting_for = 0;  // operations that must be complete first
     std::int64_t blocks = 0;       // in flight
     std::int64_t sent = 0;         // blocks sent at first
+    std::int64_t turn = 0;         // in the order in which operations were begun
     Seconds start, planned, lower_bound;
     Seconds expected;     // longest time that any of its answers should take
     Seconds due;          // its deadline
@@ -82,7 +83,7 @@ struct Scheduler::Impl {
 
   Fleet& fleet;
   SchedulerOptions options;
-  std::int64_t next_tasklet = 0;
+  std::int64_t next_tasklet = 0, next_turn = 0;
   std::set<DeviceId> distrusted;
   Breaker breaker;
   Beliefs beliefs;
@@ -110,8 +111,8 @@ struct Scheduler::Impl {
 
   // Devices that may get work, at the rates that they are believed to have. Those that keep failing only when nobody
   // else is there.
-  std::vector<plan::DeviceState> usable_devices() const {
-    std::vector<plan::DeviceState> devices = fleet.devices();
+  std::vector<plan::DeviceState> usable_devices() const { return usable(fleet.devices()); }
+  std::vector<plan::DeviceState> usable(std::vector<plan::DeviceState> devices) const {
     std::erase_if(devices, [&](const plan::DeviceState& d) { return distrusted.contains(d.profile.id); });
     const auto left_out = [&](const plan::DeviceState& d) { return breaker.leaves_out(d.profile.id); };
     if (!std::all_of(devices.begin(), devices.end(), left_out)) std::erase_if(devices, left_out);
@@ -134,7 +135,8 @@ struct Scheduler::Impl {
                           .op = op,
                           .piece = piece,
                           .redone = loss >= 0 || block.has_value(),
-                          .urgency = urgency(graph->operation(op))};
+                          .urgency = urgency(graph->operation(op)),
+                          .turn = at(op).turn};
     Seconds& in_hand = owed[piece.device];
     in_hand += piece.time;
     Progress& progress_of_op = at(op);
@@ -191,6 +193,7 @@ struct Scheduler::Impl {
       ready.erase(ready.begin());
       const model::Operation& op = graph->operation(id);
       at(id).start = fleet.now();
+      at(id).turn = next_turn++;
       if (!model::runs_on_devices(op.kind)) {
         fleet.start(op);
         continue;
@@ -271,7 +274,8 @@ struct Scheduler::Impl {
   }
 
   std::vector<plan::TaskletPlan> plan_again(OpId op, const std::vector<plan::TaskletPlan>& pieces) {
-    const std::vector<plan::DeviceState> devices = usable_devices();
+    const std::vector<plan::DeviceState> devices =
+        usable(fleet.devices_ahead_of({urgency(graph->operation(op)), at(op).turn}));
     if (!devices.empty()) {
       try {
         return plan::replan(plan::work_of(graph->operation(op), options.wire), pieces, devices, options.plan);

@@ -9,9 +9,9 @@
 
 #include <algorithm>
 #include <deque>
-#include <queue>
 #include <unordered_map>
 
+#include "agenda.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/base/random.hpp"
 #include "cleave/plan/cost.hpp"
@@ -26,30 +26,31 @@ constexpr Seconds kHeartbeatLimit{1.0};
 
 enum class Step : std::uint8_t { down_free, panel_computed, up_free, tasklet_done, kernel_done, hang_noticed, churn };
 
-struct Entry {
-  Seconds at;
-  std::int64_t sequence = 0;  // ties are served in order of making
-  Step step = Step::churn;
-  std::int64_t subject = 0;  // device index, tasklet, operation or churn event
-  std::uint64_t epoch = 0;
-  std::int64_t tasklet = -1;
-  std::int64_t panel = 0;
-  bool operator>(const Entry& other) const { return at != other.at ? at > other.at : sequence > other.sequence; }
-};
-
 struct Flight {
   Tasklet tasklet;
   std::vector<plan::Panel> panels;
   bool wanted = true;
   Measured measured{};
   std::int64_t next_panel = 0;  // to come down
+  std::int64_t next_up = 0;     // to go up
+};
+
+struct Entry {
+  Seconds at;
+  std::int64_t sequence = 0;
+  Flight* flight = nullptr;
+  std::int32_t subject = 0;  // device index, operation or churn event
+  std::int32_t panel = 0;
+  std::uint32_t epoch = 0;
+  Step step = Step::churn;
 };
 
 struct Up {
-  std::int64_t tasklet = 0;
+  Flight* flight = nullptr;
   std::int64_t panel = 0;
-  std::int32_t urgency = 0;
 };
+Place place_of(const Flight* flight) { return flight->tasklet.place(); }
+Place place_of_up(const Up& up) { return up.flight->tasklet.place(); }
 
 struct Device {
   fleet::DeviceProfile declared;
@@ -57,15 +58,16 @@ struct Device {
   bool present = true, hung = false;
   std::optional<fleet::Lying> lying{};
   Seconds hung_at;
-  std::uint64_t epoch = 0;
-  std::deque<std::int64_t> down_queue;  // tasklets whose panels are still to come down, the most urgent first
+  std::uint32_t epoch = 0;
+  std::deque<Flight*> down_queue;  // whose panels are still to come down, by place
   bool down_taken = false, up_taken = false;
+  Seconds down_free_at, up_free_at;  // while taken
   std::deque<Up> up_queue;
   Seconds arrival;  // of the last panel: a message never overtakes the one before it
   SerialResource processor;
   Bytes memory_taken;
   Seconds down_backlog, compute_backlog, up_backlog;  // at declared rates
-  std::vector<std::int64_t> holds;                    // tasklets in flight
+  std::vector<Flight*> holds;
 
   [[nodiscard]] BytesPerSecond downlink() const { return declared.downlink * factor; }
   [[nodiscard]] BytesPerSecond uplink() const { return declared.uplink * factor; }
@@ -85,7 +87,7 @@ struct SimulatedFleet::Impl {
   SerialResource nic_out, nic_in, processor;
   const model::StepGraph* graph = nullptr;
   std::unordered_map<std::int64_t, Flight> flights;
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> agenda;
+  Agenda<Entry> agenda;
   std::int64_t sequence = 0;
   std::uint64_t roster = 1;
   std::deque<Event> pending;
@@ -102,7 +104,7 @@ struct SimulatedFleet::Impl {
     }
     usage.resize(devices.size());
     for (std::size_t i = 0; i < churn.size(); ++i) {
-      push({.at = churn[i].at, .step = Step::churn, .subject = static_cast<std::int64_t>(i)});
+      push({.at = churn[i].at, .subject = static_cast<std::int32_t>(i), .step = Step::churn});
     }
   }
 
@@ -125,10 +127,10 @@ struct SimulatedFleet::Impl {
 
   // The tasklet whose panel comes down next: the most urgent one that is in memory or finds room there. While one waits
   // for room, those behind it that are not in yet wait too, so that it is not overtaken for ever.
-  std::deque<std::int64_t>::iterator next_down(Device& device) {
+  static std::deque<Flight*>::iterator next_down(Device& device) {
     bool waiting = false;
     for (auto it = device.down_queue.begin(); it != device.down_queue.end(); ++it) {
-      const Flight& flight = flights.at(*it);
+      const Flight& flight = **it;
       if (flight.next_panel > 0) return it;
       if (waiting) continue;
       if (device.memory_taken.value() == 0 ||
@@ -140,13 +142,12 @@ struct SimulatedFleet::Impl {
   }
 
   // Starts the next panel down a link that is free, if memory allows its tasklet in.
-  void pump_down(std::int64_t index) {
+  void pump_down(std::int32_t index) {
     Device& device = device_at(index);
     if (!device.present || device.hung || device.down_taken) return;
     const auto chosen = next_down(device);
     if (chosen == device.down_queue.end()) return;
-    const std::int64_t id = *chosen;
-    Flight& flight = flights.at(id);
+    Flight& flight = **chosen;
     if (flight.next_panel == 0) {
       device.memory_taken += flight.tasklet.piece.resident;
       Usage& used = usage[static_cast<std::size_t>(index)];
@@ -164,7 +165,8 @@ struct SimulatedFleet::Impl {
     device.down_backlog -= panel.down / device.declared.downlink;
     flight.measured.down += link_time;
     device.down_taken = true;
-    push({.at = end, .step = Step::down_free, .subject = index, .epoch = device.epoch});
+    device.down_free_at = end;
+    push({.at = end, .subject = index, .epoch = device.epoch, .step = Step::down_free});
     if (observer != nullptr && panel.down.value() > 0) {
       tell(flight.tasklet, Resource::down, start, end, panel.down);
       tell(flight.tasklet, Resource::server_out, start, start + nic_time, panel.down);
@@ -179,20 +181,21 @@ struct SimulatedFleet::Impl {
     flight.measured.compute += work;
     if (observer != nullptr) tell(flight.tasklet, Resource::compute, computed - work, computed, Bytes(0));
     push({.at = computed,
-          .step = Step::panel_computed,
+          .flight = &flight,
           .subject = index,
+          .panel = static_cast<std::int32_t>(number),
           .epoch = device.epoch,
-          .tasklet = id,
-          .panel = number});
+          .step = Step::panel_computed});
     if (flight.next_panel == static_cast<std::int64_t>(flight.panels.size())) device.down_queue.erase(chosen);
   }
 
-  void pump_up(std::int64_t index) {
+  void pump_up(std::int32_t index) {
     Device& device = device_at(index);
     if (device.up_taken || device.up_queue.empty()) return;
     const Up up = device.up_queue.front();
     device.up_queue.pop_front();
-    Flight& flight = flights.at(up.tasklet);
+    Flight& flight = *up.flight;
+    flight.next_up = up.panel + 1;
     const plan::Panel& panel = flight.panels[static_cast<std::size_t>(up.panel)];
     const Seconds nic_time = panel.up / server.nic_in, link_time = panel.up / device.uplink();
     const Seconds start = nic_in.reserve(now, nic_time);
@@ -203,17 +206,18 @@ struct SimulatedFleet::Impl {
     device.up_backlog -= panel.up / device.declared.uplink;
     flight.measured.up += link_time;
     device.up_taken = true;
-    push({.at = end, .step = Step::up_free, .subject = index, .epoch = device.epoch});
+    device.up_free_at = end;
+    push({.at = end, .subject = index, .epoch = device.epoch, .step = Step::up_free});
     if (observer != nullptr) {
       tell(flight.tasklet, Resource::up, start, end, panel.up);
       tell(flight.tasklet, Resource::server_in, start, start + nic_time, panel.up);
     }
     if (up.panel + 1 == static_cast<std::int64_t>(flight.panels.size())) {
       push({.at = end + latency_of(device),
-            .step = Step::tasklet_done,
+            .flight = &flight,
             .subject = index,
             .epoch = device.epoch,
-            .tasklet = up.tasklet});
+            .step = Step::tasklet_done});
     }
   }
 
@@ -227,20 +231,20 @@ struct SimulatedFleet::Impl {
     return measured;
   }
 
-  void finish(std::int64_t index, std::int64_t id) {
+  void finish(std::int32_t index, Flight& flight) {
     Device& device = device_at(index);
-    const auto flight = flights.find(id);
-    device.memory_taken -= flight->second.tasklet.piece.resident;
-    std::erase(device.holds, id);
-    if (observer != nullptr) observer->settled(TaskletId(id), now, false);
+    const TaskletId id = flight.tasklet.id;
+    device.memory_taken -= flight.tasklet.piece.resident;
+    std::erase(device.holds, &flight);
+    if (observer != nullptr) observer->settled(id, now, false);
     ++usage[static_cast<std::size_t>(index)].tasklets;
-    pending.push_back({.kind = flight->second.wanted ? EventKind::done : EventKind::late,
+    pending.push_back({.kind = flight.wanted ? EventKind::done : EventKind::late,
                        .at = now,
-                       .tasklet = TaskletId(id),
+                       .tasklet = id,
                        .device = device.declared.id,
-                       .op = flight->second.tasklet.op,
-                       .measured = measured_of(flight->second)});
-    flights.erase(flight);
+                       .op = flight.tasklet.op,
+                       .measured = measured_of(flight)});
+    flights.erase(id.value);
     pump_down(index);
   }
 
@@ -251,10 +255,10 @@ struct SimulatedFleet::Impl {
     ++device.epoch;
     ++roster;
     if (observer != nullptr) {
-      for (const std::int64_t id : device.holds) observer->settled(TaskletId(id), now, true);
+      for (const Flight* flight : device.holds) observer->settled(flight->tasklet.id, now, true);
       observer->changed(device.declared.id, DeviceChange::left, now, 1.0);
     }
-    for (const std::int64_t id : device.holds) flights.erase(id);
+    for (const Flight* flight : device.holds) flights.erase(flight->tasklet.id.value);
     device.holds.clear();
     device.down_queue.clear();
     device.up_queue.clear();
@@ -300,9 +304,9 @@ struct SimulatedFleet::Impl {
         device.hung_at = now;
         ++device.epoch;
         push({.at = now + kHeartbeatLimit,
-              .step = Step::hang_noticed,
-              .subject = event.device.value,
-              .epoch = device.epoch});
+              .subject = static_cast<std::int32_t>(event.device.value),
+              .epoch = device.epoch,
+              .step = Step::hang_noticed});
         break;
       case fleet::ChurnKind::lie:
         device.lying = fleet::Lying{event.lie, event.factor};
@@ -322,11 +326,9 @@ struct SimulatedFleet::Impl {
         break;
       case Step::panel_computed: {
         Device& device = device_at(entry.subject);
-        const Flight& flight = flights.at(entry.tasklet);
-        if (flight.panels[static_cast<std::size_t>(entry.panel)].up.value() > 0) {
-          const std::int32_t urgency = flight.tasklet.urgency;
-          const auto behind = std::ranges::upper_bound(device.up_queue, urgency, {}, &Up::urgency);
-          device.up_queue.insert(behind, {entry.tasklet, entry.panel, urgency});
+        const Up up{entry.flight, entry.panel};
+        if (up.flight->panels[static_cast<std::size_t>(up.panel)].up.value() > 0) {
+          device.up_queue.insert(std::ranges::upper_bound(device.up_queue, place_of_up(up), {}, place_of_up), up);
           pump_up(entry.subject);
         }
         break;
@@ -337,17 +339,14 @@ struct SimulatedFleet::Impl {
         break;
       case Step::tasklet_done:
         if (entry.subject < 0) {  // computed by the server itself
-          const auto flight = flights.find(entry.tasklet);
-          if (flight->second.wanted) {
-            pending.push_back({.kind = EventKind::done,
-                               .at = now,
-                               .tasklet = TaskletId(entry.tasklet),
-                               .device = kServerDevice,
-                               .op = flight->second.tasklet.op});
+          const Tasklet& tasklet = entry.flight->tasklet;
+          if (entry.flight->wanted) {
+            pending.push_back(
+                {.kind = EventKind::done, .at = now, .tasklet = tasklet.id, .device = kServerDevice, .op = tasklet.op});
           }
-          flights.erase(flight);
+          flights.erase(TaskletId(tasklet.id).value);
         } else {
-          finish(entry.subject, entry.tasklet);
+          finish(entry.subject, *entry.flight);
         }
         break;
       case Step::kernel_done:
@@ -384,6 +383,30 @@ std::vector<plan::DeviceState> SimulatedFleet::devices() const {
   return states;
 }
 
+std::vector<plan::DeviceState> SimulatedFleet::devices_ahead_of(const Place& place) const {
+  const Seconds now = impl_->now;
+  const auto left = [now](bool taken, Seconds until) { return taken ? std::max(until - now, Seconds(0)) : Seconds(0); };
+  std::vector<plan::DeviceState> states;
+  for (const Device& device : impl_->devices) {
+    if (!device.present) continue;
+    plan::DeviceState state{device.declared, left(device.down_taken, device.down_free_at),
+                            left(true, device.processor.free_at()), left(device.up_taken, device.up_free_at)};
+    for (const Flight* flight : device.holds) {
+      if (flight->tasklet.place() > place) continue;
+      const std::vector<plan::Panel>& panels = flight->panels;
+      for (auto p = static_cast<std::size_t>(flight->next_panel); p < panels.size(); ++p) {
+        state.down_busy += panels[p].down / device.declared.downlink;
+        state.compute_busy += panels[p].flops / device.declared.compute;
+      }
+      for (auto p = static_cast<std::size_t>(flight->next_up); p < panels.size(); ++p) {
+        state.up_busy += panels[p].up / device.declared.uplink;
+      }
+    }
+    states.push_back(state);
+  }
+  return states;
+}
+
 void SimulatedFleet::set_observer(Observer* observer) { impl_->observer = observer; }
 
 void SimulatedFleet::begin_step(const model::StepGraph& graph) {
@@ -404,12 +427,12 @@ void SimulatedFleet::submit(const Tasklet& tasklet) {
       self.tell(tasklet, Resource::compute, end - time, end, Bytes(0));
       self.observer->settled(tasklet.id, end, false);
     }
-    self.flights.emplace(id, std::move(flight));
-    self.push({.at = end, .step = Step::tasklet_done, .subject = -1, .tasklet = id});
+    Flight& kept = self.flights.emplace(id, std::move(flight)).first->second;
+    self.push({.at = end, .flight = &kept, .subject = -1, .step = Step::tasklet_done});
     return;
   }
-  const std::int64_t index = tasklet.piece.device.value;
-  CLEAVE_ASSERT(index >= 0 && index < static_cast<std::int64_t>(self.devices.size()), "no device {}", index);
+  const auto index = static_cast<std::int32_t>(tasklet.piece.device.value);
+  CLEAVE_ASSERT(index >= 0 && index < std::ssize(self.devices), "no device {}", index);
   Device& device = self.device_at(index);
   CLEAVE_ASSERT(device.present, "device {} is not there", index);
   for (const plan::Panel& panel : flight.panels) {
@@ -417,10 +440,9 @@ void SimulatedFleet::submit(const Tasklet& tasklet) {
     device.compute_backlog += panel.flops / device.declared.compute;
     device.up_backlog += panel.up / device.declared.uplink;
   }
-  self.flights.emplace(id, std::move(flight));
-  device.holds.push_back(id);
-  const auto urgency_of = [&](std::int64_t queued) { return self.flights.at(queued).tasklet.urgency; };
-  device.down_queue.insert(std::ranges::upper_bound(device.down_queue, tasklet.urgency, {}, urgency_of), id);
+  Flight* const kept = &self.flights.emplace(id, std::move(flight)).first->second;
+  device.holds.push_back(kept);
+  device.down_queue.insert(std::ranges::upper_bound(device.down_queue, tasklet.place(), {}, place_of), kept);
   self.pump_down(index);
 }
 
@@ -438,7 +460,7 @@ void SimulatedFleet::start(const model::Operation& kernel) {
                          .tasklet = {},
                          .bytes = Bytes(0)});
   }
-  self.push({.at = end, .step = Step::kernel_done, .subject = kernel.id.value});
+  self.push({.at = end, .subject = static_cast<std::int32_t>(kernel.id.value), .step = Step::kernel_done});
 }
 
 void SimulatedFleet::forget(TaskletId tasklet) {
@@ -452,7 +474,7 @@ void SimulatedFleet::forget(TaskletId tasklet) {
   if (flight.tasklet.piece.device == kServerDevice) return;
   // What was not begun is not sent.
   Device& device = self.device_at(flight.tasklet.piece.device.value);
-  const auto queued = std::find(device.down_queue.begin(), device.down_queue.end(), tasklet.value);
+  const auto queued = std::find(device.down_queue.begin(), device.down_queue.end(), &flight);
   if (queued == device.down_queue.end() || flight.next_panel > 0) return;
   for (const plan::Panel& panel : flight.panels) {
     device.down_backlog -= panel.down / device.declared.downlink;
@@ -461,8 +483,8 @@ void SimulatedFleet::forget(TaskletId tasklet) {
   }
   if (self.observer != nullptr) self.observer->settled(tasklet, self.now, true);
   device.down_queue.erase(queued);
-  std::erase(device.holds, tasklet.value);
-  const std::int64_t index = flight.tasklet.piece.device.value;
+  std::erase(device.holds, &flight);
+  const auto index = static_cast<std::int32_t>(flight.tasklet.piece.device.value);
   self.flights.erase(found);
   self.pump_down(index);
 }

@@ -55,6 +55,9 @@ class VirtualFleet final : public RankFleet {
 
   [[nodiscard]] Seconds now() const override { return model_.now(); }
   [[nodiscard]] std::vector<plan::DeviceState> devices() const override { return model_.devices(); }
+  [[nodiscard]] std::vector<plan::DeviceState> devices_ahead_of(const sched::Place& place) const override {
+    return model_.devices_ahead_of(place);
+  }
   [[nodiscard]] std::uint64_t roster() const override { return model_.roster(); }
   [[nodiscard]] std::span<const sched::Usage> usage() const override { return model_.usage(); }
   [[nodiscard]] const std::vector<RankInfo>& ranks() const override { return exchange_.ranks(); }

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "cleave/base/ids.hpp"
@@ -15,6 +16,9 @@
 
 namespace cleave::sched {
 
+/// Of a tasklet in a device's queues: urgency, then turn. The least is served first, panel by panel.
+using Place = std::pair<std::int32_t, std::int64_t>;
+
 /// One submission of a piece of an operation to a device.
 struct Tasklet {
   TaskletId id;
@@ -23,6 +27,11 @@ struct Tasklet {
   bool redone = false;  ///< stands in for one that was lost or rejected
   /// Less urgent tasklets of a device give way, panel by panel, to more urgent ones (smaller numbers).
   std::int32_t urgency = 0;
+  /// Number of its operation in the order in which operations were begun. Among equally urgent tasklets those of an
+  /// earlier operation go first, so that what is sent again for it does not queue behind later ones.
+  std::int64_t turn = 0;
+
+  [[nodiscard]] Place place() const { return {urgency, turn}; }
 };
 
 enum class EventKind : std::uint8_t {
@@ -72,6 +81,12 @@ class Fleet {
   /// Devices that can be given work now, each with the time for which its resources are still taken at its declared
   /// rates.
   [[nodiscard]] virtual std::vector<plan::DeviceState> devices() const = 0;
+
+  /// The same as a tasklet at `place` meets them: what it goes ahead of does not count, but for a message or a panel
+  /// that is under way. Fleets whose devices keep no order by place count everything.
+  [[nodiscard]] virtual std::vector<plan::DeviceState> devices_ahead_of(const Place& /*place*/) const {
+    return devices();
+  }
 
   /// Changes whenever a device leaves, joins or is announced with other rates; plans made for one roster stay valid for
   /// it.

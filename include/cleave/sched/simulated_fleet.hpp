@@ -29,6 +29,7 @@ class SimulatedFleet final : public Fleet {
 
   [[nodiscard]] Seconds now() const override;
   [[nodiscard]] std::vector<plan::DeviceState> devices() const override;
+  [[nodiscard]] std::vector<plan::DeviceState> devices_ahead_of(const Place& place) const override;
   [[nodiscard]] std::uint64_t roster() const override;
   void begin_step(const model::StepGraph& graph) override;
   void submit(const Tasklet& tasklet) override;
