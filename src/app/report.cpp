@@ -36,7 +36,8 @@ std::optional<std::string> read_if_there(const fs::path& file) {
 ordered_json row_of(const ordered_json& line) {
   ordered_json row;
   for (const char* key : {"step", "loss", "val_loss", "time_s", "lower_bound_s", "bytes_down", "bytes_up", "devices",
-                          "tasklets", "lost", "redone", "rejected", "recovery_s", "energy_J"}) {
+                          "tasklets", "lost", "redone", "rejected", "recovery_s", "detection_s", "replanning_s",
+                          "resending_s", "recomputing_s", "energy_J"}) {
     if (line.contains(key)) row[key] = line[key];
   }
   return row;
@@ -51,7 +52,8 @@ void add_metrics(ordered_json& run, const std::string& text) {
   }
   ordered_json totals;
   for (const char* key : {"tokens", "time_s", "lower_bound_s", "wall_s", "bytes_down", "bytes_up", "tasklets", "lost",
-                          "redone", "rejected", "recovery_s", "energy_J"}) {
+                          "redone", "rejected", "recovery_s", "detection_s", "replanning_s", "resending_s",
+                          "recomputing_s", "energy_J"}) {
     double sum = 0;
     for (const ordered_json& line : lines) {
       if (line.contains(key) && line[key].is_number()) sum += line[key].get<double>();

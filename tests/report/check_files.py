@@ -98,5 +98,13 @@ page = (run / "report.html").read_text()
 check(len(page) < 2_000_000, f"the page has {len(page)} bytes")
 for outside in ("src=\"http", "href=\"http", "@import", "src='http"):
     check(outside not in page, f"the page refers to something outside: {outside}")
+# What losses cost, split, is in the page as it is in the metrics.
+data = json.loads(page.split('id="data">', 1)[1].split("</script>", 1)[0])
+for key in ("recovery_s", "detection_s", "replanning_s", "resending_s", "recomputing_s"):
+    total = sum(line[key] for line in metrics)
+    check(near(data["runs"][0]["totals"][key], total), f"the page's {key} is not that of the steps, {total}")
+    check([row[key] for row in data["runs"][0]["metrics"]] == [line[key] for line in metrics], f"the page's rows lack {key}")
+if mode == "disturbed":
+    check(data["runs"][0]["totals"]["recomputing_s"] > 0, "nothing was computed again: the test shows nothing")
 print("\n".join(faults[:20]) or "all agree")
 sys.exit(1 if faults else 0)

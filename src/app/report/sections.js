@@ -103,7 +103,8 @@ function churn(run) {
   const counts = ['left', 'joined', 'slowed', 'hung', 'lies'].map(kind => [kind, changes.filter(c => c.kind === kind).length]).filter(([, n]) => n);
   $('churn').textContent = !lost && !all ? 'No device left, slowed down or lied, and no block was lost.' :
     (counts.length ? 'Devices: ' + counts.map(([kind, n]) => `${kind} ${n} ×`).join(', ') + '. ' : '') +
-    `${plural(total.lost || 0, 'block')} lost, ${total.redone || 0} computed again, ${total.rejected || 0} rejected; losses added ${seconds(total.recovery_s || 0)} (${percent((total.recovery_s || 0) / (total.time_s || 1))} of the time).`;
+    `${plural(total.lost || 0, 'block')} lost, ${total.redone || 0} computed again, ${total.rejected || 0} rejected; losses added ${seconds(total.recovery_s || 0)} (${percent((total.recovery_s || 0) / (total.time_s || 1))} of the time).` +
+    (total.lost ? ` Of all losses together: ${seconds(total.detection_s)} until they were noticed, ${seconds(total.replanning_s)} of processor time planning anew, ${seconds(total.resending_s)} sending operands again, ${seconds(total.recomputing_s)} from then until the last block was back.` : '');
   const v = run.verification;
   if (v && v.mode !== 'off') {
     $('churn').append(` Verification (${v.mode}): ${v.checked} of ${plural(v.blocks, 'block')} checked, ${v.wrong.length} wrong` +
@@ -113,7 +114,7 @@ function churn(run) {
   if (lost) {
     const x = m.map(r => r.step), y = key => m.map(r => r[key] || 0);
     chart('c-churn', x, [{label: 'lost', y: y('lost'), color: COLORS.lost}, {label: 'computed again', y: y('redone'), color: COLORS.redone, dash: DASHES[1]}, {label: 'rejected', y: y('rejected'), color: '#000', dash: DASHES[2]}], {label: 'step', zero: true});
-    chart('c-recovery', x, [{label: 'added', y: y('recovery_s'), color: COLORS.lost}], {label: 'step', zero: true, kind: 'time'});
+    chart('c-recovery', x, [{label: 'added', y: y('recovery_s'), color: COLORS.lost}, {label: 'detection', y: y('detection_s'), color: '#000', dash: DASHES[2]}, {label: 're-sending', y: y('resending_s'), color: COLORS.down, dash: DASHES[1]}, {label: 're-computing', y: y('recomputing_s'), color: COLORS.compute, dash: DASHES[3]}], {label: 'step', zero: true, kind: 'time'});
   }
   show('changes-box', all);
   if (!all) return;
