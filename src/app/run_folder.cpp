@@ -10,6 +10,7 @@
 
 #include "cleave/base/atomic_file.hpp"
 #include "cleave/base/error.hpp"
+#include "loss_json.hpp"
 
 namespace cleave::app {
 
@@ -114,17 +115,20 @@ void RunFolder::append(std::int64_t step, std::int64_t tokens, const server::Ste
       .add("energy_J", r.report.energy.value());
   line.add("checked", r.verification.checked).add("verify_s", r.verification.time.value());
   sched::Loss sum;
+  nlohmann::ordered_json losses;
   for (const sched::Loss& loss : r.report.losses) {
     sum.detection += loss.detection;
     sum.planning += loss.planning;
     sum.resending += loss.resending;
     sum.recomputing += loss.recomputing;
+    losses.push_back(to_json(loss, loss.name));
   }
   line.add("detection_s", sum.detection.value())
       .add("replanning_s", sum.planning.value())
       .add("resending_s", sum.resending.value())
       .add("recomputing_s", sum.recomputing.value())
       .add("copies", r.report.copies);
+  if (!losses.empty()) line.add_json("losses", losses.dump());
   if (val_loss) line.add("val_loss", *val_loss);
   held_back_.push_back(std::move(line));
   while (!held_back_.empty()) {

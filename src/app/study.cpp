@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "loss_json.hpp"
 #include "run_setup.hpp"
 
 namespace cleave::app {
@@ -63,18 +64,7 @@ nlohmann::ordered_json to_json(const rivals::SystemReport& r) {
                               {"recovery_s", step.recovery.value()},
                               {"planning_s", step.planning.value()}});
     }
-    for (const auto& [operation, loss] : r.losses) {
-      out["losses"].push_back({{"operation", operation},
-                               {"at_s", loss.at.value()},
-                               {"devices", loss.devices},
-                               {"blocks", loss.blocks},
-                               {"operation_s", loss.operation.value()},
-                               {"detection_s", loss.detection.value()},
-                               {"planning_s", loss.planning.value()},
-                               {"resending_s", loss.resending.value()},
-                               {"recomputing_s", loss.recomputing.value()},
-                               {"added_s", loss.added.value()}});
-    }
+    for (const auto& [operation, loss] : r.losses) { out["losses"].push_back(to_json(loss, operation)); }
   }
   out["planning_s"] = r.planning.value();
   out["wall_s"] = r.wall.value();

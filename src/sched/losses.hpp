@@ -13,9 +13,10 @@ class Losses {
   void clear() { open_.clear(); }
 
   /// Opens the record of blocks of `op` that were lost; returns its number.
-  int open(OpId op, Seconds noticed, Seconds detection, std::int64_t devices, std::int64_t blocks) {
+  int open(const model::Operation& op, Seconds noticed, Seconds detection, std::int64_t devices, std::int64_t blocks) {
     Loss loss;
-    loss.op = op;
+    loss.op = op.id;
+    loss.name = op.name;
     loss.at = noticed;
     loss.detection = detection;
     loss.devices = devices;

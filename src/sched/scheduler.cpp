@@ -258,7 +258,7 @@ struct Scheduler::Impl {
       const auto blocks = std::ssize(its_pieces);
       at(op).hit = true;
       at(op).blocks -= blocks;
-      const int loss = losses.open(op, fleet.now(), silent, std::ssize(devices[op]), blocks);
+      const int loss = losses.open(graph->operation(op), fleet.now(), silent, std::ssize(devices[op]), blocks);
       Seconds planning{0};
       const std::vector<plan::TaskletPlan> again = [&] {
         const Stopwatch watch(planning);

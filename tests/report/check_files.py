@@ -104,7 +104,13 @@ for key in ("recovery_s", "detection_s", "replanning_s", "resending_s", "recompu
     total = sum(line[key] for line in metrics)
     check(near(data["runs"][0]["totals"][key], total), f"the page's {key} is not that of the steps, {total}")
     check([row[key] for row in data["runs"][0]["metrics"]] == [line[key] for line in metrics], f"the page's rows lack {key}")
+for line in metrics:
+    losses = line.get("losses", [])
+    for key, each in (("detection_s", "detection_s"), ("replanning_s", "planning_s"), ("resending_s", "resending_s"), ("recomputing_s", "recomputing_s")):
+        check(near(line[key], sum(loss[each] for loss in losses)), f"step {line['step']}: losses do not add up to {key}")
+    check(all(loss["blocks"] > 0 and loss["operation"] for loss in losses), f"step {line['step']}: {losses}")
 if mode == "disturbed":
+    check(any("losses" in line for line in metrics), "no loss is listed")
     check(data["runs"][0]["totals"]["recomputing_s"] > 0, "nothing was computed again: the test shows nothing")
 print("\n".join(faults[:20]) or "all agree")
 sys.exit(1 if faults else 0)

@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "cleave/model/graph.hpp"
@@ -34,7 +35,8 @@ struct OperationTiming {
 /// Blocks of one operation that were lost at one time, and what that cost.
 struct Loss {
   OpId op;
-  Seconds at;  ///< noticed
+  std::string name;  ///< of the operation
+  Seconds at;        ///< noticed
   std::int64_t devices = 0, blocks = 0;
   Seconds detection;    ///< from the first silence to `at`
   Seconds planning;     ///< processor time spent in planning them again
