@@ -18,6 +18,14 @@ find_package(nlohmann_json REQUIRED)
 
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+# Where the library was built with it, it picks the widest vectors at run time; the sums are the same.
+include(CheckCXXSymbolExists)
+set(CMAKE_REQUIRED_LIBRARIES PkgConfig::XXHASH)
+check_cxx_symbol_exists(XXH3_64bits_withSeed_dispatch xxh_x86dispatch.h CLEAVE_XXHASH_DISPATCH)
+unset(CMAKE_REQUIRED_LIBRARIES)
+if(CLEAVE_XXHASH_DISPATCH)
+  target_compile_definitions(PkgConfig::XXHASH INTERFACE CLEAVE_XXHASH_DISPATCH)
+endif()
 
 # BLIS ships neither a pkg-config file nor a CMake package.
 find_path(BLIS_INCLUDE_DIR blis.h

@@ -87,6 +87,8 @@ std::optional<Fault> check_fields(const Header& header) {
              !zero(header.nic) || header.rate_factor != 0 || std::signbit(header.rate_factor)) {
     return Fault::field;
   }
+  const bool gemm_task = task && header.work == Work::gemm;
+  if (!gemm_task && (header.a_by_columns || header.b_by_columns)) return Fault::field;
   if (header.kind == Kind::result) {
     if (!span_of_time(header.late) || !span_of_time(header.compute)) return Fault::field;
     if (!span_of_time(header.received) || !span_of_time(header.computed)) return Fault::field;

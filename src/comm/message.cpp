@@ -2,7 +2,11 @@
 #include "cleave/comm/message.hpp"
 
 #include <fmt/format.h>
+#ifdef CLEAVE_XXHASH_DISPATCH
+#include <xxh_x86dispatch.h>  // the same sums, by the widest vectors that the processor has
+#else
 #include <xxhash.h>
+#endif
 
 #include <algorithm>
 #include <bit>
@@ -28,7 +32,8 @@ enum : std::size_t {
   kAtLie = 7,
   kAtPayload = 8,
   kAtPanelOrder = 12,
-  kAtReserved = 13,
+  kAtStorage = 13,
+  kAtReserved = 14,
   kAtChecksum = 16,
   kAtTasklet = 24,
   kAtDevice = 32,
@@ -63,6 +68,9 @@ T get(const std::byte* header, std::size_t at) {
   return value;
 }
 
+// Bits of the storage field.
+constexpr std::uint8_t kAByColumns = 1, kBByColumns = 2;
+
 bool is_attention(Work work) { return work == Work::attention_forward || work == Work::attention_backward; }
 
 void put_header(std::byte* to, const Header& h) {
@@ -73,6 +81,8 @@ void put_header(std::byte* to, const Header& h) {
   put(to, kAtLie, h.lie);
   put(to, kAtPayload, static_cast<std::uint32_t>(h.payload_bytes));
   put(to, kAtPanelOrder, h.panel_order);
+  put(to, kAtStorage,
+      static_cast<std::uint8_t>((h.a_by_columns ? kAByColumns : 0) | (h.b_by_columns ? kBByColumns : 0)));
   put(to, kAtTasklet, h.tasklet.value);
   put(to, kAtDevice, h.device.value);
   put(to, kAtOp, static_cast<std::int32_t>(h.op.value));
@@ -212,6 +222,10 @@ Decoded<Header> decode_header(std::span<const std::byte> bytes, std::int64_t fra
   h.lie = get<Lie>(from, kAtLie);
   h.payload_bytes = get<std::uint32_t>(from, kAtPayload);
   h.panel_order = get<std::uint8_t>(from, kAtPanelOrder);
+  const auto storage = get<std::uint8_t>(from, kAtStorage);
+  if (storage > (kAByColumns | kBByColumns)) return Fault::field;
+  h.a_by_columns = (storage & kAByColumns) != 0;
+  h.b_by_columns = (storage & kBByColumns) != 0;
   h.tasklet = TaskletId(get<std::int64_t>(from, kAtTasklet));
   h.device = DeviceId(get<std::int64_t>(from, kAtDevice));
   h.op = OpId(get<std::int32_t>(from, kAtOp));

@@ -31,6 +31,10 @@ const float* widened(DType wire, std::span<const std::byte> bytes, std::vector<f
   return buffer.data();
 }
 
+kernels::ConstMatrix stored(const float* data, std::int64_t rows, std::int64_t cols, bool by_columns) {
+  return by_columns ? kernels::ConstMatrix(data, rows).transposed() : kernels::ConstMatrix(data, cols);
+}
+
 // Where an fp32 result is computed: in the frame itself when it travels as fp32.
 float* target(DType wire, std::span<std::byte> bytes, std::vector<float>& buffer) {
   if (wire == DType::f32) return reinterpret_cast<float*>(bytes.data());
@@ -54,8 +58,8 @@ bool execute_gemm(const TaskView& task, ResultDraft& result, kernels::Parallel& 
   const Header& header = task.header;
   const comm::GemmBlock& block = header.gemm;
   const GemmShape shape{block.m, block.n, block.k};
-  const kernels::ConstMatrix a(widened(header.wire, task.operands[0], scratch.a), block.k);
-  const kernels::ConstMatrix b(widened(header.wire, task.operands[1], scratch.b), block.n);
+  const auto a = stored(widened(header.wire, task.operands[0], scratch.a), block.m, block.k, header.a_by_columns);
+  const auto b = stored(widened(header.wire, task.operands[1], scratch.b), block.k, block.n, header.b_by_columns);
 
   if (!block.whole_depth()) {
     const kernels::PartialSums sums{header.output, result.outputs[0].data(), block.n};

@@ -28,6 +28,15 @@ comm::Work work_code(OpKind kind) {
   }
 }
 
+// Packs rows x cols of `from`, by rows or by columns, whichever is contiguous.
+void gather_stored(kernels::ConstMatrix from, std::int64_t rows, std::int64_t cols, DType wire, std::byte* payload) {
+  if (from.col_stride == 1) {
+    gather(from, rows, cols, wire, payload);
+  } else {
+    gather(from.transposed(), cols, rows, wire, payload);
+  }
+}
+
 // Calls visit(head view, index of the block of seq x head_dim in the payload) for every head of the pairs, in order.
 template <class Visit>
 void for_each_head(const AttentionShape& shape, const PairRange& pairs, kernels::Rows all, bool queries,
@@ -134,6 +143,15 @@ comm::Frame Executor::pack(const sched::Tasklet& tasklet, const TaskTerms& terms
   std::vector<plan::Panel> panels;
   if (terms.scheduled) panels = plan::panels_of(plan::work_of(op, options_.wire), piece);
   header.panels = static_cast<std::int64_t>(panels.size());
+  // Operands travel as they are stored: the device's kernel packs them either way, a transposition here would be one
+  // more pass.
+  kernels::ConstMatrix a, b;
+  if (op.kind == OpKind::gemm) {
+    a = operand_a(op).from(piece.box.m0, piece.box.k0);
+    b = operand_b(op).from(piece.box.k0, piece.box.n0);
+    header.a_by_columns = a.col_stride != 1;
+    header.b_by_columns = b.col_stride != 1;
+  }
 
   comm::TaskDraft draft = comm::begin_task(header);
   for (std::size_t i = 0; i < panels.size(); ++i) {
@@ -141,8 +159,8 @@ comm::Frame Executor::pack(const sched::Tasklet& tasklet, const TaskTerms& terms
   }
   if (op.kind == OpKind::gemm) {
     const GemmBox& box = piece.box;
-    gather(operand_a(op).from(box.m0, box.k0), box.m(), box.k(), options_.wire, draft.operands[0].data());
-    gather(operand_b(op).from(box.k0, box.n0), box.k(), box.n(), options_.wire, draft.operands[1].data());
+    gather_stored(a, box.m(), box.k(), options_.wire, draft.operands[0].data());
+    gather_stored(b, box.k(), box.n(), options_.wire, draft.operands[1].data());
     if (header.gemm.blocks > 1) {
       std::copy_n(state.row_exponents.begin() + box.m0, box.m(), draft.row_exponents.begin());
       std::copy_n(state.column_exponents.begin() + box.n0, box.n(), draft.column_exponents.begin());

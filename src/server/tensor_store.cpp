@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <new>
 
 #include "cleave/base/error.hpp"
@@ -12,10 +11,6 @@
 namespace cleave::server {
 
 namespace {
-
-constexpr std::size_t kAlignment = 64;
-
-void free_block(std::byte* block) { ::operator delete[](block, std::align_val_t{kAlignment}); }
 
 // Every tensor that an operation touches, each once.
 std::vector<TensorId> touched(const model::Operation& op) {
@@ -29,35 +24,6 @@ std::vector<TensorId> touched(const model::Operation& op) {
 }
 
 }  // namespace
-
-BlockPool::Block BlockPool::take(std::size_t bytes) {
-  in_use_ += bytes;
-  peak_ = std::max(peak_, in_use_);
-  const auto found = free_.find(bytes);
-  if (found != free_.end()) {
-    Block block = std::move(found->second);
-    free_.erase(found);
-    return block;
-  }
-  // Blocks kept for other sizes give way, so that no more is held than was ever in use at once.
-  while (!free_.empty() && held_ + bytes > peak_) {
-    const auto largest = std::prev(free_.end());
-    held_ -= largest->first;
-    free_.erase(largest);
-  }
-  held_ += bytes;
-  try {
-    return {static_cast<std::byte*>(::operator new[](std::max<std::size_t>(bytes, 1), std::align_val_t{kAlignment})),
-            free_block};
-  } catch (const std::bad_alloc&) {
-    throw EnvironmentError("allocate", fmt::format("{} bytes for a tensor", bytes), "out of memory");
-  }
-}
-
-void BlockPool::give(Block block, std::size_t bytes) {
-  in_use_ -= bytes;
-  free_.emplace(bytes, std::move(block));
-}
 
 TensorStore::TensorStore(const model::StepGraph& graph, ParameterStore& parameters, BlockPool& pool)
     : graph_(graph), pool_(pool), slots_(graph.tensors.size()), scalars_(graph.tensors.size(), 0.0) {
@@ -96,8 +62,13 @@ void TensorStore::begin(const model::Operation& op) {
     Slot& target = slot(view.tensor);
     const model::TensorSpec& spec = graph_.tensor(view.tensor);
     if (target.data != nullptr || spec.role == model::TensorRole::scalar) continue;
-    target.block = pool_.take(static_cast<std::size_t>(spec.elements()) * sizeof(float));
-    target.data = reinterpret_cast<float*>(target.block.get());
+    const std::size_t bytes = static_cast<std::size_t>(spec.elements()) * sizeof(float);
+    try {
+      target.block = pool_.take(bytes);
+    } catch (const std::bad_alloc&) {
+      throw EnvironmentError("allocate", fmt::format("{} bytes for {}", bytes, spec.name), "out of memory");
+    }
+    target.data = reinterpret_cast<float*>(target.block.data());
   }
 }
 
@@ -109,9 +80,8 @@ void TensorStore::retire(const model::Operation& op) {
 
 void TensorStore::release(TensorId id) {
   Slot& target = slot(id);
-  if (!target.block) return;
-  pool_.give(std::move(target.block), static_cast<std::size_t>(graph_.tensor(id).elements()) * sizeof(float));
-  target.block = {nullptr, nullptr};
+  if (target.block.empty()) return;
+  pool_.give(std::move(target.block));
   target.data = nullptr;
 }
 

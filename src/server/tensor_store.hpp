@@ -7,34 +7,15 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <memory>
 #include <span>
 #include <vector>
 
-#include "cleave/base/units.hpp"
+#include "cleave/base/block_pool.hpp"
 #include "cleave/kernels/matrix.hpp"
 #include "cleave/model/graph.hpp"
 #include "cleave/server/parameter_store.hpp"
 
 namespace cleave::server {
-
-/// Blocks of 64-byte aligned memory, recycled by exact size. Shared by the graphs of a trainer. What is held, in use or
-/// for later, never exceeds the most that was in use at once.
-class BlockPool {
- public:
-  using Block = std::unique_ptr<std::byte[], void (*)(std::byte*)>;
-  [[nodiscard]] Block take(std::size_t bytes);
-  void give(Block block, std::size_t bytes);
-  /// Most bytes that were in use at once.
-  [[nodiscard]] Bytes peak() const { return Bytes(static_cast<std::int64_t>(peak_)); }
-  [[nodiscard]] Bytes held() const { return Bytes(static_cast<std::int64_t>(held_)); }
-
- private:
-  std::multimap<std::size_t, Block> free_;
-  std::size_t in_use_ = 0, peak_ = 0;
-  std::size_t held_ = 0;  // in use, and free for the next of its size
-};
 
 class TensorStore {
  public:
@@ -60,7 +41,7 @@ class TensorStore {
 
  private:
   struct Slot {
-    BlockPool::Block block{nullptr, nullptr};
+    Block block;
     float* data = nullptr;
     Parameter* parameter = nullptr;
     std::int64_t accesses = 0;  // operations of the graph that touch it

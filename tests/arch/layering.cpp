@@ -30,7 +30,7 @@ const std::vector<std::pair<std::string, std::regex>> kByPackage = {
     {"nlohmann_json::nlohmann_json", std::regex("nlohmann/.*")},
     {"spdlog::spdlog", std::regex("spdlog/.*")},
     {"CLI11::CLI11", std::regex("CLI/.*")},
-    {"PkgConfig::XXHASH", std::regex("xxhash\\.h")},
+    {"PkgConfig::XXHASH", std::regex("(xxhash|xxh_x86dispatch)\\.h")},
 };
 
 // The C++ standard library, fmt, POSIX and the compiler: everywhere.

@@ -1,14 +1,16 @@
 // Frame: the bytes of one message, header and payload, in one owned buffer.
 //
 // Encoders fill it, transports carry it, decoders look into it without copying. The buffer starts on a 64-byte boundary
-// and is never moved while a message is under way: a pending send or receive owns its frame until it is complete.
+// and is never moved while a message is under way: a pending send or receive owns its frame until it is complete. Large
+// buffers are used again for later frames (base/block_pool.hpp).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <utility>
+
+#include "cleave/base/block_pool.hpp"
 
 namespace cleave::comm {
 
@@ -29,28 +31,28 @@ class Frame {
   Frame() = default;
   /// Requires: 0 <= bytes. Errors: std::bad_alloc.
   explicit Frame(std::int64_t bytes);
-  Frame(Frame&& other) noexcept : data_(std::move(other.data_)), size_(std::exchange(other.size_, 0)) {}
+  Frame(Frame&& other) noexcept : block_(std::move(other.block_)), size_(std::exchange(other.size_, 0)) {}
   Frame& operator=(Frame&& other) noexcept {
-    data_ = std::move(other.data_);
-    size_ = std::exchange(other.size_, 0);
+    std::swap(block_, other.block_);
+    std::swap(size_, other.size_);
     return *this;
   }
+  ~Frame() { release(); }
 
   [[nodiscard]] std::int64_t size() const { return size_; }
   [[nodiscard]] bool empty() const { return size_ == 0; }
-  [[nodiscard]] std::byte* data() { return data_.get(); }
-  [[nodiscard]] const std::byte* data() const { return data_.get(); }
-  [[nodiscard]] std::span<std::byte> bytes() { return {data_.get(), static_cast<std::size_t>(size_)}; }
-  [[nodiscard]] std::span<const std::byte> bytes() const { return {data_.get(), static_cast<std::size_t>(size_)}; }
+  [[nodiscard]] std::byte* data() { return block_.data(); }
+  [[nodiscard]] const std::byte* data() const { return block_.data(); }
+  [[nodiscard]] std::span<std::byte> bytes() { return {block_.data(), static_cast<std::size_t>(size_)}; }
+  [[nodiscard]] std::span<const std::byte> bytes() const { return {block_.data(), static_cast<std::size_t>(size_)}; }
 
   /// A frame with the same bytes, in memory of its own. Errors: std::bad_alloc.
   [[nodiscard]] Frame copy() const;
 
  private:
-  struct Free {
-    void operator()(std::byte* bytes) const;
-  };
-  std::unique_ptr<std::byte[], Free> data_;
+  void release();
+
+  Block block_;  // at least size_ bytes
   std::int64_t size_ = 0;
 };
 

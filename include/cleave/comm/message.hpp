@@ -98,6 +98,8 @@ struct Header {
   DType output = DType::f32;       ///< task, result: `wire` when finished, else partial_sum_type(wire)
   Lie lie = Lie::none;             ///< task
   std::uint8_t panel_order = 0;    ///< task: plan::PanelOrder, which decides what the tasklet takes on the device
+  bool a_by_columns = false;       ///< task, work = gemm: A is stored k x m, its columns one after another
+  bool b_by_columns = false;       ///< task, work = gemm: B is stored n x k
   Reason reason = Reason::none;    ///< refused
   GemmBlock gemm;                  ///< work = gemm
   AttentionBlock attention;        ///< work = attention

@@ -48,8 +48,16 @@ void fill(Draft& draft) {
   }
 }
 
+Header stored_by_columns(Header header) {
+  header.a_by_columns = header.gemm.m > 2;
+  header.b_by_columns = true;
+  return header;
+}
+
 std::vector<Header> tasks() {
   return {gemm_task(5, 6, 7, 1, 0, DType::f32),
+          stored_by_columns(gemm_task(5, 6, 7, 1, 0, DType::f32)),
+          stored_by_columns(gemm_task(2, 2, kBlockK + 10, 2, 0, DType::bf16)),
           gemm_task(5, 6, 7, 1, 0, DType::bf16),
           gemm_task(3, 2, kBlockK, 3, 1, DType::f16),
           gemm_task(3, 2, 10, 3, 2, DType::f32),
@@ -245,6 +253,15 @@ TEST(Message, RandomFieldsAreRefusedOrConsistent) {
   EXPECT_GT(accepted, 100);  // changes of ids and payloads are legal
 }
 
+TEST(Message, OnlyTasksOfProductsTellTheirStorage) {
+  ResultDraft result = begin_result(result_header(gemm_task(5, 6, 7, 1, 0, DType::f32), Seconds(0), Seconds(0)));
+  fill(result);
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(seal(std::move(result)), 13, 1)), Fault::field);
+  TaskDraft attention = begin_task(attention_task(Work::attention_forward, DType::f32));
+  fill(attention);
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(seal(std::move(attention)), 13, 2)), Fault::field);
+}
+
 TEST(Message, HostileFields) {
   TaskDraft draft = begin_task(gemm_task(3, 2, 10, 3, 2, DType::f32));
   fill(draft);
@@ -257,14 +274,16 @@ TEST(Message, HostileFields) {
   EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 7, 100)), Fault::field);             // lie
   EXPECT_EQ(fault_of(with_field<std::uint32_t>(task, 8, 0xffffffff)), Fault::geometry);  // payload
   EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 12, 4)), Fault::field);              // panel order
-  EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 13, 1)), Fault::field);              // reserved
-  EXPECT_EQ(fault_of(with_field<std::int64_t>(task, 24, -1)), Fault::field);             // tasklet
-  EXPECT_EQ(fault_of(with_field<std::int64_t>(task, 32, -5)), Fault::field);             // device
-  EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 44, 4)), Fault::field);              // work
-  EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 45, 3)), Fault::field);              // wire f64
-  EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 46, 4)), Fault::field);              // i32 for fp32
-  EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 47, 1)), Fault::field);              // reason
-  for (const std::size_t at : {48U, 56U, 64U}) {                                         // m, n, k
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 13, 4)), Fault::field);              // storage
+  EXPECT_TRUE(decode(with_field<std::uint8_t>(task, 13, 3)));
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 14, 1)), Fault::field);   // reserved
+  EXPECT_EQ(fault_of(with_field<std::int64_t>(task, 24, -1)), Fault::field);  // tasklet
+  EXPECT_EQ(fault_of(with_field<std::int64_t>(task, 32, -5)), Fault::field);  // device
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 44, 4)), Fault::field);   // work
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 45, 3)), Fault::field);   // wire f64
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 46, 4)), Fault::field);   // i32 for fp32
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 47, 1)), Fault::field);   // reason
+  for (const std::size_t at : {48U, 56U, 64U}) {                              // m, n, k
     for (const std::int64_t value :
          {std::int64_t{0}, std::int64_t{-1}, std::int64_t{1} << 31, std::int64_t{1} << 62,
           std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()}) {

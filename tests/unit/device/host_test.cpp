@@ -115,6 +115,15 @@ std::vector<float> numbers(std::size_t count, std::uint32_t stream) {
   return values;
 }
 
+// The same rows x cols values, column after column.
+std::vector<float> transposed(const std::vector<float>& values, std::int64_t rows, std::int64_t cols) {
+  std::vector<float> turned;
+  for (std::int64_t j = 0; j < cols; ++j) {
+    for (std::int64_t i = 0; i < rows; ++i) turned.push_back(values[static_cast<std::size_t>(i * cols + j)]);
+  }
+  return turned;
+}
+
 comm::Header task_header(Work work, DType wire, std::int64_t device_id = 0) {
   comm::Header header;
   header.kind = Kind::task;
@@ -193,7 +202,9 @@ TEST(DeviceHost, GemmIsTheKernels) {
       std::vector<Run> runs = {{0, whole_k}};
       if (whole_k > kBlockK) runs.insert(runs.end(), {{0, 2 * kBlockK}, {2, 100}, {1, kBlockK + 100}});
       for (const Run run : runs) {
-        const comm::Header header = gemm_header(m, n, run.k, k_blocks(whole_k), run.first, wire);
+        comm::Header header = gemm_header(m, n, run.k, k_blocks(whole_k), run.first, wire);
+        header.a_by_columns = run.k % 2 == 0;
+        header.b_by_columns = run.first > 0;
         comm::TaskDraft draft = comm::begin_task(header);
         std::vector<float> strip_a,
             strip_b(b.begin() + run.first * kBlockK * n, b.begin() + (run.first * kBlockK + run.k) * n);
@@ -201,6 +212,8 @@ TEST(DeviceHost, GemmIsTheKernels) {
           const auto row = a.begin() + i * whole_k + run.first * kBlockK;
           strip_a.insert(strip_a.end(), row, row + run.k);
         }
+        if (header.a_by_columns) strip_a = transposed(strip_a, m, run.k);
+        if (header.b_by_columns) strip_b = transposed(strip_b, run.k, n);
         pack(draft.operands[0], wire, strip_a);
         pack(draft.operands[1], wire, strip_b);
         std::copy_n(e.begin(), draft.row_exponents.size(), draft.row_exponents.begin());

@@ -1,0 +1,72 @@
+// Blocks of memory that are used again: tensors and messages come and go in the same sizes step after step, and memory
+// that is fresh from the kernel costs a page fault, and its zeroing, for every few KiB.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <utility>
+
+#include "cleave/base/units.hpp"
+
+namespace cleave {
+
+/// 64-byte aligned memory, not initialised. Large blocks start on a boundary of, and ask for, huge pages. Move-only.
+class Block {
+ public:
+  Block() = default;
+  /// Errors: std::bad_alloc.
+  explicit Block(std::size_t capacity);
+  Block(Block&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), capacity_(std::exchange(other.capacity_, 0)) {}
+  Block& operator=(Block&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(capacity_, other.capacity_);
+    return *this;
+  }
+  ~Block();
+
+  [[nodiscard]] std::byte* data() const { return data_; }
+  [[nodiscard]] std::size_t capacity() const { return capacity_; }
+  [[nodiscard]] bool empty() const { return data_ == nullptr; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t capacity_ = 0;
+};
+
+/// What a pool may keep.
+struct BlockPoolLimits {
+  /// A block is used again for requests of at least this share of its capacity.
+  double least_fill = 1.0;
+  /// What is held, over the most that was in use at once.
+  double headroom = 1.0;
+  /// Bytes kept beside what is in use, at most.
+  std::size_t spare = static_cast<std::size_t>(-1);
+};
+
+/// Gives out blocks, preferring those that came back. What it holds, in use or spare, never exceeds the most that was
+/// in use at once (capacities counted); spare blocks of other sizes give way, the largest first. One thread at a time.
+class BlockPool {
+ public:
+  explicit BlockPool(BlockPoolLimits limits = {}) : limits_(limits) {}
+
+  /// A block of at least `bytes`. Errors: std::bad_alloc.
+  [[nodiscard]] Block take(std::size_t bytes);
+  /// Takes a block back that take() gave.
+  void give(Block block);
+
+  /// Most bytes that were in use at once.
+  [[nodiscard]] Bytes peak() const { return Bytes(static_cast<std::int64_t>(peak_)); }
+  /// In use and spare.
+  [[nodiscard]] Bytes held() const { return Bytes(static_cast<std::int64_t>(in_use_ + spare_)); }
+
+ private:
+  [[nodiscard]] std::size_t most_held() const;
+  void drop_largest();
+
+  BlockPoolLimits limits_;
+  std::multimap<std::size_t, Block> free_;  // by capacity
+  std::size_t in_use_ = 0, spare_ = 0, peak_ = 0;
+};
+
+}  // namespace cleave
