@@ -7,7 +7,7 @@
 namespace cleave::testing_run {
 namespace {
 
-constexpr std::uint64_t kSchedules = 200;
+constexpr std::uint64_t kSchedules = 200, kRealSchedules = 12;
 
 // Up to 30 events over the time of the undisturbed run and half as much again.
 fleet::ChurnTrace random_schedule(std::uint64_t seed, std::int64_t devices, Seconds whole, bool liars) {
@@ -52,6 +52,26 @@ TEST(Churn, RandomSchedulesEndWithTheSameBits) {
   }
   EXPECT_GT(lost, static_cast<std::int64_t>(kSchedules));  // the schedules do hit blocks in flight
   EXPECT_GT(rejected, 0);
+}
+
+// The same with devices that keep to their rates in real time, and with devices that answer as soon as they can.
+TEST(Churn, RandomSchedulesUnderRealClocks) {
+  Setting s = small_setting();
+  const std::uint64_t expected = train(s).hash;
+  s.devices = unlike_devices(5);
+  s.device_ranks = 2;
+  const Seconds whole = train(s).time;
+  for (const comm::ClockMode clock : {comm::ClockMode::wall, comm::ClockMode::off}) {
+    s.clock = clock;
+    std::int64_t lost = 0;
+    for (std::uint64_t seed = 0; seed < kRealSchedules; ++seed) {
+      s.churn = random_schedule(seed, 5, whole, false);
+      const Outcome outcome = train(s);
+      ASSERT_EQ(outcome.hash, expected) << "clock " << static_cast<int>(clock) << ", schedule " << seed;
+      lost += outcome.lost;
+    }
+    EXPECT_TRUE(lost > 0 || clock == comm::ClockMode::off);
+  }
 }
 
 }  // namespace
