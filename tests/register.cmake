@@ -1,9 +1,14 @@
 # Ways to register a test. Every test has a time limit and the number of processors that it keeps busy.
 
+# What runs in one process, and so under the sanitizers: `--target unit_tests` builds no more than that.
+add_custom_target(unit_tests)
+
 # cleave_unit_test(NAME SOURCE LIBRARY...): one GoogleTest executable without MPI, labels unit and fast.
 function(cleave_unit_test name source)
   string(REPLACE "." "_" target test_${name})
   add_executable(${target} ${source})
+  set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)  # of one file
+  add_dependencies(unit_tests ${target})
   target_link_libraries(${target} PRIVATE ${ARGN} GTest::gmock GTest::gtest GTest::gtest_main)
   target_compile_definitions(${target} PRIVATE CLEAVE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   cleave_compile_options(${target})
@@ -11,6 +16,7 @@ function(cleave_unit_test name source)
   set(limit 120)
   if(CLEAVE_SANITIZE)
     set(limit 900)  # sanitizers take many times as long
+    target_compile_options(${target} PRIVATE -O0)  # a test's own code is compiled more often than it runs
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "unit;fast" TIMEOUT ${limit} PROCESSORS 1)
 endfunction()

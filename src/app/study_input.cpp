@@ -15,11 +15,11 @@ namespace {
 /// A matrix of links grows with the square of the fleet; this many devices take 256 MB.
 constexpr std::int64_t kMostLinkedDevices = 4096;
 
-using Run = std::pair<std::int64_t, std::int64_t>;  // devices [first, second)
+using DeviceRange = std::pair<std::int64_t, std::int64_t>;  // devices [first, second)
 
 // Devices that an end of a link names: those of a group, of every group of that name, or one by its index.
-std::vector<Run> devices_of(const std::string& end, const std::vector<fleet::DeviceGroup>& groups) {
-  std::vector<Run> runs;
+std::vector<DeviceRange> devices_of(const std::string& end, const std::vector<fleet::DeviceGroup>& groups) {
+  std::vector<DeviceRange> runs;
   std::int64_t first = 0;
   for (const fleet::DeviceGroup& group : groups) {
     if (group.name == end) runs.emplace_back(first, first + group.count);
@@ -134,8 +134,8 @@ fleet::LinkMatrix link_matrix(const std::vector<LinkInput>& links, const std::ve
     }
   }
   for (const LinkInput& link : links) {
-    for (const Run& from : devices_of(link.from, groups)) {
-      for (const Run& to : devices_of(link.to, groups)) {
+    for (const DeviceRange& from : devices_of(link.from, groups)) {
+      for (const DeviceRange& to : devices_of(link.to, groups)) {
         for (std::int64_t i = from.first; i < from.second; ++i) {
           for (std::int64_t j = to.first; j < to.second; ++j) {
             matrix.set(DeviceId(i), DeviceId(j), link.link);

@@ -14,7 +14,6 @@ namespace {
 constexpr std::size_t kMaxName = 256;          // bytes of a host's or device's name, version or kernel choice
 constexpr std::int64_t kMaxDevices = 1 << 20;  // hosted by one rank
 constexpr double kMaxRate = 1e30;              // FLOP/s or byte/s; infinity is legal for links
-constexpr double kMaxSeconds = 1e9;
 
 class Writer {
  public:

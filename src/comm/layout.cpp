@@ -11,7 +11,6 @@ namespace {
 // Sizes stay below 2^31 and products are cut at the frame limit, so that no 64-bit product can overflow.
 constexpr std::int64_t kMaxExtent = (std::int64_t{1} << 31) - 1;
 constexpr std::int64_t kMaxPanels = std::int64_t{1} << 20;
-constexpr double kMaxSeconds = 1e9;
 constexpr double kMaxRateFactor = 1e6;
 constexpr std::uint8_t kLastPanelOrder = 3;  // plan::PanelOrder::result_resident
 

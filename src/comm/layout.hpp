@@ -25,6 +25,9 @@ struct Layout {
   bool fits = true;  ///< within kMaxFrameBytes; otherwise the sections are meaningless
 };
 
+/// The longest time that a message may tell.
+inline constexpr double kMaxSeconds = 1e9;
+
 /// Requires: header.kind is task or result and its fields are legal.
 [[nodiscard]] Layout layout_of(const Header& header);
 

@@ -14,24 +14,21 @@
 
 namespace cleave::comm {
 
-namespace {
-
-struct Mailbox {
-  std::mutex mutex;
-  std::condition_variable arrived;
-  std::deque<Received> frames;
-  bool taken = false, closed = false, interrupted = false;
-};
-
-}  // namespace
-
 struct LoopbackHub::State {
+  struct Mailbox {
+    std::mutex mutex;
+    std::condition_variable arrived;
+    std::deque<Received> frames;
+    bool taken = false, closed = false, interrupted = false;
+  };
   explicit State(int size) : mailboxes(static_cast<std::size_t>(size)) {}
   Mailbox& mailbox(int rank) { return mailboxes[static_cast<std::size_t>(rank)]; }
   std::vector<Mailbox> mailboxes;
 };
 
 namespace {
+
+using Mailbox = LoopbackHub::State::Mailbox;
 
 class LoopbackTransport final : public Transport {
  public:

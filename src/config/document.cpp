@@ -78,12 +78,6 @@ void mark_command_line(Node& node) {
   for (Node& below : node.children) mark_command_line(below);
 }
 
-std::string_view trimmed(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(" \t\n");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t\n") - first + 1);
-}
-
 Issue override_issue(std::string key, std::string message, std::string hint = {}) {
   return {kCommandLine, 0, std::move(key), std::move(message), std::move(hint)};
 }

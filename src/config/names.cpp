@@ -58,6 +58,12 @@ std::string nearest(std::string_view word, const std::vector<std::string>& names
   return !best.empty() && (best_distance == 0 || (best_distance <= allowed && word.size() > 2)) ? best : std::string();
 }
 
+std::string_view trimmed(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(" \t\n");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t\n") - first + 1);
+}
+
 std::string in_quotes(std::string_view text) {
   std::string shown = "'";
   std::size_t characters = 0;

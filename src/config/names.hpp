@@ -13,6 +13,9 @@ namespace cleave::config {
 /// The name nearest to `word` if it is near enough to be meant (at most a third of the letters off); else empty.
 [[nodiscard]] std::string nearest(std::string_view word, const std::vector<std::string>& names);
 
+/// `text` without blanks, tabs and line ends around it.
+[[nodiscard]] std::string_view trimmed(std::string_view text);
+
 /// `text` in single quotes, control characters made visible, cut after 40 characters.
 [[nodiscard]] std::string in_quotes(std::string_view text);
 

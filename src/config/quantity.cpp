@@ -132,12 +132,6 @@ constexpr Kind kTime{"time", "10 ms", kTimes, kTimeConfusions};
 constexpr Kind kPower{"power", "5 W", kPowers, kPowerConfusions};
 constexpr std::array<const Kind*, 5> kKinds{&kSize, &kRate, &kSpeed, &kTime, &kPower};
 
-std::string_view trimmed(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(" \t");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
-}
-
 /// Length of the number that `text` opens with: digits, a point, an exponent; 0 where there is none.
 std::size_t number_length(std::string_view text) {
   const auto digits = [&](std::size_t at) {

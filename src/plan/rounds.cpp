@@ -15,7 +15,7 @@ namespace cleave::plan {
 namespace {
 
 /// Finishes this close to the bound need no rounds, and halving must gain as much.
-constexpr double kGood = 1.1, kLeastGain = 0.99;
+constexpr double kGoodWithoutRounds = 1.1, kLeastGainOfHalving = 0.99;
 
 /// Halvings at most.
 constexpr int kMostHalvings = 40;
@@ -57,7 +57,7 @@ class Rounds {
           }
         }
       }
-      if (best == parts || (finish < kNever && soonest > finish * kLeastGain)) break;
+      if (best == parts || (finish < kNever && soonest > finish * kLeastGainOfHalving)) break;
       parts = best;
       finish = soonest;
     }
@@ -135,7 +135,7 @@ class Rounds {
 BoxTiling tile_in_rounds(const Work& work, const GemmBox& box, std::span<const Power> devices,
                          const fleet::ServerProfile& server, const BoxBound& bound) {
   BoxTiling once = tile_selected(work, box, devices, server, bound);
-  if (once.in_memory && once.finish <= kGood * bound.finish) return once;
+  if (once.in_memory && once.finish <= kGoodWithoutRounds * bound.finish) return once;
   // A tile that streams holds the strips of its shorter side: at most half of what comes down.
   const bool limited = std::any_of(devices.begin(), devices.end(), [&](const Power& device) {
     return device.memory < device.by(bound.finish).down / 2;

@@ -20,7 +20,7 @@ constexpr double kEven = 0.01;
 constexpr int kMostTries = 6;
 
 /// Directions are evened out where the finish is beyond the bound by this factor, and they differ by less than that.
-constexpr double kGood = 1.04, kOneSided = 0.5;
+constexpr double kGoodEnough = 1.04, kOneSided = 0.5;
 
 }  // namespace
 
@@ -102,7 +102,7 @@ BoxTiling tile_selected(const Work& work, const GemmBox& box, std::span<const Po
   if (best.finish == kNever) return tile_gemm(work, box, devices, server, bound, Effort::thorough);
   // Deeper blocks need fewer bytes up and more down.
   const auto uneven = [](double ratio) { return ratio > 1 ? ratio - 1 : 1 / ratio - 1; };
-  for (int round = 0; round < 2 && best.finish > kGood * bound.finish; ++round) {
+  for (int round = 0; round < 2 && best.finish > kGoodEnough * bound.finish; ++round) {
     if (uneven(tilt) < 2 * kEven || uneven(tilt) > kOneSided) break;
     wanted.terms.deepen *= std::pow(tilt, 0.7);
     count = best_count;

@@ -14,7 +14,7 @@ namespace cleave::plan {
 namespace {
 
 /// A move must help by this share of a group's work; groups this close to each other are left alone.
-constexpr double kLeastGain = 1e-4, kBalanced = 2e-3;
+constexpr double kLeastGainOfMove = 1e-4, kBalanced = 2e-3;
 
 /// What columns and rows usually cost, until a cut tells.
 constexpr double kUsualLoss = 1.02;
@@ -74,7 +74,7 @@ bool Region::improve(std::vector<double>& slack, double finish) {
   const double needed = static_cast<double>(box_.m()) * static_cast<double>(box_.n());
   const auto last = static_cast<std::size_t>(std::min_element(slack.begin(), slack.end()) - slack.begin());
   Group& behind = groups_[last];
-  double best = slack[last] + kLeastGain;
+  double best = slack[last] + kLeastGainOfMove;
   enum class Move : std::uint8_t { none, block, device, swap } kind = Move::none;
   std::size_t with = 0, given = 0, taken = 0;
 

@@ -13,13 +13,13 @@ namespace cleave::rivals {
 
 namespace {
 
-constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+constexpr std::size_t kNoNode = static_cast<std::size_t>(-1);
 /// Tails kept per state; what is beyond goes, longest latency first. Small problems stay far below.
 constexpr std::size_t kMostTails = 32;
 
 struct Tail {
   RoundSummary summary;
-  std::size_t node = kNone;
+  std::size_t node = kNoNode;
 };
 
 // A stage of a tail: units [unit, next's unit), blocks [block, block_end).
@@ -67,7 +67,7 @@ class Planner {
     for (std::size_t end = 1; end <= blocks_; ++end) {
       for (std::size_t block = 0; block < end; ++block) {
         for (std::size_t unit = units_; unit-- > 0;) {
-          if (!put_in_front({}, unit, units_, block, end, 1, kNone, tails)) break;
+          if (!put_in_front({}, unit, units_, block, end, 1, kNoNode, tails)) break;
         }
       }
     }
@@ -167,10 +167,10 @@ class Planner {
     const auto add = [&](RoundSummary summary, std::size_t next) {
       summary = summary.behind(pace.forward_s, pace.backward_s, pace.reduce_s, micro_batches_);
       if (micro_batches_ * summary.dominant_s >= best_.round_s) return;
-      keep({summary, kNone}, {unit, unit_end, block, block_end, next}, kept);
+      keep({summary, kNoNode}, {unit, unit_end, block, block_end, next}, kept);
     };
-    if (group_end == kNone) {
-      add({}, kNone);
+    if (group_end == kNoNode) {
+      add({}, kNoNode);
     } else {
       const double between_s = communication(unit_end, block, block_end, group_end);
       for (const Tail& tail : behind) add(tail.summary.behind(between_s, between_s, 0, micro_batches_), tail.node);
@@ -204,7 +204,7 @@ class Planner {
   [[nodiscard]] AsteroidPlan plan_of(const Tail& tail) const {
     AsteroidPlan plan;
     plan.round_s = tail.summary.latency_s;
-    for (std::size_t n = tail.node; n != kNone; n = nodes_[n].next) {
+    for (std::size_t n = tail.node; n != kNoNode; n = nodes_[n].next) {
       const Node& node = nodes_[n];
       AsteroidStage stage;
       stage.first = node.unit;

@@ -10,8 +10,8 @@
 namespace cleave::rivals {
 
 namespace {
-constexpr std::size_t kNone = static_cast<std::size_t>(-1);
-constexpr double kFar = std::numeric_limits<double>::infinity();
+constexpr std::size_t kNoVertex = static_cast<std::size_t>(-1);
+constexpr double kUnreached = std::numeric_limits<double>::infinity();
 /// A change of a path must gain at least this share of the edges it takes out: rounding must not make it go on for
 /// ever.
 constexpr double kLeastGain = 1e-9;
@@ -25,7 +25,7 @@ void fill_table(const double* w, std::size_t n, double* best) {
   for (std::size_t v = 0; v < N; ++v) best[(std::size_t{1} << v) * N + v] = 0;
   for (std::size_t set = 1; set < std::size_t{1} << N; ++set) {
     double onward[N];
-    std::fill(onward, onward + N, kFar);
+    std::fill(onward, onward + N, kUnreached);
     for (std::size_t left = set; left != 0; left &= left - 1) {
       const auto u = static_cast<std::size_t>(std::countr_zero(left));
       const double here = best[set * N + u];
@@ -44,17 +44,17 @@ void fill_table(const double* w, std::size_t n, double* best) {
 }  // namespace
 
 double BottleneckMatcher::solve(std::span<const double> cost, std::size_t n) {
-  column_of_.assign(n, kNone);
-  row_of_.assign(n, kNone);
+  column_of_.assign(n, kNoVertex);
+  row_of_.assign(n, kNoVertex);
   previous_.resize(n);
   reach_.resize(n);
   done_.resize(n);
   // No matching is cheaper than the cheapest edge of any one row or column; rows that find a free column within that
   // bound take it at once.
   double bottleneck = 0;
-  std::fill(reach_.begin(), reach_.end(), kFar);
+  std::fill(reach_.begin(), reach_.end(), kUnreached);
   for (std::size_t row = 0; row < n; ++row) {
-    double least = kFar;
+    double least = kUnreached;
     for (std::size_t c = 0; c < n; ++c) {
       least = std::min(least, cost[row * n + c]);
       reach_[c] = std::min(reach_[c], cost[row * n + c]);
@@ -64,28 +64,28 @@ double BottleneckMatcher::solve(std::span<const double> cost, std::size_t n) {
   for (const double least : reach_) bottleneck = std::max(bottleneck, least);
   for (std::size_t row = 0; row < n; ++row) {
     for (std::size_t c = 0; c < n; ++c) {
-      if (row_of_[c] != kNone || cost[row * n + c] > bottleneck) continue;
+      if (row_of_[c] != kNoVertex || cost[row * n + c] > bottleneck) continue;
       row_of_[c] = row;
       column_of_[row] = c;
       break;
     }
   }
   for (std::size_t row = 0; row < n; ++row) {
-    if (column_of_[row] != kNone) continue;
+    if (column_of_[row] != kNoVertex) continue;
     // reach[c]: the dearest edge on the best alternating path from `row` to column c, at least today's bottleneck.
     std::fill(done_.begin(), done_.end(), char{0});
     for (std::size_t c = 0; c < n; ++c) {
       reach_[c] = std::max(bottleneck, cost[row * n + c]);
       previous_[c] = row;
     }
-    std::size_t end = kNone;
-    while (end == kNone) {
-      std::size_t nearest = kNone;
+    std::size_t end = kNoVertex;
+    while (end == kNoVertex) {
+      std::size_t nearest = kNoVertex;
       for (std::size_t c = 0; c < n; ++c) {
-        if (!done_[c] && (nearest == kNone || reach_[c] < reach_[nearest])) nearest = c;
+        if (!done_[c] && (nearest == kNoVertex || reach_[c] < reach_[nearest])) nearest = c;
       }
       done_[nearest] = 1;
-      if (row_of_[nearest] == kNone) {
+      if (row_of_[nearest] == kNoVertex) {
         end = nearest;
         break;
       }
@@ -99,11 +99,11 @@ double BottleneckMatcher::solve(std::span<const double> cost, std::size_t n) {
       }
     }
     bottleneck = reach_[end];
-    while (end != kNone) {  // flip the path
+    while (end != kNoVertex) {  // flip the path
       const std::size_t r = previous_[end], next = column_of_[r];
       row_of_[end] = r;
       column_of_[r] = end;
-      end = r == row ? kNone : next;
+      end = r == row ? kNoVertex : next;
     }
   }
   return bottleneck;
@@ -145,7 +145,7 @@ double PathFinder::solve_exactly(std::span<const double> w, std::size_t n) {
 }
 
 double PathFinder::solve_roughly(std::span<const double> w, std::size_t n) {
-  double shortest = kFar;
+  double shortest = kUnreached;
   for (std::size_t start = 0; start < n; ++start) {
     trial_.assign(1, start);
     double length = 0;
@@ -153,9 +153,9 @@ double PathFinder::solve_roughly(std::span<const double> w, std::size_t n) {
     seen[start] = 1;
     while (trial_.size() < n) {
       const std::size_t here = trial_.back();
-      std::size_t next = kNone;
+      std::size_t next = kNoVertex;
       for (std::size_t v = 0; v < n; ++v) {
-        if (!seen[v] && (next == kNone || w[here * n + v] < w[here * n + next])) next = v;
+        if (!seen[v] && (next == kNoVertex || w[here * n + v] < w[here * n + next])) next = v;
       }
       seen[next] = 1;
       length += w[here * n + next];
