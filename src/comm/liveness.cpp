@@ -46,7 +46,8 @@ bool at_end(int descriptor) {
   std::array<char, 64> rubbish;
   while (true) {
     const ssize_t bytes = ::recv(descriptor, rubbish.data(), rubbish.size(), MSG_DONTWAIT);
-    if (bytes > 0) continue;
+    if (bytes == static_cast<ssize_t>(rubbish.size())) continue;
+    if (bytes > 0) return false;  // that was all; an end is readable once more
     if (bytes == 0) return true;
     if (errno == EINTR) continue;
     return errno != EAGAIN && errno != EWOULDBLOCK;

@@ -1,4 +1,5 @@
-// The thread pool: a generation counter wakes the workers, an atomic counter deals out the chunks.
+// The thread pool: a generation counter wakes the workers, an atomic counter deals out the chunks. The caller waits for
+// those workers alone that have begun: where ranks share cores, a worker may wake long after the last chunk was dealt.
 #include "cleave/kernels/parallel.hpp"
 
 #include <fmt/format.h>
@@ -32,7 +33,8 @@ struct Parallel::Pool {
   std::condition_variable work_ready, work_done;
   Loop loop;
   std::uint64_t generation = 0;
-  int busy = 0;
+  bool open = false;  // workers may still join the loop
+  int busy = 0;       // workers that joined it and have not left
   bool stopping = false;
   std::exception_ptr failure;
   std::atomic<std::int64_t> next{0};  // index of the next chunk to deal out
@@ -58,9 +60,10 @@ struct Parallel::Pool {
     std::uint64_t seen = 0;
     std::unique_lock lock(mutex);
     while (true) {
-      work_ready.wait(lock, [&] { return stopping || generation != seen; });
+      work_ready.wait(lock, [&] { return stopping || (open && generation != seen); });
       if (stopping) return;
       seen = generation;
+      ++busy;
       const Loop current = loop;
       lock.unlock();
       work_on(current);
@@ -107,12 +110,13 @@ void Parallel::run(std::int64_t n, std::int64_t chunk, Call call, void* context)
     pool.loop = {n, chunk, call, context};
     pool.failure = nullptr;
     pool.next.store(0);
-    pool.busy = static_cast<int>(pool.workers.size());
+    pool.open = true;
     ++pool.generation;
   }
   pool.work_ready.notify_all();
   pool.work_on(pool.loop);
   std::unique_lock lock(pool.mutex);
+  pool.open = false;
   pool.work_done.wait(lock, [&] { return pool.busy == 0; });
   if (pool.failure) std::rethrow_exception(std::exchange(pool.failure, nullptr));
 }
