@@ -48,9 +48,8 @@ int simulate(const CommandLine& line) {
   SteadyClock clock;
   telemetry::Progress progress(stderr, clock, progress_of_short_work(line.quiet));
   rivals::StudyInput study = study_of(input);
-  std::int64_t lines = 0;
-  study.progress = [&](const std::string& text) { progress.update(++lines, text); };
   SimulationRecord record(line, input, study, progress);
+  study.progress = [&](const std::string& text) { record.tell(text); };
 
   nlohmann::ordered_json out = nlohmann::ordered_json::array();
   if (line.json != "-") std::puts(table_head().c_str());

@@ -37,7 +37,13 @@ SimulationRecord::SimulationRecord(const CommandLine& line, const Input& input, 
   fs::create_directories(*folder_);
 }
 
+void SimulationRecord::tell(const std::string& text) {
+  done_ = text + "; ";
+  progress_.update(++told_, text);
+}
+
 void SimulationRecord::watch(const std::string& system) {
+  done_.clear();
   study_.observer = nullptr;
   study_.step_begins = {};
   study_.step_done = {};
@@ -52,8 +58,8 @@ void SimulationRecord::watch(const std::string& system) {
   }
   status_ = std::make_unique<FleetStatus>(study_.devices, recorded_ ? nullptr : timeline_.get());
   status_->on_operation([this, system](std::size_t begun, std::size_t all) {
-    progress_.update(static_cast<std::int64_t>(begun),
-                     fmt::format("{}: operation {} of {} on {} devices", system, begun, all, study_.devices.size()));
+    progress_.update(++told_, fmt::format("{}: {}operation {} of {} on {} devices", system, done_, begun, all,
+                                          study_.devices.size()));
   });
   study_.observer = status_.get();
   recorded_ = recorded_ || folder_.has_value();

@@ -25,6 +25,8 @@ class SimulationRecord {
 
   /// The system that is simulated next: its progress is shown, and the first of the product's own is recorded.
   void watch(const std::string& system);
+  /// Shows how far the system is; "step 3 of 100" stays in front of the operations of the next step.
+  void tell(const std::string& text);
   /// Writes the folder; the page's path, if there is one. Errors: EnvironmentError.
   [[nodiscard]] std::optional<std::filesystem::path> store(const nlohmann::ordered_json& systems);
 
@@ -33,6 +35,8 @@ class SimulationRecord {
   std::string effective_;
   rivals::StudyInput& study_;
   telemetry::Progress& progress_;
+  std::int64_t told_ = 0;
+  std::string done_;  // of the system's steps
   std::unique_ptr<Timeline> timeline_;
   std::unique_ptr<FleetStatus> status_;
   bool recorded_ = false;
