@@ -9,7 +9,7 @@
 set -euo pipefail
 
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-setup=()
+setup=(--with python3)
 [ "${1:-}" != --werror ] || { setup+=(--werror); shift; }
 SECONDS=0
 

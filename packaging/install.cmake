@@ -20,6 +20,8 @@ install(FILES ${completion} RENAME cleave DESTINATION ${CMAKE_INSTALL_DATADIR}/b
 install(PROGRAMS jobs/run.sh DESTINATION ${CMAKE_INSTALL_DATADIR}/cleave/jobs COMPONENT runtime)
 install(FILES jobs/mpi-env.sh DESTINATION ${CMAKE_INSTALL_DATADIR}/cleave/jobs COMPONENT runtime)
 install(DIRECTORY jobs/slurm DESTINATION ${CMAKE_INSTALL_DATADIR}/cleave/jobs COMPONENT runtime)
+install(FILES packaging/modulefiles/cleave/0.1.0 DESTINATION ${CMAKE_INSTALL_DATADIR}/modulefiles/cleave
+  COMPONENT runtime)
 install(DIRECTORY inputs DESTINATION ${CMAKE_INSTALL_DATADIR}/cleave COMPONENT runtime)
 install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # What the end-to-end scripts share: a scratch folder, ways to run the built program, and expectations. Sourced.
 #
-# CTest sets CLEAVE (the program) and CLEAVE_SCRATCH (where scratch folders go). A script that ends well leaves nothing
-# behind; one that fails leaves its scratch folder, and says where it is.
+# CTest sets CLEAVE (the program) and CLEAVE_SCRATCH (where scratch folders go). A script that ends well, or skips (77),
+# leaves nothing behind; one that fails leaves its scratch folder, and says where it is.
 set -euo pipefail
 
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -14,7 +14,7 @@ scratch=$(mktemp -d "${CLEAVE_SCRATCH:-${TMPDIR:-/tmp}}/cleave-e2e.XXXXXX")
 failures=0
 finish() {
   local status=$?
-  if [ "$status" -eq 0 ] && [ "$failures" -eq 0 ]; then
+  if [ "$status" -eq 77 ] || { [ "$status" -eq 0 ] && [ "$failures" -eq 0 ]; }; then
     rm -rf "$scratch"
   else
     echo "left for inspection: $scratch"

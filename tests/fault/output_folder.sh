@@ -39,17 +39,24 @@ mkdir -p "$work/last/checkpoint-8.h5/in-the-way"
 train output.dir="$work/last"
 [ "$status" -eq 1 ] || fail "the last checkpoint failed: exit code $status, not 1"
 
-# 4. Another run in the same folder is refused, and the first one goes on.
+# 4. Another run in the same folder is refused, and the first one goes on. It is held meanwhile, so that it is not over
+# before the others have been tried.
 "$CLEAVE" train "$work/input.yaml" --quiet train.steps=400 train.eval_every=0 output.dir="$work/shared" > "$work/first" 2>&1 &
 job=$!
-until [ -s "$work/shared/ranks.json" ]; do sleep 0.1; done
+until [ -s "$work/shared/ranks.json" ]; do sleep 0.02; done
+kill -STOP "$job"
 train output.dir="$work/shared"
 [ "$status" -eq 1 ] || fail "a second run in the folder ended with exit code $status, not 1"
 grep -q "another run writes there (process $job" "$work/log" || fail "the second run does not say who writes there"
 train output.dir="$work/shared" --resume auto
 [ "$status" -eq 1 ] || fail "a second, resumed run in the folder ended with exit code $status, not 1"
-kill -0 "$job" 2>/dev/null || fail "the first run did not survive"
-kill -KILL "$job"
+reached=$(grep -c . "$work/shared/metrics.jsonl" || true)
+kill -CONT "$job"
+until [ "$(grep -c . "$work/shared/metrics.jsonl")" -gt "$reached" ]; do
+  kill -0 "$job" 2>/dev/null || fail "the first run did not survive"
+  sleep 0.02
+done
+kill -KILL "$job" || fail "the first run had ended"
 wait "$job" 2>/dev/null || true
 job=
 train output.dir="$work/shared" --resume auto train.steps=400 train.eval_every=0 checkpoint.every=400

@@ -4,6 +4,8 @@
 skip() { echo "skipped: $*"; exit 77; }
 browser=$(command -v chromium || command -v chromium-browser) || skip "no chromium"
 command -v node > /dev/null && command -v npm > /dev/null || skip "no node and npm"
+# A sandbox may not let it start: that is no fault of a page.
+timeout 120 "$browser" --headless --no-sandbox --disable-gpu --dump-dom about:blank 2> /dev/null | grep -q '<html>' || skip "chromium does not start here"
 SCREENSHOTS=${SCREENSHOTS:-$PWD/screenshots}
 mkdir -p "$SCREENSHOTS/node"
 # Tests may start beside each other: one installs, the others wait.

@@ -6,7 +6,7 @@ here=$(dirname "${BASH_SOURCE[0]}")
 missing=$(slurm_missing)
 [ -z "$missing" ] || { echo "skipped: $missing"; exit 77; }
 . "$here/../e2e/lib.sh"
-slurm_up "$scratch/slurm"
+slurm_up_or_skip "$scratch/slurm"
 trap 'slurm_down; finish' EXIT
 write_input
 cat > "$scratch/spec.json" <<'JSON'

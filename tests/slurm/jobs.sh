@@ -24,7 +24,7 @@ trap 'exit 143' TERM INT
 
 write_input
 export CLEAVE CLEAVE_JOBS=$TOP/jobs
-slurm_up "$slurm_scratch"
+slurm_up_or_skip "$slurm_scratch"
 cd "$scratch"
 
 # state_of JOB, of an array the first task's.

@@ -32,7 +32,8 @@ class Cleave(CMakePackage):
     depends_on("yaml-cpp@0.7:")
     depends_on("cli11@2.1:")
     depends_on("fmt@8:")
-    depends_on("spdlog@1.9: +shared")
+    # With a fmt of its own, spdlog's headers and ours would be of two versions in one program.
+    depends_on("spdlog@1.9: +shared +fmt_external")
     depends_on("nlohmann-json@3.10:")
     depends_on("xxhash@0.8:")
     depends_on("googletest@1.11: +gmock", type="build", when="+tests")
