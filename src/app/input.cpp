@@ -333,6 +333,9 @@ Input declare_input(config::Reader& reader, Needs needs) {
                "with exit code 1. The last one of a run always stops it."});
   const Section output = reader.section("output", "Where results go.");
   input.output = output.path("dir", {.default_value = "runs/run", .help = "The run's folder."}).resolved;
+  input.profile = output.boolean("profile", {.default_value = false,
+                                             .help = "Measure where the server's real time goes, by phase and type of "
+                                                     "operation: profile.json, the log, the report."});
   input.simulate = read_simulate(reader.section("simulate", "How `simulate` compares systems."));
   return input;
 }

@@ -72,6 +72,7 @@ struct Input {
   std::int64_t checkpoint_every = 0, checkpoint_keep = 2;
   bool checkpoint_failure_stops = false;
   std::filesystem::path output;
+  bool profile = false;  ///< output.profile
   SimulateInput simulate;
   std::string effective;  ///< YAML, each value marked default, file or command line
 };

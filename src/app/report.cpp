@@ -144,6 +144,8 @@ ordered_json read_run(const fs::path& folder) {
     }
   }
   run["verification"] = nullptr;
+  if (const auto text = read_if_there(folder / "profile.json"))
+    run["profile"] = parsed_list(folder / "profile.json", *text, false);
   if (const auto text = read_if_there(folder / "verification.json"))
     run["verification"] = parsed_list(folder / "verification.json", *text, false);
   run["input"] = read_if_there(folder / "input.yaml").value_or("");

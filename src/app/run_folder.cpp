@@ -24,6 +24,14 @@ void make_folder(const fs::path& folder) {
   if (error) throw EnvironmentError("create folder", folder.string(), error.message());
 }
 
+nlohmann::ordered_json by_name(const server::PhaseTimes& times) {
+  nlohmann::ordered_json named;
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    named[std::string(server::name_of(static_cast<server::Phase>(i)))] = times[i].value();
+  }
+  return named;
+}
+
 }  // namespace
 
 RunFolder RunFolder::create(const fs::path& folder) {
@@ -97,6 +105,17 @@ void RunFolder::store_verification(const server::Verification& terms, const serv
   replace_file(folder_ / "verification.json", all.dump(1) + "\n");
 }
 
+void RunFolder::store_profile(const server::Profile& profile) const {
+  nlohmann::ordered_json types = nlohmann::ordered_json::array();
+  server::PhaseTimes all{};
+  for (const auto& [type, times] : profile.by_type()) {
+    types.push_back({{"type", type}, {"phases_s", by_name(times)}});
+    for (std::size_t phase = 0; phase < server::kPhases; ++phase) all[phase] += times[phase];
+  }
+  const nlohmann::ordered_json text{{"steps", profile.steps()}, {"phases_s", by_name(all)}, {"operations", types}};
+  replace_file(folder_ / "profile.json", text.dump(1) + "\n");
+}
+
 void RunFolder::append(std::int64_t step, std::int64_t tokens, const server::StepResult& r,
                        std::optional<double> val_loss) {
   telemetry::JsonObject line;
@@ -113,6 +132,7 @@ void RunFolder::append(std::int64_t step, std::int64_t tokens, const server::Ste
   line.add("rejected", r.report.rejected)
       .add("recovery_s", r.report.recovery.value())
       .add("energy_J", r.report.energy.value());
+  if (r.phases) line.add_json("phases_s", by_name(*r.phases).dump());
   line.add("checked", r.verification.checked).add("verify_s", r.verification.time.value());
   sched::Loss sum;
   nlohmann::ordered_json losses;

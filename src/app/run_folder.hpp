@@ -28,6 +28,8 @@ class RunFolder {
   void store_input(const std::string& effective) const;
   /// ranks.json: the server first.
   void store_ranks(const std::vector<server::RankInfo>& ranks) const;
+  /// profile.json: real time of the training steps by phase, and by phase and type of operation.
+  void store_profile(const server::Profile& profile) const;
   /// verification.json: what was checked, what was found, and what that is worth (docs/security.md).
   void store_verification(const server::Verification& terms, const server::VerificationReport& report,
                           const std::vector<DeviceId>& left_out) const;

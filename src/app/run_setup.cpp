@@ -61,7 +61,10 @@ server::TrainerOptions trainer_options(const Input& input) {
   options.train = input.train;
   options.plan = input.plan;
   options.row_groups = input.row_groups;
-  options.executor = {.wire = input.wire, .threads = input.server.threads, .verification = verification_of(input)};
+  options.executor = {.wire = input.wire,
+                      .threads = input.server.threads,
+                      .verification = verification_of(input),
+                      .profile = input.profile};
   options.devices = fleet::draw_devices(input.fleet.groups, input.fleet.seed);
   options.fleet.clock = clock_of(input.fleet.clock);
   options.fleet.wire = input.wire;

@@ -4,10 +4,14 @@
 // (data, parameters, folder), says whether the run starts, and trains, while the others serve devices.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <numeric>
+#include <utility>
+#include <vector>
 
 #include "cleave/base/error.hpp"
 #include "cleave/checkpoint/folder.hpp"
@@ -292,6 +296,30 @@ class Run {
     say(text);
   }
 
+  void report_profile(const server::Profile& profile) {
+    if (profile.steps() == 0) return;
+    const auto steps = static_cast<double>(profile.steps());
+    server::PhaseTimes all{};
+    std::vector<std::pair<Seconds, std::string>> types;
+    for (const auto& [type, times] : profile.by_type()) {
+      Seconds sum{0};
+      for (std::size_t i = 0; i < times.size(); ++i) {
+        all[i] += times[i];
+        sum += times[i];
+      }
+      if (!type.empty()) types.emplace_back(sum, type);
+    }
+    const Seconds total = std::accumulate(all.begin(), all.end(), Seconds(0));
+    std::string text = "the server's real time, a step:";
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      text += fmt::format("{} {} {} ({:.0f} %)", i > 0 ? "," : "", server::name_of(static_cast<server::Phase>(i)),
+                          show(all[i] / steps), 100 * (all[i] / total));
+    }
+    say(text);
+    std::sort(types.rbegin(), types.rend());
+    for (const auto& [time, type] : types) log_.info("  {}: {} a step", type, show(time / steps));
+  }
+
   void conclude(server::Trainer& trainer, int code) {
     if (trainer.lateness().value() > 0) {
       log_.warning("this host was too slow for clock wall: a computation ended {} after its modelled end",
@@ -301,6 +329,7 @@ class Run {
       log_.warning("device {} answered wrongly and got no more work", id.value);
     report_verification(trainer);
     report_memory(trainer);
+    report_profile(trainer.profile());
     if (code != 0) return;
     say(fmt::format("loss {:.4f} -> {:.4f} in {} steps; emulated {}, real {}; parameters {:016x}", first_loss_,
                     last_loss_, p_.state.step - first_step_, show(emulated_), show(clock_.now() - begun_),
@@ -313,6 +342,7 @@ class Run {
   void show_what_happened(const server::Trainer& trainer) {
     try {
       folder_.store_verification(p_.options.executor.verification, trainer.verification(), trainer.distrusted());
+      if (p_.input.profile) folder_.store_profile(trainer.profile());
       timeline_.finish(trainer.usage(), p_.memory.server(), trainer.peak_activation_memory());
       timeline_.store(folder_.path() / "timeline.json");
       timeline_.store_trace(folder_.path() / "trace.json");

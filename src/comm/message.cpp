@@ -303,9 +303,13 @@ Decoded<ResultView> decode_result(const Frame& frame) {
   const auto header = decode(frame);
   if (!header) return header.fault();
   if (header->kind != Kind::result) return Fault::kind;
+  return view_result(frame, *header);
+}
+
+ResultView view_result(const Frame& frame, const Header& header) {
   ResultView parts;
-  parts.header = *header;
-  point_result(parts, frame.data(), layout_of(*header));
+  parts.header = header;
+  point_result(parts, frame.data(), layout_of(header));
   return parts;
 }
 

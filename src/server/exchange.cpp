@@ -31,9 +31,10 @@ constexpr Seconds kLastWord{1.0};
 }  // namespace
 
 Exchange::Exchange(comm::Transport& transport, const std::vector<fleet::DeviceProfile>& devices,
-                   const FleetTerms& terms, Pack pack)
+                   const FleetTerms& terms, Pack pack, Profile& profile)
     : transport_(transport),
       pack_(std::move(pack)),
+      profile_(profile),
       patience_(terms.patience),
       peers_(static_cast<std::size_t>(transport.size())) {
   CLEAVE_ASSERT(transport.size() > 1 || devices.empty(), "devices need a rank to live on");
@@ -126,6 +127,7 @@ void Exchange::pump() {
       under_way_.emplace(tasklet.id.value, UnderWay{tasklet, static_cast<int>(rank), bytes, clock_.now()});
       peer.bytes_under_way += bytes;
       ++peer.tasklets_under_way;
+      const Profile::Scope scope(profile_, Phase::send, tasklet.op);
       transport_.send(static_cast<int>(rank), std::move(frame));
     }
   }
@@ -199,6 +201,7 @@ std::optional<Answer> Exchange::take_in(comm::Received received) {
     peer.silent = false;
     returned_.insert(returned_.end(), peer.devices.begin(), peer.devices.end());
   }
+  const Profile::Scope scope(profile_, Phase::receive);
   const auto header = comm::decode(received.frame);
   if (!header) {
     give_up_oldest(rank);
@@ -237,6 +240,12 @@ std::optional<Answer> Exchange::take_in(comm::Received received) {
   return answer;
 }
 
+// MPI moves messages in here, as it does while the server waits.
+std::optional<comm::Received> Exchange::poll() {
+  const Profile::Scope scope(profile_, Phase::receive);
+  return transport_.poll();
+}
+
 std::optional<Answer> Exchange::next(Seconds at_most) {
   const Seconds limit = clock_.now() + at_most;
   for (;;) {
@@ -246,12 +255,13 @@ std::optional<Answer> Exchange::next(Seconds at_most) {
       return answer;
     }
     pump();
-    std::optional<comm::Received> received = transport_.poll();
+    std::optional<comm::Received> received = poll();
     if (!received) {
       watch();
       const Seconds left = limit - clock_.now();
       if (!lost_.empty()) continue;
       if (left.value() <= 0 || !gone_.empty() || !returned_.empty()) return std::nullopt;
+      const Profile::Scope scope(profile_, Phase::wait);
       received = transport_.wait(std::min(left, Seconds(0.05)));
     }
     if (!received) continue;

@@ -18,6 +18,7 @@
 #include "cleave/comm/transport.hpp"
 #include "cleave/sched/fleet.hpp"
 #include "cleave/server/fleets.hpp"
+#include "cleave/server/profile.hpp"
 
 namespace cleave::server {
 
@@ -42,8 +43,9 @@ class Exchange {
 
   /// Greets every device rank and tells it its devices (device d on rank 1 + d mod (size - 1)).
   /// Errors: EnvironmentError when a rank refuses or does not answer in time.
+  /// `profile` must outlive the exchange.
   Exchange(comm::Transport& transport, const std::vector<fleet::DeviceProfile>& devices, const FleetTerms& terms,
-           Pack pack);
+           Pack pack, Profile& profile);
 
   [[nodiscard]] const std::vector<RankInfo>& ranks() const { return ranks_; }
 
@@ -87,10 +89,12 @@ class Exchange {
   void give_up_oldest(int rank);
   void give_up(std::int64_t tasklet);
   void release(std::int64_t tasklet);
+  [[nodiscard]] std::optional<comm::Received> poll();
   [[nodiscard]] std::optional<Answer> take_in(comm::Received received);
 
   comm::Transport& transport_;
   Pack pack_;
+  Profile& profile_;
   SteadyClock clock_;
   Seconds patience_;
   std::vector<Peer> peers_;  // by rank; 0 is unused

@@ -62,7 +62,9 @@ Executor::Executor(ParameterStore& parameters, const ExecutorOptions& options)
     : parameters_(parameters),
       options_(options),
       parallel_(options.threads),
-      draws_(options.verification.seed, Purpose::verification) {}
+      draws_(options.verification.seed, Purpose::verification) {
+  if (options.profile) profile_.enable();
+}
 Executor::~Executor() = default;
 
 void Executor::begin_step(const model::StepGraph& graph, const StepInputs& inputs) {
@@ -131,6 +133,7 @@ comm::Header Executor::header_of(const sched::Tasklet& tasklet) const {
 }
 
 comm::Frame Executor::pack(const sched::Tasklet& tasklet, const TaskTerms& terms) {
+  const Profile::Scope scope(profile_, Phase::pack, tasklet.op);
   const Operation& op = graph_->operation(tasklet.op);
   const plan::TaskletPlan& piece = tasklet.piece;
   const InProgress& state = open(op);
@@ -194,6 +197,7 @@ void Executor::place_partial(const Operation& op, const GemmBox& box, std::span<
 }
 
 Verdict Executor::place(const sched::Tasklet& tasklet, const comm::ResultView& result) {
+  const Profile::Scope scope(profile_, Phase::place, tasklet.op);
   const Operation& op = graph_->operation(tasklet.op);
   const comm::Header asked = header_of(tasklet), &got = result.header;
   ++verification_.blocks;
@@ -226,6 +230,7 @@ Verdict Executor::place(const sched::Tasklet& tasklet, const comm::ResultView& r
 }
 
 void Executor::retire(OpId id) {
+  const Profile::Scope scope(profile_, Phase::place, id);
   const Operation& op = graph_->operation(id);
   const auto found = in_progress_.find(id);
   if (found != in_progress_.end()) {

@@ -23,6 +23,7 @@
 #include "cleave/plan/cost.hpp"
 #include "cleave/sched/fleet.hpp"
 #include "cleave/server/parameter_store.hpp"
+#include "cleave/server/profile.hpp"
 #include "cleave/server/session.hpp"
 #include "lie_order.hpp"
 #include "tensor_store.hpp"
@@ -78,6 +79,8 @@ class Executor {
   [[nodiscard]] const model::StepGraph& graph() const { return *graph_; }
   [[nodiscard]] const VerificationReport& verification() const { return verification_; }
   [[nodiscard]] Bytes peak_memory() const { return pool_.peak(); }
+  /// Where real time goes; who else works on a step claims his part of it here.
+  [[nodiscard]] Profile& profile() { return profile_; }
 
  private:
   // Numbers of one operation in progress.
@@ -115,6 +118,7 @@ class Executor {
   bool updating_ = false;
   Random draws_;
   VerificationReport verification_;
+  Profile profile_;
 };
 
 }  // namespace cleave::server

@@ -31,10 +31,12 @@ using sched::Tasklet;
 EventKind accept(Executor& executor, const Answer& answer, Seconds* late = nullptr) {
   if (answer.kind == Answer::Kind::lost) return EventKind::lost;
   if (answer.kind == Answer::Kind::refused) return EventKind::rejected;
-  const auto result = comm::decode_result(answer.frame);
-  if (!result) return EventKind::rejected;
-  if (late != nullptr) *late = result->header.late;
-  return executor.place(answer.tasklet, *result) == Verdict::good ? EventKind::done : EventKind::rejected;
+  // The exchange has decoded the whole frame, checksum included, when it came in.
+  const auto header = comm::decode_header(answer.frame.bytes(), answer.frame.size());
+  if (!header || header->kind != comm::Kind::result) return EventKind::rejected;
+  if (late != nullptr) *late = header->late;
+  const comm::ResultView result = comm::view_result(answer.frame, *header);
+  return executor.place(answer.tasklet, result) == Verdict::good ? EventKind::done : EventKind::rejected;
 }
 
 /// Modelled time order; see fleets.hpp.
@@ -43,12 +45,13 @@ class VirtualFleet final : public RankFleet {
   VirtualFleet(comm::Transport& transport, Executor& executor, std::vector<fleet::DeviceProfile> devices,
                const FleetTerms& terms)
       : executor_(executor),
-        exchange_(transport, devices, terms,
-                  [this](const Tasklet& tasklet) {
-                    return executor_.pack(
-                        tasklet,
-                        {.delay = {}, .nic = {}, .lie = order_lie(model_.lies(tasklet.piece.device), tasklet)});
-                  }),
+        exchange_(
+            transport, devices, terms,
+            [this](const Tasklet& tasklet) {
+              return executor_.pack(
+                  tasklet, {.delay = {}, .nic = {}, .lie = order_lie(model_.lies(tasklet.piece.device), tasklet)});
+            },
+            executor.profile()),
         model_(std::move(devices), terms.server, terms.wire, terms.churn, terms.seed) {
     model_.set_observer(terms.observer);
   }
@@ -145,7 +148,8 @@ class LiveFleet final : public RankFleet {
         server_(terms.server),
         churn_(terms.churn),
         wire_(terms.wire),
-        exchange_(transport, devices, terms, [this](const Tasklet& tasklet) { return pack(tasklet); }),
+        exchange_(
+            transport, devices, terms, [this](const Tasklet& tasklet) { return pack(tasklet); }, executor.profile()),
         usage_(devices.size()),
         spans_(terms.observer, throttled_, devices.size()) {
     for (fleet::DeviceProfile& profile : devices) devices_.push_back({.profile = std::move(profile)});

@@ -31,6 +31,7 @@ kernels::ProductStatus Executor::multiply(const sched::Tasklet& tasklet, std::sp
 }
 
 void Executor::compute(const sched::Tasklet& tasklet) {
+  const Profile::Scope scope(profile_, Phase::kernel, tasklet.op);
   const model::Operation& op = graph_->operation(tasklet.op);
   const plan::TaskletPlan& piece = tasklet.piece;
   if (op.kind == model::OpKind::gemm) {

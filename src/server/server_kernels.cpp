@@ -41,6 +41,7 @@ class Outputs {
 }  // namespace
 
 void Executor::run(const Operation& op) {
+  const Profile::Scope scope(profile_, Phase::kernel, op.id);
   store_->begin(op);
   TensorStore& store = *store_;
   kernels::Parallel& parallel = parallel_;

@@ -103,6 +103,7 @@ StepResult Trainer::step(std::int64_t step, const data::Batch& batch, const sche
   const auto begun = std::chrono::steady_clock::now();
   const VerificationReport before = self.executor.verification();
   const model::StepGraph& graph = self.graph(model::StepKind::train, batch.rows);
+  self.executor.profile().begin_step(graph);
   self.parameters.ensure_moments(graph);
   self.executor.begin_step(graph, {.tokens = batch.tokens,
                                    .targets = batch.targets,
@@ -118,6 +119,8 @@ StepResult Trainer::step(std::int64_t step, const data::Batch& batch, const sche
   result.outcome.lr = learning_rate(self.options.train, step);
   result.time =
       self.ranks && self.options.fleet.clock == comm::ClockMode::off ? self.simulated_time(graph) : result.report.time;
+  self.executor.profile().end_step();
+  if (self.executor.profile().enabled()) result.phases = self.executor.profile().last_step();
   result.wall = Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
   if (!std::isfinite(result.outcome.loss) || !std::isfinite(result.outcome.grad_norm)) {
     throw CheckFailure(fmt::format("step {}: the loss is {}, the gradient norm {}: the training has diverged", step,
@@ -161,6 +164,7 @@ std::span<const sched::Usage> Trainer::usage() const { return impl_->fleet->usag
 std::vector<DeviceId> Trainer::distrusted() const { return impl_->scheduler->distrusted(); }
 const VerificationReport& Trainer::verification() const { return impl_->executor.verification(); }
 Seconds Trainer::lateness() const { return impl_->ranks ? impl_->ranks->lateness() : Seconds(0); }
+const Profile& Trainer::profile() const { return impl_->executor.profile(); }
 Bytes Trainer::peak_activation_memory() const { return impl_->executor.peak_memory(); }
 std::vector<RankInfo> Trainer::say_goodbye(Seconds at_most) {
   return impl_->ranks ? impl_->ranks->say_goodbye(at_most) : std::vector<RankInfo>{};

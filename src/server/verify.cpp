@@ -80,6 +80,7 @@ Verdict Executor::check(const sched::Tasklet& tasklet, const comm::ResultView& r
   // The draw of a block and the vectors that it is checked with are functions of the server's secret seed.
   const auto index = static_cast<std::uint64_t>(tasklet.id.value);
   if (terms.mode != Mode::all && draws_.uniform(index) >= terms.fraction) return Verdict::good;
+  const Profile::Scope scope(profile_, Phase::verify);
   const Seconds begun = processor_time();
   const Verdict verdict = look_at(tasklet, result);
   ++verification_.checked;

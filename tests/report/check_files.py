@@ -31,9 +31,11 @@ for part, line in zip(training, metrics):
     else:
         check(near(part["time_s"], line["time_s"]), f"step {step}: {part['time_s']} s, not {line['time_s']}")
     for key in ("bytes_down", "bytes_up"):
-        if mode != "disturbed":
+        # On a busy host the wall clock makes a block late, and a copy of it is asked for, now and then.
+        late = mode == "wall" and line["copies"] + line["lost"] > 0
+        if mode != "disturbed" and not late:
             check(part[key] == line[key], f"step {step}: {key} {part[key]}, not {line[key]}")
-        else:  # what was never sent, because the device left first, is in no span
+        else:  # what was never sent, because the device left or another answered first, is in no span
             check(part[key] <= line[key], f"step {step}: {key} {part[key]} above {line[key]}")
 
 # Devices: what their resources did is what the parts add up to; the coarse cells hold the same time.

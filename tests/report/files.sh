@@ -24,6 +24,10 @@ for clock in off wall; do
     fleet.clock=$clock 'fleet.devices=[{name: phone, count: 3, compute: 5 GFLOP/s, memory: 512 MiB, downlink: 20 MB/s, uplink: 10 MB/s, latency: 1 ms}]'
   expect_code 0 "clock $clock" python3 "$here/check_files.py" "$scratch/$clock" $clock
 done
+# Where the server's real time went: phases that add up to the steps, for the types of operation that the model has.
+expect_code 0 "train with a profile" "$CLEAVE" train "$scratch/input.yaml" output.dir="$scratch/profiled" output.profile=true
+expect_text "train with a profile" "the server's real time, a step: kernel "
+expect_code 0 "profile" python3 "$here/check_profile.py" "$scratch/profiled"
 expect_code 0 "report" "$CLEAVE" report "$scratch/run" "$scratch/second" -o "$scratch/both.html"
 grep -q '"name":"second"' "$scratch/both.html" || fail "the comparison lacks a run"
 mkdir "$scratch/empty"

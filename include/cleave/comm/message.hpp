@@ -150,10 +150,10 @@ class Decoded {
 /// Reads and validates a frame: header, length and checksum.
 [[nodiscard]] Decoded<Header> decode(const Frame& frame);
 
-/// A task's header with views of its payload, all row-major in header.wire and aligned to 64 bytes:
-/// gemm:               operands = A [m x k], B [k x n]; exponents only when gemm.blocks > 1
-/// attention_forward:  operands = Q [pairs][queries][seq][head_dim], K, V [pairs][seq][head_dim]
-/// attention_backward: operands = Q, K, V, dO (as Q)
+/// A task's header with views of its payload, row-major in header.wire and aligned to 64 bytes; A and B transposed
+/// where the header says that they are stored by columns: gemm:               operands = A [m x k], B [k x n];
+/// exponents only when gemm.blocks > 1 attention_forward:  operands = Q [pairs][queries][seq][head_dim], K, V
+/// [pairs][seq][head_dim] attention_backward: operands = Q, K, V, dO (as Q)
 template <class Byte, class Exponent, class Panel>
 struct TaskParts {
   Header header;
@@ -176,8 +176,9 @@ using ResultView = ResultParts<const std::byte>;
 [[nodiscard]] Decoded<TaskView> decode_task(const Frame& frame);
 [[nodiscard]] Decoded<ResultView> decode_result(const Frame& frame);
 
-/// The views of a frame that decode() has accepted as a task, without checking it again.
+/// The views of a frame that decode() has accepted as a task or result, without checking it again.
 [[nodiscard]] TaskView view_task(const Frame& frame, const Header& header);
+[[nodiscard]] ResultView view_result(const Frame& frame, const Header& header);
 
 /// Which task a frame seems to be that decode() has not accepted, so that its refusal can name it; may be wrong.
 struct TaskName {

@@ -17,6 +17,7 @@ struct ExecutorOptions {
   DType wire = DType::f32;
   int threads = 1;  ///< of server kernels; no result depends on it
   Verification verification;
+  bool profile = false;  ///< keep a Profile of the training steps
 };
 
 /// AdamW's figures for one update; k counts updates from 1.

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "cleave/sched/scheduler.hpp"
 #include "cleave/server/fleets.hpp"
 #include "cleave/server/parameter_store.hpp"
+#include "cleave/server/profile.hpp"
 #include "cleave/server/session.hpp"
 #include "cleave/server/training.hpp"
 
@@ -37,10 +39,11 @@ struct TrainerOptions {
 struct StepResult {
   StepOutcome outcome;
   sched::StepReport report;
-  Seconds time;                     ///< emulated; with clock `off`, what the simulator says of an undisturbed step
-  Seconds lower_bound;              ///< no schedule over the devices present can be faster
-  Seconds wall;                     ///< real
-  VerificationReport verification;  ///< of this step's blocks
+  Seconds time;                      ///< emulated; with clock `off`, what the simulator says of an undisturbed step
+  Seconds lower_bound;               ///< no schedule over the devices present can be faster
+  Seconds wall;                      ///< real
+  VerificationReport verification;   ///< of this step's blocks
+  std::optional<PhaseTimes> phases;  ///< parts of `wall`, where a profile is kept
 };
 
 class Trainer {
@@ -71,6 +74,8 @@ class Trainer {
   [[nodiscard]] const VerificationReport& verification() const;
   /// By how much real computations missed their modelled end (wall clock).
   [[nodiscard]] Seconds lateness() const;
+  /// Where the real time of training steps went; empty unless ExecutorOptions::profile.
+  [[nodiscard]] const Profile& profile() const;
   /// Most bytes of activations, gradients and logits at once so far.
   [[nodiscard]] Bytes peak_activation_memory() const;
 

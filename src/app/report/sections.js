@@ -95,6 +95,15 @@ function operations(run) {
   }
 }
 
+function profile(run) {
+  const p = run.profile;
+  if (!show('s-profile', p && p.steps)) return;
+  const phases = Object.keys(p.phases_s), total = phases.reduce((s, k) => s + p.phases_s[k], 0), most = Math.max(...Object.values(p.phases_s));
+  $('phases').replaceChildren(table([['phase'], ['time'], ['share'], ['', 'bars']], phases.map(k => [k, seconds(p.phases_s[k] / p.steps), percent(p.phases_s[k] / total), bar(p.phases_s[k], 0, most)])));
+  const whole = o => phases.reduce((s, k) => s + o.phases_s[k], 0);
+  $('phase-types').replaceChildren(table([['operation'], ['all'], ...phases.map(k => [k])], [...p.operations].sort((a, b) => whole(b) - whole(a)).map(o => [o.type || '(none)', seconds(whole(o) / p.steps), ...phases.map(k => o.phases_s[k] > 0 ? seconds(o.phases_s[k] / p.steps) : '–')])));
+}
+
 function churn(run) {
   const m = run.metrics, t = run.timeline, total = run.totals, changes = t ? t.changes : [], all = changes.length + (t ? t.changes_left_out : 0);
   if (!show('s-churn', m.length || t)) return;
