@@ -5,16 +5,20 @@
     python3 bench/compare/compare.py memory churn  these only
     python3 bench/compare/compare.py --gather      run nothing, write what there is
 
-A study is a spec of bench/sweep.py (NAME.json); its points lie in runs/compare/NAME. Written, under docs/measurements/compare:
-NAME.csv, NAME.svg (and NAME-recovery.svg, NAME-energy.svg where they say something), and tables.md with all of them.
+A study is a spec of bench/sweep.py (NAME.json); its points lie in runs/compare/NAME. Points made by another program than
+the one given are run again, and tables.md names the program of each study by the start of its SHA-256. Written, under
+docs/measurements/compare: NAME.csv, NAME.svg (and NAME-recovery.svg, NAME-energy.svg where they say something), and
+tables.md with all of them.
 Needs nothing but Python.
 """
 import argparse
 import csv
+import hashlib
 import json
 import math
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -62,6 +66,27 @@ def rows_of(name):
     return [{"x": row[next(iter(spec["grid"]))], **row} for row in sweep["rows"]]
 
 
+def runs_of(name):
+    return HERE / json.loads((HERE / f"{name}.json").read_text())["output"]
+
+
+def mark(name, program):
+    """Says by which program the points of a study are made; what another one made goes."""
+    digest = hashlib.sha256(program.read_bytes()).hexdigest()[:12]
+    runs = runs_of(name)
+    if runs.exists() and program_of(name) != digest:
+        shutil.rmtree(runs)
+    runs.mkdir(parents=True, exist_ok=True)
+    store(runs / "program.txt", digest)
+
+
+def program_of(name):
+    try:
+        return (runs_of(name) / "program.txt").read_text()
+    except OSError:
+        return None
+
+
 def seconds(value):
     return "-" if value is None else f"{value:.3g}" if value < 100 else f"{value:.0f}"
 
@@ -95,7 +120,8 @@ def table(name, label, title, rows):
     xs = list(dict.fromkeys(row["x"] for row in rows))
     systems = list(dict.fromkeys(row["system"] for row in rows))
     at = {(row["x"], row["system"]): row for row in rows}
-    text = f"## {title}\n\n`python3 bench/compare/compare.py {name}`; figures in [{name}.csv]({name}.csv).\n\n"
+    text = f"## {title}\n\n`python3 bench/compare/compare.py {name}`; figures in [{name}.csv]({name}.csv); " \
+        f"program {program_of(name)}.\n\n"
     if name.startswith("dtfm-"):
         lines = [["seed", "objective s", "data parallel s", "pipelines s", "our step s", "planning s"]]
         for x in xs:
@@ -195,6 +221,7 @@ def main():
     if not arguments.gather:
         for name in arguments.studies or known:
             print(f"== {name}", flush=True)
+            mark(name, arguments.program)
             failed += subprocess.call([sys.executable, str(TOP / "bench" / "sweep.py"), str(HERE / f"{name}.json"),
                                        "--program", str(arguments.program)]) != 0
     tables = ["<!-- Written by bench/compare/compare.py. -->\n# Every system under one accounting: tables\n\n"

@@ -67,8 +67,8 @@ std::int64_t element_size(TensorRole role) { return role == TensorRole::scalar ?
 Flops flops_of(const Operation& op) {
   switch (op.kind) {
     case OpKind::gemm:
-      return Flops(2.0 * static_cast<double>(op.gemm.m) * static_cast<double>(op.gemm.n) *
-                   static_cast<double>(op.gemm.k));
+      return Flops(2.0 * static_cast<double>(op.instances) * static_cast<double>(op.gemm.m) *
+                   static_cast<double>(op.gemm.n) * static_cast<double>(op.gemm.k));
     case OpKind::attention_forward: return Flops(attention_flops(op.attention, 2));   // Q K^T, P V
     case OpKind::attention_backward: return Flops(attention_flops(op.attention, 5));  // Q K^T again, dV, dP, dQ, dK
     default: break;

@@ -213,7 +213,10 @@ BoxBound bound_box(const Work& work, const GemmBox& box, std::span<const Power> 
 }
 
 BoxBound bound_work(const Work& work, std::span<const DeviceState> devices, const PlanOptions& options) {
-  const std::vector<Power> powers = powers_of(devices, options.server, 1);
+  std::vector<Power> powers = powers_of(devices, options.server, 1);
+  if (work.instances > 1) {  // latencies are paid once, not by each of them
+    for (Power& power : powers) power.down_at = power.flops_at = power.up_at = 0;
+  }
   const Volume whole = volume_of(work, whole_of(work));
   // Every operand comes down, and every result goes up, at least once.
   const double server =
@@ -221,6 +224,8 @@ BoxBound bound_work(const Work& work, std::span<const DeviceState> devices, cons
   BoxBound bound;
   if (work.kind == WorkKind::gemm) {
     bound = bound_box(work, whole_of(work).box, powers, options.server);
+    // The boxes are the same in each of them, so each takes as long.
+    if (work.instances > 1) bound.finish *= static_cast<double>(work.instances);
   } else {
     bound.finish = pairs_bound(work, powers);
   }

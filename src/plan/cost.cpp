@@ -33,7 +33,21 @@ std::vector<Panel> attention_panels(const Work& work, const TaskletPlan& tasklet
   return panels;
 }
 
+// Runs of whole instances.
+std::vector<Panel> instance_panels(const Work& work, const TaskletPlan& tasklet) {
+  const Volume all = volume_of(work, tasklet);
+  std::vector<Panel> panels;
+  for (std::int64_t i = 0; i < tasklet.panels; ++i) {
+    const std::int64_t run = chunk(work.instances, tasklet.panels, i);
+    panels.push_back({message(all.down.value() / work.instances * run),
+                      all.flops * (static_cast<double>(run) / static_cast<double>(work.instances)),
+                      message(all.up.value() / work.instances * run)});
+  }
+  return panels;
+}
+
 std::vector<Panel> gemm_panels(const Work& work, const TaskletPlan& tasklet) {
+  if (work.instances > 1) return instance_panels(work, tasklet);
   const GemmCosts costs = gemm_costs(work, tasklet.box);
   const std::int64_t m = tasklet.box.m(), n = tasklet.box.n(), k = tasklet.box.k(), count = tasklet.panels;
   const auto flops = [k](std::int64_t area) { return Flops(2.0 * static_cast<double>(area) * static_cast<double>(k)); };
@@ -93,8 +107,8 @@ Volume volume_of(const Work& work, const TaskletPlan& piece) {
   if (work.kind == WorkKind::gemm) {
     const GemmCosts costs = gemm_costs(work, piece.box);
     const std::int64_t m = piece.box.m(), n = piece.box.n();
-    return {Bytes((m + n) * costs.strip_bytes), Bytes(m * n * costs.result_bytes),
-            Flops(2.0 * static_cast<double>(m * n) * static_cast<double>(piece.box.k()))};
+    return {Bytes(work.instances * (m + n) * costs.strip_bytes), Bytes(work.instances * m * n * costs.result_bytes),
+            Flops(2.0 * static_cast<double>(work.instances * m * n) * static_cast<double>(piece.box.k()))};
   }
   const AttentionShape& shape = work.attention;
   const std::int64_t group = shape.queries_per_pair(), matrix = shape.seq * shape.head_dim * size_of(work.wire);
@@ -119,8 +133,10 @@ Bytes resident_bytes(const Work& work, const TaskletPlan& tasklet) {
                                     work.wire, work.kind == WorkKind::attention_backward, tasklet.panels);
   }
   const GemmBox& box = tasklet.box;
-  return gemm_resident_bytes({box.m(), box.n(), box.k()}, work.wire, k_blocks(work.gemm.k) > 1, box.k() == work.gemm.k,
-                             tasklet.order, tasklet.panels);
+  // One instance is computed while its neighbour travels.
+  const std::int64_t in_flight = std::min<std::int64_t>(work.instances, 2);
+  return in_flight * gemm_resident_bytes({box.m(), box.n(), box.k()}, work.wire, k_blocks(work.gemm.k) > 1,
+                                         box.k() == work.gemm.k, tasklet.order, tasklet.panels);
 }
 
 Seconds stream_time(std::span<const Panel> panels, const DeviceState& device, const fleet::ServerProfile& server) {

@@ -21,6 +21,7 @@ constexpr double kHeaderShare = 0.005;
 // The most panels that an order can have.
 std::int64_t most_panels(const Work& work, const TaskletPlan& piece, PanelOrder order) {
   if (work.kind != WorkKind::gemm) return piece.pairs.count();
+  if (work.instances > 1) return work.instances;
   switch (order) {
     case PanelOrder::whole: return 1;
     case PanelOrder::wavefront: return std::max(piece.box.m(), piece.box.n());
@@ -79,6 +80,8 @@ bool choose_order(const Work& work, TaskletPlan& piece, const DeviceState& devic
   };
   if (work.kind != WorkKind::gemm) {
     consider(PanelOrder::row_resident);
+  } else if (work.instances > 1) {
+    consider(PanelOrder::whole);
   } else {
     consider(PanelOrder::wavefront);
     consider(PanelOrder::row_resident);

@@ -20,6 +20,7 @@ Work work_of(const model::Operation& operation, DType wire) {
   work.wire = wire;
   if (operation.kind == model::OpKind::gemm) {
     work.gemm = operation.gemm;
+    work.instances = operation.instances;
   } else {
     work.kind =
         operation.kind == model::OpKind::attention_forward ? WorkKind::attention_forward : WorkKind::attention_backward;

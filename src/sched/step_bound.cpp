@@ -121,6 +121,12 @@ double price_within(const plan::Work& work, double time, std::span<const Rates> 
     const plan::Volume volume = plan::volume_of(work, whole_of(work));
     return down * static_cast<double>(volume.down.value()) + up * static_cast<double>(volume.up.value());
   }
+  if (work.instances > 1) {
+    const auto count = static_cast<double>(work.instances);
+    plan::Work one = work;
+    one.instances = 1;
+    return count * price_within(one, time / count, classes, down, up);
+  }
   const GemmVolumes gemm(work);
   std::vector<std::pair<double, double>> most;  // volume of one device, devices
   most.reserve(classes.size());

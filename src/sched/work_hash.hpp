@@ -13,7 +13,7 @@ struct WorkHash {
   std::size_t operator()(const plan::Work& w) const noexcept {
     std::size_t h = static_cast<std::size_t>(w.kind) * 31 + static_cast<std::size_t>(w.wire);
     for (const std::int64_t v : {w.gemm.m, w.gemm.n, w.gemm.k, w.attention.batch, w.attention.seq, w.attention.n_head,
-                                 w.attention.n_kv_head, w.attention.head_dim}) {
+                                 w.attention.n_kv_head, w.attention.head_dim, w.instances}) {
       h = (h * 1000003) ^ std::hash<std::int64_t>{}(v);
     }
     return h;

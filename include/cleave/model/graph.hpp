@@ -95,10 +95,13 @@ struct Operation {
   bool trans_a = false, trans_b = false;  ///< gemm: op() of in[0] and in[1]
   bool accumulate = false;                ///< gemm, cross_entropy: add to what out[0] holds; otherwise overwrite it
   GemmShape gemm;                         ///< gemm only
-  AttentionShape attention;               ///< attention, rope; also seq and batch of embed and its backward
-  double scalar = 0;                      ///< eps of norms; scale of cross_entropy; theta of rope
-  std::int64_t integer = 0;               ///< position offset of embed; head_dim of rope
-  std::vector<OpId> after;                ///< operations that must be complete before this one starts
+  /// gemm: independent products of this shape, one per sequence or head. More than one only in graphs made for
+  /// simulation (src/rivals/published_graph.hpp): no kernel computes them.
+  std::int64_t instances = 1;
+  AttentionShape attention;  ///< attention, rope; also seq and batch of embed and its backward
+  double scalar = 0;         ///< eps of norms; scale of cross_entropy; theta of rope
+  std::int64_t integer = 0;  ///< position offset of embed; head_dim of rope
+  std::vector<OpId> after;   ///< operations that must be complete before this one starts
 };
 
 /// What the graph computes.

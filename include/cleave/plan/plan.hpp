@@ -26,6 +26,8 @@ struct Work {
   GemmShape gemm;            ///< for gemm
   AttentionShape attention;  ///< for attention
   DType wire = DType::f32;   ///< f32, bf16 or f16
+  /// Of the gemm: independent products of one shape that follow each other. A tasklet is the same box of each of them.
+  std::int64_t instances = 1;
   bool operator==(const Work&) const = default;
 };
 
