@@ -95,6 +95,9 @@ struct BoxTiling {
 /// Bytes of its tiles through the server's interface (select.cpp).
 [[nodiscard]] ServerBytes server_bytes(const Work& work, const BoxTiling& tiling);
 
+/// The tiles of a tiling as pieces on these devices, which its indices name.
+[[nodiscard]] std::vector<TaskletPlan> pieces_of(const BoxTiling& tiling, std::span<const DeviceState> devices);
+
 /// `box` at its whole depth. Within the devices' memories, unless these are too small for all of it at once.
 [[nodiscard]] BoxTiling tile_flat(const Work& work, const GemmBox& box, std::span<const Power> devices);
 

@@ -5,8 +5,6 @@
 
 namespace cleave::plan {
 
-namespace {
-
 std::vector<TaskletPlan> pieces_of(const BoxTiling& tiling, std::span<const DeviceState> devices) {
   std::vector<TaskletPlan> pieces;
   pieces.reserve(tiling.tiles.size());
@@ -18,8 +16,6 @@ std::vector<TaskletPlan> pieces_of(const BoxTiling& tiling, std::span<const Devi
   }
   return pieces;
 }
-
-}  // namespace
 
 std::vector<TaskletPlan> partition_automatically(const Problem& problem) {
   const TaskletPlan whole = whole_of(problem.work);

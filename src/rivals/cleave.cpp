@@ -20,10 +20,6 @@ namespace cleave::rivals {
 
 namespace {
 
-/// The published cost model overlaps a GEMM's transfers and products perfectly; with more panels the difference is
-/// below a hundredth, and a simulation takes long.
-constexpr std::int64_t kPublishedPanels = 128;
-
 struct Outcome {
   sched::StepReport first;           ///< of the first step
   Seconds time, recovery, planning;  ///< of all steps
@@ -71,10 +67,7 @@ class Cleave final : public System {
   [[nodiscard]] sched::SchedulerOptions scheduling(const StudyInput& study) const {
     sched::SchedulerOptions options{.plan = study.plan, .wire = study.wire};
     options.plan.server = study.server;
-    if (published_) {
-      options.plan.partition = plan::Partition::paper;
-      options.plan.most_panels = kPublishedPanels;
-    }
+    if (published_) options.plan.partition = plan::Partition::paper;
     return options;
   }
 

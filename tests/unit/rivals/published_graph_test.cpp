@@ -105,11 +105,15 @@ TEST(PublishedGraph, KeepsTheOrder) {
 // On one device: bytes, FLOP and the time of the busiest resource grow with the instances; memory holds two.
 TEST(Instances, CostAsOftenAsThereAreInstances) {
   const std::vector<plan::DeviceState> device = states_of(equal_devices(1, 1e9, 1e6));
-  plan::Work one{.kind = plan::WorkKind::gemm, .gemm = {40, 24, 16}, .wire = DType::f16};
+  plan::Work one;
+  one.gemm = {40, 24, 16};
+  one.wire = DType::f16;
+  plan::PlanOptions published;
+  published.partition = plan::Partition::paper;
   plan::Work many = one;
   many.instances = 50;
-  const plan::OperationPlan single = plan::plan_operation(one, device, {.partition = plan::Partition::paper});
-  const plan::OperationPlan stream = plan::plan_operation(many, device, {.partition = plan::Partition::paper});
+  const plan::OperationPlan single = plan::plan_operation(one, device, published);
+  const plan::OperationPlan stream = plan::plan_operation(many, device, published);
   ASSERT_EQ(stream.tasklets.size(), 1U);
   const plan::TaskletPlan& tasklet = stream.tasklets[0];
   const double header = plan::kMessageHeader.value();
@@ -131,7 +135,9 @@ TEST(PublishedSums, DealtOutWholeHasItsClosedForm) {
   op.gemm = {40, 24, 16};
   op.instances = 10;
   graph.operations.push_back(op);
-  const sched::SchedulerOptions options{.plan = {.partition = plan::Partition::paper}, .wire = DType::f16};
+  sched::SchedulerOptions options;
+  options.plan.partition = plan::Partition::paper;
+  options.wire = DType::f16;
   const double down_s = (40 + 24) * 16 * 2 / 1e6, up_s = 40 * 24 * 2 / 1e6;
   const auto devices = states_of(equal_devices(2, 1e9, 1e6));
   const PublishedSums sums = sum_operations(graph, devices, options);
