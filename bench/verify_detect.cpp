@@ -74,8 +74,9 @@ Spoiled spoil(comm::Lie lie, DType wire, std::uint32_t seed) {
   const std::vector<float> before = widened(wire, honest), after = widened(wire, draft.outputs[0]);
   found.refused = !kernels::all_representable(wire, draft.outputs[0].data(), kShape.m * kShape.n);
   found.audited = found.refused || std::memcmp(honest.data(), draft.outputs[0].data(), honest.size()) != 0;
-  found.checked = found.refused || !(kernels::check_product(kShape, left, right, {after.data(), kShape.n}, wire,
-                                                            Random(seed, Purpose::verification)) <= 1.0);
+  found.checked =
+      found.refused || !(kernels::testing_tools::check_product(kShape, left, right, {after.data(), kShape.n}, wire,
+                                                               Random(seed, Purpose::verification), wire) <= 1.0);
   const double relative = wire == DType::f32 ? 0 : wire == DType::bf16 ? 0x1p-8 : 0x1p-11;
   found.above = found.refused;
   for (std::int64_t i = 0; i < kShape.m; ++i) {

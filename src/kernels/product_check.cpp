@@ -8,89 +8,126 @@
 #include <vector>
 
 #include "cleave/base/error.hpp"
+#include "clones.hpp"
 #include "projection.hpp"
 #include "quantize.hpp"
 
 namespace cleave::kernels {
 namespace {
 
-using projection::Vector, projection::dot_row, projection::add_column, projection::ratio_of;
-
-/// Rows of a transposed matrix that are worked on together: their sums fit the first-level cache.
-constexpr std::int64_t kRowsInCache = 1024;
-
-/// y = M x for M[rows x cols], walking through memory in its order; squares[i] = |M_i|^2.
-Vector times(ConstMatrix matrix, std::int64_t rows, std::int64_t cols, const Vector& x, Vector& squares) {
-  Vector y(static_cast<std::size_t>(rows));
-  squares.assign(static_cast<std::size_t>(rows), 0.0);
-  if (matrix.col_stride == 1) {
-    for (std::int64_t i = 0; i < rows; ++i) dot_row(&matrix(i, 0), x.data(), cols, &y[i], &squares[i]);
-  } else if (matrix.row_stride == 1) {
-    for (std::int64_t i = 0; i < rows; i += kRowsInCache) {
-      const std::int64_t count = std::min(kRowsInCache, rows - i);
-      for (std::int64_t j = 0; j < cols; ++j) add_column(&matrix(i, j), x[j], count, y.data() + i, squares.data() + i);
-    }
-  } else {
-    std::vector<float> row(static_cast<std::size_t>(cols));
-    for (std::int64_t i = 0; i < rows; ++i) {
-      for (std::int64_t j = 0; j < cols; ++j) row[j] = matrix(i, j);
-      dot_row(row.data(), x.data(), cols, &y[i], &squares[i]);
-    }
-  }
-  return y;
-}
-
-double sum(const Vector& x) {
-  double total = 0;
-  for (const double value : x) total += value;
-  return total;
-}
-
-/// What both checks share: expected = A (B x), and per row the bound on the error of honest rounding.
-struct Expected {
-  Vector x, values, bounds;
-};
-Expected expect(GemmShape shape, ConstMatrix a, ConstMatrix b, const Random& random) {
-  Expected expected;
-  expected.x = projection::random_signs(shape.n, random);
-  Vector b_squares, a_squares;
-  const Vector bx = times(b, shape.k, shape.n, expected.x, b_squares);
-  expected.values = times(a, shape.m, shape.k, bx, a_squares);
-  const double growth = projection::growth(std::min(shape.k, kBlockK), 1);
-  const double b_norm = std::sqrt(sum(b_squares));
-  for (const double square : a_squares)
-    expected.bounds.push_back(projection::kUnit * growth * std::sqrt(square) * b_norm);
-  return expected;
-}
-
 /// True unless an element has all bits of the mask: those of the exponent, set in what is not finite.
 template <class Word>
-bool none_has_all(const Word* words, std::int64_t n, Word mask) {
+CLEAVE_INLINE bool none_has_all(const Word* words, std::int64_t n, Word mask) {
   Word found = 0;
   for (std::int64_t i = 0; i < n; ++i) found |= static_cast<Word>((words[i] & mask) == mask ? 1 : 0);
   return found == 0;
 }
 
 template <class Int>
-bool none_exceeds(const Int* sums, std::int64_t n, std::int64_t most) {
+CLEAVE_INLINE bool none_exceeds(const Int* sums, std::int64_t n, std::int64_t most) {
   Int largest = 0, smallest = 0;
   for (std::int64_t i = 0; i < n; ++i) {
-    largest = std::max(largest, sums[i]);
-    smallest = std::min(smallest, sums[i]);
+    largest = sums[i] > largest ? sums[i] : largest;
+    smallest = sums[i] < smallest ? sums[i] : smallest;
   }
   return largest <= most && smallest >= -most;
 }
 
+CLEAVE_CLONES bool none_is_special(const std::uint32_t* words, std::int64_t n, std::uint32_t mask) {
+  return none_has_all(words, n, mask);
+}
+CLEAVE_CLONES bool none_is_special(const std::uint16_t* words, std::int64_t n, std::uint16_t mask) {
+  return none_has_all(words, n, mask);
+}
+CLEAVE_CLONES bool none_is_beyond(const std::int32_t* sums, std::int64_t n, std::int64_t most) {
+  return none_exceeds(sums, n, most);
+}
+CLEAVE_CLONES bool none_is_beyond(const std::int64_t* sums, std::int64_t n, std::int64_t most) {
+  return none_exceeds(sums, n, most);
+}
+
 }  // namespace
 
-double check_product(GemmShape shape, ConstMatrix a, ConstMatrix b, ConstMatrix c, DType result, const Random& random) {
-  const Expected expected = expect(shape, a, b, random);
-  Vector c_squares;
-  const Vector cx = times(c, shape.m, shape.n, expected.x, c_squares);
+ProductCheck::ProductCheck(GemmShape shape, DType operands, const Random& random)
+    : shape_(shape),
+      operands_(operands),
+      x_(projection::random_signs(shape.n, random)),
+      bx_(static_cast<std::size_t>(shape.k)),
+      values_(static_cast<std::size_t>(shape.m)),
+      bounds_(static_cast<std::size_t>(shape.m)) {}
+
+void ProductCheck::take_b(Stored stored, const void* lines, std::int64_t first, std::int64_t count) {
+  const bool by_rows = stored == Stored::by_rows;
+  const std::int64_t all = by_rows ? shape_.k : shape_.n;
+  CLEAVE_ASSERT(first >= 0 && first + count <= all, "lines {} to {} of {}", first, first + count, all);
+  std::vector<double> squares(static_cast<std::size_t>(by_rows ? count : shape_.k));
+  if (by_rows) {
+    projection::dot_rows(operands_, lines, shape_.n, count, shape_.n, x_.data(), bx_.data() + first, squares.data());
+  } else {
+    projection::add_rows(operands_, lines, count, shape_.k, x_.data() + first, bx_.data(), squares.data());
+  }
+  for (const double square : squares) b_square_ += square;
+  lines_of_b_ += count;
+  b_complete_ = lines_of_b_ == all;
+}
+
+void ProductCheck::take_a(Stored stored, const void* lines, std::int64_t first, std::int64_t count) {
+  const bool by_rows = stored == Stored::by_rows;
+  const std::int64_t all = by_rows ? shape_.m : shape_.k;
+  CLEAVE_ASSERT(first >= 0 && first + count <= all, "lines {} to {} of {}", first, first + count, all);
+  CLEAVE_ASSERT(b_complete_, "{} lines of B", lines_of_b_);
+  if (by_rows) {
+    projection::dot_rows(operands_, lines, shape_.k, count, shape_.k, bx_.data(), values_.data() + first,
+                         bounds_.data() + first);
+  } else {
+    projection::add_rows(operands_, lines, count, shape_.m, bx_.data() + first, values_.data(), bounds_.data());
+  }
+  lines_of_a_ += count;
+  a_complete_ = lines_of_a_ == all;
+  if (!a_complete_) return;
+  const double per_norm = projection::kUnit * projection::growth(std::min(shape_.k, kBlockK), 1) * std::sqrt(b_square_);
+  for (double& square : bounds_) square = per_norm * std::sqrt(square);
+  bx_ = {};
+}
+
+double ProductCheck::ratio_of(DType result, const void* rows, std::int64_t first, std::int64_t count) const {
+  CLEAVE_ASSERT(a_complete_ && first + count <= shape_.m, "rows {} to {} of {}", first, first + count, shape_.m);
+  std::vector<double> cx(static_cast<std::size_t>(count)), squares(static_cast<std::size_t>(count));
+  projection::dot_rows(result, rows, shape_.n, count, shape_.n, x_.data(), cx.data(), squares.data());
   double worst = 0;
-  for (std::int64_t i = 0; i < shape.m; ++i) {
-    const double bound = expected.bounds[i] + projection::rounding_error(result, shape.n, c_squares[i]);
-    worst = std::max(worst, ratio_of(cx[i] - expected.values[i], bound));
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double bound = bounds_[first + i] + projection::rounding_error(result, shape_.n, squares[i]);
+    worst = std::max(worst, projection::ratio_of(cx[i] - values_[first + i], bound));
+  }
+  return worst;
+}
+
+double ProductCheck::ratio_of(ConstPartialSums rows, std::int64_t first, std::int64_t count,
+                              std::span<const std::int16_t> row_exponents,
+                              std::span<const std::int16_t> col_exponents) const {
+  CLEAVE_ASSERT(a_complete_ && first + count <= shape_.m, "rows {} to {} of {}", first, first + count, shape_.m);
+  CLEAVE_ASSERT(std::ssize(row_exponents) >= shape_.m && std::ssize(col_exponents) >= shape_.n,
+                "{} row and {} column exponents for {} x {}", row_exponents.size(), col_exponents.size(), shape_.m,
+                shape_.n);
+  CLEAVE_ASSERT(rows.type == DType::i32 || rows.type == DType::i64, "partial sums of type {}", name_of(rows.type));
+  // Column j weighs 2^f_j x_j, row i 2^(e_i - p).
+  std::vector<double> weights(static_cast<std::size_t>(shape_.n));
+  double weight_squares = 0;
+  for (std::int64_t j = 0; j < shape_.n; ++j) {
+    const double scale = quantize::power_of_two(col_exponents[j]);
+    weights[j] = scale * x_[j];
+    weight_squares += scale * scale;
+  }
+  std::vector<double> sx(static_cast<std::size_t>(count)), unused(static_cast<std::size_t>(count));
+  projection::dot_rows(rows.type, rows.data, rows.ld, count, shape_.n, weights.data(), sx.data(), unused.data());
+  const double quanta =
+      projection::rounding_safety(shape_.n) * 0.5 * static_cast<double>(k_blocks(shape_.k)) * std::sqrt(weight_squares);
+  const int bits = rows.type == DType::i32 ? quantize::kScaleBits<std::int32_t> : quantize::kScaleBits<std::int64_t>;
+  double worst = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double scale = quantize::power_of_two(row_exponents[first + i] - bits);
+    worst =
+        std::max(worst, projection::ratio_of(sx[i] * scale - values_[first + i], bounds_[first + i] + quanta * scale));
   }
   return worst;
 }
@@ -100,49 +137,14 @@ bool all_representable(DType type, const void* data, std::int64_t elements) {
   constexpr std::int64_t kMost32 = std::int64_t{2} << quantize::kScaleBits<std::int32_t>,
                          kMost64 = std::int64_t{2} << quantize::kScaleBits<std::int64_t>;
   switch (type) {
-    case DType::f32: return none_has_all(static_cast<const std::uint32_t*>(data), elements, 0x7F80'0000U);
-    case DType::bf16: return none_has_all(static_cast<const std::uint16_t*>(data), elements, std::uint16_t{0x7F80});
-    case DType::f16: return none_has_all(static_cast<const std::uint16_t*>(data), elements, std::uint16_t{0x7C00});
-    case DType::i32: return none_exceeds(static_cast<const std::int32_t*>(data), elements, kMost32);
-    case DType::i64: return none_exceeds(static_cast<const std::int64_t*>(data), elements, kMost64);
+    case DType::f32: return none_is_special(static_cast<const std::uint32_t*>(data), elements, 0x7F80'0000U);
+    case DType::bf16: return none_is_special(static_cast<const std::uint16_t*>(data), elements, std::uint16_t{0x7F80});
+    case DType::f16: return none_is_special(static_cast<const std::uint16_t*>(data), elements, std::uint16_t{0x7C00});
+    case DType::i32: return none_is_beyond(static_cast<const std::int32_t*>(data), elements, kMost32);
+    case DType::i64: return none_is_beyond(static_cast<const std::int64_t*>(data), elements, kMost64);
     default: break;
   }
   CLEAVE_ASSERT(false, "results of type {}", name_of(type));
-}
-
-double check_partial_sums(GemmShape shape, ConstMatrix a, ConstMatrix b, ConstPartialSums sums,
-                          std::span<const std::int16_t> row_exponents, std::span<const std::int16_t> col_exponents,
-                          const Random& random) {
-  CLEAVE_ASSERT(std::ssize(row_exponents) >= shape.m && std::ssize(col_exponents) >= shape.n,
-                "{} row and {} column exponents for {} x {}", row_exponents.size(), col_exponents.size(), shape.m,
-                shape.n);
-  CLEAVE_ASSERT(sums.type == DType::i32 || sums.type == DType::i64, "partial sums of type {}", name_of(sums.type));
-  const Expected expected = expect(shape, a, b, random);
-  // Column j weighs 2^f_j x_j, row i 2^(e_i - p).
-  Vector weights(static_cast<std::size_t>(shape.n));
-  double weight_squares = 0;
-  for (std::int64_t j = 0; j < shape.n; ++j) {
-    const double scale = quantize::power_of_two(col_exponents[j]);
-    weights[j] = scale * expected.x[j];
-    weight_squares += scale * scale;
-  }
-  const auto row_times_weights = [&](const auto* row) {
-    double total = 0;
-    for (std::int64_t j = 0; j < shape.n; ++j) total += static_cast<double>(row[j]) * weights[j];
-    return total;
-  };
-  const double quanta = 0.5 * static_cast<double>(k_blocks(shape.k)) * std::sqrt(weight_squares);
-  const bool narrow = sums.type == DType::i32;
-  double worst = 0;
-  for (std::int64_t i = 0; i < shape.m; ++i) {
-    const int bits = narrow ? quantize::kScaleBits<std::int32_t> : quantize::kScaleBits<std::int64_t>;
-    const double scale = quantize::power_of_two(row_exponents[i] - bits);
-    const double value = narrow ? row_times_weights(static_cast<const std::int32_t*>(sums.data) + i * sums.ld)
-                                : row_times_weights(static_cast<const std::int64_t*>(sums.data) + i * sums.ld);
-    worst = std::max(worst, ratio_of(value * scale - expected.values[i],
-                                     expected.bounds[i] + projection::rounding_safety(shape.n) * quanta * scale));
-  }
-  return worst;
 }
 
 }  // namespace cleave::kernels

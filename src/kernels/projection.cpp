@@ -9,6 +9,8 @@
 
 #include "cleave/base/error.hpp"
 #include "clones.hpp"
+#include "projection_avx512.hpp"
+#include "quantize_avx512.hpp"
 
 namespace cleave::kernels::projection {
 
@@ -28,6 +30,173 @@ Rounding rounding_of(DType type) {
   CLEAVE_ASSERT(false, "results of type {}", name_of(type));
 }
 
+bool portable_only = false;
+
+/// Whether this processor has the AVX-512 loops and nobody keeps from them.
+bool use_avx512() {
+  static const bool available = quantize::avx512::available();
+  return available && !portable_only;
+}
+
+// Eight elements of a row as doubles. Vectors are never passed by value (lanes.hpp says why).
+using Doubles = double __attribute__((vector_size(64)));
+using Floats = float __attribute__((vector_size(32)));
+using Words = std::uint32_t __attribute__((vector_size(32)));
+using Integers = std::int32_t __attribute__((vector_size(32)));
+using LongIntegers = std::int64_t __attribute__((vector_size(64)));
+using Halves = std::uint16_t __attribute__((vector_size(16)));
+
+template <class T, class EightOfT>
+struct Plain {
+  using Element = T;
+  CLEAVE_INLINE static void load(const T* from, Doubles& to) {
+    EightOfT values;
+    __builtin_memcpy(&values, from, sizeof values);
+    to = __builtin_convertvector(values, Doubles);
+  }
+};
+
+struct Bf16 {
+  using Element = std::uint16_t;
+  CLEAVE_INLINE static void load(const std::uint16_t* from, Doubles& to) {
+    Halves halves;
+    __builtin_memcpy(&halves, from, sizeof halves);
+    const Words words = __builtin_convertvector(halves, Words) << 16;
+    Floats values;
+    __builtin_memcpy(&values, &words, sizeof values);
+    to = __builtin_convertvector(values, Doubles);
+  }
+};
+
+struct F16 {
+  using Element = std::uint16_t;
+  CLEAVE_INLINE static void load(const std::uint16_t* from, Doubles& to) {
+    Halves halves;
+    __builtin_memcpy(&halves, from, sizeof halves);
+    const Words words = __builtin_convertvector(halves, Words), magnitude = (words & 0x7fffU) << 13;
+    // The bits as those of an fp32 number are 2^112 too small, exactly so for subnormals too (wire.cpp). What is not
+    // finite has its exponent set to fp32's largest.
+    Floats values;
+    __builtin_memcpy(&values, &magnitude, sizeof values);
+    values *= 0x1p112f;
+    Words bits;
+    __builtin_memcpy(&bits, &values, sizeof bits);
+    const Words special = Words(magnitude >= 0x0f800000U) & 0x7f800000U;
+    bits |= special | ((words & 0x8000U) << 16);
+    __builtin_memcpy(&values, &bits, sizeof values);
+    to = __builtin_convertvector(values, Doubles);
+  }
+};
+
+/// Two rows at a time share the loads of x and hide each other's latency. Lane j mod 8 takes element j; lanes are added
+/// in order, so every instruction set gives the same bits.
+template <class Type>
+CLEAVE_INLINE void dot_rows_of(const typename Type::Element* matrix, std::int64_t ld, std::int64_t rows,
+                               std::int64_t cols, const double* x, double* products, double* squares) {
+  const std::int64_t full = cols / 8 * 8;
+  for (std::int64_t i = 0; i < rows; i += 2) {
+    const std::int64_t next = i + 1 < rows ? i + 1 : i;  // the last row of an odd number stands in for its neighbour
+    const typename Type::Element *first = matrix + i * ld, *second = matrix + next * ld;
+    Doubles weights, value, products_0 = {}, squares_0 = {}, products_1 = {}, squares_1 = {};
+    for (std::int64_t j = 0; j < full; j += 8) {
+      __builtin_memcpy(&weights, x + j, sizeof weights);
+      Type::load(first + j, value);
+      products_0 += value * weights;
+      squares_0 += value * value;
+      Type::load(second + j, value);
+      products_1 += value * weights;
+      squares_1 += value * value;
+    }
+    if (full < cols) {
+      typename Type::Element rest_0[8] = {}, rest_1[8] = {};
+      double rest_x[8] = {};
+      for (std::int64_t j = full; j < cols; ++j) {
+        rest_0[j - full] = first[j];
+        rest_1[j - full] = second[j];
+        rest_x[j - full] = x[j];
+      }
+      __builtin_memcpy(&weights, rest_x, sizeof weights);
+      Type::load(rest_0, value);
+      products_0 += value * weights;
+      squares_0 += value * value;
+      Type::load(rest_1, value);
+      products_1 += value * weights;
+      squares_1 += value * value;
+    }
+    double sums[4] = {};
+    for (int l = 0; l < 8; ++l) {
+      sums[0] += products_0[l];
+      sums[1] += squares_0[l];
+      sums[2] += products_1[l];
+      sums[3] += squares_1[l];
+    }
+    products[next] = sums[2];
+    squares[next] = sums[3];
+    products[i] = sums[0];
+    squares[i] = sums[1];
+  }
+}
+
+template <class Type>
+CLEAVE_INLINE void add_rows_of(const typename Type::Element* matrix, std::int64_t rows, std::int64_t cols,
+                               const double* weights, double* y, double* squares) {
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const typename Type::Element* row = matrix + i * cols;
+    for (std::int64_t j = 0; j < cols; j += 8) {
+      const std::int64_t count = cols - j < 8 ? cols - j : 8;
+      const auto bytes = static_cast<std::size_t>(count) * sizeof(double);
+      typename Type::Element part[8] = {};
+      Doubles value, sum = {}, square = {};
+      if (count == 8) {
+        Type::load(row + j, value);
+      } else {
+        for (std::int64_t l = 0; l < count; ++l) part[l] = row[j + l];
+        Type::load(part, value);
+      }
+      __builtin_memcpy(&sum, y + j, bytes);
+      __builtin_memcpy(&square, squares + j, bytes);
+      sum += value * weights[i];
+      square += value * value;
+      __builtin_memcpy(y + j, &sum, bytes);
+      __builtin_memcpy(squares + j, &square, bytes);
+    }
+  }
+}
+
+CLEAVE_CLONES void dot_rows_f32(const float* matrix, std::int64_t ld, std::int64_t rows, std::int64_t cols,
+                                const double* x, double* products, double* squares) {
+  dot_rows_of<Plain<float, Floats>>(matrix, ld, rows, cols, x, products, squares);
+}
+CLEAVE_CLONES void dot_rows_bf16(const std::uint16_t* matrix, std::int64_t ld, std::int64_t rows, std::int64_t cols,
+                                 const double* x, double* products, double* squares) {
+  dot_rows_of<Bf16>(matrix, ld, rows, cols, x, products, squares);
+}
+CLEAVE_CLONES void dot_rows_f16(const std::uint16_t* matrix, std::int64_t ld, std::int64_t rows, std::int64_t cols,
+                                const double* x, double* products, double* squares) {
+  dot_rows_of<F16>(matrix, ld, rows, cols, x, products, squares);
+}
+CLEAVE_CLONES void dot_rows_i32(const std::int32_t* matrix, std::int64_t ld, std::int64_t rows, std::int64_t cols,
+                                const double* x, double* products, double* squares) {
+  dot_rows_of<Plain<std::int32_t, Integers>>(matrix, ld, rows, cols, x, products, squares);
+}
+CLEAVE_CLONES void dot_rows_i64(const std::int64_t* matrix, std::int64_t ld, std::int64_t rows, std::int64_t cols,
+                                const double* x, double* products, double* squares) {
+  dot_rows_of<Plain<std::int64_t, LongIntegers>>(matrix, ld, rows, cols, x, products, squares);
+}
+
+CLEAVE_CLONES void add_rows_f32(const float* matrix, std::int64_t rows, std::int64_t cols, const double* weights,
+                                double* y, double* squares) {
+  add_rows_of<Plain<float, Floats>>(matrix, rows, cols, weights, y, squares);
+}
+CLEAVE_CLONES void add_rows_bf16(const std::uint16_t* matrix, std::int64_t rows, std::int64_t cols,
+                                 const double* weights, double* y, double* squares) {
+  add_rows_of<Bf16>(matrix, rows, cols, weights, y, squares);
+}
+CLEAVE_CLONES void add_rows_f16(const std::uint16_t* matrix, std::int64_t rows, std::int64_t cols,
+                                const double* weights, double* y, double* squares) {
+  add_rows_of<F16>(matrix, rows, cols, weights, y, squares);
+}
+
 }  // namespace
 
 Vector random_signs(std::int64_t n, const Random& random, std::uint32_t part) {
@@ -40,32 +209,37 @@ Vector random_signs(std::int64_t n, const Random& random, std::uint32_t part) {
   return x;
 }
 
-CLEAVE_CLONES void dot_row(const float* row, const double* x, std::int64_t n, double* product, double* square) {
-  using Doubles = double __attribute__((vector_size(64)));
-  using EightFloats = float __attribute__((vector_size(32)));
-  Doubles products = {}, squares = {};
-  std::int64_t j = 0;
-  for (; j + 8 <= n; j += 8) {
-    EightFloats narrow;
-    Doubles weights;
-    __builtin_memcpy(&narrow, row + j, sizeof narrow);
-    __builtin_memcpy(&weights, x + j, sizeof weights);
-    const Doubles values = __builtin_convertvector(narrow, Doubles);
-    products += values * weights;
-    squares += values * values;
+void add_rows(DType type, const void* matrix, std::int64_t rows, std::int64_t cols, const double* weights, double* y,
+              double* squares) {
+  if (use_avx512()) return avx512::add_rows(type, matrix, rows, cols, weights, y, squares);
+  switch (type) {
+    case DType::f32: return add_rows_f32(static_cast<const float*>(matrix), rows, cols, weights, y, squares);
+    case DType::bf16: return add_rows_bf16(static_cast<const std::uint16_t*>(matrix), rows, cols, weights, y, squares);
+    case DType::f16: return add_rows_f16(static_cast<const std::uint16_t*>(matrix), rows, cols, weights, y, squares);
+    default: break;
   }
-  double total = 0, total_square = 0;
-  for (int l = 0; l < 8; ++l) {
-    total += products[l];
-    total_square += squares[l];
+  CLEAVE_ASSERT(false, "rows of type {}", name_of(type));
+}
+
+void use_portable_loops(bool yes) { portable_only = yes; }
+
+void dot_row(const float* row, const double* x, std::int64_t n, double* product, double* square) {
+  dot_rows(DType::f32, row, n, 1, n, x, product, square);
+}
+
+void dot_rows(DType type, const void* matrix, std::int64_t ld, std::int64_t rows, std::int64_t cols, const double* x,
+              double* products, double* squares) {
+  if (use_avx512()) return avx512::dot_rows(type, matrix, ld, rows, cols, x, products, squares);
+  const auto as = [&](auto element) { return static_cast<const decltype(element)*>(matrix); };
+  switch (type) {
+    case DType::f32: return dot_rows_f32(as(0.0f), ld, rows, cols, x, products, squares);
+    case DType::bf16: return dot_rows_bf16(as(std::uint16_t{}), ld, rows, cols, x, products, squares);
+    case DType::f16: return dot_rows_f16(as(std::uint16_t{}), ld, rows, cols, x, products, squares);
+    case DType::i32: return dot_rows_i32(as(std::int32_t{}), ld, rows, cols, x, products, squares);
+    case DType::i64: return dot_rows_i64(as(std::int64_t{}), ld, rows, cols, x, products, squares);
+    default: break;
   }
-  for (; j < n; ++j) {
-    const auto value = static_cast<double>(row[j]);
-    total += value * x[j];
-    total_square += value * value;
-  }
-  *product = total;
-  *square = total_square;
+  CLEAVE_ASSERT(false, "rows of type {}", name_of(type));
 }
 
 CLEAVE_CLONES void add_column(const float* column, double x, std::int64_t n, double* y, double* squares) {

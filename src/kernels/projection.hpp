@@ -23,6 +23,19 @@ inline constexpr double kSafety = 4, kRoundingSafety = 8;
 /// *product = sum of row[j] * x[j], *square = sum of row[j]^2, j < n.
 void dot_row(const float* row, const double* x, std::int64_t n, double* product, double* square);
 
+/// products[i] = sum of M_ij x_j, squares[i] = sum of M_ij^2 (of integers: worthless), j < cols, for the rows i < rows
+/// of M, whose elements have type f32, bf16, f16, i32 or i64 and whose rows lie `ld` elements apart.
+void dot_rows(DType type, const void* matrix, std::int64_t ld, std::int64_t rows, std::int64_t cols, const double* x,
+              double* products, double* squares);
+
+/// y[j] += sum of weights[i] M_ij, squares[j] += sum of M_ij^2, i < rows, j < cols, for contiguous M of type f32, bf16
+/// or f16.
+void add_rows(DType type, const void* matrix, std::int64_t rows, std::int64_t cols, const double* weights, double* y,
+              double* squares);
+
+/// For tests: keeps from the AVX-512 loops.
+void use_portable_loops(bool yes);
+
 /// y[i] += column[i] * x, squares[i] += column[i]^2, i < n.
 void add_column(const float* column, double x, std::int64_t n, double* y, double* squares);
 

@@ -20,6 +20,7 @@
 #include "cleave/kernels/elementwise.hpp"
 #include "cleave/kernels/gemm.hpp"
 #include "cleave/kernels/parallel.hpp"
+#include "cleave/kernels/product_check.hpp"
 #include "cleave/plan/cost.hpp"
 #include "cleave/sched/fleet.hpp"
 #include "cleave/server/parameter_store.hpp"
@@ -39,7 +40,7 @@ struct TaskTerms {
 };
 
 /// How a returned block was found.
-enum class Verdict : std::uint8_t { good, wrong, not_representable };
+enum class Verdict : std::uint8_t { good, wrong };
 
 class Executor {
  public:
@@ -89,6 +90,7 @@ class Executor {
     bool representable = true;
     std::vector<std::byte> sums;  // partial sums of the whole result; empty until the first arrives
     std::vector<GemmBox> finish;  // boxes of partial sums that begin at k = 0: together the part to finish
+    std::unordered_map<std::int64_t, kernels::ProductCheck> checks;  // of tasklets that are to be checked, by id
   };
   InProgress& open(const model::Operation& op);
   [[nodiscard]] kernels::ConstMatrix operand_a(const model::Operation& op);
@@ -97,12 +99,19 @@ class Executor {
   void place_partial(const model::Operation& op, const GemmBox& box, std::span<const std::byte> block, DType type);
   // A GEMM tasklet's block as a device would return it.
   kernels::ProductStatus multiply(const sched::Tasklet& tasklet, std::span<std::byte> block);
+  // Puts the operands of a GEMM tasklet into its message, each by rows or by columns, as it is stored, and, where the
+  // block is to be checked, into a check.
+  void gather_operands(const sched::Tasklet& tasklet, kernels::ConstMatrix a, kernels::ConstMatrix b,
+                       comm::TaskDraft& draft);
+  // Whether verification looks at this tasklet's block.
+  [[nodiscard]] bool is_drawn(const sched::Tasklet& tasklet) const;
+  // The secret random numbers that a tasklet's block is checked with.
+  [[nodiscard]] Random signs_of(const sched::Tasklet& tasklet) const;
   Verdict check(const sched::Tasklet& tasklet, const comm::ResultView& result);
-  Verdict look_at(const sched::Tasklet& tasklet, const comm::ResultView& result);
-  [[nodiscard]] double error_ratio(const sched::Tasklet& tasklet, const comm::ResultView& result);
-  [[nodiscard]] double attention_error_ratio(const sched::Tasklet& tasklet, const comm::ResultView& result,
-                                             const Random& signs);
+  [[nodiscard]] double error_ratio_of_product(const sched::Tasklet& tasklet, const comm::ResultView& result);
+  [[nodiscard]] double attention_error_ratio(const sched::Tasklet& tasklet, const comm::ResultView& result);
   [[nodiscard]] bool equals_own(const sched::Tasklet& tasklet, const comm::ResultView& result);
+  void accuse(const sched::Tasklet& tasklet, bool checked, double ratio);
   void update(const model::Operation& op);
 
   ParameterStore& parameters_;

@@ -1,15 +1,19 @@
 // Checks of returned blocks: the cheap check, the exact one, and what is kept of both.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
 #include <ctime>
 #include <limits>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "attention_pair.hpp"
 #include "blocks.hpp"
-#include "cleave/kernels/product_check.hpp"
+#include "cleave/base/error.hpp"
 #include "executor.hpp"
 #include "rounded_block.hpp"
 
@@ -36,6 +40,36 @@ Seconds processor_time() {
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return Seconds(static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec));
 }
+
+/// Rows that are looked at together: 256 KiB of fp32, which stay in the second-level cache meanwhile.
+std::int64_t band_of(std::int64_t cols) {
+  constexpr std::int64_t kElements = 65536, kLeast = 8;
+  return std::max(kLeast, kElements / std::max<std::int64_t>(1, cols));
+}
+
+bool is_representable(const comm::ResultView& result) {
+  const DType type = result.header.output;
+  return std::all_of(result.outputs.begin(), result.outputs.end(), [type](std::span<const std::byte> output) {
+    return kernels::all_representable(type, output.data(), static_cast<std::int64_t>(output.size()) / size_of(type));
+  });
+}
+
+/// Charges the time until its end to verification: processor time to the report, real time to the profile.
+class Charge {
+ public:
+  Charge(Profile& profile, Seconds& total) : scope_(profile, Phase::verify), total_(total), begun_(processor_time()) {}
+  ~Charge() { total_ += processor_time() - begun_; }
+  Charge(const Charge&) = delete;
+  Charge& operator=(const Charge&) = delete;
+
+ private:
+  Profile::Scope scope_;
+  Seconds& total_;
+  Seconds begun_;
+};
+
+/// In place of a ratio: a number that no ratio is.
+constexpr double kNotRepresentable = -1;
 
 }  // namespace
 
@@ -74,69 +108,117 @@ double missed_share(const Verification& terms, std::int64_t blocks, double chanc
   return std::min(1.0, (1.0 - std::pow(chance, 1.0 / static_cast<double>(blocks))) / f);
 }
 
-Verdict Executor::check(const sched::Tasklet& tasklet, const comm::ResultView& result) {
+// The draw of a block and the vectors that it is checked with are functions of the server's secret seed.
+bool Executor::is_drawn(const sched::Tasklet& tasklet) const {
   const Verification& terms = options_.verification;
-  if (terms.mode == Mode::off) return Verdict::good;
-  // The draw of a block and the vectors that it is checked with are functions of the server's secret seed.
-  const auto index = static_cast<std::uint64_t>(tasklet.id.value);
-  if (terms.mode != Mode::all && draws_.uniform(index) >= terms.fraction) return Verdict::good;
-  const Profile::Scope scope(profile_, Phase::verify);
-  const Seconds begun = processor_time();
-  const Verdict verdict = look_at(tasklet, result);
+  if (terms.mode == Mode::off || terms.mode == Mode::all) return terms.mode == Mode::all;
+  return draws_.uniform(static_cast<std::uint64_t>(tasklet.id.value)) < terms.fraction;
+}
+
+Random Executor::signs_of(const sched::Tasklet& tasklet) const {
+  return {options_.verification.seed, Purpose::verification, static_cast<std::uint32_t>(1 + tasklet.id.value)};
+}
+
+// B goes first, because A is multiplied by B x. Each band is looked at while it is in the cache that it was gathered
+// through: from memory, reading the operands again would be most of the price of checking.
+void Executor::gather_operands(const sched::Tasklet& tasklet, kernels::ConstMatrix a, kernels::ConstMatrix b,
+                               comm::TaskDraft& draft) {
+  const GemmBox& box = tasklet.piece.box;
+  std::optional<kernels::ProductCheck> check;
+  if (options_.verification.mode != Mode::audit && is_drawn(tasklet)) {
+    const Charge charge(profile_, verification_.time);
+    check.emplace(GemmShape{box.m(), box.n(), box.k()}, options_.wire, signs_of(tasklet));
+  }
+  const auto in_bands = [&](kernels::ConstMatrix from, std::int64_t rows, std::int64_t cols, std::byte* to, auto take) {
+    const auto stored = from.col_stride == 1 ? kernels::Stored::by_rows : kernels::Stored::by_columns;
+    if (stored == kernels::Stored::by_columns) {
+      from = from.transposed();
+      std::swap(rows, cols);
+    }
+    if (!check) return gather(from, rows, cols, options_.wire, to);
+    const std::int64_t band = band_of(cols);
+    for (std::int64_t i = 0; i < rows; i += band) {
+      const std::int64_t count = std::min(band, rows - i);
+      std::byte* first = to + i * cols * size_of(options_.wire);
+      gather(from.from(i, 0), count, cols, options_.wire, first);
+      const Charge charge(profile_, verification_.time);
+      ((*check).*take)(stored, first, i, count);
+    }
+  };
+  in_bands(b, box.k(), box.n(), draft.operands[1].data(), &kernels::ProductCheck::take_b);
+  in_bands(a, box.m(), box.k(), draft.operands[0].data(), &kernels::ProductCheck::take_a);
+  if (check) in_progress_.at(tasklet.op).checks.insert_or_assign(tasklet.id.value, std::move(*check));
+}
+
+// An honest device refuses what is not finite, so that is refused whatever verification looks at: one NaN that nobody
+// drew would end the training. Where a product is to be checked, both are done band by band, in one pass through
+// memory.
+double Executor::error_ratio_of_product(const sched::Tasklet& tasklet, const comm::ResultView& result) {
+  const model::Operation& op = graph_->operation(tasklet.op);
+  InProgress& state = open(op);
+  const GemmBox& box = tasklet.piece.box;
+  const DType type = result.header.output;
+  const auto found = state.checks.find(tasklet.id.value);
+  CLEAVE_ASSERT(found != state.checks.end(), "tasklet {} was not packed", tasklet.id.value);
+  const kernels::ProductCheck check = std::move(found->second);
+  state.checks.erase(found);
+  const auto rows = part_of(state.row_exponents, box.m0, box.m()),
+             columns = part_of(state.column_exponents, box.n0, box.n());
+  const std::int64_t band = band_of(box.n());
+  double worst = 0;
+  for (std::int64_t i = 0; i < box.m(); i += band) {
+    const std::int64_t count = std::min(band, box.m() - i);
+    const std::byte* first = result.outputs[0].data() + i * box.n() * size_of(type);
+    if (!kernels::all_representable(type, first, count * box.n())) return kNotRepresentable;
+    const Charge charge(profile_, verification_.time);
+    worst = std::max(worst, type == options_.wire ? check.ratio_of(type, first, i, count)
+                                                  : check.ratio_of({type, first, box.n()}, i, count, rows, columns));
+  }
+  return worst;
+}
+
+Verdict Executor::check(const sched::Tasklet& tasklet, const comm::ResultView& result) {
+  const bool drawn = is_drawn(tasklet), cheap = drawn && options_.verification.mode != Mode::audit;
+  double ratio = 0;
+  if (cheap && graph_->operation(tasklet.op).kind == model::OpKind::gemm) {
+    ratio = error_ratio_of_product(tasklet, result);
+  } else if (!is_representable(result)) {
+    ratio = kNotRepresentable;
+  } else if (cheap) {
+    const Charge charge(profile_, verification_.time);
+    ratio = attention_error_ratio(tasklet, result);
+  }
+  if (ratio == kNotRepresentable) {
+    accuse(tasklet, false, 0);
+    return Verdict::wrong;
+  }
+  if (!drawn) return Verdict::good;
   ++verification_.checked;
-  verification_.time += processor_time() - begun;
+  if (cheap && ratio <= 1.0) {
+    verification_.largest_ratio = std::max(verification_.largest_ratio, ratio);
+    return Verdict::good;
+  }
+  const Charge charge(profile_, verification_.time);
+  const Verdict verdict = equals_own(tasklet, result) ? Verdict::good : Verdict::wrong;
+  if (cheap) {
+    ++verification_.suspected;
+    verification_.cleared += verdict == Verdict::good ? 1 : 0;
+  }
+  if (verdict == Verdict::wrong) accuse(tasklet, true, ratio);
   return verdict;
 }
 
-Verdict Executor::look_at(const sched::Tasklet& tasklet, const comm::ResultView& result) {
-  double ratio = 0;
-  if (options_.verification.mode != Mode::audit) {
-    ratio = error_ratio(tasklet, result);
-    if (ratio <= 1.0) {
-      verification_.largest_ratio = std::max(verification_.largest_ratio, ratio);
-      return Verdict::good;
-    }
-    ++verification_.suspected;
-  }
-  if (equals_own(tasklet, result)) {
-    if (options_.verification.mode != Mode::audit) ++verification_.cleared;
-    return Verdict::good;
-  }
+void Executor::accuse(const sched::Tasklet& tasklet, bool checked, double ratio) {
   verification_.wrong.push_back({.device = tasklet.piece.device,
                                  .tasklet = tasklet.id,
                                  .operation = graph_->operation(tasklet.op).name,
-                                 .checked = true,
+                                 .checked = checked,
                                  .ratio = ratio});
-  return Verdict::wrong;
 }
 
-double Executor::error_ratio(const sched::Tasklet& tasklet, const comm::ResultView& result) {
-  const model::Operation& op = graph_->operation(tasklet.op);
-  const Random signs(options_.verification.seed, Purpose::verification,
-                     static_cast<std::uint32_t>(1 + tasklet.id.value));
-  if (op.kind != model::OpKind::gemm) return attention_error_ratio(tasklet, result, signs);
-  const InProgress& state = open(op);
-  const GemmBox& box = tasklet.piece.box;
-  const GemmShape shape{box.m(), box.n(), box.k()};
-  const RoundedBlock a(operand_a(op).from(box.m0, box.k0), box.m(), box.k(), options_.wire);
-  const RoundedBlock b(operand_b(op).from(box.k0, box.n0), box.k(), box.n(), options_.wire);
-  if (result.header.output != options_.wire) {
-    return kernels::check_partial_sums(shape, a.view, b.view, {result.header.output, result.outputs[0].data(), box.n()},
-                                       part_of(state.row_exponents, box.m0, box.m()),
-                                       part_of(state.column_exponents, box.n0, box.n()), signs);
-  }
-  if (options_.wire == DType::f32) {
-    const auto* c = reinterpret_cast<const float*>(result.outputs[0].data());
-    return kernels::check_product(shape, a.view, b.view, {c, box.n()}, DType::f32, signs);
-  }
-  std::vector<float> c(static_cast<std::size_t>(box.m() * box.n()));
-  scatter(result.outputs[0].data(), options_.wire, false, kernels::Rows(c.data(), box.m(), box.n()));
-  return kernels::check_product(shape, a.view, b.view, {c.data(), box.n()}, options_.wire, signs);
-}
-
-double Executor::attention_error_ratio(const sched::Tasklet& tasklet, const comm::ResultView& result,
-                                       const Random& signs) {
+double Executor::attention_error_ratio(const sched::Tasklet& tasklet, const comm::ResultView& result) {
   const PairRange& pairs = tasklet.piece.pairs;
+  const Random signs = signs_of(tasklet);
   AttentionPair checker(graph_->operation(tasklet.op), *store_, options_.wire);
   double worst = 0;
   for (std::int64_t pair = pairs.pair0; pair < pairs.pair1; ++pair) {

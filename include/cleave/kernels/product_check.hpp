@@ -18,6 +18,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "cleave/base/random.hpp"
 #include "cleave/base/shapes.hpp"
@@ -25,20 +26,44 @@
 
 namespace cleave::kernels {
 
-/// Ratio of the largest row error to its bound: at most 1 for an honest block, infinite where C is not finite.
-/// `result`: how C was rounded on its way (f32: not at all; bf16, f16: each element once, then widened to fp32).
-/// x is drawn from `random`; a device must not be able to know it.
-[[nodiscard]] double check_product(GemmShape shape, ConstMatrix a, ConstMatrix b, ConstMatrix c, DType result,
-                                   const Random& random);
+/// Which neighbours in a matrix are neighbours in memory.
+enum class Stored : std::uint8_t { by_rows, by_columns };
+
+/// The check of one block. It takes the operands as they are sent, band by band, all of B before A, so that a band can
+/// be looked at while it is still in the cache that it was gathered through; what it keeps is a few vectors.
+class ProductCheck {
+ public:
+  /// C[m x n] = A[m x k] B[k x n], operands in type `operands` (f32, bf16 or f16). x is drawn from `random`; a device
+  /// must not be able to know it.
+  ProductCheck(GemmShape shape, DType operands, const Random& random);
+
+  /// Rows (or columns, as stored) [first, first + count) of B or A, contiguous. Each once, a matrix in one way
+  /// throughout; requires of A: B is complete.
+  void take_b(Stored stored, const void* lines, std::int64_t first, std::int64_t count);
+  void take_a(Stored stored, const void* lines, std::int64_t first, std::int64_t count);
+
+  /// Ratio of the largest error among rows [first, first + count) of C to its bound: at most 1 for an honest block,
+  /// infinite where C is not finite. `rows`: as they came, row-major and contiguous, in type `result` (f32, bf16 or
+  /// f16), each element rounded to it once. Requires: A is complete.
+  [[nodiscard]] double ratio_of(DType result, const void* rows, std::int64_t first, std::int64_t count) const;
+  /// The same for partial sums over a run of K blocks, A and B being the run's part of the operands. Each block adds at
+  /// most half a unit of 2^(e_i + f_j - p), which goes into the bound. Exponents: of the whole block.
+  [[nodiscard]] double ratio_of(ConstPartialSums rows, std::int64_t first, std::int64_t count,
+                                std::span<const std::int16_t> row_exponents,
+                                std::span<const std::int16_t> col_exponents) const;
+
+ private:
+  GemmShape shape_;
+  DType operands_;
+  std::int64_t lines_of_b_ = 0, lines_of_a_ = 0;  // taken so far
+  bool b_complete_ = false, a_complete_ = false;
+  double b_square_ = 0;                  // of |B|_F
+  std::vector<double> x_, bx_;           // bx_ is given up when A is complete
+  std::vector<double> values_, bounds_;  // A (B x); error of honest products
+};
 
 /// Whether no element is infinite or NaN; of partial sums, whether none is larger than honest ones can be (gemm.hpp).
 /// One pass through memory. `type`: any that a result travels in; `elements` of it at `data`.
 [[nodiscard]] bool all_representable(DType type, const void* data, std::int64_t elements);
-
-/// check_product() for partial sums over a run of K blocks: A[m x k], B[k x n] of the run. Each block adds at most half
-/// a unit of 2^(e_i + f_j - p), which goes into the bound.
-[[nodiscard]] double check_partial_sums(GemmShape shape, ConstMatrix a, ConstMatrix b, ConstPartialSums sums,
-                                        std::span<const std::int16_t> row_exponents,
-                                        std::span<const std::int16_t> col_exponents, const Random& random);
 
 }  // namespace cleave::kernels

@@ -7,11 +7,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "check_block.hpp"
 #include "cleave/base/random.hpp"
 #include "cleave/kernels/attention.hpp"
 #include "cleave/kernels/attention_check.hpp"
 #include "cleave/kernels/gemm.hpp"
-#include "cleave/kernels/product_check.hpp"
 #include "cleave/kernels/wire.hpp"
 
 namespace cleave::kernels::honest {
@@ -115,7 +115,7 @@ inline double ratio_of_block(Form form, Data data, std::uint64_t index) {
     std::vector<float> c(static_cast<std::size_t>(shape.m * shape.n));
     gemm_block(shape, left, right, {c.data(), shape.n});
     round_to(wire, {c.data(), shape.m, shape.n});
-    return check_product(shape, left, right, {c.data(), shape.n}, wire, signs);
+    return testing_tools::check_product(shape, left, right, {c.data(), shape.n}, wire, signs, wire);
   }
   std::vector<std::int16_t> rows(static_cast<std::size_t>(shape.m)), columns(static_cast<std::size_t>(shape.n));
   (void)norm_exponents(parallel, left, shape.m, shape.k, rows);
@@ -123,7 +123,7 @@ inline double ratio_of_block(Form form, Data data, std::uint64_t index) {
   std::vector<std::int64_t> integers(static_cast<std::size_t>(shape.m * shape.n));
   const PartialSums place{partial_sum_type(wire), integers.data(), shape.n};
   (void)multiply_box(parallel, shape, left, right, rows, columns, place);
-  return check_partial_sums(shape, left, right, place, rows, columns, signs);
+  return testing_tools::check_of(shape, left, right, wire, signs).ratio_of(place, 0, shape.m, rows, columns);
 }
 
 }  // namespace cleave::kernels::honest

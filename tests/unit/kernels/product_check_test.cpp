@@ -7,6 +7,8 @@
 #include <cmath>
 #include <limits>
 
+#include "../../../src/kernels/projection.hpp"
+#include "check_block.hpp"
 #include "cleave/kernels/wire.hpp"
 #include "same_bits.hpp"
 
@@ -35,7 +37,9 @@ struct Block {
   [[nodiscard]] ConstMatrix right() const { return {b.data(), 1, shape.k}; }  // stored transposed
   Matrix result() { return {c.data(), shape.n}; }
   double check(std::uint32_t stream, DType type = DType::f32) {
-    return check_product(shape, left(), right(), result(), type, Random(stream, Purpose::verification));
+    const Stored stored = stream % 2 == 0 ? Stored::by_rows : Stored::by_columns;
+    return check_product(shape, left(), right(), result(), type, Random(stream, Purpose::verification), DType::f32,
+                         stored);
   }
 };
 
@@ -153,7 +157,8 @@ void check_sums(DType type) {
   const PartialSums place{type, sums.data(), 64};
   ASSERT_EQ(multiply_box(block.parallel, run, a, b, block.e, block.f, place), ProductStatus::ok);
   const auto ratio = [&](std::uint32_t draw) {
-    return check_partial_sums(run, a, b, place, block.e, block.f, Random(draw, Purpose::verification));
+    return check_of(run, a, b, DType::f32, Random(draw, Purpose::verification))
+        .ratio_of(place, 0, 50, block.e, block.f);
   };
   for (std::uint32_t draw = 0; draw < 50; ++draw) ASSERT_LE(ratio(draw), 1.0);
   auto& element = sums[20 * 64 + 10];
@@ -162,6 +167,87 @@ void check_sums(DType type) {
   for (std::uint32_t draw = 0; draw < 50; ++draw) EXPECT_GT(ratio(draw), 1.0);
   element = honest;
   EXPECT_LE(ratio(0), 1.0);
+}
+
+// y + weights M for rows of every number and width.
+void expect_sums_down(DType type, const Floats& values, std::int64_t ld, std::int64_t cols) {
+  for (const std::int64_t rows : {1, 7, 8, 19}) {
+    Floats part(static_cast<std::size_t>(rows * cols));
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (std::int64_t j = 0; j < cols; ++j)
+        part[static_cast<std::size_t>(i * cols + j)] = values[static_cast<std::size_t>(i % 7 * ld + j)];
+    const std::vector<std::byte> bytes = packed(type, {part.data(), cols}, rows, cols);
+    const Floats drawn = noise(rows, 9);
+    const std::vector<double> weights(drawn.begin(), drawn.end());
+    std::vector<double> y(static_cast<std::size_t>(cols), 3), squares(static_cast<std::size_t>(cols), 5);
+    projection::add_rows(type, bytes.data(), rows, cols, weights.data(), y.data(), squares.data());
+    for (std::int64_t j = 0; j < cols; ++j) {
+      double sum = 3, square = 5;
+      for (std::int64_t i = 0; i < rows; ++i) {
+        const double value = part[static_cast<std::size_t>(i * cols + j)];
+        sum += weights[i] * value;
+        square += value * value;
+      }
+      EXPECT_NEAR(y[j], sum, 1e-12 * std::sqrt(square) * 5) << name_of(type) << " " << rows << " x " << cols;
+      EXPECT_NEAR(squares[j], square, 1e-12 * square);
+    }
+  }
+}
+
+// Sums of every type a row may have against double arithmetic written out, with and without AVX-512.
+TEST(ProductCheck, RowsOfEveryTypeAreSummedAlike) {
+  constexpr std::int64_t kRows = 7, kLd = 43;
+  for (const std::int64_t cols : {1, 7, 8, 9, 16, 43}) {
+    const Floats noise_x = noise(cols, 5);
+    const std::vector<double> x(noise_x.begin(), noise_x.end());
+    for (const DType type : {DType::f32, DType::bf16, DType::f16, DType::i32, DType::i64}) {
+      Floats values = noise(kRows * kLd, 6, 1000);
+      values[3] = 0x1p-24f;  // subnormal as f16
+      std::vector<std::int32_t> words(values.begin(), values.end());
+      std::vector<std::int64_t> longs(values.begin(), values.end());
+      std::vector<std::byte> bytes;
+      const void* matrix = type == DType::i32 ? static_cast<const void*>(words.data()) : longs.data();
+      if (type == DType::i32 || type == DType::i64) {
+        values.assign(words.begin(), words.end());
+      } else {
+        round_to(type, {values.data(), kRows, kLd});
+        bytes = packed(type, {values.data(), kLd}, kRows, kLd);
+        matrix = bytes.data();
+      }
+      for (const bool portable : {false, true}) {
+        projection::use_portable_loops(portable);
+        std::vector<double> products(kRows), squares(kRows);
+        if (type != DType::i32 && type != DType::i64) expect_sums_down(type, values, kLd, cols);
+        projection::dot_rows(type, matrix, kLd, kRows, cols, x.data(), products.data(), squares.data());
+        for (std::int64_t i = 0; i < kRows; ++i) {
+          double product = 0, square = 0;
+          for (std::int64_t j = 0; j < cols; ++j) {
+            const double value = values[static_cast<std::size_t>(i * kLd + j)];
+            product += value * x[j];
+            square += value * value;
+          }
+          EXPECT_NEAR(products[i], product, 1e-12 * std::sqrt(square) * std::sqrt(static_cast<double>(cols)));
+          EXPECT_NEAR(squares[i], square, 1e-12 * square) << name_of(type) << " " << cols << " row " << i;
+        }
+      }
+      projection::use_portable_loops(false);
+    }
+  }
+  for (const DType type : {DType::f32, DType::bf16, DType::f16}) {  // what is not finite stays so
+    for (const float evil : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+      const Floats values(9, evil);
+      const std::vector<std::byte> bytes = packed(type, {values.data(), 9}, 1, 9);
+      const std::vector<double> x(9, 1.0);
+      for (const bool portable : {false, true}) {
+        projection::use_portable_loops(portable);
+        double product = 0, square = 0;
+        projection::dot_rows(type, bytes.data(), 9, 1, 9, x.data(), &product, &square);
+        EXPECT_EQ(std::isnan(product), std::isnan(evil));
+        EXPECT_FALSE(std::isfinite(square));
+      }
+      projection::use_portable_loops(false);
+    }
+  }
 }
 
 TEST(ProductCheck, PartialSums32) { check_sums<std::int32_t>(DType::i32); }
