@@ -69,6 +69,9 @@ def main():
     environment = dict(os.environ)
     if os.geteuid() == 0:
         environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    # Of its own, since an mpirun that ends may remove the common one under the feet of another page's that starts.
+    sessions = tempfile.mkdtemp(prefix="cleave-ompi.", dir="/tmp")
+    environment["OMPI_MCA_orte_tmpdir_base"] = sessions
     failures = 0
     for line, text, directive, argument in blocks(page):
         place = f"{page.relative_to(TOP)}:{line}"
@@ -86,6 +89,7 @@ def main():
         if not good:
             failures += 1
             print("    " + text.replace("\n", "\n    ") + "\n--- printed:\n" + ran.stdout[-4000:])
+    shutil.rmtree(sessions, ignore_errors=True)
     if failures:
         print(f"left for inspection: {scratch}")
         return 1

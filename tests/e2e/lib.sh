@@ -11,9 +11,14 @@ CLEAVE=${CLEAVE:-$TOP/build/release/cleave}
 . "$TOP/jobs/mpi-env.sh"
 
 scratch=$(mktemp -d "${CLEAVE_SCRATCH:-${TMPDIR:-/tmp}}/cleave-e2e.XXXXXX")
+# Open MPI's session folders, for this test alone: an mpirun that ends removes the common one when it is empty, under the
+# feet of one that starts; and a killed one leaves its own. In /tmp, since sockets' paths are short.
+OMPI_MCA_orte_tmpdir_base=$(mktemp -d "/tmp/cleave-ompi.XXXXXX")
+export OMPI_MCA_orte_tmpdir_base
 failures=0
 finish() {
   local status=$?
+  rm -rf "$OMPI_MCA_orte_tmpdir_base"
   if [ "$status" -eq 77 ] || { [ "$status" -eq 0 ] && [ "$failures" -eq 0 ]; }; then
     rm -rf "$scratch"
   else
