@@ -3,7 +3,8 @@
 // without checks. Rounds of all modes, one after the other, so that what else the host does weighs on all alike;
 // medians over the rounds.
 //
-//   verify_cost [WIRE [DEVICES [LAYERS [ROUNDS]]]]    WIRE: fp32 (default), bf16, fp16; 8 devices; 12 layers; 3 rounds
+//   verify_cost [WIRE [DEVICES [LAYERS [ROUNDS [MODE]]]]]
+//       WIRE: fp32 (default), bf16, fp16; 8 devices; 12 layers; 3 rounds; MODE: only that one beside none
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -100,8 +101,13 @@ int main(int argc, char** argv) {
                                                    {.mode = server::Verification::Mode::audit, .fraction = 0.1}}};
   std::array<Price, modes.size()> prices;
   server::ParameterStore parameters = testing_run::initial_parameters(s);  // takes longer than a host waits
+  const std::string_view only = argc > 5 ? argv[5] : "";
+  const auto is_wanted = [&](std::size_t i) {
+    return i == 0 || only.empty() || only == server::name_of(modes[i].mode);
+  };
   for (int round = 0; round < rounds; ++round) {
     for (std::size_t i = 0; i < modes.size(); ++i) {
+      if (!is_wanted(i)) continue;
       s.verification = modes[i];
       s.verification.seed = 3;
       run_round(s, parameters, prices[i]);
@@ -114,6 +120,7 @@ int main(int argc, char** argv) {
       "a "
       "step / without checks |\n|---|---|---|---|---|---|---|---|\n");
   for (std::size_t i = 0; i < modes.size(); ++i) {
+    if (!is_wanted(i)) continue;
     const Price& price = prices[i];
     std::vector<double> ratios;
     for (int round = 0; round < rounds; ++round) ratios.push_back(price.real[round] / prices[0].real[round]);
