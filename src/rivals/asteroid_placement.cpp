@@ -156,16 +156,18 @@ StepCost AsteroidPlacement::cost_of(const AsteroidPlan& plan) const {
       used.memory_peak = Bytes(std::llround(
           one.state + samples * (one.at_work + static_cast<double>(times[p].most_in_flight) * one.per_flight)));
       // Activations come from the stage before, their gradients from the stage after, and the other way round.
-      const double messages = passes * static_cast<double>((p > 0 ? 1 : 0) + (p + 1 < count ? 1 : 0));
-      const double bytes =
-          mine * (workload_.units[stage.first].input_bytes + workload_.units[stage.last - 1].output_bytes) +
-          messages * header;
-      used.bytes_up += Bytes(std::llround(bytes));
-      used.bytes_down += Bytes(std::llround(bytes));
-      used.up += Seconds(
-          bytes / (network_.measured() ? network_.slowest_rate(std::span(&d, 1), order_) : devices_[d].uplink.value()));
-      used.down += Seconds(bytes / (network_.measured() ? network_.slowest_rate(order_, std::span(&d, 1))
-                                                        : devices_[d].downlink.value()));
+      const auto exchange_with = [&](const AsteroidStage& other, double per_sample) {
+        const double bytes = mine * per_sample + passes * header;
+        const std::span self(&d, 1);
+        used.bytes_up += Bytes(std::llround(bytes));
+        used.bytes_down += Bytes(std::llround(bytes));
+        used.up += Seconds(
+            bytes / (network_.measured() ? network_.slowest_rate(self, other.members) : devices_[d].uplink.value()));
+        used.down += Seconds(
+            bytes / (network_.measured() ? network_.slowest_rate(other.members, self) : devices_[d].downlink.value()));
+      };
+      if (p > 0) exchange_with(plan.stages[p - 1], workload_.units[stage.first].input_bytes);
+      if (p + 1 < count) exchange_with(plan.stages[p + 1], workload_.units[stage.last - 1].output_bytes);
     }
     const Exchange exchange = ring_all_reduce(network_, active, parameters * static_cast<double>(workload_.element));
     charge(exchange, active, cost.usage);

@@ -158,6 +158,24 @@ TEST(Systems, BytesAreConservedAndLimitsKept) {
   }
 }
 
+// Two sites with a slow link between: a device's links are taken for what it sends to its own neighbours, at their
+// rates.
+TEST(Systems, BoundsHoldOverMeasuredLinks) {
+  StudyInput study = small_study(unlike_devices(8, 1, 1.5e6, 2e6), 12);
+  study.links = fleet::LinkMatrix(8, {});
+  for (std::int64_t i = 0; i < 8; ++i) {
+    for (std::int64_t j = 0; j < 8; ++j) {
+      const double rate = i / 4 == j / 4 ? 4e6 : 4e3;
+      study.links.set(DeviceId(i), DeviceId(j), {Seconds(0.001), BytesPerSecond(rate)});
+    }
+  }
+  for (const std::string& name : kOnDevices) {
+    const SystemReport report = run(name, study);
+    if (!report.feasible) continue;  // data-parallel has no room
+    EXPECT_GE(report.step.value(), report.lower_bound.value() * (1 - 1e-9)) << name;
+  }
+}
+
 TEST(Systems, TheSameStudyHasTheSameReport) {
   const StudyInput study = small_study(unlike_devices(9, 3, 3e6, 9e6), 12);
   for (const auto& system : all_systems()) {
