@@ -107,12 +107,9 @@ void RunFolder::store_verification(const server::Verification& terms, const serv
 
 void RunFolder::store_profile(const server::Profile& profile) const {
   nlohmann::ordered_json types = nlohmann::ordered_json::array();
-  server::PhaseTimes all{};
-  for (const auto& [type, times] : profile.by_type()) {
-    types.push_back({{"type", type}, {"phases_s", by_name(times)}});
-    for (std::size_t phase = 0; phase < server::kPhases; ++phase) all[phase] += times[phase];
-  }
-  const nlohmann::ordered_json text{{"steps", profile.steps()}, {"phases_s", by_name(all)}, {"operations", types}};
+  for (const auto& [type, times] : profile.by_type()) types.push_back({{"type", type}, {"phases_s", by_name(times)}});
+  const nlohmann::ordered_json text{
+      {"steps", profile.steps()}, {"phases_s", by_name(profile.all())}, {"operations", types}};
   replace_file(folder_ / "profile.json", text.dump(1) + "\n");
 }
 

@@ -9,7 +9,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -299,17 +298,12 @@ class Run {
   void report_profile(const server::Profile& profile) {
     if (profile.steps() == 0) return;
     const auto steps = static_cast<double>(profile.steps());
-    server::PhaseTimes all{};
+    const server::PhaseTimes& all = profile.all();
+    const Seconds total = server::sum_of(all);
     std::vector<std::pair<Seconds, std::string>> types;
     for (const auto& [type, times] : profile.by_type()) {
-      Seconds sum{0};
-      for (std::size_t i = 0; i < times.size(); ++i) {
-        all[i] += times[i];
-        sum += times[i];
-      }
-      if (!type.empty()) types.emplace_back(sum, type);
+      if (!type.empty()) types.emplace_back(server::sum_of(times), type);
     }
-    const Seconds total = std::accumulate(all.begin(), all.end(), Seconds(0));
     std::string text = "the server's real time, a step:";
     for (std::size_t i = 0; i < all.size(); ++i) {
       text += fmt::format("{} {} {} ({:.0f} %)", i > 0 ? "," : "", server::name_of(static_cast<server::Phase>(i)),

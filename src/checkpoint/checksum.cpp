@@ -4,11 +4,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#ifdef CLEAVE_XXHASH_DISPATCH
-#include <xxh_x86dispatch.h>  // the same sums, by the widest vectors that the processor has
-#else
 #include <xxhash.h>
-#endif
 
 #include <array>
 #include <bit>

@@ -204,10 +204,10 @@ void LivenessLink::look() {
   closed_at_ = clock_.now();
 }
 
-void LivenessLink::wake() {
-  if (descriptor_ >= 0 && !closed_) send_byte(descriptor_);
+void LivenessLink::wake(int rank) {
+  if (rank == 0 && descriptor_ >= 0 && !closed_) send_byte(descriptor_);
 }
 
-bool LivenessLink::gone() const { return over(closed_, closed_at_, clock_); }
+bool LivenessLink::gone(int rank) const { return rank == 0 && over(closed_, closed_at_, clock_); }
 
 }  // namespace cleave::comm

@@ -26,26 +26,37 @@ struct LivenessAddress {
   std::uint64_t token = 0;
 };
 
+/// Either end, as the transport sees it.
+class Liveness {
+ public:
+  virtual ~Liveness() = default;
+  /// Notices who has come and who has gone, forgets what woke; never waits.
+  virtual void look() = 0;
+  /// Wakes a rank if it is connected to this one.
+  virtual void wake(int rank) = 0;
+  /// Readable when look() has something to do; -1: never, or never again.
+  [[nodiscard]] virtual int descriptor() const = 0;
+  /// True: whoever has this channel to this rank is, or was, connected.
+  [[nodiscard]] virtual bool complete() const = 0;
+  [[nodiscard]] virtual bool gone(int rank) const = 0;
+};
+
 /// The end of rank 0.
-class LivenessHub {
+class LivenessHub final : public Liveness {
  public:
   /// Listens on this host's loopback interface, or on all its interfaces under its own name.
   LivenessHub(int ranks, bool one_host);
-  ~LivenessHub();
+  ~LivenessHub() override;
   LivenessHub(const LivenessHub&) = delete;
   LivenessHub& operator=(const LivenessHub&) = delete;
 
   [[nodiscard]] const LivenessAddress& address() const { return address_; }
-  /// Accepts who has come, notices who has gone, forgets what woke; never waits.
-  void look();
-  /// Wakes a rank if it is connected.
-  void wake(int rank);
-  /// Readable when look() has something to do; -1: never.
-  [[nodiscard]] int descriptor() const { return events_; }
+  void look() override;
+  void wake(int rank) override;
+  [[nodiscard]] int descriptor() const override { return events_; }
   [[nodiscard]] bool connected(int rank) const { return peers_[static_cast<std::size_t>(rank)].descriptor >= 0; }
-  /// True: every other rank is there, or was.
-  [[nodiscard]] bool complete() const { return connections_ + 1 == static_cast<std::int64_t>(peers_.size()); }
-  [[nodiscard]] bool gone(int rank) const;
+  [[nodiscard]] bool complete() const override { return connections_ + 1 == static_cast<std::int64_t>(peers_.size()); }
+  [[nodiscard]] bool gone(int rank) const override;
 
  private:
   struct Peer {
@@ -73,21 +84,19 @@ class LivenessHub {
 };
 
 /// The end of every other rank.
-class LivenessLink {
+class LivenessLink final : public Liveness {
  public:
   LivenessLink(const LivenessAddress& address, int rank, Seconds at_most);
-  ~LivenessLink();
+  ~LivenessLink() override;
   LivenessLink(const LivenessLink&) = delete;
   LivenessLink& operator=(const LivenessLink&) = delete;
 
   [[nodiscard]] bool connected() const { return descriptor_ >= 0; }
-  /// Notices whether rank 0 has gone and forgets what woke; never waits.
-  void look();
-  /// Wakes rank 0 if it is connected.
-  void wake();
-  /// Readable when look() has something to do; -1: never, or never again.
-  [[nodiscard]] int descriptor() const { return closed_ ? -1 : descriptor_; }
-  [[nodiscard]] bool gone() const;
+  void look() override;
+  void wake(int rank) override;
+  [[nodiscard]] int descriptor() const override { return closed_ ? -1 : descriptor_; }
+  [[nodiscard]] bool complete() const override { return connected(); }
+  [[nodiscard]] bool gone(int rank) const override;
 
  private:
   int descriptor_ = -1;

@@ -54,14 +54,9 @@ constexpr std::int64_t kReceiveBudget = std::int64_t{2} << 30;
 constexpr Seconds kLivenessInterval{5e-3}, kLivenessPatience{10};
 
 // Both ends of the side channel last as long as the process: closing them is what says that it has ended.
-struct Liveness {
-  std::unique_ptr<LivenessHub> hub;    // on rank 0
-  std::unique_ptr<LivenessLink> link;  // on the others
-};
-
-Liveness& keep_for_life(Liveness liveness) {
-  static std::list<Liveness> all;
-  return all.emplace_back(std::move(liveness));
+Liveness& keep_for_life(std::unique_ptr<Liveness> end) {
+  static std::list<std::unique_ptr<Liveness>> all;
+  return *all.emplace_back(std::move(end));
 }
 
 struct Send {
@@ -146,10 +141,7 @@ class MpiTransport final : public Transport {
     (void)!::write(interrupts_, &one, sizeof one);
   }
 
-  [[nodiscard]] bool gone(int rank) const override {
-    if (liveness_->hub) return liveness_->hub->gone(rank);
-    return rank == 0 && liveness_->link->gone();
-  }
+  [[nodiscard]] bool gone(int rank) const override { return liveness_->gone(rank); }
 
   void abandon(int rank) override { abandoned_[static_cast<std::size_t>(rank)] = true; }
 
@@ -185,41 +177,35 @@ class MpiTransport final : public Transport {
     check_mpi(MPI_Comm_size(host, &ranks_here), "MPI_Comm_size", "the ranks of this host");
     check_mpi(MPI_Comm_free(&host), "MPI_Comm_free", "the ranks of this host");
 
-    Liveness liveness;
+    std::unique_ptr<Liveness> end;
     LivenessAddress address;
     if (rank_ == 0) {
-      liveness.hub = std::make_unique<LivenessHub>(size_, ranks_here == size_);
-      address = liveness.hub->address();
+      auto hub = std::make_unique<LivenessHub>(size_, ranks_here == size_);
+      address = hub->address();
+      end = std::move(hub);
     }
     check_mpi(MPI_Bcast(&address, sizeof address, MPI_BYTE, 0, comm_), "MPI_Bcast", "the transport");
-    if (rank_ != 0) liveness.link = std::make_unique<LivenessLink>(address, rank_, kLivenessPatience);
-    liveness_ = &keep_for_life(std::move(liveness));
+    if (rank_ != 0) end = std::make_unique<LivenessLink>(address, rank_, kLivenessPatience);
+    liveness_ = &keep_for_life(std::move(end));
   }
-
-  void look_at_side_channel() { liveness_->hub ? liveness_->hub->look() : liveness_->link->look(); }
 
   void look_for_deaths() {
     const Seconds now = clock_.now();
     if (now - looked_ < kLivenessInterval) return;
     looked_ = now;
-    look_at_side_channel();
+    liveness_->look();
   }
 
   void wake(int dest) {
     Seconds& woken = woken_[static_cast<std::size_t>(dest)];
     if (woken >= Seconds(0) && active_ - woken < kAwake) return;
     woken = active_;
-    if (liveness_->hub) {
-      liveness_->hub->wake(dest);
-    } else if (dest == 0) {
-      liveness_->link->wake();
-    }
+    liveness_->wake(dest);
   }
 
   [[nodiscard]] Seconds nap(Seconds now) const {
     if (busy(now)) return kShortestNap;
-    const bool woken_by_all = liveness_->hub ? liveness_->hub->complete() : liveness_->link->connected();
-    if (woken_by_all && sends_.empty() && receives_.empty()) {
+    if (liveness_->complete() && sends_.empty() && receives_.empty()) {
       return std::clamp((now - active_) * kNapShareWithWake, kShortestNap, kLongestNapWithWake);
     }
     return std::clamp((now - active_) * kNapShare, kShortestNap, kLongestNap);
@@ -227,21 +213,18 @@ class MpiTransport final : public Transport {
 
   // Until somebody wakes this rank, for `at_most`. True: it was interrupted.
   bool sleep(Seconds at_most) {
-    std::array<pollfd, 2> events{{{interrupts_, POLLIN, 0}, {side_channel(), POLLIN, 0}}};  // -1 is passed over
+    std::array<pollfd, 2> events{
+        {{interrupts_, POLLIN, 0}, {liveness_->descriptor(), POLLIN, 0}}};  // -1 is passed over
     timespec rest{};
     rest.tv_sec = static_cast<time_t>(at_most.value());
     rest.tv_nsec = static_cast<long>((at_most.value() - static_cast<double>(rest.tv_sec)) * 1e9);
     if (::ppoll(events.data(), events.size(), &rest, nullptr) <= 0) return false;
     if (events[1].revents != 0) {
-      look_at_side_channel();
+      liveness_->look();
       active_ = clock_.now();  // what was announced may be a little later than its announcement
     }
     std::uint64_t count = 0;
     return events[0].revents != 0 && ::read(interrupts_, &count, sizeof count) == sizeof count;
-  }
-
-  [[nodiscard]] int side_channel() const {
-    return liveness_->hub ? liveness_->hub->descriptor() : liveness_->link->descriptor();
   }
 
   [[nodiscard]] std::int64_t pending_sends() const {

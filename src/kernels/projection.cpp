@@ -88,52 +88,57 @@ struct F16 {
   }
 };
 
+constexpr int kTogether = 2;
+
+struct Sums {
+  Doubles products[kTogether] = {}, squares[kTogether] = {};
+};
+
+/// Adds eight elements of kTogether rows to their sums.
+template <class Type>
+CLEAVE_INLINE void add_eight(const typename Type::Element* const* rows, const double* x, Sums& sums) {
+  Doubles weights, value;
+  __builtin_memcpy(&weights, x, sizeof weights);
+  for (int r = 0; r < kTogether; ++r) {
+    Type::load(rows[r], value);
+    sums.products[r] += value * weights;
+    sums.squares[r] += value * value;
+  }
+}
+
 /// Two rows at a time share the loads of x and hide each other's latency. Lane j mod 8 takes element j; lanes are added
 /// in order, so every instruction set gives the same bits.
 template <class Type>
 CLEAVE_INLINE void dot_rows_of(const typename Type::Element* matrix, std::int64_t ld, std::int64_t rows,
                                std::int64_t cols, const double* x, double* products, double* squares) {
   const std::int64_t full = cols / 8 * 8;
-  for (std::int64_t i = 0; i < rows; i += 2) {
-    const std::int64_t next = i + 1 < rows ? i + 1 : i;  // the last row of an odd number stands in for its neighbour
-    const typename Type::Element *first = matrix + i * ld, *second = matrix + next * ld;
-    Doubles weights, value, products_0 = {}, squares_0 = {}, products_1 = {}, squares_1 = {};
+  for (std::int64_t i = 0; i < rows; i += kTogether) {
+    Sums sums;
+    const typename Type::Element* at[kTogether];  // past the last row, the last row again
+    for (int r = 0; r < kTogether; ++r) at[r] = matrix + (i + r < rows ? i + r : rows - 1) * ld;
     for (std::int64_t j = 0; j < full; j += 8) {
-      __builtin_memcpy(&weights, x + j, sizeof weights);
-      Type::load(first + j, value);
-      products_0 += value * weights;
-      squares_0 += value * value;
-      Type::load(second + j, value);
-      products_1 += value * weights;
-      squares_1 += value * value;
+      add_eight<Type>(at, x + j, sums);
+      for (int r = 0; r < kTogether; ++r) at[r] += 8;
     }
     if (full < cols) {
-      typename Type::Element rest_0[8] = {}, rest_1[8] = {};
+      typename Type::Element rest[kTogether][8] = {};
       double rest_x[8] = {};
       for (std::int64_t j = full; j < cols; ++j) {
-        rest_0[j - full] = first[j];
-        rest_1[j - full] = second[j];
+        for (int r = 0; r < kTogether; ++r) rest[r][j - full] = at[r][j - full];
         rest_x[j - full] = x[j];
       }
-      __builtin_memcpy(&weights, rest_x, sizeof weights);
-      Type::load(rest_0, value);
-      products_0 += value * weights;
-      squares_0 += value * value;
-      Type::load(rest_1, value);
-      products_1 += value * weights;
-      squares_1 += value * value;
+      for (int r = 0; r < kTogether; ++r) at[r] = rest[r];
+      add_eight<Type>(at, rest_x, sums);
     }
-    double sums[4] = {};
-    for (int l = 0; l < 8; ++l) {
-      sums[0] += products_0[l];
-      sums[1] += squares_0[l];
-      sums[2] += products_1[l];
-      sums[3] += squares_1[l];
+    for (int r = 0; r < kTogether && i + r < rows; ++r) {
+      double product = 0, square = 0;
+      for (int l = 0; l < 8; ++l) {
+        product += sums.products[r][l];
+        square += sums.squares[r][l];
+      }
+      products[i + r] = product;
+      squares[i + r] = square;
     }
-    products[next] = sums[2];
-    squares[next] = sums[3];
-    products[i] = sums[0];
-    squares[i] = sums[1];
   }
 }
 

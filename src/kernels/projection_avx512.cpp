@@ -3,16 +3,10 @@
 
 #include <fmt/format.h>
 
+#include "avx512.hpp"
 #include "cleave/base/error.hpp"
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#ifndef __clang__  // GCC 12 warns about the undefined registers of its own header (GCC bug 105593)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <immintrin.h>
-
-#define CLEAVE_AVX512 __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl")))
-#define CLEAVE_AVX512_INLINE CLEAVE_AVX512 __attribute__((always_inline)) inline
+#ifdef CLEAVE_HAS_AVX512
 
 namespace cleave::kernels::projection::avx512 {
 namespace {

@@ -1,16 +1,10 @@
 // AVX-512 loops: 16 elements at a time, the last ones under a mask. Conversions to integers round to nearest even.
 #include "quantize_avx512.hpp"
 
+#include "avx512.hpp"
 #include "quantize.hpp"
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#ifndef __clang__  // GCC 12 warns about the undefined registers of its own header (GCC bug 105593)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <immintrin.h>
-
-#define CLEAVE_AVX512 __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl")))
-#define CLEAVE_AVX512_INLINE CLEAVE_AVX512 __attribute__((always_inline)) inline
+#ifdef CLEAVE_HAS_AVX512
 
 namespace cleave::kernels::quantize::avx512 {
 namespace {

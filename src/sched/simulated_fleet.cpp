@@ -339,12 +339,15 @@ struct SimulatedFleet::Impl {
         break;
       case Step::tasklet_done:
         if (entry.subject < 0) {  // computed by the server itself
-          const Tasklet& tasklet = entry.flight->tasklet;
+          const TaskletId id = entry.flight->tasklet.id;
           if (entry.flight->wanted) {
-            pending.push_back(
-                {.kind = EventKind::done, .at = now, .tasklet = tasklet.id, .device = kServerDevice, .op = tasklet.op});
+            pending.push_back({.kind = EventKind::done,
+                               .at = now,
+                               .tasklet = id,
+                               .device = kServerDevice,
+                               .op = entry.flight->tasklet.op});
           }
-          flights.erase(TaskletId(tasklet.id).value);
+          flights.erase(id.value);
         } else {
           finish(entry.subject, *entry.flight);
         }

@@ -1,6 +1,8 @@
 // Sums of the profile.
 #include "cleave/server/profile.hpp"
 
+#include <numeric>
+
 namespace cleave::server {
 
 std::string_view name_of(Phase phase) {
@@ -16,6 +18,12 @@ std::string_view name_of(Phase phase) {
   }
   return "";
 }
+
+void add(const PhaseTimes& times, PhaseTimes& to) {
+  for (std::size_t phase = 0; phase < kPhases; ++phase) to[phase] += times[phase];
+}
+
+Seconds sum_of(const PhaseTimes& times) { return std::accumulate(times.begin(), times.end(), Seconds(0)); }
 
 void Profile::begin_step(const model::StepGraph& graph) {
   if (!enabled_) return;
@@ -39,12 +47,10 @@ void Profile::end_step() {
   turn_to(Phase::schedule, OpId{});
   last_step_ = {};
   for (const auto& [op, times] : by_op_) {
-    PhaseTimes& sums = by_type_[op.value >= 0 ? graph_->operation(op).type : std::string()];
-    for (std::size_t phase = 0; phase < kPhases; ++phase) {
-      last_step_[phase] += times[phase];
-      sums[phase] += times[phase];
-    }
+    add(times, last_step_);
+    add(times, by_type_[op.valid() ? graph_->operation(op).type : std::string()]);
   }
+  add(last_step_, all_);
   graph_ = nullptr;
   ++steps_;
 }

@@ -33,6 +33,9 @@ inline constexpr std::size_t kPhases = 8;
 
 /// Real time by phase.
 using PhaseTimes = std::array<Seconds, kPhases>;
+/// Adds phase by phase.
+void add(const PhaseTimes& times, PhaseTimes& to);
+[[nodiscard]] Seconds sum_of(const PhaseTimes& times);
 
 class Profile {
  public:
@@ -47,6 +50,8 @@ class Profile {
   [[nodiscard]] const PhaseTimes& last_step() const { return last_step_; }
   /// Of all steps that ended, by Operation::type; what belongs to no operation has an empty type.
   [[nodiscard]] const std::map<std::string, PhaseTimes>& by_type() const { return by_type_; }
+  /// Of all steps that ended.
+  [[nodiscard]] const PhaseTimes& all() const { return all_; }
   [[nodiscard]] std::int64_t steps() const { return steps_; }
 
   /// Claims the time until its end for a phase, and for an operation if it is told one.
@@ -56,7 +61,7 @@ class Profile {
       if (profile_ == nullptr) return;
       outer_phase_ = profile_->phase_;
       outer_op_ = profile_->op_;
-      profile_->turn_to(phase, op.value >= 0 ? op : outer_op_);
+      profile_->turn_to(phase, op.valid() ? op : outer_op_);
     }
     ~Scope() {
       if (profile_ != nullptr) profile_->turn_to(outer_phase_, outer_op_);
@@ -80,7 +85,7 @@ class Profile {
   OpId op_;
   Seconds since_;  // when phase_ and op_ began
   std::unordered_map<OpId, PhaseTimes> by_op_;
-  PhaseTimes last_step_{};
+  PhaseTimes last_step_{}, all_{};
   std::map<std::string, PhaseTimes> by_type_;
   std::int64_t steps_ = 0;
 };

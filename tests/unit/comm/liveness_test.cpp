@@ -49,11 +49,11 @@ TEST(Liveness, AHubThatClosesIsGone) {
   LivenessLink link(hub->address(), 1, Seconds(5));
   hub->look();
   link.look();
-  EXPECT_FALSE(link.gone());
+  EXPECT_FALSE(link.gone(0));
   hub.reset();
   const auto gone = [&] {
     link.look();
-    return link.gone();
+    return link.gone(0);
   };
   EXPECT_TRUE(within(10, gone));
 }
@@ -93,7 +93,7 @@ TEST(Liveness, StrangersAreSentAway) {
   const auto sent_away = [&] {
     hub.look();
     stranger.look();
-    return stranger.gone();
+    return stranger.gone(0);
   };
   EXPECT_TRUE(within(10, sent_away));
   EXPECT_FALSE(hub.connected(1));
@@ -123,7 +123,7 @@ TEST(Liveness, AWakeIsReadOnce) {
   EXPECT_FALSE(readable(hub.descriptor(), 0));
   EXPECT_FALSE(readable(one.descriptor(), 0));
 
-  for (int i = 0; i < 3; ++i) one.wake();
+  for (int i = 0; i < 3; ++i) one.wake(0);
   ASSERT_TRUE(readable(hub.descriptor(), 10000));
   std::this_thread::sleep_for(std::chrono::milliseconds(50));  // all three are there
   hub.look();
@@ -134,7 +134,7 @@ TEST(Liveness, AWakeIsReadOnce) {
   EXPECT_FALSE(readable(one.descriptor(), 0));
   two.look();
   EXPECT_FALSE(readable(two.descriptor(), 0));
-  EXPECT_FALSE(two.gone());
+  EXPECT_FALSE(two.gone(0));
   EXPECT_FALSE(hub.gone(1));
 }
 
@@ -154,7 +154,7 @@ TEST(Liveness, ASleeperIsWokenForEver) {
     return !readable(link.descriptor(), 0);
   };
   EXPECT_TRUE(within(10, quiet));
-  EXPECT_FALSE(link.gone());
+  EXPECT_FALSE(link.gone(0));
 }
 
 TEST(Liveness, AnEndIsNotAWakeForEver) {
@@ -180,7 +180,7 @@ TEST(Liveness, NobodyListens) {
   LivenessLink link(nowhere, 1, Seconds(1));
   EXPECT_FALSE(link.connected());
   link.look();
-  EXPECT_FALSE(link.gone());
+  EXPECT_FALSE(link.gone(0));
 }
 
 }  // namespace

@@ -79,6 +79,18 @@ inline std::vector<fleet::DeviceProfile> mixed_devices(std::int64_t count, std::
                              seed);
 }
 
+/// The published fleet's rates, with latencies of this range in seconds.
+inline std::vector<fleet::DeviceProfile> edge_devices(std::int64_t count, fleet::Range latency) {
+  return fleet::draw_devices({{.name = "edge",
+                               .count = count,
+                               .compute_flops = {5e12, 7e12},
+                               .memory_bytes = {1e9, 3e9},
+                               .downlink_bytes = {10e6, 100e6},
+                               .uplink_bytes = {5e6, 10e6},
+                               .latency_s = latency}},
+                             3);
+}
+
 /// A random DAG of GEMMs, attention and kernels in a legal serial order.
 inline model::StepGraph random_graph(std::int64_t operations, std::uint64_t seed) {
   const Random random(seed, Purpose::jitter);

@@ -9,17 +9,6 @@ constexpr std::int64_t kDevices = 128;
 
 SchedulerOptions options_of() { return {.plan = {.server = wide_server()}, .wire = DType::f32}; }
 
-std::vector<fleet::DeviceProfile> edge_devices() {
-  return fleet::draw_devices({{.name = "edge",
-                               .count = kDevices,
-                               .compute_flops = {5e12, 7e12},
-                               .memory_bytes = {1e9, 3e9},
-                               .downlink_bytes = {10e6, 100e6},
-                               .uplink_bytes = {5e6, 10e6},
-                               .latency_s = {0, 0}}},
-                             3);
-}
-
 // Two products; a kernel holds the second one back, so that it queues behind the first on every device.
 model::StepGraph two_products() {
   return graph_of({gemm(0, {16384, 8192, 4096}), kernel(1, 1000, 1000), gemm(2, {16384, 8192, 4096}, {1})});
@@ -30,7 +19,7 @@ struct Ends {
 };
 
 Ends run(fleet::ChurnTrace churn, StepReport* told = nullptr) {
-  SimulatedFleet fleet(edge_devices(), wide_server(), DType::f32, std::move(churn));
+  SimulatedFleet fleet(edge_devices(kDevices, {0, 0}), wide_server(), DType::f32, std::move(churn));
   Scheduler scheduler(fleet, options_of());
   const model::StepGraph graph = two_products();
   const StepReport report = scheduler.run(graph);

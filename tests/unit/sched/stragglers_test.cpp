@@ -17,17 +17,6 @@ model::StepGraph chain_of_products(std::int64_t length) {
   return graph_of(std::move(all));
 }
 
-std::vector<fleet::DeviceProfile> edge_devices(std::int64_t count) {
-  return fleet::draw_devices({{.name = "edge",
-                               .count = count,
-                               .compute_flops = {5e12, 7e12},
-                               .memory_bytes = {1e9, 3e9},
-                               .downlink_bytes = {10e6, 100e6},
-                               .uplink_bytes = {5e6, 10e6},
-                               .latency_s = {0.005, 0.02}}},
-                             3);
-}
-
 // Every fifth device runs at a tenth of what it declares.
 fleet::ChurnTrace a_fifth_slow(std::int64_t devices) {
   fleet::ChurnTrace trace;
@@ -49,7 +38,7 @@ std::vector<double> step_times(SimulatedFleet& fleet, const model::StepGraph& gr
 
 TEST(Stragglers, UnannouncedOnesAreSoonPlannedAsIfTheyHadTold) {
   const model::StepGraph graph = chain_of_products(12);
-  const std::vector<fleet::DeviceProfile> declared = edge_devices(60);
+  const std::vector<fleet::DeviceProfile> declared = edge_devices(60, {0.005, 0.02});
   std::vector<fleet::DeviceProfile> known = declared;
   for (std::size_t d = 0; d < known.size(); d += 5) {
     known[d].compute = known[d].compute * 0.1;
@@ -69,7 +58,7 @@ TEST(Stragglers, UnannouncedOnesAreSoonPlannedAsIfTheyHadTold) {
 // One operation, nothing learned yet: what the slow devices hold is asked of others, and the first answer counts.
 TEST(Stragglers, LateBlocksAreAskedOfOthers) {
   const model::StepGraph graph = chain_of_products(1);
-  const std::vector<fleet::DeviceProfile> devices = edge_devices(60);
+  const std::vector<fleet::DeviceProfile> devices = edge_devices(60, {0.005, 0.02});
   SimulatedFleet quiet(devices, wide_server(), DType::f32);
   SimulatedFleet with(devices, wide_server(), DType::f32, a_fifth_slow(60));
   SimulatedFleet without(devices, wide_server(), DType::f32, a_fifth_slow(60));
@@ -98,7 +87,7 @@ TEST(Stragglers, APunctualFleetIsAskedOnce) {
 
 TEST(Stragglers, WhatIsLearnedStaysWithinTheStepsOfATrace) {
   const model::StepGraph graph = chain_of_products(6);
-  const std::vector<fleet::DeviceProfile> devices = edge_devices(20);
+  const std::vector<fleet::DeviceProfile> devices = edge_devices(20, {0.005, 0.02});
   SimulatedFleet quiet(devices, wide_server(), DType::f32);
   const double best = step_times(quiet, graph, 1, options_of()).back();
   // All of them slow down for a while, and recover.
@@ -113,7 +102,7 @@ TEST(Stragglers, WhatIsLearnedStaysWithinTheStepsOfATrace) {
 // A device that takes work and leaves with it, over and over.
 TEST(Stragglers, OneThatKeepsFailingIsLeftOutForAWhile) {
   const model::StepGraph graph = chain_of_products(1);
-  const std::vector<fleet::DeviceProfile> devices = edge_devices(10);
+  const std::vector<fleet::DeviceProfile> devices = edge_devices(10, {0.005, 0.02});
   SimulatedFleet quiet(devices, wide_server(), DType::f32);
   const Seconds one = Scheduler(quiet, options_of()).run(graph).time;
   fleet::ChurnTrace trace;
