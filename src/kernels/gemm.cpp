@@ -1,26 +1,25 @@
-// Canonical products (gemm.hpp has the definition). The only file that computes with BLIS.
+// Canonical products (gemm.hpp has the definition).
 //
-// A product is worked off in tiles of C, each through all its K blocks, so that block results and integer sums stay in
-// the cache; the tiling cannot change a bit.
+// A product of several K blocks is worked off in tiles of C, each through all its blocks, so that integer sums stay in
+// the last-level cache; the tiling cannot change a bit.
 #include "cleave/kernels/gemm.hpp"
 
-#include <blis.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
 #include <vector>
 
+#include "block_product.hpp"
 #include "cleave/base/error.hpp"
-#include "cleave/kernels/gemm_kernels.hpp"
 #include "quantize.hpp"
 
 namespace cleave::kernels {
 namespace {
 
-/// Largest tile: small enough that its block result and sums stay in the last-level cache, large enough that BLIS packs
-/// each strip of the operands few times.
-constexpr std::int64_t kTile = 1024;
+/// Largest tile of sums: small enough to stay in the last-level cache, large enough that each strip of the operands is
+/// packed few times. A product of one K block has no sums.
+constexpr std::int64_t kTile = 512, kAnyTile = std::int64_t{1} << 40;
 /// Smallest tile that a matrix is cut into to give every thread one, and what tile sizes are rounded up to.
 constexpr std::int64_t kSmallTile = 256, kTileUnit = 96;
 
@@ -39,9 +38,9 @@ std::int64_t part_of(std::int64_t n, std::int64_t parts) {
 /// Calls body(tile) for tiles that fill m x n. Tiles may depend on the number of threads: products do not depend on
 /// tiles.
 template <class Body>
-void for_tiles(Parallel& parallel, std::int64_t m, std::int64_t n, const Body& body) {
+void for_tiles(Parallel& parallel, std::int64_t m, std::int64_t n, std::int64_t largest, const Body& body) {
   if (m <= 0 || n <= 0) return;
-  std::int64_t down = (m + kTile - 1) / kTile, across = (n + kTile - 1) / kTile;
+  std::int64_t down = (m + largest - 1) / largest, across = (n + largest - 1) / largest;
   while (parallel.threads() > 1 && down * across < 2 * parallel.threads() &&
          std::max(m / down, n / across) > kSmallTile)
     ++(m / down >= n / across ? down : across);
@@ -56,7 +55,7 @@ void for_tiles(Parallel& parallel, std::int64_t m, std::int64_t n, const Body& b
 
 /// Memory of the calling thread, kept from tile to tile.
 struct Scratch {
-  std::vector<float> product, row;
+  std::vector<float> row;
   std::vector<std::int32_t> sums_32;
   std::vector<std::int64_t> sums_64;
   quantize::ColumnScales columns;
@@ -89,23 +88,26 @@ struct Product {
   std::span<const std::int16_t> row_exponents, col_exponents;
 };
 
-/// Computes K block `block` of a tile into `result`, contiguous.
-void multiply_tile(const Product& p, const Tile& tile, std::int64_t block, float* result) {
+/// Computes K block `block` of a tile; `use` gets its strips, in rows and columns of the tile.
+void multiply_tile(const Product& p, const Tile& tile, std::int64_t block, StripUse use) {
   const std::int64_t k0 = block * kBlockK;
-  gemm_block({tile.rows(), tile.cols(), std::min(kBlockK, p.shape.k - k0)}, p.a.from(tile.i0, k0),
-             p.b.from(k0, tile.j0), {result, tile.cols()});
+  multiply_block({tile.rows(), tile.cols(), std::min(kBlockK, p.shape.k - k0)}, p.a.from(tile.i0, k0),
+                 p.b.from(k0, tile.j0), {}, use);
 }
 
 /// Adds K blocks [0, blocks) of a tile to its sums, whose first element is *sums. Returns whether a result was bad.
 template <class Int>
 bool sum_blocks(const Product& p, const Tile& tile, std::int64_t blocks, Int* sums, std::int64_t ld, bool accumulate,
-                float* product, const quantize::ColumnScales& columns) {
+                const quantize::ColumnScales& columns) {
   bool bad = false;
   for (std::int64_t block = 0; block < blocks; ++block) {
-    multiply_tile(p, tile, block, product);
     const auto take = block > 0 || accumulate ? quantize::add_row<Int> : quantize::set_row<Int>;
-    for (std::int64_t i = 0; i < tile.rows(); ++i)
-      bad |= take(product + i * tile.cols(), tile.cols(), p.row_exponents[tile.i0 + i], columns, sums + i * ld);
+    const auto add = [&](const Strip& strip) {
+      for (std::int64_t i = strip.i0; i < strip.i1; ++i)
+        bad |= take(strip.row(i), strip.cols(), p.row_exponents[tile.i0 + i], columns.from(strip.j0),
+                    sums + i * ld + strip.j0);
+    };
+    multiply_tile(p, tile, block, add);
   }
   return bad;
 }
@@ -117,13 +119,11 @@ std::span<const std::int16_t> columns_of(const Tile& tile, std::span<const std::
 template <class Int>
 ProductStatus multiply_box_as(Parallel& parallel, const Product& p, PartialSums sums, bool accumulate) {
   std::atomic<bool> bad{false};
-  for_tiles(parallel, p.shape.m, p.shape.n, [&](const Tile& tile) {
+  for_tiles(parallel, p.shape.m, p.shape.n, kTile, [&](const Tile& tile) {
     Scratch& memory = scratch();
     memory.columns.assign(columns_of(tile, p.col_exponents));
     Int* first = static_cast<Int*>(sums.data) + tile.i0 * sums.ld + tile.j0;
-    if (sum_blocks(p, tile, k_blocks(p.shape.k), first, sums.ld, accumulate,
-                   Scratch::enough(memory.product, tile.rows() * tile.cols()), memory.columns))
-      bad = true;
+    if (sum_blocks(p, tile, k_blocks(p.shape.k), first, sums.ld, accumulate, memory.columns)) bad = true;
   });
   return status_of(bad);
 }
@@ -132,17 +132,19 @@ ProductStatus multiply_box_as(Parallel& parallel, const Product& p, PartialSums 
 template <class Int>
 ProductStatus multiply_blocks_as(Parallel& parallel, const Product& p, Matrix c) {
   std::atomic<bool> bad{false};
-  for_tiles(parallel, p.shape.m, p.shape.n, [&](const Tile& tile) {
+  for_tiles(parallel, p.shape.m, p.shape.n, kTile, [&](const Tile& tile) {
     Scratch& memory = scratch();
-    const std::int64_t last = k_blocks(p.shape.k) - 1, cols = tile.cols(), size = tile.rows() * cols;
+    const std::int64_t last = k_blocks(p.shape.k) - 1, cols = tile.cols();
     memory.columns.assign(columns_of(tile, p.col_exponents));
-    float* product = Scratch::enough(memory.product, size);
-    Int* sums = memory.sums_of<Int>(size);
-    bool tile_bad = sum_blocks(p, tile, last, sums, cols, false, product, memory.columns);
-    multiply_tile(p, tile, last, product);
-    for (std::int64_t i = 0; i < tile.rows(); ++i)
-      tile_bad |= quantize::add_and_finish_row(product + i * cols, cols, p.row_exponents[tile.i0 + i], memory.columns,
-                                               sums + i * cols, &c(tile.i0 + i, tile.j0));
+    Int* sums = memory.sums_of<Int>(tile.rows() * cols);
+    bool tile_bad = sum_blocks(p, tile, last, sums, cols, false, memory.columns);
+    const auto finish = [&](const Strip& strip) {
+      for (std::int64_t i = strip.i0; i < strip.i1; ++i)
+        tile_bad |= quantize::add_and_finish_row(strip.row(i), strip.cols(), p.row_exponents[tile.i0 + i],
+                                                 memory.columns.from(strip.j0), sums + i * cols + strip.j0,
+                                                 &c(tile.i0 + i, tile.j0 + strip.j0));
+    };
+    multiply_tile(p, tile, last, finish);
     if (tile_bad) bad = true;
   });
   return status_of(bad);
@@ -151,11 +153,15 @@ ProductStatus multiply_blocks_as(Parallel& parallel, const Product& p, Matrix c)
 /// C has one K block and contiguous rows.
 ProductStatus multiply_one_block(Parallel& parallel, const Product& p, Matrix c) {
   std::atomic<bool> bad{false};
-  for_tiles(parallel, p.shape.m, p.shape.n, [&](const Tile& tile) {
-    gemm_block({tile.rows(), tile.cols(), p.shape.k}, p.a.from(tile.i0, 0), p.b.from(0, tile.j0),
-               c.from(tile.i0, tile.j0));
-    for (std::int64_t i = tile.i0; i < tile.i1; ++i)
-      if (!quantize::row_is_finite(&c(i, tile.j0), tile.cols())) bad = true;
+  for_tiles(parallel, p.shape.m, p.shape.n, kAnyTile, [&](const Tile& tile) {
+    bool finite = true;
+    const auto look = [&](const Strip& strip) {
+      for (std::int64_t i = strip.i0; i < strip.i1; ++i)
+        finite = finite && quantize::row_is_finite(strip.row(i), strip.cols());
+    };
+    multiply_block({tile.rows(), tile.cols(), p.shape.k}, p.a.from(tile.i0, 0), p.b.from(0, tile.j0),
+                   c.from(tile.i0, tile.j0), look);
+    if (!finite) bad = true;
   });
   return status_of(bad);
 }
@@ -165,14 +171,14 @@ ProductStatus finish_as(Parallel& parallel, std::int64_t m, std::int64_t n, Cons
                         std::span<const std::int16_t> row_exponents, std::span<const std::int16_t> col_exponents,
                         Matrix c) {
   std::atomic<bool> bad{false};
-  for_tiles(parallel, m, n, [&](const Tile& tile) {
+  for_tiles(parallel, m, n, kTile, [&](const Tile& tile) {
     Scratch& memory = scratch();
     memory.columns.assign(columns_of(tile, col_exponents));
     float* row = Scratch::enough(memory.row, tile.cols());
     for (std::int64_t i = tile.i0; i < tile.i1; ++i) {
       const Int* from = static_cast<const Int*>(sums.data) + i * sums.ld + tile.j0;
       float* out = c.col_stride == 1 ? &c(i, tile.j0) : row;
-      if (quantize::finish_row(from, tile.cols(), row_exponents[i], memory.columns, out)) bad = true;
+      if (quantize::finish_row(from, tile.cols(), row_exponents[i], memory.columns.from(0), out)) bad = true;
       if (out == row)
         for (std::int64_t j = 0; j < tile.cols(); ++j) c(i, tile.j0 + j) = row[j];
     }
@@ -194,19 +200,16 @@ auto with_integer(DType type, const Body& body) {
 
 }  // namespace
 
-void gemm_block(GemmShape shape, ConstMatrix a, ConstMatrix b, Matrix c, int threads) {
-  CLEAVE_ASSERT(shape.k <= kBlockK && shape.m >= 0 && shape.n >= 0 && shape.k >= 0, "block of {} x {} x {}", shape.m,
-                shape.n, shape.k);
-  selected_gemm_kernels();
-  rntm_t runtime;
-  bli_rntm_init(&runtime);
-  bli_rntm_set_num_threads(threads, &runtime);
-  bli_rntm_disable_l3_sup(&runtime);  // its kernels give other bits in other tiles
-  float one = 1, zero = 0;
-  // BLIS declares its inputs without const and does not write to them.
-  bli_sgemm_ex(BLIS_NO_TRANSPOSE, BLIS_NO_TRANSPOSE, shape.m, shape.n, shape.k, &one, const_cast<float*>(a.data),
-               a.row_stride, a.col_stride, const_cast<float*>(b.data), b.row_stride, b.col_stride, &zero, c.data,
-               c.row_stride, c.col_stride, nullptr, &runtime);
+void gemm_block(GemmShape shape, ConstMatrix a, ConstMatrix b, Matrix c) {
+  if (c.col_stride == 1) {
+    const auto leave = [](const Strip&) {};
+    return multiply_block(shape, a, b, c, leave);
+  }
+  const auto copy = [&](const Strip& strip) {
+    for (std::int64_t i = strip.i0; i < strip.i1; ++i)
+      for (std::int64_t j = strip.j0; j < strip.j1; ++j) c(i, j) = strip.row(i)[j - strip.j0];
+  };
+  multiply_block(shape, a, b, {}, copy);
 }
 
 ProductStatus multiply_box(Parallel& parallel, GemmShape shape, ConstMatrix a, ConstMatrix b,

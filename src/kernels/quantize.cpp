@@ -185,44 +185,42 @@ void ColumnScales::assign(std::span<const std::int16_t> exponents) {
 }
 
 template <class Int>
-bool set_row(const float* product, std::int64_t n, int row_exponent, const ColumnScales& columns, Int* sums) {
+bool set_row(const float* product, std::int64_t n, int row_exponent, const ColumnFactors& columns, Int* sums) {
   const double row = down<Int>(row_exponent);
-  if (!columns.moderate() || !is_moderate(row_exponent))
-    return quantize_row<Row::set>(product, n, WideScale{row, columns.down()}, sums);
+  if (!columns.moderate || !is_moderate(row_exponent))
+    return quantize_row<Row::set>(product, n, WideScale{row, columns.down}, sums);
   const auto narrow = static_cast<float>(row);
-  if (use_avx512.load(std::memory_order_relaxed))
-    return avx512::set_row(product, n, narrow, columns.down_narrow(), sums);
-  return set_narrow(product, n, {narrow, columns.down_narrow()}, sums);
+  if (use_avx512.load(std::memory_order_relaxed)) return avx512::set_row(product, n, narrow, columns.down_narrow, sums);
+  return set_narrow(product, n, {narrow, columns.down_narrow}, sums);
 }
 
 template <class Int>
-bool add_row(const float* product, std::int64_t n, int row_exponent, const ColumnScales& columns, Int* sums) {
+bool add_row(const float* product, std::int64_t n, int row_exponent, const ColumnFactors& columns, Int* sums) {
   const double row = down<Int>(row_exponent);
-  if (!columns.moderate() || !is_moderate(row_exponent))
-    return quantize_row<Row::add>(product, n, WideScale{row, columns.down()}, sums);
+  if (!columns.moderate || !is_moderate(row_exponent))
+    return quantize_row<Row::add>(product, n, WideScale{row, columns.down}, sums);
   const auto narrow = static_cast<float>(row);
-  if (use_avx512.load(std::memory_order_relaxed))
-    return avx512::add_row(product, n, narrow, columns.down_narrow(), sums);
-  return add_narrow(product, n, {narrow, columns.down_narrow()}, sums);
+  if (use_avx512.load(std::memory_order_relaxed)) return avx512::add_row(product, n, narrow, columns.down_narrow, sums);
+  return add_narrow(product, n, {narrow, columns.down_narrow}, sums);
 }
 
 template <class Int>
-bool finish_row(const Int* sums, std::int64_t n, int row_exponent, const ColumnScales& columns, float* c) {
+bool finish_row(const Int* sums, std::int64_t n, int row_exponent, const ColumnFactors& columns, float* c) {
   const double row = up<Int>(row_exponent);
-  if (use_avx512.load(std::memory_order_relaxed)) return avx512::finish_row(sums, n, row, columns.up(), c);
-  return finish_sums(sums, n, row, columns.up(), c);
+  if (use_avx512.load(std::memory_order_relaxed)) return avx512::finish_row(sums, n, row, columns.up, c);
+  return finish_sums(sums, n, row, columns.up, c);
 }
 
 template <class Int>
-bool add_and_finish_row(const float* product, std::int64_t n, int row_exponent, const ColumnScales& columns,
+bool add_and_finish_row(const float* product, std::int64_t n, int row_exponent, const ColumnFactors& columns,
                         const Int* sums, float* c) {
   const double row = down<Int>(row_exponent), back = up<Int>(row_exponent);
-  if (!columns.moderate() || !is_moderate(row_exponent))
-    return add_and_finish(product, n, WideScale{row, columns.down()}, sums, back, columns.up(), c);
+  if (!columns.moderate || !is_moderate(row_exponent))
+    return add_and_finish(product, n, WideScale{row, columns.down}, sums, back, columns.up, c);
   const auto narrow = static_cast<float>(row);
   if (use_avx512.load(std::memory_order_relaxed))
-    return avx512::add_and_finish_row(product, n, narrow, columns.down_narrow(), sums, back, columns.up(), c);
-  return add_and_finish_narrow(product, n, {narrow, columns.down_narrow()}, sums, back, columns.up(), c);
+    return avx512::add_and_finish_row(product, n, narrow, columns.down_narrow, sums, back, columns.up, c);
+  return add_and_finish_narrow(product, n, {narrow, columns.down_narrow}, sums, back, columns.up, c);
 }
 
 template <class Int>
@@ -230,11 +228,11 @@ void add_integers(const Int* from, std::int64_t n, Int* into) {
   add_all(from, n, into);
 }
 
-#define CLEAVE_INSTANTIATE(Int)                                                                               \
-  template bool set_row(const float*, std::int64_t, int, const ColumnScales&, Int*);                          \
-  template bool add_row(const float*, std::int64_t, int, const ColumnScales&, Int*);                          \
-  template bool finish_row(const Int*, std::int64_t, int, const ColumnScales&, float*);                       \
-  template bool add_and_finish_row(const float*, std::int64_t, int, const ColumnScales&, const Int*, float*); \
+#define CLEAVE_INSTANTIATE(Int)                                                                                \
+  template bool set_row(const float*, std::int64_t, int, const ColumnFactors&, Int*);                          \
+  template bool add_row(const float*, std::int64_t, int, const ColumnFactors&, Int*);                          \
+  template bool finish_row(const Int*, std::int64_t, int, const ColumnFactors&, float*);                       \
+  template bool add_and_finish_row(const float*, std::int64_t, int, const ColumnFactors&, const Int*, float*); \
   template void add_integers(const Int*, std::int64_t, Int*);
 CLEAVE_INSTANTIATE(std::int32_t)
 CLEAVE_INSTANTIATE(std::int64_t)

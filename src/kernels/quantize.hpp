@@ -27,15 +27,22 @@ inline constexpr int kModerate = 48;
 /// 2^exponent. Requires: -1022 <= exponent <= 1023.
 [[nodiscard]] double power_of_two(int exponent);
 
-/// 2^-f_j and 2^f_j of a tile's columns.
+/// 2^-f_j and 2^f_j of neighbouring columns; see ColumnScales.
+struct ColumnFactors {
+  const float* down_narrow = nullptr;           ///< 2^-f; only where moderate
+  const double *down = nullptr, *up = nullptr;  ///< 2^-f, 2^f
+  bool moderate = true;
+};
+
+/// The factors of a tile's columns.
 class ColumnScales {
  public:
   /// Takes the exponents over; keeps its memory from tile to tile.
   void assign(std::span<const std::int16_t> exponents);
-  [[nodiscard]] bool moderate() const { return moderate_; }
-  [[nodiscard]] const float* down_narrow() const { return down_narrow_.data(); }  ///< 2^-f; only where moderate()
-  [[nodiscard]] const double* down() const { return down_.data(); }               ///< 2^-f
-  [[nodiscard]] const double* up() const { return up_.data(); }                   ///< 2^f
+  /// Of the columns from `first` on.
+  [[nodiscard]] ColumnFactors from(std::int64_t first) const {
+    return {down_narrow_.data() + first, down_.data() + first, up_.data() + first, moderate_};
+  }
 
  private:
   std::vector<float> down_narrow_;
@@ -47,20 +54,21 @@ class ColumnScales {
 /// Returns whether an element was not finite or larger than its exponents allow; then the sums are worthless.
 /// Int: std::int32_t or std::int64_t.
 template <class Int>
-[[nodiscard]] bool set_row(const float* product, std::int64_t n, int row_exponent, const ColumnScales& columns,
+[[nodiscard]] bool set_row(const float* product, std::int64_t n, int row_exponent, const ColumnFactors& columns,
                            Int* sums);
 template <class Int>
-[[nodiscard]] bool add_row(const float* product, std::int64_t n, int row_exponent, const ColumnScales& columns,
+[[nodiscard]] bool add_row(const float* product, std::int64_t n, int row_exponent, const ColumnFactors& columns,
                            Int* sums);
 
 /// c[j] = float(double(sums[j]) * 2^(row_exponent + f_j - p)). Returns whether a result overflowed.
 template <class Int>
-[[nodiscard]] bool finish_row(const Int* sums, std::int64_t n, int row_exponent, const ColumnScales& columns, float* c);
+[[nodiscard]] bool finish_row(const Int* sums, std::int64_t n, int row_exponent, const ColumnFactors& columns,
+                              float* c);
 
 /// add_row, then finish_row, in one pass; sums are left as they were.
 template <class Int>
 [[nodiscard]] bool add_and_finish_row(const float* product, std::int64_t n, int row_exponent,
-                                      const ColumnScales& columns, const Int* sums, float* c);
+                                      const ColumnFactors& columns, const Int* sums, float* c);
 
 /// into[j] += from[j], wrapping around on overflow.
 template <class Int>

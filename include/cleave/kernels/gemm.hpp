@@ -2,8 +2,9 @@
 //
 // Callers: device (its box of a product), server (strips' exponents, assembling boxes, blocks it computes itself).
 //
-// Definition. K is cut into blocks of kBlockK at fixed offsets. The product P_b over block b is one BLIS call, whose
-// elements have the same bits in whatever tile they are computed. With one block, C = P_0. With more, each element is
+// Definition. K is cut into blocks of kBlockK at fixed offsets. The product P_b over block b is computed by BLIS's
+// micro-kernel, in runs of its own depth kc, so that elements have the same bits in whatever tile they are computed.
+// With one block, C = P_0. With more, each element is
 //   C[i,j] = float( 2^(e_i + f_j - p) * sum over b of llrint(P_b[i,j] * 2^(p - e_i - f_j)) ),
 // the sum in integers, which is associative, so that any runs of blocks may be added in any order. e_i and f_j are
 // exponents with |A_i| <= 2^e_i and |B_j| <= 2^f_j (2-norms over the whole k); p = 29 with 32-bit, 60 with 64-bit
@@ -30,9 +31,9 @@ enum class [[nodiscard]] ProductStatus{ok, not_representable};
 /// so that rows of zeros, which are common, do not slow their tile down.
 inline constexpr std::int16_t kZeroExponent = -48;
 
-/// C = A * B over one K block, by one BLIS call on `threads` of BLIS's own threads.
+/// C = A * B over one K block, on the calling thread.
 /// Any strides. A, B, C must not overlap; C's old contents are not read. Requires: 0 <= k <= kBlockK.
-void gemm_block(GemmShape shape, ConstMatrix a, ConstMatrix b, Matrix c, int threads = 1);
+void gemm_block(GemmShape shape, ConstMatrix a, ConstMatrix b, Matrix c);
 
 /// Exponents e_i with sqrt(sum over t of A[i,t]^2) <= 2^e_i for the rows of A[rows x depth]; for the columns of
 /// B[k x n], pass B.transposed() and rows = n. The same bits for any storage order and any number of threads.

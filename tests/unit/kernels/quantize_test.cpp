@@ -58,11 +58,11 @@ void check_row(Row& row) {
   const auto finished = [&](std::size_t j, Int q) {
     return static_cast<float>(std::ldexp(static_cast<double>(q), row.e + row.f[j] - bits));
   };
-  ASSERT_FALSE(set_row(row.product.data(), row.n(), row.e, row.columns, sums.data()));
+  ASSERT_FALSE(set_row(row.product.data(), row.n(), row.e, row.columns.from(0), sums.data()));
   for (std::size_t j = 0; j < n; ++j) ASSERT_EQ(sums[j], expected[j]) << row.product[j] << " at " << j;
-  ASSERT_FALSE(add_and_finish_row(row.product.data(), row.n(), row.e, row.columns, sums.data(), d.data()));
-  ASSERT_FALSE(add_row(row.product.data(), row.n(), row.e, row.columns, sums.data()));
-  ASSERT_FALSE(finish_row(sums.data(), row.n(), row.e, row.columns, c.data()));
+  ASSERT_FALSE(add_and_finish_row(row.product.data(), row.n(), row.e, row.columns.from(0), sums.data(), d.data()));
+  ASSERT_FALSE(add_row(row.product.data(), row.n(), row.e, row.columns.from(0), sums.data()));
+  ASSERT_FALSE(finish_row(sums.data(), row.n(), row.e, row.columns.from(0), c.data()));
   for (std::size_t j = 0; j < n; ++j) {
     ASSERT_EQ(sums[j], 2 * expected[j]);
     ASSERT_EQ(std::bit_cast<std::uint32_t>(c[j]), std::bit_cast<std::uint32_t>(finished(j, sums[j]))) << sums[j];
@@ -99,10 +99,10 @@ TYPED_TEST(Quantize, ReportsWhatDoesNotFit) {
         const auto bad = [&](float value) {
           std::vector<float> product(19, 1.0f);
           product[static_cast<std::size_t>(at)] = value;
-          const bool set = set_row(product.data(), 19, e, columns, sums.data());
-          EXPECT_EQ(add_row(product.data(), 19, e, columns, sums.data()), set);
+          const bool set = set_row(product.data(), 19, e, columns.from(0), sums.data());
+          EXPECT_EQ(add_row(product.data(), 19, e, columns.from(0), sums.data()), set);
           std::fill(sums.begin(), sums.end(), TypeParam{0});
-          EXPECT_EQ(add_and_finish_row(product.data(), 19, e, columns, sums.data(), c.data()), set);
+          EXPECT_EQ(add_and_finish_row(product.data(), 19, e, columns.from(0), sums.data(), c.data()), set);
           return set;
         };
         const float limit = std::ldexp(1.0f, e + 2 + kLimitBits<TypeParam> - kScaleBits<TypeParam>);
@@ -125,9 +125,9 @@ TYPED_TEST(Quantize, ReportsOverflowOfTheResult) {
     columns.assign(f);
     std::vector<TypeParam> sums(19, 1);
     std::vector<float> c(19);
-    EXPECT_FALSE(finish_row(sums.data(), 19, 64, columns, c.data()));
+    EXPECT_FALSE(finish_row(sums.data(), 19, 64, columns.from(0), c.data()));
     sums[17] = TypeParam{1} << kScaleBits<TypeParam>;  // stands for 2^128
-    EXPECT_TRUE(finish_row(sums.data(), 19, 64, columns, c.data()));
+    EXPECT_TRUE(finish_row(sums.data(), 19, 64, columns.from(0), c.data()));
   }
 }
 

@@ -1,0 +1,124 @@
+// Loops around the micro-kernel. It computes micro-tiles of mr x nr with one of the two stored fastest; where that is
+// not how C lies, the transposed product C' = B' A' is computed instead, which takes the same additions in the same
+// order.
+#include "block_product.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cleave/base/block_pool.hpp"
+#include "cleave/base/error.hpp"
+#include "micro_kernel.hpp"
+#include "panels.hpp"
+
+namespace cleave::kernels {
+
+namespace {
+
+/// The micro-kernel may fetch a little beyond the panels that it is given.
+constexpr std::int64_t kBeyond = 1024;
+
+/// Buffers are whole huge pages: the micro-kernel walks through many pages otherwise.
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+/// Memory of the calling thread, kept from call to call.
+class Buffer {
+ public:
+  float* enough(std::int64_t floats) {
+    const auto bytes = static_cast<std::size_t>(floats + kBeyond) * sizeof(float);
+    if (block_.capacity() < bytes) {
+      block_ = Block();
+      block_ = Block((bytes + 2 * kHugePage - 1) / (2 * kHugePage) * (2 * kHugePage));
+    }
+    return reinterpret_cast<float*>(block_.data());
+  }
+
+ private:
+  Block block_;
+};
+
+struct Buffers {
+  Buffer left, right, strip;
+};
+Buffers& buffers() {
+  thread_local Buffers memory;
+  return memory;
+}
+
+/// What the micro-kernel sees: L R' over `depth`, both operands by rows. The result has left rows x right rows.
+struct Oriented {
+  ConstMatrix left, right;
+  std::int64_t m, n, depth;
+  bool swapped;  // left is the columns of C, right its rows
+};
+
+Oriented orient(GemmShape shape, ConstMatrix a, ConstMatrix b, bool by_rows) {
+  if (by_rows) return {a, b.transposed(), shape.m, shape.n, shape.k, false};
+  return {b.transposed(), a, shape.n, shape.m, shape.k, true};
+}
+
+Strip strip_of(const Oriented& p, std::int64_t m0, std::int64_t m1, std::int64_t n0, std::int64_t n1) {
+  return p.swapped ? Strip{n0, n1, m0, m1} : Strip{m0, m1, n0, n1};
+}
+
+/// Rounds down to a multiple, at least one.
+std::int64_t whole(std::int64_t value, std::int64_t unit) { return std::max<std::int64_t>(1, value / unit) * unit; }
+
+void zero(GemmShape shape, Matrix c, StripUse use) {
+  for (std::int64_t i = 0; i < shape.m; ++i) {
+    float* row = c.data != nullptr ? &c(i, 0) : buffers().strip.enough(shape.n);
+    std::fill_n(row, shape.n, 0.0F);
+    use({i, i + 1, 0, shape.n, row, shape.n});
+  }
+}
+
+/// One strip: left panels [m0, m1) past the right panel of columns [n0, n1). A run of kc depths of the right panel
+/// stays in the first-level cache while all left panels pass.
+void multiply_strip(const MicroKernel& kernel, const Oriented& p, const Strip& strip, const float* left,
+                    std::int64_t m0, std::int64_t m1, const float* right, std::int64_t n0, std::int64_t n1) {
+  const std::int64_t row_stride = p.swapped ? 1 : strip.ld, col_stride = p.swapped ? strip.ld : 1;
+  for (std::int64_t t = 0; t < p.depth; t += kernel.kc) {
+    const std::int64_t depth = std::min(kernel.kc, p.depth - t);
+    for (std::int64_t i = m0; i < m1; i += kernel.mr) {
+      const float* panel = left + (i - m0) * p.depth + t * kernel.mr;
+      const float* next = i + kernel.mr < m1 ? panel + kernel.mr * p.depth : left;
+      kernel(std::min(kernel.mr, m1 - i), n1 - n0, depth, panel, right + t * kernel.nr, t > 0,
+             strip.data + (i - m0) * row_stride, row_stride, col_stride, next, right + t * kernel.nr);
+    }
+  }
+}
+
+}  // namespace
+
+void multiply_block(GemmShape shape, ConstMatrix a, ConstMatrix b, Matrix c, StripUse use) {
+  CLEAVE_ASSERT(shape.k <= kBlockK && shape.m >= 0 && shape.n >= 0 && shape.k >= 0, "block of {} x {} x {}", shape.m,
+                shape.n, shape.k);
+  CLEAVE_ASSERT(c.data == nullptr || c.col_stride == 1, "columns of C are {} apart", c.col_stride);
+  if (shape.m == 0 || shape.n == 0) return;
+  if (shape.k == 0) return zero(shape, c, use);
+  const MicroKernel& kernel = MicroKernel::selected();
+  const Oriented p = orient(shape, a, b, kernel.by_rows);
+  const std::int64_t mc = whole(kernel.mc_kc / p.depth, kernel.mr), nc = whole(kernel.nc_kc / p.depth, kernel.nr);
+  Buffers& memory = buffers();
+  for (std::int64_t n0 = 0; n0 < p.n; n0 += nc) {
+    const std::int64_t n1 = std::min(p.n, n0 + nc);
+    float* right = memory.right.enough(panels::size(n1 - n0, p.depth, kernel.nr));
+    panels::pack(p.right.from(n0, 0), n1 - n0, p.depth, kernel.nr, right);
+    for (std::int64_t m0 = 0; m0 < p.m; m0 += mc) {
+      const std::int64_t m1 = std::min(p.m, m0 + mc);
+      float* left = memory.left.enough(panels::size(m1 - m0, p.depth, kernel.mr));
+      panels::pack(p.left.from(m0, 0), m1 - m0, p.depth, kernel.mr, left);
+      for (std::int64_t n = n0; n < n1; n += kernel.nr) {
+        const std::int64_t n_end = std::min(n1, n + kernel.nr);
+        Strip strip = strip_of(p, m0, m1, n, n_end);
+        strip.data = c.data != nullptr ? &c(strip.i0, strip.j0) : memory.strip.enough(std::min(mc, p.m) * kernel.nr);
+        strip.ld = c.data != nullptr ? c.row_stride : strip.cols();
+        multiply_strip(kernel, p, strip, left, m0, m1, right + (n - n0) * p.depth, n, n_end);
+        use(strip);
+      }
+    }
+  }
+}
+
+}  // namespace cleave::kernels

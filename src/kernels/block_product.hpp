@@ -1,0 +1,46 @@
+// The product of one K block, strip by strip: BLIS's micro-kernel under loops of our own.
+//
+// The loops are BLIS's (Van Zee and van de Geijn, "BLIS: a framework for rapidly instantiating BLAS functionality", ACM
+// TOMS 41(3), 2015): one operand packed for the second-level cache, the other streamed past it. They are written out
+// here so that a strip of the result can be used while it is in the first-level cache, instead of in a pass of its own.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "cleave/base/shapes.hpp"
+#include "cleave/kernels/matrix.hpp"
+
+namespace cleave::kernels {
+
+/// Rows [i0, i1) x columns [j0, j1) of a product, element (i, j) at data[(i - i0) ld + (j - j0)].
+struct Strip {
+  std::int64_t i0 = 0, i1 = 0, j0 = 0, j1 = 0;
+  float* data = nullptr;
+  std::int64_t ld = 0;
+
+  [[nodiscard]] float* row(std::int64_t i) const { return data + (i - i0) * ld; }
+  [[nodiscard]] std::int64_t cols() const { return j1 - j0; }
+};
+
+/// A reference to a callable that outlives the call it is passed to.
+class StripUse {
+ public:
+  template <class Use>
+  StripUse(Use& use)  // NOLINT(google-explicit-constructor)
+      : use_(const_cast<std::remove_const_t<Use>*>(&use)),
+        call_([](void* object, const Strip& strip) { (*static_cast<Use*>(object))(strip); }) {}
+  void operator()(const Strip& strip) const { call_(use_, strip); }
+
+ private:
+  void* use_;
+  void (*call_)(void*, const Strip&);
+};
+
+/// P = A B over one K block; `use` is called once for each strip of P, on the calling thread, in any order.
+/// Where c.data is given, strips lie in C, which then holds P: contiguous rows (c.col_stride = 1). Otherwise they lie
+/// in memory of the calling thread that the next strip overwrites. The bits of an element depend on its row of A, its
+/// column of B and the family of kernels alone. Requires: 0 <= shape.k <= kBlockK. A, B and C must not overlap.
+void multiply_block(GemmShape shape, ConstMatrix a, ConstMatrix b, Matrix c, StripUse use);
+
+}  // namespace cleave::kernels

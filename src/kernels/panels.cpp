@@ -1,0 +1,79 @@
+// Packing is copying: one loop where rows are neighbours in memory, one that transposes where depths are.
+#include "panels.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "cleave/base/error.hpp"
+#include "clones.hpp"
+#include "panels_avx512.hpp"
+#include "quantize_avx512.hpp"
+
+namespace cleave::kernels::panels {
+
+namespace {
+
+std::atomic<bool> portable_only{false};
+
+/// Depths that are packed together: as many lines of `from` are read side by side, each to its end.
+constexpr std::int64_t kDepths = 16;
+
+// Rows of whole panels are neighbours: a copy of kWidth elements for each panel and depth.
+template <int kWidth>
+CLEAVE_INLINE void copy_panels_of(const float* from, std::int64_t stride, std::int64_t panels, std::int64_t depth,
+                                  float* to) {
+  for (std::int64_t t0 = 0; t0 < depth; t0 += kDepths) {
+    const std::int64_t t1 = t0 + kDepths < depth ? t0 + kDepths : depth;
+    for (std::int64_t p = 0; p < panels; ++p) {
+      for (std::int64_t t = t0; t < t1; ++t)
+        __builtin_memcpy(to + (p * depth + t) * kWidth, from + t * stride + p * kWidth, kWidth * sizeof(float));
+    }
+  }
+}
+CLEAVE_CLONES bool copy_panels(const float* from, std::int64_t stride, std::int64_t panels, std::int64_t depth,
+                               std::int64_t width, float* to) {
+  switch (width) {
+    case 6: copy_panels_of<6>(from, stride, panels, depth, to); return true;
+    case 12: copy_panels_of<12>(from, stride, panels, depth, to); return true;
+    case 16: copy_panels_of<16>(from, stride, panels, depth, to); return true;
+    case 32: copy_panels_of<32>(from, stride, panels, depth, to); return true;
+    default: return false;
+  }
+}
+
+void pack_any(ConstMatrix from, std::int64_t rows, std::int64_t depth, std::int64_t width, float* to) {
+  for (std::int64_t t0 = 0; t0 < depth; t0 += kDepths) {
+    const std::int64_t t1 = std::min(depth, t0 + kDepths);
+    for (std::int64_t r = 0; r < width; ++r) {
+      for (std::int64_t t = t0; t < t1; ++t) to[t * width + r] = r < rows ? from(r, t) : 0.0F;
+    }
+  }
+}
+
+}  // namespace
+
+void pack(ConstMatrix from, std::int64_t rows, std::int64_t depth, std::int64_t width, float* to) {
+  CLEAVE_ASSERT(width > 0 && width <= kWidest, "panels of {} rows", width);
+  static const bool avx512 = quantize::avx512::available();
+  const bool fast = avx512 && !portable_only;
+  std::int64_t r0 = 0;
+  const std::int64_t full = rows / width;
+  if (from.row_stride == 1 && copy_panels(from.data, from.col_stride, full, depth, width, to)) r0 = full * width;
+  for (; r0 < rows; r0 += width) {
+    const std::int64_t here = std::min(width, rows - r0);
+    const ConstMatrix panel = from.from(r0, 0);
+    float* packed = to + r0 * depth;
+    if (panel.col_stride == 1 && fast) {
+      avx512::transpose_panel(panel.data, panel.row_stride, here, depth, width, packed);
+    } else {
+      pack_any(panel, here, depth, width, packed);
+    }
+  }
+}
+
+void use_portable_loops(bool yes) { portable_only = yes; }
+
+}  // namespace cleave::kernels::panels
