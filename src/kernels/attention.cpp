@@ -37,47 +37,35 @@ CLEAVE_CLONES void softmax_row_backward(const float* p, float* dp, std::int64_t 
   for (std::int64_t j = n; j < end; ++j) dp[j] = 0;
 }
 
-/// C (+)= A B for any depth: block results of kBlockK are added in order. `c` and `product` are contiguous m x n.
-void multiply(std::int64_t m, std::int64_t n, std::int64_t k, ConstMatrix a, ConstMatrix b, float* c, float* product,
-              Accumulate accumulate) {
-  for (std::int64_t k0 = 0; k0 < k; k0 += kBlockK) {
-    const GemmShape block{m, n, std::min(kBlockK, k - k0)};
-    if (k0 == 0 && accumulate == Accumulate::no) {
-      gemm_block(block, a.from(0, k0), b.from(k0, 0), {c, n});
-    } else {
-      gemm_block(block, a.from(0, k0), b.from(k0, 0), {product, n});
-      add_row(c, product, m * n, c);
-    }
+/// C (+)= A B for any depth, in K blocks, one after another. `c` is contiguous m x n.
+void multiply(GemmShape shape, ConstMatrix a, ConstMatrix b, float* c, Accumulate accumulate = Accumulate::no) {
+  for (std::int64_t k0 = 0; k0 < shape.k; k0 += kBlockK) {
+    gemm_block({shape.m, shape.n, std::min(kBlockK, shape.k - k0)}, a.from(0, k0), b.from(k0, 0), {c, shape.n},
+               k0 > 0 ? Accumulate::yes : accumulate);
   }
 }
 
 float score_scale(PairShape shape) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim))); }
-
-/// Floats that `multiply` may need beside its result.
-std::int64_t product_floats(PairShape shape) {
-  const std::int64_t scores = shape.head_dim > kBlockK ? block_rows(shape) * shape.seq : 0;
-  return std::max(scores, shape.seq * shape.head_dim);
-}
 
 }  // namespace
 
 namespace attention_parts {
 
 std::int64_t block_rows(PairShape shape) { return std::min(kRows, shape.seq); }
-std::int64_t forward_floats(PairShape shape) { return block_rows(shape) * shape.seq + product_floats(shape); }
-std::int64_t backward_floats(PairShape shape) { return 2 * block_rows(shape) * shape.seq + product_floats(shape); }
+std::int64_t forward_floats(PairShape shape) { return block_rows(shape) * shape.seq; }
+std::int64_t backward_floats(PairShape shape) { return 2 * block_rows(shape) * shape.seq; }
 
 void probabilities_of(PairShape shape, const float* q, const float* k, std::int64_t t0, std::int64_t rows,
-                      float* probabilities, float* product) {
+                      float* probabilities) {
   const std::int64_t hd = shape.head_dim, keys = t0 + rows;
-  multiply(rows, keys, hd, {q + t0 * hd, hd}, ConstMatrix(k, hd).transposed(), probabilities, product, Accumulate::no);
+  multiply({rows, keys, hd}, {q + t0 * hd, hd}, ConstMatrix(k, hd).transposed(), probabilities);
   for (std::int64_t i = 0; i < rows; ++i) softmax_row(probabilities + i * keys, t0 + i + 1, keys, score_scale(shape));
 }
 
 void score_gradients_of(PairShape shape, const float* v, const float* d_o, std::int64_t t0, std::int64_t rows,
-                        const float* probabilities, float* gradients, float* product) {
+                        const float* probabilities, float* gradients) {
   const std::int64_t hd = shape.head_dim, keys = t0 + rows;
-  multiply(rows, keys, hd, {d_o + t0 * hd, hd}, ConstMatrix(v, hd).transposed(), gradients, product, Accumulate::no);
+  multiply({rows, keys, hd}, {d_o + t0 * hd, hd}, ConstMatrix(v, hd).transposed(), gradients);
   for (std::int64_t i = 0; i < rows; ++i)
     softmax_row_backward(probabilities + i * keys, gradients + i * keys, t0 + i + 1, keys, score_scale(shape));
 }
@@ -96,12 +84,11 @@ void attention_forward(PairShape shape, const float* q, const float* k, const fl
   CLEAVE_ASSERT(std::ssize(scratch) >= forward_floats(shape), "scratch of {} floats", scratch.size());
   const std::int64_t seq = shape.seq, hd = shape.head_dim;
   float* probabilities = scratch.data();
-  float* product = probabilities + block_rows(shape) * seq;
   for (std::int64_t head = 0; head < shape.heads; ++head)
     for (std::int64_t t0 = 0; t0 < seq; t0 += kRows) {
       const std::int64_t rows = std::min(kRows, seq - t0), keys = t0 + rows;
-      probabilities_of(shape, q + head * seq * hd, k, t0, rows, probabilities, product);
-      multiply(rows, hd, keys, {probabilities, keys}, {v, hd}, o + (head * seq + t0) * hd, product, Accumulate::no);
+      probabilities_of(shape, q + head * seq * hd, k, t0, rows, probabilities);
+      multiply({rows, hd, keys}, {probabilities, keys}, {v, hd}, o + (head * seq + t0) * hd);
     }
 }
 
@@ -111,18 +98,17 @@ void attention_backward(PairShape shape, const float* q, const float* k, const f
   const std::int64_t seq = shape.seq, hd = shape.head_dim;
   float* probabilities = scratch.data();
   float* scores = probabilities + block_rows(shape) * seq;  // dP, then dS
-  float* product = scores + block_rows(shape) * seq;
   std::fill_n(dk, seq * hd, 0.0f);
   std::fill_n(dv, seq * hd, 0.0f);
   for (std::int64_t head = 0; head < shape.heads; ++head)
     for (std::int64_t t0 = 0; t0 < seq; t0 += kRows) {
       const std::int64_t rows = std::min(kRows, seq - t0), keys = t0 + rows, first = (head * seq + t0) * hd;
-      probabilities_of(shape, q + head * seq * hd, k, t0, rows, probabilities, product);
+      probabilities_of(shape, q + head * seq * hd, k, t0, rows, probabilities);
       const ConstMatrix p(probabilities, keys), ds(scores, keys), dout(d_o + first, hd);
-      score_gradients_of(shape, v, d_o + head * seq * hd, t0, rows, probabilities, scores, product);
-      multiply(rows, hd, keys, ds, {k, hd}, dq + first, product, Accumulate::no);
-      multiply(keys, hd, rows, ds.transposed(), {q + first, hd}, dk, product, Accumulate::yes);
-      multiply(keys, hd, rows, p.transposed(), dout, dv, product, Accumulate::yes);
+      score_gradients_of(shape, v, d_o + head * seq * hd, t0, rows, probabilities, scores);
+      multiply({rows, hd, keys}, ds, {k, hd}, dq + first);
+      multiply({keys, hd, rows}, ds.transposed(), {q + first, hd}, dk, Accumulate::yes);
+      multiply({keys, hd, rows}, p.transposed(), dout, dv, Accumulate::yes);
     }
 }
 

@@ -65,14 +65,13 @@ double check_attention_forward(PairShape shape, const float* q, const float* k, 
   CLEAVE_ASSERT(std::ssize(scratch) >= forward_floats(shape), "scratch of {} floats", scratch.size());
   const std::int64_t seq = shape.seq, hd = shape.head_dim;
   float* probabilities = scratch.data();
-  float* product = probabilities + block_rows(shape) * seq;
   const Vector x = projection::random_signs(hd, random);
   const Projected vx(v, seq, x);
   Expected expected(shape.heads * seq);
   for (std::int64_t head = 0; head < shape.heads; ++head)
     for (std::int64_t t0 = 0; t0 < seq; t0 += kRows) {
       const std::int64_t rows = std::min(kRows, seq - t0), keys = t0 + rows;
-      probabilities_of(shape, q + head * seq * hd, k, t0, rows, probabilities, product);
+      probabilities_of(shape, q + head * seq * hd, k, t0, rows, probabilities);
       for (std::int64_t i = 0; i < rows; ++i) {
         const std::int64_t row = head * seq + t0 + i;
         dot_row(probabilities + i * keys, vx.values.data(), t0 + i + 1, &expected.values[row], &expected.squares[row]);
@@ -88,7 +87,6 @@ double check_attention_backward(PairShape shape, const float* q, const float* k,
   const std::int64_t seq = shape.seq, hd = shape.head_dim, queries = shape.heads * seq;
   float* probabilities = scratch.data();
   float* gradients = probabilities + block_rows(shape) * seq;
-  float* product = gradients + block_rows(shape) * seq;
   const Vector x_q = projection::random_signs(hd, random, 1), x_k = projection::random_signs(hd, random, 2),
                x_v = projection::random_signs(hd, random, 3);
   const Projected kx(k, seq, x_q), qx(q, queries, x_k), dox(d_o, queries, x_v);
@@ -96,8 +94,8 @@ double check_attention_backward(PairShape shape, const float* q, const float* k,
   for (std::int64_t head = 0; head < shape.heads; ++head)
     for (std::int64_t t0 = 0; t0 < seq; t0 += kRows) {
       const std::int64_t rows = std::min(kRows, seq - t0), keys = t0 + rows, first = head * seq * hd;
-      probabilities_of(shape, q + first, k, t0, rows, probabilities, product);
-      score_gradients_of(shape, v, d_o + first, t0, rows, probabilities, gradients, product);
+      probabilities_of(shape, q + first, k, t0, rows, probabilities);
+      score_gradients_of(shape, v, d_o + first, t0, rows, probabilities, gradients);
       for (std::int64_t i = 0; i < rows; ++i) {
         const std::int64_t row = head * seq + t0 + i, seen = t0 + i + 1;
         const float *p = probabilities + i * keys, *ds = gradients + i * keys;

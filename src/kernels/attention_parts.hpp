@@ -12,16 +12,16 @@ namespace cleave::kernels::attention_parts {
 inline constexpr std::int64_t kRows = 128;
 
 [[nodiscard]] std::int64_t block_rows(PairShape shape);
-/// Floats of scratch: a block of P (and of dS), then what a product needs.
+/// Floats of scratch: a block of P (and of dS).
 [[nodiscard]] std::int64_t forward_floats(PairShape shape);
 [[nodiscard]] std::int64_t backward_floats(PairShape shape);
 
 /// P[rows x keys] of query rows [t0, t0 + rows) of the head whose queries are q [seq x hd]; keys = t0 + rows.
 void probabilities_of(PairShape shape, const float* q, const float* k, std::int64_t t0, std::int64_t rows,
-                      float* probabilities, float* product);
+                      float* probabilities);
 
 /// dS[rows x keys] = P * (dO V^T - rowsum(P * dO V^T)) / sqrt(hd) of the same rows; d_o [seq x hd] of the head.
 void score_gradients_of(PairShape shape, const float* v, const float* d_o, std::int64_t t0, std::int64_t rows,
-                        const float* probabilities, float* gradients, float* product);
+                        const float* probabilities, float* gradients);
 
 }  // namespace cleave::kernels::attention_parts

@@ -65,10 +65,10 @@ Strip strip_of(const Oriented& p, std::int64_t m0, std::int64_t m1, std::int64_t
 /// Rounds down to a multiple, at least one.
 std::int64_t whole(std::int64_t value, std::int64_t unit) { return std::max<std::int64_t>(1, value / unit) * unit; }
 
-void zero(GemmShape shape, Matrix c, StripUse use) {
+void nothing_to_add(GemmShape shape, Matrix c, StripUse use, Accumulate accumulate) {
   for (std::int64_t i = 0; i < shape.m; ++i) {
     float* row = c.data != nullptr ? &c(i, 0) : buffers().strip.enough(shape.n);
-    std::fill_n(row, shape.n, 0.0F);
+    if (accumulate == Accumulate::no) std::fill_n(row, shape.n, 0.0F);
     use({i, i + 1, 0, shape.n, row, shape.n});
   }
 }
@@ -76,14 +76,15 @@ void zero(GemmShape shape, Matrix c, StripUse use) {
 /// One strip: left panels [m0, m1) past the right panel of columns [n0, n1). A run of kc depths of the right panel
 /// stays in the first-level cache while all left panels pass.
 void multiply_strip(const MicroKernel& kernel, const Oriented& p, const Strip& strip, const float* left,
-                    std::int64_t m0, std::int64_t m1, const float* right, std::int64_t n0, std::int64_t n1) {
+                    std::int64_t m0, std::int64_t m1, const float* right, std::int64_t n0, std::int64_t n1,
+                    bool accumulate) {
   const std::int64_t row_stride = p.swapped ? 1 : strip.ld, col_stride = p.swapped ? strip.ld : 1;
   for (std::int64_t t = 0; t < p.depth; t += kernel.kc) {
     const std::int64_t depth = std::min(kernel.kc, p.depth - t);
     for (std::int64_t i = m0; i < m1; i += kernel.mr) {
       const float* panel = left + (i - m0) * p.depth + t * kernel.mr;
       const float* next = i + kernel.mr < m1 ? panel + kernel.mr * p.depth : left;
-      kernel(std::min(kernel.mr, m1 - i), n1 - n0, depth, panel, right + t * kernel.nr, t > 0,
+      kernel(std::min(kernel.mr, m1 - i), n1 - n0, depth, panel, right + t * kernel.nr, t > 0 || accumulate,
              strip.data + (i - m0) * row_stride, row_stride, col_stride, next, right + t * kernel.nr);
     }
   }
@@ -91,12 +92,13 @@ void multiply_strip(const MicroKernel& kernel, const Oriented& p, const Strip& s
 
 }  // namespace
 
-void multiply_block(GemmShape shape, ConstMatrix a, ConstMatrix b, Matrix c, StripUse use) {
+void multiply_block(GemmShape shape, ConstMatrix a, ConstMatrix b, Matrix c, StripUse use, Accumulate accumulate) {
   CLEAVE_ASSERT(shape.k <= kBlockK && shape.m >= 0 && shape.n >= 0 && shape.k >= 0, "block of {} x {} x {}", shape.m,
                 shape.n, shape.k);
   CLEAVE_ASSERT(c.data == nullptr || c.col_stride == 1, "columns of C are {} apart", c.col_stride);
+  CLEAVE_ASSERT(c.data != nullptr || accumulate == Accumulate::no, "nothing to accumulate in");
   if (shape.m == 0 || shape.n == 0) return;
-  if (shape.k == 0) return zero(shape, c, use);
+  if (shape.k == 0) return nothing_to_add(shape, c, use, accumulate);
   const MicroKernel& kernel = MicroKernel::selected();
   const Oriented p = orient(shape, a, b, kernel.by_rows);
   const std::int64_t mc = whole(kernel.mc_kc / p.depth, kernel.mr), nc = whole(kernel.nc_kc / p.depth, kernel.nr);
@@ -114,7 +116,8 @@ void multiply_block(GemmShape shape, ConstMatrix a, ConstMatrix b, Matrix c, Str
         Strip strip = strip_of(p, m0, m1, n, n_end);
         strip.data = c.data != nullptr ? &c(strip.i0, strip.j0) : memory.strip.enough(std::min(mc, p.m) * kernel.nr);
         strip.ld = c.data != nullptr ? c.row_stride : strip.cols();
-        multiply_strip(kernel, p, strip, left, m0, m1, right + (n - n0) * p.depth, n, n_end);
+        multiply_strip(kernel, p, strip, left, m0, m1, right + (n - n0) * p.depth, n, n_end,
+                       accumulate == Accumulate::yes);
         use(strip);
       }
     }

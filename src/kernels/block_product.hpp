@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "cleave/base/shapes.hpp"
+#include "cleave/kernels/gemm.hpp"
 #include "cleave/kernels/matrix.hpp"
 
 namespace cleave::kernels {
@@ -37,10 +38,12 @@ class StripUse {
   void (*call_)(void*, const Strip&);
 };
 
-/// P = A B over one K block; `use` is called once for each strip of P, on the calling thread, in any order.
-/// Where c.data is given, strips lie in C, which then holds P: contiguous rows (c.col_stride = 1). Otherwise they lie
-/// in memory of the calling thread that the next strip overwrites. The bits of an element depend on its row of A, its
-/// column of B and the family of kernels alone. Requires: 0 <= shape.k <= kBlockK. A, B and C must not overlap.
-void multiply_block(GemmShape shape, ConstMatrix a, ConstMatrix b, Matrix c, StripUse use);
+/// P = A B, or C + A B to accumulate, over one K block; `use` is called once for each strip of P, on the calling
+/// thread, in any order. Where c.data is given, strips lie in C, which then holds P: contiguous rows (c.col_stride =
+/// 1). Otherwise they lie in memory of the calling thread that the next strip overwrites. The bits of an element depend
+/// on its row of A, its column of B and the family of kernels alone. Requires: 0 <= shape.k <= kBlockK. A, B and C must
+/// not overlap.
+void multiply_block(GemmShape shape, ConstMatrix a, ConstMatrix b, Matrix c, StripUse use,
+                    Accumulate accumulate = Accumulate::no);
 
 }  // namespace cleave::kernels

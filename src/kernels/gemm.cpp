@@ -200,11 +200,12 @@ auto with_integer(DType type, const Body& body) {
 
 }  // namespace
 
-void gemm_block(GemmShape shape, ConstMatrix a, ConstMatrix b, Matrix c) {
+void gemm_block(GemmShape shape, ConstMatrix a, ConstMatrix b, Matrix c, Accumulate accumulate) {
   if (c.col_stride == 1) {
     const auto leave = [](const Strip&) {};
-    return multiply_block(shape, a, b, c, leave);
+    return multiply_block(shape, a, b, c, leave, accumulate);
   }
+  CLEAVE_ASSERT(accumulate == Accumulate::no, "columns of C are {} apart", c.col_stride);
   const auto copy = [&](const Strip& strip) {
     for (std::int64_t i = strip.i0; i < strip.i1; ++i)
       for (std::int64_t j = strip.j0; j < strip.j1; ++j) c(i, j) = strip.row(i)[j - strip.j0];

@@ -33,7 +33,26 @@ void transpose(kernels::ConstMatrix from, std::int64_t rows, std::int64_t cols, 
   }
 }
 
+/// Rows that one thread copies at a time: enough for a thread to be worth waking.
+std::int64_t share_of_rows(std::int64_t cols) {
+  constexpr std::int64_t kElements = 65536;
+  return std::max<std::int64_t>(1, kElements / std::max<std::int64_t>(1, cols));
+}
+
 }  // namespace
+
+void gather(kernels::Parallel& parallel, kernels::ConstMatrix from, std::int64_t rows, std::int64_t cols, DType wire,
+            std::byte* payload) {
+  parallel.for_chunks(rows, share_of_rows(cols), [&](std::int64_t begin, std::int64_t end) {
+    gather(from.from(begin, 0), end - begin, cols, wire, payload + begin * cols * size_of(wire));
+  });
+}
+
+void scatter(kernels::Parallel& parallel, const std::byte* payload, DType type, bool accumulate, kernels::Rows to) {
+  parallel.for_chunks(to.rows, share_of_rows(to.cols), [&](std::int64_t begin, std::int64_t end) {
+    scatter(payload + begin * to.cols * size_of(type), type, accumulate, {to.row(begin), end - begin, to.cols, to.ld});
+  });
+}
 
 void gather(kernels::ConstMatrix from, std::int64_t rows, std::int64_t cols, DType wire, std::byte* payload) {
   const bool rows_contiguous = from.col_stride == 1;

@@ -9,13 +9,19 @@
 
 #include "cleave/base/shapes.hpp"
 #include "cleave/kernels/matrix.hpp"
+#include "cleave/kernels/parallel.hpp"
 
 namespace cleave::server {
 
 /// payload[i * cols + j] = from(i, j) in type `wire`, for a block of rows x cols. Requires: payload has room for it.
+void gather(kernels::Parallel& parallel, kernels::ConstMatrix from, std::int64_t rows, std::int64_t cols, DType wire,
+            std::byte* payload);
+/// The same on the calling thread alone.
 void gather(kernels::ConstMatrix from, std::int64_t rows, std::int64_t cols, DType wire, std::byte* payload);
 
 /// to(i, j) = payload[i * to.cols + j], widened exactly; or += when `accumulate`.
+void scatter(kernels::Parallel& parallel, const std::byte* payload, DType type, bool accumulate, kernels::Rows to);
+/// The same on the calling thread alone.
 void scatter(const std::byte* payload, DType type, bool accumulate, kernels::Rows to);
 
 }  // namespace cleave::server

@@ -11,6 +11,7 @@
 #include "blocks.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/kernels/wire.hpp"
+#include "rounded_block.hpp"
 
 namespace cleave::server {
 
@@ -27,14 +28,16 @@ comm::Work work_code(OpKind kind) {
   }
 }
 
-// Calls visit(head view, index of the block of seq x head_dim in the payload) for every head of the pairs, in order.
+// Calls visit(head view, index of the block of seq x head_dim in the payload) for every head of the pairs, in any
+// order, on any thread.
 template <class Visit>
-void for_each_head(const AttentionShape& shape, const PairRange& pairs, kernels::Rows all, bool queries,
-                   Visit&& visit) {
-  std::int64_t index = 0;
-  for (std::int64_t pair = pairs.pair0; pair < pairs.pair1; ++pair) {
-    for (std::int64_t h = 0; h < heads_of(shape, queries); ++h) visit(pair_head(shape, pair, all, queries, h), index++);
-  }
+void for_each_head(kernels::Parallel& parallel, const AttentionShape& shape, const PairRange& pairs, kernels::Rows all,
+                   bool queries, const Visit& visit) {
+  const std::int64_t heads = heads_of(shape, queries);
+  parallel.for_chunks(pairs.count() * heads, 4, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i)
+      visit(pair_head(shape, pairs.pair0 + i / heads, all, queries, i % heads), i);
+  });
 }
 
 }  // namespace
@@ -55,6 +58,9 @@ void Executor::begin_step(const model::StepGraph& graph, const StepInputs& input
   store_ = store.get();
   graph_ = &graph;
   inputs_ = inputs;
+  for (auto& entry : in_progress_) {
+    if (!entry.second.sums.empty()) pool_.give(std::move(entry.second.sums));
+  }
   in_progress_.clear();
   updating_ = false;
   store_->begin_step(inputs.tokens, inputs.targets);
@@ -152,7 +158,7 @@ comm::Frame Executor::pack(const sched::Tasklet& tasklet, const TaskTerms& terms
     const std::int64_t head_bytes = op.attention.seq * op.attention.head_dim * size_of(options_.wire);
     const std::vector<PairTensor> operands = pair_operands(op);
     for (std::size_t i = 0; i < operands.size(); ++i) {
-      for_each_head(op.attention, piece.pairs, store_->rows(operands[i].view), operands[i].queries,
+      for_each_head(parallel_, op.attention, piece.pairs, store_->rows(operands[i].view), operands[i].queries,
                     [&](kernels::Rows head, std::int64_t index) {
                       gather({head.data, head.ld}, head.rows, head.cols, options_.wire,
                              draft.operands[i].data() + index * head_bytes);
@@ -164,13 +170,17 @@ comm::Frame Executor::pack(const sched::Tasklet& tasklet, const TaskTerms& terms
 
 void Executor::place_finished(const Operation& op, const GemmBox& box, std::span<const std::byte> block, DType type) {
   const kernels::Rows c = store_->rows(op.out[0]);
-  scatter(block.data(), type, op.accumulate, {c.row(box.m0) + box.n0, box.m(), box.n(), c.ld});
+  scatter(parallel_, block.data(), type, op.accumulate, {c.row(box.m0) + box.n0, box.m(), box.n(), c.ld});
 }
 
 void Executor::place_partial(const Operation& op, const GemmBox& box, std::span<const std::byte> block, DType type) {
   InProgress& state = open(op);
   const std::int64_t size = size_of(type);
-  if (state.sums.empty()) state.sums.resize(static_cast<std::size_t>(op.gemm.m * op.gemm.n * size));
+  if (state.sums.empty()) {
+    const auto bytes = static_cast<std::size_t>(op.gemm.m * op.gemm.n * size);
+    state.sums = pool_.take(bytes);
+    std::memset(state.sums.data(), 0, bytes);
+  }
   std::byte* first = state.sums.data() + (box.m0 * op.gemm.n + box.n0) * size;
   kernels::add_partial_sums(parallel_, box.m(), box.n(), {type, block.data(), box.n()}, {type, first, op.gemm.n});
   if (box.k0 == 0) state.finish.push_back(box);
@@ -200,7 +210,7 @@ Verdict Executor::place(const sched::Tasklet& tasklet, const comm::ResultView& r
   const std::int64_t head_bytes = op.attention.seq * op.attention.head_dim * size_of(options_.wire);
   const std::vector<PairTensor> results = pair_results(op);
   for (std::size_t i = 0; i < results.size(); ++i) {
-    for_each_head(op.attention, tasklet.piece.pairs, store_->rows(results[i].view), results[i].queries,
+    for_each_head(parallel_, op.attention, tasklet.piece.pairs, store_->rows(results[i].view), results[i].queries,
                   [&](kernels::Rows head, std::int64_t index) {
                     scatter(result.outputs[i].data() + index * head_bytes, options_.wire, false, head);
                   });
@@ -208,30 +218,37 @@ Verdict Executor::place(const sched::Tasklet& tasklet, const comm::ResultView& r
   return Verdict::good;
 }
 
+// A result that is not added to anything is finished where it stays.
+void Executor::finish(const Operation& op, const InProgress& state) {
+  const DType type = partial_sum_type(options_.wire);
+  const kernels::Rows c = store_->rows(op.out[0]);
+  for (const GemmBox& box : state.finish) {
+    const kernels::Rows place(c.row(box.m0) + box.n0, box.m(), box.n(), c.ld);
+    Block memory;
+    if (op.accumulate) memory = pool_.take(static_cast<std::size_t>(box.m() * box.n()) * sizeof(float));
+    const kernels::Rows block =
+        op.accumulate ? kernels::Rows(reinterpret_cast<float*>(memory.data()), box.m(), box.n()) : place;
+    const std::byte* first = state.sums.data() + (box.m0 * op.gemm.n + box.n0) * size_of(type);
+    const auto status = kernels::finish_partial_sums(
+        parallel_, box.m(), box.n(), {type, first, op.gemm.n}, part_of(state.row_exponents, box.m0, box.m()),
+        part_of(state.column_exponents, box.n0, box.n()), {block.data, block.ld});
+    if (status != kernels::ProductStatus::ok)
+      throw CheckFailure(fmt::format("the result of {} is not finite", op.name));
+    kernels::round_to(options_.wire, block);
+    if (op.accumulate) {
+      scatter(parallel_, memory.data(), DType::f32, true, place);
+      pool_.give(std::move(memory));
+    }
+  }
+}
+
 void Executor::retire(OpId id) {
   const Profile::Scope scope(profile_, Phase::place, id);
   const Operation& op = graph_->operation(id);
   const auto found = in_progress_.find(id);
   if (found != in_progress_.end()) {
-    InProgress& state = found->second;
-    const DType type = partial_sum_type(options_.wire);
-    const kernels::Rows c = op.kind == OpKind::gemm ? store_->rows(op.out[0]) : kernels::Rows{};
-    for (const GemmBox& box : state.finish) {
-      std::vector<float> finished(static_cast<std::size_t>(box.m() * box.n()));
-      const std::byte* first = state.sums.data() + (box.m0 * op.gemm.n + box.n0) * size_of(type);
-      const auto status = kernels::finish_partial_sums(
-          parallel_, box.m(), box.n(), {type, first, op.gemm.n},
-          std::span(state.row_exponents).subspan(static_cast<std::size_t>(box.m0), static_cast<std::size_t>(box.m())),
-          std::span(state.column_exponents)
-              .subspan(static_cast<std::size_t>(box.n0), static_cast<std::size_t>(box.n())),
-          {finished.data(), box.n()});
-      if (status != kernels::ProductStatus::ok)
-        throw CheckFailure(fmt::format("the result of {} is not finite", op.name));
-      const kernels::Rows block(finished.data(), box.m(), box.n());
-      kernels::round_to(options_.wire, block);
-      scatter(reinterpret_cast<const std::byte*>(finished.data()), DType::f32, op.accumulate,
-              {c.row(box.m0) + box.n0, box.m(), box.n(), c.ld});
-    }
+    finish(op, found->second);
+    if (!found->second.sums.empty()) pool_.give(std::move(found->second.sums));
     in_progress_.erase(found);
   }
   store_->retire(op);

@@ -88,11 +88,13 @@ class Executor {
   struct InProgress {
     std::vector<std::int16_t> row_exponents, column_exponents;  // empty when k has one block
     bool representable = true;
-    std::vector<std::byte> sums;  // partial sums of the whole result; empty until the first arrives
+    Block sums;                   // partial sums of the whole result, from the pool; empty until the first arrives
     std::vector<GemmBox> finish;  // boxes of partial sums that begin at k = 0: together the part to finish
     std::unordered_map<std::int64_t, kernels::ProductCheck> checks;  // of tasklets that are to be checked, by id
   };
   InProgress& open(const model::Operation& op);
+  // Finishes the partial sums of an operation.
+  void finish(const model::Operation& op, const InProgress& state);
   [[nodiscard]] kernels::ConstMatrix operand_a(const model::Operation& op);
   [[nodiscard]] kernels::ConstMatrix operand_b(const model::Operation& op);
   void place_finished(const model::Operation& op, const GemmBox& box, std::span<const std::byte> block, DType type);

@@ -135,7 +135,7 @@ void Executor::gather_operands(const sched::Tasklet& tasklet, kernels::ConstMatr
       from = from.transposed();
       std::swap(rows, cols);
     }
-    if (!check) return gather(from, rows, cols, options_.wire, to);
+    if (!check) return gather(parallel_, from, rows, cols, options_.wire, to);
     const std::int64_t band = band_of(cols);
     for (std::int64_t i = 0; i < rows; i += band) {
       const std::int64_t count = std::min(band, rows - i);

@@ -31,9 +31,12 @@ enum class [[nodiscard]] ProductStatus{ok, not_representable};
 /// so that rows of zeros, which are common, do not slow their tile down.
 inline constexpr std::int16_t kZeroExponent = -48;
 
-/// C = A * B over one K block, on the calling thread.
-/// Any strides. A, B, C must not overlap; C's old contents are not read. Requires: 0 <= k <= kBlockK.
-void gemm_block(GemmShape shape, ConstMatrix a, ConstMatrix b, Matrix c);
+/// Whether a result is added to what is there.
+enum class Accumulate { no, yes };
+
+/// C (+)= A * B over one K block, on the calling thread.
+/// Any strides; to accumulate, C's rows must be contiguous. A, B, C must not overlap. Requires: 0 <= k <= kBlockK.
+void gemm_block(GemmShape shape, ConstMatrix a, ConstMatrix b, Matrix c, Accumulate accumulate = Accumulate::no);
 
 /// Exponents e_i with sqrt(sum over t of A[i,t]^2) <= 2^e_i for the rows of A[rows x depth]; for the columns of
 /// B[k x n], pass B.transposed() and rows = n. The same bits for any storage order and any number of threads.
@@ -56,8 +59,6 @@ struct ConstPartialSums {
       : type(element), data(first), ld(rows_apart) {}
   ConstPartialSums(const PartialSums& sums) : type(sums.type), data(sums.data), ld(sums.ld) {}
 };
-
-enum class Accumulate { no, yes };
 
 /// sums (+)= scaled integers of A * B over a run of whole K blocks (the last may be short if it is the last of the
 /// product). A[m x k], B[k x n] are the run's part of the operands: the run begins at their column and row 0.
