@@ -38,7 +38,16 @@ void FleetStatus::span(const sched::Span& span) {
       if (known(span.device))
         devices_[static_cast<std::size_t>(span.device.value)].busy[static_cast<std::size_t>(span.resource)] += length;
   }
-  const auto op = static_cast<std::size_t>(span.op.value);
+  begun(span.op);
+}
+
+void FleetStatus::submitted(const sched::Tasklet& tasklet) {
+  if (next_ != nullptr) next_->submitted(tasklet);
+  begun(tasklet.op);
+}
+
+void FleetStatus::begun(OpId id) {
+  const auto op = static_cast<std::size_t>(id.value);
   if (!told_ || op >= begun_.size() || begun_[op]) return;
   begun_[op] = true;
   told_(++begun_count_, begun_.size());

@@ -16,7 +16,7 @@ namespace cleave::app {
 
 class FleetStatus final : public sched::Observer {
  public:
-  /// `next` may be null, and must outlive this.
+  /// `next` may be null, and must outlive this; without it, devices and operations are counted, not busy times.
   FleetStatus(const std::vector<fleet::DeviceProfile>& devices, sched::Observer* next);
 
   /// Called at the first use of every further operation: how many of the step's operations have begun, and how many
@@ -29,11 +29,14 @@ class FleetStatus final : public sched::Observer {
   [[nodiscard]] std::string busiest();
 
   void begin(const model::StepGraph& graph, Seconds at) override;
+  [[nodiscard]] bool wants_spans() const override { return next_ != nullptr && next_->wants_spans(); }
   void span(const sched::Span& span) override;
+  void submitted(const sched::Tasklet& tasklet) override;
   void settled(TaskletId tasklet, Seconds at, bool lost) override;
   void changed(DeviceId device, sched::DeviceChange change, Seconds at, double factor) override;
 
  private:
+  void begun(OpId op);
   struct Device {
     std::string name;
     bool away = false, slow = false;

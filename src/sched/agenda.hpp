@@ -1,21 +1,46 @@
-// The agenda of a discrete-event simulation: what happens next, in order of time and, at one time, of making.
+// Agendas of a discrete-event simulation: what happens next, in order of time and, at one time, of rank.
 //
-// A heap with four children to a node: half the levels of a binary one, and the children of a node lie side by side.
-// Source: LaMarca and Ladner 1996, "The influence of caches on the performance of heaps", section 4.
+// Both are heaps with four children to a node: half the levels of a binary one, and the children of a node lie side by
+// side. Source: LaMarca and Ladner 1996, "The influence of caches on the performance of heaps", section 4.
 #pragma once
 
 #include <algorithm>
+#include <compare>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <vector>
+
+#include "cleave/base/units.hpp"
 
 namespace cleave::sched {
 
-/// `Entry` has `at` (a time) and `sequence` (unique); the least pair of both is on top.
+/// What comes first at one time: what happens within devices, so that whoever acts at that time finds them as they are
+/// after it; then what the world does to them; then answers, in order of tasklet; then the server's kernels.
+enum class Rank : std::uint8_t { within_device, churn, answer, kernel };
+
+/// When something happens: the least is next.
+struct Moment {
+  Seconds at{std::numeric_limits<double>::infinity()};
+  std::uint64_t order = ~std::uint64_t{0};  ///< rank, then a number that is unique within it
+  auto operator<=>(const Moment&) const = default;
+};
+
+inline constexpr Moment kNever{};
+
+[[nodiscard]] constexpr Moment moment(Seconds at, Rank rank, std::int64_t number) {
+  return {at, (static_cast<std::uint64_t>(rank) << 60U) | static_cast<std::uint64_t>(number)};
+}
+[[nodiscard]] constexpr bool is_of(const Moment& moment, Rank rank) {
+  return moment.order >> 60U == static_cast<std::uint64_t>(rank);
+}
+
+/// Entries in order of their `when`, a Moment.
 template <class Entry>
 class Agenda {
  public:
   [[nodiscard]] bool empty() const { return heap_.empty(); }
-  [[nodiscard]] std::size_t size() const { return heap_.size(); }
+  [[nodiscard]] Moment next() const { return heap_.empty() ? kNever : heap_.front().when; }
   /// Requires: not empty.
   [[nodiscard]] const Entry& top() const { return heap_.front(); }
 
@@ -24,7 +49,7 @@ class Agenda {
     heap_.push_back(entry);
     while (hole > 0) {
       const std::size_t parent = (hole - 1) / kChildren;
-      if (!before(entry, heap_[parent])) break;
+      if (!(entry.when < heap_[parent].when)) break;
       heap_[hole] = heap_[parent];
       hole = parent;
     }
@@ -41,9 +66,9 @@ class Agenda {
     for (std::size_t child = 1; child < size; child = kChildren * hole + 1) {
       std::size_t least = child;
       for (std::size_t c = child + 1; c < std::min(child + kChildren, size); ++c) {
-        if (before(heap_[c], heap_[least])) least = c;
+        if (heap_[c].when < heap_[least].when) least = c;
       }
-      if (!before(heap_[least], last)) break;
+      if (!(heap_[least].when < last.when)) break;
       heap_[hole] = heap_[least];
       hole = least;
     }
@@ -52,8 +77,66 @@ class Agenda {
 
  private:
   static constexpr std::size_t kChildren = 4;
-  static bool before(const Entry& a, const Entry& b) { return a.at != b.at ? a.at < b.at : a.sequence < b.sequence; }
   std::vector<Entry> heap_;
+};
+
+/// One moment for each of a fixed number of subjects, which may be changed at any time.
+class Calendar {
+ public:
+  explicit Calendar(std::size_t subjects) : heap_(subjects), place_(subjects) {
+    for (std::size_t i = 0; i < subjects; ++i) {
+      heap_[i].subject = static_cast<std::uint32_t>(i);
+      place_[i] = static_cast<std::uint32_t>(i);
+    }
+  }
+
+  [[nodiscard]] Moment next() const { return heap_.empty() ? kNever : heap_.front().when; }
+  /// Whose moment is next. Requires: at least one subject.
+  [[nodiscard]] std::size_t subject() const { return heap_.front().subject; }
+
+  void set(std::size_t subject, Moment when) {
+    const std::size_t place = place_[subject];
+    const bool sooner = when < heap_[place].when;
+    const Node node{when, static_cast<std::uint32_t>(subject)};
+    put(sooner ? raise(place, when) : sink(place, when), node);
+  }
+
+ private:
+  struct Node {
+    Moment when;
+    std::uint32_t subject = 0;
+  };
+  static constexpr std::size_t kChildren = 4;
+
+  void put(std::size_t place, const Node& node) {
+    heap_[place] = node;
+    place_[node.subject] = static_cast<std::uint32_t>(place);
+  }
+  std::size_t raise(std::size_t hole, const Moment& when) {
+    while (hole > 0) {
+      const std::size_t parent = (hole - 1) / kChildren;
+      if (!(when < heap_[parent].when)) break;
+      put(hole, heap_[parent]);
+      hole = parent;
+    }
+    return hole;
+  }
+  std::size_t sink(std::size_t hole, const Moment& when) {
+    const std::size_t size = heap_.size();
+    for (std::size_t child = kChildren * hole + 1; child < size; child = kChildren * hole + 1) {
+      std::size_t least = child;
+      for (std::size_t c = child + 1; c < std::min(child + kChildren, size); ++c) {
+        if (heap_[c].when < heap_[least].when) least = c;
+      }
+      if (!(heap_[least].when < when)) break;
+      put(hole, heap_[least]);
+      hole = least;
+    }
+    return hole;
+  }
+
+  std::vector<Node> heap_;
+  std::vector<std::uint32_t> place_;
 };
 
 }  // namespace cleave::sched

@@ -1,21 +1,25 @@
 // The discrete-event simulation behind SimulatedFleet.
 //
-// Agenda entries: a link is free again (down_free, up_free), a panel was computed, a tasklet's last byte reached the
-// server, a kernel ended, churn. Entries of a device carry its epoch; those of an earlier epoch (before it left) are
-// void.
+// A calendar holds one moment for each device (station.hpp): its next answer, or when to look at it again. An agenda
+// holds the rest: churn, hangs that are noticed, what the server computes. Where devices share nothing, because the
+// server's interface is unlimited, nothing jitters and nobody watches every use of a resource, a device is looked at
+// only when it may answer; otherwise at everything that happens within it, in order of time over all devices. Both
+// give the same times.
 #include "cleave/sched/simulated_fleet.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
-#include <unordered_map>
 
 #include "agenda.hpp"
+#include "by_tasklet.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/base/random.hpp"
 #include "cleave/plan/cost.hpp"
 #include "cleave/sched/resources.hpp"
+#include "station.hpp"
 
 namespace cleave::sched {
 
@@ -24,333 +28,181 @@ namespace {
 /// A device that answers nothing is noticed by its missing heartbeat after this long, and its blocks are lost.
 constexpr Seconds kHeartbeatLimit{1.0};
 
-enum class Step : std::uint8_t { down_free, panel_computed, up_free, tasklet_done, kernel_done, hang_noticed, churn };
-
-struct Flight {
-  Tasklet tasklet;
-  std::vector<plan::Panel> panels;
-  bool wanted = true;
-  Measured measured{};
-  std::int64_t next_panel = 0;  // to come down
-  std::int64_t next_up = 0;     // to go up
-};
+enum class Step : std::uint8_t { own_tasklet_done, kernel_done, hang_noticed, churn };
 
 struct Entry {
-  Seconds at;
-  std::int64_t sequence = 0;
-  Flight* flight = nullptr;
-  std::int32_t subject = 0;  // device index, operation or churn event
-  std::int32_t panel = 0;
+  Moment when;
+  Flight* flight = nullptr;  // own_tasklet_done
+  std::int64_t subject = 0;  // device, operation or churn event
   std::uint32_t epoch = 0;
   Step step = Step::churn;
-};
-
-struct Up {
-  Flight* flight = nullptr;
-  std::int64_t panel = 0;
-};
-Place place_of(const Flight* flight) { return flight->tasklet.place(); }
-Place place_of_up(const Up& up) { return up.flight->tasklet.place(); }
-
-struct Device {
-  fleet::DeviceProfile declared;
-  double factor = 1.0;  // of every rate, when slowed
-  bool present = true, hung = false;
-  std::optional<fleet::Lying> lying{};
-  Seconds hung_at;
-  std::uint32_t epoch = 0;
-  std::deque<Flight*> down_queue;  // whose panels are still to come down, by place
-  bool down_taken = false, up_taken = false;
-  Seconds down_free_at, up_free_at;  // while taken
-  std::deque<Up> up_queue;
-  Seconds arrival;  // of the last panel: a message never overtakes the one before it
-  SerialResource processor;
-  Bytes memory_taken;
-  Seconds down_backlog, compute_backlog, up_backlog;  // at declared rates
-  std::vector<Flight*> holds;
-
-  [[nodiscard]] BytesPerSecond downlink() const { return declared.downlink * factor; }
-  [[nodiscard]] BytesPerSecond uplink() const { return declared.uplink * factor; }
-  [[nodiscard]] FlopsPerSecond compute() const { return declared.compute * factor; }
 };
 
 }  // namespace
 
 struct SimulatedFleet::Impl {
-  std::vector<Device> devices;
-  fleet::ServerProfile server;
+  std::vector<Station> stations;
   DType wire;
   fleet::ChurnTrace churn;
-  Random jitter;
-  std::uint64_t messages = 0;
+  Commons commons;
   Seconds now{0};
-  SerialResource nic_out, nic_in, processor;
+  SerialResource processor;
   const model::StepGraph* graph = nullptr;
-  std::unordered_map<std::int64_t, Flight> flights;
+  std::deque<Flight> pool;
+  std::vector<Flight*> unused;
+  ByTasklet<Flight*> flights;
+  Calendar calendar;
   Agenda<Entry> agenda;
-  std::int64_t sequence = 0;
+  std::int64_t entries = 0;
   std::uint64_t roster = 1;
   std::deque<Event> pending;
   std::vector<Usage> usage;
-  Observer* observer = nullptr;
+  bool jitters = false;
+  bool apart = true;  // devices share nothing
 
-  Impl(std::vector<fleet::DeviceProfile> profiles, fleet::ServerProfile server_profile, DType wire_type,
+  Impl(std::vector<fleet::DeviceProfile> profiles, fleet::ServerProfile server, DType wire_type,
        fleet::ChurnTrace trace, std::uint64_t seed)
-      : server(server_profile), wire(wire_type), churn(std::move(trace)), jitter(seed, Purpose::jitter) {
+      : wire(wire_type),
+        churn(std::move(trace)),
+        commons{.server = server, .nic_out = {}, .nic_in = {}, .jitter = Random(seed, Purpose::jitter)},
+        calendar(profiles.size()),
+        usage(profiles.size()) {
+    stations.reserve(profiles.size());
     for (fleet::DeviceProfile& profile : profiles) {
-      Device device;
-      device.declared = std::move(profile);
-      devices.push_back(std::move(device));
+      jitters = jitters || profile.jitter.value() > 0;
+      stations.emplace_back(std::move(profile));
     }
-    usage.resize(devices.size());
     for (std::size_t i = 0; i < churn.size(); ++i) {
-      push({.at = churn[i].at, .subject = static_cast<std::int32_t>(i), .step = Step::churn});
+      push(churn[i].at, Rank::churn, {.when = {}, .subject = static_cast<std::int64_t>(i), .step = Step::churn});
     }
+    share();
   }
 
-  void push(Entry entry) {
-    entry.sequence = sequence++;
+  // Decides whether devices share anything.
+  void share() {
+    commons.spans = commons.observer != nullptr && commons.observer->wants_spans();
+    const bool unlimited = std::isinf(commons.server.nic_out.value()) && std::isinf(commons.server.nic_in.value());
+    apart = unlimited && !jitters && !commons.spans;
+    for (std::size_t i = 0; i < stations.size(); ++i) look_again(i);
+  }
+
+  void push(Seconds at, Rank rank, Entry entry) {
+    entry.when = moment(at, rank, entries++);
     agenda.push(entry);
   }
 
-  Device& device_at(std::int64_t index) { return devices[static_cast<std::size_t>(index)]; }
+  // The station as it is now, for whoever does something to it or asks.
+  Station& station_now(std::size_t index) {
+    Station& station = stations[index];
+    if (station.next_within().at <= now) station.advance(now, commons);
+    return station;
+  }
+  Station& station_now(DeviceId device) { return station_now(static_cast<std::size_t>(device.value)); }
 
-  Seconds latency_of(const Device& device) {
-    Seconds latency = device.declared.latency;
-    if (device.declared.jitter.value() > 0) latency += device.declared.jitter * jitter.uniform(messages++);
-    return latency;
+  // After anything was done to a station: when it is its turn again.
+  void look_again(std::size_t index) {
+    const Station& station = stations[index];
+    const Moment within = apart ? station.no_answer_before(now) : station.next_within();
+    calendar.set(index, std::min(within, station.next_answer()));
+  }
+  void look_again(DeviceId device) { look_again(static_cast<std::size_t>(device.value)); }
+
+  Flight& new_flight(const Tasklet& tasklet) {
+    if (unused.empty()) unused.push_back(&pool.emplace_back());
+    Flight& flight = *unused.back();
+    unused.pop_back();
+    flight.tasklet = tasklet;
+    flight.wanted = true;
+    flight.next_panel = flight.next_up = 0;
+    flights.add(tasklet.id, &flight);
+    return flight;
+  }
+  void drop_flight(Flight& flight) {
+    flights.remove(flight.tasklet.id);
+    unused.push_back(&flight);
   }
 
-  void tell(const Tasklet& tasklet, Resource resource, Seconds start, Seconds end, Bytes bytes) const {
-    observer->span(span_of(tasklet, resource, start, end, bytes));
-  }
-
-  // The tasklet whose panel comes down next: the most urgent one that is in memory or finds room there. While one waits
-  // for room, those behind it that are not in yet wait too, so that it is not overtaken for ever.
-  static std::deque<Flight*>::iterator next_down(Device& device) {
-    bool waiting = false;
-    for (auto it = device.down_queue.begin(); it != device.down_queue.end(); ++it) {
-      const Flight& flight = **it;
-      if (flight.next_panel > 0) return it;
-      if (waiting) continue;
-      if (device.memory_taken.value() == 0 ||
-          device.memory_taken + flight.tasklet.piece.resident <= device.declared.memory)
-        return it;
-      waiting = true;
-    }
-    return device.down_queue.end();
-  }
-
-  // Starts the next panel down a link that is free, if memory allows its tasklet in.
-  void pump_down(std::int32_t index) {
-    Device& device = device_at(index);
-    if (!device.present || device.hung || device.down_taken) return;
-    const auto chosen = next_down(device);
-    if (chosen == device.down_queue.end()) return;
-    Flight& flight = **chosen;
-    if (flight.next_panel == 0) {
-      device.memory_taken += flight.tasklet.piece.resident;
-      Usage& used = usage[static_cast<std::size_t>(index)];
-      used.memory_peak = std::max(used.memory_peak, device.memory_taken);
-    }
-    const std::int64_t number = flight.next_panel++;
-    const plan::Panel& panel = flight.panels[static_cast<std::size_t>(number)];
-
-    const Seconds nic_time = panel.down / server.nic_out, link_time = panel.down / device.downlink();
-    const Seconds start = nic_out.reserve(now, nic_time);
-    const Seconds end = std::max(start + nic_time, start + link_time);
-    Usage& used = usage[static_cast<std::size_t>(index)];
-    used.down += link_time;
-    used.bytes_down += panel.down;
-    device.down_backlog -= panel.down / device.declared.downlink;
-    flight.measured.down += link_time;
-    device.down_taken = true;
-    device.down_free_at = end;
-    push({.at = end, .subject = index, .epoch = device.epoch, .step = Step::down_free});
-    if (observer != nullptr && panel.down.value() > 0) {
-      tell(flight.tasklet, Resource::down, start, end, panel.down);
-      tell(flight.tasklet, Resource::server_out, start, start + nic_time, panel.down);
-    }
-
-    const Seconds arrival = panel.down.value() > 0 ? std::max(device.arrival, end + latency_of(device)) : now;
-    device.arrival = std::max(device.arrival, arrival);
-    const Seconds work = panel.flops / device.compute();
-    const Seconds computed = device.processor.reserve(device.arrival, work) + work;
-    used.compute += work;
-    device.compute_backlog -= panel.flops / device.declared.compute;
-    flight.measured.compute += work;
-    if (observer != nullptr) tell(flight.tasklet, Resource::compute, computed - work, computed, Bytes(0));
-    push({.at = computed,
-          .flight = &flight,
-          .subject = index,
-          .panel = static_cast<std::int32_t>(number),
-          .epoch = device.epoch,
-          .step = Step::panel_computed});
-    if (flight.next_panel == static_cast<std::int64_t>(flight.panels.size())) device.down_queue.erase(chosen);
-  }
-
-  void pump_up(std::int32_t index) {
-    Device& device = device_at(index);
-    if (device.up_taken || device.up_queue.empty()) return;
-    const Up up = device.up_queue.front();
-    device.up_queue.pop_front();
-    Flight& flight = *up.flight;
-    flight.next_up = up.panel + 1;
-    const plan::Panel& panel = flight.panels[static_cast<std::size_t>(up.panel)];
-    const Seconds nic_time = panel.up / server.nic_in, link_time = panel.up / device.uplink();
-    const Seconds start = nic_in.reserve(now, nic_time);
-    const Seconds end = start + std::max(nic_time, link_time);
-    Usage& used = usage[static_cast<std::size_t>(index)];
-    used.up += link_time;
-    used.bytes_up += panel.up;
-    device.up_backlog -= panel.up / device.declared.uplink;
-    flight.measured.up += link_time;
-    device.up_taken = true;
-    device.up_free_at = end;
-    push({.at = end, .subject = index, .epoch = device.epoch, .step = Step::up_free});
-    if (observer != nullptr) {
-      tell(flight.tasklet, Resource::up, start, end, panel.up);
-      tell(flight.tasklet, Resource::server_in, start, start + nic_time, panel.up);
-    }
-    if (up.panel + 1 == static_cast<std::int64_t>(flight.panels.size())) {
-      push({.at = end + latency_of(device),
-            .flight = &flight,
-            .subject = index,
-            .epoch = device.epoch,
-            .step = Step::tasklet_done});
-    }
-  }
-
-  static Measured measured_of(const Flight& flight) {
-    Measured measured = flight.measured;
-    for (const plan::Panel& panel : flight.panels) {
-      measured.bytes_down += panel.down;
-      measured.bytes_up += panel.up;
-      measured.flops = measured.flops + panel.flops;
-    }
-    return measured;
-  }
-
-  void finish(std::int32_t index, Flight& flight) {
-    Device& device = device_at(index);
-    const TaskletId id = flight.tasklet.id;
-    device.memory_taken -= flight.tasklet.piece.resident;
-    std::erase(device.holds, &flight);
-    if (observer != nullptr) observer->settled(id, now, false);
-    ++usage[static_cast<std::size_t>(index)].tasklets;
+  void finish(std::size_t index) {
+    Station& station = station_now(index);
+    Flight& flight = station.answer(now, commons);
+    if (commons.observer != nullptr) commons.observer->settled(flight.tasklet.id, now, false);
     pending.push_back({.kind = flight.wanted ? EventKind::done : EventKind::late,
                        .at = now,
-                       .tasklet = id,
-                       .device = device.declared.id,
+                       .tasklet = flight.tasklet.id,
+                       .device = station.declared.id,
                        .op = flight.tasklet.op,
-                       .measured = measured_of(flight)});
-    flights.erase(id.value);
-    pump_down(index);
+                       .measured = flight.measured});
+    drop_flight(flight);
   }
 
-  void leave(std::int64_t index) {
-    Device& device = device_at(index);
-    if (!device.present) return;
-    device.present = false;
-    ++device.epoch;
+  void leave(DeviceId device) {
+    if (!stations[static_cast<std::size_t>(device.value)].present) return;
+    Station& station = station_now(device);
+    const Seconds unnoticed = station.hung() ? now - station.hung_at : Seconds(0);
     ++roster;
-    if (observer != nullptr) {
-      for (const Flight* flight : device.holds) observer->settled(flight->tasklet.id, now, true);
-      observer->changed(device.declared.id, DeviceChange::left, now, 1.0);
+    const std::vector<Flight*> lost = station.leave();
+    if (commons.observer != nullptr) {
+      for (const Flight* flight : lost) commons.observer->settled(flight->tasklet.id, now, true);
+      commons.observer->changed(station.declared.id, DeviceChange::left, now, 1.0);
     }
-    for (const Flight* flight : device.holds) flights.erase(flight->tasklet.id.value);
-    device.holds.clear();
-    device.down_queue.clear();
-    device.up_queue.clear();
-    device.down_taken = device.up_taken = false;
-    device.memory_taken = Bytes(0);
-    device.down_backlog = device.compute_backlog = device.up_backlog = Seconds(0);
-    device.processor = SerialResource{};
+    for (Flight* flight : lost) drop_flight(*flight);
     pending.push_back({.kind = EventKind::left,
                        .at = now,
                        .tasklet = {},
-                       .device = device.declared.id,
+                       .device = station.declared.id,
                        .op = {},
-                       .unnoticed = device.hung ? now - device.hung_at : Seconds(0)});
-    device.hung = false;
+                       .unnoticed = unnoticed});
+    look_again(device);
   }
 
-  void join(std::int64_t index) {
-    Device& device = device_at(index);
-    if (device.present) return;
-    device.present = true;
-    device.hung = false;
+  void join(DeviceId device) {
+    Station& station = stations[static_cast<std::size_t>(device.value)];
+    if (station.present) return;
+    station.join();
     ++roster;
-    if (observer != nullptr) observer->changed(device.declared.id, DeviceChange::joined, now, 1.0);
-    pending.push_back({.kind = EventKind::joined, .at = now, .tasklet = {}, .device = device.declared.id, .op = {}});
+    if (commons.observer != nullptr) commons.observer->changed(device, DeviceChange::joined, now, 1.0);
+    pending.push_back({.kind = EventKind::joined, .at = now, .tasklet = {}, .device = device, .op = {}});
   }
 
   void apply(const fleet::ChurnEvent& event) {
-    if (event.device.value < 0 || event.device.value >= static_cast<std::int64_t>(devices.size())) return;
-    Device& device = device_at(event.device.value);
+    if (event.device.value < 0 || event.device.value >= std::ssize(stations)) return;
+    Station& station = station_now(event.device);
     switch (event.kind) {
-      case fleet::ChurnKind::leave: leave(event.device.value); break;
+      case fleet::ChurnKind::leave: leave(event.device); break;
       case fleet::ChurnKind::join:
-        if (device.hung) leave(event.device.value);  // what it held before it hung is lost
-        join(event.device.value);
+        if (station.hung()) leave(event.device);  // what it held before it hung is lost
+        join(event.device);
         break;
       case fleet::ChurnKind::slow:
-        device.factor = event.factor;
-        if (observer != nullptr) observer->changed(event.device, DeviceChange::slowed, now, event.factor);
+        station.slow(event.factor);
+        if (commons.observer != nullptr)
+          commons.observer->changed(event.device, DeviceChange::slowed, now, event.factor);
         break;
       case fleet::ChurnKind::hang:
-        if (!device.present || device.hung) break;
-        device.hung = true;
-        device.hung_at = now;
-        ++device.epoch;
-        push({.at = now + kHeartbeatLimit,
-              .subject = static_cast<std::int32_t>(event.device.value),
-              .epoch = device.epoch,
-              .step = Step::hang_noticed});
+        if (!station.present || station.hung()) break;
+        station.hang(now);
+        push(now + kHeartbeatLimit, Rank::churn,
+             {.when = {}, .subject = event.device.value, .epoch = station.epoch, .step = Step::hang_noticed});
         break;
       case fleet::ChurnKind::lie:
-        device.lying = fleet::Lying{event.lie, event.factor};
-        if (observer != nullptr) observer->changed(event.device, DeviceChange::lies, now, 1.0);
+        station.lying = fleet::Lying{event.lie, event.factor};
+        if (commons.observer != nullptr) commons.observer->changed(event.device, DeviceChange::lies, now, 1.0);
         break;
     }
+    look_again(event.device);
   }
 
   void serve(const Entry& entry) {
-    const bool of_device = entry.step == Step::down_free || entry.step == Step::panel_computed ||
-                           entry.step == Step::up_free || entry.step == Step::tasklet_done;
-    if (of_device && entry.subject >= 0 && device_at(entry.subject).epoch != entry.epoch) return;
     switch (entry.step) {
-      case Step::down_free:
-        device_at(entry.subject).down_taken = false;
-        pump_down(entry.subject);
-        break;
-      case Step::panel_computed: {
-        Device& device = device_at(entry.subject);
-        const Up up{entry.flight, entry.panel};
-        if (up.flight->panels[static_cast<std::size_t>(up.panel)].up.value() > 0) {
-          device.up_queue.insert(std::ranges::upper_bound(device.up_queue, place_of_up(up), {}, place_of_up), up);
-          pump_up(entry.subject);
+      case Step::own_tasklet_done:
+        if (entry.flight->wanted) {
+          pending.push_back({.kind = EventKind::done,
+                             .at = now,
+                             .tasklet = entry.flight->tasklet.id,
+                             .device = kServerDevice,
+                             .op = entry.flight->tasklet.op});
         }
-        break;
-      }
-      case Step::up_free:
-        device_at(entry.subject).up_taken = false;
-        pump_up(entry.subject);
-        break;
-      case Step::tasklet_done:
-        if (entry.subject < 0) {  // computed by the server itself
-          const TaskletId id = entry.flight->tasklet.id;
-          if (entry.flight->wanted) {
-            pending.push_back({.kind = EventKind::done,
-                               .at = now,
-                               .tasklet = id,
-                               .device = kServerDevice,
-                               .op = entry.flight->tasklet.op});
-          }
-          flights.erase(id.value);
-        } else {
-          finish(entry.subject, *entry.flight);
-        }
+        drop_flight(*entry.flight);
         break;
       case Step::kernel_done:
         pending.push_back({.kind = EventKind::kernel_done,
@@ -359,11 +211,28 @@ struct SimulatedFleet::Impl {
                            .device = kServerDevice,
                            .op = OpId(entry.subject)});
         break;
-      case Step::hang_noticed:
-        if (device_at(entry.subject).hung && device_at(entry.subject).epoch == entry.epoch) leave(entry.subject);
+      case Step::hang_noticed: {
+        const Station& station = stations[static_cast<std::size_t>(entry.subject)];
+        if (station.hung() && station.epoch == entry.epoch) leave(DeviceId(entry.subject));
         break;
+      }
       case Step::churn: apply(churn[static_cast<std::size_t>(entry.subject)]); break;
     }
+  }
+
+  // What the calendar has next: an answer, or something within a device.
+  void serve_station() {
+    const std::size_t index = calendar.subject();
+    const Moment next = calendar.next();
+    Station& station = stations[index];
+    if (is_of(next, Rank::answer)) {
+      finish(index);
+    } else if (apart) {
+      station.advance(now, commons);
+    } else {
+      station.serve(commons);
+    }
+    look_again(index);
   }
 };
 
@@ -374,145 +243,132 @@ SimulatedFleet::~SimulatedFleet() = default;
 
 Seconds SimulatedFleet::now() const { return impl_->now; }
 std::uint64_t SimulatedFleet::roster() const { return impl_->roster; }
-std::span<const Usage> SimulatedFleet::usage() const { return impl_->usage; }
+
+std::span<const Usage> SimulatedFleet::usage() const {
+  for (std::size_t i = 0; i < impl_->stations.size(); ++i) impl_->usage[i] = impl_->station_now(i).usage;
+  return impl_->usage;
+}
 
 std::vector<plan::DeviceState> SimulatedFleet::devices() const {
   std::vector<plan::DeviceState> states;
-  for (const Device& device : impl_->devices) {
+  for (std::size_t i = 0; i < impl_->stations.size(); ++i) {
     // A device that hangs looks like any other until its deadline passes.
-    if (!device.present) continue;
-    states.push_back({device.declared, device.down_backlog, device.compute_backlog, device.up_backlog});
+    if (impl_->stations[i].present) states.push_back(impl_->station_now(i).state());
   }
   return states;
 }
 
 std::vector<plan::DeviceState> SimulatedFleet::devices_ahead_of(const Place& place) const {
-  const Seconds now = impl_->now;
-  const auto left = [now](bool taken, Seconds until) { return taken ? std::max(until - now, Seconds(0)) : Seconds(0); };
   std::vector<plan::DeviceState> states;
-  for (const Device& device : impl_->devices) {
-    if (!device.present) continue;
-    plan::DeviceState state{device.declared, left(device.down_taken, device.down_free_at),
-                            left(true, device.processor.free_at()), left(device.up_taken, device.up_free_at)};
-    for (const Flight* flight : device.holds) {
-      if (flight->tasklet.place() > place) continue;
-      const std::vector<plan::Panel>& panels = flight->panels;
-      for (auto p = static_cast<std::size_t>(flight->next_panel); p < panels.size(); ++p) {
-        state.down_busy += panels[p].down / device.declared.downlink;
-        state.compute_busy += panels[p].flops / device.declared.compute;
-      }
-      for (auto p = static_cast<std::size_t>(flight->next_up); p < panels.size(); ++p) {
-        state.up_busy += panels[p].up / device.declared.uplink;
-      }
-    }
-    states.push_back(state);
+  for (std::size_t i = 0; i < impl_->stations.size(); ++i) {
+    if (impl_->stations[i].present) states.push_back(impl_->station_now(i).state_ahead_of(place, impl_->now));
   }
   return states;
 }
 
-void SimulatedFleet::set_observer(Observer* observer) { impl_->observer = observer; }
+void SimulatedFleet::set_observer(Observer* observer) {
+  impl_->commons.observer = observer;
+  impl_->share();
+}
 
 void SimulatedFleet::begin_step(const model::StepGraph& graph) {
   impl_->graph = &graph;
-  for (auto& [id, flight] : impl_->flights) flight.tasklet.op = OpId();  // late: of a graph that is gone
-  if (impl_->observer != nullptr) impl_->observer->begin(graph, impl_->now);
+  impl_->flights.for_each([](Flight* flight) { flight->tasklet.op = OpId(); });  // late: of a graph that is gone
+  if (impl_->commons.observer != nullptr) impl_->commons.observer->begin(graph, impl_->now);
 }
 
 void SimulatedFleet::submit(const Tasklet& tasklet) {
   Impl& self = *impl_;
+  Observer* const observer = self.commons.observer;
   const plan::Work work = plan::work_of(self.graph->operation(tasklet.op), self.wire);
-  Flight flight{.tasklet = tasklet, .panels = plan::panels_of(work, tasklet.piece), .wanted = true};
-  const std::int64_t id = tasklet.id.value;
-  if (tasklet.piece.device == kServerDevice) {
-    const Seconds time = plan::volume_of(work, tasklet.piece).flops / self.server.compute;
+  const bool own = tasklet.piece.device == kServerDevice;
+  if (!own) {
+    CLEAVE_ASSERT(tasklet.piece.device.value >= 0 && tasklet.piece.device.value < std::ssize(self.stations),
+                  "no device {}", tasklet.piece.device.value);
+    CLEAVE_ASSERT(self.stations[static_cast<std::size_t>(tasklet.piece.device.value)].present, "device {} is not there",
+                  tasklet.piece.device.value);
+  }
+  Flight& flight = self.new_flight(tasklet);
+  if (observer != nullptr) observer->submitted(tasklet);
+  if (own) {
+    const Seconds time = plan::volume_of(work, tasklet.piece).flops / self.commons.server.compute;
     const Seconds end = self.processor.reserve(self.now, time) + time;
-    if (self.observer != nullptr) {
-      self.tell(tasklet, Resource::compute, end - time, end, Bytes(0));
-      self.observer->settled(tasklet.id, end, false);
+    if (observer != nullptr) {
+      observer->span(span_of(tasklet, Resource::compute, end - time, end, Bytes(0)));
+      observer->settled(tasklet.id, end, false);
     }
-    Flight& kept = self.flights.emplace(id, std::move(flight)).first->second;
-    self.push({.at = end, .flight = &kept, .subject = -1, .step = Step::tasklet_done});
+    self.push(end, Rank::answer, {.when = {}, .flight = &flight, .step = Step::own_tasklet_done});
     return;
   }
-  const auto index = static_cast<std::int32_t>(tasklet.piece.device.value);
-  CLEAVE_ASSERT(index >= 0 && index < std::ssize(self.devices), "no device {}", index);
-  Device& device = self.device_at(index);
-  CLEAVE_ASSERT(device.present, "device {} is not there", index);
-  for (const plan::Panel& panel : flight.panels) {
-    device.down_backlog += panel.down / device.declared.downlink;
-    device.compute_backlog += panel.flops / device.declared.compute;
-    device.up_backlog += panel.up / device.declared.uplink;
-  }
-  Flight* const kept = &self.flights.emplace(id, std::move(flight)).first->second;
-  device.holds.push_back(kept);
-  device.down_queue.insert(std::ranges::upper_bound(device.down_queue, tasklet.place(), {}, place_of), kept);
-  self.pump_down(index);
+  flight.panels = plan::panels_of(work, tasklet.piece);
+  self.station_now(tasklet.piece.device).submit(flight, self.now, self.commons);
+  self.look_again(tasklet.piece.device);
 }
 
 void SimulatedFleet::start(const model::Operation& kernel) {
   Impl& self = *impl_;
-  const Seconds time =
-      std::max(model::flops_of(kernel) / self.server.compute, model::traffic_of(kernel) / self.server.memory_bandwidth);
+  const Seconds time = std::max(model::flops_of(kernel) / self.commons.server.compute,
+                                model::traffic_of(kernel) / self.commons.server.memory_bandwidth);
   const Seconds end = self.processor.reserve(self.now, time) + time;
-  if (self.observer != nullptr) {
-    self.observer->span({.device = kServerDevice,
-                         .resource = Resource::kernel,
-                         .start = end - time,
-                         .end = end,
-                         .op = kernel.id,
-                         .tasklet = {},
-                         .bytes = Bytes(0)});
+  if (self.commons.observer != nullptr) {
+    self.commons.observer->span({.device = kServerDevice,
+                                 .resource = Resource::kernel,
+                                 .start = end - time,
+                                 .end = end,
+                                 .op = kernel.id,
+                                 .tasklet = {},
+                                 .bytes = Bytes(0)});
   }
-  self.push({.at = end, .subject = static_cast<std::int32_t>(kernel.id.value), .step = Step::kernel_done});
+  self.push(end, Rank::kernel, {.when = {}, .subject = kernel.id.value, .step = Step::kernel_done});
 }
 
 void SimulatedFleet::forget(TaskletId tasklet) {
   Impl& self = *impl_;
   std::erase_if(self.pending,
                 [&](const Event& event) { return event.kind == EventKind::done && event.tasklet == tasklet; });
-  const auto found = self.flights.find(tasklet.value);
-  if (found == self.flights.end()) return;
-  Flight& flight = found->second;
+  Flight* const* const found = self.flights.find(tasklet);
+  if (found == nullptr) return;
+  Flight& flight = **found;
   flight.wanted = false;
-  if (flight.tasklet.piece.device == kServerDevice) return;
+  const DeviceId device = flight.tasklet.piece.device;
+  if (device == kServerDevice) return;
   // What was not begun is not sent.
-  Device& device = self.device_at(flight.tasklet.piece.device.value);
-  const auto queued = std::find(device.down_queue.begin(), device.down_queue.end(), &flight);
-  if (queued == device.down_queue.end() || flight.next_panel > 0) return;
-  for (const plan::Panel& panel : flight.panels) {
-    device.down_backlog -= panel.down / device.declared.downlink;
-    device.compute_backlog -= panel.flops / device.declared.compute;
-    device.up_backlog -= panel.up / device.declared.uplink;
-  }
-  if (self.observer != nullptr) self.observer->settled(tasklet, self.now, true);
-  device.down_queue.erase(queued);
-  std::erase(device.holds, &flight);
-  const auto index = static_cast<std::int32_t>(flight.tasklet.piece.device.value);
-  self.flights.erase(found);
-  self.pump_down(index);
+  if (!self.station_now(device).drop(flight, self.now, self.commons)) return;
+  if (self.commons.observer != nullptr) self.commons.observer->settled(tasklet, self.now, true);
+  self.drop_flight(flight);
+  self.look_again(device);
 }
 
 Event SimulatedFleet::next_event(Seconds deadline) {
   Impl& self = *impl_;
-  while (self.pending.empty()) {
-    if (self.agenda.empty() || self.agenda.top().at > deadline) {
+  for (;;) {
+    const Moment of_devices = self.calendar.next(), of_others = self.agenda.next();
+    const Moment next = std::min(of_devices, of_others);
+    const bool at_once = next.at <= self.now && is_of(next, Rank::within_device);
+    if (!self.pending.empty() && !at_once) break;
+    if (next == kNever || next.at > deadline) {
       self.now = std::max(self.now, deadline);
       return {.kind = EventKind::timeout, .at = self.now, .tasklet = {}, .device = {}, .op = {}};
     }
-    const Entry entry = self.agenda.top();
-    self.agenda.pop();
-    self.now = std::max(self.now, entry.at);
-    self.serve(entry);
+    CLEAVE_ASSERT(next.at >= self.now, "an answer of {} s is noticed at {} s", next.at.value(), self.now.value());
+    self.now = std::max(self.now, next.at);
+    if (of_devices < of_others) {
+      self.serve_station();
+    } else {
+      const Entry entry = self.agenda.top();
+      self.agenda.pop();
+      self.serve(entry);
+    }
   }
   const Event event = self.pending.front();
   self.pending.pop_front();
   return event;
 }
 
-void SimulatedFleet::remove_device(DeviceId device) { impl_->leave(device.value); }
-void SimulatedFleet::return_device(DeviceId device) { impl_->join(device.value); }
+void SimulatedFleet::remove_device(DeviceId device) { impl_->leave(device); }
+void SimulatedFleet::return_device(DeviceId device) { impl_->join(device); }
 std::optional<fleet::Lying> SimulatedFleet::lies(DeviceId device) const {
-  return impl_->devices[static_cast<std::size_t>(device.value)].lying;
+  return impl_->stations[static_cast<std::size_t>(device.value)].lying;
 }
 
 }  // namespace cleave::sched

@@ -53,7 +53,12 @@ class Observer {
   virtual ~Observer() = default;
   /// Operations of what follows belong to `graph`, which outlives them.
   virtual void begin(const model::StepGraph& graph, Seconds at) = 0;
+  /// Whether every use of a device's resources is to be told. If not, spans are told of the server's processor only,
+  /// and a large fleet is simulated several times faster. Asked once, by whoever tells.
+  [[nodiscard]] virtual bool wants_spans() const { return true; }
   virtual void span(const Span& span) = 0;
+  /// A tasklet was given to its device, or to the server.
+  virtual void submitted(const Tasklet& /*tasklet*/) {}
   /// The tasklet is off its device: complete, or lost with whatever part of it was done.
   virtual void settled(TaskletId tasklet, Seconds at, bool lost) = 0;
   /// `factor`: of every rate from now on; only for `slowed`.

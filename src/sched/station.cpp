@@ -1,0 +1,285 @@
+// What a device does next, and until when it needs nobody else.
+#include "station.hpp"
+
+#include <algorithm>
+
+#include "cleave/base/error.hpp"
+
+namespace cleave::sched {
+
+namespace {
+
+bool before(Seconds a, std::int64_t a_sequence, Seconds b, std::int64_t b_sequence) {
+  return a != b ? a < b : a_sequence < b_sequence;
+}
+
+}  // namespace
+
+Station::Station(fleet::DeviceProfile profile) : declared(std::move(profile)) { slow(1.0); }
+
+void Station::slow(double factor) {
+  downlink_ = declared.downlink * factor;
+  uplink_ = declared.uplink * factor;
+  compute_ = declared.compute * factor;
+}
+
+void Station::submit(Flight& flight, Seconds now, Commons& commons) {
+  flight.measured = Measured{};
+  for (const plan::Panel& panel : flight.panels) {
+    flight.measured.bytes_down += panel.down;
+    flight.measured.bytes_up += panel.up;
+    flight.measured.flops = flight.measured.flops + panel.flops;
+  }
+  flight.still_down = flight.measured.bytes_down;
+  flight.still_up = flight.measured.bytes_up;
+  flight.still_flops = flight.measured.flops;
+  holds_.push_back(&flight);
+  const auto place_of = [](const Flight* f) { return f->tasklet.place(); };
+  down_queue_.insert(std::ranges::upper_bound(down_queue_, flight.tasklet.place(), {}, place_of), &flight);
+  pump_down(now, commons);
+}
+
+bool Station::drop(Flight& flight, Seconds now, Commons& commons) {
+  if (flight.next_panel > 0) return false;
+  std::erase(down_queue_, &flight);
+  std::erase(holds_, &flight);
+  pump_down(now, commons);
+  return true;
+}
+
+Station::Pick Station::pick() const {
+  Pick next;
+  const auto consider = [&](Next what, Seconds at, std::int64_t sequence) {
+    if (before(at, sequence, next.at, next.sequence)) next = {what, at, sequence};
+  };
+  consider(Next::down_free, down_.free_at, down_.sequence);
+  consider(Next::up_free, up_.free_at, up_.sequence);
+  if (!computed_.empty()) consider(Next::computed, computed_.front().at, computed_.front().sequence);
+  return next;
+}
+
+Moment Station::next_within() const {
+  const Pick next = pick();
+  return next.at == kNotTaken ? kNever : moment(next.at, Rank::within_device, next.sequence);
+}
+
+Moment Station::next_answer() const {
+  return answers_.empty() ? kNever
+                          : moment(answers_.front().at, Rank::answer, answers_.front().flight->tasklet.id.value);
+}
+
+// The last panel of a flight that is down is computed at a known time, and goes up after those before it. Of one that
+// is coming down it also has to come down and be computed after what is left of it; those behind it come later still.
+// The answer is not there before half of the last panel's way up.
+Moment Station::no_answer_before(Seconds now) const {
+  const Moment within = next_within();
+  if (within == kNever) return kNever;
+  const auto last_up = [&](const Flight& f, Seconds ready) {
+    const Seconds last = f.panels.back().up / uplink_, free = up_.taken() ? up_.free_at : now;
+    return std::max(ready, free + f.still_up / uplink_ - last) + last * 0.5;
+  };
+  Seconds soonest = kNotTaken;
+  for (const Flight* flight : finishing_) soonest = std::min(soonest, last_up(*flight, flight->computed));
+  for (std::size_t i = 0; down_.taken() && i < down_queue_.size(); ++i) {
+    const Flight& flight = *down_queue_[i];
+    const Seconds down = down_.free_at + flight.still_down / downlink_ + declared.latency;
+    if (flight.next_panel > 0) {
+      soonest =
+          std::min(soonest, last_up(flight, std::max(down, processor_.free_at() + flight.still_flops / compute_)));
+      if (i + 1 < down_queue_.size()) soonest = std::min(soonest, down);
+      break;
+    }
+    if (i == 0) soonest = std::min(soonest, down);  // further ones that are not in memory come after it
+  }
+  if (soonest == kNotTaken) return within;
+  // Sums of many terms round otherwise than one product.
+  const Seconds safe = soonest - (soonest - now) * 1e-6 - soonest * 1e-11;
+  return safe > within.at ? moment(safe, Rank::within_device, 0) : within;
+}
+
+// The tasklet whose panel comes down next: the most urgent one that is in memory or finds room there. While one waits
+// for room, those behind it that are not in yet wait too, so that it is not overtaken for ever.
+std::size_t Station::next_down() const {
+  bool waiting = false;
+  for (std::size_t i = 0; i < down_queue_.size(); ++i) {
+    const Flight& flight = *down_queue_[i];
+    if (flight.next_panel > 0) return i;
+    if (waiting) continue;
+    if (memory_taken_.value() == 0 || memory_taken_ + flight.tasklet.piece.resident <= declared.memory) return i;
+    waiting = true;
+  }
+  return down_queue_.size();
+}
+
+// Starts the next panel down a link that is free, if memory allows its tasklet in.
+void Station::pump_down(Seconds now, Commons& commons) {
+  if (!present || hung_ || down_.taken()) return;
+  const std::size_t chosen = next_down();
+  if (chosen == down_queue_.size()) return;
+  Flight& flight = *down_queue_[chosen];
+  if (flight.next_panel == 0) {
+    memory_taken_ += flight.tasklet.piece.resident;
+    usage.memory_peak = std::max(usage.memory_peak, memory_taken_);
+  }
+  const std::size_t number = flight.next_panel++;
+  const plan::Panel& panel = flight.panels[number];
+
+  const Seconds nic_time = panel.down / commons.server.nic_out, link_time = panel.down / downlink_;
+  const Seconds start =
+      nic_time.value() > 0 ? commons.nic_out.reserve(now, nic_time) : std::max(now, commons.nic_out.free_at());
+  const Seconds end = std::max(start + nic_time, start + link_time);
+  usage.down += link_time;
+  usage.bytes_down += panel.down;
+  flight.still_down -= panel.down;
+  flight.measured.down += link_time;
+  down_ = {end, commons.sequence++};
+  if (commons.spans && panel.down.value() > 0) {
+    commons.observer->span(span_of(flight.tasklet, Resource::down, start, end, panel.down));
+    commons.observer->span(span_of(flight.tasklet, Resource::server_out, start, start + nic_time, panel.down));
+  }
+
+  const Seconds arrival = panel.down.value() > 0 ? std::max(arrival_, end + commons.latency_of(declared)) : now;
+  arrival_ = std::max(arrival_, arrival);
+  const Seconds work = panel.flops / compute_;
+  const Seconds computed = processor_.reserve(arrival_, work) + work;
+  usage.compute += work;
+  flight.still_flops = flight.still_flops - panel.flops;
+  flight.measured.compute += work;
+  flight.computed = computed;
+  if (commons.spans)
+    commons.observer->span(span_of(flight.tasklet, Resource::compute, computed - work, computed, Bytes(0)));
+  computed_.push({computed, commons.sequence++, &flight, number});
+  if (flight.next_panel < flight.panels.size()) return;
+  down_queue_.erase(down_queue_.begin() + static_cast<std::ptrdiff_t>(chosen));
+  finishing_.push_back(&flight);
+}
+
+void Station::queue_up(const Computed& done, Commons& commons) {
+  if (done.flight->panels[done.panel].up.value() == 0) return;
+  if (up_queue_.empty() && !up_.taken()) return send_up(*done.flight, done.panel, done.at, commons);
+  const auto place_of = [](const Up& up) { return up.flight->tasklet.place(); };
+  const Up up{done.flight, done.panel};
+  up_queue_.insert(std::upper_bound(up_queue_.begin(), up_queue_.end(), up,
+                                    [&](const Up& a, const Up& b) { return place_of(a) < place_of(b); }),
+                   up);
+  pump_up(done.at, commons);
+}
+
+void Station::pump_up(Seconds now, Commons& commons) {
+  if (up_.taken() || up_queue_.empty()) return;
+  const Up up = up_queue_.front();
+  up_queue_.pop();
+  send_up(*up.flight, up.panel, now, commons);
+}
+
+void Station::send_up(Flight& flight, std::size_t number, Seconds now, Commons& commons) {
+  flight.next_up = number + 1;
+  const plan::Panel& panel = flight.panels[number];
+  const Seconds nic_time = panel.up / commons.server.nic_in, link_time = panel.up / uplink_;
+  const Seconds start =
+      nic_time.value() > 0 ? commons.nic_in.reserve(now, nic_time) : std::max(now, commons.nic_in.free_at());
+  const Seconds end = start + std::max(nic_time, link_time);
+  usage.up += link_time;
+  usage.bytes_up += panel.up;
+  flight.still_up -= panel.up;
+  flight.measured.up += link_time;
+  up_ = {end, commons.sequence++};
+  if (commons.spans) {
+    commons.observer->span(span_of(flight.tasklet, Resource::up, start, end, panel.up));
+    commons.observer->span(span_of(flight.tasklet, Resource::server_in, start, start + nic_time, panel.up));
+  }
+  if (number + 1 < flight.panels.size()) return;
+  std::erase(finishing_, &flight);
+  const Answer answer{end + commons.latency_of(declared), commons.sequence++, &flight};
+  answers_.insert(std::upper_bound(answers_.begin(), answers_.end(), answer,
+                                   [](const Answer& a, const Answer& b) {
+                                     return moment(a.at, Rank::answer, a.flight->tasklet.id.value) <
+                                            moment(b.at, Rank::answer, b.flight->tasklet.id.value);
+                                   }),
+                  answer);
+}
+
+void Station::serve(const Pick& next, Commons& commons) {
+  switch (next.what) {
+    case Next::nothing: return;
+    case Next::down_free: down_.free_at = kNotTaken; return pump_down(next.at, commons);
+    case Next::up_free: up_.free_at = kNotTaken; return pump_up(next.at, commons);
+    case Next::computed: {
+      const Computed done = computed_.front();
+      computed_.pop();
+      return queue_up(done, commons);
+    }
+  }
+}
+
+void Station::serve(Commons& commons) { serve(pick(), commons); }
+
+void Station::advance(Seconds until, Commons& commons) {
+  for (Pick next = pick(); next.at <= until; next = pick()) serve(next, commons);
+}
+
+Flight& Station::answer(Seconds now, Commons& commons) {
+  Flight& flight = *answers_.front().flight;
+  answers_.pop();
+  memory_taken_ -= flight.tasklet.piece.resident;
+  std::erase(holds_, &flight);
+  ++usage.tasklets;
+  pump_down(now, commons);
+  return flight;
+}
+
+void Station::forget_all() {
+  ++epoch;
+  down_.free_at = up_.free_at = kNotTaken;
+  computed_.clear();
+  finishing_.clear();
+  answers_.clear();
+}
+
+// Nothing of what it has begun ends; what it holds is lost when somebody notices.
+void Station::hang(Seconds now) {
+  hung_ = true;
+  hung_at = now;
+  forget_all();
+}
+
+std::vector<Flight*> Station::leave() {
+  present = hung_ = false;
+  forget_all();
+  up_queue_.clear();
+  down_queue_.clear();
+  memory_taken_ = Bytes(0);
+  processor_ = SerialResource{};
+  return std::exchange(holds_, {});
+}
+
+void Station::join() {
+  present = true;
+  hung_ = false;
+}
+
+plan::DeviceState Station::state() const {
+  plan::DeviceState state{declared, {}, {}, {}};
+  for (const Flight* flight : holds_) {
+    state.down_busy += flight->still_down / declared.downlink;
+    state.compute_busy += flight->still_flops / declared.compute;
+    state.up_busy += flight->still_up / declared.uplink;
+  }
+  return state;
+}
+
+plan::DeviceState Station::state_ahead_of(const Place& place, Seconds now) const {
+  const auto left = [now](const Link& link) {
+    return link.taken() ? std::max(link.free_at - now, Seconds(0)) : Seconds(0);
+  };
+  plan::DeviceState state{declared, left(down_), std::max(processor_.free_at() - now, Seconds(0)), left(up_)};
+  for (const Flight* flight : holds_) {
+    if (flight->tasklet.place() > place) continue;
+    state.down_busy += flight->still_down / declared.downlink;
+    state.compute_busy += flight->still_flops / declared.compute;
+    state.up_busy += flight->still_up / declared.uplink;
+  }
+  return state;
+}
+
+}  // namespace cleave::sched

@@ -1,0 +1,179 @@
+// Station: one device of SimulatedFleet: downlink, processor and uplink, what is queued for them, what it holds.
+//
+// What happens within a device, in order of time: its downlink is free again, a panel was computed, its uplink is free
+// again. Stations know nothing of each other; what they share (the server's interface, the count of messages) is in
+// Commons. Where nothing shared can delay them, a station may be brought to a later time alone, in one go: advance().
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "agenda.hpp"
+#include "cleave/base/random.hpp"
+#include "cleave/fleet/churn.hpp"
+#include "cleave/fleet/profile.hpp"
+#include "cleave/plan/cost.hpp"
+#include "cleave/plan/plan.hpp"
+#include "cleave/sched/fleet.hpp"
+#include "cleave/sched/observer.hpp"
+#include "cleave/sched/resources.hpp"
+
+namespace cleave::sched {
+
+/// A tasklet on its device.
+struct Flight {
+  Tasklet tasklet;
+  std::vector<plan::Panel> panels;
+  bool wanted = true;
+  Measured measured;           // bytes and FLOP of all panels, times so far
+  std::size_t next_panel = 0;  // to come down
+  std::size_t next_up = 0;     // to go up
+  Bytes still_down, still_up;  // bytes of the panels from there on
+  Flops still_flops;
+  Seconds computed;  // its latest panel
+};
+
+/// What the stations of a fleet share.
+struct Commons {
+  fleet::ServerProfile server;
+  SerialResource nic_out, nic_in;
+  Random jitter;
+  std::uint64_t messages = 0;  // that had jitter
+  std::int64_t sequence = 0;   // of everything that happens within devices
+  Observer* observer = nullptr;
+  bool spans = false;  // the observer is told every use of a resource
+
+  [[nodiscard]] Seconds latency_of(const fleet::DeviceProfile& device) {
+    Seconds latency = device.latency;
+    if (device.jitter.value() > 0) latency += device.jitter * jitter.uniform(messages++);
+    return latency;
+  }
+};
+
+/// First in, first out, in one piece of memory.
+template <class T>
+class Fifo {
+ public:
+  [[nodiscard]] bool empty() const { return head_ == items_.size(); }
+  [[nodiscard]] const T& front() const { return items_[head_]; }
+  auto begin() { return items_.begin() + static_cast<std::ptrdiff_t>(head_); }
+  auto end() { return items_.end(); }
+  void push(const T& item) { items_.push_back(item); }
+  void insert(typename std::vector<T>::iterator at, const T& item) { items_.insert(at, item); }
+  void pop() {
+    if (++head_ < items_.size() && head_ < kMostGone) return;
+    items_.erase(items_.begin(), begin());
+    head_ = 0;
+  }
+  void clear() {
+    items_.clear();
+    head_ = 0;
+  }
+
+ private:
+  static constexpr std::size_t kMostGone = 64;
+  std::vector<T> items_;
+  std::size_t head_ = 0;
+};
+
+class Station {
+ public:
+  explicit Station(fleet::DeviceProfile profile);
+
+  fleet::DeviceProfile declared;
+  Usage usage;
+  std::optional<fleet::Lying> lying;
+  bool present = true;
+  std::uint32_t epoch = 0;  // changes whenever it leaves or hangs
+  Seconds hung_at;
+
+  [[nodiscard]] bool hung() const { return hung_; }
+  [[nodiscard]] const std::vector<Flight*>& holds() const { return holds_; }
+
+  /// Takes over a flight, whose panels are known. Requires: present.
+  void submit(Flight& flight, Seconds now, Commons& commons);
+  /// Drops a flight of which nothing was begun; false: it was.
+  bool drop(Flight& flight, Seconds now, Commons& commons);
+
+  /// The next thing within the device; kNever: nothing until something is submitted.
+  [[nodiscard]] Moment next_within() const;
+  /// The next answer at the server, of those whose last panel is on its way.
+  [[nodiscard]] Moment next_answer() const;
+  /// A moment no later than the next answer, and no earlier than next_within().
+  [[nodiscard]] Moment no_answer_before(Seconds now) const;
+
+  /// Serves what next_within() tells.
+  void serve(Commons& commons);
+  /// Serves everything within the device up to and including `until`. Requires: no answer is due before.
+  void advance(Seconds until, Commons& commons);
+  /// Takes the answer that next_answer() tells, and its flight's memory, off the device.
+  Flight& answer(Seconds now, Commons& commons);
+
+  void slow(double factor);
+  void hang(Seconds now);
+  /// Gone, with everything that it held: returns that.
+  std::vector<Flight*> leave();
+  void join();
+
+  /// For how long its resources are still taken at declared rates, not counting what is under way; and the same as a
+  /// tasklet at `place` meets it, counting what is under way.
+  [[nodiscard]] plan::DeviceState state() const;
+  [[nodiscard]] plan::DeviceState state_ahead_of(const Place& place, Seconds now) const;
+
+ private:
+  static constexpr Seconds kNotTaken{std::numeric_limits<double>::infinity()};
+  struct Link {
+    Seconds free_at = kNotTaken;  // when what is under way is through
+    std::int64_t sequence = 0;
+    [[nodiscard]] bool taken() const { return free_at != kNotTaken; }
+  };
+  struct Computed {
+    Seconds at;
+    std::int64_t sequence = 0;
+    Flight* flight = nullptr;
+    std::size_t panel = 0;
+  };
+  struct Answer {
+    Seconds at;
+    std::int64_t sequence = 0;
+    Flight* flight = nullptr;
+  };
+  struct Up {
+    Flight* flight = nullptr;
+    std::size_t panel = 0;
+  };
+
+  enum class Next : std::uint8_t { nothing, down_free, computed, up_free };
+  struct Pick {
+    Next what = Next::nothing;
+    Seconds at = kNotTaken;
+    std::int64_t sequence = 0;
+  };
+  [[nodiscard]] Pick pick() const;
+  void serve(const Pick& next, Commons& commons);
+  [[nodiscard]] std::size_t next_down() const;
+  void pump_down(Seconds now, Commons& commons);
+  void pump_up(Seconds now, Commons& commons);
+  void send_up(Flight& flight, std::size_t number, Seconds now, Commons& commons);
+  void queue_up(const Computed& done, Commons& commons);
+  void forget_all();
+
+  // Rates as they are now, the factor of churn included.
+  BytesPerSecond downlink_, uplink_;
+  FlopsPerSecond compute_;
+  Link down_, up_;
+  Seconds arrival_;  // of the last panel: a message never overtakes the one before it
+  SerialResource processor_;
+  Fifo<Computed> computed_;          // panels that the processor has, or will have, done
+  Fifo<Up> up_queue_;                // by place
+  Fifo<Answer> answers_;             // on their last way
+  std::vector<Flight*> down_queue_;  // whose panels are still to come down, by place
+  std::vector<Flight*> finishing_;   // down, but not all up
+  std::vector<Flight*> holds_;
+  Bytes memory_taken_;
+  bool hung_ = false;
+};
+
+}  // namespace cleave::sched
