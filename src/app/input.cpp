@@ -295,13 +295,13 @@ Input declare_input(config::Reader& reader, Needs needs) {
                                    {.default_value = plan::Partition::automatic,
                                     .help = "auto: three dimensions, by what each device can do; equal and rows: row "
                                             "strips; grid: two dimensions; paper: the published scheme."});
-  input.row_groups = plan.integer(
-      "row_groups", {.default_value = 1,
-                     .min = 1,
-                     .max = 1'000'000,
-                     .help = "Groups of sequences that follow each other through the forward pass, so that "
-                             "one group's results leave while the next one's operands arrive; each is "
-                             "sent the weights. Never more than sequences."});
+  input.row_groups =
+      plan.integer("row_groups", {.default_value = 1,
+                                  .min = 1,
+                                  .max = 1'000'000,
+                                  .help = "Groups of sequences that follow each other through the forward pass and the "
+                                          "input gradients, so that one group's results leave while the next one's "
+                                          "operands arrive; each is sent the weights. Never more than sequences."});
   input.wire = plan.choice<DType>("wire", {{"fp32", DType::f32}, {"bf16", DType::bf16}, {"fp16", DType::f16}},
                                   {.default_value = DType::f32, .help = "Type of operands and results on the wire."});
   input.plan.server = input.server.profile;

@@ -73,7 +73,7 @@ CLEAVE_INLINE void add_row_sums(const float* x, std::int64_t n, const float* w, 
   }
 }
 
-/// One row of either backward pass; a null db stands for RMSNorm, where no mean was taken off.
+/// One row of either backward pass; a null db stands for RMSNorm, where no mean was taken off. A null dx is not wanted.
 CLEAVE_CLONES void norm_backward_row(const float* x, std::int64_t n, const float* w, float mean, float rstd,
                                      const float* dy, float* dx, float* dw, float* db) {
   double g_sum = 0, gn_sum = 0;
@@ -81,6 +81,7 @@ CLEAVE_CLONES void norm_backward_row(const float* x, std::int64_t n, const float
     add_row_sums<false>(x, n, w, mean, rstd, dy, dw, db, &g_sum, &gn_sum);
   else
     add_row_sums<true>(x, n, w, mean, rstd, dy, dw, db, &g_sum, &gn_sum);
+  if (dx == nullptr) return;
   const auto g_mean = static_cast<float>(g_sum / static_cast<double>(n));
   const auto gn_mean = static_cast<float>(gn_sum / static_cast<double>(n));
   for (std::int64_t j = 0; j < n; ++j) dx[j] = rstd * (dy[j] * w[j] - g_mean - (x[j] - mean) * rstd * gn_mean);
@@ -101,14 +102,15 @@ void add_chunks(Parallel& parallel, const float* partial, std::int64_t chunks, s
 void norm_backward(Parallel& parallel, ConstRows x, const float* w, const float* mean, const float* rstd, ConstRows dy,
                    Rows dx, float* dw, float* db) {
   const std::int64_t n = x.cols, chunks = (x.rows + kSumRows - 1) / kSumRows, stride = 2 * n;
-  CLEAVE_ASSERT(dy.rows == x.rows && dx.rows == x.rows && dy.cols == n && dx.cols == n, "shapes differ from {} x {}",
-                x.rows, n);
+  const bool wanted = dx.data != nullptr;
+  CLEAVE_ASSERT(dy.rows == x.rows && dy.cols == n && (!wanted || (dx.rows == x.rows && dx.cols == n)),
+                "shapes differ from {} x {}", x.rows, n);
   std::vector<float> partial(static_cast<std::size_t>(chunks * stride));
   parallel.for_chunks(x.rows, kSumRows, [&](std::int64_t begin, std::int64_t end) {
     float* sums = partial.data() + begin / kSumRows * stride;
     for (std::int64_t i = begin; i < end; ++i)
-      norm_backward_row(x.row(i), n, w, mean == nullptr ? 0.0f : mean[i], rstd[i], dy.row(i), dx.row(i), sums,
-                        db == nullptr ? nullptr : sums + n);
+      norm_backward_row(x.row(i), n, w, mean == nullptr ? 0.0f : mean[i], rstd[i], dy.row(i),
+                        wanted ? dx.row(i) : nullptr, sums, db == nullptr ? nullptr : sums + n);
   });
   add_chunks(parallel, partial.data(), chunks, stride, n, dw);
   if (db != nullptr) add_chunks(parallel, partial.data() + n, chunks, stride, n, db);

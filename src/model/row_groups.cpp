@@ -18,7 +18,7 @@ struct Group {
   std::int64_t index, sequence0, sequences;
 };
 
-// Kinds of the forward pass whose output rows need only the same rows of their activations.
+// Kinds whose output rows need only the same rows of their activations (of a norm's backward pass: its first output).
 bool row_by_row(const Operation& op) {
   switch (op.kind) {
     case OpKind::gemm:
@@ -31,9 +31,21 @@ bool row_by_row(const Operation& op) {
     case OpKind::relu:
     case OpKind::swiglu:
     case OpKind::rope:
-    case OpKind::add: return true;
+    case OpKind::add:
+    case OpKind::attention_backward:
+    case OpKind::layer_norm_backward:
+    case OpKind::rms_norm_backward:
+    case OpKind::gelu_backward:
+    case OpKind::relu_backward:
+    case OpKind::swiglu_backward:
+    case OpKind::rope_backward:
+    case OpKind::accumulate: return true;
     default: return false;
   }
+}
+
+bool is_norm_backward(const Operation& op) {
+  return op.kind == OpKind::layer_norm_backward || op.kind == OpKind::rms_norm_backward;
 }
 
 class Splitter {
@@ -49,7 +61,9 @@ class Splitter {
     std::vector<Operation> whole = std::move(graph_.operations);
     graph_.operations.clear();
     for (Operation& op : whole) {
-      if (op.phase == Phase::forward && row_by_row(op) && spans_the_batch(op)) {
+      const bool on_chain = op.phase == Phase::forward || op.phase == Phase::input_gradient;
+      if (on_chain && row_by_row(op) && spans_the_batch(op)) {
+        if (is_norm_backward(op)) separate_parameters(op);
         split_rows(op);
       } else {
         append(std::move(op));
@@ -79,6 +93,22 @@ class Splitter {
     op.id = OpId(static_cast<std::int64_t>(graph_.operations.size()));
     op.after = dependencies_.add(op.id, op.in, op.out);
     graph_.operations.push_back(std::move(op));
+  }
+
+  // Gradients of a gain and a bias are sums over all rows, in an order of their own: an operation beside the chain,
+  // which leaves only the row-by-row gradient to `op`.
+  void separate_parameters(Operation& op) {
+    Operation sums = op;
+    sums.name += ".parameters";
+    sums.type += ".parameters";
+    sums.phase = Phase::weight_gradient;
+    sums.out[0] = TensorView{};
+    bool wanted = false;
+    for (std::size_t i = 1; i < op.out.size(); ++i) {
+      wanted = wanted || op.out[i].valid();
+      op.out[i] = TensorView{};
+    }
+    if (wanted) append(std::move(sums));
   }
 
   [[nodiscard]] Operation part_of(const Operation& op, const Group& group) const {

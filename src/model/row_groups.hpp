@@ -1,11 +1,12 @@
-// Row groups: the batch cut into groups of sequences that follow each other through the forward pass.
+// Row groups: the batch cut into groups of sequences that follow each other through the forward pass, and through the
+// input gradients of the backward pass.
 //
-// The forward pass is a chain, in which results leave the devices only when operands have come. Cut into groups, one
-// group's results leave while the next one's operands arrive, and groups are under way in different layers at once. The
-// price: every group is sent the weights. The backward pass needs no groups: weight gradients fill its gaps.
+// Both are chains, in which results leave the devices only when operands have come. Cut into groups, one group's
+// results leave while the next one's operands arrive, and groups are under way in different layers at once. The price:
+// every group is sent the weights.
 //
-// An element's value does not depend on which other rows are computed with it (docs/numerics.md), and the loss stays
-// whole, so a step gives the same bits for any number of groups.
+// An element's value does not depend on which other rows are computed with it (docs/numerics.md), and the loss, weight
+// gradients and other sums over rows stay whole, so a step gives the same bits for any number of groups.
 #pragma once
 
 #include <cstdint>

@@ -50,7 +50,10 @@ std::vector<Panel> gemm_panels(const Work& work, const TaskletPlan& tasklet) {
   if (work.instances > 1) return instance_panels(work, tasklet);
   const GemmCosts costs = gemm_costs(work, tasklet.box);
   const std::int64_t m = tasklet.box.m(), n = tasklet.box.n(), k = tasklet.box.k(), count = tasklet.panels;
-  const auto flops = [k](std::int64_t area) { return Flops(2.0 * static_cast<double>(area) * static_cast<double>(k)); };
+  const auto flops_to = [](std::int64_t area, std::int64_t depth) {
+    return Flops(2.0 * static_cast<double>(area) * static_cast<double>(depth));
+  };
+  const auto flops = [&](std::int64_t area) { return flops_to(area, k); };
   std::vector<Panel> panels;
   for (std::int64_t i = 0; i < count; ++i) {
     switch (tasklet.order) {
@@ -72,11 +75,16 @@ std::vector<Panel> gemm_panels(const Work& work, const TaskletPlan& tasklet) {
         break;
       }
       case PanelOrder::result_resident: {
-        const std::int64_t depth = k_panel_end(tasklet.box, count, i) - k_panel_end(tasklet.box, count, i - 1);
-        const std::int64_t exponents = i == 0 ? (m + n) * costs.exponent_bytes : 0;
-        panels.push_back({message((m + n) * depth * costs.element_bytes + exponents),
-                          Flops(2.0 * static_cast<double>(m * n) * static_cast<double>(depth)),
-                          message(i + 1 == count ? m * n * costs.result_bytes : 0)});
+        const std::int64_t down = result_resident_down(count), first_up = down - 1;
+        if (i >= down) {
+          panels.push_back(
+              {Bytes(0), Flops(0), message(chunk(m * n, count - first_up, i - first_up) * costs.result_bytes)});
+          break;
+        }
+        // A K block is multiplied when all of it is there.
+        const std::int64_t depth = k_panel_end(tasklet.box, down, i) - k_panel_end(tasklet.box, down, i - 1);
+        panels.push_back({message(chunk((m + n) * costs.strip_bytes, down, i)), flops_to(m * n, depth),
+                          message(i == first_up ? chunk(m * n, count - first_up, 0) * costs.result_bytes : 0)});
         break;
       }
     }

@@ -18,15 +18,20 @@ namespace {
 /// Headers may take this share of the time of the busiest resource.
 constexpr double kHeaderShare = 0.005;
 
+/// Panels each way of a tasklet that gives way to others, at most.
+constexpr std::int64_t kMostYielding = 1024;
+
 // The most panels that an order can have.
-std::int64_t most_panels(const Work& work, const TaskletPlan& piece, PanelOrder order) {
+std::int64_t most_panels(const Work& work, const TaskletPlan& piece, PanelOrder order, bool yielding) {
   if (work.kind != WorkKind::gemm) return piece.pairs.count();
   if (work.instances > 1) return work.instances;
   switch (order) {
     case PanelOrder::whole: return 1;
     case PanelOrder::wavefront: return std::max(piece.box.m(), piece.box.n());
     case PanelOrder::row_resident: return std::max(piece.box.m(), piece.box.n());
-    case PanelOrder::result_resident: return k_blocks(piece.box.k());
+    case PanelOrder::result_resident:
+      // So many down, where a link must be free again soon even parts of a K block, and nearly as many up.
+      return std::max<std::int64_t>(1, 2 * std::max(k_blocks(piece.box.k()), yielding ? kMostYielding : 0) - 1);
   }
   return 1;
 }
@@ -43,6 +48,14 @@ std::int64_t affordable_panels(const Work& work, const TaskletPlan& piece, const
   return std::clamp<std::int64_t>(static_cast<std::int64_t>(std::min(count, 1e9)), 1, options.most_panels);
 }
 
+// Panels with the result resident of which none takes a link for longer than `longest`.
+std::int64_t yielding_panels(const Work& work, const TaskletPlan& piece, const DeviceState& device, Seconds longest) {
+  const Volume volume = volume_of(work, piece);
+  const double busiest =
+      std::max((volume.down / device.profile.downlink).value(), (volume.up / device.profile.uplink).value());
+  return 2 * static_cast<std::int64_t>(std::min(std::ceil(busiest / longest.value()), 1e6)) + 1;
+}
+
 }  // namespace
 
 bool messages_fit(std::span<const Panel> panels, const PlanOptions& options) {
@@ -56,13 +69,16 @@ bool messages_fit(std::span<const Panel> panels, const PlanOptions& options) {
 }
 
 bool choose_order(const Work& work, TaskletPlan& piece, const DeviceState& device, const PlanOptions& options) {
-  const std::int64_t wanted = affordable_panels(work, piece, device, options);
+  const bool yielding =
+      std::isfinite(options.longest_panel.value()) && work.kind == WorkKind::gemm && work.instances == 1;
+  const std::int64_t wanted = yielding ? yielding_panels(work, piece, device, options.longest_panel)
+                                       : affordable_panels(work, piece, device, options);
   TaskletPlan best = piece;
   Seconds best_time{std::numeric_limits<double>::infinity()};
   const auto consider = [&](PanelOrder order) {
     TaskletPlan candidate = piece;
     candidate.order = order;
-    const std::int64_t most = most_panels(work, piece, order);
+    const std::int64_t most = most_panels(work, piece, order, yielding);
     for (candidate.panels = std::min(wanted, most);; candidate.panels = std::min(most, candidate.panels * 2)) {
       if (resident_bytes(work, candidate) <= device.profile.memory) {
         const std::vector<Panel> panels = panels_of(work, candidate);
@@ -82,6 +98,8 @@ bool choose_order(const Work& work, TaskletPlan& piece, const DeviceState& devic
     consider(PanelOrder::row_resident);
   } else if (work.instances > 1) {
     consider(PanelOrder::whole);
+  } else if (yielding) {
+    consider(PanelOrder::result_resident);
   } else {
     consider(PanelOrder::wavefront);
     consider(PanelOrder::row_resident);

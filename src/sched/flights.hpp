@@ -65,11 +65,11 @@ class Flights {
   [[nodiscard]] std::vector<InFlight> of(OpId op) const {
     return where([&](const InFlight& f) { return f.tasklet.op == op; });
   }
-  /// Predicted time of what each device holds that is more urgent than `urgency`.
-  [[nodiscard]] std::unordered_map<DeviceId, Seconds> taken_by_more_urgent(std::int32_t urgency) const {
+  /// Predicted time of what each device holds that goes ahead of a tasklet at `place`.
+  [[nodiscard]] std::unordered_map<DeviceId, Seconds> taken_ahead_of(const Place& place) const {
     std::unordered_map<DeviceId, Seconds> taken;
     for (const auto& [id, flight] : flights_) {
-      if (flight.tasklet.urgency < urgency) taken[flight.tasklet.piece.device] += flight.tasklet.piece.time;
+      if (flight.tasklet.place() < place) taken[flight.tasklet.piece.device] += flight.tasklet.piece.time;
     }
     return taken;
   }

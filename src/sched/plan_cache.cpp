@@ -26,6 +26,7 @@ plan::OperationPlan server_plan(const plan::Work& work) {
 void PlanCache::renew(std::vector<plan::DeviceState> devices) {
   plans_.clear();
   shared_.clear();
+  ++version_;
   devices_ = std::move(devices);
   for (plan::DeviceState& device : devices_) device.down_busy = device.compute_busy = device.up_busy = Seconds(0);
 }

@@ -18,10 +18,14 @@ class PlanCache {
  public:
   explicit PlanCache(plan::PlanOptions options) : options_(std::move(options)) {}
 
-  /// Forgets every plan; the next ones are for `devices`.
+  /// Forgets every plan; the next ones are for `devices`, and version() is another.
   void renew(std::vector<plan::DeviceState> devices);
   /// No devices: plans have the server compute everything itself.
   [[nodiscard]] bool no_devices() const { return devices_.empty(); }
+  /// 0 before the first renew().
+  [[nodiscard]] std::uint64_t version() const { return version_; }
+  /// Those of the last renew(), idle.
+  [[nodiscard]] std::span<const plan::DeviceState> devices() const { return devices_; }
 
   /// The plan of one operation over all devices. Valid until renew(). Errors: as plan::plan_operation.
   [[nodiscard]] const plan::OperationPlan& plan_for(const plan::Work& work);
@@ -31,6 +35,7 @@ class PlanCache {
  private:
   plan::PlanOptions options_;
   std::vector<plan::DeviceState> devices_;
+  std::uint64_t version_ = 0;
   std::unordered_map<plan::Work, plan::OperationPlan, WorkHash> plans_;
   /// Empty where sharing gains nothing.
   std::unordered_map<std::vector<plan::Work>, std::vector<plan::OperationPlan>, WorksHash> shared_;

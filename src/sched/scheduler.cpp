@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <deque>
 #include <limits>
 #include <map>
 #include <optional>
@@ -20,6 +21,7 @@
 #include "deadline.hpp"
 #include "flights.hpp"
 #include "losses.hpp"
+#include "patience.hpp"
 #include "plan_cache.hpp"
 
 namespace cleave::sched {
@@ -35,7 +37,7 @@ constexpr std::size_t kMostCopies = 3;
 constexpr double kStragglers = 1.0 / 3;
 
 /// Critical path first: weight gradients and updates wait until nothing else is ready.
-int urgency(const model::Operation& op) {
+int urgency_by_phase(const model::Operation& op) {
   switch (op.phase) {
     case model::Phase::forward:
     case model::Phase::input_gradient: return 0;
@@ -72,6 +74,8 @@ struct Scheduler::Impl {
     std::int64_t blocks = 0;       // in flight
     std::int64_t sent = 0;         // blocks sent at first
     std::int64_t turn = 0;         // in the order in which operations were begun
+    int urgency = 0;
+    bool patient = false;  // planned to end with the chain
     Seconds start, planned, lower_bound;
     Seconds expected;     // longest time that any of its answers should take
     Seconds due;          // its deadline
@@ -93,19 +97,21 @@ struct Scheduler::Impl {
   std::optional<Version> planned_for;
   std::unordered_map<DeviceId, fleet::DeviceProfile> declared;
   PlanCache plans;
+  Patience patience;
 
   const model::StepGraph* graph = nullptr;
   std::vector<Progress> progress;
   Ready ready;
   Flights flights;
-  std::unordered_map<DeviceId, Seconds> owed;  // predicted time of what a device has in hand
+  std::unordered_map<DeviceId, Seconds> owed;  // predicted time of what a device has in hand, but for patient work
   Bytes bytes_out, bytes_in;                   // of everything in flight
   std::set<std::pair<Seconds, OpId>> deadlines;
   Losses losses;
   std::set<DeviceId> contributors;
   StepReport report;
 
-  Impl(Fleet& f, SchedulerOptions o) : fleet(f), options(std::move(o)), plans(options.plan) {}
+  Impl(Fleet& f, SchedulerOptions o)
+      : fleet(f), options(std::move(o)), plans(options.plan), patience(plans, options.plan) {}
 
   Progress& at(OpId op) { return progress[static_cast<std::size_t>(op.value)]; }
 
@@ -129,18 +135,24 @@ struct Scheduler::Impl {
     plans.renew(usable_devices());
   }
 
+  // Time until the answer to a piece, which is put on its device's account. What is urgent goes ahead of patient work.
+  Seconds expected_of(const Progress& op, const plan::TaskletPlan& piece) {
+    if (op.patient) return piece.time;
+    Seconds& in_hand = owed[piece.device];
+    in_hand += piece.time;
+    return op.urgency == 0 ? in_hand : in_hand + patience.in_hand(piece.device, fleet.now());
+  }
+
   // Sends one piece of `op`: a block of its own, made again for `loss`, or another copy of `block`.
   void submit(OpId op, const plan::TaskletPlan& piece, int loss = -1, std::optional<std::int64_t> block = {}) {
     const Tasklet tasklet{.id = TaskletId(next_tasklet++),
                           .op = op,
                           .piece = piece,
                           .redone = loss >= 0 || block.has_value(),
-                          .urgency = urgency(graph->operation(op)),
+                          .urgency = at(op).urgency,
                           .turn = at(op).turn};
-    Seconds& in_hand = owed[piece.device];
-    in_hand += piece.time;
     Progress& progress_of_op = at(op);
-    const Seconds expected = std::max(in_hand, progress_of_op.planned);
+    const Seconds expected = std::max(expected_of(progress_of_op, piece), progress_of_op.planned);
     progress_of_op.expected = std::max(progress_of_op.expected, expected);
     if (!block) ++progress_of_op.blocks;
     ++report.tasklets;
@@ -159,8 +171,10 @@ struct Scheduler::Impl {
   // Takes a tasklet out of the book; `forgotten`: its answer is no longer wanted.
   void settle(const InFlight& flight, bool forgotten) {
     const Tasklet tasklet = flight.tasklet;
-    Seconds& in_hand = owed[tasklet.piece.device];
-    in_hand = std::max(Seconds(0), in_hand - tasklet.piece.time);
+    if (!at(tasklet.op).patient) {
+      Seconds& in_hand = owed[tasklet.piece.device];
+      in_hand = std::max(Seconds(0), in_hand - tasklet.piece.time);
+    }
     bytes_out -= tasklet.piece.bytes_down;
     bytes_in -= tasklet.piece.bytes_up;
     flights.remove(tasklet.id);
@@ -183,6 +197,29 @@ struct Scheduler::Impl {
     deadlines.emplace(due, id);
   }
 
+  // Operations that are ready together share the fleet; those that nothing urgent waits for get few devices each, with
+  // plans that are added to `patient`.
+  std::vector<const plan::OperationPlan*> choose_plans(std::span<const OpId> ids, std::span<const plan::Work> works,
+                                                       std::deque<plan::OperationPlan>& patient) {
+    std::vector<const plan::OperationPlan*> chosen(ids.size(), nullptr);
+    std::vector<plan::Work> others;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      auto plan = at(ids[i]).urgency > 0 ? patience.plan(works[i], fleet.now()) : std::nullopt;
+      at(ids[i]).patient = plan.has_value();
+      if (plan) {
+        chosen[i] = &patient.emplace_back(std::move(*plan));
+      } else {
+        others.push_back(works[i]);
+      }
+    }
+    const std::vector<const plan::OperationPlan*> together = plans.plans_for(others);
+    auto next = together.begin();
+    for (const plan::OperationPlan*& plan : chosen) {
+      if (plan == nullptr) plan = *next++;
+    }
+    return chosen;
+  }
+
   void dispatch_ready() {
     if (ready.empty()) return;
     beliefs.renew(false);
@@ -202,10 +239,11 @@ struct Scheduler::Impl {
       works.push_back(plan::work_of(op, options.wire));
     }
     if (on_devices.empty()) return;
+    std::deque<plan::OperationPlan> patient;
     const std::vector<const plan::OperationPlan*> chosen = [&] {
       const Stopwatch watch(report.planning);
       renew_plans();
-      return plans.plans_for(works);
+      return choose_plans(on_devices, works, patient);
     }();
     for (std::size_t i = 0; i < on_devices.size(); ++i) {
       at(on_devices[i]).planned = chosen[i]->time;
@@ -221,10 +259,13 @@ struct Scheduler::Impl {
     const Seconds now = fleet.now();
     fleet.retire(id);
     deadlines.erase({op.due, id});
+    if (const model::Operation& operation = graph->operation(id); of_chain(operation)) {
+      patience.done(plan::work_of(operation, options.wire));
+    }
     report.operations.push_back({id, op.start, now, op.planned, op.lower_bound});
     if (op.hit) report.recovery += losses.complete(id, op.start, now, op.undisturbed);
     for (const OpId next : op.releases) {
-      if (--at(next).waiting_for == 0) ready.emplace(urgency(graph->operation(next)), next.value);
+      if (--at(next).waiting_for == 0) ready.emplace(at(next).urgency, next.value);
     }
   }
 
@@ -274,8 +315,7 @@ struct Scheduler::Impl {
   }
 
   std::vector<plan::TaskletPlan> plan_again(OpId op, const std::vector<plan::TaskletPlan>& pieces) {
-    const std::vector<plan::DeviceState> devices =
-        usable(fleet.devices_ahead_of({urgency(graph->operation(op)), at(op).turn}));
+    const std::vector<plan::DeviceState> devices = usable(fleet.devices_ahead_of({at(op).urgency, at(op).turn}));
     if (!devices.empty()) {
       try {
         return plan::replan(plan::work_of(graph->operation(op), options.wire), pieces, devices, options.plan);
@@ -291,17 +331,17 @@ struct Scheduler::Impl {
     return own;
   }
 
-  // The longest time for which the devices that hold `missing` blocks of an operation are taken by more urgent work,
-  // to which those blocks give way.
-  [[nodiscard]] Seconds more_urgent(OpId id, const std::vector<InFlight>& missing) const {
-    if (urgency(graph->operation(id)) == 0) return Seconds(0);
-    const std::unordered_map<DeviceId, Seconds> taken = flights.taken_by_more_urgent(urgency(graph->operation(id)));
+  // For how long blocks that give way to others may still have to: until the chain ends, and until the devices that
+  // hold the `missing` ones have done what goes ahead of them.
+  [[nodiscard]] Seconds gives_way_for(const Progress& op, const std::vector<InFlight>& missing) {
+    if (op.urgency == 0) return Seconds(0);
+    const std::unordered_map<DeviceId, Seconds> taken = flights.taken_ahead_of({op.urgency, op.turn});
     Seconds longest{0};
     for (const InFlight& flight : missing) {
       const auto found = taken.find(flight.tasklet.piece.device);
       if (found != taken.end()) longest = std::max(longest, found->second);
     }
-    return longest;
+    return longest + patience.chain_time();
   }
 
   // The operation's deadline has passed: its last blocks are asked of other devices too.
@@ -312,8 +352,8 @@ struct Scheduler::Impl {
     // What was sent since shares the interface.
     const Seconds due = op.start + deadline.limit(op.expected + interface_backlog());
     if (due > fleet.now()) return postpone(id, due);
-    const Seconds ahead = more_urgent(id, missing);
-    if (ahead.value() > 0) return postpone(id, fleet.now() + deadline.limit(ahead));
+    const Seconds ahead = gives_way_for(op, missing);
+    if (ahead.value() > 0) return postpone(id, fleet.now() + deadline.limit(ahead + op.expected));
     if (static_cast<double>(op.blocks) <= std::max(1.0, kStragglers * static_cast<double>(op.sent))) {
       const plan::Work work = plan::work_of(graph->operation(id), options.wire);
       std::vector<plan::DeviceState> devices = usable_devices();
@@ -426,9 +466,25 @@ struct Scheduler::Impl {
     for (const model::Operation& op : step.operations) {
       at(op.id).waiting_for = static_cast<std::int64_t>(op.after.size());
       for (const OpId before : op.after) at(before).releases.push_back(op.id);
-      if (op.after.empty()) ready.emplace(urgency(op), op.id.value);
+    }
+    rank_by_urgency();
+    for (const model::Operation& op : step.operations) {
+      if (op.after.empty()) ready.emplace(at(op.id).urgency, op.id.value);
     }
     fleet.begin_step(step);
+  }
+
+  // An operation is as urgent as the most urgent one that waits for it. (Operations are in a legal serial order.)
+  void rank_by_urgency() {
+    patience.begin();
+    for (const model::Operation& op : graph->operations) at(op.id).urgency = urgency_by_phase(op);
+    for (auto op = graph->operations.rbegin(); op != graph->operations.rend(); ++op) {
+      for (const OpId before : op->after) at(before).urgency = std::min(at(before).urgency, at(op->id).urgency);
+      if (of_chain(*op)) patience.expect(plan::work_of(*op, options.wire));
+    }
+  }
+  [[nodiscard]] bool of_chain(const model::Operation& op) {
+    return at(op.id).urgency == 0 && model::runs_on_devices(op.kind);
   }
 };
 

@@ -11,14 +11,6 @@ namespace cleave::sched {
 
 namespace {
 
-// What the links of a device let it multiply in a given time grows with downlink * sqrt(uplink).
-double power_of(const plan::DeviceState& device, const fleet::ServerProfile& server) {
-  const double down = std::min(device.profile.downlink, server.nic_out).value();
-  const double up = std::min(device.profile.uplink, server.nic_in).value();
-  const double links = down * std::sqrt(up);
-  return std::isfinite(links) ? links : device.profile.compute.value();
-}
-
 // Deals the devices out to parts with these shares of the fleet's power, the strongest first.
 std::vector<std::vector<plan::DeviceState>> deal(std::span<const plan::DeviceState> devices,
                                                  std::span<const double> share, const fleet::ServerProfile& server) {
@@ -51,6 +43,13 @@ Seconds finish_of(std::span<const plan::OperationPlan* const> plans, std::size_t
 }
 
 }  // namespace
+
+double power_of(const plan::DeviceState& device, const fleet::ServerProfile& server) {
+  const double down = std::min(device.profile.downlink, server.nic_out).value();
+  const double up = std::min(device.profile.uplink, server.nic_in).value();
+  const double links = down * std::sqrt(up);
+  return std::isfinite(links) ? links : device.profile.compute.value();
+}
 
 std::vector<plan::OperationPlan> share_fleet(std::span<const plan::Work> works,
                                              std::span<const plan::OperationPlan* const> whole,

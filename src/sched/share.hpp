@@ -8,6 +8,10 @@
 
 namespace cleave::sched {
 
+/// What the links of a device let it multiply in a given time grows with downlink * sqrt(uplink); without links, with
+/// its processor.
+[[nodiscard]] double power_of(const plan::DeviceState& device, const fleet::ServerProfile& server);
+
 /// Plans of `works`, each on its own part of `devices`; empty where one after another over all of them (`whole`, their
 /// plans for that) is no slower. Fewer devices to an operation means larger blocks, which move fewer bytes for the same
 /// product: with links as the limit, an operation on 1/g of the fleet takes g^(2/3) times as long, not g times.

@@ -22,7 +22,7 @@ using model::Operation;
 using model::OpKind;
 using model::TensorView;
 
-// Writes that nobody wants go to scratch: a kernel computes all of its outputs.
+// Writes that nobody wants go to scratch, where a kernel computes all of its outputs.
 class Outputs {
  public:
   explicit Outputs(TensorStore& store) : store_(store) {}
@@ -31,6 +31,8 @@ class Outputs {
     scratch_.emplace_back(static_cast<std::size_t>(rows * cols));
     return {scratch_.back().data(), rows, cols};
   }
+  // For kernels that can leave it out.
+  kernels::Rows rows_if_wanted(const TensorView& view) { return view.valid() ? store_.rows(view) : kernels::Rows(); }
   float* vector(const TensorView& view, std::int64_t cols) { return rows(view, 1, cols).data; }
 
  private:
@@ -66,17 +68,16 @@ void Executor::run(const Operation& op) {
       kernels::layer_norm(parallel, in(0), in(1).data, in(2).data, op.scalar, out(0), out(1).data, out(2).data);
       break;
     case OpKind::layer_norm_backward: {
-      const std::int64_t rows = in(0).rows, cols = in(0).cols;
+      const std::int64_t cols = in(0).cols;
       kernels::layer_norm_backward(parallel, in(1), in(2).data, in(3).data, in(4).data, in(0),
-                                   outputs.rows(op.out[0], rows, cols), outputs.vector(op.out[1], cols),
+                                   outputs.rows_if_wanted(op.out[0]), outputs.vector(op.out[1], cols),
                                    outputs.vector(op.out[2], cols));
       break;
     }
     case OpKind::rms_norm: kernels::rms_norm(parallel, in(0), in(1).data, op.scalar, out(0), out(1).data); break;
     case OpKind::rms_norm_backward: {
-      const std::int64_t rows = in(0).rows, cols = in(0).cols;
-      kernels::rms_norm_backward(parallel, in(1), in(2).data, in(3).data, in(0), outputs.rows(op.out[0], rows, cols),
-                                 outputs.vector(op.out[1], cols));
+      kernels::rms_norm_backward(parallel, in(1), in(2).data, in(3).data, in(0), outputs.rows_if_wanted(op.out[0]),
+                                 outputs.vector(op.out[1], in(0).cols));
       break;
     }
     case OpKind::add_bias: kernels::add_bias(parallel, out(0), in(0).data); break;

@@ -24,6 +24,10 @@ enum class PanelOrder : std::uint8_t {
 /// Bytes of a row of A's or column of B's norm exponent, where the operation has several K blocks.
 inline constexpr std::int64_t kNormExponentBytes = 2;
 
+/// Of `panels` panels with the result resident: this many bring operands. The last of them, and all after it, take
+/// parts of the result back, so that nothing else waits long for either link.
+constexpr std::int64_t result_resident_down(std::int64_t panels) { return (panels + 1) / 2; }
+
 /// Of a box m x n x k of a GEMM whose operands travel as `wire`. `many_blocks`: the operation has several K blocks;
 /// `whole_depth`: the box covers them all. An element of C takes what is larger, its accumulator or its result.
 constexpr Bytes gemm_resident_bytes(GemmShape box, DType wire, bool many_blocks, bool whole_depth, PanelOrder order,
@@ -46,7 +50,8 @@ constexpr Bytes gemm_resident_bytes(GemmShape box, DType wire, bool many_blocks,
       return Bytes((shorter + streamed) * strip + shorter * streamed * cell);
     }
     case PanelOrder::result_resident: {
-      const std::int64_t depth = std::min(box.k, in_flight * kBlockK * largest(k_blocks(box.k)));
+      const std::int64_t down = result_resident_down(count);
+      const std::int64_t depth = std::min(box.k, in_flight * kBlockK * ((k_blocks(box.k) + down - 1) / down));
       return Bytes((box.m + box.n) * (depth * element + exponent) + area * cell);
     }
   }

@@ -113,7 +113,7 @@ struct StepOptions {
   bool clip = true;                 ///< AdamW waits for the global norm
   std::vector<std::string> freeze;  ///< glob patterns of parameter names that are not trained
   std::int64_t loss_rows = 0;       ///< tokens per loss chunk; 0: see kLogitsBudget
-  std::int64_t row_groups = 1;      ///< groups of sequences that follow each other through the forward pass, B at most
+  std::int64_t row_groups = 1;      ///< groups of sequences that follow each other through both passes, B at most
 };
 
 /// Logits in memory at once take at most this many bytes, or four times the head's weight where that is more: one chunk

@@ -5,6 +5,7 @@
 // `simulate` print the same values. Costs come from cost.hpp, the bound from bound.hpp.
 #pragma once
 
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -55,6 +56,8 @@ struct PlanOptions {
   fleet::ServerProfile server;
   /// Panels of a tasklet, where memory asks for no more: more overlap better, and cost messages (and simulated events).
   std::int64_t most_panels = 32;
+  /// No panel of a GEMM's tasklet takes a link for much longer than this, so that what is more urgent soon goes ahead.
+  Seconds longest_panel{std::numeric_limits<double>::infinity()};
   /// A tasklet's operands, and its result, stay below kMaxMessage together, for fleets that send them in one message.
   bool single_message = false;
 };

@@ -96,7 +96,7 @@ TEST(Cost, ResidentBytes) {
   const std::int64_t strip = 4 * 768 * 2 + 2;
   EXPECT_EQ(resident_bytes(work, boxed(box)).value(), 100 * strip + 40 * 60 * 4);
   EXPECT_EQ(resident_bytes(work, boxed(box, PanelOrder::row_resident, 6)).value(), (40 + 20) * strip + 40 * 20 * 4);
-  EXPECT_EQ(resident_bytes(work, boxed(box, PanelOrder::result_resident, 4)).value(),
+  EXPECT_EQ(resident_bytes(work, boxed(box, PanelOrder::result_resident, 7)).value(),
             100 * (2 * 768 * 2 + 2) + 40 * 60 * 4);
 }
 

@@ -1,0 +1,146 @@
+// Twice as many devices until they are done in time.
+#include "patience.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cleave/base/error.hpp"
+#include "share.hpp"
+
+namespace cleave::sched {
+
+namespace {
+
+/// Patient work is planned to end when this share of the chain's time is over: it does not always go as planned.
+constexpr double kInTime = 0.8;
+/// A link is never taken for busier with the chain than to leave these shares: there are gaps between its operations.
+constexpr double kLeastDown = 0.5, kLeastUp = 0.2;
+/// Patient tasklets that a device holds at once: one whose result leaves, and the next.
+constexpr std::int64_t kAtOnce = 2;
+/// A patient panel takes a link for this share of the time of an operation of the chain, at the rates that patient work
+/// is given: the chain has to wait for what is under way.
+constexpr double kPanelShare = 0.05;
+/// A plan for the whole fleet is as good where the chain ends within this many of its times...
+constexpr double kTooLate = 10;
+/// ... or where patience saves no more than down to this share of its bytes: they are hurried then beside the chain.
+constexpr double kWorthwhile = 0.6;
+
+}  // namespace
+
+Patience::Patience(PlanCache& plans, const plan::PlanOptions& options) : plans_(plans), options_(options) {}
+
+void Patience::begin() {
+  chain_.clear();
+  until_.clear();
+}
+
+void Patience::expect(const plan::Work& work) {
+  const auto found = std::ranges::find(chain_, work, &std::pair<plan::Work, std::int64_t>::first);
+  if (found == chain_.end()) {
+    chain_.emplace_back(work, 1);
+    version_ = 0;
+  } else {
+    ++found->second;
+  }
+}
+
+void Patience::done(const plan::Work& work) {
+  --std::ranges::find(chain_, work, &std::pair<plan::Work, std::int64_t>::first)->second;
+}
+
+Seconds Patience::in_hand(DeviceId device, Seconds now) const {
+  const auto found = until_.find(device);
+  return found == until_.end() ? Seconds(0) : std::max(Seconds(0), found->second - now);
+}
+
+Patience::Left Patience::left() {
+  Left chain;
+  double down = 0, up = 0;
+  std::int64_t operations = 0;
+  for (const auto& [work, count] : chain_) {
+    if (count == 0) continue;
+    const plan::OperationPlan& plan = plans_.plan_for(work);
+    operations += count;
+    chain.time += plan.busy * static_cast<double>(count);
+    down += static_cast<double>(count * plan.bytes_down.value());
+    up += static_cast<double>(count * plan.bytes_up.value());
+  }
+  if (chain.time.value() <= 0) return chain;
+  chain.operation = chain.time / static_cast<double>(operations);
+  renew_fleet();
+  chain.down = down / (downlink_.value() * chain.time.value());
+  chain.up = up / (uplink_.value() * chain.time.value());
+  return chain;
+}
+
+// For which the bytes of a plan would take all links, one direction after the other.
+Seconds Patience::link_time(const plan::OperationPlan& plan) const {
+  return plan.bytes_down / downlink_ + plan.bytes_up / uplink_;
+}
+
+// Joint rates, and the memory that is left beside the largest tasklet of the chain, whichever it is.
+void Patience::renew_fleet() {
+  if (version_ == plans_.version()) return;
+  version_ = plans_.version();
+  std::unordered_map<DeviceId, Bytes> largest;
+  for (const auto& [work, count] : chain_) {
+    for (const plan::TaskletPlan& piece : plans_.plan_for(work).tasklets) {
+      Bytes& most = largest[piece.device];
+      most = std::max(most, piece.resident);
+    }
+  }
+  memory_.clear();
+  downlink_ = uplink_ = BytesPerSecond(0);
+  for (const plan::DeviceState& device : plans_.devices()) {
+    downlink_ += std::min(device.profile.downlink, options_.server.nic_out);
+    uplink_ += std::min(device.profile.uplink, options_.server.nic_in);
+    const std::int64_t over = (device.profile.memory - largest[device.profile.id]).value();
+    memory_[device.profile.id] = Bytes(std::max<std::int64_t>(0, over) / kAtOnce);
+  }
+  downlink_ = std::min(downlink_, options_.server.nic_out);
+  uplink_ = std::min(uplink_, options_.server.nic_in);
+}
+
+std::vector<plan::DeviceState> Patience::devices_beside(const Left& chain, Seconds now) {
+  renew_fleet();
+  std::vector<plan::DeviceState> devices(plans_.devices().begin(), plans_.devices().end());
+  for (plan::DeviceState& device : devices) {
+    device.profile.downlink = device.profile.downlink * std::max(kLeastDown, 1 - chain.down);
+    device.profile.uplink = device.profile.uplink * std::max(kLeastUp, 1 - chain.up);
+    device.profile.memory = memory_.at(device.profile.id);
+    device.down_busy = device.compute_busy = device.up_busy = in_hand(device.profile.id, now);
+  }
+  std::stable_sort(devices.begin(), devices.end(), [&](const plan::DeviceState& a, const plan::DeviceState& b) {
+    if (a.down_busy != b.down_busy) return a.down_busy < b.down_busy;
+    return power_of(a, options_.server) > power_of(b, options_.server);
+  });
+  return devices;
+}
+
+std::optional<plan::OperationPlan> Patience::plan(const plan::Work& work, Seconds now) {
+  if (work.kind != plan::WorkKind::gemm || work.instances > 1 || plans_.no_devices() ||
+      options_.partition != plan::Partition::automatic) {
+    return std::nullopt;
+  }
+  const Left chain = left();
+  const Seconds within = chain.time * kInTime;
+  const plan::OperationPlan& hurried = plans_.plan_for(work);
+  if (within < hurried.busy * kTooLate) return std::nullopt;
+  const std::vector<plan::DeviceState> devices = devices_beside(chain, now);
+  options_.longest_panel = chain.operation * kPanelShare;
+  for (std::size_t count = 1; count < devices.size() && devices[count - 1].down_busy < within; count *= 2) {
+    try {
+      plan::OperationPlan plan = plan::plan_operation(work, std::span(devices).first(count), options_);
+      if (plan.time > within) continue;
+      if (link_time(plan) > link_time(hurried) * kWorthwhile) break;
+      for (const plan::TaskletPlan& piece : plan.tasklets) {
+        Seconds& until = until_[piece.device];
+        until = std::max(until, now + piece.time);
+      }
+      return plan;
+    } catch (const InputError&) {}  // nobody among them can hold the smallest block
+  }
+  return std::nullopt;
+}
+
+}  // namespace cleave::sched

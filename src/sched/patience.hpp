@@ -1,0 +1,60 @@
+// Patience: plans for operations that nothing urgent waits for, on few devices each, for as long as the chain lasts.
+//
+// With links as the limit, an operation on 1/g of the fleet moves g^(-1/3) of the bytes. So what is off the chain of
+// urgent operations is given as few devices as finish it before the chain ends: those with least such work in hand,
+// each with what the chain leaves over of its links and of its memory, and in panels so short that the chain hardly
+// waits for one. Towards the end of the chain that takes more and more devices, and at last the whole fleet.
+#pragma once
+
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "plan_cache.hpp"
+
+namespace cleave::sched {
+
+class Patience {
+ public:
+  /// `plans`, of the operations on the whole fleet, must outlive it.
+  Patience(PlanCache& plans, const plan::PlanOptions& options);
+
+  /// A new step: no chain, and nothing in hand.
+  void begin();
+  /// One more operation of the chain, still to be done.
+  void expect(const plan::Work& work);
+  /// One of them is complete.
+  void done(const plan::Work& work);
+
+  /// A plan that ends with the chain; none where that takes the whole fleet. The devices then have it in hand.
+  [[nodiscard]] std::optional<plan::OperationPlan> plan(const plan::Work& work, Seconds now);
+  /// For how long what is left of the chain takes the fleet.
+  [[nodiscard]] Seconds chain_time() { return left().time; }
+  /// For how long, from `now`, a device has patient work in hand, as planned.
+  [[nodiscard]] Seconds in_hand(DeviceId device, Seconds now) const;
+
+ private:
+  // What is left of the chain: for how long it, and one of its operations, takes the fleet, and which share of all
+  // links it uses meanwhile.
+  struct Left {
+    Seconds time{0}, operation{0};
+    double down = 0, up = 0;
+  };
+  [[nodiscard]] Left left();
+  // The devices as patient work finds them, those with least in hand first.
+  [[nodiscard]] std::vector<plan::DeviceState> devices_beside(const Left& chain, Seconds now);
+  void renew_fleet();
+  [[nodiscard]] Seconds link_time(const plan::OperationPlan& plan) const;
+
+  PlanCache& plans_;
+  plan::PlanOptions options_;
+  std::vector<std::pair<plan::Work, std::int64_t>> chain_;  // shapes, and how many of each are left
+  std::unordered_map<DeviceId, Seconds> until_;             // patient work in hand
+  // For plans of version_: memory that the chain leaves over, and joint rates.
+  std::unordered_map<DeviceId, Bytes> memory_;
+  BytesPerSecond downlink_, uplink_;
+  std::uint64_t version_ = 0;
+};
+
+}  // namespace cleave::sched

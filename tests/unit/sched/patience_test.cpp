@@ -1,0 +1,71 @@
+// Weight gradients that nothing waits for take few devices, give way to the chain, and end with it.
+#include <algorithm>
+#include <cmath>
+
+#include "graphs.hpp"
+
+namespace cleave::sched {
+namespace {
+
+SchedulerOptions options_of(plan::Partition partition = plan::Partition::automatic) {
+  return {.plan = {.partition = partition, .server = wide_server()}, .wire = DType::f16, .copies = false};
+}
+
+constexpr GemmShape kChain{32768, 2048, 2048}, kWeights{2048, 2048, 32768};
+
+// `layers` input gradients, one after another, each with a weight gradient beside it, of this phase.
+model::StepGraph backward_pass(std::int64_t layers, model::Phase beside = model::Phase::weight_gradient) {
+  std::vector<model::Operation> all;
+  for (std::int64_t layer = 0; layer < layers; ++layer) {
+    const std::vector<std::int64_t> after =
+        layer == 0 ? std::vector<std::int64_t>{} : std::vector<std::int64_t>{2 * layer - 2};
+    all.push_back(gemm(2 * layer, kChain, after, model::Phase::input_gradient));
+    all.push_back(gemm(2 * layer + 1, kWeights, after, beside));
+  }
+  return graph_of(std::move(all));
+}
+
+StepReport run(const model::StepGraph& graph, const SchedulerOptions& options, fleet::ChurnTrace churn = {}) {
+  SimulatedFleet simulated(edge_devices(32, {0, 0}), wide_server(), DType::f16, std::move(churn));
+  Book book(graph);
+  WatchedFleet fleet(simulated, book);
+  const StepReport report = Scheduler(fleet, options).run(graph);
+  book.expect_complete();
+  return report;
+}
+
+TEST(Patience, WeightGradientsMoveFewerBytesAndEndWithTheChain) {
+  const StepReport patient = run(backward_pass(60), options_of());
+  const StepReport hurried = run(backward_pass(60, model::Phase::input_gradient), options_of());
+  EXPECT_LT(patient.time.value(), 0.9 * hurried.time.value());
+  EXPECT_LT(patient.bytes_down.value(), 0.8 * static_cast<double>(hurried.bytes_down.value()));
+  Seconds chain_end{0}, end{0};
+  for (const OperationTiming& timing : patient.operations) {
+    end = std::max(end, timing.end);
+    if (timing.op.value % 2 == 0) chain_end = std::max(chain_end, timing.end);
+  }
+  EXPECT_LT((end - chain_end).value(), 0.15 * patient.time.value());
+}
+
+TEST(Patience, WhatIsLostIsDoneAgain) {
+  fleet::ChurnTrace churn;
+  for (std::int64_t d = 0; d < 8; ++d)
+    churn.push_back({Seconds(0.5 + 0.3 * static_cast<double>(d)), DeviceId(4 * d), fleet::ChurnKind::leave, 1});
+  const StepReport report = run(backward_pass(60), options_of(), churn);
+  EXPECT_GT(report.lost, 0);
+}
+
+TEST(Patience, AWeightGradientThatTheChainWaitsForIsNotPatient) {
+  // The second operation would be alone on the fleet and the third waits for it.
+  const model::StepGraph graph = graph_of(
+      {gemm(0, kChain, {}, model::Phase::input_gradient), gemm(1, kWeights, {}, model::Phase::weight_gradient),
+       gemm(2, kChain, {0, 1}, model::Phase::input_gradient), gemm(3, kChain, {2}, model::Phase::input_gradient),
+       gemm(4, kChain, {3}, model::Phase::input_gradient), gemm(5, kChain, {4}, model::Phase::input_gradient)});
+  const StepReport report = run(graph, options_of());
+  for (const OperationTiming& timing : report.operations) {
+    EXPECT_LT((timing.end - timing.start).value(), 4 * timing.lower_bound.value()) << timing.op.value;
+  }
+}
+
+}  // namespace
+}  // namespace cleave::sched
