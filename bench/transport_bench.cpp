@@ -1,16 +1,20 @@
-// What the transport costs: waking a rank that waits, small messages, large ones beside memcpy, and waiting itself.
+// What the transport costs: waking a rank that waits, small messages, large ones beside memcpy, copied and read in
+// place, and waiting itself.
 //
 //   mpirun -n 2 build/release/bench/transport_bench [SECONDS]        default: 2 seconds of waiting
 //
 // Rank 1 sends every frame back, rank 0 measures and holds what came back against what it sent. Medians; a round trip
-// has two hops, so a hop is half of it.
+// has two hops, so a hop is half of it. A frame that is read in place takes no time on its way, so there a hop is to
+// write it, to hand it over and to read it: two copies at best.
 #include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -94,6 +98,64 @@ double memcpy_rate(std::int64_t bytes) {
   return static_cast<double>(bytes) / median(times);
 }
 
+// A frame's numbers come from somewhere and go somewhere.
+comm::Frame written(std::span<const std::byte> numbers) {
+  comm::Frame frame(static_cast<std::int64_t>(numbers.size()));
+  std::memcpy(frame.data(), numbers.data(), numbers.size());
+  return frame;
+}
+
+void read(const comm::Frame& frame, std::vector<std::byte>& numbers) {
+  numbers.resize(static_cast<std::size_t>(frame.size()));
+  std::memcpy(numbers.data(), frame.data(), numbers.size());
+}
+
+// Bytes a second of hops in which each side writes and reads every byte once.
+double written_and_read_rate(comm::Transport& transport, std::int64_t bytes) {
+  const comm::Frame pattern = filled(bytes, 1);
+  const std::vector<std::byte> sent(pattern.bytes().begin(), pattern.bytes().end());
+  std::vector<std::byte> got;
+  std::vector<double> times;
+  for (int i = 0; i < 20; ++i) {
+    const Seconds start = clock_now.now();
+    transport.send(1, written(sent));
+    read(expect(transport), got);
+    times.push_back((clock_now.now() - start).value());
+    CLEAVE_ASSERT(got == sent, "round trip {} came back changed", i);
+  }
+  return static_cast<double>(bytes) / (median(times) / 2);
+}
+
+// The other side of it, until told to end.
+void write_and_read(comm::Transport& transport) {
+  std::vector<std::byte> numbers;
+  while (true) {
+    comm::Frame frame = expect(transport);
+    const auto header = comm::decode(frame);
+    if (header && header->kind == comm::Kind::ready) return;
+    read(frame, numbers);
+    frame = comm::Frame();
+    transport.send(0, written(numbers));
+  }
+}
+
+constexpr std::array<std::int64_t, 7> kHandedOverKib = {32, 64, 256, 1024, 4096, 16384, 65536};
+
+void measure_hand_over(comm::Transport& copying, comm::Transport& sharing) {
+  fmt::print("write, hand over, read:\n");
+  for (const std::int64_t kibibytes : kHandedOverKib) {
+    const std::int64_t bytes = kibibytes << 10;
+    const double copied = written_and_read_rate(copying, bytes);
+    copying.send(1, comm::encode_ready());
+    const double shared = written_and_read_rate(sharing, bytes);
+    sharing.send(1, comm::encode_ready());
+    const double best = memcpy_rate(bytes) / 2;
+    fmt::print("{:<24} copied {:>6.2f} GB/s, in place {:>6.2f} GB/s, two memcpy {:>6.2f} GB/s ({:.0f} and {:.0f} %)\n",
+               fmt::format("{} KiB", kibibytes), copied / 1e9, shared / 1e9, best / 1e9, 100 * copied / best,
+               100 * shared / best);
+  }
+}
+
 void measure(comm::Transport& transport, Seconds waiting) {
   fmt::print("{:<44} {:>12}\n", "", "median");
   round_trips(transport, 100, 256, Seconds(0));
@@ -145,10 +207,16 @@ int main(int argc, char** argv) {
     if (session.rank() == 0) fmt::print(stderr, "transport_bench: wants 2 ranks, not {}\n", session.size());
     return 2;
   }
-  const auto transport = comm::make_mpi_transport(session);
+  const auto transport = comm::make_mpi_transport(session, {.shared_memory = false});
+  const auto sharing = comm::make_mpi_transport(session);
   if (session.rank() == 0) {
+    measure_hand_over(*transport, *sharing);
     measure(*transport, Seconds(argc > 1 ? std::atof(argv[1]) : 2.0));
   } else {
+    for (int sizes = 0; sizes < static_cast<int>(kHandedOverKib.size()); ++sizes) {
+      write_and_read(*transport);
+      write_and_read(*sharing);
+    }
     echo(*transport);
   }
   transport->close(Seconds(5));

@@ -203,7 +203,7 @@ int check(const CommandLine& line, int argc, char** argv) {
         return 0;
       });
     }
-    code = session.share_start_code(code);
+    code = session.share_start_code(code, input.fleet.shared_memory);
     if (code != 0) return code;
     if (!session.is_server()) {
       code = session.serve();

@@ -29,8 +29,9 @@ struct RankLink {
   BytesPerSecond down, up;  ///< towards the rank, and back
 };
 
-/// Measures the way to every rank, one after the other, through the transport that a run uses, and lets them go.
-/// Errors: EnvironmentError where a rank does not answer. Collective: the server, others in echo_until_told().
+/// Measures the way to every rank, one after the other, through the transport that a run uses (without shared memory,
+/// in which there is no way to measure), and lets them go. Errors: EnvironmentError where a rank does not answer.
+/// Collective: the server, others in echo_until_told().
 [[nodiscard]] std::vector<RankLink> measure_links(comm::Transport& transport);
 
 /// On a device rank: answers the server until told to end, or until it is gone or silent for a minute.

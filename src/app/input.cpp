@@ -212,6 +212,11 @@ FleetInput read_fleet(const Section& in) {
       {.default_value = Seconds(10),
        .above = Seconds(0),
        .help = "Real time without a word after which a rank's blocks are computed elsewhere until it speaks again."});
+  f.shared_memory = in.boolean("shared_memory",
+                               {.default_value = true,
+                                .help = "Large messages between the server and ranks of its host are read where they "
+                                        "were written, without a copy or a checksum of their numbers; false: as over a "
+                                        "network."});
   in.each("devices", {.min_count = 1, .help = "Groups of devices; [low, high] is drawn uniformly per device."},
           [&](const Section& group) { f.groups.push_back(read_group(group)); });
   f.links = read_links(in, f.groups);

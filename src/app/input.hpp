@@ -41,7 +41,8 @@ enum class ClockMode { modelled, wall, off };
 struct FleetInput {
   std::uint64_t seed = 42;
   ClockMode clock = ClockMode::modelled;
-  Seconds patience{10};  ///< real time without a word after which a rank is taken for hung
+  Seconds patience{10};       ///< real time without a word after which a rank is taken for hung
+  bool shared_memory = true;  ///< large messages between the server and ranks of its host are read in place
   std::vector<fleet::DeviceGroup> groups;
   std::vector<LinkInput> links;  ///< between devices; empty: from their profiles
   bool churns = false;

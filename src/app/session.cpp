@@ -85,10 +85,10 @@ void Session::end_host() {
   host_.join();
 }
 
-int Session::share_start_code(int code) {
+int Session::share_start_code(int code, bool shared_memory) {
   if (!mpi_) return code;
   code = comm::share_start_code(code);
-  if (code == 0) transport_ = comm::make_mpi_transport(*mpi_);
+  if (code == 0) transport_ = comm::make_mpi_transport(*mpi_, {.shared_memory = shared_memory});
   return code;
 }
 

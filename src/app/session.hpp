@@ -44,8 +44,9 @@ class Session {
   [[nodiscard]] std::string host() const { return mpi_ ? mpi_->host() : std::string(); }
 
   /// The server's word on whether the run, or its next part, starts (0) or ends with this exit code; returns it on
-  /// every rank. Each part has a transport of its own. Collective: all ranks.
-  [[nodiscard]] int share_start_code(int code);
+  /// every rank. Each part has a transport of its own, which shares memory between ranks of the server's host where the
+  /// server's `shared_memory` allows it. Collective: all ranks.
+  [[nodiscard]] int share_start_code(int code, bool shared_memory);
 
   /// Where the server reaches device ranks; there is always at least one. Without a launcher each call starts a new
   /// host. Collective: server.

@@ -370,6 +370,7 @@ int train(const CommandLine& line, int argc, char** argv) {
   std::signal(SIGUSR1, request_stop);
   Input input = read_input(line.files.front(), line.overrides, Needs::everything);
   Session session(argc, argv);
+  const bool shared_memory = input.fleet.shared_memory;
 
   std::optional<Prepared> prepared;
   int code = 0;
@@ -380,7 +381,7 @@ int train(const CommandLine& line, int argc, char** argv) {
     });
     if (code == 0 && line.dry_run) print_dry_run(*prepared);
   }
-  code = session.share_start_code(code);
+  code = session.share_start_code(code, shared_memory);
   if (code != 0 || line.dry_run) return code;
   if (!session.is_server()) {
     code = session.serve();

@@ -51,6 +51,7 @@ Frame FaultyTransport::damage(FaultKind fault, Frame frame) {
 void FaultyTransport::send(int dest, Frame frame) {
   release_due();
   const FaultRule* rule = pick(Direction::sending, frame);
+  if (rule != nullptr) frame = seal_payload(std::move(frame));  // before it is damaged
   if (rule == nullptr) return inner_->send(dest, std::move(frame));
   switch (rule->fault) {
     case FaultKind::drop: return;
@@ -72,6 +73,8 @@ void FaultyTransport::filter(Received received) {
     arrived_.push_back(std::move(received));
     return;
   }
+  received.frame = seal_payload(std::move(received.frame));
+  if (received.frame.borrowed()) received.frame = received.frame.copy();
   switch (rule->fault) {
     case FaultKind::drop: return;
     case FaultKind::delay:

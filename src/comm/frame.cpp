@@ -4,6 +4,8 @@
 #include <cstring>
 #include <mutex>
 
+#include "frame_arena.hpp"
+
 namespace cleave::comm {
 
 namespace {
@@ -19,10 +21,21 @@ constexpr std::size_t kPooled = std::size_t{64} << 10;
 constexpr std::size_t kSpare = std::size_t{128} << 20;
 constexpr double kLeastFill = 0.75, kHeadroom = 2.0;
 
+// Large frames may be shared from this size on, whatever the sanitizer.
+constexpr std::int64_t kShared = std::int64_t{64} << 10;
+// What shared frames of this process may take; addresses are taken for all of it, memory only where it is used.
+constexpr std::int64_t kArena = std::int64_t{4} << 30;
+
 // Frames die on whatever thread last held them, some after main() has returned: the pool lives for ever.
 struct SharedPool {
   std::mutex mutex;
   BlockPool blocks{{.least_fill = kLeastFill, .headroom = kHeadroom, .spare = kSpare}};
+  std::shared_ptr<FrameArena> arena;  // null: large frames are not shared
+
+  std::shared_ptr<FrameArena> arena_now() {
+    const std::lock_guard lock(mutex);
+    return arena;
+  }
 };
 
 SharedPool& shared_pool() {
@@ -32,7 +45,23 @@ SharedPool& shared_pool() {
 
 }  // namespace
 
+std::shared_ptr<FrameArena> share_large_frames() {
+  SharedPool& pool = shared_pool();
+  const std::lock_guard lock(pool.mutex);
+  if (!pool.arena) pool.arena = FrameArena::make(kArena, static_cast<std::int64_t>(kSpare));
+  return pool.arena;
+}
+
 Frame::Frame(std::int64_t bytes) : size_(bytes) {
+  if (bytes >= kShared) {
+    if (std::shared_ptr<FrameArena> arena = shared_pool().arena_now()) {
+      data_ = arena->take(bytes);
+      if (data_ != nullptr) {
+        memory_ = std::move(arena);
+        return;
+      }
+    }
+  }
   const auto size = static_cast<std::size_t>(bytes);
   if (size >= kPooled) {
     SharedPool& pool = shared_pool();
@@ -41,16 +70,28 @@ Frame::Frame(std::int64_t bytes) : size_(bytes) {
   } else if (size > 0) {
     block_ = Block(size);
   }
+  data_ = block_.data();
+}
+
+Frame Frame::borrow(const std::byte* data, std::int64_t bytes, std::shared_ptr<FrameMemory> memory,
+                    std::uint32_t ticket) {
+  Frame frame;
+  frame.data_ = const_cast<std::byte*>(data);
+  frame.size_ = bytes;
+  frame.memory_ = std::move(memory);
+  frame.ticket_ = ticket;
+  frame.borrowed_ = true;
+  return frame;
 }
 
 void Frame::release() {
-  if (block_.capacity() >= kPooled) {
+  if (memory_) {
+    memory_->give_back(data_, size_, ticket_);
+  } else if (block_.capacity() >= kPooled) {
     SharedPool& pool = shared_pool();
     const std::lock_guard lock(pool.mutex);
     pool.blocks.give(std::move(block_));
   }
-  block_ = Block();
-  size_ = 0;
 }
 
 Frame Frame::copy() const {

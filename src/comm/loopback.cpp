@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cleave/base/error.hpp"
+#include "cleave/comm/message.hpp"
 
 namespace cleave::comm {
 
@@ -46,6 +47,7 @@ class LoopbackTransport final : public Transport {
       ++stats_.sends_dropped;
       return;
     }
+    frame = seal_payload(std::move(frame));
     ++stats_.frames_sent;
     stats_.bytes_sent += frame.size();
     Mailbox& box = state_->mailbox(dest);

@@ -33,7 +33,8 @@ enum : std::size_t {
   kAtPayload = 8,
   kAtPanelOrder = 12,
   kAtStorage = 13,
-  kAtReserved = 14,
+  kAtHeaderSum = 14,
+  kAtReserved = 15,
   kAtChecksum = 16,
   kAtTasklet = 24,
   kAtDevice = 32,
@@ -112,16 +113,32 @@ void put_header(std::byte* to, const Header& h) {
   put(to, kAtPanels, static_cast<std::uint32_t>(h.panels));
 }
 
-// The checksum covers the header with the checksum's own bytes zero, and the payload.
-std::uint64_t checksum(std::span<const std::byte> frame) {
-  std::array<std::byte, kHeaderBytes> header;
+using HeaderBytes = std::array<std::byte, kHeaderBytes>;
+
+HeaderBytes header_bytes(const Frame& frame) {
+  HeaderBytes header;
   std::memcpy(header.data(), frame.data(), header.size());
-  put<std::uint64_t>(header.data(), kAtChecksum, 0);
-  const std::uint64_t seed = XXH3_64bits(header.data(), header.size());
-  return XXH3_64bits_withSeed(frame.data() + kHeaderBytes, frame.size() - kHeaderBytes, seed);
+  return header;
 }
 
-void write_checksum(Frame& frame) { put(frame.data(), kAtChecksum, checksum(frame.bytes())); }
+// Of a header with the checksum's own bytes zero.
+std::uint64_t header_checksum(HeaderBytes header) {
+  put<std::uint64_t>(header.data(), kAtChecksum, 0);
+  return XXH3_64bits(header.data(), header.size());
+}
+
+// The checksum covers the header and the payload.
+std::uint64_t checksum(const HeaderBytes& header, std::span<const std::byte> frame) {
+  return XXH3_64bits_withSeed(frame.data() + kHeaderBytes, frame.size() - kHeaderBytes, header_checksum(header));
+}
+
+void write_checksum(Frame& frame) { put(frame.data(), kAtChecksum, checksum(header_bytes(frame), frame.bytes())); }
+
+Frame sealed_header(Frame frame) {
+  put<std::uint8_t>(frame.data(), kAtHeaderSum, 1);
+  put(frame.data(), kAtChecksum, header_checksum(header_bytes(frame)));
+  return frame;
+}
 
 // Bounds of the payload of the kinds that have no geometry.
 std::int64_t max_payload(Kind kind) {
@@ -213,7 +230,10 @@ Decoded<Header> decode_header(std::span<const std::byte> bytes, std::int64_t fra
       frame_bytes > kMaxFrameBytes) {
     return Fault::length;
   }
-  const std::byte* from = bytes.data();
+  // Another process could change a borrowed frame at any time: what is checked is what is used.
+  HeaderBytes copy;
+  std::memcpy(copy.data(), bytes.data(), copy.size());
+  const std::byte* const from = copy.data();
   if (get<std::uint32_t>(from, kAtMagic) != kMagic) return Fault::magic;
   if (get<std::uint16_t>(from, kAtVersion) != kWireVersion) return Fault::version;
 
@@ -226,6 +246,9 @@ Decoded<Header> decode_header(std::span<const std::byte> bytes, std::int64_t fra
   if (storage > (kAByColumns | kBByColumns)) return Fault::field;
   h.a_by_columns = (storage & kAByColumns) != 0;
   h.b_by_columns = (storage & kBByColumns) != 0;
+  const auto header_sum = get<std::uint8_t>(from, kAtHeaderSum);
+  if (header_sum > 1) return Fault::field;
+  h.header_sum = header_sum == 1;
   h.tasklet = TaskletId(get<std::int64_t>(from, kAtTasklet));
   h.device = DeviceId(get<std::int64_t>(from, kAtDevice));
   h.op = OpId(get<std::int32_t>(from, kAtOp));
@@ -254,15 +277,15 @@ Decoded<Header> decode_header(std::span<const std::byte> bytes, std::int64_t fra
       return Fault::field;
     }
   }
-  for (std::size_t i = kAtReserved; i < kAtChecksum; ++i) {
-    if (from[i] != std::byte{0}) return Fault::field;
-  }
+  if (from[kAtReserved] != std::byte{0}) return Fault::field;
 
   if (const auto fault = check_fields(h)) return *fault;
   if (h.kind == Kind::task || h.kind == Kind::result) {
     const Layout layout = layout_of(h);
     if (!layout.fits) return Fault::geometry;
     if (layout.frame_bytes != kHeaderBytes + h.payload_bytes) return Fault::geometry;
+  } else if (h.header_sum) {
+    return Fault::field;
   } else if (h.payload_bytes > max_payload(h.kind)) {
     return Fault::length;
   }
@@ -271,9 +294,13 @@ Decoded<Header> decode_header(std::span<const std::byte> bytes, std::int64_t fra
 }
 
 Decoded<Header> decode(const Frame& frame) {
-  const auto header = decode_header(frame.bytes(), frame.size());
+  if (frame.size() < kHeaderBytes) return Fault::length;
+  const HeaderBytes bytes = header_bytes(frame);
+  const auto header = decode_header(bytes, frame.size());
   if (!header) return header;
-  if (get<std::uint64_t>(frame.data(), kAtChecksum) != checksum(frame.bytes())) return Fault::checksum;
+  if (header->header_sum && !frame.borrowed()) return Fault::field;
+  const std::uint64_t sum = header->header_sum ? header_checksum(bytes) : checksum(bytes, frame.bytes());
+  if (get<std::uint64_t>(bytes.data(), kAtChecksum) != sum) return Fault::checksum;
   return header;
 }
 
@@ -377,6 +404,20 @@ Frame seal(TaskDraft&& draft) {
 Frame seal(ResultDraft&& draft) {
   write_checksum(draft.frame);
   return std::move(draft.frame);
+}
+
+Frame seal_header(TaskDraft&& draft) { return sealed_header(std::move(draft.frame)); }
+Frame seal_header(ResultDraft&& draft) { return sealed_header(std::move(draft.frame)); }
+
+Frame seal_payload(Frame frame) {
+  if (frame.size() < kHeaderBytes || get<std::uint32_t>(frame.data(), kAtMagic) != kMagic ||
+      get<std::uint8_t>(frame.data(), kAtHeaderSum) == 0) {
+    return frame;
+  }
+  Frame own = frame.borrowed() ? frame.copy() : std::move(frame);
+  put<std::uint8_t>(own.data(), kAtHeaderSum, 0);
+  write_checksum(own);
+  return own;
 }
 
 namespace {

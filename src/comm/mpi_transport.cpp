@@ -2,7 +2,8 @@
 //
 // A request to or from a dead rank never completes, so nothing here waits on one: sends and receives are non-blocking,
 // own their frames, and are tested whenever the owner polls. Waiting sleeps, since MPI's own waiting burns a core; who
-// sends wakes the receiver over the side channel (liveness.hpp).
+// sends wakes the receiver over the side channel (liveness.hpp). Large frames between ranks that share memory stay
+// where they are, and only a notice of them goes through MPI (shared_link.hpp).
 #include <fmt/format.h>
 #include <mpi.h>
 #include <poll.h>
@@ -16,19 +17,23 @@
 #include <cstring>
 #include <ctime>
 #include <list>
+#include <utility>
 #include <vector>
 
 #include "cleave/base/clock.hpp"
 #include "cleave/base/error.hpp"
+#include "cleave/comm/message.hpp"
 #include "cleave/comm/mpi.hpp"
 #include "liveness.hpp"
 #include "mpi_error.hpp"
+#include "shared_connect.hpp"
 
 namespace cleave::comm {
 
 namespace {
 
-constexpr int kTag = 1;
+// Messages are received in their order, whatever their tag: it only tells a frame from a notice of one.
+constexpr int kFrameTag = 1, kNoticeTag = 2;
 
 // The longest sleep between two looks at MPI: a share of the time since anything last went through, so that sleeping
 // adds little to any wait, between two limits. Where the side channel wakes whoever waits, the upper limit is only what
@@ -69,21 +74,32 @@ struct Receive {
   int source;
   MPI_Request request;
   Frame frame;
-  bool done;
+  bool notice, done;
 };
+
+// Links whose transport has ended before all that it lent came back: what they hold must stay as it is until then.
+std::vector<std::unique_ptr<SharedLink>>& links_left_over() {
+  static auto* const links = new std::vector<std::unique_ptr<SharedLink>>;
+  std::erase_if(*links, [](const std::unique_ptr<SharedLink>& link) {
+    link->collect();
+    return link->idle();
+  });
+  return *links;
+}
 
 class MpiTransport final : public Transport {
  public:
-  MpiTransport() {
+  explicit MpiTransport(const MpiTransportOptions& options) {
     check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup", "MPI_COMM_WORLD");
     check_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler", "the transport");
     check_mpi(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank", "the transport");
     check_mpi(MPI_Comm_size(comm_, &size_), "MPI_Comm_size", "the transport");
     abandoned_.resize(static_cast<std::size_t>(size_), false);
     woken_.resize(static_cast<std::size_t>(size_), Seconds(-1));
+    found_gone_.resize(static_cast<std::size_t>(size_), false);
     interrupts_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (interrupts_ < 0) throw EnvironmentError("eventfd", "the transport", std::strerror(errno));
-    connect_liveness();
+    connect(options);
     prctl(PR_SET_TIMERSLACK, kTimerSlackNanoseconds, 0, 0, 0);
   }
 
@@ -95,6 +111,10 @@ class MpiTransport final : public Transport {
     for (Send& send : sends_) new Frame(std::move(send.frame));
     for (Receive& receive : receives_) {
       if (!receive.done) new Frame(std::move(receive.frame));
+    }
+    auto& left_over = links_left_over();
+    for (auto& link : links_) {
+      if (link && !link->idle()) left_over.push_back(std::move(link));
     }
     ::close(interrupts_);
   }
@@ -109,19 +129,26 @@ class MpiTransport final : public Transport {
       ++stats_.sends_dropped;
       return;
     }
-    const std::int64_t bytes = frame.size();
-    Send& send = sends_.emplace_back(Send{dest, MPI_REQUEST_NULL, std::move(frame)});
-    check_mpi(MPI_Isend(send.frame.data(), static_cast<int>(bytes), MPI_BYTE, dest, kTag, comm_, &send.request),
-              "MPI_Isend", fmt::format("rank {}", dest));
     ++stats_.frames_sent;
-    stats_.bytes_sent += bytes;
-    started(bytes);
-    wake(dest);
+    stats_.bytes_sent += frame.size();
+    const std::unique_ptr<SharedLink>& link = links_[static_cast<std::size_t>(dest)];
+    const auto notice = link ? link->lend(frame) : std::nullopt;
+    if (notice) {
+      ++stats_.frames_shared;
+      Frame message(sizeof *notice);
+      std::memcpy(message.data(), &*notice, sizeof *notice);
+      start_send(dest, kNoticeTag, std::move(message));
+    } else {
+      start_send(dest, kFrameTag, seal_payload(std::move(frame)));
+    }
   }
 
   std::optional<Received> poll() override {
     look_for_deaths();
     progress_sends(/*may_throw=*/true);
+    for (const auto& link : links_) {
+      if (link && !link->idle()) link->collect();
+    }
     match();
     return take();
   }
@@ -168,19 +195,25 @@ class MpiTransport final : public Transport {
   }
 
  private:
-  // Every rank but the first connects to it; collective, as the rest of the start is.
-  void connect_liveness() {
+  // To the side channel and the shared memory; collective, as the rest of the start is.
+  void connect(const MpiTransportOptions& options) {
     MPI_Comm host = MPI_COMM_NULL;
     int ranks_here = 0;
     check_mpi(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host), "MPI_Comm_split_type",
               "the transport");
     check_mpi(MPI_Comm_size(host, &ranks_here), "MPI_Comm_size", "the ranks of this host");
+    connect_liveness(ranks_here == size_);
+    (void)links_left_over();
+    links_ = connect_shared_memory(comm_, host, options.shared_memory);
     check_mpi(MPI_Comm_free(&host), "MPI_Comm_free", "the ranks of this host");
+  }
 
+  // Every rank but the first connects to it.
+  void connect_liveness(bool one_host) {
     std::unique_ptr<Liveness> end;
     LivenessAddress address;
     if (rank_ == 0) {
-      auto hub = std::make_unique<LivenessHub>(size_, ranks_here == size_);
+      auto hub = std::make_unique<LivenessHub>(size_, one_host);
       address = hub->address();
       end = std::move(hub);
     }
@@ -189,11 +222,36 @@ class MpiTransport final : public Transport {
     liveness_ = &keep_for_life(std::move(end));
   }
 
+  void start_send(int dest, int tag, Frame frame) {
+    const std::int64_t bytes = frame.size();
+    Send& send = sends_.emplace_back(Send{dest, MPI_REQUEST_NULL, std::move(frame)});
+    check_mpi(MPI_Isend(send.frame.data(), static_cast<int>(bytes), MPI_BYTE, dest, tag, comm_, &send.request),
+              "MPI_Isend", fmt::format("rank {}", dest));
+    started(bytes);
+    wake(dest);
+  }
+
   void look_for_deaths() {
     const Seconds now = clock_.now();
     if (now - looked_ < kLivenessInterval) return;
     looked_ = now;
     liveness_->look();
+    drop_dead_links();
+  }
+
+  // What was lent to a process that is gone is free. Its own memory is let go once no message of it is left, as was
+  // seen since it was found to be gone.
+  void drop_dead_links() {
+    for (std::size_t rank = 0; rank < links_.size(); ++rank) {
+      if (!links_[rank] || !liveness_->gone(static_cast<int>(rank))) continue;
+      const auto from_it = [&](const Receive& receive) { return receive.source == static_cast<int>(rank); };
+      if (!found_gone_[rank]) {
+        found_gone_[rank] = true;
+      } else if (drained_ && std::none_of(receives_.begin(), receives_.end(), from_it)) {
+        links_[rank].reset();
+      }
+    }
+    drained_ = false;
   }
 
   void wake(int dest) {
@@ -263,13 +321,18 @@ class MpiTransport final : public Transport {
       int found = 0;
       MPI_Message message = MPI_MESSAGE_NULL;
       MPI_Status status;
-      check_mpi(MPI_Improbe(MPI_ANY_SOURCE, kTag, comm_, &found, &message, &status), "MPI_Improbe", "the transport");
-      if (found == 0) return;
+      check_mpi(MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &found, &message, &status), "MPI_Improbe",
+                "the transport");
+      if (found == 0) {
+        drained_ = true;
+        return;
+      }
       MPI_Count bytes = 0;
       check_mpi(MPI_Get_elements_x(&status, MPI_BYTE, &bytes), "MPI_Get_elements_x", "a message");
       const bool oversized = bytes < 0 || bytes > kMaxFrameBytes;
       Frame frame(oversized ? 0 : static_cast<std::int64_t>(bytes));
-      Receive& receive = receives_.emplace_back(Receive{status.MPI_SOURCE, MPI_REQUEST_NULL, std::move(frame), false});
+      Receive& receive = receives_.emplace_back(
+          Receive{status.MPI_SOURCE, MPI_REQUEST_NULL, std::move(frame), status.MPI_TAG == kNoticeTag, false});
       if (oversized) {  // taken in cut to nothing, so that it does not stay in the queue
         ++stats_.oversized;
         receive.source = -1;
@@ -302,9 +365,9 @@ class MpiTransport final : public Transport {
       }
       const auto same_source = [&](const Receive& elder) { return elder.source == it->source; };
       if (it->done && std::none_of(receives_.begin(), it, same_source)) {
-        Received received{it->source, std::move(it->frame)};
+        in_flight_ -= it->frame.size();
+        Received received{it->source, it->notice ? borrow(*it) : std::move(it->frame)};
         receives_.erase(it);
-        in_flight_ -= received.frame.size();
         active_ = clock_.now();
         ++stats_.frames_received;
         stats_.bytes_received += received.frame.size();
@@ -315,10 +378,19 @@ class MpiTransport final : public Transport {
     return std::nullopt;
   }
 
+  // The frame that a notice stands for; an empty one, as malformed as a frame can be, when it stands for none.
+  [[nodiscard]] Frame borrow(const Receive& receive) const {
+    const std::unique_ptr<SharedLink>& link = links_[static_cast<std::size_t>(receive.source)];
+    return link ? link->borrow(std::as_const(receive.frame).bytes()) : Frame();
+  }
+
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1;
   bool closed_ = false;
   Liveness* liveness_ = nullptr;
+  std::vector<std::unique_ptr<SharedLink>> links_;  // by rank; null where memory is not shared
+  std::vector<bool> found_gone_;                    // by rank: when deaths were last looked for
+  bool drained_ = false;                            // no message was left since then
   Seconds looked_{0};
   std::list<Send> sends_;
   std::list<Receive> receives_;
@@ -334,6 +406,8 @@ class MpiTransport final : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Transport> make_mpi_transport(const MpiSession&) { return std::make_unique<MpiTransport>(); }
+std::unique_ptr<Transport> make_mpi_transport(const MpiSession&, const MpiTransportOptions& options) {
+  return std::make_unique<MpiTransport>(options);
+}
 
 }  // namespace cleave::comm

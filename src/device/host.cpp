@@ -225,7 +225,7 @@ class Host {
     const Seconds received = wall ? outcome.modelled.received : outcome.arrival;
     comm::set_stay(result, std::max(Seconds(0), received - outcome.arrival),
                    std::max(Seconds(0), computed - outcome.arrival));
-    comm::Frame frame = comm::seal(std::move(result));
+    comm::Frame frame = comm::seal_header(std::move(result));
     if (wall) {
       due_.emplace(outcome.modelled.answered, std::move(frame));
     } else {

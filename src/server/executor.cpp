@@ -165,7 +165,7 @@ comm::Frame Executor::pack(const sched::Tasklet& tasklet, const TaskTerms& terms
                     });
     }
   }
-  return comm::seal(std::move(draft));
+  return comm::seal_header(std::move(draft));
 }
 
 void Executor::place_finished(const Operation& op, const GemmBox& box, std::span<const std::byte> block, DType type) {

@@ -16,6 +16,7 @@ class Hostile final : public comm::Transport {
  public:
   Hostile(std::shared_ptr<comm::Transport> inner, Trick trick) : inner_(std::move(inner)), trick_(trick) {}
   void send(int dest, comm::Frame frame) override {
+    frame = comm::seal_payload(std::move(frame));
     const auto result = comm::decode_result(frame);
     if (!result) return inner_->send(dest, std::move(frame));
     comm::Frame forged = forge(*result, frame);

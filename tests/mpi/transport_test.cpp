@@ -7,6 +7,7 @@
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -182,7 +183,7 @@ TEST(MpiTransport, CloseFlushes) {
 }
 
 TEST(MpiTransport, CloseGivesUpInTime) {
-  auto second = make_mpi_transport(*session);  // collective
+  auto second = make_mpi_transport(*session, {.shared_memory = false});  // collective
   if (second->rank() == 0 && second->size() > 1) {
     second->send(1, patterned(64 << 20));  // rank 1 does not look until the meeting is over
     const Seconds start = steady.now();
@@ -192,6 +193,76 @@ TEST(MpiTransport, CloseGivesUpInTime) {
   meet();
   if (second->rank() == 1) {
     EXPECT_TRUE(second->wait(kPatience));  // so that MPI ends in peace
+  }
+  meet();
+}
+
+// A farewell must not wait for somebody who keeps a frame, and what he keeps stays as it is.
+TEST(MpiTransport, CloseDoesNotWaitForReaders) {
+  auto second = make_mpi_transport(*session);  // collective
+  constexpr std::int64_t kSize = 4 << 20;
+  std::optional<Received> kept;
+  if (second->rank() == 0) {
+    for (int dest = 1; dest < second->size(); ++dest) second->send(dest, patterned(kSize));
+    EXPECT_EQ(second->stats().frames_shared, second->size() - 1);
+    EXPECT_TRUE(second->close(kPatience));
+    second.reset();
+    for (int i = 0; i < 20; ++i) (void)patterned(kSize - i);  // would take the place of a frame that was let go
+  } else {
+    kept = second->wait(kPatience);
+    ASSERT_TRUE(kept);
+  }
+  meet();
+  if (kept) expect_pattern(*kept, kSize);
+  meet();
+}
+
+TEST(MpiTransport, SharedFramesAreReleasedInAnyOrder) {
+  constexpr int kCount = 200;
+  const auto size_of_frame = [](int i) { return static_cast<std::int64_t>(64 * 1024 + i * 1234); };
+  const std::int64_t shared = transport->stats().frames_shared;
+  if (transport->rank() == 0) {
+    for (int i = 0; i < kCount; ++i) {
+      for (int dest = 1; dest < transport->size(); ++dest) {
+        transport->send(dest, patterned(size_of_frame(i)));
+        transport->send(dest, encode_ping(static_cast<std::uint32_t>(i)));  // small ones keep their place between
+      }
+    }
+    EXPECT_GT(transport->stats().frames_shared, shared);
+    for (int i = 0; i < kCount * (transport->size() - 1); ++i) {
+      const Received received = expect_frame();
+      ASSERT_GE(received.frame.size(), size_of_frame(0));
+      expect_pattern(received, received.frame.size());
+    }
+  } else {
+    std::vector<Received> kept(7);
+    for (int i = 0; i < kCount; ++i) {
+      Received received = expect_frame();
+      expect_pattern(received, size_of_frame(i));
+      EXPECT_EQ(decode(expect_frame().frame)->sequence, static_cast<std::uint32_t>(i));
+      std::swap(kept[static_cast<std::size_t>(i * 3) % kept.size()], received);
+      transport->send(0, patterned(size_of_frame(i)));
+    }
+    for (int i = kCount - 7; i < kCount; ++i) {
+      const Received& last = kept[static_cast<std::size_t>(i * 3) % kept.size()];
+      expect_pattern(last, size_of_frame(i));
+    }
+  }
+  meet();
+}
+
+// A frame that was received can be passed on, though it lies in its sender's memory.
+TEST(MpiTransport, ReceivedFramesArePassedOn) {
+  constexpr std::int64_t kSize = 1 << 20;
+  if (transport->rank() == 0) {
+    for (int dest = 1; dest < transport->size(); ++dest) transport->send(dest, patterned(kSize));
+    for (int i = 1; i < transport->size(); ++i) {
+      Received received = expect_frame();
+      received.source = 0;
+      expect_pattern(received, kSize);
+    }
+  } else {
+    transport->send(0, expect_frame().frame);
   }
   meet();
 }

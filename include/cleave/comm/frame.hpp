@@ -2,11 +2,14 @@
 //
 // Encoders fill it, transports carry it, decoders look into it without copying. The buffer starts on a 64-byte boundary
 // and is never moved while a message is under way: a pending send or receive owns its frame until it is complete. Large
-// buffers are used again for later frames (base/block_pool.hpp).
+// buffers are used again for later frames (base/block_pool.hpp). Where ranks share a host, large frames lie in memory
+// that the others can read, and a frame that was received may be a view of its sender's memory: nobody may write to it,
+// and it goes back to the sender when it is destroyed.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 
@@ -25,35 +28,61 @@ inline constexpr std::int64_t kMaxFrameBytes = (std::int64_t{1} << 30) + (std::i
 /// Boundary on which a frame and each of its payload sections start.
 inline constexpr std::int64_t kAlignment = 64;
 
+/// Memory of frames that is not a block of their own. Any thread may give back.
+class FrameMemory {
+ public:
+  virtual ~FrameMemory() = default;
+  /// Takes back what a frame had; `ticket` is what the frame was made with.
+  virtual void give_back(std::byte* data, std::int64_t bytes, std::uint32_t ticket) noexcept = 0;
+};
+
 /// See the file comment. Move-only; the bytes of a new frame are not initialised.
 class Frame {
  public:
   Frame() = default;
   /// Requires: 0 <= bytes. Errors: std::bad_alloc.
   explicit Frame(std::int64_t bytes);
-  Frame(Frame&& other) noexcept : block_(std::move(other.block_)), size_(std::exchange(other.size_, 0)) {}
+  /// A view of another process's bytes, which `memory` gets back with the ticket when the frame is destroyed.
+  /// Requires: data is on a boundary of kAlignment; bytes > 0.
+  [[nodiscard]] static Frame borrow(const std::byte* data, std::int64_t bytes, std::shared_ptr<FrameMemory> memory,
+                                    std::uint32_t ticket);
+  Frame(Frame&& other) noexcept { swap(other); }
   Frame& operator=(Frame&& other) noexcept {
-    std::swap(block_, other.block_);
-    std::swap(size_, other.size_);
+    swap(other);
     return *this;
   }
   ~Frame() { release(); }
 
   [[nodiscard]] std::int64_t size() const { return size_; }
   [[nodiscard]] bool empty() const { return size_ == 0; }
-  [[nodiscard]] std::byte* data() { return block_.data(); }
-  [[nodiscard]] const std::byte* data() const { return block_.data(); }
-  [[nodiscard]] std::span<std::byte> bytes() { return {block_.data(), static_cast<std::size_t>(size_)}; }
-  [[nodiscard]] std::span<const std::byte> bytes() const { return {block_.data(), static_cast<std::size_t>(size_)}; }
+  /// Requires of whoever writes: not borrowed().
+  [[nodiscard]] std::byte* data() { return data_; }
+  [[nodiscard]] const std::byte* data() const { return data_; }
+  [[nodiscard]] std::span<std::byte> bytes() { return {data_, static_cast<std::size_t>(size_)}; }
+  [[nodiscard]] std::span<const std::byte> bytes() const { return {data_, static_cast<std::size_t>(size_)}; }
+  /// True: a view of another process's memory, which it may only read and which that process could change.
+  [[nodiscard]] bool borrowed() const { return borrowed_; }
 
   /// A frame with the same bytes, in memory of its own. Errors: std::bad_alloc.
   [[nodiscard]] Frame copy() const;
 
  private:
   void release();
+  void swap(Frame& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    std::swap(block_, other.block_);
+    std::swap(memory_, other.memory_);
+    std::swap(ticket_, other.ticket_);
+    std::swap(borrowed_, other.borrowed_);
+  }
 
-  Block block_;  // at least size_ bytes
+  std::byte* data_ = nullptr;
   std::int64_t size_ = 0;
+  Block block_;                          // of at least size_ bytes, or empty: then the bytes are in
+  std::shared_ptr<FrameMemory> memory_;  // this
+  std::uint32_t ticket_ = 0;
+  bool borrowed_ = false;
 };
 
 }  // namespace cleave::comm

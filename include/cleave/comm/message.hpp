@@ -112,6 +112,7 @@ struct Header {
   Seconds computed;                ///< result: from the task's arrival until it was computed
   std::int64_t panels = 0;         ///< task: entries of the schedule
   std::int64_t payload_bytes = 0;  ///< set by the encoders
+  bool header_sum = false;         ///< task, result: the checksum is of the header alone; set by seal_header()
   bool operator==(const Header&) const = default;
 };
 
@@ -147,7 +148,8 @@ class Decoded {
 
 /// Reads and validates a header; looks at its 128 bytes only. `frame_bytes` is the length of the whole frame.
 [[nodiscard]] Decoded<Header> decode_header(std::span<const std::byte> header, std::int64_t frame_bytes);
-/// Reads and validates a frame: header, length and checksum.
+/// Reads and validates a frame: header, length and checksum. A checksum of the header alone is good for a frame that is
+/// read where its sender wrote it (Frame::borrowed) and for no other.
 [[nodiscard]] Decoded<Header> decode(const Frame& frame);
 
 /// A task's header with views of its payload, row-major in header.wire and aligned to 64 bytes; A and B transposed
@@ -214,6 +216,13 @@ void set_stay(ResultDraft& draft, Seconds received, Seconds computed);
 /// Writes the checksum; the last thing that is done to a frame.
 [[nodiscard]] Frame seal(TaskDraft&& draft);
 [[nodiscard]] Frame seal(ResultDraft&& draft);
+
+/// The same without reading the payload: enough for a receiver that reads the frame where it is. Transports that carry
+/// it any other way call seal_payload().
+[[nodiscard]] Frame seal_header(TaskDraft&& draft);
+[[nodiscard]] Frame seal_header(ResultDraft&& draft);
+/// The frame itself, or, where its checksum was of the header alone, as seal() would have it; a copy if it is borrowed.
+[[nodiscard]] Frame seal_payload(Frame frame);
 
 /// Messages without numbers.
 [[nodiscard]] Frame encode_ready();

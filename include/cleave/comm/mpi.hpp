@@ -41,8 +41,15 @@ class MpiSession {
   bool finalized_ = false;
 };
 
+struct MpiTransportOptions {
+  /// Rank 0's word counts: large frames between it and ranks of its host are read where they were written instead of
+  /// being copied, where the system lets processes map each other's memory.
+  bool shared_memory = true;
+};
+
 /// The transport over a duplicate of MPI_COMM_WORLD. Collective: all ranks. Errors: EnvironmentError.
-[[nodiscard]] std::unique_ptr<Transport> make_mpi_transport(const MpiSession& session);
+[[nodiscard]] std::unique_ptr<Transport> make_mpi_transport(const MpiSession& session,
+                                                            const MpiTransportOptions& options = {});
 
 /// True when the launcher of this process has been told to keep the other ranks when one dies
 /// (mpirun --enable-recovery, or OMPI_MCA_orte_enable_recovery=1).

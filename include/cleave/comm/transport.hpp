@@ -22,6 +22,7 @@ struct Received {
 struct TransportStats {
   std::int64_t frames_sent = 0, frames_received = 0;
   std::int64_t bytes_sent = 0, bytes_received = 0;
+  std::int64_t frames_shared = 0;  ///< of those sent: left in place for the receiver to read
   std::int64_t oversized = 0;      ///< messages over kMaxFrameBytes, thrown away unread
   std::int64_t sends_pending = 0;  ///< not yet complete
   std::int64_t sends_dropped = 0;  ///< to ranks that were abandoned
@@ -35,7 +36,8 @@ class Transport {
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
 
-  /// Starts sending; the transport owns the frame until it is through. Never waits for the receiver.
+  /// Starts sending; the transport owns the frame until it is through. Never waits for the receiver. A frame that was
+  /// sealed by its header alone gets its payload's checksum, unless the receiver reads it where it is.
   /// Requires: 0 <= dest < size(), frame.size() <= kMaxFrameBytes. Errors: EnvironmentError.
   virtual void send(int dest, Frame frame) = 0;
 
@@ -54,8 +56,9 @@ class Transport {
   /// Gives a rank up: what is pending to it no longer counts, what is sent to it later is thrown away.
   virtual void abandon(int rank) = 0;
 
-  /// Waits until every send has completed, at most for `at_most`, then closes. False: some had not.
-  /// No frame may be sent or received afterwards.
+  /// Waits until every send has completed, at most for `at_most`, then closes. False: some had not. A frame that is
+  /// read in place is complete when its receiver can read it, however long it does. No frame may be sent or received
+  /// afterwards.
   virtual bool close(Seconds at_most) = 0;
 
   [[nodiscard]] virtual TransportStats stats() const = 0;
