@@ -55,6 +55,8 @@ std::vector<Panel> gemm_panels(const Work& work, const TaskletPlan& tasklet) {
   };
   const auto flops = [&](std::int64_t area) { return flops_to(area, k); };
   std::vector<Panel> panels;
+  panels.reserve(static_cast<std::size_t>(count));
+  std::int64_t rows_before = 0, columns_before = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     switch (tasklet.order) {
       case PanelOrder::whole:
@@ -62,10 +64,12 @@ std::vector<Panel> gemm_panels(const Work& work, const TaskletPlan& tasklet) {
         break;
       case PanelOrder::wavefront: {
         // Rows and columns here so far complete a square from the corner; this panel adds its rim.
-        const std::int64_t rim =
-            chunk_end(m, count, i) * chunk_end(n, count, i) - chunk_end(m, count, i - 1) * chunk_end(n, count, i - 1);
-        panels.push_back({message((chunk(m, count, i) + chunk(n, count, i)) * costs.strip_bytes), flops(rim),
+        const std::int64_t rows = chunk_end(m, count, i), columns = chunk_end(n, count, i);
+        const std::int64_t rim = rows * columns - rows_before * columns_before;
+        panels.push_back({message((rows - rows_before + columns - columns_before) * costs.strip_bytes), flops(rim),
                           message(rim * costs.result_bytes)});
+        rows_before = rows;
+        columns_before = columns;
         break;
       }
       case PanelOrder::row_resident: {

@@ -15,10 +15,13 @@ void RateEstimator::observe(double amount, Seconds time) {
 double RateEstimator::rate(double declared) const {
   if (count_ < kEnough) return declared;
   const std::size_t held = std::min(count_, kWindow);
+  const auto as_declared = [declared](double rate) { return std::abs(rate - declared) <= kTolerance * declared; };
+  // Where every observation agrees, so does their median.
+  if (std::all_of(recent_.begin(), recent_.begin() + static_cast<std::ptrdiff_t>(held), as_declared)) return declared;
   std::array<double, kWindow> sorted = recent_;
   const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(held / 2);
   std::nth_element(sorted.begin(), middle, sorted.begin() + static_cast<std::ptrdiff_t>(held));
-  return std::abs(*middle - declared) <= kTolerance * declared ? declared : *middle;
+  return as_declared(*middle) ? declared : *middle;
 }
 
 void LearnedRates::observe(DeviceId device, Resource resource, double amount, Seconds time) {

@@ -22,13 +22,17 @@ Beliefs::Rates Beliefs::rates_of(const fleet::DeviceProfile& profile) {
 }
 
 void Beliefs::observe(const fleet::DeviceProfile& declared, const Measured& measured) {
-  const DeviceId id = declared.id;
-  learned_.observe(id, plan::Resource::downlink, static_cast<double>(measured.bytes_down.value()), measured.down);
-  learned_.observe(id, plan::Resource::compute, measured.flops.value(), measured.compute);
-  learned_.observe(id, plan::Resource::uplink, static_cast<double>(measured.bytes_up.value()), measured.up);
-  const Rates now = rates_of(learned_.learned(declared));
-  const Rates& before = believed_.try_emplace(id, rates_of(declared)).first->second;
-  latest_[id] = now;
+  const auto [found, is_new] = devices_.try_emplace(declared.id);
+  Device& device = found->second;
+  if (is_new) device.believed = device.latest = rates_of(declared);
+  device.downlink.observe(static_cast<double>(measured.bytes_down.value()), measured.down);
+  device.compute.observe(measured.flops.value(), measured.compute);
+  device.uplink.observe(static_cast<double>(measured.bytes_up.value()), measured.up);
+  const Rates now{FlopsPerSecond(device.compute.rate(declared.compute.value())),
+                  BytesPerSecond(device.downlink.rate(declared.downlink.value())),
+                  BytesPerSecond(device.uplink.rate(declared.uplink.value()))};
+  const Rates& before = device.believed;
+  device.latest = now;
   worth_planning_ = worth_planning_ || differs(now.compute.value(), before.compute.value()) ||
                     differs(now.downlink.value(), before.downlink.value()) ||
                     differs(now.uplink.value(), before.uplink.value());
@@ -38,19 +42,18 @@ void Beliefs::renew(bool at_once) {
   if (!at_once && !worth_planning_) return;
   worth_planning_ = false;
   bool changed = false;
-  for (const auto& [id, rates] : latest_) {
-    Rates& believed = believed_.at(id);
-    changed = changed || !(rates == believed);
-    believed = rates;
+  for (auto& [id, device] : devices_) {
+    changed = changed || !(device.latest == device.believed);
+    device.believed = device.latest;
   }
   if (changed) ++version_;
 }
 
 void Beliefs::apply(std::vector<plan::DeviceState>& devices) const {
   for (plan::DeviceState& device : devices) {
-    const auto found = believed_.find(device.profile.id);
-    if (found == believed_.end()) continue;
-    const Rates& rates = found->second;
+    const auto found = devices_.find(device.profile.id);
+    if (found == devices_.end()) continue;
+    const Rates& rates = found->second.believed;
     device.down_busy = at_rate(device.down_busy, device.profile.downlink, rates.downlink);
     device.compute_busy = at_rate(device.compute_busy, device.profile.compute, rates.compute);
     device.up_busy = at_rate(device.up_busy, device.profile.uplink, rates.uplink);

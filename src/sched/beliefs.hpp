@@ -34,9 +34,12 @@ class Beliefs {
     bool operator==(const Rates&) const = default;
   };
   static Rates rates_of(const fleet::DeviceProfile& profile);
+  struct Device {
+    plan::RateEstimator downlink, compute, uplink;
+    Rates believed{}, latest{};
+  };
 
-  plan::LearnedRates learned_;
-  std::unordered_map<DeviceId, Rates> believed_, latest_;
+  std::unordered_map<DeviceId, Device> devices_;
   bool worth_planning_ = false;
   std::uint64_t version_ = 0;
 };

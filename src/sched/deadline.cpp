@@ -16,8 +16,13 @@ void Deadline::observe(Seconds predicted, Seconds actual) {
 void Deadline::update() {
   const std::size_t held = std::min(count_, kWindow);
   std::array<double, kWindow> sorted = ratios_;
-  std::sort(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(held));
-  const double median = sorted[held / 2], upper = sorted[held * 3 / 4];
+  const auto end = sorted.begin() + static_cast<std::ptrdiff_t>(held);
+  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(held / 2);
+  const auto third_quarter = sorted.begin() + static_cast<std::ptrdiff_t>(held * 3 / 4);
+  std::nth_element(sorted.begin(), middle, end);
+  const double median = *middle;
+  std::nth_element(middle, third_quarter, end);
+  const double upper = *third_quarter;
   stretch_ = std::max(kLeast, median + kSpreads * (upper - median));
 }
 

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "by_tasklet.hpp"
 #include "cleave/sched/fleet.hpp"
 
 namespace cleave::sched {
@@ -27,27 +28,24 @@ class Flights {
   }
 
   void add(const InFlight& flight) {
-    flights_.emplace(flight.tasklet.id, flight);
+    flights_.add(flight.tasklet.id, flight);
     if (flight.block == flight.tasklet.id.value) return;
     std::vector<TaskletId>& ids = copies_[flight.block];
     if (ids.empty()) ids.emplace_back(flight.block);
     ids.push_back(flight.tasklet.id);
   }
 
-  [[nodiscard]] const InFlight* find(TaskletId id) const {
-    const auto found = flights_.find(id);
-    return found == flights_.end() ? nullptr : &found->second;
-  }
+  [[nodiscard]] const InFlight* find(TaskletId id) const { return flights_.find(id); }
 
   void remove(TaskletId id) {
-    const auto found = flights_.find(id);
-    if (found == flights_.end()) return;
-    const auto copies = copies_.find(found->second.block);
+    const InFlight* const found = flights_.find(id);
+    if (found == nullptr) return;
+    const auto copies = copies_.find(found->block);
     if (copies != copies_.end()) {
       std::erase(copies->second, id);
       if (copies->second.empty()) copies_.erase(copies);
     }
-    flights_.erase(found);
+    flights_.remove(id);
   }
 
   /// Tasklets in flight for the same block, without `flight` itself.
@@ -68,9 +66,9 @@ class Flights {
   /// Predicted time of what each device holds that goes ahead of a tasklet at `place`.
   [[nodiscard]] std::unordered_map<DeviceId, Seconds> taken_ahead_of(const Place& place) const {
     std::unordered_map<DeviceId, Seconds> taken;
-    for (const auto& [id, flight] : flights_) {
+    flights_.for_each([&](const InFlight& flight) {
       if (flight.tasklet.place() < place) taken[flight.tasklet.piece.device] += flight.tasklet.piece.time;
-    }
+    });
     return taken;
   }
 
@@ -78,15 +76,13 @@ class Flights {
   template <class Wanted>
   [[nodiscard]] std::vector<InFlight> where(Wanted wanted) const {
     std::vector<InFlight> found;
-    for (const auto& [id, flight] : flights_) {
+    flights_.for_each([&](const InFlight& flight) {
       if (wanted(flight)) found.push_back(flight);
-    }
-    std::sort(found.begin(), found.end(),
-              [](const InFlight& a, const InFlight& b) { return a.tasklet.id < b.tasklet.id; });
+    });
     return found;
   }
 
-  std::unordered_map<TaskletId, InFlight> flights_;
+  ByTasklet<InFlight> flights_;
   std::unordered_map<std::int64_t, std::vector<TaskletId>> copies_;  // of blocks that were asked for more than once
 };
 

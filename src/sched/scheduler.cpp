@@ -15,6 +15,7 @@
 
 #include "beliefs.hpp"
 #include "breaker.hpp"
+#include "by_device.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/plan/bound.hpp"
 #include "copies.hpp"
@@ -103,11 +104,11 @@ struct Scheduler::Impl {
   std::vector<Progress> progress;
   Ready ready;
   Flights flights;
-  std::unordered_map<DeviceId, Seconds> owed;  // predicted time of what a device has in hand, but for patient work
-  Bytes bytes_out, bytes_in;                   // of everything in flight
+  ByDevice<Seconds> owed;     // predicted time of what a device has in hand, but for patient work
+  Bytes bytes_out, bytes_in;  // of everything in flight
   std::set<std::pair<Seconds, OpId>> deadlines;
   Losses losses;
-  std::set<DeviceId> contributors;
+  ByDevice<bool> contributors;
   StepReport report;
 
   Impl(Fleet& f, SchedulerOptions o)
@@ -386,7 +387,7 @@ struct Scheduler::Impl {
     const OpId id = flight.tasklet.op;
     Progress& op = at(id);
     if (event.device != kServerDevice) {
-      contributors.insert(event.device);
+      contributors[event.device] = true;
       breaker.answered(event.device);
       observe(event);
       // What gives way to others says nothing of how predictions hold.
@@ -512,7 +513,7 @@ StepReport Scheduler::run(const model::StepGraph& graph, const KeepGoing& keep_g
   }
   self.report.time = self.fleet.now() - start;
   self.report.losses = self.losses.all();
-  self.report.devices = static_cast<std::int64_t>(self.contributors.size());
+  self.report.devices = self.contributors.count(true);
   const std::span<const Usage> after = self.fleet.usage();
   for (const plan::DeviceState& device : self.fleet.devices()) {
     const auto i = static_cast<std::size_t>(device.profile.id.value);

@@ -81,8 +81,8 @@ struct SimulatedFleet::Impl {
   // Decides whether devices share anything.
   void share() {
     commons.spans = commons.observer != nullptr && commons.observer->wants_spans();
-    const bool unlimited = std::isinf(commons.server.nic_out.value()) && std::isinf(commons.server.nic_in.value());
-    apart = unlimited && !jitters && !commons.spans;
+    commons.unlimited = std::isinf(commons.server.nic_out.value()) && std::isinf(commons.server.nic_in.value());
+    apart = commons.unlimited && !jitters && !commons.spans;
     for (std::size_t i = 0; i < stations.size(); ++i) look_again(i);
   }
 

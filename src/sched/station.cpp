@@ -2,18 +2,11 @@
 #include "station.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "cleave/base/error.hpp"
 
 namespace cleave::sched {
-
-namespace {
-
-bool before(Seconds a, std::int64_t a_sequence, Seconds b, std::int64_t b_sequence) {
-  return a != b ? a < b : a_sequence < b_sequence;
-}
-
-}  // namespace
 
 Station::Station(fleet::DeviceProfile profile) : declared(std::move(profile)) { slow(1.0); }
 
@@ -49,12 +42,10 @@ bool Station::drop(Flight& flight, Seconds now, Commons& commons) {
 
 Station::Pick Station::pick() const {
   Pick next;
-  const auto consider = [&](Next what, Seconds at, std::int64_t sequence) {
-    if (before(at, sequence, next.at, next.sequence)) next = {what, at, sequence};
-  };
-  consider(Next::down_free, down_.free_at, down_.sequence);
-  consider(Next::up_free, up_.free_at, up_.sequence);
-  if (!computed_.empty()) consider(Next::computed, computed_.front().at, computed_.front().sequence);
+  if (down_.free_at < next.at) next = {Next::down_free, down_.free_at, down_.sequence};
+  if (!computed_.empty() && computed_.front().at < next.at)
+    next = {Next::computed, computed_.front().at, computed_.front().sequence};
+  if (up_.free_at < next.at) next = {Next::up_free, up_.free_at, up_.sequence};
   return next;
 }
 
@@ -117,14 +108,23 @@ void Station::pump_down(Seconds now, Commons& commons) {
   const std::size_t chosen = next_down();
   if (chosen == down_queue_.size()) return;
   Flight& flight = *down_queue_[chosen];
+  if (flight.next_panel + 1 == flight.panels.size()) {
+    down_queue_.erase(down_queue_.begin() + static_cast<std::ptrdiff_t>(chosen));
+    finishing_.push_back(&flight);
+  }
   if (flight.next_panel == 0) {
     memory_taken_ += flight.tasklet.piece.resident;
     usage.memory_peak = std::max(usage.memory_peak, memory_taken_);
   }
+  send_down(flight, now, commons);
+}
+
+void Station::send_down(Flight& flight, Seconds now, Commons& commons) {
   const std::size_t number = flight.next_panel++;
   const plan::Panel& panel = flight.panels[number];
 
-  const Seconds nic_time = panel.down / commons.server.nic_out, link_time = panel.down / downlink_;
+  const Seconds link_time = panel.down / downlink_;
+  const Seconds nic_time = commons.unlimited ? Seconds(0) : panel.down / commons.server.nic_out;
   const Seconds start =
       nic_time.value() > 0 ? commons.nic_out.reserve(now, nic_time) : std::max(now, commons.nic_out.free_at());
   const Seconds end = std::max(start + nic_time, start + link_time);
@@ -149,9 +149,6 @@ void Station::pump_down(Seconds now, Commons& commons) {
   if (commons.spans)
     commons.observer->span(span_of(flight.tasklet, Resource::compute, computed - work, computed, Bytes(0)));
   computed_.push({computed, commons.sequence++, &flight, number});
-  if (flight.next_panel < flight.panels.size()) return;
-  down_queue_.erase(down_queue_.begin() + static_cast<std::ptrdiff_t>(chosen));
-  finishing_.push_back(&flight);
 }
 
 void Station::queue_up(const Computed& done, Commons& commons) {
@@ -175,7 +172,8 @@ void Station::pump_up(Seconds now, Commons& commons) {
 void Station::send_up(Flight& flight, std::size_t number, Seconds now, Commons& commons) {
   flight.next_up = number + 1;
   const plan::Panel& panel = flight.panels[number];
-  const Seconds nic_time = panel.up / commons.server.nic_in, link_time = panel.up / uplink_;
+  const Seconds link_time = panel.up / uplink_;
+  const Seconds nic_time = commons.unlimited ? Seconds(0) : panel.up / commons.server.nic_in;
   const Seconds start =
       nic_time.value() > 0 ? commons.nic_in.reserve(now, nic_time) : std::max(now, commons.nic_in.free_at());
   const Seconds end = start + std::max(nic_time, link_time);
@@ -190,7 +188,7 @@ void Station::send_up(Flight& flight, std::size_t number, Seconds now, Commons& 
   }
   if (number + 1 < flight.panels.size()) return;
   std::erase(finishing_, &flight);
-  const Answer answer{end + commons.latency_of(declared), commons.sequence++, &flight};
+  const Answer answer{end + commons.latency_of(declared), &flight};
   answers_.insert(std::upper_bound(answers_.begin(), answers_.end(), answer,
                                    [](const Answer& a, const Answer& b) {
                                      return moment(a.at, Rank::answer, a.flight->tasklet.id.value) <
@@ -214,8 +212,25 @@ void Station::serve(const Pick& next, Commons& commons) {
 
 void Station::serve(Commons& commons) { serve(pick(), commons); }
 
+// Before the next answer, which frees memory, nothing that goes up matters to what comes down.
 void Station::advance(Seconds until, Commons& commons) {
-  for (Pick next = pick(); next.at <= until; next = pick()) serve(next, commons);
+  advance_down(until, commons);
+  advance_up(until, commons);
+}
+
+void Station::advance_down(Seconds until, Commons& commons) {
+  while (down_.free_at <= until) {
+    const Seconds now = std::exchange(down_.free_at, kNotTaken);
+    pump_down(now, commons);
+  }
+}
+
+void Station::advance_up(Seconds until, Commons& commons) {
+  for (;;) {
+    const Seconds computed = computed_.empty() ? kNotTaken : computed_.front().at;
+    if (std::min(computed, up_.free_at) > until) return;
+    serve({computed <= up_.free_at ? Next::computed : Next::up_free, std::min(computed, up_.free_at)}, commons);
+  }
 }
 
 Flight& Station::answer(Seconds now, Commons& commons) {

@@ -43,7 +43,8 @@ struct Commons {
   std::uint64_t messages = 0;  // that had jitter
   std::int64_t sequence = 0;   // of everything that happens within devices
   Observer* observer = nullptr;
-  bool spans = false;  // the observer is told every use of a resource
+  bool unlimited = false;  // the server's interface, either way
+  bool spans = false;      // the observer is told every use of a resource
 
   [[nodiscard]] Seconds latency_of(const fleet::DeviceProfile& device) {
     Seconds latency = device.latency;
@@ -137,7 +138,6 @@ class Station {
   };
   struct Answer {
     Seconds at;
-    std::int64_t sequence = 0;
     Flight* flight = nullptr;
   };
   struct Up {
@@ -145,6 +145,7 @@ class Station {
     std::size_t panel = 0;
   };
 
+  /// At one time, the earlier of these is first.
   enum class Next : std::uint8_t { nothing, down_free, computed, up_free };
   struct Pick {
     Next what = Next::nothing;
@@ -153,10 +154,13 @@ class Station {
   };
   [[nodiscard]] Pick pick() const;
   void serve(const Pick& next, Commons& commons);
+  void advance_down(Seconds until, Commons& commons);
+  void advance_up(Seconds until, Commons& commons);
   [[nodiscard]] std::size_t next_down() const;
   void pump_down(Seconds now, Commons& commons);
   void pump_up(Seconds now, Commons& commons);
   void send_up(Flight& flight, std::size_t number, Seconds now, Commons& commons);
+  void send_down(Flight& flight, Seconds now, Commons& commons);
   void queue_up(const Computed& done, Commons& commons);
   void forget_all();
 
