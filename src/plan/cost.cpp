@@ -22,40 +22,34 @@ std::int64_t chunk(std::int64_t total, std::int64_t panels, std::int64_t index) 
 
 Bytes message(std::int64_t payload) { return payload > 0 ? Bytes(payload) + kMessageHeader : Bytes(0); }
 
-std::vector<Panel> attention_panels(const Work& work, const TaskletPlan& tasklet) {
-  std::vector<Panel> panels;
+void attention_panels(const Work& work, const TaskletPlan& tasklet, std::vector<Panel>& panels) {
   for (std::int64_t i = 0; i < tasklet.panels; ++i) {
     TaskletPlan part = tasklet;
     part.pairs = {0, chunk(tasklet.pairs.count(), tasklet.panels, i)};
     const Volume volume = volume_of(work, part);
     panels.push_back({message(volume.down.value()), volume.flops, message(volume.up.value())});
   }
-  return panels;
 }
 
 // Runs of whole instances.
-std::vector<Panel> instance_panels(const Work& work, const TaskletPlan& tasklet) {
+void instance_panels(const Work& work, const TaskletPlan& tasklet, std::vector<Panel>& panels) {
   const Volume all = volume_of(work, tasklet);
-  std::vector<Panel> panels;
   for (std::int64_t i = 0; i < tasklet.panels; ++i) {
     const std::int64_t run = chunk(work.instances, tasklet.panels, i);
     panels.push_back({message(all.down.value() / work.instances * run),
                       all.flops * (static_cast<double>(run) / static_cast<double>(work.instances)),
                       message(all.up.value() / work.instances * run)});
   }
-  return panels;
 }
 
-std::vector<Panel> gemm_panels(const Work& work, const TaskletPlan& tasklet) {
-  if (work.instances > 1) return instance_panels(work, tasklet);
+void gemm_panels(const Work& work, const TaskletPlan& tasklet, std::vector<Panel>& panels) {
+  if (work.instances > 1) return instance_panels(work, tasklet, panels);
   const GemmCosts costs = gemm_costs(work, tasklet.box);
   const std::int64_t m = tasklet.box.m(), n = tasklet.box.n(), k = tasklet.box.k(), count = tasklet.panels;
   const auto flops_to = [](std::int64_t area, std::int64_t depth) {
     return Flops(2.0 * static_cast<double>(area) * static_cast<double>(depth));
   };
   const auto flops = [&](std::int64_t area) { return flops_to(area, k); };
-  std::vector<Panel> panels;
-  panels.reserve(static_cast<std::size_t>(count));
   std::int64_t rows_before = 0, columns_before = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     switch (tasklet.order) {
@@ -93,7 +87,6 @@ std::vector<Panel> gemm_panels(const Work& work, const TaskletPlan& tasklet) {
       }
     }
   }
-  return panels;
 }
 
 }  // namespace
@@ -134,8 +127,20 @@ Volume volume_of(const Work& work, const TaskletPlan& piece) {
 }
 
 std::vector<Panel> panels_of(const Work& work, const TaskletPlan& tasklet) {
+  std::vector<Panel> panels;
+  panels_of(work, tasklet, panels);
+  return panels;
+}
+
+void panels_of(const Work& work, const TaskletPlan& tasklet, std::vector<Panel>& panels) {
   CLEAVE_ASSERT(tasklet.panels >= 1, "{} panels", tasklet.panels);
-  return work.kind == WorkKind::gemm ? gemm_panels(work, tasklet) : attention_panels(work, tasklet);
+  panels.clear();
+  panels.reserve(static_cast<std::size_t>(tasklet.panels));
+  if (work.kind == WorkKind::gemm) {
+    gemm_panels(work, tasklet, panels);
+  } else {
+    attention_panels(work, tasklet, panels);
+  }
 }
 
 Bytes resident_bytes(const Work& work, const TaskletPlan& tasklet) {

@@ -300,7 +300,7 @@ void SimulatedFleet::submit(const Tasklet& tasklet) {
     self.push(end, Rank::answer, {.when = {}, .flight = &flight, .step = Step::own_tasklet_done});
     return;
   }
-  flight.panels = plan::panels_of(work, tasklet.piece);
+  plan::panels_of(work, tasklet.piece, flight.panels);
   self.station_now(tasklet.piece.device).submit(flight, self.now, self.commons);
   self.look_again(tasklet.piece.device);
 }

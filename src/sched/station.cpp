@@ -77,7 +77,8 @@ Moment Station::no_answer_before(Seconds now) const {
     if (flight.next_panel > 0) {
       soonest =
           std::min(soonest, last_up(flight, std::max(down, processor_.free_at() + flight.still_flops / compute_)));
-      if (i + 1 < down_queue_.size()) soonest = std::min(soonest, down);
+      for (std::size_t behind = i + 1; behind < down_queue_.size(); ++behind)
+        soonest = std::min(soonest, down + down_queue_[behind]->still_down / downlink_);
       break;
     }
     if (i == 0) soonest = std::min(soonest, down);  // further ones that are not in memory come after it
@@ -214,15 +215,12 @@ void Station::serve(Commons& commons) { serve(pick(), commons); }
 
 // Before the next answer, which frees memory, nothing that goes up matters to what comes down.
 void Station::advance(Seconds until, Commons& commons) {
-  advance_down(until, commons);
-  advance_up(until, commons);
-}
-
-void Station::advance_down(Seconds until, Commons& commons) {
   while (down_.free_at <= until) {
     const Seconds now = std::exchange(down_.free_at, kNotTaken);
     pump_down(now, commons);
+    advance_up(std::min(until, now), commons);  // so that few computed panels wait in memory
   }
+  advance_up(until, commons);
 }
 
 void Station::advance_up(Seconds until, Commons& commons) {

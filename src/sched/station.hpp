@@ -154,7 +154,6 @@ class Station {
   };
   [[nodiscard]] Pick pick() const;
   void serve(const Pick& next, Commons& commons);
-  void advance_down(Seconds until, Commons& commons);
   void advance_up(Seconds until, Commons& commons);
   [[nodiscard]] std::size_t next_down() const;
   void pump_down(Seconds now, Commons& commons);

@@ -35,6 +35,8 @@ struct Volume {
 /// The panels of a tasklet in the order in which they travel; bytes include headers. Their sums are bytes_down,
 /// bytes_up and the FLOP of the tasklet.
 [[nodiscard]] std::vector<Panel> panels_of(const Work& work, const TaskletPlan& tasklet);
+/// The same in place of what is in `panels`, whose memory is used again.
+void panels_of(const Work& work, const TaskletPlan& tasklet, std::vector<Panel>& panels);
 
 /// Memory that a tasklet takes on the device at once: strips, panels in flight, accumulators, result.
 [[nodiscard]] Bytes resident_bytes(const Work& work, const TaskletPlan& tasklet);
