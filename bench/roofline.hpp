@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <cstring>
 #include <vector>
 
 #include "cleave/kernels/parallel.hpp"
@@ -82,38 +81,25 @@ inline double peak_flops() {
   return peak;
 }
 
-/// Bytes that `threads` threads read and write each second in a[i] = b[i] + s c[i] over arrays far larger than the
-/// caches, the line of a counted as read before it is written (STREAM's triad as the memory sees it): the median of
-/// some runs.
-inline double memory_bandwidth(kernels::Parallel& parallel) {
-  constexpr std::int64_t kLength = std::int64_t{48} << 20;
-  std::vector<float> a(kLength, 0), b(kLength, 1), c(kLength, 2);
-  std::vector<double> rates;
-  for (int run = 0; run < 7; ++run) {
+/// STREAM's triad a[i] = b[i] + s c[i] over arrays far larger than the second-level caches; the line of a counts as
+/// read before it is written, as the memory sees it.
+class Triad {
+ public:
+  explicit Triad(std::int64_t length = std::int64_t{32} << 20)
+      : a_(static_cast<std::size_t>(length), 0), b_(a_.size(), 1), c_(a_.size(), 2) {}
+
+  /// Bytes a second of one pass on the threads of `parallel`.
+  double rate(kernels::Parallel& parallel) {
     const double start = seconds_now();
-    parallel.for_chunks(kLength, 1 << 16, [&](std::int64_t begin, std::int64_t end) {
-      float *to = a.data(), *left = b.data(), *right = c.data();
+    parallel.for_chunks(static_cast<std::int64_t>(a_.size()), 1 << 16, [&](std::int64_t begin, std::int64_t end) {
+      float *to = a_.data(), *left = b_.data(), *right = c_.data();
       for (std::int64_t i = begin; i < end; ++i) to[i] = left[i] + 3.0F * right[i];
     });
-    if (run > 0) rates.push_back(4.0 * sizeof(float) * kLength / (seconds_now() - start));
+    return 4.0 * sizeof(float) * static_cast<double>(a_.size()) / (seconds_now() - start);
   }
-  return median(rates);
-}
 
-/// Bytes that memcpy copies each second on one thread, each counted once, in blocks of `block` bytes.
-inline double copy_bandwidth(std::int64_t block) {
-  const std::int64_t total = std::max<std::int64_t>(std::int64_t{256} << 20, block);
-  std::vector<char> from(static_cast<std::size_t>(block), 1), to(static_cast<std::size_t>(block), 2);
-  std::vector<double> rates;
-  for (int run = 0; run < 7; ++run) {
-    const double start = seconds_now();
-    for (std::int64_t done = 0; done < total; done += block) {
-      std::memcpy(to.data(), from.data(), static_cast<std::size_t>(block));
-      asm volatile("" : : "r"(to.data()) : "memory");
-    }
-    if (run > 0) rates.push_back(static_cast<double>(total) / (seconds_now() - start));
-  }
-  return median(rates);
-}
+ private:
+  std::vector<float> a_, b_, c_;
+};
 
 }  // namespace cleave::bench

@@ -34,6 +34,13 @@ CLEAVE_INLINE void load(Floats& to, const float* from, std::int64_t count = kLan
   std::memcpy(&to, padded, sizeof to);
 }
 
+/// The same from memory that is read once, in order: asks for what comes 4 KiB later, so that more of it is under way
+/// than the processor fetches by itself.
+CLEAVE_INLINE void load_streamed(Floats& to, const float* from, std::int64_t count = kLanes) {
+  __builtin_prefetch(from + 1024, 0, 2);
+  load(to, from, count);
+}
+
 /// Stores the first `count` <= 16 lanes.
 CLEAVE_INLINE void store(float* to, const Floats& from, std::int64_t count = kLanes) {
   if (count == kLanes) {
@@ -74,15 +81,15 @@ CLEAVE_INLINE double sum(std::int64_t n, const Term& term) {
 }
 
 CLEAVE_INLINE double sum(const float* x, std::int64_t n) {
-  return sum(n, [x](std::int64_t t, std::int64_t count, Floats& out) CLEAVE_TERM { load(out, x + t, count); });
+  return sum(n, [x](std::int64_t t, std::int64_t count, Floats& out) CLEAVE_TERM { load_streamed(out, x + t, count); });
 }
 
 /// Sum of x[t] * y[t].
 CLEAVE_INLINE double dot(const float* x, const float* y, std::int64_t n) {
   return sum(n, [x, y](std::int64_t t, std::int64_t count, Floats& out) CLEAVE_TERM {
     Floats other;
-    load(out, x + t, count);
-    load(other, y + t, count);
+    load_streamed(out, x + t, count);
+    load_streamed(other, y + t, count);
     out *= other;
   });
 }

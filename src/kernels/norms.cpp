@@ -49,8 +49,8 @@ CLEAVE_INLINE void add_row_sums(const float* x, std::int64_t n, const float* w, 
     Floats g_lanes = {}, gn_lanes = {};
     const auto take = [&](std::int64_t t, std::int64_t count) CLEAVE_TERM {
       Floats normed, upstream, g, sum;
-      lanes::load(normed, x + t, count);
-      lanes::load(upstream, dy + t, count);
+      lanes::load_streamed(normed, x + t, count);
+      lanes::load_streamed(upstream, dy + t, count);
       lanes::load(g, w + t, count);
       normed = (normed - mean) * rstd;
       g *= upstream;
@@ -99,21 +99,28 @@ void add_chunks(Parallel& parallel, const float* partial, std::int64_t chunks, s
   });
 }
 
+/// Keeps dw and db of a chunk from lying a multiple of 4 KiB apart, where the processor takes a load from one for a
+/// load of what was just stored in the other.
+constexpr std::int64_t kApart = 80;
+
 void norm_backward(Parallel& parallel, ConstRows x, const float* w, const float* mean, const float* rstd, ConstRows dy,
                    Rows dx, float* dw, float* db) {
-  const std::int64_t n = x.cols, chunks = (x.rows + kSumRows - 1) / kSumRows, stride = 2 * n;
+  const std::int64_t n = x.cols, chunks = (x.rows + kSumRows - 1) / kSumRows, column_sums = n + kApart,
+                     stride = 2 * column_sums;
   const bool wanted = dx.data != nullptr;
   CLEAVE_ASSERT(dy.rows == x.rows && dy.cols == n && (!wanted || (dx.rows == x.rows && dx.cols == n)),
                 "shapes differ from {} x {}", x.rows, n);
-  std::vector<float> partial(static_cast<std::size_t>(chunks * stride));
+  thread_local std::vector<float> memory;  // kept: fresh pages would cost more than the sums
+  memory.assign(static_cast<std::size_t>(chunks * stride), 0.0F);
+  float* const partial = memory.data();
   parallel.for_chunks(x.rows, kSumRows, [&](std::int64_t begin, std::int64_t end) {
-    float* sums = partial.data() + begin / kSumRows * stride;
+    float* sums = partial + begin / kSumRows * stride;
     for (std::int64_t i = begin; i < end; ++i)
       norm_backward_row(x.row(i), n, w, mean == nullptr ? 0.0f : mean[i], rstd[i], dy.row(i),
-                        wanted ? dx.row(i) : nullptr, sums, db == nullptr ? nullptr : sums + n);
+                        wanted ? dx.row(i) : nullptr, sums, db == nullptr ? nullptr : sums + column_sums);
   });
-  add_chunks(parallel, partial.data(), chunks, stride, n, dw);
-  if (db != nullptr) add_chunks(parallel, partial.data() + n, chunks, stride, n, db);
+  add_chunks(parallel, partial, chunks, stride, n, dw);
+  if (db != nullptr) add_chunks(parallel, partial + column_sums, chunks, stride, n, db);
 }
 
 }  // namespace

@@ -20,13 +20,15 @@ CLEAVE_CLONES double sum_squares_chunk(const float* x, std::int64_t n) {
   using EightFloats = float __attribute__((vector_size(32)));
   Doubles lanes[2] = {};
   std::int64_t t = 0;
-  for (; t + 16 <= n; t += 16)
+  for (; t + 16 <= n; t += 16) {
+    __builtin_prefetch(x + t + 1024, 0, 2);  // one stream alone: fetch more of it than the processor does by itself
     for (int half = 0; half < 2; ++half) {
       EightFloats eight;
       __builtin_memcpy(&eight, x + t + 8 * half, sizeof eight);
       const Doubles wide = __builtin_convertvector(eight, Doubles);
       lanes[half] += wide * wide;
     }
+  }
   double v[16];
   __builtin_memcpy(v, lanes, sizeof v);
   for (; t < n; ++t) v[t % 16] += static_cast<double>(x[t]) * static_cast<double>(x[t]);
