@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <span>
 
 #include "cleave/base/resident.hpp"
 #include "cleave/kernels/attention.hpp"
 #include "cleave/kernels/gemm.hpp"
+#include "cleave/kernels/product_check.hpp"
 #include "cleave/kernels/wire.hpp"
 
 namespace cleave::device {
@@ -48,10 +48,6 @@ void narrow_into(DType wire, const float* from, std::span<std::byte> bytes) {
   const auto elements = static_cast<std::int64_t>(bytes.size()) / size_of(wire);
   kernels::narrow(wire, kernels::ConstRows(from, 1, elements), reinterpret_cast<std::uint16_t*>(bytes.data()),
                   elements);
-}
-
-bool all_finite(std::span<const float> values) {
-  return std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); });
 }
 
 bool execute_gemm(const TaskView& task, ResultDraft& result, kernels::Parallel& parallel, Scratch& scratch) {
@@ -111,7 +107,7 @@ bool execute_attention(const TaskView& task, ResultDraft& result, kernels::Paral
       }
       for (std::size_t i = 0; i < outputs; ++i) {
         const std::int64_t elements = i == 0 ? query : key;
-        if (!all_finite({out[i], static_cast<std::size_t>(elements)})) finite[static_cast<std::size_t>(pair)] = 0;
+        if (!kernels::all_representable(DType::f32, out[i], elements)) finite[static_cast<std::size_t>(pair)] = 0;
         narrow_into(header.wire, out[i], slice(result.outputs[i], elements));
       }
     }

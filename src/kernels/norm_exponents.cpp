@@ -17,23 +17,45 @@ namespace {
 constexpr std::int64_t kLanes = 16;
 constexpr std::int64_t kRowsTogether = 128;  // rows that advance together where rows are neighbours in memory
 
+using Eight = double __attribute__((vector_size(64)));
+using EightFloats = float __attribute__((vector_size(32)));
+
+/// Adds the squares of 8 neighbouring rows, depths [t0, t1) of whole kLanes, to their sums, which stay in registers.
+CLEAVE_INLINE void add_eight_across(const float* a, std::int64_t depth_stride, std::int64_t rows, std::int64_t t0,
+                                    std::int64_t t1, double* lanes) {
+  Eight sums[kLanes];
+  for (std::int64_t l = 0; l < kLanes; ++l) __builtin_memcpy(&sums[l], lanes + l * rows, sizeof(Eight));
+  for (std::int64_t t = t0; t + kLanes <= t1; t += kLanes) {
+#pragma GCC unroll 16
+    for (std::int64_t l = 0; l < kLanes; ++l) {
+      EightFloats eight;
+      __builtin_memcpy(&eight, a + (t + l) * depth_stride, sizeof eight);
+      const Eight x = __builtin_convertvector(eight, Eight);
+      sums[l] += x * x;
+    }
+  }
+  for (std::int64_t l = 0; l < kLanes; ++l) __builtin_memcpy(lanes + l * rows, &sums[l], sizeof(Eight));
+}
+
 /// lanes[l * rows + i] += A[i,t]^2 for t = l, l + 16, ...; rows are neighbours in memory.
 CLEAVE_CLONES void add_squares_across(const float* a, std::int64_t depth_stride, std::int64_t rows, std::int64_t depth,
                                       double* lanes) {
+  constexpr std::int64_t kDepths = 4 * kLanes;  // x kRowsTogether floats: 32 KiB, which stay in the first-level cache
+  const std::int64_t whole = depth / kLanes * kLanes, eights = rows / 8 * 8;
+  for (std::int64_t t = 0; t < whole; t += kDepths) {
+    const std::int64_t end = t + kDepths < whole ? t + kDepths : whole;
+    for (std::int64_t i = 0; i < eights; i += 8) add_eight_across(a + i, depth_stride, rows, t, end, lanes + i);
+  }
   for (std::int64_t t = 0; t < depth; ++t) {
-    const float* line = a + t * depth_stride;
-    double* lane = lanes + t % kLanes * rows;
-    for (std::int64_t i = 0; i < rows; ++i) {
-      const auto x = static_cast<double>(line[i]);
-      lane[i] += x * x;
+    for (std::int64_t i = t < whole ? eights : 0; i < rows; ++i) {
+      const auto x = static_cast<double>(a[t * depth_stride + i]);
+      lanes[t % kLanes * rows + i] += x * x;
     }
   }
 }
 
 /// lanes[l] += a[t]^2 for t = l, l + 16, ...
 CLEAVE_CLONES void add_squares_along(const float* a, std::int64_t stride, std::int64_t depth, double* lanes) {
-  using Eight = double __attribute__((vector_size(64)));
-  using EightFloats = float __attribute__((vector_size(32)));
   std::int64_t t = 0;
   if (stride == 1) {
     Eight low = {}, high = {};

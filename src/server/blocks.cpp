@@ -33,13 +33,12 @@ void transpose(kernels::ConstMatrix from, std::int64_t rows, std::int64_t cols, 
   }
 }
 
-/// Rows that one thread copies at a time: enough for a thread to be worth waking.
+}  // namespace
+
 std::int64_t share_of_rows(std::int64_t cols) {
   constexpr std::int64_t kElements = 65536;
   return std::max<std::int64_t>(1, kElements / std::max<std::int64_t>(1, cols));
 }
-
-}  // namespace
 
 void gather(kernels::Parallel& parallel, kernels::ConstMatrix from, std::int64_t rows, std::int64_t cols, DType wire,
             std::byte* payload) {

@@ -13,6 +13,9 @@
 
 namespace cleave::server {
 
+/// Rows that one thread copies at a time: enough for a thread to be worth waking, and in the second-level cache.
+[[nodiscard]] std::int64_t share_of_rows(std::int64_t cols);
+
 /// payload[i * cols + j] = from(i, j) in type `wire`, for a block of rows x cols. Requires: payload has room for it.
 void gather(kernels::Parallel& parallel, kernels::ConstMatrix from, std::int64_t rows, std::int64_t cols, DType wire,
             std::byte* payload);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <ctime>
@@ -47,11 +48,18 @@ std::int64_t band_of(std::int64_t cols) {
   return std::max(kLeast, kElements / std::max<std::int64_t>(1, cols));
 }
 
-bool is_representable(const comm::ResultView& result) {
+bool is_representable(kernels::Parallel& parallel, const comm::ResultView& result) {
+  constexpr std::int64_t kElements = 65536;  // that one thread looks at
   const DType type = result.header.output;
-  return std::all_of(result.outputs.begin(), result.outputs.end(), [type](std::span<const std::byte> output) {
-    return kernels::all_representable(type, output.data(), static_cast<std::int64_t>(output.size()) / size_of(type));
-  });
+  std::atomic<bool> good{true};
+  for (const std::span<const std::byte> output : result.outputs) {
+    parallel.for_chunks(static_cast<std::int64_t>(output.size()) / size_of(type), kElements,
+                        [&](std::int64_t begin, std::int64_t end) {
+                          if (!kernels::all_representable(type, output.data() + begin * size_of(type), end - begin))
+                            good = false;
+                        });
+  }
+  return good;
 }
 
 /// Charges the time until its end to verification: processor time to the report, real time to the profile.
@@ -182,7 +190,7 @@ Verdict Executor::check(const sched::Tasklet& tasklet, const comm::ResultView& r
   double ratio = 0;
   if (cheap && graph_->operation(tasklet.op).kind == model::OpKind::gemm) {
     ratio = error_ratio_of_product(tasklet, result);
-  } else if (!is_representable(result)) {
+  } else if (!is_representable(parallel_, result)) {
     ratio = kNotRepresentable;
   } else if (cheap) {
     const Charge charge(profile_, verification_.time);
