@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <thread>
 
 #include "churn_trace.hpp"
 #include "cleave/model/family.hpp"
@@ -267,11 +268,14 @@ ServerInput read_server(const Section& in) {
       in.rate("memory_bandwidth", {.default_value = BytesPerSecond(100e9),
                                    .above = BytesPerSecond(0),
                                    .help = "Modelled memory bandwidth of the server's kernels."});
-  s.threads = static_cast<int>(
-      in.integer("threads", {.default_value = 1,
-                             .min = 1,
-                             .max = 1024,
-                             .help = "Real threads of the server's kernels. Results do not depend on it."}));
+  s.threads = static_cast<int>(in.integer(
+      "threads", {.default_value = 0,
+                  .min = 0,
+                  .max = 1024,
+                  .help = "Real threads of the server's kernels and copies; 0: one for each core of its host, "
+                          "but no more than 4. Results do not depend on it."}));
+  constexpr unsigned kMostByItself = 4;
+  if (s.threads == 0) s.threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, kMostByItself));
   s.gemm_kernels = in.text("gemm_kernels", {.default_value = "auto",
                                             .help = "BLIS kernels that all ranks use: auto, generic, haswell or skx. "
                                                     "Results differ in their last bits between them."});
