@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "cleave/kernels/copy.hpp"
 #include "cleave/kernels/wire.hpp"
 
 namespace cleave::server {
@@ -59,7 +60,7 @@ void gather(kernels::ConstMatrix from, std::int64_t rows, std::int64_t cols, DTy
     auto* to = reinterpret_cast<float*>(payload);
     if (!rows_contiguous) return transpose(from, rows, cols, to);
     for (std::int64_t i = 0; i < rows; ++i) {
-      std::memcpy(to + i * cols, from.data + i * from.row_stride, static_cast<std::size_t>(cols) * sizeof(float));
+      kernels::copy_past_caches(from.data + i * from.row_stride, cols, to + i * cols);
     }
     return;
   }
