@@ -1,4 +1,4 @@
-// Non-temporal stores, a line at a time; what is not on a line's boundary, and short copies, go through memcpy.
+// Non-temporal stores, a line at a time; what is not on a line's boundary, and short rows, go through memcpy.
 #include "cleave/kernels/copy.hpp"
 
 #include <cstring>
@@ -17,10 +17,23 @@ void copy_as_usual(const float* from, std::int64_t n, float* to) {
 #ifdef CLEAVE_HAS_AVX512
 constexpr std::int64_t kLine = 16, kAhead = 512, kShort = 64;  // floats
 
-CLEAVE_AVX512 void copy_lines(const float* from, std::int64_t n, float* to) {
-  for (std::int64_t i = 0; i < n; i += kLine) {
+CLEAVE_AVX512_INLINE void copy_run(const float* from, std::int64_t n, float* to) {
+  const auto past = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) / sizeof(float)) % kLine;
+  const std::int64_t head = (kLine - past) % kLine, lines = (n - head) / kLine * kLine;
+  if (head > 0) copy_as_usual(from, head, to);
+  for (std::int64_t i = head; i < head + lines; i += kLine) {
     __builtin_prefetch(from + i + kAhead, 0, 2);
     _mm512_stream_ps(to + i, _mm512_loadu_ps(from + i));
+  }
+  const std::int64_t tail = n - head - lines;
+  if (tail > 0) copy_as_usual(from + n - tail, tail, to + n - tail);
+}
+
+CLEAVE_AVX512 void copy_runs(ConstRows from, float* to) {
+  if (from.ld == from.cols) {
+    copy_run(from.data, from.rows * from.cols, to);
+  } else {
+    for (std::int64_t i = 0; i < from.rows; ++i) copy_run(from.row(i), from.cols, to + i * from.cols);
   }
   _mm_sfence();
 }
@@ -28,18 +41,12 @@ CLEAVE_AVX512 void copy_lines(const float* from, std::int64_t n, float* to) {
 
 }  // namespace
 
-void copy_past_caches(const float* from, std::int64_t n, float* to) {
+void copy_past_caches(ConstRows from, float* to) {
 #ifdef CLEAVE_HAS_AVX512
   static const bool available = quantize::avx512::available();
-  if (available && n >= kShort) {
-    const auto past = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) / sizeof(float)) % kLine;
-    const std::int64_t head = (kLine - past) % kLine, lines = (n - head) / kLine * kLine;
-    copy_as_usual(from, head, to);
-    copy_lines(from + head, lines, to + head);
-    return copy_as_usual(from + head + lines, n - head - lines, to + head + lines);
-  }
+  if (available && from.cols >= kShort) return copy_runs(from, to);
 #endif
-  copy_as_usual(from, n, to);
+  for (std::int64_t i = 0; i < from.rows; ++i) copy_as_usual(from.row(i), from.cols, to + i * from.cols);
 }
 
 }  // namespace cleave::kernels

@@ -59,10 +59,7 @@ void gather(kernels::ConstMatrix from, std::int64_t rows, std::int64_t cols, DTy
   if (wire == DType::f32) {
     auto* to = reinterpret_cast<float*>(payload);
     if (!rows_contiguous) return transpose(from, rows, cols, to);
-    for (std::int64_t i = 0; i < rows; ++i) {
-      kernels::copy_past_caches(from.data + i * from.row_stride, cols, to + i * cols);
-    }
-    return;
+    return kernels::copy_past_caches(kernels::ConstRows(from.data, rows, cols, from.row_stride), to);
   }
   auto* to = reinterpret_cast<std::uint16_t*>(payload);
   if (rows_contiguous) {

@@ -15,13 +15,28 @@ TEST(CopyPastCaches, CopiesEveryElementAndNoOther) {
       for (std::int64_t to_offset = 0; to_offset < 18; ++to_offset) {
         std::vector<float> from(static_cast<std::size_t>(n + kRoom)), to(from.size(), -1);
         for (std::int64_t i = 0; i < n + kRoom; ++i) from[static_cast<std::size_t>(i)] = static_cast<float>(i);
-        copy_past_caches(from.data() + from_offset, n, to.data() + to_offset);
+        copy_past_caches(ConstRows(from.data() + from_offset, 1, n), to.data() + to_offset);
         for (std::int64_t i = 0; i < n + kRoom; ++i) {
           const std::int64_t at = i - to_offset;
           const float expected = at >= 0 && at < n ? static_cast<float>(at + from_offset) : -1.0F;
           ASSERT_EQ(to[static_cast<std::size_t>(i)], expected) << n << " elements to " << to_offset << ", at " << i;
         }
       }
+    }
+  }
+}
+
+TEST(CopyPastCaches, PutsRowsTogether) {
+  constexpr std::int64_t kRows = 7;
+  for (const std::int64_t cols : {3, 64, 77, 160}) {
+    for (const std::int64_t gap : {0, 5, 16}) {
+      std::vector<float> from(static_cast<std::size_t>(kRows * (cols + gap)));
+      std::vector<float> to(static_cast<std::size_t>(kRows * cols + 1), -1);
+      for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<float>(i);
+      copy_past_caches(ConstRows(from.data(), kRows, cols, cols + gap), to.data());
+      for (std::int64_t i = 0; i < kRows * cols; ++i)
+        ASSERT_EQ(to[static_cast<std::size_t>(i)], static_cast<float>(i / cols * (cols + gap) + i % cols));
+      ASSERT_EQ(to.back(), -1);
     }
   }
 }
