@@ -1,7 +1,7 @@
 // Prints how close plans come to their lower bounds, over fleets, sizes and models: the table of docs/measurements.md.
 //
 //   plan_table [--devices 8,64,...] [--fleets mild,...] [--models opt-13b,...] [--partition auto] [--unlimited]
-//   [--detail] [--compare grid]
+//   [--objective alone|step] [--detail] [--compare grid]
 //
 // Prints markdown: a row per fleet and size, then a summary of 8 devices and of 64 and more. With --compare, how many
 // times as long the weight-gradient GEMMs take under another partition. Each row sums up the GEMMs and attention
@@ -165,6 +165,7 @@ int main(int argc, char** argv) {
   std::vector<std::string> models{"opt-1.3b", "opt-13b", "opt-66b", "llama2-70b", "quickstart"};
   std::vector<std::string> sizes{"8", "64", "256", "1024", "4096", "8192"};
   plan::PlanOptions options;
+  options.objective = plan::Objective::alone;
   bool detail = false;
   std::string other;
   for (int i = 1; i < argc; ++i) {
@@ -182,6 +183,8 @@ int main(int argc, char** argv) {
       detail = true;
     } else if (flag == "--partition") {
       options.partition = partition_named(value());
+    } else if (flag == "--objective") {
+      options.objective = value() == "step" ? plan::Objective::step : plan::Objective::alone;
     } else if (flag == "--compare") {
       other = value();
     } else {

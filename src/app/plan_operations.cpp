@@ -36,6 +36,8 @@ const char* kind_of(plan::WorkKind kind) { return kind == plan::WorkKind::gemm ?
 
 std::vector<Planned> plan_all(const model::StepGraph& graph, const std::vector<plan::DeviceState>& devices,
                               const Input& input, telemetry::Progress& progress) {
+  plan::PlanOptions alone = input.plan;
+  alone.objective = plan::Objective::alone;
   std::vector<Planned> list;
   std::size_t seen = 0;
   for (const model::Operation& op : graph.operations) {
@@ -51,7 +53,7 @@ std::vector<Planned> plan_all(const model::StepGraph& graph, const std::vector<p
     progress.update(static_cast<std::int64_t>(seen),
                     fmt::format("planning {} over {} devices, operation {} of {}", op.type, devices.size(), seen,
                                 graph.operations.size()));
-    list.push_back({op.type, work, 1, plan::plan_operation(work, devices, input.plan)});
+    list.push_back({op.type, work, 1, plan::plan_operation(work, devices, alone)});
   }
   return list;
 }

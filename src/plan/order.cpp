@@ -45,7 +45,9 @@ std::int64_t affordable_panels(const Work& work, const TaskletPlan& piece, const
   const double header =
       std::max((kMessageHeader / profile.downlink).value(), (kMessageHeader / profile.uplink).value());
   const double count = header > 0 ? kHeaderShare * busiest / header : static_cast<double>(options.most_panels);
-  return std::clamp<std::int64_t>(static_cast<std::int64_t>(std::min(count, 1e9)), 1, options.most_panels);
+  // Alone, what the steps of the wavefront cost is time of the operation.
+  const std::int64_t most = options.objective == Objective::alone ? 2 * options.most_panels : options.most_panels;
+  return std::clamp<std::int64_t>(static_cast<std::int64_t>(std::min(count, 1e9)), 1, most);
 }
 
 // Panels with the result resident of which none takes a link for longer than `longest`.

@@ -13,6 +13,9 @@ namespace {
 
 constexpr double kPrecision = 1e-4;
 
+/// Of widths that are compared; those of the cut that is taken are found again.
+constexpr double kCoarse = 1e-3;
+
 /// Up to this many devices the best columns are found by dynamic programming, beyond by equal shares.
 constexpr std::size_t kExactColumns = 48;
 
@@ -93,7 +96,7 @@ class Columns {
       for (std::size_t first = last; first-- > 0;) {
         sides += sides_[first];
         if (sides < 0.5 * rows_) continue;
-        const double width = width_of({first, last, 0}, guess);
+        const double width = width_of({first, last, 0}, guess, kCoarse);
         if (most[first] + width > most[last]) {
           most[last] = most[first] + width;
           from[last] = first;
@@ -172,7 +175,7 @@ class Columns {
 
   // The largest width at which the column's devices fill all rows: Newton's method on a falling function, kept inside
   // a bracket; 0 when that is less than half an element. `guess` may be 0.
-  [[nodiscard]] double width_of(const Column& column, double guess) const {
+  [[nodiscard]] double width_of(const Column& column, double guess, double precision = 1e-6) const {
     double low = 0, high = 0;
     for (std::size_t i = column.first; i < column.last; ++i) high = std::max(high, reach_at(i).strips);
     bool open = high >= columns_;
@@ -182,10 +185,10 @@ class Columns {
       double rows = 0, slope = 0;
       for (std::size_t i = column.first; i < column.last; ++i) {
         const Reach& reach = reach_at(i);
-        const double strips = reach.strips - width, most = reach.rows_at(width);
-        if (strips <= 0) continue;
+        if (reach.strips <= width) continue;
+        const double most = reach.rows_at(width);
         rows += most;
-        slope += most == strips ? 1 : most / width;
+        slope += reach.slope_at(width, most);
       }
       if (rows >= rows_) {
         if (width == columns_) return width;
@@ -194,8 +197,8 @@ class Columns {
         high = width;
         open = false;
       }
-      if (open && low > 0 && high - low <= 1e-6 * high) return high;  // as wide as the plane
-      if (std::abs(rows - rows_) <= 1e-6 * rows_ || high - low <= 1e-6 * high) break;
+      if (open && low > 0 && high - low <= precision * high) return high;  // as wide as the plane
+      if (std::abs(rows - rows_) <= precision * rows_ || high - low <= precision * high) break;
       if (high < 0.5) return 0;
       width += slope > 0 ? (rows - rows_) / slope : 0;
       if (open && width >= high) {
@@ -324,7 +327,13 @@ PlaneCut cut_from(const Plane& plane, std::span<const Power> devices, double sta
 double largest_area(const Plane& plane, const Reach& reach) {
   const auto rows = static_cast<double>(plane.rows), columns = static_cast<double>(plane.columns);
   const double longer = std::max(rows, columns), side = std::min({reach.strips / 2, rows, columns});
-  const double free = std::min(side * std::min(reach.strips - side, longer), reach.area);
+  double free = std::min(side * std::min(reach.strips - side, longer), reach.area);
+  if (const double shortest = std::min({std::sqrt(free), rows, columns});
+      free > 0 && reach.wavefront < kBalancedWavefront && !reach.in_time(free / shortest, shortest)) {
+    // Of a square, D^2 / 4U does not depend on its size.
+    const double square = (reach.wavefront - 4 * reach.quarter) * reach.area;
+    free = std::sqrt(square) <= shortest ? square : shortest * reach.rows_in_time(shortest);
+  }
   if (side <= reach.shorter) return std::max(0.0, free);
   const double streamed = reach.shorter * std::min(reach.strips - reach.shorter, longer);
   return std::max(0.0, std::min(free, std::max(streamed, reach.resident)));

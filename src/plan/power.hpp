@@ -12,9 +12,15 @@ namespace cleave::plan {
 /// What a device can do up to some finish time: bytes down, FLOP, bytes up; and what it holds.
 struct Budget {
   double down = 0, flops = 0, up = 0;
-  double memory = 0;  ///< bytes, at any time
+  double memory = 0;     ///< bytes, at any time
+  double wavefront = 0;  ///< as Power has it
   [[nodiscard]] bool any() const { return down > 0 && flops > 0 && up > 0; }
 };
+
+/// Results leave only when operands have come: of the inputs of a tile, x allow x^2 of its results. A tile whose
+/// downlink and uplink are both taken until the finish has all its results at the server at this multiple of it; no
+/// tile later.
+inline constexpr double kBalancedWavefront = 1.25;
 
 /// Rates in bytes/s and FLOP/s, each resource with the time at which it can begin: its present load, both latencies,
 /// and the header that its message pays.
@@ -23,10 +29,12 @@ struct Power {
   double down = 0, flops = 0, up = 0;
   double down_at = 0, flops_at = 0, up_at = 0;
   double memory = 0;
+  /// By which the results of a tile of its own are all at the server, as a share of the finish (Reach).
+  double wavefront = kBalancedWavefront;
 
   [[nodiscard]] Budget by(double finish) const {
     return {down * std::max(0.0, finish - down_at), flops * std::max(0.0, finish - flops_at),
-            up * std::max(0.0, finish - up_at), memory};
+            up * std::max(0.0, finish - up_at), memory, wavefront};
   }
   [[nodiscard]] bool same_as(const Power& o) const {
     return down == o.down && flops == o.flops && up == o.up && down_at == o.down_at && flops_at == o.flops_at &&

@@ -14,23 +14,30 @@ namespace cleave::plan {
 
 namespace {
 
-enum class Happens : std::uint8_t { down_free, computed, up_free, done };
+enum class Happens : std::uint8_t { down_free, up_begins, done };
 
 struct Event {
   double at = 0;
-  std::int64_t sequence = 0;  // ties are served in order of making
+  std::int32_t sequence = 0;  // ties are served in order of making
+  std::int32_t station = 0, tasklet = 0;
   Happens what = Happens::down_free;
-  std::size_t device = 0, tasklet = 0, panel = 0;
   bool operator>(const Event& other) const { return at != other.at ? at > other.at : sequence > other.sequence; }
+};
+
+struct Result {
+  double computed = 0, bytes = 0;
+  std::int32_t tasklet = 0;
+  bool last = false;  // of its tasklet
 };
 
 struct Station {
   const DeviceState* state = nullptr;
-  std::deque<std::size_t> queue;  // tasklets whose panels are still to come down
+  std::deque<std::int32_t> queue;  // tasklets whose panels are still to come down
   std::size_t next_panel = 0;
-  bool down_taken = false, up_taken = false;
-  std::deque<std::pair<std::size_t, std::size_t>> results;  // (tasklet, panel) that wait for the uplink
-  double arrival = 0, processor = 0;
+  bool down_taken = false;
+  std::deque<Result> results;  // that wait for the uplink, or are still being computed
+  bool up_due = false;         // the first of them has its event
+  double arrival = 0, processor = 0, up_free = 0;
   std::int64_t memory = 0;
 };
 
@@ -50,45 +57,35 @@ class Rehearsal {
         stations_.emplace_back();
         stations_.back().state = states.at(tasklets[t].device);
       }
-      stations_[found->second].queue.push_back(t);
+      stations_[found->second].queue.push_back(static_cast<std::int32_t>(t));
     }
   }
 
   double run() {
-    for (std::size_t d = 0; d < stations_.size(); ++d) {
-      Station& station = stations_[d];
+    for (std::size_t s = 0; s < stations_.size(); ++s) {
+      Station& station = stations_[s];
       station.processor = station.state->compute_busy.value();
       // A link that earlier tasklets still take is free only after them.
+      station.up_free = station.state->up_busy.value();
       station.down_taken = station.state->down_busy.value() > 0;
-      station.up_taken = station.state->up_busy.value() > 0;
-      if (station.up_taken) push({station.state->up_busy.value(), 0, Happens::up_free, d});
-      if (station.down_taken) push({station.state->down_busy.value(), 0, Happens::down_free, d});
-      pump_down(d, 0);
+      if (station.down_taken) push(station.state->down_busy.value(), Happens::down_free, s);
+      pump_down(s, 0);
     }
     double last = 0;
     while (!agenda_.empty()) {
       const Event event = agenda_.top();
       agenda_.pop();
-      Station& station = stations_[event.device];
+      const auto s = static_cast<std::size_t>(event.station);
       switch (event.what) {
         case Happens::down_free:
-          station.down_taken = false;
-          pump_down(event.device, event.at);
+          stations_[s].down_taken = false;
+          pump_down(s, event.at);
           break;
-        case Happens::computed:
-          if (panels_[event.tasklet][event.panel].up.value() > 0) {
-            station.results.emplace_back(event.tasklet, event.panel);
-            pump_up(event.device, event.at);
-          }
-          break;
-        case Happens::up_free:
-          station.up_taken = false;
-          pump_up(event.device, event.at);
-          break;
+        case Happens::up_begins: begin_up(s, event.at); break;
         case Happens::done:
           last = std::max(last, event.at);
-          station.memory -= tasklets_[event.tasklet].resident.value();
-          pump_down(event.device, event.at);
+          stations_[s].memory -= tasklets_[static_cast<std::size_t>(event.tasklet)].resident.value();
+          pump_down(s, event.at);
           break;
       }
     }
@@ -96,9 +93,8 @@ class Rehearsal {
   }
 
  private:
-  void push(Event event) {
-    event.sequence = sequence_++;
-    agenda_.push(event);
+  void push(double at, Happens what, std::size_t station, std::int32_t tasklet = 0) {
+    agenda_.push({at, sequence_++, static_cast<std::int32_t>(station), tasklet, what});
   }
 
   // Both the interface and the link start together; a panel is through when the slower has carried it.
@@ -108,42 +104,52 @@ class Rehearsal {
     return start + std::max(through, bytes / link_rate);
   }
 
-  void pump_down(std::size_t d, double now) {
-    Station& station = stations_[d];
+  void pump_down(std::size_t s, double now) {
+    Station& station = stations_[s];
     if (station.down_taken || station.queue.empty()) return;
-    const std::size_t t = station.queue.front();
+    const std::int32_t tasklet = station.queue.front();
+    const auto t = static_cast<std::size_t>(tasklet);
     const fleet::DeviceProfile& profile = station.state->profile;
     if (station.next_panel == 0) {
       const std::int64_t resident = tasklets_[t].resident.value();
       if (station.memory > 0 && station.memory + resident > profile.memory.value()) return;
       station.memory += resident;
     }
-    const std::size_t number = station.next_panel++;
-    const Panel& panel = panels_[t][number];
+    const Panel& panel = panels_[t][station.next_panel++];
     const double end = carry(now, static_cast<double>(panel.down.value()), out_free_, server_.nic_out.value(),
                              profile.downlink.value());
     station.down_taken = true;
-    push({end, 0, Happens::down_free, d});
+    push(end, Happens::down_free, s);
     station.arrival = std::max(station.arrival, panel.down.value() > 0 ? end + profile.latency.value() : now);
     station.processor = std::max(station.arrival, station.processor) + (panel.flops / profile.compute).value();
-    push({station.processor, 0, Happens::computed, d, t, number});
-    if (station.next_panel == panels_[t].size()) {
+    const bool last = station.next_panel == panels_[t].size();
+    if (panel.up.value() > 0) {
+      station.results.push_back({station.processor, static_cast<double>(panel.up.value()), tasklet, last});
+      await_up(s);
+    }
+    if (last) {
       station.queue.pop_front();
       station.next_panel = 0;
     }
   }
 
-  void pump_up(std::size_t d, double now) {
-    Station& station = stations_[d];
-    if (station.up_taken || station.results.empty()) return;
-    const auto [t, number] = station.results.front();
+  // The first result goes up when it is computed and the one before it is through.
+  void await_up(std::size_t s) {
+    Station& station = stations_[s];
+    if (station.up_due || station.results.empty()) return;
+    station.up_due = true;
+    push(std::max(station.results.front().computed, station.up_free), Happens::up_begins, s);
+  }
+
+  void begin_up(std::size_t s, double now) {
+    Station& station = stations_[s];
+    const Result result = station.results.front();
     station.results.pop_front();
     const fleet::DeviceProfile& profile = station.state->profile;
-    const double end = carry(now, static_cast<double>(panels_[t][number].up.value()), in_free_, server_.nic_in.value(),
-                             profile.uplink.value());
-    station.up_taken = true;
-    push({end, 0, Happens::up_free, d});
-    if (number + 1 == panels_[t].size()) push({end + profile.latency.value(), 0, Happens::done, d, t});
+    station.up_free = carry(now, result.bytes, in_free_, server_.nic_in.value(), profile.uplink.value());
+    station.up_due = false;
+    await_up(s);
+    if (result.last) push(station.up_free + profile.latency.value(), Happens::done, s, result.tasklet);
   }
 
   std::span<const TaskletPlan> tasklets_;
@@ -151,7 +157,7 @@ class Rehearsal {
   std::vector<std::vector<Panel>> panels_;
   std::vector<Station> stations_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> agenda_;
-  std::int64_t sequence_ = 0;
+  std::int32_t sequence_ = 0;
   double out_free_ = 0, in_free_ = 0;
 };
 

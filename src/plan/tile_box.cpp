@@ -1,9 +1,20 @@
 // The schemes made of planes and slabs: `automatic` and `grid`.
+#include <utility>
+
 #include "partition.hpp"
 #include "power.hpp"
 #include "slabs.hpp"
 
 namespace cleave::plan {
+
+namespace {
+
+/// For an operation alone, results of a tile leave this early, as a share of the finish: less gains no more than what
+/// resources are then taken longer. Where the finish is then further from its bound than the second factor, tiles that
+/// need not be early are tried too.
+constexpr double kEarlyWavefront = 1.15, kFarFromBound = 1.09;
+
+}  // namespace
 
 std::vector<TaskletPlan> pieces_of(const BoxTiling& tiling, std::span<const DeviceState> devices) {
   std::vector<TaskletPlan> pieces;
@@ -22,9 +33,18 @@ std::vector<TaskletPlan> partition_automatically(const Problem& problem) {
   if (problem.work.kind != WorkKind::gemm) {
     return apportion_pairs(problem.work, whole.pairs, problem.devices, problem.options);
   }
-  const std::vector<Power> powers = powers_of(problem.devices, problem.options.server, 1);
-  return pieces_of(tile_in_rounds(problem.work, whole.box, powers, problem.options.server, problem.bound),
-                   problem.devices);
+  std::vector<Power> powers = powers_of(problem.devices, problem.options.server, 1);
+  const auto tile = [&](double wavefront) {
+    for (Power& power : powers) power.wavefront = wavefront;
+    return tile_in_rounds(problem.work, whole.box, powers, problem.options.server, problem.bound);
+  };
+  if (problem.options.objective == Objective::step) return pieces_of(tile(kBalancedWavefront), problem.devices);
+  BoxTiling tiling = tile(kEarlyWavefront);
+  if (tiling.finish > kFarFromBound * problem.bound.finish) {
+    BoxTiling later = tile(kBalancedWavefront);
+    if (later.finish < tiling.finish) tiling = std::move(later);
+  }
+  return pieces_of(tiling, problem.devices);
 }
 
 std::vector<TaskletPlan> partition_grid(const Problem& problem) {

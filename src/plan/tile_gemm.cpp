@@ -172,7 +172,7 @@ class Search {
     if (share_ > 1 - kLeastShare || blocks_ < 2) return tile_flat(work_, box_, devices_);
     if (thorough_) {
       const bool few = std::ssize(shallow_) <= kDealt;
-      for (const double size : few ? std::vector<double>{24, 14, 8, 5, 3} : std::vector<double>{24, 10}) fill(size);
+      for (const double size : few ? std::vector<double>{24, 14, 8, 5, 3} : std::vector<double>{10}) fill(size);
       if (few) deal();
     } else {
       fill(kGroupSize);

@@ -1,8 +1,8 @@
 // Planning: who computes which box of an operation. A pure function from (operation, devices, options) to tasklets with
 // their predicted times; no MPI, files, clock, environment or hidden random numbers.
 //
-// The scheduler calls plan_operation() when an operation is ready and replan() when blocks were lost; `plan` and
-// `simulate` print the same values. Costs come from cost.hpp, the bound from bound.hpp.
+// The scheduler calls plan_operation() when an operation is ready and replan() when blocks were lost; `plan` prints
+// what plan_operation() makes of each operation alone. Costs come from cost.hpp, the bound from bound.hpp.
 #pragma once
 
 #include <limits>
@@ -44,6 +44,13 @@ enum class Partition : std::uint8_t {
   paper,      ///< the published scheme: equal areas from its cost model, k never cut
 };
 
+/// What a plan is for.
+enum class Objective : std::uint8_t {
+  step,   ///< resources are taken for as short as can be: while results of one operation leave, the next one's inputs
+          ///< come
+  alone,  ///< the last result is there as soon as can be; resources may be taken a few per cent longer
+};
+
 /// A device as it is at the moment of planning: its (declared or learned) rates, and how long each of its three
 /// resources is still taken by earlier tasklets, in seconds from now.
 struct DeviceState {
@@ -53,8 +60,10 @@ struct DeviceState {
 
 struct PlanOptions {
   Partition partition = Partition::automatic;
+  Objective objective = Objective::step;
   fleet::ServerProfile server;
   /// Panels of a tasklet, where memory asks for no more: more overlap better, and cost messages (and simulated events).
+  /// An operation alone has up to twice as many.
   std::int64_t most_panels = 32;
   /// No panel of a GEMM's tasklet takes a link for much longer than this, so that what is more urgent soon goes ahead.
   Seconds longest_panel{std::numeric_limits<double>::infinity()};

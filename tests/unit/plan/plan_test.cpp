@@ -40,6 +40,20 @@ TEST(Plan, LegalForManyShapes) {
   }
 }
 
+// Alone, results leave earlier, and links are taken hardly longer.
+TEST(Plan, AnOperationAloneEndsEarlier) {
+  const std::vector<DeviceState> devices = cleave_fleet(256);
+  for (const GemmShape& s :
+       {GemmShape{9216, 36864, 131072}, GemmShape{8192, 8192, 65536}, GemmShape{131072, 5120, 5120}}) {
+    const Work work = gemm_work(s.m, s.n, s.k);
+    const OperationPlan step = plan_operation(work, devices, {.objective = Objective::step, .server = {}});
+    const OperationPlan alone = plan_operation(work, devices, {.objective = Objective::alone, .server = {}});
+    expect_legal(work, {whole_piece(work)}, alone.tasklets, devices);
+    EXPECT_LT(alone.time, 0.97 * step.time) << s.m << " x " << s.n << " x " << s.k;
+    EXPECT_LT(alone.busy, 1.05 * step.busy) << s.m << " x " << s.n << " x " << s.k;
+  }
+}
+
 TEST(Plan, LegalForAttention) {
   for (const WorkKind kind : {WorkKind::attention_forward, WorkKind::attention_backward}) {
     for (const std::int64_t batch : {1, 3, 50}) {

@@ -46,6 +46,9 @@ TEST(PlannedTime, IsWhatTheSimulatedFleetTakes) {
   fleet::ServerProfile unlimited, narrow;
   unlimited.nic_out = unlimited.nic_in = fleet::kUnlimitedRate;
   narrow.nic_out = narrow.nic_in = BytesPerSecond(1e9);
+  const std::pair<plan::Partition, plan::Objective> kinds[] = {{plan::Partition::automatic, plan::Objective::step},
+                                                               {plan::Partition::automatic, plan::Objective::alone},
+                                                               {plan::Partition::equal, plan::Objective::step}};
   for (const std::int64_t count : {1, 8, 100, 400}) {
     for (const double memory : {1e9, 2e7}) {
       fleet::DeviceGroup group = edge;
@@ -60,18 +63,20 @@ TEST(PlannedTime, IsWhatTheSimulatedFleetTakes) {
       }
       for (const fleet::ServerProfile& server : {fleet::ServerProfile{}, unlimited, narrow}) {
         for (const GemmShape& shape : {GemmShape{8192, 4096, 4096}, GemmShape{2048, 2048, 65536}}) {
-          for (const plan::Partition scheme : {plan::Partition::automatic, plan::Partition::equal}) {
+          for (const auto& [scheme, objective] : kinds) {
             plan::Work work;
             work.gemm = shape;
             work.wire = DType::f16;
             plan::PlanOptions options;
             options.partition = scheme;
+            options.objective = objective;
             options.server = server;
             const plan::OperationPlan plan = plan::plan_operation(work, states, options);
             const Seconds took = simulated(work, plan, devices, server);
             EXPECT_NEAR(took / plan.time, 1.0, 0.02)
                 << count << " devices, memory " << memory << ", k " << shape.k << ", interface "
-                << server.nic_out.value() << ", scheme " << static_cast<int>(scheme);
+                << server.nic_out.value() << ", scheme " << static_cast<int>(scheme) << ", objective "
+                << static_cast<int>(objective);
           }
         }
       }
