@@ -16,6 +16,7 @@ SPEC (YAML needs Debian's python3-yaml; a .json file needs nothing):
     grid:
       fleet.devices.0.count: [4, 8]  # a list of values, or {label: value} where values are long
       plan.partition: [auto, rows, equal]
+      server.nic_out+server.nic_in: [10 Gbit/s, unlimited]   # several keys with one value
     plot: {x: fleet.devices.0.count, y: [step_s, lower_bound_s], series: plan.partition, log: false}
     slurm: {time: 30, cpus-per-task: 2, at_once: 8}   # sbatch's options; at_once: tasks at the same time
 
@@ -154,7 +155,7 @@ def points_of(spec, root):
         axes.append([(key, str(label), text_of(value)) for label, value in labelled])
     fixed = {key: text_of(value) for key, value in (spec.get("set") or {}).items()}
     for number, choice in enumerate(itertools.product(*axes)):
-        overrides = {**fixed, **{key: value for key, _, value in choice}}
+        overrides = {**fixed, **{one: value for key, _, value in choice for one in key.split("+")}}
         yield Point(number, overrides, {key: label for key, label, _ in choice}, root)
 
 
@@ -198,7 +199,7 @@ def number(value):
 
 
 def draw(rows, plot, root):
-    """A PNG for each y of the spec's plot."""
+    """A PNG and an SVG for each y of the spec's plot."""
     if not plot or not rows:
         return
     try:
@@ -229,10 +230,11 @@ def draw(rows, plot, root):
             axes.set_ylim(bottom=0)
         if series:
             axes.legend(title=series)
-        file = root / f"{y}.png"
-        figure.savefig(file, dpi=150)
+        for ending in ("png", "svg"):
+            file = root / f"{y}.{ending}"
+            figure.savefig(file, dpi=150)
+            print(f"figure {file}")
         pyplot.close(figure)
-        print(f"figure {file}")
 
 
 def conclude(points, spec, root, program):

@@ -311,6 +311,17 @@ Input declare_input(config::Reader& reader, Needs needs) {
                                   .help = "Groups of sequences that follow each other through the forward pass and the "
                                           "input gradients, so that one group's results leave while the next one's "
                                           "operands arrive; each is sent the weights. Never more than sequences."});
+  input.plan.most_panels = plan.integer(
+      "panels",
+      {.default_value = input.plan.most_panels,
+       .min = 1,
+       .max = 1024,
+       .help = "Panels in which a tasklet streams through its device, at most, where memory asks for no more. "
+               "1: all operands come before the first multiplication, and results leave after the last."});
+  input.asynchronous = plan.boolean(
+      "asynchronous", {.default_value = true,
+                       .help = "Operations begin when their inputs are ready. false: one after another, with a barrier "
+                               "between them, as systems without a scheduler do."});
   input.wire = plan.choice<DType>("wire", {{"fp32", DType::f32}, {"bf16", DType::bf16}, {"fp16", DType::f16}},
                                   {.default_value = DType::f32, .help = "Type of operands and results on the wire."});
   input.plan.server = input.server.profile;

@@ -67,6 +67,7 @@ struct Input {
   ServerInput server;
   plan::PlanOptions plan;
   std::int64_t row_groups = 1;
+  bool asynchronous = true;
   DType wire = DType::f32;
   VerifyMode verify = VerifyMode::sample;
   double verify_fraction = 0.1;

@@ -122,7 +122,7 @@ int plan_operations(const CommandLine& line) {
   SteadyClock clock;
   telemetry::Progress progress(stderr, clock, progress_of_short_work(line.quiet));
   const std::vector<Planned> list = plan_all(graph, devices, input, progress);
-  const sched::SchedulerOptions scheduling{.plan = input.plan, .wire = input.wire};
+  const sched::SchedulerOptions scheduling{.plan = input.plan, .wire = input.wire, .asynchronous = input.asynchronous};
   sched::SimulatedFleet fleet(options.devices, input.server.profile, input.wire);
   FleetStatus status(options.devices, nullptr);
   status.on_operation([&](std::size_t begun, std::size_t all) {

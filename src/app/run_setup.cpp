@@ -61,6 +61,7 @@ server::TrainerOptions trainer_options(const Input& input) {
   options.train = input.train;
   options.plan = input.plan;
   options.row_groups = input.row_groups;
+  options.asynchronous = input.asynchronous;
   options.executor = {.wire = input.wire,
                       .threads = input.server.threads,
                       .verification = verification_of(input),

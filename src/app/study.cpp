@@ -18,6 +18,7 @@ rivals::StudyInput study_of(const Input& input) {
   study.clip = input.train.grad_clip > 0;
   study.freeze = input.train.freeze;
   study.row_groups = input.row_groups;
+  study.asynchronous = input.asynchronous;
   study.wire = input.wire;
   study.devices = std::move(options.devices);
   study.server = input.server.profile;

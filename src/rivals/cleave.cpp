@@ -65,7 +65,7 @@ class Cleave final : public System {
   }
 
   [[nodiscard]] sched::SchedulerOptions scheduling(const StudyInput& study) const {
-    sched::SchedulerOptions options{.plan = study.plan, .wire = study.wire};
+    sched::SchedulerOptions options{.plan = study.plan, .wire = study.wire, .asynchronous = study.asynchronous};
     options.plan.server = study.server;
     if (published_) options.plan.partition = plan::Partition::paper;
     return options;

@@ -89,6 +89,7 @@ struct Scheduler::Impl {
   Fleet& fleet;
   SchedulerOptions options;
   std::int64_t next_tasklet = 0, next_turn = 0;
+  std::size_t begun = 0;  // operations of this step
   std::set<DeviceId> distrusted;
   Breaker breaker;
   Beliefs beliefs;
@@ -205,7 +206,7 @@ struct Scheduler::Impl {
     std::vector<const plan::OperationPlan*> chosen(ids.size(), nullptr);
     std::vector<plan::Work> others;
     for (std::size_t i = 0; i < ids.size(); ++i) {
-      auto plan = at(ids[i]).urgency > 0 ? patience.plan(works[i], fleet.now()) : std::nullopt;
+      auto plan = options.asynchronous && at(ids[i]).urgency > 0 ? patience.plan(works[i], fleet.now()) : std::nullopt;
       at(ids[i]).patient = plan.has_value();
       if (plan) {
         chosen[i] = &patient.emplace_back(std::move(*plan));
@@ -221,12 +222,17 @@ struct Scheduler::Impl {
     return chosen;
   }
 
+  [[nodiscard]] bool may_begin() const {
+    return !ready.empty() && (options.asynchronous || begun == report.operations.size());
+  }
+
   void dispatch_ready() {
-    if (ready.empty()) return;
+    if (!may_begin()) return;
     beliefs.renew(false);
     std::vector<OpId> on_devices;
     std::vector<plan::Work> works;
-    while (!ready.empty()) {
+    while (may_begin()) {
+      ++begun;
       const OpId id(ready.begin()->second);
       ready.erase(ready.begin());
       const model::Operation& op = graph->operation(id);
@@ -456,6 +462,7 @@ struct Scheduler::Impl {
     graph = &step;
     report = StepReport{};
     contributors.clear();
+    begun = 0;
     flights.clear();
     owed.clear();
     bytes_out = bytes_in = Bytes(0);

@@ -49,7 +49,11 @@ struct Trainer::Impl {
   // With clock `off` predicted times are not the real ones: nothing is late, and nothing to be learned.
   sched::SchedulerOptions scheduling() const {
     const bool timed = options.fleet.clock != comm::ClockMode::off;
-    return {.plan = options.plan, .wire = options.executor.wire, .learn = timed, .copies = timed};
+    return {.plan = options.plan,
+            .wire = options.executor.wire,
+            .learn = timed,
+            .copies = timed,
+            .asynchronous = options.asynchronous};
   }
 
   const model::StepGraph& graph(model::StepKind kind, std::int64_t batch, std::int64_t loss_rows = 0) {

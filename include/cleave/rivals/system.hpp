@@ -61,6 +61,7 @@ struct StudyInput {
   bool clip = true;                 ///< cleave: the update waits for the global gradient norm
   std::vector<std::string> freeze;  ///< cleave: parameters that are not trained
   std::int64_t row_groups = 1;      ///< cleave: model::StepOptions::row_groups
+  bool asynchronous = true;         ///< cleave: sched::SchedulerOptions::asynchronous
   DType wire = DType::f32;          ///< type of activations, gradients and operands under way
   std::vector<fleet::DeviceProfile> devices;
   fleet::ServerProfile server;

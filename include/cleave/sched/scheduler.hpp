@@ -22,6 +22,8 @@ struct SchedulerOptions {
   DType wire = DType::f32;
   bool learn = true;   ///< plan with rates learned from answers, not with declared ones
   bool copies = true;  ///< ask a second device for blocks that are late
+  /// An operation begins when its inputs are ready. If not, they run one after another, with a barrier between them.
+  bool asynchronous = true;
 };
 
 /// When one operation ran, in the fleet's time.

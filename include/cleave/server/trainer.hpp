@@ -30,6 +30,7 @@ struct TrainerOptions {
   TrainSettings train;
   plan::PlanOptions plan;
   std::int64_t row_groups = 1;  ///< model::StepOptions::row_groups
+  bool asynchronous = true;     ///< sched::SchedulerOptions::asynchronous
   ExecutorOptions executor;
   FleetTerms fleet;
   std::vector<fleet::DeviceProfile> devices;

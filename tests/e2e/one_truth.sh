@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# One truth: `train` with clock virtual reports, to the last digit, the step times that `simulate` predicts for the same
+# input, devices that leave, join, slow down and hang included; and a simulation run twice writes the same trace, byte
+# for byte.
+#
+#   bash tests/e2e/one_truth.sh RANKS
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+ranks=$1
+seq 1 4000 > "$scratch/text.txt"
+cat > "$scratch/churn.yaml" <<'YAML'
+events:
+  - {at: 0.004 s, device: 1, kind: leave}
+  - {at: 0.02 s, device: 2, kind: slow, factor: 0.2}
+  - {at: 0.03 s, device: 1, kind: join}
+  - {at: 0.05 s, device: 4, kind: hang}
+  - {at: 1.2 s, device: 4, kind: join}
+YAML
+cat > "$scratch/input.yaml" <<YAML
+model: {family: gpt2, n_layer: 2, n_head: 4, d_model: 64, vocab_size: 256, seq_len: 32}
+data: {text: [$scratch/text.txt], tokenizer: byte}
+train: {steps: 3, batch: 8}
+fleet:
+  seed: 5
+  clock: virtual
+  devices:
+    - {name: phone, count: 4, compute: [1 GFLOP/s, 4 GFLOP/s], memory: 8 MB, downlink: [4 MB/s, 40 MB/s], uplink: [2 MB/s, 8 MB/s], latency: 2 ms}
+    - {name: laptop, count: 2, compute: 9 GFLOP/s, memory: 64 MB, downlink: 60 MB/s, uplink: 20 MB/s, latency: 1 ms, jitter: 1 ms}
+server: {nic_out: 1 Gbit/s, nic_in: 1 Gbit/s}
+verify: {mode: off}
+simulate: {steps: 3}
+output: {dir: $scratch/run}
+YAML
+
+# compare LABEL OVERRIDE...
+compare() {
+  local label=$1
+  shift
+  rm -rf "$scratch/run"
+  expect_code 0 "$label: simulate" cleave_on 0 simulate "$scratch/input.yaml" "$@" --json "$scratch/simulate.json"
+  expect_code 0 "$label: train" cleave_on "$ranks" train "$scratch/input.yaml" "$@" --quiet
+  python3 - "$scratch/simulate.json" "$scratch/run/metrics.jsonl" "$label" <<'PYTHON' || fail "$label: times differ"
+import json, sys
+simulated = [step["step_s"] for step in json.load(open(sys.argv[1]))[0]["steps"]]
+trained = [line["time_s"] for line in map(json.loads, open(sys.argv[2])) if "time_s" in line]
+print(sys.argv[3], simulated, trained)
+sys.exit(0 if len(trained) == 3 and simulated == trained else 1)
+PYTHON
+}
+
+compare "as given"
+compare "an unlimited interface" server.nic_out=unlimited server.nic_in=unlimited fleet.devices.1.jitter='0 ms'
+compare "row groups, 16 bits" plan.row_groups=2 plan.wire=fp16
+compare "a barrier, no streaming" plan.asynchronous=false plan.panels=1
+compare "churn" "fleet.churn={trace: $scratch/churn.yaml}"
+compare "churn, an unlimited interface" "fleet.churn={trace: $scratch/churn.yaml}" server.nic_out=unlimited \
+  server.nic_in=unlimited fleet.devices.1.jitter='0 ms'
+
+for run in a b; do
+  expect_code 0 "simulate, recorded" cleave_on 0 simulate "$scratch/input.yaml" "fleet.churn={trace: $scratch/churn.yaml}" \
+    --output "$scratch/$run"
+done
+for file in trace.json timeline.json; do
+  [ -s "$scratch/a/$file" ] || fail "no $file"
+  cmp "$scratch/a/$file" "$scratch/b/$file" || fail "two runs wrote different $file"
+done
