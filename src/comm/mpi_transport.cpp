@@ -191,6 +191,9 @@ class MpiTransport final : public Transport {
   [[nodiscard]] TransportStats stats() const override {
     TransportStats stats = stats_;
     stats.sends_pending = pending_sends();
+    for (const auto& link : links_) {
+      if (link) stats.bytes_lent += link->lent_bytes();
+    }
     return stats;
   }
 

@@ -23,6 +23,7 @@ struct TransportStats {
   std::int64_t frames_sent = 0, frames_received = 0;
   std::int64_t bytes_sent = 0, bytes_received = 0;
   std::int64_t frames_shared = 0;  ///< of those sent: left in place for the receiver to read
+  std::int64_t bytes_lent = 0;     ///< in frames that receivers still read in place
   std::int64_t oversized = 0;      ///< messages over kMaxFrameBytes, thrown away unread
   std::int64_t sends_pending = 0;  ///< not yet complete
   std::int64_t sends_dropped = 0;  ///< to ranks that were abandoned
