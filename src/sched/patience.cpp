@@ -12,9 +12,9 @@ namespace cleave::sched {
 namespace {
 
 /// Patient work is planned to end when this share of the chain's time is over: it does not always go as planned.
-constexpr double kInTime = 0.8;
+constexpr double kInTime = 0.9;
 /// A link is never taken for busier with the chain than to leave these shares: there are gaps between its operations.
-constexpr double kLeastDown = 0.5, kLeastUp = 0.2;
+constexpr double kLeastDown = 0.65, kLeastUp = 0.2;
 /// Patient tasklets that a device holds at once: one whose result leaves, and the next.
 constexpr std::int64_t kAtOnce = 2;
 /// A patient panel takes a link for this share of the time of an operation of the chain, at the rates that patient work
