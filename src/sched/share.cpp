@@ -42,6 +42,21 @@ Seconds finish_of(std::span<const plan::OperationPlan* const> plans, std::size_t
   return busy + tail;
 }
 
+// For which the bytes of all plans take all links together, in the direction where that is longer.
+Seconds link_time(std::span<const plan::OperationPlan* const> plans, std::span<const plan::DeviceState> devices) {
+  Bytes down{0}, up{0};
+  for (const plan::OperationPlan* plan : plans) {
+    down += plan->bytes_down;
+    up += plan->bytes_up;
+  }
+  BytesPerSecond downlink{0}, uplink{0};
+  for (const plan::DeviceState& device : devices) {
+    downlink += device.profile.downlink;
+    uplink += device.profile.uplink;
+  }
+  return std::max(down / downlink, up / uplink);
+}
+
 }  // namespace
 
 double power_of(const plan::DeviceState& device, const fleet::ServerProfile& server) {
@@ -56,7 +71,8 @@ std::vector<plan::OperationPlan> share_fleet(std::span<const plan::Work> works,
                                              std::span<const plan::DeviceState> devices,
                                              const plan::PlanOptions& options) {
   std::vector<plan::OperationPlan> best;
-  Seconds soonest = finish_of(whole, 0, 1);
+  // Links that are free sooner serve other operations: what is judged is the finish and what is taken of all links.
+  Seconds least = finish_of(whole, 0, 1) + link_time(whole, devices);
   for (std::size_t parts = 2; parts <= std::min(works.size(), devices.size()); ++parts) {
     std::vector<double> share(parts, 0.0);
     for (std::size_t i = 0; i < works.size(); ++i) share[i % parts] += whole[i]->busy.value();
@@ -75,8 +91,9 @@ std::vector<plan::OperationPlan> share_fleet(std::span<const plan::Work> works,
     for (const plan::OperationPlan& plan : plans) pointers.push_back(&plan);
     Seconds finish{0};
     for (std::size_t part = 0; part < parts; ++part) finish = std::max(finish, finish_of(pointers, part, parts));
-    if (finish < soonest) {
-      soonest = finish;
+    const Seconds cost = finish + link_time(pointers, devices);
+    if (cost < least) {
+      least = cost;
       best = std::move(plans);
     }
   }
