@@ -1,0 +1,313 @@
+// Prices of shapes over durations, flows by Frank and Wolfe's method, and the least T that they allow.
+#include "exchange_bound.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+namespace cleave::sched {
+
+namespace {
+
+/// Shares of the price that downlinks are given: kPrices - 1 of them.
+constexpr int kPrices = 9;
+/// Durations are tried in this ratio.
+constexpr double kDurationRatio = 1.15;
+/// Weights of the bytes against the chain that are tried.
+constexpr double kWeights[] = {0.3, 0.45, 0.6, 0.7, 0.8, 0.9, 0.96};
+/// Shares of the prices that suit the shapes, beside those of one direction.
+constexpr double kMixtures[] = {0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1};
+/// Steps towards the best flow.
+constexpr int kFlowSteps = 32;
+/// The bound is no more than so many times what is known before.
+constexpr double kMost = 4;
+
+// Least r + c of a block of r x c = area, r <= m, c <= n.
+double least_strips(double area, double m, double n) {
+  const double shorter = std::min({std::sqrt(area), m, n});
+  return shorter + area / shorter;
+}
+
+// Prices of a byte down and up, by class of devices.
+struct Price {
+  double down = 0, up = 0;
+};
+
+/// Shares of a device's price that its downlink is given, when its most in some time is looked for.
+constexpr double kShares[] = {0.02, 0.1, 0.2, 0.35, 0.5, 2.0 / 3, 0.8, 0.9, 0.98};
+
+// A GEMM as the exchange bound sees it. Volumes are in multiplications, m n k for the whole.
+class GemmVolumes {
+ public:
+  explicit GemmVolumes(const plan::Work& work)
+      : m_(static_cast<double>(work.gemm.m)),
+        n_(static_cast<double>(work.gemm.n)),
+        k_(static_cast<double>(work.gemm.k)),
+        element_(static_cast<double>(size_of(work.wire))),
+        partial_(static_cast<double>(size_of(partial_sum_type(work.wire)))),
+        cut_(k_blocks(work.gemm.k) > 1) {}
+
+  [[nodiscard]] double all() const { return m_ * n_ * k_; }
+
+  // No less than what a device can multiply in `time`, and the share of the price down that shows it: at any prices,
+  // what costs more than the links can carry in that time is too much.
+  [[nodiscard]] std::pair<double, double> most(const DeviceClass& device, double time) const {
+    std::pair<double, double> least{std::min(device.compute * time / 2, all()), 0.5};
+    for (const double share : kShares) {
+      const double volume = affordable(share / (device.down * time), (1 - share) / (device.up * time));
+      if (volume < least.first) least = {volume, share};
+    }
+    return least;
+  }
+
+  // No more than the cheapest way to multiply `volume` on one device, at prices per byte down and up. Concave.
+  [[nodiscard]] double cost(double volume, const Price& price) const {
+    const double whole =
+        price.down * element_ * k_ * least_strips(volume / k_, m_, n_) + price.up * element_ * volume / k_;
+    if (!cut_) return whole;
+    const double depth = std::min(best_depth(volume, price.down, price.up), k_);
+    return std::min(whole,
+                    2 * price.down * element_ * std::sqrt(volume * depth) + price.up * partial_ * volume / depth);
+  }
+
+ private:
+  // A block of depth x and volume v costs 2 down element sqrt(v x) + up partial v / x, least at this depth.
+  [[nodiscard]] double best_depth(double volume, double down, double up) const {
+    return std::pow(up * partial_ * std::sqrt(volume) / (down * element_), 2.0 / 3);
+  }
+
+  // The volume of a square block of the whole depth that costs 1:  2 down element k r + up result r^2 = 1.
+  [[nodiscard]] double square(double strips, double results) const {
+    const double side = (std::sqrt(strips * strips + results) - strips) / results;
+    return side * side * k_;
+  }
+
+  // No less than the largest volume that costs 1.
+  [[nodiscard]] double affordable(double down, double up) const {
+    const double strips = down * element_ * k_, shorter = std::min(m_, n_);
+    double whole = square(strips, up * element_);
+    if (whole > shorter * shorter * k_) {
+      whole = shorter * k_ * (1 - strips * shorter) / (strips + up * element_ * shorter);
+    }
+    if (!cut_) return whole;
+    // 3 (down element)^(2/3) (up partial)^(1/3) v^(2/3) = 1 where that depth is no more than k.
+    double cut = std::pow(3, -1.5) / (down * element_ * std::sqrt(up * partial_));
+    if (best_depth(cut, down, up) > k_) cut = square(strips, up * partial_);
+    return std::max(whole, cut);
+  }
+
+  double m_, n_, k_, element_, partial_;
+  bool cut_;
+};
+
+// What one operation of a shape costs at least, at given prices, when it may take so long: a falling function of time.
+double cost_within(const plan::Work& work, double time, std::span<const DeviceClass> classes,
+                   std::span<const Price> prices) {
+  if (work.instances > 1) {
+    const auto count = static_cast<double>(work.instances);
+    plan::Work one = work;
+    one.instances = 1;
+    return count * cost_within(one, time / count, classes, prices);
+  }
+  struct Offer {
+    double rate, volume;  // cost of a unit of volume, and how much of it
+  };
+  std::vector<Offer> offers;
+  offers.reserve(classes.size());
+  double left = 0;
+  if (work.kind == plan::WorkKind::gemm) {
+    const GemmVolumes gemm(work);
+    left = gemm.all();
+    for (std::size_t c = 0; c < classes.size(); ++c) {
+      // The cost is concave in the volume, so on [0, V] no less than the chord.
+      const double volume = gemm.most(classes[c], time).first;
+      if (volume > 0) offers.push_back({gemm.cost(volume, prices[c]) / volume, volume * classes[c].count});
+    }
+  } else {
+    const plan::Volume all = volume_of_all(work);
+    const auto down = static_cast<double>(all.down.value()), up = static_cast<double>(all.up.value());
+    left = 1;
+    for (std::size_t c = 0; c < classes.size(); ++c) {
+      const double share = std::min({classes[c].down * time / down, classes[c].up * time / up, 1.0});
+      offers.push_back({prices[c].down * down + prices[c].up * up, share * classes[c].count});
+    }
+  }
+  std::ranges::sort(offers, {}, &Offer::rate);
+  double cost = 0;
+  for (const Offer& offer : offers) {
+    if (left <= 0) break;
+    const double taken = std::min(left, offer.volume);
+    cost += taken * offer.rate;
+    left -= taken;
+  }
+  return cost;
+}
+
+// The prices that make the time of a shape alone as long as they can: each device counts for what it does of it, and
+// each of its links for how much it limits that.
+std::vector<Price> prices_for(const ShapeBound& shape, std::span<const DeviceClass> classes) {
+  const GemmVolumes gemm(shape.work);
+  std::vector<Price> prices;
+  double all = 0;
+  for (const DeviceClass& device : classes) {
+    const auto [volume, share] = gemm.most(device, shape.time);
+    prices.push_back({volume * share / device.down, volume * (1 - share) / device.up});
+    all += volume * device.count;
+  }
+  for (Price& price : prices) price = {price.down / all, price.up / all};
+  return prices;
+}
+
+// The prices of a shape, when durations from[j] .. from[j + 1] are allowed.
+struct Curve {
+  std::vector<double> from, price;
+};
+
+class Exchange {
+ public:
+  Exchange(const model::StepGraph& graph, std::span<const Node> nodes, std::span<const ShapeBound> shapes,
+           std::span<const DeviceClass> classes, std::span<const Price> prices, double most)
+      : graph_(graph), nodes_(nodes), longest_(nodes.size()), most_(most) {
+    for (const ShapeBound& shape : shapes) {
+      Curve& curve = curves_.emplace_back();
+      for (double time = shape.time; time < most && time > 0;) {
+        curve.from.push_back(time);
+        time *= kDurationRatio;
+        // The longest of the interval: a longer one only costs less.
+        curve.price.push_back(cost_within(shape.work, time, classes, prices));
+      }
+    }
+  }
+
+  /// The best bound at this weight, at least `bound`.
+  double improve(double weight, double bound) {
+    weight_ = weight;
+    longest_path([&](std::size_t i) { return nodes_[i].time; });
+    std::vector<double> flow(nodes_.size(), 0.0), best;
+    for (const std::size_t i : path_) flow[i] = 1;
+    double highest = 0;
+    for (int step = 1; step <= kFlowSteps; ++step) {
+      const double value = total(flow, bound);
+      if (value > highest) {
+        highest = value;
+        best = flow;
+      }
+      longest_path([&](std::size_t i) { return cheapest(i, flow[i], bound).duration; });
+      const double share = 2.0 / (step + 2.0);
+      for (double& y : flow) y *= 1 - share;
+      for (const std::size_t i : path_) flow[i] += share;
+    }
+    if (highest <= bound) return bound;
+    // T >= total(T), which falls with T: no T below the one where they meet is possible.
+    double low = bound, high = std::min(highest, most_);
+    for (int i = 0; i < 10; ++i) {
+      const double middle = (low + high) / 2;
+      (middle < total(best, middle) ? low : high) = middle;
+    }
+    return low;
+  }
+
+ private:
+  struct Choice {
+    double value, duration;
+  };
+
+  // Least (1 - mu) y t + mu price(t) of an operation over durations t within a step of `step_time`, rounded down.
+  [[nodiscard]] Choice cheapest(std::size_t i, double flow, double step_time) const {
+    const Node& node = nodes_[i];
+    if (node.shape == Node::kKernel) return {(1 - weight_) * flow * node.time, node.time};
+    const Curve& curve = curves_[node.shape];
+    Choice best{std::numeric_limits<double>::infinity(), node.time};
+    for (std::size_t j = 0; j < curve.from.size() && (j == 0 || curve.from[j] < step_time); ++j) {
+      const double value = (1 - weight_) * flow * curve.from[j] + weight_ * curve.price[j];
+      if (value < best.value) best = {value, curve.from[j]};
+    }
+    return std::isfinite(best.value) ? best : Choice{(1 - weight_) * flow * node.time, node.time};
+  }
+
+  [[nodiscard]] double total(std::span<const double> flow, double step_time) const {
+    double sum = 0;
+    for (std::size_t i = 0; i < nodes_.size(); ++i) sum += cheapest(i, flow[i], step_time).value;
+    return sum;
+  }
+
+  // The path through the DAG whose lengths add up to most, into path_.
+  void longest_path(const std::function<double(std::size_t)>& length) {
+    path_.clear();
+    std::size_t last = 0;
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      double start = 0;
+      for (const OpId before : graph_.operations[i].after) start = std::max(start, longest_[index(before)]);
+      longest_[i] = start + length(i);
+      if (longest_[i] > longest_[last]) last = i;
+    }
+    while (true) {
+      path_.push_back(last);
+      const std::vector<OpId>& after = graph_.operations[last].after;
+      if (after.empty()) return;
+      last = index(*std::ranges::max_element(after, {}, [&](OpId op) { return longest_[index(op)]; }));
+    }
+  }
+
+  static std::size_t index(OpId op) { return static_cast<std::size_t>(op.value); }
+
+  const model::StepGraph& graph_;
+  std::span<const Node> nodes_;
+  std::vector<Curve> curves_;
+  std::vector<double> longest_;
+  std::vector<std::size_t> path_;
+  double most_, weight_ = 0.5;
+};
+
+}  // namespace
+
+plan::Volume volume_of_all(const plan::Work& work) {
+  plan::TaskletPlan whole;
+  whole.box = {0, work.gemm.m, 0, work.gemm.n, 0, work.gemm.k};
+  whole.pairs = {0, work.attention.pairs()};
+  return plan::volume_of(work, whole);
+}
+
+double exchange_bound(const model::StepGraph& graph, std::span<const Node> nodes, std::span<const ShapeBound> shapes,
+                      std::span<const DeviceClass> classes, double down, double up, double at_least) {
+  // Sums of prices: over all links together, and for each shape.
+  std::vector<std::vector<Price>> candidates;
+  for (int price = 1; price < kPrices; ++price) {
+    const double share = static_cast<double>(price) / kPrices;
+    candidates.emplace_back(classes.size(), Price{share / down, (1 - share) / up});
+  }
+  std::vector<double> time(shapes.size(), 0.0);
+  double total = 0;
+  for (const Node& node : nodes) {
+    if (node.shape == Node::kKernel || shapes[node.shape].work.kind != plan::WorkKind::gemm || node.time <= 0) continue;
+    time[node.shape] += node.time;
+    total += node.time;
+  }
+  std::vector<Price> mixed(classes.size());
+  for (std::size_t s = 0; s < shapes.size(); ++s) {
+    if (time[s] <= 0) continue;
+    const std::vector<Price> own = prices_for(shapes[s], classes);
+    for (std::size_t c = 0; c < classes.size(); ++c) {
+      mixed[c].down += own[c].down * time[s] / total;
+      mixed[c].up += own[c].up * time[s] / total;
+    }
+  }
+  // Between these and either direction alone.
+  for (const double share : kMixtures) {
+    std::vector<Price> outward = mixed, inward = mixed;
+    for (std::size_t c = 0; c < classes.size(); ++c) {
+      outward[c] = {share * mixed[c].down + (1 - share) / down, share * mixed[c].up};
+      inward[c] = {share * mixed[c].down, share * mixed[c].up + (1 - share) / up};
+    }
+    if (total > 0) candidates.insert(candidates.end(), {outward, inward});
+  }
+  double bound = at_least;
+  for (const std::vector<Price>& prices : candidates) {
+    Exchange exchange(graph, nodes, shapes, classes, prices, at_least * kMost);
+    for (const double weight : kWeights) bound = std::max(bound, exchange.improve(weight, bound));
+  }
+  return bound;
+}
+
+}  // namespace cleave::sched
