@@ -14,8 +14,19 @@ void copy_as_usual(const float* from, std::int64_t n, float* to) {
   std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(float));
 }
 
+enum class Access { read = 0, write = 1 };
+
+/// Asks for a row some rows later: short rows far apart are no stream that the processor recognises. Longer ones are.
+template <Access kAccess>
+void fetch_row_ahead(const float* row, std::int64_t cols, std::int64_t ld) {
+  constexpr std::int64_t kRowsAhead = 12, kLongest = 256, kLineFloats = 16;
+  if (cols > kLongest) return;
+  for (std::int64_t j = 0; j < cols; j += kLineFloats)
+    __builtin_prefetch(row + kRowsAhead * ld + j, static_cast<int>(kAccess), 3);
+}
+
 #ifdef CLEAVE_HAS_AVX512
-constexpr std::int64_t kLine = 16, kAhead = 512, kShort = 64;  // floats
+constexpr std::int64_t kLine = 16, kAhead = 512, kShort = 128;  // floats
 
 CLEAVE_AVX512_INLINE void copy_run(const float* from, std::int64_t n, float* to) {
   const auto past = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) / sizeof(float)) % kLine;
@@ -46,7 +57,17 @@ void copy_past_caches(ConstRows from, float* to) {
   static const bool available = quantize::avx512::available();
   if (available && from.cols >= kShort) return copy_runs(from, to);
 #endif
-  for (std::int64_t i = 0; i < from.rows; ++i) copy_as_usual(from.row(i), from.cols, to + i * from.cols);
+  for (std::int64_t i = 0; i < from.rows; ++i) {
+    fetch_row_ahead<Access::read>(from.row(i), from.cols, from.ld);
+    copy_as_usual(from.row(i), from.cols, to + i * from.cols);
+  }
+}
+
+void copy_rows(const float* from, Rows to) {
+  for (std::int64_t i = 0; i < to.rows; ++i) {
+    fetch_row_ahead<Access::write>(to.row(i), to.cols, to.ld);
+    copy_as_usual(from + i * to.cols, to.cols, to.row(i));
+  }
 }
 
 }  // namespace cleave::kernels

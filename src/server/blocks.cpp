@@ -89,12 +89,9 @@ void scatter(const std::byte* payload, DType type, bool accumulate, kernels::Row
                    kernels::Rows(widened.data(), to.rows, to.cols));
     from = widened.data();
   }
+  if (!accumulate) return kernels::copy_rows(from, to);
   for (std::int64_t i = 0; i < to.rows; ++i) {
-    if (!accumulate) {
-      std::memcpy(to.row(i), from + i * to.cols, static_cast<std::size_t>(to.cols) * sizeof(float));
-    } else {
-      for (std::int64_t j = 0; j < to.cols; ++j) to.row(i)[j] += from[i * to.cols + j];
-    }
+    for (std::int64_t j = 0; j < to.cols; ++j) to.row(i)[j] += from[i * to.cols + j];
   }
 }
 

@@ -1,4 +1,4 @@
-// Copying what others will read: past the caches of the core that copies.
+// Copying blocks of matrices: into memory that others will read, and back.
 #pragma once
 
 #include "cleave/kernels/matrix.hpp"
@@ -9,5 +9,8 @@ namespace cleave::kernels {
 /// processor has them: for memory that another core reads next, or that is read only after much else. The stores are
 /// done when the call returns. The two must not overlap.
 void copy_past_caches(ConstRows from, float* to);
+
+/// to(i, j) = from[i to.cols + j]. The two must not overlap.
+void copy_rows(const float* from, Rows to);
 
 }  // namespace cleave::kernels

@@ -37,6 +37,12 @@ TEST(CopyPastCaches, PutsRowsTogether) {
       for (std::int64_t i = 0; i < kRows * cols; ++i)
         ASSERT_EQ(to[static_cast<std::size_t>(i)], static_cast<float>(i / cols * (cols + gap) + i % cols));
       ASSERT_EQ(to.back(), -1);
+      std::vector<float> back(from.size(), -2);
+      copy_rows(to.data(), Rows(back.data(), kRows, cols, cols + gap));
+      for (std::size_t i = 0; i < back.size(); ++i) {
+        const bool inside = static_cast<std::int64_t>(i) % (cols + gap) < cols;
+        ASSERT_EQ(back[i], inside ? from[i] : -2) << i;
+      }
     }
   }
 }
