@@ -17,24 +17,24 @@ namespace {
 constexpr std::int64_t kLanes = 16;
 constexpr std::int64_t kRowsTogether = 128;  // rows that advance together where rows are neighbours in memory
 
-using Eight = double __attribute__((vector_size(64)));
-using EightFloats = float __attribute__((vector_size(32)));
+using EightDoubles = double __attribute__((vector_size(64)));
+using EightSingles = float __attribute__((vector_size(32)));
 
 /// Adds the squares of 8 neighbouring rows, depths [t0, t1) of whole kLanes, to their sums, which stay in registers.
 CLEAVE_INLINE void add_eight_across(const float* a, std::int64_t depth_stride, std::int64_t rows, std::int64_t t0,
                                     std::int64_t t1, double* lanes) {
-  Eight sums[kLanes];
-  for (std::int64_t l = 0; l < kLanes; ++l) __builtin_memcpy(&sums[l], lanes + l * rows, sizeof(Eight));
+  EightDoubles sums[kLanes];
+  for (std::int64_t l = 0; l < kLanes; ++l) __builtin_memcpy(&sums[l], lanes + l * rows, sizeof(EightDoubles));
   for (std::int64_t t = t0; t + kLanes <= t1; t += kLanes) {
 #pragma GCC unroll 16
     for (std::int64_t l = 0; l < kLanes; ++l) {
-      EightFloats eight;
+      EightSingles eight;
       __builtin_memcpy(&eight, a + (t + l) * depth_stride, sizeof eight);
-      const Eight x = __builtin_convertvector(eight, Eight);
+      const EightDoubles x = __builtin_convertvector(eight, EightDoubles);
       sums[l] += x * x;
     }
   }
-  for (std::int64_t l = 0; l < kLanes; ++l) __builtin_memcpy(lanes + l * rows, &sums[l], sizeof(Eight));
+  for (std::int64_t l = 0; l < kLanes; ++l) __builtin_memcpy(lanes + l * rows, &sums[l], sizeof(EightDoubles));
 }
 
 /// lanes[l * rows + i] += A[i,t]^2 for t = l, l + 16, ...; rows are neighbours in memory.
@@ -58,11 +58,12 @@ CLEAVE_CLONES void add_squares_across(const float* a, std::int64_t depth_stride,
 CLEAVE_CLONES void add_squares_along(const float* a, std::int64_t stride, std::int64_t depth, double* lanes) {
   std::int64_t t = 0;
   if (stride == 1) {
-    Eight low = {}, high = {};
+    EightDoubles low = {}, high = {};
     for (; t + kLanes <= depth; t += kLanes) {
-      EightFloats x[2];
+      EightSingles x[2];
       __builtin_memcpy(x, a + t, sizeof x);
-      const Eight x0 = __builtin_convertvector(x[0], Eight), x1 = __builtin_convertvector(x[1], Eight);
+      const EightDoubles x0 = __builtin_convertvector(x[0], EightDoubles),
+                         x1 = __builtin_convertvector(x[1], EightDoubles);
       low += x0 * x0;
       high += x1 * x1;
     }
