@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What each idea brings: one simulated step of OPT-13B, ideas added one after another, on several fleets.
 
-    python3 bench/ablation.py [--program build/release/cleave] [--devices N] [--markdown]
+    python3 bench/ablation.py [--program build/release/cleave] [--devices N]
 
 Each line keeps what the lines above it brought. Fleets: the published one (inputs/sim/cleave-256.yaml), the same with
 symmetric links, and phones beside laptops. Prints step times in seconds, each with the gain over the line above it.
