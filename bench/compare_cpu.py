@@ -120,10 +120,13 @@ def run_torch(python, text, steps, attention):
 
 
 def run_cleave(text, steps, overrides, keep=None):
+    model = {"n_layer": LAYERS, "n_head": HEADS, "d_model": WIDTH, "d_ff": 4 * WIDTH, "seq_len": TOKENS,
+             "vocab_size": VOCABULARY}
+    shape = [f"model.{key}={value}" for key, value in model.items()] + [f"train.batch={BATCH}"]
     with tempfile.TemporaryDirectory() as folder:
         run = pathlib.Path(folder) / "run"
         subprocess.run(["bash", TOP / "jobs" / "run.sh", INPUT, "3", f"data.text={text}", f"train.steps={steps}",
-                        f"output.dir={run}", "--quiet", *overrides], check=True, capture_output=True, timeout=1800)
+                        f"output.dir={run}", "--quiet", *shape, *overrides], check=True, capture_output=True, timeout=1800)
         records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         records = [r for r in records if "wall_s" in r]
         if keep is not None:

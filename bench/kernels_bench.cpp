@@ -8,7 +8,9 @@
 #include <benchmark/benchmark.h>
 #include <blis.h>
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <thread>
 
 #include "cleave/base/random.hpp"
@@ -62,7 +64,7 @@ void product(benchmark::State& state) {
   (void)kernels::norm_exponents(one, left, s.m, s.k, rows);
   (void)kernels::norm_exponents(one, right.transposed(), s.n, s.k, columns);
   kernels::selected_gemm_kernels();
-  std::vector<double> ours, theirs, ratios;
+  std::vector<double> ours, ratios;
   for (auto _ : state) {
     const double start = seconds_now();
     const auto status =
@@ -100,158 +102,118 @@ BENCHMARK(product)
     ->UseManualTime()
     ->MinTime(0.5);
 
-// A kernel on all cores, in turns with STREAM's triad. `bytes`: what it must read and write for each element of rows x
-// cols, what is only written counting twice, as in the triad.
-template <class Kernel>
-void through_memory(benchmark::State& state, double bytes, std::int64_t elements, const Kernel& kernel) {
-  kernels::Parallel parallel(static_cast<int>(std::thread::hardware_concurrency()));
-  bench::Triad triad;
-  std::vector<double> rates, ratios;
-  kernel(parallel);
-  for (auto _ : state) {
-    const double memory = triad.rate(parallel), start = seconds_now();
-    kernel(parallel);
-    const double seconds = seconds_now() - start, rate = bytes * static_cast<double>(elements) / seconds;
-    rates.push_back(rate);
-    ratios.push_back(rate / memory);
-    state.SetIterationTime(seconds);
-  }
-  state.counters["GB/s"] = bench::median(rates) / 1e9;
-  state.counters["of_memory"] = bench::median(ratios);
-}
-
 constexpr std::int64_t kRows = 8192, kCols = 4096, kElements = kRows * kCols;
 
+// What the server's kernels work on: far more than fits the caches. Row i of x is what the checks look at.
 struct Tensors {
   std::vector<float> x = random_floats(kElements, 3), dy = random_floats(kElements, 4), out = x;
-  std::vector<float> w = std::vector<float>(kCols, 1.0F), b = std::vector<float>(kCols, 0.5F), mean = b, sum = b;
-  std::vector<float> row_mean = std::vector<float>(kRows), row_scale = row_mean;
+  std::vector<float> first = std::vector<float>(x.size()), second = first;  // moments
+  std::vector<float> w = std::vector<float>(kCols, 1.0F), b = std::vector<float>(kCols, 0.5F), dw = b, db = b;
+  std::vector<float> mean = std::vector<float>(kRows), scale = mean;
+  std::vector<std::int32_t> targets = std::vector<std::int32_t>(kRows, 5);
+  double sum = 0;
 
   [[nodiscard]] kernels::ConstRows in() const { return {x.data(), kRows, kCols}; }
   [[nodiscard]] kernels::ConstRows gradient() const { return {dy.data(), kRows, kCols}; }
   kernels::Rows result() { return {out.data(), kRows, kCols}; }
+  // Of a row of the result.
+  [[nodiscard]] double row_mean(std::int64_t row) const {
+    return std::accumulate(out.begin() + row * kCols, out.begin() + (row + 1) * kCols, 0.0) / kCols;
+  }
 };
-Tensors& tensors() {
-  static Tensors all;
-  return all;
-}
 
-void layer_norm(benchmark::State& state) {
-  Tensors& t = tensors();
-  through_memory(state, 12, kElements, [&](kernels::Parallel& parallel) {
-    kernels::layer_norm(parallel, t.in(), t.w.data(), t.b.data(), 1e-5, t.result(), t.row_mean.data(),
-                        t.row_scale.data());
-  });
-  double sum = 0;
-  for (std::int64_t j = 0; j < kCols; ++j) sum += t.out[static_cast<std::size_t>(j)];
-  if (std::abs(sum / kCols - 0.5) > 1e-4) state.SkipWithError("a row's mean is not its bias");
-}
-BENCHMARK(layer_norm)->UseManualTime();
+bool near(double a, double b, double tolerance) { return std::abs(a - b) <= tolerance; }
 
-void layer_norm_backward(benchmark::State& state) {
-  Tensors& t = tensors();
-  through_memory(state, 16, kElements, [&](kernels::Parallel& parallel) {
-    kernels::layer_norm_backward(parallel, t.in(), t.w.data(), t.row_mean.data(), t.row_scale.data(), t.gradient(),
-                                 t.result(), t.sum.data(), t.mean.data());
-  });
-  double sum = 0;
-  for (std::int64_t j = 0; j < kCols; ++j) sum += t.out[static_cast<std::size_t>(j)];
-  if (std::abs(sum / kCols) > 1e-3) state.SkipWithError("a row's gradients do not cancel");
-}
-BENCHMARK(layer_norm_backward)->UseManualTime();
+double gelu_of(double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
 
-void rms_norm(benchmark::State& state) {
-  Tensors& t = tensors();
-  through_memory(state, 12, kElements, [&](kernels::Parallel& parallel) {
-    kernels::rms_norm(parallel, t.in(), t.w.data(), 1e-5, t.result(), t.row_scale.data());
-  });
-  if (std::abs(t.out[7] - t.x[7] * t.row_scale[0]) > 1e-6) state.SkipWithError("a row is not scaled by its norm");
-}
-BENCHMARK(rms_norm)->UseManualTime();
+// A kernel of the server. `bytes`: what it must read and write for each element, what is only written counting twice,
+// as in the triad. `right`: whether one run over out = x gave what it should.
+struct MemoryKernel {
+  const char* name;
+  double bytes;
+  void (*run)(kernels::Parallel&, Tensors&);
+  bool (*right)(const Tensors&);
+};
 
-void residual(benchmark::State& state) {
-  Tensors& t = tensors();
-  through_memory(state, 16, kElements,
-                 [&](kernels::Parallel& parallel) { kernels::add(parallel, t.in(), t.gradient(), t.result()); });
-  if (t.out[9] != t.x[9] + t.dy[9]) state.SkipWithError("not the sum");
-}
-BENCHMARK(residual)->UseManualTime();
+constexpr MemoryKernel kMemoryKernels[] = {
+    {"layer_norm", 12,
+     [](kernels::Parallel& p, Tensors& t) {
+       kernels::layer_norm(p, t.in(), t.w.data(), t.b.data(), 1e-5, t.result(), t.mean.data(), t.scale.data());
+     },
+     [](const Tensors& t) { return near(t.row_mean(9), t.b[0], 1e-4); }},
+    {"layer_norm_backward", 16,
+     [](kernels::Parallel& p, Tensors& t) {
+       kernels::layer_norm_backward(p, t.in(), t.w.data(), t.mean.data(), t.scale.data(), t.gradient(), t.result(),
+                                    t.dw.data(), t.db.data());
+     },
+     [](const Tensors& t) { return near(t.row_mean(9), 0, 1e-5); }},
+    {"rms_norm", 12,
+     [](kernels::Parallel& p, Tensors& t) {
+       kernels::rms_norm(p, t.in(), t.w.data(), 1e-5, t.result(), t.scale.data());
+     },
+     [](const Tensors& t) { return near(t.out[7], t.x[7] * t.scale[0], 1e-6); }},
+    {"residual", 16, [](kernels::Parallel& p, Tensors& t) { kernels::add(p, t.in(), t.gradient(), t.result()); },
+     [](const Tensors& t) { return t.out[9] == t.x[9] + t.dy[9]; }},
+    {"gradient_sum", 12, [](kernels::Parallel& p, Tensors& t) { kernels::accumulate(p, t.gradient(), t.result()); },
+     [](const Tensors& t) { return t.out[9] == t.x[9] + t.dy[9]; }},
+    {"add_bias", 8, [](kernels::Parallel& p, Tensors& t) { kernels::add_bias(p, t.result(), t.b.data()); },
+     [](const Tensors& t) { return t.out[9] == t.x[9] + t.b[9]; }},
+    {"bias_gradient", 4, [](kernels::Parallel& p, Tensors& t) { kernels::bias_gradient(p, t.gradient(), t.db.data()); },
+     [](const Tensors& t) {
+       double sum = 0;
+       for (std::int64_t i = 0; i < kRows; ++i) sum += t.dy[static_cast<std::size_t>(i * kCols)];
+       return near(t.db[0], sum, 1e-2);
+     }},
+    {"gelu", 12, [](kernels::Parallel& p, Tensors& t) { kernels::gelu_new(p, t.in(), t.result()); },
+     [](const Tensors& t) { return near(t.out[9], gelu_of(t.x[9]), 1e-6); }},
+    {"gelu_backward", 16,
+     [](kernels::Parallel& p, Tensors& t) { kernels::gelu_new_backward(p, t.in(), t.gradient(), t.result()); },
+     [](const Tensors& t) {
+       constexpr double kStep = 1e-4;
+       const double slope = (gelu_of(t.x[9] + kStep) - gelu_of(t.x[9] - kStep)) / (2 * kStep);
+       return near(t.out[9], t.dy[9] * slope, 1e-6);
+     }},
+    {"adamw", 28,
+     [](kernels::Parallel& p, Tensors& t) { kernels::adamw_update(p, {.lr = 1e-3}, t.dy, t.out, t.first, t.second); },
+     // The first step goes by the learning rate against the gradient's sign, whatever its size.
+     [](const Tensors& t) { return near(t.out[9], t.x[9] - std::copysign(1e-3, t.dy[9]), 1e-6); }},
+    {"square_norm", 4, [](kernels::Parallel& p, Tensors& t) { t.sum = kernels::sum_squares(p, t.dy); },
+     [](const Tensors& t) { return near(t.sum / kElements, 1.0 / 12, 1e-3); }},  // of uniform numbers
+    {"cross_entropy", 8,
+     [](kernels::Parallel& p, Tensors& t) { t.sum = kernels::cross_entropy_backward(p, t.result(), t.targets, 1.0F); },
+     [](const Tensors& t) { return t.sum > 0 && near(t.row_mean(9) * kCols, 0, 1e-4); }},
+};
 
-void gradient_sum(benchmark::State& state) {
-  Tensors& t = tensors();
-  through_memory(state, 12, kElements,
-                 [&](kernels::Parallel& parallel) { kernels::accumulate(parallel, t.gradient(), t.result()); });
+// On all cores, in turns with STREAM's triad.
+void through_memory(benchmark::State& state, const MemoryKernel& kernel) {
+  static Tensors tensors;
+  static bench::Triad triad;
+  kernels::Parallel parallel(static_cast<int>(std::thread::hardware_concurrency()));
+  std::vector<double> rates, ratios;
+  kernel.run(parallel, tensors);
+  for (auto _ : state) {
+    const double memory = triad.rate(parallel), start = seconds_now();
+    kernel.run(parallel, tensors);
+    const double seconds = seconds_now() - start, rate = kernel.bytes * static_cast<double>(kElements) / seconds;
+    rates.push_back(rate);
+    ratios.push_back(rate / memory);
+    state.SetIterationTime(seconds);
+  }
+  tensors.out = tensors.x;
+  std::fill(tensors.first.begin(), tensors.first.end(), 0.0F);
+  std::fill(tensors.second.begin(), tensors.second.end(), 0.0F);
+  kernel.run(parallel, tensors);
+  if (!kernel.right(tensors)) state.SkipWithError("a wrong answer");
+  state.counters["GB/s"] = bench::median(rates) / 1e9;
+  state.counters["of_memory"] = bench::median(ratios);
 }
-BENCHMARK(gradient_sum)->UseManualTime();
-
-void add_bias(benchmark::State& state) {
-  Tensors& t = tensors();
-  through_memory(state, 8, kElements,
-                 [&](kernels::Parallel& parallel) { kernels::add_bias(parallel, t.result(), t.b.data()); });
-}
-BENCHMARK(add_bias)->UseManualTime();
-
-void bias_gradient(benchmark::State& state) {
-  Tensors& t = tensors();
-  through_memory(state, 4, kElements,
-                 [&](kernels::Parallel& parallel) { kernels::bias_gradient(parallel, t.gradient(), t.sum.data()); });
-  double sum = 0;
-  for (std::int64_t i = 0; i < kRows; ++i) sum += t.dy[static_cast<std::size_t>(i * kCols)];
-  if (std::abs(sum - t.sum[0]) > 1e-2) state.SkipWithError("not the sum of a column");
-}
-BENCHMARK(bias_gradient)->UseManualTime();
-
-void gelu(benchmark::State& state) {
-  Tensors& t = tensors();
-  through_memory(state, 12, kElements,
-                 [&](kernels::Parallel& parallel) { kernels::gelu_new(parallel, t.in(), t.result()); });
-}
-BENCHMARK(gelu)->UseManualTime();
-
-void gelu_backward(benchmark::State& state) {
-  Tensors& t = tensors();
-  through_memory(state, 16, kElements, [&](kernels::Parallel& parallel) {
-    kernels::gelu_new_backward(parallel, t.in(), t.gradient(), t.result());
-  });
-}
-BENCHMARK(gelu_backward)->UseManualTime();
-
-void adamw(benchmark::State& state) {
-  Tensors& t = tensors();
-  std::vector<float> first(static_cast<std::size_t>(kElements)), second(first);
-  const std::vector<float> before = t.out;
-  through_memory(state, 28, kElements, [&](kernels::Parallel& parallel) {
-    kernels::adamw_update(parallel, {.lr = 1e-3}, t.dy, t.out, first, second);
-  });
-  if (before[11] == t.out[11]) state.SkipWithError("nothing was updated");
-}
-BENCHMARK(adamw)->UseManualTime();
-
-void square_norm(benchmark::State& state) {
-  Tensors& t = tensors();
-  double norm = 0;
-  through_memory(state, 4, kElements,
-                 [&](kernels::Parallel& parallel) { norm = kernels::sum_squares(parallel, t.dy); });
-  if (std::abs(norm / kElements - 1.0 / 12) > 1e-3) state.SkipWithError("not the variance of uniform numbers");
-}
-BENCHMARK(square_norm)->UseManualTime();
-
-void cross_entropy(benchmark::State& state) {
-  Tensors& t = tensors();
-  const std::vector<std::int32_t> targets(kRows, 5);
-  double loss = 0;
-  through_memory(state, 8, kElements, [&](kernels::Parallel& parallel) {
-    loss = kernels::cross_entropy_backward(parallel, t.result(), targets, 1.0F);
-  });
-  if (!(loss > 0)) state.SkipWithError("no loss");
-}
-BENCHMARK(cross_entropy)->UseManualTime();
 
 // A pair of attention on one core, beside the peak: FLOP of the causal half only.
 void attention(benchmark::State& state) {
   const kernels::PairShape shape{1, state.range(0), state.range(1)};
   const std::int64_t size = shape.seq * shape.head_dim;
-  const std::vector<float> q = random_floats(size, 5), k = random_floats(size, 6), v = random_floats(size, 7);
+  const std::vector<float> q = random_floats(size, 5), k = random_floats(size, 6), v = random_floats(size, 7),
+                           d_o = random_floats(size, 8);
   std::vector<float> o(static_cast<std::size_t>(size)), dq(o), dk(o), dv(o);
   const bool backward = state.range(2) != 0;
   const Bytes bytes = backward ? kernels::attention_backward_scratch(shape) : kernels::attention_forward_scratch(shape);
@@ -260,7 +222,7 @@ void attention(benchmark::State& state) {
   for (auto _ : state) {
     const double start = seconds_now();
     if (backward) {
-      kernels::attention_backward(shape, q.data(), k.data(), v.data(), o.data(), dq.data(), dk.data(), dv.data(),
+      kernels::attention_backward(shape, q.data(), k.data(), v.data(), d_o.data(), dq.data(), dk.data(), dv.data(),
                                   scratch);
     } else {
       kernels::attention_forward(shape, q.data(), k.data(), v.data(), o.data(), scratch);
@@ -268,7 +230,14 @@ void attention(benchmark::State& state) {
     times.push_back(seconds_now() - start);
     state.SetIterationTime(times.back());
   }
-  if (!backward && std::abs(o[0] - v[0]) > 1e-6) state.SkipWithError("the first row does not attend to itself alone");
+  if (!backward && !near(o[0], v[0], 1e-6)) state.SkipWithError("the first row does not attend to itself alone");
+  // Rows of probabilities add up to 1, so that dV and dO have the same column sums.
+  const auto column = [&](const std::vector<float>& of) {
+    double sum = 0;
+    for (std::int64_t i = 0; i < size; i += shape.head_dim) sum += of[static_cast<std::size_t>(i)];
+    return sum;
+  };
+  if (backward && !near(column(dv), column(d_o), 1e-3)) state.SkipWithError("dV and dO have other column sums");
   const double flops = (backward ? 5.0 : 2.0) * static_cast<double>(shape.seq * shape.seq * shape.head_dim);
   state.counters["GFLOP/s"] = flops / bench::median(times) / 1e9;
   state.counters["of_peak"] = flops / bench::median(times) / bench::peak_flops();
@@ -285,4 +254,10 @@ BENCHMARK(attention)
 
 }  // namespace
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+  for (const MemoryKernel& kernel : kMemoryKernels)
+    benchmark::RegisterBenchmark(kernel.name, through_memory, kernel)->UseManualTime();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+}

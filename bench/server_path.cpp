@@ -13,7 +13,7 @@
 #include "../src/server/blocks.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/kernels/wire.hpp"
-#include "roofline.hpp"
+#include "timing.hpp"
 
 namespace {
 

@@ -22,10 +22,12 @@
 #include "cleave/base/error.hpp"
 #include "cleave/comm/message.hpp"
 #include "cleave/comm/mpi.hpp"
+#include "timing.hpp"
 
 namespace {
 
 using namespace cleave;
+using bench::median;
 
 constexpr Seconds kPatience{60};
 const SteadyClock clock_now;
@@ -40,12 +42,6 @@ comm::Frame filled(std::int64_t bytes, int seed) {
   comm::Frame frame(bytes);
   for (std::int64_t i = 0; i < bytes; ++i) frame.data()[i] = static_cast<std::byte>((i * 31 + seed) % 251);
   return frame;
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 double processor_seconds() {

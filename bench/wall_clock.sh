@@ -20,7 +20,7 @@ fleet:
 server: {nic_out: 1 Gbit/s, nic_in: 1 Gbit/s}
 YAML
 for clock in virtual wall; do
-  mpirun -n "$ranks" --oversubscribe build/release/cleave train "$folder/input.yaml" fleet.clock=$clock --quiet \
+  launch "$ranks" build/release/cleave train "$folder/input.yaml" fleet.clock=$clock --quiet \
     output.dir="$folder/$clock" > "$folder/$clock.txt" 2>&1 || { cat "$folder/$clock.txt"; exit 1; }
 done
 python3 - "$folder" <<'PYTHON'

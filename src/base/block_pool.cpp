@@ -12,10 +12,9 @@ namespace cleave {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
-// Blocks from `kLarge` on are mappings of their own (main() sees to that), where alignment wastes no memory.
-constexpr std::size_t kHugePage = std::size_t{2} << 20, kLarge = 2 * kHugePage;
+// Blocks of kSmallestInHugePages are mappings of their own (main() sees to that), where alignment wastes no memory.
 
-std::size_t alignment_of(std::size_t capacity) { return capacity >= kLarge ? kHugePage : kAlignment; }
+std::size_t alignment_of(std::size_t capacity) { return capacity >= kSmallestInHugePages ? kHugePage : kAlignment; }
 
 }  // namespace
 

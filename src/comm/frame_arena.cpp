@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "cleave/base/block_pool.hpp"
+
 #ifdef __SANITIZE_ADDRESS__
 // As <sanitizer/asan_interface.h> has them.
 extern "C" void __asan_poison_memory_region(const volatile void* address, std::size_t size);
@@ -17,7 +19,7 @@ namespace cleave::comm {
 
 namespace {
 
-constexpr std::int64_t kPage = 4096, kChunk = std::int64_t{2} << 20;
+constexpr std::int64_t kPage = 4096, kChunk = static_cast<std::int64_t>(kHugePage);
 
 // MADV_COLLAPSE of Linux 6.1, which the C library of Debian 12 does not name yet.
 constexpr int kCollapse = 25;

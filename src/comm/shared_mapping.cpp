@@ -11,11 +11,12 @@
 
 #include <cstring>
 
+#include "cleave/base/block_pool.hpp"
+
 namespace cleave::comm {
 
 namespace {
 
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr int kSizeIsFixed = F_SEAL_SHRINK | F_SEAL_GROW;
 
 // Making a file larger than the process may is a deadly signal, in memory too.

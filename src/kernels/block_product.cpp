@@ -19,9 +19,6 @@ namespace {
 /// The micro-kernel may fetch a little beyond the panels that it is given.
 constexpr std::int64_t kBeyond = 1024;
 
-/// Buffers are whole huge pages: the micro-kernel walks through many pages otherwise.
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
-
 /// Memory of the calling thread, kept from call to call.
 class Buffer {
  public:
@@ -29,7 +26,7 @@ class Buffer {
     const auto bytes = static_cast<std::size_t>(floats + kBeyond) * sizeof(float);
     if (block_.capacity() < bytes) {
       block_ = Block();
-      block_ = Block((bytes + 2 * kHugePage - 1) / (2 * kHugePage) * (2 * kHugePage));
+      block_ = Block(std::max(bytes, kSmallestInHugePages));  // the micro-kernel walks through many pages
     }
     return reinterpret_cast<float*>(block_.data());
   }

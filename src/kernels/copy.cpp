@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "avx512.hpp"
-#include "quantize_avx512.hpp"
+#include "processor.hpp"
 
 namespace cleave::kernels {
 
@@ -54,8 +54,7 @@ CLEAVE_AVX512 void copy_runs(ConstRows from, float* to) {
 
 void copy_past_caches(ConstRows from, float* to) {
 #ifdef CLEAVE_HAS_AVX512
-  static const bool available = quantize::avx512::available();
-  if (available && from.cols >= kShort) return copy_runs(from, to);
+  if (has_avx512() && from.cols >= kShort) return copy_runs(from, to);
 #endif
   for (std::int64_t i = 0; i < from.rows; ++i) {
     fetch_row_ahead<Access::read>(from.row(i), from.cols, from.ld);

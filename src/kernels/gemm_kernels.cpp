@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include "cleave/base/error.hpp"
+#include "processor.hpp"
 
 namespace cleave::kernels {
 namespace {
@@ -50,9 +51,7 @@ bool processor_supports(GemmKernels kernels) {
     case GemmKernels::generic: return true;
 #if defined(__x86_64__)
     case GemmKernels::haswell: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    case GemmKernels::skx:
-      return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-             __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+    case GemmKernels::skx: return has_avx512();
 #else
     default: return false;
 #endif

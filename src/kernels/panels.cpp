@@ -10,7 +10,7 @@
 #include "cleave/base/error.hpp"
 #include "clones.hpp"
 #include "panels_avx512.hpp"
-#include "quantize_avx512.hpp"
+#include "processor.hpp"
 
 namespace cleave::kernels::panels {
 
@@ -57,8 +57,7 @@ void pack_any(ConstMatrix from, std::int64_t rows, std::int64_t depth, std::int6
 
 void pack(ConstMatrix from, std::int64_t rows, std::int64_t depth, std::int64_t width, float* to) {
   CLEAVE_ASSERT(width > 0 && width <= kWidest, "panels of {} rows", width);
-  static const bool avx512 = quantize::avx512::available();
-  const bool fast = avx512 && !portable_only;
+  const bool fast = has_avx512() && !portable_only;
   std::int64_t r0 = 0;
   const std::int64_t full = rows / width;
   if (from.row_stride == 1 && copy_panels(from.data, from.col_stride, full, depth, width, to)) r0 = full * width;

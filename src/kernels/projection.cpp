@@ -9,8 +9,8 @@
 
 #include "cleave/base/error.hpp"
 #include "clones.hpp"
+#include "processor.hpp"
 #include "projection_avx512.hpp"
-#include "quantize_avx512.hpp"
 
 namespace cleave::kernels::projection {
 
@@ -33,10 +33,7 @@ Rounding rounding_of(DType type) {
 bool portable_only = false;
 
 /// Whether this processor has the AVX-512 loops and nobody keeps from them.
-bool use_avx512() {
-  static const bool available = quantize::avx512::available();
-  return available && !portable_only;
-}
+bool use_avx512() { return has_avx512() && !portable_only; }
 
 // Eight elements of a row as doubles. Vectors are never passed by value (lanes.hpp says why).
 using Doubles = double __attribute__((vector_size(64)));

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "clones.hpp"
+#include "processor.hpp"
 #include "quantize_avx512.hpp"
 
 namespace cleave::kernels::quantize {
@@ -149,7 +150,7 @@ CLEAVE_CLONES void add_all(const std::int64_t* from, std::int64_t n, std::int64_
   add_integers_loop(from, n, into);
 }
 
-std::atomic<bool> use_avx512{avx512::available()};
+std::atomic<bool> use_avx512{has_avx512()};
 
 bool is_moderate(int exponent) { return exponent >= -kModerate && exponent <= kModerate; }
 
@@ -166,7 +167,7 @@ double up(int row_exponent) {
 
 }  // namespace
 
-void use_portable_loops(bool yes) { use_avx512 = !yes && avx512::available(); }
+void use_portable_loops(bool yes) { use_avx512 = !yes && has_avx512(); }
 
 double power_of_two(int exponent) { return bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52); }
 

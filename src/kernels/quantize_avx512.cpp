@@ -181,12 +181,6 @@ CLEAVE_AVX512_INLINE bool add_and_finish(const float* product, std::int64_t n, f
 
 }  // namespace
 
-bool available() {
-  __builtin_cpu_init();  // this may run before main
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-}
-
 CLEAVE_AVX512 bool set_row(const float* product, std::int64_t n, float down, const float* down_columns,
                            std::int32_t* sums) {
   return quantize<false>(product, n, down, down_columns, sums);
@@ -221,10 +215,9 @@ CLEAVE_AVX512 bool add_and_finish_row(const float* product, std::int64_t n, floa
 
 }  // namespace cleave::kernels::quantize::avx512
 
-#else  // another processor: never called, as the answer to available() is no
+#else  // another processor: never called, as the answer to has_avx512() is no
 
 namespace cleave::kernels::quantize::avx512 {
-bool available() { return false; }
 bool set_row(const float*, std::int64_t, float, const float*, std::int32_t*) { return true; }
 bool add_row(const float*, std::int64_t, float, const float*, std::int32_t*) { return true; }
 bool finish_row(const std::int32_t*, std::int64_t, double, const double*, float*) { return true; }

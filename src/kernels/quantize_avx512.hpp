@@ -6,11 +6,8 @@
 
 namespace cleave::kernels::quantize::avx512 {
 
-/// Whether this processor has AVX-512 F, DQ, BW and VL.
-[[nodiscard]] bool available();
-
 /// What set_row, add_row, finish_row and add_and_finish_row do, given the factors of the row and the columns:
-/// down = 2^(p - e), down_columns = 2^-f, up = 2^(e - p), up_columns = 2^f. Requires: available().
+/// down = 2^(p - e), down_columns = 2^-f, up = 2^(e - p), up_columns = 2^f. Requires: has_avx512().
 [[nodiscard]] bool set_row(const float* product, std::int64_t n, float down, const float* down_columns,
                            std::int32_t* sums);
 [[nodiscard]] bool set_row(const float* product, std::int64_t n, float down, const float* down_columns,

@@ -35,6 +35,37 @@ inline constexpr Moment kNever{};
   return moment.order >> 60U == static_cast<std::uint64_t>(rank);
 }
 
+/// Children of a node of a heap.
+inline constexpr std::size_t kChildren = 4;
+
+/// Where an entry of `when` belongs that is put in at `hole` or below: entries that come before it move up, by
+/// put(hole, entry). Entries have a `when`.
+template <class Entry, class Put>
+std::size_t sink(const std::vector<Entry>& heap, std::size_t hole, const Moment& when, Put put) {
+  for (std::size_t child = kChildren * hole + 1; child < heap.size(); child = kChildren * hole + 1) {
+    std::size_t least = child;
+    for (std::size_t c = child + 1; c < std::min(child + kChildren, heap.size()); ++c) {
+      if (heap[c].when < heap[least].when) least = c;
+    }
+    if (!(heap[least].when < when)) break;
+    put(hole, heap[least]);
+    hole = least;
+  }
+  return hole;
+}
+
+/// The same at `hole` or above: entries that come after it move down.
+template <class Entry, class Put>
+std::size_t raise(const std::vector<Entry>& heap, std::size_t hole, const Moment& when, Put put) {
+  while (hole > 0) {
+    const std::size_t parent = (hole - 1) / kChildren;
+    if (!(when < heap[parent].when)) break;
+    put(hole, heap[parent]);
+    hole = parent;
+  }
+  return hole;
+}
+
 /// Entries in order of their `when`, a Moment.
 template <class Entry>
 class Agenda {
@@ -45,38 +76,22 @@ class Agenda {
   [[nodiscard]] const Entry& top() const { return heap_.front(); }
 
   void push(const Entry& entry) {
-    std::size_t hole = heap_.size();
     heap_.push_back(entry);
-    while (hole > 0) {
-      const std::size_t parent = (hole - 1) / kChildren;
-      if (!(entry.when < heap_[parent].when)) break;
-      heap_[hole] = heap_[parent];
-      hole = parent;
-    }
-    heap_[hole] = entry;
+    heap_[raise(heap_, heap_.size() - 1, entry.when, mover())] = entry;
   }
 
   /// Requires: not empty.
   void pop() {
     const Entry last = heap_.back();
     heap_.pop_back();
-    if (heap_.empty()) return;
-    const std::size_t size = heap_.size();
-    std::size_t hole = 0;
-    for (std::size_t child = 1; child < size; child = kChildren * hole + 1) {
-      std::size_t least = child;
-      for (std::size_t c = child + 1; c < std::min(child + kChildren, size); ++c) {
-        if (heap_[c].when < heap_[least].when) least = c;
-      }
-      if (!(heap_[least].when < last.when)) break;
-      heap_[hole] = heap_[least];
-      hole = least;
-    }
-    heap_[hole] = last;
+    if (!heap_.empty()) heap_[sink(heap_, 0, last.when, mover())] = last;
   }
 
  private:
-  static constexpr std::size_t kChildren = 4;
+  auto mover() {
+    return [this](std::size_t place, const Entry& entry) { heap_[place] = entry; };
+  }
+
   std::vector<Entry> heap_;
 };
 
@@ -96,9 +111,10 @@ class Calendar {
 
   void set(std::size_t subject, Moment when) {
     const std::size_t place = place_[subject];
+    const auto move = [this](std::size_t to, const Node& node) { put(to, node); };
     const bool sooner = when < heap_[place].when;
-    const Node node{when, static_cast<std::uint32_t>(subject)};
-    put(sooner ? raise(place, when) : sink(place, when), node);
+    put(sooner ? raise(heap_, place, when, move) : sink(heap_, place, when, move),
+        {when, static_cast<std::uint32_t>(subject)});
   }
 
  private:
@@ -106,33 +122,10 @@ class Calendar {
     Moment when;
     std::uint32_t subject = 0;
   };
-  static constexpr std::size_t kChildren = 4;
 
   void put(std::size_t place, const Node& node) {
     heap_[place] = node;
     place_[node.subject] = static_cast<std::uint32_t>(place);
-  }
-  std::size_t raise(std::size_t hole, const Moment& when) {
-    while (hole > 0) {
-      const std::size_t parent = (hole - 1) / kChildren;
-      if (!(when < heap_[parent].when)) break;
-      put(hole, heap_[parent]);
-      hole = parent;
-    }
-    return hole;
-  }
-  std::size_t sink(std::size_t hole, const Moment& when) {
-    const std::size_t size = heap_.size();
-    for (std::size_t child = kChildren * hole + 1; child < size; child = kChildren * hole + 1) {
-      std::size_t least = child;
-      for (std::size_t c = child + 1; c < std::min(child + kChildren, size); ++c) {
-        if (heap_[c].when < heap_[least].when) least = c;
-      }
-      if (!(heap_[least].when < when)) break;
-      put(hole, heap_[least]);
-      hole = least;
-    }
-    return hole;
   }
 
   std::vector<Node> heap_;

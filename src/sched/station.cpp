@@ -8,6 +8,17 @@
 
 namespace cleave::sched {
 
+namespace {
+
+// What a flight still takes of its device, at declared rates.
+void add_rest(const Flight& flight, plan::DeviceState& state) {
+  state.down_busy += flight.still_down / state.profile.downlink;
+  state.compute_busy += flight.still_flops / state.profile.compute;
+  state.up_busy += flight.still_up / state.profile.uplink;
+}
+
+}  // namespace
+
 Station::Station(fleet::DeviceProfile profile) : declared(std::move(profile)) { slow(1.0); }
 
 void Station::slow(double factor) {
@@ -273,11 +284,7 @@ void Station::join() {
 
 plan::DeviceState Station::state() const {
   plan::DeviceState state{declared, {}, {}, {}};
-  for (const Flight* flight : holds_) {
-    state.down_busy += flight->still_down / declared.downlink;
-    state.compute_busy += flight->still_flops / declared.compute;
-    state.up_busy += flight->still_up / declared.uplink;
-  }
+  for (const Flight* flight : holds_) add_rest(*flight, state);
   return state;
 }
 
@@ -287,10 +294,7 @@ plan::DeviceState Station::state_ahead_of(const Place& place, Seconds now) const
   };
   plan::DeviceState state{declared, left(down_), std::max(processor_.free_at() - now, Seconds(0)), left(up_)};
   for (const Flight* flight : holds_) {
-    if (flight->tasklet.place() > place) continue;
-    state.down_busy += flight->still_down / declared.downlink;
-    state.compute_busy += flight->still_flops / declared.compute;
-    state.up_busy += flight->still_up / declared.uplink;
+    if (flight->tasklet.place() <= place) add_rest(*flight, state);
   }
   return state;
 }

@@ -36,20 +36,15 @@ void transpose(kernels::ConstMatrix from, std::int64_t rows, std::int64_t cols, 
 
 }  // namespace
 
-std::int64_t share_of_rows(std::int64_t cols) {
-  constexpr std::int64_t kElements = 65536;
-  return std::max<std::int64_t>(1, kElements / std::max<std::int64_t>(1, cols));
-}
-
 void gather(kernels::Parallel& parallel, kernels::ConstMatrix from, std::int64_t rows, std::int64_t cols, DType wire,
             std::byte* payload) {
-  parallel.for_chunks(rows, share_of_rows(cols), [&](std::int64_t begin, std::int64_t end) {
+  parallel.for_chunks(rows, rows_of_band(cols), [&](std::int64_t begin, std::int64_t end) {
     gather(from.from(begin, 0), end - begin, cols, wire, payload + begin * cols * size_of(wire));
   });
 }
 
 void scatter(kernels::Parallel& parallel, const std::byte* payload, DType type, bool accumulate, kernels::Rows to) {
-  parallel.for_chunks(to.rows, share_of_rows(to.cols), [&](std::int64_t begin, std::int64_t end) {
+  parallel.for_chunks(to.rows, rows_of_band(to.cols), [&](std::int64_t begin, std::int64_t end) {
     scatter(payload + begin * to.cols * size_of(type), type, accumulate, {to.row(begin), end - begin, to.cols, to.ld});
   });
 }
@@ -67,7 +62,7 @@ void gather(kernels::ConstMatrix from, std::int64_t rows, std::int64_t cols, DTy
     return;
   }
   // Transposed in bands of rows, so that the fp32 copy stays in cache.
-  const std::int64_t band = std::max<std::int64_t>(1, 65536 / std::max<std::int64_t>(1, cols));
+  const std::int64_t band = rows_of_band(cols);
   std::vector<float> buffer(static_cast<std::size_t>(std::min(band, rows) * cols));
   for (std::int64_t i = 0; i < rows; i += band) {
     const std::int64_t count = std::min(band, rows - i);

@@ -4,6 +4,7 @@
 // happens here, element by element, so it does not depend on how an operation is cut.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
@@ -13,8 +14,13 @@
 
 namespace cleave::server {
 
-/// Rows that one thread copies at a time: enough for a thread to be worth waking, and in the second-level cache.
-[[nodiscard]] std::int64_t share_of_rows(std::int64_t cols);
+/// Elements that one thread copies or looks at in one go: 256 KiB of fp32, enough for a thread to be worth waking, and
+/// they stay in the second-level cache meanwhile.
+inline constexpr std::int64_t kBandElements = 65536;
+/// As many rows.
+[[nodiscard]] constexpr std::int64_t rows_of_band(std::int64_t cols) {
+  return std::max<std::int64_t>(1, kBandElements / std::max<std::int64_t>(1, cols));
+}
 
 /// payload[i * cols + j] = from(i, j) in type `wire`, for a block of rows x cols. Requires: payload has room for it.
 void gather(kernels::Parallel& parallel, kernels::ConstMatrix from, std::int64_t rows, std::int64_t cols, DType wire,

@@ -180,7 +180,7 @@ bool Executor::place_if_representable(const Operation& op, const GemmBox& box, s
                                       DType type) {
   const kernels::Rows c = store_->rows(op.out[0]);
   std::atomic<bool> good{true};
-  parallel_.for_chunks(box.m(), share_of_rows(box.n()), [&](std::int64_t begin, std::int64_t end) {
+  parallel_.for_chunks(box.m(), rows_of_band(box.n()), [&](std::int64_t begin, std::int64_t end) {
     const std::byte* band = block.data() + begin * box.n() * size_of(type);
     if (!kernels::all_representable(type, band, (end - begin) * box.n())) good = false;
     scatter(band, type, false, {c.row(box.m0 + begin) + box.n0, end - begin, box.n(), c.ld});
@@ -209,13 +209,11 @@ Verdict Executor::place(const sched::Tasklet& tasklet, const comm::ResultView& r
   verification_.device_time += got.compute;
   if (got.work != asked.work || got.wire != asked.wire || got.output != asked.output || got.gemm != asked.gemm ||
       got.attention != asked.attention || got.device != asked.device) {
-    accuse(tasklet, false, 0);
-    return Verdict::wrong;
+    return accuse(tasklet, false, 0);
   }
   if (op.kind == OpKind::gemm && asked.gemm.whole_depth() && !op.accumulate && !is_drawn(tasklet)) {
     if (place_if_representable(op, tasklet.piece.box, result.outputs[0], asked.output)) return Verdict::good;
-    accuse(tasklet, false, 0);
-    return Verdict::wrong;
+    return accuse(tasklet, false, 0);
   }
   const Verdict verdict = check(tasklet, result);
   if (verdict != Verdict::good) return verdict;

@@ -115,7 +115,8 @@ class Executor {
   [[nodiscard]] double error_ratio_of_product(const sched::Tasklet& tasklet, const comm::ResultView& result);
   [[nodiscard]] double attention_error_ratio(const sched::Tasklet& tasklet, const comm::ResultView& result);
   [[nodiscard]] bool equals_own(const sched::Tasklet& tasklet, const comm::ResultView& result);
-  void accuse(const sched::Tasklet& tasklet, bool checked, double ratio);
+  // Notes a wrong block; the verdict on it.
+  Verdict accuse(const sched::Tasklet& tasklet, bool checked, double ratio);
   void update(const model::Operation& op);
 
   ParameterStore& parameters_;

@@ -42,18 +42,17 @@ Seconds processor_time() {
   return Seconds(static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec));
 }
 
-/// Rows that are looked at together: 256 KiB of fp32, which stay in the second-level cache meanwhile.
-std::int64_t band_of(std::int64_t cols) {
-  constexpr std::int64_t kElements = 65536, kLeast = 8;
-  return std::max(kLeast, kElements / std::max<std::int64_t>(1, cols));
+/// Rows that are looked at together.
+std::int64_t checked_band(std::int64_t cols) {
+  constexpr std::int64_t kLeast = 8;
+  return std::max(kLeast, rows_of_band(cols));
 }
 
 bool is_representable(kernels::Parallel& parallel, const comm::ResultView& result) {
-  constexpr std::int64_t kElements = 65536;  // that one thread looks at
   const DType type = result.header.output;
   std::atomic<bool> good{true};
   for (const std::span<const std::byte> output : result.outputs) {
-    parallel.for_chunks(static_cast<std::int64_t>(output.size()) / size_of(type), kElements,
+    parallel.for_chunks(static_cast<std::int64_t>(output.size()) / size_of(type), kBandElements,
                         [&](std::int64_t begin, std::int64_t end) {
                           if (!kernels::all_representable(type, output.data() + begin * size_of(type), end - begin))
                             good = false;
@@ -144,7 +143,7 @@ void Executor::gather_operands(const sched::Tasklet& tasklet, kernels::ConstMatr
       std::swap(rows, cols);
     }
     if (!check) return gather(parallel_, from, rows, cols, options_.wire, to);
-    const std::int64_t band = band_of(cols);
+    const std::int64_t band = checked_band(cols);
     for (std::int64_t i = 0; i < rows; i += band) {
       const std::int64_t count = std::min(band, rows - i);
       std::byte* first = to + i * cols * size_of(options_.wire);
@@ -172,7 +171,7 @@ double Executor::error_ratio_of_product(const sched::Tasklet& tasklet, const com
   state.checks.erase(found);
   const auto rows = part_of(state.row_exponents, box.m0, box.m()),
              columns = part_of(state.column_exponents, box.n0, box.n());
-  const std::int64_t band = band_of(box.n());
+  const std::int64_t band = checked_band(box.n());
   double worst = 0;
   for (std::int64_t i = 0; i < box.m(); i += band) {
     const std::int64_t count = std::min(band, box.m() - i);
@@ -196,10 +195,7 @@ Verdict Executor::check(const sched::Tasklet& tasklet, const comm::ResultView& r
     const Charge charge(profile_, verification_.time);
     ratio = attention_error_ratio(tasklet, result);
   }
-  if (ratio == kNotRepresentable) {
-    accuse(tasklet, false, 0);
-    return Verdict::wrong;
-  }
+  if (ratio == kNotRepresentable) { return accuse(tasklet, false, 0); }
   if (!drawn) return Verdict::good;
   ++verification_.checked;
   if (cheap && ratio <= 1.0) {
@@ -212,16 +208,16 @@ Verdict Executor::check(const sched::Tasklet& tasklet, const comm::ResultView& r
     ++verification_.suspected;
     verification_.cleared += verdict == Verdict::good ? 1 : 0;
   }
-  if (verdict == Verdict::wrong) accuse(tasklet, true, ratio);
-  return verdict;
+  return verdict == Verdict::wrong ? accuse(tasklet, true, ratio) : verdict;
 }
 
-void Executor::accuse(const sched::Tasklet& tasklet, bool checked, double ratio) {
+Verdict Executor::accuse(const sched::Tasklet& tasklet, bool checked, double ratio) {
   verification_.wrong.push_back({.device = tasklet.piece.device,
                                  .tasklet = tasklet.id,
                                  .operation = graph_->operation(tasklet.op).name,
                                  .checked = checked,
                                  .ratio = ratio});
+  return Verdict::wrong;
 }
 
 double Executor::attention_error_ratio(const sched::Tasklet& tasklet, const comm::ResultView& result) {

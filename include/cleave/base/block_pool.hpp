@@ -10,7 +10,11 @@
 
 namespace cleave {
 
-/// 64-byte aligned memory, not initialised. Large blocks start on a boundary of, and ask for, huge pages. Move-only.
+/// Bytes of a huge page, and from how many bytes on a block asks for them: of smaller ones too much would lie idle.
+inline constexpr std::size_t kHugePage = std::size_t{2} << 20, kSmallestInHugePages = 2 * kHugePage;
+
+/// 64-byte aligned memory, not initialised. Blocks of kSmallestInHugePages start on a boundary of, and ask for, huge
+/// pages. Move-only.
 class Block {
  public:
   Block() = default;
