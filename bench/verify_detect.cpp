@@ -58,9 +58,9 @@ Spoiled spoil(comm::Lie lie, DType wire, std::uint32_t seed) {
   task.tasklet = TaskletId(seed);
   task.device = DeviceId(0);
   task.op = OpId(0);
-  task.rate_factor = 1;
+  task.panels = 1;
   task.gemm = {kShape.m, kShape.n, kShape.k, 1, 0};
-  comm::ResultDraft draft = comm::begin_result(comm::result_header(task, Seconds(0), Seconds(0)));
+  comm::ResultDraft draft = comm::begin_result(comm::result_header(task));
   if (wire == DType::f32) {
     std::memcpy(draft.outputs[0].data(), c.data(), draft.outputs[0].size());
   } else {

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# How well real time follows the model: emulated time of a run under clock wall over that of the same run under clock
-# virtual. 1.00 is a host that keeps up; more is the factor by which time was stretched because it could not.
+# How well real time follows the model: a run under clock wall, and the same run under clock virtual. The two must agree
+# on the time of every step, and real time must be within 5 % of it: exit code 1 otherwise.
 #
 #   bash bench/wall_clock.sh [RANKS [SLOWER]]      SLOWER: divides every rate of the fleet (default 1)
+#
+# dilation: real over modelled time. 1.00 is a host that keeps up; more, the factor by which it stretches time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . jobs/mpi-env.sh
@@ -26,9 +28,12 @@ done
 python3 - "$folder" <<'PYTHON'
 import json, sys
 steps = {c: [json.loads(l) for l in open(f"{sys.argv[1]}/{c}/metrics.jsonl")] for c in ("virtual", "wall")}
-print("step   virtual s   wall s   ratio")
+print("step   virtual s   wall s, model   wall s, real   dilation")
+real = modelled = 0
 for v, w in zip(steps["virtual"], steps["wall"]):
-    print(f"{v['step']:4}   {v['time_s']:9.3f}   {w['time_s']:6.3f}   {w['time_s'] / v['time_s']:5.3f}")
-total = {c: sum(line["time_s"] for line in steps[c]) for c in steps}
-print(f"all    {total['virtual']:9.3f}   {total['wall']:6.3f}   {total['wall'] / total['virtual']:5.3f}")
+    real, modelled = real + w["time_s"] * w["dilation"], modelled + w["time_s"]
+    print(f"{v['step']:4}   {v['time_s']:9.3f}   {w['time_s']:13.3f}   {w['time_s'] * w['dilation']:12.3f}   {w['dilation']:8.4f}")
+print(f"all    {sum(v['time_s'] for v in steps['virtual']):9.3f}   {modelled:13.3f}   {real:12.3f}   {real / modelled:8.4f}")
+alike = all(v["time_s"] == w["time_s"] for v, w in zip(steps["virtual"], steps["wall"]))
+sys.exit(0 if alike and real <= 1.05 * modelled else 1)
 PYTHON

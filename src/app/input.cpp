@@ -203,11 +203,11 @@ FleetInput read_fleet(const Section& in) {
   FleetInput f;
   f.seed = static_cast<std::uint64_t>(
       in.integer("seed", {.default_value = 42, .min = 0, .help = "Of the figures drawn for devices."}));
-  f.clock = in.choice<ClockMode>("clock",
-                                 {{"virtual", ClockMode::modelled}, {"wall", ClockMode::wall}, {"off", ClockMode::off}},
-                                 {.default_value = ClockMode::modelled,
-                                  .help = "virtual: modelled times order the events; wall: links and processors are "
-                                          "throttled in real time; off: as fast as the host can."});
+  f.clock = in.choice<ClockMode>(
+      "clock", {{"virtual", ClockMode::modelled}, {"wall", ClockMode::wall}, {"off", ClockMode::off}},
+      {.default_value = ClockMode::modelled,
+       .help = "virtual: modelled times order the events; wall: the same, in real time; off: "
+               "as fast as the host can."});
   f.patience = in.seconds(
       "patience",
       {.default_value = Seconds(10),

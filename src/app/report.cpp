@@ -37,10 +37,21 @@ ordered_json row_of(const ordered_json& line) {
   ordered_json row;
   for (const char* key : {"step", "loss", "val_loss", "time_s", "lower_bound_s", "bytes_down", "bytes_up", "devices",
                           "tasklets", "lost", "redone", "rejected", "recovery_s", "detection_s", "replanning_s",
-                          "resending_s", "recomputing_s", "energy_J"}) {
+                          "resending_s", "recomputing_s", "energy_J", "dilation"}) {
     if (line.contains(key)) row[key] = line[key];
   }
   return row;
+}
+
+// Real over modelled time of all steps under clock `wall`; none of other clocks.
+std::optional<double> dilation_of(const std::vector<ordered_json>& lines) {
+  double modelled = 0, real = 0;
+  for (const ordered_json& line : lines) {
+    if (!line.contains("dilation") || !line["dilation"].is_number() || !line["time_s"].is_number()) continue;
+    modelled += line["time_s"].get<double>();
+    real += line["time_s"].get<double>() * line["dilation"].get<double>();
+  }
+  return modelled > 0 ? std::optional(real / modelled) : std::nullopt;
 }
 
 void add_metrics(ordered_json& run, const std::string& text) {
@@ -60,6 +71,7 @@ void add_metrics(ordered_json& run, const std::string& text) {
     }
     totals[key] = sum;
   }
+  if (const std::optional<double> dilation = dilation_of(lines)) totals["dilation"] = *dilation;
   run["totals"] = std::move(totals);
   const std::size_t stride = lines.size() / kMaxRows + 1;
   for (std::size_t i = 0; i < lines.size(); ++i) {

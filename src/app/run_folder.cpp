@@ -121,6 +121,7 @@ void RunFolder::append(std::int64_t step, std::int64_t tokens, const server::Ste
       .add("time_s", r.time.value())
       .add("lower_bound_s", r.lower_bound.value())
       .add("wall_s", r.wall.value());
+  if (r.dilation) line.add("dilation", *r.dilation);
   line.add("bytes_down", r.report.bytes_down.value()).add("bytes_up", r.report.bytes_up.value());
   line.add("devices", r.report.devices)
       .add("tasklets", r.report.tasklets)

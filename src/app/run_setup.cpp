@@ -30,13 +30,13 @@ Seconds churn_horizon(const fleet::ChurnModel& churn) {
   return std::min(kChurnHorizon, (churn.mean_session + churn.mean_absence) * kMostSessions);
 }
 
-comm::ClockMode clock_of(ClockMode mode) {
+server::ClockMode clock_of(ClockMode mode) {
   switch (mode) {
-    case ClockMode::modelled: return comm::ClockMode::virtual_time;
-    case ClockMode::wall: return comm::ClockMode::wall;
-    case ClockMode::off: return comm::ClockMode::off;
+    case ClockMode::modelled: return server::ClockMode::virtual_time;
+    case ClockMode::wall: return server::ClockMode::wall;
+    case ClockMode::off: return server::ClockMode::off;
   }
-  return comm::ClockMode::virtual_time;
+  return server::ClockMode::virtual_time;
 }
 
 server::Verification verification_of(const Input& input) {

@@ -39,6 +39,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// A host that keeps up with clock `wall` dilates time by less than this.
+constexpr double kKeepsUp = 1.05;
+
 std::atomic<bool> stop_requested{false};
 void request_stop(int) { stop_requested = true; }
 
@@ -220,6 +223,7 @@ class Run {
     if (first_loss_ == 0) first_loss_ = r.outcome.loss;
     last_loss_ = r.outcome.loss;
     emulated_ += r.time;
+    if (r.dilation) dilated_ += r.time * *r.dilation;
     told_.note(p_.state.step, r, clock_.now() - begun_, status_);
     const std::string text = told_.line();
     progress_.update(p_.state.step, text, told_.panel());
@@ -295,6 +299,17 @@ class Run {
     say(text);
   }
 
+  // How well real time followed the model (clock `wall`).
+  void report_dilation(Seconds late) {
+    if (dilated_.value() <= 0) return;
+    const double dilation = dilated_ / emulated_;
+    const std::string text =
+        fmt::format("clock wall: {} of the model took {}, dilated by a factor of {:.3f}; at most {} late",
+                    show(emulated_), show(dilated_), dilation, show(late));
+    say(text);
+    if (dilation > kKeepsUp) log_.warning("this host was too slow for clock wall: {}", text);
+  }
+
   void report_profile(const server::Profile& profile) {
     if (profile.steps() == 0) return;
     const auto steps = static_cast<double>(profile.steps());
@@ -315,10 +330,7 @@ class Run {
   }
 
   void conclude(server::Trainer& trainer, int code) {
-    if (trainer.lateness().value() > 0) {
-      log_.warning("this host was too slow for clock wall: a computation ended {} after its modelled end",
-                   show(trainer.lateness()));
-    }
+    report_dilation(trainer.lateness());
     for (const DeviceId id : trainer.distrusted())
       log_.warning("device {} answered wrongly and got no more work", id.value);
     report_verification(trainer);
@@ -358,7 +370,7 @@ class Run {
   std::int64_t first_step_ = 0;
   double first_loss_ = 0, last_loss_ = 0;
   bool metrics_fail_ = false;
-  Seconds begun_, emulated_{0};
+  Seconds begun_, emulated_{0}, dilated_{0};
   std::optional<fs::path> saved_, reported_;
 };
 

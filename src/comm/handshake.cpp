@@ -1,7 +1,6 @@
 // Payloads of hello and welcome: fields one after another, texts and lists preceded by their 32-bit length.
 #include "cleave/comm/handshake.hpp"
 
-#include <cmath>
 #include <cstring>
 #include <type_traits>
 
@@ -11,9 +10,8 @@ namespace cleave::comm {
 
 namespace {
 
-constexpr std::size_t kMaxName = 256;          // bytes of a host's or device's name, version or kernel choice
+constexpr std::size_t kMaxName = 256;          // bytes of a host's name, version or kernel choice
 constexpr std::int64_t kMaxDevices = 1 << 20;  // hosted by one rank
-constexpr double kMaxRate = 1e30;              // FLOP/s or byte/s; infinity is legal for links
 
 class Writer {
  public:
@@ -63,11 +61,6 @@ class Reader {
     if (!(value >= low && value <= high)) fail();
     return value;
   }
-  double rate() {
-    const auto value = get<double>();
-    if (!(value > 0 && (value <= kMaxRate || std::isinf(value)))) fail();
-    return value;
-  }
   template <class Enum>
   Enum choice(Enum last) {
     const auto value = get<std::underlying_type_t<Enum>>();
@@ -86,8 +79,8 @@ class Reader {
   bool ok_ = true;
 };
 
-// Bytes that a hosted device takes at least: its id, an empty name, six figures.
-constexpr std::size_t kLeastDeviceBytes = 8 + 4 + 6 * 8;
+// Of a hosted device: its id and its memory.
+constexpr std::size_t kDeviceBytes = 8 + 8;
 
 template <class T>
 Decoded<T> whole(Reader& reader, T value) {
@@ -127,22 +120,14 @@ Decoded<Hello> decode_hello(const Frame& frame) {
 
 Frame encode(const Welcome& welcome) {
   Writer writer;
-  writer.put(welcome.clock);
   writer.put(welcome.wire);
   writer.text(welcome.gemm_kernels);
-  writer.put(welcome.seed);
   writer.put(welcome.heartbeat.value());
   writer.put(welcome.patience.value());
   writer.put(static_cast<std::uint32_t>(welcome.devices.size()));
   for (const HostedDevice& device : welcome.devices) {
     writer.put(device.id.value);
-    writer.text(device.name);
-    writer.put(device.compute.value());
     writer.put(device.memory.value());
-    writer.put(device.downlink.value());
-    writer.put(device.uplink.value());
-    writer.put(device.latency.value());
-    writer.put(device.jitter.value());
   }
   return encode_payload(Kind::welcome, writer.bytes());
 }
@@ -151,24 +136,16 @@ Decoded<Welcome> decode_welcome(const Frame& frame) {
   if (const auto fault = expect(frame, Kind::welcome)) return *fault;
   Reader reader = payload_of(frame);
   Welcome welcome;
-  welcome.clock = reader.choice(ClockMode::off);
   welcome.wire = reader.choice(DType::f16);
   welcome.gemm_kernels = reader.text();
-  welcome.seed = reader.get<std::uint64_t>();
   welcome.heartbeat = Seconds(reader.number(1e-3, kMaxSeconds));
   welcome.patience = Seconds(reader.number(1e-3, kMaxSeconds));
   const std::int64_t count = reader.get<std::uint32_t>();
-  if (count > kMaxDevices || static_cast<std::size_t>(count) > reader.left() / kLeastDeviceBytes) reader.fail();
+  if (count > kMaxDevices || static_cast<std::size_t>(count) > reader.left() / kDeviceBytes) reader.fail();
   for (std::int64_t i = 0; i < count && reader.ok(); ++i) {
     HostedDevice device;
     device.id = DeviceId(reader.get<std::int64_t>());
-    device.name = reader.text();
-    device.compute = FlopsPerSecond(reader.rate());
     device.memory = Bytes(reader.get<std::int64_t>());
-    device.downlink = BytesPerSecond(reader.rate());
-    device.uplink = BytesPerSecond(reader.rate());
-    device.latency = Seconds(reader.number(0, kMaxSeconds));
-    device.jitter = Seconds(reader.number(0, kMaxSeconds));
     if (!device.id.valid() || device.memory.value() < 0) reader.fail();
     welcome.devices.push_back(std::move(device));
   }

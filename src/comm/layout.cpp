@@ -11,7 +11,6 @@ namespace {
 // Sizes stay below 2^31 and products are cut at the frame limit, so that no 64-bit product can overflow.
 constexpr std::int64_t kMaxExtent = (std::int64_t{1} << 31) - 1;
 constexpr std::int64_t kMaxPanels = std::int64_t{1} << 20;
-constexpr double kMaxRateFactor = 1e6;
 constexpr std::uint8_t kLastPanelOrder = 3;  // plan::PanelOrder::result_resident
 
 constexpr std::int64_t kTooMany = kMaxFrameBytes + 1;
@@ -79,19 +78,15 @@ std::optional<Fault> check_fields(const Header& header) {
 
   if (task) {
     if (header.lie > Lie::stale || header.panel_order > kLastPanelOrder) return Fault::field;
-    if (header.panels < 0 || header.panels > kMaxPanels) return Fault::field;
-    if (!span_of_time(header.delay) || !span_of_time(header.nic)) return Fault::field;
-    if (!(header.rate_factor > 0 && header.rate_factor <= kMaxRateFactor)) return Fault::field;
-  } else if (header.lie != Lie::none || header.panel_order != 0 || header.panels != 0 || !zero(header.delay) ||
-             !zero(header.nic) || header.rate_factor != 0 || std::signbit(header.rate_factor)) {
+    if (header.panels < 1 || header.panels > kMaxPanels) return Fault::field;
+  } else if (header.lie != Lie::none || header.panel_order != 0 || header.panels != 0) {
     return Fault::field;
   }
   const bool gemm_task = task && header.work == Work::gemm;
   if (!gemm_task && (header.a_by_columns || header.b_by_columns)) return Fault::field;
   if (header.kind == Kind::result) {
-    if (!span_of_time(header.late) || !span_of_time(header.compute)) return Fault::field;
-    if (!span_of_time(header.received) || !span_of_time(header.computed)) return Fault::field;
-  } else if (!zero(header.late) || !zero(header.compute) || !zero(header.received) || !zero(header.computed)) {
+    if (!span_of_time(header.compute) || !span_of_time(header.computed)) return Fault::field;
+  } else if (!zero(header.compute) || !zero(header.computed)) {
     return Fault::field;
   }
 
@@ -120,7 +115,6 @@ Layout layout_of(const Header& header) {
   };
 
   const bool task = header.kind == Kind::task;
-  if (task) layout.schedule = place(header.panels * static_cast<std::int64_t>(sizeof(PanelCost)));
   const std::int64_t element = size_of(task ? header.wire : header.output);
   if (header.work == Work::gemm) {
     const GemmBlock& g = header.gemm;

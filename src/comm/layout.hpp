@@ -15,10 +15,9 @@ struct Section {
   std::int64_t offset = 0, bytes = 0;
 };
 
-/// schedule | operands or outputs | row exponents | column exponents, each from a multiple of kAlignment on.
+/// operands or outputs | row exponents | column exponents, each from a multiple of kAlignment on.
 /// The frame ends with the last byte of its last section.
 struct Layout {
-  Section schedule;
   std::array<Section, 4> arrays;  ///< operands of a task, outputs of a result
   Section row_exponents, column_exponents;
   std::int64_t frame_bytes = kHeaderBytes;

@@ -22,7 +22,6 @@ namespace cleave::comm {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "the wire is little endian, and frames are read in place");
-static_assert(sizeof(PanelCost) == 24 && std::is_trivially_copyable_v<PanelCost>);
 
 // Offsets in the header, as the table of docs/wire_format.md has them.
 enum : std::size_t {
@@ -48,11 +47,9 @@ enum : std::size_t {
   kAtK = 64,
   kAtBlocks = 72,
   kAtFirstBlock = 76,
-  kAtDelay = 80,
-  kAtNic = 88,
-  kAtRateFactor = 96,
-  kAtLate = 104,
-  kAtCompute = 112,
+  kAtComputed = 80,
+  kAtCompute = 88,
+  kAtUnused = 96,
   kAtSequence = 120,
   kAtPanels = 124,
 };
@@ -103,11 +100,7 @@ void put_header(std::byte* to, const Header& h) {
     put(to, kAtK, h.attention.head_dim);
     put(to, kAtBlocks, static_cast<std::int32_t>(h.attention.queries));
   }
-  const bool result = h.kind == Kind::result;
-  put(to, kAtDelay, (result ? h.received : h.delay).value());
-  put(to, kAtNic, (result ? h.computed : h.nic).value());
-  put(to, kAtRateFactor, h.rate_factor);
-  put(to, kAtLate, h.late.value());
+  put(to, kAtComputed, h.computed.value());
   put(to, kAtCompute, h.compute.value());
   put(to, kAtSequence, h.sequence);
   put(to, kAtPanels, static_cast<std::uint32_t>(h.panels));
@@ -175,7 +168,6 @@ auto view(Byte* frame, const Section& section) {
 
 template <class Parts, class Byte>
 void point_task(Parts& parts, Byte* frame, const Layout& layout) {
-  parts.schedule = view<PanelCost>(frame, layout.schedule);
   for (std::size_t i = 0; i < parts.operands.size(); ++i) parts.operands[i] = view<std::byte>(frame, layout.arrays[i]);
   parts.row_exponents = view<std::int16_t>(frame, layout.row_exponents);
   parts.column_exponents = view<std::int16_t>(frame, layout.column_exponents);
@@ -197,7 +189,6 @@ Frame make_room(Header& header, const Layout& layout) {
     std::memset(frame.data() + end, 0, static_cast<std::size_t>(section.offset - end));
     end = section.offset + section.bytes;
   };
-  close_gap(layout.schedule);
   for (const Section& section : layout.arrays) close_gap(section);
   close_gap(layout.row_exponents);
   close_gap(layout.column_exponents);
@@ -256,11 +247,7 @@ Decoded<Header> decode_header(std::span<const std::byte> bytes, std::int64_t fra
   h.wire = get<DType>(from, kAtWire);
   h.output = get<DType>(from, kAtOutput);
   h.reason = get<Reason>(from, kAtReason);
-  const bool result = h.kind == Kind::result;
-  (result ? h.received : h.delay) = Seconds(get<double>(from, kAtDelay));
-  (result ? h.computed : h.nic) = Seconds(get<double>(from, kAtNic));
-  h.rate_factor = get<double>(from, kAtRateFactor);
-  h.late = Seconds(get<double>(from, kAtLate));
+  h.computed = Seconds(get<double>(from, kAtComputed));
   h.compute = Seconds(get<double>(from, kAtCompute));
   h.sequence = get<std::uint32_t>(from, kAtSequence);
   h.panels = get<std::uint32_t>(from, kAtPanels);
@@ -278,6 +265,8 @@ Decoded<Header> decode_header(std::span<const std::byte> bytes, std::int64_t fra
     }
   }
   if (from[kAtReserved] != std::byte{0}) return Fault::field;
+  const auto is_zero = [](std::byte value) { return value == std::byte{0}; };
+  if (!std::all_of(from + kAtUnused, from + kAtSequence, is_zero)) return Fault::field;
 
   if (const auto fault = check_fields(h)) return *fault;
   if (h.kind == Kind::task || h.kind == Kind::result) {
@@ -366,7 +355,7 @@ ResultDraft begin_result(const Header& header) {
   return draft;
 }
 
-Header result_header(const Header& task, Seconds late, Seconds compute) {
+Header result_header(const Header& task) {
   Header header;
   header.kind = Kind::result;
   header.tasklet = task.tasklet;
@@ -377,23 +366,14 @@ Header result_header(const Header& task, Seconds late, Seconds compute) {
   header.output = task.output;
   header.gemm = task.gemm;
   header.attention = task.attention;
-  header.late = late;
-  header.compute = compute;
   return header;
 }
 
-void set_timing(ResultDraft& draft, Seconds late, Seconds compute) {
-  draft.header.late = late;
+void set_timing(ResultDraft& draft, Seconds compute, Seconds computed) {
   draft.header.compute = compute;
-  put(draft.frame.data(), kAtLate, late.value());
-  put(draft.frame.data(), kAtCompute, compute.value());
-}
-
-void set_stay(ResultDraft& draft, Seconds received, Seconds computed) {
-  draft.header.received = received;
   draft.header.computed = computed;
-  put(draft.frame.data(), kAtDelay, received.value());
-  put(draft.frame.data(), kAtNic, computed.value());
+  put(draft.frame.data(), kAtCompute, compute.value());
+  put(draft.frame.data(), kAtComputed, computed.value());
 }
 
 Frame seal(TaskDraft&& draft) {

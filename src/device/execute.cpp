@@ -129,7 +129,7 @@ Bytes resident_bytes(const Header& task) {
 }
 
 std::variant<ResultDraft, Reason> execute(const TaskView& task, kernels::Parallel& parallel, Scratch& scratch) {
-  ResultDraft result = comm::begin_result(comm::result_header(task.header, Seconds(0), Seconds(0)));
+  ResultDraft result = comm::begin_result(comm::result_header(task.header));
   const bool finite = task.header.work == Work::gemm ? execute_gemm(task, result, parallel, scratch)
                                                      : execute_attention(task, result, parallel);
   if (!finite) return Reason::non_finite;

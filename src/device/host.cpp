@@ -1,4 +1,4 @@
-// The loop of a device rank: handshake, then receive, compute, answer when due, until goodbye.
+// The loop of a device rank: handshake, then receive, compute, answer, until goodbye.
 #include "cleave/device/host.hpp"
 
 #include <fmt/format.h>
@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <unordered_map>
 #include <utility>
 
@@ -26,11 +25,6 @@ using comm::Reason;
 
 constexpr Seconds kFlush{10};  // for the last messages to leave
 
-struct Hosted {
-  comm::HostedDevice profile;
-  Throttle throttle;
-};
-
 std::string system_host_name() {
   std::array<char, 256> name{};
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
@@ -38,11 +32,10 @@ std::string system_host_name() {
 
 class Host {
  public:
-  Host(comm::Transport& transport, const HostOptions& options)
-      : transport_(transport), options_(options), clock_(options.clock != nullptr ? *options.clock : steady_) {}
+  Host(comm::Transport& transport, const HostOptions& options) : transport_(transport), options_(options) {}
 
   HostReport run() {
-    heard_ = asked_ = steady_.now();
+    heard_ = asked_ = clock_.now();
     if (greet()) serve();
     return std::move(report_);
   }
@@ -60,7 +53,7 @@ class Host {
     send(comm::encode(comm::Hello{
         .pid = getpid(), .host = options_.host.empty() ? system_host_name() : options_.host, .version = kVersion}));
     while (true) {
-      const Seconds left = options_.welcome_patience - (steady_.now() - heard_);
+      const Seconds left = options_.welcome_patience - (clock_.now() - heard_);
       if (left.value() <= 0 || transport_.gone(options_.server_rank)) {
         end(HostEnd::server_gone, "the server did not answer the hello");
         return false;
@@ -108,7 +101,7 @@ class Host {
       kernels::select_gemm_kernels(*kernels);
     } catch (const EnvironmentError& error) { return refuse(error.what()); }
     for (const comm::HostedDevice& device : welcome_.devices) {
-      devices_.emplace(device.id, Hosted{device, Throttle(device, welcome_.seed)});
+      memory_.emplace(device.id, device.memory);
       report_.devices.push_back(device.id);
     }
     send(comm::encode_ready());
@@ -116,13 +109,13 @@ class Host {
   }
 
   void serve() {
-    heard_ = asked_ = steady_.now();
-    Worker worker(options_.threads, clock_, [this] { transport_.interrupt(); });
+    heard_ = asked_ = clock_.now();
+    Worker worker(options_.threads, [this] { transport_.interrupt(); });
+    const Seconds nap = std::min(welcome_.heartbeat, welcome_.patience);
     while (true) {
       while (auto outcome = worker.take()) finish(std::move(*outcome));
-      send_due();
       if (server_is_gone()) return;
-      auto received = transport_.wait(until_next());
+      auto received = transport_.wait(nap);
       if (!received || received->source != options_.server_rank) continue;
       if (!handle(std::move(received->frame), worker)) break;
     }
@@ -134,7 +127,7 @@ class Host {
 
   // Pings after a heartbeat of silence, and gives the server up when it does not answer for too long.
   bool server_is_gone() {
-    const Seconds now = steady_.now(), silence = now - heard_;
+    const Seconds now = clock_.now(), silence = now - heard_;
     if (transport_.gone(options_.server_rank)) {
       end(HostEnd::server_gone, "the connection to the server is closed");
       return true;
@@ -150,15 +143,9 @@ class Host {
     return false;
   }
 
-  [[nodiscard]] Seconds until_next() const {
-    Seconds nap = std::min(welcome_.heartbeat, welcome_.patience);
-    if (!due_.empty()) nap = std::min(nap, due_.begin()->first - clock_.now());
-    return std::max(nap, Seconds(0));
-  }
-
   // False: goodbye.
   bool handle(comm::Frame frame, Worker& worker) {
-    heard_ = steady_.now();
+    heard_ = clock_.now();
     const auto header = comm::decode(frame);
     if (!header) {
       malformed(frame, header.fault());
@@ -187,29 +174,22 @@ class Host {
 
   void admit(comm::Frame frame, const comm::Header& header, Worker& worker) {
     const Seconds arrival = clock_.now();
-    const comm::TaskView task = comm::view_task(frame, header);
     const auto refuse = [&](Reason reason, std::string_view text) {
       refuse_task(header.tasklet, header.device, reason, text);
     };
-    const auto hosted = devices_.find(header.device);
-    if (hosted == devices_.end()) return refuse(Reason::unknown_device, "not hosted on this rank");
-    const Bytes needed = resident_bytes(header), memory = hosted->second.profile.memory;
+    const auto hosted = memory_.find(header.device);
+    if (hosted == memory_.end()) return refuse(Reason::unknown_device, "not hosted on this rank");
+    const Bytes needed = resident_bytes(header), memory = hosted->second;
     if (needed > memory) {
       return refuse(Reason::memory, fmt::format("needs {} bytes of {}", needed.value(), memory.value()));
     }
     Job job;
     job.arrival = arrival;
-    if (welcome_.clock == comm::ClockMode::wall) {
-      if (task.schedule.empty()) return refuse(Reason::malformed, "no schedule for the wall clock");
-      job.modelled = hosted->second.throttle.admit(arrival, task);
-    }
-    job.view = task;
+    job.view = comm::view_task(frame, header);
     job.frame = std::move(frame);
-    job.order = accepted_++;
     worker.add(std::move(job));
   }
 
-  // Sends a result now, or puts it where send_due() finds it.
   void finish(Outcome outcome) {
     report_.compute += outcome.compute;
     if (const auto* reason = std::get_if<Reason>(&outcome.result)) {
@@ -217,39 +197,17 @@ class Host {
     }
     ++report_.computed;
     auto& result = std::get<comm::ResultDraft>(outcome.result);
-    const bool wall = welcome_.clock == comm::ClockMode::wall;
-    const Seconds late = wall ? std::max(Seconds(0), outcome.done - outcome.modelled.computed) : Seconds(0);
-    report_.late = std::max(report_.late, late);
-    comm::set_timing(result, late, outcome.compute);
-    const Seconds computed = wall ? std::max(outcome.done, outcome.modelled.computed) : outcome.done;
-    const Seconds received = wall ? outcome.modelled.received : outcome.arrival;
-    comm::set_stay(result, std::max(Seconds(0), received - outcome.arrival),
-                   std::max(Seconds(0), computed - outcome.arrival));
-    comm::Frame frame = comm::seal_header(std::move(result));
-    if (wall) {
-      due_.emplace(outcome.modelled.answered, std::move(frame));
-    } else {
-      send(std::move(frame));
-    }
-  }
-
-  void send_due() {
-    while (!due_.empty() && due_.begin()->first <= clock_.now()) {
-      send(std::move(due_.begin()->second));
-      due_.erase(due_.begin());
-    }
+    comm::set_timing(result, outcome.compute, outcome.done - outcome.arrival);
+    send(comm::seal_header(std::move(result)));
   }
 
   comm::Transport& transport_;
   const HostOptions& options_;
-  SteadyClock steady_;  // for the limits on silence, whatever clock times the devices
-  Clock& clock_;
+  SteadyClock clock_;
   comm::Welcome welcome_;
-  std::unordered_map<DeviceId, Hosted> devices_;
-  std::multimap<Seconds, comm::Frame> due_;
-  Seconds heard_, asked_;  // when the server was last heard, and last asked
+  std::unordered_map<DeviceId, Bytes> memory_;  // of the hosted devices
+  Seconds heard_, asked_;                       // when the server was last heard, and last asked
   std::uint32_t pings_ = 0;
-  std::int64_t accepted_ = 0;
   HostReport report_;
 };
 

@@ -1,7 +1,6 @@
 // The loop of the computing thread.
 #include "worker.hpp"
 
-#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -11,8 +10,8 @@
 
 namespace cleave::device {
 
-Worker::Worker(int threads, Clock& clock, std::function<void()> notify)
-    : clock_(clock), notify_(std::move(notify)), thread_([this, threads] { run(threads); }) {}
+Worker::Worker(int threads, std::function<void()> notify)
+    : notify_(std::move(notify)), thread_([this, threads] { run(threads); }) {}
 
 Worker::~Worker() {
   {
@@ -36,7 +35,7 @@ std::optional<Outcome> Worker::take() {
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   if (finished_.empty()) return std::nullopt;
   Outcome first = std::move(finished_.front());
-  finished_.erase(finished_.begin());
+  finished_.pop_front();
   return first;
 }
 
@@ -49,15 +48,11 @@ void Worker::run(int threads) {
     while (true) {
       changed_.wait(lock, [&] { return stop_ || !waiting_.empty(); });
       if (stop_) return;
-      // Whose modelled end comes first is computed first; without a model, who came first.
-      const auto next = std::min_element(waiting_.begin(), waiting_.end(), [](const Job& a, const Job& b) {
-        return std::pair(a.modelled.computed, a.order) < std::pair(b.modelled.computed, b.order);
-      });
-      const Job job = std::move(*next);
-      waiting_.erase(next);
+      const Job job = std::move(waiting_.front());
+      waiting_.pop_front();
       lock.unlock();
 
-      Outcome outcome{job.view.header, job.modelled, job.arrival, comm::Reason::memory, Seconds(0), Seconds(0)};
+      Outcome outcome{job.view.header, job.arrival, comm::Reason::memory, Seconds(0), Seconds(0)};
       const Seconds start = clock_.now();
       try {
         outcome.result = execute(job.view, parallel, scratch);

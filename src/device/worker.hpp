@@ -1,19 +1,18 @@
-// The thread that computes: takes tasks in order of urgency, hands back results, and never touches the transport.
+// The thread that computes: takes tasks in the order in which they came, hands back results, and never touches the
+// transport.
 #pragma once
 
 #include <condition_variable>
-#include <cstdint>
+#include <deque>
 #include <exception>
 #include <functional>
 #include <mutex>
 #include <optional>
 #include <thread>
 #include <variant>
-#include <vector>
 
 #include "cleave/base/clock.hpp"
 #include "cleave/comm/message.hpp"
-#include "throttle.hpp"
 
 namespace cleave::device {
 
@@ -21,15 +20,12 @@ namespace cleave::device {
 struct Job {
   comm::Frame frame;
   comm::TaskView view;
-  Timeline modelled;       ///< wall clock; else zero
-  Seconds arrival;         ///< when it came to this rank
-  std::int64_t order = 0;  ///< of acceptance
+  Seconds arrival;  ///< when it came to this rank
 };
 
 /// What became of a job.
 struct Outcome {
   comm::Header task;
-  Timeline modelled;
   Seconds arrival;
   std::variant<comm::ResultDraft, comm::Reason> result;
   Seconds compute;  ///< real time of the computation
@@ -39,7 +35,7 @@ struct Outcome {
 class Worker {
  public:
   /// `notify` is called on the worker's thread after each outcome.
-  Worker(int threads, Clock& clock, std::function<void()> notify);
+  Worker(int threads, std::function<void()> notify);
   /// Lets the computation under way end, throws away the rest.
   ~Worker();
   Worker(const Worker&) = delete;
@@ -52,12 +48,12 @@ class Worker {
  private:
   void run(int threads);
 
-  Clock& clock_;
+  SteadyClock clock_;
   std::function<void()> notify_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Job> waiting_;
-  std::vector<Outcome> finished_;
+  std::deque<Job> waiting_;
+  std::deque<Outcome> finished_;
   std::exception_ptr error_;
   bool stop_ = false;
   std::thread thread_;

@@ -365,6 +365,11 @@ Event SimulatedFleet::next_event(Seconds deadline) {
   return event;
 }
 
+Seconds SimulatedFleet::next_at() const {
+  const Impl& self = *impl_;
+  return self.pending.empty() ? std::min(self.calendar.next(), self.agenda.next()).at : self.now;
+}
+
 void SimulatedFleet::remove_device(DeviceId device) { impl_->leave(device); }
 void SimulatedFleet::return_device(DeviceId device) { impl_->join(device); }
 std::optional<fleet::Lying> SimulatedFleet::lies(DeviceId device) const {

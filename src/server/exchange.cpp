@@ -73,16 +73,14 @@ void Exchange::greet(const std::vector<fleet::DeviceProfile>& devices, const Fle
     }
     const std::vector<DeviceId>& hosted = peers_[static_cast<std::size_t>(rank)].devices;
     ranks_[static_cast<std::size_t>(rank)] = {rank, hello->pid, hello->host, hosted};
-    comm::Welcome welcome{.clock = terms.clock,
-                          .wire = terms.wire,
+    comm::Welcome welcome{.wire = terms.wire,
                           .gemm_kernels = terms.gemm_kernels,
-                          .seed = terms.seed,
                           .heartbeat = terms.patience / kPingsInPatience,
                           .patience = terms.orphan_patience,
                           .devices = {}};
     for (const DeviceId id : hosted) {
       const fleet::DeviceProfile& d = devices[static_cast<std::size_t>(id.value)];
-      welcome.devices.push_back({d.id, d.name, d.compute, d.memory, d.downlink, d.uplink, d.latency, d.jitter});
+      welcome.devices.push_back({d.id, d.memory});
     }
     transport_.send(rank, comm::encode(welcome));
   }

@@ -110,7 +110,7 @@ comm::Header Executor::header_of(const sched::Tasklet& tasklet) const {
   header.work = work_code(op.kind);
   header.wire = header.output = options_.wire;
   header.panel_order = static_cast<std::uint8_t>(piece.order);
-  header.rate_factor = 1.0;
+  header.panels = piece.panels;
   if (op.kind == OpKind::gemm) {
     header.gemm = {piece.box.m(), piece.box.n(), piece.box.k(), k_blocks(op.gemm.k), piece.box.k0 / kBlockK};
     if (!header.gemm.whole_depth()) header.output = partial_sum_type(options_.wire);
@@ -120,20 +120,14 @@ comm::Header Executor::header_of(const sched::Tasklet& tasklet) const {
   return header;
 }
 
-comm::Frame Executor::pack(const sched::Tasklet& tasklet, const TaskTerms& terms) {
+comm::Frame Executor::pack(const sched::Tasklet& tasklet, const LieOrder& lie) {
   const Profile::Scope scope(profile_, Phase::pack, tasklet.op);
   const Operation& op = graph_->operation(tasklet.op);
   const plan::TaskletPlan& piece = tasklet.piece;
   const InProgress& state = open(op);
   comm::Header header = header_of(tasklet);
-  header.delay = terms.delay;
-  header.nic = terms.nic;
-  header.rate_factor = terms.rate_factor;
-  header.lie = terms.lie.lie;
-  header.sequence = terms.lie.seed;
-  std::vector<plan::Panel> panels;
-  if (terms.scheduled) panels = plan::panels_of(plan::work_of(op, options_.wire), piece);
-  header.panels = static_cast<std::int64_t>(panels.size());
+  header.lie = lie.lie;
+  header.sequence = lie.seed;
   // Operands travel as they are stored: the device's kernel packs them either way, a transposition here would be one
   // more pass.
   kernels::ConstMatrix a, b;
@@ -145,9 +139,6 @@ comm::Frame Executor::pack(const sched::Tasklet& tasklet, const TaskTerms& terms
   }
 
   comm::TaskDraft draft = comm::begin_task(header);
-  for (std::size_t i = 0; i < panels.size(); ++i) {
-    draft.schedule[i] = {panels[i].down.value(), panels[i].up.value(), panels[i].flops.value()};
-  }
   if (op.kind == OpKind::gemm) {
     const GemmBox& box = piece.box;
     gather_operands(tasklet, a, b, draft);

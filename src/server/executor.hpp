@@ -31,14 +31,6 @@
 
 namespace cleave::server {
 
-/// What a task message says beside its operands.
-struct TaskTerms {
-  bool scheduled = false;  ///< carry the panels' costs, for the wall clock
-  Seconds delay, nic;
-  double rate_factor = 1.0;
-  LieOrder lie;
-};
-
 /// How a returned block was found.
 enum class Verdict : std::uint8_t { good, wrong };
 
@@ -54,9 +46,9 @@ class Executor {
   /// Runs a server kernel. Requires: its inputs are complete.
   void run(const model::Operation& kernel);
 
-  /// The task message of a tasklet.
+  /// The task message of a tasklet, to be answered as `lie` says.
   /// Errors: CheckFailure when an operand is not finite.
-  [[nodiscard]] comm::Frame pack(const sched::Tasklet& tasklet, const TaskTerms& terms);
+  [[nodiscard]] comm::Frame pack(const sched::Tasklet& tasklet, const LieOrder& lie);
 
   /// Checks a returned block (as verification says) and puts it in its place.
   /// Requires: the result answers the tasklet (answers()).

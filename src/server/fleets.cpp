@@ -1,23 +1,20 @@
-// The virtual-clock fleet and the live one.
+// The fleets in modelled and in real time order.
 #include "cleave/server/fleets.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <limits>
+#include <cmath>
+#include <deque>
 #include <map>
 #include <optional>
-#include <queue>
-#include <unordered_set>
 
 #include "cleave/base/clock.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/plan/cost.hpp"
-#include "cleave/sched/resources.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
 #include "exchange.hpp"
 #include "executor.hpp"
 #include "live_spans.hpp"
+#include "pace.hpp"
 
 namespace cleave::server {
 
@@ -28,31 +25,30 @@ using sched::EventKind;
 using sched::Tasklet;
 
 /// Looks at an answer and, if it is good, puts the block in its place; says what it means to the scheduler.
-EventKind accept(Executor& executor, const Answer& answer, Seconds* late = nullptr) {
+EventKind accept(Executor& executor, const Answer& answer) {
   if (answer.kind == Answer::Kind::lost) return EventKind::lost;
   if (answer.kind == Answer::Kind::refused) return EventKind::rejected;
   // The exchange has decoded the whole frame, checksum included, when it came in.
   const auto header = comm::decode_header(answer.frame.bytes(), answer.frame.size());
   if (!header || header->kind != comm::Kind::result) return EventKind::rejected;
-  if (late != nullptr) *late = header->late;
   const comm::ResultView result = comm::view_result(answer.frame, *header);
   return executor.place(answer.tasklet, result) == Verdict::good ? EventKind::done : EventKind::rejected;
 }
 
-/// Modelled time order; see fleets.hpp.
-class VirtualFleet final : public RankFleet {
+/// Modelled time order, in real time (wall) or as fast as the host can (virtual); see fleets.hpp.
+class ModelledFleet final : public RankFleet {
  public:
-  VirtualFleet(comm::Transport& transport, Executor& executor, std::vector<fleet::DeviceProfile> devices,
-               const FleetTerms& terms)
+  ModelledFleet(comm::Transport& transport, Executor& executor, std::vector<fleet::DeviceProfile> devices,
+                const FleetTerms& terms)
       : executor_(executor),
         exchange_(
             transport, devices, terms,
             [this](const Tasklet& tasklet) {
-              return executor_.pack(
-                  tasklet, {.delay = {}, .nic = {}, .lie = order_lie(model_.lies(tasklet.piece.device), tasklet)});
+              return executor_.pack(tasklet, order_lie(model_.lies(tasklet.piece.device), tasklet));
             },
             executor.profile()),
         model_(std::move(devices), terms.server, terms.wire, terms.churn, terms.seed) {
+    if (terms.clock == ClockMode::wall) pace_.emplace();
     model_.set_observer(terms.observer);
   }
 
@@ -64,12 +60,13 @@ class VirtualFleet final : public RankFleet {
   [[nodiscard]] std::uint64_t roster() const override { return model_.roster(); }
   [[nodiscard]] std::span<const sched::Usage> usage() const override { return model_.usage(); }
   [[nodiscard]] const std::vector<RankInfo>& ranks() const override { return exchange_.ranks(); }
-  [[nodiscard]] Seconds lateness() const override { return Seconds(0); }
+  [[nodiscard]] const Pace* pace() const override { return pace_ ? &*pace_ : nullptr; }
   [[nodiscard]] std::vector<RankInfo> say_goodbye(Seconds at_most) override { return exchange_.say_goodbye(at_most); }
 
   void begin_step(const model::StepGraph& graph) override {
     model_.begin_step(graph);
     answers_.clear();
+    if (pace_) pace_->begin(clock_.now(), model_.now());
   }
   void submit(const Tasklet& tasklet) override {
     model_.submit(tasklet);
@@ -93,13 +90,17 @@ class VirtualFleet final : public RankFleet {
   Event next_event(Seconds deadline) override {
     for (;;) {
       follow_ranks();
-      const Event event = model_.next_event(deadline);
+      const Seconds until = pace_ ? std::min(deadline, model_.next_at()) : deadline;
+      if (pace_ && !is_due(until)) continue;
+      Event event = model_.next_event(until);
+      if (event.kind == EventKind::timeout && until < deadline) continue;
       if (event.kind == EventKind::joined && exchange_.is_gone(event.device)) {
         model_.remove_device(event.device);  // its process does not answer: the trace cannot bring it back
         continue;
       }
-      if (event.kind != EventKind::done || event.device == kServerDevice) return event;
-      return when_answered(event);
+      if (event.kind == EventKind::done && event.device != kServerDevice) event = when_answered(event);
+      if (pace_) pace_->passed(clock_.now(), model_.now());
+      return event;
     }
   }
 
@@ -108,6 +109,19 @@ class VirtualFleet final : public RankFleet {
   void follow_ranks() {
     for (const DeviceId device : exchange_.take_gone()) model_.remove_device(device);
     for (const DeviceId device : exchange_.take_returned()) model_.return_device(device);
+  }
+
+  // Whether real time has come to `modelled`; if not, something else was waited for, at most until then. What never
+  // comes is due at once: the model says so itself.
+  bool is_due(Seconds modelled) {
+    const Seconds left = pace_->left(clock_.now(), modelled);
+    if (left.value() <= 0 || !std::isfinite(left.value())) return true;
+    hold(exchange_.next(left));
+    return false;
+  }
+
+  void hold(std::optional<Answer> answer) {
+    if (answer && answer->kind != Answer::Kind::late) answers_.insert_or_assign(answer->tasklet.id, std::move(*answer));
   }
 
   // The model says that the block is there now: waits until it really is.
@@ -125,33 +139,32 @@ class VirtualFleet final : public RankFleet {
         event.kind = EventKind::left;
         return event;
       }
-      if (answer && answer->kind != Answer::Kind::late)
-        answers_.insert_or_assign(answer->tasklet.id, std::move(*answer));
+      hold(std::move(answer));
     }
   }
 
   Executor& executor_;
   Exchange exchange_;
   sched::SimulatedFleet model_;
+  SteadyClock clock_;
+  std::optional<Pace> pace_;
   // Answers that came before their modelled time. They are put in their place when the event says so: a block that was
   // placed and then lost with its device would be added twice where results add up.
   std::map<TaskletId, Answer> answers_;
 };
 
-/// Real time order, throttled (wall) or not (off); see fleets.hpp.
+/// Real time order, as fast as the host can; see fleets.hpp.
 class LiveFleet final : public RankFleet {
  public:
   LiveFleet(comm::Transport& transport, Executor& executor, std::vector<fleet::DeviceProfile> devices,
             const FleetTerms& terms)
       : executor_(executor),
-        throttled_(terms.clock == comm::ClockMode::wall),
-        server_(terms.server),
         churn_(terms.churn),
         wire_(terms.wire),
         exchange_(
             transport, devices, terms, [this](const Tasklet& tasklet) { return pack(tasklet); }, executor.profile()),
         usage_(devices.size()),
-        spans_(terms.observer, throttled_, devices.size()) {
+        spans_(terms.observer, devices.size()) {
     for (fleet::DeviceProfile& profile : devices) devices_.push_back({.profile = std::move(profile)});
     origin_ = clock_.now();
   }
@@ -160,7 +173,7 @@ class LiveFleet final : public RankFleet {
   [[nodiscard]] std::uint64_t roster() const override { return roster_; }
   [[nodiscard]] std::span<const sched::Usage> usage() const override { return usage_; }
   [[nodiscard]] const std::vector<RankInfo>& ranks() const override { return exchange_.ranks(); }
-  [[nodiscard]] Seconds lateness() const override { return lateness_; }
+  [[nodiscard]] const Pace* pace() const override { return nullptr; }
   [[nodiscard]] std::vector<RankInfo> say_goodbye(Seconds at_most) override { return exchange_.say_goodbye(at_most); }
 
   [[nodiscard]] std::vector<plan::DeviceState> devices() const override {
@@ -173,7 +186,9 @@ class LiveFleet final : public RankFleet {
 
   void begin_step(const model::StepGraph& graph) override {
     graph_ = &graph;
-    forgotten_.clear();
+    answers_.clear();
+    std::erase_if(pending_,
+                  [](const Event& e) { return e.kind == EventKind::done || e.kind == EventKind::kernel_done; });
     spans_.begin(graph, now());
     first_of_step_ = TaskletId(last_submitted_.value + 1);
   }
@@ -183,10 +198,8 @@ class LiveFleet final : public RankFleet {
     if (tasklet.piece.device == kServerDevice) {
       const Seconds begun = now();
       executor_.compute(tasklet);
-      const Seconds time = plan::volume_of(work_of(tasklet), tasklet.piece).flops / server_.compute;
-      const Seconds end = throttled_ ? processor_.reserve(begun, time) + time : now();
-      spans_.computed_here(tasklet, throttled_ ? end - time : begun, end);
-      post({.kind = EventKind::done, .at = end, .tasklet = tasklet.id, .device = kServerDevice, .op = tasklet.op});
+      spans_.computed_here(tasklet, begun, now());
+      post(EventKind::done, kServerDevice, tasklet.id, tasklet.op);
       return;
     }
     device_at(tasklet.piece.device).owed += tasklet.piece.time;
@@ -196,18 +209,15 @@ class LiveFleet final : public RankFleet {
   void start(const model::Operation& kernel) override {
     const Seconds begun = now();
     executor_.run(kernel);
-    const Seconds time =
-        std::max(model::flops_of(kernel) / server_.compute, model::traffic_of(kernel) / server_.memory_bandwidth);
-    const Seconds end = throttled_ ? processor_.reserve(begun, time) + time : now();
-    spans_.kernel(kernel.id, throttled_ ? end - time : begun, end);
-    post({.kind = EventKind::kernel_done, .at = end, .tasklet = {}, .device = kServerDevice, .op = kernel.id});
+    spans_.kernel(kernel.id, begun, now());
+    post(EventKind::kernel_done, kServerDevice, {}, kernel.id);
   }
 
   void retire(OpId op) override { executor_.retire(op); }
   void forget(TaskletId tasklet) override {
     exchange_.forget(tasklet);
     answers_.erase(tasklet);
-    forgotten_.insert(tasklet);
+    std::erase_if(pending_, [&](const Event& event) { return event.tasklet == tasklet; });
     spans_.lost(tasklet, now());
   }
 
@@ -218,14 +228,12 @@ class LiveFleet final : public RankFleet {
         if (device_at(device).present) leave(device);
       }
       for (const DeviceId device : exchange_.take_returned()) join(device);
-      if (!agenda_.empty() && agenda_.top().event.at <= now()) {
-        const Event event = agenda_.top().event;
-        agenda_.pop();
-        if (!is_forgotten(event.tasklet)) return settle(event);
-        continue;
+      if (!pending_.empty()) {
+        const Event event = pending_.front();
+        pending_.pop_front();
+        return settle(event);
       }
       Seconds until = deadline;
-      if (!agenda_.empty()) until = std::min(until, agenda_.top().event.at);
       if (next_churn_ < churn_.size()) until = std::min(until, churn_[next_churn_].at);
       if (until <= now() && until == deadline)
         return {.kind = EventKind::timeout, .at = now(), .tasklet = {}, .device = {}, .op = {}};
@@ -239,108 +247,50 @@ class LiveFleet final : public RankFleet {
     fleet::DeviceProfile profile;
     bool present = true;
     std::optional<fleet::Lying> lying{};
-    double factor = 1.0;
     Seconds owed{};  // predicted time of what it has not answered
-  };
-  struct Due {
-    Event event;
-    std::int64_t sequence = 0;
-    bool operator>(const Due& other) const {
-      return event.at != other.event.at ? event.at > other.event.at : sequence > other.sequence;
-    }
   };
 
   Device& device_at(DeviceId id) { return devices_[static_cast<std::size_t>(id.value)]; }
   [[nodiscard]] plan::Work work_of(const Tasklet& tasklet) const {
     return plan::work_of(graph_->operation(tasklet.op), wire_);
   }
-  void post(const Event& event) { agenda_.push({event, sequence_++}); }
-  bool is_forgotten(TaskletId id) const { return forgotten_.contains(id); }
+  void post(EventKind kind, DeviceId device, TaskletId tasklet = {}, OpId op = {}) {
+    pending_.push_back({.kind = kind, .at = now(), .tasklet = tasklet, .device = device, .op = op});
+  }
 
   comm::Frame pack(const Tasklet& tasklet) {
-    const Device& device = device_at(tasklet.piece.device);
-    TaskTerms terms{.scheduled = throttled_,
-                    .delay = {},
-                    .nic = {},
-                    .rate_factor = device.factor,
-                    .lie = order_lie(device.lying, tasklet)};
-    if (throttled_) {
-      terms.nic = tasklet.piece.bytes_down / server_.nic_out;
-      terms.delay = nic_out_.reserve(now(), terms.nic) - now();
-    }
     const Seconds begun = now();
-    comm::Frame frame = executor_.pack(tasklet, terms);
-    spans_.sent(tasklet, begun, now(), terms.delay, terms.nic);
+    comm::Frame frame = executor_.pack(tasklet, order_lie(device_at(tasklet.piece.device).lying, tasklet));
+    spans_.sent(tasklet, begun, now());
     return frame;
   }
 
   void take(Answer answer) {
     Device& device = device_at(answer.tasklet.piece.device);
     device.owed = std::max(Seconds(0), device.owed - answer.tasklet.piece.time);
-    if (!device.present) return;  // emulated as gone: its answer does not count
-    if (answer.kind == Answer::Kind::late) {
-      post({.kind = EventKind::late,
-            .at = now(),
-            .tasklet = {},
-            .device = device.profile.id,
-            .op = {},
-            .measured = measured_of(answer.tasklet)});
-      return;
-    }
-    Seconds at = now(), nic{0};
-    if (throttled_) {
-      nic = answer.tasklet.piece.bytes_up / server_.nic_in;
-      at = nic_in_.reserve(at - nic, nic) + nic;
-    }
-    if (answer.kind == Answer::Kind::result) tell_answer(answer, at, nic);
-    post({.kind = EventKind::done,
-          .at = at,
-          .tasklet = answer.tasklet.id,
-          .device = answer.tasklet.piece.device,
-          .op = answer.tasklet.op});
+    // What is emulated as gone, or was forgotten, does not count.
+    if (!device.present || answer.kind == Answer::Kind::late) return;
+    if (answer.kind == Answer::Kind::result) tell_answer(answer);
+    post(EventKind::done, answer.tasklet.piece.device, answer.tasklet.id, answer.tasklet.op);
     answers_.insert_or_assign(answer.tasklet.id, std::move(answer));
   }
 
-  // Looks at an answer when its time has come, not before: a block that was placed and then lost with its device would
+  // Looks at an answer when its turn has come, not before: a block that was placed and then lost with its device would
   // be added twice where results add up.
   Event settle(Event event) {
     const auto found = answers_.find(event.tasklet);
     if (found == answers_.end()) return event;
-    Seconds late{0};
     const Seconds begun = now();
-    event.kind = accept(executor_, found->second, &late);
+    event.kind = accept(executor_, found->second);
     spans_.placed(found->second.tasklet, begun, now());
-    lateness_ = std::max(lateness_, late);
     account(found->second.tasklet);
-    event.measured = measured_of(found->second.tasklet);
     answers_.erase(found);
     return event;
   }
 
-  void tell_answer(const Answer& answer, Seconds at, Seconds nic) {
+  void tell_answer(const Answer& answer) {
     const auto header = comm::decode_header(answer.frame.bytes().first(comm::kHeaderBytes), answer.frame.size());
-    if (!header || answer.tasklet.id < first_of_step_) return;
-    const Device& device = device_at(answer.tasklet.piece.device);
-    fleet::DeviceProfile rates = device.profile;
-    rates.downlink = rates.downlink * device.factor;
-    rates.uplink = rates.uplink * device.factor;
-    rates.compute = rates.compute * device.factor;
-    spans_.answered(answer.tasklet, *header, at, nic, rates,
-                    plan::volume_of(work_of(answer.tasklet), answer.tasklet.piece).flops);
-  }
-
-  // What the throttles made of it. Nothing is known with clock `off`, nor of a tasklet of another step.
-  [[nodiscard]] sched::Measured measured_of(const Tasklet& tasklet) {
-    sched::Measured measured;
-    if (!throttled_ || tasklet.id < first_of_step_) return measured;
-    const Device& device = device_at(tasklet.piece.device);
-    measured.bytes_down = tasklet.piece.bytes_down;
-    measured.bytes_up = tasklet.piece.bytes_up;
-    measured.flops = plan::volume_of(work_of(tasklet), tasklet.piece).flops;
-    measured.down = measured.bytes_down / (device.profile.downlink * device.factor);
-    measured.compute = measured.flops / (device.profile.compute * device.factor);
-    measured.up = measured.bytes_up / (device.profile.uplink * device.factor);
-    return measured;
+    if (header && answer.tasklet.id >= first_of_step_) spans_.answered(answer.tasklet, *header, now());
   }
 
   void account(const Tasklet& tasklet) {
@@ -363,7 +313,7 @@ class LiveFleet final : public RankFleet {
     ++roster_;
     spans_.lost_with(id, now());
     spans_.changed(id, sched::DeviceChange::left, now());
-    post({.kind = EventKind::left, .at = now(), .tasklet = {}, .device = id, .op = {}});
+    post(EventKind::left, id);
   }
 
   void join(DeviceId id) {
@@ -372,7 +322,7 @@ class LiveFleet final : public RankFleet {
     device.present = true;
     ++roster_;
     spans_.changed(id, sched::DeviceChange::joined, now());
-    post({.kind = EventKind::joined, .at = now(), .tasklet = {}, .device = id, .op = {}});
+    post(EventKind::joined, id);
   }
 
   void apply_churn() {
@@ -388,8 +338,7 @@ class LiveFleet final : public RankFleet {
         case fleet::ChurnKind::join:
           if (!exchange_.is_gone(event.device)) join(event.device);
           break;
-        case fleet::ChurnKind::slow:
-          device.factor = event.factor;
+        case fleet::ChurnKind::slow:  // its links and processor are not emulated
           spans_.changed(event.device, sched::DeviceChange::slowed, now(), event.factor);
           break;
         case fleet::ChurnKind::lie:
@@ -401,8 +350,6 @@ class LiveFleet final : public RankFleet {
   }
 
   Executor& executor_;
-  bool throttled_;
-  fleet::ServerProfile server_;
   fleet::ChurnTrace churn_;
   DType wire_;
   std::size_t next_churn_ = 0;
@@ -414,13 +361,9 @@ class LiveFleet final : public RankFleet {
   LiveSpans spans_;
   const model::StepGraph* graph_ = nullptr;
   std::uint64_t roster_ = 1;
-  sched::SerialResource nic_out_, nic_in_, processor_;
-  std::priority_queue<Due, std::vector<Due>, std::greater<>> agenda_;
-  std::int64_t sequence_ = 0;
+  std::deque<Event> pending_;
   std::map<TaskletId, Answer> answers_;  // whose event is still to come
-  std::unordered_set<TaskletId> forgotten_;
   TaskletId first_of_step_, last_submitted_;
-  Seconds lateness_{0};
 };
 
 /// No devices: the simulated fleet keeps the time, the executor computes.
@@ -454,9 +397,8 @@ class LocalFleet final : public sched::Fleet {
 
 std::unique_ptr<RankFleet> make_rank_fleet(comm::Transport& transport, Executor& executor,
                                            std::vector<fleet::DeviceProfile> devices, const FleetTerms& terms) {
-  if (terms.clock == comm::ClockMode::virtual_time)
-    return std::make_unique<VirtualFleet>(transport, executor, std::move(devices), terms);
-  return std::make_unique<LiveFleet>(transport, executor, std::move(devices), terms);
+  if (terms.clock == ClockMode::off) return std::make_unique<LiveFleet>(transport, executor, std::move(devices), terms);
+  return std::make_unique<ModelledFleet>(transport, executor, std::move(devices), terms);
 }
 
 std::unique_ptr<sched::Fleet> make_local_fleet(Executor& executor, const fleet::ServerProfile& server) {

@@ -7,8 +7,7 @@ namespace cleave::server {
 
 using sched::Resource;
 
-LiveSpans::LiveSpans(sched::Observer* observer, bool throttled, std::size_t devices)
-    : observer_(observer), throttled_(throttled), free_(devices) {}
+LiveSpans::LiveSpans(sched::Observer* observer, std::size_t devices) : observer_(observer), free_(devices) {}
 
 void LiveSpans::begin(const model::StepGraph& graph, Seconds at) {
   if (observer_ == nullptr) return;
@@ -28,45 +27,31 @@ void LiveSpans::tell(const sched::Tasklet& tasklet, Resource resource, Seconds s
   observer_->span(sched::span_of(tasklet, resource, start, end, bytes));
 }
 
-void LiveSpans::sent(const sched::Tasklet& tasklet, Seconds begun, Seconds sent, Seconds delay, Seconds nic) {
+void LiveSpans::sent(const sched::Tasklet& tasklet, Seconds begun, Seconds sent) {
   if (observer_ == nullptr) return;
   open_.insert_or_assign(tasklet.id, Open{tasklet, sent});
-  if (throttled_) {
-    tell(tasklet, Resource::server_out, sent + delay, sent + delay + nic, tasklet.piece.bytes_down);
-  } else {
-    tell(tasklet, Resource::server_out, begun, sent, tasklet.piece.bytes_down);
-  }
+  tell(tasklet, Resource::server_out, begun, sent, tasklet.piece.bytes_down);
 }
 
-void LiveSpans::answered(const sched::Tasklet& tasklet, const comm::Header& result, Seconds at, Seconds carried,
-                         const fleet::DeviceProfile& device, Flops flops) {
+void LiveSpans::answered(const sched::Tasklet& tasklet, const comm::Header& result, Seconds at) {
   if (observer_ == nullptr) return;
   const auto found = open_.find(tasklet.id);
   if (found == open_.end()) return;
   const Seconds sent = found->second.sent;
   const plan::TaskletPlan& piece = tasklet.piece;
-  if (throttled_) {
-    const Seconds received = sent + result.received, computed = sent + result.computed;
-    tell(tasklet, Resource::down, std::max(sent, received - piece.bytes_down / device.downlink), received,
-         piece.bytes_down);
-    tell(tasklet, Resource::compute, std::max(sent, computed - flops / device.compute), computed, Bytes(0));
-    tell(tasklet, Resource::up, std::max(sent, at - piece.bytes_up / device.uplink), at, piece.bytes_up);
-    tell(tasklet, Resource::server_in, at - carried, at, piece.bytes_up);
-  } else {
-    const Seconds ways = std::max(Seconds(0), at - sent - result.computed);
-    const auto down = static_cast<double>(piece.bytes_down.value()), up = static_cast<double>(piece.bytes_up.value());
-    const Seconds arrived = sent + ways * (down + up > 0 ? down / (down + up) : 0.0);
-    const Seconds computed = arrived + result.computed;
-    tell(tasklet, Resource::down, sent, arrived, piece.bytes_down);
-    tell(tasklet, Resource::compute, std::max(arrived, computed - result.compute), computed, Bytes(0));
-    tell(tasklet, Resource::up, computed, at, piece.bytes_up);
-  }
+  const Seconds ways = std::max(Seconds(0), at - sent - result.computed);
+  const auto down = static_cast<double>(piece.bytes_down.value()), up = static_cast<double>(piece.bytes_up.value());
+  const Seconds arrived = sent + ways * (down + up > 0 ? down / (down + up) : 0.0);
+  const Seconds computed = arrived + result.computed;
+  tell(tasklet, Resource::down, sent, arrived, piece.bytes_down);
+  tell(tasklet, Resource::compute, std::max(arrived, computed - result.compute), computed, Bytes(0));
+  tell(tasklet, Resource::up, computed, at, piece.bytes_up);
   open_.erase(found);
   observer_->settled(tasklet.id, at, false);
 }
 
 void LiveSpans::placed(const sched::Tasklet& tasklet, Seconds begun, Seconds end) {
-  if (observer_ != nullptr && !throttled_) tell(tasklet, Resource::server_in, begun, end, tasklet.piece.bytes_up);
+  if (observer_ != nullptr) tell(tasklet, Resource::server_in, begun, end, tasklet.piece.bytes_up);
 }
 
 // What the device did for it is not known: it is told as computing from when it was sent.

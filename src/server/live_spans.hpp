@@ -1,9 +1,8 @@
-// LiveSpans: tells an observer what the resources of a fleet under a real clock were taken for.
+// LiveSpans: tells an observer what the resources of a fleet with clock `off` were taken for.
 //
 // The server knows when it sent a task and when the answer came; the answer says how long the task stayed on its rank
-// and when it was received and computed there. So no clocks are compared. Under the wall clock, links and processors
-// take the time to which they are throttled. With clock off, what is left of the time between sending and answer is
-// the way there and back, divided by the bytes of each. A resource that is told to be taken twice at once is told once.
+// and was computed there. So no clocks are compared. What is left of the time between sending and answer is the way
+// there and back, divided by the bytes of each. A resource that is told to be taken twice at once is told once.
 #pragma once
 
 #include <array>
@@ -11,7 +10,6 @@
 #include <vector>
 
 #include "cleave/comm/message.hpp"
-#include "cleave/fleet/profile.hpp"
 #include "cleave/sched/fleet.hpp"
 #include "cleave/sched/observer.hpp"
 
@@ -20,17 +18,14 @@ namespace cleave::server {
 class LiveSpans {
  public:
   /// `observer` may be null: then nothing costs anything.
-  LiveSpans(sched::Observer* observer, bool throttled, std::size_t devices);
+  LiveSpans(sched::Observer* observer, std::size_t devices);
 
   void begin(const model::StepGraph& graph, Seconds at);
-  /// A task left: gathered between `begun` and `sent`, or, where links are throttled, carried by the server's interface
-  /// for `nic` after `delay`.
-  void sent(const sched::Tasklet& tasklet, Seconds begun, Seconds sent, Seconds delay, Seconds nic);
-  /// Its answer arrived at `at`, after `carried` seconds on the server's interface. `device` has its rates as they are
-  /// now.
-  void answered(const sched::Tasklet& tasklet, const comm::Header& result, Seconds at, Seconds carried,
-                const fleet::DeviceProfile& device, Flops flops);
-  /// With clock off, the block was checked and put in its place between the two.
+  /// A task left: gathered between `begun` and `sent`.
+  void sent(const sched::Tasklet& tasklet, Seconds begun, Seconds sent);
+  /// Its answer arrived at `at`.
+  void answered(const sched::Tasklet& tasklet, const comm::Header& result, Seconds at);
+  /// The block was checked and put in its place between the two.
   void placed(const sched::Tasklet& tasklet, Seconds begun, Seconds end);
   /// The block is not wanted any more, or will not come.
   void lost(TaskletId tasklet, Seconds at);
@@ -47,7 +42,6 @@ class LiveSpans {
   void tell(const sched::Tasklet& tasklet, sched::Resource resource, Seconds start, Seconds end, Bytes bytes);
 
   sched::Observer* observer_;
-  bool throttled_;
   std::unordered_map<TaskletId, Open> open_;
   std::vector<std::array<Seconds, 3>> free_;  // until when downlink, processor and uplink were told to be taken
   std::array<Seconds, 3> server_free_{};      // and the server's resources

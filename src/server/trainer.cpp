@@ -13,6 +13,7 @@
 #include "cleave/model/family.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
 #include "executor.hpp"
+#include "pace.hpp"
 
 namespace cleave::server {
 
@@ -48,7 +49,7 @@ struct Trainer::Impl {
 
   // With clock `off` predicted times are not the real ones: nothing is late, and nothing to be learned.
   sched::SchedulerOptions scheduling() const {
-    const bool timed = options.fleet.clock != comm::ClockMode::off;
+    const bool timed = options.fleet.clock != ClockMode::off;
     return {.plan = options.plan,
             .wire = options.executor.wire,
             .learn = timed,
@@ -122,7 +123,8 @@ StepResult Trainer::step(std::int64_t step, const data::Batch& batch, const sche
   result.outcome.clip = clip_factor(self.options.train.grad_clip, result.outcome.grad_norm);
   result.outcome.lr = learning_rate(self.options.train, step);
   result.time =
-      self.ranks && self.options.fleet.clock == comm::ClockMode::off ? self.simulated_time(graph) : result.report.time;
+      self.ranks && self.options.fleet.clock == ClockMode::off ? self.simulated_time(graph) : result.report.time;
+  if (self.ranks && self.ranks->pace() != nullptr) result.dilation = self.ranks->pace()->dilation();
   self.executor.profile().end_step();
   if (self.executor.profile().enabled()) result.phases = self.executor.profile().last_step();
   result.wall = Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
@@ -167,7 +169,9 @@ std::vector<RankInfo> Trainer::ranks() const { return impl_->ranks ? impl_->rank
 std::span<const sched::Usage> Trainer::usage() const { return impl_->fleet->usage(); }
 std::vector<DeviceId> Trainer::distrusted() const { return impl_->scheduler->distrusted(); }
 const VerificationReport& Trainer::verification() const { return impl_->executor.verification(); }
-Seconds Trainer::lateness() const { return impl_->ranks ? impl_->ranks->lateness() : Seconds(0); }
+Seconds Trainer::lateness() const {
+  return impl_->ranks && impl_->ranks->pace() != nullptr ? impl_->ranks->pace()->lateness() : Seconds(0);
+}
 const Profile& Trainer::profile() const { return impl_->executor.profile(); }
 Bytes Trainer::peak_activation_memory() const { return impl_->executor.peak_memory(); }
 std::vector<RankInfo> Trainer::say_goodbye(Seconds at_most) {

@@ -47,11 +47,10 @@ void decode_as_everything(const comm::Frame& frame) {
   if (header && (header->kind == comm::Kind::refusal || header->kind == comm::Kind::refused))
     sink = sink + comm::text_of(frame).size();
   if (const auto task = comm::decode_task(frame)) {
-    sink =
-        sink + touch(task->schedule, frame) + touch(task->row_exponents, frame) + touch(task->column_exponents, frame);
+    sink = sink + touch(task->row_exponents, frame) + touch(task->column_exponents, frame);
     for (const auto& operand : task->operands) sink = sink + touch(operand, frame);
     require(comm::frame_bytes(task->header) == frame.size());
-    require(comm::frame_bytes(comm::result_header(task->header, Seconds(0), Seconds(0))) >= 0);
+    require(comm::frame_bytes(comm::result_header(task->header)) >= 0);
   }
   if (const auto result = comm::decode_result(frame)) {
     for (const auto& output : result->outputs) sink = sink + touch(output, frame);

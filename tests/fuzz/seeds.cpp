@@ -29,7 +29,7 @@ comm::Header task_header(comm::Work work, DType wire) {
   h.op = OpId(2);
   h.work = work;
   h.wire = h.output = wire;
-  h.rate_factor = 1;
+  h.panels = 1;
   if (work == comm::Work::gemm) {
     h.gemm = {2, 3, 4, 1, 0};
   } else {
@@ -42,8 +42,7 @@ void store_messages(const fs::path& folder) {
   store(folder / "hello", comm::encode(comm::Hello{.pid = 12, .host = "host", .version = "0.1.0"}));
   comm::Welcome welcome;
   welcome.gemm_kernels = "skx";
-  welcome.devices = {{DeviceId(0), "phone", FlopsPerSecond(1e12), Bytes(1 << 29), BytesPerSecond(1e7),
-                      BytesPerSecond(5e6), Seconds(0.01), Seconds(0)}};
+  welcome.devices = {{DeviceId(0), Bytes(1 << 29)}};
   store(folder / "welcome", comm::encode(welcome));
   store(folder / "ping", comm::encode_ping(5));
   store(folder / "goodbye", comm::encode_goodbye());
@@ -54,8 +53,7 @@ void store_messages(const fs::path& folder) {
       const comm::Header header = task_header(work, wire);
       const std::string name = std::to_string(static_cast<int>(work)) + "-" + std::string(cleave::name_of(wire));
       store(folder / ("task-" + name), comm::seal(comm::begin_task(header)));
-      store(folder / ("result-" + name),
-            comm::seal(comm::begin_result(comm::result_header(header, Seconds(0), Seconds(0.5)))));
+      store(folder / ("result-" + name), comm::seal(comm::begin_result(comm::result_header(header))));
     }
   }
   comm::Header partial = task_header(comm::Work::gemm, DType::f32);

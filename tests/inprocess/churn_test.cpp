@@ -54,7 +54,7 @@ TEST(Churn, RandomSchedulesEndWithTheSameBits) {
   EXPECT_GT(rejected, 0);
 }
 
-// The same with devices that keep to their rates in real time, and with devices that answer as soon as they can.
+// The same in real time, and with devices that answer as soon as they can.
 TEST(Churn, RandomSchedulesUnderRealClocks) {
   Setting s = small_setting();
   const std::uint64_t expected = train(s).hash;
@@ -69,7 +69,7 @@ TEST(Churn, RandomSchedulesUnderRealClocks) {
     device.uplink = device.uplink / kSlower;
   }
   const Seconds whole = train(s).time;
-  for (const comm::ClockMode clock : {comm::ClockMode::wall, comm::ClockMode::off}) {
+  for (const server::ClockMode clock : {server::ClockMode::wall, server::ClockMode::off}) {
     s.clock = clock;
     std::int64_t lost = 0;
     for (std::uint64_t seed = 0; seed < kRealSchedules; ++seed) {
@@ -78,7 +78,7 @@ TEST(Churn, RandomSchedulesUnderRealClocks) {
       ASSERT_EQ(outcome.hash, expected) << "clock " << static_cast<int>(clock) << ", schedule " << seed;
       lost += outcome.lost;
     }
-    EXPECT_TRUE(lost > 0 || clock == comm::ClockMode::off);
+    EXPECT_TRUE(lost > 0 || clock == server::ClockMode::off);
   }
 }
 

@@ -27,12 +27,12 @@ TEST_P(Families, SameBitsForAnyTiling) {
   const Setting alone = setting();
   const std::uint64_t reference = train(alone).hash;
   for (const auto& [partition, devices, ranks, clock] :
-       {std::tuple{plan::Partition::automatic, 1, 1, comm::ClockMode::virtual_time},
-        std::tuple{plan::Partition::automatic, 7, 2, comm::ClockMode::virtual_time},
-        std::tuple{plan::Partition::equal, 3, 1, comm::ClockMode::off},
-        std::tuple{plan::Partition::rows, 5, 2, comm::ClockMode::virtual_time},
-        std::tuple{plan::Partition::grid, 5, 1, comm::ClockMode::off},
-        std::tuple{plan::Partition::paper, 4, 1, comm::ClockMode::virtual_time}}) {
+       {std::tuple{plan::Partition::automatic, 1, 1, server::ClockMode::virtual_time},
+        std::tuple{plan::Partition::automatic, 7, 2, server::ClockMode::virtual_time},
+        std::tuple{plan::Partition::equal, 3, 1, server::ClockMode::off},
+        std::tuple{plan::Partition::rows, 5, 2, server::ClockMode::virtual_time},
+        std::tuple{plan::Partition::grid, 5, 1, server::ClockMode::off},
+        std::tuple{plan::Partition::paper, 4, 1, server::ClockMode::virtual_time}}) {
     Setting s = alone;
     s.partition = partition;
     s.devices = unlike_devices(devices);

@@ -31,7 +31,7 @@ struct Setting {
   int device_ranks = 1;
   std::vector<fleet::DeviceProfile> devices;
   plan::Partition partition = plan::Partition::automatic;
-  comm::ClockMode clock = comm::ClockMode::virtual_time;
+  server::ClockMode clock = server::ClockMode::virtual_time;
   DType wire = DType::f32;
   int threads = 1;
   server::Verification verification{.mode = server::Verification::Mode::off};
@@ -62,7 +62,8 @@ struct Outcome {
   std::uint64_t hash = 0;
   double first_loss = 0, last_loss = 0;
   std::int64_t lost = 0, redone = 0, rejected = 0;
-  Seconds time;  // emulated, of all steps
+  Seconds time;     // emulated, of all steps
+  Seconds dilated;  // real, of all steps, under the wall clock
   std::vector<DeviceId> distrusted;
   server::VerificationReport verification;
 };
@@ -153,6 +154,7 @@ inline Outcome train(const Setting& s, server::ParameterStore& parameters, std::
         outcome.redone += result.report.redone;
         outcome.rejected += result.report.rejected;
         outcome.time += result.time;
+        if (result.dilation) outcome.dilated += result.time * *result.dilation;
       }
     } catch (...) {
       leave();

@@ -44,7 +44,7 @@ TEST(SameBits, AnyPartition) {
 }
 
 TEST(SameBits, AnyClockAndThreads) {
-  for (const comm::ClockMode clock : {comm::ClockMode::off, comm::ClockMode::wall}) {
+  for (const server::ClockMode clock : {server::ClockMode::off, server::ClockMode::wall}) {
     Setting s;
     s.devices = unlike_devices(4);
     for (fleet::DeviceProfile& device : s.devices) {

@@ -18,7 +18,7 @@ YAML
 expect_code 0 "train with churn" "$CLEAVE" train "$scratch/input.yaml" output.dir="$scratch/second" \
   "fleet.churn={trace: $scratch/churn.yaml}"
 expect_code 0 "disturbed" python3 "$here/check_files.py" "$scratch/second" disturbed
-# Real clocks: what the devices tell of themselves. Links slow enough that a host can follow.
+# Real clocks: the model followed in real time, and what the devices tell of themselves.
 for clock in off wall; do
   expect_code 0 "train, clock $clock" "$CLEAVE" train "$scratch/input.yaml" output.dir="$scratch/$clock" train.steps=2 \
     fleet.clock=$clock 'fleet.devices=[{name: phone, count: 3, compute: 5 GFLOP/s, memory: 512 MiB, downlink: 20 MB/s, uplink: 10 MB/s, latency: 1 ms}]'

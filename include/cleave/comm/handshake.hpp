@@ -22,26 +22,17 @@ struct Hello {
   bool operator==(const Hello&) const = default;
 };
 
-/// How emulated time and real time belong together (docs/cost_model.md).
-enum class ClockMode : std::uint8_t { virtual_time = 0, wall = 1, off = 2 };
-
-/// The part of a device's profile that its rank emulates.
+/// The part of a device's profile that its rank enforces.
 struct HostedDevice {
   DeviceId id;
-  std::string name;
-  FlopsPerSecond compute;
   Bytes memory;
-  BytesPerSecond downlink, uplink;
-  Seconds latency, jitter;
   bool operator==(const HostedDevice&) const = default;
 };
 
 /// What a rank hosts, and the settings that it must follow.
 struct Welcome {
-  ClockMode clock = ClockMode::virtual_time;
   DType wire = DType::f32;
   std::string gemm_kernels;  ///< the server's choice: kernels::select_gemm_kernels
-  std::uint64_t seed = 0;    ///< of the emulated jitter
   Seconds heartbeat{1.0};    ///< the rank pings after this long without a message; smaller: more messages
   Seconds patience{300.0};   ///< without a message for this long it leaves; larger: orphans stay longer
   std::vector<HostedDevice> devices;

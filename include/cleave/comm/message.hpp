@@ -22,7 +22,7 @@
 namespace cleave::comm {
 
 inline constexpr std::uint32_t kMagic = 0x464D4C43;  ///< "CLMF" in the order of the bytes
-inline constexpr std::uint16_t kWireVersion = 2;     ///< raised when any byte changes its meaning
+inline constexpr std::uint16_t kWireVersion = 3;     ///< raised when any byte changes its meaning
 
 enum class Kind : std::uint8_t {
   hello = 1,     ///< device rank: here I am (Hello)
@@ -44,7 +44,7 @@ enum class Work : std::uint8_t { none = 0, gemm = 1, attention_forward = 2, atte
 enum class Reason : std::uint8_t {
   none = 0,
   memory = 1,          ///< the task takes more than the device has
-  malformed = 2,       ///< the frame could not be decoded, or lacks what the clock needs
+  malformed = 2,       ///< the frame could not be decoded
   unknown_device = 3,  ///< no such device on this rank
   non_finite = 4       ///< operands or a block result were not finite
 };
@@ -60,14 +60,6 @@ enum class Lie : std::uint8_t {
   nan = 6,        ///< one element not a number (an integer: the most negative one)
   infinity = 7,   ///< one element infinite (an integer: the largest one)
   stale = 8,      ///< what the device returned last for this operation and shape; honest the first time
-};
-
-/// One step of a task's stream under the model of links and processors, as plan::panels_of has it; in the schedule
-/// section of a task when the clock is `wall`.
-struct PanelCost {
-  std::int64_t down_bytes = 0, up_bytes = 0;
-  double flops = 0;
-  bool operator==(const PanelCost&) const = default;
 };
 
 /// Geometry of a GEMM block: C[m x n] += A[m x k] * B[k x n], covering K blocks [first_block, first_block +
@@ -97,20 +89,15 @@ struct Header {
   DType wire = DType::f32;         ///< task, result: f32, bf16 or f16
   DType output = DType::f32;       ///< task, result: `wire` when finished, else partial_sum_type(wire)
   Lie lie = Lie::none;             ///< task
-  std::uint8_t panel_order = 0;    ///< task: plan::PanelOrder, which decides what the tasklet takes on the device
+  std::uint8_t panel_order = 0;    ///< task: PanelOrder; with `panels` it decides what the tasklet takes on the device
   bool a_by_columns = false;       ///< task, work = gemm: A is stored k x m, its columns one after another
   bool b_by_columns = false;       ///< task, work = gemm: B is stored n x k
   Reason reason = Reason::none;    ///< refused
   GemmBlock gemm;                  ///< work = gemm
   AttentionBlock attention;        ///< work = attention
-  Seconds delay;                   ///< task, wall clock: before the emulated transfer starts
-  Seconds nic;                     ///< task, wall clock: for which the server's interface carries it
-  double rate_factor = 0;          ///< task: the device's rates are multiplied by this (1: as declared)
-  Seconds late;                    ///< result: by which the real computation missed its modelled end
   Seconds compute;                 ///< result: real time of the computation
-  Seconds received;                ///< result: from the task's arrival until all of it was down its (emulated) link
   Seconds computed;                ///< result: from the task's arrival until it was computed
-  std::int64_t panels = 0;         ///< task: entries of the schedule
+  std::int64_t panels = 0;         ///< task: in which it streams through the device under the model, at least 1
   std::int64_t payload_bytes = 0;  ///< set by the encoders
   bool header_sum = false;         ///< task, result: the checksum is of the header alone; set by seal_header()
   bool operator==(const Header&) const = default;
@@ -156,14 +143,13 @@ class Decoded {
 /// where the header says that they are stored by columns: gemm:               operands = A [m x k], B [k x n];
 /// exponents only when gemm.blocks > 1 attention_forward:  operands = Q [pairs][queries][seq][head_dim], K, V
 /// [pairs][seq][head_dim] attention_backward: operands = Q, K, V, dO (as Q)
-template <class Byte, class Exponent, class Panel>
+template <class Byte, class Exponent>
 struct TaskParts {
   Header header;
-  std::span<Panel> schedule;                            ///< header.panels entries
   std::array<std::span<Byte>, 4> operands;              ///< unused ones are empty
   std::span<Exponent> row_exponents, column_exponents;  ///< e [m] of A's rows, f [n] of B's columns
 };
-using TaskView = TaskParts<const std::byte, const std::int16_t, const PanelCost>;
+using TaskView = TaskParts<const std::byte, const std::int16_t>;
 
 /// A result's header with views of its payload, row-major in header.output and aligned to 64 bytes:
 /// gemm: C [m x n]; attention_forward: O (as Q); attention_backward: dQ, dK, dV.
@@ -190,7 +176,7 @@ struct TaskName {
 [[nodiscard]] std::optional<TaskName> peek_task(const Frame& frame);
 
 /// A task or result to be filled in place and then sealed. The views stay valid when the draft is moved.
-struct TaskDraft : TaskParts<std::byte, std::int16_t, PanelCost> {
+struct TaskDraft : TaskParts<std::byte, std::int16_t> {
   Frame frame;
 };
 struct ResultDraft : ResultParts<std::byte> {
@@ -206,12 +192,10 @@ struct ResultDraft : ResultParts<std::byte> {
 [[nodiscard]] TaskDraft begin_task(const Header& header);
 /// The same for a result. result_header() gives the header that answers a task.
 [[nodiscard]] ResultDraft begin_result(const Header& header);
-[[nodiscard]] Header result_header(const Header& task, Seconds late, Seconds compute);
+[[nodiscard]] Header result_header(const Header& task);
 
-/// Writes late and compute into a result that is not sealed yet.
-void set_timing(ResultDraft& draft, Seconds late, Seconds compute);
-/// The same for received and computed.
-void set_stay(ResultDraft& draft, Seconds received, Seconds computed);
+/// Writes compute and computed into a result that is not sealed yet.
+void set_timing(ResultDraft& draft, Seconds compute, Seconds computed);
 
 /// Writes the checksum; the last thing that is done to a frame.
 [[nodiscard]] Frame seal(TaskDraft&& draft);

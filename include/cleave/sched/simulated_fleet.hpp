@@ -39,6 +39,10 @@ class SimulatedFleet final : public Fleet {
   Event next_event(Seconds deadline) override;
   [[nodiscard]] std::span<const Usage> usage() const override;
 
+  /// A time before which there is no next event, for those who wait for it in real time: when something happens that
+  /// may lead to one. Infinite where nothing will happen.
+  [[nodiscard]] Seconds next_at() const;
+
   /// Tells `observer` (null: nobody) what happens from now on; it must outlive the fleet.
   void set_observer(Observer* observer);
 

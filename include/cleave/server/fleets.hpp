@@ -2,7 +2,8 @@
 //
 //   virtual  modelled completion times order the events: a sched::SimulatedFleet says what happens next, and the real
 //            block is waited for before the event is passed on. Time is what `simulate` says.
-//   wall     links and processors are throttled in real time on the device ranks.
+//   wall     the same, and no event is passed on before its time has come in real time: a run takes as long as it says,
+//            or tells by which factor it was dilated because the host could not keep up.
 //   off      as fast as the host can; events in order of arrival.
 #pragma once
 
@@ -23,6 +24,10 @@
 namespace cleave::server {
 
 class Executor;
+class Pace;
+
+/// How emulated time and real time belong together (docs/simulator.md).
+enum class ClockMode : std::uint8_t { virtual_time, wall, off };
 
 /// One MPI rank, as ranks.json lists it.
 struct RankInfo {
@@ -33,7 +38,7 @@ struct RankInfo {
 };
 
 struct FleetTerms {
-  comm::ClockMode clock = comm::ClockMode::virtual_time;
+  ClockMode clock = ClockMode::virtual_time;
   DType wire = DType::f32;
   std::string gemm_kernels;      ///< what all ranks must use
   std::uint64_t seed = 0;        ///< of jitter
@@ -51,8 +56,8 @@ class RankFleet : public sched::Fleet {
   [[nodiscard]] virtual const std::vector<RankInfo>& ranks() const = 0;
   /// Ends the device ranks. Returns those that did not say farewell: with any, MPI must not be finalized.
   [[nodiscard]] virtual std::vector<RankInfo> say_goodbye(Seconds at_most) = 0;
-  /// By how much real computations missed their modelled end, since the fleet was made (wall clock; else zero).
-  [[nodiscard]] virtual Seconds lateness() const = 0;
+  /// How real time follows the model; null for clocks other than `wall`.
+  [[nodiscard]] virtual const Pace* pace() const = 0;
 };
 
 /// Makes the fleet for `terms.clock`. `transport` has this process as rank 0; `executor` and `transport` must outlive

@@ -43,6 +43,7 @@ struct StepResult {
   Seconds time;                      ///< emulated; with clock `off`, what the simulator says of an undisturbed step
   Seconds lower_bound;               ///< no schedule over the devices present can be faster
   Seconds wall;                      ///< real
+  std::optional<double> dilation;    ///< clock `wall`: real time from the first dispatch to the last event, over `time`
   VerificationReport verification;   ///< of this step's blocks
   std::optional<PhaseTimes> phases;  ///< parts of `wall`, where a profile is kept
 };
@@ -73,7 +74,7 @@ class Trainer {
   [[nodiscard]] std::vector<DeviceId> distrusted() const;
   /// Checks of returned blocks since the trainer was made.
   [[nodiscard]] const VerificationReport& verification() const;
-  /// By how much real computations missed their modelled end (wall clock).
+  /// By how much real time was behind the model's at most (clock `wall`).
   [[nodiscard]] Seconds lateness() const;
   /// Where the real time of training steps went; empty unless ExecutorOptions::profile.
   [[nodiscard]] const Profile& profile() const;

@@ -20,9 +20,10 @@ function summary(run) {
     const first = m[0], last = m[m.length - 1], total = run.totals, evaluated = m.filter(r => r.val_loss != null);
     list.push(['loss, first to last of ' + plural(last.step, 'step'), num(first.loss, 4) + ' → ' + num(last.loss, 4), true]);
     if (evaluated.length) list.push(['validation loss, last', num(evaluated[evaluated.length - 1].val_loss, 4), true]);
-    list.push([t && t.clock === 'wall' ? 'time of all steps' : 'emulated time of all steps', seconds(total.time_s), true]);
+    list.push(['emulated time of all steps', seconds(total.time_s), true]);
     list.push(['beside the lower bound', times(total.time_s / total.lower_bound_s), true]);
     list.push(['real time', seconds(total.wall_s)]);
+    if (total.dilation) list.push(['dilation: real over emulated time, clock wall', num(total.dilation, 3)]);
     list.push(['tokens a second', num(total.tokens / total.time_s)]);
     list.push(['sent to devices', bytes(total.bytes_down)], ['sent by devices', bytes(total.bytes_up)]);
     list.push(['energy', joules(total.energy_J)]);
@@ -51,7 +52,9 @@ function curves(run) {
   const loss = [{label: 'training', y: y('loss'), color: COLORS.down}];
   if (m.some(r => r.val_loss != null)) loss.push({label: 'validation', y: y('val_loss'), color: COLORS.lost, width: 2.4, dash: DASHES[1], points: {show: true, size: 7}});
   chart('c-loss', x, loss, {label: 'step', height: 260});
-  chart('c-time', x, [{label: t && t.clock === 'wall' ? 'real' : 'emulated', y: y('time_s'), color: COLORS.down}, {label: 'lower bound', y: y('lower_bound_s'), color: '#000', dash: DASHES[1]}],
+  const time = [{label: 'emulated', y: y('time_s'), color: COLORS.down}, {label: 'lower bound', y: y('lower_bound_s'), color: '#000', dash: DASHES[1]}];
+  if (m.some(r => r.dilation != null)) time.push({label: 'real, clock wall', y: m.map(r => r.dilation != null ? r.time_s * r.dilation : null), color: COLORS.up, dash: DASHES[2]});
+  chart('c-time', x, time,
     {label: 'step', zero: true, kind: 'time', height: 260});
   chart('c-bytes', x, [{label: 'to devices', y: y('bytes_down'), color: COLORS.down}, {label: 'from devices', y: y('bytes_up'), color: COLORS.up, dash: DASHES[1]}], {label: 'step', zero: true, kind: 'bytes'});
   chart('c-energy', x, [{label: 'energy', y: y('energy_J'), color: COLORS.compute}], {label: 'step', zero: true, kind: 'energy'});

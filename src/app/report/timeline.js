@@ -88,7 +88,7 @@ function loadTimeline(run) {
 function timelineNote() {
   const s = T.spans, k = T.cells.devices_per_row, clock = {
     virtual: 'Times are emulated.',
-    wall: 'Times are real, on links and processors that are throttled to their declared rates.',
+    wall: 'Times are emulated; real time followed them.',
     off: 'Times are real, on unthrottled processors; the server’s rows are packing, kernels and checking. How the time of a message divides between its two ways is estimated from their bytes.',
   }[T.clock] || '';
   const kept = s.one_step_in > 1 || s.one_device_in > 1

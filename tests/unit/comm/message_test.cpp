@@ -26,9 +26,6 @@ Header gemm_task(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t bl
   header.wire = wire;
   header.gemm = {m, n, k, blocks, first};
   header.output = header.gemm.whole_depth() ? wire : partial_sum_type(wire);
-  header.delay = Seconds(0.25);
-  header.nic = Seconds(0.125);
-  header.rate_factor = 1;
   header.panels = 2;
   return header;
 }
@@ -73,15 +70,14 @@ std::vector<Frame> one_of_each() {
     TaskDraft task = begin_task(header);
     fill(task);
     frames.push_back(seal(std::move(task)));
-    ResultDraft result = begin_result(result_header(header, Seconds(0.5), Seconds(2)));
+    ResultDraft result = begin_result(result_header(header));
     fill(result);
     frames.push_back(seal(std::move(result)));
   }
   frames.push_back(encode(Hello{.pid = 1234, .host = "node", .version = "1"}));
   Welcome welcome;
   welcome.gemm_kernels = "haswell";
-  welcome.devices.push_back({DeviceId(4), "phone", FlopsPerSecond(1e12), Bytes(1 << 20), BytesPerSecond(1e7),
-                             BytesPerSecond(std::numeric_limits<double>::infinity()), Seconds(0.01), Seconds(0)});
+  welcome.devices.push_back({DeviceId(4), Bytes(1 << 20)});
   frames.push_back(encode(welcome));
   frames.push_back(encode_ready());
   frames.push_back(encode_refusal("no"));
@@ -113,7 +109,6 @@ TEST(Message, TaskRoundTrip) {
   for (const Header& header : tasks()) {
     TaskDraft draft = begin_task(header);
     fill(draft);
-    draft.schedule[1] = {100, 200, 3e9};
     const std::vector<std::byte> b(draft.operands[1].begin(), draft.operands[1].end());
     const Frame frame = seal(std::move(draft));
     EXPECT_EQ(frame.size(), frame_bytes(header));
@@ -122,7 +117,6 @@ TEST(Message, TaskRoundTrip) {
     Header expected = header;
     expected.payload_bytes = frame.size() - kHeaderBytes;
     EXPECT_EQ(task->header, expected);
-    EXPECT_EQ(task->schedule[1], (PanelCost{100, 200, 3e9}));
     EXPECT_TRUE(std::equal(b.begin(), b.end(), task->operands[1].begin(), task->operands[1].end()));
     for (const auto& operand : task->operands) {
       if (!operand.empty()) { EXPECT_EQ(reinterpret_cast<std::uintptr_t>(operand.data()) % kAlignment, 0U); }
@@ -138,7 +132,7 @@ TEST(Message, SizesOfSections) {
   EXPECT_EQ(draft.operands[1].size(), 2U * kBlockK * 2);
   EXPECT_EQ(draft.row_exponents.size(), 3U);
   EXPECT_EQ(draft.column_exponents.size(), 2U);
-  ResultDraft result = begin_result(result_header(header, Seconds(0), Seconds(0)));
+  ResultDraft result = begin_result(result_header(header));
   EXPECT_EQ(result.outputs[0].size(), 3U * 2 * 4);  // 32-bit partial sums
 
   const Header backward = attention_task(Work::attention_backward, DType::f16);
@@ -147,25 +141,21 @@ TEST(Message, SizesOfSections) {
   EXPECT_EQ(draft.operands[1].size(), 3U * 5 * 4 * 2);
   EXPECT_EQ(draft.operands[3].size(), draft.operands[0].size());
   EXPECT_TRUE(draft.row_exponents.empty());
-  result = begin_result(result_header(backward, Seconds(0), Seconds(0)));
+  result = begin_result(result_header(backward));
   EXPECT_EQ(result.outputs[0].size(), draft.operands[0].size());
   EXPECT_EQ(result.outputs[2].size(), draft.operands[2].size());
 }
 
 TEST(Message, ResultTiming) {
   const Header header = gemm_task(5, 6, 7, 1, 0, DType::f32);
-  ResultDraft draft = begin_result(result_header(header, Seconds(0), Seconds(0)));
+  ResultDraft draft = begin_result(result_header(header));
   fill(draft);
-  set_timing(draft, Seconds(0.5), Seconds(1.5));
-  set_stay(draft, Seconds(0.25), Seconds(2.5));
+  set_timing(draft, Seconds(1.5), Seconds(2.5));
   const Frame frame = seal(std::move(draft));
   const auto result = decode_result(frame);
   ASSERT_TRUE(result);
-  EXPECT_EQ(result->header.late, Seconds(0.5));
-  EXPECT_EQ(result->header.received, Seconds(0.25));
-  EXPECT_EQ(result->header.computed, Seconds(2.5));
-  EXPECT_EQ(result->header.delay, Seconds(0));  // the same bytes, in a task
   EXPECT_EQ(result->header.compute, Seconds(1.5));
+  EXPECT_EQ(result->header.computed, Seconds(2.5));
   EXPECT_EQ(result->header.tasklet, header.tasklet);
 }
 
@@ -174,15 +164,9 @@ TEST(Message, HandshakeRoundTrip) {
   EXPECT_EQ(*decode_hello(encode(hello)), hello);
 
   Welcome welcome;
-  welcome.clock = ClockMode::wall;
   welcome.wire = DType::bf16;
   welcome.gemm_kernels = "skx";
-  welcome.seed = 99;
-  for (int i = 0; i < 3000; ++i) {
-    welcome.devices.push_back({DeviceId(i), fmt::format("device {}", i), FlopsPerSecond(1e12 + i), Bytes(i),
-                               BytesPerSecond(1e7), BytesPerSecond(std::numeric_limits<double>::infinity()),
-                               Seconds(0.01), Seconds(0.001)});
-  }
+  for (int i = 0; i < 3000; ++i) welcome.devices.push_back({DeviceId(i), Bytes(i)});
   const auto back = decode_welcome(encode(welcome));
   ASSERT_TRUE(back);
   EXPECT_EQ(*back, welcome);
@@ -254,7 +238,7 @@ TEST(Message, RandomFieldsAreRefusedOrConsistent) {
 }
 
 TEST(Message, OnlyTasksOfProductsTellTheirStorage) {
-  ResultDraft result = begin_result(result_header(gemm_task(5, 6, 7, 1, 0, DType::f32), Seconds(0), Seconds(0)));
+  ResultDraft result = begin_result(result_header(gemm_task(5, 6, 7, 1, 0, DType::f32)));
   fill(result);
   EXPECT_EQ(fault_of(with_field<std::uint8_t>(seal(std::move(result)), 13, 1)), Fault::field);
   TaskDraft attention = begin_task(attention_task(Work::attention_forward, DType::f32));
@@ -294,15 +278,23 @@ TEST(Message, HostileFields) {
   EXPECT_EQ(fault_of(with_field<std::int32_t>(task, 72, 0)), Fault::geometry);  // blocks
   EXPECT_EQ(fault_of(with_field<std::int32_t>(task, 76, 3)), Fault::geometry);  // first block
   EXPECT_EQ(fault_of(with_field<std::int32_t>(task, 76, 1)), Fault::geometry);  // a short block inside
-  for (const std::size_t at : {80U, 88U}) {                                     // times
+  for (const std::size_t at : {80U, 88U}) EXPECT_EQ(fault_of(with_field(task, at, 1.0)), Fault::field);  // of a result
+  for (const std::size_t at : {96U, 103U, 119U}) {                                                       // unused
+    EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, at, 1)), Fault::field);
+  }
+  EXPECT_EQ(fault_of(with_field<std::uint32_t>(task, 124, 0)), Fault::field);  // panels
+  EXPECT_EQ(fault_of(with_field<std::uint32_t>(task, 124, 0xffffffff)), Fault::field);
+
+  ResultDraft answer = begin_result(result_header(gemm_task(3, 2, 10, 3, 2, DType::f32)));
+  fill(answer);
+  const Frame result = seal(std::move(answer));
+  for (const std::size_t at : {80U, 88U}) {  // times
+    EXPECT_TRUE(decode(with_field(result, at, 1.0)));
     for (const double value :
          {-1.0, 1e10, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
-      EXPECT_EQ(fault_of(with_field(task, at, value)), Fault::field);
+      EXPECT_EQ(fault_of(with_field(result, at, value)), Fault::field);
     }
   }
-  EXPECT_EQ(fault_of(with_field<double>(task, 96, 0.0)), Fault::field);                 // rate factor
-  EXPECT_EQ(fault_of(with_field<double>(task, 104, 1.0)), Fault::field);                // late, of a task
-  EXPECT_EQ(fault_of(with_field<std::uint32_t>(task, 124, 0xffffffff)), Fault::field);  // panels
 }
 
 TEST(Message, TooLargeIsRefusedBeforeMemoryIsTaken) {
@@ -319,13 +311,12 @@ TEST(Message, BytesAreAsDocumented) {
     return text;
   };
   const Frame ping = encode_ping(5);
-  EXPECT_EQ(hex(ping, 0, 48), "434c4d46020008000000000000000000610fee05d3e7deb9" + std::string(40, 'f') + "00000000");
+  EXPECT_EQ(hex(ping, 0, 48), "434c4d4603000800000000000000000010bd0f0670999e10" + std::string(40, 'f') + "00000000");
   EXPECT_EQ(hex(ping, 48, 128), std::string(144, '0') + "0500000000000000");
 
   Header header = gemm_task(2, 1, 3, 1, 0, DType::f32);
   header.sequence = 0;
-  header.panels = 0;
-  header.delay = header.nic = Seconds(0);
+  header.panels = 1;
   TaskDraft draft = begin_task(header);
   const std::array<float, 6> a = {1, 2, 3, 4, 5, 6};
   const std::array<float, 3> b = {1, 0, -1};
@@ -333,14 +324,14 @@ TEST(Message, BytesAreAsDocumented) {
   std::memcpy(draft.operands[1].data(), b.data(), sizeof b);
   const Frame task = seal(std::move(draft));
   ASSERT_EQ(task.size(), 0xcc);
-  EXPECT_EQ(hex(task, 0x00, 0x10), "434c4d46020005004c00000000000000");
-  EXPECT_EQ(hex(task, 0x10, 0x20), "9a5679ccb647e1640700000000000000");
+  EXPECT_EQ(hex(task, 0x00, 0x10), "434c4d46030005004c00000000000000");
+  EXPECT_EQ(hex(task, 0x10, 0x20), "df6692c493841b660700000000000000");
   EXPECT_EQ(hex(task, 0x20, 0x30), "03000000000000000c00000001000000");
   EXPECT_EQ(hex(task, 0x30, 0x40), "02000000000000000100000000000000");
   EXPECT_EQ(hex(task, 0x40, 0x50), "03000000000000000100000000000000");
   EXPECT_EQ(hex(task, 0x50, 0x60), std::string(32, '0'));
-  EXPECT_EQ(hex(task, 0x60, 0x70), "000000000000f03f0000000000000000");
-  EXPECT_EQ(hex(task, 0x70, 0x80), std::string(32, '0'));
+  EXPECT_EQ(hex(task, 0x60, 0x70), std::string(32, '0'));
+  EXPECT_EQ(hex(task, 0x70, 0x80), "00000000000000000000000001000000");
   EXPECT_EQ(hex(task, 0x80, 0x98), "0000803f0000004000004040000080400000a0400000c040");
   EXPECT_EQ(hex(task, 0x98, 0xc0), std::string(80, '0'));
   EXPECT_EQ(hex(task, 0xc0, 0xcc), "0000803f00000000000080bf");

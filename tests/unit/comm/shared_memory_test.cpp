@@ -332,7 +332,7 @@ TEST_F(Link, HeaderChecksumsAreForBorrowedFramesOnly) {
   header.op = OpId(3);
   header.work = Work::gemm;
   header.gemm = {.m = 128, .n = 128, .k = 128, .blocks = 1, .first_block = 0};
-  header.rate_factor = 1;
+  header.panels = 1;
   TaskDraft draft = begin_task(header);
   std::memset(draft.frame.data() + kHeaderBytes, 1, static_cast<std::size_t>(draft.frame.size() - kHeaderBytes));
   Frame frame = seal_header(std::move(draft));

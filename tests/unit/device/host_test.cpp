@@ -1,5 +1,5 @@
 // A device rank behind a loopback transport, with this test as its server: results are those of the kernels called
-// directly, limits are enforced, the wall clock is kept, and every way of ending ends.
+// directly, limits are enforced, and every way of ending ends.
 #include "cleave/device/host.hpp"
 
 #include <gtest/gtest.h>
@@ -11,6 +11,7 @@
 #include <limits>
 #include <vector>
 
+#include "cleave/base/clock.hpp"
 #include "cleave/base/random.hpp"
 #include "cleave/base/resident.hpp"
 #include "cleave/comm/handshake.hpp"
@@ -30,19 +31,11 @@ using comm::Work;
 constexpr Seconds kPatience{30};
 
 comm::HostedDevice device(std::int64_t id, std::int64_t memory = 1 << 30) {
-  return {.id = DeviceId(id),
-          .name = "d",
-          .compute = FlopsPerSecond(1e9),
-          .memory = Bytes(memory),
-          .downlink = BytesPerSecond(1e6),
-          .uplink = BytesPerSecond(1e6),
-          .latency = Seconds(0.01),
-          .jitter = Seconds(0)};
+  return {.id = DeviceId(id), .memory = Bytes(memory)};
 }
 
-comm::Welcome welcome(std::vector<comm::HostedDevice> devices, comm::ClockMode clock = comm::ClockMode::off) {
+comm::Welcome welcome(std::vector<comm::HostedDevice> devices) {
   comm::Welcome w;
-  w.clock = clock;
   w.gemm_kernels = std::string(kernels::name_of(kernels::best_gemm_kernels()));
   w.devices = std::move(devices);
   return w;
@@ -132,7 +125,7 @@ comm::Header task_header(Work work, DType wire, std::int64_t device_id = 0) {
   header.op = OpId(1);
   header.work = work;
   header.wire = header.output = wire;
-  header.rate_factor = 1;
+  header.panels = 1;
   return header;
 }
 
@@ -164,16 +157,13 @@ std::vector<std::byte> packed(DType wire, const std::vector<float>& values) {
 std::vector<std::byte> copy_of(std::span<const std::byte> bytes) { return {bytes.begin(), bytes.end()}; }
 
 // A small finished product on device `id`.
-comm::Frame small_task(std::int64_t id, std::int64_t tasklet, std::span<const comm::PanelCost> schedule = {},
-                       comm::Lie lie = comm::Lie::none) {
+comm::Frame small_task(std::int64_t id, std::int64_t tasklet, comm::Lie lie = comm::Lie::none) {
   comm::Header header = gemm_header(4, 3, 8, 1, 0, DType::f32);
   header.device = DeviceId(id);
   header.tasklet = TaskletId(tasklet);
   header.lie = lie;
   header.sequence = static_cast<std::uint32_t>(lie);
-  header.panels = static_cast<std::int64_t>(schedule.size());
   comm::TaskDraft draft = comm::begin_task(header);
-  std::copy(schedule.begin(), schedule.end(), draft.schedule.begin());
   pack(draft.operands[0], DType::f32, numbers(32, 1));
   pack(draft.operands[1], DType::f32, numbers(24, 2));
   return comm::seal(std::move(draft));
@@ -300,7 +290,7 @@ TEST(DeviceHost, AttentionIsTheKernels) {
 }
 
 TEST(DeviceHost, EnforcesTheMemoryOfEachDevice) {
-  const std::int64_t needed = gemm_resident_bytes({4, 3, 8}, DType::f32, false, true, PanelOrder::whole, 0).value();
+  const std::int64_t needed = gemm_resident_bytes({4, 3, 8}, DType::f32, false, true, PanelOrder::whole, 1).value();
   EXPECT_EQ(needed, (4 * 8 + 8 * 3 + 4 * 3) * 4);
   Server server;
   server.start(welcome({device(5, needed), device(6, needed - 1)}));
@@ -318,6 +308,27 @@ TEST(DeviceHost, EnforcesTheMemoryOfEachDevice) {
   const HostReport report = server.stop();
   EXPECT_EQ(report.refused, 2);
   EXPECT_EQ(report.devices, (std::vector{DeviceId(5), DeviceId(6)}));
+}
+
+// What streams through in panels takes less than what comes whole: the plan's figure holds, under every clock.
+TEST(DeviceHost, CountsTheMemoryOfPanels) {
+  const auto needed = [](std::int64_t panels) {
+    return gemm_resident_bytes({64, 8, 16}, DType::f32, false, true, PanelOrder::row_resident, panels).value();
+  };
+  EXPECT_LT(needed(8), needed(1));
+  Server server;
+  server.start(welcome({device(0, needed(8))}));
+  for (const std::int64_t panels : {1, 8}) {
+    comm::Header header = gemm_header(64, 8, 16, 1, 0, DType::f32);
+    header.panel_order = static_cast<std::uint8_t>(PanelOrder::row_resident);
+    header.panels = panels;
+    comm::TaskDraft draft = comm::begin_task(header);
+    pack(draft.operands[0], DType::f32, numbers(64 * 16, 1));
+    pack(draft.operands[1], DType::f32, numbers(16 * 8, 2));
+    server.send(comm::seal(std::move(draft)));
+    server.expect(panels == 1 ? Kind::refused : Kind::result);
+  }
+  server.stop();
 }
 
 TEST(DeviceHost, RefusesWhatIsDamagedOrNotFinite) {
@@ -351,7 +362,7 @@ TEST(DeviceHost, LiesOnOrderAndOnlyThen) {
   Server server;
   server.start(welcome({device(0)}));
   const auto answer = [&](comm::Lie lie) {
-    server.send(small_task(0, 1, {}, lie));
+    server.send(small_task(0, 1, lie));
     const comm::Frame frame = server.expect(Kind::result);
     return copy_of(comm::decode_result(frame)->outputs[0]);
   };
@@ -364,53 +375,6 @@ TEST(DeviceHost, LiesOnOrderAndOnlyThen) {
     EXPECT_EQ(answer(lie), wrong) << static_cast<int>(lie);
   }
   EXPECT_EQ(answer(comm::Lie::stale), honest);  // nothing older is known
-  server.stop();
-}
-
-// Two devices on one rank are throttled side by side: together they take as long as the slower one.
-TEST(DeviceHost, WallClockFollowsTheModel) {
-  Server server;
-  comm::HostedDevice slow = device(1);
-  slow.uplink = BytesPerSecond(1e6 / 4);
-  server.start(welcome({device(0), slow}, comm::ClockMode::wall));
-  // 0.1 s down, 0.1 s of computing, 0.05 s up (0.2 s on the slow one), twice 0.01 s of latency
-  const std::vector<comm::PanelCost> schedule = {{100'000, 50'000, 1e8}};
-  const SteadyClock clock;
-  const Seconds start = clock.now();
-  server.send(small_task(1, 1, schedule));
-  server.send(small_task(0, 2, schedule));
-  const auto first = comm::decode(server.expect(Kind::result));
-  const Seconds first_at = clock.now() - start;
-  const auto second = comm::decode(server.expect(Kind::result));
-  const Seconds second_at = clock.now() - start;
-  EXPECT_EQ(first->tasklet, TaskletId(2));
-  EXPECT_EQ(second->tasklet, TaskletId(1));
-  EXPECT_GE(first_at.value(), 0.27);
-  EXPECT_GE(second_at.value(), 0.42);
-  EXPECT_LT(second_at.value(), 0.42 + 5);  // loose: this machine may be busy
-  EXPECT_EQ(first->late, Seconds(0));
-  EXPECT_GT(first->received.value(), 0);  // as its link is throttled, and nothing is computed before
-  EXPECT_GT(first->computed, first->received);
-  EXPECT_LT(first->computed.value(), 0.27);  // its answer came up the link after that
-
-  // Far faster than any host: the answer comes at once and says how late it is.
-  const std::vector<comm::PanelCost> impossible = {{1, 1, 0.0}};
-  server.send(small_task(0, 3, impossible));
-  const auto third = comm::decode(server.expect(Kind::result));
-  EXPECT_EQ(third->tasklet, TaskletId(3));
-  server.send(small_task(0, 4));
-  EXPECT_EQ(comm::decode(server.expect(Kind::refused))->reason, Reason::malformed);  // no schedule
-  server.stop();
-}
-
-TEST(DeviceHost, AnswersPingsWhileItHoldsAnAnswerBack) {
-  Server server;
-  server.start(welcome({device(0)}, comm::ClockMode::wall));
-  const std::vector<comm::PanelCost> schedule = {{100, 100, 5e8}};  // half a second
-  server.send(small_task(0, 1, schedule));
-  server.send(comm::encode_ping(77));
-  EXPECT_EQ(comm::decode(server.expect(Kind::pong))->sequence, 77U);
-  server.expect(Kind::result);
   server.stop();
 }
 
