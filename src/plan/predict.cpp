@@ -14,7 +14,7 @@ namespace cleave::plan {
 
 namespace {
 
-enum class Happens : std::uint8_t { down_free, up_begins, done };
+enum class Happens : std::uint8_t { down_free, up_begins, out_free, in_free, done };
 
 struct Event {
   double at = 0;
@@ -25,9 +25,19 @@ struct Event {
 };
 
 struct Result {
-  double computed = 0, bytes = 0;
-  std::int32_t tasklet = 0;
-  bool last = false;  // of its tasklet
+  double computed = 0;
+  std::int32_t tasklet = 0, panel = 0;
+};
+
+// One direction of the server's interface: of those that wait, the one with the longest tail is next.
+struct Gate {
+  struct Request {
+    double tail = 0;
+    std::int32_t sequence = 0, station = 0;
+    bool operator<(const Request& o) const { return tail != o.tail ? tail < o.tail : sequence > o.sequence; }
+  };
+  bool taken = false;
+  std::priority_queue<Request> waiting;
 };
 
 struct Station {
@@ -52,6 +62,7 @@ class Rehearsal {
     panels_.reserve(tasklets.size());
     for (std::size_t t = 0; t < tasklets.size(); ++t) {
       panels_.push_back(panels_of(work, tasklets[t]));
+      if (!unlimited()) tails_.push_back(tails_of(panels_.back(), states.at(tasklets[t].device)->profile));
       const auto [found, fresh] = stations.emplace(tasklets[t].device, stations_.size());
       if (fresh) {
         stations_.emplace_back();
@@ -81,7 +92,13 @@ class Rehearsal {
           stations_[s].down_taken = false;
           pump_down(s, event.at);
           break;
-        case Happens::up_begins: begin_up(s, event.at); break;
+        case Happens::up_begins: ask_up(s, event.at); break;
+        case Happens::out_free:
+          if (const std::int32_t next = next_of(out_); next >= 0) begin_down(static_cast<std::size_t>(next), event.at);
+          break;
+        case Happens::in_free:
+          if (const std::int32_t next = next_of(in_); next >= 0) begin_up(static_cast<std::size_t>(next), event.at);
+          break;
         case Happens::done:
           last = std::max(last, event.at);
           stations_[s].memory -= tasklets_[static_cast<std::size_t>(event.tasklet)].resident.value();
@@ -97,11 +114,29 @@ class Rehearsal {
     agenda_.push({at, sequence_++, static_cast<std::int32_t>(station), tasklet, what});
   }
 
+  [[nodiscard]] bool unlimited() const {
+    return std::isinf(server_.nic_out.value()) && std::isinf(server_.nic_in.value());
+  }
+
+  // A message that takes the interface no time does not wait for it.
+  static bool has_to_wait(const Gate& gate, Seconds through) { return gate.taken && through.value() > 0; }
+
+  // The station that the interface serves next; -1: none waits.
+  static std::int32_t next_of(Gate& gate) {
+    gate.taken = false;
+    if (gate.waiting.empty()) return -1;
+    const std::int32_t station = gate.waiting.top().station;
+    gate.waiting.pop();
+    return station;
+  }
+
   // Both the interface and the link start together; a panel is through when the slower has carried it.
-  static double carry(double now, double bytes, double& interface_free, double interface_rate, double link_rate) {
-    const double through = bytes / interface_rate, start = std::max(now, interface_free);
-    interface_free = start + through;
-    return start + std::max(through, bytes / link_rate);
+  double carry(std::size_t s, double now, Seconds through, Seconds link_time, Gate& gate, Happens free) {
+    if (through.value() > 0) {
+      gate.taken = true;
+      push(now + through.value(), free, s);
+    }
+    return now + std::max(through, link_time).value();
   }
 
   void pump_down(std::size_t s, double now) {
@@ -115,19 +150,29 @@ class Rehearsal {
       if (station.memory > 0 && station.memory + resident > profile.memory.value()) return;
       station.memory += resident;
     }
-    const Panel& panel = panels_[t][station.next_panel++];
-    const double end = carry(now, static_cast<double>(panel.down.value()), out_free_, server_.nic_out.value(),
-                             profile.downlink.value());
     station.down_taken = true;
+    const bool waits = has_to_wait(out_, panels_[t][station.next_panel].down / server_.nic_out);
+    if (!waits) return begin_down(s, now);
+    out_.waiting.push({tails_[t][station.next_panel].down.value(), sequence_++, static_cast<std::int32_t>(s)});
+  }
+
+  void begin_down(std::size_t s, double now) {
+    Station& station = stations_[s];
+    const std::int32_t tasklet = station.queue.front();
+    const auto t = static_cast<std::size_t>(tasklet);
+    const fleet::DeviceProfile& profile = station.state->profile;
+    const std::size_t number = station.next_panel++;
+    const Panel& panel = panels_[t][number];
+    const double end =
+        carry(s, now, panel.down / server_.nic_out, panel.down / profile.downlink, out_, Happens::out_free);
     push(end, Happens::down_free, s);
     station.arrival = std::max(station.arrival, panel.down.value() > 0 ? end + profile.latency.value() : now);
     station.processor = std::max(station.arrival, station.processor) + (panel.flops / profile.compute).value();
-    const bool last = station.next_panel == panels_[t].size();
     if (panel.up.value() > 0) {
-      station.results.push_back({station.processor, static_cast<double>(panel.up.value()), tasklet, last});
+      station.results.push_back({station.processor, tasklet, static_cast<std::int32_t>(number)});
       await_up(s);
     }
-    if (last) {
+    if (station.next_panel == panels_[t].size()) {
       station.queue.pop_front();
       station.next_panel = 0;
     }
@@ -141,24 +186,35 @@ class Rehearsal {
     push(std::max(station.results.front().computed, station.up_free), Happens::up_begins, s);
   }
 
+  void ask_up(std::size_t s, double now) {
+    const Result& result = stations_[s].results.front();
+    const auto t = static_cast<std::size_t>(result.tasklet), number = static_cast<std::size_t>(result.panel);
+    if (!has_to_wait(in_, panels_[t][number].up / server_.nic_in)) return begin_up(s, now);
+    in_.waiting.push({tails_[t][number].up.value(), sequence_++, static_cast<std::int32_t>(s)});
+  }
+
   void begin_up(std::size_t s, double now) {
     Station& station = stations_[s];
     const Result result = station.results.front();
     station.results.pop_front();
+    const std::vector<Panel>& panels = panels_[static_cast<std::size_t>(result.tasklet)];
+    const auto number = static_cast<std::size_t>(result.panel);
     const fleet::DeviceProfile& profile = station.state->profile;
-    station.up_free = carry(now, result.bytes, in_free_, server_.nic_in.value(), profile.uplink.value());
+    station.up_free =
+        carry(s, now, panels[number].up / server_.nic_in, panels[number].up / profile.uplink, in_, Happens::in_free);
     station.up_due = false;
     await_up(s);
-    if (result.last) push(station.up_free + profile.latency.value(), Happens::done, s, result.tasklet);
+    if (number + 1 == panels.size()) push(station.up_free + profile.latency.value(), Happens::done, s, result.tasklet);
   }
 
   std::span<const TaskletPlan> tasklets_;
   fleet::ServerProfile server_;
   std::vector<std::vector<Panel>> panels_;
+  std::vector<std::vector<Tail>> tails_;  // where the interface is limited
   std::vector<Station> stations_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> agenda_;
   std::int32_t sequence_ = 0;
-  double out_free_ = 0, in_free_ = 0;
+  Gate out_, in_;
 };
 
 }  // namespace

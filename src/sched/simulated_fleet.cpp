@@ -52,6 +52,7 @@ struct SimulatedFleet::Impl {
   std::vector<Flight*> unused;
   ByTasklet<Flight*> flights;
   Calendar calendar;
+  Moment out_free = kNever, in_free = kNever;  // as the calendar has them
   Agenda<Entry> agenda;
   std::int64_t entries = 0;
   std::uint64_t roster = 1;
@@ -64,8 +65,8 @@ struct SimulatedFleet::Impl {
        fleet::ChurnTrace trace, std::uint64_t seed)
       : wire(wire_type),
         churn(std::move(trace)),
-        commons{.server = server, .nic_out = {}, .nic_in = {}, .jitter = Random(seed, Purpose::jitter)},
-        calendar(profiles.size()),
+        commons{.server = server, .out = {}, .in = {}, .jitter = Random(seed, Purpose::jitter)},
+        calendar(profiles.size() + 2),
         usage(profiles.size()) {
     stations.reserve(profiles.size());
     for (fleet::DeviceProfile& profile : profiles) {
@@ -104,6 +105,14 @@ struct SimulatedFleet::Impl {
     const Station& station = stations[index];
     const Moment within = apart ? station.no_answer_before(now) : station.next_within();
     calendar.set(index, std::min(within, station.next_answer()));
+  }
+  // The two directions of the server's interface come after the devices.
+  void look_at_gates() {
+    const auto look = [&](std::size_t subject, Moment& known, const Gate& gate) {
+      if (known != gate.next()) calendar.set(subject, known = gate.next());
+    };
+    look(stations.size(), out_free, commons.out);
+    look(stations.size() + 1, in_free, commons.in);
   }
   void look_again(DeviceId device) { look_again(static_cast<std::size_t>(device.value)); }
 
@@ -220,9 +229,19 @@ struct SimulatedFleet::Impl {
     }
   }
 
-  // What the calendar has next: an answer, or something within a device.
-  void serve_station() {
+  void serve_gate(Gate& gate, void (Station::*begin)(Seconds, Commons&)) {
+    Gate::Request request = gate.release();
+    while (request.station != nullptr && request.station->epoch != request.epoch) request = gate.release();
+    if (request.station == nullptr) return;
+    (request.station->*begin)(now, commons);
+    look_again(static_cast<std::size_t>(request.station - stations.data()));
+  }
+
+  // What the calendar has next: an answer, something within a device, or the interface is free again.
+  void serve_next() {
     const std::size_t index = calendar.subject();
+    if (index == stations.size()) return serve_gate(commons.out, &Station::begin_down);
+    if (index > stations.size()) return serve_gate(commons.in, &Station::begin_up);
     const Moment next = calendar.next();
     Station& station = stations[index];
     if (is_of(next, Rank::answer)) {
@@ -342,6 +361,7 @@ void SimulatedFleet::forget(TaskletId tasklet) {
 Event SimulatedFleet::next_event(Seconds deadline) {
   Impl& self = *impl_;
   for (;;) {
+    self.look_at_gates();
     const Moment of_devices = self.calendar.next(), of_others = self.agenda.next();
     const Moment next = std::min(of_devices, of_others);
     const bool at_once = next.at <= self.now && is_of(next, Rank::within_device);
@@ -353,7 +373,7 @@ Event SimulatedFleet::next_event(Seconds deadline) {
     CLEAVE_ASSERT(next.at >= self.now, "an answer of {} s is noticed at {} s", next.at.value(), self.now.value());
     self.now = std::max(self.now, next.at);
     if (of_devices < of_others) {
-      self.serve_station();
+      self.serve_next();
     } else {
       const Entry entry = self.agenda.top();
       self.agenda.pop();

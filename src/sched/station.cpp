@@ -37,6 +37,7 @@ void Station::submit(Flight& flight, Seconds now, Commons& commons) {
   flight.still_down = flight.measured.bytes_down;
   flight.still_up = flight.measured.bytes_up;
   flight.still_flops = flight.measured.flops;
+  if (!commons.unlimited) plan::tails_of(flight.panels, declared, flight.tails);
   holds_.push_back(&flight);
   const auto place_of = [](const Flight* f) { return f->tasklet.place(); };
   down_queue_.insert(std::ranges::upper_bound(down_queue_, flight.tasklet.place(), {}, place_of), &flight);
@@ -128,26 +129,50 @@ void Station::pump_down(Seconds now, Commons& commons) {
     memory_taken_ += flight.tasklet.piece.resident;
     usage.memory_peak = std::max(usage.memory_peak, memory_taken_);
   }
-  send_down(flight, now, commons);
+  ask_down(flight, now, commons);
 }
 
-void Station::send_down(Flight& flight, Seconds now, Commons& commons) {
+// A link that waits for the server's interface is taken: nothing overtakes the panel that was asked for.
+void Station::wait_for(Gate& gate, Link& link, Flight& flight, std::size_t number, Gate::Request request,
+                       Seconds link_time) {
+  request.place = flight.tasklet.place();
+  request.station = this;
+  request.epoch = epoch;
+  link.waiting = &flight;
+  link.panel = number;
+  link.expected = gate.after_all() + std::max(request.through, link_time);
+  gate.wait(request);
+}
+
+void Station::ask_down(Flight& flight, Seconds now, Commons& commons) {
   const std::size_t number = flight.next_panel++;
   const plan::Panel& panel = flight.panels[number];
+  flight.still_down -= panel.down;
+  const Seconds through = panel.down / commons.server.nic_out;
+  if (!commons.out.has_to_wait(through)) return send_down(flight, number, now, commons);
+  wait_for(commons.out, down_, flight, number,
+           {.place = {}, .tail = flight.tails[number].down, .sequence = commons.sequence++, .through = through},
+           panel.down / downlink_);
+}
 
+void Station::begin_down(Seconds now, Commons& commons) {
+  send_down(*std::exchange(down_.waiting, nullptr), down_.panel, now, commons);
+}
+
+void Station::send_down(Flight& flight, std::size_t number, Seconds now, Commons& commons) {
+  const plan::Panel& panel = flight.panels[number];
   const Seconds link_time = panel.down / downlink_;
-  const Seconds nic_time = commons.unlimited ? Seconds(0) : panel.down / commons.server.nic_out;
-  const Seconds start =
-      nic_time.value() > 0 ? commons.nic_out.reserve(now, nic_time) : std::max(now, commons.nic_out.free_at());
-  const Seconds end = std::max(start + nic_time, start + link_time);
+  const Seconds nic_time = panel.down / commons.server.nic_out;
+  commons.out.take(now, nic_time, commons.sequence++);
+  const Seconds end = now + std::max(nic_time, link_time);
   usage.down += link_time;
   usage.bytes_down += panel.down;
-  flight.still_down -= panel.down;
   flight.measured.down += link_time;
-  down_ = {end, commons.sequence++};
+  down_.free_at = end;
+  down_.sequence = commons.sequence++;
   if (commons.spans && panel.down.value() > 0) {
-    commons.observer->span(span_of(flight.tasklet, Resource::down, start, end, panel.down));
-    commons.observer->span(span_of(flight.tasklet, Resource::server_out, start, start + nic_time, panel.down));
+    commons.observer->span(span_of(flight.tasklet, Resource::down, now, end, panel.down));
+    commons.observer->span(span_of(flight.tasklet, Resource::server_out, now, now + nic_time, panel.down));
   }
 
   const Seconds arrival = panel.down.value() > 0 ? std::max(arrival_, end + commons.latency_of(declared)) : now;
@@ -165,7 +190,7 @@ void Station::send_down(Flight& flight, Seconds now, Commons& commons) {
 
 void Station::queue_up(const Computed& done, Commons& commons) {
   if (done.flight->panels[done.panel].up.value() == 0) return;
-  if (up_queue_.empty() && !up_.taken()) return send_up(*done.flight, done.panel, done.at, commons);
+  if (up_queue_.empty() && !up_.taken()) return ask_up(*done.flight, done.panel, done.at, commons);
   const auto place_of = [](const Up& up) { return up.flight->tasklet.place(); };
   const Up up{done.flight, done.panel};
   up_queue_.insert(std::upper_bound(up_queue_.begin(), up_queue_.end(), up,
@@ -178,25 +203,38 @@ void Station::pump_up(Seconds now, Commons& commons) {
   if (up_.taken() || up_queue_.empty()) return;
   const Up up = up_queue_.front();
   up_queue_.pop();
-  send_up(*up.flight, up.panel, now, commons);
+  ask_up(*up.flight, up.panel, now, commons);
+}
+
+void Station::ask_up(Flight& flight, std::size_t number, Seconds now, Commons& commons) {
+  flight.next_up = number + 1;
+  const plan::Panel& panel = flight.panels[number];
+  flight.still_up -= panel.up;
+  const Seconds through = panel.up / commons.server.nic_in;
+  if (!commons.in.has_to_wait(through)) return send_up(flight, number, now, commons);
+  wait_for(commons.in, up_, flight, number,
+           {.place = {}, .tail = flight.tails[number].up, .sequence = commons.sequence++, .through = through},
+           panel.up / uplink_);
+}
+
+void Station::begin_up(Seconds now, Commons& commons) {
+  send_up(*std::exchange(up_.waiting, nullptr), up_.panel, now, commons);
 }
 
 void Station::send_up(Flight& flight, std::size_t number, Seconds now, Commons& commons) {
-  flight.next_up = number + 1;
   const plan::Panel& panel = flight.panels[number];
   const Seconds link_time = panel.up / uplink_;
-  const Seconds nic_time = commons.unlimited ? Seconds(0) : panel.up / commons.server.nic_in;
-  const Seconds start =
-      nic_time.value() > 0 ? commons.nic_in.reserve(now, nic_time) : std::max(now, commons.nic_in.free_at());
-  const Seconds end = start + std::max(nic_time, link_time);
+  const Seconds nic_time = panel.up / commons.server.nic_in;
+  commons.in.take(now, nic_time, commons.sequence++);
+  const Seconds end = now + std::max(nic_time, link_time);
   usage.up += link_time;
   usage.bytes_up += panel.up;
-  flight.still_up -= panel.up;
   flight.measured.up += link_time;
-  up_ = {end, commons.sequence++};
+  up_.free_at = end;
+  up_.sequence = commons.sequence++;
   if (commons.spans) {
-    commons.observer->span(span_of(flight.tasklet, Resource::up, start, end, panel.up));
-    commons.observer->span(span_of(flight.tasklet, Resource::server_in, start, start + nic_time, panel.up));
+    commons.observer->span(span_of(flight.tasklet, Resource::up, now, end, panel.up));
+    commons.observer->span(span_of(flight.tasklet, Resource::server_in, now, now + nic_time, panel.up));
   }
   if (number + 1 < flight.panels.size()) return;
   std::erase(finishing_, &flight);
@@ -254,7 +292,7 @@ Flight& Station::answer(Seconds now, Commons& commons) {
 
 void Station::forget_all() {
   ++epoch;
-  down_.free_at = up_.free_at = kNotTaken;
+  down_ = up_ = Link{};
   computed_.clear();
   finishing_.clear();
   answers_.clear();
@@ -290,7 +328,8 @@ plan::DeviceState Station::state() const {
 
 plan::DeviceState Station::state_ahead_of(const Place& place, Seconds now) const {
   const auto left = [now](const Link& link) {
-    return link.taken() ? std::max(link.free_at - now, Seconds(0)) : Seconds(0);
+    if (!link.taken()) return Seconds(0);
+    return std::max((link.waiting != nullptr ? link.expected : link.free_at) - now, Seconds(0));
   };
   plan::DeviceState state{declared, left(down_), std::max(processor_.free_at() - now, Seconds(0)), left(up_)};
   for (const Flight* flight : holds_) {

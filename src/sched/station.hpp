@@ -19,6 +19,7 @@
 #include "cleave/sched/fleet.hpp"
 #include "cleave/sched/observer.hpp"
 #include "cleave/sched/resources.hpp"
+#include "gate.hpp"
 
 namespace cleave::sched {
 
@@ -26,6 +27,7 @@ namespace cleave::sched {
 struct Flight {
   Tasklet tasklet;
   std::vector<plan::Panel> panels;
+  std::vector<plan::Tail> tails;  // where the server's interface is limited
   bool wanted = true;
   Measured measured;           // bytes and FLOP of all panels, times so far
   std::size_t next_panel = 0;  // to come down
@@ -38,7 +40,7 @@ struct Flight {
 /// What the stations of a fleet share.
 struct Commons {
   fleet::ServerProfile server;
-  SerialResource nic_out, nic_in;
+  Gate out, in;  // the server's interface
   Random jitter;
   std::uint64_t messages = 0;  // that had jitter
   std::int64_t sequence = 0;   // of everything that happens within devices
@@ -109,6 +111,9 @@ class Station {
   void serve(Commons& commons);
   /// Serves everything within the device up to and including `until`. Requires: no answer is due before.
   void advance(Seconds until, Commons& commons);
+  /// Begins what the server's interface was asked for and now serves.
+  void begin_down(Seconds now, Commons& commons);
+  void begin_up(Seconds now, Commons& commons);
   /// Takes the answer that next_answer() tells, and its flight's memory, off the device.
   Flight& answer(Seconds now, Commons& commons);
 
@@ -128,7 +133,10 @@ class Station {
   struct Link {
     Seconds free_at = kNotTaken;  // when what is under way is through
     std::int64_t sequence = 0;
-    [[nodiscard]] bool taken() const { return free_at != kNotTaken; }
+    Flight* waiting = nullptr;  // for the server's interface, with this panel
+    std::size_t panel = 0;
+    Seconds expected;  // to be through if all that wait go first
+    [[nodiscard]] bool taken() const { return waiting != nullptr || free_at != kNotTaken; }
   };
   struct Computed {
     Seconds at;
@@ -158,8 +166,11 @@ class Station {
   [[nodiscard]] std::size_t next_down() const;
   void pump_down(Seconds now, Commons& commons);
   void pump_up(Seconds now, Commons& commons);
+  void ask_down(Flight& flight, Seconds now, Commons& commons);
+  void send_down(Flight& flight, std::size_t number, Seconds now, Commons& commons);
+  void ask_up(Flight& flight, std::size_t number, Seconds now, Commons& commons);
   void send_up(Flight& flight, std::size_t number, Seconds now, Commons& commons);
-  void send_down(Flight& flight, Seconds now, Commons& commons);
+  void wait_for(Gate& gate, Link& link, Flight& flight, std::size_t number, Gate::Request request, Seconds link_time);
   void queue_up(const Computed& done, Commons& commons);
   void forget_all();
 

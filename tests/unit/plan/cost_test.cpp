@@ -90,6 +90,18 @@ TEST(Cost, StreamOfTwoPanels) {
   EXPECT_DOUBLE_EQ(stream_time(panels, loaded, {}).value(), 8 + 6 + 0.5);
 }
 
+TEST(Cost, TailsOfTwoPanels) {
+  const DeviceState d = device(0, 10, 1000, 2, 1, 0.5);
+  const std::vector<Tail> tails =
+      tails_of(std::vector<Panel>{{Bytes(4), Flops(10), Bytes(3)}, {Bytes(4), Flops(10), Bytes(3)}}, d.profile);
+  ASSERT_EQ(tails.size(), 2U);
+  EXPECT_DOUBLE_EQ(tails[1].up.value(), 3);
+  EXPECT_DOUBLE_EQ(tails[1].down.value(), 2 + 1 + 1 + 3);  // down, two latencies, computed, up
+  EXPECT_DOUBLE_EQ(tails[0].up.value(), 6);
+  // Alone, the tail of the first panel is the stream's time.
+  EXPECT_DOUBLE_EQ(tails[0].down.value(), 10);
+}
+
 TEST(Cost, ResidentBytes) {
   const Work work = gemm_work(100, 100, 4 * 768);  // 4 K blocks, fp16: sums of 4 bytes
   const GemmBox box{0, 40, 0, 60, 0, 4 * 768};

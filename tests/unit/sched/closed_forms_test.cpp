@@ -89,6 +89,55 @@ TEST(ClosedForms, SaturatedServerLink) {
   }
 }
 
+// Of those that wait for the interface the most urgent is next, then the one whose device takes longest afterwards.
+TEST(ClosedForms, TheInterfaceServesTheLongestTailFirst) {
+  const model::StepGraph graph = graph_of({gemm(0, {80, 30, 300})});
+  fleet::ServerProfile server = wide_server();
+  server.nic_out = BytesPerSecond(1e6);
+  const std::vector<double> uplinks{4e6, 4e6, 1e4, 2e6};
+  std::vector<fleet::DeviceProfile> devices;
+  for (std::size_t i = 0; i < uplinks.size(); ++i) {
+    devices.push_back(device(static_cast<std::int64_t>(i), 1e12, 5e6, uplinks[i]));
+  }
+  SimulatedFleet fleet(devices, server, DType::f32);
+  fleet.begin_step(graph);
+  for (std::int64_t i = 0; i < 4; ++i) {
+    Tasklet tasklet = whole_block(i, i, {20 * i, 20 * i + 20, 0, 30, 0, 300});
+    tasklet.urgency = i == 3 ? 0 : 1;
+    fleet.submit(tasklet);
+  }
+  // The first is served at once; then the urgent one, then that with the slow uplink.
+  const double out = (50.0 * 300 * 4 + kHeader) / 1e6, in = 20.0 * 30 * 4 + kHeader,
+               compute = 2.0 * 20 * 30 * 300 / 1e12;
+  const std::vector<double> turn{1, 4, 3, 2};
+  std::vector<double> ends(uplinks.size());
+  for (std::size_t i = 0; i < uplinks.size(); ++i) {
+    const Event event = fleet.next_event(Seconds(1e9));
+    ends[static_cast<std::size_t>(event.device.value)] = event.at.value();
+  }
+  for (std::size_t i = 0; i < uplinks.size(); ++i) {
+    EXPECT_NEAR(ends[i], turn[i] * out + compute + in / uplinks[i], kNanosecond) << i;
+  }
+}
+
+// A device that leaves while it waits for the interface delays nobody.
+TEST(ClosedForms, WhoLeavesWaitsNoLonger) {
+  const model::StepGraph graph = graph_of({gemm(0, {60, 30, 300})});
+  fleet::ServerProfile server = wide_server();
+  server.nic_out = BytesPerSecond(1e6);
+  SimulatedFleet fleet({device(0, 1e12, 5e6, 4e6), device(1, 1e12, 5e6, 1e6), device(2, 1e12, 5e6, 4e6)}, server,
+                       DType::f32);
+  fleet.begin_step(graph);
+  for (std::int64_t i = 0; i < 3; ++i) fleet.submit(whole_block(i, i, {20 * i, 20 * i + 20, 0, 30, 0, 300}));
+  fleet.remove_device(DeviceId(1));
+  Event last;
+  for (int i = 0; i < 3; ++i) last = fleet.next_event(Seconds(1e9));
+  EXPECT_EQ(last.device, DeviceId(2));
+  EXPECT_NEAR(last.at.value(),
+              2 * (50.0 * 300 * 4 + kHeader) / 1e6 + 2.0 * 20 * 30 * 300 / 1e12 + (20.0 * 30 * 4 + kHeader) / 4e6,
+              kNanosecond);
+}
+
 // Kernels run one after another, each for its traffic at the memory bandwidth.
 TEST(ClosedForms, KernelsAreSerial) {
   const model::StepGraph graph = graph_of({kernel(0, 1000, 500), kernel(1, 1000, 500)});

@@ -1,0 +1,66 @@
+// Gate: one direction of the server's interface, a serial resource that all devices share.
+//
+// Of the messages that wait for it the most urgent goes first, as on a device's links; of equally urgent ones that with
+// the longest tail (plan::Tail), because whoever would be through last can wait least; then the first that came.
+#pragma once
+
+#include <cstdint>
+#include <queue>
+#include <vector>
+
+#include "agenda.hpp"
+#include "cleave/base/units.hpp"
+#include "cleave/sched/fleet.hpp"
+
+namespace cleave::sched {
+
+class Station;
+
+class Gate {
+ public:
+  struct Request {
+    Place place;
+    Seconds tail;
+    std::int64_t sequence = 0;  ///< in order of request
+    Seconds through;            ///< for which it will take the interface
+    Station* station = nullptr;
+    std::uint32_t epoch = 0;  ///< of the station; void when it has another one
+    [[nodiscard]] bool operator<(const Request& o) const {
+      if (place != o.place) return place > o.place;
+      return tail != o.tail ? tail < o.tail : sequence > o.sequence;
+    }
+  };
+
+  /// Whether a message has to wait that would take the interface for `through`: what takes it no time does not.
+  [[nodiscard]] bool has_to_wait(Seconds through) const { return taken() && through.value() > 0; }
+  void take(Seconds now, Seconds through, std::int64_t sequence) {
+    if (through.value() > 0) free_ = moment(now + through, Rank::within_device, sequence);
+  }
+  void wait(const Request& request) {
+    backlog_ += request.through;
+    waiting_.push(request);
+  }
+
+  /// When it is free again; kNever: it is.
+  [[nodiscard]] Moment next() const { return free_; }
+  /// Frees it. Returns the request to be served next, which may be void; its station is null when none waits.
+  Request release() {
+    free_ = kNever;
+    if (waiting_.empty()) return {};
+    const Request next = waiting_.top();
+    waiting_.pop();
+    backlog_ = waiting_.empty() ? Seconds(0) : backlog_ - next.through;
+    return next;
+  }
+  /// When it could serve a message that had to wait for all others. Requires: taken.
+  [[nodiscard]] Seconds after_all() const { return free_.at + backlog_; }
+
+ private:
+  [[nodiscard]] bool taken() const { return free_ != kNever; }
+
+  Moment free_ = kNever;
+  Seconds backlog_;  // for which all that wait will take it
+  std::priority_queue<Request> waiting_;
+};
+
+}  // namespace cleave::sched
