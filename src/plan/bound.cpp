@@ -50,8 +50,9 @@ double pairs_bound(const Work& work, std::span<const Power> powers) {
 // with all of them.
 class GemmBound {
  public:
-  GemmBound(const Work& work, const GemmBox& box, std::span<const Power> powers, const fleet::ServerProfile& server)
-      : shapes_(work, box), all_(alike(powers)), sample_(sample_of(all_, kSample)), server_(server) {}
+  GemmBound(const Work& work, const GemmBox& box, std::span<const Power> powers, const fleet::ServerProfile& server,
+            double pause)
+      : shapes_(work, box), all_(alike(powers)), sample_(sample_of(all_, kSample)), server_(server), pause_(pause) {}
 
   BoxBound find() {
     double guess = 1;
@@ -60,7 +61,7 @@ class GemmBound {
       guess = std::min(guess, earliest > 0 ? 2 * earliest : 1.0);
     }
     const Bracket first = bracket(sample_, {}, guess, kPrecision);
-    if (first.high == kNever) return {kNever, {}};
+    if (first.high == kNever) return {kNever, {}, pause_};
     best_ = at_ = first.low;
     sharpen_cover();
     at_ = first.low;
@@ -74,7 +75,7 @@ class GemmBound {
       const Terms before = std::exchange(prices, price_server());
       if (before.out_price * 0.95 < prices.out_price && prices.out_price < before.out_price * 1.05) break;
     }
-    return {bracket(all_, best_terms_, best_, kPrecision).low, prices};
+    return {bracket(all_, best_terms_, best_, kPrecision).low, prices, pause_};
   }
 
  private:
@@ -82,10 +83,13 @@ class GemmBound {
   double worth_by(std::span<const Alike> devices, double finish, const Terms& terms, Tally& tally) const {
     tally = shapes_.tally(devices, finish, terms);
     double total = tally.lines;  // an unlimited interface has no price
-    if (terms.out_price > 0) total += terms.out_price * finish * server_.nic_out.value();
-    if (terms.in_price > 0) total += terms.in_price * finish * server_.nic_in.value();
+    if (terms.out_price > 0) total += terms.out_price * carries_by(finish) * server_.nic_out.value();
+    if (terms.in_price > 0) total += terms.in_price * carries_by(finish) * server_.nic_in.value();
     return total;
   }
+
+  // Seconds for which the interface can carry what is of use by `finish`.
+  [[nodiscard]] double carries_by(double finish) const { return std::max(0.0, finish - pause_); }
 
   [[nodiscard]] Bracket bracket(std::span<const Alike> devices, const Terms& terms, double guess,
                                 double precision) const {
@@ -114,7 +118,7 @@ class GemmBound {
     double down = 0, up = 0;
     std::vector<Alike> found;
     for (const Offer& offer : offers) {
-      if (std::max(down / server_.nic_out.value(), up / server_.nic_in.value()) > kAmple * best_) break;
+      if (std::max(down / server_.nic_out.value(), up / server_.nic_in.value()) > kAmple * carries_by(best_)) break;
       down += offer.down;
       up += offer.up;
       found.push_back(all_[offer.device]);
@@ -185,10 +189,10 @@ class GemmBound {
   }
 
   bool raise_price(Terms& terms, double& price, double rate, Tally& used, double Tally::*bytes) {
-    const auto over = [&] { return used.*bytes > rate * at_; };
+    const auto over = [&] { return used.*bytes > rate * carries_by(at_); };
     if (price == 0 && !over()) return false;
     // In logarithms, around what a byte is worth when all are used alike, or what it was worth before.
-    const double centre = shapes_.lines() / (rate * at_);
+    const double centre = shapes_.lines() / (rate * std::max(carries_by(at_), 0.01 * at_));
     double low = price > 0 ? price / 3 : centre * 1e-3, high = price > 0 ? price * 3 : centre * 10;
     for (int i = 0; i < 10 && high > low * 1.02; ++i) {
       price = std::sqrt(low * high);
@@ -201,6 +205,7 @@ class GemmBound {
   Shapes shapes_;
   std::vector<Alike> all_, sample_;
   fleet::ServerProfile server_;
+  double pause_;
   double best_ = 0, at_ = 1.0;
   Terms best_terms_;
 };
@@ -208,8 +213,8 @@ class GemmBound {
 }  // namespace
 
 BoxBound bound_box(const Work& work, const GemmBox& box, std::span<const Power> powers,
-                   const fleet::ServerProfile& server) {
-  return GemmBound(work, box, powers, server).find();
+                   const fleet::ServerProfile& server, double pause) {
+  return GemmBound(work, box, powers, server, pause).find();
 }
 
 BoxBound bound_work(const Work& work, std::span<const DeviceState> devices, const PlanOptions& options) {
@@ -217,13 +222,17 @@ BoxBound bound_work(const Work& work, std::span<const DeviceState> devices, cons
   if (work.instances > 1) {  // latencies are paid once, not by each of them
     for (Power& power : powers) power.down_at = power.flops_at = power.up_at = 0;
   }
+  // What the server sends last is under way for a latency, and so is its result; before two have passed no result
+  // comes.
+  double pause = kNever;
+  for (const DeviceState& device : devices) pause = std::min(pause, 2 * device.profile.latency.value());
   const Volume whole = volume_of(work, whole_of(work));
   // Every operand comes down, and every result goes up, at least once.
   const double server =
-      std::max((whole.down / options.server.nic_out).value(), (whole.up / options.server.nic_in).value());
+      pause + std::max((whole.down / options.server.nic_out).value(), (whole.up / options.server.nic_in).value());
   BoxBound bound;
   if (work.kind == WorkKind::gemm) {
-    bound = bound_box(work, whole_of(work).box, powers, options.server);
+    bound = bound_box(work, whole_of(work).box, powers, options.server, work.instances > 1 ? 0 : pause);
     // The boxes are the same in each of them, so each takes as long.
     if (work.instances > 1) bound.finish *= static_cast<double>(work.instances);
   } else {

@@ -94,6 +94,7 @@ class Rounds {
   [[nodiscard]] BoxBound share_of(const Parts& parts) const {
     BoxBound share = bound_;
     share.finish /= static_cast<double>(parts[0] * parts[1] * parts[2]);
+    share.pause = 0;
     return share;
   }
 

@@ -58,8 +58,8 @@ BoxTiling tile_selected(const Work& work, const GemmBox& box, std::span<const Po
 
   double down = 0, up = 0;
   std::size_t count = 0;
-  while (count < offers.size() && down <= server.nic_out.value() * bound.finish &&
-         up <= server.nic_in.value() * bound.finish) {
+  const double carries = bound.finish - bound.pause;
+  while (count < offers.size() && down <= server.nic_out.value() * carries && up <= server.nic_in.value() * carries) {
     down += offers[count].down;
     up += offers[count].up;
     ++count;
@@ -75,7 +75,7 @@ BoxTiling tile_selected(const Work& work, const GemmBox& box, std::span<const Po
     BoxTiling tiling = tile_gemm(work, box, chosen, server, wanted, effort);
     if (tiling.finish == kNever) return {0, 0};
     const ServerBytes bytes = server_bytes(work, tiling);
-    const double own = tiling.finish, shared = bytes.time(server);
+    const double own = tiling.finish, shared = bytes.time(server) + bound.pause;
     if (std::max(own, shared) < best.finish) {
       best_count = devices_taken;
       best_wanted = wanted;

@@ -65,8 +65,10 @@ class Shapes {
 struct BoxBound {
   double finish = 0;  ///< kNever when it cannot be done
   Terms terms;        ///< prices only
+  double pause = 0;   ///< of the finish, for which the server's interface carries nothing that is of use by then
 };
+/// `pause` as BoxBound has it.
 [[nodiscard]] BoxBound bound_box(const Work& work, const GemmBox& box, std::span<const Power> powers,
-                                 const fleet::ServerProfile& server);
+                                 const fleet::ServerProfile& server, double pause);
 
 }  // namespace cleave::plan

@@ -76,10 +76,10 @@ class Regions {
 
   [[nodiscard]] double finish() const { return finish_; }
   // Of devices and interface.
-  [[nodiscard]] double finish_with(const fleet::ServerProfile& server) const {
+  [[nodiscard]] double finish_with(const fleet::ServerProfile& server, double pause) const {
     ServerBytes bytes;
     for (const Region& region : regions_) bytes.add(region.server_bytes());
-    return std::max(finish_, bytes.time(server));
+    return std::max(finish_, bytes.time(server) + pause);
   }
 
   // In whole elements.
@@ -145,6 +145,7 @@ class Search {
         box_(box),
         devices_(devices),
         guess_(bound.finish),
+        pause_(bound.pause),
         blocks_(k_blocks(box.k())),
         area_(static_cast<double>(box.m()) * static_cast<double>(box.n())),
         wishes_(work, box, bound.terms),
@@ -244,7 +245,7 @@ class Search {
 
   BoxTiling best() {
     std::vector<std::pair<double, std::size_t>> order;
-    for (std::size_t i = 0; i < plans_.size(); ++i) order.emplace_back(plans_[i].finish_with(server_), i);
+    for (std::size_t i = 0; i < plans_.size(); ++i) order.emplace_back(plans_[i].finish_with(server_, pause_), i);
     std::sort(order.begin(), order.end());
     BoxTiling found{kNever, {}};
     const auto keep = [&found](BoxTiling&& tiling) {
@@ -268,7 +269,7 @@ class Search {
   fleet::ServerProfile server_;
   GemmBox box_;
   std::span<const Power> devices_;
-  double guess_;
+  double guess_, pause_;
   std::int64_t blocks_;
   double area_;
   Wishes wishes_;
