@@ -216,8 +216,8 @@ FleetInput read_fleet(const Section& in) {
   f.shared_memory = in.boolean("shared_memory",
                                {.default_value = true,
                                 .help = "Large messages between the server and ranks of its host are read where they "
-                                        "were written, without a copy or a checksum of their numbers; false: as over a "
-                                        "network."});
+                                        "were written, without a copy or a checksum of their numbers, and operands in "
+                                        "fp32 where the server keeps its tensors; false: as over a network."});
   in.each("devices", {.min_count = 1, .help = "Groups of devices; [low, high] is drawn uniformly per device."},
           [&](const Section& group) { f.groups.push_back(read_group(group)); });
   f.links = read_links(in, f.groups);

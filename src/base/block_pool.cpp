@@ -12,21 +12,39 @@ namespace cleave {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
-// Blocks of kSmallestInHugePages are mappings of their own (main() sees to that), where alignment wastes no memory.
 
-std::size_t alignment_of(std::size_t capacity) { return capacity >= kSmallestInHugePages ? kHugePage : kAlignment; }
+class LargeMemory final : public std::pmr::memory_resource {
+  // Blocks of kSmallestInHugePages are mappings of their own (main() sees to that), where alignment wastes no memory.
+  static std::size_t alignment_of(std::size_t bytes) { return bytes >= kSmallestInHugePages ? kHugePage : kAlignment; }
+
+  void* do_allocate(std::size_t bytes, std::size_t) override {
+    const std::size_t alignment = alignment_of(bytes);
+    void* const data = ::operator new (bytes, std::align_val_t{alignment});
+    // Whole huge pages only, so that no more becomes resident than was asked for. Advice: refusal costs only time.
+    if (alignment == kHugePage) (void)::madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
+    return data;
+  }
+  void do_deallocate(void* data, std::size_t bytes, std::size_t) override {
+    ::operator delete (data, std::align_val_t{alignment_of(bytes)});
+  }
+  [[nodiscard]] bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
+};
 
 }  // namespace
 
-Block::Block(std::size_t capacity) : capacity_(std::max<std::size_t>(capacity, 1)) {
-  const std::size_t alignment = alignment_of(capacity_);
-  data_ = static_cast<std::byte*>(::operator new (capacity_, std::align_val_t{alignment}));
-  // Whole huge pages only, so that no more becomes resident than was asked for. Advice: refusal costs only time.
-  if (alignment == kHugePage) (void)::madvise(data_, capacity_ / kHugePage * kHugePage, MADV_HUGEPAGE);
+// Blocks die on any thread, some after main() has returned: it lives for ever.
+std::pmr::memory_resource& large_memory() {
+  static auto* const memory = new LargeMemory;
+  return *memory;
+}
+
+Block::Block(std::size_t capacity, std::pmr::memory_resource& from)
+    : capacity_(std::max<std::size_t>(capacity, 1)), from_(&from) {
+  data_ = static_cast<std::byte*>(from.allocate(capacity_, kAlignment));
 }
 
 Block::~Block() {
-  if (data_ != nullptr) ::operator delete (data_, std::align_val_t{alignment_of(capacity_)});
+  if (data_ != nullptr) from_->deallocate(data_, capacity_, kAlignment);
 }
 
 Block BlockPool::take(std::size_t bytes) {
@@ -42,7 +60,7 @@ Block BlockPool::take(std::size_t bytes) {
   }
   peak_ = std::max(peak_, in_use_ + bytes);
   while (!free_.empty() && in_use_ + bytes + spare_ > most_held()) drop_largest();
-  Block block(bytes);
+  Block block(bytes, from_);
   in_use_ += bytes;
   return block;
 }

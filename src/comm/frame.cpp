@@ -23,8 +23,8 @@ constexpr double kLeastFill = 0.75, kHeadroom = 2.0;
 
 // Large frames may be shared from this size on, whatever the sanitizer.
 constexpr std::int64_t kShared = std::int64_t{64} << 10;
-// What shared frames of this process may take; addresses are taken for all of it, memory only where it is used.
-constexpr std::int64_t kArena = std::int64_t{4} << 30;
+// What shared memory of this process may take; addresses are taken for all of it, memory only where it is used.
+constexpr std::int64_t kArena = std::int64_t{64} << 30;
 
 // Frames die on whatever thread last held them, some after main() has returned: the pool lives for ever.
 struct SharedPool {
@@ -43,7 +43,30 @@ SharedPool& shared_pool() {
   return *pool;
 }
 
+// The arena, or the heap.
+class SharedMemory final : public std::pmr::memory_resource {
+  void* do_allocate(std::size_t bytes, std::size_t alignment) override {
+    if (static_cast<std::int64_t>(bytes) >= kShared) {
+      const std::shared_ptr<FrameArena> arena = shared_pool().arena_now();
+      if (std::byte* const data = arena ? arena->take(static_cast<std::int64_t>(bytes)) : nullptr) return data;
+    }
+    return large_memory().allocate(bytes, alignment);
+  }
+  void do_deallocate(void* data, std::size_t bytes, std::size_t alignment) override {
+    auto* const first = static_cast<std::byte*>(data);
+    const std::shared_ptr<FrameArena> arena = shared_pool().arena_now();
+    if (arena && arena->holds(first)) return arena->give_back(first, static_cast<std::int64_t>(bytes), 0);
+    large_memory().deallocate(data, bytes, alignment);
+  }
+  [[nodiscard]] bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
+};
+
 }  // namespace
+
+std::pmr::memory_resource& shared_memory() {
+  static auto* const memory = new SharedMemory;
+  return *memory;
+}
 
 std::shared_ptr<FrameArena> share_large_frames() {
   SharedPool& pool = shared_pool();

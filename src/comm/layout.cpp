@@ -1,6 +1,7 @@
 // Legal headers and the sizes that they ask for.
 #include "layout.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <initializer_list>
 
@@ -84,6 +85,7 @@ std::optional<Fault> check_fields(const Header& header) {
   }
   const bool gemm_task = task && header.work == Work::gemm;
   if (!gemm_task && (header.a_by_columns || header.b_by_columns)) return Fault::field;
+  if (header.in_place && (!task || header.wire != DType::f32)) return Fault::field;
   if (header.kind == Kind::result) {
     if (!span_of_time(header.compute) || !span_of_time(header.computed)) return Fault::field;
   } else if (!zero(header.compute) || !zero(header.computed)) {
@@ -116,29 +118,39 @@ Layout layout_of(const Header& header) {
 
   const bool task = header.kind == Kind::task;
   const std::int64_t element = size_of(task ? header.wire : header.output);
+  const auto place_places = [&](std::int64_t count) {
+    layout.places = place(product({count, static_cast<std::int64_t>(sizeof(OperandPlace))}));
+  };
   if (header.work == Work::gemm) {
     const GemmBlock& g = header.gemm;
-    if (task) {
+    if (!task) {
+      layout.arrays[0] = place(product({g.m, g.n, element}));
+    } else if (header.in_place) {
+      place_places(2);
+    } else {
       layout.arrays[0] = place(product({g.m, g.k, element}));
       layout.arrays[1] = place(product({g.k, g.n, element}));
-      if (g.blocks > 1) {
-        layout.row_exponents = place(g.m * 2);
-        layout.column_exponents = place(g.n * 2);
-      }
-    } else {
-      layout.arrays[0] = place(product({g.m, g.n, element}));
+    }
+    if (task && g.blocks > 1) {
+      layout.row_exponents = place(g.m * 2);
+      layout.column_exponents = place(g.n * 2);
     }
   } else {
     const AttentionBlock& a = header.attention;
-    const std::int64_t key = product({a.pairs, a.seq, a.head_dim, element});
-    const std::int64_t query = key > kMaxFrameBytes ? kTooMany : product({key, a.queries});
     const bool backward = header.work == Work::attention_backward;
-    layout.arrays[0] = place(query);
-    if (task || backward) {
-      layout.arrays[1] = place(key);
-      layout.arrays[2] = place(key);
+    if (header.in_place) {
+      const std::int64_t of_queries = product({a.pairs, a.queries});
+      place_places(std::min(kTooMany, (backward ? 2 : 1) * of_queries + 2 * a.pairs));
+    } else {
+      const std::int64_t key = product({a.pairs, a.seq, a.head_dim, element});
+      const std::int64_t query = key > kMaxFrameBytes ? kTooMany : product({key, a.queries});
+      layout.arrays[0] = place(query);
+      if (task || backward) {
+        layout.arrays[1] = place(key);
+        layout.arrays[2] = place(key);
+      }
+      if (task && backward) layout.arrays[3] = place(query);
     }
-    if (task && backward) layout.arrays[3] = place(query);
   }
   layout.frame_bytes = end;
   return layout;

@@ -15,10 +15,11 @@ struct Section {
   std::int64_t offset = 0, bytes = 0;
 };
 
-/// operands or outputs | row exponents | column exponents, each from a multiple of kAlignment on.
+/// operands, their places, or outputs | row exponents | column exponents, each from a multiple of kAlignment on.
 /// The frame ends with the last byte of its last section.
 struct Layout {
   std::array<Section, 4> arrays;  ///< operands of a task, outputs of a result
+  Section places;                 ///< of operands that are read in place
   Section row_exponents, column_exponents;
   std::int64_t frame_bytes = kHeaderBytes;
   bool fits = true;  ///< within kMaxFrameBytes; otherwise the sections are meaningless

@@ -67,7 +67,7 @@ T get(const std::byte* header, std::size_t at) {
 }
 
 // Bits of the storage field.
-constexpr std::uint8_t kAByColumns = 1, kBByColumns = 2;
+constexpr std::uint8_t kAByColumns = 1, kBByColumns = 2, kInPlace = 4;
 
 bool is_attention(Work work) { return work == Work::attention_forward || work == Work::attention_backward; }
 
@@ -80,7 +80,8 @@ void put_header(std::byte* to, const Header& h) {
   put(to, kAtPayload, static_cast<std::uint32_t>(h.payload_bytes));
   put(to, kAtPanelOrder, h.panel_order);
   put(to, kAtStorage,
-      static_cast<std::uint8_t>((h.a_by_columns ? kAByColumns : 0) | (h.b_by_columns ? kBByColumns : 0)));
+      static_cast<std::uint8_t>((h.a_by_columns ? kAByColumns : 0) | (h.b_by_columns ? kBByColumns : 0) |
+                                (h.in_place ? kInPlace : 0)));
   put(to, kAtTasklet, h.tasklet.value);
   put(to, kAtDevice, h.device.value);
   put(to, kAtOp, static_cast<std::int32_t>(h.op.value));
@@ -169,6 +170,7 @@ auto view(Byte* frame, const Section& section) {
 template <class Parts, class Byte>
 void point_task(Parts& parts, Byte* frame, const Layout& layout) {
   for (std::size_t i = 0; i < parts.operands.size(); ++i) parts.operands[i] = view<std::byte>(frame, layout.arrays[i]);
+  parts.places = view<OperandPlace>(frame, layout.places);
   parts.row_exponents = view<std::int16_t>(frame, layout.row_exponents);
   parts.column_exponents = view<std::int16_t>(frame, layout.column_exponents);
 }
@@ -190,9 +192,34 @@ Frame make_room(Header& header, const Layout& layout) {
     end = section.offset + section.bytes;
   };
   for (const Section& section : layout.arrays) close_gap(section);
+  close_gap(layout.places);
   close_gap(layout.row_exponents);
   close_gap(layout.column_exponents);
   return frame;
+}
+
+// A matrix of fp32 within the memory that may be read.
+bool is_in_reach(const OperandPlace& place, std::int64_t rows, std::int64_t cols, std::int64_t reach) {
+  constexpr std::int64_t kElement = size_of(DType::f32);
+  if (place.offset < 0 || place.offset % kElement != 0 || place.offset > reach) return false;
+  const std::int64_t room = (reach - place.offset) / kElement;
+  // Without products that could overflow.
+  if (place.ld < cols || cols > room) return false;
+  return rows == 1 || place.ld <= (room - cols) / (rows - 1);
+}
+
+bool places_are_in_reach(const Frame& frame, const Header& header) {
+  const auto places = view<OperandPlace>(frame.data(), layout_of(header).places);
+  const auto reach = static_cast<std::int64_t>(frame.reach().size());
+  if (header.work == Work::gemm) {
+    std::array<std::int64_t, 2> a{header.gemm.m, header.gemm.k}, b{header.gemm.k, header.gemm.n};
+    if (header.a_by_columns) std::swap(a[0], a[1]);
+    if (header.b_by_columns) std::swap(b[0], b[1]);
+    return is_in_reach(places[0], a[0], a[1], reach) && is_in_reach(places[1], b[0], b[1], reach);
+  }
+  return std::all_of(places.begin(), places.end(), [&](const OperandPlace& place) {
+    return is_in_reach(place, header.attention.seq, header.attention.head_dim, reach);
+  });
 }
 
 }  // namespace
@@ -234,9 +261,10 @@ Decoded<Header> decode_header(std::span<const std::byte> bytes, std::int64_t fra
   h.payload_bytes = get<std::uint32_t>(from, kAtPayload);
   h.panel_order = get<std::uint8_t>(from, kAtPanelOrder);
   const auto storage = get<std::uint8_t>(from, kAtStorage);
-  if (storage > (kAByColumns | kBByColumns)) return Fault::field;
+  if (storage > (kAByColumns | kBByColumns | kInPlace)) return Fault::field;
   h.a_by_columns = (storage & kAByColumns) != 0;
   h.b_by_columns = (storage & kBByColumns) != 0;
+  h.in_place = (storage & kInPlace) != 0;
   const auto header_sum = get<std::uint8_t>(from, kAtHeaderSum);
   if (header_sum > 1) return Fault::field;
   h.header_sum = header_sum == 1;
@@ -290,6 +318,7 @@ Decoded<Header> decode(const Frame& frame) {
   if (header->header_sum && !frame.borrowed()) return Fault::field;
   const std::uint64_t sum = header->header_sum ? header_checksum(bytes) : checksum(bytes, frame.bytes());
   if (get<std::uint64_t>(bytes.data(), kAtChecksum) != sum) return Fault::checksum;
+  if (header->in_place && !places_are_in_reach(frame, *header)) return Fault::geometry;
   return header;
 }
 
@@ -304,6 +333,7 @@ TaskView view_task(const Frame& frame, const Header& header) {
   TaskView parts;
   parts.header = header;
   point_task(parts, frame.data(), layout_of(header));
+  parts.reach = frame.reach();
   return parts;
 }
 

@@ -168,6 +168,11 @@ class MpiTransport final : public Transport {
     (void)!::write(interrupts_, &one, sizeof one);
   }
 
+  [[nodiscard]] std::optional<std::int64_t> reached(int dest, const void* data) const override {
+    const std::unique_ptr<SharedLink>& link = links_[static_cast<std::size_t>(dest)];
+    return link ? link->offset_of(static_cast<const std::byte*>(data)) : std::nullopt;
+  }
+
   [[nodiscard]] bool gone(int rank) const override { return liveness_->gone(rank); }
 
   void abandon(int rank) override { abandoned_[static_cast<std::size_t>(rank)] = true; }
@@ -370,6 +375,7 @@ class MpiTransport final : public Transport {
       if (it->done && std::none_of(receives_.begin(), it, same_source)) {
         in_flight_ -= it->frame.size();
         Received received{it->source, it->notice ? borrow(*it) : std::move(it->frame)};
+        if (const auto& link = links_[static_cast<std::size_t>(it->source)]) link->extend(received.frame);
         receives_.erase(it);
         active_ = clock_.now();
         ++stats_.frames_received;

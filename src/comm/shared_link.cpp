@@ -76,6 +76,15 @@ Frame SharedLink::borrow(std::span<const std::byte> message) const {
                        static_cast<std::uint32_t>(notice.word));
 }
 
+void SharedLink::extend(Frame& frame) const {
+  const SharedMapping& arena = peer_->arena();
+  frame.set_reach({arena.data(), static_cast<std::size_t>(arena.bytes())}, peer_);
+}
+
+std::optional<std::int64_t> SharedLink::offset_of(const std::byte* data) const {
+  return own_->holds(data) ? std::optional(own_->offset_of(data)) : std::nullopt;
+}
+
 void SharedLink::collect() {
   for (std::size_t i = 0; i < lent_.size();) {
     if (peer_->own_words()[lent_[i].word].load(std::memory_order_acquire) == kLent) {

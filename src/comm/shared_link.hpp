@@ -43,6 +43,10 @@ class SharedLink {
   [[nodiscard]] std::optional<SharedNotice> lend(Frame& frame);
   /// The frame that a message of the other side stands for; an empty one when the message is not a possible notice.
   [[nodiscard]] Frame borrow(std::span<const std::byte> notice) const;
+  /// Lets a frame of the other side point into its arena.
+  void extend(Frame& frame) const;
+  /// How far into this side's arena `data` lies, if it does.
+  [[nodiscard]] std::optional<std::int64_t> offset_of(const std::byte* data) const;
   /// Gives up what the other side has released.
   void collect();
   [[nodiscard]] bool idle() const { return lent_.empty(); }

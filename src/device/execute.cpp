@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <span>
 
 #include "cleave/base/resident.hpp"
@@ -31,8 +32,47 @@ const float* widened(DType wire, std::span<const std::byte> bytes, std::vector<f
   return buffer.data();
 }
 
-kernels::ConstMatrix stored(const float* data, std::int64_t rows, std::int64_t cols, bool by_columns) {
-  return by_columns ? kernels::ConstMatrix(data, rows).transposed() : kernels::ConstMatrix(data, cols);
+// Matrix number `place` of those that are read where the server keeps them.
+const float* matrix_at(const TaskView& task, std::size_t place) {
+  return reinterpret_cast<const float*>(task.reach.data() + task.places[place].offset);
+}
+
+// Operand `index` of a product, rows x cols, which arrived with the task or is read where the server keeps it.
+kernels::ConstMatrix product_operand(const TaskView& task, std::size_t index, std::int64_t rows, std::int64_t cols,
+                                     bool by_columns, std::vector<float>& buffer) {
+  kernels::ConstMatrix stored;
+  if (task.header.in_place) {
+    stored = {matrix_at(task, index), task.places[index].ld};
+  } else {
+    stored = {widened(task.header.wire, task.operands[index], buffer), by_columns ? rows : cols};
+  }
+  return by_columns ? stored.transposed() : stored;
+}
+
+// Operand `index` of pair `pair`: one head after another, each rows x cols. What the server keeps lies in rows far
+// apart: copied together it stays in the cache while the pair is computed.
+const float* pair_operand(const TaskView& task, std::size_t index, std::int64_t pair, std::vector<float>& buffer) {
+  const comm::AttentionBlock& block = task.header.attention;
+  const bool of_queries = index == 0 || index == 3;
+  const std::int64_t heads = of_queries ? block.queries : 1, head = block.seq * block.head_dim;
+  if (!task.header.in_place) {
+    const std::int64_t bytes = heads * head * size_of(task.header.wire);
+    return widened(
+        task.header.wire,
+        task.operands[index].subspan(static_cast<std::size_t>(pair * bytes), static_cast<std::size_t>(bytes)), buffer);
+  }
+  const std::array<std::int64_t, 4> before{0, block.pairs * block.queries, block.pairs * (block.queries + 1),
+                                           block.pairs * (block.queries + 2)};
+  buffer.resize(static_cast<std::size_t>(heads * head));
+  for (std::int64_t h = 0; h < heads; ++h) {
+    const auto place = static_cast<std::size_t>(before[index] + pair * heads + h);
+    const kernels::ConstRows from(matrix_at(task, place), block.seq, block.head_dim, task.places[place].ld);
+    for (std::int64_t i = 0; i < block.seq; ++i) {
+      std::memcpy(buffer.data() + h * head + i * block.head_dim, from.row(i),
+                  static_cast<std::size_t>(block.head_dim) * sizeof(float));
+    }
+  }
+  return buffer.data();
 }
 
 // Where an fp32 result is computed: in the frame itself when it travels as fp32.
@@ -54,8 +94,8 @@ bool execute_gemm(const TaskView& task, ResultDraft& result, kernels::Parallel& 
   const Header& header = task.header;
   const comm::GemmBlock& block = header.gemm;
   const GemmShape shape{block.m, block.n, block.k};
-  const auto a = stored(widened(header.wire, task.operands[0], scratch.a), block.m, block.k, header.a_by_columns);
-  const auto b = stored(widened(header.wire, task.operands[1], scratch.b), block.k, block.n, header.b_by_columns);
+  const auto a = product_operand(task, 0, block.m, block.k, header.a_by_columns, scratch.a);
+  const auto b = product_operand(task, 1, block.k, block.n, header.b_by_columns, scratch.b);
 
   if (!block.whole_depth()) {
     const kernels::PartialSums sums{header.output, result.outputs[0].data(), block.n};
@@ -92,9 +132,7 @@ bool execute_attention(const TaskView& task, ResultDraft& result, kernels::Paral
                              static_cast<std::size_t>(elements * element));
       };
       std::array<const float*, 4> in{};
-      for (std::size_t i = 0; i < (backward ? 4U : 3U); ++i) {
-        in[i] = widened(header.wire, slice(task.operands[i], i == 0 || i == 3 ? query : key), wide[i]);
-      }
+      for (std::size_t i = 0; i < (backward ? 4U : 3U); ++i) { in[i] = pair_operand(task, i, pair, wide[i]); }
       std::array<float*, 3> out{};
       const std::size_t outputs = backward ? 3 : 1;
       for (std::size_t i = 0; i < outputs; ++i) {

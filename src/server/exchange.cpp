@@ -120,8 +120,8 @@ void Exchange::pump() {
            (peer.tasklets_under_way < kTaskletsAhead || peer.bytes_under_way < kWindow)) {
       const sched::Tasklet tasklet = peer.waiting.front();
       peer.waiting.pop_front();
-      comm::Frame frame = pack_(tasklet);
-      const std::int64_t bytes = frame.size();
+      comm::Frame frame = pack_(tasklet, static_cast<int>(rank));
+      const std::int64_t bytes = std::max(frame.size(), tasklet.piece.bytes_down.value());  // read in place or not
       under_way_.emplace(tasklet.id.value, UnderWay{tasklet, static_cast<int>(rank), bytes, clock_.now()});
       peer.bytes_under_way += bytes;
       ++peer.tasklets_under_way;

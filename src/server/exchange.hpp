@@ -38,8 +38,8 @@ struct Answer {
 
 class Exchange {
  public:
-  /// Gathers a tasklet's message; called when there is room for it.
-  using Pack = std::function<comm::Frame(const sched::Tasklet&)>;
+  /// Makes a tasklet's message for a rank; called when there is room for it.
+  using Pack = std::function<comm::Frame(const sched::Tasklet&, int rank)>;
 
   /// Greets every device rank and tells it its devices (device d on rank 1 + d mod (size - 1)).
   /// Errors: EnvironmentError when a rank refuses or does not answer in time.

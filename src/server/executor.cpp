@@ -120,14 +120,48 @@ comm::Header Executor::header_of(const sched::Tasklet& tasklet) const {
   return header;
 }
 
-comm::Frame Executor::pack(const sched::Tasklet& tasklet, const LieOrder& lie) {
+// What is packed for a check is looked at on the way, and what is rounded is not what the server keeps. A tensor that
+// is used again before a device has read it was no longer waited for: its operation ends with all its blocks.
+std::vector<comm::OperandPlace> Executor::places_of(const sched::Tasklet& tasklet, const Reader& reader) {
+  const Operation& op = graph_->operation(tasklet.op);
+  const plan::TaskletPlan& piece = tasklet.piece;
+  std::vector<comm::OperandPlace> places;
+  if (reader.transport == nullptr || options_.wire != DType::f32 || is_drawn(tasklet)) return places;
+  const auto add = [&](const float* data, std::int64_t ld) {
+    const auto offset = reader.transport->reached(reader.rank, data);
+    if (offset) places.push_back({*offset, ld});
+    return offset.has_value();
+  };
+  if (op.kind == OpKind::gemm) {
+    const kernels::ConstMatrix a = operand_a(op).from(piece.box.m0, piece.box.k0);
+    const kernels::ConstMatrix b = operand_b(op).from(piece.box.k0, piece.box.n0);
+    if (!add(a.data, std::max(a.row_stride, a.col_stride)) || !add(b.data, std::max(b.row_stride, b.col_stride))) {
+      return {};
+    }
+    return places;
+  }
+  for (const PairTensor& operand : pair_operands(op)) {
+    const kernels::Rows all = store_->rows(operand.view);
+    for (std::int64_t pair = piece.pairs.pair0; pair < piece.pairs.pair1; ++pair) {
+      for (std::int64_t h = 0; h < heads_of(op.attention, operand.queries); ++h) {
+        const kernels::Rows head = pair_head(op.attention, pair, all, operand.queries, h);
+        if (!add(head.data, head.ld)) return {};
+      }
+    }
+  }
+  return places;
+}
+
+comm::Frame Executor::pack(const sched::Tasklet& tasklet, const LieOrder& lie, const Reader& reader) {
   const Profile::Scope scope(profile_, Phase::pack, tasklet.op);
   const Operation& op = graph_->operation(tasklet.op);
   const plan::TaskletPlan& piece = tasklet.piece;
   const InProgress& state = open(op);
+  const std::vector<comm::OperandPlace> places = places_of(tasklet, reader);
   comm::Header header = header_of(tasklet);
   header.lie = lie.lie;
   header.sequence = lie.seed;
+  header.in_place = !places.empty();
   // Operands travel as they are stored: the device's kernel packs them either way, a transposition here would be one
   // more pass.
   kernels::ConstMatrix a, b;
@@ -139,13 +173,10 @@ comm::Frame Executor::pack(const sched::Tasklet& tasklet, const LieOrder& lie) {
   }
 
   comm::TaskDraft draft = comm::begin_task(header);
-  if (op.kind == OpKind::gemm) {
-    const GemmBox& box = piece.box;
+  if (header.in_place) {
+    std::copy(places.begin(), places.end(), draft.places.begin());
+  } else if (op.kind == OpKind::gemm) {
     gather_operands(tasklet, a, b, draft);
-    if (header.gemm.blocks > 1) {
-      std::copy_n(state.row_exponents.begin() + box.m0, box.m(), draft.row_exponents.begin());
-      std::copy_n(state.column_exponents.begin() + box.n0, box.n(), draft.column_exponents.begin());
-    }
   } else {
     const std::int64_t head_bytes = op.attention.seq * op.attention.head_dim * size_of(options_.wire);
     const std::vector<PairTensor> operands = pair_operands(op);
@@ -157,7 +188,12 @@ comm::Frame Executor::pack(const sched::Tasklet& tasklet, const LieOrder& lie) {
                     });
     }
   }
-  return comm::seal_header(std::move(draft));
+  if (op.kind == OpKind::gemm && header.gemm.blocks > 1) {
+    const GemmBox& box = piece.box;
+    std::copy_n(state.row_exponents.begin() + box.m0, box.m(), draft.row_exponents.begin());
+    std::copy_n(state.column_exponents.begin() + box.n0, box.n(), draft.column_exponents.begin());
+  }
+  return header.in_place ? comm::seal(std::move(draft)) : comm::seal_header(std::move(draft));
 }
 
 void Executor::place_finished(const Operation& op, const GemmBox& box, std::span<const std::byte> block, DType type) {

@@ -17,6 +17,7 @@
 
 #include "cleave/base/random.hpp"
 #include "cleave/comm/message.hpp"
+#include "cleave/comm/transport.hpp"
 #include "cleave/kernels/elementwise.hpp"
 #include "cleave/kernels/gemm.hpp"
 #include "cleave/kernels/parallel.hpp"
@@ -30,6 +31,12 @@
 #include "tensor_store.hpp"
 
 namespace cleave::server {
+
+/// The rank that a message is for: it may be able to read operands where they lie.
+struct Reader {
+  const comm::Transport* transport = nullptr;  ///< null: it is sent everything
+  int rank = -1;
+};
 
 /// How a returned block was found.
 enum class Verdict : std::uint8_t { good, wrong };
@@ -48,7 +55,7 @@ class Executor {
 
   /// The task message of a tasklet, to be answered as `lie` says.
   /// Errors: CheckFailure when an operand is not finite.
-  [[nodiscard]] comm::Frame pack(const sched::Tasklet& tasklet, const LieOrder& lie);
+  [[nodiscard]] comm::Frame pack(const sched::Tasklet& tasklet, const LieOrder& lie, const Reader& reader);
 
   /// Checks a returned block (as verification says) and puts it in its place.
   /// Requires: the result answers the tasklet (answers()).
@@ -95,6 +102,8 @@ class Executor {
   void place_partial(const model::Operation& op, const GemmBox& box, std::span<const std::byte> block, DType type);
   // A GEMM tasklet's block as a device would return it.
   kernels::ProductStatus multiply(const sched::Tasklet& tasklet, std::span<std::byte> block);
+  // Where a rank finds the operands of a tasklet, matrix by matrix; none where it must be sent them.
+  [[nodiscard]] std::vector<comm::OperandPlace> places_of(const sched::Tasklet& tasklet, const Reader& reader);
   // Puts the operands of a GEMM tasklet into its message, each by rows or by columns, as it is stored, and, where the
   // block is to be checked, into a check.
   void gather_operands(const sched::Tasklet& tasklet, kernels::ConstMatrix a, kernels::ConstMatrix b,
@@ -114,7 +123,7 @@ class Executor {
   ParameterStore& parameters_;
   ExecutorOptions options_;
   kernels::Parallel parallel_;
-  BlockPool pool_;
+  BlockPool pool_{{}, comm::shared_memory()};
   std::map<const model::StepGraph*, std::unique_ptr<TensorStore>> stores_;
   TensorStore* store_ = nullptr;
   const model::StepGraph* graph_ = nullptr;

@@ -43,8 +43,8 @@ class ModelledFleet final : public RankFleet {
       : executor_(executor),
         exchange_(
             transport, devices, terms,
-            [this](const Tasklet& tasklet) {
-              return executor_.pack(tasklet, order_lie(model_.lies(tasklet.piece.device), tasklet));
+            [this, &transport](const Tasklet& tasklet, int rank) {
+              return executor_.pack(tasklet, order_lie(model_.lies(tasklet.piece.device), tasklet), {&transport, rank});
             },
             executor.profile()),
         model_(std::move(devices), terms.server, terms.wire, terms.churn, terms.seed) {
@@ -162,7 +162,11 @@ class LiveFleet final : public RankFleet {
         churn_(terms.churn),
         wire_(terms.wire),
         exchange_(
-            transport, devices, terms, [this](const Tasklet& tasklet) { return pack(tasklet); }, executor.profile()),
+            transport, devices, terms,
+            [this, &transport](const Tasklet& tasklet, int rank) {
+              return pack(tasklet, {&transport, rank});
+            },
+            executor.profile()),
         usage_(devices.size()),
         spans_(terms.observer, devices.size()) {
     for (fleet::DeviceProfile& profile : devices) devices_.push_back({.profile = std::move(profile)});
@@ -258,9 +262,9 @@ class LiveFleet final : public RankFleet {
     pending_.push_back({.kind = kind, .at = now(), .tasklet = tasklet, .device = device, .op = op});
   }
 
-  comm::Frame pack(const Tasklet& tasklet) {
+  comm::Frame pack(const Tasklet& tasklet, const Reader& reader) {
     const Seconds begun = now();
-    comm::Frame frame = executor_.pack(tasklet, order_lie(device_at(tasklet.piece.device).lying, tasklet));
+    comm::Frame frame = executor_.pack(tasklet, order_lie(device_at(tasklet.piece.device).lying, tasklet), reader);
     spans_.sent(tasklet, begun, now());
     return frame;
   }

@@ -10,6 +10,7 @@
 
 #include "cleave/base/error.hpp"
 #include "cleave/base/random.hpp"
+#include "cleave/comm/frame.hpp"
 #include "cleave/kernels/parallel.hpp"
 
 namespace cleave::server {
@@ -37,7 +38,7 @@ ParameterStore::ParameterStore(std::span<const model::TensorSpec> parameters) {
                         .rows = spec.rows,
                         .cols = spec.cols,
                         .vector = spec.vector,
-                        .value = {},
+                        .value = std::pmr::vector<float>(&comm::shared_memory()),
                         .exp_avg = {},
                         .exp_avg_sq = {}};
     parameter.value.resize(static_cast<std::size_t>(spec.elements()));
@@ -52,7 +53,7 @@ ParameterStore::ParameterStore(const model::StepGraph& graph, std::uint64_t seed
   std::uint32_t number = 0;
   for (const TensorId id : graph.parameters()) {
     const model::TensorSpec& spec = graph.tensor(id);
-    std::vector<float>& value = parameters_[number].value;
+    std::pmr::vector<float>& value = parameters_[number].value;
     const Random random(seed, Purpose::parameter_init, number++);
     parallel.for_chunks(spec.elements(), kDrawn, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -214,6 +215,35 @@ TEST(MpiTransport, CloseDoesNotWaitForReaders) {
   }
   meet();
   if (kept) expect_pattern(*kept, kSize);
+  meet();
+}
+
+// What rank 0 keeps in shared memory is read by the others where it lies; nothing else is.
+TEST(MpiTransport, MemoryIsReadInPlace) {
+  constexpr std::size_t kSize = 100'000;
+  if (transport->rank() == 0) {
+    std::pmr::vector<std::byte> kept(kSize, std::byte{42}, &shared_memory());
+    const std::vector<std::byte> own(kSize);
+    for (int dest = 1; dest < transport->size(); ++dest) {
+      const auto offset = transport->reached(dest, kept.data());
+      if (!offset) {
+        ADD_FAILURE() << "nothing is shared";
+        continue;
+      }
+      EXPECT_FALSE(transport->reached(dest, own.data()));
+      transport->send(dest, encode_ping(static_cast<std::uint32_t>(*offset / 64)));
+    }
+    meet();
+    return;
+  }
+  const Received received = expect_frame();
+  const auto header = decode(received.frame);
+  ASSERT_TRUE(header);
+  const std::span<const std::byte> reach = received.frame.reach();
+  const std::size_t offset = header->sequence * std::size_t{64};
+  ASSERT_LE(offset + kSize, reach.size());
+  const auto there = reach.subspan(offset, kSize);
+  EXPECT_TRUE(std::all_of(there.begin(), there.end(), [](std::byte byte) { return byte == std::byte{42}; }));
   meet();
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <map>
+#include <memory_resource>
 #include <utility>
 
 #include "cleave/base/units.hpp"
@@ -13,18 +14,19 @@ namespace cleave {
 /// Bytes of a huge page, and from how many bytes on a block asks for them: of smaller ones too much would lie idle.
 inline constexpr std::size_t kHugePage = std::size_t{2} << 20, kSmallestInHugePages = 2 * kHugePage;
 
-/// 64-byte aligned memory, not initialised. Blocks of kSmallestInHugePages start on a boundary of, and ask for, huge
-/// pages. Move-only.
+/// The heap for what is large: memory of kSmallestInHugePages and more starts on a boundary of, and asks for, huge
+/// pages; any other on a boundary of 64 bytes. Any thread may use it, as long as the process lives.
+[[nodiscard]] std::pmr::memory_resource& large_memory();
+
+/// Memory that is aligned to 64 bytes and not initialised. Move-only.
 class Block {
  public:
   Block() = default;
-  /// Errors: std::bad_alloc.
-  explicit Block(std::size_t capacity);
-  Block(Block&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), capacity_(std::exchange(other.capacity_, 0)) {}
+  /// `from` must outlive the block. Errors: std::bad_alloc.
+  explicit Block(std::size_t capacity, std::pmr::memory_resource& from = large_memory());
+  Block(Block&& other) noexcept { swap(other); }
   Block& operator=(Block&& other) noexcept {
-    std::swap(data_, other.data_);
-    std::swap(capacity_, other.capacity_);
+    swap(other);
     return *this;
   }
   ~Block();
@@ -34,8 +36,15 @@ class Block {
   [[nodiscard]] bool empty() const { return data_ == nullptr; }
 
  private:
+  void swap(Block& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(capacity_, other.capacity_);
+    std::swap(from_, other.from_);
+  }
+
   std::byte* data_ = nullptr;
   std::size_t capacity_ = 0;
+  std::pmr::memory_resource* from_ = nullptr;
 };
 
 /// What a pool may keep.
@@ -52,7 +61,9 @@ struct BlockPoolLimits {
 /// in use at once (capacities counted); spare blocks of other sizes give way, the largest first. One thread at a time.
 class BlockPool {
  public:
-  explicit BlockPool(BlockPoolLimits limits = {}) : limits_(limits) {}
+  /// `from` must outlive the pool and its blocks.
+  explicit BlockPool(BlockPoolLimits limits = {}, std::pmr::memory_resource& from = large_memory())
+      : limits_(limits), from_(from) {}
 
   /// A block of at least `bytes`. Errors: std::bad_alloc.
   [[nodiscard]] Block take(std::size_t bytes);
@@ -69,6 +80,7 @@ class BlockPool {
   void drop_largest();
 
   BlockPoolLimits limits_;
+  std::pmr::memory_resource& from_;
   std::multimap<std::size_t, Block> free_;  // by capacity
   std::size_t in_use_ = 0, spare_ = 0, peak_ = 0;
 };

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
 #include <span>
 #include <utility>
 
@@ -63,6 +64,14 @@ class Frame {
   /// True: a view of another process's memory, which it may only read and which that process could change.
   [[nodiscard]] bool borrowed() const { return borrowed_; }
 
+  /// Memory of its sender that a received frame may point into (message.hpp, OperandPlace); empty where there is none.
+  [[nodiscard]] std::span<const std::byte> reach() const { return reach_; }
+  /// `keeper` keeps the memory mapped.
+  void set_reach(std::span<const std::byte> reach, std::shared_ptr<FrameMemory> keeper) {
+    reach_ = reach;
+    keeper_ = std::move(keeper);
+  }
+
   /// A frame with the same bytes, in memory of its own. Errors: std::bad_alloc.
   [[nodiscard]] Frame copy() const;
 
@@ -75,6 +84,8 @@ class Frame {
     std::swap(memory_, other.memory_);
     std::swap(ticket_, other.ticket_);
     std::swap(borrowed_, other.borrowed_);
+    std::swap(reach_, other.reach_);
+    std::swap(keeper_, other.keeper_);
   }
 
   std::byte* data_ = nullptr;
@@ -83,6 +94,12 @@ class Frame {
   std::shared_ptr<FrameMemory> memory_;  // this
   std::uint32_t ticket_ = 0;
   bool borrowed_ = false;
+  std::span<const std::byte> reach_;
+  std::shared_ptr<FrameMemory> keeper_;
 };
+
+/// Memory for what ranks of this host may read where it lies, from 64 KiB on: shared memory once a transport of this
+/// process shares any and as far as it goes, otherwise the heap. Any thread may use it, as long as the process lives.
+[[nodiscard]] std::pmr::memory_resource& shared_memory();
 
 }  // namespace cleave::comm

@@ -62,6 +62,13 @@ enum class Lie : std::uint8_t {
   stale = 8,      ///< what the device returned last for this operation and shape; honest the first time
 };
 
+/// Where the server keeps a matrix that a device on its host reads there instead of being sent it: element (0, 0) is
+/// `offset` bytes into Frame::reach(), rows are `ld` elements apart.
+struct OperandPlace {
+  std::int64_t offset = 0, ld = 0;
+  bool operator==(const OperandPlace&) const = default;
+};
+
 /// Geometry of a GEMM block: C[m x n] += A[m x k] * B[k x n], covering K blocks [first_block, first_block +
 /// k_blocks(k)) of an operation that has `blocks` of them.
 struct GemmBlock {
@@ -92,6 +99,7 @@ struct Header {
   std::uint8_t panel_order = 0;    ///< task: PanelOrder; with `panels` it decides what the tasklet takes on the device
   bool a_by_columns = false;       ///< task, work = gemm: A is stored k x m, its columns one after another
   bool b_by_columns = false;       ///< task, work = gemm: B is stored n x k
+  bool in_place = false;           ///< task, wire = f32: operands are where the task says; never on a wire
   Reason reason = Reason::none;    ///< refused
   GemmBlock gemm;                  ///< work = gemm
   AttentionBlock attention;        ///< work = attention
@@ -135,21 +143,28 @@ class Decoded {
 
 /// Reads and validates a header; looks at its 128 bytes only. `frame_bytes` is the length of the whole frame.
 [[nodiscard]] Decoded<Header> decode_header(std::span<const std::byte> header, std::int64_t frame_bytes);
-/// Reads and validates a frame: header, length and checksum. A checksum of the header alone is good for a frame that is
-/// read where its sender wrote it (Frame::borrowed) and for no other.
+/// Reads and validates a frame: header, length, checksum, and that the places of operands are in its reach. A checksum
+/// of the header alone is good for a frame that is read where its sender wrote it (Frame::borrowed) and for no other.
 [[nodiscard]] Decoded<Header> decode(const Frame& frame);
 
 /// A task's header with views of its payload, row-major in header.wire and aligned to 64 bytes; A and B transposed
-/// where the header says that they are stored by columns: gemm:               operands = A [m x k], B [k x n];
-/// exponents only when gemm.blocks > 1 attention_forward:  operands = Q [pairs][queries][seq][head_dim], K, V
-/// [pairs][seq][head_dim] attention_backward: operands = Q, K, V, dO (as Q)
-template <class Byte, class Exponent>
+/// where the header says that they are stored by columns:
+///   gemm:               operands = A [m x k], B [k x n]; exponents only when gemm.blocks > 1
+///   attention_forward:  operands = Q [pairs][queries][seq][head_dim], K, V [pairs][seq][head_dim]
+///   attention_backward: operands = Q, K, V, dO (as Q)
+/// With header.in_place the operands are empty, and there is a place of each matrix in their order: A, B; or every
+/// seq x head_dim of Q, of K, of V, of dO.
+template <class Byte, class Exponent, class Place>
 struct TaskParts {
   Header header;
   std::array<std::span<Byte>, 4> operands;              ///< unused ones are empty
+  std::span<Place> places;                              ///< empty unless header.in_place
   std::span<Exponent> row_exponents, column_exponents;  ///< e [m] of A's rows, f [n] of B's columns
 };
-using TaskView = TaskParts<const std::byte, const std::int16_t>;
+/// The views of a task that was received.
+struct TaskView : TaskParts<const std::byte, const std::int16_t, const OperandPlace> {
+  std::span<const std::byte> reach;  ///< what places count from
+};
 
 /// A result's header with views of its payload, row-major in header.output and aligned to 64 bytes:
 /// gemm: C [m x n]; attention_forward: O (as Q); attention_backward: dQ, dK, dV.
@@ -176,7 +191,7 @@ struct TaskName {
 [[nodiscard]] std::optional<TaskName> peek_task(const Frame& frame);
 
 /// A task or result to be filled in place and then sealed. The views stay valid when the draft is moved.
-struct TaskDraft : TaskParts<std::byte, std::int16_t> {
+struct TaskDraft : TaskParts<std::byte, std::int16_t, OperandPlace> {
   Frame frame;
 };
 struct ResultDraft : ResultParts<std::byte> {

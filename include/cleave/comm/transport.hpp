@@ -51,6 +51,10 @@ class Transport {
   /// Makes the wait under way, or else the next one, return early.
   virtual void interrupt() = 0;
 
+  /// How many bytes into the reach (Frame::reach()) of the frames that `dest` receives from here `data` lies; nothing
+  /// where that rank cannot read it. What lies in shared_memory() may be readable.
+  [[nodiscard]] virtual std::optional<std::int64_t> reached(int /*dest*/, const void* /*data*/) const { return {}; }
+
   /// True once the transport knows that a rank is gone for good. False promises nothing.
   [[nodiscard]] virtual bool gone(int rank) const = 0;
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory_resource>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,12 +16,14 @@
 
 namespace cleave::server {
 
-/// One parameter. value, exp_avg, exp_avg_sq: rows * cols floats, row-major; the moments are empty for frozen ones.
+/// One parameter. value, exp_avg, exp_avg_sq: rows * cols floats, row-major; the moments are empty for frozen ones. The
+/// value is in comm::shared_memory(): devices of this host may read it in place.
 struct Parameter {
   std::string name;
   std::int64_t rows = 0, cols = 0;
   bool vector = false;
-  std::vector<float> value, exp_avg, exp_avg_sq;
+  std::pmr::vector<float> value;
+  std::vector<float> exp_avg, exp_avg_sq;
 
   /// Shape as files have it: [cols] for a vector, otherwise [rows, cols].
   [[nodiscard]] std::vector<std::int64_t> shape() const;

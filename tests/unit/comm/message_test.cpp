@@ -246,6 +246,89 @@ TEST(Message, OnlyTasksOfProductsTellTheirStorage) {
   EXPECT_EQ(fault_of(with_field<std::uint8_t>(seal(std::move(attention)), 13, 2)), Fault::field);
 }
 
+Header in_place(Header header) {
+  header.in_place = true;
+  return header;
+}
+
+// A task whose operands are at `places`, in a reach of so many bytes.
+Frame placed(const Header& header, std::vector<OperandPlace> places, std::span<const std::byte> reach) {
+  TaskDraft draft = begin_task(in_place(header));
+  EXPECT_EQ(draft.places.size(), places.size());
+  std::copy(places.begin(), places.end(), draft.places.begin());
+  Frame frame = seal(std::move(draft));
+  frame.set_reach(reach, nullptr);
+  return frame;
+}
+
+TEST(Message, OperandsInPlace) {
+  const std::vector<std::byte> memory(1000);
+  const Header header = gemm_task(3, 2, 10, 3, 2, DType::f32);  // A 3 x 10, B 10 x 2
+  const Frame frame = placed(header, {{40, 12}, {200, 2}}, memory);
+  EXPECT_EQ(frame.size(), frame_bytes(in_place(header)));
+  const auto task = decode_task(frame);
+  ASSERT_TRUE(task);
+  EXPECT_TRUE(task->header.in_place);
+  EXPECT_TRUE(task->operands[0].empty() && task->operands[1].empty());
+  EXPECT_EQ(task->places[0], (OperandPlace{40, 12}));
+  EXPECT_EQ(task->places[1], (OperandPlace{200, 2}));
+  EXPECT_EQ(task->reach.data(), memory.data());
+  EXPECT_EQ(task->row_exponents.size(), 3U);
+
+  // One place for each head: 3 x 2 of Q, 3 of K, 3 of V, and 6 of dO.
+  const auto heads = [&](Work work) { return begin_task(in_place(attention_task(work, DType::f32))).places.size(); };
+  EXPECT_EQ(heads(Work::attention_forward), 12U);
+  EXPECT_EQ(heads(Work::attention_backward), 18U);
+}
+
+TEST(Message, PlacesBeyondTheReachAreRefused) {
+  const std::vector<std::byte> memory(4 * 100);
+  const Header header = gemm_task(3, 2, 10, 1, 0, DType::f32);
+  const OperandPlace b{0, 2};
+  // The last row of A ends with the memory.
+  EXPECT_TRUE(decode(placed(header, {{4 * 66, 12}, b}, memory)));
+  EXPECT_TRUE(decode(placed(header, {{0, 45}, b}, memory)));
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max(),
+                         kLeast = std::numeric_limits<std::int64_t>::min();
+  for (const OperandPlace a : std::initializer_list<OperandPlace>{{4 * 67, 12},
+                                                                  {4 * 66, 13},
+                                                                  {4, 45},
+                                                                  {0, 46},
+                                                                  {2, 12},
+                                                                  {-4, 12},
+                                                                  {4 * 100, 10},
+                                                                  {4 * 101, 10},
+                                                                  {0, 9},
+                                                                  {0, 0},
+                                                                  {0, -12},
+                                                                  {0, kMost},
+                                                                  {0, kLeast},
+                                                                  {kMost - 3, 12},
+                                                                  {kLeast, 12}}) {
+    EXPECT_EQ(fault_of(placed(header, {a, b}, memory)), Fault::geometry) << a.offset << " " << a.ld;
+    EXPECT_EQ(fault_of(placed(header, {b, a}, memory)), Fault::geometry) << a.offset << " " << a.ld;
+  }
+  // Stored by columns A has 10 rows of 3.
+  Header turned = header;
+  turned.a_by_columns = true;
+  EXPECT_TRUE(decode(placed(turned, {{4 * 70, 3}, b}, memory)));
+  EXPECT_FALSE(decode(placed(turned, {{4 * 71, 3}, b}, memory)));
+  // No memory but that of a neighbour may be read.
+  EXPECT_EQ(fault_of(placed(header, {{0, 12}, b}, {})), Fault::geometry);
+
+  const Header attention = attention_task(Work::attention_forward, DType::f32);  // heads of 5 x 4
+  std::vector<OperandPlace> places(12, {0, 24});
+  EXPECT_TRUE(decode(placed(attention, places, memory)));
+  places.back() = {4 * 3, 24};  // 3 + 4 * 24 + 4 > 100
+  EXPECT_EQ(fault_of(placed(attention, places, memory)), Fault::geometry);
+}
+
+TEST(Message, OnlyTasksInFullPrecisionAreInPlace) {
+  EXPECT_EQ(frame_bytes(in_place(gemm_task(5, 6, 7, 1, 0, DType::bf16))), -1);
+  EXPECT_EQ(frame_bytes(in_place(attention_task(Work::attention_forward, DType::f16))), -1);
+  EXPECT_EQ(frame_bytes(in_place(result_header(gemm_task(5, 6, 7, 1, 0, DType::f32)))), -1);
+}
+
 TEST(Message, HostileFields) {
   TaskDraft draft = begin_task(gemm_task(3, 2, 10, 3, 2, DType::f32));
   fill(draft);
@@ -258,7 +341,8 @@ TEST(Message, HostileFields) {
   EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 7, 100)), Fault::field);             // lie
   EXPECT_EQ(fault_of(with_field<std::uint32_t>(task, 8, 0xffffffff)), Fault::geometry);  // payload
   EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 12, 4)), Fault::field);              // panel order
-  EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 13, 4)), Fault::field);              // storage
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 13, 4)), Fault::geometry);           // in place: another length
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 13, 8)), Fault::field);              // storage
   EXPECT_TRUE(decode(with_field<std::uint8_t>(task, 13, 3)));
   EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 14, 1)), Fault::field);   // reserved
   EXPECT_EQ(fault_of(with_field<std::int64_t>(task, 24, -1)), Fault::field);  // tasklet
