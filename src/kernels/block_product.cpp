@@ -59,8 +59,13 @@ Strip strip_of(const Oriented& p, std::int64_t m0, std::int64_t m1, std::int64_t
   return p.swapped ? Strip{n0, n1, m0, m1} : Strip{m0, m1, n0, n1};
 }
 
-/// Rounds down to a multiple, at least one.
-std::int64_t whole(std::int64_t value, std::int64_t unit) { return std::max<std::int64_t>(1, value / unit) * unit; }
+/// Length of equal parts of n, each of whole units but the last and of at most `largest` elements or one unit: a small
+/// remainder would pass the other operand for little.
+std::int64_t equal_part(std::int64_t n, std::int64_t largest, std::int64_t unit) {
+  const std::int64_t units = (n + unit - 1) / unit, most = std::max<std::int64_t>(1, largest / unit);
+  const std::int64_t parts = (units + most - 1) / most;
+  return (units + parts - 1) / parts * unit;
+}
 
 void nothing_to_add(GemmShape shape, Matrix c, StripUse use, Accumulate accumulate) {
   for (std::int64_t i = 0; i < shape.m; ++i) {
@@ -98,7 +103,10 @@ void multiply_block(GemmShape shape, ConstMatrix a, ConstMatrix b, Matrix c, Str
   if (shape.k == 0) return nothing_to_add(shape, c, use, accumulate);
   const MicroKernel& kernel = MicroKernel::selected();
   const Oriented p = orient(shape, a, b, kernel.by_rows);
-  const std::int64_t mc = whole(kernel.mc_kc / p.depth, kernel.mr), nc = whole(kernel.nc_kc / p.depth, kernel.nr);
+  // Who gets strips in memory of their own does something with them, such as adding them to sums.
+  const std::int64_t left_elements = c.data != nullptr ? kernel.mc_kc_alone : kernel.mc_kc;
+  const std::int64_t mc = equal_part(p.m, left_elements / p.depth, kernel.mr);
+  const std::int64_t nc = equal_part(p.n, kernel.nc_kc / p.depth, kernel.nr);
   Buffers& memory = buffers();
   for (std::int64_t n0 = 0; n0 < p.n; n0 += nc) {
     const std::int64_t n1 = std::min(p.n, n0 + nc);

@@ -3,11 +3,23 @@
 
 #include <blis.h>
 #include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
 
 #include "cleave/base/error.hpp"
 #include "cleave/kernels/gemm_kernels.hpp"
 
 namespace cleave::kernels {
+
+namespace {
+
+// Elements; 0 where the system does not know.
+std::int64_t second_level_cache() {
+  return std::max<std::int64_t>(0, ::sysconf(_SC_LEVEL2_CACHE_SIZE)) / static_cast<std::int64_t>(sizeof(float));
+}
+
+}  // namespace
 
 MicroKernel::MicroKernel() {
   selected_gemm_kernels();
@@ -18,6 +30,7 @@ MicroKernel::MicroKernel() {
   nr = bli_cntx_get_blksz_def_dt(BLIS_FLOAT, BLIS_NR, context);
   kc = bli_cntx_get_blksz_def_dt(BLIS_FLOAT, BLIS_KC, context);
   mc_kc = bli_cntx_get_blksz_def_dt(BLIS_FLOAT, BLIS_MC, context) * kc;
+  mc_kc_alone = std::max(mc_kc, second_level_cache() * 2 / 3);
   nc_kc = bli_cntx_get_blksz_def_dt(BLIS_FLOAT, BLIS_NC, context) * kc;
   by_rows = bli_cntx_l3_nat_ukr_prefers_rows_dt(BLIS_FLOAT, BLIS_GEMM_UKR, context);
   // A family whose packed panels were padded would need wider panels than block_product.cpp packs; none of ours is.
