@@ -15,8 +15,8 @@ namespace cleave::plan {
 
 namespace {
 
-/// Headers may take this share of the time of the busiest resource.
-constexpr double kHeaderShare = 0.005;
+/// Headers may take this share of the time of the busiest resource; more in an operation alone.
+constexpr double kHeaderShare = 0.005, kHeaderShareAlone = 0.02;
 
 /// Panels each way of a tasklet that gives way to others, at most.
 constexpr std::int64_t kMostYielding = 1024;
@@ -44,9 +44,11 @@ std::int64_t affordable_panels(const Work& work, const TaskletPlan& piece, const
                                    (volume.up / profile.uplink).value()});
   const double header =
       std::max((kMessageHeader / profile.downlink).value(), (kMessageHeader / profile.uplink).value());
-  const double count = header > 0 ? kHeaderShare * busiest / header : static_cast<double>(options.most_panels);
   // Alone, what the steps of the wavefront cost is time of the operation.
-  const std::int64_t most = options.objective == Objective::alone ? 2 * options.most_panels : options.most_panels;
+  const bool alone = options.objective == Objective::alone;
+  const std::int64_t most = alone ? 4 * options.most_panels : options.most_panels;
+  const double share = alone ? kHeaderShareAlone : kHeaderShare;
+  const double count = header > 0 ? share * busiest / header : static_cast<double>(most);
   return std::clamp<std::int64_t>(static_cast<std::int64_t>(std::min(count, 1e9)), 1, most);
 }
 

@@ -3,41 +3,51 @@
 #include "predict.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <deque>
 #include <queue>
 #include <unordered_map>
 
+#include "bisect.hpp"
 #include "cleave/plan/cost.hpp"
 
 namespace cleave::plan {
 
 namespace {
 
-enum class Happens : std::uint8_t { down_free, up_begins, out_free, in_free, done };
+/// Uplinks that together carry less than this share of what the interface takes in do not wait for each other there:
+/// results then need no events.
+constexpr double kAmpleShare = 0.15;
 
-struct Event {
-  double at = 0;
-  std::int32_t sequence = 0;  // ties are served in order of making
-  std::int32_t station = 0, tasklet = 0;
-  Happens what = Happens::down_free;
-  bool operator>(const Event& other) const { return at != other.at ? at > other.at : sequence > other.sequence; }
-};
+enum class Happens : std::uint8_t { down_free, up_begins, done };
+constexpr std::uint32_t kKinds = 3;  // of these
+
+__extension__ using Key = unsigned __int128;
+
+// A time that is not negative, then the order of making, then what it is for: keys compare as these do, without
+// branches, which in the heaps of a rehearsal nobody could foresee.
+Key key_of(double time, std::uint32_t order, std::uint32_t what) {
+  return Key{std::bit_cast<std::uint64_t>(time + 0.0)} << 64U | Key{order} << 32U | what;
+}
+double time_of(Key key) { return std::bit_cast<double>(static_cast<std::uint64_t>(key >> 64U)); }
 
 struct Result {
   double computed = 0;
   std::int32_t tasklet = 0, panel = 0;
 };
 
-// One direction of the server's interface: of those that wait, the one with the longest tail is next.
+// One direction of the server's interface: of those that wait, the one with the longest tail is next. When it is free
+// is no event of the agenda, which would be twice as long.
 struct Gate {
-  struct Request {
-    double tail = 0;
-    std::int32_t sequence = 0, station = 0;
-    bool operator<(const Request& o) const { return tail != o.tail ? tail < o.tail : sequence > o.sequence; }
-  };
-  bool taken = false;
-  std::priority_queue<Request> waiting;
+  double free_at = 0;
+  std::priority_queue<Key> waiting;  // by tail, of equal ones the first; the station
+  std::uint32_t requests = 0;
+  void wait(double tail, std::size_t station) {
+    waiting.push(key_of(tail, ~requests++, static_cast<std::uint32_t>(station)));
+  }
+  // When it serves the next of those that wait.
+  [[nodiscard]] double next() const { return waiting.empty() ? kNever : free_at; }
 };
 
 struct Station {
@@ -45,8 +55,9 @@ struct Station {
   std::deque<std::int32_t> queue;  // tasklets whose panels are still to come down
   std::size_t next_panel = 0;
   bool down_taken = false;
-  std::deque<Result> results;  // that wait for the uplink, or are still being computed
-  bool up_due = false;         // the first of them has its event
+  std::deque<Result> results;          // that wait for the uplink, or are still being computed
+  bool up_due = false;                 // the first of them has its event
+  std::deque<std::int32_t> finishing;  // tasklets whose last result is under way
   double arrival = 0, processor = 0, up_free = 0;
   std::int64_t memory = 0;
 };
@@ -73,6 +84,9 @@ class Rehearsal {
   }
 
   double run() {
+    double uplinks = 0;
+    for (const Station& station : stations_) uplinks += station.state->profile.uplink.value();
+    in_is_ample_ = uplinks < kAmpleShare * server_.nic_in.value();
     for (std::size_t s = 0; s < stations_.size(); ++s) {
       Station& station = stations_[s];
       station.processor = station.state->compute_busy.value();
@@ -83,35 +97,41 @@ class Rehearsal {
       pump_down(s, 0);
     }
     double last = 0;
-    while (!agenda_.empty()) {
-      const Event event = agenda_.top();
+    for (;;) {
+      const double soonest = agenda_.empty() ? kNever : time_of(agenda_.top());
+      if (out_.next() <= soonest && out_.next() < kNever) {
+        begin_down(next_of(out_), out_.free_at);
+        continue;
+      }
+      if (in_.next() <= soonest && in_.next() < kNever) {
+        begin_up(next_of(in_), in_.free_at);
+        continue;
+      }
+      if (agenda_.empty()) return last;
+      const double now = soonest;
+      const auto what = static_cast<std::uint32_t>(agenda_.top());
       agenda_.pop();
-      const auto s = static_cast<std::size_t>(event.station);
-      switch (event.what) {
+      const std::size_t s = what / kKinds;
+      switch (static_cast<Happens>(what % kKinds)) {
         case Happens::down_free:
           stations_[s].down_taken = false;
-          pump_down(s, event.at);
+          pump_down(s, now);
           break;
-        case Happens::up_begins: ask_up(s, event.at); break;
-        case Happens::out_free:
-          if (const std::int32_t next = next_of(out_); next >= 0) begin_down(static_cast<std::size_t>(next), event.at);
-          break;
-        case Happens::in_free:
-          if (const std::int32_t next = next_of(in_); next >= 0) begin_up(static_cast<std::size_t>(next), event.at);
-          break;
+        case Happens::up_begins: ask_up(s, now); break;
         case Happens::done:
-          last = std::max(last, event.at);
-          stations_[s].memory -= tasklets_[static_cast<std::size_t>(event.tasklet)].resident.value();
-          pump_down(s, event.at);
+          last = std::max(last, now);
+          stations_[s].memory -= tasklets_[static_cast<std::size_t>(stations_[s].finishing.front())].resident.value();
+          stations_[s].finishing.pop_front();
+          pump_down(s, now);
           break;
       }
     }
-    return last;
   }
 
  private:
-  void push(double at, Happens what, std::size_t station, std::int32_t tasklet = 0) {
-    agenda_.push({at, sequence_++, static_cast<std::int32_t>(station), tasklet, what});
+  void push(double at, Happens what, std::size_t station) {
+    agenda_.push(
+        key_of(at, sequence_++, static_cast<std::uint32_t>(station) * kKinds + static_cast<std::uint32_t>(what)));
   }
 
   [[nodiscard]] bool unlimited() const {
@@ -119,23 +139,20 @@ class Rehearsal {
   }
 
   // A message that takes the interface no time does not wait for it.
-  static bool has_to_wait(const Gate& gate, Seconds through) { return gate.taken && through.value() > 0; }
+  static bool has_to_wait(const Gate& gate, double now, Seconds through) {
+    return (gate.free_at > now || !gate.waiting.empty()) && through.value() > 0;
+  }
 
-  // The station that the interface serves next; -1: none waits.
-  static std::int32_t next_of(Gate& gate) {
-    gate.taken = false;
-    if (gate.waiting.empty()) return -1;
-    const std::int32_t station = gate.waiting.top().station;
+  // The station that the interface serves next.
+  static std::size_t next_of(Gate& gate) {
+    const auto station = static_cast<std::size_t>(static_cast<std::uint32_t>(gate.waiting.top()));
     gate.waiting.pop();
     return station;
   }
 
   // Both the interface and the link start together; a panel is through when the slower has carried it.
-  double carry(std::size_t s, double now, Seconds through, Seconds link_time, Gate& gate, Happens free) {
-    if (through.value() > 0) {
-      gate.taken = true;
-      push(now + through.value(), free, s);
-    }
+  static double carry(double now, Seconds through, Seconds link_time, Gate& gate) {
+    if (through.value() > 0) gate.free_at = now + through.value();
     return now + std::max(through, link_time).value();
   }
 
@@ -151,9 +168,9 @@ class Rehearsal {
       station.memory += resident;
     }
     station.down_taken = true;
-    const bool waits = has_to_wait(out_, panels_[t][station.next_panel].down / server_.nic_out);
+    const bool waits = has_to_wait(out_, now, panels_[t][station.next_panel].down / server_.nic_out);
     if (!waits) return begin_down(s, now);
-    out_.waiting.push({tails_[t][station.next_panel].down.value(), sequence_++, static_cast<std::int32_t>(s)});
+    out_.wait(tails_[t][station.next_panel].down.value(), s);
   }
 
   void begin_down(std::size_t s, double now) {
@@ -163,14 +180,17 @@ class Rehearsal {
     const fleet::DeviceProfile& profile = station.state->profile;
     const std::size_t number = station.next_panel++;
     const Panel& panel = panels_[t][number];
-    const double end =
-        carry(s, now, panel.down / server_.nic_out, panel.down / profile.downlink, out_, Happens::out_free);
+    const double end = carry(now, panel.down / server_.nic_out, panel.down / profile.downlink, out_);
     push(end, Happens::down_free, s);
     station.arrival = std::max(station.arrival, panel.down.value() > 0 ? end + profile.latency.value() : now);
     station.processor = std::max(station.arrival, station.processor) + (panel.flops / profile.compute).value();
     if (panel.up.value() > 0) {
       station.results.push_back({station.processor, tasklet, static_cast<std::int32_t>(number)});
-      await_up(s);
+      if (in_is_ample_) {
+        begin_up(s, std::max(station.processor, station.up_free));
+      } else {
+        await_up(s);
+      }
     }
     if (station.next_panel == panels_[t].size()) {
       station.queue.pop_front();
@@ -189,8 +209,8 @@ class Rehearsal {
   void ask_up(std::size_t s, double now) {
     const Result& result = stations_[s].results.front();
     const auto t = static_cast<std::size_t>(result.tasklet), number = static_cast<std::size_t>(result.panel);
-    if (!has_to_wait(in_, panels_[t][number].up / server_.nic_in)) return begin_up(s, now);
-    in_.waiting.push({tails_[t][number].up.value(), sequence_++, static_cast<std::int32_t>(s)});
+    if (!has_to_wait(in_, now, panels_[t][number].up / server_.nic_in)) return begin_up(s, now);
+    in_.wait(tails_[t][number].up.value(), s);
   }
 
   void begin_up(std::size_t s, double now) {
@@ -200,11 +220,12 @@ class Rehearsal {
     const std::vector<Panel>& panels = panels_[static_cast<std::size_t>(result.tasklet)];
     const auto number = static_cast<std::size_t>(result.panel);
     const fleet::DeviceProfile& profile = station.state->profile;
-    station.up_free =
-        carry(s, now, panels[number].up / server_.nic_in, panels[number].up / profile.uplink, in_, Happens::in_free);
+    station.up_free = carry(now, panels[number].up / server_.nic_in, panels[number].up / profile.uplink, in_);
     station.up_due = false;
     await_up(s);
-    if (number + 1 == panels.size()) push(station.up_free + profile.latency.value(), Happens::done, s, result.tasklet);
+    if (number + 1 < panels.size()) return;
+    station.finishing.push_back(result.tasklet);
+    push(station.up_free + profile.latency.value(), Happens::done, s);
   }
 
   std::span<const TaskletPlan> tasklets_;
@@ -212,9 +233,10 @@ class Rehearsal {
   std::vector<std::vector<Panel>> panels_;
   std::vector<std::vector<Tail>> tails_;  // where the interface is limited
   std::vector<Station> stations_;
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> agenda_;
-  std::int32_t sequence_ = 0;
+  std::priority_queue<Key, std::vector<Key>, std::greater<>> agenda_;
+  std::uint32_t sequence_ = 0;
   Gate out_, in_;
+  bool in_is_ample_ = false;
 };
 
 }  // namespace

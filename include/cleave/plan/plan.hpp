@@ -63,7 +63,7 @@ struct PlanOptions {
   Objective objective = Objective::step;
   fleet::ServerProfile server;
   /// Panels of a tasklet, where memory asks for no more: more overlap better, and cost messages (and simulated events).
-  /// An operation alone has up to twice as many.
+  /// An operation alone has up to four times as many.
   std::int64_t most_panels = 32;
   /// No panel of a GEMM's tasklet takes a link for much longer than this, so that what is more urgent soon goes ahead.
   Seconds longest_panel{std::numeric_limits<double>::infinity()};
