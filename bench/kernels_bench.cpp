@@ -111,6 +111,7 @@ struct Tensors {
   std::vector<float> w = std::vector<float>(kCols, 1.0F), b = std::vector<float>(kCols, 0.5F), dw = b, db = b;
   std::vector<float> mean = std::vector<float>(kRows), scale = mean;
   std::vector<std::int32_t> targets = std::vector<std::int32_t>(kRows, 5);
+  std::vector<std::int16_t> exponents = std::vector<std::int16_t>(std::max(kRows, kCols));
   double sum = 0;
 
   [[nodiscard]] kernels::ConstRows in() const { return {x.data(), kRows, kCols}; }
@@ -121,6 +122,13 @@ struct Tensors {
     return std::accumulate(out.begin() + row * kCols, out.begin() + (row + 1) * kCols, 0.0) / kCols;
   }
 };
+
+// Whether the first exponent is that of `count` numbers of x, `apart` apart.
+bool first_exponent_fits(const Tensors& t, std::int64_t count, std::int64_t apart) {
+  double squares = 0;
+  for (std::int64_t i = 0; i < count; ++i) squares += std::pow(t.x[static_cast<std::size_t>(i * apart)], 2);
+  return t.exponents[0] == std::ceil(std::log2(std::sqrt(squares)));
+}
 
 bool near(double a, double b, double tolerance) { return std::abs(a - b) <= tolerance; }
 
@@ -179,6 +187,17 @@ constexpr MemoryKernel kMemoryKernels[] = {
      [](const Tensors& t) { return near(t.out[9], t.x[9] - std::copysign(1e-3, t.dy[9]), 1e-6); }},
     {"square_norm", 4, [](kernels::Parallel& p, Tensors& t) { t.sum = kernels::sum_squares(p, t.dy); },
      [](const Tensors& t) { return near(t.sum / kElements, 1.0 / 12, 1e-3); }},  // of uniform numbers
+    {"row_exponents", 4,
+     [](kernels::Parallel& p, Tensors& t) {
+       (void)kernels::norm_exponents(p, {t.x.data(), kCols}, kRows, kCols, t.exponents);
+     },
+     [](const Tensors& t) { return first_exponent_fits(t, kCols, 1); }},
+    {"column_exponents", 4,
+     [](kernels::Parallel& p, Tensors& t) {
+       (void)kernels::norm_exponents(p, kernels::ConstMatrix(t.x.data(), kCols).transposed(), kCols, kRows,
+                                     t.exponents);
+     },
+     [](const Tensors& t) { return first_exponent_fits(t, kRows, kCols); }},
     {"cross_entropy", 8,
      [](kernels::Parallel& p, Tensors& t) { t.sum = kernels::cross_entropy_backward(p, t.result(), t.targets, 1.0F); },
      [](const Tensors& t) { return t.sum > 0 && near(t.row_mean(9) * kCols, 0, 1e-4); }},

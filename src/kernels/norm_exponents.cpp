@@ -15,41 +15,34 @@ namespace cleave::kernels {
 namespace {
 
 constexpr std::int64_t kLanes = 16;
-constexpr std::int64_t kRowsTogether = 128;  // rows that advance together where rows are neighbours in memory
+// Rows that advance together where rows are neighbours in memory: their sums stay in the first-level cache.
+constexpr std::int64_t kRowsTogether = 256;
 
 using EightDoubles = double __attribute__((vector_size(64)));
 using EightSingles = float __attribute__((vector_size(32)));
 
-/// Adds the squares of 8 neighbouring rows, depths [t0, t1) of whole kLanes, to their sums, which stay in registers.
-CLEAVE_INLINE void add_eight_across(const float* a, std::int64_t depth_stride, std::int64_t rows, std::int64_t t0,
-                                    std::int64_t t1, double* lanes) {
-  EightDoubles sums[kLanes];
-  for (std::int64_t l = 0; l < kLanes; ++l) __builtin_memcpy(&sums[l], lanes + l * rows, sizeof(EightDoubles));
-  for (std::int64_t t = t0; t + kLanes <= t1; t += kLanes) {
-#pragma GCC unroll 16
-    for (std::int64_t l = 0; l < kLanes; ++l) {
-      EightSingles eight;
-      __builtin_memcpy(&eight, a + (t + l) * depth_stride, sizeof eight);
-      const EightDoubles x = __builtin_convertvector(eight, EightDoubles);
-      sums[l] += x * x;
-    }
-  }
-  for (std::int64_t l = 0; l < kLanes; ++l) __builtin_memcpy(lanes + l * rows, &sums[l], sizeof(EightDoubles));
-}
-
-/// lanes[l * rows + i] += A[i,t]^2 for t = l, l + 16, ...; rows are neighbours in memory.
+/// lanes[l * rows + i] += A[i,t]^2 for t = l, l + 16, ...; rows are neighbours in memory. Reads what lies together in
+/// one go, and asks for what comes some depths later: the processor would not, from run to run.
 CLEAVE_CLONES void add_squares_across(const float* a, std::int64_t depth_stride, std::int64_t rows, std::int64_t depth,
                                       double* lanes) {
-  constexpr std::int64_t kDepths = 4 * kLanes;  // x kRowsTogether floats: 32 KiB, which stay in the first-level cache
-  const std::int64_t whole = depth / kLanes * kLanes, eights = rows / 8 * 8;
-  for (std::int64_t t = 0; t < whole; t += kDepths) {
-    const std::int64_t end = t + kDepths < whole ? t + kDepths : whole;
-    for (std::int64_t i = 0; i < eights; i += 8) add_eight_across(a + i, depth_stride, rows, t, end, lanes + i);
-  }
+  constexpr std::int64_t kAhead = 8, kLine = 16;
+  const std::int64_t eights = rows / 8 * 8;
   for (std::int64_t t = 0; t < depth; ++t) {
-    for (std::int64_t i = t < whole ? eights : 0; i < rows; ++i) {
-      const auto x = static_cast<double>(a[t * depth_stride + i]);
-      lanes[t % kLanes * rows + i] += x * x;
+    const float* const from = a + t * depth_stride;
+    double* const sums = lanes + t % kLanes * rows;
+    for (std::int64_t i = 0; i < rows; i += kLine) __builtin_prefetch(from + kAhead * depth_stride + i, 0, 2);
+    for (std::int64_t i = 0; i < eights; i += 8) {
+      EightSingles eight;
+      EightDoubles sum;
+      __builtin_memcpy(&eight, from + i, sizeof eight);
+      __builtin_memcpy(&sum, sums + i, sizeof sum);
+      const EightDoubles x = __builtin_convertvector(eight, EightDoubles);
+      sum += x * x;
+      __builtin_memcpy(sums + i, &sum, sizeof sum);
+    }
+    for (std::int64_t i = eights; i < rows; ++i) {
+      const auto x = static_cast<double>(from[i]);
+      sums[i] += x * x;
     }
   }
 }
