@@ -20,6 +20,21 @@ std::int64_t chunk(std::int64_t total, std::int64_t panels, std::int64_t index) 
   return total * (index + 1) / panels - total * index / panels;
 }
 
+// chunk() of one index after the other, without a division for each.
+class Chunks {
+ public:
+  Chunks(std::int64_t total, std::int64_t panels) : least_(total / panels), over_(total % panels), panels_(panels) {}
+  std::int64_t next() {
+    rest_ += over_;
+    const std::int64_t more = rest_ >= panels_ ? 1 : 0;
+    rest_ -= more * panels_;
+    return least_ + more;
+  }
+
+ private:
+  std::int64_t least_, over_, panels_, rest_ = 0;
+};
+
 Bytes message(std::int64_t payload) { return payload > 0 ? Bytes(payload) + kMessageHeader : Bytes(0); }
 
 void attention_panels(const Work& work, const TaskletPlan& tasklet, std::vector<Panel>& panels) {
@@ -50,41 +65,50 @@ void gemm_panels(const Work& work, const TaskletPlan& tasklet, std::vector<Panel
     return Flops(2.0 * static_cast<double>(area) * static_cast<double>(depth));
   };
   const auto flops = [&](std::int64_t area) { return flops_to(area, k); };
-  std::int64_t rows_before = 0, columns_before = 0;
-  for (std::int64_t i = 0; i < count; ++i) {
-    switch (tasklet.order) {
-      case PanelOrder::whole:
+  switch (tasklet.order) {
+    case PanelOrder::whole:
+      for (std::int64_t i = 0; i < count; ++i) {
         panels.push_back({message((m + n) * costs.strip_bytes), flops(m * n), message(m * n * costs.result_bytes)});
-        break;
-      case PanelOrder::wavefront: {
-        // Rows and columns here so far complete a square from the corner; this panel adds its rim.
-        const std::int64_t rows = chunk_end(m, count, i), columns = chunk_end(n, count, i);
-        const std::int64_t rim = rows * columns - rows_before * columns_before;
-        panels.push_back({message((rows - rows_before + columns - columns_before) * costs.strip_bytes), flops(rim),
-                          message(rim * costs.result_bytes)});
-        rows_before = rows;
-        columns_before = columns;
-        break;
       }
-      case PanelOrder::row_resident: {
-        const std::int64_t shorter = std::min(m, n), streamed = chunk(std::max(m, n), count, i);
+      return;
+    case PanelOrder::wavefront: {
+      // Rows and columns here so far complete a square from the corner; each panel adds its rim.
+      std::int64_t rows = 0, columns = 0, area = 0;
+      Chunks more_rows(m, count), more_columns(n, count);
+      for (std::int64_t i = 0; i < count; ++i) {
+        const std::int64_t strips = rows + columns, square = area;
+        rows += more_rows.next();
+        columns += more_columns.next();
+        area = rows * columns;
+        panels.push_back({message((rows + columns - strips) * costs.strip_bytes), flops(area - square),
+                          message((area - square) * costs.result_bytes)});
+      }
+      return;
+    }
+    case PanelOrder::row_resident: {
+      const std::int64_t shorter = std::min(m, n);
+      Chunks strips(std::max(m, n), count);
+      for (std::int64_t i = 0; i < count; ++i) {
+        const std::int64_t streamed = strips.next();
         panels.push_back({message((streamed + (i == 0 ? shorter : 0)) * costs.strip_bytes), flops(streamed * shorter),
                           message(streamed * shorter * costs.result_bytes)});
-        break;
       }
-      case PanelOrder::result_resident: {
-        const std::int64_t down = result_resident_down(count), first_up = down - 1;
-        if (i >= down) {
-          panels.push_back(
-              {Bytes(0), Flops(0), message(chunk(m * n, count - first_up, i - first_up) * costs.result_bytes)});
-          break;
-        }
+      return;
+    }
+    case PanelOrder::result_resident: {
+      const std::int64_t down = result_resident_down(count), first_up = down - 1;
+      Chunks operands((m + n) * costs.strip_bytes, down), blocks(k_blocks(k), down), results(m * n, count - first_up);
+      std::int64_t reached = 0;
+      for (std::int64_t i = 0; i < down; ++i) {
         // A K block is multiplied when all of it is there.
-        const std::int64_t depth = k_panel_end(tasklet.box, down, i) - k_panel_end(tasklet.box, down, i - 1);
-        panels.push_back({message(chunk((m + n) * costs.strip_bytes, down, i)), flops_to(m * n, depth),
-                          message(i == first_up ? chunk(m * n, count - first_up, 0) * costs.result_bytes : 0)});
-        break;
+        const std::int64_t before = std::min(k, kBlockK * reached);
+        reached += blocks.next();
+        panels.push_back({message(operands.next()), flops_to(m * n, std::min(k, kBlockK * reached) - before),
+                          message(i == first_up ? results.next() * costs.result_bytes : 0)});
       }
+      for (std::int64_t i = down; i < count; ++i)
+        panels.push_back({Bytes(0), Flops(0), message(results.next() * costs.result_bytes)});
+      return;
     }
   }
 }

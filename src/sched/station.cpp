@@ -52,12 +52,15 @@ bool Station::drop(Flight& flight, Seconds now, Commons& commons) {
   return true;
 }
 
+// A panel that is computed while the uplink is taken is looked at when that is free again.
 Station::Pick Station::pick() const {
   Pick next;
   if (down_.free_at < next.at) next = {Next::down_free, down_.free_at, down_.sequence};
-  if (!computed_.empty() && computed_.front().at < next.at)
+  if (up_.taken()) {
+    if (up_.free_at < next.at) next = {Next::up_free, up_.free_at, up_.sequence};
+  } else if (!computed_.empty() && computed_.front().at < next.at) {
     next = {Next::computed, computed_.front().at, computed_.front().sequence};
-  if (up_.free_at < next.at) next = {Next::up_free, up_.free_at, up_.sequence};
+  }
   return next;
 }
 
@@ -115,21 +118,23 @@ std::size_t Station::next_down() const {
   return down_queue_.size();
 }
 
-// Starts the next panel down a link that is free, if memory allows its tasklet in.
-void Station::pump_down(Seconds now, Commons& commons) {
+// Starts the next panel down a link that is free, if memory allows its tasklet in; and the panels after it for which
+// the link is free by `until`: nothing else that happens within the device changes whose panel is next.
+void Station::pump_down(Seconds now, Commons& commons, Seconds until) {
   if (!present || hung_ || down_.taken()) return;
   const std::size_t chosen = next_down();
   if (chosen == down_queue_.size()) return;
   Flight& flight = *down_queue_[chosen];
-  if (flight.next_panel + 1 == flight.panels.size()) {
-    down_queue_.erase(down_queue_.begin() + static_cast<std::ptrdiff_t>(chosen));
-    finishing_.push_back(&flight);
-  }
   if (flight.next_panel == 0) {
     memory_taken_ += flight.tasklet.piece.resident;
     usage.memory_peak = std::max(usage.memory_peak, memory_taken_);
   }
-  ask_down(flight, now, commons);
+  const std::size_t panels = flight.panels.size();
+  for (ask_down(flight, now, commons); flight.next_panel < panels && down_.free_at <= until;)
+    ask_down(flight, std::exchange(down_.free_at, kNotTaken), commons);
+  if (flight.next_panel < panels) return;
+  down_queue_.erase(down_queue_.begin() + static_cast<std::ptrdiff_t>(chosen));
+  finishing_.push_back(&flight);
 }
 
 // A link that waits for the server's interface is taken: nothing overtakes the panel that was asked for.
@@ -185,25 +190,29 @@ void Station::send_down(Flight& flight, std::size_t number, Seconds now, Commons
   flight.computed = computed;
   if (commons.spans)
     commons.observer->span(span_of(flight.tasklet, Resource::compute, computed - work, computed, Bytes(0)));
-  computed_.push({computed, commons.sequence++, &flight, number});
+  if (panel.up.value() > 0) computed_.push({computed, commons.sequence++, &flight, number});
 }
 
-void Station::queue_up(const Computed& done, Commons& commons) {
-  if (done.flight->panels[done.panel].up.value() == 0) return;
-  if (up_queue_.empty() && !up_.taken()) return ask_up(*done.flight, done.panel, done.at, commons);
-  const auto place_of = [](const Up& up) { return up.flight->tasklet.place(); };
-  const Up up{done.flight, done.panel};
-  up_queue_.insert(std::upper_bound(up_queue_.begin(), up_queue_.end(), up,
-                                    [&](const Up& a, const Up& b) { return place_of(a) < place_of(b); }),
-                   up);
-  pump_up(done.at, commons);
-}
-
+// The uplink is free: of what was computed by now the most urgent goes up.
 void Station::pump_up(Seconds now, Commons& commons) {
-  if (up_.taken() || up_queue_.empty()) return;
+  const auto place_of = [](const Up& up) { return up.flight->tasklet.place(); };
+  for (; !computed_.empty() && computed_.front().at <= now; computed_.pop()) {
+    const Up up{computed_.front().flight, computed_.front().panel};
+    up_queue_.insert(std::upper_bound(up_queue_.begin(), up_queue_.end(), up,
+                                      [&](const Up& a, const Up& b) { return place_of(a) < place_of(b); }),
+                     up);
+  }
+  if (up_queue_.empty()) return;
   const Up up = up_queue_.front();
   up_queue_.pop();
   ask_up(*up.flight, up.panel, now, commons);
+}
+
+// The uplink has been free for longer: what is computed first goes up at once.
+void Station::ask_up_first(Commons& commons) {
+  const Computed done = computed_.front();
+  computed_.pop();
+  ask_up(*done.flight, done.panel, done.at, commons);
 }
 
 void Station::ask_up(Flight& flight, std::size_t number, Seconds now, Commons& commons) {
@@ -247,36 +256,34 @@ void Station::send_up(Flight& flight, std::size_t number, Seconds now, Commons& 
                   answer);
 }
 
-void Station::serve(const Pick& next, Commons& commons) {
+void Station::serve(Commons& commons) {
+  const Pick next = pick();
   switch (next.what) {
     case Next::nothing: return;
     case Next::down_free: down_.free_at = kNotTaken; return pump_down(next.at, commons);
     case Next::up_free: up_.free_at = kNotTaken; return pump_up(next.at, commons);
-    case Next::computed: {
-      const Computed done = computed_.front();
-      computed_.pop();
-      return queue_up(done, commons);
-    }
+    case Next::computed: return ask_up_first(commons);
   }
 }
-
-void Station::serve(Commons& commons) { serve(pick(), commons); }
 
 // Before the next answer, which frees memory, nothing that goes up matters to what comes down.
 void Station::advance(Seconds until, Commons& commons) {
   while (down_.free_at <= until) {
-    const Seconds now = std::exchange(down_.free_at, kNotTaken);
-    pump_down(now, commons);
-    advance_up(std::min(until, now), commons);  // so that few computed panels wait in memory
+    pump_down(std::exchange(down_.free_at, kNotTaken), commons, until);
+    advance_up(std::min(until, down_.free_at), commons);  // so that few computed panels wait in memory
   }
   advance_up(until, commons);
 }
 
 void Station::advance_up(Seconds until, Commons& commons) {
   for (;;) {
-    const Seconds computed = computed_.empty() ? kNotTaken : computed_.front().at;
-    if (std::min(computed, up_.free_at) > until) return;
-    serve({computed <= up_.free_at ? Next::computed : Next::up_free, std::min(computed, up_.free_at)}, commons);
+    if (up_.taken()) {
+      if (up_.free_at > until) return;
+      pump_up(std::exchange(up_.free_at, kNotTaken), commons);
+    } else {
+      if (computed_.empty() || computed_.front().at > until) return;
+      ask_up_first(commons);
+    }
   }
 }
 

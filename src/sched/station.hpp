@@ -161,27 +161,27 @@ class Station {
     std::int64_t sequence = 0;
   };
   [[nodiscard]] Pick pick() const;
-  void serve(const Pick& next, Commons& commons);
   void advance_up(Seconds until, Commons& commons);
   [[nodiscard]] std::size_t next_down() const;
-  void pump_down(Seconds now, Commons& commons);
+  void pump_down(Seconds now, Commons& commons, Seconds until = Seconds(-1));
   void pump_up(Seconds now, Commons& commons);
   void ask_down(Flight& flight, Seconds now, Commons& commons);
   void send_down(Flight& flight, std::size_t number, Seconds now, Commons& commons);
   void ask_up(Flight& flight, std::size_t number, Seconds now, Commons& commons);
   void send_up(Flight& flight, std::size_t number, Seconds now, Commons& commons);
   void wait_for(Gate& gate, Link& link, Flight& flight, std::size_t number, Gate::Request request, Seconds link_time);
-  void queue_up(const Computed& done, Commons& commons);
+  void ask_up_first(Commons& commons);
   void forget_all();
 
-  // Rates as they are now, the factor of churn included.
-  BytesPerSecond downlink_, uplink_;
+  // Rates as they are now, the factor of churn included. The processor's is not beside what changes with every panel:
+  // compilers read two numbers at once, and wait where one was written just before.
   FlopsPerSecond compute_;
+  BytesPerSecond downlink_, uplink_;
   Link down_, up_;
   Seconds arrival_;  // of the last panel: a message never overtakes the one before it
   SerialResource processor_;
-  Fifo<Computed> computed_;          // panels that the processor has, or will have, done
-  Fifo<Up> up_queue_;                // by place
+  Fifo<Computed> computed_;          // panels with a result that the processor has, or will have, done
+  Fifo<Up> up_queue_;                // those that met a taken uplink, by place
   Fifo<Answer> answers_;             // on their last way
   std::vector<Flight*> down_queue_;  // whose panels are still to come down, by place
   std::vector<Flight*> finishing_;   // down, but not all up
