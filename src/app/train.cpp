@@ -303,11 +303,13 @@ class Run {
   void report_dilation(Seconds late) {
     if (dilated_.value() <= 0) return;
     const double dilation = dilated_ / emulated_;
-    const std::string text =
-        fmt::format("clock wall: {} of the model took {}, dilated by a factor of {:.3f}; at most {} late",
-                    show(emulated_), show(dilated_), dilation, show(late));
-    say(text);
-    if (dilation > kKeepsUp) log_.warning("this host was too slow for clock wall: {}", text);
+    const std::string text = fmt::format("{} of the model took {}, dilated by a factor of {:.3f}; at most {} late",
+                                         show(emulated_), show(dilated_), dilation, show(late));
+    if (dilation > kKeepsUp) {
+      log_.warning("this host was too slow for clock wall: {}", text);
+    } else {
+      say("clock wall: " + text);
+    }
   }
 
   void report_profile(const server::Profile& profile) {

@@ -55,6 +55,13 @@ std::optional<Fault> check_geometry(const Header& header) {
   return std::nullopt;
 }
 
+// Rows that some of a product's messages carry, in an order that can be taken up where it was left: A by rows.
+bool is_panel(const Header& header) {
+  const PanelRows& rows = header.panel;
+  return header.work == Work::gemm && !header.a_by_columns && !header.in_place && rows.first >= 0 && rows.count >= 1 &&
+         rows.count < header.gemm.m && rows.first <= header.gemm.m - rows.count;
+}
+
 bool has_block(Kind kind) { return kind == Kind::task || kind == Kind::result; }
 
 }  // namespace
@@ -94,12 +101,15 @@ std::optional<Fault> check_fields(const Header& header) {
 
   if (!block) {
     const bool unused = header.work == Work::none && header.wire == DType::f32 && header.output == DType::f32 &&
-                        header.gemm == GemmBlock{} && header.attention == AttentionBlock{};
+                        header.gemm == GemmBlock{} && header.attention == AttentionBlock{} &&
+                        header.panel == PanelRows{};
     return unused ? std::nullopt : std::optional(Fault::field);
   }
   if (header.work < Work::gemm || header.work > Work::attention_backward) return Fault::field;
   if (!wire_type(header.wire)) return Fault::field;
-  return check_geometry(header);
+  if (const auto fault = check_geometry(header)) return fault;
+  if (header.panel != PanelRows{} && !is_panel(header)) return Fault::geometry;
+  return std::nullopt;
 }
 
 Layout layout_of(const Header& header) {
@@ -123,17 +133,18 @@ Layout layout_of(const Header& header) {
   };
   if (header.work == Work::gemm) {
     const GemmBlock& g = header.gemm;
+    const bool brings_b = header.panel.first == 0;
     if (!task) {
-      layout.arrays[0] = place(product({g.m, g.n, element}));
+      layout.arrays[0] = place(product({header.rows(), g.n, element}));
     } else if (header.in_place) {
       place_places(2);
     } else {
-      layout.arrays[0] = place(product({g.m, g.k, element}));
-      layout.arrays[1] = place(product({g.k, g.n, element}));
+      layout.arrays[0] = place(product({header.rows(), g.k, element}));
+      if (brings_b) layout.arrays[1] = place(product({g.k, g.n, element}));
     }
     if (task && g.blocks > 1) {
-      layout.row_exponents = place(g.m * 2);
-      layout.column_exponents = place(g.n * 2);
+      layout.row_exponents = place(header.rows() * 2);
+      if (brings_b) layout.column_exponents = place(g.n * 2);
     }
   } else {
     const AttentionBlock& a = header.attention;

@@ -49,7 +49,9 @@ enum : std::size_t {
   kAtFirstBlock = 76,
   kAtComputed = 80,
   kAtCompute = 88,
-  kAtUnused = 96,
+  kAtPanelFirst = 96,
+  kAtPanelCount = 100,
+  kAtUnused = 104,
   kAtSequence = 120,
   kAtPanels = 124,
 };
@@ -95,6 +97,8 @@ void put_header(std::byte* to, const Header& h) {
     put(to, kAtK, h.gemm.k);
     put(to, kAtBlocks, static_cast<std::int32_t>(h.gemm.blocks));
     put(to, kAtFirstBlock, static_cast<std::int32_t>(h.gemm.first_block));
+    put(to, kAtPanelFirst, static_cast<std::int32_t>(h.panel.first));
+    put(to, kAtPanelCount, static_cast<std::int32_t>(h.panel.count));
   } else if (is_attention(h.work)) {
     put(to, kAtM, h.attention.pairs);
     put(to, kAtN, h.attention.seq);
@@ -277,6 +281,7 @@ Decoded<Header> decode_header(std::span<const std::byte> bytes, std::int64_t fra
   h.reason = get<Reason>(from, kAtReason);
   h.computed = Seconds(get<double>(from, kAtComputed));
   h.compute = Seconds(get<double>(from, kAtCompute));
+  h.panel = {.first = get<std::int32_t>(from, kAtPanelFirst), .count = get<std::int32_t>(from, kAtPanelCount)};
   h.sequence = get<std::uint32_t>(from, kAtSequence);
   h.panels = get<std::uint32_t>(from, kAtPanels);
 
@@ -395,6 +400,7 @@ Header result_header(const Header& task) {
   header.wire = task.wire;
   header.output = task.output;
   header.gemm = task.gemm;
+  header.panel = task.panel;
   header.attention = task.attention;
   return header;
 }

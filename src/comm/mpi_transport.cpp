@@ -173,6 +173,10 @@ class MpiTransport final : public Transport {
     return link ? link->offset_of(static_cast<const std::byte*>(data)) : std::nullopt;
   }
 
+  [[nodiscard]] bool shares_memory(int rank) const override {
+    return links_[static_cast<std::size_t>(rank)] != nullptr;
+  }
+
   [[nodiscard]] bool gone(int rank) const override { return liveness_->gone(rank); }
 
   void abandon(int rank) override { abandoned_[static_cast<std::size_t>(rank)] = true; }

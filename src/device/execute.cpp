@@ -93,8 +93,8 @@ void narrow_into(DType wire, const float* from, std::span<std::byte> bytes) {
 bool execute_gemm(const TaskView& task, ResultDraft& result, kernels::Parallel& parallel, Scratch& scratch) {
   const Header& header = task.header;
   const comm::GemmBlock& block = header.gemm;
-  const GemmShape shape{block.m, block.n, block.k};
-  const auto a = product_operand(task, 0, block.m, block.k, header.a_by_columns, scratch.a);
+  const GemmShape shape{header.rows(), block.n, block.k};
+  const auto a = product_operand(task, 0, shape.m, block.k, header.a_by_columns, scratch.a);
   const auto b = product_operand(task, 1, block.k, block.n, header.b_by_columns, scratch.b);
 
   if (!block.whole_depth()) {

@@ -14,6 +14,7 @@
 #include "cleave/comm/handshake.hpp"
 #include "cleave/kernels/gemm_kernels.hpp"
 #include "execute.hpp"
+#include "panel_stream.hpp"
 #include "worker.hpp"
 
 namespace cleave::device {
@@ -163,6 +164,7 @@ class Host {
   void malformed(const comm::Frame& frame, comm::Fault fault) {
     ++report_.malformed;
     if (const auto name = comm::peek_task(frame)) {
+      panels_.give_up(name->tasklet);
       refuse_task(name->tasklet, name->device, Reason::malformed, comm::name_of(fault));
     }
   }
@@ -175,6 +177,7 @@ class Host {
   void admit(comm::Frame frame, const comm::Header& header, Worker& worker) {
     const Seconds arrival = clock_.now();
     const auto refuse = [&](Reason reason, std::string_view text) {
+      panels_.give_up(header.tasklet);
       refuse_task(header.tasklet, header.device, reason, text);
     };
     const auto hosted = memory_.find(header.device);
@@ -186,6 +189,14 @@ class Host {
     Job job;
     job.arrival = arrival;
     job.view = comm::view_task(frame, header);
+    if (!header.panel.whole()) {
+      switch (panels_.take(header)) {
+        case PanelStream::Found::next: break;
+        case PanelStream::Found::again: return;
+        case PanelStream::Found::broken: return refuse(Reason::malformed, "a panel is missing");
+      }
+      job.first_panel = panels_.share(frame, job.view);
+    }
     job.frame = std::move(frame);
     worker.add(std::move(job));
   }
@@ -206,7 +217,8 @@ class Host {
   SteadyClock clock_;
   comm::Welcome welcome_;
   std::unordered_map<DeviceId, Bytes> memory_;  // of the hosted devices
-  Seconds heard_, asked_;                       // when the server was last heard, and last asked
+  PanelStream panels_;
+  Seconds heard_, asked_;  // when the server was last heard, and last asked
   std::uint32_t pings_ = 0;
   HostReport report_;
 };

@@ -6,6 +6,7 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -16,9 +17,10 @@
 
 namespace cleave::device {
 
-/// A task that has been accepted. `view` looks into `frame`.
+/// A task that has been accepted. `view` looks into `frame` and, of a panel, into the frame of the first one.
 struct Job {
   comm::Frame frame;
+  std::shared_ptr<const comm::Frame> first_panel;
   comm::TaskView view;
   Seconds arrival;  ///< when it came to this rank
 };

@@ -31,9 +31,9 @@ constexpr Seconds kLastWord{1.0};
 }  // namespace
 
 Exchange::Exchange(comm::Transport& transport, const std::vector<fleet::DeviceProfile>& devices,
-                   const FleetTerms& terms, Pack pack, Profile& profile)
+                   const FleetTerms& terms, Packer packer, Profile& profile)
     : transport_(transport),
-      pack_(std::move(pack)),
+      packer_(std::move(packer)),
       profile_(profile),
       patience_(terms.patience),
       peers_(static_cast<std::size_t>(transport.size())) {
@@ -92,18 +92,23 @@ void Exchange::submit(const sched::Tasklet& tasklet) {
   peers_[static_cast<std::size_t>(rank_of(tasklet.piece.device))].waiting.push_back(tasklet);
 }
 
-// Gives back the room that a tasklet holds with its rank.
+// Gives back the room that a tasklet holds with its rank; panels of it that were not sent yet will not be.
 void Exchange::release(std::int64_t tasklet) {
   const auto sent = under_way_.find(tasklet);
   Peer& peer = peers_[static_cast<std::size_t>(sent->second.rank)];
   peer.bytes_under_way -= sent->second.bytes;
   --peer.tasklets_under_way;
+  if (!peer.panel.whole() && peer.waiting.front().id.value == tasklet) {
+    peer.waiting.pop_front();
+    peer.panel = {};
+  }
   under_way_.erase(sent);
 }
 
 void Exchange::forget(TaskletId tasklet) {
   const auto sent = under_way_.find(tasklet.value);
   if (sent != under_way_.end()) {
+    sent->second.panels.reset();
     forgotten_.emplace(sent->first, sent->second);  // the answer still comes, or never
     release(tasklet.value);
     return;
@@ -113,27 +118,57 @@ void Exchange::forget(TaskletId tasklet) {
   }
 }
 
+bool Exchange::may_send(const Peer& peer) const {
+  return !peer.waiting.empty() && !peer.gone &&
+         (peer.tasklets_under_way < kTaskletsAhead || peer.bytes_under_way < kWindow);
+}
+
+// One message to each rank in turn, so that none waits until the others have all that they may have.
 void Exchange::pump() {
-  for (std::size_t rank = 1; rank < peers_.size(); ++rank) {
-    Peer& peer = peers_[rank];
-    while (!peer.waiting.empty() && !peer.gone &&
-           (peer.tasklets_under_way < kTaskletsAhead || peer.bytes_under_way < kWindow)) {
-      const sched::Tasklet tasklet = peer.waiting.front();
-      peer.waiting.pop_front();
-      comm::Frame frame = pack_(tasklet, static_cast<int>(rank));
-      const std::int64_t bytes = std::max(frame.size(), tasklet.piece.bytes_down.value());  // read in place or not
-      under_way_.emplace(tasklet.id.value, UnderWay{tasklet, static_cast<int>(rank), bytes, clock_.now()});
-      peer.bytes_under_way += bytes;
-      ++peer.tasklets_under_way;
-      const Profile::Scope scope(profile_, Phase::send, tasklet.op);
-      transport_.send(static_cast<int>(rank), std::move(frame));
+  for (bool sent = true; sent;) {
+    sent = false;
+    for (std::size_t rank = 1; rank < peers_.size(); ++rank) {
+      if (!may_send(peers_[rank])) continue;
+      send_next(static_cast<int>(rank));
+      sent = true;
     }
   }
+}
+
+// The next tasklet that waits, or the next panel of it.
+void Exchange::send_next(int rank) {
+  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  const sched::Tasklet tasklet = peer.waiting.front();
+  const bool begins = peer.panel.whole();
+  if (begins && !transport_.shares_memory(rank)) peer.panel.count = packer_.panel_rows(tasklet);
+  comm::PanelRows& panel = peer.panel;
+  const std::int64_t rows = tasklet.piece.box.m();
+  if (!panel.whole()) panel.count = std::min(panel.count, rows - panel.first);
+  comm::Frame frame = packer_.pack(tasklet, rank, panel);
+  // A task counts for what it takes, be it carried or read in place.
+  const std::int64_t bytes = panel.whole() ? std::max(frame.size(), tasklet.piece.bytes_down.value()) : frame.size();
+
+  UnderWay& sent = under_way_.try_emplace(tasklet.id.value, UnderWay{tasklet, rank, 0, clock_.now()}).first->second;
+  if (begins && !panel.whole()) {
+    sent.panels =
+        std::make_shared<PanelResults>(*comm::decode_header(frame.bytes().first(comm::kHeaderBytes), frame.size()));
+  }
+  sent.bytes += bytes;
+  peer.bytes_under_way += bytes;
+  peer.tasklets_under_way += begins ? 1 : 0;
+  panel.first = panel.end();
+  if (panel.whole() || panel.first == rows) {
+    peer.waiting.pop_front();
+    panel = {};
+  }
+  const Profile::Scope scope(profile_, Phase::send, tasklet.op);
+  transport_.send(rank, std::move(frame));
 }
 
 void Exchange::let_go(int rank) {
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
   peer.waiting.clear();
+  peer.panel = {};
   peer.bytes_under_way = peer.tasklets_under_way = 0;
   std::erase_if(under_way_, [&](const auto& entry) { return entry.second.rank == rank; });
   std::erase_if(forgotten_, [&](const auto& entry) { return entry.second.rank == rank; });
@@ -226,15 +261,27 @@ std::optional<Answer> Exchange::take_in(comm::Received received) {
     give_up(header->tasklet.value);
     return std::nullopt;
   }
-  Answer answer{.kind = Answer::Kind::result, .tasklet = sent->second.tasklet, .frame = {}, .reason = {}};
   peer.answered = clock_.now();
+  if (header->kind == comm::Kind::result) return take_result(*header, std::move(received.frame));
+  Answer answer{.kind = Answer::Kind::refused, .tasklet = sent->second.tasklet, .frame = {}, .reason = {}};
+  answer.reason = fmt::format("{}: {}", comm::name_of(header->reason), comm::text_of(received.frame));
   release(header->tasklet.value);
-  if (header->kind == comm::Kind::refused) {
-    answer.kind = Answer::Kind::refused;
-    answer.reason = fmt::format("{}: {}", comm::name_of(header->reason), comm::text_of(received.frame));
-  } else {
-    answer.frame = std::move(received.frame);
+  return answer;
+}
+
+// Of a tasklet that is under way: its block, or the rows of one panel, which are an answer when all are there.
+std::optional<Answer> Exchange::take_result(const comm::Header& header, comm::Frame frame) {
+  const UnderWay& sent = under_way_.at(header.tasklet.value);
+  if (sent.panels) {
+    switch (sent.panels->take(frame, header)) {
+      case PanelResults::Taken::more:
+      case PanelResults::Taken::again: return std::nullopt;
+      case PanelResults::Taken::missing: give_up(header.tasklet.value); return std::nullopt;
+      case PanelResults::Taken::whole: frame = sent.panels->frame(); break;
+    }
   }
+  Answer answer{.kind = Answer::Kind::result, .tasklet = sent.tasklet, .frame = std::move(frame), .reason = {}};
+  release(header.tasklet.value);
   return answer;
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -19,6 +20,7 @@
 #include "cleave/sched/fleet.hpp"
 #include "cleave/server/fleets.hpp"
 #include "cleave/server/profile.hpp"
+#include "panel_results.hpp"
 
 namespace cleave::server {
 
@@ -38,14 +40,19 @@ struct Answer {
 
 class Exchange {
  public:
-  /// Makes a tasklet's message for a rank; called when there is room for it.
-  using Pack = std::function<comm::Frame(const sched::Tasklet&, int rank)>;
+  /// How tasklets become messages.
+  struct Packer {
+    /// Makes a tasklet's message for a rank, or that of one panel; called when there is room for it.
+    std::function<comm::Frame(const sched::Tasklet&, int rank, const comm::PanelRows&)> pack;
+    /// Rows of the panels in which a tasklet is sent to a rank of another host; 0: in one message.
+    std::function<std::int64_t(const sched::Tasklet&)> panel_rows;
+  };
 
   /// Greets every device rank and tells it its devices (device d on rank 1 + d mod (size - 1)).
   /// Errors: EnvironmentError when a rank refuses or does not answer in time.
   /// `profile` must outlive the exchange.
   Exchange(comm::Transport& transport, const std::vector<fleet::DeviceProfile>& devices, const FleetTerms& terms,
-           Pack pack, Profile& profile);
+           Packer packer, Profile& profile);
 
   [[nodiscard]] const std::vector<RankInfo>& ranks() const { return ranks_; }
 
@@ -67,6 +74,7 @@ class Exchange {
   struct Peer {
     std::vector<DeviceId> devices;
     std::deque<sched::Tasklet> waiting;
+    comm::PanelRows panel;  // next one of the first that waits, of which others were sent; else none
     std::int64_t bytes_under_way = 0;
     std::int64_t tasklets_under_way = 0;
     Seconds heard, pinged, answered;
@@ -79,11 +87,14 @@ class Exchange {
     int rank = 0;
     std::int64_t bytes = 0;
     Seconds sent;
+    std::shared_ptr<PanelResults> panels{};  // of a tasklet that is sent in panels
   };
   [[nodiscard]] int rank_of(DeviceId device) const;
   [[nodiscard]] const Peer& peer_of(DeviceId device) const { return peers_[static_cast<std::size_t>(rank_of(device))]; }
   void greet(const std::vector<fleet::DeviceProfile>& devices, const FleetTerms& terms);
   void pump();
+  void send_next(int rank);
+  [[nodiscard]] bool may_send(const Peer& peer) const;
   void watch();
   void let_go(int rank);
   void give_up_oldest(int rank);
@@ -91,9 +102,10 @@ class Exchange {
   void release(std::int64_t tasklet);
   [[nodiscard]] std::optional<comm::Received> poll();
   [[nodiscard]] std::optional<Answer> take_in(comm::Received received);
+  [[nodiscard]] std::optional<Answer> take_result(const comm::Header& header, comm::Frame frame);
 
   comm::Transport& transport_;
-  Pack pack_;
+  Packer packer_;
   Profile& profile_;
   SteadyClock clock_;
   Seconds patience_;

@@ -152,13 +152,27 @@ std::vector<comm::OperandPlace> Executor::places_of(const sched::Tasklet& taskle
   return places;
 }
 
-comm::Frame Executor::pack(const sched::Tasklet& tasklet, const LieOrder& lie, const Reader& reader) {
+// Only A by rows can be cut in rows without reading all of it.
+std::int64_t Executor::panel_rows(const sched::Tasklet& tasklet) {
+  const Operation& op = graph_->operation(tasklet.op);
+  if (op.kind != OpKind::gemm || operand_a(op).col_stride != 1) return 0;
+  const GemmBox& box = tasklet.piece.box;
+  const PanelLimits& limits = options_.panels;
+  const std::int64_t bytes = box.m() * box.k() * size_of(options_.wire);
+  const std::int64_t count = std::min({limits.most, box.m() / limits.least_rows, bytes / limits.least_bytes});
+  return count > 1 ? (box.m() + count - 1) / count : 0;
+}
+
+comm::Frame Executor::pack(const sched::Tasklet& tasklet, const comm::PanelRows& panel, const LieOrder& lie,
+                           const Reader& reader) {
   const Profile::Scope scope(profile_, Phase::pack, tasklet.op);
   const Operation& op = graph_->operation(tasklet.op);
   const plan::TaskletPlan& piece = tasklet.piece;
   const InProgress& state = open(op);
-  const std::vector<comm::OperandPlace> places = places_of(tasklet, reader);
+  std::vector<comm::OperandPlace> places;
+  if (panel.whole()) places = places_of(tasklet, reader);
   comm::Header header = header_of(tasklet);
+  header.panel = panel;
   header.lie = lie.lie;
   header.sequence = lie.seed;
   header.in_place = !places.empty();
@@ -190,8 +204,9 @@ comm::Frame Executor::pack(const sched::Tasklet& tasklet, const LieOrder& lie, c
   }
   if (op.kind == OpKind::gemm && header.gemm.blocks > 1) {
     const GemmBox& box = piece.box;
-    std::copy_n(state.row_exponents.begin() + box.m0, box.m(), draft.row_exponents.begin());
-    std::copy_n(state.column_exponents.begin() + box.n0, box.n(), draft.column_exponents.begin());
+    std::copy_n(state.row_exponents.begin() + box.m0 + panel.first, draft.row_exponents.size(),
+                draft.row_exponents.begin());
+    std::copy_n(state.column_exponents.begin() + box.n0, draft.column_exponents.size(), draft.column_exponents.begin());
   }
   return header.in_place ? comm::seal(std::move(draft)) : comm::seal_header(std::move(draft));
 }
@@ -235,7 +250,7 @@ Verdict Executor::place(const sched::Tasklet& tasklet, const comm::ResultView& r
   ++verification_.blocks;
   verification_.device_time += got.compute;
   if (got.work != asked.work || got.wire != asked.wire || got.output != asked.output || got.gemm != asked.gemm ||
-      got.attention != asked.attention || got.device != asked.device) {
+      got.panel != asked.panel || got.attention != asked.attention || got.device != asked.device) {
     return accuse(tasklet, false, 0);
   }
   if (op.kind == OpKind::gemm && asked.gemm.whole_depth() && !op.accumulate && !is_drawn(tasklet)) {

@@ -53,9 +53,13 @@ class Executor {
   /// Runs a server kernel. Requires: its inputs are complete.
   void run(const model::Operation& kernel);
 
-  /// The task message of a tasklet, to be answered as `lie` says.
-  /// Errors: CheckFailure when an operand is not finite.
-  [[nodiscard]] comm::Frame pack(const sched::Tasklet& tasklet, const LieOrder& lie, const Reader& reader);
+  /// The task message of a tasklet, or of one panel of it, for `reader`, to be answered as `lie` says.
+  /// Requires: panels of a tasklet in order. Errors: CheckFailure when an operand is not finite.
+  [[nodiscard]] comm::Frame pack(const sched::Tasklet& tasklet, const comm::PanelRows& panel, const LieOrder& lie,
+                                 const Reader& reader);
+
+  /// Rows of the panels in which a tasklet travels to another host; 0: it travels in one message.
+  [[nodiscard]] std::int64_t panel_rows(const sched::Tasklet& tasklet);
 
   /// Checks a returned block (as verification says) and puts it in its place.
   /// Requires: the result answers the tasklet (answers()).
@@ -104,8 +108,8 @@ class Executor {
   kernels::ProductStatus multiply(const sched::Tasklet& tasklet, std::span<std::byte> block);
   // Where a rank finds the operands of a tasklet, matrix by matrix; none where it must be sent them.
   [[nodiscard]] std::vector<comm::OperandPlace> places_of(const sched::Tasklet& tasklet, const Reader& reader);
-  // Puts the operands of a GEMM tasklet into its message, each by rows or by columns, as it is stored, and, where the
-  // block is to be checked, into a check.
+  // Puts the operands of a GEMM tasklet, or what a panel brings of them, into its message, each by rows or by columns,
+  // as it is stored, and, where the block is to be checked, into a check.
   void gather_operands(const sched::Tasklet& tasklet, kernels::ConstMatrix a, kernels::ConstMatrix b,
                        comm::TaskDraft& draft);
   // Whether verification looks at this tasklet's block.

@@ -41,12 +41,14 @@ class ModelledFleet final : public RankFleet {
   ModelledFleet(comm::Transport& transport, Executor& executor, std::vector<fleet::DeviceProfile> devices,
                 const FleetTerms& terms)
       : executor_(executor),
-        exchange_(
-            transport, devices, terms,
-            [this, &transport](const Tasklet& tasklet, int rank) {
-              return executor_.pack(tasklet, order_lie(model_.lies(tasklet.piece.device), tasklet), {&transport, rank});
-            },
-            executor.profile()),
+        exchange_(transport, devices, terms,
+                  {.pack =
+                       [this, &transport](const Tasklet& tasklet, int rank, const comm::PanelRows& panel) {
+                         return executor_.pack(tasklet, panel, order_lie(model_.lies(tasklet.piece.device), tasklet),
+                                               {&transport, rank});
+                       },
+                   .panel_rows = [this](const Tasklet& tasklet) { return executor_.panel_rows(tasklet); }},
+                  executor.profile()),
         model_(std::move(devices), terms.server, terms.wire, terms.churn, terms.seed) {
     if (terms.clock == ClockMode::wall) pace_.emplace();
     model_.set_observer(terms.observer);
@@ -161,12 +163,13 @@ class LiveFleet final : public RankFleet {
       : executor_(executor),
         churn_(terms.churn),
         wire_(terms.wire),
-        exchange_(
-            transport, devices, terms,
-            [this, &transport](const Tasklet& tasklet, int rank) {
-              return pack(tasklet, {&transport, rank});
-            },
-            executor.profile()),
+        exchange_(transport, devices, terms,
+                  {.pack =
+                       [this, &transport](const Tasklet& tasklet, int rank, const comm::PanelRows& panel) {
+                         return pack(tasklet, panel, {&transport, rank});
+                       },
+                   .panel_rows = [this](const Tasklet& tasklet) { return executor_.panel_rows(tasklet); }},
+                  executor.profile()),
         usage_(devices.size()),
         spans_(terms.observer, devices.size()) {
     for (fleet::DeviceProfile& profile : devices) devices_.push_back({.profile = std::move(profile)});
@@ -262,10 +265,11 @@ class LiveFleet final : public RankFleet {
     pending_.push_back({.kind = kind, .at = now(), .tasklet = tasklet, .device = device, .op = op});
   }
 
-  comm::Frame pack(const Tasklet& tasklet, const Reader& reader) {
+  comm::Frame pack(const Tasklet& tasklet, const comm::PanelRows& panel, const Reader& reader) {
     const Seconds begun = now();
-    comm::Frame frame = executor_.pack(tasklet, order_lie(device_at(tasklet.piece.device).lying, tasklet), reader);
-    spans_.sent(tasklet, begun, now());
+    comm::Frame frame =
+        executor_.pack(tasklet, panel, order_lie(device_at(tasklet.piece.device).lying, tasklet), reader);
+    if (panel.first == 0) spans_.sent(tasklet, begun, now());
     return frame;
   }
 

@@ -131,12 +131,19 @@ Random Executor::signs_of(const sched::Tasklet& tasklet) const {
 void Executor::gather_operands(const sched::Tasklet& tasklet, kernels::ConstMatrix a, kernels::ConstMatrix b,
                                comm::TaskDraft& draft) {
   const GemmBox& box = tasklet.piece.box;
-  std::optional<kernels::ProductCheck> check;
+  const comm::PanelRows& panel = draft.header.panel;
+  kernels::ProductCheck* check = nullptr;
   if (options_.verification.mode != Mode::audit && is_drawn(tasklet)) {
-    const Charge charge(profile_, verification_.time);
-    check.emplace(GemmShape{box.m(), box.n(), box.k()}, options_.wire, signs_of(tasklet));
+    auto& checks = in_progress_.at(tasklet.op).checks;
+    if (panel.first == 0) {
+      const Charge charge(profile_, verification_.time);
+      checks.insert_or_assign(tasklet.id.value,
+                              kernels::ProductCheck({box.m(), box.n(), box.k()}, options_.wire, signs_of(tasklet)));
+    }
+    check = &checks.at(tasklet.id.value);
   }
-  const auto in_bands = [&](kernels::ConstMatrix from, std::int64_t rows, std::int64_t cols, std::byte* to, auto take) {
+  const auto in_bands = [&](kernels::ConstMatrix from, std::int64_t rows, std::int64_t cols, std::int64_t before,
+                            std::byte* to, auto take) {
     const auto stored = from.col_stride == 1 ? kernels::Stored::by_rows : kernels::Stored::by_columns;
     if (stored == kernels::Stored::by_columns) {
       from = from.transposed();
@@ -149,12 +156,12 @@ void Executor::gather_operands(const sched::Tasklet& tasklet, kernels::ConstMatr
       std::byte* first = to + i * cols * size_of(options_.wire);
       gather(from.from(i, 0), count, cols, options_.wire, first);
       const Charge charge(profile_, verification_.time);
-      ((*check).*take)(stored, first, i, count);
+      (check->*take)(stored, first, before + i, count);
     }
   };
-  in_bands(b, box.k(), box.n(), draft.operands[1].data(), &kernels::ProductCheck::take_b);
-  in_bands(a, box.m(), box.k(), draft.operands[0].data(), &kernels::ProductCheck::take_a);
-  if (check) in_progress_.at(tasklet.op).checks.insert_or_assign(tasklet.id.value, std::move(*check));
+  if (panel.first == 0) { in_bands(b, box.k(), box.n(), 0, draft.operands[1].data(), &kernels::ProductCheck::take_b); }
+  in_bands(a.from(panel.first, 0), draft.header.rows(), box.k(), panel.first, draft.operands[0].data(),
+           &kernels::ProductCheck::take_a);
 }
 
 // An honest device refuses what is not finite, so that is refused whatever verification looks at: one NaN that nobody

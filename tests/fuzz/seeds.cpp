@@ -61,6 +61,13 @@ void store_messages(const fs::path& folder) {
   partial.output = partial_sum_type(DType::f32);
   partial.panels = 2;
   store(folder / "task-partial", comm::seal(comm::begin_task(partial)));
+  for (const std::int64_t first : {0, 1}) {
+    comm::Header panel = task_header(comm::Work::gemm, DType::bf16);
+    panel.panel = {.first = first, .count = 1};
+    store(folder / ("panel-" + std::to_string(first)), comm::seal(comm::begin_task(panel)));
+    store(folder / ("panel-result-" + std::to_string(first)),
+          comm::seal(comm::begin_result(comm::result_header(panel))));
+  }
 }
 
 void store_files(const fs::path& folder) {

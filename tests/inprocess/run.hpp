@@ -37,6 +37,7 @@ struct Setting {
   server::Verification verification{.mode = server::Verification::Mode::off};
   fleet::ChurnTrace churn;
   std::vector<std::string> freeze;
+  server::PanelLimits panels{};
   bool one_token = false;  // every token and target the same, as padding is
   std::int64_t row_groups = 1;
 };
@@ -58,12 +59,16 @@ inline Setting small_setting() {
   return s;
 }
 
+/// So small that a small model's products travel in panels.
+inline constexpr server::PanelLimits kSmallPanels{.most = 4, .least_rows = 3, .least_bytes = 64};
+
 struct Outcome {
   std::uint64_t hash = 0;
   double first_loss = 0, last_loss = 0;
-  std::int64_t lost = 0, redone = 0, rejected = 0;
-  Seconds time;     // emulated, of all steps
-  Seconds dilated;  // real, of all steps, under the wall clock
+  std::int64_t lost = 0, redone = 0, rejected = 0, tasklets = 0;
+  std::int64_t messages = 0;  // between server and device ranks, either way
+  Seconds time;               // emulated, of all steps
+  Seconds dilated;            // real, of all steps, under the wall clock
   std::vector<DeviceId> distrusted;
   server::VerificationReport verification;
 };
@@ -110,7 +115,7 @@ inline server::TrainerOptions options_of(const Setting& s) {
                    .freeze = s.freeze};
   options.plan.partition = s.partition;
   options.row_groups = s.row_groups;
-  options.executor = {.wire = s.wire, .threads = s.threads, .verification = s.verification};
+  options.executor = {.wire = s.wire, .threads = s.threads, .verification = s.verification, .panels = s.panels};
   options.devices = s.devices;
   options.fleet.clock = s.clock;
   options.fleet.wire = s.wire;
@@ -153,6 +158,7 @@ inline Outcome train(const Setting& s, server::ParameterStore& parameters, std::
         outcome.lost += result.report.lost;
         outcome.redone += result.report.redone;
         outcome.rejected += result.report.rejected;
+        outcome.tasklets += result.report.tasklets;
         outcome.time += result.time;
         if (result.dilation) outcome.dilated += result.time * *result.dilation;
       }
@@ -163,6 +169,7 @@ inline Outcome train(const Setting& s, server::ParameterStore& parameters, std::
     outcome.distrusted = trainer.distrusted();
     outcome.verification = trainer.verification();
     leave();
+    outcome.messages = server->stats().frames_sent + server->stats().frames_received;
   }
   outcome.hash = parameters.hash();
   return outcome;

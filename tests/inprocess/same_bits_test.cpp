@@ -58,6 +58,23 @@ TEST(SameBits, AnyClockAndThreads) {
   }
 }
 
+// Operands in panels of some rows, for every type on the wire and every block checked.
+TEST(SameBits, Panels) {
+  for (const DType wire : {DType::f32, DType::bf16}) {
+    Setting s;
+    s.wire = wire;
+    const Outcome whole = train(s);
+    s.devices = unlike_devices(3);
+    s.device_ranks = 2;
+    s.verification = {.mode = server::Verification::Mode::all};
+    s.panels = kSmallPanels;
+    const Outcome outcome = train(s);
+    EXPECT_EQ(outcome.hash, whole.hash) << name_of(wire);
+    EXPECT_EQ(outcome.rejected, 0);
+    EXPECT_GT(outcome.messages, 2 * outcome.tasklets);  // a task and a result each, had there been no panels
+  }
+}
+
 TEST(SameBits, LittleMemoryMeansMorePieces) {
   Setting s;
   s.devices = unlike_devices(3);

@@ -12,12 +12,13 @@ struct Case {
   comm::Kind kind;
   comm::FaultKind fault;
   std::int64_t skip;  // messages of the kind that pass before: the phase
+  bool panels;        // operands and results travel in panels
 };
 
 std::string name_of(const ::testing::TestParamInfo<Case>& info) {
   static constexpr const char* kFaults[] = {"drop", "delay", "twice", "corrupt", "truncate"};
   return std::string(comm::name_of(info.param.kind)) + "_" + kFaults[static_cast<int>(info.param.fault)] + "_after" +
-         std::to_string(info.param.skip);
+         std::to_string(info.param.skip) + (info.param.panels ? "_panels" : "");
 }
 
 class WireFaults : public ::testing::TestWithParam<Case> {};
@@ -26,6 +27,7 @@ TEST_P(WireFaults, TheRunEndsWithTheSameBits) {
   Setting s = small_setting();
   const std::uint64_t expected = train(s).hash;
   s.devices = unlike_devices(4);
+  if (GetParam().panels) s.panels = kSmallPanels;
   server::TrainerOptions options = options_of(s);
   options.fleet.patience = Seconds(0.15);
 
@@ -63,7 +65,9 @@ std::vector<Case> all_cases() {
   for (const comm::Kind kind : {comm::Kind::task, comm::Kind::result}) {
     for (const comm::FaultKind fault : {comm::FaultKind::drop, comm::FaultKind::delay, comm::FaultKind::twice,
                                         comm::FaultKind::corrupt, comm::FaultKind::truncate}) {
-      for (const std::int64_t skip : {0, 40}) cases.push_back({kind, fault, skip});
+      for (const std::int64_t skip : {0, 40}) {
+        for (const bool panels : {false, true}) cases.push_back({kind, fault, skip, panels});
+      }
     }
   }
   return cases;

@@ -79,6 +79,15 @@ struct GemmBlock {
   [[nodiscard]] constexpr bool whole_depth() const { return k_blocks(k) == blocks; }
 };
 
+/// Rows of A, and so of C, that one message of a GEMM tasklet carries: its panel. The first one brings B too. Panels of
+/// a tasklet are sent one after another, and each is answered by a result with its rows. No rows: the message is whole.
+struct PanelRows {
+  std::int64_t first = 0, count = 0;
+  bool operator==(const PanelRows&) const = default;
+  [[nodiscard]] constexpr bool whole() const { return count == 0; }
+  [[nodiscard]] constexpr std::int64_t end() const { return first + count; }
+};
+
 /// Geometry of an attention block: `pairs` (sequence, key/value head) pairs of `queries` query heads each.
 struct AttentionBlock {
   std::int64_t pairs = 0, seq = 0, head_dim = 0, queries = 0;
@@ -101,7 +110,8 @@ struct Header {
   bool b_by_columns = false;       ///< task, work = gemm: B is stored n x k
   bool in_place = false;           ///< task, wire = f32: operands are where the task says; never on a wire
   Reason reason = Reason::none;    ///< refused
-  GemmBlock gemm;                  ///< work = gemm
+  GemmBlock gemm;                  ///< work = gemm; of the whole tasklet, also in a panel
+  PanelRows panel;                 ///< task, result, work = gemm: the rows that this message carries
   AttentionBlock attention;        ///< work = attention
   Seconds compute;                 ///< result: real time of the computation
   Seconds computed;                ///< result: from the task's arrival until it was computed
@@ -109,6 +119,8 @@ struct Header {
   std::int64_t payload_bytes = 0;  ///< set by the encoders
   bool header_sum = false;         ///< task, result: the checksum is of the header alone; set by seal_header()
   bool operator==(const Header&) const = default;
+  /// Rows of A or C in this message. Requires: work = gemm.
+  [[nodiscard]] constexpr std::int64_t rows() const { return panel.whole() ? gemm.m : panel.count; }
 };
 
 /// What can be wrong with a frame.

@@ -55,6 +55,9 @@ class Transport {
   /// where that rank cannot read it. What lies in shared_memory() may be readable.
   [[nodiscard]] virtual std::optional<std::int64_t> reached(int /*dest*/, const void* /*data*/) const { return {}; }
 
+  /// Large frames from and to `rank` are read where they were written: nothing is gained by cutting them.
+  [[nodiscard]] virtual bool shares_memory(int /*rank*/) const { return false; }
+
   /// True once the transport knows that a rank is gone for good. False promises nothing.
   [[nodiscard]] virtual bool gone(int rank) const = 0;
 

@@ -13,10 +13,19 @@
 
 namespace cleave::server {
 
+/// When a product's operands travel in panels to a rank of another host, so that it multiplies one while the next one
+/// is gathered and carried.
+struct PanelLimits {
+  std::int64_t most = 8;               ///< of a tasklet
+  std::int64_t least_rows = 256;       ///< fewer: preparing B again for each panel would show (some 30 / rows)
+  std::int64_t least_bytes = 1 << 20;  ///< of A in a panel; fewer: the messages themselves would show
+};
+
 struct ExecutorOptions {
   DType wire = DType::f32;
   int threads = 1;  ///< of server kernels; no result depends on it
   Verification verification;
+  PanelLimits panels{};
   bool profile = false;  ///< keep a Profile of the training steps
 };
 

@@ -51,6 +51,11 @@ Header stored_by_columns(Header header) {
   return header;
 }
 
+Header panel_of(Header header, std::int64_t first, std::int64_t count) {
+  header.panel = {.first = first, .count = count};
+  return header;
+}
+
 std::vector<Header> tasks() {
   return {gemm_task(5, 6, 7, 1, 0, DType::f32),
           stored_by_columns(gemm_task(5, 6, 7, 1, 0, DType::f32)),
@@ -58,6 +63,8 @@ std::vector<Header> tasks() {
           gemm_task(5, 6, 7, 1, 0, DType::bf16),
           gemm_task(3, 2, kBlockK, 3, 1, DType::f16),
           gemm_task(3, 2, 10, 3, 2, DType::f32),
+          panel_of(gemm_task(5, 6, 7, 1, 0, DType::f32), 0, 3),
+          panel_of(gemm_task(5, 2, kBlockK + 10, 2, 0, DType::bf16), 3, 2),
           gemm_task(2, 2, kBlockK + 10, 2, 0, DType::bf16),
           attention_task(Work::attention_forward, DType::f32),
           attention_task(Work::attention_backward, DType::f16)};
@@ -329,6 +336,36 @@ TEST(Message, OnlyTasksInFullPrecisionAreInPlace) {
   EXPECT_EQ(frame_bytes(in_place(result_header(gemm_task(5, 6, 7, 1, 0, DType::f32)))), -1);
 }
 
+TEST(Message, PanelsBringTheirRowsAndTheFirstOneB) {
+  const Header whole = gemm_task(5, 2, kBlockK, 3, 1, DType::f16);
+  const TaskDraft first = begin_task(panel_of(whole, 0, 3)), second = begin_task(panel_of(whole, 3, 2));
+  EXPECT_EQ(first.operands[0].size(), 3U * kBlockK * 2);
+  EXPECT_EQ(first.operands[1].size(), 2U * kBlockK * 2);
+  EXPECT_EQ(first.row_exponents.size(), 3U);
+  EXPECT_EQ(first.column_exponents.size(), 2U);
+  EXPECT_EQ(second.operands[0].size(), 2U * kBlockK * 2);
+  EXPECT_TRUE(second.operands[1].empty());
+  EXPECT_EQ(second.row_exponents.size(), 2U);
+  EXPECT_TRUE(second.column_exponents.empty());
+  const Header answer = result_header(second.header);
+  EXPECT_EQ(answer.panel, second.header.panel);
+  EXPECT_EQ(begin_result(answer).outputs[0].size(), 2U * 2 * 4);  // 32-bit partial sums
+}
+
+TEST(Message, PanelsAreRowsOfAProduct) {
+  const Header whole = gemm_task(5, 6, 7, 1, 0, DType::f32);
+  const std::int64_t most = std::numeric_limits<std::int32_t>::max();
+  for (const PanelRows rows : {PanelRows{0, 5}, PanelRows{0, 6}, PanelRows{3, 3}, PanelRows{5, 1}, PanelRows{2, 0},
+                               PanelRows{-1, 2}, PanelRows{1, -1}, PanelRows{most, most}, PanelRows{1, most}}) {
+    EXPECT_EQ(frame_bytes(panel_of(whole, rows.first, rows.count)), -1) << rows.first << " " << rows.count;
+  }
+  EXPECT_GT(frame_bytes(panel_of(whole, 4, 1)), 0);
+  EXPECT_EQ(frame_bytes(panel_of(stored_by_columns(whole), 0, 2)), -1);
+  EXPECT_EQ(frame_bytes(panel_of(in_place(whole), 0, 2)), -1);
+  EXPECT_EQ(frame_bytes(panel_of(attention_task(Work::attention_forward, DType::f32), 0, 1)), -1);
+  EXPECT_EQ(fault_of(with_field<std::int32_t>(encode_ping(5), 100, 1)), Fault::field);
+}
+
 TEST(Message, HostileFields) {
   TaskDraft draft = begin_task(gemm_task(3, 2, 10, 3, 2, DType::f32));
   fill(draft);
@@ -363,7 +400,7 @@ TEST(Message, HostileFields) {
   EXPECT_EQ(fault_of(with_field<std::int32_t>(task, 76, 3)), Fault::geometry);  // first block
   EXPECT_EQ(fault_of(with_field<std::int32_t>(task, 76, 1)), Fault::geometry);  // a short block inside
   for (const std::size_t at : {80U, 88U}) EXPECT_EQ(fault_of(with_field(task, at, 1.0)), Fault::field);  // of a result
-  for (const std::size_t at : {96U, 103U, 119U}) {                                                       // unused
+  for (const std::size_t at : {104U, 119U}) {                                                            // unused
     EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, at, 1)), Fault::field);
   }
   EXPECT_EQ(fault_of(with_field<std::uint32_t>(task, 124, 0)), Fault::field);  // panels

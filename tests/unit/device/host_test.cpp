@@ -331,6 +331,83 @@ TEST(DeviceHost, CountsTheMemoryOfPanels) {
   server.stop();
 }
 
+// A product of three panels on device 0: A is 60 x 16 by rows, B 16 x 8.
+class Panels {
+ public:
+  explicit Panels(std::int64_t tasklet) : tasklet_(tasklet) {}
+
+  [[nodiscard]] comm::Frame task(comm::PanelRows rows) const {
+    comm::Header header = gemm_header(60, 8, 16, 1, 0, DType::f32);
+    header.tasklet = TaskletId(tasklet_);
+    header.panel = rows;
+    comm::TaskDraft draft = comm::begin_task(header);
+    pack(draft.operands[0], DType::f32, {a_.begin() + rows.first * 16, a_.begin() + (rows.first + header.rows()) * 16});
+    if (rows.first == 0) pack(draft.operands[1], DType::f32, b_);
+    return comm::seal(std::move(draft));
+  }
+  [[nodiscard]] comm::Frame panel(std::int64_t number) const { return task({.first = 20 * number, .count = 20}); }
+
+ private:
+  std::int64_t tasklet_;
+  std::vector<float> a_ = numbers(60 * 16, 1), b_ = numbers(16 * 8, 2);
+};
+
+TEST(DeviceHost, PanelsAreMultipliedAsTheyCome) {
+  Server server;
+  server.start(welcome({device(0)}));
+  server.send(Panels(1).task({}));
+  const comm::Frame frame = server.expect(Kind::result);
+  const std::vector<std::byte> whole = copy_of(comm::decode_result(frame)->outputs[0]);
+  std::vector<std::byte> parts;
+  for (const std::int64_t number : {0, 1, 2}) {
+    server.send(Panels(2).panel(number));  // each is answered before the next one is sent
+    const comm::Frame part = server.expect(Kind::result);
+    const auto result = comm::decode_result(part);
+    EXPECT_EQ(result->header.panel, (comm::PanelRows{.first = 20 * number, .count = 20}));
+    parts.insert(parts.end(), result->outputs[0].begin(), result->outputs[0].end());
+  }
+  EXPECT_EQ(parts, whole);
+  server.stop();
+}
+
+// What is doubled is passed over; where a panel is missing, its tasklet is given up once, and others go on.
+TEST(DeviceHost, PanelsThatAreMissingOrDoubled) {
+  Server server;
+  server.start(welcome({device(0)}));
+  const auto expect_refused = [&](std::int64_t tasklet) {
+    const auto header = comm::decode(server.expect(Kind::refused));
+    EXPECT_EQ(header->reason, Reason::malformed);
+    EXPECT_EQ(header->tasklet, TaskletId(tasklet));
+  };
+  const auto expect_rows = [&](std::int64_t tasklet, std::int64_t first) {
+    const auto header = comm::decode(server.expect(Kind::result));
+    EXPECT_EQ(header->tasklet, TaskletId(tasklet));
+    EXPECT_EQ(header->panel.first, first);
+  };
+  server.send(Panels(1).panel(0));
+  server.send(Panels(1).panel(0));
+  expect_rows(1, 0);
+  server.send(Panels(1).panel(2));
+  expect_refused(1);
+  server.send(Panels(1).panel(1));
+  server.send(Panels(2).panel(1));  // never began
+  expect_refused(2);
+  server.send(Panels(2).panel(2));
+  for (const std::int64_t number : {0, 1, 1, 0, 2, 2}) server.send(Panels(3).panel(number));
+  for (const std::int64_t first : {0, 20, 40}) expect_rows(3, first);
+
+  comm::Frame damaged = Panels(4).panel(0);
+  damaged.data()[damaged.size() - 1] ^= std::byte{1};
+  server.send(std::move(damaged));
+  expect_refused(4);
+  server.send(Panels(4).panel(1));
+  server.send(small_task(0, 5));
+  EXPECT_EQ(comm::decode(server.expect(Kind::result))->tasklet, TaskletId(5));
+  const HostReport report = server.stop();
+  EXPECT_EQ(report.computed, 5);
+  EXPECT_EQ(report.refused, 3);
+}
+
 TEST(DeviceHost, RefusesWhatIsDamagedOrNotFinite) {
   Server server;
   server.start(welcome({device(0)}));
