@@ -78,6 +78,10 @@ const Parameter* ParameterStore::find(std::string_view name) const {
   return found == parameters_.end() ? nullptr : &*found;
 }
 
+void ParameterStore::move_to_shared_memory() {
+  for (Parameter& p : parameters_) p.value = std::pmr::vector<float>(p.value, &comm::shared_memory());
+}
+
 void ParameterStore::ensure_moments(const model::StepGraph& step) {
   for (const model::Operation& op : step.operations) {
     if (op.kind != model::OpKind::adamw) continue;

@@ -92,6 +92,7 @@ Trainer::Trainer(ParameterStore& parameters, TrainerOptions options, comm::Trans
     : impl_(std::make_unique<Impl>(parameters, std::move(options))) {
   Impl& self = *impl_;
   if (transport != nullptr) {
+    self.parameters.move_to_shared_memory();
     self.ranks = make_rank_fleet(*transport, self.executor, self.options.devices, self.options.fleet);
     self.fleet = self.ranks.get();
   } else {

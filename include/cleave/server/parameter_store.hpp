@@ -16,8 +16,7 @@
 
 namespace cleave::server {
 
-/// One parameter. value, exp_avg, exp_avg_sq: rows * cols floats, row-major; the moments are empty for frozen ones. The
-/// value is in comm::shared_memory(): devices of this host may read it in place.
+/// One parameter. value, exp_avg, exp_avg_sq: rows * cols floats, row-major; the moments are empty for frozen ones.
 struct Parameter {
   std::string name;
   std::int64_t rows = 0, cols = 0;
@@ -49,6 +48,10 @@ class ParameterStore {
   /// Requires: there is a parameter of that name.
   [[nodiscard]] Parameter& at(std::string_view name);
   [[nodiscard]] const Parameter* find(std::string_view name) const;
+
+  /// Moves values to where devices of this host can read them: shared_memory() as it is now, with a transport that
+  /// shares it. Errors: std::bad_alloc.
+  void move_to_shared_memory();
 
   /// Makes zero moments, where there are none yet, for the parameters that `step` updates.
   void ensure_moments(const model::StepGraph& step);
