@@ -120,13 +120,15 @@ comm::Header Executor::header_of(const sched::Tasklet& tasklet) const {
   return header;
 }
 
-// What is packed for a check is looked at on the way, and what is rounded is not what the server keeps. A tensor that
-// is used again before a device has read it was no longer waited for: its operation ends with all its blocks.
+// Blocks that may be checked are packed, all of them: a device that is sent some and reads others would know which will
+// be looked at. A tensor that is used again before a device has read it was no longer waited for: its operation ends
+// with all its blocks.
 std::vector<comm::OperandPlace> Executor::places_of(const sched::Tasklet& tasklet, const Reader& reader) {
   const Operation& op = graph_->operation(tasklet.op);
   const plan::TaskletPlan& piece = tasklet.piece;
   std::vector<comm::OperandPlace> places;
-  if (reader.transport == nullptr || options_.wire != DType::f32 || is_drawn(tasklet)) return places;
+  if (reader.transport == nullptr || options_.wire != DType::f32) return places;
+  if (options_.verification.mode != Verification::Mode::off) return places;
   const auto add = [&](const float* data, std::int64_t ld) {
     const auto offset = reader.transport->reached(reader.rank, data);
     if (offset) places.push_back({*offset, ld});
