@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tokens a second of a training step beside PyTorch (and llm.c) on the same cores, model and shapes, in turns.
 
-    python3 bench/compare_cpu.py TEXT [--rounds 3] [--steps 12] [--llmc FOLDER] [-- OVERRIDE...]
+    python3 bench/compare_cpu.py [--rounds 3] [--steps 12] [--llmc FOLDER] TEXT [OVERRIDE...]
 
 TEXT: any text file; inputs/speed/six-layers.yaml says the model. In each round cleave runs (server and two devices,
 clock off), then PyTorch with as many threads as there are cores, with attention written as matmul and as baddbmm, then
