@@ -184,6 +184,9 @@ void point_result(Parts& parts, Byte* frame, const Layout& layout) {
   for (std::size_t i = 0; i < parts.outputs.size(); ++i) parts.outputs[i] = view<std::byte>(frame, layout.arrays[i]);
 }
 
+// A task that brings few operands, the rest being there or read in place, does not bound its result by its own length.
+bool answer_fits(const Header& header) { return header.kind != Kind::task || layout_of(result_header(header)).fits; }
+
 // A frame for `header` with everything but the sections written; gaps between sections are zero.
 Frame make_room(Header& header, const Layout& layout) {
   header.payload_bytes = layout.frame_bytes - kHeaderBytes;
@@ -304,7 +307,7 @@ Decoded<Header> decode_header(std::span<const std::byte> bytes, std::int64_t fra
   if (const auto fault = check_fields(h)) return *fault;
   if (h.kind == Kind::task || h.kind == Kind::result) {
     const Layout layout = layout_of(h);
-    if (!layout.fits) return Fault::geometry;
+    if (!layout.fits || !answer_fits(h)) return Fault::geometry;
     if (layout.frame_bytes != kHeaderBytes + h.payload_bytes) return Fault::geometry;
   } else if (h.header_sum) {
     return Fault::field;
@@ -367,7 +370,7 @@ ResultView view_result(const Frame& frame, const Header& header) {
 std::int64_t frame_bytes(const Header& header) {
   if ((header.kind != Kind::task && header.kind != Kind::result) || check_fields(header)) return -1;
   const Layout layout = layout_of(header);
-  return layout.fits ? layout.frame_bytes : -1;
+  return layout.fits && answer_fits(header) ? layout.frame_bytes : -1;
 }
 
 TaskDraft begin_task(const Header& header) {

@@ -366,6 +366,18 @@ TEST(Message, PanelsAreRowsOfAProduct) {
   EXPECT_EQ(fault_of(with_field<std::int32_t>(encode_ping(5), 100, 1)), Fault::field);
 }
 
+TEST(Message, TasksWhoseResultFitsNoFrameAreRefused) {
+  const std::int64_t wide = (std::int64_t{1} << 30) + 3;
+  EXPECT_EQ(frame_bytes(panel_of(gemm_task(2, wide, 4, 1, 0, DType::bf16), 1, 1)), -1);
+  EXPECT_EQ(frame_bytes(in_place(gemm_task(1, wide, 4, 1, 0, DType::f32))), -1);
+  const Header narrow = panel_of(gemm_task(2, 3, 4, 1, 0, DType::bf16), 1, 1);
+  TaskDraft draft = begin_task(narrow);
+  fill(draft);
+  const Frame frame = seal(std::move(draft));
+  ASSERT_TRUE(decode(frame));
+  EXPECT_EQ(fault_of(with_field<std::int64_t>(frame, 56, wide)), Fault::geometry);
+}
+
 TEST(Message, HostileFields) {
   TaskDraft draft = begin_task(gemm_task(3, 2, 10, 3, 2, DType::f32));
   fill(draft);
