@@ -9,6 +9,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <set>
 #include <tuple>
 #include <unordered_map>
@@ -21,6 +22,8 @@
 #include "copies.hpp"
 #include "deadline.hpp"
 #include "flights.hpp"
+#include "kept_columns.hpp"
+#include "lanes.hpp"
 #include "losses.hpp"
 #include "patience.hpp"
 #include "plan_cache.hpp"
@@ -30,6 +33,8 @@ namespace cleave::sched {
 namespace {
 
 constexpr Seconds kForever{std::numeric_limits<double>::infinity()};
+/// Turns of what comes when the chain leaves a link idle begin here.
+constexpr std::int64_t kWhenIdle = std::int64_t{1} << 40;
 /// KeepGoing is asked again after at most this many events.
 constexpr int kEventsBetweenQuestions = 64;
 /// A block is asked of this many devices at once, at most.
@@ -99,7 +104,9 @@ struct Scheduler::Impl {
   std::optional<Version> planned_for;
   std::unordered_map<DeviceId, fleet::DeviceProfile> declared;
   PlanCache plans;
+  Lanes lanes;
   Patience patience;
+  KeptColumns columns;
 
   const model::StepGraph* graph = nullptr;
   std::vector<Progress> progress;
@@ -113,7 +120,12 @@ struct Scheduler::Impl {
   StepReport report;
 
   Impl(Fleet& f, SchedulerOptions o)
-      : fleet(f), options(std::move(o)), plans(options.plan), patience(plans, options.plan) {}
+      : fleet(f),
+        options(std::move(o)),
+        plans(options.plan),
+        patience(plans, lanes, options.plan),
+        columns([this](OpId family, const plan::TaskletPlan& piece) { return send_columns(family, piece); },
+                [this](TaskletId id, DeviceId device) { fleet.release(id, device); }) {}
 
   Progress& at(OpId op) { return progress[static_cast<std::size_t>(op.value)]; }
 
@@ -125,6 +137,7 @@ struct Scheduler::Impl {
     const auto left_out = [&](const plan::DeviceState& d) { return breaker.leaves_out(d.profile.id); };
     if (!std::all_of(devices.begin(), devices.end(), left_out)) std::erase_if(devices, left_out);
     if (options.learn) beliefs.apply(devices);
+    if (lanes.in_use()) leave_room_for_columns(devices);
     return devices;
   }
 
@@ -134,7 +147,72 @@ struct Scheduler::Impl {
     if (version == planned_for) return;
     planned_for = version;
     for (const plan::DeviceState& device : fleet.devices()) declared.try_emplace(device.profile.id, device.profile);
-    plans.renew(usable_devices());
+    lanes.leave();
+    std::vector<plan::DeviceState> devices = usable_devices();
+    plans.renew(devices);
+    if (!options.asynchronous) return;  // one operation at a time has all devices
+    lanes.renew(plans, options.plan);
+    if (!lanes.in_use()) return;
+    for (const plan::DeviceState& device : devices) {
+      columns.set_room(device.profile.id, plan::room_for_columns(device.profile.memory));
+    }
+    leave_room_for_columns(devices);
+    plans.renew(std::move(devices));
+  }
+
+  // What devices keep leaves the rest of their memory to tasklets.
+  static void leave_room_for_columns(std::vector<plan::DeviceState>& devices) {
+    for (plan::DeviceState& device : devices) {
+      device.profile.memory -= plan::room_for_columns(device.profile.memory);
+    }
+  }
+
+  // Columns come while nothing of the chain does, until somebody waits for them.
+  TaskletId send_columns(OpId family, const plan::TaskletPlan& piece) {
+    Tasklet tasklet{.id = TaskletId(next_tasklet++), .op = family, .piece = piece, .turn = kWhenIdle + next_turn++};
+    tasklet.columns = tasklet.id;
+    ++report.tasklets;
+    report.bytes_down += piece.bytes_down;
+    fleet.submit(tasklet);
+    return tasklet.id;
+  }
+
+  // The devices of a lane get the columns of this operation, unless they have them, and those of the lane's next one.
+  void want_columns(const model::Operation& op, std::size_t index) {
+    const auto want = [&](const Lane& lane, OpId family) {
+      if (columns.wanted(family, plans.version())) return;
+      columns.want(family, graph->operation(family).rows.count, lane.columns, plans.version());
+    };
+    const Lane& lane = lanes.all()[index];
+    const bool first = !columns.begun();
+    want(lane, op.rows.first);
+    for (const Lane& other : lanes.all()) {
+      if (first && other.phase == lane.phase) want(other, other.families.front());
+    }
+    const auto next = std::ranges::upper_bound(lane.families, op.rows.first);
+    if (next != lane.families.end()) return want(lane, *next);
+    for (const Lane& other : lanes.all()) {
+      if (other.phase > lane.phase) want(other, other.families.front());
+    }
+  }
+
+  void submit_beside_columns(const model::Operation& op, const plan::Work& work, const plan::OperationPlan& plan,
+                             std::size_t lane) {
+    if (op.kind == model::OpKind::gemm) want_columns(op, lane);
+    for (const plan::TaskletPlan& piece : plan.tasklets) {
+      const std::optional<TaskletId> kept =
+          piece.columns_kept ? columns.use(op.rows.first, piece) : std::optional<TaskletId>();
+      if (!piece.columns_kept || kept) {
+        submit(op.id, piece, -1, {}, kept.value_or(TaskletId()));
+        continue;
+      }
+      const auto device = std::ranges::find(plans.devices(), piece.device,
+                                            [](const plan::DeviceState& state) { return state.profile.id; });
+      for (const plan::TaskletPlan& own : plan::with_own_columns(work, piece, *device, options.plan)) {
+        submit(op.id, own);
+      }
+    }
+    if (op.kind == model::OpKind::gemm) columns.sent_group(op.rows.first);
   }
 
   // Time until the answer to a piece, which is put on its device's account. What is urgent goes ahead of patient work.
@@ -146,13 +224,16 @@ struct Scheduler::Impl {
   }
 
   // Sends one piece of `op`: a block of its own, made again for `loss`, or another copy of `block`.
-  void submit(OpId op, const plan::TaskletPlan& piece, int loss = -1, std::optional<std::int64_t> block = {}) {
+  // `kept`: the columns that it uses.
+  void submit(OpId op, const plan::TaskletPlan& piece, int loss = -1, std::optional<std::int64_t> block = {},
+              TaskletId kept = {}) {
     const Tasklet tasklet{.id = TaskletId(next_tasklet++),
                           .op = op,
                           .piece = piece,
                           .redone = loss >= 0 || block.has_value(),
                           .urgency = at(op).urgency,
-                          .turn = at(op).turn};
+                          .turn = at(op).turn,
+                          .columns = kept};
     Progress& progress_of_op = at(op);
     const Seconds expected = std::max(expected_of(progress_of_op, piece), progress_of_op.planned);
     progress_of_op.expected = std::max(progress_of_op.expected, expected);
@@ -181,6 +262,7 @@ struct Scheduler::Impl {
     bytes_in -= tasklet.piece.bytes_up;
     flights.remove(tasklet.id);
     if (forgotten) fleet.forget(tasklet.id);
+    if (tasklet.columns.valid()) columns.done(tasklet.columns);
   }
 
   // Time that the server's interface takes for everything in flight.
@@ -206,6 +288,10 @@ struct Scheduler::Impl {
     std::vector<const plan::OperationPlan*> chosen(ids.size(), nullptr);
     std::vector<plan::Work> others;
     for (std::size_t i = 0; i < ids.size(); ++i) {
+      if (const auto lane = lanes.in_use() ? lanes.of(ids[i]) : std::nullopt) {
+        chosen[i] = &lanes.plan_of(*lane, works[i]);
+        continue;
+      }
       auto plan = options.asynchronous && at(ids[i]).urgency > 0 ? patience.plan(works[i], fleet.now()) : std::nullopt;
       at(ids[i]).patient = plan.has_value();
       if (plan) {
@@ -254,8 +340,13 @@ struct Scheduler::Impl {
     }();
     for (std::size_t i = 0; i < on_devices.size(); ++i) {
       at(on_devices[i]).planned = chosen[i]->time;
-      at(on_devices[i]).lower_bound = plans.plan_for(works[i]).lower_bound;
-      for (const plan::TaskletPlan& piece : chosen[i]->tasklets) submit(on_devices[i], piece);
+      const auto lane = lanes.in_use() ? lanes.of(on_devices[i]) : std::nullopt;
+      at(on_devices[i]).lower_bound = (lane ? *chosen[i] : plans.plan_for(works[i])).lower_bound;
+      if (lane) {
+        submit_beside_columns(graph->operation(on_devices[i]), works[i], *chosen[i], *lane);
+      } else {
+        for (const plan::TaskletPlan& piece : chosen[i]->tasklets) submit(on_devices[i], piece);
+      }
       at(on_devices[i]).sent = at(on_devices[i]).blocks;
       if (!plans.no_devices()) set_deadline(on_devices[i], at(on_devices[i]).expected);
     }
@@ -267,7 +358,7 @@ struct Scheduler::Impl {
     fleet.retire(id);
     deadlines.erase({op.due, id});
     if (const model::Operation& operation = graph->operation(id); of_chain(operation)) {
-      patience.done(plan::work_of(operation, options.wire));
+      patience.done(plan::work_of(operation, options.wire), lanes.of(id));
     }
     report.operations.push_back({id, op.start, now, op.planned, op.lower_bound});
     if (op.hit) report.recovery += losses.complete(id, op.start, now, op.undisturbed);
@@ -333,6 +424,7 @@ struct Scheduler::Impl {
     std::vector<plan::TaskletPlan> own = pieces;
     for (plan::TaskletPlan& piece : own) {
       piece.device = kServerDevice;
+      piece.columns_kept = false;
       piece.bytes_down = piece.bytes_up = piece.resident = Bytes(0);
     }
     return own;
@@ -409,16 +501,22 @@ struct Scheduler::Impl {
     if (--op.blocks == 0) complete(id);
   }
 
+  void distrust(DeviceId device) {
+    distrusted.insert(device);
+    columns.forget(device);
+  }
+
   // A device is gone, and perhaps others at the same moment: what they all held is planned again at once.
   std::optional<Event> take_leaving(const Event& first) {
     std::vector<InFlight> idle;
     Seconds silent{0};
     for (Event event = first;; event = fleet.next_event(fleet.now())) {
       if (event.kind != EventKind::left) {
-        if (event.kind == EventKind::rejected) distrusted.insert(event.device);
+        if (event.kind == EventKind::rejected) distrust(event.device);
         redo(idle, silent);
         return event.kind == EventKind::timeout ? std::nullopt : std::optional(event);
       }
+      columns.forget(event.device);
       const std::vector<InFlight> held = flights.held_by(event.device);
       report.lost += std::ssize(held);
       silent = std::max(silent, event.unnoticed);
@@ -439,12 +537,13 @@ struct Scheduler::Impl {
         const InFlight* const found = flights.find(event.tasklet);
         if (found == nullptr) return;
         ++report.lost;
+        if (found->tasklet.columns.valid()) columns.doubt(found->tasklet.columns);
         redo(give_up({*found}), Seconds(0));
         return;
       }
       case EventKind::rejected: {
         ++report.rejected;
-        distrusted.insert(event.device);
+        distrust(event.device);
         redo(give_up(flights.held_by(event.device)), Seconds(0));
         return;
       }
@@ -459,6 +558,7 @@ struct Scheduler::Impl {
   }
 
   void begin(const model::StepGraph& step) {
+    columns.clear();
     graph = &step;
     report = StepReport{};
     contributors.clear();
@@ -488,7 +588,12 @@ struct Scheduler::Impl {
     for (const model::Operation& op : graph->operations) at(op.id).urgency = urgency_by_phase(op);
     for (auto op = graph->operations.rbegin(); op != graph->operations.rend(); ++op) {
       for (const OpId before : op->after) at(before).urgency = std::min(at(before).urgency, at(op->id).urgency);
-      if (of_chain(*op)) patience.expect(plan::work_of(*op, options.wire));
+    }
+    std::vector<bool> urgent;
+    for (const model::Operation& op : graph->operations) urgent.push_back(at(op.id).urgency == 0);
+    if (lanes.begin(*graph, options.wire, urgent)) planned_for.reset();
+    for (const model::Operation& op : graph->operations | std::views::reverse) {
+      if (of_chain(op)) patience.expect(plan::work_of(op, options.wire), lanes.of(op.id));
     }
   }
   [[nodiscard]] bool of_chain(const model::Operation& op) {
