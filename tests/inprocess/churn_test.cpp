@@ -58,16 +58,10 @@ TEST(Churn, RandomSchedulesEndWithTheSameBits) {
 TEST(Churn, RandomSchedulesUnderRealClocks) {
   Setting s = small_setting();
   const std::uint64_t expected = train(s).hash;
-  s.devices = unlike_devices(5);
-  s.device_ranks = 2;
   // So slow that links and processors are what a run takes its time for, on a slow or busy host too: then devices that
   // leave hold blocks.
-  constexpr double kSlower = 20;
-  for (fleet::DeviceProfile& device : s.devices) {
-    device.compute = device.compute / kSlower;
-    device.downlink = device.downlink / kSlower;
-    device.uplink = device.uplink / kSlower;
-  }
+  s.devices = slower(unlike_devices(5), 20);
+  s.device_ranks = 2;
   const Seconds whole = train(s).time;
   for (const server::ClockMode clock : {server::ClockMode::wall, server::ClockMode::off}) {
     s.clock = clock;

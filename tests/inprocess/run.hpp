@@ -90,6 +90,16 @@ inline std::vector<fleet::DeviceProfile> unlike_devices(std::int64_t count) {
   return devices;
 }
 
+/// The same devices with every rate divided.
+inline std::vector<fleet::DeviceProfile> slower(std::vector<fleet::DeviceProfile> devices, double factor) {
+  for (fleet::DeviceProfile& device : devices) {
+    device.compute = device.compute / factor;
+    device.downlink = device.downlink / factor;
+    device.uplink = device.uplink / factor;
+  }
+  return devices;
+}
+
 inline data::Batch batch_of(const Setting& s, std::int64_t step) {
   data::Batch batch{.rows = s.batch, .seq = s.model.seq_len, .tokens = {}, .targets = {}};
   const Random random(7, Purpose::test, static_cast<std::uint32_t>(step));
