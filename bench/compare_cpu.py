@@ -110,7 +110,9 @@ def python_with_torch():
 
 
 def run_torch(python, text, steps, attention):
-    env = dict(os.environ, OMP_NUM_THREADS=str(CORES), ATEN_CPU_CAPABILITY="avx512")
+    # Whoever made the environment may have held OpenBLAS to other kernels than the processor's.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("OPENBLAS_")}
+    env |= {"OMP_NUM_THREADS": str(CORES), "ATEN_CPU_CAPABILITY": "avx512"}
     blas = pathlib.Path("/usr/lib/x86_64-linux-gnu/openblas-openmp")
     if blas.is_dir():
         env["LD_LIBRARY_PATH"] = f"{blas}:{env.get('LD_LIBRARY_PATH', '')}".rstrip(":")

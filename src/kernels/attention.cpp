@@ -9,11 +9,11 @@
 
 #include "attention_parts.hpp"
 #include "cleave/base/error.hpp"
-#include "cleave/kernels/gemm.hpp"
 #include "clones.hpp"
 #include "fast_math.hpp"
 #include "lanes.hpp"
 #include "row_ops.hpp"
+#include "triangle.hpp"
 
 namespace cleave::kernels {
 
@@ -37,12 +37,16 @@ CLEAVE_CLONES void softmax_row_backward(const float* p, float* dp, std::int64_t 
   for (std::int64_t j = n; j < end; ++j) dp[j] = 0;
 }
 
-/// C (+)= A B for any depth, in K blocks, one after another. `c` is contiguous m x n.
-void multiply(GemmShape shape, ConstMatrix a, ConstMatrix b, float* c, Accumulate accumulate = Accumulate::no) {
-  for (std::int64_t k0 = 0; k0 < shape.k; k0 += kBlockK) {
-    gemm_block({shape.m, shape.n, std::min(kBlockK, shape.k - k0)}, a.from(0, k0), b.from(k0, 0), {c, shape.n},
-               k0 > 0 ? Accumulate::yes : accumulate);
-  }
+/// What the calling thread packs operands of a pair into, kept from pair to pair: of whole pairs, by columns of C, and
+/// of a block of query rows.
+struct Factors {
+  using enum triangle::Side;
+  triangle::Factor keys{columns}, values{columns}, across{columns};
+  triangle::Factor block{rows}, triangular{rows}, turned{rows}, block_across{columns};
+};
+Factors& factors() {
+  thread_local Factors memory;
+  return memory;
 }
 
 float score_scale(PairShape shape) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim))); }
@@ -55,19 +59,27 @@ std::int64_t block_rows(PairShape shape) { return std::min(kRows, shape.seq); }
 std::int64_t forward_floats(PairShape shape) { return block_rows(shape) * shape.seq; }
 std::int64_t backward_floats(PairShape shape) { return 2 * block_rows(shape) * shape.seq; }
 
-void probabilities_of(PairShape shape, const float* q, const float* k, std::int64_t t0, std::int64_t rows,
-                      float* probabilities) {
-  const std::int64_t hd = shape.head_dim, keys = t0 + rows;
-  multiply({rows, keys, hd}, {q + t0 * hd, hd}, ConstMatrix(k, hd).transposed(), probabilities);
-  for (std::int64_t i = 0; i < rows; ++i) softmax_row(probabilities + i * keys, t0 + i + 1, keys, score_scale(shape));
+Scores::Scores(PairShape shape, const float* k, const float* v) : shape_(shape) {
+  factors().keys.pack({k, shape.head_dim}, shape.seq, shape.head_dim);
+  if (v != nullptr) factors().values.pack({v, shape.head_dim}, shape.seq, shape.head_dim);
 }
 
-void score_gradients_of(PairShape shape, const float* v, const float* d_o, std::int64_t t0, std::int64_t rows,
-                        const float* probabilities, float* gradients) {
-  const std::int64_t hd = shape.head_dim, keys = t0 + rows;
-  multiply({rows, keys, hd}, {d_o + t0 * hd, hd}, ConstMatrix(v, hd).transposed(), gradients);
+void Scores::probabilities(const float* q, std::int64_t t0, std::int64_t rows, float* probabilities) const {
+  const std::int64_t hd = shape_.head_dim, keys = t0 + rows;
+  Factors& packed = factors();
+  packed.block.pack({q + t0 * hd, hd}, rows, hd);
+  triangle::multiply_below(packed.block, packed.keys, t0, {probabilities, keys});
+  for (std::int64_t i = 0; i < rows; ++i) softmax_row(probabilities + i * keys, t0 + i + 1, keys, score_scale(shape_));
+}
+
+void Scores::gradients(const float* d_o, std::int64_t t0, std::int64_t rows, const float* probabilities,
+                       float* gradients) const {
+  const std::int64_t hd = shape_.head_dim, keys = t0 + rows;
+  Factors& packed = factors();
+  packed.block.pack({d_o + t0 * hd, hd}, rows, hd);
+  triangle::multiply_below(packed.block, packed.values, t0, {gradients, keys});
   for (std::int64_t i = 0; i < rows; ++i)
-    softmax_row_backward(probabilities + i * keys, gradients + i * keys, t0 + i + 1, keys, score_scale(shape));
+    softmax_row_backward(probabilities + i * keys, gradients + i * keys, t0 + i + 1, keys, score_scale(shape_));
 }
 
 }  // namespace attention_parts
@@ -84,11 +96,15 @@ void attention_forward(PairShape shape, const float* q, const float* k, const fl
   CLEAVE_ASSERT(std::ssize(scratch) >= forward_floats(shape), "scratch of {} floats", scratch.size());
   const std::int64_t seq = shape.seq, hd = shape.head_dim;
   float* probabilities = scratch.data();
+  const Scores scores(shape, k);
+  Factors& packed = factors();
+  packed.across.pack(ConstMatrix(v, hd).transposed(), hd, seq);
   for (std::int64_t head = 0; head < shape.heads; ++head)
     for (std::int64_t t0 = 0; t0 < seq; t0 += kRows) {
       const std::int64_t rows = std::min(kRows, seq - t0), keys = t0 + rows;
-      probabilities_of(shape, q + head * seq * hd, k, t0, rows, probabilities);
-      multiply({rows, hd, keys}, {probabilities, keys}, {v, hd}, o + (head * seq + t0) * hd);
+      scores.probabilities(q + head * seq * hd, t0, rows, probabilities);
+      packed.triangular.pack_below({probabilities, keys}, rows, seq, t0);
+      triangle::multiply_lower(packed.triangular, packed.across, t0, {o + (head * seq + t0) * hd, hd});
     }
 }
 
@@ -97,18 +113,26 @@ void attention_backward(PairShape shape, const float* q, const float* k, const f
   CLEAVE_ASSERT(std::ssize(scratch) >= backward_floats(shape), "scratch of {} floats", scratch.size());
   const std::int64_t seq = shape.seq, hd = shape.head_dim;
   float* probabilities = scratch.data();
-  float* scores = probabilities + block_rows(shape) * seq;  // dP, then dS
+  float* gradients = probabilities + block_rows(shape) * seq;  // dP, then dS
+  const Scores scores(shape, k, v);
+  Factors& packed = factors();
+  packed.across.pack(ConstMatrix(k, hd).transposed(), hd, seq);
   std::fill_n(dk, seq * hd, 0.0f);
   std::fill_n(dv, seq * hd, 0.0f);
   for (std::int64_t head = 0; head < shape.heads; ++head)
     for (std::int64_t t0 = 0; t0 < seq; t0 += kRows) {
       const std::int64_t rows = std::min(kRows, seq - t0), keys = t0 + rows, first = (head * seq + t0) * hd;
-      probabilities_of(shape, q + head * seq * hd, k, t0, rows, probabilities);
-      const ConstMatrix p(probabilities, keys), ds(scores, keys), dout(d_o + first, hd);
-      score_gradients_of(shape, v, d_o + head * seq * hd, t0, rows, probabilities, scores);
-      multiply({rows, hd, keys}, ds, {k, hd}, dq + first);
-      multiply({keys, hd, rows}, ds.transposed(), {q + first, hd}, dk, Accumulate::yes);
-      multiply({keys, hd, rows}, p.transposed(), dout, dv, Accumulate::yes);
+      scores.probabilities(q + head * seq * hd, t0, rows, probabilities);
+      scores.gradients(d_o + head * seq * hd, t0, rows, probabilities, gradients);
+      packed.triangular.pack_below({gradients, keys}, rows, seq, t0);
+      triangle::multiply_lower(packed.triangular, packed.across, t0, {dq + first, hd});
+      const auto add_turned = [&](const float* of, const float* by, float* to) {  // to += of^T by
+        packed.turned.pack(ConstMatrix(of, keys).transposed(), keys, rows);
+        packed.block_across.pack(ConstMatrix(by + first, hd).transposed(), hd, rows);
+        triangle::add_upper(packed.turned, packed.block_across, t0, {to, hd});
+      };
+      add_turned(gradients, q, dk);
+      add_turned(probabilities, d_o, dv);
     }
 }
 

@@ -16,12 +16,21 @@ inline constexpr std::int64_t kRows = 128;
 [[nodiscard]] std::int64_t forward_floats(PairShape shape);
 [[nodiscard]] std::int64_t backward_floats(PairShape shape);
 
-/// P[rows x keys] of query rows [t0, t0 + rows) of the head whose queries are q [seq x hd]; keys = t0 + rows.
-void probabilities_of(PairShape shape, const float* q, const float* k, std::int64_t t0, std::int64_t rows,
-                      float* probabilities);
+/// Blocks of both matrices of a pair, for any of its heads. Keys and values are packed once for all of them.
+class Scores {
+ public:
+  /// `k` and `v`: [seq x hd]; without `v`, probabilities alone. Uses memory of the calling thread: one at a time.
+  Scores(PairShape shape, const float* k, const float* v = nullptr);
 
-/// dS[rows x keys] = P * (dO V^T - rowsum(P * dO V^T)) / sqrt(hd) of the same rows; d_o [seq x hd] of the head.
-void score_gradients_of(PairShape shape, const float* v, const float* d_o, std::int64_t t0, std::int64_t rows,
-                        const float* probabilities, float* gradients);
+  /// P[rows x keys] of query rows [t0, t0 + rows) of the head whose queries are q [seq x hd]; keys = t0 + rows.
+  void probabilities(const float* q, std::int64_t t0, std::int64_t rows, float* probabilities) const;
+
+  /// dS[rows x keys] = P * (dO V^T - rowsum(P * dO V^T)) / sqrt(hd) of the same rows; d_o [seq x hd] of the head.
+  void gradients(const float* d_o, std::int64_t t0, std::int64_t rows, const float* probabilities,
+                 float* gradients) const;
+
+ private:
+  PairShape shape_;
+};
 
 }  // namespace cleave::kernels::attention_parts

@@ -1,9 +1,11 @@
 // Non-temporal stores, a line at a time; what is not on a line's boundary, and short rows, go through memcpy.
 #include "cleave/kernels/copy.hpp"
 
+#include <cstdint>
 #include <cstring>
 
 #include "avx512.hpp"
+#include "clones.hpp"
 #include "processor.hpp"
 
 namespace cleave::kernels {
@@ -12,6 +14,19 @@ namespace {
 
 void copy_as_usual(const float* from, std::int64_t n, float* to) {
   std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(float));
+}
+
+/// Whether all n numbers are finite, that is, none has every bit of the exponent.
+CLEAVE_CLONES bool copy_finite(const float* from, std::int64_t n, float* to) {
+  constexpr std::uint32_t kMagnitude = 0x7fff'ffffU, kLargest = 0x7f7f'ffffU;
+  std::uint32_t beyond = 0;  // the top bit: something was larger than the largest number
+  for (std::int64_t j = 0; j < n; ++j) {
+    std::uint32_t bits = 0;
+    __builtin_memcpy(&bits, from + j, sizeof bits);
+    beyond |= kLargest - (bits & kMagnitude);
+    __builtin_memcpy(to + j, &bits, sizeof bits);
+  }
+  return (beyond >> 31) == 0;
 }
 
 enum class Access { read = 0, write = 1 };
@@ -67,6 +82,15 @@ void copy_rows(const float* from, Rows to) {
     fetch_row_ahead<Access::write>(to.row(i), to.cols, to.ld);
     copy_as_usual(from + i * to.cols, to.cols, to.row(i));
   }
+}
+
+bool copy_finite_rows(const float* from, Rows to) {
+  bool finite = true;
+  for (std::int64_t i = 0; i < to.rows; ++i) {
+    fetch_row_ahead<Access::write>(to.row(i), to.cols, to.ld);
+    finite &= copy_finite(from + i * to.cols, to.cols, to.row(i));
+  }
+  return finite;
 }
 
 }  // namespace cleave::kernels

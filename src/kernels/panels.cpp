@@ -28,8 +28,10 @@ CLEAVE_INLINE void copy_panels_of(const float* from, std::int64_t stride, std::i
   for (std::int64_t t0 = 0; t0 < depth; t0 += kDepths) {
     const std::int64_t t1 = t0 + kDepths < depth ? t0 + kDepths : depth;
     for (std::int64_t p = 0; p < panels; ++p) {
-      for (std::int64_t t = t0; t < t1; ++t)
+      for (std::int64_t t = t0; t < t1; ++t) {
+        __builtin_prefetch(from + (t + kDepths) * stride + p * kWidth, 0, 2);
         __builtin_memcpy(to + (p * depth + t) * kWidth, from + t * stride + p * kWidth, kWidth * sizeof(float));
+      }
     }
   }
 }

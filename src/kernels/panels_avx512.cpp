@@ -72,6 +72,8 @@ CLEAVE_AVX512 void transpose_panel(const float* from, std::int64_t stride, std::
 #pragma GCC unroll 16
       for (int r = 0; r < kSide; ++r) {
         square.row[r] = r < here ? _mm512_maskz_loadu_ps(depths, from + (r0 + r) * stride + t0) : _mm512_setzero_ps();
+        // The same of the next panel: so many short streams the processor does not fetch by itself.
+        if (r0 + r < width) __builtin_prefetch(from + (r0 + r + width) * stride + t0, 0, 2);
       }
       transpose(square);
       const __mmask16 stored = first(width - r0);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cleave/kernels/copy.hpp"
+#include "cleave/kernels/product_check.hpp"
 #include "cleave/kernels/wire.hpp"
 
 namespace cleave::server {
@@ -88,6 +89,13 @@ void scatter(const std::byte* payload, DType type, bool accumulate, kernels::Row
   for (std::int64_t i = 0; i < to.rows; ++i) {
     for (std::int64_t j = 0; j < to.cols; ++j) to.row(i)[j] += from[i * to.cols + j];
   }
+}
+
+bool scatter_representable(const std::byte* payload, DType type, kernels::Rows to) {
+  if (type == DType::f32) return kernels::copy_finite_rows(reinterpret_cast<const float*>(payload), to);
+  const bool good = kernels::all_representable(type, payload, to.rows * to.cols);
+  scatter(payload, type, false, to);
+  return good;
 }
 
 }  // namespace cleave::server

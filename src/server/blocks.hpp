@@ -33,4 +33,7 @@ void scatter(kernels::Parallel& parallel, const std::byte* payload, DType type, 
 /// The same on the calling thread alone.
 void scatter(const std::byte* payload, DType type, bool accumulate, kernels::Rows to);
 
+/// The same without accumulating. False where an element is infinite or NaN; all are put in their place either way.
+[[nodiscard]] bool scatter_representable(const std::byte* payload, DType type, kernels::Rows to);
+
 }  // namespace cleave::server

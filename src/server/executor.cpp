@@ -218,17 +218,30 @@ void Executor::place_finished(const Operation& op, const GemmBox& box, std::span
   scatter(parallel_, block.data(), type, op.accumulate, {c.row(box.m0) + box.n0, box.m(), box.n(), c.ld});
 }
 
-// Looks at each band of the block as it is put in its place: a block that turns out wrong is computed again, and that
+// Looks at each band of the result as it is put in its place: a block that turns out wrong is computed again, and that
 // result is written over it.
-bool Executor::place_if_representable(const Operation& op, const GemmBox& box, std::span<const std::byte> block,
-                                      DType type) {
-  const kernels::Rows c = store_->rows(op.out[0]);
+bool Executor::place_if_representable(const sched::Tasklet& tasklet, const comm::ResultView& result) {
+  const Operation& op = graph_->operation(tasklet.op);
+  const DType type = result.header.output;
   std::atomic<bool> good{true};
-  parallel_.for_chunks(box.m(), rows_of_band(box.n()), [&](std::int64_t begin, std::int64_t end) {
-    const std::byte* band = block.data() + begin * box.n() * size_of(type);
-    if (!kernels::all_representable(type, band, (end - begin) * box.n())) good = false;
-    scatter(band, type, false, {c.row(box.m0 + begin) + box.n0, end - begin, box.n(), c.ld});
-  });
+  if (op.kind == OpKind::gemm) {
+    const GemmBox& box = tasklet.piece.box;
+    const kernels::Rows c = store_->rows(op.out[0]);
+    parallel_.for_chunks(box.m(), rows_of_band(box.n()), [&](std::int64_t begin, std::int64_t end) {
+      const std::byte* band = result.outputs[0].data() + begin * box.n() * size_of(type);
+      if (!scatter_representable(band, type, {c.row(box.m0 + begin) + box.n0, end - begin, box.n(), c.ld}))
+        good = false;
+    });
+    return good;
+  }
+  const std::int64_t head_bytes = op.attention.seq * op.attention.head_dim * size_of(type);
+  const std::vector<PairTensor> results = pair_results(op);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    for_each_head(parallel_, op.attention, tasklet.piece.pairs, store_->rows(results[i].view), results[i].queries,
+                  [&](kernels::Rows head, std::int64_t index) {
+                    if (!scatter_representable(result.outputs[i].data() + index * head_bytes, type, head)) good = false;
+                  });
+  }
   return good;
 }
 
@@ -255,27 +268,16 @@ Verdict Executor::place(const sched::Tasklet& tasklet, const comm::ResultView& r
       got.panel != asked.panel || got.attention != asked.attention || got.device != asked.device) {
     return accuse(tasklet, false, 0);
   }
-  if (op.kind == OpKind::gemm && asked.gemm.whole_depth() && !op.accumulate && !is_drawn(tasklet)) {
-    if (place_if_representable(op, tasklet.piece.box, result.outputs[0], asked.output)) return Verdict::good;
-    return accuse(tasklet, false, 0);
+  const bool added = op.kind == OpKind::gemm && (op.accumulate || !asked.gemm.whole_depth());
+  if (added || is_drawn(tasklet)) {
+    const Verdict verdict = check(tasklet, result);
+    if (verdict != Verdict::good) return verdict;
   }
-  const Verdict verdict = check(tasklet, result);
-  if (verdict != Verdict::good) return verdict;
-  if (op.kind == OpKind::gemm) {
-    if (asked.gemm.whole_depth()) {
-      place_finished(op, tasklet.piece.box, result.outputs[0], asked.output);
-    } else {
-      place_partial(op, tasklet.piece.box, result.outputs[0], asked.output);
-    }
-    return Verdict::good;
-  }
-  const std::int64_t head_bytes = op.attention.seq * op.attention.head_dim * size_of(options_.wire);
-  const std::vector<PairTensor> results = pair_results(op);
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    for_each_head(parallel_, op.attention, tasklet.piece.pairs, store_->rows(results[i].view), results[i].queries,
-                  [&](kernels::Rows head, std::int64_t index) {
-                    scatter(result.outputs[i].data() + index * head_bytes, options_.wire, false, head);
-                  });
+  if (!added) return place_if_representable(tasklet, result) ? Verdict::good : accuse(tasklet, false, 0);
+  if (asked.gemm.whole_depth()) {
+    place_finished(op, tasklet.piece.box, result.outputs[0], asked.output);
+  } else {
+    place_partial(op, tasklet.piece.box, result.outputs[0], asked.output);
   }
   return Verdict::good;
 }

@@ -101,8 +101,7 @@ class Executor {
   [[nodiscard]] kernels::ConstMatrix operand_a(const model::Operation& op);
   [[nodiscard]] kernels::ConstMatrix operand_b(const model::Operation& op);
   void place_finished(const model::Operation& op, const GemmBox& box, std::span<const std::byte> block, DType type);
-  bool place_if_representable(const model::Operation& op, const GemmBox& box, std::span<const std::byte> block,
-                              DType type);
+  bool place_if_representable(const sched::Tasklet& tasklet, const comm::ResultView& result);
   void place_partial(const model::Operation& op, const GemmBox& box, std::span<const std::byte> block, DType type);
   // A GEMM tasklet's block as a device would return it.
   kernels::ProductStatus multiply(const sched::Tasklet& tasklet, std::span<std::byte> block);

@@ -13,4 +13,7 @@ void copy_past_caches(ConstRows from, float* to);
 /// to(i, j) = from[i to.cols + j]. The two must not overlap.
 void copy_rows(const float* from, Rows to);
 
+/// The same in one pass with a look at every element: false where one is infinite or NaN. All are copied either way.
+[[nodiscard]] bool copy_finite_rows(const float* from, Rows to);
+
 }  // namespace cleave::kernels

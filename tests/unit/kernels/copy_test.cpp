@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstring>
+#include <limits>
 #include <vector>
 
 namespace cleave::kernels {
@@ -42,6 +45,25 @@ TEST(CopyPastCaches, PutsRowsTogether) {
       for (std::size_t i = 0; i < back.size(); ++i) {
         const bool inside = static_cast<std::int64_t>(i) % (cols + gap) < cols;
         ASSERT_EQ(back[i], inside ? from[i] : -2) << i;
+      }
+    }
+  }
+}
+
+TEST(CopyFiniteRows, CopiesAllAndSeesWhatIsNotFinite) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNaN = std::numeric_limits<float>::quiet_NaN();
+  constexpr std::int64_t kRows = 3;
+  for (const std::int64_t cols : {1, 7, 16, 64, 1000}) {
+    for (const float strange : {1.0F, std::numeric_limits<float>::max(), -0.0F, kInfinity, -kInfinity, kNaN}) {
+      std::vector<float> from(static_cast<std::size_t>(kRows * cols), 2.0F);
+      from[static_cast<std::size_t>(cols + cols / 2)] = strange;
+      std::vector<float> to(static_cast<std::size_t>(kRows * (cols + 5)), -1);
+      EXPECT_EQ(copy_finite_rows(from.data(), Rows(to.data(), kRows, cols, cols + 5)), std::isfinite(strange));
+      for (std::int64_t i = 0; i < kRows; ++i) {
+        EXPECT_EQ(std::memcmp(to.data() + i * (cols + 5), from.data() + i * cols,
+                              static_cast<std::size_t>(cols) * sizeof(float)),
+                  0);
+        EXPECT_EQ(to[static_cast<std::size_t>(i * (cols + 5) + cols)], -1);
       }
     }
   }
