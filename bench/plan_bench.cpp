@@ -45,19 +45,25 @@ plan::Work gemm(std::int64_t m, std::int64_t n, std::int64_t k) {
   return work;
 }
 
-void plan_gemm(benchmark::State& state, const plan::Work& work) {
+void plan_gemm(benchmark::State& state, const plan::Work& work, plan::Objective objective) {
   const std::vector<plan::DeviceState> devices = edge_fleet(state.range(0));
   plan::OperationPlan plan;
   for (auto _ : state) {
-    plan = plan::plan_operation(work, devices, {});
+    plan = plan::plan_operation(work, devices, {.objective = objective, .server = {}});
     benchmark::DoNotOptimize(plan);
   }
   if (!whole(work, plan.tasklets, volume_of(work))) state.SkipWithError("the plan is not whole");
   if (plan.busy > plan.lower_bound * 1.25) state.SkipWithError("the plan is far from its bound");
   state.counters["busy/bound"] = plan.busy / plan.lower_bound;
 }
-BENCHMARK_CAPTURE(plan_gemm, forward, gemm(131072, 5120, 5120))->RangeMultiplier(4)->Range(64, 4096);
-BENCHMARK_CAPTURE(plan_gemm, weight_gradient, gemm(5120, 20480, 131072))->RangeMultiplier(4)->Range(64, 4096);
+BENCHMARK_CAPTURE(plan_gemm, forward, gemm(131072, 5120, 5120), plan::Objective::step)
+    ->RangeMultiplier(4)
+    ->Range(64, 4096);
+BENCHMARK_CAPTURE(plan_gemm, weight_gradient, gemm(5120, 20480, 131072), plan::Objective::step)
+    ->RangeMultiplier(4)
+    ->Range(64, 4096);
+BENCHMARK_CAPTURE(plan_gemm, forward_alone, gemm(131072, 5120, 5120), plan::Objective::alone)->Arg(1024);
+BENCHMARK_CAPTURE(plan_gemm, weight_gradient_alone, gemm(5120, 20480, 131072), plan::Objective::alone)->Arg(1024);
 
 // All distinct operations of a Llama2-70B step, each planned once.
 void plan_step(benchmark::State& state) {

@@ -75,7 +75,7 @@ class GemmBound {
       const Terms before = std::exchange(prices, price_server());
       if (before.out_price * 0.95 < prices.out_price && prices.out_price < before.out_price * 1.05) break;
     }
-    return {bracket(all_, best_terms_, best_, kPrecision).low, prices, pause_};
+    return {finish_of_all(), prices, pause_};
   }
 
  private:
@@ -97,6 +97,22 @@ class GemmBound {
     const auto worth = [&](double finish) { return worth_by(devices, finish, terms, tally); };
     // Blocks of whole depths add up to the work exactly; rounding must not make them fall short.
     return find_rise(worth, shapes_.lines() * (1 - kRounding), precision, guess);
+  }
+
+  // By a time that is hardly late enough for some to be worth their price, the others need not be asked.
+  [[nodiscard]] double finish_of_all() const {
+    constexpr double kLater = 1.03;
+    std::vector<Alike> worthy;
+    for (const Alike& device : all_) {
+      const Budget budget = device.power.by(kLater * best_);
+      if (budget.any() && shapes_.best_piece(budget, best_terms_).value > 0) worthy.push_back(device);
+    }
+    Tally tally;
+    const auto worth = [&](double finish) {
+      return finish <= kLater * best_ ? worth_by(worthy, finish, best_terms_, tally)
+                                      : worth_by(all_, finish, best_terms_, tally);
+    };
+    return find_rise(worth, shapes_.lines() * (1 - kRounding), kPrecision, best_).low;
   }
 
   // Devices in order of what they could do for a byte's price, as many as could fill the interface four times.

@@ -71,7 +71,7 @@ class Rounds {
     for_each_part([&](const GemmBox& part) {
       const auto [found, is_new] = known.try_emplace({part.m(), part.n(), part.k()});
       if (is_new) {
-        found->second = tile_gemm(work_, part, devices_, server_, share_of(parts_), Effort::quick);
+        found->second = tile_gemm(work_, part, devices_, server_, share_of(parts_), {});
         for (BoxTile& tile : found->second.tiles) tile.box = moved(tile.box, part, -1);
       }
       all.finish += found->second.finish;
@@ -104,7 +104,7 @@ class Rounds {
     const GemmBox part{box_.m0, box_.m0 + largest(0),
                        box_.n0, box_.n0 + largest(1),
                        box_.k0, std::min(box_.k1, box_.k0 + largest(2) * kBlockK)};
-    const BoxTiling tiling = tile_gemm(work_, part, devices_, server_, share_of(parts), Effort::quick);
+    const BoxTiling tiling = tile_gemm(work_, part, devices_, server_, share_of(parts), {});
     if (!tiling.in_memory || tiling.finish == kNever) return kNever;
     return std::max(tiling.finish, server_bytes(work_, tiling).time(server_)) *
            static_cast<double>(parts[0] * parts[1] * parts[2]);

@@ -16,11 +16,150 @@ namespace cleave::plan {
 namespace {
 
 /// Finish times of devices and interface this close to each other are equal.
-constexpr double kEven = 0.01;
+constexpr double kEven = 0.01, kNearlyEven = 0.025;
 constexpr int kMostTries = 6;
 
 /// Directions are evened out where the finish is beyond the bound by this factor, and they differ by less than that.
 constexpr double kGoodEnough = 1.04, kOneSided = 0.5;
+
+/// Up to so many K blocks, some of the work at the whole depth is tried; so many tries that gain nothing are the last.
+constexpr std::int64_t kFewBlocks = 32;
+constexpr int kMostWorse = 2;
+
+// Finds which devices take part, and how.
+class Selection {
+ public:
+  Selection(const Work& work, const GemmBox& box, std::span<const Power> devices, const fleet::ServerProfile& server,
+            const BoxBound& bound)
+      : work_(work), box_(box), server_(server), bound_(bound), wanted_(bound), best_wanted_(bound) {
+    const Shapes shapes(work, box);
+    for (const Power& device : devices) {
+      const Budget budget = device.by(bound.finish);
+      if (!budget.any()) continue;
+      Piece piece = shapes.best_piece(budget, bound.terms);
+      if (piece.value <= 0) piece = shapes.best_piece(budget, {});
+      const double price = bound.terms.out_price * piece.down + bound.terms.in_price * piece.up;
+      offers_.push_back({piece.lines / price, piece.down, piece.up, device});
+    }
+    std::stable_sort(offers_.begin(), offers_.end(), [](const Offer& a, const Offer& b) { return a.worth > b.worth; });
+    double down = 0, up = 0;
+    const double carries = bound.finish - bound.pause;
+    while (count_ < offers_.size() && down <= server.nic_out.value() * carries &&
+           up <= server.nic_in.value() * carries) {
+      down += offers_[count_].down;
+      up += offers_[count_].up;
+      ++count_;
+    }
+  }
+
+  BoxTiling find() {
+    settle(kMostTries);
+    if (best_.finish == kNever) return best_;
+    even_out();
+    if (far() && bound_.terms.in_price > 0 && bound_.terms.out_price > 0) mix();
+    // At the whole depth there is but one way.
+    const auto at_whole_depth = [&](const BoxTile& tile) { return tile.box.k() == box_.k(); };
+    if (!far() && std::all_of(best_.tiles.begin(), best_.tiles.end(), at_whole_depth)) {
+      if (near_even_) attempt(count_);
+      return best_;
+    }
+    wanted_ = best_wanted_;
+    ways_ = best_ways_;
+    ways_.effort = Effort::thorough;
+    attempt(near_even_ ? count_ : best_count_);
+    return best_;
+  }
+
+ private:
+  struct Offer {
+    double worth = 0, down = 0, up = 0;
+    Power device;
+  };
+
+  [[nodiscard]] bool far() const { return best_.finish > kGoodEnough * bound_.finish; }
+  static double uneven(double ratio) { return ratio > 1 ? ratio - 1 : 1 / ratio - 1; }
+
+  // Offers one more tiling; returns how much longer the interface takes than the devices. Sets the tilt.
+  double attempt(std::size_t count) {
+    std::vector<Power> chosen;
+    for (std::size_t i = 0; i < count; ++i) chosen.push_back(offers_[i].device);
+    BoxTiling tiling = tile_gemm(work_, box_, chosen, server_, wanted_, ways_);
+    if (tiling.finish == kNever) return 0;
+    const ServerBytes bytes = server_bytes(work_, tiling);
+    const double own = tiling.finish, shared = bytes.time(server_) + bound_.pause;
+    tilt_ = bytes.in / server_.nic_in.value() / (bytes.out / server_.nic_out.value());
+    if (std::max(own, shared) < best_.finish) {
+      best_count_ = count;
+      best_wanted_ = wanted_;
+      best_ways_ = ways_;
+      best_ = std::move(tiling);
+      best_.finish = std::max(own, shared);
+    }
+    return shared / own;
+  }
+
+  // From `count_` to as many devices as are done with the interface.
+  void settle(int most_tries) {
+    std::size_t low = 0, high = offers_.size() + 1;  // too few, too many
+    near_even_ = false;
+    for (int tries = 0; tries < most_tries && count_ > low && count_ < high; ++tries) {
+      const double ratio = attempt(count_);
+      if (ratio == 0) break;
+      (ratio > 1 ? high : low) = count_;
+      if (uneven(ratio) < kEven) break;
+      const auto next = static_cast<std::size_t>(std::llround(static_cast<double>(count_) / ratio));
+      const std::size_t middle = low + (high - low) / 2;
+      count_ = next > low && next < high ? next : middle;
+      // The thorough attempt will be there.
+      near_even_ = uneven(ratio) < kNearlyEven && uneven(tilt_) > kOneSided && count_ > low && count_ < high;
+      if (near_even_) break;
+    }
+  }
+
+  // Deeper blocks need fewer bytes up and more down.
+  void even_out() {
+    for (int round = 0; round < 2 && far(); ++round) {
+      if (uneven(tilt_) < 2 * kEven || uneven(tilt_) > kOneSided) return;
+      wanted_.terms.deepen *= std::pow(tilt_, 0.7);
+      count_ = best_count_;
+      settle(kMostTries / 2);
+    }
+  }
+
+  // Where both directions are taken, whole numbers of slabs do not fit: smaller groups make regions of unlike numbers
+  // of them, and some of the work may be done at the whole depth.
+  void mix() {
+    for (const double size : {14.0, 9.0}) {
+      wanted_ = best_wanted_;
+      ways_ = best_ways_;
+      ways_.group_size = size;
+      count_ = best_count_;
+      settle(kMostTries / 2);
+    }
+    int worse = k_blocks(box_.k()) <= kFewBlocks ? 0 : kMostWorse;
+    for (double share = 0.05; share < 0.5 && far() && worse < kMostWorse; share += 0.05) {
+      const double before = best_.finish;
+      wanted_ = best_wanted_;
+      ways_ = best_ways_;
+      ways_.whole_share = share;
+      count_ = best_count_;
+      settle(kMostTries / 2);
+      worse = best_.finish < before ? 0 : worse + 1;
+    }
+  }
+
+  const Work& work_;
+  GemmBox box_;
+  fleet::ServerProfile server_;
+  const BoxBound& bound_;
+  std::vector<Offer> offers_;
+  std::size_t count_ = 0, best_count_ = 0;
+  BoxBound wanted_, best_wanted_;
+  Ways ways_, best_ways_;
+  BoxTiling best_{kNever, {}};
+  double tilt_ = 1;  // how much longer the interface takes in than out
+  bool near_even_ = false;
+};
 
 }  // namespace
 
@@ -36,81 +175,11 @@ ServerBytes server_bytes(const Work& work, const BoxTiling& tiling) {
 
 BoxTiling tile_selected(const Work& work, const GemmBox& box, std::span<const Power> devices,
                         const fleet::ServerProfile& server, const BoxBound& bound) {
-  const Terms& terms = bound.terms;
-  if (terms.out_price <= 0 && terms.in_price <= 0)
-    return tile_gemm(work, box, devices, server, bound, Effort::thorough);
-
-  struct Offer {
-    double worth = 0, down = 0, up = 0;
-    Power device;
-  };
-  const Shapes shapes(work, box);
-  std::vector<Offer> offers;
-  for (const Power& device : devices) {
-    const Budget budget = device.by(bound.finish);
-    if (!budget.any()) continue;
-    Piece piece = shapes.best_piece(budget, terms);
-    if (piece.value <= 0) piece = shapes.best_piece(budget, {});
-    const double price = terms.out_price * piece.down + terms.in_price * piece.up;
-    offers.push_back({piece.lines / price, piece.down, piece.up, device});
+  if (bound.terms.out_price > 0 || bound.terms.in_price > 0) {
+    BoxTiling tiling = Selection(work, box, devices, server, bound).find();
+    if (tiling.finish < kNever) return tiling;
   }
-  std::stable_sort(offers.begin(), offers.end(), [](const Offer& a, const Offer& b) { return a.worth > b.worth; });
-
-  double down = 0, up = 0;
-  std::size_t count = 0;
-  const double carries = bound.finish - bound.pause;
-  while (count < offers.size() && down <= server.nic_out.value() * carries && up <= server.nic_in.value() * carries) {
-    down += offers[count].down;
-    up += offers[count].up;
-    ++count;
-  }
-
-  BoxTiling best{kNever, {}};
-  std::size_t best_count = 0;
-  BoxBound wanted = bound, best_wanted = bound;
-  // Offers one more tiling; returns how much longer the interface takes than the devices, and in than out.
-  const auto attempt = [&](std::size_t devices_taken, Effort effort) -> std::pair<double, double> {
-    std::vector<Power> chosen;
-    for (std::size_t i = 0; i < devices_taken; ++i) chosen.push_back(offers[i].device);
-    BoxTiling tiling = tile_gemm(work, box, chosen, server, wanted, effort);
-    if (tiling.finish == kNever) return {0, 0};
-    const ServerBytes bytes = server_bytes(work, tiling);
-    const double own = tiling.finish, shared = bytes.time(server) + bound.pause;
-    if (std::max(own, shared) < best.finish) {
-      best_count = devices_taken;
-      best_wanted = wanted;
-      best = std::move(tiling);
-      best.finish = std::max(own, shared);
-    }
-    return {shared / own, bytes.in / server.nic_in.value() / (bytes.out / server.nic_out.value())};
-  };
-  double tilt = 1;
-  const auto settle = [&](int most_tries) {
-    std::size_t low = 0, high = offers.size() + 1;  // too few, too many
-    for (int tries = 0; tries < most_tries && count > low && count < high; ++tries) {
-      const auto [ratio, in_out] = attempt(count, Effort::quick);
-      if (ratio == 0) break;
-      tilt = in_out;
-      (ratio > 1 ? high : low) = count;
-      if (std::abs(ratio - 1) < kEven) break;
-      const auto next = static_cast<std::size_t>(std::llround(static_cast<double>(count) / ratio));
-      const std::size_t middle = low + (high - low) / 2;
-      count = next > low && next < high ? next : middle;
-    }
-  };
-  settle(kMostTries);
-  if (best.finish == kNever) return tile_gemm(work, box, devices, server, bound, Effort::thorough);
-  // Deeper blocks need fewer bytes up and more down.
-  const auto uneven = [](double ratio) { return ratio > 1 ? ratio - 1 : 1 / ratio - 1; };
-  for (int round = 0; round < 2 && best.finish > kGoodEnough * bound.finish; ++round) {
-    if (uneven(tilt) < 2 * kEven || uneven(tilt) > kOneSided) break;
-    wanted.terms.deepen *= std::pow(tilt, 0.7);
-    count = best_count;
-    settle(kMostTries / 2);
-  }
-  wanted = best_wanted;
-  attempt(best_count, Effort::thorough);
-  return best;
+  return tile_gemm(work, box, devices, server, bound, {.effort = Effort::thorough});
 }
 
 }  // namespace cleave::plan

@@ -104,10 +104,18 @@ struct BoxTiling {
 /// How many ways of cutting a box are tried.
 enum class Effort : std::uint8_t { quick, thorough };
 
+/// What tile_gemm() is to try.
+struct Ways {
+  Effort effort = Effort::quick;
+  /// Devices in a group, where there are enough: fewer make worse tiles, more make depths less alike.
+  double group_size = 24;
+  double whole_share = 0;  ///< of the work is wanted at the whole depth, at least
+};
+
 /// `box` in three dimensions, as early as the devices and the server's interface can be done with it (tile_gemm.cpp).
 /// `bound` gives a guess of the finish, and the prices that shapes answer to. The finish is the devices' own.
 [[nodiscard]] BoxTiling tile_gemm(const Work& work, const GemmBox& box, std::span<const Power> devices,
-                                  const fleet::ServerProfile& server, const BoxBound& bound, Effort effort);
+                                  const fleet::ServerProfile& server, const BoxBound& bound, const Ways& ways);
 
 /// tile_gemm() by those devices, and in those shapes, that the server's interface can keep up with (select.cpp).
 [[nodiscard]] BoxTiling tile_selected(const Work& work, const GemmBox& box, std::span<const Power> devices,

@@ -12,7 +12,12 @@ namespace {
 /// For an operation alone, results of a tile leave this early, as a share of the finish: less gains no more than what
 /// resources are then taken longer. Where the finish is then further from its bound than the second factor, tiles that
 /// need not be early are tried too.
-constexpr double kEarlyWavefront = 1.15, kFarFromBound = 1.09;
+constexpr double kEarlyWavefront = 1.14, kFarFromBound = 1.09;
+
+/// Where the server's interface is what bounds an operation, tiles of devices with fast downlinks are early by
+/// themselves, but come no faster than the interface sends: then uplinks are taken for this share of the time, where
+/// plans that are this close to their bound stay within the last factor of it.
+constexpr double kEarlyUplink = 0.96, kNearBound = 1.02, kStillNearBound = 1.03;
 
 }  // namespace
 
@@ -43,6 +48,10 @@ std::vector<TaskletPlan> partition_automatically(const Problem& problem) {
   if (tiling.finish > kFarFromBound * problem.bound.finish) {
     BoxTiling later = tile(kBalancedWavefront);
     if (later.finish < tiling.finish) tiling = std::move(later);
+  } else if (problem.bound.terms.out_price > 0 && tiling.finish <= kNearBound * problem.bound.finish) {
+    for (Power& power : powers) power.up *= kEarlyUplink;
+    BoxTiling earlier = tile(kEarlyWavefront);
+    if (earlier.finish <= kStillNearBound * problem.bound.finish) tiling = std::move(earlier);
   }
   return pieces_of(tiling, problem.devices);
 }

@@ -17,9 +17,6 @@ namespace cleave::plan {
 
 namespace {
 
-/// Devices in a group, where there are enough: fewer make worse tiles, more make depths less alike.
-constexpr double kGroupSize = 24;
-
 /// A kind of region that would do less than this share of the work is not worth having.
 constexpr double kLeastShare = 0.03;
 
@@ -139,7 +136,7 @@ class Regions {
 class Search {
  public:
   Search(const Work& work, const GemmBox& box, std::span<const Power> devices, const fleet::ServerProfile& server,
-         const BoxBound& bound, Effort effort)
+         const BoxBound& bound, const Ways& ways)
       : work_(work),
         server_(server),
         box_(box),
@@ -149,7 +146,8 @@ class Search {
         blocks_(k_blocks(box.k())),
         area_(static_cast<double>(box.m()) * static_cast<double>(box.n())),
         wishes_(work, box, bound.terms),
-        thorough_(effort == Effort::thorough && std::ssize(devices) <= kFew) {
+        ways_(ways),
+        thorough_(ways.effort == Effort::thorough && std::ssize(devices) <= kFew) {
     double whole_lines = 0, lines = 0;
     for (const Power& device : devices) {
       const Wish wish = wishes_.of(device, guess_);
@@ -162,6 +160,7 @@ class Search {
         areas_ += wish.area;
       }
     }
+    if (whole_lines < ways.whole_share * lines) whole_lines += move_to_whole(ways.whole_share * lines - whole_lines);
     share_ = whole_lines / lines;
     if (share_ > kLeastShare) return;
     for (const Power& device : whole_) shallow_.push_back(device);
@@ -173,10 +172,12 @@ class Search {
     if (share_ > 1 - kLeastShare || blocks_ < 2) return tile_flat(work_, box_, devices_);
     if (thorough_) {
       const bool few = std::ssize(shallow_) <= kDealt;
-      for (const double size : few ? std::vector<double>{24, 14, 8, 5, 3} : std::vector<double>{10}) fill(size);
+      const std::vector<double> sizes =
+          few ? std::vector<double>{24, 14, 8, 5, 3} : std::vector<double>{std::min(10.0, ways_.group_size)};
+      for (const double size : sizes) fill(size);
       if (few) deal();
     } else {
-      fill(kGroupSize);
+      fill(ways_.group_size);
     }
     return best();
   }
@@ -184,6 +185,31 @@ class Search {
  private:
   /// Up to so many devices, more ways are tried.
   static constexpr std::int64_t kFew = 256, kDealt = 64, kVeryFew = 16;
+
+  // Lets devices do whole depths, first those that lose least by it, until they do `wanted` lines; returns how many.
+  double move_to_whole(double wanted) {
+    struct Mover {
+      double keeps = 0, lines = 0, area = 0;
+      Power device;
+    };
+    std::vector<Mover> movers;
+    for (const Power& device : shallow_) {
+      const Wish wish = wishes_.of(device, guess_);
+      const double lines = wishes_.whole_lines(device, guess_);
+      movers.push_back({wish.lines > 0 ? lines / wish.lines : 0, lines, wish.area, device});
+    }
+    std::stable_sort(movers.begin(), movers.end(), [](const Mover& a, const Mover& b) { return a.keeps > b.keeps; });
+    shallow_.clear();
+    double moved = 0;
+    for (const Mover& mover : movers) {
+      const bool moves = moved < wanted && mover.lines > 0;
+      (moves ? whole_ : shallow_).push_back(mover.device);
+      if (!moves) continue;
+      moved += mover.lines;
+      areas_ -= mover.area;
+    }
+    return moved;
+  }
 
   // Slabs over the part of the box that is the shallow devices'.
   [[nodiscard]] double planes() const { return areas_ / (area_ * (1 - share_)); }
@@ -273,6 +299,7 @@ class Search {
   std::int64_t blocks_;
   double area_;
   Wishes wishes_;
+  Ways ways_;
   bool thorough_;
   std::vector<Power> whole_, shallow_;
   double share_ = 0;  // of the work that devices would do at the whole depth
@@ -284,8 +311,8 @@ class Search {
 }  // namespace
 
 BoxTiling tile_gemm(const Work& work, const GemmBox& box, std::span<const Power> devices,
-                    const fleet::ServerProfile& server, const BoxBound& bound, Effort effort) {
-  return Search(work, box, devices, server, bound, effort).find();
+                    const fleet::ServerProfile& server, const BoxBound& bound, const Ways& ways) {
+  return Search(work, box, devices, server, bound, ways).find();
 }
 
 }  // namespace cleave::plan

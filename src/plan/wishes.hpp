@@ -28,7 +28,8 @@ class Wishes {
         element_(static_cast<double>(size_of(work.wire))),
         partial_(static_cast<double>(size_of(partial_sum_type(work.wire)))),
         k_(static_cast<double>(box.k())),
-        least_depth_(std::max(kBlock, 2 * terms.in_price * partial_ * k_)) {}
+        least_depth_(std::max(kBlock, 2 * terms.in_price * partial_ * k_)),
+        whole_{box.m(), box.n(), k_ * element_, element_, 2 * k_, partial_} {}
 
   /// The best shape of all. Without prices where they leave it nothing worth doing.
   [[nodiscard]] Wish of(const Power& device, double finish) const {
@@ -52,6 +53,10 @@ class Wishes {
     const double most = std::min(plane_area, area_by(budget, depth));
     return {device, most * depth / k_, depth / kBlock, most, false};
   }
+  /// Elements of the result that it could do at the whole depth.
+  [[nodiscard]] double whole_lines(const Power& device, double finish) const {
+    return largest_area(whole_, reach_of(whole_, device.by(finish)));
+  }
   /// What a device can cover at a depth in elements, in partial sums.
   [[nodiscard]] double area_at(const Power& device, double finish, std::int64_t depth) const {
     return area_by(device.by(finish), static_cast<double>(depth));
@@ -68,6 +73,7 @@ class Wishes {
   Terms terms_;
   GemmBox box_;
   double element_, partial_, k_, least_depth_;
+  Plane whole_;
 };
 
 }  // namespace cleave::plan

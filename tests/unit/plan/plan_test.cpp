@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "cleave/base/error.hpp"
 #include "cleave/plan/bound.hpp"
 #include "fleets.hpp"
@@ -61,6 +63,35 @@ TEST(Plan, LegalForAttention) {
       for (const Partition scheme : kSchemes) expect_plan(work, cleave_fleet(12), {.partition = scheme, .server = {}});
     }
   }
+}
+
+// Where the server's interface sends no faster, uplinks are taken for a little less than all of the time.
+TEST(Plan, AnOperationAloneBehindTheInterface) {
+  const PlanOptions options{.objective = Objective::alone, .server = {}};
+  for (const GemmShape& s : {GemmShape{131072, 5120, 5120}, GemmShape{131072, 20480, 5120}}) {
+    const Work work = gemm_work(s.m, s.n, s.k);
+    const OperationPlan plan = plan_operation(work, cleave_fleet(1024), options);
+    EXPECT_LT(plan.busy, 1.03 * plan.lower_bound) << s.n;
+    EXPECT_LT(plan.time, 1.25 * plan.lower_bound) << s.n;
+  }
+}
+
+// Seven K blocks in halves take the interface longer in than out; some of the rows at the whole depth even it out.
+TEST(Plan, WholeDepthsAmongSlabsWhereLinksAreSymmetric) {
+  const std::vector<DeviceState> devices = fleet_of({{.name = "edge",
+                                                      .count = 2048,
+                                                      .compute_flops = {5e12, 7e12},
+                                                      .memory_bytes = {1e9, 3e9},
+                                                      .downlink_bytes = {10e6, 100e6},
+                                                      .uplink_bytes = {10e6, 100e6},
+                                                      .latency_s = {0, 0}}});
+  const Work work = gemm_work(131072, 5120, 5120);
+  const OperationPlan plan = plan_operation(work, devices, {});
+  expect_legal(work, {whole_piece(work)}, plan.tasklets, devices);
+  const auto whole = [&](const TaskletPlan& t) { return t.box.k() == work.gemm.k; };
+  EXPECT_TRUE(std::any_of(plan.tasklets.begin(), plan.tasklets.end(), whole));
+  EXPECT_FALSE(std::all_of(plan.tasklets.begin(), plan.tasklets.end(), whole));
+  EXPECT_LT(plan.busy, 1.12 * plan.lower_bound);
 }
 
 // A device that cannot hold its share at once gets it in several tasklets.
