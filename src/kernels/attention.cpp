@@ -21,19 +21,30 @@ using namespace attention_parts;
 
 namespace {
 
+/// The end of the lanes that n elements reach into, where a row has room for them: a loop over whole registers has no
+/// rest, which takes longer than they do. What stands in for the rest changes no sum.
+CLEAVE_INLINE std::int64_t whole_lanes(std::int64_t n, std::int64_t end) {
+  const std::int64_t whole = (n + lanes::kLanes - 1) / lanes::kLanes * lanes::kLanes;
+  return whole < end ? whole : end;
+}
+
 /// s[0,n) = softmax(scale * s[0,n)), s[n,end) = 0.
 CLEAVE_CLONES void softmax_row(float* s, std::int64_t n, std::int64_t end, float scale) {
-  const float top = lanes::largest(s, n);
-  for (std::int64_t j = 0; j < n; ++j) s[j] = exp_of((s[j] - top) * scale);
-  const auto inverse = static_cast<float>(1.0 / lanes::sum(s, n));
-  for (std::int64_t j = 0; j < n; ++j) s[j] *= inverse;
+  const std::int64_t whole = whole_lanes(n, end);
+  for (std::int64_t j = n; j < whole; ++j) s[j] = -std::numeric_limits<float>::infinity();  // whose exponential is 0
+  const float top = lanes::largest(s, whole);
+  for (std::int64_t j = 0; j < whole; ++j) s[j] = exp_of((s[j] - top) * scale);
+  const auto inverse = static_cast<float>(1.0 / lanes::sum(s, whole));
+  for (std::int64_t j = 0; j < whole; ++j) s[j] *= inverse;
   for (std::int64_t j = n; j < end; ++j) s[j] = 0;
 }
 
-/// dp[0,n) = p * (dp - sum of p * dp) * scale, dp[n,end) = 0.
+/// dp[0,n) = p * (dp - sum of p * dp) * scale, dp[n,end) = 0. Requires: p[n,end) = 0.
 CLEAVE_CLONES void softmax_row_backward(const float* p, float* dp, std::int64_t n, std::int64_t end, float scale) {
-  const auto mean = static_cast<float>(lanes::dot(p, dp, n));
-  for (std::int64_t j = 0; j < n; ++j) dp[j] = p[j] * (dp[j] - mean) * scale;
+  const std::int64_t whole = whole_lanes(n, end);
+  for (std::int64_t j = n; j < whole; ++j) dp[j] = 0;
+  const auto mean = static_cast<float>(lanes::dot(p, dp, whole));
+  for (std::int64_t j = 0; j < whole; ++j) dp[j] = p[j] * (dp[j] - mean) * scale;
   for (std::int64_t j = n; j < end; ++j) dp[j] = 0;
 }
 

@@ -128,23 +128,36 @@ ProductStatus multiply_box_as(Parallel& parallel, const Product& p, PartialSums 
   return status_of(bad);
 }
 
-/// C has several K blocks and contiguous rows. The last block goes straight through the sums into C.
+/// C has several K blocks and contiguous rows. The first block's products stay in C, where they take half the room of
+/// integers, until the second's come; the last block goes straight through the sums into C.
 template <class Int>
 ProductStatus multiply_blocks_as(Parallel& parallel, const Product& p, Matrix c) {
+  const std::int64_t last = k_blocks(p.shape.k) - 1;
   std::atomic<bool> bad{false};
   for_tiles(parallel, p.shape.m, p.shape.n, kTile, [&](const Tile& tile) {
     Scratch& memory = scratch();
-    const std::int64_t last = k_blocks(p.shape.k) - 1, cols = tile.cols();
+    const std::int64_t cols = tile.cols();
     memory.columns.assign(columns_of(tile, p.col_exponents));
-    Int* sums = memory.sums_of<Int>(tile.rows() * cols);
-    bool tile_bad = sum_blocks(p, tile, last, sums, cols, false, memory.columns);
-    const auto finish = [&](const Strip& strip) {
-      for (std::int64_t i = strip.i0; i < strip.i1; ++i)
-        tile_bad |= quantize::add_and_finish_row(strip.row(i), strip.cols(), p.row_exponents[tile.i0 + i],
-                                                 memory.columns.from(strip.j0), sums + i * cols + strip.j0,
-                                                 &c(tile.i0 + i, tile.j0 + strip.j0));
-    };
-    multiply_tile(p, tile, last, finish);
+    const Matrix part = c.from(tile.i0, tile.j0);
+    const auto leave = [](const Strip&) {};
+    multiply_block({tile.rows(), cols, kBlockK}, p.a.from(tile.i0, 0), p.b.from(0, tile.j0), part, leave);
+    Int* sums = memory.sums_of<Int>(last == 1 ? cols : tile.rows() * cols);  // of one row, or of all
+    bool tile_bad = false;
+    for (std::int64_t block = 1; block <= last; ++block) {
+      const auto take = [&](const Strip& strip) {
+        const quantize::ColumnFactors columns = memory.columns.from(strip.j0);
+        for (std::int64_t i = strip.i0; i < strip.i1; ++i) {
+          const int exponent = p.row_exponents[tile.i0 + i];
+          float* const out = &part(i, strip.j0);
+          Int* const row = last == 1 ? sums : sums + i * cols + strip.j0;
+          if (block == 1) tile_bad |= quantize::set_row(out, strip.cols(), exponent, columns, row);
+          tile_bad |= block == last
+                          ? quantize::add_and_finish_row(strip.row(i), strip.cols(), exponent, columns, row, out)
+                          : quantize::add_row(strip.row(i), strip.cols(), exponent, columns, row);
+        }
+      };
+      multiply_tile(p, tile, block, take);
+    }
     if (tile_bad) bad = true;
   });
   return status_of(bad);
