@@ -101,6 +101,10 @@ struct BoxTiling {
 /// `box` at its whole depth. Within the devices' memories, unless these are too small for all of it at once.
 [[nodiscard]] BoxTiling tile_flat(const Work& work, const GemmBox& box, std::span<const Power> devices);
 
+/// `box` cut in two along any side, and each part again, until there is a device to a part (halves.cpp). For few
+/// devices.
+[[nodiscard]] BoxTiling tile_by_halves(const Work& work, const GemmBox& box, std::span<const Power> devices);
+
 /// How many ways of cutting a box are tried.
 enum class Effort : std::uint8_t { quick, thorough };
 

@@ -65,6 +65,15 @@ TEST(Plan, LegalForAttention) {
   }
 }
 
+// Each of these could cover 0.65 of a plane: not 1.3 planes two by two, but parts of it that are cut along any side.
+TEST(Plan, FewDevicesThatFitNoSlabs) {
+  const Work work = gemm_work(5120, 5120, 131072);
+  const std::vector<DeviceState> devices = cleave_fleet(8);
+  const OperationPlan plan = plan_operation(work, devices, {});
+  expect_legal(work, {whole_piece(work)}, plan.tasklets, devices);
+  EXPECT_LT(plan.busy, 1.22 * plan.lower_bound);
+}
+
 // Where the server's interface sends no faster, uplinks are taken for a little less than all of the time.
 TEST(Plan, AnOperationAloneBehindTheInterface) {
   const PlanOptions options{.objective = Objective::alone, .server = {}};
