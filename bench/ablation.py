@@ -20,8 +20,9 @@ IDEAS = [
     ("+ cuts of k", {"plan.partition": "auto"}),
     ("+ streaming", {"plan.panels": "32"}),
     ("+ asynchronous DAG", {"plan.asynchronous": "true"}),
-    ("+ two row groups", {"plan.row_groups": "2"}),
+    ("+ two row groups", {"plan.row_groups": "2", "plan.keep_weights": "never"}),
     ("+ fp16 on the wire", {"plan.wire": "fp16"}),
+    ("+ eight row groups, weights kept", {"plan.row_groups": "8", "plan.keep_weights": "auto"}),
 ]
 
 

@@ -310,7 +310,15 @@ Input declare_input(config::Reader& reader, Needs needs) {
                                   .max = 1'000'000,
                                   .help = "Groups of sequences that follow each other through the forward pass and the "
                                           "input gradients, so that one group's results leave while the next one's "
-                                          "operands arrive; each is sent the weights. Never more than sequences."});
+                                          "operands arrive. Never more than sequences."});
+  input.plan.keep_columns = plan.choice<plan::KeepColumns>(
+      "keep_weights",
+      {{"auto", plan::KeepColumns::where_quicker},
+       {"never", plan::KeepColumns::never},
+       {"always", plan::KeepColumns::always}},
+      {.default_value = plan::KeepColumns::where_quicker,
+       .help = "Types of operations have devices of their own, which keep their part of the weights from row group to "
+               "row group. auto: where that is predicted to be quicker; never: each group is sent the weights."});
   input.plan.most_panels = plan.integer(
       "panels",
       {.default_value = input.plan.most_panels,

@@ -59,8 +59,12 @@ class MemoryFleet final : public sched::Fleet {
 
   void submit(const sched::Tasklet& tasklet) override {
     const model::Operation& op = graph_->operation(tasklet.op);
-    begin(op);
     const plan::TaskletPlan& piece = tasklet.piece;
+    if (tasklet.brings_columns()) {
+      largest_message_ = std::max(largest_message_, piece.bytes_down.value());
+      return model_.submit(tasklet);
+    }
+    begin(op);
     if (op.kind == model::OpKind::gemm && (piece.box.k0 > 0 || piece.box.k1 < op.gemm.k)) {
       std::int64_t& sum = sums_[op.id];
       if (sum == 0) {
@@ -100,6 +104,7 @@ class MemoryFleet final : public sched::Fleet {
   }
 
   void forget(TaskletId tasklet) override { model_.forget(tasklet); }
+  void release(TaskletId columns, DeviceId device) override { model_.release(columns, device); }
 
   sched::Event next_event(Seconds deadline) override {
     const sched::Event event = model_.next_event(deadline);

@@ -42,7 +42,8 @@ std::optional<Fault> check_geometry(const Header& header) {
   const AttentionBlock& a = header.attention;
   if (header.work == Work::gemm) {
     if (a != AttentionBlock{}) return Fault::field;
-    if (!extent(g.m) || !extent(g.n) || !extent(g.k) || !extent(g.blocks)) return Fault::geometry;
+    const bool rows = header.columns == Columns::bring ? g.m == 0 : extent(g.m);
+    if (!rows || !extent(g.n) || !extent(g.k) || !extent(g.blocks)) return Fault::geometry;
     if (g.first_block < 0 || g.first_block + k_blocks(g.k) > g.blocks) return Fault::geometry;
     // Only the last K block of an operation may be shorter than the others.
     if (g.first_block + k_blocks(g.k) < g.blocks && g.k % kBlockK != 0) return Fault::geometry;
@@ -58,8 +59,8 @@ std::optional<Fault> check_geometry(const Header& header) {
 // Rows that some of a product's messages carry, in an order that can be taken up where it was left: A by rows.
 bool is_panel(const Header& header) {
   const PanelRows& rows = header.panel;
-  return header.work == Work::gemm && !header.a_by_columns && !header.in_place && rows.first >= 0 && rows.count >= 1 &&
-         rows.count < header.gemm.m && rows.first <= header.gemm.m - rows.count;
+  return header.work == Work::gemm && header.columns == Columns::along && !header.a_by_columns && !header.in_place &&
+         rows.first >= 0 && rows.count >= 1 && rows.count < header.gemm.m && rows.first <= header.gemm.m - rows.count;
 }
 
 bool has_block(Kind kind) { return kind == Kind::task || kind == Kind::result; }
@@ -70,17 +71,17 @@ std::optional<Fault> check_fields(const Header& header) {
   const bool task = header.kind == Kind::task;
   const bool block = has_block(header.kind);
   const bool refused = header.kind == Kind::refused;
-  if (header.kind < Kind::hello || header.kind > Kind::farewell) return Fault::kind;
+  if (header.kind < Kind::hello || header.kind > Kind::release) return Fault::kind;
 
   const bool counted = header.kind == Kind::ping || header.kind == Kind::pong || task;
   if (!counted && header.sequence != 0) return Fault::field;
-  if (block || refused) {
+  if (block || refused || header.kind == Kind::release) {
     if (!header.tasklet.valid() || !header.device.valid()) return Fault::field;
   } else if (header.tasklet != TaskletId{} || header.device != DeviceId{}) {
     return Fault::field;
   }
   if (block ? header.op.value < -1 || header.op.value > kMaxExtent : header.op != OpId{}) return Fault::field;
-  if (refused ? header.reason < Reason::memory || header.reason > Reason::non_finite : header.reason != Reason::none) {
+  if (refused ? header.reason < Reason::memory || header.reason > Reason::columns : header.reason != Reason::none) {
     return Fault::field;
   }
 
@@ -91,8 +92,16 @@ std::optional<Fault> check_fields(const Header& header) {
     return Fault::field;
   }
   const bool gemm_task = task && header.work == Work::gemm;
-  if (!gemm_task && (header.a_by_columns || header.b_by_columns)) return Fault::field;
-  if (header.in_place && (!task || header.wire != DType::f32)) return Fault::field;
+  if (!gemm_task && (header.a_by_columns || header.b_by_columns || header.columns != Columns::along)) {
+    return Fault::field;
+  }
+  if (header.columns > Columns::kept) return Fault::field;
+  if (header.a_by_columns && header.columns == Columns::bring) return Fault::field;
+  if (header.b_by_columns && header.columns == Columns::kept) return Fault::field;
+  if (header.columns == Columns::kept ? !header.brought_by.valid() : header.brought_by != TaskletId{}) {
+    return Fault::field;
+  }
+  if (header.in_place && (!task || header.wire != DType::f32 || header.columns != Columns::along)) return Fault::field;
   if (header.kind == Kind::result) {
     if (!span_of_time(header.compute) || !span_of_time(header.computed)) return Fault::field;
   } else if (!zero(header.compute) || !zero(header.computed)) {
@@ -133,7 +142,8 @@ Layout layout_of(const Header& header) {
   };
   if (header.work == Work::gemm) {
     const GemmBlock& g = header.gemm;
-    const bool brings_b = header.panel.first == 0;
+    // A of no rows takes no bytes.
+    const bool brings_b = header.panel.first == 0 && header.columns != Columns::kept;
     if (!task) {
       layout.arrays[0] = place(product({header.rows(), g.n, element}));
     } else if (header.in_place) {

@@ -33,7 +33,7 @@ enum : std::size_t {
   kAtPanelOrder = 12,
   kAtStorage = 13,
   kAtHeaderSum = 14,
-  kAtReserved = 15,
+  kAtColumns = 15,
   kAtChecksum = 16,
   kAtTasklet = 24,
   kAtDevice = 32,
@@ -51,7 +51,8 @@ enum : std::size_t {
   kAtCompute = 88,
   kAtPanelFirst = 96,
   kAtPanelCount = 100,
-  kAtUnused = 104,
+  kAtBroughtBy = 104,
+  kAtUnused = 112,
   kAtSequence = 120,
   kAtPanels = 124,
 };
@@ -106,6 +107,8 @@ void put_header(std::byte* to, const Header& h) {
     put(to, kAtBlocks, static_cast<std::int32_t>(h.attention.queries));
   }
   put(to, kAtComputed, h.computed.value());
+  put(to, kAtColumns, h.columns);
+  if (h.columns == Columns::kept) put(to, kAtBroughtBy, h.brought_by.value);
   put(to, kAtCompute, h.compute.value());
   put(to, kAtSequence, h.sequence);
   put(to, kAtPanels, static_cast<std::uint32_t>(h.panels));
@@ -238,14 +241,16 @@ std::string_view name_of(Fault fault) {
 }
 
 std::string_view name_of(Kind kind) {
-  constexpr std::array<std::string_view, 12> kNames = {"?",      "hello",   "welcome", "ready", "refusal", "task",
-                                                       "result", "refused", "ping",    "pong",  "goodbye", "farewell"};
+  constexpr std::array<std::string_view, 13> kNames = {"?",       "hello",    "welcome", "ready", "refusal",
+                                                       "task",    "result",   "refused", "ping",  "pong",
+                                                       "goodbye", "farewell", "release"};
   const auto index = static_cast<std::size_t>(kind);
   return index < kNames.size() ? kNames[index] : kNames[0];
 }
 
 std::string_view name_of(Reason reason) {
-  constexpr std::array<std::string_view, 5> kNames = {"none", "memory", "malformed", "unknown device", "non-finite"};
+  constexpr std::array<std::string_view, 6> kNames = {"none",           "memory",     "malformed",
+                                                      "unknown device", "non-finite", "columns"};
   const auto index = static_cast<std::size_t>(reason);
   return index < kNames.size() ? kNames[index] : "?";
 }
@@ -283,6 +288,8 @@ Decoded<Header> decode_header(std::span<const std::byte> bytes, std::int64_t fra
   h.output = get<DType>(from, kAtOutput);
   h.reason = get<Reason>(from, kAtReason);
   h.computed = Seconds(get<double>(from, kAtComputed));
+  h.columns = get<Columns>(from, kAtColumns);
+  if (h.columns == Columns::kept) h.brought_by = TaskletId(get<std::int64_t>(from, kAtBroughtBy));
   h.compute = Seconds(get<double>(from, kAtCompute));
   h.panel = {.first = get<std::int32_t>(from, kAtPanelFirst), .count = get<std::int32_t>(from, kAtPanelCount)};
   h.sequence = get<std::uint32_t>(from, kAtSequence);
@@ -300,9 +307,9 @@ Decoded<Header> decode_header(std::span<const std::byte> bytes, std::int64_t fra
       return Fault::field;
     }
   }
-  if (from[kAtReserved] != std::byte{0}) return Fault::field;
   const auto is_zero = [](std::byte value) { return value == std::byte{0}; };
-  if (!std::all_of(from + kAtUnused, from + kAtSequence, is_zero)) return Fault::field;
+  const std::size_t unused = h.columns == Columns::kept ? kAtUnused : kAtBroughtBy;
+  if (!std::all_of(from + unused, from + kAtSequence, is_zero)) return Fault::field;
 
   if (const auto fault = check_fields(h)) return *fault;
   if (h.kind == Kind::task || h.kind == Kind::result) {
@@ -455,6 +462,14 @@ Frame encode_ping(std::uint32_t sequence) { return encode_kind(Kind::ping, seque
 Frame encode_pong(std::uint32_t sequence) { return encode_kind(Kind::pong, sequence); }
 Frame encode_goodbye() { return encode_kind(Kind::goodbye); }
 Frame encode_farewell() { return encode_kind(Kind::farewell); }
+
+Frame encode_release(TaskletId columns, DeviceId device) {
+  Header header;
+  header.kind = Kind::release;
+  header.tasklet = columns;
+  header.device = device;
+  return encode_plain(header);
+}
 
 Frame encode_refusal(std::string_view text) {
   Header header;

@@ -158,6 +158,13 @@ bool execute_attention(const TaskView& task, ResultDraft& result, kernels::Paral
 Bytes resident_bytes(const Header& task) {
   if (task.work == Work::gemm) {
     const comm::GemmBlock& block = task.gemm;
+    if (task.columns == comm::Columns::bring) {
+      return kept_columns_bytes(block.n, block.k, task.wire, block.blocks > 1);
+    }
+    if (task.columns == comm::Columns::kept) {
+      return gemm_resident_bytes_beside_columns({block.m, block.n, block.k}, task.wire, block.blocks > 1,
+                                                block.whole_depth(), task.panels);
+    }
     return gemm_resident_bytes({block.m, block.n, block.k}, task.wire, block.blocks > 1, block.whole_depth(),
                                static_cast<PanelOrder>(task.panel_order), task.panels);
   }

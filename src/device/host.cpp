@@ -26,6 +26,18 @@ using comm::Reason;
 
 constexpr Seconds kFlush{10};  // for the last messages to leave
 
+// Columns of B that stay for tasks to come.
+struct KeptColumns {
+  comm::Header header;
+  std::shared_ptr<const comm::Frame> frame;
+};
+
+struct Hosted {
+  Bytes memory;
+  std::unordered_map<TaskletId, KeptColumns> columns{};  // by the task that brought them
+  Bytes columns_bytes{0};
+};
+
 std::string system_host_name() {
   std::array<char, 256> name{};
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
@@ -102,7 +114,7 @@ class Host {
       kernels::select_gemm_kernels(*kernels);
     } catch (const EnvironmentError& error) { return refuse(error.what()); }
     for (const comm::HostedDevice& device : welcome_.devices) {
-      memory_.emplace(device.id, device.memory);
+      devices_.emplace(device.id, Hosted{.memory = device.memory});
       report_.devices.push_back(device.id);
     }
     send(comm::encode_ready());
@@ -155,6 +167,7 @@ class Host {
     switch (header->kind) {
       case Kind::task: admit(std::move(frame), *header, worker); return true;
       case Kind::ping: send(comm::encode_pong(header->sequence)); return true;
+      case Kind::release: release(*header); return true;
       case Kind::goodbye: return false;
       default: return true;
     }
@@ -180,9 +193,10 @@ class Host {
       panels_.give_up(header.tasklet);
       refuse_task(header.tasklet, header.device, reason, text);
     };
-    const auto hosted = memory_.find(header.device);
-    if (hosted == memory_.end()) return refuse(Reason::unknown_device, "not hosted on this rank");
-    const Bytes needed = resident_bytes(header), memory = hosted->second;
+    const auto hosted = devices_.find(header.device);
+    if (hosted == devices_.end()) return refuse(Reason::unknown_device, "not hosted on this rank");
+    Hosted& device = hosted->second;
+    const Bytes needed = resident_bytes(header), memory = device.memory - device.columns_bytes;
     if (needed > memory) {
       return refuse(Reason::memory, fmt::format("needs {} bytes of {}", needed.value(), memory.value()));
     }
@@ -197,8 +211,46 @@ class Host {
       }
       job.first_panel = panels_.share(frame, job.view);
     }
+    if (header.columns == comm::Columns::kept && !take_columns(device, job)) {
+      return refuse(Reason::columns, fmt::format("task {} brought no such columns", header.brought_by.value));
+    }
+    if (header.columns == comm::Columns::bring) return keep_columns(device, header, std::move(frame));
     job.frame = std::move(frame);
     worker.add(std::move(job));
+  }
+
+  // Columns outlive the message, so they do not stay in a sender's memory.
+  static void keep_columns(Hosted& device, const comm::Header& header, comm::Frame frame) {
+    if (device.columns.contains(header.tasklet)) return;
+    device.columns_bytes += resident_bytes(header);
+    auto own = std::make_shared<const comm::Frame>(frame.borrowed() ? frame.copy() : std::move(frame));
+    device.columns.emplace(header.tasklet, KeptColumns{header, std::move(own)});
+  }
+
+  // Points a job to the columns that it is to use; false where they are not there.
+  static bool take_columns(const Hosted& device, Job& job) {
+    comm::Header& header = job.view.header;
+    const auto found = device.columns.find(header.brought_by);
+    if (found == device.columns.end()) return false;
+    const comm::Header& kept = found->second.header;
+    comm::GemmBlock wanted = header.gemm;
+    wanted.m = 0;
+    if (kept.gemm != wanted || kept.wire != header.wire) return false;
+    job.columns = found->second.frame;
+    const comm::TaskView columns = comm::view_task(*job.columns, kept);
+    job.view.operands[1] = columns.operands[1];
+    job.view.column_exponents = columns.column_exponents;
+    header.b_by_columns = kept.b_by_columns;
+    return true;
+  }
+
+  void release(const comm::Header& header) {
+    const auto hosted = devices_.find(header.device);
+    if (hosted == devices_.end()) return;
+    const auto found = hosted->second.columns.find(header.tasklet);
+    if (found == hosted->second.columns.end()) return;
+    hosted->second.columns_bytes -= resident_bytes(found->second.header);
+    hosted->second.columns.erase(found);
   }
 
   void finish(Outcome outcome) {
@@ -216,7 +268,7 @@ class Host {
   const HostOptions& options_;
   SteadyClock clock_;
   comm::Welcome welcome_;
-  std::unordered_map<DeviceId, Bytes> memory_;  // of the hosted devices
+  std::unordered_map<DeviceId, Hosted> devices_;
   PanelStream panels_;
   Seconds heard_, asked_;  // when the server was last heard, and last asked
   std::uint32_t pings_ = 0;

@@ -17,10 +17,11 @@
 
 namespace cleave::device {
 
-/// A task that has been accepted. `view` looks into `frame` and, of a panel, into the frame of the first one.
+/// A task that has been accepted. `view` looks into `frame` and, for B, into the frame that brought it: of the first
+/// panel, or of columns that were kept.
 struct Job {
   comm::Frame frame;
-  std::shared_ptr<const comm::Frame> first_panel;
+  std::shared_ptr<const comm::Frame> first_panel, columns;
   comm::TaskView view;
   Seconds arrival;  ///< when it came to this rank
 };

@@ -127,7 +127,12 @@ class Splitter {
   }
 
   void split_rows(const Operation& op) {
-    for (const Group& group : groups_) append(part_of(op, group));
+    const OpId first(static_cast<std::int64_t>(graph_.operations.size()));
+    for (const Group& group : groups_) {
+      Operation part = part_of(op, group);
+      part.rows = {first, group.index, std::ssize(groups_)};
+      append(std::move(part));
+    }
   }
 
   StepGraph graph_;

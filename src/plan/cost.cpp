@@ -65,6 +65,20 @@ void gemm_panels(const Work& work, const TaskletPlan& tasklet, std::vector<Panel
     return Flops(2.0 * static_cast<double>(area) * static_cast<double>(depth));
   };
   const auto flops = [&](std::int64_t area) { return flops_to(area, k); };
+  if (m == 0) {
+    Chunks columns(n, count);
+    for (std::int64_t i = 0; i < count; ++i)
+      panels.push_back({message(columns.next() * costs.strip_bytes), Flops(0), Bytes(0)});
+    return;
+  }
+  if (tasklet.columns_kept) {
+    Chunks more_rows(m, count);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t rows = more_rows.next();
+      panels.push_back({message(rows * costs.strip_bytes), flops(rows * n), message(rows * n * costs.result_bytes)});
+    }
+    return;
+  }
   switch (tasklet.order) {
     case PanelOrder::whole:
       for (std::int64_t i = 0; i < count; ++i) {
@@ -136,7 +150,8 @@ Volume volume_of(const Work& work, const TaskletPlan& piece) {
   if (work.kind == WorkKind::gemm) {
     const GemmCosts costs = gemm_costs(work, piece.box);
     const std::int64_t m = piece.box.m(), n = piece.box.n();
-    return {Bytes(work.instances * (m + n) * costs.strip_bytes), Bytes(work.instances * m * n * costs.result_bytes),
+    const std::int64_t strips = m + (piece.columns_kept ? 0 : n);
+    return {Bytes(work.instances * strips * costs.strip_bytes), Bytes(work.instances * m * n * costs.result_bytes),
             Flops(2.0 * static_cast<double>(work.instances * m * n) * static_cast<double>(piece.box.k()))};
   }
   const AttentionShape& shape = work.attention;
@@ -174,10 +189,16 @@ Bytes resident_bytes(const Work& work, const TaskletPlan& tasklet) {
                                     work.wire, work.kind == WorkKind::attention_backward, tasklet.panels);
   }
   const GemmBox& box = tasklet.box;
+  const bool many_blocks = k_blocks(work.gemm.k) > 1, whole_depth = box.k() == work.gemm.k;
+  if (box.m() == 0) return kept_columns_bytes(box.n(), box.k(), work.wire, many_blocks);
+  if (tasklet.columns_kept) {
+    return gemm_resident_bytes_beside_columns({box.m(), box.n(), box.k()}, work.wire, many_blocks, whole_depth,
+                                              tasklet.panels);
+  }
   // One instance is computed while its neighbour travels.
   const std::int64_t in_flight = std::min<std::int64_t>(work.instances, 2);
-  return in_flight * gemm_resident_bytes({box.m(), box.n(), box.k()}, work.wire, k_blocks(work.gemm.k) > 1,
-                                         box.k() == work.gemm.k, tasklet.order, tasklet.panels);
+  return in_flight * gemm_resident_bytes({box.m(), box.n(), box.k()}, work.wire, many_blocks, whole_depth,
+                                         tasklet.order, tasklet.panels);
 }
 
 Seconds stream_time(std::span<const Panel> panels, const DeviceState& device, const fleet::ServerProfile& server) {

@@ -28,7 +28,7 @@ std::int64_t most_panels(const Work& work, const TaskletPlan& piece, PanelOrder 
   switch (order) {
     case PanelOrder::whole: return 1;
     case PanelOrder::wavefront: return std::max(piece.box.m(), piece.box.n());
-    case PanelOrder::row_resident: return std::max(piece.box.m(), piece.box.n());
+    case PanelOrder::row_resident: return piece.columns_kept ? piece.box.m() : std::max(piece.box.m(), piece.box.n());
     case PanelOrder::result_resident:
       // So many down, where a link must be free again soon even parts of a K block, and nearly as many up.
       return std::max<std::int64_t>(1, 2 * std::max(k_blocks(piece.box.k()), yielding ? kMostYielding : 0) - 1);
@@ -99,6 +99,8 @@ bool choose_order(const Work& work, TaskletPlan& piece, const DeviceState& devic
     }
   };
   if (work.kind != WorkKind::gemm) {
+    consider(PanelOrder::row_resident);
+  } else if (piece.columns_kept || piece.box.m() == 0) {
     consider(PanelOrder::row_resident);
   } else if (work.instances > 1) {
     consider(PanelOrder::whole);

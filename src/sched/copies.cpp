@@ -10,6 +10,11 @@ namespace cleave::sched {
 std::optional<plan::TaskletPlan> place_copy(const plan::Work& work, plan::TaskletPlan piece,
                                             std::span<plan::DeviceState> devices, const std::set<DeviceId>& excluded,
                                             Seconds at_most, const plan::PlanOptions& options) {
+  if (piece.columns_kept) {  // the other device does not keep them
+    piece.columns_kept = false;
+    piece.resident = plan::resident_bytes(work, piece);
+    piece.bytes_down = plan::volume_of(work, piece).down;
+  }
   const Flops flops = plan::volume_of(work, piece).flops;
   plan::DeviceState* best = nullptr;
   Seconds soonest = at_most;

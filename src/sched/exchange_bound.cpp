@@ -23,10 +23,10 @@ constexpr int kFlowSteps = 32;
 /// The bound is no more than so many times what is known before.
 constexpr double kMost = 4;
 
-// Least r + c of a block of r x c = area, r <= m, c <= n.
-double least_strips(double area, double m, double n) {
-  const double shorter = std::min({std::sqrt(area), m, n});
-  return shorter + area / shorter;
+// Least r + c / groups of a block of r x c = area, r <= m, c <= n.
+double least_strips(double area, double m, double n, double groups) {
+  const double rows = std::clamp(std::sqrt(area / groups), std::min(area / n, m), m);
+  return rows + area / rows / groups;
 }
 
 // Prices of a byte down and up, by class of devices.
@@ -40,8 +40,9 @@ constexpr double kShares[] = {0.02, 0.1, 0.2, 0.35, 0.5, 2.0 / 3, 0.8, 0.9, 0.98
 // A GEMM as the exchange bound sees it. Volumes are in multiplications, m n k for the whole.
 class GemmVolumes {
  public:
-  explicit GemmVolumes(const plan::Work& work)
-      : m_(static_cast<double>(work.gemm.m)),
+  GemmVolumes(const plan::Work& work, double groups)
+      : groups_(groups),
+        m_(static_cast<double>(work.gemm.m)),
         n_(static_cast<double>(work.gemm.n)),
         k_(static_cast<double>(work.gemm.k)),
         element_(static_cast<double>(size_of(work.wire))),
@@ -54,6 +55,12 @@ class GemmVolumes {
   // what costs more than the links can carry in that time is too much.
   [[nodiscard]] std::pair<double, double> most(const DeviceClass& device, double time) const {
     std::pair<double, double> least{std::min(device.compute * time / 2, all()), 0.5};
+    if (groups_ > 1) {
+      // B may be there: rows come for all columns, and results leave.
+      const double down = device.down * time / element_ * n_, up = device.up * time / element_ * k_;
+      if (down < least.first) least = {down, kShares[std::size(kShares) - 1]};
+      return up < least.first ? std::pair(up, kShares[0]) : least;
+    }
     for (const double share : kShares) {
       const double volume = affordable(share / (device.down * time), (1 - share) / (device.up * time));
       if (volume < least.first) least = {volume, share};
@@ -61,20 +68,22 @@ class GemmVolumes {
     return least;
   }
 
-  // No more than the cheapest way to multiply `volume` on one device, at prices per byte down and up. Concave.
+  // No more than the cheapest way to multiply `volume` on one device, at prices per byte down and up. Concave. Of
+  // columns that several groups share each counts its part: all columns that a device has are no fewer than those
+  // that it uses in a group, in the mean over groups.
   [[nodiscard]] double cost(double volume, const Price& price) const {
     const double whole =
-        price.down * element_ * k_ * least_strips(volume / k_, m_, n_) + price.up * element_ * volume / k_;
+        price.down * element_ * k_ * least_strips(volume / k_, m_, n_, groups_) + price.up * element_ * volume / k_;
     if (!cut_) return whole;
     const double depth = std::min(best_depth(volume, price.down, price.up), k_);
-    return std::min(whole,
-                    2 * price.down * element_ * std::sqrt(volume * depth) + price.up * partial_ * volume / depth);
+    return std::min(
+        whole, 2 * price.down * element_ * std::sqrt(volume * depth / groups_) + price.up * partial_ * volume / depth);
   }
 
  private:
-  // A block of depth x and volume v costs 2 down element sqrt(v x) + up partial v / x, least at this depth.
+  // A block of depth x and volume v costs 2 down element sqrt(v x / groups) + up partial v / x, least at this depth.
   [[nodiscard]] double best_depth(double volume, double down, double up) const {
-    return std::pow(up * partial_ * std::sqrt(volume) / (down * element_), 2.0 / 3);
+    return std::pow(up * partial_ * std::sqrt(volume * groups_) / (down * element_), 2.0 / 3);
   }
 
   // The volume of a square block of the whole depth that costs 1:  2 down element k r + up result r^2 = 1.
@@ -97,18 +106,18 @@ class GemmVolumes {
     return std::max(whole, cut);
   }
 
-  double m_, n_, k_, element_, partial_;
+  double groups_, m_, n_, k_, element_, partial_;
   bool cut_;
 };
 
 // What one operation of a shape costs at least, at given prices, when it may take so long: a falling function of time.
-double cost_within(const plan::Work& work, double time, std::span<const DeviceClass> classes,
+double cost_within(const plan::Work& work, double groups, double time, std::span<const DeviceClass> classes,
                    std::span<const Price> prices) {
   if (work.instances > 1) {
     const auto count = static_cast<double>(work.instances);
     plan::Work one = work;
     one.instances = 1;
-    return count * cost_within(one, time / count, classes, prices);
+    return count * cost_within(one, groups, time / count, classes, prices);
   }
   struct Offer {
     double rate, volume;  // cost of a unit of volume, and how much of it
@@ -117,7 +126,7 @@ double cost_within(const plan::Work& work, double time, std::span<const DeviceCl
   offers.reserve(classes.size());
   double left = 0;
   if (work.kind == plan::WorkKind::gemm) {
-    const GemmVolumes gemm(work);
+    const GemmVolumes gemm(work, groups);
     left = gemm.all();
     for (std::size_t c = 0; c < classes.size(); ++c) {
       // The cost is concave in the volume, so on [0, V] no less than the chord.
@@ -147,7 +156,7 @@ double cost_within(const plan::Work& work, double time, std::span<const DeviceCl
 // The prices that make the time of a shape alone as long as they can: each device counts for what it does of it, and
 // each of its links for how much it limits that.
 std::vector<Price> prices_for(const ShapeBound& shape, std::span<const DeviceClass> classes) {
-  const GemmVolumes gemm(shape.work);
+  const GemmVolumes gemm(shape.work, shape.groups);
   std::vector<Price> prices;
   double all = 0;
   for (const DeviceClass& device : classes) {
@@ -175,7 +184,7 @@ class Exchange {
         curve.from.push_back(time);
         time *= kDurationRatio;
         // The longest of the interval: a longer one only costs less.
-        curve.price.push_back(cost_within(shape.work, time, classes, prices));
+        curve.price.push_back(cost_within(shape.work, shape.groups, time, classes, prices));
       }
     }
   }

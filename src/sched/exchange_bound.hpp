@@ -24,6 +24,8 @@ struct DeviceClass {
 struct ShapeBound {
   plan::Work work;
   double time = 0;
+  /// So many operations of this shape may share columns of B that came once; 1: B comes with each.
+  double groups = 1;
 };
 
 /// Operation by operation: its shape, or what the server takes for it.

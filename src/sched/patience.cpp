@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "cleave/base/error.hpp"
 #include "share.hpp"
@@ -27,25 +28,32 @@ constexpr double kWorthwhile = 0.6;
 
 }  // namespace
 
-Patience::Patience(PlanCache& plans, const plan::PlanOptions& options) : plans_(plans), options_(options) {}
+Patience::Patience(PlanCache& plans, const Lanes& lanes, const plan::PlanOptions& options)
+    : plans_(plans), lanes_(lanes), options_(options) {}
 
 void Patience::begin() {
   chain_.clear();
   until_.clear();
 }
 
-void Patience::expect(const plan::Work& work) {
-  const auto found = std::ranges::find(chain_, work, &std::pair<plan::Work, std::int64_t>::first);
+std::vector<Patience::OfChain>::iterator Patience::find(const plan::Work& work, std::optional<std::size_t> lane) {
+  return std::ranges::find_if(chain_, [&](const OfChain& part) { return part.work == work && part.lane == lane; });
+}
+
+void Patience::expect(const plan::Work& work, std::optional<std::size_t> lane) {
+  const auto found = find(work, lane);
   if (found == chain_.end()) {
-    chain_.emplace_back(work, 1);
+    chain_.push_back({work, lane, 1});
     version_ = 0;
   } else {
-    ++found->second;
+    ++found->count;
   }
 }
 
-void Patience::done(const plan::Work& work) {
-  --std::ranges::find(chain_, work, &std::pair<plan::Work, std::int64_t>::first)->second;
+void Patience::done(const plan::Work& work, std::optional<std::size_t> lane) { --find(work, lane)->count; }
+
+const plan::OperationPlan& Patience::plan_of(const OfChain& part) {
+  return part.lane && lanes_.in_use() ? lanes_.plan_of(*part.lane, part.work) : plans_.plan_for(part.work);
 }
 
 Seconds Patience::in_hand(DeviceId device, Seconds now) const {
@@ -57,13 +65,25 @@ Patience::Left Patience::left() {
   Left chain;
   double down = 0, up = 0;
   std::int64_t operations = 0;
-  for (const auto& [work, count] : chain_) {
-    if (count == 0) continue;
-    const plan::OperationPlan& plan = plans_.plan_for(work);
-    operations += count;
-    chain.time += plan.busy * static_cast<double>(count);
-    down += static_cast<double>(count * plan.bytes_down.value());
-    up += static_cast<double>(count * plan.bytes_up.value());
+  std::map<model::Phase, std::map<std::size_t, Seconds>> in_lanes;  // lanes of a phase work at the same time
+  for (const OfChain& part : chain_) {
+    if (part.count == 0) continue;
+    const plan::OperationPlan& plan = plan_of(part);
+    operations += part.count;
+    const auto count = static_cast<double>(part.count);
+    if (part.lane && lanes_.in_use()) {
+      const Lane& lane = lanes_.all()[*part.lane];
+      in_lanes[lane.phase][*part.lane] += lane.busy * (count / static_cast<double>(lane.sizes.size()));
+    } else {
+      chain.time += plan.busy * count;
+    }
+    down += count * static_cast<double>(plan.bytes_down.value());
+    up += count * static_cast<double>(plan.bytes_up.value());
+  }
+  for (const auto& [phase, lanes] : in_lanes) {
+    Seconds longest{0};
+    for (const auto& [lane, time] : lanes) longest = std::max(longest, time);
+    chain.time += longest;
   }
   if (chain.time.value() <= 0) return chain;
   chain.operation = chain.time / static_cast<double>(operations);
@@ -83,8 +103,8 @@ void Patience::renew_fleet() {
   if (version_ == plans_.version()) return;
   version_ = plans_.version();
   std::unordered_map<DeviceId, Bytes> largest;
-  for (const auto& [work, count] : chain_) {
-    for (const plan::TaskletPlan& piece : plans_.plan_for(work).tasklets) {
+  for (const OfChain& part : chain_) {
+    for (const plan::TaskletPlan& piece : plan_of(part).tasklets) {
       Bytes& most = largest[piece.device];
       most = std::max(most, piece.resident);
     }

@@ -11,21 +11,22 @@
 #include <utility>
 #include <vector>
 
+#include "lanes.hpp"
 #include "plan_cache.hpp"
 
 namespace cleave::sched {
 
 class Patience {
  public:
-  /// `plans`, of the operations on the whole fleet, must outlive it.
-  Patience(PlanCache& plans, const plan::PlanOptions& options);
+  /// `plans`, of the operations on the whole fleet, and `lanes` must outlive it.
+  Patience(PlanCache& plans, const Lanes& lanes, const plan::PlanOptions& options);
 
   /// A new step: no chain, and nothing in hand.
   void begin();
-  /// One more operation of the chain, still to be done.
-  void expect(const plan::Work& work);
+  /// One more operation of the chain, still to be done; `lane` where it belongs to one.
+  void expect(const plan::Work& work, std::optional<std::size_t> lane = {});
   /// One of them is complete.
-  void done(const plan::Work& work);
+  void done(const plan::Work& work, std::optional<std::size_t> lane = {});
 
   /// A plan that ends with the chain; none where that takes the whole fleet. The devices then have it in hand.
   [[nodiscard]] std::optional<plan::OperationPlan> plan(const plan::Work& work, Seconds now);
@@ -47,10 +48,19 @@ class Patience {
   void renew_fleet();
   [[nodiscard]] Seconds link_time(const plan::OperationPlan& plan) const;
 
+  struct OfChain {
+    plan::Work work;
+    std::optional<std::size_t> lane;
+    std::int64_t count = 0;  // that are left
+  };
+  [[nodiscard]] std::vector<OfChain>::iterator find(const plan::Work& work, std::optional<std::size_t> lane);
+  [[nodiscard]] const plan::OperationPlan& plan_of(const OfChain& part);
+
   PlanCache& plans_;
+  const Lanes& lanes_;
   plan::PlanOptions options_;
-  std::vector<std::pair<plan::Work, std::int64_t>> chain_;  // shapes, and how many of each are left
-  std::unordered_map<DeviceId, Seconds> until_;             // patient work in hand
+  std::vector<OfChain> chain_;
+  std::unordered_map<DeviceId, Seconds> until_;  // patient work in hand
   // For plans of version_: memory that the chain leaves over, and joint rates.
   std::unordered_map<DeviceId, Bytes> memory_;
   BytesPerSecond downlink_, uplink_;

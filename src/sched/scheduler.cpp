@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <ctime>
 #include <deque>
 #include <limits>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <set>
 #include <tuple>
 #include <unordered_map>
@@ -21,51 +21,27 @@
 #include "copies.hpp"
 #include "deadline.hpp"
 #include "flights.hpp"
+#include "kept_columns.hpp"
+#include "lanes.hpp"
 #include "losses.hpp"
 #include "patience.hpp"
 #include "plan_cache.hpp"
+#include "stopwatch.hpp"
+#include "urgency.hpp"
 
 namespace cleave::sched {
 
 namespace {
 
 constexpr Seconds kForever{std::numeric_limits<double>::infinity()};
+/// Turns of what comes when the chain leaves a link idle begin here.
+constexpr std::int64_t kWhenIdle = std::int64_t{1} << 40;
 /// KeepGoing is asked again after at most this many events.
 constexpr int kEventsBetweenQuestions = 64;
 /// A block is asked of this many devices at once, at most.
 constexpr std::size_t kMostCopies = 3;
 /// While more than this share of an operation's blocks is missing, the prediction is wrong, not the devices.
 constexpr double kStragglers = 1.0 / 3;
-
-/// Critical path first: weight gradients and updates wait until nothing else is ready.
-int urgency_by_phase(const model::Operation& op) {
-  switch (op.phase) {
-    case model::Phase::forward:
-    case model::Phase::input_gradient: return 0;
-    case model::Phase::weight_gradient: return 1;
-    case model::Phase::update: return 2;
-  }
-  return 2;
-}
-
-/// Processor time of this thread: what planning takes, whoever else is busy on the machine.
-Seconds thread_time() {
-  timespec time{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return Seconds(static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec));
-}
-
-class Stopwatch {
- public:
-  explicit Stopwatch(Seconds& total) : total_(total), start_(thread_time()) {}
-  ~Stopwatch() { total_ += thread_time() - start_; }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-
- private:
-  Seconds& total_;
-  Seconds start_;
-};
 
 }  // namespace
 
@@ -99,11 +75,14 @@ struct Scheduler::Impl {
   std::optional<Version> planned_for;
   std::unordered_map<DeviceId, fleet::DeviceProfile> declared;
   PlanCache plans;
+  Lanes lanes;
   Patience patience;
+  KeptColumns columns;
 
   const model::StepGraph* graph = nullptr;
   std::vector<Progress> progress;
   Ready ready;
+  std::vector<OpId> waiting_for_columns;
   Flights flights;
   ByDevice<Seconds> owed;     // predicted time of what a device has in hand, but for patient work
   Bytes bytes_out, bytes_in;  // of everything in flight
@@ -113,7 +92,12 @@ struct Scheduler::Impl {
   StepReport report;
 
   Impl(Fleet& f, SchedulerOptions o)
-      : fleet(f), options(std::move(o)), plans(options.plan), patience(plans, options.plan) {}
+      : fleet(f),
+        options(std::move(o)),
+        plans(options.plan),
+        patience(plans, lanes, options.plan),
+        columns([this](OpId family, const plan::TaskletPlan& piece) { return send_columns(family, piece); },
+                [this](TaskletId id, DeviceId device) { fleet.release(id, device); }) {}
 
   Progress& at(OpId op) { return progress[static_cast<std::size_t>(op.value)]; }
 
@@ -125,6 +109,7 @@ struct Scheduler::Impl {
     const auto left_out = [&](const plan::DeviceState& d) { return breaker.leaves_out(d.profile.id); };
     if (!std::all_of(devices.begin(), devices.end(), left_out)) std::erase_if(devices, left_out);
     if (options.learn) beliefs.apply(devices);
+    if (lanes.in_use()) leave_room_for_columns(devices);
     return devices;
   }
 
@@ -134,7 +119,43 @@ struct Scheduler::Impl {
     if (version == planned_for) return;
     planned_for = version;
     for (const plan::DeviceState& device : fleet.devices()) declared.try_emplace(device.profile.id, device.profile);
-    plans.renew(usable_devices());
+    lanes.leave();
+    columns.leave();
+    std::vector<plan::DeviceState> devices = usable_devices();
+    plans.renew(devices);
+    if (!options.asynchronous) return;  // one operation at a time has all devices
+    lanes.renew(plans, options.plan);
+    if (!lanes.in_use()) return;
+    for (const plan::DeviceState& device : devices) {
+      columns.set_room(device.profile.id, plan::room_for_columns(device.profile.memory));
+    }
+    leave_room_for_columns(devices);
+    plans.renew(std::move(devices));
+  }
+
+  // Columns come while nothing of the chain does, until somebody waits for them.
+  TaskletId send_columns(OpId family, const plan::TaskletPlan& piece) {
+    Tasklet tasklet{.id = TaskletId(next_tasklet++), .op = family, .piece = piece, .turn = kWhenIdle + next_turn++};
+    tasklet.columns = tasklet.id;
+    ++report.tasklets;
+    report.bytes_down += piece.bytes_down;
+    fleet.submit(tasklet);
+    return tasklet.id;
+  }
+
+  void submit_beside_columns(const model::Operation& op, const plan::Work& work, const plan::OperationPlan& plan,
+                             std::size_t lane) {
+    for (const plan::TaskletPlan& piece : plan.tasklets) {
+      const std::optional<TaskletId> kept =
+          piece.columns_kept ? columns.use(op.rows.first, piece) : std::optional<TaskletId>();
+      if (!piece.columns_kept || kept) {
+        submit(op.id, piece, -1, {}, kept.value_or(TaskletId()));
+        continue;
+      }
+      for (const plan::TaskletPlan& own : plan::with_own_columns(work, piece, plans.devices(), options.plan)) {
+        submit(op.id, own);
+      }
+    }
   }
 
   // Time until the answer to a piece, which is put on its device's account. What is urgent goes ahead of patient work.
@@ -146,13 +167,16 @@ struct Scheduler::Impl {
   }
 
   // Sends one piece of `op`: a block of its own, made again for `loss`, or another copy of `block`.
-  void submit(OpId op, const plan::TaskletPlan& piece, int loss = -1, std::optional<std::int64_t> block = {}) {
+  // `kept`: the columns that it uses.
+  void submit(OpId op, const plan::TaskletPlan& piece, int loss = -1, std::optional<std::int64_t> block = {},
+              TaskletId kept = {}) {
     const Tasklet tasklet{.id = TaskletId(next_tasklet++),
                           .op = op,
                           .piece = piece,
                           .redone = loss >= 0 || block.has_value(),
                           .urgency = at(op).urgency,
-                          .turn = at(op).turn};
+                          .turn = at(op).turn,
+                          .columns = kept};
     Progress& progress_of_op = at(op);
     const Seconds expected = std::max(expected_of(progress_of_op, piece), progress_of_op.planned);
     progress_of_op.expected = std::max(progress_of_op.expected, expected);
@@ -181,6 +205,7 @@ struct Scheduler::Impl {
     bytes_in -= tasklet.piece.bytes_up;
     flights.remove(tasklet.id);
     if (forgotten) fleet.forget(tasklet.id);
+    if (tasklet.columns.valid()) columns.done(tasklet.columns);
   }
 
   // Time that the server's interface takes for everything in flight.
@@ -206,6 +231,10 @@ struct Scheduler::Impl {
     std::vector<const plan::OperationPlan*> chosen(ids.size(), nullptr);
     std::vector<plan::Work> others;
     for (std::size_t i = 0; i < ids.size(); ++i) {
+      if (const auto lane = lanes.in_use() ? lanes.of(ids[i]) : std::nullopt) {
+        chosen[i] = &lanes.plan_of(*lane, works[i]);
+        continue;
+      }
       auto plan = options.asynchronous && at(ids[i]).urgency > 0 ? patience.plan(works[i], fleet.now()) : std::nullopt;
       at(ids[i]).patient = plan.has_value();
       if (plan) {
@@ -226,7 +255,24 @@ struct Scheduler::Impl {
     return !ready.empty() && (options.asynchronous || begun == report.operations.size());
   }
 
+  // Groups whose columns find no room yet are put off.
+  [[nodiscard]] bool put_off(const model::Operation& op, std::size_t lane) {
+    if (op.kind != model::OpKind::gemm) return false;
+    columns.want_for(op, lane, lanes.all(), *graph, plans.version());
+    if (!columns.find_no_room(op.rows.first)) return false;
+    waiting_for_columns.push_back(op.id);
+    return true;
+  }
+
+  void take_up_again() {
+    std::erase_if(waiting_for_columns, [&](OpId id) {
+      if (columns.find_no_room(graph->operation(id).rows.first)) return false;
+      return ready.emplace(at(id).urgency, id.value).second;
+    });
+  }
+
   void dispatch_ready() {
+    take_up_again();
     if (!may_begin()) return;
     beliefs.renew(false);
     std::vector<OpId> on_devices;
@@ -254,8 +300,15 @@ struct Scheduler::Impl {
     }();
     for (std::size_t i = 0; i < on_devices.size(); ++i) {
       at(on_devices[i]).planned = chosen[i]->time;
-      at(on_devices[i]).lower_bound = plans.plan_for(works[i]).lower_bound;
-      for (const plan::TaskletPlan& piece : chosen[i]->tasklets) submit(on_devices[i], piece);
+      const auto lane = lanes.in_use() ? lanes.of(on_devices[i]) : std::nullopt;
+      at(on_devices[i]).lower_bound = (lane ? *chosen[i] : plans.plan_for(works[i])).lower_bound;
+      if (lane) {
+        if (put_off(graph->operation(on_devices[i]), *lane)) continue;
+        submit_beside_columns(graph->operation(on_devices[i]), works[i], *chosen[i], *lane);
+      } else {
+        for (const plan::TaskletPlan& piece : chosen[i]->tasklets) submit(on_devices[i], piece);
+      }
+      if (lanes.of(on_devices[i])) columns.sent_group(graph->operation(on_devices[i]).rows);
       at(on_devices[i]).sent = at(on_devices[i]).blocks;
       if (!plans.no_devices()) set_deadline(on_devices[i], at(on_devices[i]).expected);
     }
@@ -267,7 +320,7 @@ struct Scheduler::Impl {
     fleet.retire(id);
     deadlines.erase({op.due, id});
     if (const model::Operation& operation = graph->operation(id); of_chain(operation)) {
-      patience.done(plan::work_of(operation, options.wire));
+      patience.done(plan::work_of(operation, options.wire), lanes.of(id));
     }
     report.operations.push_back({id, op.start, now, op.planned, op.lower_bound});
     if (op.hit) report.recovery += losses.complete(id, op.start, now, op.undisturbed);
@@ -333,6 +386,7 @@ struct Scheduler::Impl {
     std::vector<plan::TaskletPlan> own = pieces;
     for (plan::TaskletPlan& piece : own) {
       piece.device = kServerDevice;
+      piece.columns_kept = false;
       piece.bytes_down = piece.bytes_up = piece.resident = Bytes(0);
     }
     return own;
@@ -409,16 +463,22 @@ struct Scheduler::Impl {
     if (--op.blocks == 0) complete(id);
   }
 
+  void distrust(DeviceId device) {
+    distrusted.insert(device);
+    columns.forget(device);
+  }
+
   // A device is gone, and perhaps others at the same moment: what they all held is planned again at once.
   std::optional<Event> take_leaving(const Event& first) {
     std::vector<InFlight> idle;
     Seconds silent{0};
     for (Event event = first;; event = fleet.next_event(fleet.now())) {
       if (event.kind != EventKind::left) {
-        if (event.kind == EventKind::rejected) distrusted.insert(event.device);
+        if (event.kind == EventKind::rejected) distrust(event.device);
         redo(idle, silent);
         return event.kind == EventKind::timeout ? std::nullopt : std::optional(event);
       }
+      columns.forget(event.device);
       const std::vector<InFlight> held = flights.held_by(event.device);
       report.lost += std::ssize(held);
       silent = std::max(silent, event.unnoticed);
@@ -439,12 +499,13 @@ struct Scheduler::Impl {
         const InFlight* const found = flights.find(event.tasklet);
         if (found == nullptr) return;
         ++report.lost;
+        if (found->tasklet.columns.valid()) columns.doubt(found->tasklet.columns);
         redo(give_up({*found}), Seconds(0));
         return;
       }
       case EventKind::rejected: {
         ++report.rejected;
-        distrusted.insert(event.device);
+        distrust(event.device);
         redo(give_up(flights.held_by(event.device)), Seconds(0));
         return;
       }
@@ -459,6 +520,7 @@ struct Scheduler::Impl {
   }
 
   void begin(const model::StepGraph& step) {
+    columns.clear();
     graph = &step;
     report = StepReport{};
     contributors.clear();
@@ -469,6 +531,7 @@ struct Scheduler::Impl {
     deadlines.clear();
     losses.clear();
     ready.clear();
+    waiting_for_columns.clear();
     beliefs.renew(true);
     progress.assign(step.operations.size(), Progress{});
     for (const model::Operation& op : step.operations) {
@@ -482,13 +545,14 @@ struct Scheduler::Impl {
     fleet.begin_step(step);
   }
 
-  // An operation is as urgent as the most urgent one that waits for it. (Operations are in a legal serial order.)
   void rank_by_urgency() {
     patience.begin();
-    for (const model::Operation& op : graph->operations) at(op.id).urgency = urgency_by_phase(op);
-    for (auto op = graph->operations.rbegin(); op != graph->operations.rend(); ++op) {
-      for (const OpId before : op->after) at(before).urgency = std::min(at(before).urgency, at(op->id).urgency);
-      if (of_chain(*op)) patience.expect(plan::work_of(*op, options.wire));
+    const std::vector<int> urgency = urgencies(*graph);
+    for (const model::Operation& op : graph->operations)
+      at(op.id).urgency = urgency[static_cast<std::size_t>(op.id.value)];
+    if (lanes.begin(*graph, options.wire, urgency)) planned_for.reset();
+    for (const model::Operation& op : graph->operations | std::views::reverse) {
+      if (of_chain(op)) patience.expect(plan::work_of(op, options.wire), lanes.of(op.id));
     }
   }
   [[nodiscard]] bool of_chain(const model::Operation& op) {
@@ -531,11 +595,6 @@ StepReport Scheduler::run(const model::StepGraph& graph, const KeepGoing& keep_g
     self.report.energy += energy_of(device.profile, used, self.report.time);
   }
   return self.report;
-}
-
-Joules energy_of(const fleet::DeviceProfile& device, const Usage& usage, Seconds elapsed) {
-  return device.power_compute * usage.compute + device.power_radio * (usage.down + usage.up) +
-         device.power_idle * elapsed;
 }
 
 }  // namespace cleave::sched

@@ -122,6 +122,7 @@ struct SimulatedFleet::Impl {
     unused.pop_back();
     flight.tasklet = tasklet;
     flight.wanted = true;
+    flight.arrived = false;
     flight.next_panel = flight.next_up = 0;
     flights.add(tasklet.id, &flight);
     return flight;
@@ -300,6 +301,8 @@ void SimulatedFleet::submit(const Tasklet& tasklet) {
   Impl& self = *impl_;
   Observer* const observer = self.commons.observer;
   const plan::Work work = plan::work_of(self.graph->operation(tasklet.op), self.wire);
+  const auto present = [&] { return self.stations[static_cast<std::size_t>(tasklet.piece.device.value)].present; };
+  if (tasklet.brings_columns() && !present()) return;  // it has left, and will be planned anew
   const bool own = tasklet.piece.device == kServerDevice;
   if (!own) {
     CLEAVE_ASSERT(tasklet.piece.device.value >= 0 && tasklet.piece.device.value < std::ssize(self.stations),
@@ -355,6 +358,15 @@ void SimulatedFleet::forget(TaskletId tasklet) {
   if (!self.station_now(device).drop(flight, self.now, self.commons)) return;
   if (self.commons.observer != nullptr) self.commons.observer->settled(tasklet, self.now, true);
   self.drop_flight(flight);
+  self.look_again(device);
+}
+
+void SimulatedFleet::release(TaskletId columns, DeviceId device) {
+  Impl& self = *impl_;
+  Flight* const over = self.station_now(device).release(columns, self.now, self.commons);
+  if (over == nullptr) return;
+  if (self.commons.observer != nullptr) self.commons.observer->settled(columns, self.now, false);
+  self.drop_flight(*over);
   self.look_again(device);
 }
 

@@ -40,8 +40,35 @@ void Station::submit(Flight& flight, Seconds now, Commons& commons) {
   if (!commons.unlimited) plan::tails_of(flight.panels, declared, flight.tails);
   holds_.push_back(&flight);
   const auto place_of = [](const Flight* f) { return f->tasklet.place(); };
+  if (flight.tasklet.columns.valid() && !flight.tasklet.brings_columns()) hasten(flight.tasklet);
   down_queue_.insert(std::ranges::upper_bound(down_queue_, flight.tasklet.place(), {}, place_of), &flight);
   pump_down(now, commons);
+}
+
+// Columns that somebody waits for come just before him.
+void Station::hasten(const Tasklet& user) {
+  const auto found = std::ranges::find(down_queue_, user.columns, [](const Flight* f) { return f->tasklet.id; });
+  if (found == down_queue_.end()) return;
+  Flight* const columns = *found;
+  down_queue_.erase(found);
+  columns->tasklet.urgency = std::min(columns->tasklet.urgency, user.urgency);
+  columns->tasklet.turn = std::min(columns->tasklet.turn, user.turn);
+  const auto place_of = [](const Flight* f) { return f->tasklet.place(); };
+  down_queue_.insert(std::ranges::lower_bound(down_queue_, columns->tasklet.place(), {}, place_of), columns);
+}
+
+Flight* Station::release(TaskletId columns, Seconds now, Commons& commons) {
+  const auto found = std::ranges::find(holds_, columns, [](const Flight* f) { return f->tasklet.id; });
+  if (found == holds_.end()) return nullptr;
+  Flight& flight = **found;
+  flight.wanted = false;
+  const bool begun = flight.next_panel > 0;
+  if (begun && !flight.arrived) return nullptr;  // given up when the rest is there
+  std::erase(holds_, &flight);
+  std::erase(down_queue_, &flight);
+  if (begun) memory_taken_ -= flight.tasklet.piece.resident;
+  pump_down(now, commons);
+  return &flight;
 }
 
 bool Station::drop(Flight& flight, Seconds now, Commons& commons) {
@@ -134,7 +161,7 @@ void Station::pump_down(Seconds now, Commons& commons, Seconds until) {
     ask_down(flight, std::exchange(down_.free_at, kNotTaken), commons);
   if (flight.next_panel < panels) return;
   down_queue_.erase(down_queue_.begin() + static_cast<std::ptrdiff_t>(chosen));
-  finishing_.push_back(&flight);
+  if (!flight.tasklet.brings_columns()) finishing_.push_back(&flight);
 }
 
 // A link that waits for the server's interface is taken: nothing overtakes the panel that was asked for.
@@ -182,6 +209,11 @@ void Station::send_down(Flight& flight, std::size_t number, Seconds now, Commons
 
   const Seconds arrival = panel.down.value() > 0 ? std::max(arrival_, end + commons.latency_of(declared)) : now;
   arrival_ = std::max(arrival_, arrival);
+  if (flight.tasklet.brings_columns()) {
+    flight.arrived = number + 1 == flight.panels.size();
+    if (!flight.wanted && flight.arrived) memory_taken_ -= flight.tasklet.piece.resident;
+    return;
+  }
   const Seconds work = panel.flops / compute_;
   const Seconds computed = processor_.reserve(arrival_, work) + work;
   usage.compute += work;

@@ -29,6 +29,7 @@ struct Flight {
   std::vector<plan::Panel> panels;
   std::vector<plan::Tail> tails;  // where the server's interface is limited
   bool wanted = true;
+  bool arrived = false;        // of one that brings columns: all of them are down the link
   Measured measured;           // bytes and FLOP of all panels, times so far
   std::size_t next_panel = 0;  // to come down
   std::size_t next_up = 0;     // to go up
@@ -97,6 +98,9 @@ class Station {
 
   /// Takes over a flight, whose panels are known. Requires: present.
   void submit(Flight& flight, Seconds now, Commons& commons);
+  /// The columns that a flight brought, or would have brought, are not used any more. Returns the flight, if it is
+  /// over.
+  Flight* release(TaskletId columns, Seconds now, Commons& commons);
   /// Drops a flight of which nothing was begun; false: it was.
   bool drop(Flight& flight, Seconds now, Commons& commons);
 
@@ -163,6 +167,7 @@ class Station {
   [[nodiscard]] Pick pick() const;
   void advance_up(Seconds until, Commons& commons);
   [[nodiscard]] std::size_t next_down() const;
+  void hasten(const Tasklet& user);
   void pump_down(Seconds now, Commons& commons, Seconds until = Seconds(-1));
   void pump_up(Seconds now, Commons& commons);
   void ask_down(Flight& flight, Seconds now, Commons& commons);

@@ -5,12 +5,14 @@
 // more bytes than one that takes its time, so that the two cannot both be had at their best (exchange_bound.hpp).
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <unordered_map>
 
 #include "cleave/plan/bound.hpp"
 #include "cleave/plan/cost.hpp"
 #include "cleave/sched/scheduler.hpp"
 #include "exchange_bound.hpp"
+#include "lanes.hpp"
 #include "work_hash.hpp"
 
 namespace cleave::sched {
@@ -44,6 +46,21 @@ std::vector<DeviceClass> classes_of(std::span<const plan::DeviceState> devices, 
   return classes;
 }
 
+// Least time of a row group's part whose columns of B are on the devices already: by then every device has been sent
+// rows, has multiplied them with all columns and has returned results; cuts of k would only return more of them.
+double bound_beside_columns(const plan::Work& work, std::span<const DeviceClass> devices,
+                            const fleet::ServerProfile& server) {
+  const auto m = static_cast<double>(work.gemm.m), n = static_cast<double>(work.gemm.n),
+             k = static_cast<double>(work.gemm.k), element = static_cast<double>(size_of(work.wire));
+  double elements = 0;  // of the result, in a second
+  for (const DeviceClass& device : devices) {
+    elements +=
+        device.count * std::min({device.down / (k * element) * n, device.up / element, device.compute / (2 * k)});
+  }
+  return std::max(
+      {m * n / elements, m * k * element / server.nic_out.value(), m * n * element / server.nic_in.value()});
+}
+
 }  // namespace
 
 Seconds step_lower_bound(const model::StepGraph& graph, std::span<const plan::DeviceState> devices,
@@ -62,7 +79,7 @@ Seconds step_lower_bound(const model::StepGraph& graph, std::span<const plan::De
 
   // Shapes, their bounds, and the longest chain.
   std::vector<ShapeBound> shapes;
-  std::unordered_map<plan::Work, std::size_t, WorkHash> shape_of;
+  std::map<std::int64_t, std::unordered_map<plan::Work, std::size_t, WorkHash>> shape_of;  // by groups that share B
   std::vector<Node> nodes(graph.operations.size());
   std::vector<double> until(graph.operations.size());
   double kernels = 0, down = 0, up = 0, chain = 0;
@@ -74,14 +91,20 @@ Seconds step_lower_bound(const model::StepGraph& graph, std::span<const plan::De
       kernels += nodes[i].time;
     } else {
       const plan::Work work = plan::work_of(op, options.wire);
-      const auto [found, is_new] = shape_of.try_emplace(work, shapes.size());
+      const std::int64_t groups = may_keep_columns(graph, op, options.plan) ? op.rows.count : 1;
+      const auto [found, is_new] = shape_of[groups].try_emplace(work, shapes.size());
       if (is_new) {
         // The bisection ends a millionth above the least feasible time.
-        shapes.push_back({work, plan::lower_bound(work, devices, options.plan).value() * (1 - 2e-6)});
+        const double least = groups > 1 ? bound_beside_columns(work, classes, server)
+                                        : plan::lower_bound(work, devices, options.plan).value() * (1 - 2e-6);
+        shapes.push_back({work, least, static_cast<double>(groups)});
       }
       nodes[i] = {found->second, shapes[found->second].time};
       const plan::Volume volume = volume_of_all(work);
-      down += static_cast<double>(volume.down.value());
+      const Bytes columns =
+          kept_columns_bytes(work.gemm.n, work.gemm.k, work.wire, k_blocks(work.gemm.k) > 1);  // shared by its groups
+      down += static_cast<double>(volume.down.value()) -
+              static_cast<double>(columns.value()) * (1 - 1 / static_cast<double>(groups));
       up += static_cast<double>(volume.up.value());
     }
     double start = 0;

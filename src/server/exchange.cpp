@@ -118,6 +118,12 @@ void Exchange::forget(TaskletId tasklet) {
   }
 }
 
+void Exchange::release(TaskletId columns, DeviceId device) {
+  Peer& peer = peers_[static_cast<std::size_t>(rank_of(device))];
+  if (std::erase_if(peer.waiting, [&](const sched::Tasklet& waiting) { return waiting.id == columns; }) > 0) return;
+  if (!peer.gone) transport_.send(rank_of(device), comm::encode_release(columns, device));
+}
+
 bool Exchange::may_send(const Peer& peer) const {
   return !peer.waiting.empty() && !peer.gone &&
          (peer.tasklets_under_way < kTaskletsAhead || peer.bytes_under_way < kWindow);
@@ -140,11 +146,18 @@ void Exchange::send_next(int rank) {
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
   const sched::Tasklet tasklet = peer.waiting.front();
   const bool begins = peer.panel.whole();
-  if (begins && !transport_.shares_memory(rank)) peer.panel.count = packer_.panel_rows(tasklet);
+  if (begins && !transport_.shares_memory(rank) && !tasklet.columns.valid()) {
+    peer.panel.count = packer_.panel_rows(tasklet);
+  }
   comm::PanelRows& panel = peer.panel;
   const std::int64_t rows = tasklet.piece.box.m();
   if (!panel.whole()) panel.count = std::min(panel.count, rows - panel.first);
   comm::Frame frame = packer_.pack(tasklet, rank, panel);
+  if (tasklet.brings_columns()) {  // of which no answer tells that there is room for more
+    peer.waiting.pop_front();
+    transport_.send(rank, std::move(frame));
+    return;
+  }
   // A task counts for what it takes, be it carried or read in place.
   const std::int64_t bytes = panel.whole() ? std::max(frame.size(), tasklet.piece.bytes_down.value()) : frame.size();
 
@@ -263,7 +276,9 @@ std::optional<Answer> Exchange::take_in(comm::Received received) {
   }
   peer.answered = clock_.now();
   if (header->kind == comm::Kind::result) return take_result(*header, std::move(received.frame));
-  Answer answer{.kind = Answer::Kind::refused, .tasklet = sent->second.tasklet, .frame = {}, .reason = {}};
+  // Columns that were lost on the way are no fault of the device.
+  const auto kind = header->reason == comm::Reason::columns ? Answer::Kind::lost : Answer::Kind::refused;
+  Answer answer{.kind = kind, .tasklet = sent->second.tasklet, .frame = {}, .reason = {}};
   answer.reason = fmt::format("{}: {}", comm::name_of(header->reason), comm::text_of(received.frame));
   release(header->tasklet.value);
   return answer;

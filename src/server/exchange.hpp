@@ -58,6 +58,8 @@ class Exchange {
 
   void submit(const sched::Tasklet& tasklet);
   void forget(TaskletId tasklet);
+  /// The device may give up the columns that a tasklet brought; they are not sent if they have not been yet.
+  void release(TaskletId columns, DeviceId device);
   /// Sends what there is room for and takes in what has arrived, waiting at most `at_most` for something.
   [[nodiscard]] std::optional<Answer> next(Seconds at_most);
   /// Devices whose rank died or fell silent since the last call: what they held is lost.

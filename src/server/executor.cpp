@@ -112,6 +112,12 @@ comm::Header Executor::header_of(const sched::Tasklet& tasklet) const {
   header.panel_order = static_cast<std::uint8_t>(piece.order);
   header.panels = piece.panels;
   if (op.kind == OpKind::gemm) {
+    if (tasklet.brings_columns()) {
+      header.columns = comm::Columns::bring;
+    } else if (tasklet.columns.valid()) {
+      header.columns = comm::Columns::kept;
+      header.brought_by = tasklet.columns;
+    }
     header.gemm = {piece.box.m(), piece.box.n(), piece.box.k(), k_blocks(op.gemm.k), piece.box.k0 / kBlockK};
     if (!header.gemm.whole_depth()) header.output = partial_sum_type(options_.wire);
   } else {
@@ -170,9 +176,10 @@ comm::Frame Executor::pack(const sched::Tasklet& tasklet, const comm::PanelRows&
   const Profile::Scope scope(profile_, Phase::pack, tasklet.op);
   const Operation& op = graph_->operation(tasklet.op);
   const plan::TaskletPlan& piece = tasklet.piece;
+  if (tasklet.brings_columns()) return pack_columns(tasklet);
   const InProgress& state = open(op);
   std::vector<comm::OperandPlace> places;
-  if (panel.whole()) places = places_of(tasklet, reader);
+  if (panel.whole() && !tasklet.columns.valid()) places = places_of(tasklet, reader);
   comm::Header header = header_of(tasklet);
   header.panel = panel;
   header.lie = lie.lie;
@@ -185,7 +192,7 @@ comm::Frame Executor::pack(const sched::Tasklet& tasklet, const comm::PanelRows&
     a = operand_a(op).from(piece.box.m0, piece.box.k0);
     b = operand_b(op).from(piece.box.k0, piece.box.n0);
     header.a_by_columns = a.col_stride != 1;
-    header.b_by_columns = b.col_stride != 1;
+    header.b_by_columns = b.col_stride != 1 && header.columns != comm::Columns::kept;
   }
 
   comm::TaskDraft draft = comm::begin_task(header);
@@ -211,6 +218,27 @@ comm::Frame Executor::pack(const sched::Tasklet& tasklet, const comm::PanelRows&
     std::copy_n(state.column_exponents.begin() + box.n0, draft.column_exponents.size(), draft.column_exponents.begin());
   }
   return header.in_place ? comm::seal(std::move(draft)) : comm::seal_header(std::move(draft));
+}
+
+// Columns of a parameter are there before the operation's other operand is, so nothing of the operation is opened.
+comm::Frame Executor::pack_columns(const sched::Tasklet& tasklet) {
+  const Operation& op = graph_->operation(tasklet.op);
+  const GemmBox& box = tasklet.piece.box;
+  const kernels::ConstMatrix b = operand_b(op).from(box.k0, box.n0);
+  const bool by_columns = b.col_stride != 1;
+  comm::Header header = header_of(tasklet);
+  header.b_by_columns = by_columns;
+  comm::TaskDraft draft = comm::begin_task(header);
+  gather(parallel_, by_columns ? b.transposed() : b, by_columns ? box.n() : box.k(), by_columns ? box.k() : box.n(),
+         options_.wire, draft.operands[1].data());
+  if (header.gemm.blocks > 1) {
+    const auto status = kernels::norm_exponents(parallel_, operand_b(op).transposed().from(box.n0, 0), box.n(),
+                                                op.gemm.k, draft.column_exponents);
+    if (status != kernels::ProductStatus::ok) {
+      throw CheckFailure(fmt::format("an operand of {} is not finite: the training has diverged", op.name));
+    }
+  }
+  return comm::seal_header(std::move(draft));
 }
 
 void Executor::place_finished(const Operation& op, const GemmBox& box, std::span<const std::byte> block, DType type) {

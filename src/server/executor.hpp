@@ -107,6 +107,8 @@ class Executor {
   kernels::ProductStatus multiply(const sched::Tasklet& tasklet, std::span<std::byte> block);
   // Where a rank finds the operands of a tasklet, matrix by matrix; none where it must be sent them.
   [[nodiscard]] std::vector<comm::OperandPlace> places_of(const sched::Tasklet& tasklet, const Reader& reader);
+  // The message of a tasklet that only brings columns of B, with their exponents.
+  [[nodiscard]] comm::Frame pack_columns(const sched::Tasklet& tasklet);
   // Puts the operands of a GEMM tasklet, or what a panel brings of them, into its message, each by rows or by columns,
   // as it is stored, and, where the block is to be checked, into a check.
   void gather_operands(const sched::Tasklet& tasklet, kernels::ConstMatrix a, kernels::ConstMatrix b,

@@ -88,6 +88,10 @@ class ModelledFleet final : public RankFleet {
     exchange_.forget(tasklet);
     answers_.erase(tasklet);
   }
+  void release(TaskletId columns, DeviceId device) override {
+    model_.release(columns, device);
+    exchange_.release(columns, device);
+  }
 
   Event next_event(Seconds deadline) override {
     for (;;) {
@@ -209,7 +213,7 @@ class LiveFleet final : public RankFleet {
       post(EventKind::done, kServerDevice, tasklet.id, tasklet.op);
       return;
     }
-    device_at(tasklet.piece.device).owed += tasklet.piece.time;
+    if (!tasklet.brings_columns()) device_at(tasklet.piece.device).owed += tasklet.piece.time;
     exchange_.submit(tasklet);
   }
 
@@ -226,6 +230,10 @@ class LiveFleet final : public RankFleet {
     answers_.erase(tasklet);
     std::erase_if(pending_, [&](const Event& event) { return event.tasklet == tasklet; });
     spans_.lost(tasklet, now());
+  }
+  void release(TaskletId columns, DeviceId device) override {
+    exchange_.release(columns, device);
+    spans_.lost(columns, now());
   }
 
   Event next_event(Seconds deadline) override {
@@ -394,6 +402,7 @@ class LocalFleet final : public sched::Fleet {
   }
   void retire(OpId op) override { executor_.retire(op); }
   void forget(TaskletId tasklet) override { model_.forget(tasklet); }
+  void release(TaskletId columns, DeviceId device) override { model_.release(columns, device); }
   Event next_event(Seconds deadline) override { return model_.next_event(deadline); }
 
  private:

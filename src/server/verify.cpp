@@ -159,7 +159,14 @@ void Executor::gather_operands(const sched::Tasklet& tasklet, kernels::ConstMatr
       (check->*take)(stored, first, before + i, count);
     }
   };
-  if (panel.first == 0) { in_bands(b, box.k(), box.n(), 0, draft.operands[1].data(), &kernels::ProductCheck::take_b); }
+  if (draft.header.columns == comm::Columns::kept) {
+    if (check) {  // what the device has of it is looked at once more
+      std::vector<std::byte> columns(static_cast<std::size_t>(box.k() * box.n() * size_of(options_.wire)));
+      in_bands(b, box.k(), box.n(), 0, columns.data(), &kernels::ProductCheck::take_b);
+    }
+  } else if (panel.first == 0) {
+    in_bands(b, box.k(), box.n(), 0, draft.operands[1].data(), &kernels::ProductCheck::take_b);
+  }
   in_bands(a.from(panel.first, 0), draft.header.rows(), box.k(), panel.first, draft.operands[0].data(),
            &kernels::ProductCheck::take_a);
 }

@@ -51,6 +51,9 @@ PYTHON
 compare "as given"
 compare "an unlimited interface" server.nic_out=unlimited server.nic_in=unlimited fleet.devices.1.jitter='0 ms'
 compare "row groups, 16 bits" plan.row_groups=2 plan.wire=fp16
+compare "weights kept from row group to row group" plan.row_groups=4 plan.keep_weights=always fleet.devices.0.count=14
+compare "weights kept, churn" plan.row_groups=4 plan.keep_weights=always fleet.devices.0.count=14 \
+  "fleet.churn={trace: $scratch/churn.yaml}"
 compare "a barrier, no streaming" plan.asynchronous=false plan.panels=1
 compare "churn" "fleet.churn={trace: $scratch/churn.yaml}"
 compare "churn, an unlimited interface" "fleet.churn={trace: $scratch/churn.yaml}" server.nic_out=unlimited \

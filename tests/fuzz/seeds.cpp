@@ -68,6 +68,15 @@ void store_messages(const fs::path& folder) {
     store(folder / ("panel-result-" + std::to_string(first)),
           comm::seal(comm::begin_result(comm::result_header(panel))));
   }
+  comm::Header bring = task_header(comm::Work::gemm, DType::bf16);
+  bring.gemm.m = 0;
+  bring.columns = comm::Columns::bring;
+  store(folder / "columns-bring", comm::seal(comm::begin_task(bring)));
+  comm::Header beside = task_header(comm::Work::gemm, DType::bf16);
+  beside.columns = comm::Columns::kept;
+  beside.brought_by = TaskletId(6);
+  store(folder / "columns-kept", comm::seal(comm::begin_task(beside)));
+  store(folder / "columns-release", comm::encode_release(TaskletId(6), DeviceId(3)));
 }
 
 void store_files(const fs::path& folder) {

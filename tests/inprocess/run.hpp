@@ -40,6 +40,7 @@ struct Setting {
   server::PanelLimits panels{};
   bool one_token = false;  // every token and target the same, as padding is
   std::int64_t row_groups = 1;
+  plan::KeepColumns keep_columns = plan::KeepColumns::where_quicker;
 };
 
 /// A model for tests that train it hundreds of times.
@@ -67,8 +68,9 @@ struct Outcome {
   double first_loss = 0, last_loss = 0;
   std::int64_t lost = 0, redone = 0, rejected = 0, tasklets = 0;
   std::int64_t messages = 0;  // between server and device ranks, either way
-  Seconds time;               // emulated, of all steps
-  Seconds dilated;            // real, of all steps, under the wall clock
+  Bytes bytes_down{0};
+  Seconds time;     // emulated, of all steps
+  Seconds dilated;  // real, of all steps, under the wall clock
   std::vector<DeviceId> distrusted;
   server::VerificationReport verification;
 };
@@ -125,6 +127,7 @@ inline server::TrainerOptions options_of(const Setting& s) {
                    .freeze = s.freeze};
   options.plan.partition = s.partition;
   options.row_groups = s.row_groups;
+  options.plan.keep_columns = s.keep_columns;
   options.executor = {.wire = s.wire, .threads = s.threads, .verification = s.verification, .panels = s.panels};
   options.devices = s.devices;
   options.fleet.clock = s.clock;
@@ -169,6 +172,7 @@ inline Outcome train(const Setting& s, server::ParameterStore& parameters, std::
         outcome.redone += result.report.redone;
         outcome.rejected += result.report.rejected;
         outcome.tasklets += result.report.tasklets;
+        outcome.bytes_down += result.report.bytes_down;
         outcome.time += result.time;
         if (result.dilation) outcome.dilated += result.time * *result.dilation;
       }

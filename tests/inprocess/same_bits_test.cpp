@@ -82,6 +82,45 @@ TEST(SameBits, LittleMemoryMeansMorePieces) {
   EXPECT_EQ(train(s).hash, reference_hash());
 }
 
+// Row groups whose weights stay on the devices.
+Setting groups_that_keep() {
+  Setting s;
+  s.devices = unlike_devices(16);
+  s.device_ranks = 3;
+  s.row_groups = 4;
+  s.keep_columns = plan::KeepColumns::always;
+  return s;
+}
+
+TEST(SameBits, WeightsKeptFromRowGroupToRowGroup) {
+  for (const server::ClockMode clock : {server::ClockMode::virtual_time, server::ClockMode::off}) {
+    Setting s = groups_that_keep();
+    s.clock = clock;
+    const Outcome outcome = train(s);
+    EXPECT_EQ(outcome.hash, reference_hash());
+    EXPECT_EQ(outcome.lost, 0);
+    EXPECT_EQ(outcome.rejected, 0);
+    EXPECT_LT(outcome.bytes_down, [&] {
+      s.keep_columns = plan::KeepColumns::never;
+      return train(s).bytes_down;
+    }());
+  }
+}
+
+TEST(SameBits, WeightsKeptAndCheckedWhileDevicesLeave) {
+  Setting s = groups_that_keep();
+  s.verification = {.mode = server::Verification::Mode::all, .fraction = 1.0, .seed = 99};
+  const Seconds whole = train(s).time;
+  for (int i = 1; i < 24; ++i) {
+    const auto kind = i / 8 % 2 == 0 ? fleet::ChurnKind::leave : fleet::ChurnKind::join;
+    s.churn.push_back({whole * (i / 24.0), DeviceId(i % 8), kind, 1.0});
+  }
+  const Outcome outcome = train(s);
+  EXPECT_EQ(outcome.hash, reference_hash());
+  EXPECT_GT(outcome.lost, 0);
+  EXPECT_EQ(outcome.rejected, 0);
+}
+
 TEST(SameBits, DevicesThatLeaveAndJoin) {
   Setting s;
   s.devices = unlike_devices(4);

@@ -58,6 +58,21 @@ constexpr Bytes gemm_resident_bytes(GemmShape box, DType wire, bool many_blocks,
   return Bytes((box.m + box.n) * strip + area * cell);
 }
 
+/// Of columns of B that stay on a device from tasklet to tasklet: n strips of depth k, with their norm exponents.
+constexpr Bytes kept_columns_bytes(std::int64_t n, std::int64_t k, DType wire, bool many_blocks) {
+  return Bytes(n * (k * size_of(wire) + (many_blocks ? kNormExponentBytes : 0)));
+}
+
+/// As gemm_resident_bytes() of a box whose columns of B are kept on the device, and counted there: rows stream by.
+constexpr Bytes gemm_resident_bytes_beside_columns(GemmShape box, DType wire, bool many_blocks, bool whole_depth,
+                                                   std::int64_t panels) {
+  const std::int64_t count = std::max<std::int64_t>(panels, 1), largest = (box.m + count - 1) / count;
+  const std::int64_t rows = std::min(box.m, (count > 1 ? 2 : 1) * largest);
+  const GemmShape streamed{rows, box.n, box.k};
+  return gemm_resident_bytes(streamed, wire, many_blocks, whole_depth, PanelOrder::whole, 1) -
+         kept_columns_bytes(box.n, box.k, wire, many_blocks);
+}
+
 /// Of `pairs` attention pairs: operands and results of the panel that is computed and of the one that travels.
 constexpr Bytes attention_resident_bytes(std::int64_t pairs, std::int64_t queries, std::int64_t seq,
                                          std::int64_t head_dim, DType wire, bool backward, std::int64_t panels) {

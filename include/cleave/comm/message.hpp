@@ -22,20 +22,21 @@
 namespace cleave::comm {
 
 inline constexpr std::uint32_t kMagic = 0x464D4C43;  ///< "CLMF" in the order of the bytes
-inline constexpr std::uint16_t kWireVersion = 3;     ///< raised when any byte changes its meaning
+inline constexpr std::uint16_t kWireVersion = 4;     ///< raised when any byte changes its meaning
 
 enum class Kind : std::uint8_t {
-  hello = 1,     ///< device rank: here I am (Hello)
-  welcome = 2,   ///< server: these are your devices and settings (Welcome)
-  ready = 3,     ///< device rank: I can follow
-  refusal = 4,   ///< either side: I cannot; text
-  task = 5,      ///< server: compute this block
-  result = 6,    ///< device: the block
-  refused = 7,   ///< device: why this task was not computed; reason and text
-  ping = 8,      ///< either side: are you there?
-  pong = 9,      ///< the answer, with the ping's sequence number
-  goodbye = 10,  ///< server: leave
-  farewell = 11  ///< device rank: the last message that it sends
+  hello = 1,      ///< device rank: here I am (Hello)
+  welcome = 2,    ///< server: these are your devices and settings (Welcome)
+  ready = 3,      ///< device rank: I can follow
+  refusal = 4,    ///< either side: I cannot; text
+  task = 5,       ///< server: compute this block
+  result = 6,     ///< device: the block
+  refused = 7,    ///< device: why this task was not computed; reason and text
+  ping = 8,       ///< either side: are you there?
+  pong = 9,       ///< the answer, with the ping's sequence number
+  goodbye = 10,   ///< server: leave
+  farewell = 11,  ///< device rank: the last message that it sends
+  release = 12    ///< server: the columns that this task brought are not used any more
 };
 
 enum class Work : std::uint8_t { none = 0, gemm = 1, attention_forward = 2, attention_backward = 3 };
@@ -46,7 +47,15 @@ enum class Reason : std::uint8_t {
   memory = 1,          ///< the task takes more than the device has
   malformed = 2,       ///< the frame could not be decoded
   unknown_device = 3,  ///< no such device on this rank
-  non_finite = 4       ///< operands or a block result were not finite
+  non_finite = 4,      ///< operands or a block result were not finite
+  columns = 5          ///< the columns of B that the task is to use are not there
+};
+
+/// How B comes to a GEMM's task.
+enum class Columns : std::uint8_t {
+  along = 0,  ///< with the task
+  bring = 1,  ///< B is all that comes, and stays on the device under the task's id; nothing is computed or answered
+  kept = 2    ///< it is there: another task brought it
 };
 
 /// Emulated wrong results, ordered by the server from its churn trace; the seed picks elements and amounts.
@@ -97,27 +106,29 @@ struct AttentionBlock {
 /// The header, decoded. Fields that a kind does not use have the values below, on the wire too.
 struct Header {
   Kind kind = Kind::ping;
-  std::uint32_t sequence = 0;      ///< ping, pong: number of the ping; task: seed of the lie
-  TaskletId tasklet;               ///< task, result, refused
-  DeviceId device;                 ///< task, result, refused
-  OpId op;                         ///< task, result: for logs and traces only
-  Work work = Work::none;          ///< task, result
-  DType wire = DType::f32;         ///< task, result: f32, bf16 or f16
-  DType output = DType::f32;       ///< task, result: `wire` when finished, else partial_sum_type(wire)
-  Lie lie = Lie::none;             ///< task
-  std::uint8_t panel_order = 0;    ///< task: PanelOrder; with `panels` it decides what the tasklet takes on the device
-  bool a_by_columns = false;       ///< task, work = gemm: A is stored k x m, its columns one after another
-  bool b_by_columns = false;       ///< task, work = gemm: B is stored n x k
-  bool in_place = false;           ///< task, wire = f32: operands are where the task says; never on a wire
-  Reason reason = Reason::none;    ///< refused
-  GemmBlock gemm;                  ///< work = gemm; of the whole tasklet, also in a panel
-  PanelRows panel;                 ///< task, result, work = gemm: the rows that this message carries
-  AttentionBlock attention;        ///< work = attention
-  Seconds compute;                 ///< result: real time of the computation
-  Seconds computed;                ///< result: from the task's arrival until it was computed
-  std::int64_t panels = 0;         ///< task: in which it streams through the device under the model, at least 1
-  std::int64_t payload_bytes = 0;  ///< set by the encoders
-  bool header_sum = false;         ///< task, result: the checksum is of the header alone; set by seal_header()
+  std::uint32_t sequence = 0;    ///< ping, pong: number of the ping; task: seed of the lie
+  TaskletId tasklet;             ///< task, result, refused
+  DeviceId device;               ///< task, result, refused
+  OpId op;                       ///< task, result: for logs and traces only
+  Work work = Work::none;        ///< task, result
+  DType wire = DType::f32;       ///< task, result: f32, bf16 or f16
+  DType output = DType::f32;     ///< task, result: `wire` when finished, else partial_sum_type(wire)
+  Lie lie = Lie::none;           ///< task
+  std::uint8_t panel_order = 0;  ///< task: PanelOrder; with `panels` it decides what the tasklet takes on the device
+  bool a_by_columns = false;     ///< task, work = gemm: A is stored k x m, its columns one after another
+  bool b_by_columns = false;     ///< task, work = gemm: B is stored n x k
+  bool in_place = false;         ///< task, wire = f32: operands are where the task says; never on a wire
+  Columns columns = Columns::along;  ///< task, work = gemm
+  TaskletId brought_by;              ///< task with kept columns: which brought them
+  Reason reason = Reason::none;      ///< refused
+  GemmBlock gemm;                    ///< work = gemm; of the whole tasklet, also in a panel
+  PanelRows panel;                   ///< task, result, work = gemm: the rows that this message carries
+  AttentionBlock attention;          ///< work = attention
+  Seconds compute;                   ///< result: real time of the computation
+  Seconds computed;                  ///< result: from the task's arrival until it was computed
+  std::int64_t panels = 0;           ///< task: in which it streams through the device under the model, at least 1
+  std::int64_t payload_bytes = 0;    ///< set by the encoders
+  bool header_sum = false;           ///< task, result: the checksum is of the header alone; set by seal_header()
   bool operator==(const Header&) const = default;
   /// Rows of A or C in this message. Requires: work = gemm.
   [[nodiscard]] constexpr std::int64_t rows() const { return panel.whole() ? gemm.m : panel.count; }
@@ -161,7 +172,8 @@ class Decoded {
 
 /// A task's header with views of its payload, row-major in header.wire and aligned to 64 bytes; A and B transposed
 /// where the header says that they are stored by columns:
-///   gemm:               operands = A [m x k], B [k x n]; exponents only when gemm.blocks > 1
+///   gemm:               operands = A [m x k], B [k x n]; exponents only when gemm.blocks > 1;
+///                       no A, or no B, where header.columns says so
 ///   attention_forward:  operands = Q [pairs][queries][seq][head_dim], K, V [pairs][seq][head_dim]
 ///   attention_backward: operands = Q, K, V, dO (as Q)
 /// With header.in_place the operands are empty, and there is a place of each matrix in their order: A, B; or every
@@ -241,6 +253,7 @@ void set_timing(ResultDraft& draft, Seconds compute, Seconds computed);
 [[nodiscard]] Frame encode_pong(std::uint32_t sequence);
 [[nodiscard]] Frame encode_goodbye();
 [[nodiscard]] Frame encode_farewell();
+[[nodiscard]] Frame encode_release(TaskletId columns, DeviceId device);
 
 /// Messages with a text, which is cut to kMaxText bytes.
 inline constexpr std::int64_t kMaxText = 4096;

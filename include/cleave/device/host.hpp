@@ -3,8 +3,9 @@
 // `app` calls it on every rank but the server's, and on a thread of its own when there is no mpirun. One rank hosts
 // several emulated devices; one worker thread computes their tasklets while the calling thread, the only one that
 // touches the transport, receives, answers pings and sends results. Of clocks it knows nothing: how long a device would
-// have taken is the model's business, on the server. Nothing is kept between tasklets
-// (but by a device that is told to answer with stale blocks).
+// have taken is the model's business, on the server. What is kept between tasklets is
+// columns of B that the server sent ahead, until it releases them (and, by a device that is told to answer with stale
+// blocks, those).
 #pragma once
 
 #include <cstdint>

@@ -83,6 +83,12 @@ enum class OpKind : std::uint8_t {
 
 enum class Phase : std::uint8_t { forward, input_gradient, weight_gradient, update };
 
+/// Which part of an operation a row group is (StepOptions::row_groups). Parts of one operation have the same B.
+struct RowGroup {
+  OpId first;  ///< the part of the first group: names the operation
+  std::int64_t index = 0, count = 1;
+};
+
 /// A node of the DAG. Outputs that a backward kernel could give but nobody needs (a frozen gain, the input gradient of
 /// the lowest trained layer) have an invalid view and are not computed; attention_backward always gives all three.
 struct Operation {
@@ -102,6 +108,7 @@ struct Operation {
   double scalar = 0;         ///< eps of norms; scale of cross_entropy; theta of rope
   std::int64_t integer = 0;  ///< position offset of embed; head_dim of rope
   std::vector<OpId> after;   ///< operations that must be complete before this one starts
+  RowGroup rows;
 };
 
 /// What the graph computes.

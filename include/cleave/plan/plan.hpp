@@ -6,6 +6,7 @@
 #pragma once
 
 #include <limits>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -58,6 +59,9 @@ struct DeviceState {
   Seconds down_busy, compute_busy, up_busy;
 };
 
+/// Whether devices keep their columns of the weights while row groups follow each other (plan_row_groups).
+enum class KeepColumns : std::uint8_t { never, where_quicker, always };
+
 struct PlanOptions {
   Partition partition = Partition::automatic;
   Objective objective = Objective::step;
@@ -69,11 +73,13 @@ struct PlanOptions {
   Seconds longest_panel{std::numeric_limits<double>::infinity()};
   /// A tasklet's operands, and its result, stay below kMaxMessage together, for fleets that send them in one message.
   bool single_message = false;
+  KeepColumns keep_columns = KeepColumns::where_quicker;  ///< as predicted
 };
 
 using cleave::PanelOrder;  // base/resident.hpp: devices must agree about what stays in memory
 
-/// One tasklet: a box (or a run of attention pairs) on a device, with its cost.
+/// One tasklet: a box (or a run of attention pairs) on a device, with its cost. A box without rows only brings columns
+/// of B, which the device keeps for tasklets that are to come; no answer comes of it.
 struct TaskletPlan {
   DeviceId device;
   GemmBox box;      ///< gemm
@@ -81,6 +87,7 @@ struct TaskletPlan {
   PanelOrder order = PanelOrder::whole;
   std::int64_t panels = 1;
   Bytes bytes_down, bytes_up;  ///< payload and headers
+  bool columns_kept = false;   ///< gemm: the device keeps these columns of B already, at this depth; only A travels
   Bytes resident;              ///< most memory that it takes on the device at once
   Seconds time;                ///< from dispatch to its last byte at the server, alone on the server's interface
 };
@@ -103,6 +110,31 @@ struct OperationPlan {
 /// Errors: InputError when no device can hold the smallest block of the work, with the memory needed and had.
 [[nodiscard]] OperationPlan plan_operation(const Work& work, std::span<const DeviceState> devices,
                                            const PlanOptions& options);
+
+/// An operation that is cut into row groups, planned for all of them together.
+struct RowGroupsPlan {
+  /// Columns of B that stay on their device from group to group: boxes without rows.
+  std::vector<TaskletPlan> columns;
+  std::map<std::int64_t, OperationPlan> groups;  ///< of a group with so many rows
+  Seconds busy;                                  ///< of the busiest resource, for all groups and the columns together
+  Seconds columns_in;                            ///< until all columns are there, on links that do nothing else
+};
+
+/// What a device may keep of columns, those in use and the next ones together: half of its memory. The other half is
+/// its tasklets', so that none of them ever waits for columns to be released.
+[[nodiscard]] constexpr Bytes room_for_columns(Bytes memory) { return Bytes(memory.value() / 2); }
+
+/// Plans groups of `rows` rows each, which follow each other through `work` (the operation with all of their rows): a
+/// device has the same columns of B and, in proportion, the same rows of every group. So a group's blocks are as narrow
+/// as its share of the rows, and operands that all groups need travel once. Devices keep half of room_for_columns() at
+/// most, and have the memory beside that room for tasklets. Errors: as plan_operation.
+[[nodiscard]] RowGroupsPlan plan_row_groups(const Work& work, std::span<const std::int64_t> rows,
+                                            std::span<const DeviceState> devices, const PlanOptions& options);
+
+/// `piece` with its columns of B travelling along. Requires: its device is among `devices`. Errors: as plan_operation.
+[[nodiscard]] std::vector<TaskletPlan> with_own_columns(const Work& work, const TaskletPlan& piece,
+                                                        std::span<const DeviceState> devices,
+                                                        const PlanOptions& options);
 
 /// Plans lost pieces (boxes or pair ranges of one operation) over the devices that remain, as loaded as they are.
 /// Only `box` and `pairs` of `lost` are read. Errors: as plan_operation.

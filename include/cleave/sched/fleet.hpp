@@ -31,6 +31,11 @@ struct Tasklet {
   /// earlier operation go first, so that what is sent again for it does not queue behind later ones.
   std::int64_t turn = 0;
 
+  /// The tasklet that brought the columns of B that it uses, on the same device; its own id, where it brings some.
+  TaskletId columns{};
+
+  /// It only brings columns of B: no answer comes of it.
+  [[nodiscard]] bool brings_columns() const { return columns.valid() && columns == id; }
   [[nodiscard]] Place place() const { return {urgency, turn}; }
 };
 
@@ -107,6 +112,9 @@ class Fleet {
 
   /// A tasklet's result is no longer wanted: if it comes, its block is dropped, and at most a `late` event tells.
   virtual void forget(TaskletId tasklet) = 0;
+
+  /// Nobody uses the columns any more that a tasklet brought to a device, which may be gone: it may give them up.
+  virtual void release(TaskletId columns, DeviceId device) = 0;
 
   /// The next thing that happens, no later than `deadline` (then: timeout).
   virtual Event next_event(Seconds deadline) = 0;

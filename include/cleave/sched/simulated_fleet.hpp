@@ -37,6 +37,7 @@ class SimulatedFleet final : public Fleet {
   void start(const model::Operation& kernel) override;
   void retire(OpId) override {}
   void forget(TaskletId tasklet) override;
+  void release(TaskletId columns, DeviceId device) override;
   Event next_event(Seconds deadline) override;
   [[nodiscard]] std::span<const Usage> usage() const override;
 

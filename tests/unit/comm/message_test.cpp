@@ -70,6 +70,16 @@ std::vector<Header> tasks() {
           attention_task(Work::attention_backward, DType::f16)};
 }
 
+// Columns that are brought for tasks to come, and a task that uses them.
+std::vector<Header> beside_columns() {
+  Header bring = gemm_task(0, 6, kBlockK, 3, 1, DType::f16), use = gemm_task(5, 6, kBlockK, 3, 1, DType::f16);
+  bring.columns = Columns::bring;
+  bring.b_by_columns = true;
+  use.columns = Columns::kept;
+  use.brought_by = TaskletId(4);
+  return {bring, use};
+}
+
 // One frame of every kind, small ones.
 std::vector<Frame> one_of_each() {
   std::vector<Frame> frames;
@@ -93,6 +103,12 @@ std::vector<Frame> one_of_each() {
   frames.push_back(encode_pong(5));
   frames.push_back(encode_goodbye());
   frames.push_back(encode_farewell());
+  frames.push_back(encode_release(TaskletId(4), DeviceId(2)));
+  for (const Header& header : beside_columns()) {
+    TaskDraft task = begin_task(header);
+    fill(task);
+    frames.push_back(seal(std::move(task)));
+  }
   return frames;
 }
 
@@ -113,7 +129,9 @@ Fault fault_of(const Frame& frame) {
 }
 
 TEST(Message, TaskRoundTrip) {
-  for (const Header& header : tasks()) {
+  std::vector<Header> all = tasks();
+  for (const Header& header : beside_columns()) all.push_back(header);
+  for (const Header& header : all) {
     TaskDraft draft = begin_task(header);
     fill(draft);
     const std::vector<std::byte> b(draft.operands[1].begin(), draft.operands[1].end());
@@ -378,6 +396,29 @@ TEST(Message, TasksWhoseResultFitsNoFrameAreRefused) {
   EXPECT_EQ(fault_of(with_field<std::int64_t>(frame, 56, wide)), Fault::geometry);
 }
 
+TEST(Message, ColumnsComeOnce) {
+  const std::int64_t element = size_of(DType::f16);
+  const std::vector<Header> headers = beside_columns();
+  TaskDraft bring = begin_task(headers[0]), use = begin_task(headers[1]);
+  EXPECT_TRUE(bring.operands[0].empty());
+  EXPECT_TRUE(bring.row_exponents.empty());
+  EXPECT_EQ(std::ssize(bring.operands[1]), 6 * kBlockK * element);
+  EXPECT_EQ(bring.column_exponents.size(), 6U);
+  EXPECT_EQ(std::ssize(use.operands[0]), 5 * kBlockK * element);
+  EXPECT_EQ(use.row_exponents.size(), 5U);
+  EXPECT_TRUE(use.operands[1].empty());
+  EXPECT_TRUE(use.column_exponents.empty());
+  fill(use);
+  const Frame task = seal(std::move(use));
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 15, 3)), Fault::field);
+  EXPECT_EQ(fault_of(with_field<std::int64_t>(task, 104, -1)), Fault::field);
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 13, 2)), Fault::field);  // how a B is stored that does not come
+  EXPECT_FALSE(decode(with_field<std::uint8_t>(task, 15, 0)));
+  EXPECT_FALSE(decode(with_field<std::uint8_t>(task, 15, 1)));
+  fill(bring);
+  EXPECT_EQ(fault_of(with_field<std::int64_t>(seal(std::move(bring)), 48, 1)), Fault::geometry);
+}
+
 TEST(Message, HostileFields) {
   TaskDraft draft = begin_task(gemm_task(3, 2, 10, 3, 2, DType::f32));
   fill(draft);
@@ -444,7 +485,7 @@ TEST(Message, BytesAreAsDocumented) {
     return text;
   };
   const Frame ping = encode_ping(5);
-  EXPECT_EQ(hex(ping, 0, 48), "434c4d4603000800000000000000000010bd0f0670999e10" + std::string(40, 'f') + "00000000");
+  EXPECT_EQ(hex(ping, 0, 48), "434c4d46040008000000000000000000791570270c409db2" + std::string(40, 'f') + "00000000");
   EXPECT_EQ(hex(ping, 48, 128), std::string(144, '0') + "0500000000000000");
 
   Header header = gemm_task(2, 1, 3, 1, 0, DType::f32);
@@ -457,8 +498,8 @@ TEST(Message, BytesAreAsDocumented) {
   std::memcpy(draft.operands[1].data(), b.data(), sizeof b);
   const Frame task = seal(std::move(draft));
   ASSERT_EQ(task.size(), 0xcc);
-  EXPECT_EQ(hex(task, 0x00, 0x10), "434c4d46030005004c00000000000000");
-  EXPECT_EQ(hex(task, 0x10, 0x20), "df6692c493841b660700000000000000");
+  EXPECT_EQ(hex(task, 0x00, 0x10), "434c4d46040005004c00000000000000");
+  EXPECT_EQ(hex(task, 0x10, 0x20), "c0df054c649727380700000000000000");
   EXPECT_EQ(hex(task, 0x20, 0x30), "03000000000000000c00000001000000");
   EXPECT_EQ(hex(task, 0x30, 0x40), "02000000000000000100000000000000");
   EXPECT_EQ(hex(task, 0x40, 0x50), "03000000000000000100000000000000");

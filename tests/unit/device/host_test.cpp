@@ -408,6 +408,50 @@ TEST(DeviceHost, PanelsThatAreMissingOrDoubled) {
   EXPECT_EQ(report.refused, 3);
 }
 
+// Columns of B that came ahead give the bits of columns that come along; they take memory until they are released.
+TEST(DeviceHost, KeepsColumnsUntilTheyAreReleased) {
+  const std::int64_t m = 4, n = 3, k = 8, columns = kept_columns_bytes(n, k, DType::f32, false).value();
+  const std::int64_t beside = gemm_resident_bytes_beside_columns({m, n, k}, DType::f32, false, true, 1).value();
+  EXPECT_EQ(columns + beside, gemm_resident_bytes({m, n, k}, DType::f32, false, true, PanelOrder::whole, 1).value());
+  Server server;
+  server.start(welcome({device(0, columns + beside)}));
+  server.send(small_task(0, 1));
+  const std::vector<std::byte> expected = copy_of(comm::decode_result(server.expect(Kind::result))->outputs[0]);
+
+  comm::Header bring = gemm_header(0, n, k, 1, 0, DType::f32);
+  bring.tasklet = TaskletId(2);
+  bring.columns = comm::Columns::bring;
+  comm::TaskDraft draft = comm::begin_task(bring);
+  pack(draft.operands[1], DType::f32, numbers(24, 2));
+  server.send(comm::seal(std::move(draft)));
+  const auto use = [&](std::int64_t tasklet, std::int64_t brought_by, std::int64_t wide) {
+    comm::Header header = gemm_header(m, wide, k, 1, 0, DType::f32);
+    header.tasklet = TaskletId(tasklet);
+    header.columns = comm::Columns::kept;
+    header.brought_by = TaskletId(brought_by);
+    comm::TaskDraft task = comm::begin_task(header);
+    pack(task.operands[0], DType::f32, numbers(32, 1));
+    server.send(comm::seal(std::move(task)));
+  };
+  for (const std::int64_t tasklet : {3, 4}) {
+    use(tasklet, 2, n);
+    const comm::Frame frame = server.expect(Kind::result);
+    EXPECT_EQ(copy_of(comm::decode_result(frame)->outputs[0]), expected);
+  }
+  server.send(small_task(0, 5));
+  EXPECT_EQ(comm::decode(server.expect(Kind::refused))->reason, Reason::memory);
+  use(6, 9, n);
+  EXPECT_EQ(comm::decode(server.expect(Kind::refused))->reason, Reason::columns);
+  use(7, 2, n - 1);
+  EXPECT_EQ(comm::decode(server.expect(Kind::refused))->reason, Reason::columns);
+  server.send(comm::encode_release(TaskletId(2), DeviceId(0)));
+  use(8, 2, n);
+  EXPECT_EQ(comm::decode(server.expect(Kind::refused))->reason, Reason::columns);
+  server.send(small_task(0, 9));
+  server.expect(Kind::result);
+  server.stop();
+}
+
 TEST(DeviceHost, RefusesWhatIsDamagedOrNotFinite) {
   Server server;
   server.start(welcome({device(0)}));

@@ -176,8 +176,10 @@ class WatchedFleet final : public Fleet {
   [[nodiscard]] std::span<const Usage> usage() const override { return fleet_.usage(); }
   void begin_step(const model::StepGraph& graph) override { fleet_.begin_step(graph); }
   void submit(const Tasklet& tasklet) override {
-    book_.submitted(tasklet);
-    tasklets_.emplace(tasklet.id, tasklet);
+    if (!tasklet.brings_columns()) {
+      book_.submitted(tasklet);
+      tasklets_.emplace(tasklet.id, tasklet);
+    }
     fleet_.submit(tasklet);
   }
   void start(const model::Operation& kernel) override {
@@ -189,6 +191,7 @@ class WatchedFleet final : public Fleet {
     tasklets_.erase(tasklet);
     fleet_.forget(tasklet);
   }
+  void release(TaskletId columns, DeviceId device) override { fleet_.release(columns, device); }
   Event next_event(Seconds deadline) override {
     const Event event = fleet_.next_event(deadline);
     if (event.kind == EventKind::kernel_done) book_.kernel_done(event.op);

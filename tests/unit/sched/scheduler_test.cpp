@@ -43,12 +43,23 @@ class WildFleet final : public Fleet {
     const DeviceId device = tasklet.piece.device;
     EXPECT_TRUE(device == kServerDevice || present_.contains(device)) << "device " << device.value << " is gone";
     EXPECT_FALSE(liars_.contains(device)) << "device " << device.value << " lied before";
+    if (tasklet.brings_columns()) {
+      EXPECT_TRUE(brought_.insert({tasklet.id, device}).second);
+      return;
+    }
+    if (tasklet.columns.valid()) {
+      EXPECT_TRUE(brought_.contains({tasklet.columns, device})) << "columns are used that are not there";
+    }
     in_hand_.push_back(tasklet);
   }
   void start(const model::Operation& kernel) override { kernels_.push_back(kernel.id); }
   void retire(OpId op) override { EXPECT_TRUE(retired_.insert(op).second); }
   void forget(TaskletId id) override {
     std::erase_if(in_hand_, [&](const Tasklet& tasklet) { return tasklet.id == id; });
+  }
+  void release(TaskletId columns, DeviceId device) override {
+    EXPECT_TRUE(brought_.contains({columns, device}));
+    brought_.erase({columns, device});
   }
 
   Event next_event(Seconds) override {
@@ -108,6 +119,7 @@ class WildFleet final : public Fleet {
   std::uint64_t draws_ = 0;
   std::vector<fleet::DeviceProfile> profiles_;
   std::set<DeviceId> present_, liars_;
+  std::set<std::pair<TaskletId, DeviceId>> brought_;
   std::vector<Tasklet> in_hand_;
   std::deque<OpId> kernels_;
   std::optional<Event> again_;

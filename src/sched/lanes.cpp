@@ -1,0 +1,259 @@
+// Dealing devices to lanes, and whether lanes are worth having.
+#include "lanes.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <queue>
+#include <string>
+#include <tuple>
+
+#include "cleave/base/error.hpp"
+#include "share.hpp"
+
+namespace cleave::sched {
+
+namespace {
+
+/// Rounds of dealing devices to lanes; busy times this close to each other are equal.
+constexpr int kDeals = 10;
+constexpr double kEvenLanes = 0.03;
+/// A predicted gain of less is not worth it.
+constexpr double kWorthLanes = 0.97;
+/// Work that nothing urgent waits for fills the gaps of the chain; this share of its time finds none, as found on the
+/// fleets of bench/ablation.py.
+constexpr double kInTheWay = 0.3;
+
+std::int64_t size_of_part(const plan::Work& work) {
+  return work.kind == plan::WorkKind::gemm ? work.gemm.m : work.attention.batch;
+}
+std::int64_t& size_of_part(plan::Work& work) {
+  return work.kind == plan::WorkKind::gemm ? work.gemm.m : work.attention.batch;
+}
+
+// An operation of the chain whose groups have an operand, or nothing, in common: not one that multiplies activations.
+bool belongs_in_lane(const model::StepGraph& graph, const model::Operation& op) {
+  if (!model::runs_on_devices(op.kind) || op.rows.count < 2 || op.instances > 1) return false;
+  return op.kind != model::OpKind::gemm || graph.tensor(op.in[1].tensor).role == model::TensorRole::parameter;
+}
+
+Seconds times(Seconds time, std::size_t count) { return time * static_cast<double>(count); }
+
+}  // namespace
+
+bool may_keep_columns(const model::StepGraph& graph, const model::Operation& op, const plan::PlanOptions& options) {
+  return options.keep_columns != plan::KeepColumns::never && options.partition == plan::Partition::automatic &&
+         op.kind == model::OpKind::gemm && belongs_in_lane(graph, op);
+}
+
+void leave_room_for_columns(std::span<plan::DeviceState> devices) {
+  for (plan::DeviceState& device : devices) device.profile.memory -= plan::room_for_columns(device.profile.memory);
+}
+
+bool Lanes::begin(const model::StepGraph& graph, DType wire, const std::vector<int>& urgency) {
+  graph_ = &graph;
+  wire_ = wire;
+  std::vector<Lane> lanes;
+  lane_of_.assign(graph.operations.size(), -1);
+  std::map<std::tuple<std::string, std::int64_t, std::int64_t>, std::size_t> by_type;
+  for (const model::Operation& op : graph.operations) {
+    const auto i = static_cast<std::size_t>(op.id.value);
+    if (urgency[i] > 0 || !belongs_in_lane(graph, op)) continue;
+    const plan::Work work = plan::work_of(op, wire);
+    const auto [found, is_new] = by_type.try_emplace({op.type, work.gemm.n, work.gemm.k}, lanes.size());
+    if (is_new) {
+      Lane& lane = lanes.emplace_back();
+      lane.phase = op.phase;
+      lane.work = work;
+      size_of_part(lane.work) = 0;
+    }
+    Lane& lane = lanes[found->second];
+    if (op.rows.index == 0) lane.families.push_back(op.rows.first);
+    if (op.rows.first == lane.families.front()) {
+      lane.sizes.push_back(size_of_part(work));
+      size_of_part(lane.work) += size_of_part(work);
+    }
+    lane_of_[i] = static_cast<std::int32_t>(found->second);
+  }
+  const auto same = [](const Lane& a, const Lane& b) {
+    return a.phase == b.phase && a.work == b.work && a.sizes == b.sizes && a.families == b.families;
+  };
+  if (std::ranges::equal(lanes, lanes_, same)) return false;
+  lanes_ = std::move(lanes);
+  in_use_ = false;
+  return true;
+}
+
+std::optional<std::size_t> Lanes::of(OpId op) const {
+  const std::int32_t lane = lane_of_[static_cast<std::size_t>(op.value)];
+  return lane < 0 ? std::nullopt : std::optional(static_cast<std::size_t>(lane));
+}
+
+const plan::OperationPlan& Lanes::plan_of(std::size_t lane, const plan::Work& part) const {
+  return lanes_[lane].plans.at(size_of_part(part));
+}
+
+void Lanes::plan_lane(Lane& lane, std::span<const plan::DeviceState> devices, const plan::PlanOptions& options) {
+  lane.columns.clear();
+  lane.plans.clear();
+  lane.columns_in = Seconds(0);
+  if (lane.work.kind == plan::WorkKind::gemm) {
+    plan::RowGroupsPlan plan = plan::plan_row_groups(lane.work, lane.sizes, devices, options);
+    lane.columns = std::move(plan.columns);
+    lane.plans = std::move(plan.groups);
+    lane.busy = plan.busy;
+    lane.columns_in = plan.columns_in;
+    return;
+  }
+  lane.busy = Seconds(0);
+  for (const std::int64_t size : lane.sizes) {
+    plan::Work part = lane.work;
+    size_of_part(part) = size;
+    const auto [found, is_new] = lane.plans.try_emplace(size);
+    if (is_new) found->second = plan::plan_operation(part, devices, options);
+    lane.busy += found->second.busy;
+  }
+}
+
+// Neighbours in the order of what their links are good for share a lane; every lane's share of the fleet follows from
+// how long it took with the last one.
+void Lanes::plan_phase(model::Phase phase, PlanCache& whole, const plan::PlanOptions& options) {
+  struct Place {
+    Lane* lane;
+    double down_for_up, share;
+  };
+  std::vector<Place> places;
+  for (Lane& lane : lanes_) {
+    if (lane.phase != phase) continue;
+    const plan::OperationPlan& plan = whole.plan_for(lane.work);
+    places.push_back({&lane, static_cast<double>(plan.bytes_down.value()) / static_cast<double>(plan.bytes_up.value()),
+                      times(plan.busy, lane.families.size()).value()});
+  }
+  if (places.empty()) return;
+  std::vector<plan::DeviceState> devices(whole.devices().begin(), whole.devices().end());
+  if (devices.size() < places.size()) throw InputError("too few devices for lanes");
+  std::ranges::stable_sort(places, {}, &Place::down_for_up);
+  std::ranges::stable_sort(devices, {}, [&](const plan::DeviceState& device) {
+    const double down = std::min(device.profile.downlink, options.server.nic_out).value();
+    const double up = std::min(device.profile.uplink, options.server.nic_in).value();
+    return std::isfinite(down / up) ? down / up : 1.0;
+  });
+  double fleet = 0;
+  for (const plan::DeviceState& device : devices) fleet += power_of(device, options.server);
+
+  std::vector<std::size_t> best;
+  Seconds least{std::numeric_limits<double>::infinity()};
+  for (int deal = 0; deal < kDeals; ++deal) {
+    const double shares = std::accumulate(places.begin(), places.end(), 0.0,
+                                          [](double sum, const Place& place) { return sum + place.share; });
+    std::vector<std::size_t> ends;
+    double reached = 0, wanted = 0;
+    std::size_t next = 0;
+    for (std::size_t p = 0; p < places.size(); ++p) {
+      wanted += places[p].share / shares * fleet;
+      const std::size_t most = devices.size() - (places.size() - p - 1), first = next;
+      while (next < most && (next == first || p + 1 == places.size() ||
+                             reached + power_of(devices[next], options.server) / 2 < wanted)) {
+        reached += power_of(devices[next++], options.server);
+      }
+      ends.push_back(next);
+    }
+    Seconds longest{0}, shortest{std::numeric_limits<double>::infinity()};
+    std::vector<Seconds> taken;
+    for (std::size_t p = 0; p < places.size(); ++p) {
+      const std::size_t first = p == 0 ? 0 : ends[p - 1];
+      const plan::OperationPlan plan =
+          plan::plan_operation(places[p].lane->work, std::span(devices).subspan(first, ends[p] - first), options);
+      taken.push_back(times(plan.busy, places[p].lane->families.size()));
+      longest = std::max(longest, taken.back());
+      shortest = std::min(shortest, taken.back());
+    }
+    if (longest < least) {
+      least = longest;
+      best = ends;
+    }
+    if (longest - shortest < longest * kEvenLanes) break;
+    for (std::size_t p = 0; p < places.size(); ++p) places[p].share *= std::pow(taken[p] / longest, 0.8);
+  }
+  for (std::size_t p = 0; p < places.size(); ++p) {
+    const std::size_t first = p == 0 ? 0 : best[p - 1];
+    plan_lane(*places[p].lane, std::span(devices).subspan(first, best[p] - first), options);
+  }
+}
+
+// The graph gone through in the order in which operations become ready: each takes its devices, which are its lane's or
+// all of them, after those that came before; the first of a lane waits for its columns. Then what is not of the chain.
+Seconds Lanes::forecast(PlanCache& fleet, const plan::PlanOptions& options, bool in_lanes) const {
+  const auto share = [](const Lane& lane, const plan::Work& part) {
+    const plan::Work& all = lane.work;
+    return all.kind == plan::WorkKind::gemm
+               ? static_cast<double>(part.gemm.m) / static_cast<double>(all.gemm.m)
+               : static_cast<double>(part.attention.batch) / static_cast<double>(all.attention.batch);
+  };
+  const std::size_t count = graph_->operations.size();
+  std::vector<std::vector<OpId>> releases(count);
+  std::vector<std::size_t> waiting_for(count);
+  std::vector<Seconds> ready(count), free(in_lanes ? lanes_.size() : 1);
+  using Next = std::pair<Seconds, OpId>;
+  std::priority_queue<Next, std::vector<Next>, std::greater<>> queue;
+  for (const model::Operation& op : graph_->operations) {
+    for (const OpId before : op.after) releases[static_cast<std::size_t>(before.value)].push_back(op.id);
+    waiting_for[static_cast<std::size_t>(op.id.value)] = op.after.size();
+    if (op.after.empty()) queue.emplace(Seconds(0), op.id);
+  }
+  Seconds end{0}, server{0}, others{0};
+  while (!queue.empty()) {
+    auto [start, id] = queue.top();
+    queue.pop();
+    const model::Operation& op = graph_->operation(id);
+    Seconds done = start;
+    const auto index = of(id);
+    if (!model::runs_on_devices(op.kind)) {
+      done = server = std::max(start, server) + std::max(model::flops_of(op) / options.server.compute,
+                                                         model::traffic_of(op) / options.server.memory_bandwidth);
+    } else if (!index) {
+      others += fleet.plan_for(plan::work_of(op, wire_)).busy;
+    } else {
+      const Lane& lane = lanes_[*index];
+      const plan::Work part = plan::work_of(op, wire_);
+      const plan::OperationPlan& plan = in_lanes ? plan_of(*index, part) : fleet.plan_for(part);
+      const Seconds busy = in_lanes ? lane.busy * share(lane, part) : plan.busy;
+      if (in_lanes && lane.phase == model::Phase::forward && op.id == lane.families.front()) {
+        start = std::max(start, lane.columns_in);
+      }
+      Seconds& next = free[in_lanes ? *index : 0];
+      start = std::max(start, next);
+      next = start + busy;
+      done = start + std::max(plan.time, busy);
+    }
+    end = std::max(end, done);
+    for (const OpId after : releases[static_cast<std::size_t>(id.value)]) {
+      const auto a = static_cast<std::size_t>(after.value);
+      ready[a] = std::max(ready[a], done);
+      if (--waiting_for[a] == 0) queue.emplace(ready[a], after);
+    }
+  }
+  return end + others * kInTheWay;
+}
+
+void Lanes::renew(PlanCache& whole, const plan::PlanOptions& options) {
+  in_use_ = false;
+  if (options.keep_columns == plan::KeepColumns::never || lanes_.empty() || whole.no_devices() ||
+      options.partition != plan::Partition::automatic)
+    return;
+  try {
+    plan_phase(model::Phase::forward, whole, options);
+    plan_phase(model::Phase::input_gradient, whole, options);
+    if (options.keep_columns == plan::KeepColumns::where_quicker) {
+      std::vector<plan::DeviceState> devices(whole.devices().begin(), whole.devices().end());
+      leave_room_for_columns(devices);
+      PlanCache beside_columns(options);
+      beside_columns.renew(std::move(devices));
+      if (forecast(beside_columns, options, true) >= forecast(whole, options, false) * kWorthLanes) return;
+    }
+    in_use_ = true;
+  } catch (const InputError&) {}  // too few devices, or in some lane nobody can hold the smallest block
+}
+
+}  // namespace cleave::sched
