@@ -143,8 +143,7 @@ struct Scheduler::Impl {
     return tasklet.id;
   }
 
-  void submit_beside_columns(const model::Operation& op, const plan::Work& work, const plan::OperationPlan& plan,
-                             std::size_t lane) {
+  void submit_beside_columns(const model::Operation& op, const plan::Work& work, const plan::OperationPlan& plan) {
     for (const plan::TaskletPlan& piece : plan.tasklets) {
       const std::optional<TaskletId> kept =
           piece.columns_kept ? columns.use(op.rows.first, piece) : std::optional<TaskletId>();
@@ -304,7 +303,7 @@ struct Scheduler::Impl {
       at(on_devices[i]).lower_bound = (lane ? *chosen[i] : plans.plan_for(works[i])).lower_bound;
       if (lane) {
         if (put_off(graph->operation(on_devices[i]), *lane)) continue;
-        submit_beside_columns(graph->operation(on_devices[i]), works[i], *chosen[i], *lane);
+        submit_beside_columns(graph->operation(on_devices[i]), works[i], *chosen[i]);
       } else {
         for (const plan::TaskletPlan& piece : chosen[i]->tasklets) submit(on_devices[i], piece);
       }
