@@ -1,4 +1,5 @@
-// The server's two copies beside memcpy: gathering blocks of tensors into messages, and putting results in their place.
+// The server's two copies beside memcpy: gathering blocks of tensors into messages, and looking at results as they are
+// put in their place.
 //
 //   build/release/bench/server_path
 //
@@ -59,11 +60,12 @@ void measure(Tensors& tensors, const char* name, std::int64_t rows, std::int64_t
     const double packed = bench::seconds_now();
     check(tensor, payload, rows, cols, wire);
     const double before = bench::seconds_now();
-    server::scatter(payload, wire, false, {tensors.tensor(turn + 11), rows, cols, kCols});
+    const bool good = server::scatter_representable(payload, wire, {tensors.tensor(turn + 11), rows, cols, kCols});
     const double placed = bench::seconds_now();
     std::memcpy(tensors.message(turn + 13), tensors.tensor(turn + 17), static_cast<std::size_t>(bytes));
     asm volatile("" : : "r"(tensors.payload.data()) : "memory");
     const double copied = bench::seconds_now();
+    CLEAVE_ASSERT(good, "block of {} x {}", rows, cols);
     if (turn < 3) continue;
     pack.push_back(bytes / (packed - start) / 1e9);
     place.push_back(bytes / (placed - before) / 1e9);

@@ -34,7 +34,7 @@ enum class Access { read = 0, write = 1 };
 /// Asks for a row some rows later: short rows far apart are no stream that the processor recognises. Longer ones are.
 template <Access kAccess>
 void fetch_row_ahead(const float* row, std::int64_t cols, std::int64_t ld) {
-  constexpr std::int64_t kRowsAhead = 12, kLongest = 256, kLineFloats = 16;
+  constexpr std::int64_t kRowsAhead = 32, kLongest = 256, kLineFloats = 16;
   if (cols > kLongest) return;
   for (std::int64_t j = 0; j < cols; j += kLineFloats)
     __builtin_prefetch(row + kRowsAhead * ld + j, static_cast<int>(kAccess), 3);
