@@ -164,27 +164,45 @@ void Station::pump_down(Seconds now, Commons& commons, Seconds until) {
   if (!flight.tasklet.brings_columns()) finishing_.push_back(&flight);
 }
 
-// A link that waits for the server's interface is taken: nothing overtakes the panel that was asked for.
-void Station::wait_for(Gate& gate, Link& link, Flight& flight, std::size_t number, Gate::Request request,
-                       Seconds link_time) {
-  request.place = flight.tasklet.place();
-  request.station = this;
-  request.epoch = epoch;
-  link.waiting = &flight;
-  link.panel = number;
-  link.expected = gate.after_all() + std::max(request.through, link_time);
-  gate.wait(request);
+Station::Way Station::way_down(Commons& commons) {
+  return {commons.out, down_, downlink_, commons.server.nic_out, &plan::Panel::down, &plan::Tail::down};
+}
+
+Station::Way Station::way_up(Commons& commons) {
+  return {commons.in, up_, uplink_, commons.server.nic_in, &plan::Panel::up, &plan::Tail::up};
+}
+
+// A link that waits for the server's interface is taken: nothing overtakes the panel that was asked for. (Flights have
+// no tails where the interface is unlimited, and nobody waits.)
+bool Station::has_to_wait(const Way& way, Flight& flight, std::size_t number, Commons& commons) {
+  const Bytes bytes = flight.panels[number].*way.bytes;
+  const Seconds through = bytes / way.nic_rate;
+  if (!way.gate.has_to_wait(through)) return false;
+  way.link.waiting = &flight;
+  way.link.panel = number;
+  way.link.expected = way.gate.after_all() + std::max(through, bytes / way.link_rate);
+  way.gate.wait({.place = flight.tasklet.place(),
+                 .tail = flight.tails[number].*way.tail,
+                 .sequence = commons.sequence++,
+                 .through = through,
+                 .station = this,
+                 .epoch = epoch});
+  return true;
+}
+
+// The link and the interface carry a panel from `now` on; each is free again after its own time.
+Station::Carried Station::carry(const Way& way, Bytes bytes, Seconds now, Commons& commons) {
+  const Seconds link_time = bytes / way.link_rate, nic_time = bytes / way.nic_rate;
+  way.gate.take(now, nic_time, commons.sequence++);
+  way.link.free_at = now + std::max(nic_time, link_time);
+  way.link.sequence = commons.sequence++;
+  return {link_time, nic_time, way.link.free_at};
 }
 
 void Station::ask_down(Flight& flight, Seconds now, Commons& commons) {
   const std::size_t number = flight.next_panel++;
-  const plan::Panel& panel = flight.panels[number];
-  flight.still_down -= panel.down;
-  const Seconds through = panel.down / commons.server.nic_out;
-  if (!commons.out.has_to_wait(through)) return send_down(flight, number, now, commons);
-  wait_for(commons.out, down_, flight, number,
-           {.place = {}, .tail = flight.tails[number].down, .sequence = commons.sequence++, .through = through},
-           panel.down / downlink_);
+  flight.still_down -= flight.panels[number].down;
+  if (!has_to_wait(way_down(commons), flight, number, commons)) send_down(flight, number, now, commons);
 }
 
 void Station::begin_down(Seconds now, Commons& commons) {
@@ -193,15 +211,10 @@ void Station::begin_down(Seconds now, Commons& commons) {
 
 void Station::send_down(Flight& flight, std::size_t number, Seconds now, Commons& commons) {
   const plan::Panel& panel = flight.panels[number];
-  const Seconds link_time = panel.down / downlink_;
-  const Seconds nic_time = panel.down / commons.server.nic_out;
-  commons.out.take(now, nic_time, commons.sequence++);
-  const Seconds end = now + std::max(nic_time, link_time);
+  const auto [link_time, nic_time, end] = carry(way_down(commons), panel.down, now, commons);
   usage.down += link_time;
   usage.bytes_down += panel.down;
   flight.measured.down += link_time;
-  down_.free_at = end;
-  down_.sequence = commons.sequence++;
   if (commons.spans && panel.down.value() > 0) {
     commons.observer->span(span_of(flight.tasklet, Resource::down, now, end, panel.down));
     commons.observer->span(span_of(flight.tasklet, Resource::server_out, now, now + nic_time, panel.down));
@@ -249,13 +262,8 @@ void Station::ask_up_first(Commons& commons) {
 
 void Station::ask_up(Flight& flight, std::size_t number, Seconds now, Commons& commons) {
   flight.next_up = number + 1;
-  const plan::Panel& panel = flight.panels[number];
-  flight.still_up -= panel.up;
-  const Seconds through = panel.up / commons.server.nic_in;
-  if (!commons.in.has_to_wait(through)) return send_up(flight, number, now, commons);
-  wait_for(commons.in, up_, flight, number,
-           {.place = {}, .tail = flight.tails[number].up, .sequence = commons.sequence++, .through = through},
-           panel.up / uplink_);
+  flight.still_up -= flight.panels[number].up;
+  if (!has_to_wait(way_up(commons), flight, number, commons)) send_up(flight, number, now, commons);
 }
 
 void Station::begin_up(Seconds now, Commons& commons) {
@@ -264,15 +272,10 @@ void Station::begin_up(Seconds now, Commons& commons) {
 
 void Station::send_up(Flight& flight, std::size_t number, Seconds now, Commons& commons) {
   const plan::Panel& panel = flight.panels[number];
-  const Seconds link_time = panel.up / uplink_;
-  const Seconds nic_time = panel.up / commons.server.nic_in;
-  commons.in.take(now, nic_time, commons.sequence++);
-  const Seconds end = now + std::max(nic_time, link_time);
+  const auto [link_time, nic_time, end] = carry(way_up(commons), panel.up, now, commons);
   usage.up += link_time;
   usage.bytes_up += panel.up;
   flight.measured.up += link_time;
-  up_.free_at = end;
-  up_.sequence = commons.sequence++;
   if (commons.spans) {
     commons.observer->span(span_of(flight.tasklet, Resource::up, now, end, panel.up));
     commons.observer->span(span_of(flight.tasklet, Resource::server_in, now, now + nic_time, panel.up));

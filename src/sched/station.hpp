@@ -142,6 +142,17 @@ class Station {
     Seconds expected;  // to be through if all that wait go first
     [[nodiscard]] bool taken() const { return waiting != nullptr || free_at != kNotTaken; }
   };
+  /// One direction: the link and the server's interface, both of which carry a panel's bytes.
+  struct Way {
+    Gate& gate;
+    Link& link;
+    BytesPerSecond link_rate, nic_rate;
+    Bytes plan::Panel::*bytes;
+    Seconds plan::Tail::*tail;
+  };
+  struct Carried {
+    Seconds link_time, nic_time, end;
+  };
   struct Computed {
     Seconds at;
     std::int64_t sequence = 0;
@@ -174,7 +185,10 @@ class Station {
   void send_down(Flight& flight, std::size_t number, Seconds now, Commons& commons);
   void ask_up(Flight& flight, std::size_t number, Seconds now, Commons& commons);
   void send_up(Flight& flight, std::size_t number, Seconds now, Commons& commons);
-  void wait_for(Gate& gate, Link& link, Flight& flight, std::size_t number, Gate::Request request, Seconds link_time);
+  [[nodiscard]] Way way_down(Commons& commons);
+  [[nodiscard]] Way way_up(Commons& commons);
+  bool has_to_wait(const Way& way, Flight& flight, std::size_t number, Commons& commons);
+  static Carried carry(const Way& way, Bytes bytes, Seconds now, Commons& commons);
   void ask_up_first(Commons& commons);
   void forget_all();
 
