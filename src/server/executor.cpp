@@ -141,8 +141,8 @@ std::vector<comm::OperandPlace> Executor::places_of(const sched::Tasklet& taskle
     return offset.has_value();
   };
   if (op.kind == OpKind::gemm) {
-    const kernels::ConstMatrix a = operand_a(op).from(piece.box.m0, piece.box.k0);
-    const kernels::ConstMatrix b = operand_b(op).from(piece.box.k0, piece.box.n0);
+    const kernels::ConstMatrix a = operand_a(op, piece.box);
+    const kernels::ConstMatrix b = operand_b(op, piece.box);
     if (!add(a.data, std::max(a.row_stride, a.col_stride)) || !add(b.data, std::max(b.row_stride, b.col_stride))) {
       return {};
     }
@@ -189,8 +189,8 @@ comm::Frame Executor::pack(const sched::Tasklet& tasklet, const comm::PanelRows&
   // more pass.
   kernels::ConstMatrix a, b;
   if (op.kind == OpKind::gemm) {
-    a = operand_a(op).from(piece.box.m0, piece.box.k0);
-    b = operand_b(op).from(piece.box.k0, piece.box.n0);
+    a = operand_a(op, piece.box);
+    b = operand_b(op, piece.box);
     header.a_by_columns = a.col_stride != 1;
     header.b_by_columns = b.col_stride != 1 && header.columns != comm::Columns::kept;
   }
@@ -224,7 +224,7 @@ comm::Frame Executor::pack(const sched::Tasklet& tasklet, const comm::PanelRows&
 comm::Frame Executor::pack_columns(const sched::Tasklet& tasklet) {
   const Operation& op = graph_->operation(tasklet.op);
   const GemmBox& box = tasklet.piece.box;
-  const kernels::ConstMatrix b = operand_b(op).from(box.k0, box.n0);
+  const kernels::ConstMatrix b = operand_b(op, box);
   const bool by_columns = b.col_stride != 1;
   comm::Header header = header_of(tasklet);
   header.b_by_columns = by_columns;

@@ -100,6 +100,13 @@ class Executor {
   void finish(const model::Operation& op, const InProgress& state);
   [[nodiscard]] kernels::ConstMatrix operand_a(const model::Operation& op);
   [[nodiscard]] kernels::ConstMatrix operand_b(const model::Operation& op);
+  // What a box multiplies of them.
+  [[nodiscard]] kernels::ConstMatrix operand_a(const model::Operation& op, const GemmBox& box) {
+    return operand_a(op).from(box.m0, box.k0);
+  }
+  [[nodiscard]] kernels::ConstMatrix operand_b(const model::Operation& op, const GemmBox& box) {
+    return operand_b(op).from(box.k0, box.n0);
+  }
   void place_finished(const model::Operation& op, const GemmBox& box, std::span<const std::byte> block, DType type);
   bool place_if_representable(const sched::Tasklet& tasklet, const comm::ResultView& result);
   void place_partial(const model::Operation& op, const GemmBox& box, std::span<const std::byte> block, DType type);

@@ -15,8 +15,8 @@ kernels::ProductStatus Executor::multiply(const sched::Tasklet& tasklet, std::sp
   const GemmBox& box = tasklet.piece.box;
   const comm::Header header = header_of(tasklet);
   const GemmShape shape{box.m(), box.n(), box.k()};
-  const RoundedBlock a(operand_a(op).from(box.m0, box.k0), box.m(), box.k(), options_.wire);
-  const RoundedBlock b(operand_b(op).from(box.k0, box.n0), box.k(), box.n(), options_.wire);
+  const RoundedBlock a(operand_a(op, box), box.m(), box.k(), options_.wire);
+  const RoundedBlock b(operand_b(op, box), box.k(), box.n(), options_.wire);
   const auto rows = part_of(state.row_exponents, box.m0, box.m()),
              columns = part_of(state.column_exponents, box.n0, box.n());
   if (!header.gemm.whole_depth()) {
