@@ -119,21 +119,22 @@ void Lanes::plan_lane(Lane& lane, std::span<const plan::DeviceState> devices, co
 // Neighbours in the order of what their links are good for share a lane; every lane's share of the fleet follows from
 // how long it took with the last one.
 void Lanes::plan_phase(model::Phase phase, PlanCache& whole, const plan::PlanOptions& options) {
-  struct Place {
+  struct Claimant {
     Lane* lane;
     double down_for_up, share;
   };
-  std::vector<Place> places;
+  std::vector<Claimant> claimants;
   for (Lane& lane : lanes_) {
     if (lane.phase != phase) continue;
     const plan::OperationPlan& plan = whole.plan_for(lane.work);
-    places.push_back({&lane, static_cast<double>(plan.bytes_down.value()) / static_cast<double>(plan.bytes_up.value()),
-                      times(plan.busy, lane.families.size()).value()});
+    claimants.push_back({&lane,
+                         static_cast<double>(plan.bytes_down.value()) / static_cast<double>(plan.bytes_up.value()),
+                         times(plan.busy, lane.families.size()).value()});
   }
-  if (places.empty()) return;
+  if (claimants.empty()) return;
   std::vector<plan::DeviceState> devices(whole.devices().begin(), whole.devices().end());
-  if (devices.size() < places.size()) throw InputError("too few devices for lanes");
-  std::ranges::stable_sort(places, {}, &Place::down_for_up);
+  if (devices.size() < claimants.size()) throw InputError("too few devices for lanes");
+  std::ranges::stable_sort(claimants, {}, &Claimant::down_for_up);
   std::ranges::stable_sort(devices, {}, [&](const plan::DeviceState& device) {
     const double down = std::min(device.profile.downlink, options.server.nic_out).value();
     const double up = std::min(device.profile.uplink, options.server.nic_in).value();
@@ -145,15 +146,15 @@ void Lanes::plan_phase(model::Phase phase, PlanCache& whole, const plan::PlanOpt
   std::vector<std::size_t> best;
   Seconds least{std::numeric_limits<double>::infinity()};
   for (int deal = 0; deal < kDeals; ++deal) {
-    const double shares = std::accumulate(places.begin(), places.end(), 0.0,
-                                          [](double sum, const Place& place) { return sum + place.share; });
+    const double shares = std::accumulate(claimants.begin(), claimants.end(), 0.0,
+                                          [](double sum, const Claimant& claimant) { return sum + claimant.share; });
     std::vector<std::size_t> ends;
     double reached = 0, wanted = 0;
     std::size_t next = 0;
-    for (std::size_t p = 0; p < places.size(); ++p) {
-      wanted += places[p].share / shares * fleet;
-      const std::size_t most = devices.size() - (places.size() - p - 1), first = next;
-      while (next < most && (next == first || p + 1 == places.size() ||
+    for (std::size_t p = 0; p < claimants.size(); ++p) {
+      wanted += claimants[p].share / shares * fleet;
+      const std::size_t most = devices.size() - (claimants.size() - p - 1), first = next;
+      while (next < most && (next == first || p + 1 == claimants.size() ||
                              reached + power_of(devices[next], options.server) / 2 < wanted)) {
         reached += power_of(devices[next++], options.server);
       }
@@ -161,11 +162,11 @@ void Lanes::plan_phase(model::Phase phase, PlanCache& whole, const plan::PlanOpt
     }
     Seconds longest{0}, shortest{std::numeric_limits<double>::infinity()};
     std::vector<Seconds> taken;
-    for (std::size_t p = 0; p < places.size(); ++p) {
+    for (std::size_t p = 0; p < claimants.size(); ++p) {
       const std::size_t first = p == 0 ? 0 : ends[p - 1];
       const plan::OperationPlan plan =
-          plan::plan_operation(places[p].lane->work, std::span(devices).subspan(first, ends[p] - first), options);
-      taken.push_back(times(plan.busy, places[p].lane->families.size()));
+          plan::plan_operation(claimants[p].lane->work, std::span(devices).subspan(first, ends[p] - first), options);
+      taken.push_back(times(plan.busy, claimants[p].lane->families.size()));
       longest = std::max(longest, taken.back());
       shortest = std::min(shortest, taken.back());
     }
@@ -174,11 +175,11 @@ void Lanes::plan_phase(model::Phase phase, PlanCache& whole, const plan::PlanOpt
       best = ends;
     }
     if (longest - shortest < longest * kEvenLanes) break;
-    for (std::size_t p = 0; p < places.size(); ++p) places[p].share *= std::pow(taken[p] / longest, 0.8);
+    for (std::size_t p = 0; p < claimants.size(); ++p) claimants[p].share *= std::pow(taken[p] / longest, 0.8);
   }
-  for (std::size_t p = 0; p < places.size(); ++p) {
+  for (std::size_t p = 0; p < claimants.size(); ++p) {
     const std::size_t first = p == 0 ? 0 : best[p - 1];
-    plan_lane(*places[p].lane, std::span(devices).subspan(first, best[p] - first), options);
+    plan_lane(*claimants[p].lane, std::span(devices).subspan(first, best[p] - first), options);
   }
 }
 
