@@ -21,27 +21,45 @@ constexpr std::int64_t kRowsTogether = 256;
 using EightDoubles = double __attribute__((vector_size(64)));
 using EightSingles = float __attribute__((vector_size(32)));
 
-/// lanes[l * rows + i] += A[i,t]^2 for t = l, l + 16, ...; rows are neighbours in memory. Reads what lies together in
-/// one go, and asks for what comes some depths later: the processor would not, from run to run.
+/// Adds the squares of depths [0, kLanes) times `rounds` of eight rows, which are neighbours in memory, to their lanes.
+CLEAVE_INLINE void add_eight_rows(const float* from, std::int64_t depth_stride, std::int64_t rounds, double* lanes,
+                                  std::int64_t rows) {
+  EightDoubles sums[kLanes];
+#pragma GCC unroll 16
+  for (std::int64_t l = 0; l < kLanes; ++l) __builtin_memcpy(&sums[l], lanes + l * rows, sizeof sums[l]);
+  for (std::int64_t round = 0; round < rounds; ++round, from += kLanes * depth_stride) {
+#pragma GCC unroll 16
+    for (std::int64_t l = 0; l < kLanes; ++l) {
+      EightSingles eight;
+      __builtin_memcpy(&eight, from + l * depth_stride, sizeof eight);
+      const EightDoubles x = __builtin_convertvector(eight, EightDoubles);
+      sums[l] += x * x;
+    }
+  }
+#pragma GCC unroll 16
+  for (std::int64_t l = 0; l < kLanes; ++l) __builtin_memcpy(lanes + l * rows, &sums[l], sizeof sums[l]);
+}
+
+/// lanes[l * rows + i] += A[i,t]^2 for t = l, l + 16, ...; rows are neighbours in memory. Some depths of all rows pass
+/// together, so that lines are used whole and sums stay in registers for a while; and those that come next are asked
+/// for: the processor would not, from run to run.
 CLEAVE_CLONES void add_squares_across(const float* a, std::int64_t depth_stride, std::int64_t rows, std::int64_t depth,
                                       double* lanes) {
-  constexpr std::int64_t kAhead = 8, kLine = 16;
-  const std::int64_t eights = rows / 8 * 8;
-  for (std::int64_t t = 0; t < depth; ++t) {
-    const float* const from = a + t * depth_stride;
-    double* const sums = lanes + t % kLanes * rows;
-    for (std::int64_t i = 0; i < rows; i += kLine) __builtin_prefetch(from + kAhead * depth_stride + i, 0, 2);
+  constexpr std::int64_t kRounds = 2, kTogether = kRounds * kLanes, kLine = 16;
+  const std::int64_t eights = rows / 8 * 8, whole = depth / kTogether * kTogether;
+  for (std::int64_t t0 = 0; t0 < whole; t0 += kTogether) {
+    const float* const from = a + t0 * depth_stride;
     for (std::int64_t i = 0; i < eights; i += 8) {
-      EightSingles eight;
-      EightDoubles sum;
-      __builtin_memcpy(&eight, from + i, sizeof eight);
-      __builtin_memcpy(&sum, sums + i, sizeof sum);
-      const EightDoubles x = __builtin_convertvector(eight, EightDoubles);
-      sum += x * x;
-      __builtin_memcpy(sums + i, &sum, sizeof sum);
+      if (i % kLine == 0) {
+        for (std::int64_t t = kTogether; t < 2 * kTogether; ++t) __builtin_prefetch(from + t * depth_stride + i, 0, 2);
+      }
+      add_eight_rows(from + i, depth_stride, kRounds, lanes + i, rows);
     }
-    for (std::int64_t i = eights; i < rows; ++i) {
-      const auto x = static_cast<double>(from[i]);
+  }
+  for (std::int64_t t = 0; t < depth; ++t) {  // what is left: the last depths, the last rows
+    double* const sums = lanes + t % kLanes * rows;
+    for (std::int64_t i = t < whole ? eights : 0; i < rows; ++i) {
+      const auto x = static_cast<double>(a[t * depth_stride + i]);
       sums[i] += x * x;
     }
   }
@@ -100,7 +118,7 @@ ProductStatus norm_exponents(Parallel& parallel, ConstMatrix a, std::int64_t row
   };
   parallel.for_chunks(rows, kRowsTogether, [&](std::int64_t begin, std::int64_t end) {
     if (a.row_stride == 1 && a.col_stride != 1) {
-      double lanes[kLanes * kRowsTogether] = {};
+      alignas(64) double lanes[kLanes * kRowsTogether] = {};
       add_squares_across(a.data + begin, a.col_stride, end - begin, depth, lanes);
       for (std::int64_t i = begin; i < end; ++i) store(i, add_up(lanes + (i - begin), end - begin));
     } else {
