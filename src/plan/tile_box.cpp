@@ -19,6 +19,11 @@ constexpr double kEarlyWavefront = 1.14, kFarFromBound = 1.09;
 /// plans that are this close to their bound stay within the last factor of it.
 constexpr double kEarlyUplink = 0.96, kNearBound = 1.02, kStillNearBound = 1.03;
 
+/// Beyond the bound by this factor, up to so many devices are given parts in another way, too: alone, because steps
+/// gained nothing from it (docs/measurements/planner.md).
+constexpr double kWorthHalving = 1.1;
+constexpr std::int64_t kFewDevices = 16;
+
 }  // namespace
 
 std::vector<TaskletPlan> pieces_of(const BoxTiling& tiling, std::span<const DeviceState> devices) {
@@ -48,6 +53,10 @@ std::vector<TaskletPlan> partition_automatically(const Problem& problem) {
   if (tiling.finish > kFarFromBound * problem.bound.finish) {
     BoxTiling later = tile(kBalancedWavefront);
     if (later.finish < tiling.finish) tiling = std::move(later);
+    if (std::ssize(powers) <= kFewDevices && tiling.finish > kWorthHalving * problem.bound.finish) {
+      BoxTiling halves = tile_by_halves(problem.work, whole.box, powers);
+      if (halves.finish < tiling.finish) tiling = std::move(halves);
+    }
   } else if (problem.bound.terms.out_price > 0 && tiling.finish <= kNearBound * problem.bound.finish) {
     for (Power& power : powers) power.up *= kEarlyUplink;
     BoxTiling earlier = tile(kEarlyWavefront);

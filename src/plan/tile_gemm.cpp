@@ -285,14 +285,9 @@ class Search {
       keep(plan.tile());
     }
     if (found.finish > guess_ * 1.05) keep(tile_flat(work_, box_, devices_));
-    if (thorough_ && std::ssize(devices_) <= kVeryFew && found.finish > guess_ * kWorthHalving) {
-      keep(tile_by_halves(work_, box_, devices_));
-    }
     return found;
   }
 
-  /// Beyond the bound by this factor, a few devices' plans are looked for in another way, too.
-  static constexpr double kWorthHalving = 1.1;
   /// Devices cut again to refine a plan.
   static constexpr std::int64_t kEffort = 1000;
 

@@ -69,7 +69,7 @@ TEST(Plan, LegalForAttention) {
 TEST(Plan, FewDevicesThatFitNoSlabs) {
   const Work work = gemm_work(5120, 5120, 131072);
   const std::vector<DeviceState> devices = cleave_fleet(8);
-  const OperationPlan plan = plan_operation(work, devices, {});
+  const OperationPlan plan = plan_operation(work, devices, {.objective = Objective::alone, .server = {}});
   expect_legal(work, {whole_piece(work)}, plan.tasklets, devices);
   EXPECT_LT(plan.busy, 1.22 * plan.lower_bound);
 }
