@@ -40,6 +40,19 @@ bool belongs_in_lane(const model::StepGraph& graph, const model::Operation& op) 
 
 Seconds times(Seconds time, std::size_t count) { return time * static_cast<double>(count); }
 
+// The `count` most able of some devices, in their order.
+std::vector<plan::DeviceState> most_able(std::span<const plan::DeviceState> devices, std::size_t count,
+                                         const fleet::ServerProfile& server) {
+  std::vector<std::size_t> order(devices.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, std::greater<>{}, [&](std::size_t i) { return power_of(devices[i], server); });
+  order.resize(count);
+  std::ranges::sort(order);
+  std::vector<plan::DeviceState> chosen;
+  for (const std::size_t i : order) chosen.push_back(devices[i]);
+  return chosen;
+}
+
 }  // namespace
 
 bool may_keep_columns(const model::StepGraph& graph, const model::Operation& op, const plan::PlanOptions& options) {
@@ -118,23 +131,9 @@ void Lanes::plan_lane(Lane& lane, std::span<const plan::DeviceState> devices, co
 
 // Neighbours in the order of what their links are good for share a lane; every lane's share of the fleet follows from
 // how long it took with the last one.
-void Lanes::plan_phase(model::Phase phase, PlanCache& whole, const plan::PlanOptions& options) {
-  struct Claimant {
-    Lane* lane;
-    double down_for_up, share;
-  };
-  std::vector<Claimant> claimants;
-  for (Lane& lane : lanes_) {
-    if (lane.phase != phase) continue;
-    const plan::OperationPlan& plan = whole.plan_for(lane.work);
-    claimants.push_back({&lane,
-                         static_cast<double>(plan.bytes_down.value()) / static_cast<double>(plan.bytes_up.value()),
-                         times(plan.busy, lane.families.size()).value()});
-  }
-  if (claimants.empty()) return;
-  std::vector<plan::DeviceState> devices(whole.devices().begin(), whole.devices().end());
-  if (devices.size() < claimants.size()) throw InputError("too few devices for lanes");
-  std::ranges::stable_sort(claimants, {}, &Claimant::down_for_up);
+Lanes::Deal Lanes::deal(std::vector<Claim> claims, std::vector<plan::DeviceState> devices,
+                        const plan::PlanOptions& options) {
+  if (devices.size() < claims.size()) throw InputError("too few devices for lanes");
   std::ranges::stable_sort(devices, {}, [&](const plan::DeviceState& device) {
     const double down = std::min(device.profile.downlink, options.server.nic_out).value();
     const double up = std::min(device.profile.uplink, options.server.nic_in).value();
@@ -143,43 +142,68 @@ void Lanes::plan_phase(model::Phase phase, PlanCache& whole, const plan::PlanOpt
   double fleet = 0;
   for (const plan::DeviceState& device : devices) fleet += power_of(device, options.server);
 
-  std::vector<std::size_t> best;
-  Seconds least{std::numeric_limits<double>::infinity()};
-  for (int deal = 0; deal < kDeals; ++deal) {
-    const double shares = std::accumulate(claimants.begin(), claimants.end(), 0.0,
-                                          [](double sum, const Claimant& claimant) { return sum + claimant.share; });
-    std::vector<std::size_t> ends;
+  Deal best;
+  for (int round = 0; round < kDeals; ++round) {
+    const double shares = std::accumulate(claims.begin(), claims.end(), 0.0,
+                                          [](double sum, const Claim& claim) { return sum + claim.share; });
+    Deal deal;
     double reached = 0, wanted = 0;
     std::size_t next = 0;
-    for (std::size_t p = 0; p < claimants.size(); ++p) {
-      wanted += claimants[p].share / shares * fleet;
-      const std::size_t most = devices.size() - (claimants.size() - p - 1), first = next;
-      while (next < most && (next == first || p + 1 == claimants.size() ||
+    for (std::size_t p = 0; p < claims.size(); ++p) {
+      wanted += claims[p].share / shares * fleet;
+      const std::size_t most = devices.size() - (claims.size() - p - 1), first = next;
+      while (next < most && (next == first || p + 1 == claims.size() ||
                              reached + power_of(devices[next], options.server) / 2 < wanted)) {
         reached += power_of(devices[next++], options.server);
       }
-      ends.push_back(next);
+      deal.ends.push_back(next);
     }
     Seconds longest{0}, shortest{std::numeric_limits<double>::infinity()};
     std::vector<Seconds> taken;
-    for (std::size_t p = 0; p < claimants.size(); ++p) {
-      const std::size_t first = p == 0 ? 0 : ends[p - 1];
+    Seconds out{0}, in{0};
+    for (std::size_t p = 0; p < claims.size(); ++p) {
+      const std::size_t first = p == 0 ? 0 : deal.ends[p - 1], families = claims[p].lane->families.size();
       const plan::OperationPlan plan =
-          plan::plan_operation(claimants[p].lane->work, std::span(devices).subspan(first, ends[p] - first), options);
-      taken.push_back(times(plan.busy, claimants[p].lane->families.size()));
+          plan::plan_operation(claims[p].lane->work, std::span(devices).subspan(first, deal.ends[p] - first), options);
+      taken.push_back(times(plan.busy, families));
+      out += times(plan.bytes_down / options.server.nic_out, families);
+      in += times(plan.bytes_up / options.server.nic_in, families);
       longest = std::max(longest, taken.back());
       shortest = std::min(shortest, taken.back());
     }
-    if (longest < least) {
-      least = longest;
-      best = ends;
-    }
+    deal.devices_busy = longest;
+    deal.interface_busy = std::max(out, in);
+    if (best.ends.empty() || deal.busy() < best.busy()) best = std::move(deal);
     if (longest - shortest < longest * kEvenLanes) break;
-    for (std::size_t p = 0; p < claimants.size(); ++p) claimants[p].share *= std::pow(taken[p] / longest, 0.8);
+    for (std::size_t p = 0; p < claims.size(); ++p) claims[p].share *= std::pow(taken[p] / longest, 0.8);
   }
-  for (std::size_t p = 0; p < claimants.size(); ++p) {
-    const std::size_t first = p == 0 ? 0 : best[p - 1];
-    plan_lane(*claimants[p].lane, std::span(devices).subspan(first, best[p] - first), options);
+  best.devices = std::move(devices);
+  return best;
+}
+
+// Where the server's interface would be the last to be done, fewer devices, with larger blocks, move fewer bytes.
+void Lanes::plan_phase(model::Phase phase, PlanCache& whole, const plan::PlanOptions& options) {
+  std::vector<Claim> claims;
+  for (Lane& lane : lanes_) {
+    if (lane.phase != phase) continue;
+    const plan::OperationPlan& plan = whole.plan_for(lane.work);
+    claims.push_back({&lane, static_cast<double>(plan.bytes_down.value()) / static_cast<double>(plan.bytes_up.value()),
+                      times(plan.busy, lane.families.size()).value()});
+  }
+  if (claims.empty()) return;
+  std::ranges::stable_sort(claims, {}, &Claim::down_for_up);
+  const std::span<const plan::DeviceState> devices = whole.devices();
+  Deal best = deal(claims, {devices.begin(), devices.end()}, options);
+  for (std::size_t count = devices.size(); best.interface_busy > best.devices_busy;) {
+    count = count * 3 / 4;
+    if (count < claims.size()) break;
+    Deal fewer = deal(claims, most_able(devices, count, options.server), options);
+    if (fewer.busy() >= best.busy()) break;
+    best = std::move(fewer);
+  }
+  for (std::size_t p = 0; p < claims.size(); ++p) {
+    const std::size_t first = p == 0 ? 0 : best.ends[p - 1];
+    plan_lane(*claims[p].lane, std::span(best.devices).subspan(first, best.ends[p] - first), options);
   }
 }
 

@@ -6,6 +6,7 @@
 // their columns of the weights from group to group (plan::plan_row_groups). What is planned depends on arguments alone.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -60,6 +61,20 @@ class Lanes {
   [[nodiscard]] const plan::OperationPlan& plan_of(std::size_t lane, const plan::Work& part) const;
 
  private:
+  // A lane that is to get devices: bytes down over bytes up of its operations, and the share of the fleet to begin
+  // with.
+  struct Claim {
+    Lane* lane;
+    double down_for_up, share;
+  };
+  // Devices, and where among them each lane's end.
+  struct Deal {
+    std::vector<plan::DeviceState> devices;
+    std::vector<std::size_t> ends;
+    Seconds devices_busy, interface_busy;  // with a phase's operations, of the busiest lane and of the server
+    [[nodiscard]] Seconds busy() const { return std::max(devices_busy, interface_busy); }
+  };
+  static Deal deal(std::vector<Claim> claims, std::vector<plan::DeviceState> devices, const plan::PlanOptions& options);
   void plan_phase(model::Phase phase, PlanCache& whole, const plan::PlanOptions& options);
   void plan_lane(Lane& lane, std::span<const plan::DeviceState> devices, const plan::PlanOptions& options);
   [[nodiscard]] Seconds forecast(PlanCache& fleet, const plan::PlanOptions& options, bool in_lanes) const;

@@ -95,6 +95,18 @@ TEST(Lanes, ColumnsThatAreLostComeAgain) {
   EXPECT_GE(disturbed.report.redone, disturbed.report.lost / 2);
 }
 
+TEST(Lanes, MoreDevicesDoNoHarmBehindAnInterfaceThatBinds) {
+  const model::StepGraph graph = layers_of(12, 6, 4096);
+  SchedulerOptions options = keeping(plan::KeepColumns::always);
+  options.plan.server.nic_out = options.plan.server.nic_in = BytesPerSecond(5e8);
+  const auto time_on = [&](std::int64_t count) {
+    SimulatedFleet fleet(edge_devices(count, {0, 0}), options.plan.server, DType::f16);
+    return Scheduler(fleet, options).run(graph).time;
+  };
+  const Seconds few = time_on(32), many = time_on(64);
+  EXPECT_LT(many.value(), 1.02 * few.value());
+}
+
 // So little memory that the columns of two operations just find room: groups wait for each other, and come to an end.
 TEST(Lanes, NoGroupRunsAwayFromItsColumns) {
   constexpr Bytes kLittle(40 << 20);
