@@ -146,6 +146,10 @@ std::int64_t k_panel_end(const GemmBox& box, std::int64_t panels, std::int64_t i
   return std::min(box.k1, box.k0 + kBlockK * chunk_end(k_blocks(box.k()), panels, index));
 }
 
+Seconds kernel_time(const model::Operation& kernel, const fleet::ServerProfile& server) {
+  return std::max(model::flops_of(kernel) / server.compute, model::traffic_of(kernel) / server.memory_bandwidth);
+}
+
 Volume volume_of(const Work& work, const TaskletPlan& piece) {
   if (work.kind == WorkKind::gemm) {
     const GemmCosts costs = gemm_costs(work, piece.box);

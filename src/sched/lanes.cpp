@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "cleave/base/error.hpp"
+#include "cleave/plan/cost.hpp"
 #include "share.hpp"
 
 namespace cleave::sched {
@@ -97,6 +98,8 @@ bool Lanes::begin(const model::StepGraph& graph, DType wire, const std::vector<i
   in_use_ = false;
   return true;
 }
+
+std::optional<std::size_t> Lanes::in_use_by(OpId op) const { return in_use_ ? of(op) : std::nullopt; }
 
 std::optional<std::size_t> Lanes::of(OpId op) const {
   const std::int32_t lane = lane_of_[static_cast<std::size_t>(op.value)];
@@ -211,10 +214,7 @@ void Lanes::plan_phase(model::Phase phase, PlanCache& whole, const plan::PlanOpt
 // all of them, after those that came before; the first of a lane waits for its columns. Then what is not of the chain.
 Seconds Lanes::forecast(PlanCache& fleet, const plan::PlanOptions& options, bool in_lanes) const {
   const auto share = [](const Lane& lane, const plan::Work& part) {
-    const plan::Work& all = lane.work;
-    return all.kind == plan::WorkKind::gemm
-               ? static_cast<double>(part.gemm.m) / static_cast<double>(all.gemm.m)
-               : static_cast<double>(part.attention.batch) / static_cast<double>(all.attention.batch);
+    return static_cast<double>(size_of_part(part)) / static_cast<double>(size_of_part(lane.work));
   };
   const std::size_t count = graph_->operations.size();
   std::vector<std::vector<OpId>> releases(count);
@@ -235,8 +235,7 @@ Seconds Lanes::forecast(PlanCache& fleet, const plan::PlanOptions& options, bool
     Seconds done = start;
     const auto index = of(id);
     if (!model::runs_on_devices(op.kind)) {
-      done = server = std::max(start, server) + std::max(model::flops_of(op) / options.server.compute,
-                                                         model::traffic_of(op) / options.server.memory_bandwidth);
+      done = server = std::max(start, server) + plan::kernel_time(op, options.server);
     } else if (!index) {
       others += fleet.plan_for(plan::work_of(op, wire_)).busy;
     } else {

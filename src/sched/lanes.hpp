@@ -57,6 +57,8 @@ class Lanes {
   [[nodiscard]] std::span<const Lane> all() const { return lanes_; }
   /// Index of an operation's lane, whether in use or not; none.
   [[nodiscard]] std::optional<std::size_t> of(OpId op) const;
+  /// The same while lanes are in use; else none.
+  [[nodiscard]] std::optional<std::size_t> in_use_by(OpId op) const;
   /// Requires: in_use(), and `part` is of the lane.
   [[nodiscard]] const plan::OperationPlan& plan_of(std::size_t lane, const plan::Work& part) const;
 

@@ -143,18 +143,20 @@ struct Scheduler::Impl {
     return tasklet.id;
   }
 
-  void submit_beside_columns(const model::Operation& op, const plan::Work& work, const plan::OperationPlan& plan) {
+  // Sends an operation as it is planned; a piece whose columns are not on its device brings its own.
+  void submit_all(const model::Operation& op, const plan::Work& work, const plan::OperationPlan& plan) {
     for (const plan::TaskletPlan& piece : plan.tasklets) {
-      const std::optional<TaskletId> kept =
-          piece.columns_kept ? columns.use(op.rows.first, piece) : std::optional<TaskletId>();
-      if (!piece.columns_kept || kept) {
-        submit(op.id, piece, -1, {}, kept.value_or(TaskletId()));
-        continue;
-      }
-      for (const plan::TaskletPlan& own : plan::with_own_columns(work, piece, plans.devices(), options.plan)) {
-        submit(op.id, own);
+      if (!piece.columns_kept) {
+        submit(op.id, piece);
+      } else if (const std::optional<TaskletId> kept = columns.use(op.rows.first, piece)) {
+        submit(op.id, piece, -1, {}, *kept);
+      } else {
+        for (const plan::TaskletPlan& own : plan::with_own_columns(work, piece, plans.devices(), options.plan)) {
+          submit(op.id, own);
+        }
       }
     }
+    if (lanes.of(op.id)) columns.sent_group(op.rows);
   }
 
   // Time until the answer to a piece, which is put on its device's account. What is urgent goes ahead of patient work.
@@ -230,7 +232,7 @@ struct Scheduler::Impl {
     std::vector<const plan::OperationPlan*> chosen(ids.size(), nullptr);
     std::vector<plan::Work> others;
     for (std::size_t i = 0; i < ids.size(); ++i) {
-      if (const auto lane = lanes.in_use() ? lanes.of(ids[i]) : std::nullopt) {
+      if (const auto lane = lanes.in_use_by(ids[i])) {
         chosen[i] = &lanes.plan_of(*lane, works[i]);
         continue;
       }
@@ -298,18 +300,14 @@ struct Scheduler::Impl {
       return choose_plans(on_devices, works, patient);
     }();
     for (std::size_t i = 0; i < on_devices.size(); ++i) {
-      at(on_devices[i]).planned = chosen[i]->time;
-      const auto lane = lanes.in_use() ? lanes.of(on_devices[i]) : std::nullopt;
-      at(on_devices[i]).lower_bound = (lane ? *chosen[i] : plans.plan_for(works[i])).lower_bound;
-      if (lane) {
-        if (put_off(graph->operation(on_devices[i]), *lane)) continue;
-        submit_beside_columns(graph->operation(on_devices[i]), works[i], *chosen[i]);
-      } else {
-        for (const plan::TaskletPlan& piece : chosen[i]->tasklets) submit(on_devices[i], piece);
-      }
-      if (lanes.of(on_devices[i])) columns.sent_group(graph->operation(on_devices[i]).rows);
-      at(on_devices[i]).sent = at(on_devices[i]).blocks;
-      if (!plans.no_devices()) set_deadline(on_devices[i], at(on_devices[i]).expected);
+      const model::Operation& op = graph->operation(on_devices[i]);
+      const auto lane = lanes.in_use_by(op.id);
+      if (lane && put_off(op, *lane)) continue;
+      at(op.id).planned = chosen[i]->time;
+      at(op.id).lower_bound = (lane ? *chosen[i] : plans.plan_for(works[i])).lower_bound;
+      submit_all(op, works[i], *chosen[i]);
+      at(op.id).sent = at(op.id).blocks;
+      if (!plans.no_devices()) set_deadline(op.id, at(op.id).expected);
     }
   }
 

@@ -329,8 +329,7 @@ void SimulatedFleet::submit(const Tasklet& tasklet) {
 
 void SimulatedFleet::start(const model::Operation& kernel) {
   Impl& self = *impl_;
-  const Seconds time = std::max(model::flops_of(kernel) / self.commons.server.compute,
-                                model::traffic_of(kernel) / self.commons.server.memory_bandwidth);
+  const Seconds time = plan::kernel_time(kernel, self.commons.server);
   const Seconds end = self.processor.reserve(self.now, time) + time;
   if (self.commons.observer != nullptr) {
     self.commons.observer->span({.device = kServerDevice,

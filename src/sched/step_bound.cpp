@@ -86,8 +86,7 @@ Seconds step_lower_bound(const model::StepGraph& graph, std::span<const plan::De
   for (const model::Operation& op : graph.operations) {
     const auto i = static_cast<std::size_t>(op.id.value);
     if (!model::runs_on_devices(op.kind)) {
-      nodes[i].time =
-          std::max(model::flops_of(op) / server.compute, model::traffic_of(op) / server.memory_bandwidth).value();
+      nodes[i].time = plan::kernel_time(op, server).value();
       kernels += nodes[i].time;
     } else {
       const plan::Work work = plan::work_of(op, options.wire);

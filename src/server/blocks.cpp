@@ -91,6 +91,11 @@ void scatter(const std::byte* payload, DType type, bool accumulate, kernels::Row
   }
 }
 
+Lines lines_of(kernels::ConstMatrix matrix, std::int64_t rows, std::int64_t cols) {
+  if (matrix.col_stride == 1) return {matrix, rows, cols, false};
+  return {matrix.transposed(), cols, rows, true};
+}
+
 bool scatter_representable(const std::byte* payload, DType type, kernels::Rows to) {
   if (type == DType::f32) return kernels::copy_finite_rows(reinterpret_cast<const float*>(payload), to);
   const bool good = kernels::all_representable(type, payload, to.rows * to.cols);

@@ -22,6 +22,14 @@ inline constexpr std::int64_t kBandElements = 65536;
   return std::max<std::int64_t>(1, kBandElements / std::max<std::int64_t>(1, cols));
 }
 
+/// A matrix by the lines in which it lies in memory: its rows or, where it is stored by columns, its columns.
+struct Lines {
+  kernels::ConstMatrix matrix;
+  std::int64_t count = 0, length = 0;
+  bool are_columns = false;
+};
+[[nodiscard]] Lines lines_of(kernels::ConstMatrix matrix, std::int64_t rows, std::int64_t cols);
+
 /// payload[i * cols + j] = from(i, j) in type `wire`, for a block of rows x cols. Requires: payload has room for it.
 void gather(kernels::Parallel& parallel, kernels::ConstMatrix from, std::int64_t rows, std::int64_t cols, DType wire,
             std::byte* payload);

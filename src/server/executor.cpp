@@ -224,13 +224,11 @@ comm::Frame Executor::pack(const sched::Tasklet& tasklet, const comm::PanelRows&
 comm::Frame Executor::pack_columns(const sched::Tasklet& tasklet) {
   const Operation& op = graph_->operation(tasklet.op);
   const GemmBox& box = tasklet.piece.box;
-  const kernels::ConstMatrix b = operand_b(op, box);
-  const bool by_columns = b.col_stride != 1;
+  const Lines b = lines_of(operand_b(op, box), box.k(), box.n());
   comm::Header header = header_of(tasklet);
-  header.b_by_columns = by_columns;
+  header.b_by_columns = b.are_columns;
   comm::TaskDraft draft = comm::begin_task(header);
-  gather(parallel_, by_columns ? b.transposed() : b, by_columns ? box.n() : box.k(), by_columns ? box.k() : box.n(),
-         options_.wire, draft.operands[1].data());
+  gather(parallel_, b.matrix, b.count, b.length, options_.wire, draft.operands[1].data());
   if (header.gemm.blocks > 1) {
     const auto status = kernels::norm_exponents(parallel_, operand_b(op).transposed().from(box.n0, 0), box.n(),
                                                 op.gemm.k, draft.column_exponents);

@@ -144,17 +144,14 @@ void Executor::gather_operands(const sched::Tasklet& tasklet, kernels::ConstMatr
   }
   const auto in_bands = [&](kernels::ConstMatrix from, std::int64_t rows, std::int64_t cols, std::int64_t before,
                             std::byte* to, auto take) {
-    const auto stored = from.col_stride == 1 ? kernels::Stored::by_rows : kernels::Stored::by_columns;
-    if (stored == kernels::Stored::by_columns) {
-      from = from.transposed();
-      std::swap(rows, cols);
-    }
-    if (!check) return gather(parallel_, from, rows, cols, options_.wire, to);
-    const std::int64_t band = checked_band(cols);
-    for (std::int64_t i = 0; i < rows; i += band) {
-      const std::int64_t count = std::min(band, rows - i);
-      std::byte* first = to + i * cols * size_of(options_.wire);
-      gather(from.from(i, 0), count, cols, options_.wire, first);
+    const Lines lines = lines_of(from, rows, cols);
+    const auto stored = lines.are_columns ? kernels::Stored::by_columns : kernels::Stored::by_rows;
+    if (!check) return gather(parallel_, lines.matrix, lines.count, lines.length, options_.wire, to);
+    const std::int64_t band = checked_band(lines.length);
+    for (std::int64_t i = 0; i < lines.count; i += band) {
+      const std::int64_t count = std::min(band, lines.count - i);
+      std::byte* first = to + i * lines.length * size_of(options_.wire);
+      gather(lines.matrix.from(i, 0), count, lines.length, options_.wire, first);
       const Charge charge(profile_, verification_.time);
       (check->*take)(stored, first, before + i, count);
     }

@@ -17,6 +17,10 @@ inline constexpr Bytes kMessageHeader{128};
 /// A message, header and payload, stays below this: sizes of MPI messages are 32-bit, and buffers are finite.
 inline constexpr Bytes kMaxMessage{std::int64_t{1} << 30};
 
+/// What the server takes for an operation that it computes itself: the longer of FLOP / rate and traffic / memory
+/// bandwidth.
+[[nodiscard]] Seconds kernel_time(const model::Operation& kernel, const fleet::ServerProfile& server);
+
 /// One step of a tasklet's stream: what comes down, is computed, and goes up. Either byte count may be zero (no
 /// message).
 struct Panel {
