@@ -39,7 +39,7 @@ constexpr int kFrameTag = 1, kNoticeTag = 2;
 // adds little to any wait, between two limits. Where the side channel wakes whoever waits, the upper limit is only what
 // a lost wake costs; where something is under way, or a peer cannot wake us, messages are found by looking alone.
 constexpr Seconds kShortestNap{20e-6}, kLongestNap{1e-3}, kLongestNapWithWake{20e-3};
-constexpr double kNapShare = 1.0 / 16, kNapShareWithWake = 1.0 / 4;
+constexpr double kNapShare = 1.0 / 16, kNapShareWithWake = 1.0;
 
 // Who was woken so recently still looks often, or is at work and will look before it sleeps.
 constexpr Seconds kAwake{100e-6};
