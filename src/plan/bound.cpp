@@ -5,6 +5,7 @@
 #include "cleave/plan/bound.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -46,6 +47,36 @@ double pairs_bound(const Work& work, std::span<const Power> powers) {
   return least_feasible(done, kPrecision) * (1 - kPrecision);
 }
 
+using Point = std::array<double, 2>;
+
+Point centroid(std::span<const Point> polygon) {
+  double area = 0;
+  Point sum{0, 0};
+  for (std::size_t i = 1; i + 1 < polygon.size(); ++i) {
+    const Point &a = polygon[0], &b = polygon[i], &c = polygon[i + 1];
+    const double twice = (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0]);
+    area += twice;
+    for (std::size_t x = 0; x < 2; ++x) sum[x] += twice * (a[x] + b[x] + c[x]) / 3;
+  }
+  return {sum[0] / area, sum[1] / area};
+}
+
+// What is left of a convex polygon where `slope` does not rise from `centre`.
+std::vector<Point> cut_off(std::span<const Point> polygon, const Point& centre, const Point& slope) {
+  const auto above = [&](const Point& p) { return slope[0] * (p[0] - centre[0]) + slope[1] * (p[1] - centre[1]); };
+  std::vector<Point> kept;
+  for (std::size_t i = 0; i < polygon.size(); ++i) {
+    const Point &p = polygon[i], &q = polygon[(i + 1) % polygon.size()];
+    const double at_p = above(p), at_q = above(q);
+    if (at_p <= 0) kept.push_back(p);
+    if ((at_p < 0 && at_q > 0) || (at_p > 0 && at_q < 0)) {
+      const double share = at_p / (at_p - at_q);
+      kept.push_back({p[0] + share * (q[0] - p[0]), p[1] + share * (q[1] - p[1])});
+    }
+  }
+  return kept;
+}
+
 // Terms are searched for on a sample of the devices, because any terms give a valid bound; only the best are solved for
 // with all of them.
 class GemmBound {
@@ -73,7 +104,8 @@ class GemmBound {
       sample_ = sample_of(worthy, kSample);
       best_ = 0;
       const Terms before = std::exchange(prices, price_server());
-      if (before.out_price * 0.95 < prices.out_price && prices.out_price < before.out_price * 1.05) break;
+      const auto close = [](double a, double b) { return a <= 1.05 * b && b <= 1.05 * a; };
+      if (close(before.out_price, prices.out_price) && close(before.in_price, prices.in_price)) break;
     }
     return {finish_of_all(), prices, pause_};
   }
@@ -192,38 +224,75 @@ class GemmBound {
     }
   }
 
-  // Raises the price of a direction until the devices that still gain ask for no more than the interface carries.
+  // The prices of both directions that make the finish latest.
   Terms price_server() {
+    const Tally free = shapes_.tally(sample_, at_, {});
+    const bool out = free.down > server_.nic_out.value() * carries_by(at_);
+    const bool in = free.up > server_.nic_in.value() * carries_by(at_);
     Terms terms;
-    Tally used = shapes_.tally(sample_, at_, terms);
-    for (int round = 0; round < 2; ++round) {
-      bool raised = raise_price(terms, terms.out_price, server_.nic_out.value(), used, &Tally::down);
-      raised = raise_price(terms, terms.in_price, server_.nic_in.value(), used, &Tally::up) || raised;
-      if (!raised) break;
-    }
-    return terms;
+    if (!out && !in) return terms;
+    best_priced_ = 0;
+    if (out && !price_one(&Terms::out_price, &Tally::down, server_.nic_out.value(), &Tally::up, server_.nic_in.value()))
+      return priced_;
+    if (!out && !price_one(&Terms::in_price, &Tally::up, server_.nic_in.value(), &Tally::down, server_.nic_out.value()))
+      return priced_;
+    price_both();
+    return priced_;
   }
 
-  bool raise_price(Terms& terms, double& price, double rate, Tally& used, double Tally::*bytes) {
-    const auto over = [&] { return used.*bytes > rate * carries_by(at_); };
-    if (price == 0 && !over()) return false;
-    // In logarithms, around what a byte is worth when all are used alike, or what it was worth before.
-    const double centre = shapes_.lines() / (rate * std::max(carries_by(at_), 0.01 * at_));
-    double low = price > 0 ? price / 3 : centre * 1e-3, high = price > 0 ? price * 3 : centre * 10;
-    for (int i = 0; i < 10 && high > low * 1.02; ++i) {
-      price = std::sqrt(low * high);
-      used = solve(terms);
-      (over() ? low : high) = price;
+  Tally offer_prices(const Terms& terms) {
+    const Tally used = solve(terms);
+    if (at_ > best_priced_) {
+      best_priced_ = at_;
+      priced_ = terms;
     }
-    return true;
+    return used;
+  }
+
+  // Raises one price until the devices that still gain ask for no more than the interface carries; returns whether they
+  // then ask for more than it carries in the other direction.
+  bool price_one(double Terms::*price, double Tally::*bytes, double rate, double Tally::*other, double other_rate) {
+    const double centre = shapes_.lines() / (rate * std::max(carries_by(at_), 0.01 * at_));
+    double low = centre * 1e-3, high = centre * 1.01;
+    bool low_over = false, high_over = false;
+    for (int i = 0; i < 12 && high > low * 1.02; ++i) {
+      Terms terms;
+      terms.*price = std::sqrt(low * high);
+      const Tally used = offer_prices(terms);
+      const bool over = used.*bytes > rate * carries_by(at_);
+      (over ? low : high) = terms.*price;
+      (over ? low_over : high_over) = used.*other > other_rate * carries_by(at_);
+    }
+    return low_over || high_over;
+  }
+
+  // Prices that make the finish later than these do lie on one side of a line through them, because what devices could
+  // do at best is a convex function of prices: the side on which less is spent for what is asked for. So a polygon
+  // around the best prices is cut through its centre, again and again.
+  void price_both() {
+    constexpr int kCuts = 24;
+    // Prices in what the interface is then worth, as a share of all lines.
+    const double out_unit = shapes_.lines() / (server_.nic_out.value() * carries_by(best_priced_));
+    const double in_unit = shapes_.lines() / (server_.nic_in.value() * carries_by(best_priced_));
+    // What the interface is worth is no more than all lines.
+    std::vector<Point> polygon{{0, 0}, {1, 0}, {0, 1}};
+    for (int i = 0; i < kCuts && polygon.size() >= 3; ++i) {
+      const Point centre = centroid(polygon);
+      const Terms terms{.out_price = centre[0] * out_unit, .in_price = centre[1] * in_unit};
+      const Tally used = offer_prices(terms);
+      const double carries = carries_by(at_);
+      const Point slope{(server_.nic_out.value() * carries - used.down) * out_unit,
+                        (server_.nic_in.value() * carries - used.up) * in_unit};
+      polygon = cut_off(polygon, centre, slope);
+    }
   }
 
   Shapes shapes_;
   std::vector<Alike> all_, sample_;
   fleet::ServerProfile server_;
   double pause_;
-  double best_ = 0, at_ = 1.0;
-  Terms best_terms_;
+  double best_ = 0, at_ = 1.0, best_priced_ = 0;
+  Terms best_terms_, priced_;
 };
 
 }  // namespace
