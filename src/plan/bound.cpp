@@ -5,7 +5,6 @@
 #include "cleave/plan/bound.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <utility>
 
@@ -14,6 +13,7 @@
 #include "cleave/plan/cost.hpp"
 #include "fit.hpp"
 #include "partition.hpp"
+#include "polygon.hpp"
 #include "power.hpp"
 #include "shapes.hpp"
 
@@ -45,36 +45,6 @@ double pairs_bound(const Work& work, std::span<const Power> powers) {
     return total >= static_cast<double>(work.attention.pairs());
   };
   return least_feasible(done, kPrecision) * (1 - kPrecision);
-}
-
-using Point = std::array<double, 2>;
-
-Point centroid(std::span<const Point> polygon) {
-  double area = 0;
-  Point sum{0, 0};
-  for (std::size_t i = 1; i + 1 < polygon.size(); ++i) {
-    const Point &a = polygon[0], &b = polygon[i], &c = polygon[i + 1];
-    const double twice = (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0]);
-    area += twice;
-    for (std::size_t x = 0; x < 2; ++x) sum[x] += twice * (a[x] + b[x] + c[x]) / 3;
-  }
-  return {sum[0] / area, sum[1] / area};
-}
-
-// What is left of a convex polygon where `slope` does not rise from `centre`.
-std::vector<Point> cut_off(std::span<const Point> polygon, const Point& centre, const Point& slope) {
-  const auto above = [&](const Point& p) { return slope[0] * (p[0] - centre[0]) + slope[1] * (p[1] - centre[1]); };
-  std::vector<Point> kept;
-  for (std::size_t i = 0; i < polygon.size(); ++i) {
-    const Point &p = polygon[i], &q = polygon[(i + 1) % polygon.size()];
-    const double at_p = above(p), at_q = above(q);
-    if (at_p <= 0) kept.push_back(p);
-    if ((at_p < 0 && at_q > 0) || (at_p > 0 && at_q < 0)) {
-      const double share = at_p / (at_p - at_q);
-      kept.push_back({p[0] + share * (q[0] - p[0]), p[1] + share * (q[1] - p[1])});
-    }
-  }
-  return kept;
 }
 
 // Terms are searched for on a sample of the devices, because any terms give a valid bound; only the best are solved for
@@ -266,25 +236,20 @@ class GemmBound {
     return low_over || high_over;
   }
 
-  // Prices that make the finish later than these do lie on one side of a line through them, because what devices could
-  // do at best is a convex function of prices: the side on which less is spent for what is asked for. So a polygon
-  // around the best prices is cut through its centre, again and again.
+  // Prices that make the finish later than these lie on one side of a line through them, because what devices could do
+  // at best is a convex function of prices: on the side where less is paid for what they ask for.
   void price_both() {
     constexpr int kCuts = 24;
     // Prices in what the interface is then worth, as a share of all lines.
     const double out_unit = shapes_.lines() / (server_.nic_out.value() * carries_by(best_priced_));
     const double in_unit = shapes_.lines() / (server_.nic_in.value() * carries_by(best_priced_));
     // What the interface is worth is no more than all lines.
-    std::vector<Point> polygon{{0, 0}, {1, 0}, {0, 1}};
-    for (int i = 0; i < kCuts && polygon.size() >= 3; ++i) {
-      const Point centre = centroid(polygon);
-      const Terms terms{.out_price = centre[0] * out_unit, .in_price = centre[1] * in_unit};
-      const Tally used = offer_prices(terms);
+    cut_to_best({{0, 0}, {1, 0}, {0, 1}}, kCuts, [&](const Point& worth) {
+      const Tally used = offer_prices({.out_price = worth[0] * out_unit, .in_price = worth[1] * in_unit});
       const double carries = carries_by(at_);
-      const Point slope{(server_.nic_out.value() * carries - used.down) * out_unit,
-                        (server_.nic_in.value() * carries - used.up) * in_unit};
-      polygon = cut_off(polygon, centre, slope);
-    }
+      return Point{(server_.nic_out.value() * carries - used.down) * out_unit,
+                   (server_.nic_in.value() * carries - used.up) * in_unit};
+    });
   }
 
   Shapes shapes_;

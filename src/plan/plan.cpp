@@ -8,11 +8,19 @@
 #include "cleave/base/error.hpp"
 #include "cleave/plan/bound.hpp"
 #include "cleave/plan/cost.hpp"
+#include "covers.hpp"
 #include "finish_plan.hpp"
 #include "fit.hpp"
 #include "partition.hpp"
 
 namespace cleave::plan {
+
+namespace {
+
+/// Plans that are further from their lower bound by this factor are set beside a sharper one.
+constexpr double kFarFromBound = 1.08;
+
+}  // namespace
 
 Work work_of(const model::Operation& operation, DType wire) {
   CLEAVE_ASSERT(model::runs_on_devices(operation.kind), "{} does not run on devices", operation.name);
@@ -47,6 +55,10 @@ OperationPlan plan_operation(const Work& work, std::span<const DeviceState> devi
   plan.tasklets = finish_pieces(work, pieces, usable, options);
   total_up(work, plan, usable, options);
   plan.lower_bound = Seconds(problem.bound.finish);
+  if (work.kind == WorkKind::gemm && work.instances == 1 && plan.busy > kFarFromBound * plan.lower_bound) {
+    plan.lower_bound = Seconds(
+        sharper_bound(work, whole_of(work).box, powers_of(usable, options.server, 1), options.server, problem.bound));
+  }
   return plan;
 }
 

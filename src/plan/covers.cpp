@@ -1,0 +1,133 @@
+// For every depth the best rows and columns in closed form; depths by branch and bound.
+#include "covers.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "gemm_costs.hpp"
+
+namespace cleave::plan {
+
+namespace {
+
+constexpr double kBlock = static_cast<double>(kBlockK);
+
+/// A range of depths that cannot be better than the best so far by more than this is left out.
+constexpr double kClose = 1e-4;
+
+}  // namespace
+
+Covers::Covers(const Work& work, const GemmBox& box, const Cover& cover)
+    : cover_(cover),
+      m_(static_cast<double>(box.m())),
+      n_(static_cast<double>(box.n())),
+      k_(static_cast<double>(box.k())),
+      element_(static_cast<double>(size_of(work.wire))),
+      whole_(static_cast<double>(gemm_costs(work, box).result_bytes)),
+      partial_(static_cast<double>(size_of(partial_sum_type(work.wire)))),
+      blocks_(k_blocks(box.k())),
+      tail_(static_cast<double>(box.k() - (blocks_ - 1) * kBlockK)),
+      edge_(cover.edges * m_ * n_ / (m_ + n_ + std::min(m_, n_))) {}
+
+double Covers::share_of(double depth) const {
+  return depth >= k_ ? 1.0 : (1 - cover_.deep_pins) * depth / k_ + cover_.deep_pins / 2;
+}
+
+double Covers::counted(double rows, double columns, double depth) const {
+  if (rows >= m_ && columns >= n_) return share_of(depth) * lines();
+  const double down = rows >= m_ ? m_ : (1 - cover_.column_pins) * rows + cover_.column_pins * m_ / 2;
+  const double across = columns >= n_ ? n_ : (1 - cover_.row_pins) * columns + cover_.row_pins * n_ / 2;
+  return share_of(depth) * ((1 - cover_.edges) * down * across + edge_ * (rows + columns));
+}
+
+Covers::Limits Covers::limits(const Budget& budget, double depth, double share, bool whole) const {
+  const double result = whole ? whole_ : partial_, strip = depth * element_;
+  return {share,
+          budget.down / strip,
+          std::min(budget.up / result, budget.flops / (2 * depth)),
+          cover_.out_price * strip,
+          cover_.in_price * result,
+          strip,
+          result};
+}
+
+// A block of r < m rows and c < n columns is worth g r c + (h - s) r + (j - s) c + corner. That is linear in r, so r is
+// as large as it can be, or nothing; and along that the best c is an end or a stationary point of one of the limits.
+Offer Covers::best_within(const Limits& limits) const {
+  const double strips = limits.strips, area = limits.area, plain = limits.share * (1 - cover_.edges);
+  const double row_end = cover_.row_pins * n_ / 2, column_end = cover_.column_pins * m_ / 2;
+  const double g = plain * (1 - cover_.row_pins) * (1 - cover_.column_pins) - limits.area_price;
+  const double s = limits.strip_price - limits.share * edge_;
+  const double by_r = plain * (1 - cover_.column_pins) * row_end - s;
+  const double by_c = plain * (1 - cover_.row_pins) * column_end - s;
+  const double corner = plain * row_end * column_end;
+  Offer best;
+  const auto offer = [&](double value, double r, double c) {
+    if (value > best.value) best = {value, (r + c) * limits.strip_bytes, r * c * limits.area_bytes};
+  };
+  const double widest = std::min(n_, strips), tallest = std::min(m_, strips);
+  const auto longest = [&](double c) { return std::min({m_, strips - c, area / c}); };
+  // Slivers.
+  offer(corner, 0, 0);
+  offer(corner + by_c * widest, 0, widest);
+  offer(corner + by_r * tallest, tallest, 0);
+  const auto consider = [&](double c) {
+    if (!(c > 0)) return;
+    c = std::min(c, widest);
+    const double r = longest(c);
+    offer(g * r * c + by_r * r + by_c * c + corner, r, c);
+  };
+  consider(widest);
+  consider(strips - m_);
+  consider(area / m_);
+  if (g > 0) consider((strips + (by_c - by_r) / g) / 2);
+  if (by_r < 0 && by_c < 0) consider(std::sqrt(area * by_r / by_c));
+  if (const double square = strips * strips - 4 * area; square > 0) {
+    const double root = std::sqrt(square);
+    consider((strips - root) / 2);
+    consider((strips + root) / 2);
+  }
+  // All rows, or all columns, or both.
+  if (strips > m_) {
+    const double c = std::min({n_, strips - m_, area / m_}), end = (plain * row_end - s) * m_;
+    const double slope = (plain * (1 - cover_.row_pins) - limits.area_price) * m_ - s;
+    offer(end, m_, 0);
+    offer(end + slope * c, m_, c);
+    if (c >= n_) offer((limits.share - limits.area_price) * lines() - limits.strip_price * (m_ + n_), m_, n_);
+  }
+  if (strips > n_) {
+    const double r = std::min({m_, strips - n_, area / n_}), end = (plain * column_end - s) * n_;
+    const double slope = (plain * (1 - cover_.column_pins) - limits.area_price) * n_ - s;
+    offer(end, 0, n_);
+    offer(end + slope * r, r, n_);
+  }
+  return best;
+}
+
+void Covers::search(const Budget& budget, std::int64_t low, std::int64_t high, Offer& best) const {
+  if (low == high) {
+    const auto depth = static_cast<double>(low) * kBlock;
+    for (const double d : {depth, depth - kBlock + tail_}) {
+      const Offer offer = best_within(limits(budget, d, share_of(d), false));
+      if (offer.value > best.value) best = offer;
+      if (tail_ == kBlock) return;
+    }
+    return;
+  }
+  const double shallowest = static_cast<double>(low - 1) * kBlock + tail_;
+  const double share = share_of(static_cast<double>(high) * kBlock);
+  if (best_within(limits(budget, shallowest, share, false)).value <= best.value * (1 + kClose)) return;
+  const auto middle = std::clamp(static_cast<std::int64_t>(std::sqrt(static_cast<double>(low * high))), low, high - 1);
+  search(budget, middle + 1, high, best);
+  search(budget, low, middle, best);
+}
+
+Offer Covers::best(const Budget& budget) const {
+  Offer best = best_within(limits(budget, k_, 1, true));
+  if (blocks_ > 1) search(budget, 1, blocks_ - 1, best);
+  best.value *= 1 + kClose;
+  return best;
+}
+
+}  // namespace cleave::plan

@@ -1,0 +1,62 @@
+// The best block of a device when blocks are counted by how many of them a box needs side by side: what the sharper
+// lower bound adds up.
+//
+// Volumes alone allow 1.3 blocks across a side, where there must be two. So a share of all lines is counted otherwise
+// (docs/cost_model.md derives it): half at each end of a row, a column or the depth, or by the
+// length of the blocks' sides, of which two blocks need much more than one.
+#pragma once
+
+#include "power.hpp"
+#include "shapes.hpp"
+
+namespace cleave::plan {
+
+/// How the lines of a block are counted, and what a byte through the server's interface costs, in lines.
+struct Cover {
+  double row_pins = 0;     ///< share of a row's length that counts at both of its ends
+  double column_pins = 0;  ///< of a column's
+  double deep_pins = 0;    ///< of the depth
+  double edges = 0;        ///< share of a plane that counts by the length of the blocks' sides
+  double out_price = 0, in_price = 0;
+};
+
+/// A block's worth less its price, and what it moves.
+struct Offer {
+  double value = 0, down = 0, up = 0;
+};
+
+class Covers {
+ public:
+  Covers(const Work& work, const GemmBox& box, const Cover& cover);
+
+  [[nodiscard]] double lines() const { return m_ * n_; }
+  /// The most that a block of this budget is worth, to 1e-4 from above; value 0 when none is worth its price.
+  [[nodiscard]] Offer best(const Budget& budget) const;
+  /// What a block is counted as, in lines. Sums to all lines at least, over the blocks of any tiling.
+  [[nodiscard]] double counted(double rows, double columns, double depth) const;
+
+ private:
+  // Blocks within these limits.
+  struct Limits {
+    double share = 0;             // of the depth
+    double strips = 0, area = 0;  // rows and columns together, and elements of the result
+    double strip_price = 0, area_price = 0;
+    double strip_bytes = 0, area_bytes = 0;
+  };
+  [[nodiscard]] double share_of(double depth) const;
+  [[nodiscard]] Limits limits(const Budget& budget, double depth, double share, bool whole) const;
+  [[nodiscard]] Offer best_within(const Limits& limits) const;
+  void search(const Budget& budget, std::int64_t low, std::int64_t high, Offer& best) const;
+
+  Cover cover_;
+  double m_, n_, k_;
+  double element_, whole_, partial_;
+  std::int64_t blocks_;
+  double tail_, edge_;  // edge_: lines to an element of a side
+};
+
+/// A finish time before which the box cannot be done, at least that of `bound`.
+[[nodiscard]] double sharper_bound(const Work& work, const GemmBox& box, std::span<const Power> powers,
+                                   const fleet::ServerProfile& server, const BoxBound& bound);
+
+}  // namespace cleave::plan
