@@ -17,8 +17,8 @@
 namespace cleave::kernels {
 namespace {
 
-/// Largest tile of sums: small enough to stay in the last-level cache, large enough that each strip of the operands is
-/// packed few times. A product of one K block has no sums.
+/// Largest tile of sums, or of products that wait for the last block's: small enough to stay in the last-level cache,
+/// large enough that each strip of the operands is packed few times. A product of one K block has neither.
 constexpr std::int64_t kTile = 512, kAnyTile = std::int64_t{1} << 40;
 /// Smallest tile that a matrix is cut into to give every thread one, and what tile sizes are rounded up to.
 constexpr std::int64_t kSmallTile = 256, kTileUnit = 96;
@@ -55,7 +55,7 @@ void for_tiles(Parallel& parallel, std::int64_t m, std::int64_t n, std::int64_t 
 
 /// Memory of the calling thread, kept from tile to tile.
 struct Scratch {
-  std::vector<float> row;
+  std::vector<float> row, products;
   std::vector<std::int32_t> sums_32;
   std::vector<std::int64_t> sums_64;
   quantize::ColumnScales columns;
@@ -128,10 +128,44 @@ ProductStatus multiply_box_as(Parallel& parallel, const Product& p, PartialSums 
   return status_of(bad);
 }
 
-/// C has several K blocks and contiguous rows. The first block's products stay in C, where they take half the room of
+/// C has two or three K blocks and contiguous rows. The first block's products stay in C, the second of three beside
+/// it, until the last block's come, strip by strip: there are no sums.
+template <class Int>
+ProductStatus multiply_few_blocks_as(Parallel& parallel, const Product& p, Matrix c) {
+  const int blocks = static_cast<int>(k_blocks(p.shape.k));
+  std::atomic<bool> bad{false};
+  for_tiles(parallel, p.shape.m, p.shape.n, kTile, [&](const Tile& tile) {
+    Scratch& memory = scratch();
+    const std::int64_t cols = tile.cols();
+    memory.columns.assign(columns_of(tile, p.col_exponents));
+    const Matrix part = c.from(tile.i0, tile.j0);
+    const Matrix second(blocks == 3 ? Scratch::enough(memory.products, tile.rows() * cols) : nullptr, cols);
+    const auto leave = [](const Strip&) {};
+    for (int block = 0; block + 1 < blocks; ++block) {
+      multiply_block({tile.rows(), cols, kBlockK}, p.a.from(tile.i0, block * kBlockK),
+                     p.b.from(block * kBlockK, tile.j0), block == 0 ? part : second, leave);
+    }
+    bool tile_bad = false;
+    const auto finish = [&](const Strip& strip) {
+      const quantize::ColumnFactors columns = memory.columns.from(strip.j0);
+      for (std::int64_t i = strip.i0; i < strip.i1; ++i) {
+        float* const out = &part(i, strip.j0);
+        quantize::BlockRows products{{out, strip.row(i), nullptr}, blocks};
+        if (blocks == 3) products.row[2] = &second(i, strip.j0);
+        tile_bad |=
+            quantize::sum_and_finish_row<Int>(products, strip.cols(), p.row_exponents[tile.i0 + i], columns, out);
+      }
+    };
+    multiply_tile(p, tile, blocks - 1, finish);
+    if (tile_bad) bad = true;
+  });
+  return status_of(bad);
+}
+
+/// C has many K blocks and contiguous rows. The first block's products stay in C, where they take half the room of
 /// integers, until the second's come; the last block goes straight through the sums into C.
 template <class Int>
-ProductStatus multiply_blocks_as(Parallel& parallel, const Product& p, Matrix c) {
+ProductStatus multiply_many_blocks_as(Parallel& parallel, const Product& p, Matrix c) {
   const std::int64_t last = k_blocks(p.shape.k) - 1;
   std::atomic<bool> bad{false};
   for_tiles(parallel, p.shape.m, p.shape.n, kTile, [&](const Tile& tile) {
@@ -141,7 +175,7 @@ ProductStatus multiply_blocks_as(Parallel& parallel, const Product& p, Matrix c)
     const Matrix part = c.from(tile.i0, tile.j0);
     const auto leave = [](const Strip&) {};
     multiply_block({tile.rows(), cols, kBlockK}, p.a.from(tile.i0, 0), p.b.from(0, tile.j0), part, leave);
-    Int* sums = memory.sums_of<Int>(last == 1 ? cols : tile.rows() * cols);  // of one row, or of all
+    Int* sums = memory.sums_of<Int>(tile.rows() * cols);
     bool tile_bad = false;
     for (std::int64_t block = 1; block <= last; ++block) {
       const auto take = [&](const Strip& strip) {
@@ -149,7 +183,7 @@ ProductStatus multiply_blocks_as(Parallel& parallel, const Product& p, Matrix c)
         for (std::int64_t i = strip.i0; i < strip.i1; ++i) {
           const int exponent = p.row_exponents[tile.i0 + i];
           float* const out = &part(i, strip.j0);
-          Int* const row = last == 1 ? sums : sums + i * cols + strip.j0;
+          Int* const row = sums + i * cols + strip.j0;
           if (block == 1) tile_bad |= quantize::set_row(out, strip.cols(), exponent, columns, row);
           tile_bad |= block == last
                           ? quantize::add_and_finish_row(strip.row(i), strip.cols(), exponent, columns, row, out)
@@ -161,6 +195,12 @@ ProductStatus multiply_blocks_as(Parallel& parallel, const Product& p, Matrix c)
     if (tile_bad) bad = true;
   });
   return status_of(bad);
+}
+
+template <class Int>
+ProductStatus multiply_blocks_as(Parallel& parallel, const Product& p, Matrix c) {
+  return k_blocks(p.shape.k) <= 3 ? multiply_few_blocks_as<Int>(parallel, p, c)
+                                  : multiply_many_blocks_as<Int>(parallel, p, c);
 }
 
 /// C has one K block and contiguous rows.

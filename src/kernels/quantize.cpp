@@ -121,6 +121,34 @@ CLEAVE_INLINE bool add_and_finish(const float* product, std::int64_t n, const Sc
   return (bad >> 31) != 0;
 }
 
+template <int kBlocks, class Int, class Scale>
+CLEAVE_INLINE bool sum_and_finish_of(const float* const* products, std::int64_t n, const Scale& scale, double row,
+                                     const double* columns, float* c) {
+  std::uint32_t bad = 0;
+  for (std::int64_t j = 0; j < n; ++j) {
+    Int sum = 0;
+    std::uint32_t beyond = 0;
+    for (int b = 0; b < kBlocks; ++b) {
+      const float x = scale(products[b], j);
+      const bool fits = x >= -kLimit<Int> && x < kLimit<Int>;
+      Int q;
+      nearest(fits ? x : 0.0f, q);
+      sum = wrapping_add(sum, q);
+      beyond |= fits ? 0u : 0x80000000u;
+    }
+    const auto value = static_cast<float>(to_double(sum) * row * columns[j]);
+    bad |= not_finite_bit(value) | beyond;
+    c[j] = value;
+  }
+  return (bad >> 31) != 0;
+}
+template <class Int, class Scale>
+CLEAVE_INLINE bool sum_and_finish(const BlockRows& products, std::int64_t n, const Scale& scale, double row,
+                                  const double* columns, float* c) {
+  if (products.count == 2) return sum_and_finish_of<2, Int>(products.row, n, scale, row, columns, c);
+  return sum_and_finish_of<3, Int>(products.row, n, scale, row, columns, c);
+}
+
 #define CLEAVE_QUANTIZE_LOOPS(Int)                                                                                   \
   CLEAVE_CLONES bool set_narrow(const float* product, std::int64_t n, NarrowScale scale, Int* sums) {                \
     return quantize_row<Row::set>(product, n, scale, sums);                                                          \
@@ -134,6 +162,10 @@ CLEAVE_INLINE bool add_and_finish(const float* product, std::int64_t n, const Sc
   CLEAVE_CLONES bool add_and_finish_narrow(const float* product, std::int64_t n, NarrowScale scale, const Int* sums, \
                                            double row, const double* columns, float* c) {                            \
     return add_and_finish(product, n, scale, sums, row, columns, c);                                                 \
+  }                                                                                                                  \
+  CLEAVE_CLONES bool sum_and_finish_narrow(const BlockRows& products, std::int64_t n, NarrowScale scale, double row, \
+                                           const double* columns, float* c, Int) {                                   \
+    return sum_and_finish<Int>(products, n, scale, row, columns, c);                                                 \
   }
 CLEAVE_QUANTIZE_LOOPS(std::int32_t)
 CLEAVE_QUANTIZE_LOOPS(std::int64_t)
@@ -225,6 +257,18 @@ bool add_and_finish_row(const float* product, std::int64_t n, int row_exponent, 
 }
 
 template <class Int>
+bool sum_and_finish_row(const BlockRows& products, std::int64_t n, int row_exponent, const ColumnFactors& columns,
+                        float* c) {
+  const double row = down<Int>(row_exponent), back = up<Int>(row_exponent);
+  if (!columns.moderate || !is_moderate(row_exponent))
+    return sum_and_finish<Int>(products, n, WideScale{row, columns.down}, back, columns.up, c);
+  const auto narrow = static_cast<float>(row);
+  if (use_avx512.load(std::memory_order_relaxed))
+    return avx512::sum_and_finish_row(products, n, narrow, columns.down_narrow, back, columns.up, c, Int{});
+  return sum_and_finish_narrow(products, n, {narrow, columns.down_narrow}, back, columns.up, c, Int{});
+}
+
+template <class Int>
 void add_integers(const Int* from, std::int64_t n, Int* into) {
   add_all(from, n, into);
 }
@@ -234,6 +278,7 @@ void add_integers(const Int* from, std::int64_t n, Int* into) {
   template bool add_row(const float*, std::int64_t, int, const ColumnFactors&, Int*);                          \
   template bool finish_row(const Int*, std::int64_t, int, const ColumnFactors&, float*);                       \
   template bool add_and_finish_row(const float*, std::int64_t, int, const ColumnFactors&, const Int*, float*); \
+  template bool sum_and_finish_row<Int>(const BlockRows&, std::int64_t, int, const ColumnFactors&, float*);    \
   template void add_integers(const Int*, std::int64_t, Int*);
 CLEAVE_INSTANTIATE(std::int32_t)
 CLEAVE_INSTANTIATE(std::int64_t)

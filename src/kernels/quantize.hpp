@@ -70,6 +70,17 @@ template <class Int>
 [[nodiscard]] bool add_and_finish_row(const float* product, std::int64_t n, int row_exponent,
                                       const ColumnFactors& columns, const Int* sums, float* c);
 
+/// Block results of the same elements, of 2 or 3 K blocks.
+struct BlockRows {
+  const float* row[3] = {};
+  int count = 0;
+};
+
+/// set_row and add_row of all blocks, then finish_row, in one pass without sums in memory. c may be one of the rows.
+template <class Int>
+[[nodiscard]] bool sum_and_finish_row(const BlockRows& products, std::int64_t n, int row_exponent,
+                                      const ColumnFactors& columns, float* c);
+
 /// into[j] += from[j], wrapping around on overflow.
 template <class Int>
 void add_integers(const Int* from, std::int64_t n, Int* into);

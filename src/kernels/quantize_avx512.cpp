@@ -155,6 +155,31 @@ struct AddAndFinish {
   }
 };
 
+template <int kBlocks, class Int>
+struct SumAndFinish {
+  const float* const* products;
+  const float* down_columns;
+  const double* up_columns;
+  float* c;
+  __m512 down;
+  __m512d up;
+  __m512i bad;
+  Mask not_finite;
+  CLEAVE_AVX512_INLINE void take(Mask mask, std::int64_t j) {
+    Integers<Int> sum, q;
+    __m512 x;
+    scale(mask, products[0] + j, down, down_columns + j, x);
+    nearest(x, sum, bad);
+#pragma GCC unroll 2
+    for (int b = 1; b < kBlocks; ++b) {
+      scale(mask, products[b] + j, down, down_columns + j, x);
+      nearest(x, q, bad);
+      add(q, sum);
+    }
+    finish(mask, sum, up, up_columns + j, c + j, not_finite);
+  }
+};
+
 template <bool kAdd, class Int>
 CLEAVE_AVX512_INLINE bool quantize(const float* product, std::int64_t n, float down, const float* down_columns,
                                    Int* sums) {
@@ -175,6 +200,15 @@ CLEAVE_AVX512_INLINE bool add_and_finish(const float* product, std::int64_t n, f
                                          const Int* sums, double up, const double* up_columns, float* c) {
   AddAndFinish<Int> step{
       product, down_columns, sums, up_columns, c, _mm512_set1_ps(down), _mm512_set1_pd(up), _mm512_setzero_si512(), 0};
+  for_sixteens(n, step);
+  return any_bad(step.bad, Int{}) || step.not_finite != 0;
+}
+
+template <int kBlocks, class Int>
+CLEAVE_AVX512_INLINE bool sum_and_finish(const float* const* products, std::int64_t n, float down,
+                                         const float* down_columns, double up, const double* up_columns, float* c) {
+  SumAndFinish<kBlocks, Int> step{products,           down_columns,           up_columns, c, _mm512_set1_ps(down),
+                                  _mm512_set1_pd(up), _mm512_setzero_si512(), 0};
   for_sixteens(n, step);
   return any_bad(step.bad, Int{}) || step.not_finite != 0;
 }
@@ -213,6 +247,17 @@ CLEAVE_AVX512 bool add_and_finish_row(const float* product, std::int64_t n, floa
   return add_and_finish(product, n, down, down_columns, sums, up, up_columns, c);
 }
 
+CLEAVE_AVX512 bool sum_and_finish_row(const BlockRows& products, std::int64_t n, float down, const float* down_columns,
+                                      double up, const double* up_columns, float* c, std::int32_t) {
+  return products.count == 2 ? sum_and_finish<2, std::int32_t>(products.row, n, down, down_columns, up, up_columns, c)
+                             : sum_and_finish<3, std::int32_t>(products.row, n, down, down_columns, up, up_columns, c);
+}
+CLEAVE_AVX512 bool sum_and_finish_row(const BlockRows& products, std::int64_t n, float down, const float* down_columns,
+                                      double up, const double* up_columns, float* c, std::int64_t) {
+  return products.count == 2 ? sum_and_finish<2, std::int64_t>(products.row, n, down, down_columns, up, up_columns, c)
+                             : sum_and_finish<3, std::int64_t>(products.row, n, down, down_columns, up, up_columns, c);
+}
+
 }  // namespace cleave::kernels::quantize::avx512
 
 #else  // another processor: never called, as the answer to has_avx512() is no
@@ -230,6 +275,14 @@ bool add_row(const float*, std::int64_t, float, const float*, std::int64_t*) { r
 bool finish_row(const std::int64_t*, std::int64_t, double, const double*, float*) { return true; }
 bool add_and_finish_row(const float*, std::int64_t, float, const float*, const std::int64_t*, double, const double*,
                         float*) {
+  return true;
+}
+bool sum_and_finish_row(const BlockRows&, std::int64_t, float, const float*, double, const double*, float*,
+                        std::int32_t) {
+  return true;
+}
+bool sum_and_finish_row(const BlockRows&, std::int64_t, float, const float*, double, const double*, float*,
+                        std::int64_t) {
   return true;
 }
 }  // namespace cleave::kernels::quantize::avx512

@@ -68,6 +68,17 @@ void check_row(Row& row) {
     ASSERT_EQ(std::bit_cast<std::uint32_t>(c[j]), std::bit_cast<std::uint32_t>(finished(j, sums[j]))) << sums[j];
     ASSERT_EQ(std::bit_cast<std::uint32_t>(d[j]), std::bit_cast<std::uint32_t>(c[j]));
   }
+  for (const int blocks : {2, 3}) {  // of the same results, the last of them overwritten
+    std::vector<float> last = row.product;
+    last.push_back(7.0f);
+    const BlockRows products{{row.product.data(), last.data(), row.product.data()}, blocks};
+    ASSERT_FALSE(sum_and_finish_row<Int>(products, row.n(), row.e, row.columns.from(0), last.data()));
+    for (std::size_t j = 0; j < n; ++j) {
+      const auto sum = static_cast<Int>(blocks * expected[j]);
+      ASSERT_EQ(std::bit_cast<std::uint32_t>(last[j]), std::bit_cast<std::uint32_t>(finished(j, sum))) << sum;
+    }
+    ASSERT_EQ(last[n], 7.0f);
+  }
   ASSERT_EQ(sums[n], 77);  // nothing written beyond the end
   ASSERT_EQ(c[n], 7.0f);
   ASSERT_EQ(d[n], 7.0f);
@@ -103,6 +114,12 @@ TYPED_TEST(Quantize, ReportsWhatDoesNotFit) {
           EXPECT_EQ(add_row(product.data(), 19, e, columns.from(0), sums.data()), set);
           std::fill(sums.begin(), sums.end(), TypeParam{0});
           EXPECT_EQ(add_and_finish_row(product.data(), 19, e, columns.from(0), sums.data(), c.data()), set);
+          const std::vector<float> zeros(19);
+          for (int block = 0; block < 3; ++block) {
+            BlockRows products{{zeros.data(), zeros.data(), zeros.data()}, 3};
+            products.row[block] = product.data();
+            EXPECT_EQ(sum_and_finish_row<TypeParam>(products, 19, e, columns.from(0), c.data()), set);
+          }
           return set;
         };
         const float limit = std::ldexp(1.0f, e + 2 + kLimitBits<TypeParam> - kScaleBits<TypeParam>);
