@@ -1,5 +1,6 @@
 // What panels in flight bring over a network: steps of one layer on device ranks behind wires of a given rate, with
-// operands in panels and in one message, in turns.
+// operands in panels and in one message, in turns; beside them the time for which a wire that never waits would be
+// busy.
 //
 //   build/release/bench/panels_bench [MBIT_PER_S] [RANKS]        default: 1000 Mbit/s each way and rank, 1 rank
 //
@@ -119,7 +120,7 @@ data::Batch batch_of(std::int64_t step) {
 }
 
 struct Run {
-  double step_s = 0, device_s = 0;
+  double step_s = 0, device_s = 0, wire_s = 0;
   std::int64_t messages = 0;
   std::uint64_t hash = 0;
 };
@@ -163,6 +164,8 @@ Run train(int ranks, BytesPerSecond rate, std::int64_t panels) {
     }
     run.step_s = bench::median(steps);
     run.device_s = trainer.verification().device_time.value() / static_cast<double>(kSteps);
+    const double bytes = static_cast<double>(server.stats().bytes_sent);
+    run.wire_s = bytes / static_cast<double>(kSteps * ranks) / rate.value();
     run.messages = server.stats().frames_sent / kSteps;
     (void)trainer.say_goodbye(Seconds(10));
   }
@@ -183,9 +186,9 @@ int main(int argc, char** argv) {
     CLEAVE_ASSERT(whole.hash == panels.hash, "the parameters are {:x} and {:x}", whole.hash, panels.hash);
     fmt::print(
         "{} Mbit/s, {} ranks: whole {:.3f} s a step ({} messages, devices multiply for {:.3f} s), panels {:.3f} s "
-        "({}, {:.3f} s): {:.3f}\n",
+        "({}, {:.3f} s): {:.3f}; a wire out is busy for {:.3f} s\n",
         megabits, ranks, whole.step_s, whole.messages, whole.device_s, panels.step_s, panels.messages, panels.device_s,
-        panels.step_s / whole.step_s);
+        panels.step_s / whole.step_s, panels.wire_s);
   }
   return 0;
 }

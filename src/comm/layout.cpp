@@ -56,11 +56,26 @@ std::optional<Fault> check_geometry(const Header& header) {
   return std::nullopt;
 }
 
-// Rows that some of a product's messages carry, in an order that can be taken up where it was left: A by rows.
+// Some of a tasklet, in an order that can be taken up where it was left: each part lies in one piece where it is
+// stored.
 bool is_panel(const Header& header) {
-  const PanelRows& rows = header.panel;
-  return header.work == Work::gemm && header.columns == Columns::along && !header.a_by_columns && !header.in_place &&
-         rows.first >= 0 && rows.count >= 1 && rows.count < header.gemm.m && rows.first <= header.gemm.m - rows.count;
+  const Panel& panel = header.panel;
+  const bool gemm = header.work == Work::gemm, task = header.kind == Kind::task;
+  switch (panel.of) {
+    case PanelOf::rows:
+      if (!gemm || header.a_by_columns) return false;
+      break;
+    case PanelOf::k_blocks:
+      if (!gemm || header.b_by_columns || header.a_by_columns != task) return false;
+      break;
+    case PanelOf::pairs:
+      if (gemm) return false;
+      break;
+    default: return false;
+  }
+  const std::int64_t units = header.panel_units();
+  return header.columns == Columns::along && !header.in_place && panel.first >= 0 && panel.count >= 1 &&
+         panel.count < units && panel.first <= units - panel.count;
 }
 
 bool has_block(Kind kind) { return kind == Kind::task || kind == Kind::result; }
@@ -110,14 +125,13 @@ std::optional<Fault> check_fields(const Header& header) {
 
   if (!block) {
     const bool unused = header.work == Work::none && header.wire == DType::f32 && header.output == DType::f32 &&
-                        header.gemm == GemmBlock{} && header.attention == AttentionBlock{} &&
-                        header.panel == PanelRows{};
+                        header.gemm == GemmBlock{} && header.attention == AttentionBlock{} && header.panel == Panel{};
     return unused ? std::nullopt : std::optional(Fault::field);
   }
   if (header.work < Work::gemm || header.work > Work::attention_backward) return Fault::field;
   if (!wire_type(header.wire)) return Fault::field;
   if (const auto fault = check_geometry(header)) return fault;
-  if (header.panel != PanelRows{} && !is_panel(header)) return Fault::geometry;
+  if (header.panel != Panel{} && !is_panel(header)) return Fault::geometry;
   return std::nullopt;
 }
 
@@ -143,16 +157,17 @@ Layout layout_of(const Header& header) {
   if (header.work == Work::gemm) {
     const GemmBlock& g = header.gemm;
     // A of no rows takes no bytes.
-    const bool brings_b = header.panel.first == 0 && header.columns != Columns::kept;
+    const bool by_depth = header.panel.of == PanelOf::k_blocks, begins = header.panel.first == 0;
+    const bool brings_b = (begins || by_depth) && header.columns != Columns::kept;
     if (!task) {
-      layout.arrays[0] = place(product({header.rows(), g.n, element}));
+      if (!by_depth) layout.arrays[0] = place(product({header.rows(), g.n, element}));
     } else if (header.in_place) {
       place_places(2);
     } else {
-      layout.arrays[0] = place(product({header.rows(), g.k, element}));
-      if (brings_b) layout.arrays[1] = place(product({g.k, g.n, element}));
+      layout.arrays[0] = place(product({header.rows(), header.depth(), element}));
+      if (brings_b) layout.arrays[1] = place(product({header.depth(), g.n, element}));
     }
-    if (task && g.blocks > 1) {
+    if (task && g.blocks > 1 && (begins || !by_depth)) {
       layout.row_exponents = place(header.rows() * 2);
       if (brings_b) layout.column_exponents = place(g.n * 2);
     }
@@ -163,7 +178,7 @@ Layout layout_of(const Header& header) {
       const std::int64_t of_queries = product({a.pairs, a.queries});
       place_places(std::min(kTooMany, (backward ? 2 : 1) * of_queries + 2 * a.pairs));
     } else {
-      const std::int64_t key = product({a.pairs, a.seq, a.head_dim, element});
+      const std::int64_t key = product({header.pairs(), a.seq, a.head_dim, element});
       const std::int64_t query = key > kMaxFrameBytes ? kTooMany : product({key, a.queries});
       layout.arrays[0] = place(query);
       if (task || backward) {

@@ -52,7 +52,8 @@ enum : std::size_t {
   kAtPanelFirst = 96,
   kAtPanelCount = 100,
   kAtBroughtBy = 104,
-  kAtUnused = 112,
+  kAtPanelOf = 112,
+  kAtUnused = 113,
   kAtSequence = 120,
   kAtPanels = 124,
 };
@@ -98,14 +99,15 @@ void put_header(std::byte* to, const Header& h) {
     put(to, kAtK, h.gemm.k);
     put(to, kAtBlocks, static_cast<std::int32_t>(h.gemm.blocks));
     put(to, kAtFirstBlock, static_cast<std::int32_t>(h.gemm.first_block));
-    put(to, kAtPanelFirst, static_cast<std::int32_t>(h.panel.first));
-    put(to, kAtPanelCount, static_cast<std::int32_t>(h.panel.count));
   } else if (is_attention(h.work)) {
     put(to, kAtM, h.attention.pairs);
     put(to, kAtN, h.attention.seq);
     put(to, kAtK, h.attention.head_dim);
     put(to, kAtBlocks, static_cast<std::int32_t>(h.attention.queries));
   }
+  put(to, kAtPanelFirst, static_cast<std::int32_t>(h.panel.first));
+  put(to, kAtPanelCount, static_cast<std::int32_t>(h.panel.count));
+  put(to, kAtPanelOf, h.panel.of);
   put(to, kAtComputed, h.computed.value());
   put(to, kAtColumns, h.columns);
   if (h.columns == Columns::kept) put(to, kAtBroughtBy, h.brought_by.value);
@@ -187,8 +189,14 @@ void point_result(Parts& parts, Byte* frame, const Layout& layout) {
   for (std::size_t i = 0; i < parts.outputs.size(); ++i) parts.outputs[i] = view<std::byte>(frame, layout.arrays[i]);
 }
 
-// A task that brings few operands, the rest being there or read in place, does not bound its result by its own length.
-bool answer_fits(const Header& header) { return header.kind != Kind::task || layout_of(result_header(header)).fits; }
+// A task that brings few operands, the rest being there, read in place or still to come, does not bound its result by
+// its own length.
+bool answer_fits(const Header& header) {
+  if (header.kind != Kind::task) return true;
+  Header answer = result_header(header);
+  if (answer.panel.of == PanelOf::k_blocks) answer.panel = {};
+  return layout_of(answer).fits;
+}
 
 // A frame for `header` with everything but the sections written; gaps between sections are zero.
 Frame make_room(Header& header, const Layout& layout) {
@@ -291,7 +299,9 @@ Decoded<Header> decode_header(std::span<const std::byte> bytes, std::int64_t fra
   h.columns = get<Columns>(from, kAtColumns);
   if (h.columns == Columns::kept) h.brought_by = TaskletId(get<std::int64_t>(from, kAtBroughtBy));
   h.compute = Seconds(get<double>(from, kAtCompute));
-  h.panel = {.first = get<std::int32_t>(from, kAtPanelFirst), .count = get<std::int32_t>(from, kAtPanelCount)};
+  h.panel = {.of = get<PanelOf>(from, kAtPanelOf),
+             .first = get<std::int32_t>(from, kAtPanelFirst),
+             .count = get<std::int32_t>(from, kAtPanelCount)};
   h.sequence = get<std::uint32_t>(from, kAtSequence);
   h.panels = get<std::uint32_t>(from, kAtPanels);
 
@@ -308,8 +318,8 @@ Decoded<Header> decode_header(std::span<const std::byte> bytes, std::int64_t fra
     }
   }
   const auto is_zero = [](std::byte value) { return value == std::byte{0}; };
-  const std::size_t unused = h.columns == Columns::kept ? kAtUnused : kAtBroughtBy;
-  if (!std::all_of(from + unused, from + kAtSequence, is_zero)) return Fault::field;
+  if (h.columns != Columns::kept && !std::all_of(from + kAtBroughtBy, from + kAtPanelOf, is_zero)) return Fault::field;
+  if (!std::all_of(from + kAtUnused, from + kAtSequence, is_zero)) return Fault::field;
 
   if (const auto fault = check_fields(h)) return *fault;
   if (h.kind == Kind::task || h.kind == Kind::result) {

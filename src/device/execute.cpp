@@ -10,7 +10,7 @@
 #include "cleave/kernels/attention.hpp"
 #include "cleave/kernels/gemm.hpp"
 #include "cleave/kernels/product_check.hpp"
-#include "cleave/kernels/wire.hpp"
+#include "wire_buffers.hpp"
 
 namespace cleave::device {
 
@@ -21,16 +21,6 @@ using comm::Reason;
 using comm::ResultDraft;
 using comm::TaskView;
 using comm::Work;
-
-// fp32 operands are read where they arrived; narrower ones are widened into `buffer`. Any shape: one row.
-const float* widened(DType wire, std::span<const std::byte> bytes, std::vector<float>& buffer) {
-  if (wire == DType::f32) return reinterpret_cast<const float*>(bytes.data());
-  const auto elements = static_cast<std::int64_t>(bytes.size()) / size_of(wire);
-  buffer.resize(static_cast<std::size_t>(elements));
-  kernels::widen(wire, reinterpret_cast<const std::uint16_t*>(bytes.data()), elements,
-                 kernels::Rows(buffer.data(), 1, elements));
-  return buffer.data();
-}
 
 // Matrix number `place` of those that are read where the server keeps them.
 const float* matrix_at(const TaskView& task, std::size_t place) {
@@ -75,21 +65,6 @@ const float* pair_operand(const TaskView& task, std::size_t index, std::int64_t 
   return buffer.data();
 }
 
-// Where an fp32 result is computed: in the frame itself when it travels as fp32.
-float* target(DType wire, std::span<std::byte> bytes, std::vector<float>& buffer) {
-  if (wire == DType::f32) return reinterpret_cast<float*>(bytes.data());
-  buffer.resize(bytes.size() / static_cast<std::size_t>(size_of(wire)));
-  return buffer.data();
-}
-
-// Rounds a result once to its wire type; nothing to do for fp32.
-void narrow_into(DType wire, const float* from, std::span<std::byte> bytes) {
-  if (wire == DType::f32) return;
-  const auto elements = static_cast<std::int64_t>(bytes.size()) / size_of(wire);
-  kernels::narrow(wire, kernels::ConstRows(from, 1, elements), reinterpret_cast<std::uint16_t*>(bytes.data()),
-                  elements);
-}
-
 bool execute_gemm(const TaskView& task, ResultDraft& result, kernels::Parallel& parallel, Scratch& scratch) {
   const Header& header = task.header;
   const comm::GemmBlock& block = header.gemm;
@@ -120,9 +95,9 @@ bool execute_attention(const TaskView& task, ResultDraft& result, kernels::Paral
       backward ? kernels::attention_backward_scratch(shape) : kernels::attention_forward_scratch(shape);
   const std::int64_t element = size_of(header.wire);
   const std::int64_t key = block.seq * block.head_dim, query = key * block.queries;
-  std::vector<char> finite(static_cast<std::size_t>(block.pairs), 1);
+  std::vector<char> finite(static_cast<std::size_t>(header.pairs()), 1);
 
-  parallel.for_chunks(block.pairs, 1, [&](std::int64_t begin, std::int64_t end) {
+  parallel.for_chunks(header.pairs(), 1, [&](std::int64_t begin, std::int64_t end) {
     std::vector<float> scratch(static_cast<std::size_t>(scratch_bytes.value()) / sizeof(float) + 1);
     std::array<std::vector<float>, 4> wide;
     std::array<std::vector<float>, 3> made;
@@ -164,6 +139,10 @@ Bytes resident_bytes(const Header& task) {
     if (task.columns == comm::Columns::kept) {
       return gemm_resident_bytes_beside_columns({block.m, block.n, block.k}, task.wire, block.blocks > 1,
                                                 block.whole_depth(), task.panels);
+    }
+    if (task.panel.of == comm::PanelOf::k_blocks) {
+      return gemm_streamed_bytes({block.m, block.n, block.k}, task.wire, block.blocks > 1, block.whole_depth(),
+                                 2 * task.panel.count * kBlockK);
     }
     return gemm_resident_bytes({block.m, block.n, block.k}, task.wire, block.blocks > 1, block.whole_depth(),
                                static_cast<PanelOrder>(task.panel_order), task.panels);

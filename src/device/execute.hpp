@@ -10,7 +10,8 @@
 
 namespace cleave::device {
 
-/// Memory that a task takes on its device, by the formula that the planner obeys. Requires: a decoded task.
+/// Memory that a task takes on its device, by the formula that the planner obeys; of a panel of K blocks, what the
+/// whole product takes that comes in such panels. Requires: a decoded task.
 [[nodiscard]] Bytes resident_bytes(const comm::Header& task);
 
 /// Buffers for operands and results that are not fp32 on the wire; kept from tasklet to tasklet.

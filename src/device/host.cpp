@@ -197,25 +197,28 @@ class Host {
     if (hosted == devices_.end()) return refuse(Reason::unknown_device, "not hosted on this rank");
     Hosted& device = hosted->second;
     const Bytes needed = resident_bytes(header), memory = device.memory - device.columns_bytes;
-    if (needed > memory) {
+    const bool admitted = header.panel.first > 0;  // with its first panel
+    if (!admitted && needed > memory) {
       return refuse(Reason::memory, fmt::format("needs {} bytes of {}", needed.value(), memory.value()));
     }
     Job job;
     job.arrival = arrival;
     job.view = comm::view_task(frame, header);
-    if (!header.panel.whole()) {
+    job.frame = std::move(frame);
+    if (header.panel.whole()) {
+      panels_.drop();
+    } else {
       switch (panels_.take(header)) {
         case PanelStream::Found::next: break;
         case PanelStream::Found::again: return;
         case PanelStream::Found::broken: return refuse(Reason::malformed, "a panel is missing");
       }
-      job.first_panel = panels_.share(frame, job.view);
+      panels_.share(job);
     }
     if (header.columns == comm::Columns::kept && !take_columns(device, job)) {
       return refuse(Reason::columns, fmt::format("task {} brought no such columns", header.brought_by.value));
     }
-    if (header.columns == comm::Columns::bring) return keep_columns(device, header, std::move(frame));
-    job.frame = std::move(frame);
+    if (header.columns == comm::Columns::bring) return keep_columns(device, header, std::move(job.frame));
     worker.add(std::move(job));
   }
 

@@ -100,15 +100,16 @@ void falsify(comm::ResultDraft& result, Lie lie, std::uint32_t seed) {
 }
 
 void Liars::spoil(comm::ResultDraft& result, const comm::Header& task) {
-  if (task.lie == Lie::none) return;
+  if (task.lie == Lie::none || result.outputs[0].empty()) return;
   if (task.lie != Lie::stale) return falsify(result, task.lie, task.sequence);
   const comm::GemmBlock& g = task.gemm;
   const comm::AttentionBlock& a = task.attention;
-  std::vector<std::vector<std::byte>>& last = last_[{task.device,
-                                                     task.op,
-                                                     task.work,
-                                                     {g.m, g.n, g.k, g.blocks, g.first_block, task.panel.first,
-                                                      task.panel.count, a.pairs, a.seq, a.head_dim, a.queries}}];
+  const comm::Panel& panel = result.header.panel;
+  std::vector<std::vector<std::byte>>& last = last_[{
+      task.device,
+      task.op,
+      task.work,
+      {g.m, g.n, g.k, g.blocks, g.first_block, panel.first, panel.count, a.pairs, a.seq, a.head_dim, a.queries}}];
   std::vector<std::vector<std::byte>> now;
   for (std::size_t i = 0; i < result.outputs.size(); ++i) {
     now.emplace_back(result.outputs[i].begin(), result.outputs[i].end());

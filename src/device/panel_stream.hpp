@@ -1,5 +1,6 @@
-// PanelStream: whether a panel of a tasklet can be multiplied: it needs B, which came with the first one, and answers
-// go back in order. The server sends the panels of a tasklet one after another, so one B is kept at a time.
+// PanelStream: whether a panel of a tasklet can be computed: answers go back in order, a panel of rows needs B, which
+// came with the first one, and one of K blocks the sums of those before it. The server sends the panels of a tasklet
+// one after another, so one B, or one result, is kept at a time.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +8,7 @@
 #include <optional>
 
 #include "cleave/comm/message.hpp"
+#include "worker.hpp"
 
 namespace cleave::device {
 
@@ -24,16 +26,20 @@ class PanelStream {
   /// Panels of `tasklet` that still come are to be passed over.
   void give_up(TaskletId tasklet);
 
-  /// Keeps the frame of a tasklet's first panel, or lends B and its exponents to a later one. Requires: take() has
-  /// found it to be the next. Returns what keeps them in memory.
-  [[nodiscard]] std::shared_ptr<const comm::Frame> share(comm::Frame& frame, comm::TaskView& view);
+  /// Another tasklet's message has come: if panels were still missing, they will not come.
+  void drop();
+
+  /// Gives a panel what it needs of those before it, and keeps what those after it need. Requires: take() has found it
+  /// to be the next; job.frame and job.view are its own.
+  void share(Job& job);
 
  private:
   std::optional<comm::Header> first_;  // header of the first panel of the tasklet whose panels come
-  std::int64_t next_row_ = 0;
+  std::int64_t next_ = 0;              // in units of its panels
   TaskletId given_up_;
-  std::shared_ptr<const comm::Frame> frame_;  // of the first panel, until the last has come
+  std::shared_ptr<const comm::Frame> frame_;  // of the first panel of rows, until the last has come
   comm::TaskView view_;                       // into it
+  std::shared_ptr<StreamedProduct> product_;  // of panels of K blocks, likewise
 };
 
 }  // namespace cleave::device

@@ -39,6 +39,14 @@ std::optional<Outcome> Worker::take() {
   return first;
 }
 
+void Worker::put(Outcome outcome) {
+  {
+    const std::lock_guard lock(mutex_);
+    finished_.push_back(std::move(outcome));
+  }
+  notify_();
+}
+
 void Worker::run(int threads) {
   try {
     kernels::Parallel parallel(threads);
@@ -52,21 +60,22 @@ void Worker::run(int threads) {
       waiting_.pop_front();
       lock.unlock();
 
-      Outcome outcome{job.view.header, job.arrival, comm::Reason::memory, Seconds(0), Seconds(0)};
-      const Seconds start = clock_.now();
+      Seconds start = clock_.now();
+      const auto answer = [&](std::variant<comm::ResultDraft, comm::Reason> result) {
+        if (auto* draft = std::get_if<comm::ResultDraft>(&result)) liars.spoil(*draft, job.view.header);
+        const Seconds done = clock_.now();
+        put({job.view.header, job.arrival, std::move(result), done - start, done});
+        start = done;
+      };
       try {
-        outcome.result = execute(job.view, parallel, scratch);
-        if (auto* result = std::get_if<comm::ResultDraft>(&outcome.result)) { liars.spoil(*result, job.view.header); }
+        if (job.product) {
+          job.product->take(job.view, parallel, scratch, answer);
+        } else {
+          answer(execute(job.view, parallel, scratch));
+        }
       } catch (const std::bad_alloc&) {
-        outcome.result = comm::Reason::memory;  // of this host, not of the emulated device; the server's answer is one
+        answer(comm::Reason::memory);  // of this host, not of the emulated device; the server's answer is one
       }
-      outcome.done = clock_.now();
-      outcome.compute = outcome.done - start;
-
-      lock.lock();
-      finished_.push_back(std::move(outcome));
-      lock.unlock();
-      notify_();
       lock.lock();
     }
   } catch (...) {

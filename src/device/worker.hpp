@@ -14,6 +14,7 @@
 
 #include "cleave/base/clock.hpp"
 #include "cleave/comm/message.hpp"
+#include "streamed_product.hpp"
 
 namespace cleave::device {
 
@@ -22,6 +23,7 @@ namespace cleave::device {
 struct Job {
   comm::Frame frame;
   std::shared_ptr<const comm::Frame> first_panel, columns;
+  std::shared_ptr<StreamedProduct> product;  ///< of a panel of K blocks
   comm::TaskView view;
   Seconds arrival;  ///< when it came to this rank
 };
@@ -37,7 +39,8 @@ struct Outcome {
 
 class Worker {
  public:
-  /// `notify` is called on the worker's thread after each outcome.
+  /// `notify` is called on the worker's thread after each outcome. A job has one; the last panel of K blocks one for
+  /// each part of its result.
   Worker(int threads, std::function<void()> notify);
   /// Lets the computation under way end, throws away the rest.
   ~Worker();
@@ -50,6 +53,7 @@ class Worker {
 
  private:
   void run(int threads);
+  void put(Outcome outcome);
 
   SteadyClock clock_;
   std::function<void()> notify_;

@@ -69,13 +69,14 @@ void ProductCheck::take_b(Stored stored, const void* lines, std::int64_t first, 
   for (const double square : squares) b_square_ += square;
   lines_of_b_ += count;
   b_complete_ = lines_of_b_ == all;
+  b_by_rows_ = by_rows;
 }
 
 void ProductCheck::take_a(Stored stored, const void* lines, std::int64_t first, std::int64_t count) {
   const bool by_rows = stored == Stored::by_rows;
   const std::int64_t all = by_rows ? shape_.m : shape_.k;
   CLEAVE_ASSERT(first >= 0 && first + count <= all, "lines {} to {} of {}", first, first + count, all);
-  CLEAVE_ASSERT(b_complete_, "{} lines of B", lines_of_b_);
+  CLEAVE_ASSERT(b_complete_ || (!by_rows && b_by_rows_ && first + count <= lines_of_b_), "{} lines of B", lines_of_b_);
   if (by_rows) {
     projection::dot_rows(operands_, lines, shape_.k, count, shape_.k, bx_.data(), values_.data() + first,
                          bounds_.data() + first);
@@ -83,15 +84,15 @@ void ProductCheck::take_a(Stored stored, const void* lines, std::int64_t first, 
     projection::add_rows(operands_, lines, count, shape_.m, bx_.data() + first, values_.data(), bounds_.data());
   }
   lines_of_a_ += count;
-  a_complete_ = lines_of_a_ == all;
-  if (!a_complete_) return;
+  complete_ = b_complete_ && lines_of_a_ == all;
+  if (!complete_) return;
   const double per_norm = projection::kUnit * projection::growth(std::min(shape_.k, kBlockK), 1) * std::sqrt(b_square_);
   for (double& square : bounds_) square = per_norm * std::sqrt(square);
   bx_ = {};
 }
 
 double ProductCheck::ratio_of(DType result, const void* rows, std::int64_t first, std::int64_t count) const {
-  CLEAVE_ASSERT(a_complete_ && first + count <= shape_.m, "rows {} to {} of {}", first, first + count, shape_.m);
+  CLEAVE_ASSERT(complete_ && first + count <= shape_.m, "rows {} to {} of {}", first, first + count, shape_.m);
   std::vector<double> cx(static_cast<std::size_t>(count)), squares(static_cast<std::size_t>(count));
   projection::dot_rows(result, rows, shape_.n, count, shape_.n, x_.data(), cx.data(), squares.data());
   double worst = 0;
@@ -105,7 +106,7 @@ double ProductCheck::ratio_of(DType result, const void* rows, std::int64_t first
 double ProductCheck::ratio_of(ConstPartialSums rows, std::int64_t first, std::int64_t count,
                               std::span<const std::int16_t> row_exponents,
                               std::span<const std::int16_t> col_exponents) const {
-  CLEAVE_ASSERT(a_complete_ && first + count <= shape_.m, "rows {} to {} of {}", first, first + count, shape_.m);
+  CLEAVE_ASSERT(complete_ && first + count <= shape_.m, "rows {} to {} of {}", first, first + count, shape_.m);
   CLEAVE_ASSERT(std::ssize(row_exponents) >= shape_.m && std::ssize(col_exponents) >= shape_.n,
                 "{} row and {} column exponents for {} x {}", row_exponents.size(), col_exponents.size(), shape_.m,
                 shape_.n);

@@ -38,8 +38,10 @@ Exchange::Exchange(comm::Transport& transport, const std::vector<fleet::DevicePr
       patience_(terms.patience),
       peers_(static_cast<std::size_t>(transport.size())) {
   CLEAVE_ASSERT(transport.size() > 1 || devices.empty(), "devices need a rank to live on");
-  for (const fleet::DeviceProfile& device : devices)
+  for (const fleet::DeviceProfile& device : devices) {
     peers_[static_cast<std::size_t>(rank_of(device.id))].devices.push_back(device.id);
+    rooms_.emplace(device.id, Room{.memory = device.memory});
+  }
   greet(devices, terms);
 }
 
@@ -121,12 +123,19 @@ void Exchange::forget(TaskletId tasklet) {
 void Exchange::release(TaskletId columns, DeviceId device) {
   Peer& peer = peers_[static_cast<std::size_t>(rank_of(device))];
   if (std::erase_if(peer.waiting, [&](const sched::Tasklet& waiting) { return waiting.id == columns; }) > 0) return;
+  if (const auto brought = brought_.find(columns); brought != brought_.end()) {
+    rooms_.at(device).columns -= brought->second;
+    brought_.erase(brought);
+  }
   if (!peer.gone) transport_.send(rank_of(device), comm::encode_release(columns, device));
 }
 
 bool Exchange::may_send(const Peer& peer) const {
-  return !peer.waiting.empty() && !peer.gone &&
-         (peer.tasklets_under_way < kTaskletsAhead || peer.bytes_under_way < kWindow);
+  if (peer.waiting.empty() || peer.gone) return false;
+  if (peer.panel.of == comm::PanelOf::k_blocks) {
+    return !under_way_.at(peer.waiting.front().id.value).panels->has_enough();
+  }
+  return peer.tasklets_under_way < kTaskletsAhead || peer.bytes_under_way < kWindow;
 }
 
 // One message to each rank in turn, so that none waits until the others have all that they may have.
@@ -147,14 +156,15 @@ void Exchange::send_next(int rank) {
   const sched::Tasklet tasklet = peer.waiting.front();
   const bool begins = peer.panel.whole();
   if (begins && !transport_.shares_memory(rank) && !tasklet.columns.valid()) {
-    peer.panel.count = packer_.panel_rows(tasklet);
+    const Room& room = rooms_.at(tasklet.piece.device);
+    peer.panel = packer_.first_panel(tasklet, room.memory - room.columns);
   }
-  comm::PanelRows& panel = peer.panel;
-  const std::int64_t rows = tasklet.piece.box.m();
-  if (!panel.whole()) panel.count = std::min(panel.count, rows - panel.first);
+  comm::Panel& panel = peer.panel;
   comm::Frame frame = packer_.pack(tasklet, rank, panel);
   if (tasklet.brings_columns()) {  // of which no answer tells that there is room for more
     peer.waiting.pop_front();
+    rooms_.at(tasklet.piece.device).columns += tasklet.piece.resident;
+    brought_.emplace(tasklet.id, tasklet.piece.resident);
     transport_.send(rank, std::move(frame));
     return;
   }
@@ -162,15 +172,17 @@ void Exchange::send_next(int rank) {
   const std::int64_t bytes = panel.whole() ? std::max(frame.size(), tasklet.piece.bytes_down.value()) : frame.size();
 
   UnderWay& sent = under_way_.try_emplace(tasklet.id.value, UnderWay{tasklet, rank, 0, clock_.now()}).first->second;
-  if (begins && !panel.whole()) {
-    sent.panels =
-        std::make_shared<PanelResults>(*comm::decode_header(frame.bytes().first(comm::kHeaderBytes), frame.size()));
-  }
   sent.bytes += bytes;
   peer.bytes_under_way += bytes;
   peer.tasklets_under_way += begins ? 1 : 0;
-  panel.first = panel.end();
-  if (panel.whole() || panel.first == rows) {
+  if (!panel.whole()) {
+    const auto header = comm::decode_header(frame.bytes().first(comm::kHeaderBytes), frame.size());
+    if (begins) sent.panels = std::make_shared<PanelResults>(*header);
+    sent.panels->sent(panel);
+    panel.first = panel.end();
+    panel.count = std::min(panel.count, header->panel_units() - panel.first);
+  }
+  if (panel.count == 0) {
     peer.waiting.pop_front();
     panel = {};
   }
@@ -292,6 +304,12 @@ std::optional<Answer> Exchange::take_result(const comm::Header& header, comm::Fr
       case PanelResults::Taken::more:
       case PanelResults::Taken::again: return std::nullopt;
       case PanelResults::Taken::missing: give_up(header.tasklet.value); return std::nullopt;
+      case PanelResults::Taken::unasked: {
+        Answer answer{.kind = Answer::Kind::refused, .tasklet = sent.tasklet, .frame = {}, .reason = {}};
+        answer.reason = "it answers what it was not sent yet";
+        release(header.tasklet.value);
+        return answer;
+      }
       case PanelResults::Taken::whole: frame = sent.panels->frame(); break;
     }
   }

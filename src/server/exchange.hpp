@@ -43,9 +43,10 @@ class Exchange {
   /// How tasklets become messages.
   struct Packer {
     /// Makes a tasklet's message for a rank, or that of one panel; called when there is room for it.
-    std::function<comm::Frame(const sched::Tasklet&, int rank, const comm::PanelRows&)> pack;
-    /// Rows of the panels in which a tasklet is sent to a rank of another host; 0: in one message.
-    std::function<std::int64_t(const sched::Tasklet&)> panel_rows;
+    std::function<comm::Frame(const sched::Tasklet&, int rank, const comm::Panel&)> pack;
+    /// The first of the panels in which a tasklet is sent to a rank of another host, to a device that has this much
+    /// room for it; none: in one message.
+    std::function<comm::Panel(const sched::Tasklet&, Bytes room)> first_panel;
   };
 
   /// Greets every device rank and tells it its devices (device d on rank 1 + d mod (size - 1)).
@@ -73,10 +74,14 @@ class Exchange {
   [[nodiscard]] std::vector<RankInfo> say_goodbye(Seconds at_most);
 
  private:
+  // Memory of a device, and what it keeps of columns that tasklets brought.
+  struct Room {
+    Bytes memory, columns{0};
+  };
   struct Peer {
     std::vector<DeviceId> devices;
     std::deque<sched::Tasklet> waiting;
-    comm::PanelRows panel;  // next one of the first that waits, of which others were sent; else none
+    comm::Panel panel;  // next one of the first that waits, of which others were sent; else none
     std::int64_t bytes_under_way = 0;
     std::int64_t tasklets_under_way = 0;
     Seconds heard, pinged, answered;
@@ -112,6 +117,8 @@ class Exchange {
   SteadyClock clock_;
   Seconds patience_;
   std::vector<Peer> peers_;  // by rank; 0 is unused
+  std::unordered_map<DeviceId, Room> rooms_;
+  std::unordered_map<TaskletId, Bytes> brought_;  // columns, by the tasklet that brought them
   std::vector<RankInfo> ranks_;
   std::unordered_map<std::int64_t, UnderWay> under_way_;
   std::unordered_map<std::int64_t, UnderWay> forgotten_;  // sent and not answered

@@ -11,6 +11,7 @@
 #include "attention_pair.hpp"
 #include "blocks.hpp"
 #include "cleave/base/error.hpp"
+#include "cleave/base/resident.hpp"
 #include "cleave/kernels/wire.hpp"
 #include "rounded_block.hpp"
 
@@ -27,6 +28,12 @@ comm::Work work_code(OpKind kind) {
     case OpKind::attention_backward: return comm::Work::attention_backward;
     default: return comm::Work::gemm;
   }
+}
+
+// The first of `count` equal panels of so many units, or none where there is nothing to divide.
+comm::Panel panel_of(comm::PanelOf of, std::int64_t units, std::int64_t count) {
+  count = std::min(units, count);
+  return count > 1 ? comm::Panel{.of = of, .first = 0, .count = (units + count - 1) / count} : comm::Panel{};
 }
 
 // Calls visit(head view, index of the block of seq x head_dim in the payload) for every head of the pairs, in any
@@ -160,18 +167,37 @@ std::vector<comm::OperandPlace> Executor::places_of(const sched::Tasklet& taskle
   return places;
 }
 
-// Only A by rows can be cut in rows without reading all of it.
-std::int64_t Executor::panel_rows(const sched::Tasklet& tasklet) {
+// Each panel lies in rows of what the server keeps: rows of A where it is stored by rows; where A is stored by columns
+// and B by rows, as of weight gradients, runs of k.
+comm::Panel Executor::first_panel(const sched::Tasklet& tasklet, Bytes room) {
   const Operation& op = graph_->operation(tasklet.op);
-  if (op.kind != OpKind::gemm || operand_a(op).col_stride != 1) return 0;
   const GemmBox& box = tasklet.piece.box;
   const PanelLimits& limits = options_.panels;
-  const std::int64_t bytes = box.m() * box.k() * size_of(options_.wire);
-  const std::int64_t count = std::min({limits.most, box.m() / limits.least_rows, bytes / limits.least_bytes});
-  return count > 1 ? (box.m() + count - 1) / count : 0;
+  const std::int64_t element = size_of(options_.wire);
+  if (op.kind != OpKind::gemm) {
+    const std::int64_t pairs = tasklet.piece.pairs.count();
+    const std::int64_t bytes = comm::frame_bytes(header_of(tasklet));
+    return panel_of(comm::PanelOf::pairs, pairs, std::min(limits.most, bytes / limits.least_bytes));
+  }
+  if (operand_a(op).col_stride == 1) {
+    return panel_of(
+        comm::PanelOf::rows, box.m(),
+        std::min({limits.most, box.m() / limits.least_rows, box.m() * box.k() * element / limits.least_bytes}));
+  }
+  if (operand_b(op).col_stride != 1) return {};
+  const std::int64_t bytes = (box.m() + box.n()) * box.k() * element;
+  comm::Panel panel =
+      panel_of(comm::PanelOf::k_blocks, k_blocks(box.k()), std::min(limits.most, bytes / limits.least_bytes));
+  const bool many_blocks = k_blocks(op.gemm.k) > 1;
+  const auto needs = [&](std::int64_t blocks) {
+    return gemm_streamed_bytes({box.m(), box.n(), box.k()}, options_.wire, many_blocks,
+                               header_of(tasklet).gemm.whole_depth(), 2 * blocks * kBlockK);
+  };
+  while (panel.count > 1 && needs(panel.count) > room) --panel.count;
+  return needs(panel.count) <= room ? panel : comm::Panel{};
 }
 
-comm::Frame Executor::pack(const sched::Tasklet& tasklet, const comm::PanelRows& panel, const LieOrder& lie,
+comm::Frame Executor::pack(const sched::Tasklet& tasklet, const comm::Panel& panel, const LieOrder& lie,
                            const Reader& reader) {
   const Profile::Scope scope(profile_, Phase::pack, tasklet.op);
   const Operation& op = graph_->operation(tasklet.op);
@@ -203,8 +229,10 @@ comm::Frame Executor::pack(const sched::Tasklet& tasklet, const comm::PanelRows&
   } else {
     const std::int64_t head_bytes = op.attention.seq * op.attention.head_dim * size_of(options_.wire);
     const std::vector<PairTensor> operands = pair_operands(op);
+    const std::int64_t pair0 = piece.pairs.pair0 + panel.first;
+    const PairRange pairs{pair0, pair0 + header.pairs()};
     for (std::size_t i = 0; i < operands.size(); ++i) {
-      for_each_head(parallel_, op.attention, piece.pairs, store_->rows(operands[i].view), operands[i].queries,
+      for_each_head(parallel_, op.attention, pairs, store_->rows(operands[i].view), operands[i].queries,
                     [&](kernels::Rows head, std::int64_t index) {
                       gather({head.data, head.ld}, head.rows, head.cols, options_.wire,
                              draft.operands[i].data() + index * head_bytes);
@@ -213,8 +241,8 @@ comm::Frame Executor::pack(const sched::Tasklet& tasklet, const comm::PanelRows&
   }
   if (op.kind == OpKind::gemm && header.gemm.blocks > 1) {
     const GemmBox& box = piece.box;
-    std::copy_n(state.row_exponents.begin() + box.m0 + panel.first, draft.row_exponents.size(),
-                draft.row_exponents.begin());
+    const std::int64_t row = panel.of == comm::PanelOf::rows ? panel.first : 0;
+    std::copy_n(state.row_exponents.begin() + box.m0 + row, draft.row_exponents.size(), draft.row_exponents.begin());
     std::copy_n(state.column_exponents.begin() + box.n0, draft.column_exponents.size(), draft.column_exponents.begin());
   }
   return header.in_place ? comm::seal(std::move(draft)) : comm::seal_header(std::move(draft));

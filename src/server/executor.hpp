@@ -55,11 +55,12 @@ class Executor {
 
   /// The task message of a tasklet, or of one panel of it, for `reader`, to be answered as `lie` says.
   /// Requires: panels of a tasklet in order. Errors: CheckFailure when an operand is not finite.
-  [[nodiscard]] comm::Frame pack(const sched::Tasklet& tasklet, const comm::PanelRows& panel, const LieOrder& lie,
+  [[nodiscard]] comm::Frame pack(const sched::Tasklet& tasklet, const comm::Panel& panel, const LieOrder& lie,
                                  const Reader& reader);
 
-  /// Rows of the panels in which a tasklet travels to another host; 0: it travels in one message.
-  [[nodiscard]] std::int64_t panel_rows(const sched::Tasklet& tasklet);
+  /// The first of the panels in which a tasklet travels to another host, to a device that has `room` for it; none: it
+  /// travels in one message.
+  [[nodiscard]] comm::Panel first_panel(const sched::Tasklet& tasklet, Bytes room);
 
   /// Checks a returned block (as verification says) and puts it in its place.
   /// Requires: the result answers the tasklet (answers()).

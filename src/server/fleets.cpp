@@ -43,11 +43,12 @@ class ModelledFleet final : public RankFleet {
       : executor_(executor),
         exchange_(transport, devices, terms,
                   {.pack =
-                       [this, &transport](const Tasklet& tasklet, int rank, const comm::PanelRows& panel) {
+                       [this, &transport](const Tasklet& tasklet, int rank, const comm::Panel& panel) {
                          return executor_.pack(tasklet, panel, order_lie(model_.lies(tasklet.piece.device), tasklet),
                                                {&transport, rank});
                        },
-                   .panel_rows = [this](const Tasklet& tasklet) { return executor_.panel_rows(tasklet); }},
+                   .first_panel = [this](const Tasklet& tasklet,
+                                         Bytes room) { return executor_.first_panel(tasklet, room); }},
                   executor.profile()),
         model_(std::move(devices), terms.server, terms.wire, terms.churn, terms.seed) {
     if (terms.clock == ClockMode::wall) pace_.emplace();
@@ -169,10 +170,11 @@ class LiveFleet final : public RankFleet {
         wire_(terms.wire),
         exchange_(transport, devices, terms,
                   {.pack =
-                       [this, &transport](const Tasklet& tasklet, int rank, const comm::PanelRows& panel) {
+                       [this, &transport](const Tasklet& tasklet, int rank, const comm::Panel& panel) {
                          return pack(tasklet, panel, {&transport, rank});
                        },
-                   .panel_rows = [this](const Tasklet& tasklet) { return executor_.panel_rows(tasklet); }},
+                   .first_panel = [this](const Tasklet& tasklet,
+                                         Bytes room) { return executor_.first_panel(tasklet, room); }},
                   executor.profile()),
         usage_(devices.size()),
         spans_(terms.observer, devices.size()) {
@@ -273,7 +275,7 @@ class LiveFleet final : public RankFleet {
     pending_.push_back({.kind = kind, .at = now(), .tasklet = tasklet, .device = device, .op = op});
   }
 
-  comm::Frame pack(const Tasklet& tasklet, const comm::PanelRows& panel, const Reader& reader) {
+  comm::Frame pack(const Tasklet& tasklet, const comm::Panel& panel, const Reader& reader) {
     const Seconds begun = now();
     comm::Frame frame =
         executor_.pack(tasklet, panel, order_lie(device_at(tasklet.piece.device).lying, tasklet), reader);

@@ -1,5 +1,6 @@
-// PanelResults: puts the rows of a tasklet's result together as its panels are answered, so that whoever looks at
-// results sees whole blocks only.
+// PanelResults: what is known of a tasklet that is sent in panels: how far it was sent, how far the device has come,
+// and its result, which is put together as its parts are answered, so that whoever looks at results sees whole blocks
+// only.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +12,25 @@ namespace cleave::server {
 class PanelResults {
  public:
   enum class Taken : std::uint8_t {
-    more,    ///< others are still to come
-    whole,   ///< that was the last one
-    again,   ///< its rows are here
-    missing  ///< one before it did not come
+    more,     ///< others are still to come
+    whole,    ///< that was the last one
+    again,    ///< it was here before
+    missing,  ///< one before it did not come
+    unasked   ///< it answers what the device was not sent yet
   };
 
-  /// `panel`: header of any panel of the task that was sent. Errors: std::bad_alloc.
+  /// `panel`: header of the first panel of the task. Errors: std::bad_alloc.
   explicit PanelResults(const comm::Header& panel);
 
-  /// Takes the rows of a result. Requires: decode() has accepted it. A result that is cut from another product than the
-  /// task says is `missing`.
+  /// The next panel is sent.
+  void sent(const comm::Panel& panel);
+
+  /// Whether the device has as many panels as it has room for: of K blocks the one that it multiplies and the one that
+  /// travels. Of rows and pairs it may have any number: they leave no sums that later ones need.
+  [[nodiscard]] bool has_enough() const;
+
+  /// Takes part of a result. Requires: decode() has accepted it. A result that is cut from another block than the task
+  /// says is `missing`.
   Taken take(const comm::Frame& frame, const comm::Header& header);
 
   /// The whole result, timed as its parts were together. Requires: take() has said `whole`. Only views may be taken of
@@ -29,8 +38,12 @@ class PanelResults {
   [[nodiscard]] comm::Frame frame();
 
  private:
+  comm::PanelOf of_;
+  std::int64_t units_, sent_ = 0;  // of what it is divided into: all, and how many were sent
+  std::int64_t multiplied_ = 0;    // K blocks that the device has said it has done with
+  std::int64_t in_flight_ = 0;     // panels between the two
+  std::int64_t parts_, next_ = 0;  // rows or pairs of the result: all, and how many are there
   comm::ResultDraft whole_;
-  std::int64_t next_row_ = 0;
 };
 
 }  // namespace cleave::server

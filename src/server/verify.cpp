@@ -126,16 +126,19 @@ Random Executor::signs_of(const sched::Tasklet& tasklet) const {
   return {options_.verification.seed, Purpose::verification, static_cast<std::uint32_t>(1 + tasklet.id.value)};
 }
 
-// B goes first, because A is multiplied by B x. Each band is looked at while it is in the cache that it was gathered
-// through: from memory, reading the operands again would be most of the price of checking.
+// B goes first, because A is multiplied by B x, depth by depth where both come in panels of K blocks. Each band is
+// looked at while it is in the cache that it was gathered through: from memory, reading the operands again would be
+// most of the price of checking.
 void Executor::gather_operands(const sched::Tasklet& tasklet, kernels::ConstMatrix a, kernels::ConstMatrix b,
                                comm::TaskDraft& draft) {
   const GemmBox& box = tasklet.piece.box;
-  const comm::PanelRows& panel = draft.header.panel;
+  const comm::Header& header = draft.header;
+  const bool begins = header.panel.first == 0, by_depth = header.panel.of == comm::PanelOf::k_blocks;
+  const std::int64_t k0 = header.k0(), depth = header.depth();
   kernels::ProductCheck* check = nullptr;
   if (options_.verification.mode != Mode::audit && is_drawn(tasklet)) {
     auto& checks = in_progress_.at(tasklet.op).checks;
-    if (panel.first == 0) {
+    if (begins) {
       const Charge charge(profile_, verification_.time);
       checks.insert_or_assign(tasklet.id.value,
                               kernels::ProductCheck({box.m(), box.n(), box.k()}, options_.wire, signs_of(tasklet)));
@@ -156,16 +159,16 @@ void Executor::gather_operands(const sched::Tasklet& tasklet, kernels::ConstMatr
       (check->*take)(stored, first, before + i, count);
     }
   };
-  if (draft.header.columns == comm::Columns::kept) {
+  if (header.columns == comm::Columns::kept) {
     if (check) {  // what the device has of it is looked at once more
       std::vector<std::byte> columns(static_cast<std::size_t>(box.k() * box.n() * size_of(options_.wire)));
       in_bands(b, box.k(), box.n(), 0, columns.data(), &kernels::ProductCheck::take_b);
     }
-  } else if (panel.first == 0) {
-    in_bands(b, box.k(), box.n(), 0, draft.operands[1].data(), &kernels::ProductCheck::take_b);
+  } else if (begins || by_depth) {
+    in_bands(b.from(k0, 0), depth, box.n(), k0, draft.operands[1].data(), &kernels::ProductCheck::take_b);
   }
-  in_bands(a.from(panel.first, 0), draft.header.rows(), box.k(), panel.first, draft.operands[0].data(),
-           &kernels::ProductCheck::take_a);
+  const std::int64_t row = by_depth ? 0 : header.panel.first;
+  in_bands(a.from(row, k0), header.rows(), depth, row + k0, draft.operands[0].data(), &kernels::ProductCheck::take_a);
 }
 
 // An honest device refuses what is not finite, so that is refused whatever verification looks at: one NaN that nobody

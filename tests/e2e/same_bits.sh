@@ -3,19 +3,26 @@
 #
 #   bash tests/e2e/same_bits.sh RANKS     every clock, equal and auto cuts, one and two server threads, on RANKS ranks
 #   bash tests/e2e/same_bits.sh fleets    other fleets, cuts and faults, within one process
+#   bash tests/e2e/same_bits.sh panels    operands in panels, as to ranks of other hosts, on three ranks
 #
 # Every run is compared with one that the server computes on a fleet of a single device.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 write_input
 number=0
+# Large enough for panels: products in rows, weight gradients (of 2048 tokens) in runs of k, attention in pairs.
+common=()
+if [ "$1" = panels ]; then
+  common=(model.n_layer=1 model.n_head=4 model.d_model=256 model.seq_len=256 train.batch=8 fleet.shared_memory=false)
+fi
 # same LABEL RANKS OVERRIDE...
 same() {
   local label=$1 ranks=$2 folder
   shift 2
   number=$((number + 1))
   folder=$scratch/run$number
-  expect_code 0 "$label" cleave_on "$ranks" train "$scratch/input.yaml" --quiet "output.dir=$folder" "$@"
+  expect_code 0 "$label" cleave_on "$ranks" train "$scratch/input.yaml" --quiet "output.dir=$folder" \
+    "${common[@]}" "$@"
   [ "$(hash_of "$folder" 4)" = "$wanted" ] || fail "$label: other bits than the reference"
   cp "$folder/metrics.jsonl" "$scratch/"
   rm -rf "$folder"
@@ -40,7 +47,7 @@ write_trace() {
   done
 }
 
-expect_code 0 reference cleave_on 0 train "$scratch/input.yaml" --quiet "output.dir=$scratch/reference" \
+expect_code 0 reference cleave_on 0 train "$scratch/input.yaml" --quiet "output.dir=$scratch/reference" "${common[@]}" \
   'fleet.devices=[{name: one, compute: 1 TFLOP/s, memory: 1 GiB, downlink: 1 GB/s, uplink: 1 GB/s}]'
 wanted=$(hash_of "$scratch/reference" 4)
 before=$(hash_of "$scratch/reference" 2)
@@ -60,6 +67,15 @@ if [ "$1" = fleets ]; then
     same "devices that are slow, seed $seed" 0 "fleet.churn={slow_fraction: 0.5, slow_factor: 0.1, seed: $seed}"
     same "devices that lie, seed $seed" 0 "fleet.churn={lie_fraction: 0.4, seed: $seed}"
   done
+elif [ "$1" = panels ]; then
+  few=(fleet.devices.0.count=2 fleet.devices.1.count=1)
+  for clock in virtual off; do
+    same "panels, clock $clock" 3 "fleet.clock=$clock" "${few[@]}"
+    same "panels, clock $clock, whole fleet" 3 "fleet.clock=$clock" verify.mode=off
+  done
+  write_trace
+  same "panels of devices that come, go and hang" 3 fleet.clock=off "fleet.churn={trace: $scratch/trace.yaml}"
+  same "panels of devices that lie" 3 "${few[@]}" 'fleet.churn={lie_fraction: 0.4, seed: 1}'
 else
   for clock in virtual wall off; do
     for cut in equal auto; do

@@ -28,14 +28,25 @@ inline constexpr std::int64_t kNormExponentBytes = 2;
 /// parts of the result back, so that nothing else waits long for either link.
 constexpr std::int64_t result_resident_down(std::int64_t panels) { return (panels + 1) / 2; }
 
+/// Of an element of C: its accumulator or its result, whichever is larger. Terms as of gemm_resident_bytes().
+constexpr std::int64_t cell_bytes(DType wire, bool many_blocks, bool whole_depth) {
+  const std::int64_t element = size_of(wire), sum = size_of(partial_sum_type(wire));
+  return std::max(many_blocks ? sum : element, whole_depth ? element : sum);
+}
+
+/// Of a box whose result stays while k streams by: the operands of `depth` at once, and C.
+constexpr Bytes gemm_streamed_bytes(GemmShape box, DType wire, bool many_blocks, bool whole_depth, std::int64_t depth) {
+  const std::int64_t exponent = many_blocks ? kNormExponentBytes : 0;
+  return Bytes((box.m + box.n) * (std::min(box.k, depth) * size_of(wire) + exponent) +
+               box.m * box.n * cell_bytes(wire, many_blocks, whole_depth));
+}
+
 /// Of a box m x n x k of a GEMM whose operands travel as `wire`. `many_blocks`: the operation has several K blocks;
-/// `whole_depth`: the box covers them all. An element of C takes what is larger, its accumulator or its result.
+/// `whole_depth`: the box covers them all.
 constexpr Bytes gemm_resident_bytes(GemmShape box, DType wire, bool many_blocks, bool whole_depth, PanelOrder order,
                                     std::int64_t panels) {
-  const std::int64_t element = size_of(wire), sum = size_of(partial_sum_type(wire));
-  const std::int64_t exponent = many_blocks ? kNormExponentBytes : 0;
-  const std::int64_t strip = box.k * element + exponent;
-  const std::int64_t cell = std::max(many_blocks ? sum : element, whole_depth ? element : sum);
+  const std::int64_t strip = box.k * size_of(wire) + (many_blocks ? kNormExponentBytes : 0);
+  const std::int64_t cell = cell_bytes(wire, many_blocks, whole_depth);
   const std::int64_t count = std::max<std::int64_t>(panels, 1), in_flight = count > 1 ? 2 : 1;
   const auto largest = [count](std::int64_t total) { return (total + count - 1) / count; };
   const std::int64_t area = box.m * box.n, shorter = std::min(box.m, box.n), longer = std::max(box.m, box.n);
@@ -51,8 +62,8 @@ constexpr Bytes gemm_resident_bytes(GemmShape box, DType wire, bool many_blocks,
     }
     case PanelOrder::result_resident: {
       const std::int64_t down = result_resident_down(count);
-      const std::int64_t depth = std::min(box.k, in_flight * kBlockK * ((k_blocks(box.k) + down - 1) / down));
-      return Bytes((box.m + box.n) * (depth * element + exponent) + area * cell);
+      const std::int64_t blocks = (k_blocks(box.k) + down - 1) / down;
+      return gemm_streamed_bytes(box, wire, many_blocks, whole_depth, in_flight * kBlockK * blocks);
     }
   }
   return Bytes((box.m + box.n) * strip + area * cell);

@@ -6,6 +6,7 @@
 // frame.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -22,7 +23,7 @@
 namespace cleave::comm {
 
 inline constexpr std::uint32_t kMagic = 0x464D4C43;  ///< "CLMF" in the order of the bytes
-inline constexpr std::uint16_t kWireVersion = 4;     ///< raised when any byte changes its meaning
+inline constexpr std::uint16_t kWireVersion = 5;     ///< raised when any byte changes its meaning
 
 enum class Kind : std::uint8_t {
   hello = 1,      ///< device rank: here I am (Hello)
@@ -88,12 +89,22 @@ struct GemmBlock {
   [[nodiscard]] constexpr bool whole_depth() const { return k_blocks(k) == blocks; }
 };
 
-/// Rows of A, and so of C, that one message of a GEMM tasklet carries: its panel. The first one brings B too. Panels of
-/// a tasklet are sent one after another, and each is answered by a result with its rows. No rows: the message is whole.
-struct PanelRows {
+/// What a tasklet's messages divide among them.
+enum class PanelOf : std::uint8_t {
+  none = 0,      ///< nothing: one message is whole
+  rows = 1,      ///< rows of A, and so of C; the first message brings B too
+  k_blocks = 2,  ///< depth, in K blocks: columns of A and rows of B; the first message brings all exponents
+  pairs = 3      ///< attention pairs
+};
+
+/// The part of a tasklet that one message carries. Panels of a tasklet are sent one after another. One of rows or pairs
+/// is answered by their results; one of K blocks by a result without numbers, which says that it was multiplied, but
+/// the last one by C, whole or in panels of rows.
+struct Panel {
+  PanelOf of = PanelOf::none;
   std::int64_t first = 0, count = 0;
-  bool operator==(const PanelRows&) const = default;
-  [[nodiscard]] constexpr bool whole() const { return count == 0; }
+  bool operator==(const Panel&) const = default;
+  [[nodiscard]] constexpr bool whole() const { return of == PanelOf::none; }
   [[nodiscard]] constexpr std::int64_t end() const { return first + count; }
 };
 
@@ -122,8 +133,8 @@ struct Header {
   TaskletId brought_by;              ///< task with kept columns: which brought them
   Reason reason = Reason::none;      ///< refused
   GemmBlock gemm;                    ///< work = gemm; of the whole tasklet, also in a panel
-  PanelRows panel;                   ///< task, result, work = gemm: the rows that this message carries
-  AttentionBlock attention;          ///< work = attention
+  AttentionBlock attention;          ///< work = attention; likewise
+  Panel panel;                       ///< task, result: what this message carries of the tasklet
   Seconds compute;                   ///< result: real time of the computation
   Seconds computed;                  ///< result: from the task's arrival until it was computed
   std::int64_t panels = 0;           ///< task: in which it streams through the device under the model, at least 1
@@ -131,7 +142,26 @@ struct Header {
   bool header_sum = false;           ///< task, result: the checksum is of the header alone; set by seal_header()
   bool operator==(const Header&) const = default;
   /// Rows of A or C in this message. Requires: work = gemm.
-  [[nodiscard]] constexpr std::int64_t rows() const { return panel.whole() ? gemm.m : panel.count; }
+  [[nodiscard]] constexpr std::int64_t rows() const { return panel.of == PanelOf::rows ? panel.count : gemm.m; }
+  /// Depth [k0, k0 + depth()) of the tasklet's operands in this message. Requires: work = gemm.
+  [[nodiscard]] constexpr std::int64_t k0() const { return panel.of == PanelOf::k_blocks ? panel.first * kBlockK : 0; }
+  [[nodiscard]] constexpr std::int64_t depth() const {
+    return panel.of == PanelOf::k_blocks ? std::min(gemm.k, panel.end() * kBlockK) - k0() : gemm.k;
+  }
+  /// Attention pairs in this message. Requires: work = attention.
+  [[nodiscard]] constexpr std::int64_t pairs() const {
+    return panel.of == PanelOf::pairs ? panel.count : attention.pairs;
+  }
+  /// Of what it is divided into, the tasklet has so many.
+  [[nodiscard]] constexpr std::int64_t panel_units() const {
+    switch (panel.of) {
+      case PanelOf::rows: return gemm.m;
+      case PanelOf::k_blocks: return k_blocks(gemm.k);
+      case PanelOf::pairs: return attention.pairs;
+      case PanelOf::none: break;
+    }
+    return 0;
+  }
 };
 
 /// What can be wrong with a frame.
@@ -173,7 +203,7 @@ class Decoded {
 /// A task's header with views of its payload, row-major in header.wire and aligned to 64 bytes; A and B transposed
 /// where the header says that they are stored by columns:
 ///   gemm:               operands = A [m x k], B [k x n]; exponents only when gemm.blocks > 1;
-///                       no A, or no B, where header.columns says so
+///                       no A, or no B, where header.columns says so; in a panel what it carries of them
 ///   attention_forward:  operands = Q [pairs][queries][seq][head_dim], K, V [pairs][seq][head_dim]
 ///   attention_backward: operands = Q, K, V, dO (as Q)
 /// With header.in_place the operands are empty, and there is a place of each matrix in their order: A, B; or every
@@ -191,7 +221,8 @@ struct TaskView : TaskParts<const std::byte, const std::int16_t, const OperandPl
 };
 
 /// A result's header with views of its payload, row-major in header.output and aligned to 64 bytes:
-/// gemm: C [m x n]; attention_forward: O (as Q); attention_backward: dQ, dK, dV.
+/// gemm: C [m x n]; attention_forward: O (as Q); attention_backward: dQ, dK, dV; in a panel what it carries of them:
+/// of K blocks, nothing.
 template <class Byte>
 struct ResultParts {
   Header header;

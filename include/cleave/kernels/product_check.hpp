@@ -29,8 +29,8 @@ namespace cleave::kernels {
 /// Which neighbours in a matrix are neighbours in memory.
 enum class Stored : std::uint8_t { by_rows, by_columns };
 
-/// The check of one block. It takes the operands as they are sent, band by band, all of B before A, so that a band can
-/// be looked at while it is still in the cache that it was gathered through; what it keeps is a few vectors.
+/// The check of one block. It takes the operands as they are sent, band by band, so that a band can be looked at while
+/// it is still in the cache that it was gathered through; what it keeps is a few vectors.
 class ProductCheck {
  public:
   /// C[m x n] = A[m x k] B[k x n], operands in type `operands` (f32, bf16 or f16). x is drawn from `random`; a device
@@ -38,13 +38,13 @@ class ProductCheck {
   ProductCheck(GemmShape shape, DType operands, const Random& random);
 
   /// Rows (or columns, as stored) [first, first + count) of B or A, contiguous. Each once, a matrix in one way
-  /// throughout; requires of A: B is complete.
+  /// throughout. Requires of A: B is complete or, if B comes by rows and A by columns, those rows of it have come.
   void take_b(Stored stored, const void* lines, std::int64_t first, std::int64_t count);
   void take_a(Stored stored, const void* lines, std::int64_t first, std::int64_t count);
 
   /// Ratio of the largest error among rows [first, first + count) of C to its bound: at most 1 for an honest block,
   /// infinite where C is not finite. `rows`: as they came, row-major and contiguous, in type `result` (f32, bf16 or
-  /// f16), each element rounded to it once. Requires: A is complete.
+  /// f16), each element rounded to it once. Requires: A and B are complete.
   [[nodiscard]] double ratio_of(DType result, const void* rows, std::int64_t first, std::int64_t count) const;
   /// The same for partial sums over a run of K blocks, A and B being the run's part of the operands. Each block adds at
   /// most half a unit of 2^(e_i + f_j - p), which goes into the bound. Exponents: of the whole block.
@@ -56,9 +56,9 @@ class ProductCheck {
   GemmShape shape_;
   DType operands_;
   std::int64_t lines_of_b_ = 0, lines_of_a_ = 0;  // taken so far
-  bool b_complete_ = false, a_complete_ = false;
+  bool b_complete_ = false, b_by_rows_ = false, complete_ = false;
   double b_square_ = 0;                  // of |B|_F
-  std::vector<double> x_, bx_;           // bx_ is given up when A is complete
+  std::vector<double> x_, bx_;           // bx_ is given up when all is there
   std::vector<double> values_, bounds_;  // A (B x); error of honest products
 };
 

@@ -13,12 +13,12 @@
 
 namespace cleave::server {
 
-/// When a product's operands travel in panels to a rank of another host, so that it multiplies one while the next one
-/// is gathered and carried.
+/// When a tasklet's operands travel in panels to a rank of another host, so that it works on one while the next one is
+/// gathered and carried. Panels are of rows, of whole K blocks or of attention pairs, as operands are stored.
 struct PanelLimits {
-  std::int64_t most = 8;               ///< of a tasklet
+  std::int64_t most = 8;               ///< of a tasklet, where memory asks for no more
   std::int64_t least_rows = 256;       ///< fewer: preparing B again for each panel would show (some 30 / rows)
-  std::int64_t least_bytes = 1 << 20;  ///< of A in a panel; fewer: the messages themselves would show
+  std::int64_t least_bytes = 1 << 20;  ///< of operands, of rows without B; fewer: the messages themselves would show
 };
 
 struct ExecutorOptions {

@@ -6,7 +6,9 @@
 
 #include <array>
 #include <cstring>
+#include <initializer_list>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "cleave/base/random.hpp"
@@ -51,9 +53,16 @@ Header stored_by_columns(Header header) {
   return header;
 }
 
-Header panel_of(Header header, std::int64_t first, std::int64_t count) {
-  header.panel = {.first = first, .count = count};
+Header panel_of(Header header, std::int64_t first, std::int64_t count, PanelOf of = PanelOf::rows) {
+  header.panel = {.of = of, .first = first, .count = count};
   return header;
+}
+
+// Of a product of three K blocks, A by columns, as weight gradients are.
+Header depth_panel(std::int64_t first, std::int64_t count, DType wire = DType::f32) {
+  Header header = gemm_task(5, 6, 2 * kBlockK + 10, 3, 0, wire);
+  header.a_by_columns = true;
+  return panel_of(header, first, count, PanelOf::k_blocks);
 }
 
 std::vector<Header> tasks() {
@@ -66,6 +75,10 @@ std::vector<Header> tasks() {
           panel_of(gemm_task(5, 6, 7, 1, 0, DType::f32), 0, 3),
           panel_of(gemm_task(5, 2, kBlockK + 10, 2, 0, DType::bf16), 3, 2),
           gemm_task(2, 2, kBlockK + 10, 2, 0, DType::bf16),
+          depth_panel(0, 2),
+          depth_panel(2, 1, DType::bf16),
+          panel_of(attention_task(Work::attention_forward, DType::bf16), 0, 2, PanelOf::pairs),
+          panel_of(attention_task(Work::attention_backward, DType::f32), 2, 1, PanelOf::pairs),
           attention_task(Work::attention_forward, DType::f32),
           attention_task(Work::attention_backward, DType::f16)};
 }
@@ -370,17 +383,60 @@ TEST(Message, PanelsBringTheirRowsAndTheFirstOneB) {
   EXPECT_EQ(begin_result(answer).outputs[0].size(), 2U * 2 * 4);  // 32-bit partial sums
 }
 
-TEST(Message, PanelsAreRowsOfAProduct) {
+TEST(Message, PanelsOfKBlocksBringTheirDepthOfBoth) {
+  const TaskDraft first = begin_task(depth_panel(0, 2)), last = begin_task(depth_panel(2, 1));
+  EXPECT_EQ(first.operands[0].size(), 5U * 2 * kBlockK * 4);
+  EXPECT_EQ(first.operands[1].size(), 6U * 2 * kBlockK * 4);
+  EXPECT_EQ(first.row_exponents.size(), 5U);
+  EXPECT_EQ(first.column_exponents.size(), 6U);
+  EXPECT_EQ(last.operands[0].size(), 5U * 10 * 4);
+  EXPECT_EQ(last.operands[1].size(), 6U * 10 * 4);
+  EXPECT_TRUE(last.row_exponents.empty() && last.column_exponents.empty());
+  EXPECT_EQ(frame_bytes(result_header(first.header)), kHeaderBytes);  // it says that it was multiplied, and no more
+}
+
+TEST(Message, PanelsOfPairsAreAnsweredByTheirs) {
+  const Header whole = attention_task(Work::attention_backward, DType::f16);
+  const TaskDraft panel = begin_task(panel_of(whole, 1, 2, PanelOf::pairs));
+  EXPECT_EQ(panel.operands[0].size(), 2U * 2 * 5 * 4 * 2);
+  EXPECT_EQ(panel.operands[3].size(), panel.operands[0].size());
+  const ResultDraft answer = begin_result(result_header(panel.header));
+  EXPECT_EQ(answer.header.panel, panel.header.panel);
+  EXPECT_EQ(answer.outputs[0].size(), panel.operands[0].size());
+  EXPECT_EQ(answer.outputs[2].size(), 2U * 5 * 4 * 2);
+}
+
+TEST(Message, PanelsAreOfWhatLiesInRows) {
   const Header whole = gemm_task(5, 6, 7, 1, 0, DType::f32);
   const std::int64_t most = std::numeric_limits<std::int32_t>::max();
-  for (const PanelRows rows : {PanelRows{0, 5}, PanelRows{0, 6}, PanelRows{3, 3}, PanelRows{5, 1}, PanelRows{2, 0},
-                               PanelRows{-1, 2}, PanelRows{1, -1}, PanelRows{most, most}, PanelRows{1, most}}) {
-    EXPECT_EQ(frame_bytes(panel_of(whole, rows.first, rows.count)), -1) << rows.first << " " << rows.count;
+  const Header streamed = depth_panel(0, 1), pairs = attention_task(Work::attention_forward, DType::f32);
+  for (const auto& [first, count] : std::initializer_list<std::pair<std::int64_t, std::int64_t>>{
+           {0, 5}, {0, 6}, {3, 3}, {5, 1}, {2, 0}, {-1, 2}, {1, -1}, {most, most}, {1, most}}) {
+    EXPECT_EQ(frame_bytes(panel_of(whole, first, count)), -1) << first << " " << count;
+    EXPECT_EQ(frame_bytes(panel_of(streamed, first, count, PanelOf::k_blocks)), -1) << first << " " << count;
+    EXPECT_EQ(frame_bytes(panel_of(pairs, first, count, PanelOf::pairs)), -1) << first << " " << count;
   }
   EXPECT_GT(frame_bytes(panel_of(whole, 4, 1)), 0);
   EXPECT_EQ(frame_bytes(panel_of(stored_by_columns(whole), 0, 2)), -1);
   EXPECT_EQ(frame_bytes(panel_of(in_place(whole), 0, 2)), -1);
-  EXPECT_EQ(frame_bytes(panel_of(attention_task(Work::attention_forward, DType::f32), 0, 1)), -1);
+  EXPECT_GT(frame_bytes(panel_of(pairs, 0, 1, PanelOf::pairs)), 0);
+  EXPECT_EQ(frame_bytes(panel_of(in_place(pairs), 0, 1, PanelOf::pairs)), -1);
+  EXPECT_EQ(frame_bytes(panel_of(pairs, 0, 1)), -1);
+  EXPECT_EQ(frame_bytes(panel_of(pairs, 0, 1, PanelOf::k_blocks)), -1);
+  EXPECT_EQ(frame_bytes(panel_of(whole, 0, 1, PanelOf::pairs)), -1);
+  EXPECT_GT(frame_bytes(streamed), 0);
+  for (const bool a_by_columns : {false, true}) {
+    Header stored = streamed;
+    stored.a_by_columns = a_by_columns;
+    stored.b_by_columns = a_by_columns;
+    EXPECT_EQ(frame_bytes(stored), -1);
+  }
+  Header kept = streamed;
+  kept.columns = Columns::kept;
+  kept.brought_by = TaskletId(4);
+  EXPECT_EQ(frame_bytes(kept), -1);
+  for (const auto of : {PanelOf::none, PanelOf{4}}) EXPECT_EQ(frame_bytes(panel_of(whole, 0, 1, of)), -1);
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(encode_ping(5), 112, 1)), Fault::field);
   EXPECT_EQ(fault_of(with_field<std::int32_t>(encode_ping(5), 100, 1)), Fault::field);
 }
 
@@ -388,6 +444,9 @@ TEST(Message, TasksWhoseResultFitsNoFrameAreRefused) {
   const std::int64_t wide = (std::int64_t{1} << 30) + 3;
   EXPECT_EQ(frame_bytes(panel_of(gemm_task(2, wide, 4, 1, 0, DType::bf16), 1, 1)), -1);
   EXPECT_EQ(frame_bytes(in_place(gemm_task(1, wide, 4, 1, 0, DType::f32))), -1);
+  Header deep = gemm_task(1 << 15, 1 << 15, kBlockK * 3, 3, 0, DType::f32);  // panels of 200 MB, a result of 4 GiB
+  deep.a_by_columns = true;
+  EXPECT_EQ(frame_bytes(panel_of(deep, 1, 1, PanelOf::k_blocks)), -1);
   const Header narrow = panel_of(gemm_task(2, 3, 4, 1, 0, DType::bf16), 1, 1);
   TaskDraft draft = begin_task(narrow);
   fill(draft);
@@ -485,7 +544,7 @@ TEST(Message, BytesAreAsDocumented) {
     return text;
   };
   const Frame ping = encode_ping(5);
-  EXPECT_EQ(hex(ping, 0, 48), "434c4d46040008000000000000000000791570270c409db2" + std::string(40, 'f') + "00000000");
+  EXPECT_EQ(hex(ping, 0, 48), "434c4d460500080000000000000000006508e5b088987db7" + std::string(40, 'f') + "00000000");
   EXPECT_EQ(hex(ping, 48, 128), std::string(144, '0') + "0500000000000000");
 
   Header header = gemm_task(2, 1, 3, 1, 0, DType::f32);
@@ -498,8 +557,8 @@ TEST(Message, BytesAreAsDocumented) {
   std::memcpy(draft.operands[1].data(), b.data(), sizeof b);
   const Frame task = seal(std::move(draft));
   ASSERT_EQ(task.size(), 0xcc);
-  EXPECT_EQ(hex(task, 0x00, 0x10), "434c4d46040005004c00000000000000");
-  EXPECT_EQ(hex(task, 0x10, 0x20), "c0df054c649727380700000000000000");
+  EXPECT_EQ(hex(task, 0x00, 0x10), "434c4d46050005004c00000000000000");
+  EXPECT_EQ(hex(task, 0x10, 0x20), "d3ea31ba6fe6a0ba0700000000000000");
   EXPECT_EQ(hex(task, 0x20, 0x30), "03000000000000000c00000001000000");
   EXPECT_EQ(hex(task, 0x30, 0x40), "02000000000000000100000000000000");
   EXPECT_EQ(hex(task, 0x40, 0x50), "03000000000000000100000000000000");

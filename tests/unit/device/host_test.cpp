@@ -3,171 +3,20 @@
 #include "cleave/device/host.hpp"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <cmath>
 #include <cstring>
-#include <future>
 #include <limits>
 #include <vector>
 
+#include "as_server.hpp"
 #include "cleave/base/clock.hpp"
-#include "cleave/base/random.hpp"
 #include "cleave/base/resident.hpp"
-#include "cleave/comm/handshake.hpp"
-#include "cleave/comm/loopback.hpp"
 #include "cleave/kernels/attention.hpp"
 #include "cleave/kernels/gemm.hpp"
-#include "cleave/kernels/gemm_kernels.hpp"
 #include "cleave/kernels/wire.hpp"
 
 namespace cleave::device {
 namespace {
-
-using comm::Kind;
-using comm::Reason;
-using comm::Work;
-
-constexpr Seconds kPatience{30};
-
-comm::HostedDevice device(std::int64_t id, std::int64_t memory = 1 << 30) {
-  return {.id = DeviceId(id), .memory = Bytes(memory)};
-}
-
-comm::Welcome welcome(std::vector<comm::HostedDevice> devices) {
-  comm::Welcome w;
-  w.gemm_kernels = std::string(kernels::name_of(kernels::best_gemm_kernels()));
-  w.devices = std::move(devices);
-  return w;
-}
-
-// The server's side of a hub with one host running on a thread.
-class Server {
- public:
-  explicit Server(HostOptions options = {}) : hub_(2), transport_(hub_.endpoint(0)) {
-    auto far = hub_.endpoint(1);
-    host_ = std::async(std::launch::async,
-                       [endpoint = std::move(far), options]() mutable { return run_device_host(*endpoint, options); });
-  }
-  ~Server() {
-    if (host_.valid()) transport_->close(Seconds(0));
-  }
-
-  void send(comm::Frame frame) { transport_->send(1, std::move(frame)); }
-
-  comm::Frame expect(Kind kind) {
-    const SteadyClock clock;
-    for (const Seconds deadline = clock.now() + kPatience; clock.now() < deadline;) {
-      auto received = transport_->wait(Seconds(1));
-      if (!received) continue;
-      const auto header = comm::decode(received->frame);
-      EXPECT_TRUE(header);
-      if (header && header->kind == kind) return std::move(received->frame);
-      if (header && header->kind == Kind::ping) {
-        if (answer_pings) send(comm::encode_pong(header->sequence));
-        continue;
-      }
-      ADD_FAILURE() << "got " << (header ? comm::name_of(header->kind) : "a damaged frame") << " "
-                    << comm::text_of(received->frame);
-      return {};
-    }
-    ADD_FAILURE() << "waited in vain for " << comm::name_of(kind);
-    return {};
-  }
-
-  void start(const comm::Welcome& terms) {
-    EXPECT_EQ(comm::decode_hello(expect(Kind::hello))->pid, getpid());
-    send(comm::encode(terms));
-    expect(Kind::ready);
-  }
-
-  HostReport stop() {
-    send(comm::encode_goodbye());
-    expect(Kind::farewell);
-    return report();
-  }
-
-  HostReport report() {
-    EXPECT_EQ(host_.wait_for(std::chrono::seconds(30)), std::future_status::ready);
-    return host_.get();
-  }
-
-  comm::Transport& transport() { return *transport_; }
-  bool answer_pings = true;
-
- private:
-  comm::LoopbackHub hub_;
-  std::unique_ptr<comm::Transport> transport_;
-  std::future<HostReport> host_;
-};
-
-std::vector<float> numbers(std::size_t count, std::uint32_t stream) {
-  const Random random(5, Purpose::test, stream);
-  std::vector<float> values(count);
-  for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>(random.normal(i));
-  return values;
-}
-
-// The same rows x cols values, column after column.
-std::vector<float> transposed(const std::vector<float>& values, std::int64_t rows, std::int64_t cols) {
-  std::vector<float> turned;
-  for (std::int64_t j = 0; j < cols; ++j) {
-    for (std::int64_t i = 0; i < rows; ++i) turned.push_back(values[static_cast<std::size_t>(i * cols + j)]);
-  }
-  return turned;
-}
-
-comm::Header task_header(Work work, DType wire, std::int64_t device_id = 0) {
-  comm::Header header;
-  header.kind = Kind::task;
-  header.tasklet = TaskletId(11);
-  header.device = DeviceId(device_id);
-  header.op = OpId(1);
-  header.work = work;
-  header.wire = header.output = wire;
-  header.panels = 1;
-  return header;
-}
-
-comm::Header gemm_header(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t blocks, std::int64_t first,
-                         DType wire) {
-  comm::Header header = task_header(Work::gemm, wire);
-  header.gemm = {m, n, k, blocks, first};
-  header.output = header.gemm.whole_depth() ? wire : partial_sum_type(wire);
-  return header;
-}
-
-void pack(std::span<std::byte> to, DType wire, const std::vector<float>& values) {
-  ASSERT_EQ(to.size(), values.size() * static_cast<std::size_t>(size_of(wire)));
-  if (wire == DType::f32) {
-    std::memcpy(to.data(), values.data(), to.size());
-  } else {
-    const auto count = static_cast<std::int64_t>(values.size());
-    kernels::narrow(wire, kernels::ConstRows(values.data(), 1, count), reinterpret_cast<std::uint16_t*>(to.data()),
-                    count);
-  }
-}
-
-std::vector<std::byte> packed(DType wire, const std::vector<float>& values) {
-  std::vector<std::byte> bytes(values.size() * static_cast<std::size_t>(size_of(wire)));
-  pack(bytes, wire, values);
-  return bytes;
-}
-
-std::vector<std::byte> copy_of(std::span<const std::byte> bytes) { return {bytes.begin(), bytes.end()}; }
-
-// A small finished product on device `id`.
-comm::Frame small_task(std::int64_t id, std::int64_t tasklet, comm::Lie lie = comm::Lie::none) {
-  comm::Header header = gemm_header(4, 3, 8, 1, 0, DType::f32);
-  header.device = DeviceId(id);
-  header.tasklet = TaskletId(tasklet);
-  header.lie = lie;
-  header.sequence = static_cast<std::uint32_t>(lie);
-  comm::TaskDraft draft = comm::begin_task(header);
-  pack(draft.operands[0], DType::f32, numbers(32, 1));
-  pack(draft.operands[1], DType::f32, numbers(24, 2));
-  return comm::seal(std::move(draft));
-}
 
 // Whole products and runs of K blocks in every wire type, bit for bit as the kernels give them.
 TEST(DeviceHost, GemmIsTheKernels) {
@@ -329,83 +178,6 @@ TEST(DeviceHost, CountsTheMemoryOfPanels) {
     server.expect(panels == 1 ? Kind::refused : Kind::result);
   }
   server.stop();
-}
-
-// A product of three panels on device 0: A is 60 x 16 by rows, B 16 x 8.
-class Panels {
- public:
-  explicit Panels(std::int64_t tasklet) : tasklet_(tasklet) {}
-
-  [[nodiscard]] comm::Frame task(comm::PanelRows rows) const {
-    comm::Header header = gemm_header(60, 8, 16, 1, 0, DType::f32);
-    header.tasklet = TaskletId(tasklet_);
-    header.panel = rows;
-    comm::TaskDraft draft = comm::begin_task(header);
-    pack(draft.operands[0], DType::f32, {a_.begin() + rows.first * 16, a_.begin() + (rows.first + header.rows()) * 16});
-    if (rows.first == 0) pack(draft.operands[1], DType::f32, b_);
-    return comm::seal(std::move(draft));
-  }
-  [[nodiscard]] comm::Frame panel(std::int64_t number) const { return task({.first = 20 * number, .count = 20}); }
-
- private:
-  std::int64_t tasklet_;
-  std::vector<float> a_ = numbers(60 * 16, 1), b_ = numbers(16 * 8, 2);
-};
-
-TEST(DeviceHost, PanelsAreMultipliedAsTheyCome) {
-  Server server;
-  server.start(welcome({device(0)}));
-  server.send(Panels(1).task({}));
-  const comm::Frame frame = server.expect(Kind::result);
-  const std::vector<std::byte> whole = copy_of(comm::decode_result(frame)->outputs[0]);
-  std::vector<std::byte> parts;
-  for (const std::int64_t number : {0, 1, 2}) {
-    server.send(Panels(2).panel(number));  // each is answered before the next one is sent
-    const comm::Frame part = server.expect(Kind::result);
-    const auto result = comm::decode_result(part);
-    EXPECT_EQ(result->header.panel, (comm::PanelRows{.first = 20 * number, .count = 20}));
-    parts.insert(parts.end(), result->outputs[0].begin(), result->outputs[0].end());
-  }
-  EXPECT_EQ(parts, whole);
-  server.stop();
-}
-
-// What is doubled is passed over; where a panel is missing, its tasklet is given up once, and others go on.
-TEST(DeviceHost, PanelsThatAreMissingOrDoubled) {
-  Server server;
-  server.start(welcome({device(0)}));
-  const auto expect_refused = [&](std::int64_t tasklet) {
-    const auto header = comm::decode(server.expect(Kind::refused));
-    EXPECT_EQ(header->reason, Reason::malformed);
-    EXPECT_EQ(header->tasklet, TaskletId(tasklet));
-  };
-  const auto expect_rows = [&](std::int64_t tasklet, std::int64_t first) {
-    const auto header = comm::decode(server.expect(Kind::result));
-    EXPECT_EQ(header->tasklet, TaskletId(tasklet));
-    EXPECT_EQ(header->panel.first, first);
-  };
-  server.send(Panels(1).panel(0));
-  server.send(Panels(1).panel(0));
-  expect_rows(1, 0);
-  server.send(Panels(1).panel(2));
-  expect_refused(1);
-  server.send(Panels(1).panel(1));
-  server.send(Panels(2).panel(1));  // never began
-  expect_refused(2);
-  server.send(Panels(2).panel(2));
-  for (const std::int64_t number : {0, 1, 1, 0, 2, 2}) server.send(Panels(3).panel(number));
-  for (const std::int64_t first : {0, 20, 40}) expect_rows(3, first);
-
-  comm::Frame damaged = Panels(4).panel(0);
-  damaged.data()[damaged.size() - 1] ^= std::byte{1};
-  server.send(std::move(damaged));
-  expect_refused(4);
-  server.send(Panels(4).panel(1));
-  server.send(small_task(0, 5));
-  EXPECT_EQ(comm::decode(server.expect(Kind::result))->tasklet, TaskletId(5));
-  const HostReport report = server.stop();
-  EXPECT_EQ(report.computed, 5);
-  EXPECT_EQ(report.refused, 3);
 }
 
 // Columns of B that came ahead give the bits of columns that come along; they take memory until they are released.

@@ -250,6 +250,35 @@ TEST(ProductCheck, RowsOfEveryTypeAreSummedAlike) {
   }
 }
 
+// Operands that come together, depth by depth: B by rows, A by columns.
+TEST(ProductCheck, RunsOfDepthAreTakenAsTheyCome) {
+  Block block({60, 70, 300}, 0);
+  const ConstMatrix a = block.left().transposed(), b = block.right();
+  ProductCheck check(block.shape, DType::f32, {7, Purpose::test, 1}),
+      at_once(block.shape, DType::f32, {7, Purpose::test, 1});
+  const auto take = [&](ProductCheck& into, bool of_b, std::int64_t first, std::int64_t count) {
+    const ConstMatrix lines = (of_b ? b : a).from(first, 0);
+    const std::vector<std::byte> band = packed(DType::f32, lines, count, of_b ? 70 : 60);
+    if (of_b) {
+      into.take_b(Stored::by_rows, band.data(), first, count);
+    } else {
+      into.take_a(Stored::by_columns, band.data(), first, count);
+    }
+  };
+  for (const std::int64_t first : {0, 100, 200}) {
+    take(check, true, first, 100);
+    take(check, false, first, 100);
+  }
+  take(at_once, true, 0, 300);
+  take(at_once, false, 0, 300);
+  const std::vector<std::byte> c = packed(DType::f32, {block.c.data(), 70}, 60, 70);
+  const double ratio = check.ratio_of(DType::f32, c.data(), 0, 60);
+  EXPECT_LE(ratio, 1.0);
+  EXPECT_NEAR(ratio, at_once.ratio_of(DType::f32, c.data(), 0, 60), 1e-9);
+  block.c[71] += 1;
+  EXPECT_GT(check.ratio_of(DType::f32, packed(DType::f32, {block.c.data(), 70}, 60, 70).data(), 0, 60), 10.0);
+}
+
 TEST(ProductCheck, PartialSums32) { check_sums<std::int32_t>(DType::i32); }
 TEST(ProductCheck, PartialSums64) { check_sums<std::int64_t>(DType::i64); }
 

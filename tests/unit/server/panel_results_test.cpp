@@ -1,0 +1,130 @@
+// What comes back in panels is put together in its order, and only if it was asked for.
+#include "../../../src/server/panel_results.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+namespace cleave::server {
+namespace {
+
+using comm::Panel;
+using comm::PanelOf;
+using Taken = PanelResults::Taken;
+
+comm::Header task_of(comm::Work work, Panel first) {
+  comm::Header header;
+  header.kind = comm::Kind::task;
+  header.tasklet = TaskletId(7);
+  header.device = DeviceId(3);
+  header.op = OpId(1);
+  header.work = work;
+  header.panels = 1;
+  if (work == comm::Work::gemm) {
+    header.gemm = {6, 2, 3 * kBlockK, 3, 0};
+    header.a_by_columns = first.of == PanelOf::k_blocks;
+  } else {
+    header.attention = {6, 2, 4, 1};
+  }
+  header.panel = first;
+  return header;
+}
+
+// Part of a result whose bytes are 0, 1, 2, ... in each output.
+struct Part {
+  comm::Header header;
+  comm::Frame frame;
+};
+Part part_of(const comm::Header& task, Panel panel) {
+  comm::Header header = comm::result_header(task);
+  header.panel = {};
+  const comm::ResultDraft whole = comm::begin_result(header);
+  header.panel = panel;
+  comm::ResultDraft draft = comm::begin_result(header);
+  for (std::size_t i = 0; i < draft.outputs.size(); ++i) {
+    const std::size_t before = panel.of == PanelOf::k_blocks ? 0 : whole.outputs[i].size() / 6 * panel.first;
+    for (std::size_t b = 0; b < draft.outputs[i].size(); ++b) draft.outputs[i][b] = static_cast<std::byte>(before + b);
+  }
+  comm::set_timing(draft, Seconds(1), Seconds(2));
+  header.compute = Seconds(1);
+  header.computed = Seconds(2);
+  return {header, comm::seal(std::move(draft))};
+}
+Taken take(PanelResults& results, const comm::Header& task, Panel panel) {
+  const Part part = part_of(task, panel);
+  return results.take(part.frame, part.header);
+}
+
+void expect_counting(PanelResults& results, const comm::Header& task, Seconds compute) {
+  const comm::Frame frame = results.frame();
+  const auto header = comm::decode_header(frame.bytes().first(comm::kHeaderBytes), frame.size());
+  ASSERT_TRUE(header);
+  EXPECT_TRUE(header->panel.whole());
+  EXPECT_EQ(header->compute, compute);
+  const comm::ResultView view = comm::view_result(frame, *header);
+  for (const auto& output : view.outputs) {
+    for (std::size_t b = 0; b < output.size(); ++b) ASSERT_EQ(output[b], static_cast<std::byte>(b));
+  }
+  EXPECT_EQ(header->gemm, task.gemm);
+}
+
+TEST(PanelResults, RowsAndPairsComeInOrder) {
+  for (const auto work : {comm::Work::gemm, comm::Work::attention_forward, comm::Work::attention_backward}) {
+    const PanelOf of = work == comm::Work::gemm ? PanelOf::rows : PanelOf::pairs;
+    const comm::Header task = task_of(work, {of, 0, 4});
+    PanelResults results(task);
+    results.sent({of, 0, 4});
+    EXPECT_EQ(take(results, task, {of, 4, 2}), Taken::missing);
+    EXPECT_EQ(take(results, task, {}), Taken::missing);  // whole: not what was asked for
+    EXPECT_EQ(take(results, task, {of, 0, 4}), Taken::more);
+    EXPECT_EQ(take(results, task, {of, 0, 4}), Taken::again);
+    EXPECT_EQ(take(results, task, {of, 4, 2}), Taken::unasked);
+    results.sent({of, 4, 2});
+    EXPECT_FALSE(results.has_enough());
+    EXPECT_EQ(take(results, task, {of, 4, 2}), Taken::whole);
+    expect_counting(results, task, Seconds(2));
+  }
+}
+
+TEST(PanelResults, OfKBlocksTwoAreUnderWay) {
+  const comm::Header task = task_of(comm::Work::gemm, {PanelOf::k_blocks, 0, 1});
+  for (const bool at_once : {false, true}) {
+    PanelResults results(task);
+    const auto done = [&](std::int64_t block) { return take(results, task, {PanelOf::k_blocks, block, 1}); };
+    results.sent({PanelOf::k_blocks, 0, 1});
+    EXPECT_FALSE(results.has_enough());
+    EXPECT_EQ(done(1), Taken::unasked);
+    results.sent({PanelOf::k_blocks, 1, 1});
+    EXPECT_TRUE(results.has_enough());
+    EXPECT_EQ(done(1), Taken::missing);
+    EXPECT_EQ(done(0), Taken::more);
+    EXPECT_EQ(done(0), Taken::again);
+    EXPECT_FALSE(results.has_enough());
+    EXPECT_EQ(take(results, task, {PanelOf::rows, 0, 3}), Taken::unasked);
+    EXPECT_EQ(take(results, task, {}), Taken::unasked);
+    results.sent({PanelOf::k_blocks, 2, 1});
+    EXPECT_EQ(done(1), Taken::more);
+    EXPECT_EQ(done(2), Taken::unasked);  // the last one is answered by the result
+    if (!at_once) { EXPECT_EQ(take(results, task, {PanelOf::rows, 0, 4}), Taken::more); }
+    EXPECT_EQ(take(results, task, at_once ? Panel{} : Panel{PanelOf::rows, 4, 2}), Taken::whole);
+    expect_counting(results, task, Seconds(at_once ? 3 : 4));
+  }
+}
+
+TEST(PanelResults, OfAnotherBlock) {
+  const comm::Header task = task_of(comm::Work::gemm, {PanelOf::rows, 0, 4});
+  PanelResults results(task);
+  results.sent({PanelOf::rows, 0, 4});
+  comm::Header other = task;
+  other.gemm.n = 3;
+  EXPECT_EQ(take(results, other, {PanelOf::rows, 0, 4}), Taken::missing);
+  other = task;
+  other.device = DeviceId(4);
+  EXPECT_EQ(take(results, other, {PanelOf::rows, 0, 4}), Taken::missing);
+  EXPECT_EQ(take(results, task, {PanelOf::rows, 0, 4}), Taken::more);
+}
+
+}  // namespace
+}  // namespace cleave::server
