@@ -44,4 +44,10 @@ void scatter(const std::byte* payload, DType type, bool accumulate, kernels::Row
 /// The same without accumulating. False where an element is infinite or NaN; all are put in their place either way.
 [[nodiscard]] bool scatter_representable(const std::byte* payload, DType type, kernels::Rows to);
 
+/// gather, and scatter_representable, of heads that lie side by side in the matrix and one after another in the
+/// message, `apart` elements from the first of one to that of the next.
+void gather_heads(kernels::ConstRows from, std::int64_t heads, DType wire, std::byte* payload, std::int64_t apart);
+[[nodiscard]] bool scatter_representable_heads(const std::byte* payload, std::int64_t apart, std::int64_t heads,
+                                               DType type, kernels::Rows to);
+
 }  // namespace cleave::server

@@ -36,15 +36,30 @@ comm::Panel panel_of(comm::PanelOf of, std::int64_t units, std::int64_t count) {
   return count > 1 ? comm::Panel{.of = of, .first = 0, .count = (units + count - 1) / count} : comm::Panel{};
 }
 
-// Calls visit(head view, index of the block of seq x head_dim in the payload) for every head of the pairs, in any
-// order, on any thread.
+// Heads of one sequence that a run of pairs has: side by side in a tensor, one after another in a message.
+struct HeadRows {
+  kernels::Rows rows;  // some rows of all of them
+  std::int64_t heads = 0;
+  std::int64_t element = 0;  // where the first one's first row begins in the message
+};
+
+// Calls visit(HeadRows) until all rows of all heads of the pairs have passed, in any order, on any thread.
 template <class Visit>
-void for_each_head(kernels::Parallel& parallel, const AttentionShape& shape, const PairRange& pairs, kernels::Rows all,
+void for_head_rows(kernels::Parallel& parallel, const AttentionShape& shape, const PairRange& pairs, kernels::Rows all,
                    bool queries, const Visit& visit) {
-  const std::int64_t heads = heads_of(shape, queries);
-  parallel.for_chunks(pairs.count() * heads, 4, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i)
-      visit(pair_head(shape, pairs.pair0 + i / heads, all, queries, i % heads), i);
+  if (pairs.count() == 0) return;
+  const std::int64_t of_pair = heads_of(shape, queries), of_sequence = shape.n_kv_head;
+  const std::int64_t first = pairs.pair0 / of_sequence, sequences = (pairs.pair1 - 1) / of_sequence + 1 - first;
+  const std::int64_t band = rows_of_band(std::min(of_sequence, pairs.count()) * of_pair * shape.head_dim);
+  const std::int64_t bands = (shape.seq + band - 1) / band;
+  parallel.for_chunks(sequences * bands, 1, [&](std::int64_t chunk, std::int64_t) {
+    const std::int64_t sequence = first + chunk / bands, row = chunk % bands * band;
+    const std::int64_t begin = std::max(pairs.pair0, sequence * of_sequence);
+    const std::int64_t end = std::min(pairs.pair1, (sequence + 1) * of_sequence), heads = (end - begin) * of_pair;
+    const kernels::Rows head = pair_head(shape, begin, all, queries, 0);
+    visit(HeadRows{{head.row(row), std::min(band, shape.seq - row), heads * shape.head_dim, head.ld},
+                   heads,
+                   ((begin - pairs.pair0) * of_pair * shape.seq + row) * shape.head_dim});
   });
 }
 
@@ -227,15 +242,15 @@ comm::Frame Executor::pack(const sched::Tasklet& tasklet, const comm::Panel& pan
   } else if (op.kind == OpKind::gemm) {
     gather_operands(tasklet, a, b, draft);
   } else {
-    const std::int64_t head_bytes = op.attention.seq * op.attention.head_dim * size_of(options_.wire);
+    const std::int64_t head = op.attention.seq * op.attention.head_dim;
     const std::vector<PairTensor> operands = pair_operands(op);
     const std::int64_t pair0 = piece.pairs.pair0 + panel.first;
     const PairRange pairs{pair0, pair0 + header.pairs()};
     for (std::size_t i = 0; i < operands.size(); ++i) {
-      for_each_head(parallel_, op.attention, pairs, store_->rows(operands[i].view), operands[i].queries,
-                    [&](kernels::Rows head, std::int64_t index) {
-                      gather({head.data, head.ld}, head.rows, head.cols, options_.wire,
-                             draft.operands[i].data() + index * head_bytes);
+      for_head_rows(parallel_, op.attention, pairs, store_->rows(operands[i].view), operands[i].queries,
+                    [&](const HeadRows& part) {
+                      gather_heads(part.rows, part.heads, options_.wire,
+                                   draft.operands[i].data() + part.element * size_of(options_.wire), head);
                     });
     }
   }
@@ -288,12 +303,14 @@ bool Executor::place_if_representable(const sched::Tasklet& tasklet, const comm:
     });
     return good;
   }
-  const std::int64_t head_bytes = op.attention.seq * op.attention.head_dim * size_of(type);
+  const std::int64_t head = op.attention.seq * op.attention.head_dim;
   const std::vector<PairTensor> results = pair_results(op);
   for (std::size_t i = 0; i < results.size(); ++i) {
-    for_each_head(parallel_, op.attention, tasklet.piece.pairs, store_->rows(results[i].view), results[i].queries,
-                  [&](kernels::Rows head, std::int64_t index) {
-                    if (!scatter_representable(result.outputs[i].data() + index * head_bytes, type, head)) good = false;
+    for_head_rows(parallel_, op.attention, tasklet.piece.pairs, store_->rows(results[i].view), results[i].queries,
+                  [&](const HeadRows& part) {
+                    if (!scatter_representable_heads(result.outputs[i].data() + part.element * size_of(type), head,
+                                                     part.heads, type, part.rows))
+                      good = false;
                   });
   }
   return good;
