@@ -2,8 +2,9 @@
 // operands in panels and in one message, in turns; beside them the time for which a wire that never waits would be
 // busy.
 //
-//   build/release/bench/panels_bench [MBIT_PER_S] [RANKS]        default: 1000 Mbit/s each way and rank, 1 rank
+//   build/release/bench/panels_bench [MBIT_PER_S] [RANKS] [GROUPS]    default: 1000 Mbit/s each way and rank, 1 rank
 //
+// With GROUPS of rows devices keep their columns of the weights from group to group.
 // Everything is in one process; a wire lets a frame through when the bytes before it and its own have had their time.
 // Clock off: real time, medians over steps. The parameters must be the same either way.
 #include <fmt/format.h>
@@ -125,10 +126,12 @@ struct Run {
   std::uint64_t hash = 0;
 };
 
-Run train(int ranks, BytesPerSecond rate, std::int64_t panels) {
+Run train(int ranks, BytesPerSecond rate, std::int64_t groups, std::int64_t panels) {
   server::TrainerOptions options;
   options.model = kModel;
   options.train = {.steps = kSteps, .batch = kBatch, .warmup_steps = 1, .lr_decay_steps = kSteps, .freeze = {}};
+  options.row_groups = groups;
+  if (groups > 1) options.plan.keep_columns = plan::KeepColumns::always;
   options.executor.panels.most = panels;
   options.executor.verification.mode = server::Verification::Mode::off;
   options.fleet.clock = server::ClockMode::off;
@@ -179,16 +182,18 @@ Run train(int ranks, BytesPerSecond rate, std::int64_t panels) {
 int main(int argc, char** argv) {
   const double megabits = argc > 1 ? std::atof(argv[1]) : 1000;
   const int ranks = argc > 2 ? std::atoi(argv[2]) : 1;
+  const int groups = argc > 3 ? std::atoi(argv[3]) : 1;
   const BytesPerSecond rate(megabits * 1e6 / 8);
   const std::int64_t most = server::PanelLimits{}.most;
   for (int turn = 0; turn < 2; ++turn) {
-    const Run whole = train(ranks, rate, 1), panels = train(ranks, rate, most);
+    const Run whole = train(ranks, rate, groups, 1), panels = train(ranks, rate, groups, most);
     CLEAVE_ASSERT(whole.hash == panels.hash, "the parameters are {:x} and {:x}", whole.hash, panels.hash);
     fmt::print(
-        "{} Mbit/s, {} ranks: whole {:.3f} s a step ({} messages, devices multiply for {:.3f} s), panels {:.3f} s "
+        "{} Mbit/s, {} ranks, {} groups: whole {:.3f} s a step ({} messages, devices multiply for {:.3f} s), panels "
+        "{:.3f} s "
         "({}, {:.3f} s): {:.3f}; a wire out is busy for {:.3f} s\n",
-        megabits, ranks, whole.step_s, whole.messages, whole.device_s, panels.step_s, panels.messages, panels.device_s,
-        panels.step_s / whole.step_s, panels.wire_s);
+        megabits, ranks, groups, whole.step_s, whole.messages, whole.device_s, panels.step_s, panels.messages,
+        panels.device_s, panels.step_s / whole.step_s, panels.wire_s);
   }
   return 0;
 }

@@ -63,10 +63,10 @@ bool is_panel(const Header& header) {
   const bool gemm = header.work == Work::gemm, task = header.kind == Kind::task;
   switch (panel.of) {
     case PanelOf::rows:
-      if (!gemm || header.a_by_columns) return false;
+      if (!gemm || header.a_by_columns || header.columns == Columns::bring) return false;
       break;
     case PanelOf::k_blocks:
-      if (!gemm || header.b_by_columns || header.a_by_columns != task) return false;
+      if (!gemm || header.b_by_columns || header.a_by_columns != task || header.columns != Columns::along) return false;
       break;
     case PanelOf::pairs:
       if (gemm) return false;
@@ -74,8 +74,8 @@ bool is_panel(const Header& header) {
     default: return false;
   }
   const std::int64_t units = header.panel_units();
-  return header.columns == Columns::along && !header.in_place && panel.first >= 0 && panel.count >= 1 &&
-         panel.count < units && panel.first <= units - panel.count;
+  return !header.in_place && panel.first >= 0 && panel.count >= 1 && panel.count < units &&
+         panel.first <= units - panel.count;
 }
 
 bool has_block(Kind kind) { return kind == Kind::task || kind == Kind::result; }

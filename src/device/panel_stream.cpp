@@ -13,7 +13,8 @@ namespace {
 bool continues(const comm::Header& first, const comm::Header& panel) {
   return panel.panel.of == first.panel.of && panel.work == first.work && panel.gemm == first.gemm &&
          panel.attention == first.attention && panel.wire == first.wire && panel.output == first.output &&
-         panel.device == first.device && panel.b_by_columns == first.b_by_columns;
+         panel.device == first.device && panel.b_by_columns == first.b_by_columns && panel.columns == first.columns &&
+         panel.brought_by == first.brought_by;
 }
 
 }  // namespace
@@ -51,7 +52,7 @@ void PanelStream::share(Job& job) {
   if (panel.of == comm::PanelOf::k_blocks) {
     if (panel.first == 0) product_ = std::make_shared<StreamedProduct>(view);
     job.product = ends ? std::move(product_) : product_;
-  } else if (panel.of == comm::PanelOf::rows) {
+  } else if (panel.of == comm::PanelOf::rows && view.header.columns == comm::Columns::along) {
     if (panel.first == 0) {
       frame_ = std::make_shared<const comm::Frame>(std::move(job.frame));
       view_ = view;

@@ -155,7 +155,7 @@ void Exchange::send_next(int rank) {
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
   const sched::Tasklet tasklet = peer.waiting.front();
   const bool begins = peer.panel.whole();
-  if (begins && !transport_.shares_memory(rank) && !tasklet.columns.valid()) {
+  if (begins && !transport_.shares_memory(rank) && !tasklet.brings_columns()) {
     const Room& room = rooms_.at(tasklet.piece.device);
     peer.panel = packer_.first_panel(tasklet, room.memory - room.columns);
   }

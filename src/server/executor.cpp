@@ -199,7 +199,7 @@ comm::Panel Executor::first_panel(const sched::Tasklet& tasklet, Bytes room) {
         comm::PanelOf::rows, box.m(),
         std::min({limits.most, box.m() / limits.least_rows, box.m() * box.k() * element / limits.least_bytes}));
   }
-  if (operand_b(op).col_stride != 1) return {};
+  if (operand_b(op).col_stride != 1 || tasklet.columns.valid()) return {};
   const std::int64_t bytes = (box.m() + box.n()) * box.k() * element;
   comm::Panel panel =
       panel_of(comm::PanelOf::k_blocks, k_blocks(box.k()), std::min(limits.most, bytes / limits.least_bytes));

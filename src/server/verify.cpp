@@ -160,7 +160,7 @@ void Executor::gather_operands(const sched::Tasklet& tasklet, kernels::ConstMatr
     }
   };
   if (header.columns == comm::Columns::kept) {
-    if (check) {  // what the device has of it is looked at once more
+    if (check && begins) {  // what the device has of it is looked at once more
       std::vector<std::byte> columns(static_cast<std::size_t>(box.k() * box.n() * size_of(options_.wire)));
       in_bands(b, box.k(), box.n(), 0, columns.data(), &kernels::ProductCheck::take_b);
     }

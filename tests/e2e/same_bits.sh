@@ -73,6 +73,7 @@ elif [ "$1" = panels ]; then
     same "panels, clock $clock" 3 "fleet.clock=$clock" "${few[@]}"
     same "panels, clock $clock, whole fleet" 3 "fleet.clock=$clock" verify.mode=off
   done
+  same "panels beside weights that stay" 3 fleet.clock=off plan.row_groups=2 plan.keep_weights=always
   write_trace
   same "panels of devices that come, go and hang" 3 fleet.clock=off "fleet.churn={trace: $scratch/trace.yaml}"
   same "panels of devices that lie" 3 "${few[@]}" 'fleet.churn={lie_fraction: 0.4, seed: 1}'

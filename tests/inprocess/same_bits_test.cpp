@@ -100,6 +100,11 @@ TEST(SameBits, WeightsKeptFromRowGroupToRowGroup) {
     EXPECT_EQ(outcome.hash, reference_hash());
     EXPECT_EQ(outcome.lost, 0);
     EXPECT_EQ(outcome.rejected, 0);
+    s.panels = kSmallPanels;
+    const Outcome in_panels = train(s);
+    EXPECT_EQ(in_panels.hash, reference_hash());
+    EXPECT_EQ(in_panels.rejected, 0);
+    EXPECT_GT(in_panels.messages, 2 * in_panels.tasklets);
     EXPECT_LT(outcome.bytes_down, [&] {
       s.keep_columns = plan::KeepColumns::never;
       return train(s).bytes_down;
@@ -110,6 +115,7 @@ TEST(SameBits, WeightsKeptFromRowGroupToRowGroup) {
 TEST(SameBits, WeightsKeptAndCheckedWhileDevicesLeave) {
   Setting s = groups_that_keep();
   s.verification = {.mode = server::Verification::Mode::all, .fraction = 1.0, .seed = 99};
+  s.panels = kSmallPanels;
   const Seconds whole = train(s).time;
   for (int i = 1; i < 24; ++i) {
     const auto kind = i / 8 % 2 == 0 ? fleet::ChurnKind::leave : fleet::ChurnKind::join;

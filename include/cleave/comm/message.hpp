@@ -92,7 +92,7 @@ struct GemmBlock {
 /// What a tasklet's messages divide among them.
 enum class PanelOf : std::uint8_t {
   none = 0,      ///< nothing: one message is whole
-  rows = 1,      ///< rows of A, and so of C; the first message brings B too
+  rows = 1,      ///< rows of A, and so of C; the first message brings B too, unless the device keeps it
   k_blocks = 2,  ///< depth, in K blocks: columns of A and rows of B; the first message brings all exponents
   pairs = 3      ///< attention pairs
 };

@@ -435,6 +435,7 @@ TEST(Message, PanelsAreOfWhatLiesInRows) {
   kept.columns = Columns::kept;
   kept.brought_by = TaskletId(4);
   EXPECT_EQ(frame_bytes(kept), -1);
+  EXPECT_EQ(frame_bytes(panel_of(beside_columns()[0], 0, 1)), -1);
   for (const auto of : {PanelOf::none, PanelOf{4}}) EXPECT_EQ(frame_bytes(panel_of(whole, 0, 1, of)), -1);
   EXPECT_EQ(fault_of(with_field<std::uint8_t>(encode_ping(5), 112, 1)), Fault::field);
   EXPECT_EQ(fault_of(with_field<std::int32_t>(encode_ping(5), 100, 1)), Fault::field);
@@ -467,6 +468,10 @@ TEST(Message, ColumnsComeOnce) {
   EXPECT_EQ(use.row_exponents.size(), 5U);
   EXPECT_TRUE(use.operands[1].empty());
   EXPECT_TRUE(use.column_exponents.empty());
+  const TaskDraft rows = begin_task(panel_of(headers[1], 0, 2));
+  EXPECT_EQ(std::ssize(rows.operands[0]), 2 * kBlockK * element);
+  EXPECT_EQ(rows.row_exponents.size(), 2U);
+  EXPECT_TRUE(rows.operands[1].empty() && rows.column_exponents.empty());
   fill(use);
   const Frame task = seal(std::move(use));
   EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 15, 3)), Fault::field);

@@ -210,6 +210,29 @@ TEST(DeviceHost, KeepsColumnsUntilTheyAreReleased) {
     const comm::Frame frame = server.expect(Kind::result);
     EXPECT_EQ(copy_of(comm::decode_result(frame)->outputs[0]), expected);
   }
+  const auto use_rows = [&](std::int64_t brought_by, std::int64_t first) {
+    comm::Header header = gemm_header(m, n, k, 1, 0, DType::f32);
+    header.tasklet = TaskletId(10 + brought_by);
+    header.columns = comm::Columns::kept;
+    header.brought_by = TaskletId(brought_by);
+    header.panel = {.of = comm::PanelOf::rows, .first = first, .count = 2};
+    comm::TaskDraft task = comm::begin_task(header);
+    const std::vector<float> a = numbers(32, 1);
+    pack(task.operands[0], DType::f32, {a.begin() + first * k, a.begin() + (first + 2) * k});
+    server.send(comm::seal(std::move(task)));
+  };
+  std::vector<std::byte> rows;
+  for (const std::int64_t first : {0, 2}) {
+    use_rows(2, first);
+    const comm::Frame frame = server.expect(Kind::result);
+    const auto part = comm::decode_result(frame);
+    rows.insert(rows.end(), part->outputs[0].begin(), part->outputs[0].end());
+  }
+  EXPECT_EQ(rows, expected);
+  use_rows(9, 0);
+  EXPECT_EQ(comm::decode(server.expect(Kind::refused))->reason, Reason::columns);
+  use_rows(9, 2);  // passed over
+
   server.send(small_task(0, 5));
   EXPECT_EQ(comm::decode(server.expect(Kind::refused))->reason, Reason::memory);
   use(6, 9, n);
