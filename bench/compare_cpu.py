@@ -4,7 +4,7 @@
     python3 bench/compare_cpu.py [--rounds 3] [--steps 12] [--llmc FOLDER] TEXT [OVERRIDE...]
 
 TEXT: any text file; inputs/speed/six-layers.yaml says the model. In each round cleave runs (server and two devices,
-clock off), then PyTorch with as many threads as there are cores, with attention written as matmul and as baddbmm, then
+clock off, device ranks bound to cores), then PyTorch with as many threads as there are cores, with attention written as matmul and as baddbmm, then
 llm.c's CPU program where a checkout of it is given. Steps before the third of a run do not count. Printed: tokens a
 second, median and quartiles over all steps of all rounds; of each round the ratio to PyTorch's better way, and the
 median of these; and where a step of the server goes (one more run with output.profile=true).
@@ -128,7 +128,8 @@ def run_cleave(text, steps, overrides, keep=None):
     with tempfile.TemporaryDirectory() as folder:
         run = pathlib.Path(folder) / "run"
         subprocess.run(["bash", TOP / "jobs" / "run.sh", INPUT, "3", f"data.text={text}", f"train.steps={steps}",
-                        f"output.dir={run}", "--quiet", *shape, *overrides], check=True, capture_output=True, timeout=1800)
+                        f"output.dir={run}", "--quiet", *shape, *overrides], check=True, capture_output=True, timeout=1800,
+                       env=os.environ | {"CLEAVE_PIN": "1"})
         records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         records = [r for r in records if "wall_s" in r]
         if keep is not None:

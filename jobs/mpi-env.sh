@@ -33,6 +33,9 @@ find_cleave() {
 # - SIGTERM and SIGUSR1 to the calling script reach the ranks as SIGUSR1 (checkpoint, stop, exit code 75); mpirun itself
 #   would kill them one second after a SIGTERM. One that comes while the program is still being loaded, and would kill it,
 #   is held back: rank 0's shell repeats it until the program has heeded it.
+# - With CLEAVE_PIN=1 in the environment each device rank keeps to one core, and gives way to the server a little: for one
+#   run that has the machine to itself, with as many device ranks as cores and no throttles. Two such runs at once would
+#   fight for the same cores.
 # - A line that Open MPI prints for every rank that ends with a non-zero code, and that means nothing, is left out.
 launch() {
   local ranks=$1 record pid status=0
@@ -40,7 +43,13 @@ launch() {
   record=$(mktemp)
   # shellcheck disable=SC2016  # expanded by the rank's shell
   CLEAVE_STATUS_FILE=$record mpirun --enable-recovery -n "$ranks" bash -c '
-    if [ "${OMPI_COMM_WORLD_RANK:-0}" != 0 ]; then trap "" TERM USR1; exec "$@"; fi
+    if [ "${OMPI_COMM_WORLD_RANK:-0}" != 0 ]; then
+      trap "" TERM USR1
+      if [ -n "${CLEAVE_PIN:-}" ]; then
+        set -- taskset -c "$((OMPI_COMM_WORLD_LOCAL_RANK % $(nproc)))" nice -n 3 "$@"
+      fi
+      exec "$@"
+    fi
     trap "asked=yes" TERM USR1
     # The inner shell is deaf, so that nothing comes between it and the exit code.
     (trap "" TERM USR1; "$@" <&3 & echo "$!" > "$CLEAVE_STATUS_FILE.pid"; wait "$!"; echo "$?" > "$CLEAVE_STATUS_FILE") 3<&0 &
