@@ -16,9 +16,6 @@ namespace {
 /// A move must end the slower of its two groups earlier by this share of its time.
 constexpr double kLeastGain = 1e-3;
 
-/// Moves that are cut before the search ends.
-constexpr std::size_t kTries = 8;
-
 /// Moves that are ranked for one slowest group.
 constexpr std::size_t kMostRanked = 4000;
 
@@ -33,7 +30,7 @@ struct Region::Exchange {
   std::int64_t blocks = 0;                       // of the slowest group, afterwards
 };
 
-std::vector<Region::Exchange> Region::rank_exchanges(std::size_t slowest, double finish) const {
+std::vector<Region::Exchange> Region::rank_exchanges(std::size_t slowest, double finish, std::size_t most) const {
   const double area = static_cast<double>(box_.m()) * static_cast<double>(box_.n());
   const auto capacity = [&](const Group& group, const Power& device) {
     const Plane plane = plane_at(group, group.blocks);
@@ -88,14 +85,14 @@ std::vector<Region::Exchange> Region::rank_exchanges(std::size_t slowest, double
       for (std::size_t b = 0; b < theirs.size(); ++b) offer(a, b);
     }
   }
-  const auto end = exchanges.begin() + static_cast<std::ptrdiff_t>(std::min(kTries, exchanges.size()));
+  const auto end = exchanges.begin() + static_cast<std::ptrdiff_t>(std::min(most, exchanges.size()));
   std::partial_sort(exchanges.begin(), end, exchanges.end(),
                     [](const Exchange& a, const Exchange& b) { return a.slack > b.slack; });
   exchanges.erase(end, exchanges.end());
   return exchanges;
 }
 
-void Region::refine(std::int64_t effort) {
+void Region::refine(std::int64_t effort, std::size_t tries) {
   if (groups_.size() < 2) return;
   while (effort > 0) {
     std::size_t slowest = 0;
@@ -104,7 +101,7 @@ void Region::refine(std::int64_t effort) {
     }
     const double finish = groups_[slowest].cut.finish * (1 - kLeastGain);
     bool better = false;
-    for (const Exchange& exchange : rank_exchanges(slowest, finish)) {
+    for (const Exchange& exchange : rank_exchanges(slowest, finish, tries)) {
       Group mine = groups_[slowest], other = groups_[exchange.with];
       other.blocks += mine.blocks - exchange.blocks;
       mine.blocks = exchange.blocks;

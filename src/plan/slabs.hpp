@@ -60,8 +60,8 @@ class Region {
   double cut(double guess);
 
   /// Exchanges devices and blocks between groups while that ends the slowest earlier (refine.cpp); `effort` limits how
-  /// many devices are cut again. Requires: cut().
-  void refine(std::int64_t effort);
+  /// many devices are cut again, `tries` how many moves before the search ends. Requires: cut().
+  void refine(std::int64_t effort, std::size_t tries);
 
   /// Bytes through the server's interface, as cut. Requires: cut().
   [[nodiscard]] ServerBytes server_bytes() const;
@@ -71,7 +71,7 @@ class Region {
 
  private:
   struct Exchange;
-  [[nodiscard]] std::vector<Exchange> rank_exchanges(std::size_t slowest, double finish) const;
+  [[nodiscard]] std::vector<Exchange> rank_exchanges(std::size_t slowest, double finish, std::size_t most) const;
   [[nodiscard]] static double depth_of(const Group& group, std::int64_t blocks) {
     return static_cast<double>(blocks * kBlockK - group.missing);
   }

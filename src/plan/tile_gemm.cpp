@@ -12,6 +12,7 @@
 
 #include "bisect.hpp"
 #include "filling.hpp"
+#include "mixing.hpp"
 
 namespace cleave::plan {
 
@@ -54,11 +55,11 @@ class Regions {
     return finish_;
   }
 
-  // Lets regions exchange devices by true cuts, `effort` of them.
-  void refine(std::int64_t effort) {
+  // Lets regions exchange devices by true cuts, `effort` of them; `tries` as Region has it.
+  void refine(std::int64_t effort, std::size_t tries) {
     for (int round = 0; round < 2; ++round) {
       const std::vector<Region> before = regions_;
-      for (Region& region : regions_) region.refine(effort / std::ssize(regions_));
+      for (Region& region : regions_) region.refine(effort / std::ssize(regions_), tries);
       const double finish = regions_.size() > 1 ? size(finish_) : finish_;
       const double slowest = finish == kNever ? kNever : cut(finish);
       if (slowest >= finish_) {
@@ -176,6 +177,7 @@ class Search {
           few ? std::vector<double>{24, 14, 8, 5, 3} : std::vector<double>{std::min(10.0, ways_.group_size)};
       for (const double size : sizes) fill(size);
       if (few) deal();
+      if (std::ssize(devices_) > kVeryFew) mix();
     } else {
       fill(ways_.group_size);
     }
@@ -185,6 +187,12 @@ class Search {
  private:
   /// Up to so many devices, more ways are tried.
   static constexpr std::int64_t kFew = 256, kDealt = 64, kVeryFew = 16;
+
+  /// Groups are mixed where the finish is beyond the bound by this factor, and so that they cover most by the second.
+  static constexpr double kFarFromBound = 1.08, kMixedAt = 1.05;
+  /// Changes of all ways of mixing, and of the best so many ways.
+  static constexpr int kFirstChanges = 3000, kChanges = 30000;
+  static constexpr std::size_t kMixed = 3;
 
   // Lets devices do whole depths, first those that lose least by it, until they do `wanted` lines; returns how many.
   double move_to_whole(double wanted) {
@@ -220,6 +228,13 @@ class Search {
   }
 
   void offer(std::vector<Group> groups, std::int64_t regions, bool longer_side) {
+    std::vector<std::vector<Group>> shared = share_groups(std::move(groups), regions, blocks_);
+    if (shared.empty()) return;
+    arrange(shared, longer_side);
+    if (thorough_ && std::ssize(devices_) > kVeryFew) starts_.push_back({std::move(shared), longer_side});
+  }
+
+  void arrange(std::vector<std::vector<Group>> regions, bool longer_side) {
     Regions plan(work_, box_, longer_side);
     if (share_ > kLeastShare) {
       Group whole;
@@ -227,10 +242,32 @@ class Search {
       whole.devices = whole_;
       plan.add({whole});
     }
-    std::vector<std::vector<Group>> shared = share_groups(std::move(groups), regions, blocks_);
-    if (shared.empty()) return;
-    for (std::vector<Group>& region : shared) plan.add(std::move(region));
+    for (std::vector<Group>& region : regions) plan.add(std::move(region));
     if (plan.arrange(guess_) < kNever) plans_.push_back(std::move(plan));
+  }
+
+  // Whether more is tried. Tiles that are to be early are tried again without that, so it is not tried for them.
+  [[nodiscard]] bool far(double finish) const {
+    return finish > kFarFromBound * guess_ && devices_.front().wavefront >= kBalancedWavefront;
+  }
+
+  // Where plans are far from the bound, devices and blocks are mixed anew among the groups of those that they began as.
+  void mix() {
+    double soonest = kNever;
+    for (const Regions& plan : plans_) soonest = std::min(soonest, plan.finish_with(server_, pause_));
+    if (!far(soonest)) return;
+    const Areas areas(wishes_, shallow_, kMixedAt * guess_, box_);
+    std::vector<std::pair<Mixing, bool>> mixed;
+    for (Start& start : starts_) {
+      mixed.emplace_back(Mixing(areas, std::move(start.regions)), start.longer_side);
+      mixed.back().first.improve(kFirstChanges);
+    }
+    std::stable_sort(mixed.begin(), mixed.end(),
+                     [](const auto& a, const auto& b) { return a.first.covered() > b.first.covered(); });
+    for (std::size_t i = 0; i < std::min(kMixed, mixed.size()); ++i) {
+      mixed[i].first.improve(kChanges);
+      arrange(mixed[i].first.regions(), mixed[i].second);
+    }
   }
 
   // Groups of like depth, about `size` devices to each.
@@ -281,15 +318,19 @@ class Search {
     const std::size_t tiled = std::ssize(devices_) <= kVeryFew ? 12 : members <= kDealt ? 3 : 1;
     for (std::size_t i = 0; i < std::min(tiled, plans_.size()); ++i) {
       Regions& plan = plans_[order[i].second];
-      if (thorough_) plan.refine(kEffort);
+      if (thorough_) plan.refine(kEffort, kTries);
+      keep(plan.tile());
+      if (!thorough_ || !far(found.finish)) continue;
+      plan.refine(kMoreEffort, kMoreTries);
       keep(plan.tile());
     }
     if (found.finish > guess_ * 1.05) keep(tile_flat(work_, box_, devices_));
     return found;
   }
 
-  /// Devices cut again to refine a plan.
-  static constexpr std::int64_t kEffort = 1000;
+  /// Devices cut again to refine a plan, and moves that are cut before the search ends.
+  static constexpr std::int64_t kEffort = 1000, kMoreEffort = 4000;
+  static constexpr std::size_t kTries = 8, kMoreTries = 40;
 
   Work work_;
   fleet::ServerProfile server_;
@@ -306,6 +347,11 @@ class Search {
   double areas_ = 0;  // that the others could cover together
   std::int64_t filled_ = 0;
   std::vector<Regions> plans_;
+  struct Start {
+    std::vector<std::vector<Group>> regions;
+    bool longer_side = true;
+  };
+  std::vector<Start> starts_;
 };
 
 }  // namespace
