@@ -13,9 +13,6 @@ namespace {
 
 constexpr double kBlock = static_cast<double>(kBlockK);
 
-/// A range of depths that cannot be better than the best so far by more than this is left out.
-constexpr double kClose = 1e-4;
-
 }  // namespace
 
 Covers::Covers(const Work& work, const GemmBox& box, const Cover& cover)
@@ -27,8 +24,27 @@ Covers::Covers(const Work& work, const GemmBox& box, const Cover& cover)
       whole_(static_cast<double>(gemm_costs(work, box).result_bytes)),
       partial_(static_cast<double>(size_of(partial_sum_type(work.wire)))),
       blocks_(k_blocks(box.k())),
-      tail_(static_cast<double>(box.k() - (blocks_ - 1) * kBlockK)),
-      edge_(cover.edges * m_ * n_ / (m_ + n_ + std::min(m_, n_))) {}
+      tail_(static_cast<double>(box.k() - (blocks_ - 1) * kBlockK)) {
+  limit(lines());
+}
+
+double Covers::largest(const Budget& budget) const {
+  const double whole_strips = budget.down / (k_ * element_);
+  const double whole = std::min(budget.up / whole_, whole_strips * whole_strips / 4);
+  if (blocks_ == 1) return std::min(whole, lines());
+  const double strips = budget.down / (std::min(tail_, kBlock) * element_);
+  return std::min(lines(), std::max(whole, std::min(budget.up / partial_, strips * strips / 4)));
+}
+
+void Covers::limit(double largest) {
+  double inside = std::min(m_, n_);
+  if (largest < lines() / 2) {
+    const double left = 1 - largest / lines();
+    inside = std::min({m_ + n_ * left, n_ + m_ * left, 2 * inside});
+  }
+  sides_ = m_ + n_ + inside;
+  edge_ = cover_.edges * lines() / sides_;
+}
 
 double Covers::share_of(double depth) const {
   return depth >= k_ ? 1.0 : (1 - cover_.deep_pins) * depth / k_ + cover_.deep_pins / 2;
@@ -105,7 +121,8 @@ Offer Covers::best_within(const Limits& limits) const {
   return best;
 }
 
-void Covers::search(const Budget& budget, std::int64_t low, std::int64_t high, Offer& best) const {
+// A range of depths that cannot be better than the best so far by more than a share of it is left out.
+void Covers::search(const Budget& budget, std::int64_t low, std::int64_t high, double precision, Offer& best) const {
   if (low == high) {
     const auto depth = static_cast<double>(low) * kBlock;
     for (const double d : {depth, depth - kBlock + tail_}) {
@@ -117,16 +134,23 @@ void Covers::search(const Budget& budget, std::int64_t low, std::int64_t high, O
   }
   const double shallowest = static_cast<double>(low - 1) * kBlock + tail_;
   const double share = share_of(static_cast<double>(high) * kBlock);
-  if (best_within(limits(budget, shallowest, share, false)).value <= best.value * (1 + kClose)) return;
+  if (best_within(limits(budget, shallowest, share, false)).value <= best.value * (1 + precision)) return;
   const auto middle = std::clamp(static_cast<std::int64_t>(std::sqrt(static_cast<double>(low * high))), low, high - 1);
-  search(budget, middle + 1, high, best);
-  search(budget, low, middle, best);
+  search(budget, middle + 1, high, precision, best);
+  search(budget, low, middle, precision, best);
 }
 
-Offer Covers::best(const Budget& budget) const {
+Offer Covers::best(const Budget& budget, double precision) const {
   Offer best = best_within(limits(budget, k_, 1, true));
-  if (blocks_ > 1) search(budget, 1, blocks_ - 1, best);
-  best.value *= 1 + kClose;
+  if (blocks_ > 1) {
+    // First where downlink and uplink are done together, or nearly: the better the best so far, the more is left out.
+    const double together = budget.down / element_ / (2 * std::sqrt(std::min(budget.up / partial_, lines())));
+    const auto near =
+        std::clamp(static_cast<std::int64_t>(std::min(together, k_) / kBlock), std::int64_t{1}, blocks_ - 1);
+    search(budget, near, near, precision, best);
+    search(budget, 1, blocks_ - 1, precision, best);
+  }
+  best.value *= 1 + precision;
   return best;
 }
 

@@ -30,8 +30,14 @@ class Covers {
   Covers(const Work& work, const GemmBox& box, const Cover& cover);
 
   [[nodiscard]] double lines() const { return m_ * n_; }
-  /// The most that a block of this budget is worth, to 1e-4 from above; value 0 when none is worth its price.
-  [[nodiscard]] Offer best(const Budget& budget) const;
+  /// Elements of the result that a block of this budget has at most.
+  [[nodiscard]] double largest(const Budget& budget) const;
+  /// No block has more elements of the result than this: sides are then longer together.
+  void limit(double largest);
+  /// The most that a block of this budget is worth, from above to a share of it; value 0 when none is worth its price.
+  [[nodiscard]] Offer best(const Budget& budget, double precision) const;
+  /// Lines that a byte down is counted as where only the sides of blocks count.
+  [[nodiscard]] double worth_of_edges() const { return lines() / sides_ / (k_ * element_); }
   /// What a block is counted as, in lines. Sums to all lines at least, over the blocks of any tiling.
   [[nodiscard]] double counted(double rows, double columns, double depth) const;
 
@@ -46,17 +52,19 @@ class Covers {
   [[nodiscard]] double share_of(double depth) const;
   [[nodiscard]] Limits limits(const Budget& budget, double depth, double share, bool whole) const;
   [[nodiscard]] Offer best_within(const Limits& limits) const;
-  void search(const Budget& budget, std::int64_t low, std::int64_t high, Offer& best) const;
+  void search(const Budget& budget, std::int64_t low, std::int64_t high, double precision, Offer& best) const;
 
   Cover cover_;
   double m_, n_, k_;
   double element_, whole_, partial_;
   std::int64_t blocks_;
-  double tail_, edge_;  // edge_: lines to an element of a side
+  double tail_;
+  double sides_ = 0, edge_ = 0;  // rows and columns of all blocks of a plane, and lines to one of them
 };
 
-/// A finish time before which the box cannot be done, at least that of `bound`.
+/// A finish time before which the box cannot be done, at least that of `bound`. Beyond `enough` no more is searched
+/// for.
 [[nodiscard]] double sharper_bound(const Work& work, const GemmBox& box, std::span<const Power> powers,
-                                   const fleet::ServerProfile& server, const BoxBound& bound);
+                                   const fleet::ServerProfile& server, const BoxBound& bound, double enough);
 
 }  // namespace cleave::plan

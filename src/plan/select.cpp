@@ -22,6 +22,9 @@ constexpr int kMostTries = 6;
 /// Directions are evened out where the finish is beyond the bound by this factor, and they differ by less than that.
 constexpr double kGoodEnough = 1.04, kOneSided = 0.5;
 
+/// Other numbers of devices are tried beyond the bound by this factor.
+constexpr double kWorthWidening = 1.07;
+
 /// Up to so many K blocks, some of the work at the whole depth is tried; so many tries that gain nothing are the last.
 constexpr std::int64_t kFewBlocks = 32;
 constexpr int kMostWorse = 2;
@@ -50,6 +53,7 @@ class Selection {
       up += offers_[count_].up;
       ++count_;
     }
+    first_count_ = count_;
   }
 
   BoxTiling find() {
@@ -136,6 +140,7 @@ class Selection {
       count_ = best_count_;
       settle(kMostTries / 2);
     }
+    widen();
     int worse = k_blocks(box_.k()) <= kFewBlocks ? 0 : kMostWorse;
     for (double share = 0.05; share < 0.5 && far() && worse < kMostWorse; share += 0.05) {
       const double before = best_.finish;
@@ -148,12 +153,27 @@ class Selection {
     }
   }
 
+  // Where the last of the devices leave some of their links free, a deeper cut may need fewer bytes: more devices than
+  // fill the interface, with some of the work at the whole depth where there are few blocks.
+  void widen() {
+    for (const double share : {0.0, 0.1, 0.2, 0.3, 0.4}) {
+      if (share > 0 && k_blocks(box_.k()) > kFewBlocks) return;
+      for (const double factor : {1.0, 1.1, 1.2, 1.3, 1.4}) {
+        if (best_.finish < kWorthWidening * bound_.finish) return;
+        wanted_ = bound_;
+        ways_ = {};
+        ways_.whole_share = share;
+        attempt(std::min(offers_.size(), static_cast<std::size_t>(factor * static_cast<double>(first_count_))));
+      }
+    }
+  }
+
   const Work& work_;
   GemmBox box_;
   fleet::ServerProfile server_;
   const BoxBound& bound_;
   std::vector<Offer> offers_;
-  std::size_t count_ = 0, best_count_ = 0;
+  std::size_t first_count_ = 0, count_ = 0, best_count_ = 0;
   BoxBound wanted_, best_wanted_;
   Ways ways_, best_ways_;
   BoxTiling best_{kNever, {}};

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <map>
 
 #include "../../../src/plan/covers.hpp"
@@ -19,7 +20,7 @@ namespace {
 double sharper(const Work& work, const std::vector<DeviceState>& devices, const PlanOptions& options) {
   const std::vector<DeviceState> usable = usable_devices(work, devices, options);
   return sharper_bound(work, whole_of(work).box, powers_of(usable, options.server, 1), options.server,
-                       bound_work(work, usable, options));
+                       bound_work(work, usable, options), std::numeric_limits<double>::infinity());
 }
 
 class Draw {
@@ -59,9 +60,12 @@ TEST(SharperBound, BlocksOfAnyTilingCountAsAllLinesAtLeast) {
     Draw draw(i);
     const Work work = gemm_work(2 + draw.below(30), 2 + draw.below(30), 1000 + draw.below(6000));
     const GemmBox box = whole_of(work).box;
-    const Covers covers(work, box, draw.cover());
+    Covers covers(work, box, draw.cover());
     std::vector<GemmBox> boxes;
     cut(draw, box, 1 + draw.below(9), boxes);
+    std::int64_t largest = 0;
+    for (const GemmBox& b : boxes) largest = std::max(largest, b.m() * b.n());
+    covers.limit(static_cast<double>(largest));
     double lines = 0;
     for (const GemmBox& b : boxes) {
       lines += covers.counted(static_cast<double>(b.m()), static_cast<double>(b.n()), static_cast<double>(b.k()));
@@ -71,7 +75,8 @@ TEST(SharperBound, BlocksOfAnyTilingCountAsAllLinesAtLeast) {
   // Five blocks around each other, that no straight cut parts.
   for (std::uint32_t i = 0; i < 50; ++i) {
     Draw draw(i);
-    const Covers covers(gemm_work(3, 3, 768), {0, 3, 0, 3, 0, 768}, draw.cover());
+    Covers covers(gemm_work(3, 3, 768), {0, 3, 0, 3, 0, 768}, draw.cover());
+    covers.limit(2);
     EXPECT_GE(4 * covers.counted(1, 2, 768) / 2 + 4 * covers.counted(2, 1, 768) / 2 + covers.counted(1, 1, 768), 9);
   }
 }
@@ -89,7 +94,7 @@ TEST(SharperBound, NoBlockIsWorthMoreThanTheBest) {
     if (draw.below(3) > 0) cover.out_price = draw.spread(0.01, 1) * lines / budget.down;
     if (draw.below(3) > 0) cover.in_price = draw.spread(0.01, 1) * lines / budget.up;
     const Covers covers(work, box, cover);
-    const double best = covers.best(budget).value;
+    const double best = covers.best(budget, 1e-4).value;
     for (int block = 0; block < 2000; ++block) {
       const std::int64_t blocks = 1 + draw.below(k_blocks(box.k()));
       const auto whole = static_cast<double>(box.k());
