@@ -5,7 +5,6 @@
 #pragma once
 
 #include <algorithm>
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -23,7 +22,11 @@ enum class Rank : std::uint8_t { within_device, churn, answer, kernel };
 struct Moment {
   Seconds at{std::numeric_limits<double>::infinity()};
   std::uint64_t order = ~std::uint64_t{0};  ///< rank, then a number that is unique within it
-  auto operator<=>(const Moment&) const = default;
+  friend constexpr bool operator==(const Moment&, const Moment&) = default;
+  friend constexpr bool operator<(const Moment& a, const Moment& b) {
+    return a.at < b.at || (a.at == b.at && a.order < b.order);
+  }
+  friend constexpr bool operator>(const Moment& a, const Moment& b) { return b < a; }
 };
 
 inline constexpr Moment kNever{};

@@ -4,7 +4,6 @@
 // name (latency_s). Counts of elements are plain int64_t. Parsing units from text is the business of `config`.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 
 namespace cleave {
@@ -17,7 +16,12 @@ class Quantity {
   constexpr explicit Quantity(Rep value) : value_(value) {}
   [[nodiscard]] constexpr Rep value() const { return value_; }
 
-  constexpr auto operator<=>(const Quantity&) const = default;
+  // One by one: of a three-way comparison of floating-point numbers compilers make three branches.
+  friend constexpr bool operator==(Quantity a, Quantity b) { return a.value_ == b.value_; }
+  friend constexpr bool operator<(Quantity a, Quantity b) { return a.value_ < b.value_; }
+  friend constexpr bool operator>(Quantity a, Quantity b) { return a.value_ > b.value_; }
+  friend constexpr bool operator<=(Quantity a, Quantity b) { return a.value_ <= b.value_; }
+  friend constexpr bool operator>=(Quantity a, Quantity b) { return a.value_ >= b.value_; }
   constexpr Quantity& operator+=(Quantity other) {
     value_ += other.value_;
     return *this;
