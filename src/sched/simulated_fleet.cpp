@@ -59,7 +59,8 @@ struct SimulatedFleet::Impl {
   std::deque<Event> pending;
   std::vector<Usage> usage;
   bool jitters = false;
-  bool apart = true;  // devices share nothing
+  bool apart = true;                // devices share nothing
+  std::vector<plan::Panel> panels;  // of one flight
 
   Impl(std::vector<fleet::DeviceProfile> profiles, fleet::ServerProfile server, DType wire_type,
        fleet::ChurnTrace trace, std::uint64_t seed)
@@ -123,7 +124,6 @@ struct SimulatedFleet::Impl {
     flight.tasklet = tasklet;
     flight.wanted = true;
     flight.arrived = false;
-    flight.next_panel = flight.next_up = 0;
     flights.add(tasklet.id, &flight);
     return flight;
   }
@@ -322,7 +322,14 @@ void SimulatedFleet::submit(const Tasklet& tasklet) {
     self.push(end, Rank::answer, {.when = {}, .flight = &flight, .step = Step::own_tasklet_done});
     return;
   }
-  plan::panels_of(work, tasklet.piece, flight.panels);
+  flight.panels = plan::PanelSequence(work, tasklet.piece);
+  flight.last = flight.panels.last();
+  flight.still_flops = plan::volume_of(work, tasklet.piece).flops;
+  if (!self.commons.unlimited) {
+    plan::panels_of(work, tasklet.piece, self.panels);
+    plan::tails_of(self.panels, self.stations[static_cast<std::size_t>(tasklet.piece.device.value)].declared,
+                   flight.tails);
+  }
   self.station_now(tasklet.piece.device).submit(flight, self.now, self.commons);
   self.look_again(tasklet.piece.device);
 }

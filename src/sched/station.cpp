@@ -29,32 +29,27 @@ void Station::slow(double factor) {
 
 void Station::submit(Flight& flight, Seconds now, Commons& commons) {
   flight.measured = Measured{};
-  for (const plan::Panel& panel : flight.panels) {
-    flight.measured.bytes_down += panel.down;
-    flight.measured.bytes_up += panel.up;
-    flight.measured.flops = flight.measured.flops + panel.flops;
-  }
-  flight.still_down = flight.measured.bytes_down;
-  flight.still_up = flight.measured.bytes_up;
-  flight.still_flops = flight.measured.flops;
-  if (!commons.unlimited) plan::tails_of(flight.panels, declared, flight.tails);
+  flight.still_down = flight.tasklet.piece.bytes_down;
+  flight.still_up = flight.tasklet.piece.bytes_up;
   holds_.push_back(&flight);
-  const auto place_of = [](const Flight* f) { return f->tasklet.place(); };
   if (flight.tasklet.columns.valid() && !flight.tasklet.brings_columns()) hasten(flight.tasklet);
-  down_queue_.insert(std::ranges::upper_bound(down_queue_, flight.tasklet.place(), {}, place_of), &flight);
+  const Coming coming{flight.tasklet.place(), &flight, flight.tasklet.piece.resident, flight.still_down};
+  down_queue_.insert(std::ranges::upper_bound(down_queue_, coming.place, {}, &Coming::place), coming);
   pump_down(now, commons);
 }
 
 // Columns that somebody waits for come just before him.
 void Station::hasten(const Tasklet& user) {
-  const auto found = std::ranges::find(down_queue_, user.columns, [](const Flight* f) { return f->tasklet.id; });
+  const auto found =
+      std::ranges::find(down_queue_, user.columns, [](const Coming& coming) { return coming.flight->tasklet.id; });
   if (found == down_queue_.end()) return;
-  Flight* const columns = *found;
+  Coming columns = *found;
   down_queue_.erase(found);
-  columns->tasklet.urgency = std::min(columns->tasklet.urgency, user.urgency);
-  columns->tasklet.turn = std::min(columns->tasklet.turn, user.turn);
-  const auto place_of = [](const Flight* f) { return f->tasklet.place(); };
-  down_queue_.insert(std::ranges::lower_bound(down_queue_, columns->tasklet.place(), {}, place_of), columns);
+  Tasklet& tasklet = columns.flight->tasklet;
+  tasklet.urgency = std::min(tasklet.urgency, user.urgency);
+  tasklet.turn = std::min(tasklet.turn, user.turn);
+  columns.place = tasklet.place();
+  down_queue_.insert(std::ranges::lower_bound(down_queue_, columns.place, {}, &Coming::place), columns);
 }
 
 Flight* Station::release(TaskletId columns, Seconds now, Commons& commons) {
@@ -62,18 +57,18 @@ Flight* Station::release(TaskletId columns, Seconds now, Commons& commons) {
   if (found == holds_.end()) return nullptr;
   Flight& flight = **found;
   flight.wanted = false;
-  const bool begun = flight.next_panel > 0;
+  const bool begun = flight.begun();
   if (begun && !flight.arrived) return nullptr;  // given up when the rest is there
   std::erase(holds_, &flight);
-  std::erase(down_queue_, &flight);
+  std::erase_if(down_queue_, [&](const Coming& coming) { return coming.flight == &flight; });
   if (begun) memory_taken_ -= flight.tasklet.piece.resident;
   pump_down(now, commons);
   return &flight;
 }
 
 bool Station::drop(Flight& flight, Seconds now, Commons& commons) {
-  if (flight.next_panel > 0) return false;
-  std::erase(down_queue_, &flight);
+  if (flight.begun()) return false;
+  std::erase_if(down_queue_, [&](const Coming& coming) { return coming.flight == &flight; });
   std::erase(holds_, &flight);
   pump_down(now, commons);
   return true;
@@ -96,36 +91,36 @@ Moment Station::next_within() const {
   return next.at == kNotTaken ? kNever : moment(next.at, Rank::within_device, next.sequence);
 }
 
-Moment Station::next_answer() const {
-  return answers_.empty() ? kNever
-                          : moment(answers_.front().at, Rank::answer, answers_.front().flight->tasklet.id.value);
-}
+Moment Station::next_answer() const { return answers_.empty() ? kNever : answers_.front().when; }
 
 // The last panel of a flight that is down is computed at a known time, and goes up after those before it. Of one that
 // is coming down it also has to come down and be computed after what is left of it; those behind it come later still.
-// The answer is not there before half of the last panel's way up.
+// The uplink has nothing to do before something is computed. The answer is not there before half of the last panel's
+// way up.
 Moment Station::no_answer_before(Seconds now) const {
   const Moment within = next_within();
-  if (within == kNever) return kNever;
+  if (within == kNever || !answers_.empty()) return kNever;
+  const Seconds idle_until = computed_.empty() || !up_queue_.empty() ? now : std::max(now, computed_.front().at);
+  const Seconds up_free = up_.taken() ? up_.free_at : idle_until;
   const auto last_up = [&](const Flight& f, Seconds ready) {
-    const Seconds last = f.panels.back().up / uplink_, free = up_.taken() ? up_.free_at : now;
-    return std::max(ready, free + f.still_up / uplink_ - last) + last * 0.5;
+    const Seconds last = f.last.up / uplink_;
+    return std::max(ready, up_free + f.still_up / uplink_ - last) + last * 0.5;
   };
   Seconds soonest = kNotTaken;
   for (const Flight* flight : finishing_) soonest = std::min(soonest, last_up(*flight, flight->computed));
   for (std::size_t i = 0; down_.taken() && i < down_queue_.size(); ++i) {
-    const Flight& flight = *down_queue_[i];
-    const Seconds down = down_.free_at + flight.still_down / downlink_ + declared.latency;
-    if (flight.next_panel > 0) {
-      soonest =
-          std::min(soonest, last_up(flight, std::max(down, processor_.free_at() + flight.still_flops / compute_)));
+    const Seconds down = down_.free_at + down_queue_[i].still_down() / downlink_ + declared.latency;
+    if (down_queue_[i].begun) {
+      const Flight& flight = *down_queue_[i].flight;
+      soonest = std::min(soonest, last_up(flight, std::max(down + flight.last.flops / compute_,
+                                                           processor_.free_at() + flight.still_flops / compute_)));
       for (std::size_t behind = i + 1; behind < down_queue_.size(); ++behind)
-        soonest = std::min(soonest, down + down_queue_[behind]->still_down / downlink_);
+        soonest = std::min(soonest, down + down_queue_[behind].still_down() / downlink_);
       break;
     }
     if (i == 0) soonest = std::min(soonest, down);  // further ones that are not in memory come after it
   }
-  if (soonest == kNotTaken) return within;
+  if (soonest == kNotTaken) return kNever;
   // Sums of many terms round otherwise than one product.
   const Seconds safe = soonest - (soonest - now) * 1e-6 - soonest * 1e-11;
   return safe > within.at ? moment(safe, Rank::within_device, 0) : within;
@@ -136,10 +131,10 @@ Moment Station::no_answer_before(Seconds now) const {
 std::size_t Station::next_down() const {
   bool waiting = false;
   for (std::size_t i = 0; i < down_queue_.size(); ++i) {
-    const Flight& flight = *down_queue_[i];
-    if (flight.next_panel > 0) return i;
+    const Coming& coming = down_queue_[i];
+    if (coming.begun) return i;
     if (waiting) continue;
-    if (memory_taken_.value() == 0 || memory_taken_ + flight.tasklet.piece.resident <= declared.memory) return i;
+    if (memory_taken_.value() == 0 || memory_taken_ + coming.resident <= declared.memory) return i;
     waiting = true;
   }
   return down_queue_.size();
@@ -151,38 +146,37 @@ void Station::pump_down(Seconds now, Commons& commons, Seconds until) {
   if (!present || hung_ || down_.taken()) return;
   const std::size_t chosen = next_down();
   if (chosen == down_queue_.size()) return;
-  Flight& flight = *down_queue_[chosen];
-  if (flight.next_panel == 0) {
-    memory_taken_ += flight.tasklet.piece.resident;
+  Coming& coming = down_queue_[chosen];
+  Flight& flight = *coming.flight;
+  if (!std::exchange(coming.begun, true)) {
+    memory_taken_ += coming.resident;
     usage.memory_peak = std::max(usage.memory_peak, memory_taken_);
   }
-  const std::size_t panels = flight.panels.size();
-  for (ask_down(flight, now, commons); flight.next_panel < panels && down_.free_at <= until;)
+  for (ask_down(flight, now, commons); !flight.all_begun() && down_.free_at <= until;)
     ask_down(flight, std::exchange(down_.free_at, kNotTaken), commons);
-  if (flight.next_panel < panels) return;
+  if (!flight.all_begun()) return;
   down_queue_.erase(down_queue_.begin() + static_cast<std::ptrdiff_t>(chosen));
   if (!flight.tasklet.brings_columns()) finishing_.push_back(&flight);
 }
 
 Station::Way Station::way_down(Commons& commons) {
-  return {commons.out, down_, downlink_, commons.server.nic_out, &plan::Panel::down, &plan::Tail::down};
+  return {commons.out, down_, downlink_, commons.server.nic_out, &plan::Tail::down};
 }
 
 Station::Way Station::way_up(Commons& commons) {
-  return {commons.in, up_, uplink_, commons.server.nic_in, &plan::Panel::up, &plan::Tail::up};
+  return {commons.in, up_, uplink_, commons.server.nic_in, &plan::Tail::up};
 }
 
 // A link that waits for the server's interface is taken: nothing overtakes the panel that was asked for. (Flights have
 // no tails where the interface is unlimited, and nobody waits.)
-bool Station::has_to_wait(const Way& way, Flight& flight, std::size_t number, Commons& commons) {
-  const Bytes bytes = flight.panels[number].*way.bytes;
+bool Station::has_to_wait(const Way& way, const Flight& flight, std::int64_t number, Bytes bytes, Commons& commons) {
+  if (commons.unlimited) return false;
   const Seconds through = bytes / way.nic_rate;
   if (!way.gate.has_to_wait(through)) return false;
-  way.link.waiting = &flight;
-  way.link.panel = number;
+  way.link.waiting = true;
   way.link.expected = way.gate.after_all() + std::max(through, bytes / way.link_rate);
   way.gate.wait({.place = flight.tasklet.place(),
-                 .tail = flight.tails[number].*way.tail,
+                 .tail = flight.tails[static_cast<std::size_t>(number)].*way.tail,
                  .sequence = commons.sequence++,
                  .through = through,
                  .station = this,
@@ -192,102 +186,121 @@ bool Station::has_to_wait(const Way& way, Flight& flight, std::size_t number, Co
 
 // The link and the interface carry a panel from `now` on; each is free again after its own time.
 Station::Carried Station::carry(const Way& way, Bytes bytes, Seconds now, Commons& commons) {
-  const Seconds link_time = bytes / way.link_rate, nic_time = bytes / way.nic_rate;
-  way.gate.take(now, nic_time, commons.sequence++);
+  const Seconds link_time = bytes / way.link_rate;
+  const Seconds nic_time = commons.unlimited ? Seconds(0) : bytes / way.nic_rate;
+  if (!commons.unlimited) way.gate.take(now, nic_time, commons.sequence++);
   way.link.free_at = now + std::max(nic_time, link_time);
   way.link.sequence = commons.sequence++;
   return {link_time, nic_time, way.link.free_at};
 }
 
 void Station::ask_down(Flight& flight, Seconds now, Commons& commons) {
-  const std::size_t number = flight.next_panel++;
-  flight.still_down -= flight.panels[number].down;
-  if (!has_to_wait(way_down(commons), flight, number, commons)) send_down(flight, number, now, commons);
+  const Operands operands{&flight, flight.panels.next()};
+  flight.still_down -= operands.panel.down;
+  if (has_to_wait(way_down(commons), flight, flight.panels.made() - 1, operands.panel.down, commons)) {
+    asked_down_ = operands;
+  } else {
+    send_down(operands, now, commons);
+  }
 }
 
 void Station::begin_down(Seconds now, Commons& commons) {
-  send_down(*std::exchange(down_.waiting, nullptr), down_.panel, now, commons);
+  down_.waiting = false;
+  send_down(asked_down_, now, commons);
 }
 
-void Station::send_down(Flight& flight, std::size_t number, Seconds now, Commons& commons) {
-  const plan::Panel& panel = flight.panels[number];
-  const auto [link_time, nic_time, end] = carry(way_down(commons), panel.down, now, commons);
+void Station::send_down(const Operands& operands, Seconds now, Commons& commons) {
+  Flight& flight = *operands.flight;
+  const Bytes bytes = operands.panel.down;
+  const auto [link_time, nic_time, end] = carry(way_down(commons), bytes, now, commons);
   usage.down += link_time;
-  usage.bytes_down += panel.down;
+  usage.bytes_down += bytes;
   flight.measured.down += link_time;
-  if (commons.spans && panel.down.value() > 0) {
-    commons.observer->span(span_of(flight.tasklet, Resource::down, now, end, panel.down));
-    commons.observer->span(span_of(flight.tasklet, Resource::server_out, now, now + nic_time, panel.down));
+  flight.measured.bytes_down += bytes;
+  if (commons.spans && bytes.value() > 0) {
+    commons.observer->span(span_of(flight.tasklet, Resource::down, now, end, bytes));
+    commons.observer->span(span_of(flight.tasklet, Resource::server_out, now, now + nic_time, bytes));
   }
-
-  const Seconds arrival = panel.down.value() > 0 ? std::max(arrival_, end + commons.latency_of(declared)) : now;
+  const Seconds arrival = bytes.value() > 0 ? std::max(arrival_, end + commons.latency_of(declared)) : now;
   arrival_ = std::max(arrival_, arrival);
-  if (flight.tasklet.brings_columns()) {
-    flight.arrived = number + 1 == flight.panels.size();
-    if (!flight.wanted && flight.arrived) memory_taken_ -= flight.tasklet.piece.resident;
-    return;
-  }
+  if (!flight.tasklet.brings_columns()) return take_in(operands, arrival, commons);
+  flight.arrived = flight.all_begun();
+  if (!flight.wanted && flight.arrived) memory_taken_ -= flight.tasklet.piece.resident;
+}
+
+// A panel that has arrived is computed, and what comes of it waits for the uplink.
+void Station::take_in(const Operands& operands, Seconds arrival, Commons& commons) {
+  Flight& flight = *operands.flight;
+  const plan::Panel& panel = operands.panel;
   const Seconds work = panel.flops / compute_;
-  const Seconds computed = processor_.reserve(arrival_, work) + work;
+  const Seconds computed = processor_.reserve(arrival, work) + work;
   usage.compute += work;
   flight.still_flops = flight.still_flops - panel.flops;
   flight.measured.compute += work;
+  flight.measured.flops = flight.measured.flops + panel.flops;
   flight.computed = computed;
   if (commons.spans)
     commons.observer->span(span_of(flight.tasklet, Resource::compute, computed - work, computed, Bytes(0)));
-  if (panel.up.value() > 0) computed_.push({computed, commons.sequence++, &flight, number});
+  if (panel.up.value() == 0) return;
+  const Place place = flight.tasklet.place();
+  in_order_ = (computed_.empty() && up_queue_.empty()) || (in_order_ && latest_ <= place);
+  latest_ = place;
+  computed_.push(
+      {computed, commons.sequence++, {&flight, panel.up, static_cast<std::int32_t>(flight.panels.made() - 1)}});
 }
 
 // The uplink is free: of what was computed by now the most urgent goes up.
 void Station::pump_up(Seconds now, Commons& commons) {
-  const auto place_of = [](const Up& up) { return up.flight->tasklet.place(); };
+  const auto place_of = [](const Result& result) { return result.flight->tasklet.place(); };
   for (; !computed_.empty() && computed_.front().at <= now; computed_.pop()) {
-    const Up up{computed_.front().flight, computed_.front().panel};
-    up_queue_.insert(std::upper_bound(up_queue_.begin(), up_queue_.end(), up,
-                                      [&](const Up& a, const Up& b) { return place_of(a) < place_of(b); }),
-                     up);
+    const Result& result = computed_.front().result;
+    up_queue_.insert(std::upper_bound(up_queue_.begin(), up_queue_.end(), result,
+                                      [&](const Result& a, const Result& b) { return place_of(a) < place_of(b); }),
+                     result);
   }
   if (up_queue_.empty()) return;
-  const Up up = up_queue_.front();
+  const Result result = up_queue_.front();
   up_queue_.pop();
-  ask_up(*up.flight, up.panel, now, commons);
+  ask_up(result, now, commons);
 }
 
 // The uplink has been free for longer: what is computed first goes up at once.
 void Station::ask_up_first(Commons& commons) {
   const Computed done = computed_.front();
   computed_.pop();
-  ask_up(*done.flight, done.panel, done.at, commons);
+  ask_up(done.result, done.at, commons);
 }
 
-void Station::ask_up(Flight& flight, std::size_t number, Seconds now, Commons& commons) {
-  flight.next_up = number + 1;
-  flight.still_up -= flight.panels[number].up;
-  if (!has_to_wait(way_up(commons), flight, number, commons)) send_up(flight, number, now, commons);
+void Station::ask_up(const Result& result, Seconds now, Commons& commons) {
+  result.flight->still_up -= result.bytes;
+  if (has_to_wait(way_up(commons), *result.flight, result.number, result.bytes, commons)) {
+    asked_up_ = result;
+  } else {
+    send_up(result, now, commons);
+  }
 }
 
 void Station::begin_up(Seconds now, Commons& commons) {
-  send_up(*std::exchange(up_.waiting, nullptr), up_.panel, now, commons);
+  up_.waiting = false;
+  send_up(asked_up_, now, commons);
 }
 
-void Station::send_up(Flight& flight, std::size_t number, Seconds now, Commons& commons) {
-  const plan::Panel& panel = flight.panels[number];
-  const auto [link_time, nic_time, end] = carry(way_up(commons), panel.up, now, commons);
+void Station::send_up(const Result& result, Seconds now, Commons& commons) {
+  Flight& flight = *result.flight;
+  const auto [link_time, nic_time, end] = carry(way_up(commons), result.bytes, now, commons);
   usage.up += link_time;
-  usage.bytes_up += panel.up;
+  usage.bytes_up += result.bytes;
   flight.measured.up += link_time;
+  flight.measured.bytes_up += result.bytes;
   if (commons.spans) {
-    commons.observer->span(span_of(flight.tasklet, Resource::up, now, end, panel.up));
-    commons.observer->span(span_of(flight.tasklet, Resource::server_in, now, now + nic_time, panel.up));
+    commons.observer->span(span_of(flight.tasklet, Resource::up, now, end, result.bytes));
+    commons.observer->span(span_of(flight.tasklet, Resource::server_in, now, now + nic_time, result.bytes));
   }
-  if (number + 1 < flight.panels.size()) return;
+  if (result.number + 1 < flight.panels.size()) return;
   std::erase(finishing_, &flight);
-  const Answer answer{end + commons.latency_of(declared), &flight};
+  const Answer answer{moment(end + commons.latency_of(declared), Rank::answer, flight.tasklet.id.value), &flight};
   answers_.insert(std::upper_bound(answers_.begin(), answers_.end(), answer,
-                                   [](const Answer& a, const Answer& b) {
-                                     return moment(a.at, Rank::answer, a.flight->tasklet.id.value) <
-                                            moment(b.at, Rank::answer, b.flight->tasklet.id.value);
-                                   }),
+                                   [](const Answer& a, const Answer& b) { return a.when < b.when; }),
                   answer);
 }
 
@@ -310,7 +323,18 @@ void Station::advance(Seconds until, Commons& commons) {
   advance_up(until, commons);
 }
 
+// Where results wait in order of place, the first to be computed goes first.
 void Station::advance_up(Seconds until, Commons& commons) {
+  while (in_order_ && up_queue_.empty()) {
+    const bool taken = up_.taken();
+    if (computed_.empty() || computed_.front().at > until || (taken && up_.free_at > until)) {
+      if (up_.free_at <= until) up_.free_at = kNotTaken;
+      return;
+    }
+    const Computed done = computed_.front();
+    computed_.pop();
+    ask_up(done.result, taken ? std::max(up_.free_at, done.at) : done.at, commons);
+  }
   for (;;) {
     if (up_.taken()) {
       if (up_.free_at > until) return;
@@ -371,7 +395,7 @@ plan::DeviceState Station::state() const {
 plan::DeviceState Station::state_ahead_of(const Place& place, Seconds now) const {
   const auto left = [now](const Link& link) {
     if (!link.taken()) return Seconds(0);
-    return std::max((link.waiting != nullptr ? link.expected : link.free_at) - now, Seconds(0));
+    return std::max((link.waiting ? link.expected : link.free_at) - now, Seconds(0));
   };
   plan::DeviceState state{declared, left(down_), std::max(processor_.free_at() - now, Seconds(0)), left(up_)};
   for (const Flight* flight : holds_) {

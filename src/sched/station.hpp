@@ -26,16 +26,17 @@ namespace cleave::sched {
 /// A tasklet on its device.
 struct Flight {
   Tasklet tasklet;
-  std::vector<plan::Panel> panels;
-  std::vector<plan::Tail> tails;  // where the server's interface is limited
+  plan::PanelSequence panels;  // to come down
+  plan::Panel last;            // of the panels
+  Bytes still_down, still_up;  // bytes of the panels that have not begun to come down, to go up
+  Flops still_flops;           // of the panels that have not begun to come down
+  Seconds computed;            // its latest panel
+  Measured measured;           // of the panels that have begun
   bool wanted = true;
-  bool arrived = false;        // of one that brings columns: all of them are down the link
-  Measured measured;           // bytes and FLOP of all panels, times so far
-  std::size_t next_panel = 0;  // to come down
-  std::size_t next_up = 0;     // to go up
-  Bytes still_down, still_up;  // bytes of the panels from there on
-  Flops still_flops;
-  Seconds computed;  // its latest panel
+  bool arrived = false;           // of one that brings columns: all of them are down the link
+  std::vector<plan::Tail> tails;  // where the server's interface is limited
+  [[nodiscard]] bool begun() const { return panels.made() > 0; }
+  [[nodiscard]] bool all_begun() const { return panels.made() == panels.size(); }
 };
 
 /// What the stations of a fleet share.
@@ -96,7 +97,7 @@ class Station {
   [[nodiscard]] bool hung() const { return hung_; }
   [[nodiscard]] const std::vector<Flight*>& holds() const { return holds_; }
 
-  /// Takes over a flight, whose panels are known. Requires: present.
+  /// Takes over a flight, whose panels, FLOP and tails are known. Requires: present.
   void submit(Flight& flight, Seconds now, Commons& commons);
   /// The columns that a flight brought, or would have brought, are not used any more. Returns the flight, if it is
   /// over.
@@ -108,7 +109,9 @@ class Station {
   [[nodiscard]] Moment next_within() const;
   /// The next answer at the server, of those whose last panel is on its way.
   [[nodiscard]] Moment next_answer() const;
-  /// A moment no later than the next answer, and no earlier than next_within().
+  /// A moment no later than the next answer of a flight that is not among those of next_answer() yet, and no earlier
+  /// than next_within(); kNever: none will come before that answer. Requires: no jitter, so that answers come in the
+  /// order in which they went up.
   [[nodiscard]] Moment no_answer_before(Seconds now) const;
 
   /// Serves what next_within() tells.
@@ -137,35 +140,47 @@ class Station {
   struct Link {
     Seconds free_at = kNotTaken;  // when what is under way is through
     std::int64_t sequence = 0;
-    Flight* waiting = nullptr;  // for the server's interface, with this panel
-    std::size_t panel = 0;
-    Seconds expected;  // to be through if all that wait go first
-    [[nodiscard]] bool taken() const { return waiting != nullptr || free_at != kNotTaken; }
+    bool waiting = false;  // for the server's interface
+    Seconds expected;      // to be through if all that wait go first
+    [[nodiscard]] bool taken() const { return waiting || free_at != kNotTaken; }
   };
   /// One direction: the link and the server's interface, both of which carry a panel's bytes.
   struct Way {
     Gate& gate;
     Link& link;
     BytesPerSecond link_rate, nic_rate;
-    Bytes plan::Panel::*bytes;
     Seconds plan::Tail::*tail;
   };
   struct Carried {
     Seconds link_time, nic_time, end;
   };
+  /// A flight that is coming down, with what the queue asks of it: looking at each would be a miss of the caches.
+  struct Coming {
+    Place place;
+    Flight* flight = nullptr;
+    Bytes resident, down;
+    bool begun = false;
+    [[nodiscard]] Bytes still_down() const { return begun ? flight->still_down : down; }
+  };
+  /// A panel that comes down.
+  struct Operands {
+    Flight* flight = nullptr;
+    plan::Panel panel;
+  };
+  /// What goes up of a panel.
+  struct Result {
+    Flight* flight = nullptr;
+    Bytes bytes;
+    std::int32_t number = 0;  // of the panel
+  };
   struct Computed {
     Seconds at;
     std::int64_t sequence = 0;
-    Flight* flight = nullptr;
-    std::size_t panel = 0;
+    Result result;
   };
   struct Answer {
-    Seconds at;
+    Moment when;
     Flight* flight = nullptr;
-  };
-  struct Up {
-    Flight* flight = nullptr;
-    std::size_t panel = 0;
   };
 
   /// At one time, the earlier of these is first.
@@ -182,12 +197,13 @@ class Station {
   void pump_down(Seconds now, Commons& commons, Seconds until = Seconds(-1));
   void pump_up(Seconds now, Commons& commons);
   void ask_down(Flight& flight, Seconds now, Commons& commons);
-  void send_down(Flight& flight, std::size_t number, Seconds now, Commons& commons);
-  void ask_up(Flight& flight, std::size_t number, Seconds now, Commons& commons);
-  void send_up(Flight& flight, std::size_t number, Seconds now, Commons& commons);
+  void send_down(const Operands& operands, Seconds now, Commons& commons);
+  void take_in(const Operands& operands, Seconds arrival, Commons& commons);
+  void ask_up(const Result& result, Seconds now, Commons& commons);
+  void send_up(const Result& result, Seconds now, Commons& commons);
   [[nodiscard]] Way way_down(Commons& commons);
   [[nodiscard]] Way way_up(Commons& commons);
-  bool has_to_wait(const Way& way, Flight& flight, std::size_t number, Commons& commons);
+  bool has_to_wait(const Way& way, const Flight& flight, std::int64_t number, Bytes bytes, Commons& commons);
   static Carried carry(const Way& way, Bytes bytes, Seconds now, Commons& commons);
   void ask_up_first(Commons& commons);
   void forget_all();
@@ -199,11 +215,15 @@ class Station {
   Link down_, up_;
   Seconds arrival_;  // of the last panel: a message never overtakes the one before it
   SerialResource processor_;
-  Fifo<Computed> computed_;          // panels with a result that the processor has, or will have, done
-  Fifo<Up> up_queue_;                // those that met a taken uplink, by place
-  Fifo<Answer> answers_;             // on their last way
-  std::vector<Flight*> down_queue_;  // whose panels are still to come down, by place
-  std::vector<Flight*> finishing_;   // down, but not all up
+  Place latest_;                    // of what was computed last
+  bool in_order_ = true;            // what waits for the uplink is computed in order of place
+  Operands asked_down_;             // that wait for the server's interface
+  Result asked_up_;                 // that waits for it
+  Fifo<Computed> computed_;         // results that the processor has, or will have, done
+  Fifo<Result> up_queue_;           // those that met a taken uplink, by place
+  Fifo<Answer> answers_;            // on their last way
+  std::vector<Coming> down_queue_;  // whose panels are still to come down, by place
+  std::vector<Flight*> finishing_;  // down, but not all up
   std::vector<Flight*> holds_;
   Bytes memory_taken_;
   bool hung_ = false;

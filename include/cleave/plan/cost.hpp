@@ -7,12 +7,10 @@
 
 #include <vector>
 
+#include "cleave/plan/panels.hpp"
 #include "cleave/plan/plan.hpp"
 
 namespace cleave::plan {
-
-/// Bytes of framing that every message pays: what comm's codec puts before the payload.
-inline constexpr Bytes kMessageHeader{128};
 
 /// A message, header and payload, stays below this: sizes of MPI messages are 32-bit, and buffers are finite.
 inline constexpr Bytes kMaxMessage{std::int64_t{1} << 30};
@@ -21,26 +19,12 @@ inline constexpr Bytes kMaxMessage{std::int64_t{1} << 30};
 /// bandwidth.
 [[nodiscard]] Seconds kernel_time(const model::Operation& kernel, const fleet::ServerProfile& server);
 
-/// One step of a tasklet's stream: what comes down, is computed, and goes up. Either byte count may be zero (no
-/// message).
-struct Panel {
-  Bytes down;
-  Flops flops;
-  Bytes up;
-};
-
 /// Payload of a piece (box or pairs) without headers, and its FLOP.
 struct Volume {
   Bytes down, up;
   Flops flops;
 };
 [[nodiscard]] Volume volume_of(const Work& work, const TaskletPlan& piece);
-
-/// The panels of a tasklet in the order in which they travel; bytes include headers. Their sums are bytes_down,
-/// bytes_up and the FLOP of the tasklet.
-[[nodiscard]] std::vector<Panel> panels_of(const Work& work, const TaskletPlan& tasklet);
-/// The same in place of what is in `panels`, whose memory is used again.
-void panels_of(const Work& work, const TaskletPlan& tasklet, std::vector<Panel>& panels);
 
 /// Memory that a tasklet takes on the device at once: strips, panels in flight, accumulators, result.
 [[nodiscard]] Bytes resident_bytes(const Work& work, const TaskletPlan& tasklet);

@@ -72,6 +72,9 @@ TEST(Cost, PanelsAddUp) {
       EXPECT_EQ(down, v.down.value() + messages_down * kMessageHeader.value());
       EXPECT_EQ(up, v.up.value() + messages_up * kMessageHeader.value());
       EXPECT_DOUBLE_EQ(flops, v.flops.value());
+      const Panel last = PanelSequence(work, t).last();
+      EXPECT_EQ(last.up, panels.back().up);
+      EXPECT_EQ(last.flops.value(), order == PanelOrder::result_resident ? 0 : panels.back().flops.value());
     }
   }
 }

@@ -1,0 +1,81 @@
+// The panels of a tasklet: in which steps its operands come down, are multiplied, and its results go up.
+#pragma once
+
+#include <vector>
+
+#include "cleave/plan/plan.hpp"
+
+namespace cleave::plan {
+
+/// Bytes of framing that every message pays: what comm's codec puts before the payload.
+inline constexpr Bytes kMessageHeader{128};
+
+/// One step of a tasklet's stream: what comes down, is computed, and goes up. Either byte count may be zero (no
+/// message).
+struct Panel {
+  Bytes down;
+  Flops flops;
+  Bytes up;
+};
+
+/// The runs of `total` things cut into `panels` runs, i from total * i / panels to total * (i + 1) / panels, one after
+/// the other without a division for each. (Bresenham 1965, "Algorithm for computer control of a digital plotter".)
+class Chunks {
+ public:
+  Chunks() = default;
+  Chunks(std::int64_t total, std::int64_t panels) : least_(total / panels), over_(total % panels), panels_(panels) {}
+  std::int64_t next() {
+    rest_ += over_;
+    const std::int64_t more = rest_ >= panels_ ? 1 : 0;
+    rest_ -= more * panels_;
+    return least_ + more;
+  }
+  [[nodiscard]] std::int64_t total() const { return least_ * panels_ + over_; }
+  /// The last run of all.
+  [[nodiscard]] std::int64_t last() const { return least_ + (over_ > 0 ? 1 : 0); }
+
+ private:
+  std::int64_t least_ = 0, over_ = 0, panels_ = 1, rest_ = 0;
+};
+
+/// The panels of a tasklet in the order in which they travel, made when asked for: a simulated fleet has millions of
+/// tasklets, and memory would be the limit. Bytes include headers; their sums are the tasklet's bytes_down and
+/// bytes_up.
+class PanelSequence {
+ public:
+  PanelSequence() = default;
+  /// Requires: tasklet.panels >= 1.
+  PanelSequence(const Work& work, const TaskletPlan& tasklet);
+
+  [[nodiscard]] std::int64_t size() const { return size_; }
+  /// How many were asked for.
+  [[nodiscard]] std::int64_t made() const { return made_; }
+  /// The next one. Requires: made() < size().
+  Panel next();
+  /// The last one, of which `down` is not known, and `flops` is zero where the result leaves after the operands came.
+  [[nodiscard]] Panel last() const;
+
+ private:
+  enum class Form : std::uint8_t {
+    runs,            // each as much of everything as it has units: rows, columns, pairs, instances
+    wavefront,       // rows and columns here so far complete a square from the corner; each panel adds its rim
+    result_resident  // depth streams by, then the result leaves
+  };
+  static Bytes message(std::int64_t payload) { return payload > 0 ? Bytes(payload) + kMessageHeader : Bytes(0); }
+
+  Form form_ = Form::runs;
+  std::int64_t size_ = 0, made_ = 0;
+  Chunks units_, others_, results_;      // wavefront: rows, columns; result_resident: bytes down, K blocks, elements
+  std::int64_t down_ = 0, up_ = 0;       // bytes of a unit or strip, of a unit or element of the result
+  std::int64_t first_down_ = 0;          // runs: bytes that come with the first one
+  double flops_ = 0;                     // of a unit, of an element of the result, of all elements at a depth of 1
+  std::int64_t rows_ = 0, columns_ = 0;  // wavefront: here so far
+  std::int64_t depth_ = 0, reached_ = 0,
+               downs_ = 0;  // result_resident: of the box; K blocks so far; panels that bring some
+};
+
+[[nodiscard]] std::vector<Panel> panels_of(const Work& work, const TaskletPlan& tasklet);
+/// The same in place of what is in `panels`, whose memory is used again.
+void panels_of(const Work& work, const TaskletPlan& tasklet, std::vector<Panel>& panels);
+
+}  // namespace cleave::plan
