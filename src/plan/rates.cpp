@@ -6,16 +6,21 @@
 
 namespace cleave::plan {
 
-void RateEstimator::observe(double amount, Seconds time) {
+bool RateEstimator::is_observation(double amount, Seconds time) {
   const double rate = amount / time.value();
-  if (!(amount > 0) || !(time.value() > 0) || !std::isfinite(rate) || !(rate > 0)) return;
-  recent_[count_++ % kWindow] = rate;
+  return amount > 0 && time.value() > 0 && std::isfinite(rate) && rate > 0;
+}
+
+bool RateEstimator::agrees(double rate, double declared) { return std::abs(rate - declared) <= kTolerance * declared; }
+
+void RateEstimator::observe(double amount, Seconds time) {
+  if (is_observation(amount, time)) recent_[count_++ % kWindow] = amount / time.value();
 }
 
 double RateEstimator::rate(double declared) const {
   if (count_ < kEnough) return declared;
   const std::size_t held = std::min(count_, kWindow);
-  const auto as_declared = [declared](double rate) { return std::abs(rate - declared) <= kTolerance * declared; };
+  const auto as_declared = [declared](double rate) { return agrees(rate, declared); };
   // Where every observation agrees, so does their median.
   if (std::all_of(recent_.begin(), recent_.begin() + static_cast<std::ptrdiff_t>(held), as_declared)) return declared;
   std::array<double, kWindow> sorted = recent_;

@@ -2,6 +2,7 @@
 #include "beliefs.hpp"
 
 #include <cmath>
+#include <utility>
 
 namespace cleave::sched {
 
@@ -18,48 +19,82 @@ Seconds at_rate(Seconds declared_time, Rate declared, Rate believed) {
 }  // namespace
 
 Beliefs::Rates Beliefs::rates_of(const fleet::DeviceProfile& profile) {
-  return {profile.compute, profile.downlink, profile.uplink};
+  return {profile.downlink.value(), profile.compute.value(), profile.uplink.value()};
 }
 
-void Beliefs::observe(const fleet::DeviceProfile& declared, const Measured& measured) {
-  const auto [found, is_new] = devices_.try_emplace(declared.id);
-  Device& device = found->second;
-  if (is_new) device.believed = device.latest = rates_of(declared);
-  device.downlink.observe(static_cast<double>(measured.bytes_down.value()), measured.down);
-  device.compute.observe(measured.flops.value(), measured.compute);
-  device.uplink.observe(static_cast<double>(measured.bytes_up.value()), measured.up);
-  const Rates now{FlopsPerSecond(device.compute.rate(declared.compute.value())),
-                  BytesPerSecond(device.downlink.rate(declared.downlink.value())),
-                  BytesPerSecond(device.uplink.rate(declared.uplink.value()))};
-  const Rates& before = device.believed;
-  device.latest = now;
-  worth_planning_ = worth_planning_ || differs(now.compute.value(), before.compute.value()) ||
-                    differs(now.downlink.value(), before.downlink.value()) ||
-                    differs(now.uplink.value(), before.uplink.value());
+void Beliefs::know(const fleet::DeviceProfile& declared) {
+  Device& device = devices_[declared.id];
+  if (std::exchange(device.known, true)) return;
+  device.declared = rates_of(declared);
+}
+
+// From here on every observation counts, those so far as what was declared: an estimator does not tell them from it.
+void Beliefs::learn(Device& device) {
+  device.learned = std::make_unique<Learned>();
+  device.learned->believed = device.learned->latest = device.declared;
+  for (std::size_t r = 0; r < kResources; ++r) {
+    for (int i = 0; i < device.as_declared[r]; ++i)
+      device.learned->estimators[r].observe(device.declared[r], Seconds(1));
+  }
+}
+
+void Beliefs::observe(DeviceId id, const Measured& measured) {
+  Device& device = devices_[id];
+  if (!device.known) return;
+  const std::array<double, kResources> amounts{static_cast<double>(measured.bytes_down.value()), measured.flops.value(),
+                                               static_cast<double>(measured.bytes_up.value())};
+  const std::array<Seconds, kResources> times{measured.down, measured.compute, measured.up};
+  using plan::RateEstimator;
+  if (device.learned == nullptr) {
+    bool as_declared = true;
+    for (std::size_t r = 0; r < kResources; ++r) {
+      as_declared = as_declared && (!RateEstimator::is_observation(amounts[r], times[r]) ||
+                                    RateEstimator::agrees(amounts[r] / times[r].value(), device.declared[r]));
+    }
+    if (as_declared) {
+      for (std::size_t r = 0; r < kResources; ++r) {
+        const bool counts = RateEstimator::is_observation(amounts[r], times[r]);
+        if (counts && device.as_declared[r] < RateEstimator::kWindow) ++device.as_declared[r];
+      }
+      return;
+    }
+    learn(device);
+    learned_.push_back(id);
+  }
+  Learned& learned = *device.learned;
+  for (std::size_t r = 0; r < kResources; ++r) {
+    learned.estimators[r].observe(amounts[r], times[r]);
+    learned.latest[r] = learned.estimators[r].rate(device.declared[r]);
+    worth_planning_ = worth_planning_ || differs(learned.latest[r], learned.believed[r]);
+  }
 }
 
 void Beliefs::renew(bool at_once) {
   if (!at_once && !worth_planning_) return;
   worth_planning_ = false;
   bool changed = false;
-  for (auto& [id, device] : devices_) {
-    changed = changed || !(device.latest == device.believed);
-    device.believed = device.latest;
+  for (const DeviceId id : learned_) {
+    Learned& learned = *devices_[id].learned;
+    changed = changed || learned.latest != learned.believed;
+    learned.believed = learned.latest;
   }
   if (changed) ++version_;
 }
 
 void Beliefs::apply(std::vector<plan::DeviceState>& devices) const {
+  if (learned_.empty()) return;
   for (plan::DeviceState& device : devices) {
-    const auto found = devices_.find(device.profile.id);
-    if (found == devices_.end()) continue;
-    const Rates& rates = found->second.believed;
-    device.down_busy = at_rate(device.down_busy, device.profile.downlink, rates.downlink);
-    device.compute_busy = at_rate(device.compute_busy, device.profile.compute, rates.compute);
-    device.up_busy = at_rate(device.up_busy, device.profile.uplink, rates.uplink);
-    device.profile.downlink = rates.downlink;
-    device.profile.compute = rates.compute;
-    device.profile.uplink = rates.uplink;
+    const Device* const known = devices_.find(device.profile.id);
+    if (known == nullptr || known->learned == nullptr) continue;
+    const Rates& rates = known->learned->believed;
+    const BytesPerSecond downlink(rates[down]), uplink(rates[up]);
+    const FlopsPerSecond processor(rates[compute]);
+    device.down_busy = at_rate(device.down_busy, device.profile.downlink, downlink);
+    device.compute_busy = at_rate(device.compute_busy, device.profile.compute, processor);
+    device.up_busy = at_rate(device.up_busy, device.profile.uplink, uplink);
+    device.profile.downlink = downlink;
+    device.profile.compute = processor;
+    device.profile.uplink = uplink;
   }
 }
 

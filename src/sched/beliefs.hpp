@@ -5,11 +5,12 @@
 // plan::RateEstimator tells from noise.
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <span>
-#include <unordered_map>
+#include <memory>
 #include <vector>
 
+#include "by_device.hpp"
 #include "cleave/plan/rates.hpp"
 #include "cleave/sched/fleet.hpp"
 
@@ -19,7 +20,10 @@ class Beliefs {
  public:
   static constexpr double kWorthPlanning = 0.25;
 
-  void observe(const fleet::DeviceProfile& declared, const Measured& measured);
+  /// What a device declares; the first time counts.
+  void know(const fleet::DeviceProfile& declared);
+  /// A device that is not known says nothing.
+  void observe(DeviceId device, const Measured& measured);
   /// Takes over what was learned, if it is worth new plans; `at_once`: whatever was learned.
   void renew(bool at_once);
   /// Puts believed rates in place of declared ones, and counts the work that they have in hand at those.
@@ -28,18 +32,25 @@ class Beliefs {
   [[nodiscard]] std::uint64_t version() const { return version_; }
 
  private:
-  struct Rates {
-    FlopsPerSecond compute;
-    BytesPerSecond downlink, uplink;
-    bool operator==(const Rates&) const = default;
-  };
-  static Rates rates_of(const fleet::DeviceProfile& profile);
-  struct Device {
-    plan::RateEstimator downlink, compute, uplink;
+  enum Resource : std::uint8_t { down, compute, up, kResources };
+  using Rates = std::array<double, kResources>;  // bytes, FLOP, bytes a second
+  // Of a device that once did otherwise than it declares.
+  struct Learned {
+    std::array<plan::RateEstimator, kResources> estimators;
     Rates believed{}, latest{};
   };
+  // Most devices do as they declare, in every answer: then only answers are counted.
+  struct Device {
+    Rates declared{};
+    std::array<std::uint8_t, kResources> as_declared{};  // observations, up to what an estimator remembers
+    bool known = false;
+    std::unique_ptr<Learned> learned;
+  };
+  static Rates rates_of(const fleet::DeviceProfile& profile);
+  static void learn(Device& device);
 
-  std::unordered_map<DeviceId, Device> devices_;
+  ByDevice<Device> devices_;
+  std::vector<DeviceId> learned_;  // that are not as they declare
   bool worth_planning_ = false;
   std::uint64_t version_ = 0;
 };

@@ -23,6 +23,12 @@ class ByDevice {
     if (index >= values_.size()) values_.resize(index + 1);
     return values_[index];
   }
+  /// Null: it was not used yet.
+  [[nodiscard]] const Value* find(DeviceId device) const {
+    if (device == kServerDevice) return &server_;
+    const auto index = static_cast<std::size_t>(device.value);
+    return index < values_.size() ? &values_[index] : nullptr;
+  }
   /// Devices, the server not among them, whose value is `value`.
   [[nodiscard]] std::int64_t count(const Value& value) const {
     return std::count(values_.begin(), values_.end(), value);

@@ -1,14 +1,17 @@
-// ByTasklet: values kept under tasklet ids, for ids that come in order and live for about as long as each other.
+// ByTasklet: values kept under tasklet ids, for ids that come in order.
 //
-// A window over the ids in flight, sorted: adding is at its end, looking up a bisection, and what was removed leaves
-// with whatever is gone before it. A tenth of the time of a hash map, and always in the same order.
+// Pages of ids that follow each other, each for as long as one of them is kept; a page says where in the pool the value
+// of an id is. So finding is two reads, places in the pool are used again while they are still in the caches, and
+// visiting is in order of id. A tenth of the time of a hash map.
 #pragma once
 
-#include <algorithm>
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
-#include <optional>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "cleave/base/ids.hpp"
 
@@ -17,71 +20,93 @@ namespace cleave::sched {
 template <class Value>
 class ByTasklet {
  public:
-  void clear() {
-    window_.clear();
-    count_ = 0;
-  }
-  [[nodiscard]] std::size_t size() const { return count_; }
+  void clear() { *this = ByTasklet(); }
+  [[nodiscard]] std::size_t size() const { return pool_.size() - unused_.size(); }
 
-  /// Returns where it is kept; that moves when something is added or removed. Requires: nothing is kept under `id`.
+  /// Returns where it is kept until it is removed. Requires: nothing is kept under `id`.
   Value& add(TaskletId id, Value value) {
-    ++count_;
-    if (window_.empty() || window_.back().id < id) return *window_.emplace_back(id, std::move(value)).value;
-    const auto at = lower(id);
-    if (at->id == id) return at->value.emplace(std::move(value));
-    return *window_.emplace(at, id, std::move(value))->value;
+    Page& page = page_for(number_of(id));
+    std::uint32_t place = 0;
+    if (unused_.empty()) {
+      place = static_cast<std::uint32_t>(pool_.size());
+      pool_.push_back(std::move(value));
+    } else {
+      place = unused_.back();
+      unused_.pop_back();
+      pool_[place] = std::move(value);
+    }
+    page.places[offset_of(id)] = place;
+    ++page.kept;
+    return pool_[place];
   }
 
   [[nodiscard]] Value* find(TaskletId id) {
-    const auto at = lower(id);
-    return at != window_.end() && at->id == id && at->value ? &*at->value : nullptr;
+    const std::uint32_t* const place = place_of(id);
+    return place == nullptr ? nullptr : &pool_[*place];
   }
   [[nodiscard]] const Value* find(TaskletId id) const { return const_cast<ByTasklet*>(this)->find(id); }
 
   /// Nothing happens if nothing is kept under `id`.
   void remove(TaskletId id) {
-    const auto at = lower(id);
-    if (at == window_.end() || at->id != id || !at->value) return;
-    at->value.reset();
-    --count_;
-    while (!window_.empty() && !window_.front().value) window_.pop_front();
-    if (window_.size() > kSparse * (count_ + kSparse)) std::erase_if(window_, [](const Entry& e) { return !e.value; });
+    std::uint32_t* const place = place_of(id);
+    if (place == nullptr) return;
+    unused_.push_back(std::exchange(*place, kNone));
+    std::unique_ptr<Page>& page = pages_[static_cast<std::size_t>(number_of(id) - first_)];
+    if (--page->kept > 0) return;
+    page.reset();
+    for (; !pages_.empty() && pages_.front() == nullptr; ++first_) pages_.pop_front();
   }
 
   /// In order of id.
   template <class Visit>
   void for_each(Visit visit) {
-    for (Entry& entry : window_) {
-      if (entry.value) visit(*entry.value);
+    for (const std::unique_ptr<Page>& page : pages_) {
+      if (page == nullptr) continue;
+      for (const std::uint32_t place : page->places) {
+        if (place != kNone) visit(pool_[place]);
+      }
     }
   }
   template <class Visit>
   void for_each(Visit visit) const {
-    for (const Entry& entry : window_) {
-      if (entry.value) visit(*entry.value);
-    }
+    const_cast<ByTasklet*>(this)->for_each([&](const Value& value) { visit(value); });
   }
 
  private:
-  /// At most this many entries for each one that is kept.
-  static constexpr std::size_t kSparse = 8;
-  struct Entry {
-    Entry(TaskletId i, Value v) : id(i), value(std::move(v)) {}
-    TaskletId id;
-    std::optional<Value> value;
+  static constexpr std::int64_t kPage = 256;
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+  struct Page {
+    Page() { places.fill(kNone); }
+    std::array<std::uint32_t, kPage> places;
+    std::int64_t kept = 0;
   };
-  auto lower(TaskletId id) {
-    // Ids mostly follow each other without gaps: then the first guess is right.
-    if (!window_.empty() && id >= window_.front().id) {
-      const auto guess = static_cast<std::size_t>(id.value - window_.front().id.value);
-      if (guess < window_.size() && window_[guess].id == id)
-        return window_.begin() + static_cast<std::ptrdiff_t>(guess);
-    }
-    return std::lower_bound(window_.begin(), window_.end(), id, [](const Entry& e, TaskletId i) { return e.id < i; });
+
+  static std::int64_t number_of(TaskletId id) { return id.value / kPage; }
+  static std::size_t offset_of(TaskletId id) { return static_cast<std::size_t>(id.value % kPage); }
+
+  std::uint32_t* place_of(TaskletId id) {
+    if (!id.valid()) return nullptr;
+    const std::int64_t index = number_of(id) - first_;
+    if (index < 0 || index >= std::ssize(pages_)) return nullptr;
+    Page* const page = pages_[static_cast<std::size_t>(index)].get();
+    if (page == nullptr) return nullptr;
+    std::uint32_t& place = page->places[offset_of(id)];
+    return place == kNone ? nullptr : &place;
   }
 
-  std::deque<Entry> window_;
-  std::size_t count_ = 0;
+  Page& page_for(std::int64_t number) {
+    if (pages_.empty()) first_ = number;
+    for (; number < first_; --first_) pages_.emplace_front();
+    while (number - first_ >= std::ssize(pages_)) pages_.emplace_back();
+    std::unique_ptr<Page>& page = pages_[static_cast<std::size_t>(number - first_)];
+    if (page == nullptr) page = std::make_unique<Page>();
+    return *page;
+  }
+
+  std::deque<std::unique_ptr<Page>> pages_;
+  std::int64_t first_ = 0;  // number of the first page
+  std::deque<Value> pool_;
+  std::vector<std::uint32_t> unused_;  // places in the pool
 };
 
 }  // namespace cleave::sched

@@ -73,7 +73,6 @@ struct Scheduler::Impl {
   // Plans are valid for one roster, one set of devices left out and one set of rates.
   using Version = std::tuple<std::uint64_t, std::size_t, std::uint64_t, std::uint64_t>;
   std::optional<Version> planned_for;
-  std::unordered_map<DeviceId, fleet::DeviceProfile> declared;
   PlanCache plans;
   Lanes lanes;
   Patience patience;
@@ -118,7 +117,7 @@ struct Scheduler::Impl {
     const Version version{fleet.roster(), distrusted.size(), breaker.version(), beliefs.version()};
     if (version == planned_for) return;
     planned_for = version;
-    for (const plan::DeviceState& device : fleet.devices()) declared.try_emplace(device.profile.id, device.profile);
+    for (const plan::DeviceState& device : fleet.devices()) beliefs.know(device.profile);
     lanes.leave();
     columns.leave();
     std::vector<plan::DeviceState> devices = usable_devices();
@@ -433,8 +432,7 @@ struct Scheduler::Impl {
   }
 
   void observe(const Event& event) {
-    const auto found = declared.find(event.device);
-    if (options.learn && found != declared.end()) beliefs.observe(found->second, event.measured);
+    if (options.learn) beliefs.observe(event.device, event.measured);
   }
 
   void take_answer(const Event& event) {

@@ -24,6 +24,9 @@ class RateEstimator {
 
   /// `amount` (bytes or FLOP) took `time`. What is not positive and finite is not an observation.
   void observe(double amount, Seconds time);
+  [[nodiscard]] static bool is_observation(double amount, Seconds time);
+  /// A rate that differs by so little is taken for the declared one.
+  [[nodiscard]] static bool agrees(double rate, double declared);
   /// The median rate; `declared` while there are too few observations, or it differs by less than kTolerance.
   [[nodiscard]] double rate(double declared) const;
 
