@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numeric>
 
 namespace cleave::sched {
 
@@ -20,6 +21,9 @@ constexpr double kWeights[] = {0.3, 0.45, 0.6, 0.7, 0.8, 0.9, 0.96};
 constexpr double kMixtures[] = {0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1};
 /// Steps towards the best flow.
 constexpr int kFlowSteps = 32;
+/// After so many, prices and weights that are still below this share of the best bound so far are given up.
+constexpr int kEnoughToTell = 6;
+constexpr double kHopeless = 0.85;
 /// The bound is no more than so many times what is known before.
 constexpr double kMost = 4;
 
@@ -177,7 +181,7 @@ class Exchange {
  public:
   Exchange(const model::StepGraph& graph, std::span<const Node> nodes, std::span<const ShapeBound> shapes,
            std::span<const DeviceClass> classes, std::span<const Price> prices, double most)
-      : graph_(graph), nodes_(nodes), longest_(nodes.size()), most_(most) {
+      : graph_(graph), nodes_(nodes), longest_(nodes.size()), choices_(nodes.size()), most_(most) {
     for (const ShapeBound& shape : shapes) {
       Curve& curve = curves_.emplace_back();
       for (double time = shape.time; time < most && time > 0;) {
@@ -197,12 +201,15 @@ class Exchange {
     for (const std::size_t i : path_) flow[i] = 1;
     double highest = 0;
     for (int step = 1; step <= kFlowSteps; ++step) {
-      const double value = total(flow, bound);
+      for (std::size_t i = 0; i < nodes_.size(); ++i) choices_[i] = cheapest(i, flow[i], bound);
+      const double value = std::accumulate(choices_.begin(), choices_.end(), 0.0,
+                                           [](double sum, const Choice& c) { return sum + c.value; });
       if (value > highest) {
         highest = value;
         best = flow;
       }
-      longest_path([&](std::size_t i) { return cheapest(i, flow[i], bound).duration; });
+      if (step == kEnoughToTell && highest < kHopeless * bound) return bound;
+      longest_path([&](std::size_t i) { return choices_[i].duration; });
       const double share = 2.0 / (step + 2.0);
       for (double& y : flow) y *= 1 - share;
       for (const std::size_t i : path_) flow[i] += share;
@@ -265,6 +272,7 @@ class Exchange {
   std::span<const Node> nodes_;
   std::vector<Curve> curves_;
   std::vector<double> longest_;
+  std::vector<Choice> choices_;
   std::vector<std::size_t> path_;
   double most_, weight_ = 0.5;
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "cleave/base/error.hpp"
 #include "share.hpp"
@@ -34,6 +35,7 @@ Patience::Patience(PlanCache& plans, const Lanes& lanes, const plan::PlanOptions
 void Patience::begin() {
   chain_.clear();
   until_.clear();
+  fewest_.clear();
 }
 
 std::vector<Patience::OfChain>::iterator Patience::find(const plan::Work& work, std::optional<std::size_t> lane) {
@@ -102,6 +104,7 @@ Seconds Patience::link_time(const plan::OperationPlan& plan) const {
 void Patience::renew_fleet() {
   if (version_ == plans_.version()) return;
   version_ = plans_.version();
+  fewest_.clear();
   std::unordered_map<DeviceId, Bytes> largest;
   for (const OfChain& part : chain_) {
     for (const plan::TaskletPlan& piece : plan_of(part).tasklets) {
@@ -130,11 +133,18 @@ std::vector<plan::DeviceState> Patience::devices_beside(const Left& chain, Secon
     device.profile.memory = memory_.at(device.profile.id);
     device.down_busy = device.compute_busy = device.up_busy = in_hand(device.profile.id, now);
   }
-  std::stable_sort(devices.begin(), devices.end(), [&](const plan::DeviceState& a, const plan::DeviceState& b) {
-    if (a.down_busy != b.down_busy) return a.down_busy < b.down_busy;
-    return power_of(a, options_.server) > power_of(b, options_.server);
+  std::vector<double> power(devices.size());
+  for (std::size_t d = 0; d < devices.size(); ++d) power[d] = power_of(devices[d], options_.server);
+  std::vector<std::size_t> order(devices.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    if (devices[a].down_busy != devices[b].down_busy) return devices[a].down_busy < devices[b].down_busy;
+    return power[a] > power[b];
   });
-  return devices;
+  std::vector<plan::DeviceState> sorted;
+  sorted.reserve(devices.size());
+  for (const std::size_t d : order) sorted.push_back(std::move(devices[d]));
+  return sorted;
 }
 
 std::optional<plan::OperationPlan> Patience::plan(const plan::Work& work, Seconds now) {
@@ -148,7 +158,10 @@ std::optional<plan::OperationPlan> Patience::plan(const plan::Work& work, Second
   if (within < hurried.busy * kTooLate) return std::nullopt;
   const std::vector<plan::DeviceState> devices = devices_beside(chain, now);
   options_.longest_panel = chain.operation * kPanelShare;
-  for (std::size_t count = 1; count < devices.size() && devices[count - 1].down_busy < within; count *= 2) {
+  // The next ones may need fewer again, for devices are not all alike, but hardly less than a quarter.
+  std::size_t& fewest = fewest_.try_emplace(work, 1).first->second;
+  for (std::size_t count = std::max<std::size_t>(1, fewest / 4);
+       count < devices.size() && devices[count - 1].down_busy < within; count *= 2) {
     try {
       plan::OperationPlan plan = plan::plan_operation(work, std::span(devices).first(count), options_);
       if (plan.time > within) continue;
@@ -157,6 +170,7 @@ std::optional<plan::OperationPlan> Patience::plan(const plan::Work& work, Second
         Seconds& until = until_[piece.device];
         until = std::max(until, now + piece.time);
       }
+      fewest = count;
       return plan;
     } catch (const InputError&) {}  // nobody among them can hold the smallest block
   }

@@ -13,6 +13,7 @@
 
 #include "lanes.hpp"
 #include "plan_cache.hpp"
+#include "work_hash.hpp"
 
 namespace cleave::sched {
 
@@ -61,6 +62,8 @@ class Patience {
   plan::PlanOptions options_;
   std::vector<OfChain> chain_;
   std::unordered_map<DeviceId, Seconds> until_;  // patient work in hand
+  // Devices that the last operation of a shape got: the chain gets shorter, so the next one hardly needs fewer.
+  std::unordered_map<plan::Work, std::size_t, WorkHash> fewest_;
   // For plans of version_: memory that the chain leaves over, and joint rates.
   std::unordered_map<DeviceId, Bytes> memory_;
   BytesPerSecond downlink_, uplink_;
