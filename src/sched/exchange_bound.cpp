@@ -114,37 +114,46 @@ class GemmVolumes {
   bool cut_;
 };
 
-// What one operation of a shape costs at least, at given prices, when it may take so long: a falling function of time.
-double cost_within(const plan::Work& work, double groups, double time, std::span<const DeviceClass> classes,
-                   std::span<const Price> prices) {
-  if (work.instances > 1) {
-    const auto count = static_cast<double>(work.instances);
-    plan::Work one = work;
-    one.instances = 1;
-    return count * cost_within(one, groups, time / count, classes, prices);
+// How much of one instance of a shape each class of devices can do at most, when an operation of `instances` may take
+// so long: multiplications of a GEMM, shares of attention.
+std::vector<double> most_within(const ShapeBound& shape, double time, std::span<const DeviceClass> classes) {
+  const double each = time / static_cast<double>(shape.work.instances);
+  std::vector<double> most;
+  most.reserve(classes.size());
+  if (shape.work.kind == plan::WorkKind::gemm) {
+    const GemmVolumes gemm(shape.work, shape.groups);
+    for (const DeviceClass& device : classes) most.push_back(gemm.most(device, each).first);
+  } else {
+    const plan::Volume all = volume_of_all(shape.work);
+    const auto down = static_cast<double>(all.down.value()), up = static_cast<double>(all.up.value());
+    for (const DeviceClass& device : classes)
+      most.push_back(std::min({device.down * each / down, device.up * each / up, 1.0}));
   }
+  return most;
+}
+
+// What one operation of a shape costs at least, at given prices, where no class can do more than `most`.
+double cost_within(const ShapeBound& shape, std::span<const double> most, std::span<const DeviceClass> classes,
+                   std::span<const Price> prices) {
   struct Offer {
     double rate, volume;  // cost of a unit of volume, and how much of it
   };
   std::vector<Offer> offers;
   offers.reserve(classes.size());
   double left = 0;
-  if (work.kind == plan::WorkKind::gemm) {
-    const GemmVolumes gemm(work, groups);
+  if (shape.work.kind == plan::WorkKind::gemm) {
+    const GemmVolumes gemm(shape.work, shape.groups);
     left = gemm.all();
     for (std::size_t c = 0; c < classes.size(); ++c) {
       // The cost is concave in the volume, so on [0, V] no less than the chord.
-      const double volume = gemm.most(classes[c], time).first;
-      if (volume > 0) offers.push_back({gemm.cost(volume, prices[c]) / volume, volume * classes[c].count});
+      if (most[c] > 0) offers.push_back({gemm.cost(most[c], prices[c]) / most[c], most[c] * classes[c].count});
     }
   } else {
-    const plan::Volume all = volume_of_all(work);
+    const plan::Volume all = volume_of_all(shape.work);
     const auto down = static_cast<double>(all.down.value()), up = static_cast<double>(all.up.value());
     left = 1;
-    for (std::size_t c = 0; c < classes.size(); ++c) {
-      const double share = std::min({classes[c].down * time / down, classes[c].up * time / up, 1.0});
-      offers.push_back({prices[c].down * down + prices[c].up * up, share * classes[c].count});
-    }
+    for (std::size_t c = 0; c < classes.size(); ++c)
+      offers.push_back({prices[c].down * down + prices[c].up * up, most[c] * classes[c].count});
   }
   std::ranges::sort(offers, {}, &Offer::rate);
   double cost = 0;
@@ -154,7 +163,7 @@ double cost_within(const plan::Work& work, double groups, double time, std::span
     cost += taken * offer.rate;
     left -= taken;
   }
-  return cost;
+  return cost * static_cast<double>(shape.work.instances);
 }
 
 // The prices that make the time of a shape alone as long as they can: each device counts for what it does of it, and
@@ -172,24 +181,39 @@ std::vector<Price> prices_for(const ShapeBound& shape, std::span<const DeviceCla
   return prices;
 }
 
-// The prices of a shape, when durations from[j] .. from[j + 1] are allowed.
+// Durations of a shape, from[j] to from[j + 1], and what each class can do at most in those.
+struct Durations {
+  std::vector<double> from;
+  std::vector<std::vector<double>> most;
+};
+
+Durations durations_of(const ShapeBound& shape, std::span<const DeviceClass> classes, double longest) {
+  Durations durations;
+  for (double time = shape.time; time < longest && time > 0;) {
+    durations.from.push_back(time);
+    time *= kDurationRatio;
+    // The longest of the interval: a longer one only costs less.
+    durations.most.push_back(most_within(shape, time, classes));
+  }
+  return durations;
+}
+
+// What a shape costs at least in each interval of its durations.
 struct Curve {
-  std::vector<double> from, price;
+  std::span<const double> from;
+  std::vector<double> price;
 };
 
 class Exchange {
  public:
   Exchange(const model::StepGraph& graph, std::span<const Node> nodes, std::span<const ShapeBound> shapes,
-           std::span<const DeviceClass> classes, std::span<const Price> prices, double most)
+           std::span<const Durations> durations, std::span<const DeviceClass> classes, std::span<const Price> prices,
+           double most)
       : graph_(graph), nodes_(nodes), longest_(nodes.size()), choices_(nodes.size()), most_(most) {
-    for (const ShapeBound& shape : shapes) {
-      Curve& curve = curves_.emplace_back();
-      for (double time = shape.time; time < most && time > 0;) {
-        curve.from.push_back(time);
-        time *= kDurationRatio;
-        // The longest of the interval: a longer one only costs less.
-        curve.price.push_back(cost_within(shape.work, shape.groups, time, classes, prices));
-      }
+    for (std::size_t s = 0; s < shapes.size(); ++s) {
+      Curve& curve = curves_.emplace_back(Curve{durations[s].from, {}});
+      for (const std::vector<double>& volumes : durations[s].most)
+        curve.price.push_back(cost_within(shapes[s], volumes, classes, prices));
     }
   }
 
@@ -319,9 +343,11 @@ double exchange_bound(const model::StepGraph& graph, std::span<const Node> nodes
     }
     if (total > 0) candidates.insert(candidates.end(), {outward, inward});
   }
+  std::vector<Durations> durations;
+  for (const ShapeBound& shape : shapes) durations.push_back(durations_of(shape, classes, at_least * kMost));
   double bound = at_least;
   for (const std::vector<Price>& prices : candidates) {
-    Exchange exchange(graph, nodes, shapes, classes, prices, at_least * kMost);
+    Exchange exchange(graph, nodes, shapes, durations, classes, prices, at_least * kMost);
     for (const double weight : kWeights) bound = std::max(bound, exchange.improve(weight, bound));
   }
   return bound;
