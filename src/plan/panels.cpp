@@ -66,33 +66,6 @@ PanelSequence::PanelSequence(const Work& work, const TaskletPlan& tasklet) : siz
   }
 }
 
-Panel PanelSequence::next() {
-  const bool first = made_ == 0;
-  ++made_;
-  switch (form_) {
-    case Form::runs: {
-      const std::int64_t units = units_.next();
-      return {message(units * down_ + (first ? first_down_ : 0)), Flops(static_cast<double>(units) * flops_),
-              message(units * up_)};
-    }
-    case Form::wavefront: {
-      const std::int64_t rows = units_.next(), columns = others_.next();
-      const std::int64_t area = (rows_ + rows) * (columns_ + columns) - rows_ * columns_;
-      rows_ += rows;
-      columns_ += columns;
-      return {message((rows + columns) * down_), Flops(static_cast<double>(area) * flops_), message(area * up_)};
-    }
-    case Form::result_resident: break;
-  }
-  const Bytes up = message(made_ >= downs_ ? results_.next() * up_ : 0);
-  if (made_ > downs_) return {Bytes(0), Flops(0), up};
-  // A K block is multiplied when all of it is there.
-  const std::int64_t before = std::min(depth_, kBlockK * reached_);
-  reached_ += others_.next();
-  const std::int64_t depth = std::min(depth_, kBlockK * reached_) - before;
-  return {message(units_.next()), Flops(static_cast<double>(depth) * flops_), up};
-}
-
 Panel PanelSequence::last() const {
   if (form_ == Form::result_resident) return {Bytes(0), Flops(0), message(results_.last() * up_)};
   std::int64_t units = units_.last();

@@ -315,7 +315,7 @@ void Station::serve(Commons& commons) {
 }
 
 // Before the next answer, which frees memory, nothing that goes up matters to what comes down.
-void Station::advance(Seconds until, Commons& commons) {
+[[gnu::flatten]] void Station::advance(Seconds until, Commons& commons) {
   while (down_.free_at <= until) {
     pump_down(std::exchange(down_.free_at, kNotTaken), commons, until);
     advance_up(std::min(until, down_.free_at), commons);  // so that few computed panels wait in memory

@@ -1,6 +1,7 @@
 // The panels of a tasklet: in which steps its operands come down, are multiplied, and its results go up.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "cleave/plan/plan.hpp"
@@ -73,6 +74,33 @@ class PanelSequence {
   std::int64_t depth_ = 0, reached_ = 0,
                downs_ = 0;  // result_resident: of the box; K blocks so far; panels that bring some
 };
+
+inline Panel PanelSequence::next() {
+  const bool first = made_ == 0;
+  ++made_;
+  switch (form_) {
+    case Form::runs: {
+      const std::int64_t units = units_.next();
+      return {message(units * down_ + (first ? first_down_ : 0)), Flops(static_cast<double>(units) * flops_),
+              message(units * up_)};
+    }
+    case Form::wavefront: {
+      const std::int64_t rows = units_.next(), columns = others_.next();
+      const std::int64_t area = (rows_ + rows) * (columns_ + columns) - rows_ * columns_;
+      rows_ += rows;
+      columns_ += columns;
+      return {message((rows + columns) * down_), Flops(static_cast<double>(area) * flops_), message(area * up_)};
+    }
+    case Form::result_resident: break;
+  }
+  const Bytes up = message(made_ >= downs_ ? results_.next() * up_ : 0);
+  if (made_ > downs_) return {Bytes(0), Flops(0), up};
+  // A K block is multiplied when all of it is there.
+  const std::int64_t before = std::min(depth_, kBlockK * reached_);
+  reached_ += others_.next();
+  const std::int64_t depth = std::min(depth_, kBlockK * reached_) - before;
+  return {message(units_.next()), Flops(static_cast<double>(depth) * flops_), up};
+}
 
 [[nodiscard]] std::vector<Panel> panels_of(const Work& work, const TaskletPlan& tasklet);
 /// The same in place of what is in `panels`, whose memory is used again.
