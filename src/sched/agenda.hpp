@@ -112,6 +112,12 @@ class Calendar {
   /// Whose moment is next. Requires: at least one subject.
   [[nodiscard]] std::size_t subject() const { return heap_.front().subject; }
 
+  /// visit(subject) for those one of which will be next after the one that is next now, in no order.
+  template <class Visit>
+  void soon(Visit visit) const {
+    for (std::size_t i = 1; i < std::min(kChildren + 1, heap_.size()); ++i) visit(heap_[i].subject);
+  }
+
   void set(std::size_t subject, Moment when) {
     const std::size_t place = place_[subject];
     const auto move = [this](std::size_t to, const Node& node) { put(to, node); };

@@ -241,6 +241,9 @@ struct SimulatedFleet::Impl {
   // What the calendar has next: an answer, something within a device, or the interface is free again.
   void serve_next() {
     const std::size_t index = calendar.subject();
+    calendar.soon([&](std::size_t subject) {
+      if (subject < stations.size()) stations[subject].prefetch();
+    });
     if (index == stations.size()) return serve_gate(commons.out, &Station::begin_down);
     if (index > stations.size()) return serve_gate(commons.in, &Station::begin_up);
     const Moment next = calendar.next();
@@ -307,6 +310,7 @@ void SimulatedFleet::submit(const Tasklet& tasklet) {
   if (!own) {
     CLEAVE_ASSERT(tasklet.piece.device.value >= 0 && tasklet.piece.device.value < std::ssize(self.stations),
                   "no device {}", tasklet.piece.device.value);
+    self.stations[static_cast<std::size_t>(tasklet.piece.device.value)].prefetch();
     CLEAVE_ASSERT(self.stations[static_cast<std::size_t>(tasklet.piece.device.value)].present, "device {} is not there",
                   tasklet.piece.device.value);
   }

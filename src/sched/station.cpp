@@ -148,6 +148,7 @@ void Station::pump_down(Seconds now, Commons& commons, Seconds until) {
   if (chosen == down_queue_.size()) return;
   Coming& coming = down_queue_[chosen];
   Flight& flight = *coming.flight;
+  in_ = &flight;
   if (!std::exchange(coming.begun, true)) {
     memory_taken_ += coming.resident;
     usage.memory_peak = std::max(usage.memory_peak, memory_taken_);
@@ -296,6 +297,7 @@ void Station::send_up(const Result& result, Seconds now, Commons& commons) {
     commons.observer->span(span_of(flight.tasklet, Resource::up, now, end, result.bytes));
     commons.observer->span(span_of(flight.tasklet, Resource::server_in, now, now + nic_time, result.bytes));
   }
+  out_ = &flight;
   if (result.number + 1 < flight.panels.size()) return;
   std::erase(finishing_, &flight);
   const Answer answer{moment(end + commons.latency_of(declared), Rank::answer, flight.tasklet.id.value), &flight};
@@ -314,8 +316,16 @@ void Station::serve(Commons& commons) {
   }
 }
 
+void Station::prefetch_further() const {
+  prefetch_lines(in_, offsetof(Flight, tails));
+  if (out_ != in_) prefetch_lines(out_, offsetof(Flight, tails));
+  prefetch_lines(down_queue_.data(), sizeof(Coming));
+  prefetch_lines(computed_.where(), 2 * sizeof(Computed));
+}
+
 // Before the next answer, which frees memory, nothing that goes up matters to what comes down.
 [[gnu::flatten]] void Station::advance(Seconds until, Commons& commons) {
+  prefetch_further();
   while (down_.free_at <= until) {
     pump_down(std::exchange(down_.free_at, kNotTaken), commons, until);
     advance_up(std::min(until, down_.free_at), commons);  // so that few computed panels wait in memory
