@@ -20,6 +20,11 @@ namespace {
 /// Plans of operations alone that are further from their lower bound by this factor are set beside a sharper one.
 constexpr double kFarFromBound = 1.08;
 
+/// More than so many devices are planned for again, for longer, where they are that far from the sharper bound, until
+/// they are within the second factor.
+constexpr std::int64_t kFewDevices = 16;
+constexpr double kWorthPatience = 1.1, kPatientFor = 1.065;
+
 /// A bound that was found on a sample of the devices may be so much earlier with all of them.
 constexpr double kMargin = 1.01;
 
@@ -52,17 +57,28 @@ TaskletPlan whole_of(const Work& work) {
 
 OperationPlan plan_operation(const Work& work, std::span<const DeviceState> devices, const PlanOptions& options) {
   const std::vector<DeviceState> usable = usable_devices(work, devices, options);
-  const Problem problem{work, usable, options, bound_work(work, usable, options)};
-  const std::vector<TaskletPlan> pieces = scheme_of(options.partition)(problem);
-  OperationPlan plan;
-  plan.tasklets = finish_pieces(work, pieces, usable, options);
-  total_up(work, plan, usable, options);
-  plan.lower_bound = Seconds(problem.bound.finish);
+  Problem problem{work, usable, options, bound_work(work, usable, options)};
+  const auto planned = [&] {
+    OperationPlan plan;
+    plan.tasklets = finish_pieces(work, scheme_of(options.partition)(problem), usable, options);
+    total_up(work, plan, usable, options);
+    plan.lower_bound = Seconds(problem.bound.finish);
+    return plan;
+  };
+  OperationPlan plan = planned();
   const bool alone = options.objective == Objective::alone && options.partition == Partition::automatic;
   if (alone && work.kind == WorkKind::gemm && work.instances == 1 && plan.busy > kFarFromBound * plan.lower_bound) {
     const double enough = plan.busy.value() / kFarFromBound * kMargin;
     plan.lower_bound = Seconds(sharper_bound(work, whole_of(work).box, powers_of(usable, options.server, 1),
                                              options.server, problem.bound, enough));
+    if (std::ssize(usable) > kFewDevices && plan.busy > kWorthPatience * plan.lower_bound) {
+      problem.bound.wanted = kPatientFor * plan.lower_bound.value();
+      OperationPlan other = planned();
+      if (other.busy < plan.busy) {
+        other.lower_bound = plan.lower_bound;
+        plan = std::move(other);
+      }
+    }
   }
   return plan;
 }

@@ -83,8 +83,8 @@ class Columns {
     }
   }
 
-  // Cuts the order into the columns whose widths at `finish` add up to most.
-  void cut_best(double finish) {
+  // Cuts the order into the columns whose widths at `finish` add up to most; returns these, as columns of the plane.
+  double cut_best(double finish) {
     reach_by(finish);
     const std::size_t count = order_.size();
     std::vector<double> most(count + 1, 0);
@@ -115,6 +115,7 @@ class Columns {
       last = from[last];
     }
     std::reverse(cut_.begin(), cut_.end());
+    return most[count] / columns_;
   }
 
   // The time at which the columns, as cut, are as wide as the plane.
@@ -306,7 +307,7 @@ PlaneCut cut_from(const Plane& plane, std::span<const Power> devices, double sta
       if (finish < best.finish) best = columns.cut(finish);
     };
     if (columns.usable() <= kExactColumns) {
-      columns.cut_best(start * 1.01);
+      static_cast<void>(columns.cut_best(start * 1.01));
       judge();
       if (!small) continue;
     }
@@ -355,6 +356,16 @@ PlaneCut cut_plane(const Plane& plane, std::span<const Power> devices, double gu
     if (cut.finish != kNever) return cut;
   }
   return {kNever, false, {}, {}};
+}
+
+double covered_share(const Plane& plane, std::span<const Power> devices, double finish) {
+  double share = 0;
+  for (const bool transposed : {false, true}) {
+    Columns columns(plane, transposed, devices);
+    columns.order(finish);
+    share = std::max(share, columns.cut_best(finish));
+  }
+  return share;
 }
 
 void finish_cut(const Plane& plane, std::span<const Power> devices, PlaneCut& cut) {

@@ -114,6 +114,9 @@ struct PlaneTiling {
   std::vector<PlaneTile> tiles;
 };
 
+/// The share of the plane that columns of these devices cover by `finish`; above 1 when they could cover more.
+[[nodiscard]] double covered_share(const Plane& plane, std::span<const Power> devices, double finish);
+
 /// The cut in whole elements: disjoint tiles that cover the plane. Some devices may get nothing.
 [[nodiscard]] PlaneTiling tile_plane(const Plane& plane, std::span<const Power> devices, const PlaneCut& cut);
 

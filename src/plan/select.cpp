@@ -19,6 +19,10 @@ namespace {
 constexpr double kEven = 0.01, kNearlyEven = 0.025;
 constexpr int kMostTries = 6;
 
+/// Where there is time, so many numbers of devices are tried thoroughly, the next by this power of how uneven they are.
+constexpr int kPatientTries = 3;
+constexpr double kQuiteEven = 0.004, kDamped = -0.8;
+
 /// Directions are evened out where the finish is beyond the bound by this factor, and they differ by less than that.
 constexpr double kGoodEnough = 1.04, kOneSided = 0.5;
 
@@ -70,7 +74,14 @@ class Selection {
     wanted_ = best_wanted_;
     ways_ = best_ways_;
     ways_.effort = Effort::thorough;
-    attempt(near_even_ ? count_ : best_count_);
+    count_ = near_even_ ? count_ : best_count_;
+    double ratio = attempt(count_);
+    if (!(bound_.wanted > 0)) return best_;
+    for (int i = 0; i < kPatientTries && ratio > 0 && uneven(ratio) > kQuiteEven; ++i) {
+      const auto next = std::llround(static_cast<double>(count_) * std::pow(ratio, kDamped));
+      count_ = std::clamp<std::size_t>(static_cast<std::size_t>(next), 1, offers_.size());
+      ratio = attempt(count_);
+    }
     return best_;
   }
 

@@ -66,6 +66,7 @@ struct BoxBound {
   double finish = 0;  ///< kNever when it cannot be done
   Terms terms;        ///< prices only
   double pause = 0;   ///< of the finish, for which the server's interface carries nothing that is of use by then
+  double wanted = 0;  ///< a finish that is worth tenths of a second to find; 0 where none is
 };
 /// `pause` as BoxBound has it.
 [[nodiscard]] BoxBound bound_box(const Work& work, const GemmBox& box, std::span<const Power> powers,

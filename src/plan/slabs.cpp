@@ -34,7 +34,11 @@ Region::Region(const Work& work, const GemmBox& box, std::vector<Group> groups)
 Plane Region::plane_at(const Group& group, std::int64_t blocks) const {
   GemmBox slab = box_;
   slab.k1 = slab.k0 + blocks * kBlockK - group.missing;
-  const GemmCosts costs = gemm_costs(work_, slab);
+  return plane_of(work_, slab);
+}
+
+Plane plane_of(const Work& work, const GemmBox& slab) {
+  const GemmCosts costs = gemm_costs(work, slab);
   return {slab.m(),
           slab.n(),
           static_cast<double>(costs.strip_bytes),

@@ -41,6 +41,9 @@ struct ServerBytes {
   }
 };
 
+/// A slab as a plane of its rows and columns.
+[[nodiscard]] Plane plane_of(const Work& work, const GemmBox& slab);
+
 class Region {
  public:
   /// The blocks of `groups` add up to those of `box`; the slab of the last group holds the shorter block.

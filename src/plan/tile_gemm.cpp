@@ -30,8 +30,9 @@ class Regions {
   void add(std::vector<Group> groups) { regions_.emplace_back(work_, box_, std::move(groups)); }
   [[nodiscard]] std::size_t count() const { return regions_.size(); }
 
-  // Sizes, balances and cuts; `guess` is a time near the finish. Returns the finish time.
-  double arrange(double guess) {
+  // Sizes, balances (unless groups are `balanced`) and cuts; `guess` is a time near the finish. Returns the finish
+  // time.
+  double arrange(double guess, bool balanced) {
     if (regions_.empty() || std::ssize(regions_) > side()) return finish_ = kNever;
     std::vector<Region> best;
     double finish = guess;
@@ -39,7 +40,7 @@ class Regions {
     for (int round = 0; round < 3; ++round) {
       for (int settle = 0; settle < (round == 0 ? 3 : 1); ++settle) {
         finish = size(finish);
-        if (finish == kNever) break;
+        if (finish == kNever || balanced) break;
         for (Region& region : regions_) region.balance(finish);
       }
       finish = size(finish);
@@ -148,7 +149,8 @@ class Search {
         area_(static_cast<double>(box.m()) * static_cast<double>(box.n())),
         wishes_(work, box, bound.terms),
         ways_(ways),
-        thorough_(ways.effort == Effort::thorough && std::ssize(devices) <= kFew) {
+        thorough_(ways.effort == Effort::thorough && std::ssize(devices) <= kFew),
+        wanted_(bound.wanted) {
     double whole_lines = 0, lines = 0;
     for (const Power& device : devices) {
       const Wish wish = wishes_.of(device, guess_);
@@ -172,7 +174,7 @@ class Search {
   BoxTiling find() {
     if (share_ > 1 - kLeastShare || blocks_ < 2) return tile_flat(work_, box_, devices_);
     if (thorough_) {
-      const bool few = std::ssize(shallow_) <= kDealt;
+      const bool few = wanted_ > 0 || std::ssize(shallow_) <= kDealt;
       const std::vector<double> sizes =
           few ? std::vector<double>{24, 14, 8, 5, 3} : std::vector<double>{std::min(10.0, ways_.group_size)};
       for (const double size : sizes) fill(size);
@@ -193,6 +195,10 @@ class Search {
   /// Changes of all ways of mixing, and of the best so many ways.
   static constexpr int kFirstChanges = 3000, kChanges = 30000;
   static constexpr std::size_t kMixed = 3;
+  /// Where there is time, the best so many ways are mixed by true cuts, too, from this factor of the soonest finish so
+  /// far, and the best of these for longer.
+  static constexpr std::size_t kCutMixes = 8, kCutLonger = 2;
+  static constexpr double kCutAt = 1.01, kWorseCut = 0.005, kCutChanges = 30000, kMoreCutChanges = 150000;
 
   // Lets devices do whole depths, first those that lose least by it, until they do `wanted` lines; returns how many.
   double move_to_whole(double wanted) {
@@ -234,7 +240,7 @@ class Search {
     if (thorough_ && std::ssize(devices_) > kVeryFew) starts_.push_back({std::move(shared), longer_side});
   }
 
-  void arrange(std::vector<std::vector<Group>> regions, bool longer_side) {
+  void arrange(std::vector<std::vector<Group>> regions, bool longer_side, bool balanced = false) {
     Regions plan(work_, box_, longer_side);
     if (share_ > kLeastShare) {
       Group whole;
@@ -243,7 +249,7 @@ class Search {
       plan.add({whole});
     }
     for (std::vector<Group>& region : regions) plan.add(std::move(region));
-    if (plan.arrange(guess_) < kNever) plans_.push_back(std::move(plan));
+    if (plan.arrange(guess_, balanced) < kNever) plans_.push_back(std::move(plan));
   }
 
   // Whether more is tried. Tiles that are to be early are tried again without that, so it is not tried for them.
@@ -268,6 +274,48 @@ class Search {
       mixed[i].first.improve(kChanges);
       arrange(mixed[i].first.regions(), mixed[i].second);
     }
+    if (!(wanted_ > 0)) return;
+    const double finish = kCutAt * soonest;
+    const Areas then(wishes_, shallow_, finish, box_);
+    std::vector<std::pair<double, std::size_t>> order;
+    const auto attempt = [&](std::size_t i, double worse, double changes) {
+      Mixing mixing = mixed[i].first;
+      if (!cut_earlier(mixing, mixed[i].second, then, {finish, wanted_, worse, changes})) return kNever;
+      arrange(mixing.regions(), mixed[i].second, true);
+      return plans_.back().finish_with(server_, pause_);
+    };
+    for (std::size_t i = 0; i < std::min(kCutMixes, mixed.size()); ++i) {
+      order.emplace_back(attempt(i, kWorseCut, kCutChanges), i);
+    }
+    std::sort(order.begin(), order.end());
+    for (std::size_t i = 0; i < std::min(kCutLonger, order.size()); ++i) {
+      for (const double worse : {kWorseCut, 2 * kWorseCut}) {
+        if (order.front().first > wanted_) attempt(order[i].second, worse, kMoreCutChanges);
+      }
+    }
+  }
+
+  // Mixes groups by true cuts of slabs, in regions as large as what they cover now.
+  bool cut_earlier(Mixing& mixing, bool longer_side, const Areas& areas, const Mixing::Patience& patience) const {
+    const bool by_rows = (box_.m() >= box_.n()) == longer_side;
+    const auto side = static_cast<double>(by_rows ? box_.m() : box_.n());
+    std::vector<GemmBox> parts;
+    std::vector<double> sizes;
+    for (std::size_t r = 0; r < mixing.regions().size(); ++r) {
+      GemmBox part = box_;
+      const auto length = std::max<std::int64_t>(1, std::llround(side * (1 - share_) * mixing.share_of(r)));
+      (by_rows ? part.m1 : part.n1) = (by_rows ? part.m0 : part.n0) + length;
+      parts.push_back(part);
+      sizes.push_back(static_cast<double>(part.m()) * static_cast<double>(part.n()));
+    }
+    const std::int64_t missing = blocks_ * kBlockK - box_.k();
+    const auto cut = [&](std::size_t region, std::span<const Power> devices, std::int64_t blocks, bool shorter,
+                         double by) {
+      GemmBox slab = parts[region];
+      slab.k1 = slab.k0 + blocks * kBlockK - (shorter ? missing : 0);
+      return covered_share(plane_of(work_, slab), devices, by);
+    };
+    return mixing.cut_earlier(areas, std::move(sizes), cut, patience);
   }
 
   // Groups of like depth, about `size` devices to each.
@@ -315,7 +363,7 @@ class Search {
       if (tiling.finish < found.finish) found = std::move(tiling);
     };
     const std::int64_t members = std::ssize(shallow_);
-    const std::size_t tiled = std::ssize(devices_) <= kVeryFew ? 12 : members <= kDealt ? 3 : 1;
+    const std::size_t tiled = std::ssize(devices_) <= kVeryFew ? 12 : members <= kDealt || wanted_ > 0 ? 3 : 1;
     for (std::size_t i = 0; i < std::min(tiled, plans_.size()); ++i) {
       Regions& plan = plans_[order[i].second];
       if (thorough_) plan.refine(kEffort, kTries);
@@ -342,6 +390,7 @@ class Search {
   Wishes wishes_;
   Ways ways_;
   bool thorough_;
+  double wanted_;
   std::vector<Power> whole_, shallow_;
   double share_ = 0;  // of the work that devices would do at the whole depth
   double areas_ = 0;  // that the others could cover together
