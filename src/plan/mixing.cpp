@@ -13,7 +13,7 @@ namespace cleave::plan {
 namespace {
 
 /// How much worse a change may be at first, as a share of all that is covered.
-constexpr double kWorse = 2e-3;
+constexpr double kWorseCover = 2e-3;
 
 /// Columns and rows of several devices cost about this.
 constexpr double kLossOfTiles = 1.03;
@@ -62,7 +62,7 @@ void Mixing::improve(int changes) {
   std::vector<Members> found = groups_;
   for (int i = 0; i < changes; ++i) {
     const double left = 1 - static_cast<double>(i) / (0.9 * changes);
-    change(std::max(0.0, kWorse * covered_ * left));
+    change(std::max(0.0, kWorseCover * covered_ * left));
     if (covered_ > best) {
       best = covered_;
       found = groups_;
