@@ -9,7 +9,8 @@
 
 namespace cleave::plan {
 
-/// What devices can cover by a time, in slabs of every number of K blocks.
+/// What devices can cover by a time, in slabs of every number of K blocks. The whole depth counts for nothing: groups
+/// that have it are not mixed with others for what they cover.
 class Areas {
  public:
   Areas(const Wishes& wishes, std::span<const Power> devices, double finish, const GemmBox& box);
@@ -21,7 +22,7 @@ class Areas {
   }
 
  private:
-  std::size_t blocks_;
+  std::size_t depths_;               // none, a block, ... the whole depth
   std::vector<std::size_t> places_;  // by Power::index
   std::vector<double> areas_;
 };
