@@ -4,8 +4,8 @@
     python3 bench/compare_cpu.py [--rounds 3] [--steps 12] [--llmc FOLDER] TEXT [OVERRIDE...]
 
 TEXT: any text file; inputs/speed/six-layers.yaml says the model. In each round cleave runs (server and two devices,
-clock off, device ranks bound to cores), then PyTorch with as many threads as there are cores, with attention written as matmul and as baddbmm, then
-llm.c's CPU program where a checkout of it is given. Steps before the third of a run do not count. Printed: tokens a
+clock off, device ranks bound to cores), then PyTorch with as many threads as there are cores, with attention written as
+matmul and as baddbmm, then llm.c's CPU program where a checkout of it is given. Steps before the third of a run do not count. Printed: tokens a
 second, median and quartiles over all steps of all rounds; of each round the ratio to PyTorch's better way, and the
 median of these; and where a step of the server goes (one more run with output.profile=true).
 

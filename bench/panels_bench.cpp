@@ -190,8 +190,7 @@ int main(int argc, char** argv) {
     CLEAVE_ASSERT(whole.hash == panels.hash, "the parameters are {:x} and {:x}", whole.hash, panels.hash);
     fmt::print(
         "{} Mbit/s, {} ranks, {} groups: whole {:.3f} s a step ({} messages, devices multiply for {:.3f} s), panels "
-        "{:.3f} s "
-        "({}, {:.3f} s): {:.3f}; a wire out is busy for {:.3f} s\n",
+        "{:.3f} s ({}, {:.3f} s): {:.3f}; a wire out is busy for {:.3f} s\n",
         megabits, ranks, groups, whole.step_s, whole.messages, whole.device_s, panels.step_s, panels.messages,
         panels.device_s, panels.step_s / whole.step_s, panels.wire_s);
   }

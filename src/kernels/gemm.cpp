@@ -88,11 +88,12 @@ struct Product {
   std::span<const std::int16_t> row_exponents, col_exponents;
 };
 
-/// Computes K block `block` of a tile; `use` gets its strips, in rows and columns of the tile.
-void multiply_tile(const Product& p, const Tile& tile, std::int64_t block, StripUse use) {
+/// Computes K block `block` of a tile, into `c` where that is there; `use` gets its strips, in rows and columns of the
+/// tile.
+void multiply_tile(const Product& p, const Tile& tile, std::int64_t block, Matrix c, StripUse use) {
   const std::int64_t k0 = block * kBlockK;
   multiply_block({tile.rows(), tile.cols(), std::min(kBlockK, p.shape.k - k0)}, p.a.from(tile.i0, k0),
-                 p.b.from(k0, tile.j0), {}, use);
+                 p.b.from(k0, tile.j0), c, use);
 }
 
 /// Adds K blocks [0, blocks) of a tile to its sums, whose first element is *sums. Returns whether a result was bad.
@@ -107,7 +108,7 @@ bool sum_blocks(const Product& p, const Tile& tile, std::int64_t blocks, Int* su
         bad |= take(strip.row(i), strip.cols(), p.row_exponents[tile.i0 + i], columns.from(strip.j0),
                     sums + i * ld + strip.j0);
     };
-    multiply_tile(p, tile, block, add);
+    multiply_tile(p, tile, block, {}, add);
   }
   return bad;
 }
@@ -116,50 +117,54 @@ std::span<const std::int16_t> columns_of(const Tile& tile, std::span<const std::
   return exponents.subspan(tile.j0, tile.cols());
 }
 
-template <class Int>
-ProductStatus multiply_box_as(Parallel& parallel, const Product& p, PartialSums sums, bool accumulate) {
+/// Calls body(tile, memory) for tiles of m x n, with the scales of the tile's columns in memory.columns. It returns
+/// whether anything was not representable.
+template <class Body>
+ProductStatus for_scaled_tiles(Parallel& parallel, std::int64_t m, std::int64_t n,
+                               std::span<const std::int16_t> col_exponents, const Body& body) {
   std::atomic<bool> bad{false};
-  for_tiles(parallel, p.shape.m, p.shape.n, kTile, [&](const Tile& tile) {
+  for_tiles(parallel, m, n, kTile, [&](const Tile& tile) {
     Scratch& memory = scratch();
-    memory.columns.assign(columns_of(tile, p.col_exponents));
-    Int* first = static_cast<Int*>(sums.data) + tile.i0 * sums.ld + tile.j0;
-    if (sum_blocks(p, tile, k_blocks(p.shape.k), first, sums.ld, accumulate, memory.columns)) bad = true;
+    memory.columns.assign(columns_of(tile, col_exponents));
+    if (body(tile, memory)) bad = true;
   });
   return status_of(bad);
 }
+
+template <class Int>
+ProductStatus multiply_box_as(Parallel& parallel, const Product& p, PartialSums sums, bool accumulate) {
+  return for_scaled_tiles(parallel, p.shape.m, p.shape.n, p.col_exponents, [&](const Tile& tile, Scratch& memory) {
+    Int* first = static_cast<Int*>(sums.data) + tile.i0 * sums.ld + tile.j0;
+    return sum_blocks(p, tile, k_blocks(p.shape.k), first, sums.ld, accumulate, memory.columns);
+  });
+}
+
+/// For blocks whose strips nobody looks at before they are complete.
+constexpr auto leave = [](const Strip&) {};
 
 /// C has two or three K blocks and contiguous rows. The first block's products stay in C, the second of three beside
 /// it, until the last block's come, strip by strip: there are no sums.
 template <class Int>
 ProductStatus multiply_few_blocks_as(Parallel& parallel, const Product& p, Matrix c) {
   const int blocks = static_cast<int>(k_blocks(p.shape.k));
-  std::atomic<bool> bad{false};
-  for_tiles(parallel, p.shape.m, p.shape.n, kTile, [&](const Tile& tile) {
-    Scratch& memory = scratch();
-    const std::int64_t cols = tile.cols();
-    memory.columns.assign(columns_of(tile, p.col_exponents));
+  return for_scaled_tiles(parallel, p.shape.m, p.shape.n, p.col_exponents, [&](const Tile& tile, Scratch& memory) {
     const Matrix part = c.from(tile.i0, tile.j0);
-    const Matrix second(blocks == 3 ? Scratch::enough(memory.products, tile.rows() * cols) : nullptr, cols);
-    const auto leave = [](const Strip&) {};
-    for (int block = 0; block + 1 < blocks; ++block) {
-      multiply_block({tile.rows(), cols, kBlockK}, p.a.from(tile.i0, block * kBlockK),
-                     p.b.from(block * kBlockK, tile.j0), block == 0 ? part : second, leave);
-    }
-    bool tile_bad = false;
+    const Matrix second(blocks == 3 ? Scratch::enough(memory.products, tile.rows() * tile.cols()) : nullptr,
+                        tile.cols());
+    for (int block = 0; block + 1 < blocks; ++block) multiply_tile(p, tile, block, block == 0 ? part : second, leave);
+    bool bad = false;
     const auto finish = [&](const Strip& strip) {
       const quantize::ColumnFactors columns = memory.columns.from(strip.j0);
       for (std::int64_t i = strip.i0; i < strip.i1; ++i) {
         float* const out = &part(i, strip.j0);
         quantize::BlockRows products{{out, strip.row(i), nullptr}, blocks};
         if (blocks == 3) products.row[2] = &second(i, strip.j0);
-        tile_bad |=
-            quantize::sum_and_finish_row<Int>(products, strip.cols(), p.row_exponents[tile.i0 + i], columns, out);
+        bad |= quantize::sum_and_finish_row<Int>(products, strip.cols(), p.row_exponents[tile.i0 + i], columns, out);
       }
     };
-    multiply_tile(p, tile, blocks - 1, finish);
-    if (tile_bad) bad = true;
+    multiply_tile(p, tile, blocks - 1, {}, finish);
+    return bad;
   });
-  return status_of(bad);
 }
 
 /// C has many K blocks and contiguous rows. The first block's products stay in C, where they take half the room of
@@ -167,34 +172,27 @@ ProductStatus multiply_few_blocks_as(Parallel& parallel, const Product& p, Matri
 template <class Int>
 ProductStatus multiply_many_blocks_as(Parallel& parallel, const Product& p, Matrix c) {
   const std::int64_t last = k_blocks(p.shape.k) - 1;
-  std::atomic<bool> bad{false};
-  for_tiles(parallel, p.shape.m, p.shape.n, kTile, [&](const Tile& tile) {
-    Scratch& memory = scratch();
-    const std::int64_t cols = tile.cols();
-    memory.columns.assign(columns_of(tile, p.col_exponents));
+  return for_scaled_tiles(parallel, p.shape.m, p.shape.n, p.col_exponents, [&](const Tile& tile, Scratch& memory) {
     const Matrix part = c.from(tile.i0, tile.j0);
-    const auto leave = [](const Strip&) {};
-    multiply_block({tile.rows(), cols, kBlockK}, p.a.from(tile.i0, 0), p.b.from(0, tile.j0), part, leave);
-    Int* sums = memory.sums_of<Int>(tile.rows() * cols);
-    bool tile_bad = false;
+    multiply_tile(p, tile, 0, part, leave);
+    Int* sums = memory.sums_of<Int>(tile.rows() * tile.cols());
+    bool bad = false;
     for (std::int64_t block = 1; block <= last; ++block) {
       const auto take = [&](const Strip& strip) {
         const quantize::ColumnFactors columns = memory.columns.from(strip.j0);
         for (std::int64_t i = strip.i0; i < strip.i1; ++i) {
           const int exponent = p.row_exponents[tile.i0 + i];
           float* const out = &part(i, strip.j0);
-          Int* const row = sums + i * cols + strip.j0;
-          if (block == 1) tile_bad |= quantize::set_row(out, strip.cols(), exponent, columns, row);
-          tile_bad |= block == last
-                          ? quantize::add_and_finish_row(strip.row(i), strip.cols(), exponent, columns, row, out)
-                          : quantize::add_row(strip.row(i), strip.cols(), exponent, columns, row);
+          Int* const row = sums + i * tile.cols() + strip.j0;
+          if (block == 1) bad |= quantize::set_row(out, strip.cols(), exponent, columns, row);
+          bad |= block == last ? quantize::add_and_finish_row(strip.row(i), strip.cols(), exponent, columns, row, out)
+                               : quantize::add_row(strip.row(i), strip.cols(), exponent, columns, row);
         }
       };
-      multiply_tile(p, tile, block, take);
+      multiply_tile(p, tile, block, {}, take);
     }
-    if (tile_bad) bad = true;
+    return bad;
   });
-  return status_of(bad);
 }
 
 template <class Int>
@@ -223,20 +221,18 @@ template <class Int>
 ProductStatus finish_as(Parallel& parallel, std::int64_t m, std::int64_t n, ConstPartialSums sums,
                         std::span<const std::int16_t> row_exponents, std::span<const std::int16_t> col_exponents,
                         Matrix c) {
-  std::atomic<bool> bad{false};
-  for_tiles(parallel, m, n, kTile, [&](const Tile& tile) {
-    Scratch& memory = scratch();
-    memory.columns.assign(columns_of(tile, col_exponents));
+  return for_scaled_tiles(parallel, m, n, col_exponents, [&](const Tile& tile, Scratch& memory) {
     float* row = Scratch::enough(memory.row, tile.cols());
+    bool bad = false;
     for (std::int64_t i = tile.i0; i < tile.i1; ++i) {
       const Int* from = static_cast<const Int*>(sums.data) + i * sums.ld + tile.j0;
       float* out = c.col_stride == 1 ? &c(i, tile.j0) : row;
-      if (quantize::finish_row(from, tile.cols(), row_exponents[i], memory.columns.from(0), out)) bad = true;
+      bad |= quantize::finish_row(from, tile.cols(), row_exponents[i], memory.columns.from(0), out);
       if (out == row)
         for (std::int64_t j = 0; j < tile.cols(); ++j) c(i, tile.j0 + j) = row[j];
     }
+    return bad;
   });
-  return status_of(bad);
 }
 
 void check_exponents(GemmShape shape, std::span<const std::int16_t> rows, std::span<const std::int16_t> cols) {
@@ -254,10 +250,7 @@ auto with_integer(DType type, const Body& body) {
 }  // namespace
 
 void gemm_block(GemmShape shape, ConstMatrix a, ConstMatrix b, Matrix c, Accumulate accumulate) {
-  if (c.col_stride == 1) {
-    const auto leave = [](const Strip&) {};
-    return multiply_block(shape, a, b, c, leave, accumulate);
-  }
+  if (c.col_stride == 1) { return multiply_block(shape, a, b, c, leave, accumulate); }
   CLEAVE_ASSERT(accumulate == Accumulate::no, "columns of C are {} apart", c.col_stride);
   const auto copy = [&](const Strip& strip) {
     for (std::int64_t i = strip.i0; i < strip.i1; ++i)

@@ -105,28 +105,14 @@ CLEAVE_INLINE bool finish(const Int* sums, std::int64_t n, double row, const dou
   return (bad >> 31) != 0;
 }
 
-template <class Int, class Scale>
-CLEAVE_INLINE bool add_and_finish(const float* product, std::int64_t n, const Scale& scale, const Int* sums, double row,
-                                  const double* columns, float* c) {
-  std::uint32_t bad = 0;
-  for (std::int64_t j = 0; j < n; ++j) {
-    const float x = scale(product, j);
-    const bool fits = x >= -kLimit<Int> && x < kLimit<Int>;
-    Int q;
-    nearest(fits ? x : 0.0f, q);
-    const auto value = static_cast<float>(to_double(wrapping_add(sums[j], q)) * row * columns[j]);
-    bad |= not_finite_bit(value) | (fits ? 0u : 0x80000000u);
-    c[j] = value;
-  }
-  return (bad >> 31) != 0;
-}
-
-template <int kBlocks, class Int, class Scale>
-CLEAVE_INLINE bool sum_and_finish_of(const float* const* products, std::int64_t n, const Scale& scale, double row,
-                                     const double* columns, float* c) {
+// Block results of kBlocks K blocks, added to sums of those before where kBefore says that there are some.
+template <int kBlocks, bool kBefore, class Int, class Scale>
+CLEAVE_INLINE bool sum_and_finish_of(const float* const* products, const Int* before, std::int64_t n,
+                                     const Scale& scale, double row, const double* columns, float* c) {
   std::uint32_t bad = 0;
   for (std::int64_t j = 0; j < n; ++j) {
     Int sum = 0;
+    if constexpr (kBefore) sum = before[j];
     std::uint32_t beyond = 0;
     for (int b = 0; b < kBlocks; ++b) {
       const float x = scale(products[b], j);
@@ -143,10 +129,16 @@ CLEAVE_INLINE bool sum_and_finish_of(const float* const* products, std::int64_t 
   return (bad >> 31) != 0;
 }
 template <class Int, class Scale>
+CLEAVE_INLINE bool add_and_finish(const float* product, std::int64_t n, const Scale& scale, const Int* sums, double row,
+                                  const double* columns, float* c) {
+  return sum_and_finish_of<1, true>(&product, sums, n, scale, row, columns, c);
+}
+template <class Int, class Scale>
 CLEAVE_INLINE bool sum_and_finish(const BlockRows& products, std::int64_t n, const Scale& scale, double row,
                                   const double* columns, float* c) {
-  if (products.count == 2) return sum_and_finish_of<2, Int>(products.row, n, scale, row, columns, c);
-  return sum_and_finish_of<3, Int>(products.row, n, scale, row, columns, c);
+  const Int* const none = nullptr;
+  if (products.count == 2) return sum_and_finish_of<2, false>(products.row, none, n, scale, row, columns, c);
+  return sum_and_finish_of<3, false>(products.row, none, n, scale, row, columns, c);
 }
 
 #define CLEAVE_QUANTIZE_LOOPS(Int)                                                                                   \

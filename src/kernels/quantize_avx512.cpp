@@ -133,31 +133,11 @@ struct Finish {
   }
 };
 
-template <class Int>
-struct AddAndFinish {
-  const float* product;
-  const float* down_columns;
-  const Int* sums;
-  const double* up_columns;
-  float* c;
-  __m512 down;
-  __m512d up;
-  __m512i bad;
-  Mask not_finite;
-  CLEAVE_AVX512_INLINE void take(Mask mask, std::int64_t j) {
-    Integers<Int> q, before;
-    __m512 x;
-    scale(mask, product + j, down, down_columns + j, x);
-    nearest(x, q, bad);
-    load(mask, sums + j, before);
-    add(before, q);
-    finish(mask, q, up, up_columns + j, c + j, not_finite);
-  }
-};
-
-template <int kBlocks, class Int>
+/// Block results of kBlocks K blocks, added to sums of those before where kBefore says that there are some.
+template <int kBlocks, bool kBefore, class Int>
 struct SumAndFinish {
   const float* const* products;
+  const Int* before;
   const float* down_columns;
   const double* up_columns;
   float* c;
@@ -174,6 +154,10 @@ struct SumAndFinish {
     for (int b = 1; b < kBlocks; ++b) {
       scale(mask, products[b] + j, down, down_columns + j, x);
       nearest(x, q, bad);
+      add(q, sum);
+    }
+    if constexpr (kBefore) {
+      load(mask, before + j, q);
       add(q, sum);
     }
     finish(mask, sum, up, up_columns + j, c + j, not_finite);
@@ -195,22 +179,22 @@ CLEAVE_AVX512_INLINE bool finish_sums(const Int* sums, std::int64_t n, double up
   return step.not_finite != 0;
 }
 
-template <class Int>
-CLEAVE_AVX512_INLINE bool add_and_finish(const float* product, std::int64_t n, float down, const float* down_columns,
-                                         const Int* sums, double up, const double* up_columns, float* c) {
-  AddAndFinish<Int> step{
-      product, down_columns, sums, up_columns, c, _mm512_set1_ps(down), _mm512_set1_pd(up), _mm512_setzero_si512(), 0};
+template <int kBlocks, bool kBefore, class Int>
+CLEAVE_AVX512_INLINE bool sum_and_finish(const float* const* products, const Int* before, std::int64_t n, float down,
+                                         const float* down_columns, double up, const double* up_columns, float* c) {
+  SumAndFinish<kBlocks, kBefore, Int> step{
+      products, before, down_columns, up_columns, c, _mm512_set1_ps(down), _mm512_set1_pd(up), _mm512_setzero_si512(),
+      0};
   for_sixteens(n, step);
   return any_bad(step.bad, Int{}) || step.not_finite != 0;
 }
 
-template <int kBlocks, class Int>
-CLEAVE_AVX512_INLINE bool sum_and_finish(const float* const* products, std::int64_t n, float down,
-                                         const float* down_columns, double up, const double* up_columns, float* c) {
-  SumAndFinish<kBlocks, Int> step{products,           down_columns,           up_columns, c, _mm512_set1_ps(down),
-                                  _mm512_set1_pd(up), _mm512_setzero_si512(), 0};
-  for_sixteens(n, step);
-  return any_bad(step.bad, Int{}) || step.not_finite != 0;
+template <class Int>
+CLEAVE_AVX512_INLINE bool sum_few_and_finish(const BlockRows& products, std::int64_t n, float down,
+                                             const float* down_columns, double up, const double* up_columns, float* c) {
+  const Int* const none = nullptr;
+  return products.count == 2 ? sum_and_finish<2, false>(products.row, none, n, down, down_columns, up, up_columns, c)
+                             : sum_and_finish<3, false>(products.row, none, n, down, down_columns, up, up_columns, c);
 }
 
 }  // namespace
@@ -228,7 +212,7 @@ CLEAVE_AVX512 bool finish_row(const std::int32_t* sums, std::int64_t n, double u
 }
 CLEAVE_AVX512 bool add_and_finish_row(const float* product, std::int64_t n, float down, const float* down_columns,
                                       const std::int32_t* sums, double up, const double* up_columns, float* c) {
-  return add_and_finish(product, n, down, down_columns, sums, up, up_columns, c);
+  return sum_and_finish<1, true>(&product, sums, n, down, down_columns, up, up_columns, c);
 }
 
 CLEAVE_AVX512 bool set_row(const float* product, std::int64_t n, float down, const float* down_columns,
@@ -244,18 +228,16 @@ CLEAVE_AVX512 bool finish_row(const std::int64_t* sums, std::int64_t n, double u
 }
 CLEAVE_AVX512 bool add_and_finish_row(const float* product, std::int64_t n, float down, const float* down_columns,
                                       const std::int64_t* sums, double up, const double* up_columns, float* c) {
-  return add_and_finish(product, n, down, down_columns, sums, up, up_columns, c);
+  return sum_and_finish<1, true>(&product, sums, n, down, down_columns, up, up_columns, c);
 }
 
 CLEAVE_AVX512 bool sum_and_finish_row(const BlockRows& products, std::int64_t n, float down, const float* down_columns,
                                       double up, const double* up_columns, float* c, std::int32_t) {
-  return products.count == 2 ? sum_and_finish<2, std::int32_t>(products.row, n, down, down_columns, up, up_columns, c)
-                             : sum_and_finish<3, std::int32_t>(products.row, n, down, down_columns, up, up_columns, c);
+  return sum_few_and_finish<std::int32_t>(products, n, down, down_columns, up, up_columns, c);
 }
 CLEAVE_AVX512 bool sum_and_finish_row(const BlockRows& products, std::int64_t n, float down, const float* down_columns,
                                       double up, const double* up_columns, float* c, std::int64_t) {
-  return products.count == 2 ? sum_and_finish<2, std::int64_t>(products.row, n, down, down_columns, up, up_columns, c)
-                             : sum_and_finish<3, std::int64_t>(products.row, n, down, down_columns, up, up_columns, c);
+  return sum_few_and_finish<std::int64_t>(products, n, down, down_columns, up, up_columns, c);
 }
 
 }  // namespace cleave::kernels::quantize::avx512

@@ -50,7 +50,7 @@ Mixing::Mixing(const Areas& areas, std::vector<std::vector<Group>> regions) : ar
       groups_.push_back({regions_.size(), group.blocks, false, std::move(group.devices), 0});
     }
     groups_.back().shorter = true;
-    for (const std::size_t g : part.groups) groups_[g].inverse = inverse_of(groups_[g]);
+    for (const std::size_t g : part.groups) groups_[g].lack = lack_of(groups_[g]);
     part.covers = covers(part);
     covered_ += part.covers;
     regions_.push_back(std::move(part));
@@ -99,12 +99,12 @@ bool Mixing::cut_earlier(const Areas& areas, std::vector<double> sizes, Cut cut,
 }
 
 void Mixing::cut_all() {
-  for (Members& group : groups_) group.inverse = missing_by_cut(group);
+  for (Members& group : groups_) group.lack = lack_by_cut(group);
   covered_ = 0;
   for (Part& region : regions_) covered_ += region.covers = covers(region);
 }
 
-double Mixing::missing_by_cut(const Members& group) const {
+double Mixing::lack_by_cut(const Members& group) const {
   return sizes_[group.region] *
          std::max(0.0, 1 - cut_(group.region, group.devices, group.blocks, group.shorter, finish_));
 }
@@ -123,7 +123,7 @@ std::vector<std::vector<Group>> Mixing::regions() const {
   return all;
 }
 
-double Mixing::inverse_of(const Members& group) const {
+double Mixing::lack_of(const Members& group) const {
   double area = 0;
   for (const Power& device : group.devices) area += areas_->at(device, group.blocks, group.shorter);
   if (cut_) return std::max(0.0, sizes_[group.region] - area);
@@ -134,7 +134,7 @@ double Mixing::inverse_of(const Members& group) const {
 
 double Mixing::covers(const Part& region) const {
   double sum = 0;
-  for (const std::size_t g : region.groups) sum += groups_[g].inverse;
+  for (const std::size_t g : region.groups) sum += groups_[g].lack;
   if (cut_) return -sum;
   return 1 / std::sqrt(std::sqrt(std::sqrt(sum / static_cast<double>(region.groups.size()))));
 }
@@ -166,12 +166,12 @@ void Mixing::change(double worse) {
       other.devices.pop_back();
     }
   };
-  const double before_one = one.inverse, before_other = other.inverse;
+  const double before_one = one.lack, before_other = other.lack;
   Part &first = regions_[one.region], &second = regions_[other.region];
   const bool same = one.region == other.region;
   exchange(1);
-  one.inverse = inverse_of(one);
-  other.inverse = inverse_of(other);
+  one.lack = lack_of(one);
+  other.lack = lack_of(other);
   double covers_first = 0, covers_second = 0, gain = 0;
   const auto judge = [&] {
     covers_first = covers(first);
@@ -183,7 +183,7 @@ void Mixing::change(double worse) {
   // Groups cover less than their areas, so what areas do not allow need not be cut.
   for (Members* group : {&one, &other}) {
     if (!good || !cut_) break;
-    group->inverse = missing_by_cut(*group);
+    group->lack = lack_by_cut(*group);
     cut_devices_ += static_cast<double>(group->devices.size());
     good = judge();
   }
@@ -194,8 +194,8 @@ void Mixing::change(double worse) {
     return;
   }
   exchange(-1);
-  one.inverse = before_one;
-  other.inverse = before_other;
+  one.lack = before_one;
+  other.lack = before_other;
 }
 
 }  // namespace cleave::plan

@@ -59,15 +59,15 @@ class Mixing {
     std::int64_t blocks = 1;
     bool shorter = false;
     std::vector<Power> devices;
-    double inverse = 0;  // of the area, to a high power; by true cuts, what is missing of the slab
+    double lack = 0;  // how little it covers: 1 / area, to a high power; by true cuts, what is missing of the slab
   };
   struct Part {
     std::vector<std::size_t> groups;
     double covers = 0;
   };
 
-  [[nodiscard]] double inverse_of(const Members& group) const;
-  [[nodiscard]] double missing_by_cut(const Members& group) const;
+  [[nodiscard]] double lack_of(const Members& group) const;
+  [[nodiscard]] double lack_by_cut(const Members& group) const;
   void cut_all();
   [[nodiscard]] double covers(const Part& region) const;
   void change(double worse);

@@ -240,7 +240,8 @@ class Search {
     if (thorough_ && std::ssize(devices_) > kVeryFew) starts_.push_back({std::move(shared), longer_side});
   }
 
-  void arrange(std::vector<std::vector<Group>> regions, bool longer_side, bool balanced = false) {
+  // Returns the finish, with the server's interface.
+  double arrange(std::vector<std::vector<Group>> regions, bool longer_side, bool balanced = false) {
     Regions plan(work_, box_, longer_side);
     if (share_ > kLeastShare) {
       Group whole;
@@ -249,7 +250,9 @@ class Search {
       plan.add({whole});
     }
     for (std::vector<Group>& region : regions) plan.add(std::move(region));
-    if (plan.arrange(guess_, balanced) < kNever) plans_.push_back(std::move(plan));
+    if (plan.arrange(guess_, balanced) == kNever) return kNever;
+    plans_.push_back(std::move(plan));
+    return plans_.back().finish_with(server_, pause_);
   }
 
   // Whether more is tried. Tiles that are to be early are tried again without that, so it is not tried for them.
@@ -281,8 +284,7 @@ class Search {
     const auto attempt = [&](std::size_t i, double worse, double changes) {
       Mixing mixing = mixed[i].first;
       if (!cut_earlier(mixing, mixed[i].second, then, {finish, wanted_, worse, changes})) return kNever;
-      arrange(mixing.regions(), mixed[i].second, true);
-      return plans_.back().finish_with(server_, pause_);
+      return arrange(mixing.regions(), mixed[i].second, true);
     };
     for (std::size_t i = 0; i < std::min(kCutMixes, mixed.size()); ++i) {
       order.emplace_back(attempt(i, kWorseCut, kCutChanges), i);

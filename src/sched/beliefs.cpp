@@ -44,18 +44,18 @@ void Beliefs::observe(DeviceId id, const Measured& measured) {
   const std::array<double, kResources> amounts{static_cast<double>(measured.bytes_down.value()), measured.flops.value(),
                                                static_cast<double>(measured.bytes_up.value())};
   const std::array<Seconds, kResources> times{measured.down, measured.compute, measured.up};
-  using plan::RateEstimator;
   if (device.learned == nullptr) {
+    using plan::RateEstimator;
+    std::array<bool, kResources> counts{};
     bool as_declared = true;
     for (std::size_t r = 0; r < kResources; ++r) {
-      as_declared = as_declared && (!RateEstimator::is_observation(amounts[r], times[r]) ||
-                                    RateEstimator::agrees(amounts[r] / times[r].value(), device.declared[r]));
+      counts[r] = RateEstimator::is_observation(amounts[r], times[r]);
+      as_declared =
+          as_declared && (!counts[r] || RateEstimator::agrees(amounts[r] / times[r].value(), device.declared[r]));
     }
     if (as_declared) {
-      for (std::size_t r = 0; r < kResources; ++r) {
-        const bool counts = RateEstimator::is_observation(amounts[r], times[r]);
-        if (counts && device.as_declared[r] < RateEstimator::kWindow) ++device.as_declared[r];
-      }
+      for (std::size_t r = 0; r < kResources; ++r)
+        if (counts[r] && device.as_declared[r] < RateEstimator::kWindow) ++device.as_declared[r];
       return;
     }
     learn(device);

@@ -100,6 +100,8 @@ struct SimulatedFleet::Impl {
     return station;
   }
   Station& station_now(DeviceId device) { return station_now(static_cast<std::size_t>(device.value)); }
+  // The station as it was when it was last looked at.
+  Station& station_of(DeviceId device) { return stations[static_cast<std::size_t>(device.value)]; }
 
   // After anything was done to a station: when it is its turn again.
   void look_again(std::size_t index) {
@@ -146,7 +148,7 @@ struct SimulatedFleet::Impl {
   }
 
   void leave(DeviceId device) {
-    if (!stations[static_cast<std::size_t>(device.value)].present) return;
+    if (!station_of(device).present) return;
     Station& station = station_now(device);
     const Seconds unnoticed = station.hung() ? now - station.hung_at : Seconds(0);
     ++roster;
@@ -166,7 +168,7 @@ struct SimulatedFleet::Impl {
   }
 
   void join(DeviceId device) {
-    Station& station = stations[static_cast<std::size_t>(device.value)];
+    Station& station = station_of(device);
     if (station.present) return;
     station.join();
     ++roster;
@@ -304,15 +306,14 @@ void SimulatedFleet::submit(const Tasklet& tasklet) {
   Impl& self = *impl_;
   Observer* const observer = self.commons.observer;
   const plan::Work work = plan::work_of(self.graph->operation(tasklet.op), self.wire);
-  const auto present = [&] { return self.stations[static_cast<std::size_t>(tasklet.piece.device.value)].present; };
+  const auto present = [&] { return self.station_of(tasklet.piece.device).present; };
   if (tasklet.brings_columns() && !present()) return;  // it has left, and will be planned anew
   const bool own = tasklet.piece.device == kServerDevice;
   if (!own) {
     CLEAVE_ASSERT(tasklet.piece.device.value >= 0 && tasklet.piece.device.value < std::ssize(self.stations),
                   "no device {}", tasklet.piece.device.value);
-    self.stations[static_cast<std::size_t>(tasklet.piece.device.value)].prefetch();
-    CLEAVE_ASSERT(self.stations[static_cast<std::size_t>(tasklet.piece.device.value)].present, "device {} is not there",
-                  tasklet.piece.device.value);
+    self.station_of(tasklet.piece.device).prefetch();
+    CLEAVE_ASSERT(self.station_of(tasklet.piece.device).present, "device {} is not there", tasklet.piece.device.value);
   }
   Flight& flight = self.new_flight(tasklet);
   if (observer != nullptr) observer->submitted(tasklet);
@@ -331,8 +332,7 @@ void SimulatedFleet::submit(const Tasklet& tasklet) {
   flight.still_flops = plan::volume_of(work, tasklet.piece).flops;
   if (!self.commons.unlimited) {
     plan::panels_of(work, tasklet.piece, self.panels);
-    plan::tails_of(self.panels, self.stations[static_cast<std::size_t>(tasklet.piece.device.value)].declared,
-                   flight.tails);
+    plan::tails_of(self.panels, self.station_of(tasklet.piece.device).declared, flight.tails);
   }
   self.station_now(tasklet.piece.device).submit(flight, self.now, self.commons);
   self.look_again(tasklet.piece.device);
@@ -414,8 +414,6 @@ Seconds SimulatedFleet::next_at() const {
 
 void SimulatedFleet::remove_device(DeviceId device) { impl_->leave(device); }
 void SimulatedFleet::return_device(DeviceId device) { impl_->join(device); }
-std::optional<fleet::Lying> SimulatedFleet::lies(DeviceId device) const {
-  return impl_->stations[static_cast<std::size_t>(device.value)].lying;
-}
+std::optional<fleet::Lying> SimulatedFleet::lies(DeviceId device) const { return impl_->station_of(device).lying; }
 
 }  // namespace cleave::sched

@@ -71,8 +71,8 @@ class PanelSequence {
   std::int64_t first_down_ = 0;          // runs: bytes that come with the first one
   double flops_ = 0;                     // of a unit, of an element of the result, of all elements at a depth of 1
   std::int64_t rows_ = 0, columns_ = 0;  // wavefront: here so far
-  std::int64_t depth_ = 0, reached_ = 0,
-               downs_ = 0;  // result_resident: of the box; K blocks so far; panels that bring some
+  // result_resident: depth of the box, K blocks so far, panels that bring some
+  std::int64_t depth_ = 0, reached_ = 0, downs_ = 0;
 };
 
 inline Panel PanelSequence::next() {
