@@ -1,7 +1,7 @@
 // Prints how close plans come to their lower bounds, over fleets, sizes and models: the table of docs/measurements.md.
 //
-//   plan_table [--devices 8,64,...] [--fleets mild,...] [--models opt-13b,...] [--partition auto] [--unlimited]
-//   [--objective alone|step] [--detail] [--compare grid]
+//   plan_table [--devices 8,64,...] [--fleets mild,...] [--seed 42] [--models opt-13b,...] [--partition auto]
+//   [--unlimited] [--objective alone|step] [--detail] [--compare grid]
 //
 // Prints markdown: a row per fleet and size, then a summary of 8 devices and of 64 and more. With --compare, how many
 // times as long the weight-gradient GEMMs take under another partition. Each row sums up the GEMMs and attention
@@ -107,9 +107,9 @@ double percentile(std::vector<double> values, double share) {
   return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1))];
 }
 
-std::vector<plan::DeviceState> fleet_of(const std::string& name, std::int64_t count) {
+std::vector<plan::DeviceState> fleet_of(const std::string& name, std::int64_t count, std::uint64_t seed) {
   std::vector<plan::DeviceState> devices;
-  for (const fleet::DeviceProfile& profile : fleet::draw_devices(fleet_groups(name, count), 42)) {
+  for (const fleet::DeviceProfile& profile : fleet::draw_devices(fleet_groups(name, count), seed)) {
     devices.push_back({profile, {}, {}, {}});
   }
   return devices;
@@ -134,7 +134,8 @@ struct Figures {
 
 // How many times as long the weight-gradient GEMMs take under another partition.
 int compare(const std::vector<Case>& cases, const std::vector<std::string>& fleets,
-            const std::vector<std::string>& sizes, const plan::PlanOptions& options, const std::string& other) {
+            const std::vector<std::string>& sizes, std::uint64_t seed, const plan::PlanOptions& options,
+            const std::string& other) {
   plan::PlanOptions otherwise = options;
   otherwise.partition = partition_named(other);
   fmt::print(
@@ -143,7 +144,7 @@ int compare(const std::vector<Case>& cases, const std::vector<std::string>& flee
       other);
   for (const std::string& fleet_name : fleets) {
     for (const std::string& size : sizes) {
-      const std::vector<plan::DeviceState> devices = fleet_of(fleet_name, std::stoll(size));
+      const std::vector<plan::DeviceState> devices = fleet_of(fleet_name, std::stoll(size), seed);
       for (const Case& c : cases) {
         if (!c.name.ends_with("weight_gradient")) continue;
         const plan::OperationPlan plan = plan::plan_operation(c.work, devices, options);
@@ -166,6 +167,7 @@ int main(int argc, char** argv) {
   std::vector<std::string> sizes{"8", "64", "256", "1024", "4096", "8192"};
   plan::PlanOptions options;
   options.objective = plan::Objective::alone;
+  std::uint64_t seed = 42;
   bool detail = false;
   std::string other;
   for (int i = 1; i < argc; ++i) {
@@ -177,6 +179,8 @@ int main(int argc, char** argv) {
       fleets = split(value());
     } else if (flag == "--models") {
       models = split(value());
+    } else if (flag == "--seed") {
+      seed = std::stoull(value());
     } else if (flag == "--unlimited") {
       options.server.nic_out = options.server.nic_in = fleet::kUnlimitedRate;
     } else if (flag == "--detail") {
@@ -196,14 +200,14 @@ int main(int argc, char** argv) {
   for (const std::string& name : models) {
     for (Case& c : cases_of(name)) cases.push_back(std::move(c));
   }
-  if (!other.empty()) return compare(cases, fleets, sizes, options, other);
+  if (!other.empty()) return compare(cases, fleets, sizes, seed, options, other);
   fmt::print(
       "| fleet | devices | busy/bound median | worst | time/bound median | worst | plan ms median | worst | worst "
       "case |\n|---|---:|---:|---:|---:|---:|---:|---:|---|\n");
   Figures small, large;
   for (const std::string& fleet_name : fleets) {
     for (const std::string& size : sizes) {
-      const std::vector<plan::DeviceState> devices = fleet_of(fleet_name, std::stoll(size));
+      const std::vector<plan::DeviceState> devices = fleet_of(fleet_name, std::stoll(size), seed);
       Figures row;
       std::string worst;
       for (const Case& c : cases) {

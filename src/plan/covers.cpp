@@ -25,6 +25,9 @@ Covers::Covers(const Work& work, const GemmBox& box, const Cover& cover)
       partial_(static_cast<double>(size_of(partial_sum_type(work.wire)))),
       blocks_(k_blocks(box.k())),
       tail_(static_cast<double>(box.k() - (blocks_ - 1) * kBlockK)) {
+  tail_share_ = (1 - cover.light_tail) * tail_ / k_;
+  if (tail_ == kBlock || blocks_ == 1) tail_share_ = tail_ / k_;
+  if (blocks_ > 1) block_share_ = (1 - tail_share_) / static_cast<double>(blocks_ - 1);
   limit(lines());
 }
 
@@ -47,7 +50,10 @@ void Covers::limit(double largest) {
 }
 
 double Covers::share_of(double depth) const {
-  return depth >= k_ ? 1.0 : (1 - cover_.deep_pins) * depth / k_ + cover_.deep_pins / 2;
+  if (depth >= k_) return 1;
+  const double blocks = std::floor(depth / kBlock);
+  const double share = blocks * block_share_ + (blocks * kBlock < depth ? tail_share_ : 0);
+  return (1 - cover_.deep_pins) * share + cover_.deep_pins / 2;
 }
 
 double Covers::counted(double rows, double columns, double depth) const {

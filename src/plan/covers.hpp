@@ -16,6 +16,7 @@ struct Cover {
   double row_pins = 0;     ///< share of a row's length that counts at both of its ends
   double column_pins = 0;  ///< of a column's
   double deep_pins = 0;    ///< of the depth
+  double light_tail = 0;   ///< of the shorter last K block, the share that the others count for it
   double edges = 0;        ///< share of a plane that counts by the length of the blocks' sides
   double out_price = 0, in_price = 0;
 };
@@ -59,7 +60,8 @@ class Covers {
   double element_, whole_, partial_;
   std::int64_t blocks_;
   double tail_;
-  double sides_ = 0, edge_ = 0;  // rows and columns of all blocks of a plane, and lines to one of them
+  double block_share_ = 0, tail_share_ = 0;  // of the depth
+  double sides_ = 0, edge_ = 0;              // rows and columns of all blocks of a plane, and lines to one of them
 };
 
 /// A finish time before which the box cannot be done, at least that of `bound`. Beyond `enough` no more is searched

@@ -1,4 +1,4 @@
-// Threshold accepting (Dueck and Scheuer 1990) over areas alone; true cuts come after.
+// Threshold accepting (Dueck and Scheuer 1990) over areas alone; true cuts come after (packing.hpp).
 //
 // A region covers what the least able of its groups can, so groups of a region are to be equally able; a high power of
 // areas stands for the least, so that every change of any group counts.
@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 namespace cleave::plan {
 
@@ -17,9 +16,6 @@ constexpr double kWorseCover = 2e-3;
 
 /// Columns and rows of several devices cost about this.
 constexpr double kLossOfTiles = 1.03;
-
-/// How much earlier the next finish is.
-constexpr double kEarlier = 0.998;
 
 /// In place of no area at all.
 constexpr double kNoArea = 1e-9;
@@ -73,42 +69,6 @@ void Mixing::improve(int changes) {
   for (Part& region : regions_) covered_ += region.covers = covers(region);
 }
 
-bool Mixing::cut_earlier(const Areas& areas, std::vector<double> sizes, Cut cut, const Patience& patience) {
-  areas_ = &areas;
-  sizes_ = std::move(sizes);
-  cut_ = std::move(cut);
-  finish_ = patience.finish;
-  cut_all();
-  const double all = std::accumulate(sizes_.begin(), sizes_.end(), 0.0);
-  std::vector<Members> found;
-  cut_devices_ = 0;
-  double spent = 0;
-  while (spent < 1) {
-    while (covered_ > -kNoArea * all && finish_ > patience.wanted) {
-      found = groups_;
-      finish_ *= kEarlier;
-      cut_all();
-    }
-    if (finish_ <= patience.wanted) break;
-    change(std::max(0.0, patience.worse * all * (1 - spent / 0.9)));
-    spent = std::max(spent + 1.0 / patience.changes, cut_devices_ / patience.changes);
-  }
-  if (found.empty()) return false;
-  groups_ = std::move(found);
-  return true;
-}
-
-void Mixing::cut_all() {
-  for (Members& group : groups_) group.lack = lack_by_cut(group);
-  covered_ = 0;
-  for (Part& region : regions_) covered_ += region.covers = covers(region);
-}
-
-double Mixing::lack_by_cut(const Members& group) const {
-  return sizes_[group.region] *
-         std::max(0.0, 1 - cut_(group.region, group.devices, group.blocks, group.shorter, finish_));
-}
-
 std::vector<std::vector<Group>> Mixing::regions() const {
   std::vector<std::vector<Group>> all;
   for (const Part& region : regions_) {
@@ -126,7 +86,6 @@ std::vector<std::vector<Group>> Mixing::regions() const {
 double Mixing::lack_of(const Members& group) const {
   double area = 0;
   for (const Power& device : group.devices) area += areas_->at(device, group.blocks, group.shorter);
-  if (cut_) return std::max(0.0, sizes_[group.region] - area);
   if (group.devices.size() > 1) area /= kLossOfTiles;
   const double inverse = 1 / std::max(area, kNoArea), square = inverse * inverse, fourth = square * square;
   return fourth * fourth;
@@ -135,7 +94,6 @@ double Mixing::lack_of(const Members& group) const {
 double Mixing::covers(const Part& region) const {
   double sum = 0;
   for (const std::size_t g : region.groups) sum += groups_[g].lack;
-  if (cut_) return -sum;
   return 1 / std::sqrt(std::sqrt(std::sqrt(sum / static_cast<double>(region.groups.size()))));
 }
 
@@ -172,22 +130,9 @@ void Mixing::change(double worse) {
   exchange(1);
   one.lack = lack_of(one);
   other.lack = lack_of(other);
-  double covers_first = 0, covers_second = 0, gain = 0;
-  const auto judge = [&] {
-    covers_first = covers(first);
-    covers_second = same ? 0 : covers(second);
-    gain = covers_first + covers_second - first.covers - (same ? 0 : second.covers);
-    return gain >= -worse;
-  };
-  bool good = judge();
-  // Groups cover less than their areas, so what areas do not allow need not be cut.
-  for (Members* group : {&one, &other}) {
-    if (!good || !cut_) break;
-    group->lack = lack_by_cut(*group);
-    cut_devices_ += static_cast<double>(group->devices.size());
-    good = judge();
-  }
-  if (good) {
+  const double covers_first = covers(first), covers_second = same ? 0 : covers(second);
+  const double gain = covers_first + covers_second - first.covers - (same ? 0 : second.covers);
+  if (gain >= -worse) {
     covered_ += gain;
     first.covers = covers_first;
     if (!same) second.covers = covers_second;

@@ -1,7 +1,6 @@
 // Mixing groups: which devices cover which slabs, so that depths that add up are those that devices do best at.
 #pragma once
 
-#include <functional>
 #include <random>
 
 #include "slabs.hpp"
@@ -35,17 +34,6 @@ class Mixing {
 
   /// Tries so many changes.
   void improve(int changes);
-  /// The share of its slab that a group of a region covers by true cuts; above 1 where it could cover more.
-  using Cut = std::function<double(std::size_t region, std::span<const Power> devices, std::int64_t blocks,
-                                   bool shorter, double finish)>;
-  /// Where to begin, what is early enough, how much worse a change may be at first, as a share of all, and how many
-  /// changes are tried, or devices cut in groups, whichever is first.
-  struct Patience {
-    double finish = 0, wanted = 0, worse = 0, changes = 0;
-  };
-  /// Tries changes by true cuts, for ever earlier finishes while all groups cover their slabs. `areas` are those by the
-  /// first finish, `sizes` the regions'. Returns whether any finish could be met.
-  bool cut_earlier(const Areas& areas, std::vector<double> sizes, Cut cut, const Patience& patience);
 
   /// Elements of the result that the regions cover together, about.
   [[nodiscard]] double covered() const { return covered_; }
@@ -59,7 +47,7 @@ class Mixing {
     std::int64_t blocks = 1;
     bool shorter = false;
     std::vector<Power> devices;
-    double lack = 0;  // how little it covers: 1 / area, to a high power; by true cuts, what is missing of the slab
+    double lack = 0;  // how little it covers: 1 / area, to a high power
   };
   struct Part {
     std::vector<std::size_t> groups;
@@ -67,8 +55,6 @@ class Mixing {
   };
 
   [[nodiscard]] double lack_of(const Members& group) const;
-  [[nodiscard]] double lack_by_cut(const Members& group) const;
-  void cut_all();
   [[nodiscard]] double covers(const Part& region) const;
   void change(double worse);
   std::size_t draw(std::size_t end) { return (random_() >> 8U) % end; }
@@ -76,9 +62,6 @@ class Mixing {
   const Areas* areas_;
   std::vector<Members> groups_;
   std::vector<Part> regions_;
-  std::vector<double> sizes_;  // by true cuts
-  Cut cut_;
-  double finish_ = 0, cut_devices_ = 0;
   double covered_ = 0;
   std::minstd_rand random_;
 };

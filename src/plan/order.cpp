@@ -36,12 +36,24 @@ std::int64_t most_panels(const Work& work, const TaskletPlan& piece, PanelOrder 
   return 1;
 }
 
-std::int64_t affordable_panels(const Work& work, const TaskletPlan& piece, const DeviceState& device,
-                               const PlanOptions& options) {
+// Panels with the result resident of which none takes a link for longer than `longest`.
+std::int64_t yielding_panels(const Work& work, const TaskletPlan& piece, const DeviceState& device, Seconds longest) {
   const Volume volume = volume_of(work, piece);
-  const fleet::DeviceProfile& profile = device.profile;
-  const double busiest = std::max({(volume.down / profile.downlink).value(), (volume.flops / profile.compute).value(),
-                                   (volume.up / profile.uplink).value()});
+  const double busiest =
+      std::max((volume.down / device.profile.downlink).value(), (volume.up / device.profile.uplink).value());
+  return 2 * static_cast<std::int64_t>(std::min(std::ceil(busiest / longest.value()), 1e6)) + 1;
+}
+
+// Seconds for which a tasklet takes its busiest resource.
+double busiest_of(const Work& work, const TaskletPlan& piece, const fleet::DeviceProfile& profile) {
+  const Volume volume = volume_of(work, piece);
+  return std::max({(volume.down / profile.downlink).value(), (volume.flops / profile.compute).value(),
+                   (volume.up / profile.uplink).value()});
+}
+
+}  // namespace
+
+std::int64_t affordable_panels(double busiest, const fleet::DeviceProfile& profile, const PlanOptions& options) {
   const double header =
       std::max((kMessageHeader / profile.downlink).value(), (kMessageHeader / profile.uplink).value());
   // Alone, what the steps of the wavefront cost is time of the operation.
@@ -51,16 +63,6 @@ std::int64_t affordable_panels(const Work& work, const TaskletPlan& piece, const
   const double count = header > 0 ? share * busiest / header : static_cast<double>(most);
   return std::clamp<std::int64_t>(static_cast<std::int64_t>(std::min(count, 1e9)), 1, most);
 }
-
-// Panels with the result resident of which none takes a link for longer than `longest`.
-std::int64_t yielding_panels(const Work& work, const TaskletPlan& piece, const DeviceState& device, Seconds longest) {
-  const Volume volume = volume_of(work, piece);
-  const double busiest =
-      std::max((volume.down / device.profile.downlink).value(), (volume.up / device.profile.uplink).value());
-  return 2 * static_cast<std::int64_t>(std::min(std::ceil(busiest / longest.value()), 1e6)) + 1;
-}
-
-}  // namespace
 
 bool messages_fit(std::span<const Panel> panels, const PlanOptions& options) {
   Bytes down{0}, up{0};
@@ -75,8 +77,9 @@ bool messages_fit(std::span<const Panel> panels, const PlanOptions& options) {
 bool choose_order(const Work& work, TaskletPlan& piece, const DeviceState& device, const PlanOptions& options) {
   const bool yielding =
       std::isfinite(options.longest_panel.value()) && work.kind == WorkKind::gemm && work.instances == 1;
-  const std::int64_t wanted = yielding ? yielding_panels(work, piece, device, options.longest_panel)
-                                       : affordable_panels(work, piece, device, options);
+  const std::int64_t wanted = yielding
+                                  ? yielding_panels(work, piece, device, options.longest_panel)
+                                  : affordable_panels(busiest_of(work, piece, device.profile), device.profile, options);
   TaskletPlan best = piece;
   Seconds best_time{std::numeric_limits<double>::infinity()};
   const auto consider = [&](PanelOrder order) {

@@ -5,6 +5,10 @@
 
 namespace cleave::plan {
 
+/// As many panels as headers allow a tasklet that takes its busiest resource for so many seconds.
+[[nodiscard]] std::int64_t affordable_panels(double busiest, const fleet::DeviceProfile& profile,
+                                             const PlanOptions& options);
+
 /// Sets `order` and `panels` of a piece so that it is done as early as its memory on the device allows; false when no
 /// order fits (or a message would be too long).
 [[nodiscard]] bool choose_order(const Work& work, TaskletPlan& piece, const DeviceState& device,

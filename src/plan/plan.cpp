@@ -23,7 +23,7 @@ constexpr double kFarFromBound = 1.08;
 /// More than so many devices are planned for again, for longer, where they are that far from the sharper bound, until
 /// they are within the second factor.
 constexpr std::int64_t kFewDevices = 16;
-constexpr double kWorthPatience = 1.1, kPatientFor = 1.065;
+constexpr double kWorthPatience = 1.095, kPatientFor = 1.08;
 
 /// A bound that was found on a sample of the devices may be so much earlier with all of them.
 constexpr double kMargin = 1.01;

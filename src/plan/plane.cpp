@@ -106,16 +106,23 @@ class Columns {
       }
     }
     cut_.clear();
+    tiles_across_ = 0;
     for (std::size_t last = count; last > 0;) {
       if (from[last] == last) {
         --last;
         continue;
       }
       cut_.push_back({from[last], last, 0});
+      tiles_across_ += static_cast<double>(last - from[last]) * (most[last] - most[from[last]]);
       last = from[last];
     }
     std::reverse(cut_.begin(), cut_.end());
     return most[count] / columns_;
+  }
+
+  // Rows and columns that the devices are sent, as cut best, where that covers so many times the plane.
+  [[nodiscard]] double strips(double share) const {
+    return static_cast<double>(cut_.size()) * rows_ + tiles_across_ / share;
   }
 
   // The time at which the columns, as cut, are as wide as the plane.
@@ -288,6 +295,7 @@ class Columns {
   std::vector<double> sides_;  // in the same order
   double total_sides_ = 0;
   std::vector<Column> cut_;
+  double tiles_across_ = 0;  // widths of all tiles of the best cut together
 };
 
 bool small_tiles(const Plane& plane, std::size_t devices) {
@@ -358,14 +366,17 @@ PlaneCut cut_plane(const Plane& plane, std::span<const Power> devices, double gu
   return {kNever, false, {}, {}};
 }
 
-double covered_share(const Plane& plane, std::span<const Power> devices, double finish) {
-  double share = 0;
+Covering cover_plane(const Plane& plane, std::span<const Power> devices, double finish, PlaneCut* cut) {
+  Covering best;
   for (const bool transposed : {false, true}) {
     Columns columns(plane, transposed, devices);
     columns.order(finish);
-    share = std::max(share, columns.cut_best(finish));
+    const double share = columns.cut_best(finish);
+    if (share <= best.share) continue;
+    best = {share, columns.strips(share)};
+    if (cut != nullptr) *cut = columns.cut(finish);
   }
-  return share;
+  return best;
 }
 
 void finish_cut(const Plane& plane, std::span<const Power> devices, PlaneCut& cut) {

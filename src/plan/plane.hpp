@@ -114,8 +114,14 @@ struct PlaneTiling {
   std::vector<PlaneTile> tiles;
 };
 
-/// The share of the plane that columns of these devices cover by `finish`; above 1 when they could cover more.
-[[nodiscard]] double covered_share(const Plane& plane, std::span<const Power> devices, double finish);
+/// What columns of some devices cover by a finish: the share of the plane, above 1 when they could cover more, and the
+/// rows and columns that they are sent together, for all of it.
+struct Covering {
+  double share = 0, strips = 0;
+};
+/// `cut`, if any, becomes those columns.
+[[nodiscard]] Covering cover_plane(const Plane& plane, std::span<const Power> devices, double finish,
+                                   PlaneCut* cut = nullptr);
 
 /// The cut in whole elements: disjoint tiles that cover the plane. Some devices may get nothing.
 [[nodiscard]] PlaneTiling tile_plane(const Plane& plane, std::span<const Power> devices, const PlaneCut& cut);

@@ -77,9 +77,13 @@ class Selection {
     count_ = near_even_ ? count_ : best_count_;
     double ratio = attempt(count_);
     if (!(bound_.wanted > 0)) return best_;
+    std::vector<std::size_t> tried{count_};
     for (int i = 0; i < kPatientTries && ratio > 0 && uneven(ratio) > kQuiteEven; ++i) {
+      if (best_.finish <= bound_.wanted) break;
       const auto next = std::llround(static_cast<double>(count_) * std::pow(ratio, kDamped));
       count_ = std::clamp<std::size_t>(static_cast<std::size_t>(next), 1, offers_.size());
+      if (std::find(tried.begin(), tried.end(), count_) != tried.end()) break;
+      tried.push_back(count_);
       ratio = attempt(count_);
     }
     return best_;

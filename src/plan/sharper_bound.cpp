@@ -70,6 +70,7 @@ class SharperBound {
       const double before = latest_;
       if (edges_first) raise(&Cover::edges);
       raise(&Cover::deep_pins);
+      if (box_.k() % kBlockK != 0) raise(&Cover::light_tail);
       raise(&Cover::row_pins);
       raise(&Cover::column_pins);
       if (!edges_first) raise(&Cover::edges);

@@ -117,6 +117,7 @@ struct Ways {
   /// Devices in a group, where there are enough: fewer make worse tiles, more make depths less alike.
   double group_size = 24;
   double whole_share = 0;  ///< of the work is wanted at the whole depth, at least
+  bool in_slabs = false;   ///< nothing is at the whole depth
 };
 
 /// `box` in three dimensions, as early as the devices and the server's interface can be done with it (tile_gemm.cpp).

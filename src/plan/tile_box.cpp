@@ -1,6 +1,8 @@
 // The schemes made of planes and slabs: `automatic` and `grid`.
 #include <utility>
 
+#include "cleave/plan/cost.hpp"
+#include "order.hpp"
 #include "partition.hpp"
 #include "power.hpp"
 #include "slabs.hpp"
@@ -23,6 +25,16 @@ constexpr double kEarlyUplink = 0.96, kNearBound = 1.02, kStillNearBound = 1.03;
 /// gained nothing from it (docs/measurements/planner.md).
 constexpr double kWorthHalving = 1.1;
 constexpr std::int64_t kFewDevices = 16;
+
+// Slow devices lose most by the headers of their panels, of which none but the first has been counted.
+void pay_headers(const Problem& problem, std::vector<Power>& powers) {
+  for (Power& power : powers) {
+    const fleet::DeviceProfile& profile = problem.devices[static_cast<std::size_t>(power.index)].profile;
+    const auto more = static_cast<double>(affordable_panels(problem.bound.wanted, profile, problem.options) - 1);
+    power.down_at += more * static_cast<double>(kMessageHeader.value()) / power.down;
+    power.up_at += more * static_cast<double>(kMessageHeader.value()) / power.up;
+  }
+}
 
 }  // namespace
 
@@ -49,6 +61,10 @@ std::vector<TaskletPlan> partition_automatically(const Problem& problem) {
     return tile_in_rounds(problem.work, whole.box, powers, problem.options.server, problem.bound);
   };
   if (problem.options.objective == Objective::step) return pieces_of(tile(kBalancedWavefront), problem.devices);
+  if (problem.bound.wanted > 0) {
+    pay_headers(problem, powers);
+    return pieces_of(tile(kBalancedWavefront), problem.devices);
+  }
   BoxTiling tiling = tile(kEarlyWavefront);
   if (tiling.finish > kFarFromBound * problem.bound.finish) {
     BoxTiling later = tile(kBalancedWavefront);

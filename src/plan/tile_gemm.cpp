@@ -13,6 +13,7 @@
 #include "bisect.hpp"
 #include "filling.hpp"
 #include "mixing.hpp"
+#include "packing.hpp"
 
 namespace cleave::plan {
 
@@ -30,9 +31,8 @@ class Regions {
   void add(std::vector<Group> groups) { regions_.emplace_back(work_, box_, std::move(groups)); }
   [[nodiscard]] std::size_t count() const { return regions_.size(); }
 
-  // Sizes, balances (unless groups are `balanced`) and cuts; `guess` is a time near the finish. Returns the finish
-  // time.
-  double arrange(double guess, bool balanced) {
+  // Sizes, balances and cuts; `guess` is a time near the finish. Returns the finish time.
+  double arrange(double guess) {
     if (regions_.empty() || std::ssize(regions_) > side()) return finish_ = kNever;
     std::vector<Region> best;
     double finish = guess;
@@ -40,7 +40,7 @@ class Regions {
     for (int round = 0; round < 3; ++round) {
       for (int settle = 0; settle < (round == 0 ? 3 : 1); ++settle) {
         finish = size(finish);
-        if (finish == kNever || balanced) break;
+        if (finish == kNever) break;
         for (Region& region : regions_) region.balance(finish);
       }
       finish = size(finish);
@@ -54,6 +54,20 @@ class Regions {
     }
     if (!best.empty()) regions_ = std::move(best);
     return finish_;
+  }
+
+  // Cuts regions of these lengths; one before them, if any, takes what they leave. Returns the finish time.
+  double cut_at(std::span<const std::int64_t> lengths, double guess) {
+    if (std::ssize(regions_) > side()) return finish_ = kNever;
+    std::int64_t end = side();
+    for (std::size_t r = regions_.size(); r-- > 0;) {
+      const std::size_t before = regions_.size() - lengths.size();
+      const std::int64_t start =
+          r > 0 ? std::clamp(end - lengths[r - before], static_cast<std::int64_t>(r), end - 1) : 0;
+      place(r, start, end);
+      end = start;
+    }
+    return finish_ = cut(guess);
   }
 
   // Lets regions exchange devices by true cuts, `effort` of them; `tries` as Region has it.
@@ -112,13 +126,17 @@ class Regions {
           after == 0 ? side()
                      : std::clamp(std::llround(reached / sum * static_cast<double>(side())),
                                   static_cast<long long>(start + 1), static_cast<long long>(side() - after));
-      GemmBox part = box_;
-      (by_rows_ ? part.m0 : part.n0) += start;
-      (by_rows_ ? part.m1 : part.n1) = (by_rows_ ? box_.m0 : box_.n0) + end;
-      regions_[r].resize(part);
+      place(r, start, end);
       start = end;
     }
     return finish;
+  }
+
+  void place(std::size_t region, std::int64_t start, std::int64_t end) {
+    GemmBox part = box_;
+    (by_rows_ ? part.m0 : part.n0) += start;
+    (by_rows_ ? part.m1 : part.n1) = (by_rows_ ? box_.m0 : box_.n0) + end;
+    regions_[region].resize(part);
   }
 
   double cut(double finish) {
@@ -165,10 +183,21 @@ class Search {
     }
     if (whole_lines < ways.whole_share * lines) whole_lines += move_to_whole(ways.whole_share * lines - whole_lines);
     share_ = whole_lines / lines;
-    if (share_ > kLeastShare) return;
+    if (share_ > kLeastShare && !ways.in_slabs) return;
     for (const Power& device : whole_) shallow_.push_back(device);
     whole_.clear();
     share_ = 0;
+  }
+
+  // Of devices; where there is time, with the interface, too: devices that are done sooner may be so by more bytes.
+  [[nodiscard]] double finish_of(const BoxTiling& tiling) const {
+    if (!(wanted_ > 0) || tiling.finish == kNever) return tiling.finish;
+    return std::max(tiling.finish, server_bytes(work_, tiling).time(server_) + pause_);
+  }
+
+  // Whether few devices have a region at the whole depth, and there is time to try without.
+  [[nodiscard]] bool far_by_few(const BoxTiling& tiling) const {
+    return thorough_ && share_ > 0 && share_ < kFewShare && wanted_ > 0 && finish_of(tiling) > wanted_;
   }
 
   BoxTiling find() {
@@ -192,13 +221,18 @@ class Search {
 
   /// Groups are mixed where the finish is beyond the bound by this factor, and so that they cover most by the second.
   static constexpr double kFarFromBound = 1.08, kMixedAt = 1.05;
+  /// What a region at the whole depth does at least, of all, where slabs alone are not tried.
+  static constexpr double kFewShare = 0.3;
   /// Changes of all ways of mixing, and of the best so many ways.
   static constexpr int kFirstChanges = 3000, kChanges = 30000;
   static constexpr std::size_t kMixed = 3;
-  /// Where there is time, the best so many ways are mixed by true cuts, too, from this factor of the soonest finish so
-  /// far, and the best of these for longer.
-  static constexpr std::size_t kCutMixes = 8, kCutLonger = 2;
-  static constexpr double kCutAt = 1.01, kWorseCut = 0.005, kCutChanges = 30000, kMoreCutChanges = 150000;
+  /// Where there is time, groups of the best so many ways are packed by true cuts, too, from this factor of the soonest
+  /// finish so far, and the best of these for longer, unless they lack this share of all.
+  static constexpr std::size_t kPacked = 6, kPackedLonger = 2;
+  static constexpr double kPackedAt = 1.01, kHopeless = 0.1;
+  /// How much worse a change may be at first, of what a device does on average, and how many changes there are for a
+  /// device.
+  static constexpr double kWorsePacked = 0.15, kPackChanges = 500, kMorePackChanges = 2500;
 
   // Lets devices do whole depths, first those that lose least by it, until they do `wanted` lines; returns how many.
   double move_to_whole(double wanted) {
@@ -241,7 +275,7 @@ class Search {
   }
 
   // Returns the finish, with the server's interface.
-  double arrange(std::vector<std::vector<Group>> regions, bool longer_side, bool balanced = false) {
+  double arrange(std::vector<std::vector<Group>> regions, bool longer_side, const Packing* packing = nullptr) {
     Regions plan(work_, box_, longer_side);
     if (share_ > kLeastShare) {
       Group whole;
@@ -250,7 +284,8 @@ class Search {
       plan.add({whole});
     }
     for (std::vector<Group>& region : regions) plan.add(std::move(region));
-    if (plan.arrange(guess_, balanced) == kNever) return kNever;
+    const double finish = packing ? plan.cut_at(packing->lengths(), guess_) : plan.arrange(guess_);
+    if (finish == kNever) return kNever;
     plans_.push_back(std::move(plan));
     return plans_.back().finish_with(server_, pause_);
   }
@@ -278,46 +313,40 @@ class Search {
       arrange(mixed[i].first.regions(), mixed[i].second);
     }
     if (!(wanted_ > 0)) return;
-    const double finish = kCutAt * soonest;
-    const Areas then(wishes_, shallow_, finish, box_);
-    std::vector<std::pair<double, std::size_t>> order;
-    const auto attempt = [&](std::size_t i, double worse, double changes) {
-      Mixing mixing = mixed[i].first;
-      if (!cut_earlier(mixing, mixed[i].second, then, {finish, wanted_, worse, changes})) return kNever;
-      return arrange(mixing.regions(), mixed[i].second, true);
-    };
-    for (std::size_t i = 0; i < std::min(kCutMixes, mixed.size()); ++i) {
-      order.emplace_back(attempt(i, kWorseCut, kCutChanges), i);
-    }
-    std::sort(order.begin(), order.end());
-    for (std::size_t i = 0; i < std::min(kCutLonger, order.size()); ++i) {
-      for (const double worse : {kWorseCut, 2 * kWorseCut}) {
-        if (order.front().first > wanted_) attempt(order[i].second, worse, kMoreCutChanges);
-      }
-    }
+    pack(mixed, kPackedAt * soonest);
   }
 
-  // Mixes groups by true cuts of slabs, in regions as large as what they cover now.
-  bool cut_earlier(Mixing& mixing, bool longer_side, const Areas& areas, const Mixing::Patience& patience) const {
-    const bool by_rows = (box_.m() >= box_.n()) == longer_side;
-    const auto side = static_cast<double>(by_rows ? box_.m() : box_.n());
-    std::vector<GemmBox> parts;
-    std::vector<double> sizes;
-    for (std::size_t r = 0; r < mixing.regions().size(); ++r) {
-      GemmBox part = box_;
-      const auto length = std::max<std::int64_t>(1, std::llround(side * (1 - share_) * mixing.share_of(r)));
-      (by_rows ? part.m1 : part.n1) = (by_rows ? part.m0 : part.n0) + length;
-      parts.push_back(part);
-      sizes.push_back(static_cast<double>(part.m()) * static_cast<double>(part.n()));
-    }
-    const std::int64_t missing = blocks_ * kBlockK - box_.k();
-    const auto cut = [&](std::size_t region, std::span<const Power> devices, std::int64_t blocks, bool shorter,
-                         double by) {
-      GemmBox slab = parts[region];
-      slab.k1 = slab.k0 + blocks * kBlockK - (shorter ? missing : 0);
-      return covered_share(plane_of(work_, slab), devices, by);
+  // Packs groups by true cuts, from the most able ways to begin: all for a while, then those longer that came furthest.
+  void pack(const std::vector<std::pair<Mixing, bool>>& mixed, double from) {
+    struct Packed {
+      double finish = kNever, lacks = 0;
+      std::size_t start = 0;
     };
-    return mixing.cut_earlier(areas, std::move(sizes), cut, patience);
+    double soonest = kNever;
+    const auto devices = static_cast<double>(shallow_.size());
+    const auto attempt = [&](std::size_t i, double changes) {
+      const auto& [mixing, longer_side] = mixed[i];
+      std::vector<std::vector<Group>> groups = mixing.regions();
+      std::vector<double> sizes;
+      for (std::size_t r = 0; r < groups.size(); ++r) sizes.push_back(mixing.share_of(r));
+      const bool by_rows = (box_.m() >= box_.n()) == longer_side;
+      Packing packing({work_, box_, by_rows, 1 - share_, server_, pause_}, wishes_, std::move(groups), sizes, from);
+      const double finish = packing.pack({from, wanted_, kWorsePacked / devices, changes * devices});
+      if (finish < kNever) soonest = std::min(soonest, arrange(packing.regions(), longer_side, &packing));
+      return Packed{finish, packing.lacks(), i};
+    };
+    std::vector<Packed> order;
+    for (std::size_t i = 0; i < std::min(kPacked, mixed.size()) && soonest > wanted_; ++i) {
+      order.push_back(attempt(i, kPackChanges));
+    }
+    std::sort(order.begin(), order.end(), [](const Packed& a, const Packed& b) {
+      return a.finish != b.finish ? a.finish < b.finish : a.lacks != b.lacks ? a.lacks < b.lacks : a.start < b.start;
+    });
+    std::erase_if(order, [](const Packed& packed) { return packed.lacks > kHopeless; });
+    for (std::size_t i = 0; i < std::min(kPackedLonger, order.size()) && soonest > wanted_; ++i) {
+      attempt(order[i].start, kMorePackChanges);
+    }
+    if (!order.empty() && soonest > wanted_) attempt(order.front().start, 2 * kMorePackChanges);
   }
 
   // Groups of like depth, about `size` devices to each.
@@ -361,13 +390,14 @@ class Search {
     for (std::size_t i = 0; i < plans_.size(); ++i) order.emplace_back(plans_[i].finish_with(server_, pause_), i);
     std::sort(order.begin(), order.end());
     BoxTiling found{kNever, {}};
-    const auto keep = [&found](BoxTiling&& tiling) {
-      if (tiling.finish < found.finish) found = std::move(tiling);
+    const auto keep = [&](BoxTiling&& tiling) {
+      if (finish_of(tiling) < finish_of(found)) found = std::move(tiling);
     };
     const std::int64_t members = std::ssize(shallow_);
     const std::size_t tiled = std::ssize(devices_) <= kVeryFew ? 12 : members <= kDealt || wanted_ > 0 ? 3 : 1;
     for (std::size_t i = 0; i < std::min(tiled, plans_.size()); ++i) {
       Regions& plan = plans_[order[i].second];
+      if (wanted_ > 0) keep(plan.tile());
       if (thorough_) plan.refine(kEffort, kTries);
       keep(plan.tile());
       if (!thorough_ || !far(found.finish)) continue;
@@ -409,7 +439,14 @@ class Search {
 
 BoxTiling tile_gemm(const Work& work, const GemmBox& box, std::span<const Power> devices,
                     const fleet::ServerProfile& server, const BoxBound& bound, const Ways& ways) {
-  return Search(work, box, devices, server, bound, ways).find();
+  Search search(work, box, devices, server, bound, ways);
+  BoxTiling tiling = search.find();
+  if (!search.far_by_few(tiling)) return tiling;
+  // Few devices that do best at the whole depth may not be able to share a region of their own.
+  Ways in_slabs = ways;
+  in_slabs.in_slabs = true;
+  BoxTiling other = Search(work, box, devices, server, bound, in_slabs).find();
+  return search.finish_of(other) < search.finish_of(tiling) ? other : tiling;
 }
 
 }  // namespace cleave::plan

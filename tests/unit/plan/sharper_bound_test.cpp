@@ -31,7 +31,7 @@ class Draw {
   std::int64_t below(std::int64_t n) { return static_cast<std::int64_t>(random_.below(next_++, n)); }
   Cover cover() {
     const auto share = [&] { return below(2) == 0 ? 0.0 : real(0, 1); };
-    return {share(), share(), share(), share(), 0, 0};
+    return {share(), share(), share(), share(), share(), 0, 0};
   }
 
  private:
@@ -98,7 +98,10 @@ TEST(SharperBound, NoBlockIsWorthMoreThanTheBest) {
     for (int block = 0; block < 2000; ++block) {
       const std::int64_t blocks = 1 + draw.below(k_blocks(box.k()));
       const auto whole = static_cast<double>(box.k());
-      const double k = std::min(whole, static_cast<double>(blocks * kBlockK)), result = k < whole ? 4 : 2;
+      double k = std::min(whole, static_cast<double>(blocks * kBlockK));
+      const double missing = static_cast<double>(k_blocks(box.k()) * kBlockK) - whole;
+      if (k < whole && draw.below(2) == 0) k -= missing;  // with the last of the blocks
+      const double result = k < whole ? 4 : 2;
       double r = std::round(draw.spread(1, static_cast<double>(box.m())));
       double c = draw.spread(1, static_cast<double>(box.n()));
       // At a limit more often than not.

@@ -1,0 +1,100 @@
+// Packing: which devices cover which slabs, so that the depths that groups cover by true cuts add up.
+#pragma once
+
+#include <random>
+#include <unordered_map>
+
+#include "slabs.hpp"
+#include "wishes.hpp"
+
+namespace cleave::plan {
+
+/// What is to be packed: regions of a box, along one of its sides, one after another.
+struct Packed {
+  const Work& work;
+  GemmBox box;
+  bool by_rows = true;  ///< regions are runs of rows
+  double share = 1;     ///< of that side that they take together
+  fleet::ServerProfile server;
+  double pause = 0;  ///< as BoxBound has it
+};
+
+/// Groups that exchange devices while all together cover deeper slabs.
+class Packing {
+ public:
+  /// `sizes` are the regions' shares of what they take together. The last group of each holds the last block. `finish`
+  /// is about when they are done.
+  Packing(const Packed& packed, const Wishes& wishes, std::vector<std::vector<Group>> regions,
+          const std::vector<double>& sizes, double finish);
+
+  /// Where to begin, what is early enough, how much worse a change may be at first, as a share of all, and how many
+  /// changes are tried, or devices cut in groups, whichever is first.
+  struct Patience {
+    double finish = 0, wanted = 0, worse = 0, changes = 0;
+  };
+  /// Tries changes for ever earlier finishes. Returns the earliest that could be met; kNever when none.
+  double pack(const Patience& patience);
+
+  /// As they were by that finish.
+  [[nodiscard]] const std::vector<std::vector<Group>>& regions() const { return found_; }
+  /// Rows or columns of these regions.
+  [[nodiscard]] const std::vector<std::int64_t>& lengths() const { return lengths_; }
+  /// What was missing for the next earlier finish in the end, as a share of all.
+  [[nodiscard]] double lacks() const { return -total(); }
+
+ private:
+  struct Depth {
+    std::int64_t blocks = 0;  // that a group covers
+    double more = 0;          // how nearly it covers one more
+    double strips = 0;        // rows and columns that it is sent, about
+  };
+  struct Members {
+    std::size_t region = 0;
+    bool shorter = false;
+    std::vector<Power> devices;
+    std::uint64_t key = 0;
+    Depth depth;
+  };
+  struct Part {
+    GemmBox box;
+    double share = 0;  // of all regions
+    double depth = 0;  // of its groups, with a share of what they cover more
+    std::int64_t blocks = 0;
+    ServerBytes bytes;  // of all that its groups cover
+  };
+
+  void lay_out(const std::vector<double>& shares);
+  void begin_at(double finish);
+  void keep();
+  void measure_all();
+  [[nodiscard]] std::int64_t deepest_by_area(const Members& group) const;
+  [[nodiscard]] Depth measure(const Members& group, std::int64_t deepest);
+  [[nodiscard]] const Depth& depth_of(const Members& group, std::int64_t deepest);
+  void count(Part& part, const Depth& depth, double sign) const;
+  [[nodiscard]] double worth(const Part& part) const;
+  [[nodiscard]] ServerBytes needed(const Part& part) const;
+  [[nodiscard]] double fee(const ServerBytes& bytes) const;
+  [[nodiscard]] double total() const;
+  [[nodiscard]] bool met() const;
+  void change(double worse);
+  void resize();
+  std::size_t draw(std::size_t end) { return (random_() >> 8U) % end; }
+
+  Packed packed_;
+  const Wishes& wishes_;
+  std::int64_t blocks_, missing_;
+  std::vector<Members> groups_;
+  std::vector<std::vector<Group>> found_;
+  std::vector<std::int64_t> lengths_;
+  std::vector<std::int32_t> by_depth_;          // devices, those that wish for like depths beside each other
+  std::vector<std::size_t> places_, group_of_;  // of a device: in that order, and its group
+  std::vector<Part> parts_;
+  ServerBytes bytes_;  // that are needed
+  double finish_ = 0, areas_at_ = 0, cut_devices_ = 0;
+  std::vector<double> areas_;  // of a device, at every number of blocks, whole and with the shorter block
+  std::vector<std::uint64_t> keys_;
+  std::unordered_map<std::uint64_t, Depth> known_;
+  std::minstd_rand random_;
+};
+
+}  // namespace cleave::plan
