@@ -84,7 +84,8 @@ class Columns {
   }
 
   // Cuts the order into the columns whose widths at `finish` add up to most; returns these, as columns of the plane.
-  double cut_best(double finish) {
+  // `quick`: columns of which areas and strips alone tell that they are not among the best are left out.
+  double cut_best(double finish, bool quick = false) {
     reach_by(finish);
     const std::size_t count = order_.size();
     std::vector<double> most(count + 1, 0);
@@ -92,10 +93,19 @@ class Columns {
     for (std::size_t last = 1; last <= count; ++last) {
       most[last] = most[last - 1];  // the last one left out
       from[last] = last;
-      double sides = 0, guess = 0;
+      double sides = 0, guess = 0, areas = 0, strips = 0;
       for (std::size_t first = last; first-- > 0;) {
         sides += sides_[first];
+        areas += reach_at(first).area;
+        strips += reach_at(first).strips;
         if (sides < 0.5 * rows_) continue;
+        if (quick) {
+          guess = std::min(areas / rows_, (strips - rows_) / static_cast<double>(last - first));
+          if (most[first] + guess <= most[last]) {
+            if (sides > 2 * rows_) break;
+            continue;
+          }
+        }
         const double width = width_of({first, last, 0}, guess, kCoarse);
         if (most[first] + width > most[last]) {
           most[last] = most[first] + width;
@@ -371,7 +381,7 @@ Covering cover_plane(const Plane& plane, std::span<const Power> devices, double 
   for (const bool transposed : {false, true}) {
     Columns columns(plane, transposed, devices);
     columns.order(finish);
-    const double share = columns.cut_best(finish);
+    const double share = columns.cut_best(finish, true);
     if (share <= best.share) continue;
     best = {share, columns.strips(share)};
     if (cut != nullptr) *cut = columns.cut(finish);

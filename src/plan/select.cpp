@@ -23,6 +23,9 @@ constexpr int kMostTries = 6;
 constexpr int kPatientTries = 3;
 constexpr double kQuiteEven = 0.004, kDamped = -0.8;
 
+/// There groups are packed, which leaves out whom it does not need: so many times as many devices are offered at first.
+constexpr double kMoreToPack = 1.1;
+
 /// Directions are evened out where the finish is beyond the bound by this factor, and they differ by less than that.
 constexpr double kGoodEnough = 1.04, kOneSided = 0.5;
 
@@ -75,6 +78,10 @@ class Selection {
     ways_ = best_ways_;
     ways_.effort = Effort::thorough;
     count_ = near_even_ ? count_ : best_count_;
+    if (bound_.wanted > 0) {
+      count_ =
+          std::min(offers_.size(), static_cast<std::size_t>(std::llround(kMoreToPack * static_cast<double>(count_))));
+    }
     double ratio = attempt(count_);
     if (!(bound_.wanted > 0)) return best_;
     std::vector<std::size_t> tried{count_};

@@ -167,7 +167,7 @@ class Search {
         area_(static_cast<double>(box.m()) * static_cast<double>(box.n())),
         wishes_(work, box, bound.terms),
         ways_(ways),
-        thorough_(ways.effort == Effort::thorough && std::ssize(devices) <= kFew),
+        thorough_(ways.effort == Effort::thorough && std::ssize(devices) <= (bound.wanted > 0 ? kFewToPack : kFew)),
         wanted_(bound.wanted) {
     double whole_lines = 0, lines = 0;
     for (const Power& device : devices) {
@@ -216,8 +216,8 @@ class Search {
   }
 
  private:
-  /// Up to so many devices, more ways are tried.
-  static constexpr std::int64_t kFew = 256, kDealt = 64, kVeryFew = 16;
+  /// Up to so many devices, more ways are tried; up to more where there is time.
+  static constexpr std::int64_t kFew = 256, kFewToPack = 512, kDealt = 64, kVeryFew = 16;
 
   /// Groups are mixed where the finish is beyond the bound by this factor, and so that they cover most by the second.
   static constexpr double kFarFromBound = 1.08, kMixedAt = 1.05;
