@@ -1,4 +1,5 @@
-// Non-temporal stores, a line at a time; what is not on a line's boundary, and short rows, go through memcpy.
+// Long rows go past the caches by non-temporal stores, a line at a time; short ones, which are no stream that a
+// processor recognises, through them with the rows that follow asked for.
 #include "cleave/kernels/copy.hpp"
 
 #include <cstdint>
@@ -12,52 +13,29 @@ namespace cleave::kernels {
 
 namespace {
 
+/// What is asked of the numbers that are copied.
+enum class Look { none, finite };
+
+constexpr std::int32_t kMagnitude = 0x7fff'ffff, kLargest = 0x7f7f'ffff;  // of a number's bits
+
 void copy_as_usual(const float* from, std::int64_t n, float* to) {
   std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(float));
 }
 
-/// Sets the top bit of `beyond` where one of n numbers is infinite or NaN, that is, has every bit of the exponent.
-CLEAVE_INLINE void copy_and_look(const float* from, std::int64_t n, float* to, std::uint32_t& beyond) {
-  constexpr std::uint32_t kMagnitude = 0x7fff'ffffU, kLargest = 0x7f7f'ffffU;
+/// The top bit of `beyond` is set where one of n numbers is infinite or NaN, that is, has every bit of the exponent.
+CLEAVE_CLONES bool copy_finite(const float* from, std::int64_t n, float* to) {
+  std::uint32_t beyond = 0;
   for (std::int64_t j = 0; j < n; ++j) {
     std::uint32_t bits = 0;
     __builtin_memcpy(&bits, from + j, sizeof bits);
-    beyond |= kLargest - (bits & kMagnitude);
+    beyond |= static_cast<std::uint32_t>(kLargest) - (bits & static_cast<std::uint32_t>(kMagnitude));
     __builtin_memcpy(to + j, &bits, sizeof bits);
   }
-}
-CLEAVE_CLONES bool copy_finite(const float* from, std::int64_t n, float* to) {
-  std::uint32_t beyond = 0;
-  copy_and_look(from, n, to, beyond);
   return (beyond >> 31) == 0;
 }
-CLEAVE_CLONES bool copy_finite_pieces(const float* from, std::int64_t apart, std::int64_t pieces, std::int64_t n,
-                                      float* to) {
-  std::uint32_t beyond = 0;
-  for (std::int64_t p = 0; p < pieces; ++p) copy_and_look(from + p * apart, n, to + p * n, beyond);
-  return (beyond >> 31) == 0;
-}
-CLEAVE_CLONES void copy_pieces(const float* from, std::int64_t pieces, std::int64_t n, float* to, std::int64_t apart) {
-  for (std::int64_t p = 0; p < pieces; ++p)
-    for (std::int64_t j = 0; j < n; ++j) to[p * apart + j] = from[p * n + j];
-}
-
-enum class Access { read = 0, write = 1 };
-
-/// Asks for a row some rows later: short rows far apart are no stream that the processor recognises. Longer ones are.
-template <Access kAccess, std::int64_t kRowsAhead = 32, std::int64_t kLongest = 256>
-void fetch_row_ahead(const float* row, std::int64_t cols, std::int64_t ld) {
-  constexpr std::int64_t kLineFloats = 16;
-  if (cols > kLongest) return;
-  for (std::int64_t j = 0; j < cols; j += kLineFloats)
-    __builtin_prefetch(row + kRowsAhead * ld + j, static_cast<int>(kAccess), 3);
-}
-
-/// The same for rows of several heads.
-constexpr std::int64_t kHeadRowsAhead = 4, kLongestHeads = 4096;
 
 #ifdef CLEAVE_HAS_AVX512
-constexpr std::int64_t kLine = 16, kAhead = 512, kShort = 128;  // floats
+constexpr std::int64_t kLine = 16, kAhead = 512, kShort = 128, kLongestShort = 256;  // floats
 
 CLEAVE_AVX512_INLINE void copy_run(const float* from, std::int64_t n, float* to) {
   const auto past = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) / sizeof(float)) % kLine;
@@ -79,7 +57,59 @@ CLEAVE_AVX512 void copy_runs(ConstRows from, float* to) {
   }
   _mm_sfence();
 }
+
+/// Copies whole lines, or of one line what `which` selects, and collects in `beyond` what copy_finite() does.
+template <Look kLook, int kLines>
+CLEAVE_AVX512_INLINE void copy_lines(const float* from, float* to, __mmask16 which, __m512i& beyond) {
+  __m512i bits[kLines];
+  for (int l = 0; l < kLines; ++l) {
+    bits[l] = _mm512_maskz_loadu_epi32(which, from + l * kLine);
+    if constexpr (kLook == Look::finite) {
+      const __m512i magnitude = _mm512_and_si512(bits[l], _mm512_set1_epi32(kMagnitude));
+      beyond = _mm512_or_si512(beyond, _mm512_sub_epi32(_mm512_set1_epi32(kLargest), magnitude));
+    }
+  }
+  for (int l = 0; l < kLines; ++l) _mm512_mask_storeu_epi32(to + l * kLine, which, bits[l]);
+}
+
+template <Look kLook>
+CLEAVE_AVX512 bool copy_short_rows(ConstRows from, Rows to) {
+  constexpr std::int64_t kRowsAhead = 8;
+  constexpr __mmask16 kAll = 0xffff;
+  __m512i beyond = _mm512_setzero_si512();
+  for (std::int64_t i = 0; i < from.rows; ++i) {
+    const float* const row = from.row(i);
+    float* const copy = to.row(i);
+    for (std::int64_t j = 0; j < from.cols; j += kLine) {
+      // Rows that follow one another the processor writes as one stream.
+      if (to.ld != to.cols) __builtin_prefetch(copy + kRowsAhead * to.ld + j, 1, 3);
+      __builtin_prefetch(row + kRowsAhead * from.ld + j, 0, 3);
+    }
+    std::int64_t j = 0;
+    for (; j + 4 * kLine <= from.cols; j += 4 * kLine) copy_lines<kLook, 4>(row + j, copy + j, kAll, beyond);
+    for (; j + kLine <= from.cols; j += kLine) copy_lines<kLook, 1>(row + j, copy + j, kAll, beyond);
+    const auto rest = static_cast<__mmask16>((1U << (from.cols - j)) - 1);
+    if (rest != 0) copy_lines<kLook, 1>(row + j, copy + j, rest, beyond);
+  }
+  return _mm512_movepi32_mask(beyond) == 0;
+}
 #endif
+
+/// to(i, j) = from(i, j). False where a look finds what is infinite or NaN.
+template <Look kLook>
+bool copy_each(ConstRows from, Rows to) {
+#ifdef CLEAVE_HAS_AVX512
+  if (has_avx512() && from.cols <= kLongestShort) return copy_short_rows<kLook>(from, to);
+#endif
+  bool finite = true;
+  for (std::int64_t i = 0; i < from.rows; ++i) {
+    if constexpr (kLook == Look::finite)
+      finite &= copy_finite(from.row(i), from.cols, to.row(i));
+    else
+      copy_as_usual(from.row(i), from.cols, to.row(i));
+  }
+  return finite;
+}
 
 }  // namespace
 
@@ -87,44 +117,11 @@ void copy_past_caches(ConstRows from, float* to) {
 #ifdef CLEAVE_HAS_AVX512
   if (has_avx512() && from.cols >= kShort) return copy_runs(from, to);
 #endif
-  for (std::int64_t i = 0; i < from.rows; ++i) {
-    fetch_row_ahead<Access::read>(from.row(i), from.cols, from.ld);
-    copy_as_usual(from.row(i), from.cols, to + i * from.cols);
-  }
+  copy_each<Look::none>(from, {to, from.rows, from.cols});
 }
 
-void copy_rows(const float* from, Rows to) {
-  for (std::int64_t i = 0; i < to.rows; ++i) {
-    fetch_row_ahead<Access::write>(to.row(i), to.cols, to.ld);
-    copy_as_usual(from + i * to.cols, to.cols, to.row(i));
-  }
-}
+void copy_rows(const float* from, Rows to) { copy_each<Look::none>({from, to.rows, to.cols}, to); }
 
-bool copy_finite_rows(const float* from, Rows to) {
-  bool finite = true;
-  for (std::int64_t i = 0; i < to.rows; ++i) {
-    fetch_row_ahead<Access::write>(to.row(i), to.cols, to.ld);
-    finite &= copy_finite(from + i * to.cols, to.cols, to.row(i));
-  }
-  return finite;
-}
-
-void copy_heads(ConstRows from, std::int64_t heads, float* to, std::int64_t apart) {
-  const std::int64_t cols = from.cols / heads;
-  for (std::int64_t i = 0; i < from.rows; ++i) {
-    fetch_row_ahead<Access::read, kHeadRowsAhead, kLongestHeads>(from.row(i), from.cols, from.ld);
-    copy_pieces(from.row(i), heads, cols, to + i * cols, apart);
-  }
-}
-
-bool copy_finite_heads(const float* from, std::int64_t apart, std::int64_t heads, Rows to) {
-  const std::int64_t cols = to.cols / heads;
-  bool finite = true;
-  for (std::int64_t i = 0; i < to.rows; ++i) {
-    fetch_row_ahead<Access::write, kHeadRowsAhead, kLongestHeads>(to.row(i), to.cols, to.ld);
-    finite &= copy_finite_pieces(from + i * cols, apart, heads, cols, to.row(i));
-  }
-  return finite;
-}
+bool copy_finite_rows(const float* from, Rows to) { return copy_each<Look::finite>({from, to.rows, to.cols}, to); }
 
 }  // namespace cleave::kernels

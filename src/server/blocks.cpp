@@ -104,7 +104,6 @@ bool scatter_representable(const std::byte* payload, DType type, kernels::Rows t
 }
 
 void gather_heads(kernels::ConstRows from, std::int64_t heads, DType wire, std::byte* payload, std::int64_t apart) {
-  if (wire == DType::f32) return kernels::copy_heads(from, heads, reinterpret_cast<float*>(payload), apart);
   const std::int64_t cols = from.cols / heads;
   for (std::int64_t h = 0; h < heads; ++h) {
     const kernels::ConstRows head = from.columns(h * cols, (h + 1) * cols);
@@ -114,9 +113,6 @@ void gather_heads(kernels::ConstRows from, std::int64_t heads, DType wire, std::
 
 bool scatter_representable_heads(const std::byte* payload, std::int64_t apart, std::int64_t heads, DType type,
                                  kernels::Rows to) {
-  if (type == DType::f32) {
-    return kernels::copy_finite_heads(reinterpret_cast<const float*>(payload), apart, heads, to);
-  }
   const std::int64_t cols = to.cols / heads;
   bool good = true;
   for (std::int64_t h = 0; h < heads; ++h)

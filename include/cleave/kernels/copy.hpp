@@ -16,13 +16,4 @@ void copy_rows(const float* from, Rows to);
 /// The same in one pass with a look at every element: false where one is infinite or NaN. All are copied either way.
 [[nodiscard]] bool copy_finite_rows(const float* from, Rows to);
 
-/// Heads side by side in a matrix, one after another in a message, `apart` elements from one to the next. A row's heads
-/// are copied together, so that each row is passed once: with w = from.cols / heads,
-/// to[h apart + i w + j] = from(i, h w + j).
-void copy_heads(ConstRows from, std::int64_t heads, float* to, std::int64_t apart);
-
-/// The way back: to(i, h w + j) = from[h apart + i w + j]. False where an element is infinite or NaN; all are copied
-/// either way.
-[[nodiscard]] bool copy_finite_heads(const float* from, std::int64_t apart, std::int64_t heads, Rows to);
-
 }  // namespace cleave::kernels
