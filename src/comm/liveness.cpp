@@ -5,14 +5,15 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <utility>
 
@@ -60,7 +61,10 @@ void send_byte(int descriptor) {
   (void)!::send(descriptor, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-// A byte that wakes must not wait for the acknowledgement of the one before.
+// Bytes of the address of a socket in the abstract namespace before its name: its family, and a zero.
+constexpr std::size_t kAbstractName = offsetof(sockaddr_un, sun_path) + 1;
+
+// A byte that wakes must not wait for the acknowledgement of the one before. Only TCP has any.
 void send_at_once(int descriptor) {
   const int yes = 1;
   (void)::setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
@@ -72,26 +76,46 @@ bool over(bool closed, Seconds closed_at, const Clock& clock) { return closed &&
 
 LivenessHub::LivenessHub(int ranks, bool one_host) : peers_(static_cast<std::size_t>(ranks)) {
   if (::getrandom(&address_.token, sizeof address_.token, 0) != sizeof address_.token) return;
-  listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (listener_ < 0) return;
-  sockaddr_in where{};
-  where.sin_family = AF_INET;
-  where.sin_addr.s_addr = htonl(one_host ? INADDR_LOOPBACK : INADDR_ANY);
-  socklen_t size = sizeof where;
-  if (::bind(listener_, reinterpret_cast<sockaddr*>(&where), size) != 0 || ::listen(listener_, 1024) != 0 ||
-      ::getsockname(listener_, reinterpret_cast<sockaddr*>(&where), &size) != 0) {
+  if (!(one_host ? listen_on_host() : listen_on_network())) {
+    address_.host = {};
     close_descriptor(listener_);
     return;
   }
-  if (one_host) {
-    std::strcpy(address_.host.data(), "127.0.0.1");
-  } else if (::gethostname(address_.host.data(), address_.host.size() - 1) != 0) {
-    close_descriptor(listener_);
-    return;
-  }
-  address_.port = ntohs(where.sin_port);
   events_ = ::epoll_create1(EPOLL_CLOEXEC);
   watch(listener_, kListenerEvent);
+}
+
+// The kernel finds a name that nobody has.
+bool LivenessHub::listen_on_host() {
+  sockaddr_un where{};
+  where.sun_family = AF_UNIX;
+  socklen_t size = sizeof where;
+  if (!listen(reinterpret_cast<sockaddr*>(&where), sizeof where.sun_family) ||
+      ::getsockname(listener_, reinterpret_cast<sockaddr*>(&where), &size) != 0) {
+    return false;
+  }
+  const std::size_t length = size - kAbstractName;
+  if (size <= kAbstractName || length >= address_.host.size()) return false;
+  std::memcpy(address_.host.data(), &where.sun_path[1], length);
+  return true;
+}
+
+bool LivenessHub::listen_on_network() {
+  sockaddr_in where{};
+  where.sin_family = AF_INET;
+  where.sin_addr.s_addr = htonl(INADDR_ANY);
+  socklen_t size = sizeof where;
+  if (!listen(reinterpret_cast<sockaddr*>(&where), size) ||
+      ::getsockname(listener_, reinterpret_cast<sockaddr*>(&where), &size) != 0) {
+    return false;
+  }
+  address_.port = ntohs(where.sin_port);
+  return ::gethostname(address_.host.data(), address_.host.size() - 1) == 0;
+}
+
+bool LivenessHub::listen(const sockaddr* where, socklen_t size) {
+  listener_ = ::socket(where->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  return listener_ >= 0 && ::bind(listener_, where, size) == 0 && ::listen(listener_, 1024) == 0;
 }
 
 LivenessHub::~LivenessHub() {
@@ -171,29 +195,43 @@ bool LivenessHub::gone(int rank) const {
 }
 
 LivenessLink::LivenessLink(const LivenessAddress& address, int rank, Seconds at_most) {
-  if (address.port == 0) return;
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_family = AF_INET;
-  hints.ai_socktype = SOCK_STREAM;
-  if (::getaddrinfo(address.host.data(), std::to_string(address.port).c_str(), &hints, &found) != 0) return;
-  descriptor_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  bool connected = descriptor_ >= 0;
-  if (connected && ::connect(descriptor_, found->ai_addr, found->ai_addrlen) != 0) {
-    pollfd ready{descriptor_, POLLOUT, 0};
-    int error = 0;
-    socklen_t size = sizeof error;
-    connected = errno == EINPROGRESS && ::poll(&ready, 1, static_cast<int>(at_most.value() * 1000)) == 1 &&
-                ::getsockopt(descriptor_, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == 0;
-  }
-  ::freeaddrinfo(found);
+  if (address.host.front() == 0) return;
+  const bool connected = address.port == 0 ? connect_on_host(address, at_most) : connect_on_network(address, at_most);
   const auto greeting = greeting_of(address.token, rank);
-  connected = connected && ::send(descriptor_, greeting.data(), greeting.size(), MSG_NOSIGNAL) ==
-                               static_cast<ssize_t>(greeting.size());
-  if (!connected) {
+  if (!connected ||
+      ::send(descriptor_, greeting.data(), greeting.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(greeting.size())) {
     close_descriptor(descriptor_);
   } else {
     send_at_once(descriptor_);
   }
+}
+
+bool LivenessLink::connect_on_host(const LivenessAddress& address, Seconds at_most) {
+  sockaddr_un where{};
+  where.sun_family = AF_UNIX;
+  const std::size_t length = ::strnlen(address.host.data(), address.host.size());
+  std::memcpy(&where.sun_path[1], address.host.data(), length);
+  return connect(reinterpret_cast<const sockaddr*>(&where), static_cast<socklen_t>(kAbstractName + length), at_most);
+}
+
+bool LivenessLink::connect_on_network(const LivenessAddress& address, Seconds at_most) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_family = AF_INET;
+  hints.ai_socktype = SOCK_STREAM;
+  if (::getaddrinfo(address.host.data(), std::to_string(address.port).c_str(), &hints, &found) != 0) return false;
+  const bool connected = connect(found->ai_addr, found->ai_addrlen, at_most);
+  ::freeaddrinfo(found);
+  return connected;
+}
+
+// The limit for sending is also that for connecting, to a listener whose queue is full included.
+bool LivenessLink::connect(const sockaddr* where, socklen_t size, Seconds at_most) {
+  descriptor_ = ::socket(where->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  timeval limit{};
+  limit.tv_sec = static_cast<time_t>(at_most.value());
+  limit.tv_usec = static_cast<suseconds_t>((at_most.value() - static_cast<double>(limit.tv_sec)) * 1e6);
+  return descriptor_ >= 0 && ::setsockopt(descriptor_, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) == 0 &&
+         ::connect(descriptor_, where, size) == 0;
 }
 
 LivenessLink::~LivenessLink() { close_descriptor(descriptor_); }
