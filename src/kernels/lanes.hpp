@@ -41,6 +41,14 @@ CLEAVE_INLINE void load_streamed(Floats& to, const float* from, std::int64_t cou
   load(to, from, count);
 }
 
+/// Fetches a line that is needed later, by a load that nothing waits for: with memory busy, prefetches in its place
+/// gain nothing.
+CLEAVE_INLINE void touch(const float* line) {
+  int bits = 0;
+  std::memcpy(&bits, line, sizeof bits);
+  asm volatile("" : : "r"(bits));
+}
+
 /// Stores the first `count` <= 16 lanes.
 CLEAVE_INLINE void store(float* to, const Floats& from, std::int64_t count = kLanes) {
   if (count == kLanes) {
@@ -50,12 +58,23 @@ CLEAVE_INLINE void store(float* to, const Floats& from, std::int64_t count = kLa
   for (std::int64_t l = 0; l < count; ++l) to[l] = from[l];
 }
 
+/// Halves are added until one lane is left: lane l and l + 8, then l + 4, and so on.
 CLEAVE_INLINE float add_up(const Floats& lanes) {
-  float v[kLanes];
-  std::memcpy(v, &lanes, sizeof v);
-  for (std::int64_t half = kLanes / 2; half > 0; half /= 2)
-    for (std::int64_t l = 0; l < half; ++l) v[l] += v[l + half];
-  return v[0];
+  using Eight = float __attribute__((vector_size(32)));
+  using Four = float __attribute__((vector_size(16)));
+  const Eight eight = __builtin_shufflevector(lanes, lanes, 0, 1, 2, 3, 4, 5, 6, 7) +
+                      __builtin_shufflevector(lanes, lanes, 8, 9, 10, 11, 12, 13, 14, 15);
+  const Four four =
+      __builtin_shufflevector(eight, eight, 0, 1, 2, 3) + __builtin_shufflevector(eight, eight, 4, 5, 6, 7);
+  return (four[0] + four[2]) + (four[1] + four[3]);
+}
+
+/// body(t, count) for elements t .. t+count-1 of n, a vector at a time.
+template <class Body>
+CLEAVE_INLINE void for_each(std::int64_t n, const Body& body) {
+  std::int64_t t = 0;
+  for (; t + kLanes <= n; t += kLanes) body(t, kLanes);
+  if (t < n) body(t, n - t);
 }
 
 /// Sum of n terms. term(t, count, out) sets out to terms t .. t+count-1, and to 0 beyond.

@@ -16,36 +16,78 @@
 namespace cleave::kernels {
 namespace {
 
-CLEAVE_CLONES void layer_norm_row(const float* x, std::int64_t n, const float* w, const float* b, double eps, float* y,
-                                  float* mean_out, float* rstd_out) {
-  const auto mean = static_cast<float>(lanes::sum(x, n) / static_cast<double>(n));
-  const double variance = lanes::sum(n,
-                                     [x, y, mean](std::int64_t t, std::int64_t count, lanes::Floats& out) CLEAVE_TERM {
-                                       __builtin_prefetch(y + t, 1, 2);  // memory has nothing else to do
-                                       lanes::load(out, x + t, count, mean);
-                                       out -= mean;
-                                       out *= out;
-                                     }) /
-                          static_cast<double>(n);
-  const auto rstd = static_cast<float>(1.0 / std::sqrt(variance + eps));
-  for (std::int64_t j = 0; j < n; ++j) y[j] = (x[j] - mean) * rstd * w[j] + b[j];
-  *mean_out = mean;
-  *rstd_out = rstd;
+/// write(t, count) for every t, and the sum of what `term` makes of the next row's elements; 0 where there is none.
+template <class Write, class Term>
+CLEAVE_INLINE double write_and_sum(const float* next, std::int64_t n, const Write& write, const Term& term) {
+  if (next == nullptr) {
+    lanes::for_each(n, write);
+    return 0;
+  }
+  return lanes::sum(n, [&](std::int64_t t, std::int64_t count, lanes::Floats& out) CLEAVE_TERM {
+    write(t, count);
+    lanes::load_streamed(out, next + t, count);
+    term(out);
+  });
 }
 
-CLEAVE_CLONES void rms_norm_row(const float* x, std::int64_t n, const float* w, double eps, float* y, float* rstd_out) {
-  const auto rstd = static_cast<float>(1.0 / std::sqrt(lanes::dot(x, x, n) / static_cast<double>(n) + eps));
-  for (std::int64_t j = 0; j < n; ++j) y[j] = x[j] * rstd * w[j];
-  *rstd_out = rstd;
+/// Of the rows of a chunk: a row's result is written while the next row is summed, so that memory is read and written
+/// at the same time.
+CLEAVE_CLONES void layer_norm_rows(ConstRows x, const float* w, const float* b, double eps, Rows y, float* mean,
+                                   float* rstd) {
+  const std::int64_t n = x.cols;
+  double sum = x.rows > 0 ? lanes::sum(x.row(0), n) : 0.0;
+  for (std::int64_t i = 0; i < x.rows; ++i) {
+    const float *const row = x.row(i), mean_i = static_cast<float>(sum / static_cast<double>(n));
+    float* const to = y.row(i);
+    const double squares = lanes::sum(n, [&](std::int64_t t, std::int64_t count, lanes::Floats& out) CLEAVE_TERM {
+      __builtin_prefetch(to + t, 1, 2);  // memory has nothing else to do
+      lanes::load(out, row + t, count, mean_i);
+      out -= mean_i;
+      out *= out;
+    });
+    const auto rstd_i = static_cast<float>(1.0 / std::sqrt(squares / static_cast<double>(n) + eps));
+    const auto write = [&](std::int64_t t, std::int64_t count) CLEAVE_TERM {
+      lanes::Floats out, weight, bias;
+      lanes::load(out, row + t, count);
+      lanes::load(weight, w + t, count);
+      lanes::load(bias, b + t, count);
+      out = (out - mean_i) * rstd_i * weight + bias;
+      lanes::store(to + t, out, count);
+    };
+    sum = write_and_sum(i + 1 < x.rows ? x.row(i + 1) : nullptr, n, write, [](lanes::Floats&) CLEAVE_TERM {});
+    mean[i] = mean_i;
+    rstd[i] = rstd_i;
+  }
+}
+
+CLEAVE_CLONES void rms_norm_rows(ConstRows x, const float* w, double eps, Rows y, float* rstd) {
+  const std::int64_t n = x.cols;
+  double squares = x.rows > 0 ? lanes::dot(x.row(0), x.row(0), n) : 0.0;
+  for (std::int64_t i = 0; i < x.rows; ++i) {
+    const float* const row = x.row(i);
+    float* const to = y.row(i);
+    const auto rstd_i = static_cast<float>(1.0 / std::sqrt(squares / static_cast<double>(n) + eps));
+    const auto write = [&](std::int64_t t, std::int64_t count) CLEAVE_TERM {
+      lanes::Floats out, weight;
+      lanes::load(out, row + t, count);
+      lanes::load(weight, w + t, count);
+      out = out * rstd_i * weight;
+      lanes::store(to + t, out, count);
+    };
+    squares = write_and_sum(i + 1 < x.rows ? x.row(i + 1) : nullptr, n, write,
+                            [](lanes::Floats& out) CLEAVE_TERM { out *= out; });
+    rstd[i] = rstd_i;
+  }
 }
 
 /// Rows that are worked on together, so that weights and column sums are read and written once for all of them: for
 /// rows of some thousand elements these do not stay in the first-level cache beside the rows.
 constexpr int kTogether = 4;
 
-/// What of a row its backward pass reads.
+/// What of a row its backward pass reads. While its dx is written, one of the rows to be summed next is fetched; null
+/// where there is none.
 struct NormedRow {
-  const float *x, *dy;
+  const float *x, *dy, *next_x, *next_dy;
   float mean, rstd;
 };
 
@@ -66,8 +108,8 @@ CLEAVE_INLINE void add_row_sums(const NormedRow* rows, std::int64_t n, const flo
       if constexpr (kBias) lanes::load(db_lanes, db + t, count);
       for (int r = 0; r < kRows; ++r) {
         Floats normed, upstream;
-        lanes::load_streamed(normed, rows[r].x + t, count);
-        lanes::load_streamed(upstream, rows[r].dy + t, count);
+        lanes::load(normed, rows[r].x + t, count);
+        lanes::load(upstream, rows[r].dy + t, count);
         normed = (normed - rows[r].mean) * rows[r].rstd;
         const Floats g = weight * upstream;
         dw_lanes += upstream * normed;
@@ -104,9 +146,20 @@ CLEAVE_INLINE void norm_backward_of(const NormedRow* rows, std::int64_t n, const
     if (dx[r] == nullptr) continue;
     const auto g_mean = static_cast<float>(g_sum[r] / static_cast<double>(n));
     const auto gn_mean = static_cast<float>(gn_sum[r] / static_cast<double>(n));
-    const float *x = rows[r].x, *dy = rows[r].dy, mean = rows[r].mean, rstd = rows[r].rstd;
+    const NormedRow row = rows[r];
     float* const to = dx[r];
-    for (std::int64_t j = 0; j < n; ++j) to[j] = rstd * (dy[j] * w[j] - g_mean - (x[j] - mean) * rstd * gn_mean);
+    lanes::for_each(n, [&](std::int64_t t, std::int64_t count) CLEAVE_TERM {
+      if (row.next_x != nullptr) {
+        lanes::touch(row.next_x + t);
+        lanes::touch(row.next_dy + t);
+      }
+      lanes::Floats normed, upstream, weight;
+      lanes::load(normed, row.x + t, count);
+      lanes::load(upstream, row.dy + t, count);
+      lanes::load(weight, w + t, count);
+      normed = (normed - row.mean) * row.rstd;
+      lanes::store(to + t, row.rstd * (upstream * weight - g_mean - normed * gn_mean), count);
+    });
   }
 }
 
@@ -117,14 +170,23 @@ CLEAVE_CLONES void norm_backward_rows(const NormedRow* rows, std::int64_t count,
 }
 
 /// out[j] = sum over chunks of partial[chunk * stride + j], in double.
+CLEAVE_CLONES void add_chunks_of(const float* partial, std::int64_t chunks, std::int64_t stride, std::int64_t n,
+                                 float* out) {
+  constexpr std::int64_t kColumns = 64;  // a few lines of each chunk at a time
+  for (std::int64_t first = 0; first < n; first += kColumns) {
+    const std::int64_t count = n - first < kColumns ? n - first : kColumns;
+    double sums[kColumns] = {};
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+      const float* const from = partial + chunk * stride + first;
+      for (std::int64_t j = 0; j < count; ++j) sums[j] += static_cast<double>(from[j]);
+    }
+    for (std::int64_t j = 0; j < count; ++j) out[first + j] = static_cast<float>(sums[j]);
+  }
+}
 void add_chunks(Parallel& parallel, const float* partial, std::int64_t chunks, std::int64_t stride, std::int64_t n,
                 float* out) {
   parallel.for_chunks(n, 1024, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t j = begin; j < end; ++j) {
-      double sum = 0;
-      for (std::int64_t chunk = 0; chunk < chunks; ++chunk) sum += static_cast<double>(partial[chunk * stride + j]);
-      out[j] = static_cast<float>(sum);
-    }
+    add_chunks_of(partial + begin, chunks, stride, end - begin, out + begin);
   });
 }
 
@@ -150,7 +212,13 @@ void norm_backward(Parallel& parallel, ConstRows x, const float* w, const float*
       float* results[kTogether];
       for (std::int64_t r = 0; r < count; ++r) {
         const std::int64_t i = first + r;
-        rows[r] = {x.row(i), dy.row(i), mean == nullptr ? 0.0f : mean[i], rstd[i]};
+        const bool more = i + kTogether < end;
+        rows[r] = {x.row(i),
+                   dy.row(i),
+                   more ? x.row(i + kTogether) : nullptr,
+                   more ? dy.row(i + kTogether) : nullptr,
+                   mean == nullptr ? 0.0f : mean[i],
+                   rstd[i]};
         results[r] = wanted ? dx.row(i) : nullptr;
       }
       norm_backward_rows(rows, count, n, w, results, sums, db == nullptr ? nullptr : sums + column_sums);
@@ -160,12 +228,21 @@ void norm_backward(Parallel& parallel, ConstRows x, const float* w, const float*
   if (db != nullptr) add_chunks(parallel, partial + column_sums, chunks, stride, n, db);
 }
 
+/// More rows than other kernels take at a time, since the first of a chunk is summed alone.
+std::int64_t rows_of_chunk(std::int64_t cols) { return 4 * rows_per_chunk(cols); }
+
+template <class View>
+View part(const View& rows, std::int64_t begin, std::int64_t end) {
+  return {rows.row(begin), end - begin, rows.cols, rows.ld};
+}
+
 }  // namespace
 
 void layer_norm(Parallel& parallel, ConstRows x, const float* w, const float* b, double eps, Rows y, float* mean,
                 float* rstd) {
-  for_rows(parallel, x.rows, x.cols,
-           [&](std::int64_t i) { layer_norm_row(x.row(i), x.cols, w, b, eps, y.row(i), mean + i, rstd + i); });
+  parallel.for_chunks(x.rows, rows_of_chunk(x.cols), [&](std::int64_t begin, std::int64_t end) {
+    layer_norm_rows(part(x, begin, end), w, b, eps, part(y, begin, end), mean + begin, rstd + begin);
+  });
 }
 
 void layer_norm_backward(Parallel& parallel, ConstRows x, const float* w, const float* mean, const float* rstd,
@@ -174,8 +251,9 @@ void layer_norm_backward(Parallel& parallel, ConstRows x, const float* w, const 
 }
 
 void rms_norm(Parallel& parallel, ConstRows x, const float* w, double eps, Rows y, float* rstd) {
-  for_rows(parallel, x.rows, x.cols,
-           [&](std::int64_t i) { rms_norm_row(x.row(i), x.cols, w, eps, y.row(i), rstd + i); });
+  parallel.for_chunks(x.rows, rows_of_chunk(x.cols), [&](std::int64_t begin, std::int64_t end) {
+    rms_norm_rows(part(x, begin, end), w, eps, part(y, begin, end), rstd + begin);
+  });
 }
 
 void rms_norm_backward(Parallel& parallel, ConstRows x, const float* w, const float* rstd, ConstRows dy, Rows dx,
