@@ -143,20 +143,12 @@ class MpiTransport final : public Transport {
     }
   }
 
-  std::optional<Received> poll() override {
-    look_for_deaths();
-    progress_sends(/*may_throw=*/true);
-    for (const auto& link : links_) {
-      if (link && !link->idle()) link->collect();
-    }
-    match();
-    return take();
-  }
+  std::optional<Received> poll() override { return look(1); }
 
   std::optional<Received> wait(Seconds at_most) override {
     const Seconds deadline = clock_.now() + at_most;
     while (true) {
-      if (auto received = poll()) return received;
+      if (auto received = look(2)) return received;
       const Seconds now = clock_.now();
       if (now >= deadline) return std::nullopt;
       if (sleep(std::min(nap(now), deadline - now))) return std::nullopt;
@@ -186,7 +178,7 @@ class MpiTransport final : public Transport {
     while (true) {
       progress_sends(/*may_throw=*/true);
       // Taking in what still comes lets peers complete their sends to us, and so ours to them.
-      match();
+      match(1);
       while (take()) {}
       const bool flushed = pending_sends() == 0;
       if (flushed || clock_.now() >= deadline) {
@@ -327,11 +319,22 @@ class MpiTransport final : public Transport {
     }
   }
 
-  // Open MPI looks among the messages it has taken in, and takes in others only where it finds none: those are there
-  // for the second look.
-  bool probe(MPI_Message& message, MPI_Status& status) {
+  // What has come, after at most so many probes in vain. Open MPI looks among the messages it has taken in, and takes
+  // in others only where it finds none: those are there for a second probe. But one in vain gives the processor away,
+  // so that only who has nothing else to do probes twice.
+  std::optional<Received> look(int probes) {
+    look_for_deaths();
+    progress_sends(/*may_throw=*/true);
+    for (const auto& link : links_) {
+      if (link && !link->idle()) link->collect();
+    }
+    match(probes);
+    return take();
+  }
+
+  bool probe(int probes, MPI_Message& message, MPI_Status& status) {
     int found = 0;
-    for (int look = 0; look < 2 && found == 0; ++look) {
+    for (; probes > 0 && found == 0; --probes) {
       check_mpi(MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &found, &message, &status), "MPI_Improbe",
                 "the transport");
     }
@@ -339,11 +342,11 @@ class MpiTransport final : public Transport {
   }
 
   // Begins to receive every message that has come, as long as there is room for it.
-  void match() {
+  void match(int probes) {
     while (in_flight_ < kReceiveBudget) {
       MPI_Message message = MPI_MESSAGE_NULL;
       MPI_Status status;
-      if (!probe(message, status)) {
+      if (!probe(probes, message, status)) {
         drained_ = true;
         return;
       }
