@@ -149,6 +149,10 @@ class MpiTransport final : public Transport {
     const Seconds deadline = clock_.now() + at_most;
     while (true) {
       if (auto received = look(2)) return received;
+      if (std::exchange(woken_up_, false)) {
+        liveness_->look();
+        continue;  // whoever sends from now on wakes again; who did before has sent already
+      }
       const Seconds now = clock_.now();
       if (now >= deadline) return std::nullopt;
       if (sleep(std::min(nap(now), deadline - now))) return std::nullopt;
@@ -282,7 +286,7 @@ class MpiTransport final : public Transport {
     rest.tv_nsec = static_cast<long>((at_most.value() - static_cast<double>(rest.tv_sec)) * 1e9);
     if (::ppoll(events.data(), events.size(), &rest, nullptr) <= 0) return false;
     if (events[1].revents != 0) {
-      liveness_->look();
+      woken_up_ = true;
       active_ = clock_.now();  // what was announced may be a little later than its announcement
     }
     std::uint64_t count = 0;
@@ -420,6 +424,7 @@ class MpiTransport final : public Transport {
   std::list<Receive> receives_;
   std::int64_t in_flight_ = 0;
   Seconds active_{0};      // when something last began or ended
+  bool woken_up_ = false;  // and the side channel not read since: messages first
   Seconds busy_until_{0};  // until when what is under way is expected to move
   std::vector<bool> abandoned_;
   std::vector<Seconds> woken_;  // by rank: when it was last woken; negative: never
