@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <span>
 
 #include "cleave/base/resident.hpp"
 #include "cleave/kernels/attention.hpp"
+#include "cleave/kernels/copy.hpp"
 #include "cleave/kernels/gemm.hpp"
 #include "cleave/kernels/product_check.hpp"
 #include "wire_buffers.hpp"
@@ -39,6 +39,13 @@ kernels::ConstMatrix product_operand(const TaskView& task, std::size_t index, st
   return by_columns ? stored.transposed() : stored;
 }
 
+// What a thread computes pairs in. Kept: they are as large in every step, and fresh memory would be zeroed first.
+struct PairMemory {
+  std::vector<float> scratch;
+  std::array<std::vector<float>, 4> in;
+  std::array<std::vector<float>, 3> out;
+};
+
 // Operand `index` of pair `pair`: one head after another, each rows x cols. What the server keeps lies in rows far
 // apart: copied together it stays in the cache while the pair is computed.
 const float* pair_operand(const TaskView& task, std::size_t index, std::int64_t pair, std::vector<float>& buffer) {
@@ -57,10 +64,7 @@ const float* pair_operand(const TaskView& task, std::size_t index, std::int64_t 
   for (std::int64_t h = 0; h < heads; ++h) {
     const auto place = static_cast<std::size_t>(before[index] + pair * heads + h);
     const kernels::ConstRows from(matrix_at(task, place), block.seq, block.head_dim, task.places[place].ld);
-    for (std::int64_t i = 0; i < block.seq; ++i) {
-      std::memcpy(buffer.data() + h * head + i * block.head_dim, from.row(i),
-                  static_cast<std::size_t>(block.head_dim) * sizeof(float));
-    }
+    kernels::copy_rows(from, buffer.data() + h * head);
   }
   return buffer.data();
 }
@@ -93,30 +97,30 @@ bool execute_attention(const TaskView& task, ResultDraft& result, kernels::Paral
   const kernels::PairShape shape{block.queries, block.seq, block.head_dim};
   const Bytes scratch_bytes =
       backward ? kernels::attention_backward_scratch(shape) : kernels::attention_forward_scratch(shape);
+  const std::size_t scratch_size = static_cast<std::size_t>(scratch_bytes.value()) / sizeof(float) + 1;
   const std::int64_t element = size_of(header.wire);
   const std::int64_t key = block.seq * block.head_dim, query = key * block.queries;
   std::vector<char> finite(static_cast<std::size_t>(header.pairs()), 1);
 
   parallel.for_chunks(header.pairs(), 1, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<float> scratch(static_cast<std::size_t>(scratch_bytes.value()) / sizeof(float) + 1);
-    std::array<std::vector<float>, 4> wide;
-    std::array<std::vector<float>, 3> made;
+    thread_local PairMemory memory;
+    if (memory.scratch.size() < scratch_size) memory.scratch.resize(scratch_size);
     for (std::int64_t pair = begin; pair < end; ++pair) {
       const auto slice = [&](auto bytes, std::int64_t elements) {
         return bytes.subspan(static_cast<std::size_t>(pair * elements * element),
                              static_cast<std::size_t>(elements * element));
       };
       std::array<const float*, 4> in{};
-      for (std::size_t i = 0; i < (backward ? 4U : 3U); ++i) { in[i] = pair_operand(task, i, pair, wide[i]); }
+      for (std::size_t i = 0; i < (backward ? 4U : 3U); ++i) { in[i] = pair_operand(task, i, pair, memory.in[i]); }
       std::array<float*, 3> out{};
       const std::size_t outputs = backward ? 3 : 1;
       for (std::size_t i = 0; i < outputs; ++i) {
-        out[i] = target(header.wire, slice(result.outputs[i], i == 0 ? query : key), made[i]);
+        out[i] = target(header.wire, slice(result.outputs[i], i == 0 ? query : key), memory.out[i]);
       }
       if (backward) {
-        kernels::attention_backward(shape, in[0], in[1], in[2], in[3], out[0], out[1], out[2], scratch);
+        kernels::attention_backward(shape, in[0], in[1], in[2], in[3], out[0], out[1], out[2], memory.scratch);
       } else {
-        kernels::attention_forward(shape, in[0], in[1], in[2], out[0], scratch);
+        kernels::attention_forward(shape, in[0], in[1], in[2], out[0], memory.scratch);
       }
       for (std::size_t i = 0; i < outputs; ++i) {
         const std::int64_t elements = i == 0 ? query : key;

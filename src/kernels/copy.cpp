@@ -120,6 +120,8 @@ void copy_past_caches(ConstRows from, float* to) {
   copy_each<Look::none>(from, {to, from.rows, from.cols});
 }
 
+void copy_rows(ConstRows from, float* to) { copy_each<Look::none>(from, {to, from.rows, from.cols}); }
+
 void copy_rows(const float* from, Rows to) { copy_each<Look::none>({from, to.rows, to.cols}, to); }
 
 bool copy_finite_rows(const float* from, Rows to) { return copy_each<Look::finite>({from, to.rows, to.cols}, to); }

@@ -10,6 +10,9 @@ namespace cleave::kernels {
 /// done when the call returns. The two must not overlap.
 void copy_past_caches(ConstRows from, float* to);
 
+/// to[i from.cols + j] = from(i, j), through the caches: for what is read again at once. The two must not overlap.
+void copy_rows(ConstRows from, float* to);
+
 /// to(i, j) = from[i to.cols + j]. The two must not overlap.
 void copy_rows(const float* from, Rows to);
 

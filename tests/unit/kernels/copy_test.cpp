@@ -40,6 +40,9 @@ TEST(CopyPastCaches, PutsRowsTogether) {
       for (std::int64_t i = 0; i < kRows * cols; ++i)
         ASSERT_EQ(to[static_cast<std::size_t>(i)], static_cast<float>(i / cols * (cols + gap) + i % cols));
       ASSERT_EQ(to.back(), -1);
+      std::vector<float> through(to.size(), -1);
+      copy_rows(ConstRows(from.data(), kRows, cols, cols + gap), through.data());
+      EXPECT_EQ(through, to);
       std::vector<float> back(from.size(), -2);
       copy_rows(to.data(), Rows(back.data(), kRows, cols, cols + gap));
       for (std::size_t i = 0; i < back.size(); ++i) {
