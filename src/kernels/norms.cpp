@@ -231,17 +231,12 @@ void norm_backward(Parallel& parallel, ConstRows x, const float* w, const float*
 /// More rows than other kernels take at a time, since the first of a chunk is summed alone.
 std::int64_t rows_of_chunk(std::int64_t cols) { return 4 * rows_per_chunk(cols); }
 
-template <class View>
-View part(const View& rows, std::int64_t begin, std::int64_t end) {
-  return {rows.row(begin), end - begin, rows.cols, rows.ld};
-}
-
 }  // namespace
 
 void layer_norm(Parallel& parallel, ConstRows x, const float* w, const float* b, double eps, Rows y, float* mean,
                 float* rstd) {
   parallel.for_chunks(x.rows, rows_of_chunk(x.cols), [&](std::int64_t begin, std::int64_t end) {
-    layer_norm_rows(part(x, begin, end), w, b, eps, part(y, begin, end), mean + begin, rstd + begin);
+    layer_norm_rows(x.band(begin, end), w, b, eps, y.band(begin, end), mean + begin, rstd + begin);
   });
 }
 
@@ -252,7 +247,7 @@ void layer_norm_backward(Parallel& parallel, ConstRows x, const float* w, const 
 
 void rms_norm(Parallel& parallel, ConstRows x, const float* w, double eps, Rows y, float* rstd) {
   parallel.for_chunks(x.rows, rows_of_chunk(x.cols), [&](std::int64_t begin, std::int64_t end) {
-    rms_norm_rows(part(x, begin, end), w, eps, part(y, begin, end), rstd + begin);
+    rms_norm_rows(x.band(begin, end), w, eps, y.band(begin, end), rstd + begin);
   });
 }
 

@@ -43,6 +43,7 @@ Packing::Packing(const Packed& packed, const Wishes& wishes, std::vector<std::ve
     for (const Group& group : region) {
       for (const Power& device : group.devices) {
         wished.emplace_back(wishes.shallow(device, finish, area).depth, device.index);
+        devices_.push_back(device);
       }
     }
   }
@@ -52,9 +53,7 @@ Packing::Packing(const Packed& packed, const Wishes& wishes, std::vector<std::ve
     by_depth_.push_back(device);
     most = std::max(most, static_cast<std::size_t>(device) + 1);
   }
-  places_.resize(most);
   group_of_.resize(most);
-  for (std::size_t i = 0; i < by_depth_.size(); ++i) places_[static_cast<std::size_t>(by_depth_[i])] = i;
   std::mt19937_64 random;
   for (std::size_t i = 0; i < most; ++i) keys_.push_back(random());
   for (std::size_t r = 0; r < regions.size(); ++r) {
@@ -92,19 +91,9 @@ void Packing::lay_out(const std::vector<double>& shares) {
 
 void Packing::begin_at(double finish) {
   finish_ = finish;
-  if (finish < areas_at_ && finish > kSameAreas * areas_at_) return measure_all();
-  areas_at_ = finish;
-  const auto depths = static_cast<std::size_t>(blocks_);
-  areas_.assign(keys_.size() * depths * 2, -1);
-  for (const Members& group : groups_) {
-    for (const Power& device : group.devices) {
-      for (std::size_t b = 1; b < depths; ++b) {
-        double* both = &areas_[2 * (static_cast<std::size_t>(device.index) * depths + b)];
-        const auto depth = static_cast<std::int64_t>(b) * kBlockK;
-        both[0] = both[1] = wishes_.area_at(device, finish, depth);
-        if (missing_ > 0) both[1] = wishes_.area_at(device, finish, depth - missing_);
-      }
-    }
+  if (!areas_ || finish >= areas_at_ || finish <= kSameAreas * areas_at_) {
+    areas_.emplace(wishes_, devices_, finish, packed_.box);
+    areas_at_ = finish;
   }
   measure_all();
 }
@@ -131,9 +120,7 @@ std::int64_t Packing::deepest_by_area(const Members& group) const {
   while (high - low > 1) {
     const std::int64_t middle = low + (high - low) / 2;
     double area = 0;
-    for (const Power& device : group.devices) {
-      area += areas_[static_cast<std::size_t>(2 * (device.index * blocks_ + middle) + (group.shorter ? 1 : 0))];
-    }
+    for (const Power& device : group.devices) area += areas_->at(device, middle, group.shorter);
     (area >= size ? low : high) = middle;
   }
   return low;

@@ -1,11 +1,12 @@
 // Packing: which devices cover which slabs, so that the depths that groups cover by true cuts add up.
 #pragma once
 
+#include <optional>
 #include <random>
 #include <unordered_map>
 
+#include "areas.hpp"
 #include "slabs.hpp"
-#include "wishes.hpp"
 
 namespace cleave::plan {
 
@@ -86,12 +87,13 @@ class Packing {
   std::vector<Members> groups_;
   std::vector<std::vector<Group>> found_;
   std::vector<std::int64_t> lengths_;
-  std::vector<std::int32_t> by_depth_;          // devices, those that wish for like depths beside each other
-  std::vector<std::size_t> places_, group_of_;  // of a device: in that order, and its group
+  std::vector<std::int32_t> by_depth_;  // devices, those that wish for like depths beside each other
+  std::vector<std::size_t> group_of_;   // by device
   std::vector<Part> parts_;
   ServerBytes bytes_;  // that are needed
   double finish_ = 0, areas_at_ = 0, cut_devices_ = 0;
-  std::vector<double> areas_;  // of a device, at every number of blocks, whole and with the shorter block
+  std::vector<Power> devices_;
+  std::optional<Areas> areas_;
   std::vector<std::uint64_t> keys_;
   std::unordered_map<std::uint64_t, Depth> known_;
   std::minstd_rand random_;

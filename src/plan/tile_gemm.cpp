@@ -318,7 +318,7 @@ class Search {
 
   // Packs groups by true cuts, from the most able ways to begin: all for a while, then those longer that came furthest.
   void pack(const std::vector<std::pair<Mixing, bool>>& mixed, double from) {
-    struct Packed {
+    struct Attempt {
       double finish = kNever, lacks = 0;
       std::size_t start = 0;
     };
@@ -333,16 +333,16 @@ class Search {
       Packing packing({work_, box_, by_rows, 1 - share_, server_, pause_}, wishes_, std::move(groups), sizes, from);
       const double finish = packing.pack({from, wanted_, kWorsePacked / devices, changes * devices});
       if (finish < kNever) soonest = std::min(soonest, arrange(packing.regions(), longer_side, &packing));
-      return Packed{finish, packing.lacks(), i};
+      return Attempt{finish, packing.lacks(), i};
     };
-    std::vector<Packed> order;
+    std::vector<Attempt> order;
     for (std::size_t i = 0; i < std::min(kPacked, mixed.size()) && soonest > wanted_; ++i) {
       order.push_back(attempt(i, kPackChanges));
     }
-    std::sort(order.begin(), order.end(), [](const Packed& a, const Packed& b) {
+    std::sort(order.begin(), order.end(), [](const Attempt& a, const Attempt& b) {
       return a.finish != b.finish ? a.finish < b.finish : a.lacks != b.lacks ? a.lacks < b.lacks : a.start < b.start;
     });
-    std::erase_if(order, [](const Packed& packed) { return packed.lacks > kHopeless; });
+    std::erase_if(order, [](const Attempt& a) { return a.lacks > kHopeless; });
     for (std::size_t i = 0; i < std::min(kPackedLonger, order.size()) && soonest > wanted_; ++i) {
       attempt(order[i].start, kMorePackChanges);
     }

@@ -46,7 +46,7 @@ void gather(kernels::Parallel& parallel, kernels::ConstMatrix from, std::int64_t
 
 void scatter(kernels::Parallel& parallel, const std::byte* payload, DType type, bool accumulate, kernels::Rows to) {
   parallel.for_chunks(to.rows, rows_of_band(to.cols), [&](std::int64_t begin, std::int64_t end) {
-    scatter(payload + begin * to.cols * size_of(type), type, accumulate, {to.row(begin), end - begin, to.cols, to.ld});
+    scatter(payload + begin * to.cols * size_of(type), type, accumulate, to.band(begin, end));
   });
 }
 

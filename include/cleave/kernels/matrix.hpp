@@ -53,6 +53,10 @@ struct RowView {
   constexpr RowView(const RowView<U>& other) : data(other.data), rows(other.rows), cols(other.cols), ld(other.ld) {}
 
   [[nodiscard]] constexpr T* row(std::int64_t i) const { return data + i * ld; }
+  /// Rows [begin, end).
+  [[nodiscard]] constexpr RowView band(std::int64_t begin, std::int64_t end) const {
+    return {row(begin), end - begin, cols, ld};
+  }
   /// Columns [begin, end) of every row.
   [[nodiscard]] constexpr RowView columns(std::int64_t begin, std::int64_t end) const {
     return {data + begin, rows, end - begin, ld};
