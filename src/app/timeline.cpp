@@ -124,7 +124,7 @@ void Timeline::span(const sched::Span& s) {
       break;
   }
   // Panels of one tasklet that follow each other on a link are one span.
-  std::vector<Kept>& open = open_[s.tasklet];
+  std::pmr::vector<Kept>& open = open_[s.tasklet];
   for (Kept& earlier : open) {
     if (earlier.resource == static_cast<std::uint8_t>(s.resource) && start <= earlier.end * (1 + 1e-12)) {
       earlier.end = std::max(earlier.end, end);

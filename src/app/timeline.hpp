@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cleave/base/kept_memory.hpp"
 #include "cleave/fleet/profile.hpp"
 #include "cleave/sched/fleet.hpp"
 #include "cleave/sched/observer.hpp"
@@ -102,7 +103,8 @@ class Timeline final : public sched::Observer {
   double width_ = 1e-6;
   std::vector<float> cells_;                      // [row][column][lane]; the last row is the server's: out, kernel, in
   std::vector<std::array<double, kLanes>> busy_;  // seconds for which each device's resources were taken
-  std::unordered_map<TaskletId, std::vector<Kept>> open_;
+  NodePool nodes_;
+  std::pmr::unordered_map<TaskletId, std::pmr::vector<Kept>> open_{&nodes_};
   std::map<std::int64_t, double> hung_;
   std::vector<Kept> kept_;
   bool full_ = false;

@@ -4,19 +4,21 @@
 #include <cstring>
 #include <mutex>
 
+#include "cleave/base/kept_memory.hpp"
 #include "frame_arena.hpp"
 
 namespace cleave::comm {
 
 namespace {
 
-// Frames smaller than this come from the heap, which is quick enough with them. For the others a block is used again
-// that it fills well enough; so much is kept at most. Under the address sanitizer none is, so that it sees views that
-// outlive their frame.
+// Memory of frames is used again: that of those from this size on block by block, where the next one fills it well
+// enough and no more than so much is spare; smaller ones share theirs. Under the address sanitizer it comes from the
+// heap each time, so that views are seen that outlive their frame.
+constexpr std::size_t kLarge = std::size_t{64} << 10;
 #ifdef __SANITIZE_ADDRESS__
-constexpr std::size_t kPooled = static_cast<std::size_t>(-1);
+constexpr bool kUsedAgain = false;
 #else
-constexpr std::size_t kPooled = std::size_t{64} << 10;
+constexpr bool kUsedAgain = true;
 #endif
 constexpr std::size_t kSpare = std::size_t{128} << 20;
 constexpr double kLeastFill = 0.75, kHeadroom = 2.0;
@@ -26,9 +28,16 @@ constexpr std::int64_t kShared = std::int64_t{64} << 10;
 // What shared memory of this process may take; addresses are taken for all of it, memory only where it is used.
 constexpr std::int64_t kArena = std::int64_t{64} << 30;
 
+// The block of a frame of so many bytes goes to a later frame.
+bool is_kept_whole(std::size_t bytes) { return kUsedAgain && bytes >= kLarge; }
+
+// Of lengths that are no multiple of the boundary, the C++ library's pools do not keep to it.
+std::size_t whole_lines(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
 // Frames die on whatever thread last held them, some after main() has returned: the pool lives for ever.
 struct SharedPool {
   std::mutex mutex;
+  NodePool small{std::pmr::pool_options{.largest_required_pool_block = kLarge}, &large_memory()};
   BlockPool blocks{{.least_fill = kLeastFill, .headroom = kHeadroom, .spare = kSpare}};
   std::shared_ptr<FrameArena> arena;  // null: large frames are not shared
 
@@ -43,9 +52,16 @@ SharedPool& shared_pool() {
   return *pool;
 }
 
-// The arena, or the heap.
+// The arena, or the heap; for what is small the pool.
 class SharedMemory final : public std::pmr::memory_resource {
+  static bool is_pooled(std::size_t bytes) { return kUsedAgain && bytes < kLarge; }
+
   void* do_allocate(std::size_t bytes, std::size_t alignment) override {
+    if (is_pooled(bytes)) {
+      SharedPool& pool = shared_pool();
+      const std::lock_guard lock(pool.mutex);
+      return pool.small.allocate(whole_lines(bytes), alignment);
+    }
     if (static_cast<std::int64_t>(bytes) >= kShared) {
       const std::shared_ptr<FrameArena> arena = shared_pool().arena_now();
       if (std::byte* const data = arena ? arena->take(static_cast<std::int64_t>(bytes)) : nullptr) return data;
@@ -53,6 +69,11 @@ class SharedMemory final : public std::pmr::memory_resource {
     return large_memory().allocate(bytes, alignment);
   }
   void do_deallocate(void* data, std::size_t bytes, std::size_t alignment) override {
+    if (is_pooled(bytes)) {
+      SharedPool& pool = shared_pool();
+      const std::lock_guard lock(pool.mutex);
+      return pool.small.deallocate(data, whole_lines(bytes), alignment);
+    }
     auto* const first = static_cast<std::byte*>(data);
     const std::shared_ptr<FrameArena> arena = shared_pool().arena_now();
     if (arena && arena->holds(first)) return arena->give_back(first, static_cast<std::int64_t>(bytes), 0);
@@ -86,12 +107,12 @@ Frame::Frame(std::int64_t bytes) : size_(bytes) {
     }
   }
   const auto size = static_cast<std::size_t>(bytes);
-  if (size >= kPooled) {
+  if (is_kept_whole(size)) {
     SharedPool& pool = shared_pool();
     const std::lock_guard lock(pool.mutex);
     block_ = pool.blocks.take(size);
   } else if (size > 0) {
-    block_ = Block(size);
+    block_ = Block(size, shared_memory());
   }
   data_ = block_.data();
 }
@@ -110,7 +131,7 @@ Frame Frame::borrow(const std::byte* data, std::int64_t bytes, std::shared_ptr<F
 void Frame::release() {
   if (memory_) {
     memory_->give_back(data_, size_, ticket_);
-  } else if (block_.capacity() >= kPooled) {
+  } else if (is_kept_whole(block_.capacity())) {
     SharedPool& pool = shared_pool();
     const std::lock_guard lock(pool.mutex);
     pool.blocks.give(std::move(block_));

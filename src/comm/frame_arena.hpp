@@ -11,6 +11,7 @@
 #include <mutex>
 #include <vector>
 
+#include "cleave/base/kept_memory.hpp"
 #include "cleave/base/units.hpp"
 #include "cleave/comm/frame.hpp"
 #include "shared_mapping.hpp"
@@ -44,8 +45,9 @@ class FrameArena final : public FrameMemory {
   SharedMapping memory_;
   std::int64_t spare_;
   mutable std::mutex mutex_;
-  std::map<std::int64_t, std::int64_t> free_;  // bytes by offset; neighbours are merged
-  std::vector<bool> taken_;                    // chunks that have memory
+  NodePool nodes_;
+  std::pmr::map<std::int64_t, std::int64_t> free_{&nodes_};  // bytes by offset; neighbours are merged
+  std::vector<bool> taken_;                                  // chunks that have memory
   std::int64_t in_use_ = 0, held_ = 0;
 };
 

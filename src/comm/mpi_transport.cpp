@@ -22,6 +22,7 @@
 
 #include "cleave/base/clock.hpp"
 #include "cleave/base/error.hpp"
+#include "cleave/base/kept_memory.hpp"
 #include "cleave/comm/message.hpp"
 #include "cleave/comm/mpi.hpp"
 #include "liveness.hpp"
@@ -420,8 +421,9 @@ class MpiTransport final : public Transport {
   std::vector<bool> found_gone_;                    // by rank: when deaths were last looked for
   bool drained_ = false;                            // no message was left since then
   Seconds looked_{0};
-  std::list<Send> sends_;
-  std::list<Receive> receives_;
+  NodePool nodes_;
+  std::pmr::list<Send> sends_{&nodes_};
+  std::pmr::list<Receive> receives_{&nodes_};
   std::int64_t in_flight_ = 0;
   Seconds active_{0};      // when something last began or ended
   bool woken_up_ = false;  // and the side channel not read since: messages first

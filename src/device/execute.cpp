@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <span>
 
 #include "cleave/base/resident.hpp"
@@ -100,7 +101,7 @@ bool execute_attention(const TaskView& task, ResultDraft& result, kernels::Paral
   const std::size_t scratch_size = static_cast<std::size_t>(scratch_bytes.value()) / sizeof(float) + 1;
   const std::int64_t element = size_of(header.wire);
   const std::int64_t key = block.seq * block.head_dim, query = key * block.queries;
-  std::vector<char> finite(static_cast<std::size_t>(header.pairs()), 1);
+  std::atomic<bool> finite{true};
 
   parallel.for_chunks(header.pairs(), 1, [&](std::int64_t begin, std::int64_t end) {
     thread_local PairMemory memory;
@@ -124,12 +125,12 @@ bool execute_attention(const TaskView& task, ResultDraft& result, kernels::Paral
       }
       for (std::size_t i = 0; i < outputs; ++i) {
         const std::int64_t elements = i == 0 ? query : key;
-        if (!kernels::all_representable(DType::f32, out[i], elements)) finite[static_cast<std::size_t>(pair)] = 0;
+        if (!kernels::all_representable(DType::f32, out[i], elements)) finite = false;
         narrow_into(header.wire, out[i], slice(result.outputs[i], elements));
       }
     }
   });
-  return std::find(finite.begin(), finite.end(), 0) == finite.end();
+  return finite;
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <variant>
 
 #include "cleave/base/clock.hpp"
+#include "cleave/base/kept_memory.hpp"
 #include "cleave/comm/message.hpp"
 #include "streamed_product.hpp"
 
@@ -59,8 +60,9 @@ class Worker {
   std::function<void()> notify_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Job> waiting_;
-  std::deque<Outcome> finished_;
+  NodePool nodes_;  // used under the mutex, as both queues are
+  std::pmr::deque<Job> waiting_{&nodes_};
+  std::pmr::deque<Outcome> finished_{&nodes_};
   std::exception_ptr error_;
   bool stop_ = false;
   std::thread thread_;

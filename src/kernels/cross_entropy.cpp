@@ -45,15 +45,11 @@ CLEAVE_CLONES void scale_row(float* x, std::int64_t n, float factor) {
 /// Sum of row_loss(i) over all rows: in order within a chunk, chunks in order.
 template <class RowLoss>
 double sum_rows(Parallel& parallel, std::int64_t rows, const RowLoss& row_loss) {
-  std::vector<double> sums(static_cast<std::size_t>((rows + kRows - 1) / kRows));
-  parallel.for_chunks(rows, kRows, [&](std::int64_t begin, std::int64_t end) {
+  return parallel.sum_chunks(rows, kRows, [&](std::int64_t begin, std::int64_t end) {
     double sum = 0;
     for (std::int64_t i = begin; i < end; ++i) sum += row_loss(i);
-    sums[static_cast<std::size_t>(begin / kRows)] = sum;
+    return sum;
   });
-  double total = 0;
-  for (const double sum : sums) total += sum;
-  return total;
 }
 
 void check_targets(std::span<const std::int32_t> targets, std::int64_t rows, std::int64_t vocabulary) {

@@ -64,14 +64,9 @@ double power(double base, std::int64_t exponent) {
 }  // namespace
 
 double sum_squares(Parallel& parallel, std::span<const float> x) {
-  const std::int64_t n = std::ssize(x);
-  std::vector<double> sums(static_cast<std::size_t>((n + kChunk - 1) / kChunk));
-  parallel.for_chunks(n, kChunk, [&](std::int64_t begin, std::int64_t end) {
-    sums[static_cast<std::size_t>(begin / kChunk)] = sum_squares_chunk(x.data() + begin, end - begin);
+  return parallel.sum_chunks(std::ssize(x), kChunk, [&](std::int64_t begin, std::int64_t end) {
+    return sum_squares_chunk(x.data() + begin, end - begin);
   });
-  double total = 0;
-  for (const double sum : sums) total += sum;
-  return total;
 }
 
 void adamw_update(Parallel& parallel, const AdamW& settings, std::span<const float> gradient,

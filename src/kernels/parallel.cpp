@@ -97,6 +97,13 @@ Parallel::~Parallel() {
   if (pool_) pool_->stop();
 }
 
+std::span<double> Parallel::memory_for(std::int64_t terms) {
+  thread_local std::vector<double> memory;
+  const auto count = static_cast<std::size_t>(terms);
+  if (memory.size() < count) memory.resize(count);
+  return std::span(memory).first(count);
+}
+
 void Parallel::run(std::int64_t n, std::int64_t chunk, Call call, void* context) {
   CLEAVE_ASSERT(chunk > 0, "chunk {}", chunk);
   if (!pool_ || n <= chunk || inside_a_loop) {

@@ -60,7 +60,7 @@ void ProductCheck::take_b(Stored stored, const void* lines, std::int64_t first, 
   const bool by_rows = stored == Stored::by_rows;
   const std::int64_t all = by_rows ? shape_.k : shape_.n;
   CLEAVE_ASSERT(first >= 0 && first + count <= all, "lines {} to {} of {}", first, first + count, all);
-  std::vector<double> squares(static_cast<std::size_t>(by_rows ? count : shape_.k));
+  projection::Vector squares(static_cast<std::size_t>(by_rows ? count : shape_.k));
   if (by_rows) {
     projection::dot_rows(operands_, lines, shape_.n, count, shape_.n, x_.data(), bx_.data() + first, squares.data());
   } else {
@@ -93,7 +93,7 @@ void ProductCheck::take_a(Stored stored, const void* lines, std::int64_t first, 
 
 double ProductCheck::ratio_of(DType result, const void* rows, std::int64_t first, std::int64_t count) const {
   CLEAVE_ASSERT(complete_ && first + count <= shape_.m, "rows {} to {} of {}", first, first + count, shape_.m);
-  std::vector<double> cx(static_cast<std::size_t>(count)), squares(static_cast<std::size_t>(count));
+  projection::Vector cx(static_cast<std::size_t>(count)), squares(static_cast<std::size_t>(count));
   projection::dot_rows(result, rows, shape_.n, count, shape_.n, x_.data(), cx.data(), squares.data());
   double worst = 0;
   for (std::int64_t i = 0; i < count; ++i) {
@@ -112,14 +112,14 @@ double ProductCheck::ratio_of(ConstPartialSums rows, std::int64_t first, std::in
                 shape_.n);
   CLEAVE_ASSERT(rows.type == DType::i32 || rows.type == DType::i64, "partial sums of type {}", name_of(rows.type));
   // Column j weighs 2^f_j x_j, row i 2^(e_i - p).
-  std::vector<double> weights(static_cast<std::size_t>(shape_.n));
+  projection::Vector weights(static_cast<std::size_t>(shape_.n));
   double weight_squares = 0;
   for (std::int64_t j = 0; j < shape_.n; ++j) {
     const double scale = quantize::power_of_two(col_exponents[j]);
     weights[j] = scale * x_[j];
     weight_squares += scale * scale;
   }
-  std::vector<double> sx(static_cast<std::size_t>(count)), unused(static_cast<std::size_t>(count));
+  projection::Vector sx(static_cast<std::size_t>(count)), unused(static_cast<std::size_t>(count));
   projection::dot_rows(rows.type, rows.data, rows.ld, count, shape_.n, weights.data(), sx.data(), unused.data());
   const double quanta =
       projection::rounding_safety(shape_.n) * 0.5 * static_cast<double>(k_blocks(shape_.k)) * std::sqrt(weight_squares);

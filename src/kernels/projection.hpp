@@ -3,14 +3,14 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
+#include "cleave/base/kept_memory.hpp"
 #include "cleave/base/random.hpp"
 #include "cleave/base/shapes.hpp"
 
 namespace cleave::kernels::projection {
 
-using Vector = std::vector<double>;
+using Vector = KeptVector<double>;
 
 /// Unit roundoff of fp32.
 inline constexpr double kUnit = 0x1p-24;

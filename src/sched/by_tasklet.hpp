@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -20,7 +21,13 @@ namespace cleave::sched {
 template <class Value>
 class ByTasklet {
  public:
-  void clear() { *this = ByTasklet(); }
+  /// Memory is kept.
+  void clear() {
+    for (std::unique_ptr<Page>& page : pages_) retire(std::move(page));
+    pages_.clear();
+    unused_.resize(pool_.size());
+    std::iota(unused_.rbegin(), unused_.rend(), std::uint32_t{0});
+  }
   [[nodiscard]] std::size_t size() const { return pool_.size() - unused_.size(); }
 
   /// Returns where it is kept until it is removed. Requires: nothing is kept under `id`.
@@ -53,7 +60,7 @@ class ByTasklet {
     unused_.push_back(std::exchange(*place, kNone));
     std::unique_ptr<Page>& page = pages_[static_cast<std::size_t>(number_of(id) - first_)];
     if (--page->kept > 0) return;
-    page.reset();
+    retire(std::move(page));
     for (; !pages_.empty() && pages_.front() == nullptr; ++first_) pages_.pop_front();
   }
 
@@ -99,14 +106,24 @@ class ByTasklet {
     for (; number < first_; --first_) pages_.emplace_front();
     while (number - first_ >= std::ssize(pages_)) pages_.emplace_back();
     std::unique_ptr<Page>& page = pages_[static_cast<std::size_t>(number - first_)];
-    if (page == nullptr) page = std::make_unique<Page>();
+    if (page != nullptr) return *page;
+    if (spare_pages_.empty()) spare_pages_.push_back(std::make_unique<Page>());
+    page = std::move(spare_pages_.back());
+    spare_pages_.pop_back();
     return *page;
+  }
+
+  void retire(std::unique_ptr<Page> page) {
+    if (page == nullptr) return;
+    if (page->kept > 0) *page = Page();
+    spare_pages_.push_back(std::move(page));
   }
 
   std::deque<std::unique_ptr<Page>> pages_;
   std::int64_t first_ = 0;  // number of the first page
   std::deque<Value> pool_;
   std::vector<std::uint32_t> unused_;  // places in the pool
+  std::vector<std::unique_ptr<Page>> spare_pages_;
 };
 
 }  // namespace cleave::sched

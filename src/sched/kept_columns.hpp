@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "cleave/base/ids.hpp"
+#include "cleave/base/kept_memory.hpp"
 #include "cleave/model/graph.hpp"
 #include "cleave/plan/plan.hpp"
 #include "lanes.hpp"
@@ -93,7 +94,8 @@ class KeptColumns {
   Release release_;
   std::unordered_map<TaskletId, Kept> kept_;
   std::unordered_map<DeviceId, Device> devices_;
-  std::unordered_map<OpId, Family> families_;
+  NodePool nodes_;
+  std::pmr::unordered_map<OpId, Family> families_{&nodes_};
 };
 
 }  // namespace cleave::sched

@@ -38,19 +38,21 @@ const plan::OperationPlan& PlanCache::plan_for(const plan::Work& work) {
       .first->second;
 }
 
-std::vector<const plan::OperationPlan*> PlanCache::plans_for(std::span<const plan::Work> works) {
-  std::vector<const plan::OperationPlan*> whole;
-  for (const plan::Work& work : works) whole.push_back(&plan_for(work));
+std::span<const plan::OperationPlan* const> PlanCache::plans_for(std::span<const plan::Work> works) {
+  together_.clear();
+  for (const plan::Work& work : works) together_.push_back(&plan_for(work));
   if (works.size() < 2 || works.size() > kMostTogether || options_.partition != plan::Partition::automatic ||
       no_devices()) {
-    return whole;
+    return together_;
   }
-  const auto [found, is_new] = shared_.try_emplace({works.begin(), works.end()});
-  if (is_new) found->second = share_fleet(works, whole, devices_, options_);
-  if (found->second.empty()) return whole;
-  std::vector<const plan::OperationPlan*> shared;
-  for (const plan::OperationPlan& plan : found->second) shared.push_back(&plan);
-  return shared;
+  auto found = shared_.find(works);
+  if (found == shared_.end()) {
+    found = shared_.try_emplace({works.begin(), works.end()}, share_fleet(works, together_, devices_, options_)).first;
+  }
+  if (found->second.empty()) return together_;
+  together_.clear();
+  for (const plan::OperationPlan& plan : found->second) together_.push_back(&plan);
+  return together_;
 }
 
 }  // namespace cleave::sched

@@ -30,7 +30,8 @@ class PlanCache {
   /// The plan of one operation over all devices. Valid until renew(). Errors: as plan::plan_operation.
   [[nodiscard]] const plan::OperationPlan& plan_for(const plan::Work& work);
   /// Plans of operations that are ready together, on parts of the fleet of their own where that is quicker (share.hpp).
-  [[nodiscard]] std::vector<const plan::OperationPlan*> plans_for(std::span<const plan::Work> works);
+  /// The list is valid until the next call.
+  [[nodiscard]] std::span<const plan::OperationPlan* const> plans_for(std::span<const plan::Work> works);
 
  private:
   plan::PlanOptions options_;
@@ -38,7 +39,8 @@ class PlanCache {
   std::uint64_t version_ = 0;
   std::unordered_map<plan::Work, plan::OperationPlan, WorkHash> plans_;
   /// Empty where sharing gains nothing.
-  std::unordered_map<std::vector<plan::Work>, std::vector<plan::OperationPlan>, WorksHash> shared_;
+  std::unordered_map<std::vector<plan::Work>, std::vector<plan::OperationPlan>, WorksHash, SameWorks> shared_;
+  std::vector<const plan::OperationPlan*> together_;
 };
 
 }  // namespace cleave::sched

@@ -17,6 +17,7 @@
 #include "breaker.hpp"
 #include "by_device.hpp"
 #include "cleave/base/error.hpp"
+#include "cleave/base/kept_memory.hpp"
 #include "cleave/plan/bound.hpp"
 #include "copies.hpp"
 #include "deadline.hpp"
@@ -27,6 +28,7 @@
 #include "patience.hpp"
 #include "plan_cache.hpp"
 #include "stopwatch.hpp"
+#include "together.hpp"
 #include "urgency.hpp"
 
 namespace cleave::sched {
@@ -60,7 +62,7 @@ struct Scheduler::Impl {
     bool hit = false;     // by a loss
     std::vector<OpId> releases;
   };
-  using Ready = std::set<std::pair<int, std::int64_t>>;  // (urgency, operation)
+  using Ready = std::pmr::set<std::pair<int, std::int64_t>>;  // (urgency, operation)
 
   Fleet& fleet;
   SchedulerOptions options;
@@ -79,13 +81,15 @@ struct Scheduler::Impl {
   KeptColumns columns;
 
   const model::StepGraph* graph = nullptr;
+  NodePool nodes;
   std::vector<Progress> progress;
-  Ready ready;
+  Ready ready{&nodes};
+  Together together;
   std::vector<OpId> waiting_for_columns;
   Flights flights;
   ByDevice<Seconds> owed;     // predicted time of what a device has in hand, but for patient work
   Bytes bytes_out, bytes_in;  // of everything in flight
-  std::set<std::pair<Seconds, OpId>> deadlines;
+  std::pmr::set<std::pair<Seconds, OpId>> deadlines{&nodes};
   Losses losses;
   ByDevice<bool> contributors;
   StepReport report;
@@ -224,33 +228,6 @@ struct Scheduler::Impl {
     deadlines.emplace(due, id);
   }
 
-  // Operations that are ready together share the fleet; those that nothing urgent waits for get few devices each, with
-  // plans that are added to `patient`.
-  std::vector<const plan::OperationPlan*> choose_plans(std::span<const OpId> ids, std::span<const plan::Work> works,
-                                                       std::deque<plan::OperationPlan>& patient) {
-    std::vector<const plan::OperationPlan*> chosen(ids.size(), nullptr);
-    std::vector<plan::Work> others;
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-      if (const auto lane = lanes.in_use_by(ids[i])) {
-        chosen[i] = &lanes.plan_of(*lane, works[i]);
-        continue;
-      }
-      auto plan = options.asynchronous && at(ids[i]).urgency > 0 ? patience.plan(works[i], fleet.now()) : std::nullopt;
-      at(ids[i]).patient = plan.has_value();
-      if (plan) {
-        chosen[i] = &patient.emplace_back(std::move(*plan));
-      } else {
-        others.push_back(works[i]);
-      }
-    }
-    const std::vector<const plan::OperationPlan*> together = plans.plans_for(others);
-    auto next = together.begin();
-    for (const plan::OperationPlan*& plan : chosen) {
-      if (plan == nullptr) plan = *next++;
-    }
-    return chosen;
-  }
-
   [[nodiscard]] bool may_begin() const {
     return !ready.empty() && (options.asynchronous || begun == report.operations.size());
   }
@@ -275,8 +252,7 @@ struct Scheduler::Impl {
     take_up_again();
     if (!may_begin()) return;
     beliefs.renew(false);
-    std::vector<OpId> on_devices;
-    std::vector<plan::Work> works;
+    together.clear();
     while (may_begin()) {
       ++begun;
       const OpId id(ready.begin()->second);
@@ -288,25 +264,24 @@ struct Scheduler::Impl {
         fleet.start(op);
         continue;
       }
-      on_devices.push_back(id);
-      works.push_back(plan::work_of(op, options.wire));
+      together.add(id, plan::work_of(op, options.wire), options.asynchronous && at(id).urgency > 0);
     }
-    if (on_devices.empty()) return;
-    std::deque<plan::OperationPlan> patient;
-    const std::vector<const plan::OperationPlan*> chosen = [&] {
+    if (together.entries().empty()) return;
+    {
       const Stopwatch watch(report.planning);
       renew_plans();
-      return choose_plans(on_devices, works, patient);
-    }();
-    for (std::size_t i = 0; i < on_devices.size(); ++i) {
-      const model::Operation& op = graph->operation(on_devices[i]);
-      const auto lane = lanes.in_use_by(op.id);
+      together.choose(lanes, plans, patience, fleet.now());
+    }
+    for (const auto& [id, work, may_wait, plan, patient] : together.entries()) {
+      const model::Operation& op = graph->operation(id);
+      at(id).patient = patient;
+      const auto lane = lanes.in_use_by(id);
       if (lane && put_off(op, *lane)) continue;
-      at(op.id).planned = chosen[i]->time;
-      at(op.id).lower_bound = (lane ? *chosen[i] : plans.plan_for(works[i])).lower_bound;
-      submit_all(op, works[i], *chosen[i]);
-      at(op.id).sent = at(op.id).blocks;
-      if (!plans.no_devices()) set_deadline(op.id, at(op.id).expected);
+      at(id).planned = plan->time;
+      at(id).lower_bound = (lane ? *plan : plans.plan_for(work)).lower_bound;
+      submit_all(op, work, *plan);
+      at(id).sent = at(id).blocks;
+      if (!plans.no_devices()) set_deadline(id, at(id).expected);
     }
   }
 
@@ -518,6 +493,7 @@ struct Scheduler::Impl {
     columns.clear();
     graph = &step;
     report = StepReport{};
+    report.operations.reserve(step.operations.size());
     contributors.clear();
     begun = 0;
     flights.clear();
@@ -528,7 +504,13 @@ struct Scheduler::Impl {
     ready.clear();
     waiting_for_columns.clear();
     beliefs.renew(true);
-    progress.assign(step.operations.size(), Progress{});
+    progress.resize(step.operations.size());
+    for (Progress& op : progress) {
+      std::vector<OpId> releases = std::move(op.releases);  // whose memory is kept
+      releases.clear();
+      op = Progress{};
+      op.releases = std::move(releases);
+    }
     for (const model::Operation& op : step.operations) {
       at(op.id).waiting_for = static_cast<std::int64_t>(op.after.size());
       for (const OpId before : op.after) at(before).releases.push_back(op.id);

@@ -22,6 +22,7 @@ int urgency_by_phase(const model::Operation& op) {
 
 std::vector<int> urgencies(const model::StepGraph& graph) {
   std::vector<int> urgency;
+  urgency.reserve(graph.operations.size());
   for (const model::Operation& op : graph.operations) urgency.push_back(urgency_by_phase(op));
   for (const model::Operation& op : graph.operations | std::views::reverse) {
     const int own = urgency[static_cast<std::size_t>(op.id.value)];

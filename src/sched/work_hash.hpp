@@ -1,8 +1,10 @@
 // Hash of a plan::Work, for maps from a shape of operation to what is known of it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "cleave/plan/plan.hpp"
@@ -20,11 +22,19 @@ struct WorkHash {
   }
 };
 
+/// Of several works; with SameWorks, for maps that are searched without a vector.
 struct WorksHash {
-  std::size_t operator()(const std::vector<plan::Work>& works) const noexcept {
+  using is_transparent = void;
+  std::size_t operator()(std::span<const plan::Work> works) const noexcept {
     std::size_t h = works.size();
     for (const plan::Work& work : works) h = (h * 1000003) ^ WorkHash {}(work);
     return h;
+  }
+};
+struct SameWorks {
+  using is_transparent = void;
+  bool operator()(std::span<const plan::Work> a, std::span<const plan::Work> b) const {
+    return std::ranges::equal(a, b);
   }
 };
 

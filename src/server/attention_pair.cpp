@@ -9,17 +9,17 @@
 
 namespace cleave::server {
 
-std::vector<PairTensor> pair_operands(const model::Operation& op) {
-  std::vector<PairTensor> list{{op.in[0], true}, {op.in[1], false}, {op.in[2], false}};
-  if (op.kind == model::OpKind::attention_backward) list.push_back({op.in[3], true});
+PairTensors pair_operands(const model::Operation& op) {
+  PairTensors list{{op.in[0], true}, {op.in[1], false}, {op.in[2], false}};
+  if (op.kind == model::OpKind::attention_backward) list.add({op.in[3], true});
   return list;
 }
 
-std::vector<PairTensor> pair_results(const model::Operation& op) {
-  std::vector<PairTensor> list{{op.out[0], true}};
+PairTensors pair_results(const model::Operation& op) {
+  PairTensors list{{op.out[0], true}};
   if (op.kind == model::OpKind::attention_backward) {
-    list.push_back({op.out[1], false});
-    list.push_back({op.out[2], false});
+    list.add({op.out[1], false});
+    list.add({op.out[2], false});
   }
   return list;
 }
@@ -112,7 +112,7 @@ std::int64_t AttentionPair::result_bytes(std::size_t i) const {
 
 bool AttentionPair::equals(std::size_t i, const std::byte* payload) const {
   const std::int64_t cols = shape_.head_dim, rows = static_cast<std::int64_t>(out_[i].size()) / cols;
-  std::vector<std::byte> expected(static_cast<std::size_t>(result_bytes(i)));
+  KeptVector<std::byte> expected(static_cast<std::size_t>(result_bytes(i)));
   gather({out_[i].data(), cols}, rows, cols, wire_, expected.data());
   return std::memcmp(expected.data(), payload, expected.size()) == 0;
 }

@@ -7,9 +7,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <vector>
 
+#include "cleave/base/kept_memory.hpp"
 #include "cleave/base/random.hpp"
 #include "cleave/kernels/attention.hpp"
 #include "cleave/model/graph.hpp"
@@ -23,9 +25,25 @@ struct PairTensor {
   bool queries = false;
 };
 
-/// Operands and results in the order of the messages.
-[[nodiscard]] std::vector<PairTensor> pair_operands(const model::Operation& op);
-[[nodiscard]] std::vector<PairTensor> pair_results(const model::Operation& op);
+/// Some of an attention operation's tensors, in the order of the messages.
+class PairTensors {
+ public:
+  PairTensors(std::initializer_list<PairTensor> tensors) {
+    for (const PairTensor& tensor : tensors) add(tensor);
+  }
+  void add(const PairTensor& tensor) { tensors_.at(count_++) = tensor; }
+  [[nodiscard]] std::size_t size() const { return count_; }
+  const PairTensor& operator[](std::size_t i) const { return tensors_[i]; }
+  [[nodiscard]] auto begin() const { return tensors_.begin(); }
+  [[nodiscard]] auto end() const { return tensors_.begin() + static_cast<std::ptrdiff_t>(count_); }
+
+ private:
+  std::array<PairTensor, 4> tensors_;
+  std::size_t count_ = 0;
+};
+
+[[nodiscard]] PairTensors pair_operands(const model::Operation& op);
+[[nodiscard]] PairTensors pair_results(const model::Operation& op);
 
 /// Heads of the tensor that belong to one pair.
 [[nodiscard]] inline std::int64_t heads_of(const AttentionShape& shape, bool queries) {
@@ -61,10 +79,10 @@ class AttentionPair {
   TensorStore& store_;
   DType wire_;
   kernels::PairShape shape_;
-  std::vector<PairTensor> operands_, results_;
-  std::array<std::vector<float>, 4> in_;
-  std::array<std::vector<float>, 3> out_;
-  std::vector<float> scratch_;
+  PairTensors operands_, results_;
+  std::array<KeptVector<float>, 4> in_;
+  std::array<KeptVector<float>, 3> out_;
+  KeptVector<float> scratch_;
 };
 
 }  // namespace cleave::server

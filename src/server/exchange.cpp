@@ -32,11 +32,8 @@ constexpr Seconds kLastWord{1.0};
 
 Exchange::Exchange(comm::Transport& transport, const std::vector<fleet::DeviceProfile>& devices,
                    const FleetTerms& terms, Packer packer, Profile& profile)
-    : transport_(transport),
-      packer_(std::move(packer)),
-      profile_(profile),
-      patience_(terms.patience),
-      peers_(static_cast<std::size_t>(transport.size())) {
+    : transport_(transport), packer_(std::move(packer)), profile_(profile), patience_(terms.patience) {
+  for (int rank = 0; rank < transport.size(); ++rank) peers_.emplace_back(nodes_);
   CLEAVE_ASSERT(transport.size() > 1 || devices.empty(), "devices need a rank to live on");
   for (const fleet::DeviceProfile& device : devices) {
     peers_[static_cast<std::size_t>(rank_of(device.id))].devices.push_back(device.id);

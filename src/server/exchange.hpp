@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "cleave/base/clock.hpp"
+#include "cleave/base/kept_memory.hpp"
 #include "cleave/comm/handshake.hpp"
 #include "cleave/comm/transport.hpp"
 #include "cleave/sched/fleet.hpp"
@@ -79,8 +80,9 @@ class Exchange {
     Bytes memory, columns{0};
   };
   struct Peer {
+    explicit Peer(NodePool& nodes) : waiting(&nodes) {}
     std::vector<DeviceId> devices;
-    std::deque<sched::Tasklet> waiting;
+    std::pmr::deque<sched::Tasklet> waiting;
     comm::Panel panel;  // next one of the first that waits, of which others were sent; else none
     std::int64_t bytes_under_way = 0;
     std::int64_t tasklets_under_way = 0;
@@ -116,11 +118,12 @@ class Exchange {
   Profile& profile_;
   SteadyClock clock_;
   Seconds patience_;
-  std::vector<Peer> peers_;  // by rank; 0 is unused
+  NodePool nodes_;
+  std::deque<Peer> peers_;  // by rank; 0 is unused
   std::unordered_map<DeviceId, Room> rooms_;
   std::unordered_map<TaskletId, Bytes> brought_;  // columns, by the tasklet that brought them
   std::vector<RankInfo> ranks_;
-  std::unordered_map<std::int64_t, UnderWay> under_way_;
+  std::pmr::unordered_map<std::int64_t, UnderWay> under_way_{&nodes_};
   std::unordered_map<std::int64_t, UnderWay> forgotten_;  // sent and not answered
   std::vector<DeviceId> gone_, returned_;
   std::deque<Answer> lost_;

@@ -151,15 +151,15 @@ comm::Header Executor::header_of(const sched::Tasklet& tasklet) const {
 // Blocks that may be checked are packed, all of them: a device that is sent some and reads others would know which will
 // be looked at. A tensor that is used again before a device has read it was no longer waited for: its operation ends
 // with all its blocks.
-std::vector<comm::OperandPlace> Executor::places_of(const sched::Tasklet& tasklet, const Reader& reader) {
+std::span<const comm::OperandPlace> Executor::places_of(const sched::Tasklet& tasklet, const Reader& reader) {
   const Operation& op = graph_->operation(tasklet.op);
   const plan::TaskletPlan& piece = tasklet.piece;
-  std::vector<comm::OperandPlace> places;
-  if (reader.transport == nullptr || options_.wire != DType::f32) return places;
-  if (options_.verification.mode != Verification::Mode::off) return places;
+  if (reader.transport == nullptr || options_.wire != DType::f32) return {};
+  if (options_.verification.mode != Verification::Mode::off) return {};
+  places_.clear();
   const auto add = [&](const float* data, std::int64_t ld) {
     const auto offset = reader.transport->reached(reader.rank, data);
-    if (offset) places.push_back({*offset, ld});
+    if (offset) places_.push_back({*offset, ld});
     return offset.has_value();
   };
   if (op.kind == OpKind::gemm) {
@@ -168,7 +168,7 @@ std::vector<comm::OperandPlace> Executor::places_of(const sched::Tasklet& taskle
     if (!add(a.data, std::max(a.row_stride, a.col_stride)) || !add(b.data, std::max(b.row_stride, b.col_stride))) {
       return {};
     }
-    return places;
+    return places_;
   }
   for (const PairTensor& operand : pair_operands(op)) {
     const kernels::Rows all = store_->rows(operand.view);
@@ -179,7 +179,7 @@ std::vector<comm::OperandPlace> Executor::places_of(const sched::Tasklet& taskle
       }
     }
   }
-  return places;
+  return places_;
 }
 
 // Each panel lies in rows of what the server keeps: rows of A where it is stored by rows; where A is stored by columns
@@ -219,7 +219,7 @@ comm::Frame Executor::pack(const sched::Tasklet& tasklet, const comm::Panel& pan
   const plan::TaskletPlan& piece = tasklet.piece;
   if (tasklet.brings_columns()) return pack_columns(tasklet);
   const InProgress& state = open(op);
-  std::vector<comm::OperandPlace> places;
+  std::span<const comm::OperandPlace> places;
   if (panel.whole() && !tasklet.columns.valid()) places = places_of(tasklet, reader);
   comm::Header header = header_of(tasklet);
   header.panel = panel;
@@ -243,7 +243,7 @@ comm::Frame Executor::pack(const sched::Tasklet& tasklet, const comm::Panel& pan
     gather_operands(tasklet, a, b, draft);
   } else {
     const std::int64_t head = op.attention.seq * op.attention.head_dim;
-    const std::vector<PairTensor> operands = pair_operands(op);
+    const PairTensors operands = pair_operands(op);
     const std::int64_t pair0 = piece.pairs.pair0 + panel.first;
     const PairRange pairs{pair0, pair0 + header.pairs()};
     for (std::size_t i = 0; i < operands.size(); ++i) {
@@ -304,7 +304,7 @@ bool Executor::place_if_representable(const sched::Tasklet& tasklet, const comm:
     return good;
   }
   const std::int64_t head = op.attention.seq * op.attention.head_dim;
-  const std::vector<PairTensor> results = pair_results(op);
+  const PairTensors results = pair_results(op);
   for (std::size_t i = 0; i < results.size(); ++i) {
     for_head_rows(parallel_, op.attention, tasklet.piece.pairs, store_->rows(results[i].view), results[i].queries,
                   [&](const HeadRows& part) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -15,6 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cleave/base/kept_memory.hpp"
 #include "cleave/base/random.hpp"
 #include "cleave/comm/message.hpp"
 #include "cleave/comm/transport.hpp"
@@ -90,11 +92,11 @@ class Executor {
  private:
   // Numbers of one operation in progress.
   struct InProgress {
-    std::vector<std::int16_t> row_exponents, column_exponents;  // empty when k has one block
+    KeptVector<std::int16_t> row_exponents, column_exponents;  // empty when k has one block
     bool representable = true;
-    Block sums;                   // partial sums of the whole result, from the pool; empty until the first arrives
-    std::vector<GemmBox> finish;  // boxes of partial sums that begin at k = 0: together the part to finish
-    std::unordered_map<std::int64_t, kernels::ProductCheck> checks;  // of tasklets that are to be checked, by id
+    Block sums;                  // partial sums of the whole result, from the pool; empty until the first arrives
+    KeptVector<GemmBox> finish;  // boxes of partial sums that begin at k = 0: together the part to finish
+    KeptMap<std::int64_t, kernels::ProductCheck> checks;  // of tasklets that are to be checked, by id
   };
   InProgress& open(const model::Operation& op);
   // Finishes the partial sums of an operation.
@@ -113,8 +115,9 @@ class Executor {
   void place_partial(const model::Operation& op, const GemmBox& box, std::span<const std::byte> block, DType type);
   // A GEMM tasklet's block as a device would return it.
   kernels::ProductStatus multiply(const sched::Tasklet& tasklet, std::span<std::byte> block);
-  // Where a rank finds the operands of a tasklet, matrix by matrix; none where it must be sent them.
-  [[nodiscard]] std::vector<comm::OperandPlace> places_of(const sched::Tasklet& tasklet, const Reader& reader);
+  // Where a rank finds the operands of a tasklet, matrix by matrix; none where it must be sent them. Valid until it is
+  // called again.
+  [[nodiscard]] std::span<const comm::OperandPlace> places_of(const sched::Tasklet& tasklet, const Reader& reader);
   // The message of a tasklet that only brings columns of B, with their exponents.
   [[nodiscard]] comm::Frame pack_columns(const sched::Tasklet& tasklet);
   // Puts the operands of a GEMM tasklet, or what a panel brings of them, into its message, each by rows or by columns,
@@ -141,7 +144,10 @@ class Executor {
   TensorStore* store_ = nullptr;
   const model::StepGraph* graph_ = nullptr;
   StepInputs inputs_;
-  std::unordered_map<OpId, InProgress> in_progress_;
+  NodePool nodes_;
+  std::pmr::unordered_map<OpId, InProgress> in_progress_{&nodes_};
+  std::vector<comm::OperandPlace> places_;
+  std::deque<std::vector<float>> unwanted_;  // memory for outputs of kernels that nobody wants
   std::optional<kernels::RopeTable> rope_table_;
   bool updating_ = false;
   Random draws_;

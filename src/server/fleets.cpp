@@ -9,6 +9,7 @@
 
 #include "cleave/base/clock.hpp"
 #include "cleave/base/error.hpp"
+#include "cleave/base/kept_memory.hpp"
 #include "cleave/plan/cost.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
 #include "exchange.hpp"
@@ -157,7 +158,8 @@ class ModelledFleet final : public RankFleet {
   std::optional<Pace> pace_;
   // Answers that came before their modelled time. They are put in their place when the event says so: a block that was
   // placed and then lost with its device would be added twice where results add up.
-  std::map<TaskletId, Answer> answers_;
+  NodePool nodes_;
+  std::pmr::map<TaskletId, Answer> answers_{&nodes_};
 };
 
 /// Real time order, as fast as the host can; see fleets.hpp.
@@ -379,8 +381,9 @@ class LiveFleet final : public RankFleet {
   LiveSpans spans_;
   const model::StepGraph* graph_ = nullptr;
   std::uint64_t roster_ = 1;
-  std::deque<Event> pending_;
-  std::map<TaskletId, Answer> answers_;  // whose event is still to come
+  NodePool nodes_;
+  std::pmr::deque<Event> pending_{&nodes_};
+  std::pmr::map<TaskletId, Answer> answers_{&nodes_};  // whose event is still to come
   TaskletId first_of_step_, last_submitted_;
 };
 

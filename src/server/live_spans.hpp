@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cleave/base/kept_memory.hpp"
 #include "cleave/comm/message.hpp"
 #include "cleave/sched/fleet.hpp"
 #include "cleave/sched/observer.hpp"
@@ -42,7 +43,8 @@ class LiveSpans {
   void tell(const sched::Tasklet& tasklet, sched::Resource resource, Seconds start, Seconds end, Bytes bytes);
 
   sched::Observer* observer_;
-  std::unordered_map<TaskletId, Open> open_;
+  NodePool nodes_;
+  std::pmr::unordered_map<TaskletId, Open> open_{&nodes_};
   std::vector<std::array<Seconds, 3>> free_;  // until when downlink, processor and uplink were told to be taken
   std::array<Seconds, 3> server_free_{};      // and the server's resources
 };

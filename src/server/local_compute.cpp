@@ -23,7 +23,7 @@ kernels::ProductStatus Executor::multiply(const sched::Tasklet& tasklet, std::sp
     return kernels::multiply_box(parallel_, shape, a.view, b.view, rows, columns,
                                  {header.output, block.data(), box.n()});
   }
-  std::vector<float> c(static_cast<std::size_t>(box.m() * box.n()));
+  KeptVector<float> c(static_cast<std::size_t>(box.m() * box.n()));
   const auto status = kernels::multiply_whole(parallel_, shape, a.view, b.view, rows, columns,
                                               partial_sum_type(options_.wire), {c.data(), box.n()});
   gather({c.data(), box.n()}, box.m(), box.n(), options_.wire, block.data());
@@ -36,7 +36,7 @@ void Executor::compute(const sched::Tasklet& tasklet) {
   const plan::TaskletPlan& piece = tasklet.piece;
   if (op.kind == model::OpKind::gemm) {
     const comm::Header header = header_of(tasklet);
-    std::vector<std::byte> block(static_cast<std::size_t>(piece.box.m() * piece.box.n() * size_of(header.output)));
+    KeptVector<std::byte> block(static_cast<std::size_t>(piece.box.m() * piece.box.n() * size_of(header.output)));
     if (multiply(tasklet, block) != kernels::ProductStatus::ok)
       throw CheckFailure(fmt::format("a product of {} is not finite: the training has diverged", op.name));
     if (header.gemm.whole_depth()) {

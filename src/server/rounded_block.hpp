@@ -3,9 +3,9 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "blocks.hpp"
+#include "cleave/base/kept_memory.hpp"
 #include "cleave/kernels/wire.hpp"
 
 namespace cleave::server {
@@ -20,15 +20,15 @@ struct RoundedBlock {
     kernels::round_to(wire, kernels::Rows(copy.data(), rows, cols));
     view = kernels::ConstMatrix(copy.data(), cols);
   }
-  std::vector<float> copy;
+  KeptVector<float> copy;
   kernels::ConstMatrix view;
 };
 
 /// exponents[begin, begin + count), or none where there are none.
-inline std::span<const std::int16_t> part_of(const std::vector<std::int16_t>& exponents, std::int64_t begin,
+inline std::span<const std::int16_t> part_of(std::span<const std::int16_t> exponents, std::int64_t begin,
                                              std::int64_t count) {
   if (exponents.empty()) return {};
-  return std::span(exponents).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count));
+  return exponents.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count));
 }
 
 }  // namespace cleave::server

@@ -25,11 +25,14 @@ using model::TensorView;
 // Writes that nobody wants go to scratch, where a kernel computes all of its outputs.
 class Outputs {
  public:
-  explicit Outputs(TensorStore& store) : store_(store) {}
+  Outputs(TensorStore& store, std::deque<std::vector<float>>& scratch) : store_(store), scratch_(scratch) {}
   kernels::Rows rows(const TensorView& view, std::int64_t rows, std::int64_t cols) {
     if (view.valid()) return store_.rows(view);
-    scratch_.emplace_back(static_cast<std::size_t>(rows * cols));
-    return {scratch_.back().data(), rows, cols};
+    if (used_ == scratch_.size()) scratch_.emplace_back();
+    std::vector<float>& memory = scratch_[used_++];
+    const auto size = static_cast<std::size_t>(rows * cols);
+    if (memory.size() < size) memory.resize(size);
+    return {memory.data(), rows, cols};
   }
   // For kernels that can leave it out.
   kernels::Rows rows_if_wanted(const TensorView& view) { return view.valid() ? store_.rows(view) : kernels::Rows(); }
@@ -37,7 +40,8 @@ class Outputs {
 
  private:
   TensorStore& store_;
-  std::vector<std::vector<float>> scratch_;
+  std::deque<std::vector<float>>& scratch_;
+  std::size_t used_ = 0;
 };
 
 }  // namespace
@@ -49,7 +53,7 @@ void Executor::run(const Operation& op) {
   kernels::Parallel& parallel = parallel_;
   const auto in = [&](std::size_t i) { return store.rows(op.in[i]); };
   const auto out = [&](std::size_t i) { return store.rows(op.out[i]); };
-  Outputs outputs(store);
+  Outputs outputs(store, unwanted_);
 
   switch (op.kind) {
     case OpKind::embed: {

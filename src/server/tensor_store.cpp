@@ -27,6 +27,7 @@ std::vector<TensorId> touched(const model::Operation& op) {
 
 TensorStore::TensorStore(const model::StepGraph& graph, ParameterStore& parameters, BlockPool& pool)
     : graph_(graph), pool_(pool), slots_(graph.tensors.size()), scalars_(graph.tensors.size(), 0.0) {
+  for (const model::Operation& op : graph.operations) touched_.push_back(touched(op));
   for (const model::TensorSpec& spec : graph.tensors) {
     if (spec.role != model::TensorRole::parameter) continue;
     Slot& bound = slot(spec.id);
@@ -35,8 +36,8 @@ TensorStore::TensorStore(const model::StepGraph& graph, ParameterStore& paramete
     CLEAVE_ASSERT(static_cast<std::int64_t>(bound.parameter->value.size()) == spec.elements(), "shape of {}",
                   spec.name);
   }
-  for (const model::Operation& op : graph.operations) {
-    for (const TensorId id : touched(op)) ++slot(id).accesses;
+  for (const std::vector<TensorId>& tensors : touched_) {
+    for (const TensorId id : tensors) ++slot(id).accesses;
   }
   // What the caller reads after the step stays until the next one begins.
   if (graph.logits.valid()) ++slot(graph.logits).accesses;
@@ -73,7 +74,7 @@ void TensorStore::begin(const model::Operation& op) {
 }
 
 void TensorStore::retire(const model::Operation& op) {
-  for (const TensorId id : touched(op)) {
+  for (const TensorId id : touched_[static_cast<std::size_t>(op.id.value)]) {
     if (--slot(id).left == 0) release(id);
   }
 }

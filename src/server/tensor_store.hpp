@@ -52,6 +52,7 @@ class TensorStore {
 
   const model::StepGraph& graph_;
   BlockPool& pool_;
+  std::vector<std::vector<TensorId>> touched_;  // by operation: its tensors, each once
   std::vector<Slot> slots_;
   std::vector<double> scalars_;
   std::span<const std::int32_t> tokens_, targets_;

@@ -161,7 +161,7 @@ void Executor::gather_operands(const sched::Tasklet& tasklet, kernels::ConstMatr
   };
   if (header.columns == comm::Columns::kept) {
     if (check && begins) {  // what the device has of it is looked at once more
-      std::vector<std::byte> columns(static_cast<std::size_t>(box.k() * box.n() * size_of(options_.wire)));
+      KeptVector<std::byte> columns(static_cast<std::size_t>(box.k() * box.n() * size_of(options_.wire)));
       in_bands(b, box.k(), box.n(), 0, columns.data(), &kernels::ProductCheck::take_b);
     }
   } else if (begins || by_depth) {
@@ -251,7 +251,7 @@ double Executor::attention_error_ratio(const sched::Tasklet& tasklet, const comm
 bool Executor::equals_own(const sched::Tasklet& tasklet, const comm::ResultView& result) {
   const model::Operation& op = graph_->operation(tasklet.op);
   if (op.kind == model::OpKind::gemm) {
-    std::vector<std::byte> own(result.outputs[0].size());
+    KeptVector<std::byte> own(result.outputs[0].size());
     return multiply(tasklet, own) == kernels::ProductStatus::ok &&
            std::memcmp(own.data(), result.outputs[0].data(), own.size()) == 0;
   }

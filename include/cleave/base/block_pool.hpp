@@ -7,6 +7,7 @@
 #include <memory_resource>
 #include <utility>
 
+#include "cleave/base/kept_memory.hpp"
 #include "cleave/base/units.hpp"
 
 namespace cleave {
@@ -81,7 +82,8 @@ class BlockPool {
 
   BlockPoolLimits limits_;
   std::pmr::memory_resource& from_;
-  std::multimap<std::size_t, Block> free_;  // by capacity
+  NodePool nodes_;
+  std::pmr::multimap<std::size_t, Block> free_{&nodes_};  // by capacity
   std::size_t in_use_ = 0, spare_ = 0, peak_ = 0;
 };
 

@@ -99,7 +99,8 @@ class Frame {
 };
 
 /// Memory for what ranks of this host may read where it lies, from 64 KiB on: shared memory once a transport of this
-/// process shares any and as far as it goes, otherwise the heap. Any thread may use it, as long as the process lives.
+/// process shares any and as far as it goes, otherwise the heap; below that, a pool that keeps what comes back. Any
+/// thread may use it, as long as the process lives.
 [[nodiscard]] std::pmr::memory_resource& shared_memory();
 
 }  // namespace cleave::comm

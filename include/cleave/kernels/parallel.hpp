@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <type_traits>
 
 namespace cleave::kernels {
@@ -34,9 +35,24 @@ class Parallel {
         const_cast<void*>(static_cast<const void*>(&body)));
   }
 
+  /// Sum of term(begin, end) over the chunks of for_chunks(), added in order of the chunks. A term must not sum chunks
+  /// itself. Errors: as for_chunks().
+  template <class Term>
+  [[nodiscard]] double sum_chunks(std::int64_t n, std::int64_t chunk, Term&& term) {
+    const std::span<double> terms = memory_for((n + chunk - 1) / chunk);
+    for_chunks(n, chunk, [&](std::int64_t begin, std::int64_t end) {
+      terms[static_cast<std::size_t>(begin / chunk)] = term(begin, end);
+    });
+    double sum = 0;
+    for (const double of_chunk : terms) sum += of_chunk;
+    return sum;
+  }
+
  private:
   using Call = void (*)(void* context, std::int64_t begin, std::int64_t end);
   struct Pool;
+  // Of the calling thread, which keeps it.
+  static std::span<double> memory_for(std::int64_t terms);
   void run(std::int64_t n, std::int64_t chunk, Call call, void* context);
 
   int threads_;

@@ -18,8 +18,8 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
+#include "cleave/base/kept_memory.hpp"
 #include "cleave/base/random.hpp"
 #include "cleave/base/shapes.hpp"
 #include "cleave/kernels/gemm.hpp"
@@ -57,9 +57,9 @@ class ProductCheck {
   DType operands_;
   std::int64_t lines_of_b_ = 0, lines_of_a_ = 0;  // taken so far
   bool b_complete_ = false, b_by_rows_ = false, complete_ = false;
-  double b_square_ = 0;                  // of |B|_F
-  std::vector<double> x_, bx_;           // bx_ is given up when all is there
-  std::vector<double> values_, bounds_;  // A (B x); error of honest products
+  double b_square_ = 0;                 // of |B|_F
+  KeptVector<double> x_, bx_;           // bx_ is given up when all is there
+  KeptVector<double> values_, bounds_;  // A (B x); error of honest products
 };
 
 /// Whether no element is infinite or NaN; of partial sums, whether none is larger than honest ones can be (gemm.hpp).

@@ -45,6 +45,20 @@ TEST(Parallel, ChunksAreTheSameForAnyNumberOfThreads) {
     }
 }
 
+TEST(Parallel, SumsChunksInTheirOrder) {
+  const auto term = [](std::int64_t begin, std::int64_t end) {
+    return 1.0 / static_cast<double>(begin + 1) + static_cast<double>(end) * 0x1p40;
+  };
+  for (const std::int64_t n : {0, 1, 7, 5000, 64}) {
+    double expected = 0;
+    for (std::int64_t begin = 0; begin < n; begin += 7) expected += term(begin, std::min<std::int64_t>(begin + 7, n));
+    for (const int threads : {1, 2, 5}) {
+      Parallel parallel(threads);
+      EXPECT_EQ(parallel.sum_chunks(n, 7, term), expected) << n << " over " << threads;
+    }
+  }
+}
+
 TEST(Parallel, UsesItsThreadsAtTheSameTime) {
   Parallel two(2);
   std::atomic<int> inside{0}, met{0};

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 
 #include "cleave/base/random.hpp"
 
@@ -55,6 +56,21 @@ TEST(ByTasklet, WhatIsNotKeptIsNotFound) {
   kept.clear();
   EXPECT_EQ(kept.size(), 0U);
   EXPECT_EQ(kept.find(TaskletId(3)), nullptr);
+}
+
+TEST(ByTasklet, ClearedItIsAsNewAndUsesItsMemoryAgain) {
+  ByTasklet<std::int64_t> kept;
+  std::set<const std::int64_t*> places;
+  for (std::int64_t id = 0; id < 1000; ++id) places.insert(&kept.add(TaskletId(id), id));
+  kept.remove(TaskletId(500));
+  kept.clear();
+  for (std::int64_t id = 300; id < 1300; ++id) {
+    EXPECT_EQ(kept.find(TaskletId(id)), nullptr);
+    EXPECT_TRUE(places.contains(&kept.add(TaskletId(id), -id)));
+  }
+  std::int64_t next = 300;
+  kept.for_each([&](const std::int64_t& value) { EXPECT_EQ(value, -next++); });
+  EXPECT_EQ(next, 1300);
 }
 
 }  // namespace

@@ -1,0 +1,40 @@
+// Memory that is kept for its next use: of containers whose elements come and go with every tasklet or message, and of
+// vectors that last as long as one. Once a step has been trained, the next ones take nothing from the heap. Blocks of
+// tensors and large messages are block_pool.hpp's.
+#pragma once
+
+#include <functional>
+#include <memory_resource>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace cleave {
+
+/// Gives memory to std::pmr containers and keeps what comes back for their next elements. Must outlive its containers.
+/// One thread at a time.
+using NodePool = std::pmr::unsynchronized_pool_resource;
+
+/// The pool of KeptVector and KeptMap. Any thread may use it, as long as the process lives.
+[[nodiscard]] std::pmr::memory_resource& kept_memory();
+
+template <class T>
+struct KeptAllocator {
+  using value_type = T;
+  KeptAllocator() = default;
+  template <class U>
+  KeptAllocator(const KeptAllocator<U>&) noexcept {}
+  [[nodiscard]] T* allocate(std::size_t n) {
+    return static_cast<T*>(kept_memory().allocate(n * sizeof(T), alignof(T)));
+  }
+  void deallocate(T* data, std::size_t n) noexcept { kept_memory().deallocate(data, n * sizeof(T), alignof(T)); }
+  friend bool operator==(KeptAllocator, KeptAllocator) { return true; }
+};
+
+/// Containers whose memory serves others after them.
+template <class T>
+using KeptVector = std::vector<T, KeptAllocator<T>>;
+template <class Key, class T>
+using KeptMap = std::unordered_map<Key, T, std::hash<Key>, std::equal_to<Key>, KeptAllocator<std::pair<const Key, T>>>;
+
+}  // namespace cleave

@@ -1,0 +1,79 @@
+// Containers find the memory of those before them.
+#include "cleave/base/kept_memory.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <list>
+#include <thread>
+#include <utility>
+
+namespace cleave {
+namespace {
+
+TEST(KeptVector, GetsTheMemoryOfTheOneBefore) {
+  const KeptVector<double> other(1000, 1.0);
+  const double* data = nullptr;
+  {
+    const KeptVector<double> first(1000, 2.0);
+    data = first.data();
+  }
+  const KeptVector<double> second(1000, 3.0);
+  EXPECT_EQ(second.data(), data);
+  EXPECT_NE(other.data(), data);
+  EXPECT_EQ(other.back(), 1.0);
+}
+
+TEST(KeptVector, MayDieOnAnotherThread) {
+  KeptVector<std::int64_t> vector(5000, 7);
+  std::thread([moved = std::move(vector)]() mutable {
+    EXPECT_EQ(moved.back(), 7);
+    moved.resize(20000, 8);
+    const KeptVector<std::int64_t> taken = std::move(moved);
+    EXPECT_EQ(taken.back(), 8);
+  }).join();
+  EXPECT_EQ(KeptVector<std::int64_t>(5000, 9).front(), 9);
+}
+
+TEST(KeptMap, ComesAndGoes) {
+  for (int turn = 0; turn < 3; ++turn) {
+    KeptMap<std::int64_t, KeptVector<int>> map;
+    for (int i = 0; i < 100; ++i) map[i].assign(static_cast<std::size_t>(i), i);
+    for (int i = 0; i < 100; i += 2) map.erase(i);
+    EXPECT_EQ(map.size(), 50U);
+    EXPECT_EQ(map.at(99).size(), 99U);
+  }
+}
+
+// Counts what it is asked for.
+class Counting final : public std::pmr::memory_resource {
+ public:
+  int taken = 0;
+
+ private:
+  void* do_allocate(std::size_t bytes, std::size_t alignment) override {
+    ++taken;
+    return std::pmr::new_delete_resource()->allocate(bytes, alignment);
+  }
+  void do_deallocate(void* data, std::size_t bytes, std::size_t alignment) override {
+    std::pmr::new_delete_resource()->deallocate(data, bytes, alignment);
+  }
+  [[nodiscard]] bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
+};
+
+TEST(NodePool, TakesNothingMoreWhileItsContainersAreNoLarger) {
+  Counting heap;
+  NodePool pool(&heap);
+  std::pmr::list<std::int64_t> list(&pool);
+  for (std::int64_t i = 0; i < 100; ++i) list.push_back(i);
+  const int taken = heap.taken;
+  EXPECT_GT(taken, 0);
+  for (std::int64_t i = 0; i < 1000; ++i) {
+    list.pop_front();
+    list.push_back(i);
+  }
+  EXPECT_EQ(heap.taken, taken);
+}
+
+}  // namespace
+}  // namespace cleave
