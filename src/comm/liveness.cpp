@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -42,11 +43,52 @@ void close_descriptor(int& descriptor) {
   descriptor = -1;
 }
 
-// Reads what there is; true: the other side has closed.
-bool at_end(int descriptor) {
+// As send(), for one descriptor that the other process is to have too, or none (-1).
+ssize_t send_with_descriptor(int socket, const void* data, std::size_t size, int passed, int flags) {
+  iovec part{const_cast<void*>(data), size};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof passed)> control{};
+  if (passed >= 0) {
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof passed);
+    std::memcpy(CMSG_DATA(header), &passed, sizeof passed);
+  }
+  return ::sendmsg(socket, &message, flags | MSG_NOSIGNAL);
+}
+
+// As recv() that does not wait. A descriptor that comes along is kept if it is the first.
+ssize_t receive_with_descriptor(int socket, void* data, std::size_t size, int& passed) {
+  iovec part{data, size};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof passed)> control{};
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  const ssize_t bytes = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  const cmsghdr* const header = bytes > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
+  if (header == nullptr || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS ||
+      header->cmsg_len != CMSG_LEN(sizeof passed)) {
+    return bytes;
+  }
+  int came = -1;
+  std::memcpy(&came, CMSG_DATA(header), sizeof came);
+  if (passed < 0) std::swap(passed, came);
+  close_descriptor(came);
+  return bytes;
+}
+
+// Reads what there is, of descriptors the first; true: the other side has closed.
+bool at_end(int descriptor, int& passed) {
   std::array<char, 64> rubbish;
   while (true) {
-    const ssize_t bytes = ::recv(descriptor, rubbish.data(), rubbish.size(), MSG_DONTWAIT);
+    const ssize_t bytes = receive_with_descriptor(descriptor, rubbish.data(), rubbish.size(), passed);
     if (bytes == static_cast<ssize_t>(rubbish.size())) continue;
     if (bytes > 0) return false;  // that was all; an end is readable once more
     if (bytes == 0) return true;
@@ -59,6 +101,17 @@ bool at_end(int descriptor) {
 void send_byte(int descriptor) {
   const char byte = 0;
   (void)!::send(descriptor, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+int make_bell() { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
+// A full count is as good as one more.
+void ring(int bell) {
+  const std::uint64_t one = 1;
+  (void)!::write(bell, &one, sizeof one);
+}
+void silence(int bell) {
+  std::uint64_t count = 0;
+  if (bell >= 0) (void)!::read(bell, &count, sizeof count);
 }
 
 // Bytes of the address of a socket in the abstract namespace before its name: its family, and a zero.
@@ -81,6 +134,7 @@ LivenessHub::LivenessHub(int ranks, bool one_host) : peers_(static_cast<std::siz
     close_descriptor(listener_);
     return;
   }
+  if (one_host) bell_ = make_bell();
   events_ = ::epoll_create1(EPOLL_CLOEXEC);
   watch(listener_, kListenerEvent);
 }
@@ -121,8 +175,15 @@ bool LivenessHub::listen(const sockaddr* where, socklen_t size) {
 LivenessHub::~LivenessHub() {
   close_descriptor(events_);
   close_descriptor(listener_);
-  for (Newcomer& newcomer : newcomers_) close_descriptor(newcomer.descriptor);
-  for (Peer& peer : peers_) close_descriptor(peer.descriptor);
+  close_descriptor(bell_);
+  for (Newcomer& newcomer : newcomers_) {
+    close_descriptor(newcomer.descriptor);
+    close_descriptor(newcomer.bell);
+  }
+  for (Peer& peer : peers_) {
+    close_descriptor(peer.descriptor);
+    close_descriptor(peer.bell);
+  }
 }
 
 void LivenessHub::watch(int descriptor, std::uint64_t tag) {
@@ -134,15 +195,15 @@ void LivenessHub::accept_newcomers() {
   while (listener_ >= 0 && newcomers_.size() < kMaxNewcomers) {
     const int descriptor = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (descriptor < 0) return;
-    newcomers_.push_back({descriptor, 0, {}, clock_.now()});
+    newcomers_.push_back({.descriptor = descriptor, .since = clock_.now()});
     watch(descriptor, kNewcomerEvent);
   }
 }
 
 // True: the newcomer has said who it is, or was sent away; its descriptor has found its place.
 bool LivenessHub::greet(Newcomer& newcomer) {
-  const ssize_t bytes = ::recv(newcomer.descriptor, newcomer.greeting.data() + newcomer.bytes,
-                               newcomer.greeting.size() - newcomer.bytes, MSG_DONTWAIT);
+  const ssize_t bytes = receive_with_descriptor(newcomer.descriptor, newcomer.greeting.data() + newcomer.bytes,
+                                                newcomer.greeting.size() - newcomer.bytes, newcomer.bell);
   if (bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
     if (clock_.now() - newcomer.since < kGreetingPatience) return false;
   } else if (bytes > 0) {
@@ -156,17 +217,23 @@ bool LivenessHub::greet(Newcomer& newcomer) {
       epoll_event event{.events = EPOLLIN, .data = {.u64 = static_cast<std::uint64_t>(rank)}};
       (void)::epoll_ctl(events_, EPOLL_CTL_MOD, newcomer.descriptor, &event);
       send_at_once(newcomer.descriptor);
-      peers_[static_cast<std::size_t>(rank)].descriptor = std::exchange(newcomer.descriptor, -1);
+      const char byte = 0;
+      if (bell_ >= 0) (void)send_with_descriptor(newcomer.descriptor, &byte, sizeof byte, bell_, MSG_DONTWAIT);
+      Peer& peer = peers_[static_cast<std::size_t>(rank)];
+      peer.descriptor = std::exchange(newcomer.descriptor, -1);
+      peer.bell = std::exchange(newcomer.bell, -1);
       ++connections_;
       return true;
     }
   }
   close_descriptor(newcomer.descriptor);
+  close_descriptor(newcomer.bell);
   return true;
 }
 
 void LivenessHub::look() {
   if (events_ < 0) return;
+  silence(bell_);
   std::array<epoll_event, 64> events;  // what does not fit is told the next time
   const int ready = ::epoll_wait(events_, events.data(), static_cast<int>(events.size()), 0);
   for (int i = 0; i < ready; ++i) {
@@ -175,7 +242,7 @@ void LivenessHub::look() {
       accept_newcomers();
     } else if (tag != kNewcomerEvent) {
       Peer& peer = peers_[tag];
-      if (peer.closed || !at_end(peer.descriptor)) continue;
+      if (peer.closed || !at_end(peer.descriptor, peer.bell)) continue;
       peer.closed = true;
       peer.closed_at = clock_.now();
       (void)::epoll_ctl(events_, EPOLL_CTL_DEL, peer.descriptor, nullptr);
@@ -186,7 +253,9 @@ void LivenessHub::look() {
 
 void LivenessHub::wake(int rank) {
   const Peer& peer = peers_[static_cast<std::size_t>(rank)];
-  if (peer.descriptor >= 0 && !peer.closed) send_byte(peer.descriptor);
+  if (peer.descriptor < 0 || peer.closed) return;
+  if (peer.bell >= 0) return ring(peer.bell);
+  send_byte(peer.descriptor);
 }
 
 bool LivenessHub::gone(int rank) const {
@@ -198,8 +267,9 @@ LivenessLink::LivenessLink(const LivenessAddress& address, int rank, Seconds at_
   if (address.host.front() == 0) return;
   const bool connected = address.port == 0 ? connect_on_host(address, at_most) : connect_on_network(address, at_most);
   const auto greeting = greeting_of(address.token, rank);
-  if (!connected ||
-      ::send(descriptor_, greeting.data(), greeting.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(greeting.size())) {
+  if (address.port == 0) bell_ = make_bell();
+  if (!connected || send_with_descriptor(descriptor_, greeting.data(), greeting.size(), bell_, 0) !=
+                        static_cast<ssize_t>(greeting.size())) {
     close_descriptor(descriptor_);
   } else {
     send_at_once(descriptor_);
@@ -234,16 +304,23 @@ bool LivenessLink::connect(const sockaddr* where, socklen_t size, Seconds at_mos
          ::connect(descriptor_, where, size) == 0;
 }
 
-LivenessLink::~LivenessLink() { close_descriptor(descriptor_); }
+LivenessLink::~LivenessLink() {
+  close_descriptor(descriptor_);
+  close_descriptor(bell_);
+  close_descriptor(bell_of_hub_);
+}
 
 void LivenessLink::look() {
-  if (descriptor_ < 0 || closed_ || !at_end(descriptor_)) return;
+  silence(bell_);
+  if (descriptor_ < 0 || closed_ || !at_end(descriptor_, bell_of_hub_)) return;
   closed_ = true;
   closed_at_ = clock_.now();
 }
 
 void LivenessLink::wake(int rank) {
-  if (rank == 0 && descriptor_ >= 0 && !closed_) send_byte(descriptor_);
+  if (rank != 0 || descriptor_ < 0 || closed_) return;
+  if (bell_of_hub_ >= 0) return ring(bell_of_hub_);
+  send_byte(descriptor_);
 }
 
 bool LivenessLink::gone(int rank) const { return rank == 0 && over(closed_, closed_at_, clock_); }

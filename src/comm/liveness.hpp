@@ -2,9 +2,10 @@
 // ranks are on one host, whose first byte after a pause costs half of what TCP takes, else TCP.
 //
 // It shows at once when a process is gone, because the kernel closes the connection when either process ends, however
-// it ends. And it wakes: a byte on it makes descriptor() readable, so that a rank which waits for a message can sleep
-// in the kernel instead of asking MPI again and again. The bytes mean nothing else; one too many or too few costs a
-// nap.
+// it ends. And it wakes, so that a rank which waits for a message can sleep in the kernel instead of asking MPI again
+// and again: a byte on the connection makes descriptor() readable. Through a Unix socket each rank is given the other's
+// bell, a counter in the kernel (eventfd) on which a sleeper is woken in two thirds of the time of a byte. Neither
+// means anything else; one too many or too few costs a nap.
 //
 // The transport owns one end for as long as the process lives. Where no connection can be made, nothing is ever
 // reported as gone, and only silence shows a death. A process that is stopped keeps its connections.
@@ -37,8 +38,9 @@ class Liveness {
   virtual void look() = 0;
   /// Wakes a rank if it is connected to this one.
   virtual void wake(int rank) = 0;
-  /// Readable when look() has something to do; -1: never, or never again.
+  /// Readable when look() has something to do, as bell() is; -1: never, or never again.
   [[nodiscard]] virtual int descriptor() const = 0;
+  [[nodiscard]] virtual int bell() const = 0;
   /// True: whoever has this channel to this rank is, or was, connected.
   [[nodiscard]] virtual bool complete() const = 0;
   [[nodiscard]] virtual bool gone(int rank) const = 0;
@@ -57,18 +59,19 @@ class LivenessHub final : public Liveness {
   void look() override;
   void wake(int rank) override;
   [[nodiscard]] int descriptor() const override { return events_; }
+  [[nodiscard]] int bell() const override { return bell_; }
   [[nodiscard]] bool connected(int rank) const { return peers_[static_cast<std::size_t>(rank)].descriptor >= 0; }
   [[nodiscard]] bool complete() const override { return connections_ + 1 == static_cast<std::int64_t>(peers_.size()); }
   [[nodiscard]] bool gone(int rank) const override;
 
  private:
   struct Peer {
-    int descriptor = -1;
+    int descriptor = -1, bell = -1;
     bool closed = false;
     Seconds closed_at;
   };
   struct Newcomer {
-    int descriptor = -1;
+    int descriptor = -1, bell = -1;
     std::size_t bytes = 0;
     std::array<unsigned char, 16> greeting{};
     Seconds since;
@@ -82,6 +85,7 @@ class LivenessHub final : public Liveness {
 
   LivenessAddress address_;
   int listener_ = -1;
+  int bell_ = -1;
   int events_ = -1;               // tells which of the connections have something to read
   std::int64_t connections_ = 0;  // of peers, so far
   std::vector<Newcomer> newcomers_;
@@ -101,6 +105,7 @@ class LivenessLink final : public Liveness {
   void look() override;
   void wake(int rank) override;
   [[nodiscard]] int descriptor() const override { return closed_ ? -1 : descriptor_; }
+  [[nodiscard]] int bell() const override { return bell_; }
   [[nodiscard]] bool complete() const override { return connected(); }
   [[nodiscard]] bool gone(int rank) const override;
 
@@ -109,7 +114,7 @@ class LivenessLink final : public Liveness {
   bool connect_on_network(const LivenessAddress& address, Seconds at_most);
   bool connect(const sockaddr* where, socklen_t size, Seconds at_most);
 
-  int descriptor_ = -1;
+  int descriptor_ = -1, bell_ = -1, bell_of_hub_ = -1;
   bool closed_ = false;
   Seconds closed_at_;
   SteadyClock clock_;

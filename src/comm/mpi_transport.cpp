@@ -280,13 +280,14 @@ class MpiTransport final : public Transport {
 
   // Until somebody wakes this rank, for `at_most`. True: it was interrupted.
   bool sleep(Seconds at_most) {
-    std::array<pollfd, 2> events{
-        {{interrupts_, POLLIN, 0}, {liveness_->descriptor(), POLLIN, 0}}};  // -1 is passed over
+    std::array<pollfd, 3> events{{{interrupts_, POLLIN, 0},
+                                  {liveness_->bell(), POLLIN, 0},  // -1 is passed over
+                                  {liveness_->descriptor(), POLLIN, 0}}};
     timespec rest{};
     rest.tv_sec = static_cast<time_t>(at_most.value());
     rest.tv_nsec = static_cast<long>((at_most.value() - static_cast<double>(rest.tv_sec)) * 1e9);
     if (::ppoll(events.data(), events.size(), &rest, nullptr) <= 0) return false;
-    if (events[1].revents != 0) {
+    if (events[1].revents != 0 || events[2].revents != 0) {
       woken_up_ = true;
       active_ = clock_.now();  // what was announced may be a little later than its announcement
     }

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <memory>
 #include <thread>
 
@@ -117,9 +118,15 @@ TEST_P(LivenessTest, StrangersAreSentAway) {
   EXPECT_TRUE(within(10, connected));
 }
 
-bool readable(int descriptor, int milliseconds) {
-  pollfd event{descriptor, POLLIN, 0};
-  return ::poll(&event, 1, milliseconds) == 1;
+bool woken(const Liveness& end, int milliseconds) {
+  std::array<pollfd, 2> events{{{end.descriptor(), POLLIN, 0}, {end.bell(), POLLIN, 0}}};
+  return ::poll(events.data(), events.size(), milliseconds) > 0;
+}
+
+// Whether an end is woken by its bell.
+bool rings(const Liveness& end, int milliseconds) {
+  pollfd event{end.bell(), POLLIN, 0};
+  return ::poll(&event, 1, milliseconds) > 0;
 }
 
 TEST_P(LivenessTest, AWakeIsReadOnce) {
@@ -131,22 +138,45 @@ TEST_P(LivenessTest, AWakeIsReadOnce) {
     return hub.complete();
   };
   ASSERT_TRUE(within(10, both));
-  EXPECT_FALSE(readable(hub.descriptor(), 0));
-  EXPECT_FALSE(readable(one.descriptor(), 0));
+  one.look();  // may have been sent a bell
+  two.look();
+  EXPECT_FALSE(woken(hub, 0));
+  EXPECT_FALSE(woken(one, 0));
 
   for (int i = 0; i < 3; ++i) one.wake(0);
-  ASSERT_TRUE(readable(hub.descriptor(), 10000));
+  ASSERT_TRUE(woken(hub, 10000));
   std::this_thread::sleep_for(std::chrono::milliseconds(50));  // all three are there
   hub.look();
-  EXPECT_FALSE(readable(hub.descriptor(), 0));
+  EXPECT_FALSE(woken(hub, 0));
 
   hub.wake(2);
-  ASSERT_TRUE(readable(two.descriptor(), 10000));
-  EXPECT_FALSE(readable(one.descriptor(), 0));
+  ASSERT_TRUE(woken(two, 10000));
+  EXPECT_FALSE(woken(one, 0));
   two.look();
-  EXPECT_FALSE(readable(two.descriptor(), 0));
+  EXPECT_FALSE(woken(two, 0));
   EXPECT_FALSE(two.gone(0));
   EXPECT_FALSE(hub.gone(1));
+}
+
+TEST(Liveness, RanksOfOneHostRingEachOthersBells) {
+  LivenessHub hub(3, true);
+  LivenessLink one(address_of(hub), 1, Seconds(5)), two(address_of(hub), 2, Seconds(5));
+  const auto both = [&] {
+    hub.look();
+    return hub.complete();
+  };
+  ASSERT_TRUE(within(10, both));
+  one.look();  // finds the hub's bell
+  two.look();
+  two.wake(0);
+  EXPECT_TRUE(rings(hub, 10000));
+  hub.look();
+  EXPECT_FALSE(woken(hub, 0));
+  hub.wake(1);
+  EXPECT_TRUE(rings(one, 10000));
+  EXPECT_FALSE(woken(two, 0));
+  one.look();
+  EXPECT_FALSE(woken(one, 0));
 }
 
 // Whoever never reads does not stop who wakes it, and reads that it was woken when it does look.
@@ -159,10 +189,10 @@ TEST_P(LivenessTest, ASleeperIsWokenForEver) {
   };
   ASSERT_TRUE(within(10, connected));
   for (int i = 0; i < 1'000'000; ++i) hub.wake(1);
-  ASSERT_TRUE(readable(link.descriptor(), 10000));
+  ASSERT_TRUE(woken(link, 10000));
   const auto quiet = [&] {
     link.look();
-    return !readable(link.descriptor(), 0);
+    return !woken(link, 0);
   };
   EXPECT_TRUE(within(10, quiet));
   EXPECT_FALSE(link.gone(0));
@@ -179,9 +209,9 @@ TEST_P(LivenessTest, AnEndIsNotAWakeForEver) {
   link.reset();
   const auto noticed = [&] {
     hub->look();
-    return !readable(hub->descriptor(), 0);
+    return !woken(*hub, 0);
   };
-  ASSERT_TRUE(readable(hub->descriptor(), 10000));
+  ASSERT_TRUE(woken(*hub, 10000));
   EXPECT_TRUE(within(10, noticed));
   hub->wake(1);  // to nobody
 }
