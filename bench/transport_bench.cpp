@@ -143,8 +143,10 @@ void measure_hand_over(comm::Transport& copying, comm::Transport& sharing) {
     const std::int64_t bytes = kibibytes << 10;
     const double copied = written_and_read_rate(copying, bytes);
     copying.send(1, comm::encode_ready());
+    CLEAVE_ASSERT(!copying.poll(), "nobody answers");  // but it must leave
     const double shared = written_and_read_rate(sharing, bytes);
     sharing.send(1, comm::encode_ready());
+    CLEAVE_ASSERT(!sharing.poll(), "nobody answers");
     const double best = memcpy_rate(bytes) / 2;
     fmt::print("{:<24} copied {:>6.2f} GB/s, in place {:>6.2f} GB/s, two memcpy {:>6.2f} GB/s ({:.0f} and {:.0f} %)\n",
                fmt::format("{} KiB", kibibytes), copied / 1e9, shared / 1e9, best / 1e9, 100 * copied / best,

@@ -16,10 +16,12 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <deque>
 #include <list>
 #include <utility>
 #include <vector>
 
+#include "batch.hpp"
 #include "cleave/base/clock.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/base/kept_memory.hpp"
@@ -33,8 +35,14 @@ namespace cleave::comm {
 
 namespace {
 
-// Messages are received in their order, whatever their tag: it only tells a frame from a notice of one.
-constexpr int kFrameTag = 1, kNoticeTag = 2;
+// Messages are received in their order, whatever their tag: it only tells a frame from a notice of one, and from a
+// batch (batch.hpp) of both.
+constexpr int kFrameTag = 1, kNoticeTag = 2, kBatchTag = 3;
+
+// Frames of at most so many bytes share a message if they follow another one to the same rank within this time: what
+// each message costs is as much as copying it. The first goes at once, so that who waits for it does not wait longer.
+constexpr std::int64_t kSmall = 8 << 10;
+constexpr Seconds kSoon{100e-6};
 
 // The longest sleep between two looks at MPI: a share of the time since anything last went through, so that sleeping
 // adds little to any wait, between two limits. Where the side channel wakes whoever waits, the upper limit is only what
@@ -75,7 +83,14 @@ struct Receive {
   int source;
   MPI_Request request;
   Frame frame;
-  bool notice, done;
+  int tag;
+  bool done;
+};
+
+// What is to go to one rank.
+struct Outgoing {
+  Batch batch;
+  Seconds last{-1};  // when anything was last sent there
 };
 
 // Links whose transport has ended before all that it lent came back: what they hold must stay as it is until then.
@@ -95,6 +110,7 @@ class MpiTransport final : public Transport {
     check_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler", "the transport");
     check_mpi(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank", "the transport");
     check_mpi(MPI_Comm_size(comm_, &size_), "MPI_Comm_size", "the transport");
+    outgoing_.resize(static_cast<std::size_t>(size_));
     abandoned_.resize(static_cast<std::size_t>(size_), false);
     woken_.resize(static_cast<std::size_t>(size_), Seconds(-1));
     found_gone_.resize(static_cast<std::size_t>(size_), false);
@@ -138,9 +154,9 @@ class MpiTransport final : public Transport {
       ++stats_.frames_shared;
       Frame message(sizeof *notice);
       std::memcpy(message.data(), &*notice, sizeof *notice);
-      start_send(dest, kNoticeTag, std::move(message));
+      send_in_turn(dest, kNoticeTag, std::move(message));
     } else {
-      start_send(dest, kFrameTag, seal_payload(std::move(frame)));
+      send_in_turn(dest, kFrameTag, seal_payload(std::move(frame)));
     }
   }
 
@@ -180,6 +196,7 @@ class MpiTransport final : public Transport {
 
   bool close(Seconds at_most) override {
     const Seconds deadline = clock_.now() + at_most;
+    flush();
     while (true) {
       progress_sends(/*may_throw=*/true);
       // Taking in what still comes lets peers complete their sends to us, and so ours to them.
@@ -229,6 +246,38 @@ class MpiTransport final : public Transport {
     check_mpi(MPI_Bcast(&address, sizeof address, MPI_BYTE, 0, comm_), "MPI_Bcast", "the transport");
     if (rank_ != 0) end = std::make_unique<LivenessLink>(address, rank_, kLivenessPatience);
     liveness_ = &keep_for_life(std::move(end));
+  }
+
+  // A small frame soon after another waits for those that follow; everything that waits goes before what does not.
+  void send_in_turn(int dest, int tag, Frame frame) {
+    Outgoing& outgoing = outgoing_[static_cast<std::size_t>(dest)];
+    const bool small = frame.size() <= kSmall;
+    if (!small || !outgoing.batch.has_room_for(frame)) flush(dest);
+    const Seconds now = clock_.now();
+    if (small && (!outgoing.batch.empty() || now - outgoing.last < kSoon)) {
+      if (outgoing.batch.empty()) waiting_.push_back(dest);
+      outgoing.batch.add(std::move(frame), tag == kNoticeTag);
+    } else {
+      outgoing.last = now;
+      start_send(dest, tag, std::move(frame));
+    }
+  }
+
+  void flush() {
+    while (!waiting_.empty()) flush(waiting_.back());
+  }
+  void flush(int dest) {
+    Outgoing& outgoing = outgoing_[static_cast<std::size_t>(dest)];
+    if (outgoing.batch.empty()) return;
+    std::erase(waiting_, dest);
+    outgoing.last = clock_.now();
+    if (outgoing.batch.count() == 1) {
+      auto [frame, notice] = outgoing.batch.take_only();
+      start_send(dest, notice ? kNoticeTag : kFrameTag, std::move(frame));
+    } else {
+      ++stats_.batches_sent;
+      start_send(dest, kBatchTag, outgoing.batch.take());
+    }
   }
 
   void start_send(int dest, int tag, Frame frame) {
@@ -329,6 +378,7 @@ class MpiTransport final : public Transport {
   // in others only where it finds none: those are there for a second probe. But one in vain gives the processor away,
   // so that only who has nothing else to do probes twice.
   std::optional<Received> look(int probes) {
+    flush();
     look_for_deaths();
     progress_sends(/*may_throw=*/true);
     for (const auto& link : links_) {
@@ -360,8 +410,8 @@ class MpiTransport final : public Transport {
       check_mpi(MPI_Get_elements_x(&status, MPI_BYTE, &bytes), "MPI_Get_elements_x", "a message");
       const bool oversized = bytes < 0 || bytes > kMaxFrameBytes;
       Frame frame(oversized ? 0 : static_cast<std::int64_t>(bytes));
-      Receive& receive = receives_.emplace_back(
-          Receive{status.MPI_SOURCE, MPI_REQUEST_NULL, std::move(frame), status.MPI_TAG == kNoticeTag, false});
+      Receive& receive =
+          receives_.emplace_back(Receive{status.MPI_SOURCE, MPI_REQUEST_NULL, std::move(frame), status.MPI_TAG, false});
       if (oversized) {  // taken in cut to nothing, so that it does not stay in the queue
         ++stats_.oversized;
         receive.source = -1;
@@ -375,8 +425,9 @@ class MpiTransport final : public Transport {
   }
 
   // The oldest complete frame none of whose elders from the same rank is still under way: keeps the order per rank
-  // without letting one stalled transfer hold up the others.
+  // without letting one stalled transfer hold up the others. Frames of a batch go before all that came after it.
   std::optional<Received> take() {
+    if (!unpacked_.empty()) return hand_over();
     for (auto it = receives_.begin(); it != receives_.end();) {
       if (!it->done) {
         int done = 0;
@@ -395,23 +446,36 @@ class MpiTransport final : public Transport {
       const auto same_source = [&](const Receive& elder) { return elder.source == it->source; };
       if (it->done && std::none_of(receives_.begin(), it, same_source)) {
         in_flight_ -= it->frame.size();
-        Received received{it->source, it->notice ? borrow(*it) : std::move(it->frame)};
-        if (const auto& link = links_[static_cast<std::size_t>(it->source)]) link->extend(received.frame);
+        const int source = it->source;
+        if (it->tag == kBatchTag) {
+          for_each_of_batch(std::as_const(it->frame).bytes(), [&](Frame frame, bool notice) {
+            unpacked_.push_back({source, notice ? borrow(source, frame) : std::move(frame)});
+          });
+        } else {
+          unpacked_.push_back({source, it->tag == kNoticeTag ? borrow(source, it->frame) : std::move(it->frame)});
+        }
         receives_.erase(it);
         active_ = clock_.now();
-        ++stats_.frames_received;
-        stats_.bytes_received += received.frame.size();
-        return received;
+        return hand_over();
       }
       ++it;
     }
     return std::nullopt;
   }
 
+  Received hand_over() {
+    Received received = std::move(unpacked_.front());
+    unpacked_.pop_front();
+    if (const auto& link = links_[static_cast<std::size_t>(received.source)]) link->extend(received.frame);
+    ++stats_.frames_received;
+    stats_.bytes_received += received.frame.size();
+    return received;
+  }
+
   // The frame that a notice stands for; an empty one, as malformed as a frame can be, when it stands for none.
-  [[nodiscard]] Frame borrow(const Receive& receive) const {
-    const std::unique_ptr<SharedLink>& link = links_[static_cast<std::size_t>(receive.source)];
-    return link ? link->borrow(std::as_const(receive.frame).bytes()) : Frame();
+  [[nodiscard]] Frame borrow(int source, const Frame& notice) const {
+    const std::unique_ptr<SharedLink>& link = links_[static_cast<std::size_t>(source)];
+    return link ? link->borrow(notice.bytes()) : Frame();
   }
 
   MPI_Comm comm_ = MPI_COMM_NULL;
@@ -425,6 +489,9 @@ class MpiTransport final : public Transport {
   NodePool nodes_;
   std::pmr::list<Send> sends_{&nodes_};
   std::pmr::list<Receive> receives_{&nodes_};
+  std::vector<Outgoing> outgoing_;               // by rank
+  std::vector<int> waiting_;                     // ranks whose batch is not empty
+  std::pmr::deque<Received> unpacked_{&nodes_};  // received, and to be handed over next
   std::int64_t in_flight_ = 0;
   Seconds active_{0};      // when something last began or ended
   bool woken_up_ = false;  // and the side channel not read since: messages first

@@ -151,7 +151,7 @@ bool examine(const comm::MpiSession& mpi, const Case& which, const std::vector<d
              static_cast<double>(more.tasklets - few.tasklets) / kSteps, all[0], which.most);
   for (std::size_t device = 1; device < all.size(); ++device) {
     fmt::print(" {:.1f}", all[device]);
-    good = good && all[device] <= 0.5;  // a buffer that found its size late
+    good = good && all[device] <= 2;  // memory that has never been this full, by chance
   }
   fmt::print("{}\n", good ? "" : "   TOO MANY");
   return good;

@@ -109,6 +109,28 @@ TEST(MpiTransport, ManyOutstanding) {
   meet();
 }
 
+// Small frames share messages, notices of large ones among them, and keep their place between frames of every size.
+TEST(MpiTransport, SmallFramesShareMessagesInTheirOrder) {
+  constexpr int kCount = 3000;
+  const auto size_of_frame = [](int i) {
+    return static_cast<std::int64_t>(i % 97 == 0 ? 200'000 : i % 31 == 0 ? 20'000 : 1 + i * 37 % 3000);
+  };
+  const TransportStats before = transport->stats();
+  if (transport->rank() == 0) {
+    for (int i = 0; i < kCount; ++i) {
+      for (int dest = 1; dest < transport->size(); ++dest) transport->send(dest, patterned(size_of_frame(i)));
+    }
+    const TransportStats after = transport->stats();
+    EXPECT_EQ(after.frames_sent - before.frames_sent, kCount * (transport->size() - 1));
+    EXPECT_GT(after.batches_sent, before.batches_sent);
+    EXPECT_LT(after.batches_sent - before.batches_sent, kCount * (transport->size() - 1) / 4);
+    for (int rank = 1; rank < transport->size(); ++rank) (void)expect_frame();
+  } else {
+    for (int i = 0; i < kCount; ++i) expect_pattern(expect_frame(), size_of_frame(i));
+    transport->send(0, patterned(1));
+  }
+}
+
 TEST(MpiTransport, SendToItself) {
   transport->send(transport->rank(), patterned(1 << 20));
   expect_pattern(expect_frame(), 1 << 20);

@@ -22,6 +22,7 @@ struct Received {
 struct TransportStats {
   std::int64_t frames_sent = 0, frames_received = 0;
   std::int64_t bytes_sent = 0, bytes_received = 0;
+  std::int64_t batches_sent = 0;   ///< messages with several small frames
   std::int64_t frames_shared = 0;  ///< of those sent: left in place for the receiver to read
   std::int64_t bytes_lent = 0;     ///< in frames that receivers still read in place
   std::int64_t oversized = 0;      ///< messages over kMaxFrameBytes, thrown away unread
@@ -38,7 +39,8 @@ class Transport {
   [[nodiscard]] virtual int size() const = 0;
 
   /// Starts sending; the transport owns the frame until it is through. Never waits for the receiver. A frame that was
-  /// sealed by its header alone gets its payload's checksum, unless the receiver reads it where it is.
+  /// sealed by its header alone gets its payload's checksum, unless the receiver reads it where it is. A small frame soon
+  /// after another may stay here until the next poll() or wait(), to share a message with those that follow.
   /// Requires: 0 <= dest < size(), frame.size() <= kMaxFrameBytes. Errors: EnvironmentError.
   virtual void send(int dest, Frame frame) = 0;
 
