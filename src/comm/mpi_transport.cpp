@@ -124,6 +124,7 @@ class MpiTransport final : public Transport {
   ~MpiTransport() override {
     int finalized = 0;
     MPI_Finalized(&finalized);
+    if (finalized == 0 && !closed_) MpiTransport::flush();
     if (finalized == 0) MpiTransport::progress_sends(/*may_throw=*/false);
     for (Send& send : sends_) new Frame(std::move(send.frame));
     for (Receive& receive : receives_) {
@@ -161,6 +162,14 @@ class MpiTransport final : public Transport {
   }
 
   std::optional<Received> poll() override { return look(1); }
+
+  // Between ranks that share memory nothing moves but notices, at once.
+  void progress() override {
+    flush();
+    if (all_share_memory_) return;
+    progress_sends(/*may_throw=*/true);
+    match(1);
+  }
 
   std::optional<Received> wait(Seconds at_most) override {
     const Seconds deadline = clock_.now() + at_most;
@@ -231,6 +240,7 @@ class MpiTransport final : public Transport {
     connect_liveness(ranks_here == size_);
     (void)links_left_over();
     links_ = connect_shared_memory(comm_, host, options.shared_memory);
+    all_share_memory_ = std::count(links_.begin(), links_.end(), nullptr) <= 1;  // there is none to itself
     check_mpi(MPI_Comm_free(&host), "MPI_Comm_free", "the ranks of this host");
   }
 
@@ -484,7 +494,8 @@ class MpiTransport final : public Transport {
   Liveness* liveness_ = nullptr;
   std::vector<std::unique_ptr<SharedLink>> links_;  // by rank; null where memory is not shared
   std::vector<bool> found_gone_;                    // by rank: when deaths were last looked for
-  bool drained_ = false;                            // no message was left since then
+  bool all_share_memory_ = false;
+  bool drained_ = false;  // no message was left since then
   Seconds looked_{0};
   NodePool nodes_;
   std::pmr::list<Send> sends_{&nodes_};

@@ -40,13 +40,15 @@ struct Parallel::Pool {
   std::atomic<std::int64_t> next{0};  // index of the next chunk to deal out
   std::vector<std::thread> workers;
 
-  void work_on(const Loop& current) {
+  // `owner`: the pool of the thread that called it, not of a worker's.
+  void work_on(const Loop& current, Parallel* owner = nullptr) {
     inside_a_loop = true;
     const std::int64_t chunks = (current.n + current.chunk - 1) / current.chunk;
     try {
       for (std::int64_t c = next.fetch_add(1); c < chunks; c = next.fetch_add(1)) {
         const std::int64_t begin = c * current.chunk;
         current.call(current.context, begin, std::min(current.n, begin + current.chunk));
+        if (owner != nullptr) owner->look_after_others();
       }
     } catch (...) {
       next.store(chunks);
@@ -104,10 +106,21 @@ std::span<double> Parallel::memory_for(std::int64_t terms) {
   return std::span(memory).first(count);
 }
 
+void Parallel::look_after_others() {
+  if (!meanwhile_) return;
+  const Seconds now = clock_.now();
+  if (now - looked_after_ < kMeanwhile) return;
+  meanwhile_();
+  looked_after_ = clock_.now();
+}
+
 void Parallel::run(std::int64_t n, std::int64_t chunk, Call call, void* context) {
   CLEAVE_ASSERT(chunk > 0, "chunk {}", chunk);
   if (!pool_ || n <= chunk || inside_a_loop) {
-    for (std::int64_t begin = 0; begin < n; begin += chunk) call(context, begin, std::min(n, begin + chunk));
+    for (std::int64_t begin = 0; begin < n; begin += chunk) {
+      call(context, begin, std::min(n, begin + chunk));
+      if (!inside_a_loop) look_after_others();
+    }
     return;
   }
   Pool& pool = *pool_;
@@ -121,7 +134,7 @@ void Parallel::run(std::int64_t n, std::int64_t chunk, Call call, void* context)
     ++pool.generation;
   }
   pool.work_ready.notify_all();
-  pool.work_on(pool.loop);
+  pool.work_on(pool.loop, this);
   std::unique_lock lock(pool.mutex);
   pool.open = false;
   pool.work_done.wait(lock, [&] { return pool.busy == 0; });

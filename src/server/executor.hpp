@@ -86,6 +86,8 @@ class Executor {
   [[nodiscard]] const model::StepGraph& graph() const { return *graph_; }
   [[nodiscard]] const VerificationReport& verification() const { return verification_; }
   [[nodiscard]] Bytes peak_memory() const { return pool_.peak(); }
+  /// Calls `meanwhile` now and then while kernels run (kernels::Parallel); it must not use the executor.
+  void set_meanwhile(std::function<void()> meanwhile) { parallel_.set_meanwhile(std::move(meanwhile)); }
   /// Where real time goes; who else works on a step claims his part of it here.
   [[nodiscard]] Profile& profile() { return profile_; }
 

@@ -419,6 +419,7 @@ class LocalFleet final : public sched::Fleet {
 
 std::unique_ptr<RankFleet> make_rank_fleet(comm::Transport& transport, Executor& executor,
                                            std::vector<fleet::DeviceProfile> devices, const FleetTerms& terms) {
+  executor.set_meanwhile([&transport] { transport.progress(); });  // operands travel while kernels run
   if (terms.clock == ClockMode::off) return std::make_unique<LiveFleet>(transport, executor, std::move(devices), terms);
   return std::make_unique<ModelledFleet>(transport, executor, std::move(devices), terms);
 }

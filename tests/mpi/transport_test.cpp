@@ -220,6 +220,30 @@ TEST(MpiTransport, CloseGivesUpInTime) {
   meet();
 }
 
+// Who is busy, and takes nothing in, gets rid of what it sent and of what it has to receive before.
+TEST(MpiTransport, ProgressMovesWhatIsUnderWay) {
+  auto second = make_mpi_transport(*session, {.shared_memory = false});  // collective
+  constexpr std::int64_t kSize = 16 << 20;
+  const int last = second->size() - 1;
+  if (second->rank() == 0) {
+    second->send(last, patterned(kSize));
+    const Seconds start = steady.now();
+    while (second->stats().sends_pending > 0 && steady.now() - start < kPatience) second->progress();
+    EXPECT_EQ(second->stats().sends_pending, 0);
+    EXPECT_EQ(second->stats().frames_received, 0);
+    const std::optional<Received> answer = second->wait(kPatience);
+    ASSERT_TRUE(answer);
+    expect_pattern(*answer, kSize);
+  } else if (second->rank() == last) {
+    const std::optional<Received> received = second->wait(kPatience);
+    ASSERT_TRUE(received);
+    expect_pattern(*received, kSize);
+    second->send(0, patterned(kSize));
+    EXPECT_TRUE(second->close(kPatience));
+  }
+  meet();
+}
+
 // A farewell must not wait for somebody who keeps a frame, and what he keeps stays as it is.
 TEST(MpiTransport, CloseDoesNotWaitForReaders) {
   auto second = make_mpi_transport(*session);  // collective

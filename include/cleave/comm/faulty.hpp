@@ -45,6 +45,7 @@ class FaultyTransport final : public Transport {
   void send(int dest, Frame frame) override;
   [[nodiscard]] std::optional<Received> poll() override;
   [[nodiscard]] std::optional<Received> wait(Seconds at_most) override;
+  void progress() override { inner_->progress(); }
   void interrupt() override { inner_->interrupt(); }
   [[nodiscard]] bool gone(int rank) const override { return inner_->gone(rank); }
   void abandon(int rank) override { inner_->abandon(rank); }

@@ -39,15 +39,20 @@ class Transport {
   [[nodiscard]] virtual int size() const = 0;
 
   /// Starts sending; the transport owns the frame until it is through. Never waits for the receiver. A frame that was
-  /// sealed by its header alone gets its payload's checksum, unless the receiver reads it where it is. A small frame soon
-  /// after another may stay here until the next poll() or wait(), to share a message with those that follow.
+  /// sealed by its header alone gets its payload's checksum, unless the receiver reads it where it is. A small frame
+  /// soon after another may stay here until the next poll() or wait(), to share a message with those that follow.
   /// Requires: 0 <= dest < size(), frame.size() <= kMaxFrameBytes. Errors: EnvironmentError.
   virtual void send(int dest, Frame frame) = 0;
 
   /// The next frame that has arrived, if any; moves pending sends on. Errors: EnvironmentError.
   [[nodiscard]] virtual std::optional<Received> poll() = 0;
 
-  /// The same, waiting for at most `at_most` without keeping a processor busy; empty-handed also when interrupted.
+  /// Moves on what is under way, either way, and hands nothing over: for whoever is busy with something else meanwhile.
+  /// Errors: EnvironmentError.
+  virtual void progress() {}
+
+  /// The same as poll(), waiting for at most `at_most` without keeping a processor busy; empty-handed also when
+  /// interrupted.
   [[nodiscard]] virtual std::optional<Received> wait(Seconds at_most) = 0;
 
   /// Makes the wait under way, or else the next one, return early.

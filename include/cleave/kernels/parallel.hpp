@@ -6,9 +6,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <type_traits>
+#include <utility>
+
+#include "cleave/base/clock.hpp"
 
 namespace cleave::kernels {
 
@@ -22,6 +26,11 @@ class Parallel {
   Parallel& operator=(const Parallel&) = delete;
 
   [[nodiscard]] int threads() const { return threads_; }
+
+  /// `meanwhile` is called between chunks by the thread whose loop it is, now and then (kMeanwhile), so that what must
+  /// be looked after does not wait for a long kernel. It must not use this pool; what it throws ends the loop.
+  void set_meanwhile(std::function<void()> meanwhile) { meanwhile_ = std::move(meanwhile); }
+  static constexpr Seconds kMeanwhile{200e-6};
 
   /// Calls body(begin, end) for [0,chunk), [chunk,2*chunk), ... up to n, in any order, on any thread; returns when all
   /// are done. One loop at a time: callers from several threads wait for each other; a loop inside a body runs inline.
@@ -55,8 +64,13 @@ class Parallel {
   static std::span<double> memory_for(std::int64_t terms);
   void run(std::int64_t n, std::int64_t chunk, Call call, void* context);
 
+  void look_after_others();
+
   int threads_;
   std::unique_ptr<Pool> pool_;  // null for one thread
+  std::function<void()> meanwhile_;
+  SteadyClock clock_;
+  Seconds looked_after_;  // when meanwhile_ was last called
 };
 
 }  // namespace cleave::kernels

@@ -59,6 +59,28 @@ TEST(Parallel, SumsChunksInTheirOrder) {
   }
 }
 
+TEST(Parallel, LooksAfterOthersMeanwhile) {
+  for (const int threads : {1, 3}) {
+    Parallel parallel(threads);
+    const std::thread::id caller = std::this_thread::get_id();
+    int calls = 0;
+    parallel.set_meanwhile([&] {
+      EXPECT_EQ(std::this_thread::get_id(), caller);
+      ++calls;
+    });
+    parallel.for_chunks(60, 1, [&](std::int64_t, std::int64_t) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      parallel.for_chunks(3, 1, [](std::int64_t, std::int64_t) {});
+    });
+    EXPECT_GT(calls, 10);
+    parallel.set_meanwhile([] { throw std::runtime_error("lost"); });
+    const auto slowly = [](std::int64_t, std::int64_t) { std::this_thread::sleep_for(std::chrono::milliseconds(1)); };
+    EXPECT_THROW(parallel.for_chunks(60, 1, slowly), std::runtime_error);
+    parallel.set_meanwhile({});
+    EXPECT_NO_THROW(parallel.for_chunks(60, 1, slowly));
+  }
+}
+
 TEST(Parallel, UsesItsThreadsAtTheSameTime) {
   Parallel two(2);
   std::atomic<int> inside{0}, met{0};
