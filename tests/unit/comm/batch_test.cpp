@@ -79,6 +79,9 @@ TEST(Batch, DamagedMessages) {
       EXPECT_TRUE(found.back().frame.empty());
     }
   }
+  const std::vector<Found> many = entries_of(std::vector<std::byte>(Batch::kMost + 8));
+  ASSERT_EQ(many.size(), 1U);
+  EXPECT_TRUE(many[0].frame.empty());
   const Random random(3, Purpose::test);
   for (std::uint64_t i = 0; i < 20'000; ++i) {
     std::vector<std::byte> damaged(message.bytes().begin(), message.bytes().end());
