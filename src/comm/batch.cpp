@@ -34,7 +34,7 @@ Frame Batch::take() {
     const auto bytes = static_cast<Word>(entry.frame.size());
     const Word word = bytes | (entry.notice ? kNotice : 0);
     std::memcpy(to, &word, sizeof word);
-    std::memcpy(to + kWord, entry.frame.data(), bytes);
+    if (bytes > 0) std::memcpy(to + kWord, entry.frame.data(), bytes);
     std::memset(to + kWord + bytes, 0, static_cast<std::size_t>(bytes_of(entry.frame) - kWord) - bytes);
     to += bytes_of(entry.frame);
   }

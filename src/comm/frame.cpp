@@ -37,7 +37,8 @@ std::size_t whole_lines(std::size_t bytes) { return (bytes + kAlignment - 1) / k
 // Frames die on whatever thread last held them, some after main() has returned: the pool lives for ever.
 struct SharedPool {
   std::mutex mutex;
-  NodePool small{std::pmr::pool_options{.largest_required_pool_block = kLarge}, &large_memory()};
+  NodePool small{std::pmr::pool_options{.max_blocks_per_chunk = 0, .largest_required_pool_block = kLarge},
+                 &large_memory()};
   BlockPool blocks{{.least_fill = kLeastFill, .headroom = kHeadroom, .spare = kSpare}};
   std::shared_ptr<FrameArena> arena;  // null: large frames are not shared
 

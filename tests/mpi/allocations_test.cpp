@@ -172,7 +172,7 @@ int main(int argc, char** argv) {
            Case{.name = "rows, messages, bf16", .shared_memory = false, .partition = rows, .wire = DType::bf16},
            // The book of what row groups keep on devices is made for each step.
            Case{.name = "rows, two groups", .row_groups = 2, .partition = rows, .most = 150},
-           Case{.name = "rows, all checked", .partition = rows, .verification = Mode::all, .most = 80},
+           Case{.name = "rows, all checked", .partition = rows, .verification = Mode::all},
            // Weight gradients are planned when they are ready, for the devices as they are then.
            Case{.name = "automatic", .most = 250},
            Case{.name = "automatic, two groups", .row_groups = 2, .most = 400},

@@ -15,7 +15,7 @@ namespace cleave {
 /// One thread at a time.
 using NodePool = std::pmr::unsynchronized_pool_resource;
 
-/// The pool of KeptVector and KeptMap. Any thread may use it, as long as the process lives.
+/// The pool of KeptVector and KeptMap, for up to 1 MiB at once. Any thread may use it, as long as the process lives.
 [[nodiscard]] std::pmr::memory_resource& kept_memory();
 
 template <class T>
