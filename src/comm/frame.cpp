@@ -13,7 +13,8 @@ namespace {
 
 // Memory of frames is used again: that of those from this size on block by block, where the next one fills it well
 // enough and no more than so much is spare; smaller ones share theirs. Under the address sanitizer it comes from the
-// heap each time, so that views are seen that outlive their frame.
+// heap each time, so that views are seen that outlive their frame. Those from this size on may be shared, whatever the
+// sanitizer.
 constexpr std::size_t kLarge = std::size_t{64} << 10;
 #ifdef __SANITIZE_ADDRESS__
 constexpr bool kUsedAgain = false;
@@ -23,8 +24,6 @@ constexpr bool kUsedAgain = true;
 constexpr std::size_t kSpare = std::size_t{128} << 20;
 constexpr double kLeastFill = 0.75, kHeadroom = 2.0;
 
-// Large frames may be shared from this size on, whatever the sanitizer.
-constexpr std::int64_t kShared = std::int64_t{64} << 10;
 // What shared memory of this process may take; addresses are taken for all of it, memory only where it is used.
 constexpr std::int64_t kArena = std::int64_t{64} << 30;
 
@@ -63,7 +62,7 @@ class SharedMemory final : public std::pmr::memory_resource {
       const std::lock_guard lock(pool.mutex);
       return pool.small.allocate(whole_lines(bytes), alignment);
     }
-    if (static_cast<std::int64_t>(bytes) >= kShared) {
+    if (bytes >= kLarge) {
       const std::shared_ptr<FrameArena> arena = shared_pool().arena_now();
       if (std::byte* const data = arena ? arena->take(static_cast<std::int64_t>(bytes)) : nullptr) return data;
     }
@@ -98,7 +97,7 @@ std::shared_ptr<FrameArena> share_large_frames() {
 }
 
 Frame::Frame(std::int64_t bytes) : size_(bytes) {
-  if (bytes >= kShared) {
+  if (bytes >= static_cast<std::int64_t>(kLarge)) {
     if (std::shared_ptr<FrameArena> arena = shared_pool().arena_now()) {
       data_ = arena->take(bytes);
       if (data_ != nullptr) {

@@ -13,12 +13,8 @@
 #include <memory>
 #include <vector>
 
-#include "cleave/base/random.hpp"
+#include "../inprocess/run.hpp"
 #include "cleave/comm/mpi.hpp"
-#include "cleave/device/host.hpp"
-#include "cleave/kernels/gemm_kernels.hpp"
-#include "cleave/model/family.hpp"
-#include "cleave/server/trainer.hpp"
 
 namespace {
 
@@ -52,59 +48,45 @@ namespace {
 
 using namespace cleave;
 
-constexpr std::int64_t kBatch = 4, kFewSteps = 4, kMoreSteps = 10;
-const model::ModelConfig kModel{.family = "gpt2",
-                                .vocab_size = 256,
-                                .n_layer = 2,
-                                .n_head = 4,
-                                .n_kv_head = 4,
-                                .d_model = 128,
-                                .d_ff = 512,
-                                .seq_len = 128,
-                                .max_pos = 128};
+using testing_run::Setting;
+
+constexpr std::int64_t kFewSteps = 4, kMoreSteps = 10;
 
 struct Case {
   const char* name;
+  Setting setting;
   bool shared_memory = true;
-  std::int64_t row_groups = 1;
-  plan::Partition partition = plan::Partition::automatic;
-  DType wire = DType::f32;
-  server::Verification::Mode verification = server::Verification::Mode::off;
   double most = 10;  // of the server, a step: its report, and what is planned anew
 };
 
-data::Batch batch_of(std::int64_t step) {
-  data::Batch batch{.rows = kBatch, .seq = kModel.seq_len, .tokens = {}, .targets = {}};
-  const Random random(7, Purpose::test, static_cast<std::uint32_t>(step));
-  for (std::int64_t i = 0; i < kBatch * kModel.seq_len; ++i) {
-    batch.tokens.push_back(static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(i), 256)));
-    batch.targets.push_back((batch.tokens.back() * 7 + 3) % 256);
-  }
-  return batch;
+Setting small_blocks(plan::Partition partition) {
+  Setting s;
+  s.model = {.family = "gpt2",
+             .vocab_size = 256,
+             .n_layer = 2,
+             .n_head = 4,
+             .n_kv_head = 4,
+             .d_model = 128,
+             .d_ff = 512,
+             .seq_len = 128,
+             .max_pos = 128};
+  s.batch = 4;
+  s.steps = kMoreSteps;
+  s.partition = partition;
+  s.clock = server::ClockMode::off;
+  return s;
 }
-
-server::TrainerOptions options_of(const Case& which, int devices) {
-  server::TrainerOptions options;
-  options.model = kModel;
-  options.train = {.steps = kMoreSteps, .batch = kBatch, .warmup_steps = 1, .lr_decay_steps = kMoreSteps, .freeze = {}};
-  options.row_groups = which.row_groups;
-  options.plan.partition = which.partition;
-  options.executor.wire = which.wire;
-  options.fleet.wire = which.wire;
-  options.executor.verification.mode = which.verification;
-  options.fleet.clock = server::ClockMode::off;
-  options.fleet.gemm_kernels = kernels::name_of(kernels::selected_gemm_kernels());
-  for (int i = 0; i < devices; ++i) {
-    options.devices.push_back({.id = DeviceId(i),
-                               .name = "core",
-                               .compute = FlopsPerSecond(100e9),
-                               .memory = Bytes(std::int64_t{4} << 30),
-                               .downlink = BytesPerSecond(5e9),
-                               .uplink = BytesPerSecond(5e9),
-                               .latency = Seconds(2e-5),
-                               .jitter = Seconds(0)});
-  }
-  return options;
+Setting in_groups(Setting s, std::int64_t groups) {
+  s.row_groups = groups;
+  return s;
+}
+Setting as_type(Setting s, DType wire) {
+  s.wire = wire;
+  return s;
+}
+Setting all_checked(Setting s) {
+  s.verification.mode = server::Verification::Mode::all;
+  return s;
 }
 
 struct Run {
@@ -119,11 +101,10 @@ Run train(const comm::MpiSession& mpi, const Case& which, const std::vector<data
   if (transport->rank() > 0) {
     (void)device::run_device_host(*transport);
   } else {
-    server::ParameterStore parameters(
-        model::build_step(kModel,
-                          {.kind = model::StepKind::evaluate, .batch = 1, .clip = false, .freeze = {}, .loss_rows = 0}),
-        11);
-    server::Trainer trainer(parameters, options_of(which, transport->size() - 1), transport.get());
+    Setting setting = which.setting;
+    setting.devices = testing_run::unlike_devices(transport->size() - 1);
+    server::ParameterStore parameters = testing_run::initial_parameters(setting);
+    server::Trainer trainer(parameters, testing_run::options_of(setting), transport.get());
     for (std::size_t step = 0; step < steps; ++step) {
       run.tasklets += trainer.step(static_cast<std::int64_t>(step), batches[step]).report.tasklets;
     }
@@ -162,20 +143,21 @@ bool examine(const comm::MpiSession& mpi, const Case& which, const std::vector<d
 int main(int argc, char** argv) {
   comm::MpiSession mpi(argc, argv);
   std::vector<data::Batch> batches;
-  for (std::int64_t step = 0; step < kMoreSteps; ++step) batches.push_back(batch_of(step));
-  using Mode = server::Verification::Mode;
+  for (std::int64_t step = 0; step < kMoreSteps; ++step) {
+    batches.push_back(testing_run::batch_of(small_blocks(plan::Partition::rows), step));
+  }
   bool good = true;
-  const auto rows = plan::Partition::rows;
+  const Setting rows = small_blocks(plan::Partition::rows), automatic = small_blocks(plan::Partition::automatic);
   for (const Case& which : {
-           Case{.name = "rows", .partition = rows},
-           Case{.name = "rows, messages", .shared_memory = false, .partition = rows},
-           Case{.name = "rows, messages, bf16", .shared_memory = false, .partition = rows, .wire = DType::bf16},
+           Case{.name = "rows", .setting = rows},
+           Case{.name = "rows, messages", .setting = rows, .shared_memory = false},
+           Case{.name = "rows, messages, bf16", .setting = as_type(rows, DType::bf16), .shared_memory = false},
+           Case{.name = "rows, all checked", .setting = all_checked(rows)},
            // The book of what row groups keep on devices is made for each step.
-           Case{.name = "rows, two groups", .row_groups = 2, .partition = rows, .most = 150},
-           Case{.name = "rows, all checked", .partition = rows, .verification = Mode::all},
+           Case{.name = "rows, two groups", .setting = in_groups(rows, 2), .most = 150},
            // Weight gradients are planned when they are ready, for the devices as they are then.
-           Case{.name = "automatic", .most = 250},
-           Case{.name = "automatic, two groups", .row_groups = 2, .most = 400},
+           Case{.name = "automatic", .setting = automatic, .most = 250},
+           Case{.name = "automatic, two groups", .setting = in_groups(automatic, 2), .most = 400},
        }) {
     good = examine(mpi, which, batches) && good;
   }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <initializer_list>
 #include <memory>
 #include <thread>
 
@@ -118,6 +119,17 @@ TEST_P(LivenessTest, StrangersAreSentAway) {
   EXPECT_TRUE(within(10, connected));
 }
 
+// All links have connected, and found the hub's bell where there is one.
+bool all_know_each_other(LivenessHub& hub, std::initializer_list<LivenessLink*> links) {
+  const auto complete = [&] {
+    hub.look();
+    return hub.complete();
+  };
+  const bool all = within(10, complete);
+  for (LivenessLink* link : links) link->look();
+  return all;
+}
+
 bool woken(const Liveness& end, int milliseconds) {
   std::array<pollfd, 2> events{{{end.descriptor(), POLLIN, 0}, {end.bell(), POLLIN, 0}}};
   return ::poll(events.data(), events.size(), milliseconds) > 0;
@@ -133,13 +145,7 @@ TEST_P(LivenessTest, AWakeIsReadOnce) {
   LivenessHub hub(3, GetParam());
   LivenessLink one(address_of(hub), 1, Seconds(5)), two(address_of(hub), 2, Seconds(5));
   EXPECT_FALSE(hub.complete());
-  const auto both = [&] {
-    hub.look();
-    return hub.complete();
-  };
-  ASSERT_TRUE(within(10, both));
-  one.look();  // may have been sent a bell
-  two.look();
+  ASSERT_TRUE(all_know_each_other(hub, {&one, &two}));
   EXPECT_FALSE(woken(hub, 0));
   EXPECT_FALSE(woken(one, 0));
 
@@ -161,13 +167,7 @@ TEST_P(LivenessTest, AWakeIsReadOnce) {
 TEST(Liveness, RanksOfOneHostRingEachOthersBells) {
   LivenessHub hub(3, true);
   LivenessLink one(address_of(hub), 1, Seconds(5)), two(address_of(hub), 2, Seconds(5));
-  const auto both = [&] {
-    hub.look();
-    return hub.complete();
-  };
-  ASSERT_TRUE(within(10, both));
-  one.look();  // finds the hub's bell
-  two.look();
+  ASSERT_TRUE(all_know_each_other(hub, {&one, &two}));
   two.wake(0);
   EXPECT_TRUE(rings(hub, 10000));
   hub.look();
