@@ -270,6 +270,58 @@ TEST(NormExponents, BoundTheNormsTightlyForAnyStorage) {
   }
 }
 
+/// The definition: squares in double in 16 lanes, which are added in halves, and some room for their rounding.
+std::int16_t defined_exponent(ConstMatrix a, std::int64_t row, std::int64_t depth) {
+  double lanes[16] = {};
+  for (std::int64_t t = 0; t < depth; ++t) lanes[t % 16] += static_cast<double>(a(row, t)) * a(row, t);
+  for (int half = 8; half > 0; half /= 2)
+    for (int l = 0; l < half; ++l) lanes[l] += lanes[l + half];
+  if (lanes[0] == 0) return kZeroExponent;
+  std::int16_t e = -200;
+  while (std::ldexp(1.0, 2 * e) < lanes[0] * (1 + 0x1p-30)) ++e;
+  return e;
+}
+
+// Sums so close to a power of four that adding in fp32 cannot tell its side, and those that fp32 does not hold.
+TEST(NormExponents, AreThoseOfSumsInDouble) {
+  const std::int64_t depth = 900;
+  std::vector<double> ratios = {1};
+  for (double off = 0x1p-34; off < 0.1; off *= 3) ratios.insert(ratios.end(), {1 + off, 1 - off});
+  const std::int64_t near = std::ssize(ratios);
+  constexpr std::int64_t kZeros = 30;
+  for (const std::int64_t rows : {near, near + kZeros, std::int64_t{256}, std::int64_t{300}}) {
+    Stored a(rows, depth, false), b(rows, depth, true);
+    std::vector<float> apart(static_cast<std::size_t>(2 * rows * depth));
+    const Matrix c(apart.data(), 2 * depth, 2);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      // The first element brings the sum to the wanted ratio to 4^power, as closely as an fp32 number can.
+      const int power = static_cast<int>(i * 5 % 31) - 15;
+      const Random random(11, Purpose::test, static_cast<std::uint32_t>(i));
+      double rest = 0;
+      for (std::int64_t t = 1; t < depth; ++t) {
+        const bool zero = i >= near && i < near + kZeros;
+        const double x = zero ? 0 : (random.uniform(static_cast<std::uint64_t>(t)) - 0.5) * std::ldexp(0.05, power);
+        a.view(i, t) = static_cast<float>(x);
+        rest += static_cast<double>(a.view(i, t)) * a.view(i, t);
+      }
+      const double wanted = std::ldexp(ratios[static_cast<std::size_t>(i % near)], 2 * power) - rest;
+      a.view(i, 0) = i >= near && i < near + kZeros ? 0.0F : static_cast<float>(std::sqrt(wanted));
+      const float scale = i % 9 == 7 ? 0x1p-60F : i % 9 == 8 ? 0x1p65F : 1.0F;
+      for (std::int64_t t = 0; t < depth; ++t) c(i, t) = b.view(i, t) = a.view(i, t) *= scale;
+    }
+    Parallel one;
+    Exponents by_rows(static_cast<std::size_t>(rows)), by_columns(by_rows), by_neither(by_rows);
+    ASSERT_EQ(norm_exponents(one, a.view, rows, depth, by_rows), ProductStatus::ok);
+    ASSERT_EQ(norm_exponents(one, b.view, rows, depth, by_columns), ProductStatus::ok);
+    ASSERT_EQ(norm_exponents(one, c, rows, depth, by_neither), ProductStatus::ok);
+    for (std::int64_t i = 0; i < rows; ++i)
+      ASSERT_EQ(by_rows[static_cast<std::size_t>(i)], defined_exponent(a.view, i, depth))
+          << "row " << i << " of " << rows;
+    EXPECT_EQ(by_rows, by_columns);
+    EXPECT_EQ(by_rows, by_neither);
+  }
+}
+
 TEST(GemmKernelsChoice, NamesAndChoices) {
   for (const auto kernels : {GemmKernels::generic, GemmKernels::haswell, GemmKernels::skx})
     EXPECT_EQ(parse_gemm_kernels(name_of(kernels)), kernels);
