@@ -23,7 +23,7 @@ CLEAVE_CLONES double exp_sum_row(const float* x, std::int64_t n, float* top_out)
   for (std::int64_t block = 0; block < n; block += lanes::kBlock) {
     const std::int64_t count = n - block < lanes::kBlock ? n - block : lanes::kBlock;
     float e[lanes::kBlock];
-    for (std::int64_t j = 0; j < count; ++j) e[j] = exp_of(x[block + j] - top);
+    for (std::int64_t j = 0; j < count; ++j) e[j] = exp_of_negative(x[block + j] - top);
     total += lanes::sum(e, count);
   }
   *top_out = top;
@@ -33,7 +33,7 @@ CLEAVE_CLONES double exp_sum_row(const float* x, std::int64_t n, float* top_out)
 /// The same, leaving exp(x - top) in x.
 CLEAVE_CLONES double exp_row(float* x, std::int64_t n, float* top_out) {
   const float top = lanes::largest(x, n);
-  for (std::int64_t j = 0; j < n; ++j) x[j] = exp_of(x[j] - top);
+  for (std::int64_t j = 0; j < n; ++j) x[j] = exp_of_negative(x[j] - top);
   *top_out = top;
   return lanes::sum(x, n);
 }
