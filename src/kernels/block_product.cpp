@@ -103,25 +103,27 @@ void multiply_block(GemmShape shape, ConstMatrix a, ConstMatrix b, Matrix c, Str
   if (shape.k == 0) return nothing_to_add(shape, c, use, accumulate);
   const MicroKernel& kernel = MicroKernel::selected();
   const Oriented p = orient(shape, a, b, kernel.by_rows);
-  // Who gets strips in memory of their own does something with them, such as adding them to sums.
-  const std::int64_t left_elements = c.data != nullptr ? kernel.mc_kc_alone : kernel.mc_kc;
-  const std::int64_t mc = equal_part(p.m, left_elements / p.depth, kernel.mr);
+  const std::int64_t mc = equal_part(p.m, kernel.mc_kc / p.depth, kernel.mr);
   const std::int64_t nc = equal_part(p.n, kernel.nc_kc / p.depth, kernel.nr);
+  // A right panel that passes the left operand once is packed when its turn comes, into the place of the one before,
+  // which is in the first-level cache. Not where rows are neighbours: memory gives whole rows faster than parts.
+  const bool one_by_one = mc >= p.m && p.right.col_stride == 1;
   Buffers& memory = buffers();
   for (std::int64_t n0 = 0; n0 < p.n; n0 += nc) {
-    const std::int64_t n1 = std::min(p.n, n0 + nc);
-    float* right = memory.right.enough(panels::size(n1 - n0, p.depth, kernel.nr));
-    panels::pack(p.right.from(n0, 0), n1 - n0, p.depth, kernel.nr, right);
+    const std::int64_t n1 = std::min(p.n, n0 + nc), packed_together = one_by_one ? kernel.nr : n1 - n0;
+    float* const right = memory.right.enough(panels::size(packed_together, p.depth, kernel.nr));
     for (std::int64_t m0 = 0; m0 < p.m; m0 += mc) {
       const std::int64_t m1 = std::min(p.m, m0 + mc);
       float* left = memory.left.enough(panels::size(m1 - m0, p.depth, kernel.mr));
       panels::pack(p.left.from(m0, 0), m1 - m0, p.depth, kernel.mr, left);
       for (std::int64_t n = n0; n < n1; n += kernel.nr) {
-        const std::int64_t n_end = std::min(n1, n + kernel.nr);
+        const std::int64_t n_end = std::min(n1, n + kernel.nr), place = (n - n0) % packed_together;
+        if (m0 == 0 && place == 0)
+          panels::pack(p.right.from(n, 0), std::min(packed_together, n1 - n), p.depth, kernel.nr, right);
         Strip strip = strip_of(p, m0, m1, n, n_end);
         strip.data = c.data != nullptr ? &c(strip.i0, strip.j0) : memory.strip.enough(std::min(mc, p.m) * kernel.nr);
         strip.ld = c.data != nullptr ? c.row_stride : strip.cols();
-        multiply_strip(kernel, p, strip, left, m0, m1, right + (n - n0) * p.depth, n, n_end,
+        multiply_strip(kernel, p, strip, left, m0, m1, right + place * p.depth, n, n_end,
                        accumulate == Accumulate::yes);
         use(strip);
       }

@@ -29,8 +29,7 @@ MicroKernel::MicroKernel() {
   mr = bli_cntx_get_blksz_def_dt(BLIS_FLOAT, BLIS_MR, context);
   nr = bli_cntx_get_blksz_def_dt(BLIS_FLOAT, BLIS_NR, context);
   kc = bli_cntx_get_blksz_def_dt(BLIS_FLOAT, BLIS_KC, context);
-  mc_kc = bli_cntx_get_blksz_def_dt(BLIS_FLOAT, BLIS_MC, context) * kc;
-  mc_kc_alone = std::max(mc_kc, second_level_cache() * 2 / 3);
+  mc_kc = std::max(bli_cntx_get_blksz_def_dt(BLIS_FLOAT, BLIS_MC, context) * kc, second_level_cache() * 2 / 3);
   nc_kc = bli_cntx_get_blksz_def_dt(BLIS_FLOAT, BLIS_NC, context) * kc;
   by_rows = bli_cntx_l3_nat_ukr_prefers_rows_dt(BLIS_FLOAT, BLIS_GEMM_UKR, context);
   // A family whose packed panels were padded would need wider panels than block_product.cpp packs; none of ours is.

@@ -16,7 +16,6 @@ class MicroKernel {
   std::int64_t mr = 0, nr = 0;        ///< rows and columns of a full micro-tile
   std::int64_t kc = 0;                ///< depth of one call at most
   std::int64_t mc_kc = 0, nc_kc = 0;  ///< elements of an A that fills the second-level cache, of a B the third
-  std::int64_t mc_kc_alone = 0;       ///< of an A when nothing else of its size passes through the second-level cache
   bool by_rows = false;               ///< stores rows of C fastest; otherwise columns
 
   /// C[m x n] = A B + (accumulate ? C : 0) for m <= mr, n <= nr, k <= kc. Micro-panels: element (i, t) of A at
