@@ -20,7 +20,7 @@
 namespace cleave::kernels {
 namespace {
 
-constexpr std::int64_t kLanes = 16;
+using lanes::kLanes;
 // Rows that advance together where rows are neighbours in memory: their sums stay in the first-level cache.
 constexpr std::int64_t kRowsTogether = 256;
 // Rows among these that may be summed in double one by one where rows are neighbours; more are summed together.
@@ -34,16 +34,16 @@ using EightSingles = float __attribute__((vector_size(32)));
 template <bool kAll>
 CLEAVE_INLINE void quick_sums_across_of(const float* a, std::int64_t depth_stride, std::int64_t rows,
                                         std::int64_t depth, float* sums) {
-  constexpr std::int64_t kVectors = kRowsTogether / lanes::kLanes, kAhead = 4;
+  constexpr std::int64_t kVectors = kRowsTogether / kLanes, kAhead = 4;
   lanes::Floats registers[kVectors] = {};
   for (std::int64_t t = 0; t < depth; ++t, a += depth_stride) {
 #pragma GCC unroll 16
     for (std::int64_t v = 0; v < kVectors; ++v) {
-      const std::int64_t left = kAll ? lanes::kLanes : rows - v * lanes::kLanes;
+      const std::int64_t left = kAll ? kLanes : rows - v * kLanes;
       if (left <= 0) break;
-      __builtin_prefetch(a + kAhead * depth_stride + v * lanes::kLanes, 0, 2);
+      __builtin_prefetch(a + kAhead * depth_stride + v * kLanes, 0, 2);
       lanes::Floats x;
-      lanes::load(x, a + v * lanes::kLanes, left < lanes::kLanes ? left : lanes::kLanes);
+      lanes::load(x, a + v * kLanes, left < kLanes ? left : kLanes);
       registers[v] += x * x;
     }
   }
@@ -57,18 +57,18 @@ CLEAVE_CLONES void quick_sums_across(const float* a, std::int64_t depth_stride, 
 
 /// The same for one row whose elements are neighbours.
 CLEAVE_CLONES float quick_sum_along(const float* a, std::int64_t depth) {
-  constexpr std::int64_t kSums = 4, kTogether = kSums * lanes::kLanes;
+  constexpr std::int64_t kSums = 4, kTogether = kSums * kLanes;
   lanes::Floats sums[kSums] = {}, x;
   std::int64_t t = 0;
   for (; t + kTogether <= depth; t += kTogether) {
 #pragma GCC unroll 4
     for (std::int64_t s = 0; s < kSums; ++s) {
-      lanes::load_streamed(x, a + t + s * lanes::kLanes);
+      lanes::load_streamed(x, a + t + s * kLanes);
       sums[s] += x * x;
     }
   }
-  for (; t < depth; t += lanes::kLanes) {
-    lanes::load(x, a + t, depth - t < lanes::kLanes ? depth - t : lanes::kLanes);
+  for (; t < depth; t += kLanes) {
+    lanes::load(x, a + t, depth - t < kLanes ? depth - t : kLanes);
     sums[0] += x * x;
   }
   sums[0] += sums[1];
@@ -159,11 +159,12 @@ std::int16_t exponent_of(double sum_of_squares) {
   return static_cast<std::int16_t>((exponent + 1) >> 1);
 }
 
+constexpr std::int16_t kUnsettled = std::numeric_limits<std::int16_t>::min();
+
 /// The exponent of a row from its sum in fp32, unless sums within its error have several: kUnsettled.
 /// Additions of n terms of one sign in any order, squares rounded, are wrong by less than (n + 1) u / (1 - (n + 1) u)
 /// of the sum, u = 2^-24 (N. J. Higham, "Accuracy and Stability of Numerical Algorithms", 2002, section 4.2); twice
 /// that also covers squares below fp32's normal numbers, for sums above 2^-100, and what the sum in double rounds.
-constexpr std::int16_t kUnsettled = std::numeric_limits<std::int16_t>::min();
 std::int16_t exponent_if_settled(float quick_sum, std::int64_t depth) {
   constexpr float kSmallest = 0x1p-100F;
   constexpr double kLargestError = 0x1p-8;
@@ -187,37 +188,39 @@ ProductStatus norm_exponents(Parallel& parallel, ConstMatrix a, std::int64_t row
     }
     exponents[static_cast<std::size_t>(i)] = exponent_of(sum);
   };
+  // Whether the exponent is known from a sum in fp32.
+  const auto settle = [&](std::int64_t i, float quick_sum) {
+    return (exponents[static_cast<std::size_t>(i)] = exponent_if_settled(quick_sum, depth)) != kUnsettled;
+  };
   const auto sum_exactly = [&](std::int64_t i) {
     double lanes[kLanes] = {};
     add_squares_along(a.data + i * a.row_stride, a.col_stride, depth, lanes);
     store(i, add_up(lanes, 1));
   };
-  const auto unsettled = [&](std::int64_t i) { return exponents[static_cast<std::size_t>(i)] == kUnsettled; };
-  parallel.for_chunks(rows, kRowsTogether, [&](std::int64_t begin, std::int64_t end) {
-    const auto settle = [&](std::int64_t i, float quick_sum) {
-      return exponents[static_cast<std::size_t>(i)] = exponent_if_settled(quick_sum, depth);
-    };
-    if (a.col_stride == 1) {
-      for (std::int64_t i = begin; i < end; ++i)
-        if (settle(i, quick_sum_along(a.data + i * a.row_stride, depth)) == kUnsettled) sum_exactly(i);
-      return;
-    }
-    if (a.row_stride != 1) {
-      for (std::int64_t i = begin; i < end; ++i) sum_exactly(i);
-      return;
-    }
+  const auto sum_rows = [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i)
+      if (a.col_stride != 1 || !settle(i, quick_sum_along(a.data + i * a.row_stride, depth))) sum_exactly(i);
+  };
+  const auto sum_neighbours = [&](std::int64_t begin, std::int64_t end) {
     float quick[kRowsTogether];
     quick_sums_across(a.data + begin, a.col_stride, end - begin, depth, quick);
-    std::int64_t open = 0;
-    for (std::int64_t i = begin; i < end; ++i) open += settle(i, quick[i - begin]) == kUnsettled ? 1 : 0;
-    if (open > kFewRows) {
+    std::int64_t open[kRowsTogether], count = 0;
+    for (std::int64_t i = begin; i < end; ++i)
+      if (!settle(i, quick[i - begin])) open[count++] = i;
+    if (count <= kFewRows) {
+      std::for_each(open, open + count, sum_exactly);
+    } else {
       alignas(64) double lanes[kLanes * kRowsTogether] = {};
       add_squares_across(a.data + begin, a.col_stride, end - begin, depth, lanes);
       for (std::int64_t i = begin; i < end; ++i) store(i, add_up(lanes + (i - begin), end - begin));
-    } else if (open > 0) {
-      for (std::int64_t i = begin; i < end; ++i)
-        if (unsettled(i)) sum_exactly(i);
     }
+  };
+  const bool neighbours = a.row_stride == 1 && a.col_stride != 1;
+  parallel.for_chunks(rows, kRowsTogether, [&](std::int64_t begin, std::int64_t end) {
+    if (neighbours)
+      sum_neighbours(begin, end);
+    else
+      sum_rows(begin, end);
   });
   return bad ? ProductStatus::not_representable : ProductStatus::ok;
 }
