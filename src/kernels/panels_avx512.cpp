@@ -1,4 +1,4 @@
-// Squares of 16 x 16 elements, transposed in registers: pairs of rows are interleaved by elements, then by pairs, then
+// 16 depths of 12 or 16 rows, transposed in registers: pairs of rows are interleaved by elements, then by pairs, then
 // by quarters of registers.
 #include "panels_avx512.hpp"
 
@@ -13,9 +13,6 @@ namespace cleave::kernels::panels::avx512 {
 namespace {
 
 constexpr std::int64_t kSide = 16;
-struct Square {
-  __m512 row[kSide];
-};
 
 CLEAVE_AVX512_INLINE __mmask16 first(std::int64_t count) {
   return static_cast<__mmask16>(count >= kSide ? 0xffff : (1U << std::max<std::int64_t>(0, count)) - 1);
@@ -28,81 +25,64 @@ CLEAVE_AVX512_INLINE __m512 pairs_high(const __m512& a, const __m512& b) {
   return _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
 }
 
-CLEAVE_AVX512_INLINE void transpose(Square& square) {
-  __m512(&x)[kSide] = square.row;
-  __m512 y[kSide];
-#pragma GCC unroll 8
-  for (int i = 0; i < kSide; i += 2) {
-    y[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
-    y[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
-  }
+/// Four rows by columns: quarter q of column[c * apart] is column 4 q + c of the rows.
+CLEAVE_AVX512_INLINE void interleave_four(const __m512* row, __m512* column, int apart) {
+  const __m512 low = _mm512_unpacklo_ps(row[0], row[1]), high = _mm512_unpackhi_ps(row[0], row[1]);
+  const __m512 next_low = _mm512_unpacklo_ps(row[2], row[3]), next_high = _mm512_unpackhi_ps(row[2], row[3]);
+  column[0] = pairs_low(low, next_low);
+  column[apart] = pairs_high(low, next_low);
+  column[2 * apart] = pairs_low(high, next_high);
+  column[3 * apart] = pairs_high(high, next_high);
+}
+
+/// out[q * apart] holds quarter q of from[0], from[1], from[2] and from[3].
+CLEAVE_AVX512_INLINE void gather_quarters(const __m512* from, __m512* out, int apart) {
+  const __m512 low = _mm512_shuffle_f32x4(from[0], from[1], 0x44),
+               next_low = _mm512_shuffle_f32x4(from[2], from[3], 0x44);
+  const __m512 high = _mm512_shuffle_f32x4(from[0], from[1], 0xee),
+               next_high = _mm512_shuffle_f32x4(from[2], from[3], 0xee);
+  out[0] = _mm512_shuffle_f32x4(low, next_low, 0x88);
+  out[apart] = _mm512_shuffle_f32x4(low, next_low, 0xdd);
+  out[2 * apart] = _mm512_shuffle_f32x4(high, next_high, 0x88);
+  out[3 * apart] = _mm512_shuffle_f32x4(high, next_high, 0xdd);
+}
+
+/// Turns rows x[kRows] of 16 elements into 16 columns of kRows, one after another in the same registers.
+template <int kRows>
+CLEAVE_AVX512_INLINE void transpose(__m512* x) {
+  constexpr int kGroups = kRows / 4;
+  __m512 y[kRows];
 #pragma GCC unroll 4
-  for (int i = 0; i < kSide; i += 4) {
-    x[i] = pairs_low(y[i], y[i + 2]);
-    x[i + 1] = pairs_high(y[i], y[i + 2]);
-    x[i + 2] = pairs_low(y[i + 1], y[i + 3]);
-    x[i + 3] = pairs_high(y[i + 1], y[i + 3]);
-  }
-  // Quarter q of x[4 g + c]: column 4 q + c of rows 4 g to 4 g + 3.
+  for (int g = 0; g < kGroups; ++g) interleave_four(x + 4 * g, y + g, kGroups);
 #pragma GCC unroll 4
-  for (int c = 0; c < 4; ++c) {
-    const __m512 upper_low = _mm512_shuffle_f32x4(x[c], x[4 + c], 0x44);
-    const __m512 upper_high = _mm512_shuffle_f32x4(x[c], x[4 + c], 0xee);
-    const __m512 lower_low = _mm512_shuffle_f32x4(x[8 + c], x[12 + c], 0x44);
-    const __m512 lower_high = _mm512_shuffle_f32x4(x[8 + c], x[12 + c], 0xee);
-    y[c] = _mm512_shuffle_f32x4(upper_low, lower_low, 0x88);
-    y[4 + c] = _mm512_shuffle_f32x4(upper_low, lower_low, 0xdd);
-    y[8 + c] = _mm512_shuffle_f32x4(upper_high, lower_high, 0x88);
-    y[12 + c] = _mm512_shuffle_f32x4(upper_high, lower_high, 0xdd);
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < kSide; ++i) x[i] = y[i];
+  for (int g = 0; g < kGroups; ++g) gather_quarters(y + 4 * g, x + g, kGroups);
 }
 
 /// 16 depths of 12 rows into the 12 registers that follow each other in a panel of 12.
 CLEAVE_AVX512_INLINE void transpose_twelve(const float* from, std::int64_t stride, float* to) {
   constexpr int kRows = 12;
-  __m512 x[kRows], y[kRows];
+  __m512 x[kRows];
 #pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r) x[r] = _mm512_loadu_ps(from + r * stride);
-#pragma GCC unroll 6
-  for (int i = 0; i < kRows; i += 2) {
-    y[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
-    y[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
-  }
-  // x[3 c + g]: quarter q is depth 4 q + c of rows 4 g to 4 g + 3.
-#pragma GCC unroll 3
-  for (int g = 0; g < 3; ++g) {
-    x[g] = pairs_low(y[4 * g], y[4 * g + 2]);
-    x[3 + g] = pairs_high(y[4 * g], y[4 * g + 2]);
-    x[6 + g] = pairs_low(y[4 * g + 1], y[4 * g + 3]);
-    x[9 + g] = pairs_high(y[4 * g + 1], y[4 * g + 3]);
-  }
-#pragma GCC unroll 3
-  for (int k = 0; k < 3; ++k) {
-    const __m512* quad = x + 4 * k;
-    const __m512 a = _mm512_shuffle_f32x4(quad[0], quad[1], 0x44), b = _mm512_shuffle_f32x4(quad[2], quad[3], 0x44);
-    const __m512 c = _mm512_shuffle_f32x4(quad[0], quad[1], 0xee), d = _mm512_shuffle_f32x4(quad[2], quad[3], 0xee);
-    _mm512_storeu_ps(to + 16 * k, _mm512_shuffle_f32x4(a, b, 0x88));
-    _mm512_storeu_ps(to + 16 * (3 + k), _mm512_shuffle_f32x4(a, b, 0xdd));
-    _mm512_storeu_ps(to + 16 * (6 + k), _mm512_shuffle_f32x4(c, d, 0x88));
-    _mm512_storeu_ps(to + 16 * (9 + k), _mm512_shuffle_f32x4(c, d, 0xdd));
-  }
+  transpose<kRows>(x);
+#pragma GCC unroll 12
+  for (int k = 0; k < kRows; ++k) _mm512_storeu_ps(to + 16 * k, x[k]);
 }
 
 /// 16 depths of 16 rows, into panels of kWidth.
 template <int kWidth>
 CLEAVE_AVX512_INLINE void transpose_sixteen(const float* from, std::int64_t stride, float* to) {
-  Square square;
+  __m512 square[kSide];
 #pragma GCC unroll 16
-  for (int r = 0; r < kSide; ++r) square.row[r] = _mm512_loadu_ps(from + r * stride);
-  transpose(square);
+  for (int r = 0; r < kSide; ++r) square[r] = _mm512_loadu_ps(from + r * stride);
+  transpose<kSide>(square);
 #pragma GCC unroll 16
-  for (int t = 0; t < kSide; ++t) _mm512_storeu_ps(to + t * kWidth, square.row[t]);
+  for (int t = 0; t < kSide; ++t) _mm512_storeu_ps(to + t * kWidth, square[t]);
 }
 
-/// Depths [0, depth / 16 * 16) of a whole panel; returns how many these are. The same of the next panel is asked for:
-/// so many short streams the processor does not fetch by itself.
+// While a panel is packed the next one is asked for: so many short streams the processor does not fetch by itself.
+
+/// Depths [0, depth / 16 * 16) of a whole panel; returns how many these are.
 template <int kWidth>
 CLEAVE_AVX512 std::int64_t transpose_whole(const float* from, std::int64_t stride, std::int64_t depth, float* to) {
   std::int64_t t = 0;
@@ -121,7 +101,7 @@ CLEAVE_AVX512 std::int64_t transpose_whole(const float* from, std::int64_t strid
   return t;
 }
 
-/// Any panel, by halves and masks.
+/// Any panel, by squares and masks.
 CLEAVE_AVX512 void transpose_part(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t depth,
                                   std::int64_t width, float* to) {
   for (std::int64_t t0 = 0; t0 < depth; t0 += kSide) {
@@ -129,14 +109,15 @@ CLEAVE_AVX512 void transpose_part(const float* from, std::int64_t stride, std::i
     const std::int64_t columns = std::min(kSide, depth - t0);
     for (std::int64_t r0 = 0; r0 < width; r0 += kSide) {
       const std::int64_t here = std::clamp<std::int64_t>(rows - r0, 0, kSide);
-      Square square;
+      __m512 square[kSide];
 #pragma GCC unroll 16
-      for (int r = 0; r < kSide; ++r)
-        square.row[r] = r < here ? _mm512_maskz_loadu_ps(depths, from + (r0 + r) * stride + t0) : _mm512_setzero_ps();
-      transpose(square);
+      for (int r = 0; r < kSide; ++r) {
+        square[r] = r < here ? _mm512_maskz_loadu_ps(depths, from + (r0 + r) * stride + t0) : _mm512_setzero_ps();
+        if (r0 + r < width) __builtin_prefetch(from + (r0 + r + width) * stride + t0, 0, 2);
+      }
+      transpose<kSide>(square);
       const __mmask16 stored = first(width - r0);
-      for (std::int64_t t = 0; t < columns; ++t)
-        _mm512_mask_storeu_ps(to + (t0 + t) * width + r0, stored, square.row[t]);
+      for (std::int64_t t = 0; t < columns; ++t) _mm512_mask_storeu_ps(to + (t0 + t) * width + r0, stored, square[t]);
     }
   }
 }
