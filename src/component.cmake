@@ -1,16 +1,22 @@
 # cleave_component(NAME [LINKS component...] [PACKAGES target...] [PRIVATE_PACKAGES target...])
 #
-# One library per component: src/NAME/*.cpp behind the headers of include/cleave/NAME/. LINKS repeats the
-# component's row of the layering table in docs/architecture.md; tests/arch holds the includes to the same table.
+# One library per component: the sources of src/NAME/ and its folders behind the headers of include/cleave/NAME/. A
+# component with folders spells its own headers from src/NAME/ on ("search/slabs.hpp"). LINKS repeats the component's row
+# of the layering table in docs/architecture.md; tests/arch holds the includes to the same table.
 function(cleave_component name)
   cmake_parse_arguments(ARG "" "" "LINKS;PACKAGES;PRIVATE_PACKAGES" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")
+  file(GLOB_RECURSE sources RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  list(FILTER sources EXCLUDE REGEX "(^|/)main\\.cpp$")
+  set(in_folders ${sources})
+  list(FILTER in_folders INCLUDE REGEX "/")
   list(TRANSFORM ARG_LINKS PREPEND cleave::)
   if(sources)
     add_library(cleave_${name} STATIC ${sources})
     target_include_directories(cleave_${name} PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>"
       "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
+    if(in_folders)
+      target_include_directories(cleave_${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+    endif()
     target_compile_features(cleave_${name} PUBLIC cxx_std_20)
     target_link_libraries(cleave_${name} PUBLIC ${ARG_LINKS} ${ARG_PACKAGES} PRIVATE ${ARG_PRIVATE_PACKAGES})
     cleave_compile_options(cleave_${name})

@@ -98,6 +98,14 @@ TEST_F(MadeUpTree, HeaderOfAnotherFolder) {
                                         "src/plan/cost.cpp:3: leaves its folder: \"../base/internal.hpp\""));
 }
 
+TEST_F(MadeUpTree, HeadersOfAFolderAreNamedFromTheComponentOn) {
+  write("src/plan/search/regions.hpp", "// Regions.\n#include \"tiling.hpp\"\n");
+  write("src/plan/search/regions.cpp", "// Regions.\n#include \"search/regions.hpp\"\n");
+  EXPECT_THAT(violations(), IsEmpty());
+  write("src/plan/search/regions.cpp", "// Regions.\n#include \"regions.hpp\"\n");
+  EXPECT_THAT(violations(), ElementsAre("src/plan/search/regions.cpp:2: \"regions.hpp\" is no local header of plan"));
+}
+
 TEST_F(MadeUpTree, PublicHeaderThatIncludesAnInternalOne) {
   write("include/cleave/plan/plan.hpp", "// Plans.\n#include \"tiling.hpp\"\n");
   EXPECT_THAT(violations(), ElementsAre(HasSubstr("is no local header of plan")));
