@@ -4,8 +4,8 @@
 
 #include "bisect.hpp"
 #include "cleave/plan/cost.hpp"
+#include "device_rates.hpp"
 #include "partition.hpp"
-#include "power.hpp"
 
 namespace cleave::plan {
 
@@ -14,9 +14,9 @@ std::vector<TaskletPlan> apportion_pairs(const Work& work, PairRange pairs, std:
   TaskletPlan one;
   one.pairs = {0, 1};
   const Volume cost = volume_of(work, one);
-  const std::vector<Power> powers = powers_of(devices, options.server, 1);
-  const auto capacity = [&](const Power& power, double finish) {
-    const Budget budget = power.by(finish);
+  const std::vector<DeviceRates> device_rates = device_rates_of(devices, options.server, 1);
+  const auto capacity = [&](const DeviceRates& rates, double finish) {
+    const Budget budget = rates.by(finish);
     const double count =
         std::min({budget.down / static_cast<double>(cost.down.value()), budget.flops / cost.flops.value(),
                   budget.up / static_cast<double>(cost.up.value())});
@@ -25,17 +25,17 @@ std::vector<TaskletPlan> apportion_pairs(const Work& work, PairRange pairs, std:
   const double finish = least_feasible(
       [&](double t) {
         std::int64_t total = 0;
-        for (const Power& power : powers) total += capacity(power, t);
+        for (const DeviceRates& rates : device_rates) total += capacity(rates, t);
         return total >= pairs.count();
       },
       1e-4);
   std::vector<TaskletPlan> pieces;
   std::int64_t next = pairs.pair0;
-  for (const Power& power : powers) {
-    const std::int64_t count = std::min(capacity(power, finish), pairs.pair1 - next);
+  for (const DeviceRates& rates : device_rates) {
+    const std::int64_t count = std::min(capacity(rates, finish), pairs.pair1 - next);
     if (count == 0) continue;
     TaskletPlan piece;
-    piece.device = devices[static_cast<std::size_t>(power.index)].profile.id;
+    piece.device = devices[static_cast<std::size_t>(rates.index)].profile.id;
     piece.pairs = {next, next + count};
     pieces.push_back(piece);
     next += count;

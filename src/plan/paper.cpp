@@ -7,9 +7,9 @@
 // 2025 (arXiv 2512.22142), and netsys-edinburgh/wasp.
 #include <limits>
 
+#include "device_rates.hpp"
 #include "partition.hpp"
-#include "power.hpp"
-#include "slabs.hpp"
+#include "search/slabs.hpp"
 
 namespace cleave::plan {
 
@@ -34,7 +34,7 @@ std::vector<TaskletPlan> partition_as_published(const Problem& problem) {
   PlanOptions unlimited = options;
   unlimited.server.nic_out = unlimited.server.nic_in = fleet::kUnlimitedRate;
   if (work.kind != WorkKind::gemm) return apportion_pairs(work, whole.pairs, known, unlimited);
-  return pieces_of(tile_flat(work, whole.box, powers_of(known, unlimited.server, 0)), devices);
+  return pieces_of(tile_flat(work, whole.box, device_rates_of(known, unlimited.server, 0)), devices);
 }
 
 }  // namespace cleave::plan

@@ -7,8 +7,8 @@
 
 #include <vector>
 
+#include "bounds/shapes.hpp"
 #include "cleave/plan/plan.hpp"
-#include "shapes.hpp"
 
 namespace cleave::plan {
 

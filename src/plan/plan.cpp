@@ -5,10 +5,10 @@
 
 #include <algorithm>
 
+#include "bounds/cover_bound.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/plan/bound.hpp"
 #include "cleave/plan/cost.hpp"
-#include "covers.hpp"
 #include "finish_plan.hpp"
 #include "fit.hpp"
 #include "partition.hpp"
@@ -69,7 +69,7 @@ OperationPlan plan_operation(const Work& work, std::span<const DeviceState> devi
   const bool alone = options.objective == Objective::alone && options.partition == Partition::automatic;
   if (alone && work.kind == WorkKind::gemm && work.instances == 1 && plan.busy > kFarFromBound * plan.lower_bound) {
     const double enough = plan.busy.value() / kFarFromBound * kMargin;
-    plan.lower_bound = Seconds(sharper_bound(work, whole_of(work).box, powers_of(usable, options.server, 1),
+    plan.lower_bound = Seconds(sharper_bound(work, whole_of(work).box, device_rates_of(usable, options.server, 1),
                                              options.server, problem.bound, enough));
     if (std::ssize(usable) > kFewDevices && plan.busy > kWorthPatience * plan.lower_bound) {
       problem.bound.wanted = kPatientFor * plan.lower_bound.value();

@@ -10,7 +10,7 @@
 #include "finish_plan.hpp"
 #include "fit.hpp"
 #include "partition.hpp"
-#include "slabs.hpp"
+#include "search/slabs.hpp"
 
 namespace cleave::plan {
 
@@ -19,7 +19,7 @@ namespace {
 std::vector<TaskletPlan> tile_lost(const Work& work, const TaskletPlan& lost, std::span<const DeviceState> devices,
                                    const PlanOptions& options) {
   if (work.kind != WorkKind::gemm) return apportion_pairs(work, lost.pairs, devices, options);
-  const BoxTiling tiling = tile_flat(work, lost.box, powers_of(devices, options.server, 1));
+  const BoxTiling tiling = tile_flat(work, lost.box, device_rates_of(devices, options.server, 1));
   std::vector<TaskletPlan> pieces;
   for (const BoxTile& tile : tiling.tiles) {
     TaskletPlan piece;

@@ -1,11 +1,11 @@
-// The schemes made of planes and slabs: `automatic` and `grid`.
+// The partitions that are made of planes and slabs: `automatic` and `grid`.
 #include <utility>
 
 #include "cleave/plan/cost.hpp"
+#include "device_rates.hpp"
 #include "order.hpp"
 #include "partition.hpp"
-#include "power.hpp"
-#include "slabs.hpp"
+#include "search/slabs.hpp"
 
 namespace cleave::plan {
 
@@ -23,16 +23,16 @@ constexpr double kEarlyUplink = 0.96, kNearBound = 1.02, kStillNearBound = 1.03;
 
 /// Beyond the bound by this factor, up to so many devices are given parts in another way, too: alone, because steps
 /// gained nothing from it (docs/measurements/planner.md).
-constexpr double kWorthHalving = 1.1;
+constexpr double kWorthATree = 1.1;
 constexpr std::int64_t kFewDevices = 16;
 
 // Slow devices lose most by the headers of their panels, of which none but the first has been counted.
-void pay_headers(const Problem& problem, std::vector<Power>& powers) {
-  for (Power& power : powers) {
-    const fleet::DeviceProfile& profile = problem.devices[static_cast<std::size_t>(power.index)].profile;
+void pay_headers(const Problem& problem, std::vector<DeviceRates>& device_rates) {
+  for (DeviceRates& rates : device_rates) {
+    const fleet::DeviceProfile& profile = problem.devices[static_cast<std::size_t>(rates.index)].profile;
     const auto more = static_cast<double>(affordable_panels(problem.bound.wanted, profile, problem.options) - 1);
-    power.down_at += more * static_cast<double>(kMessageHeader.value()) / power.down;
-    power.up_at += more * static_cast<double>(kMessageHeader.value()) / power.up;
+    rates.down_at += more * static_cast<double>(kMessageHeader.value()) / rates.down;
+    rates.up_at += more * static_cast<double>(kMessageHeader.value()) / rates.up;
   }
 }
 
@@ -55,26 +55,26 @@ std::vector<TaskletPlan> partition_automatically(const Problem& problem) {
   if (problem.work.kind != WorkKind::gemm) {
     return apportion_pairs(problem.work, whole.pairs, problem.devices, problem.options);
   }
-  std::vector<Power> powers = powers_of(problem.devices, problem.options.server, 1);
+  std::vector<DeviceRates> device_rates = device_rates_of(problem.devices, problem.options.server, 1);
   const auto tile = [&](double wavefront) {
-    for (Power& power : powers) power.wavefront = wavefront;
-    return tile_in_rounds(problem.work, whole.box, powers, problem.options.server, problem.bound);
+    for (DeviceRates& rates : device_rates) rates.wavefront = wavefront;
+    return tile_in_rounds(problem.work, whole.box, device_rates, problem.options.server, problem.bound);
   };
   if (problem.options.objective == Objective::step) return pieces_of(tile(kBalancedWavefront), problem.devices);
   if (problem.bound.wanted > 0) {
-    pay_headers(problem, powers);
+    pay_headers(problem, device_rates);
     return pieces_of(tile(kBalancedWavefront), problem.devices);
   }
   BoxTiling tiling = tile(kEarlyWavefront);
   if (tiling.finish > kFarFromBound * problem.bound.finish) {
     BoxTiling later = tile(kBalancedWavefront);
     if (later.finish < tiling.finish) tiling = std::move(later);
-    if (std::ssize(powers) <= kFewDevices && tiling.finish > kWorthHalving * problem.bound.finish) {
-      BoxTiling halves = tile_by_halves(problem.work, whole.box, powers);
-      if (halves.finish < tiling.finish) tiling = std::move(halves);
+    if (std::ssize(device_rates) <= kFewDevices && tiling.finish > kWorthATree * problem.bound.finish) {
+      BoxTiling tree = tile_by_guillotine_tree(problem.work, whole.box, device_rates);
+      if (tree.finish < tiling.finish) tiling = std::move(tree);
     }
   } else if (problem.bound.terms.out_price > 0 && tiling.finish <= kNearBound * problem.bound.finish) {
-    for (Power& power : powers) power.up *= kEarlyUplink;
+    for (DeviceRates& rates : device_rates) rates.up *= kEarlyUplink;
     BoxTiling earlier = tile(kEarlyWavefront);
     if (earlier.finish <= kStillNearBound * problem.bound.finish) tiling = std::move(earlier);
   }
@@ -86,7 +86,7 @@ std::vector<TaskletPlan> partition_grid(const Problem& problem) {
   if (problem.work.kind != WorkKind::gemm) {
     return apportion_pairs(problem.work, whole.pairs, problem.devices, problem.options);
   }
-  return pieces_of(tile_flat(problem.work, whole.box, powers_of(problem.devices, problem.options.server, 1)),
+  return pieces_of(tile_flat(problem.work, whole.box, device_rates_of(problem.devices, problem.options.server, 1)),
                    problem.devices);
 }
 

@@ -169,7 +169,8 @@ StepCost AsteroidPlacement::cost_of(const AsteroidPlan& plan) const {
       if (p > 0) exchange_with(plan.stages[p - 1], workload_.units[stage.first].input_bytes);
       if (p + 1 < count) exchange_with(plan.stages[p + 1], workload_.units[stage.last - 1].output_bytes);
     }
-    const Exchange exchange = ring_all_reduce(network_, active, parameters * static_cast<double>(workload_.element));
+    const CollectiveCost exchange =
+        ring_all_reduce(network_, active, parameters * static_cast<double>(workload_.element));
     charge(exchange, active, cost.usage);
     end_s[p] = times[p].quiet_s + exchange.time_s;
     cost.time_s = std::max(cost.time_s, end_s[p] + update_s);

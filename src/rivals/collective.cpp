@@ -10,12 +10,12 @@ namespace cleave::rivals {
 
 namespace {
 
-Exchange empty_exchange(std::size_t members) {
+CollectiveCost empty_exchange(std::size_t members) {
   const std::vector<double> zero(members, 0.0);
   return {.time_s = 0, .up_s = zero, .down_s = zero, .bytes_up = zero, .bytes_down = zero};
 }
 
-void count(Exchange& exchange, std::size_t from, std::size_t to, const Hop& hop, double payload, double times) {
+void count(CollectiveCost& exchange, std::size_t from, std::size_t to, const Hop& hop, double payload, double times) {
   const double bytes = payload + static_cast<double>(plan::kMessageHeader.value());
   exchange.up_s[from] += times * hop.send_s;
   exchange.down_s[to] += times * hop.receive_s;
@@ -25,9 +25,9 @@ void count(Exchange& exchange, std::size_t from, std::size_t to, const Hop& hop,
 
 }  // namespace
 
-Exchange ring_all_reduce(const Network& network, std::span<const std::size_t> members, double bytes) {
+CollectiveCost ring_all_reduce(const Network& network, std::span<const std::size_t> members, double bytes) {
   const std::size_t g = members.size();
-  Exchange exchange = empty_exchange(g);
+  CollectiveCost exchange = empty_exchange(g);
   if (g < 2) return exchange;
   const double chunk = bytes / static_cast<double>(g), steps = 2.0 * static_cast<double>(g - 1);
   double slowest_s = 0;
@@ -41,9 +41,9 @@ Exchange ring_all_reduce(const Network& network, std::span<const std::size_t> me
   return exchange;
 }
 
-Exchange sharded_exchange(const Network& network, std::span<const std::size_t> members, double bytes) {
+CollectiveCost sharded_exchange(const Network& network, std::span<const std::size_t> members, double bytes) {
   const std::size_t g = members.size();
-  Exchange exchange = empty_exchange(g);
+  CollectiveCost exchange = empty_exchange(g);
   if (g < 2) return exchange;
   const double shard = bytes / static_cast<double>(g);
   double latency_s = 0, longest_s = 0;
@@ -61,7 +61,7 @@ Exchange sharded_exchange(const Network& network, std::span<const std::size_t> m
   return exchange;
 }
 
-void charge(const Exchange& exchange, std::span<const std::size_t> members, std::span<sched::Usage> usage) {
+void charge(const CollectiveCost& exchange, std::span<const std::size_t> members, std::span<sched::Usage> usage) {
   for (std::size_t i = 0; i < members.size(); ++i) {
     sched::Usage& used = usage[members[i]];
     used.up += Seconds(exchange.up_s[i]);

@@ -13,7 +13,7 @@
 
 namespace cleave::rivals {
 
-struct Exchange {
+struct CollectiveCost {
   double time_s = 0;
   std::vector<double> up_s, down_s;          ///< per member: links busy
   std::vector<double> bytes_up, bytes_down;  ///< per member
@@ -22,14 +22,16 @@ struct Exchange {
 /// Ring all-reduce of `bytes` over the members in their order:
 ///   2 (g-1) steps, each of max_i hop(i, i+1, bytes/g); with equal links 2 (g-1)/g bytes/rate + 2 (g-1) latency.
 /// Source: Patarasuk & Yuan 2009.
-[[nodiscard]] Exchange ring_all_reduce(const Network& network, std::span<const std::size_t> members, double bytes);
+[[nodiscard]] CollectiveCost ring_all_reduce(const Network& network, std::span<const std::size_t> members,
+                                             double bytes);
 
 /// Sharded parameter server: every member keeps 1/g of the gradient; two phases (scatter-reduce, gather), in each of
 /// which every member sends bytes/g to every other. Source: DT-FM's data-parallel cost, without its serialisation of
 /// latencies.
-[[nodiscard]] Exchange sharded_exchange(const Network& network, std::span<const std::size_t> members, double bytes);
+[[nodiscard]] CollectiveCost sharded_exchange(const Network& network, std::span<const std::size_t> members,
+                                              double bytes);
 
 /// Adds what an exchange takes of its members' links to `usage`, which has an entry per device of the fleet.
-void charge(const Exchange& exchange, std::span<const std::size_t> members, std::span<sched::Usage> usage);
+void charge(const CollectiveCost& exchange, std::span<const std::size_t> members, std::span<sched::Usage> usage);
 
 }  // namespace cleave::rivals

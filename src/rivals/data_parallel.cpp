@@ -67,9 +67,9 @@ class DataParallelGrid final : public ReplicaGrid {
     double update_s = 0;
     for (const std::size_t d : members) update_s = std::max(update_s, update_time(d).value());
     const auto total = static_cast<double>(workload().total_parameters() * workload().element);
-    Exchange exchange = ring_all_reduce(network(), members, total);
+    CollectiveCost exchange = ring_all_reduce(network(), members, total);
     cost.time_s = computed_s + exchange.time_s;
-    std::vector<Exchange> layers;
+    std::vector<CollectiveCost> layers;
     double overlapped_s = 0;
     for (std::size_t u = units; u-- > 0;) {
       layers.push_back(ring_all_reduce(network(), members,
@@ -82,7 +82,7 @@ class DataParallelGrid final : public ReplicaGrid {
       layers = {std::move(exchange)};
     }
     cost.time_s += update_s;
-    for (const Exchange& part : layers) charge(part, members, cost.usage);
+    for (const CollectiveCost& part : layers) charge(part, members, cost.usage);
     return cost;
   }
 

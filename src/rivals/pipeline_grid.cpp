@@ -145,7 +145,7 @@ void PipelineGrid::finish_stages(const Grid& grid, const std::vector<double>& qu
     std::vector<std::size_t> members;
     for (const std::vector<std::size_t>& pipeline : grid) members.push_back(pipeline[s]);
     const std::int64_t parameters = workload().parameters(schedule_.cuts[s], schedule_.cuts[s + 1]);
-    const Exchange exchange =
+    const CollectiveCost exchange =
         sharded_exchange(network(), members, static_cast<double>(parameters * workload().element));
     end_s[s] = quiet_s[s] + exchange.time_s;
     double update_s = 0;

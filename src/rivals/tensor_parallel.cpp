@@ -90,8 +90,8 @@ class TensorGrid final : public ReplicaGrid {
       const auto sequences = static_cast<double>(shares[r]);
       computed_s = std::max(computed_s, sequences * (pace.compute_s + pace.reduce_s) + passes * pace.base_s);
       // Of the links' time and bytes a sequence's all-reduce is affine in its size, too.
-      const Exchange none = ring_all_reduce(network(), grid[r], 0);
-      const Exchange one = ring_all_reduce(network(), grid[r], workload().units.front().output_bytes);
+      const CollectiveCost none = ring_all_reduce(network(), grid[r], 0);
+      const CollectiveCost one = ring_all_reduce(network(), grid[r], workload().units.front().output_bytes);
       for (std::size_t i = 0; i < degree; ++i) {
         sched::Usage& used = cost.usage[grid[r][i]];
         const auto total = [&](const std::vector<double>& zero, const std::vector<double>& full) {
@@ -114,7 +114,7 @@ class TensorGrid final : public ReplicaGrid {
     for (std::size_t shard = 0; shard < degree; ++shard) {
       std::vector<std::size_t> members;
       for (const std::vector<std::size_t>& replica : working) members.push_back(replica[shard]);
-      const Exchange exchange =
+      const CollectiveCost exchange =
           ring_all_reduce(network(), members, parameters * static_cast<double>(workload().element));
       exchange_s = std::max(exchange_s, exchange.time_s);
       charge(exchange, members, cost.usage);

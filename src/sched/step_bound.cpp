@@ -2,7 +2,7 @@
 //
 // Three things no schedule can avoid: operations that depend on each other run one after another, each for at least its
 // own bound (chain); every byte and FLOP is carried by some resource (volumes); and an operation that is hurried moves
-// more bytes than one that takes its time, so that the two cannot both be had at their best (exchange_bound.hpp).
+// more bytes than one that takes its time, so that the two cannot both be had at their best (tradeoff_bound.hpp).
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -11,8 +11,8 @@
 #include "cleave/plan/bound.hpp"
 #include "cleave/plan/cost.hpp"
 #include "cleave/sched/scheduler.hpp"
-#include "exchange_bound.hpp"
 #include "lanes.hpp"
+#include "tradeoff_bound.hpp"
 #include "work_hash.hpp"
 
 namespace cleave::sched {
@@ -114,7 +114,7 @@ Seconds step_lower_bound(const model::StepGraph& graph, std::span<const plan::De
   const double bound =
       std::max({chain, kernels, model::device_flops(graph).value() / compute, down / down_rate, up / up_rate});
   if (!std::isfinite(bound) || !std::isfinite(down_rate) || !std::isfinite(up_rate)) return Seconds(bound);
-  return Seconds(exchange_bound(graph, nodes, shapes, classes, down_rate, up_rate, bound));
+  return Seconds(tradeoff_bound(graph, nodes, shapes, classes, down_rate, up_rate, bound));
 }
 
 }  // namespace cleave::sched

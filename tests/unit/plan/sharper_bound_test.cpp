@@ -8,18 +8,18 @@
 #include <limits>
 #include <map>
 
-#include "../../../src/plan/covers.hpp"
-#include "../../../src/plan/fit.hpp"
-#include "../../../src/plan/partition.hpp"
+#include "bounds/cover_bound.hpp"
 #include "cleave/plan/bound.hpp"
+#include "fit.hpp"
 #include "fleets.hpp"
+#include "partition.hpp"
 
 namespace cleave::plan {
 namespace {
 
 double sharper(const Work& work, const std::vector<DeviceState>& devices, const PlanOptions& options) {
   const std::vector<DeviceState> usable = usable_devices(work, devices, options);
-  return sharper_bound(work, whole_of(work).box, powers_of(usable, options.server, 1), options.server,
+  return sharper_bound(work, whole_of(work).box, device_rates_of(usable, options.server, 1), options.server,
                        bound_work(work, usable, options), std::numeric_limits<double>::infinity());
 }
 
@@ -29,7 +29,7 @@ class Draw {
   double real(double low, double high) { return low + (high - low) * random_.uniform(next_++); }
   double spread(double low, double high) { return low * std::pow(high / low, random_.uniform(next_++)); }
   std::int64_t below(std::int64_t n) { return static_cast<std::int64_t>(random_.below(next_++, n)); }
-  Cover cover() {
+  CoverWeights cover() {
     const auto share = [&] { return below(2) == 0 ? 0.0 : real(0, 1); };
     return {share(), share(), share(), share(), share(), 0, 0};
   }
@@ -60,7 +60,7 @@ TEST(SharperBound, BlocksOfAnyTilingCountAsAllLinesAtLeast) {
     Draw draw(i);
     const Work work = gemm_work(2 + draw.below(30), 2 + draw.below(30), 1000 + draw.below(6000));
     const GemmBox box = whole_of(work).box;
-    Covers covers(work, box, draw.cover());
+    CoverBound covers(work, box, draw.cover());
     std::vector<GemmBox> boxes;
     cut(draw, box, 1 + draw.below(9), boxes);
     std::int64_t largest = 0;
@@ -75,7 +75,7 @@ TEST(SharperBound, BlocksOfAnyTilingCountAsAllLinesAtLeast) {
   // Five blocks around each other, that no straight cut parts.
   for (std::uint32_t i = 0; i < 50; ++i) {
     Draw draw(i);
-    Covers covers(gemm_work(3, 3, 768), {0, 3, 0, 3, 0, 768}, draw.cover());
+    CoverBound covers(gemm_work(3, 3, 768), {0, 3, 0, 3, 0, 768}, draw.cover());
     covers.limit(2);
     EXPECT_GE(4 * covers.counted(1, 2, 768) / 2 + 4 * covers.counted(2, 1, 768) / 2 + covers.counted(1, 1, 768), 9);
   }
@@ -86,14 +86,14 @@ TEST(SharperBound, NoBlockIsWorthMoreThanTheBest) {
     Draw draw(i);
     const Work work = gemm_work(50 + draw.below(3000), 50 + draw.below(3000), 500 + draw.below(20000));
     const GemmBox box = whole_of(work).box;
-    Cover cover = draw.cover();
+    CoverWeights cover = draw.cover();
     const double lines = static_cast<double>(box.m() * box.n());
     const Budget budget{draw.spread(1e-3, 1) * 2 * static_cast<double>((box.m() + box.n()) * box.k()),
                         draw.spread(1e-3, 1) * 2 * lines * static_cast<double>(box.k()),
                         draw.spread(1e-3, 1) * 4 * lines, 1e12, kBalancedWavefront};
     if (draw.below(3) > 0) cover.out_price = draw.spread(0.01, 1) * lines / budget.down;
     if (draw.below(3) > 0) cover.in_price = draw.spread(0.01, 1) * lines / budget.up;
-    const Covers covers(work, box, cover);
+    const CoverBound covers(work, box, cover);
     const double best = covers.best(budget, 1e-4).value;
     for (int block = 0; block < 2000; ++block) {
       const std::int64_t blocks = 1 + draw.below(k_blocks(box.k()));

@@ -26,7 +26,7 @@ TEST(Collective, RingOfEqualDevices) {
     const std::vector<fleet::DeviceProfile> devices = equal_devices(g, 1e9, 2e6, 0.003);
     const Network network(devices, none);
     const double bytes = 1e8, n = static_cast<double>(g);
-    const Exchange ring = ring_all_reduce(network, first(static_cast<std::size_t>(g)), bytes);
+    const CollectiveCost ring = ring_all_reduce(network, first(static_cast<std::size_t>(g)), bytes);
     EXPECT_NEAR(ring.time_s, 2 * (n - 1) * ((bytes / n + kHeader) / 2e6 + 0.006), 1e-9);
     EXPECT_NEAR(ring.bytes_up[0], 2 * (n - 1) * (bytes / n + kHeader), 1e-3);
     EXPECT_NEAR(ring.bytes_down[0], ring.bytes_up[0], 1e-3);
@@ -61,7 +61,7 @@ TEST(Collective, BytesSentAreBytesReceived) {
   const fleet::LinkMatrix none;
   const std::vector<fleet::DeviceProfile> devices = unlike_devices(9, 5);
   const Network network(devices, none);
-  for (const Exchange& exchange :
+  for (const CollectiveCost& exchange :
        {ring_all_reduce(network, first(9), 12345678), sharded_exchange(network, first(9), 12345678)}) {
     EXPECT_NEAR(sum(exchange.bytes_up), sum(exchange.bytes_down), 1e-3);
     for (std::size_t i = 0; i < 9; ++i) {

@@ -12,11 +12,11 @@
 #include <cmath>
 #include <vector>
 
-#include "power.hpp"
+#include "device_rates.hpp"
 
 namespace cleave::plan {
 
-struct Plane {
+struct Tiling2D {
   std::int64_t rows = 0, columns = 0;
   double strip_bytes = 0;   ///< a row or column at the plane's depth
   double result_bytes = 0;  ///< an element of the result
@@ -27,7 +27,7 @@ struct Plane {
 
 /// s and g of the file comment; `shorter` and `resident` are what memory can hold: the shorter side of a tile that
 /// streams along the other, or all elements of one that streams along k. Some memory is left for panels in flight.
-/// `wavefront` as Power has it.
+/// `wavefront` as DeviceRates has it.
 struct Reach {
   double strips = 0, area = 0;
   double shorter = 0, resident = 0;
@@ -64,7 +64,7 @@ struct Reach {
     return by_rows > 0 && by_width > 0 ? by_width / by_rows : across;
   }
 };
-[[nodiscard]] inline Reach reach_of(const Plane& plane, const Budget& budget) {
+[[nodiscard]] inline Reach reach_of(const Tiling2D& plane, const Budget& budget) {
   constexpr double kStreaming = 0.95, kResident = 0.97;
   // A resident result leaves room for two blocks of the strips of its sides.
   const double cells = budget.memory / plane.cell_bytes, block = std::min(plane.flops / 2, 2.0 * kBlockK);
@@ -81,13 +81,13 @@ struct Reach {
 }
 
 /// The largest area that a device can take of a plane, whatever the shape.
-[[nodiscard]] double largest_area(const Plane& plane, const Reach& reach);
+[[nodiscard]] double largest_area(const Tiling2D& plane, const Reach& reach);
 
 /// When devices would be done if shapes were free and areas only had to add up: no tiling is faster.
-[[nodiscard]] double area_finish(const Plane& plane, std::span<const Power> devices, double guess);
+[[nodiscard]] double area_finish(const Tiling2D& plane, std::span<const DeviceRates> devices, double guess);
 
 /// Which devices share which columns: positions in the span of devices, in order, and where each column begins.
-struct PlaneCut {
+struct ColumnCut {
   double finish = 0;  ///< by which every device is done, about; kNever when they cannot cover the plane
   bool transposed = false;
   std::vector<std::int32_t> order;
@@ -99,19 +99,19 @@ struct PlaneCut {
 };
 
 /// Finds columns that cover the plane early; `guess` is a time near the finish.
-[[nodiscard]] PlaneCut cut_plane(const Plane& plane, std::span<const Power> devices, double guess);
+[[nodiscard]] ColumnCut cut_columns(const Tiling2D& plane, std::span<const DeviceRates> devices, double guess);
 
 /// Sets `finish` for the same columns of the same devices on a plane of another size.
-void finish_cut(const Plane& plane, std::span<const Power> devices, PlaneCut& cut);
+void finish_cut(const Tiling2D& plane, std::span<const DeviceRates> devices, ColumnCut& cut);
 
 /// A rectangle of the plane, and who takes it (a position in the span of devices).
-struct PlaneTile {
+struct Tile2D {
   std::int32_t device = 0;
   std::int64_t row0 = 0, row1 = 0, column0 = 0, column1 = 0;
 };
-struct PlaneTiling {
+struct Tiles2D {
   double finish = 0;  ///< by which every device is done; kNever when they cannot cover the plane
-  std::vector<PlaneTile> tiles;
+  std::vector<Tile2D> tiles;
 };
 
 /// What columns of some devices cover by a finish: the share of the plane, above 1 when they could cover more, and the
@@ -120,10 +120,10 @@ struct Covering {
   double share = 0, strips = 0;
 };
 /// `cut`, if any, becomes those columns.
-[[nodiscard]] Covering cover_plane(const Plane& plane, std::span<const Power> devices, double finish,
-                                   PlaneCut* cut = nullptr);
+[[nodiscard]] Covering cover_by_columns(const Tiling2D& plane, std::span<const DeviceRates> devices, double finish,
+                                        ColumnCut* cut = nullptr);
 
 /// The cut in whole elements: disjoint tiles that cover the plane. Some devices may get nothing.
-[[nodiscard]] PlaneTiling tile_plane(const Plane& plane, std::span<const Power> devices, const PlaneCut& cut);
+[[nodiscard]] Tiles2D tile_columns(const Tiling2D& plane, std::span<const DeviceRates> devices, const ColumnCut& cut);
 
 }  // namespace cleave::plan

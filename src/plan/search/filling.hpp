@@ -1,8 +1,8 @@
 // Forming groups of devices, each to cover one slab, and sharing them among the regions of a box.
 #pragma once
 
-#include "slabs.hpp"
-#include "wishes.hpp"
+#include "search/preferred_shapes.hpp"
+#include "search/slabs.hpp"
 
 namespace cleave::plan {
 
@@ -11,20 +11,21 @@ namespace cleave::plan {
 class Filling {
  public:
   /// `tails` of the groups may take a slab that is short by `missing` elements.
-  Filling(const Wishes& wishes, std::span<const Power> devices, double area, std::int64_t tails, std::int64_t missing)
-      : wishes_(wishes), devices_(devices), area_(area), tails_(missing > 0 ? tails : 0), missing_(missing) {}
+  Filling(const PreferredShapes& preferred, std::span<const DeviceRates> devices, double area, std::int64_t tails,
+          std::int64_t missing)
+      : preferred_(preferred), devices_(devices), area_(area), tails_(missing > 0 ? tails : 0), missing_(missing) {}
 
   /// Returns the blocks covered, at most `blocks`.
   std::int64_t fill(double finish, std::int64_t blocks);
 
   [[nodiscard]] const std::vector<Group>& groups() const { return groups_; }
   /// Devices that complete no group.
-  [[nodiscard]] std::vector<Power> left() const;
+  [[nodiscard]] std::vector<DeviceRates> left() const;
 
  private:
   struct Choice {
     std::vector<std::size_t> members;  // positions in the pool
-    double lines = 0;                  // that they wished for
+    double lines = 0;                  // of their preferred shapes
     std::int64_t blocks = 0, missing = 0;
   };
 
@@ -32,23 +33,23 @@ class Filling {
   [[nodiscard]] Choice choose(std::int64_t blocks, std::int64_t missing) const;
   void remove(const std::vector<std::size_t>& members);
 
-  const Wishes& wishes_;
-  std::span<const Power> devices_;
+  const PreferredShapes& preferred_;
+  std::span<const DeviceRates> devices_;
   double area_, finish_ = 0;
   std::int64_t tails_, missing_, tails_left_ = 0;
-  std::vector<Wish> pool_;
+  std::vector<PreferredShape> pool_;
   std::size_t first_ = 0;  // of the pool; those before are taken
   std::vector<Group> groups_;
 };
 
 /// Deals devices out to `count` groups of like capacity by `finish` for planes of `area`, the most able first; `blocks`
 /// are shared out evenly. Requires: count <= blocks, count <= devices.
-[[nodiscard]] std::vector<Group> deal_groups(const Wishes& wishes, std::span<const Power> devices, double finish,
-                                             std::int64_t count, std::int64_t blocks, double area);
+[[nodiscard]] std::vector<Group> deal_groups(const PreferredShapes& preferred, std::span<const DeviceRates> devices,
+                                             double finish, std::int64_t count, std::int64_t blocks, double area);
 
 /// The same with neighbours by depth together, and blocks in proportion to it.
-[[nodiscard]] std::vector<Group> row_groups(const Wishes& wishes, std::span<const Power> devices, double finish,
-                                            std::int64_t count, std::int64_t blocks, double area);
+[[nodiscard]] std::vector<Group> row_groups(const PreferredShapes& preferred, std::span<const DeviceRates> devices,
+                                            double finish, std::int64_t count, std::int64_t blocks, double area);
 
 /// Shares groups among regions so that the blocks of each add up to `blocks`. Empty when that cannot be.
 [[nodiscard]] std::vector<std::vector<Group>> share_groups(std::vector<Group> groups, std::int64_t regions,

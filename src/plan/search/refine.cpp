@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "bisect.hpp"
-#include "slabs.hpp"
+#include "search/slabs.hpp"
 
 namespace cleave::plan {
 
@@ -23,37 +23,37 @@ constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
 
 }  // namespace
 
-struct Region::Exchange {
+struct Region::GroupMove {
   double slack = 0;  // of the slower of both groups, as a share of its work
   std::size_t with = 0;
   std::size_t given = kNobody, taken = kNobody;  // positions in the slowest group and in the other
   std::int64_t blocks = 0;                       // of the slowest group, afterwards
 };
 
-std::vector<Region::Exchange> Region::rank_exchanges(std::size_t slowest, double finish, std::size_t most) const {
+std::vector<Region::GroupMove> Region::rank_moves(std::size_t slowest, double finish, std::size_t most) const {
   const double area = static_cast<double>(box_.m()) * static_cast<double>(box_.n());
-  const auto capacity = [&](const Group& group, const Power& device) {
-    const Plane plane = plane_at(group, group.blocks);
+  const auto capacity = [&](const Group& group, const DeviceRates& device) {
+    const Tiling2D plane = plane_at(group, group.blocks);
     return largest_area(plane, reach_of(plane, device.by(finish))) / area / group.loss * depth_of(group, group.blocks);
   };
   const Group& mine = groups_[slowest];
   double here = 0;
   std::vector<double> own, own_there, theirs, theirs_here;
-  for (const Power& device : mine.devices) {
+  for (const DeviceRates& device : mine.devices) {
     own.push_back(capacity(mine, device));
     here += own.back();
   }
-  std::vector<Exchange> exchanges;
+  std::vector<GroupMove> moves;
   for (std::size_t step = 1; step < groups_.size(); ++step) {
     const std::size_t with = (slowest + step) % groups_.size();
     const Group& other = groups_[with];
-    if (exchanges.size() > kMostRanked) break;
+    if (moves.size() > kMostRanked) break;
     own_there.clear();
     theirs.clear();
     theirs_here.clear();
     double there = 0;
-    for (const Power& device : mine.devices) own_there.push_back(capacity(other, device));
-    for (const Power& device : other.devices) {
+    for (const DeviceRates& device : mine.devices) own_there.push_back(capacity(other, device));
+    for (const DeviceRates& device : other.devices) {
       theirs.push_back(capacity(other, device));
       theirs_here.push_back(capacity(mine, device));
       there += theirs.back();
@@ -75,7 +75,7 @@ std::vector<Region::Exchange> Region::rank_exchanges(std::size_t slowest, double
            ++blocks) {
         if (given == kNobody && taken == kNobody && blocks == mine.blocks) continue;
         const double slack = std::min(left / depth_of(mine, blocks), right / depth_of(other, together - blocks)) - 1;
-        if (slack > -0.05) exchanges.push_back({slack, with, given, taken, blocks});
+        if (slack > -0.05) moves.push_back({slack, with, given, taken, blocks});
       }
     };
     offer(kNobody, kNobody);
@@ -85,11 +85,11 @@ std::vector<Region::Exchange> Region::rank_exchanges(std::size_t slowest, double
       for (std::size_t b = 0; b < theirs.size(); ++b) offer(a, b);
     }
   }
-  const auto end = exchanges.begin() + static_cast<std::ptrdiff_t>(std::min(most, exchanges.size()));
-  std::partial_sort(exchanges.begin(), end, exchanges.end(),
-                    [](const Exchange& a, const Exchange& b) { return a.slack > b.slack; });
-  exchanges.erase(end, exchanges.end());
-  return exchanges;
+  const auto end = moves.begin() + static_cast<std::ptrdiff_t>(std::min(most, moves.size()));
+  std::partial_sort(moves.begin(), end, moves.end(),
+                    [](const GroupMove& a, const GroupMove& b) { return a.slack > b.slack; });
+  moves.erase(end, moves.end());
+  return moves;
 }
 
 void Region::refine(std::int64_t effort, std::size_t tries) {
@@ -101,19 +101,19 @@ void Region::refine(std::int64_t effort, std::size_t tries) {
     }
     const double finish = groups_[slowest].cut.finish * (1 - kLeastGain);
     bool better = false;
-    for (const Exchange& exchange : rank_exchanges(slowest, finish, tries)) {
-      Group mine = groups_[slowest], other = groups_[exchange.with];
-      other.blocks += mine.blocks - exchange.blocks;
-      mine.blocks = exchange.blocks;
+    for (const GroupMove& move : rank_moves(slowest, finish, tries)) {
+      Group mine = groups_[slowest], other = groups_[move.with];
+      other.blocks += mine.blocks - move.blocks;
+      mine.blocks = move.blocks;
       const auto end = [](std::size_t at) { return static_cast<std::ptrdiff_t>(at); };
-      if (exchange.given != kNobody && exchange.taken != kNobody) {
-        std::swap(mine.devices[exchange.given], other.devices[exchange.taken]);
-      } else if (exchange.given != kNobody) {
-        other.devices.push_back(mine.devices[exchange.given]);
-        mine.devices.erase(mine.devices.begin() + end(exchange.given));
-      } else if (exchange.taken != kNobody) {
-        mine.devices.push_back(other.devices[exchange.taken]);
-        other.devices.erase(other.devices.begin() + end(exchange.taken));
+      if (move.given != kNobody && move.taken != kNobody) {
+        std::swap(mine.devices[move.given], other.devices[move.taken]);
+      } else if (move.given != kNobody) {
+        other.devices.push_back(mine.devices[move.given]);
+        mine.devices.erase(mine.devices.begin() + end(move.given));
+      } else if (move.taken != kNobody) {
+        mine.devices.push_back(other.devices[move.taken]);
+        other.devices.erase(other.devices.begin() + end(move.taken));
       }
       effort -= std::ssize(mine.devices) + std::ssize(other.devices);
       mine.stale = other.stale = true;
@@ -122,7 +122,7 @@ void Region::refine(std::int64_t effort, std::size_t tries) {
       cut_group(other, finish);
       if (other.cut.finish >= finish) continue;
       groups_[slowest] = std::move(mine);
-      groups_[exchange.with] = std::move(other);
+      groups_[move.with] = std::move(other);
       better = true;
       break;
     }

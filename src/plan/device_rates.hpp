@@ -13,7 +13,7 @@ namespace cleave::plan {
 struct Budget {
   double down = 0, flops = 0, up = 0;
   double memory = 0;     ///< bytes, at any time
-  double wavefront = 0;  ///< as Power has it
+  double wavefront = 0;  ///< as DeviceRates has it
   [[nodiscard]] bool any() const { return down > 0 && flops > 0 && up > 0; }
 };
 
@@ -24,7 +24,7 @@ inline constexpr double kBalancedWavefront = 1.25;
 
 /// Rates in bytes/s and FLOP/s, each resource with the time at which it can begin: its present load, both latencies,
 /// and the header that its message pays.
-struct Power {
+struct DeviceRates {
   std::int32_t index = 0;  ///< of the device in the span that this was made from
   double down = 0, flops = 0, up = 0;
   double down_at = 0, flops_at = 0, up_at = 0;
@@ -36,7 +36,7 @@ struct Power {
     return {down * std::max(0.0, finish - down_at), flops * std::max(0.0, finish - flops_at),
             up * std::max(0.0, finish - up_at), memory, wavefront};
   }
-  [[nodiscard]] bool same_as(const Power& o) const {
+  [[nodiscard]] bool same_as(const DeviceRates& o) const {
     return down == o.down && flops == o.flops && up == o.up && down_at == o.down_at && flops_at == o.flops_at &&
            up_at == o.up_at && memory == o.memory;
   }
@@ -45,19 +45,19 @@ struct Power {
 };
 
 /// `messages`: in how many messages each direction's bytes travel.
-[[nodiscard]] std::vector<Power> powers_of(std::span<const DeviceState> devices, const fleet::ServerProfile& server,
-                                           std::int64_t messages);
+[[nodiscard]] std::vector<DeviceRates> device_rates_of(std::span<const DeviceState> devices,
+                                                       const fleet::ServerProfile& server, std::int64_t messages);
 
 /// Devices that are alike, counted once.
-struct Alike {
-  Power power;
+struct DeviceClass {
+  DeviceRates rates;
   double count = 1;
 };
 
 /// Neighbours that are alike but for their index, together; usable_devices() makes equal devices neighbours.
-[[nodiscard]] std::vector<Alike> alike(std::span<const Power> powers);
+[[nodiscard]] std::vector<DeviceClass> device_classes(std::span<const DeviceRates> device_rates);
 
 /// At most `most` devices that stand for all of them: evenly spread over their order, each for as many.
-[[nodiscard]] std::vector<Alike> sample_of(std::span<const Alike> devices, std::size_t most);
+[[nodiscard]] std::vector<DeviceClass> sample_of(std::span<const DeviceClass> devices, std::size_t most);
 
 }  // namespace cleave::plan

@@ -9,13 +9,13 @@
 #include <utility>
 
 #include "bisect.hpp"
+#include "bounds/polygon.hpp"
+#include "bounds/shapes.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/plan/cost.hpp"
+#include "device_rates.hpp"
 #include "fit.hpp"
 #include "partition.hpp"
-#include "polygon.hpp"
-#include "power.hpp"
-#include "shapes.hpp"
 
 namespace cleave::plan {
 
@@ -30,14 +30,14 @@ constexpr std::size_t kSample = 192;
 constexpr double kAmple = 4;
 
 // Pairs are whole, and every one costs the same.
-double pairs_bound(const Work& work, std::span<const Power> powers) {
+double pairs_bound(const Work& work, std::span<const DeviceRates> device_rates) {
   TaskletPlan pair;
   pair.pairs = {0, 1};
   const Volume cost = volume_of(work, pair);
   const auto done = [&](double finish) {
     double total = 0;
-    for (const Power& power : powers) {
-      const Budget budget = power.by(finish);
+    for (const DeviceRates& rates : device_rates) {
+      const Budget budget = rates.by(finish);
       total +=
           std::floor(std::min({budget.down / static_cast<double>(cost.down.value()), budget.flops / cost.flops.value(),
                                budget.up / static_cast<double>(cost.up.value())}));
@@ -51,14 +51,18 @@ double pairs_bound(const Work& work, std::span<const Power> powers) {
 // with all of them.
 class GemmBound {
  public:
-  GemmBound(const Work& work, const GemmBox& box, std::span<const Power> powers, const fleet::ServerProfile& server,
-            double pause)
-      : shapes_(work, box), all_(alike(powers)), sample_(sample_of(all_, kSample)), server_(server), pause_(pause) {}
+  GemmBound(const Work& work, const GemmBox& box, std::span<const DeviceRates> device_rates,
+            const fleet::ServerProfile& server, double pause)
+      : shapes_(work, box),
+        all_(device_classes(device_rates)),
+        sample_(sample_of(all_, kSample)),
+        server_(server),
+        pause_(pause) {}
 
   BoxBound find() {
     double guess = 1;
-    for (const Alike& device : sample_) {
-      const double earliest = device.power.earliest();
+    for (const DeviceClass& device : sample_) {
+      const double earliest = device.rates.earliest();
       guess = std::min(guess, earliest > 0 ? 2 * earliest : 1.0);
     }
     const Bracket first = bracket(sample_, {}, guess, kPrecision);
@@ -69,7 +73,7 @@ class GemmBound {
     Terms prices = price_server();
     for (int round = 0; round < 3 && (prices.out_price > 0 || prices.in_price > 0); ++round) {
       // The sample may hold few of those that the interface is for: their own sample sets the prices better.
-      const std::vector<Alike> worthy = worthiest(prices);
+      const std::vector<DeviceClass> worthy = worthiest(prices);
       if (worthy.size() <= kSample / 2 || 5 * worthy.size() > 4 * all_.size()) break;
       sample_ = sample_of(worthy, kSample);
       best_ = 0;
@@ -82,7 +86,7 @@ class GemmBound {
 
  private:
   // What could be done by `finish` under these terms, with what the interface is worth.
-  double worth_by(std::span<const Alike> devices, double finish, const Terms& terms, Tally& tally) const {
+  double worth_by(std::span<const DeviceClass> devices, double finish, const Terms& terms, Tally& tally) const {
     tally = shapes_.tally(devices, finish, terms);
     double total = tally.lines;  // an unlimited interface has no price
     if (terms.out_price > 0) total += terms.out_price * carries_by(finish) * server_.nic_out.value();
@@ -93,7 +97,7 @@ class GemmBound {
   // Seconds for which the interface can carry what is of use by `finish`.
   [[nodiscard]] double carries_by(double finish) const { return std::max(0.0, finish - pause_); }
 
-  [[nodiscard]] Bracket bracket(std::span<const Alike> devices, const Terms& terms, double guess,
+  [[nodiscard]] Bracket bracket(std::span<const DeviceClass> devices, const Terms& terms, double guess,
                                 double precision) const {
     Tally tally;
     const auto worth = [&](double finish) { return worth_by(devices, finish, terms, tally); };
@@ -104,9 +108,9 @@ class GemmBound {
   // By a time that is hardly late enough for some to be worth their price, the others need not be asked.
   [[nodiscard]] double finish_of_all() const {
     constexpr double kLater = 1.03;
-    std::vector<Alike> worthy;
-    for (const Alike& device : all_) {
-      const Budget budget = device.power.by(kLater * best_);
+    std::vector<DeviceClass> worthy;
+    for (const DeviceClass& device : all_) {
+      const Budget budget = device.rates.by(kLater * best_);
       if (budget.any() && shapes_.best_piece(budget, best_terms_).value > 0) worthy.push_back(device);
     }
     Tally tally;
@@ -118,14 +122,14 @@ class GemmBound {
   }
 
   // Devices in order of what they could do for a byte's price, as many as could fill the interface four times.
-  [[nodiscard]] std::vector<Alike> worthiest(const Terms& prices) const {
+  [[nodiscard]] std::vector<DeviceClass> worthiest(const Terms& prices) const {
     struct Offer {
       double worth = 0, down = 0, up = 0;
       std::size_t device = 0;
     };
     std::vector<Offer> offers;
     for (std::size_t i = 0; i < all_.size(); ++i) {
-      const Budget budget = all_[i].power.by(best_);
+      const Budget budget = all_[i].rates.by(best_);
       if (!budget.any()) continue;
       Piece piece = shapes_.best_piece(budget, prices);
       if (piece.value <= 0) piece = shapes_.best_piece(budget, {});
@@ -134,7 +138,7 @@ class GemmBound {
     }
     std::sort(offers.begin(), offers.end(), [](const Offer& a, const Offer& b) { return a.worth > b.worth; });
     double down = 0, up = 0;
-    std::vector<Alike> found;
+    std::vector<DeviceClass> found;
     for (const Offer& offer : offers) {
       if (std::max(down / server_.nic_out.value(), up / server_.nic_in.value()) > kAmple * carries_by(best_)) break;
       down += offer.down;
@@ -149,12 +153,12 @@ class GemmBound {
     constexpr double kNearly = 3e-4;
     const double lines = shapes_.lines();
     Tally tally;
-    double finish = at_, worth = worth_by(sample_, finish, terms, tally), power = 2;
+    double finish = at_, worth = worth_by(sample_, finish, terms, tally), exponent = 2;
     for (int i = 0; i < 8 && std::abs(worth / lines - 1) > kNearly; ++i) {
-      const double next = finish * std::clamp(std::pow(lines / worth, 1 / power), 0.25, 4.0);
+      const double next = finish * std::clamp(std::pow(lines / worth, 1 / exponent), 0.25, 4.0);
       const double worth_next = worth_by(sample_, next, terms, tally);
-      power = std::clamp(std::log(worth_next / worth) / std::log(next / finish), 0.5, 8.0);
-      if (!std::isfinite(power)) power = 2;
+      exponent = std::clamp(std::log(worth_next / worth) / std::log(next / finish), 0.5, 8.0);
+      if (!std::isfinite(exponent)) exponent = 2;
       finish = next;
       worth = worth_next;
     }
@@ -253,7 +257,7 @@ class GemmBound {
   }
 
   Shapes shapes_;
-  std::vector<Alike> all_, sample_;
+  std::vector<DeviceClass> all_, sample_;
   fleet::ServerProfile server_;
   double pause_;
   double best_ = 0, at_ = 1.0, best_priced_ = 0;
@@ -262,15 +266,15 @@ class GemmBound {
 
 }  // namespace
 
-BoxBound bound_box(const Work& work, const GemmBox& box, std::span<const Power> powers,
+BoxBound bound_box(const Work& work, const GemmBox& box, std::span<const DeviceRates> device_rates,
                    const fleet::ServerProfile& server, double pause) {
-  return GemmBound(work, box, powers, server, pause).find();
+  return GemmBound(work, box, device_rates, server, pause).find();
 }
 
 BoxBound bound_work(const Work& work, std::span<const DeviceState> devices, const PlanOptions& options) {
-  std::vector<Power> powers = powers_of(devices, options.server, 1);
+  std::vector<DeviceRates> device_rates = device_rates_of(devices, options.server, 1);
   if (work.instances > 1) {  // latencies are paid once, not by each of them
-    for (Power& power : powers) power.down_at = power.flops_at = power.up_at = 0;
+    for (DeviceRates& rates : device_rates) rates.down_at = rates.flops_at = rates.up_at = 0;
   }
   // What the server sends last is under way for a latency, and so is its result; before two have passed no result
   // comes.
@@ -282,11 +286,11 @@ BoxBound bound_work(const Work& work, std::span<const DeviceState> devices, cons
       pause + std::max((whole.down / options.server.nic_out).value(), (whole.up / options.server.nic_in).value());
   BoxBound bound;
   if (work.kind == WorkKind::gemm) {
-    bound = bound_box(work, whole_of(work).box, powers, options.server, work.instances > 1 ? 0 : pause);
+    bound = bound_box(work, whole_of(work).box, device_rates, options.server, work.instances > 1 ? 0 : pause);
     // The boxes are the same in each of them, so each takes as long.
     if (work.instances > 1) bound.finish *= static_cast<double>(work.instances);
   } else {
-    bound.finish = pairs_bound(work, powers);
+    bound.finish = pairs_bound(work, device_rates);
   }
   bound.finish = std::max(bound.finish, server);
   return bound;

@@ -9,7 +9,7 @@
 
 #include "bisect.hpp"
 #include "gemm_costs.hpp"
-#include "slabs.hpp"
+#include "search/slabs.hpp"
 
 namespace cleave::plan {
 
@@ -23,8 +23,8 @@ constexpr int kMostTries = 6;
 constexpr int kPatientTries = 3;
 constexpr double kQuiteEven = 0.004, kDamped = -0.8;
 
-/// There groups are packed, which leaves out whom it does not need: so many times as many devices are offered at first.
-constexpr double kMoreToPack = 1.1;
+/// There GroupSearch leaves out whom it does not need: so many times as many devices are offered at first.
+constexpr double kMoreToSearch = 1.1;
 
 /// Directions are evened out where the finish is beyond the bound by this factor, and they differ by less than that.
 constexpr double kGoodEnough = 1.04, kOneSided = 0.5;
@@ -39,11 +39,11 @@ constexpr int kMostWorse = 2;
 // Finds which devices take part, and how.
 class Selection {
  public:
-  Selection(const Work& work, const GemmBox& box, std::span<const Power> devices, const fleet::ServerProfile& server,
-            const BoxBound& bound)
+  Selection(const Work& work, const GemmBox& box, std::span<const DeviceRates> devices,
+            const fleet::ServerProfile& server, const BoxBound& bound)
       : work_(work), box_(box), server_(server), bound_(bound), wanted_(bound), best_wanted_(bound) {
     const Shapes shapes(work, box);
-    for (const Power& device : devices) {
+    for (const DeviceRates& device : devices) {
       const Budget budget = device.by(bound.finish);
       if (!budget.any()) continue;
       Piece piece = shapes.best_piece(budget, bound.terms);
@@ -67,7 +67,7 @@ class Selection {
     settle(kMostTries);
     if (best_.finish == kNever) return best_;
     even_out();
-    if (far() && bound_.terms.in_price > 0 && bound_.terms.out_price > 0) mix();
+    if (far() && bound_.terms.in_price > 0 && bound_.terms.out_price > 0) try_other_groups();
     // At the whole depth there is but one way.
     const auto at_whole_depth = [&](const BoxTile& tile) { return tile.box.k() == box_.k(); };
     if (!far() && std::all_of(best_.tiles.begin(), best_.tiles.end(), at_whole_depth)) {
@@ -80,7 +80,7 @@ class Selection {
     count_ = near_even_ ? count_ : best_count_;
     if (bound_.wanted > 0) {
       count_ =
-          std::min(offers_.size(), static_cast<std::size_t>(std::llround(kMoreToPack * static_cast<double>(count_))));
+          std::min(offers_.size(), static_cast<std::size_t>(std::llround(kMoreToSearch * static_cast<double>(count_))));
     }
     double ratio = attempt(count_);
     if (!(bound_.wanted > 0)) return best_;
@@ -99,7 +99,7 @@ class Selection {
  private:
   struct Offer {
     double worth = 0, down = 0, up = 0;
-    Power device;
+    DeviceRates device;
   };
 
   [[nodiscard]] bool far() const { return best_.finish > kGoodEnough * bound_.finish; }
@@ -107,7 +107,7 @@ class Selection {
 
   // Offers one more tiling; returns how much longer the interface takes than the devices. Sets the tilt.
   double attempt(std::size_t count) {
-    std::vector<Power> chosen;
+    std::vector<DeviceRates> chosen;
     for (std::size_t i = 0; i < count; ++i) chosen.push_back(offers_[i].device);
     BoxTiling tiling = tile_gemm(work_, box_, chosen, server_, wanted_, ways_);
     if (tiling.finish == kNever) return 0;
@@ -154,7 +154,7 @@ class Selection {
 
   // Where both directions are taken, whole numbers of slabs do not fit: smaller groups make regions of unlike numbers
   // of them, and some of the work may be done at the whole depth.
-  void mix() {
+  void try_other_groups() {
     for (const double size : {14.0, 9.0}) {
       wanted_ = best_wanted_;
       ways_ = best_ways_;
@@ -215,7 +215,7 @@ ServerBytes server_bytes(const Work& work, const BoxTiling& tiling) {
   return bytes;
 }
 
-BoxTiling tile_selected(const Work& work, const GemmBox& box, std::span<const Power> devices,
+BoxTiling tile_selected(const Work& work, const GemmBox& box, std::span<const DeviceRates> devices,
                         const fleet::ServerProfile& server, const BoxBound& bound) {
   if (bound.terms.out_price > 0 || bound.terms.in_price > 0) {
     BoxTiling tiling = Selection(work, box, devices, server, bound).find();

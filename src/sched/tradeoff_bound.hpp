@@ -1,5 +1,5 @@
-// The exchange bound of a step (docs/simulator.md): an operation that is hurried moves more bytes than one that takes
-// its time, so short chains and few bytes cannot both be had.
+// The trade-off bound of a step (docs/simulator.md): an operation that is hurried moves more bytes than one that takes
+// its time, so a short critical path and few bytes cannot both be had.
 //
 // Prices per byte turn what operations move into time; a unit flow through the DAG, a mixture of its paths, says how
 // much the duration of each operation counts. Any prices and any flow give a valid bound; good ones are searched for.
@@ -40,7 +40,7 @@ struct Node {
 
 /// A time that no schedule beats, at least `at_least`, which must be such a time itself. `nodes`: of the graph's
 /// operations, in order. `down` and `up`: joint rates of all links, finite.
-[[nodiscard]] double exchange_bound(const model::StepGraph& graph, std::span<const Node> nodes,
+[[nodiscard]] double tradeoff_bound(const model::StepGraph& graph, std::span<const Node> nodes,
                                     std::span<const ShapeBound> shapes, std::span<const DeviceClass> classes,
                                     double down, double up, double at_least);
 

@@ -1,5 +1,5 @@
 // Sums over devices of the most that each can do by a time, at its best depth.
-#include "shapes.hpp"
+#include "bounds/shapes.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -27,10 +27,10 @@ Shapes::Shapes(const Work& work, const GemmBox& box)
       tail_(static_cast<double>(box.k() - (blocks_ - 1) * kBlockK)),
       shorter_(std::min(m_, n_)) {}
 
-Tally Shapes::tally(std::span<const Alike> devices, double finish, const Terms& terms) const {
+Tally Shapes::tally(std::span<const DeviceClass> devices, double finish, const Terms& terms) const {
   Tally total;
-  for (const auto& [power, count] : devices) {
-    const Budget budget = power.by(finish);
+  for (const auto& [rates, count] : devices) {
+    const Budget budget = rates.by(finish);
     if (!budget.any()) continue;
     const Piece piece = best_piece(budget, terms);
     if (piece.value <= 0) continue;

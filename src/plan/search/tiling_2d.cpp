@@ -1,6 +1,6 @@
 // How columns of a plane are found: by dynamic programming over the order of devices where they are few, by equal
 // shares beyond; widths and heights become whole numbers last, without changing who has a tile.
-#include "plane.hpp"
+#include "search/tiling_2d.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -24,12 +24,12 @@ constexpr double kSmallTile = 2500;
 
 __extension__ using Wide = __int128;  // a product of two counts
 
-using Column = PlaneCut::Column;
+using Column = ColumnCut::Column;
 
 // Columns over one plane in one orientation: what devices of an order can fill by a time.
-class Columns {
+class ColumnPartition {
  public:
-  Columns(const Plane& plane, bool transposed, std::span<const Power> devices)
+  ColumnPartition(const Tiling2D& plane, bool transposed, std::span<const DeviceRates> devices)
       : plane_(plane), transposed_(transposed), devices_(devices), reach_(devices.size()) {
     if (transposed_) std::swap(plane_.rows, plane_.columns);
     rows_ = static_cast<double>(plane_.rows);
@@ -55,7 +55,7 @@ class Columns {
       sides_.push_back(-side);
     }
   }
-  void order(const PlaneCut& cut) {
+  void order(const ColumnCut& cut) {
     order_ = cut.order;
     cut_ = cut.columns;
   }
@@ -159,10 +159,10 @@ class Columns {
     return high;
   }
 
-  [[nodiscard]] PlaneCut cut(double finish) const { return {finish, transposed_, order_, cut_}; }
+  [[nodiscard]] ColumnCut cut(double finish) const { return {finish, transposed_, order_, cut_}; }
 
   // Requires: `finish` was found by solve_whole().
-  void place(double finish, std::vector<PlaneTile>& tiles) {
+  void place(double finish, std::vector<Tile2D>& tiles) {
     std::int64_t excess = whole_widths_by(finish) - plane_.columns, start = 0;
     double left = 0;
     for (const Column& column : cut_) left += column.width;
@@ -278,7 +278,7 @@ class Columns {
     return low;
   }
 
-  void place_rows(const Column& column, std::int64_t start, std::int64_t width, std::vector<PlaneTile>& tiles) const {
+  void place_rows(const Column& column, std::int64_t start, std::int64_t width, std::vector<Tile2D>& tiles) const {
     const auto w = static_cast<double>(width);
     std::int64_t total = 0;
     for (std::size_t i = column.first; i < column.last; ++i) total += whole_rows(i, w);
@@ -289,17 +289,17 @@ class Columns {
       const auto stop = static_cast<std::int64_t>(Wide(plane_.rows) * seen / total);
       if (stop > row) {
         const std::int32_t device = order_[i];
-        tiles.push_back(transposed_ ? PlaneTile{device, start, start + width, row, stop}
-                                    : PlaneTile{device, row, stop, start, start + width});
+        tiles.push_back(transposed_ ? Tile2D{device, start, start + width, row, stop}
+                                    : Tile2D{device, row, stop, start, start + width});
       }
       row = std::max(row, stop);
     }
   }
 
-  Plane plane_;
+  Tiling2D plane_;
   bool transposed_;
   double rows_ = 0, columns_ = 0;
-  std::span<const Power> devices_;
+  std::span<const DeviceRates> devices_;
   std::vector<Reach> reach_;
   std::vector<std::int32_t> order_;
   std::vector<double> sides_;  // in the same order
@@ -308,16 +308,16 @@ class Columns {
   double tiles_across_ = 0;  // widths of all tiles of the best cut together
 };
 
-bool small_tiles(const Plane& plane, std::size_t devices) {
+bool small_tiles(const Tiling2D& plane, std::size_t devices) {
   return plane.area() < kSmallTile * static_cast<double>(devices);
 }
 
 // The best cut among those whose devices are ordered as they stand at `start`.
-PlaneCut cut_from(const Plane& plane, std::span<const Power> devices, double start) {
-  PlaneCut best{kNever, false, {}, {}};
+ColumnCut cut_from(const Tiling2D& plane, std::span<const DeviceRates> devices, double start) {
+  ColumnCut best{kNever, false, {}, {}};
   const bool small = small_tiles(plane, devices.size());
   for (const bool transposed : {false, true}) {
-    Columns columns(plane, transposed, devices);
+    ColumnPartition columns(plane, transposed, devices);
     columns.order(start);
     if (columns.usable() == 0) continue;
     const auto judge = [&] {
@@ -343,7 +343,7 @@ PlaneCut cut_from(const Plane& plane, std::span<const Power> devices, double sta
 
 }  // namespace
 
-double largest_area(const Plane& plane, const Reach& reach) {
+double largest_area(const Tiling2D& plane, const Reach& reach) {
   const auto rows = static_cast<double>(plane.rows), columns = static_cast<double>(plane.columns);
   const double longer = std::max(rows, columns), side = std::min({reach.strips / 2, rows, columns});
   double free = std::min(side * std::min(reach.strips - side, longer), reach.area);
@@ -358,28 +358,28 @@ double largest_area(const Plane& plane, const Reach& reach) {
   return std::max(0.0, std::min(free, std::max(streamed, reach.resident)));
 }
 
-double area_finish(const Plane& plane, std::span<const Power> devices, double guess) {
+double area_finish(const Tiling2D& plane, std::span<const DeviceRates> devices, double guess) {
   const auto areas = [&](double finish) {
     double total = 0;
-    for (const Power& device : devices) total += largest_area(plane, reach_of(plane, device.by(finish)));
+    for (const DeviceRates& device : devices) total += largest_area(plane, reach_of(plane, device.by(finish)));
     return total;
   };
   return find_rise(areas, plane.area(), kPrecision, guess).high;
 }
 
-PlaneCut cut_plane(const Plane& plane, std::span<const Power> devices, double guess) {
+ColumnCut cut_columns(const Tiling2D& plane, std::span<const DeviceRates> devices, double guess) {
   // Where a device's share is less than an element, areas say too little: go on until some can take one.
   for (double start = area_finish(plane, devices, guess); start < kLatest; start *= 1.5) {
-    PlaneCut cut = cut_from(plane, devices, start);
+    ColumnCut cut = cut_from(plane, devices, start);
     if (cut.finish != kNever) return cut;
   }
   return {kNever, false, {}, {}};
 }
 
-Covering cover_plane(const Plane& plane, std::span<const Power> devices, double finish, PlaneCut* cut) {
+Covering cover_by_columns(const Tiling2D& plane, std::span<const DeviceRates> devices, double finish, ColumnCut* cut) {
   Covering best;
   for (const bool transposed : {false, true}) {
-    Columns columns(plane, transposed, devices);
+    ColumnPartition columns(plane, transposed, devices);
     columns.order(finish);
     const double share = columns.cut_best(finish, true);
     if (share <= best.share) continue;
@@ -389,16 +389,16 @@ Covering cover_plane(const Plane& plane, std::span<const Power> devices, double 
   return best;
 }
 
-void finish_cut(const Plane& plane, std::span<const Power> devices, PlaneCut& cut) {
-  Columns columns(plane, cut.transposed, devices);
+void finish_cut(const Tiling2D& plane, std::span<const DeviceRates> devices, ColumnCut& cut) {
+  ColumnPartition columns(plane, cut.transposed, devices);
   columns.order(cut);
   cut = columns.cut(small_tiles(plane, devices.size()) ? columns.solve_whole(cut.finish) : columns.solve(cut.finish));
 }
 
-PlaneTiling tile_plane(const Plane& plane, std::span<const Power> devices, const PlaneCut& cut) {
-  PlaneTiling tiling{kNever, {}};
+Tiles2D tile_columns(const Tiling2D& plane, std::span<const DeviceRates> devices, const ColumnCut& cut) {
+  Tiles2D tiling{kNever, {}};
   if (cut.finish == kNever) return tiling;
-  Columns columns(plane, cut.transposed, devices);
+  ColumnPartition columns(plane, cut.transposed, devices);
   columns.order(cut);
   tiling.finish = columns.solve_whole(cut.finish);
   if (tiling.finish != kNever) columns.place(tiling.finish, tiling.tiles);

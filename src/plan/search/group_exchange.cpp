@@ -1,8 +1,8 @@
-// Threshold accepting (Dueck and Scheuer 1990) over areas alone; true cuts come after (packing.hpp).
+// Threshold accepting (Dueck and Scheuer 1990) over areas alone; true cuts come after (group_search.hpp).
 //
 // A region covers what the least able of its groups can, so groups of a region are to be equally able; a high power of
 // areas stands for the least, so that every change of any group counts.
-#include "mixing.hpp"
+#include "search/group_exchange.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -22,7 +22,7 @@ constexpr double kNoArea = 1e-9;
 
 }  // namespace
 
-Mixing::Mixing(const Areas& areas, std::vector<std::vector<Group>> regions) : areas_(&areas) {
+GroupExchange::GroupExchange(const Areas& areas, std::vector<std::vector<Group>> regions) : areas_(&areas) {
   for (std::vector<Group>& region : regions) {
     Part part;
     for (Group& group : region) {
@@ -37,7 +37,7 @@ Mixing::Mixing(const Areas& areas, std::vector<std::vector<Group>> regions) : ar
   }
 }
 
-void Mixing::improve(int changes) {
+void GroupExchange::improve(int changes) {
   double best = covered_;
   std::vector<Members> found = groups_;
   for (int i = 0; i < changes; ++i) {
@@ -53,7 +53,7 @@ void Mixing::improve(int changes) {
   for (Part& region : regions_) covered_ += region.covers = covers(region);
 }
 
-std::vector<std::vector<Group>> Mixing::regions() const {
+std::vector<std::vector<Group>> GroupExchange::regions() const {
   std::vector<std::vector<Group>> all;
   for (const Part& region : regions_) {
     all.emplace_back();
@@ -67,22 +67,22 @@ std::vector<std::vector<Group>> Mixing::regions() const {
   return all;
 }
 
-double Mixing::lack_of(const Members& group) const {
+double GroupExchange::lack_of(const Members& group) const {
   double area = 0;
-  for (const Power& device : group.devices) area += areas_->at(device, group.blocks, group.shorter);
+  for (const DeviceRates& device : group.devices) area += areas_->at(device, group.blocks, group.shorter);
   if (group.devices.size() > 1) area /= kLossOfTiles;
   const double inverse = 1 / std::max(area, kNoArea), square = inverse * inverse, fourth = square * square;
   return fourth * fourth;
 }
 
-double Mixing::covers(const Part& region) const {
+double GroupExchange::covers(const Part& region) const {
   double sum = 0;
   for (const std::size_t g : region.groups) sum += groups_[g].lack;
   return 1 / std::sqrt(std::sqrt(std::sqrt(sum / static_cast<double>(region.groups.size()))));
 }
 
 // Two groups exchange devices, or a block; undone where less is covered by more than `worse`.
-void Mixing::change(double worse) {
+void GroupExchange::change(double worse) {
   const std::size_t a = draw(groups_.size()), kind = draw(8);
   std::size_t b = draw(groups_.size());
   if (kind == 0) {

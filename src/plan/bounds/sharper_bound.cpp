@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "bisect.hpp"
-#include "covers.hpp"
-#include "polygon.hpp"
+#include "bounds/cover_bound.hpp"
+#include "bounds/polygon.hpp"
 
 namespace cleave::plan {
 
@@ -18,20 +18,20 @@ constexpr std::size_t kSample = 96;
 
 class SharperBound {
  public:
-  SharperBound(const Work& work, const GemmBox& box, std::span<const Power> powers, const fleet::ServerProfile& server,
-               const BoxBound& bound, double enough)
-      : work_(work), box_(box), server_(server), bound_(bound), enough_(enough), all_(alike(powers)) {
-    fastest_ = all_.front().power;
-    for (const Alike& device : all_) {
-      fastest_.down = std::max(fastest_.down, device.power.down);
-      fastest_.up = std::max(fastest_.up, device.power.up);
-      fastest_.down_at = std::min(fastest_.down_at, device.power.down_at);
-      fastest_.up_at = std::min(fastest_.up_at, device.power.up_at);
+  SharperBound(const Work& work, const GemmBox& box, std::span<const DeviceRates> device_rates,
+               const fleet::ServerProfile& server, const BoxBound& bound, double enough)
+      : work_(work), box_(box), server_(server), bound_(bound), enough_(enough), all_(device_classes(device_rates)) {
+    fastest_ = all_.front().rates;
+    for (const DeviceClass& device : all_) {
+      fastest_.down = std::max(fastest_.down, device.rates.down);
+      fastest_.up = std::max(fastest_.up, device.rates.up);
+      fastest_.down_at = std::min(fastest_.down_at, device.rates.down_at);
+      fastest_.up_at = std::min(fastest_.up_at, device.rates.up_at);
     }
   }
 
   double find() {
-    Cover plain;
+    CoverWeights plain;
     plain.out_price = bound_.terms.out_price;
     plain.in_price = bound_.terms.in_price;
     sample_ = sample_of(worthy(plain, kRoom * bound_.finish), kSample);
@@ -39,13 +39,13 @@ class SharperBound {
     at_ = bound_.finish;
     const double from = finish_of(plain).finish;
     double latest = from * kGain;
-    Cover best;
+    CoverWeights best;
     // Where one way of counting is first, others gain nothing after it.
-    for (const bool edges_first : {false, true}) {
+    for (const bool perimeter_first : {false, true}) {
       if (latest > enough_) break;
       best_ = plain;
       latest_ = at_ = from;
-      search(edges_first);
+      search(perimeter_first);
       if (latest_ <= latest) continue;
       latest = latest_;
       best = best_;
@@ -65,15 +65,15 @@ class SharperBound {
   /// Of what blocks are worth, while terms are searched for, and for the bound itself.
   static constexpr double kRough = 2e-3, kPrecise = 1e-4;
 
-  void search(bool edges_first) {
+  void search(bool perimeter_first) {
     for (int round = 0; round < 2; ++round) {
       const double before = latest_;
-      if (edges_first) raise(&Cover::edges);
-      raise(&Cover::deep_pins);
-      if (box_.k() % kBlockK != 0) raise(&Cover::light_tail);
-      raise(&Cover::row_pins);
-      raise(&Cover::column_pins);
-      if (!edges_first) raise(&Cover::edges);
+      if (perimeter_first) raise(&CoverWeights::perimeter_weight);
+      raise(&CoverWeights::depth_end_weight);
+      if (box_.k() % kBlockK != 0) raise(&CoverWeights::tail_discount);
+      raise(&CoverWeights::row_end_weight);
+      raise(&CoverWeights::column_end_weight);
+      if (!perimeter_first) raise(&CoverWeights::perimeter_weight);
       if (latest_ < before * kGain || latest_ > enough_) return;
       price();
     }
@@ -85,12 +85,12 @@ class SharperBound {
 
   [[nodiscard]] double carries_by(double finish) const { return std::max(0.0, finish - bound_.pause); }
 
-  [[nodiscard]] Use use_by(Covers& covers, const Cover& cover, std::span<const Alike> devices, double finish,
-                           double precision) const {
+  [[nodiscard]] Use use_by(CoverBound& covers, const CoverWeights& cover, std::span<const DeviceClass> devices,
+                           double finish, double precision) const {
     Use use{finish, 0, 0, 0};
     covers.limit(covers.largest(fastest_.by(finish)));
-    for (const auto& [power, count] : devices) {
-      const Budget budget = power.by(finish);
+    for (const auto& [rates, count] : devices) {
+      const Budget budget = rates.by(finish);
       if (!budget.any()) continue;
       const Offer offer = covers.best(budget, precision);
       use.worth += count * offer.value;
@@ -102,36 +102,36 @@ class SharperBound {
     return use;
   }
 
-  [[nodiscard]] std::vector<Alike> worthy(const Cover& cover, double finish) const {
-    Covers covers(work_, box_, cover);
+  [[nodiscard]] std::vector<DeviceClass> worthy(const CoverWeights& cover, double finish) const {
+    CoverBound covers(work_, box_, cover);
     covers.limit(covers.largest(fastest_.by(finish)));
-    std::vector<Alike> found;
-    for (const Alike& device : all_) {
-      const Budget budget = device.power.by(finish);
+    std::vector<DeviceClass> found;
+    for (const DeviceClass& device : all_) {
+      const Budget budget = device.rates.by(finish);
       if (budget.any() && covers.best(budget, kRough).value > 0) found.push_back(device);
     }
     return found;
   }
 
   // By which the sample could do enough, nearly.
-  Use finish_of(const Cover& cover) {
+  Use finish_of(const CoverWeights& cover) {
     constexpr double kNearly = 2e-4;
-    Covers covers(work_, box_, cover);
+    CoverBound covers(work_, box_, cover);
     const double lines = covers.lines();
-    double power = 2;
+    double exponent = 2;
     Use use = use_by(covers, cover, sample_, at_, kRough);
     for (int i = 0; i < 8 && std::abs(use.worth / lines - 1) > kNearly; ++i) {
-      const double next = use.finish * std::clamp(std::pow(lines / use.worth, 1 / power), 0.5, 2.0);
+      const double next = use.finish * std::clamp(std::pow(lines / use.worth, 1 / exponent), 0.5, 2.0);
       const Use then = use_by(covers, cover, sample_, next, kRough);
-      power = std::clamp(std::log(then.worth / use.worth) / std::log(next / use.finish), 0.5, 8.0);
-      if (!std::isfinite(power)) power = 2;
+      exponent = std::clamp(std::log(then.worth / use.worth) / std::log(next / use.finish), 0.5, 8.0);
+      if (!std::isfinite(exponent)) exponent = 2;
       use = then;
     }
     at_ = use.finish;
     return use;
   }
 
-  Use offer(const Cover& cover) {
+  Use offer(const CoverWeights& cover) {
     const Use use = finish_of(cover);
     if (use.finish > latest_) {
       latest_ = use.finish;
@@ -141,18 +141,18 @@ class SharperBound {
   }
 
   // The bound rises, then falls, with a share.
-  void raise(double Cover::*share) {
+  void raise(double CoverWeights::*share) {
     constexpr double kLeast = 0.06, kMost = 0.98;
-    const Cover from = best_;
-    Cover all = from;  // the prices that go with all of the share
-    if (share == &Cover::edges && from.out_price > 0) {
-      Covers covers(work_, box_, from);
+    const CoverWeights from = best_;
+    CoverWeights all = from;  // the prices that go with all of the share
+    if (share == &CoverWeights::perimeter_weight && from.out_price > 0) {
+      CoverBound covers(work_, box_, from);
       covers.limit(covers.largest(fastest_.by(latest_)));
-      all.out_price = covers.worth_of_edges();
+      all.out_price = covers.worth_of_perimeter();
       all.in_price = 0;
     }
     const auto at = [&](double value) {
-      Cover cover = from;
+      CoverWeights cover = from;
       cover.*share = value;
       const double moved = (value - from.*share) / (1 - from.*share);
       cover.out_price += moved * (all.out_price - from.out_price);
@@ -177,10 +177,10 @@ class SharperBound {
   void price() {
     constexpr double kNear = 0.4;
     constexpr int kCuts = 10;
-    const Cover from = best_;
+    const CoverWeights from = best_;
     if (!(from.out_price > 0) && !(from.in_price > 0)) return;
     const auto at = [&](const Point& factors) {
-      Cover cover = from;
+      CoverWeights cover = from;
       cover.out_price *= factors[0];
       cover.in_price *= factors[1];
       const Use use = offer(cover);
@@ -203,11 +203,12 @@ class SharperBound {
 
   [[nodiscard]] double finish_of_all() const {
     constexpr double kLater = 1.03, kPrecision = 1e-5, kRounding = 1e-9;
-    Covers covers(work_, box_, best_);
+    CoverBound covers(work_, box_, best_);
     const double latest = kLater * latest_;
-    const std::vector<Alike> found = worthy(best_, latest);
+    const std::vector<DeviceClass> found = worthy(best_, latest);
     const auto worth = [&](double finish) {
-      return use_by(covers, best_, finish <= latest ? std::span<const Alike>(found) : all_, finish, kPrecise).worth;
+      return use_by(covers, best_, finish <= latest ? std::span<const DeviceClass>(found) : all_, finish, kPrecise)
+          .worth;
     };
     return find_rise(worth, covers.lines() * (1 - kRounding), kPrecision, latest_).low;
   }
@@ -217,17 +218,17 @@ class SharperBound {
   fleet::ServerProfile server_;
   const BoxBound& bound_;
   double enough_;
-  std::vector<Alike> all_, sample_;
-  Power fastest_;  // the best of every rate
-  Cover best_;
+  std::vector<DeviceClass> all_, sample_;
+  DeviceRates fastest_;  // the best of every rate
+  CoverWeights best_;
   double latest_ = 0, at_ = 0;
 };
 
 }  // namespace
 
-double sharper_bound(const Work& work, const GemmBox& box, std::span<const Power> powers,
+double sharper_bound(const Work& work, const GemmBox& box, std::span<const DeviceRates> device_rates,
                      const fleet::ServerProfile& server, const BoxBound& bound, double enough) {
-  return SharperBound(work, box, powers, server, bound, enough).find();
+  return SharperBound(work, box, device_rates, server, bound, enough).find();
 }
 
 }  // namespace cleave::plan

@@ -1,5 +1,5 @@
 // Threshold accepting (Dueck and Scheuer 1990) over who is in which group. How deep a group covers its region follows.
-#include "packing.hpp"
+#include "search/group_search.hpp"
 
 #include <algorithm>
 #include <array>
@@ -30,26 +30,26 @@ constexpr double kFee = 1;
 
 }  // namespace
 
-Packing::Packing(const Packed& packed, const Wishes& wishes, std::vector<std::vector<Group>> regions,
-                 const std::vector<double>& sizes, double finish)
-    : packed_(packed),
-      wishes_(wishes),
-      blocks_(k_blocks(packed.box.k())),
-      missing_(blocks_ * kBlockK - packed.box.k()),
+GroupSearch::GroupSearch(const SearchedRegions& searched, const PreferredShapes& preferred,
+                         std::vector<std::vector<Group>> regions, const std::vector<double>& sizes, double finish)
+    : searched_(searched),
+      preferred_(preferred),
+      blocks_(k_blocks(searched.box.k())),
+      missing_(blocks_ * kBlockK - searched.box.k()),
       parts_(regions.size()) {
-  std::vector<std::pair<double, std::int32_t>> wished;
-  const double area = static_cast<double>(packed.box.m()) * static_cast<double>(packed.box.n());
+  std::vector<std::pair<double, std::int32_t>> by_depth;
+  const double area = static_cast<double>(searched.box.m()) * static_cast<double>(searched.box.n());
   for (const std::vector<Group>& region : regions) {
     for (const Group& group : region) {
-      for (const Power& device : group.devices) {
-        wished.emplace_back(wishes.shallow(device, finish, area).depth, device.index);
+      for (const DeviceRates& device : group.devices) {
+        by_depth.emplace_back(preferred.shallow(device, finish, area).depth, device.index);
         devices_.push_back(device);
       }
     }
   }
-  std::sort(wished.begin(), wished.end());
+  std::sort(by_depth.begin(), by_depth.end());
   std::size_t most = 0;
-  for (const auto& [depth, device] : wished) {
+  for (const auto& [depth, device] : by_depth) {
     by_depth_.push_back(device);
     most = std::max(most, static_cast<std::size_t>(device) + 1);
   }
@@ -58,9 +58,9 @@ Packing::Packing(const Packed& packed, const Wishes& wishes, std::vector<std::ve
   for (std::size_t i = 0; i < most; ++i) keys_.push_back(random());
   for (std::size_t r = 0; r < regions.size(); ++r) {
     const std::uint64_t key = random();
-    const auto add = [&](std::vector<Power> devices, bool shorter) {
+    const auto add = [&](std::vector<DeviceRates> devices, bool shorter) {
       Members members{r, shorter, std::move(devices), key ^ (shorter ? 1U : 0U), {}};
-      for (const Power& device : members.devices) {
+      for (const DeviceRates& device : members.devices) {
         members.key ^= keys_[static_cast<std::size_t>(device.index)];
         group_of_[static_cast<std::size_t>(device.index)] = groups_.size();
       }
@@ -73,15 +73,15 @@ Packing::Packing(const Packed& packed, const Wishes& wishes, std::vector<std::ve
   lay_out(sizes);
 }
 
-void Packing::lay_out(const std::vector<double>& shares) {
+void GroupSearch::lay_out(const std::vector<double>& shares) {
   const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
-  const GemmBox& box = packed_.box;
-  const auto side = packed_.share * static_cast<double>(packed_.by_rows ? box.m() : box.n());
+  const GemmBox& box = searched_.box;
+  const auto side = searched_.share * static_cast<double>(searched_.by_rows ? box.m() : box.n());
   for (std::size_t r = 0; r < parts_.size(); ++r) {
     parts_[r].share = shares[r] / sum;
     parts_[r].box = box;
     const auto length = std::max<std::int64_t>(1, std::llround(side * parts_[r].share));
-    if (packed_.by_rows) {
+    if (searched_.by_rows) {
       parts_[r].box.m1 = box.m0 + length;
     } else {
       parts_[r].box.n1 = box.n0 + length;
@@ -89,16 +89,16 @@ void Packing::lay_out(const std::vector<double>& shares) {
   }
 }
 
-void Packing::begin_at(double finish) {
+void GroupSearch::begin_at(double finish) {
   finish_ = finish;
   if (!areas_ || finish >= areas_at_ || finish <= kSameAreas * areas_at_) {
-    areas_.emplace(wishes_, devices_, finish, packed_.box);
+    areas_.emplace(preferred_, devices_, finish, searched_.box);
     areas_at_ = finish;
   }
   measure_all();
 }
 
-void Packing::measure_all() {
+void GroupSearch::measure_all() {
   known_.clear();
   for (Part& part : parts_) {
     part.depth = 0;
@@ -113,20 +113,20 @@ void Packing::measure_all() {
   for (const Part& part : parts_) bytes_.add(needed(part));
 }
 
-std::int64_t Packing::deepest_by_area(const Members& group) const {
+std::int64_t GroupSearch::deepest_by_area(const Members& group) const {
   const Part& part = parts_[group.region];
   const double size = static_cast<double>(part.box.m()) * static_cast<double>(part.box.n());
   std::int64_t low = 0, high = blocks_;
   while (high - low > 1) {
     const std::int64_t middle = low + (high - low) / 2;
     double area = 0;
-    for (const Power& device : group.devices) area += areas_->at(device, middle, group.shorter);
+    for (const DeviceRates& device : group.devices) area += areas_->at(device, middle, group.shorter);
     (area >= size ? low : high) = middle;
   }
   return low;
 }
 
-Packing::Depth Packing::measure(const Members& group, std::int64_t deepest) {
+GroupSearch::Depth GroupSearch::measure(const Members& group, std::int64_t deepest) {
   if (group.devices.empty()) return {};
   GemmBox slab = parts_[group.region].box;
   std::int64_t low = 0, high = deepest + 1;
@@ -136,7 +136,7 @@ Packing::Depth Packing::measure(const Members& group, std::int64_t deepest) {
                                        std::max<std::int64_t>(1, deepest));
   while (high - low > 1 || (low == 0 && high_share == 0)) {
     slab.k1 = slab.k0 + next * kBlockK - (group.shorter ? missing_ : 0);
-    const Covering covering = cover_plane(plane_of(packed_.work, slab), group.devices, finish_);
+    const Covering covering = cover_by_columns(tiling_2d_of(searched_.work, slab), group.devices, finish_);
     const auto devices = static_cast<double>(group.devices.size());
     cut_devices_ += devices * (0.7 + devices / 10);
     if (covering.share >= 1) {
@@ -165,46 +165,46 @@ Packing::Depth Packing::measure(const Members& group, std::int64_t deepest) {
   return depth;
 }
 
-const Packing::Depth& Packing::depth_of(const Members& group, std::int64_t deepest) {
+const GroupSearch::Depth& GroupSearch::depth_of(const Members& group, std::int64_t deepest) {
   const auto [found, is_new] = known_.try_emplace(group.key);
   if (is_new) found->second = measure(group, deepest);
   return found->second;
 }
 
-void Packing::count(Part& part, const Depth& depth, double sign) const {
+void GroupSearch::count(Part& part, const Depth& depth, double sign) const {
   part.depth += sign * (static_cast<double>(depth.blocks) + kMore * depth.more);
   part.blocks += static_cast<std::int64_t>(sign) * depth.blocks;
   if (!(depth.strips > 0)) return;  // nothing, or not cut yet
   GemmBox slab = part.box;
   slab.k1 = slab.k0 + depth.blocks * kBlockK;
-  const Plane plane = plane_of(packed_.work, slab);
+  const Tiling2D plane = tiling_2d_of(searched_.work, slab);
   part.bytes.add({sign * depth.strips * plane.strip_bytes, sign * plane.area() * plane.result_bytes});
 }
 
-double Packing::worth(const Part& part) const {
+double GroupSearch::worth(const Part& part) const {
   const double beyond = part.depth / static_cast<double>(blocks_) - 1;
   return part.share * (beyond > 0 ? kBeyond * std::min(beyond, kMostBeyond) : beyond);
 }
 
 // What is covered beyond the depth needs no operands.
-ServerBytes Packing::needed(const Part& part) const {
+ServerBytes GroupSearch::needed(const Part& part) const {
   if (part.blocks <= blocks_) return part.bytes;
   return {part.bytes.out * static_cast<double>(blocks_) / static_cast<double>(part.blocks), part.bytes.in};
 }
 
-double Packing::fee(const ServerBytes& bytes) const {
-  return kFee * std::max(0.0, bytes.time(packed_.server) / std::max(finish_ - packed_.pause, kSoonest) - 1);
+double GroupSearch::fee(const ServerBytes& bytes) const {
+  return kFee * std::max(0.0, bytes.time(searched_.server) / std::max(finish_ - searched_.pause, kSoonest) - 1);
 }
 
-bool Packing::met() const {
+bool GroupSearch::met() const {
   for (const Part& part : parts_) {
     if (part.blocks < blocks_) return false;
   }
   return fee(bytes_) <= 0;
 }
 
-double Packing::pack(const Patience& patience) {
-  begin_at(patience.finish);
+double GroupSearch::improve(const Limits& limits) {
+  begin_at(limits.finish);
   cut_devices_ = 0;
   double met_at = kNever, spent = 0;
   int tried = 0;
@@ -212,24 +212,24 @@ double Packing::pack(const Patience& patience) {
     while (met()) {
       met_at = finish_;
       keep();
-      if (finish_ <= patience.wanted) return met_at;
+      if (finish_ <= limits.wanted) return met_at;
       begin_at(finish_ * kEarlier);
     }
-    change(std::max(0.0, patience.worse * (1 - spent / 0.9)));
+    change(std::max(0.0, limits.worse * (1 - spent / 0.9)));
     if (parts_.size() > 1 && ++tried % 4000 == 0) resize();
-    spent = std::max(spent + 0.1 / patience.changes, cut_devices_ / patience.changes);
+    spent = std::max(spent + 0.1 / limits.changes, cut_devices_ / limits.changes);
   }
   return met_at;
 }
 
-double Packing::total() const {
+double GroupSearch::total() const {
   double sum = -fee(bytes_);
   for (const Part& part : parts_) sum += worth(part);
   return sum;
 }
 
 // Regions that cover deeper than they need become larger, while that is better for all.
-void Packing::resize() {
+void GroupSearch::resize() {
   const double before = total();
   const std::vector<Part> parts = parts_;
   const std::vector<Members> groups = groups_;
@@ -245,12 +245,12 @@ void Packing::resize() {
   known_.clear();
 }
 
-void Packing::keep() {
+void GroupSearch::keep() {
   found_.assign(parts_.size(), {});
   lengths_.clear();
   for (std::size_t r = 0; r < parts_.size(); ++r) {
     const Part& part = parts_[r];
-    lengths_.push_back(packed_.by_rows ? part.box.m() : part.box.n());
+    lengths_.push_back(searched_.by_rows ? part.box.m() : part.box.n());
     // What is covered beyond the depth is taken from those who are sent most for it.
     std::vector<const Members*> members;
     for (const Members& group : groups_) {
@@ -274,14 +274,14 @@ void Packing::keep() {
       group.stale = false;
       GemmBox slab = part.box;
       slab.k1 = slab.k0 + group.blocks * kBlockK - (one->shorter ? missing_ : 0);
-      static_cast<void>(cover_plane(plane_of(packed_.work, slab), group.devices, finish_, &group.cut));
+      static_cast<void>(cover_by_columns(tiling_2d_of(searched_.work, slab), group.devices, finish_, &group.cut));
       found_[r].push_back(std::move(group));
     }
   }
 }
 
 // Two groups exchange devices; undone where that is worse by more than `worse`.
-void Packing::change(double worse) {
+void GroupSearch::change(double worse) {
   const std::size_t at = draw(by_depth_.size()), kind = draw(8);
   const std::size_t window = kind < 6 ? std::max<std::size_t>(4, by_depth_.size() / 8) : by_depth_.size();
   const std::size_t first_device = static_cast<std::size_t>(by_depth_[at]);

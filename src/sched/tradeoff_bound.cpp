@@ -1,5 +1,5 @@
 // Prices of shapes over durations, flows by Frank and Wolfe's method, and the least T that they allow.
-#include "exchange_bound.hpp"
+#include "tradeoff_bound.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -15,7 +15,7 @@ namespace {
 constexpr int kPrices = 9;
 /// Durations are tried in this ratio.
 constexpr double kDurationRatio = 1.15;
-/// Weights of the bytes against the chain that are tried.
+/// Weights of the bytes against the critical path that are tried.
 constexpr double kWeights[] = {0.3, 0.45, 0.6, 0.7, 0.8, 0.9, 0.96};
 /// Shares of the prices that suit the shapes, beside those of one direction.
 constexpr double kMixtures[] = {0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1};
@@ -41,7 +41,7 @@ struct Price {
 /// Shares of a device's price that its downlink is given, when its most in some time is looked for.
 constexpr double kShares[] = {0.02, 0.1, 0.2, 0.35, 0.5, 2.0 / 3, 0.8, 0.9, 0.98};
 
-// A GEMM as the exchange bound sees it. Volumes are in multiplications, m n k for the whole.
+// A GEMM as the trade-off bound sees it. Volumes are in multiplications, m n k for the whole.
 class GemmVolumes {
  public:
   GemmVolumes(const plan::Work& work, double groups)
@@ -204,11 +204,11 @@ struct Curve {
   std::vector<double> price;
 };
 
-class Exchange {
+class TradeoffBound {
  public:
-  Exchange(const model::StepGraph& graph, std::span<const Node> nodes, std::span<const ShapeBound> shapes,
-           std::span<const Durations> durations, std::span<const DeviceClass> classes, std::span<const Price> prices,
-           double most)
+  TradeoffBound(const model::StepGraph& graph, std::span<const Node> nodes, std::span<const ShapeBound> shapes,
+                std::span<const Durations> durations, std::span<const DeviceClass> classes,
+                std::span<const Price> prices, double most)
       : graph_(graph), nodes_(nodes), longest_(nodes.size()), choices_(nodes.size()), most_(most) {
     for (std::size_t s = 0; s < shapes.size(); ++s) {
       Curve& curve = curves_.emplace_back(Curve{durations[s].from, {}});
@@ -310,7 +310,7 @@ plan::Volume volume_of_all(const plan::Work& work) {
   return plan::volume_of(work, whole);
 }
 
-double exchange_bound(const model::StepGraph& graph, std::span<const Node> nodes, std::span<const ShapeBound> shapes,
+double tradeoff_bound(const model::StepGraph& graph, std::span<const Node> nodes, std::span<const ShapeBound> shapes,
                       std::span<const DeviceClass> classes, double down, double up, double at_least) {
   // Sums of prices: over all links together, and for each shape.
   std::vector<std::vector<Price>> candidates;
@@ -347,8 +347,8 @@ double exchange_bound(const model::StepGraph& graph, std::span<const Node> nodes
   for (const ShapeBound& shape : shapes) durations.push_back(durations_of(shape, classes, at_least * kMost));
   double bound = at_least;
   for (const std::vector<Price>& prices : candidates) {
-    Exchange exchange(graph, nodes, shapes, durations, classes, prices, at_least * kMost);
-    for (const double weight : kWeights) bound = std::max(bound, exchange.improve(weight, bound));
+    TradeoffBound tradeoff(graph, nodes, shapes, durations, classes, prices, at_least * kMost);
+    for (const double weight : kWeights) bound = std::max(bound, tradeoff.improve(weight, bound));
   }
   return bound;
 }

@@ -1,18 +1,18 @@
-// Mixing groups: which devices cover which slabs, so that depths that add up are those that devices do best at.
+// GroupExchange groups: which devices cover which slabs, so that depths that add up are those that devices do best at.
 #pragma once
 
 #include <random>
 
-#include "areas.hpp"
-#include "slabs.hpp"
+#include "search/areas.hpp"
+#include "search/slabs.hpp"
 
 namespace cleave::plan {
 
 /// Regions whose groups exchange devices and blocks while all regions together cover more.
-class Mixing {
+class GroupExchange {
  public:
   /// The last group of each region holds the last block.
-  Mixing(const Areas& areas, std::vector<std::vector<Group>> regions);
+  GroupExchange(const Areas& areas, std::vector<std::vector<Group>> regions);
 
   /// Tries so many changes.
   void improve(int changes);
@@ -28,7 +28,7 @@ class Mixing {
     std::size_t region = 0;
     std::int64_t blocks = 1;
     bool shorter = false;
-    std::vector<Power> devices;
+    std::vector<DeviceRates> devices;
     double lack = 0;  // how little it covers: 1 / area, to a high power
   };
   struct Part {

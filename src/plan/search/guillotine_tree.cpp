@@ -12,7 +12,7 @@
 
 #include "bisect.hpp"
 #include "gemm_costs.hpp"
-#include "slabs.hpp"
+#include "search/slabs.hpp"
 
 namespace cleave::plan {
 
@@ -45,9 +45,9 @@ struct Tree {
 
 using Extents = std::array<double, 3>;
 
-class Halves {
+class GuillotineTree {
  public:
-  Halves(const Work& work, const GemmBox& box, std::span<const Power> devices)
+  GuillotineTree(const Work& work, const GemmBox& box, std::span<const DeviceRates> devices)
       : work_(work), box_(box), devices_(devices) {}
 
   BoxTiling find() {
@@ -181,7 +181,7 @@ class Halves {
   }
 
   // Alone, results of a tile leave in time as Reach has it.
-  [[nodiscard]] double time_of(const Power& device, const Extents& e) const {
+  [[nodiscard]] double time_of(const DeviceRates& device, const Extents& e) const {
     const auto element = static_cast<double>(size_of(work_.wire));
     const bool whole = e[2] >= static_cast<double>(box_.k()) * (1 - 1e-9);
     const auto partial = static_cast<double>(size_of(partial_sum_type(work_.wire)));
@@ -192,7 +192,7 @@ class Halves {
     if (down < 2 * slower) {
       time = std::max(time, device.up_at + (slower + down * down / (4 * slower)) / device.wavefront);
     }
-    const Plane plane{std::llround(e[0]), std::llround(e[1]), e[2] * element, partial, 2 * e[2], partial};
+    const Tiling2D plane{std::llround(e[0]), std::llround(e[1]), e[2] * element, partial, 2 * e[2], partial};
     const Reach reach = reach_of(plane, device.by(time));
     return std::min(e[0], e[1]) <= reach.shorter || area <= reach.resident ? time : kTooLarge * time;
   }
@@ -201,7 +201,7 @@ class Halves {
   void cut(const Tree& tree, std::int32_t at, const GemmBox& box, BoxTiling& tiling) const {
     const Place& place = tree.places[index(at)];
     if (place.leaf()) {
-      const Power& device = devices_[index(place.device)];
+      const DeviceRates& device = devices_[index(place.device)];
       const auto m = static_cast<double>(box.m()), n = static_cast<double>(box.n()), k = static_cast<double>(box.k());
       tiling.finish = std::max(tiling.finish, time_of(device, {m, n, k}));
       tiling.tiles.push_back({device.index, box});
@@ -226,15 +226,15 @@ class Halves {
 
   Work work_;
   GemmBox box_;
-  std::span<const Power> devices_;
+  std::span<const DeviceRates> devices_;
   std::vector<Place> next_;
   std::minstd_rand random_;
 };
 
 }  // namespace
 
-BoxTiling tile_by_halves(const Work& work, const GemmBox& box, std::span<const Power> devices) {
-  return Halves(work, box, devices).find();
+BoxTiling tile_by_guillotine_tree(const Work& work, const GemmBox& box, std::span<const DeviceRates> devices) {
+  return GuillotineTree(work, box, devices).find();
 }
 
 }  // namespace cleave::plan

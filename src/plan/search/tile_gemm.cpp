@@ -11,9 +11,9 @@
 #include <numeric>
 
 #include "bisect.hpp"
-#include "filling.hpp"
-#include "mixing.hpp"
-#include "packing.hpp"
+#include "search/filling.hpp"
+#include "search/group_exchange.hpp"
+#include "search/group_search.hpp"
 
 namespace cleave::plan {
 
@@ -155,7 +155,7 @@ class Regions {
 // Ways of cutting a box, tried one after another: all are arranged, the best refined, the best of those tiled.
 class Search {
  public:
-  Search(const Work& work, const GemmBox& box, std::span<const Power> devices, const fleet::ServerProfile& server,
+  Search(const Work& work, const GemmBox& box, std::span<const DeviceRates> devices, const fleet::ServerProfile& server,
          const BoxBound& bound, const Ways& ways)
       : work_(work),
         server_(server),
@@ -165,26 +165,26 @@ class Search {
         pause_(bound.pause),
         blocks_(k_blocks(box.k())),
         area_(static_cast<double>(box.m()) * static_cast<double>(box.n())),
-        wishes_(work, box, bound.terms),
+        preferred_(work, box, bound.terms),
         ways_(ways),
-        thorough_(ways.effort == Effort::thorough && std::ssize(devices) <= (bound.wanted > 0 ? kFewToPack : kFew)),
+        thorough_(ways.effort == Effort::thorough && std::ssize(devices) <= (bound.wanted > 0 ? kFewToSearch : kFew)),
         wanted_(bound.wanted) {
     double whole_lines = 0, lines = 0;
-    for (const Power& device : devices) {
-      const Wish wish = wishes_.of(device, guess_);
-      lines += wish.lines;
-      if (wish.whole) {
+    for (const DeviceRates& device : devices) {
+      const PreferredShape shape = preferred_.of(device, guess_);
+      lines += shape.lines;
+      if (shape.whole) {
         whole_.push_back(device);
-        whole_lines += wish.lines;
+        whole_lines += shape.lines;
       } else {
         shallow_.push_back(device);
-        areas_ += wish.area;
+        areas_ += shape.area;
       }
     }
     if (whole_lines < ways.whole_share * lines) whole_lines += move_to_whole(ways.whole_share * lines - whole_lines);
     share_ = whole_lines / lines;
     if (share_ > kLeastShare && !ways.in_slabs) return;
-    for (const Power& device : whole_) shallow_.push_back(device);
+    for (const DeviceRates& device : whole_) shallow_.push_back(device);
     whole_.clear();
     share_ = 0;
   }
@@ -208,7 +208,7 @@ class Search {
           few ? std::vector<double>{24, 14, 8, 5, 3} : std::vector<double>{std::min(10.0, ways_.group_size)};
       for (const double size : sizes) fill(size);
       if (few) deal();
-      if (std::ssize(devices_) > kVeryFew) mix();
+      if (std::ssize(devices_) > kVeryFew) exchange_groups();
     } else {
       fill(ways_.group_size);
     }
@@ -217,34 +217,35 @@ class Search {
 
  private:
   /// Up to so many devices, more ways are tried; up to more where there is time.
-  static constexpr std::int64_t kFew = 256, kFewToPack = 512, kDealt = 64, kVeryFew = 16;
+  static constexpr std::int64_t kFew = 256, kFewToSearch = 512, kDealt = 64, kVeryFew = 16;
 
-  /// Groups are mixed where the finish is beyond the bound by this factor, and so that they cover most by the second.
-  static constexpr double kFarFromBound = 1.08, kMixedAt = 1.05;
+  /// Groups exchange devices where the finish is beyond the bound by this factor, and so that they cover most by the
+  /// second.
+  static constexpr double kFarFromBound = 1.08, kExchangedAt = 1.05;
   /// What a region at the whole depth does at least, of all, where slabs alone are not tried.
   static constexpr double kFewShare = 0.3;
-  /// Changes of all ways of mixing, and of the best so many ways.
+  /// Changes of every way to begin, and of the best so many ways.
   static constexpr int kFirstChanges = 3000, kChanges = 30000;
-  static constexpr std::size_t kMixed = 3;
-  /// Where there is time, groups of the best so many ways are packed by true cuts, too, from this factor of the soonest
-  /// finish so far, and the best of these for longer, unless they lack this share of all.
-  static constexpr std::size_t kPacked = 6, kPackedLonger = 2;
-  static constexpr double kPackedAt = 1.01, kHopeless = 0.1;
+  static constexpr std::size_t kExchanged = 3;
+  /// Where there is time, groups of the best so many ways are searched by true cuts, too, from this factor of the
+  /// soonest finish so far, and the best of these for longer, unless they lack this share of all.
+  static constexpr std::size_t kSearched = 6, kSearchedLonger = 2;
+  static constexpr double kSearchedFrom = 1.01, kHopeless = 0.1;
   /// How much worse a change may be at first, of what a device does on average, and how many changes there are for a
   /// device.
-  static constexpr double kWorsePacked = 0.15, kPackChanges = 500, kMorePackChanges = 2500;
+  static constexpr double kWorseSearched = 0.15, kSearchChanges = 500, kMoreSearchChanges = 2500;
 
   // Lets devices do whole depths, first those that lose least by it, until they do `wanted` lines; returns how many.
   double move_to_whole(double wanted) {
     struct Mover {
       double keeps = 0, lines = 0, area = 0;
-      Power device;
+      DeviceRates device;
     };
     std::vector<Mover> movers;
-    for (const Power& device : shallow_) {
-      const Wish wish = wishes_.of(device, guess_);
-      const double lines = wishes_.whole_lines(device, guess_);
-      movers.push_back({wish.lines > 0 ? lines / wish.lines : 0, lines, wish.area, device});
+    for (const DeviceRates& device : shallow_) {
+      const PreferredShape shape = preferred_.of(device, guess_);
+      const double lines = preferred_.whole_lines(device, guess_);
+      movers.push_back({shape.lines > 0 ? lines / shape.lines : 0, lines, shape.area, device});
     }
     std::stable_sort(movers.begin(), movers.end(), [](const Mover& a, const Mover& b) { return a.keeps > b.keeps; });
     shallow_.clear();
@@ -275,7 +276,7 @@ class Search {
   }
 
   // Returns the finish, with the server's interface.
-  double arrange(std::vector<std::vector<Group>> regions, bool longer_side, const Packing* packing = nullptr) {
+  double arrange(std::vector<std::vector<Group>> regions, bool longer_side, const GroupSearch* searched = nullptr) {
     Regions plan(work_, box_, longer_side);
     if (share_ > kLeastShare) {
       Group whole;
@@ -284,7 +285,7 @@ class Search {
       plan.add({whole});
     }
     for (std::vector<Group>& region : regions) plan.add(std::move(region));
-    const double finish = packing ? plan.cut_at(packing->lengths(), guess_) : plan.arrange(guess_);
+    const double finish = searched ? plan.cut_at(searched->lengths(), guess_) : plan.arrange(guess_);
     if (finish == kNever) return kNever;
     plans_.push_back(std::move(plan));
     return plans_.back().finish_with(server_, pause_);
@@ -295,29 +296,30 @@ class Search {
     return finish > kFarFromBound * guess_ && devices_.front().wavefront >= kBalancedWavefront;
   }
 
-  // Where plans are far from the bound, devices and blocks are mixed anew among the groups of those that they began as.
-  void mix() {
+  // Where plans are far from the bound, the groups that they began as exchange devices and blocks.
+  void exchange_groups() {
     double soonest = kNever;
     for (const Regions& plan : plans_) soonest = std::min(soonest, plan.finish_with(server_, pause_));
     if (!far(soonest)) return;
-    const Areas areas(wishes_, shallow_, kMixedAt * guess_, box_);
-    std::vector<std::pair<Mixing, bool>> mixed;
+    const Areas areas(preferred_, shallow_, kExchangedAt * guess_, box_);
+    std::vector<std::pair<GroupExchange, bool>> exchanged;
     for (Start& start : starts_) {
-      mixed.emplace_back(Mixing(areas, std::move(start.regions)), start.longer_side);
-      mixed.back().first.improve(kFirstChanges);
+      exchanged.emplace_back(GroupExchange(areas, std::move(start.regions)), start.longer_side);
+      exchanged.back().first.improve(kFirstChanges);
     }
-    std::stable_sort(mixed.begin(), mixed.end(),
+    std::stable_sort(exchanged.begin(), exchanged.end(),
                      [](const auto& a, const auto& b) { return a.first.covered() > b.first.covered(); });
-    for (std::size_t i = 0; i < std::min(kMixed, mixed.size()); ++i) {
-      mixed[i].first.improve(kChanges);
-      arrange(mixed[i].first.regions(), mixed[i].second);
+    for (std::size_t i = 0; i < std::min(kExchanged, exchanged.size()); ++i) {
+      exchanged[i].first.improve(kChanges);
+      arrange(exchanged[i].first.regions(), exchanged[i].second);
     }
     if (!(wanted_ > 0)) return;
-    pack(mixed, kPackedAt * soonest);
+    search_groups(exchanged, kSearchedFrom * soonest);
   }
 
-  // Packs groups by true cuts, from the most able ways to begin: all for a while, then those longer that came furthest.
-  void pack(const std::vector<std::pair<Mixing, bool>>& mixed, double from) {
+  // Searches groups by true cuts, from the most able ways to begin: all for a while, then those longer that came
+  // furthest.
+  void search_groups(const std::vector<std::pair<GroupExchange, bool>>& exchanged, double from) {
     struct Attempt {
       double finish = kNever, lacks = 0;
       std::size_t start = 0;
@@ -325,28 +327,29 @@ class Search {
     double soonest = kNever;
     const auto devices = static_cast<double>(shallow_.size());
     const auto attempt = [&](std::size_t i, double changes) {
-      const auto& [mixing, longer_side] = mixed[i];
-      std::vector<std::vector<Group>> groups = mixing.regions();
+      const auto& [exchange, longer_side] = exchanged[i];
+      std::vector<std::vector<Group>> groups = exchange.regions();
       std::vector<double> sizes;
-      for (std::size_t r = 0; r < groups.size(); ++r) sizes.push_back(mixing.share_of(r));
+      for (std::size_t r = 0; r < groups.size(); ++r) sizes.push_back(exchange.share_of(r));
       const bool by_rows = (box_.m() >= box_.n()) == longer_side;
-      Packing packing({work_, box_, by_rows, 1 - share_, server_, pause_}, wishes_, std::move(groups), sizes, from);
-      const double finish = packing.pack({from, wanted_, kWorsePacked / devices, changes * devices});
-      if (finish < kNever) soonest = std::min(soonest, arrange(packing.regions(), longer_side, &packing));
-      return Attempt{finish, packing.lacks(), i};
+      GroupSearch search({work_, box_, by_rows, 1 - share_, server_, pause_}, preferred_, std::move(groups), sizes,
+                         from);
+      const double finish = search.improve({from, wanted_, kWorseSearched / devices, changes * devices});
+      if (finish < kNever) soonest = std::min(soonest, arrange(search.regions(), longer_side, &search));
+      return Attempt{finish, search.lacks(), i};
     };
     std::vector<Attempt> order;
-    for (std::size_t i = 0; i < std::min(kPacked, mixed.size()) && soonest > wanted_; ++i) {
-      order.push_back(attempt(i, kPackChanges));
+    for (std::size_t i = 0; i < std::min(kSearched, exchanged.size()) && soonest > wanted_; ++i) {
+      order.push_back(attempt(i, kSearchChanges));
     }
     std::sort(order.begin(), order.end(), [](const Attempt& a, const Attempt& b) {
       return a.finish != b.finish ? a.finish < b.finish : a.lacks != b.lacks ? a.lacks < b.lacks : a.start < b.start;
     });
     std::erase_if(order, [](const Attempt& a) { return a.lacks > kHopeless; });
-    for (std::size_t i = 0; i < std::min(kPackedLonger, order.size()) && soonest > wanted_; ++i) {
-      attempt(order[i].start, kMorePackChanges);
+    for (std::size_t i = 0; i < std::min(kSearchedLonger, order.size()) && soonest > wanted_; ++i) {
+      attempt(order[i].start, kMoreSearchChanges);
     }
-    if (!order.empty() && soonest > wanted_) attempt(order.front().start, 2 * kMorePackChanges);
+    if (!order.empty() && soonest > wanted_) attempt(order.front().start, 2 * kMoreSearchChanges);
   }
 
   // Groups of like depth, about `size` devices to each.
@@ -355,14 +358,14 @@ class Search {
         std::clamp(static_cast<double>(shallow_.size()) / (size * std::max(planes(), 2.0)), 1.0, 64.0));
     if (regions == filled_) return;
     filled_ = regions;
-    Filling filling(wishes_, shallow_, area_ * (1 - share_) / static_cast<double>(regions), regions,
+    Filling filling(preferred_, shallow_, area_ * (1 - share_) / static_cast<double>(regions), regions,
                     blocks_ * kBlockK - box_.k());
     const double finish = least_feasible(
         [&](double t) { return filling.fill(t, regions * blocks_) >= regions * blocks_; }, 2e-3, guess_ * 1.02);
     if (finish == kNever) return;
     static_cast<void>(filling.fill(finish, regions * blocks_));
     std::vector<Group> groups = filling.groups();
-    for (const Power& device : filling.left()) groups.back().devices.push_back(device);
+    for (const DeviceRates& device : filling.left()) groups.back().devices.push_back(device);
     offer(std::move(groups), regions);
   }
 
@@ -378,9 +381,9 @@ class Search {
         if (count <= before) continue;
         before = count;
         const double area = area_ * (1 - share_) / static_cast<double>(regions);
-        offer(deal_groups(wishes_, shallow_, guess_, count, regions * blocks_, area), regions);
+        offer(deal_groups(preferred_, shallow_, guess_, count, regions * blocks_, area), regions);
         if (std::ssize(devices_) <= kVeryFew)
-          offer(row_groups(wishes_, shallow_, guess_, count, regions * blocks_, area), regions);
+          offer(row_groups(preferred_, shallow_, guess_, count, regions * blocks_, area), regions);
       }
     }
   }
@@ -415,15 +418,15 @@ class Search {
   Work work_;
   fleet::ServerProfile server_;
   GemmBox box_;
-  std::span<const Power> devices_;
+  std::span<const DeviceRates> devices_;
   double guess_, pause_;
   std::int64_t blocks_;
   double area_;
-  Wishes wishes_;
+  PreferredShapes preferred_;
   Ways ways_;
   bool thorough_;
   double wanted_;
-  std::vector<Power> whole_, shallow_;
+  std::vector<DeviceRates> whole_, shallow_;
   double share_ = 0;  // of the work that devices would do at the whole depth
   double areas_ = 0;  // that the others could cover together
   std::int64_t filled_ = 0;
@@ -437,7 +440,7 @@ class Search {
 
 }  // namespace
 
-BoxTiling tile_gemm(const Work& work, const GemmBox& box, std::span<const Power> devices,
+BoxTiling tile_gemm(const Work& work, const GemmBox& box, std::span<const DeviceRates> devices,
                     const fleet::ServerProfile& server, const BoxBound& bound, const Ways& ways) {
   Search search(work, box, devices, server, bound, ways);
   BoxTiling tiling = search.find();

@@ -1,5 +1,5 @@
 // Moves of blocks, devices and pairs of devices between the groups of a region.
-#include "slabs.hpp"
+#include "search/slabs.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -31,13 +31,13 @@ Region::Region(const Work& work, const GemmBox& box, std::vector<Group> groups)
   for (Group& group : groups_) group.loss = group.devices.size() > 1 ? kUsualLoss : 1.0;
 }
 
-Plane Region::plane_at(const Group& group, std::int64_t blocks) const {
+Tiling2D Region::plane_at(const Group& group, std::int64_t blocks) const {
   GemmBox slab = box_;
   slab.k1 = slab.k0 + blocks * kBlockK - group.missing;
-  return plane_of(work_, slab);
+  return tiling_2d_of(work_, slab);
 }
 
-Plane plane_of(const Work& work, const GemmBox& slab) {
+Tiling2D tiling_2d_of(const Work& work, const GemmBox& slab) {
   const GemmCosts costs = gemm_costs(work, slab);
   return {slab.m(),
           slab.n(),
@@ -48,9 +48,9 @@ Plane plane_of(const Work& work, const GemmBox& slab) {
 }
 
 double Region::area_by(const Group& group, std::int64_t blocks, double finish) const {
-  const Plane plane = plane_at(group, blocks);
+  const Tiling2D plane = plane_at(group, blocks);
   double area = 0;
-  for (const Power& device : group.devices) area += largest_area(plane, reach_of(plane, device.by(finish)));
+  for (const DeviceRates& device : group.devices) area += largest_area(plane, reach_of(plane, device.by(finish)));
   return area / group.loss;
 }
 
@@ -103,23 +103,23 @@ bool Region::improve(std::vector<double>& slack, double finish) {
                     [&](std::size_t a, std::size_t b) { return slack[a] != slack[b] ? slack[a] > slack[b] : a < b; });
   givers.erase(end, givers.end());
 
-  const Plane mine = plane_at(behind, behind.blocks);
-  const auto share = [&](const Plane& plane, const Group& group, const Power& device) {
+  const Tiling2D mine = plane_at(behind, behind.blocks);
+  const auto share = [&](const Tiling2D& plane, const Group& group, const DeviceRates& device) {
     return largest_area(plane, reach_of(plane, device.by(finish))) / group.loss / needed;
   };
   std::vector<double> own, own_there, theirs, theirs_here;
-  for (const Power& device : behind.devices) own.push_back(share(mine, behind, device));
+  for (const DeviceRates& device : behind.devices) own.push_back(share(mine, behind, device));
   for (const std::size_t j : givers) {
     const Group& giver = groups_[j];
-    const Plane other = plane_at(giver, giver.blocks);
+    const Tiling2D other = plane_at(giver, giver.blocks);
     theirs.clear();
     theirs_here.clear();
     own_there.clear();
-    for (const Power& device : giver.devices) {
+    for (const DeviceRates& device : giver.devices) {
       theirs.push_back(share(other, giver, device));
       theirs_here.push_back(share(mine, behind, device));
     }
-    for (const Power& device : behind.devices) own_there.push_back(share(other, giver, device));
+    for (const DeviceRates& device : behind.devices) own_there.push_back(share(other, giver, device));
     for (std::size_t b = 0; b < theirs.size(); ++b) {
       const auto offer = [&](double here, double there, Move how, std::size_t a) {
         const double least = std::min(here, there);
@@ -158,9 +158,9 @@ bool Region::improve(std::vector<double>& slack, double finish) {
 }
 
 void Region::cut_group(Group& group, double guess) const {
-  const Plane plane = plane_at(group, group.blocks);
+  const Tiling2D plane = plane_at(group, group.blocks);
   if (group.stale) {
-    group.cut = cut_plane(plane, group.devices, guess);
+    group.cut = cut_columns(plane, group.devices, guess);
     group.stale = false;
   } else {
     finish_cut(plane, group.devices, group.cut);
@@ -184,9 +184,9 @@ double Region::cut(double guess) {
 ServerBytes Region::server_bytes() const {
   ServerBytes bytes;
   for (const Group& group : groups_) {
-    const Plane plane = plane_at(group, group.blocks);
+    const Tiling2D plane = plane_at(group, group.blocks);
     const auto side = static_cast<double>(group.cut.transposed ? plane.columns : plane.rows);
-    for (const PlaneCut::Column& column : group.cut.columns) {
+    for (const ColumnCut::Column& column : group.cut.columns) {
       bytes.out += (side + static_cast<double>(column.last - column.first) * column.width) * plane.strip_bytes;
     }
     bytes.in += plane.area() * plane.result_bytes;
@@ -199,8 +199,8 @@ double Region::tile(std::vector<BoxTile>& tiles) const {
   GemmBox slab = box_;
   for (const Group& group : groups_) {
     slab.k1 = std::min(box_.k1, slab.k0 + group.blocks * kBlockK);
-    const PlaneTiling plane = tile_plane(plane_at(group, group.blocks), group.devices, group.cut);
-    for (const PlaneTile& tile : plane.tiles) {
+    const Tiles2D plane = tile_columns(plane_at(group, group.blocks), group.devices, group.cut);
+    for (const Tile2D& tile : plane.tiles) {
       tiles.push_back({group.devices[static_cast<std::size_t>(tile.device)].index,
                        {slab.m0 + tile.row0, slab.m0 + tile.row1, slab.n0 + tile.column0, slab.n0 + tile.column1,
                         slab.k0, slab.k1}});
@@ -211,19 +211,19 @@ double Region::tile(std::vector<BoxTile>& tiles) const {
   return finish;
 }
 
-BoxTiling tile_flat(const Work& work, const GemmBox& box, std::span<const Power> devices) {
+BoxTiling tile_flat(const Work& work, const GemmBox& box, std::span<const DeviceRates> devices) {
   Group all;
   all.devices.assign(devices.begin(), devices.end());
   all.blocks = k_blocks(box.k());
   Region region(work, box, {all});
   double soonest = 1;
-  for (const Power& device : devices) soonest = std::min(soonest, device.earliest());
+  for (const DeviceRates& device : devices) soonest = std::min(soonest, device.earliest());
   BoxTiling tiling;
   if (region.cut(soonest) == kNever) {
     // Too much for all memories at once: tiles are then cut into several tasklets.
-    std::vector<Power> roomy(devices.begin(), devices.end());
+    std::vector<DeviceRates> roomy(devices.begin(), devices.end());
     bool limited = false;
-    for (Power& device : roomy) limited = std::exchange(device.memory, kNever) < kNever || limited;
+    for (DeviceRates& device : roomy) limited = std::exchange(device.memory, kNever) < kNever || limited;
     if (!limited) return {kNever, {}};
     tiling = tile_flat(work, box, roomy);
     tiling.in_memory = false;

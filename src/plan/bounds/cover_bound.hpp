@@ -6,18 +6,18 @@
 // length of the blocks' sides, of which two blocks need much more than one.
 #pragma once
 
-#include "power.hpp"
-#include "shapes.hpp"
+#include "bounds/shapes.hpp"
+#include "device_rates.hpp"
 
 namespace cleave::plan {
 
 /// How the lines of a block are counted, and what a byte through the server's interface costs, in lines.
-struct Cover {
-  double row_pins = 0;     ///< share of a row's length that counts at both of its ends
-  double column_pins = 0;  ///< of a column's
-  double deep_pins = 0;    ///< of the depth
-  double light_tail = 0;   ///< of the shorter last K block, the share that the others count for it
-  double edges = 0;        ///< share of a plane that counts by the length of the blocks' sides
+struct CoverWeights {
+  double row_end_weight = 0;     ///< share of a row's length that counts at both of its ends
+  double column_end_weight = 0;  ///< of a column's
+  double depth_end_weight = 0;   ///< of the depth
+  double tail_discount = 0;      ///< of the shorter last K block, the share that the others count for it
+  double perimeter_weight = 0;   ///< share of a plane that counts by the length of the blocks' sides
   double out_price = 0, in_price = 0;
 };
 
@@ -26,9 +26,9 @@ struct Offer {
   double value = 0, down = 0, up = 0;
 };
 
-class Covers {
+class CoverBound {
  public:
-  Covers(const Work& work, const GemmBox& box, const Cover& cover);
+  CoverBound(const Work& work, const GemmBox& box, const CoverWeights& cover);
 
   [[nodiscard]] double lines() const { return m_ * n_; }
   /// Elements of the result that a block of this budget has at most.
@@ -38,7 +38,7 @@ class Covers {
   /// The most that a block of this budget is worth, from above to a share of it; value 0 when none is worth its price.
   [[nodiscard]] Offer best(const Budget& budget, double precision) const;
   /// Lines that a byte down is counted as where only the sides of blocks count.
-  [[nodiscard]] double worth_of_edges() const { return lines() / sides_ / (k_ * element_); }
+  [[nodiscard]] double worth_of_perimeter() const { return lines() / sides_ / (k_ * element_); }
   /// What a block is counted as, in lines. Sums to all lines at least, over the blocks of any tiling.
   [[nodiscard]] double counted(double rows, double columns, double depth) const;
 
@@ -55,7 +55,7 @@ class Covers {
   [[nodiscard]] Offer best_within(const Limits& limits) const;
   void search(const Budget& budget, std::int64_t low, std::int64_t high, double precision, Offer& best) const;
 
-  Cover cover_;
+  CoverWeights weights_;
   double m_, n_, k_;
   double element_, whole_, partial_;
   std::int64_t blocks_;
@@ -66,7 +66,7 @@ class Covers {
 
 /// A finish time before which the box cannot be done, at least that of `bound`. Beyond `enough` no more is searched
 /// for.
-[[nodiscard]] double sharper_bound(const Work& work, const GemmBox& box, std::span<const Power> powers,
+[[nodiscard]] double sharper_bound(const Work& work, const GemmBox& box, std::span<const DeviceRates> device_rates,
                                    const fleet::ServerProfile& server, const BoxBound& bound, double enough);
 
 }  // namespace cleave::plan

@@ -1,5 +1,5 @@
 // Groups take devices of like depth, deepest first; regions take groups so that depths add up.
-#include "filling.hpp"
+#include "search/filling.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -19,11 +19,11 @@ std::int64_t Filling::fill(double finish, std::int64_t blocks) {
   groups_.clear();
   pool_.clear();
   first_ = 0;
-  for (const Power& device : devices_) {
-    const Wish wish = wishes_.shallow(device, finish, area_);
-    if (wish.area > 0) pool_.push_back(wish);
+  for (const DeviceRates& device : devices_) {
+    const PreferredShape shape = preferred_.shallow(device, finish, area_);
+    if (shape.area > 0) pool_.push_back(shape);
   }
-  std::sort(pool_.begin(), pool_.end(), [](const Wish& a, const Wish& b) {
+  std::sort(pool_.begin(), pool_.end(), [](const PreferredShape& a, const PreferredShape& b) {
     return a.depth != b.depth ? a.depth > b.depth : a.device.index < b.device.index;
   });
   std::int64_t covered = 0;
@@ -31,15 +31,15 @@ std::int64_t Filling::fill(double finish, std::int64_t blocks) {
   return covered;
 }
 
-std::vector<Power> Filling::left() const {
-  std::vector<Power> devices;
+std::vector<DeviceRates> Filling::left() const {
+  std::vector<DeviceRates> devices;
   for (std::size_t i = first_; i < pool_.size(); ++i) devices.push_back(pool_[i].device);
   return devices;
 }
 
 bool Filling::take_group(std::int64_t most_blocks) {
   if (first_ == pool_.size()) return false;
-  // The depth that the next devices wish for together.
+  // The depth that suits the next devices together.
   double areas = 0, depths = 0;
   for (std::size_t i = first_; i < pool_.size() && areas < area_; ++i) {
     areas += pool_[i].area;
@@ -97,7 +97,7 @@ Filling::Choice Filling::choose(std::int64_t blocks, std::int64_t missing) const
   while (true) {
     while (open.size() < kWindow && next < pool_.size()) {
       open.push_back(next);
-      areas.push_back(wishes_.area_at(pool_[next].device, finish_, blocks * kBlockK - missing));
+      areas.push_back(preferred_.area_at(pool_[next].device, finish_, blocks * kBlockK - missing));
       ++next;
     }
     if (open.empty()) return {};
@@ -121,17 +121,18 @@ Filling::Choice Filling::choose(std::int64_t blocks, std::int64_t missing) const
   }
 }
 
-std::vector<Group> deal_groups(const Wishes& wishes, std::span<const Power> devices, double finish, std::int64_t count,
-                               std::int64_t blocks, double area) {
-  std::vector<Wish> able;
-  for (const Power& device : devices) able.push_back(wishes.shallow(device, finish, area));
-  std::stable_sort(able.begin(), able.end(), [](const Wish& a, const Wish& b) { return a.lines > b.lines; });
+std::vector<Group> deal_groups(const PreferredShapes& preferred, std::span<const DeviceRates> devices, double finish,
+                               std::int64_t count, std::int64_t blocks, double area) {
+  std::vector<PreferredShape> able;
+  for (const DeviceRates& device : devices) able.push_back(preferred.shallow(device, finish, area));
+  std::stable_sort(able.begin(), able.end(),
+                   [](const PreferredShape& a, const PreferredShape& b) { return a.lines > b.lines; });
   std::vector<Group> groups(static_cast<std::size_t>(count));
   std::vector<double> lines(groups.size(), 0);
-  for (const Wish& wish : able) {
+  for (const PreferredShape& shape : able) {
     const auto next = static_cast<std::size_t>(std::min_element(lines.begin(), lines.end()) - lines.begin());
-    groups[next].devices.push_back(wish.device);
-    lines[next] += wish.lines;
+    groups[next].devices.push_back(shape.device);
+    lines[next] += shape.lines;
   }
   for (std::int64_t i = 0; i < count; ++i) {
     groups[static_cast<std::size_t>(i)].blocks = blocks * (i + 1) / count - blocks * i / count;
@@ -139,15 +140,16 @@ std::vector<Group> deal_groups(const Wishes& wishes, std::span<const Power> devi
   return groups;
 }
 
-std::vector<Group> row_groups(const Wishes& wishes, std::span<const Power> devices, double finish, std::int64_t count,
-                              std::int64_t blocks, double area) {
-  std::vector<Wish> able;
+std::vector<Group> row_groups(const PreferredShapes& preferred, std::span<const DeviceRates> devices, double finish,
+                              std::int64_t count, std::int64_t blocks, double area) {
+  std::vector<PreferredShape> able;
   double areas = 0;
-  for (const Power& device : devices) {
-    able.push_back(wishes.shallow(device, finish, area));
+  for (const DeviceRates& device : devices) {
+    able.push_back(preferred.shallow(device, finish, area));
     areas += able.back().area;
   }
-  std::stable_sort(able.begin(), able.end(), [](const Wish& a, const Wish& b) { return a.depth > b.depth; });
+  std::stable_sort(able.begin(), able.end(),
+                   [](const PreferredShape& a, const PreferredShape& b) { return a.depth > b.depth; });
   std::vector<Group> groups(static_cast<std::size_t>(count));
   std::vector<double> depths(groups.size(), 0);
   double reached = 0, depth_sum = 0;

@@ -8,21 +8,21 @@
 
 #include <vector>
 
-#include "plane.hpp"
-#include "shapes.hpp"
+#include "bounds/shapes.hpp"
+#include "search/tiling_2d.hpp"
 
 namespace cleave::plan {
 
 struct Group {
-  std::vector<Power> devices;
+  std::vector<DeviceRates> devices;
   std::int64_t blocks = 1;   ///< K blocks of its slab
   std::int64_t missing = 0;  ///< elements by which the last of them is short
   double loss = 1;           ///< area that the devices must be able to do for one element that they do in tiles
-  PlaneCut cut;              ///< of these devices, unless stale
+  ColumnCut cut;             ///< of these devices, unless stale
   bool stale = true;
 };
 
-/// A tile in elements of the operation; `device` is Power::index.
+/// A tile in elements of the operation; `device` is DeviceRates::index.
 struct BoxTile {
   std::int32_t device = 0;
   GemmBox box;
@@ -42,7 +42,7 @@ struct ServerBytes {
 };
 
 /// A slab as a plane of its rows and columns.
-[[nodiscard]] Plane plane_of(const Work& work, const GemmBox& slab);
+[[nodiscard]] Tiling2D tiling_2d_of(const Work& work, const GemmBox& slab);
 
 class Region {
  public:
@@ -73,13 +73,13 @@ class Region {
   double tile(std::vector<BoxTile>& tiles) const;
 
  private:
-  struct Exchange;
-  [[nodiscard]] std::vector<Exchange> rank_exchanges(std::size_t slowest, double finish, std::size_t most) const;
+  struct GroupMove;
+  [[nodiscard]] std::vector<GroupMove> rank_moves(std::size_t slowest, double finish, std::size_t most) const;
   [[nodiscard]] static double depth_of(const Group& group, std::int64_t blocks) {
     return static_cast<double>(blocks * kBlockK - group.missing);
   }
   void cut_group(Group& group, double guess) const;
-  [[nodiscard]] Plane plane_at(const Group& group, std::int64_t blocks) const;
+  [[nodiscard]] Tiling2D plane_at(const Group& group, std::int64_t blocks) const;
   [[nodiscard]] double area_by(const Group& group, std::int64_t blocks, double finish) const;
   bool improve(std::vector<double>& slack, double finish);
 
@@ -102,11 +102,12 @@ struct BoxTiling {
 [[nodiscard]] std::vector<TaskletPlan> pieces_of(const BoxTiling& tiling, std::span<const DeviceState> devices);
 
 /// `box` at its whole depth. Within the devices' memories, unless these are too small for all of it at once.
-[[nodiscard]] BoxTiling tile_flat(const Work& work, const GemmBox& box, std::span<const Power> devices);
+[[nodiscard]] BoxTiling tile_flat(const Work& work, const GemmBox& box, std::span<const DeviceRates> devices);
 
-/// `box` cut in two along any side, and each part again, until there is a device to a part (halves.cpp). For few
-/// devices.
-[[nodiscard]] BoxTiling tile_by_halves(const Work& work, const GemmBox& box, std::span<const Power> devices);
+/// `box` cut in two along any side, and each part again, until there is a device to a part (guillotine_tree.cpp). For
+/// few devices.
+[[nodiscard]] BoxTiling tile_by_guillotine_tree(const Work& work, const GemmBox& box,
+                                                std::span<const DeviceRates> devices);
 
 /// How many ways of cutting a box are tried.
 enum class Effort : std::uint8_t { quick, thorough };
@@ -122,15 +123,15 @@ struct Ways {
 
 /// `box` in three dimensions, as early as the devices and the server's interface can be done with it (tile_gemm.cpp).
 /// `bound` gives a guess of the finish, and the prices that shapes answer to. The finish is the devices' own.
-[[nodiscard]] BoxTiling tile_gemm(const Work& work, const GemmBox& box, std::span<const Power> devices,
+[[nodiscard]] BoxTiling tile_gemm(const Work& work, const GemmBox& box, std::span<const DeviceRates> devices,
                                   const fleet::ServerProfile& server, const BoxBound& bound, const Ways& ways);
 
 /// tile_gemm() by those devices, and in those shapes, that the server's interface can keep up with (select.cpp).
-[[nodiscard]] BoxTiling tile_selected(const Work& work, const GemmBox& box, std::span<const Power> devices,
+[[nodiscard]] BoxTiling tile_selected(const Work& work, const GemmBox& box, std::span<const DeviceRates> devices,
                                       const fleet::ServerProfile& server, const BoxBound& bound);
 
 /// tile_selected(), or parts of the box tiled one after another where memories are small (rounds.cpp).
-[[nodiscard]] BoxTiling tile_in_rounds(const Work& work, const GemmBox& box, std::span<const Power> devices,
+[[nodiscard]] BoxTiling tile_in_rounds(const Work& work, const GemmBox& box, std::span<const DeviceRates> devices,
                                        const fleet::ServerProfile& server, const BoxBound& bound);
 
 }  // namespace cleave::plan

@@ -1,5 +1,5 @@
 // The best block that a device can do by a time, its shape free in three dimensions: what the lower bound adds up, and
-// what the planner takes as each device's wish.
+// what the planner takes as the shape that each device prefers.
 //
 // Counted in lines: a line is one element of the result over the whole depth of the box, so the box is m*n lines, and a
 // block of area a and depth d is worth a * phi(d) lines. phi(d) = d/k counts volume. Any phi for which every way of
@@ -14,7 +14,7 @@
 #include <array>
 #include <cstdint>
 
-#include "power.hpp"
+#include "device_rates.hpp"
 
 namespace cleave::plan {
 
@@ -45,7 +45,7 @@ class Shapes {
   [[nodiscard]] double lines() const { return m_ * n_; }
   /// value 0: nothing that is worth its price.
   [[nodiscard]] Piece best_piece(const Budget& budget, const Terms& terms) const;
-  [[nodiscard]] Tally tally(std::span<const Alike> devices, double finish, const Terms& terms) const;
+  [[nodiscard]] Tally tally(std::span<const DeviceClass> devices, double finish, const Terms& terms) const;
 
  private:
   [[nodiscard]] double cover(double depth, double steps) const;
@@ -69,7 +69,7 @@ struct BoxBound {
   double wanted = 0;  ///< a finish that is worth tenths of a second to find; 0 where none is
 };
 /// `pause` as BoxBound has it.
-[[nodiscard]] BoxBound bound_box(const Work& work, const GemmBox& box, std::span<const Power> powers,
+[[nodiscard]] BoxBound bound_box(const Work& work, const GemmBox& box, std::span<const DeviceRates> device_rates,
                                  const fleet::ServerProfile& server, double pause);
 
 }  // namespace cleave::plan

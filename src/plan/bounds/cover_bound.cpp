@@ -1,5 +1,5 @@
 // For every depth the best rows and columns in closed form; depths by branch and bound.
-#include "covers.hpp"
+#include "bounds/cover_bound.hpp"
 
 #include <algorithm>
 #include <array>
@@ -15,8 +15,8 @@ constexpr double kBlock = static_cast<double>(kBlockK);
 
 }  // namespace
 
-Covers::Covers(const Work& work, const GemmBox& box, const Cover& cover)
-    : cover_(cover),
+CoverBound::CoverBound(const Work& work, const GemmBox& box, const CoverWeights& cover)
+    : weights_(cover),
       m_(static_cast<double>(box.m())),
       n_(static_cast<double>(box.n())),
       k_(static_cast<double>(box.k())),
@@ -25,13 +25,13 @@ Covers::Covers(const Work& work, const GemmBox& box, const Cover& cover)
       partial_(static_cast<double>(size_of(partial_sum_type(work.wire)))),
       blocks_(k_blocks(box.k())),
       tail_(static_cast<double>(box.k() - (blocks_ - 1) * kBlockK)) {
-  tail_share_ = (1 - cover.light_tail) * tail_ / k_;
+  tail_share_ = (1 - cover.tail_discount) * tail_ / k_;
   if (tail_ == kBlock || blocks_ == 1) tail_share_ = tail_ / k_;
   if (blocks_ > 1) block_share_ = (1 - tail_share_) / static_cast<double>(blocks_ - 1);
   limit(lines());
 }
 
-double Covers::largest(const Budget& budget) const {
+double CoverBound::largest(const Budget& budget) const {
   const double whole_strips = budget.down / (k_ * element_);
   const double whole = std::min(budget.up / whole_, whole_strips * whole_strips / 4);
   if (blocks_ == 1) return std::min(whole, lines());
@@ -39,50 +39,50 @@ double Covers::largest(const Budget& budget) const {
   return std::min(lines(), std::max(whole, std::min(budget.up / partial_, strips * strips / 4)));
 }
 
-void Covers::limit(double largest) {
+void CoverBound::limit(double largest) {
   double inside = std::min(m_, n_);
   if (largest < lines() / 2) {
     const double left = 1 - largest / lines();
     inside = std::min({m_ + n_ * left, n_ + m_ * left, 2 * inside});
   }
   sides_ = m_ + n_ + inside;
-  edge_ = cover_.edges * lines() / sides_;
+  edge_ = weights_.perimeter_weight * lines() / sides_;
 }
 
-double Covers::share_of(double depth) const {
+double CoverBound::share_of(double depth) const {
   if (depth >= k_) return 1;
   const double blocks = std::floor(depth / kBlock);
   const double share = blocks * block_share_ + (blocks * kBlock < depth ? tail_share_ : 0);
-  return (1 - cover_.deep_pins) * share + cover_.deep_pins / 2;
+  return (1 - weights_.depth_end_weight) * share + weights_.depth_end_weight / 2;
 }
 
-double Covers::counted(double rows, double columns, double depth) const {
+double CoverBound::counted(double rows, double columns, double depth) const {
   if (rows >= m_ && columns >= n_) return share_of(depth) * lines();
-  const double down = rows >= m_ ? m_ : (1 - cover_.column_pins) * rows + cover_.column_pins * m_ / 2;
-  const double across = columns >= n_ ? n_ : (1 - cover_.row_pins) * columns + cover_.row_pins * n_ / 2;
-  return share_of(depth) * ((1 - cover_.edges) * down * across + edge_ * (rows + columns));
+  const double down = rows >= m_ ? m_ : (1 - weights_.column_end_weight) * rows + weights_.column_end_weight * m_ / 2;
+  const double across = columns >= n_ ? n_ : (1 - weights_.row_end_weight) * columns + weights_.row_end_weight * n_ / 2;
+  return share_of(depth) * ((1 - weights_.perimeter_weight) * down * across + edge_ * (rows + columns));
 }
 
-Covers::Limits Covers::limits(const Budget& budget, double depth, double share, bool whole) const {
+CoverBound::Limits CoverBound::limits(const Budget& budget, double depth, double share, bool whole) const {
   const double result = whole ? whole_ : partial_, strip = depth * element_;
   return {share,
           budget.down / strip,
           std::min(budget.up / result, budget.flops / (2 * depth)),
-          cover_.out_price * strip,
-          cover_.in_price * result,
+          weights_.out_price * strip,
+          weights_.in_price * result,
           strip,
           result};
 }
 
 // A block of r < m rows and c < n columns is worth g r c + (h - s) r + (j - s) c + corner. That is linear in r, so r is
 // as large as it can be, or nothing; and along that the best c is an end or a stationary point of one of the limits.
-Offer Covers::best_within(const Limits& limits) const {
-  const double strips = limits.strips, area = limits.area, plain = limits.share * (1 - cover_.edges);
-  const double row_end = cover_.row_pins * n_ / 2, column_end = cover_.column_pins * m_ / 2;
-  const double g = plain * (1 - cover_.row_pins) * (1 - cover_.column_pins) - limits.area_price;
+Offer CoverBound::best_within(const Limits& limits) const {
+  const double strips = limits.strips, area = limits.area, plain = limits.share * (1 - weights_.perimeter_weight);
+  const double row_end = weights_.row_end_weight * n_ / 2, column_end = weights_.column_end_weight * m_ / 2;
+  const double g = plain * (1 - weights_.row_end_weight) * (1 - weights_.column_end_weight) - limits.area_price;
   const double s = limits.strip_price - limits.share * edge_;
-  const double by_r = plain * (1 - cover_.column_pins) * row_end - s;
-  const double by_c = plain * (1 - cover_.row_pins) * column_end - s;
+  const double by_r = plain * (1 - weights_.column_end_weight) * row_end - s;
+  const double by_c = plain * (1 - weights_.row_end_weight) * column_end - s;
   const double corner = plain * row_end * column_end;
   Offer best;
   const auto offer = [&](double value, double r, double c) {
@@ -113,14 +113,14 @@ Offer Covers::best_within(const Limits& limits) const {
   // All rows, or all columns, or both.
   if (strips > m_) {
     const double c = std::min({n_, strips - m_, area / m_}), end = (plain * row_end - s) * m_;
-    const double slope = (plain * (1 - cover_.row_pins) - limits.area_price) * m_ - s;
+    const double slope = (plain * (1 - weights_.row_end_weight) - limits.area_price) * m_ - s;
     offer(end, m_, 0);
     offer(end + slope * c, m_, c);
     if (c >= n_) offer((limits.share - limits.area_price) * lines() - limits.strip_price * (m_ + n_), m_, n_);
   }
   if (strips > n_) {
     const double r = std::min({m_, strips - n_, area / n_}), end = (plain * column_end - s) * n_;
-    const double slope = (plain * (1 - cover_.column_pins) - limits.area_price) * n_ - s;
+    const double slope = (plain * (1 - weights_.column_end_weight) - limits.area_price) * n_ - s;
     offer(end, 0, n_);
     offer(end + slope * r, r, n_);
   }
@@ -128,7 +128,8 @@ Offer Covers::best_within(const Limits& limits) const {
 }
 
 // A range of depths that cannot be better than the best so far by more than a share of it is left out.
-void Covers::search(const Budget& budget, std::int64_t low, std::int64_t high, double precision, Offer& best) const {
+void CoverBound::search(const Budget& budget, std::int64_t low, std::int64_t high, double precision,
+                        Offer& best) const {
   if (low == high) {
     const auto depth = static_cast<double>(low) * kBlock;
     for (const double d : {depth, depth - kBlock + tail_}) {
@@ -146,7 +147,7 @@ void Covers::search(const Budget& budget, std::int64_t low, std::int64_t high, d
   search(budget, low, middle, precision, best);
 }
 
-Offer Covers::best(const Budget& budget, double precision) const {
+Offer CoverBound::best(const Budget& budget, double precision) const {
   Offer best = best_within(limits(budget, k_, 1, true));
   if (blocks_ > 1) {
     // First where downlink and uplink are done together, or nearly: the better the best so far, the more is left out.

@@ -1,27 +1,27 @@
-// What shape of block each device would do best by a finish time: what groups of devices are formed by.
+// Which shape of block each device does best by a finish time. Groups of devices are formed by it.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 
-#include "plane.hpp"
-#include "shapes.hpp"
+#include "bounds/shapes.hpp"
+#include "search/tiling_2d.hpp"
 
 namespace cleave::plan {
 
-/// A device with its best shape.
-struct Wish {
-  Power device;
+/// A device with the shape of block that it does best.
+struct PreferredShape {
+  DeviceRates device;
   double lines = 0;  ///< elements of the result, over the whole depth, that it could do in its best shape
   double depth = 0;  ///< of that shape, in blocks
   double area = 0;
   bool whole = false;  ///< at the whole depth
 };
 
-/// What devices wish for, by a finish time.
-class Wishes {
+/// The shapes that devices do best by a finish time.
+class PreferredShapes {
  public:
-  Wishes(const Work& work, const GemmBox& box, const Terms& terms)
+  PreferredShapes(const Work& work, const GemmBox& box, const Terms& terms)
       : shapes_(work, box),
         terms_(terms),
         box_(box),
@@ -32,7 +32,7 @@ class Wishes {
         whole_{box.m(), box.n(), k_ * element_, element_, 2 * k_, partial_} {}
 
   /// The best shape of all. Without prices where they leave it nothing worth doing.
-  [[nodiscard]] Wish of(const Power& device, double finish) const {
+  [[nodiscard]] PreferredShape of(const DeviceRates& device, double finish) const {
     const Budget budget = device.by(finish);
     if (!budget.any()) return {device};
     Piece piece = shapes_.best_piece(budget, terms_);
@@ -42,7 +42,7 @@ class Wishes {
 
   /// In partial sums, on planes of an area of their own. The depth at which downlink and uplink are done together; a
   /// price on bytes up makes it deeper.
-  [[nodiscard]] Wish shallow(const Power& device, double finish, double plane_area) const {
+  [[nodiscard]] PreferredShape shallow(const DeviceRates& device, double finish, double plane_area) const {
     const Budget budget = device.by(finish);
     if (!budget.any()) return {device};
     const double area = std::min(budget.up / partial_, plane_area);
@@ -54,18 +54,18 @@ class Wishes {
     return {device, most * depth / k_, depth / kBlock, most, false};
   }
   /// Elements of the result that it could do at the whole depth.
-  [[nodiscard]] double whole_lines(const Power& device, double finish) const {
+  [[nodiscard]] double whole_lines(const DeviceRates& device, double finish) const {
     return largest_area(whole_, reach_of(whole_, device.by(finish)));
   }
   /// What a device can cover at a depth in elements, in partial sums.
-  [[nodiscard]] double area_at(const Power& device, double finish, std::int64_t depth) const {
+  [[nodiscard]] double area_at(const DeviceRates& device, double finish, std::int64_t depth) const {
     return area_by(device.by(finish), static_cast<double>(depth));
   }
 
  private:
   static constexpr double kBlock = static_cast<double>(kBlockK);
   [[nodiscard]] double area_by(const Budget& budget, double depth) const {
-    const Plane plane{box_.m(), box_.n(), depth * element_, partial_, 2 * depth, partial_};
+    const Tiling2D plane{box_.m(), box_.n(), depth * element_, partial_, 2 * depth, partial_};
     return largest_area(plane, reach_of(plane, budget));
   }
 
@@ -73,7 +73,7 @@ class Wishes {
   Terms terms_;
   GemmBox box_;
   double element_, partial_, k_, least_depth_;
-  Plane whole_;
+  Tiling2D whole_;
 };
 
 }  // namespace cleave::plan

@@ -1,17 +1,17 @@
-// Packing: which devices cover which slabs, so that the depths that groups cover by true cuts add up.
+// GroupSearch: which devices cover which slabs, so that the depths that groups cover by true cuts add up.
 #pragma once
 
 #include <optional>
 #include <random>
 #include <unordered_map>
 
-#include "areas.hpp"
-#include "slabs.hpp"
+#include "search/areas.hpp"
+#include "search/slabs.hpp"
 
 namespace cleave::plan {
 
-/// What is to be packed: regions of a box, along one of its sides, one after another.
-struct Packed {
+/// What is searched for: groups that cover regions of a box, along one of its sides, one after another.
+struct SearchedRegions {
   const Work& work;
   GemmBox box;
   bool by_rows = true;  ///< regions are runs of rows
@@ -21,20 +21,20 @@ struct Packed {
 };
 
 /// Groups that exchange devices while all together cover deeper slabs.
-class Packing {
+class GroupSearch {
  public:
   /// `sizes` are the regions' shares of what they take together. The last group of each holds the last block. `finish`
   /// is about when they are done.
-  Packing(const Packed& packed, const Wishes& wishes, std::vector<std::vector<Group>> regions,
-          const std::vector<double>& sizes, double finish);
+  GroupSearch(const SearchedRegions& searched, const PreferredShapes& preferred,
+              std::vector<std::vector<Group>> regions, const std::vector<double>& sizes, double finish);
 
   /// Where to begin, what is early enough, how much worse a change may be at first, as a share of all, and how many
   /// changes are tried, or devices cut in groups, whichever is first.
-  struct Patience {
+  struct Limits {
     double finish = 0, wanted = 0, worse = 0, changes = 0;
   };
   /// Tries changes for ever earlier finishes. Returns the earliest that could be met; kNever when none.
-  double pack(const Patience& patience);
+  double improve(const Limits& limits);
 
   /// As they were by that finish.
   [[nodiscard]] const std::vector<std::vector<Group>>& regions() const { return found_; }
@@ -52,7 +52,7 @@ class Packing {
   struct Members {
     std::size_t region = 0;
     bool shorter = false;
-    std::vector<Power> devices;
+    std::vector<DeviceRates> devices;
     std::uint64_t key = 0;
     Depth depth;
   };
@@ -81,18 +81,18 @@ class Packing {
   void resize();
   std::size_t draw(std::size_t end) { return (random_() >> 8U) % end; }
 
-  Packed packed_;
-  const Wishes& wishes_;
+  SearchedRegions searched_;
+  const PreferredShapes& preferred_;
   std::int64_t blocks_, missing_;
   std::vector<Members> groups_;
   std::vector<std::vector<Group>> found_;
   std::vector<std::int64_t> lengths_;
-  std::vector<std::int32_t> by_depth_;  // devices, those that wish for like depths beside each other
+  std::vector<std::int32_t> by_depth_;  // devices, those that prefer like depths beside each other
   std::vector<std::size_t> group_of_;   // by device
   std::vector<Part> parts_;
   ServerBytes bytes_;  // that are needed
   double finish_ = 0, areas_at_ = 0, cut_devices_ = 0;
-  std::vector<Power> devices_;
+  std::vector<DeviceRates> devices_;
   std::optional<Areas> areas_;
   std::vector<std::uint64_t> keys_;
   std::unordered_map<std::uint64_t, Depth> known_;

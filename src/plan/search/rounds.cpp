@@ -8,7 +8,7 @@
 #include <map>
 
 #include "bisect.hpp"
-#include "slabs.hpp"
+#include "search/slabs.hpp"
 
 namespace cleave::plan {
 
@@ -24,7 +24,7 @@ using Parts = std::array<std::int64_t, 3>;  // along m, n and k
 
 class Rounds {
  public:
-  Rounds(const Work& work, const GemmBox& box, std::span<const Power> devices, const fleet::ServerProfile& server,
+  Rounds(const Work& work, const GemmBox& box, std::span<const DeviceRates> devices, const fleet::ServerProfile& server,
          const BoxBound& bound)
       : work_(work),
         box_(box),
@@ -125,7 +125,7 @@ class Rounds {
 
   const Work& work_;
   GemmBox box_;
-  std::span<const Power> devices_;
+  std::span<const DeviceRates> devices_;
   fleet::ServerProfile server_;
   BoxBound bound_;
   Parts extents_, parts_{1, 1, 1};
@@ -133,12 +133,12 @@ class Rounds {
 
 }  // namespace
 
-BoxTiling tile_in_rounds(const Work& work, const GemmBox& box, std::span<const Power> devices,
+BoxTiling tile_in_rounds(const Work& work, const GemmBox& box, std::span<const DeviceRates> devices,
                          const fleet::ServerProfile& server, const BoxBound& bound) {
   BoxTiling once = tile_selected(work, box, devices, server, bound);
   if (once.in_memory && once.finish <= kGoodWithoutRounds * bound.finish) return once;
   // A tile that streams holds the strips of its shorter side: at most half of what comes down.
-  const bool limited = std::any_of(devices.begin(), devices.end(), [&](const Power& device) {
+  const bool limited = std::any_of(devices.begin(), devices.end(), [&](const DeviceRates& device) {
     return device.memory < device.by(bound.finish).down / 2;
   });
   if (!limited) return once;
