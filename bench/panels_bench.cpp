@@ -132,7 +132,7 @@ Run train(int ranks, BytesPerSecond rate, std::int64_t groups, std::int64_t pane
   options.train = {.steps = kSteps, .batch = kBatch, .warmup_steps = 1, .lr_decay_steps = kSteps, .freeze = {}};
   options.row_groups = groups;
   if (groups > 1) options.plan.keep_columns = plan::KeepColumns::always;
-  options.executor.panels.most = panels;
+  options.executor.parts.most = panels;
   options.executor.verification.mode = server::Verification::Mode::off;
   options.fleet.clock = server::ClockMode::off;
   options.fleet.gemm_kernels = kernels::name_of(kernels::selected_gemm_kernels());
@@ -184,7 +184,7 @@ int main(int argc, char** argv) {
   const int ranks = argc > 2 ? std::atoi(argv[2]) : 1;
   const int groups = argc > 3 ? std::atoi(argv[3]) : 1;
   const BytesPerSecond rate(megabits * 1e6 / 8);
-  const std::int64_t most = server::PanelLimits{}.most;
+  const std::int64_t most = server::PartLimits{}.most;
   for (int turn = 0; turn < 2; ++turn) {
     const Run whole = train(ranks, rate, groups, 1), panels = train(ranks, rate, groups, most);
     CLEAVE_ASSERT(whole.hash == panels.hash, "the parameters are {:x} and {:x}", whole.hash, panels.hash);

@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "../src/device/lie.hpp"
+#include "../src/device/injected_fault.hpp"
 #include "../tests/unit/kernels/honest_blocks.hpp"
 #include "cleave/kernels/product_check.hpp"
 
@@ -43,7 +43,7 @@ double norm(const float* values, std::int64_t n) {
 }
 
 // Block `seed`, computed, spoiled and looked at in each way.
-Spoiled spoil(comm::Lie lie, DType wire, std::uint32_t seed) {
+Spoiled spoil(comm::InjectedFault lie, DType wire, std::uint32_t seed) {
   kernels::honest::Source source(seed);
   const auto a = kernels::honest::matrix(source, kernels::honest::Data::normal, kShape.m * kShape.k, wire),
              b = kernels::honest::matrix(source, kernels::honest::Data::normal, kShape.k * kShape.n, wire);
@@ -68,7 +68,7 @@ Spoiled spoil(comm::Lie lie, DType wire, std::uint32_t seed) {
                     reinterpret_cast<std::uint16_t*>(draft.outputs[0].data()), kShape.n);
   }
   const std::vector<std::byte> honest(draft.outputs[0].begin(), draft.outputs[0].end());
-  device::falsify(draft, lie, seed);
+  device::inject_fault(draft, lie, seed);
 
   Spoiled found;
   const std::vector<float> before = widened(wire, honest), after = widened(wire, draft.outputs[0]);
@@ -96,17 +96,17 @@ Spoiled spoil(comm::Lie lie, DType wire, std::uint32_t seed) {
 
 int main(int argc, char** argv) {
   const int blocks = argc > 1 ? std::atoi(argv[1]) : 2000;
-  using comm::Lie;
+  using comm::InjectedFault;
   fmt::print(
       "| fault | wire | refused in any mode | found by `all` | found by `audit` | one element above the bound |\n");
   fmt::print("|---|---|---|---|---|---|\n");
-  for (const auto& [lie, name] : {std::pair{Lie::element, "element"},
-                                  {Lie::bit, "bit"},
-                                  {Lie::swap_rows, "swap_rows"},
-                                  {Lie::zero, "zero"},
-                                  {Lie::bias, "bias"},
-                                  {Lie::nan, "nan"},
-                                  {Lie::infinity, "infinity"}}) {
+  for (const auto& [lie, name] : {std::pair{InjectedFault::element, "element"},
+                                  {InjectedFault::bit, "bit"},
+                                  {InjectedFault::swap_rows, "swap_rows"},
+                                  {InjectedFault::zero, "zero"},
+                                  {InjectedFault::bias, "bias"},
+                                  {InjectedFault::nan, "nan"},
+                                  {InjectedFault::infinity, "infinity"}}) {
     for (const DType wire : {DType::f32, DType::bf16, DType::f16}) {
       int refused = 0, checked = 0, audited = 0, above = 0;
       for (int seed = 1; seed <= blocks; ++seed) {

@@ -35,7 +35,8 @@ int main(int argc, char** argv) {
                                                      {Mode::audit, 0.75, 2, 0.3}}) {
     s.churn.clear();
     for (int liar = 0; liar < liars; ++liar)
-      s.churn.push_back({Seconds(0), DeviceId(1 + 2 * liar), fleet::ChurnKind::lie, share, fleet::LieKind::element});
+      s.churn.push_back(
+          {Seconds(0), DeviceId(1 + 2 * liar), fleet::ChurnKind::faulty, share, fleet::InjectedFaultKind::element});
     double stated = 0, other = 0;
     for (int seed = 0; seed < seeds; ++seed) {
       s.verification = {.mode = mode, .fraction = fraction, .seed = ++run};

@@ -6,8 +6,8 @@
 
 namespace cleave::app {
 
-fleet::LieKind read_lie_kind(const config::Section& in, const char* key) {
-  using Kind = fleet::LieKind;
+fleet::InjectedFaultKind read_fault_kind(const config::Section& in, const char* key) {
+  using Kind = fleet::InjectedFaultKind;
   return in.choice<Kind>(key,
                          {{"element", Kind::element},
                           {"bit", Kind::bit},
@@ -35,13 +35,13 @@ fleet::ChurnTrace read_churn_trace(const std::filesystem::path& path, std::int64
                                               {"join", fleet::ChurnKind::join},
                                               {"slow", fleet::ChurnKind::slow},
                                               {"hang", fleet::ChurnKind::hang},
-                                              {"lie", fleet::ChurnKind::lie}},
+                                              {"lie", fleet::ChurnKind::faulty}},
                                              {.help = "What happens."});
     event.factor = in.real("factor", {.default_value = 1.0,
                                       .min = 0.0,
                                       .max = 1.0,
                                       .help = "slow: of every rate; lie: share of results that are wrong."});
-    event.lie = read_lie_kind(in, "lie");
+    event.fault = read_fault_kind(in, "lie");
     if (event.kind == fleet::ChurnKind::slow && event.factor <= 0)
       in.fault("factor", "a device cannot run at no rate at all", "use kind: hang");
     trace.push_back(event);

@@ -16,7 +16,7 @@
 namespace cleave::app {
 
 /// The key that says what is wrong with the results of a lie.
-[[nodiscard]] fleet::LieKind read_lie_kind(const config::Section& in, const char* key);
+[[nodiscard]] fleet::InjectedFaultKind read_fault_kind(const config::Section& in, const char* key);
 
 /// Reads a trace for a fleet of `devices`, in order of time.
 /// Errors: InputError with every fault found.

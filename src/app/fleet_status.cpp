@@ -66,7 +66,7 @@ void FleetStatus::changed(DeviceId device, sched::DeviceChange change, Seconds a
     case sched::DeviceChange::joined: d.away = false; break;
     case sched::DeviceChange::slowed: d.slow = factor < 1; break;
     case sched::DeviceChange::hung:  // nobody knows before its deadline has passed
-    case sched::DeviceChange::lies: break;
+    case sched::DeviceChange::faulty: break;
   }
 }
 

@@ -238,11 +238,11 @@ FleetInput read_fleet(const Section& in) {
     f.churn.slow_factor =
         c.real("slow_factor",
                {.default_value = 0.1, .max = 1.0, .above = 0.0, .help = "Their rates, relative to the declared ones."});
-    f.churn.lie_fraction =
+    f.churn.faulty_fraction =
         c.real("lie_fraction",
                {.default_value = 0.0, .min = 0.0, .max = 1.0, .help = "Share of devices whose results are wrong."});
-    f.churn.lying.kind = read_lie_kind(c, "lie_kind");
-    f.churn.lying.share = c.real(
+    f.churn.faults.kind = read_fault_kind(c, "lie_kind");
+    f.churn.faults.share = c.real(
         "lie_share",
         {.default_value = 1.0, .min = 0.0, .max = 1.0, .help = "Share of a lying device's results that are wrong."});
     f.churn.seed =

@@ -48,7 +48,7 @@ const char* change_name(sched::DeviceChange change) {
     case sched::DeviceChange::joined: return "joined";
     case sched::DeviceChange::slowed: return "slowed";
     case sched::DeviceChange::hung: return "hung";
-    case sched::DeviceChange::lies: return "lies";
+    case sched::DeviceChange::faulty: return "lies";
   }
   return "";
 }

@@ -58,24 +58,24 @@ std::optional<Fault> check_geometry(const Header& header) {
 
 // Some of a tasklet, in an order that can be taken up where it was left: each part lies in one piece where it is
 // stored.
-bool is_panel(const Header& header) {
-  const Panel& panel = header.panel;
+bool is_part(const Header& header) {
+  const MessagePart& part = header.part;
   const bool gemm = header.work == Work::gemm, task = header.kind == Kind::task;
-  switch (panel.of) {
-    case PanelOf::rows:
+  switch (part.of) {
+    case PartOf::rows:
       if (!gemm || header.a_by_columns || header.columns == Columns::bring) return false;
       break;
-    case PanelOf::k_blocks:
+    case PartOf::k_blocks:
       if (!gemm || header.b_by_columns || header.a_by_columns != task || header.columns != Columns::along) return false;
       break;
-    case PanelOf::pairs:
+    case PartOf::pairs:
       if (gemm) return false;
       break;
     default: return false;
   }
-  const std::int64_t units = header.panel_units();
-  return !header.in_place && panel.first >= 0 && panel.count >= 1 && panel.count < units &&
-         panel.first <= units - panel.count;
+  const std::int64_t units = header.part_units();
+  return !header.in_place && part.first >= 0 && part.count >= 1 && part.count < units &&
+         part.first <= units - part.count;
 }
 
 bool has_block(Kind kind) { return kind == Kind::task || kind == Kind::result; }
@@ -101,9 +101,9 @@ std::optional<Fault> check_fields(const Header& header) {
   }
 
   if (task) {
-    if (header.lie > Lie::stale || header.panel_order > kLastPanelOrder) return Fault::field;
+    if (header.fault > InjectedFault::stale || header.panel_order > kLastPanelOrder) return Fault::field;
     if (header.panels < 1 || header.panels > kMaxPanels) return Fault::field;
-  } else if (header.lie != Lie::none || header.panel_order != 0 || header.panels != 0) {
+  } else if (header.fault != InjectedFault::none || header.panel_order != 0 || header.panels != 0) {
     return Fault::field;
   }
   const bool gemm_task = task && header.work == Work::gemm;
@@ -125,13 +125,14 @@ std::optional<Fault> check_fields(const Header& header) {
 
   if (!block) {
     const bool unused = header.work == Work::none && header.wire == DType::f32 && header.output == DType::f32 &&
-                        header.gemm == GemmBlock{} && header.attention == AttentionBlock{} && header.panel == Panel{};
+                        header.gemm == GemmBlock{} && header.attention == AttentionBlock{} &&
+                        header.part == MessagePart{};
     return unused ? std::nullopt : std::optional(Fault::field);
   }
   if (header.work < Work::gemm || header.work > Work::attention_backward) return Fault::field;
   if (!wire_type(header.wire)) return Fault::field;
   if (const auto fault = check_geometry(header)) return fault;
-  if (header.panel != Panel{} && !is_panel(header)) return Fault::geometry;
+  if (header.part != MessagePart{} && !is_part(header)) return Fault::geometry;
   return std::nullopt;
 }
 
@@ -157,7 +158,7 @@ Layout layout_of(const Header& header) {
   if (header.work == Work::gemm) {
     const GemmBlock& g = header.gemm;
     // A of no rows takes no bytes.
-    const bool by_depth = header.panel.of == PanelOf::k_blocks, begins = header.panel.first == 0;
+    const bool by_depth = header.part.of == PartOf::k_blocks, begins = header.part.first == 0;
     const bool brings_b = (begins || by_depth) && header.columns != Columns::kept;
     if (!task) {
       if (!by_depth) layout.arrays[0] = place(product({header.rows(), g.n, element}));

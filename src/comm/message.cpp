@@ -28,7 +28,7 @@ enum : std::size_t {
   kAtMagic = 0,
   kAtVersion = 4,
   kAtKind = 6,
-  kAtLie = 7,
+  kAtFault = 7,
   kAtPayload = 8,
   kAtPanelOrder = 12,
   kAtStorage = 13,
@@ -49,10 +49,10 @@ enum : std::size_t {
   kAtFirstBlock = 76,
   kAtComputed = 80,
   kAtCompute = 88,
-  kAtPanelFirst = 96,
-  kAtPanelCount = 100,
+  kAtPartFirst = 96,
+  kAtPartCount = 100,
   kAtBroughtBy = 104,
-  kAtPanelOf = 112,
+  kAtPartOf = 112,
   kAtUnused = 113,
   kAtSequence = 120,
   kAtPanels = 124,
@@ -80,7 +80,7 @@ void put_header(std::byte* to, const Header& h) {
   put(to, kAtMagic, kMagic);
   put(to, kAtVersion, kWireVersion);
   put(to, kAtKind, h.kind);
-  put(to, kAtLie, h.lie);
+  put(to, kAtFault, h.fault);
   put(to, kAtPayload, static_cast<std::uint32_t>(h.payload_bytes));
   put(to, kAtPanelOrder, h.panel_order);
   put(to, kAtStorage,
@@ -105,9 +105,9 @@ void put_header(std::byte* to, const Header& h) {
     put(to, kAtK, h.attention.head_dim);
     put(to, kAtBlocks, static_cast<std::int32_t>(h.attention.queries));
   }
-  put(to, kAtPanelFirst, static_cast<std::int32_t>(h.panel.first));
-  put(to, kAtPanelCount, static_cast<std::int32_t>(h.panel.count));
-  put(to, kAtPanelOf, h.panel.of);
+  put(to, kAtPartFirst, static_cast<std::int32_t>(h.part.first));
+  put(to, kAtPartCount, static_cast<std::int32_t>(h.part.count));
+  put(to, kAtPartOf, h.part.of);
   put(to, kAtComputed, h.computed.value());
   put(to, kAtColumns, h.columns);
   if (h.columns == Columns::kept) put(to, kAtBroughtBy, h.brought_by.value);
@@ -194,7 +194,7 @@ void point_result(Parts& parts, Byte* frame, const Layout& layout) {
 bool answer_fits(const Header& header) {
   if (header.kind != Kind::task) return true;
   Header answer = result_header(header);
-  if (answer.panel.of == PanelOf::k_blocks) answer.panel = {};
+  if (answer.part.of == PartOf::k_blocks) answer.part = {};
   return layout_of(answer).fits;
 }
 
@@ -277,7 +277,7 @@ Decoded<Header> decode_header(std::span<const std::byte> bytes, std::int64_t fra
 
   Header h;
   h.kind = get<Kind>(from, kAtKind);
-  h.lie = get<Lie>(from, kAtLie);
+  h.fault = get<InjectedFault>(from, kAtFault);
   h.payload_bytes = get<std::uint32_t>(from, kAtPayload);
   h.panel_order = get<std::uint8_t>(from, kAtPanelOrder);
   const auto storage = get<std::uint8_t>(from, kAtStorage);
@@ -299,9 +299,9 @@ Decoded<Header> decode_header(std::span<const std::byte> bytes, std::int64_t fra
   h.columns = get<Columns>(from, kAtColumns);
   if (h.columns == Columns::kept) h.brought_by = TaskletId(get<std::int64_t>(from, kAtBroughtBy));
   h.compute = Seconds(get<double>(from, kAtCompute));
-  h.panel = {.of = get<PanelOf>(from, kAtPanelOf),
-             .first = get<std::int32_t>(from, kAtPanelFirst),
-             .count = get<std::int32_t>(from, kAtPanelCount)};
+  h.part = {.of = get<PartOf>(from, kAtPartOf),
+            .first = get<std::int32_t>(from, kAtPartFirst),
+            .count = get<std::int32_t>(from, kAtPartCount)};
   h.sequence = get<std::uint32_t>(from, kAtSequence);
   h.panels = get<std::uint32_t>(from, kAtPanels);
 
@@ -318,7 +318,7 @@ Decoded<Header> decode_header(std::span<const std::byte> bytes, std::int64_t fra
     }
   }
   const auto is_zero = [](std::byte value) { return value == std::byte{0}; };
-  if (h.columns != Columns::kept && !std::all_of(from + kAtBroughtBy, from + kAtPanelOf, is_zero)) return Fault::field;
+  if (h.columns != Columns::kept && !std::all_of(from + kAtBroughtBy, from + kAtPartOf, is_zero)) return Fault::field;
   if (!std::all_of(from + kAtUnused, from + kAtSequence, is_zero)) return Fault::field;
 
   if (const auto fault = check_fields(h)) return *fault;
@@ -420,7 +420,7 @@ Header result_header(const Header& task) {
   header.wire = task.wire;
   header.output = task.output;
   header.gemm = task.gemm;
-  header.panel = task.panel;
+  header.part = task.part;
   header.attention = task.attention;
   return header;
 }

@@ -145,9 +145,9 @@ Bytes resident_bytes(const Header& task) {
       return gemm_resident_bytes_beside_columns({block.m, block.n, block.k}, task.wire, block.blocks > 1,
                                                 block.whole_depth(), task.panels);
     }
-    if (task.panel.of == comm::PanelOf::k_blocks) {
+    if (task.part.of == comm::PartOf::k_blocks) {
       return gemm_streamed_bytes({block.m, block.n, block.k}, task.wire, block.blocks > 1, block.whole_depth(),
-                                 2 * task.panel.count * kBlockK);
+                                 2 * task.part.count * kBlockK);
     }
     return gemm_resident_bytes({block.m, block.n, block.k}, task.wire, block.blocks > 1, block.whole_depth(),
                                static_cast<PanelOrder>(task.panel_order), task.panels);

@@ -14,7 +14,7 @@
 #include "cleave/comm/handshake.hpp"
 #include "cleave/kernels/gemm_kernels.hpp"
 #include "execute.hpp"
-#include "panel_stream.hpp"
+#include "part_stream.hpp"
 #include "worker.hpp"
 
 namespace cleave::device {
@@ -177,7 +177,7 @@ class Host {
   void malformed(const comm::Frame& frame, comm::Fault fault) {
     ++report_.malformed;
     if (const auto name = comm::peek_task(frame)) {
-      panels_.give_up(name->tasklet);
+      parts_.give_up(name->tasklet);
       refuse_task(name->tasklet, name->device, Reason::malformed, comm::name_of(fault));
     }
   }
@@ -190,14 +190,14 @@ class Host {
   void admit(comm::Frame frame, const comm::Header& header, Worker& worker) {
     const Seconds arrival = clock_.now();
     const auto refuse = [&](Reason reason, std::string_view text) {
-      panels_.give_up(header.tasklet);
+      parts_.give_up(header.tasklet);
       refuse_task(header.tasklet, header.device, reason, text);
     };
     const auto hosted = devices_.find(header.device);
     if (hosted == devices_.end()) return refuse(Reason::unknown_device, "not hosted on this rank");
     Hosted& device = hosted->second;
     const Bytes needed = resident_bytes(header), memory = device.memory - device.columns_bytes;
-    const bool admitted = header.panel.first > 0;  // with its first panel
+    const bool admitted = header.part.first > 0;  // with its first part
     if (!admitted && needed > memory) {
       return refuse(Reason::memory, fmt::format("needs {} bytes of {}", needed.value(), memory.value()));
     }
@@ -205,15 +205,15 @@ class Host {
     job.arrival = arrival;
     job.view = comm::view_task(frame, header);
     job.frame = std::move(frame);
-    if (header.panel.whole()) {
-      panels_.drop();
+    if (header.part.whole()) {
+      parts_.drop();
     } else {
-      switch (panels_.take(header)) {
-        case PanelStream::Found::next: break;
-        case PanelStream::Found::again: return;
-        case PanelStream::Found::broken: return refuse(Reason::malformed, "a panel is missing");
+      switch (parts_.take(header)) {
+        case PartStream::Found::next: break;
+        case PartStream::Found::again: return;
+        case PartStream::Found::broken: return refuse(Reason::malformed, "a part is missing");
       }
-      panels_.share(job);
+      parts_.share(job);
     }
     if (header.columns == comm::Columns::kept && !take_columns(device, job)) {
       return refuse(Reason::columns, fmt::format("task {} brought no such columns", header.brought_by.value));
@@ -272,7 +272,7 @@ class Host {
   SteadyClock clock_;
   comm::Welcome welcome_;
   std::unordered_map<DeviceId, Hosted> devices_;
-  PanelStream panels_;
+  PartStream parts_;
   Seconds heard_, asked_;  // when the server was last heard, and last asked
   std::uint32_t pings_ = 0;
   HostReport report_;

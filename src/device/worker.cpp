@@ -6,7 +6,7 @@
 
 #include "cleave/kernels/parallel.hpp"
 #include "execute.hpp"
-#include "lie.hpp"
+#include "injected_fault.hpp"
 
 namespace cleave::device {
 
@@ -51,7 +51,7 @@ void Worker::run(int threads) {
   try {
     kernels::Parallel parallel(threads);
     Scratch scratch;
-    Liars liars;
+    FaultInjector injector;
     std::unique_lock lock(mutex_);
     while (true) {
       changed_.wait(lock, [&] { return stop_ || !waiting_.empty(); });
@@ -62,7 +62,7 @@ void Worker::run(int threads) {
 
       Seconds start = clock_.now();
       const auto answer = [&](std::variant<comm::ResultDraft, comm::Reason> result) {
-        if (auto* draft = std::get_if<comm::ResultDraft>(&result)) liars.spoil(*draft, job.view.header);
+        if (auto* draft = std::get_if<comm::ResultDraft>(&result)) injector.inject(*draft, job.view.header);
         const Seconds done = clock_.now();
         put({job.view.header, job.arrival, std::move(result), done - start, done});
         start = done;

@@ -20,11 +20,11 @@
 namespace cleave::device {
 
 /// A task that has been accepted. `view` looks into `frame` and, for B, into the frame that brought it: of the first
-/// panel, or of columns that were kept.
+/// part, or of columns that were kept.
 struct Job {
   comm::Frame frame;
-  std::shared_ptr<const comm::Frame> first_panel, columns;
-  std::shared_ptr<StreamedProduct> product;  ///< of a panel of K blocks
+  std::shared_ptr<const comm::Frame> first_part, columns;
+  std::shared_ptr<StreamedProduct> product;  ///< of a part of K blocks
   comm::TaskView view;
   Seconds arrival;  ///< when it came to this rank
 };
@@ -40,7 +40,7 @@ struct Outcome {
 
 class Worker {
  public:
-  /// `notify` is called on the worker's thread after each outcome. A job has one; the last panel of K blocks one for
+  /// `notify` is called on the worker's thread after each outcome. A job has one; the last part of K blocks one for
   /// each part of its result.
   Worker(int threads, std::function<void()> notify);
   /// Lets the computation under way end, throws away the rest.

@@ -15,8 +15,8 @@ ChurnTrace draw_churn(const ChurnModel& model, std::int64_t devices, Seconds hor
     const DeviceId device(d);
     if (random.uniform(0) < model.slow_fraction)
       trace.push_back({Seconds(0), device, ChurnKind::slow, model.slow_factor});
-    if (random.uniform(1) < model.lie_fraction)
-      trace.push_back({Seconds(0), device, ChurnKind::lie, model.lying.share, model.lying.kind});
+    if (random.uniform(1) < model.faulty_fraction)
+      trace.push_back({Seconds(0), device, ChurnKind::faulty, model.faults.share, model.faults.kind});
     if (model.mean_session.value() <= 0) continue;
     Seconds at{0};
     for (std::uint64_t draw = 2; at < horizon; draw += 2) {

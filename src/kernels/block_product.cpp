@@ -36,7 +36,7 @@ class Buffer {
 };
 
 struct Buffers {
-  Buffer left, right, strip;
+  Buffer left, right, band;
 };
 Buffers& buffers() {
   thread_local Buffers memory;
@@ -55,8 +55,8 @@ Oriented orient(GemmShape shape, ConstMatrix a, ConstMatrix b, bool by_rows) {
   return {b.transposed(), a, shape.n, shape.m, shape.k, true};
 }
 
-Strip strip_of(const Oriented& p, std::int64_t m0, std::int64_t m1, std::int64_t n0, std::int64_t n1) {
-  return p.swapped ? Strip{n0, n1, m0, m1} : Strip{m0, m1, n0, n1};
+ResultBand band_of(const Oriented& p, std::int64_t m0, std::int64_t m1, std::int64_t n0, std::int64_t n1) {
+  return p.swapped ? ResultBand{n0, n1, m0, m1} : ResultBand{m0, m1, n0, n1};
 }
 
 /// Length of equal parts of n, each of whole units but the last and of at most `largest` elements or one unit: a small
@@ -67,34 +67,34 @@ std::int64_t equal_part(std::int64_t n, std::int64_t largest, std::int64_t unit)
   return (units + parts - 1) / parts * unit;
 }
 
-void nothing_to_add(GemmShape shape, Matrix c, StripUse use, Accumulate accumulate) {
+void nothing_to_add(GemmShape shape, Matrix c, BandUse use, Accumulate accumulate) {
   for (std::int64_t i = 0; i < shape.m; ++i) {
-    float* row = c.data != nullptr ? &c(i, 0) : buffers().strip.enough(shape.n);
+    float* row = c.data != nullptr ? &c(i, 0) : buffers().band.enough(shape.n);
     if (accumulate == Accumulate::no) std::fill_n(row, shape.n, 0.0F);
     use({i, i + 1, 0, shape.n, row, shape.n});
   }
 }
 
-/// One strip: left panels [m0, m1) past the right panel of columns [n0, n1). A run of kc depths of the right panel
+/// One band: left panels [m0, m1) past the right panel of columns [n0, n1). A run of kc depths of the right panel
 /// stays in the first-level cache while all left panels pass.
-void multiply_strip(const MicroKernel& kernel, const Oriented& p, const Strip& strip, const float* left,
-                    std::int64_t m0, std::int64_t m1, const float* right, std::int64_t n0, std::int64_t n1,
-                    bool accumulate) {
-  const std::int64_t row_stride = p.swapped ? 1 : strip.ld, col_stride = p.swapped ? strip.ld : 1;
+void multiply_band(const MicroKernel& kernel, const Oriented& p, const ResultBand& band, const float* left,
+                   std::int64_t m0, std::int64_t m1, const float* right, std::int64_t n0, std::int64_t n1,
+                   bool accumulate) {
+  const std::int64_t row_stride = p.swapped ? 1 : band.ld, col_stride = p.swapped ? band.ld : 1;
   for (std::int64_t t = 0; t < p.depth; t += kernel.kc) {
     const std::int64_t depth = std::min(kernel.kc, p.depth - t);
     for (std::int64_t i = m0; i < m1; i += kernel.mr) {
       const float* panel = left + (i - m0) * p.depth + t * kernel.mr;
       const float* next = i + kernel.mr < m1 ? panel + kernel.mr * p.depth : left;
       kernel(std::min(kernel.mr, m1 - i), n1 - n0, depth, panel, right + t * kernel.nr, t > 0 || accumulate,
-             strip.data + (i - m0) * row_stride, row_stride, col_stride, next, right + t * kernel.nr);
+             band.data + (i - m0) * row_stride, row_stride, col_stride, next, right + t * kernel.nr);
     }
   }
 }
 
 }  // namespace
 
-void multiply_block(GemmShape shape, ConstMatrix a, ConstMatrix b, Matrix c, StripUse use, Accumulate accumulate) {
+void multiply_block(GemmShape shape, ConstMatrix a, ConstMatrix b, Matrix c, BandUse use, Accumulate accumulate) {
   CLEAVE_ASSERT(shape.k <= kBlockK && shape.m >= 0 && shape.n >= 0 && shape.k >= 0, "block of {} x {} x {}", shape.m,
                 shape.n, shape.k);
   CLEAVE_ASSERT(c.data == nullptr || c.col_stride == 1, "columns of C are {} apart", c.col_stride);
@@ -120,12 +120,11 @@ void multiply_block(GemmShape shape, ConstMatrix a, ConstMatrix b, Matrix c, Str
         const std::int64_t n_end = std::min(n1, n + kernel.nr), place = (n - n0) % packed_together;
         if (m0 == 0 && place == 0)
           panels::pack(p.right.from(n, 0), std::min(packed_together, n1 - n), p.depth, kernel.nr, right);
-        Strip strip = strip_of(p, m0, m1, n, n_end);
-        strip.data = c.data != nullptr ? &c(strip.i0, strip.j0) : memory.strip.enough(std::min(mc, p.m) * kernel.nr);
-        strip.ld = c.data != nullptr ? c.row_stride : strip.cols();
-        multiply_strip(kernel, p, strip, left, m0, m1, right + place * p.depth, n, n_end,
-                       accumulate == Accumulate::yes);
-        use(strip);
+        ResultBand band = band_of(p, m0, m1, n, n_end);
+        band.data = c.data != nullptr ? &c(band.i0, band.j0) : memory.band.enough(std::min(mc, p.m) * kernel.nr);
+        band.ld = c.data != nullptr ? c.row_stride : band.cols();
+        multiply_band(kernel, p, band, left, m0, m1, right + place * p.depth, n, n_end, accumulate == Accumulate::yes);
+        use(band);
       }
     }
   }

@@ -1,8 +1,8 @@
-// The product of one K block, strip by strip: BLIS's micro-kernel under loops of our own.
+// The product of one K block, band by band: BLIS's micro-kernel under loops of our own.
 //
 // The loops are BLIS's (Van Zee and van de Geijn, "BLIS: a framework for rapidly instantiating BLAS functionality", ACM
 // TOMS 41(3), 2015): one operand packed for the second-level cache, the other streamed past it. They are written out
-// here so that a strip of the result can be used while it is in the first-level cache, instead of in a pass of its own.
+// here so that a band of the result can be used while it is in the first-level cache, instead of in a pass of its own.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 namespace cleave::kernels {
 
 /// Rows [i0, i1) x columns [j0, j1) of a product, element (i, j) at data[(i - i0) ld + (j - j0)].
-struct Strip {
+struct ResultBand {
   std::int64_t i0 = 0, i1 = 0, j0 = 0, j1 = 0;
   float* data = nullptr;
   std::int64_t ld = 0;
@@ -25,25 +25,25 @@ struct Strip {
 };
 
 /// A reference to a callable that outlives the call it is passed to.
-class StripUse {
+class BandUse {
  public:
   template <class Use>
-  StripUse(Use& use)  // NOLINT(google-explicit-constructor)
+  BandUse(Use& use)  // NOLINT(google-explicit-constructor)
       : use_(const_cast<std::remove_const_t<Use>*>(&use)),
-        call_([](void* object, const Strip& strip) { (*static_cast<Use*>(object))(strip); }) {}
-  void operator()(const Strip& strip) const { call_(use_, strip); }
+        call_([](void* object, const ResultBand& band) { (*static_cast<Use*>(object))(band); }) {}
+  void operator()(const ResultBand& band) const { call_(use_, band); }
 
  private:
   void* use_;
-  void (*call_)(void*, const Strip&);
+  void (*call_)(void*, const ResultBand&);
 };
 
-/// P = A B, or C + A B to accumulate, over one K block; `use` is called once for each strip of P, on the calling
-/// thread, in any order. Where c.data is given, strips lie in C, which then holds P: contiguous rows (c.col_stride =
-/// 1). Otherwise they lie in memory of the calling thread that the next strip overwrites. The bits of an element depend
+/// P = A B, or C + A B to accumulate, over one K block; `use` is called once for each band of P, on the calling
+/// thread, in any order. Where c.data is given, bands lie in C, which then holds P: contiguous rows (c.col_stride =
+/// 1). Otherwise they lie in memory of the calling thread that the next band overwrites. The bits of an element depend
 /// on its row of A, its column of B and the family of kernels alone. Requires: 0 <= shape.k <= kBlockK. A, B and C must
 /// not overlap.
-void multiply_block(GemmShape shape, ConstMatrix a, ConstMatrix b, Matrix c, StripUse use,
+void multiply_block(GemmShape shape, ConstMatrix a, ConstMatrix b, Matrix c, BandUse use,
                     Accumulate accumulate = Accumulate::no);
 
 }  // namespace cleave::kernels

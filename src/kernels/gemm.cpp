@@ -88,9 +88,9 @@ struct Product {
   std::span<const std::int16_t> row_exponents, col_exponents;
 };
 
-/// Computes K block `block` of a tile, into `c` where that is there; `use` gets its strips, in rows and columns of the
+/// Computes K block `block` of a tile, into `c` where that is there; `use` gets its bands, in rows and columns of the
 /// tile.
-void multiply_tile(const Product& p, const Tile& tile, std::int64_t block, Matrix c, StripUse use) {
+void multiply_tile(const Product& p, const Tile& tile, std::int64_t block, Matrix c, BandUse use) {
   const std::int64_t k0 = block * kBlockK;
   multiply_block({tile.rows(), tile.cols(), std::min(kBlockK, p.shape.k - k0)}, p.a.from(tile.i0, k0),
                  p.b.from(k0, tile.j0), c, use);
@@ -103,10 +103,10 @@ bool sum_blocks(const Product& p, const Tile& tile, std::int64_t blocks, Int* su
   bool bad = false;
   for (std::int64_t block = 0; block < blocks; ++block) {
     const auto take = block > 0 || accumulate ? quantize::add_row<Int> : quantize::set_row<Int>;
-    const auto add = [&](const Strip& strip) {
-      for (std::int64_t i = strip.i0; i < strip.i1; ++i)
-        bad |= take(strip.row(i), strip.cols(), p.row_exponents[tile.i0 + i], columns.from(strip.j0),
-                    sums + i * ld + strip.j0);
+    const auto add = [&](const ResultBand& band) {
+      for (std::int64_t i = band.i0; i < band.i1; ++i)
+        bad |= take(band.row(i), band.cols(), p.row_exponents[tile.i0 + i], columns.from(band.j0),
+                    sums + i * ld + band.j0);
     };
     multiply_tile(p, tile, block, {}, add);
   }
@@ -139,11 +139,11 @@ ProductStatus multiply_box_as(Parallel& parallel, const Product& p, PartialSums 
   });
 }
 
-/// For blocks whose strips nobody looks at before they are complete.
-constexpr auto leave = [](const Strip&) {};
+/// For blocks whose bands nobody looks at before they are complete.
+constexpr auto leave = [](const ResultBand&) {};
 
 /// C has two or three K blocks and contiguous rows. The first block's products stay in C, the second of three beside
-/// it, until the last block's come, strip by strip: there are no sums.
+/// it, until the last block's come, band by band: there are no sums.
 template <class Int>
 ProductStatus multiply_few_blocks_as(Parallel& parallel, const Product& p, Matrix c) {
   const int blocks = static_cast<int>(k_blocks(p.shape.k));
@@ -153,13 +153,13 @@ ProductStatus multiply_few_blocks_as(Parallel& parallel, const Product& p, Matri
                         tile.cols());
     for (int block = 0; block + 1 < blocks; ++block) multiply_tile(p, tile, block, block == 0 ? part : second, leave);
     bool bad = false;
-    const auto finish = [&](const Strip& strip) {
-      const quantize::ColumnFactors columns = memory.columns.from(strip.j0);
-      for (std::int64_t i = strip.i0; i < strip.i1; ++i) {
-        float* const out = &part(i, strip.j0);
-        quantize::BlockRows products{{out, strip.row(i), nullptr}, blocks};
-        if (blocks == 3) products.row[2] = &second(i, strip.j0);
-        bad |= quantize::sum_and_finish_row<Int>(products, strip.cols(), p.row_exponents[tile.i0 + i], columns, out);
+    const auto finish = [&](const ResultBand& band) {
+      const quantize::ColumnFactors columns = memory.columns.from(band.j0);
+      for (std::int64_t i = band.i0; i < band.i1; ++i) {
+        float* const out = &part(i, band.j0);
+        quantize::BlockRows products{{out, band.row(i), nullptr}, blocks};
+        if (blocks == 3) products.row[2] = &second(i, band.j0);
+        bad |= quantize::sum_and_finish_row<Int>(products, band.cols(), p.row_exponents[tile.i0 + i], columns, out);
       }
     };
     multiply_tile(p, tile, blocks - 1, {}, finish);
@@ -178,15 +178,15 @@ ProductStatus multiply_many_blocks_as(Parallel& parallel, const Product& p, Matr
     Int* sums = memory.sums_of<Int>(tile.rows() * tile.cols());
     bool bad = false;
     for (std::int64_t block = 1; block <= last; ++block) {
-      const auto take = [&](const Strip& strip) {
-        const quantize::ColumnFactors columns = memory.columns.from(strip.j0);
-        for (std::int64_t i = strip.i0; i < strip.i1; ++i) {
+      const auto take = [&](const ResultBand& band) {
+        const quantize::ColumnFactors columns = memory.columns.from(band.j0);
+        for (std::int64_t i = band.i0; i < band.i1; ++i) {
           const int exponent = p.row_exponents[tile.i0 + i];
-          float* const out = &part(i, strip.j0);
-          Int* const row = sums + i * tile.cols() + strip.j0;
-          if (block == 1) bad |= quantize::set_row(out, strip.cols(), exponent, columns, row);
-          bad |= block == last ? quantize::add_and_finish_row(strip.row(i), strip.cols(), exponent, columns, row, out)
-                               : quantize::add_row(strip.row(i), strip.cols(), exponent, columns, row);
+          float* const out = &part(i, band.j0);
+          Int* const row = sums + i * tile.cols() + band.j0;
+          if (block == 1) bad |= quantize::set_row(out, band.cols(), exponent, columns, row);
+          bad |= block == last ? quantize::add_and_finish_row(band.row(i), band.cols(), exponent, columns, row, out)
+                               : quantize::add_row(band.row(i), band.cols(), exponent, columns, row);
         }
       };
       multiply_tile(p, tile, block, {}, take);
@@ -206,9 +206,9 @@ ProductStatus multiply_one_block(Parallel& parallel, const Product& p, Matrix c)
   std::atomic<bool> bad{false};
   for_tiles(parallel, p.shape.m, p.shape.n, kAnyTile, [&](const Tile& tile) {
     bool finite = true;
-    const auto look = [&](const Strip& strip) {
-      for (std::int64_t i = strip.i0; i < strip.i1; ++i)
-        finite = finite && quantize::row_is_finite(strip.row(i), strip.cols());
+    const auto look = [&](const ResultBand& band) {
+      for (std::int64_t i = band.i0; i < band.i1; ++i)
+        finite = finite && quantize::row_is_finite(band.row(i), band.cols());
     };
     multiply_block({tile.rows(), tile.cols(), p.shape.k}, p.a.from(tile.i0, 0), p.b.from(0, tile.j0),
                    c.from(tile.i0, tile.j0), look);
@@ -252,9 +252,9 @@ auto with_integer(DType type, const Body& body) {
 void gemm_block(GemmShape shape, ConstMatrix a, ConstMatrix b, Matrix c, Accumulate accumulate) {
   if (c.col_stride == 1) { return multiply_block(shape, a, b, c, leave, accumulate); }
   CLEAVE_ASSERT(accumulate == Accumulate::no, "columns of C are {} apart", c.col_stride);
-  const auto copy = [&](const Strip& strip) {
-    for (std::int64_t i = strip.i0; i < strip.i1; ++i)
-      for (std::int64_t j = strip.j0; j < strip.j1; ++j) c(i, j) = strip.row(i)[j - strip.j0];
+  const auto copy = [&](const ResultBand& band) {
+    for (std::int64_t i = band.i0; i < band.i1; ++i)
+      for (std::int64_t j = band.j0; j < band.j1; ++j) c(i, j) = band.row(i)[j - band.j0];
   };
   multiply_block(shape, a, b, {}, copy);
 }

@@ -83,7 +83,7 @@ void run_under_churn(const StudyInput& study, Placement& placement, SystemReport
           gone[device] = false;
           break;
         case fleet::ChurnKind::slow: placement.slow(device, event.factor); break;
-        case fleet::ChurnKind::lie: break;  // none of the rivals checks results
+        case fleet::ChurnKind::faulty: break;  // none of the rivals checks results
       }
     }
     for (std::size_t d = 0; d < study.devices.size(); ++d) {

@@ -196,9 +196,9 @@ struct SimulatedFleet::Impl {
         push(now + kHeartbeatLimit, Rank::churn,
              {.when = {}, .subject = event.device.value, .epoch = station.epoch, .step = Step::hang_noticed});
         break;
-      case fleet::ChurnKind::lie:
-        station.lying = fleet::Lying{event.lie, event.factor};
-        if (commons.observer != nullptr) commons.observer->changed(event.device, DeviceChange::lies, now, 1.0);
+      case fleet::ChurnKind::faulty:
+        station.faults = fleet::InjectedFaults{event.fault, event.factor};
+        if (commons.observer != nullptr) commons.observer->changed(event.device, DeviceChange::faulty, now, 1.0);
         break;
     }
     look_again(event.device);
@@ -414,6 +414,8 @@ Seconds SimulatedFleet::next_at() const {
 
 void SimulatedFleet::remove_device(DeviceId device) { impl_->leave(device); }
 void SimulatedFleet::return_device(DeviceId device) { impl_->join(device); }
-std::optional<fleet::Lying> SimulatedFleet::lies(DeviceId device) const { return impl_->station_of(device).lying; }
+std::optional<fleet::InjectedFaults> SimulatedFleet::injected_faults(DeviceId device) const {
+  return impl_->station_of(device).faults;
+}
 
 }  // namespace cleave::sched

@@ -96,7 +96,7 @@ class Station {
 
   fleet::DeviceProfile declared;
   Usage usage;
-  std::optional<fleet::Lying> lying;
+  std::optional<fleet::InjectedFaults> faults;
   bool present = true;
   std::uint32_t epoch = 0;  // changes whenever it leaves or hangs
   Seconds hung_at;

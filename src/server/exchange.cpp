@@ -91,15 +91,15 @@ void Exchange::submit(const sched::Tasklet& tasklet) {
   peers_[static_cast<std::size_t>(rank_of(tasklet.piece.device))].waiting.push_back(tasklet);
 }
 
-// Gives back the room that a tasklet holds with its rank; panels of it that were not sent yet will not be.
-void Exchange::release(std::int64_t tasklet) {
+// Gives back the room that a tasklet holds with its rank; parts of it that were not sent yet will not be.
+void Exchange::close_window(std::int64_t tasklet) {
   const auto sent = under_way_.find(tasklet);
   Peer& peer = peers_[static_cast<std::size_t>(sent->second.rank)];
   peer.bytes_under_way -= sent->second.bytes;
   --peer.tasklets_under_way;
-  if (!peer.panel.whole() && peer.waiting.front().id.value == tasklet) {
+  if (!peer.part.whole() && peer.waiting.front().id.value == tasklet) {
     peer.waiting.pop_front();
-    peer.panel = {};
+    peer.part = {};
   }
   under_way_.erase(sent);
 }
@@ -107,9 +107,9 @@ void Exchange::release(std::int64_t tasklet) {
 void Exchange::forget(TaskletId tasklet) {
   const auto sent = under_way_.find(tasklet.value);
   if (sent != under_way_.end()) {
-    sent->second.panels.reset();
+    sent->second.parts.reset();
     forgotten_.emplace(sent->first, sent->second);  // the answer still comes, or never
-    release(tasklet.value);
+    close_window(tasklet.value);
     return;
   }
   for (Peer& peer : peers_) {
@@ -129,8 +129,8 @@ void Exchange::release(TaskletId columns, DeviceId device) {
 
 bool Exchange::may_send(const Peer& peer) const {
   if (peer.waiting.empty() || peer.gone) return false;
-  if (peer.panel.of == comm::PanelOf::k_blocks) {
-    return !under_way_.at(peer.waiting.front().id.value).panels->has_enough();
+  if (peer.part.of == comm::PartOf::k_blocks) {
+    return !under_way_.at(peer.waiting.front().id.value).parts->has_enough();
   }
   return peer.tasklets_under_way < kTaskletsAhead || peer.bytes_under_way < kWindow;
 }
@@ -147,17 +147,17 @@ void Exchange::pump() {
   }
 }
 
-// The next tasklet that waits, or the next panel of it.
+// The next tasklet that waits, or the next part of it.
 void Exchange::send_next(int rank) {
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
   const sched::Tasklet tasklet = peer.waiting.front();
-  const bool begins = peer.panel.whole();
+  const bool begins = peer.part.whole();
   if (begins && !transport_.shares_memory(rank) && !tasklet.brings_columns()) {
     const Room& room = rooms_.at(tasklet.piece.device);
-    peer.panel = packer_.first_panel(tasklet, room.memory - room.columns);
+    peer.part = packer_.first_part(tasklet, room.memory - room.columns);
   }
-  comm::Panel& panel = peer.panel;
-  comm::Frame frame = packer_.pack(tasklet, rank, panel);
+  comm::MessagePart& part = peer.part;
+  comm::Frame frame = packer_.pack(tasklet, rank, part);
   if (tasklet.brings_columns()) {  // of which no answer tells that there is room for more
     peer.waiting.pop_front();
     rooms_.at(tasklet.piece.device).columns += tasklet.piece.resident;
@@ -166,22 +166,22 @@ void Exchange::send_next(int rank) {
     return;
   }
   // A task counts for what it takes, be it carried or read in place.
-  const std::int64_t bytes = panel.whole() ? std::max(frame.size(), tasklet.piece.bytes_down.value()) : frame.size();
+  const std::int64_t bytes = part.whole() ? std::max(frame.size(), tasklet.piece.bytes_down.value()) : frame.size();
 
   UnderWay& sent = under_way_.try_emplace(tasklet.id.value, UnderWay{tasklet, rank, 0, clock_.now()}).first->second;
   sent.bytes += bytes;
   peer.bytes_under_way += bytes;
   peer.tasklets_under_way += begins ? 1 : 0;
-  if (!panel.whole()) {
+  if (!part.whole()) {
     const auto header = comm::decode_header(frame.bytes().first(comm::kHeaderBytes), frame.size());
-    if (begins) sent.panels = std::make_shared<PanelResults>(*header);
-    sent.panels->sent(panel);
-    panel.first = panel.end();
-    panel.count = std::min(panel.count, header->panel_units() - panel.first);
+    if (begins) sent.parts = std::make_shared<ReturnedParts>(*header);
+    sent.parts->sent(part);
+    part.first = part.end();
+    part.count = std::min(part.count, header->part_units() - part.first);
   }
-  if (panel.count == 0) {
+  if (part.count == 0) {
     peer.waiting.pop_front();
-    panel = {};
+    part = {};
   }
   const Profile::Scope scope(profile_, Phase::send, tasklet.op);
   transport_.send(rank, std::move(frame));
@@ -190,7 +190,7 @@ void Exchange::send_next(int rank) {
 void Exchange::let_go(int rank) {
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
   peer.waiting.clear();
-  peer.panel = {};
+  peer.part = {};
   peer.bytes_under_way = peer.tasklets_under_way = 0;
   std::erase_if(under_way_, [&](const auto& entry) { return entry.second.rank == rank; });
   std::erase_if(forgotten_, [&](const auto& entry) { return entry.second.rank == rank; });
@@ -199,7 +199,7 @@ void Exchange::let_go(int rank) {
 
 void Exchange::give_up(std::int64_t tasklet) {
   const UnderWay sent = under_way_.at(tasklet);
-  release(tasklet);
+  close_window(tasklet);
   lost_.push_back({.kind = Answer::Kind::lost, .tasklet = sent.tasklet, .frame = {}, .reason = {}});
 }
 
@@ -289,29 +289,29 @@ std::optional<Answer> Exchange::take_in(comm::Received received) {
   const auto kind = header->reason == comm::Reason::columns ? Answer::Kind::lost : Answer::Kind::refused;
   Answer answer{.kind = kind, .tasklet = sent->second.tasklet, .frame = {}, .reason = {}};
   answer.reason = fmt::format("{}: {}", comm::name_of(header->reason), comm::text_of(received.frame));
-  release(header->tasklet.value);
+  close_window(header->tasklet.value);
   return answer;
 }
 
-// Of a tasklet that is under way: its block, or the rows of one panel, which are an answer when all are there.
+// Of a tasklet that is under way: its block, or the rows of one part, which are an answer when all are there.
 std::optional<Answer> Exchange::take_result(const comm::Header& header, comm::Frame frame) {
   const UnderWay& sent = under_way_.at(header.tasklet.value);
-  if (sent.panels) {
-    switch (sent.panels->take(frame, header)) {
-      case PanelResults::Taken::more:
-      case PanelResults::Taken::again: return std::nullopt;
-      case PanelResults::Taken::missing: give_up(header.tasklet.value); return std::nullopt;
-      case PanelResults::Taken::unasked: {
+  if (sent.parts) {
+    switch (sent.parts->take(frame, header)) {
+      case ReturnedParts::Taken::more:
+      case ReturnedParts::Taken::again: return std::nullopt;
+      case ReturnedParts::Taken::missing: give_up(header.tasklet.value); return std::nullopt;
+      case ReturnedParts::Taken::unasked: {
         Answer answer{.kind = Answer::Kind::refused, .tasklet = sent.tasklet, .frame = {}, .reason = {}};
         answer.reason = "it answers what it was not sent yet";
-        release(header.tasklet.value);
+        close_window(header.tasklet.value);
         return answer;
       }
-      case PanelResults::Taken::whole: frame = sent.panels->frame(); break;
+      case ReturnedParts::Taken::whole: frame = sent.parts->frame(); break;
     }
   }
   Answer answer{.kind = Answer::Kind::result, .tasklet = sent.tasklet, .frame = std::move(frame), .reason = {}};
-  release(header.tasklet.value);
+  close_window(header.tasklet.value);
   return answer;
 }
 

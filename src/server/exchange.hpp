@@ -21,7 +21,7 @@
 #include "cleave/sched/fleet.hpp"
 #include "cleave/server/fleets.hpp"
 #include "cleave/server/profile.hpp"
-#include "panel_results.hpp"
+#include "returned_parts.hpp"
 
 namespace cleave::server {
 
@@ -43,11 +43,11 @@ class Exchange {
  public:
   /// How tasklets become messages.
   struct Packer {
-    /// Makes a tasklet's message for a rank, or that of one panel; called when there is room for it.
-    std::function<comm::Frame(const sched::Tasklet&, int rank, const comm::Panel&)> pack;
-    /// The first of the panels in which a tasklet is sent to a rank of another host, to a device that has this much
+    /// Makes a tasklet's message for a rank, or that of one part; called when there is room for it.
+    std::function<comm::Frame(const sched::Tasklet&, int rank, const comm::MessagePart&)> pack;
+    /// The first of the parts in which a tasklet is sent to a rank of another host, to a device that has this much
     /// room for it; none: in one message.
-    std::function<comm::Panel(const sched::Tasklet&, Bytes room)> first_panel;
+    std::function<comm::MessagePart(const sched::Tasklet&, Bytes room)> first_part;
   };
 
   /// Greets every device rank and tells it its devices (device d on rank 1 + d mod (size - 1)).
@@ -83,7 +83,7 @@ class Exchange {
     explicit Peer(NodePool& nodes) : waiting(&nodes) {}
     std::vector<DeviceId> devices;
     std::pmr::deque<sched::Tasklet> waiting;
-    comm::Panel panel;  // next one of the first that waits, of which others were sent; else none
+    comm::MessagePart part;  // next one of the first that waits, of which others were sent; else none
     std::int64_t bytes_under_way = 0;
     std::int64_t tasklets_under_way = 0;
     Seconds heard, pinged, answered;
@@ -96,7 +96,7 @@ class Exchange {
     int rank = 0;
     std::int64_t bytes = 0;
     Seconds sent;
-    std::shared_ptr<PanelResults> panels{};  // of a tasklet that is sent in panels
+    std::shared_ptr<ReturnedParts> parts{};  // of a tasklet that is sent in parts
   };
   [[nodiscard]] int rank_of(DeviceId device) const;
   [[nodiscard]] const Peer& peer_of(DeviceId device) const { return peers_[static_cast<std::size_t>(rank_of(device))]; }
@@ -108,7 +108,7 @@ class Exchange {
   void let_go(int rank);
   void give_up_oldest(int rank);
   void give_up(std::int64_t tasklet);
-  void release(std::int64_t tasklet);
+  void close_window(std::int64_t tasklet);
   [[nodiscard]] std::optional<comm::Received> poll();
   [[nodiscard]] std::optional<Answer> take_in(comm::Received received);
   [[nodiscard]] std::optional<Answer> take_result(const comm::Header& header, comm::Frame frame);

@@ -30,10 +30,11 @@ comm::Work work_code(OpKind kind) {
   }
 }
 
-// The first of `count` equal panels of so many units, or none where there is nothing to divide.
-comm::Panel panel_of(comm::PanelOf of, std::int64_t units, std::int64_t count) {
+// The first of `count` equal parts of so many units, or none where there is nothing to divide.
+comm::MessagePart part_of(comm::PartOf of, std::int64_t units, std::int64_t count) {
   count = std::min(units, count);
-  return count > 1 ? comm::Panel{.of = of, .first = 0, .count = (units + count - 1) / count} : comm::Panel{};
+  return count > 1 ? comm::MessagePart{.of = of, .first = 0, .count = (units + count - 1) / count}
+                   : comm::MessagePart{};
 }
 
 // Heads of one sequence that a run of pairs has: side by side in a tensor, one after another in a message.
@@ -182,49 +183,49 @@ std::span<const comm::OperandPlace> Executor::places_of(const sched::Tasklet& ta
   return places_;
 }
 
-// Each panel lies in rows of what the server keeps: rows of A where it is stored by rows; where A is stored by columns
+// Each part lies in rows of what the server keeps: rows of A where it is stored by rows; where A is stored by columns
 // and B by rows, as of weight gradients, runs of k.
-comm::Panel Executor::first_panel(const sched::Tasklet& tasklet, Bytes room) {
+comm::MessagePart Executor::first_part(const sched::Tasklet& tasklet, Bytes room) {
   const Operation& op = graph_->operation(tasklet.op);
   const GemmBox& box = tasklet.piece.box;
-  const PanelLimits& limits = options_.panels;
+  const PartLimits& limits = options_.parts;
   const std::int64_t element = size_of(options_.wire);
   if (op.kind != OpKind::gemm) {
     const std::int64_t pairs = tasklet.piece.pairs.count();
     const std::int64_t bytes = comm::frame_bytes(header_of(tasklet));
-    return panel_of(comm::PanelOf::pairs, pairs, std::min(limits.most, bytes / limits.least_bytes));
+    return part_of(comm::PartOf::pairs, pairs, std::min(limits.most, bytes / limits.least_bytes));
   }
   if (operand_a(op).col_stride == 1) {
-    return panel_of(
-        comm::PanelOf::rows, box.m(),
+    return part_of(
+        comm::PartOf::rows, box.m(),
         std::min({limits.most, box.m() / limits.least_rows, box.m() * box.k() * element / limits.least_bytes}));
   }
   if (operand_b(op).col_stride != 1 || tasklet.columns.valid()) return {};
   const std::int64_t bytes = (box.m() + box.n()) * box.k() * element;
-  comm::Panel panel =
-      panel_of(comm::PanelOf::k_blocks, k_blocks(box.k()), std::min(limits.most, bytes / limits.least_bytes));
+  comm::MessagePart part =
+      part_of(comm::PartOf::k_blocks, k_blocks(box.k()), std::min(limits.most, bytes / limits.least_bytes));
   const bool many_blocks = k_blocks(op.gemm.k) > 1;
   const auto needs = [&](std::int64_t blocks) {
     return gemm_streamed_bytes({box.m(), box.n(), box.k()}, options_.wire, many_blocks,
                                header_of(tasklet).gemm.whole_depth(), 2 * blocks * kBlockK);
   };
-  while (panel.count > 1 && needs(panel.count) > room) --panel.count;
-  return needs(panel.count) <= room ? panel : comm::Panel{};
+  while (part.count > 1 && needs(part.count) > room) --part.count;
+  return needs(part.count) <= room ? part : comm::MessagePart{};
 }
 
-comm::Frame Executor::pack(const sched::Tasklet& tasklet, const comm::Panel& panel, const LieOrder& lie,
-                           const Reader& reader) {
+comm::Frame Executor::gather(const sched::Tasklet& tasklet, const comm::MessagePart& part, const FaultOrder& fault,
+                             const Reader& reader) {
   const Profile::Scope scope(profile_, Phase::pack, tasklet.op);
   const Operation& op = graph_->operation(tasklet.op);
   const plan::TaskletPlan& piece = tasklet.piece;
-  if (tasklet.brings_columns()) return pack_columns(tasklet);
+  if (tasklet.brings_columns()) return gather_columns(tasklet);
   const InProgress& state = open(op);
   std::span<const comm::OperandPlace> places;
-  if (panel.whole() && !tasklet.columns.valid()) places = places_of(tasklet, reader);
+  if (part.whole() && !tasklet.columns.valid()) places = places_of(tasklet, reader);
   comm::Header header = header_of(tasklet);
-  header.panel = panel;
-  header.lie = lie.lie;
-  header.sequence = lie.seed;
+  header.part = part;
+  header.fault = fault.fault;
+  header.sequence = fault.seed;
   header.in_place = !places.empty();
   // Operands travel as they are stored: the device's kernel packs them either way, a transposition here would be one
   // more pass.
@@ -244,19 +245,19 @@ comm::Frame Executor::pack(const sched::Tasklet& tasklet, const comm::Panel& pan
   } else {
     const std::int64_t head = op.attention.seq * op.attention.head_dim;
     const PairTensors operands = pair_operands(op);
-    const std::int64_t pair0 = piece.pairs.pair0 + panel.first;
+    const std::int64_t pair0 = piece.pairs.pair0 + part.first;
     const PairRange pairs{pair0, pair0 + header.pairs()};
     for (std::size_t i = 0; i < operands.size(); ++i) {
       for_head_rows(parallel_, op.attention, pairs, store_->rows(operands[i].view), operands[i].queries,
-                    [&](const HeadRows& part) {
-                      gather_heads(part.rows, part.heads, options_.wire,
-                                   draft.operands[i].data() + part.element * size_of(options_.wire), head);
+                    [&](const HeadRows& run) {
+                      gather_heads(run.rows, run.heads, options_.wire,
+                                   draft.operands[i].data() + run.element * size_of(options_.wire), head);
                     });
     }
   }
   if (op.kind == OpKind::gemm && header.gemm.blocks > 1) {
     const GemmBox& box = piece.box;
-    const std::int64_t row = panel.of == comm::PanelOf::rows ? panel.first : 0;
+    const std::int64_t row = part.of == comm::PartOf::rows ? part.first : 0;
     std::copy_n(state.row_exponents.begin() + box.m0 + row, draft.row_exponents.size(), draft.row_exponents.begin());
     std::copy_n(state.column_exponents.begin() + box.n0, draft.column_exponents.size(), draft.column_exponents.begin());
   }
@@ -264,14 +265,14 @@ comm::Frame Executor::pack(const sched::Tasklet& tasklet, const comm::Panel& pan
 }
 
 // Columns of a parameter are there before the operation's other operand is, so nothing of the operation is opened.
-comm::Frame Executor::pack_columns(const sched::Tasklet& tasklet) {
+comm::Frame Executor::gather_columns(const sched::Tasklet& tasklet) {
   const Operation& op = graph_->operation(tasklet.op);
   const GemmBox& box = tasklet.piece.box;
   const Lines b = lines_of(operand_b(op, box), box.k(), box.n());
   comm::Header header = header_of(tasklet);
   header.b_by_columns = b.are_columns;
   comm::TaskDraft draft = comm::begin_task(header);
-  gather(parallel_, b.matrix, b.count, b.length, options_.wire, draft.operands[1].data());
+  server::gather(parallel_, b.matrix, b.count, b.length, options_.wire, draft.operands[1].data());
   if (header.gemm.blocks > 1) {
     const auto status = kernels::norm_exponents(parallel_, operand_b(op).transposed().from(box.n0, 0), box.n(),
                                                 op.gemm.k, draft.column_exponents);
@@ -307,9 +308,9 @@ bool Executor::place_if_representable(const sched::Tasklet& tasklet, const comm:
   const PairTensors results = pair_results(op);
   for (std::size_t i = 0; i < results.size(); ++i) {
     for_head_rows(parallel_, op.attention, tasklet.piece.pairs, store_->rows(results[i].view), results[i].queries,
-                  [&](const HeadRows& part) {
-                    if (!scatter_representable_heads(result.outputs[i].data() + part.element * size_of(type), head,
-                                                     part.heads, type, part.rows))
+                  [&](const HeadRows& run) {
+                    if (!scatter_representable_heads(result.outputs[i].data() + run.element * size_of(type), head,
+                                                     run.heads, type, run.rows))
                       good = false;
                   });
   }
@@ -336,7 +337,7 @@ Verdict Executor::place(const sched::Tasklet& tasklet, const comm::ResultView& r
   ++verification_.blocks;
   verification_.device_time += got.compute;
   if (got.work != asked.work || got.wire != asked.wire || got.output != asked.output || got.gemm != asked.gemm ||
-      got.panel != asked.panel || got.attention != asked.attention || got.device != asked.device) {
+      got.part != asked.part || got.attention != asked.attention || got.device != asked.device) {
     return accuse(tasklet, false, 0);
   }
   const bool added = op.kind == OpKind::gemm && (op.accumulate || !asked.gemm.whole_depth());

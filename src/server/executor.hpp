@@ -29,7 +29,7 @@
 #include "cleave/server/parameter_store.hpp"
 #include "cleave/server/profile.hpp"
 #include "cleave/server/session.hpp"
-#include "lie_order.hpp"
+#include "injected_fault.hpp"
 #include "tensor_store.hpp"
 
 namespace cleave::server {
@@ -55,17 +55,17 @@ class Executor {
   /// Runs a server kernel. Requires: its inputs are complete.
   void run(const model::Operation& kernel);
 
-  /// The task message of a tasklet, or of one panel of it, for `reader`, to be answered as `lie` says.
-  /// Requires: panels of a tasklet in order. Errors: CheckFailure when an operand is not finite.
-  [[nodiscard]] comm::Frame pack(const sched::Tasklet& tasklet, const comm::Panel& panel, const LieOrder& lie,
-                                 const Reader& reader);
+  /// The task message of a tasklet, or of one part of it, for `reader`, to be answered as `fault` says.
+  /// Requires: parts of a tasklet in order. Errors: CheckFailure when an operand is not finite.
+  [[nodiscard]] comm::Frame gather(const sched::Tasklet& tasklet, const comm::MessagePart& part,
+                                   const FaultOrder& fault, const Reader& reader);
 
-  /// The first of the panels in which a tasklet travels to another host, to a device that has `room` for it; none: it
+  /// The first of the parts in which a tasklet travels to another host, to a device that has `room` for it; none: it
   /// travels in one message.
-  [[nodiscard]] comm::Panel first_panel(const sched::Tasklet& tasklet, Bytes room);
+  [[nodiscard]] comm::MessagePart first_part(const sched::Tasklet& tasklet, Bytes room);
 
-  /// Checks a returned block (as verification says) and puts it in its place.
-  /// Requires: the result answers the tasklet (answers()).
+  /// Checks a returned block (as verification says) and puts it in its place. A result of another size, type or device
+  /// than the tasklet's is wrong. Requires: comm::decode_result() accepted the result, and it names this tasklet.
   Verdict place(const sched::Tasklet& tasklet, const comm::ResultView& result);
 
   /// Computes a tasklet's block on the server, with the bits that a device would return, and puts it in its place.
@@ -121,8 +121,8 @@ class Executor {
   // called again.
   [[nodiscard]] std::span<const comm::OperandPlace> places_of(const sched::Tasklet& tasklet, const Reader& reader);
   // The message of a tasklet that only brings columns of B, with their exponents.
-  [[nodiscard]] comm::Frame pack_columns(const sched::Tasklet& tasklet);
-  // Puts the operands of a GEMM tasklet, or what a panel brings of them, into its message, each by rows or by columns,
+  [[nodiscard]] comm::Frame gather_columns(const sched::Tasklet& tasklet);
+  // Puts the operands of a GEMM tasklet, or what a part brings of them, into its message, each by rows or by columns,
   // as it is stored, and, where the block is to be checked, into a check.
   void gather_operands(const sched::Tasklet& tasklet, kernels::ConstMatrix a, kernels::ConstMatrix b,
                        comm::TaskDraft& draft);

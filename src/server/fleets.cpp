@@ -42,15 +42,16 @@ class ModelledFleet final : public RankFleet {
   ModelledFleet(comm::Transport& transport, Executor& executor, std::vector<fleet::DeviceProfile> devices,
                 const FleetTerms& terms)
       : executor_(executor),
-        exchange_(transport, devices, terms,
-                  {.pack =
-                       [this, &transport](const Tasklet& tasklet, int rank, const comm::Panel& panel) {
-                         return executor_.pack(tasklet, panel, order_lie(model_.lies(tasklet.piece.device), tasklet),
-                                               {&transport, rank});
-                       },
-                   .first_panel = [this](const Tasklet& tasklet,
-                                         Bytes room) { return executor_.first_panel(tasklet, room); }},
-                  executor.profile()),
+        exchange_(
+            transport, devices, terms,
+            {.pack =
+                 [this, &transport](const Tasklet& tasklet, int rank, const comm::MessagePart& part) {
+                   return executor_.gather(tasklet, part,
+                                           order_fault(model_.injected_faults(tasklet.piece.device), tasklet),
+                                           {&transport, rank});
+                 },
+             .first_part = [this](const Tasklet& tasklet, Bytes room) { return executor_.first_part(tasklet, room); }},
+            executor.profile()),
         model_(std::move(devices), terms.server, terms.wire, terms.churn, terms.seed) {
     if (terms.clock == ClockMode::wall) pace_.emplace();
     model_.set_observer(terms.observer);
@@ -170,14 +171,14 @@ class LiveFleet final : public RankFleet {
       : executor_(executor),
         churn_(terms.churn),
         wire_(terms.wire),
-        exchange_(transport, devices, terms,
-                  {.pack =
-                       [this, &transport](const Tasklet& tasklet, int rank, const comm::Panel& panel) {
-                         return pack(tasklet, panel, {&transport, rank});
-                       },
-                   .first_panel = [this](const Tasklet& tasklet,
-                                         Bytes room) { return executor_.first_panel(tasklet, room); }},
-                  executor.profile()),
+        exchange_(
+            transport, devices, terms,
+            {.pack =
+                 [this, &transport](const Tasklet& tasklet, int rank, const comm::MessagePart& part) {
+                   return pack(tasklet, part, {&transport, rank});
+                 },
+             .first_part = [this](const Tasklet& tasklet, Bytes room) { return executor_.first_part(tasklet, room); }},
+            executor.profile()),
         usage_(devices.size()),
         spans_(terms.observer, devices.size()) {
     for (fleet::DeviceProfile& profile : devices) devices_.push_back({.profile = std::move(profile)});
@@ -265,7 +266,7 @@ class LiveFleet final : public RankFleet {
   struct Device {
     fleet::DeviceProfile profile;
     bool present = true;
-    std::optional<fleet::Lying> lying{};
+    std::optional<fleet::InjectedFaults> faults{};
     Seconds owed{};  // predicted time of what it has not answered
   };
 
@@ -277,11 +278,11 @@ class LiveFleet final : public RankFleet {
     pending_.push_back({.kind = kind, .at = now(), .tasklet = tasklet, .device = device, .op = op});
   }
 
-  comm::Frame pack(const Tasklet& tasklet, const comm::Panel& panel, const Reader& reader) {
+  comm::Frame pack(const Tasklet& tasklet, const comm::MessagePart& part, const Reader& reader) {
     const Seconds begun = now();
     comm::Frame frame =
-        executor_.pack(tasklet, panel, order_lie(device_at(tasklet.piece.device).lying, tasklet), reader);
-    if (panel.first == 0) spans_.sent(tasklet, begun, now());
+        executor_.gather(tasklet, part, order_fault(device_at(tasklet.piece.device).faults, tasklet), reader);
+    if (part.first == 0) spans_.sent(tasklet, begun, now());
     return frame;
   }
 
@@ -361,9 +362,9 @@ class LiveFleet final : public RankFleet {
         case fleet::ChurnKind::slow:  // its links and processor are not emulated
           spans_.changed(event.device, sched::DeviceChange::slowed, now(), event.factor);
           break;
-        case fleet::ChurnKind::lie:
-          device.lying = fleet::Lying{event.lie, event.factor};
-          spans_.changed(event.device, sched::DeviceChange::lies, now());
+        case fleet::ChurnKind::faulty:
+          device.faults = fleet::InjectedFaults{event.fault, event.factor};
+          spans_.changed(event.device, sched::DeviceChange::faulty, now());
           break;
       }
     }

@@ -26,7 +26,7 @@ kernels::ProductStatus Executor::multiply(const sched::Tasklet& tasklet, std::sp
   KeptVector<float> c(static_cast<std::size_t>(box.m() * box.n()));
   const auto status = kernels::multiply_whole(parallel_, shape, a.view, b.view, rows, columns,
                                               partial_sum_type(options_.wire), {c.data(), box.n()});
-  gather({c.data(), box.n()}, box.m(), box.n(), options_.wire, block.data());
+  server::gather({c.data(), box.n()}, box.m(), box.n(), options_.wire, block.data());
   return status;
 }
 

@@ -126,14 +126,14 @@ Random Executor::signs_of(const sched::Tasklet& tasklet) const {
   return {options_.verification.seed, Purpose::verification, static_cast<std::uint32_t>(1 + tasklet.id.value)};
 }
 
-// B goes first, because A is multiplied by B x, depth by depth where both come in panels of K blocks. Each band is
+// B goes first, because A is multiplied by B x, depth by depth where both come in parts of K blocks. Each band is
 // looked at while it is in the cache that it was gathered through: from memory, reading the operands again would be
 // most of the price of checking.
 void Executor::gather_operands(const sched::Tasklet& tasklet, kernels::ConstMatrix a, kernels::ConstMatrix b,
                                comm::TaskDraft& draft) {
   const GemmBox& box = tasklet.piece.box;
   const comm::Header& header = draft.header;
-  const bool begins = header.panel.first == 0, by_depth = header.panel.of == comm::PanelOf::k_blocks;
+  const bool begins = header.part.first == 0, by_depth = header.part.of == comm::PartOf::k_blocks;
   const std::int64_t k0 = header.k0(), depth = header.depth();
   kernels::ProductCheck* check = nullptr;
   if (options_.verification.mode != Mode::audit && is_drawn(tasklet)) {
@@ -149,12 +149,12 @@ void Executor::gather_operands(const sched::Tasklet& tasklet, kernels::ConstMatr
                             std::byte* to, auto take) {
     const Lines lines = lines_of(from, rows, cols);
     const auto stored = lines.are_columns ? kernels::Stored::by_columns : kernels::Stored::by_rows;
-    if (!check) return gather(parallel_, lines.matrix, lines.count, lines.length, options_.wire, to);
+    if (!check) return server::gather(parallel_, lines.matrix, lines.count, lines.length, options_.wire, to);
     const std::int64_t band = checked_band(lines.length);
     for (std::int64_t i = 0; i < lines.count; i += band) {
       const std::int64_t count = std::min(band, lines.count - i);
       std::byte* first = to + i * lines.length * size_of(options_.wire);
-      gather(lines.matrix.from(i, 0), count, lines.length, options_.wire, first);
+      server::gather(lines.matrix.from(i, 0), count, lines.length, options_.wire, first);
       const Charge charge(profile_, verification_.time);
       (check->*take)(stored, first, before + i, count);
     }
@@ -167,7 +167,7 @@ void Executor::gather_operands(const sched::Tasklet& tasklet, kernels::ConstMatr
   } else if (begins || by_depth) {
     in_bands(b.from(k0, 0), depth, box.n(), k0, draft.operands[1].data(), &kernels::ProductCheck::take_b);
   }
-  const std::int64_t row = by_depth ? 0 : header.panel.first;
+  const std::int64_t row = by_depth ? 0 : header.part.first;
   in_bands(a.from(row, k0), header.rows(), depth, row + k0, draft.operands[0].data(), &kernels::ProductCheck::take_a);
 }
 

@@ -63,20 +63,20 @@ void store_messages(const fs::path& folder) {
   store(folder / "task-partial", comm::seal(comm::begin_task(partial)));
   for (const std::int64_t first : {0, 1}) {
     // A panel and what it is answered by.
-    const auto store_panel = [&](const std::string& name, comm::PanelOf of, comm::Header task) {
-      task.panel = {.of = of, .first = first, .count = 1};
+    const auto store_panel = [&](const std::string& name, comm::PartOf of, comm::Header task) {
+      task.part = {.of = of, .first = first, .count = 1};
       store(folder / (name + "-" + std::to_string(first)), comm::seal(comm::begin_task(task)));
       store(folder / (name + "-result-" + std::to_string(first)),
             comm::seal(comm::begin_result(comm::result_header(task))));
     };
-    store_panel("panel", comm::PanelOf::rows, task_header(comm::Work::gemm, DType::bf16));
+    store_panel("panel", comm::PartOf::rows, task_header(comm::Work::gemm, DType::bf16));
     comm::Header depth = task_header(comm::Work::gemm, DType::bf16);
     depth.gemm = {2, 3, kBlockK + 4, 2, 0};
     depth.a_by_columns = true;
-    store_panel("depth", comm::PanelOf::k_blocks, depth);
+    store_panel("depth", comm::PartOf::k_blocks, depth);
     comm::Header pairs = task_header(comm::Work::attention_backward, DType::bf16);
     pairs.attention.pairs = 2;
-    store_panel("pairs", comm::PanelOf::pairs, pairs);
+    store_panel("pairs", comm::PartOf::pairs, pairs);
   }
   comm::Header bring = task_header(comm::Work::gemm, DType::bf16);
   bring.gemm.m = 0;

@@ -26,7 +26,7 @@ fleet::ChurnTrace random_schedule(std::uint64_t seed, std::int64_t devices, Seco
       case 5:
       case 6: trace.push_back({at, device, fleet::ChurnKind::slow, 0.1 + random.uniform(4 * i + 3)}); break;
       case 7: trace.push_back({at, device, fleet::ChurnKind::hang, 1.0}); break;
-      default: trace.push_back({at, device, fleet::ChurnKind::lie, 1.0}); break;
+      default: trace.push_back({at, device, fleet::ChurnKind::faulty, 1.0}); break;
     }
   }
   std::stable_sort(trace.begin(), trace.end(), [](const auto& a, const auto& b) { return a.at < b.at; });

@@ -12,13 +12,13 @@
 namespace cleave::testing_run {
 namespace {
 
-using comm::PanelOf;
+using comm::PartOf;
 
 // 1600 tokens: weight gradients have three K blocks.
 Setting small_panels() {
   Setting s = small_setting();
   s.batch = 100;
-  s.panels = kSmallPanels;
+  s.parts = kSmallParts;
   s.devices = unlike_devices(4);
   s.device_ranks = 2;
   s.verification = {.mode = server::Verification::Mode::all, .seed = 8};
@@ -131,14 +131,14 @@ TEST(Panels, OfEveryKindOfWork) {
         server.on_send = [&](int, comm::Frame& frame) {
           const auto header = Between::header_of(frame);
           if (!header || header->kind != comm::Kind::task) return;
-          ++panels.at(static_cast<std::size_t>(header->panel.of));
-          if (header->panel.of == PanelOf::k_blocks) most = std::max(most, ++under_way[header->tasklet]);
+          ++panels.at(static_cast<std::size_t>(header->part.of));
+          if (header->part.of == PartOf::k_blocks) most = std::max(most, ++under_way[header->tasklet]);
         };
         server.on_receive = [&](const comm::Header& header) {
-          if (header.kind == comm::Kind::result && header.panel.of == PanelOf::k_blocks) --under_way[header.tasklet];
+          if (header.kind == comm::Kind::result && header.part.of == PartOf::k_blocks) --under_way[header.tasklet];
         };
       });
-      for (const PanelOf of : {PanelOf::rows, PanelOf::k_blocks, PanelOf::pairs})
+      for (const PartOf of : {PartOf::rows, PartOf::k_blocks, PartOf::pairs})
         EXPECT_GT(panels[static_cast<std::size_t>(of)], 0) << static_cast<int>(of);
       EXPECT_EQ(most, 2);
       EXPECT_EQ(ended.rejected, 0);
@@ -153,13 +153,13 @@ TEST(Panels, OfEveryKindOfWork) {
 // A rank that dies with a panel in its hands, early or late in the run, and is not heard of again.
 TEST(Panels, ADeviceIsLostBetweenTwo) {
   for (const server::ClockMode clock : {server::ClockMode::off, server::ClockMode::virtual_time}) {
-    for (const PanelOf of : {PanelOf::rows, PanelOf::k_blocks, PanelOf::pairs}) {
+    for (const PartOf of : {PartOf::rows, PartOf::k_blocks, PartOf::pairs}) {
       for (const int number : {1, 7}) {
         Setting s = small_panels();
         s.clock = clock;
         const Ended ended = run(s, {}, [&, left = number](Between& rank) mutable {
           rank.on_receive = [&rank, of, left](const comm::Header& header) mutable {
-            const bool within = header.panel.of == of && header.panel.end() < header.panel_units();
+            const bool within = header.part.of == of && header.part.end() < header.part_units();
             if (header.kind == comm::Kind::task && within && --left == 0) rank.dead = true;
           };
         });
@@ -184,10 +184,10 @@ TEST(Panels, WhileDevicesComeAndGo) {
 }
 
 TEST(Panels, OfDevicesThatLie) {
-  for (const auto lie :
-       {fleet::LieKind::element, fleet::LieKind::swap_rows, fleet::LieKind::bias, fleet::LieKind::stale}) {
+  for (const auto lie : {fleet::InjectedFaultKind::element, fleet::InjectedFaultKind::swap_rows,
+                         fleet::InjectedFaultKind::bias, fleet::InjectedFaultKind::stale}) {
     Setting s = small_panels();
-    s.churn.push_back({Seconds(0), DeviceId(1), fleet::ChurnKind::lie, 1.0, lie});
+    s.churn.push_back({Seconds(0), DeviceId(1), fleet::ChurnKind::faulty, 1.0, lie});
     const Outcome outcome = train(s);
     EXPECT_EQ(outcome.hash, bits_of_the_server_alone()) << static_cast<int>(lie);
     EXPECT_EQ(outcome.distrusted, std::vector{DeviceId(1)}) << static_cast<int>(lie);
@@ -202,9 +202,9 @@ TEST(Panels, AnsweredBeforeTheyAreSent) {
   const Ended ended = run(s, {}, [&](Between& rank) {
     rank.on_send = [&forged](int, comm::Frame& frame) {
       const auto header = Between::header_of(frame);
-      if (!header || header->kind != comm::Kind::result || header->panel.of != PanelOf::k_blocks) return;
+      if (!header || header->kind != comm::Kind::result || header->part.of != PartOf::k_blocks) return;
       comm::Header whole = *header;
-      whole.panel = {};
+      whole.part = {};
       comm::ResultDraft draft = comm::begin_result(whole);
       std::fill(draft.outputs[0].begin(), draft.outputs[0].end(), std::byte{0});
       frame = comm::seal(std::move(draft));

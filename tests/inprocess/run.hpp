@@ -37,7 +37,7 @@ struct Setting {
   server::Verification verification{.mode = server::Verification::Mode::off};
   fleet::ChurnTrace churn;
   std::vector<std::string> freeze;
-  server::PanelLimits panels{};
+  server::PartLimits parts{};
   bool one_token = false;  // every token and target the same, as padding is
   std::int64_t row_groups = 1;
   plan::KeepColumns keep_columns = plan::KeepColumns::where_quicker;
@@ -61,7 +61,7 @@ inline Setting small_setting() {
 }
 
 /// So small that a small model's products travel in panels.
-inline constexpr server::PanelLimits kSmallPanels{.most = 4, .least_rows = 3, .least_bytes = 64};
+inline constexpr server::PartLimits kSmallParts{.most = 4, .least_rows = 3, .least_bytes = 64};
 
 struct Outcome {
   std::uint64_t hash = 0;
@@ -128,7 +128,7 @@ inline server::TrainerOptions options_of(const Setting& s) {
   options.plan.partition = s.partition;
   options.row_groups = s.row_groups;
   options.plan.keep_columns = s.keep_columns;
-  options.executor = {.wire = s.wire, .threads = s.threads, .verification = s.verification, .panels = s.panels};
+  options.executor = {.wire = s.wire, .threads = s.threads, .verification = s.verification, .parts = s.parts};
   options.devices = s.devices;
   options.fleet.clock = s.clock;
   options.fleet.wire = s.wire;

@@ -67,7 +67,7 @@ TEST(SameBits, Panels) {
     s.devices = unlike_devices(3);
     s.device_ranks = 2;
     s.verification = {.mode = server::Verification::Mode::all};
-    s.panels = kSmallPanels;
+    s.parts = kSmallParts;
     const Outcome outcome = train(s);
     EXPECT_EQ(outcome.hash, whole.hash) << name_of(wire);
     EXPECT_EQ(outcome.rejected, 0);
@@ -100,7 +100,7 @@ TEST(SameBits, WeightsKeptFromRowGroupToRowGroup) {
     EXPECT_EQ(outcome.hash, reference_hash());
     EXPECT_EQ(outcome.lost, 0);
     EXPECT_EQ(outcome.rejected, 0);
-    s.panels = kSmallPanels;
+    s.parts = kSmallParts;
     const Outcome in_panels = train(s);
     EXPECT_EQ(in_panels.hash, reference_hash());
     EXPECT_EQ(in_panels.rejected, 0);
@@ -115,7 +115,7 @@ TEST(SameBits, WeightsKeptFromRowGroupToRowGroup) {
 TEST(SameBits, WeightsKeptAndCheckedWhileDevicesLeave) {
   Setting s = groups_that_keep();
   s.verification = {.mode = server::Verification::Mode::all, .fraction = 1.0, .seed = 99};
-  s.panels = kSmallPanels;
+  s.parts = kSmallParts;
   const Seconds whole = train(s).time;
   for (int i = 1; i < 24; ++i) {
     const auto kind = i / 8 % 2 == 0 ? fleet::ChurnKind::leave : fleet::ChurnKind::join;
@@ -155,8 +155,8 @@ TEST(SameBits, DevicesThatLieAreFoundAndLeftOut) {
   Setting s;
   s.devices = unlike_devices(5);
   s.verification = {.mode = server::Verification::Mode::all, .fraction = 1.0, .seed = 99};
-  s.churn = {{Seconds(0), DeviceId(1), fleet::ChurnKind::lie, 1.0},
-             {Seconds(0), DeviceId(3), fleet::ChurnKind::lie, 1.0}};
+  s.churn = {{Seconds(0), DeviceId(1), fleet::ChurnKind::faulty, 1.0},
+             {Seconds(0), DeviceId(3), fleet::ChurnKind::faulty, 1.0}};
   const Outcome outcome = train(s);
   EXPECT_EQ(outcome.hash, reference_hash());
   EXPECT_GE(outcome.rejected, 1);
@@ -167,7 +167,7 @@ TEST(SameBits, DevicesThatLieAreFoundAndLeftOut) {
 TEST(SameBits, LiesThatNobodyChecksDoChangeBits) {
   Setting s;
   s.devices = unlike_devices(5);
-  s.churn = {{Seconds(0), DeviceId(3), fleet::ChurnKind::lie, 1.0}};
+  s.churn = {{Seconds(0), DeviceId(3), fleet::ChurnKind::faulty, 1.0}};
   EXPECT_NE(train(s).hash, reference_hash());
 }
 

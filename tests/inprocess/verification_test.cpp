@@ -13,23 +13,28 @@
 namespace cleave::testing_run {
 namespace {
 
-using fleet::LieKind;
+using fleet::InjectedFaultKind;
 using Mode = server::Verification::Mode;
 
-constexpr std::pair<LieKind, const char*> kKinds[] = {
-    {LieKind::element, "element"}, {LieKind::bit, "bit"},           {LieKind::swap_rows, "swap_rows"},
-    {LieKind::zero, "zero"},       {LieKind::stale, "stale"},       {LieKind::bias, "bias"},
-    {LieKind::nan, "nan"},         {LieKind::infinity, "infinity"}, {LieKind::colluding, "colluding"},
-    {LieKind::mixed, "mixed"}};
+constexpr std::pair<InjectedFaultKind, const char*> kKinds[] = {{InjectedFaultKind::element, "element"},
+                                                                {InjectedFaultKind::bit, "bit"},
+                                                                {InjectedFaultKind::swap_rows, "swap_rows"},
+                                                                {InjectedFaultKind::zero, "zero"},
+                                                                {InjectedFaultKind::stale, "stale"},
+                                                                {InjectedFaultKind::bias, "bias"},
+                                                                {InjectedFaultKind::nan, "nan"},
+                                                                {InjectedFaultKind::infinity, "infinity"},
+                                                                {InjectedFaultKind::colluding, "colluding"},
+                                                                {InjectedFaultKind::mixed, "mixed"}};
 
 // Two of five devices lie; `share` of their blocks is wrong.
-Setting with_liars(LieKind kind, double share, DType wire) {
+Setting with_liars(InjectedFaultKind kind, double share, DType wire) {
   Setting s;
   s.wire = wire;
   s.devices = unlike_devices(5);
   s.device_ranks = 2;
   for (const std::int64_t liar : {1, 3})
-    s.churn.push_back({Seconds(0), DeviceId(liar), fleet::ChurnKind::lie, share, kind});
+    s.churn.push_back({Seconds(0), DeviceId(liar), fleet::ChurnKind::faulty, share, kind});
   return s;
 }
 
@@ -50,9 +55,9 @@ void expect_only_liars_accused(const Outcome& outcome) {
   EXPECT_EQ(std::ssize(found), std::ssize(outcome.distrusted));
 }
 
-class Liars : public ::testing::TestWithParam<std::tuple<std::pair<LieKind, const char*>, DType>> {
+class Liars : public ::testing::TestWithParam<std::tuple<std::pair<InjectedFaultKind, const char*>, DType>> {
  protected:
-  [[nodiscard]] static LieKind kind() { return std::get<0>(GetParam()).first; }
+  [[nodiscard]] static InjectedFaultKind kind() { return std::get<0>(GetParam()).first; }
   [[nodiscard]] static DType wire() { return std::get<1>(GetParam()); }
 };
 
@@ -71,8 +76,9 @@ TEST_P(Liars, AuditOfEveryBlockKeepsEveryBit) {
 }
 
 // What `all` cannot see is below the bound of rounding: a flipped low bit, and with 16-bit results a bias of 1 %.
-bool may_hide_in_rounding(LieKind kind, DType wire) {
-  return kind == LieKind::bit || kind == LieKind::mixed || (kind == LieKind::bias && wire != DType::f32);
+bool may_hide_in_rounding(InjectedFaultKind kind, DType wire) {
+  return kind == InjectedFaultKind::bit || kind == InjectedFaultKind::mixed ||
+         (kind == InjectedFaultKind::bias && wire != DType::f32);
 }
 
 TEST_P(Liars, CheckingEveryBlockKeepsEveryBit) {
@@ -98,7 +104,7 @@ TEST_P(Liars, SamplesFindTheLiars) {
     EXPECT_LT(outcome.verification.checked, outcome.verification.blocks / 2);
     expect_only_liars_accused(outcome);
   } catch (const CheckFailure&) {  // a flipped exponent that was not drawn may end the run, which then says so
-    EXPECT_TRUE(kind() == LieKind::bit || kind() == LieKind::mixed);
+    EXPECT_TRUE(kind() == InjectedFaultKind::bit || kind() == InjectedFaultKind::mixed);
   }
 }
 
@@ -115,7 +121,7 @@ TEST(Verification, AFifthOfTheFleetLies) {
   for (const Mode mode : {Mode::all, Mode::audit}) {
     Setting s;
     s.devices = unlike_devices(10);
-    s.churn = fleet::draw_churn({.lie_fraction = 0.2, .seed = 2}, 10, Seconds(1e6));
+    s.churn = fleet::draw_churn({.faulty_fraction = 0.2, .seed = 2}, 10, Seconds(1e6));
     ASSERT_GE(s.churn.size(), 1U);
     s.verification = {.mode = mode, .fraction = 1.0, .seed = 5};
     const Outcome outcome = train(s);
@@ -149,7 +155,7 @@ TEST(Verification, HonestBlocksAreNeverRedone) {
 // block is computed again, and found right.
 // Nothing is drawn here: an honest device never returns what is not finite.
 TEST(Verification, WhatIsNotFiniteIsRefusedInEveryMode) {
-  for (const LieKind kind : {LieKind::nan, LieKind::infinity}) {
+  for (const InjectedFaultKind kind : {InjectedFaultKind::nan, InjectedFaultKind::infinity}) {
     for (const DType wire : {DType::f32, DType::bf16, DType::f16}) {
       const Outcome outcome = train(with_liars(kind, 1.0, wire));
       EXPECT_EQ(outcome.hash, honest_hash(wire));
@@ -181,7 +187,7 @@ TEST(Verification, EqualTokensCostAtWorstARecomputation) {
 }
 
 TEST(Verification, ALiarThatLiesNowAndThenIsFoundAtItsFirstLie) {
-  Setting s = with_liars(LieKind::element, 0.2, DType::f32);
+  Setting s = with_liars(InjectedFaultKind::element, 0.2, DType::f32);
   s.steps = 4;
   s.verification = {.mode = Mode::all, .seed = 5};
   const Outcome outcome = train(s);

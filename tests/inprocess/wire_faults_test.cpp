@@ -28,7 +28,7 @@ TEST_P(WireFaults, TheRunEndsWithTheSameBits) {
   if (GetParam().panels) s.batch = 100;  // 1600 tokens: weight gradients come in runs of K
   const std::uint64_t expected = train(s).hash;
   s.devices = unlike_devices(4);
-  if (GetParam().panels) s.panels = kSmallPanels;
+  if (GetParam().panels) s.parts = kSmallParts;
   server::TrainerOptions options = options_of(s);
   options.fleet.patience = Seconds(0.15);
 

@@ -60,7 +60,7 @@ enum class Columns : std::uint8_t {
 };
 
 /// Emulated wrong results, ordered by the server from its churn trace; the seed picks elements and amounts.
-enum class Lie : std::uint8_t {
+enum class InjectedFault : std::uint8_t {
   none = 0,
   element = 1,    ///< one element far off
   bit = 2,        ///< one bit of one element flipped
@@ -90,21 +90,21 @@ struct GemmBlock {
 };
 
 /// What a tasklet's messages divide among them.
-enum class PanelOf : std::uint8_t {
+enum class PartOf : std::uint8_t {
   none = 0,      ///< nothing: one message is whole
   rows = 1,      ///< rows of A, and so of C; the first message brings B too, unless the device keeps it
   k_blocks = 2,  ///< depth, in K blocks: columns of A and rows of B; the first message brings all exponents
   pairs = 3      ///< attention pairs
 };
 
-/// The part of a tasklet that one message carries. Panels of a tasklet are sent one after another. One of rows or pairs
+/// The part of a tasklet that one message carries. Parts of a tasklet are sent one after another. One of rows or pairs
 /// is answered by their results; one of K blocks by a result without numbers, which says that it was multiplied, but
 /// the last one by C, whole or in panels of rows.
-struct Panel {
-  PanelOf of = PanelOf::none;
+struct MessagePart {
+  PartOf of = PartOf::none;
   std::int64_t first = 0, count = 0;
-  bool operator==(const Panel&) const = default;
-  [[nodiscard]] constexpr bool whole() const { return of == PanelOf::none; }
+  bool operator==(const MessagePart&) const = default;
+  [[nodiscard]] constexpr bool whole() const { return of == PartOf::none; }
   [[nodiscard]] constexpr std::int64_t end() const { return first + count; }
 };
 
@@ -117,14 +117,14 @@ struct AttentionBlock {
 /// The header, decoded. Fields that a kind does not use have the values below, on the wire too.
 struct Header {
   Kind kind = Kind::ping;
-  std::uint32_t sequence = 0;    ///< ping, pong: number of the ping; task: seed of the lie
-  TaskletId tasklet;             ///< task, result, refused
-  DeviceId device;               ///< task, result, refused
-  OpId op;                       ///< task, result: for logs and traces only
-  Work work = Work::none;        ///< task, result
-  DType wire = DType::f32;       ///< task, result: f32, bf16 or f16
-  DType output = DType::f32;     ///< task, result: `wire` when finished, else partial_sum_type(wire)
-  Lie lie = Lie::none;           ///< task
+  std::uint32_t sequence = 0;                 ///< ping, pong: number of the ping; task: seed of the injected fault
+  TaskletId tasklet;                          ///< task, result, refused
+  DeviceId device;                            ///< task, result, refused
+  OpId op;                                    ///< task, result: for logs and traces only
+  Work work = Work::none;                     ///< task, result
+  DType wire = DType::f32;                    ///< task, result: f32, bf16 or f16
+  DType output = DType::f32;                  ///< task, result: `wire` when finished, else partial_sum_type(wire)
+  InjectedFault fault = InjectedFault::none;  ///< task
   std::uint8_t panel_order = 0;  ///< task: PanelOrder; with `panels` it decides what the tasklet takes on the device
   bool a_by_columns = false;     ///< task, work = gemm: A is stored k x m, its columns one after another
   bool b_by_columns = false;     ///< task, work = gemm: B is stored n x k
@@ -132,9 +132,9 @@ struct Header {
   Columns columns = Columns::along;  ///< task, work = gemm
   TaskletId brought_by;              ///< task with kept columns: which brought them
   Reason reason = Reason::none;      ///< refused
-  GemmBlock gemm;                    ///< work = gemm; of the whole tasklet, also in a panel
+  GemmBlock gemm;                    ///< work = gemm; of the whole tasklet, also in a part
   AttentionBlock attention;          ///< work = attention; likewise
-  Panel panel;                       ///< task, result: what this message carries of the tasklet
+  MessagePart part;                  ///< task, result: what this message carries of the tasklet
   Seconds compute;                   ///< result: real time of the computation
   Seconds computed;                  ///< result: from the task's arrival until it was computed
   std::int64_t panels = 0;           ///< task: in which it streams through the device under the model, at least 1
@@ -142,23 +142,21 @@ struct Header {
   bool header_sum = false;           ///< task, result: the checksum is of the header alone; set by seal_header()
   bool operator==(const Header&) const = default;
   /// Rows of A or C in this message. Requires: work = gemm.
-  [[nodiscard]] constexpr std::int64_t rows() const { return panel.of == PanelOf::rows ? panel.count : gemm.m; }
+  [[nodiscard]] constexpr std::int64_t rows() const { return part.of == PartOf::rows ? part.count : gemm.m; }
   /// Depth [k0, k0 + depth()) of the tasklet's operands in this message. Requires: work = gemm.
-  [[nodiscard]] constexpr std::int64_t k0() const { return panel.of == PanelOf::k_blocks ? panel.first * kBlockK : 0; }
+  [[nodiscard]] constexpr std::int64_t k0() const { return part.of == PartOf::k_blocks ? part.first * kBlockK : 0; }
   [[nodiscard]] constexpr std::int64_t depth() const {
-    return panel.of == PanelOf::k_blocks ? std::min(gemm.k, panel.end() * kBlockK) - k0() : gemm.k;
+    return part.of == PartOf::k_blocks ? std::min(gemm.k, part.end() * kBlockK) - k0() : gemm.k;
   }
   /// Attention pairs in this message. Requires: work = attention.
-  [[nodiscard]] constexpr std::int64_t pairs() const {
-    return panel.of == PanelOf::pairs ? panel.count : attention.pairs;
-  }
+  [[nodiscard]] constexpr std::int64_t pairs() const { return part.of == PartOf::pairs ? part.count : attention.pairs; }
   /// Of what it is divided into, the tasklet has so many.
-  [[nodiscard]] constexpr std::int64_t panel_units() const {
-    switch (panel.of) {
-      case PanelOf::rows: return gemm.m;
-      case PanelOf::k_blocks: return k_blocks(gemm.k);
-      case PanelOf::pairs: return attention.pairs;
-      case PanelOf::none: break;
+  [[nodiscard]] constexpr std::int64_t part_units() const {
+    switch (part.of) {
+      case PartOf::rows: return gemm.m;
+      case PartOf::k_blocks: return k_blocks(gemm.k);
+      case PartOf::pairs: return attention.pairs;
+      case PartOf::none: break;
     }
     return 0;
   }
@@ -203,7 +201,7 @@ class Decoded {
 /// A task's header with views of its payload, row-major in header.wire and aligned to 64 bytes; A and B transposed
 /// where the header says that they are stored by columns:
 ///   gemm:               operands = A [m x k], B [k x n]; exponents only when gemm.blocks > 1;
-///                       no A, or no B, where header.columns says so; in a panel what it carries of them
+///                       no A, or no B, where header.columns says so; in a part what it carries of them
 ///   attention_forward:  operands = Q [pairs][queries][seq][head_dim], K, V [pairs][seq][head_dim]
 ///   attention_backward: operands = Q, K, V, dO (as Q)
 /// With header.in_place the operands are empty, and there is a place of each matrix in their order: A, B; or every
@@ -221,7 +219,7 @@ struct TaskView : TaskParts<const std::byte, const std::int16_t, const OperandPl
 };
 
 /// A result's header with views of its payload, row-major in header.output and aligned to 64 bytes:
-/// gemm: C [m x n]; attention_forward: O (as Q); attention_backward: dQ, dK, dV; in a panel what it carries of them:
+/// gemm: C [m x n]; attention_forward: O (as Q); attention_backward: dQ, dK, dV; in a part what it carries of them:
 /// of K blocks, nothing.
 template <class Byte>
 struct ResultParts {

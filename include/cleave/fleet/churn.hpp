@@ -1,4 +1,5 @@
-// When devices leave, join, hang, slow down or begin to lie: a trace, from a file or drawn from a generator.
+// When devices leave, join, hang, slow down or begin to return wrong results: a trace, from a file or drawn from a
+// generator.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +11,15 @@
 namespace cleave::fleet {
 
 enum class ChurnKind : std::uint8_t {
-  leave,  ///< gone at once, with whatever it holds
-  join,   ///< back, empty-handed, at its declared rates
-  slow,   ///< every rate is multiplied by `factor` from now on; 1 restores it
-  hang,   ///< keeps its connection but answers nothing until it joins again
-  lie,    ///< from now on its results are wrong with probability `factor`
+  leave,   ///< gone at once, with whatever it holds
+  join,    ///< back, empty-handed, at its declared rates
+  slow,    ///< every rate is multiplied by `factor` from now on; 1 restores it
+  hang,    ///< keeps its connection but answers nothing until it joins again
+  faulty,  ///< from now on its results are wrong with probability `factor`
 };
 
-/// How the wrong results of a device that lies are wrong.
-enum class LieKind : std::uint8_t {
+/// How the wrong results are wrong that a device is told to return.
+enum class InjectedFaultKind : std::uint8_t {
   element,    ///< one element far off
   bit,        ///< one bit of one element flipped, of any significance
   swap_rows,  ///< two rows exchanged
@@ -31,9 +32,9 @@ enum class LieKind : std::uint8_t {
   mixed,      ///< any of the above, drawn per block
 };
 
-/// A device that lies: in which way, and in what share of its results.
-struct Lying {
-  LieKind kind = LieKind::element;
+/// What a device is told to return wrongly: in which way, and in what share of its results.
+struct InjectedFaults {
+  InjectedFaultKind kind = InjectedFaultKind::element;
   double share = 1.0;
 };
 
@@ -42,7 +43,7 @@ struct ChurnEvent {
   DeviceId device;
   ChurnKind kind = ChurnKind::leave;
   double factor = 1.0;
-  LieKind lie = LieKind::element;
+  InjectedFaultKind fault = InjectedFaultKind::element;
 };
 
 /// Events in order of time, then device.
@@ -54,8 +55,8 @@ struct ChurnModel {
   Seconds mean_absence{600};
   double slow_fraction = 0;  ///< share of devices that run at slow_factor from the start, unannounced
   double slow_factor = 0.1;
-  double lie_fraction = 0;  ///< share of devices whose results are wrong
-  Lying lying{};            ///< how, and in what share of them
+  double faulty_fraction = 0;  ///< share of devices whose results are wrong
+  InjectedFaults faults{};     ///< how, and in what share of them
   std::uint64_t seed = 1;
 };
 

@@ -46,7 +46,7 @@ struct Span {
           .redone = tasklet.redone};
 }
 
-enum class DeviceChange : std::uint8_t { left, joined, slowed, hung, lies };
+enum class DeviceChange : std::uint8_t { left, joined, slowed, hung, faulty };
 
 class Observer {
  public:

@@ -53,7 +53,7 @@ class SimulatedFleet final : public Fleet {
   /// Takes it up again, empty-handed; nothing happens if it is there.
   void return_device(DeviceId device);
   /// How `device` is to answer wrongly (churn kind `lie`), if it is.
-  [[nodiscard]] std::optional<fleet::Lying> lies(DeviceId device) const;
+  [[nodiscard]] std::optional<fleet::InjectedFaults> injected_faults(DeviceId device) const;
 
  private:
   struct Impl;

@@ -13,11 +13,11 @@
 
 namespace cleave::server {
 
-/// When a tasklet's operands travel in panels to a rank of another host, so that it works on one while the next one is
-/// gathered and carried. Panels are of rows, of whole K blocks or of attention pairs, as operands are stored.
-struct PanelLimits {
+/// When a tasklet's operands travel in parts to a rank of another host, so that it works on one while the next one is
+/// gathered and carried. Parts are of rows, of whole K blocks or of attention pairs, as operands are stored.
+struct PartLimits {
   std::int64_t most = 8;               ///< of a tasklet, where memory asks for no more
-  std::int64_t least_rows = 256;       ///< fewer: preparing B again for each panel would show (some 30 / rows)
+  std::int64_t least_rows = 256;       ///< fewer: preparing B again for each part would show (some 30 / rows)
   std::int64_t least_bytes = 1 << 20;  ///< of operands, of rows without B; fewer: the messages themselves would show
 };
 
@@ -25,7 +25,7 @@ struct ExecutorOptions {
   DType wire = DType::f32;
   int threads = 1;  ///< of server kernels; no result depends on it
   Verification verification;
-  PanelLimits panels{};
+  PartLimits parts{};
   bool profile = false;  ///< keep a Profile of the training steps
 };
 

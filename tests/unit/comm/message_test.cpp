@@ -53,8 +53,8 @@ Header stored_by_columns(Header header) {
   return header;
 }
 
-Header panel_of(Header header, std::int64_t first, std::int64_t count, PanelOf of = PanelOf::rows) {
-  header.panel = {.of = of, .first = first, .count = count};
+Header part_of(Header header, std::int64_t first, std::int64_t count, PartOf of = PartOf::rows) {
+  header.part = {.of = of, .first = first, .count = count};
   return header;
 }
 
@@ -62,7 +62,7 @@ Header panel_of(Header header, std::int64_t first, std::int64_t count, PanelOf o
 Header depth_panel(std::int64_t first, std::int64_t count, DType wire = DType::f32) {
   Header header = gemm_task(5, 6, 2 * kBlockK + 10, 3, 0, wire);
   header.a_by_columns = true;
-  return panel_of(header, first, count, PanelOf::k_blocks);
+  return part_of(header, first, count, PartOf::k_blocks);
 }
 
 std::vector<Header> tasks() {
@@ -72,13 +72,13 @@ std::vector<Header> tasks() {
           gemm_task(5, 6, 7, 1, 0, DType::bf16),
           gemm_task(3, 2, kBlockK, 3, 1, DType::f16),
           gemm_task(3, 2, 10, 3, 2, DType::f32),
-          panel_of(gemm_task(5, 6, 7, 1, 0, DType::f32), 0, 3),
-          panel_of(gemm_task(5, 2, kBlockK + 10, 2, 0, DType::bf16), 3, 2),
+          part_of(gemm_task(5, 6, 7, 1, 0, DType::f32), 0, 3),
+          part_of(gemm_task(5, 2, kBlockK + 10, 2, 0, DType::bf16), 3, 2),
           gemm_task(2, 2, kBlockK + 10, 2, 0, DType::bf16),
           depth_panel(0, 2),
           depth_panel(2, 1, DType::bf16),
-          panel_of(attention_task(Work::attention_forward, DType::bf16), 0, 2, PanelOf::pairs),
-          panel_of(attention_task(Work::attention_backward, DType::f32), 2, 1, PanelOf::pairs),
+          part_of(attention_task(Work::attention_forward, DType::bf16), 0, 2, PartOf::pairs),
+          part_of(attention_task(Work::attention_backward, DType::f32), 2, 1, PartOf::pairs),
           attention_task(Work::attention_forward, DType::f32),
           attention_task(Work::attention_backward, DType::f16)};
 }
@@ -369,7 +369,7 @@ TEST(Message, OnlyTasksInFullPrecisionAreInPlace) {
 
 TEST(Message, PanelsBringTheirRowsAndTheFirstOneB) {
   const Header whole = gemm_task(5, 2, kBlockK, 3, 1, DType::f16);
-  const TaskDraft first = begin_task(panel_of(whole, 0, 3)), second = begin_task(panel_of(whole, 3, 2));
+  const TaskDraft first = begin_task(part_of(whole, 0, 3)), second = begin_task(part_of(whole, 3, 2));
   EXPECT_EQ(first.operands[0].size(), 3U * kBlockK * 2);
   EXPECT_EQ(first.operands[1].size(), 2U * kBlockK * 2);
   EXPECT_EQ(first.row_exponents.size(), 3U);
@@ -379,7 +379,7 @@ TEST(Message, PanelsBringTheirRowsAndTheFirstOneB) {
   EXPECT_EQ(second.row_exponents.size(), 2U);
   EXPECT_TRUE(second.column_exponents.empty());
   const Header answer = result_header(second.header);
-  EXPECT_EQ(answer.panel, second.header.panel);
+  EXPECT_EQ(answer.part, second.header.part);
   EXPECT_EQ(begin_result(answer).outputs[0].size(), 2U * 2 * 4);  // 32-bit partial sums
 }
 
@@ -397,11 +397,11 @@ TEST(Message, PanelsOfKBlocksBringTheirDepthOfBoth) {
 
 TEST(Message, PanelsOfPairsAreAnsweredByTheirs) {
   const Header whole = attention_task(Work::attention_backward, DType::f16);
-  const TaskDraft panel = begin_task(panel_of(whole, 1, 2, PanelOf::pairs));
+  const TaskDraft panel = begin_task(part_of(whole, 1, 2, PartOf::pairs));
   EXPECT_EQ(panel.operands[0].size(), 2U * 2 * 5 * 4 * 2);
   EXPECT_EQ(panel.operands[3].size(), panel.operands[0].size());
   const ResultDraft answer = begin_result(result_header(panel.header));
-  EXPECT_EQ(answer.header.panel, panel.header.panel);
+  EXPECT_EQ(answer.header.part, panel.header.part);
   EXPECT_EQ(answer.outputs[0].size(), panel.operands[0].size());
   EXPECT_EQ(answer.outputs[2].size(), 2U * 5 * 4 * 2);
 }
@@ -412,18 +412,18 @@ TEST(Message, PanelsAreOfWhatLiesInRows) {
   const Header streamed = depth_panel(0, 1), pairs = attention_task(Work::attention_forward, DType::f32);
   for (const auto& [first, count] : std::initializer_list<std::pair<std::int64_t, std::int64_t>>{
            {0, 5}, {0, 6}, {3, 3}, {5, 1}, {2, 0}, {-1, 2}, {1, -1}, {most, most}, {1, most}}) {
-    EXPECT_EQ(frame_bytes(panel_of(whole, first, count)), -1) << first << " " << count;
-    EXPECT_EQ(frame_bytes(panel_of(streamed, first, count, PanelOf::k_blocks)), -1) << first << " " << count;
-    EXPECT_EQ(frame_bytes(panel_of(pairs, first, count, PanelOf::pairs)), -1) << first << " " << count;
+    EXPECT_EQ(frame_bytes(part_of(whole, first, count)), -1) << first << " " << count;
+    EXPECT_EQ(frame_bytes(part_of(streamed, first, count, PartOf::k_blocks)), -1) << first << " " << count;
+    EXPECT_EQ(frame_bytes(part_of(pairs, first, count, PartOf::pairs)), -1) << first << " " << count;
   }
-  EXPECT_GT(frame_bytes(panel_of(whole, 4, 1)), 0);
-  EXPECT_EQ(frame_bytes(panel_of(stored_by_columns(whole), 0, 2)), -1);
-  EXPECT_EQ(frame_bytes(panel_of(in_place(whole), 0, 2)), -1);
-  EXPECT_GT(frame_bytes(panel_of(pairs, 0, 1, PanelOf::pairs)), 0);
-  EXPECT_EQ(frame_bytes(panel_of(in_place(pairs), 0, 1, PanelOf::pairs)), -1);
-  EXPECT_EQ(frame_bytes(panel_of(pairs, 0, 1)), -1);
-  EXPECT_EQ(frame_bytes(panel_of(pairs, 0, 1, PanelOf::k_blocks)), -1);
-  EXPECT_EQ(frame_bytes(panel_of(whole, 0, 1, PanelOf::pairs)), -1);
+  EXPECT_GT(frame_bytes(part_of(whole, 4, 1)), 0);
+  EXPECT_EQ(frame_bytes(part_of(stored_by_columns(whole), 0, 2)), -1);
+  EXPECT_EQ(frame_bytes(part_of(in_place(whole), 0, 2)), -1);
+  EXPECT_GT(frame_bytes(part_of(pairs, 0, 1, PartOf::pairs)), 0);
+  EXPECT_EQ(frame_bytes(part_of(in_place(pairs), 0, 1, PartOf::pairs)), -1);
+  EXPECT_EQ(frame_bytes(part_of(pairs, 0, 1)), -1);
+  EXPECT_EQ(frame_bytes(part_of(pairs, 0, 1, PartOf::k_blocks)), -1);
+  EXPECT_EQ(frame_bytes(part_of(whole, 0, 1, PartOf::pairs)), -1);
   EXPECT_GT(frame_bytes(streamed), 0);
   for (const bool a_by_columns : {false, true}) {
     Header stored = streamed;
@@ -435,20 +435,20 @@ TEST(Message, PanelsAreOfWhatLiesInRows) {
   kept.columns = Columns::kept;
   kept.brought_by = TaskletId(4);
   EXPECT_EQ(frame_bytes(kept), -1);
-  EXPECT_EQ(frame_bytes(panel_of(beside_columns()[0], 0, 1)), -1);
-  for (const auto of : {PanelOf::none, PanelOf{4}}) EXPECT_EQ(frame_bytes(panel_of(whole, 0, 1, of)), -1);
+  EXPECT_EQ(frame_bytes(part_of(beside_columns()[0], 0, 1)), -1);
+  for (const auto of : {PartOf::none, PartOf{4}}) EXPECT_EQ(frame_bytes(part_of(whole, 0, 1, of)), -1);
   EXPECT_EQ(fault_of(with_field<std::uint8_t>(encode_ping(5), 112, 1)), Fault::field);
   EXPECT_EQ(fault_of(with_field<std::int32_t>(encode_ping(5), 100, 1)), Fault::field);
 }
 
 TEST(Message, TasksWhoseResultFitsNoFrameAreRefused) {
   const std::int64_t wide = (std::int64_t{1} << 30) + 3;
-  EXPECT_EQ(frame_bytes(panel_of(gemm_task(2, wide, 4, 1, 0, DType::bf16), 1, 1)), -1);
+  EXPECT_EQ(frame_bytes(part_of(gemm_task(2, wide, 4, 1, 0, DType::bf16), 1, 1)), -1);
   EXPECT_EQ(frame_bytes(in_place(gemm_task(1, wide, 4, 1, 0, DType::f32))), -1);
   Header deep = gemm_task(1 << 15, 1 << 15, kBlockK * 3, 3, 0, DType::f32);  // panels of 200 MB, a result of 4 GiB
   deep.a_by_columns = true;
-  EXPECT_EQ(frame_bytes(panel_of(deep, 1, 1, PanelOf::k_blocks)), -1);
-  const Header narrow = panel_of(gemm_task(2, 3, 4, 1, 0, DType::bf16), 1, 1);
+  EXPECT_EQ(frame_bytes(part_of(deep, 1, 1, PartOf::k_blocks)), -1);
+  const Header narrow = part_of(gemm_task(2, 3, 4, 1, 0, DType::bf16), 1, 1);
   TaskDraft draft = begin_task(narrow);
   fill(draft);
   const Frame frame = seal(std::move(draft));
@@ -468,7 +468,7 @@ TEST(Message, ColumnsComeOnce) {
   EXPECT_EQ(use.row_exponents.size(), 5U);
   EXPECT_TRUE(use.operands[1].empty());
   EXPECT_TRUE(use.column_exponents.empty());
-  const TaskDraft rows = begin_task(panel_of(headers[1], 0, 2));
+  const TaskDraft rows = begin_task(part_of(headers[1], 0, 2));
   EXPECT_EQ(std::ssize(rows.operands[0]), 2 * kBlockK * element);
   EXPECT_EQ(rows.row_exponents.size(), 2U);
   EXPECT_TRUE(rows.operands[1].empty() && rows.column_exponents.empty());

@@ -154,11 +154,12 @@ inline std::vector<std::byte> packed(DType wire, const std::vector<float>& value
 inline std::vector<std::byte> copy_of(std::span<const std::byte> bytes) { return {bytes.begin(), bytes.end()}; }
 
 // A small finished product on device `id`.
-inline comm::Frame small_task(std::int64_t id, std::int64_t tasklet, comm::Lie lie = comm::Lie::none) {
+inline comm::Frame small_task(std::int64_t id, std::int64_t tasklet,
+                              comm::InjectedFault lie = comm::InjectedFault::none) {
   comm::Header header = gemm_header(4, 3, 8, 1, 0, DType::f32);
   header.device = DeviceId(id);
   header.tasklet = TaskletId(tasklet);
-  header.lie = lie;
+  header.fault = lie;
   header.sequence = static_cast<std::uint32_t>(lie);
   comm::TaskDraft draft = comm::begin_task(header);
   pack(draft.operands[0], DType::f32, numbers(32, 1));

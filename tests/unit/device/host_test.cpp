@@ -215,7 +215,7 @@ TEST(DeviceHost, KeepsColumnsUntilTheyAreReleased) {
     header.tasklet = TaskletId(10 + brought_by);
     header.columns = comm::Columns::kept;
     header.brought_by = TaskletId(brought_by);
-    header.panel = {.of = comm::PanelOf::rows, .first = first, .count = 2};
+    header.part = {.of = comm::PartOf::rows, .first = first, .count = 2};
     comm::TaskDraft task = comm::begin_task(header);
     const std::vector<float> a = numbers(32, 1);
     pack(task.operands[0], DType::f32, {a.begin() + first * k, a.begin() + (first + 2) * k});
@@ -277,20 +277,22 @@ TEST(DeviceHost, RefusesWhatIsDamagedOrNotFinite) {
 TEST(DeviceHost, LiesOnOrderAndOnlyThen) {
   Server server;
   server.start(welcome({device(0)}));
-  const auto answer = [&](comm::Lie lie) {
+  const auto answer = [&](comm::InjectedFault lie) {
     server.send(small_task(0, 1, lie));
     const comm::Frame frame = server.expect(Kind::result);
     return copy_of(comm::decode_result(frame)->outputs[0]);
   };
-  const auto honest = answer(comm::Lie::none);
-  EXPECT_EQ(answer(comm::Lie::none), honest);
-  for (const comm::Lie lie : {comm::Lie::element, comm::Lie::bit, comm::Lie::swap_rows, comm::Lie::zero,
-                              comm::Lie::bias, comm::Lie::nan, comm::Lie::infinity}) {
+  const auto honest = answer(comm::InjectedFault::none);
+  EXPECT_EQ(answer(comm::InjectedFault::none), honest);
+  for (const comm::InjectedFault lie :
+       {comm::InjectedFault::element, comm::InjectedFault::bit, comm::InjectedFault::swap_rows,
+        comm::InjectedFault::zero, comm::InjectedFault::bias, comm::InjectedFault::nan,
+        comm::InjectedFault::infinity}) {
     const auto wrong = answer(lie);
     EXPECT_NE(wrong, honest) << static_cast<int>(lie);
     EXPECT_EQ(answer(lie), wrong) << static_cast<int>(lie);
   }
-  EXPECT_EQ(answer(comm::Lie::stale), honest);  // nothing older is known
+  EXPECT_EQ(answer(comm::InjectedFault::stale), honest);  // nothing older is known
   server.stop();
 }
 

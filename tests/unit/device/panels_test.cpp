@@ -19,17 +19,17 @@ class Panels {
  public:
   explicit Panels(std::int64_t tasklet) : tasklet_(tasklet) {}
 
-  [[nodiscard]] comm::Frame task(comm::Panel rows) const {
+  [[nodiscard]] comm::Frame task(comm::MessagePart rows) const {
     comm::Header header = gemm_header(60, 8, 16, 1, 0, DType::f32);
     header.tasklet = TaskletId(tasklet_);
-    header.panel = rows;
+    header.part = rows;
     comm::TaskDraft draft = comm::begin_task(header);
     pack(draft.operands[0], DType::f32, {a_.begin() + rows.first * 16, a_.begin() + (rows.first + header.rows()) * 16});
     if (rows.first == 0) pack(draft.operands[1], DType::f32, b_);
     return comm::seal(std::move(draft));
   }
   [[nodiscard]] comm::Frame panel(std::int64_t number) const {
-    return task({.of = comm::PanelOf::rows, .first = 20 * number, .count = 20});
+    return task({.of = comm::PartOf::rows, .first = 20 * number, .count = 20});
   }
 
  private:
@@ -48,7 +48,7 @@ TEST(DevicePanels, PanelsAreMultipliedAsTheyCome) {
     server.send(Panels(2).panel(number));  // each is answered before the next one is sent
     const comm::Frame part = server.expect(Kind::result);
     const auto result = comm::decode_result(part);
-    EXPECT_EQ(result->header.panel, (comm::Panel{.of = comm::PanelOf::rows, .first = 20 * number, .count = 20}));
+    EXPECT_EQ(result->header.part, (comm::MessagePart{.of = comm::PartOf::rows, .first = 20 * number, .count = 20}));
     parts.insert(parts.end(), result->outputs[0].begin(), result->outputs[0].end());
   }
   EXPECT_EQ(parts, whole);
@@ -67,7 +67,7 @@ TEST(DevicePanels, PanelsThatAreMissingOrDoubled) {
   const auto expect_rows = [&](std::int64_t tasklet, std::int64_t first) {
     const auto header = comm::decode(server.expect(Kind::result));
     EXPECT_EQ(header->tasklet, TaskletId(tasklet));
-    EXPECT_EQ(header->panel.first, first);
+    EXPECT_EQ(header->part.first, first);
   };
   server.send(Panels(1).panel(0));
   server.send(Panels(1).panel(0));
@@ -111,9 +111,9 @@ class Runs {
     EXPECT_EQ(kernels::norm_exponents(parallel, kernels::ConstMatrix(b_.data(), kN).transposed(), kN, kK, f_),
               kernels::ProductStatus::ok);
   }
-  [[nodiscard]] comm::Frame task(comm::Panel panel) const {
+  [[nodiscard]] comm::Frame task(comm::MessagePart panel) const {
     comm::Header header = header_;
-    header.panel = panel;
+    header.part = panel;
     comm::TaskDraft draft = comm::begin_task(header);
     const std::int64_t k1 = header.k0() + header.depth();
     pack(draft.operands[0], header.wire, {a_.begin() + header.k0() * kM, a_.begin() + k1 * kM});
@@ -123,13 +123,13 @@ class Runs {
     return comm::seal(std::move(draft));
   }
   [[nodiscard]] comm::Frame run(std::int64_t number) const {
-    return task({.of = comm::PanelOf::k_blocks, .first = number, .count = 1});
+    return task({.of = comm::PartOf::k_blocks, .first = number, .count = 1});
   }
   [[nodiscard]] static Bytes memory_of_panels() {
     return gemm_streamed_bytes({kM, kN, kK}, DType::f32, true, true, 2 * kBlockK);
   }
   void lie() {
-    header_.lie = comm::Lie::bias;
+    header_.fault = comm::InjectedFault::bias;
     header_.sequence = 3;
   }
   float& of_a(std::int64_t row, std::int64_t t) { return a_[static_cast<std::size_t>(t * kM + row)]; }
@@ -144,7 +144,7 @@ class Runs {
 void expect_multiplied(Server& server, std::int64_t number) {
   const comm::Frame frame = server.expect(Kind::result);
   EXPECT_EQ(frame.size(), comm::kHeaderBytes);
-  EXPECT_EQ(comm::decode(frame)->panel, (comm::Panel{.of = comm::PanelOf::k_blocks, .first = number, .count = 1}));
+  EXPECT_EQ(comm::decode(frame)->part, (comm::MessagePart{.of = comm::PartOf::k_blocks, .first = number, .count = 1}));
 }
 
 // The whole result, of parts that come one after another.
@@ -153,11 +153,11 @@ std::vector<std::byte> expect_rows(Server& server, std::int64_t m) {
   for (std::int64_t next = 0; next < m;) {
     const comm::Frame frame = server.expect(Kind::result);
     const auto result = comm::decode_result(frame);
-    if (!result || result->header.panel.of != comm::PanelOf::rows || result->header.panel.first != next) {
+    if (!result || result->header.part.of != comm::PartOf::rows || result->header.part.first != next) {
       ADD_FAILURE() << "rows from " << next << " on were to come";
       return rows;
     }
-    next = result->header.panel.end();
+    next = result->header.part.end();
     rows.insert(rows.end(), result->outputs[0].begin(), result->outputs[0].end());
   }
   return rows;
@@ -191,9 +191,9 @@ TEST(DevicePanels, RunsOfKTakeTheMemoryOfTwo) {
   server.send(Runs(DType::f32, false, 1).task({}));
   EXPECT_EQ(comm::decode(server.expect(Kind::refused))->reason, Reason::memory);
   const Runs runs(DType::f32, false, 2);
-  server.send(runs.task({.of = comm::PanelOf::k_blocks, .first = 0, .count = 2}));
+  server.send(runs.task({.of = comm::PartOf::k_blocks, .first = 0, .count = 2}));
   EXPECT_EQ(comm::decode(server.expect(Kind::refused))->reason, Reason::memory);
-  server.send(runs.task({.of = comm::PanelOf::k_blocks, .first = 2, .count = 1}));  // of what is given up
+  server.send(runs.task({.of = comm::PartOf::k_blocks, .first = 2, .count = 1}));  // of what is given up
   const Runs others(DType::f32, false, 3);
   for (const std::int64_t number : {0, 1, 2}) server.send(others.run(number));
   expect_multiplied(server, 0);
@@ -254,9 +254,9 @@ TEST(DevicePanels, PairsAreAnsweredAsTheyCome) {
   for (const Work work : {Work::attention_forward, Work::attention_backward}) {
     comm::Header whole = task_header(work, DType::f32);
     whole.attention = {pairs, seq, head_dim, queries};
-    const auto task_of = [&](comm::Panel panel) {
+    const auto task_of = [&](comm::MessagePart panel) {
       comm::Header header = whole;
-      header.panel = panel;
+      header.part = panel;
       comm::TaskDraft draft = comm::begin_task(header);
       for (std::size_t i = 0; i < draft.operands.size(); ++i) {
         if (draft.operands[i].empty()) continue;
@@ -279,7 +279,7 @@ TEST(DevicePanels, PairsAreAnsweredAsTheyCome) {
     server.send(task_of({}));
     collect(expected);
     for (const auto& [first, count] : {std::pair{0, 2}, {2, 2}, {4, 1}}) {
-      server.send(task_of({.of = comm::PanelOf::pairs, .first = first, .count = count}));
+      server.send(task_of({.of = comm::PartOf::pairs, .first = first, .count = count}));
       collect(parts);
     }
     EXPECT_EQ(parts, expected);

@@ -1,5 +1,5 @@
-// Each kind of lie on the first output of a result, element by element in its own type.
-#include "lie.hpp"
+// Each kind of injected fault, on the first output of a result, element by element in its own type.
+#include "injected_fault.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -14,9 +14,9 @@ namespace cleave::device {
 
 namespace {
 
-using comm::Lie;
+using comm::InjectedFault;
 
-// An element of any output type as a double; 64-bit sums lose bits, which a lie may.
+// An element of any output type as a double; 64-bit sums lose bits, which a fault may.
 double load(const std::byte* at, DType type) {
   const auto read = [at]<class T>(T value) {
     std::memcpy(&value, at, sizeof value);
@@ -51,7 +51,7 @@ bool is_integer(DType type) { return type == DType::i32 || type == DType::i64; }
 
 }  // namespace
 
-void falsify(comm::ResultDraft& result, Lie lie, std::uint32_t seed) {
+void inject_fault(comm::ResultDraft& result, InjectedFault fault, std::uint32_t seed) {
   const DType type = result.header.output;
   const auto size = static_cast<std::size_t>(size_of(type));
   const std::span<std::byte> bytes = result.outputs[0];
@@ -61,19 +61,19 @@ void falsify(comm::ResultDraft& result, Lie lie, std::uint32_t seed) {
   std::byte* at = bytes.data() + element * size;
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-  switch (lie) {
-    case Lie::none:
-    case Lie::stale: return;
-    case Lie::element: {
+  switch (fault) {
+    case InjectedFault::none:
+    case InjectedFault::stale: return;
+    case InjectedFault::element: {
       const double value = load(at, type);
       return store(at, type, value + std::max(std::fabs(value), is_integer(type) ? 1 << 20 : 1.0));
     }
-    case Lie::bit: {
+    case InjectedFault::bit: {
       const std::uint64_t bit = random.below(1, size * 8);
       at[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
       return;
     }
-    case Lie::swap_rows: {
+    case InjectedFault::swap_rows: {
       const bool gemm = result.header.work == comm::Work::gemm;
       const std::int64_t columns = gemm ? result.header.gemm.n : result.header.attention.head_dim;
       const auto row = static_cast<std::size_t>(columns) * size;
@@ -85,8 +85,8 @@ void falsify(comm::ResultDraft& result, Lie lie, std::uint32_t seed) {
                        bytes.begin() + static_cast<std::ptrdiff_t>(second * row));
       return;
     }
-    case Lie::zero: return std::fill(bytes.begin(), bytes.end(), std::byte{0});
-    case Lie::bias: {
+    case InjectedFault::zero: return std::fill(bytes.begin(), bytes.end(), std::byte{0});
+    case InjectedFault::bias: {
       // Small against each element, yet far above its rounding: up to 1 % of it.
       for (std::uint64_t i = 0; i < count; ++i) {
         std::byte* here = bytes.data() + i * size;
@@ -94,17 +94,17 @@ void falsify(comm::ResultDraft& result, Lie lie, std::uint32_t seed) {
       }
       return;
     }
-    case Lie::nan: return store(at, type, std::numeric_limits<double>::quiet_NaN());
-    case Lie::infinity: return store(at, type, kInfinity);
+    case InjectedFault::nan: return store(at, type, std::numeric_limits<double>::quiet_NaN());
+    case InjectedFault::infinity: return store(at, type, kInfinity);
   }
 }
 
-void Liars::spoil(comm::ResultDraft& result, const comm::Header& task) {
-  if (task.lie == Lie::none || result.outputs[0].empty()) return;
-  if (task.lie != Lie::stale) return falsify(result, task.lie, task.sequence);
+void FaultInjector::inject(comm::ResultDraft& result, const comm::Header& task) {
+  if (task.fault == InjectedFault::none || result.outputs[0].empty()) return;
+  if (task.fault != InjectedFault::stale) return inject_fault(result, task.fault, task.sequence);
   const comm::GemmBlock& g = task.gemm;
   const comm::AttentionBlock& a = task.attention;
-  const comm::Panel& panel = result.header.panel;
+  const comm::MessagePart& panel = result.header.part;
   std::vector<std::vector<std::byte>>& last = last_[{
       task.device,
       task.op,

@@ -1,4 +1,4 @@
-// PanelResults: what is known of a tasklet that is sent in panels: how far it was sent, how far the device has come,
+// ReturnedParts: what is known of a tasklet that is sent in parts: how far it was sent, how far the device has come,
 // and its result, which is put together as its parts are answered, so that whoever looks at results sees whole blocks
 // only.
 #pragma once
@@ -9,7 +9,7 @@
 
 namespace cleave::server {
 
-class PanelResults {
+class ReturnedParts {
  public:
   enum class Taken : std::uint8_t {
     more,     ///< others are still to come
@@ -19,13 +19,13 @@ class PanelResults {
     unasked   ///< it answers what the device was not sent yet
   };
 
-  /// `panel`: header of the first panel of the task. Errors: std::bad_alloc.
-  explicit PanelResults(const comm::Header& panel);
+  /// `part`: header of the first part of the task. Errors: std::bad_alloc.
+  explicit ReturnedParts(const comm::Header& part);
 
-  /// The next panel is sent.
-  void sent(const comm::Panel& panel);
+  /// The next part is sent.
+  void sent(const comm::MessagePart& part);
 
-  /// Whether the device has as many panels as it has room for: of K blocks the one that it multiplies and the one that
+  /// Whether the device has as many parts as it has room for: of K blocks the one that it multiplies and the one that
   /// travels. Of rows and pairs it may have any number: they leave no sums that later ones need.
   [[nodiscard]] bool has_enough() const;
 
@@ -38,11 +38,11 @@ class PanelResults {
   [[nodiscard]] comm::Frame frame();
 
  private:
-  comm::PanelOf of_;
+  comm::PartOf of_;
   std::int64_t units_, sent_ = 0;  // of what it is divided into: all, and how many were sent
   std::int64_t multiplied_ = 0;    // K blocks that the device has said it has done with
-  std::int64_t in_flight_ = 0;     // panels between the two
-  std::int64_t parts_, next_ = 0;  // rows or pairs of the result: all, and how many are there
+  std::int64_t in_flight_ = 0;     // parts between the two
+  std::int64_t cells_, next_ = 0;  // rows or pairs of the result: all, and how many are there
   comm::ResultDraft whole_;
 };
 
