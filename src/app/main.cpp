@@ -1,10 +1,10 @@
 // Entry point of the program: read the command line, run the command, turn whatever went wrong into an exit code.
 #include <malloc.h>
 
-#include "command_line.hpp"
-#include "commands.hpp"
-#include "failures.hpp"
-#include "session.hpp"
+#include "cli/command_line.hpp"
+#include "cli/failures.hpp"
+#include "commands/commands.hpp"
+#include "commands/session.hpp"
 
 namespace {
 

@@ -13,8 +13,8 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "../../../src/app/commands.hpp"
-#include "../../../src/app/model_files.hpp"
+#include "../../../src/app/commands/commands.hpp"
+#include "../../../src/app/input/model_files.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/checkpoint/snapshot.hpp"
 #include "cleave/model/family.hpp"

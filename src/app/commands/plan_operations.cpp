@@ -1,0 +1,167 @@
+// cleave plan: who computes which part of every operation, with predicted times beside lower bounds.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "cleave/base/atomic_file.hpp"
+#include "cleave/base/clock.hpp"
+#include "cleave/base/error.hpp"
+#include "cleave/model/family.hpp"
+#include "cleave/sched/scheduler.hpp"
+#include "cleave/sched/simulated_fleet.hpp"
+#include "cleave/telemetry/progress.hpp"
+#include "commands/commands.hpp"
+#include "input/input.hpp"
+#include "input/run_setup.hpp"
+#include "output/fleet_status.hpp"
+
+namespace cleave::app {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+// Operations of one type and shape, planned once.
+struct Planned {
+  std::string name;
+  plan::Work work;
+  std::int64_t count = 0;
+  plan::OperationPlan plan;
+};
+
+const char* kind_of(plan::WorkKind kind) { return kind == plan::WorkKind::gemm ? "gemm" : "attention"; }
+
+std::vector<Planned> plan_all(const model::StepGraph& graph, const std::vector<plan::DeviceState>& devices,
+                              const Input& input, telemetry::Progress& progress) {
+  plan::PlanOptions alone = input.plan;
+  alone.objective = plan::Objective::alone;
+  std::vector<Planned> list;
+  std::size_t seen = 0;
+  for (const model::Operation& op : graph.operations) {
+    ++seen;
+    if (!model::runs_on_devices(op.kind)) continue;
+    const plan::Work work = plan::work_of(op, input.wire);
+    const auto found =
+        std::find_if(list.begin(), list.end(), [&](const Planned& p) { return p.name == op.type && p.work == work; });
+    if (found != list.end()) {
+      ++found->count;
+      continue;
+    }
+    progress.update(static_cast<std::int64_t>(seen),
+                    fmt::format("planning {} over {} devices, operation {} of {}", op.type, devices.size(), seen,
+                                graph.operations.size()));
+    list.push_back({op.type, work, 1, plan::plan_operation(work, devices, alone)});
+  }
+  return list;
+}
+
+ordered_json json_of(const Planned& p) {
+  ordered_json op{{"name", p.name}, {"kind", kind_of(p.work.kind)}};
+  const bool gemm = p.work.kind == plan::WorkKind::gemm;
+  if (gemm) {
+    op["m"] = p.work.gemm.m;
+    op["n"] = p.work.gemm.n;
+    op["k"] = p.work.gemm.k;
+  } else {
+    op["pairs"] = p.work.attention.pairs();
+  }
+  op["count"] = p.count;
+  op["time_s"] = p.plan.time.value();
+  op["busy_s"] = p.plan.busy.value();
+  op["lower_bound_s"] = p.plan.lower_bound.value();
+  op["bottleneck"] = plan::name_of(p.plan.bottleneck);
+  op["tasklets"] = ordered_json::array();
+  for (const plan::TaskletPlan& t : p.plan.tasklets) {
+    ordered_json piece{{"device", t.device.value}};
+    if (gemm) {
+      piece.update(
+          {{"m0", t.box.m0}, {"m1", t.box.m1}, {"n0", t.box.n0}, {"n1", t.box.n1}, {"k0", t.box.k0}, {"k1", t.box.k1}});
+    } else {
+      piece.update({{"pair0", t.pairs.pair0}, {"pair1", t.pairs.pair1}});
+    }
+    piece.update({{"bytes_down", t.bytes_down.value()},
+                  {"bytes_up", t.bytes_up.value()},
+                  {"resident_bytes", t.resident.value()},
+                  {"time_s", t.time.value()}});
+    op["tasklets"].push_back(std::move(piece));
+  }
+  return op;
+}
+
+void print_table(const std::vector<Planned>& list) {
+  std::printf("%-34s %5s %26s %11s %11s %11s %7s %-10s %8s %11s %11s\n", "operation", "count", "m x n x k | pairs",
+              "time", "busy", "bound", "busy/bd", "bound by", "devices", "down", "up");
+  for (const Planned& p : list) {
+    const std::string shape = p.work.kind == plan::WorkKind::gemm
+                                  ? fmt::format("{} x {} x {}", p.work.gemm.m, p.work.gemm.n, p.work.gemm.k)
+                                  : fmt::format("{}", p.work.attention.pairs());
+    std::printf("%-34s %5lld %26s %11s %11s %11s %7.3f %-10s %8lld %11s %11s\n", p.name.c_str(),
+                static_cast<long long>(p.count), shape.c_str(), show(p.plan.time).c_str(), show(p.plan.busy).c_str(),
+                show(p.plan.lower_bound).c_str(), p.plan.busy / p.plan.lower_bound, plan::name_of(p.plan.bottleneck),
+                static_cast<long long>(p.plan.devices_used), show(p.plan.bytes_down).c_str(),
+                show(p.plan.bytes_up).c_str());
+  }
+}
+
+}  // namespace
+
+int plan_operations(const CommandLine& line) {
+  if (line.files.size() != 1) throw InputError("plan takes one input file", "cleave plan INPUT.yaml [key=value ...]");
+  const Input input = read_input(line.files.front(), line.overrides, Needs::no_data);
+  const server::TrainerOptions options = trainer_options(input);
+  const std::vector<plan::DeviceState> devices = idle_devices(options.devices);
+  const model::StepGraph graph = model::build_step(input.model.config, {.kind = model::StepKind::train,
+                                                                        .batch = input.train.batch,
+                                                                        .clip = input.train.grad_clip > 0,
+                                                                        .freeze = input.train.freeze,
+                                                                        .loss_rows = 0,
+                                                                        .row_groups = options.row_groups});
+  SteadyClock clock;
+  telemetry::Progress progress(stderr, clock, progress_of_short_work(line.quiet));
+  const std::vector<Planned> list = plan_all(graph, devices, input, progress);
+  const sched::SchedulerOptions scheduling{.plan = input.plan, .wire = input.wire, .asynchronous = input.asynchronous};
+  sched::SimulatedFleet fleet(options.devices, input.server.profile, input.wire);
+  FleetStatus status(options.devices, nullptr);
+  status.on_operation([&](std::size_t begun, std::size_t all) {
+    progress.update(static_cast<std::int64_t>(begun), fmt::format("a step: operation {} of {}", begun, all));
+  });
+  fleet.set_observer(&status);
+  const Seconds step = sched::Scheduler(fleet, scheduling).run(graph).time,
+                bound = sched::step_lower_bound(graph, devices, scheduling);
+
+  progress.drop();
+  if (line.dry_run) std::printf("%s", input.effective.c_str());
+  if (line.json != "-") {
+    print_table(list);
+    std::printf("step %s, lower bound %s, %zu devices\n", show(step).c_str(), show(bound).c_str(), devices.size());
+  }
+  if (line.json.empty()) return 0;
+  ordered_json out{{"version", 1},
+                   {"model", input.model.preset.empty() ? input.model.config.family : input.model.preset},
+                   {"step_s", step.value()},
+                   {"lower_bound_s", bound.value()}};
+  out["devices"] = ordered_json::array();
+  for (const fleet::DeviceProfile& d : options.devices) {
+    out["devices"].push_back({{"id", d.id.value},
+                              {"name", d.name},
+                              {"compute", d.compute.value()},
+                              {"memory", d.memory.value()},
+                              {"downlink", d.downlink.value()},
+                              {"uplink", d.uplink.value()},
+                              {"latency", d.latency.value()}});
+  }
+  out["server"] = {{"nic_out", input.server.profile.nic_out.value()}, {"nic_in", input.server.profile.nic_in.value()}};
+  out["operations"] = ordered_json::array();
+  for (const Planned& p : list) out["operations"].push_back(json_of(p));
+  if (line.json == "-") {
+    std::puts(out.dump(1).c_str());
+  } else {
+    replace_file(line.json, out.dump(1) + "\n");
+  }
+  return 0;
+}
+
+}  // namespace cleave::app

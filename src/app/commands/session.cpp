@@ -1,0 +1,144 @@
+// MPI where there is a launcher, loopback where there is none.
+#include "commands/session.hpp"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+#include "cleave/comm/loopback.hpp"
+#include "cleave/comm/start.hpp"
+#include "cleave/device/host.hpp"
+
+namespace cleave::app {
+
+namespace {
+
+/// How long the last sends may take when a rank leaves.
+constexpr Seconds kLastSends{5.0};
+/// How long ranks with bad input wait for the first one to end the job. It is spent only where that one finds no fault.
+constexpr std::chrono::seconds kFirstRankPatience{5};
+/// How long MPI_Finalize may take before the ranks are taken for dead or stopped.
+constexpr std::chrono::seconds kFinalizeLimit{10};
+
+const char* launcher_variable() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
+    if (const char* value = std::getenv(name)) return value;
+  }
+  return nullptr;
+}
+
+// A process id may have been given to another program since: only one that runs this very file is ours.
+bool runs_our_program(std::int64_t pid) {
+  std::error_code error;
+  const auto ours = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error || pid <= 1) return false;
+  const auto theirs = std::filesystem::read_symlink(fmt::format("/proc/{}/exe", pid), error);
+  return !error && theirs == ours;
+}
+
+// Kills those of `ranks` that still run here.
+void end_on_this_host(const std::vector<server::RankInfo>& ranks, const std::string& host) {
+  for (const server::RankInfo& rank : ranks) {
+    if (rank.rank > 0 && rank.host == host && runs_our_program(rank.pid)) ::kill(static_cast<pid_t>(rank.pid), SIGKILL);
+  }
+}
+
+}  // namespace
+
+int launcher_rank() {
+  const char* value = launcher_variable();
+  return value == nullptr ? 0 : std::atoi(value);
+}
+
+bool is_first_on_its_host() {
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "MPI_LOCALRANKID"}) {
+    if (const char* value = std::getenv(name)) return std::atoi(value) == 0;
+  }
+  return true;
+}
+
+void let_first_rank_leave() {
+  static bool waited = false;
+  const bool under_mpirun = std::getenv("OMPI_COMM_WORLD_RANK") != nullptr;
+  if (waited || launcher_rank() == 0 || !under_mpirun || comm::launcher_keeps_survivors()) return;
+  waited = true;
+  std::signal(SIGTERM, SIG_DFL);
+  std::this_thread::sleep_for(kFirstRankPatience);
+}
+
+Session::Session(int argc, char** argv) {
+  if (launcher_variable() == nullptr) return;
+  mpi_.emplace(argc, argv);
+}
+
+Session::~Session() { end_host(); }
+
+void Session::end_host() {
+  if (!host_.joinable()) return;
+  transport_.reset();  // the host sees that the server is gone, and ends
+  host_.join();
+}
+
+int Session::share_start_code(int code, bool shared_memory) {
+  if (!mpi_) return code;
+  code = comm::share_start_code(code);
+  if (code == 0) transport_ = comm::make_mpi_transport(*mpi_, {.shared_memory = shared_memory});
+  return code;
+}
+
+comm::Transport& Session::devices() {
+  if (size() == 1) {
+    end_host();
+    comm::LoopbackHub hub(2);
+    transport_ = hub.endpoint(0);
+    host_ = std::thread([endpoint = std::shared_ptr<comm::Transport>(hub.endpoint(1))] {
+      try {
+        (void)device::run_device_host(*endpoint);
+      } catch (const std::exception& error) {
+        // The server notices that the endpoint is gone; what happened is said here, where it is known.
+        std::fprintf(stderr, "cleave: device host: %s\n", error.what());
+      }
+    });
+  }
+  return *transport_;
+}
+
+int Session::serve() {
+  // The launcher passes signals on to every rank: devices leave when the server says so, not before.
+  std::signal(SIGTERM, SIG_IGN);
+  std::signal(SIGUSR1, SIG_IGN);
+  const device::HostReport report = device::run_device_host(*transport_);
+  const bool good = report.end == device::HostEnd::goodbye;
+  if (!good) {
+    std::fprintf(stderr, "cleave: device rank %d leaves: %s\n", rank(), report.why.c_str());
+    transport_->close(kLastSends);
+    comm::MpiSession::leave_now(static_cast<int>(ExitCode::environment));
+  }
+  return 0;
+}
+
+void Session::finish(const std::vector<server::RankInfo>& missing, int code) {
+  if (!mpi_) return;
+  if (transport_) transport_->close(kLastSends);
+  end_on_this_host(missing, mpi_->host());
+  if (!missing.empty()) {
+    std::fflush(nullptr);
+    comm::MpiSession::leave_now(code);
+  }
+  std::thread([ranks = ranks_, host = mpi_->host(), code] {
+    std::this_thread::sleep_for(kFinalizeLimit);
+    end_on_this_host(ranks, host);
+    std::fflush(nullptr);
+    comm::MpiSession::leave_now(code);
+  }).detach();
+  transport_.reset();
+  mpi_->finalize();
+}
+
+}  // namespace cleave::app

@@ -1,0 +1,412 @@
+// cleave train: the main job.
+//
+// Every rank reads the command line and the input, so that bad input ends all of them alike; then rank 0 prepares
+// (data, parameters, folder), says whether the run starts, and trains, while the others serve devices.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+#include "cleave/base/error.hpp"
+#include "cleave/checkpoint/folder.hpp"
+#include "cleave/kernels/gemm_kernels.hpp"
+#include "cleave/model/family.hpp"
+#include "cleave/server/checkpointing.hpp"
+#include "cleave/server/trainer.hpp"
+#include "cleave/telemetry/log.hpp"
+#include "cleave/telemetry/progress.hpp"
+#include "cli/failures.hpp"
+#include "commands/commands.hpp"
+#include "commands/memory_plan.hpp"
+#include "commands/session.hpp"
+#include "input/input.hpp"
+#include "input/run_setup.hpp"
+#include "input/training_data.hpp"
+#include "output/fleet_status.hpp"
+#include "output/report.hpp"
+#include "output/run_folder.hpp"
+#include "output/timeline.hpp"
+#include "output/train_progress.hpp"
+
+namespace cleave::app {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// A host that keeps up with clock `wall` dilates time by less than this.
+constexpr double kKeepsUp = 1.05;
+
+std::atomic<bool> stop_requested{false};
+void request_stop(int) { stop_requested = true; }
+
+// Everything that the server has ready before the run starts.
+struct Prepared {
+  Input input;
+  TrainingData data;
+  server::TrainerOptions options;
+  MemoryPlan memory;
+  server::ParameterStore parameters;
+  server::RunState state;
+  std::vector<std::string> notices;  // of damaged checkpoints and the like
+  std::optional<fs::path> resumed_from;
+};
+
+void restore(Prepared& p, const std::string& resume) {
+  fs::path file = resume;
+  if (resume == "auto") {
+    const checkpoint::NewestCheckpoint newest = checkpoint::newest_whole_checkpoint(p.input.output);
+    for (const checkpoint::DamagedCheckpoint& damaged : newest.skipped)
+      p.notices.push_back(fmt::format("skipped {}: {}", damaged.path.string(), damaged.reason));
+    if (!newest.found) {
+      p.notices.push_back(fmt::format("no checkpoint in {}: starting anew", p.input.output.string()));
+      return;
+    }
+    file = newest.found->path;
+  }
+  p.state = server::load_checkpoint(file, p.parameters, p.options.model);
+  p.resumed_from = file;
+  if (p.state.seed != p.input.train.seed) {
+    throw InputError(fmt::format("{} was trained with train.seed {}, the input has {}", file.string(), p.state.seed,
+                                 p.input.train.seed),
+                     "give the same seed, or start a new run with model.init");
+  }
+  if (!p.state.tokenizer.empty() && !p.data.tokenizer.empty() && p.state.tokenizer != p.data.tokenizer) {
+    throw InputError(fmt::format("{} was trained on text with other characters than data.text has now", file.string()),
+                     "give the same text");
+  }
+}
+
+Prepared prepare(const CommandLine& line, Input input, int device_ranks) {
+  Prepared p;
+  p.input = std::move(input);
+  p.data = load_training_data(p.input);
+  const std::vector<Issue> faults = model::find_faults(p.input.model.config);
+  if (!faults.empty()) throw InputError(faults);
+  p.options = trainer_options(p.input);
+  p.memory = plan_memory(p.input, p.options, device_ranks);
+  if (line.dry_run) return p;
+  kernels::select_gemm_kernels(*kernels::parse_gemm_kernels(p.options.fleet.gemm_kernels));
+  const model::StepGraph shapes = model::build_step(
+      p.options.model, {.kind = model::StepKind::evaluate, .batch = 1, .clip = false, .freeze = {}, .loss_rows = 0});
+  p.parameters = server::ParameterStore(shapes, p.input.train.seed, p.input.server.threads);
+  p.state = {.step = 0, .seed = p.input.train.seed, .tokenizer = p.data.tokenizer};
+  if (!p.input.model.init.empty()) server::load_parameters(p.input.model.init, p.parameters);
+  if (!line.resume.empty()) restore(p, line.resume);
+  return p;
+}
+
+std::string describe(const MemoryPlan& m) {
+  return fmt::format(
+      "{} (process {}, parameters and moments {}, activations and gradients {}, partial sums {}, messages {})",
+      show(m.server()), show(m.process), show(m.parameters), show(m.activations), show(m.sums), show(m.messages));
+}
+
+void print_dry_run(const Prepared& p) {
+  std::printf("%s", p.input.effective.c_str());
+  std::printf("# data: %s\n", p.data.summary.c_str());
+  std::printf("# memory of the server: %s; free here: %s\n", describe(p.memory).c_str(),
+              show(p.memory.available).c_str());
+  std::printf("# memory of a device: at most %s (%s)\n", show(p.memory.device_peak).c_str(),
+              p.memory.device_name.c_str());
+}
+
+// The training loop on the server.
+class Run {
+ public:
+  Run(const CommandLine& line, Prepared& prepared, Session& session)
+      : line_(line),
+        p_(prepared),
+        session_(session),
+        folder_(prepared.resumed_from ? RunFolder::resume(prepared.input.output, prepared.state.step)
+                                      : RunFolder::create(prepared.input.output)),
+        progress_(stderr, clock_,
+                  {.mode = line.quiet ? telemetry::ProgressSettings::Mode::quiet
+                                      : telemetry::ProgressSettings::Mode::automatic,
+                   .plain_every = Seconds(line.verbose ? 0 : 5)}),
+        log_({.file = folder_.path() / "log.txt",
+              .file_level = line.verbose ? telemetry::LogLevel::debug : telemetry::LogLevel::info,
+              .console = stderr,
+              .console_level = telemetry::LogLevel::warning,
+              .before_console = [this] { progress_.clear(); }}),
+        timeline_(prepared.options.devices, name_of(prepared.input.fleet.clock)),
+        status_(prepared.options.devices, &timeline_),
+        told_(prepared.input.train.steps, prepared.state.step,
+              prepared.input.train.batch * prepared.options.model.seq_len) {
+    p_.options.fleet.observer = &status_;
+  }
+
+  int operator()(std::vector<server::RankInfo>& missing) {
+    folder_.store_input(p_.input.effective);
+    announce();
+    server::Trainer trainer(p_.parameters, p_.options, &session_.devices());
+    folder_.store_ranks(trainer.ranks());
+    session_.remember(trainer.ranks());
+    // Whatever ends the training, the device ranks are told.
+    const auto leave = [&] { missing = trainer.say_goodbye(Seconds(30)); };
+    int code = 0;
+    try {
+      code = train(trainer);
+    } catch (...) {
+      leave();
+      throw;
+    }
+    leave();
+    progress_.finish();
+    show_what_happened(trainer);
+    conclude(trainer, code);
+    return code;
+  }
+
+ private:
+  void announce() {
+    if (folder_.moved())
+      log_.warning("the earlier run in {} is now in {}", folder_.path().string(), folder_.moved()->string());
+    for (const std::string& notice : p_.notices) log_.warning("{}", notice);
+    if (p_.resumed_from) log_.warning("resuming after step {} from {}", p_.state.step, p_.resumed_from->string());
+    if (session_.size() > 1 && !comm::launcher_keeps_survivors()) {
+      log_.warning(
+          "started without --enable-recovery: if one device rank dies, mpirun ends all of them (jobs/run.sh sets it)");
+    }
+    std::int64_t count = 0;
+    for (const server::Parameter& parameter : p_.parameters.parameters()) count += parameter.rows * parameter.cols;
+    say(fmt::format("{} with {} parameters; {}; {} devices on {} rank{}", p_.options.model.family, count,
+                    p_.data.summary, p_.options.devices.size(), std::max(1, session_.size() - 1),
+                    session_.size() > 2 ? "s" : ""));
+    log_.info("memory of the server: predicted {}", describe(p_.memory));
+    log_.info("memory of a device: at most {} ({})", show(p_.memory.device_peak), p_.memory.device_name);
+  }
+
+  void say(const std::string& text) {
+    log_.info("{}", text);
+    if (!line_.quiet) progress_.say(text);
+  }
+
+  int train(server::Trainer& trainer) {
+    const Input& in = p_.input;
+    const std::int64_t tokens = in.train.batch * p_.options.model.seq_len;
+    const auto keep_going = [] { return !stop_requested.load(); };
+    first_step_ = p_.state.step;
+    begun_ = clock_.now();
+    try {
+      while (p_.state.step < in.train.steps) {
+        timeline_.begin_part(p_.state.step + 1, false);
+        const server::StepResult result =
+            trainer.step(p_.state.step, p_.data.batches->batch(p_.state.step), keep_going);
+        ++p_.state.step;
+        timeline_.end_part(&result.report);
+        std::optional<double> val_loss;
+        const bool last = p_.state.step == in.train.steps;
+        if (!p_.data.validation.empty() && (last || p_.state.step % in.train.eval_every == 0)) {
+          // A stop is heeded after this step's line and checkpoint are whole.
+          timeline_.begin_part(p_.state.step, true);
+          val_loss = trainer.evaluate(p_.data.validation);
+          timeline_.end_part(nullptr);
+          told_.note_validation(*val_loss);
+          say(fmt::format("step {}: validation loss {:.4f}", p_.state.step, *val_loss));
+        }
+        record(tokens, result, val_loss);
+        note(result);
+        if (last || (in.checkpoint_every > 0 && p_.state.step % in.checkpoint_every == 0)) save(last);
+        if (stop_requested && !last) return stop();
+      }
+    } catch (const sched::Interrupted&) { return stop(); }
+    return 0;
+  }
+
+  void note(const server::StepResult& r) {
+    if (first_loss_ == 0) first_loss_ = r.outcome.loss;
+    last_loss_ = r.outcome.loss;
+    emulated_ += r.time;
+    if (r.dilation) dilated_ += r.time * *r.dilation;
+    told_.note(p_.state.step, r, clock_.now() - begun_, status_);
+    const std::string text = told_.line();
+    progress_.update(p_.state.step, text, told_.panel());
+    log_.info("{}", text);
+    for (const server::Finding& f : r.verification.wrong) {
+      log_.warning("step {}: device {} is left out: its block of {} {}", p_.state.step, f.device.value, f.operation,
+                   !f.checked      ? "is not finite, or not the one that was asked for"
+                   : f.ratio > 0.0 ? fmt::format("is wrong; its error is {:.3g} times the bound of rounding", f.ratio)
+                                   : "is not what the server computes");
+    }
+    if (r.report.lost + r.report.rejected > 0) {
+      log_.warning("step {}: {} blocks lost, {} rejected, {} computed again", p_.state.step, r.report.lost,
+                   r.report.rejected, r.report.redone);
+    }
+  }
+
+  // A checkpoint that fails leaves those before it whole. The last one must not fail: the end of the run would be lost.
+  void save(bool last) {
+    const fs::path file = checkpoint::checkpoint_path(folder_.path(), p_.state.step);
+    try {
+      server::save_checkpoint(file, p_.parameters, p_.options.model, p_.state);
+      (void)checkpoint::prune_checkpoints(folder_.path(), p_.input.checkpoint_keep);
+    } catch (const EnvironmentError& error) {
+      if (last || p_.input.checkpoint_failure_stops) throw;
+      log_.warning("no checkpoint after step {}: {}; going on to the next one", p_.state.step, error.what());
+      return;
+    }
+    saved_ = file;
+    log_.info("saved {}", file.string());
+  }
+
+  // Lines that cannot be written now are kept and written with a later one.
+  void record(std::int64_t tokens, const server::StepResult& result, std::optional<double> val_loss) {
+    try {
+      folder_.append(p_.state.step, tokens, result, val_loss);
+      metrics_fail_ = false;
+    } catch (const EnvironmentError& error) {
+      if (p_.input.checkpoint_failure_stops) throw;
+      if (!metrics_fail_) log_.warning("metrics of step {} are held back: {}", p_.state.step, error.what());
+      metrics_fail_ = true;
+    }
+  }
+
+  int stop() {
+    save(true);
+    progress_.finish();
+    log_.warning("stopped on request after step {}; go on with --resume auto", p_.state.step);
+    return static_cast<int>(ExitCode::stopped);
+  }
+
+  // Of devices, what the model of their memory says: ranks that host several share one process.
+  void report_memory(const server::Trainer& trainer) {
+    Bytes device{0};
+    for (const sched::Usage& used : trainer.usage()) device = std::max(device, used.memory_peak);
+    log_.info("peak memory of activations and gradients: {} (predicted {})", show(trainer.peak_activation_memory()),
+              show(p_.memory.activations));
+    say(fmt::format("peak memory: server {} (predicted {}), device {} (predicted {})",
+                    show(measure_process_memory().peak), show(p_.memory.server()), show(device),
+                    show(p_.memory.device_peak)));
+  }
+
+  void report_verification(const server::Trainer& trainer) {
+    const server::Verification& terms = p_.options.executor.verification;
+    const server::VerificationReport& v = trainer.verification();
+    if (terms.mode == server::Verification::Mode::off) return;
+    std::string text = fmt::format("verification ({}): {} of {} blocks checked in {}, {} wrong",
+                                   server::name_of(terms.mode), v.checked, v.blocks, show(v.time), v.wrong.size());
+    if (v.cleared > 0) text += fmt::format(", {} suspected but right", v.cleared);
+    if (terms.mode != server::Verification::Mode::all) {
+      text += fmt::format("; a wrong block stood before its device was found out with probability {:.3g}",
+                          server::slip_probability(terms, v));
+    }
+    say(text);
+  }
+
+  // How well real time followed the model (clock `wall`).
+  void report_dilation(Seconds late) {
+    if (dilated_.value() <= 0) return;
+    const double dilation = dilated_ / emulated_;
+    const std::string text = fmt::format("{} of the model took {}, dilated by a factor of {:.3f}; at most {} late",
+                                         show(emulated_), show(dilated_), dilation, show(late));
+    if (dilation > kKeepsUp) {
+      log_.warning("this host was too slow for clock wall: {}", text);
+    } else {
+      say("clock wall: " + text);
+    }
+  }
+
+  void report_profile(const server::Profile& profile) {
+    if (profile.steps() == 0) return;
+    const auto steps = static_cast<double>(profile.steps());
+    const server::PhaseTimes& all = profile.all();
+    const Seconds total = server::sum_of(all);
+    std::vector<std::pair<Seconds, std::string>> types;
+    for (const auto& [type, times] : profile.by_type()) {
+      if (!type.empty()) types.emplace_back(server::sum_of(times), type);
+    }
+    std::string text = "the server's real time, a step:";
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      text += fmt::format("{} {} {} ({:.0f} %)", i > 0 ? "," : "", server::name_of(static_cast<server::Phase>(i)),
+                          show(all[i] / steps), 100 * (all[i] / total));
+    }
+    say(text);
+    std::sort(types.rbegin(), types.rend());
+    for (const auto& [time, type] : types) log_.info("  {}: {} a step", type, show(time / steps));
+  }
+
+  void conclude(server::Trainer& trainer, int code) {
+    report_dilation(trainer.lateness());
+    for (const DeviceId id : trainer.distrusted())
+      log_.warning("device {} answered wrongly and got no more work", id.value);
+    report_verification(trainer);
+    report_memory(trainer);
+    report_profile(trainer.profile());
+    if (code != 0) return;
+    say(fmt::format("loss {:.4f} -> {:.4f} in {} steps; emulated {}, real {}; parameters {:016x}", first_loss_,
+                    last_loss_, p_.state.step - first_step_, show(emulated_), show(clock_.now() - begun_),
+                    p_.parameters.hash()));
+    if (saved_) say(fmt::format("checkpoint {}", saved_->string()));
+    if (reported_) say(fmt::format("report {}", reported_->string()));
+  }
+
+  // The run is done and safe: a full disk costs the report, not the exit code.
+  void show_what_happened(const server::Trainer& trainer) {
+    try {
+      folder_.store_verification(p_.options.executor.verification, trainer.verification(), trainer.distrusted());
+      if (p_.input.profile) folder_.store_profile(trainer.profile());
+      timeline_.finish(trainer.usage(), p_.memory.server(), trainer.peak_activation_memory());
+      timeline_.store(folder_.path() / "timeline.json");
+      timeline_.store_trace(folder_.path() / "trace.json");
+      write_report({folder_.path()}, folder_.path() / "report.html");
+      reported_ = folder_.path() / "report.html";
+    } catch (const EnvironmentError& error) { log_.warning("no report: {}", error.what()); }
+  }
+
+  const CommandLine& line_;
+  Prepared& p_;
+  Session& session_;
+  SteadyClock clock_;
+  RunFolder folder_;
+  telemetry::Progress progress_;
+  telemetry::Log log_;
+  Timeline timeline_;
+  FleetStatus status_;
+  TrainProgress told_;
+  std::int64_t first_step_ = 0;
+  double first_loss_ = 0, last_loss_ = 0;
+  bool metrics_fail_ = false;
+  Seconds begun_, emulated_{0}, dilated_{0};
+  std::optional<fs::path> saved_, reported_;
+};
+
+}  // namespace
+
+int train(const CommandLine& line, int argc, char** argv) {
+  if (line.files.size() != 1) throw InputError("train takes one input file", "cleave train INPUT.yaml [key=value ...]");
+  std::signal(SIGTERM, request_stop);
+  std::signal(SIGUSR1, request_stop);
+  Input input = read_input(line.files.front(), line.overrides, Needs::everything);
+  Session session(argc, argv);
+  const bool shared_memory = input.fleet.shared_memory;
+
+  std::optional<Prepared> prepared;
+  int code = 0;
+  if (session.is_server()) {
+    code = with_exit_code([&] {
+      prepared.emplace(prepare(line, std::move(input), std::max(1, session.size() - 1)));
+      return 0;
+    });
+    if (code == 0 && line.dry_run) print_dry_run(*prepared);
+  }
+  code = session.share_start_code(code, shared_memory);
+  if (code != 0 || line.dry_run) return code;
+  if (!session.is_server()) {
+    code = session.serve();
+    session.finish({}, code);
+    return code;
+  }
+
+  std::vector<server::RankInfo> missing;
+  code = with_exit_code([&] { return Run(line, *prepared, session)(missing); });
+  session.finish(missing, code);
+  return code;
+}
+
+}  // namespace cleave::app

@@ -1,0 +1,383 @@
+// Declarations of every input key. Help texts state meaning, and the cost of a larger value where there is one.
+#include "input/input.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "cleave/model/family.hpp"
+#include "input/churn_trace.hpp"
+
+namespace cleave::app {
+
+namespace {
+
+using config::Range;
+using config::Section;
+
+data::SourceEntry entry_of(const config::Path& path) {
+  return {.as_written = path.written, .resolved = path.resolved, .file = path.file, .line = path.line};
+}
+
+ModelInput read_model(const Section& in) {
+  ModelInput model;
+  model::ModelConfig& c = model.config;
+  const std::string preset =
+      in.text("preset", {.optional = true, .help = "A published configuration to start from; other keys override it."});
+  if (in.given("preset") && in.sound("preset")) {
+    if (const auto found = model::find_preset(preset)) {
+      c = *found;
+      model.preset = preset;
+    } else {
+      std::string names;
+      for (const std::string& name : model::preset_names()) names += (names.empty() ? "" : ", ") + name;
+      in.fault("preset", fmt::format("there is no preset '{}'", preset), "one of " + names);
+    }
+  }
+  const bool from_preset = in.given("preset");
+  c.family = in.text("family", {.default_value = c.family, .help = "gpt2, opt or llama."});
+  const std::vector<std::string> families = model::family_names();
+  if (std::find(families.begin(), families.end(), c.family) == families.end()) {
+    std::string names;
+    for (const std::string& name : families) names += (names.empty() ? "" : ", ") + name;
+    if (in.sound("family")) in.fault("family", fmt::format("there is no family '{}'", c.family), "one of " + names);
+    c.family = "gpt2";
+  }
+  constexpr std::int64_t kMost = 1'000'000;
+  c.n_layer =
+      in.integer("n_layer", {.default_value = c.n_layer, .min = 1, .max = 1000, .help = "Transformer blocks L."});
+  c.n_head = in.integer("n_head", {.default_value = c.n_head, .min = 1, .max = kMost, .help = "Attention heads H."});
+  c.n_kv_head =
+      in.integer("n_kv_head", {.default_value = from_preset ? c.n_kv_head : c.n_head,
+                               .min = 1,
+                               .max = kMost,
+                               .help = "Key/value heads; fewer than n_head is grouped-query attention (llama)."});
+  c.d_model = in.integer("d_model", {.default_value = c.d_model, .min = 1, .max = kMost, .help = "Model width d."});
+  c.d_ff = in.integer("d_ff", {.default_value = from_preset ? c.d_ff : model::default_d_ff(c.family, c.d_model),
+                               .min = 1,
+                               .max = 10 * kMost,
+                               .help = "Feed-forward width."});
+  model.vocab_given = in.given("vocab_size") || from_preset;
+  c.vocab_size = in.integer("vocab_size", {.default_value = c.vocab_size,
+                                           .min = 1,
+                                           .max = 10 * kMost,
+                                           .help = "Vocabulary V; without it, what the tokenizer has."});
+  c.seq_len = in.integer("seq_len", {.default_value = c.seq_len,
+                                     .min = 1,
+                                     .max = 10 * kMost,
+                                     .help = "Tokens of a training sequence T. Attention costs its square."});
+  c.max_pos = in.integer("max_pos", {.default_value = from_preset ? std::max(c.max_pos, c.seq_len) : c.seq_len,
+                                     .min = 1,
+                                     .max = 10 * kMost,
+                                     .help = "Rows of the position table, at least seq_len."});
+  c.tie_embeddings = in.boolean(
+      "tie_embeddings", {.default_value = from_preset ? c.tie_embeddings : model::traits_of(c.family).default_tied,
+                         .help = "The output projection is the token embedding."});
+  c.norm_eps = in.real(
+      "norm_eps", {.default_value = c.norm_eps, .max = 1.0, .above = 0.0, .help = "Added to the variance in norms."});
+  c.rope_theta =
+      in.real("rope_theta", {.default_value = c.rope_theta, .min = 1.0, .help = "Base of the rotary angles (llama)."});
+  for (const Issue& fault : model::find_faults(c)) {
+    std::string_view key = fault.key;
+    if (key.starts_with("model.")) key.remove_prefix(6);
+    if (in.sound(key)) in.fault(key, fault.message, fault.hint);
+  }
+  const config::WordOrPath init =
+      in.word_or_path("init", {"random"},
+                      {.default_value = "random", .help = "random, or a checkpoint or reference file to start from."});
+  if (init.word.empty()) model.init = init.path.resolved;
+  return model;
+}
+
+DataInput read_data(const Section& in, Needs needs) {
+  DataInput data;
+  const auto take = [&](DataKind kind, const std::vector<config::Path>& paths) {
+    data.kind = kind;
+    for (const config::Path& path : paths) data.sources.push_back(entry_of(path));
+  };
+  const auto paths = in.paths("text", {.optional = true, .help = "Files, folders and globs of text to train on."});
+  if (in.given("text")) take(DataKind::text, paths);
+  const config::Path tokens =
+      in.path("tokens",
+              {.optional = true, .help = "A file of token ids (uint16, or llm.c's header + uint16) instead of text."});
+  const config::Path batches = in.path(
+      "batches", {.optional = true, .help = "A reference file whose batches are used as they are, instead of text."});
+  if (in.given("tokens")) take(DataKind::tokens, {tokens});
+  if (in.given("batches")) take(DataKind::batches, {batches});
+  const int given = int{in.given("text")} + int{in.given("tokens")} + int{in.given("batches")};
+  if (given > 1)
+    in.fault(in.given("batches") ? "batches" : "tokens", "only one of text, tokens and batches can be given");
+  if (given == 0 && needs == Needs::everything)
+    in.fault("", "one of text, tokens and batches is required", "text: [FILE or folder or glob, ...]");
+  data.tokenizer = in.choice<TokenizerKind>(
+      "tokenizer", {{"byte", TokenizerKind::byte}, {"char", TokenizerKind::character}},
+      {.default_value = TokenizerKind::byte, .help = "Tokens of a text: its bytes, or its distinct characters."});
+  data.val_fraction = in.real("val_fraction", {.default_value = 0.1,
+                                               .min = 0.0,
+                                               .below = 1.0,
+                                               .help = "Share of the tokens, at the end, kept for validation."});
+  return data;
+}
+
+server::TrainSettings read_train(const Section& in) {
+  server::TrainSettings t;
+  t.steps = in.integer("steps", {.default_value = 100, .min = 1, .help = "Optimizer steps."});
+  t.batch = in.integer("batch", {.default_value = 8, .min = 1, .max = 10'000'000, .help = "Sequences in one step."});
+  t.lr = in.real("lr", {.default_value = 1e-3, .min = 0.0, .help = "Learning rate after warm-up."});
+  t.min_lr =
+      in.real("min_lr", {.default_value = t.lr / 10, .min = 0.0, .help = "Learning rate from lr_decay_steps on."});
+  t.warmup_steps =
+      in.integer("warmup_steps", {.default_value = 0, .min = 0, .help = "Steps over which the rate rises linearly."});
+  t.lr_decay_steps =
+      in.integer("lr_decay_steps",
+                 {.default_value = t.steps, .min = 0, .help = "Step at which the cosine has come down to min_lr."});
+  t.beta1 =
+      in.real("beta1", {.default_value = 0.9, .min = 0.0, .below = 1.0, .help = "AdamW: decay of the first moment."});
+  t.beta2 =
+      in.real("beta2", {.default_value = 0.95, .min = 0.0, .below = 1.0, .help = "AdamW: decay of the second moment."});
+  t.adam_eps = in.real("adam_eps",
+                       {.default_value = 1e-8, .above = 0.0, .help = "AdamW: added to the root of the second moment."});
+  t.weight_decay = in.real(
+      "weight_decay", {.default_value = 0.1, .min = 0.0, .help = "AdamW: decoupled decay of matrices and embeddings."});
+  t.grad_clip =
+      in.real("grad_clip", {.default_value = 1.0, .min = 0.0, .help = "Largest global gradient norm; 0: no clipping."});
+  t.seed = static_cast<std::uint64_t>(
+      in.integer("seed", {.default_value = 1, .min = 0, .help = "Of initial parameters and of batches."}));
+  t.eval_every = in.integer(
+      "eval_every", {.default_value = 0,
+                     .min = 0,
+                     .help = "Steps between evaluations on the validation split, besides one at the end; 0: none."});
+  t.eval_batches =
+      in.integer("eval_batches",
+                 {.default_value = 0, .min = 0, .help = "Batches of one evaluation; 0: the whole validation split."});
+  t.freeze = in.texts("freeze", {.default_value = std::vector<std::string>{},
+                                 .help = "Patterns of parameter names that are not trained."});
+  if (t.min_lr > t.lr && in.sound("min_lr") && in.sound("lr"))
+    in.fault("min_lr", fmt::format("{} is above lr {}", t.min_lr, t.lr));
+  return t;
+}
+
+// What is wrong with the step that model and training settings make together. Names of parameters do not depend on the
+// vocabulary, which the data may still change.
+void check_step(const Section& train, const Input& input) {
+  const model::StepOptions step{.kind = model::StepKind::train,
+                                .batch = input.train.batch,
+                                .clip = input.train.grad_clip > 0,
+                                .freeze = input.train.freeze,
+                                .loss_rows = 0};
+  for (const Issue& fault : model::find_faults(input.model.config, step)) {
+    if (train.sound(fault.key)) train.fault(fault.key, fault.message, fault.hint);
+  }
+}
+
+template <class T>
+fleet::Range plain(const Range<T>& range) {
+  return {static_cast<double>(range.low.value()), static_cast<double>(range.high.value())};
+}
+
+fleet::DeviceGroup read_group(const Section& in) {
+  fleet::DeviceGroup g;
+  g.name = in.text("name", {.default_value = "device", .help = "What devices of this group are called."});
+  g.count = in.integer("count", {.default_value = 1, .min = 1, .max = 10'000'000, .help = "Devices in this group."});
+  g.compute_flops =
+      plain(in.compute_range("compute", {.above = FlopsPerSecond(0), .help = "Sustained rate of the processor."}));
+  g.memory_bytes =
+      plain(in.bytes_range("memory", {.min = Bytes(1), .help = "Memory for the blocks that the device works on."}));
+  g.downlink_bytes = plain(in.rate_range(
+      "downlink", {.above = BytesPerSecond(0), .unlimited = true, .help = "Rate from the server to the device."}));
+  g.uplink_bytes = plain(in.rate_range(
+      "uplink", {.above = BytesPerSecond(0), .unlimited = true, .help = "Rate from the device to the server."}));
+  g.latency_s = plain(in.seconds_range("latency", {.default_value = Seconds(0), .help = "One way, once per message."}));
+  g.jitter_s = plain(in.seconds_range(
+      "jitter", {.default_value = Seconds(0), .help = "Each message is late by a uniform draw up to this."}));
+  g.power_compute_w =
+      plain(in.watts_range("power_compute", {.default_value = Watts(5), .help = "Power while multiplying."}));
+  g.power_radio_w =
+      plain(in.watts_range("power_radio", {.default_value = Watts(1), .help = "Power while sending or receiving."}));
+  g.power_idle_w = plain(in.watts_range("power_idle", {.default_value = Watts(0.5), .help = "Power at all times."}));
+  return g;
+}
+
+FleetInput read_fleet(const Section& in) {
+  FleetInput f;
+  f.seed = static_cast<std::uint64_t>(
+      in.integer("seed", {.default_value = 42, .min = 0, .help = "Of the figures drawn for devices."}));
+  f.clock = in.choice<ClockMode>(
+      "clock", {{"virtual", ClockMode::modelled}, {"wall", ClockMode::wall}, {"off", ClockMode::off}},
+      {.default_value = ClockMode::modelled,
+       .help = "virtual: modelled times order the events; wall: the same, in real time; off: "
+               "as fast as the host can."});
+  f.patience = in.seconds(
+      "patience",
+      {.default_value = Seconds(10),
+       .above = Seconds(0),
+       .help = "Real time without a word after which a rank's blocks are computed elsewhere until it speaks again."});
+  f.shared_memory = in.boolean("shared_memory",
+                               {.default_value = true,
+                                .help = "Large messages between the server and ranks of its host are read where they "
+                                        "were written, without a copy or a checksum of their numbers, and operands in "
+                                        "fp32 where the server keeps its tensors; false: as over a network."});
+  in.each("devices", {.min_count = 1, .help = "Groups of devices; [low, high] is drawn uniformly per device."},
+          [&](const Section& group) { f.groups.push_back(read_group(group)); });
+  f.links = read_links(in, f.groups);
+  const config::WordOrSection churn = in.word_or_section(
+      "churn", {"none"}, {.default_value = "none", .help = "When devices leave, join, slow down or lie."});
+  if (churn.word.empty()) {
+    f.churns = true;
+    const Section& c = churn.section;
+    const config::Path trace = c.path("trace", {.optional = true, .help = "A trace file of events."});
+    if (c.given("trace")) f.trace = trace.resolved;
+    f.churn.mean_session = c.seconds(
+        "mean_session", {.default_value = Seconds(0), .help = "Mean time that a device stays; 0 s: for ever."});
+    f.churn.mean_absence =
+        c.seconds("mean_absence", {.default_value = Seconds(600), .help = "Mean time that a device is away."});
+    f.churn.slow_fraction = c.real(
+        "slow_fraction",
+        {.default_value = 0.0, .min = 0.0, .max = 1.0, .help = "Share of devices that run slower than declared."});
+    f.churn.slow_factor =
+        c.real("slow_factor",
+               {.default_value = 0.1, .max = 1.0, .above = 0.0, .help = "Their rates, relative to the declared ones."});
+    f.churn.faulty_fraction =
+        c.real("lie_fraction",
+               {.default_value = 0.0, .min = 0.0, .max = 1.0, .help = "Share of devices whose results are wrong."});
+    f.churn.faults.kind = read_fault_kind(c, "lie_kind");
+    f.churn.faults.share = c.real(
+        "lie_share",
+        {.default_value = 1.0, .min = 0.0, .max = 1.0, .help = "Share of a lying device's results that are wrong."});
+    f.churn.seed =
+        static_cast<std::uint64_t>(c.integer("seed", {.default_value = 1, .min = 0, .help = "Of the events drawn."}));
+  }
+  return f;
+}
+
+ServerInput read_server(const Section& in) {
+  ServerInput s;
+  s.profile.nic_out = in.rate("nic_out", {.default_value = BytesPerSecond(12.5e9),
+                                          .above = BytesPerSecond(0),
+                                          .unlimited = true,
+                                          .help = "Rate of the server's interface towards devices."});
+  s.profile.nic_in = in.rate("nic_in", {.default_value = BytesPerSecond(12.5e9),
+                                        .above = BytesPerSecond(0),
+                                        .unlimited = true,
+                                        .help = "Rate of the server's interface from devices."});
+  s.profile.compute = in.compute("compute", {.default_value = FlopsPerSecond(2e12),
+                                             .above = FlopsPerSecond(0),
+                                             .help = "Modelled rate of the server's kernels."});
+  s.profile.memory_bandwidth =
+      in.rate("memory_bandwidth", {.default_value = BytesPerSecond(100e9),
+                                   .above = BytesPerSecond(0),
+                                   .help = "Modelled memory bandwidth of the server's kernels."});
+  s.threads = static_cast<int>(in.integer(
+      "threads", {.default_value = 0,
+                  .min = 0,
+                  .max = 1024,
+                  .help = "Real threads of the server's kernels and copies; 0: one for each core of its host, "
+                          "but no more than 4. Results do not depend on it."}));
+  constexpr unsigned kMostByItself = 4;
+  if (s.threads == 0) s.threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, kMostByItself));
+  s.gemm_kernels = in.text("gemm_kernels", {.default_value = "auto",
+                                            .help = "BLIS kernels that all ranks use: auto, generic, haswell or skx. "
+                                                    "Results differ in their last bits between them."});
+  return s;
+}
+
+}  // namespace
+
+Input declare_input(config::Reader& reader, Needs needs) {
+  Input input;
+  input.model = read_model(reader.section("model", "The architecture."));
+  input.data = read_data(reader.section("data", "What to train on."), needs);
+  const Section train = reader.section("train", "How to train.");
+  input.train = read_train(train);
+  if (model::find_faults(input.model.config).empty()) check_step(train, input);
+  input.fleet = read_fleet(reader.section("fleet", "The emulated devices."));
+  input.server = read_server(reader.section("server", "The parameter server."));
+  const Section plan = reader.section("plan", "How operations are cut.");
+  input.plan.partition =
+      plan.choice<plan::Partition>("partition",
+                                   {{"auto", plan::Partition::automatic},
+                                    {"equal", plan::Partition::equal},
+                                    {"rows", plan::Partition::rows},
+                                    {"grid", plan::Partition::grid},
+                                    {"paper", plan::Partition::paper}},
+                                   {.default_value = plan::Partition::automatic,
+                                    .help = "auto: three dimensions, by what each device can do; equal and rows: row "
+                                            "strips; grid: two dimensions; paper: the published scheme."});
+  input.row_groups =
+      plan.integer("row_groups", {.default_value = 1,
+                                  .min = 1,
+                                  .max = 1'000'000,
+                                  .help = "Groups of sequences that follow each other through the forward pass and the "
+                                          "input gradients, so that one group's results leave while the next one's "
+                                          "operands arrive. Never more than sequences."});
+  input.plan.keep_columns = plan.choice<plan::KeepColumns>(
+      "keep_weights",
+      {{"auto", plan::KeepColumns::where_quicker},
+       {"never", plan::KeepColumns::never},
+       {"always", plan::KeepColumns::always}},
+      {.default_value = plan::KeepColumns::where_quicker,
+       .help = "Types of operations have devices of their own, which keep their part of the weights from row group to "
+               "row group. auto: where that is predicted to be quicker; never: each group is sent the weights."});
+  input.plan.most_panels = plan.integer(
+      "panels",
+      {.default_value = input.plan.most_panels,
+       .min = 1,
+       .max = 1024,
+       .help = "Panels in which a tasklet streams through its device, at most, where memory asks for no more. "
+               "1: all operands come before the first multiplication, and results leave after the last."});
+  input.asynchronous = plan.boolean(
+      "asynchronous", {.default_value = true,
+                       .help = "Operations begin when their inputs are ready. false: one after another, with a barrier "
+                               "between them, as systems without a scheduler do."});
+  input.wire = plan.choice<DType>("wire", {{"fp32", DType::f32}, {"bf16", DType::bf16}, {"fp16", DType::f16}},
+                                  {.default_value = DType::f32, .help = "Type of operands and results on the wire."});
+  input.plan.server = input.server.profile;
+  const Section verify = reader.section("verify", "Checks of returned blocks.");
+  input.verify =
+      verify.choice<VerifyMode>("mode",
+                                {{"off", VerifyMode::off},
+                                 {"sample", VerifyMode::sample},
+                                 {"all", VerifyMode::all},
+                                 {"audit", VerifyMode::audit}},
+                                {.default_value = VerifyMode::sample,
+                                 .help = "Which returned blocks are checked against their operands: none, a share, "
+                                         "all; audit: a share is computed again and compared bit for bit."});
+  input.verify_fraction =
+      verify.real("fraction", {.default_value = 0.1,
+                               .min = 0.0,
+                               .max = 1.0,
+                               .help = "Share of blocks that `sample` checks, or that `audit` computes again."});
+  const Section checkpoint = reader.section("checkpoint", "When and how many.");
+  input.checkpoint_every = checkpoint.integer(
+      "every",
+      {.default_value = 100, .min = 0, .help = "Steps between checkpoints, besides the one at the end; 0: only that."});
+  input.checkpoint_keep =
+      checkpoint.integer("keep", {.default_value = 2, .min = 1, .help = "Newest checkpoints that are kept."});
+  input.checkpoint_failure_stops = checkpoint.choice<bool>(
+      "on_failure", {{"continue", false}, {"stop", true}},
+      {.default_value = false,
+       .help = "When a checkpoint cannot be written (disk full, folder not writable): go on to the next one, or stop "
+               "with exit code 1. The last one of a run always stops it."});
+  const Section output = reader.section("output", "Where results go.");
+  input.output = output.path("dir", {.default_value = "runs/run", .help = "The run's folder."}).resolved;
+  input.profile = output.boolean("profile", {.default_value = false,
+                                             .help = "Measure where the server's real time goes, by phase and type of "
+                                                     "operation: profile.json, the log, the report."});
+  input.simulate = read_simulate(reader.section("simulate", "How `simulate` compares systems."));
+  return input;
+}
+
+Input read_input(const std::filesystem::path& path, const std::vector<std::string>& overrides, Needs needs) {
+  config::Document document = config::Document::load(path);
+  document.apply(overrides);
+  const std::string name = document.name();
+  config::Reader reader(std::move(document));
+  Input input = declare_input(reader, needs);
+  reader.finish();
+  input.name = name;
+  input.effective = reader.effective_yaml();
+  return input;
+}
+
+}  // namespace cleave::app

@@ -1,0 +1,93 @@
+// The input of a run as plain structs: what docs/interface.md calls the sections of INPUT.yaml.
+//
+// read_input() declares every key once (type, unit, range, default, help); commands use the structs only. Faults of
+// every section come out together as one InputError.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "cleave/config/reader.hpp"
+#include "cleave/data/text.hpp"
+#include "cleave/fleet/churn.hpp"
+#include "cleave/fleet/profile.hpp"
+#include "cleave/model/config.hpp"
+#include "cleave/plan/plan.hpp"
+#include "cleave/server/training.hpp"
+#include "input/study_input.hpp"
+
+namespace cleave::app {
+
+struct ModelInput {
+  model::ModelConfig config;
+  std::string preset;          ///< empty where there is none
+  bool vocab_given = false;    ///< otherwise the tokenizer decides
+  std::filesystem::path init;  ///< checkpoint or reference file; empty: random
+};
+
+enum class DataKind { none, text, tokens, batches };
+enum class TokenizerKind { byte, character };
+
+struct DataInput {
+  DataKind kind = DataKind::none;
+  std::vector<data::SourceEntry> sources;  ///< text: entries; tokens and batches: one file
+  TokenizerKind tokenizer = TokenizerKind::byte;
+  double val_fraction = 0.1;
+};
+
+enum class ClockMode { modelled, wall, off };
+
+struct FleetInput {
+  std::uint64_t seed = 42;
+  ClockMode clock = ClockMode::modelled;
+  Seconds patience{10};       ///< real time without a word after which a rank is taken for hung
+  bool shared_memory = true;  ///< large messages between the server and ranks of its host are read in place
+  std::vector<fleet::DeviceGroup> groups;
+  std::vector<LinkInput> links;  ///< between devices; empty: from their profiles
+  bool churns = false;
+  fleet::ChurnModel churn;
+  std::filesystem::path trace;  ///< of churn; empty: drawn from `churn`
+};
+
+struct ServerInput {
+  fleet::ServerProfile profile;
+  int threads = 1;           ///< of server kernels
+  std::string gemm_kernels;  ///< "auto" or a family of BLIS kernels
+};
+
+enum class VerifyMode { off, sample, all, audit };
+
+struct Input {
+  std::string name;  ///< the file, as messages name it
+  ModelInput model;
+  DataInput data;
+  server::TrainSettings train;
+  FleetInput fleet;
+  ServerInput server;
+  plan::PlanOptions plan;
+  std::int64_t row_groups = 1;
+  bool asynchronous = true;
+  DType wire = DType::f32;
+  VerifyMode verify = VerifyMode::sample;
+  double verify_fraction = 0.1;
+  std::int64_t checkpoint_every = 0, checkpoint_keep = 2;
+  bool checkpoint_failure_stops = false;
+  std::filesystem::path output;
+  bool profile = false;  ///< output.profile
+  SimulateInput simulate;
+  std::string effective;  ///< YAML, each value marked default, file or command line
+};
+
+/// What a command needs of an input: planning and simulating need no data.
+enum class Needs { everything, no_data };
+
+/// Reads `path` with `overrides` ("train.steps=50") on top.
+/// Errors: InputError with every fault found.
+[[nodiscard]] Input read_input(const std::filesystem::path& path, const std::vector<std::string>& overrides,
+                               Needs needs);
+
+/// Declares and reads every key of an input; for read_input and for the generated reference page.
+[[nodiscard]] Input declare_input(config::Reader& reader, Needs needs);
+
+}  // namespace cleave::app

@@ -1,0 +1,29 @@
+// From an input to what a run is made of: devices, churn, trainer options; and how sizes and times are written.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cleave/fleet/profile.hpp"
+#include "cleave/plan/plan.hpp"
+#include "cleave/server/trainer.hpp"
+#include "input/input.hpp"
+
+namespace cleave::app {
+
+/// The trainer's options; devices drawn from the input's groups.
+/// Errors: InputError for a faulty churn trace.
+[[nodiscard]] server::TrainerOptions trainer_options(const Input& input);
+
+/// Idle devices with their declared rates, as the planner sees them.
+[[nodiscard]] std::vector<plan::DeviceState> idle_devices(const std::vector<fleet::DeviceProfile>& devices);
+
+/// `virtual`, `wall` or `off`, as the input has it.
+[[nodiscard]] std::string name_of(ClockMode clock);
+
+/// `1.5 MiB`, `3.2 GiB`.
+[[nodiscard]] std::string show(Bytes bytes);
+/// `12.3 ms`, `4.5 s`, `1 h 20 min`.
+[[nodiscard]] std::string show(Seconds time);
+
+}  // namespace cleave::app

@@ -1,0 +1,158 @@
+// Files of a run.
+#include "output/run_folder.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "cleave/base/atomic_file.hpp"
+#include "cleave/base/error.hpp"
+#include "output/loss_json.hpp"
+
+namespace cleave::app {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+void make_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw EnvironmentError("create folder", folder.string(), error.message());
+}
+
+nlohmann::ordered_json by_name(const server::PhaseTimes& times) {
+  nlohmann::ordered_json named;
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    named[std::string(server::name_of(static_cast<server::Phase>(i)))] = times[i].value();
+  }
+  return named;
+}
+
+}  // namespace
+
+RunFolder RunFolder::create(const fs::path& folder) {
+  std::optional<fs::path> moved;
+  std::error_code error;
+  if (fs::exists(folder / "metrics.jsonl", error)) {
+    const FolderLock other_runs = FolderLock::take(folder);  // one that still writes is not moved away
+    int number = 1;
+    while (fs::exists(fmt::format("{}.{}", folder.string(), number), error)) ++number;
+    moved = fmt::format("{}.{}", folder.string(), number);
+    fs::rename(folder, *moved, error);
+    if (error)
+      throw EnvironmentError("move the earlier run", folder.string() + " to " + moved->string(), error.message());
+  }
+  make_folder(folder);
+  FolderLock lock = FolderLock::take(folder);
+  RunFolder run(folder, std::move(lock), telemetry::JsonLines::create(folder / "metrics.jsonl"));
+  run.moved_ = moved;
+  return run;
+}
+
+RunFolder RunFolder::resume(const fs::path& folder, std::int64_t step) {
+  make_folder(folder);
+  FolderLock lock = FolderLock::take(folder);
+  return {
+      folder, std::move(lock),
+      telemetry::JsonLines::open_resumed(folder / "metrics.jsonl", [step](std::int64_t line) { return line <= step; })};
+}
+
+void RunFolder::store_input(const std::string& effective) const { replace_file(folder_ / "input.yaml", effective); }
+
+void RunFolder::store_ranks(const std::vector<server::RankInfo>& ranks) const {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  list.push_back({{"rank", 0}, {"pid", ::getpid()}, {"host", host.data()}, {"devices", nlohmann::json::array()}});
+  for (const server::RankInfo& rank : ranks) {
+    if (rank.rank == 0) continue;
+    nlohmann::json devices = nlohmann::json::array();
+    for (const DeviceId id : rank.devices) devices.push_back(id.value);
+    list.push_back({{"rank", rank.rank}, {"pid", rank.pid}, {"host", rank.host}, {"devices", devices}});
+  }
+  replace_file(folder_ / "ranks.json", list.dump(1) + "\n");
+}
+
+void RunFolder::store_verification(const server::Verification& terms, const server::VerificationReport& report,
+                                   const std::vector<DeviceId>& left_out) const {
+  const auto number = [](double value) { return std::isfinite(value) ? nlohmann::ordered_json(value) : nullptr; };
+  nlohmann::ordered_json wrong = nlohmann::ordered_json::array(), devices = nlohmann::ordered_json::array();
+  for (const server::Finding& f : report.wrong) {
+    wrong.push_back({{"device", f.device.value},
+                     {"operation", f.operation},
+                     {"tasklet", f.tasklet.value},
+                     {"checked", f.checked},
+                     {"error_to_bound", number(f.ratio)}});
+  }
+  for (const DeviceId id : left_out) devices.push_back(id.value);
+  const nlohmann::ordered_json all{{"mode", server::name_of(terms.mode)},
+                                   {"fraction", terms.fraction},
+                                   {"blocks", report.blocks},
+                                   {"checked", report.checked},
+                                   {"suspected", report.suspected},
+                                   {"cleared", report.cleared},
+                                   {"largest_error_to_bound", report.largest_ratio},
+                                   {"slip_probability", number(server::slip_probability(terms, report))},
+                                   {"missed_share_95", number(server::missed_share(terms, report.blocks))},
+                                   {"verify_s", report.time.value()},
+                                   {"device_compute_s", report.device_time.value()},
+                                   {"left_out", devices},
+                                   {"wrong", wrong}};
+  replace_file(folder_ / "verification.json", all.dump(1) + "\n");
+}
+
+void RunFolder::store_profile(const server::Profile& profile) const {
+  nlohmann::ordered_json types = nlohmann::ordered_json::array();
+  for (const auto& [type, times] : profile.by_type()) types.push_back({{"type", type}, {"phases_s", by_name(times)}});
+  const nlohmann::ordered_json text{
+      {"steps", profile.steps()}, {"phases_s", by_name(profile.all())}, {"operations", types}};
+  replace_file(folder_ / "profile.json", text.dump(1) + "\n");
+}
+
+void RunFolder::append(std::int64_t step, std::int64_t tokens, const server::StepResult& r,
+                       std::optional<double> val_loss) {
+  telemetry::JsonObject line;
+  line.add("step", step).add("loss", r.outcome.loss).add("lr", r.outcome.lr).add("grad_norm", r.outcome.grad_norm);
+  line.add("tokens", tokens)
+      .add("time_s", r.time.value())
+      .add("lower_bound_s", r.lower_bound.value())
+      .add("wall_s", r.wall.value());
+  if (r.dilation) line.add("dilation", *r.dilation);
+  line.add("bytes_down", r.report.bytes_down.value()).add("bytes_up", r.report.bytes_up.value());
+  line.add("devices", r.report.devices)
+      .add("tasklets", r.report.tasklets)
+      .add("lost", r.report.lost)
+      .add("redone", r.report.redone);
+  line.add("rejected", r.report.rejected)
+      .add("recovery_s", r.report.recovery.value())
+      .add("energy_J", r.report.energy.value());
+  if (r.phases) line.add_json("phases_s", by_name(*r.phases).dump());
+  line.add("checked", r.verification.checked).add("verify_s", r.verification.time.value());
+  sched::Loss sum;
+  nlohmann::ordered_json losses;
+  for (const sched::Loss& loss : r.report.losses) {
+    sum.detection += loss.detection;
+    sum.planning += loss.planning;
+    sum.resending += loss.resending;
+    sum.recomputing += loss.recomputing;
+    losses.push_back(to_json(loss, loss.name));
+  }
+  line.add("detection_s", sum.detection.value())
+      .add("replanning_s", sum.planning.value())
+      .add("resending_s", sum.resending.value())
+      .add("recomputing_s", sum.recomputing.value())
+      .add("copies", r.report.copies);
+  if (!losses.empty()) line.add_json("losses", losses.dump());
+  if (val_loss) line.add("val_loss", *val_loss);
+  held_back_.push_back(std::move(line));
+  while (!held_back_.empty()) {
+    metrics_.append(held_back_.front());
+    held_back_.erase(held_back_.begin());
+  }
+}
+
+}  // namespace cleave::app

@@ -1,0 +1,50 @@
+// The folder of a run and what is written into it while the run goes on (docs/interface.md, "Output of a run").
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cleave/server/trainer.hpp"
+#include "cleave/telemetry/json_lines.hpp"
+#include "output/folder_lock.hpp"
+
+namespace cleave::app {
+
+class RunFolder {
+ public:
+  /// Opens the folder of a new run: an earlier run in it is moved aside to FOLDER.1, FOLDER.2, ... first, so that
+  /// nothing is lost and nothing is mixed. Errors: EnvironmentError, also when another run writes there.
+  [[nodiscard]] static RunFolder create(const std::filesystem::path& folder);
+  /// Opens the folder of a run that goes on after `step` updates: lines of later steps are dropped.
+  [[nodiscard]] static RunFolder resume(const std::filesystem::path& folder, std::int64_t step);
+
+  [[nodiscard]] const std::filesystem::path& path() const { return folder_; }
+  /// Where an earlier run was moved to, if there was one.
+  [[nodiscard]] const std::optional<std::filesystem::path>& moved() const { return moved_; }
+
+  void store_input(const std::string& effective) const;
+  /// ranks.json: the server first.
+  void store_ranks(const std::vector<server::RankInfo>& ranks) const;
+  /// profile.json: real time of the training steps by phase, and by phase and type of operation.
+  void store_profile(const server::Profile& profile) const;
+  /// verification.json: what was checked, what was found, and what that is worth (docs/security.md).
+  void store_verification(const server::Verification& terms, const server::VerificationReport& report,
+                          const std::vector<DeviceId>& left_out) const;
+  /// One line of metrics.jsonl. `step` counts updates done. Errors: EnvironmentError; the line is kept and written
+  /// before the next one.
+  void append(std::int64_t step, std::int64_t tokens, const server::StepResult& result, std::optional<double> val_loss);
+
+ private:
+  RunFolder(std::filesystem::path folder, FolderLock lock, telemetry::JsonLines metrics)
+      : folder_(std::move(folder)), lock_(std::move(lock)), metrics_(std::move(metrics)) {}
+  std::filesystem::path folder_;
+  FolderLock lock_;
+  std::optional<std::filesystem::path> moved_;
+  telemetry::JsonLines metrics_;
+  std::vector<telemetry::JsonObject> held_back_;
+};
+
+}  // namespace cleave::app

@@ -1,0 +1,81 @@
+// Listening to the product's step, and the files.
+#include "output/simulation_record.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cleave/base/atomic_file.hpp"
+#include "cleave/base/error.hpp"
+#include "output/report.hpp"
+
+namespace cleave::app {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+std::optional<fs::path> folder_of(const CommandLine& line, const Input& input) {
+  if (!line.output.empty()) return fs::path(line.output);
+  const bool given = std::any_of(line.overrides.begin(), line.overrides.end(),
+                                 [](const std::string& text) { return text.starts_with("output.dir="); });
+  return given ? std::optional(input.output) : std::nullopt;
+}
+
+bool is_own(const std::string& system) { return system == "cleave" || system == "cleave-paper"; }
+
+}  // namespace
+
+SimulationRecord::SimulationRecord(const CommandLine& line, const Input& input, rivals::StudyInput& study,
+                                   telemetry::Progress& progress)
+    : folder_(folder_of(line, input)), effective_(input.effective), study_(study), progress_(progress) {
+  if (!folder_) return;
+  if (fs::exists(*folder_ / "metrics.jsonl")) {
+    throw InputError(fmt::format("{} holds a training run", folder_->string()),
+                     "give another folder: --output FOLDER, or output.dir=FOLDER");
+  }
+  fs::create_directories(*folder_);
+}
+
+void SimulationRecord::tell(const std::string& text) {
+  done_ = text + "; ";
+  progress_.update(++told_, text);
+}
+
+void SimulationRecord::watch(const std::string& system) {
+  done_.clear();
+  study_.observer = nullptr;
+  study_.step_begins = {};
+  study_.step_done = {};
+  if (!is_own(system)) return;
+  if (folder_ && !recorded_) {
+    timeline_ = std::make_unique<Timeline>(study_.devices);
+    study_.step_begins = [this](std::int64_t step) { timeline_->begin_part(step + 1, false); };
+    study_.step_done = [this](const sched::StepReport& report, std::span<const sched::Usage> usage) {
+      timeline_->end_part(&report);
+      timeline_->finish(usage, Bytes(0), Bytes(0));
+    };
+  }
+  status_ = std::make_unique<FleetStatus>(study_.devices, recorded_ ? nullptr : timeline_.get());
+  status_->on_operation([this, system](std::size_t begun, std::size_t all) {
+    progress_.update(++told_, fmt::format("{}: {}operation {} of {} on {} devices", system, done_, begun, all,
+                                          study_.devices.size()));
+  });
+  study_.observer = status_.get();
+  recorded_ = recorded_ || folder_.has_value();
+}
+
+std::optional<fs::path> SimulationRecord::store(const nlohmann::ordered_json& systems) {
+  if (!folder_) return std::nullopt;
+  replace_file(*folder_ / "simulate.json", systems.dump(1) + "\n");
+  replace_file(*folder_ / "input.yaml", effective_);
+  if (timeline_) {
+    timeline_->store(*folder_ / "timeline.json");
+    timeline_->store_trace(*folder_ / "trace.json");
+  }
+  const fs::path page = *folder_ / "report.html";
+  write_report({*folder_}, page);
+  return page;
+}
+
+}  // namespace cleave::app
