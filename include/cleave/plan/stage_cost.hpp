@@ -1,0 +1,73 @@
+// What a stage costs (docs/cost_model.md, "Stages"): bytes, FLOP and memory of its weights, its chunks of tokens, open
+// sequences and gradient slices. Pure; the planner and the scheduler ask here.
+#pragma once
+
+#include <span>
+
+#include "cleave/plan/stage_plan.hpp"
+
+namespace cleave::plan {
+
+/// Of pieces [first, end) of some work.
+class StageCost {
+ public:
+  StageCost(const StageWork& work, std::int64_t first, std::int64_t end, std::int64_t chunk);
+
+  [[nodiscard]] std::int64_t first() const { return first_; }
+  [[nodiscard]] std::int64_t end() const { return end_; }
+  [[nodiscard]] bool is_head() const { return head_; }
+  /// Some gradient within the stage, or of what it reads, is wanted.
+  [[nodiscard]] bool backward() const { return backward_; }
+  /// Products' weights in the wire type, biases and norms in 4 bytes.
+  [[nodiscard]] Bytes weights() const { return weights_; }
+  /// Elements of the gradient that owners sum.
+  [[nodiscard]] double gradient_elements() const { return gradient_elements_; }
+
+  /// What a sequence keeps on its replica: forward keys and values; backward the inner boundaries, keys and values, and
+  /// the sums of their gradients.
+  [[nodiscard]] Bytes open_forward() const { return open_forward_; }
+  [[nodiscard]] Bytes open_backward() const { return open_backward_; }
+  /// A chunk at work: its operands, twice so that the next one may come, and the rows' values in fp32.
+  [[nodiscard]] Bytes at_work() const { return at_work_; }
+
+  /// Rows of the residual stream, or of its gradient, as they travel.
+  [[nodiscard]] Bytes boundary(std::int64_t rows) const { return Bytes(rows * width_ * wire_); }
+  /// The gradients of norms' gains and biases of one sequence, in 4 bytes.
+  [[nodiscard]] Bytes norm_gradients() const { return Bytes(4 * norm_elements_); }
+
+  /// Rows [t0, t1) of a sequence. For the head this is everything: logits, loss and dX.
+  [[nodiscard]] Flops forward(std::int64_t t0, std::int64_t t1) const;
+  /// What has to be made again of these rows before the last chunk's dY can be used: inner boundaries, keys and values.
+  [[nodiscard]] Flops remake(std::int64_t t0, std::int64_t t1) const;
+  /// dX from dY, with the values within each piece made again.
+  [[nodiscard]] Flops backward(std::int64_t t0, std::int64_t t1) const;
+
+ private:
+  const std::vector<model::Piece>* pieces_;
+  std::int64_t first_, end_, width_ = 0, wire_ = 4, norm_elements_ = 0;
+  bool head_ = false, backward_ = false;
+  double gradient_elements_ = 0;
+  Bytes weights_, open_forward_, open_backward_, at_work_;
+};
+
+/// Bytes of a sum over tokens, on its owner and between groups: the partial sums of docs/numerics.md.
+[[nodiscard]] constexpr std::int64_t sum_bytes(DType wire) { return size_of(partial_sum_type(wire)); }
+
+/// What an owner of slices of a stage costs. `slices` are in order and follow each other.
+struct OwnerCost {
+  double elements = 0;        ///< of the sums
+  Bytes weights;              ///< that a device needs which is no replica of the stage
+  Bytes at_work;              ///< memory beside sums and weights
+  Bytes operands;             ///< of one sequence that it did not run itself
+  Flops alone;                ///< of such a sequence
+  Flops beside;               ///< of a sequence whose backward pass it ran itself
+};
+[[nodiscard]] OwnerCost owner_cost(const StageWork& work, const StageCost& stage, std::span<const PieceSlice> slices,
+                                   std::int64_t chunk);
+
+/// Slices of a stage from a share to another of its trained elements, in [0, 1]: whole units, so that shares which follow
+/// each other give slices which do.
+[[nodiscard]] std::vector<PieceSlice> slices_between(const StageWork& work, const StageCost& stage, double from,
+                                                     double to);
+
+}  // namespace cleave::plan

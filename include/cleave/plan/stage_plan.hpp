@@ -1,0 +1,95 @@
+// StagePlan: a step in which devices hold weights (docs/cost_model.md, "Stages"), as a value.
+//
+// The model's pieces (model/pieces.hpp) are cut into stages. The weights of a stage lie on its replicas for one step;
+// sequences pass through the stages in chunks of tokens, forward from the bottom, backward from the top, by way of the
+// server. The gradient of a stage's weights is cut into slices, each with one owner, that sums over all tokens.
+// plan_stages() is pure; the scheduler decides at run time which replica takes which sequence.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cleave/base/ids.hpp"
+#include "cleave/base/shapes.hpp"
+#include "cleave/base/units.hpp"
+#include "cleave/fleet/profile.hpp"
+#include "cleave/model/pieces.hpp"
+
+namespace cleave::plan {
+
+/// What is to be laid out.
+struct StageWork {
+  std::vector<model::Piece> pieces;  ///< bottom first, the head last
+  std::int64_t batch = 0, seq = 0;   ///< sequences, tokens of each
+  DType wire = DType::f32;
+  [[nodiscard]] std::int64_t tokens() const { return batch * seq; }
+};
+/// Requires: as model::pieces_of.
+[[nodiscard]] StageWork stage_work_of(const model::StepGraph& graph, DType wire);
+
+/// A device that holds a stage's weights. Its memory is reserved for the step and never lent.
+struct StageReplica {
+  DeviceId device;
+  std::int64_t forward_slots = 2, backward_slots = 2;  ///< sequences that it may have open
+  Bytes memory;                                        ///< weights, open sequences and one chunk at work
+};
+
+/// Pieces [first, end).
+struct Stage {
+  std::int64_t first = 0, end = 0;
+  Bytes weights;  ///< that each replica is sent
+  std::vector<StageReplica> replicas;
+};
+
+/// Units [begin, end) of a piece (model::SlicedTensor says which elements they are).
+struct PieceSlice {
+  std::int64_t piece = 0, begin = 0, end = 0;
+  bool operator==(const PieceSlice&) const = default;
+};
+
+/// A device that sums the gradient of some slices of one stage. Owners of one group fill the stage's pieces exactly. With
+/// several groups, each sums over the sequences that are dealt to it, and sums of groups are added by the server.
+struct GradientOwner {
+  DeviceId device;
+  std::int64_t stage = 0, group = 0;
+  std::vector<PieceSlice> slices;
+  bool replica = false;  ///< it is a replica of the stage as well: what it ran itself is not sent to it again
+  Bytes weights;         ///< that it is sent because it is not
+  Bytes memory;          ///< sums, weights, operands at work
+};
+
+struct StagePlan {
+  std::int64_t chunk = 0;  ///< tokens
+  std::vector<Stage> stages;
+  std::vector<GradientOwner> owners;
+  std::vector<std::int64_t> groups;  ///< of each stage's owners
+  Seconds forecast;
+  Bytes bytes_down, bytes_up;  ///< forecast
+};
+
+/// Of StagePlan: what one slice is of a named tensor: elements [begin, end), counted along its cut axis.
+struct TensorSlice {
+  TensorId tensor;
+  std::int64_t begin = 0, end = 0;
+  bool cut_rows = false;
+};
+[[nodiscard]] std::vector<TensorSlice> tensor_slices(const model::Piece& piece, const PieceSlice& slice);
+
+struct StageOptions {
+  fleet::ServerProfile server;
+  std::int64_t chunk = 0;  ///< tokens; 0: planned. Otherwise a multiple of kChunkTokens
+};
+
+/// Query blocks of attention: chunks are multiples of it (docs/numerics.md).
+inline constexpr std::int64_t kChunkTokens = 128;
+
+/// The layout with the least forecast that was found. Deterministic.
+/// Errors: InputError where no layout fits, with the device that lacks least and how much it lacks.
+/// Complexity: about (devices + pieces) x stages for each of a few dozen candidates.
+[[nodiscard]] StagePlan plan_stages(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
+                                    const StageOptions& options);
+
+}  // namespace cleave::plan

@@ -1,0 +1,231 @@
+// Sorts the operations of a graph into pieces: forward ones by their order, backward ones by what they read.
+#include "cleave/model/pieces.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "cleave/base/error.hpp"
+
+namespace cleave::model {
+
+namespace {
+
+constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+
+class Sorter {
+ public:
+  explicit Sorter(const StepGraph& graph) : graph_(graph), piece_of_tensor_(graph.tensors.size(), kNone) {}
+
+  std::vector<Piece> sort() {
+    sort_forward();
+    if (pieces_.empty() || pieces_.back().kind != PieceKind::head) return {};
+    sort_backward();
+    const double rows = static_cast<double>(graph_.batch * graph_.seq);
+    for (std::size_t i = 0; i < pieces_.size(); ++i) {
+      Piece& piece = pieces_[i];
+      for (double* flops : {&piece.forward, &piece.keys_values, &piece.input_gradient, &piece.weight_gradient})
+        *flops /= rows;
+      slice_tensors(i);
+    }
+    return std::move(pieces_);
+  }
+
+ private:
+  static bool is_parameter(const TensorSpec& spec) { return spec.role == TensorRole::parameter; }
+  const TensorSpec& spec(const TensorView& view) const { return graph_.tensor(view.tensor); }
+  std::size_t& piece_of(TensorId tensor) { return piece_of_tensor_[static_cast<std::size_t>(tensor.value)]; }
+
+  // A residual sum ends a piece; what follows the last one is the head.
+  void sort_forward() {
+    forward_.emplace_back();
+    for (const Operation& op : graph_.operations) {
+      if (op.phase != Phase::forward || op.kind == OpKind::embed) continue;
+      forward_.back().push_back(&op);
+      if (op.kind == OpKind::add) forward_.emplace_back();
+    }
+    std::int64_t layer = -1;
+    for (std::size_t i = 0; i < forward_.size(); ++i) {
+      Piece piece;
+      for (const Operation* op : forward_[i]) {
+        if (op->kind == OpKind::attention_forward) {
+          piece.kind = PieceKind::attention;
+          piece.attention = op->attention;
+        }
+        if (op->kind == OpKind::cross_entropy || op->kind == OpKind::cross_entropy_loss) piece.kind = PieceKind::head;
+      }
+      if (piece.kind != PieceKind::mlp) ++layer;
+      piece.layer = layer;
+      enter(i, piece);
+      pieces_.push_back(std::move(piece));
+    }
+  }
+
+  void enter(std::size_t index, Piece& piece) {
+    std::unordered_map<std::int64_t, std::int64_t> columns;
+    for (const Operation* op : forward_[index]) {
+      for (const TensorView& view : op->in) {
+        if (is_parameter(spec(view))) piece_of(view.tensor) = index;
+        if (piece.width == 0 && spec(view).role == TensorRole::activation) piece.width = view.cols;
+      }
+      for (const TensorView& view : op->out) {
+        if (!view.valid() || spec(view).role != TensorRole::activation) continue;
+        piece_of(view.tensor) = index;
+        columns[view.tensor.value] = spec(view).cols;
+      }
+      if (op->kind != OpKind::attention_forward) piece.forward += flops_of(*op).value();
+      if (op->kind == OpKind::gemm) piece.keys_values += keys_values_of(index, *op);
+    }
+    for (const auto& [tensor, cols] : columns) piece.row_elements += static_cast<double>(cols);
+  }
+
+  const Operation* attention_of(std::size_t index) const {
+    const auto found = std::ranges::find(forward_[index], OpKind::attention_forward, &Operation::kind);
+    return found == forward_[index].end() ? nullptr : *found;
+  }
+
+  // FLOP of the columns of a product that attention reads as keys or values.
+  double keys_values_of(std::size_t index, const Operation& product) const {
+    const Operation* const attention = attention_of(index);
+    if (attention == nullptr) return 0;
+    double columns = 0;
+    for (std::size_t i = 1; i < 3; ++i) {
+      if (attention->in[i].tensor == product.out[0].tensor) columns += static_cast<double>(attention->in[i].cols);
+    }
+    return flops_of(product).value() * columns / static_cast<double>(product.gemm.n);
+  }
+
+  // A backward operation belongs where its parameter does, else where its forward values were made, else where the
+  // operation before it belongs: sums and rotations of gradients follow what they take part in.
+  void sort_backward() {
+    std::size_t last = pieces_.size() - 1;
+    for (const Operation& op : graph_.operations) {
+      const bool backward = op.phase == Phase::input_gradient || op.phase == Phase::weight_gradient;
+      if (!backward || op.kind == OpKind::embed_backward || op.kind == OpKind::zero) continue;
+      last = place_of(op, last);
+      Piece& piece = pieces_[last];
+      piece.backward = true;
+      if (op.kind == OpKind::attention_backward) continue;
+      (op.phase == Phase::weight_gradient ? piece.weight_gradient : piece.input_gradient) += flops_of(op).value();
+    }
+  }
+
+  std::size_t place_of(const Operation& op, std::size_t otherwise) {
+    std::size_t by_value = kNone;
+    for (const auto* views : {&op.in, &op.out}) {
+      for (const TensorView& view : *views) {
+        if (!view.valid()) continue;
+        const TensorSpec& tensor = spec(view);
+        const TensorId parameter = tensor.role == TensorRole::gradient ? tensor.parameter : tensor.id;
+        const std::size_t place = piece_of(parameter);
+        if (place == kNone) continue;
+        if (is_parameter(graph_.tensor(parameter))) return place;
+        if (by_value == kNone || place > by_value) by_value = place;
+      }
+    }
+    return by_value == kNone ? otherwise : by_value;
+  }
+
+  [[nodiscard]] bool trained(TensorId parameter) const {
+    return std::ranges::any_of(graph_.tensors, [&](const TensorSpec& tensor) {
+      return tensor.role == TensorRole::gradient && tensor.parameter == parameter;
+    });
+  }
+
+  // Products are cut along their outputs; the last one before a residual sum along its inputs, so that a unit is one
+  // hidden column, or one column of K with the columns of Q, V and the projection that belong to it.
+  void slice_tensors(std::size_t index) {
+    Piece& piece = pieces_[index];
+    const std::vector<const Operation*>& operations = forward_[index];
+    const Operation* const attention = attention_of(index);
+    const Operation* last_product = nullptr;
+    if (piece.kind != PieceKind::head) {
+      for (const Operation* op : operations) {
+        if (op->kind == OpKind::gemm) last_product = op;
+      }
+    }
+    for (const Operation* op : operations) {
+      if (op->kind == OpKind::gemm) {
+        const TensorView& weight = op->in[1];
+        if (seen(piece, weight.tensor)) continue;  // the head's, chunk by chunk
+        const bool by_outputs = op != last_product;
+        SlicedTensor sliced{.tensor = weight.tensor, .cut_rows = by_outputs == op->trans_b};
+        sliced.trained = trained(weight.tensor);
+        sliced.extent = sliced.cut_rows ? weight.rows : weight.cols;
+        sliced.width = sliced.cut_rows ? weight.cols : weight.rows;
+        add_parts(piece, sliced, by_outputs ? attention : nullptr, op->out[0].tensor);
+        if (piece.units == 0 || piece.kind == PieceKind::head) piece.units = by_outputs ? op->gemm.n : op->gemm.k;
+      } else if (op->kind == OpKind::add_bias) {
+        const TensorView& bias = op->in[0];
+        SlicedTensor sliced{.tensor = bias.tensor, .extent = bias.cols, .vector = true};
+        sliced.trained = trained(bias.tensor);
+        const bool of_last = last_product != nullptr && op->out[0].tensor == last_product->out[0].tensor;
+        add_parts(piece, sliced, of_last ? nullptr : attention, op->out[0].tensor);
+      } else if (op->kind == OpKind::layer_norm || op->kind == OpKind::rms_norm) {
+        for (std::size_t i = 1; i < op->in.size(); ++i) {
+          piece.norms.push_back(op->in[i].tensor);
+          piece.norm_elements += op->in[i].cols;
+        }
+      }
+    }
+    if (attention != nullptr) piece.units = attention->in[1].cols;
+  }
+
+  static bool seen(const Piece& piece, TensorId tensor) {
+    return std::ranges::any_of(piece.tensors, [&](const SlicedTensor& known) { return known.tensor == tensor; });
+  }
+
+  // Of a product whose outputs are Q, K and V side by side, each is a part of its own.
+  static void add_parts(Piece& piece, const SlicedTensor& whole, const Operation* attention, TensorId output) {
+    std::vector<SlicedTensor> parts;
+    for (std::size_t i = 0; attention != nullptr && i < 3; ++i) {
+      if (attention->in[i].tensor != output) continue;
+      SlicedTensor part = whole;
+      part.begin = attention->in[i].col0;
+      part.extent = attention->in[i].cols;
+      parts.push_back(part);
+    }
+    if (parts.empty()) parts.push_back(whole);
+    piece.tensors.insert(piece.tensors.end(), parts.begin(), parts.end());
+  }
+
+  const StepGraph& graph_;
+  std::vector<std::size_t> piece_of_tensor_;
+  std::vector<std::vector<const Operation*>> forward_;  // of each piece
+  std::vector<Piece> pieces_;
+};
+
+}  // namespace
+
+std::string Piece::name() const {
+  if (kind == PieceKind::head) return "head";
+  return fmt::format("h.{}.{}", layer, kind == PieceKind::attention ? "attn" : "mlp");
+}
+
+std::int64_t Piece::weight_elements() const {
+  std::int64_t sum = 0;
+  for (const SlicedTensor& tensor : tensors) sum += tensor.vector ? 0 : tensor.elements();
+  return sum;
+}
+
+std::int64_t Piece::vector_elements() const {
+  std::int64_t sum = norm_elements;
+  for (const SlicedTensor& tensor : tensors) sum += tensor.vector ? tensor.elements() : 0;
+  return sum;
+}
+
+std::int64_t Piece::key_value_columns() const { return 2 * attention.n_kv_head * attention.head_dim; }
+
+Flops Piece::attention_flops(std::int64_t t0, std::int64_t t1, double products) const {
+  const double pairs = 0.5 * static_cast<double>(t1 * (t1 + 1) - t0 * (t0 + 1));
+  return Flops(products * 2.0 * static_cast<double>(attention.n_head * attention.head_dim) * pairs);
+}
+
+std::vector<Piece> pieces_of(const StepGraph& graph) {
+  const bool grouped = std::ranges::any_of(graph.operations, [](const Operation& op) { return op.rows.count > 1; });
+  CLEAVE_ASSERT(!grouped, "pieces are cut from a graph whose rows are one group");
+  return Sorter(graph).sort();
+}
+
+}  // namespace cleave::model
