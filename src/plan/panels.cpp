@@ -67,6 +67,7 @@ PanelSequence::PanelSequence(const Work& work, const TaskletPlan& tasklet) : siz
 }
 
 Panel PanelSequence::last() const {
+  if (form_ == Form::alike) return {Bytes(0), Flops(flops_), Bytes(up_ + first_down_)};
   if (form_ == Form::result_resident) return {Bytes(0), Flops(0), message(results_.last() * up_)};
   std::int64_t units = units_.last();
   if (form_ == Form::wavefront) {
@@ -83,9 +84,13 @@ std::vector<Panel> panels_of(const Work& work, const TaskletPlan& tasklet) {
 }
 
 void panels_of(const Work& work, const TaskletPlan& tasklet, std::vector<Panel>& panels) {
+  panels_of(PanelSequence(work, tasklet), panels);
+}
+
+void panels_of(PanelSequence sequence, std::vector<Panel>& panels) {
   panels.clear();
-  panels.reserve(static_cast<std::size_t>(tasklet.panels));
-  for (PanelSequence sequence(work, tasklet); sequence.made() < sequence.size();) panels.push_back(sequence.next());
+  panels.reserve(static_cast<std::size_t>(sequence.size()));
+  while (sequence.made() < sequence.size()) panels.push_back(sequence.next());
 }
 
 }  // namespace cleave::plan

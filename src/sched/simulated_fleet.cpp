@@ -305,7 +305,7 @@ void SimulatedFleet::begin_step(const model::StepGraph& graph) {
 void SimulatedFleet::submit(const Tasklet& tasklet) {
   Impl& self = *impl_;
   Observer* const observer = self.commons.observer;
-  const plan::Work work = plan::work_of(self.graph->operation(tasklet.op), self.wire);
+  const plan::Work work = tasklet.is_run() ? plan::Work{} : plan::work_of(self.graph->operation(tasklet.op), self.wire);
   const auto present = [&] { return self.station_of(tasklet.piece.device).present; };
   if (tasklet.brings_columns() && !present()) return;  // it has left, and will be planned anew
   const bool own = tasklet.piece.device == kServerDevice;
@@ -327,11 +327,11 @@ void SimulatedFleet::submit(const Tasklet& tasklet) {
     self.push(end, Rank::answer, {.when = {}, .flight = &flight, .step = Step::own_tasklet_done});
     return;
   }
-  flight.panels = plan::PanelSequence(work, tasklet.piece);
+  flight.panels = tasklet.is_run() ? plan::PanelSequence(tasklet.run) : plan::PanelSequence(work, tasklet.piece);
   flight.last = flight.panels.last();
-  flight.still_flops = plan::volume_of(work, tasklet.piece).flops;
+  flight.still_flops = tasklet.is_run() ? tasklet.run.flops() : plan::volume_of(work, tasklet.piece).flops;
   if (!self.commons.unlimited) {
-    plan::panels_of(work, tasklet.piece, self.panels);
+    plan::panels_of(flight.panels, self.panels);
     plan::tails_of(self.panels, self.station_of(tasklet.piece.device).declared, flight.tails);
   }
   self.station_now(tasklet.piece.device).submit(flight, self.now, self.commons);

@@ -19,6 +19,17 @@ struct Panel {
   Bytes up;
 };
 
+/// Panels that are alike, of tasklets that are no box of an operation: what comes down, is computed and goes up of
+/// each, and what goes up with the last one besides. Bytes include headers.
+struct PanelRun {
+  Panel each;
+  std::int64_t panels = 0;
+  Bytes last_up;
+  [[nodiscard]] Bytes down() const { return each.down * panels; }
+  [[nodiscard]] Flops flops() const { return each.flops * static_cast<double>(panels); }
+  [[nodiscard]] Bytes up() const { return each.up * panels + last_up; }
+};
+
 /// The runs of `total` things cut into `panels` runs, i from total * i / panels to total * (i + 1) / panels, one after
 /// the other without a division for each. (Bresenham 1965, "Algorithm for computer control of a digital plotter".)
 class Chunks {
@@ -47,6 +58,14 @@ class PanelSequence {
   PanelSequence() = default;
   /// Requires: tasklet.panels >= 1.
   PanelSequence(const Work& work, const TaskletPlan& tasklet);
+  /// Requires: run.panels >= 1.
+  explicit PanelSequence(const PanelRun& run)
+      : form_(Form::alike),
+        size_(run.panels),
+        down_(run.each.down.value()),
+        up_(run.each.up.value()),
+        first_down_(run.last_up.value()),
+        flops_(run.each.flops.value()) {}
 
   [[nodiscard]] std::int64_t size() const { return size_; }
   /// How many were asked for.
@@ -58,9 +77,10 @@ class PanelSequence {
 
  private:
   enum class Form : std::uint8_t {
-    runs,            // each as much of everything as it has units: rows, columns, pairs, instances
-    wavefront,       // rows and columns here so far complete a square from the corner; each panel adds its rim
-    result_resident  // depth streams by, then the result leaves
+    runs,             // each as much of everything as it has units: rows, columns, pairs, instances
+    wavefront,        // rows and columns here so far complete a square from the corner; each panel adds its rim
+    result_resident,  // depth streams by, then the result leaves
+    alike             // a PanelRun; first_down_ is what goes up with the last one
   };
   static Bytes message(std::int64_t payload) { return payload > 0 ? Bytes(payload) + kMessageHeader : Bytes(0); }
 
@@ -91,6 +111,7 @@ inline Panel PanelSequence::next() {
       columns_ += columns;
       return {message((rows + columns) * down_), Flops(static_cast<double>(area) * flops_), message(area * up_)};
     }
+    case Form::alike: return {Bytes(down_), Flops(flops_), Bytes(up_ + (made_ == size_ ? first_down_ : 0))};
     case Form::result_resident: break;
   }
   const Bytes up = message(made_ >= downs_ ? results_.next() * up_ : 0);
@@ -105,5 +126,7 @@ inline Panel PanelSequence::next() {
 [[nodiscard]] std::vector<Panel> panels_of(const Work& work, const TaskletPlan& tasklet);
 /// The same in place of what is in `panels`, whose memory is used again.
 void panels_of(const Work& work, const TaskletPlan& tasklet, std::vector<Panel>& panels);
+/// All panels that `sequence` still has to make.
+void panels_of(PanelSequence sequence, std::vector<Panel>& panels);
 
 }  // namespace cleave::plan

@@ -55,18 +55,18 @@ class StageCost {
 
 /// What an owner of slices of a stage costs. `slices` are in order and follow each other.
 struct OwnerCost {
-  double elements = 0;        ///< of the sums
-  Bytes weights;              ///< that a device needs which is no replica of the stage
-  Bytes at_work;              ///< memory beside sums and weights
-  Bytes operands;             ///< of one sequence that it did not run itself
-  Flops alone;                ///< of such a sequence
-  Flops beside;               ///< of a sequence whose backward pass it ran itself
+  double elements = 0;  ///< of the sums
+  Bytes weights;        ///< that a device needs which is no replica of the stage
+  Bytes at_work;        ///< memory beside sums and weights
+  Bytes operands;       ///< of one sequence that it did not run itself
+  Flops alone;          ///< of such a sequence
+  Flops beside;         ///< of a sequence whose backward pass it ran itself
 };
 [[nodiscard]] OwnerCost owner_cost(const StageWork& work, const StageCost& stage, std::span<const PieceSlice> slices,
                                    std::int64_t chunk);
 
-/// Slices of a stage from a share to another of its trained elements, in [0, 1]: whole units, so that shares which follow
-/// each other give slices which do.
+/// Slices of a stage from a share to another of its trained elements, in [0, 1]: whole units, so that shares which
+/// follow each other give slices which do.
 [[nodiscard]] std::vector<PieceSlice> slices_between(const StageWork& work, const StageCost& stage, double from,
                                                      double to);
 

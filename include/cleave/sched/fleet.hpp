@@ -12,6 +12,7 @@
 #include "cleave/base/ids.hpp"
 #include "cleave/base/units.hpp"
 #include "cleave/model/graph.hpp"
+#include "cleave/plan/panels.hpp"
 #include "cleave/plan/plan.hpp"
 
 namespace cleave::sched {
@@ -33,6 +34,10 @@ struct Tasklet {
 
   /// The tasklet that brought the columns of B that it uses, on the same device; its own id, where it brings some.
   TaskletId columns{};
+
+  /// Of a tasklet that is no box of an operation: its panels. `piece` says its device and its totals.
+  plan::PanelRun run{};
+  [[nodiscard]] bool is_run() const { return run.panels > 0; }
 
   /// It only brings columns of B: no answer comes of it.
   [[nodiscard]] bool brings_columns() const { return columns.valid() && columns == id; }

@@ -1,0 +1,41 @@
+// StageScheduler: runs steps of a StagePlan over a Fleet: weights out, sequences through the stages, gradients in.
+//
+// It stands beside Scheduler, which runs steps in tiles, on the same Fleet interface: every transfer and computation is
+// a tasklet of panels, and the server's own work are kernels of the StepGraph. A sequence goes to the replica of a
+// stage that will be done with it first. Nothing on a device is the only copy: the server keeps every boundary tensor
+// until the gradient that needs it is in, so whatever is lost is computed again from there.
+#pragma once
+
+#include <memory>
+
+#include "cleave/plan/stage_plan.hpp"
+#include "cleave/sched/fleet.hpp"
+#include "cleave/sched/scheduler.hpp"
+
+namespace cleave::sched {
+
+struct StageSchedulerOptions {
+  plan::StageOptions stages;
+  DType wire = DType::f32;
+};
+
+class StageScheduler {
+ public:
+  /// Plans for the devices that are there now. `graph` has one row group; it and `fleet` must outlive the scheduler.
+  /// Errors: InputError where the step does not fit the devices (plan::plan_stages).
+  StageScheduler(Fleet& fleet, const model::StepGraph& graph, StageSchedulerOptions options);
+  /// With a plan that was made before. Requires: its devices are there.
+  StageScheduler(Fleet& fleet, const model::StepGraph& graph, plan::StagePlan plan, StageSchedulerOptions options);
+  ~StageScheduler();
+
+  [[nodiscard]] const plan::StagePlan& plan() const;
+
+  /// Runs the graph once. Collective: rank 0 only.
+  StepReport run(const KeepGoing& keep_going = {});
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cleave::sched

@@ -1,0 +1,98 @@
+// Stages from the memory of the devices: shares of the fleet's uplink, in order of what the devices can hold in time;
+// the least device of a share bounds its stage. Smallest stages at the bottom: their weights are there first.
+#include <algorithm>
+#include <cmath>
+
+#include "stages/layout.hpp"
+
+namespace cleave::plan::stages {
+
+namespace {
+
+constexpr double kHeadDemand = 0.5;  // of uplink: it returns dX only, other stages X and dX
+
+// What a device can hold of weights, with the sequences that come with them, and what of it comes in time.
+class Rooms {
+ public:
+  Rooms(const Problem& problem, const Settings& settings) : problem_(problem), settings_(settings) {
+    const StageWork& work = *problem.work;
+    const StageCost layer(work, 0, std::min<std::int64_t>(2, std::ssize(work.pieces) - 1), settings.chunk);
+    at_work_ = static_cast<double>(layer.at_work().value());
+    beside_ = static_cast<double>(2 * layer.open_forward().value() + 2 * layer.open_backward().value()) /
+              static_cast<double>(layer.weights().value());
+  }
+  [[nodiscard]] double of(std::size_t device) const {
+    const double room = (problem_.memory[device] - at_work_) * (1 - settings_.for_sums) / (1 + beside_);
+    return std::min(room, problem_.down[device] * (settings_.loading + 0.5 * settings_.deeper));
+  }
+
+ private:
+  const Problem& problem_;
+  const Settings& settings_;
+  double at_work_ = 0, beside_ = 0;
+};
+
+struct Share {
+  double room = 0, downlink = 0;
+};
+
+}  // namespace
+
+double replica_bytes(const Role& role) {
+  return static_cast<double>(
+      (role.cost.weights() + role.cost.open_forward() * 2 + role.cost.open_backward() * 2).value());
+}
+
+std::vector<Role> cut_stages(const Problem& problem, const Settings& settings, std::int64_t shares) {
+  const StageWork& work = *problem.work;
+  const std::int64_t body = std::ssize(work.pieces) - 1;
+  const Rooms rooms(problem, settings);
+  std::vector<double> weights;
+  for (std::int64_t i = 0; i < body; ++i)
+    weights.push_back(static_cast<double>(StageCost(work, i, i + 1, settings.chunk).weights().value()));
+  const double least = *std::ranges::min_element(weights);
+
+  std::vector<std::pair<double, std::size_t>> able;  // by room
+  double uplink = 0;
+  for (std::size_t i = 0; i < problem.devices.size(); ++i) {
+    const double room = rooms.of(i);
+    if (room < least) continue;
+    able.emplace_back(room, i);
+    uplink += problem.up[i];
+  }
+  if (able.size() < 2) return {};
+  std::ranges::sort(able);
+  const double part = uplink / (static_cast<double>(shares) + kHeadDemand);
+  std::vector<Share> list;
+  std::vector<double> downlinks;
+  double reached = 0, room = 0;
+  for (std::size_t k = 0; k < able.size() && std::ssize(list) < shares; ++k) {
+    const auto [of_device, device] = able[k];
+    if (downlinks.empty()) room = of_device;
+    downlinks.push_back(problem.down[device]);
+    reached += problem.up[device];
+    if (reached < part * static_cast<double>(list.size() + 1) - 1e-9 && k + 1 < able.size()) continue;
+    std::ranges::nth_element(downlinks, downlinks.begin() + std::ssize(downlinks) / 2);
+    list.push_back({room, downlinks[downlinks.size() / 2]});
+    downlinks.clear();
+  }
+  std::vector<Role> roles;
+  std::int64_t at = 0;
+  for (const Share& share : list) {
+    const std::int64_t begin = at;
+    double held = 0;
+    while (at < body && held + weights[static_cast<std::size_t>(at)] <= share.room + 1)
+      held += weights[static_cast<std::size_t>(at++)];
+    if (at > begin) roles.emplace_back(StageCost(work, begin, at, settings.chunk));
+    if (at == body) break;
+  }
+  if (at < body) return {};
+  roles.emplace_back(StageCost(work, body, body + 1, settings.chunk));
+  for (std::size_t s = 0; s < roles.size(); ++s) {
+    const double height = static_cast<double>(s) / static_cast<double>(roles.size());
+    roles[s].demand = (s + 1 < roles.size() ? 1.0 : kHeadDemand) * (1 + settings.tilt * height);
+  }
+  return roles;
+}
+
+}  // namespace cleave::plan::stages

@@ -1,0 +1,117 @@
+// Slices, memory and bytes of the layout that was chosen.
+#include "stages/finish.hpp"
+
+#include <algorithm>
+
+namespace cleave::plan::stages {
+
+namespace {
+
+constexpr std::int64_t kMostSlots = 8;  // more open sequences than this no longer help
+
+// Owners of one group of a stage get shares that follow each other.
+void slice(const Problem& problem, const Layout& layout, StagePlan& plan) {
+  const StageWork& work = *problem.work;
+  const std::int64_t chunk = layout.settings.chunk;
+  for (std::size_t s = 0; s < layout.roles.size(); ++s) {
+    const StageCost& cost = layout.roles[s].cost;
+    for (std::int64_t group = 0; group < layout.groups[s]; ++group) {
+      double at = 0;
+      for (const Owned& owned : layout.owners) {
+        if (owned.stage != s || owned.group != group) continue;
+        const double end = at + owned.share;
+        GradientOwner owner;
+        owner.device = problem.devices[owned.device].id;
+        owner.stage = static_cast<std::int64_t>(s);
+        owner.group = group;
+        owner.slices = slices_between(work, cost, at, end > 1 - 1e-9 ? 1.0 : end);
+        owner.replica = owned.replica;
+        at = end;
+        if (owner.slices.empty()) continue;
+        const OwnerCost costs = owner_cost(work, cost, owner.slices, chunk);
+        if (!owner.replica) owner.weights = costs.weights;
+        owner.memory =
+            owner.weights + costs.at_work + Bytes(static_cast<std::int64_t>(costs.elements) * sum_bytes(work.wire));
+        plan.owners.push_back(std::move(owner));
+      }
+    }
+  }
+}
+
+// Memory that nobody needs holds more open sequences: they even out what replicas have in hand.
+void open_slots(const Problem& problem, const Layout& layout, StagePlan& plan) {
+  std::vector<std::int64_t> left;
+  for (const fleet::DeviceProfile& device : problem.devices) left.push_back(device.memory.value());
+  const auto index = [&](DeviceId id) {
+    return static_cast<std::size_t>(std::ranges::find(problem.devices, id, &fleet::DeviceProfile::id) -
+                                    problem.devices.begin());
+  };
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const StageCost& cost = layout.roles[s].cost;
+    for (std::size_t k = 0; k < plan.stages[s].replicas.size(); ++k) {
+      StageReplica& replica = plan.stages[s].replicas[k];
+      replica.memory = cost.weights() + cost.at_work() + cost.open_forward() * replica.forward_slots +
+                       cost.open_backward() * replica.backward_slots;
+      left[layout.roles[s].replicas[k]] -= replica.memory.value();
+    }
+  }
+  for (const GradientOwner& owner : plan.owners) left[index(owner.device)] -= owner.memory.value();
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const StageCost& cost = layout.roles[s].cost;
+    const std::int64_t forward = cost.open_forward().value(), backward = cost.open_backward().value();
+    for (std::size_t k = 0; k < plan.stages[s].replicas.size(); ++k) {
+      StageReplica& replica = plan.stages[s].replicas[k];
+      std::int64_t& free = left[layout.roles[s].replicas[k]];
+      for (;;) {
+        const bool back = replica.backward_slots < replica.forward_slots && replica.backward_slots < kMostSlots;
+        const std::int64_t size = back ? backward : forward;
+        std::int64_t& slots = back ? replica.backward_slots : replica.forward_slots;
+        if (slots >= kMostSlots || size > free) break;
+        ++slots;
+        free -= size;
+        replica.memory += Bytes(size);
+      }
+    }
+  }
+}
+
+void count_bytes(const Problem& problem, const Layout& layout, StagePlan& plan) {
+  const StageWork& work = *problem.work;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const StageCost& cost = layout.roles[s].cost;
+    const Bytes pass = cost.boundary(work.tokens());
+    plan.bytes_down += plan.stages[s].weights * std::ssize(plan.stages[s].replicas);
+    plan.bytes_down += pass * (cost.is_head() ? 1 : cost.backward() ? 3 : 1);
+    plan.bytes_up += pass * (cost.is_head() || !cost.backward() ? 1 : 2);
+  }
+  for (const GradientOwner& owner : plan.owners) {
+    const auto s = static_cast<std::size_t>(owner.stage);
+    const OwnerCost cost = owner_cost(work, layout.roles[s].cost, owner.slices, plan.chunk);
+    const std::int64_t size = plan.groups[s] == 1 ? size_of(work.wire) : sum_bytes(work.wire);
+    plan.bytes_down += owner.weights + cost.operands * (work.batch / plan.groups[s]);
+    plan.bytes_up += Bytes(static_cast<std::int64_t>(cost.elements) * size);
+  }
+}
+
+}  // namespace
+
+StagePlan finish(const Problem& problem, const Layout& layout) {
+  StagePlan plan;
+  plan.chunk = std::min(layout.settings.chunk, problem.work->seq);
+  plan.groups = layout.groups;
+  for (const Role& role : layout.roles) {
+    Stage stage{role.cost.first(), role.cost.end(), role.cost.weights(), {}};
+    for (const std::size_t device : role.replicas) {
+      StageReplica replica;
+      replica.device = problem.devices[device].id;
+      stage.replicas.push_back(replica);
+    }
+    plan.stages.push_back(std::move(stage));
+  }
+  slice(problem, layout, plan);
+  open_slots(problem, layout, plan);
+  count_bytes(problem, layout, plan);
+  return plan;
+}
+
+}  // namespace cleave::plan::stages

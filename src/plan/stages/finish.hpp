@@ -1,0 +1,12 @@
+// From a candidate to a plan: slices in whole units, memory of every device, open sequences in what is left of it.
+#pragma once
+
+#include "cleave/plan/stage_plan.hpp"
+#include "stages/layout.hpp"
+
+namespace cleave::plan::stages {
+
+/// Requires: `layout` was laid out for `problem`.
+[[nodiscard]] StagePlan finish(const Problem& problem, const Layout& layout);
+
+}  // namespace cleave::plan::stages

@@ -1,0 +1,78 @@
+// Parts of plan_stages(): what a candidate layout is made from, and its steps. Figures are bytes, seconds and FLOP.
+//
+// A candidate is laid out for a horizon, the time that the chain of sequences is expected to take: how long weights may
+// take to come, and owners' links may be busy, are shares of it (Settings). cuts.cpp cuts the pieces into stages by the
+// memory of the devices, deal.cpp gives every stage its replicas by uplink, owners.cpp its owners of gradient slices.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "cleave/plan/stage_cost.hpp"
+#include "cleave/plan/stage_plan.hpp"
+
+namespace cleave::plan::stages {
+
+/// What is searched.
+struct Settings {
+  double loading = 14;     ///< seconds that a bottom stage's weights may take to come
+  double deeper = 8;       ///< seconds more at the top, where they are needed later
+  double owning = 95;      ///< seconds in which owners are to have summed
+  double lag = 0.15;       ///< share of `owning` after which the first backward sequences come
+  double for_sums = 0.25;  ///< share of a device's memory that is left for sums
+  double tilt = 0.2;       ///< more uplink for higher stages: their time is between filling and draining
+  std::int64_t chunk = 128;
+  std::int64_t roles = 2;   ///< stages of which a device may own slices
+  std::int64_t groups = 1;  ///< most groups of owners of a stage
+};
+
+/// Everything that does not change from candidate to candidate.
+struct Problem {
+  const StageWork* work = nullptr;
+  std::span<const fleet::DeviceProfile> devices;
+  std::vector<double> memory, down, up, flops;  // of each device
+};
+
+/// A stage while it is laid out.
+struct Role {
+  explicit Role(StageCost of) : cost(of) {}
+  StageCost cost;
+  double demand = 1;                  // of uplink, beside the others
+  std::vector<std::size_t> replicas;  // indices of devices
+  double uplink = 0;                  // of the replicas, as far as it is of use
+};
+
+/// A share of a stage's gradient on a device.
+struct Owned {
+  std::size_t device = 0, stage = 0;
+  std::int64_t group = 0;
+  double share = 0;
+  bool replica = false;
+};
+
+struct Layout {
+  Settings settings;
+  std::vector<Role> roles;
+  std::vector<Owned> owners;
+  std::vector<std::int64_t> groups;  // of each stage
+  double gradients_s = 0;            // when the last owner has sent its sums, as planned
+};
+
+/// Memory that a replica of the role needs at least.
+[[nodiscard]] double replica_bytes(const Role& role);
+
+/// Stages for the settings, the uplinks being dealt out in so many shares; none where the pieces do not fit.
+[[nodiscard]] std::vector<Role> cut_stages(const Problem& problem, const Settings& settings, std::int64_t shares);
+/// Replicas of every role; false where a role finds none.
+[[nodiscard]] bool deal_replicas(const Problem& problem, const Settings& settings, std::vector<Role>& roles);
+/// Owners of every gradient; false where sums do not fit.
+[[nodiscard]] bool assign_owners(const Problem& problem, Layout& layout);
+
+/// The candidate of these settings, if there is one.
+[[nodiscard]] std::optional<Layout> lay_out(const Problem& problem, const Settings& settings);
+/// When the step is forecast to end.
+[[nodiscard]] double forecast(const Problem& problem, const Layout& layout);
+
+}  // namespace cleave::plan::stages

@@ -1,0 +1,272 @@
+// Owners of gradient slices. First each stage's own replicas, as their memory allows; then the gradient that would be
+// up last gets further owners, one at a time, while that helps. The shares of one gradient fill it so that all of its
+// owners are done with sending at the same time (water-filling).
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "stages/layout.hpp"
+
+namespace cleave::plan::stages {
+
+namespace {
+
+constexpr double kLate = 1e9;         // a gradient that has not enough owners
+constexpr double kLeastShare = 0.01;  // below, an owner is not worth its boundaries
+constexpr double kSlack = 1.02;       // of memory for sums, since slices are whole units
+constexpr std::int64_t kMostHelpers = 600;
+constexpr double kBackwardSlope = 0.12;  // upper stages' gradients come earlier, by this share of the horizon
+
+struct Candidate {
+  std::size_t device = 0;
+  double most = 0;   // share that its memory holds
+  double ready = 0;  // when it has summed
+  bool replica = false;
+};
+
+// One group of owners of one stage.
+struct Gradient {
+  std::size_t stage = 0;
+  std::int64_t group = 0;
+  std::vector<Candidate> candidates;
+  double done = kLate;
+};
+
+struct Load {
+  double memory = 0, down = 0, compute = 0, up = 0;
+  std::int64_t owns = 0;
+};
+
+class Assigner {
+ public:
+  Assigner(const Problem& problem, Layout& layout) : problem_(problem), layout_(layout), work_(*problem.work) {
+    for (const Role& role : layout.roles) {
+      typical_.push_back(
+          owner_cost(work_, role.cost, slices_between(work_, role.cost, 0.4, 0.6), layout.settings.chunk));
+    }
+  }
+
+  bool assign() {
+    charge_replicas();
+    for (std::size_t s = 0; s < layout_.roles.size(); ++s) {
+      if (elements(s) == 0) {
+        layout_.groups.push_back(1);
+        continue;
+      }
+      own_replicas(s);
+    }
+    for (Gradient& gradient : gradients_) charge_own(gradient);
+    const auto most = std::min<std::int64_t>(3 * std::ssize(problem_.devices), kMostHelpers);
+    for (std::int64_t i = 0; i < most && add_helper(); ++i) {}
+    for (const Gradient& gradient : gradients_) {
+      if (gradient.done >= kLate) return false;
+      layout_.gradients_s = std::max(layout_.gradients_s, gradient.done);
+      const std::vector<double> shares = shares_at(gradient, gradient.done);
+      double sum = 0;
+      for (const double share : shares) sum += share;
+      for (std::size_t k = 0; k < shares.size(); ++k) {
+        const Candidate& candidate = gradient.candidates[k];
+        if (shares[k] / sum < 1e-4) continue;
+        layout_.owners.push_back(
+            {candidate.device, gradient.stage, gradient.group, shares[k] / sum, candidate.replica});
+      }
+    }
+    return true;
+  }
+
+ private:
+  static double count(Bytes bytes) { return static_cast<double>(bytes.value()); }
+  double elements(std::size_t s) const { return layout_.roles[s].cost.gradient_elements(); }
+  double groups_of(std::size_t s) const { return static_cast<double>(layout_.groups[s]); }
+  bool several_pieces(std::size_t s) const { return layout_.roles[s].cost.end() - layout_.roles[s].cost.first() > 1; }
+  double sum_size() const { return static_cast<double>(sum_bytes(work_.wire)) * kSlack; }
+  // Bytes of a whole gradient on its way up.
+  double sent(std::size_t s) const {
+    return elements(s) * static_cast<double>(layout_.groups[s] == 1 ? size_of(work_.wire) : sum_bytes(work_.wire));
+  }
+  double horizon(std::size_t s) const {
+    return layout_.settings.owning *
+           (1 - kBackwardSlope * static_cast<double>(s) / static_cast<double>(layout_.roles.size()));
+  }
+  // Share of a stage's sequences that a replica runs itself.
+  double visits(std::size_t s, std::size_t device) const { return problem_.up[device] / uplinks_[s]; }
+
+  void charge_replicas() {
+    loads_.resize(problem_.devices.size());
+    double at_work = 0;
+    for (const Role& role : layout_.roles)
+      at_work = std::max(at_work, role.cost.is_head() ? 0 : count(role.cost.at_work()));
+    for (std::size_t i = 0; i < loads_.size(); ++i) loads_[i].memory = problem_.memory[i] - at_work;
+    const auto batch = static_cast<double>(work_.batch);
+    for (std::size_t s = 0; s < layout_.roles.size(); ++s) {
+      const Role& role = layout_.roles[s];
+      double uplink = 0;
+      for (const std::size_t i : role.replicas) uplink += problem_.up[i];
+      uplinks_.push_back(uplink);
+      const double flops =
+          (role.cost.forward(0, work_.seq) + role.cost.remake(0, work_.seq) + role.cost.backward(0, work_.seq)).value();
+      for (const std::size_t i : role.replicas) {
+        Load& load = loads_[i];
+        const double sequences = batch * visits(s, i);
+        load.memory -= replica_bytes(role) + std::max(0.0, count(role.cost.at_work()) - at_work);
+        load.down +=
+            (count(role.cost.weights()) + 3 * sequences * count(role.cost.boundary(work_.seq))) / problem_.down[i];
+        load.compute += flops * sequences / problem_.flops[i];
+      }
+    }
+  }
+
+  struct Times {
+    double down, compute;
+  };
+  // Seconds that owning any slice takes of a device, beside sending its sums.
+  Times times_of(std::size_t s, std::size_t device, bool replica) const {
+    const OwnerCost& typical = typical_[s];
+    const double own = replica ? visits(s, device) : 0;
+    const double sequences = static_cast<double>(work_.batch) / groups_of(s) * (1 - own);
+    return {(sequences * count(typical.operands) + (replica ? 0 : count(typical.weights))) / problem_.down[device],
+            sequences * typical.alone.value() / problem_.flops[device]};
+  }
+
+  double ready(std::size_t s, std::size_t device, const Times& times) const {
+    const double lag = layout_.settings.lag * layout_.settings.owning;
+    return std::max({horizon(s), loads_[device].down + times.down + lag, loads_[device].compute + times.compute + lag});
+  }
+
+  // Shares that have been sent when it is `at`; they add up to more than 1 where that is late enough.
+  std::vector<double> shares_at(const Gradient& gradient, double at) const {
+    std::vector<double> shares;
+    for (const Candidate& c : gradient.candidates)
+      shares.push_back(std::min(c.most, std::max(0.0, at - c.ready) * problem_.up[c.device] / sent(gradient.stage)));
+    return shares;
+  }
+
+  double done_at(const Gradient& gradient) const {
+    double most = 0, low = std::numeric_limits<double>::infinity(), high = 0;
+    for (const Candidate& c : gradient.candidates) {
+      most += c.most;
+      low = std::min(low, c.ready);
+      high = std::max(high, c.ready + c.most * sent(gradient.stage) / problem_.up[c.device]);
+    }
+    if (most < 1) return kLate;
+    for (int i = 0; i < 30 && high - low > 1e-3 * high; ++i) {
+      const double middle = (low + high) / 2;
+      double sum = 0;
+      for (const Candidate& c : gradient.candidates)
+        sum += std::min(c.most, std::max(0.0, middle - c.ready) * problem_.up[c.device] / sent(gradient.stage));
+      (sum >= 1 ? high : low) = middle;
+    }
+    return high;
+  }
+
+  // The stage's own replicas, in the number of groups that ends first.
+  void own_replicas(std::size_t s) {
+    std::vector<Gradient> best;
+    std::int64_t best_groups = 1;
+    layout_.groups.push_back(1);
+    double best_done = std::numeric_limits<double>::infinity();
+    for (std::int64_t groups = 1; groups <= std::min(layout_.settings.groups, work_.batch); groups *= 2) {
+      layout_.groups[s] = groups;
+      std::vector<Candidate> candidates;
+      for (const std::size_t i : layout_.roles[s].replicas) {
+        const double most = (loads_[i].memory - count(typical_[s].at_work)) / (sum_size() * elements(s));
+        if (most > kLeastShare) candidates.push_back({i, std::min(1.0, most), ready(s, i, times_of(s, i, true)), true});
+      }
+      std::ranges::stable_sort(candidates, std::greater<>{}, &Candidate::most);
+      std::vector<Gradient> list;
+      for (std::int64_t g = 0; g < groups; ++g) list.push_back({s, g, {}, kLate});
+      for (const Candidate& candidate : candidates) {
+        const auto held = [](const Gradient& gradient) {
+          double sum = 0;
+          for (const Candidate& c : gradient.candidates) sum += c.most;
+          return sum;
+        };
+        std::ranges::min_element(list, {}, held)->candidates.push_back(candidate);
+      }
+      double done = 0;
+      for (Gradient& gradient : list) done = std::max(done, gradient.done = done_at(gradient));
+      if (best.empty() || done < best_done * 0.97) {
+        best = std::move(list);
+        best_done = done;
+        best_groups = groups;
+      }
+    }
+    layout_.groups[s] = best_groups;
+    for (Gradient& gradient : best) gradients_.push_back(std::move(gradient));
+  }
+
+  void charge(std::size_t s, std::size_t device, double share, bool replica) {
+    Load& load = loads_[device];
+    const Times times = times_of(s, device, replica);
+    load.down += times.down;
+    load.compute += times.compute;
+    load.up += share * sent(s) / problem_.up[device];
+    load.memory -= sum_size() * elements(s) * share + count(typical_[s].at_work);
+    if (!replica)
+      load.memory -= several_pieces(s) ? count(typical_[s].weights) : share * count(layout_.roles[s].cost.weights());
+    ++load.owns;
+  }
+
+  void charge_own(const Gradient& gradient) {
+    const std::vector<double> shares = shares_at(gradient, std::min(gradient.done, kLate));
+    for (std::size_t k = 0; k < shares.size(); ++k) {
+      if (shares[k] > 1e-4) charge(gradient.stage, gradient.candidates[k].device, std::min(1.0, 1.1 * shares[k]), true);
+    }
+  }
+
+  // One more owner for the gradient that is up last: the device that could take most of it by then.
+  bool add_helper() {
+    const auto worst = std::ranges::max_element(gradients_, {}, [](const Gradient& gradient) {
+      double held = 0;
+      for (const Candidate& c : gradient.candidates) held += c.most;
+      return gradient.done < kLate ? gradient.done : kLate + 1 - held;
+    });
+    if (worst == gradients_.end()) return false;
+    Gradient& gradient = *worst;
+    const std::size_t s = gradient.stage;
+    const bool several = several_pieces(s), late = gradient.done >= kLate;
+    const double wanted = late ? 3 * layout_.settings.owning : gradient.done;
+    const double weights = several ? count(typical_[s].weights) : 0;
+    const double per_share = sum_size() * elements(s) + (several ? 0 : count(layout_.roles[s].cost.weights()));
+    Candidate best;
+    double most = 0;
+    for (std::size_t i = 0; i < loads_.size(); ++i) {
+      const Load& load = loads_[i];
+      if (load.owns >= layout_.settings.roles) continue;
+      const double held = (load.memory - count(typical_[s].at_work) - weights) / per_share;
+      if (held < kLeastShare) continue;
+      if (std::ranges::any_of(gradient.candidates, [&](const Candidate& c) { return c.device == i; })) continue;
+      if (std::ranges::find(layout_.roles[s].replicas, i) != layout_.roles[s].replicas.end()) continue;
+      const double at = ready(s, i, times_of(s, i, false)) + load.up * (1 + 2.0 / 95);
+      const double share = std::min(held, std::max(0.0, wanted - at) * problem_.up[i] / sent(s));
+      if (share <= most) continue;
+      most = share;
+      best = {i, std::min(1.0, held), at, false};
+    }
+    if (most == 0) return false;
+    gradient.candidates.push_back(best);
+    const double done = done_at(gradient);
+    if (!late && done > gradient.done * (1 - 3e-3)) {
+      gradient.candidates.pop_back();
+      return false;
+    }
+    gradient.candidates.back().most = std::min(best.most, std::min(1.0, most) * 1.05);
+    charge(s, best.device, gradient.candidates.back().most, false);
+    gradient.done = done_at(gradient);
+    return true;
+  }
+
+  const Problem& problem_;
+  Layout& layout_;
+  const StageWork& work_;
+  std::vector<OwnerCost> typical_;
+  std::vector<double> uplinks_;
+  std::vector<Load> loads_;
+  std::vector<Gradient> gradients_;
+};
+
+}  // namespace
+
+bool assign_owners(const Problem& problem, Layout& layout) { return Assigner(problem, layout).assign(); }
+
+}  // namespace cleave::plan::stages

@@ -1,0 +1,182 @@
+// The search: candidates for a few horizons, then for other shares of memory and groups beside the best of them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "cleave/base/error.hpp"
+#include "stages/finish.hpp"
+#include "stages/layout.hpp"
+
+namespace cleave::plan {
+
+namespace stages {
+
+namespace {
+
+constexpr std::int64_t kMostDeals = 16;  // of one candidate, with more and more stages
+
+double weights_of(const StageWork& work) {
+  double sum = 0;
+  for (const model::Piece& piece : work.pieces)
+    sum += static_cast<double>(piece.weight_elements() * size_of(work.wire) + 4 * piece.vector_elements());
+  return sum;
+}
+
+}  // namespace
+
+std::optional<Layout> lay_out(const Problem& problem, const Settings& settings) {
+  const std::int64_t pieces = std::ssize(problem.work->pieces);
+  const double memory = *std::ranges::max_element(problem.memory);
+  std::int64_t deals = 0;
+  for (auto shares = std::max<std::int64_t>(1, static_cast<std::int64_t>(weights_of(*problem.work) / memory) - 1);
+       shares <= 3 * pieces && deals < kMostDeals; shares += 1 + shares / 40) {
+    Layout layout{};
+    layout.settings = settings;
+    layout.roles = cut_stages(problem, settings, shares);
+    if (layout.roles.empty()) continue;
+    ++deals;
+    if (!deal_replicas(problem, settings, layout.roles)) continue;
+    if (!assign_owners(problem, layout)) return std::nullopt;
+    return layout;
+  }
+  return std::nullopt;
+}
+
+double forecast(const Problem& problem, const Layout& layout) {
+  const StageWork& work = *problem.work;
+  double slowest = 0, filling = 0;
+  for (const Role& role : layout.roles) {
+    double up = 0, down = 0, flops = 0;
+    for (const std::size_t i : role.replicas) {
+      up += problem.up[i];
+      down += problem.down[i];
+      flops += problem.flops[i];
+    }
+    const double boundary = static_cast<double>(role.cost.boundary(work.tokens()).value());
+    const double passes = role.cost.is_head() ? 1 : 2;
+    slowest = std::max(slowest, passes * boundary / up);
+    const auto count = static_cast<double>(role.replicas.size());
+    const double chunk = static_cast<double>(role.cost.boundary(layout.settings.chunk).value());
+    filling +=
+        chunk * count * (1 / up + 1 / down) + role.cost.forward(0, layout.settings.chunk).value() * count / flops;
+  }
+  return std::max(layout.gradients_s, slowest + 3 * filling);
+}
+
+namespace {
+
+class Search {
+ public:
+  Search(const Problem& problem, std::int64_t chunk) : problem_(problem) {
+    if (chunk > 0) chunk_ = chunk;
+  }
+
+  void try_settings(Settings settings) {
+    settings.chunk = chunk_;
+    std::optional<Layout> layout = lay_out(problem_, settings);
+    if (!layout) return;
+    const double time = forecast(problem_, *layout);
+    if (best_ && time >= time_) return;
+    best_ = std::move(layout);
+    time_ = time;
+  }
+
+  void run() {
+    double uplink = 0, boundary = 0;
+    for (const double up : problem_.up) uplink += up;
+    boundary = static_cast<double>(problem_.work->tokens() * problem_.work->pieces.front().width *
+                                   size_of(problem_.work->wire));
+    const double guess = boundary * static_cast<double>(problem_.work->pieces.size()) / uplink;
+    for (const double factor : {0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8}) try_settings(of_horizon(guess * factor));
+    if (!best_) return;
+    for (const double sums : {0.1, 0.4}) vary([&](Settings& s) { s.for_sums = sums; });
+    for (const std::int64_t roles : {1, 3}) vary([&](Settings& s) { s.roles = roles; });
+    vary([](Settings& s) { s.groups = 8; });
+    for (const double owning : {0.7, 0.85, 1.2}) vary([&](Settings& s) { s.owning *= owning; });
+  }
+
+  const std::optional<Layout>& best() const { return best_; }
+  double time() const { return time_; }
+
+ private:
+  static Settings of_horizon(double horizon) {
+    const Settings usual;
+    Settings settings;
+    settings.loading = usual.loading / usual.owning * horizon;
+    settings.deeper = usual.deeper / usual.owning * horizon;
+    settings.owning = horizon;
+    return settings;
+  }
+  template <class Change>
+  void vary(Change change) {
+    Settings settings = best_->settings;
+    change(settings);
+    try_settings(settings);
+  }
+
+  const Problem& problem_;
+  std::int64_t chunk_ = kChunkTokens;
+  std::optional<Layout> best_;
+  double time_ = 0;
+};
+
+[[noreturn]] void refuse(const Problem& problem) {
+  const StageWork& work = *problem.work;
+  std::int64_t most = 0;
+  std::size_t widest = 0;
+  for (std::int64_t i = 0; i < std::ssize(work.pieces); ++i) {
+    const Role role(StageCost(work, i, i + 1, kChunkTokens));
+    const std::int64_t needed = static_cast<std::int64_t>(replica_bytes(role)) + role.cost.at_work().value();
+    if (needed <= most) continue;
+    most = needed;
+    widest = static_cast<std::size_t>(i);
+  }
+  const auto richest = std::ranges::max_element(problem.memory) - problem.memory.begin();
+  const auto has = static_cast<std::int64_t>(problem.memory[static_cast<std::size_t>(richest)]);
+  double sums =
+      weights_of(work) * (1 + static_cast<double>(sum_bytes(work.wire)) / static_cast<double>(size_of(work.wire)));
+  double all = 0;
+  for (const double memory : problem.memory) all += memory;
+  const std::string name = work.pieces[widest].name();
+  if (has < most) {
+    throw InputError(
+        fmt::format("the weights of '{}' with its open sequences take {:.1f} MB, and the device with most "
+                    "memory, {}, lacks {:.1f} MB",
+                    name, static_cast<double>(most) / 1e6, problem.devices[static_cast<std::size_t>(richest)].id.value,
+                    static_cast<double>(most - has) / 1e6),
+        "plan.layout: tiles needs less memory of a device");
+  }
+  throw InputError(
+      fmt::format("weights, open sequences and sums of gradients do not fit the fleet: weights and sums alone "
+                  "take {:.1f} GB of {:.1f} GB",
+                  sums / 1e9, all / 1e9),
+      "plan.layout: tiles needs less memory of a device");
+}
+
+}  // namespace
+}  // namespace stages
+
+StagePlan plan_stages(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
+                      const StageOptions& options) {
+  if (work.pieces.empty()) throw InputError("the model has no layers to be laid out in stages");
+  stages::Problem problem;
+  problem.work = &work;
+  problem.devices = devices;
+  for (const fleet::DeviceProfile& device : devices) {
+    problem.memory.push_back(static_cast<double>(device.memory.value()));
+    problem.down.push_back(std::min(device.downlink.value(), options.server.nic_out.value()));
+    problem.up.push_back(std::min(device.uplink.value(), options.server.nic_in.value()));
+    problem.flops.push_back(device.compute.value());
+  }
+  if (devices.empty()) throw InputError("there are no devices");
+  stages::Search search(problem, options.chunk);
+  search.run();
+  if (!search.best()) stages::refuse(problem);
+  StagePlan plan = stages::finish(problem, *search.best());
+  plan.forecast = Seconds(search.time());
+  return plan;
+}
+
+}  // namespace cleave::plan

@@ -1,0 +1,168 @@
+// Costs of a run of pieces, from the pieces' own figures.
+#include "cleave/plan/stage_cost.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace cleave::plan {
+
+namespace {
+
+using model::Piece;
+using model::PieceKind;
+
+double share_of(const Piece& piece, const PieceSlice& slice) {
+  return static_cast<double>(slice.end - slice.begin) / static_cast<double>(piece.units);
+}
+
+// Share of the key/value heads that a slice touches: attention is made for whole heads.
+double heads_touched(const Piece& piece, const PieceSlice& slice) {
+  const std::int64_t width = std::max<std::int64_t>(1, piece.attention.head_dim);
+  const std::int64_t heads = (slice.end + width - 1) / width - slice.begin / width;
+  return static_cast<double>(heads) / static_cast<double>(std::max<std::int64_t>(1, piece.attention.n_kv_head));
+}
+
+double trained_elements(const Piece& piece) {
+  double sum = 0;
+  for (const model::SlicedTensor& tensor : piece.tensors)
+    sum += tensor.trained ? static_cast<double>(tensor.elements()) : 0;
+  return sum;
+}
+
+// Along a tensor's cut axis, where unit u of its piece begins.
+std::int64_t place_of(const model::SlicedTensor& tensor, std::int64_t unit, std::int64_t units) {
+  return tensor.begin + unit * tensor.extent / units;
+}
+
+}  // namespace
+
+StageWork stage_work_of(const model::StepGraph& graph, DType wire) {
+  return {.pieces = model::pieces_of(graph), .batch = graph.batch, .seq = graph.seq, .wire = wire};
+}
+
+StageCost::StageCost(const StageWork& work, std::int64_t first, std::int64_t end, std::int64_t chunk)
+    : pieces_(&work.pieces), first_(first), end_(end), wire_(size_of(work.wire)) {
+  double keys_values = 0, row_elements = 0;
+  std::int64_t weights = 0;
+  for (std::int64_t i = first; i < end; ++i) {
+    const Piece& piece = work.pieces[static_cast<std::size_t>(i)];
+    weights += piece.weight_elements() * wire_ + piece.vector_elements() * 4;
+    keys_values += static_cast<double>(piece.key_value_columns());
+    row_elements = std::max(row_elements, (piece.kind == PieceKind::head ? 1.0 : 2.0) * piece.row_elements);
+    gradient_elements_ += trained_elements(piece);
+    head_ = head_ || piece.kind == PieceKind::head;
+    backward_ = backward_ || piece.backward;
+    if (piece.backward) norm_elements_ += piece.norm_elements;
+  }
+  width_ = work.pieces[static_cast<std::size_t>(first)].width;
+  weights_ = Bytes(weights);
+  const auto seq = static_cast<double>(work.seq);
+  const auto bytes = [](double value) { return Bytes(static_cast<std::int64_t>(value)); };
+  open_forward_ = bytes(seq * keys_values * static_cast<double>(wire_));
+  if (!head_) {
+    open_backward_ = bytes(seq * static_cast<double>((end - first) * width_ * wire_) +
+                           seq * keys_values * static_cast<double>(wire_ + 4));
+  }
+  const auto rows = static_cast<double>(std::min(chunk, work.seq));
+  at_work_ = bytes(rows * (row_elements * 4 + 4.0 * static_cast<double>(width_ * wire_)));
+}
+
+Flops StageCost::forward(std::int64_t t0, std::int64_t t1) const {
+  double sum = 0;
+  for (std::int64_t i = first_; i < end_; ++i) {
+    const Piece& piece = (*pieces_)[static_cast<std::size_t>(i)];
+    sum += piece.forward * static_cast<double>(t1 - t0) + piece.attention_flops(t0, t1, 2).value();
+    if (piece.kind == PieceKind::head && backward_) sum += piece.input_gradient * static_cast<double>(t1 - t0);
+  }
+  return Flops(sum);
+}
+
+Flops StageCost::remake(std::int64_t t0, std::int64_t t1) const {
+  double sum = 0;
+  for (std::int64_t i = first_; i < end_; ++i) {
+    const Piece& piece = (*pieces_)[static_cast<std::size_t>(i)];
+    const bool last = i + 1 == end_;
+    sum += (last ? piece.keys_values : piece.forward) * static_cast<double>(t1 - t0);
+    if (!last) sum += piece.attention_flops(t0, t1, 2).value();
+  }
+  return Flops(sum);
+}
+
+Flops StageCost::backward(std::int64_t t0, std::int64_t t1) const {
+  double sum = 0;
+  for (std::int64_t i = first_; i < end_; ++i) {
+    const Piece& piece = (*pieces_)[static_cast<std::size_t>(i)];
+    sum += (piece.forward + piece.input_gradient - piece.keys_values) * static_cast<double>(t1 - t0) +
+           piece.attention_flops(t0, t1, 7).value();
+  }
+  return Flops(sum);
+}
+
+OwnerCost owner_cost(const StageWork& work, const StageCost& stage, std::span<const PieceSlice> slices,
+                     std::int64_t chunk) {
+  OwnerCost cost;
+  if (slices.empty()) return cost;
+  const auto seq = static_cast<double>(work.seq);
+  const std::int64_t lowest = slices.front().piece, highest = slices.back().piece;
+  const bool whole_stage = stage.end() - stage.first() > 1;
+  double alone = 0, beside = 0, weights = 0;
+  for (std::int64_t i = stage.first(); i < stage.end(); ++i) {
+    const Piece& piece = work.pieces[static_cast<std::size_t>(i)];
+    const auto found = std::ranges::find(slices, i, &PieceSlice::piece);
+    const double share = found == slices.end() ? 0 : share_of(piece, *found);
+    const double heads = found == slices.end() || piece.kind != PieceKind::attention ? 0 : heads_touched(piece, *found);
+    // X of the highest slice is made from below, dY of the lowest from above.
+    const bool whole_forward = i < highest || (i > highest && highest + 1 < stage.end());
+    const bool whole_backward = i > lowest;
+    const double forward = whole_forward || whole_backward ? 1 : share, backward = whole_backward ? 1 : share;
+    const double attention_share = whole_forward || whole_backward ? 1 : heads;
+    alone += seq * (piece.forward * forward + piece.input_gradient * backward) +
+             attention_share * piece.attention_flops(0, work.seq, 2).value() +
+             (whole_backward ? 1 : heads) * piece.attention_flops(0, work.seq, 5).value();
+    alone += seq * piece.weight_gradient * share;
+    beside += seq * piece.weight_gradient * share;
+    cost.elements += trained_elements(piece) * share;
+    weights += (whole_stage ? 1 : share) *
+               static_cast<double>(piece.weight_elements() * size_of(work.wire) + piece.vector_elements() * 4);
+  }
+  cost.weights = Bytes(static_cast<std::int64_t>(std::ceil(weights)));
+  cost.alone = Flops(alone);
+  cost.beside = Flops(beside);
+  // X and dY; of the head X with each row's maximum and sum, from which the rows of dY are made.
+  cost.operands = stage.is_head() ? stage.boundary(work.seq) + Bytes(8 * work.seq) : stage.boundary(2 * work.seq);
+  const bool keeps_sequence = whole_stage || stage.open_forward().value() > 0;
+  cost.at_work = keeps_sequence ? stage.open_backward() + stage.boundary(2 * work.seq) : stage.boundary(4 * chunk);
+  return cost;
+}
+
+std::vector<PieceSlice> slices_between(const StageWork& work, const StageCost& stage, double from, double to) {
+  std::vector<PieceSlice> slices;
+  double before = 0;
+  for (std::int64_t i = stage.first(); i < stage.end(); ++i) {
+    const Piece& piece = work.pieces[static_cast<std::size_t>(i)];
+    const double elements = trained_elements(piece), units = static_cast<double>(piece.units);
+    if (elements > 0) {
+      const auto unit_at = [&](double share) {
+        const double place = (share * stage.gradient_elements() - before) / elements;
+        return static_cast<std::int64_t>(std::llround(std::clamp(place, 0.0, 1.0) * units));
+      };
+      const std::int64_t begin = unit_at(from), end = unit_at(to);
+      if (end > begin) slices.push_back({i, begin, end});
+    }
+    before += elements;
+  }
+  return slices;
+}
+
+std::vector<TensorSlice> tensor_slices(const model::Piece& piece, const PieceSlice& slice) {
+  std::vector<TensorSlice> slices;
+  for (const model::SlicedTensor& tensor : piece.tensors) {
+    if (!tensor.trained) continue;
+    const std::int64_t begin = place_of(tensor, slice.begin, piece.units),
+                       end = place_of(tensor, slice.end, piece.units);
+    if (end > begin) slices.push_back({tensor.tensor, begin * tensor.width, end * tensor.width, tensor.cut_rows});
+  }
+  return slices;
+}
+
+}  // namespace cleave::plan

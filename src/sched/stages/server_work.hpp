@@ -1,0 +1,51 @@
+// What the server computes itself in a step of stages: embeddings, their gradient, the global norm and the update.
+//
+// The kernels are those of the StepGraph, so they cost what they cost in tiles. Each waits for the gradients and
+// kernels that it reads: a parameter's gradient is complete when all of its sources have said so.
+#pragma once
+
+#include <unordered_map>
+#include <vector>
+
+#include "cleave/model/graph.hpp"
+#include "cleave/sched/fleet.hpp"
+
+namespace cleave::sched::stages {
+
+class ServerWork {
+ public:
+  ServerWork(Fleet& fleet, const model::StepGraph& graph);
+
+  /// Forgets the last step and starts what waits for nothing: embeddings among it.
+  void begin();
+  /// Who adds to a parameter's gradient, beside the embeddings' own kernel; before begin().
+  void expect_source(TensorId parameter);
+  void source_done(TensorId parameter);
+  /// The gradient of what the lowest stage reads is complete.
+  void residual_gradient_done();
+  /// True: the embeddings of the batch are there.
+  bool kernel_done(OpId op);
+  [[nodiscard]] bool complete() const { return left_ == 0; }
+  /// Some embedding is trained, so the gradient of the residual stream is wanted at the bottom.
+  [[nodiscard]] bool trains_embeddings() const { return !embedding_gradients_.empty(); }
+
+ private:
+  static bool is_update(const model::Operation& op) { return op.phase == model::Phase::update; }
+  void start(const model::Operation& op);
+  void release(OpId op);
+  void start_ready(OpId op);
+
+  Fleet& fleet_;
+  const model::StepGraph& graph_;
+  std::vector<OpId> first_, embedding_gradients_, updates_;
+  std::vector<bool> of_embedding_;                               // operations that make embeddings
+  std::unordered_map<std::int64_t, std::int64_t> sources_;       // of a parameter
+  std::unordered_map<std::int64_t, std::vector<OpId>> readers_;  // updates that read a parameter's gradient
+  std::vector<std::vector<OpId>> followers_;                     // updates that wait for an update
+  std::vector<std::int64_t> waiting_, needed_;
+  std::unordered_map<std::int64_t, std::int64_t> open_;  // sources that are still to come
+  std::int64_t left_ = 0;
+  std::int64_t embeddings_left_ = 0;
+};
+
+}  // namespace cleave::sched::stages
