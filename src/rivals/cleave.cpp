@@ -10,8 +10,11 @@
 
 #include "cleave/base/error.hpp"
 #include "cleave/model/family.hpp"
+#include "cleave/plan/stage_bound.hpp"
+#include "cleave/sched/layout_choice.hpp"
 #include "cleave/sched/scheduler.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
+#include "cleave/sched/stage_scheduler.hpp"
 #include "placement.hpp"
 #include "published_graph.hpp"
 #include "systems.hpp"
@@ -37,14 +40,16 @@ class Cleave final : public System {
   [[nodiscard]] std::string summary() const override { return summary_; }
 
  private:
-  void carry_out(const StudyInput& study, const std::function<Seconds()>& /*elapsed*/,
+  void carry_out(const StudyInput& study, const std::function<Seconds()>& elapsed,
                  SystemReport& report) const override {
     try {
-      const model::StepGraph graph = graph_of(study);
-      const Outcome outcome = run(study, graph, study.churn, study.steps, true);
-      fill(study, graph, outcome, report);
+      const sched::LayoutChoice choice = choose(study);
+      report.planning = elapsed();
+      const model::StepGraph graph = graph_of(study, choice.row_groups);
+      const Outcome outcome = run(study, graph, choice, study.churn, study.steps, true);
+      fill(study, graph, choice, outcome, report);
       if (study.churn.empty() && study.loss.devices > 0) {
-        const Outcome disturbed = run(study, graph, loss_trace(study, outcome), 1, false);
+        const Outcome disturbed = run(study, graph, choice, loss_trace(study, outcome), 1, false);
         report.recovery = std::max(disturbed.time - outcome.first.time, Seconds(0));
         report.losses = compared(disturbed.losses, outcome.first, disturbed.first);
       }
@@ -54,13 +59,28 @@ class Cleave final : public System {
     }
   }
 
-  [[nodiscard]] model::StepGraph graph_of(const StudyInput& study) const {
-    model::StepGraph graph = model::build_step(study.model, {.kind = model::StepKind::train,
-                                                             .batch = study.batch,
-                                                             .clip = study.clip,
-                                                             .freeze = study.freeze,
-                                                             .loss_rows = 0,
-                                                             .row_groups = published_ ? 1 : study.row_groups});
+  [[nodiscard]] static model::StepOptions step_of(const StudyInput& study, std::int64_t row_groups) {
+    return {.kind = model::StepKind::train,
+            .batch = study.batch,
+            .clip = study.clip,
+            .freeze = study.freeze,
+            .loss_rows = 0,
+            .row_groups = row_groups};
+  }
+
+  [[nodiscard]] sched::LayoutChoice choose(const StudyInput& study) const {
+    if (published_) return {};
+    // Steps in stages do not outlive a loss yet, so a study of losses is run in tiles.
+    const bool calm = study.churn.empty() && study.loss.devices == 0;
+    sched::LayoutRequest request = study.layout;
+    if (!calm && request.layout == sched::Layout::stages)
+      throw InputError("a step in stages does not outlive losses yet", "plan.layout: tiles, or no churn and no losses");
+    if (!calm) request.layout = sched::Layout::tiles;
+    return sched::choose_layout(study.model, step_of(study, 1), study.devices, scheduling(study), request);
+  }
+
+  [[nodiscard]] model::StepGraph graph_of(const StudyInput& study, std::int64_t row_groups) const {
+    model::StepGraph graph = model::build_step(study.model, step_of(study, row_groups));
     return published_ ? publish(graph) : graph;
   }
 
@@ -71,15 +91,24 @@ class Cleave final : public System {
     return options;
   }
 
-  [[nodiscard]] Outcome run(const StudyInput& study, const model::StepGraph& graph, const fleet::ChurnTrace& churn,
-                            std::int64_t steps, bool watched) const {
+  [[nodiscard]] Outcome run(const StudyInput& study, const model::StepGraph& graph, const sched::LayoutChoice& choice,
+                            const fleet::ChurnTrace& churn, std::int64_t steps, bool watched) const {
     sched::SimulatedFleet fleet(study.devices, study.server, study.wire, churn, study.seed);
     if (watched) fleet.set_observer(study.observer);
-    sched::Scheduler scheduler(fleet, scheduling(study));
+    std::function<sched::StepReport()> run_step;
+    std::unique_ptr<sched::Scheduler> tiles;
+    std::unique_ptr<sched::StageScheduler> stages;
+    if (choice.stages) {
+      stages = std::make_unique<sched::StageScheduler>(fleet, graph, *choice.stages, stage_options(study));
+      run_step = [&] { return stages->run(); };
+    } else {
+      tiles = std::make_unique<sched::Scheduler>(fleet, scheduling(study));
+      run_step = [&] { return tiles->run(graph); };
+    }
     Outcome outcome;
     for (std::int64_t step = 0; step < steps; ++step) {
       if (watched && study.step_begins) study.step_begins(step);
-      sched::StepReport report = scheduler.run(graph);
+      sched::StepReport report = run_step();
       if (watched && study.step_done) study.step_done(report, fleet.usage());
       outcome.time += report.time;
       outcome.recovery += report.recovery;
@@ -134,14 +163,40 @@ class Cleave final : public System {
     return trace;
   }
 
-  void fill(const StudyInput& study, const model::StepGraph& graph, const Outcome& outcome,
-            SystemReport& report) const {
+  static sched::StageSchedulerOptions stage_options(const StudyInput& study) {
+    sched::StageSchedulerOptions options;
+    options.stages.server = study.server;
+    options.wire = study.wire;
+    return options;
+  }
+
+  static std::string describe(const plan::StagePlan& plan) {
+    std::int64_t replicas = 0;
+    for (const plan::Stage& stage : plan.stages) replicas += std::ssize(stage.replicas);
+    return fmt::format("{} stages, {} replicas, {} owners of gradients, chunks of {} tokens", plan.stages.size(),
+                       replicas, plan.owners.size(), plan.chunk);
+  }
+
+  void fill(const StudyInput& study, const model::StepGraph& graph, const sched::LayoutChoice& choice,
+            const Outcome& outcome, SystemReport& report) const {
     const auto steps = static_cast<double>(study.steps);
     report.devices_used = outcome.first.devices;
     report.step = outcome.time / steps;
     std::vector<plan::DeviceState> idle;
     for (const fleet::DeviceProfile& device : study.devices) idle.push_back({device, {}, {}, {}});
-    report.lower_bound = sched::step_lower_bound(graph, idle, scheduling(study));
+    if (!published_) {
+      const plan::StageWork work = plan::stage_work_of(model::build_step(study.model, step_of(study, 1)), study.wire);
+      const plan::ServerShare share = plan::server_share(graph, study.server);
+      report.floor = plan::floor_of(work, study.devices, study.server, share);
+      if (choice.stages) {
+        report.lower_bound = plan::stage_lower_bound(work, *choice.stages, study.devices, study.server, share);
+        report.layout = describe(*choice.stages);
+        report.figures = {{"forecast_s", choice.stages->forecast.value()}};
+      } else {
+        report.layout = fmt::format("tiles, {} row group{}", choice.row_groups, choice.row_groups == 1 ? "" : "s");
+      }
+    }
+    if (!choice.stages) report.lower_bound = sched::step_lower_bound(graph, idle, scheduling(study));
     for (const sched::Usage& used : outcome.usage) {
       report.compute = std::max(report.compute, used.compute);
       report.device_bytes_down_max = std::max(report.device_bytes_down_max, used.bytes_down);
@@ -157,7 +212,7 @@ class Cleave final : public System {
     report.server_in = report.bytes_up / study.server.nic_in;
     report.recovery = outcome.recovery / steps;
     report.energy = outcome.energy / steps;
-    report.planning = outcome.planning;
+    report.planning += outcome.planning;
     report.losses = outcome.losses;
     if (study.steps > 1) report.steps = outcome.steps;
   }

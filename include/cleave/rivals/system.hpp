@@ -21,6 +21,7 @@
 #include "cleave/fleet/profile.hpp"
 #include "cleave/model/config.hpp"
 #include "cleave/plan/plan.hpp"
+#include "cleave/sched/layout_choice.hpp"
 #include "cleave/sched/observer.hpp"
 #include "cleave/sched/scheduler.hpp"
 
@@ -57,12 +58,12 @@ struct LossOptions {
 /// What is to be compared.
 struct StudyInput {
   model::ModelConfig model;
-  std::int64_t batch = 1;           ///< sequences
-  bool clip = true;                 ///< cleave: the update waits for the global gradient norm
-  std::vector<std::string> freeze;  ///< cleave: parameters that are not trained
-  std::int64_t row_groups = 1;      ///< cleave: model::StepOptions::row_groups
-  bool asynchronous = true;         ///< cleave: sched::SchedulerOptions::asynchronous
-  DType wire = DType::f32;          ///< type of activations, gradients and operands under way
+  std::int64_t batch = 1;                                ///< sequences
+  bool clip = true;                                      ///< cleave: the update waits for the global gradient norm
+  std::vector<std::string> freeze;                       ///< cleave: parameters that are not trained
+  sched::LayoutRequest layout{sched::Layout::tiles, 1};  ///< cleave
+  bool asynchronous = true;                              ///< cleave: sched::SchedulerOptions::asynchronous
+  DType wire = DType::f32;                               ///< type of activations, gradients and operands under way
   std::vector<fleet::DeviceProfile> devices;
   fleet::ServerProfile server;
   fleet::LinkMatrix links;  ///< between devices; empty: from their profiles
@@ -96,6 +97,7 @@ struct SystemReport {
   std::string why;  ///< not feasible: what is missing
   std::int64_t devices = 0, devices_used = 0;
   Seconds step, lower_bound;
+  Seconds floor;    ///< cleave: of any layout with all state on the server
   Seconds compute;  ///< of the device that computes longest
   Bytes bytes_down, bytes_up;
   Seconds server_out, server_in;

@@ -10,13 +10,17 @@
 #include "cleave/base/clock.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/model/family.hpp"
+#include "cleave/plan/stage_bound.hpp"
+#include "cleave/sched/layout_choice.hpp"
 #include "cleave/sched/scheduler.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
+#include "cleave/sched/stage_scheduler.hpp"
 #include "cleave/telemetry/progress.hpp"
 #include "commands/commands.hpp"
 #include "input/input.hpp"
 #include "input/run_setup.hpp"
 #include "output/fleet_status.hpp"
+#include "output/plan_stages.hpp"
 
 namespace cleave::app {
 
@@ -113,36 +117,66 @@ int plan_operations(const CommandLine& line) {
   const Input input = read_input(line.files.front(), line.overrides, Needs::no_data);
   const server::TrainerOptions options = trainer_options(input);
   const std::vector<plan::DeviceState> devices = idle_devices(options.devices);
-  const model::StepGraph graph = model::build_step(input.model.config, {.kind = model::StepKind::train,
-                                                                        .batch = input.train.batch,
-                                                                        .clip = input.train.grad_clip > 0,
-                                                                        .freeze = input.train.freeze,
-                                                                        .loss_rows = 0,
-                                                                        .row_groups = options.row_groups});
+  const sched::SchedulerOptions scheduling{.plan = input.plan, .wire = input.wire, .asynchronous = input.asynchronous};
+  model::StepOptions step_options{.kind = model::StepKind::train,
+                                  .batch = input.train.batch,
+                                  .clip = input.train.grad_clip > 0,
+                                  .freeze = input.train.freeze,
+                                  .loss_rows = 0,
+                                  .row_groups = 1};
+  const sched::LayoutChoice choice =
+      sched::choose_layout(input.model.config, step_options, options.devices, scheduling, layout_request(input));
+  const model::StepGraph whole = model::build_step(input.model.config, step_options);
+  step_options.row_groups = choice.row_groups;
+  const model::StepGraph graph = model::build_step(input.model.config, step_options);
+  const plan::StageWork work = plan::stage_work_of(whole, input.wire);
+  const plan::ServerShare share = plan::server_share(whole, input.server.profile);
+  const Seconds floor = plan::floor_of(work, options.devices, input.server.profile, share);
   SteadyClock clock;
   telemetry::Progress progress(stderr, clock, progress_of_short_work(line.quiet));
-  const std::vector<Planned> list = plan_all(graph, devices, input, progress);
-  const sched::SchedulerOptions scheduling{.plan = input.plan, .wire = input.wire, .asynchronous = input.asynchronous};
+  std::vector<Planned> list;
+  if (!choice.stages || !line.json.empty()) list = plan_all(graph, devices, input, progress);
   sched::SimulatedFleet fleet(options.devices, input.server.profile, input.wire);
   FleetStatus status(options.devices, nullptr);
   status.on_operation([&](std::size_t begun, std::size_t all) {
     progress.update(static_cast<std::int64_t>(begun), fmt::format("a step: operation {} of {}", begun, all));
   });
-  fleet.set_observer(&status);
-  const Seconds step = sched::Scheduler(fleet, scheduling).run(graph).time,
-                bound = sched::step_lower_bound(graph, devices, scheduling);
+  Seconds step, bound;
+  if (choice.stages) {
+    sched::StageSchedulerOptions stage_options;
+    stage_options.stages.server = input.server.profile;
+    stage_options.wire = input.wire;
+    step = sched::StageScheduler(fleet, whole, *choice.stages, stage_options).run().time;
+    bound = plan::stage_lower_bound(work, *choice.stages, options.devices, input.server.profile, share);
+  } else {
+    fleet.set_observer(&status);
+    step = sched::Scheduler(fleet, scheduling).run(graph).time;
+    bound = sched::step_lower_bound(graph, devices, scheduling);
+  }
 
   progress.drop();
   if (line.dry_run) std::printf("%s", input.effective.c_str());
   if (line.json != "-") {
-    print_table(list);
-    std::printf("step %s, lower bound %s, %zu devices\n", show(step).c_str(), show(bound).c_str(), devices.size());
+    if (choice.stages) {
+      std::printf("%s", stage_table(work, *choice.stages, options.devices).c_str());
+      std::printf("forecast %s, %s down, %s up, chunks of %lld tokens\n", show(choice.stages->forecast).c_str(),
+                  show(choice.stages->bytes_down).c_str(), show(choice.stages->bytes_up).c_str(),
+                  static_cast<long long>(choice.stages->chunk));
+    } else {
+      print_table(list);
+    }
+    std::printf("layout %s, step %s, lower bound %s, floor of any layout %s, %zu devices\n",
+                sched::name_of(choice.layout), show(step).c_str(), show(bound).c_str(), show(floor).c_str(),
+                devices.size());
   }
   if (line.json.empty()) return 0;
   ordered_json out{{"version", 1},
                    {"model", input.model.preset.empty() ? input.model.config.family : input.model.preset},
                    {"step_s", step.value()},
-                   {"lower_bound_s", bound.value()}};
+                   {"lower_bound_s", bound.value()},
+                   {"floor_s", floor.value()},
+                   {"layout", sched::name_of(choice.layout)}};
+  if (choice.stages) out["forecast_s"] = choice.stages->forecast.value();
   out["devices"] = ordered_json::array();
   for (const fleet::DeviceProfile& d : options.devices) {
     out["devices"].push_back({{"id", d.id.value},
@@ -154,6 +188,7 @@ int plan_operations(const CommandLine& line) {
                               {"latency", d.latency.value()}});
   }
   out["server"] = {{"nic_out", input.server.profile.nic_out.value()}, {"nic_in", input.server.profile.nic_in.value()}};
+  if (choice.stages) add_stages(out, whole, work, *choice.stages);
   out["operations"] = ordered_json::array();
   for (const Planned& p : list) out["operations"].push_back(json_of(p));
   if (line.json == "-") {

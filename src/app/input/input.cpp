@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <thread>
 
 #include "cleave/model/family.hpp"
@@ -282,6 +283,26 @@ ServerInput read_server(const Section& in) {
   return s;
 }
 
+// `auto` is 0.
+std::int64_t read_row_groups(const Section& plan) {
+  constexpr std::int64_t kMost = 1'000'000;
+  const std::string text = plan.text(
+      "row_groups",
+      {.default_value = "auto",
+       .help = "auto, or the number of groups of sequences that follow each other through the forward pass and "
+               "the input gradients in tiles, so that one group's results leave while the next one's operands "
+               "arrive; never more than sequences. auto: the quickest of 1, 2, 4 and 8 as forecast; 1 where "
+               "the input has data."});
+  if (text == "auto") return 0;
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > kMost) {
+    plan.fault("row_groups", fmt::format("'{}' is neither auto nor a number from 1 to {}", text, kMost));
+    return 0;
+  }
+  return value;
+}
+
 }  // namespace
 
 Input declare_input(config::Reader& reader, Needs needs) {
@@ -304,13 +325,17 @@ Input declare_input(config::Reader& reader, Needs needs) {
                                    {.default_value = plan::Partition::automatic,
                                     .help = "auto: three dimensions, by what each device can do; equal and rows: row "
                                             "strips; grid: two dimensions; paper: the published scheme."});
-  input.row_groups =
-      plan.integer("row_groups", {.default_value = 1,
-                                  .min = 1,
-                                  .max = 1'000'000,
-                                  .help = "Groups of sequences that follow each other through the forward pass and the "
-                                          "input gradients, so that one group's results leave while the next one's "
-                                          "operands arrive. Never more than sequences."});
+  input.layout.layout = plan.choice<sched::Layout>(
+      "layout",
+      {{"auto", sched::Layout::automatic}, {"tiles", sched::Layout::tiles}, {"stages", sched::Layout::stages}},
+      {.default_value = sched::Layout::automatic,
+       .help =
+           "tiles: every operation is cut over the fleet, and devices hold next to nothing. stages: devices hold the "
+           "weights of neighbouring layers for a step, and sequences pass through them in chunks. auto: the quicker "
+           "one as forecast; tiles where the input has data, since train has no stages yet."});
+  if (needs == Needs::everything && input.layout.layout == sched::Layout::stages)
+    plan.fault("layout", "train has no stages yet", "auto or tiles; simulate and plan know stages");
+  input.layout.row_groups = read_row_groups(plan);
   input.plan.keep_columns = plan.choice<plan::KeepColumns>(
       "keep_weights",
       {{"auto", plan::KeepColumns::where_quicker},
@@ -366,6 +391,14 @@ Input declare_input(config::Reader& reader, Needs needs) {
                                                      "operation: profile.json, the log, the report."});
   input.simulate = read_simulate(reader.section("simulate", "How `simulate` compares systems."));
   return input;
+}
+
+sched::LayoutRequest layout_request(const Input& input) {
+  sched::LayoutRequest request = input.layout;
+  if (input.data.kind == DataKind::none) return request;
+  if (request.layout == sched::Layout::automatic) request.layout = sched::Layout::tiles;
+  request.row_groups = std::max<std::int64_t>(1, request.row_groups);
+  return request;
 }
 
 Input read_input(const std::filesystem::path& path, const std::vector<std::string>& overrides, Needs needs) {

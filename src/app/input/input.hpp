@@ -14,6 +14,7 @@
 #include "cleave/fleet/profile.hpp"
 #include "cleave/model/config.hpp"
 #include "cleave/plan/plan.hpp"
+#include "cleave/sched/layout_choice.hpp"
 #include "cleave/server/training.hpp"
 #include "input/study_input.hpp"
 
@@ -66,7 +67,7 @@ struct Input {
   FleetInput fleet;
   ServerInput server;
   plan::PlanOptions plan;
-  std::int64_t row_groups = 1;
+  sched::LayoutRequest layout;
   bool asynchronous = true;
   DType wire = DType::f32;
   VerifyMode verify = VerifyMode::sample;
@@ -81,6 +82,10 @@ struct Input {
 
 /// What a command needs of an input: planning and simulating need no data.
 enum class Needs { everything, no_data };
+
+/// What of `layout` is left open for a forecast: nothing where the input has data, since `train`, which runs in tiles,
+/// and `simulate` say the same of one input.
+[[nodiscard]] sched::LayoutRequest layout_request(const Input& input);
 
 /// Reads `path` with `overrides` ("train.steps=50") on top.
 /// Errors: InputError with every fault found.

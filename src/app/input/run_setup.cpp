@@ -60,7 +60,7 @@ server::TrainerOptions trainer_options(const Input& input) {
   options.model = input.model.config;
   options.train = input.train;
   options.plan = input.plan;
-  options.row_groups = input.row_groups;
+  options.row_groups = std::max<std::int64_t>(1, input.layout.row_groups);
   options.asynchronous = input.asynchronous;
   options.executor = {.wire = input.wire,
                       .threads = input.server.threads,

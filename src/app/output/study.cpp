@@ -17,7 +17,7 @@ rivals::StudyInput study_of(const Input& input) {
   study.batch = input.train.batch;
   study.clip = input.train.grad_clip > 0;
   study.freeze = input.train.freeze;
-  study.row_groups = input.row_groups;
+  study.layout = layout_request(input);
   study.asynchronous = input.asynchronous;
   study.wire = input.wire;
   study.devices = std::move(options.devices);
@@ -43,6 +43,7 @@ nlohmann::ordered_json to_json(const rivals::SystemReport& r) {
     out.update({{"devices_used", r.devices_used},
                 {"step_s", r.step.value()},
                 {"lower_bound_s", r.lower_bound.value()},
+                {"floor_s", r.floor.value()},
                 {"compute_s", r.compute.value()},
                 {"bytes_down", r.bytes_down.value()},
                 {"bytes_up", r.bytes_up.value()},

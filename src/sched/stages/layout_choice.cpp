@@ -1,0 +1,116 @@
+// Forecasts first, rehearsals where forecasts do not settle it.
+#include "cleave/sched/layout_choice.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "cleave/base/error.hpp"
+#include "cleave/model/family.hpp"
+#include "cleave/sched/simulated_fleet.hpp"
+#include "cleave/sched/stage_scheduler.hpp"
+
+namespace cleave::sched {
+
+namespace {
+
+constexpr double kMargin = 1.25;                     // of a forecast, before it is trusted without a rehearsal
+constexpr std::int64_t kRowGroups[] = {1, 2, 4, 8};  // that are tried
+
+class Chooser {
+ public:
+  Chooser(const model::ModelConfig& model, const model::StepOptions& step,
+          std::span<const fleet::DeviceProfile> devices, const SchedulerOptions& scheduling)
+      : model_(model), step_(step), devices_(devices.begin(), devices.end()), scheduling_(scheduling) {
+    for (fleet::DeviceProfile& device : devices_) device.jitter = Seconds(0);
+  }
+
+  LayoutChoice choose(const LayoutRequest& request) {
+    std::vector<std::int64_t> groups{request.row_groups};
+    if (request.row_groups == 0) {
+      groups.clear();
+      for (const std::int64_t count : kRowGroups) {
+        if (count <= step_.batch) groups.push_back(count);
+      }
+    }
+    LayoutChoice stages{Layout::stages, 1, {}};
+    const bool may_stage = request.layout != Layout::tiles && plain();
+    if (request.layout == Layout::stages || may_stage) {
+      try {
+        stages.stages = plan::plan_stages(work(), devices_, stage_options());
+      } catch (const InputError&) {
+        if (request.layout == Layout::stages) throw;
+      }
+    }
+    if (request.layout == Layout::stages) return stages;
+    if (stages.stages && stages.stages->forecast * kMargin < tile_bound(groups)) return stages;
+    LayoutChoice best{Layout::tiles, groups.front(), {}};
+    if (groups.size() == 1 && !stages.stages) return best;
+    Seconds least = rehearse_tiles(groups.front());
+    for (std::size_t i = 1; i < groups.size(); ++i) {
+      const Seconds time = rehearse_tiles(groups[i]);
+      if (time < least) {
+        least = time;
+        best.row_groups = groups[i];
+      }
+    }
+    return stages.stages && rehearse_stages(*stages.stages) < least ? stages : best;
+  }
+
+ private:
+  // Baseline ways of cutting are asked for by name, and are not replaced.
+  bool plain() const {
+    return scheduling_.plan.partition == plan::Partition::automatic && scheduling_.asynchronous &&
+           scheduling_.plan.keep_columns != plan::KeepColumns::always;
+  }
+  model::StepGraph graph(std::int64_t row_groups) const {
+    model::StepOptions options = step_;
+    options.row_groups = row_groups;
+    return model::build_step(model_, options);
+  }
+  plan::StageWork work() const { return plan::stage_work_of(graph(1), scheduling_.wire); }
+  plan::StageOptions stage_options() const {
+    plan::StageOptions options;
+    options.server = scheduling_.plan.server;
+    return options;
+  }
+  Seconds tile_bound(const std::vector<std::int64_t>& groups) const {
+    std::vector<plan::DeviceState> idle;
+    for (const fleet::DeviceProfile& device : devices_) idle.push_back({device, {}, {}, {}});
+    return std::min(step_lower_bound(graph(groups.front()), idle, scheduling_),
+                    step_lower_bound(graph(groups.back()), idle, scheduling_));
+  }
+  Seconds rehearse_tiles(std::int64_t row_groups) const {
+    const model::StepGraph step = graph(row_groups);
+    SimulatedFleet fleet(devices_, scheduling_.plan.server, scheduling_.wire);
+    return Scheduler(fleet, scheduling_).run(step).time;
+  }
+  Seconds rehearse_stages(const plan::StagePlan& plan) const {
+    const model::StepGraph step = graph(1);
+    SimulatedFleet fleet(devices_, scheduling_.plan.server, scheduling_.wire);
+    return StageScheduler(fleet, step, plan, {stage_options(), scheduling_.wire}).run().time;
+  }
+
+  const model::ModelConfig& model_;
+  const model::StepOptions& step_;
+  std::vector<fleet::DeviceProfile> devices_;
+  const SchedulerOptions& scheduling_;
+};
+
+}  // namespace
+
+const char* name_of(Layout layout) {
+  switch (layout) {
+    case Layout::automatic: return "auto";
+    case Layout::tiles: return "tiles";
+    case Layout::stages: return "stages";
+  }
+  return "?";
+}
+
+LayoutChoice choose_layout(const model::ModelConfig& model, const model::StepOptions& step,
+                           std::span<const fleet::DeviceProfile> devices, const SchedulerOptions& scheduling,
+                           const LayoutRequest& request) {
+  return Chooser(model, step, devices, scheduling).choose(request);
+}
+
+}  // namespace cleave::sched

@@ -1,0 +1,220 @@
+// Stage plans over generated fleets: stages and slices fill the model exactly, no device's memory is exceeded, every
+// role may have two sequences open each way; refusals name a device and what it lacks; bounds hold.
+#include "cleave/plan/stage_plan.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "cleave/base/error.hpp"
+#include "cleave/base/random.hpp"
+#include "cleave/model/family.hpp"
+#include "cleave/plan/stage_bound.hpp"
+#include "cleave/plan/stage_cost.hpp"
+
+namespace cleave::plan {
+namespace {
+
+model::ModelConfig config_of(const std::string& family, std::int64_t layers, std::int64_t width) {
+  model::ModelConfig config;
+  config.family = family;
+  config.n_layer = layers;
+  config.n_head = config.n_kv_head = 8;
+  if (family == "llama") config.n_kv_head = 2;
+  config.d_model = width;
+  config.d_ff = 4 * width;
+  config.vocab_size = 5 * width;
+  config.seq_len = config.max_pos = 320;
+  return config;
+}
+
+StageWork work_of(const model::ModelConfig& config, std::int64_t batch, DType wire = DType::f16,
+                  std::vector<std::string> freeze = {}) {
+  return stage_work_of(model::build_step(config, {.kind = model::StepKind::train,
+                                                  .batch = batch,
+                                                  .clip = true,
+                                                  .freeze = std::move(freeze),
+                                                  .loss_rows = 0,
+                                                  .row_groups = 1}),
+                       wire);
+}
+
+// Devices that hold from `least` to `most` bytes; the rates are those of home links, scaled to the model.
+std::vector<fleet::DeviceProfile> devices_of(std::int64_t count, double least, double most, std::uint64_t seed) {
+  fleet::DeviceGroup group;
+  group.name = "edge";
+  group.count = count;
+  group.compute_flops = {5e10, 7e10};
+  group.memory_bytes = {least, most};
+  group.downlink_bytes = {1e6, 1e7};
+  group.uplink_bytes = {5e5, 1e6};
+  group.latency_s = {0, 0.01};
+  return fleet::draw_devices({group}, seed);
+}
+
+const fleet::ServerProfile kWide{fleet::kUnlimitedRate, fleet::kUnlimitedRate, FlopsPerSecond(1e13),
+                                 BytesPerSecond(4e11)};
+
+double bytes_of_layer(const StageWork& work) {
+  const StageCost layer(work, 0, 2, kChunkTokens);
+  return static_cast<double>(
+      (layer.weights() + layer.at_work() + layer.open_forward() * 2 + layer.open_backward() * 2).value());
+}
+
+void expect_sound(const StageWork& work, const StagePlan& plan, const std::vector<fleet::DeviceProfile>& devices) {
+  std::int64_t at = 0;
+  std::vector<double> used(devices.size());
+  for (const Stage& stage : plan.stages) {
+    EXPECT_EQ(stage.first, at);
+    EXPECT_GT(stage.end, stage.first);
+    at = stage.end;
+    EXPECT_FALSE(stage.replicas.empty());
+    const StageCost cost(work, stage.first, stage.end, plan.chunk);
+    EXPECT_EQ(stage.weights.value(), cost.weights().value());
+    for (const StageReplica& replica : stage.replicas) {
+      EXPECT_GE(replica.forward_slots, 2);
+      EXPECT_GE(replica.backward_slots, 2);
+      EXPECT_EQ(replica.memory.value(), (cost.weights() + cost.at_work() + cost.open_forward() * replica.forward_slots +
+                                         cost.open_backward() * replica.backward_slots)
+                                            .value());
+      used[static_cast<std::size_t>(replica.device.value)] += static_cast<double>(replica.memory.value());
+    }
+  }
+  EXPECT_EQ(at, std::ssize(work.pieces));
+  for (const GradientOwner& owner : plan.owners)
+    used[static_cast<std::size_t>(owner.device.value)] += static_cast<double>(owner.memory.value());
+  for (std::size_t i = 0; i < devices.size(); ++i)
+    EXPECT_LE(used[i], static_cast<double>(devices[i].memory.value())) << "device " << i;
+
+  // Slices of every group fill every trained tensor.
+  std::map<std::pair<std::int64_t, std::int64_t>, std::vector<std::pair<std::int64_t, std::int64_t>>> covered;
+  for (const GradientOwner& owner : plan.owners) {
+    for (const PieceSlice& slice : owner.slices) {
+      for (const TensorSlice& part : tensor_slices(work.pieces[static_cast<std::size_t>(slice.piece)], slice))
+        covered[{owner.group, part.tensor.value}].emplace_back(part.begin, part.end);
+    }
+  }
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    for (std::int64_t group = 0; group < plan.groups[s]; ++group) {
+      for (std::int64_t i = plan.stages[s].first; i < plan.stages[s].end; ++i) {
+        std::map<std::int64_t, std::int64_t> elements;
+        for (const model::SlicedTensor& tensor : work.pieces[static_cast<std::size_t>(i)].tensors)
+          elements[tensor.tensor.value] += tensor.trained ? tensor.elements() : 0;
+        for (const auto& [tensor, all] : elements) {
+          auto parts = covered[{group, tensor}];
+          std::ranges::sort(parts);
+          std::int64_t end = 0;
+          for (const auto& [from, to] : parts) {
+            EXPECT_EQ(from, end) << "tensor " << tensor;
+            end = to;
+          }
+          EXPECT_EQ(end, all) << "tensor " << tensor;
+        }
+      }
+    }
+  }
+}
+
+TEST(StagePlan, IsSoundOnGeneratedFleets) {
+  Random random(5, Purpose::jitter);
+  std::int64_t laid_out = 0;
+  for (std::uint64_t i = 0; i < 60; ++i) {
+    const char* const family = i % 3 == 0 ? "gpt2" : i % 3 == 1 ? "opt" : "llama";
+    const auto layers = 1 + static_cast<std::int64_t>(random.uniform(4 * i) * 6);
+    const StageWork work =
+        work_of(config_of(family, layers, 128), 1 + static_cast<std::int64_t>(random.uniform(4 * i + 1) * 12),
+                i % 2 == 0 ? DType::f16 : DType::f32);
+    const double layer = bytes_of_layer(work);
+    const double least = layer * (0.6 + 2 * random.uniform(4 * i + 2));
+    const auto devices = devices_of(3 + static_cast<std::int64_t>(random.uniform(4 * i + 3) * 60), least, 3 * least, i);
+    try {
+      const StagePlan plan = plan_stages(work, devices, {kWide, 0});
+      ++laid_out;
+      expect_sound(work, plan, devices);
+      const StagePlan again = plan_stages(work, devices, {kWide, 0});
+      EXPECT_EQ(plan.forecast.value(), again.forecast.value());
+      EXPECT_EQ(plan.owners.size(), again.owners.size());
+      const ServerShare none{};
+      const double bound = stage_lower_bound(work, plan, devices, kWide, none).value();
+      EXPECT_GT(bound, 0);
+      EXPECT_LE(floor_of(work, devices, kWide, none).value(), bound * 1.0001) << i;
+    } catch (const InputError& error) { EXPECT_NE(std::string(error.what()).find("take"), std::string::npos); }
+  }
+  EXPECT_GE(laid_out, 20);
+}
+
+TEST(StagePlan, RefusesWhatFitsNoDevice) {
+  const StageWork work = work_of(config_of("opt", 4, 128), 8);
+  const auto devices = devices_of(40, 3e5, 3e5, 1);
+  try {
+    (void)plan_stages(work, devices, {kWide, 0});
+    FAIL() << "a piece does not fit";
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("lacks"), std::string::npos) << error.what();
+  }
+}
+
+TEST(StagePlan, OwnsOnlyWhatIsTrained) {
+  const StageWork work = work_of(config_of("opt", 3, 128), 4, DType::f16, {"*embed*", "*layers.0.*", "*self_attn.*"});
+  const double layer = bytes_of_layer(work);
+  const auto devices = devices_of(30, 2 * layer, 4 * layer, 3);
+  const StagePlan plan = plan_stages(work, devices, {kWide, 0});
+  expect_sound(work, plan, devices);
+  for (const GradientOwner& owner : plan.owners) {
+    for (const PieceSlice& slice : owner.slices)
+      EXPECT_EQ(work.pieces[static_cast<std::size_t>(slice.piece)].kind, model::PieceKind::mlp);
+  }
+}
+
+// The published fleet: what a planner may take.
+TEST(StagePlan, LaysOutTheLargeModel) {
+  model::ModelConfig config = *model::find_preset("opt-13b");
+  config.seq_len = 1024;
+  const StageWork work = work_of(config, 128);
+  fleet::DeviceGroup group;
+  group.name = "edge";
+  group.count = 256;
+  group.compute_flops = {5e12, 7e12};
+  group.memory_bytes = {1e9, 3e9};
+  group.downlink_bytes = {1e7, 1e8};
+  group.uplink_bytes = {5e6, 1e7};
+  group.latency_s = {0, 0};
+  const auto devices = fleet::draw_devices({group}, 42);
+  const StagePlan plan = plan_stages(work, devices, {kWide, 0});
+  expect_sound(work, plan, devices);
+  EXPECT_GE(plan.stages.size(), 20U);
+  EXPECT_LE(plan.bytes_up.value(), 150'000'000'000);
+  EXPECT_LE(plan.bytes_down.value(), 900'000'000'000);
+}
+
+TEST(StageCost, ChunksAddUp) {
+  const StageWork work = work_of(config_of("llama", 2, 128), 2);
+  const StageCost cost(work, 1, 4, 128);
+  const auto sum = [&](auto part) { return part(0, 128).value() + part(128, 256).value() + part(256, 320).value(); };
+  const auto expect = [&](double parts, Flops whole) { EXPECT_NEAR(parts, whole.value(), 1e-9 * whole.value()); };
+  expect(sum([&](auto a, auto b) { return cost.forward(a, b); }), cost.forward(0, 320));
+  expect(sum([&](auto a, auto b) { return cost.remake(a, b); }), cost.remake(0, 320));
+  expect(sum([&](auto a, auto b) { return cost.backward(a, b); }), cost.backward(0, 320));
+}
+
+// Slices that follow each other do the weight gradient once, and no slice does less than its share.
+TEST(StageCost, SlicesOfAGradientAddUp) {
+  const StageWork work = work_of(config_of("gpt2", 2, 128), 2);
+  const StageCost cost(work, 0, 3, 128);
+  double elements = 0, beside = 0, at = 0;
+  for (const double to : {0.2, 0.55, 0.6, 1.0}) {
+    const OwnerCost part = owner_cost(work, cost, slices_between(work, cost, at, to), 128);
+    elements += part.elements;
+    beside += part.beside.value();
+    EXPECT_GE(part.alone.value(), part.beside.value());
+    at = to;
+  }
+  const OwnerCost whole = owner_cost(work, cost, slices_between(work, cost, 0, 1), 128);
+  EXPECT_NEAR(elements, cost.gradient_elements(), 1e-6 * elements);
+  EXPECT_NEAR(beside, whole.beside.value(), 1e-9 * beside);
+}
+
+}  // namespace
+}  // namespace cleave::plan

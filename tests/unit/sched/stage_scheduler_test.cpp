@@ -1,0 +1,116 @@
+// Stages over the simulated fleet: every step ends, bytes are those of the plan, memory is kept, no bound is beaten.
+#include "cleave/sched/stage_scheduler.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "cleave/model/family.hpp"
+#include "cleave/plan/stage_bound.hpp"
+#include "cleave/sched/simulated_fleet.hpp"
+
+namespace cleave::sched {
+namespace {
+
+const fleet::ServerProfile kWide{fleet::kUnlimitedRate, fleet::kUnlimitedRate, FlopsPerSecond(1e12),
+                                 BytesPerSecond(1e11)};
+
+model::StepGraph graph_of(const std::string& family, std::int64_t batch, std::int64_t layers = 3) {
+  model::ModelConfig config;
+  config.family = family;
+  config.n_layer = layers;
+  config.n_head = config.n_kv_head = 8;
+  config.d_model = 128;
+  config.d_ff = 512;
+  config.vocab_size = 640;
+  config.seq_len = config.max_pos = 384;
+  return model::build_step(
+      config,
+      {.kind = model::StepKind::train, .batch = batch, .clip = true, .freeze = {}, .loss_rows = 0, .row_groups = 1});
+}
+
+std::vector<fleet::DeviceProfile> devices_of(std::int64_t count, std::uint64_t seed, double memory = 1e7) {
+  fleet::DeviceGroup group;
+  group.name = "edge";
+  group.count = count;
+  group.compute_flops = {5e10, 7e10};
+  group.memory_bytes = {memory, 3 * memory};
+  group.downlink_bytes = {1e6, 1e7};
+  group.uplink_bytes = {5e5, 1e6};
+  group.latency_s = {0.001, 0.01};
+  return fleet::draw_devices({group}, seed);
+}
+
+TEST(StageScheduler, RunsEveryStepWithinItsMemoryAndAboveItsBounds) {
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    const model::StepGraph graph = graph_of(seed % 3 == 0   ? "gpt2"
+                                            : seed % 3 == 1 ? "opt"
+                                                            : "llama",
+                                            3 + static_cast<std::int64_t>(seed));
+    const auto devices = devices_of(8 + 5 * static_cast<std::int64_t>(seed), seed);
+    fleet::ServerProfile server = kWide;
+    if (seed % 2 == 1) server.nic_in = server.nic_out = BytesPerSecond(5e7);
+    SimulatedFleet fleet(devices, server, DType::f16);
+    StageScheduler scheduler(fleet, graph, {{server, 0}, DType::f16});
+    const plan::StageWork work = plan::stage_work_of(graph, DType::f16);
+    const plan::ServerShare share = plan::server_share(graph, server);
+    const Seconds bound = plan::stage_lower_bound(work, scheduler.plan(), devices, server, share);
+    const Seconds floor = plan::floor_of(work, devices, server, share);
+    Seconds first{0};
+    for (int step = 0; step < 2; ++step) {
+      const StepReport report = scheduler.run();
+      EXPECT_GE(report.time.value(), bound.value()) << seed;
+      EXPECT_GE(report.time.value(), floor.value()) << seed;
+      EXPECT_GT(report.devices, 0);
+      if (step == 0) first = report.time;
+      EXPECT_NEAR(report.time.value(), first.value(), 1e-9) << "steps are alike";
+    }
+    Bytes down, up;
+    for (std::size_t i = 0; i < devices.size(); ++i) {
+      const Usage& usage = fleet.usage()[i];
+      EXPECT_LE(usage.memory_peak.value(), devices[i].memory.value());
+      down += usage.bytes_down;
+      up += usage.bytes_up;
+    }
+    EXPECT_GT(down.value(), 0);
+    EXPECT_GT(up.value(), 0);
+  }
+}
+
+TEST(StageScheduler, CountsTheBytesThatLinksCarry) {
+  const model::StepGraph graph = graph_of("opt", 6);
+  const auto devices = devices_of(20, 7);
+  SimulatedFleet fleet(devices, kWide, DType::f16);
+  StageScheduler scheduler(fleet, graph, {{kWide, 0}, DType::f16});
+  const StepReport report = scheduler.run();
+  Bytes down, up;
+  for (const Usage& usage : fleet.usage()) {
+    down += usage.bytes_down;
+    up += usage.bytes_up;
+  }
+  EXPECT_EQ(report.bytes_down.value(), down.value());
+  EXPECT_EQ(report.bytes_up.value(), up.value());
+  // The plan's forecast lets owners read everything; replicas that own slices read less.
+  EXPECT_LE(static_cast<double>(down.value()), 1.1 * static_cast<double>(scheduler.plan().bytes_down.value()));
+}
+
+// What a link was taken for is what it carried, and a step lasts at least that long.
+TEST(StageScheduler, TakesWhatItsLinksTake) {
+  const model::StepGraph graph = graph_of("opt", 1, 1);
+  auto devices = devices_of(2, 1, 1e9);
+  for (fleet::DeviceProfile& device : devices) device.latency = Seconds(0);
+  SimulatedFleet fleet(devices, kWide, DType::f16);
+  StageScheduler scheduler(fleet, graph, {{kWide, 0}, DType::f16});
+  const StepReport report = scheduler.run();
+  double least = 0;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    const Usage& usage = fleet.usage()[i];
+    EXPECT_NEAR(usage.down.value(), (usage.bytes_down / devices[i].downlink).value(), 1e-9);
+    EXPECT_NEAR(usage.up.value(), (usage.bytes_up / devices[i].uplink).value(), 1e-9);
+    least = std::max({least, usage.down.value(), usage.up.value(), usage.compute.value()});
+  }
+  EXPECT_GE(report.time.value(), least);
+}
+
+}  // namespace
+}  // namespace cleave::sched
