@@ -21,9 +21,10 @@ class Rooms {
     beside_ = static_cast<double>(2 * layer.open_forward().value() + 2 * layer.open_backward().value()) /
               static_cast<double>(layer.weights().value());
   }
-  [[nodiscard]] double of(std::size_t device) const {
+  // At a height in [0, 1].
+  [[nodiscard]] double of(std::size_t device, double height = 0.5) const {
     const double room = (problem_.memory[device] - at_work_) * (1 - settings_.for_sums) / (1 + beside_);
-    return std::min(room, problem_.down[device] * (settings_.loading + 0.5 * settings_.deeper));
+    return std::min(room, problem_.down[device] * (settings_.loading + height * settings_.deeper));
   }
 
  private:
@@ -67,8 +68,9 @@ std::vector<Role> cut_stages(const Problem& problem, const Settings& settings, s
   std::vector<double> downlinks;
   double reached = 0, room = 0;
   for (std::size_t k = 0; k < able.size() && std::ssize(list) < shares; ++k) {
-    const auto [of_device, device] = able[k];
-    if (downlinks.empty()) room = of_device;
+    const std::size_t device = able[k].second;
+    const double height = static_cast<double>(list.size()) / static_cast<double>(shares + 1);
+    room = downlinks.empty() ? rooms.of(device, height) : std::min(room, rooms.of(device, height));
     downlinks.push_back(problem.down[device]);
     reached += problem.up[device];
     if (reached < part * static_cast<double>(list.size() + 1) - 1e-9 && k + 1 < able.size()) continue;

@@ -26,6 +26,7 @@ struct Settings {
   std::int64_t chunk = 128;
   std::int64_t roles = 2;   ///< stages of which a device may own slices
   std::int64_t groups = 1;  ///< most groups of owners of a stage
+  std::int64_t owners = 0;  ///< most replicas in a group that own slices; 0: all
 };
 
 /// Everything that does not change from candidate to candidate.
@@ -33,6 +34,7 @@ struct Problem {
   const StageWork* work = nullptr;
   std::span<const fleet::DeviceProfile> devices;
   std::vector<double> memory, down, up, flops;  // of each device
+  double nic_out = 0;                           // of the server
 };
 
 /// A stage while it is laid out.
@@ -67,6 +69,8 @@ struct Layout {
 [[nodiscard]] std::vector<Role> cut_stages(const Problem& problem, const Settings& settings, std::int64_t shares);
 /// Replicas of every role; false where a role finds none.
 [[nodiscard]] bool deal_replicas(const Problem& problem, const Settings& settings, std::vector<Role>& roles);
+/// Exchanges devices between stages until the replicas of each have room for its sums; false where they cannot.
+[[nodiscard]] bool make_room_for_sums(const Problem& problem, const Settings& settings, std::vector<Role>& roles);
 /// Owners of every gradient; false where sums do not fit.
 [[nodiscard]] bool assign_owners(const Problem& problem, Layout& layout);
 

@@ -172,6 +172,10 @@ class Assigner {
         const double most = (loads_[i].memory - count(typical_[s].at_work)) / (sum_size() * elements(s));
         if (most > kLeastShare) candidates.push_back({i, std::min(1.0, most), ready(s, i, times_of(s, i, true)), true});
       }
+      if (layout_.settings.owners > 0 && std::ssize(candidates) > layout_.settings.owners * groups) {
+        std::ranges::stable_sort(candidates, {}, &Candidate::ready);
+        candidates.resize(static_cast<std::size_t>(layout_.settings.owners * groups));
+      }
       std::ranges::stable_sort(candidates, std::greater<>{}, &Candidate::most);
       std::vector<Gradient> list;
       for (std::int64_t g = 0; g < groups; ++g) list.push_back({s, g, {}, kLate});

@@ -97,7 +97,7 @@ TEST(StageScheduler, CountsTheBytesThatLinksCarry) {
 // What a link was taken for is what it carried, and a step lasts at least that long.
 TEST(StageScheduler, TakesWhatItsLinksTake) {
   const model::StepGraph graph = graph_of("opt", 1, 1);
-  auto devices = devices_of(2, 1, 1e9);
+  auto devices = devices_of(6, 1, 1e9);
   for (fleet::DeviceProfile& device : devices) device.latency = Seconds(0);
   SimulatedFleet fleet(devices, kWide, DType::f16);
   StageScheduler scheduler(fleet, graph, {{kWide, 0}, DType::f16});
