@@ -69,8 +69,8 @@ struct Layout {
 [[nodiscard]] std::vector<Role> cut_stages(const Problem& problem, const Settings& settings, std::int64_t shares);
 /// Replicas of every role; false where a role finds none.
 [[nodiscard]] bool deal_replicas(const Problem& problem, const Settings& settings, std::vector<Role>& roles);
-/// Exchanges devices between stages until the replicas of each have room for its sums; false where they cannot.
-[[nodiscard]] bool make_room_for_sums(const Problem& problem, const Settings& settings, std::vector<Role>& roles);
+/// Exchanges devices between stages so that the replicas of each come closer to having room for its sums.
+void make_room_for_sums(const Problem& problem, const Settings& settings, std::vector<Role>& roles);
 /// Owners of every gradient; false where sums do not fit.
 [[nodiscard]] bool assign_owners(const Problem& problem, Layout& layout);
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kLate = 1e9;         // a gradient that has not enough owners
 constexpr double kLeastShare = 0.01;  // below, an owner is not worth its boundaries
-constexpr double kSlack = 1.02;       // of memory for sums, since slices are whole units
+constexpr double kSlack = 1.002;      // of memory for sums, since slices are whole units
 constexpr std::int64_t kMostHelpers = 600;
 constexpr double kBackwardSlope = 0.12;  // upper stages' gradients come earlier, by this share of the horizon
 

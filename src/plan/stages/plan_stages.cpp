@@ -19,7 +19,8 @@ namespace {
 // what takes nearly as long. Fitted to simulated steps of the fleets of docs/measurements/stages.md.
 constexpr double kFillings = 3.6, kTails = 2, kSharpness = 8, kGaps = 1.06;
 
-constexpr std::int64_t kMostDeals = 16;  // of one candidate, with more and more stages
+// Of one candidate, with more and more stages: deals of replicas, and those of them whose sums may not fit.
+constexpr std::int64_t kMostDeals = 16, kMostWithoutOwners = 8;
 
 double weights_of(const StageWork& work) {
   double sum = 0;
@@ -33,7 +34,7 @@ double weights_of(const StageWork& work) {
 std::optional<Layout> lay_out(const Problem& problem, const Settings& settings) {
   const std::int64_t pieces = std::ssize(problem.work->pieces);
   const double memory = *std::ranges::max_element(problem.memory);
-  std::int64_t deals = 0;
+  std::int64_t deals = 0, without_owners = 0;
   for (auto shares = std::max<std::int64_t>(1, static_cast<std::int64_t>(weights_of(*problem.work) / memory) - 1);
        shares <= 3 * pieces && deals < kMostDeals; shares += 1 + shares / 40) {
     Layout layout{};
@@ -47,8 +48,9 @@ std::optional<Layout> lay_out(const Problem& problem, const Settings& settings) 
     layout.owners.clear();
     layout.groups.clear();
     layout.gradients_s = 0;
-    if (make_room_for_sums(problem, settings, layout.roles) && assign_owners(problem, layout)) return layout;
-    return std::nullopt;
+    make_room_for_sums(problem, settings, layout.roles);
+    if (assign_owners(problem, layout)) return layout;
+    if (++without_owners == kMostWithoutOwners) break;
   }
   return std::nullopt;
 }
@@ -116,7 +118,7 @@ class Search {
       try_settings(of_horizon(guess * factor));
     if (!best_) {
       for (const double factor : {1.0, 2.0, 6.0, 20.0}) {
-        for (const double sums : {0.1, 0.4}) {
+        for (const double sums : {0.1, 0.3, 0.45, 0.5}) {
           Settings settings = of_horizon(guess * factor);
           settings.for_sums = sums;
           try_settings(settings);

@@ -1,6 +1,7 @@
-// Replicas dealt again by memory: where it is short, the stage with least room for its sums gets devices from others,
-// or exchanges devices with them, while the poorer of the two gains.
+// Replicas dealt again by memory: where it is short, a stage that lacks room for its sums gets devices from others, or
+// exchanges devices with them, while the two together lack less.
 #include <algorithm>
+#include <numeric>
 
 #include "stages/layout.hpp"
 
@@ -8,29 +9,32 @@ namespace cleave::plan::stages {
 
 namespace {
 
-constexpr double kEnough = 1.03;  // of a gradient, since slices are whole units
+constexpr double kEnough = 1.005;
 constexpr int kMostExchanges = 400;
 
 class Exchange {
  public:
   Exchange(const Problem& problem, const Settings& settings, std::vector<Role>& roles)
       : problem_(problem), settings_(settings), roles_(roles), room_(roles.size()) {
+    Bytes at_work{0};
+    for (const Role& role : roles_) at_work = std::max(at_work, role.cost.at_work());
     for (std::size_t r = 0; r < roles_.size(); ++r) {
       const OwnerCost typical = owner_cost(*problem.work, roles_[r].cost,
                                            slices_between(*problem.work, roles_[r].cost, 0.4, 0.6), settings.chunk);
-      beside_.push_back(replica_bytes(roles_[r]) +
-                        static_cast<double>((roles_[r].cost.at_work() + typical.at_work).value()));
+      beside_.push_back(replica_bytes(roles_[r]) + static_cast<double>((at_work + typical.at_work).value()));
       for (const std::size_t device : roles_[r].replicas) room_[r] += room(device, r);
     }
   }
 
-  bool run() {
+  void run() {
     for (int i = 0; i < kMostExchanges; ++i) {
-      const auto poorest = static_cast<std::size_t>(std::ranges::min_element(room_) - room_.begin());
-      if (room_[poorest] >= kEnough) return true;
-      if (!exchange(poorest)) return false;
+      std::vector<std::size_t> order(roles_.size());
+      std::iota(order.begin(), order.end(), std::size_t{0});
+      std::ranges::stable_sort(order, {}, [&](std::size_t r) { return room_[r]; });
+      if (room_[order.front()] >= kEnough) return;
+      const bool helped = std::ranges::any_of(order, [&](std::size_t r) { return room_[r] < kEnough && exchange(r); });
+      if (!helped) return;
     }
-    return false;
   }
 
  private:
@@ -41,7 +45,7 @@ class Exchange {
     const double elements = roles_[r].cost.gradient_elements();
     if (elements == 0) return kEnough;
     const double left = problem_.memory[device] - beside_[r];
-    return std::clamp(left / (elements * static_cast<double>(sum_bytes(problem_.work->wire))), 0.0, 1.0);
+    return std::clamp(left / (elements * static_cast<double>(sum_bytes(problem_.work->wire))), 0.0, kEnough);
   }
   bool fits(std::size_t device, std::size_t r) const {
     const double height = static_cast<double>(r) / static_cast<double>(roles_.size());
@@ -50,11 +54,13 @@ class Exchange {
   }
 
   bool exchange(std::size_t poor) {
-    double best = room_[poor] + 1e-3;
+    double best = 1e-4;
+    const auto lack = [](double room) { return std::max(0.0, kEnough - room); };
     std::size_t from = kNone, given = 0, taken = kNone;
     const auto consider = [&](std::size_t r, std::size_t k, std::size_t back, double poorer, double other) {
-      if (std::min(poorer, other) <= best) return;
-      best = std::min(poorer, other);
+      const double helps = lack(room_[poor]) + lack(room_[r]) - lack(poorer) - lack(other);
+      if (helps <= best) return;
+      best = helps;
       from = r;
       given = k;
       taken = back;
@@ -96,8 +102,8 @@ class Exchange {
 
 }  // namespace
 
-bool make_room_for_sums(const Problem& problem, const Settings& settings, std::vector<Role>& roles) {
-  return Exchange(problem, settings, roles).run();
+void make_room_for_sums(const Problem& problem, const Settings& settings, std::vector<Role>& roles) {
+  Exchange(problem, settings, roles).run();
 }
 
 }  // namespace cleave::plan::stages
