@@ -15,7 +15,7 @@ import tempfile
 
 TOP = pathlib.Path(__file__).resolve().parent.parent
 IDEAS = [
-    ("two dimensions", {"plan.partition": "grid", "plan.panels": "1", "plan.asynchronous": "false",
+    ("two dimensions", {"plan.layout": "tiles", "plan.partition": "grid", "plan.panels": "1", "plan.asynchronous": "false",
                         "plan.row_groups": "1", "plan.wire": "fp32"}),
     ("+ cuts of k", {"plan.partition": "auto"}),
     ("+ streaming", {"plan.panels": "32"}),
@@ -23,6 +23,7 @@ IDEAS = [
     ("+ two row groups", {"plan.row_groups": "2", "plan.keep_weights": "never"}),
     ("+ fp16 on the wire", {"plan.wire": "fp16"}),
     ("+ eight row groups, weights kept", {"plan.row_groups": "8", "plan.keep_weights": "auto"}),
+    ("+ stages, where they are quicker", {"plan.layout": "auto", "plan.row_groups": "auto"}),
 ]
 
 
