@@ -26,8 +26,8 @@ struct LayoutChoice {
   std::optional<plan::StagePlan> stages;  ///< where `layout` is stages
 };
 
-/// Both layouts are forecast. Stages win without further work where their forecast, with a margin, is below the lower
-/// bound of tiles; else one step of each candidate is rehearsed on a SimulatedFleet without churn or jitter, and the
+/// Both layouts are forecast. Stages win without further work where their forecast, with a margin, is below a low
+/// estimate of tiles; else one step of each candidate is rehearsed on a SimulatedFleet without churn or jitter, and the
 /// quickest wins. Pure and deterministic.
 /// Errors: InputError where stages are asked for and do not fit.
 [[nodiscard]] LayoutChoice choose_layout(const model::ModelConfig& model, const model::StepOptions& step,

@@ -17,7 +17,10 @@ namespace {
 // The forecast: sequences pass the slowest stage while the stages below and above fill and drain, several times a first
 // chunk's way since chunks wait for each other; the last sums follow. Whatever takes longest is delayed a little by
 // what takes nearly as long. Fitted to simulated steps of the fleets of docs/measurements/stages.md.
-constexpr double kFillings = 3.6, kTails = 2, kSharpness = 8, kGaps = 1.06;
+constexpr double kFillings = 4.5, kTails = 1.3, kSharpness = 8, kGaps = 1.03;
+
+// What a departure from the usual settings must bring by its forecast, which is less sure there.
+constexpr double kWorth = 0.9;
 
 // Of one candidate, with more and more stages: deals of replicas, and those of them whose sums may not fit.
 constexpr std::int64_t kMostDeals = 16, kMostWithoutOwners = 8;
@@ -98,12 +101,12 @@ class Search {
     if (chunk > 0) chunk_ = chunk;
   }
 
-  void try_settings(Settings settings) {
+  void try_settings(Settings settings, double worth = 1) {
     settings.chunk = chunk_;
     std::optional<Layout> layout = lay_out(problem_, settings);
     if (!layout) return;
     const double time = forecast(problem_, *layout);
-    if (best_ && time >= time_) return;
+    if (best_ && time >= worth * time_) return;
     best_ = std::move(layout);
     time_ = time;
   }
@@ -114,9 +117,10 @@ class Search {
     boundary = static_cast<double>(problem_.work->tokens() * problem_.work->pieces.front().width *
                                    size_of(problem_.work->wire));
     const double guess = boundary * static_cast<double>(problem_.work->pieces.size()) / uplink;
-    for (const double factor : {0.3, 0.4, 0.5, 0.6, 0.72, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0})
+    for (const double factor : {0.3, 0.4, 0.5, 0.58, 0.66, 0.75, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0})
       try_settings(of_horizon(guess * factor));
     if (!best_) {
+      worth_ = 1;
       for (const double factor : {1.0, 2.0, 6.0, 20.0}) {
         for (const double sums : {0.1, 0.3, 0.45, 0.5}) {
           Settings settings = of_horizon(guess * factor);
@@ -157,13 +161,14 @@ class Search {
   void vary(Change change) {
     Settings settings = best_->settings;
     change(settings);
-    try_settings(settings);
+    try_settings(settings, worth_);
   }
 
   const Problem& problem_;
   std::int64_t chunk_ = kChunkTokens;
   std::optional<Layout> best_;
   double time_ = 0;
+  double worth_ = kWorth;  // 1 where the usual settings give no layout
 };
 
 [[noreturn]] void refuse(const Problem& problem) {
