@@ -44,6 +44,16 @@ double replica_bytes(const Role& role) {
       (role.cost.weights() + role.cost.open_forward() * 2 + role.cost.open_backward() * 2).value());
 }
 
+double rounding_bytes(const StageWork& work, const Role& role) {
+  double most = 0;
+  for (std::int64_t i = role.cost.first(); i < role.cost.end(); ++i) {
+    const model::Piece& piece = work.pieces[static_cast<std::size_t>(i)];
+    const auto elements = static_cast<double>(piece.weight_elements() + piece.vector_elements());
+    most = std::max(most, elements / static_cast<double>(piece.units));
+  }
+  return 2 * most * static_cast<double>(sum_bytes(work.wire) + size_of(work.wire)) + 64;
+}
+
 std::vector<Role> cut_stages(const Problem& problem, const Settings& settings, std::int64_t shares) {
   const StageWork& work = *problem.work;
   const std::int64_t body = std::ssize(work.pieces) - 1;

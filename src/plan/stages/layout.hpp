@@ -65,6 +65,9 @@ struct Layout {
 /// Memory that a replica of the role needs at least.
 [[nodiscard]] double replica_bytes(const Role& role);
 
+/// Bytes by which whole units may make an owner's sums and weights larger than its share of them.
+[[nodiscard]] double rounding_bytes(const StageWork& work, const Role& role);
+
 /// Stages for the settings, the uplinks being dealt out in so many shares; none where the pieces do not fit.
 [[nodiscard]] std::vector<Role> cut_stages(const Problem& problem, const Settings& settings, std::int64_t shares);
 /// Replicas of every role; false where a role finds none.

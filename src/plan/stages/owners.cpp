@@ -13,7 +13,6 @@ namespace {
 
 constexpr double kLate = 1e9;         // a gradient that has not enough owners
 constexpr double kLeastShare = 0.01;  // below, an owner is not worth its boundaries
-constexpr double kSlack = 1.002;      // of memory for sums, since slices are whole units
 constexpr std::int64_t kMostHelpers = 600;
 constexpr double kBackwardSlope = 0.12;  // upper stages' gradients come earlier, by this share of the horizon
 
@@ -41,6 +40,7 @@ class Assigner {
  public:
   Assigner(const Problem& problem, Layout& layout) : problem_(problem), layout_(layout), work_(*problem.work) {
     for (const Role& role : layout.roles) {
+      rounding_.push_back(rounding_bytes(work_, role));
       typical_.push_back(
           owner_cost(work_, role.cost, slices_between(work_, role.cost, 0.4, 0.6), layout.settings.chunk));
     }
@@ -79,7 +79,7 @@ class Assigner {
   double elements(std::size_t s) const { return layout_.roles[s].cost.gradient_elements(); }
   double groups_of(std::size_t s) const { return static_cast<double>(layout_.groups[s]); }
   bool several_pieces(std::size_t s) const { return layout_.roles[s].cost.end() - layout_.roles[s].cost.first() > 1; }
-  double sum_size() const { return static_cast<double>(sum_bytes(work_.wire)) * kSlack; }
+  double sum_size() const { return static_cast<double>(sum_bytes(work_.wire)); }
   // Bytes of a whole gradient on its way up.
   double sent(std::size_t s) const {
     return elements(s) * static_cast<double>(layout_.groups[s] == 1 ? size_of(work_.wire) : sum_bytes(work_.wire));
@@ -169,7 +169,7 @@ class Assigner {
       layout_.groups[s] = groups;
       std::vector<Candidate> candidates;
       for (const std::size_t i : layout_.roles[s].replicas) {
-        const double most = (loads_[i].memory - count(typical_[s].at_work)) / (sum_size() * elements(s));
+        const double most = (loads_[i].memory - count(typical_[s].at_work) - rounding_[s]) / (sum_size() * elements(s));
         if (most > kLeastShare) candidates.push_back({i, std::min(1.0, most), ready(s, i, times_of(s, i, true)), true});
       }
       if (layout_.settings.owners > 0 && std::ssize(candidates) > layout_.settings.owners * groups) {
@@ -205,7 +205,7 @@ class Assigner {
     load.down += times.down;
     load.compute += times.compute;
     load.up += share * sent(s) / problem_.up[device];
-    load.memory -= sum_size() * elements(s) * share + count(typical_[s].at_work);
+    load.memory -= sum_size() * elements(s) * share + count(typical_[s].at_work) + rounding_[s];
     if (!replica)
       load.memory -= several_pieces(s) ? count(typical_[s].weights) : share * count(layout_.roles[s].cost.weights());
     ++load.owns;
@@ -237,7 +237,7 @@ class Assigner {
     for (std::size_t i = 0; i < loads_.size(); ++i) {
       const Load& load = loads_[i];
       if (load.owns >= layout_.settings.roles) continue;
-      const double held = (load.memory - count(typical_[s].at_work) - weights) / per_share;
+      const double held = (load.memory - count(typical_[s].at_work) - rounding_[s] - weights) / per_share;
       if (held < kLeastShare) continue;
       if (std::ranges::any_of(gradient.candidates, [&](const Candidate& c) { return c.device == i; })) continue;
       if (std::ranges::find(layout_.roles[s].replicas, i) != layout_.roles[s].replicas.end()) continue;
@@ -264,6 +264,7 @@ class Assigner {
   Layout& layout_;
   const StageWork& work_;
   std::vector<OwnerCost> typical_;
+  std::vector<double> rounding_;  // of each stage
   std::vector<double> uplinks_;
   std::vector<Load> loads_;
   std::vector<Gradient> gradients_;
