@@ -63,11 +63,11 @@ class Flights {
   [[nodiscard]] std::vector<InFlight> of(OpId op) const {
     return where([&](const InFlight& f) { return f.tasklet.op == op; });
   }
-  /// Predicted time of what each device holds that goes ahead of a tasklet at `place`.
-  [[nodiscard]] std::unordered_map<DeviceId, Seconds> taken_ahead_of(const Place& place) const {
+  /// Predicted time of what each device holds that goes ahead of a tasklet at `priority`.
+  [[nodiscard]] std::unordered_map<DeviceId, Seconds> taken_ahead_of(const Priority& priority) const {
     std::unordered_map<DeviceId, Seconds> taken;
     flights_.for_each([&](const InFlight& flight) {
-      if (flight.tasklet.place() < place) taken[flight.tasklet.piece.device] += flight.tasklet.piece.time;
+      if (flight.tasklet.priority() < priority) taken[flight.tasklet.piece.device] += flight.tasklet.piece.time;
     });
     return taken;
   }

@@ -13,22 +13,22 @@
 #include <tuple>
 #include <unordered_map>
 
-#include "beliefs.hpp"
-#include "breaker.hpp"
+#include "background_scheduler.hpp"
 #include "by_device.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/base/kept_memory.hpp"
 #include "cleave/plan/bound.hpp"
-#include "copies.hpp"
-#include "deadline.hpp"
+#include "estimation/rate_estimates.hpp"
 #include "flights.hpp"
-#include "kept_columns.hpp"
-#include "lanes.hpp"
-#include "losses.hpp"
-#include "patience.hpp"
 #include "plan_cache.hpp"
+#include "ready_set.hpp"
+#include "recovery/breaker.hpp"
+#include "recovery/copies.hpp"
+#include "recovery/deadline.hpp"
+#include "recovery/losses.hpp"
+#include "residency/device_partitions.hpp"
+#include "residency/weight_cache.hpp"
 #include "stopwatch.hpp"
-#include "together.hpp"
 #include "urgency.hpp"
 
 namespace cleave::sched {
@@ -36,7 +36,7 @@ namespace cleave::sched {
 namespace {
 
 constexpr Seconds kForever{std::numeric_limits<double>::infinity()};
-/// Turns of what comes when the chain leaves a link idle begin here.
+/// Turns of what comes when the critical path leaves a link idle begin here.
 constexpr std::int64_t kWhenIdle = std::int64_t{1} << 40;
 /// KeepGoing is asked again after at most this many events.
 constexpr int kEventsBetweenQuestions = 64;
@@ -54,7 +54,7 @@ struct Scheduler::Impl {
     std::int64_t sent = 0;         // blocks sent at first
     std::int64_t turn = 0;         // in the order in which operations were begun
     int urgency = 0;
-    bool patient = false;  // planned to end with the chain
+    bool deferrable = false;  // planned to end with the critical path
     Seconds start, planned, lower_bound;
     Seconds expected;     // longest time that any of its answers should take
     Seconds due;          // its deadline
@@ -70,24 +70,24 @@ struct Scheduler::Impl {
   std::size_t begun = 0;  // operations of this step
   std::set<DeviceId> distrusted;
   Breaker breaker;
-  Beliefs beliefs;
+  RateEstimates estimates;
   Deadline deadline;
   // Plans are valid for one roster, one set of devices left out and one set of rates.
   using Version = std::tuple<std::uint64_t, std::size_t, std::uint64_t, std::uint64_t>;
   std::optional<Version> planned_for;
   PlanCache plans;
-  Lanes lanes;
-  Patience patience;
-  KeptColumns columns;
+  DevicePartitions partitions;
+  BackgroundScheduler background;
+  WeightCache weight_cache;
 
   const model::StepGraph* graph = nullptr;
   NodePool nodes;
   std::vector<Progress> progress;
   Ready ready{&nodes};
-  Together together;
+  ReadySet ready_set;
   std::vector<OpId> waiting_for_columns;
   Flights flights;
-  ByDevice<Seconds> owed;     // predicted time of what a device has in hand, but for patient work
+  ByDevice<Seconds> owed;     // predicted time of what a device has in hand, but for deferrable work
   Bytes bytes_out, bytes_in;  // of everything in flight
   std::pmr::set<std::pair<Seconds, OpId>> deadlines{&nodes};
   Losses losses;
@@ -98,45 +98,45 @@ struct Scheduler::Impl {
       : fleet(f),
         options(std::move(o)),
         plans(options.plan),
-        patience(plans, lanes, options.plan),
-        columns([this](OpId family, const plan::TaskletPlan& piece) { return send_columns(family, piece); },
-                [this](TaskletId id, DeviceId device) { fleet.release(id, device); }) {}
+        background(plans, partitions, options.plan),
+        weight_cache([this](OpId family, const plan::TaskletPlan& piece) { return send_columns(family, piece); },
+                     [this](TaskletId id, DeviceId device) { fleet.release(id, device); }) {}
 
   Progress& at(OpId op) { return progress[static_cast<std::size_t>(op.value)]; }
 
-  // Devices that may get work, at the rates that they are believed to have. Those that keep failing only when nobody
+  // Devices that may get work, at the rates that they are estimated to have. Those that keep failing only when nobody
   // else is there.
   std::vector<plan::DeviceState> usable_devices() const { return usable(fleet.devices()); }
   std::vector<plan::DeviceState> usable(std::vector<plan::DeviceState> devices) const {
     std::erase_if(devices, [&](const plan::DeviceState& d) { return distrusted.contains(d.profile.id); });
     const auto left_out = [&](const plan::DeviceState& d) { return breaker.leaves_out(d.profile.id); };
     if (!std::all_of(devices.begin(), devices.end(), left_out)) std::erase_if(devices, left_out);
-    if (options.learn) beliefs.apply(devices);
-    if (lanes.in_use()) leave_room_for_columns(devices);
+    if (options.learn) estimates.apply(devices);
+    if (partitions.in_use()) leave_room_for_columns(devices);
     return devices;
   }
 
   void renew_plans() {
     breaker.advance(fleet.now());
-    const Version version{fleet.roster(), distrusted.size(), breaker.version(), beliefs.version()};
+    const Version version{fleet.roster(), distrusted.size(), breaker.version(), estimates.version()};
     if (version == planned_for) return;
     planned_for = version;
-    for (const plan::DeviceState& device : fleet.devices()) beliefs.know(device.profile);
-    lanes.leave();
-    columns.leave();
+    for (const plan::DeviceState& device : fleet.devices()) estimates.know(device.profile);
+    partitions.leave();
+    weight_cache.leave();
     std::vector<plan::DeviceState> devices = usable_devices();
     plans.renew(devices);
     if (!options.asynchronous) return;  // one operation at a time has all devices
-    lanes.renew(plans, options.plan);
-    if (!lanes.in_use()) return;
+    partitions.renew(plans, options.plan);
+    if (!partitions.in_use()) return;
     for (const plan::DeviceState& device : devices) {
-      columns.set_room(device.profile.id, plan::room_for_columns(device.profile.memory));
+      weight_cache.set_room(device.profile.id, plan::room_for_columns(device.profile.memory));
     }
     leave_room_for_columns(devices);
     plans.renew(std::move(devices));
   }
 
-  // Columns come while nothing of the chain does, until somebody waits for them.
+  // Columns come while nothing of the critical path does, until somebody waits for them.
   TaskletId send_columns(OpId family, const plan::TaskletPlan& piece) {
     Tasklet tasklet{.id = TaskletId(next_tasklet++), .op = family, .piece = piece, .turn = kWhenIdle + next_turn++};
     tasklet.columns = tasklet.id;
@@ -151,7 +151,7 @@ struct Scheduler::Impl {
     for (const plan::TaskletPlan& piece : plan.tasklets) {
       if (!piece.columns_kept) {
         submit(op.id, piece);
-      } else if (const std::optional<TaskletId> kept = columns.use(op.rows.first, piece)) {
+      } else if (const std::optional<TaskletId> kept = weight_cache.use(op.rows.first, piece)) {
         submit(op.id, piece, -1, {}, *kept);
       } else {
         for (const plan::TaskletPlan& own : plan::with_own_columns(work, piece, plans.devices(), options.plan)) {
@@ -159,15 +159,16 @@ struct Scheduler::Impl {
         }
       }
     }
-    if (lanes.of(op.id)) columns.sent_group(op.rows);
+    if (partitions.of(op.id)) weight_cache.sent_group(op.rows);
   }
 
-  // Time until the answer to a piece, which is put on its device's account. What is urgent goes ahead of patient work.
+  // Time until the answer to a piece, which is put on its device's account. What is urgent goes ahead of deferrable
+  // work.
   Seconds expected_of(const Progress& op, const plan::TaskletPlan& piece) {
-    if (op.patient) return piece.time;
+    if (op.deferrable) return piece.time;
     Seconds& in_hand = owed[piece.device];
     in_hand += piece.time;
-    return op.urgency == 0 ? in_hand : in_hand + patience.in_hand(piece.device, fleet.now());
+    return op.urgency == 0 ? in_hand : in_hand + background.in_hand(piece.device, fleet.now());
   }
 
   // Sends one piece of `op`: a block of its own, made again for `loss`, or another copy of `block`.
@@ -201,7 +202,7 @@ struct Scheduler::Impl {
   // Takes a tasklet out of the book; `forgotten`: its answer is no longer wanted.
   void settle(const InFlight& flight, bool forgotten) {
     const Tasklet tasklet = flight.tasklet;
-    if (!at(tasklet.op).patient) {
+    if (!at(tasklet.op).deferrable) {
       Seconds& in_hand = owed[tasklet.piece.device];
       in_hand = std::max(Seconds(0), in_hand - tasklet.piece.time);
     }
@@ -209,7 +210,7 @@ struct Scheduler::Impl {
     bytes_in -= tasklet.piece.bytes_up;
     flights.remove(tasklet.id);
     if (forgotten) fleet.forget(tasklet.id);
-    if (tasklet.columns.valid()) columns.done(tasklet.columns);
+    if (tasklet.columns.valid()) weight_cache.done(tasklet.columns);
   }
 
   // Time that the server's interface takes for everything in flight.
@@ -233,17 +234,17 @@ struct Scheduler::Impl {
   }
 
   // Groups whose columns find no room yet are put off.
-  [[nodiscard]] bool put_off(const model::Operation& op, std::size_t lane) {
+  [[nodiscard]] bool put_off(const model::Operation& op, std::size_t partition) {
     if (op.kind != model::OpKind::gemm) return false;
-    columns.want_for(op, lane, lanes.all(), *graph, plans.version());
-    if (!columns.find_no_room(op.rows.first)) return false;
+    weight_cache.want_for(op, partition, partitions.all(), *graph, plans.version());
+    if (!weight_cache.find_no_room(op.rows.first)) return false;
     waiting_for_columns.push_back(op.id);
     return true;
   }
 
   void take_up_again() {
     std::erase_if(waiting_for_columns, [&](OpId id) {
-      if (columns.find_no_room(graph->operation(id).rows.first)) return false;
+      if (weight_cache.find_no_room(graph->operation(id).rows.first)) return false;
       return ready.emplace(at(id).urgency, id.value).second;
     });
   }
@@ -251,8 +252,8 @@ struct Scheduler::Impl {
   void dispatch_ready() {
     take_up_again();
     if (!may_begin()) return;
-    beliefs.renew(false);
-    together.clear();
+    estimates.renew(false);
+    ready_set.clear();
     while (may_begin()) {
       ++begun;
       const OpId id(ready.begin()->second);
@@ -264,21 +265,21 @@ struct Scheduler::Impl {
         fleet.start(op);
         continue;
       }
-      together.add(id, plan::work_of(op, options.wire), options.asynchronous && at(id).urgency > 0);
+      ready_set.add(id, plan::work_of(op, options.wire), options.asynchronous && at(id).urgency > 0);
     }
-    if (together.entries().empty()) return;
+    if (ready_set.entries().empty()) return;
     {
       const Stopwatch watch(report.planning);
       renew_plans();
-      together.choose(lanes, plans, patience, fleet.now());
+      ready_set.choose(partitions, plans, background, fleet.now());
     }
-    for (const auto& [id, work, may_wait, plan, patient] : together.entries()) {
+    for (const auto& [id, work, may_wait, plan, deferrable] : ready_set.entries()) {
       const model::Operation& op = graph->operation(id);
-      at(id).patient = patient;
-      const auto lane = lanes.in_use_by(id);
-      if (lane && put_off(op, *lane)) continue;
+      at(id).deferrable = deferrable;
+      const auto partition = partitions.in_use_by(id);
+      if (partition && put_off(op, *partition)) continue;
       at(id).planned = plan->time;
-      at(id).lower_bound = (lane ? *plan : plans.plan_for(work)).lower_bound;
+      at(id).lower_bound = (partition ? *plan : plans.plan_for(work)).lower_bound;
       submit_all(op, work, *plan);
       at(id).sent = at(id).blocks;
       if (!plans.no_devices()) set_deadline(id, at(id).expected);
@@ -290,8 +291,8 @@ struct Scheduler::Impl {
     const Seconds now = fleet.now();
     fleet.retire(id);
     deadlines.erase({op.due, id});
-    if (const model::Operation& operation = graph->operation(id); of_chain(operation)) {
-      patience.done(plan::work_of(operation, options.wire), lanes.of(id));
+    if (const model::Operation& operation = graph->operation(id); on_critical_path(operation)) {
+      background.done(plan::work_of(operation, options.wire), partitions.of(id));
     }
     report.operations.push_back({id, op.start, now, op.planned, op.lower_bound});
     if (op.hit) report.recovery += losses.complete(id, op.start, now, op.undisturbed);
@@ -363,8 +364,8 @@ struct Scheduler::Impl {
     return own;
   }
 
-  // For how long blocks that give way to others may still have to: until the chain ends, and until the devices that
-  // hold the `missing` ones have done what goes ahead of them.
+  // For how long blocks that give way to others may still have to: until the critical path ends, and until the devices
+  // that hold the `missing` ones have done what goes ahead of them.
   [[nodiscard]] Seconds gives_way_for(const Progress& op, const std::vector<InFlight>& missing) {
     if (op.urgency == 0) return Seconds(0);
     const std::unordered_map<DeviceId, Seconds> taken = flights.taken_ahead_of({op.urgency, op.turn});
@@ -373,7 +374,7 @@ struct Scheduler::Impl {
       const auto found = taken.find(flight.tasklet.piece.device);
       if (found != taken.end()) longest = std::max(longest, found->second);
     }
-    return longest + patience.chain_time();
+    return longest + background.critical_path_time();
   }
 
   // The operation's deadline has passed: its last blocks are asked of other devices too.
@@ -407,7 +408,7 @@ struct Scheduler::Impl {
   }
 
   void observe(const Event& event) {
-    if (options.learn) beliefs.observe(event.device, event.measured);
+    if (options.learn) estimates.observe(event.device, event.measured);
   }
 
   void take_answer(const Event& event) {
@@ -435,7 +436,7 @@ struct Scheduler::Impl {
 
   void distrust(DeviceId device) {
     distrusted.insert(device);
-    columns.forget(device);
+    weight_cache.forget(device);
   }
 
   // A device is gone, and perhaps others at the same moment: what they all held is planned again at once.
@@ -448,7 +449,7 @@ struct Scheduler::Impl {
         redo(idle, silent);
         return event.kind == EventKind::timeout ? std::nullopt : std::optional(event);
       }
-      columns.forget(event.device);
+      weight_cache.forget(event.device);
       const std::vector<InFlight> held = flights.held_by(event.device);
       report.lost += std::ssize(held);
       silent = std::max(silent, event.unnoticed);
@@ -469,7 +470,7 @@ struct Scheduler::Impl {
         const InFlight* const found = flights.find(event.tasklet);
         if (found == nullptr) return;
         ++report.lost;
-        if (found->tasklet.columns.valid()) columns.doubt(found->tasklet.columns);
+        if (found->tasklet.columns.valid()) weight_cache.doubt(found->tasklet.columns);
         redo(give_up({*found}), Seconds(0));
         return;
       }
@@ -490,7 +491,7 @@ struct Scheduler::Impl {
   }
 
   void begin(const model::StepGraph& step) {
-    columns.clear();
+    weight_cache.clear();
     graph = &step;
     report = StepReport{};
     report.operations.reserve(step.operations.size());
@@ -503,7 +504,7 @@ struct Scheduler::Impl {
     losses.clear();
     ready.clear();
     waiting_for_columns.clear();
-    beliefs.renew(true);
+    estimates.renew(true);
     progress.resize(step.operations.size());
     for (Progress& op : progress) {
       std::vector<OpId> releases = std::move(op.releases);  // whose memory is kept
@@ -523,16 +524,16 @@ struct Scheduler::Impl {
   }
 
   void rank_by_urgency() {
-    patience.begin();
+    background.begin();
     const std::vector<int> urgency = urgencies(*graph);
     for (const model::Operation& op : graph->operations)
       at(op.id).urgency = urgency[static_cast<std::size_t>(op.id.value)];
-    if (lanes.begin(*graph, options.wire, urgency)) planned_for.reset();
+    if (partitions.begin(*graph, options.wire, urgency)) planned_for.reset();
     for (const model::Operation& op : graph->operations | std::views::reverse) {
-      if (of_chain(op)) patience.expect(plan::work_of(op, options.wire), lanes.of(op.id));
+      if (on_critical_path(op)) background.expect(plan::work_of(op, options.wire), partitions.of(op.id));
     }
   }
-  [[nodiscard]] bool of_chain(const model::Operation& op) {
+  [[nodiscard]] bool on_critical_path(const model::Operation& op) {
     return at(op.id).urgency == 0 && model::runs_on_devices(op.kind);
   }
 };

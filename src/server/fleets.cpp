@@ -59,8 +59,8 @@ class ModelledFleet final : public RankFleet {
 
   [[nodiscard]] Seconds now() const override { return model_.now(); }
   [[nodiscard]] std::vector<plan::DeviceState> devices() const override { return model_.devices(); }
-  [[nodiscard]] std::vector<plan::DeviceState> devices_ahead_of(const sched::Place& place) const override {
-    return model_.devices_ahead_of(place);
+  [[nodiscard]] std::vector<plan::DeviceState> devices_ahead_of(const sched::Priority& priority) const override {
+    return model_.devices_ahead_of(priority);
   }
   [[nodiscard]] std::uint64_t roster() const override { return model_.roster(); }
   [[nodiscard]] std::span<const sched::Usage> usage() const override { return model_.usage(); }

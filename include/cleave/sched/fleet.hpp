@@ -18,7 +18,7 @@
 namespace cleave::sched {
 
 /// Of a tasklet in a device's queues: urgency, then turn. The least is served first, panel by panel.
-using Place = std::pair<std::int32_t, std::int64_t>;
+using Priority = std::pair<std::int32_t, std::int64_t>;
 
 /// One submission of a piece of an operation to a device.
 struct Tasklet {
@@ -41,7 +41,7 @@ struct Tasklet {
 
   /// It only brings columns of B: no answer comes of it.
   [[nodiscard]] bool brings_columns() const { return columns.valid() && columns == id; }
-  [[nodiscard]] Place place() const { return {urgency, turn}; }
+  [[nodiscard]] Priority priority() const { return {urgency, turn}; }
 };
 
 enum class EventKind : std::uint8_t {
@@ -92,9 +92,9 @@ class Fleet {
   /// rates.
   [[nodiscard]] virtual std::vector<plan::DeviceState> devices() const = 0;
 
-  /// The same as a tasklet at `place` meets them: what it goes ahead of does not count, but for a message or a panel
-  /// that is under way. Fleets whose devices keep no order by place count everything.
-  [[nodiscard]] virtual std::vector<plan::DeviceState> devices_ahead_of(const Place& /*place*/) const {
+  /// The same as a tasklet at `priority` meets them: what it goes ahead of does not count, but for a message or a panel
+  /// that is under way. Fleets whose devices keep no order by priority count everything.
+  [[nodiscard]] virtual std::vector<plan::DeviceState> devices_ahead_of(const Priority& /*priority*/) const {
     return devices();
   }
 

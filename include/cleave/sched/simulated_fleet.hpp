@@ -1,11 +1,11 @@
 // SimulatedFleet: the time model of docs/cost_model.md as a discrete-event simulation in virtual time, without numbers.
 //
 // Resources, each serial: a device's downlink, processor and uplink; the server's interface out and in, and processor.
-// A device's links serve by place (fleet.hpp), the interface by place and longest tail (plan/cost.hpp), the others in
-// order of request. A panel asks for the interface when its link is free, is through when both have carried it (cut
-// through), and arrives one latency later; computation and answer follow likewise. A device takes in the next tasklet
-// only when its memory holds it beside those that it works on. The server's real fleets carry this model too, so that
-// `train` with a virtual clock reports what `simulate` says.
+// A device's links serve by priority (fleet.hpp), the interface by priority and longest tail (plan/cost.hpp), the
+// others in order of request. A panel asks for the interface when its link is free, is through when both have carried
+// it (cut through), and arrives one latency later; computation and answer follow likewise. A device takes in the next
+// tasklet only when its memory holds it beside those that it works on. The server's real fleets carry this model too,
+// so that `train` with a virtual clock reports what `simulate` says.
 #pragma once
 
 #include <memory>
@@ -30,7 +30,7 @@ class SimulatedFleet final : public Fleet {
 
   [[nodiscard]] Seconds now() const override;
   [[nodiscard]] std::vector<plan::DeviceState> devices() const override;
-  [[nodiscard]] std::vector<plan::DeviceState> devices_ahead_of(const Place& place) const override;
+  [[nodiscard]] std::vector<plan::DeviceState> devices_ahead_of(const Priority& priority) const override;
   [[nodiscard]] std::uint64_t roster() const override;
   void begin_step(const model::StepGraph& graph) override;
   void submit(const Tasklet& tasklet) override;

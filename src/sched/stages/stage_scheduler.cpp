@@ -124,13 +124,13 @@ struct StageScheduler::Impl {
 
   // ---- tasklets
 
-  TaskletId submit(const Purpose& purpose, Place place, const plan::PanelRun& run, Bytes resident, bool keeps) {
+  TaskletId submit(const Purpose& purpose, Priority priority, const plan::PanelRun& run, Bytes resident, bool keeps) {
     Tasklet tasklet;
     tasklet.id = TaskletId(next_id++);
     tasklet.op = op;
     tasklet.run = run;
-    tasklet.urgency = place.first;
-    tasklet.turn = place.second;
+    tasklet.urgency = priority.first;
+    tasklet.turn = priority.second;
     tasklet.piece.device = DeviceId(purpose.device);
     tasklet.piece.panels = run.panels;
     tasklet.piece.bytes_down = run.down();

@@ -1,5 +1,5 @@
 // The circuit breaker of a device: closed, open, half open.
-#include "../../../src/sched/breaker.hpp"
+#include "recovery/breaker.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Values under tasklet ids, against a map.
-#include "../../../src/sched/by_tasklet.hpp"
+#include "by_tasklet.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // How far a predicted time is stretched, by how predictions held.
-#include "../../../src/sched/deadline.hpp"
+#include "recovery/deadline.hpp"
 
 #include <gtest/gtest.h>
 

@@ -169,8 +169,8 @@ class WatchedFleet final : public Fleet {
 
   [[nodiscard]] Seconds now() const override { return fleet_.now(); }
   [[nodiscard]] std::vector<plan::DeviceState> devices() const override { return fleet_.devices(); }
-  [[nodiscard]] std::vector<plan::DeviceState> devices_ahead_of(const Place& place) const override {
-    return fleet_.devices_ahead_of(place);
+  [[nodiscard]] std::vector<plan::DeviceState> devices_ahead_of(const Priority& priority) const override {
+    return fleet_.devices_ahead_of(priority);
   }
   [[nodiscard]] std::uint64_t roster() const override { return fleet_.roster(); }
   [[nodiscard]] std::span<const Usage> usage() const override { return fleet_.usage(); }

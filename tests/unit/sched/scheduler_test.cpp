@@ -231,7 +231,7 @@ TEST(Impossible, ABlockThatFitsNowhereIsTheInputsFault) {
 }
 
 // Links are the limit: two products, each on half of the fleet, move fewer bytes than one after the other on all of it.
-TEST(Together, OperationsReadyAtOnceShareTheFleet) {
+TEST(ReadySet, OperationsReadyAtOnceShareTheFleet) {
   const model::StepGraph both = graph_of({gemm(0, {2000, 2000, 700}), gemm(1, {2000, 2000, 700})});
   const model::StepGraph chained = graph_of({gemm(0, {2000, 2000, 700}), gemm(1, {2000, 2000, 700}, {0})});
   std::vector<fleet::DeviceProfile> devices;

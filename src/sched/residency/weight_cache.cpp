@@ -1,38 +1,38 @@
 // Counting users; sending what finds room.
-#include "kept_columns.hpp"
+#include "residency/weight_cache.hpp"
 
 #include <algorithm>
 #include <utility>
 
 namespace cleave::sched {
 
-void KeptColumns::clear() {
+void WeightCache::clear() {
   families_.clear();
   for (auto& [id, device] : devices_) device = {.room = device.room};
   for (const auto& [id, kept] : std::exchange(kept_, {})) release_(id, kept.device);
 }
 
-void KeptColumns::want_for(const model::Operation& op, std::size_t index, std::span<const Lane> lanes,
+void WeightCache::want_for(const model::Operation& op, std::size_t index, std::span<const DevicePartition> partitions,
                            const model::StepGraph& graph, std::uint64_t version) {
-  const auto want_family = [&](const Lane& lane, OpId family) {
+  const auto want_family = [&](const DevicePartition& partition, OpId family) {
     const auto found = families_.find(family);
     if (found != families_.end() && found->second.version == version) return;
-    want(family, graph.operation(family).rows.count, lane.columns, version);
+    want(family, graph.operation(family).rows.count, partition.columns, version);
   };
-  const Lane& lane = lanes[index];
+  const DevicePartition& partition = partitions[index];
   const bool first = families_.empty();
-  want_family(lane, op.rows.first);
-  for (const Lane& other : lanes) {
-    if (first && other.phase == lane.phase) want_family(other, other.families.front());
+  want_family(partition, op.rows.first);
+  for (const DevicePartition& other : partitions) {
+    if (first && other.phase == partition.phase) want_family(other, other.families.front());
   }
-  const auto next = std::ranges::upper_bound(lane.families, op.rows.first);
-  if (next != lane.families.end()) return want_family(lane, *next);
-  for (const Lane& other : lanes) {
-    if (other.phase > lane.phase) want_family(other, other.families.front());
+  const auto next = std::ranges::upper_bound(partition.families, op.rows.first);
+  if (next != partition.families.end()) return want_family(partition, *next);
+  for (const DevicePartition& other : partitions) {
+    if (other.phase > partition.phase) want_family(other, other.families.front());
   }
 }
 
-void KeptColumns::want(OpId id, std::int64_t groups, std::span<const plan::TaskletPlan> columns,
+void WeightCache::want(OpId id, std::int64_t groups, std::span<const plan::TaskletPlan> columns,
                        std::uint64_t version) {
   Family& family = family_of(id, groups);
   end(family);
@@ -45,7 +45,7 @@ void KeptColumns::want(OpId id, std::int64_t groups, std::span<const plan::Taskl
   }
 }
 
-void KeptColumns::send_waiting(DeviceId id) {
+void WeightCache::send_waiting(DeviceId id) {
   Device& device = devices_[id];
   while (!device.waiting.empty()) {
     const Waiting& next = device.waiting.front();
@@ -64,12 +64,12 @@ void KeptColumns::send_waiting(DeviceId id) {
   }
 }
 
-bool KeptColumns::find_no_room(OpId family) const {
+bool WeightCache::find_no_room(OpId family) const {
   const auto found = families_.find(family);
   return found != families_.end() && found->second.waiting > 0;
 }
 
-std::optional<TaskletId> KeptColumns::use(OpId family, const plan::TaskletPlan& piece) {
+std::optional<TaskletId> WeightCache::use(OpId family, const plan::TaskletPlan& piece) {
   const auto& of_family = families_.at(family).by_device;
   const auto found = of_family.find(piece.device);
   if (found == of_family.end()) return std::nullopt;
@@ -84,18 +84,18 @@ std::optional<TaskletId> KeptColumns::use(OpId family, const plan::TaskletPlan& 
   return std::nullopt;
 }
 
-KeptColumns::Family& KeptColumns::family_of(OpId id, std::int64_t groups) {
+WeightCache::Family& WeightCache::family_of(OpId id, std::int64_t groups) {
   const auto [found, is_new] = families_.try_emplace(id);
   if (is_new) found->second.left = groups;
   return found->second;
 }
 
-void KeptColumns::sent_group(const model::RowGroup& group) {
+void WeightCache::sent_group(const model::RowGroup& group) {
   Family& family = family_of(group.first, group.count);
   if (--family.left == 0) end(family);
 }
 
-void KeptColumns::leave() {
+void WeightCache::leave() {
   for (auto& [id, device] : devices_) device.waiting.clear();
   std::vector<OpId> families;
   for (const auto& [id, family] : families_) {
@@ -109,27 +109,27 @@ void KeptColumns::leave() {
 }
 
 // None of its columns are to be used by others than those that use them now.
-void KeptColumns::end(Family& family) {
+void WeightCache::end(Family& family) {
   family.waiting = 0;
   family.by_device.clear();
   for (const TaskletId id : std::exchange(family.kept, {})) doubt(id);
 }
 
-void KeptColumns::doubt(TaskletId columns) {
+void WeightCache::doubt(TaskletId columns) {
   const auto found = kept_.find(columns);
   if (found == kept_.end()) return;
   found->second.over = true;
   release_if_over(columns);
 }
 
-void KeptColumns::done(TaskletId columns) {
+void WeightCache::done(TaskletId columns) {
   const auto found = kept_.find(columns);
   if (found == kept_.end()) return;
   --found->second.users;
   release_if_over(columns);
 }
 
-void KeptColumns::release_if_over(TaskletId id) {
+void WeightCache::release_if_over(TaskletId id) {
   const auto found = kept_.find(id);
   if (!found->second.over || found->second.users > 0) return;
   const Kept kept = found->second;
@@ -139,7 +139,7 @@ void KeptColumns::release_if_over(TaskletId id) {
   send_waiting(kept.device);
 }
 
-void KeptColumns::forget(DeviceId device) {
+void WeightCache::forget(DeviceId device) {
   Device& forgotten = devices_[device];
   for (const Waiting& waiting : std::exchange(forgotten.waiting, {})) {
     Family& family = families_.at(waiting.family);

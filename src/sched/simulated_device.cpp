@@ -1,5 +1,5 @@
 // What a device does next, and until when it needs nobody else.
-#include "station.hpp"
+#include "simulated_device.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -19,27 +19,27 @@ void add_rest(const Flight& flight, plan::DeviceState& state) {
 
 }  // namespace
 
-Station::Station(fleet::DeviceProfile profile) : declared(std::move(profile)) { slow(1.0); }
+SimulatedDevice::SimulatedDevice(fleet::DeviceProfile profile) : declared(std::move(profile)) { slow(1.0); }
 
-void Station::slow(double factor) {
+void SimulatedDevice::slow(double factor) {
   downlink_ = declared.downlink * factor;
   uplink_ = declared.uplink * factor;
   compute_ = declared.compute * factor;
 }
 
-void Station::submit(Flight& flight, Seconds now, Commons& commons) {
+void SimulatedDevice::submit(Flight& flight, Seconds now, SharedState& shared) {
   flight.measured = Measured{};
   flight.still_down = flight.tasklet.piece.bytes_down;
   flight.still_up = flight.tasklet.piece.bytes_up;
   holds_.push_back(&flight);
   if (flight.tasklet.columns.valid() && !flight.tasklet.brings_columns()) hasten(flight.tasklet);
-  const Coming coming{flight.tasklet.place(), &flight, flight.tasklet.piece.resident, flight.still_down};
-  down_queue_.insert(std::ranges::upper_bound(down_queue_, coming.place, {}, &Coming::place), coming);
-  pump_down(now, commons);
+  const Coming coming{flight.tasklet.priority(), &flight, flight.tasklet.piece.resident, flight.still_down};
+  down_queue_.insert(std::ranges::upper_bound(down_queue_, coming.priority, {}, &Coming::priority), coming);
+  pump_down(now, shared);
 }
 
 // Columns that somebody waits for come just before him.
-void Station::hasten(const Tasklet& user) {
+void SimulatedDevice::hasten(const Tasklet& user) {
   const auto found =
       std::ranges::find(down_queue_, user.columns, [](const Coming& coming) { return coming.flight->tasklet.id; });
   if (found == down_queue_.end()) return;
@@ -48,11 +48,11 @@ void Station::hasten(const Tasklet& user) {
   Tasklet& tasklet = columns.flight->tasklet;
   tasklet.urgency = std::min(tasklet.urgency, user.urgency);
   tasklet.turn = std::min(tasklet.turn, user.turn);
-  columns.place = tasklet.place();
-  down_queue_.insert(std::ranges::lower_bound(down_queue_, columns.place, {}, &Coming::place), columns);
+  columns.priority = tasklet.priority();
+  down_queue_.insert(std::ranges::lower_bound(down_queue_, columns.priority, {}, &Coming::priority), columns);
 }
 
-Flight* Station::release(TaskletId columns, Seconds now, Commons& commons) {
+Flight* SimulatedDevice::release(TaskletId columns, Seconds now, SharedState& shared) {
   const auto found = std::ranges::find(holds_, columns, [](const Flight* f) { return f->tasklet.id; });
   if (found == holds_.end()) return nullptr;
   Flight& flight = **found;
@@ -62,20 +62,20 @@ Flight* Station::release(TaskletId columns, Seconds now, Commons& commons) {
   std::erase(holds_, &flight);
   std::erase_if(down_queue_, [&](const Coming& coming) { return coming.flight == &flight; });
   if (begun) memory_taken_ -= flight.tasklet.piece.resident;
-  pump_down(now, commons);
+  pump_down(now, shared);
   return &flight;
 }
 
-bool Station::drop(Flight& flight, Seconds now, Commons& commons) {
+bool SimulatedDevice::drop(Flight& flight, Seconds now, SharedState& shared) {
   if (flight.begun()) return false;
   std::erase_if(down_queue_, [&](const Coming& coming) { return coming.flight == &flight; });
   std::erase(holds_, &flight);
-  pump_down(now, commons);
+  pump_down(now, shared);
   return true;
 }
 
 // A panel that is computed while the uplink is taken is looked at when that is free again.
-Station::Pick Station::pick() const {
+SimulatedDevice::Pick SimulatedDevice::pick() const {
   Pick next;
   if (down_.free_at < next.at) next = {Next::down_free, down_.free_at, down_.sequence};
   if (up_.taken()) {
@@ -86,19 +86,19 @@ Station::Pick Station::pick() const {
   return next;
 }
 
-Moment Station::next_within() const {
+EventKey SimulatedDevice::next_within() const {
   const Pick next = pick();
-  return next.at == kNotTaken ? kNever : moment(next.at, Rank::within_device, next.sequence);
+  return next.at == kNotTaken ? kNever : event_key(next.at, EventPriority::within_device, next.sequence);
 }
 
-Moment Station::next_answer() const { return answers_.empty() ? kNever : answers_.front().when; }
+EventKey SimulatedDevice::next_answer() const { return answers_.empty() ? kNever : answers_.front().when; }
 
 // The last panel of a flight that is down is computed at a known time, and goes up after those before it. Of one that
 // is coming down it also has to come down and be computed after what is left of it; those behind it come later still.
 // The uplink has nothing to do before something is computed. The answer is not there before half of the last panel's
 // way up.
-Moment Station::no_answer_before(Seconds now) const {
-  const Moment within = next_within();
+EventKey SimulatedDevice::no_answer_before(Seconds now) const {
+  const EventKey within = next_within();
   if (within == kNever || !answers_.empty()) return kNever;
   const Seconds idle_until = computed_.empty() || !up_queue_.empty() ? now : std::max(now, computed_.front().at);
   const Seconds up_free = up_.taken() ? up_.free_at : idle_until;
@@ -123,12 +123,12 @@ Moment Station::no_answer_before(Seconds now) const {
   if (soonest == kNotTaken) return kNever;
   // Sums of many terms round otherwise than one product.
   const Seconds safe = soonest - (soonest - now) * 1e-6 - soonest * 1e-11;
-  return safe > within.at ? moment(safe, Rank::within_device, 0) : within;
+  return safe > within.at ? event_key(safe, EventPriority::within_device, 0) : within;
 }
 
 // The tasklet whose panel comes down next: the most urgent one that is in memory or finds room there. While one waits
 // for room, those behind it that are not in yet wait too, so that it is not overtaken for ever.
-std::size_t Station::next_down() const {
+std::size_t SimulatedDevice::next_down() const {
   bool waiting = false;
   for (std::size_t i = 0; i < down_queue_.size(); ++i) {
     const Coming& coming = down_queue_[i];
@@ -142,7 +142,7 @@ std::size_t Station::next_down() const {
 
 // Starts the next panel down a link that is free, if memory allows its tasklet in; and the panels after it for which
 // the link is free by `until`: nothing else that happens within the device changes whose panel is next.
-void Station::pump_down(Seconds now, Commons& commons, Seconds until) {
+void SimulatedDevice::pump_down(Seconds now, SharedState& shared, Seconds until) {
   if (!present || hung_ || down_.taken()) return;
   const std::size_t chosen = next_down();
   if (chosen == down_queue_.size()) return;
@@ -153,84 +153,85 @@ void Station::pump_down(Seconds now, Commons& commons, Seconds until) {
     memory_taken_ += coming.resident;
     usage.memory_peak = std::max(usage.memory_peak, memory_taken_);
   }
-  for (ask_down(flight, now, commons); !flight.all_begun() && down_.free_at <= until;)
-    ask_down(flight, std::exchange(down_.free_at, kNotTaken), commons);
+  for (ask_down(flight, now, shared); !flight.all_begun() && down_.free_at <= until;)
+    ask_down(flight, std::exchange(down_.free_at, kNotTaken), shared);
   if (!flight.all_begun()) return;
   down_queue_.erase(down_queue_.begin() + static_cast<std::ptrdiff_t>(chosen));
   if (!flight.tasklet.brings_columns()) finishing_.push_back(&flight);
 }
 
-Station::Way Station::way_down(Commons& commons) {
-  return {commons.out, down_, downlink_, commons.server.nic_out, &plan::Tail::down};
+SimulatedDevice::Way SimulatedDevice::way_down(SharedState& shared) {
+  return {shared.out, down_, downlink_, shared.server.nic_out, &plan::Tail::down};
 }
 
-Station::Way Station::way_up(Commons& commons) {
-  return {commons.in, up_, uplink_, commons.server.nic_in, &plan::Tail::up};
+SimulatedDevice::Way SimulatedDevice::way_up(SharedState& shared) {
+  return {shared.in, up_, uplink_, shared.server.nic_in, &plan::Tail::up};
 }
 
 // A link that waits for the server's interface is taken: nothing overtakes the panel that was asked for. (Flights have
 // no tails where the interface is unlimited, and nobody waits.)
-bool Station::has_to_wait(const Way& way, const Flight& flight, std::int64_t number, Bytes bytes, Commons& commons) {
-  if (commons.unlimited) return false;
+bool SimulatedDevice::has_to_wait(const Way& way, const Flight& flight, std::int64_t number, Bytes bytes,
+                                  SharedState& shared) {
+  if (shared.unlimited) return false;
   const Seconds through = bytes / way.nic_rate;
-  if (!way.gate.has_to_wait(through)) return false;
+  if (!way.port.has_to_wait(through)) return false;
   way.link.waiting = true;
-  way.link.expected = way.gate.after_all() + std::max(through, bytes / way.link_rate);
-  way.gate.wait({.place = flight.tasklet.place(),
+  way.link.expected = way.port.after_all() + std::max(through, bytes / way.link_rate);
+  way.port.wait({.priority = flight.tasklet.priority(),
                  .tail = flight.tails[static_cast<std::size_t>(number)].*way.tail,
-                 .sequence = commons.sequence++,
+                 .sequence = shared.sequence++,
                  .through = through,
-                 .station = this,
+                 .device = this,
                  .epoch = epoch});
   return true;
 }
 
 // The link and the interface carry a panel from `now` on; each is free again after its own time.
-Station::Carried Station::carry(const Way& way, Bytes bytes, Seconds now, Commons& commons) {
+SimulatedDevice::Carried SimulatedDevice::carry(const Way& way, Bytes bytes, Seconds now, SharedState& shared) {
   const Seconds link_time = bytes / way.link_rate;
-  const Seconds nic_time = commons.unlimited ? Seconds(0) : bytes / way.nic_rate;
-  if (!commons.unlimited) way.gate.take(now, nic_time, commons.sequence++);
+  const Seconds nic_time = shared.unlimited ? Seconds(0) : bytes / way.nic_rate;
+  if (!shared.unlimited) way.port.take(now, nic_time, shared.sequence++);
   way.link.free_at = now + std::max(nic_time, link_time);
-  way.link.sequence = commons.sequence++;
+  way.link.sequence = shared.sequence++;
   return {link_time, nic_time, way.link.free_at};
 }
 
-void Station::ask_down(Flight& flight, Seconds now, Commons& commons) {
+void SimulatedDevice::ask_down(Flight& flight, Seconds now, SharedState& shared) {
   const Operands operands{&flight, flight.panels.next()};
   flight.still_down -= operands.panel.down;
-  if (has_to_wait(way_down(commons), flight, flight.panels.made() - 1, operands.panel.down, commons)) {
+  if (has_to_wait(way_down(shared), flight, flight.panels.made() - 1, operands.panel.down, shared)) {
     asked_down_ = operands;
   } else {
-    send_down(operands, now, commons);
+    send_down(operands, now, shared);
   }
 }
 
-void Station::begin_down(Seconds now, Commons& commons) {
+void SimulatedDevice::begin_down(Seconds now, SharedState& shared) {
   down_.waiting = false;
-  send_down(asked_down_, now, commons);
+  send_down(asked_down_, now, shared);
 }
 
-void Station::send_down(const Operands& operands, Seconds now, Commons& commons) {
+void SimulatedDevice::send_down(const Operands& operands, Seconds now, SharedState& shared) {
   Flight& flight = *operands.flight;
   const Bytes bytes = operands.panel.down;
-  const auto [link_time, nic_time, end] = carry(way_down(commons), bytes, now, commons);
+  const auto [link_time, nic_time, end] = carry(way_down(shared), bytes, now, shared);
   usage.down += link_time;
   usage.bytes_down += bytes;
   flight.measured.down += link_time;
   flight.measured.bytes_down += bytes;
-  if (commons.spans && bytes.value() > 0) {
-    commons.observer->span(span_of(flight.tasklet, Resource::down, now, end, bytes));
-    commons.observer->span(span_of(flight.tasklet, Resource::server_out, now, now + nic_time, bytes));
+  if (shared.spans && bytes.value() > 0) {
+    shared.observer->span(span_of(flight.tasklet, Resource::down, now, end, bytes));
+    shared.observer->span(span_of(flight.tasklet, Resource::server_out, now, now + nic_time, bytes));
   }
-  const Seconds arrival = bytes.value() > 0 ? std::max(arrival_, end + commons.latency_of(declared)) : now;
+  const Seconds arrival = bytes.value() > 0 ? std::max(arrival_, end + shared.latency_of(declared)) : now;
   arrival_ = std::max(arrival_, arrival);
-  if (!flight.tasklet.brings_columns()) return take_in(operands, arrival, commons);
+  if (!flight.tasklet.brings_columns()) return take_in(operands, arrival, shared);
   flight.arrived = flight.all_begun();
   if (!flight.wanted && flight.arrived) memory_taken_ -= flight.tasklet.piece.resident;
 }
 
 // A panel that has arrived is computed, and what comes of it waits for the uplink.
-void Station::take_in(const Operands& operands, Seconds arrival, Commons& commons) {
+void SimulatedDevice::take_in(const Operands& operands, Seconds arrival, SharedState& shared) {
   Flight& flight = *operands.flight;
   const plan::Panel& panel = operands.panel;
   const Seconds work = panel.flops / compute_;
@@ -240,83 +241,85 @@ void Station::take_in(const Operands& operands, Seconds arrival, Commons& common
   flight.measured.compute += work;
   flight.measured.flops = flight.measured.flops + panel.flops;
   flight.computed = computed;
-  if (commons.spans)
-    commons.observer->span(span_of(flight.tasklet, Resource::compute, computed - work, computed, Bytes(0)));
+  if (shared.spans)
+    shared.observer->span(span_of(flight.tasklet, Resource::compute, computed - work, computed, Bytes(0)));
   if (panel.up.value() == 0) return;
-  const Place place = flight.tasklet.place();
-  in_order_ = (computed_.empty() && up_queue_.empty()) || (in_order_ && latest_ <= place);
-  latest_ = place;
+  const Priority priority = flight.tasklet.priority();
+  in_order_ = (computed_.empty() && up_queue_.empty()) || (in_order_ && latest_ <= priority);
+  latest_ = priority;
   computed_.push(
-      {computed, commons.sequence++, {&flight, panel.up, static_cast<std::int32_t>(flight.panels.made() - 1)}});
+      {computed, shared.sequence++, {&flight, panel.up, static_cast<std::int32_t>(flight.panels.made() - 1)}});
 }
 
 // The uplink is free: of what was computed by now the most urgent goes up.
-void Station::pump_up(Seconds now, Commons& commons) {
-  const auto place_of = [](const Result& result) { return result.flight->tasklet.place(); };
+void SimulatedDevice::pump_up(Seconds now, SharedState& shared) {
+  const auto priority_of = [](const Result& result) { return result.flight->tasklet.priority(); };
   for (; !computed_.empty() && computed_.front().at <= now; computed_.pop()) {
     const Result& result = computed_.front().result;
-    up_queue_.insert(std::upper_bound(up_queue_.begin(), up_queue_.end(), result,
-                                      [&](const Result& a, const Result& b) { return place_of(a) < place_of(b); }),
-                     result);
+    up_queue_.insert(
+        std::upper_bound(up_queue_.begin(), up_queue_.end(), result,
+                         [&](const Result& a, const Result& b) { return priority_of(a) < priority_of(b); }),
+        result);
   }
   if (up_queue_.empty()) return;
   const Result result = up_queue_.front();
   up_queue_.pop();
-  ask_up(result, now, commons);
+  ask_up(result, now, shared);
 }
 
 // The uplink has been free for longer: what is computed first goes up at once.
-void Station::ask_up_first(Commons& commons) {
+void SimulatedDevice::ask_up_first(SharedState& shared) {
   const Computed done = computed_.front();
   computed_.pop();
-  ask_up(done.result, done.at, commons);
+  ask_up(done.result, done.at, shared);
 }
 
-void Station::ask_up(const Result& result, Seconds now, Commons& commons) {
+void SimulatedDevice::ask_up(const Result& result, Seconds now, SharedState& shared) {
   result.flight->still_up -= result.bytes;
-  if (has_to_wait(way_up(commons), *result.flight, result.number, result.bytes, commons)) {
+  if (has_to_wait(way_up(shared), *result.flight, result.number, result.bytes, shared)) {
     asked_up_ = result;
   } else {
-    send_up(result, now, commons);
+    send_up(result, now, shared);
   }
 }
 
-void Station::begin_up(Seconds now, Commons& commons) {
+void SimulatedDevice::begin_up(Seconds now, SharedState& shared) {
   up_.waiting = false;
-  send_up(asked_up_, now, commons);
+  send_up(asked_up_, now, shared);
 }
 
-void Station::send_up(const Result& result, Seconds now, Commons& commons) {
+void SimulatedDevice::send_up(const Result& result, Seconds now, SharedState& shared) {
   Flight& flight = *result.flight;
-  const auto [link_time, nic_time, end] = carry(way_up(commons), result.bytes, now, commons);
+  const auto [link_time, nic_time, end] = carry(way_up(shared), result.bytes, now, shared);
   usage.up += link_time;
   usage.bytes_up += result.bytes;
   flight.measured.up += link_time;
   flight.measured.bytes_up += result.bytes;
-  if (commons.spans) {
-    commons.observer->span(span_of(flight.tasklet, Resource::up, now, end, result.bytes));
-    commons.observer->span(span_of(flight.tasklet, Resource::server_in, now, now + nic_time, result.bytes));
+  if (shared.spans) {
+    shared.observer->span(span_of(flight.tasklet, Resource::up, now, end, result.bytes));
+    shared.observer->span(span_of(flight.tasklet, Resource::server_in, now, now + nic_time, result.bytes));
   }
   out_ = &flight;
   if (result.number + 1 < flight.panels.size()) return;
   std::erase(finishing_, &flight);
-  const Answer answer{moment(end + commons.latency_of(declared), Rank::answer, flight.tasklet.id.value), &flight};
+  const Answer answer{event_key(end + shared.latency_of(declared), EventPriority::answer, flight.tasklet.id.value),
+                      &flight};
   answers_.insert(std::upper_bound(answers_.begin(), answers_.end(), answer,
                                    [](const Answer& a, const Answer& b) { return a.when < b.when; }),
                   answer);
 }
 
-void Station::serve(Commons& commons) {
+void SimulatedDevice::serve(SharedState& shared) {
   const Pick next = pick();
   switch (next.what) {
     case Next::nothing: return;
-    case Next::down_free: down_.free_at = kNotTaken; return pump_down(next.at, commons);
-    case Next::up_free: up_.free_at = kNotTaken; return pump_up(next.at, commons);
-    case Next::computed: return ask_up_first(commons);
+    case Next::down_free: down_.free_at = kNotTaken; return pump_down(next.at, shared);
+    case Next::up_free: up_.free_at = kNotTaken; return pump_up(next.at, shared);
+    case Next::computed: return ask_up_first(shared);
   }
 }
 
-void Station::prefetch_further() const {
+void SimulatedDevice::prefetch_further() const {
   prefetch_lines(in_, offsetof(Flight, tails));
   if (out_ != in_) prefetch_lines(out_, offsetof(Flight, tails));
   prefetch_lines(down_queue_.data(), sizeof(Coming));
@@ -324,17 +327,17 @@ void Station::prefetch_further() const {
 }
 
 // Before the next answer, which frees memory, nothing that goes up matters to what comes down.
-[[gnu::flatten]] void Station::advance(Seconds until, Commons& commons) {
+[[gnu::flatten]] void SimulatedDevice::advance(Seconds until, SharedState& shared) {
   prefetch_further();
   while (down_.free_at <= until) {
-    pump_down(std::exchange(down_.free_at, kNotTaken), commons, until);
-    advance_up(std::min(until, down_.free_at), commons);  // so that few computed panels wait in memory
+    pump_down(std::exchange(down_.free_at, kNotTaken), shared, until);
+    advance_up(std::min(until, down_.free_at), shared);  // so that few computed panels wait in memory
   }
-  advance_up(until, commons);
+  advance_up(until, shared);
 }
 
-// Where results wait in order of place, the first to be computed goes first.
-void Station::advance_up(Seconds until, Commons& commons) {
+// Where results wait in order of priority, the first to be computed goes first.
+void SimulatedDevice::advance_up(Seconds until, SharedState& shared) {
   while (in_order_ && up_queue_.empty()) {
     const bool taken = up_.taken();
     if (computed_.empty() || computed_.front().at > until || (taken && up_.free_at > until)) {
@@ -343,30 +346,30 @@ void Station::advance_up(Seconds until, Commons& commons) {
     }
     const Computed done = computed_.front();
     computed_.pop();
-    ask_up(done.result, taken ? std::max(up_.free_at, done.at) : done.at, commons);
+    ask_up(done.result, taken ? std::max(up_.free_at, done.at) : done.at, shared);
   }
   for (;;) {
     if (up_.taken()) {
       if (up_.free_at > until) return;
-      pump_up(std::exchange(up_.free_at, kNotTaken), commons);
+      pump_up(std::exchange(up_.free_at, kNotTaken), shared);
     } else {
       if (computed_.empty() || computed_.front().at > until) return;
-      ask_up_first(commons);
+      ask_up_first(shared);
     }
   }
 }
 
-Flight& Station::answer(Seconds now, Commons& commons) {
+Flight& SimulatedDevice::answer(Seconds now, SharedState& shared) {
   Flight& flight = *answers_.front().flight;
   answers_.pop();
   memory_taken_ -= flight.tasklet.piece.resident;
   std::erase(holds_, &flight);
   ++usage.tasklets;
-  pump_down(now, commons);
+  pump_down(now, shared);
   return flight;
 }
 
-void Station::forget_all() {
+void SimulatedDevice::forget_all() {
   ++epoch;
   down_ = up_ = Link{};
   computed_.clear();
@@ -375,13 +378,13 @@ void Station::forget_all() {
 }
 
 // Nothing of what it has begun ends; what it holds is lost when somebody notices.
-void Station::hang(Seconds now) {
+void SimulatedDevice::hang(Seconds now) {
   hung_ = true;
   hung_at = now;
   forget_all();
 }
 
-std::vector<Flight*> Station::leave() {
+std::vector<Flight*> SimulatedDevice::leave() {
   present = hung_ = false;
   forget_all();
   up_queue_.clear();
@@ -391,25 +394,25 @@ std::vector<Flight*> Station::leave() {
   return std::exchange(holds_, {});
 }
 
-void Station::join() {
+void SimulatedDevice::join() {
   present = true;
   hung_ = false;
 }
 
-plan::DeviceState Station::state() const {
+plan::DeviceState SimulatedDevice::state() const {
   plan::DeviceState state{declared, {}, {}, {}};
   for (const Flight* flight : holds_) add_rest(*flight, state);
   return state;
 }
 
-plan::DeviceState Station::state_ahead_of(const Place& place, Seconds now) const {
+plan::DeviceState SimulatedDevice::state_ahead_of(const Priority& priority, Seconds now) const {
   const auto left = [now](const Link& link) {
     if (!link.taken()) return Seconds(0);
     return std::max((link.waiting ? link.expected : link.free_at) - now, Seconds(0));
   };
   plan::DeviceState state{declared, left(down_), std::max(processor_.free_at() - now, Seconds(0)), left(up_)};
   for (const Flight* flight : holds_) {
-    if (flight->tasklet.place() <= place) add_rest(*flight, state);
+    if (flight->tasklet.priority() <= priority) add_rest(*flight, state);
   }
   return state;
 }

@@ -1,4 +1,4 @@
-// Gate: one direction of the server's interface, a serial resource that all devices share.
+// ServerPort: one direction of the server's interface, a serial resource that all devices share.
 //
 // Of the messages that wait for it the most urgent goes first, as on a device's links; of equally urgent ones that with
 // the longest tail (plan::Tail), because whoever would be through last can wait least; then the first that came.
@@ -8,25 +8,25 @@
 #include <queue>
 #include <vector>
 
-#include "agenda.hpp"
 #include "cleave/base/units.hpp"
 #include "cleave/sched/fleet.hpp"
+#include "event_queue.hpp"
 
 namespace cleave::sched {
 
-class Station;
+class SimulatedDevice;
 
-class Gate {
+class ServerPort {
  public:
   struct Request {
-    Place place;
+    Priority priority;
     Seconds tail;
     std::int64_t sequence = 0;  ///< in order of request
     Seconds through;            ///< for which it will take the interface
-    Station* station = nullptr;
-    std::uint32_t epoch = 0;  ///< of the station; void when it has another one
+    SimulatedDevice* device = nullptr;
+    std::uint32_t epoch = 0;  ///< of the device; void when it has another one
     [[nodiscard]] bool operator<(const Request& o) const {
-      if (place != o.place) return place > o.place;
+      if (priority != o.priority) return priority > o.priority;
       return tail != o.tail ? tail < o.tail : sequence > o.sequence;
     }
   };
@@ -34,7 +34,7 @@ class Gate {
   /// Whether a message has to wait that would take the interface for `through`: what takes it no time does not.
   [[nodiscard]] bool has_to_wait(Seconds through) const { return taken() && through.value() > 0; }
   void take(Seconds now, Seconds through, std::int64_t sequence) {
-    if (through.value() > 0) free_ = moment(now + through, Rank::within_device, sequence);
+    if (through.value() > 0) free_ = event_key(now + through, EventPriority::within_device, sequence);
   }
   void wait(const Request& request) {
     backlog_ += request.through;
@@ -42,8 +42,8 @@ class Gate {
   }
 
   /// When it is free again; kNever: it is.
-  [[nodiscard]] Moment next() const { return free_; }
-  /// Frees it. Returns the request to be served next, which may be void; its station is null when none waits.
+  [[nodiscard]] EventKey next() const { return free_; }
+  /// Frees it. Returns the request to be served next, which may be void; its device is null when none waits.
   Request release() {
     free_ = kNever;
     if (waiting_.empty()) return {};
@@ -58,7 +58,7 @@ class Gate {
  private:
   [[nodiscard]] bool taken() const { return free_ != kNever; }
 
-  Moment free_ = kNever;
+  EventKey free_ = kNever;
   Seconds backlog_;  // for which all that wait will take it
   std::priority_queue<Request> waiting_;
 };

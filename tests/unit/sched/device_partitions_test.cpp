@@ -1,5 +1,5 @@
-// Row groups that follow each other through lanes: every block once, within memory, with fewer bytes, never below the
-// bound, whatever happens to the devices.
+// Row groups that follow each other through partitions: every block once, within memory, with fewer bytes, never below
+// the bound, whatever happens to the devices.
 #include <algorithm>
 
 #include "graphs.hpp"
@@ -54,7 +54,7 @@ Ran run(const model::StepGraph& graph, plan::KeepColumns keep, fleet::ChurnTrace
   return ran;
 }
 
-TEST(Lanes, KeptColumnsMoveFewerBytesInLessTime) {
+TEST(DevicePartitions, KeptColumnsMoveFewerBytesInLessTime) {
   const model::StepGraph graph = layers_of(12, 6, 4096);
   const Ran kept = run(graph, plan::KeepColumns::where_quicker), sent = run(graph, plan::KeepColumns::never);
   EXPECT_TRUE(kept.within_memory);
@@ -62,12 +62,12 @@ TEST(Lanes, KeptColumnsMoveFewerBytesInLessTime) {
   EXPECT_LT(kept.report.time.value(), 0.95 * sent.report.time.value());
 }
 
-TEST(Lanes, NobodyKeepsColumnsWhereItIsNotQuicker) {
+TEST(DevicePartitions, NobodyKeepsColumnsWhereItIsNotQuicker) {
   const model::StepGraph graph = layers_of(2, 2, 256);
   EXPECT_EQ(run(graph, plan::KeepColumns::where_quicker).report.time, run(graph, plan::KeepColumns::never).report.time);
 }
 
-TEST(Lanes, NoRunBeatsTheBound) {
+TEST(DevicePartitions, NoRunBeatsTheBound) {
   for (const std::int64_t groups : {2, 5, 12}) {
     const model::StepGraph graph = layers_of(5, groups, 2048);
     std::vector<plan::DeviceState> states;
@@ -79,7 +79,7 @@ TEST(Lanes, NoRunBeatsTheBound) {
   }
 }
 
-TEST(Lanes, ColumnsThatAreLostComeAgain) {
+TEST(DevicePartitions, ColumnsThatAreLostComeAgain) {
   const model::StepGraph graph = layers_of(6, 4, 4096);
   const Seconds whole = run(graph, plan::KeepColumns::always).report.time;
   fleet::ChurnTrace churn;
@@ -95,7 +95,7 @@ TEST(Lanes, ColumnsThatAreLostComeAgain) {
   EXPECT_GE(disturbed.report.redone, disturbed.report.lost / 2);
 }
 
-TEST(Lanes, MoreDevicesDoNoHarmBehindAnInterfaceThatBinds) {
+TEST(DevicePartitions, MoreDevicesDoNoHarmBehindAnInterfaceThatBinds) {
   const model::StepGraph graph = layers_of(12, 6, 4096);
   SchedulerOptions options = keeping(plan::KeepColumns::always);
   options.plan.server.nic_out = options.plan.server.nic_in = BytesPerSecond(5e8);
@@ -108,7 +108,7 @@ TEST(Lanes, MoreDevicesDoNoHarmBehindAnInterfaceThatBinds) {
 }
 
 // So little memory that the columns of two operations just find room: groups wait for each other, and come to an end.
-TEST(Lanes, NoGroupRunsAwayFromItsColumns) {
+TEST(DevicePartitions, NoGroupRunsAwayFromItsColumns) {
   constexpr Bytes kLittle(40 << 20);
   const model::StepGraph graph = layers_of(12, 8, 1024);
   std::vector<fleet::DeviceProfile> devices = edge_devices(32, {0, 0});
@@ -123,8 +123,8 @@ TEST(Lanes, NoGroupRunsAwayFromItsColumns) {
   EXPECT_LT(little.bytes_down.value(), 1.1 * static_cast<double>(much.report.bytes_down.value()));
 }
 
-// So few devices that a lane has none while one of them is away, and again has one when it is back.
-TEST(Lanes, LanesEndAndBeginWithinAStep) {
+// So few devices that a partition has none while one of them is away, and again has one when it is back.
+TEST(DevicePartitions, PartitionsEndAndBeginWithinAStep) {
   const model::StepGraph graph = layers_of(6, 4, 2048);
   const auto run_on = [&](const fleet::ChurnTrace& churn) {
     SimulatedFleet simulated(edge_devices(2, {0, 0}), wide_server(), DType::f16, churn);
@@ -144,7 +144,7 @@ TEST(Lanes, LanesEndAndBeginWithinAStep) {
 }
 
 // Two steps of one graph: what the first one left on the devices does not reach the second.
-TEST(Lanes, EveryStepBeginsWithNothingKept) {
+TEST(DevicePartitions, EveryStepBeginsWithNothingKept) {
   const model::StepGraph graph = layers_of(4, 4, 2048);
   SimulatedFleet fleet(edge_devices(32, {0, 0}), wide_server(), DType::f16);
   Scheduler scheduler(fleet, keeping(plan::KeepColumns::always));

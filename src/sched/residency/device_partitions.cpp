@@ -1,5 +1,5 @@
-// Dealing devices to lanes, and whether lanes are worth having.
-#include "lanes.hpp"
+// Dealing devices to partitions, and whether partitions are worth having.
+#include "residency/device_partitions.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -17,13 +17,13 @@ namespace cleave::sched {
 
 namespace {
 
-/// Rounds of dealing devices to lanes; busy times this close to each other are equal.
+/// Rounds of dealing devices to partitions; busy times this close to each other are equal.
 constexpr int kDeals = 10;
-constexpr double kEvenLanes = 0.03;
+constexpr double kEvenPartitions = 0.03;
 /// A predicted gain of less is not worth it.
-constexpr double kWorthLanes = 0.97;
-/// Work that nothing urgent waits for fills the gaps of the chain; this share of its time finds none, as found on the
-/// fleets of bench/ablation.py.
+constexpr double kWorthPartitions = 0.97;
+/// Work that nothing urgent waits for fills the gaps of the critical path; this share of its time finds none, as found
+/// on the fleets of bench/ablation.py.
 constexpr double kInTheWay = 0.3;
 
 std::int64_t size_of_part(const plan::Work& work) {
@@ -33,8 +33,9 @@ std::int64_t& size_of_part(plan::Work& work) {
   return work.kind == plan::WorkKind::gemm ? work.gemm.m : work.attention.batch;
 }
 
-// An operation of the chain whose groups have an operand, or nothing, in common: not one that multiplies activations.
-bool belongs_in_lane(const model::StepGraph& graph, const model::Operation& op) {
+// An operation of the critical path whose groups have an operand, or nothing, in common: not one that multiplies
+// activations.
+bool belongs_in_partition(const model::StepGraph& graph, const model::Operation& op) {
   if (!model::runs_on_devices(op.kind) || op.rows.count < 2 || op.instances > 1) return false;
   return op.kind != model::OpKind::gemm || graph.tensor(op.in[1].tensor).role == model::TensorRole::parameter;
 }
@@ -58,85 +59,86 @@ std::vector<plan::DeviceState> most_able(std::span<const plan::DeviceState> devi
 
 bool may_keep_columns(const model::StepGraph& graph, const model::Operation& op, const plan::PlanOptions& options) {
   return options.keep_columns != plan::KeepColumns::never && options.partition == plan::Partition::automatic &&
-         op.kind == model::OpKind::gemm && belongs_in_lane(graph, op);
+         op.kind == model::OpKind::gemm && belongs_in_partition(graph, op);
 }
 
 void leave_room_for_columns(std::span<plan::DeviceState> devices) {
   for (plan::DeviceState& device : devices) device.profile.memory -= plan::room_for_columns(device.profile.memory);
 }
 
-bool Lanes::begin(const model::StepGraph& graph, DType wire, const std::vector<int>& urgency) {
+bool DevicePartitions::begin(const model::StepGraph& graph, DType wire, const std::vector<int>& urgency) {
   graph_ = &graph;
   wire_ = wire;
-  std::vector<Lane> lanes;
-  lane_of_.assign(graph.operations.size(), -1);
+  std::vector<DevicePartition> partitions;
+  partition_of_.assign(graph.operations.size(), -1);
   std::map<std::tuple<std::string, std::int64_t, std::int64_t>, std::size_t> by_type;
   for (const model::Operation& op : graph.operations) {
     const auto i = static_cast<std::size_t>(op.id.value);
-    if (urgency[i] > 0 || !belongs_in_lane(graph, op)) continue;
+    if (urgency[i] > 0 || !belongs_in_partition(graph, op)) continue;
     const plan::Work work = plan::work_of(op, wire);
-    const auto [found, is_new] = by_type.try_emplace({op.type, work.gemm.n, work.gemm.k}, lanes.size());
+    const auto [found, is_new] = by_type.try_emplace({op.type, work.gemm.n, work.gemm.k}, partitions.size());
     if (is_new) {
-      Lane& lane = lanes.emplace_back();
-      lane.phase = op.phase;
-      lane.work = work;
-      size_of_part(lane.work) = 0;
+      DevicePartition& partition = partitions.emplace_back();
+      partition.phase = op.phase;
+      partition.work = work;
+      size_of_part(partition.work) = 0;
     }
-    Lane& lane = lanes[found->second];
-    if (op.rows.index == 0) lane.families.push_back(op.rows.first);
-    if (op.rows.first == lane.families.front()) {
-      lane.sizes.push_back(size_of_part(work));
-      size_of_part(lane.work) += size_of_part(work);
+    DevicePartition& partition = partitions[found->second];
+    if (op.rows.index == 0) partition.families.push_back(op.rows.first);
+    if (op.rows.first == partition.families.front()) {
+      partition.sizes.push_back(size_of_part(work));
+      size_of_part(partition.work) += size_of_part(work);
     }
-    lane_of_[i] = static_cast<std::int32_t>(found->second);
+    partition_of_[i] = static_cast<std::int32_t>(found->second);
   }
-  const auto same = [](const Lane& a, const Lane& b) {
+  const auto same = [](const DevicePartition& a, const DevicePartition& b) {
     return a.phase == b.phase && a.work == b.work && a.sizes == b.sizes && a.families == b.families;
   };
-  if (std::ranges::equal(lanes, lanes_, same)) return false;
-  lanes_ = std::move(lanes);
+  if (std::ranges::equal(partitions, partitions_, same)) return false;
+  partitions_ = std::move(partitions);
   in_use_ = false;
   return true;
 }
 
-std::optional<std::size_t> Lanes::in_use_by(OpId op) const { return in_use_ ? of(op) : std::nullopt; }
+std::optional<std::size_t> DevicePartitions::in_use_by(OpId op) const { return in_use_ ? of(op) : std::nullopt; }
 
-std::optional<std::size_t> Lanes::of(OpId op) const {
-  const std::int32_t lane = lane_of_[static_cast<std::size_t>(op.value)];
-  return lane < 0 ? std::nullopt : std::optional(static_cast<std::size_t>(lane));
+std::optional<std::size_t> DevicePartitions::of(OpId op) const {
+  const std::int32_t partition = partition_of_[static_cast<std::size_t>(op.value)];
+  return partition < 0 ? std::nullopt : std::optional(static_cast<std::size_t>(partition));
 }
 
-const plan::OperationPlan& Lanes::plan_of(std::size_t lane, const plan::Work& part) const {
-  return lanes_[lane].plans.at(size_of_part(part));
+const plan::OperationPlan& DevicePartitions::plan_of(std::size_t partition, const plan::Work& part) const {
+  return partitions_[partition].plans.at(size_of_part(part));
 }
 
-void Lanes::plan_lane(Lane& lane, std::span<const plan::DeviceState> devices, const plan::PlanOptions& options) {
-  lane.columns.clear();
-  lane.plans.clear();
-  lane.columns_in = Seconds(0);
-  if (lane.work.kind == plan::WorkKind::gemm) {
-    plan::RowGroupsPlan plan = plan::plan_row_groups(lane.work, lane.sizes, devices, options);
-    lane.columns = std::move(plan.columns);
-    lane.plans = std::move(plan.groups);
-    lane.busy = plan.busy;
-    lane.columns_in = plan.columns_in;
+void DevicePartitions::plan_partition(DevicePartition& partition, std::span<const plan::DeviceState> devices,
+                                      const plan::PlanOptions& options) {
+  partition.columns.clear();
+  partition.plans.clear();
+  partition.columns_in = Seconds(0);
+  if (partition.work.kind == plan::WorkKind::gemm) {
+    plan::RowGroupsPlan plan = plan::plan_row_groups(partition.work, partition.sizes, devices, options);
+    partition.columns = std::move(plan.columns);
+    partition.plans = std::move(plan.groups);
+    partition.busy = plan.busy;
+    partition.columns_in = plan.columns_in;
     return;
   }
-  lane.busy = Seconds(0);
-  for (const std::int64_t size : lane.sizes) {
-    plan::Work part = lane.work;
+  partition.busy = Seconds(0);
+  for (const std::int64_t size : partition.sizes) {
+    plan::Work part = partition.work;
     size_of_part(part) = size;
-    const auto [found, is_new] = lane.plans.try_emplace(size);
+    const auto [found, is_new] = partition.plans.try_emplace(size);
     if (is_new) found->second = plan::plan_operation(part, devices, options);
-    lane.busy += found->second.busy;
+    partition.busy += found->second.busy;
   }
 }
 
-// Neighbours in the order of what their links are good for share a lane; every lane's share of the fleet follows from
-// how long it took with the last one.
-Lanes::Deal Lanes::deal(std::vector<Claim> claims, std::vector<plan::DeviceState> devices,
-                        const plan::PlanOptions& options) {
-  if (devices.size() < claims.size()) throw InputError("too few devices for lanes");
+// Neighbours in the order of what their links are good for share a partition; every partition's share of the fleet
+// follows from how long it took with the last one.
+DevicePartitions::Deal DevicePartitions::deal(std::vector<Claim> claims, std::vector<plan::DeviceState> devices,
+                                              const plan::PlanOptions& options) {
+  if (devices.size() < claims.size()) throw InputError("too few devices for partitions");
   std::ranges::stable_sort(devices, {}, [&](const plan::DeviceState& device) {
     const double down = std::min(device.profile.downlink, options.server.nic_out).value();
     const double up = std::min(device.profile.uplink, options.server.nic_in).value();
@@ -165,9 +167,9 @@ Lanes::Deal Lanes::deal(std::vector<Claim> claims, std::vector<plan::DeviceState
     std::vector<Seconds> taken;
     Seconds out{0}, in{0};
     for (std::size_t p = 0; p < claims.size(); ++p) {
-      const std::size_t first = p == 0 ? 0 : deal.ends[p - 1], families = claims[p].lane->families.size();
-      const plan::OperationPlan plan =
-          plan::plan_operation(claims[p].lane->work, std::span(devices).subspan(first, deal.ends[p] - first), options);
+      const std::size_t first = p == 0 ? 0 : deal.ends[p - 1], families = claims[p].partition->families.size();
+      const plan::OperationPlan plan = plan::plan_operation(
+          claims[p].partition->work, std::span(devices).subspan(first, deal.ends[p] - first), options);
       taken.push_back(times(plan.busy, families));
       out += times(plan.bytes_down / options.server.nic_out, families);
       in += times(plan.bytes_up / options.server.nic_in, families);
@@ -177,7 +179,7 @@ Lanes::Deal Lanes::deal(std::vector<Claim> claims, std::vector<plan::DeviceState
     deal.devices_busy = longest;
     deal.interface_busy = std::max(out, in);
     if (best.ends.empty() || deal.busy() < best.busy()) best = std::move(deal);
-    if (longest - shortest < longest * kEvenLanes) break;
+    if (longest - shortest < longest * kEvenPartitions) break;
     for (std::size_t p = 0; p < claims.size(); ++p) claims[p].share *= std::pow(taken[p] / longest, 0.8);
   }
   best.devices = std::move(devices);
@@ -185,13 +187,14 @@ Lanes::Deal Lanes::deal(std::vector<Claim> claims, std::vector<plan::DeviceState
 }
 
 // Where the server's interface would be the last to be done, fewer devices, with larger blocks, move fewer bytes.
-void Lanes::plan_phase(model::Phase phase, PlanCache& whole, const plan::PlanOptions& options) {
+void DevicePartitions::plan_phase(model::Phase phase, PlanCache& whole, const plan::PlanOptions& options) {
   std::vector<Claim> claims;
-  for (Lane& lane : lanes_) {
-    if (lane.phase != phase) continue;
-    const plan::OperationPlan& plan = whole.plan_for(lane.work);
-    claims.push_back({&lane, static_cast<double>(plan.bytes_down.value()) / static_cast<double>(plan.bytes_up.value()),
-                      times(plan.busy, lane.families.size()).value()});
+  for (DevicePartition& partition : partitions_) {
+    if (partition.phase != phase) continue;
+    const plan::OperationPlan& plan = whole.plan_for(partition.work);
+    claims.push_back({&partition,
+                      static_cast<double>(plan.bytes_down.value()) / static_cast<double>(plan.bytes_up.value()),
+                      times(plan.busy, partition.families.size()).value()});
   }
   if (claims.empty()) return;
   std::ranges::stable_sort(claims, {}, &Claim::down_for_up);
@@ -206,20 +209,21 @@ void Lanes::plan_phase(model::Phase phase, PlanCache& whole, const plan::PlanOpt
   }
   for (std::size_t p = 0; p < claims.size(); ++p) {
     const std::size_t first = p == 0 ? 0 : best.ends[p - 1];
-    plan_lane(*claims[p].lane, std::span(best.devices).subspan(first, best.ends[p] - first), options);
+    plan_partition(*claims[p].partition, std::span(best.devices).subspan(first, best.ends[p] - first), options);
   }
 }
 
-// The graph gone through in the order in which operations become ready: each takes its devices, which are its lane's or
-// all of them, after those that came before; the first of a lane waits for its columns. Then what is not of the chain.
-Seconds Lanes::forecast(PlanCache& fleet, const plan::PlanOptions& options, bool in_lanes) const {
-  const auto share = [](const Lane& lane, const plan::Work& part) {
-    return static_cast<double>(size_of_part(part)) / static_cast<double>(size_of_part(lane.work));
+// The graph gone through in the order in which operations become ready: each takes its devices, which are its
+// partition's or all of them, after those that came before; the first of a partition waits for its columns. Then what
+// is not of the critical path.
+Seconds DevicePartitions::forecast(PlanCache& fleet, const plan::PlanOptions& options, bool in_partitions) const {
+  const auto share = [](const DevicePartition& partition, const plan::Work& part) {
+    return static_cast<double>(size_of_part(part)) / static_cast<double>(size_of_part(partition.work));
   };
   const std::size_t count = graph_->operations.size();
   std::vector<std::vector<OpId>> releases(count);
   std::vector<std::size_t> waiting_for(count);
-  std::vector<Seconds> ready(count), free(in_lanes ? lanes_.size() : 1);
+  std::vector<Seconds> ready(count), free(in_partitions ? partitions_.size() : 1);
   using Next = std::pair<Seconds, OpId>;
   std::priority_queue<Next, std::vector<Next>, std::greater<>> queue;
   for (const model::Operation& op : graph_->operations) {
@@ -239,14 +243,14 @@ Seconds Lanes::forecast(PlanCache& fleet, const plan::PlanOptions& options, bool
     } else if (!index) {
       others += fleet.plan_for(plan::work_of(op, wire_)).busy;
     } else {
-      const Lane& lane = lanes_[*index];
+      const DevicePartition& partition = partitions_[*index];
       const plan::Work part = plan::work_of(op, wire_);
-      const plan::OperationPlan& plan = in_lanes ? plan_of(*index, part) : fleet.plan_for(part);
-      const Seconds busy = in_lanes ? lane.busy * share(lane, part) : plan.busy;
-      if (in_lanes && lane.phase == model::Phase::forward && op.id == lane.families.front()) {
-        start = std::max(start, lane.columns_in);
+      const plan::OperationPlan& plan = in_partitions ? plan_of(*index, part) : fleet.plan_for(part);
+      const Seconds busy = in_partitions ? partition.busy * share(partition, part) : plan.busy;
+      if (in_partitions && partition.phase == model::Phase::forward && op.id == partition.families.front()) {
+        start = std::max(start, partition.columns_in);
       }
-      Seconds& next = free[in_lanes ? *index : 0];
+      Seconds& next = free[in_partitions ? *index : 0];
       start = std::max(start, next);
       next = start + busy;
       done = start + std::max(plan.time, busy);
@@ -261,9 +265,9 @@ Seconds Lanes::forecast(PlanCache& fleet, const plan::PlanOptions& options, bool
   return end + others * kInTheWay;
 }
 
-void Lanes::renew(PlanCache& whole, const plan::PlanOptions& options) {
+void DevicePartitions::renew(PlanCache& whole, const plan::PlanOptions& options) {
   in_use_ = false;
-  if (options.keep_columns == plan::KeepColumns::never || lanes_.empty() || whole.no_devices() ||
+  if (options.keep_columns == plan::KeepColumns::never || partitions_.empty() || whole.no_devices() ||
       options.partition != plan::Partition::automatic)
     return;
   try {
@@ -274,10 +278,10 @@ void Lanes::renew(PlanCache& whole, const plan::PlanOptions& options) {
       leave_room_for_columns(devices);
       PlanCache beside_columns(options);
       beside_columns.renew(std::move(devices));
-      if (forecast(beside_columns, options, true) >= forecast(whole, options, false) * kWorthLanes) return;
+      if (forecast(beside_columns, options, true) >= forecast(whole, options, false) * kWorthPartitions) return;
     }
     in_use_ = true;
-  } catch (const InputError&) {}  // too few devices, or in some lane nobody can hold the smallest block
+  } catch (const InputError&) {}  // too few devices, or in some partition nobody can hold the smallest block
 }
 
 }  // namespace cleave::sched

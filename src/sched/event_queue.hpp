@@ -1,4 +1,4 @@
-// Agendas of a discrete-event simulation: what happens next, in order of time and, at one time, of rank.
+// Event queues of a discrete-event simulation: what happens next, in order of time and, at one time, of priority.
 //
 // Both are heaps with four children to a node: half the levels of a binary one, and the children of a node lie side by
 // side. Source: LaMarca and Ladner 1996, "The influence of caches on the performance of heaps", section 4.
@@ -16,26 +16,26 @@ namespace cleave::sched {
 
 /// What comes first at one time: what happens within devices, so that whoever acts at that time finds them as they are
 /// after it; then what the world does to them; then answers, in order of tasklet; then the server's kernels.
-enum class Rank : std::uint8_t { within_device, churn, answer, kernel };
+enum class EventPriority : std::uint8_t { within_device, churn, answer, kernel };
 
 /// When something happens: the least is next.
-struct Moment {
+struct EventKey {
   Seconds at{std::numeric_limits<double>::infinity()};
-  std::uint64_t order = ~std::uint64_t{0};  ///< rank, then a number that is unique within it
-  friend constexpr bool operator==(const Moment&, const Moment&) = default;
-  friend constexpr bool operator<(const Moment& a, const Moment& b) {
+  std::uint64_t order = ~std::uint64_t{0};  ///< priority, then a number that is unique within it
+  friend constexpr bool operator==(const EventKey&, const EventKey&) = default;
+  friend constexpr bool operator<(const EventKey& a, const EventKey& b) {
     return a.at < b.at || (a.at == b.at && a.order < b.order);
   }
-  friend constexpr bool operator>(const Moment& a, const Moment& b) { return b < a; }
+  friend constexpr bool operator>(const EventKey& a, const EventKey& b) { return b < a; }
 };
 
-inline constexpr Moment kNever{};
+inline constexpr EventKey kNever{};
 
-[[nodiscard]] constexpr Moment moment(Seconds at, Rank rank, std::int64_t number) {
-  return {at, (static_cast<std::uint64_t>(rank) << 60U) | static_cast<std::uint64_t>(number)};
+[[nodiscard]] constexpr EventKey event_key(Seconds at, EventPriority priority, std::int64_t number) {
+  return {at, (static_cast<std::uint64_t>(priority) << 60U) | static_cast<std::uint64_t>(number)};
 }
-[[nodiscard]] constexpr bool is_of(const Moment& moment, Rank rank) {
-  return moment.order >> 60U == static_cast<std::uint64_t>(rank);
+[[nodiscard]] constexpr bool is_of(const EventKey& key, EventPriority priority) {
+  return key.order >> 60U == static_cast<std::uint64_t>(priority);
 }
 
 /// Children of a node of a heap.
@@ -44,7 +44,7 @@ inline constexpr std::size_t kChildren = 4;
 /// Where an entry of `when` belongs that is put in at `hole` or below: entries that come before it move up, by
 /// put(hole, entry). Entries have a `when`.
 template <class Entry, class Put>
-std::size_t sink(const std::vector<Entry>& heap, std::size_t hole, const Moment& when, Put put) {
+std::size_t sink(const std::vector<Entry>& heap, std::size_t hole, const EventKey& when, Put put) {
   for (std::size_t child = kChildren * hole + 1; child < heap.size(); child = kChildren * hole + 1) {
     std::size_t least = child;
     for (std::size_t c = child + 1; c < std::min(child + kChildren, heap.size()); ++c) {
@@ -59,7 +59,7 @@ std::size_t sink(const std::vector<Entry>& heap, std::size_t hole, const Moment&
 
 /// The same at `hole` or above: entries that come after it move down.
 template <class Entry, class Put>
-std::size_t raise(const std::vector<Entry>& heap, std::size_t hole, const Moment& when, Put put) {
+std::size_t raise(const std::vector<Entry>& heap, std::size_t hole, const EventKey& when, Put put) {
   while (hole > 0) {
     const std::size_t parent = (hole - 1) / kChildren;
     if (!(when < heap[parent].when)) break;
@@ -69,12 +69,12 @@ std::size_t raise(const std::vector<Entry>& heap, std::size_t hole, const Moment
   return hole;
 }
 
-/// Entries in order of their `when`, a Moment.
+/// Entries in order of their `when`, an EventKey.
 template <class Entry>
-class Agenda {
+class EventQueue {
  public:
   [[nodiscard]] bool empty() const { return heap_.empty(); }
-  [[nodiscard]] Moment next() const { return heap_.empty() ? kNever : heap_.front().when; }
+  [[nodiscard]] EventKey next() const { return heap_.empty() ? kNever : heap_.front().when; }
   /// Requires: not empty.
   [[nodiscard]] const Entry& top() const { return heap_.front(); }
 
@@ -98,18 +98,18 @@ class Agenda {
   std::vector<Entry> heap_;
 };
 
-/// One moment for each of a fixed number of subjects, which may be changed at any time.
-class Calendar {
+/// One event for each of a fixed number of subjects, which may be changed at any time.
+class IndexedEventQueue {
  public:
-  explicit Calendar(std::size_t subjects) : heap_(subjects), place_(subjects) {
+  explicit IndexedEventQueue(std::size_t subjects) : heap_(subjects), place_(subjects) {
     for (std::size_t i = 0; i < subjects; ++i) {
       heap_[i].subject = static_cast<std::uint32_t>(i);
       place_[i] = static_cast<std::uint32_t>(i);
     }
   }
 
-  [[nodiscard]] Moment next() const { return heap_.empty() ? kNever : heap_.front().when; }
-  /// Whose moment is next. Requires: at least one subject.
+  [[nodiscard]] EventKey next() const { return heap_.empty() ? kNever : heap_.front().when; }
+  /// Whose event is next. Requires: at least one subject.
   [[nodiscard]] std::size_t subject() const { return heap_.front().subject; }
 
   /// visit(subject) for those one of which will be next after the one that is next now, in no order.
@@ -118,7 +118,7 @@ class Calendar {
     for (std::size_t i = 1; i < std::min(kChildren + 1, heap_.size()); ++i) visit(heap_[i].subject);
   }
 
-  void set(std::size_t subject, Moment when) {
+  void set(std::size_t subject, EventKey when) {
     const std::size_t place = place_[subject];
     const auto move = [this](std::size_t to, const Node& node) { put(to, node); };
     const bool sooner = when < heap_[place].when;
@@ -128,7 +128,7 @@ class Calendar {
 
  private:
   struct Node {
-    Moment when;
+    EventKey when;
     std::uint32_t subject = 0;
   };
 

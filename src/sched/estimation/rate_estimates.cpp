@@ -1,5 +1,5 @@
 // From observations to rates.
-#include "beliefs.hpp"
+#include "estimation/rate_estimates.hpp"
 
 #include <cmath>
 #include <utility>
@@ -8,44 +8,43 @@ namespace cleave::sched {
 
 namespace {
 
-bool differs(double a, double b) { return std::abs(a - b) > Beliefs::kWorthPlanning * b; }
+bool differs(double a, double b) { return std::abs(a - b) > RateEstimates::kWorthPlanning * b; }
 
-// Work in hand, counted at a declared rate, at the believed one. An unlimited rate has no work in hand.
+// Work in hand, counted at a declared rate, at the estimated one. An unlimited rate has no work in hand.
 template <class Rate>
-Seconds at_rate(Seconds declared_time, Rate declared, Rate believed) {
-  return declared_time.value() > 0 ? declared_time * (declared.value() / believed.value()) : declared_time;
+Seconds at_rate(Seconds declared_time, Rate declared, Rate estimated) {
+  return declared_time.value() > 0 ? declared_time * (declared.value() / estimated.value()) : declared_time;
 }
 
 }  // namespace
 
-Beliefs::Rates Beliefs::rates_of(const fleet::DeviceProfile& profile) {
+RateEstimates::Rates RateEstimates::rates_of(const fleet::DeviceProfile& profile) {
   return {profile.downlink.value(), profile.compute.value(), profile.uplink.value()};
 }
 
-void Beliefs::know(const fleet::DeviceProfile& declared) {
+void RateEstimates::know(const fleet::DeviceProfile& declared) {
   Device& device = devices_[declared.id];
   if (std::exchange(device.known, true)) return;
   device.declared = rates_of(declared);
 }
 
 // From here on every observation counts, those so far as what was declared: an estimator does not tell them from it.
-void Beliefs::learn(Device& device) {
+void RateEstimates::learn(Device& device) {
   device.learned = std::make_unique<Learned>();
-  device.learned->believed = device.learned->latest = device.declared;
+  device.learned->estimated = device.learned->latest = device.declared;
   for (std::size_t r = 0; r < kResources; ++r) {
     for (int i = 0; i < device.as_declared[r]; ++i)
       device.learned->estimators[r].observe(device.declared[r], Seconds(1));
   }
 }
 
-void Beliefs::observe(DeviceId id, const Measured& measured) {
+void RateEstimates::observe(DeviceId id, const Measured& measured) {
   Device& device = devices_[id];
   if (!device.known) return;
   const std::array<double, kResources> amounts{static_cast<double>(measured.bytes_down.value()), measured.flops.value(),
                                                static_cast<double>(measured.bytes_up.value())};
   const std::array<Seconds, kResources> times{measured.down, measured.compute, measured.up};
   if (device.learned == nullptr) {
-    using plan::RateEstimator;
     std::array<bool, kResources> counts{};
     bool as_declared = true;
     for (std::size_t r = 0; r < kResources; ++r) {
@@ -65,28 +64,28 @@ void Beliefs::observe(DeviceId id, const Measured& measured) {
   for (std::size_t r = 0; r < kResources; ++r) {
     learned.estimators[r].observe(amounts[r], times[r]);
     learned.latest[r] = learned.estimators[r].rate(device.declared[r]);
-    worth_planning_ = worth_planning_ || differs(learned.latest[r], learned.believed[r]);
+    worth_planning_ = worth_planning_ || differs(learned.latest[r], learned.estimated[r]);
   }
 }
 
-void Beliefs::renew(bool at_once) {
+void RateEstimates::renew(bool at_once) {
   if (!at_once && !worth_planning_) return;
   worth_planning_ = false;
   bool changed = false;
   for (const DeviceId id : learned_) {
     Learned& learned = *devices_[id].learned;
-    changed = changed || learned.latest != learned.believed;
-    learned.believed = learned.latest;
+    changed = changed || learned.latest != learned.estimated;
+    learned.estimated = learned.latest;
   }
   if (changed) ++version_;
 }
 
-void Beliefs::apply(std::vector<plan::DeviceState>& devices) const {
+void RateEstimates::apply(std::vector<plan::DeviceState>& devices) const {
   if (learned_.empty()) return;
   for (plan::DeviceState& device : devices) {
     const Device* const known = devices_.find(device.profile.id);
     if (known == nullptr || known->learned == nullptr) continue;
-    const Rates& rates = known->learned->believed;
+    const Rates& rates = known->learned->estimated;
     const BytesPerSecond downlink(rates[down]), uplink(rates[up]);
     const FlopsPerSecond processor(rates[compute]);
     device.down_busy = at_rate(device.down_busy, device.profile.downlink, downlink);

@@ -1,5 +1,5 @@
 // The busiest resource of a device says when it would be through; a panel more or less does not change the choice.
-#include "copies.hpp"
+#include "recovery/copies.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-// Weight gradients that nothing waits for take few devices, give way to the chain, and end with it.
+// Weight gradients that nothing waits for take few devices, give way to the critical path, and end with it.
 #include <algorithm>
 #include <cmath>
 
@@ -41,21 +41,21 @@ StepReport run(const model::StepGraph& graph, const SchedulerOptions& options, f
   return report;
 }
 
-TEST(Patience, WeightGradientsMoveFewerBytesAndEndWithTheChain) {
-  const StepReport patient = run(backward_pass(60), options_of());
+TEST(BackgroundScheduler, WeightGradientsMoveFewerBytesAndEndWithTheCriticalPath) {
+  const StepReport deferrable = run(backward_pass(60), options_of());
   const StepReport hurried = run(backward_pass(60, model::Phase::input_gradient), options_of());
-  EXPECT_LT(patient.time.value(), 0.9 * hurried.time.value());
+  EXPECT_LT(deferrable.time.value(), 0.9 * hurried.time.value());
   const StepReport whole = run(one_by_one(60), options_of());
-  EXPECT_LT(patient.bytes_down.value(), 0.8 * static_cast<double>(whole.bytes_down.value()));
+  EXPECT_LT(deferrable.bytes_down.value(), 0.8 * static_cast<double>(whole.bytes_down.value()));
   Seconds chain_end{0}, end{0};
-  for (const OperationTiming& timing : patient.operations) {
+  for (const OperationTiming& timing : deferrable.operations) {
     end = std::max(end, timing.end);
     if (timing.op.value % 2 == 0) chain_end = std::max(chain_end, timing.end);
   }
-  EXPECT_LT((end - chain_end).value(), 0.15 * patient.time.value());
+  EXPECT_LT((end - chain_end).value(), 0.15 * deferrable.time.value());
 }
 
-TEST(Patience, WhatIsLostIsDoneAgain) {
+TEST(BackgroundScheduler, WhatIsLostIsDoneAgain) {
   fleet::ChurnTrace churn;
   for (std::int64_t d = 0; d < 8; ++d)
     churn.push_back({Seconds(0.5 + 0.3 * static_cast<double>(d)), DeviceId(4 * d), fleet::ChurnKind::leave, 1});
@@ -63,7 +63,7 @@ TEST(Patience, WhatIsLostIsDoneAgain) {
   EXPECT_GT(report.lost, 0);
 }
 
-TEST(Patience, AWeightGradientThatTheChainWaitsForIsNotPatient) {
+TEST(BackgroundScheduler, AWeightGradientThatTheCriticalPathWaitsForIsNotDeferred) {
   // The second operation would be alone on the fleet and the third waits for it.
   const model::StepGraph graph = graph_of(
       {gemm(0, kChain, {}, model::Phase::input_gradient), gemm(1, kWeights, {}, model::Phase::weight_gradient),

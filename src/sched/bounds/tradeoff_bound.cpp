@@ -1,5 +1,5 @@
 // Prices of shapes over durations, flows by Frank and Wolfe's method, and the least T that they allow.
-#include "tradeoff_bound.hpp"
+#include "bounds/tradeoff_bound.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // The three states of a device.
-#include "breaker.hpp"
+#include "recovery/breaker.hpp"
 
 #include <algorithm>
 

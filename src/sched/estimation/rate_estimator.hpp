@@ -1,20 +1,15 @@
 // Learning what devices really do: rates estimated from observed times, in place of declared ones that are wrong.
 //
-// The scheduler (or whoever sees results) reports how long an amount took on one resource of one device; learned()
-// gives the device as the planner should see it. Robust: one late message changes nothing, a device that has really
-// slowed down is believed after a few.
+// RateEstimates (rate_estimates.hpp) keeps one of them for each resource of a device that does otherwise than it
+// declares. Robust: one late message changes nothing, a device that has really slowed down is believed after a few.
 #pragma once
 
 #include <array>
-#include <cstdint>
-#include <unordered_map>
+#include <cstddef>
 
-#include "cleave/base/ids.hpp"
-#include "cleave/fleet/profile.hpp"
+#include "cleave/base/units.hpp"
 
-namespace cleave::plan {
-
-enum class Resource : std::uint8_t { downlink, compute, uplink };
+namespace cleave::sched {
 
 /// The rate of one resource: the median of the last observations once there are kEnough of them.
 class RateEstimator {
@@ -36,17 +31,4 @@ class RateEstimator {
   std::size_t count_ = 0;  ///< observations so far
 };
 
-/// Estimators of all devices.
-class LearnedRates {
- public:
-  void observe(DeviceId device, Resource resource, double amount, Seconds time);
-  /// The profile with learned rates in place of declared ones. Nothing else changes.
-  [[nodiscard]] fleet::DeviceProfile learned(const fleet::DeviceProfile& declared) const;
-  /// What was learned of a device is void, e.g. because it left and another one came.
-  void forget(DeviceId device);
-
- private:
-  std::unordered_map<DeviceId, std::array<RateEstimator, 3>> estimators_;
-};
-
-}  // namespace cleave::plan
+}  // namespace cleave::sched

@@ -1,8 +1,8 @@
-// Beliefs: the rates that plans are made with, learned from what devices did in place of what they declared.
+// RateEstimates: the rates that plans are made with, learned from what devices did in place of what they declared.
 //
 // Every answer is observed; a plan's rates change only in steps, because every change voids the plans made before: when
-// a learned rate differs by kWorthPlanning from the one believed, or at the start of a step by any amount that
-// plan::RateEstimator tells from noise.
+// a learned rate differs by kWorthPlanning from the one estimated, or at the start of a step by any amount that
+// RateEstimator tells from noise.
 #pragma once
 
 #include <array>
@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "by_device.hpp"
-#include "cleave/plan/rates.hpp"
 #include "cleave/sched/fleet.hpp"
+#include "estimation/rate_estimator.hpp"
 
 namespace cleave::sched {
 
-class Beliefs {
+class RateEstimates {
  public:
   static constexpr double kWorthPlanning = 0.25;
 
@@ -26,9 +26,9 @@ class Beliefs {
   void observe(DeviceId device, const Measured& measured);
   /// Takes over what was learned, if it is worth new plans; `at_once`: whatever was learned.
   void renew(bool at_once);
-  /// Puts believed rates in place of declared ones, and counts the work that they have in hand at those.
+  /// Puts estimated rates in place of declared ones, and counts the work that they have in hand at those.
   void apply(std::vector<plan::DeviceState>& devices) const;
-  /// Changes with the believed rates.
+  /// Changes with the estimated rates.
   [[nodiscard]] std::uint64_t version() const { return version_; }
 
  private:
@@ -36,8 +36,8 @@ class Beliefs {
   using Rates = std::array<double, kResources>;  // bytes, FLOP, bytes a second
   // Of a device that once did otherwise than it declares.
   struct Learned {
-    std::array<plan::RateEstimator, kResources> estimators;
-    Rates believed{}, latest{};
+    std::array<RateEstimator, kResources> estimators;
+    Rates estimated{}, latest{};
   };
   // Most devices do as they declare, in every answer: then only answers are counted.
   struct Device {

@@ -1,5 +1,5 @@
 // Quantiles of the latest ratios, taken again now and then.
-#include "deadline.hpp"
+#include "recovery/deadline.hpp"
 
 #include <algorithm>
 #include <cmath>

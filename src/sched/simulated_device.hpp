@@ -1,8 +1,10 @@
-// Station: one device of SimulatedFleet: downlink, processor and uplink, what is queued for them, what it holds.
+// SimulatedDevice: one device of SimulatedFleet: downlink, processor and uplink, what is queued for them, what it
+// holds.
 //
 // What happens within a device, in order of time: its downlink is free again, a panel was computed, its uplink is free
-// again. Stations know nothing of each other; what they share (the server's interface, the count of messages) is in
-// Commons. Where nothing shared can delay them, a station may be brought to a later time alone, in one go: advance().
+// again. Devices know nothing of each other; what they share (the server's interface, the count of messages) is in
+// SharedState. Where nothing shared can delay them, a device may be brought to a later time alone, in one go:
+// advance().
 #pragma once
 
 #include <cstdint>
@@ -10,7 +12,6 @@
 #include <optional>
 #include <vector>
 
-#include "agenda.hpp"
 #include "cleave/base/random.hpp"
 #include "cleave/fleet/churn.hpp"
 #include "cleave/fleet/profile.hpp"
@@ -19,7 +20,8 @@
 #include "cleave/sched/fleet.hpp"
 #include "cleave/sched/observer.hpp"
 #include "cleave/sched/resources.hpp"
-#include "gate.hpp"
+#include "event_queue.hpp"
+#include "server_port.hpp"
 
 namespace cleave::sched {
 
@@ -39,10 +41,10 @@ struct Flight {
   [[nodiscard]] bool all_begun() const { return panels.made() == panels.size(); }
 };
 
-/// What the stations of a fleet share.
-struct Commons {
+/// What the devices of a fleet share.
+struct SharedState {
   fleet::ServerProfile server;
-  Gate out, in;  // the server's interface
+  ServerPort out, in;  // the server's interface
   Random jitter;
   std::uint64_t messages = 0;  // that had jitter
   std::int64_t sequence = 0;   // of everything that happens within devices
@@ -90,9 +92,9 @@ inline void prefetch_lines(const void* begin, std::size_t size) {
   for (std::size_t at = 0; at < size; at += kLine) __builtin_prefetch(static_cast<const char*>(begin) + at);
 }
 
-class Station {
+class SimulatedDevice {
  public:
-  explicit Station(fleet::DeviceProfile profile);
+  explicit SimulatedDevice(fleet::DeviceProfile profile);
 
   fleet::DeviceProfile declared;
   Usage usage;
@@ -105,34 +107,34 @@ class Station {
   [[nodiscard]] const std::vector<Flight*>& holds() const { return holds_; }
 
   /// Takes over a flight, whose panels, FLOP and tails are known. Requires: present.
-  void submit(Flight& flight, Seconds now, Commons& commons);
+  void submit(Flight& flight, Seconds now, SharedState& shared);
   /// The columns that a flight brought, or would have brought, are not used any more. Returns the flight, if it is
   /// over.
-  Flight* release(TaskletId columns, Seconds now, Commons& commons);
+  Flight* release(TaskletId columns, Seconds now, SharedState& shared);
   /// Drops a flight of which nothing was begun; false: it was.
-  bool drop(Flight& flight, Seconds now, Commons& commons);
+  bool drop(Flight& flight, Seconds now, SharedState& shared);
 
   /// The next thing within the device; kNever: nothing until something is submitted.
-  [[nodiscard]] Moment next_within() const;
+  [[nodiscard]] EventKey next_within() const;
   /// The next answer at the server, of those whose last panel is on its way.
-  [[nodiscard]] Moment next_answer() const;
+  [[nodiscard]] EventKey next_answer() const;
   /// A moment no later than the next answer of a flight that is not among those of next_answer() yet, and no earlier
   /// than next_within(); kNever: none will come before that answer. Requires: no jitter, so that answers come in the
   /// order in which they went up.
-  [[nodiscard]] Moment no_answer_before(Seconds now) const;
+  [[nodiscard]] EventKey no_answer_before(Seconds now) const;
 
   /// Asks for what serving it will read first: its memory is seldom in the caches.
-  void prefetch() const { prefetch_lines(this, sizeof(Station)); }
+  void prefetch() const { prefetch_lines(this, sizeof(SimulatedDevice)); }
 
   /// Serves what next_within() tells.
-  void serve(Commons& commons);
+  void serve(SharedState& shared);
   /// Serves everything within the device up to and including `until`. Requires: no answer is due before.
-  void advance(Seconds until, Commons& commons);
+  void advance(Seconds until, SharedState& shared);
   /// Begins what the server's interface was asked for and now serves.
-  void begin_down(Seconds now, Commons& commons);
-  void begin_up(Seconds now, Commons& commons);
+  void begin_down(Seconds now, SharedState& shared);
+  void begin_up(Seconds now, SharedState& shared);
   /// Takes the answer that next_answer() tells, and its flight's memory, off the device.
-  Flight& answer(Seconds now, Commons& commons);
+  Flight& answer(Seconds now, SharedState& shared);
 
   void slow(double factor);
   void hang(Seconds now);
@@ -141,9 +143,9 @@ class Station {
   void join();
 
   /// For how long its resources are still taken at declared rates, not counting what is under way; and the same as a
-  /// tasklet at `place` meets it, counting what is under way.
+  /// tasklet at `priority` meets it, counting what is under way.
   [[nodiscard]] plan::DeviceState state() const;
-  [[nodiscard]] plan::DeviceState state_ahead_of(const Place& place, Seconds now) const;
+  [[nodiscard]] plan::DeviceState state_ahead_of(const Priority& priority, Seconds now) const;
 
  private:
   static constexpr Seconds kNotTaken{std::numeric_limits<double>::infinity()};
@@ -156,7 +158,7 @@ class Station {
   };
   /// One direction: the link and the server's interface, both of which carry a panel's bytes.
   struct Way {
-    Gate& gate;
+    ServerPort& port;
     Link& link;
     BytesPerSecond link_rate, nic_rate;
     Seconds plan::Tail::*tail;
@@ -166,7 +168,7 @@ class Station {
   };
   /// A flight that is coming down, with what the queue asks of it: looking at each would be a miss of the caches.
   struct Coming {
-    Place place;
+    Priority priority;
     Flight* flight = nullptr;
     Bytes resident, down;
     bool begun = false;
@@ -189,7 +191,7 @@ class Station {
     Result result;
   };
   struct Answer {
-    Moment when;
+    EventKey when;
     Flight* flight = nullptr;
   };
 
@@ -201,21 +203,21 @@ class Station {
     std::int64_t sequence = 0;
   };
   [[nodiscard]] Pick pick() const;
-  void advance_up(Seconds until, Commons& commons);
+  void advance_up(Seconds until, SharedState& shared);
   [[nodiscard]] std::size_t next_down() const;
   void hasten(const Tasklet& user);
-  void pump_down(Seconds now, Commons& commons, Seconds until = Seconds(-1));
-  void pump_up(Seconds now, Commons& commons);
-  void ask_down(Flight& flight, Seconds now, Commons& commons);
-  void send_down(const Operands& operands, Seconds now, Commons& commons);
-  void take_in(const Operands& operands, Seconds arrival, Commons& commons);
-  void ask_up(const Result& result, Seconds now, Commons& commons);
-  void send_up(const Result& result, Seconds now, Commons& commons);
-  [[nodiscard]] Way way_down(Commons& commons);
-  [[nodiscard]] Way way_up(Commons& commons);
-  bool has_to_wait(const Way& way, const Flight& flight, std::int64_t number, Bytes bytes, Commons& commons);
-  static Carried carry(const Way& way, Bytes bytes, Seconds now, Commons& commons);
-  void ask_up_first(Commons& commons);
+  void pump_down(Seconds now, SharedState& shared, Seconds until = Seconds(-1));
+  void pump_up(Seconds now, SharedState& shared);
+  void ask_down(Flight& flight, Seconds now, SharedState& shared);
+  void send_down(const Operands& operands, Seconds now, SharedState& shared);
+  void take_in(const Operands& operands, Seconds arrival, SharedState& shared);
+  void ask_up(const Result& result, Seconds now, SharedState& shared);
+  void send_up(const Result& result, Seconds now, SharedState& shared);
+  [[nodiscard]] Way way_down(SharedState& shared);
+  [[nodiscard]] Way way_up(SharedState& shared);
+  bool has_to_wait(const Way& way, const Flight& flight, std::int64_t number, Bytes bytes, SharedState& shared);
+  static Carried carry(const Way& way, Bytes bytes, Seconds now, SharedState& shared);
+  void ask_up_first(SharedState& shared);
   void forget_all();
   void prefetch_further() const;
 
@@ -226,14 +228,14 @@ class Station {
   Link down_, up_;
   Seconds arrival_;  // of the last panel: a message never overtakes the one before it
   SerialResource processor_;
-  Place latest_;                    // of what was computed last
-  bool in_order_ = true;            // what waits for the uplink is computed in order of place
+  Priority latest_;                 // of what was computed last
+  bool in_order_ = true;            // what waits for the uplink is computed in order of priority
   Operands asked_down_;             // that wait for the server's interface
   Result asked_up_;                 // that waits for it
   Fifo<Computed> computed_;         // results that the processor has, or will have, done
-  Fifo<Result> up_queue_;           // those that met a taken uplink, by place
+  Fifo<Result> up_queue_;           // those that met a taken uplink, by priority
   Fifo<Answer> answers_;            // on their last way
-  std::vector<Coming> down_queue_;  // whose panels are still to come down, by place
+  std::vector<Coming> down_queue_;  // whose panels are still to come down, by priority
   std::vector<Flight*> finishing_;  // down, but not all up
   std::vector<Flight*> holds_;
   const Flight *in_ = nullptr, *out_ = nullptr;  // that the links carried last; they may be over

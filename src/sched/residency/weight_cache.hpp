@@ -1,10 +1,10 @@
-// KeptColumns: the scheduler's book of columns of B that devices keep from row group to row group.
+// WeightCache: the scheduler's book of columns of B that devices keep from row group to row group.
 //
 // Columns travel in a tasklet of their own (a box without rows), ahead of the operation that needs them, and are
 // released when the last group's tasklets that use them are answered or given up. What a device keeps stays below the
 // room that plans leave for it: columns that find none wait, first come, first served, in the order of the operations,
-// and the groups that need them wait with them. So a group never is more than two operations of a lane ahead of the
-// last one. A device that leaves, fails or is planned anew is forgotten; a tasklet without columns brings its own.
+// and the groups that need them wait with them. So a group never is more than two operations of a partition ahead of
+// the last one. A device that leaves, fails or is planned anew is forgotten; a tasklet without columns brings its own.
 #pragma once
 
 #include <cstdint>
@@ -19,27 +19,27 @@
 #include "cleave/base/kept_memory.hpp"
 #include "cleave/model/graph.hpp"
 #include "cleave/plan/plan.hpp"
-#include "lanes.hpp"
+#include "residency/device_partitions.hpp"
 
 namespace cleave::sched {
 
-class KeptColumns {
+class WeightCache {
  public:
   /// Sends columns of the operation whose first part is `family` on their way; returns their tasklet's id.
   using Send = std::function<TaskletId(OpId family, const plan::TaskletPlan& columns)>;
   /// The device may give them up.
   using Release = std::function<void(TaskletId columns, DeviceId device)>;
-  KeptColumns(Send send, Release release) : send_(std::move(send)), release_(std::move(release)) {}
+  WeightCache(Send send, Release release) : send_(std::move(send)), release_(std::move(release)) {}
 
   /// A new step: everything is released.
   void clear();
   /// Bytes that a device may keep at once.
   void set_room(DeviceId device, Bytes room) { devices_[device].room = room; }
 
-  /// Devices are to get what an operation of lanes[index], planned as this version, needs, unless they have it, and
-  /// what the lane's next one does: with the step's first, the columns of every lane of its phase; with a lane's last,
-  /// those that the next phase begins with.
-  void want_for(const model::Operation& op, std::size_t index, std::span<const Lane> lanes,
+  /// Devices are to get what an operation of partitions[index], planned as this version, needs, unless they have it,
+  /// and what the partition's next one does: with the step's first, the columns of every partition of its phase; with a
+  /// partition's last, those that the next phase begins with.
+  void want_for(const model::Operation& op, std::size_t index, std::span<const DevicePartition> partitions,
                 const model::StepGraph& graph, std::uint64_t version);
   /// Devices are to get them, for groups (of `groups`) that are still to come; those of an earlier plan are released.
   void want(OpId family, std::int64_t groups, std::span<const plan::TaskletPlan> columns, std::uint64_t version);

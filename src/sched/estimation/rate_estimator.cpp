@@ -1,10 +1,10 @@
 // The median of the last observations: half of them must be wrong before the estimate is.
-#include "cleave/plan/rates.hpp"
+#include "estimation/rate_estimator.hpp"
 
 #include <algorithm>
 #include <cmath>
 
-namespace cleave::plan {
+namespace cleave::sched {
 
 bool RateEstimator::is_observation(double amount, Seconds time) {
   const double rate = amount / time.value();
@@ -29,21 +29,4 @@ double RateEstimator::rate(double declared) const {
   return as_declared(*middle) ? declared : *middle;
 }
 
-void LearnedRates::observe(DeviceId device, Resource resource, double amount, Seconds time) {
-  estimators_[device][static_cast<std::size_t>(resource)].observe(amount, time);
-}
-
-fleet::DeviceProfile LearnedRates::learned(const fleet::DeviceProfile& declared) const {
-  fleet::DeviceProfile profile = declared;
-  const auto found = estimators_.find(declared.id);
-  if (found == estimators_.end()) return profile;
-  const auto& [down, compute, up] = found->second;
-  profile.downlink = BytesPerSecond(down.rate(declared.downlink.value()));
-  profile.compute = FlopsPerSecond(compute.rate(declared.compute.value()));
-  profile.uplink = BytesPerSecond(up.rate(declared.uplink.value()));
-  return profile;
-}
-
-void LearnedRates::forget(DeviceId device) { estimators_.erase(device); }
-
-}  // namespace cleave::plan
+}  // namespace cleave::sched

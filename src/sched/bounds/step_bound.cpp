@@ -1,18 +1,19 @@
 // The lower bound of a whole step; docs/simulator.md derives it.
 //
 // Three things no schedule can avoid: operations that depend on each other run one after another, each for at least its
-// own bound (chain); every byte and FLOP is carried by some resource (volumes); and an operation that is hurried moves
-// more bytes than one that takes its time, so that the two cannot both be had at their best (tradeoff_bound.hpp).
+// own bound (critical path); every byte and FLOP is carried by some resource (volumes); and an operation that is
+// hurried moves more bytes than one that takes its time, so that the two cannot both be had at their best
+// (tradeoff_bound.hpp).
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <unordered_map>
 
+#include "bounds/tradeoff_bound.hpp"
 #include "cleave/plan/bound.hpp"
 #include "cleave/plan/cost.hpp"
 #include "cleave/sched/scheduler.hpp"
-#include "lanes.hpp"
-#include "tradeoff_bound.hpp"
+#include "residency/device_partitions.hpp"
 #include "work_hash.hpp"
 
 namespace cleave::sched {
@@ -77,12 +78,12 @@ Seconds step_lower_bound(const model::StepGraph& graph, std::span<const plan::De
   const double down_rate = std::min(downlink, server.nic_out.value()),
                up_rate = std::min(uplink, server.nic_in.value());
 
-  // Shapes, their bounds, and the longest chain.
+  // Shapes, their bounds, and the longest path.
   std::vector<ShapeBound> shapes;
   std::map<std::int64_t, std::unordered_map<plan::Work, std::size_t, WorkHash>> shape_of;  // by groups that share B
   std::vector<Node> nodes(graph.operations.size());
   std::vector<double> until(graph.operations.size());
-  double kernels = 0, down = 0, up = 0, chain = 0;
+  double kernels = 0, down = 0, up = 0, path = 0;
   for (const model::Operation& op : graph.operations) {
     const auto i = static_cast<std::size_t>(op.id.value);
     if (!model::runs_on_devices(op.kind)) {
@@ -109,10 +110,10 @@ Seconds step_lower_bound(const model::StepGraph& graph, std::span<const plan::De
     double start = 0;
     for (const OpId before : op.after) start = std::max(start, until[static_cast<std::size_t>(before.value)]);
     until[i] = start + nodes[i].time;
-    chain = std::max(chain, until[i]);
+    path = std::max(path, until[i]);
   }
   const double bound =
-      std::max({chain, kernels, model::device_flops(graph).value() / compute, down / down_rate, up / up_rate});
+      std::max({path, kernels, model::device_flops(graph).value() / compute, down / down_rate, up / up_rate});
   if (!std::isfinite(bound) || !std::isfinite(down_rate) || !std::isfinite(up_rate)) return Seconds(bound);
   return Seconds(tradeoff_bound(graph, nodes, shapes, classes, down_rate, up_rate, bound));
 }
