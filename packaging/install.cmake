@@ -27,7 +27,7 @@ install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 
 # The pure parts: no MPI, no files, no clock.
-set(exported base telemetry fleet model plan sched)
+set(exported base telemetry fleet model timing plan sched)
 foreach(component ${exported})
   install(TARGETS cleave_${component} EXPORT cleaveTargets COMPONENT development
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)

@@ -90,24 +90,6 @@ Seconds stream_time(std::span<const Panel> panels, const DeviceState& device, co
   return up + device.profile.latency;
 }
 
-std::vector<Tail> tails_of(std::span<const Panel> panels, const fleet::DeviceProfile& device) {
-  std::vector<Tail> tails;
-  tails_of(panels, device, tails);
-  return tails;
-}
-
-void tails_of(std::span<const Panel> panels, const fleet::DeviceProfile& device, std::vector<Tail>& tails) {
-  tails.resize(panels.size());
-  Tail next;
-  for (std::size_t i = panels.size(); i-- > 0;) {
-    const Panel& panel = panels[i];
-    next.up += panel.up / device.uplink;
-    const Seconds back = 2 * device.latency + panel.flops / device.compute + next.up;
-    next.down = panel.down / device.downlink + std::max(next.down, back);
-    tails[i] = next;
-  }
-}
-
 void estimate_cost(const Work& work, TaskletPlan& tasklet, const DeviceState& device, const PlanOptions& options) {
   const std::vector<Panel> panels = panels_of(work, tasklet);
   tasklet.device = device.profile.id;

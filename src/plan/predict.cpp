@@ -54,7 +54,7 @@ std::uint64_t rank_of(double time) { return std::bit_cast<std::uint64_t>(time + 
 // Beside each other, because a rehearsal reads them tasklet by tasklet in no order that a processor could foresee.
 struct Step {
   Panel panel;
-  Tail tail;  // where the interface is limited
+  timing::Tail tail;  // where the interface is limited
 };
 
 struct Result {
@@ -117,10 +117,10 @@ class Rehearsal {
     for (const TaskletPlan& tasklet : tasklets) steps += static_cast<std::size_t>(tasklet.panels);
     steps_.reserve(steps);
     std::vector<Panel> panels;
-    std::vector<Tail> tails;
+    std::vector<timing::Tail> tails;
     for (std::size_t t = 0; t < tasklets.size(); ++t) {
-      panels_of(work, tasklets[t], panels);
-      tails_of(panels, states.at(tasklets[t].device)->profile, tails);
+      panels = panels_of(work, tasklets[t]);
+      timing::tails_of(panels, states.at(tasklets[t].device)->profile, tails);
       firsts_.push_back(steps_.size());
       for (std::size_t i = 0; i < panels.size(); ++i) steps_.push_back({panels[i], tails[i]});
       const auto [found, fresh] = stations.emplace(tasklets[t].device, stations_.size());

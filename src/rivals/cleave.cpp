@@ -151,7 +151,7 @@ class Cleave final : public System {
   // The victims fall silent at once and are missed after the time of detection.
   static fleet::ChurnTrace loss_trace(const StudyInput& study, const Outcome& undisturbed) {
     std::vector<bool> used;
-    for (const sched::Usage& usage : undisturbed.usage) used.push_back(usage.tasklets > 0);
+    for (const sched::Usage& usage : undisturbed.usage) used.push_back(usage.streams > 0);
     const Seconds at = undisturbed.first.time * study.loss.progress;
     fleet::ChurnTrace trace;
     for (const fleet::ChurnKind kind : {fleet::ChurnKind::hang, fleet::ChurnKind::leave}) {

@@ -324,7 +324,7 @@ class LiveFleet final : public RankFleet {
     used.bytes_down += piece.bytes_down;
     used.bytes_up += piece.bytes_up;
     used.memory_peak = std::max(used.memory_peak, piece.resident);
-    ++used.tasklets;
+    ++used.streams;
   }
 
   void leave(DeviceId id) {

@@ -36,21 +36,6 @@ struct Volume {
 [[nodiscard]] Seconds stream_time(std::span<const Panel> panels, const DeviceState& device,
                                   const fleet::ServerProfile& server);
 
-/// How long a device that does nothing else still takes for a tasklet. The server's interface serves the longest tail
-/// first: whoever would be through last can wait least (Jackson 1955, "Scheduling a production line to minimize maximum
-/// tardiness").
-struct Tail {
-  Seconds down;  ///< from when a panel begins to come down until the last byte is at the server
-  Seconds up;    ///< that a panel's results and those after it take of the uplink
-};
-
-/// The tails at each of the panels:
-///   up_i = up bytes_i / uplink + up_(i+1)
-///   down_i = down bytes_i / downlink + max(down_(i+1), 2 latency + flops_i / compute + up_i).
-[[nodiscard]] std::vector<Tail> tails_of(std::span<const Panel> panels, const fleet::DeviceProfile& device);
-/// The same in place of what is in `tails`, whose memory is used again.
-void tails_of(std::span<const Panel> panels, const fleet::DeviceProfile& device, std::vector<Tail>& tails);
-
 /// Fills the cost fields (bytes, resident, time) of a piece placed on a device.
 void estimate_cost(const Work& work, TaskletPlan& tasklet, const DeviceState& device, const PlanOptions& options);
 

@@ -17,6 +17,7 @@
 #include "cleave/base/units.hpp"
 #include "cleave/fleet/profile.hpp"
 #include "cleave/model/graph.hpp"
+#include "cleave/timing/stream.hpp"
 
 namespace cleave::plan {
 
@@ -52,12 +53,8 @@ enum class Objective : std::uint8_t {
   alone,  ///< the last result is there as soon as can be; resources may be taken a few per cent longer
 };
 
-/// A device as it is at the moment of planning: its (declared or learned) rates, and how long each of its three
-/// resources is still taken by earlier tasklets, in seconds from now.
-struct DeviceState {
-  fleet::DeviceProfile profile;
-  Seconds down_busy, compute_busy, up_busy;
-};
+/// A device as it is at the moment of planning.
+using timing::DeviceState;
 
 /// Whether devices keep their columns of the weights while row groups follow each other (plan_row_groups).
 enum class KeepColumns : std::uint8_t { never, where_quicker, always };

@@ -14,11 +14,13 @@
 #include "cleave/model/graph.hpp"
 #include "cleave/plan/panels.hpp"
 #include "cleave/plan/plan.hpp"
+#include "cleave/timing/stream.hpp"
 
 namespace cleave::sched {
 
-/// Of a tasklet in a device's queues: urgency, then turn. The least is served first, panel by panel.
-using Priority = std::pair<std::int32_t, std::int64_t>;
+using timing::Measured;
+using timing::Priority;  // of a tasklet: urgency, then turn
+using timing::Usage;     // its streams are tasklets
 
 /// One submission of a piece of an operation to a device.
 struct Tasklet {
@@ -55,13 +57,6 @@ enum class EventKind : std::uint8_t {
   late,         ///< a tasklet that was forgotten has been answered after all: nothing is placed, but it was `measured`
 };
 
-/// How long the three resources of a device took for one tasklet. A time of zero is not known.
-struct Measured {
-  Bytes bytes_down, bytes_up;
-  Flops flops;
-  Seconds down, compute, up;
-};
-
 struct Event {
   EventKind kind = EventKind::timeout;
   Seconds at;
@@ -70,14 +65,6 @@ struct Event {
   OpId op;
   Measured measured{};   ///< of `done` and `late`
   Seconds unnoticed{0};  ///< of `left`: for how long the device had been silent before
-};
-
-/// What one device, or the server, did: busy seconds of each resource, bytes, energy.
-struct Usage {
-  Seconds down, compute, up;
-  Bytes bytes_down, bytes_up;
-  std::int64_t tasklets = 0;
-  Bytes memory_peak;
 };
 
 /// See the file comment. All times are in the fleet's own clock (virtual or emulated), which starts at 0.

@@ -13,14 +13,7 @@
 
 namespace cleave::sched {
 
-enum class Resource : std::uint8_t {
-  down,        ///< a device's downlink
-  compute,     ///< a device's processor, or the server's when it computes a block itself
-  up,          ///< a device's uplink
-  server_out,  ///< the server's interface, towards the devices
-  server_in,   ///< the server's interface, from the devices
-  kernel,      ///< the server's processor, for a server kernel
-};
+using timing::Resource;
 
 /// One use of one resource, in the fleet's time. Told when it begins, so `end` is what the model says: should the
 /// device leave first, settled() tells.

@@ -1,11 +1,7 @@
-// SimulatedFleet: the time model of docs/cost_model.md as a discrete-event simulation in virtual time, without numbers.
+// SimulatedFleet: a fleet in virtual time, without numbers: the star of devices of the time model, and churn.
 //
-// Resources, each serial: a device's downlink, processor and uplink; the server's interface out and in, and processor.
-// A device's links serve by priority (fleet.hpp), the interface by priority and longest tail (plan/cost.hpp), the
-// others in order of request. A panel asks for the interface when its link is free, is through when both have carried
-// it (cut through), and arrives one latency later; computation and answer follow likewise. A device takes in the next
-// tasklet only when its memory holds it beside those that it works on. The server's real fleets carry this model too,
-// so that `train` with a virtual clock reports what `simulate` says.
+// Times are those of cleave/timing/star.hpp; the server's processor is one more serial resource. The server's real
+// fleets carry this model too, so that `train` with a virtual clock reports what `simulate` says.
 #pragma once
 
 #include <memory>

@@ -82,18 +82,18 @@ void Timeline::add_devices(ordered_json& out) const {
                        {"lost_s", busy_[i][kLost]},
                        {"bytes_down", used.bytes_down.value()},
                        {"bytes_up", used.bytes_up.value()},
-                       {"tasklets", used.tasklets},
+                       {"tasklets", used.streams},
                        {"memory_peak", used.memory_peak.value()},
                        {"energy_J", energy}});
     const auto [place, fresh] = group_of.try_emplace(d.name, groups.size());
     if (fresh) groups.push_back({.name = d.name});
     Group& group = groups[place->second];
     ++group.count;
-    if (used.tasklets > 0) ++group.used;
+    if (used.streams > 0) ++group.used;
     for (std::size_t lane = 0; lane < kLanes; ++lane) group.busy[lane] += busy_[i][lane];
     group.bytes_down += used.bytes_down.value();
     group.bytes_up += used.bytes_up.value();
-    group.tasklets += used.tasklets;
+    group.tasklets += used.streams;
     group.memory_peak = std::max(group.memory_peak, used.memory_peak.value());
     group.energy += energy;
   }

@@ -72,7 +72,7 @@ TEST(Cost, PanelsAddUp) {
       EXPECT_EQ(down, v.down.value() + messages_down * kMessageHeader.value());
       EXPECT_EQ(up, v.up.value() + messages_up * kMessageHeader.value());
       EXPECT_DOUBLE_EQ(flops, v.flops.value());
-      const Panel last = PanelSequence(work, t).last();
+      const Panel last = panel_sequence(work, t).last();
       EXPECT_EQ(last.up, panels.back().up);
       EXPECT_EQ(last.flops.value(), order == PanelOrder::result_resident ? 0 : panels.back().flops.value());
     }
@@ -95,8 +95,9 @@ TEST(Cost, StreamOfTwoPanels) {
 
 TEST(Cost, TailsOfTwoPanels) {
   const DeviceState d = device(0, 10, 1000, 2, 1, 0.5);
-  const std::vector<Tail> tails =
-      tails_of(std::vector<Panel>{{Bytes(4), Flops(10), Bytes(3)}, {Bytes(4), Flops(10), Bytes(3)}}, d.profile);
+  std::vector<timing::Tail> tails;
+  timing::tails_of(std::vector<Panel>{{Bytes(4), Flops(10), Bytes(3)}, {Bytes(4), Flops(10), Bytes(3)}}, d.profile,
+                   tails);
   ASSERT_EQ(tails.size(), 2U);
   EXPECT_DOUBLE_EQ(tails[1].up.value(), 3);
   EXPECT_DOUBLE_EQ(tails[1].down.value(), 2 + 1 + 1 + 3);  // down, two latencies, computed, up

@@ -60,7 +60,7 @@ void expect_same(const Outcome& apart, const Outcome& watched) {
     EXPECT_EQ(a.up, b.up);
     EXPECT_EQ(a.bytes_down, b.bytes_down);
     EXPECT_EQ(a.bytes_up, b.bytes_up);
-    EXPECT_EQ(a.tasklets, b.tasklets);
+    EXPECT_EQ(a.streams, b.streams);
     EXPECT_EQ(a.memory_peak, b.memory_peak);
   }
 }

@@ -168,7 +168,7 @@ TEST(Conservation, BytesAndBusyTimes) {
     for (const Usage& used : fleet.usage()) {
       down += used.bytes_down;
       up += used.bytes_up;
-      tasklets += used.tasklets;
+      tasklets += used.streams;
       for (const Seconds busy : {used.down, used.compute, used.up}) {
         EXPECT_LE(busy.value(), report.time.value() * (1 + 1e-12));
       }

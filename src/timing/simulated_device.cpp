@@ -6,15 +6,15 @@
 
 #include "cleave/base/error.hpp"
 
-namespace cleave::sched {
+namespace cleave::timing {
 
 namespace {
 
-// What a flight still takes of its device, at declared rates.
-void add_rest(const Flight& flight, plan::DeviceState& state) {
-  state.down_busy += flight.still_down / state.profile.downlink;
-  state.compute_busy += flight.still_flops / state.profile.compute;
-  state.up_busy += flight.still_up / state.profile.uplink;
+// What a stream still takes of its device, at declared rates.
+void add_rest(const Stream& stream, DeviceState& state) {
+  state.down_busy += stream.still_down / state.profile.downlink;
+  state.compute_busy += stream.still_flops / state.profile.compute;
+  state.up_busy += stream.still_up / state.profile.uplink;
 }
 
 }  // namespace
@@ -27,49 +27,45 @@ void SimulatedDevice::slow(double factor) {
   compute_ = declared.compute * factor;
 }
 
-void SimulatedDevice::submit(Flight& flight, Seconds now, SharedState& shared) {
-  flight.measured = Measured{};
-  flight.still_down = flight.tasklet.piece.bytes_down;
-  flight.still_up = flight.tasklet.piece.bytes_up;
-  holds_.push_back(&flight);
-  if (flight.tasklet.columns.valid() && !flight.tasklet.brings_columns()) hasten(flight.tasklet);
-  const Coming coming{flight.tasklet.priority(), &flight, flight.tasklet.piece.resident, flight.still_down};
+void SimulatedDevice::submit(Stream& stream, Seconds now, SharedState& shared) {
+  holds_.push_back(&stream);
+  if (stream.uses >= 0) hasten(stream);
+  const Coming coming{stream.priority, &stream, stream.resident, stream.still_down};
   down_queue_.insert(std::ranges::upper_bound(down_queue_, coming.priority, {}, &Coming::priority), coming);
   pump_down(now, shared);
 }
 
-// Columns that somebody waits for come just before him.
-void SimulatedDevice::hasten(const Tasklet& user) {
-  const auto found =
-      std::ranges::find(down_queue_, user.columns, [](const Coming& coming) { return coming.flight->tasklet.id; });
+// What a stream uses comes just before it, where it is not down yet.
+void SimulatedDevice::hasten(const Stream& user) {
+  const auto found = std::ranges::find(down_queue_, user.uses, [](const Coming& coming) { return coming.stream->id; });
   if (found == down_queue_.end()) return;
-  Coming columns = *found;
+  Coming used = *found;
   down_queue_.erase(found);
-  Tasklet& tasklet = columns.flight->tasklet;
-  tasklet.urgency = std::min(tasklet.urgency, user.urgency);
-  tasklet.turn = std::min(tasklet.turn, user.turn);
-  columns.priority = tasklet.priority();
-  down_queue_.insert(std::ranges::lower_bound(down_queue_, columns.priority, {}, &Coming::priority), columns);
+  Priority& priority = used.stream->priority;
+  priority.first = std::min(priority.first, user.priority.first);
+  priority.second = std::min(priority.second, user.priority.second);
+  used.priority = priority;
+  down_queue_.insert(std::ranges::lower_bound(down_queue_, used.priority, {}, &Coming::priority), used);
 }
 
-Flight* SimulatedDevice::release(TaskletId columns, Seconds now, SharedState& shared) {
-  const auto found = std::ranges::find(holds_, columns, [](const Flight* f) { return f->tasklet.id; });
+Stream* SimulatedDevice::release(std::int64_t id, Seconds now, SharedState& shared) {
+  const auto found = std::ranges::find(holds_, id, [](const Stream* held) { return held->id; });
   if (found == holds_.end()) return nullptr;
-  Flight& flight = **found;
-  flight.wanted = false;
-  const bool begun = flight.begun();
-  if (begun && !flight.arrived) return nullptr;  // given up when the rest is there
-  std::erase(holds_, &flight);
-  std::erase_if(down_queue_, [&](const Coming& coming) { return coming.flight == &flight; });
-  if (begun) memory_taken_ -= flight.tasklet.piece.resident;
+  Stream& stream = **found;
+  stream.released = true;
+  const bool begun = stream.begun();
+  if (begun && !stream.arrived) return nullptr;  // given up when the rest is there
+  std::erase(holds_, &stream);
+  std::erase_if(down_queue_, [&](const Coming& coming) { return coming.stream == &stream; });
+  if (begun) memory_taken_ -= stream.resident;
   pump_down(now, shared);
-  return &flight;
+  return &stream;
 }
 
-bool SimulatedDevice::drop(Flight& flight, Seconds now, SharedState& shared) {
-  if (flight.begun()) return false;
-  std::erase_if(down_queue_, [&](const Coming& coming) { return coming.flight == &flight; });
-  std::erase(holds_, &flight);
+bool SimulatedDevice::drop(Stream& stream, Seconds now, SharedState& shared) {
+  if (stream.begun()) return false;
+  std::erase_if(down_queue_, [&](const Coming& coming) { return coming.stream == &stream; });
+  std::erase(holds_, &stream);
   pump_down(now, shared);
   return true;
 }
@@ -93,7 +89,7 @@ EventKey SimulatedDevice::next_within() const {
 
 EventKey SimulatedDevice::next_answer() const { return answers_.empty() ? kNever : answers_.front().when; }
 
-// The last panel of a flight that is down is computed at a known time, and goes up after those before it. Of one that
+// The last panel of a stream that is down is computed at a known time, and goes up after those before it. Of one that
 // is coming down it also has to come down and be computed after what is left of it; those behind it come later still.
 // The uplink has nothing to do before something is computed. The answer is not there before half of the last panel's
 // way up.
@@ -102,18 +98,18 @@ EventKey SimulatedDevice::no_answer_before(Seconds now) const {
   if (within == kNever || !answers_.empty()) return kNever;
   const Seconds idle_until = computed_.empty() || !up_queue_.empty() ? now : std::max(now, computed_.front().at);
   const Seconds up_free = up_.taken() ? up_.free_at : idle_until;
-  const auto last_up = [&](const Flight& f, Seconds ready) {
+  const auto last_up = [&](const Stream& f, Seconds ready) {
     const Seconds last = f.last.up / uplink_;
     return std::max(ready, up_free + f.still_up / uplink_ - last) + last * 0.5;
   };
   Seconds soonest = kNotTaken;
-  for (const Flight* flight : finishing_) soonest = std::min(soonest, last_up(*flight, flight->computed));
+  for (const Stream* stream : finishing_) soonest = std::min(soonest, last_up(*stream, stream->computed));
   for (std::size_t i = 0; down_.taken() && i < down_queue_.size(); ++i) {
     const Seconds down = down_.free_at + down_queue_[i].still_down() / downlink_ + declared.latency;
     if (down_queue_[i].begun) {
-      const Flight& flight = *down_queue_[i].flight;
-      soonest = std::min(soonest, last_up(flight, std::max(down + flight.last.flops / compute_,
-                                                           processor_.free_at() + flight.still_flops / compute_)));
+      const Stream& stream = *down_queue_[i].stream;
+      soonest = std::min(soonest, last_up(stream, std::max(down + stream.last.flops / compute_,
+                                                           processor_.free_at() + stream.still_flops / compute_)));
       for (std::size_t behind = i + 1; behind < down_queue_.size(); ++behind)
         soonest = std::min(soonest, down + down_queue_[behind].still_down() / downlink_);
       break;
@@ -126,7 +122,7 @@ EventKey SimulatedDevice::no_answer_before(Seconds now) const {
   return safe > within.at ? event_key(safe, EventPriority::within_device, 0) : within;
 }
 
-// The tasklet whose panel comes down next: the most urgent one that is in memory or finds room there. While one waits
+// The stream whose panel comes down next: the most urgent one that is in memory or finds room there. While one waits
 // for room, those behind it that are not in yet wait too, so that it is not overtaken for ever.
 std::size_t SimulatedDevice::next_down() const {
   bool waiting = false;
@@ -134,51 +130,51 @@ std::size_t SimulatedDevice::next_down() const {
     const Coming& coming = down_queue_[i];
     if (coming.begun) return i;
     if (waiting) continue;
-    if (memory_taken_.value() == 0 || memory_taken_ + coming.resident <= declared.memory) return i;
+    if (memory_taken_.value() == 0 || memory_taken_ + coming.resident + reserved_ <= declared.memory) return i;
     waiting = true;
   }
   return down_queue_.size();
 }
 
-// Starts the next panel down a link that is free, if memory allows its tasklet in; and the panels after it for which
+// Starts the next panel down a link that is free, if memory allows its stream in; and the panels after it for which
 // the link is free by `until`: nothing else that happens within the device changes whose panel is next.
 void SimulatedDevice::pump_down(Seconds now, SharedState& shared, Seconds until) {
   if (!present || hung_ || down_.taken()) return;
   const std::size_t chosen = next_down();
   if (chosen == down_queue_.size()) return;
   Coming& coming = down_queue_[chosen];
-  Flight& flight = *coming.flight;
-  in_ = &flight;
+  Stream& stream = *coming.stream;
+  in_ = &stream;
   if (!std::exchange(coming.begun, true)) {
     memory_taken_ += coming.resident;
     usage.memory_peak = std::max(usage.memory_peak, memory_taken_);
   }
-  for (ask_down(flight, now, shared); !flight.all_begun() && down_.free_at <= until;)
-    ask_down(flight, std::exchange(down_.free_at, kNotTaken), shared);
-  if (!flight.all_begun()) return;
+  for (ask_down(stream, now, shared); !stream.all_begun() && down_.free_at <= until;)
+    ask_down(stream, std::exchange(down_.free_at, kNotTaken), shared);
+  if (!stream.all_begun()) return;
   down_queue_.erase(down_queue_.begin() + static_cast<std::ptrdiff_t>(chosen));
-  if (!flight.tasklet.brings_columns()) finishing_.push_back(&flight);
+  if (!stream.stays) finishing_.push_back(&stream);
 }
 
 SimulatedDevice::Way SimulatedDevice::way_down(SharedState& shared) {
-  return {shared.out, down_, downlink_, shared.server.nic_out, &plan::Tail::down};
+  return {shared.out, down_, downlink_, shared.server.nic_out, &Tail::down};
 }
 
 SimulatedDevice::Way SimulatedDevice::way_up(SharedState& shared) {
-  return {shared.in, up_, uplink_, shared.server.nic_in, &plan::Tail::up};
+  return {shared.in, up_, uplink_, shared.server.nic_in, &Tail::up};
 }
 
-// A link that waits for the server's interface is taken: nothing overtakes the panel that was asked for. (Flights have
+// A link that waits for the server's interface is taken: nothing overtakes the panel that was asked for. (Streams have
 // no tails where the interface is unlimited, and nobody waits.)
-bool SimulatedDevice::has_to_wait(const Way& way, const Flight& flight, std::int64_t number, Bytes bytes,
+bool SimulatedDevice::has_to_wait(const Way& way, const Stream& stream, std::int64_t number, Bytes bytes,
                                   SharedState& shared) {
   if (shared.unlimited) return false;
   const Seconds through = bytes / way.nic_rate;
   if (!way.port.has_to_wait(through)) return false;
   way.link.waiting = true;
   way.link.expected = way.port.after_all() + std::max(through, bytes / way.link_rate);
-  way.port.wait({.priority = flight.tasklet.priority(),
-                 .tail = flight.tails[static_cast<std::size_t>(number)].*way.tail,
+  way.port.wait({.priority = stream.priority,
+                 .tail = stream.tails[static_cast<std::size_t>(number)].*way.tail,
                  .sequence = shared.sequence++,
                  .through = through,
                  .device = this,
@@ -196,10 +192,10 @@ SimulatedDevice::Carried SimulatedDevice::carry(const Way& way, Bytes bytes, Sec
   return {link_time, nic_time, way.link.free_at};
 }
 
-void SimulatedDevice::ask_down(Flight& flight, Seconds now, SharedState& shared) {
-  const Operands operands{&flight, flight.panels.next()};
-  flight.still_down -= operands.panel.down;
-  if (has_to_wait(way_down(shared), flight, flight.panels.made() - 1, operands.panel.down, shared)) {
+void SimulatedDevice::ask_down(Stream& stream, Seconds now, SharedState& shared) {
+  const Operands operands{&stream, stream.panels.next()};
+  stream.still_down -= operands.panel.down;
+  if (has_to_wait(way_down(shared), stream, stream.panels.made() - 1, operands.panel.down, shared)) {
     asked_down_ = operands;
   } else {
     send_down(operands, now, shared);
@@ -212,48 +208,47 @@ void SimulatedDevice::begin_down(Seconds now, SharedState& shared) {
 }
 
 void SimulatedDevice::send_down(const Operands& operands, Seconds now, SharedState& shared) {
-  Flight& flight = *operands.flight;
+  Stream& stream = *operands.stream;
   const Bytes bytes = operands.panel.down;
   const auto [link_time, nic_time, end] = carry(way_down(shared), bytes, now, shared);
   usage.down += link_time;
   usage.bytes_down += bytes;
-  flight.measured.down += link_time;
-  flight.measured.bytes_down += bytes;
-  if (shared.spans && bytes.value() > 0) {
-    shared.observer->span(span_of(flight.tasklet, Resource::down, now, end, bytes));
-    shared.observer->span(span_of(flight.tasklet, Resource::server_out, now, now + nic_time, bytes));
+  stream.measured.down += link_time;
+  stream.measured.bytes_down += bytes;
+  if (shared.observer != nullptr && bytes.value() > 0) {
+    shared.observer->used(stream, Resource::down, now, end, bytes);
+    shared.observer->used(stream, Resource::server_out, now, now + nic_time, bytes);
   }
   const Seconds arrival = bytes.value() > 0 ? std::max(arrival_, end + shared.latency_of(declared)) : now;
   arrival_ = std::max(arrival_, arrival);
-  if (!flight.tasklet.brings_columns()) return take_in(operands, arrival, shared);
-  flight.arrived = flight.all_begun();
-  if (!flight.wanted && flight.arrived) memory_taken_ -= flight.tasklet.piece.resident;
+  if (!stream.stays) return take_in(operands, arrival, shared);
+  stream.arrived = stream.all_begun();
+  if (stream.released && stream.arrived) memory_taken_ -= stream.resident;
 }
 
 // A panel that has arrived is computed, and what comes of it waits for the uplink.
 void SimulatedDevice::take_in(const Operands& operands, Seconds arrival, SharedState& shared) {
-  Flight& flight = *operands.flight;
-  const plan::Panel& panel = operands.panel;
+  Stream& stream = *operands.stream;
+  const Panel& panel = operands.panel;
   const Seconds work = panel.flops / compute_;
   const Seconds computed = processor_.reserve(arrival, work) + work;
   usage.compute += work;
-  flight.still_flops = flight.still_flops - panel.flops;
-  flight.measured.compute += work;
-  flight.measured.flops = flight.measured.flops + panel.flops;
-  flight.computed = computed;
-  if (shared.spans)
-    shared.observer->span(span_of(flight.tasklet, Resource::compute, computed - work, computed, Bytes(0)));
+  stream.still_flops = stream.still_flops - panel.flops;
+  stream.measured.compute += work;
+  stream.measured.flops = stream.measured.flops + panel.flops;
+  stream.computed = computed;
+  if (shared.observer != nullptr) shared.observer->used(stream, Resource::compute, computed - work, computed, Bytes(0));
   if (panel.up.value() == 0) return;
-  const Priority priority = flight.tasklet.priority();
+  const Priority priority = stream.priority;
   in_order_ = (computed_.empty() && up_queue_.empty()) || (in_order_ && latest_ <= priority);
   latest_ = priority;
   computed_.push(
-      {computed, shared.sequence++, {&flight, panel.up, static_cast<std::int32_t>(flight.panels.made() - 1)}});
+      {computed, shared.sequence++, {&stream, panel.up, static_cast<std::int32_t>(stream.panels.made() - 1)}});
 }
 
 // The uplink is free: of what was computed by now the most urgent goes up.
 void SimulatedDevice::pump_up(Seconds now, SharedState& shared) {
-  const auto priority_of = [](const Result& result) { return result.flight->tasklet.priority(); };
+  const auto priority_of = [](const Result& result) { return result.stream->priority; };
   for (; !computed_.empty() && computed_.front().at <= now; computed_.pop()) {
     const Result& result = computed_.front().result;
     up_queue_.insert(
@@ -275,8 +270,8 @@ void SimulatedDevice::ask_up_first(SharedState& shared) {
 }
 
 void SimulatedDevice::ask_up(const Result& result, Seconds now, SharedState& shared) {
-  result.flight->still_up -= result.bytes;
-  if (has_to_wait(way_up(shared), *result.flight, result.number, result.bytes, shared)) {
+  result.stream->still_up -= result.bytes;
+  if (has_to_wait(way_up(shared), *result.stream, result.number, result.bytes, shared)) {
     asked_up_ = result;
   } else {
     send_up(result, now, shared);
@@ -289,21 +284,20 @@ void SimulatedDevice::begin_up(Seconds now, SharedState& shared) {
 }
 
 void SimulatedDevice::send_up(const Result& result, Seconds now, SharedState& shared) {
-  Flight& flight = *result.flight;
+  Stream& stream = *result.stream;
   const auto [link_time, nic_time, end] = carry(way_up(shared), result.bytes, now, shared);
   usage.up += link_time;
   usage.bytes_up += result.bytes;
-  flight.measured.up += link_time;
-  flight.measured.bytes_up += result.bytes;
-  if (shared.spans) {
-    shared.observer->span(span_of(flight.tasklet, Resource::up, now, end, result.bytes));
-    shared.observer->span(span_of(flight.tasklet, Resource::server_in, now, now + nic_time, result.bytes));
+  stream.measured.up += link_time;
+  stream.measured.bytes_up += result.bytes;
+  if (shared.observer != nullptr) {
+    shared.observer->used(stream, Resource::up, now, end, result.bytes);
+    shared.observer->used(stream, Resource::server_in, now, now + nic_time, result.bytes);
   }
-  out_ = &flight;
-  if (result.number + 1 < flight.panels.size()) return;
-  std::erase(finishing_, &flight);
-  const Answer answer{event_key(end + shared.latency_of(declared), EventPriority::answer, flight.tasklet.id.value),
-                      &flight};
+  out_ = &stream;
+  if (result.number + 1 < stream.panels.size()) return;
+  std::erase(finishing_, &stream);
+  const Answer answer{event_key(end + shared.latency_of(declared), EventPriority::answer, stream.id), &stream};
   answers_.insert(std::upper_bound(answers_.begin(), answers_.end(), answer,
                                    [](const Answer& a, const Answer& b) { return a.when < b.when; }),
                   answer);
@@ -320,8 +314,8 @@ void SimulatedDevice::serve(SharedState& shared) {
 }
 
 void SimulatedDevice::prefetch_further() const {
-  prefetch_lines(in_, offsetof(Flight, tails));
-  if (out_ != in_) prefetch_lines(out_, offsetof(Flight, tails));
+  prefetch_lines(in_, offsetof(Stream, tails));
+  if (out_ != in_) prefetch_lines(out_, offsetof(Stream, tails));
   prefetch_lines(down_queue_.data(), sizeof(Coming));
   prefetch_lines(computed_.where(), 2 * sizeof(Computed));
 }
@@ -359,14 +353,14 @@ void SimulatedDevice::advance_up(Seconds until, SharedState& shared) {
   }
 }
 
-Flight& SimulatedDevice::answer(Seconds now, SharedState& shared) {
-  Flight& flight = *answers_.front().flight;
+Stream& SimulatedDevice::answer(Seconds now, SharedState& shared) {
+  Stream& stream = *answers_.front().stream;
   answers_.pop();
-  memory_taken_ -= flight.tasklet.piece.resident;
-  std::erase(holds_, &flight);
-  ++usage.tasklets;
+  memory_taken_ -= stream.resident;
+  std::erase(holds_, &stream);
+  ++usage.streams;
   pump_down(now, shared);
-  return flight;
+  return stream;
 }
 
 void SimulatedDevice::forget_all() {
@@ -377,6 +371,22 @@ void SimulatedDevice::forget_all() {
   answers_.clear();
 }
 
+void SimulatedDevice::reserve(Bytes bytes, Seconds now, SharedState& shared) {
+  reserved_ += bytes;
+  if (bytes.value() < 0) pump_down(now, shared);
+}
+
+void SimulatedDevice::occupy(Seconds down_until, Seconds compute_until, Seconds up_until, SharedState& shared) {
+  const auto take = [&](Link& link, Seconds until) {
+    if (until.value() <= 0) return;
+    link.free_at = until;
+    link.sequence = shared.sequence++;
+  };
+  take(down_, down_until);
+  take(up_, up_until);
+  processor_.reserve(compute_until, Seconds(0));
+}
+
 // Nothing of what it has begun ends; what it holds is lost when somebody notices.
 void SimulatedDevice::hang(Seconds now) {
   hung_ = true;
@@ -384,12 +394,12 @@ void SimulatedDevice::hang(Seconds now) {
   forget_all();
 }
 
-std::vector<Flight*> SimulatedDevice::leave() {
+std::vector<Stream*> SimulatedDevice::leave() {
   present = hung_ = false;
   forget_all();
   up_queue_.clear();
   down_queue_.clear();
-  memory_taken_ = Bytes(0);
+  memory_taken_ = reserved_ = Bytes(0);
   processor_ = SerialResource{};
   return std::exchange(holds_, {});
 }
@@ -399,22 +409,22 @@ void SimulatedDevice::join() {
   hung_ = false;
 }
 
-plan::DeviceState SimulatedDevice::state() const {
-  plan::DeviceState state{declared, {}, {}, {}};
-  for (const Flight* flight : holds_) add_rest(*flight, state);
+DeviceState SimulatedDevice::state() const {
+  DeviceState state{declared, {}, {}, {}};
+  for (const Stream* stream : holds_) add_rest(*stream, state);
   return state;
 }
 
-plan::DeviceState SimulatedDevice::state_ahead_of(const Priority& priority, Seconds now) const {
+DeviceState SimulatedDevice::state_ahead_of(const Priority& priority, Seconds now) const {
   const auto left = [now](const Link& link) {
     if (!link.taken()) return Seconds(0);
     return std::max((link.waiting ? link.expected : link.free_at) - now, Seconds(0));
   };
-  plan::DeviceState state{declared, left(down_), std::max(processor_.free_at() - now, Seconds(0)), left(up_)};
-  for (const Flight* flight : holds_) {
-    if (flight->tasklet.priority() <= priority) add_rest(*flight, state);
+  DeviceState state{declared, left(down_), std::max(processor_.free_at() - now, Seconds(0)), left(up_)};
+  for (const Stream* stream : holds_) {
+    if (stream->priority <= priority) add_rest(*stream, state);
   }
   return state;
 }
 
-}  // namespace cleave::sched
+}  // namespace cleave::timing

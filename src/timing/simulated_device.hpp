@@ -1,5 +1,4 @@
-// SimulatedDevice: one device of SimulatedFleet: downlink, processor and uplink, what is queued for them, what it
-// holds.
+// SimulatedDevice: one device of a Star: downlink, processor and uplink, what is queued for them, what it holds.
 //
 // What happens within a device, in order of time: its downlink is free again, a panel was computed, its uplink is free
 // again. Devices know nothing of each other; what they share (the server's interface, the count of messages) is in
@@ -7,50 +6,30 @@
 // advance().
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <optional>
 #include <vector>
 
 #include "cleave/base/random.hpp"
-#include "cleave/fleet/churn.hpp"
 #include "cleave/fleet/profile.hpp"
-#include "cleave/plan/cost.hpp"
-#include "cleave/plan/plan.hpp"
-#include "cleave/sched/fleet.hpp"
-#include "cleave/sched/observer.hpp"
-#include "cleave/sched/resources.hpp"
-#include "event_queue.hpp"
+#include "cleave/timing/event_queue.hpp"
+#include "cleave/timing/resources.hpp"
+#include "cleave/timing/star.hpp"
+#include "cleave/timing/stream.hpp"
 #include "server_port.hpp"
 
-namespace cleave::sched {
-
-/// A tasklet on its device.
-struct Flight {
-  Tasklet tasklet;
-  plan::PanelSequence panels;  // to come down
-  plan::Panel last;            // of the panels
-  Bytes still_down, still_up;  // bytes of the panels that have not begun to come down, to go up
-  Flops still_flops;           // of the panels that have not begun to come down
-  Seconds computed;            // its latest panel
-  Measured measured;           // of the panels that have begun
-  bool wanted = true;
-  bool arrived = false;           // of one that brings columns: all of them are down the link
-  std::vector<plan::Tail> tails;  // where the server's interface is limited
-  [[nodiscard]] bool begun() const { return panels.made() > 0; }
-  [[nodiscard]] bool all_begun() const { return panels.made() == panels.size(); }
-};
+namespace cleave::timing {
 
 /// What the devices of a fleet share.
 struct SharedState {
   fleet::ServerProfile server;
   ServerPort out, in;  // the server's interface
   Random jitter;
-  std::uint64_t messages = 0;  // that had jitter
-  std::int64_t sequence = 0;   // of everything that happens within devices
-  Observer* observer = nullptr;
-  bool unlimited = false;  // the server's interface, either way
-  bool spans = false;      // the observer is told every use of a resource
+  std::uint64_t messages = 0;            // that had jitter
+  std::int64_t sequence = 0;             // of everything that happens within devices
+  ResourceObserver* observer = nullptr;  // of every use of a resource
+  bool unlimited = false;                // the server's interface, either way
 
   [[nodiscard]] Seconds latency_of(const fleet::DeviceProfile& device) {
     Seconds latency = device.latency;
@@ -98,27 +77,26 @@ class SimulatedDevice {
 
   fleet::DeviceProfile declared;
   Usage usage;
-  std::optional<fleet::InjectedFaults> faults;
   bool present = true;
   std::uint32_t epoch = 0;  // changes whenever it leaves or hangs
   Seconds hung_at;
 
   [[nodiscard]] bool hung() const { return hung_; }
-  [[nodiscard]] const std::vector<Flight*>& holds() const { return holds_; }
+  [[nodiscard]] const std::vector<Stream*>& holds() const { return holds_; }
 
-  /// Takes over a flight, whose panels, FLOP and tails are known. Requires: present.
-  void submit(Flight& flight, Seconds now, SharedState& shared);
-  /// The columns that a flight brought, or would have brought, are not used any more. Returns the flight, if it is
-  /// over.
-  Flight* release(TaskletId columns, Seconds now, SharedState& shared);
-  /// Drops a flight of which nothing was begun; false: it was.
-  bool drop(Flight& flight, Seconds now, SharedState& shared);
+  /// Takes over a stream, whose panels and tails are known. Requires: present.
+  void submit(Stream& stream, Seconds now, SharedState& shared);
+  /// What the stream `id`, which stays, brought or would have brought is not used any more. Returns the stream, if it
+  /// is over.
+  Stream* release(std::int64_t id, Seconds now, SharedState& shared);
+  /// Drops a stream of which nothing was begun; false: it was.
+  bool drop(Stream& stream, Seconds now, SharedState& shared);
 
   /// The next thing within the device; kNever: nothing until something is submitted.
   [[nodiscard]] EventKey next_within() const;
   /// The next answer at the server, of those whose last panel is on its way.
   [[nodiscard]] EventKey next_answer() const;
-  /// A moment no later than the next answer of a flight that is not among those of next_answer() yet, and no earlier
+  /// A moment no later than the next answer of a stream that is not among those of next_answer() yet, and no earlier
   /// than next_within(); kNever: none will come before that answer. Requires: no jitter, so that answers come in the
   /// order in which they went up.
   [[nodiscard]] EventKey no_answer_before(Seconds now) const;
@@ -133,19 +111,24 @@ class SimulatedDevice {
   /// Begins what the server's interface was asked for and now serves.
   void begin_down(Seconds now, SharedState& shared);
   void begin_up(Seconds now, SharedState& shared);
-  /// Takes the answer that next_answer() tells, and its flight's memory, off the device.
-  Flight& answer(Seconds now, SharedState& shared);
+  /// Takes the answer that next_answer() tells, and its stream's memory, off the device.
+  Stream& answer(Seconds now, SharedState& shared);
+
+  /// Streams find so much more memory taken.
+  void reserve(Bytes bytes, Seconds now, SharedState& shared);
+  /// Resources are taken until these times. Requires: nothing was submitted.
+  void occupy(Seconds down_until, Seconds compute_until, Seconds up_until, SharedState& shared);
 
   void slow(double factor);
   void hang(Seconds now);
   /// Gone, with everything that it held: returns that.
-  std::vector<Flight*> leave();
+  std::vector<Stream*> leave();
   void join();
 
   /// For how long its resources are still taken at declared rates, not counting what is under way; and the same as a
-  /// tasklet at `priority` meets it, counting what is under way.
-  [[nodiscard]] plan::DeviceState state() const;
-  [[nodiscard]] plan::DeviceState state_ahead_of(const Priority& priority, Seconds now) const;
+  /// stream at `priority` meets it, counting what is under way.
+  [[nodiscard]] DeviceState state() const;
+  [[nodiscard]] DeviceState state_ahead_of(const Priority& priority, Seconds now) const;
 
  private:
   static constexpr Seconds kNotTaken{std::numeric_limits<double>::infinity()};
@@ -161,27 +144,27 @@ class SimulatedDevice {
     ServerPort& port;
     Link& link;
     BytesPerSecond link_rate, nic_rate;
-    Seconds plan::Tail::*tail;
+    Seconds Tail::*tail;
   };
   struct Carried {
     Seconds link_time, nic_time, end;
   };
-  /// A flight that is coming down, with what the queue asks of it: looking at each would be a miss of the caches.
+  /// A stream that is coming down, with what the queue asks of it: looking at each would be a miss of the caches.
   struct Coming {
     Priority priority;
-    Flight* flight = nullptr;
+    Stream* stream = nullptr;
     Bytes resident, down;
     bool begun = false;
-    [[nodiscard]] Bytes still_down() const { return begun ? flight->still_down : down; }
+    [[nodiscard]] Bytes still_down() const { return begun ? stream->still_down : down; }
   };
   /// A panel that comes down.
   struct Operands {
-    Flight* flight = nullptr;
-    plan::Panel panel;
+    Stream* stream = nullptr;
+    Panel panel;
   };
   /// What goes up of a panel.
   struct Result {
-    Flight* flight = nullptr;
+    Stream* stream = nullptr;
     Bytes bytes;
     std::int32_t number = 0;  // of the panel
   };
@@ -192,7 +175,7 @@ class SimulatedDevice {
   };
   struct Answer {
     EventKey when;
-    Flight* flight = nullptr;
+    Stream* stream = nullptr;
   };
 
   /// At one time, the earlier of these is first.
@@ -205,17 +188,17 @@ class SimulatedDevice {
   [[nodiscard]] Pick pick() const;
   void advance_up(Seconds until, SharedState& shared);
   [[nodiscard]] std::size_t next_down() const;
-  void hasten(const Tasklet& user);
+  void hasten(const Stream& user);
   void pump_down(Seconds now, SharedState& shared, Seconds until = Seconds(-1));
   void pump_up(Seconds now, SharedState& shared);
-  void ask_down(Flight& flight, Seconds now, SharedState& shared);
+  void ask_down(Stream& stream, Seconds now, SharedState& shared);
   void send_down(const Operands& operands, Seconds now, SharedState& shared);
   void take_in(const Operands& operands, Seconds arrival, SharedState& shared);
   void ask_up(const Result& result, Seconds now, SharedState& shared);
   void send_up(const Result& result, Seconds now, SharedState& shared);
   [[nodiscard]] Way way_down(SharedState& shared);
   [[nodiscard]] Way way_up(SharedState& shared);
-  bool has_to_wait(const Way& way, const Flight& flight, std::int64_t number, Bytes bytes, SharedState& shared);
+  bool has_to_wait(const Way& way, const Stream& stream, std::int64_t number, Bytes bytes, SharedState& shared);
   static Carried carry(const Way& way, Bytes bytes, Seconds now, SharedState& shared);
   void ask_up_first(SharedState& shared);
   void forget_all();
@@ -236,11 +219,11 @@ class SimulatedDevice {
   Fifo<Result> up_queue_;           // those that met a taken uplink, by priority
   Fifo<Answer> answers_;            // on their last way
   std::vector<Coming> down_queue_;  // whose panels are still to come down, by priority
-  std::vector<Flight*> finishing_;  // down, but not all up
-  std::vector<Flight*> holds_;
-  const Flight *in_ = nullptr, *out_ = nullptr;  // that the links carried last; they may be over
-  Bytes memory_taken_;
+  std::vector<Stream*> finishing_;  // down, but not all up
+  std::vector<Stream*> holds_;
+  const Stream *in_ = nullptr, *out_ = nullptr;  // that the links carried last; they may be over
+  Bytes memory_taken_, reserved_;
   bool hung_ = false;
 };
 
-}  // namespace cleave::sched
+}  // namespace cleave::timing

@@ -12,7 +12,7 @@
 
 #include "cleave/base/units.hpp"
 
-namespace cleave::sched {
+namespace cleave::timing {
 
 /// What comes first at one time: what happens within devices, so that whoever acts at that time finds them as they are
 /// after it; then what the world does to them; then answers, in order of tasklet; then the server's kernels.
@@ -141,4 +141,4 @@ class IndexedEventQueue {
   std::vector<std::uint32_t> place_;
 };
 
-}  // namespace cleave::sched
+}  // namespace cleave::timing

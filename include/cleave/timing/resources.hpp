@@ -5,7 +5,7 @@
 
 #include "cleave/base/units.hpp"
 
-namespace cleave::sched {
+namespace cleave::timing {
 
 /// A resource that does one thing at a time, in order of request.
 class SerialResource {
@@ -25,4 +25,4 @@ class SerialResource {
   Seconds free_at_{0}, busy_{0};
 };
 
-}  // namespace cleave::sched
+}  // namespace cleave::timing

@@ -1,7 +1,7 @@
 // ServerPort: one direction of the server's interface, a serial resource that all devices share.
 //
 // Of the messages that wait for it the most urgent goes first, as on a device's links; of equally urgent ones that with
-// the longest tail (plan::Tail), because whoever would be through last can wait least; then the first that came.
+// the longest tail (Tail), because whoever would be through last can wait least; then the first that came.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "cleave/base/units.hpp"
-#include "cleave/sched/fleet.hpp"
-#include "event_queue.hpp"
+#include "cleave/timing/event_queue.hpp"
+#include "cleave/timing/stream.hpp"
 
-namespace cleave::sched {
+namespace cleave::timing {
 
 class SimulatedDevice;
 
@@ -63,4 +63,4 @@ class ServerPort {
   std::priority_queue<Request> waiting_;
 };
 
-}  // namespace cleave::sched
+}  // namespace cleave::timing
