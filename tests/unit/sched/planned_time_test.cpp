@@ -79,10 +79,9 @@ TEST(PlannedTime, IsWhatTheSimulatedFleetTakes) {
             options.server = server;
             const plan::OperationPlan plan = plan::plan_operation(work, states, options);
             const Seconds took = simulated(work, plan.tasklets, devices, server);
-            EXPECT_EQ(took, plan.time)
-                << count << " devices, memory " << memory << ", k " << shape.k << ", interface "
-                << server.nic_out.value() << ", scheme " << static_cast<int>(scheme) << ", objective "
-                << static_cast<int>(objective);
+            EXPECT_EQ(took, plan.time) << count << " devices, memory " << memory << ", k " << shape.k << ", interface "
+                                       << server.nic_out.value() << ", scheme " << static_cast<int>(scheme)
+                                       << ", objective " << static_cast<int>(objective);
           }
         }
       }
