@@ -11,6 +11,7 @@
 #include "cleave/base/error.hpp"
 #include "cleave/base/kept_memory.hpp"
 #include "cleave/plan/cost.hpp"
+#include "cleave/sched/forwarding_fleet.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
 #include "exchange.hpp"
 #include "executor.hpp"
@@ -37,11 +38,12 @@ EventKind accept(Executor& executor, const Answer& answer) {
 }
 
 /// Modelled time order, in real time (wall) or as fast as the host can (virtual); see fleets.hpp.
-class ModelledFleet final : public RankFleet {
+class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
  public:
   ModelledFleet(comm::Transport& transport, Executor& executor, std::vector<fleet::DeviceProfile> devices,
                 const FleetTerms& terms)
-      : executor_(executor),
+      : ForwardingFleet(model_),
+        executor_(executor),
         exchange_(
             transport, devices, terms,
             {.pack =
@@ -57,13 +59,6 @@ class ModelledFleet final : public RankFleet {
     model_.set_observer(terms.observer);
   }
 
-  [[nodiscard]] Seconds now() const override { return model_.now(); }
-  [[nodiscard]] std::vector<plan::DeviceState> devices() const override { return model_.devices(); }
-  [[nodiscard]] std::vector<plan::DeviceState> devices_ahead_of(const sched::Priority& priority) const override {
-    return model_.devices_ahead_of(priority);
-  }
-  [[nodiscard]] std::uint64_t roster() const override { return model_.roster(); }
-  [[nodiscard]] std::span<const sched::Usage> usage() const override { return model_.usage(); }
   [[nodiscard]] const std::vector<RankInfo>& ranks() const override { return exchange_.ranks(); }
   [[nodiscard]] const Pace* pace() const override { return pace_ ? &*pace_ : nullptr; }
   [[nodiscard]] std::vector<RankInfo> say_goodbye(Seconds at_most) override { return exchange_.say_goodbye(at_most); }
@@ -192,6 +187,9 @@ class LiveFleet final : public RankFleet {
   [[nodiscard]] const Pace* pace() const override { return nullptr; }
   [[nodiscard]] std::vector<RankInfo> say_goodbye(Seconds at_most) override { return exchange_.say_goodbye(at_most); }
 
+  [[nodiscard]] std::vector<plan::DeviceState> devices_ahead_of(const sched::Priority& /*priority*/) const override {
+    return devices();
+  }
   [[nodiscard]] std::vector<plan::DeviceState> devices() const override {
     std::vector<plan::DeviceState> states;
     for (const Device& device : devices_) {
@@ -389,15 +387,11 @@ class LiveFleet final : public RankFleet {
 };
 
 /// No devices: the simulated fleet keeps the time, the executor computes.
-class LocalFleet final : public sched::Fleet {
+class LocalFleet final : public sched::ForwardingFleet<> {
  public:
   LocalFleet(Executor& executor, const fleet::ServerProfile& server, DType wire)
-      : executor_(executor), model_({}, server, wire) {}
-  [[nodiscard]] Seconds now() const override { return model_.now(); }
-  [[nodiscard]] std::vector<plan::DeviceState> devices() const override { return {}; }
-  [[nodiscard]] std::uint64_t roster() const override { return model_.roster(); }
-  [[nodiscard]] std::span<const sched::Usage> usage() const override { return {}; }
-  void begin_step(const model::StepGraph& graph) override { model_.begin_step(graph); }
+      : ForwardingFleet(model_), executor_(executor), model_({}, server, wire) {}
+
   void submit(const Tasklet& tasklet) override {
     executor_.compute(tasklet);
     model_.submit(tasklet);
@@ -407,9 +401,6 @@ class LocalFleet final : public sched::Fleet {
     model_.start(kernel);
   }
   void retire(OpId op) override { executor_.retire(op); }
-  void forget(TaskletId tasklet) override { model_.forget(tasklet); }
-  void release(TaskletId columns, DeviceId device) override { model_.release(columns, device); }
-  Event next_event(Seconds deadline) override { return model_.next_event(deadline); }
 
  private:
   Executor& executor_;

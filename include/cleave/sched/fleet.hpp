@@ -81,9 +81,7 @@ class Fleet {
 
   /// The same as a tasklet at `priority` meets them: what it goes ahead of does not count, but for a message or a panel
   /// that is under way. Fleets whose devices keep no order by priority count everything.
-  [[nodiscard]] virtual std::vector<plan::DeviceState> devices_ahead_of(const Priority& /*priority*/) const {
-    return devices();
-  }
+  [[nodiscard]] virtual std::vector<plan::DeviceState> devices_ahead_of(const Priority& priority) const = 0;
 
   /// Changes whenever a device leaves, joins or is announced with other rates; plans made for one roster stay valid for
   /// it.

@@ -11,6 +11,7 @@
 
 #include "cleave/base/error.hpp"
 #include "cleave/model/family.hpp"
+#include "cleave/sched/forwarding_fleet.hpp"
 #include "cleave/sched/scheduler.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
 #include "input/run_setup.hpp"
@@ -34,18 +35,14 @@ Bytes available_memory() {
 }
 
 /// A simulated fleet that notes when tensors, partial sums and messages come and go, as Executor and Exchange have it.
-class MemoryFleet final : public sched::Fleet {
+class MemoryFleet final : public sched::ForwardingFleet<> {
  public:
   MemoryFleet(const server::TrainerOptions& options, int device_ranks)
-      : model_(options.devices, options.fleet.server, options.fleet.wire),
+      : ForwardingFleet(model_),
+        model_(options.devices, options.fleet.server, options.fleet.wire),
         wire_(options.fleet.wire),
         names_(options.devices),
         rank_bytes_(static_cast<std::size_t>(device_ranks)) {}
-
-  [[nodiscard]] Seconds now() const override { return model_.now(); }
-  [[nodiscard]] std::vector<plan::DeviceState> devices() const override { return model_.devices(); }
-  [[nodiscard]] std::uint64_t roster() const override { return model_.roster(); }
-  [[nodiscard]] std::span<const sched::Usage> usage() const override { return model_.usage(); }
 
   void begin_step(const model::StepGraph& graph) override {
     graph_ = &graph;
@@ -102,9 +99,6 @@ class MemoryFleet final : public sched::Fleet {
     }
     model_.retire(id);
   }
-
-  void forget(TaskletId tasklet) override { model_.forget(tasklet); }
-  void release(TaskletId columns, DeviceId device) override { model_.release(columns, device); }
 
   sched::Event next_event(Seconds deadline) override {
     const sched::Event event = model_.next_event(deadline);

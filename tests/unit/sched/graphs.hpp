@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cleave/base/random.hpp"
+#include "cleave/sched/forwarding_fleet.hpp"
 #include "cleave/sched/scheduler.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
 
@@ -163,37 +164,27 @@ class Book {
 };
 
 /// Stands before a fleet and keeps a book of what goes in and what comes out.
-class WatchedFleet final : public Fleet {
+class WatchedFleet final : public ForwardingFleet<> {
  public:
-  WatchedFleet(Fleet& fleet, Book& book) : fleet_(fleet), book_(book) {}
+  WatchedFleet(Fleet& fleet, Book& book) : ForwardingFleet(fleet), book_(book) {}
 
-  [[nodiscard]] Seconds now() const override { return fleet_.now(); }
-  [[nodiscard]] std::vector<plan::DeviceState> devices() const override { return fleet_.devices(); }
-  [[nodiscard]] std::vector<plan::DeviceState> devices_ahead_of(const Priority& priority) const override {
-    return fleet_.devices_ahead_of(priority);
-  }
-  [[nodiscard]] std::uint64_t roster() const override { return fleet_.roster(); }
-  [[nodiscard]] std::span<const Usage> usage() const override { return fleet_.usage(); }
-  void begin_step(const model::StepGraph& graph) override { fleet_.begin_step(graph); }
   void submit(const Tasklet& tasklet) override {
     if (!tasklet.brings_columns()) {
       book_.submitted(tasklet);
       tasklets_.emplace(tasklet.id, tasklet);
     }
-    fleet_.submit(tasklet);
+    ForwardingFleet::submit(tasklet);
   }
   void start(const model::Operation& kernel) override {
     book_.started(kernel);
-    fleet_.start(kernel);
+    ForwardingFleet::start(kernel);
   }
-  void retire(OpId op) override { fleet_.retire(op); }
   void forget(TaskletId tasklet) override {
     tasklets_.erase(tasklet);
-    fleet_.forget(tasklet);
+    ForwardingFleet::forget(tasklet);
   }
-  void release(TaskletId columns, DeviceId device) override { fleet_.release(columns, device); }
   Event next_event(Seconds deadline) override {
-    const Event event = fleet_.next_event(deadline);
+    const Event event = ForwardingFleet::next_event(deadline);
     if (event.kind == EventKind::kernel_done) book_.kernel_done(event.op);
     if (event.kind == EventKind::done) {
       const auto found = tasklets_.find(event.tasklet);
@@ -206,7 +197,6 @@ class WatchedFleet final : public Fleet {
   }
 
  private:
-  Fleet& fleet_;
   Book& book_;
   std::map<TaskletId, Tasklet> tasklets_;
 };

@@ -38,6 +38,9 @@ class WildFleet final : public Fleet {
     }
     return states;
   }
+  [[nodiscard]] std::vector<plan::DeviceState> devices_ahead_of(const Priority& /*priority*/) const override {
+    return devices();
+  }
   void begin_step(const model::StepGraph&) override {}
   void submit(const Tasklet& tasklet) override {
     const DeviceId device = tasklet.piece.device;
