@@ -1,4 +1,4 @@
-// asteroid: hybrid pipeline parallelism on collaborating edge devices (Wei et al. 2024).
+// asteroid: hybrid pipeline parallelism on collaborating edge devices (Ye, Zeng, Chu, Xing and Chen 2024).
 //
 // Its planner is run for every micro-batch size that is a power of two, with and without recomputation. Of the plans
 // with the best round latencies, the one whose step is shortest under our accounting is used; its own round latency is

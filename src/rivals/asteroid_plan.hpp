@@ -9,7 +9,7 @@
 // Eb):
 //   round latency = max over s of  sum_{k<s} Ef_k + Te_s + all-reduce_s,
 //   Te_dm = M E_dm;  before it Te_s = Te_dm + sum_{s <= i < dm} E_i;  after it Te_s = Te_dm - sum_{dm < i <= s} E_i
-// Source: Wei et al. 2024 (arXiv 2408.08015), equations as public re-implementations state them; docs/rivals.md. Of
+// Source: Ye et al. 2024 (arXiv 2408.08015), equations as public re-implementations state them; docs/rivals.md. Of
 // equal steps the last one is dominant, which gives the closed form of a balanced pipeline.
 #pragma once
 
