@@ -13,7 +13,7 @@
 
 namespace cleave {
 
-/// The order in which a tasklet's panels travel; the same values as plan::PanelOrder.
+/// The order in which a tasklet's panels travel: chosen by the planner, sent with the task, obeyed by the device.
 enum class PanelOrder : std::uint8_t {
   whole = 0,           ///< one panel: everything down, multiply, everything up
   wavefront = 1,       ///< panels of A and B in turn, each completing blocks of C
