@@ -8,15 +8,12 @@
 
 #include "cleave/base/error.hpp"
 #include "cleave/base/version.hpp"
+#include "window.hpp"
 
 namespace cleave::server {
 
 namespace {
 
-/// Unanswered bytes that may be under way to one rank: enough to keep it busy while the next message travels.
-constexpr std::int64_t kWindow = 64LL << 20;
-/// A rank always gets this many tasklets ahead, however large they are.
-constexpr std::int64_t kTaskletsAhead = 2;
 /// Pings go to a rank this many times within the patience.
 constexpr double kPingsInPatience = 5.0;
 /// Real time that a tasklet may stay unanswered by a rank that is alive: some patiences, and what its size may take on
@@ -42,7 +39,7 @@ Exchange::Exchange(comm::Transport& transport, const std::vector<fleet::DevicePr
   greet(devices, terms);
 }
 
-int Exchange::rank_of(DeviceId device) const { return 1 + static_cast<int>(device.value % (transport_.size() - 1)); }
+int Exchange::rank_of(DeviceId device) const { return server::rank_of(device, transport_.size() - 1); }
 
 void Exchange::greet(const std::vector<fleet::DeviceProfile>& devices, const FleetTerms& terms) {
   const Seconds limit = clock_.now() + terms.start_limit;
@@ -132,7 +129,7 @@ bool Exchange::may_send(const Peer& peer) const {
   if (peer.part.of == comm::PartOf::k_blocks) {
     return !under_way_.at(peer.waiting.front().id.value).parts->has_enough();
   }
-  return peer.tasklets_under_way < kTaskletsAhead || peer.bytes_under_way < kWindow;
+  return window_is_open(peer.tasklets_under_way, peer.bytes_under_way);
 }
 
 // One message to each rank in turn, so that none waits until the others have all that they may have.

@@ -44,16 +44,16 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
                 const FleetTerms& terms)
       : ForwardingFleet(model_),
         executor_(executor),
-        exchange_(
-            transport, devices, terms,
-            {.pack =
-                 [this, &transport](const Tasklet& tasklet, int rank, const comm::MessagePart& part) {
-                   return executor_.gather(tasklet, part,
-                                           order_fault(model_.injected_faults(tasklet.piece.device), tasklet),
-                                           {&transport, rank});
-                 },
-             .first_part = [this](const Tasklet& tasklet, Bytes room) { return executor_.first_part(tasklet, room); }},
-            executor.profile()),
+        exchange_(transport, devices, terms,
+                  {.pack =
+                       [this, &transport](const Tasklet& tasklet, int rank, const comm::MessagePart& part) {
+                         return executor_.gather().message(
+                             tasklet, part, order_fault(model_.injected_faults(tasklet.piece.device), tasklet),
+                             {&transport, rank});
+                       },
+                   .first_part = [this](const Tasklet& tasklet,
+                                        Bytes room) { return executor_.gather().first_part(tasklet, room); }},
+                  executor.profile()),
         model_(std::move(devices), terms.server, terms.wire, terms.churn, terms.seed) {
     if (terms.clock == ClockMode::wall) pace_.emplace();
     model_.set_observer(terms.observer);
@@ -166,14 +166,14 @@ class LiveFleet final : public RankFleet {
       : executor_(executor),
         churn_(terms.churn),
         wire_(terms.wire),
-        exchange_(
-            transport, devices, terms,
-            {.pack =
-                 [this, &transport](const Tasklet& tasklet, int rank, const comm::MessagePart& part) {
-                   return pack(tasklet, part, {&transport, rank});
-                 },
-             .first_part = [this](const Tasklet& tasklet, Bytes room) { return executor_.first_part(tasklet, room); }},
-            executor.profile()),
+        exchange_(transport, devices, terms,
+                  {.pack =
+                       [this, &transport](const Tasklet& tasklet, int rank, const comm::MessagePart& part) {
+                         return pack(tasklet, part, {&transport, rank});
+                       },
+                   .first_part = [this](const Tasklet& tasklet,
+                                        Bytes room) { return executor_.gather().first_part(tasklet, room); }},
+                  executor.profile()),
         usage_(devices.size()),
         spans_(terms.observer, devices.size()) {
     for (fleet::DeviceProfile& profile : devices) devices_.push_back({.profile = std::move(profile)});
@@ -279,7 +279,7 @@ class LiveFleet final : public RankFleet {
   comm::Frame pack(const Tasklet& tasklet, const comm::MessagePart& part, const Reader& reader) {
     const Seconds begun = now();
     comm::Frame frame =
-        executor_.gather(tasklet, part, order_fault(device_at(tasklet.piece.device).faults, tasklet), reader);
+        executor_.gather().message(tasklet, part, order_fault(device_at(tasklet.piece.device).faults, tasklet), reader);
     if (part.first == 0) spans_.sent(tasklet, begun, now());
     return frame;
   }

@@ -1,4 +1,6 @@
-// Executor::run: one case per server kernel, binding the operation's views to the kernel's arguments.
+// One case per server kernel.
+#include "server_kernels.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +14,6 @@
 #include "cleave/kernels/norms.hpp"
 #include "cleave/kernels/optimizer.hpp"
 #include "cleave/server/training.hpp"
-#include "executor.hpp"
 
 namespace cleave::server {
 
@@ -46,11 +47,11 @@ class Outputs {
 
 }  // namespace
 
-void Executor::run(const Operation& op) {
-  const Profile::Scope scope(profile_, Phase::kernel, op.id);
-  store_->begin(op);
-  TensorStore& store = *store_;
-  kernels::Parallel& parallel = parallel_;
+void ServerKernels::run(const Operation& op) {
+  const Profile::Scope scope(work_.profile(), Phase::kernel, op.id);
+  TensorStore& store = work_.tensors();
+  store.begin(op);
+  kernels::Parallel& parallel = work_.parallel();
   const auto in = [&](std::size_t i) { return store.rows(op.in[i]); };
   const auto out = [&](std::size_t i) { return store.rows(op.out[i]); };
   Outputs outputs(store, unwanted_);
@@ -139,13 +140,15 @@ void Executor::run(const Operation& op) {
   }
 }
 
-void Executor::update(const Operation& op) {
+void ServerKernels::update(const Operation& op) {
   updating_ = true;
-  const UpdateTerms& terms = inputs_.update;
-  Parameter& parameter = store_->parameter(op.out[0].tensor);
-  const kernels::Rows rows = store_->rows(op.in[0]);
+  TensorStore& store = work_.tensors();
+  const StepInputs& inputs = work_.inputs();
+  const UpdateTerms& terms = inputs.update;
+  Parameter& parameter = store.parameter(op.out[0].tensor);
+  const kernels::Rows rows = store.rows(op.in[0]);
   const std::span<const float> gradient(rows.data, static_cast<std::size_t>(rows.rows * rows.cols));
-  if (inputs_.on_gradient) inputs_.on_gradient(parameter.name, gradient);
+  if (inputs.on_gradient) inputs.on_gradient(parameter.name, gradient);
   kernels::AdamW settings{.lr = terms.lr,
                           .beta1 = terms.beta1,
                           .beta2 = terms.beta2,
@@ -153,9 +156,9 @@ void Executor::update(const Operation& op) {
                           .weight_decay = parameter.vector ? 0.0 : terms.weight_decay,
                           .clip = 1.0,
                           .step = terms.k};
-  if (op.in.size() > 1) settings.clip = clip_factor(terms.grad_clip, store_->scalar(op.in[1].tensor));
+  if (op.in.size() > 1) settings.clip = clip_factor(terms.grad_clip, store.scalar(op.in[1].tensor));
   CLEAVE_ASSERT(parameter.exp_avg.size() == parameter.value.size(), "moments of {}", parameter.name);
-  kernels::adamw_update(parallel_, settings, gradient, parameter.value, parameter.exp_avg, parameter.exp_avg_sq);
+  kernels::adamw_update(work_.parallel(), settings, gradient, parameter.value, parameter.exp_avg, parameter.exp_avg_sq);
 }
 
 }  // namespace cleave::server

@@ -10,24 +10,8 @@
 
 namespace cleave::server {
 
-namespace {
-
-// Every tensor that an operation touches, each once.
-std::vector<TensorId> touched(const model::Operation& op) {
-  std::vector<TensorId> ids;
-  for (const auto* views : {&op.in, &op.out}) {
-    for (const model::TensorView& view : *views) {
-      if (view.valid() && std::find(ids.begin(), ids.end(), view.tensor) == ids.end()) ids.push_back(view.tensor);
-    }
-  }
-  return ids;
-}
-
-}  // namespace
-
 TensorStore::TensorStore(const model::StepGraph& graph, ParameterStore& parameters, BlockPool& pool)
-    : graph_(graph), pool_(pool), slots_(graph.tensors.size()), scalars_(graph.tensors.size(), 0.0) {
-  for (const model::Operation& op : graph.operations) touched_.push_back(touched(op));
+    : graph_(graph), pool_(pool), lifetimes_(graph), slots_(graph.tensors.size()), scalars_(graph.tensors.size(), 0.0) {
   for (const model::TensorSpec& spec : graph.tensors) {
     if (spec.role != model::TensorRole::parameter) continue;
     Slot& bound = slot(spec.id);
@@ -36,11 +20,6 @@ TensorStore::TensorStore(const model::StepGraph& graph, ParameterStore& paramete
     CLEAVE_ASSERT(static_cast<std::int64_t>(bound.parameter->value.size()) == spec.elements(), "shape of {}",
                   spec.name);
   }
-  for (const std::vector<TensorId>& tensors : touched_) {
-    for (const TensorId id : tensors) ++slot(id).accesses;
-  }
-  // What the caller reads after the step stays until the next one begins.
-  if (graph.logits.valid()) ++slot(graph.logits).accesses;
 }
 
 TensorStore::~TensorStore() {
@@ -51,18 +30,15 @@ void TensorStore::begin_step(std::span<const std::int32_t> tokens, std::span<con
   tokens_ = tokens;
   targets_ = targets;
   std::fill(scalars_.begin(), scalars_.end(), 0.0);
-  for (const model::TensorSpec& spec : graph_.tensors) {
-    release(spec.id);
-    slot(spec.id).left = slot(spec.id).accesses;
-  }
+  for (const model::TensorSpec& spec : graph_.tensors) release(spec.id);
+  lifetimes_.begin_step();
 }
 
 void TensorStore::begin(const model::Operation& op) {
-  for (const model::TensorView& view : op.out) {
-    if (!view.valid()) continue;
-    Slot& target = slot(view.tensor);
-    const model::TensorSpec& spec = graph_.tensor(view.tensor);
-    if (target.data != nullptr || spec.role == model::TensorRole::scalar) continue;
+  lifetimes_.begin(op, [&](TensorId id) {
+    Slot& target = slot(id);
+    if (target.data != nullptr) return;
+    const model::TensorSpec& spec = graph_.tensor(id);
     const std::size_t bytes = static_cast<std::size_t>(spec.elements()) * sizeof(float);
     try {
       target.block = pool_.take(bytes);
@@ -70,13 +46,11 @@ void TensorStore::begin(const model::Operation& op) {
       throw EnvironmentError("allocate", fmt::format("{} bytes for {}", bytes, spec.name), "out of memory");
     }
     target.data = reinterpret_cast<float*>(target.block.data());
-  }
+  });
 }
 
 void TensorStore::retire(const model::Operation& op) {
-  for (const TensorId id : touched_[static_cast<std::size_t>(op.id.value)]) {
-    if (--slot(id).left == 0) release(id);
-  }
+  lifetimes_.retire(op, [&](TensorId id) { release(id); });
 }
 
 void TensorStore::release(TensorId id) {

@@ -14,6 +14,7 @@
 #include "cleave/kernels/matrix.hpp"
 #include "cleave/model/graph.hpp"
 #include "cleave/server/parameter_store.hpp"
+#include "tensor_lifetimes.hpp"
 
 namespace cleave::server {
 
@@ -44,15 +45,13 @@ class TensorStore {
     Block block;
     float* data = nullptr;
     Parameter* parameter = nullptr;
-    std::int64_t accesses = 0;  // operations of the graph that touch it
-    std::int64_t left = 0;      // of those, not retired yet in this step
   };
   Slot& slot(TensorId id) { return slots_[static_cast<std::size_t>(id.value)]; }
   void release(TensorId id);
 
   const model::StepGraph& graph_;
   BlockPool& pool_;
-  std::vector<std::vector<TensorId>> touched_;  // by operation: its tensors, each once
+  TensorLifetimes lifetimes_;
   std::vector<Slot> slots_;
   std::vector<double> scalars_;
   std::span<const std::int32_t> tokens_, targets_;

@@ -1,0 +1,34 @@
+// BlockComputer: blocks that the server computes itself, with the bits that a device would return.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "cleave/comm/message.hpp"
+#include "cleave/kernels/gemm.hpp"
+#include "cleave/sched/fleet.hpp"
+#include "scatter.hpp"
+#include "workspace.hpp"
+
+namespace cleave::server {
+
+class BlockComputer {
+ public:
+  /// `work` must outlive it.
+  explicit BlockComputer(Workspace& work) : work_(work) {}
+
+  /// Computes a tasklet's block and puts it in its place, by `scatter` where it is a product's.
+  /// Errors: CheckFailure for a product that is not finite.
+  void compute(const sched::Tasklet& tasklet, Scatter& scatter);
+
+  /// Whether `result` is, bit for bit, what the server computes for the tasklet.
+  [[nodiscard]] bool equals(const sched::Tasklet& tasklet, const comm::ResultView& result);
+
+ private:
+  // A GEMM tasklet's block as a device would return it, into `block`.
+  kernels::ProductStatus multiply(const sched::Tasklet& tasklet, std::span<std::byte> block);
+
+  Workspace& work_;
+};
+
+}  // namespace cleave::server

@@ -1,0 +1,163 @@
+// Draws, checks and verdicts.
+#include "verifier.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <ctime>
+#include <utility>
+
+#include "attention_pair.hpp"
+#include "blocks.hpp"
+#include "cleave/base/error.hpp"
+#include "cleave/kernels/wire.hpp"
+#include "rounded_block.hpp"
+
+namespace cleave::server {
+
+namespace {
+
+using Mode = Verification::Mode;
+
+/// Of this thread: what a busy host adds to real time is not the price of checking.
+Seconds processor_time() {
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return Seconds(static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec));
+}
+
+bool is_representable(kernels::Parallel& parallel, const comm::ResultView& result) {
+  const DType type = result.header.output;
+  std::atomic<bool> good{true};
+  for (const std::span<const std::byte> output : result.outputs) {
+    parallel.for_chunks(static_cast<std::int64_t>(output.size()) / size_of(type), kBandElements,
+                        [&](std::int64_t begin, std::int64_t end) {
+                          if (!kernels::all_representable(type, output.data() + begin * size_of(type), end - begin))
+                            good = false;
+                        });
+  }
+  return good;
+}
+
+/// In place of a ratio: a number that no ratio is.
+constexpr double kNotRepresentable = -1;
+
+}  // namespace
+
+std::int64_t checked_band(std::int64_t cols) {
+  constexpr std::int64_t kLeast = 8;
+  return std::max(kLeast, rows_of_band(cols));
+}
+
+Verifier::Charge::Charge(Verifier& verifier)
+    : scope_(verifier.work_.profile(), Phase::verify), total_(verifier.report_.time), begun_(processor_time()) {}
+Verifier::Charge::~Charge() { total_ += processor_time() - begun_; }
+
+Verifier::Verifier(Workspace& work, BlockComputer& computer, const Verification& terms)
+    : work_(work), computer_(computer), terms_(terms), draws_(terms.seed, Purpose::verification) {}
+
+// The draw of a block and the vectors that it is checked with are functions of the server's secret seed.
+bool Verifier::is_drawn(const sched::Tasklet& tasklet) const {
+  if (terms_.mode == Mode::off || terms_.mode == Mode::all) return terms_.mode == Mode::all;
+  return draws_.uniform(static_cast<std::uint64_t>(tasklet.id.value)) < terms_.fraction;
+}
+
+Random Verifier::signs_of(const sched::Tasklet& tasklet) const {
+  return {terms_.seed, Purpose::verification, static_cast<std::uint32_t>(1 + tasklet.id.value)};
+}
+
+void Verifier::begin_step() { checks_.clear(); }
+void Verifier::retire(OpId op) { checks_.erase(op); }
+
+kernels::ProductCheck* Verifier::check_of(const sched::Tasklet& tasklet, bool begins) {
+  if (terms_.mode == Mode::audit || !is_drawn(tasklet)) return nullptr;
+  auto& checks = checks_[tasklet.op];
+  if (begins) {
+    const GemmBox& box = tasklet.piece.box;
+    const Charge charge(*this);
+    checks.insert_or_assign(tasklet.id.value,
+                            kernels::ProductCheck({box.m(), box.n(), box.k()}, work_.wire(), signs_of(tasklet)));
+  }
+  return &checks.at(tasklet.id.value);
+}
+
+// An honest device refuses what is not finite, so that is refused whatever verification looks at: one NaN that nobody
+// drew would end the training. Where a product is to be checked, both are done band by band, in one pass through
+// memory.
+double Verifier::error_ratio_of_product(const sched::Tasklet& tasklet, const comm::ResultView& result) {
+  const InProgress& state = work_.open(work_.operation(tasklet.op));
+  const GemmBox& box = tasklet.piece.box;
+  const DType type = result.header.output;
+  auto& checks = checks_[tasklet.op];
+  const auto found = checks.find(tasklet.id.value);
+  CLEAVE_ASSERT(found != checks.end(), "tasklet {} was not packed", tasklet.id.value);
+  const kernels::ProductCheck check = std::move(found->second);
+  checks.erase(found);
+  const auto rows = part_of(state.row_exponents, box.m0, box.m()),
+             columns = part_of(state.column_exponents, box.n0, box.n());
+  const std::int64_t band = checked_band(box.n());
+  double worst = 0;
+  for (std::int64_t i = 0; i < box.m(); i += band) {
+    const std::int64_t count = std::min(band, box.m() - i);
+    const std::byte* first = result.outputs[0].data() + i * box.n() * size_of(type);
+    if (!kernels::all_representable(type, first, count * box.n())) return kNotRepresentable;
+    const Charge charge(*this);
+    worst = std::max(worst, type == work_.wire() ? check.ratio_of(type, first, i, count)
+                                                 : check.ratio_of({type, first, box.n()}, i, count, rows, columns));
+  }
+  return worst;
+}
+
+Verdict Verifier::check(const sched::Tasklet& tasklet, const comm::ResultView& result) {
+  const bool drawn = is_drawn(tasklet), cheap = drawn && terms_.mode != Mode::audit;
+  double ratio = 0;
+  if (cheap && work_.operation(tasklet.op).kind == model::OpKind::gemm) {
+    ratio = error_ratio_of_product(tasklet, result);
+  } else if (!is_representable(work_.parallel(), result)) {
+    ratio = kNotRepresentable;
+  } else if (cheap) {
+    const Charge charge(*this);
+    ratio = attention_error_ratio(tasklet, result);
+  }
+  if (ratio == kNotRepresentable) { return accuse(tasklet, false, 0); }
+  if (!drawn) return Verdict::good;
+  ++report_.checked;
+  if (cheap && ratio <= 1.0) {
+    report_.largest_ratio = std::max(report_.largest_ratio, ratio);
+    return Verdict::good;
+  }
+  const Charge charge(*this);
+  const Verdict verdict = computer_.equals(tasklet, result) ? Verdict::good : Verdict::wrong;
+  if (cheap) {
+    ++report_.suspected;
+    report_.cleared += verdict == Verdict::good ? 1 : 0;
+  }
+  return verdict == Verdict::wrong ? accuse(tasklet, true, ratio) : verdict;
+}
+
+Verdict Verifier::accuse(const sched::Tasklet& tasklet, bool checked, double ratio) {
+  report_.wrong.push_back({.device = tasklet.piece.device,
+                           .tasklet = tasklet.id,
+                           .operation = work_.operation(tasklet.op).name,
+                           .checked = checked,
+                           .ratio = ratio});
+  return Verdict::wrong;
+}
+
+double Verifier::attention_error_ratio(const sched::Tasklet& tasklet, const comm::ResultView& result) {
+  const PairRange& pairs = tasklet.piece.pairs;
+  const Random signs = signs_of(tasklet);
+  AttentionPair checker(work_.operation(tasklet.op), work_.tensors(), work_.wire());
+  double worst = 0;
+  for (std::int64_t pair = pairs.pair0; pair < pairs.pair1; ++pair) {
+    std::array<const std::byte*, 3> payloads{};
+    for (std::size_t i = 0; i < checker.results(); ++i)
+      payloads[i] = result.outputs[i].data() + (pair - pairs.pair0) * checker.result_bytes(i);
+    worst = std::max(worst, checker.error_ratio(pair, payloads, signs));
+  }
+  return worst;
+}
+
+}  // namespace cleave::server

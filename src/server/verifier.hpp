@@ -1,0 +1,87 @@
+// Verifier: which returned blocks are looked at, how, and what came of it (docs/security.md).
+//
+// Products are checked against their operands, which are looked at while they are gathered; attention against its
+// operands in tensors; audits compute the block again. It never changes a tensor.
+#pragma once
+
+#include <cstdint>
+
+#include "block_computer.hpp"
+#include "cleave/base/kept_memory.hpp"
+#include "cleave/base/random.hpp"
+#include "cleave/comm/message.hpp"
+#include "cleave/kernels/product_check.hpp"
+#include "cleave/sched/fleet.hpp"
+#include "cleave/server/profile.hpp"
+#include "cleave/server/verification.hpp"
+#include "workspace.hpp"
+
+namespace cleave::server {
+
+/// How a returned block was found.
+enum class Verdict : std::uint8_t { good, wrong };
+
+/// Rows, or columns, of an operand or a result that are looked at together.
+[[nodiscard]] std::int64_t checked_band(std::int64_t cols);
+
+class Verifier {
+ public:
+  /// Charges the time until its end to verification: processor time to the report, real time to the profile.
+  class Charge {
+   public:
+    explicit Charge(Verifier& verifier);
+    ~Charge();
+    Charge(const Charge&) = delete;
+    Charge& operator=(const Charge&) = delete;
+
+   private:
+    Profile::Scope scope_;
+    Seconds& total_;
+    Seconds begun_;
+  };
+
+  /// `work` and `computer` must outlive it.
+  Verifier(Workspace& work, BlockComputer& computer, const Verification& terms);
+
+  /// Forgets checks of an earlier step that were begun and never ended.
+  void begin_step();
+  /// Forgets those of an operation.
+  void retire(OpId op);
+
+  /// Whether any block may be looked at.
+  [[nodiscard]] bool looks_at_blocks() const { return terms_.mode != Verification::Mode::off; }
+  /// Whether this tasklet's block is.
+  [[nodiscard]] bool is_drawn(const sched::Tasklet& tasklet) const;
+
+  /// The check that a GEMM tasklet's operands are to be shown to as they are gathered, in order; null where none is.
+  /// `begins`: with the first of them. Valid until the block is judged or its operation retires.
+  [[nodiscard]] kernels::ProductCheck* check_of(const sched::Tasklet& tasklet, bool begins);
+
+  /// The verdict on a returned block whose header is as the task asked. Requires: its operands are unchanged.
+  [[nodiscard]] Verdict check(const sched::Tasklet& tasklet, const comm::ResultView& result);
+
+  /// Notes a wrong block; the verdict on it. `checked`: against its operands, with this ratio of error to bound.
+  Verdict accuse(const sched::Tasklet& tasklet, bool checked, double ratio);
+
+  /// Counts a block that came, and the time that its device says it took.
+  void count(Seconds device_time) {
+    ++report_.blocks;
+    report_.device_time += device_time;
+  }
+  [[nodiscard]] const VerificationReport& report() const { return report_; }
+
+ private:
+  // The secret random numbers that a tasklet's block is checked with.
+  [[nodiscard]] Random signs_of(const sched::Tasklet& tasklet) const;
+  [[nodiscard]] double error_ratio_of_product(const sched::Tasklet& tasklet, const comm::ResultView& result);
+  [[nodiscard]] double attention_error_ratio(const sched::Tasklet& tasklet, const comm::ResultView& result);
+
+  Workspace& work_;
+  BlockComputer& computer_;
+  Verification terms_;
+  Random draws_;
+  VerificationReport report_;
+  KeptMap<OpId, KeptMap<std::int64_t, kernels::ProductCheck>> checks_;  // of tasklets, by id
+};
+
+}  // namespace cleave::server

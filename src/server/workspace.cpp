@@ -1,0 +1,119 @@
+// Binding, operands, and headers of tasks.
+#include "workspace.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "cleave/base/error.hpp"
+#include "cleave/comm/transport.hpp"
+#include "cleave/kernels/gemm.hpp"
+
+namespace cleave::server {
+
+namespace {
+
+using model::Operation;
+using model::OpKind;
+
+comm::Work work_code(OpKind kind) {
+  switch (kind) {
+    case OpKind::attention_forward: return comm::Work::attention_forward;
+    case OpKind::attention_backward: return comm::Work::attention_backward;
+    default: return comm::Work::gemm;
+  }
+}
+
+kernels::ConstMatrix as_stored(const kernels::Rows& rows, bool transposed) {
+  const kernels::ConstMatrix stored(rows.data, rows.ld);
+  return transposed ? stored.transposed() : stored;
+}
+
+}  // namespace
+
+Workspace::Workspace(ParameterStore& parameters, const ExecutorOptions& options)
+    : parameters_(parameters), wire_(options.wire), parallel_(options.threads) {
+  if (options.profile) profile_.enable();
+}
+Workspace::~Workspace() = default;
+
+void Workspace::begin_step(const model::StepGraph& graph, const StepInputs& inputs) {
+  std::unique_ptr<TensorStore>& store = stores_[&graph];
+  if (!store) store = std::make_unique<TensorStore>(graph, parameters_, pool_);
+  if (store_ != nullptr && store_ != store.get()) store_->begin_step({}, {});  // gives its activations back
+  store_ = store.get();
+  graph_ = &graph;
+  inputs_ = inputs;
+  for (auto& entry : in_progress_) {
+    if (!entry.second.sums.empty()) pool_.give(std::move(entry.second.sums));
+  }
+  in_progress_.clear();
+  store_->begin_step(inputs.tokens, inputs.targets);
+}
+
+kernels::ConstMatrix Workspace::operand_a(const Operation& op) { return as_stored(store_->rows(op.in[0]), op.trans_a); }
+
+kernels::ConstMatrix Workspace::operand_b(const Operation& op) { return as_stored(store_->rows(op.in[1]), op.trans_b); }
+
+InProgress& Workspace::open(const Operation& op) {
+  const auto found = in_progress_.find(op.id);
+  if (found != in_progress_.end()) return found->second;
+  store_->begin(op);
+  InProgress& state = in_progress_[op.id];
+  if (op.kind == OpKind::gemm && k_blocks(op.gemm.k) > 1) {
+    state.row_exponents.resize(static_cast<std::size_t>(op.gemm.m));
+    state.column_exponents.resize(static_cast<std::size_t>(op.gemm.n));
+    // Of the operands before they are rounded to the wire type: rounding changes a norm by far less than the headroom.
+    const auto rows = kernels::norm_exponents(parallel_, operand_a(op), op.gemm.m, op.gemm.k, state.row_exponents);
+    const auto columns =
+        kernels::norm_exponents(parallel_, operand_b(op).transposed(), op.gemm.n, op.gemm.k, state.column_exponents);
+    state.representable = rows == kernels::ProductStatus::ok && columns == kernels::ProductStatus::ok;
+  }
+  if (!state.representable) {
+    throw CheckFailure(fmt::format("an operand of {} is not finite: the training has diverged", op.name));
+  }
+  return state;
+}
+
+InProgress* Workspace::in_progress(OpId op) {
+  const auto found = in_progress_.find(op);
+  return found == in_progress_.end() ? nullptr : &found->second;
+}
+
+void Workspace::retire(const Operation& op) {
+  const auto found = in_progress_.find(op.id);
+  if (found != in_progress_.end()) {
+    if (!found->second.sums.empty()) pool_.give(std::move(found->second.sums));
+    in_progress_.erase(found);
+  }
+  store_->retire(op);
+}
+
+comm::Header Workspace::header_of(const sched::Tasklet& tasklet) const {
+  const Operation& op = operation(tasklet.op);
+  const plan::TaskletPlan& piece = tasklet.piece;
+  comm::Header header;
+  header.kind = comm::Kind::task;
+  header.tasklet = tasklet.id;
+  header.device = piece.device;
+  header.op = op.id;
+  header.work = work_code(op.kind);
+  header.wire = header.output = wire_;
+  header.panel_order = static_cast<std::uint8_t>(piece.order);
+  header.panels = piece.panels;
+  if (op.kind == OpKind::gemm) {
+    if (tasklet.brings_columns()) {
+      header.columns = comm::Columns::bring;
+    } else if (tasklet.columns.valid()) {
+      header.columns = comm::Columns::kept;
+      header.brought_by = tasklet.columns;
+    }
+    header.gemm = {piece.box.m(), piece.box.n(), piece.box.k(), k_blocks(op.gemm.k), piece.box.k0 / kBlockK};
+    if (!header.gemm.whole_depth()) header.output = partial_sum_type(wire_);
+  } else {
+    header.attention = {piece.pairs.count(), op.attention.seq, op.attention.head_dim, op.attention.queries_per_pair()};
+  }
+  return header;
+}
+
+}  // namespace cleave::server
