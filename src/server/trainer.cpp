@@ -29,7 +29,29 @@ UpdateTerms update_terms(const TrainSettings& s, std::int64_t step) {
           .k = step + 1};
 }
 
+model::StepOptions step_options(const TrainerOptions& options) {
+  return {.kind = model::StepKind::train,
+          .batch = options.train.batch,
+          .clip = options.train.grad_clip > 0,
+          .freeze = options.train.freeze,
+          .loss_rows = 0,
+          .row_groups = options.row_groups};
+}
+
 }  // namespace
+
+model::StepGraph training_graph(const TrainerOptions& options) {
+  return model::build_step(options.model, step_options(options));
+}
+
+sched::SchedulerOptions scheduling(const TrainerOptions& options) {
+  const bool timed = options.fleet.clock != ClockMode::off;
+  return {.plan = options.plan,
+          .wire = options.executor.wire,
+          .learn = timed,
+          .copies = timed,
+          .asynchronous = options.asynchronous};
+}
 
 struct Trainer::Impl {
   ParameterStore& parameters;
@@ -47,25 +69,13 @@ struct Trainer::Impl {
   Impl(ParameterStore& store, TrainerOptions o)
       : parameters(store), options(std::move(o)), executor(parameters, options.executor) {}
 
-  // With clock `off` predicted times are not the real ones: nothing is late, and nothing to be learned.
-  sched::SchedulerOptions scheduling() const {
-    const bool timed = options.fleet.clock != ClockMode::off;
-    return {.plan = options.plan,
-            .wire = options.executor.wire,
-            .learn = timed,
-            .copies = timed,
-            .asynchronous = options.asynchronous};
-  }
-
   const model::StepGraph& graph(model::StepKind kind, std::int64_t batch, std::int64_t loss_rows = 0) {
     const auto found = graphs.find({kind, batch});
     if (found != graphs.end()) return found->second;
-    model::StepOptions step{.kind = kind,
-                            .batch = batch,
-                            .clip = options.train.grad_clip > 0,
-                            .freeze = options.train.freeze,
-                            .loss_rows = loss_rows,
-                            .row_groups = options.row_groups};
+    model::StepOptions step = step_options(options);
+    step.kind = kind;
+    step.batch = batch;
+    step.loss_rows = loss_rows;
     return graphs.emplace(std::pair(kind, batch), model::build_step(options.model, step)).first->second;
   }
 
@@ -73,7 +83,7 @@ struct Trainer::Impl {
     const std::uint64_t roster = fleet->roster();
     if (roster != bound_roster) {
       bound_roster = roster;
-      bound = sched::step_lower_bound(step, fleet->devices(), scheduling());
+      bound = sched::step_lower_bound(step, fleet->devices(), scheduling(options));
     }
     return bound;
   }
@@ -82,7 +92,7 @@ struct Trainer::Impl {
   Seconds simulated_time(const model::StepGraph& step) {
     if (!undisturbed) {
       sched::SimulatedFleet model(options.devices, options.fleet.server, options.executor.wire);
-      undisturbed = sched::Scheduler(model, scheduling()).run(step).time;
+      undisturbed = sched::Scheduler(model, scheduling(options)).run(step).time;
     }
     return *undisturbed;
   }
@@ -99,7 +109,7 @@ Trainer::Trainer(ParameterStore& parameters, TrainerOptions options, comm::Trans
     self.local = make_local_fleet(self.executor, self.options.fleet.server);
     self.fleet = self.local.get();
   }
-  self.scheduler.emplace(*self.fleet, self.scheduling());
+  self.scheduler.emplace(*self.fleet, scheduling(self.options));
 }
 Trainer::~Trainer() = default;
 

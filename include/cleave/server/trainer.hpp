@@ -36,6 +36,13 @@ struct TrainerOptions {
   std::vector<fleet::DeviceProfile> devices;
 };
 
+/// The graph of the training step. Requires: as model::build_step().
+[[nodiscard]] model::StepGraph training_graph(const TrainerOptions& options);
+
+/// How the trainer schedules. With clock `off` predicted times are not the real ones: nothing is late, and nothing to
+/// be learned.
+[[nodiscard]] sched::SchedulerOptions scheduling(const TrainerOptions& options);
+
 /// What one step yielded and took.
 struct StepResult {
   StepOutcome outcome;

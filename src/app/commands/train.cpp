@@ -22,7 +22,7 @@
 #include "cleave/telemetry/progress.hpp"
 #include "cli/failures.hpp"
 #include "commands/commands.hpp"
-#include "commands/memory_plan.hpp"
+#include "commands/memory_check.hpp"
 #include "commands/session.hpp"
 #include "input/input.hpp"
 #include "input/run_setup.hpp"
@@ -50,7 +50,7 @@ struct Prepared {
   Input input;
   TrainingData data;
   server::TrainerOptions options;
-  MemoryPlan memory;
+  server::MemoryForecast memory;
   server::ParameterStore parameters;
   server::RunState state;
   std::vector<std::string> notices;  // of damaged checkpoints and the like
@@ -89,7 +89,7 @@ Prepared prepare(const CommandLine& line, Input input, int device_ranks) {
   const std::vector<Issue> faults = model::find_faults(p.input.model.config);
   if (!faults.empty()) throw InputError(faults);
   p.options = trainer_options(p.input);
-  p.memory = plan_memory(p.input, p.options, device_ranks);
+  p.memory = check_memory(p.input, p.options, device_ranks);
   if (line.dry_run) return p;
   kernels::select_gemm_kernels(*kernels::parse_gemm_kernels(p.options.fleet.gemm_kernels));
   const model::StepGraph shapes = model::build_step(
@@ -101,17 +101,19 @@ Prepared prepare(const CommandLine& line, Input input, int device_ranks) {
   return p;
 }
 
-std::string describe(const MemoryPlan& m) {
+std::string describe(const server::MemoryForecast& m) {
   return fmt::format(
-      "{} (process {}, parameters and moments {}, activations and gradients {}, partial sums {}, messages {})",
-      show(m.server()), show(m.process), show(m.parameters), show(m.activations), show(m.sums), show(m.messages));
+      "{} (process {}, its growth {}, parameters and moments {}, activations and gradients {}, partial sums {}, "
+      "messages {})",
+      show(m.server()), show(m.process), show(m.runtime), show(m.parameters), show(m.activations), show(m.sums),
+      show(m.messages));
 }
 
 void print_dry_run(const Prepared& p) {
   std::printf("%s", p.input.effective.c_str());
   std::printf("# data: %s\n", p.data.summary.c_str());
   std::printf("# memory of the server: %s; free here: %s\n", describe(p.memory).c_str(),
-              show(p.memory.available).c_str());
+              show(available_memory()).c_str());
   std::printf("# memory of a device: at most %s (%s)\n", show(p.memory.device_peak).c_str(),
               p.memory.device_name.c_str());
 }
@@ -281,7 +283,7 @@ class Run {
     log_.info("peak memory of activations and gradients: {} (predicted {})", show(trainer.peak_activation_memory()),
               show(p_.memory.activations));
     say(fmt::format("peak memory: server {} (predicted {}), device {} (predicted {})",
-                    show(measure_process_memory().peak), show(p_.memory.server()), show(device),
+                    show(server::measure_process_memory().peak), show(p_.memory.server()), show(device),
                     show(p_.memory.device_peak)));
   }
 

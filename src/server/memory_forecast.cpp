@@ -1,0 +1,207 @@
+// Books of a step's memory, kept along a simulated run of it.
+#include "cleave/server/memory_forecast.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "cleave/base/block_pool.hpp"
+#include "cleave/sched/forwarding_fleet.hpp"
+#include "cleave/sched/scheduler.hpp"
+#include "cleave/sched/simulated_fleet.hpp"
+#include "tensor_lifetimes.hpp"
+#include "window.hpp"
+
+namespace cleave::server {
+
+namespace {
+
+/// What a server process grows by once it runs, beside tensors and messages, as measured (bench/memory.sh): pages of
+/// code that it had not touched before, the transport's own buffers, the run's timeline and files.
+constexpr Bytes kRuntime{12LL << 20};
+
+/// Memory that ranks of one host share is taken in huge pages, by each rank its own.
+constexpr std::int64_t in_huge_pages(std::int64_t bytes) {
+  constexpr auto kPage = static_cast<std::int64_t>(kHugePage);
+  return (bytes + kPage - 1) / kPage * kPage;
+}
+
+/// A simulated fleet that notes when tensors, partial sums and messages come and go, as Executor and Exchange have it.
+class MemoryFleet final : public sched::ForwardingFleet<> {
+ public:
+  MemoryFleet(const TrainerOptions& options, const model::StepGraph& graph, int device_ranks)
+      : ForwardingFleet(model_),
+        model_(options.devices, options.fleet.server, options.executor.wire),
+        wire_(options.executor.wire),
+        names_(options.devices),
+        graph_(graph),
+        lifetimes_(graph),
+        alive_(graph.tensors.size(), false),
+        ranks_(static_cast<std::size_t>(device_ranks)) {}
+
+  void submit(const sched::Tasklet& tasklet) override {
+    const model::Operation& op = graph_.operation(tasklet.op);
+    const plan::TaskletPlan& piece = tasklet.piece;
+    if (tasklet.brings_columns()) {
+      largest_message_ = std::max(largest_message_, piece.bytes_down.value());
+      return model_.submit(tasklet);
+    }
+    begin(op);
+    if (op.kind == model::OpKind::gemm && (piece.box.k0 > 0 || piece.box.k1 < op.gemm.k)) {
+      std::int64_t& sum = sums_[op.id];
+      if (sum == 0) {
+        sum = op.gemm.m * op.gemm.n * size_of(partial_sum_type(wire_));
+        grow(sum_bytes_, sum_peak_, sum);
+      }
+      // Finished blocks are converted one at a time, when the operation retires.
+      if (piece.box.k0 == 0) largest_finished_ = std::max(largest_finished_, piece.box.m() * piece.box.n() * 4);
+    }
+    if (piece.device != kServerDevice) {
+      const UnderWay sent{index_of(piece.device), piece.bytes_down.value(), piece.bytes_up.value()};
+      under_way_[tasklet.id] = sent;
+      Rank& rank = ranks_[sent.rank];
+      rank.tasks += sent.task;
+      grow(rank.results, rank.results_peak, sent.result);
+      largest_message_ = std::max({largest_message_, sent.task, sent.result});
+    }
+    note();
+    model_.submit(tasklet);
+  }
+
+  void start(const model::Operation& kernel) override {
+    begin(kernel);
+    note();
+    model_.start(kernel);
+  }
+
+  void retire(OpId id) override {
+    const auto sum = sums_.find(id);
+    if (sum != sums_.end()) {
+      sum_bytes_ -= sum->second;
+      sums_.erase(sum);
+    }
+    lifetimes_.retire(graph_.operation(id), [&](TensorId tensor) {
+      if (alive_[static_cast<std::size_t>(tensor.value)]) tensor_bytes_ -= bytes_of(tensor);
+    });
+    model_.retire(id);
+  }
+
+  sched::Event next_event(Seconds deadline) override {
+    const sched::Event event = model_.next_event(deadline);
+    if (event.kind == sched::EventKind::done) {
+      const auto sent = under_way_.find(event.tasklet);
+      if (sent != under_way_.end()) {
+        Rank& rank = ranks_[sent->second.rank];
+        rank.tasks -= sent->second.task;
+        rank.results -= sent->second.result;
+        under_way_.erase(sent);
+      }
+    }
+    return event;
+  }
+
+  void write(MemoryForecast& memory) const {
+    memory.activations = Bytes(tensor_peak_);
+    memory.sums = Bytes(sum_peak_ + largest_finished_);
+    std::int64_t messages = in_huge_pages(tasks_peak_);
+    for (const Rank& rank : ranks_) messages += in_huge_pages(rank.results_peak);
+    memory.messages = Bytes(messages);
+    memory.pool = Bytes(pool_peak_);
+    // With several tasklets in its hands at once a device takes more than the largest of them does.
+    for (std::size_t i = 0; i < model_.usage().size(); ++i) {
+      if (model_.usage()[i].memory_peak <= memory.device_peak) continue;
+      memory.device_peak = model_.usage()[i].memory_peak;
+      memory.device_name = names_[i].name;
+    }
+  }
+
+ private:
+  struct UnderWay {
+    std::size_t rank = 0;
+    std::int64_t task = 0, result = 0;  // bytes
+  };
+  // What is under way to and from one rank. Results may be there long before their turn has come, and each rank writes
+  // them in memory of its own, which is kept.
+  struct Rank {
+    std::int64_t tasks = 0, results = 0, results_peak = 0;
+  };
+
+  [[nodiscard]] std::size_t index_of(DeviceId device) const {
+    return static_cast<std::size_t>(rank_of(device, static_cast<int>(ranks_.size())) - 1);
+  }
+  [[nodiscard]] std::int64_t bytes_of(TensorId id) const { return graph_.tensor(id).elements() * 4; }
+  static void grow(std::int64_t& total, std::int64_t& peak, std::int64_t by) {
+    total += by;
+    peak = std::max(peak, total);
+  }
+
+  void begin(const model::Operation& op) {
+    lifetimes_.begin(op, [&](TensorId id) {
+      const auto at = static_cast<std::size_t>(id.value);
+      if (alive_[at]) return;
+      alive_[at] = true;
+      grow(tensor_bytes_, tensor_peak_, bytes_of(id));
+    });
+  }
+
+  void note() {
+    std::int64_t tasks = 0;
+    for (const Rank& rank : ranks_) tasks += most_under_way(rank.tasks, largest_message_);
+    tasks_peak_ = std::max(tasks_peak_, tasks);
+    pool_peak_ = std::max(pool_peak_, tensor_bytes_ + sum_bytes_ + (sums_.empty() ? 0 : largest_finished_));
+  }
+
+  sched::SimulatedFleet model_;
+  DType wire_;
+  std::vector<fleet::DeviceProfile> names_;
+  const model::StepGraph& graph_;
+  TensorLifetimes lifetimes_;
+  std::vector<bool> alive_;
+  std::unordered_map<OpId, std::int64_t> sums_;
+  std::map<TaskletId, UnderWay> under_way_;
+  std::vector<Rank> ranks_;
+  std::int64_t tensor_bytes_ = 0, tensor_peak_ = 0, sum_bytes_ = 0, sum_peak_ = 0, largest_finished_ = 0;
+  std::int64_t largest_message_ = 0, tasks_peak_ = 0, pool_peak_ = 0;
+};
+
+MemoryForecast forecast_tensors(const model::StepGraph& graph) {
+  MemoryForecast memory;
+  std::int64_t elements = graph.parameter_count();
+  for (const model::Operation& op : graph.operations) {
+    if (op.kind == model::OpKind::adamw) elements += 2 * graph.tensor(op.out[0].tensor).elements();
+  }
+  memory.parameters = Bytes(elements * 4);
+  memory.activations = memory.pool = model::peak_activation_bytes(graph);
+  return memory;
+}
+
+}  // namespace
+
+MemoryForecast forecast_tensors(const TrainerOptions& options) { return forecast_tensors(training_graph(options)); }
+
+ProcessMemory measure_process_memory() {
+  std::ifstream in("/proc/self/status");
+  ProcessMemory memory;
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("VmRSS:")) memory.now = Bytes(std::stoll(line.substr(6)) * 1024);
+    if (line.starts_with("VmHWM:")) memory.peak = Bytes(std::stoll(line.substr(6)) * 1024);
+  }
+  return memory;
+}
+
+MemoryForecast forecast_memory(const TrainerOptions& options, int device_ranks) {
+  const model::StepGraph graph = training_graph(options);
+  MemoryForecast memory = forecast_tensors(graph);
+  MemoryFleet fleet(options, graph, device_ranks);
+  sched::Scheduler scheduler(fleet, scheduling(options));
+  memory.step = scheduler.run(graph).time;
+  fleet.write(memory);
+  memory.process = measure_process_memory().now;  // with the books that the run's own scheduler and fleet will keep
+  memory.runtime = kRuntime;
+  return memory;
+}
+
+}  // namespace cleave::server
