@@ -10,9 +10,13 @@
 #include "blocks.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/base/resident.hpp"
+#include "cleave/plan/panels.hpp"
 #include "head_rows.hpp"
 
 namespace cleave::server {
+
+// The cost model counts the header that the codec writes; neither component may see the other.
+static_assert(plan::kMessageHeader == Bytes(comm::kHeaderBytes));
 
 namespace {
 
