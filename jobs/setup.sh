@@ -10,7 +10,8 @@
 #
 # Needs Debian 12 or later, or Ubuntu 22.04 or later; root (or sudo) only when a package is missing. On another system,
 # or where the libraries come from modules or Spack, set CLEAVE_SKIP_PACKAGES=1 and it only builds.
-# Takes 2 to 5 minutes the first time on 2 cores, a second or so when nothing has changed.
+# Takes 2 to 5 minutes the first time on 2 cores, a second or so when nothing has changed. A build/release that it makes
+# is a unity build, in half the time; one that is there keeps its settings (docs/architecture.md, "Building").
 # Edit: PACKAGES, when the build needs one more. CMAKE_PREFIX_PATH and CXX in your environment are obeyed.
 set -euo pipefail
 
@@ -61,6 +62,8 @@ build() {
     [ ! -e "$folder" ] || [ -w "$folder" ] ||
       die "$TOP/$folder is not writable by $(id -un): was it made by another user (root)?"
   done
+  # Headers of templates take most of the time, and the sources of a library share them.
+  [ -e build/release/CMakeCache.txt ] || options+=(-DCMAKE_UNITY_BUILD=ON)
   if command -v ninja >/dev/null; then
     cmake --preset release "${options[@]}"
   else
