@@ -12,10 +12,10 @@
 #include <cstring>
 #include <vector>
 
-#include "../src/server/blocks.hpp"
 #include "cleave/base/block_pool.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/kernels/wire.hpp"
+#include "server/blocks.hpp"
 #include "timing.hpp"
 
 namespace {

@@ -14,8 +14,8 @@
 #include <string_view>
 #include <vector>
 
-#include "../tests/inprocess/run.hpp"
 #include "cleave/base/clock.hpp"
+#include "inprocess/run.hpp"
 
 namespace {
 

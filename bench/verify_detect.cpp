@@ -11,9 +11,9 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "../src/device/injected_fault.hpp"
-#include "../tests/unit/kernels/honest_blocks.hpp"
 #include "cleave/kernels/product_check.hpp"
+#include "device/injected_fault.hpp"
+#include "unit/kernels/honest_blocks.hpp"
 
 namespace {
 

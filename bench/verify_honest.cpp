@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "../tests/unit/kernels/honest_blocks.hpp"
+#include "unit/kernels/honest_blocks.hpp"
 
 int main(int argc, char** argv) {
   using namespace cleave::kernels::honest;

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "../tests/inprocess/run.hpp"
+#include "inprocess/run.hpp"
 
 namespace {
 

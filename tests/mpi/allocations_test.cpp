@@ -13,8 +13,8 @@
 #include <memory>
 #include <vector>
 
-#include "../inprocess/run.hpp"
 #include "cleave/comm/mpi.hpp"
+#include "inprocess/run.hpp"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // Manual, completion and reference of inputs say what is declared, in their own syntax.
-#include "../../../src/app/cli/descriptions.hpp"
+#include "cli/descriptions.hpp"
 
 #include <gmock/gmock.h>
 

@@ -13,12 +13,12 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "../../../src/app/commands/commands.hpp"
-#include "../../../src/app/input/model_files.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/checkpoint/snapshot.hpp"
 #include "cleave/model/family.hpp"
 #include "cleave/server/checkpointing.hpp"
+#include "commands/commands.hpp"
+#include "input/model_files.hpp"
 
 namespace cleave::app {
 namespace {

@@ -1,5 +1,5 @@
 // Small frames in one message, and messages that are none.
-#include "../../../src/comm/batch.hpp"
+#include "batch.hpp"
 
 #include <gtest/gtest.h>
 

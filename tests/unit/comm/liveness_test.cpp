@@ -1,5 +1,5 @@
 // The side channel without MPI: ends that close are noticed, strangers are not let in.
-#include "../../../src/comm/liveness.hpp"
+#include "liveness.hpp"
 
 #include <gtest/gtest.h>
 #include <poll.h>

@@ -12,11 +12,11 @@
 #include <optional>
 #include <vector>
 
-#include "../../../src/comm/frame_arena.hpp"
-#include "../../../src/comm/shared_link.hpp"
-#include "../../../src/comm/shared_mapping.hpp"
 #include "cleave/base/random.hpp"
 #include "cleave/comm/message.hpp"
+#include "frame_arena.hpp"
+#include "shared_link.hpp"
+#include "shared_mapping.hpp"
 
 namespace cleave::comm {
 namespace {

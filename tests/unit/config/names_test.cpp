@@ -1,5 +1,5 @@
 // Nearest names: what counts as a typing error and what does not.
-#include "../../../src/config/names.hpp"
+#include "names.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Tasks whose operands are read where the server keeps them give the bits of tasks that carry them.
-#include "../../../src/device/execute.hpp"
+#include "execute.hpp"
 
 #include <gtest/gtest.h>
 

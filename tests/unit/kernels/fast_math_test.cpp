@@ -1,5 +1,5 @@
 // The exponential that every softmax and activation uses: its stated error, its edges.
-#include "../../../src/kernels/fast_math.hpp"
+#include "fast_math.hpp"
 
 #include <gtest/gtest.h>
 

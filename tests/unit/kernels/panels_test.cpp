@@ -1,5 +1,5 @@
 // Packed operands hold every element once, in the micro-kernel's order, and zeros beyond; all loops give the same.
-#include "../../../src/kernels/panels.hpp"
+#include "panels.hpp"
 
 #include <gtest/gtest.h>
 

@@ -7,9 +7,9 @@
 #include <cmath>
 #include <limits>
 
-#include "../../../src/kernels/projection.hpp"
 #include "check_block.hpp"
 #include "cleave/kernels/wire.hpp"
+#include "projection.hpp"
 #include "same_bits.hpp"
 
 namespace cleave::kernels {

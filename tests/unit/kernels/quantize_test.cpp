@@ -1,6 +1,6 @@
 // Scaled integers against their definition, for every loop that computes them: AVX-512, portable, and the one for
 // extreme exponents.
-#include "../../../src/kernels/quantize.hpp"
+#include "quantize.hpp"
 
 #include <gtest/gtest.h>
 

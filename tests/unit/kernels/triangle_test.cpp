@@ -1,5 +1,5 @@
 // Products with a triangle against whole ones, bit for bit, and of any size.
-#include "../../../src/kernels/triangle.hpp"
+#include "triangle.hpp"
 
 #include <gtest/gtest.h>
 

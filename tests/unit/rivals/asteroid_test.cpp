@@ -1,5 +1,5 @@
 // Asteroid's planner against every plan; its allocation against every split; its latency against the equations.
-#include "../../../src/rivals/asteroid_plan.hpp"
+#include "asteroid_plan.hpp"
 
 #include <algorithm>
 #include <array>
@@ -7,8 +7,8 @@
 #include <functional>
 #include <limits>
 
-#include "../../../src/rivals/asteroid_placement.hpp"
-#include "../../../src/rivals/pipeline_grid.hpp"
+#include "asteroid_placement.hpp"
+#include "pipeline_grid.hpp"
 #include "studies.hpp"
 
 namespace cleave::rivals {

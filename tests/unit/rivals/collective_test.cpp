@@ -1,5 +1,5 @@
 // Closed forms of the exchanges; bytes sent are bytes received.
-#include "../../../src/rivals/collective.hpp"
+#include "collective.hpp"
 
 #include <numeric>
 

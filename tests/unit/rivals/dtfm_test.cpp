@@ -4,8 +4,8 @@
 #include <functional>
 #include <limits>
 
-#include "../../../src/rivals/dtfm_objective.hpp"
-#include "../../../src/rivals/dtfm_search.hpp"
+#include "dtfm_objective.hpp"
+#include "dtfm_search.hpp"
 #include "studies.hpp"
 
 namespace cleave::rivals {

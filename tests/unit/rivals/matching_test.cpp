@@ -1,5 +1,5 @@
 // Bottleneck matching and open paths against every permutation.
-#include "../../../src/rivals/matching.hpp"
+#include "matching.hpp"
 
 #include <gtest/gtest.h>
 

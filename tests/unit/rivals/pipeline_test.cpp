@@ -1,5 +1,5 @@
 // Closed forms of pipelines; shares add up.
-#include "../../../src/rivals/pipeline.hpp"
+#include "pipeline.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The published decomposition: what it keeps of a step, what it cuts, and closed forms of instances.
-#include "../../../src/rivals/published_graph.hpp"
+#include "published_graph.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -2,10 +2,10 @@
 #include <cmath>
 #include <utility>
 
-#include "../../../src/rivals/collective.hpp"
-#include "../../../src/rivals/pipeline_grid.hpp"
-#include "../../../src/rivals/workload.hpp"
+#include "collective.hpp"
+#include "pipeline_grid.hpp"
 #include "studies.hpp"
+#include "workload.hpp"
 
 namespace cleave::rivals {
 namespace {

@@ -1,5 +1,5 @@
 // The chain of units holds what the step graph holds; even cuts equal every cut.
-#include "../../../src/rivals/workload.hpp"
+#include "workload.hpp"
 
 #include <algorithm>
 #include <limits>

@@ -1,5 +1,5 @@
 // Heads of a matrix on their way into a message and back.
-#include "../../../src/server/blocks.hpp"
+#include "blocks.hpp"
 
 #include <gtest/gtest.h>
 

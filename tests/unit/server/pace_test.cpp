@@ -1,5 +1,5 @@
 // The computation that makes real time follow the model, on clocks that the test moves.
-#include "../../../src/server/pace.hpp"
+#include "pace.hpp"
 
 #include <gtest/gtest.h>
 

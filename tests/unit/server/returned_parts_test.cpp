@@ -1,5 +1,5 @@
 // What comes back in parts is put together in its order, and only if it was asked for.
-#include "../../../src/server/returned_parts.hpp"
+#include "returned_parts.hpp"
 
 #include <gtest/gtest.h>
 
