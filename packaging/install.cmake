@@ -27,7 +27,7 @@ install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 
 # The pure parts: no MPI, no files, no clock.
-set(exported base telemetry fleet model timing plan sched)
+set(exported base fleet model timing plan sched)
 foreach(component ${exported})
   install(TARGETS cleave_${component} EXPORT cleaveTargets COMPONENT development
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
@@ -59,7 +59,7 @@ set(CPACK_DEBIAN_RUNTIME_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_DEPENDS "openmpi-bin, bash")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libcleave-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
-set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libfmt-dev, libspdlog-dev, nlohmann-json3-dev")
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS libfmt-dev)
 set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "Trains and simulates language models on a fleet of emulated edge devices")
 set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION "Planner, cost model and simulator of cleave as C++ libraries")
 include(CPack)

@@ -1,6 +1,4 @@
 // The fleets in modelled and in real time order.
-#include "cleave/server/fleets.hpp"
-
 #include <algorithm>
 #include <cmath>
 #include <deque>
@@ -17,6 +15,7 @@
 #include "executor.hpp"
 #include "live_spans.hpp"
 #include "pace.hpp"
+#include "rank_fleet.hpp"
 
 namespace cleave::server {
 
@@ -37,7 +36,7 @@ EventKind accept(Executor& executor, const Answer& answer) {
   return executor.place(answer.tasklet, result) == Verdict::good ? EventKind::done : EventKind::rejected;
 }
 
-/// Modelled time order, in real time (wall) or as fast as the host can (virtual); see fleets.hpp.
+/// Modelled time order, in real time (wall) or as fast as the host can (virtual); see cleave/server/fleets.hpp.
 class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
  public:
   ModelledFleet(comm::Transport& transport, Executor& executor, std::vector<fleet::DeviceProfile> devices,
@@ -158,7 +157,7 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
   std::pmr::map<TaskletId, Answer> answers_{&nodes_};
 };
 
-/// Real time order, as fast as the host can; see fleets.hpp.
+/// Real time order, as fast as the host can; see cleave/server/fleets.hpp.
 class LiveFleet final : public RankFleet {
  public:
   LiveFleet(comm::Transport& transport, Executor& executor, std::vector<fleet::DeviceProfile> devices,

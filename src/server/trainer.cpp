@@ -14,6 +14,7 @@
 #include "cleave/sched/simulated_fleet.hpp"
 #include "executor.hpp"
 #include "pace.hpp"
+#include "rank_fleet.hpp"
 
 namespace cleave::server {
 

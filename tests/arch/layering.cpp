@@ -2,12 +2,11 @@
 #include "layering.hpp"
 
 #include <algorithm>
-#include <array>
-#include <fstream>
-#include <optional>
 #include <regex>
-#include <sstream>
-#include <string_view>
+
+#include "packages.hpp"
+#include "rights.hpp"
+#include "tree.hpp"
 
 namespace cleave::arch {
 namespace {
@@ -17,94 +16,16 @@ using Faults = std::vector<std::string>;
 
 constexpr std::size_t kMaxLines = 600;
 
-// Headers that only a row of the table can allow, by the name that the table uses.
-const std::vector<std::pair<std::string, std::regex>> kByTable = {
-    {"mpi", std::regex("mpi(-ext)?\\.h")},
-    {"blis", std::regex("(blis.*/)?(blis|cblas)\\.h")},
-    {"hdf5", std::regex("(hdf5.*/)?(hdf5(_hl)?\\.h|H5.*\\.h(pp)?)")},
-    {"yaml-cpp", std::regex("yaml-cpp/.*")},
-};
-
-// Headers that a component may use when its CMakeLists.txt names the package.
-const std::vector<std::pair<std::string, std::regex>> kByPackage = {
-    {"nlohmann_json::nlohmann_json", std::regex("nlohmann/.*")},
-    {"spdlog::spdlog", std::regex("spdlog/.*")},
-    {"CLI11::CLI11", std::regex("CLI/.*")},
-    {"PkgConfig::XXHASH", std::regex("(xxhash|xxh_x86dispatch)\\.h")},
-};
-
 // The C++ standard library, fmt, POSIX and the compiler: everywhere.
 const std::regex kEverywhere(
     "[a-z_0-9]+|fmt/.*|(sys|netinet|arpa|linux)/[a-z_0-9]+\\.h|"
     "(unistd|fcntl|signal|poll|netdb|pthread|sched|spawn|dlfcn|termios|immintrin|cpuid|stdlib|stdio|string|errno|glob|"
     "fnmatch|ifaddrs|malloc)\\.h");
 
-std::vector<std::string> read_lines(const fs::path& path) {
-  std::ifstream in(path);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  return lines;
-}
-
-std::string trimmed(std::string text) {
-  std::erase(text, '`');
-  const auto first = text.find_first_not_of(" \t");
-  if (first == std::string::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
-}
-
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  std::istringstream in(text);
-  for (std::string part; std::getline(in, part, separator);) parts.push_back(trimmed(part));
-  return parts;
-}
-
 std::set<std::string> list_of(const std::string& cell) {
   if (cell.empty() || cell == "–" || cell == "-") return {};
   const auto parts = split(cell, ',');
   return {parts.begin(), parts.end()};
-}
-
-bool is_source(const fs::path& path) { return path.extension() == ".hpp" || path.extension() == ".cpp"; }
-
-std::vector<fs::path> sources_under(const fs::path& folder) {
-  std::vector<fs::path> files;
-  if (!fs::exists(folder)) return files;
-  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    if (entry.is_regular_file() && is_source(entry.path())) files.push_back(entry.path());
-  }
-  std::sort(files.begin(), files.end());
-  return files;
-}
-
-std::string at(const fs::path& root, const fs::path& file, std::size_t line) {
-  return fs::relative(file, root).generic_string() + ":" + std::to_string(line) + ": ";
-}
-
-struct CMakeNames {
-  std::set<std::string> links, packages;
-};
-
-/// The arguments of cleave_component(): LINKS, and PACKAGES together with PRIVATE_PACKAGES.
-std::optional<CMakeNames> read_component(const fs::path& cmake_lists) {
-  std::string text;
-  for (const auto& line : read_lines(cmake_lists)) text += line.substr(0, line.find('#')) + " ";
-  const auto open = text.find("cleave_component(");
-  if (open == std::string::npos) return std::nullopt;
-  std::istringstream words(text.substr(open, text.find(')', open) - open));
-  CMakeNames names;
-  std::set<std::string>* list = nullptr;
-  for (std::string word; words >> word;) {
-    if (word == "LINKS") {
-      list = &names.links;
-    } else if (word == "PACKAGES" || word == "PRIVATE_PACKAGES") {
-      list = &names.packages;
-    } else if (list != nullptr) {
-      list->insert(word);
-    }
-  }
-  return names;
 }
 
 /// What one component may include.
@@ -142,13 +63,9 @@ std::string fault_of(const std::string& header, bool quoted, const Allowance& al
 }
 
 void check_includes(const fs::path& root, const fs::path& file, const Allowance& allowance, Faults& faults) {
-  static const std::regex include(R"(^\s*#\s*include\s*([<"])([^>"]+)[>"].*)");
-  const auto lines = read_lines(file);
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    std::smatch match;
-    if (!std::regex_match(lines[i], match, include)) continue;
-    const std::string fault = fault_of(match[2].str(), match[1].str() == "\"", allowance);
-    if (!fault.empty()) faults.push_back(at(root, file, i + 1) + fault);
+  for (const auto& include : includes_of(file)) {
+    const std::string fault = fault_of(include.header, include.quoted, allowance);
+    if (!fault.empty()) faults.push_back(at(root, file, include.line) + fault);
   }
 }
 
@@ -215,6 +132,15 @@ void check_files(const fs::path& root, Faults& faults) {
       }
     }
   }
+  // Those of src/ and include/ are held to more by check_includes().
+  for (const char* top : {"tests", "bench"}) {
+    for (const auto& file : sources_under(root / top)) {
+      for (const auto& include : includes_of(file)) {
+        if (!include.header.starts_with("../")) continue;
+        faults.push_back(at(root, file, include.line) + "leaves its folder: \"" + include.header + "\"");
+      }
+    }
+  }
 }
 
 }  // namespace
@@ -259,6 +185,8 @@ std::vector<std::string> find_violations(const fs::path& root) {
   check_folders(root, table, faults);
   for (const auto& [name, row] : table) check_component(root, name, row, faults);
   check_files(root, faults);
+  const Faults unused = find_unused_rights(root, table);
+  faults.insert(faults.end(), unused.begin(), unused.end());
   return faults;
 }
 

@@ -20,6 +20,8 @@ for file in usr/bin/cleave usr/share/man/man1/cleave.1 usr/share/bash-completion
 done
 expect_code 0 "contents of libcleave-dev" dpkg-deb --contents "$libraries"
 expect_text "contents of libcleave-dev" 'cleave/cleaveConfig.cmake$'
+expect_code 0 "what libcleave-dev needs" dpkg-deb --field "$libraries" Depends
+expect_text "what libcleave-dev needs" '^libfmt-dev$'
 
 if [ -n "$(find /var/lib/apt/lists -name '*Packages*' -print -quit)" ]; then
   expect_code 0 "apt-get install --simulate" apt-get install --simulate --no-install-recommends "$program"

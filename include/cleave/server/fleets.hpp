@@ -1,4 +1,4 @@
-// The fleets with real numbers: blocks computed by device ranks, under one of three clocks.
+// What a run with real blocks is told: its clock, its ranks, its terms. Device ranks compute under one of three clocks.
 //
 //   virtual  modelled completion times order the events: a sched::SimulatedFleet says what happens next, and the real
 //            block is waited for before the event is passed on. Time is what `simulate` says.
@@ -8,23 +8,17 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "cleave/base/ids.hpp"
 #include "cleave/base/shapes.hpp"
 #include "cleave/comm/handshake.hpp"
-#include "cleave/comm/transport.hpp"
 #include "cleave/fleet/churn.hpp"
 #include "cleave/fleet/profile.hpp"
-#include "cleave/sched/fleet.hpp"
 #include "cleave/sched/observer.hpp"
 
 namespace cleave::server {
-
-class Executor;
-class Pace;
 
 /// How emulated time and real time belong together (docs/simulator.md).
 enum class ClockMode : std::uint8_t { virtual_time, wall, off };
@@ -49,24 +43,5 @@ struct FleetTerms {
   fleet::ChurnTrace churn;
   sched::Observer* observer = nullptr;  ///< told what the resources are taken for; must outlive the fleet
 };
-
-/// A fleet whose devices live behind a transport. Collective: rank 0 only.
-class RankFleet : public sched::Fleet {
- public:
-  [[nodiscard]] virtual const std::vector<RankInfo>& ranks() const = 0;
-  /// Ends the device ranks. Returns those that did not say farewell: with any, MPI must not be finalized.
-  [[nodiscard]] virtual std::vector<RankInfo> say_goodbye(Seconds at_most) = 0;
-  /// How real time follows the model; null for clocks other than `wall`.
-  [[nodiscard]] virtual const Pace* pace() const = 0;
-};
-
-/// Makes the fleet for `terms.clock`. `transport` has this process as rank 0; `executor` and `transport` must outlive
-/// it. Errors: EnvironmentError when a rank refuses or does not answer.
-[[nodiscard]] std::unique_ptr<RankFleet> make_rank_fleet(comm::Transport& transport, Executor& executor,
-                                                         std::vector<fleet::DeviceProfile> devices,
-                                                         const FleetTerms& terms);
-
-/// A fleet without devices: the server computes every block itself. For `generate` and other single-process work.
-[[nodiscard]] std::unique_ptr<sched::Fleet> make_local_fleet(Executor& executor, const fleet::ServerProfile& server);
 
 }  // namespace cleave::server
