@@ -11,9 +11,9 @@
 #include <numeric>
 
 #include "asteroid_placement.hpp"
+#include "cleave/rivals/system.hpp"
 #include "pipeline.hpp"
 #include "pipeline_grid.hpp"
-#include "systems.hpp"
 
 namespace cleave::rivals {
 

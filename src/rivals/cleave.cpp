@@ -11,13 +11,13 @@
 #include "cleave/base/error.hpp"
 #include "cleave/model/family.hpp"
 #include "cleave/plan/stage_bound.hpp"
+#include "cleave/rivals/system.hpp"
 #include "cleave/sched/layout_choice.hpp"
 #include "cleave/sched/scheduler.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
 #include "cleave/sched/stage_scheduler.hpp"
 #include "placement.hpp"
 #include "published_graph.hpp"
-#include "systems.hpp"
 
 namespace cleave::rivals {
 

@@ -12,7 +12,7 @@
 #include <cmath>
 #include <memory>
 
-#include "systems.hpp"
+#include "cleave/rivals/system.hpp"
 #include "workload.hpp"
 
 namespace cleave::rivals {

@@ -11,10 +11,10 @@
 #include <memory>
 #include <numeric>
 
+#include "cleave/rivals/system.hpp"
 #include "collective.hpp"
 #include "pipeline.hpp"
 #include "pipeline_grid.hpp"
-#include "systems.hpp"
 
 namespace cleave::rivals {
 

@@ -12,9 +12,9 @@
 #include <numeric>
 #include <optional>
 
+#include "cleave/rivals/system.hpp"
 #include "dtfm_search.hpp"
 #include "pipeline_grid.hpp"
-#include "systems.hpp"
 
 namespace cleave::rivals {
 

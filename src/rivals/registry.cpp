@@ -1,19 +1,27 @@
-// The systems, in the order of the documentation.
+// The systems, in the order of the documentation: the one place that lists them.
 #include "cleave/rivals/registry.hpp"
 
-#include "systems.hpp"
+// One line for each system: make_NAME(), in a file of its own, makes it.
+#define CLEAVE_SYSTEMS(X) \
+  X(cleave)               \
+  X(cleave_paper)         \
+  X(dtfm)                 \
+  X(asteroid)             \
+  X(tensor_parallel)      \
+  X(data_parallel)        \
+  X(cloud_gpu)
 
 namespace cleave::rivals {
 
+#define CLEAVE_DECLARE(name) [[nodiscard]] std::unique_ptr<System> make_##name();
+CLEAVE_SYSTEMS(CLEAVE_DECLARE)
+#undef CLEAVE_DECLARE
+
 std::vector<std::unique_ptr<System>> all_systems() {
   std::vector<std::unique_ptr<System>> systems;
-  systems.push_back(make_cleave());
-  systems.push_back(make_cleave_paper());
-  systems.push_back(make_dtfm());
-  systems.push_back(make_asteroid());
-  systems.push_back(make_tensor_parallel());
-  systems.push_back(make_data_parallel());
-  systems.push_back(make_cloud_gpu());
+#define CLEAVE_MAKE(name) systems.push_back(make_##name());
+  CLEAVE_SYSTEMS(CLEAVE_MAKE)
+#undef CLEAVE_MAKE
   return systems;
 }
 

@@ -12,10 +12,10 @@
 #include <limits>
 #include <memory>
 
+#include "cleave/rivals/system.hpp"
 #include "collective.hpp"
 #include "pipeline.hpp"
 #include "replica_grid.hpp"
-#include "systems.hpp"
 
 namespace cleave::rivals {
 
