@@ -30,19 +30,28 @@ find_cleave() {
 #
 # - `--enable-recovery` keeps the job alive when a rank dies, but makes Open MPI 4.1 return 0 whatever the ranks return;
 #   so rank 0 runs under a line of shell that writes its exit code down.
-# - SIGTERM and SIGUSR1 to the calling script reach the ranks as SIGUSR1 (checkpoint, stop, exit code 75); mpirun itself
-#   would kill them one second after a SIGTERM. One that comes while the program is still being loaded, and would kill it,
-#   is held back: rank 0's shell repeats it until the program has heeded it.
+# - SIGTERM, SIGUSR1, SIGINT (Ctrl-C) and SIGHUP to the calling script reach the ranks as SIGUSR1 (checkpoint, stop, exit
+#   code 75); mpirun itself would kill them one second after a SIGTERM, so it runs in a session of its own, which a
+#   terminal's Ctrl-C does not reach. One that comes while the program is still being loaded is held back: rank 0's shell
+#   repeats it until the program has heeded it. Before its first step the program has nothing to lose, and ends at once;
+#   the exit code is 75 then too.
+# - A server that a signal killed before the ranks knew each other leaves ranks that wait for it: they are ended.
 # - With CLEAVE_PIN=1 in the environment each device rank keeps to one core, and gives way to the server a little: for one
 #   run that has the machine to itself, with as many device ranks as cores and no throttles. Two such runs at once would
 #   fight for the same cores.
 # - A line that Open MPI prints for every rank that ends with a non-zero code, and that means nothing, is left out.
 launch() {
-  local ranks=$1 record pid status=0
+  local ranks=$1 record pid status=0 apart=()
   shift
   record=$(mktemp)
+  # With job control (an interactive shell) the job has a process group of its own as it is.
+  if [[ $- != *m* ]] && command -v setsid > /dev/null; then
+    apart=(setsid)
+    # Whoever kills this script for good ends mpirun with it.
+    ! command -v setpriv > /dev/null || apart+=(setpriv --pdeathsig TERM)
+  fi
   # shellcheck disable=SC2016  # expanded by the rank's shell
-  CLEAVE_STATUS_FILE=$record mpirun --enable-recovery -n "$ranks" bash -c '
+  CLEAVE_STATUS_FILE=$record "${apart[@]}" mpirun --enable-recovery -n "$ranks" bash -c '
     if [ "${OMPI_COMM_WORLD_RANK:-0}" != 0 ]; then
       trap "" TERM USR1
       if [ -n "${CLEAVE_PIN:-}" ]; then
@@ -57,17 +66,24 @@ launch() {
     while kill -0 "$keeper" 2> /dev/null; do
       if [ -n "$asked" ]; then sleep 0.5; kill -USR1 "$(cat "$CLEAVE_STATUS_FILE.pid")" 2> /dev/null; else wait "$keeper"; fi
     done
-    exit "$(cat "$CLEAVE_STATUS_FILE")"' rank "$@" 2> >(grep --line-buffered -v 'PMIX ERROR: BAD-PARAM' >&2) &
+    status=$(cat "$CLEAVE_STATUS_FILE")
+    if [ "$status" -gt 128 ]; then
+      # Ranks that do not serve yet die of it, others ignore it and know by themselves.
+      for _ in 1 2 3; do kill -USR1 "$PPID" 2> /dev/null; sleep 0.5; done
+      # USR1, asked for: before the first step.
+      [ -z "$asked" ] || [ "$status" -ne 138 ] || echo 75 > "$CLEAVE_STATUS_FILE"
+    fi
+    exit "$(cat "$CLEAVE_STATUS_FILE")"' rank "$@" 2> >(trap "" INT HUP TERM; grep --line-buffered -v 'PMIX ERROR: BAD-PARAM' >&2) &
   pid=$!
   # shellcheck disable=SC2064  # this process, not a later one
-  trap "kill -USR1 $pid 2>/dev/null || true" TERM USR1
+  trap "kill -USR1 $pid 2>/dev/null || true" TERM USR1 INT HUP
   # A trapped signal ends `wait` early: wait again until mpirun is gone.
   wait "$pid" || status=$?
   while kill -0 "$pid" 2>/dev/null; do
     status=0
     wait "$pid" || status=$?
   done
-  trap - TERM USR1
+  trap - TERM USR1 INT HUP
   if [ -s "$record" ]; then
     status=$(cat "$record")
   elif [ "$status" -eq 0 ]; then

@@ -4,8 +4,8 @@
 #   bash jobs/run.sh INPUT.yaml [RANKS] [key=value ...] [--resume auto] [--dry-run]
 #
 # RANKS counts the server; the fleet's devices are spread over the other ranks (default: one rank a core, plus the
-# server). Paths are relative to the folder you call it from. SIGTERM or SIGUSR1 to this script makes the run write a
-# checkpoint and stop with exit code 75; `--resume auto` goes on from there. Exit codes: docs/interface.md.
+# server). Paths are relative to the folder you call it from. Ctrl-C, SIGTERM, SIGHUP or SIGUSR1 to this script makes the
+# run write a checkpoint and stop with exit code 75; `--resume auto` goes on from there. Exit codes: docs/interface.md.
 # Takes as long as the run. Edit: nothing; CLEAVE=/path/to/cleave picks another program than the one built or installed here.
 set -euo pipefail
 

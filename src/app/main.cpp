@@ -3,6 +3,7 @@
 
 #include "cli/command_line.hpp"
 #include "cli/failures.hpp"
+#include "cli/signals.hpp"
 #include "commands/commands.hpp"
 #include "commands/session.hpp"
 
@@ -21,11 +22,13 @@ int main(int argc, char** argv) {
   using namespace cleave::app;
   mallopt(M_MMAP_THRESHOLD, kMappedBlock);
   mallopt(M_TRIM_THRESHOLD, kKeptEnd);
+  ignore_broken_pipes();
 
   // 1. What is asked for. --help, --version and usage errors end here.
   const CommandLine line = parse_command_line(argc, argv);
   // 2. Do it. Commands with ranks start MPI themselves.
-  const int code = line.ended ? *line.ended : with_exit_code([&] { return run_command(line, argc, argv); });
+  int code = line.ended ? *line.ended : with_exit_code([&] { return run_command(line, argc, argv); });
+  if (code == 0) code = with_exit_code(require_whole_output);
 
   // 3. Whoever speaks for all leaves first.
   if (code != 0) let_first_rank_leave();

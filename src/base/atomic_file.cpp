@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "cleave/base/durable.hpp"
 #include "cleave/base/error.hpp"
 
 namespace cleave {
@@ -17,8 +18,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-void sync_path(const fs::path& path, int flags) {
-  const int descriptor = ::open(path.c_str(), flags);
+void sync_file(const fs::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
   if (descriptor < 0) throw EnvironmentError("open", path.string(), std::strerror(errno));
   const int result = ::fsync(descriptor);
   const int error = errno;
@@ -26,13 +27,40 @@ void sync_path(const fs::path& path, int flags) {
   if (result != 0) throw EnvironmentError("sync", path.string(), std::strerror(error));
 }
 
+// A new file of this name: whatever bore it, a link to another file included, loses the name and nothing else.
+void make_new_file(const fs::path& path) {
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
+    throw EnvironmentError("delete", path.string(), std::strerror(errno));
+  }
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+  if (descriptor < 0) throw EnvironmentError("create", path.string(), std::strerror(errno));
+  ::close(descriptor);
+}
+
+void write_all(const fs::path& path, std::string_view contents) {
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+  if (descriptor < 0) throw EnvironmentError("open", path.string(), std::strerror(errno));
+  while (!contents.empty()) {
+    const ssize_t put = ::write(descriptor, contents.data(), contents.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) {
+      const int error = errno;
+      ::close(descriptor);
+      throw EnvironmentError("write", path.string(), std::strerror(error));
+    }
+    contents.remove_prefix(static_cast<std::size_t>(put));
+  }
+  if (::close(descriptor) != 0) throw EnvironmentError("close", path.string(), std::strerror(errno));
+}
+
 }  // namespace
 
 void replace_file(const fs::path& path, const std::function<void(const fs::path&)>& write) {
   const fs::path temporary = path.string() + ".tmp";
   try {
+    make_new_file(temporary);
     write(temporary);
-    sync_path(temporary, O_RDONLY);
+    sync_file(temporary);
     if (::rename(temporary.c_str(), path.c_str()) != 0) {
       throw EnvironmentError("rename", temporary.string() + " to " + path.string(), std::strerror(errno));
     }
@@ -41,16 +69,11 @@ void replace_file(const fs::path& path, const std::function<void(const fs::path&
     fs::remove(temporary, ignored);
     throw;
   }
-  sync_path(path.has_parent_path() ? path.parent_path() : fs::path("."), O_RDONLY | O_DIRECTORY);
+  sync_folder(path.has_parent_path() ? path.parent_path() : fs::path("."));
 }
 
 void replace_file(const fs::path& path, std::string_view contents) {
-  replace_file(path, [&](const fs::path& temporary) {
-    std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
-    out.write(contents.data(), static_cast<std::streamsize>(contents.size()));
-    out.flush();
-    if (!out) throw EnvironmentError("write", temporary.string(), std::strerror(errno));
-  });
+  replace_file(path, [&](const fs::path& temporary) { write_all(temporary, contents); });
 }
 
 std::string read_file(const fs::path& path) {

@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cerrno>
@@ -82,12 +83,14 @@ class Descriptor {
   int id_;
 };
 
+constexpr std::int64_t kBlock = 1 << 20;  // read at a time
+
 /// XXH3-64 of the first `length` bytes from where `file` stands.
 std::uint64_t sum_of(const Descriptor& file, std::int64_t length) {
   const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(), XXH3_freeState);
   if (!state) throw std::bad_alloc();
   XXH3_64bits_reset(state.get());
-  std::vector<char> block(1 << 20);
+  std::vector<char> block(static_cast<std::size_t>(std::clamp<std::int64_t>(length, 1, kBlock)));
   while (length > 0) {
     const auto wanted =
         static_cast<std::size_t>(std::min<std::int64_t>(length, static_cast<std::int64_t>(block.size())));
@@ -104,7 +107,7 @@ std::uint64_t sum_of(const Descriptor& file, std::int64_t length) {
 std::uint64_t checksum(const void* bytes, std::size_t size) { return XXH3_64bits(bytes, size); }
 
 void append_seal(const std::filesystem::path& path) {
-  const Descriptor file(path, O_RDWR | O_CLOEXEC);
+  const Descriptor file(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
   const std::int64_t length = file.size();
   const SealBytes seal{kMagic, static_cast<std::uint64_t>(length), sum_of(file, length)};
   file.seek(length);

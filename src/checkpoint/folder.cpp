@@ -52,6 +52,13 @@ void remove_file(const fs::path& path) {
   if (error) throw EnvironmentError("delete", path.string(), error.message());
 }
 
+bool is_whole(const fs::path& path) {
+  try {
+    verify_snapshot(path);
+    return true;
+  } catch (const InputError&) { return false; }
+}
+
 }  // namespace
 
 fs::path checkpoint_path(const fs::path& folder, std::int64_t step) {
@@ -72,20 +79,35 @@ NewestCheckpoint newest_whole_checkpoint(const fs::path& folder) {
   return newest;
 }
 
-std::vector<fs::path> prune_checkpoints(const fs::path& folder, std::int64_t keep) {
+Pruner::Pruner(fs::path folder, std::optional<fs::path> resumed_from)
+    : folder_(std::move(folder)), resumed_from_(std::move(resumed_from)), branch_(find_checkpoints(folder_)) {
+  std::ranges::reverse(branch_);
+}
+
+void Pruner::wrote(const fs::path& file, std::int64_t step) {
+  std::erase_if(branch_, [&](const CheckpointFile& old) { return old.path == file; });
+  branch_.push_back({file, step});
+}
+
+std::vector<fs::path> Pruner::prune(std::int64_t keep) {
   CLEAVE_ASSERT(keep >= 1, "keep {} checkpoints", keep);
   std::vector<fs::path> deleted;
   const auto drop = [&](const fs::path& path) {
     remove_file(path);
     deleted.push_back(path);
   };
-  for (const CheckpointFile& left_behind : list(folder, ".h5.tmp")) drop(left_behind.path);
+  for (const CheckpointFile& left_behind : list(folder_, ".h5.tmp")) drop(left_behind.path);
 
-  const std::vector<CheckpointFile> files = find_checkpoints(folder);
-  if (static_cast<std::int64_t>(files.size()) <= keep) return deleted;
-  const auto whole = newest_whole_checkpoint(folder).found;
-  for (std::size_t i = static_cast<std::size_t>(keep); i < files.size(); ++i) {
-    if (files[i] != whole) drop(files[i].path);
+  const std::int64_t surplus = static_cast<std::int64_t>(branch_.size()) - keep;
+  if (surplus <= 0) return deleted;
+  const auto whole =
+      std::find_if(branch_.rbegin(), branch_.rend(), [](const CheckpointFile& file) { return is_whole(file.path); });
+  const fs::path last_whole = whole == branch_.rend() ? fs::path() : whole->path;
+  for (std::int64_t i = surplus - 1; i >= 0; --i) {
+    const fs::path path = branch_[static_cast<std::size_t>(i)].path;
+    if (path == last_whole || path == resumed_from_) continue;
+    drop(path);
+    branch_.erase(branch_.begin() + i);
   }
   return deleted;
 }

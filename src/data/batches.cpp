@@ -3,8 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <new>
 
 #include "cleave/base/random.hpp"
 
@@ -23,6 +27,20 @@ Batch empty_batch(std::int64_t rows, std::int64_t seq) {
   const auto size = static_cast<std::size_t>(rows * seq);
   return Batch{rows, seq, std::vector<std::int32_t>(size), std::vector<std::int32_t>(size)};
 }
+
+/// XXH3-64 of what is added to it.
+class Digest {
+ public:
+  Digest() {
+    if (!state_) throw std::bad_alloc();
+    XXH3_64bits_reset(state_.get());
+  }
+  void add(std::span<const std::int32_t> ids) { XXH3_64bits_update(state_.get(), ids.data(), ids.size_bytes()); }
+  [[nodiscard]] std::uint64_t value() const { return XXH3_64bits_digest(state_.get()); }
+
+ private:
+  std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state_{XXH3_createState(), XXH3_freeState};
+};
 
 }  // namespace
 
@@ -53,6 +71,20 @@ std::int64_t CorpusBatches::offset(std::int64_t step, std::int64_t row) const {
   return static_cast<std::int64_t>(random.below(index, static_cast<std::uint64_t>(corpus_->train_tokens() - seq_)));
 }
 
+// In blocks, since an array may hold its ids in fewer bytes.
+std::uint64_t CorpusBatches::digest() const {
+  constexpr std::int64_t kBlock = 1 << 16;
+  const TokenArray& tokens = corpus_->tokens();
+  std::vector<std::int32_t> block;
+  Digest digest;
+  for (std::int64_t first = 0; first < tokens.size(); first += kBlock) {
+    block.resize(static_cast<std::size_t>(std::min(kBlock, tokens.size() - first)));
+    tokens.copy(first, block);
+    digest.add(block);
+  }
+  return digest.value();
+}
+
 Batch CorpusBatches::batch(std::int64_t step) const {
   Batch batch = empty_batch(rows_, seq_);
   for (std::int64_t row = 0; row < rows_; ++row) copy_window(corpus_->tokens(), offset(step, row), row, batch);
@@ -74,6 +106,13 @@ FixedBatches::FixedBatches(std::int64_t steps, std::int64_t rows, std::int64_t s
   if (std::ranges::any_of(tokens_, negative) || std::ranges::any_of(targets_, negative)) {
     throw InputError("batches: a token id is negative");
   }
+}
+
+std::uint64_t FixedBatches::digest() const {
+  Digest digest;
+  digest.add(tokens_);
+  digest.add(targets_);
+  return digest.value();
 }
 
 Batch FixedBatches::batch(std::int64_t step) const {

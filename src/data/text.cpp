@@ -48,6 +48,9 @@ class Loader {
     if (fs::is_directory(status)) {
       load_found(entry, find_in_folder(entry.resolved), "the folder holds no text file",
                  "binary and hidden files, build/ and runs/ are passed over");
+    } else if (fs::exists(status) && !fs::is_regular_file(status)) {
+      // A pipe has no end that is known, a device may have none at all.
+      report(entry, fmt::format("{}: not a regular file", entry.as_written), "copy the text into a file");
     } else if (fs::exists(status)) {
       load_file(entry, entry.resolved, Binary::taken);
     } else if (is_glob(entry.resolved)) {

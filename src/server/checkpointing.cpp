@@ -110,6 +110,7 @@ void save_checkpoint(const std::filesystem::path& path, const ParameterStore& pa
                 {"data_position", state.step},
                 {"seed", static_cast<std::int64_t>(state.seed)},
                 {"tokenizer", state.tokenizer}};
+  if (!state.settings.empty()) view.state["settings"] = state.settings;
   for (const Parameter& p : parameters.parameters()) {
     view.model.push_back({p.name, p.shape(), p.value});
     if (p.exp_avg.empty()) continue;
@@ -145,7 +146,8 @@ RunState load_checkpoint(const std::filesystem::path& path, ParameterStore& para
   if (!step || !seed) throw InputError(path.string() + ": its /state lacks step or seed");
   return {.step = *step,
           .seed = static_cast<std::uint64_t>(*seed),
-          .tokenizer = checkpoint::find_text(header.state, "tokenizer").value_or("")};
+          .tokenizer = checkpoint::find_text(header.state, "tokenizer").value_or(""),
+          .settings = checkpoint::find_text(header.state, "settings").value_or("")};
 }
 
 void load_parameters(const std::filesystem::path& path, ParameterStore& parameters) {

@@ -41,34 +41,50 @@ Exchange::Exchange(comm::Transport& transport, const std::vector<fleet::DevicePr
 
 int Exchange::rank_of(DeviceId device) const { return server::rank_of(device, transport_.size() - 1); }
 
+// A rank that will never take part: as one that died, but known before the first step.
+void Exchange::leave_out(int rank, std::string why) {
+  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  peer.gone = true;
+  ranks_[static_cast<std::size_t>(rank)].absent = std::move(why);
+  transport_.abandon(rank);
+  let_go(rank);
+}
+
 void Exchange::greet(const std::vector<fleet::DeviceProfile>& devices, const FleetTerms& terms) {
   const Seconds limit = clock_.now() + terms.start_limit;
   std::set<int> silent;
-  for (int rank = 1; rank < transport_.size(); ++rank) silent.insert(rank);
   ranks_.resize(peers_.size());
+  for (int rank = 1; rank < transport_.size(); ++rank) {
+    silent.insert(rank);
+    ranks_[static_cast<std::size_t>(rank)] = {rank, 0, {}, peers_[static_cast<std::size_t>(rank)].devices};
+  }
+  const auto leave_out_silent = [&](int rank, std::string why) {
+    if (silent.erase(rank) > 0) leave_out(rank, std::move(why));
+  };
   while (!silent.empty()) {
-    if (clock_.now() > limit) {
-      throw EnvironmentError("start", fmt::format("device rank {}", *silent.begin()),
-                             fmt::format("no answer within {} s", terms.start_limit.value()));
+    const bool late = clock_.now() > limit;
+    for (const int rank : std::vector<int>(silent.begin(), silent.end())) {
+      if (transport_.gone(rank)) leave_out_silent(rank, "it died before it was ready");
+      if (late) leave_out_silent(rank, fmt::format("no answer within {} s", terms.start_limit.value()));
     }
     auto received = transport_.wait(Seconds(0.1));
     if (!received) continue;
     const int rank = received->source;
     const auto header = comm::decode(received->frame);
-    if (!header || rank < 1) continue;
-    if (header->kind == comm::Kind::refusal) {
-      throw EnvironmentError("start", fmt::format("device rank {}", rank), comm::text_of(received->frame));
-    }
+    if (!header || !silent.contains(rank)) continue;
+    if (header->kind == comm::Kind::refusal) leave_out_silent(rank, comm::text_of(received->frame));
     if (header->kind == comm::Kind::ready) silent.erase(rank);
     if (header->kind != comm::Kind::hello) continue;
     const auto hello = comm::decode_hello(received->frame);
     if (!hello) continue;
-    if (hello->version != kVersion) {
-      throw EnvironmentError("start", fmt::format("device rank {}", rank),
-                             fmt::format("it runs cleave {}, the server {}", hello->version, kVersion));
-    }
     const std::vector<DeviceId>& hosted = peers_[static_cast<std::size_t>(rank)].devices;
     ranks_[static_cast<std::size_t>(rank)] = {rank, hello->pid, hello->host, hosted};
+    if (hello->version != kVersion) {
+      const std::string why = fmt::format("it runs cleave {}, the server {}", hello->version, kVersion);
+      transport_.send(rank, comm::encode_refusal(why));
+      leave_out_silent(rank, why);
+      continue;
+    }
     comm::Welcome welcome{.wire = terms.wire,
                           .gemm_kernels = terms.gemm_kernels,
                           .heartbeat = terms.patience / kPingsInPatience,
@@ -79,6 +95,10 @@ void Exchange::greet(const std::vector<fleet::DeviceProfile>& devices, const Fle
       welcome.devices.push_back({d.id, d.memory});
     }
     transport_.send(rank, comm::encode(welcome));
+  }
+  const auto takes_part = [](const RankInfo& rank) { return rank.rank > 0 && rank.absent.empty(); };
+  if (ranks_.size() > 1 && std::none_of(ranks_.begin(), ranks_.end(), takes_part)) {
+    throw EnvironmentError("start", "device rank 1", ranks_[1].absent);
   }
   watched_ = clock_.now();
   for (Peer& peer : peers_) peer.heard = peer.pinged = peer.answered = watched_;

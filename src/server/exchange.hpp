@@ -50,8 +50,9 @@ class Exchange {
     std::function<comm::MessagePart(const sched::Tasklet&, Bytes room)> first_part;
   };
 
-  /// Greets every device rank and tells it its devices (device d on rank 1 + d mod (size - 1)).
-  /// Errors: EnvironmentError when a rank refuses or does not answer in time.
+  /// Greets every device rank and tells it its devices (device d on rank 1 + d mod (size - 1)). A rank that refuses,
+  /// dies or is not ready in time is left out: its devices are gone, and ranks() says why.
+  /// Errors: EnvironmentError when no rank is left.
   /// `profile` must outlive the exchange.
   Exchange(comm::Transport& transport, const std::vector<fleet::DeviceProfile>& devices, const FleetTerms& terms,
            Packer packer, Profile& profile);
@@ -101,6 +102,7 @@ class Exchange {
   [[nodiscard]] int rank_of(DeviceId device) const;
   [[nodiscard]] const Peer& peer_of(DeviceId device) const { return peers_[static_cast<std::size_t>(rank_of(device))]; }
   void greet(const std::vector<fleet::DeviceProfile>& devices, const FleetTerms& terms);
+  void leave_out(int rank, std::string why);
   void pump();
   void send_next(int rank);
   [[nodiscard]] bool may_send(const Peer& peer) const;

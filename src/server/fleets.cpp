@@ -56,6 +56,7 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
         model_(std::move(devices), terms.server, terms.wire, terms.churn, terms.seed) {
     if (terms.clock == ClockMode::wall) pace_.emplace();
     model_.set_observer(terms.observer);
+    follow_ranks();
   }
 
   [[nodiscard]] const std::vector<RankInfo>& ranks() const override { return exchange_.ranks(); }
@@ -176,6 +177,7 @@ class LiveFleet final : public RankFleet {
         usage_(devices.size()),
         spans_(terms.observer, devices.size()) {
     for (fleet::DeviceProfile& profile : devices) devices_.push_back({.profile = std::move(profile)});
+    for (const DeviceId device : exchange_.take_gone()) device_at(device).present = false;  // since the start
     origin_ = clock_.now();
   }
 

@@ -27,7 +27,8 @@ class RankFleet : public sched::Fleet {
 };
 
 /// Makes the fleet for `terms.clock`. `transport` has this process as rank 0; `executor` and `transport` must outlive
-/// it. Errors: EnvironmentError when a rank refuses or does not answer.
+/// it. A rank that refuses, dies or does not answer in time is left out, and its devices are gone.
+/// Errors: EnvironmentError when no rank takes part.
 [[nodiscard]] std::unique_ptr<RankFleet> make_rank_fleet(comm::Transport& transport, Executor& executor,
                                                          std::vector<fleet::DeviceProfile> devices,
                                                          const FleetTerms& terms);

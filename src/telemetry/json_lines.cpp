@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "cleave/base/atomic_file.hpp"
+#include "cleave/base/durable.hpp"
 #include "cleave/base/error.hpp"
 
 namespace cleave::telemetry {
@@ -64,7 +65,11 @@ int JsonLines::open_file(const fs::path& path, int flags) {
   return descriptor;
 }
 
-JsonLines JsonLines::create(const fs::path& path) { return {path, open_file(path, O_TRUNC)}; }
+JsonLines JsonLines::create(const fs::path& path) {
+  JsonLines lines(path, open_file(path, O_TRUNC));
+  sync_folder(path.has_parent_path() ? path.parent_path() : fs::path("."));
+  return lines;
+}
 
 JsonLines JsonLines::open_resumed(const fs::path& path, const std::function<bool(std::int64_t)>& keep) {
   std::int64_t dropped = 0;
@@ -125,6 +130,10 @@ void JsonLines::append(const JsonObject& object) {
     }
     rest.remove_prefix(static_cast<std::size_t>(written));
   }
+}
+
+void JsonLines::sync() const {
+  if (::fsync(descriptor_) != 0) throw EnvironmentError("sync", path_.string(), std::strerror(errno));
 }
 
 }  // namespace cleave::telemetry

@@ -34,14 +34,16 @@ class ConsoleSink final : public spdlog::sinks::base_sink<std::mutex> {
   void sink_it_(const spdlog::details::log_msg& message) override {
     spdlog::memory_buf_t text;
     formatter_->format(message, text);
+    if (broken_) return;
     if (before_) before_();
     std::fwrite(text.data(), 1, text.size(), out_);
   }
-  void flush_() override { std::fflush(out_); }
+  void flush_() override { broken_ = std::fflush(out_) != 0 || std::ferror(out_) != 0; }
 
  private:
   std::FILE* out_;
   std::function<void()> before_;
+  bool broken_ = false;  // nobody reads it any more: the file sink goes on
 };
 
 std::string one_line(std::string_view message) {

@@ -82,7 +82,7 @@ void Progress::draw() {
   } else {
     std::fprintf(out_, "%s\n", last_.c_str());
   }
-  std::fflush(out_);
+  flush();
   held_back_ = false;
   shown_once_ = true;
   shown_at_ = clock_.now();
@@ -90,16 +90,26 @@ void Progress::draw() {
 }
 
 void Progress::say(std::string_view line) {
+  if (broken_) return;
   clear();
   std::fprintf(out_, "%.*s\n", static_cast<int>(line.size()), line.data());
-  std::fflush(out_);
+  flush();
+}
+
+// A console that is gone, or full, is not written to again.
+void Progress::flush() {
+  if (std::fflush(out_) == 0 && std::ferror(out_) == 0) return;
+  broken_ = true;
+  mode_ = Mode::quiet;
+  held_back_ = false;
+  standing_ = 0;
 }
 
 void Progress::clear() {
   if (standing_ == 0) return;
   erase();
-  std::fflush(out_);
-  held_back_ = true;  // finish() is to leave it standing
+  flush();
+  held_back_ = !broken_;  // finish() is to leave it standing
   shown_once_ = false;
 }
 
@@ -112,7 +122,7 @@ void Progress::finish() {
   if (held_back_) draw();
   if (standing_ == 0) return;
   std::fputc('\n', out_);
-  std::fflush(out_);
+  flush();
   standing_ = 0;
 }
 

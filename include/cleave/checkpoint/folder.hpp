@@ -37,9 +37,27 @@ struct NewestCheckpoint {
 /// Errors: EnvironmentError for a folder that cannot be listed.
 [[nodiscard]] NewestCheckpoint newest_whole_checkpoint(const std::filesystem::path& folder);
 
-/// Deletes all but the newest `keep` checkpoints, and what writers that were killed left behind; never the newest
-/// whole one. Returns what it deleted. Nothing else may write to the folder meanwhile.
-/// Requires: keep >= 1. Errors: EnvironmentError.
-std::vector<std::filesystem::path> prune_checkpoints(const std::filesystem::path& folder, std::int64_t keep);
+/// Which checkpoints of a folder one process may delete: those of the branch that it goes on with. They are what lay in
+/// the folder when it began, and what it has written since, in that order; a file that came there otherwise is left
+/// alone, whatever its number.
+class Pruner {
+ public:
+  /// `resumed_from`: the file that the process goes on from, which it never deletes.
+  /// Errors: EnvironmentError for a folder that cannot be listed.
+  explicit Pruner(std::filesystem::path folder, std::optional<std::filesystem::path> resumed_from = {});
+
+  /// To be called when a checkpoint is in its place.
+  void wrote(const std::filesystem::path& file, std::int64_t step);
+
+  /// Deletes all but the last `keep` of the branch, and what writers that were killed left behind; never the last whole
+  /// one, nor the one that was resumed from. Returns what it deleted, oldest last. Nothing else may write to the folder
+  /// meanwhile. Requires: keep >= 1. Errors: EnvironmentError.
+  std::vector<std::filesystem::path> prune(std::int64_t keep);
+
+ private:
+  std::filesystem::path folder_;
+  std::optional<std::filesystem::path> resumed_from_;
+  std::vector<CheckpointFile> branch_;  // oldest first
+};
 
 }  // namespace cleave::checkpoint

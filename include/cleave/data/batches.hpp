@@ -50,6 +50,8 @@ class BatchSource {
   [[nodiscard]] virtual std::int64_t seq() const = 0;   ///< T
   /// Number of steps that there are batches for; none = as many as wanted.
   [[nodiscard]] virtual std::optional<std::int64_t> steps() const = 0;
+  /// XXH3-64 of every token that batches are drawn from, as 32-bit ids: sources that differ in one have another.
+  [[nodiscard]] virtual std::uint64_t digest() const = 0;
   /// The batch of step `step`, 0-based. Errors: InputError for a step past steps().
   [[nodiscard]] virtual Batch batch(std::int64_t step) const = 0;
 };
@@ -64,6 +66,7 @@ class CorpusBatches final : public BatchSource {
   [[nodiscard]] std::int64_t rows() const override { return rows_; }
   [[nodiscard]] std::int64_t seq() const override { return seq_; }
   [[nodiscard]] std::optional<std::int64_t> steps() const override { return std::nullopt; }
+  [[nodiscard]] std::uint64_t digest() const override;
   [[nodiscard]] Batch batch(std::int64_t step) const override;
   /// First token of row `row` of step `step`.
   [[nodiscard]] std::int64_t offset(std::int64_t step, std::int64_t row) const;
@@ -85,6 +88,7 @@ class FixedBatches final : public BatchSource {
   [[nodiscard]] std::int64_t rows() const override { return rows_; }
   [[nodiscard]] std::int64_t seq() const override { return seq_; }
   [[nodiscard]] std::optional<std::int64_t> steps() const override { return steps_; }
+  [[nodiscard]] std::uint64_t digest() const override;
   [[nodiscard]] Batch batch(std::int64_t step) const override;
 
  private:

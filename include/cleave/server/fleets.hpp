@@ -29,6 +29,7 @@ struct RankInfo {
   std::int64_t pid = 0;
   std::string host;
   std::vector<DeviceId> devices;
+  std::string absent{};  ///< why the run started without it; empty where it takes part
 };
 
 struct FleetTerms {

@@ -59,7 +59,7 @@ class Trainer {
  public:
   /// `transport` has this process as rank 0 and device ranks behind the others; null: the server computes everything.
   /// `parameters` and `transport` must outlive the trainer.
-  /// Errors: EnvironmentError when a rank refuses or does not answer; InputError when no device can hold any block.
+  /// Errors: EnvironmentError when every rank refuses or does not answer; InputError when no device can hold any block.
   Trainer(ParameterStore& parameters, TrainerOptions options, comm::Transport* transport);
   ~Trainer();
 

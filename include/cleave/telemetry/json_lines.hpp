@@ -39,7 +39,7 @@ class JsonObject {
 /// torn last one. Errors: EnvironmentError from all but the destructor.
 class JsonLines {
  public:
-  /// Starts the file anew.
+  /// Starts the file anew; its name is synced.
   [[nodiscard]] static JsonLines create(const std::filesystem::path& path);
 
   /// Goes on with a file: keeps its whole lines but those with a "step" that `keep` refuses; a torn or unreadable line
@@ -53,6 +53,9 @@ class JsonLines {
 
   /// Writes the line as a whole, or nothing of it. Errors: EnvironmentError.
   void append(const JsonObject& object);
+
+  /// The lines so far survive a loss of power. Errors: EnvironmentError.
+  void sync() const;
 
   [[nodiscard]] std::int64_t dropped() const { return dropped_; }  ///< lines that open_resumed() left out
 

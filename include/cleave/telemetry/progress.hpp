@@ -57,6 +57,7 @@ class Progress {
  private:
   void draw();
   void erase();
+  void flush();
 
   std::FILE* out_;
   const Clock& clock_;
@@ -67,6 +68,7 @@ class Progress {
   bool held_back_ = false;            // it has not been shown
   int standing_ = 0;                  // live lines, with the cursor at the end of the last
   bool shown_once_ = false;
+  bool broken_ = false;  // the console took no more
   Seconds made_at_, shown_at_{0};
   std::int64_t step_ = 0;
   std::int64_t shown_step_ = 0;

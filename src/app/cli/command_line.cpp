@@ -58,8 +58,12 @@ void declare(CLI::App& app, CommandLine& line, bool& version) {
   };
   CLI::App* train =
       with_input(app.add_subcommand("train", "Train a model: mpirun -n R cleave train INPUT.yaml [key=value ...]"));
-  train->add_option("--resume", line.resume,
-                    "auto: go on from the newest whole checkpoint of output.dir; or a checkpoint file");
+  CLI::Option* resume = train->add_option(
+      "--resume", line.resume, "auto: go on from the newest whole checkpoint of output.dir; or a checkpoint file");
+  train
+      ->add_flag("--resume-with-changes", line.resume_with_changes,
+                 "Settings that bits depend on may differ from the checkpoint's; says which")
+      ->needs(resume);
   train->add_flag("--quiet", line.quiet, "No progress");
   train->add_flag("--verbose", line.verbose, "A line for every step, and more in the log");
   CLI::App* check =

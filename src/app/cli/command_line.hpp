@@ -14,6 +14,7 @@ struct CommandLine {
   std::vector<std::string> files;      ///< positional arguments that are not overrides
   std::vector<std::string> overrides;  ///< key=value
   std::string resume;                  ///< train: "auto" or a file; empty: start anew
+  bool resume_with_changes = false;
   bool dry_run = false;
   std::string json;                  ///< file for JSON output; "-" for standard output
   std::vector<std::string> systems;  ///< simulate

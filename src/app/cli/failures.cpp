@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cleave/base/error.hpp"
+#include "cli/signals.hpp"
 #include "commands/session.hpp"
 
 namespace cleave::app {
@@ -42,6 +43,11 @@ int with_exit_code(const std::function<int()>& body) {
   } catch (const Bug& error) {
     return fail(ExitCode::bug, "cleave: this is a bug of ours, please report it: ", error.what());
   } catch (const std::exception& error) { return fail(ExitCode::bug, "cleave: unexpected: ", error.what()); }
+}
+
+int require_whole_output() {
+  if (!standard_output_is_whole()) throw EnvironmentError("write", "standard output", "it did not take everything");
+  return 0;
 }
 
 }  // namespace cleave::app

@@ -9,4 +9,7 @@ namespace cleave::app {
 /// first rank of a host only) and the exit code of its kind.
 [[nodiscard]] int with_exit_code(const std::function<int()>& body);
 
+/// 0 if standard output took all that was written to it. Errors: EnvironmentError (a full disk, say).
+[[nodiscard]] int require_whole_output();
+
 }  // namespace cleave::app

@@ -88,7 +88,7 @@ int generate(const CommandLine& line) {
   const Random random(line.seed, Purpose::generation);
   const std::int64_t seq = options.model.seq_len, vocab = options.model.vocab_size;
   std::size_t shown = tokens.size();
-  for (std::int64_t i = 0; i < line.tokens; ++i) {
+  for (std::int64_t i = 0; i < line.tokens && std::ferror(stdout) == 0; ++i) {
     const auto length = static_cast<std::int64_t>(tokens.size()), seen = std::min(length, seq);
     std::vector<std::int32_t> window(static_cast<std::size_t>(seq),
                                      0);  // what stands after the last token is not looked at

@@ -14,6 +14,7 @@
 #include "cleave/comm/loopback.hpp"
 #include "cleave/comm/start.hpp"
 #include "cleave/device/host.hpp"
+#include "cli/signals.hpp"
 
 namespace cleave::app {
 
@@ -110,9 +111,7 @@ comm::Transport& Session::devices() {
 }
 
 int Session::serve() {
-  // The launcher passes signals on to every rank: devices leave when the server says so, not before.
-  std::signal(SIGTERM, SIG_IGN);
-  std::signal(SIGUSR1, SIG_IGN);
+  ignore_stop_requests();
   const device::HostReport report = device::run_device_host(*transport_);
   const bool good = report.end == device::HostEnd::goodbye;
   if (!good) {

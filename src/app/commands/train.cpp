@@ -5,9 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <utility>
 #include <vector>
@@ -21,10 +19,14 @@
 #include "cleave/telemetry/log.hpp"
 #include "cleave/telemetry/progress.hpp"
 #include "cli/failures.hpp"
+#include "cli/signals.hpp"
 #include "commands/commands.hpp"
+#include "commands/leftovers.hpp"
 #include "commands/memory_check.hpp"
+#include "commands/resume.hpp"
 #include "commands/session.hpp"
 #include "input/input.hpp"
+#include "input/run_settings.hpp"
 #include "input/run_setup.hpp"
 #include "input/training_data.hpp"
 #include "output/fleet_status.hpp"
@@ -42,9 +44,6 @@ namespace fs = std::filesystem;
 // A host that keeps up with clock `wall` dilates time by less than this.
 constexpr double kKeepsUp = 1.05;
 
-std::atomic<bool> stop_requested{false};
-void request_stop(int) { stop_requested = true; }
-
 // Everything that the server has ready before the run starts.
 struct Prepared {
   Input input;
@@ -54,33 +53,8 @@ struct Prepared {
   server::ParameterStore parameters;
   server::RunState state;
   std::vector<std::string> notices;  // of damaged checkpoints and the like
-  std::optional<fs::path> resumed_from;
+  std::optional<Continuation> resumed;
 };
-
-void restore(Prepared& p, const std::string& resume) {
-  fs::path file = resume;
-  if (resume == "auto") {
-    const checkpoint::NewestCheckpoint newest = checkpoint::newest_whole_checkpoint(p.input.output);
-    for (const checkpoint::DamagedCheckpoint& damaged : newest.skipped)
-      p.notices.push_back(fmt::format("skipped {}: {}", damaged.path.string(), damaged.reason));
-    if (!newest.found) {
-      p.notices.push_back(fmt::format("no checkpoint in {}: starting anew", p.input.output.string()));
-      return;
-    }
-    file = newest.found->path;
-  }
-  p.state = server::load_checkpoint(file, p.parameters, p.options.model);
-  p.resumed_from = file;
-  if (p.state.seed != p.input.train.seed) {
-    throw InputError(fmt::format("{} was trained with train.seed {}, the input has {}", file.string(), p.state.seed,
-                                 p.input.train.seed),
-                     "give the same seed, or start a new run with model.init");
-  }
-  if (!p.state.tokenizer.empty() && !p.data.tokenizer.empty() && p.state.tokenizer != p.data.tokenizer) {
-    throw InputError(fmt::format("{} was trained on text with other characters than data.text has now", file.string()),
-                     "give the same text");
-  }
-}
 
 Prepared prepare(const CommandLine& line, Input input, int device_ranks) {
   Prepared p;
@@ -95,9 +69,17 @@ Prepared prepare(const CommandLine& line, Input input, int device_ranks) {
   const model::StepGraph shapes = model::build_step(
       p.options.model, {.kind = model::StepKind::evaluate, .batch = 1, .clip = false, .freeze = {}, .loss_rows = 0});
   p.parameters = server::ParameterStore(shapes, p.input.train.seed, p.input.server.threads);
-  p.state = {.step = 0, .seed = p.input.train.seed, .tokenizer = p.data.tokenizer};
+  p.state = {.step = 0, .seed = p.input.train.seed, .tokenizer = p.data.tokenizer, .settings = {}};
   if (!p.input.model.init.empty()) server::load_parameters(p.input.model.init, p.parameters);
-  if (!line.resume.empty()) restore(p, line.resume);
+  if (!line.resume.empty()) {
+    auto resumed =
+        resume_run(line.resume, line.resume_with_changes, p.input, p.data, p.options, p.parameters, p.notices);
+    if (resumed) {
+      p.state = std::move(resumed->state);
+      p.resumed = std::move(resumed->how);
+    }
+  }
+  p.state.settings = to_text(run_settings(p.input, p.data, p.options.fleet.gemm_kernels));
   return p;
 }
 
@@ -125,8 +107,9 @@ class Run {
       : line_(line),
         p_(prepared),
         session_(session),
-        folder_(prepared.resumed_from ? RunFolder::resume(prepared.input.output, prepared.state.step)
-                                      : RunFolder::create(prepared.input.output)),
+        folder_(prepared.resumed ? RunFolder::resume(prepared.input.output, *prepared.resumed)
+                                 : RunFolder::create(prepared.input.output)),
+        pruner_(folder_.path(), folder_.resumed_from()),
         progress_(stderr, clock_,
                   {.mode = line.quiet ? telemetry::ProgressSettings::Mode::quiet
                                       : telemetry::ProgressSettings::Mode::automatic,
@@ -149,6 +132,11 @@ class Run {
     server::Trainer trainer(p_.parameters, p_.options, &session_.devices());
     folder_.store_ranks(trainer.ranks());
     session_.remember(trainer.ranks());
+    for (const server::RankInfo& rank : trainer.ranks()) {
+      if (!rank.absent.empty())
+        log_.warning("the run starts without rank {} and its {} devices: {}", rank.rank, rank.devices.size(),
+                     rank.absent);
+    }
     // Whatever ends the training, the device ranks are told.
     const auto leave = [&] { missing = trainer.say_goodbye(Seconds(30)); };
     int code = 0;
@@ -167,10 +155,14 @@ class Run {
 
  private:
   void announce() {
-    if (folder_.moved())
+    if (folder_.moved() && !p_.resumed)
       log_.warning("the earlier run in {} is now in {}", folder_.path().string(), folder_.moved()->string());
     for (const std::string& notice : p_.notices) log_.warning("{}", notice);
-    if (p_.resumed_from) log_.warning("resuming after step {} from {}", p_.state.step, p_.resumed_from->string());
+    if (p_.resumed) log_.warning("resuming after step {} from {}", p_.state.step, p_.resumed->from.string());
+    if (folder_.moved() && p_.resumed) {
+      log_.warning("what was in {} beside or after that is now in {}, with a copy of its metrics",
+                   folder_.path().string(), folder_.moved()->string());
+    }
     if (session_.size() > 1 && !comm::launcher_keeps_survivors()) {
       log_.warning(
           "started without --enable-recovery: if one device rank dies, mpirun ends all of them (jobs/run.sh sets it)");
@@ -192,9 +184,10 @@ class Run {
   int train(server::Trainer& trainer) {
     const Input& in = p_.input;
     const std::int64_t tokens = in.train.batch * p_.options.model.seq_len;
-    const auto keep_going = [] { return !stop_requested.load(); };
+    const auto keep_going = [] { return !stop_requested(); };
     first_step_ = p_.state.step;
     begun_ = clock_.now();
+    heed_stop_requests();
     try {
       while (p_.state.step < in.train.steps) {
         timeline_.begin_part(p_.state.step + 1, false);
@@ -215,7 +208,7 @@ class Run {
         record(tokens, result, val_loss);
         note(result);
         if (last || (in.checkpoint_every > 0 && p_.state.step % in.checkpoint_every == 0)) save(last);
-        if (stop_requested && !last) return stop();
+        if (stop_requested() && !last) return stop();
       }
     } catch (const sched::Interrupted&) { return stop(); }
     return 0;
@@ -246,8 +239,8 @@ class Run {
   void save(bool last) {
     const fs::path file = checkpoint::checkpoint_path(folder_.path(), p_.state.step);
     try {
+      folder_.sync_metrics();  // a checkpoint never comes before the lines of its steps
       server::save_checkpoint(file, p_.parameters, p_.options.model, p_.state);
-      (void)checkpoint::prune_checkpoints(folder_.path(), p_.input.checkpoint_keep);
     } catch (const EnvironmentError& error) {
       if (last || p_.input.checkpoint_failure_stops) throw;
       log_.warning("no checkpoint after step {}: {}; going on to the next one", p_.state.step, error.what());
@@ -255,6 +248,16 @@ class Run {
     }
     saved_ = file;
     log_.info("saved {}", file.string());
+    pruner_.wrote(file, p_.state.step);
+    prune();
+  }
+
+  // What cannot be deleted costs room, not the run.
+  void prune() {
+    try {
+      for (const fs::path& gone : pruner_.prune(p_.input.checkpoint_keep))
+        log_.info("deleted {} (checkpoint.keep {})", gone.string(), p_.input.checkpoint_keep);
+    } catch (const EnvironmentError& error) { log_.warning("an old checkpoint stays: {}", error.what()); }
   }
 
   // Lines that cannot be written now are kept and written with a later one.
@@ -366,6 +369,7 @@ class Run {
   Session& session_;
   SteadyClock clock_;
   RunFolder folder_;
+  checkpoint::Pruner pruner_;
   telemetry::Progress progress_;
   telemetry::Log log_;
   Timeline timeline_;
@@ -382,17 +386,19 @@ class Run {
 
 int train(const CommandLine& line, int argc, char** argv) {
   if (line.files.size() != 1) throw InputError("train takes one input file", "cleave train INPUT.yaml [key=value ...]");
-  std::signal(SIGTERM, request_stop);
-  std::signal(SIGUSR1, request_stop);
+  take_default_signals();
   Input input = read_input(line.files.front(), line.overrides, Needs::everything);
   Session session(argc, argv);
   const bool shared_memory = input.fleet.shared_memory;
 
+  std::string left_by_others;
+  if (session.size() > 1 && is_first_on_its_host()) left_by_others = describe(remove_leftovers(LeftoverPlaces::here()));
   std::optional<Prepared> prepared;
   int code = 0;
   if (session.is_server()) {
     code = with_exit_code([&] {
       prepared.emplace(prepare(line, std::move(input), std::max(1, session.size() - 1)));
+      if (!left_by_others.empty()) prepared->notices.push_back(left_by_others);
       return 0;
     });
     if (code == 0 && line.dry_run) print_dry_run(*prepared);

@@ -311,6 +311,7 @@ Input declare_input(config::Reader& reader, Needs needs) {
   input.data = read_data(reader.section("data", "What to train on."), needs);
   const Section train = reader.section("train", "How to train.");
   input.train = read_train(train);
+  input.decay_given = train.given("lr_decay_steps");
   if (model::find_faults(input.model.config).empty()) check_step(train, input);
   input.fleet = read_fleet(reader.section("fleet", "The emulated devices."));
   input.server = read_server(reader.section("server", "The parameter server."));

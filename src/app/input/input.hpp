@@ -64,6 +64,7 @@ struct Input {
   ModelInput model;
   DataInput data;
   server::TrainSettings train;
+  bool decay_given = false;  ///< train.lr_decay_steps; otherwise it follows train.steps
   FleetInput fleet;
   ServerInput server;
   plan::PlanOptions plan;

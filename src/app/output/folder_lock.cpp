@@ -17,7 +17,9 @@ namespace cleave::app {
 
 FolderLock FolderLock::take(const std::filesystem::path& folder) {
   const std::string file = (folder / "lock").string();
-  const int descriptor = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  // A link there may lead to a file of somebody else's, which must not be cut.
+  const int descriptor = ::open(file.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+  if (descriptor < 0 && errno == ELOOP) throw EnvironmentError("open", file, "it is a link: delete it");
   if (descriptor < 0) throw EnvironmentError("open", file, std::strerror(errno));
   FolderLock lock(descriptor);
   if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {

@@ -9,7 +9,9 @@
 #include <nlohmann/json.hpp>
 
 #include "cleave/base/atomic_file.hpp"
+#include "cleave/base/durable.hpp"
 #include "cleave/base/error.hpp"
+#include "cleave/checkpoint/folder.hpp"
 #include "output/loss_json.hpp"
 
 namespace cleave::app {
@@ -17,12 +19,6 @@ namespace cleave::app {
 namespace fs = std::filesystem;
 
 namespace {
-
-void make_folder(const fs::path& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) throw EnvironmentError("create folder", folder.string(), error.message());
-}
 
 nlohmann::ordered_json by_name(const server::PhaseTimes& times) {
   nlohmann::ordered_json named;
@@ -32,33 +28,41 @@ nlohmann::ordered_json by_name(const server::PhaseTimes& times) {
   return named;
 }
 
+// Names of hosts are bytes that anybody chose: what is no UTF-8 becomes U+FFFD.
+std::string text_of(const nlohmann::ordered_json& json) {
+  return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
 }  // namespace
 
 RunFolder RunFolder::create(const fs::path& folder) {
   std::optional<fs::path> moved;
   std::error_code error;
-  if (fs::exists(folder / "metrics.jsonl", error)) {
+  if (fs::exists(folder / "metrics.jsonl", error) || !checkpoint::find_checkpoints(folder).empty()) {
     const FolderLock other_runs = FolderLock::take(folder);  // one that still writes is not moved away
-    int number = 1;
-    while (fs::exists(fmt::format("{}.{}", folder.string(), number), error)) ++number;
-    moved = fmt::format("{}.{}", folder.string(), number);
+    moved = free_name_beside(folder);
     fs::rename(folder, *moved, error);
     if (error)
       throw EnvironmentError("move the earlier run", folder.string() + " to " + moved->string(), error.message());
+    sync_folder(moved->has_parent_path() ? moved->parent_path() : fs::path("."));
   }
-  make_folder(folder);
+  make_folders(folder);
   FolderLock lock = FolderLock::take(folder);
   RunFolder run(folder, std::move(lock), telemetry::JsonLines::create(folder / "metrics.jsonl"));
   run.moved_ = moved;
   return run;
 }
 
-RunFolder RunFolder::resume(const fs::path& folder, std::int64_t step) {
-  make_folder(folder);
+RunFolder RunFolder::resume(const fs::path& folder, const Continuation& how) {
+  make_folders(folder);
   FolderLock lock = FolderLock::take(folder);
-  return {
-      folder, std::move(lock),
-      telemetry::JsonLines::open_resumed(folder / "metrics.jsonl", [step](std::int64_t line) { return line <= step; })};
+  const Branched branched = begin_branch(folder, how);
+  RunFolder run(folder, std::move(lock),
+                telemetry::JsonLines::open_resumed(folder / "metrics.jsonl",
+                                                   [&](std::int64_t line) { return line <= how.step; }));
+  run.moved_ = branched.set_aside;
+  run.resumed_from_ = branched.from;
+  return run;
 }
 
 void RunFolder::store_input(const std::string& effective) const { replace_file(folder_ / "input.yaml", effective); }
@@ -73,8 +77,11 @@ void RunFolder::store_ranks(const std::vector<server::RankInfo>& ranks) const {
     nlohmann::json devices = nlohmann::json::array();
     for (const DeviceId id : rank.devices) devices.push_back(id.value);
     list.push_back({{"rank", rank.rank}, {"pid", rank.pid}, {"host", rank.host}, {"devices", devices}});
+    if (rank.absent.empty()) continue;
+    list.back()["absent"] = rank.absent;
+    if (rank.pid == 0) list.back()["pid"] = nullptr;  // it never said; 0 would name a process group
   }
-  replace_file(folder_ / "ranks.json", list.dump(1) + "\n");
+  replace_file(folder_ / "ranks.json", text_of(list));
 }
 
 void RunFolder::store_verification(const server::Verification& terms, const server::VerificationReport& report,
@@ -102,7 +109,7 @@ void RunFolder::store_verification(const server::Verification& terms, const serv
                                    {"device_compute_s", report.device_time.value()},
                                    {"left_out", devices},
                                    {"wrong", wrong}};
-  replace_file(folder_ / "verification.json", all.dump(1) + "\n");
+  replace_file(folder_ / "verification.json", text_of(all));
 }
 
 void RunFolder::store_profile(const server::Profile& profile) const {
@@ -110,7 +117,7 @@ void RunFolder::store_profile(const server::Profile& profile) const {
   for (const auto& [type, times] : profile.by_type()) types.push_back({{"type", type}, {"phases_s", by_name(times)}});
   const nlohmann::ordered_json text{
       {"steps", profile.steps()}, {"phases_s", by_name(profile.all())}, {"operations", types}};
-  replace_file(folder_ / "profile.json", text.dump(1) + "\n");
+  replace_file(folder_ / "profile.json", text_of(text));
 }
 
 void RunFolder::append(std::int64_t step, std::int64_t tokens, const server::StepResult& r,

@@ -10,6 +10,7 @@
 #include "cleave/server/trainer.hpp"
 #include "cleave/telemetry/json_lines.hpp"
 #include "output/folder_lock.hpp"
+#include "output/set_aside.hpp"
 
 namespace cleave::app {
 
@@ -18,12 +19,15 @@ class RunFolder {
   /// Opens the folder of a new run: an earlier run in it is moved aside to FOLDER.1, FOLDER.2, ... first, so that
   /// nothing is lost and nothing is mixed. Errors: EnvironmentError, also when another run writes there.
   [[nodiscard]] static RunFolder create(const std::filesystem::path& folder);
-  /// Opens the folder of a run that goes on after `step` updates: lines of later steps are dropped.
-  [[nodiscard]] static RunFolder resume(const std::filesystem::path& folder, std::int64_t step);
+  /// Opens the folder of a run that goes on: what belongs to another branch is set aside first (begin_branch), then
+  /// lines of later steps are dropped. Errors: as create().
+  [[nodiscard]] static RunFolder resume(const std::filesystem::path& folder, const Continuation& how);
 
   [[nodiscard]] const std::filesystem::path& path() const { return folder_; }
-  /// Where an earlier run was moved to, if there was one.
+  /// Where an earlier run, or another branch, was moved to, if there was one.
   [[nodiscard]] const std::optional<std::filesystem::path>& moved() const { return moved_; }
+  /// The checkpoint that the run goes on from, under its name in this folder.
+  [[nodiscard]] const std::optional<std::filesystem::path>& resumed_from() const { return resumed_from_; }
 
   void store_input(const std::string& effective) const;
   /// ranks.json: the server first.
@@ -36,13 +40,15 @@ class RunFolder {
   /// One line of metrics.jsonl. `step` counts updates done. Errors: EnvironmentError; the line is kept and written
   /// before the next one.
   void append(std::int64_t step, std::int64_t tokens, const server::StepResult& result, std::optional<double> val_loss);
+  /// The lines so far survive a loss of power. Errors: EnvironmentError.
+  void sync_metrics() const { metrics_.sync(); }
 
  private:
   RunFolder(std::filesystem::path folder, FolderLock lock, telemetry::JsonLines metrics)
       : folder_(std::move(folder)), lock_(std::move(lock)), metrics_(std::move(metrics)) {}
   std::filesystem::path folder_;
   FolderLock lock_;
-  std::optional<std::filesystem::path> moved_;
+  std::optional<std::filesystem::path> moved_, resumed_from_;
   telemetry::JsonLines metrics_;
   std::vector<telemetry::JsonObject> held_back_;
 };

@@ -142,7 +142,7 @@ TEST_F(Damage, KilledAtAnyMomentTheOldOrTheNewOneIsThere) {
     const auto newest = newest_whole_checkpoint(folder_);
     ASSERT_TRUE(newest.found.has_value());
     EXPECT_TRUE(newest.skipped.empty());
-    (void)prune_checkpoints(folder_, 1);
+    (void)Pruner(folder_).prune(1);
     EXPECT_FALSE(fs::exists(path_.string() + ".tmp"));
   }
 }

@@ -64,21 +64,56 @@ TEST_F(CheckpointFolder, PruneKeepsTheNewest) {
   for (const std::int64_t step : {1, 2, 3, 4}) write(step);
   store(folder_ / "checkpoint-5.h5.tmp", "half");
   store(folder_ / "notes.txt.tmp", "not ours");
-  EXPECT_THAT(prune_checkpoints(folder_, 2),
+  Pruner pruner(folder_);
+  EXPECT_THAT(pruner.prune(2),
               ElementsAre(folder_ / "checkpoint-5.h5.tmp", folder_ / "checkpoint-2.h5", folder_ / "checkpoint-1.h5"));
   EXPECT_THAT(steps(), ElementsAre(4, 3));
   EXPECT_TRUE(fs::exists(folder_ / "notes.txt.tmp"));
-  EXPECT_THAT(prune_checkpoints(folder_, 2), IsEmpty());
-  EXPECT_THROW((void)prune_checkpoints(folder_, 0), Bug);
+  EXPECT_THAT(pruner.prune(2), IsEmpty());
+  EXPECT_THROW((void)pruner.prune(0), Bug);
 }
 
 TEST_F(CheckpointFolder, PruneNeverDeletesTheNewestWholeOne) {
   for (const std::int64_t step : {1, 2, 3, 4}) write(step);
   damage(4);
   damage(3);
-  (void)prune_checkpoints(folder_, 1);
+  (void)Pruner(folder_).prune(1);
   EXPECT_THAT(steps(), ElementsAre(4, 2));
   EXPECT_EQ(newest_whole_checkpoint(folder_).found->step, 2);
+}
+
+// What is kept follows the order of writing: a file with a higher number that lies there is not newer.
+TEST_F(CheckpointFolder, PruneKeepsWhatWasWrittenLast) {
+  for (const std::int64_t step : {18, 20}) write(step);
+  Pruner pruner(folder_);
+  for (const std::int64_t step : {6, 8, 10}) {
+    write(step);
+    pruner.wrote(checkpoint_path(folder_, step), step);
+    (void)pruner.prune(2);
+    EXPECT_TRUE(fs::exists(checkpoint_path(folder_, step))) << step;
+  }
+  EXPECT_THAT(steps(), ElementsAre(10, 8));
+}
+
+TEST_F(CheckpointFolder, PruneKeepsWhatWasResumedFromAndWhatOthersPutThere) {
+  for (const std::int64_t step : {2, 4}) write(step);
+  Pruner pruner(folder_, checkpoint_path(folder_, 4));
+  write(1);
+  write(99);
+  for (const std::int64_t step : {6, 8, 10}) {
+    write(step);
+    pruner.wrote(checkpoint_path(folder_, step), step);
+    (void)pruner.prune(1);
+  }
+  EXPECT_THAT(steps(), ElementsAre(99, 10, 4, 1));
+}
+
+TEST_F(CheckpointFolder, ACheckpointWrittenAgainCountsOnce) {
+  write(2);
+  Pruner pruner(folder_);
+  for (int times = 0; times < 3; ++times) pruner.wrote(checkpoint_path(folder_, 2), 2);
+  EXPECT_THAT(pruner.prune(1), IsEmpty());
+  EXPECT_THAT(steps(), ElementsAre(2));
 }
 
 }  // namespace

@@ -128,5 +128,19 @@ TEST(FixedBatches, RefusesSizesThatDoNotFit) {
   EXPECT_THROW(FixedBatches(1, 1, 1, {-1}, {0}), InputError);
 }
 
+TEST(Digest, ChangesWithEveryTokenAndNotWithTheWidthOfTheArray) {
+  const auto digest = [](std::int64_t changed, std::int64_t vocab_size) {
+    TokenArray tokens(100'000, vocab_size);
+    for (std::int64_t i = 0; i < tokens.size(); ++i) tokens.set(i, static_cast<std::int32_t>(i % 200));
+    if (changed >= 0) tokens.set(changed, 201);
+    return CorpusBatches(std::make_shared<const Corpus>(std::move(tokens), 0.1), 2, 4, 1).digest();
+  };
+  EXPECT_EQ(digest(-1, 256), digest(-1, 1 << 20));
+  std::set<std::uint64_t> all{digest(-1, 256)};
+  for (const std::int64_t changed : {0, 65'535, 65'536, 99'999}) EXPECT_TRUE(all.insert(digest(changed, 256)).second);
+  const FixedBatches a(1, 1, 2, {1, 2}, {2, 3}), b(1, 1, 2, {1, 2}, {2, 4});
+  EXPECT_NE(a.digest(), b.digest());
+}
+
 }  // namespace
 }  // namespace cleave::data

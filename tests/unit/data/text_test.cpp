@@ -2,6 +2,7 @@
 #include "cleave/data/text.hpp"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include "temp_folder.hpp"
 
@@ -139,6 +140,17 @@ TEST_F(LoadText, UnreadableFileAndFolder) {
   fs::permissions(folder_ / "e/f", fs::perms::owner_all);
   ASSERT_THAT(issues_, SizeIs(3));
   for (const Issue& issue : issues_) EXPECT_THAT(issue.message, HasSubstr("ermission denied"));
+}
+
+// A pipe without a writer would be waited for for ever, /dev/zero read until memory ends.
+TEST_F(LoadText, OnlyRegularFilesAreRead) {
+  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  SourceEntry endless = entry("zero");
+  endless.resolved = "/dev/zero";
+  fs::create_symlink("/dev/zero", folder_ / "link");
+  (void)load({entry("pipe"), endless, entry("link")});
+  ASSERT_THAT(issues_, SizeIs(3));
+  for (const Issue& issue : issues_) EXPECT_THAT(issue.message, HasSubstr("not a regular file"));
 }
 
 TEST_F(LoadText, NothingButEmptyFilesIsAFault) {

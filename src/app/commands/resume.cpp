@@ -1,0 +1,98 @@
+// The checkpoint's settings beside the input's.
+#include "commands/resume.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <charconv>
+#include <filesystem>
+
+#include "cleave/base/error.hpp"
+#include "cleave/checkpoint/folder.hpp"
+#include "input/run_settings.hpp"
+
+namespace cleave::app {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kDecay = "train.lr_decay_steps";
+
+// The newest whole checkpoint of the run's folder.
+std::optional<fs::path> find_newest(const fs::path& folder, std::vector<std::string>& notices) {
+  const checkpoint::NewestCheckpoint newest = checkpoint::newest_whole_checkpoint(folder);
+  for (const checkpoint::DamagedCheckpoint& damaged : newest.skipped)
+    notices.push_back(fmt::format("skipped {}: {}", damaged.path.string(), damaged.reason));
+  if (newest.found) return newest.found->path;
+  notices.push_back(fmt::format("no checkpoint in {}: starting anew", folder.string()));
+  return std::nullopt;
+}
+
+// The effective input says whose value it is.
+void note_decay(std::string& effective, std::int64_t value, const fs::path& from) {
+  const std::string key = "  lr_decay_steps: ";
+  const std::size_t at = effective.find(key);
+  if (at == std::string::npos) return;
+  const std::size_t end = effective.find('\n', at);
+  effective.replace(at, end - at, fmt::format("{}{}  # {}", key, value, from.filename().string()));
+}
+
+void keep_decay(const RunSettings& then, const fs::path& from, Input& input, server::TrainerOptions& options,
+                std::vector<std::string>& notices) {
+  const auto found = then.find(kDecay);
+  if (input.decay_given || found == then.end()) return;
+  std::int64_t value = 0;
+  const std::string& text = found->second;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < 0 || value == input.train.lr_decay_steps)
+    return;
+  notices.push_back(fmt::format("{} stays {}, as in {}: the input gives none, and train.steps is {} now", kDecay, value,
+                                from.string(), input.train.steps));
+  input.train.lr_decay_steps = options.train.lr_decay_steps = value;
+  note_decay(input.effective, value, from);
+}
+
+// A checkpoint of a program that wrote no settings says these two.
+RunSettings old_settings(const server::RunState& state) { return {{"train.seed", fmt::format("{}", state.seed)}}; }
+
+}  // namespace
+
+std::optional<Resumed> resume_run(const std::string& resume, bool with_changes, Input& input, const TrainingData& data,
+                                  server::TrainerOptions& options, server::ParameterStore& parameters,
+                                  std::vector<std::string>& notices) {
+  fs::path from = resume;
+  if (resume == "auto") {
+    const std::optional<fs::path> newest = find_newest(input.output, notices);
+    if (!newest) return std::nullopt;
+    from = *newest;
+  }
+  server::RunState state = server::load_checkpoint(from, parameters, options.model);
+  RunSettings then = settings_from(state.settings);
+  if (then.empty()) {
+    then = old_settings(state);
+    notices.push_back(
+        fmt::format("{} does not say which settings it was trained with: only model, seed and characters are compared",
+                    from.string()));
+  }
+  keep_decay(then, from, input, options, notices);
+  std::vector<std::string> changes = differences(then, run_settings(input, data, options.fleet.gemm_kernels));
+  if (!state.tokenizer.empty() && !data.tokenizer.empty() && state.tokenizer != data.tokenizer)
+    changes.emplace_back("data.text: other characters than the tokenizer had");
+  if (!changes.empty()) {
+    const std::string text =
+        fmt::format("{} was trained with other settings: {}", from.string(), fmt::join(changes, ", "));
+    if (!with_changes) {
+      throw InputError(text,
+                       "give the same; or --resume-with-changes, and the run goes on to other bits; or start a new "
+                       "run from its parameters with model.init");
+    }
+    notices.push_back(text);
+  }
+  const Continuation how{.from = from, .step = state.step, .same_run = resume == "auto" && changes.empty()};
+  state.seed = input.train.seed;
+  state.tokenizer = data.tokenizer;
+  return Resumed{how, std::move(state)};
+}
+
+}  // namespace cleave::app
