@@ -18,6 +18,8 @@ for progress in ${PROGRESS:-0.1 0.15 0.2 0.25 0.6 0.8}; do
     python3 - "$work/out.json" "$count" "$progress" <<'PY'
 import json, sys
 study = json.load(open(sys.argv[1]))[0]
+if not study.get("losses"):
+    sys.exit(f"losses: {sys.argv[2]} devices lost at {sys.argv[3]} of the step hit no operation")
 for l in study.get("losses", []):
     beyond = max(0.0, l["added_s"] - l["detection_s"])
     print(f"| {sys.argv[2]} | {float(sys.argv[3]):.0%} | {l['operation']} | {l['operation_s']:.2f} | {l['detection_s']:.2f} | {l['planning_s'] * 1e3:.2f} "

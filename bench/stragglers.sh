@@ -17,6 +17,8 @@ python3 - "$work" <<'PY'
 import json, sys
 load = lambda name: json.load(open(f"{sys.argv[1]}/{name}.json"))[0]
 known = load("known")["step_s"]
+if not any(step["copies"] for step in load("learned")["steps"]) or load("learned")["steps"][0]["step_s"] <= known:
+    sys.exit("stragglers: no device was slower than it said")
 print(f"a planner that knew: {known:.1f} s")
 for number, step in enumerate(load("learned")["steps"], 1):
     print(f"step {number}: {step['step_s']:.1f} s, {step['step_s'] / known:.3f} times, {step['copies']} copies")
