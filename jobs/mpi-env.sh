@@ -16,6 +16,18 @@ if [ "$(id -u)" -eq 0 ]; then
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi
 
+# CLEAVE_INSTRUCTIONS=baseline or avx2 tries the program as on a lesser processor: what it hides from the program and from
+# BLIS (cleave/base/processor.hpp) is hidden here from the C library, and Open MPI's vector code is left out.
+hide_instructions() {
+  local hidden=
+  case ${CLEAVE_INSTRUCTIONS:-} in
+    baseline | avx2) hidden=-AVX512F,-AVX512VL,-AVX512BW,-AVX512DQ,-AVX512CD ;;
+  esac
+  [ "${CLEAVE_INSTRUCTIONS:-}" != baseline ] || hidden+=,-AVX,-AVX2,-FMA,-FMA4,-F16C,-BMI1,-BMI2,-LZCNT,-MOVBE
+  [ -z "$hidden" ] || export GLIBC_TUNABLES="glibc.cpu.hwcaps=$hidden" OMPI_MCA_op="^avx"
+}
+hide_instructions
+
 # find_cleave JOBS: the program that belongs to these scripts: built in the checkout, installed beside them, or on the
 # path. Prints where it would be built if there is none.
 find_cleave() {

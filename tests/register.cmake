@@ -3,6 +3,20 @@
 # What runs in one process, and so under the sanitizers: `--target unit_tests` builds no more than that.
 add_custom_target(unit_tests)
 
+# Levels of instructions below this machine's (cleave/base/processor.hpp): with each, other matrix kernels. Tests that touch
+# numbers are registered once more for each of them, as NAME.LEVEL, so that every machine tries every set that it can run.
+set(CLEAVE_LESSER_LEVELS "")
+set(CLEAVE_TOUCHES_NUMBERS "^(kernels\\..*|inprocess\\.(verification|families)|device\\.execute)$")
+if(NOT CLEAVE_SANITIZE AND EXISTS /proc/cpuinfo)
+  file(STRINGS /proc/cpuinfo flags REGEX "^flags" LIMIT_COUNT 1)
+  if(flags MATCHES " avx2 ")
+    list(APPEND CLEAVE_LESSER_LEVELS baseline)
+  endif()
+  if(flags MATCHES " avx512bw ")
+    list(APPEND CLEAVE_LESSER_LEVELS avx2)
+  endif()
+endif()
+
 # cleave_unit_test(NAME SOURCE LIBRARY...): one GoogleTest executable without MPI, labels unit and fast.
 function(cleave_unit_test name source)
   string(REPLACE "." "_" target test_${name})
@@ -19,6 +33,13 @@ function(cleave_unit_test name source)
     target_compile_options(${target} PRIVATE -O0)  # a test's own code is compiled more often than it runs
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "unit;fast" TIMEOUT ${limit} PROCESSORS 1)
+  if(name MATCHES "${CLEAVE_TOUCHES_NUMBERS}")
+    foreach(level ${CLEAVE_LESSER_LEVELS})
+      add_test(NAME ${name}.${level} COMMAND ${target})
+      set_tests_properties(${name}.${level} PROPERTIES LABELS unit TIMEOUT 600 PROCESSORS 1
+        ENVIRONMENT "CLEAVE_INSTRUCTIONS=${level}")
+    endforeach()
+  endif()
 endfunction()
 
 # cleave_mpi_test(NAME TARGET RANKS COUNT... [ARGS arg...] [LABELS label...] [TIMEOUT s]):

@@ -2,10 +2,10 @@
 #include "cleave/comm/message.hpp"
 
 #include <fmt/format.h>
-#ifdef CLEAVE_XXHASH_DISPATCH
-#include <xxh_x86dispatch.h>  // the same sums, by the widest vectors that the processor has
-#else
 #include <xxhash.h>
+#ifdef CLEAVE_XXHASH_DISPATCH
+#define XXH_DISPATCH_DISABLE_REPLACE
+#include <xxh_x86dispatch.h>
 #endif
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 #include <type_traits>
 
 #include "cleave/base/error.hpp"
+#include "cleave/base/processor.hpp"
 #include "layout.hpp"
 
 namespace cleave::comm {
@@ -132,7 +133,13 @@ std::uint64_t header_checksum(HeaderBytes header) {
 
 // The checksum covers the header and the payload.
 std::uint64_t checksum(const HeaderBytes& header, std::span<const std::byte> frame) {
-  return XXH3_64bits_withSeed(frame.data() + kHeaderBytes, frame.size() - kHeaderBytes, header_checksum(header));
+  const std::byte* const payload = frame.data() + kHeaderBytes;
+  const std::size_t size = frame.size() - kHeaderBytes;
+#ifdef CLEAVE_XXHASH_DISPATCH
+  // The same sum, by the widest vectors that the processor has.
+  if (!instructions_are_hidden()) return XXH3_64bits_withSeed_dispatch(payload, size, header_checksum(header));
+#endif
+  return XXH3_64bits_withSeed(payload, size, header_checksum(header));
 }
 
 void write_checksum(Frame& frame) { put(frame.data(), kAtChecksum, checksum(header_bytes(frame), frame.bytes())); }

@@ -9,11 +9,11 @@
 
 #include "attention_parts.hpp"
 #include "cleave/base/error.hpp"
-#include "clones.hpp"
 #include "fast_math.hpp"
 #include "lanes.hpp"
 #include "row_ops.hpp"
 #include "triangle.hpp"
+#include "versions.hpp"
 
 namespace cleave::kernels {
 
@@ -29,7 +29,7 @@ CLEAVE_INLINE std::int64_t whole_lanes(std::int64_t n, std::int64_t end) {
 }
 
 /// s[0,n) = softmax(scale * s[0,n)), s[n,end) = 0.
-CLEAVE_CLONES void softmax_row(float* s, std::int64_t n, std::int64_t end, float scale) {
+CLEAVE_INLINE void softmax_row(float* s, std::int64_t n, std::int64_t end, float scale) {
   const std::int64_t whole = whole_lanes(n, end);
   for (std::int64_t j = n; j < whole; ++j) s[j] = -std::numeric_limits<float>::infinity();  // whose exponential is 0
   const float top = lanes::largest(s, whole);
@@ -40,7 +40,7 @@ CLEAVE_CLONES void softmax_row(float* s, std::int64_t n, std::int64_t end, float
 }
 
 /// dp[0,n) = p * (dp - sum of p * dp) * scale, dp[n,end) = 0. Requires: p[n,end) = 0.
-CLEAVE_CLONES void softmax_row_backward(const float* p, float* dp, std::int64_t n, std::int64_t end, float scale) {
+CLEAVE_INLINE void softmax_row_backward(const float* p, float* dp, std::int64_t n, std::int64_t end, float scale) {
   const std::int64_t whole = whole_lanes(n, end);
   for (std::int64_t j = n; j < whole; ++j) dp[j] = 0;
   const auto mean = static_cast<float>(lanes::dot(p, dp, whole));
@@ -80,7 +80,8 @@ void Scores::probabilities(const float* q, std::int64_t t0, std::int64_t rows, f
   Factors& packed = factors();
   packed.block.pack({q + t0 * hd, hd}, rows, hd);
   triangle::multiply_below(packed.block, packed.keys, t0, {probabilities, keys});
-  for (std::int64_t i = 0; i < rows; ++i) softmax_row(probabilities + i * keys, t0 + i + 1, keys, score_scale(shape_));
+  for (std::int64_t i = 0; i < rows; ++i)
+    dispatch<softmax_row>(probabilities + i * keys, t0 + i + 1, keys, score_scale(shape_));
 }
 
 void Scores::gradients(const float* d_o, std::int64_t t0, std::int64_t rows, const float* probabilities,
@@ -90,7 +91,8 @@ void Scores::gradients(const float* d_o, std::int64_t t0, std::int64_t rows, con
   packed.block.pack({d_o + t0 * hd, hd}, rows, hd);
   triangle::multiply_below(packed.block, packed.values, t0, {gradients, keys});
   for (std::int64_t i = 0; i < rows; ++i)
-    softmax_row_backward(probabilities + i * keys, gradients + i * keys, t0 + i + 1, keys, score_scale(shape_));
+    dispatch<softmax_row_backward>(probabilities + i * keys, gradients + i * keys, t0 + i + 1, keys,
+                                   score_scale(shape_));
 }
 
 }  // namespace attention_parts

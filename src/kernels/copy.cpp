@@ -5,9 +5,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "avx512.hpp"
-#include "clones.hpp"
-#include "processor.hpp"
+#include "intrinsics.hpp"
+#include "versions.hpp"
 
 namespace cleave::kernels {
 
@@ -23,7 +22,7 @@ void copy_as_usual(const float* from, std::int64_t n, float* to) {
 }
 
 /// The top bit of `beyond` is set where one of n numbers is infinite or NaN, that is, has every bit of the exponent.
-CLEAVE_CLONES bool copy_finite(const float* from, std::int64_t n, float* to) {
+CLEAVE_INLINE bool copy_finite(const float* from, std::int64_t n, float* to) {
   std::uint32_t beyond = 0;
   for (std::int64_t j = 0; j < n; ++j) {
     std::uint32_t bits = 0;
@@ -34,7 +33,7 @@ CLEAVE_CLONES bool copy_finite(const float* from, std::int64_t n, float* to) {
   return (beyond >> 31) == 0;
 }
 
-#ifdef CLEAVE_HAS_AVX512
+#ifdef CLEAVE_HAS_VERSIONS
 constexpr std::int64_t kLine = 16, kAhead = 512, kShort = 128, kLongestShort = 256;  // floats
 
 CLEAVE_AVX512_INLINE void copy_run(const float* from, std::int64_t n, float* to) {
@@ -98,13 +97,14 @@ CLEAVE_AVX512 bool copy_short_rows(ConstRows from, Rows to) {
 /// to(i, j) = from(i, j). False where a look finds what is infinite or NaN.
 template <Look kLook>
 bool copy_each(ConstRows from, Rows to) {
-#ifdef CLEAVE_HAS_AVX512
-  if (has_avx512() && from.cols <= kLongestShort) return copy_short_rows<kLook>(from, to);
+#ifdef CLEAVE_HAS_VERSIONS
+  if (usable_instructions() >= Instructions::avx512 && from.cols <= kLongestShort)
+    return copy_short_rows<kLook>(from, to);
 #endif
   bool finite = true;
   for (std::int64_t i = 0; i < from.rows; ++i) {
     if constexpr (kLook == Look::finite)
-      finite &= copy_finite(from.row(i), from.cols, to.row(i));
+      finite &= dispatch<copy_finite>(from.row(i), from.cols, to.row(i));
     else
       copy_as_usual(from.row(i), from.cols, to.row(i));
   }
@@ -114,8 +114,8 @@ bool copy_each(ConstRows from, Rows to) {
 }  // namespace
 
 void copy_past_caches(ConstRows from, float* to) {
-#ifdef CLEAVE_HAS_AVX512
-  if (has_avx512() && from.cols >= kShort) return copy_runs(from, to);
+#ifdef CLEAVE_HAS_VERSIONS
+  if (usable_instructions() >= Instructions::avx512 && from.cols >= kShort) return copy_runs(from, to);
 #endif
   copy_each<Look::none>(from, {to, from.rows, from.cols});
 }

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "cleave/base/error.hpp"
-#include "clones.hpp"
 #include "fast_math.hpp"
 #include "lanes.hpp"
+#include "versions.hpp"
 
 namespace cleave::kernels {
 namespace {
@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t kRows = 16;  // rows of a chunk
 
 /// Sum of exp(x - top).
-CLEAVE_CLONES double exp_sum_row(const float* x, std::int64_t n, float* top_out) {
+CLEAVE_INLINE double exp_sum_row(const float* x, std::int64_t n, float* top_out) {
   const float top = lanes::largest(x, n);
   double total = 0;
   for (std::int64_t block = 0; block < n; block += lanes::kBlock) {
@@ -31,14 +31,14 @@ CLEAVE_CLONES double exp_sum_row(const float* x, std::int64_t n, float* top_out)
 }
 
 /// The same, leaving exp(x - top) in x.
-CLEAVE_CLONES double exp_row(float* x, std::int64_t n, float* top_out) {
+CLEAVE_INLINE double exp_row(float* x, std::int64_t n, float* top_out) {
   const float top = lanes::largest(x, n);
   for (std::int64_t j = 0; j < n; ++j) x[j] = exp_of_negative(x[j] - top);
   *top_out = top;
   return lanes::sum(x, n);
 }
 
-CLEAVE_CLONES void scale_row(float* x, std::int64_t n, float factor) {
+CLEAVE_INLINE void scale_row(float* x, std::int64_t n, float factor) {
   for (std::int64_t j = 0; j < n; ++j) x[j] *= factor;
 }
 
@@ -68,7 +68,7 @@ double cross_entropy(Parallel& parallel, ConstRows logits, std::span<const std::
   check_targets(targets, logits.rows, logits.cols);
   return sum_rows(parallel, logits.rows, [&](std::int64_t i) {
     float top = 0;
-    const double sum = exp_sum_row(logits.row(i), logits.cols, &top);
+    const double sum = dispatch<exp_sum_row>(logits.row(i), logits.cols, &top);
     return loss_of(logits.row(i)[targets[static_cast<std::size_t>(i)]], top, sum);
   });
 }
@@ -80,9 +80,9 @@ double cross_entropy_backward(Parallel& parallel, Rows logits, std::span<const s
     const std::int32_t target = targets[static_cast<std::size_t>(i)];
     const float target_logit = row[target];
     float top = 0;
-    const double sum = exp_row(row, logits.cols, &top);
+    const double sum = dispatch<exp_row>(row, logits.cols, &top);
     const auto target_probability = static_cast<double>(row[target]) / sum;
-    scale_row(row, logits.cols, static_cast<float>(static_cast<double>(scale) / sum));
+    dispatch<scale_row>(row, logits.cols, static_cast<float>(static_cast<double>(scale) / sum));
     row[target] = static_cast<float>((target_probability - 1.0) * static_cast<double>(scale));
     return loss_of(target_logit, top, sum);
   });

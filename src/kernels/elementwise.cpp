@@ -6,9 +6,9 @@
 #include <cmath>
 
 #include "cleave/base/error.hpp"
-#include "clones.hpp"
 #include "row_chunks.hpp"
 #include "row_ops.hpp"
+#include "versions.hpp"
 
 namespace cleave::kernels {
 namespace {
@@ -19,7 +19,7 @@ constexpr std::int64_t kSumCols = 256;  // columns of a chunk of bias_gradient: 
 /// Rows that are asked for before they are added: a column of rows is no stream that the processor recognises.
 constexpr std::int64_t kRowsAhead = 4;
 
-CLEAVE_CLONES void add_rows_to(const float* dy, std::int64_t rows, std::int64_t ld, std::int64_t n, double* totals) {
+CLEAVE_INLINE void add_rows_to(const float* dy, std::int64_t rows, std::int64_t ld, std::int64_t n, double* totals) {
   float sums[kSumCols] = {};
   for (std::int64_t i = 0; i < rows; ++i) {
     for (std::int64_t j = 0; j < n; j += 16) __builtin_prefetch(dy + (i + kRowsAhead) * ld + j, 0, 2);
@@ -28,7 +28,7 @@ CLEAVE_CLONES void add_rows_to(const float* dy, std::int64_t rows, std::int64_t 
   for (std::int64_t j = 0; j < n; ++j) totals[j] += static_cast<double>(sums[j]);
 }
 
-CLEAVE_CLONES void rotate_head(float* x, std::int64_t half, const float* cosines, const float* sines, float sign) {
+CLEAVE_INLINE void rotate_head(float* x, std::int64_t half, const float* cosines, const float* sines, float sign) {
   float* y = x + half;
   for (std::int64_t i = 0; i < half; ++i) {
     const float sine = sign * sines[i], first = x[i], second = y[i];
@@ -47,7 +47,7 @@ void bias_gradient(Parallel& parallel, ConstRows dy, float* d_bias) {
   parallel.for_chunks(dy.cols, kSumCols, [&](std::int64_t begin, std::int64_t end) {
     double totals[kSumCols] = {};
     for (std::int64_t i = 0; i < dy.rows; i += kSumRows)
-      add_rows_to(dy.row(i) + begin, std::min(kSumRows, dy.rows - i), dy.ld, end - begin, totals);
+      dispatch<add_rows_to>(dy.row(i) + begin, std::min(kSumRows, dy.rows - i), dy.ld, end - begin, totals);
     for (std::int64_t j = begin; j < end; ++j) d_bias[j] = static_cast<float>(totals[j - begin]);
   });
 }
@@ -77,7 +77,7 @@ void rope(Parallel& parallel, const RopeTable& table, Rotate direction, Rows x) 
   for_rows(parallel, x.rows, x.cols, [&](std::int64_t i) {
     const std::int64_t t = i % table.seq();
     for (float* head = x.row(i); head != x.row(i) + x.cols; head += table.head_dim())
-      rotate_head(head, table.head_dim() / 2, table.cosines(t), table.sines(t), sign);
+      dispatch<rotate_head>(head, table.head_dim() / 2, table.cosines(t), table.sines(t), sign);
   });
 }
 

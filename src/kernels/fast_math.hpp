@@ -7,7 +7,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "clones.hpp"
+#include "versions.hpp"
 
 namespace cleave::kernels {
 

@@ -11,7 +11,7 @@
 #include <mutex>
 
 #include "cleave/base/error.hpp"
-#include "processor.hpp"
+#include "cleave/base/processor.hpp"
 
 namespace cleave::kernels {
 namespace {
@@ -20,10 +20,11 @@ struct Family {
   GemmKernels kernels;
   std::string_view name;
   arch_t arch;
+  Instructions needs;
 };
-constexpr std::array kFamilies = {Family{GemmKernels::generic, "generic", BLIS_ARCH_GENERIC},
-                                  Family{GemmKernels::haswell, "haswell", BLIS_ARCH_HASWELL},
-                                  Family{GemmKernels::skx, "skx", BLIS_ARCH_SKX}};
+constexpr std::array kFamilies = {Family{GemmKernels::generic, "generic", BLIS_ARCH_GENERIC, Instructions::baseline},
+                                  Family{GemmKernels::haswell, "haswell", BLIS_ARCH_HASWELL, Instructions::avx2},
+                                  Family{GemmKernels::skx, "skx", BLIS_ARCH_SKX, Instructions::avx512}};
 constexpr const char* kVariable = "BLIS_ARCH_TYPE";
 constexpr int kNotSelected = -1;
 
@@ -46,18 +47,7 @@ std::optional<GemmKernels> parse_gemm_kernels(std::string_view name) {
   return std::nullopt;
 }
 
-bool processor_supports(GemmKernels kernels) {
-  switch (kernels) {
-    case GemmKernels::generic: return true;
-#if defined(__x86_64__)
-    case GemmKernels::haswell: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    case GemmKernels::skx: return has_avx512();
-#else
-    default: return false;
-#endif
-  }
-  return false;
-}
+bool processor_supports(GemmKernels kernels) { return family_of(kernels).needs <= usable_instructions(); }
 
 GemmKernels best_gemm_kernels() {
   if (const char* wish = std::getenv(kVariable); wish != nullptr && *wish != '\0') {
@@ -85,7 +75,9 @@ void select_gemm_kernels(GemmKernels kernels) {
                            fmt::format("this process already uses {}", name_of(static_cast<GemmKernels>(before))));
   if (!processor_supports(kernels))
     throw EnvironmentError("select", fmt::format("BLIS kernels {}", family.name),
-                           "this processor lacks their instructions");
+                           fmt::format("they need {}, and this processor has {}{}", cleave::name_of(family.needs),
+                                       cleave::name_of(usable_instructions()),
+                                       instructions_are_hidden() ? " (CLEAVE_INSTRUCTIONS hides more)" : ""));
   ::setenv(kVariable, std::to_string(static_cast<int>(family.arch)).c_str(), 1);
   bli_init();  // must come before the query, which otherwise aborts
   if (const arch_t got = bli_arch_query_id(); got != family.arch)

@@ -1,15 +1,15 @@
 // Reductions whose order is written out, so that they round alike on every instruction set: element t goes to lane
 // t mod 16, lanes are added in a fixed tree, and blocks of kBlock elements are added one after the other in double.
 //
-// Everything here is inlined into functions marked CLEAVE_CLONES. Vectors are never passed or returned by value,
-// because their calling convention depends on the instruction set.
+// Everything here is inlined into functions that have versions (versions.hpp). Vectors are never passed or returned by
+// value, because their calling convention depends on the instruction set.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 #include <limits>
 
-#include "clones.hpp"
+#include "versions.hpp"
 
 /// Marks a lambda that is used as a term of lanes::sum.
 #define CLEAVE_TERM __attribute__((always_inline))

@@ -14,8 +14,8 @@
 
 #include "cleave/base/error.hpp"
 #include "cleave/kernels/gemm.hpp"
-#include "clones.hpp"
 #include "lanes.hpp"
+#include "versions.hpp"
 
 namespace cleave::kernels {
 namespace {
@@ -49,14 +49,14 @@ CLEAVE_INLINE void quick_sums_across_of(const float* a, std::int64_t depth_strid
   }
   __builtin_memcpy(sums, registers, sizeof registers);
 }
-CLEAVE_CLONES void quick_sums_across(const float* a, std::int64_t depth_stride, std::int64_t rows, std::int64_t depth,
+CLEAVE_INLINE void quick_sums_across(const float* a, std::int64_t depth_stride, std::int64_t rows, std::int64_t depth,
                                      float* sums) {
   if (rows == kRowsTogether) return quick_sums_across_of<true>(a, depth_stride, rows, depth, sums);
   quick_sums_across_of<false>(a, depth_stride, rows, depth, sums);
 }
 
 /// The same for one row whose elements are neighbours.
-CLEAVE_CLONES float quick_sum_along(const float* a, std::int64_t depth) {
+CLEAVE_INLINE float quick_sum_along(const float* a, std::int64_t depth) {
   constexpr std::int64_t kSums = 4, kTogether = kSums * kLanes;
   lanes::Floats sums[kSums] = {}, x;
   std::int64_t t = 0;
@@ -99,7 +99,7 @@ CLEAVE_INLINE void add_eight_rows(const float* from, std::int64_t depth_stride, 
 /// lanes[l * rows + i] += A[i,t]^2 for t = l, l + 16, ...; rows are neighbours in memory. Some depths of all rows pass
 /// together, so that lines are used whole and sums stay in registers for a while; and those that come next are asked
 /// for: the processor would not, from run to run.
-CLEAVE_CLONES void add_squares_across(const float* a, std::int64_t depth_stride, std::int64_t rows, std::int64_t depth,
+CLEAVE_INLINE void add_squares_across(const float* a, std::int64_t depth_stride, std::int64_t rows, std::int64_t depth,
                                       double* lanes) {
   constexpr std::int64_t kRounds = 2, kTogether = kRounds * kLanes, kLine = 16;
   const std::int64_t eights = rows / 8 * 8, whole = depth / kTogether * kTogether;
@@ -122,7 +122,7 @@ CLEAVE_CLONES void add_squares_across(const float* a, std::int64_t depth_stride,
 }
 
 /// lanes[l] += a[t]^2 for t = l, l + 16, ...
-CLEAVE_CLONES void add_squares_along(const float* a, std::int64_t stride, std::int64_t depth, double* lanes) {
+CLEAVE_INLINE void add_squares_along(const float* a, std::int64_t stride, std::int64_t depth, double* lanes) {
   std::int64_t t = 0;
   if (stride == 1) {
     EightDoubles low = {}, high = {};
@@ -194,16 +194,16 @@ ProductStatus norm_exponents(Parallel& parallel, ConstMatrix a, std::int64_t row
   };
   const auto sum_exactly = [&](std::int64_t i) {
     double lanes[kLanes] = {};
-    add_squares_along(a.data + i * a.row_stride, a.col_stride, depth, lanes);
+    dispatch<add_squares_along>(a.data + i * a.row_stride, a.col_stride, depth, lanes);
     store(i, add_up(lanes, 1));
   };
   const auto sum_rows = [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i)
-      if (a.col_stride != 1 || !settle(i, quick_sum_along(a.data + i * a.row_stride, depth))) sum_exactly(i);
+      if (a.col_stride != 1 || !settle(i, dispatch<quick_sum_along>(a.data + i * a.row_stride, depth))) sum_exactly(i);
   };
   const auto sum_neighbours = [&](std::int64_t begin, std::int64_t end) {
     float quick[kRowsTogether];
-    quick_sums_across(a.data + begin, a.col_stride, end - begin, depth, quick);
+    dispatch<quick_sums_across>(a.data + begin, a.col_stride, end - begin, depth, quick);
     std::int64_t open[kRowsTogether], count = 0;
     for (std::int64_t i = begin; i < end; ++i)
       if (!settle(i, quick[i - begin])) open[count++] = i;
@@ -211,7 +211,7 @@ ProductStatus norm_exponents(Parallel& parallel, ConstMatrix a, std::int64_t row
       std::for_each(open, open + count, sum_exactly);
     } else {
       alignas(64) double lanes[kLanes * kRowsTogether] = {};
-      add_squares_across(a.data + begin, a.col_stride, end - begin, depth, lanes);
+      dispatch<add_squares_across>(a.data + begin, a.col_stride, end - begin, depth, lanes);
       for (std::int64_t i = begin; i < end; ++i) store(i, add_up(lanes + (i - begin), end - begin));
     }
   };

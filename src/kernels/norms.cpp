@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "cleave/base/error.hpp"
-#include "clones.hpp"
 #include "lanes.hpp"
 #include "row_chunks.hpp"
+#include "versions.hpp"
 
 namespace cleave::kernels {
 namespace {
@@ -32,7 +32,7 @@ CLEAVE_INLINE double write_and_sum(const float* next, std::int64_t n, const Writ
 
 /// Of the rows of a chunk: a row's result is written while the next row is summed, so that memory is read and written
 /// at the same time.
-CLEAVE_CLONES void layer_norm_rows(ConstRows x, const float* w, const float* b, double eps, Rows y, float* mean,
+CLEAVE_INLINE void layer_norm_rows(ConstRows x, const float* w, const float* b, double eps, Rows y, float* mean,
                                    float* rstd) {
   const std::int64_t n = x.cols;
   double sum = x.rows > 0 ? lanes::sum(x.row(0), n) : 0.0;
@@ -60,7 +60,7 @@ CLEAVE_CLONES void layer_norm_rows(ConstRows x, const float* w, const float* b, 
   }
 }
 
-CLEAVE_CLONES void rms_norm_rows(ConstRows x, const float* w, double eps, Rows y, float* rstd) {
+CLEAVE_INLINE void rms_norm_rows(ConstRows x, const float* w, double eps, Rows y, float* rstd) {
   const std::int64_t n = x.cols;
   double squares = x.rows > 0 ? lanes::dot(x.row(0), x.row(0), n) : 0.0;
   for (std::int64_t i = 0; i < x.rows; ++i) {
@@ -163,14 +163,14 @@ CLEAVE_INLINE void norm_backward_of(const NormedRow* rows, std::int64_t n, const
   }
 }
 
-CLEAVE_CLONES void norm_backward_rows(const NormedRow* rows, std::int64_t count, std::int64_t n, const float* w,
+CLEAVE_INLINE void norm_backward_rows(const NormedRow* rows, std::int64_t count, std::int64_t n, const float* w,
                                       float* const* dx, float* dw, float* db) {
   if (count == kTogether) return norm_backward_of<kTogether>(rows, n, w, dx, dw, db);
   for (std::int64_t r = 0; r < count; ++r) norm_backward_of<1>(rows + r, n, w, dx + r, dw, db);
 }
 
 /// out[j] = sum over chunks of partial[chunk * stride + j], in double.
-CLEAVE_CLONES void add_chunks_of(const float* partial, std::int64_t chunks, std::int64_t stride, std::int64_t n,
+CLEAVE_INLINE void add_chunks_of(const float* partial, std::int64_t chunks, std::int64_t stride, std::int64_t n,
                                  float* out) {
   constexpr std::int64_t kColumns = 64;  // a few lines of each chunk at a time
   for (std::int64_t first = 0; first < n; first += kColumns) {
@@ -186,7 +186,7 @@ CLEAVE_CLONES void add_chunks_of(const float* partial, std::int64_t chunks, std:
 void add_chunks(Parallel& parallel, const float* partial, std::int64_t chunks, std::int64_t stride, std::int64_t n,
                 float* out) {
   parallel.for_chunks(n, 1024, [&](std::int64_t begin, std::int64_t end) {
-    add_chunks_of(partial + begin, chunks, stride, end - begin, out + begin);
+    dispatch<add_chunks_of>(partial + begin, chunks, stride, end - begin, out + begin);
   });
 }
 
@@ -221,7 +221,7 @@ void norm_backward(Parallel& parallel, ConstRows x, const float* w, const float*
                    rstd[i]};
         results[r] = wanted ? dx.row(i) : nullptr;
       }
-      norm_backward_rows(rows, count, n, w, results, sums, db == nullptr ? nullptr : sums + column_sums);
+      dispatch<norm_backward_rows>(rows, count, n, w, results, sums, db == nullptr ? nullptr : sums + column_sums);
     }
   });
   add_chunks(parallel, partial, chunks, stride, n, dw);
@@ -236,7 +236,7 @@ std::int64_t rows_of_chunk(std::int64_t cols) { return 4 * rows_per_chunk(cols);
 void layer_norm(Parallel& parallel, ConstRows x, const float* w, const float* b, double eps, Rows y, float* mean,
                 float* rstd) {
   parallel.for_chunks(x.rows, rows_of_chunk(x.cols), [&](std::int64_t begin, std::int64_t end) {
-    layer_norm_rows(x.band(begin, end), w, b, eps, y.band(begin, end), mean + begin, rstd + begin);
+    dispatch<layer_norm_rows>(x.band(begin, end), w, b, eps, y.band(begin, end), mean + begin, rstd + begin);
   });
 }
 
@@ -247,7 +247,7 @@ void layer_norm_backward(Parallel& parallel, ConstRows x, const float* w, const 
 
 void rms_norm(Parallel& parallel, ConstRows x, const float* w, double eps, Rows y, float* rstd) {
   parallel.for_chunks(x.rows, rows_of_chunk(x.cols), [&](std::int64_t begin, std::int64_t end) {
-    rms_norm_rows(x.band(begin, end), w, eps, y.band(begin, end), rstd + begin);
+    dispatch<rms_norm_rows>(x.band(begin, end), w, eps, y.band(begin, end), rstd + begin);
   });
 }
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cleave/base/error.hpp"
-#include "clones.hpp"
+#include "versions.hpp"
 
 namespace cleave::kernels {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 constexpr std::int64_t kChunk = 16384;  // elements
 
 /// Element t goes to lane t mod 16, in double; lanes are added in a fixed tree.
-CLEAVE_CLONES double sum_squares_chunk(const float* x, std::int64_t n) {
+CLEAVE_INLINE double sum_squares_chunk(const float* x, std::int64_t n) {
   using Doubles = double __attribute__((vector_size(64)));
   using EightFloats = float __attribute__((vector_size(32)));
   Doubles lanes[2] = {};
@@ -41,7 +41,7 @@ struct Factors {
   float keep, clip, beta1, new1, beta2, new2, step, root2, eps;
 };
 
-CLEAVE_CLONES void adamw_chunk(const Factors& settings, const float* g, std::int64_t n, float* p, float* m, float* v) {
+CLEAVE_INLINE void adamw_chunk(const Factors& settings, const float* g, std::int64_t n, float* p, float* m, float* v) {
   const Factors f = settings;
   for (std::int64_t i = 0; i < n; ++i) {
     const float gradient = f.clip * g[i];
@@ -65,7 +65,7 @@ double power(double base, std::int64_t exponent) {
 
 double sum_squares(Parallel& parallel, std::span<const float> x) {
   return parallel.sum_chunks(std::ssize(x), kChunk, [&](std::int64_t begin, std::int64_t end) {
-    return sum_squares_chunk(x.data() + begin, end - begin);
+    return dispatch<sum_squares_chunk>(x.data() + begin, end - begin);
   });
 }
 
@@ -88,8 +88,8 @@ void adamw_update(Parallel& parallel, const AdamW& settings, std::span<const flo
                         static_cast<float>(1 / std::sqrt(correction2)),
                         static_cast<float>(settings.eps)};
   parallel.for_chunks(std::ssize(parameter), kChunk, [&](std::int64_t begin, std::int64_t end) {
-    adamw_chunk(factors, gradient.data() + begin, end - begin, parameter.data() + begin, exp_avg.data() + begin,
-                exp_avg_sq.data() + begin);
+    dispatch<adamw_chunk>(factors, gradient.data() + begin, end - begin, parameter.data() + begin,
+                          exp_avg.data() + begin, exp_avg_sq.data() + begin);
   });
 }
 

@@ -4,19 +4,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 
 #include "cleave/base/error.hpp"
-#include "clones.hpp"
+#include "panels_avx2.hpp"
 #include "panels_avx512.hpp"
-#include "processor.hpp"
+#include "versions.hpp"
 
 namespace cleave::kernels::panels {
 
 namespace {
-
-std::atomic<bool> portable_only{false};
 
 /// Depths that are packed together: as many lines of `from` are read side by side, each to its end.
 constexpr std::int64_t kDepths = 16;
@@ -35,7 +32,7 @@ CLEAVE_INLINE void copy_panels_of(const float* from, std::int64_t stride, std::i
     }
   }
 }
-CLEAVE_CLONES bool copy_panels(const float* from, std::int64_t stride, std::int64_t panels, std::int64_t depth,
+CLEAVE_INLINE bool copy_panels(const float* from, std::int64_t stride, std::int64_t panels, std::int64_t depth,
                                std::int64_t width, float* to) {
   switch (width) {
     case 6: copy_panels_of<6>(from, stride, panels, depth, to); return true;
@@ -59,22 +56,24 @@ void pack_any(ConstMatrix from, std::int64_t rows, std::int64_t depth, std::int6
 
 void pack(ConstMatrix from, std::int64_t rows, std::int64_t depth, std::int64_t width, float* to) {
   CLEAVE_ASSERT(width > 0 && width <= kWidest, "panels of {} rows", width);
-  const bool fast = has_avx512() && !portable_only;
+  const Instructions instructions = usable_instructions();
   std::int64_t r0 = 0;
   const std::int64_t full = rows / width;
-  if (from.row_stride == 1 && copy_panels(from.data, from.col_stride, full, depth, width, to)) r0 = full * width;
+  if (from.row_stride == 1 && dispatch<copy_panels>(from.data, from.col_stride, full, depth, width, to))
+    r0 = full * width;
   for (; r0 < rows; r0 += width) {
     const std::int64_t here = std::min(width, rows - r0);
     const ConstMatrix panel = from.from(r0, 0);
     float* packed = to + r0 * depth;
-    if (panel.col_stride == 1 && fast) {
+    if (panel.col_stride == 1 && instructions == Instructions::avx512) {
       avx512::transpose_panel(panel.data, panel.row_stride, here, depth, width, packed);
-    } else {
-      pack_any(panel, here, depth, width, packed);
+      continue;
     }
+    std::int64_t done = 0;
+    if (panel.col_stride == 1 && instructions == Instructions::avx2 && here == width)
+      done = avx2::transpose_whole_panel(panel.data, panel.row_stride, depth, width, packed);
+    if (done < depth) pack_any(panel.from(0, done), here, depth - done, width, packed + done * width);
   }
 }
-
-void use_portable_loops(bool yes) { portable_only = yes; }
 
 }  // namespace cleave::kernels::panels

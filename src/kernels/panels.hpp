@@ -20,7 +20,4 @@ inline constexpr std::int64_t kWidest = 48;
 /// Packs from[rows x depth], any strides, into `to`. Requires: 0 < width <= kWidest.
 void pack(ConstMatrix from, std::int64_t rows, std::int64_t depth, std::int64_t width, float* to);
 
-/// For tests: keeps from the AVX-512 loops.
-void use_portable_loops(bool yes);
-
 }  // namespace cleave::kernels::panels

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 
-#include "avx512.hpp"
+#include "intrinsics.hpp"
 
 namespace cleave::kernels::panels::avx512 {
 
-#ifdef CLEAVE_HAS_AVX512
+#ifdef CLEAVE_HAS_VERSIONS
 
 namespace {
 

@@ -5,8 +5,8 @@
 
 namespace cleave::kernels::panels::avx512 {
 
-/// to[t width + r] = r < rows ? from[r stride + t] : 0 for r < width, t < depth. Requires: rows <= width <= kWidest, a
-/// processor with AVX-512 F, DQ, BW and VL.
+/// to[t width + r] = r < rows ? from[r stride + t] : 0 for r < width, t < depth. Requires: rows <= width <= kWidest;
+/// usable_instructions() is avx512.
 void transpose_panel(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t depth, std::int64_t width,
                      float* to);
 

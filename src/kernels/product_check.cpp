@@ -8,42 +8,29 @@
 #include <vector>
 
 #include "cleave/base/error.hpp"
-#include "clones.hpp"
 #include "projection.hpp"
 #include "quantize.hpp"
+#include "versions.hpp"
 
 namespace cleave::kernels {
 namespace {
 
 /// True unless an element has all bits of the mask: those of the exponent, set in what is not finite.
 template <class Word>
-CLEAVE_INLINE bool none_has_all(const Word* words, std::int64_t n, Word mask) {
+CLEAVE_INLINE bool none_is_special(const Word* words, std::int64_t n, Word mask) {
   Word found = 0;
   for (std::int64_t i = 0; i < n; ++i) found |= static_cast<Word>((words[i] & mask) == mask ? 1 : 0);
   return found == 0;
 }
 
 template <class Int>
-CLEAVE_INLINE bool none_exceeds(const Int* sums, std::int64_t n, std::int64_t most) {
+CLEAVE_INLINE bool none_is_beyond(const Int* sums, std::int64_t n, std::int64_t most) {
   Int largest = 0, smallest = 0;
   for (std::int64_t i = 0; i < n; ++i) {
     largest = sums[i] > largest ? sums[i] : largest;
     smallest = sums[i] < smallest ? sums[i] : smallest;
   }
   return largest <= most && smallest >= -most;
-}
-
-CLEAVE_CLONES bool none_is_special(const std::uint32_t* words, std::int64_t n, std::uint32_t mask) {
-  return none_has_all(words, n, mask);
-}
-CLEAVE_CLONES bool none_is_special(const std::uint16_t* words, std::int64_t n, std::uint16_t mask) {
-  return none_has_all(words, n, mask);
-}
-CLEAVE_CLONES bool none_is_beyond(const std::int32_t* sums, std::int64_t n, std::int64_t most) {
-  return none_exceeds(sums, n, most);
-}
-CLEAVE_CLONES bool none_is_beyond(const std::int64_t* sums, std::int64_t n, std::int64_t most) {
-  return none_exceeds(sums, n, most);
 }
 
 }  // namespace
@@ -138,11 +125,18 @@ bool all_representable(DType type, const void* data, std::int64_t elements) {
   constexpr std::int64_t kMost32 = std::int64_t{2} << quantize::kScaleBits<std::int32_t>,
                          kMost64 = std::int64_t{2} << quantize::kScaleBits<std::int64_t>;
   switch (type) {
-    case DType::f32: return none_is_special(static_cast<const std::uint32_t*>(data), elements, 0x7F80'0000U);
-    case DType::bf16: return none_is_special(static_cast<const std::uint16_t*>(data), elements, std::uint16_t{0x7F80});
-    case DType::f16: return none_is_special(static_cast<const std::uint16_t*>(data), elements, std::uint16_t{0x7C00});
-    case DType::i32: return none_is_beyond(static_cast<const std::int32_t*>(data), elements, kMost32);
-    case DType::i64: return none_is_beyond(static_cast<const std::int64_t*>(data), elements, kMost64);
+    case DType::f32:
+      return dispatch<none_is_special<std::uint32_t>>(static_cast<const std::uint32_t*>(data), elements, 0x7F80'0000U);
+    case DType::bf16:
+      return dispatch<none_is_special<std::uint16_t>>(static_cast<const std::uint16_t*>(data), elements,
+                                                      std::uint16_t{0x7F80});
+    case DType::f16:
+      return dispatch<none_is_special<std::uint16_t>>(static_cast<const std::uint16_t*>(data), elements,
+                                                      std::uint16_t{0x7C00});
+    case DType::i32:
+      return dispatch<none_is_beyond<std::int32_t>>(static_cast<const std::int32_t*>(data), elements, kMost32);
+    case DType::i64:
+      return dispatch<none_is_beyond<std::int64_t>>(static_cast<const std::int64_t*>(data), elements, kMost64);
     default: break;
   }
   CLEAVE_ASSERT(false, "results of type {}", name_of(type));

@@ -8,9 +8,8 @@
 #include <limits>
 
 #include "cleave/base/error.hpp"
-#include "clones.hpp"
-#include "processor.hpp"
 #include "projection_avx512.hpp"
+#include "versions.hpp"
 
 namespace cleave::kernels::projection {
 
@@ -30,10 +29,7 @@ Rounding rounding_of(DType type) {
   CLEAVE_ASSERT(false, "results of type {}", name_of(type));
 }
 
-bool portable_only = false;
-
-/// Whether this processor has the AVX-512 loops and nobody keeps from them.
-bool use_avx512() { return has_avx512() && !portable_only; }
+bool use_avx512() { return usable_instructions() >= Instructions::avx512; }
 
 // Eight elements of a row as doubles. Vectors are never passed by value (lanes.hpp says why).
 using Doubles = double __attribute__((vector_size(64)));
@@ -165,40 +161,6 @@ CLEAVE_INLINE void add_rows_of(const typename Type::Element* matrix, std::int64_
   }
 }
 
-CLEAVE_CLONES void dot_rows_f32(const float* matrix, std::int64_t ld, std::int64_t rows, std::int64_t cols,
-                                const double* x, double* products, double* squares) {
-  dot_rows_of<Plain<float, Floats>>(matrix, ld, rows, cols, x, products, squares);
-}
-CLEAVE_CLONES void dot_rows_bf16(const std::uint16_t* matrix, std::int64_t ld, std::int64_t rows, std::int64_t cols,
-                                 const double* x, double* products, double* squares) {
-  dot_rows_of<Bf16>(matrix, ld, rows, cols, x, products, squares);
-}
-CLEAVE_CLONES void dot_rows_f16(const std::uint16_t* matrix, std::int64_t ld, std::int64_t rows, std::int64_t cols,
-                                const double* x, double* products, double* squares) {
-  dot_rows_of<F16>(matrix, ld, rows, cols, x, products, squares);
-}
-CLEAVE_CLONES void dot_rows_i32(const std::int32_t* matrix, std::int64_t ld, std::int64_t rows, std::int64_t cols,
-                                const double* x, double* products, double* squares) {
-  dot_rows_of<Plain<std::int32_t, Integers>>(matrix, ld, rows, cols, x, products, squares);
-}
-CLEAVE_CLONES void dot_rows_i64(const std::int64_t* matrix, std::int64_t ld, std::int64_t rows, std::int64_t cols,
-                                const double* x, double* products, double* squares) {
-  dot_rows_of<Plain<std::int64_t, LongIntegers>>(matrix, ld, rows, cols, x, products, squares);
-}
-
-CLEAVE_CLONES void add_rows_f32(const float* matrix, std::int64_t rows, std::int64_t cols, const double* weights,
-                                double* y, double* squares) {
-  add_rows_of<Plain<float, Floats>>(matrix, rows, cols, weights, y, squares);
-}
-CLEAVE_CLONES void add_rows_bf16(const std::uint16_t* matrix, std::int64_t rows, std::int64_t cols,
-                                 const double* weights, double* y, double* squares) {
-  add_rows_of<Bf16>(matrix, rows, cols, weights, y, squares);
-}
-CLEAVE_CLONES void add_rows_f16(const std::uint16_t* matrix, std::int64_t rows, std::int64_t cols,
-                                const double* weights, double* y, double* squares) {
-  add_rows_of<F16>(matrix, rows, cols, weights, y, squares);
-}
-
 }  // namespace
 
 Vector random_signs(std::int64_t n, const Random& random, std::uint32_t part) {
@@ -215,15 +177,17 @@ void add_rows(DType type, const void* matrix, std::int64_t rows, std::int64_t co
               double* squares) {
   if (use_avx512()) return avx512::add_rows(type, matrix, rows, cols, weights, y, squares);
   switch (type) {
-    case DType::f32: return add_rows_f32(static_cast<const float*>(matrix), rows, cols, weights, y, squares);
-    case DType::bf16: return add_rows_bf16(static_cast<const std::uint16_t*>(matrix), rows, cols, weights, y, squares);
-    case DType::f16: return add_rows_f16(static_cast<const std::uint16_t*>(matrix), rows, cols, weights, y, squares);
+    case DType::f32:
+      return dispatch<add_rows_of<Plain<float, Floats>>>(static_cast<const float*>(matrix), rows, cols, weights, y,
+                                                         squares);
+    case DType::bf16:
+      return dispatch<add_rows_of<Bf16>>(static_cast<const std::uint16_t*>(matrix), rows, cols, weights, y, squares);
+    case DType::f16:
+      return dispatch<add_rows_of<F16>>(static_cast<const std::uint16_t*>(matrix), rows, cols, weights, y, squares);
     default: break;
   }
   CLEAVE_ASSERT(false, "rows of type {}", name_of(type));
 }
-
-void use_portable_loops(bool yes) { portable_only = yes; }
 
 void dot_row(const float* row, const double* x, std::int64_t n, double* product, double* square) {
   dot_rows(DType::f32, row, n, 1, n, x, product, square);
@@ -234,22 +198,34 @@ void dot_rows(DType type, const void* matrix, std::int64_t ld, std::int64_t rows
   if (use_avx512()) return avx512::dot_rows(type, matrix, ld, rows, cols, x, products, squares);
   const auto as = [&](auto element) { return static_cast<const decltype(element)*>(matrix); };
   switch (type) {
-    case DType::f32: return dot_rows_f32(as(0.0f), ld, rows, cols, x, products, squares);
-    case DType::bf16: return dot_rows_bf16(as(std::uint16_t{}), ld, rows, cols, x, products, squares);
-    case DType::f16: return dot_rows_f16(as(std::uint16_t{}), ld, rows, cols, x, products, squares);
-    case DType::i32: return dot_rows_i32(as(std::int32_t{}), ld, rows, cols, x, products, squares);
-    case DType::i64: return dot_rows_i64(as(std::int64_t{}), ld, rows, cols, x, products, squares);
+    case DType::f32: return dispatch<dot_rows_of<Plain<float, Floats>>>(as(0.0f), ld, rows, cols, x, products, squares);
+    case DType::bf16: return dispatch<dot_rows_of<Bf16>>(as(std::uint16_t{}), ld, rows, cols, x, products, squares);
+    case DType::f16: return dispatch<dot_rows_of<F16>>(as(std::uint16_t{}), ld, rows, cols, x, products, squares);
+    case DType::i32:
+      return dispatch<dot_rows_of<Plain<std::int32_t, Integers>>>(as(std::int32_t{}), ld, rows, cols, x, products,
+                                                                  squares);
+    case DType::i64:
+      return dispatch<dot_rows_of<Plain<std::int64_t, LongIntegers>>>(as(std::int64_t{}), ld, rows, cols, x, products,
+                                                                      squares);
     default: break;
   }
   CLEAVE_ASSERT(false, "rows of type {}", name_of(type));
 }
 
-CLEAVE_CLONES void add_column(const float* column, double x, std::int64_t n, double* y, double* squares) {
+namespace {
+
+CLEAVE_INLINE void add_column_loop(const float* column, double x, std::int64_t n, double* y, double* squares) {
   for (std::int64_t i = 0; i < n; ++i) {
     const auto value = static_cast<double>(column[i]);
     y[i] += value * x;
     squares[i] += value * value;
   }
+}
+
+}  // namespace
+
+void add_column(const float* column, double x, std::int64_t n, double* y, double* squares) {
+  dispatch<add_column_loop>(column, x, n, y, squares);
 }
 
 double growth(std::int64_t depth, std::int64_t blocks) {

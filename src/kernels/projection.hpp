@@ -33,9 +33,6 @@ void dot_rows(DType type, const void* matrix, std::int64_t ld, std::int64_t rows
 void add_rows(DType type, const void* matrix, std::int64_t rows, std::int64_t cols, const double* weights, double* y,
               double* squares);
 
-/// For tests: keeps from the AVX-512 loops.
-void use_portable_loops(bool yes);
-
 /// y[i] += column[i] * x, squares[i] += column[i]^2, i < n.
 void add_column(const float* column, double x, std::int64_t n, double* y, double* squares);
 

@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 
-#include "avx512.hpp"
 #include "cleave/base/error.hpp"
+#include "intrinsics.hpp"
 
-#ifdef CLEAVE_HAS_AVX512
+#ifdef CLEAVE_HAS_VERSIONS
 
 namespace cleave::kernels::projection::avx512 {
 namespace {

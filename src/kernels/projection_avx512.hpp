@@ -9,7 +9,7 @@
 
 namespace cleave::kernels::projection::avx512 {
 
-/// Requires: has_avx512(). Types and arguments as there.
+/// Requires: usable_instructions() is avx512. Types and arguments as there.
 void dot_rows(DType type, const void* matrix, std::int64_t ld, std::int64_t rows, std::int64_t cols, const double* x,
               double* products, double* squares);
 void add_rows(DType type, const void* matrix, std::int64_t rows, std::int64_t cols, const double* weights, double* y,

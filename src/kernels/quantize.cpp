@@ -3,14 +3,12 @@
 // numbers") does it, exactly or with the same single rounding.
 #include "quantize.hpp"
 
-#include <atomic>
 #include <bit>
 #include <cmath>
 #include <limits>
 
-#include "clones.hpp"
-#include "processor.hpp"
 #include "quantize_avx512.hpp"
+#include "versions.hpp"
 
 namespace cleave::kernels::quantize {
 namespace {
@@ -82,7 +80,7 @@ struct WideScale {
 enum class Row { set, add };
 
 template <Row kRow, class Int, class Scale>
-CLEAVE_INLINE bool quantize_row(const float* product, std::int64_t n, const Scale& scale, Int* sums) {
+CLEAVE_INLINE bool quantize_row(const float* product, std::int64_t n, Scale scale, Int* sums) {
   std::uint32_t bad = 0;
   for (std::int64_t j = 0; j < n; ++j) {
     const float x = scale(product, j);
@@ -107,8 +105,8 @@ CLEAVE_INLINE bool finish(const Int* sums, std::int64_t n, double row, const dou
 
 // Block results of kBlocks K blocks, added to sums of those before where kBefore says that there are some.
 template <int kBlocks, bool kBefore, class Int, class Scale>
-CLEAVE_INLINE bool sum_and_finish_of(const float* const* products, const Int* before, std::int64_t n,
-                                     const Scale& scale, double row, const double* columns, float* c) {
+CLEAVE_INLINE bool sum_and_finish_of(const float* const* products, const Int* before, std::int64_t n, Scale scale,
+                                     double row, const double* columns, float* c) {
   std::uint32_t bad = 0;
   for (std::int64_t j = 0; j < n; ++j) {
     Int sum = 0;
@@ -129,52 +127,24 @@ CLEAVE_INLINE bool sum_and_finish_of(const float* const* products, const Int* be
   return (bad >> 31) != 0;
 }
 template <class Int, class Scale>
-CLEAVE_INLINE bool add_and_finish(const float* product, std::int64_t n, const Scale& scale, const Int* sums, double row,
+CLEAVE_INLINE bool add_and_finish(const float* product, std::int64_t n, Scale scale, const Int* sums, double row,
                                   const double* columns, float* c) {
   return sum_and_finish_of<1, true>(&product, sums, n, scale, row, columns, c);
 }
 template <class Int, class Scale>
-CLEAVE_INLINE bool sum_and_finish(const BlockRows& products, std::int64_t n, const Scale& scale, double row,
+CLEAVE_INLINE bool sum_and_finish(const BlockRows& products, std::int64_t n, Scale scale, double row,
                                   const double* columns, float* c) {
   const Int* const none = nullptr;
   if (products.count == 2) return sum_and_finish_of<2, false>(products.row, none, n, scale, row, columns, c);
   return sum_and_finish_of<3, false>(products.row, none, n, scale, row, columns, c);
 }
 
-#define CLEAVE_QUANTIZE_LOOPS(Int)                                                                                   \
-  CLEAVE_CLONES bool set_narrow(const float* product, std::int64_t n, NarrowScale scale, Int* sums) {                \
-    return quantize_row<Row::set>(product, n, scale, sums);                                                          \
-  }                                                                                                                  \
-  CLEAVE_CLONES bool add_narrow(const float* product, std::int64_t n, NarrowScale scale, Int* sums) {                \
-    return quantize_row<Row::add>(product, n, scale, sums);                                                          \
-  }                                                                                                                  \
-  CLEAVE_CLONES bool finish_sums(const Int* sums, std::int64_t n, double row, const double* columns, float* c) {     \
-    return finish(sums, n, row, columns, c);                                                                         \
-  }                                                                                                                  \
-  CLEAVE_CLONES bool add_and_finish_narrow(const float* product, std::int64_t n, NarrowScale scale, const Int* sums, \
-                                           double row, const double* columns, float* c) {                            \
-    return add_and_finish(product, n, scale, sums, row, columns, c);                                                 \
-  }                                                                                                                  \
-  CLEAVE_CLONES bool sum_and_finish_narrow(const BlockRows& products, std::int64_t n, NarrowScale scale, double row, \
-                                           const double* columns, float* c, Int) {                                   \
-    return sum_and_finish<Int>(products, n, scale, row, columns, c);                                                 \
-  }
-CLEAVE_QUANTIZE_LOOPS(std::int32_t)
-CLEAVE_QUANTIZE_LOOPS(std::int64_t)
-#undef CLEAVE_QUANTIZE_LOOPS
-
 template <class Int>
 CLEAVE_INLINE void add_integers_loop(const Int* from, std::int64_t n, Int* into) {
   for (std::int64_t j = 0; j < n; ++j) into[j] = wrapping_add(into[j], from[j]);
 }
-CLEAVE_CLONES void add_all(const std::int32_t* from, std::int64_t n, std::int32_t* into) {
-  add_integers_loop(from, n, into);
-}
-CLEAVE_CLONES void add_all(const std::int64_t* from, std::int64_t n, std::int64_t* into) {
-  add_integers_loop(from, n, into);
-}
 
-std::atomic<bool> use_avx512{has_avx512()};
+bool use_avx512() { return usable_instructions() >= Instructions::avx512; }
 
 bool is_moderate(int exponent) { return exponent >= -kModerate && exponent <= kModerate; }
 
@@ -190,8 +160,6 @@ double up(int row_exponent) {
 }
 
 }  // namespace
-
-void use_portable_loops(bool yes) { use_avx512 = !yes && has_avx512(); }
 
 double power_of_two(int exponent) { return bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52); }
 
@@ -215,8 +183,8 @@ bool set_row(const float* product, std::int64_t n, int row_exponent, const Colum
   if (!columns.moderate || !is_moderate(row_exponent))
     return quantize_row<Row::set>(product, n, WideScale{row, columns.down}, sums);
   const auto narrow = static_cast<float>(row);
-  if (use_avx512.load(std::memory_order_relaxed)) return avx512::set_row(product, n, narrow, columns.down_narrow, sums);
-  return set_narrow(product, n, {narrow, columns.down_narrow}, sums);
+  if (use_avx512()) return avx512::set_row(product, n, narrow, columns.down_narrow, sums);
+  return dispatch<quantize_row<Row::set, Int, NarrowScale>>(product, n, {narrow, columns.down_narrow}, sums);
 }
 
 template <class Int>
@@ -225,15 +193,15 @@ bool add_row(const float* product, std::int64_t n, int row_exponent, const Colum
   if (!columns.moderate || !is_moderate(row_exponent))
     return quantize_row<Row::add>(product, n, WideScale{row, columns.down}, sums);
   const auto narrow = static_cast<float>(row);
-  if (use_avx512.load(std::memory_order_relaxed)) return avx512::add_row(product, n, narrow, columns.down_narrow, sums);
-  return add_narrow(product, n, {narrow, columns.down_narrow}, sums);
+  if (use_avx512()) return avx512::add_row(product, n, narrow, columns.down_narrow, sums);
+  return dispatch<quantize_row<Row::add, Int, NarrowScale>>(product, n, {narrow, columns.down_narrow}, sums);
 }
 
 template <class Int>
 bool finish_row(const Int* sums, std::int64_t n, int row_exponent, const ColumnFactors& columns, float* c) {
   const double row = up<Int>(row_exponent);
-  if (use_avx512.load(std::memory_order_relaxed)) return avx512::finish_row(sums, n, row, columns.up, c);
-  return finish_sums(sums, n, row, columns.up, c);
+  if (use_avx512()) return avx512::finish_row(sums, n, row, columns.up, c);
+  return dispatch<finish<Int>>(sums, n, row, columns.up, c);
 }
 
 template <class Int>
@@ -243,9 +211,10 @@ bool add_and_finish_row(const float* product, std::int64_t n, int row_exponent, 
   if (!columns.moderate || !is_moderate(row_exponent))
     return add_and_finish(product, n, WideScale{row, columns.down}, sums, back, columns.up, c);
   const auto narrow = static_cast<float>(row);
-  if (use_avx512.load(std::memory_order_relaxed))
+  if (use_avx512())
     return avx512::add_and_finish_row(product, n, narrow, columns.down_narrow, sums, back, columns.up, c);
-  return add_and_finish_narrow(product, n, {narrow, columns.down_narrow}, sums, back, columns.up, c);
+  return dispatch<add_and_finish<Int, NarrowScale>>(product, n, {narrow, columns.down_narrow}, sums, back, columns.up,
+                                                    c);
 }
 
 template <class Int>
@@ -255,14 +224,14 @@ bool sum_and_finish_row(const BlockRows& products, std::int64_t n, int row_expon
   if (!columns.moderate || !is_moderate(row_exponent))
     return sum_and_finish<Int>(products, n, WideScale{row, columns.down}, back, columns.up, c);
   const auto narrow = static_cast<float>(row);
-  if (use_avx512.load(std::memory_order_relaxed))
+  if (use_avx512())
     return avx512::sum_and_finish_row(products, n, narrow, columns.down_narrow, back, columns.up, c, Int{});
-  return sum_and_finish_narrow(products, n, {narrow, columns.down_narrow}, back, columns.up, c, Int{});
+  return dispatch<sum_and_finish<Int, NarrowScale>>(products, n, {narrow, columns.down_narrow}, back, columns.up, c);
 }
 
 template <class Int>
 void add_integers(const Int* from, std::int64_t n, Int* into) {
-  add_all(from, n, into);
+  dispatch<add_integers_loop<Int>>(from, n, into);
 }
 
 #define CLEAVE_INSTANTIATE(Int)                                                                                \
@@ -276,10 +245,16 @@ CLEAVE_INSTANTIATE(std::int32_t)
 CLEAVE_INSTANTIATE(std::int64_t)
 #undef CLEAVE_INSTANTIATE
 
-CLEAVE_CLONES bool row_is_finite(const float* x, std::int64_t n) {
+namespace {
+
+CLEAVE_INLINE bool row_is_finite_loop(const float* x, std::int64_t n) {
   std::uint32_t bad = 0;
   for (std::int64_t j = 0; j < n; ++j) bad |= not_finite_bit(x[j]);
   return (bad >> 31) == 0;
 }
+
+}  // namespace
+
+bool row_is_finite(const float* x, std::int64_t n) { return dispatch<row_is_finite_loop>(x, n); }
 
 }  // namespace cleave::kernels::quantize

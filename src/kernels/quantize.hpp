@@ -85,9 +85,6 @@ template <class Int>
 template <class Int>
 void add_integers(const Int* from, std::int64_t n, Int* into);
 
-/// For tests: keeps from the AVX-512 loops, which must give the same bits.
-void use_portable_loops(bool yes);
-
 [[nodiscard]] bool row_is_finite(const float* x, std::int64_t n);
 
 }  // namespace cleave::kernels::quantize

@@ -1,10 +1,10 @@
 // AVX-512 loops: 16 elements at a time, the last ones under a mask. Conversions to integers round to nearest even.
 #include "quantize_avx512.hpp"
 
-#include "avx512.hpp"
+#include "intrinsics.hpp"
 #include "quantize.hpp"
 
-#ifdef CLEAVE_HAS_AVX512
+#ifdef CLEAVE_HAS_VERSIONS
 
 namespace cleave::kernels::quantize::avx512 {
 namespace {
@@ -242,7 +242,7 @@ CLEAVE_AVX512 bool sum_and_finish_row(const BlockRows& products, std::int64_t n,
 
 }  // namespace cleave::kernels::quantize::avx512
 
-#else  // another processor: never called, as the answer to has_avx512() is no
+#else  // another processor: never called, as usable_instructions() is baseline
 
 namespace cleave::kernels::quantize::avx512 {
 bool set_row(const float*, std::int64_t, float, const float*, std::int32_t*) { return true; }

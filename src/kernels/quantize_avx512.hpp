@@ -9,7 +9,8 @@
 namespace cleave::kernels::quantize::avx512 {
 
 /// What set_row, add_row, finish_row, add_and_finish_row and sum_and_finish_row do, given the factors of the row and
-/// the columns: down = 2^(p - e), down_columns = 2^-f, up = 2^(e - p), up_columns = 2^f. Requires: has_avx512().
+/// the columns: down = 2^(p - e), down_columns = 2^-f, up = 2^(e - p), up_columns = 2^f. Requires:
+/// usable_instructions() is avx512.
 [[nodiscard]] bool set_row(const float* product, std::int64_t n, float down, const float* down_columns,
                            std::int32_t* sums);
 [[nodiscard]] bool set_row(const float* product, std::int64_t n, float down, const float* down_columns,

@@ -1,12 +1,18 @@
 // Loops over one row.
 #include "row_ops.hpp"
 
-#include "clones.hpp"
+#include "versions.hpp"
 
 namespace cleave::kernels {
 
-CLEAVE_CLONES void add_row(const float* a, const float* b, std::int64_t n, float* out) {
+namespace {
+
+CLEAVE_INLINE void add_row_loop(const float* a, const float* b, std::int64_t n, float* out) {
   for (std::int64_t j = 0; j < n; ++j) out[j] = a[j] + b[j];
 }
+
+}  // namespace
+
+void add_row(const float* a, const float* b, std::int64_t n, float* out) { dispatch<add_row_loop>(a, b, n, out); }
 
 }  // namespace cleave::kernels

@@ -6,7 +6,7 @@
 #include <bit>
 
 #include "cleave/base/error.hpp"
-#include "clones.hpp"
+#include "versions.hpp"
 
 namespace cleave::kernels {
 namespace {
@@ -53,22 +53,22 @@ struct F16 {
   }
 };
 
-CLEAVE_CLONES void narrow_bf16(const float* from, std::int64_t n, std::uint16_t* to) {
+CLEAVE_INLINE void narrow_bf16(const float* from, std::int64_t n, std::uint16_t* to) {
   for (std::int64_t j = 0; j < n; ++j) to[j] = Bf16::narrow(from[j]);
 }
-CLEAVE_CLONES void narrow_f16(const float* from, std::int64_t n, std::uint16_t* to) {
+CLEAVE_INLINE void narrow_f16(const float* from, std::int64_t n, std::uint16_t* to) {
   for (std::int64_t j = 0; j < n; ++j) to[j] = F16::narrow(from[j]);
 }
-CLEAVE_CLONES void widen_bf16(const std::uint16_t* from, std::int64_t n, float* to) {
+CLEAVE_INLINE void widen_bf16(const std::uint16_t* from, std::int64_t n, float* to) {
   for (std::int64_t j = 0; j < n; ++j) to[j] = Bf16::widen(from[j]);
 }
-CLEAVE_CLONES void widen_f16(const std::uint16_t* from, std::int64_t n, float* to) {
+CLEAVE_INLINE void widen_f16(const std::uint16_t* from, std::int64_t n, float* to) {
   for (std::int64_t j = 0; j < n; ++j) to[j] = F16::widen(from[j]);
 }
-CLEAVE_CLONES void round_bf16(float* x, std::int64_t n) {
+CLEAVE_INLINE void round_bf16(float* x, std::int64_t n) {
   for (std::int64_t j = 0; j < n; ++j) x[j] = Bf16::widen(Bf16::narrow(x[j]));
 }
-CLEAVE_CLONES void round_f16(float* x, std::int64_t n) {
+CLEAVE_INLINE void round_f16(float* x, std::int64_t n) {
   for (std::int64_t j = 0; j < n; ++j) x[j] = F16::widen(F16::narrow(x[j]));
 }
 

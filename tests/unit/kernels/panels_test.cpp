@@ -5,6 +5,8 @@
 
 #include <vector>
 
+#include "cleave/base/processor.hpp"
+
 namespace cleave::kernels::panels {
 namespace {
 
@@ -39,8 +41,9 @@ void check(const Operand& operand, std::int64_t width) {
 }
 
 TEST(Panels, HoldEveryElementInAnyStorage) {
-  for (const bool portable : {false, true}) {
-    use_portable_loops(portable);
+  for (const Instructions level : levels_to_try()) {
+    const HideInstructions hide(level);
+    SCOPED_TRACE(name_of(level));
     for (const bool rows_are_neighbours : {false, true}) {
       for (const std::int64_t rows : {1, 5, 12, 32, 33, 100}) {
         for (const std::int64_t depth : {1, 15, 16, 17, 64, 131}) {
@@ -50,7 +53,6 @@ TEST(Panels, HoldEveryElementInAnyStorage) {
       }
     }
   }
-  use_portable_loops(false);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "check_block.hpp"
+#include "cleave/base/processor.hpp"
 #include "cleave/kernels/wire.hpp"
 #include "projection.hpp"
 #include "same_bits.hpp"
@@ -214,8 +215,8 @@ TEST(ProductCheck, RowsOfEveryTypeAreSummedAlike) {
         bytes = packed(type, {values.data(), kLd}, kRows, kLd);
         matrix = bytes.data();
       }
-      for (const bool portable : {false, true}) {
-        projection::use_portable_loops(portable);
+      for (const Instructions level : levels_to_try()) {
+        const HideInstructions hide(level);
         std::vector<double> products(kRows), squares(kRows);
         if (type != DType::i32 && type != DType::i64) expect_sums_down(type, values, kLd, cols);
         projection::dot_rows(type, matrix, kLd, kRows, cols, x.data(), products.data(), squares.data());
@@ -230,7 +231,6 @@ TEST(ProductCheck, RowsOfEveryTypeAreSummedAlike) {
           EXPECT_NEAR(squares[i], square, 1e-12 * square) << name_of(type) << " " << cols << " row " << i;
         }
       }
-      projection::use_portable_loops(false);
     }
   }
   for (const DType type : {DType::f32, DType::bf16, DType::f16}) {  // what is not finite stays so
@@ -238,14 +238,13 @@ TEST(ProductCheck, RowsOfEveryTypeAreSummedAlike) {
       const Floats values(9, evil);
       const std::vector<std::byte> bytes = packed(type, {values.data(), 9}, 1, 9);
       const std::vector<double> x(9, 1.0);
-      for (const bool portable : {false, true}) {
-        projection::use_portable_loops(portable);
+      for (const Instructions level : levels_to_try()) {
+        const HideInstructions hide(level);
         double product = 0, square = 0;
         projection::dot_rows(type, bytes.data(), 9, 1, 9, x.data(), &product, &square);
         EXPECT_EQ(std::isnan(product), std::isnan(evil));
         EXPECT_FALSE(std::isfinite(square));
       }
-      projection::use_portable_loops(false);
     }
   }
 }

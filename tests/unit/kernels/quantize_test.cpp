@@ -1,5 +1,5 @@
-// Scaled integers against their definition, for every loop that computes them: AVX-512, portable, and the one for
-// extreme exponents.
+// Scaled integers against their definition, for every loop that computes them: of every instruction set, and the one
+// for extreme exponents.
 #include "quantize.hpp"
 
 #include <gtest/gtest.h>
@@ -9,16 +9,14 @@
 #include <limits>
 #include <vector>
 
+#include "cleave/base/processor.hpp"
 #include "cleave/base/random.hpp"
 
 namespace cleave::kernels::quantize {
 namespace {
 
 template <class Int>
-class Quantize : public testing::Test {
- protected:
-  void TearDown() override { use_portable_loops(false); }
-};
+class Quantize : public testing::Test {};
 using Widths = testing::Types<std::int32_t, std::int64_t>;
 TYPED_TEST_SUITE(Quantize, Widths);
 
@@ -85,11 +83,11 @@ void check_row(Row& row) {
 }
 
 TYPED_TEST(Quantize, EveryLoopFollowsTheDefinition) {
-  for (const bool portable : {false, true}) {
-    use_portable_loops(portable);
+  for (const Instructions level : levels_to_try()) {
+    const HideInstructions hide(level);
     for (const std::int64_t n : {1, 7, 8, 15, 16, 17, 40, 1000})
       for (const auto& [e, spread] : {std::pair{0, 3}, {48, 2}, {-48, 20}, {13, 48}, {60, 4}, {-90, 8}, {5, 70}}) {
-        SCOPED_TRACE(testing::Message() << "n " << n << " e " << e << " spread " << spread << " portable " << portable);
+        SCOPED_TRACE(testing::Message() << "n " << n << " e " << e << " spread " << spread << " " << name_of(level));
         Row row(e, spread, n, kScaleBits<TypeParam>);
         check_row<TypeParam>(row);
       }
@@ -98,9 +96,9 @@ TYPED_TEST(Quantize, EveryLoopFollowsTheDefinition) {
 
 TYPED_TEST(Quantize, ReportsWhatDoesNotFit) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  for (const bool portable : {false, true})
+  for (const Instructions level : levels_to_try())
     for (const int e : {3, 60}) {  // the second takes the loop for extreme exponents
-      use_portable_loops(portable);
+      const HideInstructions hide(level);
       for (const std::int64_t at : {0, 9, 16, 18}) {
         std::vector<std::int16_t> f(19, 2);
         ColumnScales columns;
@@ -135,8 +133,8 @@ TYPED_TEST(Quantize, ReportsWhatDoesNotFit) {
 }
 
 TYPED_TEST(Quantize, ReportsOverflowOfTheResult) {
-  for (const bool portable : {false, true}) {
-    use_portable_loops(portable);
+  for (const Instructions level : levels_to_try()) {
+    const HideInstructions hide(level);
     std::vector<std::int16_t> f(19, 64);
     ColumnScales columns;
     columns.assign(f);
