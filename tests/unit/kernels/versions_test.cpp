@@ -34,7 +34,7 @@ struct Tensors {
   std::vector<std::int32_t> targets = std::vector<std::int32_t>(static_cast<std::size_t>(rows), 0);
   std::vector<std::uint16_t> halves = std::vector<std::uint16_t>(x.size());
   double sum = 0;
-  Parallel parallel{2};
+  Parallel parallel{1};
 
   Tensors(std::int64_t r, std::int64_t c) : rows(r), cols(c) {}
   [[nodiscard]] ConstRows in() const { return {x.data(), rows, cols}; }
@@ -132,7 +132,7 @@ Floats run(const Kernel& kernel, Instructions level, std::int64_t rows, std::int
 
 TEST(Versions, OfEveryServerKernelGiveTheSameBits) {
   for (const Kernel& kernel : kKernels) {
-    for (const auto& [rows, cols] : {std::pair{5, 2}, {3, 17}, {70, 64}, {33, 530}, {9, 1543}}) {
+    for (const auto& [rows, cols] : {std::pair{5, 2}, {3, 17}, {70, 64}, {33, 530}, {5, 1543}}) {
       const Floats expected = run(kernel, Instructions::baseline, rows, cols);
       for (const Instructions level : levels_to_try())
         EXPECT_TRUE(testing_tools::same_bits(run(kernel, level, rows, cols), expected))
@@ -171,10 +171,10 @@ Floats attention(PairShape shape) {
 TEST(Versions, AroundTheMicroKernelGiveTheSameBits) {
   const auto all = [] {
     Floats results;
-    for (const GemmShape shape : {GemmShape{37, 29, 100}, {100, 50, 900}, {20, 33, 1700}, {16, 40, 3100}})
+    for (const GemmShape shape : {GemmShape{37, 29, 100}, {100, 50, 900}, {20, 33, 1700}, {16, 21, 3100}})
       for (const bool transposed : {false, true})
         for (const DType sums : {DType::i32, DType::i64}) append(results, product(shape, transposed, sums));
-    for (const PairShape shape : {PairShape{1, 50, 8}, {2, 130, 16}}) append(results, attention(shape));
+    for (const PairShape shape : {PairShape{1, 50, 8}, {2, 130, 8}}) append(results, attention(shape));
     return results;
   };
   const Floats expected = all();
