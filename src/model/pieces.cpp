@@ -16,7 +16,11 @@ constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
 class Sorter {
  public:
-  explicit Sorter(const StepGraph& graph) : graph_(graph), piece_of_tensor_(graph.tensors.size(), kNone) {}
+  explicit Sorter(const StepGraph& graph)
+      : graph_(graph), piece_of_tensor_(graph.tensors.size(), kNone), places_(graph.operations.size(), -1) {}
+
+  /// Of each operation, once sorted.
+  [[nodiscard]] const std::vector<std::int64_t>& places() const { return places_; }
 
   std::vector<Piece> sort() {
     sort_forward();
@@ -43,6 +47,7 @@ class Sorter {
     for (const Operation& op : graph_.operations) {
       if (op.phase != Phase::forward || op.kind == OpKind::embed) continue;
       forward_.back().push_back(&op);
+      places_[static_cast<std::size_t>(op.id.value)] = std::ssize(forward_) - 1;
       if (op.kind == OpKind::add) forward_.emplace_back();
     }
     std::int64_t layer = -1;
@@ -104,6 +109,7 @@ class Sorter {
       const bool backward = op.phase == Phase::input_gradient || op.phase == Phase::weight_gradient;
       if (!backward || op.kind == OpKind::embed_backward || op.kind == OpKind::zero) continue;
       last = place_of(op, last);
+      places_[static_cast<std::size_t>(op.id.value)] = static_cast<std::int64_t>(last);
       Piece& piece = pieces_[last];
       piece.backward = true;
       if (op.kind == OpKind::attention_backward) continue;
@@ -192,6 +198,7 @@ class Sorter {
 
   const StepGraph& graph_;
   std::vector<std::size_t> piece_of_tensor_;
+  std::vector<std::int64_t> places_;                    // of operations
   std::vector<std::vector<const Operation*>> forward_;  // of each piece
   std::vector<Piece> pieces_;
 };
@@ -222,10 +229,25 @@ Flops Piece::attention_flops(std::int64_t t0, std::int64_t t1, double products) 
   return Flops(products * 2.0 * static_cast<double>(attention.n_head * attention.head_dim) * pairs);
 }
 
-std::vector<Piece> pieces_of(const StepGraph& graph) {
+namespace {
+
+void require_one_group(const StepGraph& graph) {
   const bool grouped = std::ranges::any_of(graph.operations, [](const Operation& op) { return op.rows.count > 1; });
   CLEAVE_ASSERT(!grouped, "pieces are cut from a graph whose rows are one group");
+}
+
+}  // namespace
+
+std::vector<Piece> pieces_of(const StepGraph& graph) {
+  require_one_group(graph);
   return Sorter(graph).sort();
+}
+
+std::vector<std::int64_t> pieces_of_operations(const StepGraph& graph) {
+  require_one_group(graph);
+  Sorter sorter(graph);
+  (void)sorter.sort();
+  return sorter.places();
 }
 
 }  // namespace cleave::model

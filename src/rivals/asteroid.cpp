@@ -25,24 +25,32 @@ constexpr double kHopeless = 1.5;
 /// Plans of the planner that are costed as steps.
 constexpr std::size_t kCosted = 16;
 
+/// As published, or with what it would be granted today.
+struct Variant {
+  Granularity granularity = Granularity::layers;
+  bool sharded = false;  ///< moments and master weights in shards over a group
+};
+
 class Asteroid final : public System {
  public:
-  [[nodiscard]] std::string name() const override { return "asteroid"; }
-  [[nodiscard]] std::string summary() const override {
-    return "pipelines of device groups by Asteroid's planner, with pipeline replay";
-  }
+  Asteroid(std::string name, std::string summary, Variant variant)
+      : name_(std::move(name)), summary_(std::move(summary)), variant_(variant) {}
+  [[nodiscard]] std::string name() const override { return name_; }
+  [[nodiscard]] std::string summary() const override { return summary_; }
 
  private:
   void carry_out(const StudyInput& study, const std::function<Seconds()>& elapsed,
                  SystemReport& report) const override {
-    const Workload workload = describe_workload(study.model, study.batch, study.wire);
+    const Workload workload = describe_workload(study.model, study.batch, study.wire, variant_.granularity);
     const Network network(study.devices, study.links);
     AsteroidProblem problem{.workload = workload,
                             .network = network,
                             .devices = by_memory(study),
                             .micro_batch = 1,
                             .micro_batches = 1,
-                            .recompute = false};
+                            .recompute = false,
+                            .sharded = variant_.sharded,
+                            .copies = !study.churn.empty() || study.loss.devices > 0};
     AsteroidPlan best;
     std::int64_t best_micro_batch = 1;
     bool best_recompute = false;
@@ -115,10 +123,21 @@ class Asteroid final : public System {
         largest_unit / 1e9, static_cast<double>(workload.total_parameters() * Workload::kStateBytes) / 1e9, most / 1e9,
         together / 1e9);
   }
+
+  std::string name_, summary_;
+  Variant variant_;
 };
 
 }  // namespace
 
-std::unique_ptr<System> make_asteroid() { return std::make_unique<Asteroid>(); }
+std::unique_ptr<System> make_asteroid() {
+  return std::make_unique<Asteroid>(
+      "asteroid", "pipelines of device groups by Asteroid's planner, with pipeline replay", Variant{});
+}
+
+std::unique_ptr<System> make_asteroid_plus() {
+  return std::make_unique<Asteroid>("asteroid-plus", "asteroid with half-layer stages and moments in shards",
+                                    Variant{Granularity::halves, true});
+}
 
 }  // namespace cleave::rivals

@@ -67,6 +67,8 @@ AsteroidPlacement::AsteroidPlacement(const StudyInput& study, Workload workload,
       micro_batch_(problem.micro_batch),
       micro_batches_(problem.micro_batches),
       recompute_(problem.recompute),
+      sharded_(problem.sharded),
+      copies_(problem.copies),
       blocks_(planner_blocks(problem.devices.size())),
       original_(only_active(std::move(plan))),
       plan_(original_),
@@ -78,7 +80,9 @@ AsteroidProblem AsteroidPlacement::problem() const {
                           .devices = order_,
                           .micro_batch = micro_batch_,
                           .micro_batches = micro_batches_,
-                          .recompute = recompute_};
+                          .recompute = recompute_,
+                          .sharded = sharded_,
+                          .copies = copies_};
   std::erase_if(problem.devices, [&](std::size_t d) { return lost_[d]; });
   return problem;
 }
@@ -137,7 +141,8 @@ StepCost AsteroidPlacement::cost_of(const AsteroidPlan& plan) const {
   std::vector<double> end_s(count);
   for (std::size_t p = 0; p < count; ++p) {
     const AsteroidStage& stage = plan.stages[p];
-    const StageMemory one = stage_memory(workload_, stage.first, stage.last, 1, recompute_);
+    const StageMemory one =
+        stage_memory(workload_, stage.first, stage.last, 1, recompute_, problem().sharing(stage.members.size()));
     const auto parameters = static_cast<double>(workload_.parameters(stage.first, stage.last));
     const double flops = workload_.forward_flops(stage.first, stage.last) * (recompute_ ? 2 : 1) +
                          workload_.backward_flops(stage.first, stage.last);
@@ -192,13 +197,24 @@ StepCost AsteroidPlacement::cost_of(const AsteroidPlan& plan) const {
   return cost;
 }
 
-AsteroidPlan AsteroidPlacement::repaired(bool recut) const {
+AsteroidPlan AsteroidPlacement::repaired(bool recut, bool fill) const {
   const AsteroidProblem now = problem();
+  std::vector<std::size_t> idle;  // by memory, largest first, as the problem's devices
+  for (const std::size_t d : now.devices) {
+    if (fill && !uses(d) && !std::any_of(original_.stages.begin(), original_.stages.end(), [&](const auto& stage) {
+          return std::find(stage.members.begin(), stage.members.end(), d) != stage.members.end();
+        }))
+      idle.push_back(d);
+  }
+  std::size_t taken = 0;
   std::vector<std::vector<std::size_t>> groups;
   AsteroidPlan plan;
   bool complete = true;
   for (const AsteroidStage& stage : original_.stages) {
     AsteroidStage rest = stage;
+    for (std::size_t& member : rest.members) {
+      if (lost_[member] && taken < idle.size()) member = idle[taken++];
+    }
     std::erase_if(rest.members, [&](std::size_t d) { return lost_[d]; });
     if (rest.members.empty()) {
       complete = false;
@@ -280,11 +296,11 @@ Remedy AsteroidPlacement::lose(std::span<const std::size_t> devices, double prog
     }
     redone = std::min(1.0, redone + gone);
   }
-  // Light: the better of sharing samples anew and of moving units between stages too.
+  // Light: the best of sharing samples anew and of moving units between stages too, with and without idle devices.
   AsteroidPlan chosen;
   double light_s = std::numeric_limits<double>::infinity();
-  for (const bool recut : {false, true}) {
-    AsteroidPlan plan = repaired(recut);
+  for (const auto& [recut, fill] : {std::pair(false, false), {true, false}, {false, true}, {true, true}}) {
+    AsteroidPlan plan = repaired(recut, fill);
     if (!plan.found()) continue;
     const bool moved = recut || plan.stages.size() != plan_.stages.size();
     // A unit that changes its stage leaves its gradients behind.
@@ -317,7 +333,7 @@ Remedy AsteroidPlacement::lose(std::span<const std::size_t> devices, double prog
 void AsteroidPlacement::restore(std::size_t device) {
   lost_[device] = false;
   const bool whole = std::none_of(lost_.begin(), lost_.end(), [](bool lost) { return lost; });
-  AsteroidPlan plan = whole ? original_ : repaired(false);
+  AsteroidPlan plan = whole ? original_ : repaired(false, true);
   if (plan.found()) plan_ = only_active(std::move(plan));
 }
 

@@ -25,7 +25,8 @@ class AsteroidPlacement final : public Placement {
   [[nodiscard]] AsteroidProblem problem() const;
   [[nodiscard]] StepCost cost_of(const AsteroidPlan& plan) const;
   /// The plan for what is left of the original groups: samples allocated anew, or units cut anew where that is needed.
-  [[nodiscard]] AsteroidPlan repaired(bool recut) const;
+  /// `fill`: idle devices, those with most memory first, stand in for the lost ones.
+  [[nodiscard]] AsteroidPlan repaired(bool recut, bool fill) const;
   /// Time until every member of `to` has the units that it lacks, fetched at once from the members of `from` (those
   /// that are lost excepted: their stage's backup is sent by the stage after it).
   [[nodiscard]] double migration_s(const AsteroidPlan& from, const AsteroidPlan& to) const;
@@ -37,7 +38,7 @@ class AsteroidPlacement final : public Placement {
   Network network_;
   std::vector<std::size_t> order_;  // devices by memory
   std::int64_t micro_batch_, micro_batches_;
-  bool recompute_;
+  bool recompute_, sharded_, copies_;
   std::size_t blocks_;
   AsteroidPlan original_, plan_;
   std::vector<bool> lost_;

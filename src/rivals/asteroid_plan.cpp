@@ -13,8 +13,8 @@ namespace {
 
 // Samples that fit a device's memory, at most `most`.
 std::int64_t room_for(const AsteroidProblem& problem, std::size_t device, std::size_t first, std::size_t last,
-                      std::int64_t in_flight, std::int64_t most) {
-  const StageMemory one = stage_memory(problem.workload, first, last, 1, problem.recompute);
+                      std::size_t members, std::int64_t in_flight, std::int64_t most) {
+  const StageMemory one = stage_memory(problem.workload, first, last, 1, problem.recompute, problem.sharing(members));
   const double room = static_cast<double>(problem.network.device(device).memory.value()) - one.state;
   const double per_sample = one.at_work + static_cast<double>(in_flight) * one.per_flight;
   if (room < 0) return 0;
@@ -32,7 +32,7 @@ Allocation allocate_samples(const AsteroidProblem& problem, std::span<const std:
   std::vector<double> rate(n);
   std::int64_t total_room = 0;
   for (std::size_t i = 0; i < n; ++i) {
-    room[i] = room_for(problem, members[i], first, last, flights, problem.micro_batch);
+    room[i] = room_for(problem, members[i], first, last, n, flights, problem.micro_batch);
     rate[i] = problem.network.device(members[i]).compute.value();
     total_room += room[i];
   }

@@ -31,6 +31,14 @@ struct AsteroidProblem {
   std::int64_t micro_batch = 1;      ///< samples
   std::int64_t micro_batches = 1;    ///< M
   bool recompute = false;            ///< granted: keep the inputs of layers only
+  bool sharded = false;              ///< granted to asteroid-plus: moments in shards over a group
+  bool copies = false;               ///< each shard is kept twice, so that a loss leaves one
+
+  /// Devices that share the moments of a group of so many.
+  [[nodiscard]] std::int64_t sharing(std::size_t members) const {
+    if (!sharded) return 1;
+    return static_cast<std::int64_t>(copies ? (members + 1) / 2 : members);
+  }
 };
 
 struct AsteroidStage {

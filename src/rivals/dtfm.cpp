@@ -36,29 +36,32 @@ struct Candidate {
   Grid grid;  // [pipeline][stage]
   PipelineSchedule schedule;
   double step_s = std::numeric_limits<double>::infinity();
+  double objective_s = 0;  ///< of the partition that it was made from; 0: a quick layout
 };
 
-double link_of(const fleet::DeviceProfile& device) { return std::min(device.uplink, device.downlink).value(); }
-
 // Memory that every device of a grid with these stages must have: one sequence in flight, layers computed again.
-double least_memory(const Workload& workload, const std::vector<std::size_t>& cuts) {
+double least_memory(const Workload& workload, const std::vector<std::size_t>& cuts, std::int64_t sharing) {
   double most = 0;
   for (std::size_t s = 0; s + 1 < cuts.size(); ++s) {
-    most = std::max(most, stage_memory(workload, cuts[s], cuts[s + 1], 1, true).with(1));
+    most = std::max(most, stage_memory(workload, cuts[s], cuts[s + 1], 1, true, sharing).with(1));
   }
   return most;
 }
 
+/// As published, or with what it would be granted today.
+struct Variant {
+  Granularity granularity = Granularity::layers;
+  bool sharded = false;  ///< moments and master weights in shards over the devices of a stage
+};
+
 class Planner {
  public:
-  Planner(const StudyInput& study, const Workload& workload)
-      : study_(study), workload_(workload), network_(study.devices, study.links) {
-    by_link_.resize(study.devices.size());
-    std::iota(by_link_.begin(), by_link_.end(), std::size_t{0});
-    std::stable_sort(by_link_.begin(), by_link_.end(), [&](std::size_t a, std::size_t b) {
-      return link_of(study.devices[a]) > link_of(study.devices[b]);
-    });
-  }
+  Planner(const StudyInput& study, const Workload& workload, Variant variant)
+      : study_(study),
+        workload_(workload),
+        variant_(variant),
+        network_(study.devices, study.links),
+        by_link_(by_link(study)) {}
 
   /// Every shape that fits, the shortest step of a quick layout first.
   std::vector<Candidate> rank_shapes() {
@@ -69,21 +72,30 @@ class Planner {
     for (std::size_t stages = wanted ? wanted : 1; stages <= (wanted ? wanted : units); ++stages) {
       if (stages > units) break;
       const std::vector<std::size_t> cuts = cut_evenly(workload_, stages);
-      const double need = least_memory(workload_, cuts);
-      if (need < least_need_) {
-        least_need_ = need;
-        least_stages_ = stages;
-      }
-      std::vector<std::size_t> able;
-      for (const std::size_t d : by_link_) {
-        if (static_cast<double>(study_.devices[d].memory.value()) >= need) able.push_back(d);
-      }
-      const std::size_t most = std::min(able.size() / stages, static_cast<std::size_t>(workload_.batch));
-      for (std::size_t pipelines = most; pipelines > 0; pipelines = wanted ? 0 : fewer(pipelines)) {
+      const std::size_t mates = std::min(by_link_.size() / stages, static_cast<std::size_t>(workload_.batch));
+      for (std::size_t pipelines = mates; pipelines > 0; pipelines = wanted ? 0 : fewer(pipelines)) {
+        // With shards, fewer pipelines need more memory; without, any number needs the same.
+        const std::int64_t sharing = sharing_for(pipelines);
+        const double need = least_memory(workload_, cuts, sharing);
+        if (need < least_need_) {
+          least_need_ = need;
+          least_stages_ = stages;
+        }
+        std::vector<std::size_t> able;
+        for (const std::size_t d : by_link_) {
+          if (static_cast<double>(study_.devices[d].memory.value()) >= need) able.push_back(d);
+        }
+        const std::size_t most = std::min(able.size() / stages, pipelines);
+        if (most < pipelines) {
+          if (variant_.sharded) continue;
+          if (most == 0) break;
+          pipelines = most;
+        }
         Candidate candidate;
         candidate.shape = {
             stages, pipelines, {able.begin(), able.begin() + static_cast<std::ptrdiff_t>(stages * pipelines)}};
         candidate.schedule.cuts = cuts;
+        candidate.schedule.sharing = sharing;
         candidate.grid = quick_layout(candidate.shape);
         if (PipelineGrid(study_, workload_, candidate.grid, candidate.schedule).least_s() > kHopeless * shortest_s)
           continue;
@@ -97,14 +109,14 @@ class Planner {
     return ranked;
   }
 
-  /// Lays the shape out by the scheduler; its objective's score in `score`.
+  /// Lays the shape out by the scheduler; in `score` the best objective that it found.
   Candidate lay_out(const Candidate& quick, DtfmScore& score) {
     DtfmObjective objective = objective_of(quick.shape);
     DtfmSearchOptions options;
     options.population = study_.dtfm.population;
     options.trials = affordable_trials(objective.devices(), objective.stages(), study_.dtfm.trials);
     options.seed = study_.dtfm.seed;
-    options.polish = network_.measured();  // a star has no clusters to find
+    options.polish = study_.dtfm.polish && network_.measured();  // a star has no clusters to find
     if (study_.progress) {
       options.progress = [&](std::int64_t done, std::int64_t all, double best_s) {
         study_.progress(fmt::format("dtfm: {} stages x {} pipelines, trial {} of {}, objective {:.4g} s",
@@ -112,17 +124,24 @@ class Planner {
       };
     }
     const DtfmResult result = search_partition(objective, options);
-    score = result.score;
-    const Groups stages = objective.pipelines_of(result.groups);
-    // The path has no direction, and the objective does not see our step: the best of both and of the quick layout.
+    // The objective does not see our step, and the path has no direction: the best of all polished partitions in both
+    // directions, and of the quick layout.
     Candidate best = quick;
-    Grid grid = grid_of(stages, quick.shape);
-    for (int direction = 0; direction < 2; ++direction) {
-      Candidate candidate = quick;
-      candidate.grid = grid;
-      choose_schedule(candidate);
-      if (candidate.step_s < best.step_s) best = std::move(candidate);
-      for (std::vector<std::size_t>& pipeline : grid) std::reverse(pipeline.begin(), pipeline.end());
+    score = result.score;
+    std::vector<Groups> partitions = result.others;
+    partitions.insert(partitions.begin(), result.groups);
+    for (const Groups& partition : partitions) {
+      Grid grid = grid_of(objective.pipelines_of(partition), quick.shape);
+      for (int direction = 0; direction < 2; ++direction) {
+        Candidate candidate = quick;
+        candidate.grid = grid;
+        choose_schedule(candidate);
+        if (candidate.step_s < best.step_s) {
+          best = std::move(candidate);
+          best.objective_s = objective.score(partition).total_s();
+        }
+        for (std::vector<std::size_t>& pipeline : grid) std::reverse(pipeline.begin(), pipeline.end());
+      }
     }
     return best;
   }
@@ -185,7 +204,7 @@ class Planner {
     for (const bool recompute : {false, true}) {
       double shortest = std::numeric_limits<double>::infinity();
       for (std::int64_t micro_batch = 1; micro_batch <= share; micro_batch *= 2) {
-        PipelineSchedule schedule{candidate.schedule.cuts, micro_batch, recompute};
+        PipelineSchedule schedule{candidate.schedule.cuts, micro_batch, recompute, candidate.schedule.sharing};
         const PipelineGrid grid(study_, workload_, candidate.grid, schedule);
         if (!grid.fits()) break;
         const double step_s = grid.step().time_s;
@@ -200,8 +219,13 @@ class Planner {
     candidate.schedule = best;
   }
 
+  [[nodiscard]] std::int64_t sharing_for(std::size_t pipelines) const {
+    return variant_.sharded ? sharing_of(study_, pipelines) : 1;
+  }
+
   const StudyInput& study_;
   const Workload& workload_;
+  Variant variant_;
   Network network_;
   std::vector<std::size_t> by_link_;
   double least_need_ = std::numeric_limits<double>::infinity();
@@ -210,16 +234,16 @@ class Planner {
 
 class Dtfm final : public System {
  public:
-  [[nodiscard]] std::string name() const override { return "dtfm"; }
-  [[nodiscard]] std::string summary() const override {
-    return "pipelines with data parallelism, placed by DTFM's evolutionary scheduler";
-  }
+  Dtfm(std::string name, std::string summary, Variant variant)
+      : name_(std::move(name)), summary_(std::move(summary)), variant_(variant) {}
+  [[nodiscard]] std::string name() const override { return name_; }
+  [[nodiscard]] std::string summary() const override { return summary_; }
 
  private:
   void carry_out(const StudyInput& study, const std::function<Seconds()>& elapsed,
                  SystemReport& report) const override {
-    const Workload workload = describe_workload(study.model, study.batch, study.wire);
-    Planner planner(study, workload);
+    const Workload workload = describe_workload(study.model, study.batch, study.wire, variant_.granularity);
+    Planner planner(study, workload, variant_);
     const std::vector<Candidate> ranked = planner.rank_shapes();
     if (ranked.empty()) {
       report.feasible = false;
@@ -243,13 +267,25 @@ class Dtfm final : public System {
     report.figures = {{"objective_s", best_score.total_s()},
                       {"objective_data_parallel_s", best_score.data_parallel_s},
                       {"objective_pipeline_s", 2 * best_score.pipeline_s}};
+    if (best.objective_s > 0) report.figures.emplace_back("layout_objective_s", best.objective_s);
     PipelineGrid grid(study, workload, best.grid, best.schedule);
     run_study(study, grid, report);
   }
+
+  std::string name_, summary_;
+  Variant variant_;
 };
 
 }  // namespace
 
-std::unique_ptr<System> make_dtfm() { return std::make_unique<Dtfm>(); }
+std::unique_ptr<System> make_dtfm() {
+  return std::make_unique<Dtfm>("dtfm", "pipelines with data parallelism, placed by DTFM's evolutionary scheduler",
+                                Variant{});
+}
+
+std::unique_ptr<System> make_dtfm_plus() {
+  return std::make_unique<Dtfm>("dtfm-plus", "dtfm with half-layer stages and moments in shards",
+                                Variant{Granularity::halves, true});
+}
 
 }  // namespace cleave::rivals

@@ -166,7 +166,15 @@ DtfmResult search_partition(DtfmObjective& objective, const DtfmSearchOptions& o
     }
   }
   DtfmResult result;
-  result.groups = groups_of(best()->labels, stages);
+  const Individual chosen = *best();
+  result.groups = groups_of(chosen.labels, stages);
+  if (options.polish) {
+    std::stable_sort(population.begin(),
+                     population.begin() + static_cast<std::ptrdiff_t>(std::min(kPolished, population.size())), better);
+    for (std::size_t p = 0; p < std::min(kPolished, population.size()); ++p) {
+      if (population[p].labels != chosen.labels) result.others.push_back(groups_of(population[p].labels, stages));
+    }
+  }
   result.score = objective.score(result.groups);
   result.trials = options.trials;
   return result;

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "dtfm_objective.hpp"
 
@@ -25,7 +26,8 @@ struct DtfmSearchOptions {
 struct DtfmResult {
   Groups groups;  ///< in no particular order
   DtfmScore score;
-  std::int64_t trials = 0;  ///< carried out
+  std::vector<Groups> others;  ///< the other polished partitions, best first: a worse objective may step faster
+  std::int64_t trials = 0;     ///< carried out
 };
 
 /// Deterministic for a seed. Requires: stages divide devices.

@@ -38,10 +38,12 @@ std::int64_t StageMemory::fit(double memory, std::int64_t most) const {
 }
 
 StageMemory stage_memory(const Workload& workload, std::size_t first, std::size_t last, std::int64_t micro_batch,
-                         bool recompute) {
+                         bool recompute, std::int64_t sharing) {
   const auto sequences = static_cast<double>(micro_batch);
   StageMemory memory;
-  memory.state = static_cast<double>(workload.parameters(first, last) * Workload::kStateBytes);
+  const double whole = 2.0 * static_cast<double>(workload.element);  // weight and gradient, as they travel
+  const double state = whole + (static_cast<double>(Workload::kStateBytes) - whole) / static_cast<double>(sharing);
+  memory.state = static_cast<double>(workload.parameters(first, last)) * state;
   memory.per_flight = sequences * (recompute ? workload.input_bytes(first, last) : workload.kept_bytes(first, last));
   memory.at_work = sequences * (workload.units[first].input_bytes + workload.units[last - 1].output_bytes +
                                 (recompute ? workload.largest_kept_bytes(first, last) : 0));
@@ -52,7 +54,7 @@ PipelineGrid::PipelineGrid(const StudyInput& study, Workload workload, Grid grid
     : ReplicaGrid(study, std::move(workload), std::move(grid)), schedule_(std::move(schedule)) {
   for (std::size_t s = 0; s + 1 < schedule_.cuts.size(); ++s) {
     memory_.push_back(stage_memory(this->workload(), schedule_.cuts[s], schedule_.cuts[s + 1], schedule_.micro_batch,
-                                   schedule_.recompute));
+                                   schedule_.recompute, schedule_.sharing));
   }
 }
 
@@ -78,8 +80,15 @@ double PipelineGrid::least_s() const {
       const auto gradients = static_cast<double>(workload().parameters(first, last) * workload().element);
       double up_s = 0;
       if (s + 1 < grid()[r].size())
-        up_s += network().hop(here, grid()[r][s + 1], sequences * workload().units[last - 1].output_bytes).send_s;
-      if (s > 0) up_s += network().hop(here, grid()[r][s - 1], sequences * workload().units[first].input_bytes).send_s;
+        up_s += network()
+                    .hop(here, grid()[r][s + 1],
+                         sequences * schedule_.share_of_hop(s) * workload().units[last - 1].output_bytes)
+                    .send_s;
+      if (s > 0)
+        up_s += network()
+                    .hop(here, grid()[r][s - 1],
+                         sequences * schedule_.share_of_hop(s - 1) * workload().units[first].input_bytes)
+                    .send_s;
       if (!network().measured())
         up_s += 2 * (pipelines - 1) / pipelines * gradients / network().device(here).uplink.value();
       least_s = std::max({least_s, up_s, sequences * flops / network().device(here).compute.value()});
@@ -115,8 +124,11 @@ std::vector<double> PipelineGrid::run_pipelines(const Grid& grid, const std::vec
                 .next = {},
                 .previous = {}};
       if (s + 1 < stages)
-        run[s].next = stage_hop(network(), here, grid[r][s + 1], workload().units[last - 1].output_bytes);
-      if (s > 0) run[s].previous = stage_hop(network(), here, grid[r][s - 1], workload().units[first].input_bytes);
+        run[s].next = stage_hop(network(), here, grid[r][s + 1],
+                                schedule_.share_of_hop(s) * workload().units[last - 1].output_bytes);
+      if (s > 0)
+        run[s].previous = stage_hop(network(), here, grid[r][s - 1],
+                                    schedule_.share_of_hop(s - 1) * workload().units[first].input_bytes);
     }
     const std::vector<StageTimes> times = run_pipeline(run, micro_batches);
     for (std::size_t s = 0; s < stages; ++s) {
@@ -128,7 +140,8 @@ std::vector<double> PipelineGrid::run_pipelines(const Grid& grid, const std::vec
       quiet_s[s] = std::max(quiet_s[s], times[s].quiet_s);
       if (s + 1 < stages) {
         sched::Usage& after = cost.usage[grid[r][s + 1]];
-        const double payload = sequences * workload().units[schedule_.cuts[s + 1] - 1].output_bytes;
+        const double payload =
+            sequences * schedule_.share_of_hop(s) * workload().units[schedule_.cuts[s + 1] - 1].output_bytes;
         count_messages(used, after, payload, micro_batches.size());
         count_messages(after, used, payload, micro_batches.size());
       }

@@ -17,11 +17,16 @@ namespace cleave::rivals {
 struct PipelineSchedule {
   std::vector<std::size_t> cuts;  ///< stage s has units [cuts[s], cuts[s+1])
   std::int64_t micro_batch = 1;
-  bool recompute = false;  ///< keep the inputs of layers only and run their forward pass again
+  bool recompute = false;              ///< keep the inputs of layers only and run their forward pass again
+  std::int64_t sharing = 1;            ///< devices of a stage that share its moments and master weights
+  std::vector<double> hop_share = {};  ///< of the bytes between stages s and s + 1, what travels; empty: all
+  [[nodiscard]] double share_of_hop(std::size_t hop) const { return hop_share.empty() ? 1.0 : hop_share[hop]; }
 };
 
-/// Memory of a stage. State: 16 bytes a parameter. In flight, per micro-batch: activations, or inputs of layers. At
-/// work: with recomputation one layer's activations; the messages that come and go.
+/// Memory of a stage. State: 16 bytes a parameter; where `sharing` devices hold the same stage and each keeps a share
+/// of moments and master weights (ZeRO-1), 8 + 8 / sharing, with 16-bit types 4 + 12 / sharing. In flight, per
+/// micro-batch: activations, or inputs of layers. At work: with recomputation one layer's activations; the messages
+/// that come and go.
 struct StageMemory {
   double state = 0, per_flight = 0, at_work = 0;
   [[nodiscard]] double with(std::int64_t in_flight) const {
@@ -31,7 +36,7 @@ struct StageMemory {
   [[nodiscard]] std::int64_t fit(double memory, std::int64_t most) const;
 };
 [[nodiscard]] StageMemory stage_memory(const Workload& workload, std::size_t first, std::size_t last,
-                                       std::int64_t micro_batch, bool recompute);
+                                       std::int64_t micro_batch, bool recompute, std::int64_t sharing = 1);
 
 class PipelineGrid final : public ReplicaGrid {
  public:

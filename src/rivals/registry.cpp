@@ -6,7 +6,18 @@
   X(cleave)               \
   X(cleave_paper)         \
   X(dtfm)                 \
+  X(dtfm_plus)            \
   X(asteroid)             \
+  X(asteroid_plus)        \
+  X(swarm)                \
+  X(megatron)             \
+  X(fsdp)                 \
+  X(confidant)            \
+  X(fusionllm)            \
+  X(local_steps)          \
+  X(galaxy)               \
+  X(summa)                \
+  X(progfed)              \
   X(tensor_parallel)      \
   X(data_parallel)        \
   X(cloud_gpu)

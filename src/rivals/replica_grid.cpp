@@ -4,9 +4,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace cleave::rivals {
+
+std::vector<std::size_t> by_link(const StudyInput& study) {
+  std::vector<std::size_t> order(study.devices.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto link = [&](std::size_t d) { return std::min(study.devices[d].uplink, study.devices[d].downlink); };
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return link(a) > link(b); });
+  return order;
+}
+
+std::int64_t sharing_of(const StudyInput& study, std::size_t replicas) {
+  const std::size_t copies = study.churn.empty() && study.loss.devices == 0 ? 1 : 2;
+  return static_cast<std::int64_t>(std::max<std::size_t>(1, replicas / copies));
+}
 
 ReplicaGrid::ReplicaGrid(const StudyInput& study, Workload workload, Grid grid)
     : declared_(study.devices),

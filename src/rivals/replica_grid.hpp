@@ -26,6 +26,13 @@ using Grid = std::vector<std::vector<std::size_t>>;
   return replicas - std::max<std::size_t>(1, replicas / 5);
 }
 
+/// Positions of the study's devices in order of min(uplink, downlink), the best first; of equal ones the first.
+[[nodiscard]] std::vector<std::size_t> by_link(const StudyInput& study);
+
+/// Devices that share the moments and master weights of a stage of `replicas` replicas. Where devices may be lost each
+/// share is kept twice, so that the state of a lost device is left.
+[[nodiscard]] std::int64_t sharing_of(const StudyInput& study, std::size_t replicas);
+
 class ReplicaGrid : public Placement {
  public:
   /// The study must outlive the grid.

@@ -165,16 +165,9 @@ class TensorParallel final : public System {
   // of two.
   static Choice choose(const StudyInput& study, const Workload& workload) {
     Choice best;
-    std::vector<std::size_t> order;
+    const std::vector<std::size_t> order = by_link(study);
     Bytes largest{0};
-    for (std::size_t d = 0; d < study.devices.size(); ++d) {
-      order.push_back(d);
-      largest = std::max(largest, study.devices[d].memory);
-    }
-    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-      const auto link = [&](std::size_t d) { return std::min(study.devices[d].uplink, study.devices[d].downlink); };
-      return link(a) > link(b);
-    });
+    for (const fleet::DeviceProfile& device : study.devices) largest = std::max(largest, device.memory);
     double least = std::numeric_limits<double>::infinity();
     std::size_t least_degree = 1, able_at_least = 0;
     for (std::size_t degree = 1; degree <= order.size(); ++degree) {

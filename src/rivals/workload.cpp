@@ -9,16 +9,19 @@
 #include "cleave/base/error.hpp"
 #include "cleave/model/family.hpp"
 #include "cleave/model/graph.hpp"
+#include "cleave/model/pieces.hpp"
 
 namespace cleave::rivals {
 
 namespace {
 
-enum Part : std::size_t { kEmbedding, kLayer, kHead };
+// kLayer stands for the whole layer, or for its attention half beside kMlp.
+enum Part : std::size_t { kEmbedding, kLayer, kMlp, kHead, kParts };
 
-// A graph of one layer has three parts: operations named after a layer, tables, and what follows the layers.
-Part part_of(const model::Operation& op) {
-  if (op.name != op.type) return kLayer;
+// A graph of one layer has three parts: operations named after a layer, tables, and what follows the layers. `piece` is
+// the operation's in that graph: 0 the attention half, 1 the MLP half.
+Part part_of(const model::Operation& op, Granularity granularity, std::int64_t piece) {
+  if (op.name != op.type) return granularity == Granularity::halves && piece == 1 ? kMlp : kLayer;
   const bool table = op.kind == model::OpKind::embed || op.kind == model::OpKind::embed_backward;
   return table ? kEmbedding : kHead;
 }
@@ -72,7 +75,7 @@ double Workload::step_flops() const {
   return static_cast<double>(batch) * (forward_flops(0, units.size()) + backward_flops(0, units.size()));
 }
 
-Workload describe_workload(const model::ModelConfig& config, std::int64_t batch, DType wire) {
+Workload describe_workload(const model::ModelConfig& config, std::int64_t batch, DType wire, Granularity granularity) {
   model::ModelConfig single = config;
   single.n_layer = 1;
   const model::StepGraph graph = model::build_step(
@@ -81,14 +84,15 @@ Workload describe_workload(const model::ModelConfig& config, std::int64_t batch,
   Workload workload;
   workload.batch = batch;
   workload.element = size_of(wire);
-  Unit parts[3];
+  const std::vector<std::int64_t> pieces = model::pieces_of_operations(graph);
+  Unit parts[kParts];
   struct Trace {
-    bool written_forward = false, by[3] = {}, read_backward_by[3] = {};
+    bool written_forward = false, by[kParts] = {}, read_backward_by[kParts] = {};
     Part writer = kHead;
   };
   std::vector<Trace> traces(graph.tensors.size());
   for (const model::Operation& op : graph.operations) {
-    const Part part = part_of(op);
+    const Part part = part_of(op, granularity, pieces[static_cast<std::size_t>(op.id.value)]);
     const bool forward = op.phase == model::Phase::forward;
     if (op.phase == model::Phase::update) continue;
     (forward ? parts[part].forward_flops : parts[part].backward_flops) += model::flops_of(op).value();
@@ -108,7 +112,7 @@ Workload describe_workload(const model::ModelConfig& config, std::int64_t batch,
   for (const model::TensorSpec& tensor : graph.tensors) {
     const Trace& trace = traces[static_cast<std::size_t>(tensor.id.value)];
     if (tensor.role == model::TensorRole::parameter) {
-      const Part owner = trace.by[kLayer] ? kLayer : trace.by[kEmbedding] ? kEmbedding : kHead;
+      const Part owner = trace.by[kLayer] ? kLayer : trace.by[kMlp] ? kMlp : trace.by[kEmbedding] ? kEmbedding : kHead;
       parts[owner].parameters += tensor.elements();
       if (owner == kEmbedding && trace.by[kHead]) workload.tied_parameters += tensor.elements();
     } else if (tensor.role == model::TensorRole::activation && trace.written_forward &&
@@ -121,8 +125,12 @@ Workload describe_workload(const model::ModelConfig& config, std::int64_t batch,
   workload.units.push_back(parts[kEmbedding]);
   workload.units.back().name = "embedding";
   for (std::int64_t layer = 0; layer < config.n_layer; ++layer) {
+    const bool halves = granularity == Granularity::halves;
     workload.units.push_back(parts[kLayer]);
-    workload.units.back().name = fmt::format("layer {}", layer);
+    workload.units.back().name = fmt::format("{} {}", halves ? "attention" : "layer", layer);
+    if (!halves) continue;
+    workload.units.push_back(parts[kMlp]);
+    workload.units.back().name = fmt::format("mlp {}", layer);
   }
   workload.units.push_back(parts[kHead]);
   workload.units.back().name = "head";

@@ -51,9 +51,13 @@ struct Workload {
   [[nodiscard]] double step_flops() const;
 };
 
-/// Units: "embedding", "layer 0", ..., "head".
+/// What a layer is: one unit, or its attention half and its MLP half.
+enum class Granularity : std::uint8_t { layers, halves };
+
+/// Units: "embedding", "layer 0", ..., "head"; with halves "attention 0", "mlp 0", ... in place of layers.
 /// Requires: model::find_faults(config) is empty, batch >= 1.
-[[nodiscard]] Workload describe_workload(const model::ModelConfig& config, std::int64_t batch, DType wire);
+[[nodiscard]] Workload describe_workload(const model::ModelConfig& config, std::int64_t batch, DType wire,
+                                         Granularity granularity = Granularity::layers);
 
 /// `units` cut into `stages` runs, so that the stage with most FLOP has as few as possible and, among those cuts, the
 /// stage with most parameters as few as possible. Returns stages+1 boundaries. Requires: 1 <= stages <= units.

@@ -58,4 +58,7 @@ struct Piece {
 /// stream (an evaluation, a graph without layers). Requires: graph.row_groups 1.
 [[nodiscard]] std::vector<Piece> pieces_of(const StepGraph& graph);
 
+/// For each operation the index of its piece, or -1 where it belongs to none. Requires as pieces_of().
+[[nodiscard]] std::vector<std::int64_t> pieces_of_operations(const StepGraph& graph);
+
 }  // namespace cleave::model

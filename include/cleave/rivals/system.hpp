@@ -35,6 +35,12 @@ struct DtfmOptions {
   Bytes gradient{0};           ///< exchanged per device in its objective; 0: from the model and the stages
   Bytes activation{0};         ///< sent per hop and batch in its objective; 0: from the model and the pipelines
   std::uint64_t seed = 0;
+  bool polish = true;  ///< where pairs are measured: polish the best partitions by swaps, beyond the authors' code
+};
+
+/// Copies that train on their own between averages (local-steps).
+struct LocalStepOptions {
+  std::int64_t interval = 500;  ///< steps from one average to the next
 };
 
 /// GPUs in a data centre. Defaults: one A100-80GB in a host with 1 TB, PCIe 4.0 x16.
@@ -74,6 +80,7 @@ struct StudyInput {
   Seconds detection{0.2};   ///< from a loss until the others know it
   std::uint64_t seed = 42;  ///< of jitter
   DtfmOptions dtfm;
+  LocalStepOptions local_steps;
   GpuOptions gpu;
   std::function<void(const std::string&)> progress;  ///< called with a line now and then; may be empty
   /// Who watches the product's own undisturbed run (cleave, cleave-paper): told of everything, and of each step's

@@ -56,7 +56,18 @@ rivals::DtfmOptions read_dtfm(const config::Section& in) {
   dtfm.activation = in.bytes("activation", {.default_value = Bytes(0),
                                             .help = "Of a hop in its objective; 0 B: from the model and the batch."});
   dtfm.seed = static_cast<std::uint64_t>(in.integer("seed", {.default_value = 0, .min = 0, .help = "Of its search."}));
+  dtfm.polish = in.boolean("polish", {.default_value = dtfm.polish,
+                                      .help = "Improve its best partitions by swaps, beyond its authors' code."});
   return dtfm;
+}
+
+rivals::LocalStepOptions read_local_steps(const config::Section& in) {
+  rivals::LocalStepOptions local_steps;
+  local_steps.interval = in.integer("interval", {.default_value = local_steps.interval,
+                                                 .min = 1,
+                                                 .max = 1'000'000,
+                                                 .help = "Steps from one average of the copies to the next."});
+  return local_steps;
 }
 
 rivals::GpuOptions read_gpu(const config::Section& in) {
@@ -117,6 +128,7 @@ SimulateInput read_simulate(const config::Section& in) {
   s.detection =
       in.seconds("detection", {.default_value = s.detection, .help = "From a loss until the others know of it."});
   s.dtfm = read_dtfm(in.section("dtfm", "DTFM's scheduler."));
+  s.local_steps = read_local_steps(in.section("local_steps", "Copies that train alone between averages."));
   s.gpu = read_gpu(in.section("gpu", "The GPUs of cloud-gpu."));
   return s;
 }

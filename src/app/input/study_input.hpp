@@ -26,6 +26,7 @@ struct SimulateInput {
   rivals::LossOptions loss;
   Seconds detection{0.2};
   rivals::DtfmOptions dtfm;
+  rivals::LocalStepOptions local_steps;
   rivals::GpuOptions gpu;
 };
 

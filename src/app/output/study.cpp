@@ -30,6 +30,7 @@ rivals::StudyInput study_of(const Input& input) {
   study.detection = input.simulate.detection;
   study.seed = input.fleet.seed;
   study.dtfm = input.simulate.dtfm;
+  study.local_steps = input.simulate.local_steps;
   study.gpu = input.simulate.gpu;
   return study;
 }

@@ -1,5 +1,5 @@
 // Dead jobs' folders and segments go; those of the living, of others and of late stay.
-#include "../../../src/app/commands/leftovers.hpp"
+#include "commands/leftovers.hpp"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

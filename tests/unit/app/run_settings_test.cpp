@@ -1,5 +1,5 @@
 // Settings survive the checkpoint, and every one that bits depend on shows when it changes.
-#include "../../../src/app/input/run_settings.hpp"
+#include "input/run_settings.hpp"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // Going back and going on from elsewhere: what is moved, what stays, and that nothing is deleted.
-#include "../../../src/app/output/set_aside.hpp"
+#include "output/set_aside.hpp"
 
 #include <gmock/gmock.h>
 

@@ -10,7 +10,9 @@
 namespace cleave::rivals {
 namespace {
 
-const std::vector<std::string> kOnDevices{"dtfm", "asteroid", "tensor-parallel", "data-parallel"};
+const std::vector<std::string> kOnDevices{
+    "dtfm",      "dtfm-plus", "asteroid",    "asteroid-plus", "swarm",           "megatron",     "fsdp",
+    "confidant", "fusionllm", "local-steps", "galaxy",        "tensor-parallel", "data-parallel"};
 
 SystemReport run(const std::string& name, const StudyInput& study) {
   const std::unique_ptr<System> system = find_system(name);
@@ -37,9 +39,11 @@ TEST(Registry, NamesEverySystemOnce) {
     names.push_back(system->name());
     EXPECT_FALSE(system->summary().empty());
   }
-  EXPECT_EQ(names, (std::vector<std::string>{"cleave", "cleave-paper", "dtfm", "asteroid", "tensor-parallel",
-                                             "data-parallel", "cloud-gpu"}));
-  EXPECT_EQ(find_system("megatron"), nullptr);
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"cleave", "cleave-paper", "dtfm", "dtfm-plus", "asteroid", "asteroid-plus",
+                                      "swarm", "megatron", "fsdp", "confidant", "fusionllm", "local-steps", "galaxy",
+                                      "summa", "progfed", "tensor-parallel", "data-parallel", "cloud-gpu"}));
+  EXPECT_EQ(find_system("gpipe"), nullptr);
 }
 
 // FLOP / (n peak utilisation).

@@ -1,0 +1,381 @@
+// megatron: pipeline x tensor x data parallelism with moments in shards (ZeRO-1).
+//
+// A replica has `stages` stages of `degree` devices. Within a stage every layer is split over its devices, with two
+// all-reduces of activations forward and two backward (two more where a forward pass is run again), not under compute;
+// activations are kept in shards (sequence parallelism). Between stages each device sends its share of the boundary to
+// its counterpart (the scatter-gather of Narayanan et al.), under compute. Devices of one position in all replicas
+// exchange gradients and weights once a step, each keeping its share of moments and master weights. Sources: Shoeybi et
+// al. 2019, Narayanan et al. 2021 (arXiv 2104.04473), Korthikanti et al. 2022, Rajbhandari et al. 2020.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <numeric>
+
+#include "cleave/base/random.hpp"
+#include "cleave/plan/cost.hpp"
+#include "cleave/rivals/system.hpp"
+#include "collective.hpp"
+#include "pipeline.hpp"
+#include "pipeline_grid.hpp"
+
+namespace cleave::rivals {
+
+namespace {
+
+struct MegatronLayout {
+  std::vector<std::size_t> cuts;  ///< stage s has units [cuts[s], cuts[s+1])
+  std::size_t degree = 1;         ///< devices of a stage; position = stage * degree + shard
+  std::int64_t micro_batch = 1;
+  bool recompute = false;
+  [[nodiscard]] std::size_t stages() const { return cuts.size() - 1; }
+};
+
+// Memory of one device of a stage.
+StageMemory share_of_stage(const Workload& workload, const MegatronLayout& layout, std::size_t stage,
+                           std::int64_t sharing) {
+  StageMemory memory =
+      stage_memory(workload, layout.cuts[stage], layout.cuts[stage + 1], layout.micro_batch, layout.recompute, sharing);
+  const double share = 1.0 / static_cast<double>(layout.degree);
+  memory.state *= share;
+  memory.per_flight *= share;
+  if (layout.degree > 1) {  // an all-reduce holds its input and its result
+    memory.at_work =
+        memory.at_work * share + 2 * static_cast<double>(layout.micro_batch) * workload.units.front().output_bytes;
+  }
+  return memory;
+}
+
+class MegatronGrid final : public ReplicaGrid {
+ public:
+  MegatronGrid(const StudyInput& study, const Workload& model, Grid grid, MegatronLayout layout)
+      : ReplicaGrid(study, model, std::move(grid)), layout_(std::move(layout)), copies_(sharing_of(study, 2) == 1) {}
+
+  /// True when every device holds its share of a stage with one micro-batch in flight.
+  [[nodiscard]] bool fits() const {
+    const Grid& replicas = grid();
+    for (std::size_t s = 0; s < layout_.stages(); ++s) {
+      const double need = memory_of(s, replicas.size()).with(1);
+      for (const std::vector<std::size_t>& replica : replicas) {
+        for (std::size_t i = 0; i < layout_.degree; ++i) {
+          const fleet::DeviceProfile& device = network().device(replica[s * layout_.degree + i]);
+          if (need > static_cast<double>(device.memory.value())) return false;
+        }
+      }
+    }
+    return true;
+  }
+
+  /// No step is shorter: what the slowest stage computes and reduces.
+  [[nodiscard]] double least_s() const {
+    const std::vector<std::int64_t> shares = shares_of(grid());
+    double least_s = 0;
+    for (std::size_t r = 0; r < grid().size(); ++r) {
+      for (std::size_t s = 0; s < layout_.stages(); ++s) {
+        const Stage stage = stage_of(grid()[r], s);
+        least_s = std::max(least_s, static_cast<double>(shares[r]) * (stage.forward_s + stage.backward_s));
+      }
+    }
+    return least_s;
+  }
+
+ private:
+  [[nodiscard]] StageMemory memory_of(std::size_t stage, std::size_t replicas) const {
+    return share_of_stage(workload(), layout_, stage,
+                          copies_ ? std::max<std::int64_t>(1, static_cast<std::int64_t>(replicas) / 2)
+                                  : static_cast<std::int64_t>(replicas));
+  }
+
+  /// Bytes of a sequence's boundary tensor.
+  [[nodiscard]] double boundary() const { return workload().units.front().output_bytes; }
+
+  [[nodiscard]] std::vector<std::size_t> members(const std::vector<std::size_t>& replica, std::size_t stage) const {
+    const auto first = replica.begin() + static_cast<std::ptrdiff_t>(stage * layout_.degree);
+    return {first, first + static_cast<std::ptrdiff_t>(layout_.degree)};
+  }
+
+  /// Transformer layers among the units of a stage: the embedding is the first unit, the head the last.
+  [[nodiscard]] double layers(std::size_t stage) const {
+    const std::size_t last = workload().units.size() - 1;
+    return static_cast<double>(std::min(layout_.cuts[stage + 1], last) - std::max<std::size_t>(layout_.cuts[stage], 1));
+  }
+
+  /// All-reduces of a stage's forward pass; as many of its backward pass without recomputation.
+  [[nodiscard]] double reductions(std::size_t stage) const {
+    const bool ends = stage == 0 || stage + 1 == layout_.stages();
+    return layout_.degree > 1 ? 2 * layers(stage) + (ends ? 1 : 0) : 0;
+  }
+
+  // Per sequence: latencies of all-reduces are spread over the micro-batch.
+  [[nodiscard]] Stage stage_of(const std::vector<std::size_t>& replica, std::size_t s) const {
+    const std::size_t first = layout_.cuts[s], last = layout_.cuts[s + 1];
+    const std::vector<std::size_t> here = members(replica, s);
+    const auto size = static_cast<double>(layout_.micro_batch), degree = static_cast<double>(layout_.degree);
+    double rate = std::numeric_limits<double>::infinity(), have = rate;
+    for (const std::size_t d : here) {
+      rate = std::min(rate, network().device(d).compute.value());
+      have = std::min(have, static_cast<double>(network().device(d).memory.value()));
+    }
+    const double reduce_s = ring_all_reduce(network(), here, size * boundary()).time_s / size * reductions(s);
+    const double forward = workload().forward_flops(first, last) / degree / rate + reduce_s;
+    const double backward = workload().backward_flops(first, last) / degree / rate + reduce_s;
+    Stage stage;
+    stage.forward_s = forward;
+    stage.backward_s = backward + (layout_.recompute ? forward : 0);
+    stage.in_flight = std::max<std::int64_t>(1, memory_of(s, grid().size()).fit(have, workload().batch));
+    if (s + 1 < layout_.stages()) stage.next = hop_between(here, members(replica, s + 1));
+    if (s > 0) stage.previous = hop_between(here, members(replica, s - 1));
+    return stage;
+  }
+
+  // Every device to its counterpart; the slowest pair sets the pace.
+  [[nodiscard]] StageHop hop_between(const std::vector<std::size_t>& from, const std::vector<std::size_t>& to) const {
+    StageHop slowest;
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      const Hop header = network().hop(from[i], to[i], 0);
+      const Hop one = network().hop(from[i], to[i], boundary() / static_cast<double>(from.size()));
+      slowest.send_s = std::max(slowest.send_s, one.send_s - header.send_s);
+      slowest.receive_s = std::max(slowest.receive_s, one.receive_s - header.receive_s);
+      slowest.send_fixed_s = std::max(slowest.send_fixed_s, header.send_s);
+      slowest.receive_fixed_s = std::max(slowest.receive_fixed_s, header.receive_s);
+      slowest.latency_s = std::max(slowest.latency_s, header.latency_s);
+    }
+    return slowest;
+  }
+
+  // In proportion to the pace of each replica's slowest stage.
+  [[nodiscard]] std::vector<std::int64_t> shares_of(const Grid& grid) const override {
+    std::vector<double> paces;
+    for (const std::vector<std::size_t>& replica : grid) {
+      double slowest_s = 0;
+      for (std::size_t s = 0; s < layout_.stages(); ++s) {
+        const Stage stage = stage_of(replica, s);
+        slowest_s = std::max(slowest_s, stage.forward_s + stage.backward_s);
+      }
+      paces.push_back(1 / slowest_s);
+    }
+    return apportion(workload().batch, paces);
+  }
+
+  [[nodiscard]] StepCost cost_of(const Grid& grid, const std::vector<std::int64_t>& shares) const override {
+    StepCost cost;
+    cost.usage.resize(network().size());
+    std::vector<double> quiet_s(layout_.stages(), 0);
+    Grid working;
+    for (std::size_t r = 0; r < grid.size(); ++r) {
+      if (shares[r] == 0) continue;
+      working.push_back(grid[r]);
+      run_replica(grid[r], shares[r], quiet_s, cost.usage);
+    }
+    for (std::size_t s = 0; s < layout_.stages(); ++s) {
+      const double parameters = static_cast<double>(workload().parameters(layout_.cuts[s], layout_.cuts[s + 1])) /
+                                static_cast<double>(layout_.degree);
+      for (std::size_t i = 0; i < layout_.degree; ++i) {
+        std::vector<std::size_t> group;
+        for (const std::vector<std::size_t>& replica : working) group.push_back(replica[s * layout_.degree + i]);
+        const auto exchanged = ring_all_reduce(network(), group, parameters * static_cast<double>(workload().element));
+        charge(exchanged, group, cost.usage);
+        double update_s = 0;
+        const double mine = parameters / static_cast<double>(group.size());
+        for (const std::size_t d : group) {
+          const double time_s = Workload::kUpdateFlops * mine / network().device(d).compute.value();
+          cost.usage[d].compute += Seconds(time_s);
+          update_s = std::max(update_s, time_s);
+        }
+        cost.time_s = std::max(cost.time_s, quiet_s[s] + exchanged.time_s + update_s);
+      }
+    }
+    // All-reduces count as compute above, so that a link may carry one and a boundary at once: granted, but no link is
+    // taken for more than the step.
+    for (const sched::Usage& used : cost.usage)
+      cost.time_s = std::max({cost.time_s, used.up.value(), used.down.value()});
+    return cost;
+  }
+
+  void run_replica(const std::vector<std::size_t>& replica, std::int64_t share, std::vector<double>& quiet_s,
+                   std::vector<sched::Usage>& usage) const {
+    std::vector<Stage> run;
+    for (std::size_t s = 0; s < layout_.stages(); ++s) run.push_back(stage_of(replica, s));
+    const std::vector<std::int64_t> micro_batches = split_batch(share, layout_.micro_batch);
+    const std::vector<StageTimes> times = run_pipeline(run, micro_batches);
+    const auto sequences = static_cast<double>(share), passes = static_cast<double>(micro_batches.size());
+    const auto header = static_cast<double>(plan::kMessageHeader.value());
+    for (std::size_t s = 0; s < layout_.stages(); ++s) {
+      quiet_s[s] = std::max(quiet_s[s], times[s].quiet_s);
+      const std::size_t first = layout_.cuts[s], last = layout_.cuts[s + 1];
+      const std::vector<std::size_t> here = members(replica, s);
+      const double flops = (workload().forward_flops(first, last) * (layout_.recompute ? 2 : 1) +
+                            workload().backward_flops(first, last)) /
+                           static_cast<double>(layout_.degree);
+      const double rounds = reductions(s) * (layout_.recompute ? 3 : 2) * passes;
+      auto reduced = ring_all_reduce(network(), here, sequences / passes * boundary());
+      for (std::size_t i = 0; i < here.size(); ++i) {
+        reduced.up_s[i] *= rounds;
+        reduced.down_s[i] *= rounds;
+        reduced.bytes_up[i] *= rounds;
+        reduced.bytes_down[i] *= rounds;
+        sched::Usage& used = usage[here[i]];
+        used.compute += Seconds(sequences * flops / network().device(here[i]).compute.value());
+        used.up += Seconds(times[s].up_s);
+        used.down += Seconds(times[s].down_s);
+        const double neighbours = (s > 0 ? 1 : 0) + (s + 1 < layout_.stages() ? 1 : 0);
+        const Bytes bytes(std::llround(
+            neighbours * (sequences * boundary() / static_cast<double>(layout_.degree) + passes * header)));
+        used.bytes_up += bytes;
+        used.bytes_down += bytes;
+        used.memory_peak = Bytes(std::llround(memory_of(s, grid().size()).with(times[s].most_in_flight)));
+      }
+      charge(reduced, here, usage);
+    }
+  }
+
+  MegatronLayout layout_;
+  bool copies_;  // shares of state are kept twice
+};
+
+// Devices so that neighbours in the list have fast links: by their own link, or, where pairs are measured, one by one
+// the device whose slowest link to the last `kNear` ones is fastest.
+std::vector<std::size_t> neighbours_in_order(const StudyInput& study) {
+  std::vector<std::size_t> order = by_link(study);
+  if (study.links.empty()) return order;
+  constexpr std::size_t kNear = 4;
+  const Network network(study.devices, study.links);
+  for (std::size_t i = 1; i < order.size(); ++i) {
+    double best = -1;
+    std::size_t chosen = i;
+    for (std::size_t j = i; j < order.size(); ++j) {
+      double slowest = std::numeric_limits<double>::infinity();
+      for (std::size_t k = i - std::min(i, kNear); k < i; ++k) {
+        slowest = std::min(slowest, network.rate(order[k], order[j]));
+      }
+      if (slowest <= best) continue;
+      best = slowest;
+      chosen = j;
+    }
+    std::swap(order[i], order[chosen]);
+  }
+  return order;
+}
+
+class Megatron final : public System {
+ public:
+  [[nodiscard]] std::string name() const override { return "megatron"; }
+  [[nodiscard]] std::string summary() const override {
+    return "pipeline x tensor x data parallelism with sharded moments (Megatron, ZeRO-1)";
+  }
+
+ private:
+  struct Choice {
+    Grid grid;
+    MegatronLayout layout;
+    double step_s = std::numeric_limits<double>::infinity();
+  };
+
+  void carry_out(const StudyInput& study, const std::function<Seconds()>& elapsed,
+                 SystemReport& report) const override {
+    const Workload workload = describe_workload(study.model, study.batch, study.wire);
+    const std::vector<std::size_t> order = neighbours_in_order(study);
+    Choice best;
+    for (std::size_t degree = 1; degree <= order.size(); degree *= 2) {
+      if (study.model.n_head % static_cast<std::int64_t>(degree) != 0) continue;
+      const std::size_t most = std::min(workload.units.size(), order.size() / degree);
+      for (std::size_t stages = 1; stages <= most; ++stages) {
+        try_replicas(study, workload, order, {cut_evenly(workload, stages), degree, 1, false}, best);
+      }
+      if (study.progress)
+        study.progress(fmt::format("megatron: {} devices a stage, best {:.4g} s", degree, best.step_s));
+    }
+    report.planning = elapsed();
+    if (best.grid.empty()) {
+      report.feasible = false;
+      report.why = why_not(study, workload);
+      return;
+    }
+    report.layout = fmt::format("{} replicas of {} stages of {} devices, micro-batches of {}{}", best.grid.size(),
+                                best.layout.stages(), best.layout.degree, best.layout.micro_batch,
+                                best.layout.recompute ? ", layers computed again" : "");
+    report.figures = {{"random_placement_s", random_placement_s(study, workload, best)}};
+    MegatronGrid grid(study, workload, std::move(best.grid), best.layout);
+    run_study(study, grid, report);
+  }
+
+  static Grid grid_of(const std::vector<std::size_t>& devices, std::size_t replicas, std::size_t positions) {
+    Grid grid(replicas);
+    for (std::size_t i = 0; i < replicas * positions; ++i) grid[i / positions].push_back(devices[i]);
+    return grid;
+  }
+
+  // Micro-batches are powers of two, numbers of replicas fall by a fifth from the most that the devices make.
+  static void try_replicas(const StudyInput& study, const Workload& workload, const std::vector<std::size_t>& order,
+                           MegatronLayout layout, Choice& best) {
+    const std::size_t positions = layout.stages() * layout.degree;
+    const std::size_t most = std::min(order.size() / positions, static_cast<std::size_t>(workload.batch));
+    for (std::size_t replicas = most; replicas > 0; replicas = fewer(replicas)) {
+      // Of the devices that hold the largest share of any stage the best-connected ones.
+      layout.micro_batch = 1;
+      layout.recompute = true;
+      double need = 0;
+      for (std::size_t s = 0; s < layout.stages(); ++s) {
+        need = std::max(need, share_of_stage(workload, layout, s, sharing_of(study, replicas)).with(1));
+      }
+      std::vector<std::size_t> able;
+      for (const std::size_t d : order) {
+        if (static_cast<double>(study.devices[d].memory.value()) >= need) able.push_back(d);
+        if (able.size() == replicas * positions) break;
+      }
+      if (able.size() < replicas * positions) continue;
+      const Grid grid = grid_of(able, replicas, positions);
+      for (const bool recompute : {false, true}) {
+        layout.recompute = recompute;
+        for (layout.micro_batch = 1; layout.micro_batch <= workload.batch; layout.micro_batch *= 2) {
+          const MegatronGrid trial(study, workload, grid, layout);
+          if (!trial.fits()) break;
+          if (trial.least_s() >= best.step_s) continue;
+          const double step_s = trial.step().time_s;
+          if (step_s < best.step_s) best = {grid, layout, step_s};
+        }
+      }
+    }
+  }
+
+  // The same shape with its devices in a random order: the median of three.
+  static double random_placement_s(const StudyInput& study, const Workload& workload, const Choice& best) {
+    std::vector<double> steps;
+    for (std::uint32_t draw = 0; draw < 3; ++draw) {
+      const Random random(study.seed, Purpose::rivals, 32 + draw);
+      std::vector<std::size_t> devices;
+      for (const std::vector<std::size_t>& replica : best.grid) {
+        devices.insert(devices.end(), replica.begin(), replica.end());
+      }
+      for (std::size_t i = devices.size(); i > 1; --i) {
+        std::swap(devices[i - 1], devices[static_cast<std::size_t>(random.below(i, i))]);
+      }
+      const Grid grid = grid_of(devices, best.grid.size(), best.grid.front().size());
+      steps.push_back(MegatronGrid(study, workload, grid, best.layout).step().time_s);
+    }
+    std::sort(steps.begin(), steps.end());
+    return steps[1];
+  }
+
+  static std::string why_not(const StudyInput& study, const Workload& workload) {
+    double together = 0;
+    Bytes largest{0};
+    for (const fleet::DeviceProfile& device : study.devices) {
+      largest = std::max(largest, device.memory);
+      together += static_cast<double>(device.memory.value());
+    }
+    return fmt::format(
+        "no split of layers over the heads and the devices fits: the model with gradients and moments takes {:.1f} GB; "
+        "the largest device has {:.2f} GB, all together {:.1f} GB",
+        static_cast<double>(workload.total_parameters() * Workload::kStateBytes) / 1e9,
+        static_cast<double>(largest.value()) / 1e9, together / 1e9);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<System> make_megatron() { return std::make_unique<Megatron>(); }
+
+}  // namespace cleave::rivals

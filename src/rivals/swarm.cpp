@@ -1,0 +1,340 @@
+// swarm: pipelines wired at random by throughput (SWARM parallelism), state on the devices.
+//
+// Every stage has any number of replicas; a micro-batch goes to the replica that will be done first and its gradient
+// back the same way (routed_pipeline.hpp). Devices are dealt to stages so that the slowest stage is as fast as can be,
+// and boundary tensors travel in 8 bits. Once a batch the replicas of a stage all-reduce their gradients and update.
+// When devices are lost, their micro-batches are done again by other replicas, and devices move from the fastest stage
+// to the slowest where that helps. Source: Ryabinin et al. 2023 (arXiv 2301.11913).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <numeric>
+
+#include "cleave/rivals/system.hpp"
+#include "collective.hpp"
+#include "pipeline.hpp"
+#include "pipeline_grid.hpp"
+#include "placement.hpp"
+#include "replica_grid.hpp"
+#include "routed_pipeline.hpp"
+
+namespace cleave::rivals {
+
+namespace {
+
+/// Bytes of an element of a boundary tensor under way (dynamic 8-bit quantization; its scales are granted).
+constexpr double kBoundaryBytes = 1;
+/// A layout whose slowest stage alone takes this many times the shortest step is not run.
+constexpr double kHopeless = 1.0;
+
+struct SwarmLayout {
+  std::vector<std::size_t> cuts;                  ///< stage s has units [cuts[s], cuts[s+1])
+  std::vector<std::vector<std::size_t>> members;  ///< devices of each stage
+  std::int64_t micro_batch = 1;
+  bool recompute = false;
+  [[nodiscard]] bool found() const { return !members.empty(); }
+};
+
+class SwarmPlacement final : public Placement {
+ public:
+  SwarmPlacement(const StudyInput& study, Workload workload, SwarmLayout layout)
+      : declared_(study.devices),
+        devices_(study.devices),
+        network_(devices_, study.links),
+        workload_(std::move(workload)),
+        original_(std::move(layout)),
+        now_(original_),
+        copies_(sharing_of(study, 2) == 1) {}
+  SwarmPlacement(const SwarmPlacement&) = delete;
+  SwarmPlacement& operator=(const SwarmPlacement&) = delete;
+
+  [[nodiscard]] StepCost step() const override { return cost_of(now_); }
+
+  [[nodiscard]] bool uses(std::size_t device) const override {
+    return std::any_of(now_.members.begin(), now_.members.end(), [&](const std::vector<std::size_t>& stage) {
+      return std::find(stage.begin(), stage.end(), device) != stage.end();
+    });
+  }
+
+  /// Sequences a second of a device at a stage: what its busiest resource allows.
+  [[nodiscard]] double throughput(std::size_t device, std::size_t stage) const {
+    const std::size_t first = now_.cuts[stage], last = now_.cuts[stage + 1];
+    const fleet::DeviceProfile& profile = devices_[device];
+    const double flops =
+        workload_.forward_flops(first, last) * (now_.recompute ? 2 : 1) + workload_.backward_flops(first, last);
+    const double in = stage > 0 ? boundary(stage - 1) : 0;
+    const double out = stage + 1 < now_.members.size() ? boundary(stage) : 0;
+    return 1 / std::max({flops / profile.compute.value(), (in + out) / profile.uplink.value(),
+                         (in + out) / profile.downlink.value()});
+  }
+
+  /// The least time that a batch takes in the slowest stage.
+  [[nodiscard]] double least_s() const {
+    double least_s = 0;
+    for (std::size_t s = 0; s < now_.members.size(); ++s) {
+      least_s = std::max(least_s, static_cast<double>(workload_.batch) / throughput_of_stage(s));
+    }
+    return least_s;
+  }
+
+  Remedy lose(std::span<const std::size_t> devices, double progress) override {
+    const double before_s = step().time_s;
+    double gone = 0;  // share of the batch whose gradients are lost: the largest of any stage
+    for (std::size_t s = 0; s < now_.members.size(); ++s) {
+      double lost = 0;
+      for (const std::size_t d : now_.members[s]) {
+        if (std::find(devices.begin(), devices.end(), d) != devices.end()) lost += throughput(d, s);
+      }
+      gone = std::max(gone, lost / throughput_of_stage(s));
+    }
+    for (std::vector<std::size_t>& stage : now_.members) {
+      std::erase_if(stage,
+                    [&](std::size_t d) { return std::find(devices.begin(), devices.end(), d) != devices.end(); });
+    }
+    Remedy remedy;
+    if (std::any_of(now_.members.begin(), now_.members.end(), [](const auto& stage) { return stage.empty(); })) {
+      remedy.survives = false;
+      remedy.why = "a stage lost its last replica and with it its weights and moments";
+      return remedy;
+    }
+    rebalance();
+    remedy.added_s = std::max(0.0, step().time_s * (1 - progress * (1 - gone)) - before_s * (1 - progress));
+    return remedy;
+  }
+
+  void restore(std::size_t device) override {
+    for (std::size_t s = 0; s < original_.members.size(); ++s) {
+      const std::vector<std::size_t>& stage = original_.members[s];
+      if (std::find(stage.begin(), stage.end(), device) != stage.end()) now_.members[s].push_back(device);
+    }
+    rebalance();
+  }
+
+  void slow(std::size_t device, double factor) override {
+    devices_[device].compute = declared_[device].compute * factor;
+    devices_[device].uplink = declared_[device].uplink * factor;
+    devices_[device].downlink = declared_[device].downlink * factor;
+  }
+
+  /// True when every device holds its stage with one micro-batch in flight.
+  [[nodiscard]] bool fits() const {
+    for (std::size_t s = 0; s < now_.members.size(); ++s) {
+      for (const std::size_t d : now_.members[s]) {
+        if (memory_of(s, now_.members[s].size()).with(1) > static_cast<double>(devices_[d].memory.value()))
+          return false;
+      }
+    }
+    return true;
+  }
+
+ private:
+  [[nodiscard]] double boundary(std::size_t stage) const {
+    return workload_.units[now_.cuts[stage + 1] - 1].output_bytes / static_cast<double>(workload_.element) *
+           kBoundaryBytes;
+  }
+
+  [[nodiscard]] double throughput_of_stage(std::size_t stage) const {
+    double sum = 0;
+    for (const std::size_t d : now_.members[stage]) sum += throughput(d, stage);
+    return sum;
+  }
+
+  // Moments and master weights in shards over the replicas of the stage.
+  [[nodiscard]] StageMemory memory_of(std::size_t stage, std::size_t replicas) const {
+    return stage_memory(workload_, now_.cuts[stage], now_.cuts[stage + 1], now_.micro_batch, now_.recompute,
+                        copies_ ? std::max<std::int64_t>(1, static_cast<std::int64_t>(replicas) / 2)
+                                : static_cast<std::int64_t>(replicas));
+  }
+
+  // One device at a time from a stage to the slowest one, while that makes the slowest stage faster. A device that
+  // moves fetches its new stage's state in the background.
+  void rebalance() {
+    for (std::size_t moves = 0; moves < devices_.size(); ++moves) {
+      std::vector<double> rates;
+      for (std::size_t s = 0; s < now_.members.size(); ++s) rates.push_back(throughput_of_stage(s));
+      const auto slowest = static_cast<std::size_t>(std::min_element(rates.begin(), rates.end()) - rates.begin());
+      double best = rates[slowest];
+      std::size_t from = 0, chosen = devices_.size();
+      for (std::size_t s = 0; s < now_.members.size(); ++s) {
+        if (s == slowest || now_.members[s].size() < 2) continue;
+        for (const std::size_t d : now_.members[s]) {
+          const double need = memory_of(slowest, now_.members[slowest].size() + 1).with(1);
+          if (need > static_cast<double>(devices_[d].memory.value())) continue;
+          const double after = std::min(rates[s] - throughput(d, s), rates[slowest] + throughput(d, slowest));
+          if (after <= best * (1 + 1e-9)) continue;
+          best = after;
+          from = s;
+          chosen = d;
+        }
+      }
+      if (chosen == devices_.size()) return;
+      std::erase(now_.members[from], chosen);
+      now_.members[slowest].push_back(chosen);
+      if (!fits()) {  // the stage that it left has larger shards now
+        std::erase(now_.members[slowest], chosen);
+        now_.members[from].push_back(chosen);
+        return;
+      }
+    }
+  }
+
+  [[nodiscard]] StepCost cost_of(const SwarmLayout& layout) const {
+    const std::vector<std::int64_t> micro_batches = split_batch(workload_.batch, layout.micro_batch);
+    const std::size_t stages = layout.members.size();
+    std::vector<RoutedDevice> replicas;
+    std::vector<double> boundaries;
+    for (std::size_t s = 0; s < stages; ++s) {
+      const std::size_t first = layout.cuts[s], last = layout.cuts[s + 1];
+      const double forward = workload_.forward_flops(first, last);
+      const double backward = workload_.backward_flops(first, last) + (layout.recompute ? forward : 0);
+      const StageMemory memory = memory_of(s, layout.members[s].size());
+      if (s + 1 < stages) boundaries.push_back(boundary(s));
+      for (const std::size_t d : layout.members[s]) {
+        const double rate = devices_[d].compute.value();
+        const std::int64_t room = memory.fit(static_cast<double>(devices_[d].memory.value()),
+                                             static_cast<std::int64_t>(micro_batches.size()));
+        replicas.push_back({d, s, forward / rate, backward / rate, std::max<std::int64_t>(1, room)});
+      }
+    }
+    const std::vector<RoutedTimes> times = run_routed(network_, replicas, boundaries, micro_batches);
+    StepCost cost;
+    cost.usage.resize(network_.size());
+    std::vector<double> quiet_s(stages, 0);
+    for (std::size_t r = 0; r < replicas.size(); ++r) {
+      sched::Usage& used = cost.usage[replicas[r].device];
+      used.compute += Seconds(times[r].compute_s);
+      used.up += Seconds(times[r].up_s);
+      used.down += Seconds(times[r].down_s);
+      used.bytes_up += Bytes(std::llround(times[r].bytes_up));
+      used.bytes_down += Bytes(std::llround(times[r].bytes_down));
+      const std::size_t s = replicas[r].stage;
+      used.memory_peak = Bytes(std::llround(memory_of(s, layout.members[s].size()).with(times[r].most_in_flight)));
+      quiet_s[s] = std::max(quiet_s[s], times[r].quiet_s);
+    }
+    for (std::size_t s = 0; s < stages; ++s) {
+      const std::vector<std::size_t>& members = layout.members[s];
+      const auto parameters = static_cast<double>(workload_.parameters(layout.cuts[s], layout.cuts[s + 1]));
+      const auto reduced = ring_all_reduce(network_, members, parameters * static_cast<double>(workload_.element));
+      charge(reduced, members, cost.usage);
+      double update_s = 0;
+      for (const std::size_t d : members) {
+        const double time_s = Workload::kUpdateFlops * parameters / devices_[d].compute.value();
+        cost.usage[d].compute += Seconds(time_s);
+        update_s = std::max(update_s, time_s);
+      }
+      cost.time_s = std::max(cost.time_s, quiet_s[s] + reduced.time_s + update_s);
+    }
+    return cost;
+  }
+
+  std::vector<fleet::DeviceProfile> declared_, devices_;
+  Network network_;
+  Workload workload_;
+  SwarmLayout original_, now_;
+  bool copies_;  // shares of state are kept twice
+};
+
+class Swarm final : public System {
+ public:
+  [[nodiscard]] std::string name() const override { return "swarm"; }
+  [[nodiscard]] std::string summary() const override {
+    return "stages of any number of replicas, micro-batches routed to whichever is free (SWARM)";
+  }
+
+ private:
+  void carry_out(const StudyInput& study, const std::function<Seconds()>& elapsed,
+                 SystemReport& report) const override {
+    const Workload workload = describe_workload(study.model, study.batch, study.wire, Granularity::halves);
+    SwarmLayout best;
+    double shortest_s = std::numeric_limits<double>::infinity();
+    const std::size_t most = std::min(workload.units.size(), study.devices.size());
+    for (std::size_t stages = 1; stages <= most; ++stages) {
+      for (const bool recompute : {false, true}) {
+        for (std::int64_t micro_batch = 1; micro_batch <= study.batch; micro_batch *= 2) {
+          SwarmLayout layout = deal(study, workload, stages, micro_batch, recompute);
+          if (!layout.found()) break;
+          const SwarmPlacement placement(study, workload, layout);
+          if (placement.least_s() > kHopeless * shortest_s) break;
+          const double step_s = placement.step().time_s;
+          if (step_s >= shortest_s) continue;
+          shortest_s = step_s;
+          best = std::move(layout);
+        }
+      }
+      if (study.progress)
+        study.progress(fmt::format("swarm: {} of {} stages, best {:.4g} s", stages, most, shortest_s));
+    }
+    report.planning = elapsed();
+    if (!best.found()) {
+      report.feasible = false;
+      report.why = why_not(study, workload);
+      return;
+    }
+    std::size_t least = study.devices.size(), largest = 0;
+    for (const std::vector<std::size_t>& stage : best.members) {
+      least = std::min(least, stage.size());
+      largest = std::max(largest, stage.size());
+    }
+    report.layout = fmt::format("{} stages of {} to {} replicas, micro-batches of {}{}", best.members.size(), least,
+                                largest, best.micro_batch, best.recompute ? ", layers computed again" : "");
+    SwarmPlacement placement(study, workload, std::move(best));
+    run_study(study, placement, report);
+  }
+
+  // Devices with least memory first, each to the slowest of the stages that it holds. The first device of a stage must
+  // hold it with the shards that `devices / stages` replicas leave; a layout in which a device does not fit is none.
+  static SwarmLayout deal(const StudyInput& study, const Workload& workload, std::size_t stages,
+                          std::int64_t micro_batch, bool recompute) {
+    SwarmLayout layout{cut_evenly(workload, stages), std::vector<std::vector<std::size_t>>(stages), micro_batch,
+                       recompute};
+    const std::int64_t replicas = sharing_of(study, study.devices.size() / stages);
+    std::vector<double> need, rates(stages, 0);
+    for (std::size_t s = 0; s < stages; ++s) {
+      need.push_back(
+          stage_memory(workload, layout.cuts[s], layout.cuts[s + 1], micro_batch, recompute, replicas).with(1));
+    }
+    std::vector<std::size_t> order(study.devices.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return study.devices[a].memory < study.devices[b].memory; });
+    const SwarmPlacement scale(study, workload, layout);
+    for (const std::size_t d : order) {
+      std::size_t slowest = stages;
+      for (std::size_t s = 0; s < stages; ++s) {
+        if (need[s] > static_cast<double>(study.devices[d].memory.value())) continue;
+        if (slowest == stages || rates[s] < rates[slowest]) slowest = s;
+      }
+      if (slowest == stages) continue;
+      layout.members[slowest].push_back(d);
+      rates[slowest] += scale.throughput(d, slowest);
+    }
+    const bool complete = std::none_of(rates.begin(), rates.end(), [](double rate) { return rate == 0; });
+    if (!complete || !SwarmPlacement(study, workload, layout).fits()) return {};
+    return layout;
+  }
+
+  static std::string why_not(const StudyInput& study, const Workload& workload) {
+    double need = 0;
+    for (std::size_t u = 0; u < workload.units.size(); ++u) {
+      need =
+          std::max(need, stage_memory(workload, u, u + 1, 1, true,
+                                      std::max<std::int64_t>(1, std::ssize(study.devices) / std::ssize(workload.units)))
+                             .with(1));
+    }
+    Bytes largest{0};
+    for (const fleet::DeviceProfile& device : study.devices) largest = std::max(largest, device.memory);
+    return fmt::format(
+        "a stage of one unit takes up to {:.2f} GB on a device; the largest has {:.2f} GB, and {} devices "
+        "must fill {} stages or fewer",
+        need / 1e9, static_cast<double>(largest.value()) / 1e9, study.devices.size(), workload.units.size());
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<System> make_swarm() { return std::make_unique<Swarm>(); }
+
+}  // namespace cleave::rivals

@@ -1,0 +1,191 @@
+// Systems that hold the model in shards, and copies that seldom meet: closed forms and brute force.
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <tuple>
+
+#include "collective.hpp"
+#include "pipeline_grid.hpp"
+#include "studies.hpp"
+#include "summa.hpp"
+#include "workload.hpp"
+
+namespace cleave::rivals {
+namespace {
+
+SystemReport run(const std::string& name, const StudyInput& study) { return find_system(name)->simulate(study); }
+
+Workload workload_of(const StudyInput& study) { return describe_workload(study.model, study.batch, study.wire); }
+
+double ring_s(const StudyInput& study, double bytes) {
+  const Network network(study.devices, study.links);
+  std::vector<std::size_t> all(study.devices.size());
+  for (std::size_t d = 0; d < all.size(); ++d) all[d] = d;
+  return ring_all_reduce(network, all, bytes).time_s;
+}
+
+// 8 + 8 / r bytes a parameter, with 16-bit types 4 + 12 / r.
+TEST(StageMemory, SharesMomentsAndMasterWeights) {
+  StudyInput study = small_study(equal_devices(1, 1, 1));
+  for (const DType wire : {DType::f32, DType::f16}) {
+    study.wire = wire;
+    const Workload w = workload_of(study);
+    const auto parameters = static_cast<double>(w.parameters(1, 3));
+    EXPECT_DOUBLE_EQ(stage_memory(w, 1, 3, 1, false).state, 16 * parameters);
+    const double expected = wire == DType::f32 ? 8 + 8.0 / 4 : 4 + 12.0 / 4;
+    EXPECT_DOUBLE_EQ(stage_memory(w, 1, 3, 1, false, 4).state, expected * parameters);
+  }
+}
+
+// Links so slow that compute vanishes: two gathers and a scatter of every unit but the last, which stays between its
+// passes.
+TEST(Fsdp, SlowLinksHaveAClosedForm) {
+  StudyInput study = small_study(equal_devices(2, 1e15, 1e5), 2);
+  const Workload w = workload_of(study);
+  const double whole = static_cast<double>(w.total_parameters() * 16);
+  for (fleet::DeviceProfile& device : study.devices) device.memory = Bytes(static_cast<std::int64_t>(0.9 * whole));
+  const SystemReport report = run("fsdp", study);
+  ASSERT_TRUE(report.feasible) << report.why;
+  EXPECT_EQ(report.layout, "1 groups of 2 devices, micro-batches of 1");
+  double expected_s = 0;
+  for (std::size_t u = 0; u < w.units.size(); ++u) {
+    const double half_s = 0.5 * ring_s(study, static_cast<double>(w.units[u].parameters * 4));
+    expected_s += (u + 1 < w.units.size() ? 3 : 2) * half_s;
+  }
+  EXPECT_NEAR(report.step.value(), expected_s, 1e-6 * expected_s);
+  EXPECT_NEAR(report.lower_bound.value(), expected_s, 1e-6 * expected_s);
+}
+
+TEST(Fsdp, FitsWhereNoDeviceHoldsTheModel) {
+  StudyInput study = small_study(unlike_devices(16, 2, 1.5e6, 2e6), 16);
+  EXPECT_FALSE(run("data-parallel", study).feasible);
+  const SystemReport report = run("fsdp", study);
+  ASSERT_TRUE(report.feasible) << report.why;
+  EXPECT_LE(report.device_memory_max.value(), 2'000'000);
+}
+
+// What tensor parallelism can do, pipelines of one stage do too, with less memory.
+TEST(Megatron, IsNeverSlowerThanTensorParallelism) {
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    const StudyInput study = small_study(unlike_devices(8, seed, 2e6, 6e6), 16);
+    const SystemReport tensor = run("tensor-parallel", study), both = run("megatron", study);
+    ASSERT_TRUE(both.feasible) << both.why;
+    EXPECT_LE(both.device_memory_max.value(), 6'000'000);
+    if (!tensor.feasible) continue;
+    EXPECT_LE(both.step.value(), tensor.step.value() * 1.0001) << seed;
+  }
+}
+
+// Two stages on two devices without transfers: (M + 1) / M times the slower stage's work at most.
+TEST(Megatron, TwoStagesHaveTheirClosedForm) {
+  StudyInput study = small_study(equal_devices(2, 1e6, 1e12), 8);
+  const Workload w = workload_of(study);
+  const auto most = static_cast<std::int64_t>(0.62 * static_cast<double>(w.total_parameters() * 16));
+  for (fleet::DeviceProfile& device : study.devices) device.memory = Bytes(most);
+  study.model.n_head = study.model.n_kv_head = 1;  // no shards
+  const SystemReport report = run("megatron", study);
+  ASSERT_TRUE(report.feasible) << report.why;
+  EXPECT_NE(report.layout.find("1 replicas of 2 stages of 1 devices"), std::string::npos) << report.layout;
+  const double compute_s = w.step_flops() / 2 / 1e6;
+  EXPECT_GE(report.step.value(), compute_s);
+  EXPECT_LE(report.step.value(), 1.6 * compute_s);
+}
+
+// A quarter of the heads each, rings for nothing.
+TEST(Galaxy, EqualDevicesShareEverything) {
+  StudyInput study = small_study(equal_devices(4, 1e9, 1e15), 4);
+  const Workload w = workload_of(study);
+  const double whole = static_cast<double>(w.total_parameters() * 16);
+  for (fleet::DeviceProfile& device : study.devices) device.memory = Bytes(static_cast<std::int64_t>(0.5 * whole));
+  const SystemReport report = run("galaxy", study);
+  ASSERT_TRUE(report.feasible) << report.why;
+  const double expected_s = (w.step_flops() + 15 * static_cast<double>(w.total_parameters())) / 4 / 1e9;
+  EXPECT_NEAR(report.step.value(), expected_s, 1e-6 * expected_s);
+}
+
+// Three of four heads on the device that is three times as fast; where it lacks the memory, fewer.
+TEST(Galaxy, SharesFollowSpeedAndMemory) {
+  StudyInput study = small_study(equal_devices(2, 1e6, 1e15), 4);
+  study.devices[0].compute = FlopsPerSecond(3e6);
+  const Workload w = workload_of(study);
+  const double whole = static_cast<double>(w.total_parameters() * 16);
+  for (fleet::DeviceProfile& device : study.devices) device.memory = Bytes(static_cast<std::int64_t>(0.95 * whole));
+  const double work = w.step_flops() + 15 * static_cast<double>(w.total_parameters());
+  EXPECT_NEAR(run("galaxy", study).step.value(), work / 4 / 1e6, 1e-4 * work / 4e6);
+  study.devices[0].memory = Bytes(static_cast<std::int64_t>(0.65 * whole));
+  EXPECT_NEAR(run("galaxy", study).step.value(), work / 2 / 1e6, 1e-4 * work / 2e6);
+}
+
+// Elements of A and B that device (r, c) of a q x q grid needs for its block of C and does not own.
+std::size_t missing(std::size_t m, std::size_t n, std::size_t k, std::size_t q, std::size_t r, std::size_t c) {
+  std::size_t count = 0;
+  for (std::size_t i = r * m / q; i < (r + 1) * m / q; ++i) {
+    for (std::size_t l = 0; l < k; ++l) count += l * q / k != c ? 1 : 0;  // A: rows r, depth anywhere
+  }
+  for (std::size_t l = 0; l < k; ++l) {
+    for (std::size_t j = c * n / q; j < (c + 1) * n / q; ++j) count += l * q / k != r ? 1 : 0;
+  }
+  return count;
+}
+
+TEST(Summa, MovesWhatADeviceLacks) {
+  for (const std::size_t q : {1, 2, 3}) {
+    const std::size_t m = 6 * q, n = 4 * q, k = 5 * q;
+    const GridTraffic traffic =
+        traffic_of({static_cast<double>(m), static_cast<double>(n), static_cast<double>(k)}, {q, 1, false}, 1);
+    for (std::size_t r = 0; r < q; ++r) {
+      for (std::size_t c = 0; c < q; ++c) {
+        EXPECT_NEAR(traffic.bytes, static_cast<double>(missing(m, n, k, q, r, c)), 1e-9);
+      }
+    }
+  }
+}
+
+// Three dimensions: device (x, y, z) multiplies block (x, z) of A by block (z, y) of B, each of which it owns 1/q of,
+// and sums 1/q of block (x, y) of C over z.
+TEST(Summa, ThreeDimensionsGatherAndScatterTheirFaces) {
+  const double q = 3, m = 9, n = 18, k = 27;
+  const double a = m / q * k / q, b = k / q * n / q, c = m / q * n / q;
+  EXPECT_NEAR(traffic_of({m, n, k}, {3, 1, true}, 2).bytes, 2 * (a + b + c) * (1 - 1 / q), 1e-9);
+}
+
+TEST(Summa, FourDevicesWithFreeLinksShareTheWork) {
+  StudyInput study = small_study(equal_devices(4, 1e9, 1e15), 4);
+  const Workload w = workload_of(study);
+  const double whole = static_cast<double>(w.total_parameters() * 16);
+  for (fleet::DeviceProfile& device : study.devices) device.memory = Bytes(static_cast<std::int64_t>(0.5 * whole));
+  const SystemReport report = run("summa", study);
+  ASSERT_TRUE(report.feasible) << report.why;
+  EXPECT_EQ(report.layout, "1 grids of 2 x 2 devices");
+  const double again = static_cast<double>(w.batch) * w.forward_flops(1, w.units.size() - 1);
+  const double expected_s = (w.step_flops() + again + 15 * static_cast<double>(w.total_parameters())) / 4 / 1e9;
+  EXPECT_NEAR(report.step.value(), expected_s, 1e-6 * expected_s);
+}
+
+TEST(LocalSteps, ExchangeOnceAnInterval) {
+  StudyInput study = small_study(equal_devices(4, 1e6, 1e5), 8);
+  study.local_steps.interval = 100;
+  const Workload w = workload_of(study);
+  const SystemReport report = run("local-steps", study);
+  ASSERT_EQ(report.devices_used, 4) << report.layout;
+  const double exchange_s = ring_s(study, static_cast<double>(w.total_parameters() * 4));
+  const double expected_s =
+      w.step_flops() / 4 / 1e6 + 15 * static_cast<double>(w.total_parameters()) / 1e6 + exchange_s / 100;
+  EXPECT_NEAR(report.step.value(), expected_s, 1e-9 * expected_s);
+}
+
+// A quarter, half and three quarters of the layers for a sixth of the run each, then all.
+TEST(ProgFed, IsTheMeanOverItsParts) {
+  StudyInput study = small_study(equal_devices(1, 1e9, 1e6), 8);
+  study.model = small_model(8);
+  double expected_s = 0;
+  for (const auto& [layers, share] : {std::pair(2, 1.0 / 6), {4, 1.0 / 6}, {6, 1.0 / 6}, {8, 0.5}}) {
+    StudyInput part = study;
+    part.model.n_layer = layers;
+    expected_s += share * run("data-parallel", part).step.value();
+  }
+  EXPECT_NEAR(run("progfed", study).step.value(), expected_s, 1e-9 * expected_s);
+}
+
+}  // namespace
+}  // namespace cleave::rivals

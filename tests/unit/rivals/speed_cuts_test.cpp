@@ -1,0 +1,82 @@
+// Cuts that follow the speed of devices: against every cut.
+#include "speed_cuts.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+
+#include "pipeline_grid.hpp"
+#include "studies.hpp"
+
+namespace cleave::rivals {
+namespace {
+
+// The slowest stage as the header states it; infinite where a device cannot hold its stage.
+double slowest_s(const Workload& w, const std::vector<fleet::DeviceProfile>& devices,
+                 const std::vector<std::size_t>& chain, const std::vector<double>& hop_share,
+                 const std::vector<std::size_t>& cuts) {
+  double slowest = 0;
+  for (std::size_t s = 0; s < chain.size(); ++s) {
+    const fleet::DeviceProfile& device = devices[chain[s]];
+    if (stage_memory(w, cuts[s], cuts[s + 1], 1, false).with(1) > static_cast<double>(device.memory.value()))
+      return std::numeric_limits<double>::infinity();
+    const double flops = w.forward_flops(cuts[s], cuts[s + 1]) + w.backward_flops(cuts[s], cuts[s + 1]);
+    double bytes = 0;
+    if (s > 0) bytes += hop_share[s - 1] * w.units[cuts[s]].input_bytes;
+    if (s + 1 < chain.size()) bytes += hop_share[s] * w.units[cuts[s + 1] - 1].output_bytes;
+    slowest = std::max(
+        {slowest, flops / device.compute.value(), bytes / device.uplink.value(), bytes / device.downlink.value()});
+  }
+  return slowest;
+}
+
+TEST(SpeedCuts, AreTheBestOfAllCuts) {
+  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+    const StudyInput study = small_study(unlike_devices(4, seed, 1.2e6, 6e6));
+    const Workload w = describe_workload(study.model, study.batch, study.wire);
+    const std::vector<std::size_t> chain{2, 0, 3};
+    const std::vector<double> shares{1.0, 0.25};
+    double best = std::numeric_limits<double>::infinity();
+    const std::size_t units = w.units.size();
+    for (std::size_t a = 1; a + 1 < units; ++a) {
+      for (std::size_t b = a + 1; b < units; ++b) {
+        best = std::min(best, slowest_s(w, study.devices, chain, shares, {0, a, b, units}));
+      }
+    }
+    const auto cuts = cut_by_speed(w, study.devices, chain, shares, 1, false);
+    ASSERT_EQ(cuts.has_value(), best < std::numeric_limits<double>::infinity()) << seed;
+    if (!cuts) continue;
+    EXPECT_DOUBLE_EQ(slowest_s(w, study.devices, chain, shares, *cuts), best) << seed;
+  }
+}
+
+// A device ten times as fast as the others takes more, and the pipeline is faster than with even cuts.
+TEST(Confidant, CutsThatFollowSpeedBeatEvenOnes) {
+  StudyInput study = small_study(equal_devices(3, 1e8, 1e9), 16);
+  study.model = small_model(10);
+  study.devices[0].compute = FlopsPerSecond(1e9);
+  for (fleet::DeviceProfile& device : study.devices) device.memory = Bytes(6'000'000);
+  const SystemReport report = find_system("confidant")->simulate(study);
+  ASSERT_TRUE(report.feasible) << report.why;
+  const auto even = std::find_if(report.figures.begin(), report.figures.end(),
+                                 [](const auto& figure) { return figure.first == "even_cuts_s"; });
+  ASSERT_NE(even, report.figures.end());
+  EXPECT_LT(report.step.value(), even->second);
+}
+
+TEST(FusionLlm, CompressesSlowLinksOnly) {
+  StudyInput study = small_study(equal_devices(2, 1e8, 1e9), 16);
+  for (fleet::DeviceProfile& device : study.devices) device.memory = Bytes(2'500'000);  // not the whole model
+  const SystemReport fast = find_system("fusionllm")->simulate(study);
+  ASSERT_TRUE(fast.feasible) << fast.why;
+  EXPECT_EQ(fast.figures[1], (std::pair<std::string, double>{"least_share_of_boundary", 1.0}));
+  EXPECT_DOUBLE_EQ(fast.figures[0].second, fast.step.value());
+  for (fleet::DeviceProfile& device : study.devices) device.uplink = BytesPerSecond(1e4);
+  const SystemReport slow = find_system("fusionllm")->simulate(study);
+  ASSERT_TRUE(slow.feasible) << slow.why;
+  EXPECT_LT(slow.figures[1].second, 1.0);
+  EXPECT_LT(slow.step.value(), slow.figures[0].second);
+}
+
+}  // namespace
+}  // namespace cleave::rivals
