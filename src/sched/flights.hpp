@@ -18,6 +18,7 @@ struct InFlight {
   std::int64_t block = 0;  ///< number of the first tasklet that was sent for it
   Seconds sent, expected;  ///< when, and how long until the answer by the plan
   int loss = -1;           ///< index of the loss that it makes good
+  int losses = 0;          ///< how often what it asks for was lost before, at most
 };
 
 class Flights {

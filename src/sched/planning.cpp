@@ -8,6 +8,13 @@
 
 namespace cleave::sched {
 
+namespace {
+
+/// A block that was lost so often is computed by the server.
+constexpr int kMostLosses = 8;
+
+}  // namespace
+
 Planning::Planning(Fleet& fleet, const SchedulerOptions& options, WeightCache& weights)
     : fleet_(fleet),
       options_(options),
@@ -69,9 +76,11 @@ void Planning::complete(const model::Operation& op) {
 }
 
 std::vector<plan::TaskletPlan> Planning::again(const plan::Work& work, const std::vector<plan::TaskletPlan>& pieces,
-                                               const Priority& priority) const {
+                                               const Priority& priority, int losses) const {
   const std::vector<plan::DeviceState> devices = usable(fleet_.devices_ahead_of(priority));
-  if (!devices.empty()) {
+  const bool all_fail = std::ranges::all_of(
+      devices, [&](const plan::DeviceState& d) { return breaker_.leaves_out(d.profile.id); });
+  if (!all_fail && losses < kMostLosses) {
     try {
       return plan::replan(work, pieces, devices, options_.plan);
     } catch (const InputError&) {

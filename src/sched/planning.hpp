@@ -38,10 +38,11 @@ class Planning {
   /// An operation is complete.
   void complete(const model::Operation& op);
   /// Plans pieces of an operation that were lost over the devices that remain, as a tasklet of this priority finds
-  /// them; the server takes them where no device can.
+  /// them. The server takes them where no device can, where they were lost too often before, and where everybody who is
+  /// there keeps failing: where nobody answers, a step must end all the same.
   [[nodiscard]] std::vector<plan::TaskletPlan> again(const plan::Work& work,
                                                      const std::vector<plan::TaskletPlan>& pieces,
-                                                     const Priority& priority) const;
+                                                     const Priority& priority, int losses) const;
 
   /// Devices that may get work, at the rates that they are estimated to have. Those that keep failing only when nobody
   /// else is there.

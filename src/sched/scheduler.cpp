@@ -54,8 +54,8 @@ struct Scheduler::Impl {
         planning(fleet, options, weight_cache),
         recovery(
             fleet, options, progress, outstanding, planning, report,
-            [this](OpId op, const plan::TaskletPlan& piece, int loss, std::optional<std::int64_t> block) {
-              submit(op, piece, loss, block);
+            [this](OpId op, const plan::TaskletPlan& piece, int loss, std::optional<std::int64_t> block, int losses) {
+              submit(op, piece, loss, block, {}, losses);
             },
             [this](const InFlight& flight) { settle(flight, true); }) {}
 
@@ -111,10 +111,10 @@ struct Scheduler::Impl {
     return op.urgency == 0 ? in_hand : in_hand + planning.background().in_hand(piece.device, fleet.now());
   }
 
-  // Sends one piece of `op`: a block of its own, made again for `loss`, or another copy of `block`.
-  // `kept`: the columns that it uses.
+  // Sends one piece of `op`: a block of its own, made again for `loss` after so many `losses`, or another copy of
+  // `block`. `kept`: the columns that it uses.
   void submit(OpId op, const plan::TaskletPlan& piece, int loss = -1, std::optional<std::int64_t> block = {},
-              TaskletId kept = {}) {
+              TaskletId kept = {}, int losses = 0) {
     const Tasklet tasklet{.id = TaskletId(next_tasklet++),
                           .op = op,
                           .piece = piece,
@@ -133,7 +133,8 @@ struct Scheduler::Impl {
                      .block = block.value_or(tasklet.id.value),
                      .sent = fleet.now(),
                      .expected = expected,
-                     .loss = loss});
+                     .loss = loss,
+                     .losses = losses});
     fleet.submit(tasklet);
   }
 

@@ -14,12 +14,19 @@ namespace cleave::server {
 
 namespace {
 
+/// A rank that leaves so many bytes unread is sent nothing more. More than a window and one message of the largest, so
+/// that who only waits for its turn is not held up.
+constexpr std::int64_t kMostUnread = 2 * kWindowBytes + comm::kMaxFrameBytes;
 /// Pings go to a rank this many times within the patience.
 constexpr double kPingsInPatience = 5.0;
-/// Real time that a tasklet may stay unanswered by a rank that is alive: some patiences, and what its size may take on
-/// a slow and busy host (bytes a second).
+/// Real time in which a rank that is alive must get on with the tasklet whose turn it is: some patiences, and what its
+/// size may take on a slow and busy host (bytes a second).
 constexpr double kPatiencesForAnswer = 3.0;
 constexpr double kSlowestHost = 5e6;
+/// A tasklet that gets on panel by panel may take so many of these times, and no more.
+constexpr double kMostAllowances = 4.0;
+/// Ranks are looked after so often also while messages come without a pause.
+constexpr Seconds kBetweenLooks{0.05};
 /// A longer gap between two looks means that the server itself was busy: silence in it proves nothing.
 constexpr Seconds kOwnPause{0.2};
 /// How long a rank that is silent is waited for at the end.
@@ -27,9 +34,18 @@ constexpr Seconds kLastWord{1.0};
 
 }  // namespace
 
+Clock& clock_of(const FleetTerms& terms) {
+  static SteadyClock steady;
+  return terms.real_time != nullptr ? *terms.real_time : steady;
+}
+
 Exchange::Exchange(comm::Transport& transport, const std::vector<fleet::DeviceProfile>& devices,
                    const FleetTerms& terms, Packer packer, Profile& profile)
-    : transport_(transport), packer_(std::move(packer)), profile_(profile), patience_(terms.patience) {
+    : transport_(transport),
+      packer_(std::move(packer)),
+      profile_(profile),
+      clock_(clock_of(terms)),
+      patience_(terms.patience) {
   for (int rank = 0; rank < transport.size(); ++rank) peers_.emplace_back(nodes_);
   CLEAVE_ASSERT(transport.size() > 1 || devices.empty(), "devices need a rank to live on");
   for (const fleet::DeviceProfile& device : devices) {
@@ -78,7 +94,9 @@ void Exchange::greet(const std::vector<fleet::DeviceProfile>& devices, const Fle
     const auto hello = comm::decode_hello(received->frame);
     if (!hello) continue;
     const std::vector<DeviceId>& hosted = peers_[static_cast<std::size_t>(rank)].devices;
-    ranks_[static_cast<std::size_t>(rank)] = {rank, hello->pid, hello->host, hosted};
+    // Which process it is says the system, where it knows.
+    const comm::PeerProcess process = transport_.process(rank);
+    ranks_[static_cast<std::size_t>(rank)] = {rank, process.pid > 0 ? process.pid : hello->pid, hello->host, hosted};
     if (hello->version != kVersion) {
       const std::string why = fmt::format("it runs cleave {}, the server {}", hello->version, kVersion);
       transport_.send(rank, comm::encode_refusal(why));
@@ -101,7 +119,7 @@ void Exchange::greet(const std::vector<fleet::DeviceProfile>& devices, const Fle
     throw EnvironmentError("start", "device rank 1", ranks_[1].absent);
   }
   watched_ = clock_.now();
-  for (Peer& peer : peers_) peer.heard = peer.pinged = peer.answered = watched_;
+  for (Peer& peer : peers_) peer.heard = peer.pinged = watched_;
 }
 
 void Exchange::submit(const sched::Tasklet& tasklet) {
@@ -144,8 +162,9 @@ void Exchange::release(TaskletId columns, DeviceId device) {
   if (!peer.gone) transport_.send(rank_of(device), comm::encode_release(columns, device));
 }
 
-bool Exchange::may_send(const Peer& peer) const {
-  if (peer.waiting.empty() || peer.gone) return false;
+bool Exchange::may_send(int rank) const {
+  const Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  if (peer.waiting.empty() || peer.gone || transport_.bytes_pending(rank) > kMostUnread) return false;
   if (peer.part.of == comm::PartOf::k_blocks) {
     return !under_way_.at(peer.waiting.front().id.value).parts->has_enough();
   }
@@ -157,7 +176,7 @@ void Exchange::pump() {
   for (bool sent = true; sent;) {
     sent = false;
     for (std::size_t rank = 1; rank < peers_.size(); ++rank) {
-      if (!may_send(peers_[rank])) continue;
+      if (!may_send(static_cast<int>(rank))) continue;
       send_next(static_cast<int>(rank));
       sent = true;
     }
@@ -185,7 +204,8 @@ void Exchange::send_next(int rank) {
   // A task counts for what it takes, be it carried or read in place.
   const std::int64_t bytes = part.whole() ? std::max(frame.size(), tasklet.piece.bytes_down.value()) : frame.size();
 
-  UnderWay& sent = under_way_.try_emplace(tasklet.id.value, UnderWay{tasklet, rank, 0, clock_.now()}).first->second;
+  UnderWay& sent =
+      under_way_.try_emplace(tasklet.id.value, UnderWay{tasklet, rank, 0, clock_.now(), sends_++}).first->second;
   sent.bytes += bytes;
   peer.bytes_under_way += bytes;
   peer.tasklets_under_way += begins ? 1 : 0;
@@ -230,23 +250,32 @@ void Exchange::give_up_oldest(int rank) {
   if (oldest >= 0) give_up(oldest);
 }
 
+// Progress of a tasklet must come within this time.
+Seconds Exchange::allowance(const UnderWay& sent) const {
+  return patience_ * kPatiencesForAnswer + Seconds(static_cast<double>(sent.bytes) / kSlowestHost);
+}
+
 void Exchange::watch() {
-  const Seconds now = clock_.now(), pause = now - watched_;
+  const Seconds now = clock_.now(), gap = now - watched_;
   watched_ = now;
+  const Seconds pause = gap > kOwnPause ? gap : Seconds(0);
+  watch_ranks(now, pause);
+  watch_tasklets(now, pause);
+}
+
+void Exchange::watch_ranks(Seconds now, Seconds pause) {
   for (std::size_t rank = 1; rank < peers_.size(); ++rank) {
     Peer& peer = peers_[rank];
     if (peer.gone || peer.farewell) continue;
-    if (pause > kOwnPause) {
-      peer.heard += pause;
-      peer.answered += pause;
-    }
+    peer.heard += pause;
     if (transport_.gone(static_cast<int>(rank))) {
       peer.gone = true;
       transport_.abandon(static_cast<int>(rank));
       if (!peer.silent) let_go(static_cast<int>(rank));
       continue;
     }
-    if (now - peer.pinged > patience_ / kPingsInPatience) {
+    const bool reads = transport_.bytes_pending(static_cast<int>(rank)) <= kMostUnread;
+    if (reads && now - peer.pinged > patience_ / kPingsInPatience) {
       peer.pinged = now;
       transport_.send(static_cast<int>(rank), comm::encode_ping(pings_++));
     }
@@ -255,13 +284,38 @@ void Exchange::watch() {
       let_go(static_cast<int>(rank));
     }
   }
-  std::vector<std::int64_t> overdue;
+}
+
+// A rank answers in the order in which it was asked, so only the tasklet whose turn it is can be late, and those that
+// wait behind it have the time of all before them: a busy host is given what its work takes, a rank that withholds one
+// block no more than the time of that block.
+void Exchange::watch_tasklets(Seconds now, Seconds pause) {
+  std::vector<const UnderWay*> first(peers_.size(), nullptr);
   for (const auto& [id, sent] : under_way_) {
-    const Seconds since = std::max(sent.sent, peers_[static_cast<std::size_t>(sent.rank)].answered);
-    const Seconds allowed = patience_ * kPatiencesForAnswer + Seconds(static_cast<double>(sent.bytes) / kSlowestHost);
-    if (now - since > allowed) overdue.push_back(id);
+    const UnderWay*& oldest = first[static_cast<std::size_t>(sent.rank)];
+    if (oldest == nullptr || sent.order < oldest->order) oldest = &sent;
+  }
+  std::vector<std::int64_t> overdue;
+  for (std::size_t rank = 1; rank < peers_.size(); ++rank) {
+    Turn& turn = peers_[rank].turn;
+    if (first[rank] == nullptr) {
+      turn = {};
+      continue;
+    }
+    const UnderWay& sent = *first[rank];
+    if (turn.tasklet != sent.tasklet.id.value) {
+      turn = {.tasklet = sent.tasklet.id.value, .began = now, .progress = now};
+      continue;
+    }
+    turn.began += pause;
+    turn.progress += pause;
+    const Seconds allowed = allowance(sent);
+    if (now - turn.progress > allowed || now - turn.began > allowed * kMostAllowances) overdue.push_back(turn.tasklet);
   }
   for (const std::int64_t id : overdue) give_up(id);
+  // What was forgotten is remembered for as long as its answer can still tell something.
+  std::erase_if(forgotten_,
+                [&](const auto& entry) { return now - entry.second.sent > allowance(entry.second) * kMostAllowances; });
 }
 
 std::optional<Answer> Exchange::take_in(comm::Received received) {
@@ -300,7 +354,6 @@ std::optional<Answer> Exchange::take_in(comm::Received received) {
     give_up(header->tasklet.value);
     return std::nullopt;
   }
-  peer.answered = clock_.now();
   if (header->kind == comm::Kind::result) return take_result(*header, std::move(received.frame));
   // Columns that were lost on the way are no fault of the device.
   const auto kind = header->reason == comm::Reason::columns ? Answer::Kind::lost : Answer::Kind::refused;
@@ -315,7 +368,11 @@ std::optional<Answer> Exchange::take_result(const comm::Header& header, comm::Fr
   const UnderWay& sent = under_way_.at(header.tasklet.value);
   if (sent.parts) {
     switch (sent.parts->take(frame, header)) {
-      case ReturnedParts::Taken::more:
+      case ReturnedParts::Taken::more: {
+        Turn& turn = peers_[static_cast<std::size_t>(sent.rank)].turn;
+        if (turn.tasklet == header.tasklet.value) turn.progress = clock_.now();
+        return std::nullopt;
+      }
       case ReturnedParts::Taken::again: return std::nullopt;
       case ReturnedParts::Taken::missing: give_up(header.tasklet.value); return std::nullopt;
       case ReturnedParts::Taken::unasked: {
@@ -348,16 +405,19 @@ std::optional<Answer> Exchange::next(Seconds at_most) {
     }
     pump();
     std::optional<comm::Received> received = poll();
+    const Seconds now = clock_.now();
+    if (!received || now - watched_ > kBetweenLooks) watch();
     if (!received) {
-      watch();
-      const Seconds left = limit - clock_.now();
+      const Seconds left = limit - now;
       if (!lost_.empty()) continue;
       if (left.value() <= 0 || !gone_.empty() || !returned_.empty()) return std::nullopt;
       const Profile::Scope scope(profile_, Phase::wait);
-      received = transport_.wait(std::min(left, Seconds(0.05)));
+      received = transport_.wait(std::min(left, kBetweenLooks));
     }
-    if (!received) continue;
-    if (std::optional<Answer> answer = take_in(std::move(*received))) return answer;
+    if (received) {
+      if (std::optional<Answer> answer = take_in(std::move(*received))) return answer;
+      if (clock_.now() >= limit) return std::nullopt;  // what comes may be nothing, without end
+    }
   }
 }
 

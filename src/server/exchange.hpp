@@ -3,6 +3,9 @@
 // It knows which rank hosts which device, keeps a bounded amount of unanswered bytes under way to each rank (operands
 // are gathered only when there is room, so the server does not hold every strip of an operation twice), drops answers
 // that nobody waits for, and notices ranks that are gone. What an answer means is the fleet's business.
+//
+// No rank is waited for without a limit, whatever it says: what counts is progress of the tasklet whose turn it is, and
+// each has a time that no progress extends (watch()). How often messages come changes neither.
 #pragma once
 
 #include <cstdint>
@@ -76,6 +79,11 @@ class Exchange {
   [[nodiscard]] std::vector<RankInfo> say_goodbye(Seconds at_most);
 
  private:
+  // Of a rank's tasklets under way, the first to be answered: ranks work in the order in which they were asked.
+  struct Turn {
+    std::int64_t tasklet = -1;
+    Seconds began, progress;
+  };
   // Memory of a device, and what it keeps of columns that tasklets brought.
   struct Room {
     Bytes memory, columns{0};
@@ -87,7 +95,8 @@ class Exchange {
     comm::MessagePart part;  // next one of the first that waits, of which others were sent; else none
     std::int64_t bytes_under_way = 0;
     std::int64_t tasklets_under_way = 0;
-    Seconds heard, pinged, answered;
+    Seconds heard, pinged;
+    Turn turn;
     bool gone = false;      // dead
     bool silent = false;    // alive for all we know, but nothing comes
     bool farewell = false;  // left as it was told
@@ -97,6 +106,7 @@ class Exchange {
     int rank = 0;
     std::int64_t bytes = 0;
     Seconds sent;
+    std::int64_t order = 0;                  // in which tasklets were sent
     std::shared_ptr<ReturnedParts> parts{};  // of a tasklet that is sent in parts
   };
   [[nodiscard]] int rank_of(DeviceId device) const;
@@ -105,8 +115,11 @@ class Exchange {
   void leave_out(int rank, std::string why);
   void pump();
   void send_next(int rank);
-  [[nodiscard]] bool may_send(const Peer& peer) const;
+  [[nodiscard]] bool may_send(int rank) const;
   void watch();
+  void watch_ranks(Seconds now, Seconds pause);
+  void watch_tasklets(Seconds now, Seconds pause);
+  [[nodiscard]] Seconds allowance(const UnderWay& sent) const;
   void let_go(int rank);
   void give_up_oldest(int rank);
   void give_up(std::int64_t tasklet);
@@ -118,7 +131,7 @@ class Exchange {
   comm::Transport& transport_;
   Packer packer_;
   Profile& profile_;
-  SteadyClock clock_;
+  Clock& clock_;
   Seconds patience_;
   NodePool nodes_;
   std::deque<Peer> peers_;  // by rank; 0 is unused
@@ -130,6 +143,7 @@ class Exchange {
   std::vector<DeviceId> gone_, returned_;
   std::deque<Answer> lost_;
   Seconds watched_;
+  std::int64_t sends_ = 0;
   std::uint32_t pings_ = 0;
 };
 

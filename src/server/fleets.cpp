@@ -53,7 +53,8 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
                    .first_part = [this](const Tasklet& tasklet,
                                         Bytes room) { return executor_.gather().first_part(tasklet, room); }},
                   executor.profile()),
-        model_(std::move(devices), terms.server, terms.wire, terms.churn, terms.seed) {
+        model_(std::move(devices), terms.server, terms.wire, terms.churn, terms.seed),
+        clock_(clock_of(terms)) {
     if (terms.clock == ClockMode::wall) pace_.emplace();
     model_.set_observer(terms.observer);
     follow_ranks();
@@ -150,7 +151,7 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
   Executor& executor_;
   Exchange exchange_;
   sched::SimulatedFleet model_;
-  SteadyClock clock_;
+  Clock& clock_;
   std::optional<Pace> pace_;
   // Answers that came before their modelled time. They are put in their place when the event says so: a block that was
   // placed and then lost with its device would be added twice where results add up.
@@ -166,6 +167,7 @@ class LiveFleet final : public RankFleet {
       : executor_(executor),
         churn_(terms.churn),
         wire_(terms.wire),
+        clock_(clock_of(terms)),
         exchange_(transport, devices, terms,
                   {.pack =
                        [this, &transport](const Tasklet& tasklet, int rank, const comm::MessagePart& part) {
@@ -373,7 +375,7 @@ class LiveFleet final : public RankFleet {
   fleet::ChurnTrace churn_;
   DType wire_;
   std::size_t next_churn_ = 0;
-  SteadyClock clock_;
+  Clock& clock_;
   Seconds origin_;
   Exchange exchange_;
   std::vector<Device> devices_;

@@ -18,6 +18,12 @@ struct Received {
   Frame frame;
 };
 
+/// The process behind a rank, as the system itself has it; no message of the rank has a say in it.
+struct PeerProcess {
+  std::int64_t pid = 0;  ///< 0: not known
+  int descriptor = -1;   ///< refers to this very process (pidfd), for as long as this one lives; -1: not known
+};
+
 /// What went through a transport since it was made.
 struct TransportStats {
   std::int64_t frames_sent = 0, frames_received = 0;
@@ -67,6 +73,12 @@ class Transport {
 
   /// True once the transport knows that a rank is gone for good. False promises nothing.
   [[nodiscard]] virtual bool gone(int rank) const = 0;
+
+  /// Known of ranks of this host, where all ranks are.
+  [[nodiscard]] virtual PeerProcess process(int /*rank*/) const { return {}; }
+
+  /// Bytes of what was sent to `rank` and is not through yet: it does not read, or has not come to it.
+  [[nodiscard]] virtual std::int64_t bytes_pending(int /*rank*/) const { return 0; }
 
   /// Gives a rank up: what is pending to it no longer counts, what is sent to it later is thrown away.
   virtual void abandon(int rank) = 0;

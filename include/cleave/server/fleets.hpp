@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "cleave/base/clock.hpp"
 #include "cleave/base/ids.hpp"
 #include "cleave/base/shapes.hpp"
 #include "cleave/comm/handshake.hpp"
@@ -43,6 +44,10 @@ struct FleetTerms {
   fleet::ServerProfile server;
   fleet::ChurnTrace churn;
   sched::Observer* observer = nullptr;  ///< told what the resources are taken for; must outlive the fleet
+  Clock* real_time = nullptr;           ///< that ranks are waited for by; null: the host's; must outlive the fleet
 };
+
+/// The clock that ranks are waited for by.
+[[nodiscard]] Clock& clock_of(const FleetTerms& terms);
 
 }  // namespace cleave::server

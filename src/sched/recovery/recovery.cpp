@@ -55,12 +55,14 @@ std::vector<InFlight> Recovery::give_up(const std::vector<InFlight>& unanswered)
 void Recovery::redo(const std::vector<InFlight>& idle, Seconds silent) {
   std::map<OpId, std::vector<plan::TaskletPlan>> pieces;
   std::map<OpId, std::set<DeviceId>> devices;
+  std::map<OpId, int> losses_of;
   for (const InFlight& flight : idle) {
     const Tasklet& tasklet = flight.tasklet;
     OperationProgress& op = progress_.at(tasklet.op);
     op.undisturbed = std::max(op.undisturbed, flight.sent + flight.expected);
     pieces[tasklet.op].push_back(tasklet.piece);
     devices[tasklet.op].insert(tasklet.piece.device);
+    losses_of[tasklet.op] = std::max(losses_of[tasklet.op], flight.losses + 1);
   }
   for (auto& [id, its_pieces] : pieces) {
     const model::Operation& operation = graph_->operation(id);
@@ -72,13 +74,13 @@ void Recovery::redo(const std::vector<InFlight>& idle, Seconds silent) {
     Seconds planning{0};
     const std::vector<plan::TaskletPlan> again = [&] {
       const Stopwatch watch(planning);
-      return planning_.again(plan::work_of(operation, options_.wire), its_pieces, op.priority());
+      return planning_.again(plan::work_of(operation, options_.wire), its_pieces, op.priority(), losses_of[id]);
     }();
     report_.planning += planning;
     losses_.planned(loss, planning);
     for (const plan::TaskletPlan& piece : again) {
       ++report_.redone;
-      send_(id, piece, loss, {});
+      send_(id, piece, loss, {}, losses_of[id]);
     }
   }
 }
@@ -159,7 +161,7 @@ Seconds Recovery::copy_late(OpId id, const std::vector<InFlight>& missing) {
     if (!copy) continue;
     ++report_.copies;
     wait = std::max(wait, copy->time);
-    send_(id, *copy, flight.loss, flight.block);
+    send_(id, *copy, flight.loss, flight.block, flight.losses);
   }
   return wait;
 }

@@ -20,9 +20,10 @@ namespace cleave::sched {
 
 class Recovery {
  public:
-  /// How a piece is sent again: for a loss (its number; -1: none), or as another copy of a block.
-  using Send =
-      std::function<void(OpId op, const plan::TaskletPlan& piece, int loss, std::optional<std::int64_t> block)>;
+  /// How a piece is sent again: for a loss (its number; -1: none), or as another copy of a block. `losses`: how often
+  /// what it asks for was lost before, at most.
+  using Send = std::function<void(OpId op, const plan::TaskletPlan& piece, int loss, std::optional<std::int64_t> block,
+                                  int losses)>;
   /// How a tasklet that is under way is forgotten.
   using Forget = std::function<void(const InFlight& flight)>;
 
