@@ -27,6 +27,7 @@
 #include "cleave/base/kept_memory.hpp"
 #include "cleave/comm/message.hpp"
 #include "cleave/comm/mpi.hpp"
+#include "interfaces.hpp"
 #include "liveness.hpp"
 #include "mpi_error.hpp"
 #include "shared_connect.hpp"
@@ -112,6 +113,7 @@ class MpiTransport final : public Transport {
     check_mpi(MPI_Comm_size(comm_, &size_), "MPI_Comm_size", "the transport");
     outgoing_.resize(static_cast<std::size_t>(size_));
     abandoned_.resize(static_cast<std::size_t>(size_), false);
+    pending_bytes_.resize(static_cast<std::size_t>(size_), 0);
     woken_.resize(static_cast<std::size_t>(size_), Seconds(-1));
     found_gone_.resize(static_cast<std::size_t>(size_), false);
     interrupts_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -205,6 +207,12 @@ class MpiTransport final : public Transport {
 
   [[nodiscard]] bool gone(int rank) const override { return liveness_->gone(rank); }
 
+  [[nodiscard]] PeerProcess process(int rank) const override { return liveness_->process(rank); }
+
+  [[nodiscard]] std::int64_t bytes_pending(int rank) const override {
+    return pending_bytes_[static_cast<std::size_t>(rank)];
+  }
+
   void abandon(int rank) override { abandoned_[static_cast<std::size_t>(rank)] = true; }
 
   bool close(Seconds at_most) override {
@@ -241,7 +249,7 @@ class MpiTransport final : public Transport {
     check_mpi(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host), "MPI_Comm_split_type",
               "the transport");
     check_mpi(MPI_Comm_size(host, &ranks_here), "MPI_Comm_size", "the ranks of this host");
-    connect_liveness(ranks_here == size_);
+    connect_liveness(ranks_here == size_, options.interface);
     (void)links_left_over();
     links_ = connect_shared_memory(comm_, host, options.shared_memory);
     all_share_memory_ = std::count(links_.begin(), links_.end(), nullptr) <= 1;  // there is none to itself
@@ -249,17 +257,35 @@ class MpiTransport final : public Transport {
   }
 
   // Every rank but the first connects to it.
-  void connect_liveness(bool one_host) {
+  void connect_liveness(bool one_host, const std::string& interface) {
     std::unique_ptr<Liveness> end;
     LivenessAddress address;
+    const std::vector<std::string> others = one_host ? std::vector<std::string>() : other_hosts();
     if (rank_ == 0) {
-      auto hub = std::make_unique<LivenessHub>(size_, one_host);
+      auto hub =
+          std::make_unique<LivenessHub>(size_, one_host, interface.empty() ? address_towards(others) : interface);
       address = hub->address();
       end = std::move(hub);
     }
     check_mpi(MPI_Bcast(&address, sizeof address, MPI_BYTE, 0, comm_), "MPI_Bcast", "the transport");
     if (rank_ != 0) end = std::make_unique<LivenessLink>(address, rank_, kLivenessPatience);
     liveness_ = &keep_for_life(std::move(end));
+  }
+
+  // Names of the hosts of other ranks, on rank 0.
+  [[nodiscard]] std::vector<std::string> other_hosts() const {
+    using Name = std::array<char, 256>;
+    Name own{};
+    (void)::gethostname(own.data(), own.size() - 1);
+    std::vector<Name> names(rank_ == 0 ? static_cast<std::size_t>(size_) : 0);
+    check_mpi(MPI_Gather(own.data(), sizeof own, MPI_BYTE, names.data(), sizeof own, MPI_BYTE, 0, comm_), "MPI_Gather",
+              "the transport");
+    std::vector<std::string> others;
+    for (Name& name : names) {
+      name.back() = 0;
+      if (std::strcmp(name.data(), own.data()) != 0) others.emplace_back(name.data());
+    }
+    return others;
   }
 
   // A small frame soon after another waits for those that follow; everything that waits goes before what does not.
@@ -297,6 +323,7 @@ class MpiTransport final : public Transport {
   void start_send(int dest, int tag, Frame frame) {
     const std::int64_t bytes = frame.size();
     Send& send = sends_.emplace_back(Send{dest, MPI_REQUEST_NULL, std::move(frame)});
+    pending_bytes_[static_cast<std::size_t>(dest)] += bytes;
     check_mpi(MPI_Isend(send.frame.data(), static_cast<int>(bytes), MPI_BYTE, dest, tag, comm_, &send.request),
               "MPI_Isend", fmt::format("rank {}", dest));
     started(bytes);
@@ -381,6 +408,7 @@ class MpiTransport final : public Transport {
       // An error on a send is the peer's death or its refusal: the frame is lost, as frames may be.
       if (code != MPI_SUCCESS && may_throw && !is_peer_failure(code)) check_mpi(code, "MPI_Test", "a send");
       if (done != 0 || code != MPI_SUCCESS) {
+        pending_bytes_[static_cast<std::size_t>(send->dest)] -= send->frame.size();
         send = sends_.erase(send);
       } else {
         ++send;
@@ -512,8 +540,9 @@ class MpiTransport final : public Transport {
   bool woken_up_ = false;  // and the side channel not read since: messages first
   Seconds busy_until_{0};  // until when what is under way is expected to move
   std::vector<bool> abandoned_;
-  std::vector<Seconds> woken_;  // by rank: when it was last woken; negative: never
-  int interrupts_ = -1;         // counts calls of interrupt()
+  std::vector<std::int64_t> pending_bytes_;  // by rank, of sends
+  std::vector<Seconds> woken_;               // by rank: when it was last woken; negative: never
+  int interrupts_ = -1;                      // counts calls of interrupt()
   TransportStats stats_;
   SteadyClock clock_;
 };

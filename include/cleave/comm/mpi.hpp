@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "cleave/comm/transport.hpp"
@@ -45,7 +46,14 @@ struct MpiTransportOptions {
   /// Rank 0's word counts: large frames between it and ranks of its host are read where they were written instead of
   /// being copied, where the system lets processes map each other's memory.
   bool shared_memory = true;
+  /// Rank 0's, too: where it listens for ranks of other hosts, an IPv4 address in digits (address_of_interface()).
+  /// Empty: the one by which it reaches those hosts; where there is no such address, all that it has.
+  std::string interface {};
 };
+
+/// The IPv4 address of a network interface of this host, in digits; nothing where there is no such interface, or it has
+/// none. An address of this host stands for itself.
+[[nodiscard]] std::optional<std::string> address_of_interface(const std::string& name);
 
 /// The transport over a duplicate of MPI_COMM_WORLD. Collective: all ranks. Errors: EnvironmentError.
 [[nodiscard]] std::unique_ptr<Transport> make_mpi_transport(const MpiSession& session,

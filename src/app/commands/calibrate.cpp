@@ -163,7 +163,7 @@ int calibrate(const CommandLine& line, int argc, char** argv) {
   std::optional<Input> input;
   if (!line.files.empty()) input = read_input(line.files.front(), line.overrides, Needs::no_data);
   Session session(argc, argv);
-  int code = session.share_start_code(0, /*shared_memory=*/false);  // the rate of copies, not of none
+  int code = session.share_start_code(0, {.shared_memory = false});  // the rate of copies, not of none
   if (session.is_server()) {
     code = with_exit_code([&] { return calibrate_as_server(line, session, input); });
   } else {

@@ -193,8 +193,10 @@ int check(const CommandLine& line, int argc, char** argv) {
     std::optional<checkpoint::Reference> reference;
     server::TrainerOptions options;
     int code = 0;
+    comm::MpiTransportOptions transport;
     if (session.is_server()) {
       code = with_exit_code([&] {
+        transport = transport_options(input);
         reference = checkpoint::read_reference(file);
         options = trainer_options(input);
         options.model = server::config_from(reference->attributes, file);
@@ -203,7 +205,7 @@ int check(const CommandLine& line, int argc, char** argv) {
         return 0;
       });
     }
-    code = session.share_start_code(code, input.fleet.shared_memory);
+    code = session.share_start_code(code, transport);
     if (code != 0) return code;
     if (!session.is_server()) {
       code = session.serve();

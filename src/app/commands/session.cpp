@@ -1,20 +1,18 @@
 // MPI where there is a launcher, loopback where there is none.
 #include "commands/session.hpp"
 
-#include <fmt/format.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 
 #include "cleave/comm/loopback.hpp"
 #include "cleave/comm/start.hpp"
 #include "cleave/device/host.hpp"
 #include "cli/signals.hpp"
+#include "commands/rank_processes.hpp"
 
 namespace cleave::app {
 
@@ -32,22 +30,6 @@ const char* launcher_variable() {
     if (const char* value = std::getenv(name)) return value;
   }
   return nullptr;
-}
-
-// A process id may have been given to another program since: only one that runs this very file is ours.
-bool runs_our_program(std::int64_t pid) {
-  std::error_code error;
-  const auto ours = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error || pid <= 1) return false;
-  const auto theirs = std::filesystem::read_symlink(fmt::format("/proc/{}/exe", pid), error);
-  return !error && theirs == ours;
-}
-
-// Kills those of `ranks` that still run here.
-void end_on_this_host(const std::vector<server::RankInfo>& ranks, const std::string& host) {
-  for (const server::RankInfo& rank : ranks) {
-    if (rank.rank > 0 && rank.host == host && runs_our_program(rank.pid)) ::kill(static_cast<pid_t>(rank.pid), SIGKILL);
-  }
 }
 
 }  // namespace
@@ -86,10 +68,10 @@ void Session::end_host() {
   host_.join();
 }
 
-int Session::share_start_code(int code, bool shared_memory) {
+int Session::share_start_code(int code, const comm::MpiTransportOptions& options) {
   if (!mpi_) return code;
   code = comm::share_start_code(code);
-  if (code == 0) transport_ = comm::make_mpi_transport(*mpi_, {.shared_memory = shared_memory});
+  if (code == 0) transport_ = comm::make_mpi_transport(*mpi_, options);
   return code;
 }
 
@@ -125,14 +107,15 @@ int Session::serve() {
 void Session::finish(const std::vector<server::RankInfo>& missing, int code) {
   if (!mpi_) return;
   if (transport_) transport_->close(kLastSends);
-  end_on_this_host(missing, mpi_->host());
+  const RankProcesses processes = transport_ ? RankProcesses(*transport_) : RankProcesses();
+  for (const server::RankInfo& rank : missing) (void)processes.end(rank.rank);
   if (!missing.empty()) {
     std::fflush(nullptr);
     comm::MpiSession::leave_now(code);
   }
-  std::thread([ranks = ranks_, host = mpi_->host(), code] {
+  std::thread([ranks = mpi_->size(), processes, code] {
     std::this_thread::sleep_for(kFinalizeLimit);
-    end_on_this_host(ranks, host);
+    for (int rank = 1; rank < ranks; ++rank) (void)processes.end(rank);
     std::fflush(nullptr);
     comm::MpiSession::leave_now(code);
   }).detach();

@@ -44,9 +44,8 @@ class Session {
   [[nodiscard]] std::string host() const { return mpi_ ? mpi_->host() : std::string(); }
 
   /// The server's word on whether the run, or its next part, starts (0) or ends with this exit code; returns it on
-  /// every rank. Each part has a transport of its own, which shares memory between ranks of the server's host where the
-  /// server's `shared_memory` allows it. Collective: all ranks.
-  [[nodiscard]] int share_start_code(int code, bool shared_memory);
+  /// every rank. Each part has a transport of its own, as the server's `options` have it. Collective: all ranks.
+  [[nodiscard]] int share_start_code(int code, const comm::MpiTransportOptions& options);
 
   /// Where the server reaches device ranks; there is always at least one. Without a launcher each call starts a new
   /// host. Collective: server.
@@ -55,9 +54,6 @@ class Session {
   /// On a device rank: serves until the server says goodbye; returns the exit code. A rank that the server left without
   /// a word leaves the process.
   [[nodiscard]] int serve();
-
-  /// Tells the session who serves devices, for finish().
-  void remember(std::vector<server::RankInfo> ranks) { ranks_ = std::move(ranks); }
 
   /// Ends the run: MPI is finalized if every rank said farewell. Otherwise those of the `missing` that still run on
   /// this host (stopped, say) are killed, so that the launcher does not wait for them, and the process leaves with
@@ -69,7 +65,6 @@ class Session {
   std::optional<comm::MpiSession> mpi_;
   std::unique_ptr<comm::Transport> transport_;
   std::thread host_;
-  std::vector<server::RankInfo> ranks_;
 
   void end_host();
 };

@@ -131,7 +131,6 @@ class Run {
     announce();
     server::Trainer trainer(p_.parameters, p_.options, &session_.devices());
     folder_.store_ranks(trainer.ranks());
-    session_.remember(trainer.ranks());
     for (const server::RankInfo& rank : trainer.ranks()) {
       if (!rank.absent.empty())
         log_.warning("the run starts without rank {} and its {} devices: {}", rank.rank, rank.devices.size(),
@@ -389,7 +388,7 @@ int train(const CommandLine& line, int argc, char** argv) {
   take_default_signals();
   Input input = read_input(line.files.front(), line.overrides, Needs::everything);
   Session session(argc, argv);
-  const bool shared_memory = input.fleet.shared_memory;
+  comm::MpiTransportOptions transport;
 
   std::string left_by_others;
   if (session.size() > 1 && is_first_on_its_host()) left_by_others = describe(remove_leftovers(LeftoverPlaces::here()));
@@ -397,13 +396,14 @@ int train(const CommandLine& line, int argc, char** argv) {
   int code = 0;
   if (session.is_server()) {
     code = with_exit_code([&] {
+      transport = transport_options(input);
       prepared.emplace(prepare(line, std::move(input), std::max(1, session.size() - 1)));
       if (!left_by_others.empty()) prepared->notices.push_back(left_by_others);
       return 0;
     });
     if (code == 0 && line.dry_run) print_dry_run(*prepared);
   }
-  code = session.share_start_code(code, shared_memory);
+  code = session.share_start_code(code, transport);
   if (code != 0 || line.dry_run) return code;
   if (!session.is_server()) {
     code = session.serve();

@@ -280,6 +280,10 @@ ServerInput read_server(const Section& in) {
   s.gemm_kernels = in.text("gemm_kernels", {.default_value = "auto",
                                             .help = "BLIS kernels that all ranks use: auto, generic, haswell or skx. "
                                                     "Results differ in their last bits between them."});
+  s.interface = in.text("interface", {.default_value = "auto",
+                                      .help = "Where the server listens for device ranks of other hosts: a network "
+                                              "interface of its host, or an IPv4 address of it; auto: the one by which "
+                                              "it reaches those hosts."});
   return s;
 }
 

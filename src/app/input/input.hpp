@@ -55,6 +55,7 @@ struct ServerInput {
   fleet::ServerProfile profile;
   int threads = 1;           ///< of server kernels
   std::string gemm_kernels;  ///< "auto" or a family of BLIS kernels
+  std::string interface;     ///< "auto", or the network interface that ranks of other hosts connect to
 };
 
 enum class VerifyMode { off, sample, all, audit };

@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <fstream>
+#include <optional>
 #include <random>
 #include <set>
 
@@ -120,6 +121,22 @@ std::string show(Seconds time) {
   const auto whole = static_cast<std::int64_t>(s);
   if (s < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
   return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
+}
+
+comm::MpiTransportOptions transport_options(const Input& input) {
+  comm::MpiTransportOptions options{.shared_memory = input.fleet.shared_memory};
+  if (input.server.interface == "auto") return options;
+  const std::optional<std::string> address = comm::address_of_interface(input.server.interface);
+  if (!address) {
+    throw InputError(
+        {Issue{.file = input.name,
+               .line = 0,
+               .key = "server.interface",
+               .message = fmt::format("this host has no interface '{}' with an IPv4 address", input.server.interface),
+               .hint = "`ip -4 address` lists them"}});
+  }
+  options.interface = *address;
+  return options;
 }
 
 }  // namespace cleave::app

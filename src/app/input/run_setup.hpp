@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "cleave/comm/mpi.hpp"
 #include "cleave/fleet/profile.hpp"
 #include "cleave/plan/plan.hpp"
 #include "cleave/server/trainer.hpp"
@@ -25,5 +26,9 @@ namespace cleave::app {
 [[nodiscard]] std::string show(Bytes bytes);
 /// `12.3 ms`, `4.5 s`, `1 h 20 min`.
 [[nodiscard]] std::string show(Seconds time);
+
+/// How the server's ranks are connected, as the input has it. Collective: server.
+/// Errors: InputError where its host has no such interface.
+[[nodiscard]] comm::MpiTransportOptions transport_options(const Input& input);
 
 }  // namespace cleave::app

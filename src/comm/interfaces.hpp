@@ -1,0 +1,13 @@
+// Which of its addresses this host listens on for ranks of other hosts.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace cleave::comm {
+
+/// The address of this host, in digits, from which all of these hosts are reached; empty where they are reached from
+/// different ones, or nobody knows how. Nothing is sent.
+[[nodiscard]] std::string address_towards(const std::vector<std::string>& hosts);
+
+}  // namespace cleave::comm
