@@ -1,9 +1,14 @@
 // ParameterStore <-> snapshot.
 #include "cleave/server/checkpointing.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <thread>
 #include <vector>
 
 #include "cleave/base/error.hpp"
@@ -29,6 +34,37 @@ std::string differences(const model::ModelConfig& ours, const model::ModelConfig
         fmt::format("{}{} is {} there and {} here", text.empty() ? "" : ", ", name, show(other->second), show(value));
   }
   return text;
+}
+
+// Writing takes so many descriptors at once, at most.
+constexpr int kDescriptors = 8;
+// Descriptors that were taken may come back: a checkpoint waits for them this long, looking this often.
+constexpr std::chrono::milliseconds kBetweenAttempts{200};
+constexpr int kAttempts = 25;
+
+// Whether this process, or the system, has no descriptors left to write with.
+bool lacks_descriptors() {
+  std::vector<int> opened;
+  bool lacks = false;
+  while (!lacks && std::ssize(opened) < kDescriptors) {
+    const int descriptor = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    lacks = descriptor < 0 && (errno == EMFILE || errno == ENFILE);
+    if (descriptor < 0) break;
+    opened.push_back(descriptor);
+  }
+  for (const int descriptor : opened) ::close(descriptor);
+  return lacks;
+}
+
+void write_when_it_can(const std::filesystem::path& path, const checkpoint::SnapshotView& view) {
+  for (int attempt = 1;; ++attempt) {
+    try {
+      return checkpoint::write_snapshot(path, view);
+    } catch (const EnvironmentError&) {
+      if (attempt == kAttempts || !lacks_descriptors()) throw;
+    }
+    std::this_thread::sleep_for(kBetweenAttempts);
+  }
 }
 
 }  // namespace
@@ -117,7 +153,7 @@ void save_checkpoint(const std::filesystem::path& path, const ParameterStore& pa
     view.exp_avg.push_back({p.name, p.shape(), p.exp_avg});
     view.exp_avg_sq.push_back({p.name, p.shape(), p.exp_avg_sq});
   }
-  checkpoint::write_snapshot(path, view);
+  write_when_it_can(path, view);
 }
 
 RunState load_checkpoint(const std::filesystem::path& path, ParameterStore& parameters,

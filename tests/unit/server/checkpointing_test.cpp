@@ -1,0 +1,96 @@
+// A checkpoint for which there are no descriptors now waits for some, and says so when none come.
+#include "cleave/server/checkpointing.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <thread>
+#include <vector>
+
+#include "cleave/base/error.hpp"
+#include "cleave/model/family.hpp"
+
+namespace cleave::server {
+namespace {
+
+namespace fs = std::filesystem;
+
+const model::ModelConfig kModel{.family = "gpt2",
+                                .vocab_size = 11,
+                                .n_layer = 1,
+                                .n_head = 1,
+                                .n_kv_head = 1,
+                                .d_model = 8,
+                                .d_ff = 16,
+                                .seq_len = 4,
+                                .max_pos = 4};
+
+ParameterStore parameters() {
+  return {model::build_step(
+              kModel, {.kind = model::StepKind::evaluate, .batch = 1, .clip = false, .freeze = {}, .loss_rows = 0}),
+          3};
+}
+
+/// Every descriptor that this process may have, but for so many.
+class AllDescriptors {
+ public:
+  explicit AllDescriptors(int left) {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit fewer = before_;
+    fewer.rlim_cur = 64;
+    ::setrlimit(RLIMIT_NOFILE, &fewer);
+    for (int descriptor = 0; (descriptor = ::open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;)
+      taken_.push_back(descriptor);
+    for (; left > 0 && !taken_.empty(); --left) give_back();
+  }
+  ~AllDescriptors() {
+    while (!taken_.empty()) give_back();
+    ::setrlimit(RLIMIT_NOFILE, &before_);
+  }
+  AllDescriptors(const AllDescriptors&) = delete;
+  AllDescriptors& operator=(const AllDescriptors&) = delete;
+  [[nodiscard]] std::size_t count() const { return taken_.size(); }
+  void give_back() {
+    ::close(taken_.back());
+    taken_.pop_back();
+  }
+
+ private:
+  rlimit before_{};
+  std::vector<int> taken_;
+};
+
+TEST(SaveCheckpoint, WaitsForDescriptors) {
+  const fs::path folder = fs::path(testing::TempDir()) / "cleave-checkpointing-test";
+  fs::create_directories(folder);
+  const ParameterStore store = parameters();
+  for (const int left : {0, 1, 2}) {
+    const fs::path file = folder / ("waits-" + std::to_string(left) + ".h5");
+    AllDescriptors all(left);
+    ASSERT_GT(all.count(), 20U);
+    std::thread other([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      while (all.count() > 0) all.give_back();
+    });
+    EXPECT_NO_THROW(save_checkpoint(file, store, kModel, {.step = 1, .seed = 3, .tokenizer = {}}));
+    other.join();
+    ParameterStore again = parameters();
+    EXPECT_EQ(load_checkpoint(file, again, kModel).step, 1);
+  }
+  fs::remove_all(folder);
+}
+
+TEST(SaveCheckpoint, OtherFailuresAreToldAtOnce) {
+  const ParameterStore store = parameters();
+  const auto begun = std::chrono::steady_clock::now();
+  EXPECT_THROW(save_checkpoint("/proc/nowhere/file.h5", store, kModel, {.step = 1, .seed = 3, .tokenizer = {}}),
+               EnvironmentError);
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(2));
+}
+
+}  // namespace
+}  // namespace cleave::server
