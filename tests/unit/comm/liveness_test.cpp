@@ -24,7 +24,7 @@
 #include <thread>
 #include <vector>
 
-#include "../../../src/comm/sockets.hpp"
+#include "sockets.hpp"
 
 namespace cleave::comm {
 namespace {

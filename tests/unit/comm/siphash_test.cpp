@@ -1,6 +1,6 @@
 // SipHash-2-4-128 against the vectors that its authors published with the reference code (key 00 01 .. 0f, messages
 // 00 01 02 ..).
-#include "../../../src/comm/siphash.hpp"
+#include "siphash.hpp"
 
 #include <gtest/gtest.h>
 
