@@ -11,7 +11,7 @@ namespace cleave::plan {
 
 namespace {
 
-constexpr double kBlock = static_cast<double>(kBlockK);
+constexpr double kBlockDepth = static_cast<double>(kBlockK);
 
 }  // namespace
 
@@ -26,7 +26,7 @@ CoverBound::CoverBound(const Work& work, const GemmBox& box, const CoverWeights&
       blocks_(k_blocks(box.k())),
       tail_(static_cast<double>(box.k() - (blocks_ - 1) * kBlockK)) {
   tail_share_ = (1 - cover.tail_discount) * tail_ / k_;
-  if (tail_ == kBlock || blocks_ == 1) tail_share_ = tail_ / k_;
+  if (tail_ == kBlockDepth || blocks_ == 1) tail_share_ = tail_ / k_;
   if (blocks_ > 1) block_share_ = (1 - tail_share_) / static_cast<double>(blocks_ - 1);
   limit(lines());
 }
@@ -35,7 +35,7 @@ double CoverBound::largest(const Budget& budget) const {
   const double whole_strips = budget.down / (k_ * element_);
   const double whole = std::min(budget.up / whole_, whole_strips * whole_strips / 4);
   if (blocks_ == 1) return std::min(whole, lines());
-  const double strips = budget.down / (std::min(tail_, kBlock) * element_);
+  const double strips = budget.down / (std::min(tail_, kBlockDepth) * element_);
   return std::min(lines(), std::max(whole, std::min(budget.up / partial_, strips * strips / 4)));
 }
 
@@ -51,8 +51,8 @@ void CoverBound::limit(double largest) {
 
 double CoverBound::share_of(double depth) const {
   if (depth >= k_) return 1;
-  const double blocks = std::floor(depth / kBlock);
-  const double share = blocks * block_share_ + (blocks * kBlock < depth ? tail_share_ : 0);
+  const double blocks = std::floor(depth / kBlockDepth);
+  const double share = blocks * block_share_ + (blocks * kBlockDepth < depth ? tail_share_ : 0);
   return (1 - weights_.depth_end_weight) * share + weights_.depth_end_weight / 2;
 }
 
@@ -131,16 +131,16 @@ Offer CoverBound::best_within(const Limits& limits) const {
 void CoverBound::search(const Budget& budget, std::int64_t low, std::int64_t high, double precision,
                         Offer& best) const {
   if (low == high) {
-    const auto depth = static_cast<double>(low) * kBlock;
-    for (const double d : {depth, depth - kBlock + tail_}) {
+    const auto depth = static_cast<double>(low) * kBlockDepth;
+    for (const double d : {depth, depth - kBlockDepth + tail_}) {
       const Offer offer = best_within(limits(budget, d, share_of(d), false));
       if (offer.value > best.value) best = offer;
-      if (tail_ == kBlock) return;
+      if (tail_ == kBlockDepth) return;
     }
     return;
   }
-  const double shallowest = static_cast<double>(low - 1) * kBlock + tail_;
-  const double share = share_of(static_cast<double>(high) * kBlock);
+  const double shallowest = static_cast<double>(low - 1) * kBlockDepth + tail_;
+  const double share = share_of(static_cast<double>(high) * kBlockDepth);
   if (best_within(limits(budget, shallowest, share, false)).value <= best.value * (1 + precision)) return;
   const auto middle = std::clamp(static_cast<std::int64_t>(std::sqrt(static_cast<double>(low * high))), low, high - 1);
   search(budget, middle + 1, high, precision, best);
@@ -153,7 +153,7 @@ Offer CoverBound::best(const Budget& budget, double precision) const {
     // First where downlink and uplink are done together, or nearly: the better the best so far, the more is left out.
     const double together = budget.down / element_ / (2 * std::sqrt(std::min(budget.up / partial_, lines())));
     const auto near =
-        std::clamp(static_cast<std::int64_t>(std::min(together, k_) / kBlock), std::int64_t{1}, blocks_ - 1);
+        std::clamp(static_cast<std::int64_t>(std::min(together, k_) / kBlockDepth), std::int64_t{1}, blocks_ - 1);
     search(budget, near, near, precision, best);
     search(budget, 1, blocks_ - 1, precision, best);
   }

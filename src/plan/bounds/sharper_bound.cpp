@@ -14,7 +14,7 @@ namespace cleave::plan {
 
 namespace {
 
-constexpr std::size_t kSample = 96;
+constexpr std::size_t kSharperSample = 96;
 
 class SharperBound {
  public:
@@ -34,7 +34,7 @@ class SharperBound {
     CoverWeights plain;
     plain.out_price = bound_.terms.out_price;
     plain.in_price = bound_.terms.in_price;
-    sample_ = sample_of(worthy(plain, kRoom * bound_.finish), kSample);
+    sample_ = sample_of(worthy(plain, kRoom * bound_.finish), kSharperSample);
     if (sample_.empty()) return bound_.finish;
     at_ = bound_.finish;
     const double from = finish_of(plain).finish;
@@ -202,7 +202,7 @@ class SharperBound {
   }
 
   [[nodiscard]] double finish_of_all() const {
-    constexpr double kLater = 1.03, kPrecision = 1e-5, kRounding = 1e-9;
+    constexpr double kLater = 1.03, kSharperPrecision = 1e-5, kSharperRounding = 1e-9;
     CoverBound covers(work_, box_, best_);
     const double latest = kLater * latest_;
     const std::vector<DeviceClass> found = worthy(best_, latest);
@@ -210,7 +210,7 @@ class SharperBound {
       return use_by(covers, best_, finish <= latest ? std::span<const DeviceClass>(found) : all_, finish, kPrecise)
           .worth;
     };
-    return find_rise(worth, covers.lines() * (1 - kRounding), kPrecision, latest_).low;
+    return find_rise(worth, covers.lines() * (1 - kSharperRounding), kSharperPrecision, latest_).low;
   }
 
   const Work& work_;

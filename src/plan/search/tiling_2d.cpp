@@ -11,7 +11,7 @@ namespace cleave::plan {
 
 namespace {
 
-constexpr double kPrecision = 1e-4;
+constexpr double kTilingPrecision = 1e-4;
 
 /// Of widths that are compared; those of the cut that is taken are found again.
 constexpr double kCoarse = 1e-3;
@@ -138,21 +138,21 @@ class ColumnPartition {
   // The time at which the columns, as cut, are as wide as the plane.
   double solve(double guess) {
     if (cut_.empty()) return kNever;
-    return find_rise([this](double finish) { return widths_by(finish); }, columns_, kPrecision, guess).high;
+    return find_rise([this](double finish) { return widths_by(finish); }, columns_, kTilingPrecision, guess).high;
   }
 
   // The same in whole elements, from a time that is nearly enough.
   double solve_whole(double guess) {
     if (cut_.empty()) return kNever;
     const auto enough = [this](double finish) { return whole_widths_by(finish) >= plane_.columns; };
-    double low = guess * (1 - 2 * kPrecision), high = guess, step = kPrecision;
+    double low = guess * (1 - 2 * kTilingPrecision), high = guess, step = kTilingPrecision;
     while (!enough(high)) {
       if (step > 1000) return kNever;
       low = high;
       high = guess * (1 + step);
       step *= 3;
     }
-    while (high - low > kPrecision * high) {
+    while (high - low > kTilingPrecision * high) {
       const double middle = low + (high - low) / 2;
       (enough(middle) ? high : low) = middle;
     }
@@ -364,7 +364,7 @@ double area_finish(const Tiling2D& plane, std::span<const DeviceRates> devices, 
     for (const DeviceRates& device : devices) total += largest_area(plane, reach_of(plane, device.by(finish)));
     return total;
   };
-  return find_rise(areas, plane.area(), kPrecision, guess).high;
+  return find_rise(areas, plane.area(), kTilingPrecision, guess).high;
 }
 
 ColumnCut cut_columns(const Tiling2D& plane, std::span<const DeviceRates> devices, double guess) {

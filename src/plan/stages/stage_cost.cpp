@@ -8,21 +8,18 @@ namespace cleave::plan {
 
 namespace {
 
-using model::Piece;
-using model::PieceKind;
-
-double share_of(const Piece& piece, const PieceSlice& slice) {
+double share_of(const model::Piece& piece, const PieceSlice& slice) {
   return static_cast<double>(slice.end - slice.begin) / static_cast<double>(piece.units);
 }
 
 // Share of the key/value heads that a slice touches: attention is made for whole heads.
-double heads_touched(const Piece& piece, const PieceSlice& slice) {
+double heads_touched(const model::Piece& piece, const PieceSlice& slice) {
   const std::int64_t width = std::max<std::int64_t>(1, piece.attention.head_dim);
   const std::int64_t heads = (slice.end + width - 1) / width - slice.begin / width;
   return static_cast<double>(heads) / static_cast<double>(std::max<std::int64_t>(1, piece.attention.n_kv_head));
 }
 
-double trained_elements(const Piece& piece) {
+double trained_elements(const model::Piece& piece) {
   double sum = 0;
   for (const model::SlicedTensor& tensor : piece.tensors)
     sum += tensor.trained ? static_cast<double>(tensor.elements()) : 0;
@@ -45,12 +42,12 @@ StageCost::StageCost(const StageWork& work, std::int64_t first, std::int64_t end
   double keys_values = 0, row_elements = 0;
   std::int64_t weights = 0;
   for (std::int64_t i = first; i < end; ++i) {
-    const Piece& piece = work.pieces[static_cast<std::size_t>(i)];
+    const model::Piece& piece = work.pieces[static_cast<std::size_t>(i)];
     weights += piece.weight_elements() * wire_ + piece.vector_elements() * 4;
     keys_values += static_cast<double>(piece.key_value_columns());
-    row_elements = std::max(row_elements, (piece.kind == PieceKind::head ? 1.0 : 2.0) * piece.row_elements);
+    row_elements = std::max(row_elements, (piece.kind == model::PieceKind::head ? 1.0 : 2.0) * piece.row_elements);
     gradient_elements_ += trained_elements(piece);
-    head_ = head_ || piece.kind == PieceKind::head;
+    head_ = head_ || piece.kind == model::PieceKind::head;
     backward_ = backward_ || piece.backward;
     if (piece.backward) norm_elements_ += piece.norm_elements;
   }
@@ -70,9 +67,9 @@ StageCost::StageCost(const StageWork& work, std::int64_t first, std::int64_t end
 Flops StageCost::forward(std::int64_t t0, std::int64_t t1) const {
   double sum = 0;
   for (std::int64_t i = first_; i < end_; ++i) {
-    const Piece& piece = (*pieces_)[static_cast<std::size_t>(i)];
+    const model::Piece& piece = (*pieces_)[static_cast<std::size_t>(i)];
     sum += piece.forward * static_cast<double>(t1 - t0) + piece.attention_flops(t0, t1, 2).value();
-    if (piece.kind == PieceKind::head && backward_) sum += piece.input_gradient * static_cast<double>(t1 - t0);
+    if (piece.kind == model::PieceKind::head && backward_) sum += piece.input_gradient * static_cast<double>(t1 - t0);
   }
   return Flops(sum);
 }
@@ -80,7 +77,7 @@ Flops StageCost::forward(std::int64_t t0, std::int64_t t1) const {
 Flops StageCost::remake(std::int64_t t0, std::int64_t t1) const {
   double sum = 0;
   for (std::int64_t i = first_; i < end_; ++i) {
-    const Piece& piece = (*pieces_)[static_cast<std::size_t>(i)];
+    const model::Piece& piece = (*pieces_)[static_cast<std::size_t>(i)];
     const bool last = i + 1 == end_;
     sum += (last ? piece.keys_values : piece.forward) * static_cast<double>(t1 - t0);
     if (!last) sum += piece.attention_flops(t0, t1, 2).value();
@@ -91,7 +88,7 @@ Flops StageCost::remake(std::int64_t t0, std::int64_t t1) const {
 Flops StageCost::backward(std::int64_t t0, std::int64_t t1) const {
   double sum = 0;
   for (std::int64_t i = first_; i < end_; ++i) {
-    const Piece& piece = (*pieces_)[static_cast<std::size_t>(i)];
+    const model::Piece& piece = (*pieces_)[static_cast<std::size_t>(i)];
     sum += (piece.forward + piece.input_gradient - piece.keys_values) * static_cast<double>(t1 - t0) +
            piece.attention_flops(t0, t1, 7).value();
   }
@@ -107,10 +104,11 @@ OwnerCost owner_cost(const StageWork& work, const StageCost& stage, std::span<co
   const bool whole_stage = stage.end() - stage.first() > 1;
   double alone = 0, beside = 0, weights = 0;
   for (std::int64_t i = stage.first(); i < stage.end(); ++i) {
-    const Piece& piece = work.pieces[static_cast<std::size_t>(i)];
+    const model::Piece& piece = work.pieces[static_cast<std::size_t>(i)];
     const auto found = std::ranges::find(slices, i, &PieceSlice::piece);
     const double share = found == slices.end() ? 0 : share_of(piece, *found);
-    const double heads = found == slices.end() || piece.kind != PieceKind::attention ? 0 : heads_touched(piece, *found);
+    const double heads =
+        found == slices.end() || piece.kind != model::PieceKind::attention ? 0 : heads_touched(piece, *found);
     // X of the highest slice is made from below, dY of the lowest from above.
     const bool whole_forward = i < highest || (i > highest && highest + 1 < stage.end());
     const bool whole_backward = i > lowest;
@@ -139,7 +137,7 @@ std::vector<PieceSlice> slices_between(const StageWork& work, const StageCost& s
   std::vector<PieceSlice> slices;
   double before = 0;
   for (std::int64_t i = stage.first(); i < stage.end(); ++i) {
-    const Piece& piece = work.pieces[static_cast<std::size_t>(i)];
+    const model::Piece& piece = work.pieces[static_cast<std::size_t>(i)];
     const double elements = trained_elements(piece), units = static_cast<double>(piece.units);
     if (elements > 0) {
       const auto unit_at = [&](double share) {
