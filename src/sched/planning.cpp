@@ -78,8 +78,8 @@ void Planning::complete(const model::Operation& op) {
 std::vector<plan::TaskletPlan> Planning::again(const plan::Work& work, const std::vector<plan::TaskletPlan>& pieces,
                                                const Priority& priority, int losses) const {
   const std::vector<plan::DeviceState> devices = usable(fleet_.devices_ahead_of(priority));
-  const bool all_fail = std::ranges::all_of(
-      devices, [&](const plan::DeviceState& d) { return breaker_.leaves_out(d.profile.id); });
+  const bool all_fail =
+      std::ranges::all_of(devices, [&](const plan::DeviceState& d) { return breaker_.leaves_out(d.profile.id); });
   if (!all_fail && losses < kMostLosses) {
     try {
       return plan::replan(work, pieces, devices, options_.plan);

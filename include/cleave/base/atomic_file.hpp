@@ -7,9 +7,9 @@
 
 namespace cleave {
 
-/// Calls `write(temporary)` to fill a new, empty temporary file beside `path` (PATH.tmp), syncs it, renames it to `path`,
-/// syncs the folder. A link that somebody left under the temporary name is not followed. On any failure the temporary file is removed and `path` is as it was.
-/// Errors: EnvironmentError (or whatever `write` throws).
+/// Calls `write(temporary)` to fill a new, empty temporary file beside `path` (PATH.tmp), syncs it, renames it to
+/// `path`, syncs the folder. A link that somebody left under the temporary name is not followed. On any failure the
+/// temporary file is removed and `path` is as it was. Errors: EnvironmentError (or whatever `write` throws).
 void replace_file(const std::filesystem::path& path, const std::function<void(const std::filesystem::path&)>& write);
 
 /// replace_file for text at hand.
