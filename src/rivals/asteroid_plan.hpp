@@ -93,8 +93,9 @@ struct RoundSummary {
 [[nodiscard]] double round_latency_s(const AsteroidProblem& problem, const std::vector<AsteroidStage>& stages);
 
 /// Best plan over P, cuts of units and cuts of devices; the devices with least memory may stay unused. Device cuts fall
-/// between `blocks` runs of devices (at least as many as devices: everywhere). Within that exact: Algorithm 2's dynamic
-/// programme from the last stage to the first, with every summary kept that none covers.
+/// between `blocks` runs of devices (at least as many as devices: everywhere). Algorithm 2's dynamic
+/// programme from the last stage to the first keeps every summary that none covers, 32 to a state at most: exact where
+/// there are no more.
 [[nodiscard]] AsteroidPlan plan_asteroid(const AsteroidProblem& problem, std::size_t blocks);
 
 /// The plan of plan_asteroid() first, then other good ones that the search met, by their round latency.
