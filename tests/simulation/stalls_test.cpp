@@ -1,5 +1,5 @@
 // Ranks that keep the server waiting: by repeating what they have said, by answering later blocks and never the first,
-// by talking without a pause, by one panel at the last moment after the other, by never doing anything right. Every
+// by talking without a pause, by one part at the last moment after the other, by never doing anything right. Every
 // step ends, in a bounded time, with the same bits.
 #include <gtest/gtest.h>
 
@@ -15,10 +15,10 @@ namespace {
 
 using testing_run::Setting;
 
-enum class Stall { repeats_a_panel, withholds_one, talks, drips, damages };
+enum class Stall { repeats_a_part, withholds_one, talks, drips, damages };
 
 std::string name_of(const ::testing::TestParamInfo<Stall>& info) {
-  static constexpr const char* kNames[] = {"repeats_a_panel", "withholds_one", "talks", "drips", "damages"};
+  static constexpr const char* kNames[] = {"repeats_a_part", "withholds_one", "talks", "drips", "damages"};
   return kNames[static_cast<int>(info.param)];
 }
 
@@ -27,7 +27,7 @@ constexpr Seconds kPatience{10};
 constexpr Seconds kShortPatience{0.2};
 constexpr std::int64_t kMostTalk = 5'000'000;
 // Virtual seconds: with nobody else there, each of some thirty operations that follow each other waits once for an
-// answer, for three patiences and what panels may add.
+// answer, for three patiences and what parts may add.
 constexpr double kLongestStep = 30 * 4 * 30;
 
 /// An honest rank but for one way to waste time.
@@ -53,21 +53,21 @@ class Staller {
 
   void waste(const comm::Header& header, comm::Frame answer) {
     switch (stall_) {
-      case Stall::repeats_a_panel:
-        if (header.panel.whole()) break;
-        if (header.panel.first > 0) return;  // never comes
+      case Stall::repeats_a_part:
+        if (header.part.whole()) break;
+        if (header.part.first > 0) return;  // never comes
         again_ = answer.copy();
         if (!std::exchange(repeats_, true)) say_again();
         break;
       case Stall::withholds_one:
-        if (!header.panel.whole() || count_++ % 16 == 0) return;
+        if (!header.part.whole() || count_++ % 16 == 0) return;
         break;
       case Stall::talks:
         if (!std::exchange(talks_, true)) talk();
         return;
       case Stall::drips:
-        if (header.panel.whole()) break;
-        // As late as it may be, again and again; from the first panel on, each waits for the one before.
+        if (header.part.whole()) break;
+        // As late as it may be, again and again; from the first part on, each waits for the one before.
         drips_ = std::max(drips_, network_.now()) + kPatience * 2.5;
         return network_.deliver(rank_, std::move(answer), drips_ - network_.now());
       case Stall::damages: answer.data()[answer.size() - 1] ^= std::byte{1}; break;
@@ -139,7 +139,7 @@ TEST_P(Stalls, EveryStepEndsWithTheSameBits) {
   const std::uint64_t expected = testing_run::train(s).hash;
   s.devices = testing_run::unlike_devices(4);
   s.device_ranks = 2;
-  s.panels = testing_run::kSmallPanels;
+  s.parts = testing_run::kSmallParts;
   for (const server::ClockMode clock : {server::ClockMode::virtual_time, server::ClockMode::off}) {
     s.clock = clock;
     for (const int stallers : {1, 2}) {
@@ -151,7 +151,7 @@ TEST_P(Stalls, EveryStepEndsWithTheSameBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, Stalls,
-                         ::testing::Values(Stall::repeats_a_panel, Stall::withholds_one, Stall::talks, Stall::drips,
+                         ::testing::Values(Stall::repeats_a_part, Stall::withholds_one, Stall::talks, Stall::drips,
                                            Stall::damages),
                          name_of);
 

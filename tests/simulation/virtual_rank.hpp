@@ -7,14 +7,14 @@
 #include <utility>
 #include <vector>
 
-#include "../../src/device/execute.hpp"
-#include "../../src/device/panel_stream.hpp"
-#include "../../src/device/streamed_product.hpp"
-#include "../../src/device/worker.hpp"
 #include "cleave/base/version.hpp"
 #include "cleave/comm/handshake.hpp"
 #include "cleave/comm/message.hpp"
 #include "cleave/kernels/parallel.hpp"
+#include "execute.hpp"
+#include "part_stream.hpp"
+#include "streamed_product.hpp"
+#include "worker.hpp"
 
 namespace cleave::simulation {
 
@@ -30,7 +30,7 @@ class VirtualRank {
     const auto header = comm::decode(frame);
     if (!header) {
       if (const auto name = comm::peek_task(frame)) {
-        panels_.give_up(name->tasklet);
+        parts_.give_up(name->tasklet);
         out.push_back(comm::encode_refused(name->tasklet, name->device, comm::Reason::malformed, "damaged"));
       }
       return out;
@@ -54,21 +54,21 @@ class VirtualRank {
 
   void compute(comm::Frame frame, const comm::Header& header, std::vector<comm::Frame>& out) {
     const auto refuse = [&](comm::Reason reason) {
-      panels_.give_up(header.tasklet);
+      parts_.give_up(header.tasklet);
       out.push_back(comm::encode_refused(header.tasklet, header.device, reason, comm::name_of(reason)));
     };
     device::Job job;
     job.view = comm::view_task(frame, header);
     job.frame = std::move(frame);
-    if (header.panel.whole()) {
-      panels_.drop();
+    if (header.part.whole()) {
+      parts_.drop();
     } else {
-      switch (panels_.take(header)) {
-        case device::PanelStream::Found::next: break;
-        case device::PanelStream::Found::again: return;
-        case device::PanelStream::Found::broken: return refuse(comm::Reason::malformed);
+      switch (parts_.take(header)) {
+        case device::PartStream::Found::next: break;
+        case device::PartStream::Found::again: return;
+        case device::PartStream::Found::broken: return refuse(comm::Reason::malformed);
       }
-      panels_.share(job);
+      parts_.share(job);
     }
     if (header.columns == comm::Columns::bring) {
       columns_.emplace(header.tasklet, Kept{header, std::make_shared<const comm::Frame>(std::move(job.frame))});
@@ -97,7 +97,7 @@ class VirtualRank {
 
   kernels::Parallel parallel_{1};
   device::Scratch scratch_;
-  device::PanelStream panels_;
+  device::PartStream parts_;
   std::unordered_map<TaskletId, Kept> columns_;
 };
 
