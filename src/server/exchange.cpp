@@ -434,7 +434,11 @@ std::vector<RankInfo> Exchange::say_goodbye(Seconds at_most) {
     return clock_.now() - begun < (peer.silent ? std::min(kLastWord, at_most) : at_most);
   };
   while (std::any_of(peers_.begin() + 1, peers_.end(), waited_for)) {
-    if (auto received = transport_.wait(Seconds(0.05))) (void)take_in(std::move(*received));
+    // A rank that has left may have said farewell before: what it sent comes first.
+    if (auto received = transport_.wait(Seconds(0.05))) {
+      (void)take_in(std::move(*received));
+      continue;
+    }
     for (std::size_t rank = 1; rank < peers_.size(); ++rank) {
       if (transport_.gone(static_cast<int>(rank))) peers_[rank].gone = true;
     }

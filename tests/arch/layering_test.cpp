@@ -80,9 +80,9 @@ TEST_F(MadeUpTree, PublicHeaderThatIncludesAnInternalOne) {
 }
 
 TEST_F(MadeUpTree, TestThatLeavesItsFolder) {
-  write("tests/unit/plan/tiling_test.cpp", "// Tilings.\n#include \"tiling.hpp\"\n");
+  write("tests/unit/plan/tiling_test.cpp", "// Tilings.\n#include \"../../../src/plan/tiling.hpp\"\n");
   EXPECT_THAT(violations(), ElementsAre("tests/unit/plan/tiling_test.cpp:2: leaves its folder: "
-                                        "\"tiling.hpp\""));
+                                        "\"../../../src/plan/tiling.hpp\""));
 }
 
 TEST_F(MadeUpTree, LinksThatDoNotRepeatTheRow) {

@@ -6,7 +6,7 @@
 #include <deque>
 #include <stdexcept>
 
-#include "../inprocess/run.hpp"
+#include "run.hpp"
 #include "virtual_network.hpp"
 #include "virtual_rank.hpp"
 
