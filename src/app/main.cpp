@@ -24,10 +24,12 @@ int main(int argc, char** argv) {
   mallopt(M_TRIM_THRESHOLD, kKeptEnd);
   ignore_broken_pipes();
 
-  // 1. What is asked for. --help, --version and usage errors end here.
-  const CommandLine line = parse_command_line(argc, argv);
-  // 2. Do it. Commands with ranks start MPI themselves.
-  int code = line.ended ? *line.ended : with_exit_code([&] { return run_command(line, argc, argv); });
+  int code = with_exit_code([&] {
+    // 1. What is asked for. --help, --version and usage errors end here.
+    const CommandLine line = parse_command_line(argc, argv);
+    // 2. Do it. Commands with ranks start MPI themselves.
+    return line.ended ? *line.ended : run_command(line, argc, argv);
+  });
   if (code == 0) code = with_exit_code(require_whole_output);
 
   // 3. Whoever speaks for all leaves first.
