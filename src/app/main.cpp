@@ -1,6 +1,8 @@
 // Entry point of the program: read the command line, run the command, turn whatever went wrong into an exit code.
 #include <malloc.h>
 
+#include <functional>
+
 #include "cli/command_line.hpp"
 #include "cli/failures.hpp"
 #include "cli/signals.hpp"
@@ -24,12 +26,16 @@ int main(int argc, char** argv) {
   mallopt(M_TRIM_THRESHOLD, kKeptEnd);
   ignore_broken_pipes();
 
-  int code = with_exit_code([&] {
-    // 1. What is asked for. --help, --version and usage errors end here.
-    const CommandLine line = parse_command_line(argc, argv);
-    // 2. Do it. Commands with ranks start MPI themselves.
-    return line.ended ? *line.ended : run_command(line, argc, argv);
-  });
+  // 1. What is asked for. --help, --version and usage errors end here.
+  CommandLine line;
+  const auto ask = [&] {
+    line = parse_command_line(argc, argv);
+    return line.ended.value_or(0);
+  };
+  int code = with_exit_code(std::cref(ask));  // by reference: a copy would take memory where nothing catches its want
+  // 2. Do it. Commands with ranks start MPI themselves.
+  const auto act = [&] { return run_command(line, argc, argv); };
+  if (code == 0 && !line.ended) code = with_exit_code(std::cref(act));
   if (code == 0) code = with_exit_code(require_whole_output);
 
   // 3. Whoever speaks for all leaves first.

@@ -12,7 +12,7 @@ check_prefix() {
   for command in train simulate calibrate; do expect_text "manual page" "^\.SS $command\$"; done
   expect_code 0 "completion" bash -c '. "$1"; COMP_WORDS=(cleave train --r) COMP_CWORD=2; _cleave; echo "${COMPREPLY[*]}"' _ \
     "$prefix/share/bash-completion/completions/cleave"
-  expect_text "completion" '^--resume$'
+  expect_text "completion" '^--resume --resume-with-changes$'
   # The scripts find the program of their own prefix; PATH has none.
   write_input
   expect_code 0 "installed run.sh" env -u CLEAVE "$prefix/share/cleave/jobs/run.sh" "$scratch/input.yaml" 2 train.steps=1 --quiet

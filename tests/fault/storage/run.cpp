@@ -84,10 +84,13 @@ Ended Workshop::train(const std::vector<std::string>& arguments, const Plan& pla
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
-    arm(plan);
-    const int code = cleave_main(static_cast<int>(words.size()), argv.data());
-    std::fflush(nullptr);
-    ::_exit(code);
+    // As in a program of its own: an exception that main() lets through ends it.
+    [&]() noexcept {
+      arm(plan);
+      const int code = cleave_main(static_cast<int>(words.size()), argv.data());
+      std::fflush(nullptr);
+      ::_exit(code);
+    }();
   }
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {}
