@@ -55,6 +55,12 @@ find_cleave() {
 launch() {
   local ranks=$1 record pid status=0 apart=()
   shift
+  # A reader that leaves costs the output, not the run: mpirun dies of a broken pipe, so somebody goes on reading.
+  if [ -p /dev/stdout ]; then
+    exec 8> >(trap "" INT HUP TERM PIPE; cat 2> /dev/null || cat > /dev/null)
+  else
+    exec 8>&1
+  fi
   record=$(mktemp)
   # With job control (an interactive shell) the job has a process group of its own as it is.
   if [[ $- != *m* ]] && command -v setsid > /dev/null; then
@@ -85,8 +91,10 @@ launch() {
       # USR1, asked for: before the first step.
       [ -z "$asked" ] || [ "$status" -ne 138 ] || echo 75 > "$CLEAVE_STATUS_FILE"
     fi
-    exit "$(cat "$CLEAVE_STATUS_FILE")"' rank "$@" 2> >(trap "" INT HUP TERM; grep --line-buffered -v 'PMIX ERROR: BAD-PARAM' >&2) &
+    exit "$(cat "$CLEAVE_STATUS_FILE")"' rank "$@" >&8 8>&- \
+    2> >(trap "" INT HUP TERM PIPE; grep --line-buffered -v 'PMIX ERROR: BAD-PARAM' >&2 8>&- || cat > /dev/null) &
   pid=$!
+  exec 8>&-
   # shellcheck disable=SC2064  # this process, not a later one
   trap "kill -USR1 $pid 2>/dev/null || true" TERM USR1 INT HUP
   # A trapped signal ends `wait` early: wait again until mpirun is gone.
