@@ -290,19 +290,19 @@ void Exchange::watch_ranks(Seconds now, Seconds pause) {
 // wait behind it have the time of all before them: a busy host is given what its work takes, a rank that withholds one
 // block no more than the time of that block.
 void Exchange::watch_tasklets(Seconds now, Seconds pause) {
-  std::vector<const UnderWay*> first(peers_.size(), nullptr);
+  first_.assign(peers_.size(), nullptr);
   for (const auto& [id, sent] : under_way_) {
-    const UnderWay*& oldest = first[static_cast<std::size_t>(sent.rank)];
+    const UnderWay*& oldest = first_[static_cast<std::size_t>(sent.rank)];
     if (oldest == nullptr || sent.order < oldest->order) oldest = &sent;
   }
   std::vector<std::int64_t> overdue;
   for (std::size_t rank = 1; rank < peers_.size(); ++rank) {
     Turn& turn = peers_[rank].turn;
-    if (first[rank] == nullptr) {
+    if (first_[rank] == nullptr) {
       turn = {};
       continue;
     }
-    const UnderWay& sent = *first[rank];
+    const UnderWay& sent = *first_[rank];
     if (turn.tasklet != sent.tasklet.id.value) {
       turn = {.tasklet = sent.tasklet.id.value, .began = now, .progress = now};
       continue;

@@ -140,6 +140,7 @@ class Exchange {
   std::vector<RankInfo> ranks_;
   std::pmr::unordered_map<std::int64_t, UnderWay> under_way_{&nodes_};
   std::unordered_map<std::int64_t, UnderWay> forgotten_;  // sent and not answered
+  std::vector<const UnderWay*> first_;  // of each rank, while tasklets are looked after; its memory is kept
   std::vector<DeviceId> gone_, returned_;
   std::deque<Answer> lost_;
   Seconds watched_;
