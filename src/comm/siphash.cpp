@@ -42,7 +42,7 @@ struct State {
 
 Word word_at(const std::byte* bytes, std::size_t count) {
   Word word = 0;
-  std::memcpy(&word, bytes, count);
+  if (count > 0) std::memcpy(&word, bytes, count);  // an empty span may hold a null pointer
   return word;
 }
 
