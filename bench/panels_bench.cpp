@@ -133,7 +133,7 @@ Run train(int ranks, BytesPerSecond rate, std::int64_t groups, std::int64_t pane
   options.row_groups = groups;
   if (groups > 1) options.plan.keep_columns = plan::KeepColumns::always;
   options.executor.parts.most = panels;
-  options.executor.verification.mode = server::Verification::Mode::off;
+  options.executor.verification.mode = server::VerifyMode::off;
   options.fleet.clock = server::ClockMode::off;
   options.fleet.gemm_kernels = kernels::name_of(kernels::selected_gemm_kernels());
   for (int i = 0; i < ranks; ++i) {

@@ -95,10 +95,10 @@ int main(int argc, char** argv) {
   (void)getloadavg(load.data(), 1);
   fmt::print("gpt2-124m, {} layers, {} x {} tokens, {} devices, wire {}, {} rounds, load {:.1f} at the start\n",
              s.model.n_layer, s.batch, s.model.seq_len, s.devices.size(), wire, rounds, load[0]);
-  const std::array<server::Verification, 4> modes{{{.mode = server::Verification::Mode::off},
-                                                   {.mode = server::Verification::Mode::all},
-                                                   {.mode = server::Verification::Mode::sample, .fraction = 0.1},
-                                                   {.mode = server::Verification::Mode::audit, .fraction = 0.1}}};
+  const std::array<server::Verification, 4> modes{{{.mode = server::VerifyMode::off},
+                                                   {.mode = server::VerifyMode::all},
+                                                   {.mode = server::VerifyMode::sample, .fraction = 0.1},
+                                                   {.mode = server::VerifyMode::audit, .fraction = 0.1}}};
   std::array<Price, modes.size()> prices;
   const std::string_view only = argc > 5 ? argv[5] : "";
   const auto is_wanted = [&](std::size_t i) {

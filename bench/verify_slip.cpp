@@ -12,7 +12,7 @@
 namespace {
 
 using namespace cleave;
-using Mode = server::Verification::Mode;
+using Mode = server::VerifyMode;
 
 }  // namespace
 

@@ -19,6 +19,15 @@
 
 namespace cleave::server {
 
+std::string_view name_of(ClockMode clock) {
+  switch (clock) {
+    case ClockMode::virtual_time: return "virtual";
+    case ClockMode::wall: return "wall";
+    case ClockMode::off: return "off";
+  }
+  return "";
+}
+
 namespace {
 
 using sched::Event;

@@ -10,7 +10,7 @@ namespace cleave::server {
 
 namespace {
 
-using Mode = Verification::Mode;
+using Mode = VerifyMode;
 
 /// Share of the blocks that are looked at.
 double share_of(const Verification& terms) {

@@ -19,7 +19,7 @@ namespace cleave::server {
 
 namespace {
 
-using Mode = Verification::Mode;
+using Mode = VerifyMode;
 
 /// Of this thread: what a busy host adds to real time is not the price of checking.
 Seconds processor_time() {

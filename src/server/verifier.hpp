@@ -49,7 +49,7 @@ class Verifier {
   void retire(OpId op);
 
   /// Whether any block may be looked at.
-  [[nodiscard]] bool looks_at_blocks() const { return terms_.mode != Verification::Mode::off; }
+  [[nodiscard]] bool looks_at_blocks() const { return terms_.mode != VerifyMode::off; }
   /// Whether this tasklet's block is.
   [[nodiscard]] bool is_drawn(const sched::Tasklet& tasklet) const;
 

@@ -43,7 +43,7 @@ TEST(Churn, RandomSchedulesEndWithTheSameBits) {
   for (std::uint64_t seed = 0; seed < kSchedules; ++seed) {
     const bool liars = seed % 2 == 1;
     s.churn = random_schedule(seed, 5, whole, liars);
-    s.verification.mode = liars ? server::Verification::Mode::all : server::Verification::Mode::off;
+    s.verification.mode = liars ? server::VerifyMode::all : server::VerifyMode::off;
     s.verification.seed = seed;
     const Outcome outcome = train(s);
     ASSERT_EQ(outcome.hash, expected) << "schedule " << seed;

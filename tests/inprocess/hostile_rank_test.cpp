@@ -80,7 +80,7 @@ TEST_P(HostileRank, ChangesNoBit) {
   const std::uint64_t honest = train(s).hash;
   s.devices = unlike_devices(4);
   s.device_ranks = 2;
-  s.verification = {.mode = server::Verification::Mode::all, .seed = 8};
+  s.verification = {.mode = server::VerifyMode::all, .seed = 8};
   server::TrainerOptions options = options_of(s);
   options.fleet.patience = Seconds(2);
 

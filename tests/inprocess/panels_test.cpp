@@ -21,7 +21,7 @@ Setting small_panels() {
   s.parts = kSmallParts;
   s.devices = unlike_devices(4);
   s.device_ranks = 2;
-  s.verification = {.mode = server::Verification::Mode::all, .seed = 8};
+  s.verification = {.mode = server::VerifyMode::all, .seed = 8};
   return s;
 }
 

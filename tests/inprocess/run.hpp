@@ -34,7 +34,7 @@ struct Setting {
   server::ClockMode clock = server::ClockMode::virtual_time;
   DType wire = DType::f32;
   int threads = 1;
-  server::Verification verification{.mode = server::Verification::Mode::off};
+  server::Verification verification{.mode = server::VerifyMode::off};
   fleet::ChurnTrace churn;
   std::vector<std::string> freeze;
   server::PartLimits parts{};

@@ -66,7 +66,7 @@ TEST(SameBits, Panels) {
     const Outcome whole = train(s);
     s.devices = unlike_devices(3);
     s.device_ranks = 2;
-    s.verification = {.mode = server::Verification::Mode::all};
+    s.verification = {.mode = server::VerifyMode::all};
     s.parts = kSmallParts;
     const Outcome outcome = train(s);
     EXPECT_EQ(outcome.hash, whole.hash) << name_of(wire);
@@ -114,7 +114,7 @@ TEST(SameBits, WeightsKeptFromRowGroupToRowGroup) {
 
 TEST(SameBits, WeightsKeptAndCheckedWhileDevicesLeave) {
   Setting s = groups_that_keep();
-  s.verification = {.mode = server::Verification::Mode::all, .fraction = 1.0, .seed = 99};
+  s.verification = {.mode = server::VerifyMode::all, .fraction = 1.0, .seed = 99};
   s.parts = kSmallParts;
   const Seconds whole = train(s).time;
   for (int i = 1; i < 24; ++i) {
@@ -154,7 +154,7 @@ TEST(SameBits, EveryDeviceLeaves) {
 TEST(SameBits, DevicesThatLieAreFoundAndLeftOut) {
   Setting s;
   s.devices = unlike_devices(5);
-  s.verification = {.mode = server::Verification::Mode::all, .fraction = 1.0, .seed = 99};
+  s.verification = {.mode = server::VerifyMode::all, .fraction = 1.0, .seed = 99};
   s.churn = {{Seconds(0), DeviceId(1), fleet::ChurnKind::faulty, 1.0},
              {Seconds(0), DeviceId(3), fleet::ChurnKind::faulty, 1.0}};
   const Outcome outcome = train(s);

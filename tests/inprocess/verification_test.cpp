@@ -14,7 +14,7 @@ namespace cleave::testing_run {
 namespace {
 
 using fleet::InjectedFaultKind;
-using Mode = server::Verification::Mode;
+using Mode = server::VerifyMode;
 
 constexpr std::pair<InjectedFaultKind, const char*> kKinds[] = {{InjectedFaultKind::element, "element"},
                                                                 {InjectedFaultKind::bit, "bit"},

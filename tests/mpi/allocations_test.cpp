@@ -85,7 +85,7 @@ Setting as_type(Setting s, DType wire) {
   return s;
 }
 Setting all_checked(Setting s) {
-  s.verification.mode = server::Verification::Mode::all;
+  s.verification.mode = server::VerifyMode::all;
   return s;
 }
 

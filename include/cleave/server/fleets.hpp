@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cleave/base/clock.hpp"
@@ -23,6 +24,8 @@ namespace cleave::server {
 
 /// How emulated time and real time belong together (docs/simulator.md).
 enum class ClockMode : std::uint8_t { virtual_time, wall, off };
+/// `virtual`, `wall` or `off`, as inputs have it.
+[[nodiscard]] std::string_view name_of(ClockMode clock);
 
 /// One MPI rank, as ranks.json lists it.
 struct RankInfo {

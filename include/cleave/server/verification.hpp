@@ -20,14 +20,15 @@
 
 namespace cleave::server {
 
+enum class VerifyMode : std::uint8_t { off, sample, all, audit };
+/// As inputs have it.
+[[nodiscard]] std::string_view name_of(VerifyMode mode);
+
 struct Verification {
-  enum class Mode : std::uint8_t { off, sample, all, audit };
-  Mode mode = Mode::sample;
+  VerifyMode mode = VerifyMode::sample;
   double fraction = 0.1;   ///< of blocks that `sample` checks, or that `audit` computes again
   std::uint64_t seed = 0;  ///< secret of the server: devices must not foresee which blocks, nor with which vectors
 };
-
-[[nodiscard]] std::string_view name_of(Verification::Mode mode);
 
 /// A block that was found wrong.
 struct Finding {

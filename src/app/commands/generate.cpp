@@ -46,7 +46,7 @@ int generate(const CommandLine& line) {
   const checkpoint::Header header = checkpoint::read_header(file);
   server::TrainerOptions options;
   options.model = server::config_from(header.attributes, file);
-  options.executor.verification.mode = server::Verification::Mode::off;
+  options.executor.verification.mode = server::VerifyMode::off;
 
   const std::string stored = checkpoint::find_text(header.state, "tokenizer").value_or("");
   std::unique_ptr<const data::Tokenizer> tokenizer;

@@ -119,7 +119,7 @@ class Run {
               .console = stderr,
               .console_level = telemetry::LogLevel::warning,
               .before_console = [this] { progress_.clear(); }}),
-        timeline_(prepared.options.devices, name_of(prepared.input.fleet.clock)),
+        timeline_(prepared.options.devices, std::string(name_of(prepared.input.fleet.clock))),
         status_(prepared.options.devices, &timeline_),
         told_(prepared.input.train.steps, prepared.state.step,
               prepared.input.train.batch * prepared.options.model.seq_len) {
@@ -292,11 +292,11 @@ class Run {
   void report_verification(const server::Trainer& trainer) {
     const server::Verification& terms = p_.options.executor.verification;
     const server::VerificationReport& v = trainer.verification();
-    if (terms.mode == server::Verification::Mode::off) return;
+    if (terms.mode == server::VerifyMode::off) return;
     std::string text = fmt::format("verification ({}): {} of {} blocks checked in {}, {} wrong",
                                    server::name_of(terms.mode), v.checked, v.blocks, show(v.time), v.wrong.size());
     if (v.cleared > 0) text += fmt::format(", {} suspected but right", v.cleared);
-    if (terms.mode != server::Verification::Mode::all) {
+    if (terms.mode != server::VerifyMode::all) {
       text += fmt::format("; a wrong block stood before its device was found out with probability {:.3g}",
                           server::slip_probability(terms, v));
     }

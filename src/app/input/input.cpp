@@ -204,9 +204,12 @@ FleetInput read_fleet(const Section& in) {
   FleetInput f;
   f.seed = static_cast<std::uint64_t>(
       in.integer("seed", {.default_value = 42, .min = 0, .help = "Of the figures drawn for devices."}));
-  f.clock = in.choice<ClockMode>(
-      "clock", {{"virtual", ClockMode::modelled}, {"wall", ClockMode::wall}, {"off", ClockMode::off}},
-      {.default_value = ClockMode::modelled,
+  f.clock = in.choice<server::ClockMode>(
+      "clock",
+      {{"virtual", server::ClockMode::virtual_time},
+       {"wall", server::ClockMode::wall},
+       {"off", server::ClockMode::off}},
+      {.default_value = f.clock,
        .help = "virtual: modelled times order the events; wall: the same, in real time; off: "
                "as fast as the host can."});
   f.patience = in.seconds(
@@ -364,17 +367,18 @@ Input declare_input(config::Reader& reader, Needs needs) {
                                   {.default_value = DType::f32, .help = "Type of operands and results on the wire."});
   input.plan.server = input.server.profile;
   const Section verify = reader.section("verify", "Checks of returned blocks.");
-  input.verify =
-      verify.choice<VerifyMode>("mode",
-                                {{"off", VerifyMode::off},
-                                 {"sample", VerifyMode::sample},
-                                 {"all", VerifyMode::all},
-                                 {"audit", VerifyMode::audit}},
-                                {.default_value = VerifyMode::sample,
-                                 .help = "Which returned blocks are checked against their operands: none, a share, "
-                                         "all; audit: a share is computed again and compared bit for bit."});
-  input.verify_fraction =
-      verify.real("fraction", {.default_value = 0.1,
+  input.verify.mode = verify.choice<server::VerifyMode>(
+      "mode",
+      {{"off", server::VerifyMode::off},
+       {"sample", server::VerifyMode::sample},
+       {"all", server::VerifyMode::all},
+       {"audit", server::VerifyMode::audit}},
+      {.default_value = input.verify.mode,
+       .help =
+           "Which returned blocks are checked against their operands: none, a share, all; audit: a share is computed "
+           "again and compared bit for bit."});
+  input.verify.fraction =
+      verify.real("fraction", {.default_value = input.verify.fraction,
                                .min = 0.0,
                                .max = 1.0,
                                .help = "Share of blocks that `sample` checks, or that `audit` computes again."});

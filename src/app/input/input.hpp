@@ -15,7 +15,9 @@
 #include "cleave/model/config.hpp"
 #include "cleave/plan/plan.hpp"
 #include "cleave/sched/layout_choice.hpp"
+#include "cleave/server/fleets.hpp"
 #include "cleave/server/training.hpp"
+#include "cleave/server/verification.hpp"
 #include "input/study_input.hpp"
 
 namespace cleave::app {
@@ -37,11 +39,9 @@ struct DataInput {
   double val_fraction = 0.1;
 };
 
-enum class ClockMode { modelled, wall, off };
-
 struct FleetInput {
   std::uint64_t seed = 42;
-  ClockMode clock = ClockMode::modelled;
+  server::ClockMode clock = server::ClockMode::virtual_time;
   Seconds patience{10};       ///< real time without a word after which a rank is taken for hung
   bool shared_memory = true;  ///< large messages between the server and ranks of its host are read in place
   std::vector<fleet::DeviceGroup> groups;
@@ -58,8 +58,6 @@ struct ServerInput {
   std::string interface;     ///< "auto", or the network interface that ranks of other hosts connect to
 };
 
-enum class VerifyMode { off, sample, all, audit };
-
 struct Input {
   std::string name;  ///< the file, as messages name it
   ModelInput model;
@@ -72,8 +70,7 @@ struct Input {
   sched::LayoutRequest layout;
   bool asynchronous = true;
   DType wire = DType::f32;
-  VerifyMode verify = VerifyMode::sample;
-  double verify_fraction = 0.1;
+  server::Verification verify;  ///< without the secret seed, which a run draws
   std::int64_t checkpoint_every = 0, checkpoint_keep = 2;
   bool checkpoint_failure_stops = false;
   std::filesystem::path output;

@@ -31,24 +31,8 @@ Seconds churn_horizon(const fleet::ChurnModel& churn) {
   return std::min(kChurnHorizon, (churn.mean_session + churn.mean_absence) * kMostSessions);
 }
 
-server::ClockMode clock_of(ClockMode mode) {
-  switch (mode) {
-    case ClockMode::modelled: return server::ClockMode::virtual_time;
-    case ClockMode::wall: return server::ClockMode::wall;
-    case ClockMode::off: return server::ClockMode::off;
-  }
-  return server::ClockMode::virtual_time;
-}
-
 server::Verification verification_of(const Input& input) {
-  server::Verification v;
-  switch (input.verify) {
-    case VerifyMode::off: v.mode = server::Verification::Mode::off; break;
-    case VerifyMode::sample: v.mode = server::Verification::Mode::sample; break;
-    case VerifyMode::all: v.mode = server::Verification::Mode::all; break;
-    case VerifyMode::audit: v.mode = server::Verification::Mode::audit; break;
-  }
-  v.fraction = input.verify_fraction;
+  server::Verification v = input.verify;
   std::random_device secret;  // devices must not be able to foresee it; results do not depend on it
   v.seed = (static_cast<std::uint64_t>(secret()) << 32) | secret();
   return v;
@@ -68,7 +52,7 @@ server::TrainerOptions trainer_options(const Input& input) {
                       .verification = verification_of(input),
                       .profile = input.profile};
   options.devices = fleet::draw_devices(input.fleet.groups, input.fleet.seed);
-  options.fleet.clock = clock_of(input.fleet.clock);
+  options.fleet.clock = input.fleet.clock;
   options.fleet.wire = input.wire;
   options.fleet.seed = input.fleet.seed;
   options.fleet.patience = input.fleet.patience;
@@ -98,10 +82,6 @@ std::vector<plan::DeviceState> idle_devices(const std::vector<fleet::DeviceProfi
   std::vector<plan::DeviceState> states;
   for (const fleet::DeviceProfile& device : devices) states.push_back({device, {}, {}, {}});
   return states;
-}
-
-std::string name_of(ClockMode clock) {
-  return clock == ClockMode::modelled ? "virtual" : clock == ClockMode::wall ? "wall" : "off";
 }
 
 std::string show(Bytes bytes) {

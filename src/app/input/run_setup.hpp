@@ -19,9 +19,6 @@ namespace cleave::app {
 /// Idle devices with their declared rates, as the planner sees them.
 [[nodiscard]] std::vector<plan::DeviceState> idle_devices(const std::vector<fleet::DeviceProfile>& devices);
 
-/// `virtual`, `wall` or `off`, as the input has it.
-[[nodiscard]] std::string name_of(ClockMode clock);
-
 /// `1.5 MiB`, `3.2 GiB`.
 [[nodiscard]] std::string show(Bytes bytes);
 /// `12.3 ms`, `4.5 s`, `1 h 20 min`.

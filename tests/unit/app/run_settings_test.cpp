@@ -68,7 +68,7 @@ TEST(RunSettings, WhatBitsDoNotDependOnMayChange) {
   in.train.eval_every = 3;
   in.fleet.seed = 9;
   in.layout.row_groups = 4;
-  in.verify = VerifyMode::all;
+  in.verify.mode = server::VerifyMode::all;
   in.checkpoint_keep = 9;
   EXPECT_THAT(differences(before, run_settings(in, data_of(3), "haswell")), IsEmpty());
 }
