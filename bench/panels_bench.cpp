@@ -129,8 +129,9 @@ struct Run {
 Run train(int ranks, BytesPerSecond rate, std::int64_t groups, std::int64_t panels) {
   server::TrainerOptions options;
   options.model = kModel;
-  options.train = {.steps = kSteps, .batch = kBatch, .warmup_steps = 1, .lr_decay_steps = kSteps, .freeze = {}};
-  options.row_groups = groups;
+  options.batch = kBatch;
+  options.train = {.steps = kSteps, .warmup_steps = 1, .lr_decay_steps = kSteps};
+  options.layout.row_groups = groups;
   if (groups > 1) options.plan.keep_columns = plan::KeepColumns::always;
   options.executor.parts.most = panels;
   options.executor.verification.mode = server::VerifyMode::off;

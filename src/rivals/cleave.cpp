@@ -59,47 +59,39 @@ class Cleave final : public System {
     }
   }
 
-  [[nodiscard]] static model::StepOptions step_of(const StudyInput& study, std::int64_t row_groups) {
-    return {.kind = model::StepKind::train,
-            .batch = study.batch,
-            .clip = study.clip,
-            .freeze = study.freeze,
-            .loss_rows = 0,
-            .row_groups = row_groups};
-  }
-
   [[nodiscard]] sched::LayoutChoice choose(const StudyInput& study) const {
     if (published_) return {};
     // Steps in stages do not outlive a loss yet, so a study of losses is run in tiles.
     const bool calm = study.churn.empty() && study.loss.devices == 0;
-    sched::LayoutRequest request = study.layout;
-    if (!calm && request.layout == sched::Layout::stages)
+    if (calm) return sched::choose_layout(study);
+    if (study.layout.layout == sched::Layout::stages)
       throw InputError("a step in stages does not outlive losses yet", "plan.layout: tiles, or no churn and no losses");
-    if (!calm) request.layout = sched::Layout::tiles;
-    return sched::choose_layout(study.model, step_of(study, 1), study.devices, scheduling(study), request);
+    sched::StepSpec tiles = study;
+    tiles.layout.layout = sched::Layout::tiles;
+    return sched::choose_layout(tiles);
   }
 
   [[nodiscard]] model::StepGraph graph_of(const StudyInput& study, std::int64_t row_groups) const {
-    model::StepGraph graph = model::build_step(study.model, step_of(study, row_groups));
+    model::StepGraph graph = model::build_step(study.model, sched::graph_options(study, row_groups));
     return published_ ? publish(graph) : graph;
   }
 
   [[nodiscard]] sched::SchedulerOptions scheduling(const StudyInput& study) const {
-    sched::SchedulerOptions options{.plan = study.plan, .wire = study.wire, .asynchronous = study.asynchronous};
-    options.plan.server = study.server;
+    sched::SchedulerOptions options = sched::scheduler_options(study);
     if (published_) options.plan.partition = plan::Partition::paper;
     return options;
   }
 
   [[nodiscard]] Outcome run(const StudyInput& study, const model::StepGraph& graph, const sched::LayoutChoice& choice,
                             const fleet::ChurnTrace& churn, std::int64_t steps, bool watched) const {
-    sched::SimulatedFleet fleet(study.devices, study.server, study.wire, churn, study.seed);
+    sched::SimulatedFleet fleet(study.devices, study.server(), study.wire, churn, study.seed);
     if (watched) fleet.set_observer(study.observer);
     std::function<sched::StepReport()> run_step;
     std::unique_ptr<sched::Scheduler> tiles;
     std::unique_ptr<sched::StageScheduler> stages;
     if (choice.stages) {
-      stages = std::make_unique<sched::StageScheduler>(fleet, graph, *choice.stages, stage_options(study));
+      stages =
+          std::make_unique<sched::StageScheduler>(fleet, graph, *choice.stages, sched::stage_scheduler_options(study));
       run_step = [&] { return stages->run(); };
     } else {
       tiles = std::make_unique<sched::Scheduler>(fleet, scheduling(study));
@@ -163,13 +155,6 @@ class Cleave final : public System {
     return trace;
   }
 
-  static sched::StageSchedulerOptions stage_options(const StudyInput& study) {
-    sched::StageSchedulerOptions options;
-    options.stages.server = study.server;
-    options.wire = study.wire;
-    return options;
-  }
-
   static std::string describe(const plan::StagePlan& plan) {
     std::int64_t replicas = 0;
     for (const plan::Stage& stage : plan.stages) replicas += std::ssize(stage.replicas);
@@ -182,14 +167,14 @@ class Cleave final : public System {
     const auto steps = static_cast<double>(study.steps);
     report.devices_used = outcome.first.devices;
     report.step = outcome.time / steps;
-    std::vector<plan::DeviceState> idle;
-    for (const fleet::DeviceProfile& device : study.devices) idle.push_back({device, {}, {}, {}});
+    const std::vector<plan::DeviceState> idle = sched::idle_devices(study.devices);
     if (!published_) {
-      const plan::StageWork work = plan::stage_work_of(model::build_step(study.model, step_of(study, 1)), study.wire);
-      const plan::ServerShare share = plan::server_share(graph, study.server);
-      report.floor = plan::floor_of(work, study.devices, study.server, share);
+      const plan::StageWork work =
+          plan::stage_work_of(model::build_step(study.model, sched::graph_options(study, 1)), study.wire);
+      const plan::ServerShare share = plan::server_share(graph, study.server());
+      report.floor = plan::floor_of(work, study.devices, study.server(), share);
       if (choice.stages) {
-        report.lower_bound = plan::stage_lower_bound(work, *choice.stages, study.devices, study.server, share);
+        report.lower_bound = plan::stage_lower_bound(work, *choice.stages, study.devices, study.server(), share);
         report.layout = describe(*choice.stages);
         report.figures = {{"forecast_s", choice.stages->forecast.value()}};
       } else {
@@ -208,8 +193,8 @@ class Cleave final : public System {
     }
     report.bytes_down = outcome.first.bytes_down;
     report.bytes_up = outcome.first.bytes_up;
-    report.server_out = report.bytes_down / study.server.nic_out;
-    report.server_in = report.bytes_up / study.server.nic_in;
+    report.server_out = report.bytes_down / study.server().nic_out;
+    report.server_in = report.bytes_up / study.server().nic_in;
     report.recovery = outcome.recovery / steps;
     report.energy = outcome.energy / steps;
     report.planning += outcome.planning;

@@ -57,7 +57,7 @@ class CloudGpu final : public System {
       const double passes = std::ceil(static_cast<double>(w.batch) / fit);
       const double streamed = passes * 2 * parameters * static_cast<double>(w.element) / count;
       step_s = std::max(compute_s, streamed / gpu.host_link.value()) +
-               kUpdateTraffic * parameters / study.server.memory_bandwidth.value();
+               kUpdateTraffic * parameters / study.server().memory_bandwidth.value();
       resident = std::min(memory, streaming + per_sequence * std::min(fit, static_cast<double>(w.batch)));
       report.figures = {{"host_link_bytes", streamed * count}};
       report.layout = fmt::format("{} GPU{}, state in the host's memory, {:.0f} pass{}", gpu.count,

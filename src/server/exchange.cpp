@@ -39,20 +39,20 @@ Clock& clock_of(const FleetTerms& terms) {
   return terms.real_time != nullptr ? *terms.real_time : steady;
 }
 
-Exchange::Exchange(comm::Transport& transport, const std::vector<fleet::DeviceProfile>& devices,
-                   const FleetTerms& terms, Packer packer, Profile& profile)
+Exchange::Exchange(comm::Transport& transport, const sched::StepSpec& spec, const FleetTerms& terms, Packer packer,
+                   Profile& profile)
     : transport_(transport),
       packer_(std::move(packer)),
       profile_(profile),
       clock_(clock_of(terms)),
       patience_(terms.patience) {
   for (int rank = 0; rank < transport.size(); ++rank) peers_.emplace_back(nodes_);
-  CLEAVE_ASSERT(transport.size() > 1 || devices.empty(), "devices need a rank to live on");
-  for (const fleet::DeviceProfile& device : devices) {
+  CLEAVE_ASSERT(transport.size() > 1 || spec.devices.empty(), "devices need a rank to live on");
+  for (const fleet::DeviceProfile& device : spec.devices) {
     peers_[static_cast<std::size_t>(rank_of(device.id))].devices.push_back(device.id);
     rooms_.emplace(device.id, Room{.memory = device.memory});
   }
-  greet(devices, terms);
+  greet(spec, terms);
 }
 
 int Exchange::rank_of(DeviceId device) const { return server::rank_of(device, transport_.size() - 1); }
@@ -66,7 +66,7 @@ void Exchange::leave_out(int rank, std::string why) {
   let_go(rank);
 }
 
-void Exchange::greet(const std::vector<fleet::DeviceProfile>& devices, const FleetTerms& terms) {
+void Exchange::greet(const sched::StepSpec& spec, const FleetTerms& terms) {
   const Seconds limit = clock_.now() + terms.start_limit;
   std::set<int> silent;
   ranks_.resize(peers_.size());
@@ -103,13 +103,13 @@ void Exchange::greet(const std::vector<fleet::DeviceProfile>& devices, const Fle
       leave_out_silent(rank, why);
       continue;
     }
-    comm::Welcome welcome{.wire = terms.wire,
+    comm::Welcome welcome{.wire = spec.wire,
                           .gemm_kernels = terms.gemm_kernels,
                           .heartbeat = terms.patience / kPingsInPatience,
                           .patience = terms.orphan_patience,
                           .devices = {}};
     for (const DeviceId id : hosted) {
-      const fleet::DeviceProfile& d = devices[static_cast<std::size_t>(id.value)];
+      const fleet::DeviceProfile& d = spec.devices[static_cast<std::size_t>(id.value)];
       welcome.devices.push_back({d.id, d.memory});
     }
     transport_.send(rank, comm::encode(welcome));

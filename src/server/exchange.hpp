@@ -22,6 +22,7 @@
 #include "cleave/comm/handshake.hpp"
 #include "cleave/comm/transport.hpp"
 #include "cleave/sched/fleet.hpp"
+#include "cleave/sched/step_spec.hpp"
 #include "cleave/server/fleets.hpp"
 #include "cleave/server/profile.hpp"
 #include "returned_parts.hpp"
@@ -57,8 +58,8 @@ class Exchange {
   /// dies or is not ready in time is left out: its devices are gone, and ranks() says why.
   /// Errors: EnvironmentError when no rank is left.
   /// `profile` must outlive the exchange.
-  Exchange(comm::Transport& transport, const std::vector<fleet::DeviceProfile>& devices, const FleetTerms& terms,
-           Packer packer, Profile& profile);
+  Exchange(comm::Transport& transport, const sched::StepSpec& spec, const FleetTerms& terms, Packer packer,
+           Profile& profile);
 
   [[nodiscard]] const std::vector<RankInfo>& ranks() const { return ranks_; }
 
@@ -111,7 +112,7 @@ class Exchange {
   };
   [[nodiscard]] int rank_of(DeviceId device) const;
   [[nodiscard]] const Peer& peer_of(DeviceId device) const { return peers_[static_cast<std::size_t>(rank_of(device))]; }
-  void greet(const std::vector<fleet::DeviceProfile>& devices, const FleetTerms& terms);
+  void greet(const sched::StepSpec& spec, const FleetTerms& terms);
   void leave_out(int rank, std::string why);
   void pump();
   void send_next(int rank);

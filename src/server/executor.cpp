@@ -5,8 +5,8 @@ namespace cleave::server {
 
 using model::Operation;
 
-Executor::Executor(ParameterStore& parameters, const ExecutorOptions& options)
-    : work_(parameters, options),
+Executor::Executor(ParameterStore& parameters, DType wire, const ExecutorOptions& options)
+    : work_(parameters, wire, options),
       kernels_(work_),
       scatter_(work_),
       computer_(work_),

@@ -26,7 +26,7 @@ namespace cleave::server {
 class Executor {
  public:
   /// `parameters` must outlive the executor.
-  Executor(ParameterStore& parameters, const ExecutorOptions& options);
+  Executor(ParameterStore& parameters, DType wire, const ExecutorOptions& options);
 
   /// Binds `graph`, which must live as long as the executor, to this step's batch.
   void begin_step(const model::StepGraph& graph, const StepInputs& inputs);

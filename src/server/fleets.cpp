@@ -48,11 +48,10 @@ EventKind accept(Executor& executor, const Answer& answer) {
 /// Modelled time order, in real time (wall) or as fast as the host can (virtual); see cleave/server/fleets.hpp.
 class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
  public:
-  ModelledFleet(comm::Transport& transport, Executor& executor, std::vector<fleet::DeviceProfile> devices,
-                const FleetTerms& terms)
+  ModelledFleet(comm::Transport& transport, Executor& executor, const sched::StepSpec& spec, const FleetTerms& terms)
       : ForwardingFleet(model_),
         executor_(executor),
-        exchange_(transport, devices, terms,
+        exchange_(transport, spec, terms,
                   {.pack =
                        [this, &transport](const Tasklet& tasklet, int rank, const comm::MessagePart& part) {
                          return executor_.gather().message(
@@ -62,7 +61,7 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
                    .first_part = [this](const Tasklet& tasklet,
                                         Bytes room) { return executor_.gather().first_part(tasklet, room); }},
                   executor.profile()),
-        model_(std::move(devices), terms.server, terms.wire, terms.churn, terms.seed),
+        model_(spec.devices, spec.server(), spec.wire, spec.churn, spec.seed),
         clock_(clock_of(terms)) {
     if (terms.clock == ClockMode::wall) pace_.emplace();
     model_.set_observer(terms.observer);
@@ -171,13 +170,12 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
 /// Real time order, as fast as the host can; see cleave/server/fleets.hpp.
 class LiveFleet final : public RankFleet {
  public:
-  LiveFleet(comm::Transport& transport, Executor& executor, std::vector<fleet::DeviceProfile> devices,
-            const FleetTerms& terms)
+  LiveFleet(comm::Transport& transport, Executor& executor, const sched::StepSpec& spec, const FleetTerms& terms)
       : executor_(executor),
-        churn_(terms.churn),
-        wire_(terms.wire),
+        churn_(spec.churn),
+        wire_(spec.wire),
         clock_(clock_of(terms)),
-        exchange_(transport, devices, terms,
+        exchange_(transport, spec, terms,
                   {.pack =
                        [this, &transport](const Tasklet& tasklet, int rank, const comm::MessagePart& part) {
                          return pack(tasklet, part, {&transport, rank});
@@ -185,9 +183,9 @@ class LiveFleet final : public RankFleet {
                    .first_part = [this](const Tasklet& tasklet,
                                         Bytes room) { return executor_.gather().first_part(tasklet, room); }},
                   executor.profile()),
-        usage_(devices.size()),
-        spans_(terms.observer, devices.size()) {
-    for (fleet::DeviceProfile& profile : devices) devices_.push_back({.profile = std::move(profile)});
+        usage_(spec.devices.size()),
+        spans_(terms.observer, spec.devices.size()) {
+    for (const fleet::DeviceProfile& profile : spec.devices) devices_.push_back({.profile = profile});
     for (const DeviceId device : exchange_.take_gone()) device_at(device).present = false;  // since the start
     origin_ = clock_.now();
   }
@@ -421,11 +419,11 @@ class LocalFleet final : public sched::ForwardingFleet<> {
 
 }  // namespace
 
-std::unique_ptr<RankFleet> make_rank_fleet(comm::Transport& transport, Executor& executor,
-                                           std::vector<fleet::DeviceProfile> devices, const FleetTerms& terms) {
+std::unique_ptr<RankFleet> make_rank_fleet(comm::Transport& transport, Executor& executor, const sched::StepSpec& spec,
+                                           const FleetTerms& terms) {
   executor.set_meanwhile([&transport] { transport.progress(); });  // operands travel while kernels run
-  if (terms.clock == ClockMode::off) return std::make_unique<LiveFleet>(transport, executor, std::move(devices), terms);
-  return std::make_unique<ModelledFleet>(transport, executor, std::move(devices), terms);
+  if (terms.clock == ClockMode::off) return std::make_unique<LiveFleet>(transport, executor, spec, terms);
+  return std::make_unique<ModelledFleet>(transport, executor, spec, terms);
 }
 
 std::unique_ptr<sched::Fleet> make_local_fleet(Executor& executor, const fleet::ServerProfile& server) {

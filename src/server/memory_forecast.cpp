@@ -34,8 +34,8 @@ class MemoryFleet final : public sched::ForwardingFleet<> {
  public:
   MemoryFleet(const TrainerOptions& options, const model::StepGraph& graph, int device_ranks)
       : ForwardingFleet(model_),
-        model_(options.devices, options.fleet.server, options.executor.wire),
-        wire_(options.executor.wire),
+        model_(options.devices, options.server(), options.wire),
+        wire_(options.wire),
         names_(options.devices),
         graph_(graph),
         lifetimes_(graph),

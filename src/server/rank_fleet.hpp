@@ -26,12 +26,11 @@ class RankFleet : public sched::Fleet {
   [[nodiscard]] virtual const Pace* pace() const = 0;
 };
 
-/// Makes the fleet for `terms.clock`. `transport` has this process as rank 0; `executor` and `transport` must outlive
-/// it. A rank that refuses, dies or does not answer in time is left out, and its devices are gone.
-/// Errors: EnvironmentError when no rank takes part.
+/// Makes the fleet of `spec` for `terms.clock`. `transport` has this process as rank 0; `executor` and `transport` must
+/// outlive it. A rank that refuses, dies or does not answer in time is left out, and its devices are gone. Errors:
+/// EnvironmentError when no rank takes part.
 [[nodiscard]] std::unique_ptr<RankFleet> make_rank_fleet(comm::Transport& transport, Executor& executor,
-                                                         std::vector<fleet::DeviceProfile> devices,
-                                                         const FleetTerms& terms);
+                                                         const sched::StepSpec& spec, const FleetTerms& terms);
 
 /// A fleet without devices: the server computes every block itself. For `generate` and other single-process work.
 [[nodiscard]] std::unique_ptr<sched::Fleet> make_local_fleet(Executor& executor, const fleet::ServerProfile& server);

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <map>
@@ -30,28 +31,12 @@ UpdateTerms update_terms(const TrainSettings& s, std::int64_t step) {
           .k = step + 1};
 }
 
-model::StepOptions step_options(const TrainerOptions& options) {
-  return {.kind = model::StepKind::train,
-          .batch = options.train.batch,
-          .clip = options.train.grad_clip > 0,
-          .freeze = options.train.freeze,
-          .loss_rows = 0,
-          .row_groups = options.row_groups};
-}
-
 }  // namespace
 
-model::StepGraph training_graph(const TrainerOptions& options) {
-  return model::build_step(options.model, step_options(options));
-}
-
 sched::SchedulerOptions scheduling(const TrainerOptions& options) {
-  const bool timed = options.fleet.clock != ClockMode::off;
-  return {.plan = options.plan,
-          .wire = options.executor.wire,
-          .learn = timed,
-          .copies = timed,
-          .asynchronous = options.asynchronous};
+  sched::SchedulerOptions how = sched::scheduler_options(options);
+  how.learn = how.copies = options.fleet.clock != ClockMode::off;
+  return how;
 }
 
 struct Trainer::Impl {
@@ -68,12 +53,12 @@ struct Trainer::Impl {
   Seconds bound;
 
   Impl(ParameterStore& store, TrainerOptions o)
-      : parameters(store), options(std::move(o)), executor(parameters, options.executor) {}
+      : parameters(store), options(std::move(o)), executor(parameters, options.wire, options.executor) {}
 
   const model::StepGraph& graph(model::StepKind kind, std::int64_t batch, std::int64_t loss_rows = 0) {
     const auto found = graphs.find({kind, batch});
     if (found != graphs.end()) return found->second;
-    model::StepOptions step = step_options(options);
+    model::StepOptions step = sched::graph_options(options, std::max<std::int64_t>(1, options.layout.row_groups));
     step.kind = kind;
     step.batch = batch;
     step.loss_rows = loss_rows;
@@ -92,7 +77,7 @@ struct Trainer::Impl {
   // With clock `off` nothing is emulated: the simulator says what an undisturbed step would take.
   Seconds simulated_time(const model::StepGraph& step) {
     if (!undisturbed) {
-      sched::SimulatedFleet model(options.devices, options.fleet.server, options.executor.wire);
+      sched::SimulatedFleet model(options.devices, options.server(), options.wire);
       undisturbed = sched::Scheduler(model, scheduling(options)).run(step).time;
     }
     return *undisturbed;
@@ -104,10 +89,10 @@ Trainer::Trainer(ParameterStore& parameters, TrainerOptions options, comm::Trans
   Impl& self = *impl_;
   if (transport != nullptr) {
     self.parameters.move_to_shared_memory();
-    self.ranks = make_rank_fleet(*transport, self.executor, self.options.devices, self.options.fleet);
+    self.ranks = make_rank_fleet(*transport, self.executor, self.options, self.options.fleet);
     self.fleet = self.ranks.get();
   } else {
-    self.local = make_local_fleet(self.executor, self.options.fleet.server);
+    self.local = make_local_fleet(self.executor, self.options.server());
     self.fleet = self.local.get();
   }
   self.scheduler.emplace(*self.fleet, scheduling(self.options));

@@ -31,8 +31,8 @@ kernels::ConstMatrix as_stored(const kernels::Rows& rows, bool transposed) {
 
 }  // namespace
 
-Workspace::Workspace(ParameterStore& parameters, const ExecutorOptions& options)
-    : parameters_(parameters), wire_(options.wire), parallel_(options.threads) {
+Workspace::Workspace(ParameterStore& parameters, DType wire, const ExecutorOptions& options)
+    : parameters_(parameters), wire_(wire), parallel_(options.threads) {
   if (options.profile) profile_.enable();
 }
 Workspace::~Workspace() = default;

@@ -34,7 +34,7 @@ struct InProgress {
 class Workspace {
  public:
   /// `parameters` must outlive the workspace.
-  Workspace(ParameterStore& parameters, const ExecutorOptions& options);
+  Workspace(ParameterStore& parameters, DType wire, const ExecutorOptions& options);
   ~Workspace();
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;

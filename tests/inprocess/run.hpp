@@ -118,22 +118,18 @@ inline data::Batch batch_of(const Setting& s, std::int64_t step) {
 inline server::TrainerOptions options_of(const Setting& s) {
   server::TrainerOptions options;
   options.model = s.model;
-  options.train = {.steps = s.steps,
-                   .batch = s.batch,
-                   .lr = 1e-2,
-                   .min_lr = 1e-3,
-                   .warmup_steps = 1,
-                   .lr_decay_steps = s.steps,
-                   .freeze = s.freeze};
+  options.batch = s.batch;
+  options.freeze = s.freeze;
+  options.wire = s.wire;
+  options.train = {.steps = s.steps, .lr = 1e-2, .min_lr = 1e-3, .warmup_steps = 1, .lr_decay_steps = s.steps};
   options.plan.partition = s.partition;
-  options.row_groups = s.row_groups;
+  options.layout.row_groups = s.row_groups;
   options.plan.keep_columns = s.keep_columns;
-  options.executor = {.wire = s.wire, .threads = s.threads, .verification = s.verification, .parts = s.parts};
+  options.executor = {.threads = s.threads, .verification = s.verification, .parts = s.parts};
   options.devices = s.devices;
   options.fleet.clock = s.clock;
-  options.fleet.wire = s.wire;
   options.fleet.gemm_kernels = kernels::name_of(kernels::selected_gemm_kernels());
-  options.fleet.churn = s.churn;
+  options.churn = s.churn;
   options.fleet.start_limit = Seconds(60);
   return options;
 }

@@ -46,7 +46,7 @@ struct Range {
 
 /// `count` devices of one kind; figures in bytes, seconds and FLOP.
 struct DeviceGroup {
-  std::string name;
+  std::string name = "device";
   std::int64_t count = 1;
   Range compute_flops, memory_bytes, downlink_bytes, uplink_bytes, latency_s;
   Range jitter_s{};

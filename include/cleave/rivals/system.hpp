@@ -14,16 +14,11 @@
 #include <utility>
 #include <vector>
 
-#include "cleave/base/shapes.hpp"
 #include "cleave/base/units.hpp"
-#include "cleave/fleet/churn.hpp"
 #include "cleave/fleet/links.hpp"
-#include "cleave/fleet/profile.hpp"
-#include "cleave/model/config.hpp"
-#include "cleave/plan/plan.hpp"
-#include "cleave/sched/layout_choice.hpp"
 #include "cleave/sched/observer.hpp"
 #include "cleave/sched/scheduler.hpp"
+#include "cleave/sched/step_spec.hpp"
 
 namespace cleave::rivals {
 
@@ -61,24 +56,13 @@ struct LossOptions {
   std::uint64_t seed = 0;    ///< of which ones
 };
 
-/// What is to be compared.
-struct StudyInput {
-  model::ModelConfig model;
-  std::int64_t batch = 1;                                ///< sequences
-  bool clip = true;                                      ///< cleave: the update waits for the global gradient norm
-  std::vector<std::string> freeze;                       ///< cleave: parameters that are not trained
-  sched::LayoutRequest layout{sched::Layout::tiles, 1};  ///< cleave
-  bool asynchronous = true;                              ///< cleave: sched::SchedulerOptions::asynchronous
-  DType wire = DType::f32;                               ///< type of activations, gradients and operands under way
-  std::vector<fleet::DeviceProfile> devices;
-  fleet::ServerProfile server;
+/// What is to be compared: a step, of which model, batch, wire, devices and server are every system's and the rest is
+/// cleave's; and what only a comparison knows. Churn is applied from the start of the first step.
+struct StudyInput : sched::StepSpec {
   fleet::LinkMatrix links;  ///< between devices; empty: from their profiles
-  plan::PlanOptions plan;   ///< cleave
-  fleet::ChurnTrace churn;  ///< in order of time; applied from the start of the first step
   std::int64_t steps = 1;   ///< run one after another under the churn
   LossOptions loss;         ///< ignored when there is churn
   Seconds detection{0.2};   ///< from a loss until the others know it
-  std::uint64_t seed = 42;  ///< of jitter
   DtfmOptions dtfm;
   LocalStepOptions local_steps;
   GpuOptions gpu;

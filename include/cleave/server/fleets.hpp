@@ -14,10 +14,7 @@
 
 #include "cleave/base/clock.hpp"
 #include "cleave/base/ids.hpp"
-#include "cleave/base/shapes.hpp"
 #include "cleave/comm/handshake.hpp"
-#include "cleave/fleet/churn.hpp"
-#include "cleave/fleet/profile.hpp"
 #include "cleave/sched/observer.hpp"
 
 namespace cleave::server {
@@ -38,14 +35,10 @@ struct RankInfo {
 
 struct FleetTerms {
   ClockMode clock = ClockMode::virtual_time;
-  DType wire = DType::f32;
-  std::string gemm_kernels;      ///< what all ranks must use
-  std::uint64_t seed = 0;        ///< of jitter
-  Seconds start_limit{120};      ///< for ranks to answer the greeting
-  Seconds patience{10};          ///< a rank that says nothing for so long loses its blocks until it speaks again
-  Seconds orphan_patience{300};  ///< a rank that hears nothing of the server for so long leaves
-  fleet::ServerProfile server;
-  fleet::ChurnTrace churn;
+  std::string gemm_kernels;             ///< what all ranks must use
+  Seconds start_limit{120};             ///< for ranks to answer the greeting
+  Seconds patience{10};                 ///< a rank that says nothing for so long loses its blocks until it speaks again
+  Seconds orphan_patience{300};         ///< a rank that hears nothing of the server for so long leaves
   sched::Observer* observer = nullptr;  ///< told what the resources are taken for; must outlive the fleet
   Clock* real_time = nullptr;           ///< that ranks are waited for by; null: the host's; must outlive the fleet
 };

@@ -7,7 +7,6 @@
 #include <string>
 #include <string_view>
 
-#include "cleave/base/shapes.hpp"
 #include "cleave/base/units.hpp"
 #include "cleave/server/verification.hpp"
 
@@ -22,7 +21,6 @@ struct PartLimits {
 };
 
 struct ExecutorOptions {
-  DType wire = DType::f32;
   int threads = 1;  ///< of server kernels; no result depends on it
   Verification verification;
   PartLimits parts{};

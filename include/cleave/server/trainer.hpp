@@ -13,10 +13,8 @@
 
 #include "cleave/comm/transport.hpp"
 #include "cleave/data/batches.hpp"
-#include "cleave/fleet/profile.hpp"
-#include "cleave/model/config.hpp"
-#include "cleave/plan/plan.hpp"
 #include "cleave/sched/scheduler.hpp"
+#include "cleave/sched/step_spec.hpp"
 #include "cleave/server/fleets.hpp"
 #include "cleave/server/parameter_store.hpp"
 #include "cleave/server/profile.hpp"
@@ -25,22 +23,15 @@
 
 namespace cleave::server {
 
-struct TrainerOptions {
-  model::ModelConfig model;
+/// A step in tiles, and how it is run with real numbers.
+struct TrainerOptions : sched::StepSpec {
   TrainSettings train;
-  plan::PlanOptions plan;
-  std::int64_t row_groups = 1;  ///< model::StepOptions::row_groups
-  bool asynchronous = true;     ///< sched::SchedulerOptions::asynchronous
   ExecutorOptions executor;
   FleetTerms fleet;
-  std::vector<fleet::DeviceProfile> devices;
 };
 
-/// The graph of the training step. Requires: as model::build_step().
-[[nodiscard]] model::StepGraph training_graph(const TrainerOptions& options);
-
-/// How the trainer schedules. With clock `off` predicted times are not the real ones: nothing is late, and nothing to
-/// be learned.
+/// How the trainer schedules: as sched::scheduler_options() says, but with clock `off` predicted times are not the real
+/// ones: nothing is late, and nothing to be learned.
 [[nodiscard]] sched::SchedulerOptions scheduling(const TrainerOptions& options);
 
 /// What one step yielded and took.

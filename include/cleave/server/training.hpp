@@ -3,27 +3,24 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "cleave/base/units.hpp"
 
 namespace cleave::server {
 
-/// AdamW, its schedule, and how often to evaluate. docs/interface.md names the keys.
+/// AdamW, its schedule, and how often to evaluate. docs/interface.md names the keys; what the step itself depends on is
+/// in sched::StepSpec.
 struct TrainSettings {
   std::int64_t steps = 100;
-  std::int64_t batch = 8;  ///< sequences a step
   double lr = 1e-3, min_lr = 1e-4;
   std::int64_t warmup_steps = 0;    ///< W
   std::int64_t lr_decay_steps = 0;  ///< D; at and after it the rate is min_lr
   double beta1 = 0.9, beta2 = 0.95, adam_eps = 1e-8;
-  double weight_decay = 0.1;        ///< of matrices and embeddings, not of vectors
-  double grad_clip = 1.0;           ///< largest global gradient norm; 0: no clipping
-  std::uint64_t seed = 1;           ///< of initial parameters and batches
-  std::int64_t eval_every = 0;      ///< steps between evaluations; 0: none
-  std::int64_t eval_batches = 0;    ///< batches of one evaluation; 0: the whole validation split
-  std::vector<std::string> freeze;  ///< glob patterns of parameters that are not trained
+  double weight_decay = 0.1;      ///< of matrices and embeddings, not of vectors
+  double grad_clip = 1.0;         ///< largest global gradient norm; 0: no clipping
+  std::uint64_t seed = 1;         ///< of initial parameters and batches
+  std::int64_t eval_every = 0;    ///< steps between evaluations; 0: none
+  std::int64_t eval_batches = 0;  ///< batches of one evaluation; 0: the whole validation split
 };
 
 /// Learning rate of update s = 0, 1, ...:

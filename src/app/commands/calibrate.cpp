@@ -118,11 +118,7 @@ std::vector<Share> shares_of(const Calibration& c, const rivals::SystemReport& s
 void judge(const Calibration& c, const Input& input) {
   const rivals::SystemReport step = rivals::find_system("cleave")->simulate(study_of(input));
   if (!step.feasible) throw CheckFailure(fmt::format("the study is not possible on its fleet: {}", step.why));
-  const model::StepGraph graph = model::build_step(input.model.config, {.kind = model::StepKind::train,
-                                                                        .batch = input.train.batch,
-                                                                        .clip = input.train.grad_clip > 0,
-                                                                        .freeze = input.train.freeze,
-                                                                        .loss_rows = 0});
+  const model::StepGraph graph = model::build_step(input.step.model, sched::graph_options(input.step, 1));
   std::fprintf(stderr, "%s: a step takes %s in the model; under the wall clock this host would have to do\n",
                input.name.c_str(), show(step.step).c_str());
   const Share* worst = nullptr;

@@ -54,6 +54,7 @@ Input check_settings(const CommandLine& line) {
     }
   }
   reader.finish();
+  draw_fleet(input);
   return input;
 }
 
@@ -67,7 +68,6 @@ server::TrainSettings train_settings(const checkpoint::Reference& r) {
   server::TrainSettings t;
   const auto whole = [&](const char* name) { return static_cast<std::int64_t>(std::llround(number(r, name))); };
   t.steps = r.batches.steps;
-  t.batch = r.batches.batch;
   t.lr = number(r, "lr");
   t.min_lr = number(r, "min_lr");
   t.warmup_steps = whole("warmup_steps");
@@ -201,6 +201,8 @@ int check(const CommandLine& line, int argc, char** argv) {
         options = trainer_options(input);
         options.model = server::config_from(reference->attributes, file);
         options.train = train_settings(*reference);
+        options.batch = reference->batches.batch;
+        options.clip = options.train.grad_clip > 0;
         kernels::select_gemm_kernels(*kernels::parse_gemm_kernels(options.fleet.gemm_kernels));
         return 0;
       });

@@ -23,7 +23,7 @@ void refuse_if_too_large(const server::MemoryForecast& memory, const Input& inpu
              .message = fmt::format("a step of {} sequences of {} tokens does not fit this host: parameters and "
                                     "moments {}, activations and gradients {}, partial sums {}, messages {}, and {} "
                                     "is free",
-                                    input.train.batch, seq, show(memory.parameters), show(memory.activations),
+                                    input.step.batch, seq, show(memory.parameters), show(memory.activations),
                                     show(memory.sums), show(memory.messages), show(available)),
              .hint = "a smaller batch, sequence or model"}});
 }

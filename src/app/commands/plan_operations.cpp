@@ -40,14 +40,14 @@ const char* kind_of(plan::WorkKind kind) { return kind == plan::WorkKind::gemm ?
 
 std::vector<Planned> plan_all(const model::StepGraph& graph, const std::vector<plan::DeviceState>& devices,
                               const Input& input, telemetry::Progress& progress) {
-  plan::PlanOptions alone = input.plan;
+  plan::PlanOptions alone = input.step.plan;
   alone.objective = plan::Objective::alone;
   std::vector<Planned> list;
   std::size_t seen = 0;
   for (const model::Operation& op : graph.operations) {
     ++seen;
     if (!model::runs_on_devices(op.kind)) continue;
-    const plan::Work work = plan::work_of(op, input.wire);
+    const plan::Work work = plan::work_of(op, input.step.wire);
     const auto found =
         std::find_if(list.begin(), list.end(), [&](const Planned& p) { return p.name == op.type && p.work == work; });
     if (found != list.end()) {
@@ -115,50 +115,38 @@ void print_table(const std::vector<Planned>& list) {
 int plan_operations(const CommandLine& line) {
   if (line.files.size() != 1) throw InputError("plan takes one input file", "cleave plan INPUT.yaml [key=value ...]");
   const Input input = read_input(line.files.front(), line.overrides, Needs::no_data);
-  const server::TrainerOptions options = trainer_options(input);
-  const std::vector<plan::DeviceState> devices = idle_devices(options.devices);
-  const sched::SchedulerOptions scheduling{.plan = input.plan, .wire = input.wire, .asynchronous = input.asynchronous};
-  model::StepOptions step_options{.kind = model::StepKind::train,
-                                  .batch = input.train.batch,
-                                  .clip = input.train.grad_clip > 0,
-                                  .freeze = input.train.freeze,
-                                  .loss_rows = 0,
-                                  .row_groups = 1};
-  const sched::LayoutChoice choice =
-      sched::choose_layout(input.model.config, step_options, options.devices, scheduling, layout_request(input));
-  const model::StepGraph whole = model::build_step(input.model.config, step_options);
-  step_options.row_groups = choice.row_groups;
-  const model::StepGraph graph = model::build_step(input.model.config, step_options);
-  const plan::StageWork work = plan::stage_work_of(whole, input.wire);
-  const plan::ServerShare share = plan::server_share(whole, input.server.profile);
-  const Seconds floor = plan::floor_of(work, options.devices, input.server.profile, share);
+  const sched::StepSpec& spec = input.step;
+  const std::vector<plan::DeviceState> devices = sched::idle_devices(spec.devices);
+  const sched::LayoutChoice choice = sched::choose_layout(spec);
+  const model::StepGraph whole = model::build_step(spec.model, sched::graph_options(spec, 1));
+  const model::StepGraph graph = model::build_step(spec.model, sched::graph_options(spec, choice.row_groups));
+  const plan::StageWork work = plan::stage_work_of(whole, spec.wire);
+  const plan::ServerShare share = plan::server_share(whole, spec.server());
+  const Seconds floor = plan::floor_of(work, spec.devices, spec.server(), share);
   SteadyClock clock;
   telemetry::Progress progress(stderr, clock, progress_of_short_work(line.quiet));
   std::vector<Planned> list;
   if (!choice.stages || !line.json.empty()) list = plan_all(graph, devices, input, progress);
-  sched::SimulatedFleet fleet(options.devices, input.server.profile, input.wire);
-  FleetStatus status(options.devices, nullptr);
+  sched::SimulatedFleet fleet(spec.devices, spec.server(), spec.wire);
+  FleetStatus status(spec.devices, nullptr);
   status.on_operation([&](std::size_t begun, std::size_t all) {
     progress.update(static_cast<std::int64_t>(begun), fmt::format("a step: operation {} of {}", begun, all));
   });
   Seconds step, bound;
   if (choice.stages) {
-    sched::StageSchedulerOptions stage_options;
-    stage_options.stages.server = input.server.profile;
-    stage_options.wire = input.wire;
-    step = sched::StageScheduler(fleet, whole, *choice.stages, stage_options).run().time;
-    bound = plan::stage_lower_bound(work, *choice.stages, options.devices, input.server.profile, share);
+    step = sched::StageScheduler(fleet, whole, *choice.stages, sched::stage_scheduler_options(spec)).run().time;
+    bound = plan::stage_lower_bound(work, *choice.stages, spec.devices, spec.server(), share);
   } else {
     fleet.set_observer(&status);
-    step = sched::Scheduler(fleet, scheduling).run(graph).time;
-    bound = sched::step_lower_bound(graph, devices, scheduling);
+    step = sched::Scheduler(fleet, sched::scheduler_options(spec)).run(graph).time;
+    bound = sched::step_lower_bound(graph, devices, sched::scheduler_options(spec));
   }
 
   progress.drop();
   if (line.dry_run) std::printf("%s", input.effective.c_str());
   if (line.json != "-") {
     if (choice.stages) {
-      std::printf("%s", stage_table(work, *choice.stages, options.devices).c_str());
+      std::printf("%s", stage_table(work, *choice.stages, spec.devices).c_str());
       std::printf("forecast %s, %s down, %s up, chunks of %lld tokens\n", show(choice.stages->forecast).c_str(),
                   show(choice.stages->bytes_down).c_str(), show(choice.stages->bytes_up).c_str(),
                   static_cast<long long>(choice.stages->chunk));
@@ -171,14 +159,14 @@ int plan_operations(const CommandLine& line) {
   }
   if (line.json.empty()) return 0;
   ordered_json out{{"version", 1},
-                   {"model", input.model.preset.empty() ? input.model.config.family : input.model.preset},
+                   {"model", input.model.preset.empty() ? spec.model.family : input.model.preset},
                    {"step_s", step.value()},
                    {"lower_bound_s", bound.value()},
                    {"floor_s", floor.value()},
                    {"layout", sched::name_of(choice.layout)}};
   if (choice.stages) out["forecast_s"] = choice.stages->forecast.value();
   out["devices"] = ordered_json::array();
-  for (const fleet::DeviceProfile& d : options.devices) {
+  for (const fleet::DeviceProfile& d : spec.devices) {
     out["devices"].push_back({{"id", d.id.value},
                               {"name", d.name},
                               {"compute", d.compute.value()},
@@ -187,7 +175,7 @@ int plan_operations(const CommandLine& line) {
                               {"uplink", d.uplink.value()},
                               {"latency", d.latency.value()}});
   }
-  out["server"] = {{"nic_out", input.server.profile.nic_out.value()}, {"nic_in", input.server.profile.nic_in.value()}};
+  out["server"] = {{"nic_out", spec.server().nic_out.value()}, {"nic_in", spec.server().nic_in.value()}};
   if (choice.stages) add_stages(out, whole, work, *choice.stages);
   out["operations"] = ordered_json::array();
   for (const Planned& p : list) out["operations"].push_back(json_of(p));

@@ -60,7 +60,7 @@ Prepared prepare(const CommandLine& line, Input input, int device_ranks) {
   Prepared p;
   p.input = std::move(input);
   p.data = load_training_data(p.input);
-  const std::vector<Issue> faults = model::find_faults(p.input.model.config);
+  const std::vector<Issue> faults = model::find_faults(p.input.step.model);
   if (!faults.empty()) throw InputError(faults);
   p.options = trainer_options(p.input);
   p.memory = check_memory(p.input, p.options, device_ranks);
@@ -122,7 +122,7 @@ class Run {
         timeline_(prepared.options.devices, std::string(name_of(prepared.input.fleet.clock))),
         status_(prepared.options.devices, &timeline_),
         told_(prepared.input.train.steps, prepared.state.step,
-              prepared.input.train.batch * prepared.options.model.seq_len) {
+              prepared.input.step.batch * prepared.options.model.seq_len) {
     p_.options.fleet.observer = &status_;
   }
 
@@ -182,7 +182,7 @@ class Run {
 
   int train(server::Trainer& trainer) {
     const Input& in = p_.input;
-    const std::int64_t tokens = in.train.batch * p_.options.model.seq_len;
+    const std::int64_t tokens = p_.input.step.batch * p_.options.model.seq_len;
     const auto keep_going = [] { return !stop_requested(); };
     first_step_ = p_.state.step;
     begun_ = clock_.now();

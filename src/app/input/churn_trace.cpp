@@ -37,7 +37,7 @@ fleet::ChurnTrace read_churn_trace(const std::filesystem::path& path, std::int64
                                               {"hang", fleet::ChurnKind::hang},
                                               {"lie", fleet::ChurnKind::faulty}},
                                              {.help = "What happens."});
-    event.factor = in.real("factor", {.default_value = 1.0,
+    event.factor = in.real("factor", {.default_value = event.factor,
                                       .min = 0.0,
                                       .max = 1.0,
                                       .help = "slow: of every rate; lie: share of results that are wrong."});

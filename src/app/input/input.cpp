@@ -21,9 +21,8 @@ data::SourceEntry entry_of(const config::Path& path) {
   return {.as_written = path.written, .resolved = path.resolved, .file = path.file, .line = path.line};
 }
 
-ModelInput read_model(const Section& in) {
+ModelInput read_model(const Section& in, model::ModelConfig& c) {
   ModelInput model;
-  model::ModelConfig& c = model.config;
   const std::string preset =
       in.text("preset", {.optional = true, .help = "A published configuration to start from; other keys override it."});
   if (in.given("preset") && in.sound("preset")) {
@@ -113,47 +112,52 @@ DataInput read_data(const Section& in, Needs needs) {
     in.fault("", "one of text, tokens and batches is required", "text: [FILE or folder or glob, ...]");
   data.tokenizer = in.choice<TokenizerKind>(
       "tokenizer", {{"byte", TokenizerKind::byte}, {"char", TokenizerKind::character}},
-      {.default_value = TokenizerKind::byte, .help = "Tokens of a text: its bytes, or its distinct characters."});
-  data.val_fraction = in.real("val_fraction", {.default_value = 0.1,
+      {.default_value = data.tokenizer, .help = "Tokens of a text: its bytes, or its distinct characters."});
+  data.val_fraction = in.real("val_fraction", {.default_value = data.val_fraction,
                                                .min = 0.0,
                                                .below = 1.0,
                                                .help = "Share of the tokens, at the end, kept for validation."});
   return data;
 }
 
-server::TrainSettings read_train(const Section& in) {
+server::TrainSettings read_train(const Section& in, sched::StepSpec& step) {
   server::TrainSettings t;
-  t.steps = in.integer("steps", {.default_value = 100, .min = 1, .help = "Optimizer steps."});
-  t.batch = in.integer("batch", {.default_value = 8, .min = 1, .max = 10'000'000, .help = "Sequences in one step."});
-  t.lr = in.real("lr", {.default_value = 1e-3, .min = 0.0, .help = "Learning rate after warm-up."});
+  t.steps = in.integer("steps", {.default_value = t.steps, .min = 1, .help = "Optimizer steps."});
+  step.batch =
+      in.integer("batch", {.default_value = step.batch, .min = 1, .max = 10'000'000, .help = "Sequences in one step."});
+  t.lr = in.real("lr", {.default_value = t.lr, .min = 0.0, .help = "Learning rate after warm-up."});
   t.min_lr =
       in.real("min_lr", {.default_value = t.lr / 10, .min = 0.0, .help = "Learning rate from lr_decay_steps on."});
-  t.warmup_steps =
-      in.integer("warmup_steps", {.default_value = 0, .min = 0, .help = "Steps over which the rate rises linearly."});
+  t.warmup_steps = in.integer(
+      "warmup_steps", {.default_value = t.warmup_steps, .min = 0, .help = "Steps over which the rate rises linearly."});
   t.lr_decay_steps =
       in.integer("lr_decay_steps",
                  {.default_value = t.steps, .min = 0, .help = "Step at which the cosine has come down to min_lr."});
-  t.beta1 =
-      in.real("beta1", {.default_value = 0.9, .min = 0.0, .below = 1.0, .help = "AdamW: decay of the first moment."});
-  t.beta2 =
-      in.real("beta2", {.default_value = 0.95, .min = 0.0, .below = 1.0, .help = "AdamW: decay of the second moment."});
-  t.adam_eps = in.real("adam_eps",
-                       {.default_value = 1e-8, .above = 0.0, .help = "AdamW: added to the root of the second moment."});
+  t.beta1 = in.real("beta1",
+                    {.default_value = t.beta1, .min = 0.0, .below = 1.0, .help = "AdamW: decay of the first moment."});
+  t.beta2 = in.real("beta2",
+                    {.default_value = t.beta2, .min = 0.0, .below = 1.0, .help = "AdamW: decay of the second moment."});
+  t.adam_eps =
+      in.real("adam_eps",
+              {.default_value = t.adam_eps, .above = 0.0, .help = "AdamW: added to the root of the second moment."});
   t.weight_decay = in.real(
-      "weight_decay", {.default_value = 0.1, .min = 0.0, .help = "AdamW: decoupled decay of matrices and embeddings."});
-  t.grad_clip =
-      in.real("grad_clip", {.default_value = 1.0, .min = 0.0, .help = "Largest global gradient norm; 0: no clipping."});
-  t.seed = static_cast<std::uint64_t>(
-      in.integer("seed", {.default_value = 1, .min = 0, .help = "Of initial parameters and of batches."}));
+      "weight_decay",
+      {.default_value = t.weight_decay, .min = 0.0, .help = "AdamW: decoupled decay of matrices and embeddings."});
+  t.grad_clip = in.real(
+      "grad_clip", {.default_value = t.grad_clip, .min = 0.0, .help = "Largest global gradient norm; 0: no clipping."});
+  t.seed = static_cast<std::uint64_t>(in.integer(
+      "seed",
+      {.default_value = static_cast<std::int64_t>(t.seed), .min = 0, .help = "Of initial parameters and of batches."}));
   t.eval_every = in.integer(
-      "eval_every", {.default_value = 0,
+      "eval_every", {.default_value = t.eval_every,
                      .min = 0,
                      .help = "Steps between evaluations on the validation split, besides one at the end; 0: none."});
-  t.eval_batches =
-      in.integer("eval_batches",
-                 {.default_value = 0, .min = 0, .help = "Batches of one evaluation; 0: the whole validation split."});
-  t.freeze = in.texts("freeze", {.default_value = std::vector<std::string>{},
-                                 .help = "Patterns of parameter names that are not trained."});
+  t.eval_batches = in.integer(
+      "eval_batches",
+      {.default_value = t.eval_batches, .min = 0, .help = "Batches of one evaluation; 0: the whole validation split."});
+  step.freeze =
+      in.texts("freeze", {.default_value = step.freeze, .help = "Patterns of parameter names that are not trained."});
+  step.clip = t.grad_clip > 0;
   if (t.min_lr > t.lr && in.sound("min_lr") && in.sound("lr"))
     in.fault("min_lr", fmt::format("{} is above lr {}", t.min_lr, t.lr));
   return t;
@@ -162,12 +166,7 @@ server::TrainSettings read_train(const Section& in) {
 // What is wrong with the step that model and training settings make together. Names of parameters do not depend on the
 // vocabulary, which the data may still change.
 void check_step(const Section& train, const Input& input) {
-  const model::StepOptions step{.kind = model::StepKind::train,
-                                .batch = input.train.batch,
-                                .clip = input.train.grad_clip > 0,
-                                .freeze = input.train.freeze,
-                                .loss_rows = 0};
-  for (const Issue& fault : model::find_faults(input.model.config, step)) {
+  for (const Issue& fault : model::find_faults(input.step.model, sched::graph_options(input.step, 1))) {
     if (train.sound(fault.key)) train.fault(fault.key, fault.message, fault.hint);
   }
 }
@@ -177,10 +176,17 @@ fleet::Range plain(const Range<T>& range) {
   return {static_cast<double>(range.low.value()), static_cast<double>(range.high.value())};
 }
 
+// The value that both ends of a group's range have where the input does not say.
+template <class T>
+T default_of(const fleet::Range& range) {
+  return T(range.low);
+}
+
 fleet::DeviceGroup read_group(const Section& in) {
   fleet::DeviceGroup g;
-  g.name = in.text("name", {.default_value = "device", .help = "What devices of this group are called."});
-  g.count = in.integer("count", {.default_value = 1, .min = 1, .max = 10'000'000, .help = "Devices in this group."});
+  g.name = in.text("name", {.default_value = g.name, .help = "What devices of this group are called."});
+  g.count =
+      in.integer("count", {.default_value = g.count, .min = 1, .max = 10'000'000, .help = "Devices in this group."});
   g.compute_flops =
       plain(in.compute_range("compute", {.above = FlopsPerSecond(0), .help = "Sustained rate of the processor."}));
   g.memory_bytes =
@@ -189,21 +195,24 @@ fleet::DeviceGroup read_group(const Section& in) {
       "downlink", {.above = BytesPerSecond(0), .unlimited = true, .help = "Rate from the server to the device."}));
   g.uplink_bytes = plain(in.rate_range(
       "uplink", {.above = BytesPerSecond(0), .unlimited = true, .help = "Rate from the device to the server."}));
-  g.latency_s = plain(in.seconds_range("latency", {.default_value = Seconds(0), .help = "One way, once per message."}));
-  g.jitter_s = plain(in.seconds_range(
-      "jitter", {.default_value = Seconds(0), .help = "Each message is late by a uniform draw up to this."}));
-  g.power_compute_w =
-      plain(in.watts_range("power_compute", {.default_value = Watts(5), .help = "Power while multiplying."}));
-  g.power_radio_w =
-      plain(in.watts_range("power_radio", {.default_value = Watts(1), .help = "Power while sending or receiving."}));
-  g.power_idle_w = plain(in.watts_range("power_idle", {.default_value = Watts(0.5), .help = "Power at all times."}));
+  g.latency_s = plain(in.seconds_range(
+      "latency", {.default_value = default_of<Seconds>(g.latency_s), .help = "One way, once per message."}));
+  g.jitter_s = plain(in.seconds_range("jitter", {.default_value = default_of<Seconds>(g.jitter_s),
+                                                 .help = "Each message is late by a uniform draw up to this."}));
+  g.power_compute_w = plain(in.watts_range(
+      "power_compute", {.default_value = default_of<Watts>(g.power_compute_w), .help = "Power while multiplying."}));
+  g.power_radio_w = plain(in.watts_range("power_radio", {.default_value = default_of<Watts>(g.power_radio_w),
+                                                         .help = "Power while sending or receiving."}));
+  g.power_idle_w = plain(in.watts_range(
+      "power_idle", {.default_value = default_of<Watts>(g.power_idle_w), .help = "Power at all times."}));
   return g;
 }
 
-FleetInput read_fleet(const Section& in) {
+FleetInput read_fleet(const Section& in, std::uint64_t& seed) {
   FleetInput f;
-  f.seed = static_cast<std::uint64_t>(
-      in.integer("seed", {.default_value = 42, .min = 0, .help = "Of the figures drawn for devices."}));
+  seed = static_cast<std::uint64_t>(in.integer(
+      "seed",
+      {.default_value = static_cast<std::int64_t>(seed), .min = 0, .help = "Of the figures drawn for devices."}));
   f.clock = in.choice<server::ClockMode>(
       "clock",
       {{"virtual", server::ClockMode::virtual_time},
@@ -214,11 +223,11 @@ FleetInput read_fleet(const Section& in) {
                "as fast as the host can."});
   f.patience = in.seconds(
       "patience",
-      {.default_value = Seconds(10),
+      {.default_value = f.patience,
        .above = Seconds(0),
        .help = "Real time without a word after which a rank's blocks are computed elsewhere until it speaks again."});
   f.shared_memory = in.boolean("shared_memory",
-                               {.default_value = true,
+                               {.default_value = f.shared_memory,
                                 .help = "Large messages between the server and ranks of its host are read where they "
                                         "were written, without a copy or a checksum of their numbers, and operands in "
                                         "fp32 where the server keeps its tensors; false: as over a network."});
@@ -232,48 +241,52 @@ FleetInput read_fleet(const Section& in) {
     const Section& c = churn.section;
     const config::Path trace = c.path("trace", {.optional = true, .help = "A trace file of events."});
     if (c.given("trace")) f.trace = trace.resolved;
-    f.churn.mean_session = c.seconds(
-        "mean_session", {.default_value = Seconds(0), .help = "Mean time that a device stays; 0 s: for ever."});
+    f.churn.mean_session = c.seconds("mean_session", {.default_value = f.churn.mean_session,
+                                                      .help = "Mean time that a device stays; 0 s: for ever."});
     f.churn.mean_absence =
-        c.seconds("mean_absence", {.default_value = Seconds(600), .help = "Mean time that a device is away."});
-    f.churn.slow_fraction = c.real(
-        "slow_fraction",
-        {.default_value = 0.0, .min = 0.0, .max = 1.0, .help = "Share of devices that run slower than declared."});
-    f.churn.slow_factor =
-        c.real("slow_factor",
-               {.default_value = 0.1, .max = 1.0, .above = 0.0, .help = "Their rates, relative to the declared ones."});
-    f.churn.faulty_fraction =
-        c.real("lie_fraction",
-               {.default_value = 0.0, .min = 0.0, .max = 1.0, .help = "Share of devices whose results are wrong."});
+        c.seconds("mean_absence", {.default_value = f.churn.mean_absence, .help = "Mean time that a device is away."});
+    f.churn.slow_fraction = c.real("slow_fraction", {.default_value = f.churn.slow_fraction,
+                                                     .min = 0.0,
+                                                     .max = 1.0,
+                                                     .help = "Share of devices that run slower than declared."});
+    f.churn.slow_factor = c.real("slow_factor", {.default_value = f.churn.slow_factor,
+                                                 .max = 1.0,
+                                                 .above = 0.0,
+                                                 .help = "Their rates, relative to the declared ones."});
+    f.churn.faulty_fraction = c.real("lie_fraction", {.default_value = f.churn.faulty_fraction,
+                                                      .min = 0.0,
+                                                      .max = 1.0,
+                                                      .help = "Share of devices whose results are wrong."});
     f.churn.faults.kind = read_fault_kind(c, "lie_kind");
-    f.churn.faults.share = c.real(
-        "lie_share",
-        {.default_value = 1.0, .min = 0.0, .max = 1.0, .help = "Share of a lying device's results that are wrong."});
-    f.churn.seed =
-        static_cast<std::uint64_t>(c.integer("seed", {.default_value = 1, .min = 0, .help = "Of the events drawn."}));
+    f.churn.faults.share = c.real("lie_share", {.default_value = f.churn.faults.share,
+                                                .min = 0.0,
+                                                .max = 1.0,
+                                                .help = "Share of a lying device's results that are wrong."});
+    f.churn.seed = static_cast<std::uint64_t>(c.integer(
+        "seed", {.default_value = static_cast<std::int64_t>(f.churn.seed), .min = 0, .help = "Of the events drawn."}));
   }
   return f;
 }
 
-ServerInput read_server(const Section& in) {
+ServerInput read_server(const Section& in, fleet::ServerProfile& profile) {
   ServerInput s;
-  s.profile.nic_out = in.rate("nic_out", {.default_value = BytesPerSecond(12.5e9),
-                                          .above = BytesPerSecond(0),
-                                          .unlimited = true,
-                                          .help = "Rate of the server's interface towards devices."});
-  s.profile.nic_in = in.rate("nic_in", {.default_value = BytesPerSecond(12.5e9),
+  profile.nic_out = in.rate("nic_out", {.default_value = profile.nic_out,
                                         .above = BytesPerSecond(0),
                                         .unlimited = true,
-                                        .help = "Rate of the server's interface from devices."});
-  s.profile.compute = in.compute("compute", {.default_value = FlopsPerSecond(2e12),
-                                             .above = FlopsPerSecond(0),
-                                             .help = "Modelled rate of the server's kernels."});
-  s.profile.memory_bandwidth =
-      in.rate("memory_bandwidth", {.default_value = BytesPerSecond(100e9),
+                                        .help = "Rate of the server's interface towards devices."});
+  profile.nic_in = in.rate("nic_in", {.default_value = profile.nic_in,
+                                      .above = BytesPerSecond(0),
+                                      .unlimited = true,
+                                      .help = "Rate of the server's interface from devices."});
+  profile.compute = in.compute(
+      "compute",
+      {.default_value = profile.compute, .above = FlopsPerSecond(0), .help = "Modelled rate of the server's kernels."});
+  profile.memory_bandwidth =
+      in.rate("memory_bandwidth", {.default_value = profile.memory_bandwidth,
                                    .above = BytesPerSecond(0),
                                    .help = "Modelled memory bandwidth of the server's kernels."});
   s.threads = static_cast<int>(in.integer(
-      "threads", {.default_value = 0,
+      "threads", {.default_value = s.threads,
                   .min = 0,
                   .max = 1024,
                   .help = "Real threads of the server's kernels and copies; 0: one for each core of its host, "
@@ -310,62 +323,89 @@ std::int64_t read_row_groups(const Section& plan) {
   return value;
 }
 
+// Where the input has data nothing of the layout is left open: `train` runs in tiles, and `simulate` and `plan` say the
+// same of one input.
+void settle_layout(Input& input) {
+  if (input.data.kind == DataKind::none) return;
+  sched::LayoutRequest& request = input.step.layout;
+  if (request.layout == sched::Layout::automatic) request.layout = sched::Layout::tiles;
+  request.row_groups = std::max<std::int64_t>(1, request.row_groups);
+}
+
+/// Emulated time for which churn is drawn: longer than any run is watched, and a bound for fleets that change very
+/// fast.
+constexpr Seconds kChurnHorizon{30.0 * 24 * 3600};
+constexpr double kMostSessions = 20000;
+
+Seconds churn_horizon(const fleet::ChurnModel& churn) {
+  return std::min(kChurnHorizon, (churn.mean_session + churn.mean_absence) * kMostSessions);
+}
+
 }  // namespace
+
+void draw_fleet(Input& input) {
+  sched::StepSpec& step = input.step;
+  step.devices = fleet::draw_devices(input.fleet.groups, step.seed);
+  if (!input.fleet.churns) return;
+  const std::int64_t count = std::ssize(step.devices);
+  step.churn = input.fleet.trace.empty() ? fleet::draw_churn(input.fleet.churn, count, churn_horizon(input.fleet.churn))
+                                         : read_churn_trace(input.fleet.trace, count);
+}
 
 Input declare_input(config::Reader& reader, Needs needs) {
   Input input;
-  input.model = read_model(reader.section("model", "The architecture."));
+  input.model = read_model(reader.section("model", "The architecture."), input.step.model);
   input.data = read_data(reader.section("data", "What to train on."), needs);
   const Section train = reader.section("train", "How to train.");
-  input.train = read_train(train);
+  input.train = read_train(train, input.step);
   input.decay_given = train.given("lr_decay_steps");
-  if (model::find_faults(input.model.config).empty()) check_step(train, input);
-  input.fleet = read_fleet(reader.section("fleet", "The emulated devices."));
-  input.server = read_server(reader.section("server", "The parameter server."));
+  if (model::find_faults(input.step.model).empty()) check_step(train, input);
+  input.fleet = read_fleet(reader.section("fleet", "The emulated devices."), input.step.seed);
+  input.server = read_server(reader.section("server", "The parameter server."), input.step.plan.server);
   const Section plan = reader.section("plan", "How operations are cut.");
-  input.plan.partition =
+  input.step.plan.partition =
       plan.choice<plan::Partition>("partition",
                                    {{"auto", plan::Partition::automatic},
                                     {"equal", plan::Partition::equal},
                                     {"rows", plan::Partition::rows},
                                     {"grid", plan::Partition::grid},
                                     {"paper", plan::Partition::paper}},
-                                   {.default_value = plan::Partition::automatic,
+                                   {.default_value = input.step.plan.partition,
                                     .help = "auto: three dimensions, by what each device can do; equal and rows: row "
                                             "strips; grid: two dimensions; paper: the published scheme."});
-  input.layout.layout = plan.choice<sched::Layout>(
+  input.step.layout.layout = plan.choice<sched::Layout>(
       "layout",
       {{"auto", sched::Layout::automatic}, {"tiles", sched::Layout::tiles}, {"stages", sched::Layout::stages}},
-      {.default_value = sched::Layout::automatic,
+      {.default_value = input.step.layout.layout,
        .help =
            "tiles: every operation is cut over the fleet, and devices hold next to nothing. stages: devices hold the "
            "weights of neighbouring layers for a step, and sequences pass through them in chunks. auto: the quicker "
            "one as forecast; tiles where the input has data, since train has no stages yet."});
-  if (needs == Needs::everything && input.layout.layout == sched::Layout::stages)
+  if (needs == Needs::everything && input.step.layout.layout == sched::Layout::stages)
     plan.fault("layout", "train has no stages yet", "auto or tiles; simulate and plan know stages");
-  input.layout.row_groups = read_row_groups(plan);
-  input.plan.keep_columns = plan.choice<plan::KeepColumns>(
+  input.step.layout.row_groups = read_row_groups(plan);
+  input.step.plan.keep_columns = plan.choice<plan::KeepColumns>(
       "keep_weights",
       {{"auto", plan::KeepColumns::where_quicker},
        {"never", plan::KeepColumns::never},
        {"always", plan::KeepColumns::always}},
-      {.default_value = plan::KeepColumns::where_quicker,
+      {.default_value = input.step.plan.keep_columns,
        .help = "Types of operations have devices of their own, which keep their part of the weights from row group to "
                "row group. auto: where that is predicted to be quicker; never: each group is sent the weights."});
-  input.plan.most_panels = plan.integer(
+  input.step.plan.most_panels = plan.integer(
       "panels",
-      {.default_value = input.plan.most_panels,
+      {.default_value = input.step.plan.most_panels,
        .min = 1,
        .max = 1024,
        .help = "Panels in which a tasklet streams through its device, at most, where memory asks for no more. "
                "1: all operands come before the first multiplication, and results leave after the last."});
-  input.asynchronous = plan.boolean(
-      "asynchronous", {.default_value = true,
+  input.step.asynchronous = plan.boolean(
+      "asynchronous", {.default_value = input.step.asynchronous,
                        .help = "Operations begin when their inputs are ready. false: one after another, with a barrier "
                                "between them, as systems without a scheduler do."});
-  input.wire = plan.choice<DType>("wire", {{"fp32", DType::f32}, {"bf16", DType::bf16}, {"fp16", DType::f16}},
-                                  {.default_value = DType::f32, .help = "Type of operands and results on the wire."});
-  input.plan.server = input.server.profile;
+  input.step.wire =
+      plan.choice<DType>("wire", {{"fp32", DType::f32}, {"bf16", DType::bf16}, {"fp16", DType::f16}},
+                         {.default_value = input.step.wire, .help = "Type of operands and results on the wire."});
   const Section verify = reader.section("verify", "Checks of returned blocks.");
   input.verify.mode = verify.choice<server::VerifyMode>(
       "mode",
@@ -383,31 +423,25 @@ Input declare_input(config::Reader& reader, Needs needs) {
                                .max = 1.0,
                                .help = "Share of blocks that `sample` checks, or that `audit` computes again."});
   const Section checkpoint = reader.section("checkpoint", "When and how many.");
-  input.checkpoint_every = checkpoint.integer(
-      "every",
-      {.default_value = 100, .min = 0, .help = "Steps between checkpoints, besides the one at the end; 0: only that."});
-  input.checkpoint_keep =
-      checkpoint.integer("keep", {.default_value = 2, .min = 1, .help = "Newest checkpoints that are kept."});
+  input.checkpoint_every =
+      checkpoint.integer("every", {.default_value = input.checkpoint_every,
+                                   .min = 0,
+                                   .help = "Steps between checkpoints, besides the one at the end; 0: only that."});
+  input.checkpoint_keep = checkpoint.integer(
+      "keep", {.default_value = input.checkpoint_keep, .min = 1, .help = "Newest checkpoints that are kept."});
   input.checkpoint_failure_stops = checkpoint.choice<bool>(
       "on_failure", {{"continue", false}, {"stop", true}},
-      {.default_value = false,
+      {.default_value = input.checkpoint_failure_stops,
        .help = "When a checkpoint cannot be written (disk full, folder not writable): go on to the next one, or stop "
                "with exit code 1. The last one of a run always stops it."});
   const Section output = reader.section("output", "Where results go.");
   input.output = output.path("dir", {.default_value = "runs/run", .help = "The run's folder."}).resolved;
-  input.profile = output.boolean("profile", {.default_value = false,
+  input.profile = output.boolean("profile", {.default_value = input.profile,
                                              .help = "Measure where the server's real time goes, by phase and type of "
                                                      "operation: profile.json, the log, the report."});
+  settle_layout(input);
   input.simulate = read_simulate(reader.section("simulate", "How `simulate` compares systems."));
   return input;
-}
-
-sched::LayoutRequest layout_request(const Input& input) {
-  sched::LayoutRequest request = input.layout;
-  if (input.data.kind == DataKind::none) return request;
-  if (request.layout == sched::Layout::automatic) request.layout = sched::Layout::tiles;
-  request.row_groups = std::max<std::int64_t>(1, request.row_groups);
-  return request;
 }
 
 Input read_input(const std::filesystem::path& path, const std::vector<std::string>& overrides, Needs needs) {
@@ -419,6 +453,7 @@ Input read_input(const std::filesystem::path& path, const std::vector<std::strin
   reader.finish();
   input.name = name;
   input.effective = reader.effective_yaml();
+  draw_fleet(input);
   return input;
 }
 

@@ -12,9 +12,7 @@
 #include "cleave/data/text.hpp"
 #include "cleave/fleet/churn.hpp"
 #include "cleave/fleet/profile.hpp"
-#include "cleave/model/config.hpp"
-#include "cleave/plan/plan.hpp"
-#include "cleave/sched/layout_choice.hpp"
+#include "cleave/sched/step_spec.hpp"
 #include "cleave/server/fleets.hpp"
 #include "cleave/server/training.hpp"
 #include "cleave/server/verification.hpp"
@@ -23,7 +21,6 @@
 namespace cleave::app {
 
 struct ModelInput {
-  model::ModelConfig config;
   std::string preset;          ///< empty where there is none
   bool vocab_given = false;    ///< otherwise the tokenizer decides
   std::filesystem::path init;  ///< checkpoint or reference file; empty: random
@@ -40,7 +37,6 @@ struct DataInput {
 };
 
 struct FleetInput {
-  std::uint64_t seed = 42;
   server::ClockMode clock = server::ClockMode::virtual_time;
   Seconds patience{10};       ///< real time without a word after which a rank is taken for hung
   bool shared_memory = true;  ///< large messages between the server and ranks of its host are read in place
@@ -52,26 +48,22 @@ struct FleetInput {
 };
 
 struct ServerInput {
-  fleet::ServerProfile profile;
-  int threads = 1;           ///< of server kernels
+  int threads = 0;           ///< of server kernels, as read; in the input 0 leaves the number to the reader
   std::string gemm_kernels;  ///< "auto" or a family of BLIS kernels
   std::string interface;     ///< "auto", or the network interface that ranks of other hosts connect to
 };
 
 struct Input {
-  std::string name;  ///< the file, as messages name it
+  std::string name;      ///< the file, as messages name it
+  sched::StepSpec step;  ///< the step to be planned, simulated or run; devices and churn as draw_fleet() leaves them
   ModelInput model;
   DataInput data;
   server::TrainSettings train;
   bool decay_given = false;  ///< train.lr_decay_steps; otherwise it follows train.steps
   FleetInput fleet;
   ServerInput server;
-  plan::PlanOptions plan;
-  sched::LayoutRequest layout;
-  bool asynchronous = true;
-  DType wire = DType::f32;
   server::Verification verify;  ///< without the secret seed, which a run draws
-  std::int64_t checkpoint_every = 0, checkpoint_keep = 2;
+  std::int64_t checkpoint_every = 100, checkpoint_keep = 2;
   bool checkpoint_failure_stops = false;
   std::filesystem::path output;
   bool profile = false;  ///< output.profile
@@ -82,16 +74,16 @@ struct Input {
 /// What a command needs of an input: planning and simulating need no data.
 enum class Needs { everything, no_data };
 
-/// What of `layout` is left open for a forecast: nothing where the input has data, since `train`, which runs in tiles,
-/// and `simulate` say the same of one input.
-[[nodiscard]] sched::LayoutRequest layout_request(const Input& input);
-
-/// Reads `path` with `overrides` ("train.steps=50") on top.
+/// Reads `path` with `overrides` ("train.steps=50") on top, and draws the fleet.
 /// Errors: InputError with every fault found.
 [[nodiscard]] Input read_input(const std::filesystem::path& path, const std::vector<std::string>& overrides,
                                Needs needs);
 
 /// Declares and reads every key of an input; for read_input and for the generated reference page.
 [[nodiscard]] Input declare_input(config::Reader& reader, Needs needs);
+
+/// Draws the step's devices and churn, or reads the trace. Requires: the reader has found no fault.
+/// Errors: InputError for a faulty churn trace.
+void draw_fleet(Input& input);
 
 }  // namespace cleave::app

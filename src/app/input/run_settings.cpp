@@ -12,7 +12,7 @@ RunSettings run_settings(const Input& input, const TrainingData& data, const std
   const server::TrainSettings& t = input.train;
   RunSettings settings{
       {"data", fmt::format("{:016x}", data.batches->digest())},
-      {"train.batch", fmt::format("{}", t.batch)},
+      {"train.batch", fmt::format("{}", input.step.batch)},
       {"train.seed", fmt::format("{}", t.seed)},
       {"train.lr", fmt::format("{}", t.lr)},
       {"train.min_lr", fmt::format("{}", t.min_lr)},
@@ -23,8 +23,8 @@ RunSettings run_settings(const Input& input, const TrainingData& data, const std
       {"train.adam_eps", fmt::format("{}", t.adam_eps)},
       {"train.weight_decay", fmt::format("{}", t.weight_decay)},
       {"train.grad_clip", fmt::format("{}", t.grad_clip)},
-      {"train.freeze", fmt::format("[{}]", fmt::join(t.freeze, ", "))},
-      {"plan.wire", std::string(name_of(input.wire))},
+      {"train.freeze", fmt::format("[{}]", fmt::join(input.step.freeze, ", "))},
+      {"plan.wire", std::string(name_of(input.step.wire))},
       {"server.gemm_kernels", gemm_kernels},
   };
   // Reference batches are used as they are.

@@ -3,33 +3,17 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <cmath>
-#include <fstream>
 #include <optional>
 #include <random>
-#include <set>
 
 #include "cleave/base/error.hpp"
-#include "cleave/fleet/churn.hpp"
 #include "cleave/kernels/gemm_kernels.hpp"
-#include "cleave/model/family.hpp"
-#include "cleave/sched/scheduler.hpp"
-#include "input/churn_trace.hpp"
 
 namespace cleave::app {
 
 namespace {
-
-/// Emulated time for which churn is drawn: longer than any run is watched, and a bound for fleets that change very
-/// fast.
-constexpr Seconds kChurnHorizon{30.0 * 24 * 3600};
-constexpr double kMostSessions = 20000;
-
-Seconds churn_horizon(const fleet::ChurnModel& churn) {
-  return std::min(kChurnHorizon, (churn.mean_session + churn.mean_absence) * kMostSessions);
-}
 
 server::Verification verification_of(const Input& input) {
   server::Verification v = input.verify;
@@ -42,27 +26,12 @@ server::Verification verification_of(const Input& input) {
 
 server::TrainerOptions trainer_options(const Input& input) {
   server::TrainerOptions options;
-  options.model = input.model.config;
+  static_cast<sched::StepSpec&>(options) = input.step;
   options.train = input.train;
-  options.plan = input.plan;
-  options.row_groups = std::max<std::int64_t>(1, input.layout.row_groups);
-  options.asynchronous = input.asynchronous;
-  options.executor = {.wire = input.wire,
-                      .threads = input.server.threads,
-                      .verification = verification_of(input),
-                      .profile = input.profile};
-  options.devices = fleet::draw_devices(input.fleet.groups, input.fleet.seed);
+  options.executor = {
+      .threads = input.server.threads, .verification = verification_of(input), .profile = input.profile};
   options.fleet.clock = input.fleet.clock;
-  options.fleet.wire = input.wire;
-  options.fleet.seed = input.fleet.seed;
   options.fleet.patience = input.fleet.patience;
-  options.fleet.server = input.server.profile;
-  if (input.fleet.churns) {
-    options.fleet.churn = input.fleet.trace.empty()
-                              ? fleet::draw_churn(input.fleet.churn, static_cast<std::int64_t>(options.devices.size()),
-                                                  churn_horizon(input.fleet.churn))
-                              : read_churn_trace(input.fleet.trace, static_cast<std::int64_t>(options.devices.size()));
-  }
   if (input.server.gemm_kernels == "auto") {
     options.fleet.gemm_kernels = kernels::name_of(kernels::best_gemm_kernels());
   } else {
@@ -76,12 +45,6 @@ server::TrainerOptions trainer_options(const Input& input) {
     options.fleet.gemm_kernels = input.server.gemm_kernels;
   }
   return options;
-}
-
-std::vector<plan::DeviceState> idle_devices(const std::vector<fleet::DeviceProfile>& devices) {
-  std::vector<plan::DeviceState> states;
-  for (const fleet::DeviceProfile& device : devices) states.push_back({device, {}, {}, {}});
-  return states;
 }
 
 std::string show(Bytes bytes) {

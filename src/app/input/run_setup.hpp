@@ -2,22 +2,15 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "cleave/comm/mpi.hpp"
-#include "cleave/fleet/profile.hpp"
-#include "cleave/plan/plan.hpp"
 #include "cleave/server/trainer.hpp"
 #include "input/input.hpp"
 
 namespace cleave::app {
 
-/// The trainer's options; devices drawn from the input's groups.
-/// Errors: InputError for a faulty churn trace.
+/// The trainer's options. Errors: InputError for unknown kernels.
 [[nodiscard]] server::TrainerOptions trainer_options(const Input& input);
-
-/// Idle devices with their declared rates, as the planner sees them.
-[[nodiscard]] std::vector<plan::DeviceState> idle_devices(const std::vector<fleet::DeviceProfile>& devices);
 
 /// `1.5 MiB`, `3.2 GiB`.
 [[nodiscard]] std::string show(Bytes bytes);

@@ -48,14 +48,15 @@ rivals::DtfmOptions read_dtfm(const config::Section& in) {
                                       .min = 0,
                                       .max = 10'000'000,
                                       .help = "Offspring made; fewer where they would take minutes."});
-  dtfm.stages = in.integer(
-      "stages",
-      {.default_value = 0, .min = 0, .help = "Pipeline stages; 0: whichever number makes the step shortest."});
-  dtfm.gradient = in.bytes("gradient", {.default_value = Bytes(0),
+  dtfm.stages = in.integer("stages", {.default_value = dtfm.stages,
+                                      .min = 0,
+                                      .help = "Pipeline stages; 0: whichever number makes the step shortest."});
+  dtfm.gradient = in.bytes("gradient", {.default_value = dtfm.gradient,
                                         .help = "Of a device in its objective; 0 B: from the model and the stages."});
-  dtfm.activation = in.bytes("activation", {.default_value = Bytes(0),
+  dtfm.activation = in.bytes("activation", {.default_value = dtfm.activation,
                                             .help = "Of a hop in its objective; 0 B: from the model and the batch."});
-  dtfm.seed = static_cast<std::uint64_t>(in.integer("seed", {.default_value = 0, .min = 0, .help = "Of its search."}));
+  dtfm.seed = static_cast<std::uint64_t>(
+      in.integer("seed", {.default_value = static_cast<std::int64_t>(dtfm.seed), .min = 0, .help = "Of its search."}));
   dtfm.polish = in.boolean("polish", {.default_value = dtfm.polish,
                                       .help = "Improve its best partitions by swaps, beyond its authors' code."});
   return dtfm;
@@ -102,10 +103,11 @@ std::vector<LinkInput> read_links(const config::Section& fleet, const std::vecto
             in.fault(key, fmt::format("no group and no device is called '{}'", *end),
                      "the name of a group of fleet.devices, or an index from 0");
         }
-        link.link.latency = in.seconds("latency", {.default_value = Seconds(0), .help = "One way, once per message."});
+        link.link.latency =
+            in.seconds("latency", {.default_value = link.link.latency, .help = "One way, once per message."});
         link.link.rate = in.rate("rate", {.above = BytesPerSecond(0), .help = "Of the pair, each way."});
         link.one_way =
-            in.boolean("one_way", {.default_value = false, .help = "Only from `from` to `to`; else both ways."});
+            in.boolean("one_way", {.default_value = link.one_way, .help = "Only from `from` to `to`; else both ways."});
         links.push_back(std::move(link));
       });
   if (!links.empty() && count_devices(groups) > kMostLinkedDevices)
@@ -115,16 +117,20 @@ std::vector<LinkInput> read_links(const config::Section& fleet, const std::vecto
 
 SimulateInput read_simulate(const config::Section& in) {
   SimulateInput s;
-  s.steps = in.integer("steps", {.default_value = 1,
+  s.steps = in.integer("steps", {.default_value = s.steps,
                                  .min = 1,
                                  .max = 1'000'000,
                                  .help = "Steps one after another under fleet.churn; figures are means over them."});
   const config::Section loss = in.section("loss", "Devices lost in mid-step.");
-  s.loss.devices = loss.integer("devices", {.default_value = 0, .min = 0, .help = "How many are lost at once."});
+  s.loss.devices =
+      loss.integer("devices", {.default_value = s.loss.devices, .min = 0, .help = "How many are lost at once."});
   s.loss.progress = loss.real(
-      "progress", {.default_value = 0.5, .min = 0.0, .max = 1.0, .help = "When, as a share of the undisturbed step."});
-  s.loss.seed = static_cast<std::uint64_t>(
-      loss.integer("seed", {.default_value = 0, .min = 0, .help = "Of which ones, among those in use."}));
+      "progress",
+      {.default_value = s.loss.progress, .min = 0.0, .max = 1.0, .help = "When, as a share of the undisturbed step."});
+  s.loss.seed =
+      static_cast<std::uint64_t>(loss.integer("seed", {.default_value = static_cast<std::int64_t>(s.loss.seed),
+                                                       .min = 0,
+                                                       .help = "Of which ones, among those in use."}));
   s.detection =
       in.seconds("detection", {.default_value = s.detection, .help = "From a loss until the others know of it."});
   s.dtfm = read_dtfm(in.section("dtfm", "DTFM's scheduler."));

@@ -30,7 +30,7 @@ void throw_if_any(const Input& input, std::vector<Issue> issues) {
 }
 
 void settle_vocabulary(Input& input, std::int64_t needed, const char* what) {
-  model::ModelConfig& config = input.model.config;
+  model::ModelConfig& config = input.step.model;
   if (!input.model.vocab_given) {
     config.vocab_size = needed;
   } else if (config.vocab_size < needed) {
@@ -44,7 +44,7 @@ void settle_vocabulary(Input& input, std::int64_t needed, const char* what) {
 TrainingData load_training_data(Input& input) {
   TrainingData loaded;
   const DataInput& in = input.data;
-  const std::int64_t rows = input.train.batch, seq = input.model.config.seq_len;
+  const std::int64_t rows = input.step.batch, seq = input.step.model.seq_len;
   std::vector<Issue> issues;
 
   if (in.kind == DataKind::batches) {

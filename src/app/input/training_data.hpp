@@ -17,7 +17,7 @@ struct TrainingData {
   std::string summary;                  ///< one line for the log
 };
 
-/// Reads the data and settles input.model.config.vocab_size where the input leaves it open.
+/// Reads the data and settles input.step.model.vocab_size where the input leaves it open.
 /// Errors: InputError with every fault found (missing files, too little text, a vocabulary too small, ...).
 [[nodiscard]] TrainingData load_training_data(Input& input);
 

@@ -11,24 +11,12 @@
 namespace cleave::app {
 
 rivals::StudyInput study_of(const Input& input) {
-  server::TrainerOptions options = trainer_options(input);
   rivals::StudyInput study;
-  study.model = input.model.config;
-  study.batch = input.train.batch;
-  study.clip = input.train.grad_clip > 0;
-  study.freeze = input.train.freeze;
-  study.layout = layout_request(input);
-  study.asynchronous = input.asynchronous;
-  study.wire = input.wire;
-  study.devices = std::move(options.devices);
-  study.server = input.server.profile;
+  static_cast<sched::StepSpec&>(study) = input.step;
   study.links = link_matrix(input.fleet.links, input.fleet.groups, study.devices);
-  study.plan = input.plan;
-  study.churn = std::move(options.fleet.churn);
   study.steps = input.simulate.steps;
   study.loss = input.simulate.loss;
   study.detection = input.simulate.detection;
-  study.seed = input.fleet.seed;
   study.dtfm = input.simulate.dtfm;
   study.local_steps = input.simulate.local_steps;
   study.gpu = input.simulate.gpu;

@@ -20,25 +20,24 @@ constexpr std::int64_t kRowGroups[] = {1, 2, 4, 8};  // that are tried
 
 class Chooser {
  public:
-  Chooser(const model::ModelConfig& model, const model::StepOptions& step,
-          std::span<const fleet::DeviceProfile> devices, const SchedulerOptions& scheduling)
-      : model_(model), step_(step), devices_(devices.begin(), devices.end()), scheduling_(scheduling) {
+  explicit Chooser(const StepSpec& spec) : spec_(spec), devices_(spec.devices) {
     for (fleet::DeviceProfile& device : devices_) device.jitter = Seconds(0);
   }
 
-  LayoutChoice choose(const LayoutRequest& request) {
+  LayoutChoice choose() {
+    const LayoutRequest& request = spec_.layout;
     std::vector<std::int64_t> groups{request.row_groups};
     if (request.row_groups == 0) {
       groups.clear();
       for (const std::int64_t count : kRowGroups) {
-        if (count <= step_.batch) groups.push_back(count);
+        if (count <= spec_.batch) groups.push_back(count);
       }
     }
     LayoutChoice stages{Layout::stages, 1, {}};
     const bool may_stage = request.layout != Layout::tiles && plain();
     if (request.layout == Layout::stages || may_stage) {
       try {
-        stages.stages = plan::plan_stages(work(), devices_, stage_options());
+        stages.stages = plan::plan_stages(work(), devices_, stage_scheduler_options(spec_).stages);
       } catch (const InputError&) {
         if (request.layout == Layout::stages) throw;
       }
@@ -61,20 +60,13 @@ class Chooser {
  private:
   // Baseline ways of cutting are asked for by name, and are not replaced.
   bool plain() const {
-    return scheduling_.plan.partition == plan::Partition::automatic && scheduling_.asynchronous &&
-           scheduling_.plan.keep_columns != plan::KeepColumns::always;
+    return spec_.plan.partition == plan::Partition::automatic && spec_.asynchronous &&
+           spec_.plan.keep_columns != plan::KeepColumns::always;
   }
   model::StepGraph graph(std::int64_t row_groups) const {
-    model::StepOptions options = step_;
-    options.row_groups = row_groups;
-    return model::build_step(model_, options);
+    return model::build_step(spec_.model, graph_options(spec_, row_groups));
   }
-  plan::StageWork work() const { return plan::stage_work_of(graph(1), scheduling_.wire); }
-  plan::StageOptions stage_options() const {
-    plan::StageOptions options;
-    options.server = scheduling_.plan.server;
-    return options;
-  }
+  plan::StageWork work() const { return plan::stage_work_of(graph(1), spec_.wire); }
   // Operations one after another over the whole fleet in square blocks, on links of the mean rate, of which the
   // scheduler overlaps some; at least every result over all uplinks. Lower than simulated steps as a rule, so it is no
   // more than a reason not to rehearse tiles.
@@ -85,7 +77,7 @@ class Chooser {
       down += device.downlink.value();
       flops += device.compute.value();
     }
-    const double count = static_cast<double>(devices_.size()), size = static_cast<double>(size_of(scheduling_.wire));
+    const double count = static_cast<double>(devices_.size()), size = static_cast<double>(size_of(spec_.wire));
     for (const model::Operation& op : graph(1).operations) {
       if (op.kind != model::OpKind::gemm) continue;
       const double area = static_cast<double>(op.gemm.m) * static_cast<double>(op.gemm.n);
@@ -98,19 +90,17 @@ class Chooser {
   }
   Seconds rehearse_tiles(std::int64_t row_groups) const {
     const model::StepGraph step = graph(row_groups);
-    SimulatedFleet fleet(devices_, scheduling_.plan.server, scheduling_.wire);
-    return Scheduler(fleet, scheduling_).run(step).time;
+    SimulatedFleet fleet(devices_, spec_.server(), spec_.wire);
+    return Scheduler(fleet, scheduler_options(spec_)).run(step).time;
   }
   Seconds rehearse_stages(const plan::StagePlan& plan) const {
     const model::StepGraph step = graph(1);
-    SimulatedFleet fleet(devices_, scheduling_.plan.server, scheduling_.wire);
-    return StageScheduler(fleet, step, plan, {stage_options(), scheduling_.wire}).run().time;
+    SimulatedFleet fleet(devices_, spec_.server(), spec_.wire);
+    return StageScheduler(fleet, step, plan, stage_scheduler_options(spec_)).run().time;
   }
 
-  const model::ModelConfig& model_;
-  const model::StepOptions& step_;
-  std::vector<fleet::DeviceProfile> devices_;
-  const SchedulerOptions& scheduling_;
+  const StepSpec& spec_;
+  std::vector<fleet::DeviceProfile> devices_;  // without jitter
 };
 
 }  // namespace
@@ -124,10 +114,12 @@ const char* name_of(Layout layout) {
   return "?";
 }
 
-LayoutChoice choose_layout(const model::ModelConfig& model, const model::StepOptions& step,
-                           std::span<const fleet::DeviceProfile> devices, const SchedulerOptions& scheduling,
-                           const LayoutRequest& request) {
-  return Chooser(model, step, devices, scheduling).choose(request);
+LayoutChoice choose_layout(const StepSpec& spec) { return Chooser(spec).choose(); }
+
+StageSchedulerOptions stage_scheduler_options(const StepSpec& spec) {
+  StageSchedulerOptions options{.stages = {}, .wire = spec.wire};
+  options.stages.server = spec.server();
+  return options;
 }
 
 }  // namespace cleave::sched

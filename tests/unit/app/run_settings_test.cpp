@@ -22,7 +22,7 @@ TrainingData data_of(std::int32_t last) {
 Input input() {
   Input in;
   in.data.kind = DataKind::text;
-  in.train.freeze = {"wte.*"};
+  in.step.freeze = {"wte.*"};
   return in;
 }
 
@@ -46,15 +46,15 @@ TEST(RunSettings, EveryOneThatBitsDependOnShows) {
   EXPECT_THAT(change([](Input& in) { in.train.min_lr = 0.25; }), ElementsAre(StartsWith("train.min_lr ")));
   EXPECT_THAT(change([](Input& in) { in.train.warmup_steps = 9; }), ElementsAre(StartsWith("train.warmup_steps ")));
   EXPECT_THAT(change([](Input& in) { in.train.lr_decay_steps = 9; }), ElementsAre(StartsWith("train.lr_decay_steps ")));
-  EXPECT_THAT(change([](Input& in) { in.train.batch = 99; }), ElementsAre(StartsWith("train.batch ")));
+  EXPECT_THAT(change([](Input& in) { in.step.batch = 99; }), ElementsAre(StartsWith("train.batch ")));
   EXPECT_THAT(change([](Input& in) { in.train.seed = 99; }), ElementsAre(StartsWith("train.seed ")));
   EXPECT_THAT(change([](Input& in) { in.train.beta1 = 0.5; }), ElementsAre(StartsWith("train.beta1 ")));
   EXPECT_THAT(change([](Input& in) { in.train.beta2 = 0.5; }), ElementsAre(StartsWith("train.beta2 ")));
   EXPECT_THAT(change([](Input& in) { in.train.adam_eps = 0.5; }), ElementsAre(StartsWith("train.adam_eps ")));
   EXPECT_THAT(change([](Input& in) { in.train.weight_decay = 0.5; }), ElementsAre(StartsWith("train.weight_decay ")));
   EXPECT_THAT(change([](Input& in) { in.train.grad_clip = 0.5; }), ElementsAre(StartsWith("train.grad_clip ")));
-  EXPECT_THAT(change([](Input& in) { in.train.freeze.clear(); }), ElementsAre("train.freeze [wte.*] -> []"));
-  EXPECT_THAT(change([](Input& in) { in.wire = DType::bf16; }), ElementsAre("plan.wire fp32 -> bf16"));
+  EXPECT_THAT(change([](Input& in) { in.step.freeze.clear(); }), ElementsAre("train.freeze [wte.*] -> []"));
+  EXPECT_THAT(change([](Input& in) { in.step.wire = DType::bf16; }), ElementsAre("plan.wire fp32 -> bf16"));
   EXPECT_THAT(change([](Input& in) { in.data.val_fraction = 0.5; }), ElementsAre("data.val_fraction 0.1 -> 0.5"));
   EXPECT_THAT(differences(before, run_settings(input(), data_of(4), "haswell")), ElementsAre(StartsWith("data ")));
   EXPECT_THAT(differences(before, run_settings(input(), data_of(3), "generic")),
@@ -66,8 +66,8 @@ TEST(RunSettings, WhatBitsDoNotDependOnMayChange) {
   Input in = input();
   in.train.steps = 7;
   in.train.eval_every = 3;
-  in.fleet.seed = 9;
-  in.layout.row_groups = 4;
+  in.step.seed = 9;
+  in.step.layout.row_groups = 4;
   in.verify.mode = server::VerifyMode::all;
   in.checkpoint_keep = 9;
   EXPECT_THAT(differences(before, run_settings(in, data_of(3), "haswell")), IsEmpty());

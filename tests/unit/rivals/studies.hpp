@@ -65,7 +65,7 @@ inline StudyInput small_study(std::vector<fleet::DeviceProfile> devices, std::in
   study.model = small_model();
   study.batch = batch;
   study.devices = std::move(devices);
-  study.plan.server = study.server;
+  study.layout = {sched::Layout::tiles, 1};
   study.dtfm.population = 20;
   study.dtfm.trials = 50;
   return study;

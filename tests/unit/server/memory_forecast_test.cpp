@@ -34,7 +34,7 @@ TrainerOptions small_run() {
 }
 
 Seconds simulated(const TrainerOptions& options) {
-  sched::SimulatedFleet fleet(options.devices, options.fleet.server, options.executor.wire);
+  sched::SimulatedFleet fleet(options.devices, options.server(), options.wire);
   return sched::Scheduler(fleet, scheduling(options)).run(training_graph(options)).time;
 }
 
@@ -49,7 +49,7 @@ TEST(MemoryForecast, FollowsTheScheduleOfTheRun) {
   EXPECT_EQ(one_by_one, simulated(options));
   EXPECT_GT(one_by_one, together);
 
-  options.row_groups = 2;
+  options.layout.row_groups = 2;
   options.plan.keep_columns = plan::KeepColumns::always;
   EXPECT_EQ(forecast_memory(options, 2).step, simulated(options));
 
@@ -69,7 +69,7 @@ TEST(MemoryForecast, CountsParametersTwoMomentsAndActivations) {
   EXPECT_FALSE(memory.device_name.empty());
 
   const MemoryForecast frozen = [&] {
-    options.train.freeze = {"transformer.h.0.*"};
+    options.freeze = {"transformer.h.0.*"};
     return forecast_tensors(options);
   }();
   EXPECT_LT(frozen.parameters, memory.parameters);

@@ -1,0 +1,58 @@
+// StepSpec: one training step and the fleet that it runs on: what a run, its forecasts and a comparison of systems are
+// all told, in one value.
+//
+// The input's reader fills it once. The trainer, the memory forecast, `plan`, `simulate` and the rivals are handed it
+// whole, so none of them can work on another step than the others.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cleave/base/shapes.hpp"
+#include "cleave/fleet/churn.hpp"
+#include "cleave/fleet/profile.hpp"
+#include "cleave/model/config.hpp"
+#include "cleave/model/graph.hpp"
+#include "cleave/plan/plan.hpp"
+#include "cleave/sched/scheduler.hpp"
+
+namespace cleave::sched {
+
+enum class Layout : std::uint8_t { automatic, tiles, stages };
+
+struct LayoutRequest {
+  Layout layout = Layout::automatic;
+  std::int64_t row_groups = 0;  ///< 0: whichever number is quickest
+};
+
+struct StepSpec {
+  model::ModelConfig model;
+  std::int64_t batch = 8;           ///< sequences
+  bool clip = true;                 ///< the update waits for the global gradient norm
+  std::vector<std::string> freeze;  ///< glob patterns of parameter names that are not trained
+  LayoutRequest layout;
+  bool asynchronous = true;  ///< SchedulerOptions::asynchronous
+  plan::PlanOptions plan;    ///< plan.server is the server
+  DType wire = DType::f32;   ///< type of operands and results on the wire
+  std::vector<fleet::DeviceProfile> devices;
+  fleet::ChurnTrace churn;  ///< of the devices, in order of time
+  std::uint64_t seed = 42;  ///< of jitter
+
+  [[nodiscard]] const fleet::ServerProfile& server() const { return plan.server; }
+};
+
+/// The training step's graph in that many row groups; see training_graph().
+[[nodiscard]] model::StepOptions graph_options(const StepSpec& spec, std::int64_t row_groups);
+
+/// The graph of the training step in tiles: in as many row groups as `spec.layout` asks for, and in one where it leaves
+/// that open. Requires: as model::build_step().
+[[nodiscard]] model::StepGraph training_graph(const StepSpec& spec);
+
+/// How the step is scheduled in tiles.
+[[nodiscard]] SchedulerOptions scheduler_options(const StepSpec& spec);
+
+/// Devices with their declared rates and nothing in their hands.
+[[nodiscard]] std::vector<plan::DeviceState> idle_devices(const std::vector<fleet::DeviceProfile>& devices);
+
+}  // namespace cleave::sched
