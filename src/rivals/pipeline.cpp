@@ -11,17 +11,16 @@
 #include <queue>
 
 #include "cleave/base/error.hpp"
+#include "pipeline_events.hpp"
 
 namespace cleave::rivals {
 
 namespace {
 
-enum class Happening : std::uint8_t { forward_ready, backward_ready, computed, uplink_free };
-
 struct Entry {
   double at_s = 0;
   std::int64_t sequence = 0;
-  Happening what = Happening::forward_ready;
+  PipelineEvent what = PipelineEvent::forward_ready;
   std::size_t stage = 0, micro_batch = 0;
   bool backward = false;
   bool operator>(const Entry& other) const {
@@ -69,9 +68,9 @@ class Run {
   void serve(const Entry& entry) {
     State& state = states_[entry.stage];
     switch (entry.what) {
-      case Happening::forward_ready: state.forward_ready.push_back(entry.micro_batch); break;
-      case Happening::backward_ready: state.backward_ready.push_back(entry.micro_batch); break;
-      case Happening::computed: {
+      case PipelineEvent::forward_ready: state.forward_ready.push_back(entry.micro_batch); break;
+      case PipelineEvent::backward_ready: state.backward_ready.push_back(entry.micro_batch); break;
+      case PipelineEvent::computed: {
         state.computing = false;
         times_[entry.stage].end_s = times_[entry.stage].quiet_s = now_s_;
         const bool last = entry.stage + 1 == stages_.size();
@@ -85,7 +84,7 @@ class Run {
         }
         break;
       }
-      case Happening::uplink_free: state.sending = false; break;
+      case PipelineEvent::uplink_free: state.sending = false; break;
     }
     compute(entry.stage);
     send(entry.stage);
@@ -103,7 +102,8 @@ class Run {
     const double time_s = static_cast<double>(sizes_[m]) * (backward ? stages_[p].backward_s : stages_[p].forward_s);
     times_[p].compute_s += time_s;
     state.computing = true;
-    push({.at_s = now_s_ + time_s, .what = Happening::computed, .stage = p, .micro_batch = m, .backward = backward});
+    push(
+        {.at_s = now_s_ + time_s, .what = PipelineEvent::computed, .stage = p, .micro_batch = m, .backward = backward});
   }
 
   void send(std::size_t p) {
@@ -122,9 +122,9 @@ class Run {
     times_[to].down_s += receive_s;
     times_[p].quiet_s = std::max(times_[p].quiet_s, now_s_ + send_s);
     state.sending = true;
-    push({.at_s = now_s_ + send_s, .what = Happening::uplink_free, .stage = p});
+    push({.at_s = now_s_ + send_s, .what = PipelineEvent::uplink_free, .stage = p});
     push({.at_s = through_s + hop.latency_s,
-          .what = job.backward ? Happening::backward_ready : Happening::forward_ready,
+          .what = job.backward ? PipelineEvent::backward_ready : PipelineEvent::forward_ready,
           .stage = to,
           .micro_batch = job.micro_batch});
   }

@@ -11,6 +11,7 @@
 
 #include "cleave/base/error.hpp"
 #include "cleave/plan/cost.hpp"
+#include "pipeline_events.hpp"
 
 namespace cleave::rivals {
 
@@ -18,15 +19,13 @@ namespace {
 
 constexpr std::size_t kNobody = std::numeric_limits<std::size_t>::max();
 
-enum class Happening : std::uint8_t { forward_ready, backward_ready, computed, uplink_free };
-
-struct Entry {
+struct RoutedEntry {
   double at_s = 0;
   std::int64_t sequence = 0;
-  Happening what = Happening::forward_ready;
+  PipelineEvent what = PipelineEvent::forward_ready;
   std::size_t replica = 0, micro_batch = 0;
   bool backward = false;
-  bool operator>(const Entry& other) const {
+  bool operator>(const RoutedEntry& other) const {
     return at_s != other.at_s ? at_s > other.at_s : sequence > other.sequence;
   }
 };
@@ -69,7 +68,7 @@ class Run {
   std::vector<RoutedTimes> finish() {
     for (std::size_t m = 0; m < sizes_.size(); ++m) route({m, kNobody}, 0);
     while (!agenda_.empty()) {
-      const Entry entry = agenda_.top();
+      const RoutedEntry entry = agenda_.top();
       agenda_.pop();
       now_s_ = entry.at_s;
       serve(entry);
@@ -78,7 +77,7 @@ class Run {
   }
 
  private:
-  void push(Entry entry) {
+  void push(RoutedEntry entry) {
     entry.sequence = sequence_++;
     agenda_.push(entry);
   }
@@ -123,19 +122,19 @@ class Run {
     }
   }
 
-  void serve(const Entry& entry) {
+  void serve(const RoutedEntry& entry) {
     State& state = states_[entry.replica];
     switch (entry.what) {
-      case Happening::forward_ready: state.forward_ready.push_back(entry.micro_batch); break;
-      case Happening::backward_ready: state.backward_ready.push_back(entry.micro_batch); break;
-      case Happening::computed: computed(entry); break;
-      case Happening::uplink_free: state.sending = false; break;
+      case PipelineEvent::forward_ready: state.forward_ready.push_back(entry.micro_batch); break;
+      case PipelineEvent::backward_ready: state.backward_ready.push_back(entry.micro_batch); break;
+      case PipelineEvent::computed: computed(entry); break;
+      case PipelineEvent::uplink_free: state.sending = false; break;
     }
     compute(entry.replica);
     send(entry.replica);
   }
 
-  void computed(const Entry& entry) {
+  void computed(const RoutedEntry& entry) {
     State& state = states_[entry.replica];
     const std::size_t stage = replicas_[entry.replica].stage, m = entry.micro_batch;
     state.computing = false;
@@ -170,7 +169,11 @@ class Run {
     const double time_s = size_of(m) * (backward ? replicas_[r].backward_s : replicas_[r].forward_s);
     times_[r].compute_s += time_s;
     state.computing = true;
-    push({.at_s = now_s_ + time_s, .what = Happening::computed, .replica = r, .micro_batch = m, .backward = backward});
+    push({.at_s = now_s_ + time_s,
+          .what = PipelineEvent::computed,
+          .replica = r,
+          .micro_batch = m,
+          .backward = backward});
   }
 
   [[nodiscard]] Hop hop_of(std::size_t from, std::size_t to, std::size_t micro_batch, bool backward) const {
@@ -197,9 +200,9 @@ class Run {
     times_[job.to].down_s += hop.receive_s;
     times_[job.to].bytes_down += bytes;
     state.sending = true;
-    push({.at_s = now_s_ + hop.send_s, .what = Happening::uplink_free, .replica = r});
+    push({.at_s = now_s_ + hop.send_s, .what = PipelineEvent::uplink_free, .replica = r});
     push({.at_s = through_s + hop.latency_s,
-          .what = job.backward ? Happening::backward_ready : Happening::forward_ready,
+          .what = job.backward ? PipelineEvent::backward_ready : PipelineEvent::forward_ready,
           .replica = job.to,
           .micro_batch = job.micro_batch});
   }
@@ -213,7 +216,7 @@ class Run {
   std::vector<std::vector<std::size_t>> path_;  // [micro-batch][stage]: replica
   std::vector<State> states_;
   std::vector<RoutedTimes> times_;
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> agenda_;
+  std::priority_queue<RoutedEntry, std::vector<RoutedEntry>, std::greater<>> agenda_;
   std::int64_t sequence_ = 0;
   double now_s_ = 0;
 };
