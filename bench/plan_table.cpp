@@ -5,7 +5,7 @@
 //
 // Prints markdown: a row per fleet and size, then a summary of 8 devices and of 64 and more. With --compare, how many
 // times as long the weight-gradient GEMMs take under another partition. Each row sums up the GEMMs and attention
-// operations of a training step at batch 128, sequence 1024 (the quickstart model at batch 8, sequence 64), every
+// operations of a training step at batch 128, sequence 1024 (a small GPT-2 at batch 8, sequence 64), every
 // distinct operation once.
 #include <fmt/format.h>
 
@@ -70,7 +70,7 @@ std::vector<Case> cases_of(const std::string& name) {
   model::ModelConfig config;
   std::int64_t batch = 8;
   DType wire = DType::f32;
-  if (name != "quickstart") {
+  if (name != "small") {
     config = model::find_preset(name).value();
     config.seq_len = 1024;
     batch = 128;
@@ -163,7 +163,7 @@ int compare(const std::vector<Case>& cases, const std::vector<std::string>& flee
 int main(int argc, char** argv) {
   std::vector<std::string> fleets{"mild",         "moderate",     "extreme", "stragglers0", "stragglers5",
                                   "stragglers10", "stragglers20", "phones",  "symmetric"};
-  std::vector<std::string> models{"opt-1.3b", "opt-13b", "opt-66b", "llama2-70b", "quickstart"};
+  std::vector<std::string> models{"opt-1.3b", "opt-13b", "opt-66b", "llama2-70b", "small"};
   std::vector<std::string> sizes{"8", "64", "256", "1024", "4096", "8192"};
   plan::PlanOptions options;
   options.objective = plan::Objective::alone;

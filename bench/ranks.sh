@@ -3,7 +3,7 @@
 #
 #   bash bench/ranks.sh [RANKS ...]          default: 3 9 33 65
 #
-# For each number of ranks the quickstart's model on 1000 devices for one step (start-up: until ranks.json is written,
+# For each number of ranks the model of fleet-1000.yaml on its 1000 devices for one step (start-up: until ranks.json is written,
 # which needs every rank; messages: 2 for each of the step's tasklets), then the same with the server's interface slowed
 # down to 1 MB/s of real time, during which ranks wait: their processor time over 10 s, and their private memory.
 # Takes a minute or so a line. Edit: nothing.
