@@ -38,6 +38,30 @@ find_cleave() {
   command -v cleave || echo "$1/../build/release/cleave"
 }
 
+# end_with_server MPIRUN RECORD: waits for rank 0's exit code in RECORD, gives mpirun five seconds to end by itself, then
+# asks it to, then kills it and the ranks that it started on this host.
+end_with_server() {
+  local pid=$1 record=$2 ranks i
+  trap '' INT HUP USR1 PIPE
+  trap 'exit 0' TERM
+  until [ -s "$record" ]; do
+    kill -0 "$pid" 2> /dev/null || return 0
+    sleep 0.5
+  done
+  for ((i = 0; i < 10; ++i)); do
+    sleep 0.5
+    kill -0 "$pid" 2> /dev/null || return 0
+  done
+  mapfile -t ranks < <(pgrep -P "$pid")
+  kill -TERM "$pid" 2> /dev/null
+  for ((i = 0; i < 6; ++i)); do
+    sleep 0.5
+    kill -0 "$pid" 2> /dev/null || break
+  done
+  kill -KILL "$pid" "${ranks[@]}" 2> /dev/null
+  return 0
+}
+
 # launch RANKS PROGRAM ARGUMENT...: mpirun that outlives device ranks and returns rank 0's exit code.
 #
 # - `--enable-recovery` keeps the job alive when a rank dies, but makes Open MPI 4.1 return 0 whatever the ranks return;
@@ -47,13 +71,15 @@ find_cleave() {
 #   terminal's Ctrl-C does not reach. One that comes while the program is still being loaded is held back: rank 0's shell
 #   repeats it until the program has heeded it. Before its first step the program has nothing to lose, and ends at once;
 #   the exit code is 75 then too.
+# - The run ends with rank 0. mpirun waits for every rank, and for ever for one that cannot be told: on a host that was cut
+#   off, or standing still within Open MPI. So ranks get five seconds more, then mpirun is ended, and what it leaves here.
 # - A server that a signal killed before the ranks knew each other leaves ranks that wait for it: they are ended.
 # - With CLEAVE_PIN=1 in the environment each device rank keeps to one core, and gives way to the server a little: for one
 #   run that has the machine to itself, with as many device ranks as cores and no throttles. Two such runs at once would
 #   fight for the same cores.
 # - A line that Open MPI prints for every rank that ends with a non-zero code, and that means nothing, is left out.
 launch() {
-  local ranks=$1 record pid status=0 apart=()
+  local ranks=$1 record pid watcher status=0 apart=()
   shift
   # A reader that leaves costs the output, not the run: mpirun dies of a broken pipe, so somebody goes on reading.
   if [ -p /dev/stdout ]; then
@@ -95,6 +121,8 @@ launch() {
     2> >(trap "" INT HUP TERM PIPE; grep --line-buffered -v 'PMIX ERROR: BAD-PARAM' >&2 8>&- || cat > /dev/null) &
   pid=$!
   exec 8>&-
+  end_with_server "$pid" "$record" < /dev/null > /dev/null 2>&1 &
+  watcher=$!
   # shellcheck disable=SC2064  # this process, not a later one
   trap "kill -USR1 $pid 2>/dev/null || true" TERM USR1 INT HUP
   # A trapped signal ends `wait` early: wait again until mpirun is gone.
@@ -104,6 +132,8 @@ launch() {
     wait "$pid" || status=$?
   done
   trap - TERM USR1 INT HUP
+  kill "$watcher" 2> /dev/null || true
+  wait "$watcher" 2> /dev/null || true
   if [ -s "$record" ]; then
     status=$(cat "$record")
   elif [ "$status" -eq 0 ]; then

@@ -10,6 +10,8 @@ case $1 in
   code) exit "$2" ;;
   server-only) [ "$rank" = 0 ] && exit "$2" || exit 0 ;;
   death) [ "$rank" = 2 ] && kill -KILL $$; sleep 1; echo "alive $rank"; exit "$2" ;;
+  # Its own process group and deaf, as a rank that stands still in Open MPI: mpirun waits for it.
+  stays) [ "$rank" != 2 ] || { trap '' TERM USR1 INT; echo $$ > "$3/stays"; for _ in $(seq 600); do sleep 0.2; done; }; exit "$2" ;;
   server-death) [ "$rank" = 0 ] && kill -KILL $$; exit 0 ;;
   # Like the program, it heeds USR1 from some moment on, whatever it inherited; a shell could not.
   signal | early)
@@ -31,6 +33,17 @@ done
 expect_code 3 "a rank dies" launch 4 "$scratch/program" death 3
 for rank in 0 1 3; do expect_text "rank $rank goes on" "alive $rank"; done
 expect_code 137 "the server dies" launch 3 "$scratch/program" server-death
+
+# The run ends with its server, whoever stays.
+for code in 0 75; do
+  begun=$SECONDS
+  expect_code "$code" "a rank stays, exit code $code" launch 3 "$scratch/program" stays "$code" "$scratch"
+  [ -s "$scratch/stays" ] || fail "no rank stayed"
+  [ $((SECONDS - begun)) -lt 30 ] || fail "launch waited $((SECONDS - begun)) s for a rank that stays"
+  gone() { ! kill -0 "$(cat "$scratch/stays")" 2> /dev/null; }
+  wait_for 5 gone || fail "a rank outlives launch"
+  rm "$scratch/stays"
+done
 
 # `early`: the signal comes while the ranks cannot heed it yet, and is not lost.
 for case in TERM:signal USR1:signal USR1:early; do
