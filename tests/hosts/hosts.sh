@@ -1,0 +1,58 @@
+# shellcheck shell=bash
+# Several hosts on one machine: network namespaces on a bridge, each with a host name and an address of its own, so that
+# ranks of different hosts speak TCP, and a host can be taken off the network. Sourced; needs root and iproute2.
+#
+#   hosts_up N          makes N hosts, ${host}1 .. ${host}N
+#   hosts_down          removes them; call it from a trap
+#   on HOST COMMAND...  runs a command with the host's network and name
+#   cut HOST, mend HOST takes a host off the network, or back
+#   launch_on_hosts N RANKS PROGRAM ARGUMENT...   launch() of jobs/mpi-env.sh from the first host, ranks dealt to hosts in turn
+
+# Names and subnet of this process: two tests may run at once. Interfaces' names hold 15 characters.
+host=h$$n
+subnet=10.$((64 + $$ / 250 % 64)).$(($$ % 250))
+
+on() {
+  local where=$1
+  shift
+  ip netns exec "$where" unshare --uts bash -c 'hostname "$1"; shift; exec "$@"' _ "$where" "$@"
+}
+
+hosts_up() {
+  local i
+  ip link add "$host" type bridge && ip link set "$host" up || return
+  for ((i = 1; i <= $1; ++i)); do
+    ip netns add "$host$i" && ip link add "$host-$i" type veth peer name eth0 netns "$host$i" &&
+      ip link set "$host-$i" master "$host" up && ip netns exec "$host$i" ip addr add "$subnet.$i/24" dev eth0 &&
+      ip netns exec "$host$i" ip link set eth0 up && ip netns exec "$host$i" ip link set lo up || return
+  done
+}
+
+hosts_down() {
+  local name
+  for name in $(ip netns list | awk -v host="$host" 'index($1, host) == 1 { print $1 }'); do
+    # The kernel keeps a namespace until its last connection has timed out; its link need not stay as long.
+    ip link del "$host-${name#"$host"}" 2> /dev/null || true
+    ip netns del "$name"
+  done
+  ip link del "$host" 2> /dev/null || true
+}
+
+cut() { ip netns exec "$1" ip link set eth0 down; }
+mend() { ip netns exec "$1" ip link set eth0 up; }
+
+launch_on_hosts() {
+  local count=$1 folder i
+  shift
+  folder=$(mktemp -d "$scratch/hosts.XXXXXX")
+  # mpirun reaches a host by its address, as `agent HOST COMMAND...`, like ssh.
+  {
+    printf '#!/bin/bash\nwhere=%s${1##*.}; shift\n' "$host"
+    printf 'exec ip netns exec "$where" unshare --uts bash -c '\''hostname "$1"; shift; exec bash -c "$*"'\'' _ "$where" "$@"\n'
+  } > "$folder/agent"
+  chmod +x "$folder/agent"
+  for ((i = 1; i <= count; ++i)); do echo "$subnet.$i slots=64"; done > "$folder/hostfile"
+  on "${host}1" env OMPI_MCA_plm=rsh OMPI_MCA_plm_rsh_agent="$folder/agent" OMPI_MCA_orte_default_hostfile="$folder/hostfile" \
+    OMPI_MCA_rmaps_base_mapping_policy=node OMPI_MCA_btl_tcp_if_include=eth0 OMPI_MCA_oob_tcp_if_include=eth0 \
+    bash -c '. "$1/jobs/mpi-env.sh"; shift; launch "$@"' _ "$TOP" "$@"
+}
