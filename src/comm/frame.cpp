@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "cleave/base/kept_memory.hpp"
+#include "cleave/comm/frame_size.hpp"
 #include "frame_arena.hpp"
 
 namespace cleave::comm {
@@ -15,7 +16,7 @@ namespace {
 // enough and no more than so much is spare; smaller ones share theirs. Under the address sanitizer it comes from the
 // heap each time, so that views are seen that outlive their frame. Those from this size on may be shared, whatever the
 // sanitizer.
-constexpr std::size_t kLarge = std::size_t{64} << 10;
+constexpr auto kLarge = static_cast<std::size_t>(kLargeFrame);
 #ifdef __SANITIZE_ADDRESS__
 constexpr bool kUsedAgain = false;
 #else

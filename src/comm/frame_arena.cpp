@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "cleave/base/block_pool.hpp"
+#include "cleave/comm/frame_size.hpp"
 
 #ifdef __SANITIZE_ADDRESS__
 // As <sanitizer/asan_interface.h> has them.
@@ -19,7 +20,7 @@ namespace cleave::comm {
 
 namespace {
 
-constexpr std::int64_t kPage = 4096, kChunk = static_cast<std::int64_t>(kHugePage);
+constexpr std::int64_t kPage = kFramePage, kChunk = static_cast<std::int64_t>(kHugePage);
 
 // MADV_COLLAPSE of Linux 6.1, which the C library of Debian 12 does not name yet.
 constexpr int kCollapse = 25;

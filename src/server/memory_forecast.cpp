@@ -2,6 +2,7 @@
 #include "cleave/server/memory_forecast.hpp"
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <map>
 #include <string>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "cleave/base/block_pool.hpp"
+#include "cleave/comm/frame_size.hpp"
 #include "cleave/sched/forwarding_fleet.hpp"
 #include "cleave/sched/scheduler.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
@@ -20,7 +22,7 @@ namespace cleave::server {
 namespace {
 
 /// What a server process grows by once it runs, beside tensors and messages, as measured (bench/memory.sh): pages of
-/// code that it had not touched before, the transport's own buffers, the run's timeline and files.
+/// code that it had not touched before, the transport's own buffers, files under way.
 constexpr Bytes kRuntime{12LL << 20};
 
 /// Memory that ranks of one host share is taken in huge pages, by each rank its own.
@@ -63,9 +65,10 @@ class MemoryFleet final : public sched::ForwardingFleet<> {
       const UnderWay sent{index_of(piece.device), piece.bytes_down.value(), piece.bytes_up.value()};
       under_way_[tasklet.id] = sent;
       Rank& rank = ranks_[sent.rank];
-      rank.tasks += sent.task;
+      rank.tasks[comm::frame_kind(sent.task)] += comm::frame_memory(sent.task);
       grow(rank.results, rank.results_peak, sent.result);
       largest_message_ = std::max({largest_message_, sent.task, sent.result});
+      note_tasks(comm::frame_kind(sent.task));
     }
     note();
     model_.submit(tasklet);
@@ -95,7 +98,8 @@ class MemoryFleet final : public sched::ForwardingFleet<> {
       const auto sent = under_way_.find(event.tasklet);
       if (sent != under_way_.end()) {
         Rank& rank = ranks_[sent->second.rank];
-        rank.tasks -= sent->second.task;
+        const std::int64_t task = sent->second.task;
+        rank.tasks[comm::frame_kind(task)] -= comm::frame_memory(task);
         rank.results -= sent->second.result;
         under_way_.erase(sent);
       }
@@ -106,7 +110,8 @@ class MemoryFleet final : public sched::ForwardingFleet<> {
   void write(MemoryForecast& memory) const {
     memory.activations = Bytes(tensor_peak_);
     memory.sums = Bytes(sum_peak_ + largest_finished_);
-    std::int64_t messages = in_huge_pages(tasks_peak_);
+    std::int64_t messages = in_huge_pages(tasks_peaks_.back());
+    for (std::size_t kind = 0; kind + 1 < comm::kFrameKinds; ++kind) messages += tasks_peaks_[kind];
     for (const Rank& rank : ranks_) messages += in_huge_pages(rank.results_peak);
     memory.messages = Bytes(messages);
     memory.pool = Bytes(pool_peak_);
@@ -126,7 +131,8 @@ class MemoryFleet final : public sched::ForwardingFleet<> {
   // What is under way to and from one rank. Results may be there long before their turn has come, and each rank writes
   // them in memory of its own, which is kept.
   struct Rank {
-    std::int64_t tasks = 0, results = 0, results_peak = 0;
+    std::array<std::int64_t, comm::kFrameKinds> tasks{};  // by kind of frame
+    std::int64_t results = 0, results_peak = 0;
   };
 
   [[nodiscard]] std::size_t index_of(DeviceId device) const {
@@ -147,10 +153,13 @@ class MemoryFleet final : public sched::ForwardingFleet<> {
     });
   }
 
-  void note() {
+  void note_tasks(std::size_t kind) {
     std::int64_t tasks = 0;
-    for (const Rank& rank : ranks_) tasks += most_under_way(rank.tasks, largest_message_);
-    tasks_peak_ = std::max(tasks_peak_, tasks);
+    for (const Rank& rank : ranks_) tasks += most_under_way(rank.tasks[kind], largest_message_);
+    tasks_peaks_[kind] = std::max(tasks_peaks_[kind], tasks);
+  }
+
+  void note() {
     pool_peak_ = std::max(pool_peak_, tensor_bytes_ + sum_bytes_ + (sums_.empty() ? 0 : largest_finished_));
   }
 
@@ -164,7 +173,8 @@ class MemoryFleet final : public sched::ForwardingFleet<> {
   std::map<TaskletId, UnderWay> under_way_;
   std::vector<Rank> ranks_;
   std::int64_t tensor_bytes_ = 0, tensor_peak_ = 0, sum_bytes_ = 0, sum_peak_ = 0, largest_finished_ = 0;
-  std::int64_t largest_message_ = 0, tasks_peak_ = 0, pool_peak_ = 0;
+  std::int64_t largest_message_ = 0, pool_peak_ = 0;
+  std::array<std::int64_t, comm::kFrameKinds> tasks_peaks_{};
 };
 
 MemoryForecast forecast_tensors(const model::StepGraph& graph) {
@@ -197,7 +207,9 @@ MemoryForecast forecast_memory(const TrainerOptions& options, int device_ranks) 
   MemoryForecast memory = forecast_tensors(graph);
   MemoryFleet fleet(options, graph, device_ranks);
   sched::Scheduler scheduler(fleet, scheduling(options));
-  memory.step = scheduler.run(graph).time;
+  const sched::StepReport report = scheduler.run(graph);
+  memory.step = report.time;
+  memory.tasklets = report.tasklets;
   fleet.write(memory);
   memory.process = measure_process_memory().now;  // with the books that the run's own scheduler and fleet will keep
   memory.runtime = kRuntime;

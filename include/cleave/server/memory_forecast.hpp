@@ -17,7 +17,8 @@ namespace cleave::server {
 /// stays at the most that was ever in use, whenever that was.
 struct MemoryForecast {
   Bytes process;     ///< of this process as the simulated step ended: program, libraries, corpus, the scheduler's books
-  Bytes runtime;     ///< what code, libraries and the run's files take once it runs
+  Bytes runtime;     ///< what code and libraries take once the run goes on
+  Bytes records;     ///< what the caller records of the run and writes at its end; the caller's to say
   Bytes parameters;  ///< values, and two moments of those that are trained
   Bytes activations;  ///< activations, gradients, logits, at most
   Bytes sums;         ///< partial sums of products whose depth is cut, at most
@@ -25,11 +26,12 @@ struct MemoryForecast {
   Bytes messages;     ///< tasks and results under way, each kind at most
   Bytes device_peak;  ///< of the device that takes most, with all tasklets in its hands
   std::string device_name;
-  Seconds step;  ///< the simulated time of the step that was counted along
+  Seconds step;               ///< the simulated time of the step that was counted along
+  std::int64_t tasklets = 0;  ///< of that step
 
   [[nodiscard]] Bytes server() const { return process + needed(); }
   /// What is still to be taken: `process` is already.
-  [[nodiscard]] Bytes needed() const { return runtime + parameters + pool + messages; }
+  [[nodiscard]] Bytes needed() const { return runtime + records + parameters + pool + messages; }
 };
 
 /// Parameters and activations alone, from the graph: a lower bound of the rest, at once.

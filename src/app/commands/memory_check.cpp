@@ -8,6 +8,7 @@
 
 #include "cleave/base/error.hpp"
 #include "input/run_setup.hpp"
+#include "output/timeline.hpp"
 
 namespace cleave::app {
 
@@ -44,7 +45,8 @@ Bytes available_memory() {
 server::MemoryForecast check_memory(const Input& input, const server::TrainerOptions& options, int device_ranks) {
   refuse_if_too_large(server::forecast_tensors(options), input,
                       options.model.seq_len);  // without planning what is hopeless
-  const server::MemoryForecast memory = server::forecast_memory(options, device_ranks);
+  server::MemoryForecast memory = server::forecast_memory(options, device_ranks);
+  memory.records = Timeline::memory_of(std::ssize(options.devices), memory.tasklets * options.train.steps);
   refuse_if_too_large(memory, input, options.model.seq_len);
   return memory;
 }

@@ -87,7 +87,7 @@ std::string describe(const server::MemoryForecast& m) {
   return fmt::format(
       "{} (process {}, its growth {}, parameters and moments {}, activations and gradients {}, partial sums {}, "
       "messages {})",
-      show(m.server()), show(m.process), show(m.runtime), show(m.parameters), show(m.activations), show(m.sums),
+      show(m.server()), show(m.process), show(m.runtime + m.records), show(m.parameters), show(m.activations), show(m.sums),
       show(m.messages));
 }
 

@@ -2,6 +2,7 @@
 #include "output/timeline.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <optional>
 
@@ -43,6 +44,18 @@ Timeline::Timeline(std::vector<fleet::DeviceProfile> devices, std::string clock,
   cells_.resize(rows * columns_ * kLanes);
   busy_.resize(devices_.size());
   for (Kept& growing : server_) growing.end = -1;
+}
+
+Bytes Timeline::memory_of(std::int64_t devices, std::int64_t tasklets) {
+  constexpr std::int64_t kSpansOfTasklet = 3;   // down, compute, up
+  constexpr std::size_t kTraceEvent = 80;       // what the trace's writer holds of a span
+  constexpr std::int64_t kDeviceTracks = 1000;  // bytes: three tracks with their names
+  const auto spans = static_cast<std::size_t>(
+      std::min<std::int64_t>(static_cast<std::int64_t>(kMaxSpans), kSpansOfTasklet * tasklets));
+  // Lists double as they grow, and while they do the old one is there beside the new.
+  const std::size_t lists = std::bit_ceil(spans) * (sizeof(Kept) + kTraceEvent * 3 / 2);
+  const std::size_t cells = kMaxCells * sizeof(float) * kLanes;
+  return Bytes(static_cast<std::int64_t>(lists + cells) + devices * kDeviceTracks);
 }
 
 std::int64_t Timeline::index_of(DeviceId device) const {

@@ -25,9 +25,14 @@ namespace cleave::app {
 
 class Timeline final : public sched::Observer {
  public:
+  static constexpr std::size_t kMaxSpans = 48'000;  ///< that are kept
+
   /// `clock` says whose times these are: virtual, wall or off.
   explicit Timeline(std::vector<fleet::DeviceProfile> devices, std::string clock = "virtual",
-                    std::size_t max_spans = 48'000);
+                    std::size_t max_spans = kMaxSpans);
+
+  /// About the most memory that the timeline of a fleet takes after so many tasklets, with the trace made of it.
+  [[nodiscard]] static Bytes memory_of(std::int64_t devices, std::int64_t tasklets);
 
   /// What follows belongs to update `step` (1-based), or to the evaluation after it.
   void begin_part(std::int64_t step, bool evaluation);
