@@ -2,8 +2,8 @@
 // run goes on and ends with the same bits.
 #include <gtest/gtest.h>
 
-#include "cleave/comm/faulty.hpp"
 #include "run.hpp"
+#include "support/faulty_transport.hpp"
 
 namespace cleave::testing_run {
 namespace {

@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "cleave/base/clock.hpp"
-#include "cleave/comm/faulty.hpp"
 #include "cleave/comm/message.hpp"
+#include "support/faulty_transport.hpp"
 
 namespace cleave::comm {
 namespace {

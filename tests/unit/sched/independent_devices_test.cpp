@@ -76,23 +76,23 @@ void compare(const model::StepGraph& graph, const std::vector<fleet::DeviceProfi
   expect_same(apart, watched);
 }
 
-TEST(Apart, RandomGraphsOverMixedDevices) {
+TEST(IndependentDevices, RandomGraphsOverMixedDevices) {
   for (const std::uint64_t seed : {1U, 2U, 3U, 4U, 5U, 6U})
     compare(random_graph(60, seed), mixed_devices(13, seed), {});
 }
 
-TEST(Apart, WithoutLatency) {
+TEST(IndependentDevices, WithoutLatency) {
   for (const std::uint64_t seed : {7U, 8U}) compare(random_graph(60, seed), mixed_devices(13, seed, 0), {});
 }
 
 // Devices of one kind do everything at the same times.
-TEST(Apart, EqualDevices) {
+TEST(IndependentDevices, EqualDevices) {
   std::vector<fleet::DeviceProfile> equal;
   for (std::int64_t i = 0; i < 12; ++i) equal.push_back(device(i, 1e10, 1e7, 1e7, i % 2 == 0 ? 0.001 : 0, 3'000'000));
   for (const std::uint64_t seed : {1U, 2U, 3U}) compare(random_graph(60, seed), equal, {});
 }
 
-TEST(Apart, UnderChurn) {
+TEST(IndependentDevices, UnderChurn) {
   for (const std::uint64_t seed : {1U, 2U, 3U, 4U}) {
     fleet::ChurnTrace churn;
     const Random random(seed, Purpose::test);
@@ -109,7 +109,7 @@ TEST(Apart, UnderChurn) {
 }
 
 // An interface that is wide but not unlimited is simulated event by event too.
-TEST(Apart, AnInterfaceThatNeverBindsChangesNothing) {
+TEST(IndependentDevices, AnInterfaceThatNeverBindsChangesNothing) {
   fleet::ServerProfile wide = wide_server();
   wide.nic_out = wide.nic_in = BytesPerSecond(1e40);
   const model::StepGraph graph = random_graph(60, 3);

@@ -24,7 +24,7 @@ SchedulerOptions options_of(bool asynchronous, std::int64_t panels) {
   return options;
 }
 
-TEST(Ideas, WithABarrierOperationsRunOneAfterAnother) {
+TEST(AblationSwitches, WithABarrierOperationsRunOneAfterAnother) {
   for (const model::StepGraph& graph : {two_chains(), random_graph(40, 9)}) {
     const StepReport report = run(graph, options_of(false, 32));
     ASSERT_EQ(report.operations.size(), graph.operations.size());
@@ -37,7 +37,7 @@ TEST(Ideas, WithABarrierOperationsRunOneAfterAnother) {
   }
 }
 
-TEST(Ideas, WithoutABarrierOperationsOverlap) {
+TEST(AblationSwitches, WithoutABarrierOperationsOverlap) {
   const StepReport with = run(two_chains(), options_of(false, 32)), without = run(two_chains(), options_of(true, 32));
   EXPECT_LT(without.time, with.time);
   const auto& all = without.operations;
@@ -46,7 +46,7 @@ TEST(Ideas, WithoutABarrierOperationsOverlap) {
   }));
 }
 
-TEST(Ideas, OnePanelMeansNoStreaming) {
+TEST(AblationSwitches, OnePanelMeansNoStreaming) {
   plan::Work work;
   work.gemm = {2048, 2048, 512};
   std::vector<plan::DeviceState> devices;

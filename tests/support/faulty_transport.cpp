@@ -1,5 +1,5 @@
 // Faults by rule: each frame is shown to the rules in order, and the first that picks it damages, holds or loses it.
-#include "cleave/comm/faulty.hpp"
+#include "support/faulty_transport.hpp"
 
 #include <algorithm>
 #include <cstring>
