@@ -1,7 +1,7 @@
 // Transport: frames between ranks, point to point, in order between any two of them.
 //
 // The server and the device hosts speak to each other through this interface only. Implementations: MPI (mpi.hpp) and
-// in one process (loopback.hpp). Nothing here blocks without a limit, and the death of a peer is never an error: at most
+// in one process (loopback.hpp). Nothing blocks without a limit, and the death of a peer is never an error: at most
 // a frame never arrives.
 #pragma once
 

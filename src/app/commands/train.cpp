@@ -87,8 +87,8 @@ std::string describe(const server::MemoryForecast& m) {
   return fmt::format(
       "{} (process {}, its growth {}, parameters and moments {}, activations and gradients {}, partial sums {}, "
       "messages {})",
-      show(m.server()), show(m.process), show(m.runtime + m.records), show(m.parameters), show(m.activations), show(m.sums),
-      show(m.messages));
+      show(m.server()), show(m.process), show(m.runtime + m.records), show(m.parameters), show(m.activations),
+      show(m.sums), show(m.messages));
 }
 
 void print_dry_run(const Prepared& p) {
