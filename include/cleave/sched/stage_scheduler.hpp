@@ -6,7 +6,9 @@
 // until the gradient that needs it is in, so whatever is lost is computed again from there.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "cleave/plan/stage_plan.hpp"
 #include "cleave/sched/fleet.hpp"
@@ -19,6 +21,15 @@ struct StageSchedulerOptions {
   DType wire = DType::f32;
 };
 
+/// What of the last step was done, by stage: each chunk counts once, however often it was sent.
+struct StageTally {
+  std::vector<std::int64_t> forward, backward;  ///< chunks whose results came
+  std::vector<double> summed;                   ///< elements of the gradient times sequences that were summed over
+};
+
+/// Devices may leave and join while a step runs. What one had is given to others: sequences go again from their first
+/// chunk, sums are made again from the boundaries that the server kept, and a stage that is short of uplink gets
+/// helpers. A step after a change of the roster is planned anew.
 class StageScheduler {
  public:
   /// Plans for the devices that are there now. `graph` has one row group; it and `fleet` must outlive the scheduler.
@@ -29,8 +40,10 @@ class StageScheduler {
   ~StageScheduler();
 
   [[nodiscard]] const plan::StagePlan& plan() const;
+  [[nodiscard]] const StageTally& tally() const;
 
   /// Runs the graph once. Collective: rank 0 only.
+  /// Errors: InputError where devices that are left cannot hold what those that left had.
   StepReport run(const KeepGoing& keep_going = {});
 
  private:

@@ -23,49 +23,66 @@ struct Visit {
   [[nodiscard]] bool placed() const { return device != kNobody; }
 };
 
-/// A replica as it runs.
+/// A replica as it runs. Every replica keeps kLeastSlots each way; memory of further ones is lent where devices are
+/// lost.
 struct Host {
   std::int32_t device = 0;
-  std::int64_t forward_slots = 0, backward_slots = 0;
+  std::int64_t forward_slots = 0, backward_slots = 0;  // free
+  std::int64_t forward_all = 0, backward_all = 0;
+  Seconds ready;         // its weights are expected
+  TaskletId load;        // holds its weights and the least number of slots
+  TaskletId more;        // holds the memory of further slots
+  bool retired = false;  // no sequence will come any more: it only has the weights
+  bool helps = false;    // it came for one that was lost, beside work of its own
 };
+inline constexpr std::int64_t kLeastSlots = 2;
 
 /// A stage as it runs.
 struct StageState {
   plan::StageCost cost;
   std::vector<Host> hosts;
+  double uplink = 0;                                         // of all replicas, as planned
   std::vector<std::int32_t> owners;                          // indices
   std::set<std::int64_t> waiting_forward, waiting_backward;  // sequences that no replica has room for
   std::int64_t backward_left = 0;   // sequences whose backward pass (of the head: the only one) is to come
   std::int64_t gradients_left = 0;  // owners that have not sent their sums
+
+  [[nodiscard]] bool is_stateless() const { return cost.open_forward().value() == 0 && !cost.is_head(); }
 };
 
 /// An owner as it runs.
 struct OwnerState {
   std::int32_t device = 0, stage = 0;
-  std::int64_t group = 0;
   bool replica = false;
+  bool partial = false;  // others sum the same slices over other sequences
+  bool closed = false;   // its sums are at the server, or others stand in for it
+  std::vector<plan::PieceSlice> slices;
   plan::OwnerCost cost;
-  Bytes sums;              // that go up
-  std::int64_t left = 0;   // sequences to be summed
-  std::vector<bool> seen;  // of each sequence: sent, or being summed
+  Bytes sums;                           // that go up
+  TaskletId load;                       // holds its memory
+  std::vector<std::int64_t> sequences;  // that it sums over
+  std::int64_t left = 0;                // of them, to be summed
+  std::vector<bool> seen;               // of each sequence: sent, being summed, or not its own
 };
 
 /// A device as it runs.
 struct DeviceBook {
   bool present = false;
-  Seconds ready;       // its weights are expected
   double in_hand = 0;  // bytes up of visits that it has been given
-  double uplink = 0, downlink = 0;
+  double uplink = 0, downlink = 0, compute = 0;
+  Bytes free;              // memory that no role has
+  std::int64_t roles = 0;  // stages of which it is a replica
   bool contributed = false;
 };
 
-enum class Errand : std::uint8_t { weights, forward, remake, backward, sum, send_sums };
+enum class Errand : std::uint8_t { weights, forward, remake, backward, replay, sum, send_sums };
 
 /// What a tasklet is for.
 struct Purpose {
   Errand errand = Errand::weights;
   std::int32_t device = 0, stage = 0, owner = 0, chunk = 0;
   std::int64_t sequence = 0;
+  TaskletId tasklet{};
 };
 
 /// Urgencies: what a device does first. Backward before forward, so that sequences leave and owners can begin; owners

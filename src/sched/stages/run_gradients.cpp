@@ -1,0 +1,72 @@
+// Owners sum what has passed, and send their sums.
+#include "stages/stage_run.hpp"
+
+#include <algorithm>
+
+namespace cleave::sched::stages {
+
+namespace {
+
+constexpr std::int64_t kOperandPanels = 8;  // of a sequence that an owner is sent
+
+}  // namespace
+
+bool StageRun::wants(const OwnerState& of, std::int64_t q) {
+  return !of.closed && !of.seen[static_cast<std::size_t>(q)];
+}
+
+void StageRun::sum_elsewhere(std::int64_t q, std::int32_t s) {
+  const Visit& ran = visit(s == top() ? forward : backward, s, q);
+  for (const std::int32_t index : at(s).owners) {
+    OwnerState& of = owner[static_cast<std::size_t>(index)];
+    if (!wants(of, q)) continue;
+    if (of.replica && (!ran.placed() || ran.device == of.device)) continue;  // own_visited() sees to it
+    send_operands(index, q);
+  }
+}
+
+void StageRun::send_operands(std::int32_t index, std::int64_t q) {
+  OwnerState& of = owner[static_cast<std::size_t>(index)];
+  of.seen[static_cast<std::size_t>(q)] = true;
+  plan::PanelRun run;
+  run.panels = std::min(chunks, kOperandPanels);
+  run.each.down = with_header(Bytes((of.cost.operands.value() + run.panels - 1) / run.panels));
+  run.each.flops = of.cost.alone * (1.0 / static_cast<double>(run.panels));
+  run.last_up = plan::kMessageHeader;
+  submit({Errand::sum, of.device, of.stage, index, 0, q}, {kOperands, q}, run, Bytes(0), false);
+}
+
+void StageRun::own_visited(std::int64_t q, std::int32_t s) {
+  const Visit& ran = visit(s == top() ? forward : backward, s, q);
+  for (const std::int32_t index : at(s).owners) {
+    OwnerState& of = owner[static_cast<std::size_t>(index)];
+    if (!of.replica || ran.device != of.device || !wants(of, q)) continue;
+    of.seen[static_cast<std::size_t>(q)] = true;
+    const plan::PanelRun run{
+        .each = {Bytes(0), of.cost.beside, plan::kMessageHeader}, .panels = 1, .last_up = Bytes(0)};
+    submit({Errand::sum, of.device, s, index, 0, q}, {kOperands, q}, run, Bytes(0), false);
+  }
+  sum_elsewhere(q, s);
+}
+
+void StageRun::summed(const Purpose& purpose) {
+  OwnerState& of = owner[static_cast<std::size_t>(purpose.owner)];
+  if (--of.left > 0) return;
+  plan::PanelRun run;
+  run.panels = std::max<std::int64_t>(1, of.sums.value() / kWeightPanel);
+  run.each.up = with_header(Bytes((of.sums.value() + run.panels - 1) / run.panels));
+  submit({Errand::send_sums, of.device, of.stage, purpose.owner, 0, 0}, {kSums, of.stage}, run, Bytes(0), false);
+}
+
+void StageRun::sums_in(const Purpose& purpose) {
+  OwnerState& of = owner[static_cast<std::size_t>(purpose.owner)];
+  of.closed = true;
+  give_back(of.load, of.device, owner_memory(work, of.cost, of.replica));
+  tally.summed[static_cast<std::size_t>(of.stage)] += of.cost.elements * static_cast<double>(of.sequences.size());
+  if (--at(purpose.stage).gradients_left > 0) return;
+  const std::function<void(TensorId)> done = [&](TensorId tensor) { server->source_done(tensor); },
+                                      nothing = [](TensorId) {};
+  for_sources(plan.stages[static_cast<std::size_t>(purpose.stage)], done, nothing);
+}
+
+}  // namespace cleave::sched::stages

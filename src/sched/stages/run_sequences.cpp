@@ -1,0 +1,205 @@
+// Sequences pass through the stages: forward from the bottom, backward from the top, each to the replica that is done
+// first.
+#include "stages/stage_run.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace cleave::sched::stages {
+
+namespace {
+
+constexpr int kLookAhead = 2;  // stages that X travels ahead of dY
+
+}  // namespace
+
+Host* StageRun::choose(std::int32_t s, std::int64_t Host::*slots) {
+  const double bytes = static_cast<double>(at(s).cost.boundary(work.seq).value());
+  Host* best = nullptr;
+  double soonest = std::numeric_limits<double>::infinity();
+  for (Host& host : at(s).hosts) {
+    const DeviceBook& at_host = book(host.device);
+    const double done = std::max(host.ready, fleet.now()).value() + (at_host.in_hand + bytes) / at_host.uplink +
+                        bytes / at_host.downlink;
+    if (done < soonest && host.*slots > 0) {
+      soonest = done;
+      best = &host;
+    }
+  }
+  return best;
+}
+
+bool StageRun::place_visit(Visit& of, std::int32_t s, std::int64_t Host::*slots) {
+  Host* const host = choose(s, slots);
+  if (host == nullptr) return false;
+  --(host->*slots);
+  of.device = host->device;
+  const std::int64_t returned =
+      slots == &Host::forward_slots ? rows_to(of.done - 1) : work.seq - rows_to(chunks - of.done - 1);
+  book(host->device).in_hand += static_cast<double>(at(s).cost.boundary(work.seq - returned).value());
+  return true;
+}
+
+void StageRun::leave_visit(const Visit& of, std::int32_t s, std::int64_t Host::*slots) {
+  const auto host = std::ranges::find(at(s).hosts, of.device, &Host::device);
+  if (host != at(s).hosts.end()) ++((*host).*slots);
+}
+
+void StageRun::arrive_forward(std::int64_t q, std::int32_t s) {
+  Visit& of = visit(forward, s, q);
+  ++of.arrived;
+  if (!of.placed()) {
+    if (at(s).waiting_forward.contains(q)) return;
+    if (!place_visit(of, s, &Host::forward_slots)) {
+      at(s).waiting_forward.insert(q);
+      return;
+    }
+  }
+  send_forward(q, s);
+}
+
+void StageRun::send_forward(std::int64_t q, std::int32_t s) {
+  Visit& of = visit(forward, s, q);
+  const plan::StageCost& cost = at(s).cost;
+  for (; of.sent < of.arrived; ++of.sent) {
+    const std::int64_t from = rows_from(of.sent), to = rows_to(of.sent);
+    plan::PanelRun run{
+        .each = {with_header(cost.boundary(to - from)), cost.forward(from, to), with_header(cost.boundary(to - from))},
+        .panels = 1,
+        .last_up = Bytes(0)};
+    if (cost.is_head()) {
+      run.each.up += Bytes(8 * (to - from));  // each row's maximum and sum; the loss comes of them
+      if (of.sent + 1 == chunks) run.last_up = cost.norm_gradients();
+    }
+    if (of.sent < of.done) run.each.up = plan::kMessageHeader;
+    submit({of.sent < of.done ? Errand::replay : Errand::forward, of.device, s, 0, of.sent, q}, {kForward, q}, run,
+           Bytes(0), false);
+  }
+}
+
+void StageRun::forward_done(const Purpose& purpose) {
+  const std::int32_t s = purpose.stage;
+  ++tally.forward[static_cast<std::size_t>(s)];
+  const std::int64_t q = purpose.sequence;
+  Visit& of = visit(forward, s, q);
+  ++of.done;
+  book(of.device).in_hand -=
+      static_cast<double>(at(s).cost.boundary(rows_to(purpose.chunk) - rows_from(purpose.chunk)).value());
+  if (of.done == chunks) {
+    leave_visit(of, s, &Host::forward_slots);
+    place_waiting_forward(s);
+  }
+  if (s < top()) {
+    arrive_forward(q, s + 1);
+    if (s + 1 == top() && of.done == std::max<std::int64_t>(1, chunks - 1)) want_backward(q, s);
+    return;
+  }
+  if (of.done < chunks) return;
+  own_visited(q, s);
+  sum_elsewhere(q, s);
+  if (s == lowest) return bottom_done();
+  sum_elsewhere(q, s - 1);
+  for (std::int64_t c = 0; c < chunks; ++c) arrive_backward(q, s - 1);
+}
+
+void StageRun::place_waiting_forward(std::int32_t s) {
+  std::set<std::int64_t>& waiting = at(s).waiting_forward;
+  while (!waiting.empty()) {
+    const std::int64_t q = *waiting.begin();
+    if (!place_visit(visit(forward, s, q), s, &Host::forward_slots)) return;
+    waiting.erase(waiting.begin());
+    send_forward(q, s);
+  }
+}
+
+void StageRun::want_backward(std::int64_t q, std::int32_t s) {
+  if (s < lowest) return;
+  Visit& of = visit(backward, s, q);
+  if (of.wanted) return;
+  of.wanted = true;
+  if (place_visit(of, s, &Host::backward_slots)) {
+    open_backward(q, s);
+  } else {
+    at(s).waiting_backward.insert(q);
+  }
+}
+
+void StageRun::open_backward(std::int64_t q, std::int32_t s) {
+  const Visit& of = visit(backward, s, q);
+  const plan::StageCost& cost = at(s).cost;
+  plan::PanelRun run;
+  run.panels = chunks;
+  run.each.down = with_header(Bytes((cost.boundary(work.seq).value() + chunks - 1) / chunks));
+  run.each.flops = cost.remake(0, work.seq) * (1.0 / static_cast<double>(chunks));
+  run.last_up = plan::kMessageHeader;
+  submit({Errand::remake, of.device, s, 0, 0, q}, {kBackward, 2 * q}, run, Bytes(0), false);
+  send_backward(q, s);
+}
+
+void StageRun::arrive_backward(std::int64_t q, std::int32_t s) {
+  Visit& of = visit(backward, s, q);
+  ++of.arrived;
+  want_backward(q, s);
+  if (of.placed()) send_backward(q, s);
+}
+
+void StageRun::send_backward(std::int64_t q, std::int32_t s) {
+  Visit& of = visit(backward, s, q);
+  const plan::StageCost& cost = at(s).cost;
+  for (; of.sent < of.arrived; ++of.sent) {
+    const std::int64_t chunk = chunks - 1 - of.sent, from = rows_from(chunk), to = rows_to(chunk);
+    const bool wanted = s > lowest || server->trains_embeddings();
+    plan::PanelRun run{.each = {with_header(cost.boundary(to - from)), cost.backward(from, to),
+                                with_header(wanted ? cost.boundary(to - from) : Bytes(0))},
+                       .panels = 1,
+                       .last_up = Bytes(0)};
+    if (chunk == 0) run.last_up = cost.norm_gradients();
+    const auto number = static_cast<std::int32_t>(chunk);
+    if (of.sent < of.done) run.each.up = plan::kMessageHeader;
+    submit({of.sent < of.done ? Errand::replay : Errand::backward, of.device, s, 0, number, q}, {kBackward, 2 * q + 1},
+           run, Bytes(0), false);
+    if (of.sent > 0) continue;
+    for (std::int32_t hop = 1; hop <= kLookAhead; ++hop) want_backward(q, s - hop);
+  }
+}
+
+void StageRun::backward_done(const Purpose& purpose) {
+  const std::int32_t s = purpose.stage;
+  ++tally.backward[static_cast<std::size_t>(s)];
+  const std::int64_t q = purpose.sequence;
+  Visit& of = visit(backward, s, q);
+  ++of.done;
+  book(of.device).in_hand -=
+      static_cast<double>(at(s).cost.boundary(rows_to(purpose.chunk) - rows_from(purpose.chunk)).value());
+  if (of.done == chunks) {
+    leave_visit(of, s, &Host::backward_slots);
+    place_waiting_backward(s);
+  }
+  if (s > lowest) arrive_backward(q, s - 1);
+  if (of.done < chunks) return;
+  own_visited(q, s);
+  if (s > lowest) return sum_elsewhere(q, s - 1);
+  bottom_done();
+}
+
+void StageRun::place_waiting_backward(std::int32_t s) {
+  std::set<std::int64_t>& waiting = at(s).waiting_backward;
+  while (!waiting.empty()) {
+    const std::int64_t q = *waiting.begin();
+    if (!place_visit(visit(backward, s, q), s, &Host::backward_slots)) return;
+    waiting.erase(waiting.begin());
+    open_backward(q, s);
+  }
+}
+
+void StageRun::bottom_done() {
+  if (at(lowest).backward_left == 0) server->residual_gradient_done();
+}
+
+void StageRun::norms_done(std::int32_t s) {
+  const std::function<void(TensorId)> nothing = [](TensorId) {},
+                                      done = [&](TensorId norm) { server->source_done(norm); };
+  for_sources(plan.stages[static_cast<std::size_t>(s)], nothing, done);
+}
+
+}  // namespace cleave::sched::stages

@@ -1,0 +1,260 @@
+// A step in stages, event by event: weights out, and what each event means.
+#include "stages/stage_run.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "cleave/base/error.hpp"
+#include "stopwatch.hpp"
+
+namespace cleave::sched::stages {
+
+std::vector<fleet::DeviceProfile> profiles_of(const Fleet& fleet) {
+  std::vector<fleet::DeviceProfile> profiles;
+  for (const plan::DeviceState& state : fleet.devices()) profiles.push_back(state.profile);
+  return profiles;
+}
+
+StageRun::StageRun(Fleet& of, const model::StepGraph& step, plan::StagePlan layout, StageSchedulerOptions settings)
+    : fleet(of),
+      graph(step),
+      options(std::move(settings)),
+      work(plan::stage_work_of(step, options.wire)),
+      plan(std::move(layout)),
+      batch(work.batch) {
+  for (const model::Operation& operation : graph.operations) {
+    if (operation.kind == model::OpKind::gemm && !op.valid()) op = operation.id;
+  }
+  take_plan();
+}
+
+void StageRun::take_plan() {
+  planned_for = fleet.roster();
+  server.emplace(fleet, graph);
+  chunks = (work.seq + plan.chunk - 1) / plan.chunk;
+  lowest = static_cast<std::int32_t>(plan.stages.size());
+  for (std::size_t s = plan.stages.size(); s-- > 0;) {
+    if (plan::StageCost(work, plan.stages[s].first, plan.stages[s].end, plan.chunk).backward())
+      lowest = static_cast<std::int32_t>(s);
+  }
+  for (const plan::Stage& of_plan : plan.stages) expect_sources(of_plan);
+}
+
+Visit& StageRun::visit(std::vector<Visit>& visits, std::int32_t s, std::int64_t q) {
+  return visits[static_cast<std::size_t>(s * batch + q)];
+}
+
+void StageRun::expect_sources(const plan::Stage& of_plan) {
+  const std::function<void(TensorId)> expect = [&](TensorId tensor) { server->expect_source(tensor); };
+  for_sources(of_plan, expect, expect);
+}
+
+void StageRun::begin() {
+  report = StepReport{};
+  if (fleet.roster() != planned_for) {
+    const Stopwatch watch(report.planning);
+    plan = plan::plan_stages(work, profiles_of(fleet), options.stages);
+    take_plan();
+  }
+  began = fleet.now();
+  homeless.clear();
+  tally = {std::vector<std::int64_t>(plan.stages.size()), std::vector<std::int64_t>(plan.stages.size()),
+           std::vector<double>(plan.stages.size())};
+  purposes.clear();
+  loads.clear();
+  stage.clear();
+  owner.clear();
+  const auto visits = plan.stages.size() * static_cast<std::size_t>(batch);
+  forward.assign(visits, Visit{});
+  backward.assign(visits, Visit{});
+  device.clear();
+  for (const plan::DeviceState& state : fleet.devices()) open_book(state.profile);
+  fleet.begin_step(graph);
+  load_replicas();
+  load_owners();
+  server->begin();
+}
+
+void StageRun::open_book(const fleet::DeviceProfile& profile) {
+  const auto id = static_cast<std::size_t>(profile.id.value);
+  if (device.size() <= id) device.resize(id + 1);
+  const bool contributed = device[id].contributed;
+  device[id] = DeviceBook{.present = true,
+                          .uplink = profile.uplink.value(),
+                          .downlink = profile.downlink.value(),
+                          .compute = profile.compute.value(),
+                          .free = profile.memory,
+                          .contributed = contributed};
+}
+
+TaskletId StageRun::submit(const Purpose& purpose, Priority priority, const plan::PanelRun& run, Bytes resident,
+                           bool keeps) {
+  Tasklet tasklet;
+  tasklet.id = TaskletId(next_id++);
+  tasklet.op = op;
+  tasklet.run = run;
+  tasklet.urgency = priority.first;
+  tasklet.turn = priority.second;
+  tasklet.piece.device = DeviceId(purpose.device);
+  tasklet.piece.panels = run.panels;
+  tasklet.piece.bytes_down = run.down();
+  tasklet.piece.bytes_up = run.up();
+  tasklet.piece.resident = resident;
+  if (keeps) {
+    tasklet.columns = tasklet.id;
+    loads.emplace_back(tasklet.id, purpose.device);
+  } else {
+    purposes.add(tasklet.id, purpose).tasklet = tasklet.id;
+  }
+  report.bytes_down += run.down();
+  report.bytes_up += run.up();
+  ++report.tasklets;
+  fleet.submit(tasklet);
+  return tasklet.id;
+}
+
+TaskletId StageRun::load(const Purpose& purpose, Urgency urgency, Bytes weights, Bytes memory) {
+  plan::PanelRun run;
+  run.panels = std::max<std::int64_t>(1, weights.value() / kWeightPanel);
+  if (weights.value() > 0) run.each.down = with_header(Bytes((weights.value() + run.panels - 1) / run.panels));
+  book(purpose.device).free -= memory;
+  return submit(purpose, {urgency, purpose.stage}, run, memory, true);
+}
+
+Bytes StageRun::more_slots(const plan::StageCost& cost, const Host& host) const {
+  return cost.open_forward() * (host.forward_all - kLeastSlots) +
+         cost.open_backward() * (host.backward_all - kLeastSlots);
+}
+
+void StageRun::hold_more(const plan::StageCost& cost, Host& host, std::int32_t s) {
+  const Bytes more = more_slots(cost, host);
+  host.more = TaskletId();
+  if (more.value() == 0) return;
+  plan::PanelRun run;
+  run.panels = 1;
+  host.more = submit({Errand::weights, host.device, s}, {kWeights, s}, run, more, true);
+}
+
+void StageRun::load_replicas() {
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const plan::Stage& of_plan = plan.stages[s];
+    stage.push_back({plan::StageCost(work, of_plan.first, of_plan.end, plan.chunk), {}, 0, {}, {}, {}, batch, 0});
+    for (const plan::StageReplica& replica : of_plan.replicas) {
+      const auto id = static_cast<std::int32_t>(replica.device.value);
+      CLEAVE_ASSERT(static_cast<std::size_t>(id) < device.size() && book(id).present, "device {} is not there", id);
+      add_host(static_cast<std::int32_t>(s), id, replica.forward_slots, replica.backward_slots, false);
+      stage.back().uplink += book(id).uplink;
+    }
+    CLEAVE_ASSERT(!stage.back().hosts.empty(), "stage {} has no replica", s);
+  }
+}
+
+void StageRun::add_host(std::int32_t s, std::int32_t id, std::int64_t forward_slots, std::int64_t backward_slots,
+                        bool helps) {
+  const plan::StageCost& cost = at(s).cost;
+  // A helper's weights come in the gaps that its own work leaves, unless everybody waits for them.
+  const Urgency urgency = helps && !at(s).hosts.empty() ? kSliceWeights : kWeights;
+  Seconds ready = fleet.now();
+  for (const StageState& other : stage) {
+    for (const Host& host : other.hosts) {
+      if (host.device == id) ready = std::max(ready, host.ready);
+    }
+  }
+  Host host{.device = id,
+            .forward_slots = forward_slots,
+            .backward_slots = backward_slots,
+            .forward_all = forward_slots,
+            .backward_all = backward_slots,
+            .ready = ready + cost.weights() / BytesPerSecond(book(id).downlink),
+            .load = {},
+            .more = {},
+            .helps = helps};
+  host.load = load({Errand::weights, id, s}, urgency, cost.weights(), least_memory(cost));
+  hold_more(cost, host, s);
+  book(id).free -= more_slots(cost, host);
+  ++book(id).roles;
+  at(s).hosts.push_back(host);
+}
+
+void StageRun::load_owners() {
+  for (const plan::GradientOwner& of_plan : plan.owners) {
+    const auto id = static_cast<std::int32_t>(of_plan.device.value), s = static_cast<std::int32_t>(of_plan.stage);
+    const std::int64_t groups = plan.groups[static_cast<std::size_t>(s)];
+    std::vector<std::int64_t> sequences;
+    for (std::int64_t q = of_plan.group; q < batch; q += groups) sequences.push_back(q);
+    add_owner(id, s, of_plan.replica, groups > 1, of_plan.slices, std::move(sequences));
+  }
+}
+
+std::int32_t StageRun::add_owner(std::int32_t id, std::int32_t s, bool replica, bool partial,
+                                 std::vector<plan::PieceSlice> slices, std::vector<std::int64_t> sequences) {
+  OwnerState state;
+  state.device = id;
+  state.stage = s;
+  state.replica = replica;
+  state.partial = partial;
+  state.slices = std::move(slices);
+  state.cost = plan::owner_cost(work, at(s).cost, state.slices, plan.chunk);
+  const std::int64_t size = partial ? plan::sum_bytes(work.wire) : size_of(work.wire);
+  state.sums = Bytes(static_cast<std::int64_t>(state.cost.elements) * size);
+  state.seen.assign(static_cast<std::size_t>(batch), true);
+  for (const std::int64_t q : sequences) state.seen[static_cast<std::size_t>(q)] = false;
+  state.left = std::ssize(sequences);
+  state.sequences = std::move(sequences);
+  const auto index = static_cast<std::int32_t>(owner.size());
+  at(s).owners.push_back(index);
+  ++at(s).gradients_left;
+  state.load = load({Errand::weights, id, s}, replica ? kWeights : kSliceWeights,
+                    replica ? Bytes(0) : state.cost.weights, owner_memory(work, state.cost, replica));
+  owner.push_back(std::move(state));
+  return index;
+}
+
+void StageRun::handle(const Event& event) {
+  if (event.kind == EventKind::kernel_done) {
+    if (!server->kernel_done(event.op)) return;
+    for (std::int64_t q = 0; q < batch; ++q) {
+      for (std::int64_t c = 0; c < chunks; ++c) arrive_forward(q, 0);
+    }
+    return;
+  }
+  if (event.kind == EventKind::left) return lose(static_cast<std::int32_t>(event.device.value));
+  if (event.kind == EventKind::joined) return join(event.device);
+  if (event.kind != EventKind::done) return;
+  const Purpose* const found = purposes.find(event.tasklet);
+  if (found == nullptr) return;
+  const Purpose purpose = *found;
+  purposes.remove(event.tasklet);
+  book(purpose.device).contributed = true;
+  switch (purpose.errand) {
+    case Errand::forward: return forward_done(purpose);
+    case Errand::backward: return backward_done(purpose);
+    case Errand::sum: return summed(purpose);
+    case Errand::send_sums: return sums_in(purpose);
+    case Errand::remake:
+    case Errand::replay:
+    case Errand::weights: return;
+  }
+}
+
+void StageRun::explain_standstill() {
+  for (std::int32_t s = 0; s <= top(); ++s) {
+    if (!at(s).hosts.empty()) continue;
+    throw InputError(
+        fmt::format("no device that is left can hold stage {} ({} bytes)", s, least_memory(at(s).cost).value()),
+        "more devices, or plan.layout: tiles");
+  }
+  if (!homeless.empty())
+    throw InputError("no devices that are left can hold the sums of one that was lost",
+                     "more devices, or plan.layout: tiles");
+  CLEAVE_ASSERT(false, "nothing is under way, and the step is not complete");
+  std::abort();
+}
+
+bool StageRun::complete() const {
+  return server->complete() && std::ranges::all_of(stage, [](const StageState& s) { return s.gradients_left == 0; });
+}
+
+}  // namespace cleave::sched::stages

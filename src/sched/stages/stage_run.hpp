@@ -1,0 +1,200 @@
+// StageRun: a step in stages while it runs: its books, and what is done at every event.
+//
+// stage_run.cpp loads the devices and takes events; run_sequences.cpp sends sequences through the stages,
+// run_gradients.cpp sums gradients, run_losses.cpp gives to others what lost devices had.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "by_tasklet.hpp"
+#include "cleave/plan/panels.hpp"
+#include "cleave/sched/stage_scheduler.hpp"
+#include "stages/run_state.hpp"
+#include "stages/server_work.hpp"
+#include "stages/stand_ins.hpp"
+
+namespace cleave::sched::stages {
+
+/// Devices of a fleet as they are declared.
+[[nodiscard]] std::vector<fleet::DeviceProfile> profiles_of(const Fleet& fleet);
+[[nodiscard]] inline Bytes with_header(Bytes payload) { return payload + plan::kMessageHeader; }
+
+inline constexpr std::int64_t kWeightPanel =
+    4'000'000;  // bytes: what is more urgent waits for no more than one of them
+
+struct StageRun {
+  Fleet& fleet;
+  const model::StepGraph& graph;
+  StageSchedulerOptions options;
+  plan::StageWork work;
+  plan::StagePlan plan;
+  std::optional<ServerWork> server;
+
+  std::int64_t batch, chunks = 0;
+  std::uint64_t planned_for = 0;  // roster
+  std::vector<StageState> stage;
+  std::vector<OwnerState> owner;
+  std::vector<Visit> forward, backward;  // [stage * batch + sequence]
+  std::vector<DeviceBook> device;        // by id
+  ByTasklet<Purpose> purposes;
+  std::int64_t next_id = 0;
+  std::vector<std::pair<TaskletId, std::int32_t>> loads;  // weights, and memory that is kept for the step
+  std::int32_t lowest = 0;                                // stage that goes backward
+  OpId op;                                                // that tasklets bear
+  std::vector<std::int32_t> homeless;                     // owners that nobody could stand in for yet
+  Seconds began;
+  StepReport report;
+  StageTally tally;
+
+  StageRun(Fleet& of, const model::StepGraph& step, plan::StagePlan layout, StageSchedulerOptions settings);
+
+  // What follows from the plan for every step.
+  void take_plan();
+
+  std::int32_t top() const { return static_cast<std::int32_t>(stage.size()) - 1; }
+  StageState& at(std::int32_t s) { return stage[static_cast<std::size_t>(s)]; }
+  DeviceBook& book(std::int32_t id) { return device[static_cast<std::size_t>(id)]; }
+  Visit& visit(std::vector<Visit>& visits, std::int32_t s, std::int64_t q);
+  std::int64_t rows_from(std::int64_t chunk) const { return chunk * plan.chunk; }
+  std::int64_t rows_to(std::int64_t chunk) const { return std::min(work.seq, (chunk + 1) * plan.chunk); }
+
+  // A stage's gradient has two sources: its owners, and norms, whose gradients come with the sequences.
+  template <class Visitor>
+  void for_sources(const plan::Stage& of_plan, Visitor of_owners, Visitor of_norms) const {
+    std::set<std::int64_t> seen;
+    for (std::int64_t i = of_plan.first; i < of_plan.end; ++i) {
+      const model::Piece& piece = work.pieces[static_cast<std::size_t>(i)];
+      for (const model::SlicedTensor& tensor : piece.tensors) {
+        if (tensor.trained && seen.insert(tensor.tensor.value).second) of_owners(tensor.tensor);
+      }
+      for (const TensorId norm : piece.norms) of_norms(norm);
+    }
+  }
+  void expect_sources(const plan::Stage& of_plan);
+
+  void begin();
+
+  void open_book(const fleet::DeviceProfile& profile);
+
+  // ---- tasklets
+
+  TaskletId submit(const Purpose& purpose, Priority priority, const plan::PanelRun& run, Bytes resident, bool keeps);
+
+  // Weights stay, with the memory that goes with them, until the step ends. They need no answer: a link carries them
+  // before what uses them.
+  TaskletId load(const Purpose& purpose, Urgency urgency, Bytes weights, Bytes memory);
+
+  Bytes more_slots(const plan::StageCost& cost, const Host& host) const;
+  void hold_more(const plan::StageCost& cost, Host& host, std::int32_t s);
+
+  void load_replicas();
+
+  void add_host(std::int32_t s, std::int32_t id, std::int64_t forward_slots, std::int64_t backward_slots, bool helps);
+
+  void load_owners();
+
+  std::int32_t add_owner(std::int32_t id, std::int32_t s, bool replica, bool partial,
+                         std::vector<plan::PieceSlice> slices, std::vector<std::int64_t> sequences);
+
+  // ---- sequences
+
+  // The replica that will be done with a sequence first, of those with room for it.
+  Host* choose(std::int32_t s, std::int64_t Host::*slots);
+
+  bool place_visit(Visit& of, std::int32_t s, std::int64_t Host::*slots);
+
+  void leave_visit(const Visit& of, std::int32_t s, std::int64_t Host::*slots);
+
+  void arrive_forward(std::int64_t q, std::int32_t s);
+
+  void send_forward(std::int64_t q, std::int32_t s);
+
+  void forward_done(const Purpose& purpose);
+
+  void place_waiting_forward(std::int32_t s);
+
+  // X goes to the replica that will take the sequence backward, ahead of dY.
+  void want_backward(std::int64_t q, std::int32_t s);
+
+  void open_backward(std::int64_t q, std::int32_t s);
+
+  void arrive_backward(std::int64_t q, std::int32_t s);
+
+  void send_backward(std::int64_t q, std::int32_t s);
+
+  void backward_done(const Purpose& purpose);
+
+  void place_waiting_backward(std::int32_t s);
+
+  // A sequence is through at the lowest stage.
+  void bottom_done();
+
+  void norms_done(std::int32_t s);
+
+  // ---- gradients
+
+  static bool wants(const OwnerState& of, std::int64_t q);
+
+  // X and dY of a sequence at a stage are at the server: owners get it that will not run it, or did not.
+  void sum_elsewhere(std::int64_t q, std::int32_t s);
+
+  void send_operands(std::int32_t index, std::int64_t q);
+
+  // A sequence has passed: a replica that ran it and owns slices has its operands.
+  void own_visited(std::int64_t q, std::int32_t s);
+
+  void summed(const Purpose& purpose);
+
+  void sums_in(const Purpose& purpose);
+
+  // ---- losses
+
+  // Bytes of results that a stage's replicas still owe.
+  double left_of(std::int32_t s);
+
+  std::vector<Candidate> candidates(std::int32_t s);
+
+  void give_back(TaskletId held, std::int32_t id, Bytes memory);
+
+  // Replicas that no sequence will come to any more keep their weights, as long as nobody needs the memory.
+  void retire_replicas();
+
+  // Its weights are of no use to what is still to be done there.
+  bool may_go(const Host& host, std::int32_t s) const;
+
+  // Free slots of a replica, beyond the least number.
+  static std::pair<std::int64_t, std::int64_t> lendable(const Host& host);
+
+  // Slots give way until so much of a device's memory is free.
+  void make_room(std::int32_t id, Bytes need, std::int32_t keeps);
+
+  // Everything that the device had is given to others.
+  void lose(std::int32_t id);
+
+  void place_again(std::int32_t id, std::int32_t s, std::int64_t q);
+
+  // Uplink for a stage that has lost some of it, as long as it has enough to do to be worth the weights' way.
+  void call_helpers(std::int32_t s);
+
+  // dY of a sequence is complete.
+  bool has_gradient(std::int32_t s, std::int64_t q);
+
+  // What an owner had summed is summed again by others, from the boundaries that the server kept.
+  void stand_in(std::int32_t index);
+
+  void join(DeviceId id);
+
+  // ---- events
+
+  void handle(const Event& event);
+
+  [[noreturn]] void explain_standstill();
+
+  bool complete() const;
+};
+
+}  // namespace cleave::sched::stages
