@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Steps in stages: the studies of docs/measurements/stages.md, each over several fleet seeds.
 
-    python3 bench/stages.py [--program build/release/cleave] [--seeds 5] [--case NAME ...]
+    python3 bench/stages.py [--program build/release/cleave] [--seeds 5] [--case NAME ...] [--losses]
+
+With --losses instead: what it adds to a step of OPT-13B on 256 devices that 1, 3 or 5 of them fall silent at 10, 50 or 90 % of it, beyond
+the time until that is noticed; and steps while every device leaves after 20 minutes in the mean.
 
 Prints the median of the step with its range, the layout's bound, the floor of any layout, the forecast over the step, bytes, and
 the real seconds that planning and all of it took, as a table in Markdown.
@@ -14,6 +17,7 @@ import subprocess
 import sys
 
 TOP = pathlib.Path(__file__).resolve().parent.parent
+DETECTION = 0.2  # seconds, simulate's default
 SIM, DTFM = "inputs/sim/cleave-256.yaml", "inputs/dtfm/world.yaml"
 
 
@@ -43,12 +47,36 @@ def simulate(program, path, overrides):
     return json.loads(run.stdout)[0]
 
 
+def losses(program, seeds):
+    print("| lost at once | at | added beyond detection, median (range) |")
+    print("|---|---|---|")
+    for count in (1, 3, 5):
+        for progress in (0.1, 0.5, 0.9):
+            added = []
+            for seed in range(seeds):
+                run = simulate(program, SIM, [f"fleet.seed={42 + seed}", f"simulate.loss.devices={count}", f"simulate.loss.progress={progress}"])
+                if not run["feasible"]:
+                    sys.exit(f"{count} devices at {progress}: {run['why']}")
+                if not run["recovery_s"] > 0:
+                    sys.exit(f"{count} devices at {progress}: the loss hit nothing")
+                added.append(max(0.0, run["recovery_s"] - DETECTION))
+            print(f"| {count} | {progress:.0%} | {statistics.median(added):.3g} s ({min(added):.3g}-{max(added):.3g}) |", flush=True)
+    calm = simulate(program, SIM, [])
+    run = simulate(program, SIM, ["fleet.churn={mean_session: 20 min, mean_absence: 10 min}", "simulate.steps=4"])
+    if not run["feasible"]:
+        sys.exit(f"sessions of 20 minutes: {run['why']}")
+    print(f"\nSessions of 20 minutes, absences of 10, 4 steps: {run['step_s']:.4g} s a step, {run['step_s'] / calm['step_s'] - 1:.0%} longer than {calm['step_s']:.4g} s")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", type=pathlib.Path, default=TOP / "build/release/cleave")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--case", action="append", choices=CASES)
+    parser.add_argument("--losses", action="store_true")
     arguments = parser.parse_args()
+    if arguments.losses:
+        return losses(arguments.program, arguments.seeds)
     print("| study | step, median (range) | bound | floor | forecast / step | GB down | GB up | planning | wall | layout, first seed |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     for name in arguments.case or CASES:

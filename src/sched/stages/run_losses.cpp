@@ -147,6 +147,7 @@ void StageRun::lose(std::int32_t id) {
   for (std::size_t i = 0, count = owner.size(); i < count; ++i) {
     if (owner[i].device == id && !owner[i].closed) stand_in(static_cast<std::int32_t>(i));
   }
+  try_again();
 }
 
 void StageRun::place_again(std::int32_t id, std::int32_t s, std::int64_t q) {
@@ -222,12 +223,23 @@ void StageRun::stand_in(std::int32_t index) {
   --at(s).gradients_left;
 }
 
+void StageRun::try_again() {
+  needy = false;
+  for (std::int32_t s = 0; s <= top(); ++s) {
+    if (!at(s).hosts.empty() || left_of(s) == 0) continue;
+    call_helpers(s);
+    needy = needy || at(s).hosts.empty();
+  }
+  for (const std::int32_t index : std::exchange(homeless, {})) stand_in(index);
+  needy = needy || !homeless.empty();
+}
+
 void StageRun::join(DeviceId id) {
   for (const plan::DeviceState& state : fleet.devices()) {
     if (state.profile.id == id) open_book(state.profile);
   }
   for (std::int32_t s = 0; s <= top(); ++s) call_helpers(s);
-  for (const std::int32_t index : std::exchange(homeless, {})) stand_in(index);
+  try_again();
 }
 
 }  // namespace cleave::sched::stages

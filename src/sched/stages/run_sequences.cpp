@@ -95,6 +95,7 @@ void StageRun::forward_done(const Purpose& purpose) {
     return;
   }
   if (of.done < chunks) return;
+  if (--at(s).backward_left == 0) norms_done(s);
   own_visited(q, s);
   sum_elsewhere(q, s);
   if (s == lowest) return bottom_done();
@@ -177,6 +178,7 @@ void StageRun::backward_done(const Purpose& purpose) {
   }
   if (s > lowest) arrive_backward(q, s - 1);
   if (of.done < chunks) return;
+  if (--at(s).backward_left == 0) norms_done(s);
   own_visited(q, s);
   if (s > lowest) return sum_elsewhere(q, s - 1);
   bottom_done();

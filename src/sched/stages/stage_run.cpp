@@ -60,6 +60,7 @@ void StageRun::begin() {
   }
   began = fleet.now();
   homeless.clear();
+  needy = false;
   tally = {std::vector<std::int64_t>(plan.stages.size()), std::vector<std::int64_t>(plan.stages.size()),
            std::vector<double>(plan.stages.size())};
   purposes.clear();
@@ -228,6 +229,11 @@ void StageRun::handle(const Event& event) {
   const Purpose purpose = *found;
   purposes.remove(event.tasklet);
   book(purpose.device).contributed = true;
+  carry_on(purpose);
+  if (needy) try_again();
+}
+
+void StageRun::carry_on(const Purpose& purpose) {
   switch (purpose.errand) {
     case Errand::forward: return forward_done(purpose);
     case Errand::backward: return backward_done(purpose);
@@ -241,7 +247,7 @@ void StageRun::handle(const Event& event) {
 
 void StageRun::explain_standstill() {
   for (std::int32_t s = 0; s <= top(); ++s) {
-    if (!at(s).hosts.empty()) continue;
+    if (!at(s).hosts.empty() || left_of(s) == 0) continue;
     throw InputError(
         fmt::format("no device that is left can hold stage {} ({} bytes)", s, least_memory(at(s).cost).value()),
         "more devices, or plan.layout: tiles");

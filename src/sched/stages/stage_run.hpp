@@ -46,6 +46,7 @@ struct StageRun {
   std::int32_t lowest = 0;                                // stage that goes backward
   OpId op;                                                // that tasklets bear
   std::vector<std::int32_t> homeless;                     // owners that nobody could stand in for yet
+  bool needy = false;                                     // nobody had room for something that was lost
   Seconds began;
   StepReport report;
   StageTally tally;
@@ -186,11 +187,17 @@ struct StageRun {
   // What an owner had summed is summed again by others, from the boundaries that the server kept.
   void stand_in(std::int32_t index);
 
+  // Looks again for room, for stages without any replica and for owners that nobody stands in for.
+  void try_again();
+
   void join(DeviceId id);
 
   // ---- events
 
   void handle(const Event& event);
+
+  // What a tasklet that is done leads to.
+  void carry_on(const Purpose& purpose);
 
   [[noreturn]] void explain_standstill();
 

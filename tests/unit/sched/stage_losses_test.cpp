@@ -1,0 +1,203 @@
+// Steps in stages while devices leave and come back: everything is done, and counted once.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "cleave/base/error.hpp"
+#include "cleave/model/family.hpp"
+#include "cleave/sched/simulated_fleet.hpp"
+#include "cleave/sched/stage_scheduler.hpp"
+#include "stages/stand_ins.hpp"
+
+namespace cleave::sched {
+namespace {
+
+const fleet::ServerProfile kWideServer{fleet::kUnlimitedRate, fleet::kUnlimitedRate, FlopsPerSecond(1e12),
+                                       BytesPerSecond(1e11)};
+
+model::StepGraph graph_of_losses(std::int64_t batch) {
+  model::ModelConfig config;
+  config.family = "opt";
+  config.n_layer = 4;
+  config.n_head = config.n_kv_head = 8;
+  config.d_model = 128;
+  config.d_ff = 512;
+  config.vocab_size = 640;
+  config.seq_len = config.max_pos = 384;
+  return model::build_step(
+      config,
+      {.kind = model::StepKind::train, .batch = batch, .clip = true, .freeze = {}, .loss_rows = 0, .row_groups = 1});
+}
+
+std::vector<fleet::DeviceProfile> devices_that_leave(std::int64_t count, std::uint64_t seed) {
+  fleet::DeviceGroup group;
+  group.name = "edge";
+  group.count = count;
+  group.compute_flops = {5e10, 7e10};
+  group.memory_bytes = {1e7, 3e7};
+  group.downlink_bytes = {1e6, 1e7};
+  group.uplink_bytes = {5e5, 1e6};
+  group.latency_s = {0.001, 0.01};
+  return fleet::draw_devices({group}, seed);
+}
+
+// Of every stage: each chunk came once each way, and each element of the gradient has every sequence in it once.
+void expect_all_done_once(const StageScheduler& scheduler, const model::StepGraph& graph) {
+  const plan::StageWork work = plan::stage_work_of(graph, DType::f16);
+  const plan::StagePlan& plan = scheduler.plan();
+  const StageTally& tally = scheduler.tally();
+  const std::int64_t visits = work.batch * ((work.seq + plan.chunk - 1) / plan.chunk);
+  ASSERT_EQ(tally.forward.size(), plan.stages.size());
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const plan::StageCost cost(work, plan.stages[s].first, plan.stages[s].end, plan.chunk);
+    EXPECT_EQ(tally.forward[s], visits) << s;
+    EXPECT_EQ(tally.backward[s], s + 1 == plan.stages.size() ? 0 : visits) << s;
+    const double all = cost.gradient_elements() * static_cast<double>(work.batch);
+    EXPECT_NEAR(tally.summed[s], all, 1e-6 * all) << s;
+  }
+}
+
+TEST(StageLosses, WhateverLeavesEverythingIsDoneOnce) {
+  std::int64_t lost = 0, redone = 0;
+  for (std::uint64_t seed = 0; seed < 6; ++seed) {
+    const model::StepGraph graph = graph_of_losses(8);
+    const auto devices = devices_that_leave(40, seed);
+    SimulatedFleet calm(devices, kWideServer, DType::f16);
+    const Seconds step = StageScheduler(calm, graph, {{kWideServer, 0}, DType::f16}).run().time;
+    for (const double progress : {0.05, 0.3, 0.6, 0.9, 0.99}) {
+      fleet::ChurnTrace churn;
+      for (const std::int64_t victim : {3, 17, 29}) {
+        churn.push_back({step * progress, DeviceId(victim), fleet::ChurnKind::leave, 1.0});
+      }
+      SimulatedFleet fleet(devices, kWideServer, DType::f16, churn);
+      StageScheduler scheduler(fleet, graph, {{kWideServer, 0}, DType::f16});
+      const StepReport report = scheduler.run();
+      expect_all_done_once(scheduler, graph);
+      EXPECT_EQ(fleet.devices().size(), devices.size() - 3) << "the devices left within the step";
+      lost += report.lost;
+      redone += report.redone;
+      for (std::size_t i = 0; i < devices.size(); ++i) {
+        EXPECT_LE(fleet.usage()[i].memory_peak.value(), devices[i].memory.value()) << seed << ' ' << progress;
+      }
+    }
+  }
+  EXPECT_GT(lost, 0) << "no loss hit anything";
+  EXPECT_GT(redone, 0);
+}
+
+TEST(StageLosses, NothingIsSentAgainWhereNothingIsLost) {
+  const model::StepGraph graph = graph_of_losses(8);
+  SimulatedFleet fleet(devices_that_leave(40, 1), kWideServer, DType::f16);
+  StageScheduler scheduler(fleet, graph, {{kWideServer, 0}, DType::f16});
+  const StepReport report = scheduler.run();
+  EXPECT_EQ(report.lost, 0);
+  EXPECT_EQ(report.redone, 0);
+  expect_all_done_once(scheduler, graph);
+}
+
+// Devices come back empty-handed within the step, and the next step is planned for those that are there.
+TEST(StageLosses, DevicesComeAndGoBetweenAndWithinSteps) {
+  const model::StepGraph graph = graph_of_losses(8);
+  const auto devices = devices_that_leave(40, 2);
+  SimulatedFleet calm(devices, kWideServer, DType::f16);
+  const Seconds step = StageScheduler(calm, graph, {{kWideServer, 0}, DType::f16}).run().time;
+  fleet::ChurnTrace churn;
+  for (std::int64_t i = 0; i < 12; ++i) {
+    churn.push_back({step * (0.1 + 0.2 * static_cast<double>(i)), DeviceId(i), fleet::ChurnKind::leave, 1.0});
+    churn.push_back({step * (0.25 + 0.2 * static_cast<double>(i)), DeviceId(i),
+                     i % 4 == 0 ? fleet::ChurnKind::hang : fleet::ChurnKind::join, 1.0});
+  }
+  std::ranges::stable_sort(churn, {}, [](const fleet::ChurnEvent& event) { return event.at.value(); });
+  SimulatedFleet fleet(devices, kWideServer, DType::f16, churn);
+  StageScheduler scheduler(fleet, graph, {{kWideServer, 0}, DType::f16});
+  std::int64_t lost = 0;
+  for (int i = 0; i < 3; ++i) {
+    lost += scheduler.run().lost;
+    expect_all_done_once(scheduler, graph);
+  }
+  EXPECT_GT(lost, 0);
+}
+
+TEST(StageLosses, SaysSoWhereNobodyIsLeftToHoldAStage) {
+  const model::StepGraph graph = graph_of_losses(4);
+  auto devices = devices_that_leave(6, 3);
+  for (fleet::DeviceProfile& device : devices) device.memory = Bytes(6'000'000);
+  fleet::ChurnTrace churn;
+  for (std::int64_t i = 0; i < 6; ++i) churn.push_back({Seconds(0.5), DeviceId(i), fleet::ChurnKind::leave, 1.0});
+  SimulatedFleet fleet(devices, kWideServer, DType::f16, churn);
+  StageScheduler scheduler(fleet, graph, {{kWideServer, 0}, DType::f16});
+  EXPECT_THROW(scheduler.run(), InputError);
+}
+
+class StandIns : public testing::Test {
+ protected:
+  StandIns() : graph(graph_of_losses(8)), work(plan::stage_work_of(graph, DType::f16)), cost(work, 1, 2, 128) {}
+  std::vector<plan::PieceSlice> all() const { return plan::slices_between(work, cost, 0, 1); }
+  static stages::Candidate candidate(std::int32_t device, double downlink, double uplink) {
+    stages::Candidate of;
+    of.device = device;
+    of.memory = 1e9;
+    of.downlink = downlink;
+    of.uplink = uplink;
+    of.compute = 1e15;
+    return of;
+  }
+  model::StepGraph graph;
+  plan::StageWork work;
+  plan::StageCost cost;  // an MLP half
+};
+
+TEST_F(StandIns, PartsOfSlicesFollowEachOtherAndFillThem) {
+  for (const std::int64_t count : {1, 2, 3, 7}) {
+    std::vector<plan::PieceSlice> joined;
+    for (const auto& part : stages::split_slices(work, cost, all(), count, 128)) {
+      for (const plan::PieceSlice& slice : part) {
+        if (!joined.empty() && joined.back().piece == slice.piece) {
+          EXPECT_EQ(joined.back().end, slice.begin);
+          joined.back().end = slice.end;
+        } else {
+          joined.push_back(slice);
+        }
+      }
+    }
+    EXPECT_EQ(joined, all()) << count;
+  }
+}
+
+// Two replicas with links so fast up that only reading counts: halving the sequences halves the time, halving the
+// slices does not.
+TEST_F(StandIns, SequencesAreDividedWhereReadingTakesTheTime) {
+  std::vector<stages::Candidate> two{candidate(0, 1e6, 1e12), candidate(1, 1e6, 1e12)};
+  for (stages::Candidate& of : two) of.replica = true;
+  const auto parts = stages::share_out(
+      work, cost, {.slices = all(), .at_once = 8, .later = 0, .partial = false, .remaining = {}}, two, 128);
+  ASSERT_EQ(parts.size(), 2U);
+  EXPECT_EQ(parts[0].parts, 2);
+  EXPECT_EQ(parts[0].part + parts[1].part, 1);
+  EXPECT_EQ(parts[0].slices, all());
+}
+
+// Nothing has passed yet and there is time to read: only sending counts, and partial sums would take twice the bytes.
+TEST_F(StandIns, SlicesAreDividedWhereSendingTakesTheTime) {
+  const std::vector<stages::Candidate> two{candidate(0, 1e12, 1e6), candidate(1, 1e12, 1e6)};
+  const auto parts = stages::share_out(
+      work, cost, {.slices = all(), .at_once = 0, .later = 8, .partial = false, .remaining = Seconds(100)}, two, 128);
+  ASSERT_EQ(parts.size(), 2U);
+  EXPECT_EQ(parts[0].parts, 1);
+  EXPECT_NE(parts[0].slices, parts[1].slices);
+}
+
+TEST_F(StandIns, AHelperHasRoomAndIsThereInTime) {
+  std::vector<stages::Candidate> some{candidate(0, 1e6, 1e6), candidate(1, 1e5, 1e9), candidate(2, 1e6, 9e5)};
+  some[0].memory = static_cast<double>(stages::least_memory(cost).value()) - 1;
+  const Seconds patience(2 * static_cast<double>(cost.weights().value()) / 1e6);
+  const auto helper = stages::choose_helper(some, cost, patience);
+  ASSERT_TRUE(helper);
+  EXPECT_EQ(helper->device, 2) << "0 lacks a byte, 1 would be late";
+  some[2].replica = true;
+  EXPECT_FALSE(stages::choose_helper(some, cost, patience)) << "it is one already";
+}
+
+}  // namespace
+}  // namespace cleave::sched
