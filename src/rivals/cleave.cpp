@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <tuple>
 #include <utility>
 
 #include "cleave/base/error.hpp"
@@ -65,12 +66,27 @@ class Cleave final : public System {
     const bool steady = std::ranges::all_of(study.churn, [](const fleet::ChurnEvent& event) {
       return event.kind != fleet::ChurnKind::slow && event.kind != fleet::ChurnKind::faulty;
     });
-    if (steady) return sched::choose_layout(study);
-    if (study.layout.layout == sched::Layout::stages)
+    if (steady) {
+      const sched::LayoutChoice choice = sched::choose_layout(study);
+      if (study.layout.layout != sched::Layout::automatic || outlives(study, choice)) return choice;
+    } else if (study.layout.layout == sched::Layout::stages) {
       throw InputError("a step in stages does not outlive slow or faulty devices", "plan.layout: tiles");
+    }
     sched::StepSpec tiles = study;
     tiles.layout.layout = sched::Layout::tiles;
     return sched::choose_layout(tiles);
+  }
+
+  // Whether the study's losses leave room to go on: weights that no device has room for end a step in stages, not in
+  // tiles.
+  [[nodiscard]] bool outlives(const StudyInput& study, const sched::LayoutChoice& choice) const {
+    if (!choice.stages || (study.churn.empty() && study.loss.devices == 0)) return true;
+    const model::StepGraph graph = graph_of(study, choice.row_groups);
+    try {
+      const Outcome outcome = run(study, graph, choice, study.churn, study.steps, false);
+      if (study.churn.empty()) std::ignore = run(study, graph, choice, loss_trace(study, outcome), 1, false);
+      return true;
+    } catch (const InputError&) { return false; }
   }
 
   [[nodiscard]] model::StepGraph graph_of(const StudyInput& study, std::int64_t row_groups) const {
@@ -118,7 +134,7 @@ class Cleave final : public System {
                                .redone = report.redone,
                                .copies = report.copies});
       for (const sched::Loss& loss : report.losses) outcome.losses.emplace_back(graph.operation(loss.op).type, loss);
-      if (study.progress) study.progress(fmt::format("step {} of {}", step + 1, steps));
+      if (watched && study.progress) study.progress(fmt::format("step {} of {}", step + 1, steps));
       if (step == 0) {
         outcome.first = std::move(report);
         outcome.usage.assign(fleet.usage().begin(), fleet.usage().end());
