@@ -58,6 +58,11 @@ class Flights {
     return ids;
   }
 
+  [[nodiscard]] std::vector<TaskletId> ids() const {
+    std::vector<TaskletId> all;
+    flights_.for_each([&](const InFlight& flight) { all.push_back(flight.tasklet.id); });
+    return all;
+  }
   [[nodiscard]] std::vector<InFlight> held_by(DeviceId device) const {
     return where([&](const InFlight& f) { return f.tasklet.piece.device == device; });
   }

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "by_device.hpp"
 #include "cleave/base/error.hpp"
@@ -36,6 +38,10 @@ struct Scheduler::Impl {
   std::int64_t next_tasklet = 0, next_turn = 0;
   StepReport report;
   ByDevice<bool> contributors;
+  std::int64_t kernels = 0;  // under way
+  bool rejected = false;     // since KeepGoing was last asked
+  Seconds began;
+  std::vector<Usage> used_before;
   const model::StepGraph* graph = nullptr;
 
   WeightCache weight_cache;
@@ -67,6 +73,11 @@ struct Scheduler::Impl {
     report = StepReport{};
     report.operations.reserve(step.operations.size());
     contributors.clear();
+    began = fleet.now();
+    const std::span<const Usage> used = fleet.usage();
+    used_before.assign(used.begin(), used.end());
+    rejected = false;
+    kernels = 0;
     outstanding.clear();
     waiting_for_columns.clear();
     const std::vector<int> urgency = urgencies(step);
@@ -175,6 +186,7 @@ struct Scheduler::Impl {
       const OpId id = progress.begin_next(fleet.now(), next_turn++);
       const model::Operation& op = graph->operation(id);
       if (!model::runs_on_devices(op.kind)) {
+        ++kernels;
         fleet.start(op);
         continue;
       }
@@ -225,7 +237,24 @@ struct Scheduler::Impl {
     if (--at(id).blocks == 0) complete(id);
   }
 
+  StepReport& end_report() {
+    report.time = fleet.now() - began;
+    report.losses = recovery.losses();
+    report.devices = contributors.count(true);
+    const std::span<const Usage> after = fleet.usage();
+    for (const plan::DeviceState& device : fleet.devices()) {
+      const auto i = static_cast<std::size_t>(device.profile.id.value);
+      Usage used = after[i];
+      used.down -= used_before[i].down;
+      used.compute -= used_before[i].compute;
+      used.up -= used_before[i].up;
+      report.energy += energy_of(device.profile, used, report.time);
+    }
+    return report;
+  }
+
   void distrust(DeviceId device) {
+    rejected = true;
     planning.distrust(device);
     weight_cache.forget(device);
   }
@@ -252,7 +281,10 @@ struct Scheduler::Impl {
     switch (event.kind) {
       case EventKind::done: take_answer(event); return;
       case EventKind::late: planning.observe(event.device, event.measured); return;
-      case EventKind::kernel_done: complete(event.op); return;
+      case EventKind::kernel_done:
+        --kernels;
+        complete(event.op);
+        return;
       case EventKind::left: {
         if (const std::optional<Event> next = take_leaving(event)) handle(*next);
         return;
@@ -288,11 +320,10 @@ bool Scheduler::leaves_out(DeviceId device) const { return impl_->planning.leave
 
 StepReport Scheduler::run(const model::StepGraph& graph, const KeepGoing& keep_going) {
   Impl& self = *impl_;
-  const Seconds start = self.fleet.now();
-  const std::vector<Usage> before(self.fleet.usage().begin(), self.fleet.usage().end());
   self.begin(graph);
   for (int events = 0; self.report.operations.size() < graph.operations.size(); ++events) {
-    if (keep_going && events % kEventsBetweenQuestions == 0 && !keep_going()) throw Interrupted{};
+    const bool asks = std::exchange(self.rejected, false) || events % kEventsBetweenQuestions == 0;
+    if (keep_going && asks && !keep_going()) throw Interrupted{};
     self.dispatch_ready();
     const Seconds until = self.recovery.next_deadline().value_or(kForever);
     const Event event = self.fleet.next_event(until);
@@ -301,19 +332,35 @@ StepReport Scheduler::run(const model::StepGraph& graph, const KeepGoing& keep_g
                   graph.operations.size());
     self.handle(event);
   }
-  self.report.time = self.fleet.now() - start;
-  self.report.losses = self.recovery.losses();
-  self.report.devices = self.contributors.count(true);
-  const std::span<const Usage> after = self.fleet.usage();
-  for (const plan::DeviceState& device : self.fleet.devices()) {
-    const auto i = static_cast<std::size_t>(device.profile.id.value);
-    Usage used = after[i];
-    used.down -= before[i].down;
-    used.compute -= before[i].compute;
-    used.up -= before[i].up;
-    self.report.energy += energy_of(device.profile, used, self.report.time);
+  return self.end_report();
+}
+
+StepReport Scheduler::abandon() {
+  Impl& self = *impl_;
+  for (const TaskletId id : self.outstanding.flights().ids()) {
+    self.settle(*self.outstanding.flights().find(id), true);
   }
-  return self.report;
+  while (self.kernels > 0) {
+    const Event event = self.fleet.next_event(kForever);
+    if (event.kind == EventKind::kernel_done) --self.kernels;
+    if (event.kind == EventKind::left) self.weight_cache.forget(event.device);
+    if (event.kind == EventKind::rejected) self.distrust(event.device);
+  }
+  return self.end_report();
+}
+
+void add_abandoned(StepReport& report, const StepReport& abandoned) {
+  report.time += abandoned.time;
+  report.bytes_down += abandoned.bytes_down;
+  report.bytes_up += abandoned.bytes_up;
+  report.tasklets += abandoned.tasklets;
+  report.lost += abandoned.lost;
+  report.redone += abandoned.redone;
+  report.rejected += abandoned.rejected;
+  report.copies += abandoned.copies;
+  report.recovery += abandoned.recovery;
+  report.planning += abandoned.planning;
+  report.energy += abandoned.energy;
 }
 
 }  // namespace cleave::sched

@@ -1,13 +1,15 @@
 // The order in which the executor's parts act.
 #include "executor.hpp"
 
+#include <algorithm>
+
 namespace cleave::server {
 
 using model::Operation;
 
 Executor::Executor(ParameterStore& parameters, DType wire, const ExecutorOptions& options)
     : work_(parameters, wire, options),
-      kernels_(work_),
+      kernels_(work_, undo_),
       scatter_(work_),
       computer_(work_),
       verifier_(work_, computer_, options.verification),
@@ -17,6 +19,9 @@ void Executor::begin_step(const model::StepGraph& graph, const StepInputs& input
   work_.begin_step(graph, inputs);
   verifier_.begin_step();
   kernels_.begin_step();
+  undo_.open(verifier_.samples());
+  device_operations_ =
+      std::ranges::count_if(graph.operations, [](const Operation& op) { return model::runs_on_devices(op.kind); });
 }
 
 Verdict Executor::place(const sched::Tasklet& tasklet, const comm::ResultView& result) {
@@ -34,9 +39,11 @@ Verdict Executor::place(const sched::Tasklet& tasklet, const comm::ResultView& r
   }
   if (adds) {
     scatter_.add(tasklet, result.outputs[0], asked.output);
-    return Verdict::good;
+  } else if (!scatter_.write(tasklet, result)) {
+    return verifier_.accuse(tasklet, false, 0);
   }
-  return scatter_.write(tasklet, result) ? Verdict::good : verifier_.accuse(tasklet, false, 0);
+  verifier_.placed(tasklet);
+  return Verdict::good;
 }
 
 void Executor::retire(OpId id) {
@@ -45,6 +52,7 @@ void Executor::retire(OpId id) {
   scatter_.finish(op);
   verifier_.retire(id);
   work_.retire(op);
+  if (model::runs_on_devices(op.kind) && --device_operations_ == 0) undo_.close();  // nobody can be found out now
 }
 
 double Executor::loss() {

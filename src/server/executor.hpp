@@ -6,8 +6,10 @@
 // what runs where and when is the scheduler's, how blocks travel is the exchange's.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <utility>
+#include <vector>
 
 #include "block_computer.hpp"
 #include "cleave/comm/message.hpp"
@@ -18,6 +20,7 @@
 #include "gather.hpp"
 #include "scatter.hpp"
 #include "server_kernels.hpp"
+#include "undo_log.hpp"
 #include "verifier.hpp"
 #include "workspace.hpp"
 
@@ -37,6 +40,9 @@ class Executor {
   /// Task messages of tasklets.
   [[nodiscard]] Gather& gather() { return gather_; }
 
+  /// Whether place() checks this block: what it looks at must not change meanwhile.
+  [[nodiscard]] bool checks(const sched::Tasklet& tasklet) const { return verifier_.is_drawn(tasklet); }
+
   /// Checks a returned block (as verification says) and puts it in its place. A result of another size, type or device
   /// than the tasklet's is wrong. Requires: comm::decode_result() accepted the result, and it names this tasklet.
   Verdict place(const sched::Tasklet& tasklet, const comm::ResultView& result);
@@ -52,6 +58,11 @@ class Executor {
   [[nodiscard]] kernels::ConstRows logits();
   /// True once an update of this step has begun: from then on the step must be completed.
   [[nodiscard]] bool updating() const { return kernels_.updating(); }
+  /// Not empty: these blocks of this step may be wrong, and with them whatever was computed from them. The step must be
+  /// run again, from undo_updates() and begin_step() on.
+  [[nodiscard]] const std::vector<Unchecked>& spoiled() const { return verifier_.spoiled(); }
+  /// Puts parameters and moments back to where they were when the step began.
+  void undo_updates() { undo_.undo(); }
   [[nodiscard]] DType wire() const { return work_.wire(); }
   [[nodiscard]] const VerificationReport& verification() const { return verifier_.report(); }
   [[nodiscard]] Bytes peak_memory() const { return work_.pool().peak(); }
@@ -62,11 +73,13 @@ class Executor {
 
  private:
   Workspace work_;
+  UndoLog undo_;
   ServerKernels kernels_;
   Scatter scatter_;
   BlockComputer computer_;
   Verifier verifier_;
   Gather gather_;
+  std::int64_t device_operations_ = 0;  // of this step, that are not retired
 };
 
 }  // namespace cleave::server

@@ -158,6 +158,7 @@ void ServerKernels::update(const Operation& op) {
                           .step = terms.k};
   if (op.in.size() > 1) settings.clip = clip_factor(terms.grad_clip, store.scalar(op.in[1].tensor));
   CLEAVE_ASSERT(parameter.exp_avg.size() == parameter.value.size(), "moments of {}", parameter.name);
+  undo_.note(parameter);
   kernels::adamw_update(work_.parallel(), settings, gradient, parameter.value, parameter.exp_avg, parameter.exp_avg_sq);
 }
 

@@ -7,14 +7,15 @@
 
 #include "cleave/kernels/elementwise.hpp"
 #include "cleave/model/graph.hpp"
+#include "undo_log.hpp"
 #include "workspace.hpp"
 
 namespace cleave::server {
 
 class ServerKernels {
  public:
-  /// `work` must outlive it.
-  explicit ServerKernels(Workspace& work) : work_(work) {}
+  /// `work` and `undo` must outlive it.
+  ServerKernels(Workspace& work, UndoLog& undo) : work_(work), undo_(undo) {}
 
   void begin_step() { updating_ = false; }
 
@@ -28,6 +29,7 @@ class ServerKernels {
   void update(const model::Operation& op);
 
   Workspace& work_;
+  UndoLog& undo_;
   std::deque<std::vector<float>> unwanted_;  // memory for outputs of kernels that nobody wants
   std::optional<kernels::RopeTable> rope_table_;
   bool updating_ = false;

@@ -74,6 +74,30 @@ struct Trainer::Impl {
     return bound;
   }
 
+  // Runs a graph, from its start again each time that a device is found out whose earlier blocks of it were not
+  // checked. There is one device fewer each time.
+  sched::StepReport run(const model::StepGraph& step, const StepInputs& inputs, const sched::KeepGoing& keep_going,
+                        std::vector<Unchecked>& recomputed) {
+    sched::StepReport abandoned;
+    while (true) {
+      executor.begin_step(step, inputs);
+      try {
+        sched::StepReport report = scheduler->run(
+            step, [&] { return executor.spoiled().empty() && (!keep_going || executor.updating() || keep_going()); });
+        if (executor.spoiled().empty()) {
+          add_abandoned(report, abandoned);
+          return report;
+        }
+        add_abandoned(abandoned, report);  // its last block told
+      } catch (const sched::Interrupted&) {
+        if (executor.spoiled().empty()) throw;
+        add_abandoned(abandoned, scheduler->abandon());
+      }
+      recomputed.insert(recomputed.end(), executor.spoiled().begin(), executor.spoiled().end());
+      executor.undo_updates();
+    }
+  }
+
   // With clock `off` nothing is emulated: the simulator says what an undisturbed step would take.
   Seconds simulated_time(const model::StepGraph& step) {
     if (!undisturbed) {
@@ -107,13 +131,14 @@ StepResult Trainer::step(std::int64_t step, const data::Batch& batch, const sche
   const model::StepGraph& graph = self.graph(model::StepKind::train, batch.rows);
   self.executor.profile().begin_step(graph);
   self.parameters.ensure_moments(graph);
-  self.executor.begin_step(graph, {.tokens = batch.tokens,
-                                   .targets = batch.targets,
-                                   .update = update_terms(self.options.train, step),
-                                   .on_gradient = on_gradient});
   StepResult result;
   result.lower_bound = self.lower_bound(graph);
-  result.report = self.scheduler->run(graph, [&] { return !keep_going || self.executor.updating() || keep_going(); });
+  result.report = self.run(graph,
+                           {.tokens = batch.tokens,
+                            .targets = batch.targets,
+                            .update = update_terms(self.options.train, step),
+                            .on_gradient = on_gradient},
+                           keep_going, result.recomputed);
   result.verification = difference(self.executor.verification(), before);
   result.outcome.loss = self.executor.loss();
   result.outcome.grad_norm = self.executor.grad_norm();
@@ -137,9 +162,9 @@ double Trainer::evaluate(std::span<const data::Batch> batches, const sched::Keep
   double sum = 0, targets = 0;
   for (const data::Batch& batch : batches) {
     const model::StepGraph& graph = self.graph(model::StepKind::evaluate, batch.rows);
-    self.executor.begin_step(graph,
-                             {.tokens = batch.tokens, .targets = batch.targets, .update = {}, .on_gradient = {}});
-    self.scheduler->run(graph, keep_going);
+    std::vector<Unchecked> recomputed;
+    self.run(graph, {.tokens = batch.tokens, .targets = batch.targets, .update = {}, .on_gradient = {}}, keep_going,
+             recomputed);
     const double count = static_cast<double>(batch.rows * batch.seq);
     sum += self.executor.loss() * count;
     targets += count;

@@ -68,7 +68,11 @@ Random Verifier::signs_of(const sched::Tasklet& tasklet) const {
   return {terms_.seed, Purpose::verification, static_cast<std::uint32_t>(1 + tasklet.id.value)};
 }
 
-void Verifier::begin_step() { checks_.clear(); }
+void Verifier::begin_step() {
+  checks_.clear();
+  unchecked_.clear();
+  spoiled_.clear();
+}
 void Verifier::retire(OpId op) { checks_.erase(op); }
 
 kernels::ProductCheck* Verifier::check_of(const sched::Tasklet& tasklet, bool begins) {
@@ -138,6 +142,10 @@ Verdict Verifier::check(const sched::Tasklet& tasklet, const comm::ResultView& r
 }
 
 Verdict Verifier::accuse(const sched::Tasklet& tasklet, bool checked, double ratio) {
+  if (const auto found = unchecked_.find(tasklet.piece.device); found != unchecked_.end()) {
+    spoiled_.push_back({.device = found->first, .blocks = found->second});
+    unchecked_.erase(found);
+  }
   report_.wrong.push_back({.device = tasklet.piece.device,
                            .tasklet = tasklet.id,
                            .operation = work_.operation(tasklet.op).name,

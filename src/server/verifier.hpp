@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <vector>
 
 #include "block_computer.hpp"
 #include "cleave/base/kept_memory.hpp"
@@ -43,7 +45,7 @@ class Verifier {
   /// `work` and `computer` must outlive it.
   Verifier(Workspace& work, BlockComputer& computer, const Verification& terms);
 
-  /// Forgets checks of an earlier step that were begun and never ended.
+  /// Forgets checks of an earlier step that were begun and never ended, and what was not checked in it.
   void begin_step();
   /// Forgets those of an operation.
   void retire(OpId op);
@@ -63,6 +65,15 @@ class Verifier {
   /// Notes a wrong block; the verdict on it. `checked`: against its operands, with this ratio of error to bound.
   Verdict accuse(const sched::Tasklet& tasklet, bool checked, double ratio);
 
+  /// Some blocks are looked at and others are not.
+  [[nodiscard]] bool samples() const { return terms_.mode == VerifyMode::sample || terms_.mode == VerifyMode::audit; }
+  /// A block stands in its place, looked at or not.
+  void placed(const sched::Tasklet& tasklet) {
+    if (samples() && !is_drawn(tasklet)) ++unchecked_[tasklet.piece.device];
+  }
+  /// Blocks of this step that nobody looked at, of devices that were found out since.
+  [[nodiscard]] const std::vector<Unchecked>& spoiled() const { return spoiled_; }
+
   /// Counts a block that came, and the time that its device says it took.
   void count(Seconds device_time) {
     ++report_.blocks;
@@ -81,6 +92,8 @@ class Verifier {
   Verification terms_;
   Random draws_;
   VerificationReport report_;
+  std::map<DeviceId, std::int64_t> unchecked_;  // blocks of this step
+  std::vector<Unchecked> spoiled_;
   KeptMap<OpId, KeptMap<std::int64_t, kernels::ProductCheck>> checks_;  // of tasklets, by id
 };
 

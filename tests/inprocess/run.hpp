@@ -41,6 +41,7 @@ struct Setting {
   bool one_token = false;  // every token and target the same, as padding is
   std::int64_t row_groups = 1;
   plan::KeepColumns keep_columns = plan::KeepColumns::where_quicker;
+  double grad_clip = 1.0;
 };
 
 /// A model for tests that train it hundreds of times.
@@ -72,6 +73,7 @@ struct Outcome {
   Seconds time;     // emulated, of all steps
   Seconds dilated;  // real, of all steps, under the wall clock
   std::vector<DeviceId> distrusted;
+  std::int64_t recomputed = 0;  // unchecked blocks for which a step was run again
   server::VerificationReport verification;
 };
 
@@ -121,7 +123,12 @@ inline server::TrainerOptions options_of(const Setting& s) {
   options.batch = s.batch;
   options.freeze = s.freeze;
   options.wire = s.wire;
-  options.train = {.steps = s.steps, .lr = 1e-2, .min_lr = 1e-3, .warmup_steps = 1, .lr_decay_steps = s.steps};
+  options.train = {.steps = s.steps,
+                   .lr = 1e-2,
+                   .min_lr = 1e-3,
+                   .warmup_steps = 1,
+                   .lr_decay_steps = s.steps,
+                   .grad_clip = s.grad_clip};
   options.plan.partition = s.partition;
   options.layout.row_groups = s.row_groups;
   options.plan.keep_columns = s.keep_columns;
@@ -167,6 +174,7 @@ inline Outcome train(const Setting& s, server::ParameterStore& parameters, std::
         outcome.lost += result.report.lost;
         outcome.redone += result.report.redone;
         outcome.rejected += result.report.rejected;
+        for (const server::Unchecked& unchecked : result.recomputed) outcome.recomputed += unchecked.blocks;
         outcome.tasklets += result.report.tasklets;
         outcome.bytes_down += result.report.bytes_down;
         outcome.time += result.time;

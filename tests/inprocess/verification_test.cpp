@@ -116,6 +116,37 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Liars,
                          ::testing::Combine(::testing::ValuesIn(kKinds), ::testing::Values(DType::f32, DType::bf16)),
                          name_of);
 
+// A device that is found out in a step has no part in what that step leaves behind: neither in this attempt, nor, where
+// gradients are not clipped and updates begin before the backward pass ends, in what was updated by then.
+TEST(Verification, ALiarThatIsFoundOutLeavesNoTraceOfItsStep) {
+  for (const double clip : {1.0, 0.0}) {
+    for (const server::ClockMode clock : {server::ClockMode::virtual_time, server::ClockMode::off}) {
+      Setting s = small_setting();
+      s.steps = 1;
+      s.grad_clip = clip;
+      const std::uint64_t honest = train(s).hash;
+      s.clock = clock;
+      s.devices = unlike_devices(4);
+      s.device_ranks = 2;
+      s.churn = {{Seconds(0), DeviceId(1), fleet::ChurnKind::faulty, 1.0, InjectedFaultKind::element}};
+      std::int64_t found = 0, recomputed = 0;
+      for (const Mode mode : {Mode::sample, Mode::audit}) {
+        for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+          s.verification = {.mode = mode, .fraction = 0.25, .seed = seed};
+          const Outcome outcome = train(s);
+          recomputed += outcome.recomputed;
+          if (outcome.distrusted.empty()) continue;  // none of its blocks was drawn
+          ++found;
+          EXPECT_EQ(outcome.hash, honest) << "seed " << seed << ", clip " << clip;
+          EXPECT_EQ(outcome.distrusted, std::vector{DeviceId(1)});
+        }
+      }
+      EXPECT_GT(found, 5);
+      EXPECT_GT(recomputed, 5);
+    }
+  }
+}
+
 // The generator's fifth of the fleet lies; the run ends as the honest one.
 TEST(Verification, AFifthOfTheFleetLies) {
   for (const Mode mode : {Mode::all, Mode::audit}) {

@@ -65,7 +65,11 @@ struct StepReport {
   std::vector<Loss> losses;                 ///< in order of time
 };
 
-/// Called now and then while a step runs; returning false abandons the step (run() then throws Interrupted).
+/// Adds what a step took before it was abandoned to what it took when it was run again.
+void add_abandoned(StepReport& report, const StepReport& abandoned);
+
+/// Called now and then while a step runs, and whenever a device has answered wrongly; returning false abandons the step
+/// (run() then throws Interrupted).
 using KeepGoing = std::function<bool()>;
 
 /// Thrown out of run() when KeepGoing said no: nothing of the step may be kept.
@@ -80,6 +84,10 @@ class Scheduler {
   /// Runs every operation of `graph` once. Collective: rank 0 only.
   /// Errors: InputError when not even the first plan is possible (no device holds the smallest block and none left).
   StepReport run(const model::StepGraph& graph, const KeepGoing& keep_going = {});
+
+  /// After run() has thrown Interrupted: gives up what is in flight and waits for the server's kernels, so that the
+  /// step can be run again. Returns what the abandoned part took.
+  StepReport abandon();
 
   /// Devices that answered wrongly and get no more work.
   [[nodiscard]] std::vector<DeviceId> distrusted() const;

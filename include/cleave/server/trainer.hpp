@@ -38,12 +38,13 @@ struct TrainerOptions : sched::StepSpec {
 struct StepResult {
   StepOutcome outcome;
   sched::StepReport report;
-  Seconds time;                      ///< emulated; with clock `off`, what the simulator says of an undisturbed step
-  Seconds lower_bound;               ///< no schedule over the devices present can be faster
-  Seconds wall;                      ///< real
-  std::optional<double> dilation;    ///< clock `wall`: real time from the first dispatch to the last event, over `time`
-  VerificationReport verification;   ///< of this step's blocks
-  std::optional<PhaseTimes> phases;  ///< parts of `wall`, where a profile is kept
+  Seconds time;                     ///< emulated; with clock `off`, what the simulator says of an undisturbed step
+  Seconds lower_bound;              ///< no schedule over the devices present can be faster
+  Seconds wall;                     ///< real
+  std::optional<double> dilation;   ///< clock `wall`: real time from the first dispatch to the last event, over `time`
+  VerificationReport verification;  ///< of this step's blocks
+  std::vector<Unchecked> recomputed;  ///< the step was run again because of these blocks
+  std::optional<PhaseTimes> phases;   ///< parts of `wall`, where a profile is kept
 };
 
 class Trainer {

@@ -39,6 +39,12 @@ struct Finding {
   double ratio = 0;     ///< of its error to the bound of the cheap check; 0 when that did not look at it
 };
 
+/// Blocks that a device had returned in a step, unchecked, before it was found out.
+struct Unchecked {
+  DeviceId device;
+  std::int64_t blocks = 0;
+};
+
 struct VerificationReport {
   std::int64_t blocks = 0;     ///< that devices returned
   std::int64_t checked = 0;    ///< of them, by the cheap check or by an audit

@@ -228,6 +228,11 @@ class Run {
                    : f.ratio > 0.0 ? fmt::format("is wrong; its error is {:.3g} times the bound of rounding", f.ratio)
                                    : "is not what the server computes");
     }
+    for (const server::Unchecked& u : r.recomputed) {
+      log_.warning(
+          "step {}: computed again from its start: {} blocks of device {} had not been checked when it was found out",
+          p_.state.step, u.blocks, u.device.value);
+    }
     if (r.report.lost + r.report.rejected > 0) {
       log_.warning("step {}: {} blocks lost, {} rejected, {} computed again", p_.state.step, r.report.lost,
                    r.report.rejected, r.report.redone);
