@@ -30,6 +30,7 @@
 #include "interfaces.hpp"
 #include "liveness.hpp"
 #include "mpi_error.hpp"
+#include "mpi_messages.hpp"
 #include "shared_connect.hpp"
 
 namespace cleave::comm {
@@ -62,8 +63,8 @@ constexpr unsigned long kTimerSlackNanoseconds = 2000;
 constexpr double kSlowestTransfer = 100e6;
 constexpr Seconds kTransferPatience{0.05};
 
-// Received frames may hold this much memory at once before they are handed over; then reception waits.
-constexpr std::int64_t kReceiveBudget = std::int64_t{2} << 30;
+// What a rank had not sent whole when it died will not come; until then it may be on its way.
+constexpr Seconds kLastBytes{2};
 
 // How often the connections that show deaths are looked at, and for how long start-up waits for them.
 constexpr Seconds kLivenessInterval{5e-3}, kLivenessPatience{10};
@@ -73,26 +74,6 @@ Liveness& keep_for_life(std::unique_ptr<Liveness> end) {
   static std::list<std::unique_ptr<Liveness>> all;
   return *all.emplace_back(std::move(end));
 }
-
-struct Send {
-  int dest;
-  MPI_Request request;
-  Frame frame;
-};
-
-struct Receive {
-  int source;
-  MPI_Request request;
-  Frame frame;
-  int tag;
-  bool done;
-};
-
-// What is to go to one rank.
-struct Outgoing {
-  Batch batch;
-  Seconds last{-1};  // when anything was last sent there
-};
 
 // Links whose transport has ended before all that it lent came back: what they hold must stay as it is until then.
 std::vector<std::unique_ptr<SharedLink>>& links_left_over() {
@@ -112,6 +93,7 @@ class MpiTransport final : public Transport {
     check_mpi(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank", "the transport");
     check_mpi(MPI_Comm_size(comm_, &size_), "MPI_Comm_size", "the transport");
     outgoing_.resize(static_cast<std::size_t>(size_));
+    incoming_.resize(static_cast<std::size_t>(size_));
     abandoned_.resize(static_cast<std::size_t>(size_), false);
     pending_bytes_.resize(static_cast<std::size_t>(size_), 0);
     woken_.resize(static_cast<std::size_t>(size_), Seconds(-1));
@@ -211,6 +193,10 @@ class MpiTransport final : public Transport {
 
   [[nodiscard]] std::int64_t bytes_pending(int rank) const override {
     return pending_bytes_[static_cast<std::size_t>(rank)];
+  }
+
+  void expect(int rank, std::int64_t bytes) override {
+    incoming_[static_cast<std::size_t>(rank)].most_bytes = std::clamp(bytes, kUnasked, kMostBytes);
   }
 
   void abandon(int rank) override { abandoned_[static_cast<std::size_t>(rank)] = true; }
@@ -336,6 +322,22 @@ class MpiTransport final : public Transport {
     looked_ = now;
     liveness_->look();
     drop_dead_links();
+    give_up_the_dead(now);
+  }
+
+  // MPI may still write to a frame that is given up, so it stays in memory; nothing else waits for it.
+  void give_up_the_dead(Seconds now) {
+    for (auto receive = receives_.begin(); receive != receives_.end();) {
+      Seconds& gone = incoming_of(receive->source).gone;
+      if (gone < Seconds(0) && liveness_->gone(receive->source)) gone = now;
+      if (receive->done || gone < Seconds(0) || now - gone < kLastBytes) {
+        ++receive;
+        continue;
+      }
+      forget(*receive);
+      new Frame(std::move(receive->frame));
+      receive = receives_.erase(receive);
+    }
   }
 
   // What was lent to a process that is gone is free. Its own memory is let go once no message of it is left, as was
@@ -430,40 +432,59 @@ class MpiTransport final : public Transport {
     return take();
   }
 
-  bool probe(int probes, MPI_Message& message, MPI_Status& status) {
+  bool probe(int source, int probes, MPI_Message& message, MPI_Status& status) {
     int found = 0;
     for (; probes > 0 && found == 0; --probes) {
-      check_mpi(MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &found, &message, &status), "MPI_Improbe",
-                "the transport");
+      check_mpi(MPI_Improbe(source, MPI_ANY_TAG, comm_, &found, &message, &status), "MPI_Improbe", "the transport");
     }
     return found != 0;
   }
 
-  // Begins to receive every message that has come, as long as there is room for it.
+  [[nodiscard]] Incoming& incoming_of(int source) { return incoming_[static_cast<std::size_t>(source)]; }
+
+  // A message is not being received any more.
+  void forget(const Receive& receive) {
+    Incoming& incoming = incoming_of(receive.source);
+    full_ -= incoming.has_room() ? 0 : 1;
+    incoming.bytes -= receive.frame.size();
+    --incoming.messages;
+    full_ += incoming.has_room() ? 0 : 1;
+  }
+
+  // Begins to receive every message that has come of ranks that have room for it.
   void match(int probes) {
-    while (in_flight_ < kReceiveBudget) {
-      MPI_Message message = MPI_MESSAGE_NULL;
-      MPI_Status status;
-      if (!probe(probes, message, status)) {
+    MPI_Message message = MPI_MESSAGE_NULL;
+    MPI_Status status;
+    while (full_ == 0) {
+      if (!probe(MPI_ANY_SOURCE, probes, message, status)) {
         drained_ = true;
         return;
       }
-      MPI_Count bytes = 0;
-      check_mpi(MPI_Get_elements_x(&status, MPI_BYTE, &bytes), "MPI_Get_elements_x", "a message");
-      const bool oversized = bytes < 0 || bytes > kMaxFrameBytes;
-      Frame frame(oversized ? 0 : static_cast<std::int64_t>(bytes));
-      Receive& receive =
-          receives_.emplace_back(Receive{status.MPI_SOURCE, MPI_REQUEST_NULL, std::move(frame), status.MPI_TAG, false});
-      if (oversized) {  // taken in cut to nothing, so that it does not stay in the queue
-        ++stats_.oversized;
-        receive.source = -1;
-      }
-      in_flight_ += receive.frame.size();
-      started(receive.frame.size());
-      check_mpi(MPI_Imrecv(receive.frame.data(), static_cast<int>(receive.frame.size()), MPI_BYTE, &message,
-                           &receive.request),
-                "MPI_Imrecv", fmt::format("rank {}", status.MPI_SOURCE));
+      begin_to_receive(message, status);
     }
+    for (int source = 0; source < size_; ++source) {
+      while (incoming_of(source).has_room() && probe(source, 1, message, status)) begin_to_receive(message, status);
+    }
+  }
+
+  void begin_to_receive(MPI_Message& message, const MPI_Status& status) {
+    MPI_Count bytes = 0;
+    check_mpi(MPI_Get_elements_x(&status, MPI_BYTE, &bytes), "MPI_Get_elements_x", "a message");
+    Incoming& incoming = incoming_of(status.MPI_SOURCE);
+    const bool oversized = bytes < 0 || bytes > incoming.most_bytes;
+    Frame frame(oversized ? 0 : static_cast<std::int64_t>(bytes));
+    Receive& receive = receives_.emplace_back(
+        Receive{status.MPI_SOURCE, MPI_REQUEST_NULL, std::move(frame), status.MPI_TAG, false, oversized});
+    stats_.oversized += oversized ? 1 : 0;  // taken in cut to nothing, so that it does not stay in the queue
+    incoming.bytes += receive.frame.size();
+    ++incoming.messages;
+    full_ += incoming.has_room() ? 0 : 1;
+    stats_.most_taken_in = std::max(stats_.most_taken_in, incoming.bytes);
+    stats_.most_messages = std::max(stats_.most_messages, incoming.messages);
+    started(receive.frame.size());
+    check_mpi(
+        MPI_Imrecv(receive.frame.data(), static_cast<int>(receive.frame.size()), MPI_BYTE, &message, &receive.request),
+        "MPI_Imrecv", fmt::format("rank {}", status.MPI_SOURCE));
   }
 
   // The oldest complete frame none of whose elders from the same rank is still under way: keeps the order per rank
@@ -476,18 +497,18 @@ class MpiTransport final : public Transport {
         const int code = MPI_Test(&it->request, &done, MPI_STATUS_IGNORE);
         it->done = done != 0 || code != MPI_SUCCESS;
         if (code != MPI_SUCCESS) {
-          if (it->source >= 0 && !is_peer_failure(code)) check_mpi(code, "MPI_Test", "a receive");
-          it->source = -1;  // lost or cut: nothing to hand over
+          if (!it->dropped && !is_peer_failure(code)) check_mpi(code, "MPI_Test", "a receive");
+          it->dropped = true;  // lost or cut: nothing to hand over
         }
       }
-      if (it->done && it->source < 0) {
-        in_flight_ -= it->frame.size();
+      if (it->done && it->dropped) {
+        forget(*it);
         it = receives_.erase(it);
         continue;
       }
-      const auto same_source = [&](const Receive& elder) { return elder.source == it->source; };
+      const auto same_source = [&](const Receive& elder) { return elder.source == it->source && !elder.dropped; };
       if (it->done && std::none_of(receives_.begin(), it, same_source)) {
-        in_flight_ -= it->frame.size();
+        forget(*it);
         const int source = it->source;
         if (it->tag == kBatchTag) {
           for_each_of_batch(std::as_const(it->frame).bytes(), [&](Frame frame, bool notice) {
@@ -535,10 +556,11 @@ class MpiTransport final : public Transport {
   std::vector<Outgoing> outgoing_;               // by rank
   std::vector<int> waiting_;                     // ranks whose batch is not empty
   std::pmr::deque<Received> unpacked_{&nodes_};  // received, and to be handed over next
-  std::int64_t in_flight_ = 0;
-  Seconds active_{0};      // when something last began or ended
-  bool woken_up_ = false;  // and the side channel not read since: messages first
-  Seconds busy_until_{0};  // until when what is under way is expected to move
+  std::vector<Incoming> incoming_;               // by rank
+  int full_ = 0;                                 // ranks that have no room
+  Seconds active_{0};                            // when something last began or ended
+  bool woken_up_ = false;                        // and the side channel not read since: messages first
+  Seconds busy_until_{0};                        // until when what is under way is expected to move
   std::vector<bool> abandoned_;
   std::vector<std::int64_t> pending_bytes_;  // by rank, of sends
   std::vector<Seconds> woken_;               // by rank: when it was last woken; negative: never

@@ -17,6 +17,8 @@ namespace {
 /// A rank that leaves so many bytes unread is sent nothing more. More than a window and one message of the largest, so
 /// that who only waits for its turn is not held up.
 constexpr std::int64_t kMostUnread = 2 * kWindowBytes + comm::kMaxFrameBytes;
+/// A result may come in parts, each with its header: so much longer than one message, and what else a rank says.
+constexpr std::int64_t kInParts = 2, kSmallTalk = 1 << 20;
 /// Pings go to a rank this many times within the patience.
 constexpr double kPingsInPatience = 5.0;
 /// Real time in which a rank that is alive must get on with the tasklet whose turn it is: some patiences, and what its
@@ -47,6 +49,7 @@ Exchange::Exchange(comm::Transport& transport, const sched::StepSpec& spec, cons
       clock_(clock_of(terms)),
       patience_(terms.patience) {
   for (int rank = 0; rank < transport.size(); ++rank) peers_.emplace_back(nodes_);
+  for (int rank = 1; rank < transport.size(); ++rank) expect(rank, 0);
   CLEAVE_ASSERT(transport.size() > 1 || spec.devices.empty(), "devices need a rank to live on");
   for (const fleet::DeviceProfile& device : spec.devices) {
     peers_[static_cast<std::size_t>(rank_of(device.id))].devices.push_back(device.id);
@@ -127,7 +130,7 @@ void Exchange::submit(const sched::Tasklet& tasklet) {
 }
 
 // Gives back the room that a tasklet holds with its rank; parts of it that were not sent yet will not be.
-void Exchange::close_window(std::int64_t tasklet) {
+void Exchange::close_window(std::int64_t tasklet, bool answer_may_come) {
   const auto sent = under_way_.find(tasklet);
   Peer& peer = peers_[static_cast<std::size_t>(sent->second.rank)];
   peer.bytes_under_way -= sent->second.bytes;
@@ -136,6 +139,7 @@ void Exchange::close_window(std::int64_t tasklet) {
     peer.waiting.pop_front();
     peer.part = {};
   }
+  if (!answer_may_come) expect(sent->second.rank, -sent->second.answer);
   under_way_.erase(sent);
 }
 
@@ -144,7 +148,7 @@ void Exchange::forget(TaskletId tasklet) {
   if (sent != under_way_.end()) {
     sent->second.parts.reset();
     forgotten_.emplace(sent->first, sent->second);  // the answer still comes, or never
-    close_window(tasklet.value);
+    close_window(tasklet.value, /*answer_may_come=*/true);
     return;
   }
   for (Peer& peer : peers_) {
@@ -204,13 +208,21 @@ void Exchange::send_next(int rank) {
   // A task counts for what it takes, be it carried or read in place.
   const std::int64_t bytes = part.whole() ? std::max(frame.size(), tasklet.piece.bytes_down.value()) : frame.size();
 
-  UnderWay& sent =
-      under_way_.try_emplace(tasklet.id.value, UnderWay{tasklet, rank, 0, clock_.now(), sends_++}).first->second;
+  UnderWay& sent = under_way_
+                       .try_emplace(tasklet.id.value,
+                                    UnderWay{.tasklet = tasklet, .rank = rank, .sent = clock_.now(), .order = sends_++})
+                       .first->second;
   sent.bytes += bytes;
   peer.bytes_under_way += bytes;
   peer.tasklets_under_way += begins ? 1 : 0;
+  const auto header = comm::decode_header(frame.bytes().first(comm::kHeaderBytes), frame.size());
+  if (begins) {
+    comm::Header answer = comm::result_header(*header);
+    answer.part = {};
+    sent.answer = comm::frame_bytes(answer) * kInParts;
+    expect(rank, sent.answer);
+  }
   if (!part.whole()) {
-    const auto header = comm::decode_header(frame.bytes().first(comm::kHeaderBytes), frame.size());
     if (begins) sent.parts = std::make_shared<ReturnedParts>(*header);
     sent.parts->sent(part);
     part.first = part.end();
@@ -224,11 +236,19 @@ void Exchange::send_next(int rank) {
   transport_.send(rank, std::move(frame));
 }
 
+// The rank may send so much more, or less: what it was asked, and no more, is what the transport takes in.
+void Exchange::expect(int rank, std::int64_t more) {
+  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  peer.answers += more;
+  transport_.expect(rank, peer.answers + kSmallTalk);
+}
+
 void Exchange::let_go(int rank) {
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
   peer.waiting.clear();
   peer.part = {};
   peer.bytes_under_way = peer.tasklets_under_way = 0;
+  expect(rank, -peer.answers);
   std::erase_if(under_way_, [&](const auto& entry) { return entry.second.rank == rank; });
   std::erase_if(forgotten_, [&](const auto& entry) { return entry.second.rank == rank; });
   gone_.insert(gone_.end(), peer.devices.begin(), peer.devices.end());
@@ -314,8 +334,12 @@ void Exchange::watch_tasklets(Seconds now, Seconds pause) {
   }
   for (const std::int64_t id : overdue) give_up(id);
   // What was forgotten is remembered for as long as its answer can still tell something.
-  std::erase_if(forgotten_,
-                [&](const auto& entry) { return now - entry.second.sent > allowance(entry.second) * kMostAllowances; });
+  std::erase_if(forgotten_, [&](const auto& entry) {
+    const UnderWay& sent = entry.second;
+    if (now - sent.sent <= allowance(sent) * kMostAllowances) return false;
+    expect(sent.rank, -sent.answer);
+    return true;
+  });
 }
 
 std::optional<Answer> Exchange::take_in(comm::Received received) {
@@ -347,6 +371,7 @@ std::optional<Answer> Exchange::take_in(comm::Received received) {
     const auto late = forgotten_.find(header->tasklet.value);
     if (late == forgotten_.end() || late->second.rank != rank) return std::nullopt;  // never asked for, or a double
     Answer answer{.kind = Answer::Kind::late, .tasklet = late->second.tasklet, .frame = {}, .reason = {}};
+    expect(rank, -late->second.answer);
     forgotten_.erase(late);
     return answer;
   }

@@ -96,6 +96,7 @@ class Exchange {
     comm::MessagePart part;  // next one of the first that waits, of which others were sent; else none
     std::int64_t bytes_under_way = 0;
     std::int64_t tasklets_under_way = 0;
+    std::int64_t answers = 0;  // bytes that it may send for what it was asked, forgotten tasklets included
     Seconds heard, pinged;
     Turn turn;
     bool gone = false;      // dead
@@ -107,6 +108,7 @@ class Exchange {
     int rank = 0;
     std::int64_t bytes = 0;
     Seconds sent;
+    std::int64_t answer = 0;                 // bytes of its messages, at most
     std::int64_t order = 0;                  // in which tasklets were sent
     std::shared_ptr<ReturnedParts> parts{};  // of a tasklet that is sent in parts
   };
@@ -121,10 +123,11 @@ class Exchange {
   void watch_ranks(Seconds now, Seconds pause);
   void watch_tasklets(Seconds now, Seconds pause);
   [[nodiscard]] Seconds allowance(const UnderWay& sent) const;
+  void expect(int rank, std::int64_t more);
   void let_go(int rank);
   void give_up_oldest(int rank);
   void give_up(std::int64_t tasklet);
-  void close_window(std::int64_t tasklet);
+  void close_window(std::int64_t tasklet, bool answer_may_come = false);
   [[nodiscard]] std::optional<comm::Received> poll();
   [[nodiscard]] std::optional<Answer> take_in(comm::Received received);
   [[nodiscard]] std::optional<Answer> take_result(const comm::Header& header, comm::Frame frame);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -340,6 +341,47 @@ TEST(MpiTransport, ReceivedFramesArePassedOn) {
   } else {
     transport->send(0, expect_frame().frame);
   }
+  meet();
+}
+
+// One rank sends without end, and more than it was asked for: it fills neither the memory of rank 0 nor the room of
+// the others, and what is in order arrives in its order.
+TEST(MpiTransport, ARankTakesNoMoreRoomThanIsExpectedOfIt) {
+  constexpr std::int64_t kExpected = 4 << 20, kLarge = 1 << 20, kSmall = 10'000;
+  constexpr int kLargeOnes = 32, kSmallOnes = 1000;
+  const std::unique_ptr<Transport> own = make_mpi_transport(*session, {.shared_memory = false});
+  if (own->rank() == 0) own->expect(1, kExpected);
+  meet();
+  if (own->rank() == 1) {
+    own->send(0, patterned(2 * kExpected));
+    for (int i = 0; i < kLargeOnes; ++i) own->send(0, patterned(kLarge));
+    for (int i = 0; i < kSmallOnes; ++i) own->send(0, patterned(kSmall));
+  } else if (own->rank() > 1) {
+    own->send(0, patterned(kLarge));
+  }
+  if (own->rank() == 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    int large = 0, small = 0, others = 0;
+    const Seconds deadline = steady.now() + kPatience;
+    while ((small < kSmallOnes || others < own->size() - 2) && steady.now() < deadline) {
+      const auto received = own->wait(Seconds(1));
+      if (!received) continue;
+      if (received->source > 1) {
+        ++others;
+        continue;
+      }
+      EXPECT_TRUE(received->frame.size() == kLarge ? small == 0 : received->frame.size() == kSmall);
+      (received->frame.size() == kLarge ? large : small) += 1;
+    }
+    EXPECT_EQ(large, kLargeOnes);
+    EXPECT_EQ(small, kSmallOnes);
+    EXPECT_EQ(others, own->size() - 2);
+    const TransportStats stats = own->stats();
+    EXPECT_EQ(stats.oversized, 1);
+    EXPECT_LT(stats.most_taken_in, kExpected + kLarge);
+    EXPECT_LE(stats.most_messages, 256);
+  }
+  EXPECT_TRUE(own->close(kPatience));
   meet();
 }
 

@@ -31,7 +31,9 @@ struct TransportStats {
   std::int64_t batches_sent = 0;   ///< messages with several small frames
   std::int64_t frames_shared = 0;  ///< of those sent: left in place for the receiver to read
   std::int64_t bytes_lent = 0;     ///< in frames that receivers still read in place
-  std::int64_t oversized = 0;      ///< messages over kMaxFrameBytes, thrown away unread
+  std::int64_t oversized = 0;      ///< messages longer than what is expected, thrown away unread
+  std::int64_t most_taken_in = 0;  ///< bytes of messages of one rank that were being received at once
+  std::int64_t most_messages = 0;  ///< and their number
   std::int64_t sends_pending = 0;  ///< not yet complete
   std::int64_t sends_dropped = 0;  ///< to ranks that were abandoned
 };
@@ -79,6 +81,11 @@ class Transport {
 
   /// Bytes of what was sent to `rank` and is not through yet: it does not read, or has not come to it.
   [[nodiscard]] virtual std::int64_t bytes_pending(int /*rank*/) const { return 0; }
+
+  /// From now on at most so many bytes of messages of `rank` are taken in at once, and a longer message of it is thrown
+  /// away unread: whoever asks for little gives nobody reason to send much. Without a word: as much as a frame may
+  /// have. Over memory that is shared nothing is taken.
+  virtual void expect(int /*rank*/, std::int64_t /*bytes*/) {}
 
   /// Gives a rank up: what is pending to it no longer counts, what is sent to it later is thrown away.
   virtual void abandon(int rank) = 0;
