@@ -93,7 +93,8 @@ std::pmr::memory_resource& shared_memory() {
 std::shared_ptr<FrameArena> share_large_frames() {
   SharedPool& pool = shared_pool();
   const std::lock_guard lock(pool.mutex);
-  if (!pool.arena) pool.arena = FrameArena::make(kArena, static_cast<std::int64_t>(kSpare));
+  if (!pool.arena)
+    pool.arena = FrameArena::make(kArena, static_cast<std::int64_t>(kSpare), SharedMapping::Writers::maker);
   return pool.arena;
 }
 

@@ -41,8 +41,8 @@ void allow([[maybe_unused]] const std::byte* data, [[maybe_unused]] std::int64_t
 
 }  // namespace
 
-std::shared_ptr<FrameArena> FrameArena::make(std::int64_t bytes, std::int64_t spare) {
-  auto memory = SharedMapping::make((bytes + kChunk - 1) / kChunk * kChunk);
+std::shared_ptr<FrameArena> FrameArena::make(std::int64_t bytes, std::int64_t spare, SharedMapping::Writers writers) {
+  auto memory = SharedMapping::make((bytes + kChunk - 1) / kChunk * kChunk, writers);
   if (!memory) return nullptr;
   return std::shared_ptr<FrameArena>(new FrameArena(std::move(*memory), spare));
 }
@@ -104,12 +104,14 @@ bool FrameArena::ensure(std::int64_t offset, std::int64_t bytes) {
 
 // The highest chunks first: what is in use stays together at the low end.
 void FrameArena::return_spare() {
+  if (!returns_) return;
   for (auto range = free_.rbegin(); range != free_.rend() && held_ - in_use_ > spare_; ++range) {
     const std::int64_t first = (range->first + kChunk - 1) / kChunk, end = (range->first + range->second) / kChunk;
     for (std::int64_t chunk = end - 1; chunk >= first && held_ - in_use_ > spare_; --chunk) {
       const auto index = static_cast<std::size_t>(chunk);
       if (!taken_[index]) continue;
       if (::fallocate(memory_.descriptor(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, chunk * kChunk, kChunk) != 0) {
+        returns_ = false;  // the kernel takes nothing back of memory that others must not write to
         return;
       }
       taken_[index] = false;

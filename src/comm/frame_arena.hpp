@@ -1,7 +1,8 @@
 // FrameArena: where a process keeps the large frames that ranks of its host may read in place.
 //
 // A range of addresses far larger than what is used. Memory is taken from the system two MiB at a time, when a frame
-// first needs it, and stays for later frames, at the lowest addresses first; what is free beyond a limit goes back.
+// first needs it, and stays for later frames, at the lowest addresses first; what is free beyond a limit goes back,
+// where the kernel takes it: not where it keeps others from writing to it (SharedMapping::Writers).
 #pragma once
 
 #include <cstddef>
@@ -22,7 +23,9 @@ namespace cleave::comm {
 class FrameArena final : public FrameMemory {
  public:
   /// At most `bytes` of memory, of which `spare` are kept when free. Null where memory cannot be shared.
-  [[nodiscard]] static std::shared_ptr<FrameArena> make(std::int64_t bytes, std::int64_t spare);
+  /// Where only the maker may write, as in share_large_frames(), memory stays at its peak instead.
+  [[nodiscard]] static std::shared_ptr<FrameArena> make(std::int64_t bytes, std::int64_t spare,
+                                                        SharedMapping::Writers writers = SharedMapping::Writers::all);
 
   /// Memory on a page of its own, not initialised. Null: there is none left, here or in the system.
   [[nodiscard]] std::byte* take(std::int64_t bytes);
@@ -49,6 +52,7 @@ class FrameArena final : public FrameMemory {
   std::pmr::map<std::int64_t, std::int64_t> free_{&nodes_};  // bytes by offset; neighbours are merged
   std::vector<bool> taken_;                                  // chunks that have memory
   std::int64_t in_use_ = 0, held_ = 0;
+  bool returns_ = true;
 };
 
 /// The arena that large frames of this process come from, made when it is first asked for; null where there is none.

@@ -19,6 +19,9 @@ namespace {
 
 constexpr int kSizeIsFixed = F_SEAL_SHRINK | F_SEAL_GROW;
 
+// F_SEAL_FUTURE_WRITE of Linux 5.1: the mapping that is there stays writable, and nobody gets another.
+constexpr int kNoOtherWriters = 0x10;
+
 // Making a file larger than the process may is a deadly signal, in memory too.
 bool may_make(std::int64_t bytes) {
   rlimit limit{};
@@ -37,17 +40,18 @@ int make_descriptor() {
 
 }  // namespace
 
-std::optional<SharedMapping> SharedMapping::make(std::int64_t bytes) {
+std::optional<SharedMapping> SharedMapping::make(std::int64_t bytes, Writers writers) {
   SharedMapping made;
   made.bytes_ = bytes;
   if (!may_make(bytes) || ::getrandom(&made.token_, sizeof made.token_, 0) != sizeof made.token_) return std::nullopt;
   made.descriptor_ = make_descriptor();
   // The first page is taken now: writing to memory that cannot be had is a deadly signal.
   if (made.descriptor_ < 0 || ::ftruncate(made.descriptor_, bytes) != 0 ||
-      ::fallocate(made.descriptor_, 0, 0, kFirst) != 0 ||
-      ::fcntl(made.descriptor_, F_ADD_SEALS, kSizeIsFixed | F_SEAL_SEAL) != 0 || !made.map(true)) {
+      ::fallocate(made.descriptor_, 0, 0, kFirst) != 0 || !made.map(true)) {
     return std::nullopt;
   }
+  if (writers == Writers::maker) (void)::fcntl(made.descriptor_, F_ADD_SEALS, kNoOtherWriters);
+  if (::fcntl(made.descriptor_, F_ADD_SEALS, kSizeIsFixed | F_SEAL_SEAL) != 0) return std::nullopt;
   std::memcpy(made.data_, &made.token_, sizeof made.token_);
   return made;
 }

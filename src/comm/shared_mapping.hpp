@@ -28,9 +28,14 @@ class SharedMapping {
   /// The token's place; what is shared starts behind it.
   static constexpr std::int64_t kFirst = 4096;
 
-  /// New memory, all zero, writable here and by whoever may write to `address()`.
-  /// Requires: kFirst <= bytes. Nothing where the system refuses.
-  [[nodiscard]] static std::optional<SharedMapping> make(std::int64_t bytes);
+  /// Who may write to memory besides its maker.
+  enum class Writers : std::uint8_t {
+    maker,  ///< nobody: the kernel refuses it, where it can (Linux 5.1); then no part of it can be given back either
+    all     ///< whoever finds it
+  };
+
+  /// New memory, all zero. Requires: kFirst <= bytes. Nothing where the system refuses.
+  [[nodiscard]] static std::optional<SharedMapping> make(std::int64_t bytes, Writers writers = Writers::all);
   /// Another process's memory. Nothing where it cannot be opened, its size could change, or is not what the address
   /// says.
   [[nodiscard]] static std::optional<SharedMapping> open(const SharedAddress& address, bool writable);

@@ -35,9 +35,11 @@ using sched::EventKind;
 using sched::Tasklet;
 
 /// Looks at an answer and, if it is good, puts the block in its place; says what it means to the scheduler.
-EventKind accept(Executor& executor, const Answer& answer) {
+EventKind accept(Executor& executor, Answer& answer) {
   if (answer.kind == Answer::Kind::lost) return EventKind::lost;
   if (answer.kind == Answer::Kind::refused) return EventKind::rejected;
+  // Its sender can still write to a frame that is read in place: what is checked and what is kept must be one.
+  if (answer.frame.borrowed() && executor.checks(answer.tasklet)) answer.frame = answer.frame.copy();
   // The exchange has decoded the whole frame, checksum included, when it came in.
   const auto header = comm::decode_header(answer.frame.bytes(), answer.frame.size());
   if (!header || header->kind != comm::Kind::result) return EventKind::rejected;

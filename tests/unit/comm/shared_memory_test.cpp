@@ -1,5 +1,6 @@
 // Memory that two ends share, without MPI: both ends are in this process and map each other through /proc, as two
 // processes would.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -46,6 +47,25 @@ TEST(SharedMapping, IsSeenByWhoeverHasItsAddress) {
   // It outlives its maker.
   made.reset();
   EXPECT_EQ(found->data()[kMiB + 9], std::byte{5});
+}
+
+// Whoever finds memory that is its maker's alone can read it, and write neither through a mapping nor through the file.
+TEST(SharedMapping, NobodyElseWritesToWhatIsItsMakersAlone) {
+  const auto made = SharedMapping::make(kMiB, SharedMapping::Writers::maker);
+  ASSERT_TRUE(made);
+  const int seals = ::fcntl(made->descriptor(), F_GET_SEALS);
+  if ((seals & 0x10) == 0) GTEST_SKIP() << "this kernel has no F_SEAL_FUTURE_WRITE";
+  EXPECT_FALSE(SharedMapping::open(made->address(), /*writable=*/true));
+  const std::byte byte{7};
+  EXPECT_LT(::pwrite(made->descriptor(), &byte, 1, 5000), 0);
+  made->data()[5000] = std::byte{9};
+  const auto found = SharedMapping::open(made->address(), /*writable=*/false);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->data()[5000], std::byte{9});
+  EXPECT_NE(::mprotect(found->data(), kMiB, PROT_READ | PROT_WRITE), 0);
+  const auto arena = share_large_frames();
+  ASSERT_TRUE(arena);
+  EXPECT_FALSE(SharedMapping::open(arena->address(), /*writable=*/true));
 }
 
 TEST(SharedMapping, AWrongAddressFindsNothing) {
