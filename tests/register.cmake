@@ -17,22 +17,6 @@ if(NOT CLEAVE_SANITIZE AND EXISTS /proc/cpuinfo)
   endif()
 endif()
 
-# What nearly every test reads first, compiled once: a third of the time that a test's file takes.
-file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/test_headers.cpp "")
-add_library(test_headers OBJECT ${CMAKE_CURRENT_BINARY_DIR}/test_headers.cpp)
-target_link_libraries(test_headers PRIVATE GTest::gtest)
-target_precompile_headers(test_headers PRIVATE <algorithm> <functional> <map> <set> <string> <vector> <gtest/gtest.h>)
-
-# cleave_test_options(TARGET): how the code of a test is compiled.
-function(cleave_test_options target)
-  target_compile_definitions(${target} PRIVATE CLEAVE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  cleave_compile_options(${target})
-  if(CLEAVE_SANITIZE)
-    target_compile_options(${target} PRIVATE -O0)  # it is compiled more often than it runs
-  endif()
-endfunction()
-cleave_test_options(test_headers)
-
 # cleave_unit_test(NAME SOURCE LIBRARY...): one GoogleTest executable without MPI, labels unit and fast.
 function(cleave_unit_test name source)
   string(REPLACE "." "_" target test_${name})
@@ -40,12 +24,13 @@ function(cleave_unit_test name source)
   set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)  # of one file
   add_dependencies(unit_tests ${target})
   target_link_libraries(${target} PRIVATE ${ARGN} GTest::gmock GTest::gtest GTest::gtest_main)
-  cleave_test_options(${target})
-  target_precompile_headers(${target} REUSE_FROM test_headers)
+  target_compile_definitions(${target} PRIVATE CLEAVE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  cleave_compile_options(${target})
   add_test(NAME ${name} COMMAND ${target})
   set(limit 120)
   if(CLEAVE_SANITIZE)
     set(limit 900)  # sanitizers take many times as long
+    target_compile_options(${target} PRIVATE -O0)  # a test's own code is compiled more often than it runs
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "unit;fast" TIMEOUT ${limit} PROCESSORS 1)
   if(name MATCHES "${CLEAVE_TOUCHES_NUMBERS}")
