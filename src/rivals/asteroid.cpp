@@ -2,7 +2,7 @@
 //
 // Its planner is run for every micro-batch size that is a power of two, with and without recomputation. Of the plans
 // with the best round latencies, the one whose step is shortest under our accounting is used; its own round latency is
-// reported beside that.
+// reported beside that. asteroid-plus plans in whole layers first, then in halves of layers, and takes the better.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,47 +24,68 @@ namespace {
 constexpr double kHopeless = 1.5;
 /// Plans of the planner that are costed as steps.
 constexpr std::size_t kCosted = 16;
-
-/// As published, or with what it would be granted today.
-struct Variant {
-  Granularity granularity = Granularity::layers;
-  bool sharded = false;  ///< moments and master weights in shards over a group
-};
-
 class Asteroid final : public System {
  public:
-  Asteroid(std::string name, std::string summary, Variant variant)
-      : name_(std::move(name)), summary_(std::move(summary)), variant_(variant) {}
+  /// `plus`: half-layer stages, and moments and master weights in shards over a group.
+  Asteroid(std::string name, std::string summary, bool plus)
+      : name_(std::move(name)), summary_(std::move(summary)), plus_(plus) {}
   [[nodiscard]] std::string name() const override { return name_; }
   [[nodiscard]] std::string summary() const override { return summary_; }
 
  private:
   void carry_out(const StudyInput& study, const std::function<Seconds()>& elapsed,
                  SystemReport& report) const override {
-    const Workload workload = describe_workload(study.model, study.batch, study.wire, variant_.granularity);
+    const Workload layers = describe_workload(study.model, study.batch, study.wire, Granularity::layers);
+    const Workload halves = describe_workload(study.model, study.batch, study.wire, Granularity::halves);
     const Network network(study.devices, study.links);
-    AsteroidProblem problem{.workload = workload,
-                            .network = network,
-                            .devices = by_memory(study),
-                            .micro_batch = 1,
-                            .micro_batches = 1,
-                            .recompute = false,
-                            .sharded = variant_.sharded,
-                            .copies = !study.churn.empty() || study.loss.devices > 0};
-    AsteroidPlan best;
-    std::int64_t best_micro_batch = 1;
-    bool best_recompute = false;
-    double shortest_s = std::numeric_limits<double>::infinity();
+    Choice best;
+    choose(study, layers, network, best);
+    if (plus_) choose(study, halves, network, best);
+    report.planning = elapsed();
+    if (!best.plan.found()) {
+      report.feasible = false;
+      report.why = why_not(study, plus_ ? halves : layers);
+      return;
+    }
+    report.layout = fmt::format("{} stages, micro-batches of {}{}", best.plan.stages.size(), best.micro_batch,
+                                best.recompute ? ", layers computed again" : "");
+    report.figures = {{"objective_s", best.plan.round_s}};
+    const AsteroidProblem problem = problem_of(study, *best.workload, network, best.micro_batch, best.recompute);
+    AsteroidPlacement placement(study, *best.workload, problem, std::move(best.plan));
+    run_study(study, placement, report);
+  }
+
+  struct Choice {
+    AsteroidPlan plan;
+    const Workload* workload = nullptr;
+    std::int64_t micro_batch = 1;
+    bool recompute = false;
+    double step_s = std::numeric_limits<double>::infinity();
+  };
+
+  [[nodiscard]] AsteroidProblem problem_of(const StudyInput& study, const Workload& workload, const Network& network,
+                                           std::int64_t micro_batch, bool recompute) const {
+    return {.workload = workload,
+            .network = network,
+            .devices = by_memory(study),
+            .micro_batch = micro_batch,
+            .micro_batches = static_cast<std::int64_t>(split_batch(study.batch, micro_batch).size()),
+            .recompute = recompute,
+            .sharded = plus_,
+            .copies = !study.churn.empty() || study.loss.devices > 0};
+  }
+
+  /// Sets `best` to the plan with the shortest step, where one is shorter than what it holds.
+  void choose(const StudyInput& study, const Workload& workload, const Network& network, Choice& best) const {
+    const std::size_t blocks = planner_blocks(study.devices.size(), workload.units.size());
     for (const bool recompute : {false, true}) {
       double shortest_here_s = std::numeric_limits<double>::infinity();
       for (std::int64_t micro_batch = 1; micro_batch <= study.batch; micro_batch *= 2) {
-        problem.micro_batch = micro_batch;
-        problem.micro_batches = static_cast<std::int64_t>(split_batch(study.batch, micro_batch).size());
-        problem.recompute = recompute;
-        std::vector<AsteroidPlan> plans = propose_plans(problem, planner_blocks(problem.devices.size()));
+        const AsteroidProblem problem = problem_of(study, workload, network, micro_batch, recompute);
+        std::vector<AsteroidPlan> plans = propose_plans(problem, blocks);
         if (study.progress) {
           study.progress(fmt::format(
-              "asteroid: micro-batches of {}{}: {}", micro_batch, recompute ? ", recomputed" : "",
+              "{}: micro-batches of {}{}: {}", name_, micro_batch, recompute ? ", recomputed" : "",
               plans.empty() ? std::string("nothing fits")
                             : fmt::format("{} stages, round {:.4g} s", plans[0].stages.size(), plans[0].round_s)));
         }
@@ -73,30 +94,12 @@ class Asteroid final : public System {
         for (AsteroidPlan& plan : plans) {
           const double step_s = AsteroidPlacement(study, workload, problem, plan).step().time_s;
           here_s = std::min(here_s, step_s);
-          if (step_s >= shortest_s) continue;
-          shortest_s = step_s;
-          best = std::move(plan);
-          best_micro_batch = micro_batch;
-          best_recompute = recompute;
+          if (step_s < best.step_s) best = {std::move(plan), &workload, micro_batch, recompute, step_s};
         }
         if (here_s > kHopeless * shortest_here_s) break;
         shortest_here_s = std::min(shortest_here_s, here_s);
       }
     }
-    report.planning = elapsed();
-    if (!best.found()) {
-      report.feasible = false;
-      report.why = why_not(study, workload);
-      return;
-    }
-    report.layout = fmt::format("{} stages, micro-batches of {}{}", best.stages.size(), best_micro_batch,
-                                best_recompute ? ", layers computed again" : "");
-    report.figures = {{"objective_s", best.round_s}};
-    problem.micro_batch = best_micro_batch;
-    problem.micro_batches = static_cast<std::int64_t>(split_batch(study.batch, best_micro_batch).size());
-    problem.recompute = best_recompute;
-    AsteroidPlacement placement(study, workload, problem, std::move(best));
-    run_study(study, placement, report);
   }
 
   static std::vector<std::size_t> by_memory(const StudyInput& study) {
@@ -125,19 +128,18 @@ class Asteroid final : public System {
   }
 
   std::string name_, summary_;
-  Variant variant_;
+  bool plus_;
 };
 
 }  // namespace
 
 std::unique_ptr<System> make_asteroid() {
-  return std::make_unique<Asteroid>(
-      "asteroid", "pipelines of device groups by Asteroid's planner, with pipeline replay", Variant{});
+  return std::make_unique<Asteroid>("asteroid",
+                                    "pipelines of device groups by Asteroid's planner, with pipeline replay", false);
 }
 
 std::unique_ptr<System> make_asteroid_plus() {
-  return std::make_unique<Asteroid>("asteroid-plus", "asteroid with half-layer stages and moments in shards",
-                                    Variant{Granularity::halves, true});
+  return std::make_unique<Asteroid>("asteroid-plus", "asteroid with half-layer stages and moments in shards", true);
 }
 
 }  // namespace cleave::rivals

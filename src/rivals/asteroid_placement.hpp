@@ -44,7 +44,7 @@ class AsteroidPlacement final : public Placement {
   std::vector<bool> lost_;
 };
 
-/// Runs of devices between which the planner may cut, for a fleet of that size.
-[[nodiscard]] std::size_t planner_blocks(std::size_t devices);
+/// Runs of devices between which the planner may cut, for a fleet of that size and a model of so many units.
+[[nodiscard]] std::size_t planner_blocks(std::size_t devices, std::size_t units);
 
 }  // namespace cleave::rivals

@@ -1,6 +1,6 @@
 // System: one way of training a model on a fleet, costed under the one accounting of docs/cost_model.md.
 //
-// `simulate` and the studies of bench/compare call these; registry.hpp lists them. Whatever the system, a device's
+// `simulate` and the studies of bench/evidence call these; registry.hpp lists them. Whatever the system, a device's
 // downlink, processor and uplink are serial resources that work at the same time, every message pays a header and a
 // latency, and a device's memory is a hard limit. Systems whose devices send to each other use links i -> j of rate
 // min(uplink of i, downlink of j) and latency latency_i + latency_j, or the study's link matrix. docs/rivals.md says
