@@ -1,0 +1,40 @@
+"""Is a results file older than the program? Its quickest points, run again, must give the same times to nine digits."""
+import math
+
+from .points import Point, simulate
+from .study import RESULTS, Results
+
+POINTS = 3  # of each file, of different systems, cleave first
+QUICK_S = 2.0  # a point that took longer when it was made is not run again
+KEYS = ("feasible", "step_s", "recovery_s", "bytes_down")
+
+
+def same(a, b):
+    if isinstance(a, float) and isinstance(b, (int, float)):
+        return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12)
+    return a == b
+
+
+def chosen(results):
+    """The quickest point of cleave, and of other systems, quickest first."""
+    best = {}
+    for row in results.rows:
+        if row["seconds"] <= QUICK_S and row["seconds"] < best.get(row["system"], {"seconds": math.inf})["seconds"]:
+            best[row["system"]] = row
+    return sorted(best.values(), key=lambda row: (row["system"] != "cleave", row["seconds"]))[:POINTS]
+
+
+def check(program):
+    faults = []
+    for file in sorted(RESULTS.glob("*.json")):
+        results = Results(file.stem)
+        rows = chosen(results)
+        if not rows:
+            faults.append(f"{file.name}: no point is quick enough to be checked")
+        for row in rows:
+            report = simulate(program, Point(row["input"], row["set"], row["system"], {}))
+            changed = [f"{key} {row[key]} there, {report[key]} now" for key in KEYS if not same(row[key], report[key])]
+            if changed:
+                faults.append(f"{file.name} is older than the program: {row['system']}, {row['case']}: {'; '.join(changed)} "
+                              f"(made by: {results.head['command']})")
+    return faults
