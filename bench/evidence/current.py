@@ -33,6 +33,9 @@ def check(program):
             faults.append(f"{file.name}: no point is quick enough to be checked")
         for row in rows:
             report = simulate(program, Point(row["input"], row["set"], row["system"], {}))
+            if report is None:
+                faults.append(f"{file.name}: {row['system']}, {row['case']}: no plan in time")
+                continue
             changed = [f"{key} {row[key]} there, {report[key]} now" for key in KEYS if not same(row[key], report[key])]
             if changed:
                 faults.append(f"{file.name} is older than the program: {row['system']}, {row['case']}: {'; '.join(changed)} "

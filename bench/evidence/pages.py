@@ -54,6 +54,8 @@ def concluded():
                     raise
                 row.number, row.verdict = "too few of its points were run to say", "*not run in full*"
                 row.tables = [("Seconds a step", results.table())]
+            if results.head["not_run"]:
+                row.verdict += f" (preliminary: {results.head['not_run']} of {results.head['not_run'] + results.head['points']} points not run)"
             yield row, results
 
 

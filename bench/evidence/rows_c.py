@@ -144,6 +144,8 @@ def conclude_17(r, row):
     row.number = ("bytes up a PFLOP, swarm: " + ", ".join(f"{m} {three(v / 1e6)} MB" for m, v in need.items()) + "; OPT-13B on 256 T4 at 200 Mbit/s, sessions "
                   + "; ".join(f"{n}: {t}" for n, t in t4.items()))
     row.verdict = ("*reproduced*: larger models need fewer bytes a FLOP" if falls else "*contradicted*: bytes a FLOP do not fall with every size")
+    stops = [c for c in r.cases[5:] if r.points("swarm", c) and r.mid("swarm", c) is None and not c.endswith("none")]
+    row.verdict += "; " + (f"*contradicted* that it survives: it stops in {'; '.join(stops)}" if stops else "*reproduced*: it survives the churn that was run")
     ahead = [c for c in r.cases if r.mid("swarm", c) and r.mid("cleave", c) and r.mid("swarm", c) < r.mid("cleave", c)]
     row.notes = f"SWARM is faster than cleave in {', '.join(ahead) if ahead else 'none of these cases'}."
     row.tables = [("Seconds a step", r.table(cases=r.cases[:4])), ("Seconds a step with churn, OPT-13B", r.table(cases=r.cases[4:7])),

@@ -118,7 +118,7 @@ class Results:
         values = [v * scale for v in self.of(system, case, key)]
         able = [row for row in rows if row["feasible"]]
         if not able:
-            return "no plan in time" if any(row.get("timed_out") for row in rows) else "no"
+            return "no"
         if not values:
             return "not survived" if key == "recovery_s" else ""
         if len(values) == 1:
