@@ -422,6 +422,7 @@ std::optional<comm::Received> Exchange::poll() {
 
 std::optional<Answer> Exchange::next(Seconds at_most) {
   const Seconds limit = clock_.now() + at_most;
+  const std::size_t known = gone_.size() + returned_.size();
   for (;;) {
     if (!lost_.empty()) {
       Answer answer = std::move(lost_.front());
@@ -435,7 +436,7 @@ std::optional<Answer> Exchange::next(Seconds at_most) {
     if (!received) {
       const Seconds left = limit - now;
       if (!lost_.empty()) continue;
-      if (left.value() <= 0 || !gone_.empty() || !returned_.empty()) return std::nullopt;
+      if (left.value() <= 0 || gone_.size() + returned_.size() > known) return std::nullopt;
       const Profile::Scope scope(profile_, Phase::wait);
       received = transport_.wait(std::min(left, kBetweenLooks));
     }
@@ -444,6 +445,11 @@ std::optional<Answer> Exchange::next(Seconds at_most) {
       if (clock_.now() >= limit) return std::nullopt;  // what comes may be nothing, without end
     }
   }
+}
+
+bool Exchange::is_gone(DeviceId device) const {
+  const Peer& peer = peer_of(device);
+  return peer.gone || peer.silent || std::ranges::find(gone_, device) != gone_.end();
 }
 
 std::vector<DeviceId> Exchange::take_gone() { return std::exchange(gone_, {}); }

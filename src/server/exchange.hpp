@@ -67,13 +67,16 @@ class Exchange {
   void forget(TaskletId tasklet);
   /// The device may give up the columns that a tasklet brought; they are not sent if they have not been yet.
   void release(TaskletId columns, DeviceId device);
-  /// Sends what there is room for and takes in what has arrived, waiting at most `at_most` for something.
+  /// Sends what there is room for and takes in what has arrived, waiting at most `at_most` for something: an answer,
+  /// or a rank that goes or comes back.
   [[nodiscard]] std::optional<Answer> next(Seconds at_most);
   /// Devices whose rank died or fell silent since the last call: what they held is lost.
   [[nodiscard]] std::vector<DeviceId> take_gone();
   /// Devices whose silent rank has spoken again since the last call.
   [[nodiscard]] std::vector<DeviceId> take_returned();
-  [[nodiscard]] bool is_gone(DeviceId device) const { return peer_of(device).gone || peer_of(device).silent; }
+  /// Whether what the device held is lost: its rank is dead or silent, or was so since the last take_gone(). A rank
+  /// that speaks again within one look was silent all the same: its tasklets are let go and nobody answers them.
+  [[nodiscard]] bool is_gone(DeviceId device) const;
 
   /// Tells every rank to leave and waits for their farewells, at most for `at_most`. Returns the ranks that are
   /// missing.
