@@ -1,44 +1,18 @@
-// Presets with their published configurations, and the legal ranges of every field.
+// Presets, asked of the families that have them, and the legal ranges of every field.
 #include "cleave/model/config.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <array>
 #include <cmath>
 #include <utility>
 
 #include "cleave/model/family.hpp"
+#include "family_definition.hpp"
 
 namespace cleave::model {
 
 namespace {
-
-struct Preset {
-  const char* name;
-  const char* family;
-  std::int64_t vocab_size, n_layer, n_head, n_kv_head, d_model, d_ff, seq_len;
-  double rope_theta = 10000.0;
-};
-
-// Sources: openai/gpt2 hparams.json; Zhang et al. 2022, table 1, and the config.json of facebook/opt-*; the config.json
-// of meta-llama/Llama-2-* and Meta-Llama-3-8B. OPT-350m normalises after its branches and is left out.
-constexpr std::array kPresets{
-    Preset{"gpt2-124m", "gpt2", 50257, 12, 12, 12, 768, 3072, 1024},
-    Preset{"gpt2-355m", "gpt2", 50257, 24, 16, 16, 1024, 4096, 1024},
-    Preset{"gpt2-774m", "gpt2", 50257, 36, 20, 20, 1280, 5120, 1024},
-    Preset{"gpt2-1558m", "gpt2", 50257, 48, 25, 25, 1600, 6400, 1024},
-    Preset{"opt-125m", "opt", 50272, 12, 12, 12, 768, 3072, 2048},
-    Preset{"opt-1.3b", "opt", 50272, 24, 32, 32, 2048, 8192, 2048},
-    Preset{"opt-6.7b", "opt", 50272, 32, 32, 32, 4096, 16384, 2048},
-    Preset{"opt-13b", "opt", 50272, 40, 40, 40, 5120, 20480, 2048},
-    Preset{"opt-30b", "opt", 50272, 48, 56, 56, 7168, 28672, 2048},
-    Preset{"opt-66b", "opt", 50272, 64, 72, 72, 9216, 36864, 2048},
-    Preset{"llama2-7b", "llama", 32000, 32, 32, 32, 4096, 11008, 4096},
-    Preset{"llama2-13b", "llama", 32000, 40, 40, 40, 5120, 13824, 4096},
-    Preset{"llama2-70b", "llama", 32000, 80, 64, 8, 8192, 28672, 4096},
-    Preset{"llama3-8b", "llama", 128256, 32, 32, 8, 4096, 14336, 8192, 500000.0},
-};
 
 // Upper limits: far above any model, low enough that no size in bytes, of a tensor or of the whole model, leaves 64
 // bits (a layer has at most 4 d^2 + 3 d d_ff + ... parameters). Tokens are 32-bit.
@@ -50,29 +24,33 @@ constexpr std::int64_t kMaxPositions = std::int64_t{1} << 24;
 }  // namespace
 
 std::optional<ModelConfig> find_preset(std::string_view name) {
-  for (const Preset& preset : kPresets) {
-    if (name != preset.name) continue;
-    ModelConfig config;
-    config.family = preset.family;
-    config.vocab_size = preset.vocab_size;
-    config.n_layer = preset.n_layer;
-    config.n_head = preset.n_head;
-    config.n_kv_head = preset.n_kv_head;
-    config.d_model = preset.d_model;
-    config.d_ff = preset.d_ff;
-    config.seq_len = preset.seq_len;
-    config.max_pos = preset.seq_len;
-    config.tie_embeddings = traits_of(preset.family).default_tied;
-    config.norm_eps = 1e-5;
-    config.rope_theta = preset.rope_theta;
-    return config;
+  for (const std::string& family : family_names()) {
+    for (const Preset& preset : definition_of(family).presets) {
+      if (name != preset.name) continue;
+      ModelConfig config;
+      config.family = family;
+      config.vocab_size = preset.vocab_size;
+      config.n_layer = preset.n_layer;
+      config.n_head = preset.n_head;
+      config.n_kv_head = preset.n_kv_head;
+      config.d_model = preset.d_model;
+      config.d_ff = preset.d_ff;
+      config.seq_len = preset.seq_len;
+      config.max_pos = preset.seq_len;
+      config.tie_embeddings = traits_of(family).default_tied;
+      config.norm_eps = 1e-5;
+      config.rope_theta = preset.rope_theta;
+      return config;
+    }
   }
   return std::nullopt;
 }
 
 std::vector<std::string> preset_names() {
   std::vector<std::string> names;
-  for (const Preset& preset : kPresets) names.emplace_back(preset.name);
+  for (const std::string& family : family_names()) {
+    for (const Preset& preset : definition_of(family).presets) names.emplace_back(preset.name);
+  }
   return names;
 }
 

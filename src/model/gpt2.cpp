@@ -3,6 +3,8 @@
 // Weights are Conv1D's [in, out]. Source: Radford et al. 2019; names of Hugging Face's GPT2LMHeadModel.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "builder.hpp"
 #include "parameter_list.hpp"
 
@@ -47,6 +49,20 @@ void forward(GraphBuilder& b, const ModelConfig& c) {
   b.loss(b.layer_norm(x, "ln_f"), c.tie_embeddings ? "wte" : "lm_head");
 }
 
+void visit_hub(HubConfig& file, ModelConfig& c) {
+  file.integer("max_pos", {"n_positions", "max_position_embeddings", "n_ctx"}, c.max_pos, {});
+  file.repeat("n_ctx", c.max_pos);
+  file.integer("d_model", {"n_embd", "hidden_size"}, c.d_model, {});
+  file.integer("n_layer", {"n_layer", "num_hidden_layers"}, c.n_layer, {});
+  file.integer("n_head", {"n_head", "num_attention_heads"}, c.n_head, {});
+  c.n_kv_head = c.n_head;
+  file.integer("d_ff", {"n_inner"}, c.d_ff, four_times(std::min<std::int64_t>(c.d_model, std::int64_t{1} << 40)));
+  file.word({"activation_function"}, {"gelu_new", "gelu_pytorch_tanh"});
+  file.number("norm_eps", "layer_norm_epsilon", c.norm_eps, 1e-5);
+  file.fixed({"scale_attn_weights", true});
+  file.fixed({"scale_attn_by_inverse_layer_idx", false});
+}
+
 }  // namespace
 
 FamilyDefinition gpt2() {
@@ -55,6 +71,16 @@ FamilyDefinition gpt2() {
   family.layout = Layout::in_out;
   family.prefix = "transformer.";
   family.default_d_ff = four_times;
+  family.presets = {
+      // openai/gpt2, hparams.json.
+      {"gpt2-124m", 50257, 12, 12, 12, 768, 3072, 1024},
+      {"gpt2-355m", 50257, 24, 16, 16, 1024, 4096, 1024},
+      {"gpt2-774m", 50257, 36, 20, 20, 1280, 5120, 1024},
+      {"gpt2-1558m", 50257, 48, 25, 25, 1600, 6400, 1024},
+  };
+  family.hub.class_name = "GPT2LMHeadModel";
+  family.hub.buffers = {".attn.bias", ".attn.masked_bias"};
+  family.hub.visit = visit_hub;
   family.declare = declare;
   family.forward = forward;
   return family;

@@ -58,6 +58,25 @@ void forward(GraphBuilder& b, const ModelConfig& c) {
 /// Two thirds of 4d, so that three matrices cost what two did, rounded up to a multiple of 8.
 std::int64_t two_thirds(std::int64_t d_model) { return (8 * d_model + 23) / 24 * 8; }
 
+void visit_hub(HubConfig& file, ModelConfig& c) {
+  file.integer("max_pos", {"max_position_embeddings"}, c.max_pos, {});
+  file.integer("d_model", {"hidden_size"}, c.d_model, {});
+  file.integer("n_layer", {"num_hidden_layers"}, c.n_layer, {});
+  file.integer("n_head", {"num_attention_heads"}, c.n_head, {});
+  file.integer("n_kv_head", {"num_key_value_heads"}, c.n_kv_head, c.n_head);
+  file.integer("d_ff", {"intermediate_size"}, c.d_ff, {});
+  file.word({"hidden_act"}, {"silu"});
+  file.number("norm_eps", "rms_norm_eps", c.norm_eps, 1e-6);
+  file.number("rope_theta", "rope_theta", c.rope_theta, 10000.0);
+  // Newer files keep the base of the angles in an object; either may ask for scaled angles, which the family lacks.
+  file.rotary("rope_scaling", c.rope_theta);
+  file.rotary("rope_parameters", c.rope_theta);
+  file.fixed({"attention_bias", false, true});
+  file.fixed({"mlp_bias", false});
+  if (c.n_head > 0)
+    file.fixed_size({"head_dim", c.head_dim(), "heads of another width than hidden_size / num_attention_heads"});
+}
+
 }  // namespace
 
 FamilyDefinition llama() {
@@ -68,6 +87,16 @@ FamilyDefinition llama() {
   family.traits.default_tied = false;
   family.prefix = "model.";
   family.default_d_ff = two_thirds;
+  family.presets = {
+      // The config.json of meta-llama/Llama-2-* and Meta-Llama-3-8B.
+      {"llama2-7b", 32000, 32, 32, 32, 4096, 11008, 4096},
+      {"llama2-13b", 32000, 40, 40, 40, 5120, 13824, 4096},
+      {"llama2-70b", 32000, 80, 64, 8, 8192, 28672, 4096},
+      {"llama3-8b", 128256, 32, 32, 8, 4096, 14336, 8192, 500000.0},
+  };
+  family.hub.class_name = "LlamaForCausalLM";
+  family.hub.buffers = {".rotary_emb.inv_freq"};
+  family.hub.visit = visit_hub;
   family.declare = declare;
   family.forward = forward;
   return family;

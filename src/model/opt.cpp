@@ -55,6 +55,22 @@ void forward(GraphBuilder& b, const ModelConfig& c) {
   b.loss(b.layer_norm(x, "final_layer_norm"), c.tie_embeddings ? "embed_tokens" : "lm_head");
 }
 
+void visit_hub(HubConfig& file, ModelConfig& c) {
+  file.integer("max_pos", {"max_position_embeddings"}, c.max_pos, {});
+  file.integer("d_model", {"hidden_size"}, c.d_model, {});
+  file.integer("n_layer", {"num_hidden_layers"}, c.n_layer, {});
+  file.integer("n_head", {"num_attention_heads"}, c.n_head, {});
+  c.n_kv_head = c.n_head;
+  file.integer("d_ff", {"ffn_dim"}, c.d_ff, {});
+  file.fixed_size({"word_embed_proj_dim", c.d_model, "embeddings of another width than hidden_size", true});
+  file.fixed({"do_layer_norm_before", true, true});
+  file.word({"activation_function"}, {"relu"});
+  c.norm_eps = 1e-5;  // PyTorch's own; the format has no key for it
+  file.fixed({"enable_bias", true});
+  file.fixed({"layer_norm_elementwise_affine", true});
+  file.fixed({"_remove_final_layer_norm", false});
+}
+
 }  // namespace
 
 FamilyDefinition opt() {
@@ -63,6 +79,15 @@ FamilyDefinition opt() {
   family.traits.pos_offset = kPositionOffset;
   family.prefix = "model.decoder.";
   family.default_d_ff = four_times;
+  family.presets = {
+      // Zhang et al. 2022, table 1, and the config.json of facebook/opt-*. OPT-350m is another architecture.
+      {"opt-125m", 50272, 12, 12, 12, 768, 3072, 2048},   {"opt-1.3b", 50272, 24, 32, 32, 2048, 8192, 2048},
+      {"opt-6.7b", 50272, 32, 32, 32, 4096, 16384, 2048}, {"opt-13b", 50272, 40, 40, 40, 5120, 20480, 2048},
+      {"opt-30b", 50272, 48, 56, 56, 7168, 28672, 2048},  {"opt-66b", 50272, 64, 72, 72, 9216, 36864, 2048},
+  };
+  family.hub.class_name = "OPTForCausalLM";
+  family.hub.buffers = {"decoder.version"};
+  family.hub.visit = visit_hub;
   family.declare = declare;
   family.forward = forward;
   return family;

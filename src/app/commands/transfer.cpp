@@ -13,6 +13,7 @@
 #include "cleave/checkpoint/safetensors.hpp"
 #include "cleave/data/tokenizer.hpp"
 #include "cleave/model/family.hpp"
+#include "cleave/model/hub_config.hpp"
 #include "cleave/server/checkpointing.hpp"
 #include "commands/commands.hpp"
 #include "input/model_files.hpp"
@@ -61,6 +62,10 @@ model::ModelConfig config_of(const checkpoint::SafetensorsFile& file, const std:
 
 // Leaves a config.json that is there alone: it may be another model's, and the file states its own in its metadata.
 void export_config(const fs::path& beside, const model::ModelConfig& config) {
+  if (std::ranges::count(model::hub_families(), config.family) == 0) {
+    std::printf("no config.json: Hugging Face has none for %s\n", config.family.c_str());
+    return;
+  }
   if (!fs::exists(beside)) {
     replace_file(beside, hub_config_of(config));
     return;

@@ -15,12 +15,13 @@
 
 namespace cleave::app {
 
-/// The configuration that a config.json of GPT-2, OPT or Llama states; seq_len is the longest sequence it allows.
+/// The configuration that a config.json of one of model::hub_families() states; seq_len is the longest sequence it allows.
 /// Errors: InputError listing every fault by its key in `path`.
 /// Source: Hugging Face transformers, GPT2Config, OPTConfig, LlamaConfig and their defaults.
 [[nodiscard]] model::ModelConfig read_hub_config(const std::filesystem::path& path);
 
 /// The config.json of a model, for transformers and for read_hub_config: seq_len is left out of it.
+/// Requires: a family of model::hub_families().
 [[nodiscard]] std::string hub_config_of(const model::ModelConfig& config);
 
 /// Which tensor of a file holds each parameter, by the parameter's state-dict name. Files leave out the prefix
