@@ -10,9 +10,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <ctime>
-#include <map>
 #include <sstream>
 
 #include "cleave/base/random.hpp"
@@ -90,13 +90,9 @@ std::vector<Case> cases_of(const std::string& name) {
 }
 
 plan::Partition partition_named(const std::string& name) {
-  const std::map<std::string, plan::Partition> names{{"auto", plan::Partition::automatic},
-                                                     {"equal", plan::Partition::equal},
-                                                     {"rows", plan::Partition::rows},
-                                                     {"grid", plan::Partition::grid},
-                                                     {"paper", plan::Partition::paper}};
-  const auto found = names.find(name);
-  if (found != names.end()) return found->second;
+  for (const auto& [partition, help] : plan::all_partitions()) {
+    if (partition.name() == name) return partition;
+  }
   fmt::print(stderr, "no partition {}\n", name);
   std::exit(2);
 }
@@ -105,6 +101,12 @@ double percentile(std::vector<double> values, double share) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
   return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1))];
+}
+
+double geometric_mean(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += std::log(value);
+  return std::exp(sum / static_cast<double>(values.size()));
 }
 
 std::vector<plan::DeviceState> fleet_of(const std::string& name, std::int64_t count, std::uint64_t seed) {
@@ -126,9 +128,12 @@ struct Figures {
   }
   [[nodiscard]] std::string summary(const std::string& what) const {
     if (busy.empty()) return "";
-    return fmt::format("{}, {} plans: busy/bound median {:.3f} worst {:.3f}; time/bound median {:.3f} worst {:.3f}\n",
-                       what, busy.size(), percentile(busy, 0.5), percentile(busy, 1), percentile(time, 0.5),
-                       percentile(time, 1));
+    return fmt::format(
+        "{}, {} plans: busy/bound median {:.3f} worst {:.3f} geometric mean {:.4f}; time/bound median {:.3f} worst "
+        "{:.3f} "
+        "geometric mean {:.4f}\n",
+        what, busy.size(), percentile(busy, 0.5), percentile(busy, 1), geometric_mean(busy), percentile(time, 0.5),
+        percentile(time, 1), geometric_mean(time));
   }
 };
 

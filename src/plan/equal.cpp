@@ -3,7 +3,7 @@
 
 namespace cleave::plan {
 
-std::vector<TaskletPlan> partition_equally(const Problem& problem) {
+std::vector<TaskletPlan> partition_equal(const Problem& problem) {
   const Work& work = problem.work;
   const std::span<const DeviceState> devices = problem.devices;
   const TaskletPlan whole = whole_of(work);

@@ -27,7 +27,7 @@ std::vector<DeviceState> as_published(std::span<const DeviceState> devices) {
 
 }  // namespace
 
-std::vector<TaskletPlan> partition_as_published(const Problem& problem) {
+std::vector<TaskletPlan> partition_paper(const Problem& problem) {
   const auto& [work, devices, options, bound] = problem;
   const TaskletPlan whole = whole_of(work);
   const std::vector<DeviceState> known = as_published(devices);

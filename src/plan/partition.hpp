@@ -1,8 +1,8 @@
-// What a partition scheme is inside `plan`: a function from a problem to placed pieces.
+// What a partition is inside `plan`: a function from a problem to placed pieces.
 //
-// plan_operation() finds the scheme in scheme_of(), which is the registry: a new scheme is one file and one line there
-// (docs/adding-a-partition.md). Whatever a scheme returns is then cut until each piece fits its device (fit.hpp) and
-// costed; a scheme sets `device`, `box` or `pairs`, and nothing else.
+// plan_operation() finds it in the registry: a new partition is one file and one line there
+// (docs/adding-a-partition.md). Whatever a partition returns is then cut until each piece fits its device (fit.hpp) and
+// costed; a partition sets `device`, `box` or `pairs`, and nothing else.
 #pragma once
 
 #include <vector>
@@ -17,17 +17,12 @@ struct Problem {
   const Work& work;
   std::span<const DeviceState> devices;
   const PlanOptions& options;
-  BoxBound bound;  ///< of the whole work; a scheme may use it as a guess of the finish
+  BoxBound bound;  ///< of the whole work; a partition may use it as a guess of the finish
 };
 
+/// How one partition cuts: partition_NAME().
 using Scheme = std::vector<TaskletPlan> (*)(const Problem& problem);
 [[nodiscard]] Scheme scheme_of(Partition partition);
-
-std::vector<TaskletPlan> partition_automatically(const Problem& problem);
-std::vector<TaskletPlan> partition_equally(const Problem& problem);
-std::vector<TaskletPlan> partition_rows(const Problem& problem);
-std::vector<TaskletPlan> partition_grid(const Problem& problem);
-std::vector<TaskletPlan> partition_as_published(const Problem& problem);
 
 /// The whole work as one piece without a device.
 [[nodiscard]] TaskletPlan whole_of(const Work& work);

@@ -12,6 +12,7 @@
 #include "finish_plan.hpp"
 #include "fit.hpp"
 #include "partition.hpp"
+#include "search/slabs.hpp"
 
 namespace cleave::plan {
 
@@ -20,10 +21,9 @@ namespace {
 /// Plans of operations alone that are further from their lower bound by this factor are set beside a sharper one.
 constexpr double kFarFromBound = 1.08;
 
-/// More than so many devices are planned for again, for longer, where they are that far from the sharper bound, until
-/// they are within the second factor.
-constexpr std::int64_t kFewDevices = 16;
-constexpr double kWorthPatience = 1.095, kPatientFor = 1.08;
+/// More than a few devices are planned for again, for longer, where they are that far from the sharper bound, until
+/// they are within the second factor. The first keeps every plan of bench/plan_table within 1.1.
+constexpr double kWorthAgain = 1.095, kEnough = 1.08;
 
 /// A bound that was found on a sample of the devices may be so much earlier with all of them.
 constexpr double kMargin = 1.01;
@@ -71,8 +71,9 @@ OperationPlan plan_operation(const Work& work, std::span<const DeviceState> devi
     const double enough = plan.busy.value() / kFarFromBound * kMargin;
     plan.lower_bound = Seconds(sharper_bound(work, whole_of(work).box, device_rates_of(usable, options.server, 1),
                                              options.server, problem.bound, enough));
-    if (std::ssize(usable) > kFewDevices && plan.busy > kWorthPatience * plan.lower_bound) {
-      problem.bound.wanted = kPatientFor * plan.lower_bound.value();
+    if (options.stages.runs(SearchStage::again) && std::ssize(usable) > kFewDevices &&
+        plan.busy > kWorthAgain * plan.lower_bound) {
+      problem.bound.wanted = kEnough * plan.lower_bound.value();
       OperationPlan other = planned();
       if (other.busy < plan.busy) {
         other.lower_bound = plan.lower_bound;

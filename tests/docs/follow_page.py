@@ -11,8 +11,8 @@ A comment directly above a code block says what the reader does with it:
     <!-- run: PATTERN -->             runs those of its lines that call build/release/cleave; what they print must match
 
 Nothing but sources of one component may be touched: that a new thing is one file and one line is what the page promises.
-The copy's sources of that component are compiled as CMake compiles them, and the program is linked again, with them
-in the place of the old ones. A page that has no file, no line or no run is a fault.
+What is new or changed is compiled as CMake compiles that component, and the program is linked again with that in the place
+of what was there. A page that has no file, no line or no run is a fault.
 """
 import json
 import os
@@ -73,35 +73,49 @@ def call(command, folder):
     return ran.stdout
 
 
-def compiler_flags(component):
-    """How CMake compiles a source of the component, without source and object."""
+def compiled_files(component):
+    """Of each object of the component: how CMake compiles it, without source and object, its source, and its name."""
     for entry in json.loads((BUILD / "compile_commands.json").read_text()):
         if f"cleave_{component}.dir/" in entry["command"]:
             words = shlex.split(entry["command"])
+            name = words[words.index("-o") + 1]
             for option in ("-o", "-c"):
                 at = words.index(option)
                 del words[at:at + 2]
-            return words
-    sys.exit(f"{BUILD}: no command compiles a source of {component}")
+            yield words, pathlib.Path(entry["file"]), pathlib.Path(name).name
 
 
-def library_of(component, scratch):
-    """The component's library, of the copy's sources."""
-    objects = []
-    words = [word.replace(f"{TOP}/", f"{scratch}/") if word.startswith("-I") and str(BUILD) not in word else word
-             for word in compiler_flags(component)]
+def library_of(component, changed, scratch):
+    """The component's library of the build, but for the files of the copy that are new or changed."""
+    library = scratch / f"libcleave_{component}.a"
+    shutil.copy(BUILD / "src" / component / library.name, library)
     folder = scratch / "objects"
     folder.mkdir()
+    todo, found = [], set()
+    for words, source, name in compiled_files(component):
+        # A file by itself, or one that includes several (a unity build).
+        text = source.read_text() if source.is_relative_to(BUILD) else f'#include "{source}"\n'
+        parts = {path for path in changed if f'"{TOP / path}"' in text}
+        found |= parts
+        flags = [word.replace(f"{TOP}/", f"{scratch}/") if word.startswith("-I") and str(BUILD) not in word else word
+                 for word in words]
+        if parts:
+            todo.append((flags, text.replace(f"{TOP}/", f"{scratch}/"), name))
+    if not todo:
+        sys.exit(f"{BUILD}: no command compiles a source of {component} that the page changes")
+    for path in changed - found:  # new ones
+        todo.append((todo[0][0], f'#include "{scratch / path}"\n', f"{pathlib.Path(path).stem}-new.cpp.o"))
 
-    def compile_one(source):
-        objects.append(folder / f"{source.stem}-{len(source.parts)}.o")
-        call([*words, "-o", str(objects[-1]), "-c", str(source)], BUILD)
+    def compile_one(work):
+        flags, text, name = work
+        source = folder / f"{name}.cpp"
+        source.write_text(text)
+        call([*flags, "-o", str(folder / name), "-c", str(source)], BUILD)
 
-    sources = sorted((scratch / "src" / component).rglob("*.cpp"))
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(compile_one, sources))
-    library = scratch / f"libcleave_{component}.a"
-    call(["ar", "rcs", str(library), *map(str, objects)], scratch)
+        list(pool.map(compile_one, todo))
+    for flags, text, name in todo:
+        call(["ar", "rs", str(library), str(folder / name)], scratch)
     return library
 
 
@@ -134,12 +148,13 @@ def main():
     shutil.copy(TOP / "README.md", scratch)
     (scratch / "build" / "release").mkdir(parents=True)
     program = scratch / "build" / "release" / "cleave"
-    done, components = set(), set()
+    done, changed = set(), set()
     for line, what, argument, above, text in steps(page):
         print(f"{page.relative_to(TOP)}:{line}: {what} {argument}")
         done.add(what)
         if what in ("file", "line"):
-            components.add(pathlib.Path(argument).parts[1])
+            changed.add(argument)
+            components = {pathlib.Path(path).parts[1] for path in changed}
             if not re.fullmatch(r"src/\w+/[\w/]+\.cpp", argument) or len(components) > 1:
                 sys.exit(f"{argument}: no source of the one component")
         if what in ("file", "input"):
@@ -148,8 +163,8 @@ def main():
             new_line(scratch / argument, above, text)
         else:
             if not program.exists():
-                component = components.copy().pop()
-                link(component, library_of(component, scratch), program)
+                component = components.pop()
+                link(component, library_of(component, changed, scratch), program)
             run(text, argument, scratch)
     if missing := {"file", "line", "run"} - done:
         sys.exit(f"{page}: no block is marked {' or '.join(sorted(missing))}")

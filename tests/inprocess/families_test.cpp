@@ -38,8 +38,8 @@ TEST_P(Families, SameBitsForAnyTiling) {
     s.devices = unlike_devices(devices);
     s.device_ranks = ranks;
     s.clock = clock;
-    EXPECT_EQ(train(s).hash, reference) << "partition " << static_cast<int>(partition) << ", " << devices
-                                        << " devices on " << ranks << " ranks, clock " << static_cast<int>(clock);
+    EXPECT_EQ(train(s).hash, reference) << "partition " << partition.name() << ", " << devices << " devices on "
+                                        << ranks << " ranks, clock " << static_cast<int>(clock);
   }
 }
 

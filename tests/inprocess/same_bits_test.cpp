@@ -39,7 +39,7 @@ TEST(SameBits, AnyPartition) {
     Setting s;
     s.devices = unlike_devices(5);
     s.partition = partition;
-    EXPECT_EQ(train(s).hash, reference_hash()) << static_cast<int>(partition);
+    EXPECT_EQ(train(s).hash, reference_hash()) << partition.name();
   }
 }
 

@@ -21,6 +21,7 @@ enum class Purpose : std::uint32_t {
   test = 8,
   evaluation = 9,
   rivals = 10,
+  planning = 11,
 };
 
 /// The Philox4x32-10 block function: 128 bits of output for a 128-bit counter and a 64-bit key.

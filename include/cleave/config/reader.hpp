@@ -135,6 +135,12 @@ class Section {
   template <class E>
   [[nodiscard]] E choice(std::string_view key, std::initializer_list<std::pair<const char*, E>> words,
                          const Plain<E>& declared = {}) const {
+    return choice<E>(key, std::vector<std::pair<std::string, E>>(words.begin(), words.end()), declared);
+  }
+  /// The same with words that are known when the program runs, such as a registry's names.
+  template <class E>
+  [[nodiscard]] E choice(std::string_view key, const std::vector<std::pair<std::string, E>>& words,
+                         const Plain<E>& declared = {}) const {
     std::vector<std::string> names;
     std::optional<std::size_t> fallback;
     for (const auto& [name, value] : words) {

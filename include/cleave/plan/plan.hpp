@@ -9,6 +9,8 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cleave/base/ids.hpp"
@@ -17,6 +19,7 @@
 #include "cleave/base/units.hpp"
 #include "cleave/fleet/profile.hpp"
 #include "cleave/model/graph.hpp"
+#include "cleave/plan/search_stages.hpp"
 #include "cleave/timing/stream.hpp"
 
 namespace cleave::plan {
@@ -37,14 +40,31 @@ struct Work {
 /// The planner's view of an operation that runs on devices. Requires: runs_on_devices(operation.kind).
 [[nodiscard]] Work work_of(const model::Operation& operation, DType wire);
 
-/// How the work is cut.
-enum class Partition : std::uint8_t {
-  automatic,  ///< three dimensions, by what each device can do
-  equal,      ///< row strips of equal size over all devices, whatever they are
-  rows,       ///< row strips in proportion to what each device can do
-  grid,       ///< two dimensions (columns, then rows), k never cut
-  paper,      ///< the published scheme: equal areas from its cost model, k never cut
+/// How the work is cut: one of the registry's partitions (src/plan/registry.cpp), by the name that inputs have for it.
+class Partition {
+ public:
+  static const Partition automatic;  ///< three dimensions, by what each device can do
+  static const Partition equal;      ///< row strips of equal size over all devices, whatever they are
+  static const Partition rows;       ///< row strips in proportion to what each device can do
+  static const Partition grid;       ///< two dimensions (columns, then rows), k never cut
+  static const Partition paper;      ///< the published scheme: equal areas from its cost model, k never cut
+
+  /// Requires: a name of the registry, from storage that lasts.
+  explicit constexpr Partition(std::string_view name) : name_(name) {}
+  [[nodiscard]] constexpr std::string_view name() const { return name_; }
+  bool operator==(const Partition&) const = default;
+
+ private:
+  std::string_view name_;
 };
+inline constexpr Partition Partition::automatic{"auto"};
+inline constexpr Partition Partition::equal{"equal"};
+inline constexpr Partition Partition::rows{"rows"};
+inline constexpr Partition Partition::grid{"grid"};
+inline constexpr Partition Partition::paper{"paper"};
+
+/// Every partition with one line of help, in the order of the registry.
+[[nodiscard]] std::vector<std::pair<Partition, std::string_view>> all_partitions();
 
 /// What a plan is for.
 enum class Objective : std::uint8_t {
@@ -71,6 +91,7 @@ struct PlanOptions {
   /// A tasklet's operands, and its result, stay below kMaxMessage together, for fleets that send them in one message.
   bool single_message = false;
   KeepColumns keep_columns = KeepColumns::where_quicker;  ///< as predicted
+  StageSet stages = {};                                   ///< of Partition::automatic
 };
 
 using cleave::PanelOrder;  // base/resident.hpp: devices must agree about what stays in memory

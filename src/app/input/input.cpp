@@ -2,6 +2,7 @@
 #include "input/input.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -36,13 +37,12 @@ ModelInput read_model(const Section& in, model::ModelConfig& c) {
     }
   }
   const bool from_preset = in.given("preset");
-  c.family = in.text("family", {.default_value = c.family, .help = "gpt2, opt or llama."});
   const std::vector<std::string> families = model::family_names();
+  const std::string names = fmt::format("one of {}", fmt::join(families, ", "));
+  c.family = in.text("family", {.default_value = c.family, .help = names + "."});
   if (std::find(families.begin(), families.end(), c.family) == families.end()) {
-    std::string names;
-    for (const std::string& name : families) names += (names.empty() ? "" : ", ") + name;
-    if (in.sound("family")) in.fault("family", fmt::format("there is no family '{}'", c.family), "one of " + names);
-    c.family = "gpt2";
+    if (in.sound("family")) in.fault("family", fmt::format("there is no family '{}'", c.family), names);
+    c.family = model::ModelConfig{}.family;
   }
   constexpr std::int64_t kMost = 1'000'000;
   c.n_layer =
@@ -341,6 +341,16 @@ Seconds churn_horizon(const fleet::ChurnModel& churn) {
   return std::min(kChurnHorizon, (churn.mean_session + churn.mean_absence) * kMostSessions);
 }
 
+plan::Partition read_partition(const Section& plan, plan::Partition usual) {
+  std::vector<std::pair<std::string, plan::Partition>> names;
+  std::string help;
+  for (const auto& [partition, what] : plan::all_partitions()) {
+    names.emplace_back(partition.name(), partition);
+    help += fmt::format("{}{}: {}", help.empty() ? "" : "; ", partition.name(), what);
+  }
+  return plan.choice<plan::Partition>("partition", names, {.default_value = usual, .help = help + "."});
+}
+
 }  // namespace
 
 void draw_fleet(Input& input) {
@@ -363,16 +373,7 @@ Input declare_input(config::Reader& reader, Needs needs) {
   input.fleet = read_fleet(reader.section("fleet", "The emulated devices."), input.step.seed);
   input.server = read_server(reader.section("server", "The parameter server."), input.step.plan.server);
   const Section plan = reader.section("plan", "How operations are cut.");
-  input.step.plan.partition =
-      plan.choice<plan::Partition>("partition",
-                                   {{"auto", plan::Partition::automatic},
-                                    {"equal", plan::Partition::equal},
-                                    {"rows", plan::Partition::rows},
-                                    {"grid", plan::Partition::grid},
-                                    {"paper", plan::Partition::paper}},
-                                   {.default_value = input.step.plan.partition,
-                                    .help = "auto: three dimensions, by what each device can do; equal and rows: row "
-                                            "strips; grid: two dimensions; paper: the published scheme."});
+  input.step.plan.partition = read_partition(plan, input.step.plan.partition);
   input.step.layout.layout = plan.choice<sched::Layout>(
       "layout",
       {{"auto", sched::Layout::automatic}, {"tiles", sched::Layout::tiles}, {"stages", sched::Layout::stages}},

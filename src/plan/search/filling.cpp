@@ -8,7 +8,7 @@ namespace cleave::plan {
 
 namespace {
 
-/// How far ahead of its turn a device may be taken because its area fits.
+/// Set on the fleets of bench/plan_table: how far ahead of its turn a device may be taken because its area fits.
 constexpr std::size_t kWindow = 6;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Threshold accepting (Dueck and Scheuer 1990) over areas alone; true cuts come after (group_search.hpp).
+// Judged by areas alone; true cuts come after (group_search.hpp).
 //
 // A region covers what the least able of its groups can, so groups of a region are to be equally able; a high power of
 // areas stands for the least, so that every change of any group counts.
@@ -6,10 +6,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace cleave::plan {
 
 namespace {
+
+// Set on 64 devices of bench/plan_table.
 
 /// How much worse a change may be at first, as a share of all that is covered.
 constexpr double kWorseCover = 2e-3;
@@ -38,17 +41,12 @@ GroupExchange::GroupExchange(const Areas& areas, std::vector<std::vector<Group>>
 }
 
 void GroupExchange::improve(int changes) {
-  double best = covered_;
-  std::vector<Members> found = groups_;
-  for (int i = 0; i < changes; ++i) {
-    const double left = 1 - static_cast<double>(i) / (0.9 * changes);
-    change(std::max(0.0, kWorseCover * covered_ * left));
-    if (covered_ > best) {
-      best = covered_;
-      found = groups_;
-    }
-  }
-  groups_ = std::move(found);
+  changes_ = changes;
+  tried_ = -1;
+  best_covered_ = covered_;
+  best_groups_ = groups_;
+  threshold_accept(*this, draws_, Schedule{kWorseCover});
+  groups_ = std::move(best_groups_);
   covered_ = 0;
   for (Part& region : regions_) covered_ += region.covers = covers(region);
 }
@@ -81,50 +79,80 @@ double GroupExchange::covers(const Part& region) const {
   return 1 / std::sqrt(std::sqrt(std::sqrt(sum / static_cast<double>(region.groups.size()))));
 }
 
-// Two groups exchange devices, or a block; undone where less is covered by more than `worse`.
-void GroupExchange::change(double worse) {
-  const std::size_t a = draw(groups_.size()), kind = draw(8);
-  std::size_t b = draw(groups_.size());
-  if (kind == 0) {
+double GroupExchange::advance() {
+  ++tried_;
+  return static_cast<double>(tried_) / static_cast<double>(changes_);
+}
+
+// Of eight changes one moves a block within a region, two a device, and five swap two devices.
+bool GroupExchange::propose(Draws& draws) {
+  const std::size_t a = draws.below(groups_.size()), kind = draws.below(8);
+  std::size_t b = draws.below(groups_.size());
+  change_.kind = kind == 0 ? Kind::block : kind < 3 ? Kind::device : Kind::swap;
+  if (change_.kind == Kind::block) {
     const Part& region = regions_[groups_[a].region];
-    b = region.groups[draw(region.groups.size())];
+    b = region.groups[draws.below(region.groups.size())];
   }
-  if (a == b) return;
-  Members &one = groups_[a], &other = groups_[b];
-  if (kind == 0 ? one.blocks < 2 : kind < 3 && one.devices.size() < 2) return;
-  const std::size_t i = draw(one.devices.size()), j = draw(other.devices.size());
-  const auto exchange = [&](std::int64_t sign) {
-    if (kind == 0) {
-      one.blocks -= sign;
-      other.blocks += sign;
-    } else if (kind > 2) {
-      std::swap(one.devices[i], other.devices[j]);
-    } else if (sign > 0) {
-      std::swap(one.devices[i], one.devices.back());
-      other.devices.push_back(one.devices.back());
-      one.devices.pop_back();
-    } else {
-      one.devices.push_back(other.devices.back());
-      other.devices.pop_back();
-    }
-  };
-  const double before_one = one.lack, before_other = other.lack;
-  Part &first = regions_[one.region], &second = regions_[other.region];
+  if (a == b) return false;
+  const Members &one = groups_[a], &other = groups_[b];
+  if (change_.kind == Kind::block && one.blocks < 2) return false;
+  if (change_.kind == Kind::device && one.devices.size() < 2) return false;
+  change_.one = a;
+  change_.other = b;
+  change_.given = draws.below(one.devices.size());
+  change_.taken = draws.below(other.devices.size());
+  return true;
+}
+
+void GroupExchange::exchange(bool forth) {
+  Members &one = groups_[change_.one], &other = groups_[change_.other];
+  switch (change_.kind) {
+    case Kind::block:
+      one.blocks -= forth ? 1 : -1;
+      other.blocks += forth ? 1 : -1;
+      break;
+    case Kind::device:
+      if (forth) {
+        std::swap(one.devices[change_.given], one.devices.back());
+        other.devices.push_back(one.devices.back());
+        one.devices.pop_back();
+      } else {
+        one.devices.push_back(other.devices.back());
+        other.devices.pop_back();
+      }
+      break;
+    case Kind::swap: std::swap(one.devices[change_.given], other.devices[change_.taken]); break;
+  }
+}
+
+// As a share of all that is covered.
+double GroupExchange::loss(double /*worse*/) {
+  exchange(true);
+  Members &one = groups_[change_.one], &other = groups_[change_.other];
+  change_.lack_one = std::exchange(one.lack, lack_of(one));
+  change_.lack_other = std::exchange(other.lack, lack_of(other));
+  const Part &first = regions_[one.region], &second = regions_[other.region];
   const bool same = one.region == other.region;
-  exchange(1);
-  one.lack = lack_of(one);
-  other.lack = lack_of(other);
-  const double covers_first = covers(first), covers_second = same ? 0 : covers(second);
-  const double gain = covers_first + covers_second - first.covers - (same ? 0 : second.covers);
-  if (gain >= -worse) {
-    covered_ += gain;
-    first.covers = covers_first;
-    if (!same) second.covers = covers_second;
-    return;
-  }
-  exchange(-1);
-  one.lack = before_one;
-  other.lack = before_other;
+  change_.covers_first = covers(first);
+  change_.covers_second = same ? 0 : covers(second);
+  change_.gain = change_.covers_first + change_.covers_second - first.covers - (same ? 0 : second.covers);
+  return -change_.gain / covered_;
+}
+
+void GroupExchange::keep() {
+  const std::size_t first = groups_[change_.one].region, second = groups_[change_.other].region;
+  covered_ += change_.gain;
+  regions_[first].covers = change_.covers_first;
+  if (second != first) regions_[second].covers = change_.covers_second;
+  if (covered_ <= best_covered_) return;
+  best_covered_ = covered_;
+  best_groups_ = groups_;
+}
+
+void GroupExchange::undo() {
+  exchange(false);
+  groups_[change_.one].lack = change_.lack_one;
+  groups_[change_.other].lack = change_.lack_other;
 }
 
 }  // namespace cleave::plan

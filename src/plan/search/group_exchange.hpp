@@ -1,10 +1,9 @@
 // GroupExchange groups: which devices cover which slabs, so that depths that add up are those that devices do best at.
 #pragma once
 
-#include <random>
-
 #include "search/areas.hpp"
 #include "search/slabs.hpp"
+#include "search/threshold_accept.hpp"
 
 namespace cleave::plan {
 
@@ -38,14 +37,34 @@ class GroupExchange {
 
   [[nodiscard]] double lack_of(const Members& group) const;
   [[nodiscard]] double covers(const Part& region) const;
-  void change(double worse);
-  std::size_t draw(std::size_t end) { return (random_() >> 8U) % end; }
+
+  // As threshold_accept() asks.
+  template <class State>
+  friend void threshold_accept(State& state, Draws& draws, const Schedule& schedule);
+  double advance();
+  bool propose(Draws& draws);
+  double loss(double worse);
+  void keep();
+  void undo();
+  void exchange(bool forth);
 
   const Areas* areas_;
   std::vector<Members> groups_;
   std::vector<Part> regions_;
   double covered_ = 0;
-  std::minstd_rand random_;
+  Draws draws_{1};
+  int changes_ = 0, tried_ = 0;
+  // The change that is tried: of two groups, a device of one or of both, or a block.
+  enum class Kind : std::uint8_t { block, device, swap };
+  struct Change {
+    Kind kind = Kind::block;
+    std::size_t one = 0, other = 0;       // groups
+    std::size_t given = 0, taken = 0;     // positions of devices in them
+    double lack_one = 0, lack_other = 0;  // before
+    double covers_first = 0, covers_second = 0, gain = 0;
+  } change_;
+  double best_covered_ = 0;
+  std::vector<Members> best_groups_;
 };
 
 }  // namespace cleave::plan

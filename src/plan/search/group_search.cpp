@@ -1,4 +1,4 @@
-// Threshold accepting (Dueck and Scheuer 1990) over who is in which group. How deep a group covers its region follows.
+// What is searched for is who is in which group; how deep a group covers its region follows from that.
 #include "search/group_search.hpp"
 
 #include <algorithm>
@@ -11,6 +11,8 @@
 namespace cleave::plan {
 
 namespace {
+
+// Set on 64 and 256 devices of bench/plan_table, `moderate` and `symmetric` (docs/measurements/planner.md).
 
 /// How much earlier the next finish is.
 constexpr double kEarlier = 0.998;
@@ -25,8 +27,8 @@ constexpr double kSameAreas = 0.99;
 /// Groups cover about this share of the depth that their areas allow.
 constexpr double kUsualDepth = 0.96;
 
-/// What bytes beyond those that the server's interface carries cost, as a share of all that is done.
-constexpr double kFee = 1;
+/// A change counts as this many devices cut at least, so that a search whose cuts are all known ends too.
+constexpr double kLeastEffort = 0.1;
 
 }  // namespace
 
@@ -54,10 +56,13 @@ GroupSearch::GroupSearch(const SearchedRegions& searched, const PreferredShapes&
     most = std::max(most, static_cast<std::size_t>(device) + 1);
   }
   group_of_.resize(most);
-  std::mt19937_64 random;
-  for (std::size_t i = 0; i < most; ++i) keys_.push_back(random());
+  const auto draw_key = [this] {
+    const std::uint64_t high = draws_.bits();
+    return (high << 32U) | draws_.bits();
+  };
+  for (std::size_t i = 0; i < most; ++i) keys_.push_back(draw_key());
   for (std::size_t r = 0; r < regions.size(); ++r) {
-    const std::uint64_t key = random();
+    const std::uint64_t key = draw_key();
     const auto add = [&](std::vector<DeviceRates> devices, bool shorter) {
       Members members{r, shorter, std::move(devices), key ^ (shorter ? 1U : 0U), {}};
       for (const DeviceRates& device : members.devices) {
@@ -192,8 +197,9 @@ ServerBytes GroupSearch::needed(const Part& part) const {
   return {part.bytes.out * static_cast<double>(blocks_) / static_cast<double>(part.blocks), part.bytes.in};
 }
 
+// What bytes beyond those that the interface carries cost, as a share of all that is done: as much as they are more.
 double GroupSearch::fee(const ServerBytes& bytes) const {
-  return kFee * std::max(0.0, bytes.time(searched_.server) / std::max(finish_ - searched_.pause, kSoonest) - 1);
+  return std::max(0.0, bytes.time(searched_.server) / std::max(finish_ - searched_.pause, kSoonest) - 1);
 }
 
 bool GroupSearch::met() const {
@@ -204,22 +210,24 @@ bool GroupSearch::met() const {
 }
 
 double GroupSearch::improve(const Limits& limits) {
-  begin_at(limits.finish);
+  limits_ = limits;
+  met_at_ = kNever;
   cut_devices_ = 0;
-  double met_at = kNever, spent = 0;
-  int tried = 0;
-  while (spent < 1) {
-    while (met()) {
-      met_at = finish_;
-      keep();
-      if (finish_ <= limits.wanted) return met_at;
-      begin_at(finish_ * kEarlier);
-    }
-    change(std::max(0.0, limits.worse * (1 - spent / 0.9)));
-    if (parts_.size() > 1 && ++tried % 4000 == 0) resize();
-    spent = std::max(spent + 0.1 / limits.changes, cut_devices_ / limits.changes);
+  tried_ = 0;
+  begin_at(limits.finish);
+  threshold_accept(*this, draws_, Schedule{limits.worse});
+  return met_at_;
+}
+
+// The next finish is looked for as soon as one is met.
+double GroupSearch::advance() {
+  while (met()) {
+    met_at_ = finish_;
+    record();
+    if (finish_ <= limits_.wanted) return 1;
+    begin_at(finish_ * kEarlier);
   }
-  return met_at;
+  return std::max(kLeastEffort * static_cast<double>(tried_++), cut_devices_) / limits_.changes;
 }
 
 double GroupSearch::total() const {
@@ -228,24 +236,7 @@ double GroupSearch::total() const {
   return sum;
 }
 
-// Regions that cover deeper than they need become larger, while that is better for all.
-void GroupSearch::resize() {
-  const double before = total();
-  const std::vector<Part> parts = parts_;
-  const std::vector<Members> groups = groups_;
-  const ServerBytes bytes = bytes_;
-  std::vector<double> shares;
-  for (const Part& part : parts_) shares.push_back(part.share * std::sqrt(part.depth / static_cast<double>(blocks_)));
-  lay_out(shares);
-  measure_all();
-  if (total() >= before) return;
-  parts_ = parts;
-  groups_ = groups;
-  bytes_ = bytes;
-  known_.clear();
-}
-
-void GroupSearch::keep() {
+void GroupSearch::record() {
   found_.assign(parts_.size(), {});
   lengths_.clear();
   for (std::size_t r = 0; r < parts_.size(); ++r) {
@@ -280,95 +271,100 @@ void GroupSearch::keep() {
   }
 }
 
-// Two groups exchange devices; undone where that is worse by more than `worse`.
-void GroupSearch::change(double worse) {
-  const std::size_t at = draw(by_depth_.size()), kind = draw(8);
+// A device and one that prefers a like depth, mostly: they change places, or the first joins the other's group. Of
+// eight changes three are moves, one of them to any group; one in four knows no likeness.
+bool GroupSearch::propose(Draws& draws) {
+  const std::size_t at = draws.below(by_depth_.size()), kind = draws.below(8);
   const std::size_t window = kind < 6 ? std::max<std::size_t>(4, by_depth_.size() / 8) : by_depth_.size();
-  const std::size_t first_device = static_cast<std::size_t>(by_depth_[at]);
-  const std::size_t a = group_of_[first_device];
-  const bool moves = kind % 3 == 0;
-  std::size_t b = 0, second_device = 0;
-  if (moves && kind == 0) {
-    b = draw(groups_.size());
+  change_.moves = kind % 3 == 0;
+  change_.first_device = static_cast<std::size_t>(by_depth_[at]);
+  change_.one = group_of_[change_.first_device];
+  if (kind == 0) {
+    change_.other = draws.below(groups_.size());
   } else {
     const std::size_t low = at > window ? at - window : 0, high = std::min(at + window + 1, by_depth_.size());
-    second_device = static_cast<std::size_t>(by_depth_[low + draw(high - low)]);
-    b = group_of_[second_device];
+    change_.second_device = static_cast<std::size_t>(by_depth_[low + draws.below(high - low)]);
+    change_.other = group_of_[change_.second_device];
   }
-  if (a == b) return;
-  Members &one = groups_[a], &other = groups_[b];
+  if (change_.one == change_.other) return false;
   const auto place_of = [](const Members& group, std::size_t device) {
     std::size_t i = 0;
     while (static_cast<std::size_t>(group.devices[i].index) != device) ++i;
     return i;
   };
-  const std::size_t i = place_of(one, first_device), j = moves ? 0 : place_of(other, second_device);
-  const auto exchange = [&](bool forth) {
-    if (!moves) {
-      const std::uint64_t keys = keys_[static_cast<std::size_t>(one.devices[i].index)] ^
-                                 keys_[static_cast<std::size_t>(other.devices[j].index)];
-      one.key ^= keys;
-      other.key ^= keys;
-      std::swap(one.devices[i], other.devices[j]);
-      return;
-    }
-    Members &from = forth ? one : other, &to = forth ? other : one;
-    const std::size_t which = forth ? i : from.devices.size() - 1;
-    const std::uint64_t key = keys_[static_cast<std::size_t>(from.devices[which].index)];
-    one.key ^= key;
-    other.key ^= key;
-    to.devices.push_back(from.devices[which]);
-    from.devices.erase(from.devices.begin() + static_cast<std::ptrdiff_t>(which));
+  change_.given = place_of(groups_[change_.one], change_.first_device);
+  change_.taken = change_.moves ? 0 : place_of(groups_[change_.other], change_.second_device);
+  return true;
+}
+
+void GroupSearch::exchange(bool forth) {
+  Members &one = groups_[change_.one], &other = groups_[change_.other];
+  std::uint64_t key = keys_[change_.first_device];
+  if (!change_.moves) {
+    key ^= keys_[change_.second_device];
+    std::swap(one.devices[change_.given], other.devices[change_.taken]);
+  } else if (forth) {
+    other.devices.push_back(one.devices[change_.given]);
+    one.devices.erase(one.devices.begin() + static_cast<std::ptrdiff_t>(change_.given));
+  } else {
+    one.devices.insert(one.devices.begin() + static_cast<std::ptrdiff_t>(change_.given), other.devices.back());
+    other.devices.pop_back();
+  }
+  one.key ^= key;
+  other.key ^= key;
+}
+
+// How much better all is with these depths of the two groups.
+double GroupSearch::gain_at(const std::array<Depth, 2>& depths) {
+  const std::array<const Members*, 2> both{&groups_[change_.one], &groups_[change_.other]};
+  const Part &first = parts_[both[0]->region], &second = parts_[both[1]->region];
+  const bool same = both[0]->region == both[1]->region;
+  const auto add_up = [&](const Part& a, const Part& b) { return worth(a) + (same ? 0 : worth(b)); };
+  const double before = add_up(first, second) - fee(bytes_);
+  change_.first = first;
+  change_.second = second;
+  change_.bytes = bytes_;
+  const auto put = [&](const Part& part, double sign) {
+    const ServerBytes all = needed(part);
+    change_.bytes.add({sign * all.out, sign * all.in});
   };
+  put(change_.first, -1);
+  if (!same) put(change_.second, -1);
+  for (std::size_t s = 0; s < 2; ++s) {
+    Part& part = s == 0 || same ? change_.first : change_.second;
+    count(part, both[s]->depth, -1);
+    count(part, depths[s], 1);
+  }
+  put(change_.first, 1);
+  if (!same) put(change_.second, 1);
+  return add_up(change_.first, change_.second) - fee(change_.bytes) - before;
+}
+
+// Both groups as deep as their areas allow first; true cuts, one after the other, only while that may do.
+double GroupSearch::loss(double worse) {
   exchange(true);
-  const bool same = one.region == other.region;
-  const auto add_up = [&](const Part& first, const Part& second) { return worth(first) + (same ? 0 : worth(second)); };
-  const Part first_before = parts_[one.region], second_before = parts_[other.region];
-  const double before = add_up(first_before, second_before) - fee(bytes_);
-  const std::array<const Members*, 2> both{&one, &other};
-  const std::array<std::int64_t, 2> deepest{deepest_by_area(one), deepest_by_area(other)};
-  std::array<Depth, 2> depths;
-  for (std::size_t s = 0; s < 2; ++s) depths[s] = {deepest[s], 1, 0};  // at best
-  Part first, second;
-  ServerBytes bytes;
-  const auto judge = [&] {
-    first = first_before;
-    second = second_before;
-    bytes = bytes_;
-    const auto put = [&](const Part& part, double sign) {
-      const ServerBytes all = needed(part);
-      bytes.add({sign * all.out, sign * all.in});
-    };
-    put(first, -1);
-    if (!same) put(second, -1);
-    for (std::size_t s = 0; s < 2; ++s) {
-      Part& part = s == 0 || same ? first : second;
-      count(part, both[s]->depth, -1);
-      count(part, depths[s], 1);
-    }
-    put(first, 1);
-    if (!same) put(second, 1);
-    return add_up(first, second) - fee(bytes) - before >= -worse;
-  };
-  bool good = judge();
-  for (std::size_t s = 0; s < 2 && good; ++s) {
-    depths[s] = depth_of(*both[s], deepest[s]);
-    good = judge();
+  const std::array<const Members*, 2> both{&groups_[change_.one], &groups_[change_.other]};
+  const std::array<std::int64_t, 2> deepest{deepest_by_area(*both[0]), deepest_by_area(*both[1])};
+  for (std::size_t s = 0; s < 2; ++s) change_.depths[s] = {deepest[s], 1, 0};
+  double lost = -gain_at(change_.depths);
+  for (std::size_t s = 0; s < 2 && lost <= worse; ++s) {
+    change_.depths[s] = depth_of(*both[s], deepest[s]);
+    lost = -gain_at(change_.depths);
   }
-  if (!good) {
-    exchange(false);
-    if (moves) {  // back to its place
-      std::rotate(one.devices.begin() + static_cast<std::ptrdiff_t>(i), one.devices.end() - 1, one.devices.end());
-    }
-    return;
-  }
-  group_of_[first_device] = b;
-  if (!moves) group_of_[second_device] = a;
-  if (!same) parts_[other.region] = second;
-  parts_[one.region] = first;
-  one.depth = depths[0];
-  other.depth = depths[1];
-  bytes_ = bytes;
+  return lost;
+}
+
+void GroupSearch::undo() { exchange(false); }
+
+void GroupSearch::keep() {
+  Members &one = groups_[change_.one], &other = groups_[change_.other];
+  group_of_[change_.first_device] = change_.other;
+  if (!change_.moves) group_of_[change_.second_device] = change_.one;
+  parts_[other.region] = change_.second;
+  parts_[one.region] = change_.first;
+  one.depth = change_.depths[0];
+  other.depth = change_.depths[1];
+  bytes_ = change_.bytes;
 }
 
 }  // namespace cleave::plan

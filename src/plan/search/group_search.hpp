@@ -1,12 +1,13 @@
 // GroupSearch: which devices cover which slabs, so that the depths that groups cover by true cuts add up.
 #pragma once
 
+#include <array>
 #include <optional>
-#include <random>
 #include <unordered_map>
 
 #include "search/areas.hpp"
 #include "search/slabs.hpp"
+#include "search/threshold_accept.hpp"
 
 namespace cleave::plan {
 
@@ -66,7 +67,7 @@ class GroupSearch {
 
   void lay_out(const std::vector<double>& shares);
   void begin_at(double finish);
-  void keep();
+  void record();
   void measure_all();
   [[nodiscard]] std::int64_t deepest_by_area(const Members& group) const;
   [[nodiscard]] Depth measure(const Members& group, std::int64_t deepest);
@@ -77,9 +78,17 @@ class GroupSearch {
   [[nodiscard]] double fee(const ServerBytes& bytes) const;
   [[nodiscard]] double total() const;
   [[nodiscard]] bool met() const;
-  void change(double worse);
-  void resize();
-  std::size_t draw(std::size_t end) { return (random_() >> 8U) % end; }
+
+  // As threshold_accept() asks.
+  template <class State>
+  friend void threshold_accept(State& state, Draws& draws, const Schedule& schedule);
+  double advance();
+  bool propose(Draws& draws);
+  double loss(double worse);
+  void keep();
+  void undo();
+  void exchange(bool forth);
+  [[nodiscard]] double gain_at(const std::array<Depth, 2>& depths);
 
   SearchedRegions searched_;
   const PreferredShapes& preferred_;
@@ -96,7 +105,20 @@ class GroupSearch {
   std::optional<Areas> areas_;
   std::vector<std::uint64_t> keys_;
   std::unordered_map<std::uint64_t, Depth> known_;
-  std::minstd_rand random_;
+  Draws draws_{3};
+  Limits limits_;
+  double met_at_ = 0;  // the earliest finish that could be met
+  std::int64_t tried_ = 0;
+  // The change that is tried: a device moves from one group to another, or two change places.
+  struct Change {
+    bool moves = false;
+    std::size_t one = 0, other = 0;                   // groups
+    std::size_t first_device = 0, second_device = 0;  // by DeviceRates::index
+    std::size_t given = 0, taken = 0;                 // their positions in the groups
+    std::array<Depth, 2> depths;
+    Part first, second;  // the regions of the groups, with the change
+    ServerBytes bytes;
+  } change_;
 };
 
 }  // namespace cleave::plan

@@ -8,15 +8,17 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <random>
 
 #include "bisect.hpp"
 #include "gemm_costs.hpp"
 #include "search/slabs.hpp"
+#include "search/threshold_accept.hpp"
 
 namespace cleave::plan {
 
 namespace {
+
+// Set on 8 devices of bench/plan_table (docs/measurements/planner.md).
 
 /// Trees that are tried after each first one, and rounds in which the cuts of one settle.
 constexpr int kTrees = 1500, kRounds = 6;
@@ -51,23 +53,33 @@ class GuillotineTree {
       : work_(work), box_(box), devices_(devices) {}
 
   BoxTiling find() {
-    Tree best;
     for (std::int32_t axis = 0; axis < 3; ++axis) {
-      Tree tree = begin(axis);
-      for (int tries = 0; tries < kTrees; ++tries) {
-        Tree tried = tree;
-        change(tried);
-        settle(tried);
-        const double worse = kWorse * (1 - static_cast<double>(tries) / kTrees);
-        if (tried.finish > tree.finish * (1 + worse)) continue;
-        tree = std::move(tried);
-        if (tree.finish < best.finish) best = tree;
-      }
+      tree_ = begin(axis);
+      tries_ = 0;
+      threshold_accept(*this, draws_, Schedule{kWorse});
     }
-    BoxTiling tiling{best.finish < kNever ? 0 : kNever, {}};
-    if (tiling.finish == 0) cut(best, best.root, box_, tiling);
+    BoxTiling tiling{best_.finish < kNever ? 0 : kNever, {}};
+    if (tiling.finish == 0) cut(best_, best_.root, box_, tiling);
     return tiling;
   }
+
+  // As threshold_accept() asks.
+  double advance() { return static_cast<double>(tries_++) / kTrees; }
+  bool propose(Draws& /*draws*/) {
+    tried_ = tree_;
+    change(tried_);
+    settle(tried_);
+    return true;
+  }
+  // As a share of the finish.
+  [[nodiscard]] double loss(double /*worse*/) const {
+    return tried_.finish <= tree_.finish ? 0 : tried_.finish / tree_.finish - 1;
+  }
+  void keep() {
+    tree_ = std::move(tried_);
+    if (tree_.finish < best_.finish) best_ = tree_;
+  }
+  void undo() {}
 
  private:
   // Devices in their order, cut along each side in turn.
@@ -91,8 +103,7 @@ class GuillotineTree {
     return static_cast<std::int32_t>(std::ssize(tree.places)) - 1;
   }
 
-  // A number below `end`; the same ones in every run.
-  std::int32_t draw(std::int32_t end) { return static_cast<std::int32_t>(random_() >> 8U) % end; }
+  std::int32_t draw(std::int32_t end) { return static_cast<std::int32_t>(draws_.below(static_cast<std::size_t>(end))); }
 
   // Turns a cut, has two devices change places, or moves one of them to another place or out.
   void change(Tree& tree) {
@@ -228,7 +239,9 @@ class GuillotineTree {
   GemmBox box_;
   std::span<const DeviceRates> devices_;
   std::vector<Place> next_;
-  std::minstd_rand random_;
+  Draws draws_{2};
+  int tries_ = 0;
+  Tree tree_, tried_, best_;
 };
 
 }  // namespace

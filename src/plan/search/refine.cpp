@@ -13,6 +13,8 @@ namespace cleave::plan {
 
 namespace {
 
+// Set on the fleets of bench/plan_table.
+
 /// A move must end the slower of its two groups earlier by this share of its time.
 constexpr double kLeastGain = 1e-3;
 

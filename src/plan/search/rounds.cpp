@@ -14,29 +14,22 @@ namespace cleave::plan {
 
 namespace {
 
+// Set on inputs/sim/small-memory.yaml (bench/search_stages).
+
 /// Finishes this close to the bound need no rounds, and halving must gain as much.
 constexpr double kGoodWithoutRounds = 1.1, kLeastGainOfHalving = 0.99;
-
-/// Halvings at most.
-constexpr int kMostHalvings = 40;
 
 using Parts = std::array<std::int64_t, 3>;  // along m, n and k
 
 class Rounds {
  public:
-  Rounds(const Work& work, const GemmBox& box, std::span<const DeviceRates> devices, const fleet::ServerProfile& server,
-         const BoxBound& bound)
-      : work_(work),
-        box_(box),
-        devices_(devices),
-        server_(server),
-        bound_(bound),
-        extents_{box.m(), box.n(), k_blocks(box.k())} {}
+  explicit Rounds(const TilingProblem& problem)
+      : problem_(problem), box_(problem.box), extents_{problem.box.m(), problem.box.n(), k_blocks(problem.box.k())} {}
 
   // The parts that are done earliest; kNever when even the smallest do not fit.
   double halve(double finish) {
     Parts parts{1, 1, 1};
-    for (int i = 0; i < kMostHalvings; ++i) {
+    while (true) {
       Parts best = parts;
       double soonest = kNever, shortest = kNever;
       // One side, or two at once: that may gain where neither does alone.
@@ -71,7 +64,7 @@ class Rounds {
     for_each_part([&](const GemmBox& part) {
       const auto [found, is_new] = known.try_emplace({part.m(), part.n(), part.k()});
       if (is_new) {
-        found->second = tile_gemm(work_, part, devices_, server_, share_of(parts_), {});
+        found->second = tile_gemm(share_of(part, parts_), {});
         for (BoxTile& tile : found->second.tiles) tile.box = moved(tile.box, part, -1);
       }
       all.finish += found->second.finish;
@@ -91,10 +84,11 @@ class Rounds {
     return box;
   }
 
-  [[nodiscard]] BoxBound share_of(const Parts& parts) const {
-    BoxBound share = bound_;
-    share.finish /= static_cast<double>(parts[0] * parts[1] * parts[2]);
-    share.pause = 0;
+  [[nodiscard]] TilingProblem share_of(const GemmBox& part, const Parts& parts) const {
+    TilingProblem share = problem_;
+    share.box = part;
+    share.bound.finish /= static_cast<double>(parts[0] * parts[1] * parts[2]);
+    share.bound.pause = 0;
     return share;
   }
 
@@ -104,9 +98,9 @@ class Rounds {
     const GemmBox part{box_.m0, box_.m0 + largest(0),
                        box_.n0, box_.n0 + largest(1),
                        box_.k0, std::min(box_.k1, box_.k0 + largest(2) * kBlockK)};
-    const BoxTiling tiling = tile_gemm(work_, part, devices_, server_, share_of(parts), {});
+    const BoxTiling tiling = tile_gemm(share_of(part, parts), {});
     if (!tiling.in_memory || tiling.finish == kNever) return kNever;
-    return std::max(tiling.finish, server_bytes(work_, tiling).time(server_)) *
+    return std::max(tiling.finish, server_bytes(problem_.work, tiling).time(problem_.server)) *
            static_cast<double>(parts[0] * parts[1] * parts[2]);
   }
 
@@ -123,26 +117,23 @@ class Rounds {
     }
   }
 
-  const Work& work_;
+  TilingProblem problem_;
   GemmBox box_;
-  std::span<const DeviceRates> devices_;
-  fleet::ServerProfile server_;
-  BoxBound bound_;
   Parts extents_, parts_{1, 1, 1};
 };
 
 }  // namespace
 
-BoxTiling tile_in_rounds(const Work& work, const GemmBox& box, std::span<const DeviceRates> devices,
-                         const fleet::ServerProfile& server, const BoxBound& bound) {
-  BoxTiling once = tile_selected(work, box, devices, server, bound);
-  if (once.in_memory && once.finish <= kGoodWithoutRounds * bound.finish) return once;
+BoxTiling tile_in_rounds(const TilingProblem& problem) {
+  BoxTiling once = tile_selected(problem);
+  if (!problem.stages.runs(SearchStage::rounds)) return once;
+  if (once.in_memory && once.finish <= kGoodWithoutRounds * problem.bound.finish) return once;
   // A tile that streams holds the strips of its shorter side: at most half of what comes down.
-  const bool limited = std::any_of(devices.begin(), devices.end(), [&](const DeviceRates& device) {
-    return device.memory < device.by(bound.finish).down / 2;
+  const bool limited = std::any_of(problem.devices.begin(), problem.devices.end(), [&](const DeviceRates& device) {
+    return device.memory < device.by(problem.bound.finish).down / 2;
   });
   if (!limited) return once;
-  Rounds rounds(work, box, devices, server, bound);
+  Rounds rounds(problem);
   const double before = once.in_memory ? once.finish : kNever;
   const double finish = rounds.halve(before);
   if (finish >= before) return once;

@@ -15,6 +15,9 @@ namespace cleave::plan {
 
 namespace {
 
+// Limits and efforts were set on the fleets of bench/plan_table whose interface is taken, where no plan is above 1.1 of
+// its bound (docs/measurements/planner.md).
+
 /// Finish times of devices and interface this close to each other are equal.
 constexpr double kEven = 0.01, kNearlyEven = 0.025;
 constexpr int kMostTries = 6;
@@ -39,23 +42,28 @@ constexpr int kMostWorse = 2;
 // Finds which devices take part, and how.
 class Selection {
  public:
-  Selection(const Work& work, const GemmBox& box, std::span<const DeviceRates> devices,
-            const fleet::ServerProfile& server, const BoxBound& bound)
-      : work_(work), box_(box), server_(server), bound_(bound), wanted_(bound), best_wanted_(bound) {
-    const Shapes shapes(work, box);
-    for (const DeviceRates& device : devices) {
-      const Budget budget = device.by(bound.finish);
+  explicit Selection(const TilingProblem& problem)
+      : problem_(problem),
+        work_(problem.work),
+        box_(problem.box),
+        server_(problem.server),
+        bound_(problem.bound),
+        wanted_(problem.bound),
+        best_wanted_(problem.bound) {
+    const Shapes shapes(work_, box_);
+    for (const DeviceRates& device : problem.devices) {
+      const Budget budget = device.by(bound_.finish);
       if (!budget.any()) continue;
-      Piece piece = shapes.best_piece(budget, bound.terms);
+      Piece piece = shapes.best_piece(budget, bound_.terms);
       if (piece.value <= 0) piece = shapes.best_piece(budget, {});
-      const double price = bound.terms.out_price * piece.down + bound.terms.in_price * piece.up;
+      const double price = bound_.terms.out_price * piece.down + bound_.terms.in_price * piece.up;
       offers_.push_back({piece.lines / price, piece.down, piece.up, device});
     }
     std::stable_sort(offers_.begin(), offers_.end(), [](const Offer& a, const Offer& b) { return a.worth > b.worth; });
     double down = 0, up = 0;
-    const double carries = bound.finish - bound.pause;
-    while (count_ < offers_.size() && down <= server.nic_out.value() * carries &&
-           up <= server.nic_in.value() * carries) {
+    const double carries = bound_.finish - bound_.pause;
+    while (count_ < offers_.size() && down <= server_.nic_out.value() * carries &&
+           up <= server_.nic_in.value() * carries) {
       down += offers_[count_].down;
       up += offers_[count_].up;
       ++count_;
@@ -66,7 +74,7 @@ class Selection {
   BoxTiling find() {
     settle(kMostTries);
     if (best_.finish == kNever) return best_;
-    even_out();
+    if (runs(SearchStage::even_directions)) even_out();
     if (far() && bound_.terms.in_price > 0 && bound_.terms.out_price > 0) try_other_groups();
     // At the whole depth there is but one way.
     const auto at_whole_depth = [&](const BoxTile& tile) { return tile.box.k() == box_.k(); };
@@ -83,7 +91,7 @@ class Selection {
           std::min(offers_.size(), static_cast<std::size_t>(std::llround(kMoreToSearch * static_cast<double>(count_))));
     }
     double ratio = attempt(count_);
-    if (!(bound_.wanted > 0)) return best_;
+    if (!(bound_.wanted > 0) || !runs(SearchStage::device_counts)) return best_;
     std::vector<std::size_t> tried{count_};
     for (int i = 0; i < kPatientTries && ratio > 0 && uneven(ratio) > kQuiteEven; ++i) {
       if (best_.finish <= bound_.wanted) break;
@@ -102,6 +110,7 @@ class Selection {
     DeviceRates device;
   };
 
+  [[nodiscard]] bool runs(SearchStage stage) const { return problem_.stages.runs(stage); }
   [[nodiscard]] bool far() const { return best_.finish > kGoodEnough * bound_.finish; }
   static double uneven(double ratio) { return ratio > 1 ? ratio - 1 : 1 / ratio - 1; }
 
@@ -109,7 +118,10 @@ class Selection {
   double attempt(std::size_t count) {
     std::vector<DeviceRates> chosen;
     for (std::size_t i = 0; i < count; ++i) chosen.push_back(offers_[i].device);
-    BoxTiling tiling = tile_gemm(work_, box_, chosen, server_, wanted_, ways_);
+    TilingProblem problem = problem_;
+    problem.devices = chosen;
+    problem.bound = wanted_;
+    BoxTiling tiling = tile_gemm(problem, ways_);
     if (tiling.finish == kNever) return 0;
     const ServerBytes bytes = server_bytes(work_, tiling);
     const double own = tiling.finish, shared = bytes.time(server_) + bound_.pause;
@@ -156,13 +168,15 @@ class Selection {
   // of them, and some of the work may be done at the whole depth.
   void try_other_groups() {
     for (const double size : {14.0, 9.0}) {
+      if (!runs(SearchStage::smaller_groups)) break;
       wanted_ = best_wanted_;
       ways_ = best_ways_;
       ways_.group_size = size;
       count_ = best_count_;
       settle(kMostTries / 2);
     }
-    widen();
+    if (runs(SearchStage::more_devices)) widen();
+    if (!runs(SearchStage::whole_depths)) return;
     int worse = k_blocks(box_.k()) <= kFewBlocks ? 0 : kMostWorse;
     for (double share = 0.05; share < 0.5 && far() && worse < kMostWorse; share += 0.05) {
       const double before = best_.finish;
@@ -190,10 +204,11 @@ class Selection {
     }
   }
 
+  TilingProblem problem_;
   const Work& work_;
   GemmBox box_;
   fleet::ServerProfile server_;
-  const BoxBound& bound_;
+  BoxBound bound_;
   std::vector<Offer> offers_;
   std::size_t first_count_ = 0, count_ = 0, best_count_ = 0;
   BoxBound wanted_, best_wanted_;
@@ -215,13 +230,12 @@ ServerBytes server_bytes(const Work& work, const BoxTiling& tiling) {
   return bytes;
 }
 
-BoxTiling tile_selected(const Work& work, const GemmBox& box, std::span<const DeviceRates> devices,
-                        const fleet::ServerProfile& server, const BoxBound& bound) {
-  if (bound.terms.out_price > 0 || bound.terms.in_price > 0) {
-    BoxTiling tiling = Selection(work, box, devices, server, bound).find();
+BoxTiling tile_selected(const TilingProblem& problem) {
+  if (problem.bound.terms.out_price > 0 || problem.bound.terms.in_price > 0) {
+    BoxTiling tiling = Selection(problem).find();
     if (tiling.finish < kNever) return tiling;
   }
-  return tile_gemm(work, box, devices, server, bound, {.effort = Effort::thorough});
+  return tile_gemm(problem, {.effort = Effort::thorough});
 }
 
 }  // namespace cleave::plan

@@ -13,6 +13,8 @@ namespace cleave::plan {
 
 namespace {
 
+// Set on the fleets of bench/plan_table.
+
 /// A move must help by this share of a group's work; groups this close to each other are left alone.
 constexpr double kLeastGainOfMove = 1e-4, kBalanced = 2e-3;
 

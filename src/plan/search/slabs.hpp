@@ -13,6 +13,10 @@
 
 namespace cleave::plan {
 
+/// Up to so many devices, whole numbers of slabs and of devices to a slab decide: everything is tried, and plans are
+/// not searched for again. Larger fleets have groups to choose from (bench/plan_table, 8 and 64 devices).
+inline constexpr std::int64_t kFewDevices = 16;
+
 struct Group {
   std::vector<DeviceRates> devices;
   std::int64_t blocks = 1;   ///< K blocks of its slab
@@ -112,6 +116,16 @@ struct BoxTiling {
 /// How many ways of cutting a box are tried.
 enum class Effort : std::uint8_t { quick, thorough };
 
+/// A box that is to be tiled over devices.
+struct TilingProblem {
+  const Work& work;
+  GemmBox box;
+  std::span<const DeviceRates> devices;
+  fleet::ServerProfile server;
+  BoxBound bound;  ///< a guess of the finish, and the prices that shapes answer to
+  StageSet stages;
+};
+
 /// What tile_gemm() is to try.
 struct Ways {
   Effort effort = Effort::quick;
@@ -121,17 +135,14 @@ struct Ways {
   bool in_slabs = false;   ///< nothing is at the whole depth
 };
 
-/// `box` in three dimensions, as early as the devices and the server's interface can be done with it (tile_gemm.cpp).
-/// `bound` gives a guess of the finish, and the prices that shapes answer to. The finish is the devices' own.
-[[nodiscard]] BoxTiling tile_gemm(const Work& work, const GemmBox& box, std::span<const DeviceRates> devices,
-                                  const fleet::ServerProfile& server, const BoxBound& bound, const Ways& ways);
+/// The box in three dimensions, as early as the devices and the server's interface can be done with it (tile_gemm.cpp).
+/// The finish is the devices' own.
+[[nodiscard]] BoxTiling tile_gemm(const TilingProblem& problem, const Ways& ways);
 
 /// tile_gemm() by those devices, and in those shapes, that the server's interface can keep up with (select.cpp).
-[[nodiscard]] BoxTiling tile_selected(const Work& work, const GemmBox& box, std::span<const DeviceRates> devices,
-                                      const fleet::ServerProfile& server, const BoxBound& bound);
+[[nodiscard]] BoxTiling tile_selected(const TilingProblem& problem);
 
 /// tile_selected(), or parts of the box tiled one after another where memories are small (rounds.cpp).
-[[nodiscard]] BoxTiling tile_in_rounds(const Work& work, const GemmBox& box, std::span<const DeviceRates> devices,
-                                       const fleet::ServerProfile& server, const BoxBound& bound);
+[[nodiscard]] BoxTiling tile_in_rounds(const TilingProblem& problem);
 
 }  // namespace cleave::plan

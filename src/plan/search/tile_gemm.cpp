@@ -19,14 +19,15 @@ namespace cleave::plan {
 
 namespace {
 
-/// A kind of region that would do less than this share of the work is not worth having.
+/// A kind of region that would do less than this share of the work is not worth having: its devices hold few whole
+/// tiles. Set on the fleets of bench/plan_table.
 constexpr double kLeastShare = 0.03;
 
 // Regions of a box, one after another along one of its sides.
 class Regions {
  public:
-  Regions(const Work& work, const GemmBox& box, bool longer_side)
-      : work_(work), box_(box), by_rows_((box.m() >= box.n()) == longer_side) {}
+  Regions(const Work& work, const GemmBox& box, bool balance)
+      : work_(work), box_(box), by_rows_(box.m() >= box.n()), balance_(balance) {}
 
   void add(std::vector<Group> groups) { regions_.emplace_back(work_, box_, std::move(groups)); }
   [[nodiscard]] std::size_t count() const { return regions_.size(); }
@@ -41,7 +42,9 @@ class Regions {
       for (int settle = 0; settle < (round == 0 ? 3 : 1); ++settle) {
         finish = size(finish);
         if (finish == kNever) break;
-        for (Region& region : regions_) region.balance(finish);
+        for (Region& region : regions_) {
+          if (balance_) region.balance(finish);
+        }
       }
       finish = size(finish);
       if (finish == kNever) break;
@@ -147,7 +150,7 @@ class Regions {
 
   Work work_;
   GemmBox box_;
-  bool by_rows_;
+  bool by_rows_, balance_;
   std::vector<Region> regions_;
   double finish_ = kNever;
 };
@@ -155,22 +158,23 @@ class Regions {
 // Ways of cutting a box, tried one after another: all are arranged, the best refined, the best of those tiled.
 class Search {
  public:
-  Search(const Work& work, const GemmBox& box, std::span<const DeviceRates> devices, const fleet::ServerProfile& server,
-         const BoxBound& bound, const Ways& ways)
-      : work_(work),
-        server_(server),
-        box_(box),
-        devices_(devices),
-        guess_(bound.finish),
-        pause_(bound.pause),
-        blocks_(k_blocks(box.k())),
-        area_(static_cast<double>(box.m()) * static_cast<double>(box.n())),
-        preferred_(work, box, bound.terms),
+  Search(const TilingProblem& problem, const Ways& ways)
+      : work_(problem.work),
+        server_(problem.server),
+        box_(problem.box),
+        devices_(problem.devices),
+        stages_(problem.stages),
+        guess_(problem.bound.finish),
+        pause_(problem.bound.pause),
+        blocks_(k_blocks(box_.k())),
+        area_(static_cast<double>(box_.m()) * static_cast<double>(box_.n())),
+        preferred_(work_, box_, problem.bound.terms),
         ways_(ways),
-        thorough_(ways.effort == Effort::thorough && std::ssize(devices) <= (bound.wanted > 0 ? kFewToSearch : kFew)),
-        wanted_(bound.wanted) {
+        thorough_(ways.effort == Effort::thorough &&
+                  std::ssize(devices_) <= (problem.bound.wanted > 0 ? kFewToSearch : kFew)),
+        wanted_(problem.bound.wanted) {
     double whole_lines = 0, lines = 0;
-    for (const DeviceRates& device : devices) {
+    for (const DeviceRates& device : devices_) {
       const PreferredShape shape = preferred_.of(device, guess_);
       lines += shape.lines;
       if (shape.whole) {
@@ -204,11 +208,12 @@ class Search {
     if (share_ > 1 - kLeastShare || blocks_ < 2) return tile_flat(work_, box_, devices_);
     if (thorough_) {
       const bool few = wanted_ > 0 || std::ssize(shallow_) <= kDealt;
-      const std::vector<double> sizes =
-          few ? std::vector<double>{24, 14, 8, 5, 3} : std::vector<double>{std::min(10.0, ways_.group_size)};
+      const std::vector<double> sizes = few && runs(SearchStage::group_sizes)
+                                            ? std::vector<double>{24, 14, 8, 5, 3}
+                                            : std::vector<double>{std::min(10.0, ways_.group_size)};
       for (const double size : sizes) fill(size);
-      if (few) deal();
-      if (std::ssize(devices_) > kVeryFew) exchange_groups();
+      if (few && runs(SearchStage::dealt_groups)) deal();
+      if (std::ssize(devices_) > kFewDevices && runs(SearchStage::group_exchange)) exchange_groups();
     } else {
       fill(ways_.group_size);
     }
@@ -216,8 +221,11 @@ class Search {
   }
 
  private:
+  // Sizes and efforts below were set on the fleets of bench/plan_table, where no plan is above 1.1 of its bound
+  // (docs/measurements/planner.md).
+
   /// Up to so many devices, more ways are tried; up to more where there is time.
-  static constexpr std::int64_t kFew = 256, kFewToSearch = 512, kDealt = 64, kVeryFew = 16;
+  static constexpr std::int64_t kFew = 256, kFewToSearch = 512, kDealt = 64;
 
   /// Groups exchange devices where the finish is beyond the bound by this factor, and so that they cover most by the
   /// second.
@@ -234,6 +242,8 @@ class Search {
   /// How much worse a change may be at first, of what a device does on average, and how many changes there are for a
   /// device.
   static constexpr double kWorseSearched = 0.15, kSearchChanges = 500, kMoreSearchChanges = 2500;
+
+  [[nodiscard]] bool runs(SearchStage stage) const { return stages_.runs(stage); }
 
   // Lets devices do whole depths, first those that lose least by it, until they do `wanted` lines; returns how many.
   double move_to_whole(double wanted) {
@@ -263,21 +273,16 @@ class Search {
   // Slabs over the part of the box that is the shallow devices'.
   [[nodiscard]] double planes() const { return areas_ / (area_ * (1 - share_)); }
 
-  void offer(const std::vector<Group>& groups, std::int64_t regions) {
-    offer(groups, regions, true);
-    if (std::ssize(devices_) <= kVeryFew && (regions > 1 || share_ > 0)) offer(groups, regions, false);
-  }
-
-  void offer(std::vector<Group> groups, std::int64_t regions, bool longer_side) {
+  void offer(std::vector<Group> groups, std::int64_t regions) {
     std::vector<std::vector<Group>> shared = share_groups(std::move(groups), regions, blocks_);
     if (shared.empty()) return;
-    arrange(shared, longer_side);
-    if (thorough_ && std::ssize(devices_) > kVeryFew) starts_.push_back({std::move(shared), longer_side});
+    arrange(shared);
+    if (thorough_ && std::ssize(devices_) > kFewDevices) starts_.push_back(std::move(shared));
   }
 
   // Returns the finish, with the server's interface.
-  double arrange(std::vector<std::vector<Group>> regions, bool longer_side, const GroupSearch* searched = nullptr) {
-    Regions plan(work_, box_, longer_side);
+  double arrange(std::vector<std::vector<Group>> regions, const GroupSearch* searched = nullptr) {
+    Regions plan(work_, box_, runs(SearchStage::balance));
     if (share_ > kLeastShare) {
       Group whole;
       whole.blocks = blocks_;
@@ -302,24 +307,24 @@ class Search {
     for (const Regions& plan : plans_) soonest = std::min(soonest, plan.finish_with(server_, pause_));
     if (!far(soonest)) return;
     const Areas areas(preferred_, shallow_, kExchangedAt * guess_, box_);
-    std::vector<std::pair<GroupExchange, bool>> exchanged;
-    for (Start& start : starts_) {
-      exchanged.emplace_back(GroupExchange(areas, std::move(start.regions)), start.longer_side);
-      exchanged.back().first.improve(kFirstChanges);
+    std::vector<GroupExchange> exchanged;
+    for (std::vector<std::vector<Group>>& start : starts_) {
+      exchanged.emplace_back(areas, std::move(start));
+      exchanged.back().improve(kFirstChanges);
     }
     std::stable_sort(exchanged.begin(), exchanged.end(),
-                     [](const auto& a, const auto& b) { return a.first.covered() > b.first.covered(); });
+                     [](const auto& a, const auto& b) { return a.covered() > b.covered(); });
     for (std::size_t i = 0; i < std::min(kExchanged, exchanged.size()); ++i) {
-      exchanged[i].first.improve(kChanges);
-      arrange(exchanged[i].first.regions(), exchanged[i].second);
+      exchanged[i].improve(kChanges);
+      arrange(exchanged[i].regions());
     }
-    if (!(wanted_ > 0)) return;
+    if (!(wanted_ > 0) || !runs(SearchStage::group_search)) return;
     search_groups(exchanged, kSearchedFrom * soonest);
   }
 
   // Searches groups by true cuts, from the most able ways to begin: all for a while, then those longer that came
   // furthest.
-  void search_groups(const std::vector<std::pair<GroupExchange, bool>>& exchanged, double from) {
+  void search_groups(const std::vector<GroupExchange>& exchanged, double from) {
     struct Attempt {
       double finish = kNever, lacks = 0;
       std::size_t start = 0;
@@ -327,15 +332,13 @@ class Search {
     double soonest = kNever;
     const auto devices = static_cast<double>(shallow_.size());
     const auto attempt = [&](std::size_t i, double changes) {
-      const auto& [exchange, longer_side] = exchanged[i];
-      std::vector<std::vector<Group>> groups = exchange.regions();
+      std::vector<std::vector<Group>> groups = exchanged[i].regions();
       std::vector<double> sizes;
-      for (std::size_t r = 0; r < groups.size(); ++r) sizes.push_back(exchange.share_of(r));
-      const bool by_rows = (box_.m() >= box_.n()) == longer_side;
-      GroupSearch search({work_, box_, by_rows, 1 - share_, server_, pause_}, preferred_, std::move(groups), sizes,
-                         from);
+      for (std::size_t r = 0; r < groups.size(); ++r) sizes.push_back(exchanged[i].share_of(r));
+      GroupSearch search({work_, box_, box_.m() >= box_.n(), 1 - share_, server_, pause_}, preferred_,
+                         std::move(groups), sizes, from);
       const double finish = search.improve({from, wanted_, kWorseSearched / devices, changes * devices});
-      if (finish < kNever) soonest = std::min(soonest, arrange(search.regions(), longer_side, &search));
+      if (finish < kNever) soonest = std::min(soonest, arrange(search.regions(), &search));
       return Attempt{finish, search.lacks(), i};
     };
     std::vector<Attempt> order;
@@ -372,7 +375,7 @@ class Search {
   // Slabs of like capacity, around as many as there should be, in few regions.
   void deal() {
     const std::int64_t members = std::ssize(shallow_);
-    for (std::int64_t regions = 1; regions <= (std::ssize(devices_) <= kVeryFew ? 4 : 1); ++regions) {
+    for (std::int64_t regions = 1; regions <= (std::ssize(devices_) <= kFewDevices ? 4 : 1); ++regions) {
       const std::int64_t most = std::min(regions * blocks_, members);
       std::int64_t before = 0;
       for (const double factor : {0.35, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0}) {
@@ -382,7 +385,7 @@ class Search {
         before = count;
         const double area = area_ * (1 - share_) / static_cast<double>(regions);
         offer(deal_groups(preferred_, shallow_, guess_, count, regions * blocks_, area), regions);
-        if (std::ssize(devices_) <= kVeryFew)
+        if (std::ssize(devices_) <= kFewDevices && runs(SearchStage::depth_groups))
           offer(row_groups(preferred_, shallow_, guess_, count, regions * blocks_, area), regions);
       }
     }
@@ -397,17 +400,17 @@ class Search {
       if (finish_of(tiling) < finish_of(found)) found = std::move(tiling);
     };
     const std::int64_t members = std::ssize(shallow_);
-    const std::size_t tiled = std::ssize(devices_) <= kVeryFew ? 12 : members <= kDealt || wanted_ > 0 ? 3 : 1;
+    const std::size_t tiled = std::ssize(devices_) <= kFewDevices ? 12 : members <= kDealt || wanted_ > 0 ? 3 : 1;
     for (std::size_t i = 0; i < std::min(tiled, plans_.size()); ++i) {
       Regions& plan = plans_[order[i].second];
       if (wanted_ > 0) keep(plan.tile());
-      if (thorough_) plan.refine(kEffort, kTries);
+      if (thorough_ && runs(SearchStage::refine)) plan.refine(kEffort, kTries);
       keep(plan.tile());
-      if (!thorough_ || !far(found.finish)) continue;
+      if (!thorough_ || !far(found.finish) || !runs(SearchStage::refine_longer)) continue;
       plan.refine(kMoreEffort, kMoreTries);
       keep(plan.tile());
     }
-    if (found.finish > guess_ * 1.05) keep(tile_flat(work_, box_, devices_));
+    if (found.finish > guess_ * 1.05 && runs(SearchStage::flat)) keep(tile_flat(work_, box_, devices_));
     return found;
   }
 
@@ -419,6 +422,7 @@ class Search {
   fleet::ServerProfile server_;
   GemmBox box_;
   std::span<const DeviceRates> devices_;
+  StageSet stages_;
   double guess_, pause_;
   std::int64_t blocks_;
   double area_;
@@ -431,24 +435,19 @@ class Search {
   double areas_ = 0;  // that the others could cover together
   std::int64_t filled_ = 0;
   std::vector<Regions> plans_;
-  struct Start {
-    std::vector<std::vector<Group>> regions;
-    bool longer_side = true;
-  };
-  std::vector<Start> starts_;
+  std::vector<std::vector<std::vector<Group>>> starts_;  // regions of groups, before they exchange devices
 };
 
 }  // namespace
 
-BoxTiling tile_gemm(const Work& work, const GemmBox& box, std::span<const DeviceRates> devices,
-                    const fleet::ServerProfile& server, const BoxBound& bound, const Ways& ways) {
-  Search search(work, box, devices, server, bound, ways);
+BoxTiling tile_gemm(const TilingProblem& problem, const Ways& ways) {
+  Search search(problem, ways);
   BoxTiling tiling = search.find();
-  if (!search.far_by_few(tiling)) return tiling;
+  if (!problem.stages.runs(SearchStage::slabs_alone) || !search.far_by_few(tiling)) return tiling;
   // Few devices that do best at the whole depth may not be able to share a region of their own.
   Ways in_slabs = ways;
   in_slabs.in_slabs = true;
-  BoxTiling other = Search(work, box, devices, server, bound, in_slabs).find();
+  BoxTiling other = Search(problem, in_slabs).find();
   return search.finish_of(other) < search.finish_of(tiling) ? other : tiling;
 }
 

@@ -11,15 +11,17 @@ namespace cleave::plan {
 
 namespace {
 
+/// Of finish times, far below what a cut is worth.
 constexpr double kTilingPrecision = 1e-4;
 
 /// Of widths that are compared; those of the cut that is taken are found again.
 constexpr double kCoarse = 1e-3;
 
-/// Up to this many devices the best columns are found by dynamic programming, beyond by equal shares.
+/// Up to this many devices the best columns are found by dynamic programming, beyond by equal shares: twice the usual
+/// size of a group (Ways::group_size).
 constexpr std::size_t kExactColumns = 48;
 
-/// Below this many elements to a device, whole numbers decide between cuts.
+/// Below this many elements to a device (50 x 50, where a row is 2 %), whole numbers decide between cuts.
 constexpr double kSmallTile = 2500;
 
 __extension__ using Wide = __int128;  // a product of two counts

@@ -12,8 +12,11 @@
 namespace cleave::plan {
 namespace {
 
-constexpr Partition kSchemes[] = {Partition::automatic, Partition::equal, Partition::rows, Partition::grid,
-                                  Partition::paper};
+std::vector<Partition> partitions() {
+  std::vector<Partition> all;
+  for (const auto& [partition, help] : all_partitions()) all.push_back(partition);
+  return all;
+}
 
 void expect_plan(const Work& work, const std::vector<DeviceState>& devices, const PlanOptions& options) {
   const OperationPlan plan = plan_operation(work, devices, options);
@@ -32,9 +35,9 @@ TEST(Plan, LegalForManyShapes) {
   for (const auto& devices : fleets) {
     for (const GemmShape& s : shapes) {
       for (const DType wire : {DType::f32, DType::f16}) {
-        for (const Partition scheme : kSchemes) {
-          SCOPED_TRACE(testing::Message() << s.m << "x" << s.n << "x" << s.k << " on " << devices.size() << " scheme "
-                                          << static_cast<int>(scheme));
+        for (const Partition scheme : partitions()) {
+          SCOPED_TRACE(testing::Message()
+                       << s.m << "x" << s.n << "x" << s.k << " on " << devices.size() << " scheme " << scheme.name());
           expect_plan(gemm_work(s.m, s.n, s.k, wire), devices, {.partition = scheme, .server = {}});
         }
       }
@@ -60,7 +63,8 @@ TEST(Plan, LegalForAttention) {
   for (const WorkKind kind : {WorkKind::attention_forward, WorkKind::attention_backward}) {
     for (const std::int64_t batch : {1, 3, 50}) {
       const Work work = attention_work(kind, {.batch = batch, .seq = 64, .n_head = 8, .n_kv_head = 2, .head_dim = 32});
-      for (const Partition scheme : kSchemes) expect_plan(work, cleave_fleet(12), {.partition = scheme, .server = {}});
+      for (const Partition scheme : partitions())
+        expect_plan(work, cleave_fleet(12), {.partition = scheme, .server = {}});
     }
   }
 }
@@ -107,7 +111,7 @@ TEST(Plan, WholeDepthsAmongSlabsWhereLinksAreSymmetric) {
 TEST(Plan, MemoryIsRespected) {
   std::vector<DeviceState> devices = cleave_fleet(6);
   for (DeviceState& d : devices) d.profile.memory = Bytes(200'000);
-  for (const Partition scheme : kSchemes) {
+  for (const Partition scheme : partitions()) {
     expect_plan(gemm_work(700, 900, 2048), devices, {.partition = scheme, .server = {}});
   }
 }

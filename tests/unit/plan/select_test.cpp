@@ -13,7 +13,8 @@ fleet::ServerProfile server_of(double bytes_per_second) {
 }
 
 BoxTiling selected(const Work& work, const std::vector<DeviceRates>& devices, const fleet::ServerProfile& server) {
-  return tile_selected(work, whole_box(work), devices, server, bound_box(work, whole_box(work), devices, server, 0));
+  const GemmBox box = whole_box(work);
+  return tile_selected({work, box, devices, server, bound_box(work, box, devices, server, 0), {}});
 }
 
 TEST(Select, AnInterfaceThatDoesNotBindLeavesNobodyOut) {

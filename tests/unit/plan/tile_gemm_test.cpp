@@ -13,7 +13,7 @@ struct Case {
 class TileGemm : public ::testing::TestWithParam<Case> {
  protected:
   [[nodiscard]] static BoxTiling tile(const Work& work, const std::vector<DeviceRates>& devices, const Ways& ways) {
-    return tile_gemm(work, whole_box(work), devices, unlimited_server(), bound_of(work, devices), ways);
+    return tile_gemm({work, whole_box(work), devices, unlimited_server(), bound_of(work, devices), {}}, ways);
   }
   [[nodiscard]] static BoxBound bound_of(const Work& work, const std::vector<DeviceRates>& devices) {
     return bound_box(work, whole_box(work), devices, unlimited_server(), 0);
@@ -55,8 +55,8 @@ TEST(TileGemmWays, InSlabsNothingHasTheWholeDepth) {
   const Work work = gemm_work(5120, 5120, 131072);
   const std::vector<DeviceRates> devices = device_rates_of(cleave_fleet(64, 6), unlimited_server(), 1);
   const BoxBound bound = bound_box(work, whole_box(work), devices, unlimited_server(), 0);
-  const BoxTiling tiling =
-      tile_gemm(work, whole_box(work), devices, unlimited_server(), bound, {.effort = Effort::quick, .in_slabs = true});
+  const BoxTiling tiling = tile_gemm({work, whole_box(work), devices, unlimited_server(), bound, {}},
+                                     {.effort = Effort::quick, .in_slabs = true});
   ASSERT_FALSE(tiling.tiles.empty());
   for (const BoxTile& tile : tiling.tiles) EXPECT_LT(tile.box.k(), work.gemm.k);
 }
