@@ -15,9 +15,9 @@
 
 namespace cleave::app {
 
-/// The configuration that a config.json of one of model::hub_families() states; seq_len is the longest sequence it allows.
-/// Errors: InputError listing every fault by its key in `path`.
-/// Source: Hugging Face transformers, GPT2Config, OPTConfig, LlamaConfig and their defaults.
+/// The configuration that a config.json of one of model::hub_families() states; seq_len is the longest sequence it
+/// allows. Errors: InputError listing every fault by its key in `path`. Source: Hugging Face transformers, GPT2Config,
+/// OPTConfig, LlamaConfig and their defaults.
 [[nodiscard]] model::ModelConfig read_hub_config(const std::filesystem::path& path);
 
 /// The config.json of a model, for transformers and for read_hub_config: seq_len is left out of it.

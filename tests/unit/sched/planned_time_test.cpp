@@ -80,8 +80,8 @@ TEST(PlannedTime, IsWhatTheSimulatedFleetTakes) {
             const plan::OperationPlan plan = plan::plan_operation(work, states, options);
             const Seconds took = simulated(work, plan.tasklets, devices, server);
             EXPECT_EQ(took, plan.time) << count << " devices, memory " << memory << ", k " << shape.k << ", interface "
-                                       << server.nic_out.value() << ", scheme " << scheme.name()
-                                       << ", objective " << static_cast<int>(objective);
+                                       << server.nic_out.value() << ", scheme " << scheme.name() << ", objective "
+                                       << static_cast<int>(objective);
           }
         }
       }
