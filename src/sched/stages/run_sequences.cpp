@@ -77,14 +77,19 @@ void StageRun::send_forward(std::int64_t q, std::int32_t s) {
   }
 }
 
+Visit& StageRun::chunk_done(std::vector<Visit>& visits, const Purpose& purpose) {
+  Visit& of = visit(visits, purpose.stage, purpose.sequence);
+  ++of.done;
+  book(of.device).in_hand -=
+      static_cast<double>(at(purpose.stage).cost.boundary(rows_to(purpose.chunk) - rows_from(purpose.chunk)).value());
+  return of;
+}
+
 void StageRun::forward_done(const Purpose& purpose) {
   const std::int32_t s = purpose.stage;
   ++tally.forward[static_cast<std::size_t>(s)];
   const std::int64_t q = purpose.sequence;
-  Visit& of = visit(forward, s, q);
-  ++of.done;
-  book(of.device).in_hand -=
-      static_cast<double>(at(s).cost.boundary(rows_to(purpose.chunk) - rows_from(purpose.chunk)).value());
+  const Visit& of = chunk_done(forward, purpose);
   if (of.done == chunks) {
     leave_visit(of, s, &Host::forward_slots);
     place_waiting_forward(s);
@@ -103,14 +108,18 @@ void StageRun::forward_done(const Purpose& purpose) {
   for (std::int64_t c = 0; c < chunks; ++c) arrive_backward(q, s - 1);
 }
 
-void StageRun::place_waiting_forward(std::int32_t s) {
-  std::set<std::int64_t>& waiting = at(s).waiting_forward;
+void StageRun::place_waiting(std::set<std::int64_t>& waiting, std::vector<Visit>& visits, std::int32_t s,
+                             std::int64_t Host::*slots, void (StageRun::*begin_visit)(std::int64_t, std::int32_t)) {
   while (!waiting.empty()) {
     const std::int64_t q = *waiting.begin();
-    if (!place_visit(visit(forward, s, q), s, &Host::forward_slots)) return;
+    if (!place_visit(visit(visits, s, q), s, slots)) return;
     waiting.erase(waiting.begin());
-    send_forward(q, s);
+    (this->*begin_visit)(q, s);
   }
+}
+
+void StageRun::place_waiting_forward(std::int32_t s) {
+  place_waiting(at(s).waiting_forward, forward, s, &Host::forward_slots, &StageRun::send_forward);
 }
 
 void StageRun::want_backward(std::int64_t q, std::int32_t s) {
@@ -168,10 +177,7 @@ void StageRun::backward_done(const Purpose& purpose) {
   const std::int32_t s = purpose.stage;
   ++tally.backward[static_cast<std::size_t>(s)];
   const std::int64_t q = purpose.sequence;
-  Visit& of = visit(backward, s, q);
-  ++of.done;
-  book(of.device).in_hand -=
-      static_cast<double>(at(s).cost.boundary(rows_to(purpose.chunk) - rows_from(purpose.chunk)).value());
+  const Visit& of = chunk_done(backward, purpose);
   if (of.done == chunks) {
     leave_visit(of, s, &Host::backward_slots);
     place_waiting_backward(s);
@@ -185,13 +191,7 @@ void StageRun::backward_done(const Purpose& purpose) {
 }
 
 void StageRun::place_waiting_backward(std::int32_t s) {
-  std::set<std::int64_t>& waiting = at(s).waiting_backward;
-  while (!waiting.empty()) {
-    const std::int64_t q = *waiting.begin();
-    if (!place_visit(visit(backward, s, q), s, &Host::backward_slots)) return;
-    waiting.erase(waiting.begin());
-    open_backward(q, s);
-  }
+  place_waiting(at(s).waiting_backward, backward, s, &Host::backward_slots, &StageRun::open_backward);
 }
 
 void StageRun::bottom_done() {

@@ -108,6 +108,13 @@ struct StageRun {
 
   bool place_visit(Visit& of, std::int32_t s, std::int64_t Host::*slots);
 
+  // The sequences that wait for room at a stage take what there is, the first ones first.
+  void place_waiting(std::set<std::int64_t>& waiting, std::vector<Visit>& visits, std::int32_t s,
+                     std::int64_t Host::*slots, void (StageRun::*begin_visit)(std::int64_t, std::int32_t));
+
+  // One more chunk of a visit is through.
+  Visit& chunk_done(std::vector<Visit>& visits, const Purpose& purpose);
+
   void leave_visit(const Visit& of, std::int32_t s, std::int64_t Host::*slots);
 
   void arrive_forward(std::int64_t q, std::int32_t s);

@@ -5,42 +5,13 @@
 #include <numeric>
 
 #include "cleave/base/error.hpp"
-#include "cleave/model/family.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
 #include "cleave/sched/stage_scheduler.hpp"
+#include "stage_case.hpp"
 #include "stages/stand_ins.hpp"
 
 namespace cleave::sched {
 namespace {
-
-const fleet::ServerProfile kWideServer{fleet::kUnlimitedRate, fleet::kUnlimitedRate, FlopsPerSecond(1e12),
-                                       BytesPerSecond(1e11)};
-
-model::StepGraph graph_of_losses(std::int64_t batch) {
-  model::ModelConfig config;
-  config.family = "opt";
-  config.n_layer = 4;
-  config.n_head = config.n_kv_head = 8;
-  config.d_model = 128;
-  config.d_ff = 512;
-  config.vocab_size = 640;
-  config.seq_len = config.max_pos = 384;
-  return model::build_step(
-      config,
-      {.kind = model::StepKind::train, .batch = batch, .clip = true, .freeze = {}, .loss_rows = 0, .row_groups = 1});
-}
-
-std::vector<fleet::DeviceProfile> devices_that_leave(std::int64_t count, std::uint64_t seed) {
-  fleet::DeviceGroup group;
-  group.name = "edge";
-  group.count = count;
-  group.compute_flops = {5e10, 7e10};
-  group.memory_bytes = {1e7, 3e7};
-  group.downlink_bytes = {1e6, 1e7};
-  group.uplink_bytes = {5e5, 1e6};
-  group.latency_s = {0.001, 0.01};
-  return fleet::draw_devices({group}, seed);
-}
 
 // Of every stage: each chunk came once each way, and each element of the gradient has every sequence in it once.
 void expect_all_done_once(const StageScheduler& scheduler, const model::StepGraph& graph) {
@@ -61,17 +32,17 @@ void expect_all_done_once(const StageScheduler& scheduler, const model::StepGrap
 TEST(StageLosses, WhateverLeavesEverythingIsDoneOnce) {
   std::int64_t lost = 0, redone = 0;
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
-    const model::StepGraph graph = graph_of_losses(8);
-    const auto devices = devices_that_leave(40, seed);
-    SimulatedFleet calm(devices, kWideServer, DType::f16);
-    const Seconds step = StageScheduler(calm, graph, {{kWideServer, 0}, DType::f16}).run().time;
+    const model::StepGraph graph = graph_of("opt", 8, 4);
+    const auto devices = devices_of(40, seed);
+    SimulatedFleet calm(devices, kWide, DType::f16);
+    const Seconds step = StageScheduler(calm, graph, {{kWide, 0}, DType::f16}).run().time;
     for (const double progress : {0.05, 0.3, 0.6, 0.9, 0.99}) {
       fleet::ChurnTrace churn;
       for (const std::int64_t victim : {3, 17, 29}) {
         churn.push_back({step * progress, DeviceId(victim), fleet::ChurnKind::leave, 1.0});
       }
-      SimulatedFleet fleet(devices, kWideServer, DType::f16, churn);
-      StageScheduler scheduler(fleet, graph, {{kWideServer, 0}, DType::f16});
+      SimulatedFleet fleet(devices, kWide, DType::f16, churn);
+      StageScheduler scheduler(fleet, graph, {{kWide, 0}, DType::f16});
       const StepReport report = scheduler.run();
       expect_all_done_once(scheduler, graph);
       EXPECT_EQ(fleet.devices().size(), devices.size() - 3) << "the devices left within the step";
@@ -87,9 +58,9 @@ TEST(StageLosses, WhateverLeavesEverythingIsDoneOnce) {
 }
 
 TEST(StageLosses, NothingIsSentAgainWhereNothingIsLost) {
-  const model::StepGraph graph = graph_of_losses(8);
-  SimulatedFleet fleet(devices_that_leave(40, 1), kWideServer, DType::f16);
-  StageScheduler scheduler(fleet, graph, {{kWideServer, 0}, DType::f16});
+  const model::StepGraph graph = graph_of("opt", 8, 4);
+  SimulatedFleet fleet(devices_of(40, 1), kWide, DType::f16);
+  StageScheduler scheduler(fleet, graph, {{kWide, 0}, DType::f16});
   const StepReport report = scheduler.run();
   EXPECT_EQ(report.lost, 0);
   EXPECT_EQ(report.redone, 0);
@@ -98,10 +69,10 @@ TEST(StageLosses, NothingIsSentAgainWhereNothingIsLost) {
 
 // Devices come back empty-handed within the step, and the next step is planned for those that are there.
 TEST(StageLosses, DevicesComeAndGoBetweenAndWithinSteps) {
-  const model::StepGraph graph = graph_of_losses(8);
-  const auto devices = devices_that_leave(40, 2);
-  SimulatedFleet calm(devices, kWideServer, DType::f16);
-  const Seconds step = StageScheduler(calm, graph, {{kWideServer, 0}, DType::f16}).run().time;
+  const model::StepGraph graph = graph_of("opt", 8, 4);
+  const auto devices = devices_of(40, 2);
+  SimulatedFleet calm(devices, kWide, DType::f16);
+  const Seconds step = StageScheduler(calm, graph, {{kWide, 0}, DType::f16}).run().time;
   fleet::ChurnTrace churn;
   for (std::int64_t i = 0; i < 12; ++i) {
     churn.push_back({step * (0.1 + 0.2 * static_cast<double>(i)), DeviceId(i), fleet::ChurnKind::leave, 1.0});
@@ -109,8 +80,8 @@ TEST(StageLosses, DevicesComeAndGoBetweenAndWithinSteps) {
                      i % 4 == 0 ? fleet::ChurnKind::hang : fleet::ChurnKind::join, 1.0});
   }
   std::ranges::stable_sort(churn, {}, [](const fleet::ChurnEvent& event) { return event.at.value(); });
-  SimulatedFleet fleet(devices, kWideServer, DType::f16, churn);
-  StageScheduler scheduler(fleet, graph, {{kWideServer, 0}, DType::f16});
+  SimulatedFleet fleet(devices, kWide, DType::f16, churn);
+  StageScheduler scheduler(fleet, graph, {{kWide, 0}, DType::f16});
   std::int64_t lost = 0;
   for (int i = 0; i < 3; ++i) {
     lost += scheduler.run().lost;
@@ -120,19 +91,19 @@ TEST(StageLosses, DevicesComeAndGoBetweenAndWithinSteps) {
 }
 
 TEST(StageLosses, SaysSoWhereNobodyIsLeftToHoldAStage) {
-  const model::StepGraph graph = graph_of_losses(4);
-  auto devices = devices_that_leave(6, 3);
+  const model::StepGraph graph = graph_of("opt", 4, 4);
+  auto devices = devices_of(6, 3);
   for (fleet::DeviceProfile& device : devices) device.memory = Bytes(6'000'000);
   fleet::ChurnTrace churn;
   for (std::int64_t i = 0; i < 6; ++i) churn.push_back({Seconds(0.5), DeviceId(i), fleet::ChurnKind::leave, 1.0});
-  SimulatedFleet fleet(devices, kWideServer, DType::f16, churn);
-  StageScheduler scheduler(fleet, graph, {{kWideServer, 0}, DType::f16});
+  SimulatedFleet fleet(devices, kWide, DType::f16, churn);
+  StageScheduler scheduler(fleet, graph, {{kWide, 0}, DType::f16});
   EXPECT_THROW(scheduler.run(), InputError);
 }
 
 class StandIns : public testing::Test {
  protected:
-  StandIns() : graph(graph_of_losses(8)), work(plan::stage_work_of(graph, DType::f16)), cost(work, 1, 2, 128) {}
+  StandIns() : graph(graph_of("opt", 8, 4)), work(plan::stage_work_of(graph, DType::f16)), cost(work, 1, 2, 128) {}
   std::vector<plan::PieceSlice> all() const { return plan::slices_between(work, cost, 0, 1); }
   static stages::Candidate candidate(std::int32_t device, double downlink, double uplink) {
     stages::Candidate of;
