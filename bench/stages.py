@@ -3,13 +3,13 @@
 
     python3 bench/stages.py [--program build/release/cleave] [--jobs 2] [--minutes N] [--brief]
 
-Writes docs/measurements/results/stages.json and .csv and the pages that quote them. Resumes; points lie in runs/evidence.
+Writes stages and stage-losses, .json and .csv, in docs/measurements/results, and the pages that quote them. Resumes; points lie in runs/evidence.
 """
 import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from evidence import command, stages  # noqa: E402
+from evidence import command, stage_losses, stages  # noqa: E402
 
 if __name__ == "__main__":
-    sys.exit(command.run(__doc__, [stages.STUDY]))
+    sys.exit(command.run(__doc__, [stages.STUDY, stage_losses.STUDY]))

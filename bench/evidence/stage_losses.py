@@ -1,0 +1,39 @@
+"""The study of losses in stages (docs/measurements/stages.md): devices that fall silent in a step, and sessions that end."""
+import statistics
+
+from .fleets import SEEDS
+from .study import Case, Study, grid, three
+
+COUNTS, MOMENTS = (1, 3, 5), (0.1, 0.5, 0.9)
+DETECTION_S = 0.2  # simulate.loss.detection by default
+CALM, SESSIONS = "nothing lost, 4 steps", "sessions of 20 minutes, absences of 10, 4 steps"
+
+
+def name_of(count, moment):
+    return f"{count} lost at {moment:.0%}"
+
+
+CASES = [Case(name_of(n, at), {"simulate.loss.devices": str(n), "simulate.loss.progress": str(at)}) for n in COUNTS for at in MOMENTS]
+CASES += [Case(CALM, {"simulate.steps": "4"}),
+          Case(SESSIONS, {"simulate.steps": "4", "fleet.churn": "{mean_session: 20 min, mean_absence: 10 min}"})]
+STUDY = Study("stage-losses", "python3 bench/stages.py", CASES, ["cleave"], seeds=SEEDS)
+
+
+def figures(r):
+    """{key: text}: `table` of what losses add beyond detection, and `sessions`."""
+    lines = [["lost at once", "at", "added s beyond detection, median (range)"]]
+    for count in COUNTS:
+        for moment in MOMENTS:
+            case = name_of(count, moment)
+            # One seed's devices may have had no work left (late in the step); if none of the seeds' had any, nothing was tried.
+            if not any(row["feasible"] and row["recovery_s"] > 0 for row in r.points("cleave", case)):
+                raise ValueError(f"{case}: the losses hit no work in any seed")
+            added = [max(0.0, s - DETECTION_S) for s in r.of("cleave", case, "recovery_s")]
+            if len(added) < len(r.points("cleave", case)):
+                raise ValueError(f"{case}: not survived")
+            lines.append([str(count), f"{moment:.0%}", f"{three(statistics.median(added))} ({three(min(added))}-{three(max(added))})"])
+    calm = {row["seed"]: row["step_s"] for row in r.points("cleave", CALM)}
+    longer = [100 * (row["step_s"] / calm[row["seed"]] - 1) for row in r.points("cleave", SESSIONS) if row["feasible"]]
+    return {"table": grid(lines),
+            "sessions": f"{r.text('cleave', SESSIONS)} s a step, {three(statistics.median(longer))} % ({three(min(longer))}-{three(max(longer))}) "
+                        f"longer than without"}
