@@ -142,6 +142,20 @@ ProductStatus multiply_box_as(Parallel& parallel, const Product& p, PartialSums 
 /// For blocks whose bands nobody looks at before they are complete.
 constexpr auto leave = [](const ResultBand&) {};
 
+/// Asks for what a later row of the band has in `from`, where a band is a few columns wide: each of its rows lies on
+/// another page then, and processors do not fetch over the end of one by themselves.
+template <class T>
+void fetch_ahead(const T* from, std::int64_t ld, std::int64_t row, const ResultBand& band) {
+  constexpr std::int64_t kRowsAhead = 8, kFewColumns = 64, kLine = 64 / sizeof(T);
+  if (band.cols() > kFewColumns || row + kRowsAhead >= band.i1) return;
+  const T* const later = from + (row + kRowsAhead) * ld;
+  for (std::int64_t j = band.j0; j < band.j1; j += kLine) __builtin_prefetch(later + j, 1);
+}
+
+/// Elements between the rows of a tile in memory of our own: at a distance of a power of two, rows would want the same
+/// few places of a cache.
+constexpr std::int64_t kApart = 16;
+
 /// C has two or three K blocks and contiguous rows. The first block's products stay in C, the second of three beside
 /// it, until the last block's come, band by band: there are no sums.
 template <class Int>
@@ -149,14 +163,16 @@ ProductStatus multiply_few_blocks_as(Parallel& parallel, const Product& p, Matri
   const int blocks = static_cast<int>(k_blocks(p.shape.k));
   return for_scaled_tiles(parallel, p.shape.m, p.shape.n, p.col_exponents, [&](const Tile& tile, Scratch& memory) {
     const Matrix part = c.from(tile.i0, tile.j0);
-    const Matrix second(blocks == 3 ? Scratch::enough(memory.products, tile.rows() * tile.cols()) : nullptr,
-                        tile.cols());
+    const std::int64_t ld = tile.cols() + kApart;
+    const Matrix second(blocks == 3 ? Scratch::enough(memory.products, tile.rows() * ld) : nullptr, ld);
     for (int block = 0; block + 1 < blocks; ++block) multiply_tile(p, tile, block, block == 0 ? part : second, leave);
     bool bad = false;
     const auto finish = [&](const ResultBand& band) {
       const quantize::ColumnFactors columns = memory.columns.from(band.j0);
       for (std::int64_t i = band.i0; i < band.i1; ++i) {
         float* const out = &part(i, band.j0);
+        fetch_ahead(part.data, part.row_stride, i, band);
+        if (blocks == 3) fetch_ahead(second.data, second.row_stride, i, band);
         quantize::BlockRows products{{out, band.row(i), nullptr}, blocks};
         if (blocks == 3) products.row[2] = &second(i, band.j0);
         bad |= quantize::sum_and_finish_row<Int>(products, band.cols(), p.row_exponents[tile.i0 + i], columns, out);
@@ -175,7 +191,8 @@ ProductStatus multiply_many_blocks_as(Parallel& parallel, const Product& p, Matr
   return for_scaled_tiles(parallel, p.shape.m, p.shape.n, p.col_exponents, [&](const Tile& tile, Scratch& memory) {
     const Matrix part = c.from(tile.i0, tile.j0);
     multiply_tile(p, tile, 0, part, leave);
-    Int* sums = memory.sums_of<Int>(tile.rows() * tile.cols());
+    const std::int64_t ld = tile.cols() + kApart;
+    Int* sums = memory.sums_of<Int>(tile.rows() * ld);
     bool bad = false;
     for (std::int64_t block = 1; block <= last; ++block) {
       const auto take = [&](const ResultBand& band) {
@@ -183,7 +200,9 @@ ProductStatus multiply_many_blocks_as(Parallel& parallel, const Product& p, Matr
         for (std::int64_t i = band.i0; i < band.i1; ++i) {
           const int exponent = p.row_exponents[tile.i0 + i];
           float* const out = &part(i, band.j0);
-          Int* const row = sums + i * tile.cols() + band.j0;
+          if (block == 1 || block == last) fetch_ahead(part.data, part.row_stride, i, band);
+          Int* const row = sums + i * ld + band.j0;
+          if (block > 1) fetch_ahead(sums, ld, i, band);
           if (block == 1) bad |= quantize::set_row(out, band.cols(), exponent, columns, row);
           bad |= block == last ? quantize::add_and_finish_row(band.row(i), band.cols(), exponent, columns, row, out)
                                : quantize::add_row(band.row(i), band.cols(), exponent, columns, row);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "quantize_avx2.hpp"
 #include "quantize_avx512.hpp"
 #include "versions.hpp"
 
@@ -145,6 +146,8 @@ CLEAVE_INLINE void add_integers_loop(const Int* from, std::int64_t n, Int* into)
 }
 
 bool use_avx512() { return usable_instructions() >= Instructions::avx512; }
+/// Of 64-bit integers alone.
+bool use_avx2() { return usable_instructions() == Instructions::avx2; }
 
 bool is_moderate(int exponent) { return exponent >= -kModerate && exponent <= kModerate; }
 
@@ -184,6 +187,9 @@ bool set_row(const float* product, std::int64_t n, int row_exponent, const Colum
     return quantize_row<Row::set>(product, n, WideScale{row, columns.down}, sums);
   const auto narrow = static_cast<float>(row);
   if (use_avx512()) return avx512::set_row(product, n, narrow, columns.down_narrow, sums);
+  if constexpr (sizeof(Int) == 8) {
+    if (use_avx2()) return avx2::set_row(product, n, narrow, columns.down_narrow, sums);
+  }
   return dispatch<quantize_row<Row::set, Int, NarrowScale>>(product, n, {narrow, columns.down_narrow}, sums);
 }
 
@@ -194,6 +200,9 @@ bool add_row(const float* product, std::int64_t n, int row_exponent, const Colum
     return quantize_row<Row::add>(product, n, WideScale{row, columns.down}, sums);
   const auto narrow = static_cast<float>(row);
   if (use_avx512()) return avx512::add_row(product, n, narrow, columns.down_narrow, sums);
+  if constexpr (sizeof(Int) == 8) {
+    if (use_avx2()) return avx2::add_row(product, n, narrow, columns.down_narrow, sums);
+  }
   return dispatch<quantize_row<Row::add, Int, NarrowScale>>(product, n, {narrow, columns.down_narrow}, sums);
 }
 
@@ -201,6 +210,9 @@ template <class Int>
 bool finish_row(const Int* sums, std::int64_t n, int row_exponent, const ColumnFactors& columns, float* c) {
   const double row = up<Int>(row_exponent);
   if (use_avx512()) return avx512::finish_row(sums, n, row, columns.up, c);
+  if constexpr (sizeof(Int) == 8) {
+    if (use_avx2()) return avx2::finish_row(sums, n, row, columns.up, c);
+  }
   return dispatch<finish<Int>>(sums, n, row, columns.up, c);
 }
 
@@ -213,6 +225,9 @@ bool add_and_finish_row(const float* product, std::int64_t n, int row_exponent, 
   const auto narrow = static_cast<float>(row);
   if (use_avx512())
     return avx512::add_and_finish_row(product, n, narrow, columns.down_narrow, sums, back, columns.up, c);
+  if constexpr (sizeof(Int) == 8) {
+    if (use_avx2()) return avx2::add_and_finish_row(product, n, narrow, columns.down_narrow, sums, back, columns.up, c);
+  }
   return dispatch<add_and_finish<Int, NarrowScale>>(product, n, {narrow, columns.down_narrow}, sums, back, columns.up,
                                                     c);
 }
@@ -226,6 +241,9 @@ bool sum_and_finish_row(const BlockRows& products, std::int64_t n, int row_expon
   const auto narrow = static_cast<float>(row);
   if (use_avx512())
     return avx512::sum_and_finish_row(products, n, narrow, columns.down_narrow, back, columns.up, c, Int{});
+  if constexpr (sizeof(Int) == 8) {
+    if (use_avx2()) return avx2::sum_and_finish_row(products, n, narrow, columns.down_narrow, back, columns.up, c);
+  }
   return dispatch<sum_and_finish<Int, NarrowScale>>(products, n, {narrow, columns.down_narrow}, back, columns.up, c);
 }
 
