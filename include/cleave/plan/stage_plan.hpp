@@ -51,7 +51,8 @@ struct PieceSlice {
 };
 
 /// A device that sums the gradient of some slices of one stage. Owners of one group fill the stage's pieces exactly.
-/// With several groups, each sums over the sequences that are dealt to it, and sums of groups are added by the server.
+/// With several groups, a sequence is summed by the group of the replica that runs it backward, which reads it anyway;
+/// sums of groups are added by the server.
 struct GradientOwner {
   DeviceId device;
   std::int64_t stage = 0, group = 0;

@@ -26,6 +26,8 @@ struct Settings {
   std::int64_t chunk = 128;
   std::int64_t roles = 2;   ///< stages of which a device may own slices
   std::int64_t groups = 1;  ///< most groups of owners of a stage
+  /// Fewest, where it has so many replicas: each group reads its own sequences only, so the server sends less.
+  std::int64_t fewest_groups = 1;
   std::int64_t owners = 0;  ///< most replicas in a group that own slices; 0: all
 };
 
@@ -34,7 +36,7 @@ struct Problem {
   const StageWork* work = nullptr;
   std::span<const fleet::DeviceProfile> devices;
   std::vector<double> memory, down, up, flops;  // of each device
-  double nic_out = 0;                           // of the server
+  double nic_out = 0, nic_in = 0;               // of the server
 };
 
 /// A stage while it is laid out.

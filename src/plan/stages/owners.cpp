@@ -122,7 +122,7 @@ class Assigner {
   // Seconds that owning any slice takes of a device, beside sending its sums.
   Times times_of(std::size_t s, std::size_t device, bool replica) const {
     const OwnerCost& typical = typical_[s];
-    const double own = replica ? visits(s, device) : 0;
+    const double own = replica ? std::min(1.0, visits(s, device) * groups_of(s)) : 0;
     const double sequences = static_cast<double>(work_.batch) / groups_of(s) * (1 - own);
     return {(sequences * count(typical.operands) + (replica ? 0 : count(typical.weights))) / problem_.down[device],
             sequences * typical.alone.value() / problem_.flops[device]};
@@ -165,7 +165,11 @@ class Assigner {
     std::int64_t best_groups = 1;
     layout_.groups.push_back(1);
     double best_done = std::numeric_limits<double>::infinity();
-    for (std::int64_t groups = 1; groups <= std::min(layout_.settings.groups, work_.batch); groups *= 2) {
+    const std::int64_t most_groups = std::min(layout_.settings.groups, work_.batch);
+    std::int64_t fewest = 1;
+    while (2 * fewest <= std::min({layout_.settings.fewest_groups, most_groups, std::ssize(layout_.roles[s].replicas)}))
+      fewest *= 2;
+    for (std::int64_t groups = fewest; groups <= most_groups; groups *= 2) {
       layout_.groups[s] = groups;
       std::vector<Candidate> candidates;
       for (const std::size_t i : layout_.roles[s].replicas) {

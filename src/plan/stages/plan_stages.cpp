@@ -22,6 +22,9 @@ constexpr double kFillings = 4.5, kTails = 1.3, kSharpness = 8, kGaps = 1.03;
 // What a departure from the usual settings must bring by its forecast, which is less sure there.
 constexpr double kWorth = 0.9;
 
+// That are tried, of the time that all boundaries take on the fleet's uplinks.
+constexpr double kHorizons[] = {0.3, 0.4, 0.5, 0.58, 0.66, 0.75, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0};
+
 // Of one candidate, with more and more stages: deals of replicas, and those of them whose sums may not fit.
 constexpr std::int64_t kMostDeals = 16, kMostWithoutOwners = 8;
 
@@ -60,7 +63,7 @@ std::optional<Layout> lay_out(const Problem& problem, const Settings& settings) 
 
 double forecast(const Problem& problem, const Layout& layout) {
   const StageWork& work = *problem.work;
-  double slowest = 0, filling = 0, elements = 0, out = 0, uplinks = 0;
+  double slowest = 0, filling = 0, elements = 0, out = 0, in = 0, sent = 0, uplinks = 0;
   for (std::size_t s = 0; s < layout.roles.size(); ++s) {
     const Role& role = layout.roles[s];
     double up = 0, down = 0, flops = 0;
@@ -76,20 +79,28 @@ double forecast(const Problem& problem, const Layout& layout) {
     const auto chunk = static_cast<double>(role.cost.boundary(layout.settings.chunk).value());
     filling +=
         chunk * count * (1 / up + 1 / down) + role.cost.forward(0, layout.settings.chunk).value() * count / flops;
+    const std::int64_t size = layout.groups[s] == 1 ? size_of(work.wire) : layout.groups[s] * sum_bytes(work.wire);
     elements += role.cost.gradient_elements();
+    sent += role.cost.gradient_elements() * static_cast<double>(size);
+    in += passes * boundary;
     out += (passes == 2 ? 3 : 1) * boundary + count * static_cast<double>(role.cost.weights().value());
   }
   for (const Owned& owned : layout.owners) {
     const Role& role = layout.roles[owned.stage];
-    const double own = owned.replica ? 1 / static_cast<double>(role.replicas.size()) : 0;
+    const double own =
+        owned.replica
+            ? std::min(1.0, static_cast<double>(layout.groups[owned.stage]) / static_cast<double>(role.replicas.size()))
+            : 0;
     out += (role.cost.is_head() ? 1 : 2) * (1 - own) * static_cast<double>(role.cost.boundary(work.tokens()).value()) /
            static_cast<double>(layout.groups[owned.stage]);
   }
   for (const double up : problem.up) uplinks += up;
-  const double sums = elements * static_cast<double>(size_of(work.wire)) / uplinks;
-  const double chain = slowest + kFillings * filling + kTails * sums;
+  // Before the first chunk comes up and after the last one has.
+  const double around = kFillings * filling + kTails * elements * static_cast<double>(size_of(work.wire)) / uplinks;
+  const double chain = slowest + around;
   const double links = std::pow(std::pow(chain, kSharpness) + std::pow(layout.gradients_s, kSharpness), 1 / kSharpness);
-  const double interface = out / problem.nic_out;
+  const double interface =
+      std::max(out / problem.nic_out, (in + sent) / problem.nic_in) + kFillings * filling + kTails * sent / uplinks;
   return kGaps * std::pow(std::pow(links, kSharpness) + std::pow(interface, kSharpness), 1 / kSharpness);
 }
 
@@ -117,8 +128,7 @@ class Search {
     boundary = static_cast<double>(problem_.work->tokens() * problem_.work->pieces.front().width *
                                    size_of(problem_.work->wire));
     const double guess = boundary * static_cast<double>(problem_.work->pieces.size()) / uplink;
-    for (const double factor : {0.3, 0.4, 0.5, 0.58, 0.66, 0.75, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0})
-      try_settings(of_horizon(guess * factor));
+    for (const double factor : kHorizons) try_settings(of_horizon(guess * factor));
     if (!best_) {
       worth_ = 1;
       for (const double factor : {1.0, 2.0, 6.0, 20.0}) {
@@ -131,12 +141,25 @@ class Search {
     }
     if (!best_) return;
     vary([](Settings& s) { s.groups = 4; });
+    if (best_->settings.groups > 1) {  // with several groups another number of stages is best
+      for (const double factor : kHorizons) {
+        Settings settings = of_horizon(guess * factor);
+        settings.groups = best_->settings.groups;
+        try_settings(settings);
+      }
+    }
     vary([](Settings& s) { s.groups = 32; });
     for (const double owning : {0.5, 0.8, 1.25}) vary([&](Settings& s) { s.owning *= owning; });
     for (const double sums : {0.1, 0.35}) vary([&](Settings& s) { s.for_sums = sums; });
     for (const double loading : {0.8, 1.25}) vary([&](Settings& s) { s.loading *= loading; });
     if (std::isinf(problem_.nic_out)) return;
     for (const std::int64_t owners : {8, 4, 2}) vary([&](Settings& s) { s.owners = owners; });
+    for (const std::int64_t groups : {2, 4, 8, 16}) {
+      vary([&](Settings& s) {
+        s.fewest_groups = groups;
+        s.groups = std::max(s.groups, groups);
+      });
+    }
     for (const double factor : {1.25, 1.6}) {
       vary([&](Settings& s) {
         s.loading *= factor;
@@ -214,6 +237,7 @@ StagePlan plan_stages(const StageWork& work, std::span<const fleet::DeviceProfil
   problem.work = &work;
   problem.devices = devices;
   problem.nic_out = options.server.nic_out.value();
+  problem.nic_in = options.server.nic_in.value();
   for (const fleet::DeviceProfile& device : devices) {
     problem.memory.push_back(static_cast<double>(device.memory.value()));
     problem.down.push_back(std::min(device.downlink.value(), options.server.nic_out.value()));

@@ -51,8 +51,9 @@ class Bound {
       const OwnerCost cost = owner_cost(work, costs_[s], owner.slices, plan.chunk);
       const std::int64_t size = plan.groups[s] == 1 ? size_of(work.wire) : sum_bytes(work.wire);
       sums_.push_back(cost.elements * static_cast<double>(size));
-      operands_.push_back(count(cost.operands) * static_cast<double>(work.batch / plan.groups[s]) +
-                          count(owner.weights));
+      // Of several groups, each sums what its own replicas run, however many sequences that are.
+      const std::int64_t sequences = plan.groups[s] == 1 ? work.batch : 0;
+      operands_.push_back(count(cost.operands) * static_cast<double>(sequences) + count(owner.weights));
       rates_[owner.device.value].sums += sums_.back();
     }
   }

@@ -49,13 +49,47 @@ void StageRun::own_visited(std::int64_t q, std::int32_t s) {
   sum_elsewhere(q, s);
 }
 
+void StageRun::join_group(std::int64_t q, std::int32_t s, std::int32_t id) {
+  StageState& of_stage = at(s);
+  if (of_stage.ungrouped == 0 || of_stage.grouped[static_cast<std::size_t>(q)]) return;
+  std::int64_t group = std::ranges::min_element(of_stage.groups) - of_stage.groups.begin();
+  for (const std::int32_t index : of_stage.owners) {
+    const OwnerState& of = owner[static_cast<std::size_t>(index)];
+    if (of.replica && of.device == id) group = of.group;
+  }
+  of_stage.grouped[static_cast<std::size_t>(q)] = true;
+  ++of_stage.groups[static_cast<std::size_t>(group)];
+  --of_stage.ungrouped;
+  for (const std::int32_t index : of_stage.owners) {
+    OwnerState& of = owner[static_cast<std::size_t>(index)];
+    if (of.group != group) continue;
+    of.sequences.push_back(q);
+    of.seen[static_cast<std::size_t>(q)] = false;
+    ++of.left;
+  }
+  if (has_gradient(s, q)) sum_elsewhere(q, s);
+  if (of_stage.ungrouped > 0) return;
+  for (const std::int32_t index : of_stage.owners) {
+    if (owner[static_cast<std::size_t>(index)].left == 0) send_sums(index);
+  }
+}
+
+void StageRun::settle_groups(std::int32_t s) {
+  for (std::int64_t q = 0; q < batch && at(s).ungrouped > 0; ++q) join_group(q, s, kNobody);
+}
+
 void StageRun::summed(const Purpose& purpose) {
   OwnerState& of = owner[static_cast<std::size_t>(purpose.owner)];
-  if (--of.left > 0) return;
+  if (--of.left == 0 && at(of.stage).ungrouped == 0) send_sums(purpose.owner);
+}
+
+void StageRun::send_sums(std::int32_t index) {
+  const OwnerState& of = owner[static_cast<std::size_t>(index)];
+  if (of.closed) return;
   plan::PanelRun run;
   run.panels = std::max<std::int64_t>(1, of.sums.value() / kWeightPanel);
   run.each.up = with_header(Bytes((of.sums.value() + run.panels - 1) / run.panels));
-  submit({Errand::send_sums, of.device, of.stage, purpose.owner, 0, 0}, {kSums, of.stage}, run, Bytes(0), false);
+  submit({Errand::send_sums, of.device, of.stage, index, 0, 0}, {kSums, of.stage}, run, Bytes(0), false);
 }
 
 void StageRun::sums_in(const Purpose& purpose) {

@@ -140,6 +140,7 @@ void StageRun::lose(std::int32_t id) {
     std::erase_if(at(s).hosts, [&](const Host& host) { return host.device == id; });
   }
   retire_replicas();
+  for (std::int32_t s = 0; s <= top(); ++s) settle_groups(s);
   for (std::int32_t s = 0; s <= top(); ++s) call_helpers(s);
   for (std::int32_t s = 0; s <= top(); ++s) {
     for (std::int64_t q = 0; q < batch; ++q) place_again(id, s, q);

@@ -60,6 +60,7 @@ void StageRun::arrive_forward(std::int64_t q, std::int32_t s) {
 
 void StageRun::send_forward(std::int64_t q, std::int32_t s) {
   Visit& of = visit(forward, s, q);
+  if (s == top()) join_group(q, s, of.device);
   const plan::StageCost& cost = at(s).cost;
   for (; of.sent < of.arrived; ++of.sent) {
     const std::int64_t from = rows_from(of.sent), to = rows_to(of.sent);
@@ -136,6 +137,7 @@ void StageRun::want_backward(std::int64_t q, std::int32_t s) {
 
 void StageRun::open_backward(std::int64_t q, std::int32_t s) {
   const Visit& of = visit(backward, s, q);
+  join_group(q, s, of.device);
   const plan::StageCost& cost = at(s).cost;
   plan::PanelRun run;
   run.panels = chunks;

@@ -44,8 +44,11 @@ struct StageState {
   double uplink = 0;                                         // of all replicas, as planned
   std::vector<std::int32_t> owners;                          // indices
   std::set<std::int64_t> waiting_forward, waiting_backward;  // sequences that no replica has room for
-  std::int64_t backward_left = 0;   // sequences whose backward pass (of the head: the only one) is to come
-  std::int64_t gradients_left = 0;  // owners that have not sent their sums
+  std::int64_t backward_left = 0;    // sequences whose backward pass (of the head: the only one) is to come
+  std::int64_t gradients_left = 0;   // owners that have not sent their sums
+  std::vector<std::int64_t> groups;  // of owners, where there are several: sequences that each has been given
+  std::vector<bool> grouped;         // of each sequence: it has a group
+  std::int64_t ungrouped = 0;        // sequences without one
 
   [[nodiscard]] bool is_stateless() const { return cost.open_forward().value() == 0 && !cost.is_head(); }
 };
@@ -53,6 +56,7 @@ struct StageState {
 /// An owner as it runs.
 struct OwnerState {
   std::int32_t device = 0, stage = 0;
+  std::int64_t group = 0;
   bool replica = false;
   bool partial = false;  // others sum the same slices over other sequences
   bool closed = false;   // its sums are at the server, or others stand in for it

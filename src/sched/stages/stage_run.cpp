@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <numeric>
 
 #include "cleave/base/error.hpp"
 #include "stopwatch.hpp"
@@ -141,7 +142,8 @@ void StageRun::hold_more(const plan::StageCost& cost, Host& host, std::int32_t s
 void StageRun::load_replicas() {
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const plan::Stage& of_plan = plan.stages[s];
-    stage.push_back({plan::StageCost(work, of_plan.first, of_plan.end, plan.chunk), {}, 0, {}, {}, {}, batch, 0});
+    stage.push_back(
+        {plan::StageCost(work, of_plan.first, of_plan.end, plan.chunk), {}, 0, {}, {}, {}, batch, 0, {}, {}, 0});
     for (const plan::StageReplica& replica : of_plan.replicas) {
       const auto id = static_cast<std::int32_t>(replica.device.value);
       CLEAVE_ASSERT(static_cast<std::size_t>(id) < device.size() && book(id).present, "device {} is not there", id);
@@ -183,9 +185,17 @@ void StageRun::load_owners() {
   for (const plan::GradientOwner& of_plan : plan.owners) {
     const auto id = static_cast<std::int32_t>(of_plan.device.value), s = static_cast<std::int32_t>(of_plan.stage);
     const std::int64_t groups = plan.groups[static_cast<std::size_t>(s)];
-    std::vector<std::int64_t> sequences;
-    for (std::int64_t q = of_plan.group; q < batch; q += groups) sequences.push_back(q);
-    add_owner(id, s, of_plan.replica, groups > 1, of_plan.slices, std::move(sequences));
+    std::vector<std::int64_t> sequences;  // of several groups: as they come
+    if (groups == 1) {
+      sequences.resize(static_cast<std::size_t>(batch));
+      std::iota(sequences.begin(), sequences.end(), std::int64_t{0});
+    } else if (at(s).groups.empty()) {
+      at(s).groups.assign(static_cast<std::size_t>(groups), 0);
+      at(s).grouped.assign(static_cast<std::size_t>(batch), false);
+      at(s).ungrouped = batch;
+    }
+    const std::int32_t index = add_owner(id, s, of_plan.replica, groups > 1, of_plan.slices, std::move(sequences));
+    owner[static_cast<std::size_t>(index)].group = of_plan.group;
   }
 }
 

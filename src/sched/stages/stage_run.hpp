@@ -101,6 +101,13 @@ struct StageRun {
   std::int32_t add_owner(std::int32_t id, std::int32_t s, bool replica, bool partial,
                          std::vector<plan::PieceSlice> slices, std::vector<std::int64_t> sequences);
 
+  // Where a stage has several groups of owners, a sequence is summed by the group of the replica that runs it backward,
+  // which reads it anyway; a replica that owns nothing gives it to the group with the fewest.
+  void join_group(std::int64_t q, std::int32_t s, std::int32_t id);
+
+  // All sequences that have no group yet get one.
+  void settle_groups(std::int32_t s);
+
   // ---- sequences
 
   // The replica that will be done with a sequence first, of those with room for it.
@@ -156,6 +163,8 @@ struct StageRun {
   void own_visited(std::int64_t q, std::int32_t s);
 
   void summed(const Purpose& purpose);
+
+  void send_sums(std::int32_t index);
 
   void sums_in(const Purpose& purpose);
 

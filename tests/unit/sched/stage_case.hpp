@@ -1,12 +1,16 @@
 // A small model, a small fleet and a server that nothing waits for, for tests of steps in stages.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "cleave/fleet/profile.hpp"
 #include "cleave/model/family.hpp"
+#include "cleave/plan/stage_cost.hpp"
+#include "cleave/sched/stage_scheduler.hpp"
 
 namespace cleave::sched {
 
@@ -37,6 +41,42 @@ inline std::vector<fleet::DeviceProfile> devices_of(std::int64_t count, std::uin
   group.uplink_bytes = {5e5, 1e6};
   group.latency_s = {0.001, 0.01};
   return fleet::draw_devices({group}, seed);
+}
+
+// Of every stage: each chunk came once each way, and each element of the gradient has every sequence in it once.
+inline void expect_all_done_once(const StageScheduler& scheduler, const model::StepGraph& graph) {
+  const plan::StageWork work = plan::stage_work_of(graph, DType::f16);
+  const plan::StagePlan& plan = scheduler.plan();
+  const StageTally& tally = scheduler.tally();
+  const std::int64_t visits = work.batch * ((work.seq + plan.chunk - 1) / plan.chunk);
+  ASSERT_EQ(tally.forward.size(), plan.stages.size());
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const plan::StageCost cost(work, plan.stages[s].first, plan.stages[s].end, plan.chunk);
+    EXPECT_EQ(tally.forward[s], visits) << s;
+    EXPECT_EQ(tally.backward[s], s + 1 == plan.stages.size() ? 0 : visits) << s;
+    const double all = cost.gradient_elements() * static_cast<double>(work.batch);
+    EXPECT_NEAR(tally.summed[s], all, 1e-6 * all) << s;
+  }
+}
+
+// The plan with as many groups of owners as a stage has replicas: each owns all of the gradient.
+inline plan::StagePlan owned_by_each_replica(const model::StepGraph& graph, plan::StagePlan plan) {
+  const plan::StageWork work = plan::stage_work_of(graph, DType::f16);
+  plan.owners.clear();
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const plan::StageCost cost(work, plan.stages[s].first, plan.stages[s].end, plan.chunk);
+    plan.groups[s] = std::ssize(plan.stages[s].replicas);
+    for (std::int64_t group = 0; group < plan.groups[s]; ++group) {
+      plan::GradientOwner owner;
+      owner.device = plan.stages[s].replicas[static_cast<std::size_t>(group)].device;
+      owner.stage = static_cast<std::int64_t>(s);
+      owner.group = group;
+      owner.slices = plan::slices_between(work, cost, 0, 1);
+      owner.replica = true;
+      plan.owners.push_back(owner);
+    }
+  }
+  return plan;
 }
 
 }  // namespace cleave::sched

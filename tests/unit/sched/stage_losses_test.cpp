@@ -13,22 +13,6 @@
 namespace cleave::sched {
 namespace {
 
-// Of every stage: each chunk came once each way, and each element of the gradient has every sequence in it once.
-void expect_all_done_once(const StageScheduler& scheduler, const model::StepGraph& graph) {
-  const plan::StageWork work = plan::stage_work_of(graph, DType::f16);
-  const plan::StagePlan& plan = scheduler.plan();
-  const StageTally& tally = scheduler.tally();
-  const std::int64_t visits = work.batch * ((work.seq + plan.chunk - 1) / plan.chunk);
-  ASSERT_EQ(tally.forward.size(), plan.stages.size());
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    const plan::StageCost cost(work, plan.stages[s].first, plan.stages[s].end, plan.chunk);
-    EXPECT_EQ(tally.forward[s], visits) << s;
-    EXPECT_EQ(tally.backward[s], s + 1 == plan.stages.size() ? 0 : visits) << s;
-    const double all = cost.gradient_elements() * static_cast<double>(work.batch);
-    EXPECT_NEAR(tally.summed[s], all, 1e-6 * all) << s;
-  }
-}
-
 TEST(StageLosses, WhateverLeavesEverythingIsDoneOnce) {
   std::int64_t lost = 0, redone = 0;
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
@@ -55,6 +39,29 @@ TEST(StageLosses, WhateverLeavesEverythingIsDoneOnce) {
   }
   EXPECT_GT(lost, 0) << "no loss hit anything";
   EXPECT_GT(redone, 0);
+}
+
+TEST(StageLosses, GroupsOfOwnersThatLoseMembersSumEverySequenceOnce) {
+  std::int64_t lost = 0;
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    const model::StepGraph graph = graph_of("opt", 9);
+    const auto devices = devices_of(12, seed, 1e9);
+    const plan::StagePlan plan =
+        owned_by_each_replica(graph, plan::plan_stages(plan::stage_work_of(graph, DType::f16), devices, {kWide, 0}));
+    SimulatedFleet calm(devices, kWide, DType::f16);
+    const Seconds step = StageScheduler(calm, graph, plan, {{kWide, 0}, DType::f16}).run().time;
+    for (const double progress : {0.05, 0.3, 0.6, 0.9, 0.99}) {
+      fleet::ChurnTrace churn;
+      for (const std::int64_t victim : {2, 7}) {
+        churn.push_back({step * progress, DeviceId(victim), fleet::ChurnKind::leave, 1.0});
+      }
+      SimulatedFleet fleet(devices, kWide, DType::f16, churn);
+      StageScheduler scheduler(fleet, graph, plan, {{kWide, 0}, DType::f16});
+      lost += scheduler.run().lost;
+      expect_all_done_once(scheduler, graph);
+    }
+  }
+  EXPECT_GT(lost, 0) << "no loss hit anything";
 }
 
 TEST(StageLosses, NothingIsSentAgainWhereNothingIsLost) {

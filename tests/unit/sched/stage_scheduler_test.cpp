@@ -83,5 +83,34 @@ TEST(StageScheduler, TakesWhatItsLinksTake) {
   EXPECT_GE(report.time.value(), least);
 }
 
+// A sequence is summed where it ran: weights and boundaries are all that comes down, and partial sums go up.
+TEST(StageScheduler, AReplicaThatOwnsTheWholeGradientIsSentNoOperands) {
+  std::int64_t several = 0;
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    const model::StepGraph graph = graph_of(seed % 2 == 0 ? "opt" : "llama", 9);
+    const auto devices = devices_of(12, seed, 1e9);
+    SimulatedFleet fleet(devices, kWide, DType::f16);
+    const plan::StageWork work = plan::stage_work_of(graph, DType::f16);
+    const plan::StagePlan plan = owned_by_each_replica(graph, plan::plan_stages(work, devices, {kWide, 0}));
+    StageScheduler scheduler(fleet, graph, plan, {{kWide, 0}, DType::f16});
+    const StepReport report = scheduler.run();
+    expect_all_done_once(scheduler, graph);
+    Bytes down, sums;
+    for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+      const plan::StageCost cost(work, plan.stages[s].first, plan.stages[s].end, plan.chunk);
+      const std::int64_t replicas = std::ssize(plan.stages[s].replicas);
+      several += replicas > 1 ? 1 : 0;
+      down += cost.weights() * replicas + cost.boundary(work.tokens()) * (cost.is_head() ? 1 : 3);
+      sums += Bytes(static_cast<std::int64_t>(cost.gradient_elements())) *
+              (replicas * (replicas > 1 ? plan::sum_bytes(DType::f16) : size_of(DType::f16)));
+    }
+    const Bytes headers = plan::kMessageHeader * (4 * work.batch * std::ssize(plan.stages) * 4 + report.tasklets);
+    EXPECT_GE(report.bytes_down.value(), down.value());
+    EXPECT_LE(report.bytes_down.value(), (down + headers).value());
+    EXPECT_GE(report.bytes_up.value(), sums.value());
+  }
+  EXPECT_GT(several, 0) << "no stage has several groups";
+}
+
 }  // namespace
 }  // namespace cleave::sched
