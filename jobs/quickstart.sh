@@ -4,8 +4,8 @@
 #
 #   bash jobs/quickstart.sh [key=value ...]           e.g.  bash jobs/quickstart.sh train.steps=50
 #
-# Takes under 10 minutes on a bare machine with 2 cores, most of it packages and compiling; the training takes under 2
-# minutes, and a second call starts it within seconds. Works from any folder, as root or not (root only for packages).
+# Takes under 10 minutes on a bare machine with 2 cores, most of it packages and compiling; the training takes about a
+# minute, and a second call starts it within seconds. Works from any folder, as root or not (root only for packages).
 # Edit: nothing; the model and the fleet stand in inputs/quickstart.yaml.
 set -euo pipefail
 
