@@ -18,6 +18,8 @@ namespace {
 // chunk's way since chunks wait for each other; the last sums follow. Whatever takes longest is delayed a little by
 // what takes nearly as long. Fitted to simulated steps of the fleets of docs/measurements/stages.md.
 constexpr double kFillings = 4.5, kTails = 1.3, kSharpness = 8, kGaps = 1.03;
+// Of what the chain adds to its slowest stage, a server's interface that is busy throughout is idle for this share.
+constexpr double kBeside = 0.5;
 
 // What a departure from the usual settings must bring by its forecast, which is less sure there.
 constexpr double kWorth = 0.9;
@@ -99,8 +101,8 @@ double forecast(const Problem& problem, const Layout& layout) {
   const double around = kFillings * filling + kTails * elements * static_cast<double>(size_of(work.wire)) / uplinks;
   const double chain = slowest + around;
   const double links = std::pow(std::pow(chain, kSharpness) + std::pow(layout.gradients_s, kSharpness), 1 / kSharpness);
-  const double interface =
-      std::max(out / problem.nic_out, (in + sent) / problem.nic_in) + kFillings * filling + kTails * sent / uplinks;
+  const double interface = std::max(out / problem.nic_out, (in + sent) / problem.nic_in) +
+                           kBeside * (kFillings * filling + kTails * sent / uplinks);
   return kGaps * std::pow(std::pow(links, kSharpness) + std::pow(interface, kSharpness), 1 / kSharpness);
 }
 
@@ -148,7 +150,7 @@ class Search {
         try_settings(settings);
       }
     }
-    vary([](Settings& s) { s.groups = 32; });
+    vary([](Settings& s) { s.groups = 32; }, best_->settings.groups > 1 ? 1 : worth_);
     for (const double owning : {0.5, 0.8, 1.25}) vary([&](Settings& s) { s.owning *= owning; });
     for (const double sums : {0.1, 0.35}) vary([&](Settings& s) { s.for_sums = sums; });
     for (const double loading : {0.8, 1.25}) vary([&](Settings& s) { s.loading *= loading; });
@@ -182,9 +184,13 @@ class Search {
   }
   template <class Change>
   void vary(Change change) {
+    vary(change, worth_);
+  }
+  template <class Change>
+  void vary(Change change, double worth) {
     Settings settings = best_->settings;
     change(settings);
-    try_settings(settings, worth_);
+    try_settings(settings, worth);
   }
 
   const Problem& problem_;
