@@ -32,6 +32,12 @@ def ranked(r, case, systems):
     return sorted(able)
 
 
+def mine(r, case):
+    """Cleave's time, or why there is none."""
+    time = r.mid("cleave", case)
+    return f"{three(time)} s" if time else "no" if r.points("cleave", case) else "not run yet"
+
+
 def cell(r, case):
     """Fastest that trains alike, with the second; and who changes the training and is faster still."""
     alike = ranked(r, case, [s for s in r.systems if s not in OTHER_ALGORITHMS])
@@ -41,8 +47,7 @@ def cell(r, case):
     if len(alike) > 1:
         text += f", {alike[1][1]} {three(alike[1][0])}"
     if alike[0][1] != "cleave":
-        mine = r.mid("cleave", case)
-        text += f"; cleave {three(mine) + ' s' if mine else 'no'}"
+        text += f"; cleave {mine(r, case)}"
     other = ranked(r, case, OTHER_ALGORITHMS)
     if other and other[0][0] < alike[0][0]:
         text += f" (*{other[0][1]}* {three(other[0][0])})"
@@ -76,10 +81,12 @@ def losses(r):
         if case.endswith("unlimited"):
             continue
         alike = ranked(r, case, [s for s in r.systems if s not in OTHER_ALGORITHMS])
-        cells += bool(alike)
-        mine = r.mid("cleave", case)
-        if alike and alike[0][1] != "cleave":
-            lines.append(f"- {case}: {alike[0][1]} {three(alike[0][0])} s, cleave {three(mine) + f' s, {three(mine / alike[0][0])} x' if mine else 'does not run'}")
+        if not alike or not r.points("cleave", case):
+            continue
+        cells += 1
+        time = r.mid("cleave", case)
+        if alike[0][1] != "cleave":
+            lines.append(f"- {case}: {alike[0][1]} {three(alike[0][0])} s, cleave {mine(r, case)}{f', {three(time / alike[0][0])} x' if time else ''}")
     return f"cleave is not the fastest in {len(lines)} of {cells} cells:\n\n" + "\n".join(lines) + "\n"
 
 
