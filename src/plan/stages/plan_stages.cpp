@@ -27,6 +27,9 @@ constexpr double kWorth = 0.9;
 // That are tried, of the time that all boundaries take on the fleet's uplinks.
 constexpr double kHorizons[] = {0.3, 0.4, 0.5, 0.58, 0.66, 0.75, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0};
 
+// Groups of owners are searched where downlinks are no more than so many times as fast as uplinks.
+constexpr double kAsymmetric = 4;
+
 // Of one candidate, with more and more stages: deals of replicas, and those of them whose sums may not fit.
 constexpr std::int64_t kMostDeals = 16, kMostWithoutOwners = 8;
 
@@ -143,25 +146,24 @@ class Search {
     }
     if (!best_) return;
     vary([](Settings& s) { s.groups = 4; });
-    if (best_->settings.groups > 1) {  // with several groups another number of stages is best
-      for (const double factor : kHorizons) {
-        Settings settings = of_horizon(guess * factor);
-        settings.groups = best_->settings.groups;
-        try_settings(settings);
-      }
-    }
+    if (groups_may_pay()) try_groups(guess);
     vary([](Settings& s) { s.groups = 32; }, best_->settings.groups > 1 ? 1 : worth_);
     for (const double owning : {0.5, 0.8, 1.25}) vary([&](Settings& s) { s.owning *= owning; });
     for (const double sums : {0.1, 0.35}) vary([&](Settings& s) { s.for_sums = sums; });
     for (const double loading : {0.8, 1.25}) vary([&](Settings& s) { s.loading *= loading; });
-    if (std::isinf(problem_.nic_out)) return;
-    for (const std::int64_t owners : {8, 4, 2}) vary([&](Settings& s) { s.owners = owners; });
-    for (const std::int64_t groups : {2, 4, 8, 16}) {
-      vary([&](Settings& s) {
-        s.fewest_groups = groups;
-        s.groups = std::max(s.groups, groups);
-      });
+    const bool limited = !std::isinf(problem_.nic_out);
+    if (limited) {
+      for (const std::int64_t owners : {8, 4, 2}) vary([&](Settings& s) { s.owners = owners; });
     }
+    if (limited || groups_may_pay()) {
+      for (const std::int64_t groups : {2, 4, 8, 16}) {
+        vary([&](Settings& s) {
+          s.fewest_groups = groups;
+          s.groups = std::max(s.groups, groups);
+        });
+      }
+    }
+    if (!limited) return;
     for (const double factor : {1.25, 1.6}) {
       vary([&](Settings& s) {
         s.loading *= factor;
@@ -174,6 +176,33 @@ class Search {
   double time() const { return time_; }
 
  private:
+  // Groups save bytes down and cost bytes up.
+  bool groups_may_pay() const {
+    double up = 0, down = 0;
+    for (const double rate : problem_.up) up += rate;
+    for (const double rate : problem_.down) down += rate;
+    return kAsymmetric * up >= down;
+  }
+
+  // With several groups another number of stages is best, and other weights are worth waiting for.
+  void try_groups(double guess) {
+    Search grouped(problem_, chunk_);
+    for (const std::int64_t groups : {2, 8}) {
+      for (const double loading : {1.0, 2.0}) {
+        for (const double factor : kHorizons) {
+          Settings settings = of_horizon(guess * factor);
+          settings.loading *= loading;
+          settings.groups = 4 * groups;
+          settings.fewest_groups = groups;
+          grouped.try_settings(settings);
+        }
+      }
+    }
+    if (!grouped.best_ || grouped.time_ >= worth_ * time_) return;
+    best_ = std::move(grouped.best_);
+    time_ = grouped.time_;
+  }
+
   static Settings of_horizon(double horizon) {
     const Settings usual;
     Settings settings;
