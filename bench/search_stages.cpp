@@ -1,4 +1,4 @@
-// What each stage of the search for tiles is worth: the table of docs/measurements/planner.md.
+// What each stage of the search for tiles is worth: the table of docs/measurements/search_stages.md.
 //
 //   search_stages [--stages refine,...] [--steps 64,small-memory,256,1024] [--devices 8,64,256] [--models opt-1.3b,...]
 //

@@ -23,7 +23,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 BUILD = pathlib.Path(os.environ.get("CLEAVE_BUILD", TOP / "build" / "release")).resolve()
@@ -112,8 +111,8 @@ def library_of(component, changed, scratch):
         source.write_text(text)
         call([*flags, "-o", str(folder / name), "-c", str(source)], BUILD)
 
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(compile_one, todo))
+    for work in todo:
+        compile_one(work)
     for flags, text, name in todo:
         call(["ar", "rs", str(library), str(folder / name)], scratch)
     return library

@@ -31,7 +31,9 @@ cd "$TOP"
 cmake --preset fuzz -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_C_COMPILER="${compiler/clang++/clang}" > build-fuzz.log 2>&1 ||
   { cat build-fuzz.log; rm -f build-fuzz.log; exit 1; }
 rm -f build-fuzz.log
-cmake --build build/fuzz --target fuzzers
+jobs=$(nproc)
+[ "$brief" = no ] || jobs=1  # as a test it has one processor
+cmake --build build/fuzz --parallel "$jobs" --target fuzzers
 
 cd build/fuzz
 for fuzzer in "${fuzzers[@]}"; do

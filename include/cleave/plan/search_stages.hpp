@@ -1,5 +1,5 @@
 // The stages of the search for tiles, which Partition::automatic goes through. All of them run, except where one is
-// left out to measure what it is worth: build/release/bench/search_stages, docs/measurements/planner.md.
+// left out to measure what it is worth: build/release/bench/search_stages, docs/measurements/search_stages.md.
 #pragma once
 
 #include <cstdint>
