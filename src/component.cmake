@@ -6,7 +6,7 @@
 function(cleave_component name)
   cmake_parse_arguments(ARG "" "" "LINKS;PACKAGES;PRIVATE_PACKAGES" ${ARGN})
   file(GLOB_RECURSE sources RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "(^|/)main\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "(^|/)main(_[a-z]+)?\\.cpp$")
   set(in_folders ${sources})
   list(FILTER in_folders INCLUDE REGEX "/")
   list(TRANSFORM ARG_LINKS PREPEND cleave::)

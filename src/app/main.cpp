@@ -6,6 +6,7 @@
 #include "cli/command_line.hpp"
 #include "cli/failures.hpp"
 #include "cli/signals.hpp"
+#include "cli/want_of_memory.hpp"
 #include "commands/commands.hpp"
 #include "commands/session.hpp"
 
@@ -25,6 +26,7 @@ int main(int argc, char** argv) {
   mallopt(M_MMAP_THRESHOLD, kMappedBlock);
   mallopt(M_TRIM_THRESHOLD, kKeptEnd);
   ignore_broken_pipes();
+  prepare_for_want_of_memory();
 
   // 1. What is asked for. --help, --version and usage errors end here.
   CommandLine line;

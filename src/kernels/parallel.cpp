@@ -92,6 +92,9 @@ Parallel::Parallel(int threads) : threads_(std::max(1, threads)) {
   } catch (const std::system_error& error) {
     pool_->stop();
     throw EnvironmentError("start", fmt::format("a pool of {} threads", threads_), error.what());
+  } catch (...) {  // no memory: those that were started must not outlive the pool
+    pool_->stop();
+    throw;
   }
 }
 

@@ -44,8 +44,8 @@ for fuzzer in "${fuzzers[@]}"; do
     # libhdf5 asks malloc for lengths that it finds in a file and reports an error when it gets none, so here malloc may
     # say no, and what is asked for but never touched does not count. Its own faults are not ours to hold a change up
     # with: the brief run is the same every time.
-    options=(-malloc_limit_mb=0)
-    asan=detect_leaks=0:allocator_may_return_null=1
+    options=(-malloc_limit_mb=1000000) # 0 would mean that of -rss_limit_mb
+    asan=detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=1024
     [ "$brief" = no ] || options+=(-runs=300 -seed=1)
   fi
   mkdir -p "corpus/$fuzzer"

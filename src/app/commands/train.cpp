@@ -20,6 +20,7 @@
 #include "cleave/telemetry/progress.hpp"
 #include "cli/failures.hpp"
 #include "cli/signals.hpp"
+#include "cli/want_of_memory.hpp"
 #include "commands/commands.hpp"
 #include "commands/leftovers.hpp"
 #include "commands/memory_check.hpp"
@@ -208,6 +209,7 @@ class Run {
         note(result);
         if (last || (in.checkpoint_every > 0 && p_.state.step % in.checkpoint_every == 0)) save(last);
         if (stop_requested() && !last) return stop();
+        look_for_memory();
       }
     } catch (const sched::Interrupted&) { return stop(); }
     return 0;
@@ -274,6 +276,17 @@ class Run {
       if (!metrics_fail_) log_.warning("metrics of step {} are held back: {}", p_.state.step, error.what());
       metrics_fail_ = true;
     }
+  }
+
+  // Where memory ran out in this step and none is left now, the next one would only lose it.
+  void look_for_memory() {
+    const MemoryState memory = look_after_memory();
+    if (memory == MemoryState::enough) return;
+    log_.warning("step {}: memory ran out; what was held back was enough to finish it", p_.state.step);
+    if (memory == MemoryState::ran_out) return;
+    save(true);
+    throw EnvironmentError("go on", fmt::format("after step {}", p_.state.step),
+                           "out of memory; its checkpoint is saved");
   }
 
   int stop() {

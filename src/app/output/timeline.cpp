@@ -13,7 +13,7 @@ namespace cleave::app {
 namespace {
 
 constexpr std::size_t kMaxCells = 60'000;
-constexpr std::int64_t kMaxRows = 1'024;
+constexpr std::int64_t kMaxCellRows = 1'024;
 constexpr std::size_t kMaxParts = 2'000;
 constexpr std::size_t kMaxChanges = 4'000;
 
@@ -38,7 +38,7 @@ Timeline::Timeline(std::vector<fleet::DeviceProfile> devices, std::string clock,
     : devices_(std::move(devices)),
       clock_(std::move(clock)),
       max_spans_(max_spans),
-      devices_per_row_(std::max<std::int64_t>(1, (fleet_size() + kMaxRows - 1) / kMaxRows)) {
+      devices_per_row_(std::max<std::int64_t>(1, (fleet_size() + kMaxCellRows - 1) / kMaxCellRows)) {
   const auto rows = static_cast<std::size_t>(device_rows() + 1);
   columns_ = std::clamp(kMaxCells / rows, std::size_t{32}, std::size_t{1024}) / 2 * 2;
   cells_.resize(rows * columns_ * kLanes);

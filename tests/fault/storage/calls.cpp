@@ -14,7 +14,9 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
+#include <unwind.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
@@ -32,6 +34,7 @@ namespace cleave::faults {
 namespace {
 
 constexpr std::size_t kRoom = 256 << 20;
+constexpr std::int64_t kMostPlaces = 1 << 20;
 
 struct Shared {
   std::atomic<std::int64_t> calls[kCalls];
@@ -40,6 +43,7 @@ struct Shared {
   std::atomic<bool> lock;
   std::size_t used;
   char bytes[kRoom];
+  std::uint64_t places[kMostPlaces];  // of the n-th allocation
 };
 
 struct Head {
@@ -51,14 +55,38 @@ struct Head {
 
 Shared* shared = nullptr;
 std::atomic<bool> armed{false};
+const char* note_file = nullptr;
 Plan* plan = nullptr;  // leaked: calls come until the very end
 
 bool changes_files(Call call) { return call <= Call::truncate; }
+
+// The functions that called each other down to here, as one number. Asks nobody for memory.
+std::uint64_t place_of_call() {
+  struct Walk {
+    std::uint64_t hash = 1469598103934665603ULL;  // FNV-1a
+    int left = plan->place_depth;
+  } walk;
+  const auto step = [](_Unwind_Context* context, void* argument) {
+    auto& at = *static_cast<Walk*>(argument);
+    at.hash = (at.hash ^ _Unwind_GetIP(context)) * 1099511628211ULL;
+    return --at.left > 0 ? _URC_NO_REASON : _URC_END_OF_STACK;
+  };
+  _Unwind_Backtrace(step, &walk);
+  return walk.hash;
+}
+
+// For who cannot look at the ledger: the file that CLEAVE_FAULT_NOTE names is there.
+void note_injection() {
+  if (note_file == nullptr) return;
+  const long file = syscall(SYS_openat, AT_FDCWD, note_file, O_WRONLY | O_CREAT, 0600);
+  if (file >= 0) syscall(SYS_close, file);
+}
 
 // Counts a call; true: it is to fail, and errno is set.
 bool fails(Call call) {
   if (!armed.load(std::memory_order_relaxed) || shared == nullptr) return false;
   const std::int64_t n = ++shared->calls[static_cast<int>(call)];
+  if (plan->place_depth > 0 && call == Call::allocate && n <= kMostPlaces) shared->places[n - 1] = place_of_call();
   const std::int64_t of_files = changes_files(call) ? ++shared->file_calls : 0;
   if (plan->nth == 0) return false;
   if (plan->die) {
@@ -67,7 +95,7 @@ bool fails(Call call) {
     _exit(137);
   }
   if (call != plan->call || n < plan->nth || n >= plan->nth + plan->repeat) return false;
-  shared->injected = true;
+  if (!shared->injected.exchange(true)) note_injection();
   errno = plan->error;
   return true;
 }
@@ -190,6 +218,10 @@ std::int64_t Ledger::calls(Call call) const { return shared->calls[static_cast<i
 std::int64_t Ledger::file_calls() const { return shared->file_calls; }
 bool Ledger::injected() const { return shared->injected; }
 
+std::vector<std::uint64_t> Ledger::places() const {
+  return {shared->places, shared->places + std::min(kMostPlaces, calls(Call::allocate))};
+}
+
 std::vector<Step> Ledger::steps() const {
   std::vector<Step> steps;
   for (std::size_t at = 0; at < shared->used;) {
@@ -214,7 +246,7 @@ void arm(const Plan& wanted) {
 namespace {
 
 // Loaded before another program: CLEAVE_FAULT=KIND:N:ERRNO in its environment, in the rank that CLEAVE_FAULT_RANK
-// names.
+// names. That it happened shows in the file CLEAVE_FAULT_NOTE.
 [[gnu::constructor]] void arm_from_environment() {
   const char* text = getenv("CLEAVE_FAULT");
   const char* wanted = getenv("CLEAVE_FAULT_RANK");
@@ -230,6 +262,7 @@ namespace {
     from.error = *end == ':' ? atoi(end + 1) : EIO;
   }
   if (from.nth == 0) return;
+  note_file = getenv("CLEAVE_FAULT_NOTE");
   static const Ledger ledger;
   arm(from);
 }
@@ -381,18 +414,16 @@ size_t fwrite_unlocked(const void* bytes, size_t size, size_t count, FILE* to) {
   return real(bytes, size, count, to);
 }
 
-void* malloc(size_t size) { return fails(Call::allocate) ? nullptr : __libc_malloc(size); }
-void* calloc(size_t count, size_t size) { return fails(Call::allocate) ? nullptr : __libc_calloc(count, size); }
-void* realloc(void* old, size_t size) { return fails(Call::allocate) ? nullptr : __libc_realloc(old, size); }
-void* memalign(size_t alignment, size_t size) {
-  return fails(Call::allocate) ? nullptr : __libc_memalign(alignment, size);
+// What the program's own malloc (src/app/main_memory.cpp) takes for the system's.
+void* cleave_fault_malloc(size_t size) noexcept { return fails(Call::allocate) ? nullptr : __libc_malloc(size); }
+void* cleave_fault_calloc(size_t count, size_t size) noexcept {
+  return fails(Call::allocate) ? nullptr : __libc_calloc(count, size);
 }
-void* aligned_alloc(size_t alignment, size_t size) { return memalign(alignment, size); }
-int posix_memalign(void** out, size_t alignment, size_t size) {
-  void* const got = memalign(alignment, size);
-  if (got == nullptr) return ENOMEM;
-  *out = got;
-  return 0;
+void* cleave_fault_realloc(void* old, size_t size) noexcept {
+  return fails(Call::allocate) ? nullptr : __libc_realloc(old, size);
+}
+void* cleave_fault_memalign(size_t alignment, size_t size) noexcept {
+  return fails(Call::allocate) ? nullptr : __libc_memalign(alignment, size);
 }
 
 }  // extern "C"

@@ -1,9 +1,10 @@
 // Calls into the C library, counted, recorded and made to fail.
 //
-// calls.cpp defines functions of the C library (open, write, fsync, rename, malloc, ...) that do what the library's do.
+// calls.cpp defines functions of the C library (open, write, fsync, rename, mmap, ...) that do what the library's do.
 // Linked into a program, or loaded before it (LD_PRELOAD), they are called in the library's stead, by shared libraries
-// too. Nothing happens to a call until arm(): then the n-th call of one kind fails with an error, or the process dies
-// in it; and what changes files below a folder is written down, in memory that a parent process shares.
+// too. Its allocators are those that the program's own malloc (src/app/main_memory.cpp) stands on, where the two are
+// linked together. Nothing happens to a call until arm(): then the n-th call of one kind fails with an error, or the
+// process dies in it; and what changes files below a folder is written down, in memory that a parent process shares.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +36,7 @@ struct Plan {
   std::int64_t nth = 0;     ///< 1: the first call of its kind; 0: none
   std::int64_t repeat = 1;  ///< so many in a row
   int error = 0;            ///< errno of the call that fails
+  int place_depth = 0;      ///< so many callers of each allocation are looked at (Ledger::places); 0: none
   bool die = false;         ///< the process ends in the call instead, as if killed; of a file call, any kind counts
   std::string root;         ///< what is done to files below it is recorded; empty: nothing
 };
@@ -63,6 +65,8 @@ class Ledger {
   [[nodiscard]] std::int64_t file_calls() const;
   [[nodiscard]] bool injected() const;  ///< whether the planned fault happened
   [[nodiscard]] std::vector<Step> steps() const;
+  /// Of each allocation in order: who asked for it, through which functions, as one number.
+  [[nodiscard]] std::vector<std::uint64_t> places() const;
 };
 
 /// From now on, in this process. Requires: a Ledger, if anything is to be recorded or read back.

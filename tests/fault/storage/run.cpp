@@ -1,6 +1,7 @@
 // fork(): the program's start-up is not paid for again in each of thousands of runs.
 #include "run.hpp"
 
+#include <execinfo.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -38,6 +39,14 @@ verify: {mode: all}
 checkpoint: {every: 2, keep: 2}
 output: {dir: run}
 )";
+
+// What a run that ends badly was doing; then it ends as it would have.
+void show_callers(int signal) {
+  std::signal(signal, SIG_DFL);
+  void* callers[64];
+  ::backtrace_symbols_fd(callers, ::backtrace(callers, 64), STDERR_FILENO);
+  ::raise(signal);
+}
 
 std::string contents(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
@@ -79,6 +88,7 @@ Ended Workshop::train(const std::vector<std::string>& arguments, const Plan& pla
     ::dup2(out, STDOUT_FILENO);
     ::dup2(out, STDERR_FILENO);
     ::close(out);
+    for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGALRM}) std::signal(signal, show_callers);
     std::vector<std::string> words{"cleave", "train", input().string(), "--quiet"};
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<char*> argv;
