@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The thorough version of the storage tests: every state that a crash may leave, the n-th call failing for every n, a
+# The thorough version of the storage tests: every state that a crash may leave, the n-th call failing for every n (of
+# allocations one from every place in the program; CLEAVE_FAULT_FULL=every: every one), a
 # thousand seeded sequences of runs. CTest runs a brief one (ctest -R 'fault\.(crash|nth_call|several_runs)').
 #
 #   bash tests/fault/storage.sh [crash | nth_call | several_runs] [GoogleTest argument ...]
@@ -15,6 +16,6 @@ case ${1:-} in crash | nth_call | several_runs) tests=("$1"); shift ;; esac
 for name in "${tests[@]}"; do
   [ -x "$folder/test_fault_$name" ] || { echo "storage: no $folder/test_fault_$name; build first: bash jobs/setup.sh" >&2; exit 1; }
   SECONDS=0
-  CLEAVE_FAULT_FULL=1 "$folder/test_fault_$name" "$@"
+  CLEAVE_FAULT_FULL=${CLEAVE_FAULT_FULL:-1} "$folder/test_fault_$name" "$@"
   echo "$name: $SECONDS s"
 done
