@@ -12,7 +12,7 @@ constexpr std::int64_t kOperandPanels = 8;  // of a sequence that an owner is se
 }  // namespace
 
 bool StageRun::wants(const OwnerState& of, std::int64_t q) {
-  return !of.closed && !of.seen[static_cast<std::size_t>(q)];
+  return !of.closed && book(of.device).present && !of.seen[static_cast<std::size_t>(q)];
 }
 
 void StageRun::sum_elsewhere(std::int64_t q, std::int32_t s) {

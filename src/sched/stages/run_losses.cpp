@@ -11,6 +11,7 @@ namespace {
 constexpr double kDownOfUp = 1.5;  // bytes down a byte up: X, X again and dY for X and dX
 constexpr double kLent = 0.5;      // share of a helper's uplink that its new stage may count on
 constexpr double kMissed = 0.05;   // of a stage's uplink, before helpers are called
+constexpr double kEnough = 0.9;    // of the time left: sums that come later may hold up the step
 constexpr double kPatience = 0.5;  // share of a stage's remaining time that a helper's weights may take
 
 }  // namespace
@@ -24,7 +25,7 @@ double StageRun::left_of(std::int32_t s) {
   return static_cast<double>(left * at(s).cost.boundary(work.seq).value()) / static_cast<double>(chunks);
 }
 
-std::vector<Candidate> StageRun::candidates(std::int32_t s) {
+std::vector<Candidate> StageRun::candidates() {
   std::vector<Candidate> all;
   for (std::size_t id = 0; id < device.size(); ++id) {
     const DeviceBook& of = device[id];
@@ -43,15 +44,15 @@ std::vector<Candidate> StageRun::candidates(std::int32_t s) {
     const plan::StageCost& cost = at(r).cost;
     double uplink = 0;
     for (const Host& host : at(r).hosts) uplink += book(host.device).uplink;
-    const double left = kDownOfUp * left_of(r);
+    const double left_up = left_of(r), left = kDownOfUp * left_up;
     for (const Host& host : at(r).hosts) {
       Candidate& of = *entry(host.device);
       const auto [forward_slots, backward_slots] = lendable(host);
       of.memory +=
           static_cast<double>((cost.open_forward() * forward_slots + cost.open_backward() * backward_slots).value());
       of.down_busy += left * of.uplink / uplink / of.downlink;
-      if (r == s) of.replica = true;
-      if (r != s && may_go(host, r)) of.memory += static_cast<double>(cost.weights().value());
+      of.up_busy += left_up / uplink;
+      of.holds.push_back({r, may_go(host, r) ? static_cast<double>(cost.weights().value()) : 0});
     }
   }
   for (const OwnerState& of : owner) {
@@ -139,14 +140,22 @@ void StageRun::lose(std::int32_t id) {
   for (std::int32_t s = 0; s <= top(); ++s) {
     std::erase_if(at(s).hosts, [&](const Host& host) { return host.device == id; });
   }
+  missing.push_back(id);
+}
+
+void StageRun::recover() {
+  const std::vector<std::int32_t> ids = std::exchange(missing, {});
   retire_replicas();
   for (std::int32_t s = 0; s <= top(); ++s) settle_groups(s);
   for (std::int32_t s = 0; s <= top(); ++s) call_helpers(s);
-  for (std::int32_t s = 0; s <= top(); ++s) {
-    for (std::int64_t q = 0; q < batch; ++q) place_again(id, s, q);
+  for (const std::int32_t id : ids) {
+    for (std::int32_t s = 0; s <= top(); ++s) {
+      for (std::int64_t q = 0; q < batch; ++q) place_again(id, s, q);
+    }
   }
-  for (std::size_t i = 0, count = owner.size(); i < count; ++i) {
-    if (owner[i].device == id && !owner[i].closed) stand_in(static_cast<std::int32_t>(i));
+  for (std::size_t i = 0; i < owner.size(); ++i) {
+    if (!owner[i].closed && std::ranges::find(ids, owner[i].device) != ids.end())
+      homeless.push_back(static_cast<std::int32_t>(i));
   }
   try_again();
 }
@@ -184,7 +193,7 @@ void StageRun::call_helpers(std::int32_t s) {
     for (const Host& host : at(s).hosts) uplink += book(host.device).uplink * (host.helps ? kLent : 1);
     if (uplink >= at(s).uplink * (1 - kMissed)) break;
     const Seconds patience(uplink > 0 ? kPatience * left / uplink : std::numeric_limits<double>::infinity());
-    const std::optional<Candidate> helper = choose_helper(candidates(s), at(s).cost, patience);
+    const std::optional<Candidate> helper = choose_helper(candidates(), at(s).cost, s, patience);
     if (!helper) break;
     make_room(helper->device, least_memory(at(s).cost), s);
     add_host(s, helper->device, kLeastSlots, kLeastSlots, true);
@@ -197,31 +206,67 @@ bool StageRun::has_gradient(std::int32_t s, std::int64_t q) {
   return (s + 1 >= top() ? visit(forward, top(), q) : visit(backward, s + 1, q)).done == chunks;
 }
 
-void StageRun::stand_in(std::int32_t index) {
+Seconds StageRun::time_left(std::int32_t from) {
+  double longest = 0;
+  for (std::int32_t s = from; s <= top(); ++s) {
+    double uplink = 0;
+    for (const Host& host : at(s).hosts) uplink += book(host.device).uplink;
+    if (uplink > 0) longest = std::max(longest, left_of(s) / uplink);
+  }
+  return Seconds(longest);
+}
+
+void StageRun::stand_in() {
+  const std::vector<std::int32_t> indices = std::exchange(homeless, {});
+  if (indices.empty()) return;
+  std::vector<LostSums> lost;
+  for (const std::int32_t index : indices) {
+    const OwnerState& of = owner[static_cast<std::size_t>(index)];
+    const bool passed = std::ranges::all_of(of.sequences, [&](std::int64_t q) { return has_gradient(of.stage, q); });
+    lost.push_back({.stage = of.stage,
+                    .cost = &at(of.stage).cost,
+                    .slices = of.slices,
+                    .sequences = std::ssize(of.sequences),
+                    .partial = of.partial,
+                    .ready = passed ? Seconds(0) : time_left(of.stage)});
+  }
+  const Seconds enough = kEnough * std::max(plan.forecast - (fleet.now() - began), time_left(0));
+  const auto all = share_out(work, lost, candidates(), enough, plan.chunk);
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    if (all[i].empty()) {
+      homeless.push_back(indices[i]);
+    } else {
+      replace(indices[i], all[i]);
+    }
+  }
+}
+
+void StageRun::replace(std::int32_t index, std::span<const OwnerPart> parts) {
   const std::int32_t s = owner[static_cast<std::size_t>(index)].stage;
   const std::vector<std::int64_t> sequences = owner[static_cast<std::size_t>(index)].sequences;
-  LostSums lost{.slices = owner[static_cast<std::size_t>(index)].slices,
-                .partial = owner[static_cast<std::size_t>(index)].partial,
-                .remaining = std::max(Seconds(0), plan.forecast - (fleet.now() - began))};
-  for (const std::int64_t q : sequences) ++(has_gradient(s, q) ? lost.at_once : lost.later);
-  const std::vector<OwnerPart> parts = share_out(work, at(s).cost, lost, candidates(s), plan.chunk);
-  if (parts.empty()) return homeless.push_back(index);
+  const bool partial = owner[static_cast<std::size_t>(index)].partial;
   owner[static_cast<std::size_t>(index)].closed = true;
-  for (const OwnerPart& part : parts) {
-    std::vector<std::int64_t> its;
-    for (auto i = part.part; i < std::ssize(sequences); i += part.parts)
-      its.push_back(sequences[static_cast<std::size_t>(i)]);
-    make_room(part.device, owner_memory(work, part.cost, part.replica), s);
-    const std::int32_t stands =
-        add_owner(part.device, s, part.replica, lost.partial || part.parts > 1, part.slices, its);
-    for (const std::int64_t q : its) {
-      const Visit& ran = visit(s == top() ? forward : backward, s, q);
-      if (!has_gradient(s, q)) continue;
-      if (!part.replica || ran.done == chunks || (ran.placed() && ran.device != part.device)) send_operands(stands, q);
-    }
-    ++report.redone;
+  for (std::size_t first = 0, end = 0; first < parts.size(); first = end) {
+    std::vector<std::int64_t> shares;
+    for (; end < parts.size() && parts[end].run == parts[first].run; ++end) shares.push_back(parts[end].sequences);
+    std::vector<std::vector<std::int64_t>> dealt(shares.size());
+    const std::vector<std::size_t> who = deal_sequences(shares);
+    for (std::size_t i = 0; i < sequences.size(); ++i) dealt[who[i]].push_back(sequences[i]);
+    for (std::size_t k = 0; k < shares.size(); ++k)
+      add_stand_in(parts[first + k], s, partial || shares.size() > 1, std::move(dealt[k]));
   }
   --at(s).gradients_left;
+}
+
+void StageRun::add_stand_in(const OwnerPart& part, std::int32_t s, bool partial, std::vector<std::int64_t> its) {
+  make_room(part.device, owner_memory(work, part.cost, part.replica), s);
+  const std::int32_t stands = add_owner(part.device, s, part.replica, partial, part.slices, its);
+  for (const std::int64_t q : its) {
+    const Visit& ran = visit(s == top() ? forward : backward, s, q);
+    if (!has_gradient(s, q)) continue;
+    if (!part.replica || ran.done == chunks || (ran.placed() && ran.device != part.device)) send_operands(stands, q);
+  }
+  ++report.redone;
 }
 
 void StageRun::try_again() {
@@ -231,7 +276,7 @@ void StageRun::try_again() {
     call_helpers(s);
     needy = needy || at(s).hosts.empty();
   }
-  for (const std::int32_t index : std::exchange(homeless, {})) stand_in(index);
+  stand_in();
   needy = needy || !homeless.empty();
 }
 

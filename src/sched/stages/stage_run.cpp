@@ -60,6 +60,7 @@ void StageRun::begin() {
     take_plan();
   }
   began = fleet.now();
+  missing.clear();
   homeless.clear();
   needy = false;
   tally = {std::vector<std::int64_t>(plan.stages.size()), std::vector<std::int64_t>(plan.stages.size()),
@@ -240,7 +241,7 @@ void StageRun::handle(const Event& event) {
   purposes.remove(event.tasklet);
   book(purpose.device).contributed = true;
   carry_on(purpose);
-  if (needy) try_again();
+  if (needy && missing.empty()) try_again();
 }
 
 void StageRun::carry_on(const Purpose& purpose) {

@@ -15,6 +15,7 @@
 #include "cleave/sched/stage_scheduler.hpp"
 #include "stages/run_state.hpp"
 #include "stages/server_work.hpp"
+#include "stages/share_out.hpp"
 #include "stages/stand_ins.hpp"
 
 namespace cleave::sched::stages {
@@ -45,7 +46,8 @@ struct StageRun {
   std::vector<std::pair<TaskletId, std::int32_t>> loads;  // weights, and memory that is kept for the step
   std::int32_t lowest = 0;                                // stage that goes backward
   OpId op;                                                // that tasklets bear
-  std::vector<std::int32_t> homeless;                     // owners that nobody could stand in for yet
+  std::vector<std::int32_t> missing;                      // devices that left at this moment
+  std::vector<std::int32_t> homeless;                     // owners that nobody stands in for yet
   bool needy = false;                                     // nobody had room for something that was lost
   Seconds began;
   StepReport report;
@@ -152,7 +154,7 @@ struct StageRun {
 
   // ---- gradients
 
-  static bool wants(const OwnerState& of, std::int64_t q);
+  bool wants(const OwnerState& of, std::int64_t q);
 
   // X and dY of a sequence at a stage are at the server: owners get it that will not run it, or did not.
   void sum_elsewhere(std::int64_t q, std::int32_t s);
@@ -173,7 +175,7 @@ struct StageRun {
   // Bytes of results that a stage's replicas still owe.
   double left_of(std::int32_t s);
 
-  std::vector<Candidate> candidates(std::int32_t s);
+  std::vector<Candidate> candidates();
 
   void give_back(TaskletId held, std::int32_t id, Bytes memory);
 
@@ -189,8 +191,10 @@ struct StageRun {
   // Slots give way until so much of a device's memory is free.
   void make_room(std::int32_t id, Bytes need, std::int32_t keeps);
 
-  // Everything that the device had is given to others.
+  // The device is gone. What it had is given to others by recover(), once all that leave at this moment are known.
   void lose(std::int32_t id);
+
+  void recover();
 
   void place_again(std::int32_t id, std::int32_t s, std::int64_t q);
 
@@ -200,8 +204,15 @@ struct StageRun {
   // dY of a sequence is complete.
   bool has_gradient(std::int32_t s, std::int64_t q);
 
-  // What an owner had summed is summed again by others, from the boundaries that the server kept.
-  void stand_in(std::int32_t index);
+  // For how long a stage and those above have sequences to send, at the rates of the replicas that are left.
+  Seconds time_left(std::int32_t from);
+
+  // What homeless owners had summed is summed again by others, from the boundaries that the server kept.
+  void stand_in();
+
+  void replace(std::int32_t index, std::span<const OwnerPart> parts);
+
+  void add_stand_in(const OwnerPart& part, std::int32_t s, bool partial, std::vector<std::int64_t> its);
 
   // Looks again for room, for stages without any replica and for owners that nobody stands in for.
   void try_again();

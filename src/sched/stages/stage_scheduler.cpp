@@ -40,8 +40,14 @@ StepReport StageScheduler::run(const KeepGoing& keep_going) {
   self.begin();
   for (std::int64_t events = 0; !self.complete(); ++events) {
     if (keep_going && events % kEventsBetweenQuestions == 0 && !keep_going()) throw Interrupted{};
-    const Event event = self.fleet.next_event(Seconds(std::numeric_limits<double>::infinity()));
-    if (event.kind == EventKind::timeout) self.explain_standstill();
+    // Devices that leave at one moment are replaced together.
+    const Event event = self.fleet.next_event(
+        self.missing.empty() ? Seconds(std::numeric_limits<double>::infinity()) : self.fleet.now());
+    if (event.kind == EventKind::timeout) {
+      if (self.missing.empty()) self.explain_standstill();
+      self.recover();
+      continue;
+    }
     self.handle(event);
   }
   for (const auto& [load, device] : self.loads) {

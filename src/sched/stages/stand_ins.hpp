@@ -1,8 +1,7 @@
 // Who stands in for lost devices in a step of stages: values in, values out.
 //
-// A stage that lost a replica gets helpers: devices that have work of their own, and memory and links to spare. An
-// owner's sums are gone with it: several devices read its sequences again, cut into parts of its slices and of its
-// sequences, so that the last of them is done as soon as may be.
+// A stage that lost a replica gets helpers: devices that have work of their own, and memory and links to spare. What
+// lost owners had summed is shared out by share_out.hpp.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +15,20 @@ namespace cleave::sched::stages {
 
 /// A device that could stand in.
 struct Candidate {
+  struct Held {
+    std::int32_t stage = 0;
+    double gives = 0;  ///< bytes of its weights that may go, since nobody needs them there any more
+  };
   std::int32_t device = 0;
-  double memory = 0;  ///< bytes that it can give
+  double memory = 0;  ///< bytes that it can give, beside weights that may go
   double uplink = 0, downlink = 0, compute = 0;
   double down_busy = 0, up_busy = 0;  ///< seconds that its links have to do for the rest of the step
   std::int64_t roles = 0;             ///< stages of which it is a replica
-  bool replica = false;               ///< of the stage that needs somebody
+  std::vector<Held> holds;            ///< weights
+
+  [[nodiscard]] bool is_replica(std::int32_t stage) const;
+  /// Bytes that it can give for a part in a stage.
+  [[nodiscard]] double memory_for(std::int32_t stage) const;
 };
 
 /// Memory of a replica with the least number of open sequences.
@@ -30,36 +37,7 @@ struct Candidate {
 /// The best helper of a stage: it lends uplink soon. None where nobody has room, or where its weights would take
 /// longer than `patience` to come.
 [[nodiscard]] std::optional<Candidate> choose_helper(std::span<const Candidate> candidates, const plan::StageCost& cost,
-                                                     Seconds patience);
-
-/// One part of a lost owner's work: `slices` of the stage, summed over every `parts`-th of its sequences.
-struct OwnerPart {
-  std::int32_t device = 0;
-  bool replica = false;
-  std::vector<plan::PieceSlice> slices;
-  plan::OwnerCost cost;
-  std::int64_t part = 0, parts = 1;
-};
-
-/// What is lost with an owner.
-struct LostSums {
-  std::vector<plan::PieceSlice> slices;
-  std::int64_t at_once = 0, later = 0;  ///< sequences that have passed, and that have not
-  bool partial = false;                 ///< its sums are added to those of others already
-  Seconds remaining;                    ///< of the step, as forecast
-};
-
-/// Slices cut into `count` runs of about equal numbers of elements, in order; fewer where there are not enough units.
-[[nodiscard]] std::vector<std::vector<plan::PieceSlice>> split_slices(const plan::StageWork& work,
-                                                                      const plan::StageCost& cost,
-                                                                      std::span<const plan::PieceSlice> slices,
-                                                                      std::int64_t count, std::int64_t chunk);
-
-/// Parts that fill the lost slices and sequences exactly once, each on a device of its own; none where no candidates
-/// have room. Deterministic.
-[[nodiscard]] std::vector<OwnerPart> share_out(const plan::StageWork& work, const plan::StageCost& cost,
-                                               const LostSums& lost, std::span<const Candidate> candidates,
-                                               std::int64_t chunk);
+                                                     std::int32_t stage, Seconds patience);
 
 /// Memory of an owner's role beside the weights of the stage, or with those of its slices where it is no replica.
 [[nodiscard]] Bytes owner_memory(const plan::StageWork& work, const plan::OwnerCost& cost, bool replica);

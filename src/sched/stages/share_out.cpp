@@ -1,0 +1,241 @@
+// The time by which all is done is searched; for a given time the cheapest cut of each lost slice is taken.
+#include "stages/share_out.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace cleave::sched::stages {
+
+namespace {
+
+constexpr std::int64_t kMostRuns = 64;
+constexpr std::size_t kMostLookedAt = 1024;
+constexpr double kPrecision = 0.03;  // of the time that is searched
+constexpr double kForever = 1e9;     // seconds
+
+double size_in_bytes(Bytes bytes) { return static_cast<double>(bytes.value()); }
+
+// Slices of a lost owner, cut into runs.
+struct Cut {
+  std::vector<std::vector<plan::PieceSlice>> runs;
+  std::vector<plan::OwnerCost> costs;
+  plan::OwnerCost largest;
+};
+
+// What a device could do of a cut.
+struct Offer {
+  std::size_t candidate = 0;
+  std::int64_t sequences = 0;
+  double before = 0, each = 0, sending = 0;  // seconds: weights, a sequence, sums
+};
+
+// A way to share out one owner's sums: to which candidates, and at which price.
+struct Way {
+  std::vector<OwnerPart> parts;
+  std::vector<std::size_t> candidates;
+  double seconds = std::numeric_limits<double>::infinity();  // of devices, all together
+};
+
+class Sharing {
+ public:
+  Sharing(const plan::StageWork& work, std::span<const LostSums> lost, std::span<const Candidate> candidates,
+          std::int64_t chunk)
+      : work_(work), lost_(lost), chunk_(chunk) {
+    for (const Candidate& candidate : candidates) candidates_.push_back(&candidate);
+    std::ranges::stable_sort(candidates_, {}, [](const Candidate* of) { return std::max(of->down_busy, of->up_busy); });
+    if (candidates_.size() > kMostLookedAt) candidates_.resize(kMostLookedAt);
+    for (const LostSums& one : lost) {
+      cuts_.emplace_back();
+      const auto most = std::min(kMostRuns, static_cast<std::int64_t>(candidates_.size()));
+      for (std::int64_t runs = 1; runs <= most; runs *= 2) {
+        cuts_.back().push_back(cut(one, runs));
+        if (std::ssize(cuts_.back().back().runs) < runs) break;
+      }
+    }
+    order_.resize(lost.size());
+    std::iota(order_.begin(), order_.end(), std::size_t{0});
+    // Who has most to load finds fewest devices: it chooses first.
+    std::ranges::stable_sort(order_, std::greater<>{}, [&](std::size_t i) {
+      return cuts_[i].empty() ? 0.0 : size_in_bytes(cuts_[i].front().largest.weights);
+    });
+  }
+
+  std::vector<std::vector<OwnerPart>> within(double enough) const {
+    const std::int64_t most = placed(at(kForever));
+    double low = 0, high = std::max(enough, 1.0);
+    std::vector<std::vector<OwnerPart>> best = at(high);
+    if (placed(best) == most) return best;
+    while (placed(best) < most) {
+      low = high;
+      high = high < kForever / 2 ? 1.5 * high : kForever;
+      best = at(high);
+    }
+    while (high - low > kPrecision * high) {
+      const double middle = (low + high) / 2;
+      std::vector<std::vector<OwnerPart>> ways = at(middle);
+      if (placed(ways) < most) {
+        low = middle;
+      } else {
+        high = middle;
+        best = std::move(ways);
+      }
+    }
+    return best;
+  }
+
+ private:
+  static std::int64_t placed(const std::vector<std::vector<OwnerPart>>& ways) {
+    return std::ranges::count_if(ways, [](const auto& parts) { return !parts.empty(); });
+  }
+
+  Cut cut(const LostSums& lost, std::int64_t runs) const {
+    Cut cut{split_slices(work_, *lost.cost, lost.slices, runs, chunk_), {}, {}};
+    for (const auto& part : cut.runs) cut.costs.push_back(plan::owner_cost(work_, *lost.cost, part, chunk_));
+    cut.largest = cut.costs.front();
+    for (const plan::OwnerCost& part : cut.costs) {
+      cut.largest.elements = std::max(cut.largest.elements, part.elements);
+      cut.largest.weights = std::max(cut.largest.weights, part.weights);
+      cut.largest.at_work = std::max(cut.largest.at_work, part.at_work);
+      cut.largest.alone = std::max(cut.largest.alone, part.alone);
+    }
+    return cut;
+  }
+
+  // Everything that is done when it is `time`; what finds no room by then gets no parts.
+  std::vector<std::vector<OwnerPart>> at(double time) const {
+    std::vector<std::vector<OwnerPart>> all(lost_.size());
+    std::vector<bool> taken(candidates_.size(), false);
+    for (const std::size_t i : order_) {
+      Way best;
+      for (const Cut& cut : cuts_[i]) {
+        Way way = fill(lost_[i], cut, time, taken);
+        if (way.seconds < best.seconds) best = std::move(way);
+      }
+      for (const std::size_t candidate : best.candidates) taken[candidate] = true;
+      all[i] = std::move(best.parts);
+    }
+    return all;
+  }
+
+  std::vector<Offer> offers(const LostSums& lost, const Cut& cut, double time, const std::vector<bool>& taken) const {
+    std::vector<Offer> offers;
+    const double whole = cut.largest.elements * static_cast<double>(size_of(work_.wire));
+    const double part = cut.largest.elements * static_cast<double>(plan::sum_bytes(work_.wire));
+    for (std::size_t k = 0; k < candidates_.size(); ++k) {
+      if (taken[k]) continue;
+      const Candidate& of = *candidates_[k];
+      const bool replica = of.is_replica(lost.stage);
+      if (size_in_bytes(owner_memory(work_, cut.largest, replica)) > of.memory_for(lost.stage)) continue;
+      Offer offer{k, 0, replica ? 0 : size_in_bytes(cut.largest.weights) / of.downlink,
+                  std::max(size_in_bytes(cut.largest.operands) / of.downlink, cut.largest.alone.value() / of.compute),
+                  0};
+      const auto sequences = [&](double sums) {
+        const double reading = time - sums / of.uplink;
+        if (reading < std::max(of.up_busy, lost.ready.value())) return std::int64_t{0};
+        const double left = reading - offer.before - of.down_busy;
+        return left < offer.each ? 0 : static_cast<std::int64_t>(std::min(left / offer.each, 1e9));
+      };
+      const bool alone = !lost.partial && sequences(whole) >= lost.sequences;
+      offer.sequences = alone ? lost.sequences : std::min(lost.sequences, sequences(part));
+      offer.sending = (alone ? whole : part) / of.uplink;
+      if (offer.sequences > 0) offers.push_back(offer);
+    }
+    std::ranges::stable_sort(offers, std::greater<>{}, &Offer::sequences);
+    return offers;
+  }
+
+  // Devices that can do most first; the last of a run is the least able that can do what is left of it.
+  Way fill(const LostSums& lost, const Cut& cut, double time, const std::vector<bool>& taken) const {
+    std::vector<Offer> open = offers(lost, cut, time, taken);
+    Way way;
+    double seconds = 0;
+    for (std::size_t run = 0; run < cut.runs.size(); ++run) {
+      for (std::int64_t left = lost.sequences; left > 0;) {
+        if (open.empty()) return {};
+        auto next = open.begin();
+        if (next->sequences >= left) {
+          next = std::ranges::upper_bound(open, left, std::greater<>{}, &Offer::sequences) - 1;
+        }
+        const std::int64_t its = std::min(left, next->sequences);
+        const Candidate& of = *candidates_[next->candidate];
+        way.parts.push_back(
+            {of.device, of.is_replica(lost.stage), cut.runs[run], cut.costs[run], static_cast<std::int64_t>(run), its});
+        way.candidates.push_back(next->candidate);
+        seconds += next->before + static_cast<double>(its) * next->each + next->sending;
+        left -= its;
+        open.erase(next);
+      }
+    }
+    way.seconds = seconds;
+    return way;
+  }
+
+  const plan::StageWork& work_;
+  std::span<const LostSums> lost_;
+  std::int64_t chunk_;
+  std::vector<const Candidate*> candidates_;
+  std::vector<std::vector<Cut>> cuts_;
+  std::vector<std::size_t> order_;
+};
+
+}  // namespace
+
+std::vector<std::vector<plan::PieceSlice>> split_slices(const plan::StageWork& work, const plan::StageCost& cost,
+                                                        std::span<const plan::PieceSlice> slices, std::int64_t count,
+                                                        std::int64_t chunk) {
+  std::vector<double> elements;
+  double total = 0;
+  for (const plan::PieceSlice& slice : slices) {
+    elements.push_back(plan::owner_cost(work, cost, std::span(&slice, 1), chunk).elements);
+    total += elements.back();
+  }
+  std::vector<std::vector<plan::PieceSlice>> parts;
+  for (std::int64_t k = 0; k < count; ++k) {
+    const double from = total * static_cast<double>(k) / static_cast<double>(count);
+    const double to = total * static_cast<double>(k + 1) / static_cast<double>(count);
+    std::vector<plan::PieceSlice> part;
+    double before = 0;
+    for (std::size_t i = 0; i < slices.size(); ++i) {
+      const plan::PieceSlice& slice = slices[i];
+      const auto unit_at = [&](double element) {
+        const double share = elements[i] > 0 ? std::clamp((element - before) / elements[i], 0.0, 1.0) : 0;
+        return slice.begin + std::llround(share * static_cast<double>(slice.end - slice.begin));
+      };
+      const std::int64_t begin = k == 0 ? slice.begin : unit_at(from), end = k + 1 == count ? slice.end : unit_at(to);
+      if (end > begin) part.push_back({slice.piece, begin, end});
+      before += elements[i];
+    }
+    if (!part.empty()) parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+std::vector<std::vector<OwnerPart>> share_out(const plan::StageWork& work, std::span<const LostSums> lost,
+                                              std::span<const Candidate> candidates, Seconds enough,
+                                              std::int64_t chunk) {
+  return Sharing(work, lost, candidates, chunk).within(enough.value());
+}
+
+std::vector<std::size_t> deal_sequences(std::span<const std::int64_t> shares) {
+  const std::int64_t all = std::accumulate(shares.begin(), shares.end(), std::int64_t{0});
+  std::vector<std::int64_t> dealt(shares.size(), 0);
+  std::vector<std::size_t> owners;
+  for (std::int64_t q = 0; q < all; ++q) {
+    std::size_t next = 0;
+    double least = std::numeric_limits<double>::infinity();
+    for (std::size_t k = 0; k < shares.size(); ++k) {
+      if (dealt[k] == shares[k]) continue;
+      const double after = static_cast<double>(dealt[k] + 1) / static_cast<double>(shares[k]);
+      if (after >= least) continue;
+      least = after;
+      next = k;
+    }
+    ++dealt[next];
+    owners.push_back(next);
+  }
+  return owners;
+}
+
+}  // namespace cleave::sched::stages

@@ -1,0 +1,53 @@
+// Sums of lost owners shared out to those who make them again: values in, values out.
+//
+// An owner's sums are gone with it, so X and dY of its sequences are read again, from the server. Its slices are cut
+// into runs, and each run's sequences are dealt to several devices: more runs read more, more devices to a run send
+// more. What is lost at one time is shared out together, so that the last of it is done as soon as may be, and no
+// sooner than the step needs it: until then, as few seconds of devices are taken as can be.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "stages/stand_ins.hpp"
+
+namespace cleave::sched::stages {
+
+/// What is lost with an owner.
+struct LostSums {
+  std::int32_t stage = 0;
+  const plan::StageCost* cost = nullptr;  ///< of the stage
+  std::vector<plan::PieceSlice> slices;
+  std::int64_t sequences = 0;
+  bool partial = false;  ///< its sums are added to those of others already
+  Seconds ready;         ///< from now, until the last of its sequences has passed
+};
+
+/// Some of a lost owner's slices, summed over so many of its sequences.
+struct OwnerPart {
+  std::int32_t device = 0;
+  bool replica = false;
+  std::vector<plan::PieceSlice> slices;
+  plan::OwnerCost cost;
+  std::int64_t run = 0;  ///< parts of one run have the same slices, and share the sequences
+  std::int64_t sequences = 0;
+};
+
+/// Slices cut into `count` runs of about equal numbers of elements, in order; fewer where there are not enough units.
+[[nodiscard]] std::vector<std::vector<plan::PieceSlice>> split_slices(const plan::StageWork& work,
+                                                                      const plan::StageCost& cost,
+                                                                      std::span<const plan::PieceSlice> slices,
+                                                                      std::int64_t count, std::int64_t chunk);
+
+/// For each of `lost` parts that fill its slices and sequences exactly once, in order of runs, each on a device of its
+/// own; none where no candidates have room. `enough`: from now; being done sooner is of no use. Deterministic.
+/// Complexity: about 20 x lost x candidates, of which the least busy 1024 are looked at.
+[[nodiscard]] std::vector<std::vector<OwnerPart>> share_out(const plan::StageWork& work, std::span<const LostSums> lost,
+                                                            std::span<const Candidate> candidates, Seconds enough,
+                                                            std::int64_t chunk);
+
+/// Which part of a run sums which of its sequences: in proportion to what each part takes, evenly along the list.
+[[nodiscard]] std::vector<std::size_t> deal_sequences(std::span<const std::int64_t> shares);
+
+}  // namespace cleave::sched::stages
