@@ -45,20 +45,35 @@ std::vector<Candidate> StageRun::candidates() {
     double uplink = 0;
     for (const Host& host : at(r).hosts) uplink += book(host.device).uplink;
     const double left_up = left_of(r), left = kDownOfUp * left_up;
+    // Of a whole visit the boundary goes up once each way.
+    const double visits =
+        left_up / static_cast<double>(cost.boundary(r < top() && r >= lowest ? 2 * work.seq : work.seq).value());
+    const Flops visit_flops = cost.forward(0, work.seq) + cost.remake(0, work.seq) + cost.backward(0, work.seq);
     for (const Host& host : at(r).hosts) {
       Candidate& of = *entry(host.device);
       const auto [forward_slots, backward_slots] = lendable(host);
       of.memory +=
           static_cast<double>((cost.open_forward() * forward_slots + cost.open_backward() * backward_slots).value());
-      of.down_busy += left * of.uplink / uplink / of.downlink;
+      const double share = of.uplink / uplink;
+      of.down_busy += left * share / of.downlink;
+      of.compute_busy +=
+          visits * share * (cost.is_head() ? cost.forward(0, work.seq) : visit_flops).value() / of.compute;
       of.up_busy += left_up / uplink;
-      of.holds.push_back({r, may_go(host, r) ? static_cast<double>(cost.weights().value()) : 0});
+      of.holds.push_back({r, may_go(host, r) ? static_cast<double>(cost.weights().value()) : 0, share});
     }
   }
   for (const OwnerState& of : owner) {
     if (of.closed || !book(of.device).present) continue;
     Candidate& candidate = *entry(of.device);
-    candidate.down_busy += static_cast<double>(of.left * of.cost.operands.value()) / candidate.downlink;
+    // What a replica will run itself is not sent to it.
+    double own = 0;
+    for (const Candidate::Held& held : candidate.holds) {
+      if (of.replica && held.stage == of.stage)
+        own = held.share * static_cast<double>(std::ranges::count(of.seen, false));
+    }
+    const double sent = static_cast<double>(of.left) - own;
+    candidate.down_busy += sent * static_cast<double>(of.cost.operands.value()) / candidate.downlink;
+    candidate.compute_busy += (sent * of.cost.alone.value() + own * of.cost.beside.value()) / candidate.compute;
     candidate.up_busy += static_cast<double>(of.sums.value()) / candidate.uplink;
   }
   return all;

@@ -44,7 +44,9 @@ class Sharing {
           std::int64_t chunk)
       : work_(work), lost_(lost), chunk_(chunk) {
     for (const Candidate& candidate : candidates) candidates_.push_back(&candidate);
-    std::ranges::stable_sort(candidates_, {}, [](const Candidate* of) { return std::max(of->down_busy, of->up_busy); });
+    std::ranges::stable_sort(candidates_, {}, [](const Candidate* of) {
+      return std::max({of->down_busy, of->compute_busy, of->up_busy});
+    });
     if (candidates_.size() > kMostLookedAt) candidates_.resize(kMostLookedAt);
     for (const LostSums& one : lost) {
       cuts_.emplace_back();
@@ -128,14 +130,15 @@ class Sharing {
       const Candidate& of = *candidates_[k];
       const bool replica = of.is_replica(lost.stage);
       if (size_in_bytes(owner_memory(work_, cut.largest, replica)) > of.memory_for(lost.stage)) continue;
-      Offer offer{k, 0, replica ? 0 : size_in_bytes(cut.largest.weights) / of.downlink,
-                  std::max(size_in_bytes(cut.largest.operands) / of.downlink, cut.largest.alone.value() / of.compute),
-                  0};
+      const double reads = size_in_bytes(cut.largest.operands) / of.downlink,
+                   computes = cut.largest.alone.value() / of.compute;
+      Offer offer{k, 0, replica ? 0 : size_in_bytes(cut.largest.weights) / of.downlink, std::max(reads, computes), 0};
       const auto sequences = [&](double sums) {
         const double reading = time - sums / of.uplink;
         if (reading < std::max(of.up_busy, lost.ready.value())) return std::int64_t{0};
-        const double left = reading - offer.before - of.down_busy;
-        return left < offer.each ? 0 : static_cast<std::int64_t>(std::min(left / offer.each, 1e9));
+        const double left = reading - offer.before;
+        const double most = std::min((left - of.down_busy) / reads, (left - of.compute_busy) / computes);
+        return most < 1 ? 0 : static_cast<std::int64_t>(std::min(most, 1e9));
       };
       const bool alone = !lost.partial && sequences(whole) >= lost.sequences;
       offer.sequences = alone ? lost.sequences : std::min(lost.sequences, sequences(part));

@@ -41,8 +41,8 @@ StepReport StageScheduler::run(const KeepGoing& keep_going) {
   for (std::int64_t events = 0; !self.complete(); ++events) {
     if (keep_going && events % kEventsBetweenQuestions == 0 && !keep_going()) throw Interrupted{};
     // Devices that leave at one moment are replaced together.
-    const Event event = self.fleet.next_event(
-        self.missing.empty() ? Seconds(std::numeric_limits<double>::infinity()) : self.fleet.now());
+    const Event event = self.fleet.next_event(self.missing.empty() ? Seconds(std::numeric_limits<double>::infinity())
+                                                                   : self.fleet.now());
     if (event.kind == EventKind::timeout) {
       if (self.missing.empty()) self.explain_standstill();
       self.recover();

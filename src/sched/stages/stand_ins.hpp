@@ -18,13 +18,14 @@ struct Candidate {
   struct Held {
     std::int32_t stage = 0;
     double gives = 0;  ///< bytes of its weights that may go, since nobody needs them there any more
+    double share = 0;  ///< of the stage's visits that it may expect
   };
   std::int32_t device = 0;
   double memory = 0;  ///< bytes that it can give, beside weights that may go
   double uplink = 0, downlink = 0, compute = 0;
-  double down_busy = 0, up_busy = 0;  ///< seconds that its links have to do for the rest of the step
-  std::int64_t roles = 0;             ///< stages of which it is a replica
-  std::vector<Held> holds;            ///< weights
+  double down_busy = 0, compute_busy = 0, up_busy = 0;  ///< seconds that it has to do for the rest of the step
+  std::int64_t roles = 0;                               ///< stages of which it is a replica
+  std::vector<Held> holds;                              ///< weights
 
   [[nodiscard]] bool is_replica(std::int32_t stage) const;
   /// Bytes that it can give for a part in a stage.
