@@ -62,6 +62,8 @@ std::vector<Candidate> StageRun::candidates() {
       of.holds.push_back({r, may_go(host, r) ? static_cast<double>(cost.weights().value()) : 0, share});
     }
   }
+  std::vector<double> ready_after(stage.size(), 0);
+  for (std::int32_t r = 0; r <= top(); ++r) ready_after[static_cast<std::size_t>(r)] = time_left(r).value();
   for (const OwnerState& of : owner) {
     if (of.closed || !book(of.device).present) continue;
     Candidate& candidate = *entry(of.device);
@@ -74,7 +76,9 @@ std::vector<Candidate> StageRun::candidates() {
     const double sent = static_cast<double>(of.left) - own;
     candidate.down_busy += sent * static_cast<double>(of.cost.operands.value()) / candidate.downlink;
     candidate.compute_busy += (sent * of.cost.alone.value() + own * of.cost.beside.value()) / candidate.compute;
-    candidate.up_busy += static_cast<double>(of.sums.value()) / candidate.uplink;
+    (of.left > 0 ? candidate.sums_busy : candidate.up_busy) += static_cast<double>(of.sums.value()) / candidate.uplink;
+    if (of.left > 0)
+      candidate.last_read = std::max(candidate.last_read, ready_after[static_cast<std::size_t>(of.stage)]);
   }
   return all;
 }

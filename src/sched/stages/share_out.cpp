@@ -134,8 +134,8 @@ class Sharing {
                    computes = cut.largest.alone.value() / of.compute;
       Offer offer{k, 0, replica ? 0 : size_in_bytes(cut.largest.weights) / of.downlink, std::max(reads, computes), 0};
       const auto sequences = [&](double sums) {
-        const double reading = time - sums / of.uplink;
-        if (reading < std::max(of.up_busy, lost.ready.value())) return std::int64_t{0};
+        const double reading = time - sums / of.uplink - of.sums_busy;
+        if (reading < std::max({of.up_busy, of.last_read, lost.ready.value()})) return std::int64_t{0};
         const double left = reading - offer.before;
         const double most = std::min((left - of.down_busy) / reads, (left - of.compute_busy) / computes);
         return most < 1 ? 0 : static_cast<std::int64_t>(std::min(most, 1e9));

@@ -24,6 +24,8 @@ struct Candidate {
   double memory = 0;  ///< bytes that it can give, beside weights that may go
   double uplink = 0, downlink = 0, compute = 0;
   double down_busy = 0, compute_busy = 0, up_busy = 0;  ///< seconds that it has to do for the rest of the step
+  double sums_busy = 0;                                 ///< of the uplink, for sums that are not complete yet
+  double last_read = 0;                                 ///< until the last operand of those is there
   std::int64_t roles = 0;                               ///< stages of which it is a replica
   std::vector<Held> holds;                              ///< weights
 
