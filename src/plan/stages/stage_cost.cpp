@@ -120,7 +120,9 @@ OwnerCost owner_cost(const StageWork& work, const StageCost& stage, std::span<co
     alone += seq * piece.weight_gradient * share;
     beside += seq * piece.weight_gradient * share;
     cost.elements += trained_elements(piece) * share;
-    weights += (whole_stage ? 1 : share) *
+    // Of the highest slice's own piece only the slice is multiplied, unless pieces above it need all that it returns.
+    const bool whole = whole_forward || whole_backward || (i == highest && highest + 1 < stage.end());
+    weights += (whole ? 1 : share) *
                static_cast<double>(piece.weight_elements() * size_of(work.wire) + piece.vector_elements() * 4);
   }
   cost.weights = Bytes(static_cast<std::int64_t>(std::ceil(weights)));
