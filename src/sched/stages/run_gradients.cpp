@@ -85,7 +85,7 @@ void StageRun::summed(const Purpose& purpose) {
 
 void StageRun::send_sums(std::int32_t index) {
   const OwnerState& of = owner[static_cast<std::size_t>(index)];
-  if (of.closed) return;
+  if (of.closed || !book(of.device).present) return;
   plan::PanelRun run;
   run.panels = std::max<std::int64_t>(1, of.sums.value() / kWeightPanel);
   run.each.up = with_header(Bytes((of.sums.value() + run.panels - 1) / run.panels));
@@ -97,10 +97,14 @@ void StageRun::sums_in(const Purpose& purpose) {
   of.closed = true;
   give_back(of.load, of.device, owner_memory(work, of.cost, of.replica));
   tally.summed[static_cast<std::size_t>(of.stage)] += of.cost.elements * static_cast<double>(of.sequences.size());
-  if (--at(purpose.stage).gradients_left > 0) return;
+  gradient_in(purpose.stage);
+}
+
+void StageRun::gradient_in(std::int32_t s) {
+  if (--at(s).gradients_left > 0) return;
   const std::function<void(TensorId)> done = [&](TensorId tensor) { server->source_done(tensor); },
                                       nothing = [](TensorId) {};
-  for_sources(plan.stages[static_cast<std::size_t>(purpose.stage)], done, nothing);
+  for_sources(plan.stages[static_cast<std::size_t>(s)], done, nothing);
 }
 
 }  // namespace cleave::sched::stages

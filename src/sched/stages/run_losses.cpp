@@ -236,7 +236,15 @@ Seconds StageRun::time_left(std::int32_t from) {
 }
 
 void StageRun::stand_in() {
-  const std::vector<std::int32_t> indices = std::exchange(homeless, {});
+  std::vector<std::int32_t> indices = std::exchange(homeless, {});
+  // A group that was given no sequences has no sums.
+  std::erase_if(indices, [&](std::int32_t index) {
+    OwnerState& of = owner[static_cast<std::size_t>(index)];
+    if (!of.sequences.empty()) return false;
+    of.closed = true;
+    gradient_in(of.stage);
+    return true;
+  });
   if (indices.empty()) return;
   std::vector<LostSums> lost;
   for (const std::int32_t index : indices) {

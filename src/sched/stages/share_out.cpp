@@ -1,4 +1,4 @@
-// The time by which all is done is searched; for a given time the cheapest cut of each lost slice is taken.
+// The time by which all is done is searched; for a given time the cut of each lost slice that reads least is taken.
 #include "stages/share_out.hpp"
 
 #include <algorithm>
@@ -10,32 +10,33 @@ namespace cleave::sched::stages {
 
 namespace {
 
-constexpr std::int64_t kMostRuns = 64;
+constexpr std::int64_t kMostRuns = 32;
 constexpr std::size_t kMostLookedAt = 1024;
+constexpr double kAlike = 0.1;       // difference of weights within a kind
 constexpr double kPrecision = 0.03;  // of the time that is searched
 constexpr double kForever = 1e9;     // seconds
 
 double size_in_bytes(Bytes bytes) { return static_cast<double>(bytes.value()); }
 
-// Slices of a lost owner, cut into runs.
+// Slices of a lost owner, cut into runs. Runs that follow each other and need about the same weights are of one kind,
+// which is judged by its largest run.
 struct Cut {
   std::vector<std::vector<plan::PieceSlice>> runs;
   std::vector<plan::OwnerCost> costs;
-  plan::OwnerCost largest;
+  std::vector<std::size_t> kind;         // of each run
+  std::vector<plan::OwnerCost> largest;  // of each kind
 };
 
 // What a device could do of a cut.
 struct Offer {
   std::size_t candidate = 0;
   std::int64_t sequences = 0;
-  double before = 0, each = 0, sending = 0;  // seconds: weights, a sequence, sums
 };
 
-// A way to share out one owner's sums: to which candidates, and at which price.
+// A way to share out one owner's sums, and the candidates that it takes.
 struct Way {
   std::vector<OwnerPart> parts;
   std::vector<std::size_t> candidates;
-  double seconds = std::numeric_limits<double>::infinity();  // of devices, all together
 };
 
 class Sharing {
@@ -60,7 +61,7 @@ class Sharing {
     std::iota(order_.begin(), order_.end(), std::size_t{0});
     // Who has most to load finds fewest devices: it chooses first.
     std::ranges::stable_sort(order_, std::greater<>{}, [&](std::size_t i) {
-      return cuts_[i].empty() ? 0.0 : size_in_bytes(cuts_[i].front().largest.weights);
+      return cuts_[i].empty() ? 0.0 : size_in_bytes(cuts_[i].front().largest.front().weights);
     });
   }
 
@@ -93,14 +94,18 @@ class Sharing {
   }
 
   Cut cut(const LostSums& lost, std::int64_t runs) const {
-    Cut cut{split_slices(work_, *lost.cost, lost.slices, runs, chunk_), {}, {}};
+    Cut cut{split_slices(work_, *lost.cost, lost.slices, runs, chunk_), {}, {}, {}};
     for (const auto& part : cut.runs) cut.costs.push_back(plan::owner_cost(work_, *lost.cost, part, chunk_));
-    cut.largest = cut.costs.front();
     for (const plan::OwnerCost& part : cut.costs) {
-      cut.largest.elements = std::max(cut.largest.elements, part.elements);
-      cut.largest.weights = std::max(cut.largest.weights, part.weights);
-      cut.largest.at_work = std::max(cut.largest.at_work, part.at_work);
-      cut.largest.alone = std::max(cut.largest.alone, part.alone);
+      const double weights = size_in_bytes(part.weights);
+      if (cut.largest.empty() || std::abs(weights - size_in_bytes(cut.largest.back().weights)) > kAlike * weights)
+        cut.largest.push_back(part);
+      plan::OwnerCost& largest = cut.largest.back();
+      largest.elements = std::max(largest.elements, part.elements);
+      largest.weights = std::max(largest.weights, part.weights);
+      largest.at_work = std::max(largest.at_work, part.at_work);
+      largest.alone = std::max(largest.alone, part.alone);
+      cut.kind.push_back(cut.largest.size() - 1);
     }
     return cut;
   }
@@ -111,9 +116,10 @@ class Sharing {
     std::vector<bool> taken(candidates_.size(), false);
     for (const std::size_t i : order_) {
       Way best;
+      // The fewest runs read least.
       for (const Cut& cut : cuts_[i]) {
-        Way way = fill(lost_[i], cut, time, taken);
-        if (way.seconds < best.seconds) best = std::move(way);
+        best = fill(lost_[i], cut, time, taken);
+        if (!best.parts.empty()) break;
       }
       for (const std::size_t candidate : best.candidates) taken[candidate] = true;
       all[i] = std::move(best.parts);
@@ -121,40 +127,39 @@ class Sharing {
     return all;
   }
 
-  std::vector<Offer> offers(const LostSums& lost, const Cut& cut, double time, const std::vector<bool>& taken) const {
+  std::vector<Offer> offers(const LostSums& lost, const plan::OwnerCost& cost, double time,
+                            const std::vector<bool>& taken) const {
     std::vector<Offer> offers;
-    const double whole = cut.largest.elements * static_cast<double>(size_of(work_.wire));
-    const double part = cut.largest.elements * static_cast<double>(plan::sum_bytes(work_.wire));
+    const double whole = cost.elements * static_cast<double>(size_of(work_.wire));
+    const double part = cost.elements * static_cast<double>(plan::sum_bytes(work_.wire));
     for (std::size_t k = 0; k < candidates_.size(); ++k) {
       if (taken[k]) continue;
       const Candidate& of = *candidates_[k];
       const bool replica = of.is_replica(lost.stage);
-      if (size_in_bytes(owner_memory(work_, cut.largest, replica)) > of.memory_for(lost.stage)) continue;
-      const double reads = size_in_bytes(cut.largest.operands) / of.downlink,
-                   computes = cut.largest.alone.value() / of.compute;
-      Offer offer{k, 0, replica ? 0 : size_in_bytes(cut.largest.weights) / of.downlink, std::max(reads, computes), 0};
+      if (size_in_bytes(owner_memory(work_, cost, replica)) > of.memory_for(lost.stage)) continue;
+      const double reads = size_in_bytes(cost.operands) / of.downlink, computes = cost.alone.value() / of.compute;
+      const double weights = replica ? 0 : size_in_bytes(cost.weights) / of.downlink;
       const auto sequences = [&](double sums) {
         const double reading = time - sums / of.uplink - of.sums_busy;
         if (reading < std::max({of.up_busy, of.last_read, lost.ready.value()})) return std::int64_t{0};
-        const double left = reading - offer.before;
+        const double left = reading - weights;
         const double most = std::min((left - of.down_busy) / reads, (left - of.compute_busy) / computes);
         return most < 1 ? 0 : static_cast<std::int64_t>(std::min(most, 1e9));
       };
       const bool alone = !lost.partial && sequences(whole) >= lost.sequences;
-      offer.sequences = alone ? lost.sequences : std::min(lost.sequences, sequences(part));
-      offer.sending = (alone ? whole : part) / of.uplink;
-      if (offer.sequences > 0) offers.push_back(offer);
+      const std::int64_t its = alone ? lost.sequences : std::min(lost.sequences, sequences(part));
+      if (its > 0) offers.push_back({k, its});
     }
     std::ranges::stable_sort(offers, std::greater<>{}, &Offer::sequences);
     return offers;
   }
 
   // Devices that can do most first; the last of a run is the least able that can do what is left of it.
-  Way fill(const LostSums& lost, const Cut& cut, double time, const std::vector<bool>& taken) const {
-    std::vector<Offer> open = offers(lost, cut, time, taken);
+  Way fill(const LostSums& lost, const Cut& cut, double time, std::vector<bool> taken) const {
+    std::vector<Offer> open;
     Way way;
-    double seconds = 0;
     for (std::size_t run = 0; run < cut.runs.size(); ++run) {
+      if (run == 0 || cut.kind[run] != cut.kind[run - 1]) open = offers(lost, cut.largest[cut.kind[run]], time, taken);
       for (std::int64_t left = lost.sequences; left > 0;) {
         if (open.empty()) return {};
         auto next = open.begin();
@@ -166,12 +171,11 @@ class Sharing {
         way.parts.push_back(
             {of.device, of.is_replica(lost.stage), cut.runs[run], cut.costs[run], static_cast<std::int64_t>(run), its});
         way.candidates.push_back(next->candidate);
-        seconds += next->before + static_cast<double>(its) * next->each + next->sending;
+        taken[next->candidate] = true;
         left -= its;
         open.erase(next);
       }
     }
-    way.seconds = seconds;
     return way;
   }
 
@@ -230,7 +234,7 @@ std::vector<std::size_t> deal_sequences(std::span<const std::int64_t> shares) {
     double least = std::numeric_limits<double>::infinity();
     for (std::size_t k = 0; k < shares.size(); ++k) {
       if (dealt[k] == shares[k]) continue;
-      const double after = static_cast<double>(dealt[k] + 1) / static_cast<double>(shares[k]);
+      const double after = (static_cast<double>(dealt[k]) + 0.5) / static_cast<double>(shares[k]);
       if (after >= least) continue;
       least = after;
       next = k;

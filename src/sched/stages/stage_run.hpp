@@ -170,6 +170,9 @@ struct StageRun {
 
   void sums_in(const Purpose& purpose);
 
+  // Of one owner of a stage nothing more is to come.
+  void gradient_in(std::int32_t s);
+
   // ---- losses
 
   // Bytes of results that a stage's replicas still owe.
