@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -50,6 +51,19 @@ std::string address_towards(const std::vector<std::string>& hosts) {
     all = one;
   }
   return all;
+}
+
+std::vector<std::string> own_addresses() {
+  std::vector<std::string> addresses;
+  ifaddrs* found = nullptr;
+  if (::getifaddrs(&found) != 0) return addresses;
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> interfaces(found, ::freeifaddrs);
+  for (const ifaddrs* one = found; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET) continue;
+    if ((one->ifa_flags & IFF_UP) == 0 || (one->ifa_flags & IFF_LOOPBACK) != 0) continue;
+    addresses.push_back(in_digits(reinterpret_cast<const sockaddr_in*>(one->ifa_addr)->sin_addr));
+  }
+  return addresses;
 }
 
 std::optional<std::string> address_of_interface(const std::string& name) {

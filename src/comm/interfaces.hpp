@@ -10,4 +10,7 @@ namespace cleave::comm {
 /// different ones, or nobody knows how. Nothing is sent.
 [[nodiscard]] std::string address_towards(const std::vector<std::string>& hosts);
 
+/// IPv4 addresses of this host by which others may reach it, in digits.
+[[nodiscard]] std::vector<std::string> own_addresses();
+
 }  // namespace cleave::comm

@@ -24,6 +24,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bell.hpp"
@@ -39,6 +40,8 @@ namespace cleave::comm {
 struct LivenessAddress {
   std::array<char, 64> host{};  // empty: nowhere
   std::uint16_t port = 0;       // 0: `host` is a name in the abstract namespace of this host's Unix sockets
+  // On the network, if `host` is the name of rank 0's host: its addresses, in digits, as many as there are.
+  std::array<std::array<char, 16>, 8> digits{};
   SipKey key{};
 };
 
@@ -87,6 +90,8 @@ class LivenessHub final : public Liveness {
   [[nodiscard]] bool complete() const override { return connections_ + 1 == static_cast<std::int64_t>(peers_.size()); }
   [[nodiscard]] bool gone(int rank) const override;
   [[nodiscard]] PeerProcess process(int rank) const override;
+  /// The connection of a rank, for other use; the hub is then to be destroyed. Requires: connected(rank).
+  [[nodiscard]] Descriptor take(int rank) { return std::move(peers_[static_cast<std::size_t>(rank)].socket); }
 
  private:
   struct Peer {
@@ -136,6 +141,12 @@ class LivenessLink final : public Liveness {
   LivenessLink(const LivenessAddress& address, int rank, Seconds at_most);
 
   [[nodiscard]] bool connected() const { return static_cast<bool>(socket_); }
+  /// Rank 0 has let this rank in, and said so; not said through a Unix socket.
+  [[nodiscard]] bool let_in() const { return let_in_; }
+  [[nodiscard]] bool closed() const { return closed_; }
+  /// The connection, for other use; this end is then to be destroyed. Nothing of what came after let_in() has been
+  /// read.
+  [[nodiscard]] Descriptor take() { return std::move(socket_); }
   void look() override;
   void wake(int rank) override;
   [[nodiscard]] int descriptor() const override { return closed_ ? -1 : socket_.get(); }
@@ -150,14 +161,16 @@ class LivenessLink final : public Liveness {
   [[nodiscard]] bool send_greeting() const;
   // False: the other side has closed.
   bool read_challenge();
+  bool read_answer();
   bool read_rest();
 
   SipKey key_;
   int rank_;
+  bool on_host_;
   Descriptor socket_;
   LivenessChallenge challenge_{};
   std::size_t challenge_bytes_ = 0;
-  bool greeted_ = false;
+  bool greeted_ = false, let_in_ = false;
   Bell bell_, bell_of_hub_;
   bool closed_ = false;
   Seconds closed_at_;

@@ -17,6 +17,7 @@
 #include <span>
 #include <utility>
 
+#include "interfaces.hpp"
 #include "liveness.hpp"
 #include "sockets.hpp"
 
@@ -101,7 +102,14 @@ bool LivenessHub::listen_on_network(const std::string& interface) {
     return false;
   }
   address_.port = ntohs(where.sin_port);
-  if (interface.empty()) return ::gethostname(address_.host.data(), address_.host.size() - 1) == 0;
+  if (interface.empty()) {
+    const std::vector<std::string> addresses = own_addresses();
+    for (std::size_t i = 0; i < std::min(addresses.size(), address_.digits.size()); ++i) {
+      std::copy_n(addresses[i].begin(), std::min(addresses[i].size(), address_.digits[i].size() - 1),
+                  address_.digits[i].begin());
+    }
+    return ::gethostname(address_.host.data(), address_.host.size() - 1) == 0;
+  }
   std::copy_n(interface.begin(), std::min(interface.size(), address_.host.size() - 1), address_.host.begin());
   return true;
 }
@@ -196,7 +204,7 @@ void LivenessHub::let_in(Newcomer& newcomer) {
   peer.socket = std::move(newcomer.socket);
   peer.connected = true;
   ++connections_;
-  if (!one_host_) return;
+  if (!one_host_) return send_byte(peer.socket.get(), kWake);
   ucred who{};
   socklen_t size = sizeof who;
   if (::getsockopt(peer.socket.get(), SOL_SOCKET, SO_PEERCRED, &who, &size) == 0) {

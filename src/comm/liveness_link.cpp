@@ -14,12 +14,12 @@
 
 namespace cleave::comm {
 
-LivenessLink::LivenessLink(const LivenessAddress& address, int rank, Seconds at_most) : key_(address.key), rank_(rank) {
+LivenessLink::LivenessLink(const LivenessAddress& address, int rank, Seconds at_most)
+    : key_(address.key), rank_(rank), on_host_(address.port == 0) {
   if (address.host.front() == 0) return;
-  const bool on_host = address.port == 0;
-  const bool connected = on_host ? connect_on_host(address, at_most) : connect_on_network(address, at_most);
-  greeted_ = on_host;  // there is no challenge
-  if (!connected || (on_host && !send_greeting())) {
+  const bool connected = on_host_ ? connect_on_host(address, at_most) : connect_on_network(address, at_most);
+  greeted_ = on_host_;  // there is no challenge
+  if (!connected || (on_host_ && !send_greeting())) {
     socket_.reset();
   } else {
     send_at_once(socket_.get());
@@ -75,6 +75,14 @@ bool LivenessLink::read_challenge() {
   return send_greeting();
 }
 
+// Alone: what follows may be for whoever takes the connection.
+bool LivenessLink::read_answer() {
+  std::byte answer;
+  const ssize_t received = ::recv(socket_.get(), &answer, sizeof answer, MSG_DONTWAIT);
+  let_in_ = received == sizeof answer;
+  return heard(received) != Heard::end;
+}
+
 bool LivenessLink::read_rest() {
   std::array<std::byte, 64> bytes;
   while (true) {
@@ -97,7 +105,8 @@ bool LivenessLink::read_rest() {
 void LivenessLink::look() {
   bell_.silence();
   if (!socket_ || closed_) return;
-  if (greeted_ ? read_rest() : read_challenge()) return;
+  const bool answers = !on_host_ && !let_in_;
+  if (!greeted_ ? read_challenge() : answers ? read_answer() : read_rest()) return;
   closed_ = true;
   closed_at_ = clock_.now();
 }

@@ -8,14 +8,9 @@
 #include "batch.hpp"
 #include "cleave/base/units.hpp"
 #include "cleave/comm/frame.hpp"
+#include "incoming.hpp"
 
 namespace cleave::comm {
-
-// What is received of one rank at once, before it is handed over: bytes, where the owner has not said what is to be
-// expected of it, and messages, however short. Then reception of that rank waits, and of no other. What it sends
-// unasked (small messages, and batches of them) has room in any case.
-inline constexpr std::int64_t kMostBytes = kMaxFrameBytes, kUnasked = std::int64_t{1} << 20;
-inline constexpr std::int64_t kMostMessages = 256;
 
 struct Send {
   int dest;
@@ -30,14 +25,6 @@ struct Receive {
   int tag;
   bool done;
   bool dropped;  // lost, or too long
-};
-
-// What is being received of one rank.
-struct Incoming {
-  std::int64_t bytes = 0, messages = 0;
-  std::int64_t most_bytes = kMostBytes;
-  Seconds gone{-1};  // when it was found to be
-  [[nodiscard]] bool has_room() const { return bytes < most_bytes && messages < kMostMessages; }
 };
 
 // What is to go to one rank.

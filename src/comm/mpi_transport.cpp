@@ -1,4 +1,5 @@
-// The transport over MPI, point to point only, written for ranks that may stop or die at any moment.
+// The transport over MPI between ranks of one host, point to point only, written for ranks that may stop or die at any
+// moment.
 //
 // A request to or from a dead rank never completes, so nothing here waits on one: sends and receives are non-blocking,
 // own their frames, and are tested whenever the owner polls. Waiting sleeps, since MPI's own waiting burns a core; who
@@ -27,11 +28,11 @@
 #include "cleave/base/kept_memory.hpp"
 #include "cleave/comm/message.hpp"
 #include "cleave/comm/mpi.hpp"
-#include "interfaces.hpp"
 #include "liveness.hpp"
 #include "mpi_error.hpp"
+#include "mpi_meeting.hpp"
 #include "mpi_messages.hpp"
-#include "shared_connect.hpp"
+#include "stream_transport.hpp"
 
 namespace cleave::comm {
 
@@ -66,41 +67,27 @@ constexpr Seconds kTransferPatience{0.05};
 // What a rank had not sent whole when it died will not come; until then it may be on its way.
 constexpr Seconds kLastBytes{2};
 
-// How often the connections that show deaths are looked at, and for how long start-up waits for them.
-constexpr Seconds kLivenessInterval{5e-3}, kLivenessPatience{10};
-
-// Both ends of the side channel last as long as the process: closing them is what says that it has ended.
-Liveness& keep_for_life(std::unique_ptr<Liveness> end) {
-  static std::list<std::unique_ptr<Liveness>> all;
-  return *all.emplace_back(std::move(end));
-}
-
-// Links whose transport has ended before all that it lent came back: what they hold must stay as it is until then.
-std::vector<std::unique_ptr<SharedLink>>& links_left_over() {
-  static auto* const links = new std::vector<std::unique_ptr<SharedLink>>;
-  std::erase_if(*links, [](const std::unique_ptr<SharedLink>& link) {
-    link->collect();
-    return link->idle();
-  });
-  return *links;
-}
+// How often the connections that show deaths are looked at.
+constexpr Seconds kLivenessInterval{5e-3};
 
 class MpiTransport final : public Transport {
  public:
-  explicit MpiTransport(const MpiTransportOptions& options) {
-    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup", "MPI_COMM_WORLD");
-    check_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler", "the transport");
-    check_mpi(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank", "the transport");
-    check_mpi(MPI_Comm_size(comm_, &size_), "MPI_Comm_size", "the transport");
+  explicit MpiTransport(Meeting meeting)
+      : comm_(meeting.comm),
+        rank_(meeting.rank),
+        size_(meeting.size),
+        liveness_(meeting.liveness),
+        links_(std::move(meeting.links)),
+        all_share_memory_(std::count(links_.begin(), links_.end(), nullptr) <= 1) {  // there is none to itself
     outgoing_.resize(static_cast<std::size_t>(size_));
     incoming_.resize(static_cast<std::size_t>(size_));
     abandoned_.resize(static_cast<std::size_t>(size_), false);
     pending_bytes_.resize(static_cast<std::size_t>(size_), 0);
     woken_.resize(static_cast<std::size_t>(size_), Seconds(-1));
     found_gone_.resize(static_cast<std::size_t>(size_), false);
+    gone_at_.resize(static_cast<std::size_t>(size_), Seconds(-1));
     interrupts_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (interrupts_ < 0) throw EnvironmentError("eventfd", "the transport", std::strerror(errno));
-    connect(options);
     prctl(PR_SET_TIMERSLACK, kTimerSlackNanoseconds, 0, 0, 0);
   }
 
@@ -118,10 +105,7 @@ class MpiTransport final : public Transport {
     for (Receive& receive : receives_) {
       if (!receive.done) new Frame(std::move(receive.frame));
     }
-    auto& left_over = links_left_over();
-    for (auto& link : links_) {
-      if (link && !link->idle()) left_over.push_back(std::move(link));
-    }
+    keep_what_is_lent(std::move(links_));
     ::close(interrupts_);
   }
 
@@ -228,52 +212,6 @@ class MpiTransport final : public Transport {
   }
 
  private:
-  // To the side channel and the shared memory; collective, as the rest of the start is.
-  void connect(const MpiTransportOptions& options) {
-    MPI_Comm host = MPI_COMM_NULL;
-    int ranks_here = 0;
-    check_mpi(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host), "MPI_Comm_split_type",
-              "the transport");
-    check_mpi(MPI_Comm_size(host, &ranks_here), "MPI_Comm_size", "the ranks of this host");
-    connect_liveness(ranks_here == size_, options.interface);
-    (void)links_left_over();
-    links_ = connect_shared_memory(comm_, host, options.shared_memory);
-    all_share_memory_ = std::count(links_.begin(), links_.end(), nullptr) <= 1;  // there is none to itself
-    check_mpi(MPI_Comm_free(&host), "MPI_Comm_free", "the ranks of this host");
-  }
-
-  // Every rank but the first connects to it.
-  void connect_liveness(bool one_host, const std::string& interface) {
-    std::unique_ptr<Liveness> end;
-    LivenessAddress address;
-    const std::vector<std::string> others = one_host ? std::vector<std::string>() : other_hosts();
-    if (rank_ == 0) {
-      auto hub =
-          std::make_unique<LivenessHub>(size_, one_host, interface.empty() ? address_towards(others) : interface);
-      address = hub->address();
-      end = std::move(hub);
-    }
-    check_mpi(MPI_Bcast(&address, sizeof address, MPI_BYTE, 0, comm_), "MPI_Bcast", "the transport");
-    if (rank_ != 0) end = std::make_unique<LivenessLink>(address, rank_, kLivenessPatience);
-    liveness_ = &keep_for_life(std::move(end));
-  }
-
-  // Names of the hosts of other ranks, on rank 0.
-  [[nodiscard]] std::vector<std::string> other_hosts() const {
-    using Name = std::array<char, 256>;
-    Name own{};
-    (void)::gethostname(own.data(), own.size() - 1);
-    std::vector<Name> names(rank_ == 0 ? static_cast<std::size_t>(size_) : 0);
-    check_mpi(MPI_Gather(own.data(), sizeof own, MPI_BYTE, names.data(), sizeof own, MPI_BYTE, 0, comm_), "MPI_Gather",
-              "the transport");
-    std::vector<std::string> others;
-    for (Name& name : names) {
-      name.back() = 0;
-      if (std::strcmp(name.data(), own.data()) != 0) others.emplace_back(name.data());
-    }
-    return others;
-  }
-
   // A small frame soon after another waits for those that follow; everything that waits goes before what does not.
   void send_in_turn(int dest, int tag, Frame frame) {
     Outgoing& outgoing = outgoing_[static_cast<std::size_t>(dest)];
@@ -328,7 +266,7 @@ class MpiTransport final : public Transport {
   // MPI may still write to a frame that is given up, so it stays in memory; nothing else waits for it.
   void give_up_the_dead(Seconds now) {
     for (auto receive = receives_.begin(); receive != receives_.end();) {
-      Seconds& gone = incoming_of(receive->source).gone;
+      Seconds& gone = gone_at_[static_cast<std::size_t>(receive->source)];
       if (gone < Seconds(0) && liveness_->gone(receive->source)) gone = now;
       if (receive->done || gone < Seconds(0) || now - gone < kLastBytes) {
         ++receive;
@@ -541,13 +479,13 @@ class MpiTransport final : public Transport {
     return link ? link->borrow(notice.bytes()) : Frame();
   }
 
-  MPI_Comm comm_ = MPI_COMM_NULL;
-  int rank_ = 0, size_ = 1;
+  MPI_Comm comm_;
+  int rank_, size_;
   bool closed_ = false;
-  Liveness* liveness_ = nullptr;
+  Liveness* liveness_;
   std::vector<std::unique_ptr<SharedLink>> links_;  // by rank; null where memory is not shared
   std::vector<bool> found_gone_;                    // by rank: when deaths were last looked for
-  bool all_share_memory_ = false;
+  bool all_share_memory_;
   bool drained_ = false;  // no message was left since then
   Seconds looked_{0};
   NodePool nodes_;
@@ -557,6 +495,7 @@ class MpiTransport final : public Transport {
   std::vector<int> waiting_;                     // ranks whose batch is not empty
   std::pmr::deque<Received> unpacked_{&nodes_};  // received, and to be handed over next
   std::vector<Incoming> incoming_;               // by rank
+  std::vector<Seconds> gone_at_;                 // by rank: when it was found to be gone; negative: not yet
   int full_ = 0;                                 // ranks that have no room
   Seconds active_{0};                            // when something last began or ended
   bool woken_up_ = false;                        // and the side channel not read since: messages first
@@ -572,7 +511,9 @@ class MpiTransport final : public Transport {
 }  // namespace
 
 std::unique_ptr<Transport> make_mpi_transport(const MpiSession&, const MpiTransportOptions& options) {
-  return std::make_unique<MpiTransport>(options);
+  Meeting meeting = meet(options);
+  if (meeting.sockets.empty()) return std::make_unique<MpiTransport>(std::move(meeting));
+  return std::make_unique<StreamTransport>(meeting.rank, std::move(meeting.sockets), std::move(meeting.links));
 }
 
 }  // namespace cleave::comm

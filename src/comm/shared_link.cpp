@@ -98,4 +98,15 @@ void SharedLink::collect() {
   }
 }
 
+void keep_what_is_lent(std::vector<std::unique_ptr<SharedLink>> links) {
+  static auto* const kept = new std::vector<std::unique_ptr<SharedLink>>;
+  std::erase_if(*kept, [](const std::unique_ptr<SharedLink>& link) {
+    link->collect();
+    return link->idle();
+  });
+  for (auto& link : links) {
+    if (link && !link->idle()) kept->push_back(std::move(link));
+  }
+}
+
 }  // namespace cleave::comm

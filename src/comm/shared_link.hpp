@@ -65,4 +65,8 @@ class SharedLink {
   std::int64_t lent_bytes_ = 0;
 };
 
+/// Keeps links whose transport has ended before all that it lent came back: what they hold stays as it is until then.
+/// Lets go of those kept before to which everything has come back.
+void keep_what_is_lent(std::vector<std::unique_ptr<SharedLink>> links);
+
 }  // namespace cleave::comm

@@ -18,7 +18,7 @@ constexpr std::size_t kMaxLines = 600;
 
 // The C++ standard library, fmt, POSIX and the compiler: everywhere.
 const std::regex kEverywhere(
-    "[a-z_0-9]+|fmt/.*|(sys|netinet|arpa|linux)/[a-z_0-9]+\\.h|"
+    "[a-z_0-9]+|fmt/.*|(sys|net|netinet|arpa|linux)/[a-z_0-9]+\\.h|"
     "(unistd|fcntl|signal|poll|netdb|pthread|sched|spawn|dlfcn|termios|immintrin|cpuid|stdlib|stdio|string|errno|glob|"
     "fnmatch|ifaddrs|malloc)\\.h");
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A run over three hosts: one that nothing happens to, and one that loses a host for good. Both end with the same bits, with
-# exit code 0, and leave no process.
+# exit code 0, and leave no process. One whose server listens where the others cannot reach it says so and ends.
 . "$(dirname "${BASH_SOURCE[0]}")/../e2e/lib.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/hosts.sh"
 
@@ -12,9 +12,11 @@ trap 'hosts_down; finish' EXIT
 hosts_up 3 2> "$scratch/why" || skip "no network namespaces: $(tail -n 1 "$scratch/why")"
 
 cp "$TOP/README.md" "$scratch/text.md"
-train() { # FOLDER: three hosts, a server and three device ranks
+train() { # FOLDER [OVERRIDE...]: three hosts, a server and three device ranks
+  local folder=$1
+  shift
   launch_on_hosts 3 4 "$CLEAVE" train "$TOP/inputs/quickstart.yaml" "data.text=$scratch/text.md" train.steps=40 \
-    train.eval_every=0 checkpoint.every=0 "fleet.patience=2 s" "output.dir=$scratch/$1"
+    train.eval_every=0 checkpoint.every=0 "fleet.patience=2 s" "output.dir=$scratch/$folder" "$@"
 }
 hash_of() { "$CLEAVE" info --hash "$scratch/$1/checkpoint-40.h5"; }
 
@@ -42,3 +44,9 @@ grep -aq " away " "$scratch/cut/log.txt" || { cat "$scratch/cut/log.txt"; fail "
 # The third host's processes cannot be told from here; they know by themselves that the server is gone.
 none_left() { ! pgrep -f "output.dir=$scratch/" > /dev/null; }
 wait_for 60 none_left || { pgrep -af "output.dir=$scratch/"; pkill -KILL -f "output.dir=$scratch/"; fail "processes are left"; }
+
+code=0
+train deaf server.interface=lo > "$scratch/out" 2>&1 < /dev/null || code=$?
+[ "$code" -eq 1 ] || fail "a server that listens where nobody reaches it: exit code $code"
+expect_text "a server that listens where nobody reaches it" "connect rank [12].*server.interface"
+wait_for 30 none_left || { pgrep -af "output.dir=$scratch/"; pkill -KILL -f "output.dir=$scratch/"; fail "processes are left after a bad start"; }

@@ -1,6 +1,6 @@
 // Ranks that are killed, stopped, or simply exit while frames are under way, or in their hands: the others go on, the
 // server notices and gets back what they held, and mpirun ends with 0. Needs mpirun --enable-recovery. Rank 0 is the
-// server; it checks, and its exit code is the verdict.
+// server; it checks, and its exit code is the verdict. With the argument `streams` ranks speak as over several hosts.
 #include <signal.h>
 #include <unistd.h>
 
@@ -138,7 +138,11 @@ int run_server(Transport& transport) {
 int main(int argc, char** argv) {
   using namespace cleave::comm;
   MpiSession mpi(argc, argv);
-  const auto transport = make_mpi_transport(mpi);
+  MpiTransportOptions options;
+  if (argc > 1 && std::strcmp(argv[1], "streams") == 0) {
+    options = {.shared_memory = false, .interface = "127.0.0.1", .streams = true};
+  }
+  const auto transport = make_mpi_transport(mpi, options);
   if (mpi.rank() != 0) serve(*transport);
   require(launcher_keeps_survivors(), "needs OMPI_MCA_orte_enable_recovery=1");
   const int code = run_server(*transport);

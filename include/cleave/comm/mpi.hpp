@@ -1,8 +1,10 @@
 // MPI behind our own types: the session of a process, and the transport between its ranks.
 //
 // Only comm and app know MPI. Start-up duplicates a communicator (collective); from then on everything is point to
-// point, so that a rank may die without the others noticing more than its silence. That holds over shared memory; Open
-// MPI 4.1's own TCP (several hosts) can lock up or abort inside MPI when a rank dies in the middle of a large transfer.
+// point, so that a rank may die without the others noticing more than its silence. On one host that goes through MPI's
+// shared memory. Open MPI 4.1's own TCP can lock up or abort when a rank dies in the middle of a large transfer: ranks
+// of several hosts have connections of their own (src/comm/stream_transport.hpp), and use MPI no more once they are
+// there.
 #pragma once
 
 #include <memory>
@@ -49,13 +51,16 @@ struct MpiTransportOptions {
   /// Rank 0's, too: where it listens for ranks of other hosts, an IPv4 address in digits (address_of_interface()).
   /// Empty: the one by which it reaches those hosts; where there is no such address, all that it has.
   std::string interface {};
+  /// Rank 0's, too: connections of their own also where all ranks are on one host, as over several.
+  bool streams = false;
 };
 
 /// The IPv4 address of a network interface of this host, in digits; nothing where there is no such interface, or it has
 /// none. An address of this host stands for itself.
 [[nodiscard]] std::optional<std::string> address_of_interface(const std::string& name);
 
-/// The transport over a duplicate of MPI_COMM_WORLD. Collective: all ranks. Errors: EnvironmentError.
+/// The transport between the ranks of MPI_COMM_WORLD; over several hosts between rank 0 and each other rank only.
+/// Collective: all ranks. Errors: EnvironmentError.
 [[nodiscard]] std::unique_ptr<Transport> make_mpi_transport(const MpiSession& session,
                                                             const MpiTransportOptions& options = {});
 

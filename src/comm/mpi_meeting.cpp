@@ -1,0 +1,145 @@
+// Rank 0 says over MPI where it listens; the others connect to it, and over several hosts all hear whether all did.
+#include "mpi_meeting.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <list>
+#include <string>
+#include <utility>
+
+#include "cleave/base/clock.hpp"
+#include "cleave/base/error.hpp"
+#include "interfaces.hpp"
+#include "mpi_error.hpp"
+#include "shared_connect.hpp"
+
+namespace cleave::comm {
+
+namespace {
+
+// How long start-up waits for the others, and how long a rank tries one of the server's addresses before the next.
+constexpr Seconds kMeetingPatience{20}, kAddressPatience{3};
+constexpr int kLookMilliseconds = 5;
+
+// Both ends of the side channel last as long as the process: closing them is what says that it has ended.
+Liveness* keep_for_life(std::unique_ptr<Liveness> end) {
+  static std::list<std::unique_ptr<Liveness>> all;
+  return all.emplace_back(std::move(end)).get();
+}
+
+// Names of the hosts of other ranks, on rank 0.
+std::vector<std::string> other_hosts(const Meeting& meeting) {
+  using Name = std::array<char, 256>;
+  Name own{};
+  (void)::gethostname(own.data(), own.size() - 1);
+  std::vector<Name> names(meeting.rank == 0 ? static_cast<std::size_t>(meeting.size) : 0);
+  check_mpi(MPI_Gather(own.data(), sizeof own, MPI_BYTE, names.data(), sizeof own, MPI_BYTE, 0, meeting.comm),
+            "MPI_Gather", "the transport");
+  std::vector<std::string> others;
+  for (Name& name : names) {
+    name.back() = 0;
+    if (std::strcmp(name.data(), own.data()) != 0) others.emplace_back(name.data());
+  }
+  return others;
+}
+
+template <class End, class Condition>
+void look_until(End& end, Seconds at_most, const Condition& condition) {
+  const SteadyClock clock;
+  const Seconds deadline = clock.now() + at_most;
+  for (end.look(); !condition() && clock.now() < deadline; end.look()) {
+    pollfd state{end.descriptor(), POLLIN, 0};
+    (void)::poll(&state, 1, kLookMilliseconds);
+  }
+}
+
+// Tries every address of rank 0 until one lets this rank in: two hosts may have networks of the same addresses.
+Descriptor connect_to_first(const LivenessAddress& address, int rank) {
+  std::vector<std::string> places;
+  for (const auto& digits : address.digits) {
+    if (digits.front() != 0) places.emplace_back(digits.data());
+  }
+  places.emplace_back(address.host.data());
+  for (const std::string& place : places) {
+    LivenessAddress one = address;
+    one.host = {};
+    std::copy(place.begin(), place.end(), one.host.begin());
+    LivenessLink link(one, rank, kAddressPatience);
+    if (!link.connected()) continue;
+    look_until(link, kAddressPatience, [&] { return link.let_in() || link.closed(); });
+    if (link.let_in()) return link.take();
+  }
+  return {};
+}
+
+// Sockets of every rank to rank 0. The rank that is missing is told to all, so that all end.
+std::vector<Descriptor> connect_streams(LivenessHub* hub, const LivenessAddress& address, const Meeting& meeting) {
+  std::vector<Descriptor> sockets(static_cast<std::size_t>(meeting.size));
+  int missing = 0;
+  if (hub != nullptr) {
+    look_until(*hub, kMeetingPatience, [&] { return hub->complete(); });
+    for (int rank = meeting.size - 1; rank > 0; --rank) {
+      if (!hub->connected(rank)) {
+        missing = rank;
+      } else {
+        sockets[static_cast<std::size_t>(rank)] = hub->take(rank);
+      }
+    }
+  } else {
+    sockets[0] = connect_to_first(address, meeting.rank);
+  }
+  check_mpi(MPI_Bcast(&missing, 1, MPI_INT, 0, meeting.comm), "MPI_Bcast", "the transport");
+  if (missing != 0) {
+    throw EnvironmentError("connect",
+                           fmt::format("rank {}, to rank 0 at {}:{}", missing, address.host.data(), address.port),
+                           "it was not let in; server.interface says where rank 0 is to listen");
+  }
+  return sockets;
+}
+
+}  // namespace
+
+Meeting meet(const MpiTransportOptions& options) {
+  Meeting meeting;
+  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &meeting.comm), "MPI_Comm_dup", "MPI_COMM_WORLD");
+  check_mpi(MPI_Comm_set_errhandler(meeting.comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler", "the transport");
+  check_mpi(MPI_Comm_rank(meeting.comm, &meeting.rank), "MPI_Comm_rank", "the transport");
+  check_mpi(MPI_Comm_size(meeting.comm, &meeting.size), "MPI_Comm_size", "the transport");
+  MPI_Comm host = MPI_COMM_NULL;
+  int ranks_here = 0;
+  check_mpi(MPI_Comm_split_type(meeting.comm, MPI_COMM_TYPE_SHARED, meeting.rank, MPI_INFO_NULL, &host),
+            "MPI_Comm_split_type", "the transport");
+  check_mpi(MPI_Comm_size(host, &ranks_here), "MPI_Comm_size", "the ranks of this host");
+  const bool one_host = ranks_here == meeting.size;
+
+  const std::vector<std::string> others = one_host ? std::vector<std::string>() : other_hosts(meeting);
+  std::unique_ptr<LivenessHub> hub;
+  LivenessAddress address;
+  if (meeting.rank == 0) {
+    hub = std::make_unique<LivenessHub>(meeting.size, one_host && !options.streams,
+                                        options.interface.empty() ? address_towards(others) : options.interface);
+    address = hub->address();
+  }
+  check_mpi(MPI_Bcast(&address, sizeof address, MPI_BYTE, 0, meeting.comm), "MPI_Bcast", "the transport");
+  if (address.port != 0) {
+    meeting.sockets = connect_streams(hub.get(), address, meeting);
+  } else if (!one_host) {
+    throw EnvironmentError("listen", "rank 0", "it has no connection for ranks of other hosts");
+  } else if (meeting.rank == 0) {
+    meeting.liveness = keep_for_life(std::move(hub));
+  } else {
+    meeting.liveness = keep_for_life(std::make_unique<LivenessLink>(address, meeting.rank, kMeetingPatience));
+  }
+
+  keep_what_is_lent({});
+  meeting.links = connect_shared_memory(meeting.comm, host, options.shared_memory);
+  check_mpi(MPI_Comm_free(&host), "MPI_Comm_free", "the ranks of this host");
+  return meeting;
+}
+
+}  // namespace cleave::comm
