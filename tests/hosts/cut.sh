@@ -45,6 +45,7 @@ grep -aq " away " "$scratch/cut/log.txt" || { cat "$scratch/cut/log.txt"; fail "
 none_left() { ! pgrep -f "output.dir=$scratch/" > /dev/null; }
 wait_for 60 none_left || { pgrep -af "output.dir=$scratch/"; pkill -KILL -f "output.dir=$scratch/"; fail "processes are left"; }
 
+mend "${host}3"
 code=0
 train deaf server.interface=lo > "$scratch/out" 2>&1 < /dev/null || code=$?
 [ "$code" -eq 1 ] || fail "a server that listens where nobody reaches it: exit code $code"
