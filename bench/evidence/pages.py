@@ -102,8 +102,6 @@ def reproduction():
         "rivals at part of their strength; here each has its own scheduler in full, moments in shards, recomputation and the best of all "
         "shapes ([rivals.md](rivals.md)). And their headline links cost nothing where ours are charged: the server's interface has "
         "100 Gbit/s, unlimited only where a table says so.", "",
-        "**What is older than the program.** Cleave's figures with losses or churn (rows 4, 9, 14, 16, 17) were made when such studies ran in "
-        "tiles. They run in stages now ([measurements/stages.md](measurements/stages.md) has what losses cost there), and will be made anew.", "",
         "Of the publications abstracts and released code were read, no figure's values. Every number is emulated time of `cleave simulate`, under "
         "one accounting for all. Cells: median over fleet seeds (least-greatest); \"no\" is not feasible, an empty cell was not run. "
         "*Another algorithm*: `fusionllm`, `local-steps` and `progfed` change the training; they are in tables and never counted as the fastest rival. "
