@@ -7,7 +7,7 @@ pages that name one figure cannot disagree, and a page that somebody edited by h
 import pathlib
 import re
 
-from . import objectives, regimes, stage_losses, stages, study, svg
+from . import objectives, regimes, stage_losses, stages, study, svg, tiles
 from .points import RUNS, TOP, store
 from .rows import ROWS
 from .study import Results, three
@@ -16,7 +16,8 @@ REPRODUCTION = TOP / "docs" / "reproduction.md"
 BLOCK = re.compile(r"(<!-- figures: (\S+) (.+?) -->\n)(.*?)(<!-- /figures -->)", re.S)
 INLINE = re.compile(r"(<!--figure (\S+) (.+?)-->)(.*?)(<!--/figure-->)")
 # Studies whose figures other pages quote: name -> function of its Results that gives {key: text}.
-QUOTED = {"stages": stages.figures, "stage-losses": stage_losses.figures, "regimes": regimes.figures, "objectives": objectives.figures}
+QUOTED = {"stages": stages.figures, "stage-losses": stage_losses.figures, "tiles": tiles.figures,
+          "ideas": tiles.ideas_figures, "regimes": regimes.figures, "objectives": objectives.figures}
 
 
 def add_options(parser):
