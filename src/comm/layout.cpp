@@ -78,15 +78,13 @@ bool is_part(const Header& header) {
          part.first <= units - part.count;
 }
 
-bool has_block(Kind kind) { return kind == Kind::task || kind == Kind::result; }
-
 }  // namespace
 
 std::optional<Fault> check_fields(const Header& header) {
   const bool task = header.kind == Kind::task;
   const bool block = has_block(header.kind);
   const bool refused = header.kind == Kind::refused;
-  if (header.kind < Kind::hello || header.kind > Kind::release) return Fault::kind;
+  if (header.kind < Kind::hello || header.kind > Kind::digest) return Fault::kind;
 
   const bool counted = header.kind == Kind::ping || header.kind == Kind::pong || task;
   if (!counted && header.sequence != 0) return Fault::field;
@@ -101,7 +99,7 @@ std::optional<Fault> check_fields(const Header& header) {
   }
 
   if (task) {
-    if (header.fault > InjectedFault::stale || header.panel_order > kLastPanelOrder) return Fault::field;
+    if (header.fault > InjectedFault::other || header.panel_order > kLastPanelOrder) return Fault::field;
     if (header.panels < 1 || header.panels > kMaxPanels) return Fault::field;
   } else if (header.fault != InjectedFault::none || header.panel_order != 0 || header.panels != 0) {
     return Fault::field;
@@ -116,8 +114,9 @@ std::optional<Fault> check_fields(const Header& header) {
   if (header.columns == Columns::kept ? !header.brought_by.valid() : header.brought_by != TaskletId{}) {
     return Fault::field;
   }
+  if (header.digest && (!task || header.columns != Columns::along)) return Fault::field;
   if (header.in_place && (!task || header.wire != DType::f32 || header.columns != Columns::along)) return Fault::field;
-  if (header.kind == Kind::result) {
+  if (header.kind == Kind::result || header.kind == Kind::digest) {
     if (!span_of_time(header.compute) || !span_of_time(header.computed)) return Fault::field;
   } else if (!zero(header.compute) || !zero(header.computed)) {
     return Fault::field;
@@ -132,7 +131,8 @@ std::optional<Fault> check_fields(const Header& header) {
   if (header.work < Work::gemm || header.work > Work::attention_backward) return Fault::field;
   if (!wire_type(header.wire)) return Fault::field;
   if (const auto fault = check_geometry(header)) return fault;
-  if (header.part != MessagePart{} && !is_part(header)) return Fault::geometry;
+  const bool of_digest = header.digest || header.kind == Kind::digest;
+  if (header.part != MessagePart{} && (of_digest || !is_part(header))) return Fault::geometry;
   return std::nullopt;
 }
 
@@ -150,6 +150,13 @@ Layout layout_of(const Header& header) {
     return Section{offset, bytes};
   };
 
+  constexpr std::int64_t kKeyBytes = sizeof(SipKey);
+  static_assert(sizeof(SipTag) == kKeyBytes);
+  if (header.kind == Kind::digest) {
+    layout.keyed = place(kKeyBytes);
+    layout.frame_bytes = end;
+    return layout;
+  }
   const bool task = header.kind == Kind::task;
   const std::int64_t element = size_of(task ? header.wire : header.output);
   const auto place_places = [&](std::int64_t count) {
@@ -189,6 +196,7 @@ Layout layout_of(const Header& header) {
       if (task && backward) layout.arrays[3] = place(query);
     }
   }
+  if (header.digest) layout.keyed = place(kKeyBytes);
   layout.frame_bytes = end;
   return layout;
 }

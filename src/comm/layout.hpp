@@ -15,12 +15,13 @@ struct Section {
   std::int64_t offset = 0, bytes = 0;
 };
 
-/// operands, their places, or outputs | row exponents | column exponents, each from a multiple of kAlignment on.
-/// The frame ends with the last byte of its last section.
+/// operands, their places, or outputs | row exponents | column exponents | key, or a digest alone; each from a multiple
+/// of kAlignment on. The frame ends with the last byte of its last section.
 struct Layout {
   std::array<Section, 4> arrays;  ///< operands of a task, outputs of a result
   Section places;                 ///< of operands that are read in place
   Section row_exponents, column_exponents;
+  Section keyed;  ///< the key of a task that asks for a digest; the digest
   std::int64_t frame_bytes = kHeaderBytes;
   bool fits = true;  ///< within kMaxFrameBytes; otherwise the sections are meaningless
 };
@@ -28,8 +29,13 @@ struct Layout {
 /// The longest time that a message may tell.
 inline constexpr double kMaxSeconds = 1e9;
 
-/// Requires: header.kind is task or result and its fields are legal.
+/// Requires: header.kind is task, result or digest and its fields are legal.
 [[nodiscard]] Layout layout_of(const Header& header);
+
+/// Whether a message of this kind is about a block and has its geometry.
+[[nodiscard]] constexpr bool has_block(Kind kind) {
+  return kind == Kind::task || kind == Kind::result || kind == Kind::digest;
+}
 
 /// The fault of a header's fields (other than payload_bytes), or none: legal values, unused fields at their defaults.
 [[nodiscard]] std::optional<Fault> check_fields(const Header& header);

@@ -9,9 +9,9 @@
 // nap. And it is how rank 0 knows which process a rank is: the kernel says so, the rank is not asked.
 //
 // Strangers can connect. They are let in for no longer than it takes to show that they cannot answer: a Unix socket
-// lets in processes of the same user that know the key, a network socket who answers a challenge with it (siphash.hpp).
-// There are never more of them than kStrangers beside the ranks themselves; the oldest make room. When every rank is
-// there, nobody listens any more.
+// lets in processes of the same user that know the key, a network socket who answers a challenge with it
+// (base/siphash.hpp). There are never more of them than kStrangers beside the ranks themselves; the oldest make room.
+// When every rank is there, nobody listens any more.
 //
 // The transport owns one end for as long as the process lives. Where no connection can be made, nothing is ever
 // reported as gone, and only silence shows a death. A process that is stopped keeps its connections.
@@ -29,10 +29,10 @@
 
 #include "bell.hpp"
 #include "cleave/base/clock.hpp"
+#include "cleave/base/siphash.hpp"
 #include "cleave/base/units.hpp"
 #include "cleave/comm/transport.hpp"
 #include "descriptor.hpp"
-#include "siphash.hpp"
 
 namespace cleave::comm {
 

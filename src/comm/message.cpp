@@ -54,7 +54,8 @@ enum : std::size_t {
   kAtPartCount = 100,
   kAtBroughtBy = 104,
   kAtPartOf = 112,
-  kAtUnused = 113,
+  kAtDigest = 113,
+  kAtUnused = 114,
   kAtSequence = 120,
   kAtPanels = 124,
 };
@@ -109,6 +110,7 @@ void put_header(std::byte* to, const Header& h) {
   put(to, kAtPartFirst, static_cast<std::int32_t>(h.part.first));
   put(to, kAtPartCount, static_cast<std::int32_t>(h.part.count));
   put(to, kAtPartOf, h.part.of);
+  put(to, kAtDigest, static_cast<std::uint8_t>(h.digest ? 1 : 0));
   put(to, kAtComputed, h.computed.value());
   put(to, kAtColumns, h.columns);
   if (h.columns == Columns::kept) put(to, kAtBroughtBy, h.brought_by.value);
@@ -189,6 +191,7 @@ void point_task(Parts& parts, Byte* frame, const Layout& layout) {
   parts.places = view<OperandPlace>(frame, layout.places);
   parts.row_exponents = view<std::int16_t>(frame, layout.row_exponents);
   parts.column_exponents = view<std::int16_t>(frame, layout.column_exponents);
+  parts.key = view<std::byte>(frame, layout.keyed);
 }
 
 template <class Parts, class Byte>
@@ -201,6 +204,7 @@ void point_result(Parts& parts, Byte* frame, const Layout& layout) {
 bool answer_fits(const Header& header) {
   if (header.kind != Kind::task) return true;
   Header answer = result_header(header);
+  answer.kind = Kind::result;  // computed whole, whatever is told of it
   if (answer.part.of == PartOf::k_blocks) answer.part = {};
   return layout_of(answer).fits;
 }
@@ -220,6 +224,7 @@ Frame make_room(Header& header, const Layout& layout) {
   close_gap(layout.places);
   close_gap(layout.row_exponents);
   close_gap(layout.column_exponents);
+  close_gap(layout.keyed);
   return frame;
 }
 
@@ -256,9 +261,9 @@ std::string_view name_of(Fault fault) {
 }
 
 std::string_view name_of(Kind kind) {
-  constexpr std::array<std::string_view, 13> kNames = {"?",       "hello",    "welcome", "ready", "refusal",
+  constexpr std::array<std::string_view, 14> kNames = {"?",       "hello",    "welcome", "ready", "refusal",
                                                        "task",    "result",   "refused", "ping",  "pong",
-                                                       "goodbye", "farewell", "release"};
+                                                       "goodbye", "farewell", "release", "digest"};
   const auto index = static_cast<std::size_t>(kind);
   return index < kNames.size() ? kNames[index] : kNames[0];
 }
@@ -295,6 +300,9 @@ Decoded<Header> decode_header(std::span<const std::byte> bytes, std::int64_t fra
   const auto header_sum = get<std::uint8_t>(from, kAtHeaderSum);
   if (header_sum > 1) return Fault::field;
   h.header_sum = header_sum == 1;
+  const auto digest = get<std::uint8_t>(from, kAtDigest);
+  if (digest > 1) return Fault::field;
+  h.digest = digest == 1;
   h.tasklet = TaskletId(get<std::int64_t>(from, kAtTasklet));
   h.device = DeviceId(get<std::int64_t>(from, kAtDevice));
   h.op = OpId(get<std::int32_t>(from, kAtOp));
@@ -329,7 +337,8 @@ Decoded<Header> decode_header(std::span<const std::byte> bytes, std::int64_t fra
   if (!std::all_of(from + kAtUnused, from + kAtSequence, is_zero)) return Fault::field;
 
   if (const auto fault = check_fields(h)) return *fault;
-  if (h.kind == Kind::task || h.kind == Kind::result) {
+  if (has_block(h.kind)) {
+    if (h.header_sum && h.kind == Kind::digest) return Fault::field;
     const Layout layout = layout_of(h);
     if (!layout.fits || !answer_fits(h)) return Fault::geometry;
     if (layout.frame_bytes != kHeaderBytes + h.payload_bytes) return Fault::geometry;
@@ -392,7 +401,7 @@ ResultView view_result(const Frame& frame, const Header& header) {
 }
 
 std::int64_t frame_bytes(const Header& header) {
-  if ((header.kind != Kind::task && header.kind != Kind::result) || check_fields(header)) return -1;
+  if (!has_block(header.kind) || check_fields(header)) return -1;
   const Layout layout = layout_of(header);
   return layout.fits && answer_fits(header) ? layout.frame_bytes : -1;
 }
@@ -419,7 +428,7 @@ ResultDraft begin_result(const Header& header) {
 
 Header result_header(const Header& task) {
   Header header;
-  header.kind = Kind::result;
+  header.kind = task.digest ? Kind::digest : Kind::result;
   header.tasklet = task.tasklet;
   header.device = task.device;
   header.op = task.op;
@@ -430,6 +439,31 @@ Header result_header(const Header& task) {
   header.part = task.part;
   header.attention = task.attention;
   return header;
+}
+
+SipKey key_of(const TaskView& task) {
+  CLEAVE_ASSERT(task.key.size() == sizeof(SipKey), "tasklet {} asks for no digest", task.header.tasklet.value);
+  SipKey key;
+  std::copy(task.key.begin(), task.key.end(), key.begin());
+  return key;
+}
+
+Frame encode_digest(const Header& task, const SipTag& digest, Seconds compute, Seconds computed) {
+  Header header = result_header(task);
+  CLEAVE_ASSERT(header.kind == Kind::digest, "tasklet {} asks for no digest", task.tasklet.value);
+  header.compute = compute;
+  header.computed = computed;
+  const Layout layout = layout_of(header);
+  Frame frame = make_room(header, layout);
+  std::copy(digest.begin(), digest.end(), frame.data() + layout.keyed.offset);
+  write_checksum(frame);
+  return frame;
+}
+
+SipTag tag_of(const Frame& frame) {
+  SipTag tag;
+  std::memcpy(tag.data(), frame.data() + frame.size() - sizeof tag, sizeof tag);
+  return tag;
 }
 
 void set_timing(ResultDraft& draft, Seconds compute, Seconds computed) {

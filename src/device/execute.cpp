@@ -158,7 +158,9 @@ Bytes resident_bytes(const Header& task) {
 }
 
 std::variant<ResultDraft, Reason> execute(const TaskView& task, kernels::Parallel& parallel, Scratch& scratch) {
-  ResultDraft result = comm::begin_result(comm::result_header(task.header));
+  Header whole = task.header;
+  whole.digest = false;  // of a block that is made all the same
+  ResultDraft result = comm::begin_result(comm::result_header(whole));
   const bool finite = task.header.work == Work::gemm ? execute_gemm(task, result, parallel, scratch)
                                                      : execute_attention(task, result, parallel);
   if (!finite) return Reason::non_finite;

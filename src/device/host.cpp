@@ -262,8 +262,10 @@ class Host {
       return refuse_task(outcome.task.tasklet, outcome.task.device, *reason, comm::name_of(*reason));
     }
     ++report_.computed;
+    const Seconds computed = outcome.done - outcome.arrival;
+    if (outcome.digest) return send(comm::encode_digest(outcome.task, *outcome.digest, outcome.compute, computed));
     auto& result = std::get<comm::ResultDraft>(outcome.result);
-    comm::set_timing(result, outcome.compute, outcome.done - outcome.arrival);
+    comm::set_timing(result, outcome.compute, computed);
     send(comm::seal_header(std::move(result)));
   }
 

@@ -63,7 +63,8 @@ void inject_fault(comm::ResultDraft& result, InjectedFault fault, std::uint32_t 
 
   switch (fault) {
     case InjectedFault::none:
-    case InjectedFault::stale: return;
+    case InjectedFault::stale:
+    case InjectedFault::other: return;
     case InjectedFault::element: {
       const double value = load(at, type);
       return store(at, type, value + std::max(std::fabs(value), is_integer(type) ? 1 << 20 : 1.0));
@@ -101,13 +102,14 @@ void inject_fault(comm::ResultDraft& result, InjectedFault fault, std::uint32_t 
 
 void FaultInjector::inject(comm::ResultDraft& result, const comm::Header& task) {
   if (task.fault == InjectedFault::none || result.outputs[0].empty()) return;
-  if (task.fault != InjectedFault::stale) return inject_fault(result, task.fault, task.sequence);
+  if (task.fault != InjectedFault::stale && task.fault != InjectedFault::other)
+    return inject_fault(result, task.fault, task.sequence);
   const comm::GemmBlock& g = task.gemm;
   const comm::AttentionBlock& a = task.attention;
   const comm::MessagePart& panel = result.header.part;
   std::vector<std::vector<std::byte>>& last = last_[{
       task.device,
-      task.op,
+      task.fault == InjectedFault::stale ? task.op : OpId(),
       task.work,
       {g.m, g.n, g.k, g.blocks, g.first_block, panel.first, panel.count, a.pairs, a.seq, a.head_dim, a.queries}}];
   std::vector<std::vector<std::byte>> now;

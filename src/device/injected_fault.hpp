@@ -12,14 +12,14 @@
 namespace cleave::device {
 
 /// Makes a result wrong in the way that `fault` says; which element, bit and amount follow from the seed alone, so that
-/// devices given one seed err alike. Requires: fault is neither none nor stale.
+/// devices given one seed err alike. Requires: fault is neither none, stale nor other.
 void inject_fault(comm::ResultDraft& result, comm::InjectedFault fault, std::uint32_t seed);
 
 /// The devices of one rank that return wrong results when a task tells them to.
 class FaultInjector {
  public:
-  /// Makes the result of `task` wrong if the task says so. For InjectedFault::stale, and for it alone, it remembers
-  /// what was computed.
+  /// Makes the result of `task` wrong if the task says so. For InjectedFault::stale and InjectedFault::other, and for
+  /// them alone, it remembers what was computed.
   void inject(comm::ResultDraft& result, const comm::Header& task);
 
  private:

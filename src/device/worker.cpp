@@ -62,9 +62,13 @@ void Worker::run(int threads) {
 
       Seconds start = clock_.now();
       const auto answer = [&](std::variant<comm::ResultDraft, comm::Reason> result) {
-        if (auto* draft = std::get_if<comm::ResultDraft>(&result)) injector.inject(*draft, job.view.header);
+        std::optional<SipTag> digest;
+        if (auto* draft = std::get_if<comm::ResultDraft>(&result)) {
+          injector.inject(*draft, job.view.header);
+          if (job.view.header.digest) digest = comm::digest_of(comm::key_of(job.view), draft->outputs);
+        }
         const Seconds done = clock_.now();
-        put({job.view.header, job.arrival, std::move(result), done - start, done});
+        put({job.view.header, job.arrival, std::move(result), done - start, done, digest});
         start = done;
       };
       try {

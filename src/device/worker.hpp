@@ -34,8 +34,9 @@ struct Outcome {
   comm::Header task;
   Seconds arrival;
   std::variant<comm::ResultDraft, comm::Reason> result;
-  Seconds compute;  ///< real time of the computation
-  Seconds done;     ///< real time at which it ended
+  Seconds compute;                 ///< real time of the computation
+  Seconds done;                    ///< real time at which it ended
+  std::optional<SipTag> digest{};  ///< of the result, for a task that asks for no more
 };
 
 class Worker {

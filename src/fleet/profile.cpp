@@ -32,7 +32,9 @@ std::vector<DeviceProfile> draw_devices(const std::vector<DeviceGroup>& groups, 
                          .jitter = Seconds(draw(group.jitter_s, random, 5)),
                          .power_compute = Watts(draw(group.power_compute_w, random, 6)),
                          .power_radio = Watts(draw(group.power_radio_w, random, 7)),
-                         .power_idle = Watts(draw(group.power_idle_w, random, 8))});
+                         .power_idle = Watts(draw(group.power_idle_w, random, 8)),
+                         .owner = group.owner,
+                         .group = group.group});
     }
   }
   return devices;

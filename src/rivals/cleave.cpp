@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "cleave/plan/stage_bound.hpp"
 #include "cleave/rivals/system.hpp"
 #include "cleave/sched/layout_choice.hpp"
+#include "cleave/sched/quorum_fleet.hpp"
 #include "cleave/sched/scheduler.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
 #include "cleave/sched/stage_scheduler.hpp"
@@ -105,6 +107,7 @@ class Cleave final : public System {
     sched::SimulatedFleet fleet(study.devices, study.server(), study.wire, churn, study.seed);
     if (watched) fleet.set_observer(study.observer);
     std::function<sched::StepReport()> run_step;
+    std::optional<sched::QuorumFleet> quorum;
     std::unique_ptr<sched::Scheduler> tiles;
     std::unique_ptr<sched::StageScheduler> stages;
     if (choice.stages) {
@@ -112,8 +115,15 @@ class Cleave final : public System {
           std::make_unique<sched::StageScheduler>(fleet, graph, *choice.stages, sched::stage_scheduler_options(study));
       run_step = [&] { return stages->run(); };
     } else {
-      tiles = std::make_unique<sched::Scheduler>(fleet, scheduling(study));
-      run_step = [&] { return tiles->run(graph); };
+      if (study.paired > 0 && !published_) quorum.emplace(fleet, sched::quorum_options(study));
+      tiles =
+          std::make_unique<sched::Scheduler>(quorum ? static_cast<sched::Fleet&>(*quorum) : fleet, scheduling(study));
+      run_step = [&] {
+        const sched::QuorumTotals before = quorum ? quorum->totals() : sched::QuorumTotals{};
+        sched::StepReport report = tiles->run(graph);
+        if (quorum) add(report, difference(quorum->totals(), before));
+        return report;
+      };
     }
     Outcome outcome;
     for (std::int64_t step = 0; step < steps; ++step) {
@@ -132,7 +142,8 @@ class Cleave final : public System {
                                .tasklets = report.tasklets,
                                .lost = report.lost,
                                .redone = report.redone,
-                               .copies = report.copies});
+                               .copies = report.copies,
+                               .witnesses = report.witnesses});
       for (const sched::Loss& loss : report.losses) outcome.losses.emplace_back(graph.operation(loss.op).type, loss);
       if (watched && study.progress) study.progress(fmt::format("step {} of {}", step + 1, steps));
       if (step == 0) {

@@ -212,6 +212,7 @@ struct Scheduler::Impl {
 
   void complete(OpId id) {
     const OperationProgress& op = at(id);
+    fleet.finish(id);
     fleet.retire(id);
     planning.complete(graph->operation(id));
     report.operations.push_back({id, op.start, fleet.now(), op.planned, op.lower_bound});

@@ -269,6 +269,7 @@ void SimulatedFleet::submit(const Tasklet& tasklet) {
   if (own) return self.compute(flight, plan::volume_of(work, piece).flops);
   flight.id = tasklet.id.value;
   flight.panels = tasklet.is_run() ? timing::PanelSequence::alike(tasklet.run) : plan::panel_sequence(work, piece);
+  if (tasklet.is_witness()) flight.panels.answer_with(kDigestPayload.value());
   flight.bytes_down = piece.bytes_down;
   flight.bytes_up = piece.bytes_up;
   flight.flops = tasklet.is_run() ? tasklet.run.flops() : plan::volume_of(work, piece).flops;

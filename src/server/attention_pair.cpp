@@ -117,4 +117,9 @@ bool AttentionPair::equals(std::size_t i, const std::byte* payload) const {
   return std::memcmp(expected.data(), payload, expected.size()) == 0;
 }
 
+void AttentionPair::write(std::size_t i, std::byte* to) const {
+  const std::int64_t cols = shape_.head_dim, rows = static_cast<std::int64_t>(out_[i].size()) / cols;
+  gather({out_[i].data(), cols}, rows, cols, wire_, to);
+}
+
 }  // namespace cleave::server

@@ -68,6 +68,8 @@ class AttentionPair {
   void place(std::int64_t pair);
   /// Whether result `i` of the computed pair has exactly these bytes in the wire type.
   [[nodiscard]] bool equals(std::size_t i, const std::byte* payload) const;
+  /// Writes result `i` of the computed pair as a device would return it, result_bytes(i) bytes.
+  void write(std::size_t i, std::byte* to) const;
   /// Bytes of result `i` of a pair on the wire.
   [[nodiscard]] std::int64_t result_bytes(std::size_t i) const;
   [[nodiscard]] std::size_t results() const { return results_.size(); }

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cstring>
 
 #include "attention_pair.hpp"
@@ -52,6 +53,30 @@ void BlockComputer::compute(const sched::Tasklet& tasklet, Scatter& scatter) {
     computer.compute(pair);
     computer.place(pair);
   }
+}
+
+std::optional<SipTag> BlockComputer::digest(const sched::Tasklet& tasklet, const SipKey& key) {
+  const model::Operation& op = work_.operation(tasklet.op);
+  (void)work_.open(op);
+  std::array<KeptVector<std::byte>, 3> blocks;
+  if (op.kind == model::OpKind::gemm) {
+    const GemmBox& box = tasklet.piece.box;
+    blocks[0].resize(static_cast<std::size_t>(box.m() * box.n() * size_of(work_.header_of(tasklet).output)));
+    if (multiply(tasklet, blocks[0]) != kernels::ProductStatus::ok) return std::nullopt;
+  } else {
+    const PairRange& pairs = tasklet.piece.pairs;
+    AttentionPair computer(op, work_.tensors(), work_.wire());
+    for (std::size_t i = 0; i < computer.results(); ++i)
+      blocks[i].resize(static_cast<std::size_t>(pairs.count() * computer.result_bytes(i)));
+    for (std::int64_t pair = pairs.pair0; pair < pairs.pair1; ++pair) {
+      computer.compute(pair);
+      for (std::size_t i = 0; i < computer.results(); ++i)
+        computer.write(i, blocks[i].data() + (pair - pairs.pair0) * computer.result_bytes(i));
+    }
+  }
+  std::array<std::span<const std::byte>, 3> outputs;
+  for (std::size_t i = 0; i < blocks.size(); ++i) outputs[i] = blocks[i];
+  return comm::digest_of(key, outputs);
 }
 
 bool BlockComputer::equals(const sched::Tasklet& tasklet, const comm::ResultView& result) {

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 
+#include "cleave/base/siphash.hpp"
 #include "cleave/comm/message.hpp"
 #include "cleave/kernels/gemm.hpp"
 #include "cleave/sched/fleet.hpp"
@@ -20,6 +22,9 @@ class BlockComputer {
   /// Computes a tasklet's block and puts it in its place, by `scatter` where it is a product's.
   /// Errors: CheckFailure for a product that is not finite.
   void compute(const sched::Tasklet& tasklet, Scatter& scatter);
+
+  /// The digest of what the server computes for the tasklet; none where that is not finite.
+  [[nodiscard]] std::optional<SipTag> digest(const sched::Tasklet& tasklet, const SipKey& key);
 
   /// Whether `result` is, bit for bit, what the server computes for the tasklet.
   [[nodiscard]] bool equals(const sched::Tasklet& tasklet, const comm::ResultView& result);

@@ -361,6 +361,7 @@ std::optional<Answer> Exchange::take_in(comm::Received received) {
     case comm::Kind::ping: transport_.send(rank, comm::encode_pong(header->sequence)); return std::nullopt;
     case comm::Kind::farewell: peer.farewell = true; return std::nullopt;
     case comm::Kind::result:
+    case comm::Kind::digest:
     case comm::Kind::refused: break;
     default: return std::nullopt;
   }
@@ -380,6 +381,14 @@ std::optional<Answer> Exchange::take_in(comm::Received received) {
     return std::nullopt;
   }
   if (header->kind == comm::Kind::result) return take_result(*header, std::move(received.frame));
+  if (header->kind == comm::Kind::digest) {
+    Answer answer{.kind = Answer::Kind::result,
+                  .tasklet = sent->second.tasklet,
+                  .frame = std::move(received.frame),
+                  .reason = {}};
+    close_window(header->tasklet.value);
+    return answer;
+  }
   // Columns that were lost on the way are no fault of the device.
   const auto kind = header->reason == comm::Reason::columns ? Answer::Kind::lost : Answer::Kind::refused;
   Answer answer{.kind = kind, .tasklet = sent->second.tasklet, .frame = {}, .reason = {}};

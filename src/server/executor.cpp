@@ -43,16 +43,22 @@ Verdict Executor::place(const sched::Tasklet& tasklet, const comm::ResultView& r
     return verifier_.accuse(tasklet, false, 0);
   }
   verifier_.placed(tasklet);
+  if (tasklet.witnessed) verifier_.keep_digest(tasklet, result);
   return Verdict::good;
+}
+
+void Executor::finish(OpId id) {
+  const Profile::Scope scope(work_.profile(), Phase::place, id);
+  scatter_.finish(work_.operation(id));
 }
 
 void Executor::retire(OpId id) {
   const Profile::Scope scope(work_.profile(), Phase::place, id);
   const Operation& op = work_.operation(id);
-  scatter_.finish(op);
   verifier_.retire(id);
   work_.retire(op);
-  if (model::runs_on_devices(op.kind) && --device_operations_ == 0) undo_.close();  // nobody can be found out now
+  // Nobody can be found out after the last of them; who was found out with it still has the step undone.
+  if (model::runs_on_devices(op.kind) && --device_operations_ == 0 && verifier_.spoiled().empty()) undo_.close();
 }
 
 double Executor::loss() {

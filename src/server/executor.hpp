@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -47,10 +48,17 @@ class Executor {
   /// than the tasklet's is wrong. Requires: comm::decode_result() accepted the result, and it names this tasklet.
   Verdict place(const sched::Tasklet& tasklet, const comm::ResultView& result);
 
+  /// What a witness answered to a task: a digest, or nothing of use. As Verifier::compare().
+  [[nodiscard]] PairVerdict compare(const sched::Tasklet& witness, const std::optional<SipTag>& answer) {
+    return verifier_.compare(witness, answer);
+  }
+
   /// Computes a tasklet's block on the server, with the bits that a device would return, and puts it in its place.
   void compute(const sched::Tasklet& tasklet) { computer_.compute(tasklet, scatter_); }
 
-  /// Finishes partial sums and gives up what only this operation needed.
+  /// Finishes partial sums.
+  void finish(OpId op);
+  /// Gives up what only this operation needed.
   void retire(OpId op);
 
   [[nodiscard]] double loss();

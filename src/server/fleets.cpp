@@ -34,17 +34,37 @@ using sched::Event;
 using sched::EventKind;
 using sched::Tasklet;
 
+/// What a witness's answer, or the server's own in its place, means to the scheduler. Who refuses witnesses nothing.
+void compare(Executor& executor, const Tasklet& witness, const Answer* answer, Event& event) {
+  if (answer != nullptr && answer->kind != Answer::Kind::result) {
+    event.kind = EventKind::lost;
+    return;
+  }
+  std::optional<SipTag> digest;
+  if (answer != nullptr) {
+    const auto header = comm::decode(answer->frame);
+    if (header && header->kind == comm::Kind::digest && header->device == witness.piece.device)
+      digest = comm::tag_of(answer->frame);
+  }
+  const PairVerdict verdict = executor.compare(witness, digest);
+  event.kind = verdict.wrong.valid() ? EventKind::rejected : EventKind::done;
+  if (verdict.wrong.valid()) event.device = verdict.wrong;
+  event.also = verdict.also;
+}
+
 /// Looks at an answer and, if it is good, puts the block in its place; says what it means to the scheduler.
-EventKind accept(Executor& executor, Answer& answer) {
-  if (answer.kind == Answer::Kind::lost) return EventKind::lost;
-  if (answer.kind == Answer::Kind::refused) return EventKind::rejected;
+void accept(Executor& executor, Answer& answer, Event& event) {
+  if (answer.tasklet.is_witness()) return compare(executor, answer.tasklet, &answer, event);
+  event.kind = EventKind::rejected;
+  if (answer.kind == Answer::Kind::lost) event.kind = EventKind::lost;
+  if (answer.kind != Answer::Kind::result) return;
   // Its sender can still write to a frame that is read in place: what is checked and what is kept must be one.
   if (answer.frame.borrowed() && executor.checks(answer.tasklet)) answer.frame = answer.frame.copy();
   // The exchange has decoded the whole frame, checksum included, when it came in.
   const auto header = comm::decode_header(answer.frame.bytes(), answer.frame.size());
-  if (!header || header->kind != comm::Kind::result) return EventKind::rejected;
+  if (!header || header->kind != comm::Kind::result) return;
   const comm::ResultView result = comm::view_result(answer.frame, *header);
-  return executor.place(answer.tasklet, result) == Verdict::good ? EventKind::done : EventKind::rejected;
+  if (executor.place(answer.tasklet, result) == Verdict::good) event.kind = EventKind::done;
 }
 
 /// Modelled time order, in real time (wall) or as fast as the host can (virtual); see cleave/server/fleets.hpp.
@@ -81,18 +101,21 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
   }
   void submit(const Tasklet& tasklet) override {
     model_.submit(tasklet);
-    if (tasklet.piece.device == kServerDevice) {
-      executor_.compute(tasklet);
+    if (tasklet.piece.device != kServerDevice) return exchange_.submit(tasklet);
+    if (tasklet.is_witness()) {
+      own_witnesses_.emplace(tasklet.id, tasklet);
     } else {
-      exchange_.submit(tasklet);
+      executor_.compute(tasklet);
     }
   }
   void start(const model::Operation& kernel) override {
     executor_.run(kernel);
     model_.start(kernel);
   }
+  void finish(OpId op) override { executor_.finish(op); }
   void retire(OpId op) override { executor_.retire(op); }
   void forget(TaskletId tasklet) override {
+    own_witnesses_.erase(tasklet);
     model_.forget(tasklet);
     exchange_.forget(tasklet);
     answers_.erase(tasklet);
@@ -113,7 +136,14 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
         model_.remove_device(event.device);  // its process does not answer: the trace cannot bring it back
         continue;
       }
-      if (event.kind == EventKind::done && event.device != kServerDevice) event = when_answered(event);
+      if (event.kind == EventKind::done && event.device != kServerDevice) {
+        event = when_answered(event);
+      } else if (event.kind == EventKind::done) {
+        if (const auto own = own_witnesses_.find(event.tasklet); own != own_witnesses_.end()) {
+          compare(executor_, own->second, nullptr, event);
+          own_witnesses_.erase(own);
+        }
+      }
       if (pace_) pace_->passed(clock_.now(), model_.now());
       return event;
     }
@@ -144,7 +174,7 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
     for (;;) {
       const auto early = answers_.find(event.tasklet);
       if (early != answers_.end()) {
-        event.kind = accept(executor_, early->second);
+        accept(executor_, early->second, event);
         answers_.erase(early);
         return event;
       }
@@ -167,6 +197,7 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
   // placed and then lost with its device would be added twice where results add up.
   NodePool nodes_;
   std::pmr::map<TaskletId, Answer> answers_{&nodes_};
+  std::map<TaskletId, Tasklet> own_witnesses_;  // in whose place the server stands
 };
 
 /// Real time order, as fast as the host can; see cleave/server/fleets.hpp.
@@ -222,6 +253,10 @@ class LiveFleet final : public RankFleet {
   void submit(const Tasklet& tasklet) override {
     last_submitted_ = tasklet.id;
     if (tasklet.piece.device == kServerDevice) {
+      if (tasklet.is_witness()) {
+        own_witnesses_.emplace(tasklet.id, tasklet);
+        return post(EventKind::done, kServerDevice, tasklet.id, tasklet.op);
+      }
       const Seconds begun = now();
       executor_.compute(tasklet);
       spans_.computed_here(tasklet, begun, now());
@@ -239,8 +274,10 @@ class LiveFleet final : public RankFleet {
     post(EventKind::kernel_done, kServerDevice, {}, kernel.id);
   }
 
+  void finish(OpId op) override { executor_.finish(op); }
   void retire(OpId op) override { executor_.retire(op); }
   void forget(TaskletId tasklet) override {
+    own_witnesses_.erase(tasklet);
     exchange_.forget(tasklet);
     answers_.erase(tasklet);
     std::erase_if(pending_, [&](const Event& event) { return event.tasklet == tasklet; });
@@ -309,10 +346,16 @@ class LiveFleet final : public RankFleet {
   // Looks at an answer when its turn has come, not before: a block that was placed and then lost with its device would
   // be added twice where results add up.
   Event settle(Event event) {
+    const Seconds begun = now();
+    if (const auto own = own_witnesses_.find(event.tasklet); own != own_witnesses_.end()) {
+      compare(executor_, own->second, nullptr, event);
+      spans_.computed_here(own->second, begun, now());
+      own_witnesses_.erase(own);
+      return event;
+    }
     const auto found = answers_.find(event.tasklet);
     if (found == answers_.end()) return event;
-    const Seconds begun = now();
-    event.kind = accept(executor_, found->second);
+    accept(executor_, found->second, event);
     spans_.placed(found->second.tasklet, begun, now());
     account(found->second.tasklet);
     answers_.erase(found);
@@ -394,6 +437,7 @@ class LiveFleet final : public RankFleet {
   std::uint64_t roster_ = 1;
   NodePool nodes_;
   std::pmr::deque<Event> pending_{&nodes_};
+  std::map<TaskletId, Tasklet> own_witnesses_;         // in whose place the server stands
   std::pmr::map<TaskletId, Answer> answers_{&nodes_};  // whose event is still to come
   TaskletId first_of_step_, last_submitted_;
 };
@@ -412,6 +456,7 @@ class LocalFleet final : public sched::ForwardingFleet<> {
     executor_.run(kernel);
     model_.start(kernel);
   }
+  void finish(OpId op) override { executor_.finish(op); }
   void retire(OpId op) override { executor_.retire(op); }
 
  private:

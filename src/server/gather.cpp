@@ -17,6 +17,7 @@ namespace cleave::server {
 
 // The cost model counts the header that the codec writes; neither component may see the other.
 static_assert(plan::kMessageHeader == Bytes(comm::kHeaderBytes));
+static_assert(sched::kDigestPayload == Bytes(sizeof(SipTag)));
 
 namespace {
 
@@ -68,6 +69,7 @@ std::span<const comm::OperandPlace> Gather::places_of(const sched::Tasklet& task
 // Each part lies in rows of what the server keeps: rows of A where it is stored by rows; where A is stored by columns
 // and B by rows, as of weight gradients, runs of k.
 comm::MessagePart Gather::first_part(const sched::Tasklet& tasklet, Bytes room) {
+  if (tasklet.is_witness()) return {};  // its answer is of the whole
   const Operation& op = work_.operation(tasklet.op);
   const GemmBox& box = tasklet.piece.box;
   const std::int64_t element = size_of(work_.wire());
@@ -108,6 +110,7 @@ comm::Frame Gather::message(const sched::Tasklet& tasklet, const comm::MessagePa
   header.fault = fault.fault;
   header.sequence = fault.seed;
   header.in_place = !places.empty();
+  header.digest = tasklet.is_witness();
   kernels::ConstMatrix a, b;
   if (op.kind == OpKind::gemm) {
     a = work_.operand_a(op, piece.box);
@@ -117,6 +120,7 @@ comm::Frame Gather::message(const sched::Tasklet& tasklet, const comm::MessagePa
   }
 
   comm::TaskDraft draft = comm::begin_task(header);
+  if (header.digest) std::ranges::copy(verifier_.key_of(tasklet), draft.key.begin());
   if (header.in_place) {
     std::copy(places.begin(), places.end(), draft.places.begin());
   } else if (op.kind == OpKind::gemm) {

@@ -19,6 +19,8 @@ constexpr std::array kFaults{InjectedFault::element, InjectedFault::bit,     Inj
 
 InjectedFault fault_of(InjectedFaultKind kind, const Random& draw) {
   if (kind == InjectedFaultKind::colluding) return InjectedFault::element;
+  if (kind == InjectedFaultKind::other) return InjectedFault::other;
+  if (kind == InjectedFaultKind::false_digest) return InjectedFault::bit;  // of the block that is digested
   if (kind == InjectedFaultKind::mixed) return kFaults[draw.below(1, kFaults.size())];
   return kFaults[static_cast<std::size_t>(kind)];
 }
@@ -27,15 +29,15 @@ InjectedFault fault_of(InjectedFaultKind kind, const Random& draw) {
 
 FaultOrder order_fault(const std::optional<fleet::InjectedFaults>& faults, const sched::Tasklet& tasklet) {
   if (!faults) return {};
-  const auto id = static_cast<std::uint32_t>(tasklet.id.value);
-  const Random draw(kSeed, Purpose::churn, id);
-  if (draw.uniform(0) >= faults->share) return {};
-  std::uint32_t seed = kSeed + id;
+  if (faults->kind == InjectedFaultKind::false_digest && !tasklet.is_witness()) return {};
+  auto seed = kSeed + static_cast<std::uint32_t>(tasklet.id.value);
   if (faults->kind == InjectedFaultKind::colluding) {
     const plan::TaskletPlan& piece = tasklet.piece;
     seed = kSeed + static_cast<std::uint32_t>(tasklet.op.value * 31 + piece.box.m0 * 7 + piece.box.n0 * 5 +
                                               piece.box.k0 * 3 + piece.pairs.pair0);
   }
+  const Random draw(kSeed, Purpose::churn, seed);
+  if (draw.uniform(0) >= faults->share) return {};
   return {fault_of(faults->kind, draw), seed};
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "cleave/base/block_pool.hpp"
 #include "cleave/comm/frame_size.hpp"
 #include "cleave/sched/forwarding_fleet.hpp"
+#include "cleave/sched/quorum_fleet.hpp"
 #include "cleave/sched/scheduler.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
 #include "tensor_lifetimes.hpp"
@@ -206,7 +208,9 @@ MemoryForecast forecast_memory(const TrainerOptions& options, int device_ranks) 
   const model::StepGraph graph = training_graph(options);
   MemoryForecast memory = forecast_tensors(graph);
   MemoryFleet fleet(options, graph, device_ranks);
-  sched::Scheduler scheduler(fleet, scheduling(options));
+  std::optional<sched::QuorumFleet> quorum;
+  if (options.paired > 0) quorum.emplace(fleet, sched::quorum_options(options));
+  sched::Scheduler scheduler(quorum ? static_cast<sched::Fleet&>(*quorum) : fleet, scheduling(options));
   const sched::StepReport report = scheduler.run(graph);
   memory.step = report.time;
   memory.tasklets = report.tasklets;

@@ -8,10 +8,13 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "cleave/base/error.hpp"
 #include "cleave/model/family.hpp"
+#include "cleave/sched/quorum_fleet.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
 #include "executor.hpp"
 #include "pace.hpp"
@@ -31,6 +34,20 @@ UpdateTerms update_terms(const TrainSettings& s, std::int64_t step) {
           .k = step + 1};
 }
 
+// Where all devices are emulated on one host it tells nothing of who owns them.
+std::vector<std::string> hosts_of(const std::vector<RankInfo>& ranks, std::size_t devices) {
+  std::vector<std::string> hosts(devices);
+  std::set<std::string> all;
+  for (const RankInfo& rank : ranks) {
+    for (const DeviceId device : rank.devices) {
+      hosts[static_cast<std::size_t>(device.value)] = rank.host;
+      all.insert(rank.host);
+    }
+  }
+  if (all.size() < 2) hosts.clear();
+  return hosts;
+}
+
 }  // namespace
 
 sched::SchedulerOptions scheduling(const TrainerOptions& options) {
@@ -46,6 +63,7 @@ struct Trainer::Impl {
   Executor executor;
   std::unique_ptr<RankFleet> ranks;
   std::unique_ptr<sched::Fleet> local;
+  std::optional<sched::QuorumFleet> quorum;
   sched::Fleet* fleet = nullptr;
   std::optional<sched::Scheduler> scheduler;
   std::optional<Seconds> undisturbed;  // simulated time of a training step
@@ -79,6 +97,7 @@ struct Trainer::Impl {
   sched::StepReport run(const model::StepGraph& step, const StepInputs& inputs, const sched::KeepGoing& keep_going,
                         std::vector<Unchecked>& recomputed) {
     sched::StepReport abandoned;
+    const sched::QuorumTotals before = quorum ? quorum->totals() : sched::QuorumTotals{};
     while (true) {
       executor.begin_step(step, inputs);
       try {
@@ -86,6 +105,7 @@ struct Trainer::Impl {
             step, [&] { return executor.spoiled().empty() && (!keep_going || executor.updating() || keep_going()); });
         if (executor.spoiled().empty()) {
           add_abandoned(report, abandoned);
+          if (quorum) sched::add(report, difference(quorum->totals(), before));
           return report;
         }
         add_abandoned(abandoned, report);  // its last block told
@@ -102,7 +122,10 @@ struct Trainer::Impl {
   Seconds simulated_time(const model::StepGraph& step) {
     if (!undisturbed) {
       sched::SimulatedFleet model(options.devices, options.server(), options.wire);
-      undisturbed = sched::Scheduler(model, scheduling(options)).run(step).time;
+      std::optional<sched::QuorumFleet> paired;
+      if (quorum) paired.emplace(model, sched::quorum_options(options));
+      sched::Fleet& simulated = paired ? static_cast<sched::Fleet&>(*paired) : model;
+      undisturbed = sched::Scheduler(simulated, scheduling(options)).run(step).time;
     }
     return *undisturbed;
   }
@@ -118,6 +141,17 @@ Trainer::Trainer(ParameterStore& parameters, TrainerOptions options, comm::Trans
   } else {
     self.local = make_local_fleet(self.executor, self.options.server());
     self.fleet = self.local.get();
+  }
+  const Verification& verify = self.options.executor.verification;
+  CLEAVE_ASSERT(self.options.paired == (verify.mode == VerifyMode::quorum ? verify.fraction : 0.0),
+                "{} of tasklets are paired", self.options.paired);
+  if (self.ranks && self.options.paired > 0) {
+    sched::QuorumOptions terms = sched::quorum_options(self.options);
+    terms.timed = self.options.fleet.clock != ClockMode::off;
+    terms.secret = secret_key();
+    terms.hosts = hosts_of(self.ranks->ranks(), self.options.devices.size());
+    self.quorum.emplace(*self.ranks, std::move(terms));
+    self.fleet = &*self.quorum;
   }
   self.scheduler.emplace(*self.fleet, scheduling(self.options));
 }

@@ -18,7 +18,8 @@ double share_of(const Verification& terms) {
     case Mode::off: return std::numeric_limits<double>::quiet_NaN();
     case Mode::all: return 1.0;
     case Mode::sample:
-    case Mode::audit: return terms.fraction;
+    case Mode::audit:
+    case Mode::quorum: return terms.fraction;
   }
   return 1.0;
 }
@@ -31,6 +32,7 @@ std::string_view name_of(Mode mode) {
     case Mode::sample: return "sample";
     case Mode::all: return "all";
     case Mode::audit: return "audit";
+    case Mode::quorum: return "quorum";
   }
   return "";
 }
@@ -49,7 +51,7 @@ VerificationReport difference(VerificationReport now, const VerificationReport& 
 double slip_probability(const Verification& terms, const VerificationReport& report) {
   std::set<DeviceId> found_out;
   for (const Finding& finding : report.wrong) {
-    if (finding.checked) found_out.insert(finding.device);
+    if (finding.checked && !finding.digest) found_out.insert(finding.device);
   }
   return 1.0 - std::pow(share_of(terms), static_cast<double>(found_out.size()));
 }

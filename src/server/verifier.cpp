@@ -61,6 +61,7 @@ Verifier::Verifier(Workspace& work, BlockComputer& computer, const Verification&
 // The draw of a block and the vectors that it is checked with are functions of the server's secret seed.
 bool Verifier::is_drawn(const sched::Tasklet& tasklet) const {
   if (terms_.mode == Mode::off || terms_.mode == Mode::all) return terms_.mode == Mode::all;
+  if (pairs()) return tasklet.witnessed;
   return draws_.uniform(static_cast<std::uint64_t>(tasklet.id.value)) < terms_.fraction;
 }
 
@@ -72,11 +73,12 @@ void Verifier::begin_step() {
   checks_.clear();
   unchecked_.clear();
   spoiled_.clear();
+  open_pairs_.clear();
 }
 void Verifier::retire(OpId op) { checks_.erase(op); }
 
 kernels::ProductCheck* Verifier::check_of(const sched::Tasklet& tasklet, bool begins) {
-  if (terms_.mode == Mode::audit || !is_drawn(tasklet)) return nullptr;
+  if (terms_.mode == Mode::audit || pairs() || !is_drawn(tasklet)) return nullptr;
   auto& checks = checks_[tasklet.op];
   if (begins) {
     const GemmBox& box = tasklet.piece.box;
@@ -115,7 +117,7 @@ double Verifier::error_ratio_of_product(const sched::Tasklet& tasklet, const com
 }
 
 Verdict Verifier::check(const sched::Tasklet& tasklet, const comm::ResultView& result) {
-  const bool drawn = is_drawn(tasklet), cheap = drawn && terms_.mode != Mode::audit;
+  const bool drawn = is_drawn(tasklet) && !pairs(), cheap = drawn && terms_.mode != Mode::audit;
   double ratio = 0;
   if (cheap && work_.operation(tasklet.op).kind == model::OpKind::gemm) {
     ratio = error_ratio_of_product(tasklet, result);
@@ -152,6 +154,49 @@ Verdict Verifier::accuse(const sched::Tasklet& tasklet, bool checked, double rat
                            .checked = checked,
                            .ratio = ratio});
   return Verdict::wrong;
+}
+
+void Verifier::keep_digest(const sched::Tasklet& tasklet, const comm::ResultView& result) {
+  const Charge charge(*this);
+  const SipKey key = secret_key();
+  open_pairs_.insert_or_assign(tasklet.id, OpenPair{tasklet, key, comm::digest_of(key, result.outputs)});
+}
+
+const Verifier::OpenPair& Verifier::pair_of(const sched::Tasklet& witness) const {
+  const auto found = open_pairs_.find(witness.witness_of);
+  CLEAVE_ASSERT(found != open_pairs_.end(), "tasklet {} has no pair", witness.id.value);
+  return found->second;
+}
+
+PairVerdict Verifier::compare(const sched::Tasklet& witness, const std::optional<SipTag>& answer) {
+  const OpenPair pair = pair_of(witness);
+  open_pairs_.erase(witness.witness_of);
+  const bool by_server = witness.piece.device == kServerDevice;
+  ++report_.checked;
+  bool first_is_right = answer && same_tag(*answer, pair.digest), second_is_right = first_is_right;
+  if (!first_is_right) {
+    const Charge charge(*this);
+    const std::optional<SipTag> own = computer_.digest(pair.tasklet, pair.key);
+    first_is_right = own && same_tag(*own, pair.digest);
+    second_is_right = by_server || (own && answer && same_tag(*own, *answer));
+    if (!by_server) ++report_.suspected;
+    if (!by_server && first_is_right) ++report_.cleared;
+  }
+  if (first_is_right) {
+    const auto found = unchecked_.find(pair.tasklet.piece.device);
+    if (found != unchecked_.end() && --found->second == 0) unchecked_.erase(found);
+  }
+  PairVerdict verdict;
+  if (!first_is_right) {
+    verdict.wrong = pair.tasklet.piece.device;
+    (void)accuse(pair.tasklet, true, 0);
+  }
+  if (!second_is_right) {
+    (verdict.wrong.valid() ? verdict.also : verdict.wrong) = witness.piece.device;
+    (void)accuse(witness, true, 0);
+    report_.wrong.back().digest = true;
+  }
+  return verdict;
 }
 
 double Verifier::attention_error_ratio(const sched::Tasklet& tasklet, const comm::ResultView& result) {

@@ -1,16 +1,19 @@
 // Verifier: which returned blocks are looked at, how, and what came of it (docs/security.md).
 //
 // Products are checked against their operands, which are looked at while they are gathered; attention against its
-// operands in tensors; audits compute the block again. It never changes a tensor.
+// operands in tensors; audits compute the block again; of a block that a second device computes too, the digests are
+// compared, and where they differ the server's own decides. It never changes a tensor.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "block_computer.hpp"
 #include "cleave/base/kept_memory.hpp"
 #include "cleave/base/random.hpp"
+#include "cleave/base/siphash.hpp"
 #include "cleave/comm/message.hpp"
 #include "cleave/kernels/product_check.hpp"
 #include "cleave/sched/fleet.hpp"
@@ -22,6 +25,11 @@ namespace cleave::server {
 
 /// How a returned block was found.
 enum class Verdict : std::uint8_t { good, wrong };
+
+/// Who was wrong of two devices whose answers differ; nobody where they do not.
+struct PairVerdict {
+  DeviceId wrong{}, also{};  ///< `also`: the other one too
+};
 
 /// Rows, or columns, of an operand or a result that are looked at together.
 [[nodiscard]] std::int64_t checked_band(std::int64_t cols);
@@ -51,7 +59,9 @@ class Verifier {
   void retire(OpId op);
 
   /// Whether any block may be looked at.
-  [[nodiscard]] bool looks_at_blocks() const { return terms_.mode != VerifyMode::off; }
+  [[nodiscard]] bool looks_at_blocks() const {
+    return terms_.mode != VerifyMode::off && terms_.mode != VerifyMode::quorum;
+  }
   /// Whether this tasklet's block is.
   [[nodiscard]] bool is_drawn(const sched::Tasklet& tasklet) const;
 
@@ -66,11 +76,22 @@ class Verifier {
   Verdict accuse(const sched::Tasklet& tasklet, bool checked, double ratio);
 
   /// Some blocks are looked at and others are not.
-  [[nodiscard]] bool samples() const { return terms_.mode == VerifyMode::sample || terms_.mode == VerifyMode::audit; }
+  [[nodiscard]] bool samples() const {
+    return terms_.mode == VerifyMode::sample || terms_.mode == VerifyMode::audit || pairs();
+  }
+  [[nodiscard]] bool pairs() const { return terms_.mode == VerifyMode::quorum; }
   /// A block stands in its place, looked at or not.
   void placed(const sched::Tasklet& tasklet) {
-    if (samples() && !is_drawn(tasklet)) ++unchecked_[tasklet.piece.device];
+    if (samples() && (pairs() || !is_drawn(tasklet))) ++unchecked_[tasklet.piece.device];
   }
+  /// Keeps the digest of a block that a witness is to compute too, under a key of its own.
+  void keep_digest(const sched::Tasklet& tasklet, const comm::ResultView& result);
+  /// The key of the pair that a witness belongs to. Requires: keep_digest() of it, in this step.
+  [[nodiscard]] const SipKey& key_of(const sched::Tasklet& witness) const { return pair_of(witness).key; }
+  /// Compares what a witness answered, which may be nothing of use; where it differs, and for the server in a witness's
+  /// place, the block is computed. Requires: as key_of(); operands are unchanged.
+  [[nodiscard]] PairVerdict compare(const sched::Tasklet& witness, const std::optional<SipTag>& answer);
+
   /// Blocks of this step that nobody looked at, of devices that were found out since.
   [[nodiscard]] const std::vector<Unchecked>& spoiled() const { return spoiled_; }
 
@@ -84,6 +105,13 @@ class Verifier {
  private:
   // The secret random numbers that a tasklet's block is checked with.
   [[nodiscard]] Random signs_of(const sched::Tasklet& tasklet) const;
+  /// A block whose witness has not answered yet.
+  struct OpenPair {
+    sched::Tasklet tasklet;
+    SipKey key;
+    SipTag digest;
+  };
+  [[nodiscard]] const OpenPair& pair_of(const sched::Tasklet& witness) const;
   [[nodiscard]] double error_ratio_of_product(const sched::Tasklet& tasklet, const comm::ResultView& result);
   [[nodiscard]] double attention_error_ratio(const sched::Tasklet& tasklet, const comm::ResultView& result);
 
@@ -94,6 +122,7 @@ class Verifier {
   VerificationReport report_;
   std::map<DeviceId, std::int64_t> unchecked_;  // blocks of this step
   std::vector<Unchecked> spoiled_;
+  std::map<TaskletId, OpenPair> open_pairs_;
   KeptMap<OpId, KeptMap<std::int64_t, kernels::ProductCheck>> checks_;  // of tasklets, by id
 };
 

@@ -56,7 +56,24 @@ PanelSequence PanelSequence::alike(const PanelRun& run) {
   return sequence;
 }
 
+void PanelSequence::answer_with(std::int64_t payload) {
+  CLEAVE_ASSERT(made_ == 0, "{} panels were made", made_);
+  answer_ = payload;
+  if (form_ == Form::result_resident) size_ = downs_;  // those that only return results have nothing to do
+}
+
 Panel PanelSequence::last() const {
+  Panel panel = last_whole();
+  if (answer_ < 0) return panel;
+  panel.up = message_bytes(answer_);
+  if (form_ == Form::result_resident) {
+    const std::int64_t before = std::min(depth_, kBlockK * (others_.total() - others_.last()));
+    panel.flops = Flops(static_cast<double>(depth_ - before) * flops_);
+  }
+  return panel;
+}
+
+Panel PanelSequence::last_whole() const {
   if (form_ == Form::alike) return {Bytes(0), Flops(flops_), Bytes(up_ + extra_)};
   if (form_ == Form::result_resident) return {Bytes(0), Flops(0), message_bytes(results_.last() * up_)};
   std::int64_t units = units_.last();

@@ -67,7 +67,7 @@ inline constexpr server::PartLimits kSmallParts{.most = 4, .least_rows = 3, .lea
 struct Outcome {
   std::uint64_t hash = 0;
   double first_loss = 0, last_loss = 0;
-  std::int64_t lost = 0, redone = 0, rejected = 0, tasklets = 0;
+  std::int64_t lost = 0, redone = 0, rejected = 0, tasklets = 0, witnesses = 0;
   std::int64_t messages = 0;  // between server and device ranks, either way
   Bytes bytes_down{0};
   Seconds time;     // emulated, of all steps
@@ -133,6 +133,7 @@ inline server::TrainerOptions options_of(const Setting& s) {
   options.layout.row_groups = s.row_groups;
   options.plan.keep_columns = s.keep_columns;
   options.executor = {.threads = s.threads, .verification = s.verification, .parts = s.parts};
+  if (s.verification.mode == server::VerifyMode::quorum) options.paired = s.verification.fraction;
   options.devices = s.devices;
   options.fleet.clock = s.clock;
   options.fleet.gemm_kernels = kernels::name_of(kernels::selected_gemm_kernels());
@@ -176,6 +177,7 @@ inline Outcome train(const Setting& s, server::ParameterStore& parameters, std::
         outcome.rejected += result.report.rejected;
         for (const server::Unchecked& unchecked : result.recomputed) outcome.recomputed += unchecked.blocks;
         outcome.tasklets += result.report.tasklets;
+        outcome.witnesses += result.report.witnesses;
         outcome.bytes_down += result.report.bytes_down;
         outcome.time += result.time;
         if (result.dilation) outcome.dilated += result.time * *result.dilation;

@@ -17,13 +17,14 @@
 
 #include "cleave/base/ids.hpp"
 #include "cleave/base/shapes.hpp"
+#include "cleave/base/siphash.hpp"
 #include "cleave/base/units.hpp"
 #include "cleave/comm/frame.hpp"
 
 namespace cleave::comm {
 
 inline constexpr std::uint32_t kMagic = 0x464D4C43;  ///< "CLMF" in the order of the bytes
-inline constexpr std::uint16_t kWireVersion = 5;     ///< raised when any byte changes its meaning
+inline constexpr std::uint16_t kWireVersion = 6;     ///< raised when any byte changes its meaning
 
 enum class Kind : std::uint8_t {
   hello = 1,      ///< device rank: here I am (Hello)
@@ -37,7 +38,8 @@ enum class Kind : std::uint8_t {
   pong = 9,       ///< the answer, with the ping's sequence number
   goodbye = 10,   ///< server: leave
   farewell = 11,  ///< device rank: the last message that it sends
-  release = 12    ///< server: the columns that this task brought are not used any more
+  release = 12,   ///< server: the columns that this task brought are not used any more
+  digest = 13     ///< device: a keyed digest of the block, for a task that asks for no more
 };
 
 enum class Work : std::uint8_t { none = 0, gemm = 1, attention_forward = 2, attention_backward = 3 };
@@ -70,6 +72,7 @@ enum class InjectedFault : std::uint8_t {
   nan = 6,        ///< one element not a number (an integer: the most negative one)
   infinity = 7,   ///< one element infinite (an integer: the largest one)
   stale = 8,      ///< what the device returned last for this operation and shape; honest the first time
+  other = 9,      ///< its honest block of another task of the same shape; honest the first time
 };
 
 /// Where the server keeps a matrix that a device on its host reads there instead of being sent it: element (0, 0) is
@@ -128,6 +131,7 @@ struct Header {
   std::uint8_t panel_order = 0;  ///< task: PanelOrder; with `panels` it decides what the tasklet takes on the device
   bool a_by_columns = false;     ///< task, work = gemm: A is stored k x m, its columns one after another
   bool b_by_columns = false;     ///< task, work = gemm: B is stored n x k
+  bool digest = false;           ///< task: the answer is a digest of the block, under the key that comes with it
   bool in_place = false;         ///< task, wire = f32: operands are where the task says; never on a wire
   Columns columns = Columns::along;  ///< task, work = gemm
   TaskletId brought_by;              ///< task with kept columns: which brought them
@@ -135,8 +139,8 @@ struct Header {
   GemmBlock gemm;                    ///< work = gemm; of the whole tasklet, also in a part
   AttentionBlock attention;          ///< work = attention; likewise
   MessagePart part;                  ///< task, result: what this message carries of the tasklet
-  Seconds compute;                   ///< result: real time of the computation
-  Seconds computed;                  ///< result: from the task's arrival until it was computed
+  Seconds compute;                   ///< result, digest: real time of the computation
+  Seconds computed;                  ///< result, digest: from the task's arrival until it was computed
   std::int64_t panels = 0;           ///< task: in which it streams through the device under the model, at least 1
   std::int64_t payload_bytes = 0;    ///< set by the encoders
   bool header_sum = false;           ///< task, result: the checksum is of the header alone; set by seal_header()
@@ -212,6 +216,7 @@ struct TaskParts {
   std::array<std::span<Byte>, 4> operands;              ///< unused ones are empty
   std::span<Place> places;                              ///< empty unless header.in_place
   std::span<Exponent> row_exponents, column_exponents;  ///< e [m] of A's rows, f [n] of B's columns
+  std::span<Byte> key;                                  ///< SipKey, where header.digest says so
 };
 /// The views of a task that was received.
 struct TaskView : TaskParts<const std::byte, const std::int16_t, const OperandPlace> {
@@ -251,14 +256,14 @@ struct ResultDraft : ResultParts<std::byte> {
   Frame frame;
 };
 
-/// Bytes of the frame that a header of kind task or result asks for; -1 when its fields are not legal or the frame
-/// would exceed kMaxFrameBytes. For deciding before packing.
+/// Bytes of the frame that a header of kind task, result or digest asks for; -1 when its fields are not legal or the
+/// frame would exceed kMaxFrameBytes. For deciding before packing.
 [[nodiscard]] std::int64_t frame_bytes(const Header& header);
 
 /// Makes a frame of the right size with its header written and its payload ready to be filled.
 /// Requires: frame_bytes(header) >= 0. Errors: std::bad_alloc.
 [[nodiscard]] TaskDraft begin_task(const Header& header);
-/// The same for a result. result_header() gives the header that answers a task.
+/// The same for a result. result_header() gives the header that answers a task, that of a digest if it asks for one.
 [[nodiscard]] ResultDraft begin_result(const Header& header);
 [[nodiscard]] Header result_header(const Header& task);
 
@@ -275,6 +280,20 @@ void set_timing(ResultDraft& draft, Seconds compute, Seconds computed);
 [[nodiscard]] Frame seal_header(ResultDraft&& draft);
 /// The frame itself, or, where its checksum was of the header alone, as seal() would have it; a copy if it is borrowed.
 [[nodiscard]] Frame seal_payload(Frame frame);
+
+/// SipHash-2-4-128 of a block's outputs, one after another as they lie in a result.
+template <class Byte>
+[[nodiscard]] SipTag digest_of(const SipKey& key, const std::array<std::span<Byte>, 3>& outputs) {
+  SipHash hash(key);
+  for (const std::span<Byte>& output : outputs) hash.take(output);
+  return hash.tag();
+}
+/// The key of a task that asks for a digest.
+[[nodiscard]] SipKey key_of(const TaskView& task);
+/// The answer to a task that asks for a digest.
+[[nodiscard]] Frame encode_digest(const Header& task, const SipTag& digest, Seconds compute, Seconds computed);
+/// Of a frame of kind digest that decode() has accepted.
+[[nodiscard]] SipTag tag_of(const Frame& frame);
 
 /// Messages without numbers.
 [[nodiscard]] Frame encode_ready();

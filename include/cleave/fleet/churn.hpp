@@ -20,16 +20,18 @@ enum class ChurnKind : std::uint8_t {
 
 /// How the wrong results are wrong that a device is told to return.
 enum class InjectedFaultKind : std::uint8_t {
-  element,    ///< one element far off
-  bit,        ///< one bit of one element flipped, of any significance
-  swap_rows,  ///< two rows exchanged
-  zero,       ///< all zero
-  stale,      ///< the block of the same operation from an earlier step
-  bias,       ///< every element off by a small random amount of its own size
-  nan,        ///< one element not a number
-  infinity,   ///< one element infinite
-  colluding,  ///< one element far off, the same one by the same amount on every device that is given the block
-  mixed,      ///< any of the above, drawn per block
+  element,       ///< one element far off
+  bit,           ///< one bit of one element flipped, of any significance
+  swap_rows,     ///< two rows exchanged
+  zero,          ///< all zero
+  stale,         ///< the block of the same operation from an earlier step
+  bias,          ///< every element off by a small random amount of its own size
+  nan,           ///< one element not a number
+  infinity,      ///< one element infinite
+  colluding,     ///< one element far off, the same one by the same amount on every device that is given the block
+  mixed,         ///< any of the above but the last, drawn per block
+  other,         ///< the honest block of another tasklet of the same shape
+  false_digest,  ///< blocks are honest, digests of other devices' blocks are not
 };
 
 /// What a device is told to return wrongly: in which way, and in what share of its results.

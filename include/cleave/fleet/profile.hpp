@@ -29,6 +29,8 @@ struct DeviceProfile {
   Watts power_compute{5.0};  ///< while multiplying
   Watts power_radio{1.0};    ///< while sending or receiving
   Watts power_idle{0.5};     ///< always, on top of nothing else
+  std::string owner{};       ///< devices of one owner never witness each other's answers; empty: its own
+  std::string group{};       ///< likewise of one declared group; empty: of none
 };
 
 /// The parameter server's network interface (serial in each direction) and its processor for server kernels.
@@ -51,6 +53,7 @@ struct DeviceGroup {
   Range compute_flops, memory_bytes, downlink_bytes, uplink_bytes, latency_s;
   Range jitter_s{};
   Range power_compute_w{5, 5}, power_radio_w{1, 1}, power_idle_w{0.5, 0.5};
+  std::string owner{}, group{};  ///< of all of them (DeviceProfile)
 };
 
 /// Draws every device of `groups`, ids 0, 1, ... in order of the groups. Pure function of its arguments.

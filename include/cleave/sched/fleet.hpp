@@ -22,6 +22,9 @@ using timing::Measured;
 using timing::Priority;  // of a tasklet: urgency, then turn
 using timing::Usage;     // its streams are tasklets
 
+/// What a witness's answer takes beside its header: SipTag.
+inline constexpr Bytes kDigestPayload{16};
+
 /// One submission of a piece of an operation to a device.
 struct Tasklet {
   TaskletId id;
@@ -36,6 +39,12 @@ struct Tasklet {
 
   /// The tasklet that brought the columns of B that it uses, on the same device; its own id, where it brings some.
   TaskletId columns{};
+
+  /// A second device does the same work, and returns a digest of its result (quorum_fleet.hpp).
+  bool witnessed = false;
+  /// Of such a second device's tasklet: the one whose work it is.
+  TaskletId witness_of{};
+  [[nodiscard]] bool is_witness() const { return witness_of.valid(); }
 
   /// Of a tasklet that is no box of an operation: its panels. `piece` says its device and its totals.
   plan::PanelRun run{};
@@ -65,6 +74,7 @@ struct Event {
   OpId op;
   Measured measured{};   ///< of `done` and `late`
   Seconds unnoticed{0};  ///< of `left`: for how long the device had been silent before
+  DeviceId also{};       ///< of `rejected`, where two answers differ and both are wrong: the other device
 };
 
 /// See the file comment. All times are in the fleet's own clock (virtual or emulated), which starts at 0.
@@ -97,7 +107,9 @@ class Fleet {
   /// Starts a server kernel; kernels run one after another in the order in which they were started.
   virtual void start(const model::Operation& kernel) = 0;
 
-  /// Every block of an operation, or its kernel, is done: what only it needed may be given up.
+  /// Every block of an operation, or its kernel, is done: its results are whole, and others may read them.
+  virtual void finish(OpId /*op*/) {}
+  /// Nobody needs the operands of an operation that is finished any more: what only it needed may be given up.
   virtual void retire(OpId op) = 0;
 
   /// A tasklet's result is no longer wanted: if it comes, its block is dropped, and at most a `late` event tells.

@@ -27,6 +27,7 @@ class ForwardingFleet : public Interface {
   void begin_step(const model::StepGraph& graph) override { behind_.begin_step(graph); }
   void submit(const Tasklet& tasklet) override { behind_.submit(tasklet); }
   void start(const model::Operation& kernel) override { behind_.start(kernel); }
+  void finish(OpId op) override { behind_.finish(op); }
   void retire(OpId op) override { behind_.retire(op); }
   void forget(TaskletId tasklet) override { behind_.forget(tasklet); }
   void release(TaskletId columns, DeviceId device) override { behind_.release(columns, device); }

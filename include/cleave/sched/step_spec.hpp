@@ -35,6 +35,7 @@ struct StepSpec {
   bool asynchronous = true;  ///< SchedulerOptions::asynchronous
   plan::PlanOptions plan;    ///< plan.server is the server
   DType wire = DType::f32;   ///< type of operands and results on the wire
+  double paired = 0;         ///< share of tasklets that are also given to a second device
   std::vector<fleet::DeviceProfile> devices;
   fleet::ChurnTrace churn;  ///< of the devices, in order of time
   std::uint64_t seed = 42;  ///< of jitter

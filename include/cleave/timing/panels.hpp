@@ -97,29 +97,41 @@ class PanelSequence {
   /// Panels whose bytes are known, headers and all. Requires: run.panels >= 1.
   [[nodiscard]] static PanelSequence alike(const PanelRun& run);
 
+  /// Its results stay where they are; all that goes up is so much payload, with the last panel. Requires: none was
+  /// asked for yet.
+  void answer_with(std::int64_t payload);
+
   [[nodiscard]] std::int64_t size() const { return size_; }
   /// How many were asked for.
   [[nodiscard]] std::int64_t made() const { return made_; }
   /// The next one. Requires: made() < size().
-  Panel next();
+  Panel next() {
+    Panel panel = next_whole();
+    if (answer_ >= 0) panel.up = message_bytes(made_ == size_ ? answer_ : 0);
+    return panel;
+  }
   /// The last one, of which `down` is not known, and `flops` is zero where the result leaves after the operands came.
   [[nodiscard]] Panel last() const;
 
  private:
   enum class Form : std::uint8_t { runs, wavefront, result_resident, alike };
 
+  Panel next_whole();
+  [[nodiscard]] Panel last_whole() const;
+
   Form form_ = Form::runs;
   std::int64_t size_ = 0, made_ = 0;
   Chunks units_, others_, results_;      // wavefront: rows, columns; result_resident: bytes down, K blocks, elements
   std::int64_t down_ = 0, up_ = 0;       // bytes of a unit or strip, of a unit or element of the result
   std::int64_t extra_ = 0;               // runs: bytes that come with the first one; alike: that go up with the last
+  std::int64_t answer_ = -1;             // bytes, in place of results
   double flops_ = 0;                     // of a unit, of an element of the result, of all elements at a depth of 1
   std::int64_t rows_ = 0, columns_ = 0;  // wavefront: here so far
   // result_resident: depth of the box, K blocks so far, panels that bring some
   std::int64_t depth_ = 0, reached_ = 0, downs_ = 0;
 };
 
-inline Panel PanelSequence::next() {
+inline Panel PanelSequence::next_whole() {
   const bool first = made_ == 0;
   ++made_;
   switch (form_) {

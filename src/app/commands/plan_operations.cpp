@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cleave/base/atomic_file.hpp"
 #include "cleave/base/clock.hpp"
@@ -12,6 +13,7 @@
 #include "cleave/model/family.hpp"
 #include "cleave/plan/stage_bound.hpp"
 #include "cleave/sched/layout_choice.hpp"
+#include "cleave/sched/quorum_fleet.hpp"
 #include "cleave/sched/scheduler.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
 #include "cleave/sched/stage_scheduler.hpp"
@@ -138,7 +140,10 @@ int plan_operations(const CommandLine& line) {
     bound = plan::stage_lower_bound(work, *choice.stages, spec.devices, spec.server(), share);
   } else {
     fleet.set_observer(&status);
-    step = sched::Scheduler(fleet, sched::scheduler_options(spec)).run(graph).time;
+    std::optional<sched::QuorumFleet> quorum;
+    if (spec.paired > 0) quorum.emplace(fleet, sched::quorum_options(spec));
+    sched::Fleet& asked = quorum ? static_cast<sched::Fleet&>(*quorum) : fleet;
+    step = sched::Scheduler(asked, sched::scheduler_options(spec)).run(graph).time;
     bound = sched::step_lower_bound(graph, devices, sched::scheduler_options(spec));
   }
 

@@ -225,7 +225,8 @@ class Run {
     progress_.update(p_.state.step, text, told_.panel());
     log_.info("{}", text);
     for (const server::Finding& f : r.verification.wrong) {
-      log_.warning("step {}: device {} is left out: its block of {} {}", p_.state.step, f.device.value, f.operation,
+      log_.warning("step {}: device {} is left out: its {} of {} {}", p_.state.step, f.device.value,
+                   f.digest ? "digest of another device's block" : "block", f.operation,
                    !f.checked      ? "is not finite, or not the one that was asked for"
                    : f.ratio > 0.0 ? fmt::format("is wrong; its error is {:.3g} times the bound of rounding", f.ratio)
                                    : "is not what the server computes");

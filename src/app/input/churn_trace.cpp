@@ -18,7 +18,9 @@ fleet::InjectedFaultKind read_fault_kind(const config::Section& in, const char* 
                           {"nan", Kind::nan},
                           {"infinity", Kind::infinity},
                           {"colluding", Kind::colluding},
-                          {"mixed", Kind::mixed}},
+                          {"mixed", Kind::mixed},
+                          {"other", Kind::other},
+                          {"false_digest", Kind::false_digest}},
                          {.default_value = Kind::element, .help = "What is wrong with the results of a lie."});
 }
 

@@ -205,6 +205,11 @@ fleet::DeviceGroup read_group(const Section& in) {
                                                          .help = "Power while sending or receiving."}));
   g.power_idle_w = plain(in.watts_range(
       "power_idle", {.default_value = default_of<Watts>(g.power_idle_w), .help = "Power at all times."}));
+  g.owner = in.text("owner", {.default_value = g.owner,
+                              .help = "Whose devices they are: with verify.mode quorum no device is asked about "
+                                      "another one of the same owner."});
+  g.group = in.text("group", {.default_value = g.group,
+                              .help = "Likewise of devices that may act together, such as one make or one network."});
   return g;
 }
 
@@ -326,8 +331,9 @@ std::int64_t read_row_groups(const Section& plan) {
 // Where the input has data nothing of the layout is left open: `train` runs in tiles, and `simulate` and `plan` say the
 // same of one input.
 void settle_layout(Input& input) {
-  if (input.data.kind == DataKind::none) return;
   sched::LayoutRequest& request = input.step.layout;
+  if (input.step.paired > 0) request.layout = sched::Layout::tiles;
+  if (input.data.kind == DataKind::none) return;
   if (request.layout == sched::Layout::automatic) request.layout = sched::Layout::tiles;
   request.row_groups = std::max<std::int64_t>(1, request.row_groups);
 }
@@ -413,16 +419,22 @@ Input declare_input(config::Reader& reader, Needs needs) {
       {{"off", server::VerifyMode::off},
        {"sample", server::VerifyMode::sample},
        {"all", server::VerifyMode::all},
-       {"audit", server::VerifyMode::audit}},
+       {"audit", server::VerifyMode::audit},
+       {"quorum", server::VerifyMode::quorum}},
       {.default_value = input.verify.mode,
        .help =
            "Which returned blocks are checked against their operands: none, a share, all; audit: a share is computed "
-           "again and compared bit for bit."});
-  input.verify.fraction =
-      verify.real("fraction", {.default_value = input.verify.fraction,
-                               .min = 0.0,
-                               .max = 1.0,
-                               .help = "Share of blocks that `sample` checks, or that `audit` computes again."});
+           "again and compared bit for bit; quorum: a share is computed by a second device too, which returns a digest "
+           "of it."});
+  if (input.verify.mode == server::VerifyMode::quorum && input.step.layout.layout == sched::Layout::stages)
+    verify.fault("mode", "a step in stages asks no second devices yet", "plan.layout: tiles");
+  input.verify.fraction = verify.real(
+      "fraction", {.default_value = input.verify.fraction,
+                   .min = 0.0,
+                   .max = 1.0,
+                   .help = "Share of blocks that `sample` checks, that `audit` computes again, that `quorum` "
+                           "gives to a second device."});
+  if (input.verify.mode == server::VerifyMode::quorum) input.step.paired = input.verify.fraction;
   const Section checkpoint = reader.section("checkpoint", "When and how many.");
   input.checkpoint_every =
       checkpoint.integer("every", {.default_value = input.checkpoint_every,

@@ -93,6 +93,7 @@ void RunFolder::store_verification(const server::Verification& terms, const serv
                      {"operation", f.operation},
                      {"tasklet", f.tasklet.value},
                      {"checked", f.checked},
+                     {"digest", f.digest},
                      {"error_to_bound", number(f.ratio)}});
   }
   for (const DeviceId id : left_out) devices.push_back(id.value);
@@ -152,7 +153,8 @@ void RunFolder::append(std::int64_t step, std::int64_t tokens, const server::Ste
       .add("replanning_s", sum.planning.value())
       .add("resending_s", sum.resending.value())
       .add("recomputing_s", sum.recomputing.value())
-      .add("copies", r.report.copies);
+      .add("copies", r.report.copies)
+      .add("witnesses", r.report.witnesses);
   if (!losses.empty()) line.add_json("losses", losses.dump());
   if (val_loss) line.add("val_loss", *val_loss);
   held_back_.push_back(std::move(line));

@@ -549,7 +549,7 @@ TEST(Message, BytesAreAsDocumented) {
     return text;
   };
   const Frame ping = encode_ping(5);
-  EXPECT_EQ(hex(ping, 0, 48), "434c4d460500080000000000000000006508e5b088987db7" + std::string(40, 'f') + "00000000");
+  EXPECT_EQ(hex(ping, 0, 48), "434c4d460600080000000000000000000f2da89eda0bbcbd" + std::string(40, 'f') + "00000000");
   EXPECT_EQ(hex(ping, 48, 128), std::string(144, '0') + "0500000000000000");
 
   Header header = gemm_task(2, 1, 3, 1, 0, DType::f32);
@@ -562,8 +562,8 @@ TEST(Message, BytesAreAsDocumented) {
   std::memcpy(draft.operands[1].data(), b.data(), sizeof b);
   const Frame task = seal(std::move(draft));
   ASSERT_EQ(task.size(), 0xcc);
-  EXPECT_EQ(hex(task, 0x00, 0x10), "434c4d46050005004c00000000000000");
-  EXPECT_EQ(hex(task, 0x10, 0x20), "d3ea31ba6fe6a0ba0700000000000000");
+  EXPECT_EQ(hex(task, 0x00, 0x10), "434c4d46060005004c00000000000000");
+  EXPECT_EQ(hex(task, 0x10, 0x20), "2855e7ac9fa799da0700000000000000");
   EXPECT_EQ(hex(task, 0x20, 0x30), "03000000000000000c00000001000000");
   EXPECT_EQ(hex(task, 0x30, 0x40), "02000000000000000100000000000000");
   EXPECT_EQ(hex(task, 0x40, 0x50), "03000000000000000100000000000000");

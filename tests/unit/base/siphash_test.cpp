@@ -1,6 +1,6 @@
 // SipHash-2-4-128 against the vectors that its authors published with the reference code (key 00 01 .. 0f, messages
 // 00 01 02 ..).
-#include "siphash.hpp"
+#include "cleave/base/siphash.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace cleave::comm {
+namespace cleave {
 namespace {
 
 std::string hashed(std::size_t length) {
@@ -32,6 +32,24 @@ TEST(SipHash, ThePublishedVectors) {
   EXPECT_EQ(hashed(63), "5150d1772f50834a503e069a973fbd7c");
 }
 
+TEST(SipHash, AMessageInPiecesHasTheTagOfTheWhole) {
+  const SipKey key = secret_key();
+  std::vector<std::byte> message(61);
+  for (std::size_t i = 0; i < message.size(); ++i) message[i] = static_cast<std::byte>(3 * i + 1);
+  const std::span<const std::byte> all(message);
+  for (std::size_t first = 0; first <= message.size(); ++first) {
+    for (std::size_t second = first; second <= message.size(); second += 5) {
+      SipHash hash(key);
+      hash.take(all.first(first));
+      hash.take(all.subspan(first, second - first));
+      hash.take(all.subspan(second));
+      ASSERT_EQ(hash.tag(), siphash(key, all)) << first << ", " << second;
+    }
+  }
+}
+
+TEST(SipHash, SecretKeysDiffer) { EXPECT_NE(secret_key(), secret_key()); }
+
 TEST(SipHash, TagsAreComparedWhole) {
   const SipTag tag = siphash({}, {});
   EXPECT_TRUE(same_tag(tag, tag));
@@ -43,4 +61,4 @@ TEST(SipHash, TagsAreComparedWhole) {
 }
 
 }  // namespace
-}  // namespace cleave::comm
+}  // namespace cleave
