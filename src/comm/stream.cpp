@@ -1,6 +1,7 @@
 // sendmsg and recvmsg that do not wait, and where in a message they have come to.
 #include "stream.hpp"
 
+#include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/ioctl.h>

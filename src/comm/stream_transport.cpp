@@ -2,6 +2,7 @@
 // stream knows until when it is.
 #include "stream_transport.hpp"
 
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>

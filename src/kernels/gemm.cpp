@@ -154,7 +154,7 @@ void fetch_ahead(const T* from, std::int64_t ld, std::int64_t row, const ResultB
 
 /// Elements between the rows of a tile in memory of our own: at a distance of a power of two, rows would want the same
 /// few places of a cache.
-constexpr std::int64_t kApart = 16;
+constexpr std::int64_t kTileGap = 16;
 
 /// C has two or three K blocks and contiguous rows. The first block's products stay in C, the second of three beside
 /// it, until the last block's come, band by band: there are no sums.
@@ -163,7 +163,7 @@ ProductStatus multiply_few_blocks_as(Parallel& parallel, const Product& p, Matri
   const int blocks = static_cast<int>(k_blocks(p.shape.k));
   return for_scaled_tiles(parallel, p.shape.m, p.shape.n, p.col_exponents, [&](const Tile& tile, Scratch& memory) {
     const Matrix part = c.from(tile.i0, tile.j0);
-    const std::int64_t ld = tile.cols() + kApart;
+    const std::int64_t ld = tile.cols() + kTileGap;
     const Matrix second(blocks == 3 ? Scratch::enough(memory.products, tile.rows() * ld) : nullptr, ld);
     for (int block = 0; block + 1 < blocks; ++block) multiply_tile(p, tile, block, block == 0 ? part : second, leave);
     bool bad = false;
@@ -191,7 +191,7 @@ ProductStatus multiply_many_blocks_as(Parallel& parallel, const Product& p, Matr
   return for_scaled_tiles(parallel, p.shape.m, p.shape.n, p.col_exponents, [&](const Tile& tile, Scratch& memory) {
     const Matrix part = c.from(tile.i0, tile.j0);
     multiply_tile(p, tile, 0, part, leave);
-    const std::int64_t ld = tile.cols() + kApart;
+    const std::int64_t ld = tile.cols() + kTileGap;
     Int* sums = memory.sums_of<Int>(tile.rows() * ld);
     bool bad = false;
     for (std::int64_t block = 1; block <= last; ++block) {
