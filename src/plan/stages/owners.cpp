@@ -78,6 +78,10 @@ class Assigner {
   static double count(Bytes bytes) { return static_cast<double>(bytes.value()); }
   double elements(std::size_t s) const { return layout_.roles[s].cost.gradient_elements(); }
   double groups_of(std::size_t s) const { return static_cast<double>(layout_.groups[s]); }
+  // Of a stage of several pieces a slice may need all, wherever it lies; of one piece it needs its share.
+  double weights_beside(std::size_t s, double share) const {
+    return count(layout_.roles[s].cost.weights()) * (several_pieces(s) ? 1 : share);
+  }
   bool several_pieces(std::size_t s) const { return layout_.roles[s].cost.end() - layout_.roles[s].cost.first() > 1; }
   double sum_size() const { return static_cast<double>(sum_bytes(work_.wire)); }
   // Bytes of a whole gradient on its way up.
@@ -124,7 +128,10 @@ class Assigner {
     const OwnerCost& typical = typical_[s];
     const double own = replica ? std::min(1.0, visits(s, device) * groups_of(s)) : 0;
     const double sequences = static_cast<double>(work_.batch) / groups_of(s) * (1 - own);
-    return {(sequences * count(typical.operands) + (replica ? 0 : count(typical.weights))) / problem_.down[device],
+    return {(sequences * count(typical.operands) + (replica             ? 0
+                                                    : several_pieces(s) ? weights_beside(s, 1)
+                                                                        : count(typical.weights))) /
+                problem_.down[device],
             sequences * typical.alone.value() / problem_.flops[device]};
   }
 
@@ -210,8 +217,7 @@ class Assigner {
     load.compute += times.compute;
     load.up += share * sent(s) / problem_.up[device];
     load.memory -= sum_size() * elements(s) * share + count(typical_[s].at_work) + rounding_[s];
-    if (!replica)
-      load.memory -= several_pieces(s) ? count(typical_[s].weights) : share * count(layout_.roles[s].cost.weights());
+    if (!replica) load.memory -= weights_beside(s, share);
     ++load.owns;
   }
 
@@ -234,7 +240,7 @@ class Assigner {
     const std::size_t s = gradient.stage;
     const bool several = several_pieces(s), late = gradient.done >= kLate;
     const double wanted = late ? 3 * layout_.settings.owning : gradient.done;
-    const double weights = several ? count(typical_[s].weights) : 0;
+    const double weights = several ? weights_beside(s, 1) : 0;
     const double per_share = sum_size() * elements(s) + (several ? 0 : count(layout_.roles[s].cost.weights()));
     Candidate best;
     double most = 0;

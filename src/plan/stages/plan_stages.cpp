@@ -155,7 +155,7 @@ class Search {
     if (limited) {
       for (const std::int64_t owners : {8, 4, 2}) vary([&](Settings& s) { s.owners = owners; });
     }
-    if (limited || groups_may_pay()) {
+    if (groups_may_pay()) {
       for (const std::int64_t groups : {2, 4, 8, 16}) {
         vary([&](Settings& s) {
           s.fewest_groups = groups;

@@ -168,25 +168,44 @@ TEST(StagePlan, OwnsOnlyWhatIsTrained) {
   }
 }
 
-// The published fleet: what a planner may take.
-TEST(StagePlan, LaysOutTheLargeModel) {
-  model::ModelConfig config = *model::find_preset("opt-13b");
-  config.seq_len = 1024;
-  const StageWork work = work_of(config, 128);
+std::vector<fleet::DeviceProfile> published(std::int64_t count) {
   fleet::DeviceGroup group;
   group.name = "edge";
-  group.count = 256;
+  group.count = count;
   group.compute_flops = {5e12, 7e12};
   group.memory_bytes = {1e9, 3e9};
   group.downlink_bytes = {1e7, 1e8};
   group.uplink_bytes = {5e6, 1e7};
   group.latency_s = {0, 0};
-  const auto devices = fleet::draw_devices({group}, 42);
+  return fleet::draw_devices({group}, 42);
+}
+
+// The published fleet: what a planner may take.
+TEST(StagePlan, LaysOutTheLargeModel) {
+  model::ModelConfig config = *model::find_preset("opt-13b");
+  config.seq_len = 1024;
+  const StageWork work = work_of(config, 128);
+  const auto devices = published(256);
   const StagePlan plan = plan_stages(work, devices, {kWide, 0});
   expect_sound(work, plan, devices);
   EXPECT_GE(plan.stages.size(), 20U);
   EXPECT_LE(plan.bytes_up.value(), 150'000'000'000);
   EXPECT_LE(plan.bytes_down.value(), 900'000'000'000);
+}
+
+// Stages of several pieces with many owners that are no replicas: what a slice needs depends on where it lies.
+TEST(StagePlan, KeepsTheMemoryOfOwnersInStagesOfSeveralPieces) {
+  model::ModelConfig config = *model::find_preset("opt-13b");
+  config.seq_len = 1024;
+  const StageWork work = work_of(config, 128);
+  fleet::ServerProfile narrow = kWide;
+  narrow.nic_in = narrow.nic_out = BytesPerSecond(12.5e9);
+  for (const std::int64_t count : {512, 2048}) {
+    for (const fleet::ServerProfile& server : {kWide, narrow}) {
+      const auto devices = published(count);
+      expect_sound(work, plan_stages(work, devices, {server, 0}), devices);
+    }
+  }
 }
 
 TEST(StageCost, ChunksAddUp) {
