@@ -19,6 +19,7 @@ class LargeMemory final : public std::pmr::memory_resource {
 
   void* do_allocate(std::size_t bytes, std::size_t) override {
     const std::size_t alignment = alignment_of(bytes);
+    if (bytes <= kSmallBlock) return memory_for_pools().allocate(bytes, alignment);
     void* const data = ::operator new (bytes, std::align_val_t{alignment});
     // Whole huge pages only, so that no more becomes resident than was asked for. Advice: refusal costs only time.
     if (alignment == kHugePage) (void)::madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);

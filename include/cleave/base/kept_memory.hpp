@@ -11,9 +11,21 @@
 
 namespace cleave {
 
+inline constexpr std::size_t kSmallBlock = std::size_t{64} << 10;
+
+/// The heap for pools. Where there is none left for a small block the program ends by std::terminate: pools of
+/// GNU's C++ library (12) catch the std::bad_alloc of their list of chunks and then read its last entry, of none.
+[[nodiscard]] std::pmr::memory_resource& memory_for_pools();
+
 /// Gives memory to std::pmr containers and keeps what comes back for their next elements. Must outlive its containers.
 /// One thread at a time.
-using NodePool = std::pmr::unsynchronized_pool_resource;
+class NodePool final : public std::pmr::unsynchronized_pool_resource {
+ public:
+  NodePool() : unsynchronized_pool_resource(&memory_for_pools()) {}
+  /// Requires: `from` gives small blocks as memory_for_pools() does.
+  NodePool(const std::pmr::pool_options& options, std::pmr::memory_resource* from)
+      : unsynchronized_pool_resource(options, from) {}
+};
 
 /// The pool of KeptVector and KeptMap, for up to 1 MiB at once. Any thread may use it, as long as the process lives.
 [[nodiscard]] std::pmr::memory_resource& kept_memory();

@@ -2,9 +2,13 @@
 #include "cleave/base/kept_memory.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cstdint>
+#include <cstdlib>
+#include <exception>
 #include <list>
+#include <new>
 #include <set>
 #include <thread>
 #include <utility>
@@ -60,7 +64,7 @@ class Counting final : public std::pmr::memory_resource {
 
 TEST(NodePool, TakesNothingMoreWhileItsContainersAreNoLarger) {
   Counting heap;
-  NodePool pool(&heap);
+  NodePool pool({}, &heap);
   std::pmr::list<std::int64_t> list(&pool);
   for (std::int64_t i = 0; i < 100; ++i) list.push_back(i);
   const int taken = heap.taken;
@@ -70,6 +74,22 @@ TEST(NodePool, TakesNothingMoreWhileItsContainersAreNoLarger) {
     list.push_back(i);
   }
   EXPECT_EQ(heap.taken, taken);
+}
+
+// The list of a pool's chunks is such a block: a std::bad_alloc there would be lost.
+TEST(MemoryForPoolsDeathTest, WantOfASmallBlockEndsTheProgram) {
+  const auto ask = [] {
+    std::set_new_handler([] { throw std::bad_alloc(); });
+    std::set_terminate([] { std::_Exit(31); });
+    rlimit little{.rlim_cur = 1, .rlim_max = 1};
+    ::setrlimit(RLIMIT_AS, &little);
+    for (;;) (void)memory_for_pools().allocate(kSmallBlock, 8);  // what is free already goes first
+  };
+  EXPECT_EXIT(ask(), ::testing::ExitedWithCode(31), "");
+}
+
+TEST(MemoryForPools, WantOfALargeBlockIsSaid) {
+  EXPECT_THROW((void)memory_for_pools().allocate(std::size_t{1} << 60, 8), std::bad_alloc);
 }
 
 }  // namespace
