@@ -62,6 +62,21 @@ TEST(Loopback, InterruptEndsAWait) {
   EXPECT_LT(clock.now() - start, kPatience / 2);
 }
 
+TEST(Loopback, TheEndOfOneWakesWhoWaits) {
+  LoopbackHub hub(2);
+  auto a = hub.endpoint(0), b = hub.endpoint(1);
+  SteadyClock clock;
+  std::thread leaves([&] {
+    clock.sleep_until(clock.now() + Seconds(0.05));
+    a.reset();
+  });
+  const Seconds begun = clock.now();
+  EXPECT_FALSE(b->wait(kPatience));
+  EXPECT_LT((clock.now() - begun).value(), kPatience.value() / 2);
+  leaves.join();
+  EXPECT_TRUE(b->gone(0));
+}
+
 TEST(Loopback, WaitEndsInTime) {
   LoopbackHub hub(1);
   auto a = hub.endpoint(0);
