@@ -38,7 +38,8 @@ TEST(FrameSize, FramesOfOneKindHaveBlocksOfOneSize) {
 TEST(FrameSize, ThePoolPutsBlocksSoFarApart) {
   for (const std::int64_t bytes : {5 * kKi, 17 * kKi, 40 * kKi}) {
     NodePool pool(std::pmr::pool_options{.max_blocks_per_chunk = 0,
-                                         .largest_required_pool_block = static_cast<std::size_t>(kLargeFrame)});
+                                         .largest_required_pool_block = static_cast<std::size_t>(kLargeFrame)},
+                  &memory_for_pools());
     std::vector<std::byte*> blocks;
     for (int i = 0; i < 64; ++i) {
       blocks.push_back(static_cast<std::byte*>(pool.allocate(static_cast<std::size_t>(bytes), 64)));
