@@ -109,6 +109,7 @@ class ExecutorTest : public ::testing::TestWithParam<const char*> {
       } else {
         executor.run(*next);
       }
+      executor.finish(next->id);
       executor.retire(next->id);
       done.insert(next->id);
     }
