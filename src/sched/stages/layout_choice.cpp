@@ -1,12 +1,17 @@
-// Forecasts first, rehearsals where forecasts do not settle it.
+// Forecasts first, rehearsals where forecasts do not settle it. A rehearsal ends as soon as it cannot be the quickest.
 #include "cleave/sched/layout_choice.hpp"
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <optional>
+#include <ranges>
 #include <vector>
 
 #include "cleave/base/error.hpp"
 #include "cleave/model/family.hpp"
+#include "cleave/plan/cost.hpp"
+#include "cleave/sched/observer.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
 #include "cleave/sched/stage_scheduler.hpp"
 
@@ -17,6 +22,50 @@ namespace {
 constexpr double kMargin = 1.25;                     // of a forecast, before it is trusted without a rehearsal
 constexpr double kOverlap = 0.6;                     // of operations that run beside others
 constexpr std::int64_t kRowGroups[] = {1, 2, 4, 8};  // that are tried
+
+// While a step in tiles is rehearsed: a time before which it cannot end. The results of operations that have not begun
+// are still to be sent, whatever their blocks will be, over uplinks that carry no more than all of them together.
+class Outlook final : public Observer {
+ public:
+  Outlook(const model::StepGraph& graph, const StepSpec& spec, std::span<const fleet::DeviceProfile> devices)
+      : begun_(graph.operations.size(), false) {
+    for (const fleet::DeviceProfile& device : devices) uplinks_ += device.uplink.value();
+    uplinks_ = std::min(uplinks_, spec.server().nic_in.value());
+    for (const model::Operation& op : graph.operations) {
+      Bytes results{0};
+      if (model::runs_on_devices(op.kind)) {
+        const plan::Work work = plan::work_of(op, spec.wire);
+        plan::TaskletPlan whole;
+        whole.box = {0, work.gemm.m, 0, work.gemm.n, 0, work.gemm.k};
+        whole.pairs = {0, work.attention.pairs()};
+        results = plan::volume_of(work, whole).up;
+      }
+      results_.push_back(results);
+      to_come_ += results;
+    }
+  }
+  [[nodiscard]] Seconds earliest_end(Seconds now) const {
+    return uplinks_ > 0 ? now + Seconds(static_cast<double>(to_come_.value()) / uplinks_) : now;
+  }
+
+  void begin(const model::StepGraph& /*graph*/, Seconds /*at*/) override {}
+  [[nodiscard]] bool wants_spans() const override { return false; }
+  void span(const Span& /*span*/) override {}
+  void submitted(const Tasklet& tasklet) override {
+    const auto op = static_cast<std::size_t>(tasklet.op.value);
+    if (begun_[op] || tasklet.brings_columns()) return;
+    begun_[op] = true;
+    to_come_ -= results_[op];
+  }
+  void settled(TaskletId /*tasklet*/, Seconds /*at*/, bool /*lost*/) override {}
+  void changed(DeviceId /*device*/, DeviceChange /*change*/, Seconds /*at*/, double /*factor*/) override {}
+
+ private:
+  double uplinks_ = 0;
+  std::vector<Bytes> results_;  // of each operation
+  std::vector<bool> begun_;
+  Bytes to_come_;
+};
 
 class Chooser {
  public:
@@ -46,15 +95,19 @@ class Chooser {
     if (stages.stages && stages.stages->forecast * kMargin < tile_estimate()) return stages;
     LayoutChoice best{Layout::tiles, groups.front(), {}};
     if (groups.size() == 1 && !stages.stages) return best;
-    Seconds least = rehearse_tiles(groups.front());
-    for (std::size_t i = 1; i < groups.size(); ++i) {
-      const Seconds time = rehearse_tiles(groups[i]);
-      if (time < least) {
-        least = time;
-        best.row_groups = groups[i];
-      }
+    Seconds least(std::numeric_limits<double>::infinity());
+    if (stages.stages) {
+      least = rehearse_stages(*stages.stages);
+      best = stages;
     }
-    return stages.stages && rehearse_stages(*stages.stages) < least ? stages : best;
+    // Many groups first: they are the quickest as a rule, and the others then need not be rehearsed to their ends.
+    for (const std::int64_t count : groups | std::views::reverse) {
+      const std::optional<Seconds> time = rehearse_tiles(count, least);
+      if (!time) continue;
+      least = *time;
+      best = {Layout::tiles, count, {}};
+    }
+    return best;
   }
 
  private:
@@ -88,10 +141,18 @@ class Chooser {
     }
     return Seconds(std::max(results_s, kOverlap * chain_s));
   }
-  Seconds rehearse_tiles(std::int64_t row_groups) const {
+  // None where it takes longer than `limit`.
+  std::optional<Seconds> rehearse_tiles(std::int64_t row_groups, Seconds limit) const {
     const model::StepGraph step = graph(row_groups);
     SimulatedFleet fleet(devices_, spec_.server(), spec_.wire);
-    return Scheduler(fleet, scheduler_options(spec_)).run(step).time;
+    Outlook outlook(step, spec_, devices_);
+    fleet.set_observer(&outlook);
+    try {
+      const Seconds time = Scheduler(fleet, scheduler_options(spec_))
+                               .run(step, [&] { return outlook.earliest_end(fleet.now()) <= limit; })
+                               .time;
+      return time <= limit ? std::optional(time) : std::nullopt;
+    } catch (const Interrupted&) { return std::nullopt; }
   }
   Seconds rehearse_stages(const plan::StagePlan& plan) const {
     const model::StepGraph step = graph(1);
