@@ -140,7 +140,7 @@ class Point:
         if spec["command"] == "simulate":
             return [{**head, **row} for row in json.loads((self.folder / "simulate.json").read_text())]
         lines = [json.loads(line) for line in (self.folder / "run" / "metrics.jsonl").read_text().splitlines()]
-        sums = ("time_s", "lower_bound_s", "wall_s", "bytes_down", "bytes_up", "lost", "redone", "recovery_s", "energy_J")
+        sums = ("time_s", "lower_bound_s", "floor_s", "wall_s", "bytes_down", "bytes_up", "lost", "redone", "recovery_s", "energy_J")
         row = {**head, "steps": lines[-1]["step"], "loss": lines[-1]["loss"]}
         row.update({key: sum(line[key] for line in lines) for key in sums})
         row["val_loss"] = next((line["val_loss"] for line in reversed(lines) if "val_loss" in line), "")

@@ -197,13 +197,12 @@ class Cleave final : public System {
     report.devices_used = outcome.first.devices;
     report.step = outcome.time / steps;
     const std::vector<plan::DeviceState> idle = sched::idle_devices(study.devices);
+    report.floor = sched::step_floor(study, idle);
     if (!published_) {
-      const plan::StageWork work =
-          plan::stage_work_of(model::build_step(study.model, sched::graph_options(study, 1)), study.wire);
-      const plan::ServerShare share = plan::server_share(graph, study.server());
-      report.floor = plan::floor_of(work, study.devices, study.server(), share);
       if (choice.stages) {
-        report.lower_bound = plan::stage_lower_bound(work, *choice.stages, study.devices, study.server(), share);
+        report.lower_bound =
+            plan::stage_lower_bound(plan::stage_work_of(graph, study.wire), *choice.stages, study.devices,
+                                    study.server(), plan::server_share(graph, study.server()));
         report.layout = describe(*choice.stages);
         report.figures = {{"forecast_s", choice.stages->forecast.value()}};
       } else {

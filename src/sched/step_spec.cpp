@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cleave/model/family.hpp"
+#include "cleave/plan/stage_bound.hpp"
 
 namespace cleave::sched {
 
@@ -22,6 +23,14 @@ model::StepGraph training_graph(const StepSpec& spec) {
 
 SchedulerOptions scheduler_options(const StepSpec& spec) {
   return {.plan = spec.plan, .wire = spec.wire, .asynchronous = spec.asynchronous};
+}
+
+Seconds step_floor(const StepSpec& spec, std::span<const plan::DeviceState> devices) {
+  const model::StepGraph graph = model::build_step(spec.model, graph_options(spec, 1));
+  std::vector<fleet::DeviceProfile> profiles;
+  for (const plan::DeviceState& device : devices) profiles.push_back(device.profile);
+  return plan::floor_of(plan::stage_work_of(graph, spec.wire), profiles, spec.server(),
+                        plan::server_share(graph, spec.server()));
 }
 
 std::vector<plan::DeviceState> idle_devices(const std::vector<fleet::DeviceProfile>& devices) {

@@ -68,7 +68,7 @@ struct Trainer::Impl {
   std::optional<sched::Scheduler> scheduler;
   std::optional<Seconds> undisturbed;  // simulated time of a training step
   std::uint64_t bound_roster = 0;
-  Seconds bound;
+  Seconds bound, floor;
 
   Impl(ParameterStore& store, TrainerOptions o)
       : parameters(store), options(std::move(o)), executor(parameters, options.wire, options.executor) {}
@@ -83,13 +83,13 @@ struct Trainer::Impl {
     return graphs.emplace(std::pair(kind, batch), model::build_step(options.model, step)).first->second;
   }
 
-  Seconds lower_bound(const model::StepGraph& step) {
+  void renew_bounds(const model::StepGraph& step) {
     const std::uint64_t roster = fleet->roster();
-    if (roster != bound_roster) {
-      bound_roster = roster;
-      bound = sched::step_lower_bound(step, fleet->devices(), scheduling(options));
-    }
-    return bound;
+    if (roster == bound_roster) return;
+    bound_roster = roster;
+    const std::vector<plan::DeviceState> devices = fleet->devices();
+    bound = sched::step_lower_bound(step, devices, scheduling(options));
+    floor = sched::step_floor(options, devices);
   }
 
   // Runs a graph, from its start again each time that a device is found out whose earlier blocks of it were not
@@ -166,7 +166,9 @@ StepResult Trainer::step(std::int64_t step, const data::Batch& batch, const sche
   self.executor.profile().begin_step(graph);
   self.parameters.ensure_moments(graph);
   StepResult result;
-  result.lower_bound = self.lower_bound(graph);
+  self.renew_bounds(graph);
+  result.lower_bound = self.bound;
+  result.floor = self.floor;
   result.report = self.run(graph,
                            {.tokens = batch.tokens,
                             .targets = batch.targets,

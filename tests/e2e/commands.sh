@@ -8,7 +8,7 @@ expect_code 0 "train" "$CLEAVE" train "$scratch/input.yaml"
 for file in metrics.jsonl ranks.json input.yaml log.txt checkpoint-2.h5 checkpoint-4.h5; do
   [ -s "$scratch/run/$file" ] || fail "the run folder has no $file"
 done
-for field in step loss lr grad_norm tokens time_s lower_bound_s wall_s bytes_down bytes_up devices tasklets lost redone \
+for field in step loss lr grad_norm tokens time_s lower_bound_s floor_s wall_s bytes_down bytes_up devices tasklets lost redone \
   rejected recovery_s energy_J; do
   [ "$(grep -c "\"$field\":" "$scratch/run/metrics.jsonl")" -eq 4 ] || fail "metrics.jsonl lacks $field"
 done

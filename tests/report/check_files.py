@@ -43,6 +43,8 @@ for key in ("bytes_down", "bytes_up"):
 for key in ("down_s", "compute_s", "up_s", "lost_s"):
     devices, groups, parts = (sum(x[key] for x in timeline[name]) for name in ("devices", "groups", "parts"))
     check(near(devices, parts) and near(groups, parts), f"{key}: devices {devices}, profiles {groups}, parts {parts}")
+for line in metrics:
+    check(0 < line["floor_s"] <= line["time_s"], f"step {line['step']}: {line['time_s']} s below the floor of {line['floor_s']} s")
 if mode != "off":
     check(near(sum(line["time_s"] for line in metrics), sum(p["time_s"] for p in training)), "times of steps do not add up")
 cells = timeline["cells"]

@@ -88,7 +88,7 @@ struct SystemReport {
   std::string why;  ///< not feasible: what is missing
   std::int64_t devices = 0, devices_used = 0;
   Seconds step, lower_bound;
-  Seconds floor;    ///< cleave: of any layout with all state on the server
+  Seconds floor;    ///< cleave, cleave-paper: of any layout with all state on the server
   Seconds compute;  ///< of the device that computes longest
   Bytes bytes_down, bytes_up;
   Seconds server_out, server_in;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,10 @@ struct StepSpec {
 
 /// How the step is scheduled in tiles.
 [[nodiscard]] SchedulerOptions scheduler_options(const StepSpec& spec);
+
+/// No step with all state on the server ends earlier on these devices, in whatever layout (plan::floor_of); zero where
+/// there are none, since the server then multiplies itself. Requires: as model::build_step().
+[[nodiscard]] Seconds step_floor(const StepSpec& spec, std::span<const plan::DeviceState> devices);
 
 /// Devices with their declared rates and nothing in their hands.
 [[nodiscard]] std::vector<plan::DeviceState> idle_devices(const std::vector<fleet::DeviceProfile>& devices);

@@ -40,6 +40,7 @@ struct StepResult {
   sched::StepReport report;
   Seconds time;                     ///< emulated; with clock `off`, what the simulator says of an undisturbed step
   Seconds lower_bound;              ///< no schedule over the devices present can be faster
+  Seconds floor;                    ///< nor can any other layout with all state on the server
   Seconds wall;                     ///< real
   std::optional<double> dilation;   ///< clock `wall`: real time from the first dispatch to the last event, over `time`
   VerificationReport verification;  ///< of this step's blocks

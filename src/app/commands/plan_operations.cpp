@@ -124,7 +124,7 @@ int plan_operations(const CommandLine& line) {
   const model::StepGraph graph = model::build_step(spec.model, sched::graph_options(spec, choice.row_groups));
   const plan::StageWork work = plan::stage_work_of(whole, spec.wire);
   const plan::ServerShare share = plan::server_share(whole, spec.server());
-  const Seconds floor = plan::floor_of(work, spec.devices, spec.server(), share);
+  const Seconds floor = sched::step_floor(spec, devices);
   SteadyClock clock;
   telemetry::Progress progress(stderr, clock, progress_of_short_work(line.quiet));
   std::vector<Planned> list;

@@ -35,9 +35,10 @@ std::optional<std::string> read_if_there(const fs::path& file) {
 // Fields of the page's charts; the rest of a line stays out.
 ordered_json row_of(const ordered_json& line) {
   ordered_json row;
-  for (const char* key : {"step", "loss", "val_loss", "time_s", "lower_bound_s", "bytes_down", "bytes_up", "devices",
-                          "tasklets", "lost", "redone", "rejected", "recovery_s", "detection_s", "replanning_s",
-                          "resending_s", "recomputing_s", "energy_J", "dilation"}) {
+  for (const char* key :
+       {"step",        "loss",         "val_loss",    "time_s",        "lower_bound_s", "floor_s",  "bytes_down",
+        "bytes_up",    "devices",      "tasklets",    "lost",          "redone",        "rejected", "recovery_s",
+        "detection_s", "replanning_s", "resending_s", "recomputing_s", "energy_J",      "dilation"}) {
     if (line.contains(key)) row[key] = line[key];
   }
   return row;
@@ -62,9 +63,9 @@ void add_metrics(ordered_json& run, const std::string& text) {
     if (parsed.is_object() && parsed.contains("step")) lines.push_back(std::move(parsed));  // a torn line is no step
   }
   ordered_json totals;
-  for (const char* key :
-       {"tokens", "time_s", "lower_bound_s", "wall_s", "bytes_down", "bytes_up", "tasklets", "lost", "redone",
-        "rejected", "recovery_s", "detection_s", "replanning_s", "resending_s", "recomputing_s", "energy_J"}) {
+  for (const char* key : {"tokens", "time_s", "lower_bound_s", "floor_s", "wall_s", "bytes_down", "bytes_up",
+                          "tasklets", "lost", "redone", "rejected", "recovery_s", "detection_s", "replanning_s",
+                          "resending_s", "recomputing_s", "energy_J"}) {
     double sum = 0;
     for (const ordered_json& line : lines) {
       if (line.contains(key) && line[key].is_number()) sum += line[key].get<double>();

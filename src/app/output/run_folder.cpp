@@ -128,6 +128,7 @@ void RunFolder::append(std::int64_t step, std::int64_t tokens, const server::Ste
   line.add("tokens", tokens)
       .add("time_s", r.time.value())
       .add("lower_bound_s", r.lower_bound.value())
+      .add("floor_s", r.floor.value())
       .add("wall_s", r.wall.value());
   if (r.dilation) line.add("dilation", *r.dilation);
   line.add("bytes_down", r.report.bytes_down.value()).add("bytes_up", r.report.bytes_up.value());

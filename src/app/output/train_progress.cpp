@@ -36,10 +36,11 @@ void TrainProgress::note(std::int64_t step, const server::StepResult& result, Se
 
 std::string TrainProgress::line() const {
   return fmt::format(
-      "step {}/{}  loss {:.4f}  emulated {}/step (bound {})  real {}/step  {:.0f} tokens/s  devices: {} used, {}  "
+      "step {}/{}  loss {:.4f}  emulated {}/step (bound {}, floor {})  real {}/step  {:.0f} tokens/s  devices: {} "
+      "used, {}  "
       "busiest: {}  ETA {}",
-      step_, steps_, last_.outcome.loss, show(last_.time), show(last_.lower_bound), show(last_.wall), tokens_per_s_,
-      last_.report.devices, devices_, busiest_, show(left_));
+      step_, steps_, last_.outcome.loss, show(last_.time), show(last_.lower_bound), show(last_.floor), show(last_.wall),
+      tokens_per_s_, last_.report.devices, devices_, busiest_, show(left_));
 }
 
 std::vector<std::string> TrainProgress::panel() const {
@@ -49,8 +50,8 @@ std::vector<std::string> TrainProgress::panel() const {
   return {fmt::format("step {}/{} {} {:.0f} %  ETA {}", step_, steps_, bar(share, ascii), 100 * share, show(left_)),
           fmt::format("loss {:.4f}{}  {}", last_.outcome.loss, validation,
                       telemetry::sparkline(losses_, kCourseColumns, ascii)),
-          fmt::format("emulated {}/step (bound {})  real {}/step  {:.0f} tokens/s", show(last_.time),
-                      show(last_.lower_bound), show(last_.wall), tokens_per_s_),
+          fmt::format("emulated {}/step (bound {}, floor {})  real {}/step  {:.0f} tokens/s", show(last_.time),
+                      show(last_.lower_bound), show(last_.floor), show(last_.wall), tokens_per_s_),
           fmt::format("devices: {} used, {}  busiest: {}", last_.report.devices, devices_, busiest_)};
 }
 

@@ -6,13 +6,13 @@ function systems(run) {
   const most = largest(good.map(s => s.step_s)), least = Math.min(...good.map(s => s.step_s)), base = good.find(s => s.system === 'cleave') || good[0];
   // Systems may differ by orders of magnitude: then bars grow by the logarithm, from a tenth of the shortest.
   const log = most / least > 30, length = x => log ? Math.log10(x / (least / 10)) : x;
-  $('systems-note').textContent = 'Time of one training step; the mark is the lower bound' + (log ? '. The lengths are logarithmic.' : '.');
+  $('systems-note').textContent = 'Time of one training step; the black mark is its lower bound, the grey one the floor of any layout with all state on the server' + (log ? '. The lengths are logarithmic.' : '.');
   $('systems-bars').replaceChildren(...all.map(s => el('div', null, 'line', s.feasible
-    ? [el('span', s.system, 'name'), bar(length(s.step_s), s.lower_bound_s > 0 ? length(s.lower_bound_s) : 0, length(most), s === base ? COLORS.down : '#8a929a'),
+    ? [el('span', s.system, 'name'), bar(length(s.step_s), s.lower_bound_s > 0 ? length(s.lower_bound_s) : 0, length(most), s === base ? COLORS.down : '#8a929a', s.floor_s > 0 ? length(s.floor_s) : 0),
       el('span', seconds(s.step_s) + (s === base || all.length < 2 ? '' : `  (${times(s.step_s / base.step_s)})`), 'value')]
     : [el('span', s.system, 'name'), el('span', 'not feasible: ' + s.why, 'why')])));
-  const head = [['system'], ['step'], ['bound'], ['devices used'], ['most computing'], ['down'], ['up'], ['most down a device'], ['most memory of a device'], ['recovery'], ['energy'], ['planning']];
-  $('systems').replaceChildren(table(head, good.map(s => [s.system, seconds(s.step_s), seconds(s.lower_bound_s), s.devices_used + ' / ' + s.devices, seconds(s.compute_s), bytes(s.bytes_down), bytes(s.bytes_up), bytes(s.device_bytes_down_max), bytes(s.device_memory_max), seconds(s.recovery_s), joules(s.energy_J), seconds(s.planning_s)])));
+  const head = [['system'], ['step'], ['bound'], ['floor'], ['devices used'], ['most computing'], ['down'], ['up'], ['most down a device'], ['most memory of a device'], ['recovery'], ['energy'], ['planning']];
+  $('systems').replaceChildren(table(head, good.map(s => [s.system, seconds(s.step_s), seconds(s.lower_bound_s), s.floor_s > 0 ? seconds(s.floor_s) : '–', s.devices_used + ' / ' + s.devices, seconds(s.compute_s), bytes(s.bytes_down), bytes(s.bytes_up), bytes(s.device_bytes_down_max), bytes(s.device_memory_max), seconds(s.recovery_s), joules(s.energy_J), seconds(s.planning_s)])));
   const names = good.map(s => s.system), pick = key => good.map(s => s[key] || null);
   const wide = values => { const v = values.filter(x => x > 0); return v.length > 1 && Math.max(...v) / Math.min(...v) > 50; };
   show('systems-charts', good.length > 1);
@@ -41,11 +41,11 @@ function compare() {
   if (!show('s-compare', data.runs.length > 1)) return;
   const trained = data.runs.filter(r => r.metrics.length), first = trained[0];
   const beside = (r, key) => r === first ? '' : ` (${times(r.totals[key] / first.totals[key])})`;
-  const head = [['run'], ['steps'], ['last loss'], ['validation'], ['time'], ['× bound'], ['down'], ['up'], ['lost'], ['recovery'], ['energy']];
+  const head = [['run'], ['steps'], ['last loss'], ['validation'], ['time'], ['× bound'], ['× floor'], ['down'], ['up'], ['lost'], ['recovery'], ['energy']];
   $('compare').replaceChildren(table(head, data.runs.map(r => {
     const m = r.metrics, last = m[m.length - 1] || {}, v = m.filter(x => x.val_loss != null).pop() || {}, t = r.totals;
-    if (!m.length) return [r.name, r.about, '', '', '', '', '', '', '', '', ''];
-    return [r.name, String(last.step), num(last.loss, 4), num(v.val_loss, 4), seconds(t.time_s) + beside(r, 'time_s'), num(t.time_s / t.lower_bound_s), bytes(t.bytes_down), bytes(t.bytes_up), num(t.lost), seconds(t.recovery_s), joules(t.energy_J) + beside(r, 'energy_J')];
+    if (!m.length) return [r.name, r.about, '', '', '', '', '', '', '', '', '', ''];
+    return [r.name, String(last.step), num(last.loss, 4), num(v.val_loss, 4), seconds(t.time_s) + beside(r, 'time_s'), num(t.time_s / t.lower_bound_s), num(t.time_s / t.floor_s), bytes(t.bytes_down), bytes(t.bytes_up), num(t.lost), seconds(t.recovery_s), joules(t.energy_J) + beside(r, 'energy_J')];
   })));
   if (!show('compare-charts', first)) return;
   options($('compare-what'), CURVES.filter(([key]) => trained.some(r => r.metrics.some(m => m[key] != null))).map(([key, title]) => [key, title]));

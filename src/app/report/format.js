@@ -65,14 +65,16 @@ function table(head, rows) {
   }
   return t;
 }
-// A bar of `value` out of `most`, with a mark at `bound`.
-function bar(value, bound, most, color) {
+// A bar of `value` out of `most`, with marks at `bound` and, in grey, at `floor`.
+function bar(value, bound, most, color, floor) {
   const place = x => Math.max(0, Math.min(100, 100 * x / most)) + '%';
   const i = el('i'), u = el('u');
   i.style.width = place(value);
   if (color) i.style.background = color;
   u.style.left = place(bound);
-  return el('div', null, 'bar', bound > 0 ? [i, u] : [i]);
+  const marks = bound > 0 ? [i, u] : [i];
+  if (floor > 0) { const f = el('u', null, 'floor'); f.style.left = place(floor); marks.push(f); }
+  return el('div', null, 'bar', marks);
 }
 function options(select, entries, chosen) {
   select.replaceChildren(...entries.map(([value, text]) => new Option(text, value, false, value === chosen)));

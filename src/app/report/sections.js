@@ -22,6 +22,7 @@ function summary(run) {
     if (evaluated.length) list.push(['validation loss, last', num(evaluated[evaluated.length - 1].val_loss, 4), true]);
     list.push(['emulated time of all steps', seconds(total.time_s), true]);
     list.push(['beside the lower bound', times(total.time_s / total.lower_bound_s), true]);
+    if (total.floor_s > 0) list.push(['beside the floor of any layout', times(total.time_s / total.floor_s)]);
     list.push(['real time', seconds(total.wall_s)]);
     if (total.dilation) list.push(['dilation: real over emulated time, clock wall', num(total.dilation, 3)]);
     list.push(['tokens a second', num(total.tokens / total.time_s)]);
@@ -33,6 +34,7 @@ function summary(run) {
   } else if (run.systems.length) {
     const s = run.systems.find(s => s.feasible) || run.systems[0];
     list.push(['step of ' + s.system, s.feasible ? seconds(s.step_s) : 'not feasible', true], ['beside the lower bound', times(s.step_s / s.lower_bound_s), true]);
+    if (s.floor_s > 0) list.push(['beside the floor of any layout', times(s.step_s / s.floor_s)]);
     list.push(['devices used', s.devices_used + ' of ' + s.devices, true]);
     list.push(['sent to devices', bytes(s.bytes_down)], ['sent by devices', bytes(s.bytes_up)], ['energy', joules(s.energy_J)]);
     list.push(['most memory of a device', bytes(s.device_memory_max)], ['time spent planning', seconds(s.planning_s)]);
@@ -53,6 +55,7 @@ function curves(run) {
   if (m.some(r => r.val_loss != null)) loss.push({label: 'validation', y: y('val_loss'), color: COLORS.lost, width: 2.4, dash: DASHES[1], points: {show: true, size: 7}});
   chart('c-loss', x, loss, {label: 'step', height: 260});
   const time = [{label: 'emulated', y: y('time_s'), color: COLORS.down}, {label: 'lower bound', y: y('lower_bound_s'), color: '#000', dash: DASHES[1]}];
+  if (m.some(r => r.floor_s > 0)) time.push({label: 'floor of any layout', y: y('floor_s'), color: COLORS.away, dash: DASHES[3]});
   if (m.some(r => r.dilation != null)) time.push({label: 'real, clock wall', y: m.map(r => r.dilation != null ? r.time_s * r.dilation : null), color: COLORS.up, dash: DASHES[2]});
   chart('c-time', x, time,
     {label: 'step', zero: true, kind: 'time', height: 260});

@@ -65,6 +65,8 @@ class Floor {
 
   // Parameters that a byte pays for, integrated over the uplink of a device until t.
   double paid(const Device& d, double t) const {
+    if (std::isinf(d.up)) return std::numeric_limits<double>::infinity();
+    if (std::isinf(d.down)) return d.up * t * std::max(d.memory / (wire_ * width_), widest_) / wire_;
     const double filled = d.memory / d.down, grows = std::min(filled, widest_ * wire_ * width_ / d.down);
     const double least = widest_ / wire_, full = std::max(d.memory / (wire_ * width_), widest_) / wire_;
     const double slope = d.down / (wire_ * width_) / wire_;

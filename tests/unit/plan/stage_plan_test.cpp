@@ -208,6 +208,19 @@ TEST(StagePlan, KeepsTheMemoryOfOwnersInStagesOfSeveralPieces) {
   }
 }
 
+TEST(StageBound, TheFloorIsATimeWhereLinksAreUnlimited) {
+  const StageWork work = work_of(config_of("opt", 3, 128), 4);
+  const ServerShare none{};
+  for (const bool up : {false, true}) {
+    auto devices = devices_of(9, 1e6, 3e6, 2);
+    const double limited = floor_of(work, devices, kWide, none).value();
+    for (fleet::DeviceProfile& device : devices) (up ? device.uplink : device.downlink) = fleet::kUnlimitedRate;
+    const double floor = floor_of(work, devices, kWide, none).value();
+    EXPECT_GT(floor, 0) << up;
+    EXPECT_LT(floor, limited) << up;
+  }
+}
+
 TEST(StageCost, ChunksAddUp) {
   const StageWork work = work_of(config_of("llama", 2, 128), 2);
   const StageCost cost(work, 1, 4, 128);
