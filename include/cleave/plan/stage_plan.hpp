@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -87,9 +88,11 @@ struct StageOptions {
 /// Query blocks of attention: chunks are multiples of it (docs/numerics.md).
 inline constexpr std::int64_t kChunkTokens = 128;
 
-/// The layout with the least forecast that was found. Deterministic.
-/// Errors: InputError where no layout fits, with the device that lacks least and how much it lacks.
+/// The layout with the least forecast that was found; none where nothing fits. Deterministic.
 /// Complexity: about (devices + pieces) x stages for each of a few dozen candidates.
+[[nodiscard]] std::optional<StagePlan> find_stages(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
+                                                   const StageOptions& options);
+/// The same. Errors: InputError where no layout fits, with the device that lacks least and how much it lacks.
 [[nodiscard]] StagePlan plan_stages(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
                                     const StageOptions& options);
 

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <array>
+#include <unordered_map>
+#include <utility>
 
 #include "cleave/plan/stage_cost.hpp"
 #include "input/run_setup.hpp"
@@ -15,50 +17,145 @@ namespace {
 
 using nlohmann::ordered_json;
 
-const fleet::DeviceProfile& profile_of(const std::vector<fleet::DeviceProfile>& devices, DeviceId id) {
-  return *std::ranges::find(devices, id, &fleet::DeviceProfile::id);
+using Profiles = std::unordered_map<DeviceId, const fleet::DeviceProfile*>;
+
+Profiles profiles_by_id(const std::vector<fleet::DeviceProfile>& devices) {
+  Profiles profiles;
+  for (const fleet::DeviceProfile& device : devices) profiles.emplace(device.id, &device);
+  return profiles;
 }
 
-Bytes memory_of(const plan::Stage& stage) {
-  Bytes most{0};
-  for (const plan::StageReplica& replica : stage.replicas) most = std::max(most, replica.memory);
-  return most;
+std::string name_of_piece(const plan::StageWork& work, std::int64_t piece) {
+  return work.pieces[static_cast<std::size_t>(piece)].name();
+}
+
+std::string pieces_of_stage(const plan::StageWork& work, const plan::Stage& stage) {
+  const std::string first = name_of_piece(work, stage.first), last = name_of_piece(work, stage.end - 1);
+  return first == last ? first : first + " .. " + last;
+}
+
+std::array<std::pair<const char*, Seconds>, 4> times_of(const StageFigures& figures) {
+  return {{{"uplinks", figures.passes},
+           {"owners' links", figures.owner_links},
+           {"weights", figures.weights},
+           {"processors", figures.processors}}};
+}
+
+Bytes sum_of(const plan::StageWork& work, const plan::TensorSlice& slice) {
+  return Bytes((slice.end - slice.begin) * plan::sum_bytes(work.wire));
+}
+
+// The slices of an owner, tensor by tensor. Their memory adds up to the owner's: the sums of each, and of weights and
+// operands at work a part in proportion.
+void add_slices(ordered_json& list, const model::StepGraph& graph, const plan::StageWork& work,
+                const plan::GradientOwner& owner) {
+  std::vector<plan::TensorSlice> parts;
+  for (const plan::PieceSlice& slice : owner.slices) {
+    const auto more = tensor_slices(work.pieces[static_cast<std::size_t>(slice.piece)], slice);
+    parts.insert(parts.end(), more.begin(), more.end());
+  }
+  Bytes sums{0};
+  for (const plan::TensorSlice& part : parts) sums += sum_of(work, part);
+  const double beside = std::max(0.0, static_cast<double>((owner.memory - sums).value())) /
+                        std::max(1.0, static_cast<double>(sums.value()));
+  Bytes left = owner.memory;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const Bytes own = sum_of(work, parts[i]);
+    const Bytes memory =
+        i + 1 == parts.size()
+            ? left
+            : std::min(left, own + Bytes(static_cast<std::int64_t>(beside * static_cast<double>(own.value()))));
+    left -= memory;
+    list.push_back({{"device", owner.device.value},
+                    {"stage", owner.stage},
+                    {"group", owner.group},
+                    {"tensor", graph.tensor(parts[i].tensor).name},
+                    {"axis", parts[i].cut_rows ? "rows" : "columns"},
+                    {"begin", parts[i].begin},
+                    {"end", parts[i].end},
+                    {"memory_bytes", memory.value()}});
+  }
 }
 
 }  // namespace
 
+Seconds StageFigures::longest() const {
+  Seconds most{0};
+  for (const auto& [name, time] : times_of(*this)) most = std::max(most, time);
+  return most;
+}
+
+std::vector<StageFigures> stage_figures(const plan::StageWork& work, const plan::StagePlan& plan,
+                                        const std::vector<fleet::DeviceProfile>& devices) {
+  const Profiles profiles = profiles_by_id(devices);
+  std::vector<StageFigures> all;
+  std::vector<plan::StageCost> costs;
+  for (const plan::Stage& stage : plan.stages) {
+    const plan::StageCost& cost = costs.emplace_back(work, stage.first, stage.end, plan.chunk);
+    StageFigures& of = all.emplace_back();
+    of.pieces = pieces_of_stage(work, stage);
+    of.least_memory = stage.replicas.empty() ? Bytes(0) : stage.replicas.front().memory;
+    FlopsPerSecond compute(0);
+    of.uplinks = BytesPerSecond(0);
+    for (const plan::StageReplica& replica : stage.replicas) {
+      const fleet::DeviceProfile& device = *profiles.at(replica.device);
+      of.least_memory = std::min(of.least_memory, replica.memory);
+      of.most_memory = std::max(of.most_memory, replica.memory);
+      of.uplinks += device.uplink;
+      compute += device.compute;
+      of.weights = std::max(of.weights, stage.weights / device.downlink);
+    }
+    const bool twice = cost.backward() && !cost.is_head();
+    const Bytes pass = cost.boundary(work.tokens());
+    Flops flops = cost.forward(0, work.seq);
+    if (twice) flops += cost.remake(0, work.seq) + cost.backward(0, work.seq);
+    of.down = stage.weights * std::ssize(stage.replicas) + pass * (twice ? 3 : 1);
+    of.up = pass * (twice ? 2 : 1);
+    of.passes = of.up / of.uplinks;
+    of.processors = flops * static_cast<double>(work.batch) / compute;
+  }
+  for (const plan::GradientOwner& owner : plan.owners) {
+    const auto s = static_cast<std::size_t>(owner.stage);
+    StageFigures& of = all[s];
+    const fleet::DeviceProfile& device = *profiles.at(owner.device);
+    const plan::OwnerCost cost = plan::owner_cost(work, costs[s], owner.slices, plan.chunk);
+    const std::int64_t size = plan.groups[s] == 1 ? size_of(work.wire) : plan::sum_bytes(work.wire);
+    // What a replica runs itself is not sent to it again: its share of the stage's uplinks.
+    const double own =
+        owner.replica ? std::min(1.0, static_cast<double>(plan.groups[s]) * (device.uplink / of.uplinks)) : 0.0;
+    const double sequences = (1 - own) * static_cast<double>(work.batch) / static_cast<double>(plan.groups[s]);
+    const Bytes operands =
+        owner.weights + Bytes(static_cast<std::int64_t>(static_cast<double>(cost.operands.value()) * sequences));
+    const Bytes sums(static_cast<std::int64_t>(cost.elements) * size);
+    ++of.owners;
+    of.slices = std::max(of.slices, owner.memory);
+    of.owner_links = std::max(of.owner_links, operands / device.downlink + sums / device.uplink);
+    of.down += operands;
+    of.up += sums;
+  }
+  for (StageFigures& of : all)
+    of.bound_by = std::ranges::max(times_of(of), {}, &std::pair<const char*, Seconds>::second).first;
+  return all;
+}
+
 std::string stage_table(const plan::StageWork& work, const plan::StagePlan& plan,
                         const std::vector<fleet::DeviceProfile>& devices) {
   std::string text =
-      fmt::format("{:>5} {:<22} {:>10} {:>8} {:>10} {:>12} {:>12} {:>7} {:>10} {:>14}\n", "stage", "pieces", "weights",
-                  "replicas", "memory", "uplinks", "passes take", "owners", "slices", "owner's links");
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    const plan::Stage& stage = plan.stages[s];
-    const plan::StageCost cost(work, stage.first, stage.end, plan.chunk);
-    double uplinks = 0;
-    for (const plan::StageReplica& replica : stage.replicas)
-      uplinks += profile_of(devices, replica.device).uplink.value();
-    const double passes =
-        static_cast<double>(cost.boundary(work.tokens()).value()) * (cost.is_head() || !cost.backward() ? 1 : 2);
-    std::int64_t owners = 0;
-    Bytes slices{0};
-    double busiest = 0;
-    for (const plan::GradientOwner& owner : plan.owners) {
-      if (owner.stage != static_cast<std::int64_t>(s)) continue;
-      ++owners;
-      slices = std::max(slices, owner.memory);
-      const auto operands =
-          plan::owner_cost(work, cost, owner.slices, plan.chunk).operands * (work.batch / plan.groups[s]);
-      busiest = std::max(busiest, ((operands + owner.weights) / profile_of(devices, owner.device).downlink).value());
-    }
-    const std::string first = work.pieces[static_cast<std::size_t>(stage.first)].name();
-    const std::string last = work.pieces[static_cast<std::size_t>(stage.end - 1)].name();
-    text += fmt::format("{:>5} {:<22} {:>10} {:>8} {:>10} {:>9.1f} MB/s {:>12} {:>7} {:>10} {:>14}\n", s,
-                        first == last ? first : first + " .. " + last, show(stage.weights), stage.replicas.size(),
-                        show(memory_of(stage)), uplinks / 1e6, show(Seconds(passes / uplinks)), owners, show(slices),
-                        show(Seconds(busiest)));
+      fmt::format("{:>5} {:<22} {:>10} {:>8} {:>10} {:>12} {:>11} {:>11} {:>10} {:>6} {:>10} {:>13}  {}\n", "stage",
+                  "pieces", "weights", "replicas", "memory", "uplinks", "passes", "weights in", "computing", "owners",
+                  "slices", "owners' links", "bound by");
+  const std::vector<StageFigures> figures = stage_figures(work, plan, devices);
+  for (std::size_t s = 0; s < figures.size(); ++s) {
+    const StageFigures& of = figures[s];
+    text += fmt::format("{:>5} {:<22} {:>10} {:>8} {:>10} {:>7.1f} MB/s {:>11} {:>11} {:>10} {:>6} {:>10} {:>13}  {}\n",
+                        s, of.pieces, show(plan.stages[s].weights), plan.stages[s].replicas.size(),
+                        show(of.most_memory), of.uplinks.value() / 1e6, show(of.passes), show(of.weights),
+                        show(of.processors), of.owners, show(of.slices), show(of.owner_links), of.bound_by);
   }
-  return text;
+  const auto slowest = std::ranges::max_element(figures, {}, &StageFigures::longest);
+  if (slowest == figures.end()) return text;
+  return text + fmt::format("taken longest: {} of stage {} ({}), {}\n", slowest->bound_by, slowest - figures.begin(),
+                            slowest->pieces, show(slowest->longest()));
 }
 
 void add_stages(ordered_json& out, const model::StepGraph& graph, const plan::StageWork& work,
@@ -66,30 +163,86 @@ void add_stages(ordered_json& out, const model::StepGraph& graph, const plan::St
   out["chunk_tokens"] = plan.chunk;
   out["stages"] = ordered_json::array();
   for (const plan::Stage& stage : plan.stages) {
-    ordered_json replicas = ordered_json::array();
-    for (const plan::StageReplica& replica : stage.replicas) replicas.push_back(replica.device.value);
-    out["stages"].push_back({{"first", work.pieces[static_cast<std::size_t>(stage.first)].name()},
-                             {"last", work.pieces[static_cast<std::size_t>(stage.end - 1)].name()},
+    ordered_json replicas = ordered_json::array(), memory = ordered_json::array();
+    Bytes least = stage.replicas.empty() ? Bytes(0) : stage.replicas.front().memory;
+    for (const plan::StageReplica& replica : stage.replicas) {
+      replicas.push_back(replica.device.value);
+      memory.push_back(replica.memory.value());
+      least = std::min(least, replica.memory);
+    }
+    out["stages"].push_back({{"first", name_of_piece(work, stage.first)},
+                             {"last", name_of_piece(work, stage.end - 1)},
                              {"weights_bytes", stage.weights.value()},
                              {"replicas", std::move(replicas)},
-                             {"memory_bytes", memory_of(stage).value()}});
+                             {"memory_bytes", least.value()},
+                             {"replica_memory_bytes", std::move(memory)}});
   }
-  // Parts of a tensor that follow each other on a device are one slice.
   out["gradient_slices"] = ordered_json::array();
-  for (const plan::GradientOwner& owner : plan.owners) {
-    for (const plan::PieceSlice& slice : owner.slices) {
-      for (const plan::TensorSlice& part : tensor_slices(work.pieces[static_cast<std::size_t>(slice.piece)], slice)) {
-        out["gradient_slices"].push_back({{"device", owner.device.value},
-                                          {"stage", owner.stage},
-                                          {"group", owner.group},
-                                          {"tensor", graph.tensor(part.tensor).name},
-                                          {"axis", part.cut_rows ? "rows" : "columns"},
-                                          {"begin", part.begin},
-                                          {"end", part.end},
-                                          {"memory_bytes", owner.memory.value()}});
-      }
+  out["further_groups"] = ordered_json::array();
+  for (const plan::GradientOwner& owner : plan.owners)
+    add_slices(out[owner.group == 0 ? "gradient_slices" : "further_groups"], graph, work, owner);
+}
+
+ordered_json layout_json(const plan::StageWork& work, const plan::StagePlan& plan,
+                         const std::vector<fleet::DeviceProfile>& devices) {
+  ordered_json out{{"format", 1},
+                   {"layout", "stages"},
+                   {"chunk_tokens", plan.chunk},
+                   {"forecast_s", plan.forecast.value()},
+                   {"stages", ordered_json::array()},
+                   {"devices", ordered_json::array()}};
+  struct Held {
+    Bytes weights, sequences, sums;
+    ordered_json replica_of = ordered_json::array(), owner_of = ordered_json::array();
+  };
+  std::unordered_map<DeviceId, Held> held;
+  const std::vector<StageFigures> figures = stage_figures(work, plan, devices);
+  for (std::size_t s = 0; s < figures.size(); ++s) {
+    const plan::Stage& stage = plan.stages[s];
+    const StageFigures& of = figures[s];
+    ordered_json replicas = ordered_json::array();
+    for (const plan::StageReplica& replica : stage.replicas) {
+      replicas.push_back(replica.device.value);
+      Held& own = held[replica.device];
+      own.weights += stage.weights;
+      own.sequences += replica.memory - stage.weights;
+      own.replica_of.push_back(s);
     }
+    out["stages"].push_back({{"pieces", of.pieces},
+                             {"weights_bytes", stage.weights.value()},
+                             {"replicas", std::move(replicas)},
+                             {"least_memory_bytes", of.least_memory.value()},
+                             {"most_memory_bytes", of.most_memory.value()},
+                             {"uplinks", of.uplinks.value()},
+                             {"passes_s", of.passes.value()},
+                             {"weights_s", of.weights.value()},
+                             {"compute_s", of.processors.value()},
+                             {"owners", of.owners},
+                             {"slices_bytes", of.slices.value()},
+                             {"owner_links_s", of.owner_links.value()},
+                             {"bytes_down", of.down.value()},
+                             {"bytes_up", of.up.value()},
+                             {"bound_by", of.bound_by}});
   }
+  for (const plan::GradientOwner& owner : plan.owners) {
+    Held& own = held[owner.device];
+    own.weights += owner.weights;
+    own.sums += owner.memory - owner.weights;
+    own.owner_of.push_back(owner.stage);
+  }
+  for (const fleet::DeviceProfile& device : devices) {
+    Held& own = held[device.id];
+    out["devices"].push_back({{"id", device.id.value},
+                              {"name", device.name},
+                              {"memory", device.memory.value()},
+                              {"uplink", device.uplink.value()},
+                              {"weights_bytes", own.weights.value()},
+                              {"sequences_bytes", own.sequences.value()},
+                              {"sums_bytes", own.sums.value()},
+                              {"replica_of", std::move(own.replica_of)},
+                              {"owner_of", std::move(own.owner_of)}});
+  }
+  return out;
 }
 
 }  // namespace cleave::app

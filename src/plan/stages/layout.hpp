@@ -64,6 +64,9 @@ struct Layout {
   double gradients_s = 0;            // when the last owner has sent its sums, as planned
 };
 
+/// Bytes of all weights as they travel.
+[[nodiscard]] double weights_of(const StageWork& work);
+
 /// Memory that a replica of the role needs at least.
 [[nodiscard]] double replica_bytes(const Role& role);
 

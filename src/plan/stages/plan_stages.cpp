@@ -1,12 +1,11 @@
 // The search: candidates for a few horizons, then for other shares of memory and groups beside the best of them.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "cleave/base/error.hpp"
 #include "stages/finish.hpp"
 #include "stages/layout.hpp"
+#include "stages/refusal.hpp"
 
 namespace cleave::plan {
 
@@ -33,14 +32,14 @@ constexpr double kAsymmetric = 4;
 // Of one candidate, with more and more stages: deals of replicas, and those of them whose sums may not fit.
 constexpr std::int64_t kMostDeals = 16, kMostWithoutOwners = 8;
 
+}  // namespace
+
 double weights_of(const StageWork& work) {
   double sum = 0;
   for (const model::Piece& piece : work.pieces)
     sum += static_cast<double>(piece.weight_elements() * size_of(work.wire) + 4 * piece.vector_elements());
   return sum;
 }
-
-}  // namespace
 
 std::optional<Layout> lay_out(const Problem& problem, const Settings& settings) {
   const std::int64_t pieces = std::ssize(problem.work->pieces);
@@ -229,45 +228,13 @@ class Search {
   double worth_ = kWorth;  // 1 where the usual settings give no layout
 };
 
-[[noreturn]] void refuse(const Problem& problem) {
-  const StageWork& work = *problem.work;
-  std::int64_t most = 0;
-  std::size_t widest = 0;
-  for (std::int64_t i = 0; i < std::ssize(work.pieces); ++i) {
-    const Role role(StageCost(work, i, i + 1, kChunkTokens));
-    const std::int64_t needed = static_cast<std::int64_t>(replica_bytes(role)) + role.cost.at_work().value();
-    if (needed <= most) continue;
-    most = needed;
-    widest = static_cast<std::size_t>(i);
-  }
-  const auto richest = std::ranges::max_element(problem.memory) - problem.memory.begin();
-  const auto has = static_cast<std::int64_t>(problem.memory[static_cast<std::size_t>(richest)]);
-  double sums =
-      weights_of(work) * (1 + static_cast<double>(sum_bytes(work.wire)) / static_cast<double>(size_of(work.wire)));
-  double all = 0;
-  for (const double memory : problem.memory) all += memory;
-  const std::string name = work.pieces[widest].name();
-  if (has < most) {
-    throw InputError(
-        fmt::format("the weights of '{}' with its open sequences take {:.1f} MB, and the device with most "
-                    "memory, {}, lacks {:.1f} MB",
-                    name, static_cast<double>(most) / 1e6, problem.devices[static_cast<std::size_t>(richest)].id.value,
-                    static_cast<double>(most - has) / 1e6),
-        "plan.layout: tiles needs less memory of a device");
-  }
-  throw InputError(
-      fmt::format("weights, open sequences and sums of gradients do not fit the fleet: weights and sums alone "
-                  "take {:.1f} GB of {:.1f} GB",
-                  sums / 1e9, all / 1e9),
-      "plan.layout: tiles needs less memory of a device");
-}
-
 }  // namespace
 }  // namespace stages
 
-StagePlan plan_stages(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
-                      const StageOptions& options) {
-  if (work.pieces.empty()) throw InputError("the model has no layers to be laid out in stages");
+namespace {
+
+stages::Problem problem_of(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
+                           const StageOptions& options) {
   stages::Problem problem;
   problem.work = &work;
   problem.devices = devices;
@@ -279,13 +246,30 @@ StagePlan plan_stages(const StageWork& work, std::span<const fleet::DeviceProfil
     problem.up.push_back(std::min(device.uplink.value(), options.server.nic_in.value()));
     problem.flops.push_back(device.compute.value());
   }
-  if (devices.empty()) throw InputError("there are no devices");
+  return problem;
+}
+
+}  // namespace
+
+std::optional<StagePlan> find_stages(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
+                                     const StageOptions& options) {
+  if (work.pieces.empty() || devices.empty()) return std::nullopt;
+  const stages::Problem problem = problem_of(work, devices, options);
   stages::Search search(problem, options.chunk);
   search.run();
-  if (!search.best()) stages::refuse(problem);
+  if (!search.best()) return std::nullopt;
   StagePlan plan = stages::finish(problem, *search.best());
   plan.forecast = Seconds(search.time());
   return plan;
+}
+
+StagePlan plan_stages(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
+                      const StageOptions& options) {
+  if (work.pieces.empty()) throw InputError("the model has no layers to be laid out in stages");
+  if (devices.empty()) throw InputError("there are no devices");
+  std::optional<StagePlan> plan = find_stages(work, devices, options);
+  if (!plan) stages::refuse(problem_of(work, devices, options));
+  return std::move(*plan);
 }
 
 }  // namespace cleave::plan

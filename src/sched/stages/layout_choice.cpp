@@ -84,14 +84,12 @@ class Chooser {
     }
     LayoutChoice stages{Layout::stages, 1, {}};
     const bool may_stage = request.layout != Layout::tiles && plain();
-    if (request.layout == Layout::stages || may_stage) {
-      try {
-        stages.stages = plan::plan_stages(work(), devices_, stage_scheduler_options(spec_).stages);
-      } catch (const InputError&) {
-        if (request.layout == Layout::stages) throw;
-      }
+    const plan::StageOptions options = stage_scheduler_options(spec_).stages;
+    if (request.layout == Layout::stages) {
+      stages.stages = plan::plan_stages(work(), devices_, options);
+      return stages;
     }
-    if (request.layout == Layout::stages) return stages;
+    if (may_stage) stages.stages = plan::find_stages(work(), devices_, options);
     if (stages.stages && stages.stages->forecast * kMargin < tile_estimate()) return stages;
     LayoutChoice best{Layout::tiles, groups.front(), {}};
     if (groups.size() == 1 && !stages.stages) return best;
