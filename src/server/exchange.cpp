@@ -33,6 +33,9 @@ constexpr Seconds kBetweenLooks{0.05};
 constexpr Seconds kOwnPause{0.2};
 /// How long a rank that is silent is waited for at the end.
 constexpr Seconds kLastWord{1.0};
+/// Others have their patience to take leave, and no less than this: all hosts end at the same time, and are busy with
+/// it.
+constexpr Seconds kLeave{5.0};
 
 }  // namespace
 
@@ -469,11 +472,21 @@ std::vector<RankInfo> Exchange::say_goodbye(Seconds at_most) {
   for (std::size_t rank = 1; rank < peers_.size(); ++rank) {
     if (!peers_[rank].gone) transport_.send(static_cast<int>(rank), comm::encode_goodbye());
   }
-  const auto waited_for = [&](const Peer& peer) {
-    if (peer.gone || peer.farewell) return false;
-    return clock_.now() - begun < (peer.silent ? std::min(kLastWord, at_most) : at_most);
+  // Who lives takes leave as soon as it has read that, whatever it computes: it may be silent for no longer than ever.
+  std::vector<Seconds> unread(peers_.size(), begun);
+  const auto waited_for = [&](std::size_t rank) {
+    const Peer& peer = peers_[rank];
+    const Seconds now = clock_.now();
+    if (peer.gone || peer.farewell || now - begun >= at_most) return false;
+    if (transport_.bytes_pending(static_cast<int>(rank)) > 0) unread[rank] = now;
+    return peer.silent ? now - begun < kLastWord : now - unread[rank] < std::max(patience_, kLeave);
   };
-  while (std::any_of(peers_.begin() + 1, peers_.end(), waited_for)) {
+  const auto anybody = [&] {
+    bool any = false;
+    for (std::size_t rank = 1; rank < peers_.size(); ++rank) any |= waited_for(rank);
+    return any;
+  };
+  while (anybody()) {
     // A rank that has left may have said farewell before: what it sent comes first.
     if (auto received = transport_.wait(Seconds(0.05))) {
       (void)take_in(std::move(*received));
