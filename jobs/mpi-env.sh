@@ -125,11 +125,11 @@ launch() {
   watcher=$!
   # shellcheck disable=SC2064  # this process, not a later one
   trap "kill -USR1 $pid 2>/dev/null || true" TERM USR1 INT HUP
-  # A trapped signal ends `wait` early: wait again until mpirun is gone.
-  wait "$pid" || status=$?
+  # A trapped signal ends `wait` early: wait again until mpirun is gone. Of one that is killed the shell would print the text.
+  wait "$pid" 2> /dev/null || status=$?
   while kill -0 "$pid" 2>/dev/null; do
     status=0
-    wait "$pid" || status=$?
+    wait "$pid" 2> /dev/null || status=$?
   done
   trap - TERM USR1 INT HUP
   kill "$watcher" 2> /dev/null || true

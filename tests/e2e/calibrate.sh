@@ -20,7 +20,7 @@ expect_code 0 "the fragment is an input" "$CLEAVE" simulate "$scratch/study.yaml
 # A second a message: any host keeps up with that. A thousand fast devices on fast links: none does.
 sed 's/latency: [0-9]* us/latency: 1 s/' "$scratch/input.yaml" > "$scratch/slow.yaml"
 expect_code 0 "a slow fleet" cleave_on "$ranks" calibrate "$scratch/slow.yaml"
-expect_text "a slow fleet" 'this host can carry the study'
+expect_text "a slow fleet" 'these hosts can carry the study'
 cat > "$scratch/fast.yaml" <<'YAML'
 model: {preset: opt-1.3b}
 train: {batch: 128}
@@ -28,5 +28,5 @@ fleet: {devices: [{count: 200, compute: 100 TFLOP/s, memory: 64 GiB, downlink: 1
 server: {nic_out: 10 TB/s, nic_in: 10 TB/s, compute: 1 PFLOP/s, memory_bandwidth: 100 TB/s}
 YAML
 expect_code 3 "a fast fleet" cleave_on "$ranks" calibrate "$scratch/fast.yaml"
-expect_text "a fast fleet" 'cannot carry the study .* need .* and it has '
+expect_text "a fast fleet" 'cannot carry the study .* need .* and there are '
 expect_code 2 "a wrong input" cleave_on "$ranks" calibrate "$scratch/input.yaml" fleet.clok=wall

@@ -6,7 +6,7 @@
 #   hosts_down          removes them; call it from a trap
 #   on HOST COMMAND...  runs a command with the host's network and name
 #   cut HOST, mend HOST takes a host off the network, or back
-#   slow N RATE         lets each of N hosts send and receive at no more than RATE, as tc has it (400mbit)
+#   slow_host I RATE    lets host I send and receive at no more than RATE, as tc has it (400mbit); slow N RATE all N hosts
 #   launch_on_hosts N RANKS PROGRAM ARGUMENT...   launch() of jobs/mpi-env.sh from the first host, ranks dealt to hosts in turn
 
 # Names and subnet of this process: two tests may run at once. Interfaces' names hold 15 characters.
@@ -42,12 +42,14 @@ hosts_down() {
 cut() { ip netns exec "$1" ip link set eth0 down; }
 mend() { ip netns exec "$1" ip link set eth0 up; }
 
+slow_host() {
+  tc qdisc add dev "$host-$1" root tbf rate "$2" burst 256kb latency 50ms &&
+    ip netns exec "$host$1" tc qdisc add dev eth0 root tbf rate "$2" burst 256kb latency 50ms
+}
+
 slow() {
   local i
-  for ((i = 1; i <= $1; ++i)); do
-    tc qdisc add dev "$host-$i" root tbf rate "$2" burst 256kb latency 50ms &&
-      ip netns exec "$host$i" tc qdisc add dev eth0 root tbf rate "$2" burst 256kb latency 50ms || return
-  done
+  for ((i = 1; i <= $1; ++i)); do slow_host "$i" "$2" || return; done
 }
 
 launch_on_hosts() {

@@ -1,19 +1,19 @@
-// Trials. Messages of a calibration are frames whose first byte says what to do with them.
+// Trials of products and of memory.
 #include "commands/host_speed.hpp"
 
-#include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
-#include <cstring>
+#include <cstdint>
+#include <fstream>
 #include <functional>
 #include <numeric>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "cleave/base/clock.hpp"
-#include "cleave/base/error.hpp"
 #include "cleave/kernels/gemm.hpp"
-#include "cleave/kernels/gemm_kernels.hpp"
 
 namespace cleave::app {
 
@@ -24,9 +24,6 @@ constexpr std::int64_t kEdge = 768;
 // Three arrays of this many floats are 192 MiB, several times a last-level cache.
 constexpr std::size_t kStream = std::size_t{16} << 20;
 constexpr Seconds kTrial{0.4};
-constexpr int kRoundTrips = 200, kTransfers = 8;
-constexpr std::int64_t kLargeMessage = std::int64_t{16} << 20;
-constexpr Seconds kAnswerLimit{20}, kSilenceLimit{60};
 
 int usable_cores() {
   cpu_set_t set;
@@ -81,57 +78,6 @@ std::function<void()> triad() {
   };
 }
 
-enum class Order : std::uint8_t { echo, acknowledge, name, leave };
-
-comm::Frame order(Order what, std::int64_t bytes = comm::kHeaderBytes) {
-  comm::Frame frame(bytes);
-  std::memset(frame.data(), 0, static_cast<std::size_t>(bytes));
-  *frame.data() = static_cast<std::byte>(what);
-  return frame;
-}
-
-comm::Frame answer_of(comm::Transport& transport, int rank) {
-  SteadyClock clock;
-  for (const Seconds begin = clock.now(); clock.now() - begin < kAnswerLimit;) {
-    if (auto received = transport.wait(Seconds(1)); received && received->source == rank)
-      return std::move(received->frame);
-  }
-  throw EnvironmentError("calibrate", fmt::format("rank {}", rank), "no answer");
-}
-
-Seconds round_trip(comm::Transport& transport, int rank, Order what, std::int64_t bytes) {
-  SteadyClock clock;
-  comm::Frame frame = order(what, bytes);
-  const Seconds begin = clock.now();
-  transport.send(rank, std::move(frame));
-  (void)answer_of(transport, rank);
-  return clock.now() - begin;
-}
-
-RankLink measure_link(comm::Transport& transport, int rank) {
-  RankLink link{.rank = rank, .host = {}, .latency = {}, .down = {}, .up = {}};
-  transport.send(rank, order(Order::name));
-  const comm::Frame name = answer_of(transport, rank);
-  link.host.assign(reinterpret_cast<const char*>(name.data()), static_cast<std::size_t>(name.size()));
-
-  std::vector<Seconds> trips;
-  for (int i = 0; i < kRoundTrips; ++i) trips.push_back(round_trip(transport, rank, Order::echo, comm::kHeaderBytes));
-  std::nth_element(trips.begin(), trips.begin() + kRoundTrips / 2, trips.end());
-  link.latency = trips[kRoundTrips / 2] / 2;
-
-  // There and an empty answer, then there and back: the difference is the way back.
-  Seconds there{1e9}, both{1e9};
-  for (int i = 0; i < kTransfers; ++i) {
-    there = std::min(there, round_trip(transport, rank, Order::acknowledge, kLargeMessage));
-    both = std::min(both, round_trip(transport, rank, Order::echo, kLargeMessage));
-  }
-  link.down = BytesPerSecond(static_cast<double>(kLargeMessage) / there.value());
-  // Noise can make the difference small: the way back is no faster than twice the mean of both ways.
-  const Seconds back = std::max(both - there, both / 4);
-  link.up = BytesPerSecond(static_cast<double>(kLargeMessage) / back.value());
-  return link;
-}
-
 }  // namespace
 
 HostSpeed measure_host() {
@@ -145,40 +91,13 @@ HostSpeed measure_host() {
   return speed;
 }
 
-std::vector<RankLink> measure_links(comm::Transport& transport) {
-  const auto let_go = [&] {
-    for (int rank = 1; rank < transport.size(); ++rank) transport.send(rank, order(Order::leave));
-  };
-  std::vector<RankLink> links;
-  try {
-    for (int rank = 1; rank < transport.size(); ++rank) links.push_back(measure_link(transport, rank));
-  } catch (...) {
-    let_go();  // the others would wait until they take the server for gone
-    throw;
+std::string processor_name() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
   }
-  let_go();
-  return links;
-}
-
-void echo_until_told(comm::Transport& transport, const std::string& host) {
-  SteadyClock clock;
-  Seconds heard = clock.now();
-  while (clock.now() - heard < kSilenceLimit && !transport.gone(0)) {
-    auto received = transport.wait(Seconds(1));
-    if (!received || received->source != 0 || received->frame.empty()) continue;
-    heard = clock.now();
-    switch (static_cast<Order>(*received->frame.data())) {
-      case Order::echo: transport.send(0, std::move(received->frame)); break;
-      case Order::acknowledge: transport.send(0, order(Order::acknowledge)); break;
-      case Order::name: {
-        comm::Frame name(static_cast<std::int64_t>(host.size()));
-        std::memcpy(name.data(), host.data(), host.size());
-        transport.send(0, std::move(name));
-        break;
-      }
-      case Order::leave: return;
-    }
-  }
+  return "a processor without a name";
 }
 
 }  // namespace cleave::app

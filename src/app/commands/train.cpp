@@ -134,8 +134,8 @@ class Run {
     folder_.store_ranks(trainer.ranks());
     for (const server::RankInfo& rank : trainer.ranks()) {
       if (!rank.absent.empty())
-        log_.warning("the run starts without rank {} and its {} devices: {}", rank.rank, rank.devices.size(),
-                     rank.absent);
+        log_.warning("the run starts without rank {}{} and its {} devices: {}", rank.rank,
+                     rank.host.empty() ? "" : " on " + rank.host, rank.devices.size(), rank.absent);
     }
     // Whatever ends the training, the device ranks are told.
     const auto leave = [&] { missing = trainer.say_goodbye(Seconds(30)); };
