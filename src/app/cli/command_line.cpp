@@ -104,7 +104,8 @@ void declare(CLI::App& app, CommandLine& line, bool& version) {
   export_->add_option("--dtype", line.dtype, "f32 or bf16")->check(CLI::IsMember({"f32", "bf16"}));
   CLI::App* calibrate = app.add_subcommand(
       "calibrate", "Measure this host and its ranks: mpirun -n R cleave calibrate [INPUT.yaml [key=value ...]]");
-  add_overrides(calibrate, line, "INPUT.yaml of a study under the wall clock, refused if these hosts cannot carry it", 0);
+  add_overrides(calibrate, line, "INPUT.yaml of a study under the wall clock, refused if these hosts cannot carry it",
+                0);
   calibrate->add_option("-o,--output", line.output,
                         "File for the server: and fleet: fragment; default: standard output");
   CLI::App* describe = app.add_subcommand("describe", "Print what is made of the program's own declarations");
