@@ -54,7 +54,7 @@ class Cleave final : public System {
       if (study.churn.empty() && study.loss.devices > 0) {
         const Outcome disturbed = run(study, graph, choice, loss_trace(study, outcome), 1, false);
         report.recovery = std::max(disturbed.time - outcome.first.time, Seconds(0));
-        report.losses = compared(disturbed.losses, outcome.first, disturbed.first);
+        report.losses = choice.stages ? disturbed.losses : compared(disturbed.losses, outcome.first, disturbed.first);
       }
     } catch (const InputError& error) {
       report.feasible = false;
@@ -144,7 +144,8 @@ class Cleave final : public System {
                                .redone = report.redone,
                                .copies = report.copies,
                                .witnesses = report.witnesses});
-      for (const sched::Loss& loss : report.losses) outcome.losses.emplace_back(graph.operation(loss.op).type, loss);
+      for (const sched::Loss& loss : report.losses)
+        outcome.losses.emplace_back(choice.stages ? loss.name : graph.operation(loss.op).type, loss);
       if (watched && study.progress) study.progress(fmt::format("step {} of {}", step + 1, steps));
       if (step == 0) {
         outcome.first = std::move(report);

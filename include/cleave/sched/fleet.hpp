@@ -25,6 +25,18 @@ using timing::Usage;     // its streams are tasklets
 /// What a witness's answer takes beside its header: SipTag.
 inline constexpr Bytes kDigestPayload{16};
 
+/// What a tasklet of a step in stages does; none in tiles.
+enum class Errand : std::uint8_t {
+  none,
+  weights,    ///< a stage's, or a slice's, go to the device
+  forward,    ///< one chunk through a stage
+  remake,     ///< what of a sequence's forward pass its backward pass needs
+  backward,   ///< one chunk back
+  replay,     ///< a chunk again whose result is there: those after it need its keys and values
+  sum,        ///< an owner sums over a sequence
+  send_sums,  ///< and returns what it summed
+};
+
 /// One submission of a piece of an operation to a device.
 struct Tasklet {
   TaskletId id;
@@ -49,6 +61,8 @@ struct Tasklet {
   /// Of a tasklet that is no box of an operation: its panels. `piece` says its device and its totals.
   plan::PanelRun run{};
   [[nodiscard]] bool is_run() const { return run.panels > 0; }
+  Errand errand = Errand::none;
+  std::int32_t stage = 0;  ///< that it is for, where it has an errand
 
   /// It only brings columns of B: no answer comes of it.
   [[nodiscard]] bool brings_columns() const { return columns.valid() && columns == id; }

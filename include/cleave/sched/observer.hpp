@@ -25,6 +25,8 @@ struct Span {
   TaskletId tasklet;  ///< invalid for kernels
   Bytes bytes;        ///< carried; zero for computation
   bool redone = false;
+  Errand errand = Errand::none;
+  std::int32_t stage = 0;
 };
 
 /// The span of one resource's work on a tasklet.
@@ -36,7 +38,9 @@ struct Span {
           .op = tasklet.op,
           .tasklet = tasklet.id,
           .bytes = bytes,
-          .redone = tasklet.redone};
+          .redone = tasklet.redone,
+          .errand = tasklet.errand,
+          .stage = tasklet.stage};
 }
 
 enum class DeviceChange : std::uint8_t { left, joined, slowed, hung, faulty };

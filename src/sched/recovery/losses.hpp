@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "cleave/sched/scheduler.hpp"
@@ -12,11 +14,11 @@ class Losses {
  public:
   void clear() { open_.clear(); }
 
-  /// Opens the record of blocks of `op` that were lost; returns its number.
-  int open(const model::Operation& op, Seconds noticed, Seconds detection, std::int64_t devices, std::int64_t blocks) {
+  /// Opens the record of blocks of an operation that were lost; returns its number.
+  int open(OpId op, std::string name, Seconds noticed, Seconds detection, std::int64_t devices, std::int64_t blocks) {
     Loss loss;
-    loss.op = op.id;
-    loss.name = op.name;
+    loss.op = op;
+    loss.name = std::move(name);
     loss.at = noticed;
     loss.detection = detection;
     loss.devices = devices;
@@ -45,6 +47,11 @@ class Losses {
   }
 
   [[nodiscard]] const std::vector<Loss>& all() const { return open_; }
+  /// What was hit took this long, and ended that much later than without losses.
+  void weigh(std::size_t loss, Seconds operation, Seconds added) {
+    open_[loss].operation = operation;
+    open_[loss].added = added;
+  }
 
  private:
   static std::size_t index(int loss) { return static_cast<std::size_t>(loss); }

@@ -70,7 +70,7 @@ void Recovery::redo(const std::vector<InFlight>& idle, Seconds silent) {
     const auto blocks = std::ssize(its_pieces);
     op.hit = true;
     op.blocks -= blocks;
-    const int loss = losses_.open(operation, fleet_.now(), silent, std::ssize(devices[id]), blocks);
+    const int loss = losses_.open(id, operation.name, fleet_.now(), silent, std::ssize(devices[id]), blocks);
     Seconds planning{0};
     const std::vector<plan::TaskletPlan> again = [&] {
       const Stopwatch watch(planning);

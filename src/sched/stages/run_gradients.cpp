@@ -25,7 +25,7 @@ void StageRun::sum_elsewhere(std::int64_t q, std::int32_t s) {
   }
 }
 
-void StageRun::send_operands(std::int32_t index, std::int64_t q) {
+void StageRun::send_operands(std::int32_t index, std::int64_t q, std::int32_t loss) {
   OwnerState& of = owner[static_cast<std::size_t>(index)];
   of.seen[static_cast<std::size_t>(q)] = true;
   plan::PanelRun run;
@@ -33,7 +33,7 @@ void StageRun::send_operands(std::int32_t index, std::int64_t q) {
   run.each.down = with_header(Bytes((of.cost.operands.value() + run.panels - 1) / run.panels));
   run.each.flops = of.cost.alone * (1.0 / static_cast<double>(run.panels));
   run.last_up = plan::kMessageHeader;
-  submit({Errand::sum, of.device, of.stage, index, 0, q}, {kOperands, q}, run, Bytes(0), false);
+  submit({Errand::sum, of.device, of.stage, index, 0, q, loss}, {kOperands, q}, run, Bytes(0), false);
 }
 
 void StageRun::own_visited(std::int64_t q, std::int32_t s) {
@@ -89,7 +89,7 @@ void StageRun::send_sums(std::int32_t index) {
   plan::PanelRun run;
   run.panels = std::max<std::int64_t>(1, of.sums.value() / kWeightPanel);
   run.each.up = with_header(Bytes((of.sums.value() + run.panels - 1) / run.panels));
-  submit({Errand::send_sums, of.device, of.stage, index, 0, 0}, {kSums, of.stage}, run, Bytes(0), false);
+  submit({Errand::send_sums, of.device, of.stage, index, 0, 0, of.loss}, {kSums, of.stage}, run, Bytes(0), false);
 }
 
 void StageRun::sums_in(const Purpose& purpose) {

@@ -1,8 +1,12 @@
 // What a lost device had is given to others, and memory is made for it.
 #include "stages/stage_run.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
+
+#include "stopwatch.hpp"
 
 namespace cleave::sched::stages {
 
@@ -146,24 +150,51 @@ void StageRun::make_room(std::int32_t id, Bytes need, std::int32_t keeps) {
   }
 }
 
-void StageRun::lose(std::int32_t id) {
+void StageRun::lose(std::int32_t id, Seconds silent) {
   if (static_cast<std::size_t>(id) >= device.size() || !book(id).present) return;
   book(id).present = false;
+  losses.silent_for(silent);
   std::erase_if(loads, [&](const auto& load) { return load.second == id; });
   std::vector<TaskletId> gone;
   purposes.for_each([&](const Purpose& purpose) {
-    if (purpose.device == id) gone.push_back(purpose.tasklet);
+    if (purpose.device != id) return;
+    gone.push_back(purpose.tasklet);
+    losses.tasklet_lost(purpose.stage, id);
   });
   for (const TaskletId tasklet : gone) purposes.remove(tasklet);
   report.lost += std::ssize(gone);
   for (std::int32_t s = 0; s <= top(); ++s) {
-    std::erase_if(at(s).hosts, [&](const Host& host) { return host.device == id; });
+    const auto gone_hosts = std::erase_if(at(s).hosts, [&](const Host& host) { return host.device == id; });
+    if (gone_hosts > 0 && left_of(s) > 0) losses.device_lost(s, id);
+  }
+  for (const OwnerState& of : owner) {
+    if (of.device == id && !of.closed) losses.device_lost(of.stage, id);
   }
   missing.push_back(id);
 }
 
+std::vector<int> StageRun::record_losses() {
+  return losses.record(fleet.now(), op, [&](std::int32_t s) {
+    const plan::Stage& of = plan.stages[static_cast<std::size_t>(s)];
+    const std::string first = work.pieces[static_cast<std::size_t>(of.first)].name();
+    const std::string last = work.pieces[static_cast<std::size_t>(of.end - 1)].name();
+    return first == last ? fmt::format("stage {} ({})", s, first) : fmt::format("stage {} ({} .. {})", s, first, last);
+  });
+}
+
 void StageRun::recover() {
   const std::vector<std::int32_t> ids = std::exchange(missing, {});
+  const std::vector<int> records = record_losses();
+  Seconds planning{0};
+  {
+    const Stopwatch watch(planning);
+    give_to_others(ids);
+  }
+  report.planning += planning;
+  for (const int record : records) losses.records().planned(record, planning / static_cast<double>(records.size()));
+}
+
+void StageRun::give_to_others(std::span<const std::int32_t> ids) {
   retire_replicas();
   for (std::int32_t s = 0; s <= top(); ++s) settle_groups(s);
   for (std::int32_t s = 0; s <= top(); ++s) call_helpers(s);
@@ -183,9 +214,10 @@ void StageRun::place_again(std::int32_t id, std::int32_t s, std::int64_t q) {
   Visit &forth = visit(forward, s, q), &back = visit(backward, s, q);
   if (forth.device == id && forth.done < chunks) {
     forth.device = kNobody;
+    forth.again = std::max(forth.again, forth.sent);
+    forth.loss = losses.of(s);
     // Where no keys and values are kept, chunks do not need those before them.
     forth.sent = at(s).is_stateless() ? forth.done : 0;
-    ++report.redone;
     if (place_visit(forth, s, &Host::forward_slots)) {
       send_forward(q, s);
     } else {
@@ -194,8 +226,9 @@ void StageRun::place_again(std::int32_t id, std::int32_t s, std::int64_t q) {
   }
   if (back.device == id && back.done < chunks) {
     back.device = kNobody;
+    back.again = std::max(back.again, back.sent);
+    back.loss = losses.of(s);
     back.sent = 0;
-    ++report.redone;
     if (place_visit(back, s, &Host::backward_slots)) {
       open_backward(q, s);
     } else {
@@ -280,20 +313,23 @@ void StageRun::replace(std::int32_t index, std::span<const OwnerPart> parts) {
     const std::vector<std::size_t> who = deal_sequences(shares);
     for (std::size_t i = 0; i < sequences.size(); ++i) dealt[who[i]].push_back(sequences[i]);
     for (std::size_t k = 0; k < shares.size(); ++k)
-      add_stand_in(parts[first + k], s, partial || shares.size() > 1, std::move(dealt[k]));
+      add_stand_in(parts[first + k], s, partial || shares.size() > 1, std::move(dealt[k]), losses.of(s));
   }
   --at(s).gradients_left;
 }
 
-void StageRun::add_stand_in(const OwnerPart& part, std::int32_t s, bool partial, std::vector<std::int64_t> its) {
+void StageRun::add_stand_in(const OwnerPart& part, std::int32_t s, bool partial, std::vector<std::int64_t> its,
+                            std::int32_t loss) {
   make_room(part.device, owner_memory(work, part.cost, part.replica), s);
   const std::int32_t stands = add_owner(part.device, s, part.replica, partial, part.slices, its);
+  const bool passed = std::ranges::all_of(its, [&](std::int64_t q) { return has_gradient(s, q); });
+  if (passed) owner[static_cast<std::size_t>(stands)].loss = loss;
   for (const std::int64_t q : its) {
     const Visit& ran = visit(s == top() ? forward : backward, s, q);
     if (!has_gradient(s, q)) continue;
-    if (!part.replica || ran.done == chunks || (ran.placed() && ran.device != part.device)) send_operands(stands, q);
+    if (!part.replica || ran.done == chunks || (ran.placed() && ran.device != part.device))
+      send_operands(stands, q, loss);
   }
-  ++report.redone;
 }
 
 void StageRun::try_again() {

@@ -11,7 +11,7 @@
 
 namespace cleave::sched::stages {
 
-inline constexpr std::int32_t kNobody = -1;
+inline constexpr std::int32_t kNobody = -1, kNoLoss = -1;
 
 /// A sequence at a stage, in one direction. Chunks come and go in order.
 struct Visit {
@@ -20,7 +20,11 @@ struct Visit {
   std::int32_t sent = 0;     // of them, to the device
   std::int32_t done = 0;     // results at the server
   bool wanted = false;       // backward: waits for a device, or has one
+  std::int32_t again = 0;    // chunks that were sent before to a device that was lost
+  std::int32_t loss = kNoLoss;
   [[nodiscard]] bool placed() const { return device != kNobody; }
+  /// The loss that the next chunk makes good.
+  [[nodiscard]] std::int32_t makes_good() const { return sent < again ? loss : kNoLoss; }
 };
 
 /// A replica as it runs. Every replica keeps kLeastSlots each way; memory of further ones is lent where devices are
@@ -67,6 +71,7 @@ struct OwnerState {
   std::vector<std::int64_t> sequences;  // that it sums over
   std::int64_t left = 0;                // of them, to be summed
   std::vector<bool> seen;               // of each sequence: sent, being summed, or not its own
+  std::int32_t loss = kNoLoss;          // that its sums make good: all that it sums had passed
 };
 
 /// A device as it runs.
@@ -79,13 +84,12 @@ struct DeviceBook {
   bool contributed = false;
 };
 
-enum class Errand : std::uint8_t { weights, forward, remake, backward, replay, sum, send_sums };
-
 /// What a tasklet is for.
 struct Purpose {
   Errand errand = Errand::weights;
   std::int32_t device = 0, stage = 0, owner = 0, chunk = 0;
   std::int64_t sequence = 0;
+  std::int32_t loss = kNoLoss;  ///< that it makes good
   TaskletId tasklet{};
 };
 

@@ -61,6 +61,9 @@ void StageRun::begin() {
   }
   began = fleet.now();
   missing.clear();
+  losses.clear();
+  first_work.assign(plan.stages.size(), Seconds(-1));
+  last_work.assign(plan.stages.size(), Seconds(0));
   homeless.clear();
   needy = false;
   tally = {std::vector<std::int64_t>(plan.stages.size()), std::vector<std::int64_t>(plan.stages.size()),
@@ -73,7 +76,8 @@ void StageRun::begin() {
   forward.assign(visits, Visit{});
   backward.assign(visits, Visit{});
   device.clear();
-  for (const plan::DeviceState& state : fleet.devices()) open_book(state.profile);
+  at_begin = profiles_of(fleet);
+  for (const fleet::DeviceProfile& profile : at_begin) open_book(profile);
   fleet.begin_step(graph);
   load_replicas();
   load_owners();
@@ -98,6 +102,9 @@ TaskletId StageRun::submit(const Purpose& purpose, Priority priority, const plan
   tasklet.id = TaskletId(next_id++);
   tasklet.op = op;
   tasklet.run = run;
+  tasklet.errand = purpose.errand;
+  tasklet.stage = purpose.stage;
+  tasklet.redone = purpose.loss != kNoLoss;
   tasklet.urgency = priority.first;
   tasklet.turn = priority.second;
   tasklet.piece.device = DeviceId(purpose.device);
@@ -114,6 +121,9 @@ TaskletId StageRun::submit(const Purpose& purpose, Priority priority, const plan
   report.bytes_down += run.down();
   report.bytes_up += run.up();
   ++report.tasklets;
+  if (tasklet.redone) ++report.redone;
+  Seconds& first = first_work[static_cast<std::size_t>(purpose.stage)];
+  if (first.value() < 0) first = fleet.now() - began;
   fleet.submit(tasklet);
   return tasklet.id;
 }
@@ -232,7 +242,7 @@ void StageRun::handle(const Event& event) {
     }
     return;
   }
-  if (event.kind == EventKind::left) return lose(static_cast<std::int32_t>(event.device.value));
+  if (event.kind == EventKind::left) return lose(static_cast<std::int32_t>(event.device.value), event.unnoticed);
   if (event.kind == EventKind::joined) return join(event.device);
   if (event.kind != EventKind::done) return;
   const Purpose* const found = purposes.find(event.tasklet);
@@ -240,6 +250,8 @@ void StageRun::handle(const Event& event) {
   const Purpose purpose = *found;
   purposes.remove(event.tasklet);
   book(purpose.device).contributed = true;
+  last_work[static_cast<std::size_t>(purpose.stage)] = fleet.now() - began;
+  if (purpose.loss != kNoLoss) losses.records().answered(purpose.loss, fleet.now(), event.measured.down);
   carry_on(purpose);
   if (needy && missing.empty()) try_again();
 }
@@ -250,6 +262,7 @@ void StageRun::carry_on(const Purpose& purpose) {
     case Errand::backward: return backward_done(purpose);
     case Errand::sum: return summed(purpose);
     case Errand::send_sums: return sums_in(purpose);
+    case Errand::none:
     case Errand::remake:
     case Errand::replay:
     case Errand::weights: return;

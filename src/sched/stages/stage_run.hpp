@@ -7,12 +7,14 @@
 #include <functional>
 #include <optional>
 #include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "by_tasklet.hpp"
 #include "cleave/plan/panels.hpp"
 #include "cleave/sched/stage_scheduler.hpp"
+#include "stages/loss_book.hpp"
 #include "stages/run_state.hpp"
 #include "stages/server_work.hpp"
 #include "stages/share_out.hpp"
@@ -39,8 +41,9 @@ struct StageRun {
   std::uint64_t planned_for = 0;  // roster
   std::vector<StageState> stage;
   std::vector<OwnerState> owner;
-  std::vector<Visit> forward, backward;  // [stage * batch + sequence]
-  std::vector<DeviceBook> device;        // by id
+  std::vector<Visit> forward, backward;        // [stage * batch + sequence]
+  std::vector<DeviceBook> device;              // by id
+  std::vector<fleet::DeviceProfile> at_begin;  // devices that were there when the step began
   ByTasklet<Purpose> purposes;
   std::int64_t next_id = 0;
   std::vector<std::pair<TaskletId, std::int32_t>> loads;  // weights, and memory that is kept for the step
@@ -49,6 +52,7 @@ struct StageRun {
   std::vector<std::int32_t> missing;                      // devices that left at this moment
   std::vector<std::int32_t> homeless;                     // owners that nobody stands in for yet
   bool needy = false;                                     // nobody had room for something that was lost
+  LossBook losses;
   Seconds began;
   StepReport report;
   StageTally tally;
@@ -159,7 +163,7 @@ struct StageRun {
   // X and dY of a sequence at a stage are at the server: owners get it that will not run it, or did not.
   void sum_elsewhere(std::int64_t q, std::int32_t s);
 
-  void send_operands(std::int32_t index, std::int64_t q);
+  void send_operands(std::int32_t index, std::int64_t q, std::int32_t loss = kNoLoss);
 
   // A sequence has passed: a replica that ran it and owns slices has its operands.
   void own_visited(std::int64_t q, std::int32_t s);
@@ -194,10 +198,12 @@ struct StageRun {
   // Slots give way until so much of a device's memory is free.
   void make_room(std::int32_t id, Bytes need, std::int32_t keeps);
 
-  // The device is gone. What it had is given to others by recover(), once all that leave at this moment are known.
-  void lose(std::int32_t id);
+  // The device is gone, after a silence. What it had is given to others by recover(), once all that leave at this
+  // moment are known.
+  void lose(std::int32_t id, Seconds silent);
 
   void recover();
+  void give_to_others(std::span<const std::int32_t> ids);
 
   void place_again(std::int32_t id, std::int32_t s, std::int64_t q);
 
@@ -213,9 +219,16 @@ struct StageRun {
   // What homeless owners had summed is summed again by others, from the boundaries that the server kept.
   void stand_in();
 
+  // What was lost at this moment becomes records, one a stage; their numbers.
+  std::vector<int> record_losses();
+
   void replace(std::int32_t index, std::span<const OwnerPart> parts);
 
-  void add_stand_in(const OwnerPart& part, std::int32_t s, bool partial, std::vector<std::int64_t> its);
+  void add_stand_in(const OwnerPart& part, std::int32_t s, bool partial, std::vector<std::int64_t> its,
+                    std::int32_t loss);
+
+  // What losses cost, beside the same step on the same devices without them.
+  void weigh_losses();
 
   // Looks again for room, for stages without any replica and for owners that nobody stands in for.
   void try_again();
@@ -225,6 +238,9 @@ struct StageRun {
   // ---- events
 
   void handle(const Event& event);
+
+  // Of each stage: when it was first and last at work, from the beginning of the step.
+  std::vector<Seconds> first_work, last_work;
 
   // What a tasklet that is done leads to.
   void carry_on(const Purpose& purpose);

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "cleave/base/error.hpp"
+#include "cleave/sched/observer.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
 #include "cleave/sched/stage_scheduler.hpp"
 #include "stage_case.hpp"
@@ -157,6 +158,90 @@ TEST(StageLosses, SaysSoWhereNobodyIsLeftToHoldAStage) {
   SimulatedFleet fleet(devices, kWide, DType::f16, churn);
   StageScheduler scheduler(fleet, graph, {{kWide, 0}, DType::f16});
   EXPECT_THROW(scheduler.run(), InputError);
+}
+
+// What losses cost is the step's time beside that of the same step without them; each is recorded with the stages that
+// it hit, and what was sent again is what tasklets say of themselves.
+TEST(StageLosses, WhatTheyCostIsRecorded) {
+  struct Seen final : Observer {
+    std::int64_t redone = 0;
+    void begin(const model::StepGraph& /*graph*/, Seconds /*at*/) override {}
+    [[nodiscard]] bool wants_spans() const override { return false; }
+    void span(const Span& /*span*/) override {}
+    void submitted(const Tasklet& tasklet) override {
+      EXPECT_NE(tasklet.errand, Errand::none);
+      if (tasklet.redone) ++redone;
+    }
+    void settled(TaskletId /*tasklet*/, Seconds /*at*/, bool /*lost*/) override {}
+    void changed(DeviceId /*device*/, DeviceChange /*change*/, Seconds /*at*/, double /*factor*/) override {}
+  };
+  std::int64_t blocks = 0, records = 0;
+  Seconds added{0};
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    const model::StepGraph graph = graph_of("opt", 8, 4);
+    const auto devices = devices_of(40, seed);
+    SimulatedFleet calm(devices, kWide, DType::f16);
+    const Seconds step = StageScheduler(calm, graph, {{kWide, 0}, DType::f16}).run().time;
+    for (const double progress : {0.3, 0.6, 0.9}) {
+      fleet::ChurnTrace churn;
+      for (const std::int64_t victim : {5, 21}) {
+        churn.push_back({step * progress, DeviceId(victim), fleet::ChurnKind::hang, 1.0});
+        churn.push_back({step * progress + Seconds(0.25), DeviceId(victim), fleet::ChurnKind::leave, 1.0});
+      }
+      std::ranges::stable_sort(churn, {}, [](const fleet::ChurnEvent& event) { return event.at.value(); });
+      SimulatedFleet fleet(devices, kWide, DType::f16, churn);
+      Seen seen;
+      fleet.set_observer(&seen);
+      StageScheduler scheduler(fleet, graph, {{kWide, 0}, DType::f16});
+      const StepReport report = scheduler.run();
+      EXPECT_NEAR(report.recovery.value(), std::max(0.0, (report.time - step).value()), 1e-9) << seed;
+      EXPECT_EQ(report.redone, seen.redone);
+      records += std::ssize(report.losses);
+      std::int64_t lost = 0;
+      std::set<std::string> names;
+      for (const Loss& loss : report.losses) {
+        EXPECT_NEAR(loss.at.value(), (step * progress + Seconds(0.25)).value(), 1e-9);
+        EXPECT_NEAR(loss.detection.value(), 0.25, 1e-9);
+        EXPECT_GE(loss.devices, 1);
+        EXPECT_LE(loss.devices, 2);
+        EXPECT_TRUE(loss.name.starts_with("stage ")) << loss.name;
+        EXPECT_TRUE(names.insert(loss.name).second) << loss.name << " twice at one moment";
+        EXPECT_GT(loss.operation.value(), 0);
+        EXPECT_GE(loss.added.value(), 0);
+        EXPECT_LE(loss.at + loss.resending + loss.recomputing, report.time);
+        lost += loss.blocks;
+        added += loss.added;
+      }
+      EXPECT_EQ(lost, report.lost);
+      blocks += lost;
+    }
+  }
+  EXPECT_GT(records, 12);
+  EXPECT_GT(blocks, 0) << "nothing was in flight: the test shows nothing";
+  EXPECT_GT(added.value(), 0);
+}
+
+// A later step begins on the devices that are left: only what is lost within it counts for it.
+TEST(StageLosses, AStepPaysForItsOwnLossesOnly) {
+  const model::StepGraph graph = graph_of("opt", 8, 4);
+  const auto devices = devices_of(40, 3);
+  SimulatedFleet calm(devices, kWide, DType::f16);
+  const Seconds step = StageScheduler(calm, graph, {{kWide, 0}, DType::f16}).run().time;
+  SimulatedFleet fleet(devices, kWide, DType::f16, {{step * 0.5, DeviceId(4), fleet::ChurnKind::leave, 1.0}});
+  StageScheduler scheduler(fleet, graph, {{kWide, 0}, DType::f16});
+  EXPECT_FALSE(scheduler.run().losses.empty());
+  const StepReport second = scheduler.run();
+  EXPECT_TRUE(second.losses.empty());
+  EXPECT_EQ(second.recovery.value(), 0);
+  EXPECT_EQ(second.redone, 0);
+  // And one that is hit when a device is missing is weighed against the fleet without it.
+  fleet.remove_device(DeviceId(9));
+  const StepReport third = scheduler.run();
+  SimulatedFleet smaller(devices, kWide, DType::f16);
+  smaller.remove_device(DeviceId(4));
+  const Seconds without = StageScheduler(smaller, graph, {{kWide, 0}, DType::f16}).run().time;
+  EXPECT_NEAR(second.time.value(), without.value(), 1e-9);
+  EXPECT_EQ(third.lost, 0) << "it left between two steps";
 }
 
 class StandIns : public testing::Test {
