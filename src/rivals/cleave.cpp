@@ -30,6 +30,7 @@ struct Outcome {
   sched::StepReport first;           ///< of the first step
   Seconds time, recovery, planning;  ///< of all steps
   Joules energy;
+  Seconds kernels;  ///< of the server's processor, in all steps
   std::vector<sched::Usage> usage;
   std::vector<StepFigures> steps;
   std::vector<std::pair<std::string, sched::Loss>> losses;
@@ -41,6 +42,7 @@ class Cleave final : public System {
       : name_(std::move(name)), summary_(std::move(summary)), published_(published) {}
   [[nodiscard]] std::string name() const override { return name_; }
   [[nodiscard]] std::string summary() const override { return summary_; }
+  [[nodiscard]] bool uses_peer_links() const override { return false; }
 
  private:
   void carry_out(const StudyInput& study, const std::function<Seconds()>& elapsed,
@@ -152,6 +154,7 @@ class Cleave final : public System {
         outcome.usage.assign(fleet.usage().begin(), fleet.usage().end());
       }
     }
+    outcome.kernels = fleet.server_usage();
     return outcome;
   }
 
@@ -226,6 +229,7 @@ class Cleave final : public System {
     report.server_in = report.bytes_up / study.server().nic_in;
     report.recovery = outcome.recovery / steps;
     report.energy = outcome.energy / steps;
+    report.server_kernels = outcome.kernels / steps;
     report.planning += outcome.planning;
     report.losses = outcome.losses;
     if (study.steps > 1) report.steps = outcome.steps;

@@ -26,6 +26,7 @@ class CloudGpu final : public System {
  public:
   [[nodiscard]] std::string name() const override { return "cloud-gpu"; }
   [[nodiscard]] std::string summary() const override { return "GPUs of a data centre; no devices of the fleet"; }
+  [[nodiscard]] bool uses_peer_links() const override { return false; }
 
  private:
   void carry_out(const StudyInput& study, const std::function<Seconds()>& /*elapsed*/,

@@ -58,6 +58,7 @@ struct SimulatedFleet::Impl final : timing::ResourceObserver {
   fleet::ChurnTrace churn;
   std::vector<std::optional<fleet::InjectedFaults>> faults;
   timing::SerialResource processor;  // the server's
+  Seconds processor_taken;
   const model::StepGraph* graph = nullptr;
   std::deque<Flight> pool;
   std::vector<Flight*> unused;
@@ -204,6 +205,7 @@ struct SimulatedFleet::Impl final : timing::ResourceObserver {
   void compute(Flight& flight, Flops flops) {
     const Seconds time = flops / server.compute;
     const Seconds end = processor.reserve(now(), time) + time;
+    processor_taken += time;
     if (observer != nullptr) {
       observer->span(span_of(flight.tasklet, Resource::compute, end - time, end, Bytes(0)));
       observer->settled(flight.tasklet.id, end, false);
@@ -224,6 +226,8 @@ std::span<const Usage> SimulatedFleet::usage() const {
   for (std::size_t i = 0; i < impl_->star.size(); ++i) impl_->usage[i] = impl_->star.usage(i);
   return impl_->usage;
 }
+
+Seconds SimulatedFleet::server_usage() const { return impl_->processor_taken; }
 
 std::vector<plan::DeviceState> SimulatedFleet::devices() const {
   std::vector<plan::DeviceState> states;
@@ -284,6 +288,7 @@ void SimulatedFleet::start(const model::Operation& kernel) {
   Impl& self = *impl_;
   const Seconds time = plan::kernel_time(kernel, self.server);
   const Seconds end = self.processor.reserve(self.now(), time) + time;
+  self.processor_taken += time;
   if (self.observer != nullptr) {
     self.observer->span({.device = kServerDevice,
                          .resource = Resource::kernel,

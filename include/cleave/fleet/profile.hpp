@@ -39,6 +39,8 @@ struct ServerProfile {
   BytesPerSecond nic_in{12.5e9};
   FlopsPerSecond compute{2e12};
   BytesPerSecond memory_bandwidth{100e9};
+  Watts power_idle{200};  ///< at all times
+  Watts power_load{500};  ///< while its interface or its processor works
 };
 
 /// A closed range from which a figure is drawn uniformly; low == high is a constant.

@@ -56,13 +56,21 @@ struct LossOptions {
   std::uint64_t seed = 0;    ///< of which ones
 };
 
+/// How devices of a fleet reach each other.
+enum class PeerLinks : std::uint8_t {
+  direct,   ///< over links of their own
+  relayed,  ///< through the server's interface, as behind NAT
+  none,     ///< not at all: each reaches the server only
+};
+
 /// What is to be compared: a step, of which model, batch, wire, devices and server are every system's and the rest is
 /// cleave's; and what only a comparison knows. Churn is applied from the start of the first step.
 struct StudyInput : sched::StepSpec {
   fleet::LinkMatrix links;  ///< between devices; empty: from their profiles
-  std::int64_t steps = 1;   ///< run one after another under the churn
-  LossOptions loss;         ///< ignored when there is churn
-  Seconds detection{0.2};   ///< from a loss until the others know it
+  PeerLinks peer_links = PeerLinks::direct;
+  std::int64_t steps = 1;  ///< run one after another under the churn
+  LossOptions loss;        ///< ignored when there is churn
+  Seconds detection{0.2};  ///< from a loss until the others know it
   DtfmOptions dtfm;
   LocalStepOptions local_steps;
   GpuOptions gpu;
@@ -93,8 +101,10 @@ struct SystemReport {
   Bytes bytes_down, bytes_up;
   Seconds server_out, server_in;
   Bytes device_bytes_down_max, device_memory_max;
-  Seconds recovery;  ///< added by losses, detection included
-  Joules energy;
+  Seconds recovery;        ///< added by losses, detection included
+  Joules energy;           ///< of the devices, or GPUs
+  Seconds server_kernels;  ///< of the server's processor
+  Joules server_energy;
   Seconds planning, wall;
   std::string layout;                                   ///< what was chosen: "8 stages x 8 pipelines, ..."
   std::vector<std::pair<std::string, double>> figures;  ///< the method's own, such as its objective
@@ -111,6 +121,9 @@ class System {
   [[nodiscard]] virtual std::string summary() const = 0;
   /// Plans and runs the study. An impossible study is a report with `feasible` false, not an error.
   [[nodiscard]] SystemReport simulate(const StudyInput& study) const;
+
+  /// Its devices speak to each other. False: to the server only, or there are none.
+  [[nodiscard]] virtual bool uses_peer_links() const { return true; }
 
  private:
   /// What simulate() asks of each system. `report` has its name, the size of the fleet and nothing else; `elapsed`

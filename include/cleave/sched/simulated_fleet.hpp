@@ -37,6 +37,9 @@ class SimulatedFleet final : public Fleet {
   Event next_event(Seconds deadline) override;
   [[nodiscard]] std::span<const Usage> usage() const override;
 
+  /// For how long the server's processor was taken since the fleet was made: kernels, and blocks of its own.
+  [[nodiscard]] Seconds server_usage() const;
+
   /// A time before which there is no next event, for those who wait for it in real time: when something happens that
   /// may lead to one. Infinite where nothing will happen.
   [[nodiscard]] Seconds next_at() const;

@@ -239,6 +239,7 @@ FleetInput read_fleet(const Section& in, std::uint64_t& seed) {
   in.each("devices", {.min_count = 1, .help = "Groups of devices; [low, high] is drawn uniformly per device."},
           [&](const Section& group) { f.groups.push_back(read_group(group)); });
   f.links = read_links(in, f.groups);
+  f.peer_links = read_peer_links(in);
   const config::WordOrSection churn = in.word_or_section(
       "churn", {"none"}, {.default_value = "none", .help = "When devices leave, join, slow down or lie."});
   if (churn.word.empty()) {
@@ -290,6 +291,12 @@ ServerInput read_server(const Section& in, fleet::ServerProfile& profile) {
       in.rate("memory_bandwidth", {.default_value = profile.memory_bandwidth,
                                    .above = BytesPerSecond(0),
                                    .help = "Modelled memory bandwidth of the server's kernels."});
+  profile.power_idle =
+      in.watts("power_idle", {.default_value = profile.power_idle, .help = "Power of the server's host at rest."});
+  profile.power_load = in.watts("power_load", {.default_value = profile.power_load,
+                                               .help = "Its power while its interface or its processor works."});
+  if (profile.power_load < profile.power_idle)
+    in.fault("power_load", "a server that works takes no less than one at rest", "at least server.power_idle");
   s.threads = static_cast<int>(in.integer(
       "threads", {.default_value = s.threads,
                   .min = 0,

@@ -42,6 +42,7 @@ struct FleetInput {
   bool shared_memory = true;  ///< large messages between the server and ranks of its host are read in place
   std::vector<fleet::DeviceGroup> groups;
   std::vector<LinkInput> links;  ///< between devices; empty: from their profiles
+  rivals::PeerLinks peer_links = rivals::PeerLinks::direct;
   bool churns = false;
   fleet::ChurnModel churn;
   std::filesystem::path trace;  ///< of churn; empty: drawn from `churn`

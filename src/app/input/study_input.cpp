@@ -115,6 +115,17 @@ std::vector<LinkInput> read_links(const config::Section& fleet, const std::vecto
   return links;
 }
 
+rivals::PeerLinks read_peer_links(const config::Section& fleet) {
+  return fleet.choice<rivals::PeerLinks>(
+      "peer_links",
+      {{"direct", rivals::PeerLinks::direct},
+       {"relayed", rivals::PeerLinks::relayed},
+       {"none", rivals::PeerLinks::none}},
+      {.default_value = rivals::PeerLinks::direct,
+       .help = "How devices reach each other, for systems whose devices do: direct; relayed by the server, as behind "
+               "NAT, through its interface; none: each reaches the server only."});
+}
+
 SimulateInput read_simulate(const config::Section& in) {
   SimulateInput s;
   s.steps = in.integer("steps", {.default_value = s.steps,

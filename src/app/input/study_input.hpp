@@ -20,6 +20,9 @@ struct LinkInput {
   bool one_way = false;
 };
 
+/// `fleet.peer_links`.
+[[nodiscard]] rivals::PeerLinks read_peer_links(const config::Section& fleet);
+
 /// `simulate`: how systems are compared.
 struct SimulateInput {
   std::int64_t steps = 1;

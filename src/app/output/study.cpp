@@ -14,6 +14,7 @@ rivals::StudyInput study_of(const Input& input) {
   rivals::StudyInput study;
   static_cast<sched::StepSpec&>(study) = input.step;
   study.links = link_matrix(input.fleet.links, input.fleet.groups, study.devices);
+  study.peer_links = input.fleet.peer_links;
   study.steps = input.simulate.steps;
   study.loss = input.simulate.loss;
   study.detection = input.simulate.detection;
@@ -42,6 +43,7 @@ nlohmann::ordered_json to_json(const rivals::SystemReport& r) {
                 {"device_memory_max", r.device_memory_max.value()},
                 {"recovery_s", recovery},
                 {"energy_J", r.energy.value()},
+                {"server_energy_J", r.server_energy.value()},
                 {"layout", r.layout}});
     for (const auto& [name, value] : r.figures) out["figures"][name] = value;
     for (const rivals::StepFigures& step : r.steps) {
@@ -64,19 +66,19 @@ nlohmann::ordered_json to_json(const rivals::SystemReport& r) {
 }
 
 std::string table_head() {
-  return fmt::format("{:<16} {:>8} {:>14} {:>14} {:>14} {:>12} {:>12} {:>12} {:>14} {:>13} {:>14}  {}", "system",
+  return fmt::format("{:<16} {:>8} {:>14} {:>14} {:>14} {:>12} {:>12} {:>12} {:>14} {:>13} {:>13} {:>14}  {}", "system",
                      "devices", "step", "bound", "floor", "down", "up", "device down", "device memory", "energy",
-                     "recovery", "layout");
+                     "of server", "recovery", "layout");
 }
 
 std::string table_row(const rivals::SystemReport& r) {
   if (!r.feasible) return fmt::format("{:<16} not feasible: {}", r.system, r.why);
   const std::string recovery = std::isfinite(r.recovery.value()) ? show(r.recovery) : "lost";
-  std::string row =
-      fmt::format("{:<16} {:>8} {:>14} {:>14} {:>14} {:>12} {:>12} {:>12} {:>14} {:>10.3g} kJ {:>14}  {}", r.system,
-                  r.devices_used, show(r.step), show(r.lower_bound), r.floor.value() > 0 ? show(r.floor) : "-",
-                  show(r.bytes_down), show(r.bytes_up), show(r.device_bytes_down_max), show(r.device_memory_max),
-                  r.energy.value() / 1e3, recovery, r.layout);
+  std::string row = fmt::format(
+      "{:<16} {:>8} {:>14} {:>14} {:>14} {:>12} {:>12} {:>12} {:>14} {:>10.3g} kJ {:>10.3g} kJ {:>14}  {}", r.system,
+      r.devices_used, show(r.step), show(r.lower_bound), r.floor.value() > 0 ? show(r.floor) : "-", show(r.bytes_down),
+      show(r.bytes_up), show(r.device_bytes_down_max), show(r.device_memory_max), r.energy.value() / 1e3,
+      r.server_energy.value() / 1e3, recovery, r.layout);
   while (row.ends_with(' ')) row.pop_back();
   if (!r.why.empty()) row += fmt::format("\n{:<16} {}", "", r.why);
   return row;

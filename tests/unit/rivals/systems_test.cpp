@@ -200,6 +200,93 @@ TEST(Systems, SayWhatMemoryIsMissing) {
 }
 
 // A device of every replica can be missed as long as another one holds the same.
+// Idle power all the time; what work adds while the busiest of interface and processor is taken.
+TEST(ServerEnergy, HasAClosedForm) {
+  StudyInput study = small_study(equal_devices(4, 1e9, 1e6));
+  study.plan.server.nic_in = study.plan.server.nic_out = BytesPerSecond(1e6);
+  study.plan.server.power_idle = Watts(100);
+  study.plan.server.power_load = Watts(300);
+  const SystemReport cleave = run("cleave", study), rival = run("dtfm", study);
+  ASSERT_TRUE(cleave.feasible && rival.feasible);
+  EXPECT_GT(cleave.server_kernels.value(), 0);
+  const double busy = std::max({cleave.server_in.value(), cleave.server_out.value(), cleave.server_kernels.value()});
+  ASSERT_LT(busy, cleave.step.value());
+  EXPECT_DOUBLE_EQ(cleave.server_energy.value(), 100 * cleave.step.value() + 200 * busy);
+  EXPECT_DOUBLE_EQ(rival.server_energy.value(), 100 * rival.step.value());  // its devices need no server
+}
+
+// A processor that takes longer than the interface is what counts.
+TEST(ServerEnergy, CountsKernels) {
+  StudyInput study = small_study(equal_devices(2, 1e9, 1e9));
+  study.plan.server.memory_bandwidth = BytesPerSecond(1e7);
+  const SystemReport report = run("cleave", study);
+  EXPECT_GT(report.server_kernels, std::max(report.server_in, report.server_out));
+  EXPECT_LE(report.server_kernels, report.step);
+  EXPECT_DOUBLE_EQ(report.server_energy.value(), 200 * report.step.value() + 300 * report.server_kernels.value());
+}
+
+// Relayed bytes take the server's interface both ways; cleave's never travel between devices.
+TEST(PeerLinks, RelayedTrafficTakesTheServersInterface) {
+  StudyInput study = small_study(equal_devices(4, 1e9, 1e6));
+  study.plan.server.nic_in = BytesPerSecond(2e4);
+  study.plan.server.nic_out = BytesPerSecond(4e4);
+  for (const std::string& name : kOnDevices) {
+    SCOPED_TRACE(name);
+    study.peer_links = PeerLinks::direct;
+    const SystemReport direct = run(name, study);
+    study.peer_links = PeerLinks::relayed;
+    const SystemReport relayed = run(name, study);
+    ASSERT_TRUE(direct.feasible && relayed.feasible) << relayed.why;
+    EXPECT_DOUBLE_EQ(relayed.server_in.value(), static_cast<double>(relayed.bytes_up.value()) / 2e4);
+    EXPECT_GE(relayed.step, std::max(relayed.server_in, relayed.server_out));
+    EXPECT_GE(relayed.step, direct.step);
+    EXPECT_EQ(direct.server_in.value(), 0);
+    if (direct.bytes_up.value() > 0) {
+      EXPECT_GT(relayed.server_energy, direct.server_energy);
+    }
+  }
+  study.peer_links = PeerLinks::direct;
+  const Seconds direct = run("cleave", study).step;
+  study.peer_links = PeerLinks::relayed;
+  EXPECT_EQ(run("cleave", study).step, direct);
+}
+
+// An interface without limit relays for nothing, over the devices' own links.
+TEST(PeerLinks, AWideInterfaceRelaysForNothing) {
+  StudyInput study = small_study(unlike_devices(5, 3));
+  study.plan.server.nic_in = study.plan.server.nic_out = fleet::kUnlimitedRate;
+  for (const std::string& name : kOnDevices) {
+    study.peer_links = PeerLinks::direct;
+    const SystemReport direct = run(name, study);
+    study.peer_links = PeerLinks::relayed;
+    const SystemReport relayed = run(name, study);
+    EXPECT_EQ(relayed.feasible, direct.feasible) << name;
+    EXPECT_EQ(relayed.step, direct.step) << name;
+  }
+}
+
+// Without a way from device to device one of them is left, the fastest that holds the model; or nothing.
+TEST(PeerLinks, NoneLeavesOneDevice) {
+  StudyInput study = small_study(equal_devices(4, 1e9, 1e9));
+  study.devices[1].compute = FlopsPerSecond(5e9);
+  study.devices[2].compute = FlopsPerSecond(9e9);
+  study.devices[2].memory = Bytes(1000);
+  study.peer_links = PeerLinks::none;
+  for (const std::string& name : kOnDevices) {
+    SCOPED_TRACE(name);
+    const SystemReport report = run(name, study);
+    ASSERT_TRUE(report.feasible) << report.why;
+    EXPECT_EQ(report.devices_used, 1);
+    EXPECT_EQ(report.devices, 4);
+    EXPECT_EQ(report.bytes_up.value(), 0);
+    EXPECT_GE(report.step.value(), workload_of(study).step_flops() / 5e9 * (1 - 1e-12));
+  }
+  for (fleet::DeviceProfile& device : study.devices) device.memory = Bytes(1000);
+  const SystemReport report = run("dtfm", study);
+  EXPECT_FALSE(report.feasible);
+  EXPECT_NE(report.why.find("fleet.peer_links"), std::string::npos) << report.why;
+}
+
 TEST(Losses, CopiesCarryOnAndSingleCopiesDoNot) {
   StudyInput study = small_study(equal_devices(4, 1e7, 1e7), 8);
   study.loss = {.devices = 1, .progress = 0.5, .seed = 0};
