@@ -7,7 +7,7 @@ pages that name one figure cannot disagree, and a page that somebody edited by h
 import pathlib
 import re
 
-from . import objectives, regimes, stage_losses, stages, study, svg, tiles
+from . import objectives, peers, regimes, stage_losses, stages, study, svg, tiles
 from .points import RUNS, TOP, store
 from .rows import ROWS
 from .study import Results, three
@@ -17,7 +17,7 @@ BLOCK = re.compile(r"(<!-- figures: (\S+) (.+?) -->\n)(.*?)(<!-- /figures -->)",
 INLINE = re.compile(r"(<!--figure (\S+) (.+?)-->)(.*?)(<!--/figure-->)")
 # Studies whose figures other pages quote: name -> function of its Results that gives {key: text}.
 QUOTED = {"stages": stages.figures, "stage-losses": stage_losses.figures, "tiles": tiles.figures,
-          "ideas": tiles.ideas_figures, "regimes": regimes.figures, "objectives": objectives.figures}
+          "ideas": tiles.ideas_figures, "regimes": regimes.figures, "objectives": objectives.figures, "peers": peers.figures}
 
 
 def add_options(parser):

@@ -1,8 +1,8 @@
 """Points of studies: one system on one input, run once by `cleave simulate` and kept under runs/evidence ($CLEAVE_STUDIES/evidence).
 
 A point is kept under a key of its input, overrides and system, with the hash of the program that made it. What another
-program made is run again, unless the caller names the systems that are to be made anew. Rivals never use the server, so
-their points do without overrides of it, and studies that differ only there share them.
+program made is run again, unless the caller names the systems that are to be made anew. Rivals use the server's interface
+only where it relays, so other points of theirs do without overrides of it, and studies that differ only there share them.
 """
 import concurrent.futures
 import dataclasses
@@ -21,7 +21,7 @@ LIMIT_S = 400  # of real time for one point; the slowest scheduler takes two min
 OURS = ("cleave", "cleave-paper")
 # Written to results files; the rest of a report is not needed.
 FIELDS = ("feasible why devices devices_used step_s lower_bound_s floor_s bytes_down bytes_up device_bytes_down_max "
-          "device_memory_max recovery_s energy_J planning_s wall_s layout").split()
+          "device_memory_max recovery_s energy_J server_energy_J planning_s wall_s layout").split()
 
 
 @dataclasses.dataclass
@@ -34,8 +34,8 @@ class Point:
 
     def overrides(self):
         kept = dict(self.set)
-        if self.system not in OURS:
-            kept = {k: v for k, v in kept.items() if not k.startswith("server.")}
+        if self.system not in OURS and kept.get("fleet.peer_links") != "relayed":
+            kept = {k: v for k, v in kept.items() if not k.startswith("server.nic_")}
         if self.system == "cloud-gpu":
             kept = {k: v for k, v in kept.items() if not k.startswith("fleet.")}
         return {k: v if isinstance(v, str) else json.dumps(v) for k, v in sorted(kept.items())}

@@ -1,0 +1,38 @@
+"""Devices that reach each other directly, through the server, or not at all; and what a step takes in energy, the server's with it."""
+from .fleets import HEADLINE, edge, fleet
+from .study import Case, Study, grid, three
+
+REACH = {"direct": "direct", "relayed by the server": "relayed", "not at all": "none"}
+FLEETS = {
+    "opt-1.3b, 256 devices of 1-3 GB, published links": ("opt-1.3b", edge(256)),
+    "opt-1.3b, 256 devices of 16 GB, fibre": ("opt-1.3b", edge(256, "16 GB", down=("50 MB/s", "100 MB/s"), up=("50 MB/s", "100 MB/s"))),
+    "opt-13b, 32 devices of 16 GB, fibre": ("opt-13b", edge(32, "16 GB", down=("50 MB/s", "100 MB/s"), up=("50 MB/s", "100 MB/s"))),
+}
+SYSTEMS = ["cleave", "dtfm", "swarm", "megatron", "fsdp", "confidant", "galaxy", "tensor-parallel", "data-parallel", "cloud-gpu"]
+# The server's power belongs to every system, and its interface to those that are relayed.
+STUDY = Study("peers", "python3 bench/compare.py", [
+    Case(f"{name}; {reach}", {**fleet(devices), **HEADLINE, "server.power_idle": "200 W", "server.power_load": "500 W",
+                              "fleet.peer_links": key, "model.preset": model}, systems=SYSTEMS if key == "direct" else SYSTEMS[:-1])
+    for name, (model, devices) in FLEETS.items() for reach, key in REACH.items()], SYSTEMS)
+
+
+def steps(r):
+    lines = [["fleet; devices reach each other", *SYSTEMS[:-1]]]
+    for case in r.cases:
+        best = r.fastest(case, SYSTEMS[:-1])
+        lines.append([case] + [f"**{t}**" if best and s == best[0] else t for s in SYSTEMS[:-1] for t in [r.text(s, case)]])
+    return grid(lines)
+
+
+def energy(r):
+    """kJ of devices + server, of the cases in which devices reach each other."""
+    lines = [["fleet", *SYSTEMS]]
+    for case in r.cases:
+        if case.endswith("; direct"):
+            cells = [[(a, b) for a, b in zip(r.of(s, case, "energy_J"), r.of(s, case, "server_energy_J"))] for s in SYSTEMS]
+            lines.append([case.removesuffix("; direct")] + [f"{three(c[0][0] / 1e3)} + {three(c[0][1] / 1e3)}" if c else "no" for c in cells])
+    return grid(lines)
+
+
+def figures(r):
+    return {"steps": steps(r), "energy": energy(r)}
