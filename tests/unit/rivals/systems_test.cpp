@@ -241,9 +241,7 @@ TEST(PeerLinks, RelayedTrafficTakesTheServersInterface) {
     EXPECT_GE(relayed.step, std::max(relayed.server_in, relayed.server_out));
     EXPECT_GE(relayed.step, direct.step);
     EXPECT_EQ(direct.server_in.value(), 0);
-    if (direct.bytes_up.value() > 0) {
-      EXPECT_GT(relayed.server_energy, direct.server_energy);
-    }
+    if (direct.bytes_up.value() > 0) { EXPECT_GT(relayed.server_energy, direct.server_energy); }
   }
   study.peer_links = PeerLinks::direct;
   const Seconds direct = run("cleave", study).step;
