@@ -2,6 +2,8 @@
 // the least device of a share bounds its stage. Smallest stages at the bottom: their weights are there first.
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <numeric>
 
 #include "stages/layout.hpp"
 
@@ -23,8 +25,14 @@ class Rooms {
   }
   // At a height in [0, 1].
   [[nodiscard]] double of(std::size_t device, double height = 0.5) const {
-    const double room = (problem_.memory[device] - at_work_) * (1 - settings_.for_sums) / (1 + beside_);
-    return std::min(room, problem_.down[device] * (settings_.loading + height * settings_.deeper));
+    const double room = settings_.only_owners > 0
+                            ? problem_.memory[device] * (1 - settings_.for_sums)
+                            : (problem_.memory[device] - at_work_) * (1 - settings_.for_sums) / (1 + beside_);
+    return std::min(room, in_time(device, height));
+  }
+  // Weights that come in time.
+  [[nodiscard]] double in_time(std::size_t device, double height) const {
+    return problem_.down[device] * (settings_.loading + height * settings_.deeper);
   }
 
  private:
@@ -35,9 +43,20 @@ class Rooms {
 
 struct Share {
   double room = 0, downlink = 0;
+  double memory = 0;  // that the least of its devices has for a stage
 };
 
 }  // namespace
+
+std::vector<bool> may_replicate(const Problem& problem, const Settings& settings) {
+  std::vector<std::size_t> order(problem.devices.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return problem.up[i]; });
+  std::vector<bool> may(order.size(), true);
+  const auto count = static_cast<std::size_t>(settings.only_owners * static_cast<double>(order.size()));
+  for (std::size_t k = 0; k < count; ++k) may[order[k]] = false;
+  return may;
+}
 
 double replica_bytes(const Role& role) {
   return static_cast<double>(
@@ -64,10 +83,11 @@ std::vector<Role> cut_stages(const Problem& problem, const Settings& settings, s
   const double least = *std::ranges::min_element(weights);
 
   std::vector<std::pair<double, std::size_t>> able;  // by room
+  const std::vector<bool> may = may_replicate(problem, settings);
   double uplink = 0;
   for (std::size_t i = 0; i < problem.devices.size(); ++i) {
     const double room = rooms.of(i);
-    if (room < least) continue;
+    if (room < least || !may[i]) continue;
     able.emplace_back(room, i);
     uplink += problem.up[i];
   }
@@ -76,24 +96,31 @@ std::vector<Role> cut_stages(const Problem& problem, const Settings& settings, s
   const double part = uplink / (static_cast<double>(shares) + kHeadDemand);
   std::vector<Share> list;
   std::vector<double> downlinks;
-  double reached = 0, room = 0;
+  double reached = 0, room = 0, memory = std::numeric_limits<double>::infinity();
   for (std::size_t k = 0; k < able.size() && std::ssize(list) < shares; ++k) {
     const std::size_t device = able[k].second;
     const double height = static_cast<double>(list.size()) / static_cast<double>(shares + 1);
     room = downlinks.empty() ? rooms.of(device, height) : std::min(room, rooms.of(device, height));
+    memory = std::min(memory, problem.memory[device] * (1 - settings.for_sums));
     downlinks.push_back(problem.down[device]);
     reached += problem.up[device];
     if (reached < part * static_cast<double>(list.size() + 1) - 1e-9 && k + 1 < able.size()) continue;
     std::ranges::nth_element(downlinks, downlinks.begin() + std::ssize(downlinks) / 2);
-    list.push_back({room, downlinks[downlinks.size() / 2]});
+    list.push_back({room, downlinks[downlinks.size() / 2], memory});
     downlinks.clear();
+    memory = std::numeric_limits<double>::infinity();
   }
+  const auto holds = [&](const Share& share, std::int64_t begin, std::int64_t end) {
+    if (settings.only_owners == 0) return true;
+    const Role role(StageCost(work, begin, end, settings.chunk));
+    return replica_bytes(role) + static_cast<double>(role.cost.at_work().value()) <= share.memory;
+  };
   std::vector<Role> roles;
   std::int64_t at = 0;
   for (const Share& share : list) {
     const std::int64_t begin = at;
     double held = 0;
-    while (at < body && held + weights[static_cast<std::size_t>(at)] <= share.room + 1)
+    while (at < body && held + weights[static_cast<std::size_t>(at)] <= share.room + 1 && holds(share, begin, at + 1))
       held += weights[static_cast<std::size_t>(at++)];
     if (at > begin) roles.emplace_back(StageCost(work, begin, at, settings.chunk));
     if (at == body) break;

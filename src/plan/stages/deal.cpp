@@ -25,7 +25,9 @@ class Dealer {
       std::vector<std::size_t> roles;
     };
     std::vector<Able> order;
+    const std::vector<bool> may = may_replicate(problem_, settings_);
     for (std::size_t i = 0; i < problem_.devices.size(); ++i) {
+      if (!may[i]) continue;
       Able able{i, {}};
       for (std::size_t r = 0; r < roles_.size(); ++r) {
         if (fits(i, r)) able.roles.push_back(r);

@@ -29,6 +29,9 @@ struct Settings {
   /// Fewest, where it has so many replicas: each group reads its own sequences only, so the server sends less.
   std::int64_t fewest_groups = 1;
   std::int64_t owners = 0;  ///< most replicas in a group that own slices; 0: all
+  /// Share of the devices, those with least uplink, that hold no stage and so have room for sums. Where it is not 0,
+  /// stages are cut by what each needs exactly, not by what a layer needs on average.
+  double only_owners = 0;
 };
 
 /// Everything that does not change from candidate to candidate.
@@ -72,6 +75,9 @@ struct Layout {
 
 /// Bytes by which whole units may make an owner's sums and weights larger than its share of them.
 [[nodiscard]] double rounding_bytes(const StageWork& work, const Role& role);
+
+/// Of each device: it may hold a stage, by Settings::only_owners.
+[[nodiscard]] std::vector<bool> may_replicate(const Problem& problem, const Settings& settings);
 
 /// Stages for the settings, the uplinks being dealt out in so many shares; none where the pieces do not fit.
 [[nodiscard]] std::vector<Role> cut_stages(const Problem& problem, const Settings& settings, std::int64_t shares);

@@ -26,6 +26,9 @@ constexpr double kWorth = 0.9;
 // That are tried, of the time that all boundaries take on the fleet's uplinks.
 constexpr double kHorizons[] = {0.3, 0.4, 0.5, 0.58, 0.66, 0.75, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0};
 
+// Shares of the devices without a stage that are tried where memory is short.
+constexpr double kOnlyOwners[] = {0.25, 0.35, 0.45, 0.55, 0.65};
+
 // Groups of owners are searched where downlinks are no more than so many times as fast as uplinks.
 constexpr double kAsymmetric = 4;
 
@@ -54,6 +57,10 @@ std::optional<Layout> lay_out(const Problem& problem, const Settings& settings) 
     ++deals;
     if (!deal_replicas(problem, settings, layout.roles)) continue;
     if (assign_owners(problem, layout)) return layout;
+    if (settings.only_owners > 0) {
+      if (++without_owners == kMostWithoutOwners) break;
+      continue;
+    }
     // Where sums do not fit beside the replicas as they were dealt by uplink, they are dealt again by memory.
     layout.owners.clear();
     layout.groups.clear();
@@ -139,6 +146,17 @@ class Search {
         for (const double sums : {0.1, 0.3, 0.45, 0.5}) {
           Settings settings = of_horizon(guess * factor);
           settings.for_sums = sums;
+          try_settings(settings);
+        }
+      }
+    }
+    // Where sums find no room beside stages, some devices hold sums alone.
+    if (!best_) {
+      for (const double factor : {1.0, 2.0, 4.0, 8.0}) {
+        for (const double only_owners : kOnlyOwners) {
+          Settings settings = of_horizon(guess * factor);
+          settings.for_sums = 0;
+          settings.only_owners = only_owners;
           try_settings(settings);
         }
       }

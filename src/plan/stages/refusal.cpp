@@ -40,6 +40,13 @@ bool fits(const Problem& problem, double multiple) {
       settings.for_sums = sums;
       if (lay_out(larger, settings)) return true;
     }
+    Settings settings;
+    settings.loading *= horizon;
+    settings.deeper *= horizon;
+    settings.owning *= horizon;
+    settings.for_sums = 0;
+    settings.only_owners = 0.45;
+    if (lay_out(larger, settings)) return true;
   }
   return false;
 }

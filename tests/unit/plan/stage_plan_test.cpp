@@ -208,6 +208,30 @@ TEST(StagePlan, KeepsTheMemoryOfOwnersInStagesOfSeveralPieces) {
   }
 }
 
+// Devices whose memory an MLP half fills: its sums, twice its weights, need devices that hold no stage.
+TEST(StagePlan, LeavesDevicesToSumsWhereMemoryIsShort) {
+  model::ModelConfig config = *model::find_preset("opt-13b");
+  config.seq_len = 1024;
+  const StageWork work = work_of(config, 128);
+  auto devices = published(256);
+  for (const std::int64_t memory : {600'000'000, 700'000'000}) {
+    for (fleet::DeviceProfile& device : devices) device.memory = Bytes(memory);
+    const StagePlan plan = plan_stages(work, devices, {kWide, 0});
+    expect_sound(work, plan, devices);
+    std::vector<bool> holds(devices.size()), owns(devices.size());
+    for (const Stage& stage : plan.stages) {
+      for (const StageReplica& replica : stage.replicas) holds[static_cast<std::size_t>(replica.device.value)] = true;
+    }
+    for (const GradientOwner& owner : plan.owners) owns[static_cast<std::size_t>(owner.device.value)] = true;
+    std::int64_t sums_alone = 0;
+    for (std::size_t i = 0; i < devices.size(); ++i) sums_alone += owns[i] && !holds[i] ? 1 : 0;
+    EXPECT_GE(sums_alone, 64) << memory;
+    const ServerShare none{};
+    EXPECT_LE(floor_of(work, devices, kWide, none).value(),
+              stage_lower_bound(work, plan, devices, kWide, none).value());
+  }
+}
+
 TEST(StageBound, TheFloorIsATimeWhereLinksAreUnlimited) {
   const StageWork work = work_of(config_of("opt", 3, 128), 4);
   const ServerShare none{};
