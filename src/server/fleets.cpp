@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <vector>
 
 #include "cleave/base/clock.hpp"
 #include "cleave/base/error.hpp"
@@ -87,6 +88,10 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
         clock_(clock_of(terms)) {
     if (terms.clock == ClockMode::wall) pace_.emplace();
     model_.set_observer(terms.observer);
+    ranks_.assign(spec.devices.size(), 0);
+    for (const RankInfo& rank : exchange_.ranks()) {
+      for (const DeviceId device : rank.devices) ranks_[static_cast<std::size_t>(device.value)] = rank.rank;
+    }
     follow_ranks();
   }
 
@@ -131,12 +136,15 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
       const Seconds until = pace_ ? std::min(deadline, model_.next_at()) : deadline;
       if (pace_ && !is_due(until)) continue;
       Event event = model_.next_event(until);
+      const Seconds due = pace_ ? clock_.now() : Seconds(0);
+      int waited_for = 0;
       if (event.kind == EventKind::timeout && until < deadline) continue;
       if (event.kind == EventKind::joined && exchange_.is_gone(event.device)) {
         model_.remove_device(event.device);  // its process does not answer: the trace cannot bring it back
         continue;
       }
       if (event.kind == EventKind::done && event.device != kServerDevice) {
+        waited_for = rank_of(event.device);
         event = when_answered(event);
       } else if (event.kind == EventKind::done) {
         if (const auto own = own_witnesses_.find(event.tasklet); own != own_witnesses_.end()) {
@@ -144,7 +152,10 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
           own_witnesses_.erase(own);
         }
       }
-      if (pace_) pace_->passed(clock_.now(), model_.now());
+      if (pace_) {
+        const Seconds passed = clock_.now();
+        pace_->passed(passed, model_.now(), waited_for, waited_for > 0 ? passed - due : Seconds(0));
+      }
       return event;
     }
   }
@@ -164,6 +175,8 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
     hold(exchange_.next(left));
     return false;
   }
+
+  [[nodiscard]] int rank_of(DeviceId device) const { return ranks_[static_cast<std::size_t>(device.value)]; }
 
   void hold(std::optional<Answer> answer) {
     if (answer && answer->kind != Answer::Kind::late) answers_.insert_or_assign(answer->tasklet.id, std::move(*answer));
@@ -193,6 +206,7 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
   sched::SimulatedFleet model_;
   Clock& clock_;
   std::optional<Pace> pace_;
+  std::vector<int> ranks_;  // by device
   // Answers that came before their modelled time. They are put in their place when the event says so: a block that was
   // placed and then lost with its device would be added twice where results add up.
   NodePool nodes_;

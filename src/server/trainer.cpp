@@ -2,8 +2,10 @@
 #include "cleave/server/trainer.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <map>
@@ -45,6 +47,23 @@ std::vector<std::string> hosts_of(const std::vector<RankInfo>& ranks, std::size_
     }
   }
   if (all.size() < 2) hosts.clear();
+  return hosts;
+}
+
+// Parts of the dilation by host; nothing where all ranks are on one.
+std::map<std::string, double> by_host(const std::map<int, double>& shares, const std::vector<RankInfo>& ranks) {
+  std::map<std::string, double> hosts;
+  for (const RankInfo& rank : ranks) {
+    if (!rank.host.empty()) hosts.emplace(rank.host, 1.0);
+  }
+  std::array<char, 256> here{};
+  (void)::gethostname(here.data(), here.size() - 1);
+  hosts.emplace(here.data(), 1.0);
+  if (hosts.size() == 1) return {};
+  for (const auto& [rank, share] : shares) {
+    const std::string host = rank > 0 ? ranks[static_cast<std::size_t>(rank)].host : here.data();
+    if (const auto found = hosts.find(host); found != hosts.end()) found->second += share;
+  }
   return hosts;
 }
 
@@ -182,7 +201,10 @@ StepResult Trainer::step(std::int64_t step, const data::Batch& batch, const sche
   result.outcome.lr = learning_rate(self.options.train, step);
   result.time =
       self.ranks && self.options.fleet.clock == ClockMode::off ? self.simulated_time(graph) : result.report.time;
-  if (self.ranks && self.ranks->pace() != nullptr) result.dilation = self.ranks->pace()->dilation();
+  if (self.ranks && self.ranks->pace() != nullptr) {
+    result.dilation = self.ranks->pace()->dilation();
+    result.dilation_by_host = by_host(self.ranks->pace()->shares(), self.ranks->ranks());
+  }
   self.executor.profile().end_step();
   if (self.executor.profile().enabled()) result.phases = self.executor.profile().last_step();
   result.wall = Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());

@@ -7,11 +7,13 @@
 #   on HOST COMMAND...  runs a command with the host's network and name
 #   cut HOST, mend HOST takes a host off the network, or back
 #   slow_host I RATE    lets host I send and receive at no more than RATE, as tc has it (400mbit); slow N RATE all N hosts
+#   distant N BITS MS   gives each of N hosts a link of so many bits a second and that delay, either way; needs $FAR_LINK
 #   launch_on_hosts N RANKS PROGRAM ARGUMENT...   launch() of jobs/mpi-env.sh from the first host, ranks dealt to hosts in turn
 
 # Names and subnet of this process: two tests may run at once. Interfaces' names hold 15 characters.
 host=h$$n
 subnet=10.$((64 + $$ / 250 % 64)).$(($$ % 250))
+far_links=()
 
 on() {
   local where=$1
@@ -37,6 +39,7 @@ hosts_down() {
     ip netns del "$name"
   done
   ip link del "$host" 2> /dev/null || true
+  [ "${#far_links[@]}" -eq 0 ] || kill "${far_links[@]}" 2> /dev/null || true
 }
 
 cut() { ip netns exec "$1" ip link set eth0 down; }
@@ -50,6 +53,20 @@ slow_host() {
 slow() {
   local i
   for ((i = 1; i <= $1; ++i)); do slow_host "$i" "$2" || return; done
+}
+
+# The kernel's own delay (netem) is missing from many; a process carries the frames instead.
+distant() {
+  local i pipe
+  for ((i = 1; i <= $1; ++i)); do
+    ip link del "$host-$i" || return
+    exec {pipe}< <(exec "$FAR_LINK" "$host-$i" "${host}x$i" "$2" "$3")
+    far_links+=($!)
+    read -r -u "$pipe" || return
+    ip link set "$host-$i" master "$host" up && ip link set "${host}x$i" netns "$host$i" &&
+      ip netns exec "$host$i" ip link set "${host}x$i" name eth0 && ip netns exec "$host$i" ip addr add "$subnet.$i/24" dev eth0 &&
+      ip netns exec "$host$i" ip link set eth0 up || return
+  done
 }
 
 launch_on_hosts() {

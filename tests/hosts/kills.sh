@@ -4,9 +4,9 @@
 # at its end. Links carry 1 Gbit/s, so that frames are under way most of the time. Each run must end with exit code 0 and the
 # calm run's bits, soon after it could have, and leave no process. A run in which nothing was lost does not count: it fails.
 #
-# Soon: within the slowest calm run's time (there is one before every twelve), a third more for what then was still to be done,
-# as three ranks do what four would have, the time in which a loss is noticed, a step that is computed again, and the
-# seconds that launch() gives mpirun when a rank cannot be told.
+# Soon: within the time of a calm run (there is one before and one after every twelve, and the slower counts), a third more
+# for what was still to be done, as three ranks do what four would have, the time in which a loss is noticed, a step that is
+# computed again, and the seconds that launch() gives mpirun when a rank cannot be told.
 . "$(dirname "${BASH_SOURCE[0]}")/../e2e/lib.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/hosts.sh"
 
@@ -18,7 +18,8 @@ skip() { echo "skipped: $*"; exit 77; }
 [ "$(id -u)" -eq 0 ] || skip "making hosts of network namespaces needs root"
 command -v ip > /dev/null || skip "making hosts needs iproute2"
 
-left() { pgrep -f "output.dir=$scratch/" || true; }
+# Ranks, and what mpirun has on each host: all have a path of this test on their command lines.
+left() { pgrep -f "$scratch/" || true; }
 # finish is lib.sh's; the hosts, and whatever still runs on them, go with it.
 trap 'left | xargs -r kill -KILL 2> /dev/null || true; hosts_down; finish' EXIT
 hosts_up 3 2> "$scratch/why" || skip "no network namespaces: $(tail -n 1 "$scratch/why")"
@@ -44,18 +45,26 @@ outcome_of() { # JOB SECONDS
   return "$code"
 }
 
-calm_took=0
-calm_run() { # NAME
-  local began=$SECONDS code=0
+calm_run() { # NAME: its seconds in calm_took
+  local began=$SECONDS code=0 hash
   train "$1" > "$scratch/out" 2>&1 < /dev/null &
   outcome_of $! "$limit" || code=$?
+  calm_took=$((SECONDS - began))
   [ "$code" -eq 0 ] || { cat "$scratch/out"; fail "the calm run: exit code $code"; exit 1; }
-  local took=$((SECONDS - began)) hash
   hash=$(hash_of "$scratch/$1" "$steps")
   wanted=${wanted:-$hash}
   [ "$hash" = "$wanted" ] || { fail "two calm runs, other bits: $hash, $wanted"; exit 1; }
-  [ "$took" -le "$calm_took" ] || calm_took=$took
-  echo "calm: $took s, $hash"
+  echo "calm: $calm_took s, $hash"
+}
+
+# times_of FIRST LAST CALM: that none of these runs took longer than it may beside calm ones of so many seconds.
+times_of() {
+  local run most
+  for ((run = $1; run <= $2; ++run)); do
+    most=$(($3 + $3 * still[run] / (3 * steps) + ($3 + steps - 1) / steps + extra[run]))
+    [ "${took[run]}" -le "$most" ] || { fail "run $run: ${took[run]} s, more than $most s"; bad[run]=yes; }
+  done
+  echo "runs $1 to $2, beside $3 s of calm ones:$(for ((run = $1; run <= $2; ++run)); do printf ' %d' "${took[run]}"; done) s"
 }
 
 # happens FATE RANK, in the run $name.
@@ -70,9 +79,9 @@ alive() { local pid; pid=$(pid_of "$scratch/$1" 0) && kill -0 "$pid" 2> /dev/nul
 
 RANDOM=$seed
 fates=(killed stopped cut mended) moments=(middle start end)
-good=0 longest=0
+took=() still=() extra=() bad=()
+calm_run calm-0
 for ((run = 1; run <= runs; ++run)); do
-  ((run % 12 != 1)) || calm_run "calm-$run"
   name=run-$run
   # Each fate meets each moment once in twelve runs.
   fate=${fates[(run - 1) % 4]} moment=${moments[(run - 1) / 4 % 3]}
@@ -104,21 +113,23 @@ for ((run = 1; run <= runs; ++run)); do
   what+=" after step $seen"
   [ "$fate" != mended ] || { sleep 5; mend "${host}3"; }
   outcome_of "$job" "$limit" || code=$?
-  took=$((SECONDS - began)) step_took=$(((calm_took + steps - 1) / steps))
-  most=$((calm_took + calm_took * (steps - seen) / (3 * steps) + noticed + step_took + ended))
+  took[run]=$((SECONDS - began)) still[run]=$((steps - seen))
   # Who is lost after its farewell is missed by MPI_Finalize only, which is given ten seconds.
-  [ "$seen" -lt "$steps" ] || most=$((most + 10))
-  [ "$took" -le "$longest" ] || longest=$took
-  [ "$code" -eq 0 ] || fail "run $run: $what: exit code $code after $took s"
-  [ "$took" -le "$most" ] || fail "run $run: $what: $took s, more than $most s"
+  extra[run]=$((noticed + ended + (seen < steps ? 0 : 10)))
+  [ "$code" -eq 0 ] || fail "run $run: $what: exit code $code after ${took[run]} s"
   hash=$(hash_of "$scratch/$name" "$steps" 2>&1) || true
   [ "$hash" = "$wanted" ] || fail "run $run: $what: other bits: $hash"
   # In the last step, or after it, the run may have needed nothing more of what was lost.
   [ "$moment" = end ] || grep -aq " away " "$scratch/$name/log.txt" || fail "run $run: $what: nothing was missed"
   [ "$fate" != cut ] || mend "${host}3"
-  wait_for 60 none_left || { fail "run $run: processes are left"; left | xargs -r kill -KILL; }
-  if [ "$failures" -eq "$failed" ]; then good=$((good + 1)); else cp "$scratch/out" "$scratch/$name/out.txt" || true; fi
-  echo "run $run: $what: exit code $code, $took s of $most s"
+  wait_for 60 none_left || { fail "run $run: processes are left: $(left | xargs -r ps -o args= -p | sed 's/^\(.\{80\}\).*/\1/')"; left | xargs -r kill -KILL; }
+  echo "run $run: $what: exit code $code, ${took[run]} s"
+  [ "$failures" -eq "$failed" ] || { bad[run]=yes; cp "$scratch/out" "$scratch/$name/out.txt" || true; }
+  if ((run % 12 == 0 || run == runs)); then
+    before=$calm_took
+    calm_run "calm-$run"
+    times_of $(((run - 1) / 12 * 12 + 1)) "$run" $((before > calm_took ? before : calm_took))
+  fi
 done
-echo "$good of $runs runs good; the longest took $longest s, the slowest calm one $calm_took s"
-[ "$good" -eq "$runs" ]
+echo "$((runs - ${#bad[@]})) of $runs runs good"
+[ "${#bad[@]}" -eq 0 ]

@@ -2,6 +2,7 @@
 # A real Slurm on this machine, for the tests: munged, slurmctld and slurmd from Debian's packages, on loopback, with a
 # folder, a key, a socket and ports of their own, so that it meddles with no other. Sourced; slurm_up FOLDER starts it and
 # exports SLURM_CONF, slurm_down ends by their process ids exactly the daemons that slurm_up started.
+# slurm_up FOLDER NAME=ADDRESS... has several nodes, hosts of tests/hosts/hosts.sh, and the controller on the first.
 #
 # It declares more processors than there are, which its jobs share (config_overrides, FORCE).
 
@@ -21,20 +22,30 @@ free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1
 slurm_answers() { [[ $(timeout 5 sinfo --noheader --format %T 2> /dev/null) =~ ^(idle|mix|alloc) ]]; }
 munge_answers() { munge --socket "$slurm_folder/munge.sock" --no-input 2> /dev/null | unmunge --socket "$slurm_folder/munge.sock" > /dev/null 2>&1; }
 
-# slurm_up_or_skip FOLDER: where the daemons do not answer or run no job that does nothing, though they are installed (a
+# slurm_up_or_skip FOLDER [NAME=ADDRESS...]: where the daemons do not answer or run no job that does nothing, though they are installed (a
 # sandbox that forbids them what they need), the test that sources this is skipped: none of this is Cleave's. Logs say why.
 slurm_up_or_skip() {
-  if slurm_up "$1" && timeout 90 sbatch --wait --time=1 --output=/dev/null --wrap=true > /dev/null; then return; fi
+  if slurm_up "$@" && timeout 90 sbatch --wait --time=1 --output=/dev/null --wrap=true > /dev/null; then return; fi
   tail -n 20 "$slurm_folder"/log/slurm*.log
   slurm_down || true
   echo "skipped: Slurm is installed, but does not work here (above)"
   exit 77
 }
 
+# start_slurmd NAME: on its host, where it has one of its own.
+start_slurmd() {
+  if [ "$1" = "$(hostname -s)" ]; then
+    slurmd -f "$SLURM_CONF" -N "$1" > /dev/null
+  else
+    on "$1" slurmd -f "$SLURM_CONF" > /dev/null
+  fi
+}
+
 slurm_up() {
   slurm_folder=$1
-  local host cpus=32 memory
-  host=$(hostname -s)
+  shift
+  local cpus=32 memory node nodes=("$@")
+  [ "${#nodes[@]}" -gt 0 ] || nodes=("$(hostname -s)=127.0.0.1")
   memory=$(awk '/^MemTotal/ {print int($2 / 1024 * 0.9)}' /proc/meminfo)
   mkdir -p "$slurm_folder"/{state,spool,log}
   export SLURM_CONF=$slurm_folder/slurm.conf
@@ -46,7 +57,7 @@ slurm_up() {
   # A requeued job waits until its old credential has run out: 120 s unless cred_expire says less.
   cat > "$SLURM_CONF" <<CONF
 ClusterName=onenode
-SlurmctldHost=$host(127.0.0.1)
+SlurmctldHost=${nodes[0]%%=*}(${nodes[0]#*=})
 SlurmUser=$(id -un)
 SlurmdUser=$(id -un)
 AuthType=auth/munge
@@ -55,11 +66,12 @@ CredType=cred/munge
 SlurmctldPort=$(free_port)
 SlurmdPort=$(free_port)
 StateSaveLocation=$slurm_folder/state
-SlurmdSpoolDir=$slurm_folder/spool
+SlurmdSpoolDir=$slurm_folder/spool/%n
 SlurmctldPidFile=$slurm_folder/slurmctld.pid
-SlurmdPidFile=$slurm_folder/slurmd.pid
+SlurmdPidFile=$slurm_folder/slurmd-%n.pid
 SlurmctldLogFile=$slurm_folder/log/slurmctld.log
-SlurmdLogFile=$slurm_folder/log/slurmd.log
+SlurmdLogFile=$slurm_folder/log/slurmd-%n.log
+SlurmdTimeout=${SLURMD_TIMEOUT:-300}
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 MpiDefault=none
@@ -75,11 +87,11 @@ SchedulerParameters=batch_sched_delay=1,sched_min_interval=200000
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 MailProg=/bin/true
-NodeName=$host NodeAddr=127.0.0.1 CPUs=$cpus RealMemory=$memory State=UNKNOWN
-PartitionName=main Nodes=$host Default=YES MaxTime=INFINITE DefaultTime=10 State=UP OverSubscribe=FORCE:4
+$(for node in "${nodes[@]}"; do echo "NodeName=${node%%=*} NodeAddr=${node#*=} CPUs=$cpus RealMemory=$memory State=UNKNOWN"; done)
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE DefaultTime=10 State=UP OverSubscribe=FORCE:4
 CONF
   slurmctld -f "$SLURM_CONF" > /dev/null
-  slurmd -f "$SLURM_CONF" -N "$host" > /dev/null
+  for node in "${nodes[@]}"; do mkdir -p "$slurm_folder/spool/${node%%=*}" && start_slurmd "${node%%=*}"; done
   wait_for 60 slurm_answers || { echo "Slurm does not come up"; tail -n 20 "$slurm_folder"/log/*; return 1; }
 }
 
@@ -107,7 +119,8 @@ slurm_down() {
       sleep 0.2
     done
   fi
-  end_by_pid_file "$slurm_folder/slurmd.pid"
+  local file
+  for file in "$slurm_folder"/slurmd-*.pid; do end_by_pid_file "$file"; done
   end_by_pid_file "$slurm_folder/slurmctld.pid"
   end_by_pid_file "$slurm_folder/munged.pid"
 }

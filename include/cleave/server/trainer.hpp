@@ -6,9 +6,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "cleave/comm/transport.hpp"
@@ -38,12 +40,16 @@ struct TrainerOptions : sched::StepSpec {
 struct StepResult {
   StepOutcome outcome;
   sched::StepReport report;
-  Seconds time;                     ///< emulated; with clock `off`, what the simulator says of an undisturbed step
-  Seconds lower_bound;              ///< no schedule over the devices present can be faster
-  Seconds floor;                    ///< nor can any other layout with all state on the server
-  Seconds wall;                     ///< real
-  std::optional<double> dilation;   ///< clock `wall`: real time from the first dispatch to the last event, over `time`
-  VerificationReport verification;  ///< of this step's blocks
+  Seconds time;                    ///< emulated; with clock `off`, what the simulator says of an undisturbed step
+  Seconds lower_bound;             ///< no schedule over the devices present can be faster
+  Seconds floor;                   ///< nor can any other layout with all state on the server
+  Seconds wall;                    ///< real
+  std::optional<double> dilation;  ///< clock `wall`: real time from the first dispatch to the last event, over `time`
+  /// Over several hosts: the part of `dilation` that was spent in waiting for each host, as a factor of its own:
+  ///   1 + (how late the last event was because of it) / time
+  /// The server's own part counts to its host; the factors less 1 add up to dilation less 1.
+  std::map<std::string, double> dilation_by_host;
+  VerificationReport verification;    ///< of this step's blocks
   std::vector<Unchecked> recomputed;  ///< the step was run again because of these blocks
   std::optional<PhaseTimes> phases;   ///< parts of `wall`, where a profile is kept
 };

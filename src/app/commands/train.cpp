@@ -220,6 +220,7 @@ class Run {
     last_loss_ = r.outcome.loss;
     emulated_ += r.time;
     if (r.dilation) dilated_ += r.time * *r.dilation;
+    for (const auto& [host, factor] : r.dilation_by_host) waited_for_[host] += r.time * (factor - 1);
     told_.note(p_.state.step, r, clock_.now() - begun_, status_);
     const std::string text = told_.line();
     progress_.update(p_.state.step, text, told_.panel());
@@ -326,8 +327,12 @@ class Run {
   void report_dilation(Seconds late) {
     if (dilated_.value() <= 0) return;
     const double dilation = dilated_ / emulated_;
-    const std::string text = fmt::format("{} of the model took {}, dilated by a factor of {:.3f}; at most {} late",
-                                         show(emulated_), show(dilated_), dilation, show(late));
+    std::string text = fmt::format("{} of the model took {}, dilated by a factor of {:.3f}; at most {} late",
+                                   show(emulated_), show(dilated_), dilation, show(late));
+    for (const auto& [host, waited] : waited_for_) {
+      text += fmt::format("{} {} {:.3f}", waited_for_.begin()->first == host ? "; by host:" : ",", host,
+                          1 + waited / emulated_);
+    }
     if (dilation > kKeepsUp) {
       log_.warning("this host was too slow for clock wall: {}", text);
     } else {
@@ -397,6 +402,7 @@ class Run {
   double first_loss_ = 0, last_loss_ = 0;
   bool metrics_fail_ = false;
   Seconds begun_, emulated_{0}, dilated_{0};
+  std::map<std::string, Seconds> waited_for_;  // of the dilation, by host
   std::optional<fs::path> saved_, reported_;
 };
 

@@ -131,6 +131,7 @@ void RunFolder::append(std::int64_t step, std::int64_t tokens, const server::Ste
       .add("floor_s", r.floor.value())
       .add("wall_s", r.wall.value());
   if (r.dilation) line.add("dilation", *r.dilation);
+  if (!r.dilation_by_host.empty()) line.add_json("dilation_by_host", nlohmann::json(r.dilation_by_host).dump());
   line.add("bytes_down", r.report.bytes_down.value()).add("bytes_up", r.report.bytes_up.value());
   line.add("devices", r.report.devices)
       .add("tasklets", r.report.tasklets)

@@ -43,5 +43,28 @@ TEST(Pace, EveryStepBeginsAnew) {
   EXPECT_EQ(pace.lateness(), Seconds(1));
 }
 
+TEST(Pace, WhatIsLateIsSharedOutToWhomItWaitedFor) {
+  Pace pace;
+  pace.begin(Seconds(0), Seconds(0));
+  EXPECT_TRUE(pace.shares().empty());
+  pace.passed(Seconds(2), Seconds(2), 1, Seconds(1));  // waited for, and yet not late
+  EXPECT_TRUE(pace.shares().empty());
+  pace.passed(Seconds(5), Seconds(4), 1, Seconds(0.75));  // 1 s late: a quarter of a second is the server's
+  EXPECT_DOUBLE_EQ(pace.shares().at(1), 0.75 / 4);
+  EXPECT_DOUBLE_EQ(pace.shares().at(0), 0.25 / 4);
+  pace.passed(Seconds(7), Seconds(5), 2, Seconds(3));  // no more than by what it became later
+  EXPECT_DOUBLE_EQ(pace.shares().at(2), 1.0 / 5);
+  double sum = 0;
+  for (const auto& [rank, share] : pace.shares()) sum += share;
+  EXPECT_DOUBLE_EQ(sum, pace.dilation() - 1);
+  pace.passed(Seconds(8), Seconds(7));  // half of it is caught up with, and half of each part
+  EXPECT_DOUBLE_EQ(pace.shares().at(1), 0.375 / 7);
+  EXPECT_DOUBLE_EQ(pace.shares().at(2), 0.5 / 7);
+  pace.passed(Seconds(9), Seconds(9));
+  for (const auto& [rank, share] : pace.shares()) EXPECT_EQ(share, 0.0) << rank;
+  pace.begin(Seconds(9), Seconds(9));
+  EXPECT_TRUE(pace.shares().empty());
+}
+
 }  // namespace
 }  // namespace cleave::server

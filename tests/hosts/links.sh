@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Runs over 2, 3 and 5 hosts, with links of 10 Gbit/s and of 100 Mbit/s and 20 ms: each ends with the bits of a run on one host.
+# Under the wall clock, over three hosts whose links carry the emulated traffic, real time is within 5 % of the model's, and
+# each host's part in what it is late is told.
+#
+#   bash tests/hosts/links.sh       needs FAR_LINK, the built tests/hosts/far_link
+. "$(dirname "${BASH_SOURCE[0]}")/../e2e/lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/hosts.sh"
+FAR_LINK=${FAR_LINK:-$TOP/build/release/tests/hosts/far_link}
+
+skip() { echo "skipped: $*"; exit 77; }
+[ "$(id -u)" -eq 0 ] || skip "making hosts of network namespaces needs root"
+command -v ip > /dev/null || skip "making hosts needs iproute2"
+[ -e /dev/net/tun ] || skip "no /dev/net/tun, of which long links are made"
+trap 'hosts_down; finish' EXIT
+hosts_up 1 2> "$scratch/why" || skip "no network namespaces: $(tail -n 1 "$scratch/why")"
+hosts_down
+
+write_input
+run=(train.steps=3 train.eval_every=0 checkpoint.every=0)
+expect_code 0 "one host" "$CLEAVE" train "$scratch/input.yaml" "${run[@]}" "output.dir=$scratch/one"
+wanted=$(hash_of "$scratch/one" 3)
+# make HOSTS near|far: a host's own link has half of the way's delay.
+make() {
+  hosts_up "$1" && if [ "$2" = near ]; then slow "$1" 10gbit; else distant "$1" 100e6 10; fi
+}
+hosts_of() { sed -n 's/.*"host": "\([^"]*\)".*/\1/p' "$1/ranks.json" | sort -u | wc -l; }
+
+for case in "2 near" "2 far" "3 near" "3 far" "5 near" "5 far"; do
+  read -r number link <<< "$case"
+  make "$number" "$link" || { fail "$case: no hosts"; exit 1; }
+  began=$SECONDS
+  expect_code 0 "$case" timeout 120 bash -c "$(declare -f launch_on_hosts on)"'
+    TOP=$1 scratch=$2 host=$3 subnet=$4; shift 4; launch_on_hosts "$@"' _ "$TOP" "$scratch" "$host" "$subnet" \
+    "$number" $((number + 1)) "$CLEAVE" train "$scratch/input.yaml" "${run[@]}" "output.dir=$scratch/$number-$link"
+  [ "$(hosts_of "$scratch/$number-$link")" -eq "$number" ] || fail "$case: $(hosts_of "$scratch/$number-$link") hosts"
+  [ "$(hash_of "$scratch/$number-$link" 3)" = "$wanted" ] || fail "$case: other bits than on one host"
+  echo "$number hosts, $link: $((SECONDS - began)) s"
+  hosts_down
+done
+
+# in_real_time LINK DOWNLINK UPLINK LATENCY: three hosts, a device rank on each.
+in_real_time() {
+  local link=$1 down=$2 up=$3 latency=$4
+  sed "s/@down/$down/; s/@up/$up/; s/@latency/$latency/" > "$scratch/$link.yaml" <<'YAML'
+model: {family: gpt2, n_layer: 2, n_head: 4, d_model: 128, vocab_size: 256, seq_len: 64}
+data: {text: text, tokenizer: byte}
+train: {steps: 3, batch: 8}
+fleet:
+  clock: wall
+  devices:
+    - {name: phone, count: 6, compute: 1 GFLOP/s, memory: 64 MB, downlink: @down, uplink: @up, latency: @latency}
+server: {nic_out: 1 Gbit/s, nic_in: 1 Gbit/s}
+YAML
+  make 3 "$link" || { fail "in real time, $link: no hosts"; exit 1; }
+  expect_code 0 "in real time, $link" launch_on_hosts 3 4 "$CLEAVE" train "$scratch/$link.yaml" --quiet checkpoint.every=0 "output.dir=$scratch/real-$link"
+  hosts_down
+  python3 - "$scratch/real-$link" "$link" <<'PYTHON' || fail "in real time, $link"
+import json, sys
+steps = [json.loads(line) for line in open(sys.argv[1] + "/metrics.jsonl")]
+modelled = sum(s["time_s"] for s in steps)
+late = lambda value: sum((value(s) - 1) * s["time_s"] for s in steps) / modelled
+hosts = sorted(steps[0]["dilation_by_host"])
+dilation = 1 + late(lambda s: s["dilation"])
+parts = {host: 1 + late(lambda s: s["dilation_by_host"][host]) for host in hosts}
+print(f"in real time, {sys.argv[2]}: {modelled:.2f} s of the model dilated by {dilation:.4f}; by host", {h: round(p, 4) for h, p in parts.items()})
+whole = abs(sum(p - 1 for p in parts.values()) - (dilation - 1)) < 1e-6
+sys.exit(0 if dilation <= 1.05 and len(hosts) == 3 and whole else 1)
+PYTHON
+}
+in_real_time near '10 MB\/s' '4 MB\/s' '5 ms'
+# Six phones of these rates fill half of a link of 100 Mbit/s.
+in_real_time far '1 MB\/s' '500 kB\/s' '60 ms'
