@@ -19,7 +19,7 @@ enum class Deed : std::uint8_t {
   repeat,    // sent again and again
   corrupt,   // one bit flipped on the way
   truncate,  // cut short
-  lie,       // one number wrong, the checksum right
+  lie,       // one number wrong, the checksum right; where a sample is checked, in some answers in a row
   rename,    // under another tasklet's id
   redirect,  // under another device's id
   reshape,   // of another shape
@@ -55,7 +55,8 @@ struct Story {
   std::int64_t devices = 3;
   bool live = false;  // clock off; else virtual
   bool parts = false;
-  bool audit = false;  // verification by audit of every block; else by its operands
+  bool audit = false;   // verification by audit of every block; else by its operands
+  bool sample = false;  // half of the blocks are checked, the others used as they come
   bool sixteen_bits = false;
   std::vector<Act> acts;
 };
@@ -82,10 +83,25 @@ inline Story draw_story(std::uint64_t seed) {
   return story;
 }
 
+/// The same where a sample of the blocks is checked, with one rank more that lies in some answers in a row: some of
+/// them are used before it is found out.
+inline Story draw_sampled_story(std::uint64_t seed) {
+  Story story = draw_story(seed);
+  const Random random(seed, Purpose::test, 78);
+  story.audit = false;
+  story.sample = true;
+  story.acts.push_back({.rank = 1 + static_cast<int>(random.below(0, static_cast<std::uint64_t>(story.ranks))),
+                        .answer = static_cast<std::int64_t>(random.below(1, 60)),
+                        .deed = Deed::lie,
+                        .amount = 1 + static_cast<std::int64_t>(random.below(2, 12))});
+  return story;
+}
+
 inline std::string show(const Story& story) {
-  std::string text = fmt::format("seed {}: {} devices on {} ranks, clock {}{}{}{}", story.seed, story.devices,
-                                 story.ranks, story.live ? "off" : "virtual", story.parts ? ", parts" : "",
-                                 story.audit ? ", audit" : "", story.sixteen_bits ? ", bf16" : "");
+  std::string text =
+      fmt::format("seed {}: {} devices on {} ranks, clock {}{}{}{}{}", story.seed, story.devices, story.ranks,
+                  story.live ? "off" : "virtual", story.parts ? ", parts" : "", story.audit ? ", audit" : "",
+                  story.sample ? ", sample" : "", story.sixteen_bits ? ", bf16" : "");
   for (const Act& act : story.acts) {
     text += fmt::format("\n  rank {} before answer {}: {} {}", act.rank, act.answer,
                         kDeeds[static_cast<std::size_t>(act.deed)], act.amount);
