@@ -18,13 +18,12 @@ skip() { echo "skipped: $*"; exit 77; }
 command -v ip > /dev/null || skip "making hosts needs iproute2"
 command -v iperf3 > /dev/null || skip "no iperf3, which the rate is compared with"
 [ -x "$PROGRAM" ] || { echo "no $PROGRAM; build it first: cmake --build build/release --target link_bench"; exit 1; }
-end_iperf() { [ ! -e "$scratch/iperf.pids" ] || xargs -r kill < "$scratch/iperf.pids" 2> /dev/null || true; }
+end_iperf() { for number in 2 3 4 5; do ip netns pids "$host$number" 2> /dev/null | xargs -r kill 2> /dev/null || true; done; }
 trap 'end_iperf; hosts_down; finish' EXIT
 hosts_up 5 2> "$scratch/why" || skip "no network namespaces: $(tail -n 1 "$scratch/why")"
 [ "$link" = none ] || slow 5 "$link" || skip "no rates on links"
 for number in 2 3 4 5; do
   on "$host$number" iperf3 -s -p "$port" > /dev/null 2>&1 &
-  echo $! >> "$scratch/iperf.pids"
 done
 sleep 0.5
 
