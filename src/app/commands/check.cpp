@@ -53,6 +53,8 @@ Input check_settings(const CommandLine& line) {
                    "fleet, server, plan and verify can be changed");
     }
   }
+  if (input.step.layout.layout == sched::Layout::stages)
+    reader.fault("plan.layout", "check trains, and train has no stages yet", "auto or tiles");
   reader.finish();
   draw_fleet(input);
   return input;
