@@ -142,8 +142,8 @@ class Sequence {
       // One more may be in place than was reported.
       if (killed) branch.or_else = {{seed, unreported(folder(which), last)}};
     } else {
-      // It was killed before it said a word: the branch before it may stand.
-      branch.or_else = {{branch.seed, branch.last}};
+      // It was killed before it said a word: the branch before it may stand, or its first checkpoint be in place.
+      branch.or_else = {{branch.seed, branch.last}, {seed, unreported(folder(which), last)}};
       branch.seed = seed;
       branch.last = last;
     }
