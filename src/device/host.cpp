@@ -5,11 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <unordered_map>
 #include <utility>
 
 #include "cleave/base/error.hpp"
+#include "cleave/base/host_name.hpp"
 #include "cleave/base/version.hpp"
 #include "cleave/comm/handshake.hpp"
 #include "cleave/kernels/gemm_kernels.hpp"
@@ -39,8 +39,8 @@ struct Hosted {
 };
 
 std::string system_host_name() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+  std::string name = host_name();
+  return name.empty() ? "unknown" : name;
 }
 
 class Host {

@@ -1,11 +1,10 @@
 // Graphs, scheduler runs, and what is read off after them.
 #include "cleave/server/trainer.hpp"
+#include "cleave/base/host_name.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <map>
@@ -56,12 +55,11 @@ std::map<std::string, double> by_host(const std::map<int, double>& shares, const
   for (const RankInfo& rank : ranks) {
     if (!rank.host.empty()) hosts.emplace(rank.host, 1.0);
   }
-  std::array<char, 256> here{};
-  (void)::gethostname(here.data(), here.size() - 1);
-  hosts.emplace(here.data(), 1.0);
+  const std::string here = host_name();
+  hosts.emplace(here, 1.0);
   if (hosts.size() == 1) return {};
   for (const auto& [rank, share] : shares) {
-    const std::string host = rank > 0 ? ranks[static_cast<std::size_t>(rank)].host : here.data();
+    const std::string host = rank > 0 ? ranks[static_cast<std::size_t>(rank)].host : here;
     if (const auto found = hosts.find(host); found != hosts.end()) found->second += share;
   }
   return hosts;

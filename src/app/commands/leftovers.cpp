@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -14,6 +13,8 @@
 #include <ctime>
 #include <fstream>
 #include <set>
+
+#include "cleave/base/host_name.hpp"
 
 namespace cleave::app {
 
@@ -113,10 +114,8 @@ LeftoverPlaces LeftoverPlaces::here() {
     where.sessions = value;
     break;
   }
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  where.host = host.data();
-  where.host = where.host.substr(0, where.host.find('.'));  // as Open MPI names it
+  const std::string host = host_name();
+  where.host = host.substr(0, host.find('.'));  // as Open MPI names it
   return where;
 }
 

@@ -132,6 +132,9 @@ class Peer {
   SteadyClock clock_;
 };
 
+// Names of hosts may be any bytes.
+std::string text_of(const json& said) { return said.dump(-1, ' ', false, json::error_handler_t::replace); }
+
 json description_of(const RunHost& host) {
   return {{"host", host.name}, {"processor", host.processor}, {"kernels", host.kernels}, {"supported", host.supported}};
 }
@@ -229,8 +232,8 @@ void answer_until_told(comm::Transport& transport, const std::string& host) {
         for (int i = 0; i < kMessages; ++i) transport.send(0, order(Order::give, bytes));
         break;
       }
-      case Order::describe: transport.send(0, frame_of(description_of(describe_this_host(host)).dump())); break;
-      case Order::measure: transport.send(0, frame_of(figures_of(measure_host()).dump())); break;
+      case Order::describe: transport.send(0, frame_of(text_of(description_of(describe_this_host(host))))); break;
+      case Order::measure: transport.send(0, frame_of(text_of(figures_of(measure_host())))); break;
       case Order::leave: return;
     }
     heard = clock.now();

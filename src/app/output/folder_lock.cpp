@@ -12,6 +12,7 @@
 #include <string>
 
 #include "cleave/base/error.hpp"
+#include "cleave/base/host_name.hpp"
 
 namespace cleave::app {
 
@@ -31,9 +32,7 @@ FolderLock FolderLock::take(const std::filesystem::path& folder) {
     throw EnvironmentError("use output.dir", folder.string(),
                            "another run writes there" + (who.empty() ? who : " (" + who + ")"));
   }
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  const std::string who = fmt::format("process {} on {}\n", ::getpid(), host.data());
+  const std::string who = fmt::format("process {} on {}\n", ::getpid(), host_name());
   // Only for the message above: a full disk does not matter.
   if (::ftruncate(descriptor, 0) != 0 || ::pwrite(descriptor, who.data(), who.size(), 0) < 0) return lock;
   return lock;

@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "cleave/base/atomic_file.hpp"
 #include "cleave/base/durable.hpp"
 #include "cleave/base/error.hpp"
+#include "cleave/base/host_name.hpp"
 #include "cleave/checkpoint/folder.hpp"
 #include "output/loss_json.hpp"
 
@@ -68,10 +68,8 @@ RunFolder RunFolder::resume(const fs::path& folder, const Continuation& how) {
 void RunFolder::store_input(const std::string& effective) const { replace_file(folder_ / "input.yaml", effective); }
 
 void RunFolder::store_ranks(const std::vector<server::RankInfo>& ranks) const {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  list.push_back({{"rank", 0}, {"pid", ::getpid()}, {"host", host.data()}, {"devices", nlohmann::json::array()}});
+  list.push_back({{"rank", 0}, {"pid", ::getpid()}, {"host", host_name()}, {"devices", nlohmann::json::array()}});
   for (const server::RankInfo& rank : ranks) {
     if (rank.rank == 0) continue;
     nlohmann::json devices = nlohmann::json::array();
@@ -131,7 +129,11 @@ void RunFolder::append(std::int64_t step, std::int64_t tokens, const server::Ste
       .add("floor_s", r.floor.value())
       .add("wall_s", r.wall.value());
   if (r.dilation) line.add("dilation", *r.dilation);
-  if (!r.dilation_by_host.empty()) line.add_json("dilation_by_host", nlohmann::json(r.dilation_by_host).dump());
+  if (!r.dilation_by_host.empty()) {
+    // Names of hosts may be any bytes.
+    line.add_json("dilation_by_host",
+                  nlohmann::json(r.dilation_by_host).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  }
   line.add("bytes_down", r.report.bytes_down.value()).add("bytes_up", r.report.bytes_up.value());
   line.add("devices", r.report.devices)
       .add("tasklets", r.report.tasklets)
