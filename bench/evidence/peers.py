@@ -1,12 +1,14 @@
 """Devices that reach each other directly, through the server, or not at all; and what a step takes in energy, the server's with it."""
 from .fleets import HEADLINE, edge, fleet
+from .regimes import LINKS
 from .study import Case, Study, grid, three
 
 REACH = {"direct": "direct", "relayed by the server": "relayed", "not at all": "none"}
+FIBRE = dict(zip(("down", "up"), LINKS["fibre"]))
 FLEETS = {
     "opt-1.3b, 256 devices of 1-3 GB, published links": ("opt-1.3b", edge(256)),
-    "opt-1.3b, 256 devices of 16 GB, fibre": ("opt-1.3b", edge(256, "16 GB", down=("50 MB/s", "100 MB/s"), up=("50 MB/s", "100 MB/s"))),
-    "opt-13b, 32 devices of 16 GB, fibre": ("opt-13b", edge(32, "16 GB", down=("50 MB/s", "100 MB/s"), up=("50 MB/s", "100 MB/s"))),
+    "opt-1.3b, 256 devices of 16 GB, fibre": ("opt-1.3b", edge(256, "16 GB", **FIBRE)),
+    "opt-13b, 32 devices of 16 GB, fibre": ("opt-13b", edge(32, "16 GB", **FIBRE)),
 }
 SYSTEMS = ["cleave", "dtfm", "swarm", "megatron", "fsdp", "confidant", "galaxy", "tensor-parallel", "data-parallel", "cloud-gpu"]
 # The server's power belongs to every system, and its interface to those that are relayed.
@@ -29,8 +31,8 @@ def energy(r):
     lines = [["fleet", *SYSTEMS]]
     for case in r.cases:
         if case.endswith("; direct"):
-            cells = [[(a, b) for a, b in zip(r.of(s, case, "energy_J"), r.of(s, case, "server_energy_J"))] for s in SYSTEMS]
-            lines.append([case.removesuffix("; direct")] + [f"{three(c[0][0] / 1e3)} + {three(c[0][1] / 1e3)}" if c else "no" for c in cells])
+            parts = [[r.mid(s, case, key) for key in ("energy_J", "server_energy_J")] for s in SYSTEMS]
+            lines.append([case.removesuffix("; direct")] + ["no" if None in p else " + ".join(three(v / 1e3) for v in p) for p in parts])
     return grid(lines)
 
 

@@ -77,6 +77,7 @@ class Exchange {
   /// Whether what the device held is lost: its rank is dead or silent, or was so since the last take_gone(). A rank
   /// that speaks again within one look was silent all the same: its tasklets are let go and nobody answers them.
   [[nodiscard]] bool is_gone(DeviceId device) const;
+  [[nodiscard]] int rank_of(DeviceId device) const;
 
   /// Tells every rank to leave and waits for their farewells, at most for `at_most`. Returns the ranks that are
   /// missing.
@@ -115,7 +116,6 @@ class Exchange {
     std::int64_t order = 0;                  // in which tasklets were sent
     std::shared_ptr<ReturnedParts> parts{};  // of a tasklet that is sent in parts
   };
-  [[nodiscard]] int rank_of(DeviceId device) const;
   [[nodiscard]] const Peer& peer_of(DeviceId device) const { return peers_[static_cast<std::size_t>(rank_of(device))]; }
   void greet(const sched::StepSpec& spec, const FleetTerms& terms);
   void leave_out(int rank, std::string why);

@@ -88,10 +88,6 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
         clock_(clock_of(terms)) {
     if (terms.clock == ClockMode::wall) pace_.emplace();
     model_.set_observer(terms.observer);
-    ranks_.assign(spec.devices.size(), 0);
-    for (const RankInfo& rank : exchange_.ranks()) {
-      for (const DeviceId device : rank.devices) ranks_[static_cast<std::size_t>(device.value)] = rank.rank;
-    }
     follow_ranks();
   }
 
@@ -144,7 +140,7 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
         continue;
       }
       if (event.kind == EventKind::done && event.device != kServerDevice) {
-        waited_for = rank_of(event.device);
+        waited_for = exchange_.rank_of(event.device);
         event = when_answered(event);
       } else if (event.kind == EventKind::done) {
         if (const auto own = own_witnesses_.find(event.tasklet); own != own_witnesses_.end()) {
@@ -176,8 +172,6 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
     return false;
   }
 
-  [[nodiscard]] int rank_of(DeviceId device) const { return ranks_[static_cast<std::size_t>(device.value)]; }
-
   void hold(std::optional<Answer> answer) {
     if (answer && answer->kind != Answer::Kind::late) answers_.insert_or_assign(answer->tasklet.id, std::move(*answer));
   }
@@ -206,7 +200,6 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
   sched::SimulatedFleet model_;
   Clock& clock_;
   std::optional<Pace> pace_;
-  std::vector<int> ranks_;  // by device
   // Answers that came before their modelled time. They are put in their place when the event says so: a block that was
   // placed and then lost with its device would be added twice where results add up.
   NodePool nodes_;

@@ -58,8 +58,7 @@ void judge_hosts(const RankSurvey& survey, const std::string& kernels, std::vect
     if (std::ranges::count(host.supported, kernels) == 0) {
       warnings.push_back(
           fmt::format("host {} ({}) cannot run {} kernels: a run would go on without its ranks ({}); "
-                      "server.gemm_kernels={} is what "
-                      "all hosts can run",
+                      "server.gemm_kernels={} is what all hosts can run",
                       host.name, host.processor, kernels, fmt::join(host.ranks, " "), common_kernels(survey.hosts)));
     } else if (host.speed.core < fastest * kAlike) {
       warnings.push_back(fmt::format("host {} ({}) does {} on a core, another one {}", host.name, host.processor,

@@ -37,8 +37,7 @@ void TrainProgress::note(std::int64_t step, const server::StepResult& result, Se
 std::string TrainProgress::line() const {
   return fmt::format(
       "step {}/{}  loss {:.4f}  emulated {}/step (bound {}, floor {})  real {}/step  {:.0f} tokens/s  devices: {} "
-      "used, {}  "
-      "busiest: {}  ETA {}",
+      "used, {}  busiest: {}  ETA {}",
       step_, steps_, last_.outcome.loss, show(last_.time), show(last_.lower_bound), show(last_.floor), show(last_.wall),
       tokens_per_s_, last_.report.devices, devices_, busiest_, show(left_));
 }

@@ -34,6 +34,9 @@ struct Settings {
   double only_owners = 0;
 };
 
+/// The usual ones for a chain of sequences that takes so many seconds.
+[[nodiscard]] Settings of_horizon(double horizon);
+
 /// Everything that does not change from candidate to candidate.
 struct Problem {
   const StageWork* work = nullptr;

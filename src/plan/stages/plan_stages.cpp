@@ -44,6 +44,15 @@ double weights_of(const StageWork& work) {
   return sum;
 }
 
+Settings of_horizon(double horizon) {
+  const Settings usual;
+  Settings settings;
+  settings.loading = usual.loading / usual.owning * horizon;
+  settings.deeper = usual.deeper / usual.owning * horizon;
+  settings.owning = horizon;
+  return settings;
+}
+
 std::optional<Layout> lay_out(const Problem& problem, const Settings& settings) {
   const std::int64_t pieces = std::ssize(problem.work->pieces);
   const double memory = *std::ranges::max_element(problem.memory);
@@ -220,14 +229,6 @@ class Search {
     time_ = grouped.time_;
   }
 
-  static Settings of_horizon(double horizon) {
-    const Settings usual;
-    Settings settings;
-    settings.loading = usual.loading / usual.owning * horizon;
-    settings.deeper = usual.deeper / usual.owning * horizon;
-    settings.owning = horizon;
-    return settings;
-  }
   template <class Change>
   void vary(Change change) {
     vary(change, worth_);

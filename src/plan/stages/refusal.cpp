@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "cleave/base/error.hpp"
 
@@ -31,22 +32,15 @@ std::string name_of(const Problem& problem, std::size_t i) {
 bool fits(const Problem& problem, double multiple) {
   Problem larger = problem;
   for (double& memory : larger.memory) memory *= multiple;
+  // Room for sums beside stages, and devices with sums alone.
+  constexpr std::pair<double, double> kRooms[] = {{0.25, 0}, {0.45, 0}, {0, 0.45}};
   for (const double horizon : {1.0, 6.0}) {
-    for (const double sums : {0.25, 0.45}) {
-      Settings settings;
-      settings.loading *= horizon;
-      settings.deeper *= horizon;
-      settings.owning *= horizon;
+    for (const auto& [sums, only_owners] : kRooms) {
+      Settings settings = of_horizon(horizon * Settings{}.owning);
       settings.for_sums = sums;
+      settings.only_owners = only_owners;
       if (lay_out(larger, settings)) return true;
     }
-    Settings settings;
-    settings.loading *= horizon;
-    settings.deeper *= horizon;
-    settings.owning *= horizon;
-    settings.for_sums = 0;
-    settings.only_owners = 0.45;
-    if (lay_out(larger, settings)) return true;
   }
   return false;
 }

@@ -5,12 +5,19 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 #include <numeric>
 
 #include "cleave/base/error.hpp"
 #include "stopwatch.hpp"
 
 namespace cleave::sched::stages {
+
+namespace {
+
+constexpr std::int64_t kEventsBetweenQuestions = 1024;
+
+}  // namespace
 
 std::vector<fleet::DeviceProfile> profiles_of(const Fleet& fleet) {
   std::vector<fleet::DeviceProfile> profiles;
@@ -82,6 +89,22 @@ void StageRun::begin() {
   load_replicas();
   load_owners();
   server->begin();
+}
+
+void StageRun::run(const KeepGoing& keep_going) {
+  begin();
+  for (std::int64_t events = 0; !complete(); ++events) {
+    if (keep_going && events % kEventsBetweenQuestions == 0 && !keep_going()) throw Interrupted{};
+    // Devices that leave at one moment are replaced together.
+    const Event event =
+        fleet.next_event(missing.empty() ? Seconds(std::numeric_limits<double>::infinity()) : fleet.now());
+    if (event.kind == EventKind::timeout) {
+      if (missing.empty()) explain_standstill();
+      recover();
+      continue;
+    }
+    handle(event);
+  }
 }
 
 void StageRun::open_book(const fleet::DeviceProfile& profile) {

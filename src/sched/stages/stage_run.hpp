@@ -84,6 +84,9 @@ struct StageRun {
   void expect_sources(const plan::Stage& of_plan);
 
   void begin();
+  // From begin() until everything is done. Errors: Interrupted where keep_going says no; InputError where what was lost
+  // finds no room, or nothing happens any more.
+  void run(const KeepGoing& keep_going);
 
   void open_book(const fleet::DeviceProfile& profile);
 

@@ -2,7 +2,6 @@
 #include "cleave/sched/stage_scheduler.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "stages/stage_run.hpp"
@@ -10,12 +9,6 @@
 namespace cleave::sched {
 
 using namespace stages;
-
-namespace {
-
-constexpr std::int64_t kEventsBetweenQuestions = 1024;
-
-}  // namespace
 
 struct StageScheduler::Impl final : StageRun {
   using StageRun::StageRun;
@@ -37,19 +30,7 @@ StepReport StageScheduler::run(const KeepGoing& keep_going) {
   StageRun& self = *impl_;
   const Seconds start = self.fleet.now();
   const std::vector<Usage> before(self.fleet.usage().begin(), self.fleet.usage().end());
-  self.begin();
-  for (std::int64_t events = 0; !self.complete(); ++events) {
-    if (keep_going && events % kEventsBetweenQuestions == 0 && !keep_going()) throw Interrupted{};
-    // Devices that leave at one moment are replaced together.
-    const Event event = self.fleet.next_event(self.missing.empty() ? Seconds(std::numeric_limits<double>::infinity())
-                                                                   : self.fleet.now());
-    if (event.kind == EventKind::timeout) {
-      if (self.missing.empty()) self.explain_standstill();
-      self.recover();
-      continue;
-    }
-    self.handle(event);
-  }
+  self.run(keep_going);
   for (const auto& [load, device] : self.loads) {
     if (self.book(device).present) self.fleet.release(load, DeviceId(device));
   }

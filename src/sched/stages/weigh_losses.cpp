@@ -2,7 +2,6 @@
 // when the step began, and nothing is lost there. Stages overlap, so the step's own time is compared, not the sum of
 // what its stages ended later.
 #include <algorithm>
-#include <limits>
 #include <vector>
 
 #include "cleave/sched/simulated_fleet.hpp"
@@ -35,8 +34,7 @@ void StageRun::weigh_losses() {
     if (!std::ranges::binary_search(at_begin, one.id, {}, &fleet::DeviceProfile::id)) calm.remove_device(one.id);
   }
   StageRun undisturbed(calm, graph, plan, options);
-  undisturbed.begin();
-  while (!undisturbed.complete()) undisturbed.handle(calm.next_event(Seconds(std::numeric_limits<double>::infinity())));
+  undisturbed.run({});
   report.recovery = std::max(Seconds(0), report.time - (calm.now() - undisturbed.began));
   for (std::size_t i = 0; i < losses.records().all().size(); ++i) {
     const auto s = static_cast<std::size_t>(losses.stage_of(i));
