@@ -13,14 +13,11 @@
 PROGRAM=${LINK_BENCH:-$TOP/build/release/bench/link_bench}
 
 link=${1:-1gbit} rounds=${2:-3} seconds=3 port=5201
-skip() { echo "skipped: $*"; exit 77; }
-[ "$(id -u)" -eq 0 ] || skip "making hosts of network namespaces needs root"
-command -v ip > /dev/null || skip "making hosts needs iproute2"
 command -v iperf3 > /dev/null || skip "no iperf3, which the rate is compared with"
 [ -x "$PROGRAM" ] || { echo "no $PROGRAM; build it first: cmake --build build/release --target link_bench"; exit 1; }
 end_iperf() { for number in 2 3 4 5; do ip netns pids "$host$number" 2> /dev/null | xargs -r kill 2> /dev/null || true; done; }
 trap 'end_iperf; hosts_down; finish' EXIT
-hosts_up 5 2> "$scratch/why" || skip "no network namespaces: $(tail -n 1 "$scratch/why")"
+hosts_up_or_skip 5
 [ "$link" = none ] || slow 5 "$link" || skip "no rates on links"
 for number in 2 3 4 5; do
   on "$host$number" iperf3 -s -p "$port" > /dev/null 2>&1 &

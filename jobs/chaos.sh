@@ -111,7 +111,7 @@ for ((run = 1; run <= runs; run++)); do
       0) [ -n "$pid" ] && [ "$alive" -gt "$spare" ] && kill -KILL "$pid" 2>/dev/null && { deeds+=" kill:$victim"; alive=$((alive - 1)); faults=$((faults + 1)); } ;;
       1) [ -n "$pid" ] && kill -STOP "$pid" 2>/dev/null && { deeds+=" stop:$victim"; stopped+=" $pid"; faults=$((faults + 1)); } ;;
       2) for pid in $stopped; do kill -CONT "$pid" 2>/dev/null && deeds+=" cont"; done; stopped= ;;
-      3) number=$((2 + RANDOM % (hosts - 1))) && [ -z "${away[$number]:-}" ] && cut "$host$number" && { away[$number]=yes; deeds+=" cut:$number"; faults=$((faults + 1)); } ;;
+      3) number=$((2 + RANDOM % (hosts - 1))) && [ -z "${away[$number]:-}" ] && cut_off "$host$number" && { away[$number]=yes; deeds+=" cut:$number"; faults=$((faults + 1)); } ;;
       4) for number in "${!away[@]}"; do mend "$host$number" && deeds+=" mend:$number"; done; away=() ;;
     esac || true
     [ -z "$server" ] || kill -CONT "$server" 2>/dev/null || true

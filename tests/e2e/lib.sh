@@ -34,6 +34,9 @@ fail() {
   failures=$((failures + 1))
 }
 
+# skip TEXT: ends the script as one that cannot be tried here, and says why.
+skip() { echo "skipped: $*"; exit 77; }
+
 # cleave_on RANKS ARGUMENT...: the program under mpirun; with 0 ranks, without mpirun.
 cleave_on() {
   local ranks=$1

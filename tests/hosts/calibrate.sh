@@ -4,11 +4,8 @@
 . "$(dirname "${BASH_SOURCE[0]}")/../e2e/lib.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/hosts.sh"
 
-skip() { echo "skipped: $*"; exit 77; }
-[ "$(id -u)" -eq 0 ] || skip "making hosts of network namespaces needs root"
-command -v ip > /dev/null || skip "making hosts needs iproute2"
 trap 'hosts_down; finish' EXIT
-hosts_up 3 2> "$scratch/why" || skip "no network namespaces: $(tail -n 1 "$scratch/why")"
+hosts_up_or_skip 3
 slow_host 2 1gbit && slow_host 3 40mbit || skip "no rates on links"
 
 # The second host's processor is the first x86-64.

@@ -4,33 +4,28 @@
 . "$(dirname "${BASH_SOURCE[0]}")/../e2e/lib.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/hosts.sh"
 
-skip() { echo "skipped: $*"; exit 77; }
-[ "$(id -u)" -eq 0 ] || skip "making hosts of network namespaces needs root"
-command -v ip > /dev/null || skip "making hosts needs iproute2"
 # finish is lib.sh's; the hosts go with it.
 trap 'hosts_down; finish' EXIT
-hosts_up 3 2> "$scratch/why" || skip "no network namespaces: $(tail -n 1 "$scratch/why")"
+hosts_up_or_skip 3
 
 cp "$TOP/README.md" "$scratch/text.md"
 train() { # FOLDER [OVERRIDE...]: three hosts, a server and three device ranks
   local folder=$1
   shift
-  launch_on_hosts 3 4 "$CLEAVE" train "$TOP/inputs/quickstart.yaml" "data.text=$scratch/text.md" train.steps=40 \
+  launch_on_hosts_within 200 3 4 "$CLEAVE" train "$TOP/inputs/quickstart.yaml" "data.text=$scratch/text.md" train.steps=40 \
     train.eval_every=0 checkpoint.every=0 "fleet.patience=2 s" "output.dir=$scratch/$folder" "$@"
 }
 hash_of() { "$CLEAVE" info --hash "$scratch/$1/checkpoint-40.h5"; }
 
-expect_code 0 "a calm run over three hosts" timeout 200 bash -c "$(declare -f train launch_on_hosts on)"'
-  TOP=$1 CLEAVE=$2 scratch=$3 host=$4 subnet=$5; train calm' _ "$TOP" "$CLEAVE" "$scratch" "$host" "$subnet"
+expect_code 0 "a calm run over three hosts" train calm
 [ -e "$scratch/calm/checkpoint-40.h5" ] || { cat "$scratch/out"; fail "no checkpoint"; exit 1; }
-hosts=$(sed -n 's/.*"host": "\([^"]*\)".*/\1/p' "$scratch/calm/ranks.json" | sort -u | wc -l)
-[ "$hosts" -eq 3 ] || fail "the ranks were on $hosts hosts, not 3"
+[ "$(hosts_used "$scratch/calm")" -eq 3 ] || fail "the ranks were on $(hosts_used "$scratch/calm") hosts, not 3"
 
 train cut > "$scratch/out" 2>&1 < /dev/null &
 job=$!
 stepping() { [ -e "$scratch/cut/metrics.jsonl" ] && [ "$(wc -l < "$scratch/cut/metrics.jsonl")" -ge 5 ]; }
 wait_for 60 stepping || { cat "$scratch/out"; fail "no steps"; }
-cut "${host}3"
+cut_off "${host}3"
 [ "$(wc -l < "$scratch/cut/metrics.jsonl")" -lt 40 ] || fail "the run had ended before the host was cut off"
 begun=$SECONDS
 code=0

@@ -3,12 +3,15 @@
 # ranks of different hosts speak TCP, and a host can be taken off the network. Sourced; needs root and iproute2.
 #
 #   hosts_up N          makes N hosts, ${host}1 .. ${host}N
+#   hosts_up_or_skip N  the same in a test that sources tests/e2e/lib.sh, which is skipped where no hosts can be made
 #   hosts_down          removes them; call it from a trap
 #   on HOST COMMAND...  runs a command with the host's network and name
-#   cut HOST, mend HOST takes a host off the network, or back
+#   cut_off HOST, mend HOST takes a host off the network, or back
 #   slow_host I RATE    lets host I send and receive at no more than RATE, as tc has it (400mbit); slow N RATE all N hosts
 #   distant N BITS MS   gives each of N hosts a link of so many bits a second and that delay, either way; needs $FAR_LINK
 #   launch_on_hosts N RANKS PROGRAM ARGUMENT...   launch() of jobs/mpi-env.sh from the first host, ranks dealt to hosts in turn
+#   launch_on_hosts_within SECONDS N RANKS ...    the same, ended after so long
+#   hosts_used FOLDER   on how many hosts the ranks of a run were, by its ranks.json
 
 # Names and subnet of this process: two tests may run at once. Interfaces' names hold 15 characters.
 host=h$$n
@@ -31,6 +34,12 @@ hosts_up() {
   done
 }
 
+hosts_up_or_skip() {
+  [ "$(id -u)" -eq 0 ] || skip "making hosts of network namespaces needs root"
+  command -v ip > /dev/null || skip "making hosts needs iproute2"
+  hosts_up "$1" 2> "$scratch/why" || skip "no network namespaces: $(tail -n 1 "$scratch/why")"
+}
+
 hosts_down() {
   local name
   for name in $(ip netns list | awk -v host="$host" 'index($1, host) == 1 { print $1 }'); do
@@ -42,7 +51,7 @@ hosts_down() {
   [ "${#far_links[@]}" -eq 0 ] || kill "${far_links[@]}" 2> /dev/null || true
 }
 
-cut() { ip netns exec "$1" ip link set eth0 down; }
+cut_off() { ip netns exec "$1" ip link set eth0 down; }
 mend() { ip netns exec "$1" ip link set eth0 up; }
 
 slow_host() {
@@ -84,3 +93,12 @@ launch_on_hosts() {
     OMPI_MCA_rmaps_base_mapping_policy=node OMPI_MCA_btl_tcp_if_include=eth0 OMPI_MCA_oob_tcp_if_include=eth0 \
     bash -c '. "$1/jobs/mpi-env.sh"; shift; launch "$@"' _ "$TOP" "$@"
 }
+
+launch_on_hosts_within() {
+  local seconds=$1
+  shift
+  timeout "$seconds" bash -c "$(declare -f launch_on_hosts on)"'
+    TOP=$1 scratch=$2 host=$3 subnet=$4; shift 4; launch_on_hosts "$@"' _ "$TOP" "$scratch" "$host" "$subnet" "$@"
+}
+
+hosts_used() { sed -n 's/.*"host": "\([^"]*\)".*/\1/p' "$1/ranks.json" | sort -u | wc -l; }

@@ -14,15 +14,12 @@ runs=${1:-3} seed=${2:-1} steps=10 limit=120
 # A rank that is silent is away after two seconds, and at the end has five to take leave. mpirun gets five seconds, and three
 # to end.
 noticed=5 ended=8
-skip() { echo "skipped: $*"; exit 77; }
-[ "$(id -u)" -eq 0 ] || skip "making hosts of network namespaces needs root"
-command -v ip > /dev/null || skip "making hosts needs iproute2"
 
 # Ranks, and what mpirun has on each host: all have a path of this test on their command lines.
 left() { pgrep -f "$scratch/" || true; }
 # finish is lib.sh's; the hosts, and whatever still runs on them, go with it.
 trap 'left | xargs -r kill -KILL 2> /dev/null || true; hosts_down; finish' EXIT
-hosts_up 3 2> "$scratch/why" || skip "no network namespaces: $(tail -n 1 "$scratch/why")"
+hosts_up_or_skip 3
 slow 3 1gbit || skip "no rates on links"
 
 cp "$TOP/README.md" "$scratch/text.md"
@@ -72,7 +69,7 @@ happens() {
   case $1 in
     killed) kill -KILL "$(pid_of "$scratch/$name" "$2")" ;;
     stopped) kill -STOP "$(pid_of "$scratch/$name" "$2")" ;;
-    cut | mended) cut "${host}3" ;;
+    cut | mended) cut_off "${host}3" ;;
   esac
 }
 alive() { local pid; pid=$(pid_of "$scratch/$1" 0) && kill -0 "$pid" 2> /dev/null; }

@@ -8,12 +8,9 @@
 . "$(dirname "${BASH_SOURCE[0]}")/hosts.sh"
 FAR_LINK=${FAR_LINK:-$TOP/build/release/tests/hosts/far_link}
 
-skip() { echo "skipped: $*"; exit 77; }
-[ "$(id -u)" -eq 0 ] || skip "making hosts of network namespaces needs root"
-command -v ip > /dev/null || skip "making hosts needs iproute2"
 [ -e /dev/net/tun ] || skip "no /dev/net/tun, of which long links are made"
 trap 'hosts_down; finish' EXIT
-hosts_up 1 2> "$scratch/why" || skip "no network namespaces: $(tail -n 1 "$scratch/why")"
+hosts_up_or_skip 1
 hosts_down
 
 write_input
@@ -24,16 +21,13 @@ wanted=$(hash_of "$scratch/one" 3)
 make() {
   hosts_up "$1" && if [ "$2" = near ]; then slow "$1" 10gbit; else distant "$1" 100e6 10; fi
 }
-hosts_of() { sed -n 's/.*"host": "\([^"]*\)".*/\1/p' "$1/ranks.json" | sort -u | wc -l; }
 
 for case in "2 near" "2 far" "3 near" "3 far" "5 near" "5 far"; do
   read -r number link <<< "$case"
   make "$number" "$link" || { fail "$case: no hosts"; exit 1; }
   began=$SECONDS
-  expect_code 0 "$case" timeout 120 bash -c "$(declare -f launch_on_hosts on)"'
-    TOP=$1 scratch=$2 host=$3 subnet=$4; shift 4; launch_on_hosts "$@"' _ "$TOP" "$scratch" "$host" "$subnet" \
-    "$number" $((number + 1)) "$CLEAVE" train "$scratch/input.yaml" "${run[@]}" "output.dir=$scratch/$number-$link"
-  [ "$(hosts_of "$scratch/$number-$link")" -eq "$number" ] || fail "$case: $(hosts_of "$scratch/$number-$link") hosts"
+  expect_code 0 "$case" launch_on_hosts_within 120 "$number" $((number + 1)) "$CLEAVE" train "$scratch/input.yaml" "${run[@]}" "output.dir=$scratch/$number-$link"
+  [ "$(hosts_used "$scratch/$number-$link")" -eq "$number" ] || fail "$case: $(hosts_used "$scratch/$number-$link") hosts"
   [ "$(hash_of "$scratch/$number-$link" 3)" = "$wanted" ] || fail "$case: other bits than on one host"
   echo "$number hosts, $link: $((SECONDS - began)) s"
   hosts_down

@@ -2,10 +2,10 @@
 # bench/sweep.py --slurm on a real one-node Slurm of its own: one command submits the array and the job that gathers.
 # Skipped (77) where Slurm cannot run.
 here=$(dirname "${BASH_SOURCE[0]}")
-. "$here/../slurm/one_node.sh"
-missing=$(slurm_missing)
-[ -z "$missing" ] || { echo "skipped: $missing"; exit 77; }
 . "$here/../e2e/lib.sh"
+. "$here/../slurm/slurm.sh"
+missing=$(slurm_missing)
+[ -z "$missing" ] || skip "$missing"
 slurm_up_or_skip "$scratch/slurm"
 trap 'slurm_down; finish' EXIT
 write_input

@@ -3,43 +3,17 @@
 #
 #   bash tests/slurm/jobs.sh        exit code 77: no Slurm can run here, and why
 . "$(dirname "${BASH_SOURCE[0]}")/../e2e/lib.sh"
-. "$TOP/tests/slurm/one_node.sh"
+. "$TOP/tests/slurm/slurm.sh"
 
 why=$(slurm_missing)
-[ -z "$why" ] || { echo "skipped: $why"; exit 77; }
-
-# Runs on every way out, also after a failure or a time limit, before the scratch folder goes.
-end_slurm() {
-  local status=$?
-  slurm_down || true
-  if [ "$status" -ne 0 ] || [ "$failures" -ne 0 ]; then tail -n 20 "$slurm_scratch"/log/slurm*.log; fi
-  rm -rf "$slurm_scratch"
-  (exit "$status")
-  finish
-}
-# A socket's path must be short, and the build folder's may not be.
-slurm_scratch=$(mktemp -d "${TMPDIR:-/tmp}/cleave-slurm.XXXXXX")
-trap end_slurm EXIT
-trap 'exit 143' TERM INT
+[ -z "$why" ] || skip "$why"
 
 write_input
 export CLEAVE CLEAVE_JOBS=$TOP/jobs
-slurm_up_or_skip "$slurm_scratch"
+slurm_for_test
 cd "$scratch"
 
-# state_of JOB, of an array the first task's.
-state_of() { scontrol show job "$1" 2> /dev/null | grep -o 'JobState=[A-Z]*' | head -n 1 | cut -d= -f2; }
-has_ended() { [[ $(state_of "$1") =~ COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|OUT_OF_MEMORY ]]; }
-# submit ARGUMENT...: sbatch; the job's number in $job.
-submit() { job=$(sbatch --parsable --ntasks=3 "$@" 2> "$scratch/sbatch.err") || { cat "$scratch/sbatch.err"; exit 1; }; }
-# expect_completed SECONDS LABEL LOG
-expect_completed() {
-  wait_for "$1" has_ended "$job" || fail "$2: still $(state_of "$job") after $1 s"
-  [ "$(state_of "$job")" = COMPLETED ] || {
-    fail "$2: the job ended as $(state_of "$job")"
-    tail -n 30 "$3"
-  }
-}
+submit() { submit_job --ntasks=3 "$@"; }
 run=(train.steps=6 checkpoint.every=0)
 slow=(fleet.clock=wall 'server.nic_in=20 MB/s') # gives the time to hit a run
 

@@ -4,7 +4,7 @@
 #
 #   bash tests/slurm/nodes.sh        exit code 77: no Slurm, or no hosts, can be had here, and why
 . "$(dirname "${BASH_SOURCE[0]}")/../e2e/lib.sh"
-. "$TOP/tests/slurm/one_node.sh"
+. "$TOP/tests/slurm/slurm.sh"
 . "$TOP/tests/hosts/hosts.sh"
 
 # slurmd wants /sys/fs/cgroup, which ip would hide.
@@ -16,11 +16,10 @@ on() {
 
 if [ -z "${CLEAVE_NODES:-}" ]; then
   why=$(slurm_missing)
-  [ -z "$why" ] || { echo "skipped: $why"; exit 77; }
-  command -v ip > /dev/null || { echo "skipped: making hosts needs iproute2"; exit 77; }
+  [ -z "$why" ] || skip "$why"
   trap 'hosts_down; finish' EXIT
   trap 'exit 143' TERM INT
-  hosts_up 3 2> "$scratch/why" || { echo "skipped: no network namespaces: $(tail -n 1 "$scratch/why")"; exit 77; }
+  hosts_up_or_skip 3
   # The rest runs on the first of them, as a user's shell on a cluster does.
   code=0
   on "${host}1" env CLEAVE_NODES="$host $subnet" bash "${BASH_SOURCE[0]}" || code=$?
@@ -28,41 +27,25 @@ if [ -z "${CLEAVE_NODES:-}" ]; then
 fi
 read -r host subnet <<< "$CLEAVE_NODES"
 
-end_slurm() {
-  local status=$? number
-  slurm_down || true
-  # What a lost node left is not Slurm's to end.
+# What a lost node left is not Slurm's to end.
+after_slurm() {
+  local number
   for number in 2 3; do ip netns pids "$host$number" | xargs -r kill -KILL 2> /dev/null || true; done
-  if [ "$status" -ne 0 ] || [ "$failures" -ne 0 ]; then tail -n 20 "$slurm_scratch"/log/slurm*.log; fi
-  rm -rf "$slurm_scratch"
-  (exit "$status")
-  finish
 }
-slurm_scratch=$(mktemp -d "${TMPDIR:-/tmp}/cleave-slurm.XXXXXX")
-trap end_slurm EXIT
-trap 'exit 143' TERM INT
 
 write_input
 # Slurm takes a node that is silent for so long for lost.
 SLURMD_TIMEOUT=10
 export CLEAVE CLEAVE_JOBS=$TOP/jobs OMPI_MCA_btl_tcp_if_include=eth0 OMPI_MCA_oob_tcp_if_include=eth0
-slurm_up_or_skip "$slurm_scratch" "${host}1=$subnet.1" "${host}2=$subnet.2" "${host}3=$subnet.3"
+slurm_for_test "${host}1=$subnet.1" "${host}2=$subnet.2" "${host}3=$subnet.3"
 cd "$scratch"
 
-state_of() { scontrol show job "$1" 2> /dev/null | grep -o 'JobState=[A-Z_]*' | head -n 1 | command cut -d= -f2; }
-has_ended() { [[ $(state_of "$1") =~ COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|OUT_OF_MEMORY ]]; }
-submit() { job=$(sbatch --parsable "$@" 2> "$scratch/sbatch.err") || { cat "$scratch/sbatch.err"; exit 1; }; }
-expect_completed() { # SECONDS LABEL LOG
-  wait_for "$1" has_ended "$job" || fail "$2: still $(state_of "$job") after $1 s"
-  [ "$(state_of "$job")" = COMPLETED ] || { fail "$2: the job ended as $(state_of "$job")"; tail -n 30 "$3"; }
-}
-hosts_of() { sed -n 's/.*"host": "\([^"]*\)".*/\1/p' "$1/ranks.json" | sort -u | wc -l; }
 same_bits() { [ "$(hash_of "$scratch/$1" 6)" = "$wanted" ] || fail "$2: other bits than without Slurm"; }
 idle_nodes() { sinfo --noheader --Node --states idle --format %N | sort -u | wc -l; }
 all_idle() { [ "$(idle_nodes)" -eq 3 ]; }
 # A node goes as one does that loses its power; and comes back.
 lose() {
-  cut "$host$1"
+  cut_off "$host$1"
   ip netns pids "$host$1" | xargs -r kill -KILL
 }
 bring_back() {
@@ -77,14 +60,14 @@ expect_code 0 "without Slurm" "$CLEAVE" train input.yaml "${run[@]}" output.dir=
 wanted=$(hash_of "$scratch/alone" 6)
 
 # 1. Over three nodes.
-submit --nodes=3 --ntasks=6 --ntasks-per-node=2 --time=5 --output="$scratch/three.log" "$TOP/jobs/slurm/train.sbatch" input.yaml "${run[@]}" output.dir=three
+submit_job --nodes=3 --ntasks=6 --ntasks-per-node=2 --time=5 --output="$scratch/three.log" "$TOP/jobs/slurm/train.sbatch" input.yaml "${run[@]}" output.dir=three
 expect_completed 120 "three nodes" "$scratch/three.log"
-[ "$(hosts_of three)" -eq 3 ] || { cat three/ranks.json; fail "the ranks were on $(hosts_of three) nodes, not 3"; }
+[ "$(hosts_used three)" -eq 3 ] || { cat three/ranks.json; fail "the ranks were on $(hosts_used three) nodes, not 3"; }
 same_bits three "three nodes"
 
 # 2. A node dies that is not the batch script's: the job stays, and the run goes on, or is started again on what is left.
 wait_for 30 all_idle || fail "the nodes are not idle"
-submit --nodes=3 --ntasks-per-node=2 --time=5 --output="$scratch/survive.log" "$TOP/jobs/slurm/survive.sbatch" input.yaml \
+submit_job --nodes=3 --ntasks-per-node=2 --time=5 --output="$scratch/survive.log" "$TOP/jobs/slurm/survive.sbatch" input.yaml \
   "${run[@]}" "${slow[@]}" checkpoint.every=1 output.dir=survive
 wait_for 120 test -s survive/checkpoint-2.h5 || { cat "$scratch/survive.log"; fail "the run that is to lose a node does not start"; }
 lose 3
@@ -95,7 +78,7 @@ bring_back 3
 
 # 3. Over two nodes, requeued at its time limit.
 wait_for 60 all_idle || fail "the nodes are not idle"
-submit --nodes=2 --ntasks=4 --ntasks-per-node=2 --time=1 --signal=B:USR1@25 --output="$scratch/requeue.log" "$TOP/jobs/slurm/requeue.sbatch" \
+submit_job --nodes=2 --ntasks=4 --ntasks-per-node=2 --time=1 --signal=B:USR1@25 --output="$scratch/requeue.log" "$TOP/jobs/slurm/requeue.sbatch" \
   input.yaml "${run[@]}" fleet.clock=wall 'server.nic_in=800 kB/s' output.dir=requeue
 expect_completed 300 "requeued" "$scratch/requeue.log"
 grep -q 'ended with exit code 75' "$scratch/requeue.log" || fail "the run was never stopped by its limit"

@@ -3,6 +3,7 @@
 # folder, a key, a socket and ports of their own, so that it meddles with no other. Sourced; slurm_up FOLDER starts it and
 # exports SLURM_CONF, slurm_down ends by their process ids exactly the daemons that slurm_up started.
 # slurm_up FOLDER NAME=ADDRESS... has several nodes, hosts of tests/hosts/hosts.sh, and the controller on the first.
+# A test of batch scripts, which has sourced tests/e2e/lib.sh, calls slurm_for_test, then submit_job and expect_completed.
 #
 # It declares more processors than there are, which its jobs share (config_overrides, FORCE).
 
@@ -123,4 +124,39 @@ slurm_down() {
   for file in "$slurm_folder"/slurmd-*.pid; do end_by_pid_file "$file"; done
   end_by_pid_file "$slurm_folder/slurmctld.pid"
   end_by_pid_file "$slurm_folder/munged.pid"
+}
+
+# slurm_for_test [NAME=ADDRESS...]: a Slurm with its own folder, $slurm_scratch, that ends with the script; skips as
+# slurm_up_or_skip. `after_slurm`, where the script has defined it, runs when Slurm is down.
+slurm_for_test() {
+  # A socket's path must be short, and the build folder's may not be.
+  slurm_scratch=$(mktemp -d "${TMPDIR:-/tmp}/cleave-slurm.XXXXXX")
+  trap end_slurm EXIT
+  trap 'exit 143' TERM INT
+  slurm_up_or_skip "$slurm_scratch" "$@"
+}
+
+# Runs on every way out, also after a failure or a time limit, before the scratch folder goes.
+end_slurm() {
+  local status=$?
+  slurm_down || true
+  if declare -F after_slurm > /dev/null; then after_slurm; fi
+  if [ "$status" -ne 0 ] || [ "$failures" -ne 0 ]; then tail -n 20 "$slurm_scratch"/log/slurm*.log; fi
+  rm -rf "$slurm_scratch"
+  (exit "$status")
+  finish
+}
+
+# state_of JOB, of an array the first task's.
+state_of() { scontrol show job "$1" 2> /dev/null | grep -o 'JobState=[A-Z_]*' | head -n 1 | cut -d= -f2; }
+has_ended() { [[ $(state_of "$1") =~ COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|OUT_OF_MEMORY ]]; }
+# submit_job ARGUMENT...: sbatch; the job's number in $job.
+submit_job() { job=$(sbatch --parsable "$@" 2> "$scratch/sbatch.err") || { cat "$scratch/sbatch.err"; exit 1; }; }
+# expect_completed SECONDS LABEL LOG: $job.
+expect_completed() {
+  wait_for "$1" has_ended "$job" || fail "$2: still $(state_of "$job") after $1 s"
+  [ "$(state_of "$job")" = COMPLETED ] || {
+    fail "$2: the job ended as $(state_of "$job")"
+    tail -n 30 "$3"
+  }
 }
