@@ -48,7 +48,11 @@ IDEAS = [  # each line keeps what the lines above it brought
     ("+ asynchronous graph", {"plan.asynchronous": "true"}),
     ("+ fp16 on the wire", {"plan.wire": "fp16"}),
     ("+ eight row groups, weights kept", {"plan.row_groups": "8", "plan.keep_weights": "auto"}),
-    ("stages", {"plan.layout": "stages", "plan.row_groups": "auto"}),
+    ("stages instead, a sequence at a time", {"plan.layout": "stages", "plan.row_groups": "auto", "plan.chunk_tokens": "1024",
+                                              "plan.owners": "apart", "plan.preload": "false"}),
+    ("+ chunks", {"plan.chunk_tokens": "auto"}),
+    ("+ replicas own gradients", {"plan.owners": "auto"}),
+    ("+ preloading", {"plan.preload": "true"}),
 ]
 
 
@@ -112,9 +116,10 @@ def ideas_table(r):
     for name in ["as published", *(name for name, _ in IDEAS)]:
         cells = []
         for where in FLEETS:
-            step = r.mid("cleave-paper" if name == "as published" else "cleave", f"{name}, {where}")
+            system, case = "cleave-paper" if name == "as published" else "cleave", f"{name}, {where}"
+            step = r.mid(system, case)
             gain = f" ({before[where] / step:.2f} x)" if step and before.get(where) else ""
-            cells.append(f"{three(step)} s{gain}" if step else "no")
+            cells.append(f"{three(step)} s{gain}" if step else "no" if r.points(system, case) else "")
             before[where] = step
         lines.append([name, *cells])
     return grid(lines)

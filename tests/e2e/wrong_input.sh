@@ -45,6 +45,8 @@ refused 2 "unknown key as override" 'train\.stepps: .*steps' train.stepps=5
 refused 2 "heads that do not divide the width" 'n_head' model.n_head=5
 refused 2 "vocabulary too small for the text" 'vocab' model.vocab_size=100
 refused 2 "batch that cannot fit in memory" 'train\.batch: .*fit' train.batch=9000000
+refused 2 "chunks that attention's blocks do not fill" 'plan\.chunk_tokens: .*multiple of 128' plan.chunk_tokens=100
+refused 2 "owners of no kind" 'plan\.owners: .*replicas' plan.owners=all
 refused 2 "a layout that train does not know" 'plan\.layout: .*auto or tiles' plan.layout=stages
 expect_code 2 "the same of check" "$CLEAVE" check "$TOP/tests/golden/gpt2_tiny.h5" plan.layout=stages
 expect_text "the same of check" 'plan\.layout: .*auto or tiles'

@@ -65,6 +65,7 @@ struct GradientOwner {
 
 struct StagePlan {
   std::int64_t chunk = 0;  ///< tokens
+  bool preload = true;     ///< StageOptions::preload
   std::vector<Stage> stages;
   std::vector<GradientOwner> owners;
   std::vector<std::int64_t> groups;  ///< of each stage's owners
@@ -80,9 +81,15 @@ struct TensorSlice {
 };
 [[nodiscard]] std::vector<TensorSlice> tensor_slices(const model::Piece& piece, const PieceSlice& slice);
 
+/// Who may own slices of a stage's gradient: whoever is quickest, its replicas, or devices that are none.
+enum class OwnerPlaces : std::uint8_t { automatic, replicas, apart };
+
+/// Beside the server, baselines: the defaults are the quickest.
 struct StageOptions {
   fleet::ServerProfile server;
-  std::int64_t chunk = 0;  ///< tokens; 0: planned. Otherwise a multiple of kChunkTokens
+  std::int64_t chunk = 0;  ///< tokens; 0: planned. Otherwise a multiple of kChunkTokens, or at least a sequence
+  OwnerPlaces owners = OwnerPlaces::automatic;
+  bool preload = true;  ///< weights of all stages go out first; false: when the first chunk reaches their stage
 };
 
 /// Query blocks of attention: chunks are multiples of it (docs/numerics.md).

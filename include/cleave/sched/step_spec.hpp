@@ -16,6 +16,7 @@
 #include "cleave/model/config.hpp"
 #include "cleave/model/graph.hpp"
 #include "cleave/plan/plan.hpp"
+#include "cleave/plan/stage_plan.hpp"
 #include "cleave/sched/scheduler.hpp"
 
 namespace cleave::sched {
@@ -24,7 +25,10 @@ enum class Layout : std::uint8_t { automatic, tiles, stages };
 
 struct LayoutRequest {
   Layout layout = Layout::automatic;
-  std::int64_t row_groups = 0;  ///< 0: whichever number is quickest
+  std::int64_t row_groups = 0;    ///< 0: whichever number is quickest
+  std::int64_t chunk_tokens = 0;  ///< StageOptions::chunk
+  plan::OwnerPlaces owners = plan::OwnerPlaces::automatic;
+  bool preload = true;  ///< StageOptions::preload
 };
 
 struct StepSpec {

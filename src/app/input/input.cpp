@@ -335,6 +335,42 @@ std::int64_t read_row_groups(const Section& plan) {
   return value;
 }
 
+// `auto` is 0.
+std::int64_t read_chunk_tokens(const Section& plan) {
+  constexpr std::int64_t kMost = 1'000'000'000;
+  const std::string text =
+      plan.text("chunk_tokens", {.default_value = "auto",
+                                 .help = "Stages: tokens of a sequence that pass through a stage at a time, a multiple "
+                                         "of 128. auto: the quickest. As many as a sequence has: sequences are not "
+                                         "cut, and a stage waits for the one below to be done with a whole one."});
+  if (text == "auto") return 0;
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > kMost ||
+      value % plan::kChunkTokens != 0) {
+    plan.fault("chunk_tokens", fmt::format("'{}' is neither auto nor a multiple of {}", text, plan::kChunkTokens));
+    return 0;
+  }
+  return value;
+}
+
+void read_stages(const Section& plan, sched::LayoutRequest& request) {
+  request.chunk_tokens = read_chunk_tokens(plan);
+  request.owners = plan.choice<plan::OwnerPlaces>(
+      "owners",
+      {{"auto", plan::OwnerPlaces::automatic},
+       {"replicas", plan::OwnerPlaces::replicas},
+       {"apart", plan::OwnerPlaces::apart}},
+      {.default_value = request.owners,
+       .help =
+           "Stages: who sums the gradient of a stage. replicas: those of its weights, which have read what they ran "
+           "themselves; apart: other devices, which are sent everything; auto: both, as is quickest."});
+  request.preload = plan.boolean(
+      "preload", {.default_value = request.preload,
+                  .help = "Stages: weights of all stages are sent as the step begins, those of lower stages first. "
+                          "false: a stage's weights are sent when the first sequence reaches it."});
+}
+
 // Where the input has data nothing of the layout is left open: `train` runs in tiles, and `simulate` and `plan` say the
 // same of one input.
 void settle_layout(Input& input) {
@@ -398,6 +434,7 @@ Input declare_input(config::Reader& reader, Needs needs) {
   if (needs == Needs::everything && input.step.layout.layout == sched::Layout::stages)
     plan.fault("layout", "train has no stages yet", "auto or tiles; simulate and plan know stages");
   input.step.layout.row_groups = read_row_groups(plan);
+  read_stages(plan, input.step.layout);
   input.step.plan.keep_columns = plan.choice<plan::KeepColumns>(
       "keep_weights",
       {{"auto", plan::KeepColumns::where_quicker},

@@ -98,6 +98,7 @@ void count_bytes(const Problem& problem, const Layout& layout, StagePlan& plan) 
 StagePlan finish(const Problem& problem, const Layout& layout) {
   StagePlan plan;
   plan.chunk = std::min(layout.settings.chunk, problem.work->seq);
+  plan.preload = problem.preload;
   plan.groups = layout.groups;
   for (const Role& role : layout.roles) {
     Stage stage{role.cost.first(), role.cost.end(), role.cost.weights(), {}};

@@ -43,6 +43,8 @@ struct Problem {
   std::span<const fleet::DeviceProfile> devices;
   std::vector<double> memory, down, up, flops;  // of each device
   double nic_out = 0, nic_in = 0;               // of the server
+  OwnerPlaces owners = OwnerPlaces::automatic;
+  bool preload = true;
 };
 
 /// A stage while it is laid out.

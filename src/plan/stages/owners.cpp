@@ -180,6 +180,7 @@ class Assigner {
       layout_.groups[s] = groups;
       std::vector<Candidate> candidates;
       for (const std::size_t i : layout_.roles[s].replicas) {
+        if (problem_.owners == OwnerPlaces::apart) break;
         const double most = (loads_[i].memory - count(typical_[s].at_work) - rounding_[s]) / (sum_size() * elements(s));
         if (most > kLeastShare) candidates.push_back({i, std::min(1.0, most), ready(s, i, times_of(s, i, true)), true});
       }
@@ -230,6 +231,7 @@ class Assigner {
 
   // One more owner for the gradient that is up last: the device that could take most of it by then.
   bool add_helper() {
+    if (problem_.owners == OwnerPlaces::replicas) return false;
     const auto worst = std::ranges::max_element(gradients_, {}, [](const Gradient& gradient) {
       double held = 0;
       for (const Candidate& c : gradient.candidates) held += c.most;

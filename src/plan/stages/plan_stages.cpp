@@ -83,7 +83,7 @@ std::optional<Layout> lay_out(const Problem& problem, const Settings& settings) 
 
 double forecast(const Problem& problem, const Layout& layout) {
   const StageWork& work = *problem.work;
-  double slowest = 0, filling = 0, elements = 0, out = 0, in = 0, sent = 0, uplinks = 0;
+  double slowest = 0, filling = 0, loading = 0, elements = 0, out = 0, in = 0, sent = 0, uplinks = 0;
   for (std::size_t s = 0; s < layout.roles.size(); ++s) {
     const Role& role = layout.roles[s];
     double up = 0, down = 0, flops = 0;
@@ -99,6 +99,7 @@ double forecast(const Problem& problem, const Layout& layout) {
     const auto chunk = static_cast<double>(role.cost.boundary(layout.settings.chunk).value());
     filling +=
         chunk * count * (1 / up + 1 / down) + role.cost.forward(0, layout.settings.chunk).value() * count / flops;
+    if (!problem.preload) loading += count * static_cast<double>(role.cost.weights().value()) / down;
     const std::int64_t size = layout.groups[s] == 1 ? size_of(work.wire) : layout.groups[s] * sum_bytes(work.wire);
     elements += role.cost.gradient_elements();
     sent += role.cost.gradient_elements() * static_cast<double>(size);
@@ -117,7 +118,7 @@ double forecast(const Problem& problem, const Layout& layout) {
   for (const double up : problem.up) uplinks += up;
   // Before the first chunk comes up and after the last one has.
   const double around = kFillings * filling + kTails * elements * static_cast<double>(size_of(work.wire)) / uplinks;
-  const double chain = slowest + around;
+  const double chain = slowest + around + loading;
   const double links = std::pow(std::pow(chain, kSharpness) + std::pow(layout.gradients_s, kSharpness), 1 / kSharpness);
   const double interface = std::max(out / problem.nic_out, (in + sent) / problem.nic_in) +
                            kBeside * (kFillings * filling + kTails * sent / uplinks);
@@ -259,6 +260,8 @@ stages::Problem problem_of(const StageWork& work, std::span<const fleet::DeviceP
   problem.devices = devices;
   problem.nic_out = options.server.nic_out.value();
   problem.nic_in = options.server.nic_in.value();
+  problem.owners = options.owners;
+  problem.preload = options.preload;
   for (const fleet::DeviceProfile& device : devices) {
     problem.memory.push_back(static_cast<double>(device.memory.value()));
     problem.down.push_back(std::min(device.downlink.value(), options.server.nic_out.value()));
@@ -274,7 +277,7 @@ std::optional<StagePlan> find_stages(const StageWork& work, std::span<const flee
                                      const StageOptions& options) {
   if (work.pieces.empty() || devices.empty()) return std::nullopt;
   const stages::Problem problem = problem_of(work, devices, options);
-  stages::Search search(problem, options.chunk);
+  stages::Search search(problem, std::min(options.chunk, work.seq));
   search.run();
   if (!search.best()) return std::nullopt;
   StagePlan plan = stages::finish(problem, *search.best());

@@ -178,6 +178,9 @@ LayoutChoice choose_layout(const StepSpec& spec) { return Chooser(spec).choose()
 StageSchedulerOptions stage_scheduler_options(const StepSpec& spec) {
   StageSchedulerOptions options{.stages = {}, .wire = spec.wire};
   options.stages.server = spec.server();
+  options.stages.chunk = spec.layout.chunk_tokens;
+  options.stages.owners = spec.layout.owners;
+  options.stages.preload = spec.layout.preload;
   return options;
 }
 

@@ -48,6 +48,7 @@ void StageRun::leave_visit(const Visit& of, std::int32_t s, std::int64_t Host::*
 void StageRun::arrive_forward(std::int64_t q, std::int32_t s) {
   Visit& of = visit(forward, s, q);
   ++of.arrived;
+  if (!at(s).loaded) bring_weights(s);
   if (!of.placed()) {
     if (at(s).waiting_forward.contains(q)) return;
     if (!place_visit(of, s, &Host::forward_slots)) {

@@ -43,6 +43,7 @@ inline constexpr std::int64_t kLeastSlots = 2;
 
 /// A stage as it runs.
 struct StageState {
+  explicit StageState(const plan::StageCost& of) : cost(of) {}
   plan::StageCost cost;
   std::vector<Host> hosts;
   double uplink = 0;                                         // of all replicas, as planned
@@ -53,6 +54,7 @@ struct StageState {
   std::vector<std::int64_t> groups;  // of owners, where there are several: sequences that each has been given
   std::vector<bool> grouped;         // of each sequence: it has a group
   std::int64_t ungrouped = 0;        // sequences without one
+  bool loaded = true;                // its weights are on their way; false: they leave when the first chunk comes
 
   [[nodiscard]] bool is_stateless() const { return cost.open_forward().value() == 0 && !cost.is_head(); }
 };

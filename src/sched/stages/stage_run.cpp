@@ -151,12 +151,31 @@ TaskletId StageRun::submit(const Purpose& purpose, Priority priority, const plan
   return tasklet.id;
 }
 
-TaskletId StageRun::load(const Purpose& purpose, Urgency urgency, Bytes weights, Bytes memory) {
+plan::PanelRun StageRun::run_of_weights(Bytes weights) {
   plan::PanelRun run;
   run.panels = std::max<std::int64_t>(1, weights.value() / kWeightPanel);
   if (weights.value() > 0) run.each.down = with_header(Bytes((weights.value() + run.panels - 1) / run.panels));
+  return run;
+}
+
+TaskletId StageRun::load(const Purpose& purpose, Urgency urgency, Bytes weights, Bytes memory) {
   book(purpose.device).free -= memory;
-  return submit(purpose, {urgency, purpose.stage}, run, memory, true);
+  const Bytes now = at(purpose.stage).loaded ? weights : Bytes(0);
+  return submit(purpose, {urgency, purpose.stage}, run_of_weights(now), memory, true);
+}
+
+void StageRun::bring_weights(std::int32_t s) {
+  at(s).loaded = true;
+  const Bytes weights = at(s).cost.weights();
+  for (Host& host : at(s).hosts) {
+    host.ready = fleet.now() + weights / BytesPerSecond(book(host.device).downlink);
+    submit({Errand::weights, host.device, s}, {kWeights, s}, run_of_weights(weights), Bytes(0), true);
+  }
+  for (const std::int32_t index : at(s).owners) {
+    const OwnerState& of = owner[static_cast<std::size_t>(index)];
+    if (of.replica || !book(of.device).present) continue;
+    submit({Errand::weights, of.device, s}, {kSliceWeights, s}, run_of_weights(of.cost.weights), Bytes(0), true);
+  }
 }
 
 Bytes StageRun::more_slots(const plan::StageCost& cost, const Host& host) const {
@@ -176,8 +195,9 @@ void StageRun::hold_more(const plan::StageCost& cost, Host& host, std::int32_t s
 void StageRun::load_replicas() {
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const plan::Stage& of_plan = plan.stages[s];
-    stage.push_back(
-        {plan::StageCost(work, of_plan.first, of_plan.end, plan.chunk), {}, 0, {}, {}, {}, batch, 0, {}, {}, 0});
+    stage.emplace_back(plan::StageCost(work, of_plan.first, of_plan.end, plan.chunk));
+    stage.back().backward_left = batch;
+    stage.back().loaded = plan.preload;
     for (const plan::StageReplica& replica : of_plan.replicas) {
       const auto id = static_cast<std::int32_t>(replica.device.value);
       CLEAVE_ASSERT(static_cast<std::size_t>(id) < device.size() && book(id).present, "device {} is not there", id);

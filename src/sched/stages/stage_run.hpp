@@ -97,11 +97,15 @@ struct StageRun {
   // Weights stay, with the memory that goes with them, until the step ends. They need no answer: a link carries them
   // before what uses them.
   TaskletId load(const Purpose& purpose, Urgency urgency, Bytes weights, Bytes memory);
+  static plan::PanelRun run_of_weights(Bytes weights);
 
   Bytes more_slots(const plan::StageCost& cost, const Host& host) const;
   void hold_more(const plan::StageCost& cost, Host& host, std::int32_t s);
 
   void load_replicas();
+
+  // The weights of a stage that has a chunk now, and those of its owners.
+  void bring_weights(std::int32_t s);
 
   void add_host(std::int32_t s, std::int32_t id, std::int64_t forward_slots, std::int64_t backward_slots, bool helps);
 
