@@ -208,6 +208,7 @@ class Cleave final : public System {
             plan::stage_lower_bound(plan::stage_work_of(graph, study.wire), *choice.stages, study.devices,
                                     study.server(), plan::server_share(graph, study.server()));
         report.layout = describe(*choice.stages);
+        report.stages = choice.stages;
         report.figures = {{"forecast_s", choice.stages->forecast.value()}};
       } else {
         report.layout = fmt::format("tiles, {} row group{}", choice.row_groups, choice.row_groups == 1 ? "" : "s");

@@ -83,6 +83,35 @@ async function useTimeline({tab, at}, width) {
   check(!/# default/.test(await tab.textContent('#input')), at('what was given is not told from defaults'));
 }
 
+// A step in stages: its layout is drawn, and what devices do has colours and switches of its own.
+async function useStages({tab, at}) {
+  const drawn = () => tab.evaluate(() => cleaveReport.spansDrawn);
+  const layout = await tab.evaluate(() => JSON.parse(document.getElementById('data').textContent).runs[0].layout);
+  const rows = await tab.$$eval('#stages .stage', all => all.map(row => ({name: row.querySelector('.name').textContent, boxes: row.querySelectorAll('.held').length, bars: row.querySelectorAll('.taken i').length, binds: row.querySelectorAll('.taken i.binds').length})));
+  check(rows.length === layout.stages.length && rows.length > 1, at(`${rows.length} rows of ${layout.stages.length} stages`));
+  layout.stages.slice().reverse().forEach((stage, i) => {
+    check(rows[i] && rows[i].name.endsWith(stage.pieces) && rows[i].boxes === stage.replicas.length && rows[i].bars === 4 && rows[i].binds === 1, at('a stage is drawn as ' + JSON.stringify(rows[i])));
+  });
+  const filled = await tab.$eval('#stages .held i', e => e.getBoundingClientRect().height > 0 && getComputedStyle(e).backgroundColor !== 'rgba(0, 0, 0, 0)');
+  check(filled, at('memory is not drawn'));
+  await tab.click('#zoom-step');
+  const all = await drawn();
+  check(all > 0, at('no block of a step in stages is drawn'));
+  for (const key of ['chunks', 'weights', 'owners']) {
+    await tab.click(`.key[data-lane=${key}]`);
+    check(await drawn() < all, at(`switching ${key} off hides nothing`));
+    await tab.click(`.key[data-lane=${key}]`);
+  }
+  check(await drawn() === all, at('what was switched off does not come back'));
+  const shades = await tab.evaluate(() => {
+    const c = document.getElementById('timeline'), seen = new Set();
+    const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
+    for (let i = 0; i < d.length; i += 4) seen.add(`${d[i]},${d[i + 1]},${d[i + 2]}`);
+    return ['86,180,233', '240,228,66', '59,74,90'].filter(color => !seen.has(color));
+  });
+  check(shades.length === 0, at('colours that are not in the timeline: ' + shades));
+}
+
 const CURVES = ['c-loss', 'c-time', 'c-bytes', 'c-energy'], DEVICES = ['c-busy', 'c-devbytes', 'c-memory', 'c-devenergy'];
 (async () => {
   const browser = await launch(executablePath);
@@ -97,6 +126,9 @@ const CURVES = ['c-loss', 'c-time', 'c-bytes', 'c-energy'], DEVICES = ['c-busy',
     check(await both.tab.textContent('#title') === 'churned', both.at('the picker does not change the run'));
     await both.close();
     await (await open(browser, 'simulate', scratch + '/simulated/report.html', width, [...DEVICES, 'c-sysbytes', 'c-sysmemory', 'c-sysenergy'])).close();
+    const staged = await open(browser, 'staged', scratch + '/staged/report.html', width, DEVICES);
+    await useStages(staged);
+    await staged.close();
     const sweep = await open(browser, 'sweep', scratch + '/sweep/report.html', width, ['c-sweep']);
     await sweep.tab.selectOption('#sweep-y', 'energy_J');
     check(/energy_J/.test(await sweep.tab.textContent('#sweep-caption')), sweep.at('another figure is not drawn'));

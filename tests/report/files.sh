@@ -33,3 +33,8 @@ grep -q '"name":"second"' "$scratch/both.html" || fail "the comparison lacks a r
 mkdir "$scratch/empty"
 expect_code 2 "report of nothing" "$CLEAVE" report "$scratch/empty"
 expect_text "report of nothing" 'neither metrics.jsonl nor simulate.json'
+# A simulated step in stages: what its devices did, and the layout that the report draws.
+expect_code 0 "simulate in stages" "$CLEAVE" simulate "$scratch/input.yaml" plan.layout=stages model.n_layer=6 --output "$scratch/staged"
+expect_code 0 "stages" python3 "$here/check_stages.py" "$scratch/staged"
+expect_code 0 "simulate in tiles, same folder" "$CLEAVE" simulate "$scratch/input.yaml" plan.layout=tiles --output "$scratch/staged"
+[ ! -e "$scratch/staged/layout.json" ] || fail "the layout of an earlier simulation is left"

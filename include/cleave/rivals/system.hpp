@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -16,6 +17,7 @@
 
 #include "cleave/base/units.hpp"
 #include "cleave/fleet/links.hpp"
+#include "cleave/plan/stage_plan.hpp"
 #include "cleave/sched/observer.hpp"
 #include "cleave/sched/scheduler.hpp"
 #include "cleave/sched/step_spec.hpp"
@@ -108,6 +110,7 @@ struct SystemReport {
   Seconds planning, wall;
   std::string layout;                                   ///< what was chosen: "8 stages x 8 pipelines, ..."
   std::vector<std::pair<std::string, double>> figures;  ///< the method's own, such as its objective
+  std::optional<plan::StagePlan> stages;                ///< cleave: the plan of the first step, where it is in stages
   std::vector<StepFigures> steps;                       ///< cleave: each step, where there are several
   /// cleave: what each loss cost, with the type of the operation that it hit
   std::vector<std::pair<std::string, sched::Loss>> losses;

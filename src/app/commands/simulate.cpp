@@ -57,6 +57,7 @@ int simulate(const CommandLine& line) {
     record.watch(system->name());
     const rivals::SystemReport report = system->simulate(study);
     out.push_back(to_json(report));
+    record.keep_layout(report);
     progress.drop();
     if (line.json != "-") std::puts(table_row(report).c_str());
     std::fflush(stdout);

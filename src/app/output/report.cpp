@@ -156,6 +156,9 @@ ordered_json read_run(const fs::path& folder) {
       run["timeline"] = std::move(timeline);
     }
   }
+  run["layout"] = nullptr;
+  if (const auto text = read_if_there(folder / "layout.json"))
+    run["layout"] = parsed_list(folder / "layout.json", *text, false);
   run["verification"] = nullptr;
   if (const auto text = read_if_there(folder / "profile.json"))
     run["profile"] = parsed_list(folder / "profile.json", *text, false);

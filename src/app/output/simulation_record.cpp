@@ -7,6 +7,8 @@
 
 #include "cleave/base/atomic_file.hpp"
 #include "cleave/base/error.hpp"
+#include "cleave/model/family.hpp"
+#include "output/plan_stages.hpp"
 #include "output/report.hpp"
 
 namespace cleave::app {
@@ -65,10 +67,21 @@ void SimulationRecord::watch(const std::string& system) {
   recorded_ = recorded_ || folder_.has_value();
 }
 
+void SimulationRecord::keep_layout(const rivals::SystemReport& report) {
+  if (!folder_ || !report.stages) return;
+  const model::StepGraph graph = model::build_step(study_.model, sched::graph_options(study_, 1));
+  layout_ = layout_json(plan::stage_work_of(graph, study_.wire), *report.stages, study_.devices).dump() + "\n";
+}
+
 std::optional<fs::path> SimulationRecord::store(const nlohmann::ordered_json& systems) {
   if (!folder_) return std::nullopt;
   replace_file(*folder_ / "simulate.json", systems.dump(1) + "\n");
   replace_file(*folder_ / "input.yaml", effective_);
+  if (layout_.empty()) {
+    fs::remove(*folder_ / "layout.json");  // of an earlier simulation in this folder
+  } else {
+    replace_file(*folder_ / "layout.json", layout_);
+  }
   if (timeline_) {
     timeline_->store(*folder_ / "timeline.json");
     timeline_->store_trace(*folder_ / "trace.json");

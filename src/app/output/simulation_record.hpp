@@ -27,6 +27,8 @@ class SimulationRecord {
   void watch(const std::string& system);
   /// Shows how far the system is; "step 3 of 100" stays in front of the operations of the next step.
   void tell(const std::string& text);
+  /// Of a system that is done: a layout in stages goes into the folder, and from there into the report.
+  void keep_layout(const rivals::SystemReport& report);
   /// Writes the folder; the page's path, if there is one. Errors: EnvironmentError.
   [[nodiscard]] std::optional<std::filesystem::path> store(const nlohmann::ordered_json& systems);
 
@@ -40,6 +42,7 @@ class SimulationRecord {
   std::unique_ptr<Timeline> timeline_;
   std::unique_ptr<FleetStatus> status_;
   bool recorded_ = false;
+  std::string layout_;  // layout.json
 };
 
 }  // namespace cleave::app

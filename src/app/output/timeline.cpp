@@ -27,6 +27,20 @@ const char* phase_name(model::Phase phase) {
   return "";
 }
 
+const char* errand_name(sched::Errand errand) {
+  switch (errand) {
+    case sched::Errand::none: return "";
+    case sched::Errand::weights: return "weights";
+    case sched::Errand::forward: return "forward";
+    case sched::Errand::remake: return "operands made again";
+    case sched::Errand::backward: return "backward";
+    case sched::Errand::replay: return "chunk made again";
+    case sched::Errand::sum: return "summing";
+    case sched::Errand::send_sums: return "sums";
+  }
+  return "";
+}
+
 bool of_server(sched::Resource resource) {
   return resource == sched::Resource::server_out || resource == sched::Resource::server_in ||
          resource == sched::Resource::kernel;
@@ -83,13 +97,21 @@ void Timeline::begin(const model::StepGraph& graph, Seconds at) {
   if (part_.start < 0) part_.start = at.value();
   if (!graph_names_.contains(&graph)) {
     std::vector<std::int32_t> names;
-    for (const model::Operation& op : graph.operations) {
-      const auto [found, fresh] = name_index_.try_emplace(op.type, static_cast<std::int32_t>(names_.size()));
-      if (fresh) names_.push_back(op.type);
-      names.push_back(found->second);
-    }
+    for (const model::Operation& op : graph.operations) { names.push_back(index_of_name(op.type)); }
     graph_names_.emplace(&graph, std::move(names));
   }
+}
+
+std::int32_t Timeline::index_of_name(const std::string& name) {
+  const auto [found, fresh] = name_index_.try_emplace(name, static_cast<std::int32_t>(names_.size()));
+  if (fresh) names_.push_back(name);
+  return found->second;
+}
+
+std::int32_t Timeline::name_of(sched::Errand errand, std::int32_t stage) {
+  const auto [found, fresh] = errand_names_.try_emplace({errand, stage}, 0);
+  if (fresh) found->second = index_of_name(std::string(errand_name(errand)) + ", stage " + std::to_string(stage));
+  return found->second;
 }
 
 // A late answer belongs to no operation of this graph.
@@ -120,7 +142,8 @@ void Timeline::span(const sched::Span& s) {
                .part = static_cast<std::int32_t>(part_number_),
                .resource = static_cast<std::uint8_t>(s.resource),
                .lost = false,
-               .redone = false};
+               .redone = false,
+               .work = kBlocks};
     return;
   }
   switch (s.resource) {
@@ -147,11 +170,12 @@ void Timeline::span(const sched::Span& s) {
   open.push_back({.start = start,
                   .end = end,
                   .device = index_of(s.device),
-                  .name = name_of(s.op),
+                  .name = s.errand == sched::Errand::none ? name_of(s.op) : name_of(s.errand, s.stage),
                   .part = static_cast<std::int32_t>(part_number_),
                   .resource = static_cast<std::uint8_t>(s.resource),
                   .lost = false,
-                  .redone = s.redone});
+                  .redone = s.redone,
+                  .work = work_of(s.errand)});
 }
 
 void Timeline::settled(TaskletId tasklet, Seconds at, bool lost) {
@@ -176,10 +200,30 @@ void Timeline::settled(TaskletId tasklet, Seconds at, bool lost) {
       add(s.resource);
       if (lost) add(kLost);
       if (s.redone) add(kRedone);
+      add_work(s);
     }
     keep(s);
   }
   open_.erase(found);
+}
+
+Timeline::Work Timeline::work_of(sched::Errand errand) {
+  switch (errand) {
+    case sched::Errand::none: return kBlocks;
+    case sched::Errand::weights: return kWeights;
+    case sched::Errand::sum:
+    case sched::Errand::send_sums: return kOwners;
+    default: return kChunks;
+  }
+}
+
+void Timeline::add_work(const Kept& span) {
+  if (span.work == kBlocks) return;
+  if (work_cells_.empty()) work_cells_.resize(cells_.size() / kLanes * kWorkLanes);
+  if (span.work == kWeights && span.resource == kDown)
+    add_to(work_cells_, kWorkLanes, span.device, kWeightsDown, span.start, span.end);
+  if (span.work == kOwners)
+    add_to(work_cells_, kWorkLanes, span.device, std::size_t{kOwnersDown} + span.resource, span.start, span.end);
 }
 
 void Timeline::changed(DeviceId device, sched::DeviceChange change, Seconds at, double factor) {
@@ -227,27 +271,36 @@ void Timeline::thin_out() {
 }
 
 void Timeline::widen() {
-  for (std::size_t row = 0; row <= static_cast<std::size_t>(device_rows()); ++row) {
-    float* cells = cells_.data() + row * columns_ * kLanes;
-    for (std::size_t to = 0; to < columns_; ++to) {
-      for (std::size_t lane = 0; lane < kLanes; ++lane) {
-        float sum = 0;
-        if (to < columns_ / 2) sum = cells[2 * to * kLanes + lane] + cells[(2 * to + 1) * kLanes + lane];
-        cells[to * kLanes + lane] = sum;
+  const auto join_pairs = [&](std::vector<float>& all, std::size_t lanes) {
+    for (std::size_t at = 0; at < all.size(); at += columns_ * lanes) {
+      float* cells = all.data() + at;
+      for (std::size_t to = 0; to < columns_; ++to) {
+        for (std::size_t lane = 0; lane < lanes; ++lane) {
+          float sum = 0;
+          if (to < columns_ / 2) sum = cells[2 * to * lanes + lane] + cells[(2 * to + 1) * lanes + lane];
+          cells[to * lanes + lane] = sum;
+        }
       }
     }
-  }
+  };
+  join_pairs(cells_, kLanes);
+  join_pairs(work_cells_, kWorkLanes);
   width_ *= 2;
 }
 
 void Timeline::add_to_cells(std::int64_t device, std::size_t lane, double start, double end) {
-  const std::int64_t row = device == fleet_size() ? device_rows() : device / devices_per_row_;
   while (end > width_ * static_cast<double>(columns_)) widen();
-  float* cells = cells_.data() + static_cast<std::size_t>(row) * columns_ * kLanes;
+  add_to(cells_, kLanes, device, lane, start, end);
+}
+
+void Timeline::add_to(std::vector<float>& all, std::size_t lanes, std::int64_t device, std::size_t lane, double start,
+                      double end) const {
+  const std::int64_t row = device == fleet_size() ? device_rows() : device / devices_per_row_;
+  float* cells = all.data() + static_cast<std::size_t>(row) * columns_ * lanes;
   for (auto column = static_cast<std::size_t>(start / width_); column < columns_; ++column) {
     const double from = std::max(start, static_cast<double>(column) * width_);
     const double to = std::min(end, static_cast<double>(column + 1) * width_);
-    if (to > from) cells[column * kLanes + lane] += static_cast<float>(to - from);
+    if (to > from) cells[column * lanes + lane] += static_cast<float>(to - from);
     if (end <= static_cast<double>(column + 1) * width_) break;
   }
 }

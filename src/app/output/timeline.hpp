@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "cleave/base/kept_memory.hpp"
@@ -53,6 +54,10 @@ class Timeline final : public sched::Observer {
 
  private:
   enum Lane : std::uint8_t { kDown, kCompute, kUp, kLost, kRedone, kLanes };
+  /// What a device does in a step in stages; the lanes hold its share of the first three of the others. What of them is
+  /// neither weights nor owners' is chunks'.
+  enum Work : std::uint8_t { kBlocks, kChunks, kWeights, kOwners };
+  enum WorkLane : std::uint8_t { kWeightsDown, kOwnersDown, kOwnersCompute, kOwnersUp, kWorkLanes };
   struct Kept {
     double start, end;
     std::int64_t device;  // index; the number of devices is the server
@@ -60,6 +65,7 @@ class Timeline final : public sched::Observer {
     std::int32_t part;
     std::uint8_t resource;
     bool lost, redone;
+    Work work = kBlocks;
   };
   struct Part {  // a step or an evaluation; neighbours of one kind are merged in a long run
     std::int64_t number, first, last;
@@ -93,10 +99,17 @@ class Timeline final : public sched::Observer {
   [[nodiscard]] std::int64_t fleet_size() const { return static_cast<std::int64_t>(devices_.size()); }
   [[nodiscard]] std::int64_t device_rows() const { return (fleet_size() + devices_per_row_ - 1) / devices_per_row_; }
   [[nodiscard]] std::int32_t name_of(OpId op);
+  [[nodiscard]] static Work work_of(sched::Errand errand);
+  [[nodiscard]] std::int32_t name_of(sched::Errand errand, std::int32_t stage);
+  std::int32_t index_of_name(const std::string& name);
   void keep(const Kept& span);
   [[nodiscard]] bool keeps(const Kept& span) const;
   void thin_out();
   void add_to_cells(std::int64_t device, std::size_t lane, double start, double end);
+  void add_to(std::vector<float>& cells, std::size_t lanes, std::int64_t device, std::size_t lane, double start,
+              double end) const;
+  // After its resource's cells were added to, which are as wide.
+  void add_work(const Kept& span);
   void widen();
   void merge_parts();
 
@@ -107,6 +120,7 @@ class Timeline final : public sched::Observer {
   std::size_t columns_;
   double width_ = 1e-6;
   std::vector<float> cells_;                      // [row][column][lane]; the last row is the server's: out, kernel, in
+  std::vector<float> work_cells_;                 // the same of WorkLane; empty until something is done in stages
   std::vector<std::array<double, kLanes>> busy_;  // seconds for which each device's resources were taken
   NodePool nodes_;
   std::pmr::unordered_map<TaskletId, std::pmr::vector<Kept>> open_{&nodes_};
@@ -124,6 +138,7 @@ class Timeline final : public sched::Observer {
   const model::StepGraph* graph_ = nullptr;
   std::vector<std::string> names_;
   std::map<std::string, std::int32_t> name_index_;
+  std::map<std::pair<sched::Errand, std::int32_t>, std::int32_t> errand_names_;
   std::unordered_map<const model::StepGraph*, std::vector<std::int32_t>> graph_names_;
   std::map<std::string, OperationSum> operations_;
   std::int64_t counted_steps_ = 0;

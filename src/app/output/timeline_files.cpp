@@ -158,17 +158,24 @@ void Timeline::store(const std::filesystem::path& path) const {
   const auto used_columns = std::min(columns_, static_cast<std::size_t>(end_ / width_) + 1);
   std::string cells;
   const std::int64_t rows = device_rows();
+  const bool in_stages = !work_cells_.empty();
   for (std::int64_t row = 0; row <= rows; ++row) {
     const std::int64_t sharing = row == rows ? 1 : std::min(devices_per_row_, fleet_size() - row * devices_per_row_);
-    for (std::size_t i = 0; i < used_columns * kLanes; ++i) {
-      const double taken = static_cast<double>(cells_[static_cast<std::size_t>(row) * columns_ * kLanes + i]);
-      const double share = taken / width_ / static_cast<double>(sharing);
-      put(cells, static_cast<std::uint8_t>(std::lround(std::min(1.0, share) * 255)));
+    const auto put_lanes = [&](const std::vector<float>& all, std::size_t lanes, std::size_t column) {
+      for (std::size_t lane = 0; lane < lanes; ++lane) {
+        const float taken = all[(static_cast<std::size_t>(row) * columns_ + column) * lanes + lane];
+        const double share = static_cast<double>(taken) / width_ / static_cast<double>(sharing);
+        put(cells, static_cast<std::uint8_t>(std::lround(std::min(1.0, share) * 255)));
+      }
+    };
+    for (std::size_t column = 0; column < used_columns; ++column) {
+      put_lanes(cells_, kLanes, column);
+      if (in_stages) put_lanes(work_cells_, kWorkLanes, column);
     }
   }
   out["cells"] = {{"width_s", width_},
                   {"columns", used_columns},
-                  {"lanes", static_cast<int>(kLanes)},
+                  {"lanes", static_cast<int>(kLanes) + (in_stages ? static_cast<int>(kWorkLanes) : 0)},
                   {"devices_per_row", devices_per_row_},
                   {"data", base64(cells)}};
 
@@ -182,7 +189,7 @@ void Timeline::store(const std::filesystem::path& path) const {
     put(length, static_cast<float>(s->end - s->start));
     put(device, static_cast<std::uint32_t>(s->device));
     put(name, static_cast<std::uint16_t>(s->name));
-    put(flags, static_cast<std::uint8_t>(s->resource | (s->lost ? 8 : 0) | (s->redone ? 16 : 0)));
+    put(flags, static_cast<std::uint8_t>(s->resource | (s->lost ? 8 : 0) | (s->redone ? 16 : 0) | (s->work << 5)));
   }
   out["names"] = names_;
   out["spans"] = {{"count", order.size()},         {"tick_s", tick},

@@ -3,7 +3,7 @@ const data = JSON.parse(document.getElementById('data').textContent);
 const state = {ready: false, charts: {}, errors: []};
 window.cleaveReport = state;  // for tests
 const $ = id => document.getElementById(id);
-const COLORS = {down: '#0072b2', compute: '#009e73', up: '#e69f00', lost: '#d55e00', redone: '#cc79a7', away: '#8a929a', ink: '#1c232b'};
+const COLORS = {down: '#0072b2', compute: '#009e73', up: '#e69f00', lost: '#d55e00', redone: '#cc79a7', away: '#8a929a', ink: '#1c232b', chunks: '#56b4e9', weights: '#f0e442', owners: '#3b4a5a'};
 const RUN_COLORS = ['#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9', '#000000', '#8a929a'];
 const DASHES = [undefined, [7, 3], [2, 3], [9, 3, 2, 3]];
 

@@ -4,7 +4,7 @@ function showRun(index) {
   $('title').textContent = run.name;
   $('subtitle').textContent = run.about;
   document.title = 'cleave: ' + run.name;
-  for (const part of [sweep, systems, summary, curves, loadTimeline, devices, operations, profile, churn, input]) part(run);
+  for (const part of [sweep, systems, summary, curves, loadTimeline, stages, devices, operations, profile, churn, input]) part(run);
   $('only-given').onchange = () => input(run);
   $('nav').replaceChildren(...[...document.querySelectorAll('main > section')].filter(s => !s.hidden).map(s => {
     const a = el('a', s.dataset.nav);

@@ -1,9 +1,11 @@
 // The timeline: devices x time on a canvas. Coarse cells hold everything; where single blocks were kept and there is
 // room for them, they are drawn in the cells' place.
 const LANES = [['down', 'downlink'], ['compute', 'compute'], ['up', 'uplink'], ['lost', 'lost'], ['redone', 'computed again']];
+// Of a step in stages: what devices do has colours of its own, and the place within a row says by which resource.
+const WORK = [['chunks', 'chunks of sequences'], ['weights', 'weights'], ['owners', 'gradient owners']];
 const RESOURCES = ['downlink', 'compute', 'uplink', 'interface out', 'interface in', 'kernel'];
 const SINGLE_ROWS = 64, MAX_HEIGHT = 620, AXIS_HEIGHT = 24;
-const view = {from: 0, to: 1, top: 0, on: {down: true, compute: true, up: true, lost: true, redone: true}, rows: []};
+const view = {from: 0, to: 1, top: 0, on: {down: true, compute: true, up: true, lost: true, redone: true, chunks: true, weights: true, owners: true}, rows: []};
 const canvas = $('timeline');
 let T = null;  // the timeline of the run that is shown
 
@@ -20,6 +22,7 @@ function decode(t) {
   s.detail = t.parts.filter(p => p.number % s.one_step_in === 0 && p.first === p.last);
   t.deviceRows = Math.ceil(t.fleet_size / cells.devices_per_row);
   t.rowSize = cells.columns * cells.lanes;
+  t.staged = cells.lanes > LANES.length;
   t.profile = device => (t.devices[Math.floor(device / t.one_device_in)] || {name: ''}).name;
   t.away = awayTimes(t);
 }
@@ -75,8 +78,8 @@ function loadTimeline(run) {
   options($('rows'), [['device', T.cells.devices_per_row > 1 ? `${T.cells.devices_per_row} devices a row` : 'one a device'], ['profile', 'one a profile']],
     T.deviceRows > SINGLE_ROWS ? 'profile' : 'device');
   const swatch = (color, label) => { const i = el('i'); i.style.background = color; return [i, label]; };
-  $('legend').replaceChildren(...LANES.map(([key, label]) => {
-    const b = el('button', null, 'key', swatch(COLORS[key], label));
+  $('legend').replaceChildren(...[...LANES, ...(T.staged ? WORK : [])].map(([key, label], i) => {
+    const b = el('button', null, 'key', swatch(COLORS[key], label + (T.staged && i < 3 ? ', server' : '')));
     b.type = 'button'; b.dataset.lane = key; b.setAttribute('aria-pressed', view.on[key]);
     b.onclick = () => { view.on[key] = !view.on[key]; b.setAttribute('aria-pressed', view.on[key]); draw(); };
     return b;
@@ -94,7 +97,8 @@ function timelineNote() {
   const kept = s.one_step_in > 1 || s.one_device_in > 1
     ? `Single blocks are kept for ` + [s.one_step_in > 1 ? `one step or evaluation in ${s.one_step_in}` : '', s.one_device_in > 1 ? `one device in ${s.one_device_in}` : ''].filter(x => x).join(' and ') + `; the rest is drawn as shares of ${seconds(T.cells.width_s)}.`
     : 'Every block is kept.';
-  return `A row shows downlink, processor and uplink from top to bottom; the server’s, interface out, kernels and interface in. ${clock} ${kept}` +
+  return `A row shows downlink, processor and uplink from top to bottom; the server’s, interface out, kernels and interface in.` +
+    (T.staged ? ' Colours of devices say what is done: chunks pass through stages, weights come, owners sum gradients.' : '') + ` ${clock} ${kept}` +
     (k > 1 ? ` ${k} neighbouring devices share a row.` : '');
 }
 
@@ -157,6 +161,12 @@ function draw() {
   drawNames(g, seen, scale, L);
   drawAxis(g, L, scale, w);
 }
+// Shares of what a lane was taken for, [color, share], of a step in stages.
+function workParts(data, at, lane) {
+  const more = at + LANES.length, weights = lane === 0 ? data[more] : 0, owners = data[more + 1 + lane], all = data[at + lane];
+  const parts = {chunks: Math.max(0, all - weights - owners), weights, owners};
+  return WORK.filter(([key]) => view.on[key] && parts[key] > 0).map(([key]) => [COLORS[key], Math.min(1, parts[key] / all)]);
+}
 function drawCells(g, seen, scale, detailed) {
   const cells = T.cells, width = cells.width_s, s = T.spans;
   const from = Math.max(0, Math.floor(view.from / width)), to = Math.min(cells.columns - 1, Math.floor(view.to / width));
@@ -172,9 +182,14 @@ function drawCells(g, seen, scale, detailed) {
       for (let lane = 0; lane < 3; ++lane) {
         const share = row.data[at + lane] / 255;
         if (!share || !view.on[LANES[lane][0]] || (single && lane === 1)) continue;
+        let bottom = y + scale.lane * (lane + 1);
         const height = scale.lane * Math.max(.15, share);
-        g.fillStyle = COLORS[LANES[lane][0]]; g.globalAlpha = .35 + .65 * share;
-        g.fillRect(a, y + scale.lane * (lane + 1) - height, b - a, height);
+        g.globalAlpha = .35 + .65 * share;
+        for (const [color, part] of row.server || !T.staged ? [[COLORS[LANES[lane][0]], 1]] : workParts(row.data, at, lane)) {
+          g.fillStyle = color;
+          g.fillRect(a, bottom - height * part, b - a, height * part);
+          bottom -= height * part;
+        }
       }
       g.globalAlpha = 1;
       if (row.server) continue;
@@ -192,8 +207,9 @@ function drawSpans(g, seen, scale) {
     if (s.t[i] + s.d[i] < view.from) continue;
     const y = where.get(s.dev[i]);
     if (y == null) continue;
-    const flag = s.flag[i], lane = laneOf(flag & 7), key = flag & 8 ? 'lost' : flag & 16 ? 'redone' : LANES[lane][0];
-    if (!view.on[key] || !view.on[LANES[lane][0]]) continue;
+    const flag = s.flag[i], lane = laneOf(flag & 7), work = flag >> 5, own = work ? WORK[work - 1][0] : LANES[lane][0];
+    const key = flag & 8 ? 'lost' : flag & 16 ? 'redone' : own;
+    if (!view.on[key] || !view.on[own] || !view.on[LANES[lane][0]]) continue;
     g.fillStyle = COLORS[key];
     g.fillRect(scale.x(s.t[i]), y + scale.lane * lane, Math.max(.6, s.d[i] * scale.px - .3), scale.lane - (scale.lane > 4 ? .8 : 0));
     ++drawn;
