@@ -99,9 +99,14 @@ void StreamTransport::hear_of_streams() {
   }
 }
 
-void StreamTransport::move(int rank) {
+void StreamTransport::write(int rank) {
   Stream& stream = *streams_[at(rank)];
   if (stream.can_write()) stats_.batches_sent += stream.write() > 0 ? 1 : 0;
+}
+
+void StreamTransport::move(int rank) {
+  write(rank);
+  Stream& stream = *streams_[at(rank)];
   if (stream.can_read()) {
     for (std::int64_t whole = stream.read(); whole > 0; --whole) arrived_.push_back(rank);
     const Incoming& incoming = stream.incoming();
@@ -144,8 +149,13 @@ std::optional<Received> StreamTransport::take() {
   return received;
 }
 
+// What has come is handed over before more is taken in: who reads ahead of its reader fills memory and gains nothing.
 std::optional<Received> StreamTransport::poll() {
-  progress();
+  if (arrived_.empty()) {
+    progress();
+  } else {
+    for (const int rank : peers_) write(rank);
+  }
   return take();
 }
 

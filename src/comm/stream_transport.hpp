@@ -48,6 +48,7 @@ class StreamTransport final : public Transport {
  private:
   [[nodiscard]] static std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
   void hear_of_streams();
+  void write(int rank);
   void move(int rank);
   [[nodiscard]] bool can_move() const;
   bool sleep(Seconds at_most);

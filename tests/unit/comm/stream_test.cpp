@@ -329,6 +329,26 @@ TEST(StreamTransport, WhatADeadRankSentIsHandedOverBeforeItIsGone) {
   EXPECT_TRUE(three.hub->close(kPatience));
 }
 
+// A sender faster than its reader would otherwise fill the reader's memory, as far as it may.
+TEST(StreamTransport, WhatHasComeIsHandedOverBeforeMoreIsTakenIn) {
+  constexpr std::int64_t kSize = std::int64_t{2} << 20;
+  constexpr int kCount = 32;
+  Three three;
+  three.hub->expect(1, kCount * kSize);
+  for (int i = 0; i < kCount; ++i) three.one->send(0, patterned(kSize, i));
+  for (int i = 0; i < kCount; ++i) {
+    std::optional<Received> received;
+    const SteadyClock clock;
+    for (const Seconds end = clock.now() + kPatience; !received && clock.now() < end; received = three.hub->poll()) {
+      three.one->progress();
+    }
+    ASSERT_TRUE(received);
+    EXPECT_TRUE(is_patterned(received->frame, kSize, i));
+    for (int turn = 0; turn < 8; ++turn) three.one->progress();
+  }
+  EXPECT_LE(three.hub->stats().most_taken_in, kCount * kSize / 3);
+}
+
 TEST(StreamTransport, AWaitEndsWhenItIsInterruptedAndSleepsOtherwise) {
   Three three;
   const SteadyClock clock;
