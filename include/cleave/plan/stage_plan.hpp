@@ -99,7 +99,13 @@ inline constexpr std::int64_t kChunkTokens = 128;
 /// Complexity: about (devices + pieces) x stages for each of a few dozen candidates.
 [[nodiscard]] std::optional<StagePlan> find_stages(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
                                                    const StageOptions& options);
-/// The same. Errors: InputError where no layout fits, with the device that lacks least and how much it lacks.
+/// The layout of find_stages() and others that its search came by, for whoever can tell better which is quickest: first
+/// the same one, then by forecast, each once, no more than `most`. Some of the others are cut by what processors can do
+/// as well, and their forecasts have the processors in them. None where nothing fits. Deterministic.
+[[nodiscard]] std::vector<StagePlan> stage_candidates(const StageWork& work,
+                                                      std::span<const fleet::DeviceProfile> devices,
+                                                      const StageOptions& options, std::size_t most);
+/// As find_stages(). Errors: InputError where no layout fits, with the device that lacks least and how much it lacks.
 [[nodiscard]] StagePlan plan_stages(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
                                     const StageOptions& options);
 

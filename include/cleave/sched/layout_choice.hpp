@@ -19,10 +19,10 @@ struct LayoutChoice {
   std::optional<plan::StagePlan> stages;  ///< where `layout` is stages
 };
 
-/// What `spec.layout` leaves open. Both layouts are forecast. Stages win without further work where their forecast,
-/// with a margin, is below a low estimate of tiles; else one step of each candidate is rehearsed on a SimulatedFleet
-/// without churn or jitter, and the quickest wins. Pure and deterministic. Errors: InputError where stages are asked
-/// for and do not fit.
+/// What `spec.layout` leaves open. Both layouts are forecast; of stages, in fleets of up to 128 devices, the best few
+/// are rehearsed: one step of each on a SimulatedFleet without churn or jitter, and the quickest wins. Stages win
+/// without further work where their forecast, with a margin, is below a low estimate of tiles; else every candidate in
+/// tiles is rehearsed too. Pure and deterministic. Errors: InputError where stages are asked for and do not fit.
 [[nodiscard]] LayoutChoice choose_layout(const StepSpec& spec);
 
 /// How the step is planned and scheduled in stages.

@@ -42,11 +42,20 @@ class Rooms {
 };
 
 struct Share {
-  double room = 0, downlink = 0;
+  double room = 0, downlink = 0, flops = 0;
   double memory = 0;  // that the least of its devices has for a stage
 };
 
 }  // namespace
+
+double stage_flops(const StageWork& work, const StageCost& stage) {
+  double of_sequence = stage.forward(0, work.seq).value();
+  if (!stage.is_head()) of_sequence += stage.remake(0, work.seq).value() + stage.backward(0, work.seq).value();
+  double sums = 0;
+  for (std::int64_t i = stage.first(); i < stage.end(); ++i)
+    sums += work.pieces[static_cast<std::size_t>(i)].weight_gradient;
+  return static_cast<double>(work.batch) * (of_sequence + sums * static_cast<double>(work.seq));
+}
 
 std::vector<bool> may_replicate(const Problem& problem, const Settings& settings) {
   std::vector<std::size_t> order(problem.devices.size());
@@ -77,9 +86,12 @@ std::vector<Role> cut_stages(const Problem& problem, const Settings& settings, s
   const StageWork& work = *problem.work;
   const std::int64_t body = std::ssize(work.pieces) - 1;
   const Rooms rooms(problem, settings);
-  std::vector<double> weights;
-  for (std::int64_t i = 0; i < body; ++i)
-    weights.push_back(static_cast<double>(StageCost(work, i, i + 1, settings.chunk).weights().value()));
+  std::vector<double> weights, flops;  // of each piece
+  for (std::int64_t i = 0; i < body; ++i) {
+    const StageCost piece(work, i, i + 1, settings.chunk);
+    weights.push_back(static_cast<double>(piece.weights().value()));
+    flops.push_back(stage_flops(work, piece));
+  }
   const double least = *std::ranges::min_element(weights);
 
   std::vector<std::pair<double, std::size_t>> able;  // by room
@@ -96,7 +108,7 @@ std::vector<Role> cut_stages(const Problem& problem, const Settings& settings, s
   const double part = uplink / (static_cast<double>(shares) + kHeadDemand);
   std::vector<Share> list;
   std::vector<double> downlinks;
-  double reached = 0, room = 0, memory = std::numeric_limits<double>::infinity();
+  double reached = 0, room = 0, processors = 0, memory = std::numeric_limits<double>::infinity();
   for (std::size_t k = 0; k < able.size() && std::ssize(list) < shares; ++k) {
     const std::size_t device = able[k].second;
     const double height = static_cast<double>(list.size()) / static_cast<double>(shares + 1);
@@ -104,10 +116,12 @@ std::vector<Role> cut_stages(const Problem& problem, const Settings& settings, s
     memory = std::min(memory, problem.memory[device] * (1 - settings.for_sums));
     downlinks.push_back(problem.down[device]);
     reached += problem.up[device];
+    processors += problem.flops[device];
     if (reached < part * static_cast<double>(list.size() + 1) - 1e-9 && k + 1 < able.size()) continue;
     std::ranges::nth_element(downlinks, downlinks.begin() + std::ssize(downlinks) / 2);
-    list.push_back({room, downlinks[downlinks.size() / 2], memory});
+    list.push_back({room, downlinks[downlinks.size() / 2], processors, memory});
     downlinks.clear();
+    processors = 0;
     memory = std::numeric_limits<double>::infinity();
   }
   const auto holds = [&](const Share& share, std::int64_t begin, std::int64_t end) {
@@ -119,9 +133,14 @@ std::vector<Role> cut_stages(const Problem& problem, const Settings& settings, s
   std::int64_t at = 0;
   for (const Share& share : list) {
     const std::int64_t begin = at;
-    double held = 0;
-    while (at < body && held + weights[static_cast<std::size_t>(at)] <= share.room + 1 && holds(share, begin, at + 1))
-      held += weights[static_cast<std::size_t>(at++)];
+    double held = 0, computed = 0;
+    for (; at < body; ++at) {
+      const auto piece = static_cast<std::size_t>(at);
+      if (held + weights[piece] > share.room + 1 || !holds(share, begin, at + 1)) break;
+      if (at > begin && computed + flops[piece] > settings.computing * share.flops) break;
+      held += weights[piece];
+      computed += flops[piece];
+    }
     if (at > begin) roles.emplace_back(StageCost(work, begin, at, settings.chunk));
     if (at == body) break;
   }

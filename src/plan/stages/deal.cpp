@@ -1,6 +1,7 @@
 // Replicas: every device that can hold some stage goes to the one that is poorest in uplink, the least able devices
 // first; then devices move from the richest stages to the poorest while that helps.
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "stages/layout.hpp"
@@ -16,7 +17,12 @@ class Dealer {
  public:
   Dealer(const Problem& problem, const Settings& settings, std::vector<Role>& roles)
       : problem_(problem), settings_(settings), roles_(roles) {
-    for (const Role& role : roles_) needed_.push_back(replica_bytes(role));
+    for (const Role& role : roles_) {
+      needed_.push_back(replica_bytes(role));
+      const double passes = role.cost.is_head() || !role.cost.backward() ? 1 : 2;
+      const auto boundary = static_cast<double>(role.cost.boundary(problem.work->tokens()).value());
+      sent_per_flop_.push_back(passes * boundary / stage_flops(*problem.work, role.cost));
+    }
   }
 
   bool deal() {
@@ -57,11 +63,14 @@ class Dealer {
     return needed_[r] <= room - settings_.for_sums * problem_.memory[device];
   }
 
-  // An uplink is of use when the weights are there; the stages below fill meanwhile.
+  // An uplink is of use when the weights are there; the stages below fill meanwhile. Where stages are cut by processors
+  // too, it is of no more use than the processor gives it to send.
   double use(std::size_t device, std::size_t r) const {
     const double filling = settings_.owning * (0.105 + 0.063 * height(r));
     const double late = std::max(0.0, weights(r) / problem_.down[device] - filling);
-    return problem_.up[device] * std::max(kLeastUse, 1 - late / settings_.owning);
+    double rate = problem_.up[device];
+    if (!std::isinf(settings_.computing)) rate = std::min(rate, problem_.flops[device] * sent_per_flop_[r]);
+    return rate * std::max(kLeastUse, 1 - late / settings_.owning);
   }
 
   void give(std::size_t device, std::size_t r) {
@@ -101,7 +110,7 @@ class Dealer {
   const Problem& problem_;
   const Settings& settings_;
   std::vector<Role>& roles_;
-  std::vector<double> needed_;
+  std::vector<double> needed_, sent_per_flop_;  // of each role: memory; bytes that a FLOP of its sequences sends
 };
 
 }  // namespace

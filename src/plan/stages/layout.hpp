@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <optional>
 #include <span>
 #include <vector>
@@ -32,6 +33,8 @@ struct Settings {
   /// Share of the devices, those with least uplink, that hold no stage and so have room for sums. Where it is not 0,
   /// stages are cut by what each needs exactly, not by what a layer needs on average.
   double only_owners = 0;
+  /// Seconds for which the processors of a stage's share of the devices may be taken.
+  double computing = std::numeric_limits<double>::infinity();
 };
 
 /// The usual ones for a chain of sequences that takes so many seconds.
@@ -75,6 +78,9 @@ struct Layout {
 /// Bytes of all weights as they travel.
 [[nodiscard]] double weights_of(const StageWork& work);
 
+/// FLOP of a stage's sequences in a step, forward and backward, and of the sums of their gradients.
+[[nodiscard]] double stage_flops(const StageWork& work, const StageCost& stage);
+
 /// Memory that a replica of the role needs at least.
 [[nodiscard]] double replica_bytes(const Role& role);
 
@@ -95,7 +101,9 @@ void make_room_for_sums(const Problem& problem, const Settings& settings, std::v
 
 /// The candidate of these settings, if there is one.
 [[nodiscard]] std::optional<Layout> lay_out(const Problem& problem, const Settings& settings);
-/// When the step is forecast to end.
-[[nodiscard]] double forecast(const Problem& problem, const Layout& layout);
+/// How long sequences take to pass all stages, as far as forecast(): gradients and the server's interface aside.
+[[nodiscard]] double chain_time(const Problem& problem, const Layout& layout, bool processors);
+/// When the step is forecast to end; with `processors`, no earlier than those of each stage allow.
+[[nodiscard]] double forecast(const Problem& problem, const Layout& layout, bool processors);
 
 }  // namespace cleave::plan::stages

@@ -1,6 +1,10 @@
 // The search: candidates for a few horizons, then for other shares of memory and groups beside the best of them.
+// Whoever can tell better than a forecast which is quickest gets them all, and some that are cut by processors.
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <utility>
+#include <vector>
 
 #include "cleave/base/error.hpp"
 #include "stages/finish.hpp"
@@ -13,13 +17,6 @@ namespace stages {
 
 namespace {
 
-// The forecast: sequences pass the slowest stage while the stages below and above fill and drain, several times a first
-// chunk's way since chunks wait for each other; the last sums follow. Whatever takes longest is delayed a little by
-// what takes nearly as long. Fitted to simulated steps of the fleets of docs/measurements/stages.md.
-constexpr double kFillings = 4.5, kTails = 1.3, kSharpness = 8, kGaps = 1.03;
-// Of what the chain adds to its slowest stage, a server's interface that is busy throughout is idle for this share.
-constexpr double kBeside = 0.5;
-
 // What a departure from the usual settings must bring by its forecast, which is less sure there.
 constexpr double kWorth = 0.9;
 
@@ -31,6 +28,12 @@ constexpr double kOnlyOwners[] = {0.25, 0.35, 0.45, 0.55, 0.65};
 
 // Groups of owners are searched where downlinks are no more than so many times as fast as uplinks.
 constexpr double kAsymmetric = 4;
+
+// Of further candidates: for how long a stage's processors may be taken, of the time that everything takes on all of
+// them.
+constexpr double kUneven[] = {1.1, 1.3, 1.6};
+// Owners are hastened where the chain takes less than this share of their horizon.
+constexpr double kHasten = 0.9;
 
 // Of one candidate, with more and more stages: deals of replicas, and those of them whose sums may not fit.
 constexpr std::int64_t kMostDeals = 16, kMostWithoutOwners = 8;
@@ -81,80 +84,43 @@ std::optional<Layout> lay_out(const Problem& problem, const Settings& settings) 
   return std::nullopt;
 }
 
-double forecast(const Problem& problem, const Layout& layout) {
-  const StageWork& work = *problem.work;
-  double slowest = 0, filling = 0, loading = 0, elements = 0, out = 0, in = 0, sent = 0, uplinks = 0;
-  for (std::size_t s = 0; s < layout.roles.size(); ++s) {
-    const Role& role = layout.roles[s];
-    double up = 0, down = 0, flops = 0;
-    for (const std::size_t i : role.replicas) {
-      up += problem.up[i];
-      down += problem.down[i];
-      flops += problem.flops[i];
-    }
-    const auto boundary = static_cast<double>(role.cost.boundary(work.tokens()).value());
-    const double passes = role.cost.is_head() || !role.cost.backward() ? 1 : 2;
-    slowest = std::max(slowest, passes * boundary / up);
-    const auto count = static_cast<double>(role.replicas.size());
-    const auto chunk = static_cast<double>(role.cost.boundary(layout.settings.chunk).value());
-    filling +=
-        chunk * count * (1 / up + 1 / down) + role.cost.forward(0, layout.settings.chunk).value() * count / flops;
-    if (!problem.preload) loading += count * static_cast<double>(role.cost.weights().value()) / down;
-    const std::int64_t size = layout.groups[s] == 1 ? size_of(work.wire) : layout.groups[s] * sum_bytes(work.wire);
-    elements += role.cost.gradient_elements();
-    sent += role.cost.gradient_elements() * static_cast<double>(size);
-    in += passes * boundary;
-    out += (passes == 2 ? 3 : 1) * boundary + count * static_cast<double>(role.cost.weights().value());
-  }
-  for (const Owned& owned : layout.owners) {
-    const Role& role = layout.roles[owned.stage];
-    const double own =
-        owned.replica
-            ? std::min(1.0, static_cast<double>(layout.groups[owned.stage]) / static_cast<double>(role.replicas.size()))
-            : 0;
-    out += (role.cost.is_head() ? 1 : 2) * (1 - own) * static_cast<double>(role.cost.boundary(work.tokens()).value()) /
-           static_cast<double>(layout.groups[owned.stage]);
-  }
-  for (const double up : problem.up) uplinks += up;
-  // Before the first chunk comes up and after the last one has.
-  const double around = kFillings * filling + kTails * elements * static_cast<double>(size_of(work.wire)) / uplinks;
-  const double chain = slowest + around + loading;
-  const double links = std::pow(std::pow(chain, kSharpness) + std::pow(layout.gradients_s, kSharpness), 1 / kSharpness);
-  const double interface = std::max(out / problem.nic_out, (in + sent) / problem.nic_in) +
-                           kBeside * (kFillings * filling + kTails * sent / uplinks);
-  return kGaps * std::pow(std::pow(links, kSharpness) + std::pow(interface, kSharpness), 1 / kSharpness);
-}
-
 namespace {
+
+struct Tried {
+  Layout layout;
+  double time;
+};
 
 class Search {
  public:
-  Search(const Problem& problem, std::int64_t chunk) : problem_(problem) {
+  // With `keep` everything that is tried is kept.
+  Search(const Problem& problem, std::int64_t chunk, bool keep) : problem_(problem), keep_(keep) {
     if (chunk > 0) chunk_ = chunk;
+    double uplink = 0;
+    for (const double up : problem_.up) uplink += up;
+    const auto boundary = static_cast<double>(problem_.work->tokens() * problem_.work->pieces.front().width *
+                                              size_of(problem_.work->wire));
+    guess_ = boundary * static_cast<double>(problem_.work->pieces.size()) / uplink;
   }
 
   void try_settings(Settings settings, double worth = 1) {
     settings.chunk = chunk_;
     std::optional<Layout> layout = lay_out(problem_, settings);
     if (!layout) return;
-    const double time = forecast(problem_, *layout);
+    const double time = forecast(problem_, *layout, false);
+    if (keep_) tried_.push_back({*layout, forecast(problem_, *layout, true)});
     if (best_ && time >= worth * time_) return;
     best_ = std::move(layout);
     time_ = time;
   }
 
   void run() {
-    double uplink = 0, boundary = 0;
-    for (const double up : problem_.up) uplink += up;
-    boundary = static_cast<double>(problem_.work->tokens() * problem_.work->pieces.front().width *
-                                   size_of(problem_.work->wire));
-    const double guess = boundary * static_cast<double>(problem_.work->pieces.size()) / uplink;
-    for (const double factor : kHorizons) try_settings(of_horizon(guess * factor));
+    for (const double factor : kHorizons) try_settings(of_horizon(guess_ * factor));
     if (!best_) {
       worth_ = 1;
       for (const double factor : {1.0, 2.0, 6.0, 20.0}) {
         for (const double sums : {0.1, 0.3, 0.45, 0.5}) {
-          Settings settings = of_horizon(guess * factor);
+          Settings settings = of_horizon(guess_ * factor);
           settings.for_sums = sums;
           try_settings(settings);
         }
@@ -164,7 +130,7 @@ class Search {
     if (!best_) {
       for (const double factor : {1.0, 2.0, 4.0, 8.0}) {
         for (const double only_owners : kOnlyOwners) {
-          Settings settings = of_horizon(guess * factor);
+          Settings settings = of_horizon(guess_ * factor);
           settings.for_sums = 0;
           settings.only_owners = only_owners;
           try_settings(settings);
@@ -173,7 +139,7 @@ class Search {
     }
     if (!best_) return;
     vary([](Settings& s) { s.groups = 4; });
-    if (groups_may_pay()) try_groups(guess);
+    if (groups_may_pay()) try_groups();
     vary([](Settings& s) { s.groups = 32; }, best_->settings.groups > 1 ? 1 : worth_);
     for (const double owning : {0.5, 0.8, 1.25}) vary([&](Settings& s) { s.owning *= owning; });
     for (const double sums : {0.1, 0.35}) vary([&](Settings& s) { s.for_sums = sums; });
@@ -199,10 +165,56 @@ class Search {
     }
   }
 
+  // Further candidates, cut by what processors can do as well: where those are scarce, stages of equal memory are not
+  // of equal time. Requires: run() found a layout.
+  void balance_processors() {
+    double flops = 0, rates = 0;
+    for (const Role& role : best_->roles) flops += stage_flops(*problem_.work, role.cost);
+    for (const double rate : problem_.flops) rates += rate;
+    const double even = flops / rates;
+    for (const double uneven : kUneven) {
+      for (const double factor : kHorizons) {
+        Settings settings = of_horizon(std::max(guess_, even) * factor);
+        settings.computing = uneven * even;
+        settings.chunk = chunk_;
+        keep(settings);
+      }
+    }
+  }
+
+  // And each with owners that are due when the chain ends: a horizon is longer than that where weights are to have more
+  // time to come.
+  void hasten_owners() {
+    std::vector<Settings> hastened;
+    for (const Tried& tried : tried_) {
+      const double chain = chain_time(problem_, tried.layout, true);
+      if (chain > kHasten * tried.layout.settings.owning) continue;
+      hastened.push_back(tried.layout.settings);
+      hastened.back().owning = chain;
+    }
+    for (const Settings& settings : hastened) keep(settings);
+  }
+
+  // Everything that was kept, by forecast, each once.
+  std::vector<Tried> tried() && {
+    std::ranges::stable_sort(tried_, {}, &Tried::time);
+    const auto alike = [](const Tried& a, const Tried& b) {
+      return a.time == b.time && a.layout.roles.size() == b.layout.roles.size() &&
+             a.layout.owners.size() == b.layout.owners.size();
+    };
+    tried_.erase(std::ranges::unique(tried_, alike).begin(), tried_.end());
+    return std::move(tried_);
+  }
+
   const std::optional<Layout>& best() const { return best_; }
   double time() const { return time_; }
 
  private:
+  void keep(const Settings& settings) {
+    if (std::optional<Layout> layout = lay_out(problem_, settings))
+      tried_.push_back({*layout, forecast(problem_, *layout, true)});
+  }
+
   // Groups save bytes down and cost bytes up.
   bool groups_may_pay() const {
     double up = 0, down = 0;
@@ -212,12 +224,12 @@ class Search {
   }
 
   // With several groups another number of stages is best, and other weights are worth waiting for.
-  void try_groups(double guess) {
-    Search grouped(problem_, chunk_);
+  void try_groups() {
+    Search grouped(problem_, chunk_, keep_);
     for (const std::int64_t groups : {2, 8}) {
       for (const double loading : {1.0, 2.0}) {
         for (const double factor : kHorizons) {
-          Settings settings = of_horizon(guess * factor);
+          Settings settings = of_horizon(guess_ * factor);
           settings.loading *= loading;
           settings.groups = 4 * groups;
           settings.fewest_groups = groups;
@@ -225,6 +237,7 @@ class Search {
         }
       }
     }
+    std::ranges::move(grouped.tried_, std::back_inserter(tried_));
     if (!grouped.best_ || grouped.time_ >= worth_ * time_) return;
     best_ = std::move(grouped.best_);
     time_ = grouped.time_;
@@ -242,9 +255,12 @@ class Search {
   }
 
   const Problem& problem_;
+  bool keep_;
   std::int64_t chunk_ = kChunkTokens;
+  double guess_ = 0;  // seconds that all boundaries take on the fleet's uplinks
   std::optional<Layout> best_;
   double time_ = 0;
+  std::vector<Tried> tried_;
   double worth_ = kWorth;  // 1 where the usual settings give no layout
 };
 
@@ -271,18 +287,43 @@ stages::Problem problem_of(const StageWork& work, std::span<const fleet::DeviceP
   return problem;
 }
 
+StagePlan finished(const stages::Problem& problem, const stages::Layout& layout, double forecast) {
+  StagePlan plan = stages::finish(problem, layout);
+  plan.forecast = Seconds(forecast);
+  return plan;
+}
+
 }  // namespace
 
 std::optional<StagePlan> find_stages(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
                                      const StageOptions& options) {
   if (work.pieces.empty() || devices.empty()) return std::nullopt;
   const stages::Problem problem = problem_of(work, devices, options);
-  stages::Search search(problem, std::min(options.chunk, work.seq));
+  stages::Search search(problem, std::min(options.chunk, work.seq), false);
   search.run();
   if (!search.best()) return std::nullopt;
-  StagePlan plan = stages::finish(problem, *search.best());
-  plan.forecast = Seconds(search.time());
-  return plan;
+  return finished(problem, *search.best(), search.time());
+}
+
+std::vector<StagePlan> stage_candidates(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
+                                        const StageOptions& options, std::size_t most) {
+  std::vector<StagePlan> plans;
+  if (work.pieces.empty() || devices.empty()) return plans;
+  const stages::Problem problem = problem_of(work, devices, options);
+  stages::Search search(problem, std::min(options.chunk, work.seq), true);
+  search.run();
+  if (!search.best()) return plans;
+  search.balance_processors();
+  search.hasten_owners();
+  plans.push_back(finished(problem, *search.best(), search.time()));
+  const std::size_t stages = search.best()->roles.size(), owners = search.best()->owners.size();
+  const double time = stages::forecast(problem, *search.best(), true);
+  for (const stages::Tried& tried : std::move(search).tried()) {
+    if (plans.size() >= most) break;
+    const bool best = tried.time == time && tried.layout.roles.size() == stages && tried.layout.owners.size() == owners;
+    if (!best) plans.push_back(finished(problem, tried.layout, tried.time));
+  }
+  return plans;
 }
 
 StagePlan plan_stages(const StageWork& work, std::span<const fleet::DeviceProfile> devices,

@@ -23,6 +23,11 @@ constexpr double kMargin = 1.25;                     // of a forecast, before it
 constexpr double kOverlap = 0.6;                     // of operations that run beside others
 constexpr std::int64_t kRowGroups[] = {1, 2, 4, 8};  // that are tried
 
+// Layouts in stages are rehearsed in fleets of no more devices than this, as many as these, and while chunks pass no
+// more stages than this in all: half a second of a core.
+constexpr std::size_t kRehearsedDevices = 128, kRehearsedLayouts = 16;
+constexpr std::int64_t kRehearsedPassages = 400'000;
+
 // While a step in tiles is rehearsed: a time before which it cannot end. The results of operations that have not begun
 // are still to be sent, whatever their blocks will be, over uplinks that carry no more than all of them together.
 class Outlook final : public Observer {
@@ -83,19 +88,19 @@ class Chooser {
       }
     }
     LayoutChoice stages{Layout::stages, 1, {}};
-    const bool may_stage = request.layout != Layout::tiles && plain();
-    const plan::StageOptions options = stage_scheduler_options(spec_).stages;
+    std::optional<Rehearsed> quickest;
+    if (request.layout == Layout::stages || (request.layout != Layout::tiles && plain())) quickest = quickest_stages();
+    if (quickest) stages.stages = quickest->plan;
     if (request.layout == Layout::stages) {
-      stages.stages = plan::plan_stages(work(), devices_, options);
+      if (!quickest) stages.stages = plan::plan_stages(work(), devices_, options());  // says why there are none
       return stages;
     }
-    if (may_stage) stages.stages = plan::find_stages(work(), devices_, options);
     if (stages.stages && stages.stages->forecast * kMargin < tile_estimate()) return stages;
     LayoutChoice best{Layout::tiles, groups.front(), {}};
     if (groups.size() == 1 && !stages.stages) return best;
     Seconds least(std::numeric_limits<double>::infinity());
     if (stages.stages) {
-      least = rehearse_stages(*stages.stages);
+      least = quickest->time ? *quickest->time : *rehearse_stages(*stages.stages, least);
       best = stages;
     }
     // Many groups first: they are the quickest as a rule, and the others then need not be rehearsed to their ends.
@@ -109,6 +114,11 @@ class Chooser {
   }
 
  private:
+  struct Rehearsed {
+    plan::StagePlan plan;
+    std::optional<Seconds> time;  // none where its forecast was enough
+  };
+
   // Baseline ways of cutting are asked for by name, and are not replaced.
   bool plain() const {
     return spec_.plan.partition == plan::Partition::automatic && spec_.asynchronous &&
@@ -118,6 +128,35 @@ class Chooser {
     return model::build_step(spec_.model, graph_options(spec_, row_groups));
   }
   plan::StageWork work() const { return plan::stage_work_of(graph(1), spec_.wire); }
+  plan::StageOptions options() const { return stage_scheduler_options(spec_).stages; }
+  // What a rehearsal costs: three visits of every chunk to every stage, forward, to make operands again, and backward.
+  std::int64_t passages(const plan::StagePlan& plan) const {
+    const std::int64_t seq = spec_.model.seq_len, chunks = (seq + plan.chunk - 1) / plan.chunk;
+    return 3 * spec_.batch * chunks * std::ssize(plan.stages);
+  }
+  // Forecasts of stages are up to a quarter off where a stage has few replicas, so small fleets rehearse the best ones.
+  std::optional<Rehearsed> quickest_stages() const {
+    if (devices_.size() > kRehearsedDevices) {
+      std::optional<plan::StagePlan> found = plan::find_stages(work(), devices_, options());
+      return found ? std::optional(Rehearsed{std::move(*found), {}}) : std::nullopt;
+    }
+    std::vector<plan::StagePlan> plans = plan::stage_candidates(work(), devices_, options(), kRehearsedLayouts);
+    if (plans.empty()) return std::nullopt;
+    if (plans.size() < 2 || passages(plans[0]) + passages(plans[1]) > kRehearsedPassages)
+      return Rehearsed{std::move(plans[0]), {}};
+    std::int64_t left = kRehearsedPassages;
+    Seconds least(std::numeric_limits<double>::infinity());
+    std::size_t quickest = 0;
+    for (std::size_t i = 0; i < plans.size(); ++i) {
+      left -= passages(plans[i]);
+      if (left < 0 || plans[i].forecast > least * kMargin) break;
+      const std::optional<Seconds> time = rehearse_stages(plans[i], least);
+      if (!time || *time >= least) continue;
+      least = *time;
+      quickest = i;
+    }
+    return Rehearsed{std::move(plans[quickest]), least};
+  }
   // Operations one after another over the whole fleet in square blocks, on links of the mean rate, of which the
   // scheduler overlaps some; at least every result over all uplinks. Lower than simulated steps as a rule, so it is no
   // more than a reason not to rehearse tiles.
@@ -152,10 +191,16 @@ class Chooser {
       return time <= limit ? std::optional(time) : std::nullopt;
     } catch (const Interrupted&) { return std::nullopt; }
   }
-  Seconds rehearse_stages(const plan::StagePlan& plan) const {
+  // The same.
+  std::optional<Seconds> rehearse_stages(const plan::StagePlan& plan, Seconds limit) const {
     const model::StepGraph step = graph(1);
     SimulatedFleet fleet(devices_, spec_.server(), spec_.wire);
-    return StageScheduler(fleet, step, plan, stage_scheduler_options(spec_)).run().time;
+    try {
+      const Seconds time = StageScheduler(fleet, step, plan, stage_scheduler_options(spec_))
+                               .run([&] { return fleet.now() <= limit; })
+                               .time;
+      return time <= limit ? std::optional(time) : std::nullopt;
+    } catch (const Interrupted&) { return std::nullopt; }
   }
 
   const StepSpec& spec_;

@@ -145,6 +145,41 @@ TEST(StagePlan, IsSoundOnGeneratedFleets) {
   EXPECT_GE(laid_out, 20);
 }
 
+// Links as quick as processors: the other candidates differ from the first, and are as sound.
+TEST(StagePlan, OffersCandidates) {
+  std::size_t several = 0, cut_otherwise = 0;
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    const StageWork work = work_of(config_of(seed % 2 == 0 ? "opt" : "llama", 6, 128), 8);
+    const double layer = bytes_of_layer(work);
+    auto devices = devices_of(12 + 4 * static_cast<std::int64_t>(seed), 2 * layer, 6 * layer, seed);
+    for (fleet::DeviceProfile& device : devices) {
+      device.compute = device.compute * 0.1;
+      device.uplink = device.uplink * 10.0;
+    }
+    const auto found = find_stages(work, devices, {kWide, 0});
+    const auto plans = stage_candidates(work, devices, {kWide, 0}, 8);
+    ASSERT_TRUE(found && !plans.empty()) << seed;
+    EXPECT_LE(plans.size(), 8U);
+    EXPECT_EQ(plans[0].forecast.value(), found->forecast.value());
+    EXPECT_EQ(plans[0].stages.size(), found->stages.size());
+    EXPECT_EQ(plans[0].bytes_down.value(), found->bytes_down.value());
+    for (const StagePlan& plan : plans) expect_sound(work, plan, devices);
+    for (std::size_t i = 1; i < plans.size(); ++i) {
+      if (i > 1) { EXPECT_LE(plans[i - 1].forecast.value(), plans[i].forecast.value()) << seed; }
+      for (std::size_t j = 0; j < i; ++j) {
+        const bool same = plans[i].forecast == plans[j].forecast && plans[i].stages.size() == plans[j].stages.size() &&
+                          plans[i].owners.size() == plans[j].owners.size();
+        EXPECT_FALSE(same) << seed << ": " << i << " is " << j;
+      }
+      cut_otherwise += plans[i].stages.size() != plans[0].stages.size() ? 1 : 0;
+    }
+    several += plans.size() > 1 ? 1 : 0;
+    EXPECT_EQ(stage_candidates(work, devices, {kWide, 0}, 1).size(), 1U);
+  }
+  EXPECT_GE(several, 10U);
+  EXPECT_GT(cut_otherwise, 0U);
+}
+
 TEST(StagePlan, RefusesWhatFitsNoDevice) {
   const StageWork work = work_of(config_of("opt", 4, 128), 8);
   const auto devices = devices_of(40, 3e5, 3e5, 1);

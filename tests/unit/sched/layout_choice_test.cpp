@@ -89,5 +89,53 @@ TEST(LayoutChoice, TakesTheQuickerLayout) {
   EXPECT_GT(tiled, 0);
 }
 
+Seconds time_of(const StepSpec& spec, const plan::StagePlan& plan) {
+  const model::StepGraph graph = model::build_step(spec.model, graph_options(spec, 1));
+  SimulatedFleet fleet(spec.devices, spec.server(), spec.wire);
+  return StageScheduler(fleet, graph, plan, stage_scheduler_options(spec)).run().time;
+}
+
+// Small fleets rehearse the best candidates: what is taken is never slower than the best forecast, and the same again.
+TEST(LayoutChoice, RehearsesStagesInSmallFleets) {
+  std::int64_t quicker = 0;
+  for (std::uint64_t seed = 0; seed < 16; ++seed) {
+    auto devices = devices_of(8 + 7 * static_cast<std::int64_t>(seed % 6), seed, seed % 3 == 0 ? 4e6 : 1e7);
+    for (fleet::DeviceProfile& device : devices) {
+      device.latency = Seconds(0);
+      if (seed % 2 == 0) device.uplink = device.downlink;        // fibre
+      if (seed % 4 < 2) device.compute = device.compute * 0.05;  // slow processors
+    }
+    StepSpec spec = spec_of(seed % 3 == 1 ? "gpt2" : "opt", 8, std::move(devices));
+    spec.model.n_layer = 6;
+    spec.model.seq_len = spec.model.max_pos = 384;
+    spec.layout.layout = Layout::stages;
+    const plan::StageWork work = plan::stage_work_of(model::build_step(spec.model, graph_options(spec, 1)), spec.wire);
+    const auto forecast = plan::find_stages(work, spec.devices, stage_scheduler_options(spec).stages);
+    ASSERT_TRUE(forecast) << seed;
+    const LayoutChoice choice = choose_layout(spec), again = choose_layout(spec);
+    ASSERT_TRUE(choice.stages && again.stages) << seed;
+    EXPECT_EQ(choice.stages->forecast.value(), again.stages->forecast.value()) << seed;
+    const Seconds taken = time_of(spec, *choice.stages), best_forecast = time_of(spec, *forecast);
+    EXPECT_LE(taken.value(), best_forecast.value()) << seed;
+    EXPECT_EQ(taken.value(), time_of(spec, *again.stages).value()) << seed;
+    quicker += taken < best_forecast ? 1 : 0;
+  }
+  EXPECT_GE(quicker, 4) << "rehearsals settle nothing: the test shows nothing";
+}
+
+// A large fleet goes by the forecast: a rehearsal would cost more than its plan.
+TEST(LayoutChoice, GoesByForecastsOfStagesInLargeFleets) {
+  StepSpec spec = spec_of("opt", 8, devices_of(130, 3));
+  spec.layout.layout = Layout::stages;
+  const plan::StageWork work = plan::stage_work_of(model::build_step(spec.model, graph_options(spec, 1)), spec.wire);
+  std::vector<fleet::DeviceProfile> calm = spec.devices;
+  for (fleet::DeviceProfile& device : calm) device.jitter = Seconds(0);
+  const auto found = plan::find_stages(work, calm, stage_scheduler_options(spec).stages);
+  ASSERT_TRUE(found);
+  const LayoutChoice choice = choose_layout(spec);
+  EXPECT_EQ(choice.stages->forecast.value(), found->forecast.value());
+  EXPECT_EQ(choice.stages->bytes_down.value(), found->bytes_down.value());
+}
+
 }  // namespace
 }  // namespace cleave::sched

@@ -1,0 +1,78 @@
+// How long a candidate's step is forecast to take (docs/cost_model.md, "Planner").
+#include <algorithm>
+#include <cmath>
+
+#include "stages/layout.hpp"
+
+namespace cleave::plan::stages {
+
+namespace {
+
+// The forecast: sequences pass the slowest stage while the stages below and above fill and drain, several times a first
+// chunk's way since chunks wait for each other; the last sums follow. Whatever takes longest is delayed a little by
+// what takes nearly as long. Fitted to simulated steps of the fleets of docs/measurements/stages.md.
+constexpr double kFillings = 4.5, kTails = 1.3, kSharpness = 8, kGaps = 1.03;
+// Of what the chain adds to its slowest stage, a server's interface that is busy throughout is idle for this share.
+constexpr double kBeside = 0.5;
+
+struct Terms {
+  double chain = 0, interface = 0;
+};
+
+Terms terms_of(const Problem& problem, const Layout& layout, bool processors) {
+  const StageWork& work = *problem.work;
+  double slowest = 0, filling = 0, loading = 0, elements = 0, out = 0, in = 0, sent = 0, uplinks = 0;
+  for (std::size_t s = 0; s < layout.roles.size(); ++s) {
+    const Role& role = layout.roles[s];
+    double up = 0, down = 0, flops = 0;
+    for (const std::size_t i : role.replicas) {
+      up += problem.up[i];
+      down += problem.down[i];
+      flops += problem.flops[i];
+    }
+    const auto boundary = static_cast<double>(role.cost.boundary(work.tokens()).value());
+    const double passes = role.cost.is_head() || !role.cost.backward() ? 1 : 2;
+    slowest = std::max(slowest, passes * boundary / up);
+    if (processors) slowest = std::max(slowest, stage_flops(work, role.cost) / flops);
+    const auto count = static_cast<double>(role.replicas.size());
+    const auto chunk = static_cast<double>(role.cost.boundary(layout.settings.chunk).value());
+    filling +=
+        chunk * count * (1 / up + 1 / down) + role.cost.forward(0, layout.settings.chunk).value() * count / flops;
+    if (!problem.preload) loading += count * static_cast<double>(role.cost.weights().value()) / down;
+    const std::int64_t size = layout.groups[s] == 1 ? size_of(work.wire) : layout.groups[s] * sum_bytes(work.wire);
+    elements += role.cost.gradient_elements();
+    sent += role.cost.gradient_elements() * static_cast<double>(size);
+    in += passes * boundary;
+    out += (passes == 2 ? 3 : 1) * boundary + count * static_cast<double>(role.cost.weights().value());
+  }
+  for (const Owned& owned : layout.owners) {
+    const Role& role = layout.roles[owned.stage];
+    const double own =
+        owned.replica
+            ? std::min(1.0, static_cast<double>(layout.groups[owned.stage]) / static_cast<double>(role.replicas.size()))
+            : 0;
+    out += (role.cost.is_head() ? 1 : 2) * (1 - own) * static_cast<double>(role.cost.boundary(work.tokens()).value()) /
+           static_cast<double>(layout.groups[owned.stage]);
+  }
+  for (const double up : problem.up) uplinks += up;
+  // Before the first chunk comes up and after the last one has.
+  const double around = kFillings * filling + kTails * elements * static_cast<double>(size_of(work.wire)) / uplinks;
+  const double chain = slowest + around + loading;
+  const double interface = std::max(out / problem.nic_out, (in + sent) / problem.nic_in) +
+                           kBeside * (kFillings * filling + kTails * sent / uplinks);
+  return {chain, interface};
+}
+
+}  // namespace
+
+double chain_time(const Problem& problem, const Layout& layout, bool processors) {
+  return terms_of(problem, layout, processors).chain;
+}
+
+double forecast(const Problem& problem, const Layout& layout, bool processors) {
+  const auto [chain, interface] = terms_of(problem, layout, processors);
+  const double links = std::pow(std::pow(chain, kSharpness) + std::pow(layout.gradients_s, kSharpness), 1 / kSharpness);
+  return kGaps * std::pow(std::pow(links, kSharpness) + std::pow(interface, kSharpness), 1 / kSharpness);
+}
+
+}  // namespace cleave::plan::stages
