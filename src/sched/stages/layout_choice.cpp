@@ -24,7 +24,7 @@ constexpr double kOverlap = 0.6;                     // of operations that run b
 constexpr std::int64_t kRowGroups[] = {1, 2, 4, 8};  // that are tried
 
 // Layouts in stages are rehearsed in fleets of no more devices than this, as many as these, and while chunks pass no
-// more stages than this in all: half a second of a core.
+// more stages than this in all: about a second of a core, or less.
 constexpr std::size_t kRehearsedDevices = 128, kRehearsedLayouts = 16;
 constexpr std::int64_t kRehearsedPassages = 400'000;
 
