@@ -17,6 +17,7 @@
 #include "interfaces.hpp"
 #include "mpi_error.hpp"
 #include "shared_connect.hpp"
+#include "start_limit.hpp"
 
 namespace cleave::comm {
 
@@ -104,7 +105,8 @@ std::vector<Descriptor> connect_streams(LivenessHub* hub, const LivenessAddress&
 
 }  // namespace
 
-Meeting meet(const MpiTransportOptions& options) {
+Meeting meet(const MpiTransportOptions& options, Seconds at_most) {
+  const StartLimit limit(at_most, "one waits for the others in MPI");
   Meeting meeting;
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &meeting.comm), "MPI_Comm_dup", "MPI_COMM_WORLD");
   check_mpi(MPI_Comm_set_errhandler(meeting.comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler", "the transport");

@@ -23,6 +23,7 @@ struct Meeting {
 };
 
 /// Errors: EnvironmentError, on every rank where one cannot reach rank 0. Collective: all ranks.
-[[nodiscard]] Meeting meet(const MpiTransportOptions& options);
+/// The process ends where that takes longer than `at_most`.
+[[nodiscard]] Meeting meet(const MpiTransportOptions& options, Seconds at_most);
 
 }  // namespace cleave::comm

@@ -11,6 +11,7 @@
 #include "cleave/base/error.hpp"
 #include "cleave/comm/mpi.hpp"
 #include "mpi_error.hpp"
+#include "start_limit.hpp"
 
 namespace cleave::comm {
 
@@ -30,7 +31,9 @@ bool is_peer_failure(int code) {
          error_class == MPI_ERR_UNKNOWN;
 }
 
-MpiSession::MpiSession(int& argc, char**& argv) : exceptions_(std::uncaught_exceptions()) {
+MpiSession::MpiSession(int& argc, char**& argv, Seconds start_limit)
+    : exceptions_(std::uncaught_exceptions()), start_limit_(start_limit) {
+  const StartLimit limit(start_limit, "MPI_Init_thread waits");
   int provided = MPI_THREAD_SINGLE;
   check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread", "this process");
   if (provided < MPI_THREAD_FUNNELED) {

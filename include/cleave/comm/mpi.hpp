@@ -11,15 +11,21 @@
 #include <optional>
 #include <string>
 
+#include "cleave/base/units.hpp"
 #include "cleave/comm/transport.hpp"
 
 namespace cleave::comm {
 
+/// How long ranks wait for each other at start; they need not all be started in the same minute.
+inline constexpr Seconds kStartLimit{300};
+
 /// MPI from MPI_Init_thread (funneled: one thread per rank calls MPI) to the end of the process.
 class MpiSession {
  public:
-  /// Collective: all ranks. Errors: EnvironmentError.
-  MpiSession(int& argc, char**& argv);
+  /// Where the ranks do not find each other within the limit, here or in make_mpi_transport(), the process says so on
+  /// its standard error and ends with ExitCode::environment: MPI itself would wait for ever for a rank that ended in
+  /// MPI_Init_thread. Collective: all ranks. Errors: EnvironmentError.
+  MpiSession(int& argc, char**& argv, Seconds start_limit = kStartLimit);
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
   /// Finalizes if that was not done and no exception is under way; never throws.
@@ -27,6 +33,7 @@ class MpiSession {
 
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
+  [[nodiscard]] Seconds start_limit() const { return start_limit_; }
   [[nodiscard]] std::string host() const;
   /// The library's own version line.
   [[nodiscard]] static std::string version();
@@ -41,6 +48,7 @@ class MpiSession {
 
  private:
   int rank_ = 0, size_ = 1, exceptions_ = 0;
+  Seconds start_limit_;
   bool finalized_ = false;
 };
 

@@ -1,6 +1,7 @@
 // MPI where there is a launcher, loopback where there is none.
 #include "commands/session.hpp"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -32,6 +33,19 @@ const char* launcher_variable() {
   return nullptr;
 }
 
+// Where ranks are started minutes apart, or are to give each other up sooner.
+Seconds start_limit() {
+  constexpr const char* kVariable = "CLEAVE_START_LIMIT";
+  const char* text = std::getenv(kVariable);
+  if (text == nullptr || *text == '\0') return comm::kStartLimit;
+  char* end = nullptr;
+  const double seconds = std::strtod(text, &end);
+  if (*end != '\0' || !(seconds > 0 && seconds <= 1e6)) {
+    throw EnvironmentError("read", fmt::format("{}={}", kVariable, text), "use seconds, or unset it");
+  }
+  return Seconds(seconds);
+}
+
 }  // namespace
 
 int launcher_rank() {
@@ -57,7 +71,7 @@ void let_first_rank_leave() {
 
 Session::Session(int argc, char** argv) {
   if (launcher_variable() == nullptr) return;
-  mpi_.emplace(argc, argv);
+  mpi_.emplace(argc, argv, start_limit());
 }
 
 Session::~Session() { end_host(); }

@@ -30,7 +30,8 @@ void let_first_rank_leave();
 
 class Session {
  public:
-  /// Starts MPI where a launcher started this process. Collective: all ranks.
+  /// Starts MPI where a launcher started this process; CLEAVE_START_LIMIT in its environment is how many seconds ranks
+  /// wait for each other. Collective: all ranks. Errors: EnvironmentError.
   Session(int argc, char** argv);
   ~Session();
   Session(const Session&) = delete;

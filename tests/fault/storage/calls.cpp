@@ -246,13 +246,21 @@ void arm(const Plan& wanted) {
 namespace {
 
 // Loaded before another program: CLEAVE_FAULT=KIND:N:ERRNO in its environment, in the rank that CLEAVE_FAULT_RANK
-// names. That it happened shows in the file CLEAVE_FAULT_NOTE.
+// names. That it happened shows in the file CLEAVE_FAULT_NOTE. Without CLEAVE_FAULT the file gets a line when the
+// program ends: how many calls there were of each kind.
 [[gnu::constructor]] void arm_from_environment() {
   const char* text = getenv("CLEAVE_FAULT");
   const char* wanted = getenv("CLEAVE_FAULT_RANK");
   const char* rank = getenv("OMPI_COMM_WORLD_RANK");
-  if (text == nullptr || (wanted != nullptr && (rank == nullptr || strcmp(wanted, rank) != 0))) return;
+  note_file = getenv("CLEAVE_FAULT_NOTE");
+  if ((text == nullptr && note_file == nullptr) ||
+      (wanted != nullptr && (rank == nullptr || strcmp(wanted, rank) != 0))) {
+    note_file = nullptr;
+    return;
+  }
+  static const Ledger ledger;
   Plan from;
+  if (text == nullptr) return arm(from);
   for (int i = 0; i < kCalls; ++i) {
     const std::size_t length = strlen(kCallNames[i]);
     if (strncmp(text, kCallNames[i], length) != 0 || text[length] != ':') continue;
@@ -261,10 +269,17 @@ namespace {
     from.nth = strtol(text + length + 1, &end, 10);
     from.error = *end == ':' ? atoi(end + 1) : EIO;
   }
-  if (from.nth == 0) return;
-  note_file = getenv("CLEAVE_FAULT_NOTE");
-  static const Ledger ledger;
-  arm(from);
+  if (from.nth != 0) arm(from);
+}
+
+[[gnu::destructor]] void write_counts() {
+  if (note_file == nullptr || plan == nullptr || plan->nth != 0) return;
+  armed = false;
+  std::FILE* const note = std::fopen(note_file, "w");
+  if (note == nullptr) return;
+  for (int i = 0; i < kCalls; ++i)
+    std::fprintf(note, "%s:%lld ", kCallNames[i], static_cast<long long>(shared->calls[i]));
+  std::fclose(note);
 }
 
 }  // namespace

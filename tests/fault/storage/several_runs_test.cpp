@@ -44,6 +44,12 @@ class Sequence {
   std::uint64_t below(std::uint64_t bound) { return draw_.below(index_++, bound); }
   fs::path folder(int which) const { return world_ / (which == 0 ? "a" : "b"); }
 
+  // Not always that of the branch: a run that was killed while it made room for a checkpoint of another folder leaves
+  // the newest of the old branch in place, and that one beside it.
+  static int seed_of(const fs::path& file) {
+    return static_cast<int>(std::get<std::int64_t>(checkpoint::read_snapshot(file).state.at("seed")));
+  }
+
   static std::map<Mark, fs::path> find(const fs::path& world, std::vector<fs::path>* damaged) {
     std::map<Mark, fs::path> found;
     for (const auto& folder : fs::directory_iterator(world)) {
@@ -90,13 +96,14 @@ class Sequence {
         const auto& file = files[below(files.size())];
         words.insert(words.end(), {"--resume", file.path.string()});
         from = file.step;
+        seed = seed_of(file.path);
         name = "back to " + std::to_string(file.step);
         break;
       }
       case Deed::elsewhere: {
         const auto& file = others[below(others.size())];
         words.insert(words.end(), {"--resume", file.path.string()});
-        seed = branches_[1 - which].seed;
+        seed = seed_of(file.path);
         from = file.step;
         name = "from the other folder, step " + std::to_string(file.step);
         break;
