@@ -1,6 +1,6 @@
-// The n-th call fails, for every n: open, write, fsync, rename, remove, truncate, mmap, and memory (once, three times
-// in a row, and from then on), over a short run that goes on from a checkpoint and writes more. What only runs of
-// several ranks call: several_ranks.sh.
+// The n-th call fails, for every n: open, write, fsync, rename, remove, truncate, and memory (once, three times
+// in a row, and from then on), over a short run that goes on from a checkpoint and writes more. Of mmap and eventfd,
+// which only runs of several ranks call: several_ranks.sh.
 //
 // Each time the run ends with its own bits and exit code 0, or with another code and a reason; it never hangs, leaves
 // no checkpoint that is damaged, lies about none, and what it leaves can be gone on from. In brief some n of each kind
@@ -141,8 +141,9 @@ INSTANTIATE_TEST_SUITE_P(Kinds, NthCall,
                                            Kind{Call::write, EIO, 1}, Kind{Call::sync, EIO, 1},
                                            Kind{Call::sync, EIO, 3}, Kind{Call::rename, EIO, 1},
                                            Kind{Call::remove, EACCES, 1}, Kind{Call::truncate, EIO, 1},
-                                           Kind{Call::map, ENOMEM, 1}, Kind{Call::allocate, ENOMEM, 1},
-                                           Kind{Call::allocate, ENOMEM, 3}, Kind{Call::allocate, ENOMEM, kForGood}),
+
+                                           Kind{Call::allocate, ENOMEM, 1}, Kind{Call::allocate, ENOMEM, 3},
+                                           Kind{Call::allocate, ENOMEM, kForGood}),
                          [](const auto& chosen) {
                            return std::string(kCallNames[static_cast<int>(chosen.param.call)]) +
                                   std::to_string(chosen.param.error) + "x" +
