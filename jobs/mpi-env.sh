@@ -77,7 +77,8 @@ end_with_server() {
 # - With CLEAVE_PIN=1 in the environment each device rank keeps to one core, and gives way to the server a little: for one
 #   run that has the machine to itself, with as many device ranks as cores and no throttles. Two such runs at once would
 #   fight for the same cores.
-# - A line that Open MPI prints for every rank that ends with a non-zero code, and that means nothing, is left out.
+# - A line that Open MPI prints for every rank that ends with a non-zero code, and that means nothing, is left out; the rest
+#   passes, whatever its bytes.
 launch() {
   local ranks=$1 record pid watcher status=0 apart=()
   shift
@@ -118,7 +119,7 @@ launch() {
       [ -z "$asked" ] || [ "$status" -ne 138 ] || echo 75 > "$CLEAVE_STATUS_FILE"
     fi
     exit "$(cat "$CLEAVE_STATUS_FILE")"' rank "$@" >&8 8>&- \
-    2> >(trap "" INT HUP TERM PIPE; grep --line-buffered -v 'PMIX ERROR: BAD-PARAM' >&2 8>&- || cat > /dev/null) &
+    2> >(trap "" INT HUP TERM PIPE; LC_ALL=C grep -a --line-buffered -v 'PMIX ERROR: BAD-PARAM' >&2 8>&- || cat > /dev/null) &
   pid=$!
   exec 8>&-
   end_with_server "$pid" "$record" < /dev/null > /dev/null 2>&1 &

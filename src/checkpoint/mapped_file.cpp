@@ -20,7 +20,8 @@ void refuse_file(const std::filesystem::path& path, const std::string& message, 
 }
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // Of a pipe that nobody writes to, open() would wait for a writer.
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) refuse_file(path, std::string("cannot be read: ") + std::strerror(errno));
   struct stat status {};
   const bool known = ::fstat(descriptor, &status) == 0;

@@ -8,6 +8,7 @@ cat > "$scratch/program" <<'SH'
 rank=$OMPI_COMM_WORLD_RANK
 case $1 in
   code) exit "$2" ;;
+  bytes) [ "$rank" != 0 ] || printf 'host h\377\376\nzero \000 byte\nlast words\n' >&2; exit "$2" ;;
   server-only) [ "$rank" = 0 ] && exit "$2" || exit 0 ;;
   death) [ "$rank" = 2 ] && kill -KILL $$; sleep 1; echo "alive $rank"; exit "$2" ;;
   # Its own process group and deaf, as a rank that stands still in Open MPI: mpirun waits for it.
@@ -33,6 +34,10 @@ done
 expect_code 3 "a rank dies" launch 4 "$scratch/program" death 3
 for rank in 0 1 3; do expect_text "rank $rank goes on" "alive $rank"; done
 expect_code 137 "the server dies" launch 3 "$scratch/program" server-death
+
+# What is no text, the name of a host say, costs nothing of what is said.
+expect_code 1 "bytes" launch 3 "$scratch/program" bytes 1
+expect_text "bytes" 'last words'
 
 # The run ends with its server, whoever stays.
 for code in 0 75; do

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <cstring>
 
@@ -153,6 +154,9 @@ TEST_F(Safetensors, NoSuchModel) {
   EXPECT_THAT(input_error([&] { (void)read_safetensors(path_); }), HasSubstr("No such file"));
   EXPECT_THAT(input_error([&] { (void)read_safetensors(folder_); }), HasSubstr("holds neither"));
   EXPECT_THAT(input_error([&] { (void)read_safetensors("/dev/null"); }), HasSubstr("not a file"));
+  const fs::path pipe = folder_ / "pipe.safetensors";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT(input_error([&] { (void)read_safetensors(pipe); }), HasSubstr("not a file"));  // nobody writes to it
 }
 
 TEST_F(Safetensors, EmptyModelIsAModel) {

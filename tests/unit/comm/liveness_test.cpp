@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstring>
@@ -21,6 +22,7 @@
 #include <initializer_list>
 #include <memory>
 #include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -373,6 +375,49 @@ TEST(LivenessHub, SilentStrangersMakeRoom) {
   // Nobody listens any more.
   EXPECT_FALSE(connect_to(hub));
   EXPECT_TRUE(is_closed(strangers.back()));
+}
+
+// Over a network strangers have a challenge before them and say nothing; one address keeps no more than its share.
+TEST(LivenessHub, SilentStrangersOfANetworkMakeRoom) {
+  LivenessHub hub(3, false, "127.0.0.1");
+  const auto connect_from = [&](const std::string& address) {
+    sockaddr_in own{}, where{};
+    own.sin_family = where.sin_family = AF_INET;
+    EXPECT_EQ(::inet_pton(AF_INET, address.c_str(), &own.sin_addr), 1);
+    where.sin_port = htons(hub.address().port);
+    where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&own), sizeof own), 0);
+    EXPECT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&where), sizeof where), 0);
+    return socket;
+  };
+  // Still there: the challenge, and no end after it.
+  const auto kept = [](const std::vector<Descriptor>& strangers) {
+    return std::count_if(strangers.begin(), strangers.end(), [](const Descriptor& stranger) {
+      LivenessChallenge challenge;
+      while (::recv(stranger.get(), challenge.data(), challenge.size(), MSG_DONTWAIT) > 0) {}
+      return !is_closed(stranger);
+    });
+  };
+  const int before = open_descriptors();
+  std::vector<Descriptor> near, far;
+  for (int i = 0; i < 200; ++i) {
+    near.push_back(connect_from("127.0.0.1"));
+    if (i % 20 == 0) far.push_back(connect_from("127.0.0." + std::to_string(2 + i / 20)));
+    hub.look();
+  }
+  const auto share = static_cast<std::ptrdiff_t>(3 + LivenessHub::kStrangers / 4);
+  EXPECT_TRUE(within(10,
+                     [&] {
+                       hub.look();
+                       return kept(near) == share;
+                     }))
+      << kept(near) << " of one address";
+  EXPECT_EQ(kept(far), 10) << "those of one address drove others out";
+  EXPECT_EQ(open_descriptors() - before, 210 + share + 10);
+  // The ranks come from the crowded address.
+  LivenessLink one(address_of(hub), 1, Seconds(5)), two(address_of(hub), 2, Seconds(5));
+  EXPECT_TRUE(all_know_each_other(hub, {&one, &two}));
 }
 
 // Other users find the socket, too: the abstract namespace has no permissions.
