@@ -97,15 +97,23 @@ for ((run = 1; run <= runs; ++run)); do
     cut) what="host 3 cut off" ;;
     mended) what="host 3 cut off for 5 s" ;;
   esac
-  failed=$failures began=$SECONDS code=0
-  train "$name" > "$scratch/out" 2>&1 < /dev/null &
-  job=$!
-  # Ranks are written down when they know each other; nothing has been done before the first step.
-  wait_for "$limit" test -s "$scratch/$name/ranks.json" || fail "run $run: no ranks"
-  [ "$step" -eq 0 ] || wait_for "$limit" reached "$name" "$step" || fail "run $run: no steps"
-  sleep "$delay"
-  seen=$(lines_of "$scratch/$name")
-  alive "$name" || fail "run $run: it had ended before anything happened"
+  failed=$failures code=0
+  # The last moments of a run are short: one that ended before anything could happen is run again.
+  for attempt in 1 2 3; do
+    began=$SECONDS
+    train "$name" > "$scratch/out" 2>&1 < /dev/null &
+    job=$!
+    # Ranks are written down when they know each other; nothing has been done before the first step.
+    wait_for "$limit" test -s "$scratch/$name/ranks.json" || fail "run $run: no ranks"
+    [ "$step" -eq 0 ] || wait_for "$limit" reached "$name" "$step" || fail "run $run: no steps"
+    sleep "$delay"
+    seen=$(lines_of "$scratch/$name")
+    ! alive "$name" || break
+    outcome_of "$job" "$limit" || true
+    [ "$attempt" -lt 3 ] || { fail "run $run: it ended three times before anything happened"; exit 1; }
+    rm -rf "${scratch:?}/$name"
+    delay=0
+  done
   happens "$fate" "$victim"
   what+=" after step $seen"
   [ "$fate" != mended ] || { sleep 5; mend "${host}3"; }
