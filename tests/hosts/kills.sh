@@ -108,13 +108,12 @@ for ((run = 1; run <= runs; ++run)); do
     [ "$step" -eq 0 ] || wait_for "$limit" reached "$name" "$step" || fail "run $run: no steps"
     sleep "$delay"
     seen=$(lines_of "$scratch/$name")
-    ! alive "$name" || break
+    if alive "$name" && happens "$fate" "$victim" 2> /dev/null; then break; fi
     outcome_of "$job" "$limit" || true
     [ "$attempt" -lt 3 ] || { fail "run $run: it ended three times before anything happened"; exit 1; }
     rm -rf "${scratch:?}/$name"
     delay=0
   done
-  happens "$fate" "$victim"
   what+=" after step $seen"
   [ "$fate" != mended ] || { sleep 5; mend "${host}3"; }
   outcome_of "$job" "$limit" || code=$?
