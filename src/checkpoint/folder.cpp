@@ -7,6 +7,7 @@
 #include <charconv>
 #include <string_view>
 
+#include "cleave/base/durable.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/checkpoint/snapshot.hpp"
 
@@ -82,6 +83,20 @@ NewestCheckpoint newest_whole_checkpoint(const fs::path& folder) {
 Pruner::Pruner(fs::path folder, std::optional<fs::path> resumed_from)
     : folder_(std::move(folder)), resumed_from_(std::move(resumed_from)), branch_(find_checkpoints(folder_)) {
   std::ranges::reverse(branch_);
+}
+
+std::vector<fs::path> Pruner::set_aside_after(std::int64_t step) {
+  std::vector<fs::path> aside;
+  for (const CheckpointFile& file : find_checkpoints(folder_)) {
+    if (file.step <= step) break;
+    aside.emplace_back(file.path.string() + ".taken_back");
+    std::error_code error;
+    fs::rename(file.path, aside.back(), error);
+    if (error) throw EnvironmentError("rename", file.path.string(), error.message());
+  }
+  if (!aside.empty()) sync_folder(folder_);
+  std::erase_if(branch_, [&](const CheckpointFile& file) { return file.step > step; });
+  return aside;
 }
 
 void Pruner::wrote(const fs::path& file, std::int64_t step) {

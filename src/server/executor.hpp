@@ -69,6 +69,8 @@ class Executor {
   /// Not empty: these blocks of this step may be wrong, and with them whatever was computed from them. The step must be
   /// run again, from undo_updates() and begin_step() on.
   [[nodiscard]] const std::vector<Unchecked>& spoiled() const { return verifier_.spoiled(); }
+  /// Who delivered blocks of this step that the server has not looked at itself.
+  [[nodiscard]] std::vector<DeviceId> unverified() const { return verifier_.unverified(); }
   /// Puts parameters and moments back to where they were when the step began.
   void undo_updates() { undo_.undo(); }
   [[nodiscard]] DType wire() const { return work_.wire(); }

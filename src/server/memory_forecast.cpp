@@ -16,6 +16,7 @@
 #include "cleave/sched/quorum_fleet.hpp"
 #include "cleave/sched/scheduler.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
+#include "step_history.hpp"
 #include "tensor_lifetimes.hpp"
 #include "window.hpp"
 
@@ -179,12 +180,15 @@ class MemoryFleet final : public sched::ForwardingFleet<> {
   std::array<std::int64_t, comm::kFrameKinds> tasks_peaks_{};
 };
 
-MemoryForecast forecast_tensors(const model::StepGraph& graph) {
+MemoryForecast forecast_tensors(const TrainerOptions& options, const model::StepGraph& graph) {
   MemoryForecast memory;
-  std::int64_t elements = graph.parameter_count();
+  std::int64_t elements = graph.parameter_count(), trained = 0;
   for (const model::Operation& op : graph.operations) {
-    if (op.kind == model::OpKind::adamw) elements += 2 * graph.tensor(op.out[0].tensor).elements();
+    if (op.kind == model::OpKind::adamw) trained += graph.tensor(op.out[0].tensor).elements();
   }
+  elements += 2 * trained;
+  const std::int64_t rollback = options.executor.verification.rollback;
+  if (rollback > 0) memory.history = Bytes(StepHistory::copies(rollback) * 3 * 4 * trained);
   memory.parameters = Bytes(elements * 4);
   memory.activations = memory.pool = model::peak_activation_bytes(graph);
   return memory;
@@ -192,7 +196,9 @@ MemoryForecast forecast_tensors(const model::StepGraph& graph) {
 
 }  // namespace
 
-MemoryForecast forecast_tensors(const TrainerOptions& options) { return forecast_tensors(training_graph(options)); }
+MemoryForecast forecast_tensors(const TrainerOptions& options) {
+  return forecast_tensors(options, training_graph(options));
+}
 
 ProcessMemory measure_process_memory() {
   std::ifstream in("/proc/self/status");
@@ -206,7 +212,7 @@ ProcessMemory measure_process_memory() {
 
 MemoryForecast forecast_memory(const TrainerOptions& options, int device_ranks) {
   const model::StepGraph graph = training_graph(options);
-  MemoryForecast memory = forecast_tensors(graph);
+  MemoryForecast memory = forecast_tensors(options, graph);
   MemoryFleet fleet(options, graph, device_ranks);
   std::optional<sched::QuorumFleet> quorum;
   if (options.paired > 0) quorum.emplace(fleet, sched::quorum_options(options));

@@ -20,6 +20,7 @@
 #include "executor.hpp"
 #include "pace.hpp"
 #include "rank_fleet.hpp"
+#include "step_history.hpp"
 
 namespace cleave::server {
 
@@ -81,6 +82,8 @@ struct Trainer::Impl {
   std::unique_ptr<RankFleet> ranks;
   std::unique_ptr<sched::Fleet> local;
   std::optional<sched::QuorumFleet> quorum;
+  std::optional<StepHistory> history;
+  std::size_t findings_heeded = 0;  // of those that verification reports
   sched::Fleet* fleet = nullptr;
   std::optional<sched::Scheduler> scheduler;
   std::optional<Seconds> undisturbed;  // simulated time of a training step
@@ -135,6 +138,14 @@ struct Trainer::Impl {
     }
   }
 
+  // Who was found out since take_back() was last asked.
+  [[nodiscard]] std::set<DeviceId> found_out() const {
+    const std::vector<Finding>& wrong = executor.verification().wrong;
+    std::set<DeviceId> devices;
+    for (std::size_t i = findings_heeded; i < wrong.size(); ++i) devices.insert(wrong[i].device);
+    return devices;
+  }
+
   // With clock `off` nothing is emulated: the simulator says what an undisturbed step would take.
   Seconds simulated_time(const model::StepGraph& step) {
     if (!undisturbed) {
@@ -170,6 +181,7 @@ Trainer::Trainer(ParameterStore& parameters, TrainerOptions options, comm::Trans
     self.quorum.emplace(*self.ranks, std::move(terms));
     self.fleet = &*self.quorum;
   }
+  if (self.ranks && verify.rollback > 0) self.history.emplace(self.parameters, verify.rollback);
   self.scheduler.emplace(*self.fleet, scheduling(self.options));
 }
 Trainer::~Trainer() = default;
@@ -182,6 +194,7 @@ StepResult Trainer::step(std::int64_t step, const data::Batch& batch, const sche
   const model::StepGraph& graph = self.graph(model::StepKind::train, batch.rows);
   self.executor.profile().begin_step(graph);
   self.parameters.ensure_moments(graph);
+  if (self.history) self.history->begin(step);
   StepResult result;
   self.renew_bounds(graph);
   result.lower_bound = self.bound;
@@ -192,6 +205,7 @@ StepResult Trainer::step(std::int64_t step, const data::Batch& batch, const sche
                             .update = update_terms(self.options.train, step),
                             .on_gradient = on_gradient},
                            keep_going, result.recomputed);
+  if (self.history) self.history->done(self.executor.unverified());
   result.verification = difference(self.executor.verification(), before);
   result.outcome.loss = self.executor.loss();
   result.outcome.grad_norm = self.executor.grad_norm();
@@ -206,11 +220,26 @@ StepResult Trainer::step(std::int64_t step, const data::Batch& batch, const sche
   self.executor.profile().end_step();
   if (self.executor.profile().enabled()) result.phases = self.executor.profile().last_step();
   result.wall = Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
-  if (!std::isfinite(result.outcome.loss) || !std::isfinite(result.outcome.grad_norm)) {
+  const bool to_be_taken_back = self.history && self.history->first_part_of(self.found_out());
+  if (!to_be_taken_back && (!std::isfinite(result.outcome.loss) || !std::isfinite(result.outcome.grad_norm))) {
     throw CheckFailure(fmt::format("step {}: the loss is {}, the gradient norm {}: the training has diverged", step,
                                    result.outcome.loss, result.outcome.grad_norm));
   }
   return result;
+}
+
+TakenBack Trainer::take_back() {
+  Impl& self = *impl_;
+  TakenBack taken;
+  if (!self.history) return taken;
+  const std::set<DeviceId> liars = self.found_out();
+  self.findings_heeded = self.executor.verification().wrong.size();
+  if (liars.empty()) return taken;
+  taken.devices = {liars.begin(), liars.end()};
+  taken.stays = self.history->too_late_for(liars);
+  taken.reach = self.history->reach();
+  if (const auto first = self.history->first_part_of(liars)) taken.step = self.history->go_back_to(*first);
+  return taken;
 }
 
 double Trainer::evaluate(std::span<const data::Batch> batches, const sched::KeepGoing& keep_going) {

@@ -174,7 +174,8 @@ PairVerdict Verifier::compare(const sched::Tasklet& witness, const std::optional
   const bool by_server = witness.piece.device == kServerDevice;
   ++report_.checked;
   bool first_is_right = answer && same_tag(*answer, pair.digest), second_is_right = first_is_right;
-  if (!first_is_right) {
+  const bool by_own = !first_is_right;  // what two devices agree on may be a lie of both
+  if (by_own) {
     const Charge charge(*this);
     const std::optional<SipTag> own = computer_.digest(pair.tasklet, pair.key);
     first_is_right = own && same_tag(*own, pair.digest);
@@ -182,7 +183,7 @@ PairVerdict Verifier::compare(const sched::Tasklet& witness, const std::optional
     if (!by_server) ++report_.suspected;
     if (!by_server && first_is_right) ++report_.cleared;
   }
-  if (first_is_right) {
+  if (first_is_right && by_own) {
     const auto found = unchecked_.find(pair.tasklet.piece.device);
     if (found != unchecked_.end() && --found->second == 0) unchecked_.erase(found);
   }

@@ -92,6 +92,12 @@ class Verifier {
   /// place, the block is computed. Requires: as key_of(); operands are unchanged.
   [[nodiscard]] PairVerdict compare(const sched::Tasklet& witness, const std::optional<SipTag>& answer);
 
+  /// Who delivered blocks of this step that the server has not looked at itself.
+  [[nodiscard]] std::vector<DeviceId> unverified() const {
+    std::vector<DeviceId> devices;
+    for (const auto& [device, blocks] : unchecked_) devices.push_back(device);
+    return devices;
+  }
   /// Blocks of this step that nobody looked at, of devices that were found out since.
   [[nodiscard]] const std::vector<Unchecked>& spoiled() const { return spoiled_; }
 

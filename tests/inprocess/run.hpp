@@ -74,6 +74,8 @@ struct Outcome {
   Seconds dilated;  // real, of all steps, under the wall clock
   std::vector<DeviceId> distrusted;
   std::int64_t recomputed = 0;  // unchecked blocks for which a step was run again
+  std::int64_t taken_back = 0;  // steps
+  std::int64_t parts_stay = 0;  // times that what somebody did was out of reach
   server::VerificationReport verification;
 };
 
@@ -168,7 +170,7 @@ inline Outcome train(const Setting& s, server::ParameterStore& parameters, std::
       for (std::thread& host : hosts) host.join();
     };
     try {
-      for (std::int64_t step = first; step < last; ++step) {
+      for (std::int64_t step = first; step < last;) {
         const server::StepResult result = trainer.step(step, batch_of(s, step));
         if (step == first) outcome.first_loss = result.outcome.loss;
         outcome.last_loss = result.outcome.loss;
@@ -181,6 +183,10 @@ inline Outcome train(const Setting& s, server::ParameterStore& parameters, std::
         outcome.bytes_down += result.report.bytes_down;
         outcome.time += result.time;
         if (result.dilation) outcome.dilated += result.time * *result.dilation;
+        const server::TakenBack taken = trainer.take_back();
+        outcome.taken_back += taken.step ? step + 1 - *taken.step : 0;
+        if (taken.stays) ++outcome.parts_stay;
+        step = taken.step.value_or(step + 1);
       }
     } catch (...) {
       leave();

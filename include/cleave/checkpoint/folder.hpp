@@ -49,6 +49,10 @@ class Pruner {
   /// To be called when a checkpoint is in its place.
   void wrote(const std::filesystem::path& file, std::int64_t step);
 
+  /// The steps after `step` are taken back: renames their checkpoints to checkpoint-STEP.h5.taken_back, so that nobody
+  /// goes on from them, and durably. Returns the new names, newest first. Errors: EnvironmentError.
+  std::vector<std::filesystem::path> set_aside_after(std::int64_t step);
+
   /// Deletes all but the last `keep` of the branch, and what writers that were killed left behind; never the last whole
   /// one, nor the one that was resumed from. Returns what it deleted, oldest last. Nothing else may write to the folder
   /// meanwhile. Requires: keep >= 1. Errors: EnvironmentError.

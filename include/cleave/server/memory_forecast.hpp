@@ -20,6 +20,7 @@ struct MemoryForecast {
   Bytes runtime;     ///< what code and libraries take once the run goes on
   Bytes records;     ///< what the caller records of the run and writes at its end; the caller's to say
   Bytes parameters;  ///< values, and two moments of those that are trained
+  Bytes history;     ///< earlier states, for verify.rollback
   Bytes activations;  ///< activations, gradients, logits, at most
   Bytes sums;         ///< partial sums of products whose depth is cut, at most
   Bytes pool;         ///< activations and sums together, at most
@@ -31,7 +32,7 @@ struct MemoryForecast {
 
   [[nodiscard]] Bytes server() const { return process + needed(); }
   /// What is still to be taken: `process` is already.
-  [[nodiscard]] Bytes needed() const { return runtime + records + parameters + pool + messages; }
+  [[nodiscard]] Bytes needed() const { return runtime + records + parameters + history + pool + messages; }
 };
 
 /// Parameters and activations alone, from the graph: a lower bound of the rest, at once.

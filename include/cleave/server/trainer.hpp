@@ -54,6 +54,14 @@ struct StepResult {
   std::optional<PhaseTimes> phases;   ///< parts of `wall`, where a profile is kept
 };
 
+/// What became of steps before, once devices were found out (Verification::rollback).
+struct TakenBack {
+  std::vector<DeviceId> devices;     ///< found out since it was last asked
+  std::optional<std::int64_t> step;  ///< go on with this step (0-based): the state before it is back; empty: no need to
+  bool stays = false;      ///< they also had parts, or may have had, in steps that are not kept: those parts stay
+  std::int64_t reach = 0;  ///< the earliest step that was kept
+};
+
 class Trainer {
  public:
   /// `transport` has this process as rank 0 and device ranks behind the others; null: the server computes everything.
@@ -63,10 +71,16 @@ class Trainer {
   ~Trainer();
 
   /// Runs update `step` (0-based) on `batch`. `keep_going` is asked now and then; once it says no, the step is
-  /// abandoned unless its update has begun. Errors: CheckFailure for a loss or product that is not finite;
-  /// sched::Interrupted (nothing of the step was kept).
+  /// abandoned unless its update has begun. Errors: CheckFailure for a loss or product that is not finite, unless
+  /// take_back() will take the step back; sched::Interrupted (nothing of the step was kept).
   StepResult step(std::int64_t step, const data::Batch& batch, const sched::KeepGoing& keep_going = {},
                   const GradientObserver& on_gradient = {});
+
+  /// To be asked after each step(), interrupted or not, and after evaluate() where that follows, before a checkpoint:
+  /// puts parameters and moments back to before the first step, of those that Verification::rollback reaches, in which
+  /// a device that was found out since had a part that nobody looked at. The steps from there on are to be run again;
+  /// they end with the bits that they would have had without the device.
+  [[nodiscard]] TakenBack take_back();
 
   /// Mean loss over all targets of the batches. Errors: as step().
   double evaluate(std::span<const data::Batch> batches, const sched::KeepGoing& keep_going = {});

@@ -27,7 +27,9 @@ enum class VerifyMode : std::uint8_t { off, sample, all, audit, quorum };
 
 struct Verification {
   VerifyMode mode = VerifyMode::sample;
-  double fraction = 0.1;   ///< of blocks that `sample` checks, that `audit` computes again, that `quorum` pairs
+  double fraction = 0.1;  ///< of blocks that `sample` checks, that `audit` computes again, that `quorum` pairs
+  std::int64_t rollback =
+      0;  ///< so many steps are taken back, at most, in which a device had a part before it was found out
   std::uint64_t seed = 0;  ///< secret of the server: devices must not foresee which blocks, nor with which vectors
 };
 
@@ -41,7 +43,7 @@ struct Finding {
   double ratio = 0;     ///< of its error to the bound of the cheap check; 0 when that did not look at it
 };
 
-/// Blocks that a device had returned in a step, unchecked, before it was found out.
+/// Blocks that a device had returned in a step, and which the server had not looked at, before it was found out.
 struct Unchecked {
   DeviceId device;
   std::int64_t blocks = 0;

@@ -46,6 +46,7 @@ Input check_settings(const CommandLine& line) {
   document.apply(line.overrides);
   config::Reader reader(std::move(document));
   Input input = declare_input(reader, Needs::no_data);
+  input.verify.rollback = 0;  // nobody asks for steps to be taken back
   for (const std::string& override_ : line.overrides) {
     const std::string section = override_.substr(0, override_.find('.'));
     if (section == "model" || section == "train" || section == "data") {

@@ -3,6 +3,7 @@
 // Every rank reads the command line and the input, so that bad input ends all of them alike; then rank 0 prepares
 // (data, parameters, folder), says whether the run starts, and trains, while the others serve devices.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -86,10 +87,11 @@ Prepared prepare(const CommandLine& line, Input input, int device_ranks) {
 
 std::string describe(const server::MemoryForecast& m) {
   return fmt::format(
-      "{} (process {}, its growth {}, parameters and moments {}, activations and gradients {}, partial sums {}, "
+      "{} (process {}, its growth {}, parameters and moments {}, {}activations and gradients {}, partial sums {}, "
       "messages {})",
-      show(m.server()), show(m.process), show(m.runtime + m.records), show(m.parameters), show(m.activations),
-      show(m.sums), show(m.messages));
+      show(m.server()), show(m.process), show(m.runtime + m.records), show(m.parameters),
+      m.history.value() > 0 ? fmt::format("copies of them for verify.rollback {}, ", show(m.history)) : "",
+      show(m.activations), show(m.sums), show(m.messages));
 }
 
 void print_dry_run(const Prepared& p) {
@@ -159,6 +161,10 @@ class Run {
       log_.warning("the earlier run in {} is now in {}", folder_.path().string(), folder_.moved()->string());
     for (const std::string& notice : p_.notices) log_.warning("{}", notice);
     if (p_.resumed) log_.warning("resuming after step {} from {}", p_.state.step, p_.resumed->from.string());
+    if (p_.resumed && p_.input.verify.rollback > 0) {
+      log_.warning("verify.rollback reaches back to step {}, from which the run goes on, and no further",
+                   p_.state.step);
+    }
     if (folder_.moved() && p_.resumed) {
       log_.warning("what was in {} beside or after that is now in {}, with a copy of its metrics",
                    folder_.path().string(), folder_.moved()->string());
@@ -207,16 +213,23 @@ class Run {
         }
         record(tokens, result, val_loss);
         note(result);
+        if (took_back(trainer)) {
+          if (stop_requested()) return stop();
+          continue;
+        }
         if (last || (in.checkpoint_every > 0 && p_.state.step % in.checkpoint_every == 0)) save(last);
         if (stop_requested() && !last) return stop();
         look_for_memory();
       }
-    } catch (const sched::Interrupted&) { return stop(); }
+    } catch (const sched::Interrupted&) {
+      (void)took_back(trainer);
+      return stop();
+    }
     return 0;
   }
 
   void note(const server::StepResult& r) {
-    if (first_loss_ == 0) first_loss_ = r.outcome.loss;
+    if (p_.state.step == first_step_ + 1) first_loss_ = r.outcome.loss;
     last_loss_ = r.outcome.loss;
     emulated_ += r.time;
     if (r.dilation) dilated_ += r.time * *r.dilation;
@@ -241,6 +254,34 @@ class Run {
       log_.warning("step {}: {} blocks lost, {} rejected, {} computed again", p_.state.step, r.report.lost,
                    r.report.rejected, r.report.redone);
     }
+  }
+
+  // Checkpoints go first: whatever happens from then on, nobody goes on from a state that a liar had a part in.
+  bool took_back(server::Trainer& trainer) {
+    const server::TakenBack taken = trainer.take_back();
+    if (taken.stays) {
+      log_.warning("what device {} did up to step {} stays: it is out of the reach of verify.rollback {}",
+                   fmt::join(values_of(taken.devices), ", "), taken.reach, p_.input.verify.rollback);
+    }
+    if (!taken.step) return false;
+    const std::int64_t from = *taken.step;
+    log_.warning(
+        "steps {} to {} are taken back and run again: device {} had a part in them that was not checked; their lines "
+        "are now in taken_back.jsonl",
+        from + 1, p_.state.step, fmt::join(values_of(taken.devices), ", "));
+    for (const fs::path& aside : pruner_.set_aside_after(from)) {
+      log_.warning("a checkpoint of these steps is not to be used: it is now {}", aside.string());
+    }
+    saved_.reset();
+    folder_.take_back(from, taken.devices);
+    p_.state.step = from;
+    return true;
+  }
+
+  static std::vector<std::int64_t> values_of(const std::vector<DeviceId>& devices) {
+    std::vector<std::int64_t> values;
+    for (const DeviceId id : devices) values.push_back(id.value);
+    return values;
   }
 
   // A checkpoint that fails leaves those before it whole. The last one must not fail: the end of the run would be lost.

@@ -479,6 +479,19 @@ Input declare_input(config::Reader& reader, Needs needs) {
                    .help = "Share of blocks that `sample` checks, that `audit` computes again, that `quorum` "
                            "gives to a second device."});
   if (input.verify.mode == server::VerifyMode::quorum) input.step.paired = input.verify.fraction;
+  input.verify.rollback = verify.integer(
+      "rollback", {.default_value = input.verify.rollback,
+                   .min = 0,
+                   .max = 10000,
+                   .help = "When a device is found out, earlier steps in which it had a part that was not checked are "
+                           "taken back and run again without it, if they are no more than so many ago. Takes up to 5 "
+                           "more copies of trained parameters and moments. 0: what it did in earlier steps stays."});
+  if (input.verify.rollback > 0 &&
+      (input.verify.mode == server::VerifyMode::off || input.verify.mode == server::VerifyMode::all))
+    verify.fault(
+        "rollback",
+        fmt::format("with verify.mode {} nothing is left to be taken back", server::name_of(input.verify.mode)),
+        "leave it out, or take sample, audit or quorum");
   const Section checkpoint = reader.section("checkpoint", "When and how many.");
   input.checkpoint_every =
       checkpoint.integer("every", {.default_value = input.checkpoint_every,

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "cleave/base/atomic_file.hpp"
 #include "cleave/base/durable.hpp"
@@ -161,11 +162,39 @@ void RunFolder::append(std::int64_t step, std::int64_t tokens, const server::Ste
       .add("witnesses", r.report.witnesses);
   if (!losses.empty()) line.add_json("losses", losses.dump());
   if (val_loss) line.add("val_loss", *val_loss);
+  if (taken_back_ > 0) line.add("taken_back", taken_back_).add("taken_back_s", taken_back_time_.value());
+  taken_back_ = 0;
+  taken_back_time_ = Seconds(0);
   held_back_.push_back(std::move(line));
   while (!held_back_.empty()) {
     metrics_.append(held_back_.front());
     held_back_.erase(held_back_.begin());
   }
+}
+
+void RunFolder::take_back(std::int64_t step, const std::vector<DeviceId>& devices) {
+  const fs::path path = folder_ / "metrics.jsonl";
+  nlohmann::ordered_json lines = nlohmann::ordered_json::array(), ids = nlohmann::ordered_json::array();
+  const auto take = [&](std::string_view text) {
+    nlohmann::ordered_json line = nlohmann::ordered_json::parse(text, nullptr, false);
+    if (!line.is_object() || !line.contains("step") || !line["step"].is_number_integer() ||
+        line["step"].get<std::int64_t>() <= step)
+      return false;
+    ++taken_back_;
+    taken_back_time_ += Seconds(line.value("time_s", 0.0) + line.value("taken_back_s", 0.0));
+    lines.push_back(std::move(line));
+    return true;
+  };
+  std::istringstream written(read_file(path));
+  for (std::string text; std::getline(written, text);) (void)take(text);
+  std::erase_if(held_back_, [&](const telemetry::JsonObject& line) { return take(line.text()); });
+  for (const DeviceId id : devices) ids.push_back(id.value);
+  telemetry::JsonObject object;
+  object.add("after_step", step).add_json("devices", ids.dump()).add_json("lines", lines.dump());
+  auto record = telemetry::JsonLines::open_resumed(folder_ / "taken_back.jsonl", [](std::int64_t) { return true; });
+  record.append(object);
+  record.sync();
+  metrics_ = telemetry::JsonLines::open_resumed(path, [&](std::int64_t line) { return line <= step; });
 }
 
 }  // namespace cleave::app

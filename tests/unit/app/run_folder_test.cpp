@@ -41,5 +41,41 @@ TEST_F(RunFolderTest, HostsMayBeCalledAnything) {
   EXPECT_EQ(hosts.at("plain"), 1.05);
 }
 
+// metrics.jsonl has one line of each step, and all time is in one of the two files.
+TEST_F(RunFolderTest, LinesOfStepsThatAreTakenBackAreMoved) {
+  RunFolder folder = RunFolder::create(top_ / "run");
+  server::StepResult result;
+  for (std::int64_t step = 1; step <= 4; ++step) {
+    result.time = Seconds(static_cast<double>(step));
+    folder.append(step, 64, result, std::nullopt);
+  }
+  const auto lines_of = [&](const char* name) {
+    std::vector<nlohmann::json> lines;
+    std::ifstream in(top_ / "run" / name);
+    for (std::string text; std::getline(in, text);) lines.push_back(nlohmann::json::parse(text));
+    return lines;
+  };
+  folder.take_back(2, {DeviceId(5), DeviceId(7)});
+  EXPECT_EQ(lines_of("metrics.jsonl").size(), 2U);
+  const auto taken = lines_of("taken_back.jsonl");
+  ASSERT_EQ(taken.size(), 1U);
+  EXPECT_EQ(taken[0].at("after_step"), 2);
+  EXPECT_EQ(taken[0].at("devices"), nlohmann::json({5, 7}));
+  ASSERT_EQ(taken[0].at("lines").size(), 2U);
+  EXPECT_EQ(taken[0].at("lines")[0].at("step"), 3);
+
+  folder.append(3, 64, result, std::nullopt);
+  folder.take_back(1, {DeviceId(1)});  // what was taken back before counts on
+  folder.append(2, 64, result, std::nullopt);
+  folder.append(3, 64, result, std::nullopt);
+  const auto metrics = lines_of("metrics.jsonl");
+  ASSERT_EQ(metrics.size(), 3U);
+  EXPECT_EQ(metrics[1].at("step"), 2);
+  EXPECT_EQ(metrics[1].at("taken_back"), 2);
+  EXPECT_EQ(metrics[1].at("taken_back_s"), 2.0 + 4.0 + 3.0 + 4.0);
+  EXPECT_FALSE(metrics[2].contains("taken_back"));
+  EXPECT_EQ(lines_of("taken_back.jsonl").size(), 2U);
+}
+
 }  // namespace
 }  // namespace cleave::app

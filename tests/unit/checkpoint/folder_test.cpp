@@ -73,6 +73,22 @@ TEST_F(CheckpointFolder, PruneKeepsTheNewest) {
   EXPECT_THROW((void)pruner.prune(0), Bug);
 }
 
+TEST_F(CheckpointFolder, StepsThatAreTakenBackLeaveNothingToGoOnFrom) {
+  for (const std::int64_t step : {1, 2, 3}) write(step);
+  Pruner pruner(folder_);
+  write(4);  // that the process has not written counts too
+  EXPECT_THAT(pruner.set_aside_after(2),
+              ElementsAre(folder_ / "checkpoint-4.h5.taken_back", folder_ / "checkpoint-3.h5.taken_back"));
+  EXPECT_THAT(steps(), ElementsAre(2, 1));
+  EXPECT_EQ(newest_whole_checkpoint(folder_).found->step, 2);
+  EXPECT_TRUE(fs::exists(folder_ / "checkpoint-4.h5.taken_back"));
+  EXPECT_THAT(pruner.set_aside_after(2), IsEmpty());
+  write(3);  // run again
+  pruner.wrote(checkpoint_path(folder_, 3), 3);
+  EXPECT_THAT(pruner.prune(2), ElementsAre(folder_ / "checkpoint-1.h5"));
+  EXPECT_THAT(steps(), ElementsAre(3, 2));
+}
+
 TEST_F(CheckpointFolder, PruneNeverDeletesTheNewestWholeOne) {
   for (const std::int64_t step : {1, 2, 3, 4}) write(step);
   damage(4);

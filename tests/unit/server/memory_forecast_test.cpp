@@ -75,5 +75,19 @@ TEST(MemoryForecast, CountsParametersTwoMomentsAndActivations) {
   EXPECT_LT(frozen.parameters, memory.parameters);
 }
 
+// Of 20 steps every fifth has a copy: six would be needed only if the oldest were not let go first.
+TEST(MemoryForecast, CountsCopiesForRollback) {
+  TrainerOptions options = small_run();
+  EXPECT_EQ(forecast_tensors(options).history, Bytes(0));
+  const std::int64_t state = 3 * 4 * training_graph(options).parameter_count();
+  for (const auto& [steps, copies] : {std::pair<std::int64_t, std::int64_t>{1, 2}, {4, 5}, {6, 4}, {20, 5}}) {
+    options.executor.verification.rollback = steps;
+    const MemoryForecast memory = forecast_memory(options, 1);
+    EXPECT_EQ(memory.history.value(), copies * state) << steps;
+    EXPECT_EQ(memory.server(),
+              memory.process + memory.runtime + memory.parameters + memory.history + memory.pool + memory.messages);
+  }
+}
+
 }  // namespace
 }  // namespace cleave::server
