@@ -25,17 +25,17 @@ each_step_once() {
     fail "$1: metrics.jsonl does not hold each step once"
 }
 for mode in sample audit quorum; do
-  lies=("verify.mode=$mode" verify.fraction=0.5 verify.rollback=3 "fleet.churn={trace: $scratch/lies.yaml}")
+  lies=("verify.mode=$mode" verify.fraction=0.5 verify.rollback=2 "fleet.churn={trace: $scratch/lies.yaml}")
   expect_code 0 "$mode" "$CLEAVE" "${arguments[@]}" "${lies[@]}"
   expect_text "$mode: names who is left out" 'device 6 is left out'
   expect_text "$mode: says what is taken back" 'steps [0-9]+ to [0-9]+ are taken back and run again: device 6'
-  expect_text "$mode: says what stays" 'what device 6 did up to step [0-9]+ stays: it is out of the reach of verify.rollback 3'
+  expect_text "$mode: says what stays" 'what device 6 did up to step [0-9]+ stays: it is out of the reach of verify.rollback 2'
   [ "$(hash_of "$run" $steps)" = "$wanted" ] || fail "$mode: other bits than the honest run"
   each_step_once "$mode"
   [ "$(wc -l < "$run/taken_back.jsonl")" -eq 1 ] || fail "$mode: taken_back.jsonl is not one line"
   moved=$(grep -Eo '"step": ?[0-9]+' "$run/taken_back.jsonl" | wc -l)
   grep -q "\"taken_back\": $moved, " "$run/metrics.jsonl" || fail "$mode: metrics.jsonl does not say that $moved lines moved"
-  [ "$(find "$run" -name '*.taken_back' | wc -l)" -ge 3 ] || fail "$mode: checkpoints of steps taken back are not set aside"
+  [ "$(find "$run" -name '*.taken_back' | wc -l)" -ge 2 ] || fail "$mode: checkpoints of steps taken back are not set aside"
   rm -rf "$run"
 done
 
@@ -43,7 +43,7 @@ done
 expect_code 0 "first part" "$CLEAVE" "${arguments[@]}" train.steps=5 train.lr_decay_steps=$steps
 sed -i "s/at: [^,]*,/at: 0 ms,/" "$scratch/lies.yaml"
 expect_code 0 "resumed" "$CLEAVE" "${arguments[@]}" --resume auto verify.mode=quorum verify.fraction=0.5 \
-  verify.rollback=3 "fleet.churn={trace: $scratch/lies.yaml}"
+  verify.rollback=2 "fleet.churn={trace: $scratch/lies.yaml}"
 expect_text "resumed: says how far it reaches" 'verify.rollback reaches back to step 5'
 expect_text "resumed: says what stays" 'what device 6 did up to step 5 stays'
 [ "$(hash_of "$run" $steps)" = "$wanted" ] || fail "resumed: other bits than the honest run"
