@@ -40,7 +40,7 @@ class RunFolder {
   /// One line of metrics.jsonl. `step` counts updates done. Errors: EnvironmentError; the line is kept and written
   /// before the next one.
   void append(std::int64_t step, std::int64_t tokens, const server::StepResult& result, std::optional<double> val_loss);
-  /// The steps after `step` are taken back because of these devices: moves their lines from metrics.jsonl to one line of
+  /// The steps after `step` are taken back because of these devices: moves their lines from metrics.jsonl to one of
   /// taken_back.jsonl. The next append() says how many there were, and their time. Errors: EnvironmentError.
   void take_back(std::int64_t step, const std::vector<DeviceId>& devices);
   /// The lines so far survive a loss of power. Errors: EnvironmentError.
