@@ -213,6 +213,7 @@ class Run {
         }
         record(tokens, result, val_loss);
         note(result);
+        note_findings(trainer.verification());
         if (took_back(trainer)) {
           if (stop_requested()) return stop();
           continue;
@@ -222,6 +223,7 @@ class Run {
         look_for_memory();
       }
     } catch (const sched::Interrupted&) {
+      note_findings(trainer.verification());
       (void)took_back(trainer);
       return stop();
     }
@@ -238,13 +240,6 @@ class Run {
     const std::string text = told_.line();
     progress_.update(p_.state.step, text, told_.panel());
     log_.info("{}", text);
-    for (const server::Finding& f : r.verification.wrong) {
-      log_.warning("step {}: device {} is left out: its {} of {} {}", p_.state.step, f.device.value,
-                   f.digest ? "digest of another device's block" : "block", f.operation,
-                   !f.checked      ? "is not finite, or not the one that was asked for"
-                   : f.ratio > 0.0 ? fmt::format("is wrong; its error is {:.3g} times the bound of rounding", f.ratio)
-                                   : "is not what the server computes");
-    }
     for (const server::Unchecked& u : r.recomputed) {
       log_.warning(
           "step {}: computed again from its start: {} blocks of device {} had not been checked when it was found out",
@@ -253,6 +248,18 @@ class Run {
     if (r.report.lost + r.report.rejected > 0) {
       log_.warning("step {}: {} blocks lost, {} rejected, {} computed again", p_.state.step, r.report.lost,
                    r.report.rejected, r.report.redone);
+    }
+  }
+
+  // Whoever was found out in a step, or in an evaluation after it.
+  void note_findings(const server::VerificationReport& report) {
+    for (; findings_noted_ < report.wrong.size(); ++findings_noted_) {
+      const server::Finding& f = report.wrong[findings_noted_];
+      log_.warning("step {}: device {} is left out: its {} of {} {}", p_.state.step, f.device.value,
+                   f.digest ? "digest of another device's block" : "block", f.operation,
+                   !f.checked      ? "is not finite, or not the one that was asked for"
+                   : f.ratio > 0.0 ? fmt::format("is wrong; its error is {:.3g} times the bound of rounding", f.ratio)
+                                   : "is not what the server computes");
     }
   }
 
@@ -440,6 +447,7 @@ class Run {
   FleetStatus status_;
   TrainProgress told_;
   std::int64_t first_step_ = 0;
+  std::size_t findings_noted_ = 0;
   double first_loss_ = 0, last_loss_ = 0;
   bool metrics_fail_ = false;
   Seconds begun_, emulated_{0}, dilated_{0};
