@@ -7,7 +7,7 @@ pages that name one figure cannot disagree, and a page that somebody edited by h
 import pathlib
 import re
 
-from . import objectives, peers, regimes, stage_losses, stages, study, svg, tiles
+from . import loss_time, objectives, peers, regimes, stage_losses, stages, study, svg, tiles
 from .points import RUNS, TOP, store
 from .rows import ROWS
 from .study import Results, three
@@ -17,7 +17,8 @@ BLOCK = re.compile(r"(<!-- figures: (\S+) (.+?) -->\n)(.*?)(<!-- /figures -->)",
 INLINE = re.compile(r"(<!--figure (\S+) (.+?)-->)(.*?)(<!--/figure-->)")
 # Studies whose figures other pages quote: name -> function of its Results that gives {key: text}.
 QUOTED = {"stages": stages.figures, "stage-losses": stage_losses.figures, "tiles": tiles.figures,
-          "ideas": tiles.ideas_figures, "regimes": regimes.figures, "objectives": objectives.figures, "peers": peers.figures}
+          "ideas": tiles.ideas_figures, "regimes": regimes.figures, "objectives": objectives.figures, "peers": peers.figures,
+          "loss-time": loss_time.figures}
 
 
 def add_options(parser):
@@ -106,7 +107,7 @@ def reproduction():
         "Of the publications abstracts and released code were read, no figure's values. Every number is emulated time of `cleave simulate`, under "
         "one accounting for all. Cells: median over fleet seeds (least-greatest); \"no\" is not feasible, an empty cell was not run. "
         "*Another algorithm*: `fusionllm`, `local-steps` and `progfed` change the training; they are in tables and never counted as the fastest rival. "
-        "Losses of training under them were not measured.", ""]
+        "What that costs in loss: [measurements/loss_against_time.md](measurements/loss_against_time.md).", ""]
     text.append("| row | claim | source | verdict |\n|---|---|---|---|")
     text += [f"| [{row.number_of}](#row-{row.number_of}) | {row.claim} | {row.source} | {row.verdict} |" for row, _ in rows]
     missing = [str(row.number_of) for row in ROWS if not have(row.study.name)]
