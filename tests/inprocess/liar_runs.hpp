@@ -20,12 +20,7 @@ inline Setting liar_run_setting() {
   s.row_groups = 16;
   s.batch = 16;
   s.steps = 26;
-  s.devices = unlike_devices(kLiarRunDevices);
-  for (fleet::DeviceProfile& device : s.devices) {
-    const DeviceId id = device.id;
-    device = s.devices.front();
-    device.id = id;
-  }
+  s.devices = alike_devices(kLiarRunDevices);
   s.verification = {.mode = server::VerifyMode::quorum, .fraction = 0.1, .rollback = 20};
   return s;
 }
@@ -39,14 +34,6 @@ inline fleet::ChurnEvent draw_liar(std::uint64_t seed) {
   const double share = seed % 10 == 1 ? 0.01 : std::pow(10.0, -2.0 * random.uniform(0));
   return {Seconds(0), DeviceId(static_cast<std::int64_t>(random.below(1, kLiarRunDevices))), fleet::ChurnKind::faulty,
           share, kKinds[random.below(2, kKinds.size())]};
-}
-
-/// The parameters of the run without liars, computed by the server alone.
-inline std::uint64_t honest_bits(Setting s) {
-  s.churn.clear();
-  s.devices.clear();
-  s.verification = {.mode = server::VerifyMode::off};
-  return train(s).hash;
 }
 
 }  // namespace cleave::testing_run

@@ -23,13 +23,6 @@ Setting paired(Setting s, double fraction, std::int64_t devices = 5) {
   return s;
 }
 
-std::uint64_t honest_bits(Setting s) {
-  s.churn.clear();
-  s.devices.clear();
-  s.verification = {.mode = Mode::off};
-  return train(s).hash;
-}
-
 fleet::ChurnEvent liar(std::int64_t device, double share, InjectedFaultKind kind) {
   return {Seconds(0), DeviceId(device), fleet::ChurnKind::faulty, share, kind};
 }
@@ -156,12 +149,8 @@ TEST(Quorum, ColludersPassOnlyWhereTheyMeet) {
   Setting s = paired(small_setting(), 1.0, 3);
   s.steps = 4;
   s.churn = {liar(0, 1.0, InjectedFaultKind::colluding), liar(1, 1.0, InjectedFaultKind::colluding)};
-  for (fleet::DeviceProfile& device : s.devices) {
-    const DeviceId id = device.id;
-    device = s.devices.back();  // all alike, so that each has work in every step
-    device.id = id;
-    device.owner = id.value < 2 ? "one" : "";
-  }
+  s.devices = alike_devices(3);
+  for (fleet::DeviceProfile& device : s.devices) device.owner = device.id.value < 2 ? "one" : "";
   const Outcome apart = train(s);
   EXPECT_EQ(apart.hash, honest_bits(s));
   EXPECT_EQ(apart.distrusted.size(), 2U);

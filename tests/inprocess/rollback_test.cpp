@@ -2,8 +2,6 @@
 // verify.rollback reaches.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 #include "run.hpp"
 
 namespace cleave::testing_run {
@@ -14,24 +12,12 @@ using Mode = server::VerifyMode;
 
 Setting checked(Mode mode, double fraction, std::int64_t rollback, std::int64_t steps) {
   Setting s = small_setting();
-  s.devices = unlike_devices(5);
-  for (fleet::DeviceProfile& device : s.devices) {  // all alike, so that each has work in every operation
-    const DeviceId id = device.id;
-    device = s.devices.front();
-    device.id = id;
-  }
+  s.devices = alike_devices(5);
   s.device_ranks = 2;
   s.row_groups = 4;
   s.steps = steps;
   s.verification = {.mode = mode, .fraction = fraction, .rollback = rollback, .seed = 7};
   return s;
-}
-
-std::uint64_t honest_bits(Setting s) {
-  s.churn.clear();
-  s.devices.clear();
-  s.verification = {.mode = Mode::off};
-  return train(s).hash;
 }
 
 Setting with_liar(Setting s, double share, InjectedFaultKind kind = InjectedFaultKind::element) {

@@ -96,6 +96,13 @@ inline std::vector<fleet::DeviceProfile> unlike_devices(std::int64_t count) {
   return devices;
 }
 
+/// `count` devices, each like the first of unlike_devices(): each has work in every operation.
+inline std::vector<fleet::DeviceProfile> alike_devices(std::int64_t count) {
+  std::vector<fleet::DeviceProfile> devices(static_cast<std::size_t>(count), unlike_devices(1).front());
+  for (std::int64_t i = 0; i < count; ++i) devices[static_cast<std::size_t>(i)].id = DeviceId(i);
+  return devices;
+}
+
 /// The same devices with every rate divided.
 inline std::vector<fleet::DeviceProfile> slower(std::vector<fleet::DeviceProfile> devices, double factor) {
   for (fleet::DeviceProfile& device : devices) {
@@ -204,6 +211,14 @@ inline Outcome train(const Setting& s, server::ParameterStore& parameters, std::
 inline Outcome train(const Setting& s) {
   server::ParameterStore parameters = initial_parameters(s);
   return train(s, parameters, 0, s.steps);
+}
+
+/// The parameters of the run without liars, losses and checks, computed by the server alone.
+inline std::uint64_t honest_bits(Setting s) {
+  s.churn.clear();
+  s.devices.clear();
+  s.verification = {.mode = server::VerifyMode::off};
+  return train(s).hash;
 }
 
 }  // namespace cleave::testing_run

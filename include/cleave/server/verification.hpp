@@ -27,10 +27,9 @@ enum class VerifyMode : std::uint8_t { off, sample, all, audit, quorum };
 
 struct Verification {
   VerifyMode mode = VerifyMode::sample;
-  double fraction = 0.1;  ///< of blocks that `sample` checks, that `audit` computes again, that `quorum` pairs
-  std::int64_t rollback =
-      0;  ///< so many steps are taken back, at most, in which a device had a part before it was found out
-  std::uint64_t seed = 0;  ///< secret of the server: devices must not foresee which blocks, nor with which vectors
+  double fraction = 0.1;      ///< of blocks that `sample` checks, that `audit` computes again, that `quorum` pairs
+  std::int64_t rollback = 0;  ///< steps, at most, that are taken back because a device found out had a part in them
+  std::uint64_t seed = 0;     ///< secret of the server: devices must not foresee which blocks, nor with which vectors
 };
 
 /// A block that was found wrong.
