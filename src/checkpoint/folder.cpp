@@ -68,9 +68,10 @@ fs::path checkpoint_path(const fs::path& folder, std::int64_t step) {
 
 std::vector<CheckpointFile> find_checkpoints(const fs::path& folder) { return list(folder, ".h5"); }
 
-NewestCheckpoint newest_whole_checkpoint(const fs::path& folder) {
+NewestCheckpoint newest_whole_checkpoint(const fs::path& folder, std::int64_t up_to) {
   NewestCheckpoint newest;
   for (const CheckpointFile& file : find_checkpoints(folder)) {
+    if (file.step > up_to) continue;
     try {
       verify_snapshot(file.path);
       newest.found = file;
@@ -80,23 +81,27 @@ NewestCheckpoint newest_whole_checkpoint(const fs::path& folder) {
   return newest;
 }
 
-Pruner::Pruner(fs::path folder, std::optional<fs::path> resumed_from)
-    : folder_(std::move(folder)), resumed_from_(std::move(resumed_from)), branch_(find_checkpoints(folder_)) {
-  std::ranges::reverse(branch_);
-}
-
-std::vector<fs::path> Pruner::set_aside_after(std::int64_t step) {
+std::vector<fs::path> set_aside_after(const fs::path& folder, std::int64_t step) {
   std::vector<fs::path> aside;
-  for (const CheckpointFile& file : find_checkpoints(folder_)) {
+  for (const CheckpointFile& file : find_checkpoints(folder)) {
     if (file.step <= step) break;
     aside.emplace_back(file.path.string() + ".taken_back");
     std::error_code error;
     fs::rename(file.path, aside.back(), error);
     if (error) throw EnvironmentError("rename", file.path.string(), error.message());
   }
-  if (!aside.empty()) sync_folder(folder_);
-  std::erase_if(branch_, [&](const CheckpointFile& file) { return file.step > step; });
+  if (!aside.empty()) sync_folder(folder);
   return aside;
+}
+
+Pruner::Pruner(fs::path folder, std::optional<fs::path> resumed_from)
+    : folder_(std::move(folder)), resumed_from_(std::move(resumed_from)), branch_(find_checkpoints(folder_)) {
+  std::ranges::reverse(branch_);
+}
+
+std::vector<fs::path> Pruner::set_aside_after(std::int64_t step) {
+  std::erase_if(branch_, [&](const CheckpointFile& file) { return file.step > step; });
+  return checkpoint::set_aside_after(folder_, step);
 }
 
 void Pruner::wrote(const fs::path& file, std::int64_t step) {
@@ -104,7 +109,7 @@ void Pruner::wrote(const fs::path& file, std::int64_t step) {
   branch_.push_back({file, step});
 }
 
-std::vector<fs::path> Pruner::prune(std::int64_t keep) {
+std::vector<fs::path> Pruner::prune(std::int64_t keep, std::optional<std::int64_t> back_to) {
   CLEAVE_ASSERT(keep >= 1, "keep {} checkpoints", keep);
   std::vector<fs::path> deleted;
   const auto drop = [&](const fs::path& path) {
@@ -118,9 +123,15 @@ std::vector<fs::path> Pruner::prune(std::int64_t keep) {
   const auto whole =
       std::find_if(branch_.rbegin(), branch_.rend(), [](const CheckpointFile& file) { return is_whole(file.path); });
   const fs::path last_whole = whole == branch_.rend() ? fs::path() : whole->path;
+  std::optional<std::int64_t> earlier, next;  // of the two that it may have to go back to
+  for (const CheckpointFile& file : branch_) {
+    if (!back_to) break;
+    if (file.step <= *back_to) earlier = std::max(file.step, earlier.value_or(file.step));
+    if (file.step > *back_to) next = std::min(file.step, next.value_or(file.step));
+  }
   for (std::int64_t i = surplus - 1; i >= 0; --i) {
-    const fs::path path = branch_[static_cast<std::size_t>(i)].path;
-    if (path == last_whole || path == resumed_from_) continue;
+    const auto [path, step] = branch_[static_cast<std::size_t>(i)];
+    if (path == last_whole || path == resumed_from_ || step == earlier || step == next) continue;
     drop(path);
     branch_.erase(branch_.begin() + i);
   }

@@ -147,6 +147,7 @@ void save_checkpoint(const std::filesystem::path& path, const ParameterStore& pa
                 {"seed", static_cast<std::int64_t>(state.seed)},
                 {"tokenizer", state.tokenizer}};
   if (!state.settings.empty()) view.state["settings"] = state.settings;
+  if (!state.parts.empty()) view.state["parts"] = state.parts;
   for (const Parameter& p : parameters.parameters()) {
     view.model.push_back({p.name, p.shape(), p.value});
     if (p.exp_avg.empty()) continue;
@@ -170,7 +171,11 @@ RunState load_checkpoint(const std::filesystem::path& path, ParameterStore& para
     target.model.push_back({p.name, p.shape(), p.value});
     const bool trained = std::any_of(header.exp_avg.begin(), header.exp_avg.end(),
                                      [&](const auto& info) { return info.name == p.name; });
-    if (!trained) continue;
+    if (!trained) {  // nor was it by then, whatever became of it since
+      p.exp_avg.clear();
+      p.exp_avg_sq.clear();
+      continue;
+    }
     p.exp_avg.resize(p.value.size());
     p.exp_avg_sq.resize(p.value.size());
     target.exp_avg.push_back({p.name, p.shape(), p.exp_avg});
@@ -183,7 +188,8 @@ RunState load_checkpoint(const std::filesystem::path& path, ParameterStore& para
   return {.step = *step,
           .seed = static_cast<std::uint64_t>(*seed),
           .tokenizer = checkpoint::find_text(header.state, "tokenizer").value_or(""),
-          .settings = checkpoint::find_text(header.state, "settings").value_or("")};
+          .settings = checkpoint::find_text(header.state, "settings").value_or(""),
+          .parts = checkpoint::find_text(header.state, "parts").value_or("")};
 }
 
 void load_parameters(const std::filesystem::path& path, ParameterStore& parameters) {

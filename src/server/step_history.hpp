@@ -4,6 +4,9 @@
 // in memory, so that going back is at once and cannot fail for want of room on a disk in the middle of a run. They are
 // made of every step only where few steps are kept: else of each kSpans-th part of the steps that are to be reached,
 // and whoever goes back takes some more steps back than it must. Those are run again to the same bits.
+//
+// Of steps that an earlier process ran there are no copies, but what its checkpoint says of who had a part in them: who
+// is found out later may have to go back further than this process began. Then the state comes from elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +17,7 @@
 
 #include "cleave/base/ids.hpp"
 #include "cleave/server/parameter_store.hpp"
+#include "part_record.hpp"
 
 namespace cleave::server {
 
@@ -27,22 +31,33 @@ class StepHistory {
     return (steps + spacing(steps) - 1) / spacing(steps) + 1;
   }
 
+  /// Takes what is known of steps before the first one. Requires: none was begun.
+  void remember(PartRecord record) { before_ = std::move(record); }
+  /// What is known of steps before `next`.
+  [[nodiscard]] PartRecord record(std::int64_t next) const;
+
   /// A step begins with the state as it is. Requires: moments are there for whatever is trained.
   void begin(std::int64_t step);
   /// The step begun last is done; these delivered blocks in it, unchecked.
   void done(const std::vector<DeviceId>& unverified);
 
-  /// The earliest step kept, before the one begun last, in which one of these had a part, unchecked; empty: none.
+  /// The earliest step, of those that it reaches, in which one of these had a part, unchecked; empty: none. It may be
+  /// one from before the first one begun, of which there is no copy.
   [[nodiscard]] std::optional<std::int64_t> first_part_of(const std::set<DeviceId>& devices) const;
-  /// Whether one of them had a part in a step that is not kept any more; of steps before the first one begun, which
-  /// another process may have run, anybody may.
+  /// The same of steps from reach() on.
+  [[nodiscard]] std::optional<std::int64_t> first_copied_part_of(const std::set<DeviceId>& devices) const;
+  /// Whether one of them had a part in a step that is not kept any more; of steps of which nothing is known anybody may
+  /// have had one.
   [[nodiscard]] bool too_late_for(const std::set<DeviceId>& devices) const;
-  /// The earliest step that it reaches. Requires: one was begun.
+  /// The earliest step whose state it can put back. Requires: one was begun.
   [[nodiscard]] std::int64_t reach() const { return kept_.front().step; }
 
   /// Puts the state before `step`, or before an earlier one, back, and forgets that step and those after it. Returns
   /// its number. Requires: reach() <= step, and step was begun.
   [[nodiscard]] std::int64_t go_back_to(std::int64_t step);
+  /// The state before `step` is in place, from elsewhere: forgets that step and those after it. Requires: step <
+  /// reach().
+  void go_on_from(std::int64_t step);
 
  private:
   static constexpr std::int64_t kSpans = 4;
@@ -61,8 +76,7 @@ class StepHistory {
   std::int64_t steps_;
   std::deque<Kept> kept_;  // the first one has a copy
   std::int64_t last_copy_ = 0;
-  std::set<DeviceId> earlier_;   // had a part in steps that are not kept any more
-  bool unknown_before_ = false;  // steps were trained before the first one begun
+  std::optional<PartRecord> before_;  // of steps before kept_; empty: nothing was begun, nor told
 };
 
 }  // namespace cleave::server

@@ -83,7 +83,8 @@ struct Trainer::Impl {
   std::unique_ptr<sched::Fleet> local;
   std::optional<sched::QuorumFleet> quorum;
   std::optional<StepHistory> history;
-  std::size_t findings_heeded = 0;  // of those that verification reports
+  EarlierStates* earlier = nullptr;
+  std::size_t findings_heeded = 0, findings_told = 0;  // of those that verification reports
   sched::Fleet* fleet = nullptr;
   std::optional<sched::Scheduler> scheduler;
   std::optional<Seconds> undisturbed;  // simulated time of a training step
@@ -121,8 +122,11 @@ struct Trainer::Impl {
     while (true) {
       executor.begin_step(step, inputs);
       try {
-        sched::StepReport report = scheduler->run(
-            step, [&] { return executor.spoiled().empty() && (!keep_going || executor.updating() || keep_going()); });
+        sched::StepReport report = scheduler->run(step, [&] {
+          tell_of_findings();
+          return executor.spoiled().empty() && (!keep_going || executor.updating() || keep_going());
+        });
+        tell_of_findings();
         if (executor.spoiled().empty()) {
           add_abandoned(report, abandoned);
           if (quorum) sched::add(report, difference(quorum->totals(), before));
@@ -144,6 +148,31 @@ struct Trainer::Impl {
     std::set<DeviceId> devices;
     for (std::size_t i = findings_heeded; i < wrong.size(); ++i) devices.insert(wrong[i].device);
     return devices;
+  }
+
+  // Where training is to go on from, once these devices are found out.
+  struct WayBack {
+    std::optional<std::int64_t> step;  // empty: no need to go back, or no way
+    bool load = false;                 // its state is not in memory
+    bool stays = false;                // there is none that is early enough
+    std::int64_t condemned = 0;        // the first step that leaves nothing
+  };
+  [[nodiscard]] WayBack way_back(const std::set<DeviceId>& liars) const {
+    const auto wanted = history->first_part_of(liars);
+    if (!wanted || *wanted >= history->reach()) return {.step = wanted, .condemned = wanted.value_or(0)};
+    if (earlier != nullptr) {
+      if (const auto found = earlier->find(*wanted, history->reach()))
+        return {.step = found, .load = true, .stays = *found > *wanted, .condemned = std::max(*found, *wanted)};
+    }
+    const auto copied = history->first_copied_part_of(liars);
+    return {.step = copied, .stays = true, .condemned = copied.value_or(0)};
+  }
+
+  void tell_of_findings() {
+    const std::size_t found = executor.verification().wrong.size();
+    if (found == std::exchange(findings_told, found) || !history || earlier == nullptr) return;
+    const std::set<DeviceId> liars = found_out();
+    if (const WayBack way = way_back(liars); way.step) earlier->condemn(way.condemned, {liars.begin(), liars.end()});
   }
 
   // With clock `off` nothing is emulated: the simulator says what an undisturbed step would take.
@@ -220,7 +249,7 @@ StepResult Trainer::step(std::int64_t step, const data::Batch& batch, const sche
   self.executor.profile().end_step();
   if (self.executor.profile().enabled()) result.phases = self.executor.profile().last_step();
   result.wall = Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
-  const bool to_be_taken_back = self.history && self.history->first_part_of(self.found_out());
+  const bool to_be_taken_back = self.history && self.way_back(self.found_out()).step;
   if (!to_be_taken_back && (!std::isfinite(result.outcome.loss) || !std::isfinite(result.outcome.grad_norm))) {
     throw CheckFailure(fmt::format("step {}: the loss is {}, the gradient norm {}: the training has diverged", step,
                                    result.outcome.loss, result.outcome.grad_norm));
@@ -236,10 +265,36 @@ TakenBack Trainer::take_back() {
   self.findings_heeded = self.executor.verification().wrong.size();
   if (liars.empty()) return taken;
   taken.devices = {liars.begin(), liars.end()};
-  taken.stays = self.history->too_late_for(liars);
+  const Impl::WayBack way = self.way_back(liars);
+  taken.stays = way.stays || self.history->too_late_for(liars);
   taken.reach = self.history->reach();
-  if (const auto first = self.history->first_part_of(liars)) taken.step = self.history->go_back_to(*first);
+  if (!way.step) return taken;
+  if (way.load) {
+    self.earlier->load(*way.step);
+    self.history->go_on_from(*way.step);
+    taken.step = taken.reach = *way.step;
+  } else {
+    taken.step = self.history->go_back_to(*way.step);
+  }
   return taken;
+}
+
+void Trainer::use(EarlierStates& earlier) { impl_->earlier = &earlier; }
+
+std::string Trainer::part_record(std::int64_t step) const {
+  if (!impl_->history) return {};
+  return to_text(impl_->history->record(step), impl_->options.devices);
+}
+
+std::optional<std::int64_t> Trainer::remember_parts(std::int64_t step, const std::string& record) {
+  Impl& self = *impl_;
+  if (!self.history) return std::nullopt;
+  const std::int64_t first = std::max<std::int64_t>(0, step - self.options.executor.verification.rollback);
+  std::optional<PartRecord> parts = read_part_record(record, self.options.devices, first, step);
+  if (!parts) return std::nullopt;
+  const std::int64_t tells_from = parts->steps.empty() ? step : parts->steps.begin()->first;
+  self.history->remember(std::move(*parts));
+  return tells_from;
 }
 
 double Trainer::evaluate(std::span<const data::Batch> batches, const sched::KeepGoing& keep_going) {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # With verify.rollback a device that begins to lie leaves no trace: the run ends with the honest parameters, metrics.jsonl
-# has each step once, the lines of steps taken back are in taken_back.jsonl, and nobody goes on from their checkpoints.
+# has each step once, the lines of steps taken back are in taken_back.jsonl, and nobody goes on from their checkpoints;
+# whether the run was resumed meanwhile, or killed in the middle of it.
 #
 #   bash tests/e2e/rollback.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -12,8 +13,14 @@ run=$scratch/run
 
 expect_code 0 "honest run" "$CLEAVE" "${arguments[@]}"
 wanted=$(hash_of "$run" $steps)
-# When the sixth step begins.
-at=$(head -5 "$run/metrics.jsonl" | grep -Eo '"time_s": ?[0-9.e-]+' | sed 's/.*://' | awk '{sum += $1} END {print 1000 * sum}')
+wanted_3=$(hash_of "$run" 3)
+wanted_5=$(hash_of "$run" 5)
+# When the sixth step begins, and the fourth.
+begin_after() {
+  head -"$1" "$run/metrics.jsonl" | grep -Eo '"time_s": ?[0-9.e-]+' | sed 's/.*://' | awk '{sum += $1} END {print 1000 * sum}'
+}
+at=$(begin_after 5)
+late=$(begin_after 3)
 rm -rf "$run"
 cat > "$scratch/lies.yaml" <<YAML
 events: [{at: $at ms, device: 6, kind: lie, factor: 1, lie: element}]
@@ -39,15 +46,80 @@ for mode in sample audit quorum; do
   rm -rf "$run"
 done
 
-# Resumed, it reaches back to where it went on, says so, and does not say that nothing is left.
-expect_code 0 "first part" "$CLEAVE" "${arguments[@]}" train.steps=5 train.lr_decay_steps=$steps
-sed -i "s/at: [^,]*,/at: 0 ms,/" "$scratch/lies.yaml"
-expect_code 0 "resumed" "$CLEAVE" "${arguments[@]}" --resume auto verify.mode=quorum verify.fraction=0.5 \
-  verify.rollback=2 "fleet.churn={trace: $scratch/lies.yaml}"
-expect_text "resumed: says how far it reaches" 'verify.rollback reaches back to step 5'
-expect_text "resumed: says what stays" 'what device 6 did up to step 5 stays'
-[ "$(hash_of "$run" $steps)" = "$wanted" ] || fail "resumed: other bits than the honest run"
-each_step_once "resumed"
+# Devices of two processes: the first one trains five steps, in the last two of which device 6 lies, and looks at nothing;
+# the second one looks at everything. Whoever goes back to before these two steps ends with the honest parameters.
+looks_at_nothing=(verify.mode=audit verify.fraction=0 train.eval_every=0) # time_s is of training alone
+looks_at_all=(verify.mode=audit verify.fraction=1 "fleet.churn={trace: $scratch/lies.yaml}")
+# first_part LABEL ARGUMENT...
+first_part() {
+  local label=$1
+  shift
+  rm -rf "$run" "$run".*
+  sed -i "s/at: [^,]*,/at: $late ms,/" "$scratch/lies.yaml"
+  expect_code 0 "$label: first part" "$CLEAVE" "${arguments[@]}" train.steps=5 train.lr_decay_steps=$steps \
+    "fleet.churn={trace: $scratch/lies.yaml}" "${looks_at_nothing[@]}" "$@"
+  [ "$(hash_of "$run" 3)" = "$wanted_3" ] || fail "$label: somebody lied too early"
+  [ "$(hash_of "$run" 5)" != "$wanted_5" ] || fail "$label: nobody lied, nothing is shown"
+  sed -i "s/at: [^,]*,/at: 0 ms,/" "$scratch/lies.yaml"
+}
+second_part() { expect_code 0 "$1" "$CLEAVE" "${arguments[@]}" --resume auto "${looks_at_all[@]}" verify.rollback=2; }
+check_honest() {
+  [ "$(hash_of "$run" $steps)" = "$wanted" ] || fail "$1: other bits than the honest run"
+  each_step_once "$1"
+  [ ! -e "$run/verdict.json" ] || fail "$1: the verdict is still there"
+  [ "$(find "$run" -name '*.taken_back' | wc -l)" -ge 2 ] || fail "$1: checkpoints of steps taken back are not set aside"
+}
+
+# Of one checkpoint that is kept, and those that going back may need.
+first_part "resumed" verify.rollback=2 checkpoint.keep=1
+[ "$(find "$run" -name 'checkpoint-*.h5' | wc -l)" -eq 3 ] || fail "resumed: not three checkpoints"
+second_part "resumed"
+expect_text "resumed: says how far it reaches" 'verify.rollback reaches back to step 3: from checkpoint-3.h5$'
+expect_text "resumed: says what is taken back" 'steps 4 to 6 are taken back and run again: device 6'
+expect_text "resumed: says what stays" 'what device 6 did up to step 3 stays'
+check_honest "resumed"
+
+# No checkpoint reaches far enough, or none says who did what.
+first_part "nothing old enough" verify.rollback=2
+rm "$run"/checkpoint-[123].h5
+second_part "nothing old enough"
+expect_text "nothing old enough: says so first" 'reaches back to step 4: from checkpoint-4.h5, no older one of this run is there'
+expect_text "nothing old enough: says what stays" 'what device 6 did up to step 4 stays'
+[ "$(hash_of "$run" $steps)" != "$wanted" ] || fail "nothing old enough: the honest bits all the same"
+first_part "no record"
+second_part "no record"
+expect_text "no record: says so first" 'reaches back to step 5, from which the run goes on, and no further: checkpoint-5.h5 does not say'
+expect_text "no record: says what stays" 'what device 6 did up to step 5 stays'
+each_step_once "no record"
+
+# Killed after the device was found out and before its checkpoints have other names: the verdict is heeded. On slow links
+# in real time there is time for it.
+slow=(fleet.clock=wall 'server.nic_in=20 MB/s')
+killed=0
+for try in 1 2 3 4 5; do
+  first_part "killed" verify.rollback=2
+  "$CLEAVE" "${arguments[@]}" --resume auto "${looks_at_all[@]}" verify.rollback=2 "${slow[@]}" > "$scratch/out" 2>&1 &
+  pid=$!
+  until [ -e "$run/verdict.json" ] || ! kill -0 $pid 2> /dev/null; do :; done
+  kill -KILL $pid 2> /dev/null || true
+  wait $pid 2> /dev/null || true
+  if [ -s "$run/verdict.json" ] && [ -z "$(find "$run" -name '*.taken_back')" ] && [ -s "$run/checkpoint-5.h5" ]; then
+    killed=1
+    break
+  fi
+  echo "killed at another moment, try $try"
+done
+if [ $killed -eq 1 ]; then
+  expect_code 2 "killed: from a step that is condemned" "$CLEAVE" "${arguments[@]}" --resume "$run/checkpoint-5.h5"
+  expect_text "killed: says why not" 'device 6 had a part that was not checked'
+  second_part "killed"
+  expect_text "killed: goes on from before" 'resuming after step 3'
+  expect_text "killed: says what was taken back" 'steps after step 3 are taken back: device 6 had been found out'
+  check_honest "killed"
+  grep -q '"after_step": *3' "$run/taken_back.jsonl" || fail "killed: the lines are not in taken_back.jsonl"
+else
+  fail "never killed between the verdict and what follows from it: nothing is shown"
+fi
 
 expect_code 2 "rollback without checks" "$CLEAVE" "${arguments[@]}" --dry-run verify.mode=off verify.rollback=3
 expect_text "rollback without checks" 'verify.rollback.*nothing'

@@ -2,6 +2,11 @@
 // bits.
 #pragma once
 
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -42,6 +47,7 @@ struct Setting {
   std::int64_t row_groups = 1;
   plan::KeepColumns keep_columns = plan::KeepColumns::where_quicker;
   double grad_clip = 1.0;
+  int evaluations = 0;  // batches after each step
 };
 
 /// A model for tests that train it hundreds of times.
@@ -76,6 +82,8 @@ struct Outcome {
   std::int64_t recomputed = 0;  // unchecked blocks for which a step was run again
   std::int64_t taken_back = 0;  // steps
   std::int64_t parts_stay = 0;  // times that what somebody did was out of reach
+  std::int64_t went_back_to = std::numeric_limits<std::int64_t>::max();  // the earliest step that was gone back to
+  std::optional<std::int64_t> parts_known_from;                          // Trainer::remember_parts()
   server::VerificationReport verification;
 };
 
@@ -157,8 +165,16 @@ inline server::ParameterStore initial_parameters(const Setting& s) {
           11};
 }
 
+/// What one process leaves to the next, where a run is more than one.
+struct Handover {
+  std::string parts;  // Trainer::part_record()
+  server::EarlierStates* earlier = nullptr;
+  std::function<void(std::int64_t step)> on_state{};  // called where a checkpoint may be written: before that step
+};
+
 /// Trains steps [first, last) on `parameters`.
-inline Outcome train(const Setting& s, server::ParameterStore& parameters, std::int64_t first, std::int64_t last) {
+inline Outcome train(const Setting& s, server::ParameterStore& parameters, std::int64_t first, std::int64_t last,
+                     Handover* handover = nullptr) {
   Outcome outcome;
   comm::LoopbackHub hub(1 + s.device_ranks);
   const std::unique_ptr<comm::Transport> server = hub.endpoint(0);
@@ -176,6 +192,10 @@ inline Outcome train(const Setting& s, server::ParameterStore& parameters, std::
       (void)trainer.say_goodbye(Seconds(10));
       for (std::thread& host : hosts) host.join();
     };
+    if (handover != nullptr) {
+      trainer.use(*handover->earlier);
+      if (first > 0) outcome.parts_known_from = trainer.remember_parts(first, handover->parts);
+    }
     try {
       for (std::int64_t step = first; step < last;) {
         const server::StepResult result = trainer.step(step, batch_of(s, step));
@@ -190,11 +210,15 @@ inline Outcome train(const Setting& s, server::ParameterStore& parameters, std::
         outcome.bytes_down += result.report.bytes_down;
         outcome.time += result.time;
         if (result.dilation) outcome.dilated += result.time * *result.dilation;
+        for (int i = 0; i < s.evaluations; ++i) (void)trainer.evaluate(std::vector{batch_of(s, 1000 + i)});
         const server::TakenBack taken = trainer.take_back();
         outcome.taken_back += taken.step ? step + 1 - *taken.step : 0;
         if (taken.stays) ++outcome.parts_stay;
         step = taken.step.value_or(step + 1);
+        outcome.went_back_to = std::min(outcome.went_back_to, taken.step.value_or(outcome.went_back_to));
+        if (handover != nullptr && !taken.step) handover->on_state(step);
       }
+      if (handover != nullptr) handover->parts = trainer.part_record(last);
     } catch (...) {
       leave();
       throw;

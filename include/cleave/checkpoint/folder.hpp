@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,9 +34,14 @@ struct NewestCheckpoint {
 /// Errors: EnvironmentError for a folder that cannot be listed.
 [[nodiscard]] std::vector<CheckpointFile> find_checkpoints(const std::filesystem::path& folder);
 
-/// The checkpoint with the highest step among those that can be read and whose every checksum is right.
-/// Errors: EnvironmentError for a folder that cannot be listed.
-[[nodiscard]] NewestCheckpoint newest_whole_checkpoint(const std::filesystem::path& folder);
+/// The checkpoint with the highest step, at most `up_to`, among those that can be read and whose every checksum is
+/// right. Errors: EnvironmentError for a folder that cannot be listed.
+[[nodiscard]] NewestCheckpoint newest_whole_checkpoint(const std::filesystem::path& folder,
+                                                       std::int64_t up_to = std::numeric_limits<std::int64_t>::max());
+
+/// Renames the checkpoints of steps after `step` to checkpoint-STEP.h5.taken_back, so that nobody goes on from them,
+/// and durably. Returns the new names, newest first. Errors: EnvironmentError.
+std::vector<std::filesystem::path> set_aside_after(const std::filesystem::path& folder, std::int64_t step);
 
 /// Which checkpoints of a folder one process may delete: those of the branch that it goes on with. They are what lay in
 /// the folder when it began, and what it has written since, in that order; a file that came there otherwise is left
@@ -49,14 +55,15 @@ class Pruner {
   /// To be called when a checkpoint is in its place.
   void wrote(const std::filesystem::path& file, std::int64_t step);
 
-  /// The steps after `step` are taken back: renames their checkpoints to checkpoint-STEP.h5.taken_back, so that nobody
-  /// goes on from them, and durably. Returns the new names, newest first. Errors: EnvironmentError.
+  /// The steps after `step` are taken back: set_aside_after() for its folder.
   std::vector<std::filesystem::path> set_aside_after(std::int64_t step);
 
   /// Deletes all but the last `keep` of the branch, and what writers that were killed left behind; never the last whole
-  /// one, nor the one that was resumed from. Returns what it deleted, oldest last. Nothing else may write to the folder
-  /// meanwhile. Requires: keep >= 1. Errors: EnvironmentError.
-  std::vector<std::filesystem::path> prune(std::int64_t keep);
+  /// one, nor the one that was resumed from. Where training may go back to `back_to` it keeps the last one from there
+  /// or before, and the first one after that, which takes its place once training may not go back as far. Returns what
+  /// it deleted, oldest last. Nothing else may write to the folder meanwhile. Requires: keep >= 1. Errors:
+  /// EnvironmentError.
+  std::vector<std::filesystem::path> prune(std::int64_t keep, std::optional<std::int64_t> back_to = {});
 
  private:
   std::filesystem::path folder_;

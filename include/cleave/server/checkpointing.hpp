@@ -17,6 +17,7 @@ struct RunState {
   std::uint64_t seed = 0;  ///< train.seed: parameters and batches
   std::string tokenizer;   ///< data::Tokenizer::to_text(); empty for token files and reference batches
   std::string settings{};  ///< what else bits depend on, in the writer's words; empty where it does not say
+  std::string parts{};     ///< Trainer::part_record(); empty where it does not say
 };
 
 /// The configuration under the attribute names of reference files.

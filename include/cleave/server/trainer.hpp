@@ -58,8 +58,23 @@ struct StepResult {
 struct TakenBack {
   std::vector<DeviceId> devices;     ///< found out since it was last asked
   std::optional<std::int64_t> step;  ///< go on with this step (0-based): the state before it is back; empty: no need to
-  bool stays = false;      ///< they also had parts, or may have had, in steps that are not kept: those parts stay
-  std::int64_t reach = 0;  ///< the earliest step that was kept
+  bool stays = false;  ///< they also had parts, or may have had, in steps that cannot be taken back: those parts stay
+  std::int64_t reach = 0;  ///< the earliest step that could be taken back
+};
+
+/// States of earlier steps outside of the trainer's memory, and its word on which of them are not to be used.
+class EarlierStates {
+ public:
+  virtual ~EarlierStates() = default;
+  /// The latest state from before step `wanted` (0-based) or earlier; where there is none, the earliest from before
+  /// step `reach`. Which step comes next; empty: there is none. Requires: wanted < reach.
+  [[nodiscard]] virtual std::optional<std::int64_t> find(std::int64_t wanted, std::int64_t reach) = 0;
+  /// Loads parameters and moments of a state that find() named.
+  virtual void load(std::int64_t step) = 0;
+  /// Told as soon as devices are found out, in the middle of a step: all steps from `step` on are about to be taken
+  /// back. What lies on a disk for the time after a crash should say so when this returns. May be told again with more
+  /// devices; the next take_back() ends it.
+  virtual void condemn(std::int64_t step, const std::vector<DeviceId>& devices) = 0;
 };
 
 class Trainer {
@@ -79,8 +94,17 @@ class Trainer {
   /// To be asked after each step(), interrupted or not, and after evaluate() where that follows, before a checkpoint:
   /// puts parameters and moments back to before the first step, of those that Verification::rollback reaches, in which
   /// a device that was found out since had a part that nobody looked at. The steps from there on are to be run again;
-  /// they end with the bits that they would have had without the device.
+  /// they end with the bits that they would have had without the device. Errors: what EarlierStates::load() throws.
   [[nodiscard]] TakenBack take_back();
+
+  /// Where earlier states are, and who is told what is to be taken back; it must outlive the trainer.
+  void use(EarlierStates& earlier);
+  /// Who delivered what nobody looked at in the last steps before `step`, for a process that goes on from there; empty
+  /// where steps are not taken back.
+  [[nodiscard]] std::string part_record(std::int64_t step) const;
+  /// Takes the record of the process before, which ended before `step`. Returns the earliest step that it tells of;
+  /// empty: it tells nothing. Requires: no step was run.
+  std::optional<std::int64_t> remember_parts(std::int64_t step, const std::string& record);
 
   /// Mean loss over all targets of the batches. Errors: as step().
   double evaluate(std::span<const data::Batch> batches, const sched::KeepGoing& keep_going = {});

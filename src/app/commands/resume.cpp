@@ -10,6 +10,7 @@
 #include "cleave/base/error.hpp"
 #include "cleave/checkpoint/folder.hpp"
 #include "input/run_settings.hpp"
+#include "output/verdict.hpp"
 
 namespace cleave::app {
 
@@ -19,9 +20,11 @@ namespace {
 
 constexpr const char* kDecay = "train.lr_decay_steps";
 
-// The newest whole checkpoint of the run's folder.
+// The newest whole checkpoint of the run's folder that no verdict speaks of.
 std::optional<fs::path> find_newest(const fs::path& folder, std::vector<std::string>& notices) {
-  const checkpoint::NewestCheckpoint newest = checkpoint::newest_whole_checkpoint(folder);
+  const std::optional<Verdict> verdict = find_verdict(folder);
+  const checkpoint::NewestCheckpoint newest = verdict ? checkpoint::newest_whole_checkpoint(folder, verdict->after_step)
+                                                      : checkpoint::newest_whole_checkpoint(folder);
   for (const checkpoint::DamagedCheckpoint& damaged : newest.skipped)
     notices.push_back(fmt::format("skipped {}: {}", damaged.path.string(), damaged.reason));
   if (newest.found) return newest.found->path;
@@ -53,6 +56,17 @@ void keep_decay(const RunSettings& then, const fs::path& from, Input& input, ser
   note_decay(input.effective, value, from);
 }
 
+// One that a liar had a part in is not gone on from by mistake.
+void refuse_condemned(const fs::path& from, std::int64_t step) {
+  const fs::path folder = from.has_parent_path() ? from.parent_path() : fs::path(".");
+  const std::optional<Verdict> verdict = find_verdict(folder);
+  if (!verdict || step <= verdict->after_step) return;
+  throw InputError(
+      fmt::format("{} is of a step in which device {} had a part that was not checked, and which was to be taken back",
+                  from.string(), fmt::join(values_of(verdict->devices), ", ")),
+      fmt::format("--resume auto goes on from before that; {} tells it", (folder / "verdict.json").string()));
+}
+
 // A checkpoint of a program that wrote no settings says these two.
 RunSettings old_settings(const server::RunState& state) { return {{"train.seed", fmt::format("{}", state.seed)}}; }
 
@@ -68,6 +82,7 @@ std::optional<Resumed> resume_run(const std::string& resume, bool with_changes, 
     from = *newest;
   }
   server::RunState state = server::load_checkpoint(from, parameters, options.model);
+  refuse_condemned(from, state.step);
   RunSettings then = settings_from(state.settings);
   if (then.empty()) {
     then = old_settings(state);

@@ -31,6 +31,7 @@
 #include "input/run_settings.hpp"
 #include "input/run_setup.hpp"
 #include "input/training_data.hpp"
+#include "output/earlier_checkpoints.hpp"
 #include "output/fleet_status.hpp"
 #include "output/report.hpp"
 #include "output/run_folder.hpp"
@@ -124,6 +125,8 @@ class Run {
               .before_console = [this] { progress_.clear(); }}),
         timeline_(prepared.options.devices, std::string(name_of(prepared.input.fleet.clock))),
         status_(prepared.options.devices, &timeline_),
+        earlier_(folder_.path(), prepared.parameters, prepared.options.model, prepared.state.settings,
+                 [this](const std::string& text) { log_.warning("{}", text); }),
         told_(prepared.input.train.steps, prepared.state.step,
               prepared.input.step.batch * prepared.options.model.seq_len) {
     p_.options.fleet.observer = &status_;
@@ -133,6 +136,9 @@ class Run {
     folder_.store_input(p_.input.effective);
     announce();
     server::Trainer trainer(p_.parameters, p_.options, &session_.devices());
+    trainer.use(earlier_);
+    trainer_ = &trainer;
+    if (p_.resumed && p_.input.verify.rollback > 0) tell_reach(trainer);
     folder_.store_ranks(trainer.ranks());
     for (const server::RankInfo& rank : trainer.ranks()) {
       if (!rank.absent.empty())
@@ -161,9 +167,14 @@ class Run {
       log_.warning("the earlier run in {} is now in {}", folder_.path().string(), folder_.moved()->string());
     for (const std::string& notice : p_.notices) log_.warning("{}", notice);
     if (p_.resumed) log_.warning("resuming after step {} from {}", p_.state.step, p_.resumed->from.string());
-    if (p_.resumed && p_.input.verify.rollback > 0) {
-      log_.warning("verify.rollback reaches back to step {}, from which the run goes on, and no further",
-                   p_.state.step);
+    if (folder_.carried_out()) {
+      const auto& [verdict, aside] = *folder_.carried_out();
+      log_.warning(
+          "the steps after step {} are taken back: device {} had been found out when the process before this one "
+          "ended; "
+          "their lines are now in taken_back.jsonl",
+          verdict.after_step, fmt::join(values_of(verdict.devices), ", "));
+      tell_renamed(aside);
     }
     if (folder_.moved() && p_.resumed) {
       log_.warning("what was in {} beside or after that is now in {}, with a copy of its metrics",
@@ -180,6 +191,25 @@ class Run {
                     session_.size() > 2 ? "s" : ""));
     log_.info("memory of the server: predicted {}", describe(p_.memory));
     log_.info("memory of a device: at most {} ({})", show(p_.memory.device_peak), p_.memory.device_name);
+  }
+
+  // How far steps can be taken back until this process has run some of its own.
+  void tell_reach(server::Trainer& trainer) {
+    const std::int64_t step = p_.state.step;
+    const auto known = trainer.remember_parts(step, p_.state.parts);
+    const auto found = known && *known < step ? earlier_.find(*known, step) : std::nullopt;
+    const std::string because =
+        !known  ? fmt::format("{} does not say who had a part in earlier steps", p_.resumed->from.filename().string())
+        : found ? fmt::format("from {}{}", checkpoint::checkpoint_path("", *found).string(),
+                              *found > *known ? ", no older one of this run is there" : "")
+                : "no older checkpoint of this run is there";
+    log_.warning("verify.rollback reaches back to step {}{}: {}", found.value_or(step),
+                 found ? "" : ", from which the run goes on, and no further", because);
+  }
+
+  void tell_renamed(const std::vector<fs::path>& aside) {
+    for (const fs::path& path : aside)
+      log_.warning("a checkpoint of these steps is not to be used: it is now {}", path.string());
   }
 
   void say(const std::string& text) {
@@ -263,32 +293,29 @@ class Run {
     }
   }
 
-  // Checkpoints go first: whatever happens from then on, nobody goes on from a state that a liar had a part in.
+  // A verdict is in the folder since somebody was found out, and until nothing else there says otherwise.
   bool took_back(server::Trainer& trainer) {
     const server::TakenBack taken = trainer.take_back();
     if (taken.stays) {
       log_.warning("what device {} did up to step {} stays: it is out of the reach of verify.rollback {}",
                    fmt::join(values_of(taken.devices), ", "), taken.reach, p_.input.verify.rollback);
     }
-    if (!taken.step) return false;
+    if (!taken.step) {
+      if (!taken.devices.empty()) remove_verdict(folder_.path());
+      return false;
+    }
     const std::int64_t from = *taken.step;
     log_.warning(
         "steps {} to {} are taken back and run again: device {} had a part in them that was not checked; their lines "
         "are now in taken_back.jsonl",
         from + 1, p_.state.step, fmt::join(values_of(taken.devices), ", "));
-    for (const fs::path& aside : pruner_.set_aside_after(from)) {
-      log_.warning("a checkpoint of these steps is not to be used: it is now {}", aside.string());
-    }
+    tell_renamed(pruner_.set_aside_after(from));
     saved_.reset();
     folder_.take_back(from, taken.devices);
+    told_.take_back(from);
+    first_step_ = std::min(first_step_, from);
     p_.state.step = from;
     return true;
-  }
-
-  static std::vector<std::int64_t> values_of(const std::vector<DeviceId>& devices) {
-    std::vector<std::int64_t> values;
-    for (const DeviceId id : devices) values.push_back(id.value);
-    return values;
   }
 
   // A checkpoint that fails leaves those before it whole. The last one must not fail: the end of the run would be lost.
@@ -296,6 +323,7 @@ class Run {
     const fs::path file = checkpoint::checkpoint_path(folder_.path(), p_.state.step);
     try {
       folder_.sync_metrics();  // a checkpoint never comes before the lines of its steps
+      p_.state.parts = trainer_->part_record(p_.state.step);
       server::save_checkpoint(file, p_.parameters, p_.options.model, p_.state);
     } catch (const EnvironmentError& error) {
       if (last || p_.input.checkpoint_failure_stops) throw;
@@ -311,7 +339,9 @@ class Run {
   // What cannot be deleted costs room, not the run.
   void prune() {
     try {
-      for (const fs::path& gone : pruner_.prune(p_.input.checkpoint_keep))
+      std::optional<std::int64_t> back_to;
+      if (p_.input.verify.rollback > 0) back_to = p_.state.step - p_.input.verify.rollback;
+      for (const fs::path& gone : pruner_.prune(p_.input.checkpoint_keep, back_to))
         log_.info("deleted {} (checkpoint.keep {})", gone.string(), p_.input.checkpoint_keep);
     } catch (const EnvironmentError& error) { log_.warning("an old checkpoint stays: {}", error.what()); }
   }
@@ -445,7 +475,9 @@ class Run {
   telemetry::Log log_;
   Timeline timeline_;
   FleetStatus status_;
+  EarlierCheckpoints earlier_;
   TrainProgress told_;
+  server::Trainer* trainer_ = nullptr;
   std::int64_t first_step_ = 0;
   std::size_t findings_noted_ = 0;
   double first_loss_ = 0, last_loss_ = 0;

@@ -497,8 +497,10 @@ Input declare_input(config::Reader& reader, Needs needs) {
       checkpoint.integer("every", {.default_value = input.checkpoint_every,
                                    .min = 0,
                                    .help = "Steps between checkpoints, besides the one at the end; 0: only that."});
-  input.checkpoint_keep = checkpoint.integer(
-      "keep", {.default_value = input.checkpoint_keep, .min = 1, .help = "Newest checkpoints that are kept."});
+  input.checkpoint_keep =
+      checkpoint.integer("keep", {.default_value = input.checkpoint_keep,
+                                  .min = 1,
+                                  .help = "Newest checkpoints that are kept; verify.rollback keeps up to two more."});
   input.checkpoint_failure_stops = checkpoint.choice<bool>(
       "on_failure", {{"continue", false}, {"stop", true}},
       {.default_value = input.checkpoint_failure_stops,

@@ -49,6 +49,7 @@ RunFolder RunFolder::create(const fs::path& folder) {
   }
   make_folders(folder);
   FolderLock lock = FolderLock::take(folder);
+  remove_verdict(folder);  // of a run of which nothing else is left
   RunFolder run(folder, std::move(lock), telemetry::JsonLines::create(folder / "metrics.jsonl"));
   run.moved_ = moved;
   return run;
@@ -57,12 +58,29 @@ RunFolder RunFolder::create(const fs::path& folder) {
 RunFolder RunFolder::resume(const fs::path& folder, const Continuation& how) {
   make_folders(folder);
   FolderLock lock = FolderLock::take(folder);
+  std::optional<CarriedOut> carried_out;
+  std::int64_t lines = 0;
+  Seconds time{0};
+  if (const auto verdict = find_verdict(folder)) {
+    carried_out = {*verdict, checkpoint::set_aside_after(folder, verdict->after_step)};
+    RunFolder before(folder, std::move(lock),
+                     telemetry::JsonLines::open_resumed(folder / "metrics.jsonl", [](std::int64_t) { return true; }));
+    before.take_back(verdict->after_step, verdict->devices);
+    lock = std::move(before.lock_);
+    lines = before.taken_back_;
+    time = before.taken_back_time_;
+  }
   const Branched branched = begin_branch(folder, how);
   RunFolder run(folder, std::move(lock),
                 telemetry::JsonLines::open_resumed(folder / "metrics.jsonl",
                                                    [&](std::int64_t line) { return line <= how.step; }));
   run.moved_ = branched.set_aside;
   run.resumed_from_ = branched.from;
+  run.carried_out_ = std::move(carried_out);
+  if (!branched.set_aside) {
+    run.taken_back_ = lines;
+    run.taken_back_time_ = time;
+  }
   return run;
 }
 
@@ -192,9 +210,12 @@ void RunFolder::take_back(std::int64_t step, const std::vector<DeviceId>& device
   telemetry::JsonObject object;
   object.add("after_step", step).add_json("devices", ids.dump()).add_json("lines", lines.dump());
   auto record = telemetry::JsonLines::open_resumed(folder_ / "taken_back.jsonl", [](std::int64_t) { return true; });
-  record.append(object);
+  // A process that was killed after this line, and before the next ones, is repeated by the one after it.
+  const bool was_written = read_file(folder_ / "taken_back.jsonl").ends_with(object.text() + "\n");
+  if (!lines.empty() && !was_written) record.append(object);
   record.sync();
   metrics_ = telemetry::JsonLines::open_resumed(path, [&](std::int64_t line) { return line <= step; });
+  remove_verdict(folder_);
 }
 
 }  // namespace cleave::app

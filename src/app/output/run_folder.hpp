@@ -11,6 +11,7 @@
 #include "cleave/telemetry/json_lines.hpp"
 #include "output/folder_lock.hpp"
 #include "output/set_aside.hpp"
+#include "output/verdict.hpp"
 
 namespace cleave::app {
 
@@ -19,8 +20,8 @@ class RunFolder {
   /// Opens the folder of a new run: an earlier run in it is moved aside to FOLDER.1, FOLDER.2, ... first, so that
   /// nothing is lost and nothing is mixed. Errors: EnvironmentError, also when another run writes there.
   [[nodiscard]] static RunFolder create(const std::filesystem::path& folder);
-  /// Opens the folder of a run that goes on: what belongs to another branch is set aside first (begin_branch), then
-  /// lines of later steps are dropped. Errors: as create().
+  /// Opens the folder of a run that goes on: a verdict that the process before left is carried out first, then what
+  /// belongs to another branch is set aside (begin_branch), then lines of later steps are dropped. Errors: as create().
   [[nodiscard]] static RunFolder resume(const std::filesystem::path& folder, const Continuation& how);
 
   [[nodiscard]] const std::filesystem::path& path() const { return folder_; }
@@ -28,6 +29,12 @@ class RunFolder {
   [[nodiscard]] const std::optional<std::filesystem::path>& moved() const { return moved_; }
   /// The checkpoint that the run goes on from, under its name in this folder.
   [[nodiscard]] const std::optional<std::filesystem::path>& resumed_from() const { return resumed_from_; }
+  /// The verdict that resume() carried out, and the checkpoints' names since.
+  struct CarriedOut {
+    Verdict verdict;
+    std::vector<std::filesystem::path> aside;
+  };
+  [[nodiscard]] const std::optional<CarriedOut>& carried_out() const { return carried_out_; }
 
   void store_input(const std::string& effective) const;
   /// ranks.json: the server first.
@@ -40,8 +47,9 @@ class RunFolder {
   /// One line of metrics.jsonl. `step` counts updates done. Errors: EnvironmentError; the line is kept and written
   /// before the next one.
   void append(std::int64_t step, std::int64_t tokens, const server::StepResult& result, std::optional<double> val_loss);
-  /// The steps after `step` are taken back because of these devices: moves their lines from metrics.jsonl to one of
-  /// taken_back.jsonl. The next append() says how many there were, and their time. Errors: EnvironmentError.
+  /// The steps after `step` are taken back because of these devices, and their checkpoints have other names: moves
+  /// their lines from metrics.jsonl to one of taken_back.jsonl; then there is no verdict any more. The next append()
+  /// says how many lines there were, and their time. Errors: EnvironmentError.
   void take_back(std::int64_t step, const std::vector<DeviceId>& devices);
   /// The lines so far survive a loss of power. Errors: EnvironmentError.
   void sync_metrics() const { metrics_.sync(); }
@@ -52,6 +60,7 @@ class RunFolder {
   std::filesystem::path folder_;
   FolderLock lock_;
   std::optional<std::filesystem::path> moved_, resumed_from_;
+  std::optional<CarriedOut> carried_out_;
   telemetry::JsonLines metrics_;
   std::vector<telemetry::JsonObject> held_back_;
   std::int64_t taken_back_ = 0;  // lines since the last append()

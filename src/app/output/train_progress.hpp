@@ -2,6 +2,7 @@
 // with the loss's course for terminals.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ class TrainProgress {
 
   /// Takes the figures of `step` (1-based), after `spent` real seconds of training.
   void note(std::int64_t step, const server::StepResult& result, Seconds spent, FleetStatus& fleet);
+  /// The steps after `step` are taken back.
+  void take_back(std::int64_t step) { first_ = std::min(first_, step); }
   void note_validation(double loss) { validation_ = loss; }
 
   /// `step 4/200  loss 2.95 ...  8 devices used, 8 up  busiest ...  ETA 3 s`

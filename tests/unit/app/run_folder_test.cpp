@@ -4,9 +4,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
+
+#include "cleave/base/error.hpp"
+#include "output/verdict.hpp"
 
 namespace cleave::app {
 namespace {
@@ -75,6 +80,59 @@ TEST_F(RunFolderTest, LinesOfStepsThatAreTakenBackAreMoved) {
   EXPECT_EQ(metrics[1].at("taken_back_s"), 2.0 + 4.0 + 3.0 + 4.0);
   EXPECT_FALSE(metrics[2].contains("taken_back"));
   EXPECT_EQ(lines_of("taken_back.jsonl").size(), 2U);
+}
+
+// A process was killed after it had found somebody out: the next one does what follows from it, once.
+TEST_F(RunFolderTest, AVerdictThatWasLeftIsCarriedOut) {
+  const fs::path run = top_ / "run";
+  {
+    RunFolder folder = RunFolder::create(run);
+    server::StepResult result;
+    for (std::int64_t step = 1; step <= 5; ++step) {
+      folder.append(step, 64, result, std::nullopt);
+      std::ofstream(run / ("checkpoint-" + std::to_string(step) + ".h5")) << step;
+    }
+    store_verdict(run, {.after_step = 3, .devices = {DeviceId(6)}});
+  }
+  const auto lines_of = [&](const char* name) {
+    std::ifstream in(run / name);
+    return std::count(std::istreambuf_iterator<char>(in), {}, '\n');
+  };
+  // Killed again at the worst moment: after the record, before anything else of the folder is as it should be.
+  for (int times = 0; times < 2; ++times) {
+    store_verdict(run, {.after_step = 3, .devices = {DeviceId(6)}});
+    const RunFolder folder = RunFolder::resume(run, {.from = run / "checkpoint-3.h5", .step = 3, .same_run = true});
+    ASSERT_TRUE(folder.carried_out());
+    EXPECT_EQ(folder.carried_out()->verdict.devices, std::vector{DeviceId(6)});
+    EXPECT_EQ(folder.carried_out()->aside.size(), times == 0 ? 2U : 0U);
+    EXPECT_FALSE(folder.moved());
+    EXPECT_FALSE(find_verdict(run));
+    EXPECT_TRUE(fs::exists(run / "checkpoint-3.h5"));
+    EXPECT_TRUE(fs::exists(run / "checkpoint-5.h5.taken_back"));
+    EXPECT_FALSE(fs::exists(run / "checkpoint-4.h5"));
+    EXPECT_EQ(lines_of("metrics.jsonl"), 3);
+    EXPECT_EQ(lines_of("taken_back.jsonl"), 1);
+  }
+  const RunFolder later = RunFolder::resume(run, {.from = run / "checkpoint-3.h5", .step = 3, .same_run = true});
+  EXPECT_FALSE(later.carried_out());
+}
+
+TEST_F(RunFolderTest, AVerdictSaysWhatItSaysOrIsRefused) {
+  fs::create_directories(top_);
+  EXPECT_FALSE(find_verdict(top_));
+  store_verdict(top_, {.after_step = 12, .devices = {DeviceId(3), DeviceId(40)}});
+  const auto verdict = find_verdict(top_);
+  ASSERT_TRUE(verdict);
+  EXPECT_EQ(verdict->after_step, 12);
+  EXPECT_EQ(verdict->devices, (std::vector{DeviceId(3), DeviceId(40)}));
+  for (const char* text :
+       {"", "{}", R"({"after_step": "3", "devices": []})", R"({"after_step": 3, "devices": [1.5]})"}) {
+    std::ofstream(top_ / "verdict.json") << text;
+    EXPECT_THROW((void)find_verdict(top_), InputError) << text;
+  }
+  remove_verdict(top_);
+  EXPECT_FALSE(find_verdict(top_));
+  remove_verdict(top_);
 }
 
 }  // namespace

@@ -89,6 +89,32 @@ TEST_F(CheckpointFolder, StepsThatAreTakenBackLeaveNothingToGoOnFrom) {
   EXPECT_THAT(steps(), ElementsAre(3, 2));
 }
 
+TEST_F(CheckpointFolder, NoneAfterAVerdict) {
+  for (const std::int64_t step : {1, 3, 5}) write(step);
+  EXPECT_EQ(newest_whole_checkpoint(folder_, 4).found->step, 3);
+  EXPECT_EQ(newest_whole_checkpoint(folder_, 3).found->step, 3);
+  EXPECT_EQ(newest_whole_checkpoint(folder_, 0).found, std::nullopt);
+  EXPECT_THAT(newest_whole_checkpoint(folder_, 4).skipped, IsEmpty());
+}
+
+// At any time there is a checkpoint to go back to before the last seven steps, once there were seven, and never more
+// than two beside those that are kept anyway.
+TEST_F(CheckpointFolder, PruneKeepsWhatMayBeGoneBackTo) {
+  constexpr std::int64_t kBack = 7;
+  Pruner pruner(folder_);
+  for (std::int64_t step = 1; step <= 40; ++step) {
+    write(step);
+    pruner.wrote(checkpoint_path(folder_, step), step);
+    (void)pruner.prune(2, step - kBack);
+    EXPECT_THAT(steps().size(), ::testing::Le(4)) << step;
+    EXPECT_EQ(steps().front(), step);
+    if (step > kBack) {
+      const std::int64_t before = newest_whole_checkpoint(folder_, step - kBack).found->step;
+      EXPECT_THAT(before, ::testing::Ge(step - 2 * kBack)) << step;
+    }
+  }
+}
+
 TEST_F(CheckpointFolder, PruneNeverDeletesTheNewestWholeOne) {
   for (const std::int64_t step : {1, 2, 3, 4}) write(step);
   damage(4);

@@ -67,7 +67,7 @@ TEST_F(StepHistoryTest, GoesBackToBeforeTheFirstPartOfWhoeverIsFoundOut) {
     if (step == 7) unverified.emplace_back(3);
     run(history, step, unverified);
   }
-  EXPECT_FALSE(history.first_part_of({DeviceId(3)}));  // in the last step alone, which is honest by now
+  EXPECT_EQ(history.first_part_of({DeviceId(3)}), 7);
   EXPECT_FALSE(history.first_part_of({}));
   EXPECT_EQ(history.first_part_of({DeviceId(2), DeviceId(3)}), 5);
   EXPECT_EQ(history.go_back_to(5), 4);
@@ -79,7 +79,44 @@ TEST_F(StepHistoryTest, GoesBackToBeforeTheFirstPartOfWhoeverIsFoundOut) {
   EXPECT_EQ(state(), 0);
 }
 
-// What another process did before is not known.
+// What the process before knew, this one knows, for as long as it matters.
+TEST_F(StepHistoryTest, ReachesIntoStepsOfTheProcessBefore) {
+  StepHistory first(store_, 4);
+  for (std::int64_t step = 0; step < 10; ++step) run(first, step, {DeviceId(step < 2 ? 1 : 2), DeviceId(step)});
+  const PartRecord record = first.record(10);
+  EXPECT_EQ(record.steps.begin()->first, 5);  // when step 9 began it reached as far
+  EXPECT_EQ(record.steps.rbegin()->first, 9);
+  EXPECT_FALSE(record.unknown_before);
+
+  StepHistory second(store_, 4);
+  second.remember(record);
+  EXPECT_EQ(second.record(10), record);
+  run(second, 10, {DeviceId(3)});
+  EXPECT_EQ(second.reach(), 10);
+  EXPECT_EQ(second.first_part_of({DeviceId(2)}), 6);
+  EXPECT_EQ(second.first_copied_part_of({DeviceId(2)}), std::nullopt);
+  EXPECT_EQ(second.first_part_of({DeviceId(8)}), 8);
+  EXPECT_EQ(second.first_part_of({DeviceId(3)}), 10);
+  EXPECT_FALSE(second.first_part_of({DeviceId(1)}));
+  EXPECT_TRUE(second.too_late_for({DeviceId(1)}));
+  EXPECT_FALSE(second.too_late_for({DeviceId(8)}));
+  EXPECT_FALSE(second.too_late_for({DeviceId(17)}));  // every step is known of
+  run(second, 11, {});
+  EXPECT_EQ(second.first_part_of({DeviceId(2)}), 7);
+  EXPECT_TRUE(second.too_late_for({DeviceId(6)}));
+
+  std::ranges::fill(store_.at("w").value, 5.0F);  // a state of before, from elsewhere
+  std::ranges::fill(store_.at("w").exp_avg, 5.0F);
+  std::ranges::fill(store_.at("w").exp_avg_sq, 5.0F);
+  second.go_on_from(5);
+  EXPECT_TRUE(second.record(5).steps.empty());
+  for (std::int64_t step = 5; step < 12; ++step) run(second, step, {DeviceId(4)});
+  EXPECT_FALSE(second.first_part_of({DeviceId(2)}));
+  EXPECT_EQ(second.first_part_of({DeviceId(4)}), second.reach());
+  EXPECT_LE(second.reach(), 7);
+}
+
+// What another process did before is not known where nobody says so.
 TEST_F(StepHistoryTest, BeforeARunThatWasResumedAnybodyMayHaveLied) {
   std::ranges::fill(store_.at("w").value, 30.0F);
   std::ranges::fill(store_.at("w").exp_avg, 30.0F);
