@@ -20,6 +20,7 @@ fs::path verdict_path(const fs::path& folder) { return folder / "verdict.json"; 
 
 std::vector<std::int64_t> values_of(const std::vector<DeviceId>& devices) {
   std::vector<std::int64_t> values;
+  values.reserve(devices.size());
   for (const DeviceId id : devices) values.push_back(id.value);
   return values;
 }
