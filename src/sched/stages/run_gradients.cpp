@@ -8,6 +8,7 @@ namespace cleave::sched::stages {
 namespace {
 
 constexpr std::int64_t kOperandPanels = 8;  // of a sequence that an owner is sent
+constexpr std::int64_t kSumPanels = 2;      // of sums that are sent, in one tasklet
 
 }  // namespace
 
@@ -84,16 +85,26 @@ void StageRun::summed(const Purpose& purpose) {
 }
 
 void StageRun::send_sums(std::int32_t index) {
-  const OwnerState& of = owner[static_cast<std::size_t>(index)];
+  OwnerState& of = owner[static_cast<std::size_t>(index)];
   if (of.closed || !book(of.device).present) return;
-  plan::PanelRun run;
-  run.panels = std::max<std::int64_t>(1, of.sums.value() / kWeightPanel);
-  run.each.up = with_header(Bytes((of.sums.value() + run.panels - 1) / run.panels));
-  submit({Errand::send_sums, of.device, of.stage, index, 0, 0, of.loss}, {kSums, of.stage}, run, Bytes(0), false);
+  of.panels = std::max<std::int64_t>(1, of.sums.value() / kWeightPanel);
+  // What is in does not have to be made again if the device is lost while it sends. Every part is a message, so where
+  // messages take time there are parts only once something has been lost.
+  of.part = calm || book(of.device).latency.value() == 0 ? kSumPanels : of.panels;
+  for (std::int64_t sent = 0; sent < of.panels; sent += of.part) {
+    plan::PanelRun run;
+    run.panels = std::min(of.part, of.panels - sent);
+    run.each.up = with_header(Bytes((of.sums.value() + of.panels - 1) / of.panels));
+    const auto number = static_cast<std::int32_t>(sent / of.part);
+    submit({Errand::send_sums, of.device, of.stage, index, number, 0, of.loss}, {kSums, of.stage}, run, Bytes(0),
+           false);
+  }
 }
 
 void StageRun::sums_in(const Purpose& purpose) {
   OwnerState& of = owner[static_cast<std::size_t>(purpose.owner)];
+  of.panels_in = std::min(of.panels, of.panels_in + of.part);
+  if (of.panels_in < of.panels) return;
   of.closed = true;
   give_back(of.load, of.device, owner_memory(work, of.cost, of.replica));
   tally.summed[static_cast<std::size_t>(of.stage)] += of.cost.elements * static_cast<double>(of.sequences.size());

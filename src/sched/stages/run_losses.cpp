@@ -13,6 +13,7 @@ namespace cleave::sched::stages {
 namespace {
 
 constexpr double kDownOfUp = 1.5;  // bytes down a byte up: X, X again and dY for X and dX
+constexpr double kOfLink = 0.85;   // that weights of stand-ins get
 constexpr double kLent = 0.5;      // share of a helper's uplink that its new stage may count on
 constexpr double kMissed = 0.05;   // of a stage's uplink, before helpers are called
 constexpr double kEnough = 0.9;    // of the time left: sums that come later may hold up the step
@@ -44,7 +45,9 @@ std::vector<Candidate> StageRun::candidates() {
     all.push_back(candidate);
   }
   const auto entry = [&](std::int32_t id) { return std::ranges::lower_bound(all, id, {}, &Candidate::device); };
+  std::vector<double> ready_after(stage.size(), 0);
   for (std::int32_t r = 0; r <= top(); ++r) {
+    ready_after[static_cast<std::size_t>(r)] = passes_in(r).value();
     const plan::StageCost& cost = at(r).cost;
     double uplink = 0;
     for (const Host& host : at(r).hosts) uplink += book(host.device).uplink;
@@ -60,14 +63,14 @@ std::vector<Candidate> StageRun::candidates() {
           static_cast<double>((cost.open_forward() * forward_slots + cost.open_backward() * backward_slots).value());
       const double share = of.uplink / uplink;
       of.down_busy += left * share / of.downlink;
+      of.down_visits += left * share / of.downlink;
+      if (left_up > 0) of.visits_left = std::max(of.visits_left, ready_after[static_cast<std::size_t>(r)]);
       of.compute_busy +=
           visits * share * (cost.is_head() ? cost.forward(0, work.seq) : visit_flops).value() / of.compute;
       of.up_busy += left_up / uplink;
       of.holds.push_back({r, may_go(host, r) ? static_cast<double>(cost.weights().value()) : 0, share});
     }
   }
-  std::vector<double> ready_after(stage.size(), 0);
-  for (std::int32_t r = 0; r <= top(); ++r) ready_after[static_cast<std::size_t>(r)] = time_left(r).value();
   for (const OwnerState& of : owner) {
     if (of.closed || !book(of.device).present) continue;
     Candidate& candidate = *entry(of.device);
@@ -80,11 +83,20 @@ std::vector<Candidate> StageRun::candidates() {
     const double sent = static_cast<double>(of.left) - own;
     candidate.down_busy += sent * static_cast<double>(of.cost.operands.value()) / candidate.downlink;
     candidate.compute_busy += (sent * of.cost.alone.value() + own * of.cost.beside.value()) / candidate.compute;
-    (of.left > 0 ? candidate.sums_busy : candidate.up_busy) += static_cast<double>(of.sums.value()) / candidate.uplink;
+    const double to_send = of.panels > 0 ? 1 - static_cast<double>(of.panels_in) / static_cast<double>(of.panels) : 1;
+    (of.left > 0 ? candidate.sums_busy : candidate.up_busy) +=
+        to_send * static_cast<double>(of.sums.value()) / candidate.uplink;
+    candidate.down_busy += loading_left(of);
     if (of.left > 0)
       candidate.last_read = std::max(candidate.last_read, ready_after[static_cast<std::size_t>(of.stage)]);
   }
   return all;
+}
+
+double StageRun::loading_left(const OwnerState& of) {
+  if (of.replica || of.since == began) return 0;
+  const double loading = static_cast<double>(of.cost.weights.value()) / book(of.device).downlink;
+  return std::max(0.0, loading - kOfLink * (fleet.now() - of.since).value());
 }
 
 void StageRun::give_back(TaskletId held, std::int32_t id, Bytes memory) {
@@ -185,10 +197,12 @@ std::vector<int> StageRun::record_losses() {
 void StageRun::recover() {
   const std::vector<std::int32_t> ids = std::exchange(missing, {});
   const std::vector<int> records = record_losses();
+  rehearse();
   Seconds planning{0};
   {
     const Stopwatch watch(planning);
     give_to_others(ids);
+    relieve();
   }
   report.planning += planning;
   for (const int record : records) losses.records().planned(record, planning / static_cast<double>(records.size()));
@@ -281,6 +295,7 @@ void StageRun::stand_in() {
   if (indices.empty()) return;
   std::vector<LostSums> lost;
   for (const std::int32_t index : indices) {
+    keep_arrived(index);
     const OwnerState& of = owner[static_cast<std::size_t>(index)];
     const bool passed = std::ranges::all_of(of.sequences, [&](std::int64_t q) { return has_gradient(of.stage, q); });
     lost.push_back({.stage = of.stage,
@@ -288,10 +303,10 @@ void StageRun::stand_in() {
                     .slices = of.slices,
                     .sequences = std::ssize(of.sequences),
                     .partial = of.partial,
-                    .ready = passed ? Seconds(0) : time_left(of.stage)});
+                    .ready = passed ? Seconds(0) : passes_in(of.stage)});
   }
-  const Seconds enough = kEnough * std::max(plan.forecast - (fleet.now() - began), time_left(0));
-  const auto all = share_out(work, lost, candidates(), enough, plan.chunk);
+  const Seconds enough = kEnough * ends_in();
+  const auto all = share_out(work, lost, candidates(), enough, plan.chunk).parts;
   for (std::size_t i = 0; i < indices.size(); ++i) {
     if (all[i].empty()) {
       homeless.push_back(indices[i]);
@@ -301,11 +316,28 @@ void StageRun::stand_in() {
   }
 }
 
+void StageRun::keep_arrived(std::int32_t index) {
+  OwnerState& of = owner[static_cast<std::size_t>(index)];
+  if (of.panels_in == 0) return;
+  const double share = static_cast<double>(of.panels_in) / static_cast<double>(of.panels);
+  of.slices = slices_after(work, at(of.stage).cost, of.slices, share, plan.chunk);
+  of.panels = of.panels_in = 0;
+  const double before = of.cost.elements;
+  of.cost = plan::owner_cost(work, at(of.stage).cost, of.slices, plan.chunk);
+  tally.summed[static_cast<std::size_t>(of.stage)] +=
+      (before - of.cost.elements) * static_cast<double>(of.sequences.size());
+}
+
 void StageRun::replace(std::int32_t index, std::span<const OwnerPart> parts) {
-  const std::int32_t s = owner[static_cast<std::size_t>(index)].stage;
-  const std::vector<std::int64_t> sequences = owner[static_cast<std::size_t>(index)].sequences;
-  const bool partial = owner[static_cast<std::size_t>(index)].partial;
-  owner[static_cast<std::size_t>(index)].closed = true;
+  OwnerState& of = owner[static_cast<std::size_t>(index)];
+  of.closed = true;
+  const std::int32_t s = of.stage;
+  deal_out(s, of.partial, std::vector(of.sequences), parts, losses.of(s));
+  --at(s).gradients_left;
+}
+
+void StageRun::deal_out(std::int32_t s, bool partial, const std::vector<std::int64_t>& sequences,
+                        std::span<const OwnerPart> parts, std::int32_t loss) {
   for (std::size_t first = 0, end = 0; first < parts.size(); first = end) {
     std::vector<std::int64_t> shares;
     for (; end < parts.size() && parts[end].run == parts[first].run; ++end) shares.push_back(parts[end].sequences);
@@ -313,9 +345,8 @@ void StageRun::replace(std::int32_t index, std::span<const OwnerPart> parts) {
     const std::vector<std::size_t> who = deal_sequences(shares);
     for (std::size_t i = 0; i < sequences.size(); ++i) dealt[who[i]].push_back(sequences[i]);
     for (std::size_t k = 0; k < shares.size(); ++k)
-      add_stand_in(parts[first + k], s, partial || shares.size() > 1, std::move(dealt[k]), losses.of(s));
+      add_stand_in(parts[first + k], s, partial || shares.size() > 1, std::move(dealt[k]), loss);
   }
-  --at(s).gradients_left;
 }
 
 void StageRun::add_stand_in(const OwnerPart& part, std::int32_t s, bool partial, std::vector<std::int64_t> its,

@@ -82,6 +82,7 @@ void StageRun::send_forward(std::int64_t q, std::int32_t s) {
 Visit& StageRun::chunk_done(std::vector<Visit>& visits, const Purpose& purpose) {
   Visit& of = visit(visits, purpose.stage, purpose.sequence);
   ++of.done;
+  note_chunk();
   book(of.device).in_hand -=
       static_cast<double>(at(purpose.stage).cost.boundary(rows_to(purpose.chunk) - rows_from(purpose.chunk)).value());
   return of;
@@ -202,6 +203,7 @@ void StageRun::bottom_done() {
 }
 
 void StageRun::norms_done(std::int32_t s) {
+  course.passed[static_cast<std::size_t>(s)] = fleet.now() - began;
   const std::function<void(TensorId)> nothing = [](TensorId) {},
                                       done = [&](TensorId norm) { server->source_done(norm); };
   for_sources(plan.stages[static_cast<std::size_t>(s)], nothing, done);

@@ -68,12 +68,15 @@ struct OwnerState {
   bool closed = false;   // its sums are at the server, or others stand in for it
   std::vector<plan::PieceSlice> slices;
   plan::OwnerCost cost;
-  Bytes sums;                           // that go up
-  TaskletId load;                       // holds its memory
-  std::vector<std::int64_t> sequences;  // that it sums over
-  std::int64_t left = 0;                // of them, to be summed
-  std::vector<bool> seen;               // of each sequence: sent, being summed, or not its own
-  std::int32_t loss = kNoLoss;          // that its sums make good: all that it sums had passed
+  Bytes sums;                              // that go up
+  TaskletId load;                          // holds its memory
+  Seconds since;                           // it has this role
+  std::vector<std::int64_t> sequences;     // that it sums over
+  std::int64_t left = 0;                   // of them, to be summed
+  std::int64_t panels = 0, panels_in = 0;  // of its sums: that go up, that are in
+  std::int64_t part = 0;                   // of them, that one tasklet brings
+  std::vector<bool> seen;                  // of each sequence: sent, being summed, or not its own
+  std::int32_t loss = kNoLoss;             // that its sums make good: all that it sums had passed
 };
 
 /// A device as it runs.
@@ -81,9 +84,19 @@ struct DeviceBook {
   bool present = false;
   double in_hand = 0;  // bytes up of visits that it has been given
   double uplink = 0, downlink = 0, compute = 0;
+  Seconds latency;
   Bytes free;              // memory that no role has
   std::int64_t roles = 0;  // stages of which it is a replica
   bool contributed = false;
+};
+
+/// When what of a step was done, from its beginning.
+struct Course {
+  std::vector<Seconds> first_work, last_work;  ///< of each stage
+  std::vector<Seconds> passed;                 ///< of each stage: all sequences are through
+  std::int64_t chunks = 0;                     ///< results that are back
+  std::vector<Seconds> pace;                   ///< when equal shares of them were back
+  Seconds end;
 };
 
 /// What a tasklet is for.

@@ -65,11 +65,11 @@ class Sharing {
     });
   }
 
-  std::vector<std::vector<OwnerPart>> within(double enough) const {
+  SharedOut within(double enough) const {
     const std::int64_t most = placed(at(kForever));
     double low = 0, high = std::max(enough, 1.0);
     std::vector<std::vector<OwnerPart>> best = at(high);
-    if (placed(best) == most) return best;
+    if (placed(best) == most) return {std::move(best), Seconds(high)};
     while (placed(best) < most) {
       low = high;
       high = high < kForever / 2 ? 1.5 * high : kForever;
@@ -85,7 +85,7 @@ class Sharing {
         best = std::move(ways);
       }
     }
-    return best;
+    return {std::move(best), Seconds(high)};
   }
 
  private:
@@ -219,9 +219,22 @@ std::vector<std::vector<plan::PieceSlice>> split_slices(const plan::StageWork& w
   return parts;
 }
 
-std::vector<std::vector<OwnerPart>> share_out(const plan::StageWork& work, std::span<const LostSums> lost,
-                                              std::span<const Candidate> candidates, Seconds enough,
-                                              std::int64_t chunk) {
+std::vector<plan::PieceSlice> slices_after(const plan::StageWork& work, const plan::StageCost& cost,
+                                           std::span<const plan::PieceSlice> slices, double share, std::int64_t chunk) {
+  double arrived = share * plan::owner_cost(work, cost, slices, chunk).elements;
+  std::vector<plan::PieceSlice> rest;
+  for (const plan::PieceSlice& slice : slices) {
+    const double elements = plan::owner_cost(work, cost, std::span(&slice, 1), chunk).elements;
+    const double in = elements > 0 ? std::clamp(arrived / elements, 0.0, 1.0) : 1;
+    const auto units = static_cast<std::int64_t>(in * static_cast<double>(slice.end - slice.begin));
+    if (slice.begin + units < slice.end) rest.push_back({slice.piece, slice.begin + units, slice.end});
+    arrived -= std::min(arrived, elements);
+  }
+  return rest;
+}
+
+SharedOut share_out(const plan::StageWork& work, std::span<const LostSums> lost, std::span<const Candidate> candidates,
+                    Seconds enough, std::int64_t chunk) {
   return Sharing(work, lost, candidates, chunk).within(enough.value());
 }
 

@@ -40,12 +40,22 @@ struct OwnerPart {
                                                                       std::span<const plan::PieceSlice> slices,
                                                                       std::int64_t count, std::int64_t chunk);
 
+/// The slices whose sums are not at the server when a share of them is, in order: a unit that is cut is sent again.
+/// `share` is below 1.
+[[nodiscard]] std::vector<plan::PieceSlice> slices_after(const plan::StageWork& work, const plan::StageCost& cost,
+                                                         std::span<const plan::PieceSlice> slices, double share,
+                                                         std::int64_t chunk);
+
+struct SharedOut {
+  std::vector<std::vector<OwnerPart>> parts;  ///< of each that was lost
+  Seconds by;                                 ///< all of them are done, from now
+};
+
 /// For each of `lost` parts that fill its slices and sequences exactly once, in order of runs, each on a device of its
 /// own; none where no candidates have room. `enough`: from now; being done sooner is of no use. Deterministic.
 /// Complexity: about 20 x lost x candidates, of which the least busy 1024 are looked at.
-[[nodiscard]] std::vector<std::vector<OwnerPart>> share_out(const plan::StageWork& work, std::span<const LostSums> lost,
-                                                            std::span<const Candidate> candidates, Seconds enough,
-                                                            std::int64_t chunk);
+[[nodiscard]] SharedOut share_out(const plan::StageWork& work, std::span<const LostSums> lost,
+                                  std::span<const Candidate> candidates, Seconds enough, std::int64_t chunk);
 
 /// Which part of a run sums which of its sequences: in proportion to what each part takes, evenly along the list.
 [[nodiscard]] std::vector<std::size_t> deal_sequences(std::span<const std::int64_t> shares);

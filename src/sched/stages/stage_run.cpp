@@ -69,8 +69,14 @@ void StageRun::begin() {
   began = fleet.now();
   missing.clear();
   losses.clear();
-  first_work.assign(plan.stages.size(), Seconds(-1));
-  last_work.assign(plan.stages.size(), Seconds(0));
+  course = {.first_work = std::vector<Seconds>(plan.stages.size(), Seconds(-1)),
+            .last_work = std::vector<Seconds>(plan.stages.size(), Seconds(0)),
+            .passed = std::vector<Seconds>(plan.stages.size(), Seconds(0)),
+            .chunks = 0,
+            .pace = {Seconds(0)},
+            .end = Seconds(0)};
+  calm.reset();
+  next_relief = Seconds(0);
   homeless.clear();
   needy = false;
   tally = {std::vector<std::int64_t>(plan.stages.size()), std::vector<std::int64_t>(plan.stages.size()),
@@ -115,6 +121,7 @@ void StageRun::open_book(const fleet::DeviceProfile& profile) {
                           .uplink = profile.uplink.value(),
                           .downlink = profile.downlink.value(),
                           .compute = profile.compute.value(),
+                          .latency = profile.latency + profile.jitter,
                           .free = profile.memory,
                           .contributed = contributed};
 }
@@ -145,7 +152,7 @@ TaskletId StageRun::submit(const Purpose& purpose, Priority priority, const plan
   report.bytes_up += run.up();
   ++report.tasklets;
   if (tasklet.redone) ++report.redone;
-  Seconds& first = first_work[static_cast<std::size_t>(purpose.stage)];
+  Seconds& first = course.first_work[static_cast<std::size_t>(purpose.stage)];
   if (first.value() < 0) first = fleet.now() - began;
   fleet.submit(tasklet);
   return tasklet.id;
@@ -260,6 +267,7 @@ std::int32_t StageRun::add_owner(std::int32_t id, std::int32_t s, bool replica, 
   state.stage = s;
   state.replica = replica;
   state.partial = partial;
+  state.since = fleet.now();
   state.slices = std::move(slices);
   state.cost = plan::owner_cost(work, at(s).cost, state.slices, plan.chunk);
   const std::int64_t size = partial ? plan::sum_bytes(work.wire) : size_of(work.wire);
@@ -293,10 +301,15 @@ void StageRun::handle(const Event& event) {
   const Purpose purpose = *found;
   purposes.remove(event.tasklet);
   book(purpose.device).contributed = true;
-  last_work[static_cast<std::size_t>(purpose.stage)] = fleet.now() - began;
+  course.last_work[static_cast<std::size_t>(purpose.stage)] = fleet.now() - began;
   if (purpose.loss != kNoLoss) losses.records().answered(purpose.loss, fleet.now(), event.measured.down);
   carry_on(purpose);
-  if (needy && missing.empty()) try_again();
+  if (!missing.empty()) return;
+  if (needy) try_again();
+  if (calm && fleet.now() >= next_relief) {
+    const Stopwatch watch(report.planning);
+    relieve();
+  }
 }
 
 void StageRun::carry_on(const Purpose& purpose) {

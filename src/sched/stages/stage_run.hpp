@@ -1,10 +1,12 @@
 // StageRun: a step in stages while it runs: its books, and what is done at every event.
 //
 // stage_run.cpp loads the devices and takes events; run_sequences.cpp sends sequences through the stages,
-// run_gradients.cpp sums gradients, run_losses.cpp gives to others what lost devices had.
+// run_gradients.cpp sums gradients, run_losses.cpp gives to others what lost devices had, run_relief.cpp what owners
+// would be late with, weigh_losses.cpp knows how the step would go without losses.
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
@@ -56,6 +58,8 @@ struct StageRun {
   Seconds began;
   StepReport report;
   StageTally tally;
+  Course course;
+  std::unique_ptr<Course> calm;  // of this step if nothing were lost: known from the first loss on
 
   StageRun(Fleet& of, const model::StepGraph& step, plan::StagePlan layout, StageSchedulerOptions settings);
 
@@ -229,10 +233,48 @@ struct StageRun {
   // What was lost at this moment becomes records, one a stage; their numbers.
   std::vector<int> record_losses();
 
+  // Of a lost owner's slices those stay its own whose sums are at the server.
+  void keep_arrived(std::int32_t index);
+
   void replace(std::int32_t index, std::span<const OwnerPart> parts);
+
+  // Parts of a stage's sums go to those who make them.
+  void deal_out(std::int32_t s, bool partial, const std::vector<std::int64_t>& sequences,
+                std::span<const OwnerPart> parts, std::int32_t loss);
 
   void add_stand_in(const OwnerPart& part, std::int32_t s, bool partial, std::vector<std::int64_t> its,
                     std::int32_t loss);
+
+  // Runs the step as it would be without losses, once.
+  void rehearse();
+  void note_chunk();
+  // The time at which the step would be as far as it is now, if nothing had been lost.
+  Seconds calm_time() const;
+  // From now, until the last sequence's X and dY at a stage are there; until the step ends.
+  Seconds passes_in(std::int32_t s);
+  Seconds ends_in();
+
+  // ---- relief
+
+  struct LateOwner {
+    std::int32_t index = 0;
+    double end = 0;   // from now: its sums are expected
+    double sums = 0;  // seconds of its device's uplink for its sums, and for all that its device has to send
+    double all_sums = 0;
+    double loading = 0;  // seconds until its weights are there
+    double pace = 0;     // seconds a sequence, beside what is more urgent
+  };
+  // Of a device that became an owner since the step began: until its weights are there.
+  double loading_left(const OwnerState& of);
+  // The owner whose sums will come last, of those that still have sequences to sum.
+  std::optional<LateOwner> latest_owner(std::span<const Candidate> all);
+  // Where it would hold up the step, others take what it can spare. False: nobody would be much sooner.
+  bool relieve_one();
+  void relieve();
+  // Its sequences that are neither summed nor next; what is sent of them is forgotten.
+  std::vector<std::int64_t> spare_of(std::int32_t index, std::int64_t keeps);
+  void forget_sums(std::int32_t index, const std::vector<bool>& of_these);
+  Seconds next_relief;
 
   // What losses cost, beside the same step on the same devices without them.
   void weigh_losses();
@@ -245,9 +287,6 @@ struct StageRun {
   // ---- events
 
   void handle(const Event& event);
-
-  // Of each stage: when it was first and last at work, from the beginning of the step.
-  std::vector<Seconds> first_work, last_work;
 
   // What a tasklet that is done leads to.
   void carry_on(const Purpose& purpose);

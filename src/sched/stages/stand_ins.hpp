@@ -26,6 +26,8 @@ struct Candidate {
   double down_busy = 0, compute_busy = 0, up_busy = 0;  ///< seconds that it has to do for the rest of the step
   double sums_busy = 0;                                 ///< of the uplink, for sums that are not complete yet
   double last_read = 0;                                 ///< until the last operand of those is there
+  double down_visits = 0;                               ///< of down_busy: what sequences need that pass
+  double visits_left = 0;                               ///< until the last of them has passed
   std::int64_t roles = 0;                               ///< stages of which it is a replica
   std::vector<Held> holds;                              ///< weights
 

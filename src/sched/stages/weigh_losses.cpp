@@ -1,6 +1,6 @@
-// What losses cost a step in stages: the same plan is run once more on a SimulatedFleet of the devices that were there
-// when the step began, and nothing is lost there. Stages overlap, so the step's own time is compared, not the sum of
-// what its stages ended later.
+// The step as it would be if nothing were lost: the same plan is run once more, on a SimulatedFleet of the devices that
+// were there when the step began. While the step runs it says when sequences will have passed; afterwards, what losses
+// cost. Stages overlap, so the step's own time is compared, not the sum of what its stages ended later.
 #include <algorithm>
 #include <vector>
 
@@ -10,6 +10,8 @@
 namespace cleave::sched::stages {
 
 namespace {
+
+constexpr std::int64_t kMarks = 512;  // of a step's chunks
 
 // Devices by id up to the last of `there`, gaps filled with ones that are to be taken out.
 std::vector<fleet::DeviceProfile> without_gaps(std::span<const fleet::DeviceProfile> there) {
@@ -26,20 +28,51 @@ std::vector<fleet::DeviceProfile> without_gaps(std::span<const fleet::DeviceProf
 
 }  // namespace
 
+void StageRun::rehearse() {
+  if (calm) return;
+  const std::vector<fleet::DeviceProfile> all = without_gaps(at_begin);
+  SimulatedFleet same(all, options.stages.server, options.wire);
+  for (const fleet::DeviceProfile& one : all) {
+    if (!std::ranges::binary_search(at_begin, one.id, {}, &fleet::DeviceProfile::id)) same.remove_device(one.id);
+  }
+  StageRun undisturbed(same, graph, plan, options);
+  undisturbed.run({});
+  calm = std::make_unique<Course>(std::move(undisturbed.course));
+  calm->end = same.now() - undisturbed.began;
+}
+
+void StageRun::note_chunk() {
+  ++course.chunks;
+  const std::int64_t all = (2 * top() + 1 - lowest) * batch * chunks;
+  while (std::ssize(course.pace) * all <= kMarks * course.chunks) course.pace.push_back(fleet.now() - began);
+}
+
+Seconds StageRun::calm_time() const {
+  const std::size_t mark = std::min(course.pace.size(), calm->pace.size()) - 1;
+  const Seconds since = fleet.now() - began - course.pace[mark], then = calm->pace[mark] + since;
+  return mark + 1 < calm->pace.size() ? std::min(then, calm->pace[mark + 1]) : std::min(then, calm->end);
+}
+
+Seconds StageRun::passes_in(std::int32_t s) {
+  const std::int32_t above = std::min(s + 1, top());
+  if (at(above).backward_left == 0 || above < lowest) return Seconds(0);
+  const Seconds at_rates = time_left(s);
+  return calm ? std::max(at_rates, calm->passed[static_cast<std::size_t>(above)] - calm_time()) : at_rates;
+}
+
+Seconds StageRun::ends_in() {
+  const Seconds planned = calm ? calm->end - calm_time() : plan.forecast - (fleet.now() - began);
+  return std::max(planned, time_left(0));
+}
+
 void StageRun::weigh_losses() {
   if (losses.records().all().empty()) return;
-  const std::vector<fleet::DeviceProfile> all = without_gaps(at_begin);
-  SimulatedFleet calm(all, options.stages.server, options.wire);
-  for (const fleet::DeviceProfile& one : all) {
-    if (!std::ranges::binary_search(at_begin, one.id, {}, &fleet::DeviceProfile::id)) calm.remove_device(one.id);
-  }
-  StageRun undisturbed(calm, graph, plan, options);
-  undisturbed.run({});
-  report.recovery = std::max(Seconds(0), report.time - (calm.now() - undisturbed.began));
+  rehearse();
+  report.recovery = std::max(Seconds(0), report.time - calm->end);
   for (std::size_t i = 0; i < losses.records().all().size(); ++i) {
     const auto s = static_cast<std::size_t>(losses.stage_of(i));
-    losses.records().weigh(i, undisturbed.last_work[s] - std::max(Seconds(0), undisturbed.first_work[s]),
-                           std::max(Seconds(0), last_work[s] - undisturbed.last_work[s]));
+    losses.records().weigh(i, calm->last_work[s] - std::max(Seconds(0), calm->first_work[s]),
+                           std::max(Seconds(0), course.last_work[s] - calm->last_work[s]));
   }
   report.losses = losses.records().all();
 }

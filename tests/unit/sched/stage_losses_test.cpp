@@ -244,6 +244,52 @@ TEST(StageLosses, AStepPaysForItsOwnLossesOnly) {
   EXPECT_EQ(third.lost, 0) << "it left between two steps";
 }
 
+// Devices come and go all the time, so that stand-ins are lost in turn, and owners are relieved by those that are
+// there.
+TEST(StageLosses, SessionsThatEndWithinAStepLeaveEverySumWhole) {
+  std::int64_t lost = 0, steps = 0;
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    const model::StepGraph graph = graph_of("opt", 8, 4);
+    const auto devices = devices_of(40, seed, 2e7);
+    SimulatedFleet calm(devices, kWide, DType::f16);
+    const Seconds step = StageScheduler(calm, graph, {{kWide, 0}, DType::f16}).run().time;
+    fleet::ChurnModel model;
+    model.mean_session = step * 4;
+    model.mean_absence = step * (seed % 2 == 0 ? 0.05 : 1.0);
+    model.seed = seed;
+    SimulatedFleet fleet(devices, kWide, DType::f16, fleet::draw_churn(model, std::ssize(devices), step * 30));
+    StageScheduler scheduler(fleet, graph, {{kWide, 0}, DType::f16});
+    for (int k = 0; k < 3; ++k, ++steps) {
+      lost += scheduler.run().lost;
+      expect_all_done_once(scheduler, graph);
+    }
+    for (std::size_t i = 0; i < devices.size(); ++i)
+      EXPECT_LE(fleet.usage()[i].memory_peak.value(), devices[i].memory.value()) << seed << ' ' << i;
+  }
+  EXPECT_EQ(steps, 36);
+  EXPECT_GT(lost, 36) << "hardly anything was lost";
+}
+
+// An owner that falls silent when its sums are nearly in: the rest of them is made again, and the step hardly waits.
+TEST(StageLosses, SumsThatAreInStayIn) {
+  const model::StepGraph graph = graph_of("opt", 8, 4);
+  const plan::StageWork work = plan::stage_work_of(graph, DType::f16);
+  const std::vector<plan::PieceSlice> all = plan::slices_between(work, plan::StageCost(work, 1, 2, 128), 0, 1);
+  const plan::StageCost cost(work, 1, 2, 128);
+  const double elements = plan::owner_cost(work, cost, all, 128).elements;
+  double before = elements;
+  for (const double share : {0.1, 0.25, 0.5, 0.75, 0.99}) {
+    const std::vector<plan::PieceSlice> rest = stages::slices_after(work, cost, all, share, 128);
+    ASSERT_FALSE(rest.empty()) << share;
+    EXPECT_EQ(rest.back().end, all.back().end) << share;
+    const double left = plan::owner_cost(work, cost, rest, 128).elements;
+    EXPECT_GE(left, (1 - share) * elements * (1 - 1e-9)) << "what is not in is made again, at " << share;
+    EXPECT_LE(left, (1 - share) * elements + 0.02 * elements) << "and no more than a unit beside, at " << share;
+    EXPECT_LE(left, before);
+    before = left;
+  }
+}
+
 class StandIns : public testing::Test {
  protected:
   StandIns() : graph(graph_of("opt", 8, 4)), work(plan::stage_work_of(graph, DType::f16)), cost(work, 1, 2, 128) {}
@@ -268,7 +314,7 @@ class StandIns : public testing::Test {
   std::vector<std::vector<stages::OwnerPart>> share(const std::vector<stages::LostSums>& lost,
                                                     const std::vector<stages::Candidate>& candidates,
                                                     Seconds enough) const {
-    return stages::share_out(work, lost, candidates, enough, 128);
+    return stages::share_out(work, lost, candidates, enough, 128).parts;
   }
   model::StepGraph graph;
   plan::StageWork work;

@@ -1,0 +1,149 @@
+// Owners that would hold up the step, once something has been lost, give sequences to others.
+//
+// What is lost early goes to whoever has memory then, and may be slow; later, quicker devices are done with work of
+// their own. What an owner has summed stays its own: it sends partial sums, and others sum the rest.
+#include <algorithm>
+#include <limits>
+
+#include "stages/stage_run.hpp"
+
+namespace cleave::sched::stages {
+
+namespace {
+
+constexpr double kReliefEvery = 0.01;  // of a step
+constexpr double kLate = 0.1;          // of a step: an owner that is less late is left alone
+constexpr double kUnsure = 1.3;        // times the time left: forecasts of far ends are the less sure
+constexpr double kInTime = 1.03;       // times that time, when others should be done
+constexpr double kGain = 0.05;         // of a step, by which it must be sooner
+constexpr int kMostReliefs = 16;       // at a time
+constexpr std::int64_t kNext = 2;      // sequences that an owner keeps in any case: they are on their way
+
+}  // namespace
+
+std::optional<StageRun::LateOwner> StageRun::latest_owner(std::span<const Candidate> all) {
+  std::optional<LateOwner> latest;
+  std::vector<double> passes;
+  for (std::int32_t s = 0; s <= top(); ++s) passes.push_back(passes_in(s).value());
+  for (std::size_t i = 0; i < owner.size(); ++i) {
+    const OwnerState& of = owner[i];
+    if (of.closed || of.left == 0 || !book(of.device).present) continue;
+    const Candidate& on = *std::ranges::lower_bound(all, of.device, {}, &Candidate::device);
+    // Operands come in the gaps that sequences leave which pass; after those they have the link for themselves.
+    const double reads = on.down_busy - on.down_visits;
+    const double gaps = on.visits_left > 0 ? 1 - std::min(0.99, on.down_visits / on.visits_left) : 1;
+    const double read = std::max(
+        {std::min(reads / gaps, reads + on.down_visits), on.compute_busy, passes[static_cast<std::size_t>(of.stage)]});
+    const double sending = on.visits_left > 0 ? std::min(0.99, on.up_busy / on.visits_left) : 0;
+    const double end = std::max(read, on.visits_left > 0 ? 0 : on.up_busy) + on.sums_busy +
+                       sending * std::max(0.0, on.visits_left - read);
+    if (latest && end < latest->end) continue;
+    latest = LateOwner{.index = static_cast<std::int32_t>(i),
+                       .end = end,
+                       .sums = static_cast<double>(of.sums.value()) / on.uplink,
+                       .all_sums = on.sums_busy,
+                       .loading = loading_left(of),
+                       .pace = static_cast<double>(of.cost.operands.value()) / (on.downlink * gaps)};
+  }
+  return latest;
+}
+
+std::vector<std::int64_t> StageRun::spare_of(std::int32_t index, std::int64_t keeps) {
+  const OwnerState& of = owner[static_cast<std::size_t>(index)];
+  std::vector<bool> pending(static_cast<std::size_t>(batch), false);
+  purposes.for_each([&](const Purpose& purpose) {
+    if (purpose.errand == Errand::sum && purpose.owner == index)
+      pending[static_cast<std::size_t>(purpose.sequence)] = true;
+  });
+  std::vector<std::int64_t> spare;
+  for (const std::int64_t q : of.sequences) {
+    const auto i = static_cast<std::size_t>(q);
+    if (of.seen[i] && !pending[i]) continue;  // summed
+    if (--keeps < 0) spare.push_back(q);
+  }
+  return spare;
+}
+
+void StageRun::forget_sums(std::int32_t index, const std::vector<bool>& of_these) {
+  std::vector<TaskletId> gone;
+  purposes.for_each([&](const Purpose& purpose) {
+    if (purpose.errand == Errand::sum && purpose.owner == index && of_these[static_cast<std::size_t>(purpose.sequence)])
+      gone.push_back(purpose.tasklet);
+  });
+  for (const TaskletId tasklet : gone) {
+    purposes.remove(tasklet);
+    fleet.forget(tasklet);
+  }
+}
+
+bool StageRun::relieve_one() {
+  std::vector<Candidate> all = candidates();
+  const std::optional<LateOwner> late = latest_owner(all);
+  const double left = ends_in().value();
+  if (!late || late->end < kUnsure * left + kLate * calm->end.value()) return false;
+  const auto index = late->index;
+  OwnerState& of = owner[static_cast<std::size_t>(index)];
+  const std::int32_t s = of.stage, id = of.device;
+  std::erase_if(all, [&](const Candidate& one) { return one.device == id; });
+  const double target = late->end - kGain * calm->end.value();
+  // It keeps what it can do in time, if its partial sums are not too late whatever it keeps.
+  const double grows =
+      of.partial ? 1 : static_cast<double>(plan::sum_bytes(work.wire)) / static_cast<double>(size_of(work.wire));
+  const double sending = late->all_sums + (grows - 1) * late->sums;
+  const auto in_time = static_cast<std::int64_t>(std::max(0.0, (left - sending - late->loading) / late->pace));
+  const auto ready = [&](const std::vector<std::int64_t>& its) {
+    return std::ranges::all_of(its, [&](std::int64_t q) { return has_gradient(s, q); }) ? Seconds(0) : passes_in(s);
+  };
+  const auto shared = [&](const std::vector<std::int64_t>& its, bool partial) {
+    const LostSums lost{.stage = s,
+                        .cost = &at(s).cost,
+                        .slices = of.slices,
+                        .sequences = std::ssize(its),
+                        .partial = partial,
+                        .ready = ready(its)};
+    return share_out(work, std::span(&lost, 1), all, Seconds(kInTime * left), plan.chunk);
+  };
+  const std::vector<std::int64_t> spare = spare_of(index, std::max(kNext, in_time));
+  const double own_end = late->loading +
+                         std::max(static_cast<double>(std::max(kNext, in_time)) * late->pace, passes_in(s).value()) +
+                         sending;
+  SharedOut some, whole = shared(of.sequences, of.partial);
+  double some_end = std::numeric_limits<double>::infinity(), whole_end = some_end;
+  if (!whole.parts.front().empty()) whole_end = whole.by.value();
+  if (!spare.empty() && std::ssize(spare) < std::ssize(of.sequences)) {
+    some = shared(spare, true);
+    if (!some.parts.front().empty()) some_end = std::max(own_end, some.by.value());
+  }
+  if (std::min(some_end, whole_end) > target) return false;
+  const bool keeps = some_end <= whole_end;
+  const std::vector<std::int64_t> its = keeps ? spare : of.sequences;
+  std::vector<bool> gone(static_cast<std::size_t>(batch), false);
+  for (const std::int64_t q : its) gone[static_cast<std::size_t>(q)] = true;
+  forget_sums(index, gone);
+  const bool partial = keeps || of.partial;
+  if (keeps) {
+    for (const std::int64_t q : its) of.seen[static_cast<std::size_t>(q)] = true;
+    std::erase_if(of.sequences, [&](std::int64_t q) { return gone[static_cast<std::size_t>(q)]; });
+    of.left -= std::ssize(its);
+    of.partial = true;
+    of.sums = Bytes(static_cast<std::int64_t>(of.cost.elements) * plan::sum_bytes(work.wire));
+  } else {
+    of.closed = true;
+    give_back(of.load, id, owner_memory(work, of.cost, of.replica));
+  }
+  deal_out(s, partial, its, (keeps ? some : whole).parts.front(), kNoLoss);
+  // deal_out() may have moved the owners.
+  if (!keeps) {
+    --at(s).gradients_left;
+  } else if (owner[static_cast<std::size_t>(index)].left == 0) {
+    send_sums(index);
+  }
+  return true;
+}
+
+void StageRun::relieve() {
+  next_relief = fleet.now() + calm->end * kReliefEvery;
+  for (int k = 0; k < kMostReliefs && relieve_one(); ++k) {}
+}
+
+}  // namespace cleave::sched::stages
