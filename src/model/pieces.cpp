@@ -29,7 +29,8 @@ class Sorter {
     const double rows = static_cast<double>(graph_.batch * graph_.seq);
     for (std::size_t i = 0; i < pieces_.size(); ++i) {
       Piece& piece = pieces_[i];
-      for (double* flops : {&piece.forward, &piece.keys_values, &piece.input_gradient, &piece.weight_gradient})
+      for (double* flops :
+           {&piece.forward, &piece.norm_forward, &piece.keys_values, &piece.input_gradient, &piece.weight_gradient})
         *flops /= rows;
       slice_tensors(i);
     }
@@ -80,6 +81,7 @@ class Sorter {
         columns[view.tensor.value] = spec(view).cols;
       }
       if (op->kind != OpKind::attention_forward) piece.forward += flops_of(*op).value();
+      if (op->kind == OpKind::layer_norm || op->kind == OpKind::rms_norm) piece.norm_forward += flops_of(*op).value();
       if (op->kind == OpKind::gemm) piece.keys_values += keys_values_of(index, *op);
     }
     for (const auto& [tensor, cols] : columns) piece.row_elements += static_cast<double>(cols);
@@ -206,7 +208,7 @@ class Sorter {
 }  // namespace
 
 std::string Piece::name() const {
-  if (kind == PieceKind::head) return "head";
+  if (kind == PieceKind::head) return is_part() ? fmt::format("head.{}", part.index) : "head";
   return fmt::format("h.{}.{}", layer, kind == PieceKind::attention ? "attn" : "mlp");
 }
 
@@ -241,6 +243,34 @@ void require_one_group(const StepGraph& graph) {
 std::vector<Piece> pieces_of(const StepGraph& graph) {
   require_one_group(graph);
   return Sorter(graph).sort();
+}
+
+std::vector<Piece> head_parts(const Piece& head, std::int64_t count) {
+  const std::int64_t blocks = (head.units + kVocabularyBlock - 1) / kVocabularyBlock;
+  CLEAVE_ASSERT(head.kind == PieceKind::head && !head.is_part() && head.norm_elements > 0 && count <= blocks,
+                "a head of {} blocks cannot be cut into {} parts", blocks, count);
+  std::vector<Piece> parts;
+  for (std::int64_t k = 0; k < count; ++k) {
+    const std::int64_t first = blocks * k / count, end = blocks * (k + 1) / count;
+    const std::int64_t from = first * kVocabularyBlock, to = std::min(head.units, end * kVocabularyBlock);
+    const double share = static_cast<double>(to - from) / static_cast<double>(head.units);
+    Piece part = head;
+    part.part = {k, count, end - first};
+    part.units = to - from;
+    for (SlicedTensor& tensor : part.tensors) {
+      const std::int64_t begin = from * tensor.extent / head.units, past = to * tensor.extent / head.units;
+      tensor.begin += begin;
+      tensor.extent = past - begin;
+    }
+    // Every part norms its rows itself.
+    const auto width = static_cast<double>(head.width);
+    part.forward = head.norm_forward + (head.forward - head.norm_forward) * share;
+    part.input_gradient *= share;
+    part.weight_gradient *= share;
+    part.row_elements = width + std::max(0.0, head.row_elements - width) * share;
+    parts.push_back(std::move(part));
+  }
+  return parts;
 }
 
 std::vector<std::int64_t> pieces_of_operations(const StepGraph& graph) {

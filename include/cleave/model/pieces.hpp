@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "cleave/base/shapes.hpp"
 #include "cleave/model/graph.hpp"
 
 namespace cleave::model {
@@ -29,6 +30,14 @@ struct SlicedTensor {
   [[nodiscard]] std::int64_t elements() const { return extent * width; }
 };
 
+/// A part of a head holds some of the vocabulary: units [begin, begin + units) of it. Of a row its devices return the
+/// maximum and the sum of each of its vocabulary blocks, and, once those of all parts are known, a partial sum of dX
+/// (docs/numerics.md, "The head in parts"). The last norm's gradients and dX are then made by the server.
+struct HeadPart {
+  std::int64_t index = 0, count = 1;  ///< count 1: the whole head
+  std::int64_t blocks = 0;            ///< of the vocabulary, of a part
+};
+
 /// See the file comment. FLOP are per token, of the whole width, attention left out: it depends on the token's place.
 struct Piece {
   PieceKind kind = PieceKind::mlp;
@@ -43,10 +52,13 @@ struct Piece {
   double keys_values = 0;      ///< that part of `forward` which makes keys and values
   double input_gradient = 0;   ///< products and kernels of the backward pass that lead to the piece's dX
   double weight_gradient = 0;  ///< products and sums over tokens
+  double norm_forward = 0;     ///< that part of `forward` which is the norm's
   double row_elements = 0;     ///< elements of the widest forward state: everything that its operations write
   bool backward = false;       ///< dX of the piece, or a gradient within it, is wanted
+  HeadPart part;               ///< of a head
 
-  [[nodiscard]] std::string name() const;                ///< "h.3.attn", "h.3.mlp", "head"
+  [[nodiscard]] bool is_part() const { return part.count > 1; }
+  [[nodiscard]] std::string name() const;                ///< "h.3.attn", "h.3.mlp", "head", "head.1"
   [[nodiscard]] std::int64_t weight_elements() const;    ///< of products, without biases
   [[nodiscard]] std::int64_t vector_elements() const;    ///< biases and norms
   [[nodiscard]] std::int64_t key_value_columns() const;  ///< of K and V together; 0 without attention
@@ -57,6 +69,14 @@ struct Piece {
 /// The pieces of a training step, bottom first; the head is the last one. Empty where the graph is not a residual
 /// stream (an evaluation, a graph without layers). Requires: graph.row_groups 1.
 [[nodiscard]] std::vector<Piece> pieces_of(const StepGraph& graph);
+
+/// Rows of the vocabulary whose maximum and sum are found together: parts of a head are cut between such blocks. A
+/// multiple of kBlockK, so that no partial sum of dX is cut either.
+inline constexpr std::int64_t kVocabularyBlock = 2 * kBlockK;
+
+/// A head in so many parts, of equal numbers of blocks as far as that goes. Requires: a whole head with a norm, and at
+/// least as many blocks as parts.
+[[nodiscard]] std::vector<Piece> head_parts(const Piece& head, std::int64_t count);
 
 /// For each operation the index of its piece, or -1 where it belongs to none. Requires as pieces_of().
 [[nodiscard]] std::vector<std::int64_t> pieces_of_operations(const StepGraph& graph);

@@ -16,6 +16,8 @@ class StageCost {
   [[nodiscard]] std::int64_t first() const { return first_; }
   [[nodiscard]] std::int64_t end() const { return end_; }
   [[nodiscard]] bool is_head() const { return head_; }
+  /// It holds a part of the head: a piece of its own, beside the other parts.
+  [[nodiscard]] bool is_part() const { return blocks_ > 0; }
   /// Some gradient within the stage, or of what it reads, is wanted.
   [[nodiscard]] bool backward() const { return backward_; }
   /// Products' weights in the wire type, biases and norms in 4 bytes.
@@ -32,6 +34,23 @@ class StageCost {
 
   /// Rows of the residual stream, or of its gradient, as they travel.
   [[nodiscard]] Bytes boundary(std::int64_t rows) const { return Bytes(rows * width_ * wire_); }
+  /// What comes of rows on the way forward, what they need on the way back beside X, and what comes of them then.
+  [[nodiscard]] Bytes forward_result(std::int64_t rows) const {
+    return is_part() ? Bytes(8 * rows * blocks_) : boundary(rows);
+  }
+  [[nodiscard]] Bytes backward_operand(std::int64_t rows) const { return is_part() ? Bytes(8 * rows) : boundary(rows); }
+  [[nodiscard]] Bytes backward_result(std::int64_t rows) const {
+    return is_part() ? Bytes(sum_ * rows * width_) : boundary(rows);
+  }
+  /// It is passed twice, forward and backward.
+  [[nodiscard]] bool twice() const { return backward_ && !head_; }
+  /// Of rows in all passes of a step: what its replicas take in beside weights, and what they send beside norms.
+  [[nodiscard]] Bytes taken_in(std::int64_t rows) const {
+    return twice() ? boundary(rows) * 2 + backward_operand(rows) : boundary(rows);
+  }
+  [[nodiscard]] Bytes sent(std::int64_t rows) const {
+    return twice() ? forward_result(rows) + backward_result(rows) : boundary(rows);
+  }
   /// The gradients of norms' gains and biases of one sequence, in 4 bytes.
   [[nodiscard]] Bytes norm_gradients() const { return Bytes(4 * norm_elements_); }
 
@@ -44,7 +63,8 @@ class StageCost {
 
  private:
   const std::vector<model::Piece>* pieces_;
-  std::int64_t first_, end_, width_ = 0, wire_ = 4, norm_elements_ = 0;
+  std::int64_t first_, end_, width_ = 0, wire_ = 4, sum_ = 8, norm_elements_ = 0;
+  std::int64_t blocks_ = 0;  // of the vocabulary, of a part of the head
   bool head_ = false, backward_ = false;
   double gradient_elements_ = 0;
   Bytes weights_, open_forward_, open_backward_, at_work_;

@@ -30,6 +30,9 @@ struct StageWork {
 };
 /// Requires: as model::pieces_of.
 [[nodiscard]] StageWork stage_work_of(const model::StepGraph& graph, DType wire);
+/// The same with its head in so many parts, each a piece: what a StagePlan's pieces are counted in.
+/// Requires: as model::head_parts, or that the head is in so many parts.
+[[nodiscard]] StageWork with_head_parts(const StageWork& work, std::int64_t parts);
 
 /// A device that holds a stage's weights. Its memory is reserved for the step and never lent.
 struct StageReplica {
@@ -64,8 +67,9 @@ struct GradientOwner {
 };
 
 struct StagePlan {
-  std::int64_t chunk = 0;  ///< tokens
-  bool preload = true;     ///< StageOptions::preload
+  std::int64_t chunk = 0;       ///< tokens
+  std::int64_t head_parts = 1;  ///< more: the last so many stages hold a part of the vocabulary each
+  bool preload = true;          ///< StageOptions::preload
   std::vector<Stage> stages;
   std::vector<GradientOwner> owners;
   std::vector<std::int64_t> groups;  ///< of each stage's owners

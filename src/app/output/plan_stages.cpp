@@ -85,8 +85,9 @@ Seconds StageFigures::longest() const {
   return most;
 }
 
-std::vector<StageFigures> stage_figures(const plan::StageWork& work, const plan::StagePlan& plan,
+std::vector<StageFigures> stage_figures(const plan::StageWork& whole, const plan::StagePlan& plan,
                                         const std::vector<fleet::DeviceProfile>& devices) {
+  const plan::StageWork work = plan::with_head_parts(whole, plan.head_parts);
   const Profiles profiles = profiles_by_id(devices);
   std::vector<StageFigures> all;
   std::vector<plan::StageCost> costs;
@@ -105,12 +106,10 @@ std::vector<StageFigures> stage_figures(const plan::StageWork& work, const plan:
       compute += device.compute;
       of.weights = std::max(of.weights, stage.weights / device.downlink);
     }
-    const bool twice = cost.backward() && !cost.is_head();
-    const Bytes pass = cost.boundary(work.tokens());
     Flops flops = cost.forward(0, work.seq);
-    if (twice) flops += cost.remake(0, work.seq) + cost.backward(0, work.seq);
-    of.down = stage.weights * std::ssize(stage.replicas) + pass * (twice ? 3 : 1);
-    of.up = pass * (twice ? 2 : 1);
+    if (cost.twice()) flops += cost.remake(0, work.seq) + cost.backward(0, work.seq);
+    of.down = stage.weights * std::ssize(stage.replicas) + cost.taken_in(work.tokens());
+    of.up = cost.sent(work.tokens());
     of.passes = of.up / of.uplinks;
     of.processors = flops * static_cast<double>(work.batch) / compute;
   }
@@ -158,8 +157,9 @@ std::string stage_table(const plan::StageWork& work, const plan::StagePlan& plan
                             slowest->pieces, show(slowest->longest()));
 }
 
-void add_stages(ordered_json& out, const model::StepGraph& graph, const plan::StageWork& work,
+void add_stages(ordered_json& out, const model::StepGraph& graph, const plan::StageWork& whole,
                 const plan::StagePlan& plan) {
+  const plan::StageWork work = plan::with_head_parts(whole, plan.head_parts);
   out["chunk_tokens"] = plan.chunk;
   out["stages"] = ordered_json::array();
   for (const plan::Stage& stage : plan.stages) {

@@ -27,7 +27,7 @@ struct StageFigures {
   [[nodiscard]] Seconds longest() const;
 };
 
-[[nodiscard]] std::vector<StageFigures> stage_figures(const plan::StageWork& work, const plan::StagePlan& plan,
+[[nodiscard]] std::vector<StageFigures> stage_figures(const plan::StageWork& whole, const plan::StagePlan& plan,
                                                       const std::vector<fleet::DeviceProfile>& devices);
 
 /// One line a stage, and a last one that says which of them binds the step.
@@ -35,7 +35,7 @@ struct StageFigures {
                                       const std::vector<fleet::DeviceProfile>& devices);
 
 /// `chunk_tokens`, `stages` and `gradient_slices` of docs/interface.md. `graph` is the one that `work` was made of.
-void add_stages(nlohmann::ordered_json& out, const model::StepGraph& graph, const plan::StageWork& work,
+void add_stages(nlohmann::ordered_json& out, const model::StepGraph& graph, const plan::StageWork& whole,
                 const plan::StagePlan& plan);
 
 /// layout.json (docs/report.md): the stages with their figures, and what every device holds.

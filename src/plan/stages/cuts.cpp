@@ -60,7 +60,11 @@ double stage_flops(const StageWork& work, const StageCost& stage) {
 std::vector<bool> may_replicate(const Problem& problem, const Settings& settings) {
   std::vector<std::size_t> order(problem.devices.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return problem.up[i]; });
+  // X, X again and dY come in for X and dX that go out.
+  const auto able = [&](std::size_t i) {
+    return settings.tight ? std::min(problem.up[i] / 2, problem.down[i] / 3) : problem.up[i];
+  };
+  std::ranges::stable_sort(order, {}, able);
   std::vector<bool> may(order.size(), true);
   const auto count = static_cast<std::size_t>(settings.only_owners * static_cast<double>(order.size()));
   for (std::size_t k = 0; k < count; ++k) may[order[k]] = false;
@@ -84,7 +88,8 @@ double rounding_bytes(const StageWork& work, const Role& role) {
 
 std::vector<Role> cut_stages(const Problem& problem, const Settings& settings, std::int64_t shares) {
   const StageWork& work = *problem.work;
-  const std::int64_t body = std::ssize(work.pieces) - 1;
+  const std::int64_t parts = work.pieces.back().part.count;
+  const std::int64_t body = std::ssize(work.pieces) - parts;
   const Rooms rooms(problem, settings);
   std::vector<double> weights, flops;  // of each piece
   for (std::int64_t i = 0; i < body; ++i) {
@@ -105,7 +110,8 @@ std::vector<Role> cut_stages(const Problem& problem, const Settings& settings, s
   }
   if (able.size() < 2) return {};
   std::ranges::sort(able);
-  const double part = uplink / (static_cast<double>(shares) + kHeadDemand);
+  const double heads = parts > 1 ? static_cast<double>(parts) : kHeadDemand;
+  const double part = uplink / (static_cast<double>(shares) + heads);
   std::vector<Share> list;
   std::vector<double> downlinks;
   double reached = 0, room = 0, processors = 0, memory = std::numeric_limits<double>::infinity();
@@ -145,10 +151,11 @@ std::vector<Role> cut_stages(const Problem& problem, const Settings& settings, s
     if (at == body) break;
   }
   if (at < body) return {};
-  roles.emplace_back(StageCost(work, body, body + 1, settings.chunk));
+  for (std::int64_t i = body; i < std::ssize(work.pieces); ++i)
+    roles.emplace_back(StageCost(work, i, i + 1, settings.chunk));
   for (std::size_t s = 0; s < roles.size(); ++s) {
     const double height = static_cast<double>(s) / static_cast<double>(roles.size());
-    roles[s].demand = (s + 1 < roles.size() ? 1.0 : kHeadDemand) * (1 + settings.tilt * height);
+    roles[s].demand = (roles[s].cost.is_head() ? kHeadDemand : 1.0) * (1 + settings.tilt * height);
   }
   return roles;
 }

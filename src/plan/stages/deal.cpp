@@ -19,9 +19,8 @@ class Dealer {
       : problem_(problem), settings_(settings), roles_(roles) {
     for (const Role& role : roles_) {
       needed_.push_back(replica_bytes(role));
-      const double passes = role.cost.is_head() || !role.cost.backward() ? 1 : 2;
-      const auto boundary = static_cast<double>(role.cost.boundary(problem.work->tokens()).value());
-      sent_per_flop_.push_back(passes * boundary / stage_flops(*problem.work, role.cost));
+      const auto sent = static_cast<double>(role.cost.sent(problem.work->tokens()).value());
+      sent_per_flop_.push_back(sent / stage_flops(*problem.work, role.cost));
     }
   }
 

@@ -79,10 +79,9 @@ void count_bytes(const Problem& problem, const Layout& layout, StagePlan& plan) 
   const StageWork& work = *problem.work;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const StageCost& cost = layout.roles[s].cost;
-    const Bytes pass = cost.boundary(work.tokens());
     plan.bytes_down += plan.stages[s].weights * std::ssize(plan.stages[s].replicas);
-    plan.bytes_down += pass * (cost.is_head() ? 1 : cost.backward() ? 3 : 1);
-    plan.bytes_up += pass * (cost.is_head() || !cost.backward() ? 1 : 2);
+    plan.bytes_down += cost.taken_in(work.tokens());
+    plan.bytes_up += cost.sent(work.tokens());
   }
   for (const GradientOwner& owner : plan.owners) {
     const auto s = static_cast<std::size_t>(owner.stage);
@@ -99,6 +98,7 @@ StagePlan finish(const Problem& problem, const Layout& layout) {
   StagePlan plan;
   plan.chunk = std::min(layout.settings.chunk, problem.work->seq);
   plan.preload = problem.preload;
+  plan.head_parts = problem.work->pieces.back().part.count;
   plan.groups = layout.groups;
   for (const Role& role : layout.roles) {
     Stage stage{role.cost.first(), role.cost.end(), role.cost.weights(), {}};

@@ -30,9 +30,8 @@ Terms terms_of(const Problem& problem, const Layout& layout, bool processors) {
       down += problem.down[i];
       flops += problem.flops[i];
     }
-    const auto boundary = static_cast<double>(role.cost.boundary(work.tokens()).value());
-    const double passes = role.cost.is_head() || !role.cost.backward() ? 1 : 2;
-    slowest = std::max(slowest, passes * boundary / up);
+    const auto results = static_cast<double>(role.cost.sent(work.tokens()).value());
+    slowest = std::max(slowest, results / up);
     if (processors) slowest = std::max(slowest, stage_flops(work, role.cost) / flops);
     const auto count = static_cast<double>(role.replicas.size());
     const auto chunk = static_cast<double>(role.cost.boundary(layout.settings.chunk).value());
@@ -42,8 +41,9 @@ Terms terms_of(const Problem& problem, const Layout& layout, bool processors) {
     const std::int64_t size = layout.groups[s] == 1 ? size_of(work.wire) : layout.groups[s] * sum_bytes(work.wire);
     elements += role.cost.gradient_elements();
     sent += role.cost.gradient_elements() * static_cast<double>(size);
-    in += passes * boundary;
-    out += (passes == 2 ? 3 : 1) * boundary + count * static_cast<double>(role.cost.weights().value());
+    in += results;
+    out += static_cast<double>(role.cost.taken_in(work.tokens()).value()) +
+           count * static_cast<double>(role.cost.weights().value());
   }
   for (const Owned& owned : layout.owners) {
     const Role& role = layout.roles[owned.stage];
@@ -51,7 +51,8 @@ Terms terms_of(const Problem& problem, const Layout& layout, bool processors) {
         owned.replica
             ? std::min(1.0, static_cast<double>(layout.groups[owned.stage]) / static_cast<double>(role.replicas.size()))
             : 0;
-    out += (role.cost.is_head() ? 1 : 2) * (1 - own) * static_cast<double>(role.cost.boundary(work.tokens()).value()) /
+    out += (role.cost.is_head() || role.cost.is_part() ? 1 : 2) * (1 - own) *
+           static_cast<double>(role.cost.boundary(work.tokens()).value()) /
            static_cast<double>(layout.groups[owned.stage]);
   }
   for (const double up : problem.up) uplinks += up;

@@ -33,6 +33,9 @@ struct Settings {
   /// Share of the devices, those with least uplink, that hold no stage and so have room for sums. Where it is not 0,
   /// stages are cut by what each needs exactly, not by what a layer needs on average.
   double only_owners = 0;
+  /// Memory is counted to the last: a device without a stage reserves none for chunks at work, owners are chosen so
+  /// that they fill devices, and whoever has slow links either way holds no stage. With only_owners.
+  bool tight = false;
   /// Seconds for which the processors of a stage's share of the devices may be taken.
   double computing = std::numeric_limits<double>::infinity();
 };

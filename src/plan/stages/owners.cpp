@@ -14,6 +14,7 @@ namespace {
 constexpr double kLate = 1e9;         // a gradient that has not enough owners
 constexpr double kLeastShare = 0.01;  // below, an owner is not worth its boundaries
 constexpr std::int64_t kMostHelpers = 600;
+constexpr double kTightWait = 1.3;       // where memory is counted to the last: horizons that sums may take
 constexpr double kBackwardSlope = 0.12;  // upper stages' gradients come earlier, by this share of the horizon
 
 struct Candidate {
@@ -100,6 +101,8 @@ class Assigner {
     double at_work = 0;
     for (const Role& role : layout_.roles)
       at_work = std::max(at_work, role.cost.is_head() ? 0 : count(role.cost.at_work()));
+    // A device may come to stand in for a replica that is lost; where memory is counted to the last, it may not.
+    if (layout_.settings.tight) at_work = 0;
     for (std::size_t i = 0; i < loads_.size(); ++i) loads_[i].memory = problem_.memory[i] - at_work;
     const auto batch = static_cast<double>(work_.batch);
     for (std::size_t s = 0; s < layout_.roles.size(); ++s) {
@@ -241,11 +244,14 @@ class Assigner {
     Gradient& gradient = *worst;
     const std::size_t s = gradient.stage;
     const bool several = several_pieces(s), late = gradient.done >= kLate;
-    const double wanted = late ? 3 * layout_.settings.owning : gradient.done;
+    const bool tight = layout_.settings.tight && late;
+    const double wanted = late ? (tight ? kTightWait : 3) * layout_.settings.owning : gradient.done;
+    double missing = 1;
+    for (const Candidate& c : gradient.candidates) missing -= c.most;
     const double weights = several ? weights_beside(s, 1) : 0;
     const double per_share = sum_size() * elements(s) + (several ? 0 : count(layout_.roles[s].cost.weights()));
     Candidate best;
-    double most = 0;
+    double most = 0, least_left = 0;
     for (std::size_t i = 0; i < loads_.size(); ++i) {
       const Load& load = loads_[i];
       if (load.owns >= layout_.settings.roles) continue;
@@ -255,8 +261,16 @@ class Assigner {
       if (std::ranges::find(layout_.roles[s].replicas, i) != layout_.roles[s].replicas.end()) continue;
       const double at = ready(s, i, times_of(s, i, false)) + load.up * (1 + 2.0 / 95);
       const double share = std::min(held, std::max(0.0, wanted - at) * problem_.up[i] / sent(s));
-      if (share <= most) continue;
-      most = share;
+      if (tight && share >= missing) {
+        // Of those that can take all that is missing, the one that is then fullest.
+        const double left = held - missing;
+        if (most >= missing && left >= least_left) continue;
+        least_left = left;
+        most = missing;
+      } else {
+        if (share <= most) continue;
+        most = share;
+      }
       best = {i, std::min(1.0, held), at, false};
     }
     if (most == 0) return false;
@@ -266,7 +280,7 @@ class Assigner {
       gradient.candidates.pop_back();
       return false;
     }
-    gradient.candidates.back().most = std::min(best.most, std::min(1.0, most) * 1.05);
+    gradient.candidates.back().most = std::min(best.most, std::min(1.0, most) * (tight ? 1 + 1e-9 : 1.05));
     charge(s, best.device, gradient.candidates.back().most, false);
     gradient.done = done_at(gradient);
     return true;

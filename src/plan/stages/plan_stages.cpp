@@ -26,6 +26,10 @@ constexpr double kHorizons[] = {0.3, 0.4, 0.5, 0.58, 0.66, 0.75, 0.85, 1.0, 1.2,
 // Shares of the devices without a stage that are tried where memory is short.
 constexpr double kOnlyOwners[] = {0.25, 0.35, 0.45, 0.55, 0.65};
 
+// The same where memory is counted to the last, and of how many stages a device may then own slices.
+constexpr double kTightOwners[] = {0.55, 0.6, 0.64, 0.66, 0.68};
+constexpr std::int64_t kTightRoles[] = {2, 3};
+
 // Groups of owners are searched where downlinks are no more than so many times as fast as uplinks.
 constexpr double kAsymmetric = 4;
 
@@ -134,6 +138,20 @@ class Search {
           settings.for_sums = 0;
           settings.only_owners = only_owners;
           try_settings(settings);
+        }
+      }
+    }
+    if (!best_) {
+      for (const double factor : {4.0, 5.0, 6.0, 8.0, 10.0}) {
+        for (const double only_owners : kTightOwners) {
+          for (const std::int64_t roles : kTightRoles) {
+            Settings settings = of_horizon(guess_ * factor);
+            settings.for_sums = 0;
+            settings.only_owners = only_owners;
+            settings.tight = true;
+            settings.roles = roles;
+            try_settings(settings);
+          }
         }
       }
     }
@@ -287,6 +305,27 @@ stages::Problem problem_of(const StageWork& work, std::span<const fleet::DeviceP
   return problem;
 }
 
+// Parts that the head is cut into: none where some device can hold it whole; else the fewest for which twice as many
+// devices have room. A part's rows come back as sums in 4 bytes, so parts are worth it only where they must be.
+std::int64_t head_parts_for(const StageWork& work, std::span<const fleet::DeviceProfile> devices) {
+  const auto body = std::ssize(work.pieces) - 1;
+  const model::Piece& head = work.pieces.back();
+  if (body == 0 || head.norm_elements == 0 || !work.pieces[static_cast<std::size_t>(body - 1)].backward) return 1;
+  const std::int64_t blocks = (head.units + model::kVocabularyBlock - 1) / model::kVocabularyBlock;
+  for (std::int64_t parts = 1; parts <= std::min<std::int64_t>(blocks, std::ssize(devices) / 2); ++parts) {
+    const StageWork cut = with_head_parts(work, parts);
+    double needed = 0;
+    for (std::int64_t i = body; i < std::ssize(cut.pieces); ++i) {
+      const stages::Role part(StageCost(cut, i, i + 1, kChunkTokens));
+      needed = std::max(needed, stages::replica_bytes(part) + static_cast<double>(part.cost.at_work().value()));
+    }
+    const auto able = std::ranges::count_if(
+        devices, [&](const fleet::DeviceProfile& of) { return static_cast<double>(of.memory.value()) >= needed; });
+    if (able >= (parts == 1 ? 1 : 2 * parts)) return parts;
+  }
+  return 1;
+}
+
 StagePlan finished(const stages::Problem& problem, const stages::Layout& layout, double forecast) {
   StagePlan plan = stages::finish(problem, layout);
   plan.forecast = Seconds(forecast);
@@ -298,7 +337,8 @@ StagePlan finished(const stages::Problem& problem, const stages::Layout& layout,
 std::optional<StagePlan> find_stages(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
                                      const StageOptions& options) {
   if (work.pieces.empty() || devices.empty()) return std::nullopt;
-  const stages::Problem problem = problem_of(work, devices, options);
+  const StageWork cut = with_head_parts(work, head_parts_for(work, devices));
+  const stages::Problem problem = problem_of(cut, devices, options);
   stages::Search search(problem, std::min(options.chunk, work.seq), false);
   search.run();
   if (!search.best()) return std::nullopt;
@@ -309,7 +349,8 @@ std::vector<StagePlan> stage_candidates(const StageWork& work, std::span<const f
                                         const StageOptions& options, std::size_t most) {
   std::vector<StagePlan> plans;
   if (work.pieces.empty() || devices.empty()) return plans;
-  const stages::Problem problem = problem_of(work, devices, options);
+  const StageWork cut = with_head_parts(work, head_parts_for(work, devices));
+  const stages::Problem problem = problem_of(cut, devices, options);
   stages::Search search(problem, std::min(options.chunk, work.seq), true);
   search.run();
   if (!search.best()) return plans;
@@ -331,7 +372,10 @@ StagePlan plan_stages(const StageWork& work, std::span<const fleet::DeviceProfil
   if (work.pieces.empty()) throw InputError("the model has no layers to be laid out in stages");
   if (devices.empty()) throw InputError("there are no devices");
   std::optional<StagePlan> plan = find_stages(work, devices, options);
-  if (!plan) stages::refuse(problem_of(work, devices, options));
+  if (!plan) {
+    const StageWork cut = with_head_parts(work, head_parts_for(work, devices));
+    stages::refuse(problem_of(cut, devices, options));
+  }
   return std::move(*plan);
 }
 

@@ -37,7 +37,7 @@ class Bound {
  public:
   Bound(const StageWork& work, const StagePlan& plan, std::span<const fleet::DeviceProfile> devices,
         const fleet::ServerProfile& server)
-      : work_(work), plan_(plan) {
+      : work_(with_head_parts(work, plan.head_parts)), plan_(plan) {
     for (const fleet::DeviceProfile& device : devices) {
       Rates& rates = rates_[device.id.value];
       rates.down = std::min(device.downlink, server.nic_out).value();
@@ -45,10 +45,10 @@ class Bound {
       rates.flops = device.compute.value();
       rates.latency = device.latency.value();
     }
-    for (const Stage& stage : plan.stages) costs_.emplace_back(work, stage.first, stage.end, plan.chunk);
+    for (const Stage& stage : plan.stages) costs_.emplace_back(work_, stage.first, stage.end, plan.chunk);
     for (const GradientOwner& owner : plan.owners) {
       const auto s = static_cast<std::size_t>(owner.stage);
-      const OwnerCost cost = owner_cost(work, costs_[s], owner.slices, plan.chunk);
+      const OwnerCost cost = owner_cost(work_, costs_[s], owner.slices, plan.chunk);
       const std::int64_t size = plan.groups[s] == 1 ? size_of(work.wire) : sum_bytes(work.wire);
       sums_.push_back(cost.elements * static_cast<double>(size));
       // Of several groups, each sums what its own replicas run, however many sequences that are.
@@ -66,11 +66,16 @@ class Bound {
       in[s + 1] = in[s] + hop(s, true);
       out[s + 1] = out[s] + (costs_[s].backward() ? hop(s, false) : 0);
     }
+    // Parts of the head lie beside each other: all take what the stage below them returns.
+    const std::size_t parts = plan_.head_parts > 1 ? static_cast<std::size_t>(plan_.head_parts) : 0;
+    for (std::size_t s = stages - parts; parts > 0 && s < stages; ++s) {
+      in[s + 1] = in[s] = in[stages - parts];
+      out[s] = out[stages - parts];
+    }
     double bound = 0;
     std::vector<double> passed(stages);  // when a stage has sent its last dX at the earliest
     for (std::size_t s = 0; s < stages; ++s) {
-      const bool twice = costs_[s].backward() && !costs_[s].is_head();
-      const double bytes = count(costs_[s].boundary(work_.tokens())) * (twice ? 2 : 1);
+      const double bytes = count(costs_[s].sent(work_.tokens()));
       std::vector<Sender> senders;
       double sums = 0;
       for (const StageReplica& replica : plan_.stages[s].replicas) {
@@ -88,7 +93,9 @@ class Bound {
       const double sending = sums_[k] / rates.up;
       // A replica that runs x of b sequences takes in 3 x + 2 (b - x) boundaries and its weights: 2 b at least.
       bound = std::max(bound, operands_[k] / rates.down + sending + (owner.replica ? 0 : in[stages]));
-      if (plan_.groups[s] == 1) bound = std::max(bound, passed[std::min(s + 1, stages - 1)] + sending);
+      // A part's rows need dX of no other; its owners may be done before its replicas are.
+      if (plan_.groups[s] == 1 && !costs_[s].is_part())
+        bound = std::max(bound, passed[std::min(s + 1, stages - 1)] + sending);
     }
     return bound + share.after.value();
   }
@@ -100,17 +107,18 @@ class Bound {
 
   double hop(std::size_t s, bool forward) const {
     const std::int64_t rows = std::min(plan_.chunk, work_.seq);
-    const double bytes = count(costs_[s].boundary(rows));
+    const double in = count(forward ? costs_[s].boundary(rows) : costs_[s].backward_operand(rows));
+    const double bytes = count(forward ? costs_[s].forward_result(rows) : costs_[s].backward_result(rows));
     const double flops = (forward ? costs_[s].forward(0, rows) : costs_[s].backward(0, rows)).value();
     double least = std::numeric_limits<double>::infinity();
     for (const StageReplica& replica : plan_.stages[s].replicas) {
       const Rates& rates = rates_.at(replica.device.value);
-      least = std::min(least, bytes / rates.down + flops / rates.flops + bytes / rates.up + 2 * rates.latency);
+      least = std::min(least, in / rates.down + flops / rates.flops + bytes / rates.up + 2 * rates.latency);
     }
     return least;
   }
 
-  const StageWork& work_;
+  StageWork work_;  // its head in the plan's parts
   const StagePlan& plan_;
   std::vector<StageCost> costs_;
   std::vector<double> sums_, operands_;  // of each owner

@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 namespace cleave::plan {
 
 namespace {
+
+constexpr std::int64_t kExponentBytes = 2;  // of each column of a part's weights, over the whole vocabulary
 
 double share_of(const model::Piece& piece, const PieceSlice& slice) {
   return static_cast<double>(slice.end - slice.begin) / static_cast<double>(piece.units);
@@ -37,6 +40,15 @@ StageWork stage_work_of(const model::StepGraph& graph, DType wire) {
   return {.pieces = model::pieces_of(graph), .batch = graph.batch, .seq = graph.seq, .wire = wire};
 }
 
+StageWork with_head_parts(const StageWork& work, std::int64_t parts) {
+  StageWork cut = work;
+  if (parts == 1 || work.pieces.empty() || work.pieces.back().part.count == parts) return cut;
+  const model::Piece head = cut.pieces.back();
+  cut.pieces.pop_back();
+  std::ranges::copy(model::head_parts(head, parts), std::back_inserter(cut.pieces));
+  return cut;
+}
+
 StageCost::StageCost(const StageWork& work, std::int64_t first, std::int64_t end, std::int64_t chunk)
     : pieces_(&work.pieces), first_(first), end_(end), wire_(size_of(work.wire)) {
   double keys_values = 0, row_elements = 0;
@@ -47,12 +59,14 @@ StageCost::StageCost(const StageWork& work, std::int64_t first, std::int64_t end
     keys_values += static_cast<double>(piece.key_value_columns());
     row_elements = std::max(row_elements, (piece.kind == model::PieceKind::head ? 1.0 : 2.0) * piece.row_elements);
     gradient_elements_ += trained_elements(piece);
-    head_ = head_ || piece.kind == model::PieceKind::head;
+    head_ = head_ || (piece.kind == model::PieceKind::head && !piece.is_part());
+    if (piece.is_part()) blocks_ = piece.part.blocks;
     backward_ = backward_ || piece.backward;
-    if (piece.backward) norm_elements_ += piece.norm_elements;
+    if (piece.backward && !piece.is_part()) norm_elements_ += piece.norm_elements;
   }
   width_ = work.pieces[static_cast<std::size_t>(first)].width;
-  weights_ = Bytes(weights);
+  sum_ = sum_bytes(work.wire);
+  weights_ = Bytes(weights + (is_part() ? kExponentBytes * width_ : 0));
   const auto seq = static_cast<double>(work.seq);
   const auto bytes = [](double value) { return Bytes(static_cast<std::int64_t>(value)); };
   open_forward_ = bytes(seq * keys_values * static_cast<double>(wire_));
@@ -62,6 +76,7 @@ StageCost::StageCost(const StageWork& work, std::int64_t first, std::int64_t end
   }
   const auto rows = static_cast<double>(std::min(chunk, work.seq));
   at_work_ = bytes(rows * (row_elements * 4 + 4.0 * static_cast<double>(width_ * wire_)));
+  if (is_part()) at_work_ += backward_result(std::min(chunk, work.seq));
 }
 
 Flops StageCost::forward(std::int64_t t0, std::int64_t t1) const {
@@ -69,7 +84,7 @@ Flops StageCost::forward(std::int64_t t0, std::int64_t t1) const {
   for (std::int64_t i = first_; i < end_; ++i) {
     const model::Piece& piece = (*pieces_)[static_cast<std::size_t>(i)];
     sum += piece.forward * static_cast<double>(t1 - t0) + piece.attention_flops(t0, t1, 2).value();
-    if (piece.kind == model::PieceKind::head && backward_) sum += piece.input_gradient * static_cast<double>(t1 - t0);
+    if (head_ && backward_) sum += piece.input_gradient * static_cast<double>(t1 - t0);
   }
   return Flops(sum);
 }
@@ -79,6 +94,7 @@ Flops StageCost::remake(std::int64_t t0, std::int64_t t1) const {
   for (std::int64_t i = first_; i < end_; ++i) {
     const model::Piece& piece = (*pieces_)[static_cast<std::size_t>(i)];
     const bool last = i + 1 == end_;
+    if (piece.is_part()) continue;  // its rows come again, and are normed chunk by chunk
     sum += (last ? piece.keys_values : piece.forward) * static_cast<double>(t1 - t0);
     if (!last) sum += piece.attention_flops(t0, t1, 2).value();
   }
@@ -129,7 +145,8 @@ OwnerCost owner_cost(const StageWork& work, const StageCost& stage, std::span<co
   cost.alone = Flops(alone);
   cost.beside = Flops(beside);
   // X and dY; of the head X with each row's maximum and sum, from which the rows of dY are made.
-  cost.operands = stage.is_head() ? stage.boundary(work.seq) + Bytes(8 * work.seq) : stage.boundary(2 * work.seq);
+  cost.operands = stage.is_head() || stage.is_part() ? stage.boundary(work.seq) + Bytes(8 * work.seq)
+                                                     : stage.boundary(2 * work.seq);
   const bool keeps_sequence = whole_stage || stage.open_forward().value() > 0;
   cost.at_work = keeps_sequence ? stage.open_backward() + stage.boundary(2 * work.seq) : stage.boundary(4 * chunk);
   return cost;

@@ -17,7 +17,7 @@ bool StageRun::wants(const OwnerState& of, std::int64_t q) {
 }
 
 void StageRun::sum_elsewhere(std::int64_t q, std::int32_t s) {
-  const Visit& ran = visit(s == top() ? forward : backward, s, q);
+  const Visit& ran = summed_visit(s, q);
   for (const std::int32_t index : at(s).owners) {
     OwnerState& of = owner[static_cast<std::size_t>(index)];
     if (!wants(of, q)) continue;
@@ -38,7 +38,7 @@ void StageRun::send_operands(std::int32_t index, std::int64_t q, std::int32_t lo
 }
 
 void StageRun::own_visited(std::int64_t q, std::int32_t s) {
-  const Visit& ran = visit(s == top() ? forward : backward, s, q);
+  const Visit& ran = summed_visit(s, q);
   for (const std::int32_t index : at(s).owners) {
     OwnerState& of = owner[static_cast<std::size_t>(index)];
     if (!of.replica || ran.device != of.device || !wants(of, q)) continue;

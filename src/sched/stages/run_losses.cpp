@@ -22,12 +22,15 @@ constexpr double kPatience = 0.5;  // share of a stage's remaining time that a h
 }  // namespace
 
 double StageRun::left_of(std::int32_t s) {
-  std::int64_t left = 0;
+  std::int64_t forth = 0, back = 0;
   for (std::int64_t q = 0; q < batch; ++q) {
-    left += chunks - visit(forward, s, q).done;
-    if (s < top() && s >= lowest) left += chunks - visit(backward, s, q).done;
+    forth += chunks - visit(forward, s, q).done;
+    if (passed_twice(s)) back += chunks - visit(backward, s, q).done;
   }
-  return static_cast<double>(left * at(s).cost.boundary(work.seq).value()) / static_cast<double>(chunks);
+  const plan::StageCost& cost = at(s).cost;
+  return static_cast<double>(forth * cost.forward_result(work.seq).value() +
+                             back * cost.backward_result(work.seq).value()) /
+         static_cast<double>(chunks);
 }
 
 std::vector<Candidate> StageRun::candidates() {
@@ -53,8 +56,9 @@ std::vector<Candidate> StageRun::candidates() {
     for (const Host& host : at(r).hosts) uplink += book(host.device).uplink;
     const double left_up = left_of(r), left = kDownOfUp * left_up;
     // Of a whole visit the boundary goes up once each way.
-    const double visits =
-        left_up / static_cast<double>(cost.boundary(r < top() && r >= lowest ? 2 * work.seq : work.seq).value());
+    const Bytes of_visit =
+        passed_twice(r) ? cost.forward_result(work.seq) + cost.backward_result(work.seq) : cost.boundary(work.seq);
+    const double visits = left_up / static_cast<double>(of_visit.value());
     const Flops visit_flops = cost.forward(0, work.seq) + cost.remake(0, work.seq) + cost.backward(0, work.seq);
     for (const Host& host : at(r).hosts) {
       Candidate& of = *entry(host.device);
@@ -269,7 +273,9 @@ void StageRun::call_helpers(std::int32_t s) {
 }
 
 bool StageRun::has_gradient(std::int32_t s, std::int64_t q) {
-  return (s + 1 >= top() ? visit(forward, top(), q) : visit(backward, s + 1, q)).done == chunks;
+  if (in_parts() && s + 1 >= head)
+    return s >= head ? head_passed(q) : joined.joined[static_cast<std::size_t>(q)] == chunks;
+  return (s + 1 >= head ? visit(forward, head, q) : visit(backward, s + 1, q)).done == chunks;
 }
 
 Seconds StageRun::time_left(std::int32_t from) {
@@ -356,7 +362,7 @@ void StageRun::add_stand_in(const OwnerPart& part, std::int32_t s, bool partial,
   const bool passed = std::ranges::all_of(its, [&](std::int64_t q) { return has_gradient(s, q); });
   if (passed) owner[static_cast<std::size_t>(stands)].loss = loss;
   for (const std::int64_t q : its) {
-    const Visit& ran = visit(s == top() ? forward : backward, s, q);
+    const Visit& ran = summed_visit(s, q);
     if (!has_gradient(s, q)) continue;
     if (!part.replica || ran.done == chunks || (ran.placed() && ran.device != part.device))
       send_operands(stands, q, loss);

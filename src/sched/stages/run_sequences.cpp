@@ -61,14 +61,14 @@ void StageRun::arrive_forward(std::int64_t q, std::int32_t s) {
 
 void StageRun::send_forward(std::int64_t q, std::int32_t s) {
   Visit& of = visit(forward, s, q);
-  if (s == top()) join_group(q, s, of.device);
+  if (s == head && !in_parts()) join_group(q, s, of.device);
   const plan::StageCost& cost = at(s).cost;
   for (; of.sent < of.arrived; ++of.sent) {
     const std::int64_t from = rows_from(of.sent), to = rows_to(of.sent);
-    plan::PanelRun run{
-        .each = {with_header(cost.boundary(to - from)), cost.forward(from, to), with_header(cost.boundary(to - from))},
-        .panels = 1,
-        .last_up = Bytes(0)};
+    plan::PanelRun run{.each = {with_header(cost.boundary(to - from)), cost.forward(from, to),
+                                with_header(cost.forward_result(to - from))},
+                       .panels = 1,
+                       .last_up = Bytes(0)};
     if (cost.is_head()) {
       run.each.up += Bytes(8 * (to - from));  // each row's maximum and sum; the loss comes of them
       if (of.sent + 1 == chunks) run.last_up = cost.norm_gradients();
@@ -97,12 +97,17 @@ void StageRun::forward_done(const Purpose& purpose) {
     leave_visit(of, s, &Host::forward_slots);
     place_waiting_forward(s);
   }
-  if (s < top()) {
-    arrive_forward(q, s + 1);
-    if (s + 1 == top() && of.done == std::max<std::int64_t>(1, chunks - 1)) want_backward(q, s);
+  if (s < head) {
+    // Parts of the head lie beside each other.
+    for (std::int32_t next = s + 1; next <= (s + 1 < head ? s + 1 : top()); ++next) arrive_forward(q, next);
+    if (s + 1 == head && of.done == std::max<std::int64_t>(1, chunks - 1)) {
+      for (std::int32_t part = head; in_parts() && part <= top(); ++part) want_backward(q, part);
+      want_backward(q, s);
+    }
     return;
   }
   if (of.done < chunks) return;
+  if (in_parts()) return part_forward_done(q);
   if (--at(s).backward_left == 0) norms_done(s);
   own_visited(q, s);
   sum_elsewhere(q, s);
@@ -163,8 +168,8 @@ void StageRun::send_backward(std::int64_t q, std::int32_t s) {
   for (; of.sent < of.arrived; ++of.sent) {
     const std::int64_t chunk = chunks - 1 - of.sent, from = rows_from(chunk), to = rows_to(chunk);
     const bool wanted = s > lowest || server->trains_embeddings();
-    plan::PanelRun run{.each = {with_header(cost.boundary(to - from)), cost.backward(from, to),
-                                with_header(wanted ? cost.boundary(to - from) : Bytes(0))},
+    plan::PanelRun run{.each = {with_header(cost.backward_operand(to - from)), cost.backward(from, to),
+                                with_header(wanted ? cost.backward_result(to - from) : Bytes(0))},
                        .panels = 1,
                        .last_up = Bytes(0)};
     if (chunk == 0) run.last_up = cost.norm_gradients();
@@ -173,7 +178,7 @@ void StageRun::send_backward(std::int64_t q, std::int32_t s) {
     submit({of.sent < of.done ? Errand::replay : Errand::backward, of.device, s, 0, number, q, of.makes_good()},
            {kBackward, 2 * q + 1}, run, Bytes(0), false);
     if (of.sent > 0) continue;
-    for (std::int32_t hop = 1; hop <= kLookAhead; ++hop) want_backward(q, s - hop);
+    for (std::int32_t hop = 1; hop <= kLookAhead; ++hop) want_backward(q, std::min(s, head) - hop);
   }
 }
 
@@ -186,6 +191,7 @@ void StageRun::backward_done(const Purpose& purpose) {
     leave_visit(of, s, &Host::backward_slots);
     place_waiting_backward(s);
   }
+  if (s >= head) return part_backward_done(purpose);
   if (s > lowest) arrive_backward(q, s - 1);
   if (of.done < chunks) return;
   if (--at(s).backward_left == 0) norms_done(s);

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "cleave/plan/stage_cost.hpp"
@@ -77,6 +79,14 @@ struct OwnerState {
   std::int64_t part = 0;                   // of them, that one tasklet brings
   std::vector<bool> seen;                  // of each sequence: sent, being summed, or not its own
   std::int32_t loss = kNoLoss;             // that its sums make good: all that it sums had passed
+};
+
+/// Where the parts of a head meet: what the server makes of what they return.
+struct HeadBook {
+  OpId norm;                                              // the kernel: gradient of the last norm
+  std::vector<std::int32_t> joined;                       // of each sequence: chunks whose dX is there
+  std::deque<std::pair<std::int64_t, std::int64_t>> due;  // sequences and chunks that the kernel works on, in order
+  std::vector<std::int32_t> begun;                        // of each sequence: chunks that were given to the kernel
 };
 
 /// A device as it runs.

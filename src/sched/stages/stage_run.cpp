@@ -17,6 +17,14 @@ namespace {
 
 constexpr std::int64_t kEventsBetweenQuestions = 1024;
 
+// The gradient of the norm that comes before the head: the first of its kind.
+OpId head_norm_gradient(const model::StepGraph& graph) {
+  const auto found = std::ranges::find_if(graph.operations, [](const model::Operation& op) {
+    return op.kind == model::OpKind::layer_norm_backward || op.kind == model::OpKind::rms_norm_backward;
+  });
+  return found == graph.operations.end() ? OpId() : found->id;
+}
+
 }  // namespace
 
 std::vector<fleet::DeviceProfile> profiles_of(const Fleet& fleet) {
@@ -29,7 +37,8 @@ StageRun::StageRun(Fleet& of, const model::StepGraph& step, plan::StagePlan layo
     : fleet(of),
       graph(step),
       options(std::move(settings)),
-      work(plan::stage_work_of(step, options.wire)),
+      whole(plan::stage_work_of(step, options.wire)),
+      work(whole),
       plan(std::move(layout)),
       batch(work.batch) {
   for (const model::Operation& operation : graph.operations) {
@@ -40,6 +49,8 @@ StageRun::StageRun(Fleet& of, const model::StepGraph& step, plan::StagePlan layo
 
 void StageRun::take_plan() {
   planned_for = fleet.roster();
+  work = plan::with_head_parts(whole, plan.head_parts);
+  head = static_cast<std::int32_t>(std::ssize(plan.stages) - plan.head_parts);
   server.emplace(fleet, graph);
   chunks = (work.seq + plan.chunk - 1) / plan.chunk;
   lowest = static_cast<std::int32_t>(plan.stages.size());
@@ -63,7 +74,7 @@ void StageRun::begin() {
   report = StepReport{};
   if (fleet.roster() != planned_for) {
     const Stopwatch watch(report.planning);
-    plan = plan::plan_stages(work, profiles_of(fleet), options.stages);
+    plan = plan::plan_stages(whole, profiles_of(fleet), options.stages);
     take_plan();
   }
   began = fleet.now();
@@ -88,6 +99,9 @@ void StageRun::begin() {
   const auto visits = plan.stages.size() * static_cast<std::size_t>(batch);
   forward.assign(visits, Visit{});
   backward.assign(visits, Visit{});
+  joined = HeadBook{.norm = head_norm_gradient(graph), .joined = {}, .due = {}, .begun = {}};
+  joined.joined.assign(static_cast<std::size_t>(batch), 0);
+  joined.begun.assign(static_cast<std::size_t>(batch), 0);
   device.clear();
   at_begin = profiles_of(fleet);
   for (const fleet::DeviceProfile& profile : at_begin) open_book(profile);
@@ -287,6 +301,7 @@ std::int32_t StageRun::add_owner(std::int32_t id, std::int32_t s, bool replica, 
 
 void StageRun::handle(const Event& event) {
   if (event.kind == EventKind::kernel_done) {
+    if (event.op == joined.norm && in_parts()) return chunk_joined();
     if (!server->kernel_done(event.op)) return;
     for (std::int64_t q = 0; q < batch; ++q) {
       for (std::int64_t c = 0; c < chunks; ++c) arrive_forward(q, 0);

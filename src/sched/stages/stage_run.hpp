@@ -35,7 +35,7 @@ struct StageRun {
   Fleet& fleet;
   const model::StepGraph& graph;
   StageSchedulerOptions options;
-  plan::StageWork work;
+  plan::StageWork whole, work;  // as the graph has it; with the head in the plan's parts
   plan::StagePlan plan;
   std::optional<ServerWork> server;
 
@@ -51,6 +51,8 @@ struct StageRun {
   std::vector<std::pair<TaskletId, std::int32_t>> loads;  // weights, and memory that is kept for the step
   std::int32_t lowest = 0;                                // stage that goes backward
   OpId op;                                                // that tasklets bear
+  std::int32_t head = 0;                                  // its stage, or that of its first part
+  HeadBook joined;                                        // where it is in parts
   std::vector<std::int32_t> missing;                      // devices that left at this moment
   std::vector<std::int32_t> homeless;                     // owners that nobody stands in for yet
   bool needy = false;                                     // nobody had room for something that was lost
@@ -66,6 +68,13 @@ struct StageRun {
   // What follows from the plan for every step.
   void take_plan();
 
+  bool in_parts() const { return plan.head_parts > 1; }
+  // Sequences pass it forward and backward.
+  bool passed_twice(std::int32_t s) const { return s >= lowest && (s < head || in_parts()); }
+  // The visit in which a replica makes the operands of its own sums.
+  const Visit& summed_visit(std::int32_t s, std::int64_t q) {
+    return visit(s == head && !in_parts() ? forward : backward, s, q);
+  }
   std::int32_t top() const { return static_cast<std::int32_t>(stage.size()) - 1; }
   StageState& at(std::int32_t s) { return stage[static_cast<std::size_t>(s)]; }
   DeviceBook& book(std::int32_t id) { return device[static_cast<std::size_t>(id)]; }
@@ -166,6 +175,16 @@ struct StageRun {
   void bottom_done();
 
   void norms_done(std::int32_t s);
+
+  // ---- the head in parts
+
+  // All parts have the maxima and sums of a sequence's rows, or not yet.
+  bool head_passed(std::int64_t q);
+  void part_forward_done(std::int64_t q);
+  void part_backward_done(const Purpose& purpose);
+  // The server has added the parts' dX of a chunk, and taken it through the norm.
+  void chunk_joined();
+  model::Operation kernel_of_join(std::int64_t rows) const;
 
   // ---- gradients
 

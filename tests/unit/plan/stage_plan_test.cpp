@@ -57,6 +57,15 @@ std::vector<fleet::DeviceProfile> devices_of(std::int64_t count, double least, d
 const fleet::ServerProfile kWide{fleet::kUnlimitedRate, fleet::kUnlimitedRate, FlopsPerSecond(1e13),
                                  BytesPerSecond(4e11)};
 
+struct SlicedTensorRange {
+  std::int64_t begin = 0, end = 0;
+};
+
+SlicedTensorRange rows_of(const model::Piece& head) {
+  const model::SlicedTensor& weight = head.tensors.front();
+  return {weight.begin, weight.begin + weight.extent};
+}
+
 double bytes_of_layer(const StageWork& work) {
   const StageCost layer(work, 0, 2, kChunkTokens);
   return static_cast<double>(
@@ -99,13 +108,19 @@ void expect_sound(const StageWork& work, const StagePlan& plan, const std::vecto
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     for (std::int64_t group = 0; group < plan.groups[s]; ++group) {
       for (std::int64_t i = plan.stages[s].first; i < plan.stages[s].end; ++i) {
-        std::map<std::int64_t, std::int64_t> elements;
-        for (const model::SlicedTensor& tensor : work.pieces[static_cast<std::size_t>(i)].tensors)
+        // Of a head's part only its own rows.
+        std::map<std::int64_t, std::int64_t> elements, begins;
+        for (const model::SlicedTensor& tensor : work.pieces[static_cast<std::size_t>(i)].tensors) {
           elements[tensor.tensor.value] += tensor.trained ? tensor.elements() : 0;
-        for (const auto& [tensor, all] : elements) {
+          const auto begin = begins.try_emplace(tensor.tensor.value, tensor.begin * tensor.width).first;
+          begin->second = std::min(begin->second, tensor.begin * tensor.width);
+        }
+        for (const auto& [tensor, count] : elements) {
+          const std::int64_t begin = begins[tensor], all = begin + count;
           auto parts = covered[{group, tensor}];
+          std::erase_if(parts, [&](const auto& part) { return part.second <= begin || part.first >= all; });
           std::ranges::sort(parts);
-          std::int64_t end = 0;
+          std::int64_t end = begin;
           for (const auto& [from, to] : parts) {
             EXPECT_EQ(from, end) << "tensor " << tensor;
             end = to;
@@ -264,6 +279,57 @@ TEST(StagePlan, LeavesDevicesToSumsWhereMemoryIsShort) {
     const ServerShare none{};
     EXPECT_LE(floor_of(work, devices, kWide, none).value(),
               stage_lower_bound(work, plan, devices, kWide, none).value());
+  }
+}
+
+// Devices that cannot hold the head: it is cut between blocks of its vocabulary, and every part is a stage.
+TEST(StagePlan, CutsAHeadThatFitsNoDevice) {
+  model::ModelConfig config = *model::find_preset("opt-13b");
+  config.seq_len = 1024;
+  const StageWork work = work_of(config, 128);
+  auto devices = published(256);
+  for (fleet::DeviceProfile& device : devices) device.memory = Bytes(512'000'000);
+  const StagePlan plan = plan_stages(work, devices, {kWide, 0});
+  const StageWork cut = with_head_parts(work, plan.head_parts);
+  EXPECT_EQ(plan.head_parts, 2);
+  expect_sound(cut, plan, devices);
+  EXPECT_LE(plan.forecast.value(), 600);
+  const ServerShare none{};
+  EXPECT_LE(floor_of(work, devices, kWide, none).value(), stage_lower_bound(work, plan, devices, kWide, none).value());
+}
+
+// Parts share what the head costs, and nothing is left out; only the norm is done by each.
+TEST(StageCost, PartsOfAHeadAddUp) {
+  model::ModelConfig config = config_of("gpt2", 2, 128);
+  config.vocab_size = 20'000;
+  const StageWork work = work_of(config, 2);
+  const std::int64_t body = std::ssize(work.pieces) - 1;
+  const StageCost whole(work, body, body + 1, 128);
+  EXPECT_TRUE(whole.is_head());
+  for (const std::int64_t parts : {2, 3, 5, 14}) {
+    const StageWork cut = with_head_parts(work, parts);
+    ASSERT_EQ(std::ssize(cut.pieces), body + parts);
+    double elements = 0, products = 0, sums = 0;
+    std::int64_t at = 0;
+    for (std::int64_t k = 0; k < parts; ++k) {
+      const model::Piece& piece = cut.pieces[static_cast<std::size_t>(body + k)];
+      const StageCost cost(cut, body + k, body + k + 1, 128);
+      EXPECT_TRUE(cost.is_part() && !cost.is_head() && cost.twice());
+      const SlicedTensorRange rows = rows_of(piece);
+      EXPECT_EQ(rows.begin, at);
+      EXPECT_EQ(rows.begin % kBlockK, 0) << "a partial sum of dX is cut";
+      EXPECT_EQ(rows.begin % model::kVocabularyBlock, 0);
+      at = rows.end;
+      elements += cost.gradient_elements();
+      products += cost.backward(0, 320).value() - 320 * piece.norm_forward;
+      sums += owner_cost(cut, cost, slices_between(cut, cost, 0, 1), 128).beside.value();
+      EXPECT_GE(cost.backward(0, 320).value(), cost.forward(0, 320).value());
+      EXPECT_EQ(cost.backward_result(320).value(), 320 * 128 * 4);
+    }
+    EXPECT_EQ(at, config.vocab_size);
+    EXPECT_EQ(elements, whole.gradient_elements());
+    EXPECT_NEAR(products, whole.forward(0, 320).value() - 320 * work.pieces.back().norm_forward, 1e-6 * products);
+    EXPECT_NEAR(sums, owner_cost(work, whole, slices_between(work, whole, 0, 1), 128).beside.value(), 1e-6 * sums);
   }
 }
 

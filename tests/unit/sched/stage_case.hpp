@@ -17,14 +17,15 @@ namespace cleave::sched {
 inline const fleet::ServerProfile kWide{fleet::kUnlimitedRate, fleet::kUnlimitedRate, FlopsPerSecond(1e12),
                                         BytesPerSecond(1e11)};
 
-inline model::StepGraph graph_of(const std::string& family, std::int64_t batch, std::int64_t layers = 3) {
+inline model::StepGraph graph_of(const std::string& family, std::int64_t batch, std::int64_t layers = 3,
+                                 std::int64_t vocabulary = 640) {
   model::ModelConfig config;
   config.family = family;
   config.n_layer = layers;
   config.n_head = config.n_kv_head = 8;
   config.d_model = 128;
   config.d_ff = 512;
-  config.vocab_size = 640;
+  config.vocab_size = vocabulary;
   config.seq_len = config.max_pos = 384;
   return model::build_step(
       config,
@@ -45,15 +46,15 @@ inline std::vector<fleet::DeviceProfile> devices_of(std::int64_t count, std::uin
 
 // Of every stage: each chunk came once each way, and each element of the gradient has every sequence in it once.
 inline void expect_all_done_once(const StageScheduler& scheduler, const model::StepGraph& graph) {
-  const plan::StageWork work = plan::stage_work_of(graph, DType::f16);
   const plan::StagePlan& plan = scheduler.plan();
+  const plan::StageWork work = plan::with_head_parts(plan::stage_work_of(graph, DType::f16), plan.head_parts);
   const StageTally& tally = scheduler.tally();
   const std::int64_t visits = work.batch * ((work.seq + plan.chunk - 1) / plan.chunk);
   ASSERT_EQ(tally.forward.size(), plan.stages.size());
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const plan::StageCost cost(work, plan.stages[s].first, plan.stages[s].end, plan.chunk);
     EXPECT_EQ(tally.forward[s], visits) << s;
-    EXPECT_EQ(tally.backward[s], s + 1 == plan.stages.size() ? 0 : visits) << s;
+    EXPECT_EQ(tally.backward[s], cost.is_head() ? 0 : visits) << s;
     const double all = cost.gradient_elements() * static_cast<double>(work.batch);
     EXPECT_NEAR(tally.summed[s], all, 1e-6 * all) << s;
   }

@@ -46,6 +46,38 @@ TEST(StageLosses, WhateverLeavesEverythingIsDoneOnce) {
   EXPECT_GT(redone, 0);
 }
 
+// Parts of a head among what is lost: the others wait for it, and every row has its softmax once.
+TEST(StageLosses, AHeadInPartsIsMadeGood) {
+  std::int64_t lost = 0, of_parts = 0;
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    const model::StepGraph graph = graph_of("opt", 8, 3, 20'000);
+    auto devices = devices_of(60, seed, 4e6);
+    for (fleet::DeviceProfile& device : devices) device.memory = Bytes(4'000'000);
+    SimulatedFleet calm(devices, kWide, DType::f16);
+    StageScheduler undisturbed(calm, graph, {{kWide, 0}, DType::f16});
+    const Seconds step = undisturbed.run().time;
+    const plan::StagePlan& plan = undisturbed.plan();
+    ASSERT_GT(plan.head_parts, 1);
+    for (const double progress : {0.05, 0.3, 0.6, 0.9, 0.99}) {
+      // One replica of the last part, and some device.
+      const DeviceId victim = plan.stages.back().replicas.front().device, other((victim.value + 7) % 60);
+      fleet::ChurnTrace churn;
+      for (const DeviceId gone : {victim, other})
+        churn.push_back({step * progress, gone, fleet::ChurnKind::leave, 1.0});
+      SimulatedFleet fleet(devices, kWide, DType::f16, churn);
+      StageScheduler scheduler(fleet, graph, {{kWide, 0}, DType::f16});
+      const StepReport report = scheduler.run();
+      expect_all_done_once(scheduler, graph);
+      lost += report.lost;
+      of_parts += report.redone;
+      for (std::size_t i = 0; i < devices.size(); ++i)
+        EXPECT_LE(fleet.usage()[i].memory_peak.value(), devices[i].memory.value()) << seed << ' ' << progress;
+    }
+  }
+  EXPECT_GT(lost, 0);
+  EXPECT_GT(of_parts, 0);
+}
+
 TEST(StageLosses, GroupsOfOwnersThatLoseMembersSumEverySequenceOnce) {
   std::int64_t lost = 0;
   for (std::uint64_t seed = 0; seed < 4; ++seed) {

@@ -114,6 +114,35 @@ TEST(StageScheduler, AReplicaThatOwnsTheWholeGradientIsSentNoOperands) {
   EXPECT_GT(several, 0) << "no stage has several groups";
 }
 
+// A head that no device can hold goes in parts: everything is done once, memory is kept and the bound too, one or more
+// replicas of a part, one or more groups of owners.
+TEST(StageScheduler, RunsAHeadInParts) {
+  const model::StepGraph graph = graph_of("opt", 6, 3, 20'000);
+  const plan::StageWork work = plan::stage_work_of(graph, DType::f16);
+  std::set<std::int64_t> parts;
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    const double memory = seed % 2 == 0 ? 4e6 : 3.2e6;
+    auto devices = devices_of(40, seed, memory);
+    for (fleet::DeviceProfile& device : devices) device.memory = Bytes(static_cast<std::int64_t>(memory));
+    fleet::ServerProfile server = kWide;
+    if (seed % 3 == 1) server.nic_in = server.nic_out = BytesPerSecond(5e7);
+    SimulatedFleet fleet(devices, server, DType::f16);
+    StageScheduler scheduler(fleet, graph, {{server, 0}, DType::f16});
+    parts.insert(scheduler.plan().head_parts);
+    const plan::ServerShare share = plan::server_share(graph, server);
+    const Seconds bound = plan::stage_lower_bound(work, scheduler.plan(), devices, server, share);
+    for (int step = 0; step < 2; ++step) {
+      const StepReport report = scheduler.run();
+      expect_all_done_once(scheduler, graph);
+      EXPECT_GE(report.time.value(), bound.value()) << seed;
+    }
+    for (std::size_t i = 0; i < devices.size(); ++i)
+      EXPECT_LE(fleet.usage()[i].memory_peak.value(), devices[i].memory.value()) << seed;
+  }
+  EXPECT_FALSE(parts.contains(1));
+  EXPECT_GE(parts.size(), 2U);
+}
+
 // Where memory is short, devices with the slowest uplinks hold sums alone; the step is a step like any other.
 TEST(StageScheduler, RunsWhereSomeDevicesHoldSumsAlone) {
   const model::StepGraph graph = graph_of("opt", 6);
