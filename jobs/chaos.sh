@@ -74,7 +74,8 @@ living() {
 }
 
 SECONDS=0
-"$CLEAVE" train "$input" --quiet "${overrides[@]}" output.dir="$work/calm" > /dev/null 2>&1
+"$CLEAVE" train "$input" --quiet "${overrides[@]}" output.dir="$work/calm" > "$work/log0" 2>&1 ||
+  { code=$?; tail -n 5 "$work/log0" >&2; echo "chaos: the undisturbed run ended with exit code $code" >&2; exit 3; }
 expected=$(hash_of "$work/calm")
 echo "undisturbed: parameters $expected"
 # Between two deeds passes a tenth of a second or up to nine, and less where the whole run is short.
