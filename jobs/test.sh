@@ -17,4 +17,5 @@ bash "$TOP/jobs/setup.sh" "${setup[@]}"
 # shellcheck source=mpi-env.sh
 . "$TOP/jobs/mpi-env.sh"
 printf '\n== Set-up and build took %d s; testing\n' "$SECONDS"
-exec ctest --test-dir "$TOP/build/release" --output-on-failure -j2 "$@"
+# Most of the longer tests wait, for mpirun, for links and for Slurm, so twice as many run as there are cores.
+exec ctest --test-dir "$TOP/build/release" --output-on-failure -j "$((2 * $(nproc)))" "$@"

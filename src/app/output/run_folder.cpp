@@ -184,10 +184,19 @@ void RunFolder::append(std::int64_t step, std::int64_t tokens, const server::Ste
   taken_back_ = 0;
   taken_back_time_ = Seconds(0);
   held_back_.push_back(std::move(line));
+  write_held_back();
+}
+
+void RunFolder::write_held_back() {
   while (!held_back_.empty()) {
     metrics_.append(held_back_.front());
     held_back_.erase(held_back_.begin());
   }
+}
+
+void RunFolder::sync_metrics() {
+  write_held_back();
+  metrics_.sync();
 }
 
 void RunFolder::take_back(std::int64_t step, const std::vector<DeviceId>& devices) {

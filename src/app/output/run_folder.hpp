@@ -45,18 +45,21 @@ class RunFolder {
   void store_verification(const server::Verification& terms, const server::VerificationReport& report,
                           const std::vector<DeviceId>& left_out) const;
   /// One line of metrics.jsonl. `step` counts updates done. Errors: EnvironmentError; the line is kept and written
-  /// before the next one.
+  /// before the next one, or by sync_metrics().
   void append(std::int64_t step, std::int64_t tokens, const server::StepResult& result, std::optional<double> val_loss);
   /// The steps after `step` are taken back because of these devices, and their checkpoints have other names: moves
   /// their lines from metrics.jsonl to one of taken_back.jsonl; then there is no verdict any more. The next append()
   /// says how many lines there were, and their time. Errors: EnvironmentError.
   void take_back(std::int64_t step, const std::vector<DeviceId>& devices);
-  /// The lines so far survive a loss of power. Errors: EnvironmentError.
-  void sync_metrics() const { metrics_.sync(); }
+  /// The lines so far survive a loss of power, those too that could not be written when they came. Errors:
+  /// EnvironmentError.
+  void sync_metrics();
 
  private:
   RunFolder(std::filesystem::path folder, FolderLock lock, telemetry::JsonLines metrics)
       : folder_(std::move(folder)), lock_(std::move(lock)), metrics_(std::move(metrics)) {}
+  void write_held_back();
+
   std::filesystem::path folder_;
   FolderLock lock_;
   std::optional<std::filesystem::path> moved_, resumed_from_;

@@ -2,9 +2,11 @@
 #include "output/run_folder.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -44,6 +46,44 @@ TEST_F(RunFolderTest, HostsMayBeCalledAnything) {
   const nlohmann::json hosts = read("metrics.jsonl").at("dilation_by_host");
   ASSERT_EQ(hosts.size(), 2U);
   EXPECT_EQ(hosts.at("plain"), 1.05);
+}
+
+// No file may grow while one of these lives.
+class FullDisk {
+ public:
+  FullDisk() : heeded_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit nothing{0, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &nothing);
+  }
+  ~FullDisk() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    (void)std::signal(SIGXFSZ, heeded_);
+  }
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+
+ private:
+  rlimit before_{};
+  void (*heeded_)(int);
+};
+
+// The last step's line has no later one to come with.
+TEST_F(RunFolderTest, LinesThatCouldNotBeWrittenAreThereOnceSynced) {
+  RunFolder folder = RunFolder::create(top_ / "run");
+  const server::StepResult result;
+  folder.append(1, 64, result, std::nullopt);
+  {
+    const FullDisk full;
+    EXPECT_THROW(folder.append(2, 64, result, std::nullopt), EnvironmentError);
+    EXPECT_THROW(folder.append(3, 64, result, std::nullopt), EnvironmentError);
+    EXPECT_THROW(folder.sync_metrics(), EnvironmentError);
+  }
+  folder.sync_metrics();
+  std::ifstream in(top_ / "run" / "metrics.jsonl");
+  std::int64_t steps = 0;
+  for (std::string text; std::getline(in, text);) EXPECT_EQ(nlohmann::json::parse(text).at("step"), ++steps);
+  EXPECT_EQ(steps, 3);
 }
 
 // metrics.jsonl has one line of each step, and all time is in one of the two files.
