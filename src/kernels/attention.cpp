@@ -70,15 +70,15 @@ std::int64_t block_rows(PairShape shape) { return std::min(kRows, shape.seq); }
 std::int64_t forward_floats(PairShape shape) { return block_rows(shape) * shape.seq; }
 std::int64_t backward_floats(PairShape shape) { return 2 * block_rows(shape) * shape.seq; }
 
-Scores::Scores(PairShape shape, const float* k, const float* v) : shape_(shape) {
-  factors().keys.pack({k, shape.head_dim}, shape.seq, shape.head_dim);
-  if (v != nullptr) factors().values.pack({v, shape.head_dim}, shape.seq, shape.head_dim);
+Scores::Scores(PairShape shape, std::int64_t keys, const float* k, const float* v) : shape_(shape) {
+  factors().keys.pack({k, shape.head_dim}, keys, shape.head_dim);
+  if (v != nullptr) factors().values.pack({v, shape.head_dim}, keys, shape.head_dim);
 }
 
 void Scores::probabilities(const float* q, std::int64_t t0, std::int64_t rows, float* probabilities) const {
   const std::int64_t hd = shape_.head_dim, keys = t0 + rows;
   Factors& packed = factors();
-  packed.block.pack({q + t0 * hd, hd}, rows, hd);
+  packed.block.pack({q, hd}, rows, hd);
   triangle::multiply_below(packed.block, packed.keys, t0, {probabilities, keys});
   for (std::int64_t i = 0; i < rows; ++i)
     dispatch<softmax_row>(probabilities + i * keys, t0 + i + 1, keys, score_scale(shape_));
@@ -88,7 +88,7 @@ void Scores::gradients(const float* d_o, std::int64_t t0, std::int64_t rows, con
                        float* gradients) const {
   const std::int64_t hd = shape_.head_dim, keys = t0 + rows;
   Factors& packed = factors();
-  packed.block.pack({d_o + t0 * hd, hd}, rows, hd);
+  packed.block.pack({d_o, hd}, rows, hd);
   triangle::multiply_below(packed.block, packed.values, t0, {gradients, keys});
   for (std::int64_t i = 0; i < rows; ++i)
     dispatch<softmax_row_backward>(probabilities + i * keys, gradients + i * keys, t0 + i + 1, keys,
@@ -97,6 +97,33 @@ void Scores::gradients(const float* d_o, std::int64_t t0, std::int64_t rows, con
 
 }  // namespace attention_parts
 
+namespace {
+
+void check_chunk(PairShape shape, std::int64_t t0, std::int64_t rows) {
+  CLEAVE_ASSERT(t0 % kRows == 0 && (rows % kRows == 0 || t0 + rows == shape.seq), "rows {} to {} of {}", t0, t0 + rows,
+                shape.seq);
+}
+
+/// One head's block of query rows on its way back: q, d_o and dq of its rows; adds to dk and dv. `packed.across` has K.
+void block_backward(const Scores& scores, std::int64_t hd, std::int64_t t0, std::int64_t rows, const float* q,
+                    const float* d_o, float* dq, float* dk, float* dv, float* probabilities, float* gradients) {
+  const std::int64_t keys = t0 + rows;
+  Factors& packed = factors();
+  scores.probabilities(q, t0, rows, probabilities);
+  scores.gradients(d_o, t0, rows, probabilities, gradients);
+  packed.triangular.pack_below({gradients, keys}, rows, packed.across.depth(), t0);
+  triangle::multiply_lower(packed.triangular, packed.across, t0, {dq, hd});
+  const auto add_turned = [&](const float* of, const float* by, float* to) {  // to += of^T by
+    packed.turned.pack(ConstMatrix(of, keys).transposed(), keys, rows);
+    packed.block_across.pack(ConstMatrix(by, hd).transposed(), hd, rows);
+    triangle::add_upper(packed.turned, packed.block_across, t0, {to, hd});
+  };
+  add_turned(gradients, q, dk);
+  add_turned(probabilities, d_o, dv);
+}
+
+}  // namespace
+
 Bytes attention_forward_scratch(PairShape shape) {
   return Bytes(forward_floats(shape) * static_cast<std::int64_t>(sizeof(float)));
 }
@@ -104,21 +131,45 @@ Bytes attention_backward_scratch(PairShape shape) {
   return Bytes(backward_floats(shape) * static_cast<std::int64_t>(sizeof(float)));
 }
 
+void attention_forward_chunk(PairShape shape, std::int64_t t0, std::int64_t rows, const float* q, const float* k,
+                             const float* v, float* o, std::span<float> scratch) {
+  CLEAVE_ASSERT(std::ssize(scratch) >= forward_floats(shape), "scratch of {} floats", scratch.size());
+  check_chunk(shape, t0, rows);
+  const std::int64_t hd = shape.head_dim, end = t0 + rows;
+  float* probabilities = scratch.data();
+  const Scores scores(shape, end, k);
+  Factors& packed = factors();
+  packed.across.pack(ConstMatrix(v, hd).transposed(), hd, end);
+  for (std::int64_t head = 0; head < shape.heads; ++head)
+    for (std::int64_t b0 = t0; b0 < end; b0 += kRows) {
+      const std::int64_t count = std::min(kRows, end - b0), first = (head * rows + b0 - t0) * hd;
+      scores.probabilities(q + first, b0, count, probabilities);
+      packed.triangular.pack_below({probabilities, b0 + count}, count, end, b0);
+      triangle::multiply_lower(packed.triangular, packed.across, b0, {o + first, hd});
+    }
+}
+
+void attention_backward_chunk(PairShape shape, std::int64_t t0, std::int64_t rows, const float* q, const float* k,
+                              const float* v, const float* d_o, float* dq, float* dk, float* dv,
+                              std::span<float> scratch) {
+  CLEAVE_ASSERT(std::ssize(scratch) >= backward_floats(shape), "scratch of {} floats", scratch.size());
+  check_chunk(shape, t0, rows);
+  const std::int64_t hd = shape.head_dim, end = t0 + rows;
+  float* probabilities = scratch.data();
+  float* gradients = probabilities + block_rows(shape) * shape.seq;
+  const Scores scores(shape, end, k, v);
+  factors().across.pack(ConstMatrix(k, hd).transposed(), hd, end);
+  const std::int64_t last = (end - 1) / kRows * kRows;
+  for (std::int64_t b0 = last; b0 >= t0; b0 -= kRows)
+    for (std::int64_t head = 0; head < shape.heads; ++head) {
+      const std::int64_t count = std::min(kRows, end - b0), first = (head * rows + b0 - t0) * hd;
+      block_backward(scores, hd, b0, count, q + first, d_o + first, dq + first, dk, dv, probabilities, gradients);
+    }
+}
+
 void attention_forward(PairShape shape, const float* q, const float* k, const float* v, float* o,
                        std::span<float> scratch) {
-  CLEAVE_ASSERT(std::ssize(scratch) >= forward_floats(shape), "scratch of {} floats", scratch.size());
-  const std::int64_t seq = shape.seq, hd = shape.head_dim;
-  float* probabilities = scratch.data();
-  const Scores scores(shape, k);
-  Factors& packed = factors();
-  packed.across.pack(ConstMatrix(v, hd).transposed(), hd, seq);
-  for (std::int64_t head = 0; head < shape.heads; ++head)
-    for (std::int64_t t0 = 0; t0 < seq; t0 += kRows) {
-      const std::int64_t rows = std::min(kRows, seq - t0), keys = t0 + rows;
-      scores.probabilities(q + head * seq * hd, t0, rows, probabilities);
-      packed.triangular.pack_below({probabilities, keys}, rows, seq, t0);
-      triangle::multiply_lower(packed.triangular, packed.across, t0, {o + (head * seq + t0) * hd, hd});
-    }
+  attention_forward_chunk(shape, 0, shape.seq, q, k, v, o, scratch);
 }
 
 void attention_backward(PairShape shape, const float* q, const float* k, const float* v, const float* d_o, float* dq,
@@ -127,25 +178,14 @@ void attention_backward(PairShape shape, const float* q, const float* k, const f
   const std::int64_t seq = shape.seq, hd = shape.head_dim;
   float* probabilities = scratch.data();
   float* gradients = probabilities + block_rows(shape) * seq;  // dP, then dS
-  const Scores scores(shape, k, v);
-  Factors& packed = factors();
-  packed.across.pack(ConstMatrix(k, hd).transposed(), hd, seq);
+  const Scores scores(shape, seq, k, v);
+  factors().across.pack(ConstMatrix(k, hd).transposed(), hd, seq);
   std::fill_n(dk, seq * hd, 0.0f);
   std::fill_n(dv, seq * hd, 0.0f);
   for (std::int64_t head = 0; head < shape.heads; ++head)
     for (std::int64_t t0 = 0; t0 < seq; t0 += kRows) {
-      const std::int64_t rows = std::min(kRows, seq - t0), keys = t0 + rows, first = (head * seq + t0) * hd;
-      scores.probabilities(q + head * seq * hd, t0, rows, probabilities);
-      scores.gradients(d_o + head * seq * hd, t0, rows, probabilities, gradients);
-      packed.triangular.pack_below({gradients, keys}, rows, seq, t0);
-      triangle::multiply_lower(packed.triangular, packed.across, t0, {dq + first, hd});
-      const auto add_turned = [&](const float* of, const float* by, float* to) {  // to += of^T by
-        packed.turned.pack(ConstMatrix(of, keys).transposed(), keys, rows);
-        packed.block_across.pack(ConstMatrix(by + first, hd).transposed(), hd, rows);
-        triangle::add_upper(packed.turned, packed.block_across, t0, {to, hd});
-      };
-      add_turned(gradients, q, dk);
-      add_turned(probabilities, d_o, dv);
+      const std::int64_t rows = std::min(kRows, seq - t0), first = (head * seq + t0) * hd;
+      block_backward(scores, hd, t0, rows, q + first, d_o + first, dq + first, dk, dv, probabilities, gradients);
     }
 }
 

@@ -67,12 +67,12 @@ double check_attention_forward(PairShape shape, const float* q, const float* k, 
   float* probabilities = scratch.data();
   const Vector x = projection::random_signs(hd, random);
   const Projected vx(v, seq, x);
-  const Scores scores(shape, k);
+  const Scores scores(shape, seq, k);
   Expected expected(shape.heads * seq);
   for (std::int64_t head = 0; head < shape.heads; ++head)
     for (std::int64_t t0 = 0; t0 < seq; t0 += kRows) {
       const std::int64_t rows = std::min(kRows, seq - t0), keys = t0 + rows;
-      scores.probabilities(q + head * seq * hd, t0, rows, probabilities);
+      scores.probabilities(q + (head * seq + t0) * hd, t0, rows, probabilities);
       for (std::int64_t i = 0; i < rows; ++i) {
         const std::int64_t row = head * seq + t0 + i;
         dot_row(probabilities + i * keys, vx.values.data(), t0 + i + 1, &expected.values[row], &expected.squares[row]);
@@ -92,10 +92,10 @@ double check_attention_backward(PairShape shape, const float* q, const float* k,
                x_v = projection::random_signs(hd, random, 3);
   const Projected kx(k, seq, x_q), qx(q, queries, x_k), dox(d_o, queries, x_v);
   Expected expected_q(queries), expected_k(seq), expected_v(seq);
-  const Scores scores(shape, k, v);
+  const Scores scores(shape, seq, k, v);
   for (std::int64_t head = 0; head < shape.heads; ++head)
     for (std::int64_t t0 = 0; t0 < seq; t0 += kRows) {
-      const std::int64_t rows = std::min(kRows, seq - t0), keys = t0 + rows, first = head * seq * hd;
+      const std::int64_t rows = std::min(kRows, seq - t0), keys = t0 + rows, first = (head * seq + t0) * hd;
       scores.probabilities(q + first, t0, rows, probabilities);
       scores.gradients(d_o + first, t0, rows, probabilities, gradients);
       for (std::int64_t i = 0; i < rows; ++i) {

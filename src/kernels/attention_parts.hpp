@@ -8,8 +8,8 @@
 
 namespace cleave::kernels::attention_parts {
 
-/// Query rows worked on together. Part of the definition: it decides where the sums of dK and dV are cut.
-inline constexpr std::int64_t kRows = 128;
+/// It also decides where the sums of dK and dV are cut.
+inline constexpr std::int64_t kRows = kQueryRows;
 
 [[nodiscard]] std::int64_t block_rows(PairShape shape);
 /// Floats of scratch: a block of P (and of dS).
@@ -19,13 +19,13 @@ inline constexpr std::int64_t kRows = 128;
 /// Blocks of both matrices of a pair, for any of its heads. Keys and values are packed once for all of them.
 class Scores {
  public:
-  /// `k` and `v`: [seq x hd]; without `v`, probabilities alone. Uses memory of the calling thread: one at a time.
-  Scores(PairShape shape, const float* k, const float* v = nullptr);
+  /// `k` and `v`: [keys x hd]; without `v`, probabilities alone. Uses memory of the calling thread: one at a time.
+  Scores(PairShape shape, std::int64_t keys, const float* k, const float* v = nullptr);
 
-  /// P[rows x keys] of query rows [t0, t0 + rows) of the head whose queries are q [seq x hd]; keys = t0 + rows.
+  /// P[rows x keys] of query rows [t0, t0 + rows) of a head; keys = t0 + rows. q [rows x hd]: their queries.
   void probabilities(const float* q, std::int64_t t0, std::int64_t rows, float* probabilities) const;
 
-  /// dS[rows x keys] = P * (dO V^T - rowsum(P * dO V^T)) / sqrt(hd) of the same rows; d_o [seq x hd] of the head.
+  /// dS[rows x keys] = P * (dO V^T - rowsum(P * dO V^T)) / sqrt(hd) of the same rows; d_o [rows x hd].
   void gradients(const float* d_o, std::int64_t t0, std::int64_t rows, const float* probabilities,
                  float* gradients) const;
 

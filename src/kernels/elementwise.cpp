@@ -71,11 +71,11 @@ RopeTable::RopeTable(std::int64_t seq, std::int64_t head_dim, double theta) : se
     }
 }
 
-void rope(Parallel& parallel, const RopeTable& table, Rotate direction, Rows x) {
+void rope(Parallel& parallel, const RopeTable& table, Rotate direction, Rows x, std::int64_t first) {
   CLEAVE_ASSERT(x.cols % table.head_dim() == 0, "{} columns in heads of {}", x.cols, table.head_dim());
   const float sign = direction == Rotate::forward ? 1.0f : -1.0f;
   for_rows(parallel, x.rows, x.cols, [&](std::int64_t i) {
-    const std::int64_t t = i % table.seq();
+    const std::int64_t t = (first + i) % table.seq();
     for (float* head = x.row(i); head != x.row(i) + x.cols; head += table.head_dim())
       dispatch<rotate_head>(head, table.head_dim() / 2, table.cosines(t), table.sines(t), sign);
   });

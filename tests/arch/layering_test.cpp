@@ -18,7 +18,7 @@ TEST(Layering, TheTableIsReadWhole) {
   std::vector<std::string> faults;
   const Table table = read_table(fs::path(CLEAVE_SOURCE_DIR) / "docs" / "architecture.md", faults);
   EXPECT_THAT(faults, IsEmpty());
-  EXPECT_EQ(table.size(), 16u);
+  EXPECT_EQ(table.size(), 17u);
   EXPECT_EQ(table.at("sched").may_include, (std::set<std::string>{"base", "model", "fleet", "timing", "plan"}));
   EXPECT_EQ(table.at("kernels").outside, std::set<std::string>{"blis"});
   EXPECT_FALSE(table.at("server").may_include.contains("device"));

@@ -20,6 +20,9 @@ struct PairShape {
   std::int64_t seq = 0, head_dim = 0;
 };
 
+/// Query rows that are worked on together. Part of the definition: chunks of a sequence begin at multiples of it.
+inline constexpr std::int64_t kQueryRows = 128;
+
 /// Scratch that one call needs, in bytes: about seq * (2 * 128 + hd) floats backward, half of it forward.
 [[nodiscard]] Bytes attention_forward_scratch(PairShape shape);
 [[nodiscard]] Bytes attention_backward_scratch(PairShape shape);
@@ -35,5 +38,21 @@ void attention_forward(PairShape shape, const float* q, const float* k, const fl
 /// Requires: scratch of attention_backward_scratch(shape) bytes.
 void attention_backward(PairShape shape, const float* q, const float* k, const float* v, const float* d_o, float* dq,
                         float* dk, float* dv, std::span<float> scratch);
+
+// A sequence in chunks: query rows [t0, t0 + rows) of a pair, where rows before t0 belong to earlier chunks. Chunks go
+// forward from the first to the last, backward from the last to the first, so that a chunk needs of the others keys,
+// values and their gradients only. q, o, d_o, dq: [G, rows, hd], of the chunk; k, v, dk, dv: [seq, hd], of which the
+// rows before t0 + rows are read or written. The bits of a row do not depend on how a sequence is cut.
+// Requires: t0 is a multiple of kQueryRows, and so is rows, but for the last chunk of a sequence; scratch as above.
+
+/// As attention_forward.
+void attention_forward_chunk(PairShape shape, std::int64_t t0, std::int64_t rows, const float* q, const float* k,
+                             const float* v, float* o, std::span<float> scratch);
+
+/// dq as of attention_backward; the chunk's part of dk and dv is added to what is there. With the chunk that begins at
+/// t0, rows of dk and dv from t0 on are complete.
+void attention_backward_chunk(PairShape shape, std::int64_t t0, std::int64_t rows, const float* q, const float* k,
+                              const float* v, const float* d_o, float* dq, float* dk, float* dv,
+                              std::span<float> scratch);
 
 }  // namespace cleave::kernels

@@ -37,10 +37,10 @@ class RopeTable {
 
 enum class Rotate { forward, backward };
 
-/// Rotates every head of every row in place: row r is position r mod seq, and its heads of hd columns follow each
-/// other. Pairs are (i, i + hd/2): x'_i = x_i cos - x_(i+hd/2) sin, x'_(i+hd/2) = x_(i+hd/2) cos + x_i sin; backward
-/// turns the other way, which maps the gradient of the output to that of the input. Requires: x.cols is a multiple of
-/// head_dim.
-void rope(Parallel& parallel, const RopeTable& table, Rotate direction, Rows x);
+/// Rotates every head of every row in place: row r is position (first + r) mod seq, and its heads of hd columns follow
+/// each other. Pairs are (i, i + hd/2): x'_i = x_i cos - x_(i+hd/2) sin, x'_(i+hd/2) = x_(i+hd/2) cos + x_i sin;
+/// backward turns the other way, which maps the gradient of the output to that of the input. Requires: x.cols is a
+/// multiple of head_dim.
+void rope(Parallel& parallel, const RopeTable& table, Rotate direction, Rows x, std::int64_t first = 0);
 
 }  // namespace cleave::kernels

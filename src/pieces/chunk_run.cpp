@@ -1,0 +1,275 @@
+// One case per kind of operation, on the columns that are wanted.
+#include "chunk_run.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "cleave/base/error.hpp"
+#include "cleave/kernels/activations.hpp"
+#include "cleave/kernels/attention.hpp"
+#include "cleave/kernels/copy.hpp"
+#include "cleave/kernels/cross_entropy.hpp"
+#include "cleave/kernels/gemm.hpp"
+#include "cleave/kernels/norms.hpp"
+#include "cleave/kernels/wire.hpp"
+
+namespace cleave::pieces {
+
+namespace {
+
+using kernels::ConstMatrix;
+using kernels::ConstRows;
+using kernels::Rows;
+using model::Operation;
+using model::OpKind;
+using model::TensorView;
+
+// The heads [head, head + count) of rows, one after another, rounded to the wire type.
+void gather_heads(ConstRows from, std::int64_t head, std::int64_t count, std::int64_t head_dim, DType wire, float* to) {
+  for (std::int64_t h = 0; h < count; ++h) {
+    float* const block = to + h * from.rows * head_dim;
+    kernels::copy_rows(from.columns((head + h) * head_dim, (head + h + 1) * head_dim), block);
+    kernels::round_to(wire, Rows(block, from.rows, head_dim));
+  }
+}
+
+void scatter_heads(const float* from, std::int64_t head, std::int64_t count, std::int64_t head_dim, DType wire,
+                   Rows to) {
+  for (std::int64_t h = 0; h < count; ++h) {
+    const Rows place = to.columns((head + h) * head_dim, (head + h + 1) * head_dim);
+    for (std::int64_t i = 0; i < to.rows; ++i) std::copy_n(from + (h * to.rows + i) * head_dim, head_dim, place.row(i));
+    kernels::round_to(wire, place);
+  }
+}
+
+std::int64_t floats(Bytes bytes) { return bytes.value() / static_cast<std::int64_t>(sizeof(float)) + 1; }
+
+template <class T>
+T* enough(KeptVector<T>& memory, std::int64_t count) {
+  if (std::ssize(memory) < count) memory.resize(static_cast<std::size_t>(count));
+  return memory.data();
+}
+
+}  // namespace
+
+ChunkRun::ChunkRun(const Program& program, DType wire, kernels::Parallel& parallel, Parameters parameters)
+    : program_(program), wire_(wire), parallel_(parallel), parameters_(std::move(parameters)) {}
+
+std::int64_t ChunkRun::keys_of_sequence() const {
+  const Operation* const op = program_.attention();
+  return op == nullptr ? 0 : op->attention.n_kv_head * op->attention.seq * op->attention.head_dim;
+}
+
+SequenceState ChunkRun::open_forward() const {
+  const auto size = static_cast<std::size_t>(keys_of_sequence());
+  return {KeptVector<float>(size), KeptVector<float>(size), {}, {}, 0};
+}
+
+SequenceState ChunkRun::open_backward() const {
+  SequenceState state = open_forward();
+  state.key_gradients.assign(state.keys.size(), 0.0F);
+  state.value_gradients.assign(state.keys.size(), 0.0F);
+  return state;
+}
+
+void ChunkRun::begin(std::int64_t t0, std::int64_t rows) {
+  t0_ = t0;
+  rows_ = rows;
+}
+
+Rows ChunkRun::rows_of(TensorId tensor) {
+  const std::int64_t cols = program_.graph().tensor(tensor).cols;
+  return {enough(memory_[tensor], rows_ * cols), rows_, cols};
+}
+
+Rows ChunkRun::view(const TensorView& of) { return rows_of(of.tensor).columns(of.col0, of.col0 + of.cols); }
+
+const float* ChunkRun::vector(const TensorView& of) const { return parameters_(of.tensor).data + of.col0; }
+
+float* ChunkRun::unwanted(std::size_t which, std::int64_t count) {
+  if (unwanted_.size() <= which) unwanted_.resize(which + 1);
+  return enough(unwanted_[which], count);
+}
+
+void ChunkRun::run(std::span<const Instruction> instructions, SequenceState& state,
+                   std::span<const std::int32_t> targets) {
+  for (const Instruction& instruction : instructions) run(instruction, state, targets);
+}
+
+// C[rows, run] = A B[.., run] for each run of wanted columns.
+void ChunkRun::multiply(const Instruction& instruction) {
+  const Operation& op = *instruction.op;
+  const std::int64_t k = op.gemm.k;
+  ConstRows a = view(op.in[0]);
+  if (wire_ != DType::f32) {
+    float* const rounded = enough(operand_, rows_ * k);
+    kernels::copy_rows(a, rounded);
+    a = {rounded, rows_, k};
+    kernels::round_to(wire_, Rows(rounded, rows_, k));
+  }
+  const ConstMatrix left(a.data, a.ld);
+  const ConstRows stored = parameters_(op.in[1].tensor);
+  const bool summed = k_blocks(k) > 1;
+  if (summed) {
+    enough(row_exponents_, rows_);
+    if (kernels::norm_exponents(parallel_, left, rows_, k, row_exponents_) != kernels::ProductStatus::ok)
+      throw CheckFailure(fmt::format("an operand of {} is not finite", op.name));
+  }
+  const Rows c = rows_of(op.out[0].tensor);
+  for (const Columns& run : instruction.columns[0].runs()) {
+    const ConstMatrix whole(stored.data, stored.ld);
+    const ConstMatrix b = (op.trans_b ? whole.transposed() : whole).from(0, run.begin - op.out[0].col0);
+    if (summed) {
+      enough(column_exponents_, run.count());
+      if (kernels::norm_exponents(parallel_, b.transposed(), run.count(), k, column_exponents_) !=
+          kernels::ProductStatus::ok)
+        throw CheckFailure(fmt::format("a weight of {} is not finite", op.name));
+    }
+    const Rows out = c.columns(run.begin, run.end);
+    if (kernels::multiply_whole(parallel_, {rows_, run.count(), k}, left, b, row_exponents_, column_exponents_,
+                                partial_sum_type(wire_), {out.data, out.ld}) != kernels::ProductStatus::ok)
+      throw CheckFailure(fmt::format("a product of {} is not finite: the training has diverged", op.name));
+    kernels::round_to(wire_, out);
+  }
+}
+
+void ChunkRun::attend(const Instruction& instruction, SequenceState& state) {
+  const Operation& op = *instruction.op;
+  const AttentionShape& shape = op.attention;
+  const std::int64_t queries = shape.queries_per_pair(), hd = shape.head_dim, sequence = shape.seq * hd;
+  const kernels::PairShape pair{queries, shape.seq, hd};
+  const ColumnSet heads = instruction.columns[0].moved(-op.out[0].col0);
+  if (state.kept < t0_ + rows_) keep_keys_values(state);
+  for (const Columns& run : heads.runs()) {
+    const std::int64_t first = run.begin / (queries * hd), count = run.count() / (queries * hd);
+    parallel_.for_chunks(count, 1, [&](std::int64_t begin, std::int64_t) {
+      thread_local KeptVector<float> memory;
+      const std::int64_t key = first + begin, rows = queries * rows_ * hd;
+      float* const q = enough(memory, 2 * rows + floats(kernels::attention_forward_scratch(pair)));
+      float* const o = q + rows;
+      gather_heads(view(op.in[0]), key * queries, queries, hd, wire_, q);
+      kernels::attention_forward_chunk(pair, t0_, rows_, q, state.keys.data() + key * sequence,
+                                       state.values.data() + key * sequence, o,
+                                       {o + rows, static_cast<std::size_t>(std::ssize(memory) - 2 * rows)});
+      scatter_heads(o, key * queries, queries, hd, wire_, view(op.out[0]));
+    });
+  }
+}
+
+void ChunkRun::attend_backward(const Instruction& instruction, SequenceState& state) {
+  const Operation& op = *instruction.op;
+  const AttentionShape& shape = op.attention;
+  const std::int64_t queries = shape.queries_per_pair(), hd = shape.head_dim, sequence = shape.seq * hd;
+  const kernels::PairShape pair{queries, shape.seq, hd};
+  const ColumnSet heads = instruction.columns[0].moved(-op.out[0].col0);
+  for (const Columns& run : heads.runs()) {
+    const std::int64_t first = run.begin / (queries * hd), count = run.count() / (queries * hd);
+    parallel_.for_chunks(count, 1, [&](std::int64_t begin, std::int64_t) {
+      thread_local KeptVector<float> memory;
+      const std::int64_t key = first + begin, rows = queries * rows_ * hd, at = key * sequence;
+      float* const q = enough(memory, 3 * rows + floats(kernels::attention_backward_scratch(pair)));
+      float *const d_o = q + rows, *const dq = d_o + rows;
+      gather_heads(view(op.in[0]), key * queries, queries, hd, wire_, q);
+      gather_heads(view(op.in[3]), key * queries, queries, hd, wire_, d_o);
+      float *const dk = state.key_gradients.data() + at, *const dv = state.value_gradients.data() + at;
+      kernels::attention_backward_chunk(pair, t0_, rows_, q, state.keys.data() + at, state.values.data() + at, d_o, dq,
+                                        dk, dv, {dq + rows, static_cast<std::size_t>(std::ssize(memory) - 3 * rows)});
+      scatter_heads(dq, key * queries, queries, hd, wire_, view(op.out[0]));
+      scatter_heads(dk + t0_ * hd, key, 1, hd, wire_, view(op.out[1]));
+      scatter_heads(dv + t0_ * hd, key, 1, hd, wire_, view(op.out[2]));
+    });
+  }
+}
+
+void ChunkRun::keep_keys_values(SequenceState& state) {
+  const Operation& op = *program_.attention();
+  const AttentionShape& shape = op.attention;
+  for (std::int64_t key = 0; key < shape.n_kv_head; ++key) {
+    const std::int64_t at = (key * shape.seq + t0_) * shape.head_dim;
+    gather_heads(view(op.in[1]), key, 1, shape.head_dim, wire_, state.keys.data() + at);
+    gather_heads(view(op.in[2]), key, 1, shape.head_dim, wire_, state.values.data() + at);
+  }
+  state.kept = t0_ + rows_;
+}
+
+void ChunkRun::run(const Instruction& instruction, SequenceState& state, std::span<const std::int32_t> targets) {
+  const Operation& op = *instruction.op;
+  // The wanted run of columns of an output, and the same columns of another view.
+  const auto for_runs = [&](auto body) {
+    for (const Columns& run : instruction.columns[0].runs())
+      body([&, run](const TensorView& of) {
+        const std::int64_t begin = run.begin - op.out[0].col0, end = run.end - op.out[0].col0;
+        return view(of).columns(begin, end);
+      });
+  };
+  switch (op.kind) {
+    case OpKind::gemm: multiply(instruction); break;
+    case OpKind::attention_forward: attend(instruction, state); break;
+    case OpKind::attention_backward: attend_backward(instruction, state); break;
+    case OpKind::layer_norm:
+      kernels::layer_norm(parallel_, view(op.in[0]), vector(op.in[1]), vector(op.in[2]), op.scalar, view(op.out[0]),
+                          view(op.out[1]).data, view(op.out[2]).data);
+      break;
+    case OpKind::rms_norm:
+      kernels::rms_norm(parallel_, view(op.in[0]), vector(op.in[1]), op.scalar, view(op.out[0]), view(op.out[1]).data);
+      break;
+    case OpKind::layer_norm_backward: {
+      const Rows dy = view(op.in[0]);
+      kernels::layer_norm_backward(parallel_, view(op.in[1]), vector(op.in[2]), view(op.in[3]).data,
+                                   view(op.in[4]).data, dy, op.out[0].valid() ? view(op.out[0]) : Rows(),
+                                   unwanted(0, dy.cols), unwanted(1, dy.cols));
+      break;
+    }
+    case OpKind::rms_norm_backward: {
+      const Rows dy = view(op.in[0]);
+      kernels::rms_norm_backward(parallel_, view(op.in[1]), vector(op.in[2]), view(op.in[3]).data, dy,
+                                 op.out[0].valid() ? view(op.out[0]) : Rows(), unwanted(0, dy.cols));
+      break;
+    }
+    case OpKind::add_bias:
+      for (const Columns& run : instruction.columns[0].runs())
+        kernels::add_bias(parallel_, rows_of(op.out[0].tensor).columns(run.begin, run.end),
+                          vector(op.in[0]) + run.begin - op.out[0].col0);
+      break;
+    case OpKind::gelu: for_runs([&](auto of) { kernels::gelu_new(parallel_, of(op.in[0]), of(op.out[0])); }); break;
+    case OpKind::gelu_backward:
+      for_runs([&](auto of) { kernels::gelu_new_backward(parallel_, of(op.in[1]), of(op.in[0]), of(op.out[0])); });
+      break;
+    case OpKind::relu: for_runs([&](auto of) { kernels::relu(parallel_, of(op.in[0]), of(op.out[0])); }); break;
+    case OpKind::relu_backward:
+      for_runs([&](auto of) { kernels::relu_backward(parallel_, of(op.in[1]), of(op.in[0]), of(op.out[0])); });
+      break;
+    case OpKind::swiglu:
+      for_runs([&](auto of) { kernels::swiglu(parallel_, of(op.in[0]), of(op.in[1]), of(op.out[0])); });
+      break;
+    case OpKind::swiglu_backward:
+      for_runs([&](auto of) {
+        kernels::swiglu_backward(parallel_, of(op.in[1]), of(op.in[2]), of(op.in[0]), of(op.out[0]), of(op.out[1]));
+      });
+      break;
+    case OpKind::rope:
+    case OpKind::rope_backward: {
+      auto& table = rope_;
+      if (!table) table.emplace(op.attention.seq, op.integer, op.scalar);
+      const auto direction = op.kind == OpKind::rope ? kernels::Rotate::forward : kernels::Rotate::backward;
+      for (const Columns& run : instruction.columns[0].runs())
+        kernels::rope(parallel_, *table, direction, rows_of(op.out[0].tensor).columns(run.begin, run.end), t0_);
+      break;
+    }
+    case OpKind::add:
+      for_runs([&](auto of) { kernels::add(parallel_, of(op.in[0]), of(op.in[1]), of(op.out[0])); });
+      break;
+    case OpKind::accumulate:
+      for_runs([&](auto of) { kernels::accumulate(parallel_, of(op.in[0]), of(op.out[0])); });
+      break;
+    case OpKind::cross_entropy:
+      loss_ = kernels::cross_entropy_backward(parallel_, view(op.in[0]), targets, static_cast<float>(op.scalar));
+      break;
+    case OpKind::cross_entropy_loss: loss_ = kernels::cross_entropy(parallel_, view(op.in[0]), targets); break;
+    default: CLEAVE_ASSERT(false, "{} is no operation of a piece", op.name);
+  }
+}
+
+}  // namespace cleave::pieces

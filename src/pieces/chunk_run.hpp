@@ -1,0 +1,77 @@
+// ChunkRun: carries out a piece's operations on some rows of one sequence, with the bits that they have in any layout.
+//
+// Values are rounded to the wire type where tiles round them, whether they travel or not: operands of products and of
+// attention, and their results. Norms, activations and sums of gradients stay in fp32.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "cleave/base/kept_memory.hpp"
+#include "cleave/base/shapes.hpp"
+#include "cleave/kernels/elementwise.hpp"
+#include "cleave/kernels/matrix.hpp"
+#include "cleave/kernels/parallel.hpp"
+#include "program.hpp"
+
+namespace cleave::pieces {
+
+/// Where a parameter lies, row-major; products' weights rounded to the wire type.
+using Parameters = std::function<kernels::ConstRows(TensorId)>;
+
+/// What a sequence leaves at a piece from chunk to chunk: keys and values, rounded to the wire type, and on the way
+/// back the sums of their gradients. [key/value heads][seq][head_dim] each; empty without attention.
+struct SequenceState {
+  KeptVector<float> keys, values, key_gradients, value_gradients;
+  std::int64_t kept = 0;  ///< rows of keys and values that are there, from the first one on
+};
+
+class ChunkRun {
+ public:
+  /// `program`, `parallel` must outlive it.
+  ChunkRun(const Program& program, DType wire, kernels::Parallel& parallel, Parameters parameters);
+
+  /// Makes room for a sequence's way forward, or back.
+  [[nodiscard]] SequenceState open_forward() const;
+  [[nodiscard]] SequenceState open_backward() const;
+
+  /// From here on the rows are [t0, t0 + rows) of their sequence. Requires: as kernels::attention_forward_chunk.
+  void begin(std::int64_t t0, std::int64_t rows);
+  /// Memory of a tensor's rows, all of its columns. What run() is to read is put here first.
+  [[nodiscard]] kernels::Rows rows_of(TensorId tensor);
+  /// Requires: what the instructions read was written, or made by them. `targets`: of the head, one a row.
+  /// Errors: CheckFailure where a product is not finite.
+  void run(std::span<const Instruction> instructions, SequenceState& state, std::span<const std::int32_t> targets = {});
+  /// Keeps the rows' keys and values, which run() has made. Attention does it by itself where they are not kept yet.
+  void keep_keys_values(SequenceState& state);
+  /// Sum of the losses of the rows that the last cross-entropy saw.
+  [[nodiscard]] double loss() const { return loss_; }
+
+ private:
+  kernels::Rows view(const model::TensorView& of);
+  [[nodiscard]] const float* vector(const model::TensorView& of) const;
+  [[nodiscard]] float* unwanted(std::size_t which, std::int64_t count);
+  void run(const Instruction& instruction, SequenceState& state, std::span<const std::int32_t> targets);
+  void multiply(const Instruction& instruction);
+  void attend(const Instruction& instruction, SequenceState& state);
+  void attend_backward(const Instruction& instruction, SequenceState& state);
+  [[nodiscard]] std::int64_t keys_of_sequence() const;
+
+  const Program& program_;
+  DType wire_;
+  kernels::Parallel& parallel_;
+  Parameters parameters_;
+  std::int64_t t0_ = 0, rows_ = 0;
+  double loss_ = 0;
+  std::map<TensorId, KeptVector<float>> memory_;
+  KeptVector<float> operand_;
+  KeptVector<std::int16_t> row_exponents_, column_exponents_;
+  std::vector<KeptVector<float>> unwanted_;
+  std::optional<kernels::RopeTable> rope_;
+};
+
+}  // namespace cleave::pieces

@@ -1,0 +1,80 @@
+// Program: the operations of one piece of a StepGraph (model/pieces.hpp), and which columns of what each of them must
+// compute for a purpose: all of a chunk's forward pass, its keys and values, its way back, or a slice of the gradient.
+//
+// Nothing about a family is known here: what depends on what is read off the graph. Columns of a product are
+// independent of each other, and heads of attention are; so who owns a slice of a gradient computes little more than
+// what the slice needs.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "cleave/model/graph.hpp"
+#include "column_set.hpp"
+
+namespace cleave::pieces {
+
+/// Of tensors, columns that are wanted. A tensor that is not named is not wanted.
+using Wanted = std::map<TensorId, ColumnSet>;
+
+/// An operation and the columns of each of its outputs that it computes, counted in the output's tensor.
+struct Instruction {
+  const model::Operation* op = nullptr;
+  std::vector<ColumnSet> columns;
+};
+
+/// A weight or bias gradient: the columns of its two operands that it multiplies (of a bias: of its one operand).
+struct SumInstruction {
+  const model::Operation* op = nullptr;
+  ColumnSet a, b;
+};
+
+class Program {
+ public:
+  /// `graph`: a training step in one row group and one chunk of the loss, which must outlive the program; its batch may
+  /// be any. Requires: 0 <= piece < pieces_of(graph).size().
+  Program(const model::StepGraph& graph, std::int64_t piece);
+
+  [[nodiscard]] const model::StepGraph& graph() const { return *graph_; }
+  [[nodiscard]] TensorId x() const { return x_; }    ///< what the piece reads of the residual stream
+  [[nodiscard]] TensorId y() const { return y_; }    ///< what it makes of it; of the head none
+  [[nodiscard]] TensorId dy() const { return dy_; }  ///< none for the head, or where nothing goes backward
+  [[nodiscard]] TensorId dx() const { return dx_; }  ///< none where no gradient is wanted below
+  /// Attention of the forward and of the backward pass; null where the piece has none, or nothing goes backward.
+  [[nodiscard]] const model::Operation* attention() const { return attention_; }
+  [[nodiscard]] bool is_head() const { return !y_.valid(); }
+  [[nodiscard]] bool backward() const { return !backward_.empty(); }
+
+  /// Forward operations that `wanted` needs, in order. They read `x` and parameters alone.
+  [[nodiscard]] std::vector<Instruction> forward(const Wanted& wanted) const;
+  /// Everything that the forward pass returns: y, or of the head what its way back begins with.
+  [[nodiscard]] Wanted outputs() const;
+  /// Keys and values, as attention reads them.
+  [[nodiscard]] Wanted keys_values() const;
+
+  /// What `wanted` needs when keys and values are there already: forward operations, made again, then those that lead
+  /// to input gradients. `wanted` may name gradients and forward values.
+  [[nodiscard]] std::vector<Instruction> back(const Wanted& wanted) const;
+  /// dx, and the norms' gradients with it.
+  [[nodiscard]] Wanted input_gradient() const;
+
+  /// Gradients of products' weights and biases that are trained.
+  [[nodiscard]] std::span<const model::Operation* const> sums() const { return sums_; }
+  /// Norms' gains and biases whose gradient is wanted: the operation that gives them, or null.
+  [[nodiscard]] const model::Operation* norm_backward() const { return norm_backward_; }
+  /// What sums need of the piece's values.
+  [[nodiscard]] static Wanted operands_of(std::span<const SumInstruction> sums);
+
+ private:
+  [[nodiscard]] std::vector<Instruction> needed(std::span<const model::Operation* const> operations, Wanted& wanted,
+                                                bool has_keys_values) const;
+
+  const model::StepGraph* graph_;
+  std::vector<const model::Operation*> forward_, backward_, sums_;
+  const model::Operation *attention_ = nullptr, *norm_backward_ = nullptr;
+  TensorId x_, y_, dx_, dy_;
+};
+
+}  // namespace cleave::pieces
