@@ -107,15 +107,15 @@ bool StageRun::relieve_one() {
   const double own_end = late->loading +
                          std::max(static_cast<double>(std::max(kNext, in_time)) * late->pace, passes_in(s).value()) +
                          sending;
-  SharedOut some, whole = shared(of.sequences, of.partial);
-  double some_end = std::numeric_limits<double>::infinity(), whole_end = some_end;
-  if (!whole.parts.front().empty()) whole_end = whole.by.value();
+  SharedOut some, all_of_it = shared(of.sequences, of.partial);
+  double some_end = std::numeric_limits<double>::infinity(), all_of_it_end = some_end;
+  if (!all_of_it.parts.front().empty()) all_of_it_end = all_of_it.by.value();
   if (!spare.empty() && std::ssize(spare) < std::ssize(of.sequences)) {
     some = shared(spare, true);
     if (!some.parts.front().empty()) some_end = std::max(own_end, some.by.value());
   }
-  if (std::min(some_end, whole_end) > target) return false;
-  const bool keeps = some_end <= whole_end;
+  if (std::min(some_end, all_of_it_end) > target) return false;
+  const bool keeps = some_end <= all_of_it_end;
   const std::vector<std::int64_t> its = keeps ? spare : of.sequences;
   std::vector<bool> gone(static_cast<std::size_t>(batch), false);
   for (const std::int64_t q : its) gone[static_cast<std::size_t>(q)] = true;
@@ -131,7 +131,7 @@ bool StageRun::relieve_one() {
     of.closed = true;
     give_back(of.load, id, owner_memory(work, of.cost, of.replica));
   }
-  deal_out(s, partial, its, (keeps ? some : whole).parts.front(), kNoLoss);
+  deal_out(s, partial, its, (keeps ? some : all_of_it).parts.front(), kNoLoss);
   // deal_out() may have moved the owners.
   if (!keeps) {
     --at(s).gradients_left;
