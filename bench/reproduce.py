@@ -8,7 +8,8 @@
     python3 bench/reproduce.py --brief            two cases of each row, one seed, no slow planner; results and page go to runs/brief
 
 Options: --program build/release/cleave, --jobs 2, --minutes N (starts no point after that; the same command goes on).
-Results: docs/measurements/results/row-NN.json, .csv, .svg. Points are kept in runs/evidence. Needs nothing but Python.
+Results: docs/measurements/results/row-NN.json, .csv, .svg. Points are kept in runs/evidence;
+those that were run elsewhere are taken over from the results files. Needs nothing but Python.
 """
 import argparse
 import pathlib
@@ -25,9 +26,9 @@ def main():
     parser.add_argument("--gather", action="store_true")
     pages.add_options(parser)
     arguments = parser.parse_args()
-    pages.prepare(arguments)
     chosen = [row for row in ROWS if not arguments.row or row.number_of in arguments.row]
     studies = list({row.study.name: row.study for row in chosen}.values())
+    pages.prepare(arguments, studies)
     left = 0
     if not arguments.gather:
         everything = [point for study in studies for point in study.points(arguments.brief)]

@@ -9,7 +9,7 @@ def run(about, studies):
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     pages.add_options(parser)
     arguments = parser.parse_args()
-    pages.prepare(arguments)
+    pages.prepare(arguments, studies)
     left = points.run([p for study in studies for p in study.points(arguments.brief)], arguments.program.resolve(), arguments.jobs,
                       arguments.minutes, pages.again(arguments))
     for study in studies:

@@ -29,10 +29,13 @@ def add_options(parser):
     parser.add_argument("--brief", action="store_true")
 
 
-def prepare(arguments):
-    """Before a study runs. A brief one is written apart, so that it never stands in for a whole one."""
+def prepare(arguments, studies):
+    """Before studies run. Brief ones are written apart, so that they never stand in for whole ones."""
     if arguments.brief:
         study.RESULTS = RUNS / "brief"
+        return
+    for of in studies:
+        of.take_over()
 
 
 def again(arguments):

@@ -49,6 +49,26 @@ class Study:
                 if not (brief and system in fleets.SLOW)
                 for seed in self.seeds_of(case, system, brief)]
 
+    def take_over(self):
+        """Points that were run elsewhere count as kept: what the repository's results file says of them."""
+        try:
+            head = json.loads((RESULTS / f"{self.name}.json").read_text())
+        except (OSError, ValueError):
+            return
+        made_by = {}
+        for program, systems in head["programs"].items():
+            for system in systems:
+                made_by.setdefault(system, []).append(program)
+        rows = {(row["case"], row["seed"], row["system"]): row for row in head["rows"]}
+        for point in self.points():
+            row = rows.get((point.labels["case"], point.labels["seed"], point.system))
+            if row is None or row["set"] != point.overrides() or row["input"] != point.input or point.kept() is not None:
+                continue
+            report = {key: row.get(key) for key in [*FIELDS, "figures"]}
+            store(point.file(), json.dumps({"program": row.get("program") or " or ".join(made_by[point.system]),
+                                            "date": row.get("date") or head["date"], "input": row["input"], "set": row["set"],
+                                            "system": point.system, "seconds": row["seconds"], "report": report}))
+
     def write(self, brief=False):
         """The results file of the points that were run, .json and .csv."""
         rows, programs, dates, missing = [], {}, set(), 0
@@ -60,7 +80,7 @@ class Study:
             programs.setdefault(kept["program"], set()).add(point.system)
             dates.add(kept["date"])
             rows.append({**point.labels, "system": point.system, "seconds": kept["seconds"], **kept["report"],
-                         "input": kept["input"], "set": kept["set"]})
+                         "input": kept["input"], "set": kept["set"], "program": kept["program"], "date": kept["date"]})
         head = {"study": self.name, "command": self.command, "date": max(dates, default=""), "machine": machine(),
                 "programs": {p: sorted(s) for p, s in sorted(programs.items())}, "points": len(rows), "not_run": missing,
                 "brief": brief}
