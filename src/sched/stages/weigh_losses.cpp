@@ -43,7 +43,8 @@ void StageRun::rehearse() {
 
 void StageRun::note_chunk() {
   ++course.chunks;
-  const std::int64_t all = (2 * top() + 1 - lowest) * batch * chunks;
+  const std::int64_t back = passed_twice(top()) ? top() + 1 - lowest : top() - lowest;  // stages with a way back
+  const std::int64_t all = (top() + 1 + back) * batch * chunks;
   while (std::ssize(course.pace) * all <= kMarks * course.chunks) course.pace.push_back(fleet.now() - began);
 }
 
