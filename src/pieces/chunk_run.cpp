@@ -135,28 +135,36 @@ void ChunkRun::multiply(const Instruction& instruction) {
   }
 }
 
+// Calls body(key/value head) for the heads whose queries an instruction's first output has.
+template <class Body>
+void ChunkRun::for_heads(const Instruction& instruction, const Body& body) {
+  const Operation& op = *instruction.op;
+  const std::int64_t width = op.attention.queries_per_pair() * op.attention.head_dim;
+  const ColumnSet wanted = instruction.columns[0].moved(-op.out[0].col0);
+  for (const Columns& run : wanted.runs()) {
+    parallel_.for_chunks(run.count() / width, 1,
+                         [&](std::int64_t begin, std::int64_t) { body(run.begin / width + begin); });
+  }
+}
+
 void ChunkRun::attend(const Instruction& instruction, SequenceState& state) {
   const Operation& op = *instruction.op;
   const AttentionShape& shape = op.attention;
   const std::int64_t queries = shape.queries_per_pair(), hd = shape.head_dim, sequence = shape.seq * hd;
   const kernels::PairShape pair{queries, shape.seq, hd};
   const Rows q_rows = view(op.in[0]), o_rows = view(op.out[0]);  // of a map, which threads must not change
-  const ColumnSet heads = instruction.columns[0].moved(-op.out[0].col0);
   if (state.kept < t0_ + rows_) keep_keys_values(state);
-  for (const Columns& run : heads.runs()) {
-    const std::int64_t first = run.begin / (queries * hd), count = run.count() / (queries * hd);
-    parallel_.for_chunks(count, 1, [&](std::int64_t begin, std::int64_t) {
-      thread_local KeptVector<float> memory;
-      const std::int64_t key = first + begin, rows = queries * rows_ * hd;
-      float* const q = enough(memory, 2 * rows + floats(kernels::attention_forward_scratch(pair)));
-      float* const o = q + rows;
-      gather_heads(q_rows, key * queries, queries, hd, wire_, q);
-      kernels::attention_forward_chunk(pair, t0_, rows_, q, state.keys.data() + key * sequence,
-                                       state.values.data() + key * sequence, o,
-                                       {o + rows, static_cast<std::size_t>(std::ssize(memory) - 2 * rows)});
-      scatter_heads(o, key * queries, queries, hd, wire_, o_rows);
-    });
-  }
+  for_heads(instruction, [&](std::int64_t key) {
+    thread_local KeptVector<float> memory;
+    const std::int64_t rows = queries * rows_ * hd;
+    float* const q = enough(memory, 2 * rows + floats(kernels::attention_forward_scratch(pair)));
+    float* const o = q + rows;
+    gather_heads(q_rows, key * queries, queries, hd, wire_, q);
+    kernels::attention_forward_chunk(pair, t0_, rows_, q, state.keys.data() + key * sequence,
+                                     state.values.data() + key * sequence, o,
+                                     {o + rows, static_cast<std::size_t>(std::ssize(memory) - 2 * rows)});
+    scatter_heads(o, key * queries, queries, hd, wire_, o_rows);
+  });
 }
 
 void ChunkRun::attend_backward(const Instruction& instruction, SequenceState& state) {
@@ -166,24 +174,20 @@ void ChunkRun::attend_backward(const Instruction& instruction, SequenceState& st
   const kernels::PairShape pair{queries, shape.seq, hd};
   const Rows q_rows = view(op.in[0]), do_rows = view(op.in[3]), dq_rows = view(op.out[0]), dk_rows = view(op.out[1]),
              dv_rows = view(op.out[2]);
-  const ColumnSet heads = instruction.columns[0].moved(-op.out[0].col0);
-  for (const Columns& run : heads.runs()) {
-    const std::int64_t first = run.begin / (queries * hd), count = run.count() / (queries * hd);
-    parallel_.for_chunks(count, 1, [&](std::int64_t begin, std::int64_t) {
-      thread_local KeptVector<float> memory;
-      const std::int64_t key = first + begin, rows = queries * rows_ * hd, at = key * sequence;
-      float* const q = enough(memory, 3 * rows + floats(kernels::attention_backward_scratch(pair)));
-      float *const d_o = q + rows, *const dq = d_o + rows;
-      gather_heads(q_rows, key * queries, queries, hd, wire_, q);
-      gather_heads(do_rows, key * queries, queries, hd, wire_, d_o);
-      float *const dk = state.key_gradients.data() + at, *const dv = state.value_gradients.data() + at;
-      kernels::attention_backward_chunk(pair, t0_, rows_, q, state.keys.data() + at, state.values.data() + at, d_o, dq,
-                                        dk, dv, {dq + rows, static_cast<std::size_t>(std::ssize(memory) - 3 * rows)});
-      scatter_heads(dq, key * queries, queries, hd, wire_, dq_rows);
-      scatter_heads(dk + t0_ * hd, key, 1, hd, wire_, dk_rows);
-      scatter_heads(dv + t0_ * hd, key, 1, hd, wire_, dv_rows);
-    });
-  }
+  for_heads(instruction, [&](std::int64_t key) {
+    thread_local KeptVector<float> memory;
+    const std::int64_t rows = queries * rows_ * hd, at = key * sequence;
+    float* const q = enough(memory, 3 * rows + floats(kernels::attention_backward_scratch(pair)));
+    float *const d_o = q + rows, *const dq = d_o + rows;
+    gather_heads(q_rows, key * queries, queries, hd, wire_, q);
+    gather_heads(do_rows, key * queries, queries, hd, wire_, d_o);
+    float *const dk = state.key_gradients.data() + at, *const dv = state.value_gradients.data() + at;
+    kernels::attention_backward_chunk(pair, t0_, rows_, q, state.keys.data() + at, state.values.data() + at, d_o, dq,
+                                      dk, dv, {dq + rows, static_cast<std::size_t>(std::ssize(memory) - 3 * rows)});
+    scatter_heads(dq, key * queries, queries, hd, wire_, dq_rows);
+    scatter_heads(dk + t0_ * hd, key, 1, hd, wire_, dk_rows);
+    scatter_heads(dv + t0_ * hd, key, 1, hd, wire_, dv_rows);
+  });
 }
 
 void ChunkRun::keep_keys_values(SequenceState& state) {

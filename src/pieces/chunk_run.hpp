@@ -57,6 +57,8 @@ class ChunkRun {
   [[nodiscard]] float* unwanted(std::size_t which, std::int64_t count);
   void run(const Instruction& instruction, SequenceState& state, std::span<const std::int32_t> targets);
   void multiply(const Instruction& instruction);
+  template <class Body>
+  void for_heads(const Instruction& instruction, const Body& body);
   void attend(const Instruction& instruction, SequenceState& state);
   void attend_backward(const Instruction& instruction, SequenceState& state);
   [[nodiscard]] std::int64_t keys_of_sequence() const;

@@ -18,6 +18,8 @@ class StageCost {
   [[nodiscard]] bool is_head() const { return head_; }
   /// It holds a part of the head: a piece of its own, beside the other parts.
   [[nodiscard]] bool is_part() const { return blocks_ > 0; }
+  /// The gradient that it goes back from is that of its own logits: no dY comes from above.
+  [[nodiscard]] bool has_logits() const { return is_head() || is_part(); }
   /// Some gradient within the stage, or of what it reads, is wanted.
   [[nodiscard]] bool backward() const { return backward_; }
   /// Products' weights in the wire type, biases and norms in 4 bytes.

@@ -6,6 +6,7 @@
 
 #include <charconv>
 #include <filesystem>
+#include <limits>
 
 #include "cleave/base/error.hpp"
 #include "cleave/checkpoint/folder.hpp"
@@ -23,8 +24,8 @@ constexpr const char* kDecay = "train.lr_decay_steps";
 // The newest whole checkpoint of the run's folder that no verdict speaks of.
 std::optional<fs::path> find_newest(const fs::path& folder, std::vector<std::string>& notices) {
   const std::optional<Verdict> verdict = find_verdict(folder);
-  const checkpoint::NewestCheckpoint newest = verdict ? checkpoint::newest_whole_checkpoint(folder, verdict->after_step)
-                                                      : checkpoint::newest_whole_checkpoint(folder);
+  const std::int64_t up_to = verdict ? verdict->after_step : std::numeric_limits<std::int64_t>::max();
+  const checkpoint::NewestCheckpoint newest = checkpoint::newest_whole_checkpoint(folder, up_to);
   for (const checkpoint::DamagedCheckpoint& damaged : newest.skipped)
     notices.push_back(fmt::format("skipped {}: {}", damaged.path.string(), damaged.reason));
   if (newest.found) return newest.found->path;

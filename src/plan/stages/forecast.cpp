@@ -51,7 +51,7 @@ Terms terms_of(const Problem& problem, const Layout& layout, bool processors) {
         owned.replica
             ? std::min(1.0, static_cast<double>(layout.groups[owned.stage]) / static_cast<double>(role.replicas.size()))
             : 0;
-    out += (role.cost.is_head() || role.cost.is_part() ? 1 : 2) * (1 - own) *
+    out += (role.cost.has_logits() ? 1 : 2) * (1 - own) *
            static_cast<double>(role.cost.boundary(work.tokens()).value()) /
            static_cast<double>(layout.groups[owned.stage]);
   }

@@ -326,6 +326,11 @@ std::int64_t head_parts_for(const StageWork& work, std::span<const fleet::Device
   return 1;
 }
 
+// What is laid out on these devices.
+StageWork cut_for(const StageWork& work, std::span<const fleet::DeviceProfile> devices) {
+  return with_head_parts(work, head_parts_for(work, devices));
+}
+
 StagePlan finished(const stages::Problem& problem, const stages::Layout& layout, double forecast) {
   StagePlan plan = stages::finish(problem, layout);
   plan.forecast = Seconds(forecast);
@@ -337,7 +342,7 @@ StagePlan finished(const stages::Problem& problem, const stages::Layout& layout,
 std::optional<StagePlan> find_stages(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
                                      const StageOptions& options) {
   if (work.pieces.empty() || devices.empty()) return std::nullopt;
-  const StageWork cut = with_head_parts(work, head_parts_for(work, devices));
+  const StageWork cut = cut_for(work, devices);
   const stages::Problem problem = problem_of(cut, devices, options);
   stages::Search search(problem, std::min(options.chunk, work.seq), false);
   search.run();
@@ -349,7 +354,7 @@ std::vector<StagePlan> stage_candidates(const StageWork& work, std::span<const f
                                         const StageOptions& options, std::size_t most) {
   std::vector<StagePlan> plans;
   if (work.pieces.empty() || devices.empty()) return plans;
-  const StageWork cut = with_head_parts(work, head_parts_for(work, devices));
+  const StageWork cut = cut_for(work, devices);
   const stages::Problem problem = problem_of(cut, devices, options);
   stages::Search search(problem, std::min(options.chunk, work.seq), true);
   search.run();
@@ -373,7 +378,7 @@ StagePlan plan_stages(const StageWork& work, std::span<const fleet::DeviceProfil
   if (devices.empty()) throw InputError("there are no devices");
   std::optional<StagePlan> plan = find_stages(work, devices, options);
   if (!plan) {
-    const StageWork cut = with_head_parts(work, head_parts_for(work, devices));
+    const StageWork cut = cut_for(work, devices);
     stages::refuse(problem_of(cut, devices, options));
   }
   return std::move(*plan);

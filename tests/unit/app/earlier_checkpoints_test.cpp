@@ -9,24 +9,16 @@
 #include <vector>
 
 #include "cleave/checkpoint/folder.hpp"
-#include "cleave/model/family.hpp"
 #include "cleave/server/checkpointing.hpp"
 #include "output/verdict.hpp"
+#include "support/one_layer.hpp"
 
 namespace cleave::app {
 namespace {
 
 namespace fs = std::filesystem;
 
-const model::ModelConfig kModel{.family = "gpt2",
-                                .vocab_size = 11,
-                                .n_layer = 1,
-                                .n_head = 1,
-                                .n_kv_head = 1,
-                                .d_model = 8,
-                                .d_ff = 16,
-                                .seq_len = 4,
-                                .max_pos = 4};
+const model::ModelConfig kModel = testing_support::one_layer();
 const std::string kSettings = R"({"train.lr":"0.01","train.seed":"3"})";
 
 class EarlierCheckpointsTest : public ::testing::Test {
@@ -39,10 +31,7 @@ class EarlierCheckpointsTest : public ::testing::Test {
                             {.step = step, .seed = 3, .tokenizer = {}, .settings = settings, .parts = "who"});
   }
   fs::path folder_ = fs::temp_directory_path() / ("cleave-earlier-" + std::to_string(::getpid()));
-  server::ParameterStore store_{
-      model::build_step(kModel,
-                        {.kind = model::StepKind::evaluate, .batch = 1, .clip = false, .freeze = {}, .loss_rows = 0}),
-      3};
+  server::ParameterStore store_ = testing_support::one_layer_parameters();
   std::vector<std::string> warnings_;
   EarlierCheckpoints earlier_{folder_, store_, kModel, kSettings,
                               [this](const std::string& text) { warnings_.push_back(text); }};

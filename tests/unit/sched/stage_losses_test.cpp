@@ -302,7 +302,7 @@ TEST(StageLosses, SessionsThatEndWithinAStepLeaveEverySumWhole) {
   EXPECT_GT(lost, 36) << "hardly anything was lost";
 }
 
-// An owner that falls silent when its sums are nearly in: the rest of them is made again, and the step hardly waits.
+// Of sums that go up in order, what is left to be made again: no less than what is not in, and hardly more.
 TEST(StageLosses, SumsThatAreInStayIn) {
   const model::StepGraph graph = graph_of("opt", 8, 4);
   const plan::StageWork work = plan::stage_work_of(graph, DType::f16);

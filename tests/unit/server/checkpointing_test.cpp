@@ -13,28 +13,16 @@
 #include <vector>
 
 #include "cleave/base/error.hpp"
-#include "cleave/model/family.hpp"
+#include "support/one_layer.hpp"
 
 namespace cleave::server {
 namespace {
 
 namespace fs = std::filesystem;
 
-const model::ModelConfig kModel{.family = "gpt2",
-                                .vocab_size = 11,
-                                .n_layer = 1,
-                                .n_head = 1,
-                                .n_kv_head = 1,
-                                .d_model = 8,
-                                .d_ff = 16,
-                                .seq_len = 4,
-                                .max_pos = 4};
+const model::ModelConfig kModel = testing_support::one_layer();
 
-ParameterStore parameters() {
-  return {model::build_step(
-              kModel, {.kind = model::StepKind::evaluate, .batch = 1, .clip = false, .freeze = {}, .loss_rows = 0}),
-          3};
-}
+ParameterStore parameters() { return testing_support::one_layer_parameters(); }
 
 /// Every descriptor that this process may have, but for so many.
 class AllDescriptors {
