@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "cleave/model/graph.hpp"
 #include "cleave/plan/panels.hpp"
 #include "cleave/plan/plan.hpp"
+#include "cleave/plan/stage_plan.hpp"
 #include "cleave/timing/stream.hpp"
 
 namespace cleave::sched {
@@ -35,6 +37,20 @@ enum class Errand : std::uint8_t {
   replay,     ///< a chunk again whose result is there: those after it need its keys and values
   sum,        ///< an owner sums over a sequence
   send_sums,  ///< and returns what it summed
+};
+
+/// What a tasklet with an errand works on: what a fleet with real numbers must know of it beside its panels.
+struct StageItem {
+  std::int32_t owner = -1;         ///< number among the step's owners; -1: it is for a replica
+  std::int64_t sequence = 0;       ///< of the batch
+  std::int64_t row = 0, rows = 0;  ///< tokens of the sequence
+  bool back = false;               ///< of a replay: the way back
+  bool weights = false;            ///< of a load: they come with it
+  bool returns_rows = false;       ///< a boundary's rows come back
+  bool returns_norms = false;      ///< and the sequence's gradients of norms
+  bool partial = false;            ///< of sums: others sum the same slices over other sequences
+  /// Of an owner's load: what it owns; of sums that are sent: what they are of.
+  std::shared_ptr<const std::vector<plan::PieceSlice>> slices{};
 };
 
 /// One submission of a piece of an operation to a device.
@@ -63,6 +79,7 @@ struct Tasklet {
   [[nodiscard]] bool is_run() const { return run.panels > 0; }
   Errand errand = Errand::none;
   std::int32_t stage = 0;  ///< that it is for, where it has an errand
+  StageItem item{};        ///< likewise
 
   /// It only brings columns of B: no answer comes of it.
   [[nodiscard]] bool brings_columns() const { return columns.valid() && columns == id; }
@@ -113,6 +130,10 @@ class Fleet {
 
   /// Makes `graph` the one whose operations tasklets and kernels refer to. Requires: nothing wanted in flight.
   virtual void begin_step(const model::StepGraph& graph) = 0;
+
+  /// After begin_step(): the step is run in these stages, and tasklets have errands. Requires: the graph has one row
+  /// group.
+  virtual void begin_stages(const plan::StagePlan& /*plan*/) {}
 
   /// Sends a tasklet on its way. Its inputs are complete, and stay unchanged until its operation is.
   /// piece.device may be kServerDevice: the server computes the block itself.

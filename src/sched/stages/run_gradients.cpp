@@ -34,7 +34,8 @@ void StageRun::send_operands(std::int32_t index, std::int64_t q, std::int32_t lo
   run.each.down = with_header(Bytes((of.cost.operands.value() + run.panels - 1) / run.panels));
   run.each.flops = of.cost.alone * (1.0 / static_cast<double>(run.panels));
   run.last_up = plan::kMessageHeader;
-  submit({Errand::sum, of.device, of.stage, index, 0, q, loss}, {kOperands, q}, run, Bytes(0), false);
+  submit({Errand::sum, of.device, of.stage, index, 0, q, loss}, {kOperands, q}, run, Bytes(0), false,
+         {.owner = index, .rows = work.seq});
 }
 
 void StageRun::own_visited(std::int64_t q, std::int32_t s) {
@@ -45,7 +46,8 @@ void StageRun::own_visited(std::int64_t q, std::int32_t s) {
     of.seen[static_cast<std::size_t>(q)] = true;
     const plan::PanelRun run{
         .each = {Bytes(0), of.cost.beside, plan::kMessageHeader}, .panels = 1, .last_up = Bytes(0)};
-    submit({Errand::sum, of.device, s, index, 0, q}, {kOperands, q}, run, Bytes(0), false);
+    submit({Errand::sum, of.device, s, index, 0, q}, {kOperands, q}, run, Bytes(0), false,
+           {.owner = index, .rows = work.seq});
   }
   sum_elsewhere(q, s);
 }
@@ -96,8 +98,14 @@ void StageRun::send_sums(std::int32_t index) {
     run.panels = std::min(of.part, of.panels - sent);
     run.each.up = with_header(Bytes((of.sums.value() + of.panels - 1) / of.panels));
     const auto number = static_cast<std::int32_t>(sent / of.part);
-    submit({Errand::send_sums, of.device, of.stage, index, number, 0, of.loss}, {kSums, of.stage}, run, Bytes(0),
-           false);
+    const auto share = [&](std::int64_t panel) { return static_cast<double>(panel) / static_cast<double>(of.panels); };
+    std::vector<plan::PieceSlice> slices =
+        slices_of_share(work, at(of.stage).cost, of.slices, share(sent), share(sent + run.panels), plan.chunk);
+    submit({Errand::send_sums, of.device, of.stage, index, number, 0, of.loss}, {kSums, of.stage}, run, Bytes(0), false,
+           {.owner = index,
+            .row = number,
+            .partial = of.partial,
+            .slices = std::make_shared<const std::vector<plan::PieceSlice>>(std::move(slices))});
   }
 }
 

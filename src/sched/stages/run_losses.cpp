@@ -120,7 +120,7 @@ void StageRun::retire_replicas() {
       give_back(host.load, host.device, least_memory(cost));
       host.forward_all = host.backward_all = host.forward_slots = host.backward_slots = kLeastSlots;
       host.more = TaskletId();
-      host.load = load({Errand::weights, host.device, s}, kWeights, Bytes(0), cost.weights());
+      host.load = load({Errand::weights, host.device, s}, kWeights, Bytes(0), cost.weights(), {});
     }
   }
 }

@@ -73,9 +73,14 @@ void StageRun::send_forward(std::int64_t q, std::int32_t s) {
       run.each.up += Bytes(8 * (to - from));  // each row's maximum and sum; the loss comes of them
       if (of.sent + 1 == chunks) run.last_up = cost.norm_gradients();
     }
-    if (of.sent < of.done) run.each.up = plan::kMessageHeader;
-    submit({of.sent < of.done ? Errand::replay : Errand::forward, of.device, s, 0, of.sent, q, of.makes_good()},
-           {kForward, q}, run, Bytes(0), false);
+    const bool again = of.sent < of.done;
+    if (again) run.each.up = plan::kMessageHeader;
+    submit({again ? Errand::replay : Errand::forward, of.device, s, 0, of.sent, q, of.makes_good()}, {kForward, q}, run,
+           Bytes(0), false,
+           {.row = from,
+            .rows = to - from,
+            .returns_rows = !again,
+            .returns_norms = !again && cost.is_head() && of.sent + 1 == chunks});
   }
 }
 
@@ -151,7 +156,8 @@ void StageRun::open_backward(std::int64_t q, std::int32_t s) {
   run.each.down = with_header(Bytes((cost.boundary(work.seq).value() + chunks - 1) / chunks));
   run.each.flops = cost.remake(0, work.seq) * (1.0 / static_cast<double>(chunks));
   run.last_up = plan::kMessageHeader;
-  submit({Errand::remake, of.device, s, 0, 0, q, of.loss}, {kBackward, 2 * q}, run, Bytes(0), false);
+  submit({Errand::remake, of.device, s, 0, 0, q, of.loss}, {kBackward, 2 * q}, run, Bytes(0), false,
+         {.rows = work.seq});
   send_backward(q, s);
 }
 
@@ -174,9 +180,15 @@ void StageRun::send_backward(std::int64_t q, std::int32_t s) {
                        .last_up = Bytes(0)};
     if (chunk == 0) run.last_up = cost.norm_gradients();
     const auto number = static_cast<std::int32_t>(chunk);
-    if (of.sent < of.done) run.each.up = plan::kMessageHeader;
-    submit({of.sent < of.done ? Errand::replay : Errand::backward, of.device, s, 0, number, q, of.makes_good()},
-           {kBackward, 2 * q + 1}, run, Bytes(0), false);
+    const bool again = of.sent < of.done;
+    if (again) run.each.up = plan::kMessageHeader;
+    submit({again ? Errand::replay : Errand::backward, of.device, s, 0, number, q, of.makes_good()},
+           {kBackward, 2 * q + 1}, run, Bytes(0), false,
+           {.row = from,
+            .rows = to - from,
+            .back = true,
+            .returns_rows = !again && wanted,
+            .returns_norms = !again && chunk == 0});
     if (of.sent > 0) continue;
     for (std::int32_t hop = 1; hop <= kLookAhead; ++hop) want_backward(q, std::min(s, head) - hop);
   }

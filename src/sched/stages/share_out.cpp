@@ -233,6 +233,20 @@ std::vector<plan::PieceSlice> slices_after(const plan::StageWork& work, const pl
   return rest;
 }
 
+std::vector<plan::PieceSlice> slices_of_share(const plan::StageWork& work, const plan::StageCost& cost,
+                                              std::span<const plan::PieceSlice> slices, double from, double to,
+                                              std::int64_t chunk) {
+  std::vector<plan::PieceSlice> part(slices.begin(), slices.end()), rest;
+  if (from > 0) part = slices_after(work, cost, slices, from, chunk);
+  if (to < 1) rest = slices_after(work, cost, slices, to, chunk);
+  for (plan::PieceSlice& slice : part) {
+    const auto later = std::ranges::find(rest, slice.piece, &plan::PieceSlice::piece);
+    if (later != rest.end()) slice.end = later->begin;
+  }
+  std::erase_if(part, [](const plan::PieceSlice& slice) { return slice.begin >= slice.end; });
+  return part;
+}
+
 SharedOut share_out(const plan::StageWork& work, std::span<const LostSums> lost, std::span<const Candidate> candidates,
                     Seconds enough, std::int64_t chunk) {
   return Sharing(work, lost, candidates, chunk).within(enough.value());

@@ -46,6 +46,11 @@ struct OwnerPart {
                                                          std::span<const plan::PieceSlice> slices, double share,
                                                          std::int64_t chunk);
 
+/// What slices_after() leaves out between two shares: together with what comes before `from` it is all up to `to`.
+[[nodiscard]] std::vector<plan::PieceSlice> slices_of_share(const plan::StageWork& work, const plan::StageCost& cost,
+                                                            std::span<const plan::PieceSlice> slices, double from,
+                                                            double to, std::int64_t chunk);
+
 struct SharedOut {
   std::vector<std::vector<OwnerPart>> parts;  ///< of each that was lost
   Seconds by;                                 ///< all of them are done, from now

@@ -106,6 +106,7 @@ void StageRun::begin() {
   at_begin = profiles_of(fleet);
   for (const fleet::DeviceProfile& profile : at_begin) open_book(profile);
   fleet.begin_step(graph);
+  fleet.begin_stages(plan);
   load_replicas();
   load_owners();
   server->begin();
@@ -141,8 +142,10 @@ void StageRun::open_book(const fleet::DeviceProfile& profile) {
 }
 
 TaskletId StageRun::submit(const Purpose& purpose, Priority priority, const plan::PanelRun& run, Bytes resident,
-                           bool keeps) {
+                           bool keeps, StageItem item) {
   Tasklet tasklet;
+  tasklet.item = std::move(item);
+  tasklet.item.sequence = purpose.sequence;
   tasklet.id = TaskletId(next_id++);
   tasklet.op = op;
   tasklet.run = run;
@@ -179,10 +182,11 @@ plan::PanelRun StageRun::run_of_weights(Bytes weights) {
   return run;
 }
 
-TaskletId StageRun::load(const Purpose& purpose, Urgency urgency, Bytes weights, Bytes memory) {
+TaskletId StageRun::load(const Purpose& purpose, Urgency urgency, Bytes weights, Bytes memory, StageItem item) {
   book(purpose.device).free -= memory;
   const Bytes now = at(purpose.stage).loaded ? weights : Bytes(0);
-  return submit(purpose, {urgency, purpose.stage}, run_of_weights(now), memory, true);
+  item.weights = now.value() > 0;
+  return submit(purpose, {urgency, purpose.stage}, run_of_weights(now), memory, true, std::move(item));
 }
 
 void StageRun::bring_weights(std::int32_t s) {
@@ -190,12 +194,14 @@ void StageRun::bring_weights(std::int32_t s) {
   const Bytes weights = at(s).cost.weights();
   for (Host& host : at(s).hosts) {
     host.ready = fleet.now() + weights / BytesPerSecond(book(host.device).downlink);
-    submit({Errand::weights, host.device, s}, {kWeights, s}, run_of_weights(weights), Bytes(0), true);
+    submit({Errand::weights, host.device, s}, {kWeights, s}, run_of_weights(weights), Bytes(0), true,
+           {.weights = true});
   }
   for (const std::int32_t index : at(s).owners) {
     const OwnerState& of = owner[static_cast<std::size_t>(index)];
     if (of.replica || !book(of.device).present) continue;
-    submit({Errand::weights, of.device, s}, {kSliceWeights, s}, run_of_weights(of.cost.weights), Bytes(0), true);
+    submit({Errand::weights, of.device, s}, {kSliceWeights, s}, run_of_weights(of.cost.weights), Bytes(0), true,
+           {.owner = index, .weights = true});
   }
 }
 
@@ -210,7 +216,7 @@ void StageRun::hold_more(const plan::StageCost& cost, Host& host, std::int32_t s
   if (more.value() == 0) return;
   plan::PanelRun run;
   run.panels = 1;
-  host.more = submit({Errand::weights, host.device, s}, {kWeights, s}, run, more, true);
+  host.more = submit({Errand::weights, host.device, s}, {kWeights, s}, run, more, true, {});
 }
 
 void StageRun::load_replicas() {
@@ -249,7 +255,7 @@ void StageRun::add_host(std::int32_t s, std::int32_t id, std::int64_t forward_sl
             .load = {},
             .more = {},
             .helps = helps};
-  host.load = load({Errand::weights, id, s}, urgency, cost.weights(), least_memory(cost));
+  host.load = load({Errand::weights, id, s}, urgency, cost.weights(), least_memory(cost), {});
   hold_more(cost, host, s);
   book(id).free -= more_slots(cost, host);
   ++book(id).roles;
@@ -294,7 +300,8 @@ std::int32_t StageRun::add_owner(std::int32_t id, std::int32_t s, bool replica, 
   at(s).owners.push_back(index);
   ++at(s).gradients_left;
   state.load = load({Errand::weights, id, s}, replica ? kWeights : kSliceWeights,
-                    replica ? Bytes(0) : state.cost.weights, owner_memory(work, state.cost, replica));
+                    replica ? Bytes(0) : state.cost.weights, owner_memory(work, state.cost, replica),
+                    {.owner = index, .slices = std::make_shared<const std::vector<plan::PieceSlice>>(state.slices)});
   owner.push_back(std::move(state));
   return index;
 }

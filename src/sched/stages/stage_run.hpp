@@ -105,11 +105,12 @@ struct StageRun {
 
   // ---- tasklets
 
-  TaskletId submit(const Purpose& purpose, Priority priority, const plan::PanelRun& run, Bytes resident, bool keeps);
+  TaskletId submit(const Purpose& purpose, Priority priority, const plan::PanelRun& run, Bytes resident, bool keeps,
+                   StageItem item);
 
   // Weights stay, with the memory that goes with them, until the step ends. They need no answer: a link carries them
   // before what uses them.
-  TaskletId load(const Purpose& purpose, Urgency urgency, Bytes weights, Bytes memory);
+  TaskletId load(const Purpose& purpose, Urgency urgency, Bytes weights, Bytes memory, StageItem item);
   static plan::PanelRun run_of_weights(Bytes weights);
 
   Bytes more_slots(const plan::StageCost& cost, const Host& host) const;
