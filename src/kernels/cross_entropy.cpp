@@ -38,6 +38,10 @@ CLEAVE_INLINE double exp_row(float* x, std::int64_t n, float* top_out) {
   return lanes::sum(x, n);
 }
 
+CLEAVE_INLINE void exp_columns(float* x, std::int64_t n, float top) {
+  for (std::int64_t j = 0; j < n; ++j) x[j] = exp_of_negative(x[j] - top);
+}
+
 CLEAVE_INLINE void scale_row(float* x, std::int64_t n, float factor) {
   for (std::int64_t j = 0; j < n; ++j) x[j] *= factor;
 }
@@ -85,6 +89,34 @@ double cross_entropy_backward(Parallel& parallel, Rows logits, std::span<const s
     dispatch<scale_row>(row, logits.cols, static_cast<float>(static_cast<double>(scale) / sum));
     row[target] = static_cast<float>((target_probability - 1.0) * static_cast<double>(scale));
     return loss_of(target_logit, top, sum);
+  });
+}
+
+void cross_entropy_rows(Parallel& parallel, ConstRows logits, std::span<const std::int32_t> targets,
+                        std::span<float> top, std::span<double> sum, std::span<double> loss) {
+  check_targets(targets, logits.rows, logits.cols);
+  parallel.for_chunks(logits.rows, kRows, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const auto i = static_cast<std::size_t>(row);
+      sum[i] = dispatch<exp_sum_row>(logits.row(row), logits.cols, &top[i]);
+      loss[i] = loss_of(logits.row(row)[targets[i]], top[i], sum[i]);
+    }
+  });
+}
+
+void cross_entropy_columns(Parallel& parallel, Rows logits, std::int64_t col0, std::span<const std::int32_t> targets,
+                           std::span<const float> top, std::span<const double> sum, float scale) {
+  parallel.for_chunks(logits.rows, kRows, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const auto i = static_cast<std::size_t>(row);
+      float* const x = logits.row(row);
+      const std::int64_t target = targets[i] - col0;
+      const bool has_target = target >= 0 && target < logits.cols;
+      dispatch<exp_columns>(x, logits.cols, top[i]);
+      const double target_probability = has_target ? static_cast<double>(x[target]) / sum[i] : 0;
+      dispatch<scale_row>(x, logits.cols, static_cast<float>(static_cast<double>(scale) / sum[i]));
+      if (has_target) x[target] = static_cast<float>((target_probability - 1.0) * static_cast<double>(scale));
+    }
   });
 }
 

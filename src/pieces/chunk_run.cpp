@@ -1,9 +1,10 @@
 // One case per kind of operation, on the columns that are wanted.
-#include "chunk_run.hpp"
+#include "cleave/pieces/chunk_run.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "cleave/base/error.hpp"
@@ -13,6 +14,7 @@
 #include "cleave/kernels/cross_entropy.hpp"
 #include "cleave/kernels/gemm.hpp"
 #include "cleave/kernels/norms.hpp"
+#include "cleave/kernels/token_sums.hpp"
 #include "cleave/kernels/wire.hpp"
 
 namespace cleave::pieces {
@@ -64,7 +66,7 @@ std::int64_t ChunkRun::keys_of_sequence() const {
 
 SequenceState ChunkRun::open_forward() const {
   const auto size = static_cast<std::size_t>(keys_of_sequence());
-  return {KeptVector<float>(size), KeptVector<float>(size), {}, {}, 0};
+  return {KeptVector<float>(size), KeptVector<float>(size), {}, {}, 0, {}};
 }
 
 SequenceState ChunkRun::open_backward() const {
@@ -77,6 +79,14 @@ SequenceState ChunkRun::open_backward() const {
 void ChunkRun::begin(std::int64_t t0, std::int64_t rows) {
   t0_ = t0;
   rows_ = rows;
+  knows_row_sums_ = false;
+}
+
+void ChunkRun::know_row_sums(std::span<const float> top, std::span<const double> sum) {
+  row_sums_.top.assign(top.begin(), top.end());
+  row_sums_.sum.assign(sum.begin(), sum.end());
+  row_sums_.loss.assign(sum.size(), 0.0);
+  knows_row_sums_ = true;
 }
 
 Rows ChunkRun::rows_of(TensorId tensor) {
@@ -88,14 +98,65 @@ Rows ChunkRun::view(const TensorView& of) { return rows_of(of.tensor).columns(of
 
 const float* ChunkRun::vector(const TensorView& of) const { return parameters_(of.tensor).data + of.col0; }
 
-float* ChunkRun::unwanted(std::size_t which, std::int64_t count) {
-  if (unwanted_.size() <= which) unwanted_.resize(which + 1);
-  return enough(unwanted_[which], count);
-}
-
 void ChunkRun::run(std::span<const Instruction> instructions, SequenceState& state,
                    std::span<const std::int32_t> targets) {
   for (const Instruction& instruction : instructions) run(instruction, state, targets);
+}
+
+std::span<const std::int16_t> ChunkRun::exponents_of(const Operation& op, ConstMatrix b, const Columns& run) {
+  KeptVector<std::int16_t>& kept = column_exponents_[{op.id, run.begin}];
+  if (std::ssize(kept) < run.count()) {
+    kept.resize(static_cast<std::size_t>(run.count()));
+    if (kernels::norm_exponents(parallel_, b.transposed(), run.count(), op.gemm.k, kept) != kernels::ProductStatus::ok)
+      throw CheckFailure(fmt::format("a weight of {} is not finite", op.name));
+  }
+  return {kept.data(), static_cast<std::size_t>(run.count())};
+}
+
+// Rows are taken block by block, so that a block's sum does not depend on the chunk that it comes in.
+void ChunkRun::norm_backward(const Operation& op, SequenceState& state) {
+  const Rows dy = view(op.in[0]), x = view(op.in[1]);
+  const bool layer = op.kind == OpKind::layer_norm_backward;
+  const float* const gain = vector(op.in[2]);
+  const float* const first = view(op.in[3]).data;
+  const float* const second = layer ? view(op.in[4]).data : nullptr;
+  const Rows dx = op.out[0].valid() ? view(op.out[0]) : Rows();
+  const std::int64_t vectors = layer ? 2 : 1;
+  const auto sums = static_cast<std::size_t>(vectors * dy.cols);
+  state.norm_sums.resize(sums);
+  float* const block = enough(norm_block_, vectors * dy.cols);
+  for (std::int64_t begin = 0; begin < rows_; begin += kernels::kTokenBlock) {
+    const std::int64_t end = std::min(rows_, begin + kernels::kTokenBlock);
+    const Rows dx_block = dx.data == nullptr ? Rows() : dx.band(begin, end);
+    if (layer) {
+      kernels::layer_norm_backward(parallel_, x.band(begin, end), gain, first + begin, second + begin,
+                                   dy.band(begin, end), dx_block, block, block + dy.cols);
+    } else {
+      kernels::rms_norm_backward(parallel_, x.band(begin, end), gain, first + begin, dy.band(begin, end), dx_block,
+                                 block);
+    }
+    if (kernels::add_to_token_sums({block, sums}, state.norm_sums) != kernels::ProductStatus::ok)
+      throw CheckFailure(fmt::format("a gradient of {} is not finite: the training has diverged", op.name));
+  }
+}
+
+// From logits to their gradient.
+void ChunkRun::lose(const Instruction& instruction, std::span<const std::int32_t> targets) {
+  const Operation& op = *instruction.op;
+  const Rows logits = view(op.in[0]);
+  if (!knows_row_sums_) {
+    row_sums_.top.resize(static_cast<std::size_t>(rows_));
+    row_sums_.sum.resize(static_cast<std::size_t>(rows_));
+    row_sums_.loss.resize(static_cast<std::size_t>(rows_));
+    kernels::cross_entropy_rows(parallel_, logits, targets, row_sums_.top, row_sums_.sum, row_sums_.loss);
+    loss_ = std::accumulate(row_sums_.loss.begin(), row_sums_.loss.end(), 0.0);
+  }
+  if (op.kind == OpKind::cross_entropy_loss) return;
+  const ColumnSet columns = instruction.columns[1].moved(-op.out[1].col0);
+  for (const Columns& run : columns.runs()) {
+    kernels::cross_entropy_columns(parallel_, logits.columns(run.begin, run.end), run.begin, targets, row_sums_.top,
+                                   row_sums_.sum, static_cast<float>(op.scalar));
+  }
 }
 
 // C[rows, run] = A B[.., run] for each run of wanted columns.
@@ -121,14 +182,9 @@ void ChunkRun::multiply(const Instruction& instruction) {
   for (const Columns& run : instruction.columns[0].runs()) {
     const ConstMatrix whole(stored.data, stored.ld);
     const ConstMatrix b = (op.trans_b ? whole.transposed() : whole).from(0, run.begin - op.out[0].col0);
-    if (summed) {
-      enough(column_exponents_, run.count());
-      if (kernels::norm_exponents(parallel_, b.transposed(), run.count(), k, column_exponents_) !=
-          kernels::ProductStatus::ok)
-        throw CheckFailure(fmt::format("a weight of {} is not finite", op.name));
-    }
+    const std::span<const std::int16_t> columns = summed ? exponents_of(op, b, run) : std::span<const std::int16_t>();
     const Rows out = c.columns(run.begin, run.end);
-    if (kernels::multiply_whole(parallel_, {rows_, run.count(), k}, left, b, row_exponents_, column_exponents_,
+    if (kernels::multiply_whole(parallel_, {rows_, run.count(), k}, left, b, row_exponents_, columns,
                                 partial_sum_type(wire_), {out.data, out.ld}) != kernels::ProductStatus::ok)
       throw CheckFailure(fmt::format("a product of {} is not finite: the training has diverged", op.name));
     kernels::round_to(wire_, out);
@@ -222,19 +278,8 @@ void ChunkRun::run(const Instruction& instruction, SequenceState& state, std::sp
     case OpKind::rms_norm:
       kernels::rms_norm(parallel_, view(op.in[0]), vector(op.in[1]), op.scalar, view(op.out[0]), view(op.out[1]).data);
       break;
-    case OpKind::layer_norm_backward: {
-      const Rows dy = view(op.in[0]);
-      kernels::layer_norm_backward(parallel_, view(op.in[1]), vector(op.in[2]), view(op.in[3]).data,
-                                   view(op.in[4]).data, dy, op.out[0].valid() ? view(op.out[0]) : Rows(),
-                                   unwanted(0, dy.cols), unwanted(1, dy.cols));
-      break;
-    }
-    case OpKind::rms_norm_backward: {
-      const Rows dy = view(op.in[0]);
-      kernels::rms_norm_backward(parallel_, view(op.in[1]), vector(op.in[2]), view(op.in[3]).data, dy,
-                                 op.out[0].valid() ? view(op.out[0]) : Rows(), unwanted(0, dy.cols));
-      break;
-    }
+    case OpKind::layer_norm_backward:
+    case OpKind::rms_norm_backward: norm_backward(op, state); break;
     case OpKind::add_bias:
       for (const Columns& run : instruction.columns[0].runs())
         kernels::add_bias(parallel_, rows_of(op.out[0].tensor).columns(run.begin, run.end),
@@ -272,9 +317,7 @@ void ChunkRun::run(const Instruction& instruction, SequenceState& state, std::sp
       for_runs([&](auto of) { kernels::accumulate(parallel_, of(op.in[0]), of(op.out[0])); });
       break;
     case OpKind::cross_entropy:
-      loss_ = kernels::cross_entropy_backward(parallel_, view(op.in[0]), targets, static_cast<float>(op.scalar));
-      break;
-    case OpKind::cross_entropy_loss: loss_ = kernels::cross_entropy(parallel_, view(op.in[0]), targets); break;
+    case OpKind::cross_entropy_loss: lose(instruction, targets); break;
     default: CLEAVE_ASSERT(false, "{} is no operation of a piece", op.name);
   }
 }

@@ -1,5 +1,5 @@
 // Runs are few, so each operation walks all of them.
-#include "column_set.hpp"
+#include "cleave/pieces/column_set.hpp"
 
 #include <algorithm>
 

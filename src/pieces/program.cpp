@@ -1,5 +1,5 @@
 // What depends on what, operation by operation, from the last to the first.
-#include "program.hpp"
+#include "cleave/pieces/program.hpp"
 
 #include <fmt/format.h>
 
@@ -90,7 +90,7 @@ Program::Program(const model::StepGraph& graph, std::int64_t piece) : graph_(&gr
 }
 
 std::vector<Instruction> Program::needed(std::span<const Operation* const> operations, Wanted& wanted,
-                                         bool has_keys_values) const {
+                                         Known known) const {
   std::vector<Instruction> list;
   for (std::size_t i = operations.size(); i-- > 0;) {
     const Operation& op = *operations[i];
@@ -110,7 +110,7 @@ std::vector<Instruction> Program::needed(std::span<const Operation* const> opera
         const std::int64_t key = op.attention.head_dim, query = key * op.attention.queries_per_pair();
         const ColumnSet queries = keys.groups(key, query);
         want_part(wanted, op.in[0], queries);
-        if (!has_keys_values) {
+        if (!known.keys_values) {
           want_part(wanted, op.in[1], keys);
           want_part(wanted, op.in[2], keys);
         }
@@ -132,6 +132,7 @@ std::vector<Instruction> Program::needed(std::span<const Operation* const> opera
       case OpKind::rms_norm_backward:
       case OpKind::cross_entropy:
       case OpKind::cross_entropy_loss:
+        if (known.row_sums) break;  // element by element, in place
         for (const TensorView& in : op.in) {
           if (graph_->tensor(in.tensor).role == model::TensorRole::activation) want_all(wanted, in);
         }
@@ -155,7 +156,7 @@ std::vector<Instruction> Program::needed(std::span<const Operation* const> opera
 
 std::vector<Instruction> Program::forward(const Wanted& wanted) const {
   Wanted all = wanted;
-  return needed(forward_, all, false);
+  return needed(forward_, all, {});
 }
 
 Wanted Program::outputs() const {
@@ -172,12 +173,26 @@ Wanted Program::keys_values() const {
   return wanted;
 }
 
-std::vector<Instruction> Program::back(const Wanted& wanted) const {
+std::vector<Instruction> Program::back(const Wanted& wanted, bool row_sums) const {
+  const Known known{.keys_values = true, .row_sums = row_sums};
   Wanted all = wanted;
-  std::vector<Instruction> gradients = needed(backward_, all, true);
-  std::vector<Instruction> list = needed(forward_, all, true);
+  std::vector<Instruction> gradients = needed(backward_, all, known);
+  std::vector<Instruction> list = needed(forward_, all, known);
   std::ranges::move(gradients, std::back_inserter(list));
   return list;
+}
+
+Wanted Program::keys_values_of(std::span<const Instruction> instructions) {
+  Wanted wanted;
+  for (const Instruction& instruction : instructions) {
+    const Operation& op = *instruction.op;
+    if (op.kind != OpKind::attention_forward && op.kind != OpKind::attention_backward) continue;
+    const std::int64_t key = op.attention.head_dim, query = key * op.attention.queries_per_pair();
+    const ColumnSet keys = instruction.columns[0].moved(-op.out[0].col0).groups(query, key);
+    want_part(wanted, op.in[1], keys);
+    want_part(wanted, op.in[2], keys);
+  }
+  return wanted;
 }
 
 Wanted Program::input_gradient() const {

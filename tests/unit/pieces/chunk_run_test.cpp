@@ -1,6 +1,6 @@
 // Pieces of a model, sequence by sequence and chunk by chunk: the same bits however a sequence is cut, whatever slice
 // of a gradient is wanted, and the bits of a step in tiles.
-#include "chunk_run.hpp"
+#include "cleave/pieces/chunk_run.hpp"
 
 #include <gtest/gtest.h>
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "cleave/model/graph.hpp"
-#include "column_set.hpp"
+#include "cleave/pieces/column_set.hpp"
 
 namespace cleave::pieces {
 
@@ -55,8 +55,11 @@ class Program {
   [[nodiscard]] Wanted keys_values() const;
 
   /// What `wanted` needs when keys and values are there already: forward operations, made again, then those that lead
-  /// to input gradients. `wanted` may name gradients and forward values.
-  [[nodiscard]] std::vector<Instruction> back(const Wanted& wanted) const;
+  /// to input gradients. `wanted` may name gradients and forward values. With `row_sums`, each row's maximum and sum of
+  /// exponentials are known, so columns of logits need no others.
+  [[nodiscard]] std::vector<Instruction> back(const Wanted& wanted, bool row_sums = false) const;
+  /// The keys and values that instructions of back() read.
+  [[nodiscard]] static Wanted keys_values_of(std::span<const Instruction> instructions);
   /// dx, and the norms' gradients with it.
   [[nodiscard]] Wanted input_gradient() const;
 
@@ -68,8 +71,12 @@ class Program {
   [[nodiscard]] static Wanted operands_of(std::span<const SumInstruction> sums);
 
  private:
+  // What is known without being made.
+  struct Known {
+    bool keys_values = false, row_sums = false;
+  };
   [[nodiscard]] std::vector<Instruction> needed(std::span<const model::Operation* const> operations, Wanted& wanted,
-                                                bool has_keys_values) const;
+                                                Known known) const;
 
   const model::StepGraph* graph_;
   std::vector<const model::Operation*> forward_, backward_, sums_;

@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "cleave/base/kept_memory.hpp"
@@ -16,7 +17,7 @@
 #include "cleave/kernels/elementwise.hpp"
 #include "cleave/kernels/matrix.hpp"
 #include "cleave/kernels/parallel.hpp"
-#include "program.hpp"
+#include "cleave/pieces/program.hpp"
 
 namespace cleave::pieces {
 
@@ -28,6 +29,14 @@ using Parameters = std::function<kernels::ConstRows(TensorId)>;
 struct SequenceState {
   KeptVector<float> keys, values, key_gradients, value_gradients;
   std::int64_t kept = 0;  ///< rows of keys and values that are there, from the first one on
+  /// Gradients of the norm's gain, then of its bias, as sums over tokens (kernels/token_sums.hpp).
+  KeptVector<std::int64_t> norm_sums{};
+};
+
+/// What the softmax of some rows comes down to.
+struct RowSums {
+  KeptVector<float> top;         ///< each row's maximum
+  KeptVector<double> sum, loss;  ///< of exp(logit - maximum); what the row adds to the loss
 };
 
 class ChunkRun {
@@ -50,13 +59,18 @@ class ChunkRun {
   void keep_keys_values(SequenceState& state);
   /// Sum of the losses of the rows that the last cross-entropy saw.
   [[nodiscard]] double loss() const { return loss_; }
+  /// Of these rows. Where they are known, run() need not have all logits of a row (Program::back with row_sums).
+  [[nodiscard]] const RowSums& row_sums() const { return row_sums_; }
+  void know_row_sums(std::span<const float> top, std::span<const double> sum);
 
  private:
   kernels::Rows view(const model::TensorView& of);
   [[nodiscard]] const float* vector(const model::TensorView& of) const;
-  [[nodiscard]] float* unwanted(std::size_t which, std::int64_t count);
   void run(const Instruction& instruction, SequenceState& state, std::span<const std::int32_t> targets);
   void multiply(const Instruction& instruction);
+  std::span<const std::int16_t> exponents_of(const model::Operation& op, kernels::ConstMatrix b, const Columns& run);
+  void norm_backward(const model::Operation& op, SequenceState& state);
+  void lose(const Instruction& instruction, std::span<const std::int32_t> targets);
   template <class Body>
   void for_heads(const Instruction& instruction, const Body& body);
   void attend(const Instruction& instruction, SequenceState& state);
@@ -69,10 +83,14 @@ class ChunkRun {
   Parameters parameters_;
   std::int64_t t0_ = 0, rows_ = 0;
   double loss_ = 0;
+  RowSums row_sums_;
+  bool knows_row_sums_ = false;
   std::map<TensorId, KeptVector<float>> memory_;
   KeptVector<float> operand_;
-  KeptVector<std::int16_t> row_exponents_, column_exponents_;
-  std::vector<KeptVector<float>> unwanted_;
+  KeptVector<std::int16_t> row_exponents_;
+  // Of weights, by operation and first column: they are the same for every chunk.
+  std::map<std::pair<OpId, std::int64_t>, KeptVector<std::int16_t>> column_exponents_;
+  KeptVector<float> norm_block_;
   std::optional<kernels::RopeTable> rope_;
 };
 

@@ -1,0 +1,41 @@
+// Sums over tokens that may be added in any order: gradients of weights, biases, gains, where sequences come one after
+// another, on any device, in any order (docs/numerics.md, "Sums over tokens in stages").
+//
+// A sum is an integer that counts units of 2^-50. What is added is rounded to a unit once: a product over the tokens
+// between two borders, at multiples of kBlockK tokens of the batch and where a sequence ends; or a float. So integers
+// add up to the same total however the tokens are dealt out. Values below 2^10 have room; a larger gradient of a mean
+// loss means that the training has diverged.
+//
+// Example: sequences of 1024 tokens. The borders within the first two are at 768, 1024, 1536 and 2048.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "cleave/base/shapes.hpp"
+#include "cleave/kernels/gemm.hpp"
+#include "cleave/kernels/matrix.hpp"
+#include "cleave/kernels/parallel.hpp"
+
+namespace cleave::kernels {
+
+/// Rows of a sequence whose sum is a float of its own before it is rounded to a unit: those of biases and norms.
+inline constexpr std::int64_t kTokenBlock = 128;
+
+/// sums[m x n] += A[m x k] B[k x n], whose k tokens are those of one sequence, from token `token0` of the batch on.
+/// Requires: sums.type is i64; the k tokens end where the sequence does. Errors: not_representable.
+ProductStatus add_token_products(Parallel& parallel, GemmShape shape, ConstMatrix a, ConstMatrix b, std::int64_t token0,
+                                 PartialSums sums);
+/// C = float(sums), rounded once. C: one of its strides is 1.
+ProductStatus finish_token_products(Parallel& parallel, std::int64_t m, std::int64_t n, ConstPartialSums sums,
+                                    Matrix c);
+
+/// sums[j] += the sum of column j, block of kTokenBlock rows by block. Requires: the first row begins a block of its
+/// sequence. Errors: not_representable.
+ProductStatus add_column_sums(Parallel& parallel, ConstRows rows, std::span<std::int64_t> sums);
+/// sums[j] += values[j]. Errors: not_representable.
+ProductStatus add_to_token_sums(std::span<const float> values, std::span<std::int64_t> sums);
+/// values[j] = float(sums[j]), rounded once.
+void finish_token_sums(std::span<const std::int64_t> sums, std::span<float> values);
+
+}  // namespace cleave::kernels
