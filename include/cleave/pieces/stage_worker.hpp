@@ -1,0 +1,125 @@
+// StageWorker: the numbers that one device holds of a step in stages, and what it computes with them.
+//
+// A replica of a stage has the weights of its pieces; sequences pass through it in chunks. An owner sums gradients of
+// slices over sequences, those that its device ran backward as a replica from what it kept, others from X and dY that
+// it is sent. The worker knows no messages and no clock: device ranks call it, and so may the server.
+//
+// Operands and results are fp32, row-major, one after another. What is asked for in the wrong order is refused
+// (Status::absent) and changes nothing that could be returned later.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "cleave/base/units.hpp"
+#include "cleave/kernels/parallel.hpp"
+#include "cleave/pieces/chunk_run.hpp"
+#include "cleave/pieces/stage_parts.hpp"
+
+namespace cleave::pieces {
+
+class StageWorker {
+ public:
+  enum class [[nodiscard]] Status{
+      ok,
+      absent,     ///< weights, the sequence, or chunks before this one are not there
+      malformed,  ///< operands or results of another size than they are to have
+      diverged,   ///< a value is not finite, or a gradient too large
+  };
+
+  /// `table`, `parallel` must outlive it. `table` is of a graph with the batch's real number of rows.
+  StageWorker(PieceTable& table, kernels::Parallel& parallel);
+  ~StageWorker();
+  StageWorker(const StageWorker&) = delete;
+  StageWorker& operator=(const StageWorker&) = delete;
+
+  /// Forgets everything.
+  void clear();
+
+  /// Weights of pieces [first, end): parameters_of_stage() in order of their ids.
+  Status hold_stage(std::int32_t stage, std::int64_t first, std::int64_t end, std::span<const float> weights);
+  /// Slices of a stage of pieces [first, end). With `weights` (parameters_of() their steps, needed lines one after
+  /// another) it is no replica of the stage; without, it uses those of the replica.
+  Status hold_slices(std::int32_t owner, std::int32_t stage, std::int64_t first, std::int64_t end,
+                     std::span<const UnitRange> slices, std::span<const float> weights);
+  void drop_slices(std::int32_t owner);
+
+  /// Rows of a sequence at a stage. Requires: row is a multiple of kernels::kTokenBlock, and so is rows unless the
+  /// sequence ends with them.
+  struct Chunk {
+    std::int32_t stage = 0;
+    std::int64_t sequence = 0, row = 0, rows = 0;
+  };
+  /// Y of X. The first chunk of a sequence opens it. Chunks come in order.
+  Status forward(const Chunk& chunk, std::span<const float> x, std::span<float> y);
+  /// What comes of a chunk at the head: dX, each row's maximum, sum of exponentials and loss, and with the last chunk
+  /// (otherwise empty) the sequence's gradients of norms.
+  struct HeadResults {
+    std::span<float> dx, top;
+    std::span<double> sum, loss;
+    std::span<float> norms;
+  };
+  Status head(const Chunk& chunk, std::span<const float> x, std::span<const std::int32_t> targets,
+              const HeadResults& results);
+  /// Opens a sequence's way back: X of all its rows.
+  Status remake(std::int32_t stage, std::int64_t sequence, std::span<const float> x);
+  /// dX of dY, from the last chunk to the first; with the first (otherwise empty) the sequence's gradients of norms.
+  /// `dx` may be empty where nobody wants it.
+  Status backward(const Chunk& chunk, std::span<const float> dy, std::span<float> dx, std::span<float> norms);
+
+  /// What an owner is sent of a sequence that its device did not run backward: X, and dY; at the head, instead of dY,
+  /// each row's maximum and sum, and the targets.
+  struct Operands {
+    std::span<const float> x, dy, top;
+    std::span<const double> sum;
+    std::span<const std::int32_t> targets;
+  };
+  /// Adds a sequence to an owner's sums, or takes it away again. Without operands: one that this device ran backward
+  /// when it had these slices already.
+  Status add(std::int32_t owner, std::int64_t sequence, const Operands* operands, bool take_away = false);
+  /// Sums of some of an owner's slices, region by region: as they are, to be added to those of others, or finished.
+  Status partial_sums(std::int32_t owner, std::span<const UnitRange> slices, std::span<std::int64_t> sums);
+  Status gradient(std::int32_t owner, std::span<const UnitRange> slices, std::span<float> gradient);
+
+  /// What it holds: weights, open sequences, operands that are kept for sums, sums.
+  [[nodiscard]] Bytes memory() const;
+
+ private:
+  struct Weights;
+  struct Replica;
+  struct Owner;
+  struct Visit;
+  using Kept = std::map<std::tuple<TensorId, std::int64_t, std::int64_t>, KeptVector<float>>;  // by tensor and columns
+  using OfSequence = std::pair<std::int32_t, std::int64_t>;                                    // stage or owner first
+
+  [[nodiscard]] Replica* replica_of(std::int32_t stage);
+  [[nodiscard]] bool fits(const Chunk& chunk) const;
+  Visit& open_back(Replica& replica, std::map<OfSequence, Visit>& visits, std::int32_t stage, std::int64_t sequence);
+  // One chunk from the highest piece to the lowest. `dy`: none at the head.
+  void go_back(Replica& replica, Visit& visit, const Chunk& chunk, std::span<const float> dy,
+               std::span<const std::int32_t> targets);
+  void keep_operands(std::span<const Region> regions, std::int64_t piece, ChunkRun& run, const Chunk& chunk,
+                     Kept& kept);
+  void return_norms(const Replica& replica, const Visit& visit, std::span<float> norms) const;
+  void run_alone(Owner& owner, const Operands& operands, Kept& kept);
+  Status add_regions(Owner& owner, const Kept& kept, std::int64_t sequence, bool take_away);
+  // Calls put(its sums, its place in `to`, rows, columns, columns of the owner's region) for each region.
+  template <class Element, class Put>
+  Status return_sums(std::int32_t owner, std::span<const UnitRange> slices, std::span<Element> to, const Put& put);
+
+  PieceTable& table_;
+  kernels::Parallel& parallel_;
+  std::int64_t seq_;
+  std::map<std::int32_t, std::unique_ptr<Replica>> replicas_;  // by stage
+  std::map<std::int32_t, std::unique_ptr<Owner>> owners_;
+  std::map<OfSequence, Visit> forward_, backward_;
+  std::map<OfSequence, Kept> kept_;  // operands of owners' sums, of sequences that this device ran backward
+};
+
+}  // namespace cleave::pieces

@@ -1,0 +1,248 @@
+// Owners: slices of a stage's gradient, summed over sequences.
+#include <algorithm>
+#include <cmath>
+
+#include "cleave/base/error.hpp"
+#include "cleave/kernels/token_sums.hpp"
+#include "cleave/pieces/stage_worker.hpp"
+#include "stage_worker_state.hpp"
+
+namespace cleave::pieces {
+
+namespace {
+
+using kernels::ProductStatus;
+
+bool are_units(PieceTable& table, std::int64_t first, std::int64_t end, std::span<const UnitRange> slices) {
+  std::int64_t before = first - 1;
+  for (const UnitRange& slice : slices) {
+    if (slice.piece <= before || slice.piece < first || slice.piece >= end) return false;
+    if (slice.begin < 0 || slice.begin >= slice.end || slice.end > table.piece(slice.piece).units) return false;
+    before = slice.piece;
+  }
+  return !slices.empty();
+}
+
+// The only run of columns of an operand.
+Columns columns_of_operand(const model::TensorView& view, const ColumnSet& part) {
+  const Columns& run = part.runs().front();
+  return {view.col0 + run.begin, view.col0 + run.end};
+}
+
+}  // namespace
+
+StageWorker::Status StageWorker::hold_slices(std::int32_t owner, std::int32_t stage, std::int64_t first,
+                                             std::int64_t end, std::span<const UnitRange> slices,
+                                             std::span<const float> weights) {
+  if (first < 0 || end <= first || end > table_.size() || !are_units(table_, first, end, slices))
+    return Status::malformed;
+  auto held = std::make_unique<Owner>();
+  held->stage = stage;
+  held->first = first;
+  held->end = end;
+  held->steps = steps_of_owner(table_, first, end, slices);
+  if (!weights.empty()) {
+    const NeededParameters needed = parameters_of(table_, held->steps);
+    if (std::ssize(weights) != elements_of(table_.graph(), needed)) return Status::malformed;
+    held->weights = std::make_unique<Weights>(table_.graph(), needed, weights);
+    for (const OwnerSteps::OfPiece& of : held->steps.pieces)
+      held->runs.push_back(std::make_unique<ChunkRun>(table_.program(of.piece), DType::f32, parallel_,
+                                                      held->weights->parameters(table_.graph())));
+  } else if (const Replica* const replica = replica_of(stage);
+             replica == nullptr || replica->first != first || replica->end != end) {
+    return Status::absent;
+  }
+  for (const Region& region : held->steps.regions) held->sums.emplace_back(static_cast<std::size_t>(region.elements()));
+  owners_[owner] = std::move(held);
+  return Status::ok;
+}
+
+void StageWorker::drop_slices(std::int32_t owner) {
+  owners_.erase(owner);
+  std::erase_if(kept_, [&](const auto& entry) { return entry.first.first == owner; });
+}
+
+void StageWorker::keep_operands(std::span<const Region> regions, std::int64_t piece, ChunkRun& run, const Chunk& chunk,
+                                Kept& kept) {
+  const std::span<const model::Operation* const> sums = table_.program(piece).sums();
+  for (const Region& region : regions) {
+    if (std::ranges::find(sums, region.op) == sums.end()) continue;
+    const SumInstruction sum = region.sum();
+    const auto keep = [&](const model::TensorView& view, const ColumnSet& part) {
+      const Columns columns = columns_of_operand(view, part);
+      KeptVector<float>& rows = kept[{view.tensor, columns.begin, columns.end}];
+      rows.resize(static_cast<std::size_t>(seq_ * columns.count()));
+      const kernels::Rows from = run.rows_of(view.tensor).columns(columns.begin, columns.end);
+      for (std::int64_t i = 0; i < chunk.rows; ++i)
+        std::copy_n(from.row(i), columns.count(), rows.data() + (chunk.row + i) * columns.count());
+    };
+    keep(region.op->in[0], sum.a);
+    if (region.op->kind == model::OpKind::gemm) keep(region.op->in[1], sum.b);
+  }
+}
+
+StageWorker::Status StageWorker::add_regions(Owner& owner, const Kept& kept, std::int64_t sequence, bool take_away) {
+  KeptVector<std::int64_t> own;
+  for (std::size_t r = 0; r < owner.steps.regions.size(); ++r) {
+    const Region& region = owner.steps.regions[r];
+    KeptVector<std::int64_t>& sums = owner.sums[r];
+    if (take_away) own.assign(sums.size(), 0);
+    std::int64_t* const into = take_away ? own.data() : sums.data();
+    const SumInstruction sum = region.sum();
+    const auto operand = [&](const model::TensorView& view, const ColumnSet& part) {
+      const Columns columns = columns_of_operand(view, part);
+      return kernels::ConstRows(kept.at({view.tensor, columns.begin, columns.end}).data(), seq_, columns.count());
+    };
+    const kernels::ConstRows a = operand(region.op->in[0], sum.a);
+    ProductStatus status = ProductStatus::ok;
+    if (region.op->kind == model::OpKind::gemm) {
+      const kernels::ConstRows b = operand(region.op->in[1], sum.b);
+      status = kernels::add_token_products(
+          parallel_, {a.cols, b.cols, seq_}, kernels::ConstMatrix(a.data, a.cols).transposed(),
+          kernels::ConstMatrix(b.data, b.cols), sequence * seq_, {DType::i64, into, b.cols});
+    } else {
+      status = kernels::add_column_sums(parallel_, a, {into, sums.size()});
+    }
+    if (status != ProductStatus::ok) return Status::diverged;
+    if (!take_away) continue;
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] -= own[i];
+  }
+  return Status::ok;
+}
+
+StageWorker::Status StageWorker::add(std::int32_t owner, std::int64_t sequence, const Operands* operands,
+                                     bool take_away) {
+  const auto found = owners_.find(owner);
+  if (found == owners_.end()) return Status::absent;
+  Owner& of = *found->second;
+  try {
+    if (operands == nullptr) {
+      const auto kept = kept_.find({owner, sequence});
+      if (kept == kept_.end() || backward_.contains({of.stage, sequence}) || forward_.contains({of.stage, sequence}))
+        return Status::absent;
+      const Status status = add_regions(of, kept->second, sequence, take_away);
+      kept_.erase(kept);
+      return status;
+    }
+    const std::int64_t width = table_.piece(of.first).width;
+    const bool head = table_.program(of.end - 1).is_head();
+    const auto is = [](auto span, std::int64_t size) { return std::ssize(span) == size; };
+    if (sequence < 0 || !is(operands->x, seq_ * width) || !is(operands->dy, head ? 0 : seq_ * width) ||
+        !is(operands->top, head ? seq_ : 0) || !is(operands->sum, head ? seq_ : 0) ||
+        !is(operands->targets, head ? seq_ : 0))
+      return Status::malformed;
+    const std::int64_t vocabulary = table_.piece(of.end - 1).units;
+    if (std::ranges::any_of(operands->targets, [&](std::int32_t t) { return t < 0 || t >= vocabulary; }))
+      return Status::malformed;
+    if (!of.weights && replica_of(of.stage) == nullptr) return Status::absent;
+    Kept kept;
+    run_alone(of, *operands, kept);
+    return add_regions(of, kept, sequence, take_away);
+  } catch (const CheckFailure&) { return Status::diverged; }
+}
+
+void StageWorker::run_alone(Owner& owner, const Operands& operands, Kept& kept) {
+  std::vector<ChunkRun*> runs;
+  for (const std::unique_ptr<ChunkRun>& run : owner.weights ? owner.runs : replica_of(owner.stage)->runs)
+    runs.push_back(run.get());
+  std::vector<SequenceState> states;
+  std::vector<KeptVector<float>> x(1, KeptVector<float>(operands.x.begin(), operands.x.end()));
+  const auto put = [](std::span<const float> all, std::int64_t row, kernels::Rows to) {
+    for (std::int64_t i = 0; i < to.rows; ++i) std::copy_n(all.data() + (row + i) * to.cols, to.cols, to.row(i));
+  };
+  const auto take = [](kernels::ConstRows from, std::int64_t row, KeptVector<float>& all) {
+    for (std::int64_t i = 0; i < from.rows; ++i)
+      std::copy_n(from.row(i), from.cols, all.data() + (row + i) * from.cols);
+  };
+  for (std::size_t p = 0; p < owner.steps.pieces.size(); ++p) {
+    const OwnerSteps::OfPiece& of = owner.steps.pieces[p];
+    const Program& program = table_.program(of.piece);
+    states.push_back(runs[p]->open_backward());
+    const std::vector<Instruction>& steps = of.forward.empty() ? of.keys_values : of.forward;
+    if (!of.forward.empty()) x.emplace_back(static_cast<std::size_t>(seq_ * table_.piece(of.piece + 1).width));
+    for (std::int64_t row = 0; row < seq_ && !steps.empty(); row += kRowsAtOnce) {
+      runs[p]->begin(row, std::min(kRowsAtOnce, seq_ - row));
+      put(x[p], row, runs[p]->rows_of(program.x()));
+      runs[p]->run(steps, states[p]);
+      if (of.forward.empty()) {
+        runs[p]->keep_keys_values(states[p]);
+      } else {
+        take(runs[p]->rows_of(program.y()), row, x[p + 1]);
+      }
+    }
+  }
+  const std::int64_t chunks = (seq_ + kRowsAtOnce - 1) / kRowsAtOnce;
+  for (std::int64_t c = chunks; c-- > 0;) {
+    const Chunk chunk{.stage = owner.stage,
+                      .sequence = 0,
+                      .row = c * kRowsAtOnce,
+                      .rows = std::min(kRowsAtOnce, seq_ - c * kRowsAtOnce)};
+    const auto row = static_cast<std::size_t>(chunk.row), rows = static_cast<std::size_t>(chunk.rows);
+    KeptVector<float> dy;
+    for (std::size_t p = owner.steps.pieces.size(); p-- > 0;) {
+      const OwnerSteps::OfPiece& of = owner.steps.pieces[p];
+      if (of.back.empty()) break;
+      const Program& program = table_.program(of.piece);
+      ChunkRun& run = *runs[p];
+      run.begin(chunk.row, chunk.rows);
+      put(x[p], chunk.row, run.rows_of(program.x()));
+      if (program.is_head()) {
+        run.know_row_sums(operands.top.subspan(row, rows), operands.sum.subspan(row, rows));
+        run.run(of.back, states[p], operands.targets.subspan(row, rows));
+      } else {
+        const bool top = p + 1 == owner.steps.pieces.size();
+        put(top ? operands.dy : std::span<const float>(dy), top ? chunk.row : 0, run.rows_of(program.dy()));
+        run.run(of.back, states[p]);
+      }
+      keep_operands(owner.steps.regions, of.piece, run, chunk, kept);
+      if (!of.gives_dx) break;
+      dy.resize(rows * static_cast<std::size_t>(table_.piece(of.piece).width));
+      take(run.rows_of(program.dx()), 0, dy);
+    }
+  }
+}
+
+template <class Element, class Put>
+StageWorker::Status StageWorker::return_sums(std::int32_t owner, std::span<const UnitRange> slices,
+                                             std::span<Element> to, const Put& put) {
+  const auto found = owners_.find(owner);
+  if (found == owners_.end()) return Status::absent;
+  const Owner& of = *found->second;
+  if (!are_units(table_, of.first, of.end, slices)) return Status::malformed;
+  Element* next = to.data();
+  for (const Region& part : regions_of(table_, slices)) {
+    const auto contains = [](const Columns& a, const Columns& b) { return a.begin <= b.begin && b.end <= a.end; };
+    const auto region = std::ranges::find_if(of.steps.regions, [&](const Region& r) {
+      return r.op == part.op && contains(r.rows, part.rows) && contains(r.cols, part.cols);
+    });
+    if (region == of.steps.regions.end() || part.elements() > to.data() + to.size() - next) return Status::malformed;
+    const auto& sums = of.sums[static_cast<std::size_t>(region - of.steps.regions.begin())];
+    const std::int64_t first =
+        (part.rows.begin - region->rows.begin) * region->cols.count() + part.cols.begin - region->cols.begin;
+    put(sums.data() + first, next, part, region->cols.count());
+    next += part.elements();
+  }
+  return next == to.data() + to.size() ? Status::ok : Status::malformed;
+}
+
+StageWorker::Status StageWorker::partial_sums(std::int32_t owner, std::span<const UnitRange> slices,
+                                              std::span<std::int64_t> sums) {
+  return return_sums(owner, slices, sums, [](const std::int64_t* from, std::int64_t* to, const Region& part, auto ld) {
+    for (std::int64_t i = 0; i < part.rows.count(); ++i, to += part.cols.count())
+      std::copy_n(from + i * ld, part.cols.count(), to);
+  });
+}
+
+StageWorker::Status StageWorker::gradient(std::int32_t owner, std::span<const UnitRange> slices,
+                                          std::span<float> gradient) {
+  bool good = true;
+  const Status status =
+      return_sums(owner, slices, gradient, [&](const std::int64_t* from, float* to, const Region& part, auto ld) {
+        if (kernels::finish_token_products(parallel_, part.rows.count(), part.cols.count(), {DType::i64, from, ld},
+                                           {to, part.cols.count()}) != ProductStatus::ok)
+          good = false;
+      });
+  return status == Status::ok && !good ? Status::diverged : status;
+}
+
+}  // namespace cleave::pieces

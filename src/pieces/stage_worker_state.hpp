@@ -1,0 +1,55 @@
+// What a StageWorker holds: weights, replicas, sequences on their way, owners.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "cleave/pieces/stage_worker.hpp"
+
+namespace cleave::pieces {
+
+/// Rows that are worked on at a time where a whole sequence is there.
+inline constexpr std::int64_t kRowsAtOnce = 256;
+
+/// Parameters, each as the whole tensor of which some lines are there.
+struct StageWorker::Weights {
+  std::map<TensorId, KeptVector<float>> tensors;
+  std::int64_t elements = 0;  // that were sent
+
+  Weights(const model::StepGraph& graph, const NeededParameters& needed, std::span<const float> values);
+  [[nodiscard]] Parameters parameters(const model::StepGraph& graph) const;
+};
+
+/// A stage.
+struct StageWorker::Replica {
+  std::int64_t first, end;
+  std::unique_ptr<Weights> weights;
+  std::vector<std::unique_ptr<ChunkRun>> runs;                 // of each piece
+  std::vector<std::vector<Instruction>> forward, keys_values;  // of each piece; of a head neither
+
+  Replica(PieceTable& table, kernels::Parallel& parallel, std::int64_t from, std::int64_t to,
+          std::unique_ptr<Weights> of);
+};
+
+/// A sequence at a stage, one way.
+struct StageWorker::Visit {
+  std::vector<SequenceState> states;  // of each piece
+  std::int64_t next = 0;              // the row at which the next chunk begins, or on the way back ends
+  std::vector<KeptVector<float>> x;   // on the way back: what each piece reads, all rows
+  std::vector<std::vector<Instruction>> back;
+  std::vector<std::int32_t> owners;  // whose operands are kept on the way
+};
+
+/// Slices of a stage's gradient.
+struct StageWorker::Owner {
+  std::int32_t stage = 0;
+  std::int64_t first = 0, end = 0;
+  OwnerSteps steps;
+  std::unique_ptr<Weights> weights;  // none: the replica's
+  std::vector<std::unique_ptr<ChunkRun>> runs;
+  std::vector<KeptVector<std::int64_t>> sums;  // of each region
+};
+
+}  // namespace cleave::pieces

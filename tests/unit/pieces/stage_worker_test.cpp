@@ -1,0 +1,456 @@
+// Steps in stages, with numbers: the same bits for any cut into stages, chunks, replicas and owners, and whatever the
+// order of the sequences; the gradients of a step in tiles, as far as the order of its additions allows.
+#include "cleave/pieces/stage_worker.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "cleave/kernels/embedding.hpp"
+#include "cleave/kernels/token_sums.hpp"
+#include "cleave/model/family.hpp"
+#include "executor.hpp"
+
+namespace cleave::pieces {
+namespace {
+
+using model::Operation;
+using model::OpKind;
+using Floats = std::vector<float>;
+using Gradients = std::map<std::string, Floats>;
+using Status = StageWorker::Status;
+
+constexpr std::int64_t kVocabulary = 90, kBatch = 3;
+
+struct Case {
+  std::string family;
+  std::int64_t heads, keys, width, hidden, seq;
+  bool tied = true;
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  return out << c.family << " " << c.heads << "/" << c.keys << " heads, " << c.width << " wide, " << c.hidden
+             << " hidden, " << c.seq << " tokens" << (c.tied ? "" : ", untied");
+}
+
+/// How a step is laid out. Of a stage's gradient each owner has the units between two of its marks, as shares.
+struct Layout {
+  std::vector<std::int64_t> stages;  ///< pieces of each, without the head
+  std::int64_t chunk = 128;
+  int replicas = 1;
+  bool owners_are_replicas = true;
+  std::vector<double> marks{0, 1};
+  std::vector<std::int64_t> order{0, 1, 2};  ///< of sequences
+  bool split_sequences = false;              ///< each slice has two owners, who take sequences in turn
+};
+
+class StageWorkerTest : public ::testing::TestWithParam<Case> {
+ protected:
+  StageWorkerTest() : graph_(make_graph()), parameters_(graph_, 11), table_(graph_) {
+    parameters_.ensure_moments(graph_);
+    for (std::int64_t i = 0; i < kBatch * GetParam().seq; ++i) {
+      tokens_.push_back(static_cast<std::int32_t>((7 * i * i + 3 * i + 1) % kVocabulary));
+      targets_.push_back(static_cast<std::int32_t>((5 * i + i / 7 + 1) % kVocabulary));
+    }
+  }
+
+  static model::StepGraph make_graph() {
+    const Case& c = GetParam();
+    model::ModelConfig config;
+    config.family = c.family;
+    config.vocab_size = kVocabulary;
+    config.n_layer = 2;
+    config.n_head = c.heads;
+    config.n_kv_head = c.keys;
+    config.d_model = c.width;
+    config.d_ff = c.hidden;
+    config.seq_len = config.max_pos = c.seq;
+    config.tie_embeddings = c.tied;
+    return model::build_step(config, {.kind = model::StepKind::train,
+                                      .batch = kBatch,
+                                      .clip = false,
+                                      .freeze = {},
+                                      .loss_rows = kBatch * c.seq,
+                                      .row_groups = 1});
+  }
+
+  const std::string& name(TensorId parameter) const { return graph_.tensor(parameter).name; }
+  kernels::ConstRows parameter(TensorId id) {
+    const model::TensorSpec& spec = graph_.tensor(id);
+    return {parameters_.at(spec.name).value.data(), spec.rows, spec.cols};
+  }
+
+  Floats gather(const NeededParameters& needed) {
+    Floats values;
+    for (const auto& [id, part] : needed) {
+      const kernels::ConstRows all = parameter(id);
+      for (const Columns& run : part.lines.runs()) {
+        const std::int64_t from = part.rows ? run.begin : 0, to = part.rows ? run.end : all.rows;
+        for (std::int64_t row = from; row < to; ++row) {
+          const float* const first = all.row(row) + (part.rows ? 0 : run.begin);
+          values.insert(values.end(), first, first + (part.rows ? all.cols : run.count()));
+        }
+      }
+    }
+    return values;
+  }
+
+  // In tiles, by the server alone.
+  Gradients in_tiles() {
+    Gradients gradients;
+    server::Executor executor(parameters_, DType::f32, {});
+    server::StepInputs inputs{tokens_, targets_, {.lr = 1e-30, .k = 1}, {}};
+    inputs.on_gradient = [&](std::string_view of, std::span<const float> gradient) {
+      gradients[std::string(of)].assign(gradient.begin(), gradient.end());
+    };
+    executor.begin_step(graph_, inputs);
+    for (const Operation& op : graph_.operations) {
+      if (model::runs_on_devices(op.kind)) {
+        sched::Tasklet tasklet;
+        tasklet.op = op.id;
+        tasklet.piece.device = kServerDevice;
+        tasklet.piece.box = {0, op.gemm.m, 0, op.gemm.n, 0, op.gemm.k};
+        tasklet.piece.pairs = {0, op.attention.pairs()};
+        executor.compute(tasklet);
+      } else {
+        executor.run(op);
+      }
+      executor.finish(op.id);
+      executor.retire(op.id);
+    }
+    loss_ = executor.loss();
+    return gradients;
+  }
+
+  struct Stage {
+    std::int64_t first, end;
+    std::deque<StageWorker> replicas;
+    struct Owner {
+      StageWorker* worker;
+      std::int32_t number;
+      std::vector<UnitRange> slices;
+      int turn = -1;  // of the sequences that it takes; -1: all
+    };
+    std::deque<StageWorker> apart;
+    std::vector<Owner> owners;
+    Stage(std::int64_t from, std::int64_t to) : first(from), end(to) {}
+  };
+
+  std::vector<UnitRange> units(const Stage& stage, double from, double to) {
+    std::vector<UnitRange> slices;
+    const auto pieces = static_cast<double>(stage.end - stage.first);
+    for (std::int64_t piece = stage.first; piece < stage.end; ++piece) {
+      const auto all = static_cast<double>(table_.piece(piece).units);
+      const auto at = [&](double share) {
+        const double place = share * pieces - static_cast<double>(piece - stage.first);
+        return static_cast<std::int64_t>(std::llround(std::clamp(place, 0.0, 1.0) * all));
+      };
+      if (at(to) > at(from)) slices.push_back({piece, at(from), at(to)});
+    }
+    return slices;
+  }
+
+  void hold(Stage& stage, std::int32_t number, const Layout& layout) {
+    for (int r = 0; r < layout.replicas; ++r) {
+      StageWorker& worker = stage.replicas.emplace_back(table_, parallel_);
+      ASSERT_EQ(worker.hold_stage(number, stage.first, stage.end,
+                                  gather(parameters_of_stage(table_, stage.first, stage.end))),
+                Status::ok);
+    }
+    std::int32_t owner = 0;
+    for (std::size_t k = 0; k + 1 < layout.marks.size(); ++k) {
+      const std::vector<UnitRange> slices = units(stage, layout.marks[k], layout.marks[k + 1]);
+      for (int turn = layout.split_sequences ? 0 : -1; turn < (layout.split_sequences ? 2 : 0); ++turn) {
+        if (slices.empty()) continue;
+        Stage::Owner held{nullptr, owner++, slices, turn};
+        Floats weights;
+        if (layout.owners_are_replicas) {
+          held.worker = &stage.replicas[static_cast<std::size_t>(held.number) % stage.replicas.size()];
+        } else {
+          held.worker = &stage.apart.emplace_back(table_, parallel_);
+          weights = gather(parameters_of(table_, steps_of_owner(table_, stage.first, stage.end, slices)));
+        }
+        ASSERT_EQ(held.worker->hold_slices(held.number, number, stage.first, stage.end, slices, weights), Status::ok);
+        stage.owners.push_back(std::move(held));
+      }
+    }
+  }
+
+  // Rows [row, row + rows) of a sequence of a boundary.
+  std::span<float> rows(Floats& boundary, std::int64_t sequence, std::int64_t row, std::int64_t count) const {
+    const std::int64_t width = GetParam().width, first = (sequence * graph_.seq + row) * width;
+    return std::span(boundary).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count * width));
+  }
+  template <class T>
+  std::span<T> tokens(std::vector<T>& all, std::int64_t sequence, std::int64_t row, std::int64_t count) const {
+    return std::span(all).subspan(static_cast<std::size_t>(sequence * graph_.seq + row),
+                                  static_cast<std::size_t>(count));
+  }
+
+  Gradients in_stages(const Layout& layout) {
+    const std::int64_t seq = graph_.seq, width = GetParam().width;
+    std::deque<Stage> stages;
+    std::int64_t next = 0;
+    for (const std::int64_t count : layout.stages) {
+      stages.emplace_back(next, next + count);
+      next += count;
+    }
+    stages.emplace_back(next, next + 1);
+    EXPECT_EQ(next + 1, table_.size());
+    for (std::size_t s = 0; s < stages.size(); ++s) hold(stages[s], static_cast<std::int32_t>(s), layout);
+
+    const auto size = static_cast<std::size_t>(kBatch * seq * width);
+    std::vector<Floats> x(stages.size(), Floats(size)), dy(stages.size(), Floats(size));
+    Floats bottom(size), top(static_cast<std::size_t>(kBatch * seq));
+    std::vector<double> sum(top.size()), loss(top.size());
+    std::vector<std::vector<Floats>> norms(stages.size(), std::vector<Floats>(kBatch));
+    embed(x[0]);
+    const auto replica = [&](std::size_t s, std::int64_t q) -> StageWorker& {
+      auto& all = stages[s].replicas;
+      return all[static_cast<std::size_t>(q + static_cast<std::int64_t>(s)) % all.size()];
+    };
+    for (const std::int64_t q : layout.order) {
+      for (std::size_t s = 0; s < stages.size(); ++s) {
+        for (std::int64_t row = 0; row < seq; row += layout.chunk) {
+          const std::int64_t count = std::min(layout.chunk, seq - row);
+          const StageWorker::Chunk chunk{static_cast<std::int32_t>(s), q, row, count};
+          if (s + 1 < stages.size()) {
+            EXPECT_EQ(replica(s, q).forward(chunk, rows(x[s], q, row, count), rows(x[s + 1], q, row, count)),
+                      Status::ok);
+            continue;
+          }
+          Floats& of_norms = norms[s][static_cast<std::size_t>(q)];
+          if (row + count == seq) of_norms.resize(static_cast<std::size_t>(norm_elements(table_, next, next + 1)));
+          EXPECT_EQ(replica(s, q).head(chunk, rows(x[s], q, row, count), tokens(targets_, q, row, count),
+                                       {rows(dy[s], q, row, count), tokens(top, q, row, count),
+                                        tokens(sum, q, row, count), tokens(loss, q, row, count), of_norms}),
+                    Status::ok);
+        }
+      }
+      for (std::size_t s = stages.size() - 1; s-- > 0;) {
+        Floats& dx = s == 0 ? bottom : dy[s];
+        EXPECT_EQ(replica(s, q).remake(static_cast<std::int32_t>(s), q, rows(x[s], q, 0, seq)), Status::ok);
+        Floats& of_norms = norms[s][static_cast<std::size_t>(q)];
+        for (std::int64_t row = (seq - 1) / layout.chunk * layout.chunk; row >= 0; row -= layout.chunk) {
+          const std::int64_t count = std::min(layout.chunk, seq - row);
+          if (row == 0)
+            of_norms.resize(static_cast<std::size_t>(norm_elements(table_, stages[s].first, stages[s].end)));
+          EXPECT_EQ(replica(s, q).backward({static_cast<std::int32_t>(s), q, row, count},
+                                           rows(dy[s + 1], q, row, count), rows(dx, q, row, count), of_norms),
+                    Status::ok);
+        }
+      }
+      for (std::size_t s = 0; s < stages.size(); ++s) {
+        for (Stage::Owner& owner : stages[s].owners) {
+          if (owner.turn >= 0 && owner.turn != q % 2) continue;
+          const bool ran = &replica(s, q) == owner.worker, head = s + 1 == stages.size();
+          StageWorker::Operands operands{.x = rows(x[s], q, 0, seq), .dy = {}, .top = {}, .sum = {}, .targets = {}};
+          if (head) {
+            operands.top = tokens(top, q, 0, seq);
+            operands.sum = tokens(sum, q, 0, seq);
+            operands.targets = tokens(targets_, q, 0, seq);
+          } else {
+            operands.dy = rows(dy[s + 1], q, 0, seq);
+          }
+          EXPECT_EQ(owner.worker->add(owner.number, q, ran ? nullptr : &operands), Status::ok);
+          if (q != 1) continue;  // one is taken away, and added again
+          EXPECT_EQ(owner.worker->add(owner.number, q, &operands, true), Status::ok);
+          EXPECT_EQ(owner.worker->add(owner.number, q, &operands), Status::ok);
+        }
+      }
+    }
+    stages_loss_ = std::accumulate(loss.begin(), loss.end(), 0.0) / static_cast<double>(loss.size());
+    Gradients gradients;
+    for (std::size_t s = 0; s < stages.size(); ++s) {
+      collect(stages[s], layout, gradients);
+      fold_norms(stages[s], norms[s], gradients);
+    }
+    embed_backward(bottom, gradients);
+    return gradients;
+  }
+
+  // Each owner's slices are asked for in two halves.
+  void collect(Stage& stage, const Layout& layout, Gradients& gradients) {
+    std::map<const Operation*, std::vector<std::int64_t>> sums;
+    for (Stage::Owner& owner : stage.owners) {
+      std::vector<std::vector<UnitRange>> halves(2);
+      for (const UnitRange& slice : owner.slices) {
+        const std::int64_t middle = (slice.begin + slice.end) / 2;
+        if (middle > slice.begin) halves[0].push_back({slice.piece, slice.begin, middle});
+        halves[1].push_back({slice.piece, middle, slice.end});
+      }
+      for (const std::vector<UnitRange>& half : halves) {
+        if (half.empty()) continue;
+        const std::vector<Region> regions = regions_of(table_, half);
+        std::int64_t elements = 0;
+        for (const Region& region : regions) elements += region.elements();
+        std::vector<std::int64_t> part(static_cast<std::size_t>(elements));
+        Floats finished(part.size());
+        ASSERT_EQ(owner.worker->partial_sums(owner.number, half, part), Status::ok);
+        ASSERT_EQ(owner.worker->gradient(owner.number, half, finished), Status::ok);
+        std::size_t from = 0;
+        for (const Region& region : regions) {
+          const model::TensorSpec& spec = graph_.tensor(region.parameter);
+          std::vector<std::int64_t>& into = sums[region.op];
+          into.resize(static_cast<std::size_t>(spec.elements()));
+          Floats& gradient = gradients[spec.name];
+          gradient.resize(into.size());
+          for (std::int64_t i = region.rows.begin; i < region.rows.end; ++i) {
+            for (std::int64_t j = region.cols.begin; j < region.cols.end; ++j, ++from) {
+              const auto at = static_cast<std::size_t>(i * spec.cols + j);
+              into[at] += part[from];
+              if (!layout.split_sequences) gradient[at] = finished[from];
+            }
+          }
+        }
+      }
+    }
+    if (!layout.split_sequences) return;
+    for (const auto& [op, total] : sums)
+      kernels::finish_token_sums(total, gradients[name(graph_.tensor(op->out[0].tensor).parameter)]);
+  }
+
+  void fold_norms(const Stage& stage, const std::vector<Floats>& norms, Gradients& gradients) {
+    std::vector<std::int64_t> sums(norms[0].size());
+    for (const Floats& of_sequence : norms)
+      ASSERT_EQ(kernels::add_to_token_sums(of_sequence, sums), kernels::ProductStatus::ok);
+    std::span<const std::int64_t> rest = sums;
+    for (std::int64_t piece = stage.first; piece < stage.end; ++piece) {
+      for (const TensorId norm : table_.piece(piece).norms) {
+        Floats& gradient = gradients[name(norm)];
+        gradient.resize(static_cast<std::size_t>(graph_.tensor(norm).elements()));
+        kernels::finish_token_sums(rest.first(gradient.size()), gradient);
+        rest = rest.subspan(gradient.size());
+      }
+    }
+  }
+
+  void embed(Floats& x) {
+    const Operation& op = *std::ranges::find(graph_.operations, OpKind::embed, &Operation::kind);
+    kernels::embed(parallel_, tokens_, graph_.seq, parameter(op.in[1].tensor),
+                   op.in.size() > 2 ? parameter(op.in[2].tensor) : kernels::ConstRows(), op.integer,
+                   {x.data(), kBatch * graph_.seq, GetParam().width});
+  }
+
+  void embed_backward(const Floats& bottom, Gradients& gradients) {
+    const Operation& op = *std::ranges::find(graph_.operations, OpKind::embed_backward, &Operation::kind);
+    const auto of = [&](std::size_t i) {
+      const model::TensorSpec& spec = graph_.tensor(graph_.tensor(op.out[i].tensor).parameter);
+      Floats& gradient = gradients[spec.name];
+      gradient.resize(static_cast<std::size_t>(spec.elements()));
+      return kernels::Rows(gradient.data(), spec.rows, spec.cols);
+    };
+    kernels::embed_backward(parallel_, tokens_, graph_.seq, {bottom.data(), kBatch * graph_.seq, GetParam().width},
+                            of(0), op.out.size() > 1 ? of(1) : kernels::Rows(), op.integer);
+  }
+
+  static void expect_same(const Gradients& got, const Gradients& wanted) {
+    ASSERT_EQ(got.size(), wanted.size());
+    for (const auto& [of, gradient] : wanted) {
+      ASSERT_TRUE(got.contains(of)) << of;
+      ASSERT_EQ(got.at(of).size(), gradient.size()) << of;
+      EXPECT_EQ(std::memcmp(got.at(of).data(), gradient.data(), gradient.size() * sizeof(float)), 0) << of;
+    }
+  }
+
+  model::StepGraph graph_;
+  server::ParameterStore parameters_;
+  PieceTable table_;
+  std::vector<std::int32_t> tokens_, targets_;
+  kernels::Parallel parallel_{2};
+  double loss_ = 0, stages_loss_ = 0;
+};
+
+// fp32 sums in another order: a few units in the last place of the largest terms. Where terms cancel, as of a bias of
+// keys, which softmax does not see, nothing but rounding is left on either side.
+TEST_P(StageWorkerTest, GivesTheGradientsOfTiles) {
+  const Gradients wanted = in_tiles(), got = in_stages({.stages = {4}});
+  EXPECT_NEAR(stages_loss_, loss_, 1e-12 * std::abs(loss_));
+  ASSERT_EQ(got.size(), wanted.size());
+  for (const auto& [of, gradient] : wanted) {
+    ASSERT_TRUE(got.contains(of)) << of;
+    ASSERT_EQ(got.at(of).size(), gradient.size()) << of;
+    float largest = 0, off = 0;
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      largest = std::max(largest, std::abs(gradient[i]));
+      off = std::max(off, std::abs(gradient[i] - got.at(of)[i]));
+    }
+    EXPECT_GT(largest, 0) << of;
+    EXPECT_LE(off, 1e-5F * largest + 1e-10F) << of;
+  }
+}
+
+TEST_P(StageWorkerTest, TheSameBitsInAnyLayout) {
+  const Gradients wanted = in_stages({.stages = {4}, .chunk = GetParam().seq});
+  const std::vector<Layout> layouts{
+      {.stages = {1, 1, 1, 1}, .chunk = 128},
+      {.stages = {3, 1}, .chunk = 256, .replicas = 2, .marks = {0, 0.3, 0.5, 1}, .order = {2, 0, 1}},
+      {.stages = {1, 3}, .chunk = 128, .owners_are_replicas = false, .marks = {0, 0.1, 0.77, 1}, .order = {1, 2, 0}},
+      {.stages = {2, 2},
+       .chunk = 128,
+       .replicas = 3,
+       .marks = {0, 0.45, 1},
+       .order = {2, 1, 0},
+       .split_sequences = true},
+      {.stages = {4},
+       .chunk = 128,
+       .owners_are_replicas = false,
+       .marks = {0, 0.2, 0.21, 0.9, 1},
+       .split_sequences = true},
+  };
+  for (std::size_t i = 0; i < layouts.size(); ++i) {
+    SCOPED_TRACE(i);
+    expect_same(in_stages(layouts[i]), wanted);
+  }
+}
+
+TEST_P(StageWorkerTest, RefusesWhatComesInTheWrongOrder) {
+  StageWorker worker(table_, parallel_);
+  const std::int64_t seq = graph_.seq, width = GetParam().width, rows = std::min<std::int64_t>(128, seq);
+  Floats x(static_cast<std::size_t>(seq * width), 0.5F), y(static_cast<std::size_t>(rows * width)), none;
+  const std::span<const float> first(x.data(), y.size());
+  EXPECT_EQ(worker.forward({0, 0, 0, rows}, first, y), Status::absent);  // no weights
+  EXPECT_EQ(worker.hold_stage(0, 0, 9, {}), Status::malformed);
+  const Floats weights = gather(parameters_of_stage(table_, 0, 2));
+  EXPECT_EQ(worker.hold_stage(0, 0, 2, std::span(weights).first(weights.size() - 1)), Status::malformed);
+  const std::vector<UnitRange> slices{{0, 0, 1}};
+  EXPECT_EQ(worker.hold_slices(5, 0, 0, 2, slices, {}), Status::absent);  // no replica
+  ASSERT_EQ(worker.hold_stage(0, 0, 2, weights), Status::ok);
+  EXPECT_EQ(worker.hold_slices(5, 0, 0, 2, std::vector<UnitRange>{{0, 1, 1}}, {}), Status::malformed);
+  EXPECT_EQ(worker.hold_slices(5, 0, 0, 2, std::vector<UnitRange>{{2, 0, 1}}, {}), Status::malformed);
+  ASSERT_EQ(worker.hold_slices(5, 0, 0, 2, slices, {}), Status::ok);
+  EXPECT_EQ(worker.forward({0, 0, 1, rows}, first, y), Status::malformed);
+  EXPECT_EQ(worker.forward({0, 0, 0, rows}, first, std::span(y).first(3)), Status::malformed);
+  EXPECT_EQ(worker.forward({0, -1, 0, rows}, first, y), Status::malformed);
+  EXPECT_EQ(worker.forward({0, 0, 0, rows}, first, y), Status::ok);
+  if (seq > rows) {
+    EXPECT_EQ(worker.forward({0, 1, 128, seq - 128}, std::span(x).subspan(y.size()), none), Status::absent);
+  }
+  EXPECT_EQ(worker.backward({0, 0, 0, rows}, first, y, none), Status::absent);  // not opened
+  EXPECT_EQ(worker.add(5, 0, nullptr), Status::absent);                         // not run backward
+  EXPECT_EQ(worker.add(6, 0, nullptr), Status::absent);
+  const StageWorker::Operands no_gradient{.x = x, .dy = {}, .top = {}, .sum = {}, .targets = {}};
+  EXPECT_EQ(worker.add(5, 0, &no_gradient), Status::malformed);
+  EXPECT_EQ(worker.gradient(5, std::vector<UnitRange>{{0, 0, 2}}, y), Status::malformed);  // not its own
+  EXPECT_GE(worker.memory().value(), std::ssize(weights) * 4);
+  x[0] = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(worker.forward({0, 0, 0, rows}, first, y), Status::diverged);
+  worker.clear();
+  EXPECT_EQ(worker.memory().value(), 0);
+  EXPECT_EQ(worker.forward({0, 0, 0, rows}, first, y), Status::absent);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, StageWorkerTest,
+                         ::testing::Values(Case{"gpt2", 4, 4, 32, 1600, 300}, Case{"gpt2", 2, 2, 24, 100, 127, false},
+                                           Case{"opt", 4, 4, 32, 128, 385}, Case{"llama", 6, 2, 48, 90, 300},
+                                           Case{"llama", 4, 1, 32, 800, 260, false}));
+
+}  // namespace
+}  // namespace cleave::pieces
