@@ -40,6 +40,21 @@ bool wire_type(DType type) { return type == DType::f32 || type == DType::bf16 ||
 std::optional<Fault> check_geometry(const Header& header) {
   const GemmBlock& g = header.gemm;
   const AttentionBlock& a = header.attention;
+  const StageTask& s = header.stage_task;
+  if (header.work == Work::stage) {
+    if (g != GemmBlock{} || a != AttentionBlock{} || header.output != header.wire) return Fault::field;
+    if (s.errand < StageErrand::begin || s.errand > StageErrand::send_sums) return Fault::field;
+    if (s.stage < 0 || s.owner < -1 || s.sequence < 0 || s.sequence > kMaxExtent || s.row < 0 || s.rows < 0)
+      return Fault::geometry;
+    if (s.operand_bytes < 0 || s.result_bytes < 0 || s.operand_bytes > kMaxFrameBytes ||
+        s.result_bytes > kMaxFrameBytes)
+      return Fault::geometry;
+    if (s.errand == StageErrand::hold ? s.memory < 0 : s.memory != 0) return Fault::field;
+    if (s.errand == StageErrand::begin && s.operand_bytes != 0) return Fault::field;
+    if (!s.answered() && (s.result_bytes != 0 || header.kind != Kind::task)) return Fault::field;
+    return std::nullopt;
+  }
+  if (s != StageTask{}) return Fault::field;
   if (header.work == Work::gemm) {
     if (a != AttentionBlock{}) return Fault::field;
     const bool rows = header.columns == Columns::bring ? g.m == 0 : extent(g.m);
@@ -59,6 +74,7 @@ std::optional<Fault> check_geometry(const Header& header) {
 // Some of a tasklet, in an order that can be taken up where it was left: each part lies in one piece where it is
 // stored.
 bool is_part(const Header& header) {
+  if (header.work == Work::stage) return false;
   const MessagePart& part = header.part;
   const bool gemm = header.work == Work::gemm, task = header.kind == Kind::task;
   switch (part.of) {
@@ -125,10 +141,12 @@ std::optional<Fault> check_fields(const Header& header) {
   if (!block) {
     const bool unused = header.work == Work::none && header.wire == DType::f32 && header.output == DType::f32 &&
                         header.gemm == GemmBlock{} && header.attention == AttentionBlock{} &&
-                        header.part == MessagePart{};
+                        header.stage_task == StageTask{} && header.part == MessagePart{};
     return unused ? std::nullopt : std::optional(Fault::field);
   }
-  if (header.work < Work::gemm || header.work > Work::attention_backward) return Fault::field;
+  if (header.work < Work::gemm || header.work > Work::stage) return Fault::field;
+  if (header.work == Work::stage && (header.digest || header.in_place || header.kind == Kind::digest))
+    return Fault::field;
   if (!wire_type(header.wire)) return Fault::field;
   if (const auto fault = check_geometry(header)) return fault;
   const bool of_digest = header.digest || header.kind == Kind::digest;
@@ -162,7 +180,9 @@ Layout layout_of(const Header& header) {
   const auto place_places = [&](std::int64_t count) {
     layout.places = place(product({count, static_cast<std::int64_t>(sizeof(OperandPlace))}));
   };
-  if (header.work == Work::gemm) {
+  if (header.work == Work::stage) {
+    layout.arrays[0] = place(task ? header.stage_task.operand_bytes : header.stage_task.result_bytes);
+  } else if (header.work == Work::gemm) {
     const GemmBlock& g = header.gemm;
     // A of no rows takes no bytes.
     const bool by_depth = header.part.of == PartOf::k_blocks, begins = header.part.first == 0;

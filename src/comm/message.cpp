@@ -77,6 +77,37 @@ constexpr std::uint8_t kAByColumns = 1, kBByColumns = 2, kInPlace = 4;
 
 bool is_attention(Work work) { return work == Work::attention_forward || work == Work::attention_backward; }
 
+// A task of a stage has its fields where others have their geometry and their part.
+void put_stage_task(std::byte* to, const StageTask& s) {
+  put(to, kAtM, s.operand_bytes);
+  put(to, kAtN, s.result_bytes);
+  put(to, kAtK, s.memory);
+  put(to, kAtBlocks, s.stage);
+  put(to, kAtFirstBlock, s.owner);
+  put(to, kAtPartFirst, s.row);
+  put(to, kAtPartCount, s.rows);
+  put(to, kAtBroughtBy, s.sequence);
+  put(to, kAtPartOf, s.errand);
+}
+
+StageTask get_stage_task(const std::byte* from) {
+  return {.errand = get<StageErrand>(from, kAtPartOf),
+          .stage = get<std::int32_t>(from, kAtBlocks),
+          .owner = get<std::int32_t>(from, kAtFirstBlock),
+          .sequence = get<std::int64_t>(from, kAtBroughtBy),
+          .row = get<std::int32_t>(from, kAtPartFirst),
+          .rows = get<std::int32_t>(from, kAtPartCount),
+          .operand_bytes = get<std::int64_t>(from, kAtM),
+          .result_bytes = get<std::int64_t>(from, kAtN),
+          .memory = get<std::int64_t>(from, kAtK)};
+}
+
+void put_part(std::byte* to, const MessagePart& part) {
+  put(to, kAtPartFirst, static_cast<std::int32_t>(part.first));
+  put(to, kAtPartCount, static_cast<std::int32_t>(part.count));
+  put(to, kAtPartOf, part.of);
+}
+
 void put_header(std::byte* to, const Header& h) {
   std::memset(to, 0, kHeaderBytes);
   put(to, kAtMagic, kMagic);
@@ -106,10 +137,10 @@ void put_header(std::byte* to, const Header& h) {
     put(to, kAtN, h.attention.seq);
     put(to, kAtK, h.attention.head_dim);
     put(to, kAtBlocks, static_cast<std::int32_t>(h.attention.queries));
+  } else if (h.work == Work::stage) {
+    put_stage_task(to, h.stage_task);
   }
-  put(to, kAtPartFirst, static_cast<std::int32_t>(h.part.first));
-  put(to, kAtPartCount, static_cast<std::int32_t>(h.part.count));
-  put(to, kAtPartOf, h.part.of);
+  if (h.work != Work::stage) put_part(to, h.part);
   put(to, kAtDigest, static_cast<std::uint8_t>(h.digest ? 1 : 0));
   put(to, kAtComputed, h.computed.value());
   put(to, kAtColumns, h.columns);
@@ -202,7 +233,7 @@ void point_result(Parts& parts, Byte* frame, const Layout& layout) {
 // A task that brings few operands, the rest being there, read in place or still to come, does not bound its result by
 // its own length.
 bool answer_fits(const Header& header) {
-  if (header.kind != Kind::task) return true;
+  if (header.kind != Kind::task || header.work == Work::stage) return true;  // a stage's says how long it is
   Header answer = result_header(header);
   answer.kind = Kind::result;  // computed whole, whatever is told of it
   if (answer.part.of == PartOf::k_blocks) answer.part = {};
@@ -314,15 +345,19 @@ Decoded<Header> decode_header(std::span<const std::byte> bytes, std::int64_t fra
   h.columns = get<Columns>(from, kAtColumns);
   if (h.columns == Columns::kept) h.brought_by = TaskletId(get<std::int64_t>(from, kAtBroughtBy));
   h.compute = Seconds(get<double>(from, kAtCompute));
-  h.part = {.of = get<PartOf>(from, kAtPartOf),
-            .first = get<std::int32_t>(from, kAtPartFirst),
-            .count = get<std::int32_t>(from, kAtPartCount)};
+  const bool of_stage = h.work == Work::stage;
+  if (!of_stage)
+    h.part = {.of = get<PartOf>(from, kAtPartOf),
+              .first = get<std::int32_t>(from, kAtPartFirst),
+              .count = get<std::int32_t>(from, kAtPartCount)};
   h.sequence = get<std::uint32_t>(from, kAtSequence);
   h.panels = get<std::uint32_t>(from, kAtPanels);
 
   const auto d0 = get<std::int64_t>(from, kAtM), d1 = get<std::int64_t>(from, kAtN), d2 = get<std::int64_t>(from, kAtK);
   const auto d3 = get<std::int32_t>(from, kAtBlocks), d4 = get<std::int32_t>(from, kAtFirstBlock);
-  if (h.work == Work::gemm) {
+  if (of_stage) {
+    h.stage_task = get_stage_task(from);
+  } else if (h.work == Work::gemm) {
     h.gemm = {.m = d0, .n = d1, .k = d2, .blocks = d3, .first_block = d4};
   } else {
     if (d4 != 0) return Fault::field;
@@ -333,7 +368,8 @@ Decoded<Header> decode_header(std::span<const std::byte> bytes, std::int64_t fra
     }
   }
   const auto is_zero = [](std::byte value) { return value == std::byte{0}; };
-  if (h.columns != Columns::kept && !std::all_of(from + kAtBroughtBy, from + kAtPartOf, is_zero)) return Fault::field;
+  if (h.columns != Columns::kept && !of_stage && !std::all_of(from + kAtBroughtBy, from + kAtPartOf, is_zero))
+    return Fault::field;
   if (!std::all_of(from + kAtUnused, from + kAtSequence, is_zero)) return Fault::field;
 
   if (const auto fault = check_fields(h)) return *fault;
@@ -438,6 +474,7 @@ Header result_header(const Header& task) {
   header.gemm = task.gemm;
   header.part = task.part;
   header.attention = task.attention;
+  header.stage_task = task.stage_task;
   return header;
 }
 

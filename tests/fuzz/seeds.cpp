@@ -86,6 +86,18 @@ void store_messages(const fs::path& folder) {
   beside.columns = comm::Columns::kept;
   beside.brought_by = TaskletId(6);
   store(folder / "columns-kept", comm::seal(comm::begin_task(beside)));
+  for (const comm::StageErrand errand : {comm::StageErrand::begin, comm::StageErrand::hold, comm::StageErrand::sum}) {
+    comm::Header stage = task_header(comm::Work::attention_forward, DType::f32);
+    stage.work = comm::Work::stage;
+    stage.attention = {};
+    stage.stage_task = {.errand = errand, .stage = 1, .owner = 0, .sequence = 2, .row = 128, .rows = 64};
+    const std::string name = "stage-" + std::to_string(static_cast<int>(errand));
+    if (errand != comm::StageErrand::begin) stage.stage_task.operand_bytes = 24;
+    store(folder / name, comm::seal(comm::begin_task(stage)));
+    if (!stage.stage_task.answered()) continue;
+    stage.stage_task.result_bytes = 8;
+    store(folder / (name + "-result"), comm::seal(comm::begin_result(comm::result_header(stage))));
+  }
   store(folder / "columns-release", comm::encode_release(TaskletId(6), DeviceId(3)));
 }
 

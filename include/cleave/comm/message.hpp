@@ -42,7 +42,20 @@ enum class Kind : std::uint8_t {
   digest = 13     ///< device: a keyed digest of the block, for a task that asks for no more
 };
 
-enum class Work : std::uint8_t { none = 0, gemm = 1, attention_forward = 2, attention_backward = 3 };
+enum class Work : std::uint8_t { none = 0, gemm = 1, attention_forward = 2, attention_backward = 3, stage = 4 };
+
+/// What a task of a step in stages asks of a device.
+enum class StageErrand : std::uint8_t {
+  none = 0,
+  begin = 1,      ///< a step begins: what is held of an earlier one is forgotten; never answered
+  hold = 2,       ///< memory is kept, and with a payload weights come, of a stage or of slices of one; never answered
+  forward = 3,    ///< one chunk through a stage
+  remake = 4,     ///< what of a sequence's forward pass its way back needs
+  backward = 5,   ///< one chunk back
+  sum = 6,        ///< a sequence is added to the sums of an owner's slices
+  take_away = 7,  ///< or taken away again; never answered
+  send_sums = 8,  ///< sums, or gradients that are made of them, are returned
+};
 
 /// Why a device did not compute a task.
 enum class Reason : std::uint8_t {
@@ -117,6 +130,22 @@ struct AttentionBlock {
   bool operator==(const AttentionBlock&) const = default;
 };
 
+/// A task of a step in stages. What its payloads hold is for those to say who send and take it.
+struct StageTask {
+  StageErrand errand = StageErrand::none;
+  std::int32_t stage = 0;          ///< its number
+  std::int32_t owner = -1;         ///< number of the owner of slices; -1: of a replica
+  std::int64_t sequence = 0;       ///< of the batch
+  std::int32_t row = 0, rows = 0;  ///< tokens of the sequence
+  std::int64_t operand_bytes = 0;  ///< payload of the task
+  std::int64_t result_bytes = 0;   ///< payload of its answer
+  std::int64_t memory = 0;         ///< of hold: kept on the device until the task is released
+  bool operator==(const StageTask&) const = default;
+  [[nodiscard]] constexpr bool answered() const {
+    return errand != StageErrand::begin && errand != StageErrand::hold && errand != StageErrand::take_away;
+  }
+};
+
 /// The header, decoded. Fields that a kind does not use have the values below, on the wire too.
 struct Header {
   Kind kind = Kind::ping;
@@ -138,6 +167,7 @@ struct Header {
   Reason reason = Reason::none;      ///< refused
   GemmBlock gemm;                    ///< work = gemm; of the whole tasklet, also in a part
   AttentionBlock attention;          ///< work = attention; likewise
+  StageTask stage_task;              ///< work = stage
   MessagePart part;                  ///< task, result: what this message carries of the tasklet
   Seconds compute;                   ///< result, digest: real time of the computation
   Seconds computed;                  ///< result, digest: from the task's arrival until it was computed
@@ -208,6 +238,7 @@ class Decoded {
 ///                       no A, or no B, where header.columns says so; in a part what it carries of them
 ///   attention_forward:  operands = Q [pairs][queries][seq][head_dim], K, V [pairs][seq][head_dim]
 ///   attention_backward: operands = Q, K, V, dO (as Q)
+///   stage:              operands = one payload
 /// With header.in_place the operands are empty, and there is a place of each matrix in their order: A, B; or every
 /// seq x head_dim of Q, of K, of V, of dO.
 template <class Byte, class Exponent, class Place>
@@ -225,7 +256,7 @@ struct TaskView : TaskParts<const std::byte, const std::int16_t, const OperandPl
 
 /// A result's header with views of its payload, row-major in header.output and aligned to 64 bytes:
 /// gemm: C [m x n]; attention_forward: O (as Q); attention_backward: dQ, dK, dV; in a part what it carries of them:
-/// of K blocks, nothing.
+/// of K blocks, nothing; stage: one payload.
 template <class Byte>
 struct ResultParts {
   Header header;

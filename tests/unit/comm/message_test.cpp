@@ -40,6 +40,23 @@ Header attention_task(Work work, DType wire) {
   return header;
 }
 
+Header stage_task(StageErrand errand) {
+  Header header = gemm_task(1, 1, 1, 1, 0, DType::f32);
+  header.work = Work::stage;
+  header.gemm = {};
+  header.stage_task = {.errand = errand,
+                       .stage = 2,
+                       .owner = 5,
+                       .sequence = 9,
+                       .row = 128,
+                       .rows = 70,
+                       .operand_bytes = errand == StageErrand::begin ? 0 : 77,
+                       .result_bytes = 0,
+                       .memory = errand == StageErrand::hold ? 12345 : 0};
+  if (header.stage_task.answered()) header.stage_task.result_bytes = 33;
+  return header;
+}
+
 template <class Draft>
 void fill(Draft& draft) {
   for (std::int64_t i = kHeaderBytes; i < draft.frame.size(); ++i) {
@@ -80,7 +97,14 @@ std::vector<Header> tasks() {
           part_of(attention_task(Work::attention_forward, DType::bf16), 0, 2, PartOf::pairs),
           part_of(attention_task(Work::attention_backward, DType::f32), 2, 1, PartOf::pairs),
           attention_task(Work::attention_forward, DType::f32),
-          attention_task(Work::attention_backward, DType::f16)};
+          attention_task(Work::attention_backward, DType::f16),
+          stage_task(StageErrand::forward),
+          stage_task(StageErrand::send_sums)};
+}
+
+// Tasks that nobody answers.
+std::vector<Header> unanswered() {
+  return {stage_task(StageErrand::begin), stage_task(StageErrand::hold), stage_task(StageErrand::take_away)};
 }
 
 // Columns that are brought for tasks to come, and a task that uses them.
@@ -117,7 +141,9 @@ std::vector<Frame> one_of_each() {
   frames.push_back(encode_goodbye());
   frames.push_back(encode_farewell());
   frames.push_back(encode_release(TaskletId(4), DeviceId(2)));
-  for (const Header& header : beside_columns()) {
+  std::vector<Header> alone = beside_columns();
+  for (const Header& header : unanswered()) alone.push_back(header);
+  for (const Header& header : alone) {
     TaskDraft task = begin_task(header);
     fill(task);
     frames.push_back(seal(std::move(task)));
@@ -483,6 +509,42 @@ TEST(Message, ColumnsComeOnce) {
   EXPECT_EQ(fault_of(with_field<std::int64_t>(seal(std::move(bring)), 48, 1)), Fault::geometry);
 }
 
+TEST(Message, StageTasksSayHowLongTheyAre) {
+  const Header header = stage_task(StageErrand::backward);
+  TaskDraft task = begin_task(header);
+  EXPECT_EQ(task.operands[0].size(), 77U);
+  fill(task);
+  const Frame frame = seal(std::move(task));
+  const auto view = decode_task(frame);
+  ASSERT_TRUE(view);
+  EXPECT_EQ(view->header.stage_task, header.stage_task);
+  EXPECT_EQ(view->operands[0].size(), 77U);
+  const ResultDraft answer = begin_result(result_header(header));
+  EXPECT_EQ(answer.outputs[0].size(), 33U);
+  EXPECT_EQ(answer.header.stage_task, header.stage_task);
+  for (const Header& alone : unanswered()) EXPECT_EQ(frame_bytes(result_header(alone)), -1);
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(frame, 112, 0)), Fault::field);     // errand
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(frame, 112, 9)), Fault::field);     // errand
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(frame, 112, 2)), Fault::field);     // a hold has no answer
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(frame, 113, 1)), Fault::field);     // digest
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(frame, 46, 5)), Fault::field);      // partial sums
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(frame, 15, 2)), Fault::field);      // columns
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(frame, 13, 4)), Fault::field);      // in place
+  EXPECT_EQ(fault_of(with_field<std::int64_t>(frame, 48, 78)), Fault::geometry);  // operand bytes
+  for (const std::size_t at : {48U, 56U}) {
+    EXPECT_EQ(fault_of(with_field<std::int64_t>(frame, at, -1)), Fault::geometry);
+    EXPECT_EQ(fault_of(with_field<std::int64_t>(frame, at, kMaxFrameBytes + 1)), Fault::geometry);
+  }
+  EXPECT_EQ(fault_of(with_field<std::int64_t>(frame, 64, 1)), Fault::field);  // memory, of a hold alone
+  for (const std::size_t at : {72U, 96U, 100U})
+    EXPECT_EQ(fault_of(with_field<std::int32_t>(frame, at, -1)), Fault::geometry);
+  EXPECT_EQ(fault_of(with_field<std::int32_t>(frame, 76, -2)), Fault::geometry);   // owner
+  EXPECT_EQ(fault_of(with_field<std::int64_t>(frame, 104, -1)), Fault::geometry);  // sequence
+  TaskDraft product = begin_task(gemm_task(5, 6, 7, 1, 0, DType::f32));
+  fill(product);
+  EXPECT_FALSE(decode(with_field<std::uint8_t>(seal(std::move(product)), 44, 4)));
+}
+
 TEST(Message, HostileFields) {
   TaskDraft draft = begin_task(gemm_task(3, 2, 10, 3, 2, DType::f32));
   fill(draft);
@@ -501,7 +563,7 @@ TEST(Message, HostileFields) {
   EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 14, 1)), Fault::field);   // reserved
   EXPECT_EQ(fault_of(with_field<std::int64_t>(task, 24, -1)), Fault::field);  // tasklet
   EXPECT_EQ(fault_of(with_field<std::int64_t>(task, 32, -5)), Fault::field);  // device
-  EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 44, 4)), Fault::field);   // work
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 44, 5)), Fault::field);   // work
   EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 45, 3)), Fault::field);   // wire f64
   EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 46, 4)), Fault::field);   // i32 for fp32
   EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, 47, 1)), Fault::field);   // reason
