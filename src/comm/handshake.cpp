@@ -20,8 +20,8 @@ class Writer {
     static_assert(std::is_trivially_copyable_v<T>);
     bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
   }
-  void text(std::string_view value) {
-    value = value.substr(0, kMaxName);
+  void text(std::string_view value, std::size_t most = kMaxName) {
+    value = value.substr(0, most);
     put(static_cast<std::uint32_t>(value.size()));
     bytes_.append(value);
   }
@@ -46,9 +46,9 @@ class Reader {
     }
     return value;
   }
-  std::string text() {
+  std::string text(std::size_t most = kMaxName) {
     const auto size = get<std::uint32_t>();
-    if (size > kMaxName || size > bytes_.size()) {
+    if (size > most || size > bytes_.size()) {
       fail();
       return {};
     }
@@ -129,6 +129,7 @@ Frame encode(const Welcome& welcome) {
     writer.put(device.id.value);
     writer.put(device.memory.value());
   }
+  if (!welcome.step.empty()) writer.text(welcome.step, kMaxStepText);
   return encode_payload(Kind::welcome, writer.bytes());
 }
 
@@ -148,6 +149,10 @@ Decoded<Welcome> decode_welcome(const Frame& frame) {
     device.memory = Bytes(reader.get<std::int64_t>());
     if (!device.id.valid() || device.memory.value() < 0) reader.fail();
     welcome.devices.push_back(std::move(device));
+  }
+  if (reader.left() > 0) {
+    welcome.step = reader.text(kMaxStepText);
+    if (welcome.step.empty()) reader.fail();
   }
   return whole(reader, std::move(welcome));
 }

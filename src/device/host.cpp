@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -13,8 +15,11 @@
 #include "cleave/base/version.hpp"
 #include "cleave/comm/handshake.hpp"
 #include "cleave/kernels/gemm_kernels.hpp"
+#include "cleave/model/step_text.hpp"
+#include "cleave/pieces/stage_parts.hpp"
 #include "execute.hpp"
 #include "part_stream.hpp"
+#include "stage_device.hpp"
 #include "worker.hpp"
 
 namespace cleave::device {
@@ -32,8 +37,18 @@ struct KeptColumns {
   std::shared_ptr<const comm::Frame> frame;
 };
 
+// Memory that a step in stages keeps on a device, and slices that go with it.
+struct Reserved {
+  Bytes memory;
+  std::int32_t owner = -1;
+};
+
 struct Hosted {
   Bytes memory;
+  std::unordered_map<TaskletId, Reserved> reserved{};  // by the task that asked for it
+  Bytes reserved_bytes{0};
+  bool lacks_memory = false;  // for something that was to be held in this step
+  std::unique_ptr<StageDevice> stages{};
   std::unordered_map<TaskletId, KeptColumns> columns{};  // by the task that brought them
   Bytes columns_bytes{0};
 };
@@ -113,6 +128,12 @@ class Host {
     try {
       kernels::select_gemm_kernels(*kernels);
     } catch (const EnvironmentError& error) { return refuse(error.what()); }
+    if (!welcome_.step.empty()) {
+      const auto step = model::parse_step_text(welcome_.step);
+      if (!step) return refuse("malformed model");
+      graph_ = model::graph_of_stages(*step);
+      table_.emplace(graph_);
+    }
     for (const comm::HostedDevice& device : welcome_.devices) {
       devices_.emplace(device.id, Hosted{.memory = device.memory});
       report_.devices.push_back(device.id);
@@ -167,7 +188,7 @@ class Host {
     switch (header->kind) {
       case Kind::task: admit(std::move(frame), *header, worker); return true;
       case Kind::ping: send(comm::encode_pong(header->sequence)); return true;
-      case Kind::release: release(*header); return true;
+      case Kind::release: release(*header, worker); return true;
       case Kind::goodbye: return false;
       default: return true;
     }
@@ -196,7 +217,9 @@ class Host {
     const auto hosted = devices_.find(header.device);
     if (hosted == devices_.end()) return refuse(Reason::unknown_device, "not hosted on this rank");
     Hosted& device = hosted->second;
-    const Bytes needed = resident_bytes(header), memory = device.memory - device.columns_bytes;
+    if (header.work == comm::Work::stage) return admit_stage(device, std::move(frame), header, arrival, worker);
+    const Bytes needed = resident_bytes(header);
+    const Bytes memory = device.memory - device.columns_bytes - device.reserved_bytes;
     const bool admitted = header.part.first > 0;  // with its first part
     if (!admitted && needed > memory) {
       return refuse(Reason::memory, fmt::format("needs {} bytes of {}", needed.value(), memory.value()));
@@ -247,9 +270,51 @@ class Host {
     return true;
   }
 
-  void release(const comm::Header& header) {
+  // Of tasks of a step in stages each has its place in the order, also those that only ask for memory.
+  void admit_stage(Hosted& device, comm::Frame frame, const comm::Header& header, Seconds arrival, Worker& worker) {
+    const auto refuse = [&](Reason reason, std::string_view text) {
+      refuse_task(header.tasklet, header.device, reason, text);
+    };
+    if (!table_ || table_->size() == 0) return refuse(Reason::malformed, "there is no model for stages");
+    if (!device.stages) device.stages = std::make_unique<StageDevice>(*table_, worker.parallel(), device.memory);
+    const comm::StageTask& task = header.stage_task;
+    if (task.errand == comm::StageErrand::begin) {
+      device.reserved.clear();
+      device.reserved_bytes = Bytes(0);
+      device.lacks_memory = false;
+    }
+    if (task.errand == comm::StageErrand::hold && !device.reserved.contains(header.tasklet)) {
+      const Bytes free = device.memory - device.columns_bytes - device.reserved_bytes;
+      if (Bytes(task.memory) > free) {
+        device.lacks_memory = true;
+        return refuse(Reason::memory, fmt::format("needs {} bytes of {}", task.memory, free.value()));
+      }
+      device.reserved.emplace(header.tasklet, Reserved{Bytes(task.memory), task.owner});
+      device.reserved_bytes += Bytes(task.memory);
+    }
+    if (device.lacks_memory && task.answered()) return refuse(Reason::memory, "what it needs could not be held");
+    Job job;
+    job.arrival = arrival;
+    job.stages = device.stages.get();
+    job.view = comm::view_task(frame, header);
+    job.frame = std::move(frame);
+    worker.add(std::move(job));
+  }
+
+  void release(const comm::Header& header, Worker& worker) {
     const auto hosted = devices_.find(header.device);
     if (hosted == devices_.end()) return;
+    if (const auto kept = hosted->second.reserved.find(header.tasklet); kept != hosted->second.reserved.end()) {
+      hosted->second.reserved_bytes -= kept->second.memory;
+      if (kept->second.owner >= 0) {
+        Job job;
+        job.stages = hosted->second.stages.get();
+        job.view.header.work = comm::Work::stage;
+        job.view.header.stage_task.owner = kept->second.owner;
+        worker.add(std::move(job));
+      }
+      hosted->second.reserved.erase(kept);
+    }
     const auto found = hosted->second.columns.find(header.tasklet);
     if (found == hosted->second.columns.end()) return;
     hosted->second.columns_bytes -= resident_bytes(found->second.header);
@@ -273,6 +338,8 @@ class Host {
   const HostOptions& options_;
   SteadyClock clock_;
   comm::Welcome welcome_;
+  model::StepGraph graph_;  // of steps in stages
+  std::optional<pieces::PieceTable> table_;
   std::unordered_map<DeviceId, Hosted> devices_;
   PartStream parts_;
   Seconds heard_, asked_;  // when the server was last heard, and last asked

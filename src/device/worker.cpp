@@ -4,14 +4,13 @@
 #include <new>
 #include <utility>
 
-#include "cleave/kernels/parallel.hpp"
 #include "execute.hpp"
 #include "injected_fault.hpp"
 
 namespace cleave::device {
 
 Worker::Worker(int threads, std::function<void()> notify)
-    : notify_(std::move(notify)), thread_([this, threads] { run(threads); }) {}
+    : notify_(std::move(notify)), parallel_(threads), thread_([this] { run(); }) {}
 
 Worker::~Worker() {
   {
@@ -47,9 +46,8 @@ void Worker::put(Outcome outcome) {
   notify_();
 }
 
-void Worker::run(int threads) {
+void Worker::run() {
   try {
-    kernels::Parallel parallel(threads);
     Scratch scratch;
     FaultInjector injector;
     std::unique_lock lock(mutex_);
@@ -73,9 +71,11 @@ void Worker::run(int threads) {
       };
       try {
         if (job.product) {
-          job.product->take(job.view, parallel, scratch, answer);
+          job.product->take(job.view, parallel_, scratch, answer);
+        } else if (job.stages != nullptr) {
+          if (auto result = job.stages->execute(job.view)) answer(std::move(*result));
         } else {
-          answer(execute(job.view, parallel, scratch));
+          answer(execute(job.view, parallel_, scratch));
         }
       } catch (const std::bad_alloc&) {
         answer(comm::Reason::memory);  // of this host, not of the emulated device; the server's answer is one

@@ -15,6 +15,8 @@
 #include "cleave/base/clock.hpp"
 #include "cleave/base/kept_memory.hpp"
 #include "cleave/comm/message.hpp"
+#include "cleave/kernels/parallel.hpp"
+#include "stage_device.hpp"
 #include "streamed_product.hpp"
 
 namespace cleave::device {
@@ -25,6 +27,7 @@ struct Job {
   comm::Frame frame;
   std::shared_ptr<const comm::Frame> first_part, columns;
   std::shared_ptr<StreamedProduct> product;  ///< of a part of K blocks
+  StageDevice* stages = nullptr;             ///< of a task of a step in stages
   comm::TaskView view;
   Seconds arrival;  ///< when it came to this rank
 };
@@ -42,7 +45,7 @@ struct Outcome {
 class Worker {
  public:
   /// `notify` is called on the worker's thread after each outcome. A job has one; the last part of K blocks one for
-  /// each part of its result.
+  /// each part of its result, a task that is never answered none.
   Worker(int threads, std::function<void()> notify);
   /// Lets the computation under way end, throws away the rest.
   ~Worker();
@@ -50,15 +53,18 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
 
   void add(Job job);
+  /// The pool that works on jobs: what they need of it may be made before they come.
+  [[nodiscard]] kernels::Parallel& parallel() { return parallel_; }
   /// The next outcome, in order of completion. Errors: what the kernels threw.
   [[nodiscard]] std::optional<Outcome> take();
 
  private:
-  void run(int threads);
+  void run();
   void put(Outcome outcome);
 
   SteadyClock clock_;
   std::function<void()> notify_;
+  kernels::Parallel parallel_;
   std::mutex mutex_;
   std::condition_variable changed_;
   NodePool nodes_;  // used under the mutex, as both queues are

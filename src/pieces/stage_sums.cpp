@@ -48,9 +48,6 @@ StageWorker::Status StageWorker::hold_slices(std::int32_t owner, std::int32_t st
     for (const OwnerSteps::OfPiece& of : held->steps.pieces)
       held->runs.push_back(std::make_unique<ChunkRun>(table_.program(of.piece), DType::f32, parallel_,
                                                       held->weights->parameters(table_.graph())));
-  } else if (const Replica* const replica = replica_of(stage);
-             replica == nullptr || replica->first != first || replica->end != end) {
-    return Status::absent;
   }
   for (const Region& region : held->steps.regions) held->sums.emplace_back(static_cast<std::size_t>(region.elements()));
   owners_[owner] = std::move(held);
@@ -134,7 +131,9 @@ StageWorker::Status StageWorker::add(std::int32_t owner, std::int64_t sequence, 
     const std::int64_t vocabulary = table_.piece(of.end - 1).units;
     if (std::ranges::any_of(operands->targets, [&](std::int32_t t) { return t < 0 || t >= vocabulary; }))
       return Status::malformed;
-    if (!of.weights && replica_of(of.stage) == nullptr) return Status::absent;
+    const Replica* const replica = replica_of(of.stage);
+    if (!of.weights && (replica == nullptr || replica->first != of.first || replica->end != of.end))
+      return Status::absent;
     Kept kept;
     run_alone(of, *operands, kept);
     return add_regions(of, kept, sequence, take_away);

@@ -86,6 +86,16 @@ StageWorker::Replica* StageWorker::replica_of(std::int32_t stage) {
   return found == replicas_.end() ? nullptr : found->second.get();
 }
 
+bool StageWorker::is_head(std::int32_t stage) const {
+  const auto found = replicas_.find(stage);
+  return found != replicas_.end() && found->second->forward.empty();
+}
+
+std::int64_t StageWorker::norms_of(std::int32_t stage) const {
+  const auto found = replicas_.find(stage);
+  return found == replicas_.end() ? 0 : norm_elements(table_, found->second->first, found->second->end);
+}
+
 bool StageWorker::fits(const Chunk& chunk) const {
   const bool cut = chunk.row % kernels::kTokenBlock == 0 &&
                    (chunk.rows % kernels::kTokenBlock == 0 || chunk.row + chunk.rows == seq_);
@@ -139,7 +149,7 @@ StageWorker::Visit& StageWorker::open_back(Replica& replica, std::map<OfSequence
                                            std::int64_t sequence) {
   Visit& visit = visits[{stage, sequence}] = Visit{};
   for (const auto& [number, owner] : owners_) {
-    if (owner->stage != stage || owner->weights != nullptr) continue;
+    if (owner->stage != stage || owner->weights || owner->first != replica.first || owner->end != replica.end) continue;
     visit.owners.push_back(number);
     kept_[{number, sequence}].clear();
   }

@@ -314,6 +314,8 @@ Scheduler::Scheduler(Fleet& fleet, SchedulerOptions options)
     : impl_(std::make_unique<Impl>(fleet, std::move(options))) {}
 Scheduler::~Scheduler() = default;
 
+TaskletId Scheduler::next_tasklet() const { return TaskletId(impl_->next_tasklet); }
+void Scheduler::number_from(TaskletId next) { impl_->next_tasklet = next.value; }
 std::vector<DeviceId> Scheduler::distrusted() const {
   return {impl_->planning.distrusted().begin(), impl_->planning.distrusted().end()};
 }

@@ -8,6 +8,7 @@
 
 #include "cleave/base/error.hpp"
 #include "cleave/base/version.hpp"
+#include "cleave/model/step_text.hpp"
 #include "window.hpp"
 
 namespace cleave::server {
@@ -113,7 +114,10 @@ void Exchange::greet(const sched::StepSpec& spec, const FleetTerms& terms) {
                           .gemm_kernels = terms.gemm_kernels,
                           .heartbeat = terms.patience / kPingsInPatience,
                           .patience = terms.orphan_patience,
-                          .devices = {}};
+                          .devices = {},
+                          .step = spec.layout.layout == sched::Layout::stages
+                                      ? model::to_text({spec.model, spec.batch, spec.freeze})
+                                      : std::string()};
     for (const DeviceId id : hosted) {
       const fleet::DeviceProfile& d = spec.devices[static_cast<std::size_t>(id.value)];
       welcome.devices.push_back({d.id, d.memory});
@@ -146,17 +150,24 @@ void Exchange::close_window(std::int64_t tasklet, bool answer_may_come) {
   under_way_.erase(sent);
 }
 
-void Exchange::forget(TaskletId tasklet) {
+bool Exchange::forget(TaskletId tasklet) {
   const auto sent = under_way_.find(tasklet.value);
   if (sent != under_way_.end()) {
     sent->second.parts.reset();
     forgotten_.emplace(sent->first, sent->second);  // the answer still comes, or never
     close_window(tasklet.value, /*answer_may_come=*/true);
-    return;
+    return true;
   }
+  bool waited = false;
   for (Peer& peer : peers_) {
-    std::erase_if(peer.waiting, [&](const sched::Tasklet& waiting) { return waiting.id == tasklet; });
+    waited |= std::erase_if(peer.waiting, [&](const sched::Tasklet& waiting) { return waiting.id == tasklet; }) > 0;
   }
+  return !waited;
+}
+
+void Exchange::send(DeviceId device, comm::Frame frame) {
+  const int rank = rank_of(device);
+  if (!peers_[static_cast<std::size_t>(rank)].gone) transport_.send(rank, std::move(frame));
 }
 
 void Exchange::release(TaskletId columns, DeviceId device) {

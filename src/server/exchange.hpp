@@ -64,7 +64,10 @@ class Exchange {
   [[nodiscard]] const std::vector<RankInfo>& ranks() const { return ranks_; }
 
   void submit(const sched::Tasklet& tasklet);
-  void forget(TaskletId tasklet);
+  /// Whether a device was sent it, or what it answered is here already.
+  bool forget(TaskletId tasklet);
+  /// Sends a message that has no answer after what was sent before.
+  void send(DeviceId device, comm::Frame frame);
   /// The device may give up the columns that a tasklet brought; they are not sent if they have not been yet.
   void release(TaskletId columns, DeviceId device);
   /// Sends what there is room for and takes in what has arrived, waiting at most `at_most` for something: an answer,

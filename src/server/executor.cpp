@@ -13,10 +13,12 @@ Executor::Executor(ParameterStore& parameters, DType wire, const ExecutorOptions
       scatter_(work_),
       computer_(work_),
       verifier_(work_, computer_, options.verification),
-      gather_(work_, verifier_, options.parts) {}
+      gather_(work_, verifier_, options.parts),
+      stages_(work_, kernels_) {}
 
 void Executor::begin_step(const model::StepGraph& graph, const StepInputs& inputs) {
   work_.begin_step(graph, inputs);
+  stages_.end();
   verifier_.begin_step();
   kernels_.begin_step();
   undo_.open(verifier_.samples());
@@ -26,6 +28,10 @@ void Executor::begin_step(const model::StepGraph& graph, const StepInputs& input
 
 Verdict Executor::place(const sched::Tasklet& tasklet, const comm::ResultView& result) {
   const Profile::Scope scope(work_.profile(), Phase::place, tasklet.op);
+  if (tasklet.is_run()) {
+    verifier_.count(result.header.compute);
+    return stages_.place(tasklet, result) ? Verdict::good : verifier_.accuse(tasklet, false, 0);
+  }
   const comm::Header asked = work_.header_of(tasklet), &got = result.header;
   verifier_.count(got.compute);
   if (got.work != asked.work || got.wire != asked.wire || got.output != asked.output || got.gemm != asked.gemm ||
@@ -63,6 +69,7 @@ void Executor::retire(OpId id) {
 
 double Executor::loss() {
   const model::StepGraph& graph = work_.graph();
+  if (stages_.active()) return stages_.loss() / static_cast<double>(graph.batch * graph.seq);
   return work_.tensors().scalar(graph.loss) / static_cast<double>(graph.batch * graph.seq);
 }
 

@@ -21,6 +21,7 @@
 #include "gather.hpp"
 #include "scatter.hpp"
 #include "server_kernels.hpp"
+#include "stages/stage_numbers.hpp"
 #include "undo_log.hpp"
 #include "verifier.hpp"
 #include "workspace.hpp"
@@ -36,7 +37,15 @@ class Executor {
   void begin_step(const model::StepGraph& graph, const StepInputs& inputs);
 
   /// Runs a server kernel. Requires: its inputs are complete.
-  void run(const model::Operation& kernel) { kernels_.run(kernel); }
+  void run(const model::Operation& kernel) {
+    if (stages_.active()) return stages_.run(kernel);
+    kernels_.run(kernel);
+  }
+
+  /// The step that has begun is run in stages. Requires: as StageNumbers::begin().
+  void begin_stages(const plan::StagePlan& plan) { stages_.begin(plan); }
+  /// Tasklets with errands.
+  [[nodiscard]] StageNumbers& stages() { return stages_; }
 
   /// Task messages of tasklets.
   [[nodiscard]] Gather& gather() { return gather_; }
@@ -89,6 +98,7 @@ class Executor {
   BlockComputer computer_;
   Verifier verifier_;
   Gather gather_;
+  StageNumbers stages_;
   std::int64_t device_operations_ = 0;  // of this step, that are not retired
 };
 

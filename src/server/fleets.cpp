@@ -68,22 +68,53 @@ void accept(Executor& executor, Answer& answer, Event& event) {
   if (executor.place(answer.tasklet, result) == Verdict::good) event.kind = EventKind::done;
 }
 
+/// Tasklets of a step in stages travel whole.
+comm::MessagePart first_part(Executor& executor, const Tasklet& tasklet, Bytes room) {
+  return tasklet.is_run() ? comm::MessagePart{} : executor.gather().first_part(tasklet, room);
+}
+
+/// Sums that a device was sent and nobody wants any more, by tasklet.
+class SentSums {
+ public:
+  void submitted(const Tasklet& tasklet) {
+    if (tasklet.errand == sched::Errand::sum) sums_.emplace(tasklet.id, tasklet);
+  }
+  void clear() { sums_.clear(); }
+  /// A tasklet is forgotten: what was added is taken away again.
+  void forget(TaskletId id, bool sent, Executor& executor, Exchange& exchange) {
+    const auto found = sums_.find(id);
+    if (found == sums_.end()) return;
+    const DeviceId device = found->second.piece.device;
+    if (sent && !exchange.is_gone(device)) exchange.send(device, executor.stages().take_away(found->second));
+    sums_.erase(found);
+  }
+
+ private:
+  std::map<TaskletId, Tasklet> sums_;  // of this step
+};
+
+/// Tells devices that a step in stages begins: whoever takes part, and who joins while it runs.
+void begin_on(DeviceId device, Executor& executor, Exchange& exchange) {
+  if (executor.stages().active()) exchange.send(device, executor.stages().begin_message(device));
+}
+
 /// Modelled time order, in real time (wall) or as fast as the host can (virtual); see cleave/server/fleets.hpp.
 class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
  public:
   ModelledFleet(comm::Transport& transport, Executor& executor, const sched::StepSpec& spec, const FleetTerms& terms)
       : ForwardingFleet(model_),
         executor_(executor),
-        exchange_(transport, spec, terms,
-                  {.pack =
-                       [this, &transport](const Tasklet& tasklet, int rank, const comm::MessagePart& part) {
-                         return executor_.gather().message(
-                             tasklet, part, order_fault(model_.injected_faults(tasklet.piece.device), tasklet),
-                             {&transport, rank});
-                       },
-                   .first_part = [this](const Tasklet& tasklet,
-                                        Bytes room) { return executor_.gather().first_part(tasklet, room); }},
-                  executor.profile()),
+        exchange_(
+            transport, spec, terms,
+            {.pack =
+                 [this, &transport](const Tasklet& tasklet, int rank, const comm::MessagePart& part) {
+                   if (tasklet.is_run()) return executor_.stages().message(tasklet);
+                   return executor_.gather().message(tasklet, part,
+                                                     order_fault(model_.injected_faults(tasklet.piece.device), tasklet),
+                                                     {&transport, rank});
+                 },
+             .first_part = [this](const Tasklet& tasklet, Bytes room) { return first_part(executor_, tasklet, room); }},
+            executor.profile()),
         model_(spec.devices, spec.server(), spec.wire, spec.churn, spec.seed),
         clock_(clock_of(terms)) {
     if (terms.clock == ClockMode::wall) pace_.emplace();
@@ -98,10 +129,16 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
   void begin_step(const model::StepGraph& graph) override {
     model_.begin_step(graph);
     answers_.clear();
+    sums_.clear();
     if (pace_) pace_->begin(clock_.now(), model_.now());
+  }
+  void begin_stages(const plan::StagePlan& plan) override {
+    executor_.begin_stages(plan);
+    for (const plan::DeviceState& state : devices()) begin_on(state.profile.id, executor_, exchange_);
   }
   void submit(const Tasklet& tasklet) override {
     model_.submit(tasklet);
+    sums_.submitted(tasklet);
     if (tasklet.piece.device != kServerDevice) return exchange_.submit(tasklet);
     if (tasklet.is_witness()) {
       own_witnesses_.emplace(tasklet.id, tasklet);
@@ -118,12 +155,13 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
   void forget(TaskletId tasklet) override {
     own_witnesses_.erase(tasklet);
     model_.forget(tasklet);
-    exchange_.forget(tasklet);
+    sums_.forget(tasklet, exchange_.forget(tasklet), executor_, exchange_);
     answers_.erase(tasklet);
   }
   void release(TaskletId columns, DeviceId device) override {
     model_.release(columns, device);
     exchange_.release(columns, device);
+    executor_.stages().released(columns);
   }
 
   Event next_event(Seconds deadline) override {
@@ -139,6 +177,7 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
         model_.remove_device(event.device);  // its process does not answer: the trace cannot bring it back
         continue;
       }
+      if (event.kind == EventKind::joined) begin_on(event.device, executor_, exchange_);
       if (event.kind == EventKind::done && event.device != kServerDevice) {
         waited_for = exchange_.rank_of(event.device);
         event = when_answered(event);
@@ -205,6 +244,7 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
   NodePool nodes_;
   std::pmr::map<TaskletId, Answer> answers_{&nodes_};
   std::map<TaskletId, Tasklet> own_witnesses_;  // in whose place the server stands
+  SentSums sums_;
 };
 
 /// Real time order, as fast as the host can; see cleave/server/fleets.hpp.
@@ -215,14 +255,14 @@ class LiveFleet final : public RankFleet {
         churn_(spec.churn),
         wire_(spec.wire),
         clock_(clock_of(terms)),
-        exchange_(transport, spec, terms,
-                  {.pack =
-                       [this, &transport](const Tasklet& tasklet, int rank, const comm::MessagePart& part) {
-                         return pack(tasklet, part, {&transport, rank});
-                       },
-                   .first_part = [this](const Tasklet& tasklet,
-                                        Bytes room) { return executor_.gather().first_part(tasklet, room); }},
-                  executor.profile()),
+        exchange_(
+            transport, spec, terms,
+            {.pack =
+                 [this, &transport](const Tasklet& tasklet, int rank, const comm::MessagePart& part) {
+                   return pack(tasklet, part, {&transport, rank});
+                 },
+             .first_part = [this](const Tasklet& tasklet, Bytes room) { return first_part(executor_, tasklet, room); }},
+            executor.profile()),
         usage_(spec.devices.size()),
         spans_(terms.observer, spec.devices.size()) {
     for (const fleet::DeviceProfile& profile : spec.devices) devices_.push_back({.profile = profile});
@@ -251,14 +291,23 @@ class LiveFleet final : public RankFleet {
   void begin_step(const model::StepGraph& graph) override {
     graph_ = &graph;
     answers_.clear();
+    sums_.clear();
     std::erase_if(pending_,
                   [](const Event& e) { return e.kind == EventKind::done || e.kind == EventKind::kernel_done; });
     spans_.begin(graph, now());
     first_of_step_ = TaskletId(last_submitted_.value + 1);
   }
 
+  void begin_stages(const plan::StagePlan& plan) override {
+    executor_.begin_stages(plan);
+    for (const Device& device : devices_) {
+      if (device.present) begin_on(device.profile.id, executor_, exchange_);
+    }
+  }
+
   void submit(const Tasklet& tasklet) override {
     last_submitted_ = tasklet.id;
+    sums_.submitted(tasklet);
     if (tasklet.piece.device == kServerDevice) {
       if (tasklet.is_witness()) {
         own_witnesses_.emplace(tasklet.id, tasklet);
@@ -285,13 +334,14 @@ class LiveFleet final : public RankFleet {
   void retire(OpId op) override { executor_.retire(op); }
   void forget(TaskletId tasklet) override {
     own_witnesses_.erase(tasklet);
-    exchange_.forget(tasklet);
+    sums_.forget(tasklet, exchange_.forget(tasklet), executor_, exchange_);
     answers_.erase(tasklet);
     std::erase_if(pending_, [&](const Event& event) { return event.tasklet == tasklet; });
     spans_.lost(tasklet, now());
   }
   void release(TaskletId columns, DeviceId device) override {
     exchange_.release(columns, device);
+    executor_.stages().released(columns);
     spans_.lost(columns, now());
   }
 
@@ -334,6 +384,11 @@ class LiveFleet final : public RankFleet {
 
   comm::Frame pack(const Tasklet& tasklet, const comm::MessagePart& part, const Reader& reader) {
     const Seconds begun = now();
+    if (tasklet.is_run()) {
+      comm::Frame frame = executor_.stages().message(tasklet);
+      spans_.sent(tasklet, begun, now());
+      return frame;
+    }
     comm::Frame frame =
         executor_.gather().message(tasklet, part, order_fault(device_at(tasklet.piece.device).faults, tasklet), reader);
     if (part.first == 0) spans_.sent(tasklet, begun, now());
@@ -380,7 +435,9 @@ class LiveFleet final : public RankFleet {
     sched::Usage& used = usage_[static_cast<std::size_t>(piece.device.value)];
     used.down += piece.bytes_down / device.profile.downlink;
     used.up += piece.bytes_up / device.profile.uplink;
-    used.compute += plan::volume_of(work_of(tasklet), piece).flops / device.profile.compute;
+    const Flops flops = tasklet.is_run() ? tasklet.run.each.flops * static_cast<double>(tasklet.run.panels)
+                                         : plan::volume_of(work_of(tasklet), piece).flops;
+    used.compute += flops / device.profile.compute;
     used.bytes_down += piece.bytes_down;
     used.bytes_up += piece.bytes_up;
     used.memory_peak = std::max(used.memory_peak, piece.resident);
@@ -402,6 +459,7 @@ class LiveFleet final : public RankFleet {
     if (device.present) return;
     device.present = true;
     ++roster_;
+    begin_on(id, executor_, exchange_);
     spans_.changed(id, sched::DeviceChange::joined, now());
     post(EventKind::joined, id);
   }
@@ -447,6 +505,7 @@ class LiveFleet final : public RankFleet {
   std::map<TaskletId, Tasklet> own_witnesses_;         // in whose place the server stands
   std::pmr::map<TaskletId, Answer> answers_{&nodes_};  // whose event is still to come
   TaskletId first_of_step_, last_submitted_;
+  SentSums sums_;
 };
 
 /// No devices: the simulated fleet keeps the time, the executor computes.

@@ -35,18 +35,20 @@ void TensorStore::begin_step(std::span<const std::int32_t> tokens, std::span<con
 }
 
 void TensorStore::begin(const model::Operation& op) {
-  lifetimes_.begin(op, [&](TensorId id) {
-    Slot& target = slot(id);
-    if (target.data != nullptr) return;
-    const model::TensorSpec& spec = graph_.tensor(id);
-    const std::size_t bytes = static_cast<std::size_t>(spec.elements()) * sizeof(float);
-    try {
-      target.block = pool_.take(bytes);
-    } catch (const std::bad_alloc&) {
-      throw EnvironmentError("allocate", fmt::format("{} bytes for {}", bytes, spec.name), "out of memory");
-    }
-    target.data = reinterpret_cast<float*>(target.block.data());
-  });
+  lifetimes_.begin(op, [&](TensorId id) { need(id); });
+}
+
+void TensorStore::need(TensorId id) {
+  Slot& target = slot(id);
+  if (target.data != nullptr) return;
+  const model::TensorSpec& spec = graph_.tensor(id);
+  const std::size_t bytes = static_cast<std::size_t>(spec.elements()) * sizeof(float);
+  try {
+    target.block = pool_.take(bytes);
+  } catch (const std::bad_alloc&) {
+    throw EnvironmentError("allocate", fmt::format("{} bytes for {}", bytes, spec.name), "out of memory");
+  }
+  target.data = reinterpret_cast<float*>(target.block.data());
 }
 
 void TensorStore::retire(const model::Operation& op) {

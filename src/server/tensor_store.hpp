@@ -29,6 +29,8 @@ class TensorStore {
   /// Gives up every activation, zeroes the scalars, takes the step's tokens and targets (one per row of the batch).
   void begin_step(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);
 
+  /// Gives memory to a tensor that no operation writes, until the next step begins.
+  void need(TensorId id);
   /// Gives memory to what `op` writes.
   void begin(const model::Operation& op);
   /// Takes memory back from what no later operation touches.

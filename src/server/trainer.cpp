@@ -15,8 +15,10 @@
 
 #include "cleave/base/error.hpp"
 #include "cleave/model/family.hpp"
+#include "cleave/sched/layout_choice.hpp"
 #include "cleave/sched/quorum_fleet.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
+#include "cleave/sched/stage_scheduler.hpp"
 #include "executor.hpp"
 #include "pace.hpp"
 #include "rank_fleet.hpp"
@@ -87,7 +89,8 @@ struct Trainer::Impl {
   std::size_t findings_heeded = 0, findings_told = 0;  // of those that verification reports
   sched::Fleet* fleet = nullptr;
   std::optional<sched::Scheduler> scheduler;
-  std::optional<Seconds> undisturbed;  // simulated time of a training step
+  std::optional<sched::StageScheduler> stages;  // of training steps, where they come in stages
+  std::optional<Seconds> undisturbed;           // simulated time of a training step
   std::uint64_t bound_roster = 0;
   Seconds bound, floor;
 
@@ -101,7 +104,27 @@ struct Trainer::Impl {
     step.kind = kind;
     step.batch = batch;
     step.loss_rows = loss_rows;
+    if (kind == model::StepKind::train && in_stages()) {
+      step.row_groups = 1;
+      step.loss_rows = batch * options.model.seq_len;
+    }
     return graphs.emplace(std::pair(kind, batch), model::build_step(options.model, step)).first->second;
+  }
+
+  [[nodiscard]] bool in_stages() const { return options.layout.layout == sched::Layout::stages && ranks != nullptr; }
+
+  // A training step in stages. Numbers of tasklets go on from those of steps in tiles.
+  sched::StepReport run_stages(const model::StepGraph& step, const StepInputs& inputs,
+                               const sched::KeepGoing& keep_going) {
+    executor.begin_step(step, inputs);
+    if (!stages) {
+      sched::StageSchedulerOptions how = sched::stage_scheduler_options(options);
+      stages.emplace(*fleet, step, how);
+    }
+    stages->number_from(scheduler->next_tasklet());
+    sched::StepReport report = stages->run([&] { return !keep_going || executor.updating() || keep_going(); });
+    scheduler->number_from(stages->next_tasklet());
+    return report;
   }
 
   void renew_bounds(const model::StepGraph& step) {
@@ -228,12 +251,12 @@ StepResult Trainer::step(std::int64_t step, const data::Batch& batch, const sche
   self.renew_bounds(graph);
   result.lower_bound = self.bound;
   result.floor = self.floor;
-  result.report = self.run(graph,
-                           {.tokens = batch.tokens,
-                            .targets = batch.targets,
-                            .update = update_terms(self.options.train, step),
-                            .on_gradient = on_gradient},
-                           keep_going, result.recomputed);
+  const StepInputs inputs{.tokens = batch.tokens,
+                          .targets = batch.targets,
+                          .update = update_terms(self.options.train, step),
+                          .on_gradient = on_gradient};
+  result.report = self.in_stages() ? self.run_stages(graph, inputs, keep_going)
+                                   : self.run(graph, inputs, keep_going, result.recomputed);
   if (self.history) self.history->done(self.executor.unverified());
   result.verification = difference(self.executor.verification(), before);
   result.outcome.loss = self.executor.loss();

@@ -45,6 +45,8 @@ struct Setting {
   server::PartLimits parts{};
   bool one_token = false;  // every token and target the same, as padding is
   std::int64_t row_groups = 1;
+  sched::Layout layout = sched::Layout::tiles;
+  std::int64_t chunk_tokens = 0;  // of steps in stages; 0: planned
   plan::KeepColumns keep_columns = plan::KeepColumns::where_quicker;
   double grad_clip = 1.0;
   int evaluations = 0;  // batches after each step
@@ -148,6 +150,8 @@ inline server::TrainerOptions options_of(const Setting& s) {
                    .grad_clip = s.grad_clip};
   options.plan.partition = s.partition;
   options.layout.row_groups = s.row_groups;
+  options.layout.layout = s.layout;
+  options.layout.chunk_tokens = s.chunk_tokens;
   options.plan.keep_columns = s.keep_columns;
   options.executor = {.threads = s.threads, .verification = s.verification, .parts = s.parts};
   if (s.verification.mode == server::VerifyMode::quorum) options.paired = s.verification.fraction;

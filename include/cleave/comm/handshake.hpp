@@ -29,6 +29,8 @@ struct HostedDevice {
   bool operator==(const HostedDevice&) const = default;
 };
 
+inline constexpr std::size_t kMaxStepText = 64 << 10;
+
 /// What a rank hosts, and the settings that it must follow.
 struct Welcome {
   DType wire = DType::f32;
@@ -36,6 +38,7 @@ struct Welcome {
   Seconds heartbeat{1.0};    ///< the rank pings after this long without a message; smaller: more messages
   Seconds patience{300.0};   ///< without a message for this long it leaves; larger: orphans stay longer
   std::vector<HostedDevice> devices;
+  std::string step{};  ///< model::to_text() of the step, where steps may come in stages; at most kMaxStepText bytes
   bool operator==(const Welcome&) const = default;
 };
 

@@ -44,8 +44,11 @@ class StageWorker {
 
   /// Weights of pieces [first, end): parameters_of_stage() in order of their ids.
   Status hold_stage(std::int32_t stage, std::int64_t first, std::int64_t end, std::span<const float> weights);
+  [[nodiscard]] bool is_head(std::int32_t stage) const;
+  /// Elements of a sequence's gradients of norms at a stage; 0 where it is not held.
+  [[nodiscard]] std::int64_t norms_of(std::int32_t stage) const;
   /// Slices of a stage of pieces [first, end). With `weights` (parameters_of() their steps, needed lines one after
-  /// another) it is no replica of the stage; without, it uses those of the replica.
+  /// another) it is no replica of the stage; without, it uses those of the replica, which may come later.
   Status hold_slices(std::int32_t owner, std::int32_t stage, std::int64_t first, std::int64_t end,
                      std::span<const UnitRange> slices, std::span<const float> weights);
   void drop_slices(std::int32_t owner);

@@ -92,6 +92,10 @@ class Scheduler {
 
   /// Devices that answered wrongly and get no more work.
   [[nodiscard]] std::vector<DeviceId> distrusted() const;
+  /// The number that the next tasklet gets, and from where on to count: schedulers that take turns on one fleet use no
+  /// number twice.
+  [[nodiscard]] TaskletId next_tasklet() const;
+  void number_from(TaskletId next);
   /// True while `device` gets no work because it keeps failing.
   [[nodiscard]] bool leaves_out(DeviceId device) const;
 

@@ -41,6 +41,10 @@ class StageScheduler {
 
   [[nodiscard]] const plan::StagePlan& plan() const;
   [[nodiscard]] const StageTally& tally() const;
+  /// As of Scheduler.
+  [[nodiscard]] std::vector<DeviceId> distrusted() const;
+  [[nodiscard]] TaskletId next_tasklet() const;
+  void number_from(TaskletId next);
 
   /// Runs the graph once. Collective: rank 0 only.
   /// Errors: InputError where devices that are left cannot hold what those that left had.

@@ -166,6 +166,26 @@ void StageRun::make_room(std::int32_t id, Bytes need, std::int32_t keeps) {
   }
 }
 
+void StageRun::give_up_on(std::int32_t id, bool trust) {
+  if (!trust) {
+    distrusted.insert(DeviceId(id));
+    planned_all_trusted = false;
+  }
+  if (static_cast<std::size_t>(id) >= device.size() || !book(id).present) return;
+  std::vector<TaskletId> asked, held;
+  purposes.for_each([&](const Purpose& purpose) {
+    if (purpose.device == id) asked.push_back(purpose.tasklet);
+  });
+  for (const auto& [load, of] : loads) {
+    if (of == id) held.push_back(load);
+  }
+  lose(id, Seconds(0));
+  for (const TaskletId tasklet : asked) fleet.forget(tasklet);
+  for (const TaskletId load : held) fleet.release(load, DeviceId(id));
+  recover();
+  if (trust) join(DeviceId(id));
+}
+
 void StageRun::lose(std::int32_t id, Seconds silent) {
   if (static_cast<std::size_t>(id) >= device.size() || !book(id).present) return;
   book(id).present = false;
@@ -381,6 +401,7 @@ void StageRun::try_again() {
 }
 
 void StageRun::join(DeviceId id) {
+  if (distrusted.contains(id)) return;
   for (const plan::DeviceState& state : fleet.devices()) {
     if (state.profile.id == id) open_book(state.profile);
   }

@@ -33,6 +33,12 @@ std::vector<fleet::DeviceProfile> profiles_of(const Fleet& fleet) {
   return profiles;
 }
 
+std::vector<fleet::DeviceProfile> StageRun::trusted() const {
+  std::vector<fleet::DeviceProfile> profiles = profiles_of(fleet);
+  std::erase_if(profiles, [&](const fleet::DeviceProfile& profile) { return distrusted.contains(profile.id); });
+  return profiles;
+}
+
 StageRun::StageRun(Fleet& of, const model::StepGraph& step, plan::StagePlan layout, StageSchedulerOptions settings)
     : fleet(of),
       graph(step),
@@ -72,9 +78,10 @@ void StageRun::expect_sources(const plan::Stage& of_plan) {
 
 void StageRun::begin() {
   report = StepReport{};
-  if (fleet.roster() != planned_for) {
+  if (fleet.roster() != planned_for || !planned_all_trusted) {
     const Stopwatch watch(report.planning);
-    plan = plan::plan_stages(whole, profiles_of(fleet), options.stages);
+    planned_all_trusted = true;
+    plan = plan::plan_stages(whole, trusted(), options.stages);
     take_plan();
   }
   began = fleet.now();
@@ -103,7 +110,7 @@ void StageRun::begin() {
   joined.joined.assign(static_cast<std::size_t>(batch), 0);
   joined.begun.assign(static_cast<std::size_t>(batch), 0);
   device.clear();
-  at_begin = profiles_of(fleet);
+  at_begin = trusted();
   for (const fleet::DeviceProfile& profile : at_begin) open_book(profile);
   fleet.begin_step(graph);
   fleet.begin_stages(plan);
@@ -317,6 +324,11 @@ void StageRun::handle(const Event& event) {
   }
   if (event.kind == EventKind::left) return lose(static_cast<std::int32_t>(event.device.value), event.unnoticed);
   if (event.kind == EventKind::joined) return join(event.device);
+  const bool wrong = event.kind == EventKind::rejected;
+  if ((wrong || event.kind == EventKind::lost) && purposes.find(event.tasklet) != nullptr) {
+    if (wrong) ++report.rejected;
+    return give_up_on(static_cast<std::int32_t>(event.device.value), !wrong);
+  }
   if (event.kind != EventKind::done) return;
   const Purpose* const found = purposes.find(event.tasklet);
   if (found == nullptr) return;

@@ -40,7 +40,8 @@ struct StageRun {
   std::optional<ServerWork> server;
 
   std::int64_t batch, chunks = 0;
-  std::uint64_t planned_for = 0;  // roster
+  std::uint64_t planned_for = 0;    // roster
+  bool planned_all_trusted = true;  // nobody was found out since
   std::vector<StageState> stage;
   std::vector<OwnerState> owner;
   std::vector<Visit> forward, backward;        // [stage * batch + sequence]
@@ -48,6 +49,7 @@ struct StageRun {
   std::vector<fleet::DeviceProfile> at_begin;  // devices that were there when the step began
   ByTasklet<Purpose> purposes;
   std::int64_t next_id = 0;
+  std::set<DeviceId> distrusted;                          // they answered wrongly, and get no more work
   std::vector<std::pair<TaskletId, std::int32_t>> loads;  // weights, and memory that is kept for the step
   std::int32_t lowest = 0;                                // stage that goes backward
   OpId op;                                                // that tasklets bear
@@ -228,6 +230,13 @@ struct StageRun {
 
   // Slots give way until so much of a device's memory is free.
   void make_room(std::int32_t id, Bytes need, std::int32_t keeps);
+
+  // Devices that are there and trusted, as they are declared.
+  std::vector<fleet::DeviceProfile> trusted() const;
+
+  // A device has not answered, or not as it should: what it holds is given up. One that is trusted all the same begins
+  // again empty-handed.
+  void give_up_on(std::int32_t id, bool trust);
 
   // The device is gone, after a silence. What it had is given to others by recover(), once all that leave at this
   // moment are known.

@@ -25,6 +25,11 @@ StageScheduler::~StageScheduler() = default;
 
 const plan::StagePlan& StageScheduler::plan() const { return impl_->plan; }
 const StageTally& StageScheduler::tally() const { return impl_->tally; }
+std::vector<DeviceId> StageScheduler::distrusted() const {
+  return {impl_->distrusted.begin(), impl_->distrusted.end()};
+}
+TaskletId StageScheduler::next_tasklet() const { return TaskletId(impl_->next_id); }
+void StageScheduler::number_from(TaskletId next) { impl_->next_id = next.value; }
 
 StepReport StageScheduler::run(const KeepGoing& keep_going) {
   StageRun& self = *impl_;

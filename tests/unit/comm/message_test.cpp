@@ -132,6 +132,7 @@ std::vector<Frame> one_of_each() {
   Welcome welcome;
   welcome.gemm_kernels = "haswell";
   welcome.devices.push_back({DeviceId(4), Bytes(1 << 20)});
+  welcome.step = std::string(300, 'x');
   frames.push_back(encode(welcome));
   frames.push_back(encode_ready());
   frames.push_back(encode_refusal("no"));

@@ -421,7 +421,9 @@ TEST_P(StageWorkerTest, RefusesWhatComesInTheWrongOrder) {
   const Floats weights = gather(parameters_of_stage(table_, 0, 2));
   EXPECT_EQ(worker.hold_stage(0, 0, 2, std::span(weights).first(weights.size() - 1)), Status::malformed);
   const std::vector<UnitRange> slices{{0, 0, 1}};
-  EXPECT_EQ(worker.hold_slices(5, 0, 0, 2, slices, {}), Status::absent);  // no replica
+  const StageWorker::Operands of_nobody{.x = x, .dy = x, .top = {}, .sum = {}, .targets = {}};
+  ASSERT_EQ(worker.hold_slices(5, 0, 0, 2, slices, {}), Status::ok);
+  EXPECT_EQ(worker.add(5, 0, &of_nobody), Status::absent);  // no replica
   ASSERT_EQ(worker.hold_stage(0, 0, 2, weights), Status::ok);
   EXPECT_EQ(worker.hold_slices(5, 0, 0, 2, std::vector<UnitRange>{{0, 1, 1}}, {}), Status::malformed);
   EXPECT_EQ(worker.hold_slices(5, 0, 0, 2, std::vector<UnitRange>{{2, 0, 1}}, {}), Status::malformed);

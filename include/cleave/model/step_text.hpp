@@ -1,0 +1,32 @@
+// A training step as text, so that another process builds the same StepGraph: the architecture, the batch and what is
+// not trained.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cleave/model/config.hpp"
+#include "cleave/model/graph.hpp"
+
+namespace cleave::model {
+
+struct StepText {
+  ModelConfig config;
+  std::int64_t batch = 1;
+  std::vector<std::string> freeze;
+  bool operator==(const StepText&) const = default;
+};
+
+/// One line a field, "name value"; real numbers in full.
+[[nodiscard]] std::string to_text(const StepText& step);
+/// None where the text is malformed or says what cannot be built. Text may come from anywhere.
+[[nodiscard]] std::optional<StepText> parse_step_text(std::string_view text);
+
+/// The graph in whose pieces a step in stages is run: one row group, the loss in one chunk.
+/// Requires: as build_step(). Errors: InputError.
+[[nodiscard]] StepGraph graph_of_stages(const StepText& step);
+
+}  // namespace cleave::model

@@ -1,0 +1,49 @@
+// StageDevice: tasks of a step in stages, as one emulated device carries them out: payloads to numbers and back.
+//
+// docs/wire_format.md says what payloads hold. Tasks are executed in the order in which they came, by one thread; a
+// task whose number is not above those before it came twice, and is passed over.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <span>
+#include <variant>
+
+#include "cleave/base/units.hpp"
+#include "cleave/comm/message.hpp"
+#include "cleave/pieces/stage_worker.hpp"
+
+namespace cleave::device {
+
+class StageDevice {
+ public:
+  /// `table`, `parallel` must outlive it. `memory`: of the emulated device.
+  StageDevice(pieces::PieceTable& table, kernels::Parallel& parallel, Bytes memory)
+      : table_(table), worker_(table, parallel), memory_(memory) {}
+
+  /// The answer, filled but not sealed, or why there is none; nothing for tasks that are not answered.
+  [[nodiscard]] std::optional<std::variant<comm::ResultDraft, comm::Reason>> execute(const comm::TaskView& task);
+
+ private:
+  using Status = pieces::StageWorker::Status;
+
+  [[nodiscard]] Status hold(const comm::StageTask& task, std::span<const std::byte> payload);
+  [[nodiscard]] Status pass(const comm::StageTask& task, std::span<const std::byte> payload, std::span<std::byte> to);
+  [[nodiscard]] Status pass_head(const comm::StageTask& task, std::span<const std::byte> payload,
+                                 std::span<std::byte> to);
+  [[nodiscard]] Status go_back(const comm::StageTask& task, std::span<const std::byte> payload,
+                               std::span<std::byte> to);
+  [[nodiscard]] Status add(const comm::StageTask& task, std::span<const std::byte> payload);
+  [[nodiscard]] Status send_sums(const comm::StageTask& task, std::span<const std::byte> payload,
+                                 std::span<std::byte> to);
+  [[nodiscard]] Status carry_out(const comm::StageTask& task, std::span<const std::byte> payload,
+                                 std::span<std::byte> to);
+
+  pieces::PieceTable& table_;
+  pieces::StageWorker worker_;
+  Bytes memory_;
+  TaskletId last_;
+  std::set<TaskletId> added_;  // to sums, in this step
+};
+
+}  // namespace cleave::device

@@ -1,0 +1,114 @@
+// StageNumbers: the server's part in the numbers of a step in stages: boundaries between stages, weights that go to
+// devices, what comes back, and the gradients that are made of it.
+//
+// Every boundary is kept until the step ends, so whatever is lost can be made again. Sums of gradients are complete
+// when the kernels that read them begin; until then they are integers, and embeddings' gradients wait too, since a tied
+// one adds to what the head's owners send.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "cleave/comm/message.hpp"
+#include "cleave/pieces/stage_parts.hpp"
+#include "cleave/plan/stage_plan.hpp"
+#include "cleave/sched/fleet.hpp"
+#include "server_kernels.hpp"
+#include "workspace.hpp"
+
+namespace cleave::server {
+
+class StageNumbers {
+ public:
+  /// Both must outlive it.
+  StageNumbers(Workspace& work, ServerKernels& kernels) : work_(work), kernels_(kernels) {}
+
+  /// The step that the workspace has begun is run in these stages. Requires: fp32 on the wire, a head in one part, a
+  /// graph with one row group and one chunk of the loss.
+  void begin(const plan::StagePlan& plan);
+  /// The next step is in tiles, unless begin() says otherwise.
+  void end() { active_ = false; }
+  [[nodiscard]] bool active() const { return active_; }
+
+  /// The task message of a tasklet with an errand. Messages to a device are made in the order in which they are sent.
+  [[nodiscard]] comm::Frame message(const sched::Tasklet& tasklet);
+  /// Tells a device that a step begins.
+  [[nodiscard]] comm::Frame begin_message(DeviceId device) const;
+  /// Takes back a sum that was sent.
+  [[nodiscard]] comm::Frame take_away(const sched::Tasklet& sum);
+  void released(TaskletId load) { roles_.erase(load); }
+  /// Puts a result in its place; false: it is none that was asked for, or not finite.
+  [[nodiscard]] bool place(const sched::Tasklet& tasklet, const comm::ResultView& result);
+
+  /// Runs a server kernel when what it reads is complete, or keeps it until then.
+  void run(const model::Operation& kernel);
+  /// Sum of the losses of all rows.
+  [[nodiscard]] double loss() const;
+
+ private:
+  struct Stage {
+    std::int64_t first = 0, end = 0, norms = 0;
+    KeptVector<float> dy;                     // gradient of what it returns
+    std::vector<KeptVector<float>> norms_of;  // each sequence's gradients of norms
+  };
+  // Slices that a device owns as a replica of their stage.
+  struct Role {
+    DeviceId device;
+    std::int32_t stage = 0, owner = 0;
+  };
+  using OwnVisit = std::tuple<std::int32_t, std::int64_t, std::int64_t>;  // owner, sequence, device
+
+  [[nodiscard]] comm::Header header_of(const sched::Tasklet& tasklet);
+  [[nodiscard]] std::int64_t operand_bytes(const sched::Tasklet& tasklet);
+  [[nodiscard]] std::int64_t result_bytes(const sched::Tasklet& tasklet);
+  void fill(const sched::Tasklet& tasklet, std::span<std::byte> payload);
+  [[nodiscard]] pieces::NeededParameters needed(const sched::Tasklet& load);
+  void put_weights(const pieces::NeededParameters& parameters, class StageWriter& to);
+  void put_operands(std::int32_t stage, std::int64_t sequence, class StageWriter& to);
+  [[nodiscard]] std::int64_t operands_of_sum(std::int32_t stage) const;
+  // Rows of a boundary: what a stage reads, or the gradient of what it returns.
+  [[nodiscard]] std::span<float> x_rows(std::int32_t stage, std::int64_t sequence, std::int64_t row, std::int64_t rows);
+  [[nodiscard]] std::span<float> dy_rows(std::int32_t stage, std::int64_t sequence, std::int64_t row,
+                                         std::int64_t rows);
+  // Where the gradient of what a stage reads goes.
+  [[nodiscard]] std::span<float> dx_rows(std::int32_t stage, std::int64_t sequence, std::int64_t row,
+                                         std::int64_t rows);
+  [[nodiscard]] kernels::Rows whole(TensorId tensor);
+  [[nodiscard]] TensorId gradient_of(TensorId parameter) const;
+  [[nodiscard]] bool place_sums(const sched::Tasklet& tasklet, std::span<const std::byte> bytes);
+  void complete(TensorId parameter);
+
+  [[nodiscard]] Stage& at(std::int32_t stage) { return stages_[static_cast<std::size_t>(stage)]; }
+  [[nodiscard]] bool is_head(std::int32_t stage) const { return stage + 1 == std::ssize(stages_); }
+
+  Workspace& work_;
+  ServerKernels& kernels_;
+  bool active_ = false;
+  std::map<const model::StepGraph*, std::unique_ptr<pieces::PieceTable>> tables_;
+  pieces::PieceTable* table_ = nullptr;
+  std::int64_t batch_ = 0, seq_ = 0, width_ = 0;
+  std::vector<Stage> stages_;
+  std::vector<KeptVector<float>> x_;  // what stages from the second on read
+  KeptVector<float> top_;
+  KeptVector<double> sum_, loss_;
+  std::map<std::int32_t, std::vector<pieces::UnitRange>> slices_;  // of owners
+  std::map<TaskletId, Role> roles_;                                // by the load that gave it
+  std::set<OwnVisit> own_;  // sequences whose operands a device keeps for an owner
+  // Sums of gradients that several owners have parts of: by operation, of the whole tensor; and where they are.
+  struct Sums {
+    KeptVector<std::int64_t> total;
+    std::vector<pieces::Region> regions;
+  };
+  std::map<OpId, Sums> sums_;
+  std::set<TensorId> norms_folded_;
+  std::vector<model::Operation> waiting_;  // gradients of embeddings, each of one table
+};
+
+}  // namespace cleave::server

@@ -1,0 +1,59 @@
+// A step as text comes back as it was, and nothing else is taken for one.
+#include "cleave/model/step_text.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace cleave::model {
+namespace {
+
+TEST(StepText, EveryPresetComesBack) {
+  for (const std::string& name : preset_names()) {
+    StepText step{*find_preset(name), 3, {"wte*", "h.0.*"}};
+    step.config.norm_eps = 0.1 + 0.2;
+    const auto back = parse_step_text(to_text(step));
+    ASSERT_TRUE(back) << name;
+    EXPECT_EQ(*back, step) << name;
+  }
+}
+
+TEST(StepText, TheGraphHasOneChunkOfTheLoss) {
+  StepText step;
+  step.batch = 5;
+  const StepGraph graph = graph_of_stages(step);
+  EXPECT_EQ(graph.batch, 5);
+  std::int64_t losses = 0;
+  for (const Operation& op : graph.operations) losses += op.kind == OpKind::cross_entropy ? 1 : 0;
+  EXPECT_EQ(losses, 1);
+}
+
+TEST(StepText, WhatIsBrokenIsNotTaken) {
+  StepText step;
+  step.batch = 3;
+  step.freeze = {"wte*"};
+  const std::string text = to_text(step);
+  ASSERT_TRUE(parse_step_text(text));
+  EXPECT_FALSE(parse_step_text(""));
+  for (std::size_t size = 1; size < text.size(); ++size) {
+    const bool whole = text[size - 1] == '\n' && text.substr(size).find("batch") == std::string::npos;
+    EXPECT_EQ(parse_step_text(text.substr(0, size)).has_value(), whole) << size;
+  }
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string changed = text;
+    changed.replace(changed.find(from), from.size(), to);
+    return changed;
+  };
+  EXPECT_FALSE(parse_step_text(with("family gpt2", "family none")));
+  EXPECT_FALSE(parse_step_text(with("n_head 4", "n_head 3")));
+  EXPECT_FALSE(parse_step_text(with("n_head 4", "n_head 4x")));
+  EXPECT_FALSE(parse_step_text(with("n_head 4", "n_head ")));
+  EXPECT_FALSE(parse_step_text(with("n_head 4", "n_head 99999999999999999999")));
+  EXPECT_FALSE(parse_step_text(with("batch 3", "batch 0")));
+  EXPECT_FALSE(parse_step_text(with("tie_embeddings true", "tie_embeddings yes")));
+  EXPECT_FALSE(parse_step_text(with("norm_eps", "norm_epsilon")));
+  EXPECT_FALSE(parse_step_text(text + "more 1\n"));
+}
+
+}  // namespace
+}  // namespace cleave::model
