@@ -60,6 +60,8 @@ std::optional<Fault> check_geometry(const Header& header) {
     const bool rows = header.columns == Columns::bring ? g.m == 0 : extent(g.m);
     if (!rows || !extent(g.n) || !extent(g.k) || !extent(g.blocks)) return Fault::geometry;
     if (g.first_block < 0 || g.first_block + k_blocks(g.k) > g.blocks) return Fault::geometry;
+    if (g.seq < 0 || (g.seq > 0 && (header.wire != DType::f32 || header.columns != Columns::along)))
+      return Fault::geometry;
     // Only the last K block of an operation may be shorter than the others.
     if (g.first_block + k_blocks(g.k) < g.blocks && g.k % kBlockK != 0) return Fault::geometry;
     if (header.output != (g.whole_depth() ? header.wire : partial_sum_type(header.wire))) return Fault::field;

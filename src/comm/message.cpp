@@ -56,6 +56,7 @@ enum : std::size_t {
   kAtPartOf = 112,
   kAtDigest = 113,
   kAtUnused = 114,
+  kAtSeq = 116,
   kAtSequence = 120,
   kAtPanels = 124,
 };
@@ -132,6 +133,7 @@ void put_header(std::byte* to, const Header& h) {
     put(to, kAtK, h.gemm.k);
     put(to, kAtBlocks, static_cast<std::int32_t>(h.gemm.blocks));
     put(to, kAtFirstBlock, static_cast<std::int32_t>(h.gemm.first_block));
+    put(to, kAtSeq, static_cast<std::int32_t>(h.gemm.seq));
   } else if (is_attention(h.work)) {
     put(to, kAtM, h.attention.pairs);
     put(to, kAtN, h.attention.seq);
@@ -358,7 +360,7 @@ Decoded<Header> decode_header(std::span<const std::byte> bytes, std::int64_t fra
   if (of_stage) {
     h.stage_task = get_stage_task(from);
   } else if (h.work == Work::gemm) {
-    h.gemm = {.m = d0, .n = d1, .k = d2, .blocks = d3, .first_block = d4};
+    h.gemm = {.m = d0, .n = d1, .k = d2, .blocks = d3, .first_block = d4, .seq = get<std::int32_t>(from, kAtSeq)};
   } else {
     if (d4 != 0) return Fault::field;
     if (is_attention(h.work)) {
@@ -370,7 +372,8 @@ Decoded<Header> decode_header(std::span<const std::byte> bytes, std::int64_t fra
   const auto is_zero = [](std::byte value) { return value == std::byte{0}; };
   if (h.columns != Columns::kept && !of_stage && !std::all_of(from + kAtBroughtBy, from + kAtPartOf, is_zero))
     return Fault::field;
-  if (!std::all_of(from + kAtUnused, from + kAtSequence, is_zero)) return Fault::field;
+  const std::size_t unused_to = h.work == Work::gemm ? kAtSeq : kAtSequence;
+  if (!std::all_of(from + kAtUnused, from + unused_to, is_zero)) return Fault::field;
 
   if (const auto fault = check_fields(h)) return *fault;
   if (has_block(h.kind)) {

@@ -11,6 +11,7 @@
 #include "cleave/kernels/copy.hpp"
 #include "cleave/kernels/gemm.hpp"
 #include "cleave/kernels/product_check.hpp"
+#include "cleave/kernels/token_sums.hpp"
 #include "wire_buffers.hpp"
 
 namespace cleave::device {
@@ -79,12 +80,18 @@ bool execute_gemm(const TaskView& task, ResultDraft& result, kernels::Parallel& 
 
   if (!block.whole_depth()) {
     const kernels::PartialSums sums{header.output, result.outputs[0].data(), block.n};
+    if (block.seq > 0)
+      return kernels::multiply_tokens(parallel, shape, a, b, {block.seq, block.first_block * kBlockK}, sums,
+                                      kernels::Accumulate::no) == kernels::ProductStatus::ok;
     return kernels::multiply_box(parallel, shape, a, b, task.row_exponents, task.column_exponents, sums) ==
            kernels::ProductStatus::ok;
   }
   float* c = target(header.output, result.outputs[0], scratch.c);
-  const auto status = kernels::multiply_whole(parallel, shape, a, b, task.row_exponents, task.column_exponents,
-                                              partial_sum_type(header.wire), kernels::Matrix(c, block.n));
+  const kernels::Matrix into(c, block.n);
+  const auto status = block.seq > 0
+                          ? kernels::multiply_all_tokens(parallel, shape, a, b, block.seq, into)
+                          : kernels::multiply_whole(parallel, shape, a, b, task.row_exponents, task.column_exponents,
+                                                    partial_sum_type(header.wire), into);
   if (status != kernels::ProductStatus::ok) return false;
   narrow_into(header.output, c, result.outputs[0]);
   return true;

@@ -182,8 +182,8 @@ void attention_backward(PairShape shape, const float* q, const float* k, const f
   factors().across.pack(ConstMatrix(k, hd).transposed(), hd, seq);
   std::fill_n(dk, seq * hd, 0.0f);
   std::fill_n(dv, seq * hd, 0.0f);
-  for (std::int64_t head = 0; head < shape.heads; ++head)
-    for (std::int64_t t0 = 0; t0 < seq; t0 += kRows) {
+  for (std::int64_t t0 = (seq - 1) / kRows * kRows; t0 >= 0; t0 -= kRows)  // as chunks come
+    for (std::int64_t head = 0; head < shape.heads; ++head) {
       const std::int64_t rows = std::min(kRows, seq - t0), first = (head * seq + t0) * hd;
       block_backward(scores, hd, t0, rows, q + first, d_o + first, dq + first, dk, dv, probabilities, gradients);
     }

@@ -14,31 +14,41 @@ namespace cleave::kernels {
 
 namespace {
 
-constexpr std::int16_t kExponent = 5;  // of a row and of a column: 10 together, of p = 60
 constexpr double kUnits = 0x1p50, kTooLarge = 0x1p10;
 
 // As many of them as rows or columns need.
 std::span<const std::int16_t> exponents(std::int64_t count) {
   thread_local KeptVector<std::int16_t> all;
-  if (std::ssize(all) < count) all.assign(static_cast<std::size_t>(count), kExponent);
+  if (std::ssize(all) < count) all.assign(static_cast<std::size_t>(count), kTokenExponent);
   return {all.data(), static_cast<std::size_t>(count)};
 }
 
 }  // namespace
 
-ProductStatus add_token_products(Parallel& parallel, GemmShape shape, ConstMatrix a, ConstMatrix b, std::int64_t token0,
-                                 PartialSums sums) {
-  CLEAVE_ASSERT(sums.type == DType::i64, "sums over tokens have 64 bits");
+ProductStatus multiply_tokens(Parallel& parallel, GemmShape shape, ConstMatrix a, ConstMatrix b, TokenRun tokens,
+                              PartialSums sums, Accumulate accumulate) {
+  CLEAVE_ASSERT(sums.type == DType::i64 && tokens.seq > 0, "sums over tokens of sequences of {}", tokens.seq);
   const std::span<const std::int16_t> all = exponents(std::max(shape.m, shape.n));
   const auto rows = all.first(static_cast<std::size_t>(shape.m)),
              columns = all.first(static_cast<std::size_t>(shape.n));
   for (std::int64_t begin = 0, end = 0; begin < shape.k; begin = end) {
-    end = std::min(shape.k, ((token0 + begin) / kBlockK + 1) * kBlockK - token0);
-    const ProductStatus status = multiply_box(parallel, {shape.m, shape.n, end - begin}, a.from(0, begin),
-                                              b.from(begin, 0), rows, columns, sums, Accumulate::yes);
+    const std::int64_t token = tokens.first + begin;
+    const std::int64_t border = std::min((token / kBlockK + 1) * kBlockK, (token / tokens.seq + 1) * tokens.seq);
+    end = std::min(shape.k, border - tokens.first);
+    const ProductStatus status =
+        multiply_box(parallel, {shape.m, shape.n, end - begin}, a.from(0, begin), b.from(begin, 0), rows, columns, sums,
+                     begin > 0 ? Accumulate::yes : accumulate);
     if (status != ProductStatus::ok) return status;
   }
   return ProductStatus::ok;
+}
+
+ProductStatus multiply_all_tokens(Parallel& parallel, GemmShape shape, ConstMatrix a, ConstMatrix b, std::int64_t seq,
+                                  Matrix c) {
+  KeptVector<std::int64_t> sums(static_cast<std::size_t>(shape.m * shape.n));
+  const PartialSums all{DType::i64, sums.data(), shape.n};
+  const ProductStatus status = multiply_tokens(parallel, shape, a, b, {seq, 0}, all, Accumulate::no);
+  return status == ProductStatus::ok ? finish_token_products(parallel, shape.m, shape.n, all, c) : status;
 }
 
 ProductStatus finish_token_products(Parallel& parallel, std::int64_t m, std::int64_t n, ConstPartialSums sums,
@@ -46,6 +56,23 @@ ProductStatus finish_token_products(Parallel& parallel, std::int64_t m, std::int
   const std::span<const std::int16_t> all = exponents(std::max(m, n));
   return finish_partial_sums(parallel, m, n, sums, all.first(static_cast<std::size_t>(m)),
                              all.first(static_cast<std::size_t>(n)), c);
+}
+
+ProductStatus column_sums(Parallel& parallel, ConstRows rows, std::int64_t seq, std::span<float> out) {
+  const std::int64_t of_sequence = (seq + kTokenBlock - 1) / kTokenBlock, blocks = rows.rows / seq * of_sequence;
+  KeptVector<float> sums_of_blocks(static_cast<std::size_t>(blocks * rows.cols));
+  parallel.for_chunks(blocks, 1, [&](std::int64_t block, std::int64_t) {
+    const std::int64_t first = block / of_sequence * seq, begin = block % of_sequence * kTokenBlock;
+    bias_gradient(parallel, rows.band(first + begin, first + std::min(seq, begin + kTokenBlock)),
+                  sums_of_blocks.data() + block * rows.cols);
+  });
+  KeptVector<std::int64_t> sums(out.size(), 0);
+  for (std::int64_t block = 0; block < blocks; ++block) {
+    const std::span<const float> of_block(sums_of_blocks.data() + block * rows.cols, out.size());
+    if (const ProductStatus status = add_to_token_sums(of_block, sums); status != ProductStatus::ok) return status;
+  }
+  finish_token_sums(sums, out);
+  return ProductStatus::ok;
 }
 
 ProductStatus add_column_sums(Parallel& parallel, ConstRows rows, std::span<std::int64_t> sums) {

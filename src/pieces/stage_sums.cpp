@@ -94,9 +94,10 @@ StageWorker::Status StageWorker::add_regions(Owner& owner, const Kept& kept, std
     ProductStatus status = ProductStatus::ok;
     if (region.op->kind == model::OpKind::gemm) {
       const kernels::ConstRows b = operand(region.op->in[1], sum.b);
-      status = kernels::add_token_products(
-          parallel_, {a.cols, b.cols, seq_}, kernels::ConstMatrix(a.data, a.cols).transposed(),
-          kernels::ConstMatrix(b.data, b.cols), sequence * seq_, {DType::i64, into, b.cols});
+      status =
+          kernels::multiply_tokens(parallel_, {a.cols, b.cols, seq_}, kernels::ConstMatrix(a.data, a.cols).transposed(),
+                                   kernels::ConstMatrix(b.data, b.cols), {seq_, sequence * seq_},
+                                   {DType::i64, into, b.cols}, kernels::Accumulate::yes);
     } else {
       status = kernels::add_column_sums(parallel_, a, {into, sums.size()});
     }

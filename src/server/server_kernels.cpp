@@ -13,6 +13,7 @@
 #include "cleave/kernels/embedding.hpp"
 #include "cleave/kernels/norms.hpp"
 #include "cleave/kernels/optimizer.hpp"
+#include "cleave/kernels/token_sums.hpp"
 #include "cleave/server/training.hpp"
 
 namespace cleave::server {
@@ -72,21 +73,15 @@ void ServerKernels::run(const Operation& op) {
     case OpKind::layer_norm:
       kernels::layer_norm(parallel, in(0), in(1).data, in(2).data, op.scalar, out(0), out(1).data, out(2).data);
       break;
-    case OpKind::layer_norm_backward: {
-      const std::int64_t cols = in(0).cols;
-      kernels::layer_norm_backward(parallel, in(1), in(2).data, in(3).data, in(4).data, in(0),
-                                   outputs.rows_if_wanted(op.out[0]), outputs.vector(op.out[1], cols),
-                                   outputs.vector(op.out[2], cols));
-      break;
-    }
+    case OpKind::layer_norm_backward:
+    case OpKind::rms_norm_backward: norm_backward(op); break;
     case OpKind::rms_norm: kernels::rms_norm(parallel, in(0), in(1).data, op.scalar, out(0), out(1).data); break;
-    case OpKind::rms_norm_backward: {
-      kernels::rms_norm_backward(parallel, in(1), in(2).data, in(3).data, in(0), outputs.rows_if_wanted(op.out[0]),
-                                 outputs.vector(op.out[1], in(0).cols));
-      break;
-    }
     case OpKind::add_bias: kernels::add_bias(parallel, out(0), in(0).data); break;
-    case OpKind::bias_gradient: kernels::bias_gradient(parallel, in(0), out(0).data); break;
+    case OpKind::bias_gradient:
+      if (kernels::column_sums(parallel, in(0), work_.graph().seq,
+                               {out(0).data, static_cast<std::size_t>(in(0).cols)}) != kernels::ProductStatus::ok)
+        throw CheckFailure(fmt::format("{} is not finite: the training has diverged", op.name));
+      break;
     case OpKind::gelu: kernels::gelu_new(parallel, in(0), out(0)); break;
     case OpKind::gelu_backward: kernels::gelu_new_backward(parallel, in(1), in(0), out(0)); break;
     case OpKind::relu: kernels::relu(parallel, in(0), out(0)); break;
@@ -137,6 +132,53 @@ void ServerKernels::run(const Operation& op) {
     case OpKind::gemm:
     case OpKind::attention_forward:
     case OpKind::attention_backward: CLEAVE_ASSERT(false, "{} is no server kernel", op.name);
+  }
+}
+
+// Gradients of gains and biases are summed as devices sum them in stages: in blocks of rows of a sequence, then by
+// sequence (docs/numerics.md, "Sums over tokens").
+void ServerKernels::norm_backward(const Operation& op) {
+  TensorStore& store = work_.tensors();
+  kernels::Parallel& parallel = work_.parallel();
+  const bool layer = op.kind == OpKind::layer_norm_backward;
+  const kernels::Rows dy = store.rows(op.in[0]), x = store.rows(op.in[1]);
+  const float* const gain = store.rows(op.in[2]).data;
+  const float* const first = store.rows(op.in[3]).data;
+  const float* const second = layer ? store.rows(op.in[4]).data : nullptr;
+  const kernels::Rows dx = op.out[0].valid() ? store.rows(op.out[0]) : kernels::Rows();
+  const std::int64_t seq = work_.graph().seq, vectors = layer ? 2 : 1, sums = vectors * dy.cols;
+  const std::int64_t of_sequence = (seq + kernels::kTokenBlock - 1) / kernels::kTokenBlock;
+  const std::int64_t sequences = dy.rows / seq, blocks = sequences * of_sequence;
+  KeptVector<float> of_blocks(static_cast<std::size_t>(blocks * sums));
+  parallel.for_chunks(blocks, 1, [&](std::int64_t block, std::int64_t) {
+    const std::int64_t begin = block / of_sequence * seq + block % of_sequence * kernels::kTokenBlock;
+    const std::int64_t end = std::min(begin + kernels::kTokenBlock, (block / of_sequence + 1) * seq);
+    float* const out = of_blocks.data() + block * sums;
+    const kernels::Rows to = dx.data == nullptr ? kernels::Rows() : dx.band(begin, end);
+    if (layer) {
+      kernels::layer_norm_backward(parallel, x.band(begin, end), gain, first + begin, second + begin,
+                                   dy.band(begin, end), to, out, out + dy.cols);
+    } else {
+      kernels::rms_norm_backward(parallel, x.band(begin, end), gain, first + begin, dy.band(begin, end), to, out);
+    }
+  });
+  if (!std::any_of(op.out.begin() + 1, op.out.end(), [](const TensorView& out) { return out.valid(); })) return;
+  const auto size = static_cast<std::size_t>(sums);
+  KeptVector<std::int64_t> total(size, 0), of_one(size);
+  KeptVector<float> rounded(size);
+  bool good = true;
+  for (std::int64_t q = 0; q < sequences; ++q) {
+    std::ranges::fill(of_one, 0);
+    for (std::int64_t block = q * of_sequence; block < (q + 1) * of_sequence; ++block)
+      good &= kernels::add_to_token_sums({of_blocks.data() + block * sums, size}, of_one) == kernels::ProductStatus::ok;
+    kernels::finish_token_sums(of_one, rounded);
+    good &= kernels::add_to_token_sums(rounded, total) == kernels::ProductStatus::ok;
+  }
+  if (!good) throw CheckFailure(fmt::format("{} is not finite: the training has diverged", op.name));
+  kernels::finish_token_sums(total, rounded);
+  for (std::int64_t v = 0; v < vectors; ++v) {
+    const TensorView& out = op.out[static_cast<std::size_t>(1 + v)];
+    if (out.valid()) std::copy_n(rounded.data() + v * dy.cols, dy.cols, store.rows(out).data);
   }
 }
 

@@ -26,6 +26,7 @@ class ServerKernels {
   [[nodiscard]] bool updating() const { return updating_; }
 
  private:
+  void norm_backward(const model::Operation& op);
   void update(const model::Operation& op);
 
   Workspace& work_;

@@ -8,6 +8,7 @@
 #include "cleave/base/error.hpp"
 #include "cleave/comm/transport.hpp"
 #include "cleave/kernels/gemm.hpp"
+#include "cleave/kernels/token_sums.hpp"
 
 namespace cleave::server {
 
@@ -60,7 +61,12 @@ InProgress& Workspace::open(const Operation& op) {
   if (found != in_progress_.end()) return found->second;
   store_->begin(op);
   InProgress& state = in_progress_[op.id];
-  if (op.kind == OpKind::gemm && k_blocks(op.gemm.k) > 1) {
+  if (sums_over_tokens(op)) {
+    if (k_blocks(op.gemm.k) > 1) {
+      state.row_exponents.assign(static_cast<std::size_t>(op.gemm.m), kernels::kTokenExponent);
+      state.column_exponents.assign(static_cast<std::size_t>(op.gemm.n), kernels::kTokenExponent);
+    }
+  } else if (op.kind == OpKind::gemm && k_blocks(op.gemm.k) > 1) {
     state.row_exponents.resize(static_cast<std::size_t>(op.gemm.m));
     state.column_exponents.resize(static_cast<std::size_t>(op.gemm.n));
     // Of the operands before they are rounded to the wire type: rounding changes a norm by far less than the headroom.
@@ -89,6 +95,10 @@ void Workspace::retire(const Operation& op) {
   store_->retire(op);
 }
 
+bool Workspace::sums_over_tokens(const Operation& op) const {
+  return op.kind == OpKind::gemm && op.phase == model::Phase::weight_gradient && wire_ == DType::f32;
+}
+
 comm::Header Workspace::header_of(const sched::Tasklet& tasklet) const {
   const Operation& op = operation(tasklet.op);
   const plan::TaskletPlan& piece = tasklet.piece;
@@ -108,7 +118,8 @@ comm::Header Workspace::header_of(const sched::Tasklet& tasklet) const {
       header.columns = comm::Columns::kept;
       header.brought_by = tasklet.columns;
     }
-    header.gemm = {piece.box.m(), piece.box.n(), piece.box.k(), k_blocks(op.gemm.k), piece.box.k0 / kBlockK};
+    header.gemm = {piece.box.m(),       piece.box.n(),          piece.box.k(),
+                   k_blocks(op.gemm.k), piece.box.k0 / kBlockK, sums_over_tokens(op) ? graph_->seq : 0};
     if (!header.gemm.whole_depth()) header.output = partial_sum_type(wire_);
   } else {
     header.attention = {piece.pairs.count(), op.attention.seq, op.attention.head_dim, op.attention.queries_per_pair()};

@@ -61,6 +61,8 @@ class Workspace {
     return operand_b(op).from(box.k0, box.n0);
   }
 
+  /// Whether an operation sums by fixed units (kernels/token_sums.hpp).
+  [[nodiscard]] bool sums_over_tokens(const model::Operation& op) const;
   /// The header of a tasklet's task: geometry and types.
   [[nodiscard]] comm::Header header_of(const sched::Tasklet& tasklet) const;
 

@@ -100,6 +100,7 @@ struct OperandPlace {
 struct GemmBlock {
   std::int64_t m = 0, n = 0, k = 0;
   std::int64_t blocks = 1, first_block = 0;
+  std::int64_t seq = 0;  ///< of a weight gradient in full precision: tokens of a sequence (kernels/token_sums.hpp)
   bool operator==(const GemmBlock&) const = default;
   /// Covers the whole depth: its result is finished, not a partial sum.
   [[nodiscard]] constexpr bool whole_depth() const { return k_blocks(k) == blocks; }

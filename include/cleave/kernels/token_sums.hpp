@@ -22,14 +22,28 @@ namespace cleave::kernels {
 /// Rows of a sequence whose sum is a float of its own before it is rounded to a unit: those of biases and norms.
 inline constexpr std::int64_t kTokenBlock = 128;
 
-/// sums[m x n] += A[m x k] B[k x n], whose k tokens are those of one sequence, from token `token0` of the batch on.
-/// Requires: sums.type is i64; the k tokens end where the sequence does. Errors: not_representable.
-ProductStatus add_token_products(Parallel& parallel, GemmShape shape, ConstMatrix a, ConstMatrix b, std::int64_t token0,
-                                 PartialSums sums);
+/// Norm exponents that stand for the fixed unit wherever exponents are asked for: of every row and every column.
+inline constexpr std::int16_t kTokenExponent = 5;
+
+/// Tokens of a batch that a product sums over.
+struct TokenRun {
+  std::int64_t seq = 0;    ///< tokens of a sequence
+  std::int64_t first = 0;  ///< of the batch
+};
+
+/// sums[m x n] (+)= A[m x k] B[k x n] over k tokens. Requires: sums.type is i64; the run begins and ends at borders.
+/// Errors: not_representable.
+ProductStatus multiply_tokens(Parallel& parallel, GemmShape shape, ConstMatrix a, ConstMatrix b, TokenRun tokens,
+                              PartialSums sums, Accumulate accumulate);
+/// C = float(sums) of all tokens of a batch. C: one of its strides is 1.
+ProductStatus multiply_all_tokens(Parallel& parallel, GemmShape shape, ConstMatrix a, ConstMatrix b, std::int64_t seq,
+                                  Matrix c);
 /// C = float(sums), rounded once. C: one of its strides is 1.
 ProductStatus finish_token_products(Parallel& parallel, std::int64_t m, std::int64_t n, ConstPartialSums sums,
                                     Matrix c);
 
+/// out[j] = the sum of column j over whole sequences.
+ProductStatus column_sums(Parallel& parallel, ConstRows rows, std::int64_t seq, std::span<float> out);
 /// sums[j] += the sum of column j, block of kTokenBlock rows by block. Requires: the first row begins a block of its
 /// sequence. Errors: not_representable.
 ProductStatus add_column_sums(Parallel& parallel, ConstRows rows, std::span<std::int64_t> sums);

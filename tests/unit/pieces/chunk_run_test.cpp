@@ -11,11 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "cleave/kernels/attention.hpp"
-#include "cleave/kernels/elementwise.hpp"
 #include "cleave/kernels/embedding.hpp"
 #include "cleave/kernels/gemm.hpp"
-#include "cleave/kernels/norms.hpp"
+#include "cleave/kernels/token_sums.hpp"
 #include "cleave/kernels/wire.hpp"
 #include "cleave/model/family.hpp"
 #include "cleave/model/pieces.hpp"
@@ -206,10 +204,6 @@ class ChunkRunTest : public ::testing::TestWithParam<Case> {
         operands.insert(in.tensor);
       }
     }
-    for (std::size_t i : {0, 1, 3, 4}) {
-      const Operation& norm = *program.norm_backward();
-      if (i < norm.in.size()) operands.insert(norm.in[i].tensor);
-    }
     const std::vector<Instruction> back = program.back(wanted);
     std::vector<std::int64_t> order = begins(chunk);
     std::ranges::reverse(order);
@@ -223,7 +217,7 @@ class ChunkRunTest : public ::testing::TestWithParam<Case> {
       for (const TensorId operand : operands) kept.keep(graph_, operand, t0, run.rows_of(operand));
     }
     for (const Operation* sum : program.sums()) add_up(*sum, kept, gradients);
-    norms(*program.norm_backward(), kept, gradients);
+    norms(*program.norm_backward(), state, gradients);
   }
 
   kernels::Rows rounded_view(Kept& kept, const model::TensorView& view) {
@@ -231,12 +225,12 @@ class ChunkRunTest : public ::testing::TestWithParam<Case> {
     return rows;
   }
 
-  // One K block, or several: the sequence is what there is to sum over.
   void add_up(const Operation& op, Kept& kept, Gradients& gradients) {
     Floats& gradient = gradients[name(graph_.tensor(op.out[0].tensor).parameter)];
     gradient.resize(static_cast<std::size_t>(op.out[0].rows * op.out[0].cols));
     if (op.kind == OpKind::bias_gradient) {
-      kernels::bias_gradient(parallel_, rounded_view(kept, op.in[0]), gradient.data());
+      EXPECT_EQ(kernels::column_sums(parallel_, rounded_view(kept, op.in[0]), graph_.seq, gradient),
+                kernels::ProductStatus::ok);
       return;
     }
     Floats copies[2];
@@ -249,6 +243,12 @@ class ChunkRunTest : public ::testing::TestWithParam<Case> {
       operand[i] = {copies[i].data(), rows.cols};
     }
     const GemmShape shape = op.gemm;
+    if (GetParam().wire == DType::f32) {
+      EXPECT_EQ(kernels::multiply_all_tokens(parallel_, shape, operand[0].transposed(), operand[1], graph_.seq,
+                                             {gradient.data(), shape.n}),
+                kernels::ProductStatus::ok);
+      return;
+    }
     std::vector<std::int16_t> e(static_cast<std::size_t>(shape.m)), f(static_cast<std::size_t>(shape.n));
     EXPECT_EQ(kernels::norm_exponents(parallel_, operand[0].transposed(), shape.m, shape.k, e),
               kernels::ProductStatus::ok);
@@ -260,19 +260,14 @@ class ChunkRunTest : public ::testing::TestWithParam<Case> {
     kernels::round_to(GetParam().wire, {gradient.data(), shape.m, shape.n});
   }
 
-  void norms(const Operation& op, Kept& kept, Gradients& gradients) {
-    const std::int64_t cols = op.in[0].cols;
-    const auto of = [&](std::size_t i) {
-      Floats& gradient = gradients[name(graph_.tensor(op.out[i].tensor).parameter)];
-      gradient.resize(static_cast<std::size_t>(cols));
-      return gradient.data();
-    };
-    const auto rows = [&](std::size_t i) { return rounded_view(kept, op.in[i]); };
-    const float* const gain = exact_.at(op.in[2].tensor).data();
-    if (op.kind == OpKind::layer_norm_backward) {
-      kernels::layer_norm_backward(parallel_, rows(1), gain, rows(3).data, rows(4).data, rows(0), {}, of(1), of(2));
-    } else {
-      kernels::rms_norm_backward(parallel_, rows(1), gain, rows(3).data, rows(0), {}, of(1));
+  void norms(const Operation& op, const SequenceState& state, Gradients& gradients) {
+    const auto cols = static_cast<std::size_t>(op.in[0].cols);
+    Floats all(state.norm_sums.size());
+    kernels::finish_token_sums(state.norm_sums, all);
+    for (std::size_t i = 0; (i + 1) * cols <= all.size(); ++i) {
+      gradients[name(graph_.tensor(op.out[1 + i].tensor).parameter)] =
+          Floats(all.begin() + static_cast<std::ptrdiff_t>(i * cols),
+                 all.begin() + static_cast<std::ptrdiff_t>((i + 1) * cols));
     }
   }
 
@@ -295,9 +290,7 @@ class ChunkRunTest : public ::testing::TestWithParam<Case> {
   double loss_ = 0, piece_loss_ = 0;
 };
 
-// Where attention has one block of query rows and one head a pair, its sums have one order.
 TEST_P(ChunkRunTest, GivesTheGradientsOfTheOperations) {
-  if (GetParam().seq > kernels::kQueryRows || GetParam().heads != GetParam().keys) return;
   const Gradients wanted = by_operations();
   expect_same(by_pieces(graph_.seq), wanted);
   EXPECT_DOUBLE_EQ(piece_loss_ / static_cast<double>(graph_.seq), loss_);
