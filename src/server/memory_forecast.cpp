@@ -12,10 +12,13 @@
 
 #include "cleave/base/block_pool.hpp"
 #include "cleave/comm/frame_size.hpp"
+#include "cleave/model/step_text.hpp"
 #include "cleave/sched/forwarding_fleet.hpp"
+#include "cleave/sched/layout_choice.hpp"
 #include "cleave/sched/quorum_fleet.hpp"
 #include "cleave/sched/scheduler.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
+#include "cleave/sched/stage_scheduler.hpp"
 #include "step_history.hpp"
 #include "tensor_lifetimes.hpp"
 #include "window.hpp"
@@ -210,7 +213,38 @@ ProcessMemory measure_process_memory() {
   return memory;
 }
 
+// Of a step in stages: every boundary between two stages, and its gradient, stays until the step ends, beside what the
+// lowest stage reads and returns; gradients of all parameters; and the weights on their way, which leave together.
+MemoryForecast forecast_stages(const TrainerOptions& options) {
+  const model::StepGraph graph = model::graph_of_stages({options.model, options.batch, options.freeze});
+  MemoryForecast memory = forecast_tensors(options, graph);
+  sched::SimulatedFleet fleet(options.devices, options.server(), options.wire);
+  sched::StageScheduler scheduler(fleet, graph, sched::stage_scheduler_options(options));
+  std::int64_t gradients = 0, weights = 0;
+  for (const model::TensorSpec& tensor : graph.tensors) {
+    if (tensor.role == model::TensorRole::gradient) gradients += tensor.elements();
+  }
+  const plan::StagePlan& plan = scheduler.plan();
+  for (const plan::Stage& stage : plan.stages) weights += stage.weights.value() * std::ssize(stage.replicas);
+  for (const plan::GradientOwner& owner : plan.owners) weights += owner.weights.value();
+  const sched::StepReport report = scheduler.run();
+  const std::int64_t boundary = graph.batch * graph.seq * options.model.d_model * 4;
+  memory.activations = memory.pool = Bytes(2 * boundary * std::ssize(plan.stages) + 4 * gradients);
+  memory.messages = Bytes(weights);
+  memory.step = report.time;
+  memory.tasklets = report.tasklets;
+  for (std::size_t i = 0; i < fleet.usage().size(); ++i) {
+    if (fleet.usage()[i].memory_peak <= memory.device_peak) continue;
+    memory.device_peak = fleet.usage()[i].memory_peak;
+    memory.device_name = options.devices[i].name;
+  }
+  memory.process = measure_process_memory().now;
+  memory.runtime = kRuntime;
+  return memory;
+}
+
 MemoryForecast forecast_memory(const TrainerOptions& options, int device_ranks) {
+  if (options.layout.layout == sched::Layout::stages && device_ranks > 0) return forecast_stages(options);
   const model::StepGraph graph = training_graph(options);
   MemoryForecast memory = forecast_tensors(options, graph);
   MemoryFleet fleet(options, graph, device_ranks);

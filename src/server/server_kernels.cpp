@@ -80,7 +80,7 @@ void ServerKernels::run(const Operation& op) {
     case OpKind::bias_gradient:
       if (kernels::column_sums(parallel, in(0), work_.graph().seq,
                                {out(0).data, static_cast<std::size_t>(in(0).cols)}) != kernels::ProductStatus::ok)
-        throw CheckFailure(fmt::format("{} is not finite: the training has diverged", op.name));
+        kernels::bias_gradient(parallel, in(0), out(0).data);  // larger than units reach
       break;
     case OpKind::gelu: kernels::gelu_new(parallel, in(0), out(0)); break;
     case OpKind::gelu_backward: kernels::gelu_new_backward(parallel, in(1), in(0), out(0)); break;
@@ -174,8 +174,13 @@ void ServerKernels::norm_backward(const Operation& op) {
     kernels::finish_token_sums(of_one, rounded);
     good &= kernels::add_to_token_sums(rounded, total) == kernels::ProductStatus::ok;
   }
-  if (!good) throw CheckFailure(fmt::format("{} is not finite: the training has diverged", op.name));
   kernels::finish_token_sums(total, rounded);
+  for (std::int64_t i = 0; i < sums && !good; ++i) {  // larger than units reach
+    double sum = 0;
+    for (std::int64_t block = 0; block < blocks; ++block)
+      sum += static_cast<double>(of_blocks[static_cast<std::size_t>(block * sums + i)]);
+    rounded[static_cast<std::size_t>(i)] = static_cast<float>(sum);
+  }
   for (std::int64_t v = 0; v < vectors; ++v) {
     const TensorView& out = op.out[static_cast<std::size_t>(1 + v)];
     if (out.valid()) std::copy_n(rounded.data() + v * dy.cols, dy.cols, store.rows(out).data);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -15,6 +16,7 @@
 
 #include "cleave/base/error.hpp"
 #include "cleave/model/family.hpp"
+#include "cleave/plan/stage_bound.hpp"
 #include "cleave/sched/layout_choice.hpp"
 #include "cleave/sched/quorum_fleet.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
@@ -132,7 +134,16 @@ struct Trainer::Impl {
     if (roster == bound_roster) return;
     bound_roster = roster;
     const std::vector<plan::DeviceState> devices = fleet->devices();
-    bound = sched::step_lower_bound(step, devices, scheduling(options));
+    if (in_stages()) {
+      std::vector<fleet::DeviceProfile> profiles;
+      for (const plan::DeviceState& device : devices) profiles.push_back(device.profile);
+      const plan::StageWork work = plan::stage_work_of(step, options.wire);
+      bound = plan::stage_lower_bound(work,
+                                      plan::plan_stages(work, profiles, sched::stage_scheduler_options(options).stages),
+                                      profiles, options.server(), plan::server_share(step, options.server()));
+    } else {
+      bound = sched::step_lower_bound(step, devices, scheduling(options));
+    }
     floor = sched::step_floor(options, devices);
   }
 
@@ -205,7 +216,8 @@ struct Trainer::Impl {
       std::optional<sched::QuorumFleet> paired;
       if (quorum) paired.emplace(model, sched::quorum_options(options));
       sched::Fleet& simulated = paired ? static_cast<sched::Fleet&>(*paired) : model;
-      undisturbed = sched::Scheduler(simulated, scheduling(options)).run(step).time;
+      undisturbed = in_stages() ? sched::StageScheduler(model, step, sched::stage_scheduler_options(options)).run().time
+                                : sched::Scheduler(simulated, scheduling(options)).run(step).time;
     }
     return *undisturbed;
   }
@@ -352,7 +364,11 @@ std::vector<float> Trainer::logits(std::span<const std::int32_t> tokens) {
 
 std::vector<RankInfo> Trainer::ranks() const { return impl_->ranks ? impl_->ranks->ranks() : std::vector<RankInfo>{}; }
 std::span<const sched::Usage> Trainer::usage() const { return impl_->fleet->usage(); }
-std::vector<DeviceId> Trainer::distrusted() const { return impl_->scheduler->distrusted(); }
+std::vector<DeviceId> Trainer::distrusted() const {
+  std::vector<DeviceId> devices = impl_->scheduler->distrusted();
+  if (impl_->stages) std::ranges::copy(impl_->stages->distrusted(), std::back_inserter(devices));
+  return devices;
+}
 const VerificationReport& Trainer::verification() const { return impl_->executor.verification(); }
 Seconds Trainer::lateness() const {
   return impl_->ranks && impl_->ranks->pace() != nullptr ? impl_->ranks->pace()->lateness() : Seconds(0);

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "cleave/base/error.hpp"
@@ -56,17 +57,17 @@ kernels::ConstMatrix Workspace::operand_a(const Operation& op) { return as_store
 
 kernels::ConstMatrix Workspace::operand_b(const Operation& op) { return as_stored(store_->rows(op.in[1]), op.trans_b); }
 
+bool Workspace::sums_over_tokens(const Operation& op) const {
+  return op.kind == OpKind::gemm && op.phase == model::Phase::weight_gradient && wire_ == DType::f32;
+}
+
 InProgress& Workspace::open(const Operation& op) {
   const auto found = in_progress_.find(op.id);
   if (found != in_progress_.end()) return found->second;
   store_->begin(op);
   InProgress& state = in_progress_[op.id];
-  if (sums_over_tokens(op)) {
-    if (k_blocks(op.gemm.k) > 1) {
-      state.row_exponents.assign(static_cast<std::size_t>(op.gemm.m), kernels::kTokenExponent);
-      state.column_exponents.assign(static_cast<std::size_t>(op.gemm.n), kernels::kTokenExponent);
-    }
-  } else if (op.kind == OpKind::gemm && k_blocks(op.gemm.k) > 1) {
+  const bool over_tokens = sums_over_tokens(op);
+  if (over_tokens || (op.kind == OpKind::gemm && k_blocks(op.gemm.k) > 1)) {
     state.row_exponents.resize(static_cast<std::size_t>(op.gemm.m));
     state.column_exponents.resize(static_cast<std::size_t>(op.gemm.n));
     // Of the operands before they are rounded to the wire type: rounding changes a norm by far less than the headroom.
@@ -74,6 +75,15 @@ InProgress& Workspace::open(const Operation& op) {
     const auto columns =
         kernels::norm_exponents(parallel_, operand_b(op).transposed(), op.gemm.n, op.gemm.k, state.column_exponents);
     state.representable = rows == kernels::ProductStatus::ok && columns == kernels::ProductStatus::ok;
+  }
+  // What no honest training has, but a device that nobody has found out yet may cause, is summed by norms.
+  if (over_tokens && state.representable) {
+    const int largest = std::ranges::max(state.row_exponents) + std::ranges::max(state.column_exponents);
+    state.in_units = largest <= 2 * kernels::kTokenExponent;
+  }
+  if (state.in_units) {
+    std::ranges::fill(state.row_exponents, kernels::kTokenExponent);
+    std::ranges::fill(state.column_exponents, kernels::kTokenExponent);
   }
   if (!state.representable) {
     throw CheckFailure(fmt::format("an operand of {} is not finite: the training has diverged", op.name));
@@ -95,11 +105,7 @@ void Workspace::retire(const Operation& op) {
   store_->retire(op);
 }
 
-bool Workspace::sums_over_tokens(const Operation& op) const {
-  return op.kind == OpKind::gemm && op.phase == model::Phase::weight_gradient && wire_ == DType::f32;
-}
-
-comm::Header Workspace::header_of(const sched::Tasklet& tasklet) const {
+comm::Header Workspace::header_of(const sched::Tasklet& tasklet) {
   const Operation& op = operation(tasklet.op);
   const plan::TaskletPlan& piece = tasklet.piece;
   comm::Header header;
@@ -118,8 +124,9 @@ comm::Header Workspace::header_of(const sched::Tasklet& tasklet) const {
       header.columns = comm::Columns::kept;
       header.brought_by = tasklet.columns;
     }
-    header.gemm = {piece.box.m(),       piece.box.n(),          piece.box.k(),
-                   k_blocks(op.gemm.k), piece.box.k0 / kBlockK, sums_over_tokens(op) ? graph_->seq : 0};
+    header.gemm = {piece.box.m(),          piece.box.n(),
+                   piece.box.k(),          k_blocks(op.gemm.k),
+                   piece.box.k0 / kBlockK, sums_over_tokens(op) && open(op).in_units ? graph_->seq : 0};
     if (!header.gemm.whole_depth()) header.output = partial_sum_type(wire_);
   } else {
     header.attention = {piece.pairs.count(), op.attention.seq, op.attention.head_dim, op.attention.queries_per_pair()};

@@ -27,6 +27,7 @@ namespace cleave::server {
 struct InProgress {
   KeptVector<std::int16_t> row_exponents, column_exponents;  ///< empty when k has one block
   bool representable = true;
+  bool in_units = false;       ///< sums count fixed units (kernels/token_sums.hpp), exponents are those of the unit
   Block sums;                  ///< partial sums of the whole result, from the pool; empty until the first block arrives
   KeptVector<GemmBox> finish;  ///< boxes of partial sums that begin at k = 0: together the part to finish
 };
@@ -61,10 +62,8 @@ class Workspace {
     return operand_b(op).from(box.k0, box.n0);
   }
 
-  /// Whether an operation sums by fixed units (kernels/token_sums.hpp).
-  [[nodiscard]] bool sums_over_tokens(const model::Operation& op) const;
   /// The header of a tasklet's task: geometry and types.
-  [[nodiscard]] comm::Header header_of(const sched::Tasklet& tasklet) const;
+  [[nodiscard]] comm::Header header_of(const sched::Tasklet& tasklet);
 
   [[nodiscard]] const model::StepGraph& graph() const { return *graph_; }
   [[nodiscard]] const model::Operation& operation(OpId id) const { return graph_->operation(id); }
@@ -78,6 +77,8 @@ class Workspace {
   [[nodiscard]] DType wire() const { return wire_; }
 
  private:
+  [[nodiscard]] bool sums_over_tokens(const model::Operation& op) const;
+
   ParameterStore& parameters_;
   DType wire_;
   kernels::Parallel parallel_;

@@ -70,6 +70,7 @@ class Task:
         self.work, self.wire, self.output = frame[44], frame[45], frame[46]
         self.m, self.n, self.k = get("q", 48), get("q", 56), get("q", 64)
         self.blocks, self.first_block = get("I", 72), get("I", 76)
+        self.seq = get("i", 116)
         self.panel_of = frame[112]
         self.brought_by = get("q", 104)
         if (self.work, self.wire, self.blocks, self.panel_of, self.storage & 4) != (GEMM, FP32, 1, 0, 0):
@@ -99,16 +100,25 @@ class Task:
         return self.b[j * self.k:(j + 1) * self.k] if self.storage & 2 else self.b[j::self.n]
 
 
+def chain(row, column):
+    """A chain of fused multiply-adds in the order of depth."""
+    total = 0.0
+    for a, b in zip(row, column):
+        total = fmaf(a, b, total)
+    return total
+
+
 def multiply(task, columns):
-    """C[i,j]: a chain of fused multiply-adds in the order of depth."""
+    """C[i,j]; of a weight gradient each sequence's product is rounded to units of 2^-50, and those are added."""
     c = []
     for i in range(task.m):
         row = task.row_of_a(i)
         for column in columns:
-            total = 0.0
-            for a, b in zip(row, column):
-                total = fmaf(a, b, total)
-            c.append(total)
+            if not task.seq:
+                c.append(chain(row, column))
+                continue
+            parts = [chain(row[t:t + task.seq], column[t:t + task.seq]) for t in range(0, task.k, task.seq)]
+            c.append(sum(round(part * 2.0**50) for part in parts) * 2.0**-50)
     return c
 
 
@@ -178,6 +188,7 @@ class Device:
             header[44], header[45], header[46] = GEMM, task.wire, task.output
             struct.pack_into("<qqqII", header, 48, task.m, task.n, task.k, task.blocks, task.first_block)
             struct.pack_into("<dd", header, 80, now - arrival, now - begun)
+            struct.pack_into("<i", header, 116, task.seq)
 
         payload = struct.pack(f"<{len(c)}f", *c)
         self.send(make_frame(RESULT, payload, task.tasklet, task.device, task.operation, fill))

@@ -430,9 +430,7 @@ Input declare_input(config::Reader& reader, Needs needs) {
        .help =
            "tiles: every operation is cut over the fleet, and devices hold next to nothing. stages: devices hold the "
            "weights of neighbouring layers for a step, and sequences pass through them in chunks. auto: the quicker "
-           "one as forecast; tiles where the input has data, since train has no stages yet."});
-  if (needs == Needs::everything && input.step.layout.layout == sched::Layout::stages)
-    plan.fault("layout", "train has no stages yet", "auto or tiles; simulate and plan know stages");
+           "one as forecast; train takes tiles then."});
   input.step.layout.row_groups = read_row_groups(plan);
   read_stages(plan, input.step.layout);
   input.step.plan.keep_columns = plan.choice<plan::KeepColumns>(
@@ -470,8 +468,15 @@ Input declare_input(config::Reader& reader, Needs needs) {
            "Which returned blocks are checked against their operands: none, a share, all; audit: a share is computed "
            "again and compared bit for bit; quorum: a share is computed by a second device too, which returns a digest "
            "of it."});
-  if (input.verify.mode == server::VerifyMode::quorum && input.step.layout.layout == sched::Layout::stages)
-    verify.fault("mode", "a step in stages asks no second devices yet", "plan.layout: tiles");
+  if (input.step.layout.layout == sched::Layout::stages) {
+    if (input.verify.mode == server::VerifyMode::quorum)
+      verify.fault("mode", "a step in stages asks no second devices yet", "plan.layout: tiles");
+    // simulate multiplies nothing, so there is nothing to check.
+    else if (needs == Needs::everything && input.verify.mode != server::VerifyMode::off)
+      verify.fault("mode", "what devices return of a step in stages is not checked yet", "off, or plan.layout: tiles");
+    if (needs == Needs::everything && input.step.wire != DType::f32)
+      plan.fault("wire", "train knows stages with fp32 alone yet", "fp32, or plan.layout: tiles");
+  }
   input.verify.fraction = verify.real(
       "fraction", {.default_value = input.verify.fraction,
                    .min = 0.0,

@@ -1,6 +1,8 @@
 // Payloads as docs/wire_format.md has them.
 #include "stages/stage_numbers.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -56,8 +58,10 @@ class StageWriter : public ByteWriter {
 
 void StageNumbers::begin(const plan::StagePlan& plan) {
   const model::StepGraph& graph = work_.graph();
-  CLEAVE_ASSERT(work_.wire() == DType::f32 && plan.head_parts == 1, "stages of wire type {} with {} parts of the head",
-                name_of(work_.wire()), plan.head_parts);
+  CLEAVE_ASSERT(work_.wire() == DType::f32, "stages of wire type {}", name_of(work_.wire()));
+  if (plan.head_parts > 1)
+    throw InputError("no device holds the head of the model, and train has none in parts yet",
+                     "devices with more memory, or plan.layout: tiles");
   std::unique_ptr<pieces::PieceTable>& table = tables_[&graph];
   if (!table) table = std::make_unique<pieces::PieceTable>(graph);
   table_ = table.get();
@@ -255,7 +259,11 @@ void StageNumbers::fill(const Tasklet& tasklet, std::span<std::byte> payload) {
 comm::Frame StageNumbers::message(const Tasklet& tasklet) {
   const sched::StageItem& item = tasklet.item;
   if (tasklet.errand == Errand::weights && item.slices) slices_[item.owner] = ranges_of(*item.slices);
-  comm::TaskDraft draft = comm::begin_task(header_of(tasklet));
+  const comm::Header header = header_of(tasklet);
+  if (comm::frame_bytes(header) < 0)
+    throw InputError(fmt::format("stage {} has more bytes than a message may have", tasklet.stage),
+                     "devices with less memory, or plan.layout: tiles");
+  comm::TaskDraft draft = comm::begin_task(header);
   fill(tasklet, draft.operands[0]);
   const DeviceId device = tasklet.piece.device;
   if (tasklet.errand == Errand::weights && item.owner >= 0) {

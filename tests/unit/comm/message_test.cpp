@@ -40,23 +40,6 @@ Header attention_task(Work work, DType wire) {
   return header;
 }
 
-Header stage_task(StageErrand errand) {
-  Header header = gemm_task(1, 1, 1, 1, 0, DType::f32);
-  header.work = Work::stage;
-  header.gemm = {};
-  header.stage_task = {.errand = errand,
-                       .stage = 2,
-                       .owner = 5,
-                       .sequence = 9,
-                       .row = 128,
-                       .rows = 70,
-                       .operand_bytes = errand == StageErrand::begin ? 0 : 77,
-                       .result_bytes = 0,
-                       .memory = errand == StageErrand::hold ? 12345 : 0};
-  if (header.stage_task.answered()) header.stage_task.result_bytes = 33;
-  return header;
-}
-
 template <class Draft>
 void fill(Draft& draft) {
   for (std::int64_t i = kHeaderBytes; i < draft.frame.size(); ++i) {
@@ -97,14 +80,7 @@ std::vector<Header> tasks() {
           part_of(attention_task(Work::attention_forward, DType::bf16), 0, 2, PartOf::pairs),
           part_of(attention_task(Work::attention_backward, DType::f32), 2, 1, PartOf::pairs),
           attention_task(Work::attention_forward, DType::f32),
-          attention_task(Work::attention_backward, DType::f16),
-          stage_task(StageErrand::forward),
-          stage_task(StageErrand::send_sums)};
-}
-
-// Tasks that nobody answers.
-std::vector<Header> unanswered() {
-  return {stage_task(StageErrand::begin), stage_task(StageErrand::hold), stage_task(StageErrand::take_away)};
+          attention_task(Work::attention_backward, DType::f16)};
 }
 
 // Columns that are brought for tasks to come, and a task that uses them.
@@ -142,9 +118,7 @@ std::vector<Frame> one_of_each() {
   frames.push_back(encode_goodbye());
   frames.push_back(encode_farewell());
   frames.push_back(encode_release(TaskletId(4), DeviceId(2)));
-  std::vector<Header> alone = beside_columns();
-  for (const Header& header : unanswered()) alone.push_back(header);
-  for (const Header& header : alone) {
+  for (const Header& header : beside_columns()) {
     TaskDraft task = begin_task(header);
     fill(task);
     frames.push_back(seal(std::move(task)));
@@ -510,42 +484,6 @@ TEST(Message, ColumnsComeOnce) {
   EXPECT_EQ(fault_of(with_field<std::int64_t>(seal(std::move(bring)), 48, 1)), Fault::geometry);
 }
 
-TEST(Message, StageTasksSayHowLongTheyAre) {
-  const Header header = stage_task(StageErrand::backward);
-  TaskDraft task = begin_task(header);
-  EXPECT_EQ(task.operands[0].size(), 77U);
-  fill(task);
-  const Frame frame = seal(std::move(task));
-  const auto view = decode_task(frame);
-  ASSERT_TRUE(view);
-  EXPECT_EQ(view->header.stage_task, header.stage_task);
-  EXPECT_EQ(view->operands[0].size(), 77U);
-  const ResultDraft answer = begin_result(result_header(header));
-  EXPECT_EQ(answer.outputs[0].size(), 33U);
-  EXPECT_EQ(answer.header.stage_task, header.stage_task);
-  for (const Header& alone : unanswered()) EXPECT_EQ(frame_bytes(result_header(alone)), -1);
-  EXPECT_EQ(fault_of(with_field<std::uint8_t>(frame, 112, 0)), Fault::field);     // errand
-  EXPECT_EQ(fault_of(with_field<std::uint8_t>(frame, 112, 9)), Fault::field);     // errand
-  EXPECT_EQ(fault_of(with_field<std::uint8_t>(frame, 112, 2)), Fault::field);     // a hold has no answer
-  EXPECT_EQ(fault_of(with_field<std::uint8_t>(frame, 113, 1)), Fault::field);     // digest
-  EXPECT_EQ(fault_of(with_field<std::uint8_t>(frame, 46, 5)), Fault::field);      // partial sums
-  EXPECT_EQ(fault_of(with_field<std::uint8_t>(frame, 15, 2)), Fault::field);      // columns
-  EXPECT_EQ(fault_of(with_field<std::uint8_t>(frame, 13, 4)), Fault::field);      // in place
-  EXPECT_EQ(fault_of(with_field<std::int64_t>(frame, 48, 78)), Fault::geometry);  // operand bytes
-  for (const std::size_t at : {48U, 56U}) {
-    EXPECT_EQ(fault_of(with_field<std::int64_t>(frame, at, -1)), Fault::geometry);
-    EXPECT_EQ(fault_of(with_field<std::int64_t>(frame, at, kMaxFrameBytes + 1)), Fault::geometry);
-  }
-  EXPECT_EQ(fault_of(with_field<std::int64_t>(frame, 64, 1)), Fault::field);  // memory, of a hold alone
-  for (const std::size_t at : {72U, 96U, 100U})
-    EXPECT_EQ(fault_of(with_field<std::int32_t>(frame, at, -1)), Fault::geometry);
-  EXPECT_EQ(fault_of(with_field<std::int32_t>(frame, 76, -2)), Fault::geometry);   // owner
-  EXPECT_EQ(fault_of(with_field<std::int64_t>(frame, 104, -1)), Fault::geometry);  // sequence
-  TaskDraft product = begin_task(gemm_task(5, 6, 7, 1, 0, DType::f32));
-  fill(product);
-  EXPECT_FALSE(decode(with_field<std::uint8_t>(seal(std::move(product)), 44, 4)));
-}
-
 TEST(Message, HostileFields) {
   TaskDraft draft = begin_task(gemm_task(3, 2, 10, 3, 2, DType::f32));
   fill(draft);
@@ -580,7 +518,7 @@ TEST(Message, HostileFields) {
   EXPECT_EQ(fault_of(with_field<std::int32_t>(task, 76, 3)), Fault::geometry);  // first block
   EXPECT_EQ(fault_of(with_field<std::int32_t>(task, 76, 1)), Fault::geometry);  // a short block inside
   for (const std::size_t at : {80U, 88U}) EXPECT_EQ(fault_of(with_field(task, at, 1.0)), Fault::field);  // of a result
-  for (const std::size_t at : {104U, 119U}) {                                                            // unused
+  for (const std::size_t at : {104U, 115U}) {                                                            // unused
     EXPECT_EQ(fault_of(with_field<std::uint8_t>(task, at, 1)), Fault::field);
   }
   EXPECT_EQ(fault_of(with_field<std::uint32_t>(task, 124, 0)), Fault::field);  // panels

@@ -1,0 +1,109 @@
+// Tasks of a step in stages: what is encoded is decoded alike, and no illegal field gets past the codec.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "cleave/comm/message.hpp"
+
+namespace cleave::comm {
+namespace {
+
+Header stage_task(StageErrand errand) {
+  Header header;
+  header.kind = Kind::task;
+  header.sequence = 9;
+  header.tasklet = TaskletId(7);
+  header.device = DeviceId(3);
+  header.op = OpId(12);
+  header.work = Work::stage;
+  header.panels = 2;
+  header.stage_task = {.errand = errand,
+                       .stage = 2,
+                       .owner = 5,
+                       .sequence = 9,
+                       .row = 128,
+                       .rows = 70,
+                       .operand_bytes = errand == StageErrand::begin ? 0 : 77,
+                       .result_bytes = 0,
+                       .memory = errand == StageErrand::hold ? 12345 : 0};
+  if (header.stage_task.answered()) header.stage_task.result_bytes = 33;
+  return header;
+}
+
+// Tasks that nobody answers.
+std::vector<Header> unanswered() {
+  return {stage_task(StageErrand::begin), stage_task(StageErrand::hold), stage_task(StageErrand::take_away)};
+}
+
+template <class T>
+Frame with_field(const Frame& frame, std::size_t offset, T value) {
+  ResultDraft draft;
+  draft.frame = frame.copy();
+  std::memcpy(draft.frame.data() + offset, &value, sizeof value);
+  return seal(std::move(draft));
+}
+
+Fault fault_of(const Frame& frame) {
+  const auto header = decode(frame);
+  EXPECT_FALSE(header);
+  return header ? Fault::length : header.fault();
+}
+
+void fill(TaskDraft& draft) {
+  for (std::int64_t i = kHeaderBytes; i < draft.frame.size(); ++i)
+    draft.frame.data()[i] = static_cast<std::byte>(i * 31 % 251);
+}
+
+TEST(StageMessage, SaysHowLongItIs) {
+  const Header header = stage_task(StageErrand::backward);
+  TaskDraft task = begin_task(header);
+  EXPECT_EQ(task.operands[0].size(), 77U);
+  fill(task);
+  const Frame frame = seal(std::move(task));
+  const auto view = decode_task(frame);
+  ASSERT_TRUE(view);
+  EXPECT_EQ(view->header.stage_task, header.stage_task);
+  EXPECT_EQ(view->operands[0].size(), 77U);
+  const ResultDraft answer = begin_result(result_header(header));
+  EXPECT_EQ(answer.outputs[0].size(), 33U);
+  EXPECT_EQ(answer.header.stage_task, header.stage_task);
+  for (const Header& alone : unanswered()) EXPECT_EQ(frame_bytes(result_header(alone)), -1);
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(frame, 112, 0)), Fault::field);     // errand
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(frame, 112, 9)), Fault::field);     // errand
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(frame, 112, 2)), Fault::field);     // a hold has no answer
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(frame, 113, 1)), Fault::field);     // digest
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(frame, 46, 5)), Fault::field);      // partial sums
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(frame, 15, 2)), Fault::field);      // columns
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(frame, 13, 4)), Fault::field);      // in place
+  EXPECT_EQ(fault_of(with_field<std::int64_t>(frame, 48, 78)), Fault::geometry);  // operand bytes
+  for (const std::size_t at : {48U, 56U}) {
+    EXPECT_EQ(fault_of(with_field<std::int64_t>(frame, at, -1)), Fault::geometry);
+    EXPECT_EQ(fault_of(with_field<std::int64_t>(frame, at, kMaxFrameBytes + 1)), Fault::geometry);
+  }
+  EXPECT_EQ(fault_of(with_field<std::int64_t>(frame, 64, 1)), Fault::field);  // memory, of a hold alone
+  for (const std::size_t at : {72U, 96U, 100U})
+    EXPECT_EQ(fault_of(with_field<std::int32_t>(frame, at, -1)), Fault::geometry);
+  EXPECT_EQ(fault_of(with_field<std::int32_t>(frame, 76, -2)), Fault::geometry);   // owner
+  EXPECT_EQ(fault_of(with_field<std::int64_t>(frame, 104, -1)), Fault::geometry);  // sequence
+  for (std::int64_t bytes = 0; bytes < frame.size(); ++bytes) {
+    Frame cut(bytes);
+    std::memcpy(cut.data(), frame.data(), static_cast<std::size_t>(bytes));
+    EXPECT_FALSE(decode(cut)) << bytes;
+  }
+}
+
+TEST(StageMessage, EveryErrandComesBack) {
+  for (std::uint8_t errand = 1; errand <= 8; ++errand) {
+    const Header header = stage_task(StageErrand{errand});
+    TaskDraft task = begin_task(header);
+    fill(task);
+    const auto back = decode(seal(std::move(task)));
+    ASSERT_TRUE(back) << int{errand};
+    EXPECT_EQ(back->stage_task, header.stage_task) << int{errand};
+  }
+}
+
+}  // namespace
+}  // namespace cleave::comm
