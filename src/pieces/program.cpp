@@ -198,7 +198,11 @@ Wanted Program::keys_values_of(std::span<const Instruction> instructions) {
 Wanted Program::input_gradient() const {
   Wanted wanted;
   if (dx_.valid()) wanted[dx_].add(Columns{0, graph_->tensor(dx_).cols});
-  if (norm_backward_ != nullptr) want_all(wanted, norm_backward_->in[0]);
+  if (norm_backward_ == nullptr) return wanted;
+  want_all(wanted, norm_backward_->in[0]);
+  for (std::size_t i = 1; i < norm_backward_->out.size(); ++i) {
+    if (norm_backward_->out[i].valid()) want_all(wanted, norm_backward_->out[i]);
+  }
   return wanted;
 }
 

@@ -53,6 +53,14 @@ Verdict Executor::place(const sched::Tasklet& tasklet, const comm::ResultView& r
   return Verdict::good;
 }
 
+void Executor::begin_stages(const plan::StagePlan& plan) {
+  stages_.begin(plan);
+  // Where updates wait for the norm of all gradients, none begins before the last sum has come.
+  const std::vector<Operation>& all = work_.graph().operations;
+  undo_.open(std::ranges::any_of(
+      all, [](const Operation& op) { return op.kind == model::OpKind::adamw && op.in.size() == 1; }));
+}
+
 void Executor::finish(OpId id) {
   const Profile::Scope scope(work_.profile(), Phase::place, id);
   scatter_.finish(work_.operation(id));

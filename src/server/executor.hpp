@@ -43,7 +43,7 @@ class Executor {
   }
 
   /// The step that has begun is run in stages. Requires: as StageNumbers::begin().
-  void begin_stages(const plan::StagePlan& plan) { stages_.begin(plan); }
+  void begin_stages(const plan::StagePlan& plan);
   /// Tasklets with errands.
   [[nodiscard]] StageNumbers& stages() { return stages_; }
 

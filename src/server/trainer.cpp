@@ -120,12 +120,28 @@ struct Trainer::Impl {
                                const sched::KeepGoing& keep_going) {
     executor.begin_step(step, inputs);
     if (!stages) {
-      sched::StageSchedulerOptions how = sched::stage_scheduler_options(options);
-      stages.emplace(*fleet, step, how);
+      // Says at once where the devices that were declared cannot hold the model.
+      const sched::StageSchedulerOptions how = sched::stage_scheduler_options(options);
+      stages.emplace(*fleet, step,
+                     plan::plan_stages(plan::stage_work_of(step, options.wire), options.devices, how.stages), how);
+      stages->plan_anew();
     }
+    const auto go_on = [&] { return !keep_going || executor.updating() || keep_going(); };
     stages->number_from(scheduler->next_tasklet());
-    sched::StepReport report = stages->run([&] { return !keep_going || executor.updating() || keep_going(); });
+    try {
+      sched::StepReport report = stages->run(go_on);
+      scheduler->number_from(stages->next_tasklet());
+      return report;
+    } catch (const sched::Interrupted&) {
+      (void)stages->abandon();
+      throw;
+    } catch (const InputError&) {}  // devices that are left cannot hold the model; tiles give the same bits
+    const sched::StepReport abandoned = stages->abandon();
     scheduler->number_from(stages->next_tasklet());
+    executor.undo_updates();
+    executor.begin_step(step, inputs);
+    sched::StepReport report = scheduler->run(step, go_on);
+    add_abandoned(report, abandoned);
     return report;
   }
 
@@ -134,15 +150,15 @@ struct Trainer::Impl {
     if (roster == bound_roster) return;
     bound_roster = roster;
     const std::vector<plan::DeviceState> devices = fleet->devices();
+    bound = sched::step_lower_bound(step, devices, scheduling(options));
     if (in_stages()) {
       std::vector<fleet::DeviceProfile> profiles;
       for (const plan::DeviceState& device : devices) profiles.push_back(device.profile);
       const plan::StageWork work = plan::stage_work_of(step, options.wire);
-      bound = plan::stage_lower_bound(work,
-                                      plan::plan_stages(work, profiles, sched::stage_scheduler_options(options).stages),
-                                      profiles, options.server(), plan::server_share(step, options.server()));
-    } else {
-      bound = sched::step_lower_bound(step, devices, scheduling(options));
+      const plan::StageOptions how = sched::stage_scheduler_options(options).stages;
+      if (const auto layout = plan::find_stages(work, profiles, how))
+        bound = plan::stage_lower_bound(work, *layout, profiles, options.server(),
+                                        plan::server_share(step, options.server()));
     }
     floor = sched::step_floor(options, devices);
   }

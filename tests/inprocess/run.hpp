@@ -16,6 +16,9 @@
 #include "cleave/device/host.hpp"
 #include "cleave/kernels/gemm_kernels.hpp"
 #include "cleave/model/family.hpp"
+#include "cleave/sched/layout_choice.hpp"
+#include "cleave/sched/simulated_fleet.hpp"
+#include "cleave/sched/stage_scheduler.hpp"
 #include "cleave/server/trainer.hpp"
 
 namespace cleave::testing_run {

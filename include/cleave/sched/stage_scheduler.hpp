@@ -41,6 +41,8 @@ class StageScheduler {
 
   [[nodiscard]] const plan::StagePlan& plan() const;
   [[nodiscard]] const StageTally& tally() const;
+  /// The next step is planned for the devices that are there then, whatever plan there is.
+  void plan_anew();
   /// As of Scheduler.
   [[nodiscard]] std::vector<DeviceId> distrusted() const;
   [[nodiscard]] TaskletId next_tasklet() const;
@@ -49,6 +51,10 @@ class StageScheduler {
   /// Runs the graph once. Collective: rank 0 only.
   /// Errors: InputError where devices that are left cannot hold what those that left had.
   StepReport run(const KeepGoing& keep_going = {});
+
+  /// After run() has thrown: gives up what is in flight and waits for the server's kernels, so that the step can be run
+  /// again, in whatever layout. Returns what the abandoned part took. Requires: devices hold the whole head.
+  StepReport abandon();
 
  private:
   struct Impl;

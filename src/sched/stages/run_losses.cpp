@@ -166,8 +166,15 @@ void StageRun::make_room(std::int32_t id, Bytes need, std::int32_t keeps) {
   }
 }
 
-void StageRun::give_up_on(std::int32_t id, bool trust) {
-  if (!trust) {
+bool StageRun::give_up_silent() {
+  std::set<std::int32_t> silent;
+  purposes.for_each([&](const Purpose& purpose) { silent.insert(purpose.device); });
+  for (const std::int32_t id : silent) give_up_on(id, Then::waits);
+  return !silent.empty();
+}
+
+void StageRun::give_up_on(std::int32_t id, Then then) {
+  if (then == Then::is_excluded) {
     distrusted.insert(DeviceId(id));
     planned_all_trusted = false;
   }
@@ -183,7 +190,7 @@ void StageRun::give_up_on(std::int32_t id, bool trust) {
   for (const TaskletId tasklet : asked) fleet.forget(tasklet);
   for (const TaskletId load : held) fleet.release(load, DeviceId(id));
   recover();
-  if (trust) join(DeviceId(id));
+  if (then == Then::begins_again) join(DeviceId(id));
 }
 
 void StageRun::lose(std::int32_t id, Seconds silent) {
@@ -402,6 +409,7 @@ void StageRun::try_again() {
 
 void StageRun::join(DeviceId id) {
   if (distrusted.contains(id)) return;
+  if (!missing.empty()) recover();  // who leaves and comes back at one moment has lost all the same
   for (const plan::DeviceState& state : fleet.devices()) {
     if (state.profile.id == id) open_book(state.profile);
   }

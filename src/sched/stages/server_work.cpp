@@ -52,7 +52,10 @@ void ServerWork::begin() {
   }
 }
 
-void ServerWork::start(const model::Operation& op) { fleet_.start(op); }
+void ServerWork::start(const model::Operation& op) {
+  ++under_way_;
+  fleet_.start(op);
+}
 
 void ServerWork::start_ready(OpId op) {
   if (--waiting_[static_cast<std::size_t>(op.value)] == 0) start(graph_.operation(op));
@@ -71,6 +74,7 @@ void ServerWork::residual_gradient_done() {
 
 bool ServerWork::kernel_done(OpId op) {
   --left_;
+  --under_way_;
   const auto index = static_cast<std::size_t>(op.value);
   const model::Operation& done = graph_.operation(op);
   if (done.kind == OpKind::embed_backward) {

@@ -25,6 +25,10 @@ class ServerWork {
   void residual_gradient_done();
   /// True: the embeddings of the batch are there.
   bool kernel_done(OpId op);
+  /// Kernels that were started and are not done.
+  [[nodiscard]] std::int64_t under_way() const { return under_way_; }
+  /// One of them is done, and nothing follows from it.
+  void done_unused(OpId /*op*/) { --under_way_; }
   [[nodiscard]] bool complete() const { return left_ == 0; }
   /// Some embedding is trained, so the gradient of the residual stream is wanted at the bottom.
   [[nodiscard]] bool trains_embeddings() const { return !embedding_gradients_.empty(); }
@@ -45,6 +49,7 @@ class ServerWork {
   std::vector<std::int64_t> waiting_, needed_;
   std::unordered_map<std::int64_t, std::int64_t> open_;  // sources that are still to come
   std::int64_t left_ = 0;
+  std::int64_t under_way_ = 0;
   std::int64_t embeddings_left_ = 0;
 };
 

@@ -16,6 +16,8 @@ namespace cleave::sched::stages {
 namespace {
 
 constexpr std::int64_t kEventsBetweenQuestions = 1024;
+// Without any event for so long, beside twice the time of the whole step, devices that owe an answer are silent.
+constexpr Seconds kSilence{60};
 
 // The gradient of the norm that comes before the head: the first of its kind.
 OpId head_norm_gradient(const model::StepGraph& graph) {
@@ -124,11 +126,13 @@ void StageRun::run(const KeepGoing& keep_going) {
   for (std::int64_t events = 0; !complete(); ++events) {
     if (keep_going && events % kEventsBetweenQuestions == 0 && !keep_going()) throw Interrupted{};
     // Devices that leave at one moment are replaced together.
-    const Event event =
-        fleet.next_event(missing.empty() ? Seconds(std::numeric_limits<double>::infinity()) : fleet.now());
+    const Event event = fleet.next_event(missing.empty() ? fleet.now() + kSilence + plan.forecast * 2 : fleet.now());
     if (event.kind == EventKind::timeout) {
-      if (missing.empty()) explain_standstill();
-      recover();
+      if (!missing.empty()) {
+        recover();
+      } else if (!give_up_silent()) {
+        explain_standstill();
+      }
       continue;
     }
     handle(event);
@@ -327,7 +331,7 @@ void StageRun::handle(const Event& event) {
   const bool wrong = event.kind == EventKind::rejected;
   if ((wrong || event.kind == EventKind::lost) && purposes.find(event.tasklet) != nullptr) {
     if (wrong) ++report.rejected;
-    return give_up_on(static_cast<std::int32_t>(event.device.value), !wrong);
+    return give_up_on(static_cast<std::int32_t>(event.device.value), wrong ? Then::is_excluded : Then::begins_again);
   }
   if (event.kind != EventKind::done) return;
   const Purpose* const found = purposes.find(event.tasklet);
@@ -371,6 +375,21 @@ void StageRun::explain_standstill() {
                      "more devices, or plan.layout: tiles");
   CLEAVE_ASSERT(false, "nothing is under way, and the step is not complete");
   std::abort();
+}
+
+void StageRun::give_up() {
+  purposes.for_each([&](const Purpose& purpose) {
+    if (book(purpose.device).present) fleet.forget(purpose.tasklet);
+  });
+  purposes.clear();
+  for (const auto& [load, id] : loads) {
+    if (book(id).present) fleet.release(load, DeviceId(id));
+  }
+  loads.clear();
+  while (server->under_way() > 0) {
+    const Event event = fleet.next_event(fleet.now() + kSilence);
+    if (event.kind == EventKind::kernel_done) server->done_unused(event.op);
+  }
 }
 
 bool StageRun::complete() const {

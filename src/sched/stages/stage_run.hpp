@@ -234,9 +234,12 @@ struct StageRun {
   // Devices that are there and trusted, as they are declared.
   std::vector<fleet::DeviceProfile> trusted() const;
 
-  // A device has not answered, or not as it should: what it holds is given up. One that is trusted all the same begins
-  // again empty-handed.
-  void give_up_on(std::int32_t id, bool trust);
+  // A device has not answered, or not as it should: what it holds is given up. It begins again empty-handed, gets no
+  // more work in this step, or none ever.
+  enum class Then { begins_again, waits, is_excluded };
+  void give_up_on(std::int32_t id, Then then);
+  // Nothing happens any more: devices that owe an answer are silent. False: none does.
+  bool give_up_silent();
 
   // The device is gone, after a silence. What it had is given to others by recover(), once all that leave at this
   // moment are known.
@@ -321,6 +324,8 @@ struct StageRun {
   void carry_on(const Purpose& purpose);
 
   [[noreturn]] void explain_standstill();
+  // Forgets all that is under way, but for kernels, which are waited for.
+  void give_up();
 
   bool complete() const;
 };

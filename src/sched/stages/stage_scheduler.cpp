@@ -25,6 +25,7 @@ StageScheduler::~StageScheduler() = default;
 
 const plan::StagePlan& StageScheduler::plan() const { return impl_->plan; }
 const StageTally& StageScheduler::tally() const { return impl_->tally; }
+void StageScheduler::plan_anew() { impl_->planned_all_trusted = false; }
 std::vector<DeviceId> StageScheduler::distrusted() const {
   return {impl_->distrusted.begin(), impl_->distrusted.end()};
 }
@@ -51,6 +52,13 @@ StepReport StageScheduler::run(const KeepGoing& keep_going) {
     used.up -= before[i].up;
     self.report.energy += energy_of(state.profile, used, self.report.time);
   }
+  return self.report;
+}
+
+StepReport StageScheduler::abandon() {
+  StageRun& self = *impl_;
+  self.give_up();
+  self.report.time = self.fleet.now() - self.began;
   return self.report;
 }
 
