@@ -14,7 +14,7 @@
 namespace cleave::kernels {
 namespace {
 
-constexpr std::int64_t kRows = 16;  // rows of a chunk
+constexpr std::int64_t kLossRows = 16;  // rows of a chunk
 
 /// Sum of exp(x - top).
 CLEAVE_INLINE double exp_sum_row(const float* x, std::int64_t n, float* top_out) {
@@ -49,7 +49,7 @@ CLEAVE_INLINE void scale_row(float* x, std::int64_t n, float factor) {
 /// Sum of row_loss(i) over all rows: in order within a chunk, chunks in order.
 template <class RowLoss>
 double sum_rows(Parallel& parallel, std::int64_t rows, const RowLoss& row_loss) {
-  return parallel.sum_chunks(rows, kRows, [&](std::int64_t begin, std::int64_t end) {
+  return parallel.sum_chunks(rows, kLossRows, [&](std::int64_t begin, std::int64_t end) {
     double sum = 0;
     for (std::int64_t i = begin; i < end; ++i) sum += row_loss(i);
     return sum;
@@ -95,7 +95,7 @@ double cross_entropy_backward(Parallel& parallel, Rows logits, std::span<const s
 void cross_entropy_rows(Parallel& parallel, ConstRows logits, std::span<const std::int32_t> targets,
                         std::span<float> top, std::span<double> sum, std::span<double> loss) {
   check_targets(targets, logits.rows, logits.cols);
-  parallel.for_chunks(logits.rows, kRows, [&](std::int64_t begin, std::int64_t end) {
+  parallel.for_chunks(logits.rows, kLossRows, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       const auto i = static_cast<std::size_t>(row);
       sum[i] = dispatch<exp_sum_row>(logits.row(row), logits.cols, &top[i]);
@@ -106,7 +106,7 @@ void cross_entropy_rows(Parallel& parallel, ConstRows logits, std::span<const st
 
 void cross_entropy_columns(Parallel& parallel, Rows logits, std::int64_t col0, std::span<const std::int32_t> targets,
                            std::span<const float> top, std::span<const double> sum, float scale) {
-  parallel.for_chunks(logits.rows, kRows, [&](std::int64_t begin, std::int64_t end) {
+  parallel.for_chunks(logits.rows, kLossRows, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       const auto i = static_cast<std::size_t>(row);
       float* const x = logits.row(row);
