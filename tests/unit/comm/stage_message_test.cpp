@@ -87,7 +87,7 @@ TEST(StageMessage, SaysHowLongItIs) {
     EXPECT_EQ(fault_of(with_field<std::int32_t>(frame, at, -1)), Fault::geometry);
   EXPECT_EQ(fault_of(with_field<std::int32_t>(frame, 76, -2)), Fault::geometry);   // owner
   EXPECT_EQ(fault_of(with_field<std::int64_t>(frame, 104, -1)), Fault::geometry);  // sequence
-  for (std::int64_t bytes = 0; bytes < frame.size(); ++bytes) {
+  for (std::int64_t bytes = 1; bytes < frame.size(); ++bytes) {
     Frame cut(bytes);
     std::memcpy(cut.data(), frame.data(), static_cast<std::size_t>(bytes));
     EXPECT_FALSE(decode(cut)) << bytes;
