@@ -78,20 +78,15 @@ bool execute_gemm(const TaskView& task, ResultDraft& result, kernels::Parallel& 
   const auto a = product_operand(task, 0, shape.m, block.k, header.a_by_columns, scratch.a);
   const auto b = product_operand(task, 1, block.k, block.n, header.b_by_columns, scratch.b);
 
+  const kernels::SumRule rule{task.row_exponents, task.column_exponents, {block.seq, block.first_block * kBlockK}};
   if (!block.whole_depth()) {
     const kernels::PartialSums sums{header.output, result.outputs[0].data(), block.n};
-    if (block.seq > 0)
-      return kernels::multiply_tokens(parallel, shape, a, b, {block.seq, block.first_block * kBlockK}, sums,
-                                      kernels::Accumulate::no) == kernels::ProductStatus::ok;
-    return kernels::multiply_box(parallel, shape, a, b, task.row_exponents, task.column_exponents, sums) ==
+    return kernels::multiply_run(parallel, shape, a, b, rule, sums, kernels::Accumulate::no) ==
            kernels::ProductStatus::ok;
   }
   float* c = target(header.output, result.outputs[0], scratch.c);
-  const kernels::Matrix into(c, block.n);
-  const auto status = block.seq > 0
-                          ? kernels::multiply_all_tokens(parallel, shape, a, b, block.seq, into)
-                          : kernels::multiply_whole(parallel, shape, a, b, task.row_exponents, task.column_exponents,
-                                                    partial_sum_type(header.wire), into);
+  const auto status =
+      kernels::multiply_depth(parallel, shape, a, b, rule, partial_sum_type(header.wire), kernels::Matrix(c, block.n));
   if (status != kernels::ProductStatus::ok) return false;
   narrow_into(header.output, c, result.outputs[0]);
   return true;

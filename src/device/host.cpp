@@ -309,8 +309,7 @@ class Host {
       if (kept->second.owner >= 0) {
         Job job;
         job.stages = hosted->second.stages.get();
-        job.view.header.work = comm::Work::stage;
-        job.view.header.stage_task.owner = kept->second.owner;
+        job.drops = kept->second.owner;
         worker.add(std::move(job));
       }
       hosted->second.reserved.erase(kept);

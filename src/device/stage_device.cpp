@@ -156,14 +156,12 @@ StageDevice::Status StageDevice::carry_out(const comm::StageTask& task, std::spa
     case StageErrand::send_sums: return send_sums(task, payload, to);
     case StageErrand::none: break;
   }
-  if (task.owner >= 0) worker_.drop_slices(task.owner);  // what held them was released
-  return Status::ok;
+  return Status::malformed;
 }
 
 std::optional<std::variant<comm::ResultDraft, comm::Reason>> StageDevice::execute(const comm::TaskView& task) {
   const comm::StageTask& asked = task.header.stage_task;
   switch (asked.errand) {
-    case StageErrand::none: (void)carry_out(asked, {}, {}); return std::nullopt;
     case StageErrand::begin:
       added_.clear();
       (void)carry_out(asked, {}, {});

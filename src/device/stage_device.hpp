@@ -23,6 +23,8 @@ class StageDevice {
 
   /// The answer, filled but not sealed, or why there is none; nothing for tasks that are not answered.
   [[nodiscard]] std::optional<std::variant<comm::ResultDraft, comm::Reason>> execute(const comm::TaskView& task);
+  /// Gives up what an owner of slices holds.
+  void drop_slices(std::int32_t owner) { worker_.drop_slices(owner); }
 
  private:
   using Status = pieces::StageWorker::Status;

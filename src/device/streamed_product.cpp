@@ -51,15 +51,13 @@ void StreamedProduct::take(const comm::TaskView& part, kernels::Parallel& parall
 bool StreamedProduct::add(const comm::TaskView& part, const ResultBand& band, std::byte* sums, kernels::ConstMatrix a,
                           kernels::ConstMatrix b, kernels::Parallel& parallel) const {
   const comm::Header& header = part.header;
-  const auto accumulate = header.part.first > 0 ? kernels::Accumulate::yes : kernels::Accumulate::no;
-  if (task_.gemm.seq > 0)
-    return kernels::multiply_tokens(parallel, {band.count, task_.gemm.n, header.depth()}, a.from(band.first, 0), b,
-                                    {task_.gemm.seq, (task_.gemm.first_block + header.part.first) * kBlockK},
-                                    {DType::i64, sums, task_.gemm.n}, accumulate) == kernels::ProductStatus::ok;
-  return kernels::multiply_box(parallel, {band.count, task_.gemm.n, header.depth()}, a.from(band.first, 0), b,
-                               std::span(row_exponents_).subspan(static_cast<std::size_t>(band.first)),
-                               column_exponents_, {partial_sum_type(header.wire), sums, task_.gemm.n},
-                               accumulate) == kernels::ProductStatus::ok;
+  const kernels::SumRule rule{std::span(row_exponents_).subspan(static_cast<std::size_t>(band.first)),
+                              column_exponents_,
+                              {task_.gemm.seq, (task_.gemm.first_block + header.part.first) * kBlockK}};
+  return kernels::multiply_run(parallel, {band.count, task_.gemm.n, header.depth()}, a.from(band.first, 0), b, rule,
+                               {partial_sum_type(header.wire), sums, task_.gemm.n},
+                               header.part.first > 0 ? kernels::Accumulate::yes : kernels::Accumulate::no) ==
+         kernels::ProductStatus::ok;
 }
 
 comm::ResultDraft StreamedProduct::begin_rows(const ResultBand& band) const {

@@ -72,6 +72,8 @@ void Worker::run() {
       try {
         if (job.product) {
           job.product->take(job.view, parallel_, scratch, answer);
+        } else if (job.drops) {
+          job.stages->drop_slices(*job.drops);
         } else if (job.stages != nullptr) {
           if (auto result = job.stages->execute(job.view)) answer(std::move(*result));
         } else {

@@ -28,6 +28,7 @@ struct Job {
   std::shared_ptr<const comm::Frame> first_part, columns;
   std::shared_ptr<StreamedProduct> product;  ///< of a part of K blocks
   StageDevice* stages = nullptr;             ///< of a task of a step in stages
+  std::optional<std::int32_t> drops{};       ///< no task: slices of this owner are not held any more
   comm::TaskView view;
   Seconds arrival;  ///< when it came to this rank
 };

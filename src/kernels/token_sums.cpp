@@ -9,6 +9,7 @@
 #include "cleave/base/error.hpp"
 #include "cleave/base/kept_memory.hpp"
 #include "cleave/kernels/elementwise.hpp"
+#include "cleave/kernels/norms.hpp"
 
 namespace cleave::kernels {
 
@@ -58,30 +59,44 @@ ProductStatus finish_token_products(Parallel& parallel, std::int64_t m, std::int
                              all.first(static_cast<std::size_t>(n)), c);
 }
 
-ProductStatus column_sums(Parallel& parallel, ConstRows rows, std::int64_t seq, std::span<float> out) {
-  const std::int64_t of_sequence = (seq + kTokenBlock - 1) / kTokenBlock, blocks = rows.rows / seq * of_sequence;
-  KeptVector<float> sums_of_blocks(static_cast<std::size_t>(blocks * rows.cols));
-  parallel.for_chunks(blocks, 1, [&](std::int64_t block, std::int64_t) {
-    const std::int64_t first = block / of_sequence * seq, begin = block % of_sequence * kTokenBlock;
-    bias_gradient(parallel, rows.band(first + begin, first + std::min(seq, begin + kTokenBlock)),
-                  sums_of_blocks.data() + block * rows.cols);
-  });
-  KeptVector<std::int64_t> sums(out.size(), 0);
-  for (std::int64_t block = 0; block < blocks; ++block) {
-    const std::span<const float> of_block(sums_of_blocks.data() + block * rows.cols, out.size());
-    if (const ProductStatus status = add_to_token_sums(of_block, sums); status != ProductStatus::ok) return status;
-  }
-  finish_token_sums(sums, out);
-  return ProductStatus::ok;
+ProductStatus multiply_run(Parallel& parallel, GemmShape shape, ConstMatrix a, ConstMatrix b, const SumRule& rule,
+                           PartialSums sums, Accumulate accumulate) {
+  return rule.tokens.seq > 0
+             ? multiply_tokens(parallel, shape, a, b, rule.tokens, sums, accumulate)
+             : multiply_box(parallel, shape, a, b, rule.row_exponents, rule.column_exponents, sums, accumulate);
 }
 
-ProductStatus add_column_sums(Parallel& parallel, ConstRows rows, std::span<std::int64_t> sums) {
-  KeptVector<float> of_block(static_cast<std::size_t>(rows.cols));
-  for (std::int64_t begin = 0; begin < rows.rows; begin += kTokenBlock) {
-    bias_gradient(parallel, rows.band(begin, std::min(rows.rows, begin + kTokenBlock)), of_block.data());
-    if (const ProductStatus status = add_to_token_sums(of_block, sums); status != ProductStatus::ok) return status;
-  }
-  return ProductStatus::ok;
+ProductStatus multiply_depth(Parallel& parallel, GemmShape shape, ConstMatrix a, ConstMatrix b, const SumRule& rule,
+                             DType accumulator, Matrix c) {
+  return rule.tokens.seq > 0
+             ? multiply_all_tokens(parallel, shape, a, b, rule.tokens.seq, c)
+             : multiply_whole(parallel, shape, a, b, rule.row_exponents, rule.column_exponents, accumulator, c);
+}
+
+ProductStatus add_column_sums(Parallel& parallel, ConstRows rows, std::int64_t seq, std::span<std::int64_t> sums) {
+  const TokenBlocks blocks{rows.rows, seq};
+  KeptVector<float> of_blocks(static_cast<std::size_t>(blocks.count() * rows.cols));
+  parallel.for_chunks(blocks.count(), 1, [&](std::int64_t block, std::int64_t) {
+    bias_gradient(parallel, rows.band(blocks.begin(block), blocks.end(block)), of_blocks.data() + block * rows.cols);
+  });
+  ProductStatus status = ProductStatus::ok;
+  for (std::int64_t block = 0; block < blocks.count() && status == ProductStatus::ok; ++block)
+    status = add_to_token_sums({of_blocks.data() + block * rows.cols, sums.size()}, sums);
+  return status;
+}
+
+void norm_backward_by_blocks(Parallel& parallel, const NormBackward& of, const TokenBlocks& blocks, float* gradients) {
+  parallel.for_chunks(blocks.count(), 1, [&](std::int64_t block, std::int64_t) {
+    const std::int64_t begin = blocks.begin(block), end = blocks.end(block);
+    const Rows dx = of.dx.data == nullptr ? Rows() : of.dx.band(begin, end);
+    float* const to = gradients + block * of.sums();
+    if (of.mean != nullptr) {
+      layer_norm_backward(parallel, of.x.band(begin, end), of.gain, of.mean + begin, of.rstd + begin,
+                          of.dy.band(begin, end), dx, to, to + of.dy.cols);
+    } else {
+      rms_norm_backward(parallel, of.x.band(begin, end), of.gain, of.rstd + begin, of.dy.band(begin, end), dx, to);
+    }
+  });
 }
 
 ProductStatus add_to_token_sums(std::span<const float> values, std::span<std::int64_t> sums) {

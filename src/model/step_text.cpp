@@ -83,13 +83,15 @@ std::optional<StepText> parse_step_text(std::string_view text) {
   return step;
 }
 
-StepGraph graph_of_stages(const StepText& step) {
-  return build_step(step.config, {.kind = StepKind::train,
-                                  .batch = step.batch,
-                                  .clip = true,
-                                  .freeze = step.freeze,
-                                  .loss_rows = step.batch * step.config.seq_len,
-                                  .row_groups = 1});
+StepOptions options_of_stages(const StepText& step, bool clip) {
+  return {.kind = StepKind::train,
+          .batch = step.batch,
+          .clip = clip,
+          .freeze = step.freeze,
+          .loss_rows = step.batch * step.config.seq_len,
+          .row_groups = 1};
 }
+
+StepGraph graph_of_stages(const StepText& step) { return build_step(step.config, options_of_stages(step, true)); }
 
 }  // namespace cleave::model

@@ -113,29 +113,23 @@ std::span<const std::int16_t> ChunkRun::exponents_of(const Operation& op, ConstM
   return {kept.data(), static_cast<std::size_t>(run.count())};
 }
 
-// Rows are taken block by block, so that a block's sum does not depend on the chunk that it comes in.
+// Block by block, so that a block's sum does not depend on the chunk that it comes in.
 void ChunkRun::norm_backward(const Operation& op, SequenceState& state) {
-  const Rows dy = view(op.in[0]), x = view(op.in[1]);
   const bool layer = op.kind == OpKind::layer_norm_backward;
-  const float* const gain = vector(op.in[2]);
-  const float* const first = view(op.in[3]).data;
-  const float* const second = layer ? view(op.in[4]).data : nullptr;
-  const Rows dx = op.out[0].valid() ? view(op.out[0]) : Rows();
-  const std::int64_t vectors = layer ? 2 : 1;
-  const auto sums = static_cast<std::size_t>(vectors * dy.cols);
+  const kernels::NormBackward of{.x = view(op.in[1]),
+                                 .dy = view(op.in[0]),
+                                 .gain = vector(op.in[2]),
+                                 .mean = layer ? view(op.in[3]).data : nullptr,
+                                 .rstd = view(op.in[layer ? 4 : 3]).data,
+                                 .dx = op.out[0].valid() ? view(op.out[0]) : Rows()};
+  const kernels::TokenBlocks blocks{rows_, rows_};
+  const auto sums = static_cast<std::size_t>(of.sums());
   state.norm_sums.resize(sums);
-  float* const block = enough(norm_block_, vectors * dy.cols);
-  for (std::int64_t begin = 0; begin < rows_; begin += kernels::kTokenBlock) {
-    const std::int64_t end = std::min(rows_, begin + kernels::kTokenBlock);
-    const Rows dx_block = dx.data == nullptr ? Rows() : dx.band(begin, end);
-    if (layer) {
-      kernels::layer_norm_backward(parallel_, x.band(begin, end), gain, first + begin, second + begin,
-                                   dy.band(begin, end), dx_block, block, block + dy.cols);
-    } else {
-      kernels::rms_norm_backward(parallel_, x.band(begin, end), gain, first + begin, dy.band(begin, end), dx_block,
-                                 block);
-    }
-    if (kernels::add_to_token_sums({block, sums}, state.norm_sums) != kernels::ProductStatus::ok)
+  float* const gradients = enough(norm_gradients_, blocks.count() * of.sums());
+  kernels::norm_backward_by_blocks(parallel_, of, blocks, gradients);
+  for (std::int64_t block = 0; block < blocks.count(); ++block) {
+    if (kernels::add_to_token_sums({gradients + block * of.sums(), sums}, state.norm_sums) !=
+        kernels::ProductStatus::ok)
       throw CheckFailure(fmt::format("a gradient of {} is not finite: the training has diverged", op.name));
   }
 }

@@ -99,7 +99,7 @@ StageWorker::Status StageWorker::add_regions(Owner& owner, const Kept& kept, std
                                    kernels::ConstMatrix(b.data, b.cols), {seq_, sequence * seq_},
                                    {DType::i64, into, b.cols}, kernels::Accumulate::yes);
     } else {
-      status = kernels::add_column_sums(parallel_, a, {into, sums.size()});
+      status = kernels::add_column_sums(parallel_, a, seq_, {into, sums.size()});
     }
     if (status != ProductStatus::ok) return Status::diverged;
     if (!take_away) continue;

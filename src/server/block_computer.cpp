@@ -23,22 +23,16 @@ kernels::ProductStatus BlockComputer::multiply(const sched::Tasklet& tasklet, st
   const GemmShape shape{box.m(), box.n(), box.k()};
   const RoundedBlock a(work_.operand_a(op, box), box.m(), box.k(), work_.wire());
   const RoundedBlock b(work_.operand_b(op, box), box.k(), box.n(), work_.wire());
-  const auto rows = part_of(state.row_exponents, box.m0, box.m()),
-             columns = part_of(state.column_exponents, box.n0, box.n());
-  if (header.gemm.seq > 0 && !header.gemm.whole_depth())
-    return kernels::multiply_tokens(work_.parallel(), shape, a.view, b.view,
-                                    {header.gemm.seq, header.gemm.first_block * kBlockK},
-                                    {header.output, block.data(), box.n()}, kernels::Accumulate::no);
+  const kernels::SumRule rule{part_of(state.row_exponents, box.m0, box.m()),
+                              part_of(state.column_exponents, box.n0, box.n()),
+                              {header.gemm.seq, header.gemm.first_block * kBlockK}};
   if (!header.gemm.whole_depth()) {
-    return kernels::multiply_box(work_.parallel(), shape, a.view, b.view, rows, columns,
-                                 {header.output, block.data(), box.n()});
+    return kernels::multiply_run(work_.parallel(), shape, a.view, b.view, rule, {header.output, block.data(), box.n()},
+                                 kernels::Accumulate::no);
   }
   KeptVector<float> c(static_cast<std::size_t>(box.m() * box.n()));
-  const auto status =
-      header.gemm.seq > 0
-          ? kernels::multiply_all_tokens(work_.parallel(), shape, a.view, b.view, header.gemm.seq, {c.data(), box.n()})
-          : kernels::multiply_whole(work_.parallel(), shape, a.view, b.view, rows, columns,
-                                    partial_sum_type(work_.wire()), {c.data(), box.n()});
+  const auto status = kernels::multiply_depth(work_.parallel(), shape, a.view, b.view, rule,
+                                              partial_sum_type(work_.wire()), {c.data(), box.n()});
   gather({c.data(), box.n()}, box.m(), box.n(), work_.wire(), block.data());
   return status;
 }

@@ -37,6 +37,16 @@ constexpr std::int64_t in_huge_pages(std::int64_t bytes) {
   return (bytes + kPage - 1) / kPage * kPage;
 }
 
+// The device that took most.
+void note_device_peak(MemoryForecast& memory, const sched::Fleet& fleet,
+                      const std::vector<fleet::DeviceProfile>& devices) {
+  for (std::size_t i = 0; i < fleet.usage().size(); ++i) {
+    if (fleet.usage()[i].memory_peak <= memory.device_peak) continue;
+    memory.device_peak = fleet.usage()[i].memory_peak;
+    memory.device_name = devices[i].name;
+  }
+}
+
 /// A simulated fleet that notes when tensors, partial sums and messages come and go, as Executor and Exchange have it.
 class MemoryFleet final : public sched::ForwardingFleet<> {
  public:
@@ -122,11 +132,7 @@ class MemoryFleet final : public sched::ForwardingFleet<> {
     memory.messages = Bytes(messages);
     memory.pool = Bytes(pool_peak_);
     // With several tasklets in its hands at once a device takes more than the largest of them does.
-    for (std::size_t i = 0; i < model_.usage().size(); ++i) {
-      if (model_.usage()[i].memory_peak <= memory.device_peak) continue;
-      memory.device_peak = model_.usage()[i].memory_peak;
-      memory.device_name = names_[i].name;
-    }
+    note_device_peak(memory, model_, names_);
   }
 
  private:
@@ -233,11 +239,7 @@ MemoryForecast forecast_stages(const TrainerOptions& options) {
   memory.messages = Bytes(weights);
   memory.step = report.time;
   memory.tasklets = report.tasklets;
-  for (std::size_t i = 0; i < fleet.usage().size(); ++i) {
-    if (fleet.usage()[i].memory_peak <= memory.device_peak) continue;
-    memory.device_peak = fleet.usage()[i].memory_peak;
-    memory.device_name = options.devices[i].name;
-  }
+  note_device_peak(memory, fleet, options.devices);
   memory.process = measure_process_memory().now;
   memory.runtime = kRuntime;
   return memory;

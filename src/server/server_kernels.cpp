@@ -77,11 +77,7 @@ void ServerKernels::run(const Operation& op) {
     case OpKind::rms_norm_backward: norm_backward(op); break;
     case OpKind::rms_norm: kernels::rms_norm(parallel, in(0), in(1).data, op.scalar, out(0), out(1).data); break;
     case OpKind::add_bias: kernels::add_bias(parallel, out(0), in(0).data); break;
-    case OpKind::bias_gradient:
-      if (kernels::column_sums(parallel, in(0), work_.graph().seq,
-                               {out(0).data, static_cast<std::size_t>(in(0).cols)}) != kernels::ProductStatus::ok)
-        kernels::bias_gradient(parallel, in(0), out(0).data);  // larger than units reach
-      break;
+    case OpKind::bias_gradient: bias_gradient(op); break;
     case OpKind::gelu: kernels::gelu_new(parallel, in(0), out(0)); break;
     case OpKind::gelu_backward: kernels::gelu_new_backward(parallel, in(1), in(0), out(0)); break;
     case OpKind::relu: kernels::relu(parallel, in(0), out(0)); break;
@@ -135,55 +131,55 @@ void ServerKernels::run(const Operation& op) {
   }
 }
 
-// Gradients of gains and biases are summed as devices sum them in stages: in blocks of rows of a sequence, then by
-// sequence (docs/numerics.md, "Sums over tokens").
+// Gradients of biases and gains are summed as devices sum them in stages: in blocks of rows of a sequence; of norms
+// also rounded once a sequence (docs/numerics.md, "Sums over tokens"). What is larger than units reach is summed as
+// floats.
+void ServerKernels::bias_gradient(const Operation& op) {
+  const kernels::Rows dy = work_.tensors().rows(op.in[0]);
+  const std::span<float> gradient(work_.tensors().rows(op.out[0]).data, static_cast<std::size_t>(dy.cols));
+  KeptVector<std::int64_t> sums(gradient.size(), 0);
+  if (kernels::add_column_sums(work_.parallel(), dy, work_.graph().seq, sums) == kernels::ProductStatus::ok) {
+    kernels::finish_token_sums(sums, gradient);
+  } else {
+    kernels::bias_gradient(work_.parallel(), dy, gradient.data());
+  }
+}
+
 void ServerKernels::norm_backward(const Operation& op) {
   TensorStore& store = work_.tensors();
-  kernels::Parallel& parallel = work_.parallel();
   const bool layer = op.kind == OpKind::layer_norm_backward;
-  const kernels::Rows dy = store.rows(op.in[0]), x = store.rows(op.in[1]);
-  const float* const gain = store.rows(op.in[2]).data;
-  const float* const first = store.rows(op.in[3]).data;
-  const float* const second = layer ? store.rows(op.in[4]).data : nullptr;
-  const kernels::Rows dx = op.out[0].valid() ? store.rows(op.out[0]) : kernels::Rows();
-  const std::int64_t seq = work_.graph().seq, vectors = layer ? 2 : 1, sums = vectors * dy.cols;
-  const std::int64_t of_sequence = (seq + kernels::kTokenBlock - 1) / kernels::kTokenBlock;
-  const std::int64_t sequences = dy.rows / seq, blocks = sequences * of_sequence;
-  KeptVector<float> of_blocks(static_cast<std::size_t>(blocks * sums));
-  parallel.for_chunks(blocks, 1, [&](std::int64_t block, std::int64_t) {
-    const std::int64_t begin = block / of_sequence * seq + block % of_sequence * kernels::kTokenBlock;
-    const std::int64_t end = std::min(begin + kernels::kTokenBlock, (block / of_sequence + 1) * seq);
-    float* const out = of_blocks.data() + block * sums;
-    const kernels::Rows to = dx.data == nullptr ? kernels::Rows() : dx.band(begin, end);
-    if (layer) {
-      kernels::layer_norm_backward(parallel, x.band(begin, end), gain, first + begin, second + begin,
-                                   dy.band(begin, end), to, out, out + dy.cols);
-    } else {
-      kernels::rms_norm_backward(parallel, x.band(begin, end), gain, first + begin, dy.band(begin, end), to, out);
-    }
-  });
-  if (!std::any_of(op.out.begin() + 1, op.out.end(), [](const TensorView& out) { return out.valid(); })) return;
-  const auto size = static_cast<std::size_t>(sums);
-  KeptVector<std::int64_t> total(size, 0), of_one(size);
+  const kernels::NormBackward of{.x = store.rows(op.in[1]),
+                                 .dy = store.rows(op.in[0]),
+                                 .gain = store.rows(op.in[2]).data,
+                                 .mean = layer ? store.rows(op.in[3]).data : nullptr,
+                                 .rstd = store.rows(op.in[layer ? 4 : 3]).data,
+                                 .dx = op.out[0].valid() ? store.rows(op.out[0]) : kernels::Rows()};
+  const kernels::TokenBlocks blocks{of.dy.rows, work_.graph().seq};
+  KeptVector<float> of_blocks(static_cast<std::size_t>(blocks.count() * of.sums()));
+  kernels::norm_backward_by_blocks(work_.parallel(), of, blocks, of_blocks.data());
+  if (std::none_of(op.out.begin() + 1, op.out.end(), [](const TensorView& out) { return out.valid(); })) return;
+  const auto size = static_cast<std::size_t>(of.sums());
+  KeptVector<std::int64_t> total(size, 0), of_sequence(size, 0);
   KeptVector<float> rounded(size);
   bool good = true;
-  for (std::int64_t q = 0; q < sequences; ++q) {
-    std::ranges::fill(of_one, 0);
-    for (std::int64_t block = q * of_sequence; block < (q + 1) * of_sequence; ++block)
-      good &= kernels::add_to_token_sums({of_blocks.data() + block * sums, size}, of_one) == kernels::ProductStatus::ok;
-    kernels::finish_token_sums(of_one, rounded);
+  for (std::int64_t block = 0; block < blocks.count(); ++block) {
+    good &= kernels::add_to_token_sums({of_blocks.data() + block * of.sums(), size}, of_sequence) ==
+            kernels::ProductStatus::ok;
+    if ((block + 1) % blocks.of_sequence() != 0) continue;
+    kernels::finish_token_sums(of_sequence, rounded);
     good &= kernels::add_to_token_sums(rounded, total) == kernels::ProductStatus::ok;
+    std::ranges::fill(of_sequence, 0);
   }
   kernels::finish_token_sums(total, rounded);
-  for (std::int64_t i = 0; i < sums && !good; ++i) {  // larger than units reach
+  for (std::int64_t i = 0; i < of.sums() && !good; ++i) {
     double sum = 0;
-    for (std::int64_t block = 0; block < blocks; ++block)
-      sum += static_cast<double>(of_blocks[static_cast<std::size_t>(block * sums + i)]);
+    for (std::int64_t block = 0; block < blocks.count(); ++block)
+      sum += static_cast<double>(of_blocks[static_cast<std::size_t>(block * of.sums() + i)]);
     rounded[static_cast<std::size_t>(i)] = static_cast<float>(sum);
   }
-  for (std::int64_t v = 0; v < vectors; ++v) {
-    const TensorView& out = op.out[static_cast<std::size_t>(1 + v)];
-    if (out.valid()) std::copy_n(rounded.data() + v * dy.cols, dy.cols, store.rows(out).data);
+  for (std::size_t v = 1; v < op.out.size(); ++v) {
+    const float* const from = rounded.data() + static_cast<std::int64_t>(v - 1) * of.dy.cols;
+    if (op.out[v].valid()) std::copy_n(from, of.dy.cols, store.rows(op.out[v]).data);
   }
 }
 

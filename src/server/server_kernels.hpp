@@ -26,6 +26,7 @@ class ServerKernels {
   [[nodiscard]] bool updating() const { return updating_; }
 
  private:
+  void bias_gradient(const model::Operation& op);
   void norm_backward(const model::Operation& op);
   void update(const model::Operation& op);
 

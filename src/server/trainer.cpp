@@ -16,6 +16,7 @@
 
 #include "cleave/base/error.hpp"
 #include "cleave/model/family.hpp"
+#include "cleave/model/step_text.hpp"
 #include "cleave/plan/stage_bound.hpp"
 #include "cleave/sched/layout_choice.hpp"
 #include "cleave/sched/quorum_fleet.hpp"
@@ -106,10 +107,8 @@ struct Trainer::Impl {
     step.kind = kind;
     step.batch = batch;
     step.loss_rows = loss_rows;
-    if (kind == model::StepKind::train && in_stages()) {
-      step.row_groups = 1;
-      step.loss_rows = batch * options.model.seq_len;
-    }
+    if (kind == model::StepKind::train && in_stages())
+      step = model::options_of_stages({options.model, batch, options.freeze}, options.clip);
     return graphs.emplace(std::pair(kind, batch), model::build_step(options.model, step)).first->second;
   }
 

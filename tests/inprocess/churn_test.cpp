@@ -2,36 +2,13 @@
 // same.
 #include <gtest/gtest.h>
 
+#include "churn_schedule.hpp"
 #include "run.hpp"
 
 namespace cleave::testing_run {
 namespace {
 
 constexpr std::uint64_t kSchedules = 200, kRealSchedules = 12;
-
-// Up to 30 events over the time of the undisturbed run and half as much again.
-fleet::ChurnTrace random_schedule(std::uint64_t seed, std::int64_t devices, Seconds whole, bool liars) {
-  const Random random(seed, Purpose::test, 1);
-  fleet::ChurnTrace trace;
-  const std::uint64_t events = 1 + random.below(0, 30);
-  for (std::uint64_t i = 1; i <= events; ++i) {
-    const DeviceId device(static_cast<std::int64_t>(random.below(4 * i, static_cast<std::uint64_t>(devices))));
-    const Seconds at = whole * (1.5 * random.uniform(4 * i + 1));
-    switch (random.below(4 * i + 2, liars ? 9 : 8)) {
-      case 0:
-      case 1:
-      case 2: trace.push_back({at, device, fleet::ChurnKind::leave, 1.0}); break;
-      case 3:
-      case 4: trace.push_back({at, device, fleet::ChurnKind::join, 1.0}); break;
-      case 5:
-      case 6: trace.push_back({at, device, fleet::ChurnKind::slow, 0.1 + random.uniform(4 * i + 3)}); break;
-      case 7: trace.push_back({at, device, fleet::ChurnKind::hang, 1.0}); break;
-      default: trace.push_back({at, device, fleet::ChurnKind::faulty, 1.0}); break;
-    }
-  }
-  std::stable_sort(trace.begin(), trace.end(), [](const auto& a, const auto& b) { return a.at < b.at; });
-  return trace;
-}
 
 TEST(Churn, RandomSchedulesEndWithTheSameBits) {
   const std::uint64_t expected = train(small_setting()).hash;

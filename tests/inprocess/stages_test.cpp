@@ -2,15 +2,14 @@
 // devices, the layout, the clock and what becomes of devices and messages.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
+#include "churn_schedule.hpp"
+#include "faulty_run.hpp"
 #include "run.hpp"
-#include "support/faulty_transport.hpp"
 
 namespace cleave::testing_run {
 namespace {
 
-constexpr std::uint64_t kSchedules = 60;
+constexpr std::uint64_t kSchedules = 200;
 
 Setting in_stages(Setting setting, std::vector<fleet::DeviceProfile> devices, int ranks) {
   setting.devices = std::move(devices);
@@ -96,22 +95,6 @@ TEST(Stages, TakeTheTimeOfTheSimulator) {
   EXPECT_EQ(real.bytes_down, down);
 }
 
-fleet::ChurnTrace random_losses(std::uint64_t seed, std::int64_t devices, Seconds whole) {
-  const Random random(seed, Purpose::test, 1);
-  fleet::ChurnTrace trace;
-  const std::uint64_t events = 1 + random.below(0, 20);
-  for (std::uint64_t i = 1; i <= events; ++i) {
-    const DeviceId device(static_cast<std::int64_t>(random.below(3 * i, static_cast<std::uint64_t>(devices))));
-    const Seconds at = whole * (1.5 * random.uniform(3 * i + 1));
-    constexpr fleet::ChurnKind kKinds[] = {fleet::ChurnKind::leave, fleet::ChurnKind::leave, fleet::ChurnKind::join,
-                                           fleet::ChurnKind::join,  fleet::ChurnKind::slow,  fleet::ChurnKind::hang};
-    const fleet::ChurnKind kind = kKinds[random.below(3 * i + 2, 6)];
-    trace.push_back({at, device, kind, kind == fleet::ChurnKind::slow ? 0.3 : 1.0});
-  }
-  std::stable_sort(trace.begin(), trace.end(), [](const auto& a, const auto& b) { return a.at < b.at; });
-  return trace;
-}
-
 TEST(Stages, DevicesThatComeAndGoLeaveNoTrace) {
   Setting plain = small_setting();
   plain.model.n_layer = 2;
@@ -120,7 +103,7 @@ TEST(Stages, DevicesThatComeAndGoLeaveNoTrace) {
   const Seconds whole = train(s).time;
   std::int64_t lost = 0;
   for (std::uint64_t seed = 0; seed < kSchedules; ++seed) {
-    s.churn = random_losses(seed, 6, whole);
+    s.churn = random_schedule(seed, 6, whole, /*liars=*/false);
     const Outcome outcome = train(s);
     ASSERT_EQ(outcome.hash, wanted) << "schedule " << seed;
     lost += outcome.lost;
@@ -128,66 +111,14 @@ TEST(Stages, DevicesThatComeAndGoLeaveNoTrace) {
   EXPECT_GT(lost, static_cast<std::int64_t>(kSchedules));
 }
 
-struct Fault {
-  comm::Kind kind;
-  comm::FaultKind fault;
-  std::int64_t skip;
-};
-
-class StageWireFaults : public ::testing::TestWithParam<Fault> {};
+class StageWireFaults : public ::testing::TestWithParam<MessageFault> {};
 
 TEST_P(StageWireFaults, TheRunEndsWithTheSameBits) {
-  const std::uint64_t wanted = train(small_setting()).hash;
-  const Setting s = in_stages(small_setting(), unlike_devices(4), 2);
-  server::TrainerOptions options = options_of(s);
-  options.fleet.patience = Seconds(0.15);
-  const Fault& c = GetParam();
-  comm::LoopbackHub hub(3);
-  comm::FaultyTransport server(
-      hub.endpoint(0),
-      {{.direction = c.kind == comm::Kind::task ? comm::Direction::sending : comm::Direction::receiving,
-        .kind = c.kind,
-        .fault = c.fault,
-        .probability = 0.5,
-        .skip = c.skip,
-        .count = 4,
-        .delay = Seconds(0.3)}},
-      5);
-  std::vector<std::thread> hosts;
-  for (int rank = 1; rank < 3; ++rank) {
-    hosts.emplace_back([endpoint = std::shared_ptr<comm::Transport>(hub.endpoint(rank))] {
-      (void)device::run_device_host(*endpoint);
-    });
-  }
-  server::ParameterStore parameters = initial_parameters(s);
-  {
-    server::Trainer trainer(parameters, options, &server);
-    for (std::int64_t step = 0; step < s.steps; ++step) (void)trainer.step(step, batch_of(s, step));
-    (void)trainer.say_goodbye(Seconds(10));
-  }
-  for (std::thread& host : hosts) host.join();
-  EXPECT_EQ(parameters.hash(), wanted);
-  EXPECT_GT(server.caused().front(), 0) << "no message was hit";
+  expect_same_bits_under(GetParam(), in_stages(small_setting(), unlike_devices(4), 2), train(small_setting()).hash);
 }
 
-std::vector<Fault> all_faults() {
-  std::vector<Fault> faults;
-  for (const comm::Kind kind : {comm::Kind::task, comm::Kind::result}) {
-    for (const comm::FaultKind fault : {comm::FaultKind::drop, comm::FaultKind::delay, comm::FaultKind::twice,
-                                        comm::FaultKind::corrupt, comm::FaultKind::truncate}) {
-      for (const std::int64_t skip : {0, 20, 60}) faults.push_back({kind, fault, skip});
-    }
-  }
-  return faults;
-}
-
-std::string name_of_fault(const ::testing::TestParamInfo<Fault>& info) {
-  static constexpr const char* kFaults[] = {"drop", "delay", "twice", "corrupt", "truncate"};
-  return std::string(comm::name_of(info.param.kind)) + "_" + kFaults[static_cast<int>(info.param.fault)] + "_after" +
-         std::to_string(info.param.skip);
-}
-
-INSTANTIATE_TEST_SUITE_P(Kinds, StageWireFaults, ::testing::ValuesIn(all_faults()), name_of_fault);
+INSTANTIATE_TEST_SUITE_P(Kinds, StageWireFaults, ::testing::ValuesIn(all_message_faults({0, 20, 60})),
+                         [](const auto& of) { return name_of(of.param); });
 
 }  // namespace
 }  // namespace cleave::testing_run

@@ -25,7 +25,9 @@ struct StepText {
 /// None where the text is malformed or says what cannot be built. Text may come from anywhere.
 [[nodiscard]] std::optional<StepText> parse_step_text(std::string_view text);
 
-/// The graph in whose pieces a step in stages is run: one row group, the loss in one chunk.
+/// How the graph is built in whose pieces a step in stages is run: one row group, the loss in one chunk.
+[[nodiscard]] StepOptions options_of_stages(const StepText& step, bool clip);
+/// That graph, for whoever does not update: its pieces do not depend on clipping.
 /// Requires: as build_step(). Errors: InputError.
 [[nodiscard]] StepGraph graph_of_stages(const StepText& step);
 

@@ -90,7 +90,7 @@ class ChunkRun {
   KeptVector<std::int16_t> row_exponents_;
   // Of weights, by operation and first column: they are the same for every chunk.
   std::map<std::pair<OpId, std::int64_t>, KeptVector<std::int16_t>> column_exponents_;
-  KeptVector<float> norm_block_;
+  KeptVector<float> norm_gradients_;
   std::optional<kernels::RopeTable> rope_;
 };
 

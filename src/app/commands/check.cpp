@@ -63,12 +63,9 @@ Input check_settings(const CommandLine& line) {
   // What check asks for by itself is not the user's choice.
   if (input.step.layout.layout == sched::Layout::stages && !asks_for("verify.mode", line.overrides))
     input.verify.mode = server::VerifyMode::off;
-  if (input.step.layout.layout == sched::Layout::stages) {
-    if (input.verify.mode != server::VerifyMode::off)
-      reader.fault("verify.mode", "what devices return of a step in stages is not checked yet", "off");
-    if (input.step.wire != DType::f32)
-      reader.fault("plan.wire", "train knows stages with fp32 alone yet", "fp32, or plan.layout: tiles");
-  }
+  refuse_unready_stages(input, [&](const char* section, const char* key, const char* what, const char* hint) {
+    reader.fault(fmt::format("{}.{}", section, key), what, hint);
+  });
   reader.finish();
   draw_fleet(input);
   return input;

@@ -411,6 +411,14 @@ void draw_fleet(Input& input) {
                                          : read_churn_trace(input.fleet.trace, count);
 }
 
+void refuse_unready_stages(const Input& input, const StageFault& fault) {
+  if (input.step.layout.layout != sched::Layout::stages) return;
+  if (input.verify.mode != server::VerifyMode::off)
+    fault("verify", "mode", "what devices return of a step in stages is not checked yet", "off, or plan.layout: tiles");
+  if (input.step.wire != DType::f32)
+    fault("plan", "wire", "train knows stages with fp32 alone yet", "fp32, or plan.layout: tiles");
+}
+
 Input declare_input(config::Reader& reader, Needs needs) {
   Input input;
   input.model = read_model(reader.section("model", "The architecture."), input.step.model);
@@ -468,15 +476,12 @@ Input declare_input(config::Reader& reader, Needs needs) {
            "Which returned blocks are checked against their operands: none, a share, all; audit: a share is computed "
            "again and compared bit for bit; quorum: a share is computed by a second device too, which returns a digest "
            "of it."});
-  if (input.step.layout.layout == sched::Layout::stages) {
-    if (input.verify.mode == server::VerifyMode::quorum)
-      verify.fault("mode", "a step in stages asks no second devices yet", "plan.layout: tiles");
-    // simulate multiplies nothing, so there is nothing to check.
-    else if (needs == Needs::everything && input.verify.mode != server::VerifyMode::off)
-      verify.fault("mode", "what devices return of a step in stages is not checked yet", "off, or plan.layout: tiles");
-    if (needs == Needs::everything && input.step.wire != DType::f32)
-      plan.fault("wire", "train knows stages with fp32 alone yet", "fp32, or plan.layout: tiles");
-  }
+  if (input.step.layout.layout == sched::Layout::stages && input.verify.mode == server::VerifyMode::quorum)
+    verify.fault("mode", "a step in stages asks no second devices yet", "plan.layout: tiles");
+  else if (needs == Needs::everything)  // simulate multiplies nothing, so there is nothing to check
+    refuse_unready_stages(input, [&](const char* section, const char* key, const char* what, const char* hint) {
+      (std::string_view(section) == "plan" ? plan : verify).fault(key, what, hint);
+    });
   input.verify.fraction = verify.real(
       "fraction", {.default_value = input.verify.fraction,
                    .min = 0.0,

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -82,6 +83,10 @@ enum class Needs { everything, no_data };
 
 /// Declares and reads every key of an input; for read_input and for the generated reference page.
 [[nodiscard]] Input declare_input(config::Reader& reader, Needs needs);
+
+/// What training in stages cannot do yet, of what the input asks for: section, key, fault and remedy of each.
+using StageFault = std::function<void(const char* section, const char* key, const char* what, const char* hint)>;
+void refuse_unready_stages(const Input& input, const StageFault& fault);
 
 /// Draws the step's devices and churn, or reads the trace. Requires: the reader has found no fault.
 /// Errors: InputError for a faulty churn trace.

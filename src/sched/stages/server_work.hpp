@@ -28,7 +28,7 @@ class ServerWork {
   /// Kernels that were started and are not done.
   [[nodiscard]] std::int64_t under_way() const { return under_way_; }
   /// One of them is done, and nothing follows from it.
-  void done_unused(OpId /*op*/) { --under_way_; }
+  void done_unused() { --under_way_; }
   [[nodiscard]] bool complete() const { return left_ == 0; }
   /// Some embedding is trained, so the gradient of the residual stream is wanted at the bottom.
   [[nodiscard]] bool trains_embeddings() const { return !embedding_gradients_.empty(); }

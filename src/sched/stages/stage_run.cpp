@@ -388,7 +388,7 @@ void StageRun::give_up() {
   loads.clear();
   while (server->under_way() > 0) {
     const Event event = fleet.next_event(fleet.now() + kSilence);
-    if (event.kind == EventKind::kernel_done) server->done_unused(event.op);
+    if (event.kind == EventKind::kernel_done) server->done_unused();
   }
 }
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cleave/base/byte_cursor.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/kernels/token_sums.hpp"
 
@@ -50,11 +49,6 @@ bool all_finite_values(std::span<const float> values) {
 }
 
 }  // namespace
-
-class StageWriter : public ByteWriter {
- public:
-  using ByteWriter::ByteWriter;
-};
 
 void StageNumbers::begin(const plan::StagePlan& plan) {
   const model::StepGraph& graph = work_.graph();
@@ -196,7 +190,7 @@ comm::Header StageNumbers::header_of(const Tasklet& tasklet) {
   return header;
 }
 
-void StageNumbers::put_weights(const pieces::NeededParameters& parameters, StageWriter& to) {
+void StageNumbers::put_weights(const pieces::NeededParameters& parameters, ByteWriter& to) {
   for (const auto& [id, part] : parameters) {
     const model::TensorSpec& spec = work_.graph().tensor(id);
     const float* const data = work_.tensors().parameter(id).value.data();
@@ -210,7 +204,7 @@ void StageNumbers::put_weights(const pieces::NeededParameters& parameters, Stage
   }
 }
 
-void StageNumbers::put_operands(std::int32_t stage, std::int64_t sequence, StageWriter& to) {
+void StageNumbers::put_operands(std::int32_t stage, std::int64_t sequence, ByteWriter& to) {
   const auto first = static_cast<std::size_t>(sequence * seq_), rows = static_cast<std::size_t>(seq_);
   if (is_head(stage)) to.put(std::span<const double>(sum_).subspan(first, rows));
   to.put(std::span<const float>(x_rows(stage, sequence, 0, seq_)));
@@ -222,7 +216,7 @@ void StageNumbers::put_operands(std::int32_t stage, std::int64_t sequence, Stage
 void StageNumbers::fill(const Tasklet& tasklet, std::span<std::byte> payload) {
   const sched::StageItem& item = tasklet.item;
   const std::int32_t stage = tasklet.stage;
-  StageWriter to(payload);
+  ByteWriter to(payload);
   const auto put_slices = [&](const std::vector<UnitRange>& slices) {
     to.put_value(static_cast<std::int64_t>(std::ssize(slices)));
     to.put(std::span<const UnitRange>(slices));
@@ -300,7 +294,7 @@ comm::Frame StageNumbers::take_away(const Tasklet& sum) {
   header.stage_task.errand = StageErrand::take_away;
   header.stage_task.operand_bytes = operands_of_sum(sum.stage);
   comm::TaskDraft draft = comm::begin_task(header);
-  StageWriter to(draft.operands[0]);
+  ByteWriter to(draft.operands[0]);
   put_operands(sum.stage, sum.item.sequence, to);
   return comm::seal_header(std::move(draft));
 }

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "cleave/base/byte_cursor.hpp"
 #include "cleave/comm/message.hpp"
 #include "cleave/pieces/stage_parts.hpp"
 #include "cleave/plan/stage_plan.hpp"
@@ -70,8 +71,8 @@ class StageNumbers {
   [[nodiscard]] std::int64_t result_bytes(const sched::Tasklet& tasklet);
   void fill(const sched::Tasklet& tasklet, std::span<std::byte> payload);
   [[nodiscard]] pieces::NeededParameters needed(const sched::Tasklet& load);
-  void put_weights(const pieces::NeededParameters& parameters, class StageWriter& to);
-  void put_operands(std::int32_t stage, std::int64_t sequence, class StageWriter& to);
+  void put_weights(const pieces::NeededParameters& parameters, ByteWriter& to);
+  void put_operands(std::int32_t stage, std::int64_t sequence, ByteWriter& to);
   [[nodiscard]] std::int64_t operands_of_sum(std::int32_t stage) const;
   // Rows of a boundary: what a stage reads, or the gradient of what it returns.
   [[nodiscard]] std::span<float> x_rows(std::int32_t stage, std::int64_t sequence, std::int64_t row, std::int64_t rows);

@@ -13,6 +13,7 @@
 
 #include "cleave/base/random.hpp"
 #include "cleave/comm/handshake.hpp"
+#include "frames.hpp"
 
 namespace cleave::comm {
 namespace {
@@ -38,13 +39,6 @@ Header attention_task(Work work, DType wire) {
   header.gemm = {};
   header.attention = {.pairs = 3, .seq = 5, .head_dim = 4, .queries = 2};
   return header;
-}
-
-template <class Draft>
-void fill(Draft& draft) {
-  for (std::int64_t i = kHeaderBytes; i < draft.frame.size(); ++i) {
-    draft.frame.data()[i] = static_cast<std::byte>(i * 31 % 251);
-  }
 }
 
 Header stored_by_columns(Header header) {
@@ -124,22 +118,6 @@ std::vector<Frame> one_of_each() {
     frames.push_back(seal(std::move(task)));
   }
   return frames;
-}
-
-// Writes a field and makes the checksum right again, as a sender with bad intentions would.
-template <class T>
-Frame with_field(const Frame& frame, std::size_t offset, T value) {
-  // A sealed draft whose frame is the damaged copy gets a new checksum.
-  ResultDraft draft;
-  draft.frame = frame.copy();
-  std::memcpy(draft.frame.data() + offset, &value, sizeof value);
-  return seal(std::move(draft));
-}
-
-Fault fault_of(const Frame& frame) {
-  const auto header = decode(frame);
-  EXPECT_FALSE(header);
-  return header ? Fault{255} : header.fault();
 }
 
 TEST(Message, TaskRoundTrip) {

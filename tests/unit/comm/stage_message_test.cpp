@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cleave/comm/message.hpp"
+#include "frames.hpp"
 
 namespace cleave::comm {
 namespace {
@@ -35,25 +36,6 @@ Header stage_task(StageErrand errand) {
 // Tasks that nobody answers.
 std::vector<Header> unanswered() {
   return {stage_task(StageErrand::begin), stage_task(StageErrand::hold), stage_task(StageErrand::take_away)};
-}
-
-template <class T>
-Frame with_field(const Frame& frame, std::size_t offset, T value) {
-  ResultDraft draft;
-  draft.frame = frame.copy();
-  std::memcpy(draft.frame.data() + offset, &value, sizeof value);
-  return seal(std::move(draft));
-}
-
-Fault fault_of(const Frame& frame) {
-  const auto header = decode(frame);
-  EXPECT_FALSE(header);
-  return header ? Fault::length : header.fault();
-}
-
-void fill(TaskDraft& draft) {
-  for (std::int64_t i = kHeaderBytes; i < draft.frame.size(); ++i)
-    draft.frame.data()[i] = static_cast<std::byte>(i * 31 % 251);
 }
 
 TEST(StageMessage, SaysHowLongItIs) {

@@ -5,33 +5,25 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "cleave/kernels/embedding.hpp"
 #include "cleave/kernels/gemm.hpp"
 #include "cleave/kernels/token_sums.hpp"
 #include "cleave/kernels/wire.hpp"
-#include "cleave/model/family.hpp"
 #include "cleave/model/pieces.hpp"
-#include "executor.hpp"
+#include "whole_step.hpp"
 
 namespace cleave::pieces {
 namespace {
 
 using model::Operation;
 using model::OpKind;
-using Floats = std::vector<float>;
-using Gradients = std::map<std::string, Floats>;
 
-struct Case {
-  std::string family;
-  std::int64_t heads, keys, width, hidden, seq;
+struct Case : SmallModel {
   DType wire;
-  bool tied = true;
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) {
@@ -41,12 +33,12 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
 
 class ChunkRunTest : public ::testing::TestWithParam<Case> {
  protected:
-  ChunkRunTest() : graph_(make_graph()), parameters_(graph_, 11), pieces_(model::pieces_of(graph_)) {
+  ChunkRunTest()
+      : graph_(graph_of(GetParam(), 1)),
+        parameters_(graph_, 11),
+        pieces_(model::pieces_of(graph_)),
+        batch_(GetParam().seq) {
     parameters_.ensure_moments(graph_);
-    for (std::int64_t i = 0; i < GetParam().seq; ++i) {
-      tokens_.push_back(static_cast<std::int32_t>((7 * i * i + 3 * i + 1) % kVocabulary));
-      targets_.push_back(static_cast<std::int32_t>((5 * i + i / 7 + 1) % kVocabulary));
-    }
     for (const model::TensorSpec& spec : graph_.tensors) {
       if (spec.role != model::TensorRole::parameter) continue;
       const server::Parameter& parameter = parameters_.at(spec.name);
@@ -57,58 +49,12 @@ class ChunkRunTest : public ::testing::TestWithParam<Case> {
     }
   }
 
-  static constexpr std::int64_t kVocabulary = 90;
-
-  static model::StepGraph make_graph() {
-    const Case& c = GetParam();
-    model::ModelConfig config;
-    config.family = c.family;
-    config.vocab_size = kVocabulary;
-    config.n_layer = 2;
-    config.n_head = c.heads;
-    config.n_kv_head = c.keys;
-    config.d_model = c.width;
-    config.d_ff = c.hidden;
-    config.seq_len = config.max_pos = c.seq;
-    config.tie_embeddings = c.tied;
-    return model::build_step(
-        config,
-        {.kind = model::StepKind::train, .batch = 1, .clip = false, .freeze = {}, .loss_rows = c.seq, .row_groups = 1});
-  }
-
   const std::string& name(TensorId parameter) const { return graph_.tensor(parameter).name; }
   Parameters weights() const {
     return [this](TensorId id) {
       const model::TensorSpec& spec = graph_.tensor(id);
       return kernels::ConstRows(rounded_.at(id).data(), spec.rows, spec.cols);
     };
-  }
-
-  // In tiles, by the server alone.
-  Gradients by_operations() {
-    Gradients gradients;
-    server::Executor executor(parameters_, GetParam().wire, {});
-    server::StepInputs inputs{tokens_, targets_, {.lr = 1e-3, .k = 1}, {}};
-    inputs.on_gradient = [&](std::string_view of, std::span<const float> gradient) {
-      gradients[std::string(of)].assign(gradient.begin(), gradient.end());
-    };
-    executor.begin_step(graph_, inputs);
-    for (const Operation& op : graph_.operations) {
-      if (op.kind == OpKind::gemm || op.kind == OpKind::attention_forward || op.kind == OpKind::attention_backward) {
-        sched::Tasklet tasklet;
-        tasklet.op = op.id;
-        tasklet.piece.device = kServerDevice;
-        tasklet.piece.box = {0, op.gemm.m, 0, op.gemm.n, 0, op.gemm.k};
-        tasklet.piece.pairs = {0, op.attention.pairs()};
-        executor.compute(tasklet);
-      } else {
-        executor.run(op);
-      }
-      executor.finish(op.id);
-      executor.retire(op.id);
-    }
-    loss_ = executor.loss();
-    return gradients;
   }
 
   // Rows of whole tensors, by name, as they came.
@@ -139,7 +85,9 @@ class ChunkRunTest : public ::testing::TestWithParam<Case> {
     Gradients gradients;
     const std::int64_t seq = graph_.seq, end = std::ssize(pieces_);
     Kept kept;
-    embed(kept);
+    const TensorId lowest = operation_of(graph_, OpKind::embed).out[0].tensor;
+    kept.values[lowest].resize(static_cast<std::size_t>(seq * graph_.tensor(lowest).cols));
+    embed(graph_, parameters_, batch_, kept.rows(graph_, lowest));
     for (std::int64_t piece = 0; piece < end; ++piece) {
       const Program program(graph_, piece);
       ChunkRun run(program, GetParam().wire, parallel_, weights());
@@ -155,31 +103,9 @@ class ChunkRunTest : public ::testing::TestWithParam<Case> {
     }
     piece_loss_ = 0;
     for (std::int64_t piece = end; piece-- > 0;) back(piece, chunk, kept, gradients);
-    embed_backward(kept, gradients);
+    embed_backward(graph_, batch_, kept.rows(graph_, operation_of(graph_, OpKind::embed_backward).in[1].tensor),
+                   gradients);
     return gradients;
-  }
-
-  void embed(Kept& kept) {
-    const Operation& op = *std::ranges::find(graph_.operations, OpKind::embed, &Operation::kind);
-    const auto rows = [&](const model::TensorView& view) {
-      return kernels::ConstRows(exact_.at(view.tensor).data(), view.rows, view.cols);
-    };
-    Floats& x = kept.values[op.out[0].tensor];
-    x.resize(static_cast<std::size_t>(graph_.seq * op.out[0].cols));
-    kernels::embed(parallel_, tokens_, graph_.seq, rows(op.in[1]),
-                   op.in.size() > 2 ? rows(op.in[2]) : kernels::ConstRows(), op.integer,
-                   kept.rows(graph_, op.out[0].tensor));
-  }
-
-  void embed_backward(Kept& kept, Gradients& gradients) {
-    const Operation& op = *std::ranges::find(graph_.operations, OpKind::embed_backward, &Operation::kind);
-    const auto rows = [&](std::size_t i) {
-      Floats& gradient = gradients[name(graph_.tensor(op.out[i].tensor).parameter)];
-      gradient.resize(static_cast<std::size_t>(op.out[i].rows * op.out[i].cols));
-      return kernels::Rows(gradient.data(), op.out[i].rows, op.out[i].cols);
-    };
-    kernels::embed_backward(parallel_, tokens_, graph_.seq, kept.rows(graph_, op.in[1].tensor), rows(0),
-                            op.out.size() > 1 ? rows(1) : kernels::Rows(), op.integer);
   }
 
   void back(std::int64_t piece, std::int64_t chunk, Kept& kept, Gradients& gradients) {
@@ -211,7 +137,7 @@ class ChunkRunTest : public ::testing::TestWithParam<Case> {
       run.begin(t0, std::min(chunk, seq - t0));
       put(kept.rows(graph_, program.x()), t0, run.rows_of(program.x()));
       if (program.dy().valid()) put(kept.rows(graph_, program.dy()), t0, run.rows_of(program.dy()));
-      run.run(back, state, std::span(targets_).subspan(t0, std::min(chunk, seq - t0)));
+      run.run(back, state, std::span(batch_.targets).subspan(t0, std::min(chunk, seq - t0)));
       if (program.is_head()) piece_loss_ += run.loss();
       if (program.dx().valid()) kept.keep(graph_, program.dx(), t0, run.rows_of(program.dx()));
       for (const TensorId operand : operands) kept.keep(graph_, operand, t0, run.rows_of(operand));
@@ -229,8 +155,10 @@ class ChunkRunTest : public ::testing::TestWithParam<Case> {
     Floats& gradient = gradients[name(graph_.tensor(op.out[0].tensor).parameter)];
     gradient.resize(static_cast<std::size_t>(op.out[0].rows * op.out[0].cols));
     if (op.kind == OpKind::bias_gradient) {
-      EXPECT_EQ(kernels::column_sums(parallel_, rounded_view(kept, op.in[0]), graph_.seq, gradient),
+      std::vector<std::int64_t> sums(gradient.size(), 0);
+      EXPECT_EQ(kernels::add_column_sums(parallel_, rounded_view(kept, op.in[0]), graph_.seq, sums),
                 kernels::ProductStatus::ok);
+      kernels::finish_token_sums(sums, gradient);
       return;
     }
     Floats copies[2];
@@ -271,29 +199,19 @@ class ChunkRunTest : public ::testing::TestWithParam<Case> {
     }
   }
 
-  static void expect_same(const Gradients& got, const Gradients& wanted) {
-    ASSERT_EQ(got.size(), wanted.size());
-    for (const auto& [of, gradient] : wanted) {
-      const auto found = got.find(of);
-      ASSERT_NE(found, got.end()) << of;
-      ASSERT_EQ(found->second.size(), gradient.size()) << of;
-      EXPECT_EQ(std::memcmp(found->second.data(), gradient.data(), gradient.size() * sizeof(float)), 0) << of;
-    }
-  }
-
   model::StepGraph graph_;
   server::ParameterStore parameters_;
   std::vector<model::Piece> pieces_;
-  std::vector<std::int32_t> tokens_, targets_;
+  Tokens batch_;
   std::map<TensorId, Floats> exact_, rounded_;
   kernels::Parallel parallel_{2};
-  double loss_ = 0, piece_loss_ = 0;
+  double piece_loss_ = 0;
 };
 
 TEST_P(ChunkRunTest, GivesTheGradientsOfTheOperations) {
-  const Gradients wanted = by_operations();
-  expect_same(by_pieces(graph_.seq), wanted);
-  EXPECT_DOUBLE_EQ(piece_loss_ / static_cast<double>(graph_.seq), loss_);
+  const Trained wanted = by_operations(graph_, parameters_, GetParam().wire, batch_);
+  expect_same(by_pieces(graph_.seq), wanted.gradients);
+  EXPECT_DOUBLE_EQ(piece_loss_ / static_cast<double>(graph_.seq), wanted.loss);
 }
 
 TEST_P(ChunkRunTest, TheSameBitsInChunksOfAnyLength) {
@@ -306,14 +224,14 @@ TEST_P(ChunkRunTest, TheSameBitsInChunksOfAnyLength) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, ChunkRunTest,
-                         ::testing::Values(Case{"gpt2", 4, 4, 32, 1600, 12, DType::f32},
-                                           Case{"gpt2", 2, 2, 24, 100, 127, DType::bf16, false},
-                                           Case{"opt", 4, 4, 32, 1600, 128, DType::f16},
-                                           Case{"opt", 2, 2, 16, 64, 500, DType::f32},
-                                           Case{"llama", 3, 3, 24, 100, 100, DType::f32, false},
-                                           Case{"llama", 6, 2, 48, 90, 300, DType::f32},
-                                           Case{"llama", 4, 1, 32, 800, 385, DType::bf16, false},
-                                           Case{"gpt2", 4, 4, 32, 128, 260, DType::f16}));
+                         ::testing::Values(Case{{"gpt2", 4, 4, 32, 1600, 12}, DType::f32},
+                                           Case{{"gpt2", 2, 2, 24, 100, 127, false}, DType::bf16},
+                                           Case{{"opt", 4, 4, 32, 1600, 128}, DType::f16},
+                                           Case{{"opt", 2, 2, 16, 64, 500}, DType::f32},
+                                           Case{{"llama", 3, 3, 24, 100, 100, false}, DType::f32},
+                                           Case{{"llama", 6, 2, 48, 90, 300}, DType::f32},
+                                           Case{{"llama", 4, 1, 32, 800, 385, false}, DType::bf16},
+                                           Case{{"gpt2", 4, 4, 32, 128, 260}, DType::f16}));
 
 }  // namespace
 }  // namespace cleave::pieces

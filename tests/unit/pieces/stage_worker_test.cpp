@@ -6,34 +6,24 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <deque>
 #include <map>
 #include <numeric>
 #include <string>
 #include <vector>
 
-#include "cleave/kernels/embedding.hpp"
 #include "cleave/kernels/token_sums.hpp"
-#include "cleave/model/family.hpp"
-#include "executor.hpp"
+#include "whole_step.hpp"
 
 namespace cleave::pieces {
 namespace {
 
 using model::Operation;
-using model::OpKind;
-using Floats = std::vector<float>;
-using Gradients = std::map<std::string, Floats>;
 using Status = StageWorker::Status;
 
-constexpr std::int64_t kVocabulary = 90, kBatch = 3;
+constexpr std::int64_t kBatch = 3;
 
-struct Case {
-  std::string family;
-  std::int64_t heads, keys, width, hidden, seq;
-  bool tied = true;
-};
+struct Case : SmallModel {};
 
 std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out << c.family << " " << c.heads << "/" << c.keys << " heads, " << c.width << " wide, " << c.hidden
@@ -53,44 +43,16 @@ struct Layout {
 
 class StageWorkerTest : public ::testing::TestWithParam<Case> {
  protected:
-  StageWorkerTest() : graph_(make_graph()), parameters_(graph_, 11), table_(graph_) {
+  StageWorkerTest()
+      : graph_(graph_of(GetParam(), kBatch)), parameters_(graph_, 11), table_(graph_), batch_(kBatch * GetParam().seq) {
     parameters_.ensure_moments(graph_);
-    for (std::int64_t i = 0; i < kBatch * GetParam().seq; ++i) {
-      tokens_.push_back(static_cast<std::int32_t>((7 * i * i + 3 * i + 1) % kVocabulary));
-      targets_.push_back(static_cast<std::int32_t>((5 * i + i / 7 + 1) % kVocabulary));
-    }
-  }
-
-  static model::StepGraph make_graph() {
-    const Case& c = GetParam();
-    model::ModelConfig config;
-    config.family = c.family;
-    config.vocab_size = kVocabulary;
-    config.n_layer = 2;
-    config.n_head = c.heads;
-    config.n_kv_head = c.keys;
-    config.d_model = c.width;
-    config.d_ff = c.hidden;
-    config.seq_len = config.max_pos = c.seq;
-    config.tie_embeddings = c.tied;
-    return model::build_step(config, {.kind = model::StepKind::train,
-                                      .batch = kBatch,
-                                      .clip = false,
-                                      .freeze = {},
-                                      .loss_rows = kBatch * c.seq,
-                                      .row_groups = 1});
   }
 
   const std::string& name(TensorId parameter) const { return graph_.tensor(parameter).name; }
-  kernels::ConstRows parameter(TensorId id) {
-    const model::TensorSpec& spec = graph_.tensor(id);
-    return {parameters_.at(spec.name).value.data(), spec.rows, spec.cols};
-  }
-
   Floats gather(const NeededParameters& needed) {
     Floats values;
     for (const auto& [id, part] : needed) {
-      const kernels::ConstRows all = parameter(id);
+      const kernels::ConstRows all = rows_of_parameter(graph_, parameters_, id);
       for (const Columns& run : part.lines.runs()) {
         const std::int64_t from = part.rows ? run.begin : 0, to = part.rows ? run.end : all.rows;
         for (std::int64_t row = from; row < to; ++row) {
@@ -100,33 +62,6 @@ class StageWorkerTest : public ::testing::TestWithParam<Case> {
       }
     }
     return values;
-  }
-
-  // In tiles, by the server alone.
-  Gradients in_tiles() {
-    Gradients gradients;
-    server::Executor executor(parameters_, DType::f32, {});
-    server::StepInputs inputs{tokens_, targets_, {.lr = 1e-30, .k = 1}, {}};
-    inputs.on_gradient = [&](std::string_view of, std::span<const float> gradient) {
-      gradients[std::string(of)].assign(gradient.begin(), gradient.end());
-    };
-    executor.begin_step(graph_, inputs);
-    for (const Operation& op : graph_.operations) {
-      if (model::runs_on_devices(op.kind)) {
-        sched::Tasklet tasklet;
-        tasklet.op = op.id;
-        tasklet.piece.device = kServerDevice;
-        tasklet.piece.box = {0, op.gemm.m, 0, op.gemm.n, 0, op.gemm.k};
-        tasklet.piece.pairs = {0, op.attention.pairs()};
-        executor.compute(tasklet);
-      } else {
-        executor.run(op);
-      }
-      executor.finish(op.id);
-      executor.retire(op.id);
-    }
-    loss_ = executor.loss();
-    return gradients;
   }
 
   struct Stage {
@@ -211,7 +146,7 @@ class StageWorkerTest : public ::testing::TestWithParam<Case> {
     Floats bottom(size), top(static_cast<std::size_t>(kBatch * seq));
     std::vector<double> sum(top.size()), loss(top.size());
     std::vector<std::vector<Floats>> norms(stages.size(), std::vector<Floats>(kBatch));
-    embed(x[0]);
+    embed(graph_, parameters_, batch_, {x[0].data(), kBatch * seq, width});
     const auto replica = [&](std::size_t s, std::int64_t q) -> StageWorker& {
       auto& all = stages[s].replicas;
       return all[static_cast<std::size_t>(q + static_cast<std::int64_t>(s)) % all.size()];
@@ -228,7 +163,7 @@ class StageWorkerTest : public ::testing::TestWithParam<Case> {
           }
           Floats& of_norms = norms[s][static_cast<std::size_t>(q)];
           if (row + count == seq) of_norms.resize(static_cast<std::size_t>(norm_elements(table_, next, next + 1)));
-          EXPECT_EQ(replica(s, q).head(chunk, rows(x[s], q, row, count), tokens(targets_, q, row, count),
+          EXPECT_EQ(replica(s, q).head(chunk, rows(x[s], q, row, count), tokens(batch_.targets, q, row, count),
                                        {rows(dy[s], q, row, count), tokens(top, q, row, count),
                                         tokens(sum, q, row, count), tokens(loss, q, row, count), of_norms}),
                     Status::ok);
@@ -255,7 +190,7 @@ class StageWorkerTest : public ::testing::TestWithParam<Case> {
           if (head) {
             operands.top = tokens(top, q, 0, seq);
             operands.sum = tokens(sum, q, 0, seq);
-            operands.targets = tokens(targets_, q, 0, seq);
+            operands.targets = tokens(batch_.targets, q, 0, seq);
           } else {
             operands.dy = rows(dy[s + 1], q, 0, seq);
           }
@@ -272,7 +207,7 @@ class StageWorkerTest : public ::testing::TestWithParam<Case> {
       collect(stages[s], layout, gradients);
       fold_norms(stages[s], norms[s], gradients);
     }
-    embed_backward(bottom, gradients);
+    embed_backward(graph_, batch_, {bottom.data(), kBatch * seq, width}, gradients);
     return gradients;
   }
 
@@ -332,46 +267,18 @@ class StageWorkerTest : public ::testing::TestWithParam<Case> {
     }
   }
 
-  void embed(Floats& x) {
-    const Operation& op = *std::ranges::find(graph_.operations, OpKind::embed, &Operation::kind);
-    kernels::embed(parallel_, tokens_, graph_.seq, parameter(op.in[1].tensor),
-                   op.in.size() > 2 ? parameter(op.in[2].tensor) : kernels::ConstRows(), op.integer,
-                   {x.data(), kBatch * graph_.seq, GetParam().width});
-  }
-
-  void embed_backward(const Floats& bottom, Gradients& gradients) {
-    const Operation& op = *std::ranges::find(graph_.operations, OpKind::embed_backward, &Operation::kind);
-    const auto of = [&](std::size_t i) {
-      const model::TensorSpec& spec = graph_.tensor(graph_.tensor(op.out[i].tensor).parameter);
-      Floats& gradient = gradients[spec.name];
-      gradient.resize(static_cast<std::size_t>(spec.elements()));
-      return kernels::Rows(gradient.data(), spec.rows, spec.cols);
-    };
-    kernels::embed_backward(parallel_, tokens_, graph_.seq, {bottom.data(), kBatch * graph_.seq, GetParam().width},
-                            of(0), op.out.size() > 1 ? of(1) : kernels::Rows(), op.integer);
-  }
-
-  static void expect_same(const Gradients& got, const Gradients& wanted) {
-    ASSERT_EQ(got.size(), wanted.size());
-    for (const auto& [of, gradient] : wanted) {
-      ASSERT_TRUE(got.contains(of)) << of;
-      ASSERT_EQ(got.at(of).size(), gradient.size()) << of;
-      EXPECT_EQ(std::memcmp(got.at(of).data(), gradient.data(), gradient.size() * sizeof(float)), 0) << of;
-    }
-  }
-
   model::StepGraph graph_;
   server::ParameterStore parameters_;
   PieceTable table_;
-  std::vector<std::int32_t> tokens_, targets_;
+  Tokens batch_;
   kernels::Parallel parallel_{2};
-  double loss_ = 0, stages_loss_ = 0;
+  double stages_loss_ = 0;
 };
 
 TEST_P(StageWorkerTest, GivesTheGradientsOfTiles) {
-  const Gradients wanted = in_tiles();
-  expect_same(in_stages({.stages = {4}}), wanted);
-  EXPECT_NEAR(stages_loss_, loss_, 1e-12 * std::abs(loss_));
+  const Trained wanted = by_operations(graph_, parameters_, DType::f32, batch_);
+  expect_same(in_stages({.stages = {4}}), wanted.gradients);
+  EXPECT_NEAR(stages_loss_, wanted.loss, 1e-12 * std::abs(wanted.loss));
 }
 
 TEST_P(StageWorkerTest, TheSameBitsInAnyLayout) {
@@ -437,9 +344,10 @@ TEST_P(StageWorkerTest, RefusesWhatComesInTheWrongOrder) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, StageWorkerTest,
-                         ::testing::Values(Case{"gpt2", 4, 4, 32, 1600, 300}, Case{"gpt2", 2, 2, 24, 100, 127, false},
-                                           Case{"opt", 4, 4, 32, 128, 385}, Case{"llama", 6, 2, 48, 90, 300},
-                                           Case{"llama", 4, 1, 32, 800, 260, false}));
+                         ::testing::Values(Case{{"gpt2", 4, 4, 32, 1600, 300}},
+                                           Case{{"gpt2", 2, 2, 24, 100, 127, false}}, Case{{"opt", 4, 4, 32, 128, 385}},
+                                           Case{{"llama", 6, 2, 48, 90, 300}},
+                                           Case{{"llama", 4, 1, 32, 800, 260, false}}));
 
 }  // namespace
 }  // namespace cleave::pieces
