@@ -49,10 +49,13 @@ class GalaxyGrid final : public ReplicaGrid {
       : ReplicaGrid(study, model, std::move(grid)), schedule_(schedule), heads_(study.model.n_head) {}
 
   [[nodiscard]] bool fits() const {
-    return std::none_of(grid().begin(), grid().end(), [&](const auto& replica) { return split(replica).empty(); });
+    return std::all_of(grid().begin(), grid().end(), [&](const auto& replica) { return holds(replica); });
   }
 
  private:
+  // Shares follow memory too, so devices of several groups may have less room together than each group had.
+  [[nodiscard]] bool holds(const std::vector<std::size_t>& group) const override { return !split(group).empty(); }
+
   // Heads of each device: in proportion to speed, none above what its memory holds, what is left over to those that
   // have room. Empty: they do not fit.
   [[nodiscard]] std::vector<std::int64_t> split(const std::vector<std::size_t>& group) const {

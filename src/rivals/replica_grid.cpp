@@ -58,7 +58,7 @@ Grid ReplicaGrid::form() const {
       if (formed >= devices.size()) return grid;
       replica.push_back(devices[formed]);
     }
-    grid.push_back(std::move(replica));
+    if (holds(replica)) grid.push_back(std::move(replica));
   }
 }
 

@@ -51,6 +51,10 @@ class ReplicaGrid : public Placement {
   [[nodiscard]] virtual std::vector<std::int64_t> shares_of(const Grid& grid) const = 0;
   [[nodiscard]] virtual StepCost cost_of(const Grid& grid, const std::vector<std::int64_t>& shares) const = 0;
 
+  /// Whether these devices, put together after a loss, hold the model. True where every device of a position has the
+  /// same share of it.
+  [[nodiscard]] virtual bool holds(const std::vector<std::size_t>& /*replica*/) const { return true; }
+
   [[nodiscard]] const Grid& grid() const { return grid_; }
   [[nodiscard]] const Workload& workload() const { return workload_; }
   /// With the devices' present rates.

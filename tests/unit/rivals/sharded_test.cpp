@@ -116,6 +116,26 @@ TEST(Galaxy, SharesFollowSpeedAndMemory) {
   EXPECT_NEAR(run("galaxy", study).step.value(), work / 2 / 1e6, 1e-4 * work / 2e6);
 }
 
+// Two pairs of a device with much memory and one with little, but the other way round in the second: the devices with
+// little memory that two losses leave are no pair.
+TEST(Galaxy, DevicesThatAreLeftMayNotHoldTheModelTogether) {
+  StudyInput study = small_study(equal_devices(4, 1e9, 1e15), 4);
+  study.model.n_head = study.model.n_kv_head = 2;  // so two devices share a model at most
+  const double whole = static_cast<double>(workload_of(study).total_parameters() * 16);
+  constexpr double kMemory[] = {1.3, 0.45, 0.45, 1.3};
+  for (std::size_t d = 0; d < 4; ++d) study.devices[d].memory = Bytes(static_cast<std::int64_t>(kMemory[d] * whole));
+  const SystemReport calm = run("galaxy", study);
+  ASSERT_TRUE(calm.feasible) << calm.why;
+  ASSERT_EQ(calm.layout.substr(0, 8), "2 groups") << calm.layout;
+  const double step_s = calm.step.value();
+  study.churn = {{Seconds(0.3 * step_s), DeviceId(0), fleet::ChurnKind::leave, 1.0}};
+  EXPECT_TRUE(run("galaxy", study).feasible);
+  study.churn.push_back({Seconds(0.6 * step_s), DeviceId(3), fleet::ChurnKind::leave, 1.0});
+  const SystemReport after = run("galaxy", study);
+  EXPECT_FALSE(after.feasible);
+  EXPECT_NE(after.why.find("on no other device"), std::string::npos) << after.why;
+}
+
 // Elements of A and B that device (r, c) of a q x q grid needs for its block of C and does not own.
 std::size_t missing(std::size_t m, std::size_t n, std::size_t k, std::size_t q, std::size_t r, std::size_t c) {
   std::size_t count = 0;
