@@ -42,6 +42,9 @@ struct Settings {
 
 /// The usual ones for a chain of sequences that takes so many seconds.
 [[nodiscard]] Settings of_horizon(double horizon);
+/// What is tried where boundaries' time is no guide to a horizon: for work so small that its weights, latencies and
+/// kernels take longer, and for a fleet with larger memories, to say how much it lacks.
+[[nodiscard]] std::vector<Settings> settings_of_any_work();
 
 /// Everything that does not change from candidate to candidate.
 struct Problem {

@@ -60,6 +60,20 @@ Settings of_horizon(double horizon) {
   return settings;
 }
 
+std::vector<Settings> settings_of_any_work() {
+  // Room for sums beside stages, and devices with sums alone.
+  constexpr std::pair<double, double> kRooms[] = {{0.25, 0}, {0.45, 0}, {0, 0.45}};
+  std::vector<Settings> list;
+  for (const double horizons : {1.0, 6.0}) {
+    for (const auto& [sums, only_owners] : kRooms) {
+      Settings& settings = list.emplace_back(of_horizon(horizons * Settings{}.owning));
+      settings.for_sums = sums;
+      settings.only_owners = only_owners;
+    }
+  }
+  return list;
+}
+
 std::optional<Layout> lay_out(const Problem& problem, const Settings& settings) {
   const std::int64_t pieces = std::ssize(problem.work->pieces);
   const double memory = *std::ranges::max_element(problem.memory);
@@ -155,15 +169,8 @@ class Search {
         }
       }
     }
-    // Boundaries of small work are sent in no time, and its horizon is another's: of weights, latencies, kernels.
     if (!best_ && guess_ < Settings{}.owning) {
-      for (const double horizon : {1.0, 6.0}) {
-        for (const double sums : {0.25, 0.45}) {
-          Settings settings = of_horizon(horizon * Settings{}.owning);
-          settings.for_sums = sums;
-          try_settings(settings);
-        }
-      }
+      for (const Settings& settings : settings_of_any_work()) try_settings(settings);
     }
     if (!best_) return;
     vary([](Settings& s) { s.groups = 4; });

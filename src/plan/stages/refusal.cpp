@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
+#include <vector>
 
 #include "cleave/base/error.hpp"
 
@@ -32,17 +32,8 @@ std::string name_of(const Problem& problem, std::size_t i) {
 bool fits(const Problem& problem, double multiple) {
   Problem larger = problem;
   for (double& memory : larger.memory) memory *= multiple;
-  // Room for sums beside stages, and devices with sums alone.
-  constexpr std::pair<double, double> kRooms[] = {{0.25, 0}, {0.45, 0}, {0, 0.45}};
-  for (const double horizon : {1.0, 6.0}) {
-    for (const auto& [sums, only_owners] : kRooms) {
-      Settings settings = of_horizon(horizon * Settings{}.owning);
-      settings.for_sums = sums;
-      settings.only_owners = only_owners;
-      if (lay_out(larger, settings)) return true;
-    }
-  }
-  return false;
+  const std::vector<Settings> tried = settings_of_any_work();
+  return std::ranges::any_of(tried, [&](const Settings& settings) { return lay_out(larger, settings).has_value(); });
 }
 
 }  // namespace
