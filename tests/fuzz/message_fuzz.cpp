@@ -50,7 +50,9 @@ void decode_as_everything(const comm::Frame& frame) {
     sink = sink + touch(task->row_exponents, frame) + touch(task->column_exponents, frame);
     for (const auto& operand : task->operands) sink = sink + touch(operand, frame);
     require(comm::frame_bytes(task->header) == frame.size());
-    const bool answered = task->header.columns != comm::Columns::bring;
+    const comm::Header& asked = task->header;
+    const bool answered =
+        asked.work == comm::Work::stage ? asked.stage_task.answered() : asked.columns != comm::Columns::bring;
     require(!answered || comm::frame_bytes(comm::result_header(task->header)) >= 0);
   }
   if (const auto result = comm::decode_result(frame)) {

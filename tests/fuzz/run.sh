@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds the fuzzers (clang, preset `fuzz`) and runs each from its corpus.
+# Builds the fuzzers (clang, preset `fuzz`) and runs each from seeds of today's formats (seeds.cpp) and its corpus.
 #
 #   bash tests/fuzz/run.sh [--seconds N | --brief] [FUZZER ...]     e.g.  bash tests/fuzz/run.sh --seconds 600 message yaml
 #
 # FUZZER: message, yaml, safetensors, checkpoint; default: all of them. What a fuzzer learns goes to build/fuzz/corpus;
-# the corpus in the repository is only read. A finding stays as build/fuzz/FUZZER-crash-... and ends with code 1; put
+# the corpus in the repository is only read: inputs that no seed is, findings above all. A finding stays as build/fuzz/FUZZER-crash-... and ends with code 1; put
 # its input into tests/fuzz/corpus/FUZZER as a regression test once it is fixed. Code 77: no clang here (skipped).
 set -euo pipefail
 
@@ -33,9 +33,13 @@ cmake --preset fuzz -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_C_COMPILER="${compi
 rm -f build-fuzz.log
 jobs=$(nproc)
 [ "$brief" = no ] || jobs=1  # as a test it has one processor
-cmake --build build/fuzz --parallel "$jobs" --target fuzzers
+cmake --build build/fuzz --parallel "$jobs" --target fuzzers fuzz_seeds
 
 cd build/fuzz
+# Written anew each time, so that no seed is of an earlier format, which a decoder refuses at its first bytes.
+rm -rf seeds
+mkdir seeds
+tests/fuzz/fuzz_seeds seeds
 for fuzzer in "${fuzzers[@]}"; do
   printf '\n== fuzz_%s: %s s\n' "$fuzzer" "$seconds"
   options=(-malloc_limit_mb=1024)
@@ -48,11 +52,13 @@ for fuzzer in "${fuzzers[@]}"; do
     asan=detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=1024
     [ "$brief" = no ] || options+=(-runs=300 -seed=1)
   fi
-  mkdir -p "corpus/$fuzzer"
+  mkdir -p "corpus/$fuzzer" "seeds/$fuzzer"
+  folders=("corpus/$fuzzer" "seeds/$fuzzer")
+  [ ! -d "$TOP/tests/fuzz/corpus/$fuzzer" ] || folders+=("$TOP/tests/fuzz/corpus/$fuzzer")
   # The suppression is for what uninstrumented libraries allocate once and keep.
   ASAN_OPTIONS=$asan nice "tests/fuzz/fuzz_$fuzzer" \
     -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 "${options[@]}" -max_len=16384 -print_final_stats=1 \
-    -artifact_prefix="$fuzzer-" "corpus/$fuzzer" "$TOP/tests/fuzz/corpus/$fuzzer" > "$fuzzer.log" 2>&1 ||
+    -artifact_prefix="$fuzzer-" "${folders[@]}" > "$fuzzer.log" 2>&1 ||
     { tail -60 "$fuzzer.log"; exit 1; }
   grep -E 'stat::number_of_executed_units|stat::new_units_added|DONE' "$fuzzer.log"
 done

@@ -1,4 +1,4 @@
-// Writes the seeds of the corpus: small valid files for the fuzzers to start from.
+// Writes small valid inputs for the fuzzers to start from, in today's formats.
 //
 //   fuzz_seeds FOLDER      FOLDER/message/..., FOLDER/safetensors/..., FOLDER/checkpoint/...
 #include <cstdio>
