@@ -3,9 +3,10 @@
 #
 #   bash tests/fuzz/run.sh [--seconds N | --brief] [FUZZER ...]     e.g.  bash tests/fuzz/run.sh --seconds 600 message yaml
 #
-# FUZZER: message, yaml, safetensors, checkpoint; default: all of them. What a fuzzer learns goes to build/fuzz/corpus;
-# the corpus in the repository is only read: inputs that no seed is, findings above all. A finding stays as build/fuzz/FUZZER-crash-... and ends with code 1; put
-# its input into tests/fuzz/corpus/FUZZER as a regression test once it is fixed. Code 77: no clang here (skipped).
+# FUZZER: message, yaml, safetensors, checkpoint; default: all of them. What a fuzzer learns goes to build/fuzz/corpus.
+# The corpus in the repository is only read; it has inputs that no seed is, findings above all. A finding stays as
+# build/fuzz/FUZZER-crash-... and ends with code 1; put its input into tests/fuzz/corpus/FUZZER as a regression test
+# once it is fixed. Code 77: no clang here (skipped).
 set -euo pipefail
 
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
