@@ -235,7 +235,7 @@ void point_result(Parts& parts, Byte* frame, const Layout& layout) {
 // A task that brings few operands, the rest being there, read in place or still to come, does not bound its result by
 // its own length.
 bool answer_fits(const Header& header) {
-  if (header.kind != Kind::task || header.work == Work::stage) return true;  // a stage's says how long it is
+  if (header.kind != Kind::task || (header.work == Work::stage && !header.stage_task.answered())) return true;
   Header answer = result_header(header);
   answer.kind = Kind::result;  // computed whole, whatever is told of it
   if (answer.part.of == PartOf::k_blocks) answer.part = {};

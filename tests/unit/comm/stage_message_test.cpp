@@ -64,6 +64,9 @@ TEST(StageMessage, SaysHowLongItIs) {
     EXPECT_EQ(fault_of(with_field<std::int64_t>(frame, at, -1)), Fault::geometry);
     EXPECT_EQ(fault_of(with_field<std::int64_t>(frame, at, kMaxFrameBytes + 1)), Fault::geometry);
   }
+  // An answer that would be as long as a frame may be, and its header beside.
+  EXPECT_EQ(fault_of(with_field<std::int64_t>(frame, 56, kMaxFrameBytes)), Fault::geometry);
+  EXPECT_TRUE(decode(with_field<std::int64_t>(frame, 56, kMaxFrameBytes - kHeaderBytes)));
   EXPECT_EQ(fault_of(with_field<std::int64_t>(frame, 64, 1)), Fault::field);  // memory, of a hold alone
   for (const std::size_t at : {72U, 96U, 100U})
     EXPECT_EQ(fault_of(with_field<std::int32_t>(frame, at, -1)), Fault::geometry);
