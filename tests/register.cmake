@@ -17,29 +17,67 @@ if(NOT CLEAVE_SANITIZE AND EXISTS /proc/cpuinfo)
   endif()
 endif()
 
-# cleave_unit_test(NAME SOURCE LIBRARY...): one GoogleTest executable without MPI, labels unit and fast.
-function(cleave_unit_test name source)
-  string(REPLACE "." "_" target test_${name})
-  add_executable(${target} ${source})
-  set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)  # of one file
-  add_dependencies(unit_tests ${target})
-  target_link_libraries(${target} PRIVATE ${ARGN} GTest::gmock GTest::gtest GTest::gtest_main)
+# For work on a few tests: -DCLEAVE_ONLY_TESTS='^plan[.](tiling_2d|slabs)$' leaves the others out of build and CTest.
+set(CLEAVE_ONLY_TESTS "." CACHE STRING "Regular expression of the unit tests to build (default: all)")
+
+# cleave_test_options(TARGET): as the product is compiled, but a test's own code is compiled more often than it runs.
+function(cleave_test_options target)
   target_compile_definitions(${target} PRIVATE CLEAVE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   cleave_compile_options(${target})
-  add_test(NAME ${name} COMMAND ${target})
+  if(CMAKE_UNITY_BUILD)
+    target_compile_options(${target} PRIVATE -Wno-shadow)  # a local name may be that of another file
+  endif()
+  if(CLEAVE_SANITIZE)
+    target_compile_options(${target} PRIVATE -O0)
+  else()
+    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  endif()
+endfunction()
+
+# cleave_unit_tests(GROUP SOURCES file... LINKS library... [INCLUDES folder...] [LABELS label...]):
+# one GoogleTest executable without MPI, test_GROUP, from all the files. Each file is a CTest of its own that runs in a
+# process of its own: tiling_2d_test.cpp of the group plan is `plan.tiling_2d` (support/main.cpp). In a unity build the
+# files are compiled eight at a time: names in their anonymous namespaces differ within a group.
+function(cleave_unit_tests group)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS;INCLUDES;LABELS" ${ARGN})
+  set(target test_${group})
+  set(sources "")
+  set(stems "")
+  foreach(source ${ARG_SOURCES})
+    get_filename_component(stem ${source} NAME_WE)
+    string(REGEX REPLACE "_test$" "" stem ${stem})
+    if("${group}.${stem}" MATCHES "${CLEAVE_ONLY_TESTS}")
+      list(APPEND sources ${source})
+      list(APPEND stems ${stem})
+    endif()
+  endforeach()
+  if(NOT sources)
+    return()
+  endif()
+  add_executable(${target} ${sources})
+  add_dependencies(unit_tests ${target})
+  target_include_directories(${target} PRIVATE ${ARG_INCLUDES} ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(${target} PRIVATE ${ARG_LINKS} cleave_test_main)
+  cleave_test_options(${target})
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit fast)
+  endif()
   set(limit 120)
   if(CLEAVE_SANITIZE)
     set(limit 900)  # sanitizers take many times as long
-    target_compile_options(${target} PRIVATE -O0)  # a test's own code is compiled more often than it runs
   endif()
-  set_tests_properties(${name} PROPERTIES LABELS "unit;fast" TIMEOUT ${limit} PROCESSORS 1)
-  if(name MATCHES "${CLEAVE_TOUCHES_NUMBERS}")
-    foreach(level ${CLEAVE_LESSER_LEVELS})
-      add_test(NAME ${name}.${level} COMMAND ${target})
-      set_tests_properties(${name}.${level} PROPERTIES LABELS unit TIMEOUT 600 PROCESSORS 1
-        ENVIRONMENT "CLEAVE_INSTRUCTIONS=${level}")
-    endforeach()
-  endif()
+  foreach(stem ${stems})
+    set(name ${group}.${stem})
+    add_test(NAME ${name} COMMAND ${target} ${stem})
+    set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${limit} PROCESSORS 1)
+    if(name MATCHES "${CLEAVE_TOUCHES_NUMBERS}")
+      foreach(level ${CLEAVE_LESSER_LEVELS})
+        add_test(NAME ${name}.${level} COMMAND ${target} ${stem})
+        set_tests_properties(${name}.${level} PROPERTIES LABELS unit TIMEOUT 600 PROCESSORS 1
+          ENVIRONMENT "CLEAVE_INSTRUCTIONS=${level}")
+      endforeach()
+    endif()
+  endforeach()
 endfunction()
 
 # cleave_mpi_test(NAME TARGET RANKS COUNT... [ARGS arg...] [LABELS label...] [TIMEOUT s]):

@@ -8,7 +8,7 @@
 namespace cleave::testing_run {
 namespace {
 
-constexpr std::uint64_t kSchedules = 200, kRealSchedules = 12;
+constexpr std::uint64_t kChurnSchedules = 200, kRealSchedules = 12;
 
 TEST(Churn, RandomSchedulesEndWithTheSameBits) {
   const std::uint64_t expected = train(small_setting()).hash;
@@ -17,7 +17,7 @@ TEST(Churn, RandomSchedulesEndWithTheSameBits) {
   s.device_ranks = 2;
   const Seconds whole = train(s).time;
   std::int64_t lost = 0, rejected = 0;
-  for (std::uint64_t seed = 0; seed < kSchedules; ++seed) {
+  for (std::uint64_t seed = 0; seed < kChurnSchedules; ++seed) {
     const bool liars = seed % 2 == 1;
     s.churn = random_schedule(seed, 5, whole, liars);
     s.verification.mode = liars ? server::VerifyMode::all : server::VerifyMode::off;
@@ -27,7 +27,7 @@ TEST(Churn, RandomSchedulesEndWithTheSameBits) {
     lost += outcome.lost;
     rejected += outcome.rejected;
   }
-  EXPECT_GT(lost, static_cast<std::int64_t>(kSchedules));  // the schedules do hit blocks in flight
+  EXPECT_GT(lost, static_cast<std::int64_t>(kChurnSchedules));  // the schedules do hit blocks in flight
   EXPECT_GT(rejected, 0);
 }
 

@@ -51,7 +51,7 @@ TEST(Liars, WhoLiesOnceAndIsSeenLeavesNoTrace) {
     EXPECT_EQ(outcome.hash, honest_bits(s));
     found += std::ssize(outcome.distrusted);
     // Where second devices had confirmed all that it did in the steps before, there is nothing to take back.
-    if (outcome.taken_back > 0) EXPECT_FALSE(outcome.distrusted.empty());
+    if (outcome.taken_back > 0) { EXPECT_FALSE(outcome.distrusted.empty()); }
     EXPECT_EQ(outcome.parts_stay, 0);
   }
   EXPECT_GT(found, 0);

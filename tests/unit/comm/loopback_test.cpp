@@ -13,7 +13,7 @@
 namespace cleave::comm {
 namespace {
 
-constexpr Seconds kPatience{20};
+constexpr Seconds kLoopbackLimit{20};
 
 TEST(Loopback, KeepsOrderAndOwnership) {
   LoopbackHub hub(3);
@@ -21,7 +21,7 @@ TEST(Loopback, KeepsOrderAndOwnership) {
   for (std::uint32_t i = 0; i < 100; ++i) a->send(1, encode_ping(i));
   c->send(1, encode_ready());
   for (std::uint32_t i = 0; i < 100; ++i) {
-    auto received = b->wait(kPatience);
+    auto received = b->wait(kLoopbackLimit);
     ASSERT_TRUE(received);
     EXPECT_EQ(received->source, 0);
     EXPECT_EQ(decode(received->frame)->sequence, i);
@@ -37,14 +37,14 @@ TEST(Loopback, WakesAWaitingThread) {
   auto a = hub.endpoint(0), b = hub.endpoint(1);
   std::thread peer([&] {
     for (std::uint32_t i = 0; i < 1000; ++i) {
-      auto received = b->wait(kPatience);
+      auto received = b->wait(kLoopbackLimit);
       ASSERT_TRUE(received);
       b->send(0, std::move(received->frame));
     }
   });
   for (std::uint32_t i = 0; i < 1000; ++i) {
     a->send(1, encode_ping(i));
-    auto back = a->wait(kPatience);
+    auto back = a->wait(kLoopbackLimit);
     ASSERT_TRUE(back);
     EXPECT_EQ(decode(back->frame)->sequence, i);
   }
@@ -57,9 +57,9 @@ TEST(Loopback, InterruptEndsAWait) {
   const SteadyClock clock;
   const Seconds start = clock.now();
   std::thread other([&] { a->interrupt(); });
-  EXPECT_FALSE(a->wait(kPatience));
+  EXPECT_FALSE(a->wait(kLoopbackLimit));
   other.join();
-  EXPECT_LT(clock.now() - start, kPatience / 2);
+  EXPECT_LT(clock.now() - start, kLoopbackLimit / 2);
 }
 
 TEST(Loopback, TheEndOfOneWakesWhoWaits) {
@@ -71,8 +71,8 @@ TEST(Loopback, TheEndOfOneWakesWhoWaits) {
     a.reset();
   });
   const Seconds begun = clock.now();
-  EXPECT_FALSE(b->wait(kPatience));
-  EXPECT_LT((clock.now() - begun).value(), kPatience.value() / 2);
+  EXPECT_FALSE(b->wait(kLoopbackLimit));
+  EXPECT_LT((clock.now() - begun).value(), kLoopbackLimit.value() / 2);
   leaves.join();
   EXPECT_TRUE(b->gone(0));
 }
@@ -122,8 +122,8 @@ TEST(Faulty, Drop) {
 TEST(Faulty, TwiceCorruptTruncate) {
   Lab twice({.direction = Direction::receiving, .kind = Kind::pong, .fault = FaultKind::twice});
   twice.b->send(0, encode_pong(4));
-  EXPECT_TRUE(twice.a->wait(kPatience));
-  EXPECT_TRUE(twice.a->wait(kPatience));
+  EXPECT_TRUE(twice.a->wait(kLoopbackLimit));
+  EXPECT_TRUE(twice.a->wait(kLoopbackLimit));
   EXPECT_FALSE(twice.a->poll());
 
   for (const FaultKind kind : {FaultKind::corrupt, FaultKind::truncate}) {
@@ -133,7 +133,7 @@ TEST(Faulty, TwiceCorruptTruncate) {
         Transport& from = direction == Direction::sending ? *lab.a : *lab.b;
         Transport& to = direction == Direction::sending ? *lab.b : *lab.a;
         from.send(1 - from.rank(), encode_refusal("a text of some length"));
-        auto received = to.wait(kPatience);
+        auto received = to.wait(kLoopbackLimit);
         ASSERT_TRUE(received);
         EXPECT_FALSE(decode(received->frame));
       }
@@ -151,8 +151,8 @@ TEST(Faulty, Delay) {
   const Seconds start = clock.now();
   lab.b->send(0, encode_ping(1));
   lab.b->send(0, encode_ping(2));
-  EXPECT_EQ(decode(lab.a->wait(kPatience)->frame)->sequence, 2U);
-  EXPECT_EQ(decode(lab.a->wait(kPatience)->frame)->sequence, 1U);
+  EXPECT_EQ(decode(lab.a->wait(kLoopbackLimit)->frame)->sequence, 2U);
+  EXPECT_EQ(decode(lab.a->wait(kLoopbackLimit)->frame)->sequence, 1U);
   EXPECT_GE(clock.now() - start, Seconds(0.03));
 }
 

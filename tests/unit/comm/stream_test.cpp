@@ -21,7 +21,7 @@
 namespace cleave::comm {
 namespace {
 
-constexpr Seconds kPatience{30};
+constexpr Seconds kStreamLimit{30};
 
 // Both ends of a TCP connection of this host.
 std::pair<Descriptor, Descriptor> tcp_pair() {
@@ -53,7 +53,7 @@ bool is_patterned(const Frame& frame, std::int64_t size, int seed) {
 // Moves two ends, as epoll would have it, until the condition holds.
 bool move_until(Stream& from, Stream& to, const std::function<bool()>& condition) {
   const SteadyClock clock;
-  for (const Seconds end = clock.now() + kPatience; clock.now() < end;) {
+  for (const Seconds end = clock.now() + kStreamLimit; clock.now() < end;) {
     if (condition()) return true;
     for (Stream* stream : {&from, &to}) {
       stream->set_writable();
@@ -80,7 +80,7 @@ struct Forger {
   }
   bool read_until(const std::function<bool()>& condition) {
     const SteadyClock clock;
-    for (const Seconds end = clock.now() + kPatience; clock.now() < end;) {
+    for (const Seconds end = clock.now() + kStreamLimit; clock.now() < end;) {
       stream.set_readable();
       stream.read();
       if (condition()) return true;
@@ -184,7 +184,7 @@ TEST(Stream, APeerThatDiesInTheMiddleOfWhatItIsSent) {
     }
     sockets.second.reset();
     const SteadyClock clock;
-    for (const Seconds end = clock.now() + kPatience; !stream.ended() && clock.now() < end;) {
+    for (const Seconds end = clock.now() + kStreamLimit; !stream.ended() && clock.now() < end;) {
       stream.set_writable();
       stream.set_readable();
       stream.write();
@@ -232,7 +232,7 @@ TEST(Stream, ASlowReaderTakesInNoMoreThanItsBudget) {
   for (int i = 0; i < kCount; ++i) ends.one.send(patterned(kSize, i), StreamKind::frame);
   const SteadyClock clock;
   int taken = 0;
-  for (const Seconds end = clock.now() + kPatience; taken < kCount && clock.now() < end;) {
+  for (const Seconds end = clock.now() + kStreamLimit; taken < kCount && clock.now() < end;) {
     for (int i = 0; i < 20; ++i) {
       ends.one.set_writable();
       ends.one.write();
@@ -294,7 +294,7 @@ TEST(StreamTransport, ASilentPeerDoesNotHoldUpAnother) {
   for (int i = 0; i < 8; ++i) three.hub->send(1, patterned(8 << 20, 0));  // nobody reads there
   three.hub->send(2, patterned(100, 3));
   three.hub->progress();
-  const auto received = three.two->wait(kPatience);
+  const auto received = three.two->wait(kStreamLimit);
   ASSERT_TRUE(received);
   EXPECT_TRUE(is_patterned(received->frame, 100, 3));
   EXPECT_GT(three.hub->bytes_pending(1), 0);
@@ -307,26 +307,26 @@ TEST(StreamTransport, WhatADeadRankSentIsHandedOverBeforeItIsGone) {
   three.one->send(0, patterned(1000, 1));
   three.one->send(0, patterned(3 << 20, 2));
   const SteadyClock clock;
-  for (const Seconds end = clock.now() + kPatience; three.one->stats().sends_pending > 0 && clock.now() < end;) {
+  for (const Seconds end = clock.now() + kStreamLimit; three.one->stats().sends_pending > 0 && clock.now() < end;) {
     three.one->progress();
     three.hub->progress();
   }
   three.one.reset();
   for (const auto& [size, seed] : {std::pair{1000, 1}, std::pair{3 << 20, 2}}) {
     EXPECT_FALSE(three.hub->gone(1));
-    const auto received = three.hub->wait(kPatience);
+    const auto received = three.hub->wait(kStreamLimit);
     ASSERT_TRUE(received);
     EXPECT_EQ(received->source, 1);
     EXPECT_TRUE(is_patterned(received->frame, size, seed));
   }
-  for (const Seconds end = clock.now() + kPatience; !three.hub->gone(1) && clock.now() < end;) {
+  for (const Seconds end = clock.now() + kStreamLimit; !three.hub->gone(1) && clock.now() < end;) {
     EXPECT_FALSE(three.hub->wait(Seconds(0.01)));
   }
   EXPECT_TRUE(three.hub->gone(1));
   EXPECT_FALSE(three.hub->gone(2));
   three.hub->send(1, patterned(100, 0));
   three.hub->send(2, patterned(100, 4));
-  EXPECT_TRUE(three.hub->close(kPatience));
+  EXPECT_TRUE(three.hub->close(kStreamLimit));
 }
 
 // A sender faster than its reader would otherwise fill the reader's memory, as far as it may.
@@ -339,7 +339,7 @@ TEST(StreamTransport, WhatHasComeIsHandedOverBeforeMoreIsTakenIn) {
   for (int i = 0; i < kCount; ++i) {
     std::optional<Received> received;
     const SteadyClock clock;
-    for (const Seconds end = clock.now() + kPatience; !received && clock.now() < end; received = three.hub->poll()) {
+    for (const Seconds end = clock.now() + kStreamLimit; !received && clock.now() < end; received = three.hub->poll()) {
       three.one->progress();
     }
     ASSERT_TRUE(received);
@@ -356,8 +356,8 @@ TEST(StreamTransport, AWaitEndsWhenItIsInterruptedAndSleepsOtherwise) {
   EXPECT_FALSE(three.hub->wait(Seconds(0.1)));
   EXPECT_GE(clock.now() - start, Seconds(0.1));
   three.hub->interrupt();
-  EXPECT_FALSE(three.hub->wait(kPatience));
-  EXPECT_LT(clock.now() - start, kPatience);
+  EXPECT_FALSE(three.hub->wait(kStreamLimit));
+  EXPECT_LT(clock.now() - start, kStreamLimit);
 }
 
 }  // namespace

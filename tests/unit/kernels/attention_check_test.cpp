@@ -50,10 +50,10 @@ struct Pair {
   }
 };
 
-const PairShape kShapes[] = {{1, 1, 8}, {1, 64, 16}, {1, 256, 64}, {4, 130, 32}, {2, 900, 64}};
+const PairShape kPairShapes[] = {{1, 1, 8}, {1, 64, 16}, {1, 256, 64}, {4, 130, 32}, {2, 900, 64}};
 
 TEST(AttentionCheck, HonestPairsPass) {
-  for (const PairShape& shape : kShapes)
+  for (const PairShape& shape : kPairShapes)
     for (const DType type : {DType::f32, DType::bf16, DType::f16})
       for (const double scale : {0.1, 1.0, 5.0}) {  // scores from nearly alike to nearly all on one key
         Pair pair(shape, type, 3, scale);
@@ -66,7 +66,7 @@ TEST(AttentionCheck, HonestPairsPass) {
 
 // Every result, a sign or exponent bit in the middle of it, whatever the draw.
 TEST(AttentionCheck, OneWrongElementIsCaught) {
-  for (const PairShape& shape : kShapes) {
+  for (const PairShape& shape : kPairShapes) {
     Pair pair(shape, DType::f32, 4);
     const std::array<Floats*, 4> results{&pair.o, &pair.dq, &pair.dk, &pair.dv};
     for (std::size_t r = 0; r < results.size(); ++r) {

@@ -14,15 +14,9 @@
 namespace cleave::kernels {
 namespace {
 
-using Floats = std::vector<float>;
-using Doubles = std::vector<double>;
+using namespace testing_tools;
 
-Floats noise(std::int64_t n, std::uint32_t stream, double size = 1) {
-  const Random random(5, Purpose::test, stream);
-  Floats x(static_cast<std::size_t>(n));
-  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(size * random.normal(i));
-  return x;
-}
+using Doubles = std::vector<double>;
 
 struct Gradients {
   Doubles q, k, v;
@@ -77,10 +71,10 @@ double distance(const Floats& x, const Doubles& exact) {
   return std::sqrt(error / size);
 }
 
-struct Case {
+struct AttentionCase {
   PairShape shape;
   Floats q, k, v, d_o, o, dq, dk, dv;
-  explicit Case(PairShape s, std::uint32_t seed = 0)
+  explicit AttentionCase(PairShape s, std::uint32_t seed = 0)
       : shape(s),
         q(noise(s.heads * s.seq * s.head_dim, seed + 1, 1.5)),
         k(noise(s.seq * s.head_dim, seed + 2, 1.5)),
@@ -103,7 +97,7 @@ TEST(Attention, MatchesTheDefinition) {
                               {1, 300, 24}, {2, 1000, 8}, {1, 1600, 16}, {1, 140, 800}};
   for (const auto& shape : shapes) {
     SCOPED_TRACE(testing::Message() << shape.heads << " heads, seq " << shape.seq << ", hd " << shape.head_dim);
-    Case c(shape);
+    AttentionCase c(shape);
     c.compute();
     Gradients exact;
     const Doubles d_o = wide(c.d_o);
@@ -118,7 +112,7 @@ TEST(Attention, MatchesTheDefinition) {
 
 TEST(Attention, GradientsMatchFiniteDifferences) {
   const PairShape shape{2, 7, 6};
-  Case c(shape);
+  AttentionCase c(shape);
   c.compute();
   const Doubles q = wide(c.q), k = wide(c.k), v = wide(c.v);
   const auto loss = [&](const Doubles& q1, const Doubles& k1, const Doubles& v1) {
@@ -148,7 +142,7 @@ TEST(Attention, GradientsMatchFiniteDifferences) {
 
 TEST(Attention, APairHasTheSameBitsInAnyCompanyAndScratch) {
   const PairShape shape{3, 200, 32};
-  Case a(shape), b(shape), other(shape, 50);
+  AttentionCase a(shape), b(shape), other(shape, 50);
   a.compute();
   other.compute();
   Floats scratch(static_cast<std::size_t>(attention_backward_scratch(shape).value()) / sizeof(float) + 999,
@@ -164,7 +158,7 @@ TEST(Attention, APairHasTheSameBitsInAnyCompanyAndScratch) {
 
 TEST(Attention, TheFutureDoesNotMatter) {
   const PairShape shape{1, 150, 16};
-  Case a(shape), b(shape);
+  AttentionCase a(shape), b(shape);
   for (std::int64_t i = 140 * 16; i < 150 * 16; ++i) b.k[i] = b.v[i] = b.q[i] = 9;
   a.compute();
   b.compute();
@@ -174,7 +168,7 @@ TEST(Attention, TheFutureDoesNotMatter) {
 
 TEST(Attention, LargeScoresStayFiniteAndNaNShows) {
   const PairShape shape{1, 40, 8};
-  Case c(shape);
+  AttentionCase c(shape);
   for (auto& x : c.q) x *= 1000;
   c.compute();
   for (const float x : c.o) ASSERT_TRUE(std::isfinite(x));
@@ -186,7 +180,7 @@ TEST(Attention, LargeScoresStayFiniteAndNaNShows) {
 }
 
 TEST(Attention, RefusesTooLittleScratch) {
-  Case c({1, 40, 8});
+  AttentionCase c({1, 40, 8});
   Floats scratch(10);
   EXPECT_THROW(attention_forward(c.shape, c.q.data(), c.k.data(), c.v.data(), c.o.data(), scratch), Bug);
 }

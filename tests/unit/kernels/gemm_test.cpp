@@ -25,14 +25,14 @@ namespace {
 using Exponents = std::vector<std::int16_t>;
 
 /// Row-major or column-major storage inside a wider buffer.
-struct Stored {
+struct StoredMatrix {
   std::vector<float> memory;
   Matrix view;
-  Stored(std::int64_t rows, std::int64_t cols, bool transposed, std::int64_t gap = 0)
+  StoredMatrix(std::int64_t rows, std::int64_t cols, bool transposed, std::int64_t gap = 0)
       : memory(static_cast<std::size_t>((rows + gap) * (cols + gap)), -7.0f) {
     view = transposed ? Matrix(memory.data(), 1, rows + gap) : Matrix(memory.data(), cols + gap, 1);
   }
-  Stored(const Stored&) = delete;
+  StoredMatrix(const StoredMatrix&) = delete;
 };
 
 void fill(Matrix x, std::int64_t rows, std::int64_t cols, std::uint32_t stream, bool rough) {
@@ -48,7 +48,7 @@ void fill(Matrix x, std::int64_t rows, std::int64_t cols, std::uint32_t stream, 
 
 struct Problem {
   GemmShape shape;
-  Stored a, b;
+  StoredMatrix a, b;
   Exponents e, f;
   Problem(GemmShape s, bool ta, bool tb, bool rough)
       : shape(s),
@@ -100,7 +100,7 @@ void check_tilings(Failures& failures, const Problem& p, DType type, std::uint64
   const auto [m, n, k] = p.shape;
   const std::string name = fmt::format("{} x {} x {} {} trial {}", m, n, k, name_of(type), trial);
   Parallel one(1), two(2);
-  Stored c(m, n, false), d(m, n, true, 1);
+  StoredMatrix c(m, n, false), d(m, n, true, 1);
   failures.expect(p.whole(one, type, c.view) == ProductStatus::ok, name + ": whole");
   failures.expect(p.whole(two, type, d.view) == ProductStatus::ok, name + ": whole, 2 threads");
   failures.expect(same_bits(c.view, d.view, m, n), name + ": transposed C, 2 threads");
@@ -108,12 +108,12 @@ void check_tilings(Failures& failures, const Problem& p, DType type, std::uint64
   // Tiles of whole k, each computed by itself from operands copied into other storage.
   const Random random(trial, Purpose::test, 3);
   const auto rows = cuts(m, 1, random, 0), cols = cuts(n, 1, random, 1000), depths = cuts(k, kBlockK, random, 2000);
-  Stored e(m, n, false);
+  StoredMatrix e(m, n, false);
   std::vector<Int> sums(static_cast<std::size_t>(m * n));
   for (std::size_t r = 0; r + 1 < rows.size(); ++r)
     for (std::size_t s = 0; s + 1 < cols.size(); ++s) {
       const std::int64_t i0 = rows[r], i1 = rows[r + 1], j0 = cols[s], j1 = cols[s + 1];
-      Stored a(i1 - i0, k, (r + trial) % 2 == 0), b(k, j1 - j0, (s + trial) % 2 == 1);
+      StoredMatrix a(i1 - i0, k, (r + trial) % 2 == 0), b(k, j1 - j0, (s + trial) % 2 == 1);
       for (std::int64_t i = i0; i < i1; ++i)
         for (std::int64_t t = 0; t < k; ++t) a.view(i - i0, t) = p.a.view(i, t);
       for (std::int64_t t = 0; t < k; ++t)
@@ -146,7 +146,7 @@ void check_tilings(Failures& failures, const Problem& p, DType type, std::uint64
     }
   failures.expect(same_bits(c.view, e.view, m, n), name + ": tiles");
   if (k_blocks(k) > 1) {
-    Stored f(m, n, trial % 2 == 0);
+    StoredMatrix f(m, n, trial % 2 == 0);
     failures.expect(
         finish_partial_sums(two, m, n, PartialSums{type, sums.data(), n}, p.e, p.f, f.view) == ProductStatus::ok,
         name + ": finish");
@@ -157,7 +157,7 @@ void check_tilings(Failures& failures, const Problem& p, DType type, std::uint64
 void check_accuracy(Failures& failures, const Problem& p, DType type) {
   const auto [m, n, k] = p.shape;
   Parallel one;
-  Stored c(m, n, false);
+  StoredMatrix c(m, n, false);
   failures.expect(p.whole(one, type, c.view) == ProductStatus::ok, "accuracy: whole");
   // |error| <= (block rounding + quantisation + final rounding) * |A_i| |B_j|; 2^e may be twice the norm.
   const double quantum = type == DType::i32 ? static_cast<double>(k_blocks(k)) * 0.5 * std::exp2(-29) * 4 : 0;
@@ -184,7 +184,7 @@ void check_non_finite(Failures& failures) {
       for (const DType type : {DType::i32, DType::i64}) {
         Problem p({20, 30, k}, false, false, false);
         p.b.view(k - 1, 17) = evil;
-        Stored c(20, 30, false);
+        StoredMatrix c(20, 30, false);
         failures.expect(p.whole(one, type, c.view) == ProductStatus::not_representable, "non-finite operand");
         Exponents f(30);
         failures.expect(norm_exponents(one, p.b.view.transposed(), 30, k, f) == ProductStatus::not_representable,
@@ -196,7 +196,7 @@ void check_non_finite(Failures& failures) {
   Parallel parallel;
   (void)norm_exponents(parallel, p.a.view, 4, 1600, p.e);
   (void)norm_exponents(parallel, p.b.view.transposed(), 4, 1600, p.f);
-  Stored c(4, 4, false);
+  StoredMatrix c(4, 4, false);
   failures.expect(p.whole(one, DType::i64, c.view) == ProductStatus::not_representable, "overflow");
   // Exponents that are too small for the data.
   Problem q({4, 4, 1600}, false, false, false);
@@ -245,7 +245,7 @@ INSTANTIATE_TEST_SUITE_P(Kernels, GemmFamilies, testing::ValuesIn(families_of_th
 
 TEST(NormExponents, BoundTheNormsTightlyForAnyStorage) {
   const std::int64_t rows = 300, depth = 1237;
-  Stored a(rows, depth, false, 5), b(rows, depth, true, 4);
+  StoredMatrix a(rows, depth, false, 5), b(rows, depth, true, 4);
   fill(a.view, rows, depth, 9, true);
   for (std::int64_t t = 0; t < depth; ++t) {
     a.view(11, t) = 0;
@@ -295,7 +295,7 @@ TEST(NormExponents, AreThoseOfSumsInDouble) {
   const std::int64_t near = std::ssize(ratios);
   constexpr std::int64_t kZeros = 30;
   for (const std::int64_t rows : {near, near + kZeros, std::int64_t{256}, std::int64_t{300}}) {
-    Stored a(rows, depth, false), b(rows, depth, true);
+    StoredMatrix a(rows, depth, false), b(rows, depth, true);
     std::vector<float> apart(static_cast<std::size_t>(2 * rows * depth));
     const Matrix c(apart.data(), 2 * depth, 2);
     for (std::int64_t i = 0; i < rows; ++i) {
@@ -373,7 +373,7 @@ TEST(GemmKernelsChoice, HonoursTheUsersVariable) {
 
 TEST(GemmBlock, WritesAnyStorageToTheSameBits) {
   Problem p({300, 200, 700}, false, true, false);
-  Stored c(300, 200, false), d(300, 200, true);
+  StoredMatrix c(300, 200, false), d(300, 200, true);
   gemm_block(p.shape, p.a.view, p.b.view, c.view);
   gemm_block(p.shape, p.a.view, p.b.view, d.view);
   EXPECT_TRUE(same_bits(c.view, d.view, 300, 200));

@@ -30,11 +30,11 @@ Doubles norm_row(const Doubles& x, const Doubles& w, const Doubles& b, bool rms)
   return y;
 }
 
-struct Case {
+struct NormCase {
   std::int64_t rows, cols, ld;
   bool rms;
   Floats x, w, b, dy, y, mean, rstd, dx, dw, db;
-  Case(std::int64_t r, std::int64_t c, bool is_rms, double offset = 0)
+  NormCase(std::int64_t r, std::int64_t c, bool is_rms, double offset = 0)
       : rows(r),
         cols(c),
         ld(c + 3),
@@ -70,7 +70,7 @@ class Norms : public testing::TestWithParam<bool> {};
 
 TEST_P(Norms, ForwardMatchesTheDefinition) {
   for (const std::int64_t cols : {1, 3, 16, 17, 512, 769, 1600}) {
-    Case c(70, cols, GetParam(), 3);
+    NormCase c(70, cols, GetParam(), 3);
     Parallel two(2);
     c.compute(two);
     for (std::int64_t i = 0; i < c.rows; ++i) {
@@ -83,7 +83,7 @@ TEST_P(Norms, ForwardMatchesTheDefinition) {
 }
 
 TEST_P(Norms, GradientsMatchFiniteDifferences) {
-  Case c(67, 19, GetParam(), 1);  // more rows than one chunk sums
+  NormCase c(67, 19, GetParam(), 1);  // more rows than one chunk sums
   Parallel two(2);
   c.compute(two);
   const Doubles w(c.w.begin(), c.w.end()), b(c.b.begin(), c.b.end());
@@ -117,7 +117,7 @@ TEST_P(Norms, GradientsMatchFiniteDifferences) {
 
 TEST_P(Norms, SameBitsForAnyThreads) {
   expect_same_bits_for_any_threads([&](Parallel& parallel) {
-    Case c(700, 333, GetParam());
+    NormCase c(700, 333, GetParam());
     c.compute(parallel);
     Floats all = c.y;
     for (const auto& part : {c.rstd, c.mean, c.dx, c.dw, c.db}) append(all, part);

@@ -44,12 +44,12 @@ struct Block {
   }
 };
 
-const GemmShape kShapes[] = {{1, 1, 1},      {1, 500, 7},     {500, 1, 90},   {60, 70, 300},
-                             {100, 90, 768}, {64, 100, 3000}, {256, 40, 768}, {33, 40, 5000}};
+const GemmShape kProductShapes[] = {{1, 1, 1},      {1, 500, 7},     {500, 1, 90},   {60, 70, 300},
+                                    {100, 90, 768}, {64, 100, 3000}, {256, 40, 768}, {33, 40, 5000}};
 
 TEST(ProductCheck, HonestBlocksPass) {
   for (const double offset : {0.0, 1.0, 30.0})  // offset: sums that only grow, whose rounding errors are the largest
-    for (const auto& shape : kShapes) {
+    for (const auto& shape : kProductShapes) {
       Block block(shape, offset, 40);
       for (std::uint32_t draw = 0; draw < 20; ++draw)
         ASSERT_LE(block.check(draw), 1.0) << shape.m << " x " << shape.n << " x " << shape.k << " offset " << offset;
@@ -80,7 +80,7 @@ double bound_of(const Block& block, std::int64_t i) {
 // Whatever x is: an error of more than twice the bound cannot be hidden by an honest error of at most the bound.
 TEST(ProductCheck, AFlippedBitOfAnySignificanceAboveTheBoundIsCaught) {
   std::int64_t above = 0, below = 0;
-  for (const auto& shape : kShapes) {
+  for (const auto& shape : kProductShapes) {
     Block block(shape, 0);
     const std::int64_t row = shape.m / 2;
     const double bound = bound_of(block, row);
@@ -101,7 +101,7 @@ TEST(ProductCheck, AFlippedBitOfAnySignificanceAboveTheBoundIsCaught) {
 }
 
 TEST(ProductCheck, ExchangedRowsAndASmallRandomBiasAreCaught) {
-  for (const auto& shape : kShapes) {
+  for (const auto& shape : kProductShapes) {
     Block block(shape, 0);
     const Floats honest = block.c;
     if (shape.m > 1) {
@@ -116,7 +116,7 @@ TEST(ProductCheck, ExchangedRowsAndASmallRandomBiasAreCaught) {
 }
 
 TEST(ProductCheck, OneWrongElementIsCaught) {
-  for (const auto& shape : kShapes) {
+  for (const auto& shape : kProductShapes) {
     Block block(shape, 0);
     const auto at = static_cast<std::size_t>((shape.m / 2) * shape.n + shape.n / 3);
     double a_norm = 0, b_norm = 0;

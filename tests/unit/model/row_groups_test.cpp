@@ -11,18 +11,18 @@
 namespace cleave::model {
 namespace {
 
-constexpr std::int64_t kBatch = 5;
+constexpr std::int64_t kSequences = 5;
 
 StepGraph graph_with(std::int64_t groups) {
   StepOptions options;
-  options.batch = kBatch;
+  options.batch = kSequences;
   options.row_groups = groups;
   return build_step(tiny_llama(), options);
 }
 
 TEST(RowGroups, OneGroupIsTheWholeBatch) {
   StepOptions options;
-  options.batch = kBatch;
+  options.batch = kSequences;
   EXPECT_EQ(graph_with(1).operations.size(), build_step(tiny_llama(), options).operations.size());
 }
 

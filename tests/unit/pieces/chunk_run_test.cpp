@@ -22,16 +22,16 @@ namespace {
 using model::Operation;
 using model::OpKind;
 
-struct Case : SmallModel {
+struct ChunkCase : SmallModel {
   DType wire;
 };
 
-std::ostream& operator<<(std::ostream& out, const Case& c) {
+std::ostream& operator<<(std::ostream& out, const ChunkCase& c) {
   return out << c.family << " " << c.heads << "/" << c.keys << " heads, " << c.width << " wide, " << c.hidden
              << " hidden, " << c.seq << " tokens, " << name_of(c.wire) << (c.tied ? "" : ", untied");
 }
 
-class ChunkRunTest : public ::testing::TestWithParam<Case> {
+class ChunkRunTest : public ::testing::TestWithParam<ChunkCase> {
  protected:
   ChunkRunTest()
       : graph_(graph_of(GetParam(), 1)),
@@ -224,14 +224,14 @@ TEST_P(ChunkRunTest, TheSameBitsInChunksOfAnyLength) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, ChunkRunTest,
-                         ::testing::Values(Case{{"gpt2", 4, 4, 32, 1600, 12}, DType::f32},
-                                           Case{{"gpt2", 2, 2, 24, 100, 127, false}, DType::bf16},
-                                           Case{{"opt", 4, 4, 32, 1600, 128}, DType::f16},
-                                           Case{{"opt", 2, 2, 16, 64, 500}, DType::f32},
-                                           Case{{"llama", 3, 3, 24, 100, 100, false}, DType::f32},
-                                           Case{{"llama", 6, 2, 48, 90, 300}, DType::f32},
-                                           Case{{"llama", 4, 1, 32, 800, 385, false}, DType::bf16},
-                                           Case{{"gpt2", 4, 4, 32, 128, 260}, DType::f16}));
+                         ::testing::Values(ChunkCase{{"gpt2", 4, 4, 32, 1600, 12}, DType::f32},
+                                           ChunkCase{{"gpt2", 2, 2, 24, 100, 127, false}, DType::bf16},
+                                           ChunkCase{{"opt", 4, 4, 32, 1600, 128}, DType::f16},
+                                           ChunkCase{{"opt", 2, 2, 16, 64, 500}, DType::f32},
+                                           ChunkCase{{"llama", 3, 3, 24, 100, 100, false}, DType::f32},
+                                           ChunkCase{{"llama", 6, 2, 48, 90, 300}, DType::f32},
+                                           ChunkCase{{"llama", 4, 1, 32, 800, 385, false}, DType::bf16},
+                                           ChunkCase{{"gpt2", 4, 4, 32, 128, 260}, DType::f16}));
 
 }  // namespace
 }  // namespace cleave::pieces

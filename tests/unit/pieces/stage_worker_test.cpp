@@ -23,9 +23,9 @@ using Status = StageWorker::Status;
 
 constexpr std::int64_t kBatch = 3;
 
-struct Case : SmallModel {};
+struct StageCase : SmallModel {};
 
-std::ostream& operator<<(std::ostream& out, const Case& c) {
+std::ostream& operator<<(std::ostream& out, const StageCase& c) {
   return out << c.family << " " << c.heads << "/" << c.keys << " heads, " << c.width << " wide, " << c.hidden
              << " hidden, " << c.seq << " tokens" << (c.tied ? "" : ", untied");
 }
@@ -41,7 +41,7 @@ struct Layout {
   bool split_sequences = false;              ///< each slice has two owners, who take sequences in turn
 };
 
-class StageWorkerTest : public ::testing::TestWithParam<Case> {
+class StageWorkerTest : public ::testing::TestWithParam<StageCase> {
  protected:
   StageWorkerTest()
       : graph_(graph_of(GetParam(), kBatch)), parameters_(graph_, 11), table_(graph_), batch_(kBatch * GetParam().seq) {
@@ -344,10 +344,11 @@ TEST_P(StageWorkerTest, RefusesWhatComesInTheWrongOrder) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, StageWorkerTest,
-                         ::testing::Values(Case{{"gpt2", 4, 4, 32, 1600, 300}},
-                                           Case{{"gpt2", 2, 2, 24, 100, 127, false}}, Case{{"opt", 4, 4, 32, 128, 385}},
-                                           Case{{"llama", 6, 2, 48, 90, 300}},
-                                           Case{{"llama", 4, 1, 32, 800, 260, false}}));
+                         ::testing::Values(StageCase{{"gpt2", 4, 4, 32, 1600, 300}},
+                                           StageCase{{"gpt2", 2, 2, 24, 100, 127, false}},
+                                           StageCase{{"opt", 4, 4, 32, 128, 385}},
+                                           StageCase{{"llama", 6, 2, 48, 90, 300}},
+                                           StageCase{{"llama", 4, 1, 32, 800, 260, false}}));
 
 }  // namespace
 }  // namespace cleave::pieces

@@ -13,15 +13,15 @@ namespace {
 
 constexpr double kGradient = 3e6, kActivation = 1e6;  // bytes
 
-struct Case {
+struct DelayCase {
   std::vector<fleet::DeviceProfile> devices;
   fleet::LinkMatrix links;
   std::vector<std::size_t> members;
 };
 
 // Symmetric random delays and rates.
-Case random_case(std::int64_t n, std::uint64_t seed) {
-  Case c{equal_devices(n, 1e12, 1e9), fleet::LinkMatrix(n, {Seconds(0), BytesPerSecond(1e9)}), {}};
+DelayCase random_case(std::int64_t n, std::uint64_t seed) {
+  DelayCase c{equal_devices(n, 1e12, 1e9), fleet::LinkMatrix(n, {Seconds(0), BytesPerSecond(1e9)}), {}};
   const Random random(seed, Purpose::test, 1);
   std::uint64_t next = 0;
   for (std::int64_t i = 0; i < n; ++i) {
@@ -36,15 +36,15 @@ Case random_case(std::int64_t n, std::uint64_t seed) {
   return c;
 }
 
-double delay_s(const Case& c, std::size_t i, std::size_t j) {
+double delay_s(const DelayCase& c, std::size_t i, std::size_t j) {
   return c.links.at(DeviceId(static_cast<std::int64_t>(i)), DeviceId(static_cast<std::int64_t>(j))).latency.value();
 }
-double rate(const Case& c, std::size_t i, std::size_t j) {
+double rate(const DelayCase& c, std::size_t i, std::size_t j) {
   return c.links.at(DeviceId(static_cast<std::int64_t>(i)), DeviceId(static_cast<std::int64_t>(j))).rate.value();
 }
 
 // The objective as the file comment of dtfm_objective.hpp states it, by trying everything.
-double literal_total_s(const Case& c, Groups groups) {
+double literal_total_s(const DelayCase& c, Groups groups) {
   const std::size_t size = groups.front().size();
   double data_parallel_s = 0;
   for (const auto& group : groups) {
@@ -100,7 +100,7 @@ void for_each_partition(std::size_t n, std::size_t groups, const std::function<v
 
 TEST(DtfmObjective, EqualsItsDefinition) {
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
-    const Case c = random_case(8, seed);
+    const DelayCase c = random_case(8, seed);
     const Network network(c.devices, c.links);
     for (const std::size_t stages : {2, 4}) {
       DtfmObjective objective(network, c.members, stages, kGradient, kActivation);
@@ -117,7 +117,7 @@ TEST(DtfmObjective, EqualsItsDefinition) {
 TEST(DtfmSearch, FindsTheBestOfEveryPartition) {
   for (const auto& [devices, stages] : {std::pair(6, 3), std::pair(6, 2), std::pair(8, 4), std::pair(8, 2)}) {
     for (std::uint64_t seed = 0; seed < 3; ++seed) {
-      const Case c = random_case(devices, 100 + seed);
+      const DelayCase c = random_case(devices, 100 + seed);
       const Network network(c.devices, c.links);
       const auto count = static_cast<std::size_t>(stages);
       DtfmObjective objective(network, c.members, count, kGradient, kActivation);
@@ -132,7 +132,7 @@ TEST(DtfmSearch, FindsTheBestOfEveryPartition) {
 }
 
 TEST(DtfmSearch, IsBalancedAndRepeatable) {
-  const Case c = random_case(24, 9);
+  const DelayCase c = random_case(24, 9);
   const Network network(c.devices, c.links);
   DtfmObjective objective(network, c.members, 4, kGradient, kActivation), again = objective;
   const DtfmSearchOptions options{.population = 20, .trials = 60, .seed = 5, .progress = {}};
@@ -148,7 +148,7 @@ TEST(DtfmSearch, IsBalancedAndRepeatable) {
 
 // The genetic search alone, without polishing, on four cities: better than the best of its random population.
 TEST(DtfmSearch, EvolutionImprovesOnRandomPartitions) {
-  Case c = random_case(32, 4);
+  DelayCase c = random_case(32, 4);
   const fleet::LinkMatrix cities = random_case(4, 4).links;
   for (std::int64_t i = 0; i < 32; ++i) {
     for (std::int64_t j = 0; j < 32; ++j) {
@@ -168,7 +168,7 @@ TEST(DtfmSearch, EvolutionImprovesOnRandomPartitions) {
 
 // Two clusters with slow links between: stages take their devices from both, so that pipelines stay within one.
 TEST(DtfmSearch, KeepsPipelinesWithinClusters) {
-  Case c{equal_devices(8, 1e12, 1e9), fleet::LinkMatrix(8, {Seconds(0.5), BytesPerSecond(1e5)}), {}};
+  DelayCase c{equal_devices(8, 1e12, 1e9), fleet::LinkMatrix(8, {Seconds(0.5), BytesPerSecond(1e5)}), {}};
   for (std::int64_t i = 0; i < 8; ++i) {
     c.members.push_back(static_cast<std::size_t>(i));
     for (std::int64_t j = 0; j < 8; ++j) {
@@ -189,7 +189,7 @@ TEST(DtfmSearch, KeepsPipelinesWithinClusters) {
 TEST(DtfmObjective, FiguresOfTheWorldWideScenario) {
   constexpr double kGbit = 1e9 / 8;
   const auto pair = [](double delay, double gbit) {
-    Case c{equal_devices(8, 1e12, 1e9), fleet::LinkMatrix(8, {Seconds(delay), BytesPerSecond(gbit * kGbit)}), {}};
+    DelayCase c{equal_devices(8, 1e12, 1e9), fleet::LinkMatrix(8, {Seconds(delay), BytesPerSecond(gbit * kGbit)}), {}};
     c.members.resize(8);
     std::iota(c.members.begin(), c.members.end(), std::size_t{0});
     return c;
@@ -198,7 +198,7 @@ TEST(DtfmObjective, FiguresOfTheWorldWideScenario) {
     double delay_s, gbit, hop_s, group_s;
   };
   for (const Row& row : {Row{0.124, 0.46, 8.32, 21.5}, Row{0.223, 0.36, 10.70, 28.4}, Row{0.005, 2, 1.89, 4.6}}) {
-    const Case c = pair(row.delay_s, row.gbit);
+    const DelayCase c = pair(row.delay_s, row.gbit);
     const Network network(c.devices, c.links);
     const DtfmObjective objective(network, c.members, 1, 0.65e9, 0.471249223e9);
     EXPECT_NEAR(objective.hop_s(0, 1), row.hop_s, 0.005);

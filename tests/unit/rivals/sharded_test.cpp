@@ -13,17 +13,6 @@
 namespace cleave::rivals {
 namespace {
 
-SystemReport run(const std::string& name, const StudyInput& study) { return find_system(name)->simulate(study); }
-
-Workload workload_of(const StudyInput& study) { return describe_workload(study.model, study.batch, study.wire); }
-
-double ring_s(const StudyInput& study, double bytes) {
-  const Network network(study.devices, study.links);
-  std::vector<std::size_t> all(study.devices.size());
-  for (std::size_t d = 0; d < all.size(); ++d) all[d] = d;
-  return ring_all_reduce(network, all, bytes).time_s;
-}
-
 // 8 + 8 / r bytes a parameter, with 16-bit types 4 + 12 / r.
 TEST(StageMemory, SharesMomentsAndMasterWeights) {
   StudyInput study = small_study(equal_devices(1, 1, 1));

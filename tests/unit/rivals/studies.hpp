@@ -3,12 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "cleave/base/random.hpp"
 #include "cleave/rivals/registry.hpp"
 #include "cleave/rivals/system.hpp"
+#include "collective.hpp"
+#include "workload.hpp"
 
 namespace cleave::rivals {
 
@@ -69,6 +73,22 @@ inline StudyInput small_study(std::vector<fleet::DeviceProfile> devices, std::in
   study.dtfm.population = 20;
   study.dtfm.trials = 50;
   return study;
+}
+
+inline SystemReport run(const std::string& name, const StudyInput& study) {
+  const std::unique_ptr<System> system = find_system(name);
+  EXPECT_NE(system, nullptr) << name;
+  return system->simulate(study);
+}
+
+inline Workload workload_of(const StudyInput& study) { return describe_workload(study.model, study.batch, study.wire); }
+
+/// One all-reduce of `bytes` in a ring of all devices.
+inline double ring_s(const StudyInput& study, double bytes) {
+  const Network network(study.devices, study.links);
+  std::vector<std::size_t> all(study.devices.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  return ring_all_reduce(network, all, bytes).time_s;
 }
 
 }  // namespace cleave::rivals

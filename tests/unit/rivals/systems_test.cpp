@@ -14,23 +14,8 @@ const std::vector<std::string> kOnDevices{
     "dtfm",      "dtfm-plus", "asteroid",    "asteroid-plus", "swarm",           "megatron",     "fsdp",
     "confidant", "fusionllm", "local-steps", "galaxy",        "tensor-parallel", "data-parallel"};
 
-SystemReport run(const std::string& name, const StudyInput& study) {
-  const std::unique_ptr<System> system = find_system(name);
-  EXPECT_NE(system, nullptr) << name;
-  return system->simulate(study);
-}
-
-Workload workload_of(const StudyInput& study) { return describe_workload(study.model, study.batch, study.wire); }
-
 double update_s(const Workload& w, double share, double rate) {
   return Workload::kUpdateFlops * static_cast<double>(w.total_parameters()) * share / rate;
-}
-
-double ring_s(const StudyInput& study, double bytes) {
-  const Network network(study.devices, study.links);
-  std::vector<std::size_t> all(study.devices.size());
-  std::iota(all.begin(), all.end(), std::size_t{0});
-  return ring_all_reduce(network, all, bytes).time_s;
 }
 
 TEST(Registry, NamesEverySystemOnce) {

@@ -18,7 +18,7 @@ StepReport run(const model::StepGraph& graph, const SchedulerOptions& options) {
   return Scheduler(fleet, options).run(graph);
 }
 
-SchedulerOptions options_of(bool asynchronous, std::int64_t panels) {
+SchedulerOptions options_with(bool asynchronous, std::int64_t panels) {
   SchedulerOptions options{.plan = {.server = wide_server()}, .asynchronous = asynchronous};
   options.plan.most_panels = panels;
   return options;
@@ -26,7 +26,7 @@ SchedulerOptions options_of(bool asynchronous, std::int64_t panels) {
 
 TEST(AblationSwitches, WithABarrierOperationsRunOneAfterAnother) {
   for (const model::StepGraph& graph : {two_chains(), random_graph(40, 9)}) {
-    const StepReport report = run(graph, options_of(false, 32));
+    const StepReport report = run(graph, options_with(false, 32));
     ASSERT_EQ(report.operations.size(), graph.operations.size());
     Seconds sum{0};
     for (std::size_t i = 0; i < report.operations.size(); ++i) {
@@ -38,7 +38,8 @@ TEST(AblationSwitches, WithABarrierOperationsRunOneAfterAnother) {
 }
 
 TEST(AblationSwitches, WithoutABarrierOperationsOverlap) {
-  const StepReport with = run(two_chains(), options_of(false, 32)), without = run(two_chains(), options_of(true, 32));
+  const StepReport with = run(two_chains(), options_with(false, 32)),
+                   without = run(two_chains(), options_with(true, 32));
   EXPECT_LT(without.time, with.time);
   const auto& all = without.operations;
   EXPECT_TRUE(std::any_of(all.begin() + 1, all.end(), [&](const OperationTiming& timing) {
@@ -52,7 +53,7 @@ TEST(AblationSwitches, OnePanelMeansNoStreaming) {
   std::vector<plan::DeviceState> devices;
   for (const fleet::DeviceProfile& profile : edge_devices(4, {0, 0})) devices.push_back({profile, {}, {}, {}});
   const auto plan_with = [&](std::int64_t panels) {
-    return plan::plan_operation(work, devices, options_of(true, panels).plan);
+    return plan::plan_operation(work, devices, options_with(true, panels).plan);
   };
   const plan::OperationPlan one = plan_with(1), many = plan_with(32);
   for (const plan::TaskletPlan& piece : one.tasklets) EXPECT_EQ(piece.panels, 1);

@@ -7,9 +7,7 @@
 namespace cleave::sched {
 namespace {
 
-SchedulerOptions options_of(plan::Partition partition = plan::Partition::automatic) {
-  return {.plan = {.partition = partition, .server = wide_server()}, .wire = DType::f16, .copies = false};
-}
+SchedulerOptions without_copies() { return {.plan = {.server = wide_server()}, .wire = DType::f16, .copies = false}; }
 
 constexpr GemmShape kChain{32768, 2048, 2048}, kWeights{2048, 2048, 32768};
 
@@ -32,7 +30,7 @@ model::StepGraph one_by_one(std::int64_t layers) {
   return graph_of(std::move(all));
 }
 
-StepReport run(const model::StepGraph& graph, const SchedulerOptions& options, fleet::ChurnTrace churn = {}) {
+StepReport run_complete(const model::StepGraph& graph, const SchedulerOptions& options, fleet::ChurnTrace churn = {}) {
   SimulatedFleet simulated(edge_devices(32, {0, 0}), wide_server(), DType::f16, std::move(churn));
   Book book(graph);
   WatchedFleet fleet(simulated, book);
@@ -42,10 +40,10 @@ StepReport run(const model::StepGraph& graph, const SchedulerOptions& options, f
 }
 
 TEST(BackgroundScheduler, WeightGradientsMoveFewerBytesAndEndWithTheCriticalPath) {
-  const StepReport deferrable = run(backward_pass(60), options_of());
-  const StepReport hurried = run(backward_pass(60, model::Phase::input_gradient), options_of());
+  const StepReport deferrable = run_complete(backward_pass(60), without_copies());
+  const StepReport hurried = run_complete(backward_pass(60, model::Phase::input_gradient), without_copies());
   EXPECT_LT(deferrable.time.value(), 0.9 * hurried.time.value());
-  const StepReport whole = run(one_by_one(60), options_of());
+  const StepReport whole = run_complete(one_by_one(60), without_copies());
   EXPECT_LT(deferrable.bytes_down.value(), 0.8 * static_cast<double>(whole.bytes_down.value()));
   Seconds chain_end{0}, end{0};
   for (const OperationTiming& timing : deferrable.operations) {
@@ -59,7 +57,7 @@ TEST(BackgroundScheduler, WhatIsLostIsDoneAgain) {
   fleet::ChurnTrace churn;
   for (std::int64_t d = 0; d < 8; ++d)
     churn.push_back({Seconds(0.5 + 0.3 * static_cast<double>(d)), DeviceId(4 * d), fleet::ChurnKind::leave, 1});
-  const StepReport report = run(backward_pass(60), options_of(), churn);
+  const StepReport report = run_complete(backward_pass(60), without_copies(), churn);
   EXPECT_GT(report.lost, 0);
 }
 
@@ -69,7 +67,7 @@ TEST(BackgroundScheduler, AWeightGradientThatTheCriticalPathWaitsForIsNotDeferre
       {gemm(0, kChain, {}, model::Phase::input_gradient), gemm(1, kWeights, {}, model::Phase::weight_gradient),
        gemm(2, kChain, {0, 1}, model::Phase::input_gradient), gemm(3, kChain, {2}, model::Phase::input_gradient),
        gemm(4, kChain, {3}, model::Phase::input_gradient), gemm(5, kChain, {4}, model::Phase::input_gradient)});
-  const StepReport report = run(graph, options_of());
+  const StepReport report = run_complete(graph, without_copies());
   for (const OperationTiming& timing : report.operations) {
     EXPECT_LT((timing.end - timing.start).value(), 4 * timing.lower_bound.value()) << timing.op.value;
   }

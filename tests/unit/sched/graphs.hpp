@@ -68,6 +68,10 @@ inline fleet::ServerProfile wide_server() {
   return {fleet::kUnlimitedRate, fleet::kUnlimitedRate, FlopsPerSecond(2e12), BytesPerSecond(100e9)};
 }
 
+inline SchedulerOptions options_of(plan::Partition partition = plan::Partition::automatic) {
+  return {.plan = {.partition = partition, .server = wide_server()}, .wire = DType::f32};
+}
+
 /// Devices drawn from `seed`: rates over two orders of magnitude.
 inline std::vector<fleet::DeviceProfile> mixed_devices(std::int64_t count, std::uint64_t seed, double latency = 1e-3) {
   return fleet::draw_devices({{.name = "mixed",

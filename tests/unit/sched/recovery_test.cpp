@@ -7,8 +7,6 @@ namespace {
 
 constexpr std::int64_t kDevices = 128;
 
-SchedulerOptions options_of() { return {.plan = {.server = wide_server()}, .wire = DType::f32}; }
-
 // Two products; a kernel holds the second one back, so that it queues behind the first on every device.
 model::StepGraph two_products() {
   return graph_of({gemm(0, {16384, 8192, 4096}), kernel(1, 1000, 1000), gemm(2, {16384, 8192, 4096}, {1})});

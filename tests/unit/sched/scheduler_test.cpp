@@ -8,10 +8,6 @@
 namespace cleave::sched {
 namespace {
 
-SchedulerOptions options_of(plan::Partition partition = plan::Partition::automatic) {
-  return {.plan = {.partition = partition, .server = wide_server()}, .wire = DType::f32};
-}
-
 /// How likely, at each event, something other than an answer happens.
 struct Mischief {
   double leave = 0, join = 0, lose = 0, lie = 0;

@@ -4,7 +4,7 @@
 namespace cleave::sched {
 namespace {
 
-SchedulerOptions options_of(bool learn = true, bool copies = true) {
+SchedulerOptions options_that(bool learn = true, bool copies = true) {
   return {.plan = {.server = wide_server()}, .wire = DType::f32, .learn = learn, .copies = copies};
 }
 
@@ -48,9 +48,9 @@ TEST(Stragglers, UnannouncedOnesAreSoonPlannedAsIfTheyHadTold) {
   SimulatedFleet informed(known, wide_server(), DType::f32);
   SimulatedFleet deceived(declared, wide_server(), DType::f32, a_fifth_slow(60));
   SimulatedFleet never_learning(declared, wide_server(), DType::f32, a_fifth_slow(60));
-  const double best = step_times(informed, graph, 1, options_of()).back();
-  const std::vector<double> times = step_times(deceived, graph, 5, options_of());
-  EXPECT_GT(step_times(never_learning, graph, 4, options_of(false, false)).back(), 3 * best);
+  const double best = step_times(informed, graph, 1, options_that()).back();
+  const std::vector<double> times = step_times(deceived, graph, 5, options_that());
+  EXPECT_GT(step_times(never_learning, graph, 4, options_that(false, false)).back(), 3 * best);
   EXPECT_LE(times[3], 1.1 * best) << "the fourth step, after three";
   EXPECT_LE(times[4], 1.1 * best);
 }
@@ -62,14 +62,14 @@ TEST(Stragglers, LateBlocksAreAskedOfOthers) {
   SimulatedFleet quiet(devices, wide_server(), DType::f32);
   SimulatedFleet with(devices, wide_server(), DType::f32, a_fifth_slow(60));
   SimulatedFleet without(devices, wide_server(), DType::f32, a_fifth_slow(60));
-  const Seconds undisturbed = Scheduler(quiet, options_of()).run(graph).time;
+  const Seconds undisturbed = Scheduler(quiet, options_that()).run(graph).time;
   Book book(graph);
   WatchedFleet watched(with, book);
-  const StepReport report = Scheduler(watched, options_of(false)).run(graph);
+  const StepReport report = Scheduler(watched, options_that(false)).run(graph);
   book.expect_complete();
   EXPECT_GE(report.copies, 6);  // some slow devices were given nothing
   EXPECT_LT(report.time.value(), 6 * undisturbed.value());
-  EXPECT_GT(Scheduler(without, options_of(false, false)).run(graph).time.value(), 8 * undisturbed.value());
+  EXPECT_GT(Scheduler(without, options_that(false, false)).run(graph).time.value(), 8 * undisturbed.value());
 }
 
 TEST(Stragglers, APunctualFleetIsAskedOnce) {
@@ -78,7 +78,7 @@ TEST(Stragglers, APunctualFleetIsAskedOnce) {
     fleet::ServerProfile server = wide_server();
     if (seed % 2 == 0) server.nic_out = server.nic_in = BytesPerSecond(5e7);
     SimulatedFleet fleet(mixed_devices(9, seed), server, DType::f32);
-    SchedulerOptions options = options_of();
+    SchedulerOptions options = options_that();
     options.plan.server = server;
     Scheduler scheduler(fleet, options);
     for (int step = 0; step < 3; ++step) EXPECT_EQ(scheduler.run(graph).copies, 0) << "seed " << seed;
@@ -89,13 +89,13 @@ TEST(Stragglers, WhatIsLearnedStaysWithinTheStepsOfATrace) {
   const model::StepGraph graph = chain_of_products(6);
   const std::vector<fleet::DeviceProfile> devices = edge_devices(20, {0.005, 0.02});
   SimulatedFleet quiet(devices, wide_server(), DType::f32);
-  const double best = step_times(quiet, graph, 1, options_of()).back();
+  const double best = step_times(quiet, graph, 1, options_that()).back();
   // All of them slow down for a while, and recover.
   fleet::ChurnTrace trace;
   for (std::int64_t d = 0; d < 5; ++d) trace.push_back({Seconds(0), DeviceId(d), fleet::ChurnKind::slow, 0.2});
   for (std::int64_t d = 0; d < 5; ++d) trace.push_back({Seconds(4 * best), DeviceId(d), fleet::ChurnKind::slow, 1});
   SimulatedFleet fleet(devices, wide_server(), DType::f32, trace);
-  const std::vector<double> times = step_times(fleet, graph, 10, options_of());
+  const std::vector<double> times = step_times(fleet, graph, 10, options_that());
   EXPECT_LE(times.back(), 1.02 * best);
 }
 
@@ -104,14 +104,14 @@ TEST(Stragglers, OneThatKeepsFailingIsLeftOutForAWhile) {
   const model::StepGraph graph = chain_of_products(1);
   const std::vector<fleet::DeviceProfile> devices = edge_devices(10, {0.005, 0.02});
   SimulatedFleet quiet(devices, wide_server(), DType::f32);
-  const Seconds one = Scheduler(quiet, options_of()).run(graph).time;
+  const Seconds one = Scheduler(quiet, options_that()).run(graph).time;
   fleet::ChurnTrace trace;
   for (int i = 0; i < 200; ++i) {
     trace.push_back({one * (0.5 + i), DeviceId(0), fleet::ChurnKind::leave, 1});
     trace.push_back({one * (0.6 + i), DeviceId(0), fleet::ChurnKind::join, 1});
   }
   SimulatedFleet fleet(devices, wide_server(), DType::f32, trace);
-  Scheduler scheduler(fleet, options_of());
+  Scheduler scheduler(fleet, options_that());
   std::int64_t lost = 0;
   bool was_left_out = false;
   const Seconds end = one * 12;

@@ -9,7 +9,7 @@
 
 #include "cleave/base/version.hpp"
 #include "cleave/comm/handshake.hpp"
-#include "virtual_network.hpp"
+#include "simulation/virtual_network.hpp"
 
 namespace cleave::server {
 namespace {
