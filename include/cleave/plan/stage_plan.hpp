@@ -74,6 +74,7 @@ struct StagePlan {
   std::vector<GradientOwner> owners;
   std::vector<std::int64_t> groups;  ///< of each stage's owners
   Seconds forecast;
+  Seconds chain;  ///< how long sequences are forecast to take to pass all stages: gradients and the interface aside
   Bytes bytes_down, bytes_up;  ///< forecast
 };
 
@@ -104,8 +105,9 @@ inline constexpr std::int64_t kChunkTokens = 128;
 [[nodiscard]] std::optional<StagePlan> find_stages(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
                                                    const StageOptions& options);
 /// The layout of find_stages() and others that its search came by, for whoever can tell better which is quickest: first
-/// the same one, then by forecast, each once, no more than `most`. Some of the others are cut by what processors can do
-/// as well, and their forecasts have the processors in them. None where nothing fits. Deterministic.
+/// the same one, then the best forecasts of each way of cutting in turn, each once, no more than `most`. Others are cut
+/// by what processors can do as well, for fewer devices, or into stages of equal time, and their forecasts have the
+/// processors in them. None where nothing fits. Deterministic.
 [[nodiscard]] std::vector<StagePlan> stage_candidates(const StageWork& work,
                                                       std::span<const fleet::DeviceProfile> devices,
                                                       const StageOptions& options, std::size_t most);

@@ -57,6 +57,16 @@ double stage_flops(const StageWork& work, const StageCost& stage) {
   return static_cast<double>(work.batch) * (of_sequence + sums * static_cast<double>(work.seq));
 }
 
+double passing_time(const Problem& problem, const Settings& settings, std::size_t device) {
+  // X and dX go out, X, X again and dY come in.
+  const StageWork& work = *problem.work;
+  const StageCost layer(work, 0, std::min<std::int64_t>(2, std::ssize(work.pieces) - 1), settings.chunk);
+  const auto boundary = static_cast<double>(layer.boundary(work.seq).value());
+  const double flops = stage_flops(work, layer) / static_cast<double>(work.batch);
+  return std::max(
+      {2 * boundary / problem.up[device], 3 * boundary / problem.down[device], flops / problem.flops[device]});
+}
+
 std::vector<bool> may_replicate(const Problem& problem, const Settings& settings) {
   std::vector<std::size_t> order(problem.devices.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -64,8 +74,15 @@ std::vector<bool> may_replicate(const Problem& problem, const Settings& settings
   const auto able = [&](std::size_t i) {
     return settings.tight ? std::min(problem.up[i] / 2, problem.down[i] / 3) : problem.up[i];
   };
-  std::ranges::stable_sort(order, {}, able);
   std::vector<bool> may(order.size(), true);
+  if (settings.holding < 1) {
+    const auto time = [&](std::size_t i) { return -passing_time(problem, settings, i); };
+    std::ranges::stable_sort(order, {}, time);
+    const auto count = static_cast<std::size_t>((1 - settings.holding) * static_cast<double>(order.size()));
+    for (std::size_t k = 0; k < count; ++k) may[order[k]] = false;
+    return may;
+  }
+  std::ranges::stable_sort(order, {}, able);
   const auto count = static_cast<std::size_t>(settings.only_owners * static_cast<double>(order.size()));
   for (std::size_t k = 0; k < count; ++k) may[order[k]] = false;
   return may;

@@ -36,6 +36,10 @@ struct Settings {
   /// Memory is counted to the last: a device without a stage reserves none for chunks at work, owners are chosen so
   /// that they fill devices, and whoever has slow links either way holds no stage. With only_owners.
   bool tight = false;
+  /// Share of the devices that hold stages, those that pass sequences quickest: fewer weights leave the server.
+  double holding = 1;
+  bool helpers = true;           ///< devices that are no replicas of a stage may own slices of it
+  std::int64_t even_stages = 0;  ///< at most so many stages, of equal time (cut_evenly()); 0: cut by memory
   /// Seconds for which the processors of a stage's share of the devices may be taken.
   double computing = std::numeric_limits<double>::infinity();
 };
@@ -96,6 +100,10 @@ struct Layout {
 /// Of each device: it may hold a stage, by Settings::only_owners.
 [[nodiscard]] std::vector<bool> may_replicate(const Problem& problem, const Settings& settings);
 
+/// Seconds that a sequence at a layer takes of the device's busiest resource.
+[[nodiscard]] double passing_time(const Problem& problem, const Settings& settings, std::size_t device);
+/// Settings::even_stages at most, with their replicas; none where the pieces do not fit.
+[[nodiscard]] std::vector<Role> cut_evenly(const Problem& problem, const Settings& settings);
 /// Stages for the settings, the uplinks being dealt out in so many shares; none where the pieces do not fit.
 [[nodiscard]] std::vector<Role> cut_stages(const Problem& problem, const Settings& settings, std::int64_t shares);
 /// Replicas of every role; false where a role finds none.

@@ -179,7 +179,9 @@ class Assigner {
     std::int64_t fewest = 1;
     while (2 * fewest <= std::min({layout_.settings.fewest_groups, most_groups, std::ssize(layout_.roles[s].replicas)}))
       fewest *= 2;
-    for (std::int64_t groups = fewest; groups <= most_groups; groups *= 2) {
+    const std::int64_t all = std::min(most_groups, std::ssize(layout_.roles[s].replicas));
+    for (std::int64_t groups = fewest; groups <= most_groups;
+         groups = groups < all ? std::min(2 * groups, all) : 2 * groups) {
       layout_.groups[s] = groups;
       std::vector<Candidate> candidates;
       for (const std::size_t i : layout_.roles[s].replicas) {
@@ -234,7 +236,7 @@ class Assigner {
 
   // One more owner for the gradient that is up last: the device that could take most of it by then.
   bool add_helper() {
-    if (problem_.owners == OwnerPlaces::replicas) return false;
+    if (problem_.owners == OwnerPlaces::replicas || !layout_.settings.helpers) return false;
     const auto worst = std::ranges::max_element(gradients_, {}, [](const Gradient& gradient) {
       double held = 0;
       for (const Candidate& c : gradient.candidates) held += c.most;

@@ -1,6 +1,8 @@
 // The search: candidates for a few horizons, then for other shares of memory and groups beside the best of them.
-// Whoever can tell better than a forecast which is quickest gets them all, and some that are cut by processors.
+// Whoever can tell better than a forecast which is quickest also gets some that are cut by processors, by equal times,
+// or for fewer devices.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <iterator>
 #include <utility>
@@ -36,6 +38,12 @@ constexpr double kAsymmetric = 4;
 // Of further candidates: for how long a stage's processors may be taken, of the time that everything takes on all of
 // them.
 constexpr double kUneven[] = {1.1, 1.3, 1.6};
+// Shares of the devices that hold stages; for how long owners may take then, of the best forecast; stages a device.
+constexpr double kHolding[] = {1.0, 0.7, 0.5, 0.35, 0.25, 0.15};
+constexpr double kSooner[] = {0.15, 0.25, 0.35, 0.5, 0.7};
+constexpr double kStagesOfDevices[] = {1.0, 0.9, 0.8, 0.65, 0.5, 0.4, 0.3, 0.2, 0.14, 0.1, 0.07, 0.05, 0.03};
+// Groups where every replica may sum what it runs by itself, however many there are.
+constexpr std::int64_t kGroupOfEach = 1024;
 // Owners are hastened where the chain takes less than this share of their horizon.
 constexpr double kHasten = 0.9;
 
@@ -75,6 +83,13 @@ std::vector<Settings> settings_of_any_work() {
 }
 
 std::optional<Layout> lay_out(const Problem& problem, const Settings& settings) {
+  if (settings.even_stages > 0) {
+    Layout layout{};
+    layout.settings = settings;
+    layout.roles = cut_evenly(problem, settings);
+    if (layout.roles.empty() || !assign_owners(problem, layout)) return std::nullopt;
+    return layout;
+  }
   const std::int64_t pieces = std::ssize(problem.work->pieces);
   const double memory = *std::ranges::max_element(problem.memory);
   std::int64_t deals = 0, without_owners = 0;
@@ -104,9 +119,14 @@ std::optional<Layout> lay_out(const Problem& problem, const Settings& settings) 
 
 namespace {
 
+// How a candidate came about. Forecasts of one kind can be compared; those of two kinds, less well.
+enum class Kind : std::uint8_t { by_memory, by_processors, of_fewer, even };
+constexpr std::size_t kKinds = 4;
+
 struct Tried {
   Layout layout;
   double time;
+  Kind kind = Kind::by_memory;
 };
 
 class Search {
@@ -211,8 +231,47 @@ class Search {
       for (const double factor : kHorizons) {
         Settings settings = of_horizon(std::max(guess_, even) * factor);
         settings.computing = uneven * even;
-        settings.chunk = chunk_;
-        keep(settings);
+        keep(settings, Kind::by_processors);
+      }
+    }
+  }
+
+  // Further candidates for fast links, where weights on their way down, sums and the server's interface take the time:
+  // fewer devices hold stages, which are smaller, and may sum everything that they run.
+  void use_fewer_devices() {
+    for (const double holding : kHolding) {
+      for (const double sooner : kSooner) {
+        for (const bool helpers : {true, false}) {
+          Settings settings = of_horizon(time_ * sooner);
+          settings.loading *= 2;
+          settings.groups = kGroupOfEach;
+          settings.fewest_groups = 4;
+          settings.holding = holding;
+          settings.helpers = helpers;
+          keep(settings, Kind::of_fewer);
+        }
+      }
+    }
+  }
+
+  // Further candidates, of stages that take equal times.
+  void even_times() {
+    for (const double holding : kHolding) {
+      std::int64_t before = 0;
+      for (const double share : kStagesOfDevices) {
+        Settings settings = of_horizon(time_ / 2);
+        settings.holding = holding;
+        settings.even_stages =
+            static_cast<std::int64_t>(std::ceil(share * holding * static_cast<double>(problem_.devices.size())));
+        if (settings.even_stages > std::ssize(problem_.work->pieces)) continue;
+        if (std::exchange(before, settings.even_stages) == settings.even_stages) continue;
+        for (const std::int64_t groups : {std::int64_t{1}, kGroupOfEach}) {
+          settings.groups = settings.fewest_groups = groups;
+          for (const bool helpers : {true, false}) {
+            settings.helpers = helpers;
+            keep(settings, Kind::even);
+          }
+        }
       }
     }
   }
@@ -220,17 +279,17 @@ class Search {
   // And each with owners that are due when the chain ends: a horizon is longer than that where weights are to have more
   // time to come.
   void hasten_owners() {
-    std::vector<Settings> hastened;
+    std::vector<std::pair<Settings, Kind>> hastened;
     for (const Tried& tried : tried_) {
       const double chain = chain_time(problem_, tried.layout, true);
       if (chain > kHasten * tried.layout.settings.owning) continue;
-      hastened.push_back(tried.layout.settings);
-      hastened.back().owning = chain;
+      hastened.emplace_back(tried.layout.settings, tried.kind);
+      hastened.back().first.owning = chain;
     }
-    for (const Settings& settings : hastened) keep(settings);
+    for (const auto& [settings, kind] : hastened) keep(settings, kind);
   }
 
-  // Everything that was kept, by forecast, each once.
+  // Everything that was kept, each once: the best forecast of every kind, then the next best ones, and so on.
   std::vector<Tried> tried() && {
     std::ranges::stable_sort(tried_, {}, &Tried::time);
     const auto alike = [](const Tried& a, const Tried& b) {
@@ -238,16 +297,24 @@ class Search {
              a.layout.owners.size() == b.layout.owners.size();
     };
     tried_.erase(std::ranges::unique(tried_, alike).begin(), tried_.end());
-    return std::move(tried_);
+    std::array<std::size_t, kKinds> of_kind{};
+    std::vector<std::pair<std::size_t, std::size_t>> order;  // place within its kind, index
+    for (std::size_t i = 0; i < tried_.size(); ++i)
+      order.emplace_back(of_kind[static_cast<std::size_t>(tried_[i].kind)]++, i);
+    std::ranges::sort(order);
+    std::vector<Tried> list;
+    for (const auto& [place, i] : order) list.push_back(std::move(tried_[i]));
+    return list;
   }
 
   const std::optional<Layout>& best() const { return best_; }
   double time() const { return time_; }
 
  private:
-  void keep(const Settings& settings) {
+  void keep(Settings settings, Kind kind) {
+    settings.chunk = chunk_;
     if (std::optional<Layout> layout = lay_out(problem_, settings))
-      tried_.push_back({*layout, forecast(problem_, *layout, true)});
+      tried_.push_back({*layout, forecast(problem_, *layout, true), kind});
   }
 
   // Groups save bytes down and cost bytes up.
@@ -351,6 +418,7 @@ StageWork cut_for(const StageWork& work, std::span<const fleet::DeviceProfile> d
 StagePlan finished(const stages::Problem& problem, const stages::Layout& layout, double forecast) {
   StagePlan plan = stages::finish(problem, layout);
   plan.forecast = Seconds(forecast);
+  plan.chain = Seconds(stages::chain_time(problem, layout, false));
   return plan;
 }
 
@@ -377,6 +445,8 @@ std::vector<StagePlan> stage_candidates(const StageWork& work, std::span<const f
   search.run();
   if (!search.best()) return plans;
   search.balance_processors();
+  search.use_fewer_devices();
+  search.even_times();
   search.hasten_owners();
   plans.push_back(finished(problem, *search.best(), search.time()));
   const std::size_t stages = search.best()->roles.size(), owners = search.best()->owners.size();

@@ -24,9 +24,12 @@ constexpr double kOverlap = 0.6;                     // of operations that run b
 constexpr std::int64_t kRowGroups[] = {1, 2, 4, 8};  // that are tried
 
 // Layouts in stages are rehearsed in fleets of no more devices than this, as many as these, and while chunks pass no
-// more stages than this in all: about a second of a core, or less.
-constexpr std::size_t kRehearsedDevices = 128, kRehearsedLayouts = 16;
-constexpr std::int64_t kRehearsedPassages = 400'000;
+// more stages than this in all: about two seconds of a core, or less.
+constexpr std::size_t kRehearsedDevices = 128, kRehearsedLayouts = 64;
+constexpr std::int64_t kRehearsedPassages = 1'000'000;
+// And in larger fleets, where the chain of sequences takes no more of the step than this: forecasts know it best.
+constexpr std::size_t kMostRehearsedDevices = 512;
+constexpr double kChain = 0.75;
 
 // While a step in tiles is rehearsed: a time before which it cannot end. The results of operations that have not begun
 // are still to be sent, whatever their blocks will be, over uplinks that carry no more than all of them together.
@@ -138,7 +141,9 @@ class Chooser {
   std::optional<Rehearsed> quickest_stages() const {
     if (devices_.size() > kRehearsedDevices) {
       std::optional<plan::StagePlan> found = plan::find_stages(work(), devices_, options());
-      return found ? std::optional(Rehearsed{std::move(*found), {}}) : std::nullopt;
+      if (!found) return std::nullopt;
+      if (devices_.size() > kMostRehearsedDevices || found->chain > found->forecast * kChain)
+        return Rehearsed{std::move(*found), {}};
     }
     std::vector<plan::StagePlan> plans = plan::stage_candidates(work(), devices_, options(), kRehearsedLayouts);
     if (plans.empty()) return std::nullopt;
@@ -148,8 +153,9 @@ class Chooser {
     Seconds least(std::numeric_limits<double>::infinity());
     std::size_t quickest = 0;
     for (std::size_t i = 0; i < plans.size(); ++i) {
+      if (plans[i].forecast > least * kMargin) continue;
       left -= passages(plans[i]);
-      if (left < 0 || plans[i].forecast > least * kMargin) break;
+      if (left < 0) break;
       const std::optional<Seconds> time = rehearse_stages(plans[i], least);
       if (!time || *time >= least) continue;
       least = *time;

@@ -1,0 +1,166 @@
+// Stages of equal time: groups of devices take runs of pieces so that none is done much later than the others, weights,
+// sequences and sums together. Where processors are scarce or links are fast either way, it is this that counts, and
+// not what the devices can hold.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <optional>
+
+#include "stages/layout.hpp"
+
+namespace cleave::plan::stages {
+
+namespace {
+
+constexpr int kBisections = 24;
+
+// Devices that hold one stage.
+struct Group {
+  std::vector<std::size_t> devices;
+  double up = 0, down = 0, flops = 0;
+  double least_up = 0, least_down = 0, memory = 0;  // of one device
+};
+
+class EvenCut {
+ public:
+  EvenCut(const Problem& problem, const Settings& settings)
+      : problem_(problem), settings_(settings), work_(*problem.work) {
+    const std::int64_t parts = work_.pieces.back().part.count;
+    body_ = std::ssize(work_.pieces) - parts;
+    form_groups();
+  }
+
+  std::optional<std::vector<Role>> cut() {
+    double low = 0, high = 0;
+    for (const Group& group : groups_) high = std::max(high, time(group, 0, body_));
+    for (std::int64_t i = body_; i < std::ssize(work_.pieces); ++i)
+      for (const Group& group : groups_) high = std::max(high, time(group, i, i + 1));
+    std::optional<std::vector<Role>> best = roles_within(high);
+    if (!best) return best;
+    for (int i = 0; i < kBisections && high - low > 1e-3 * high; ++i) {
+      const double middle = (low + high) / 2;
+      if (auto roles = roles_within(middle)) {
+        best = std::move(roles);
+        high = middle;
+      } else {
+        low = middle;
+      }
+    }
+    return best;
+  }
+
+ private:
+  // Of devices that are alike as far as may be: the quickest one goes to each group in turn, there and back.
+  void form_groups() {
+    std::vector<std::size_t> order;
+    const std::vector<bool> may = may_replicate(problem_, settings_);
+    for (std::size_t i = 0; i < problem_.devices.size(); ++i) {
+      if (may[i]) order.push_back(i);
+    }
+    std::ranges::stable_sort(order, {}, [&](std::size_t i) { return passing_time(problem_, settings_, i); });
+    groups_.resize(static_cast<std::size_t>(std::min<std::int64_t>(settings_.even_stages, std::ssize(order))));
+    const std::size_t count = groups_.size();
+    for (std::size_t k = 0; k < order.size(); ++k) {
+      const std::size_t place = k % count, device = order[k];
+      Group& group = groups_[(k / count) % 2 == 0 ? place : count - 1 - place];
+      const bool first = group.devices.empty();
+      group.devices.push_back(device);
+      group.up += problem_.up[device];
+      group.down += problem_.down[device];
+      group.flops += problem_.flops[device];
+      group.least_up = first ? problem_.up[device] : std::min(group.least_up, problem_.up[device]);
+      group.least_down = first ? problem_.down[device] : std::min(group.least_down, problem_.down[device]);
+      group.memory = first ? problem_.memory[device] : std::min(group.memory, problem_.memory[device]);
+    }
+  }
+
+  const StageCost& cost(std::int64_t begin, std::int64_t end) {
+    auto& place = costs_[{begin, end}];
+    if (!place) place.emplace(work_, begin, end, settings_.chunk);
+    return *place;
+  }
+  double flops(std::int64_t begin, std::int64_t end) {
+    auto [place, is_new] = flops_.try_emplace({begin, end}, 0);
+    if (is_new) place->second = stage_flops(work_, cost(begin, end));
+    return place->second;
+  }
+
+  // From the step's begin until the group has sent its sums, if nothing else took time.
+  double time(const Group& group, std::int64_t begin, std::int64_t end) {
+    const StageCost& of = cost(begin, end);
+    const auto bytes = [](Bytes b) { return static_cast<double>(b.value()); };
+    const double passing = std::max({flops(begin, end) / group.flops, bytes(of.sent(work_.tokens())) / group.up,
+                                     bytes(of.taken_in(work_.tokens())) / group.down});
+    const auto members = static_cast<std::int64_t>(group.devices.size());
+    const std::int64_t groups = std::min(members, settings_.groups);
+    const std::int64_t size = groups == 1 ? size_of(work_.wire) : sum_bytes(work_.wire);
+    const double sums = of.gradient_elements() * static_cast<double>(size * groups) / group.up;
+    return bytes(of.weights()) / group.least_down + passing + sums;
+  }
+
+  bool fits(const Group& group, std::int64_t begin, std::int64_t end) {
+    const StageCost& of = cost(begin, end);
+    const auto members = static_cast<double>(group.devices.size());
+    const double sums = of.gradient_elements() * static_cast<double>(sum_bytes(work_.wire)) / members;
+    const Bytes held = of.weights() + of.at_work() * 2 + of.open_forward() * 2 + of.open_backward() * 2;
+    return static_cast<double>(held.value()) + sums <= group.memory;
+  }
+
+  // From the bottom, each time the group that is filled best by what comes next; none where pieces are left over.
+  std::optional<std::vector<Role>> roles_within(double limit) {
+    std::vector<bool> used(groups_.size(), false);
+    std::vector<std::pair<std::size_t, std::pair<std::int64_t, std::int64_t>>> taken;
+    const auto take = [&](std::int64_t begin, bool body) {
+      std::size_t best = groups_.size();
+      double fullest = 0;
+      std::int64_t best_end = begin;
+      for (std::size_t g = 0; g < groups_.size(); ++g) {
+        if (used[g]) continue;
+        std::int64_t end = begin;
+        const std::int64_t most = body ? body_ : begin + 1;
+        while (end < most && fits(groups_[g], begin, end + 1) && time(groups_[g], begin, end + 1) <= limit) ++end;
+        if (end == begin) continue;
+        const double full = time(groups_[g], begin, end);
+        if (full <= fullest) continue;
+        fullest = full;
+        best = g;
+        best_end = end;
+      }
+      if (best == groups_.size()) return false;
+      used[best] = true;
+      taken.push_back({best, {begin, best_end}});
+      return true;
+    };
+    for (std::int64_t i = body_; i < std::ssize(work_.pieces); ++i) {
+      if (!take(i, false)) return std::nullopt;
+    }
+    for (std::int64_t at = 0; at < body_; at = taken.back().second.second) {
+      if (!take(at, true)) return std::nullopt;
+    }
+    std::ranges::sort(taken, {}, [](const auto& of) { return of.second.first; });
+    std::vector<Role> roles;
+    for (const auto& [group, run] : taken) {
+      Role& role = roles.emplace_back(cost(run.first, run.second));
+      role.replicas = groups_[group].devices;
+      role.uplink = groups_[group].up;
+    }
+    return roles;
+  }
+
+  const Problem& problem_;
+  const Settings& settings_;
+  const StageWork& work_;
+  std::int64_t body_ = 0;
+  std::vector<Group> groups_;
+  std::map<std::pair<std::int64_t, std::int64_t>, std::optional<StageCost>> costs_;
+  std::map<std::pair<std::int64_t, std::int64_t>, double> flops_;
+};
+
+}  // namespace
+
+std::vector<Role> cut_evenly(const Problem& problem, const Settings& settings) {
+  return EvenCut(problem, settings).cut().value_or(std::vector<Role>{});
+}
+
+}  // namespace cleave::plan::stages
