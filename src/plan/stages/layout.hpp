@@ -2,7 +2,8 @@
 //
 // A candidate is laid out for a horizon, the time that the chain of sequences is expected to take: how long weights may
 // take to come, and owners' links may be busy, are shares of it (Settings). cuts.cpp cuts the pieces into stages by the
-// memory of the devices, deal.cpp gives every stage its replicas by uplink, owners.cpp its owners of gradient slices.
+// memory of the devices, deal.cpp gives every stage its replicas by uplink, even_cuts.cpp does both by time, owners.cpp
+// finds owners of gradient slices.
 #pragma once
 
 #include <cstddef>
