@@ -33,12 +33,14 @@ constexpr double kLeastEffort = 0.1;
 }  // namespace
 
 GroupSearch::GroupSearch(const SearchedRegions& searched, const PreferredShapes& preferred,
-                         std::vector<std::vector<Group>> regions, const std::vector<double>& sizes, double finish)
+                         std::vector<std::vector<Group>> regions, const std::vector<double>& sizes, double finish,
+                         Draws draws)
     : searched_(searched),
       preferred_(preferred),
       blocks_(k_blocks(searched.box.k())),
       missing_(blocks_ * kBlockK - searched.box.k()),
-      parts_(regions.size()) {
+      parts_(regions.size()),
+      draws_(draws) {
   std::vector<std::pair<double, std::int32_t>> by_depth;
   const double area = static_cast<double>(searched.box.m()) * static_cast<double>(searched.box.n());
   for (const std::vector<Group>& region : regions) {
@@ -198,19 +200,20 @@ ServerBytes GroupSearch::needed(const Part& part) const {
 }
 
 // What bytes beyond those that the interface carries cost, as a share of all that is done: as much as they are more.
-double GroupSearch::fee(const ServerBytes& bytes) const {
-  return std::max(0.0, bytes.time(searched_.server) / std::max(finish_ - searched_.pause, kSoonest) - 1);
+double GroupSearch::fee(double interface_s) const {
+  return std::max(0.0, interface_s / std::max(finish_ - searched_.pause, kSoonest) - 1);
 }
 
 bool GroupSearch::met() const {
   for (const Part& part : parts_) {
     if (part.blocks < blocks_) return false;
   }
-  return fee(bytes_) <= 0;
+  return fee_of(bytes_) <= 0;
 }
 
 double GroupSearch::improve(const Limits& limits) {
   limits_ = limits;
+  underestimate_ = 1;
   met_at_ = kNever;
   cut_devices_ = 0;
   tried_ = 0;
@@ -219,11 +222,18 @@ double GroupSearch::improve(const Limits& limits) {
   return met_at_;
 }
 
-// The next finish is looked for as soon as one is met.
+// The next finish is looked for as soon as one is met. Bytes are known to the last only of what is recorded; where
+// these are more than the interface carries, estimates were too low, and the search goes on with higher ones.
 double GroupSearch::advance() {
   while (met()) {
+    Found found = record();
+    const double interface_s = found.bytes.time(searched_.server);
+    if (fee(interface_s) > 0) {
+      underestimate_ = interface_s / bytes_.time(searched_.server);
+      continue;
+    }
+    found_ = std::move(found);
     met_at_ = finish_;
-    record();
     if (finish_ <= limits_.wanted) return 1;
     begin_at(finish_ * kEarlier);
   }
@@ -231,44 +241,57 @@ double GroupSearch::advance() {
 }
 
 double GroupSearch::total() const {
-  double sum = -fee(bytes_);
+  double sum = -fee_of(bytes_);
   for (const Part& part : parts_) sum += worth(part);
   return sum;
 }
 
-void GroupSearch::record() {
-  found_.assign(parts_.size(), {});
-  lengths_.clear();
+GroupSearch::Found GroupSearch::record() const {
+  Found found;
   for (std::size_t r = 0; r < parts_.size(); ++r) {
     const Part& part = parts_[r];
-    lengths_.push_back(searched_.by_rows ? part.box.m() : part.box.n());
-    // What is covered beyond the depth is taken from those who are sent most for it.
-    std::vector<const Members*> members;
-    for (const Members& group : groups_) {
-      if (group.region == r && group.depth.blocks > 0) members.push_back(&group);
+    found.lengths.push_back(searched_.by_rows ? part.box.m() : part.box.n());
+    std::vector<Group> groups = groups_of(r);
+    if (bytes_.time(searched_.server) > 0) {
+      Region region(searched_.work, part.box, groups);
+      static_cast<void>(region.cut(finish_));
+      found.bytes.add(region.server_bytes());
     }
-    std::vector<const Members*> by_strips = members;
-    std::stable_sort(by_strips.begin(), by_strips.end(),
-                     [](const Members* a, const Members* b) { return a->depth.strips > b->depth.strips; });
-    std::int64_t beyond = part.blocks - blocks_;
-    std::vector<std::int64_t> blocks(groups_.size());
-    for (const Members* group : by_strips) {
-      const std::int64_t less = std::min(beyond, group->depth.blocks);
-      blocks[static_cast<std::size_t>(group - groups_.data())] = group->depth.blocks - less;
-      beyond -= less;
-    }
-    for (const Members* one : members) {
-      Group group;
-      group.blocks = blocks[static_cast<std::size_t>(one - groups_.data())];
-      if (group.blocks == 0) continue;
-      group.devices = one->devices;
-      group.stale = false;
-      GemmBox slab = part.box;
-      slab.k1 = slab.k0 + group.blocks * kBlockK - (one->shorter ? missing_ : 0);
-      static_cast<void>(cover_by_columns(tiling_2d_of(searched_.work, slab), group.devices, finish_, &group.cut));
-      found_[r].push_back(std::move(group));
-    }
+    found.regions.push_back(std::move(groups));
   }
+  return found;
+}
+
+// What is covered beyond the depth is taken from those who are sent most for it.
+std::vector<Group> GroupSearch::groups_of(std::size_t region) const {
+  const Part& part = parts_[region];
+  std::vector<const Members*> members;
+  for (const Members& group : groups_) {
+    if (group.region == region && group.depth.blocks > 0) members.push_back(&group);
+  }
+  std::vector<const Members*> by_strips = members;
+  std::stable_sort(by_strips.begin(), by_strips.end(),
+                   [](const Members* a, const Members* b) { return a->depth.strips > b->depth.strips; });
+  std::int64_t beyond = part.blocks - blocks_;
+  std::vector<std::int64_t> blocks(groups_.size());
+  for (const Members* group : by_strips) {
+    const std::int64_t less = std::min(beyond, group->depth.blocks);
+    blocks[static_cast<std::size_t>(group - groups_.data())] = group->depth.blocks - less;
+    beyond -= less;
+  }
+  std::vector<Group> groups;
+  for (const Members* one : members) {
+    Group group;
+    group.blocks = blocks[static_cast<std::size_t>(one - groups_.data())];
+    if (group.blocks == 0) continue;
+    group.devices = one->devices;
+    group.stale = false;
+    GemmBox slab = part.box;
+    slab.k1 = slab.k0 + group.blocks * kBlockK - (one->shorter ? missing_ : 0);
+    static_cast<void>(cover_by_columns(tiling_2d_of(searched_.work, slab), group.devices, finish_, &group.cut));
+    groups.push_back(std::move(group));
+  }
+  return groups;
 }
 
 // A device and one that prefers a like depth, mostly: they change places, or the first joins the other's group. Of
@@ -320,7 +343,7 @@ double GroupSearch::gain_at(const std::array<Depth, 2>& depths) {
   const Part &first = parts_[both[0]->region], &second = parts_[both[1]->region];
   const bool same = both[0]->region == both[1]->region;
   const auto add_up = [&](const Part& a, const Part& b) { return worth(a) + (same ? 0 : worth(b)); };
-  const double before = add_up(first, second) - fee(bytes_);
+  const double before = add_up(first, second) - fee_of(bytes_);
   change_.first = first;
   change_.second = second;
   change_.bytes = bytes_;
@@ -337,7 +360,7 @@ double GroupSearch::gain_at(const std::array<Depth, 2>& depths) {
   }
   put(change_.first, 1);
   if (!same) put(change_.second, 1);
-  return add_up(change_.first, change_.second) - fee(change_.bytes) - before;
+  return add_up(change_.first, change_.second) - fee_of(change_.bytes) - before;
 }
 
 // Both groups as deep as their areas allow first; true cuts, one after the other, only while that may do.

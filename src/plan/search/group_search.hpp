@@ -25,9 +25,10 @@ struct SearchedRegions {
 class GroupSearch {
  public:
   /// `sizes` are the regions' shares of what they take together. The last group of each holds the last block. `finish`
-  /// is about when they are done.
+  /// is about when they are done. `draws`: the random changes to try.
   GroupSearch(const SearchedRegions& searched, const PreferredShapes& preferred,
-              std::vector<std::vector<Group>> regions, const std::vector<double>& sizes, double finish);
+              std::vector<std::vector<Group>> regions, const std::vector<double>& sizes, double finish,
+              Draws draws = Draws(3));
 
   /// Where to begin, what is early enough, how much worse a change may be at first, as a share of all, and how many
   /// changes are tried, or devices cut in groups, whichever is first.
@@ -38,9 +39,9 @@ class GroupSearch {
   double improve(const Limits& limits);
 
   /// As they were by that finish.
-  [[nodiscard]] const std::vector<std::vector<Group>>& regions() const { return found_; }
+  [[nodiscard]] const std::vector<std::vector<Group>>& regions() const { return found_.regions; }
   /// Rows or columns of these regions.
-  [[nodiscard]] const std::vector<std::int64_t>& lengths() const { return lengths_; }
+  [[nodiscard]] const std::vector<std::int64_t>& lengths() const { return found_.lengths; }
   /// What was missing for the next earlier finish in the end, as a share of all.
   [[nodiscard]] double lacks() const { return -total(); }
 
@@ -65,9 +66,18 @@ class GroupSearch {
     ServerBytes bytes;  // of all that its groups cover
   };
 
+  // What the search came to: the groups of each region, its rows or columns, and the bytes of their cuts, which are
+  // counted where the server's interface has a rate.
+  struct Found {
+    std::vector<std::vector<Group>> regions;
+    std::vector<std::int64_t> lengths;
+    ServerBytes bytes;
+  };
+
   void lay_out(const std::vector<double>& shares);
   void begin_at(double finish);
-  void record();
+  [[nodiscard]] Found record() const;
+  [[nodiscard]] std::vector<Group> groups_of(std::size_t region) const;
   void measure_all();
   [[nodiscard]] std::int64_t deepest_by_area(const Members& group) const;
   [[nodiscard]] Depth measure(const Members& group, std::int64_t deepest);
@@ -75,7 +85,10 @@ class GroupSearch {
   void count(Part& part, const Depth& depth, double sign) const;
   [[nodiscard]] double worth(const Part& part) const;
   [[nodiscard]] ServerBytes needed(const Part& part) const;
-  [[nodiscard]] double fee(const ServerBytes& bytes) const;
+  [[nodiscard]] double fee(double interface_s) const;
+  [[nodiscard]] double fee_of(const ServerBytes& estimate) const {
+    return fee(underestimate_ * estimate.time(searched_.server));
+  }
   [[nodiscard]] double total() const;
   [[nodiscard]] bool met() const;
 
@@ -94,18 +107,18 @@ class GroupSearch {
   const PreferredShapes& preferred_;
   std::int64_t blocks_, missing_;
   std::vector<Members> groups_;
-  std::vector<std::vector<Group>> found_;
-  std::vector<std::int64_t> lengths_;
+  Found found_;
   std::vector<std::int32_t> by_depth_;  // devices, those that prefer like depths beside each other
   std::vector<std::size_t> group_of_;   // by device
   std::vector<Part> parts_;
-  ServerBytes bytes_;  // that are needed
+  ServerBytes bytes_;         // that are needed, by estimate
+  double underestimate_ = 1;  // by what these are multiplied, since bytes of cuts were more
   double finish_ = 0, areas_at_ = 0, cut_devices_ = 0;
   std::vector<DeviceRates> devices_;
   std::optional<Areas> areas_;
   std::vector<std::uint64_t> keys_;
   std::unordered_map<std::uint64_t, Depth> known_;
-  Draws draws_{3};
+  Draws draws_;
   Limits limits_;
   double met_at_ = 0;  // the earliest finish that could be met
   std::int64_t tried_ = 0;

@@ -84,7 +84,7 @@ TEST(GroupSearch, RegionsEndWhenToldAndAlwaysTheSame) {
   }
 }
 
-// Bytes that the server's interface does not carry are not packed.
+// Bytes that the server's interface does not carry are not packed, whatever the random changes were.
 TEST(GroupSearch, NarrowInterface) {
   const Work work = gemm_work(6000, 3000, 65536);
   const GemmBox box{0, work.gemm.m, 0, work.gemm.n, 0, work.gemm.k};
@@ -92,18 +92,27 @@ TEST(GroupSearch, NarrowInterface) {
   const PreferredShapes preferred(work, box, {});
   fleet::ServerProfile server;
   server.nic_out = server.nic_in = BytesPerSecond(1e9);
-  GroupSearch search({work, box, true, 1, server, 0}, preferred, begin_search(preferred, device_rates, box), {1, 1}, 4);
-  const double finish = search.improve({4, 0.01, 0.002, 300000});
-  ASSERT_LT(finish, 4);
-  ServerBytes bytes;
-  for (std::size_t r = 0; r < 2; ++r) {
-    GemmBox part = box;
-    part.m1 = search.lengths()[r];
-    Region region(work, part, search.regions()[r]);
-    static_cast<void>(region.cut(finish));
-    bytes.add(region.server_bytes());
+#ifdef __SANITIZE_ADDRESS__
+  constexpr std::uint32_t kStreams = 3;
+#else
+  constexpr std::uint32_t kStreams = 50;
+#endif
+  for (std::uint32_t stream = 0; stream < kStreams; ++stream) {
+    SCOPED_TRACE(stream);
+    GroupSearch search({work, box, true, 1, server, 0}, preferred, begin_search(preferred, device_rates, box), {1, 1},
+                       4, Draws(stream));
+    const double finish = search.improve({4, 0.01, 0.002, 300000});
+    ASSERT_LT(finish, 4);
+    ServerBytes bytes;
+    for (std::size_t r = 0; r < 2; ++r) {
+      GemmBox part = box;
+      part.m1 = search.lengths()[r];
+      Region region(work, part, search.regions()[r]);
+      static_cast<void>(region.cut(finish));
+      bytes.add(region.server_bytes());
+    }
+    EXPECT_LE(bytes.time(server), finish);
   }
-  EXPECT_LE(bytes.time(server), finish * 1.01);
 }
 
 double far_from_bound(const Work& work, const std::vector<DeviceState>& devices) {
