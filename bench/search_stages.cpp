@@ -1,54 +1,31 @@
 // What each stage of the search for tiles is worth: the table of docs/measurements/search_stages.md.
 //
-//   search_stages [--stages refine,...] [--steps 64,small-memory,256,1024] [--devices 8,64,256] [--models opt-1.3b,...]
+//   search_stages [--stages refine,...] [--steps 64,small-memory,256,1024|none] [--devices 8,64,...] [--fleets
+//   mild,...]
+//   [--models opt-1.3b,...]
 //
-// Prints markdown: a row per stage that is left out, beside one with all of them. Plans alone: busy/bound over the
-// operations of the models on the fleets `moderate` and `symmetric` of plan_table, median and worst, how many of the
-// plans take another time, longer or shorter. Steps: the simulated step time of
-// inputs/sim/cleave-256.yaml on 64, 256 and 1024 devices and of inputs/sim/small-memory.yaml.
+// Prints markdown: a row per stage that is left out, beside one with all of them. Plans alone are those of plan_table,
+// behind its server: geometric mean and worst of busy/bound and of time/bound, how many of the plans take longer or
+// shorter, and the processor time of making them. Steps: the simulated step time of inputs/sim/cleave-256.yaml on 64,
+// 256 and 1024 devices and of inputs/sim/small-memory.yaml, in tiles.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <sstream>
+#include <ctime>
 
-#include "cleave/model/family.hpp"
-#include "cleave/plan/plan.hpp"
 #include "cleave/sched/scheduler.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
+#include "plan_cases.hpp"
 
 using namespace cleave;
+using namespace cleave::plan_cases;
 
 namespace {
 
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> parts;
-  std::stringstream in(text);
-  for (std::string part; std::getline(in, part, ',');) parts.push_back(part);
-  return parts;
-}
-
-fleet::DeviceGroup group(std::int64_t count, fleet::Range compute, fleet::Range down, fleet::Range up,
-                         fleet::Range memory) {
-  return {.name = "edge",
-          .count = count,
-          .compute_flops = compute,
-          .memory_bytes = memory,
-          .downlink_bytes = down,
-          .uplink_bytes = up,
-          .latency_s = {0, 0}};
-}
-
 // As inputs/sim/cleave-256.yaml has them.
-fleet::DeviceGroup edge(std::int64_t count, fleet::Range memory = {1e9, 3e9}) {
-  return group(count, {5e12, 7e12}, {10e6, 100e6}, {5e6, 10e6}, memory);
-}
-
-std::vector<plan::DeviceState> states_of(const fleet::DeviceGroup& devices) {
-  std::vector<plan::DeviceState> states;
-  for (const fleet::DeviceProfile& profile : fleet::draw_devices({devices}, 42))
-    states.push_back({profile, {}, {}, {}});
-  return states;
+fleet::DeviceGroup edge(std::int64_t count, fleet::Range memory_gb = {1, 3}) {
+  return group("edge", count, {5, 7}, {10, 100}, {5, 10}, {memory_gb.low * 1e9, memory_gb.high * 1e9});
 }
 
 model::StepGraph graph_of(const std::string& preset, std::int64_t row_groups) {
@@ -60,42 +37,43 @@ model::StepGraph graph_of(const std::string& preset, std::int64_t row_groups) {
   return model::build_step(config, step);
 }
 
-// Of the same operations in the same order.
+// Of the same operations in the same order, times their lower bounds; and of making them.
 struct Plans {
-  std::vector<double> busy, ratio;  ///< seconds, and times the lower bound
+  std::vector<double> busy, time;
+  double processor_s = 0;
 };
 
-Plans plan_all(const std::vector<std::string>& models, const std::vector<std::string>& sizes, plan::StageSet stages) {
+struct Wanted {
+  std::vector<std::string> models = kModels, fleets = kFleets, sizes{"8", "64", "256"};
+};
+
+Plans plan_all(const Wanted& wanted, plan::StageSet stages) {
   plan::PlanOptions options;
   options.objective = plan::Objective::alone;
   options.stages = stages;
+  std::vector<Case> cases;
+  for (const std::string& name : wanted.models) {
+    for (Case& c : cases_of(name)) cases.push_back(std::move(c));
+  }
   Plans plans;
-  for (const std::string& size : sizes) {
-    const std::int64_t count = std::stoll(size);
-    const fleet::DeviceGroup moderate = group(count, {2e12, 10e12}, {5e6, 200e6}, {2e6, 20e6}, {1e9, 3e9});
-    const fleet::DeviceGroup symmetric = group(count, {5e12, 7e12}, {10e6, 100e6}, {10e6, 100e6}, {1e9, 3e9});
-    for (const fleet::DeviceGroup& fleet_group : {moderate, symmetric}) {
-      const std::vector<plan::DeviceState> devices = states_of(fleet_group);
-      for (const std::string& model : models) {
-        std::vector<plan::Work> seen;
-        for (const model::Operation& op : graph_of(model, 1).operations) {
-          if (op.kind != model::OpKind::gemm) continue;
-          const plan::Work work = plan::work_of(op, DType::f16);
-          if (std::find(seen.begin(), seen.end(), work) != seen.end()) continue;
-          seen.push_back(work);
-          const plan::OperationPlan plan = plan::plan_operation(work, devices, options);
-          plans.busy.push_back(plan.busy.value());
-          plans.ratio.push_back(plan.busy / plan.lower_bound);
-        }
+  const std::clock_t start = std::clock();
+  for (const std::string& fleet_name : wanted.fleets) {
+    for (const std::string& size : wanted.sizes) {
+      const std::vector<plan::DeviceState> devices = fleet_of(fleet_name, std::stoll(size), 42);
+      for (const Case& c : cases) {
+        const plan::OperationPlan plan = plan::plan_operation(c.work, devices, options);
+        plans.busy.push_back(plan.busy / plan.lower_bound);
+        plans.time.push_back(plan.time / plan.lower_bound);
       }
     }
   }
+  plans.processor_s = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   return plans;
 }
 
 Seconds step_time(const std::string& name, plan::StageSet stages) {
   const bool small = name == "small-memory";
-  const fleet::DeviceGroup devices = small ? edge(256, {256e6, 256e6}) : edge(std::stoll(name));
+  const fleet::DeviceGroup devices = small ? edge(256, {0.256, 0.256}) : edge(std::stoll(name));
   fleet::ServerProfile server;
   server.compute = FlopsPerSecond(10e12);
   server.memory_bandwidth = BytesPerSecond(400e9);
@@ -108,22 +86,18 @@ Seconds step_time(const std::string& name, plan::StageSet stages) {
   return sched::Scheduler(fleet, options).run(graph_of("opt-13b", small ? 2 : 8)).time;
 }
 
-double percentile(std::vector<double> values, double share) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1))];
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::vector<std::string> wanted, steps{"64", "small-memory", "256"}, sizes{"8", "64", "256"};
-  std::vector<std::string> models{"opt-1.3b", "opt-13b"};
+  std::vector<std::string> wanted_stages, steps{"64", "small-memory", "256"};
+  Wanted wanted;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string flag = argv[i];
-    std::vector<std::string>* list = flag == "--stages"    ? &wanted
+    std::vector<std::string>* list = flag == "--stages"    ? &wanted_stages
                                      : flag == "--steps"   ? &steps
-                                     : flag == "--devices" ? &sizes
-                                     : flag == "--models"  ? &models
+                                     : flag == "--devices" ? &wanted.sizes
+                                     : flag == "--fleets"  ? &wanted.fleets
+                                     : flag == "--models"  ? &wanted.models
                                                            : nullptr;
     if (list == nullptr) {
       fmt::print(stderr, "unknown option {}\n", flag);
@@ -131,8 +105,9 @@ int main(int argc, char** argv) {
     }
     *list = split(argv[i + 1]);
   }
-  std::string header = "| left out | busy/bound median | worst | other plans | longer | shorter |";
-  std::string rule = "|---|---:|---:|---:|---:|---:|";
+  std::erase(steps, "none");
+  std::string header = "| left out | busy/bound mean | worst | time/bound mean | worst | longer | shorter | plans s |";
+  std::string rule = "|---|---:|---:|---:|---:|---:|---:|---:|";
   for (const std::string& step : steps) {
     header += fmt::format(" step {} s |", step);
     rule += "---:|";
@@ -146,17 +121,18 @@ int main(int argc, char** argv) {
       const auto stage = static_cast<plan::SearchStage>(i);
       stages = stages.without(stage);
       name = plan::name_of(stage);
-      if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), name) == wanted.end()) continue;
+      if (!wanted_stages.empty() && std::ranges::find(wanted_stages, name) == wanted_stages.end()) continue;
     }
-    const Plans plans = plan_all(models, sizes, stages);
+    const Plans plans = plan_all(wanted, stages);
     if (i < 0) usual = plans;
     std::size_t longer = 0, shorter = 0;
-    for (std::size_t p = 0; p < plans.busy.size(); ++p) {
-      longer += plans.busy[p] > usual.busy[p] ? 1 : 0;
-      shorter += plans.busy[p] < usual.busy[p] ? 1 : 0;
+    for (std::size_t p = 0; p < plans.time.size(); ++p) {
+      longer += plans.time[p] > usual.time[p] ? 1 : 0;
+      shorter += plans.time[p] < usual.time[p] ? 1 : 0;
     }
-    fmt::print("| {} | {:.4f} | {:.3f} | {} of {} | {} | {} |", name, percentile(plans.ratio, 0.5),
-               percentile(plans.ratio, 1), longer + shorter, plans.busy.size(), longer, shorter);
+    fmt::print("| {} | {:.5f} | {:.3f} | {:.5f} | {:.3f} | {} | {} | {:.1f} |", name, geometric_mean(plans.busy),
+               percentile(plans.busy, 1), geometric_mean(plans.time), percentile(plans.time, 1), longer, shorter,
+               plans.processor_s);
     for (const std::string& step : steps) fmt::print(" {:.1f} |", step_time(step, stages).value());
     fmt::print("\n");
     std::fflush(stdout);
