@@ -41,6 +41,13 @@ inline DeviceState device(std::int64_t id, double compute, std::int64_t memory, 
   return state;
 }
 
+/// Whose interface has this rate each way.
+inline fleet::ServerProfile server_of(double bytes_per_second) {
+  fleet::ServerProfile server;
+  server.nic_out = server.nic_in = BytesPerSecond(bytes_per_second);
+  return server;
+}
+
 inline std::vector<DeviceState> fleet_of(const std::vector<fleet::DeviceGroup>& groups, std::uint64_t seed = 42) {
   std::vector<DeviceState> states;
   for (const fleet::DeviceProfile& profile : fleet::draw_devices(groups, seed)) {

@@ -6,12 +6,6 @@
 namespace cleave::plan {
 namespace {
 
-fleet::ServerProfile server_of(double bytes_per_second) {
-  fleet::ServerProfile server = unlimited_server();
-  server.nic_out = server.nic_in = BytesPerSecond(bytes_per_second);
-  return server;
-}
-
 BoxTiling selected(const Work& work, const std::vector<DeviceRates>& devices, const fleet::ServerProfile& server) {
   const GemmBox box = whole_box(work);
   return tile_selected({work, box, devices, server, bound_box(work, box, devices, server, 0), {}});
