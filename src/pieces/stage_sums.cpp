@@ -14,11 +14,14 @@ namespace {
 using kernels::ProductStatus;
 
 bool are_units(PieceTable& table, std::int64_t first, std::int64_t end, std::span<const UnitRange> slices) {
-  std::int64_t before = first - 1;
+  std::int64_t before = first, done = 0;  // units of that piece
   for (const UnitRange& slice : slices) {
-    if (slice.piece <= before || slice.piece < first || slice.piece >= end) return false;
-    if (slice.begin < 0 || slice.begin >= slice.end || slice.end > table.piece(slice.piece).units) return false;
+    if (slice.piece < before || slice.piece < first || slice.piece >= end) return false;
+    if (slice.begin < (slice.piece == before ? done : 0) || slice.begin >= slice.end ||
+        slice.end > table.piece(slice.piece).units)
+      return false;
     before = slice.piece;
+    done = slice.end;
   }
   return !slices.empty();
 }

@@ -270,7 +270,7 @@ void SimulatedFleet::submit(const Tasklet& tasklet) {
   const plan::Work work = tasklet.is_run() ? plan::Work{} : plan::work_of(self.graph->operation(tasklet.op), self.wire);
   Flight& flight = self.new_flight(tasklet);
   if (self.observer != nullptr) self.observer->submitted(tasklet);
-  if (own) return self.compute(flight, plan::volume_of(work, piece).flops);
+  if (own) return self.compute(flight, tasklet.is_run() ? tasklet.run.flops() : plan::volume_of(work, piece).flops);
   flight.id = tasklet.id.value;
   flight.panels = tasklet.is_run() ? timing::PanelSequence::alike(tasklet.run) : plan::panel_sequence(work, piece);
   if (tasklet.is_witness()) flight.panels.answer_with(kDigestPayload.value());

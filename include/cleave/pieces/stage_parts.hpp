@@ -77,7 +77,8 @@ struct OwnerSteps {
   std::vector<OfPiece> pieces;  ///< bottom first
   std::vector<Region> regions;
 };
-/// Of a stage of pieces [first, end). Requires: slices are of these pieces and in order, not empty.
+/// Of a stage of pieces [first, end). Requires: slices are of these pieces, in order, without common
+/// units, not empty.
 [[nodiscard]] OwnerSteps steps_of_owner(PieceTable& table, std::int64_t first, std::int64_t end,
                                         std::span<const UnitRange> slices);
 /// The parameters that they read.

@@ -75,7 +75,7 @@ class StageCost {
 /// Bytes of a sum over tokens, on its owner and between groups: the partial sums of docs/numerics.md.
 [[nodiscard]] constexpr std::int64_t sum_bytes(DType wire) { return size_of(partial_sum_type(wire)); }
 
-/// What an owner of slices of a stage costs. `slices` are in order and follow each other.
+/// What an owner of slices of a stage costs. `slices` are in order, and no two have units in common.
 struct OwnerCost {
   double elements = 0;  ///< of the sums
   Bytes weights;        ///< that a device needs which is no replica of the stage

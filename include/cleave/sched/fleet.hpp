@@ -30,13 +30,15 @@ inline constexpr Bytes kDigestPayload{16};
 /// What a tasklet of a step in stages does; none in tiles.
 enum class Errand : std::uint8_t {
   none,
-  weights,    ///< a stage's, or a slice's, go to the device
-  forward,    ///< one chunk through a stage
-  remake,     ///< what of a sequence's forward pass its backward pass needs
-  backward,   ///< one chunk back
-  replay,     ///< a chunk again whose result is there: those after it need its keys and values
-  sum,        ///< an owner sums over a sequence
-  send_sums,  ///< and returns what it summed
+  weights,       ///< a stage's, or a slice's, go to the device
+  forward,       ///< one chunk through a stage
+  remake,        ///< what of a sequence's forward pass its backward pass needs
+  backward,      ///< one chunk back
+  replay,        ///< a chunk again whose result is there: those after it need its keys and values
+  sum,           ///< an owner sums over a sequence
+  send_sums,     ///< and returns what it summed
+  witness,       ///< a second device makes a whole visit again, and returns a digest of its answers
+  witness_sums,  ///< a second owner returns a digest of what an owner sent
 };
 
 /// What a tasklet with an errand works on: what a fleet with real numbers must know of it beside its panels.
@@ -44,11 +46,13 @@ struct StageItem {
   std::int32_t owner = -1;         ///< number among the step's owners; -1: it is for a replica
   std::int64_t sequence = 0;       ///< of the batch
   std::int64_t row = 0, rows = 0;  ///< tokens of the sequence
-  bool back = false;               ///< of a replay: the way back
+  bool back = false;               ///< of a replay, of a witness: the way back
   bool weights = false;            ///< of a load: they come with it
   bool returns_rows = false;       ///< a boundary's rows come back
   bool returns_norms = false;      ///< and the sequence's gradients of norms
   bool partial = false;            ///< of sums: others sum the same slices over other sequences
+  std::int64_t chunk = 0;          ///< of a witness: rows of one of the answers that are digested
+  std::int32_t first = -1;         ///< of a witness of sums: the owner that sent them
   /// Of an owner's load: what it owns; of sums that are sent: what they are of.
   std::shared_ptr<const std::vector<plan::PieceSlice>> slices{};
 };

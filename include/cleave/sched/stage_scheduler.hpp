@@ -8,10 +8,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "cleave/plan/stage_plan.hpp"
 #include "cleave/sched/fleet.hpp"
+#include "cleave/sched/quorum_fleet.hpp"
 #include "cleave/sched/scheduler.hpp"
 
 namespace cleave::sched {
@@ -19,6 +21,8 @@ namespace cleave::sched {
 struct StageSchedulerOptions {
   plan::StageOptions stages;
   DType wire = DType::f32;
+  /// A share of the visits and of the sums is made again by second devices, whose digests are compared; empty: none.
+  std::optional<QuorumOptions> quorum{};
 };
 
 /// What of the last step was done, by stage: each chunk counts once, however often it was sent.

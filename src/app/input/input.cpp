@@ -375,7 +375,6 @@ void read_stages(const Section& plan, sched::LayoutRequest& request) {
 // same of one input.
 void settle_layout(Input& input) {
   sched::LayoutRequest& request = input.step.layout;
-  if (input.step.paired > 0) request.layout = sched::Layout::tiles;
   if (input.data.kind == DataKind::none) return;
   if (request.layout == sched::Layout::automatic) request.layout = sched::Layout::tiles;
   request.row_groups = std::max<std::int64_t>(1, request.row_groups);
@@ -476,9 +475,7 @@ Input declare_input(config::Reader& reader, Needs needs) {
            "Which returned blocks are checked against their operands: none, a share, all; audit: a share is computed "
            "again and compared bit for bit; quorum: a share is computed by a second device too, which returns a digest "
            "of it."});
-  if (input.step.layout.layout == sched::Layout::stages && input.verify.mode == server::VerifyMode::quorum)
-    verify.fault("mode", "a step in stages asks no second devices yet", "plan.layout: tiles");
-  else if (needs == Needs::everything)  // simulate multiplies nothing, so there is nothing to check
+  if (needs == Needs::everything)  // simulate multiplies nothing, so there is nothing to check
     refuse_unready_stages(input, [&](const char* section, const char* key, const char* what, const char* hint) {
       (std::string_view(section) == "plan" ? plan : verify).fault(key, what, hint);
     });

@@ -37,6 +37,8 @@ const char* errand_name(sched::Errand errand) {
     case sched::Errand::replay: return "chunk made again";
     case sched::Errand::sum: return "summing";
     case sched::Errand::send_sums: return "sums";
+    case sched::Errand::witness: return "visit made again";
+    case sched::Errand::witness_sums: return "digest of sums";
   }
   return "";
 }
@@ -212,7 +214,8 @@ Timeline::Work Timeline::work_of(sched::Errand errand) {
     case sched::Errand::none: return kBlocks;
     case sched::Errand::weights: return kWeights;
     case sched::Errand::sum:
-    case sched::Errand::send_sums: return kOwners;
+    case sched::Errand::send_sums:
+    case sched::Errand::witness_sums: return kOwners;
     default: return kChunks;
   }
 }

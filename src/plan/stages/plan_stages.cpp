@@ -380,6 +380,7 @@ stages::Problem problem_of(const StageWork& work, std::span<const fleet::DeviceP
   problem.nic_in = options.server.nic_in.value();
   problem.owners = options.owners;
   problem.preload = options.preload;
+  problem.second_sums = options.second_sums;
   for (const fleet::DeviceProfile& device : devices) {
     problem.memory.push_back(static_cast<double>(device.memory.value()));
     problem.down.push_back(std::min(device.downlink.value(), options.server.nic_out.value()));

@@ -11,14 +11,26 @@ namespace {
 
 constexpr std::int64_t kExponentBytes = 2;  // of each column of a part's weights, over the whole vocabulary
 
-double share_of(const model::Piece& piece, const PieceSlice& slice) {
-  return static_cast<double>(slice.end - slice.begin) / static_cast<double>(piece.units);
+// Of all slices of a piece.
+double share_of(const model::Piece& piece, std::int64_t index, std::span<const PieceSlice> slices) {
+  double share = 0;
+  for (const PieceSlice& slice : slices) {
+    if (slice.piece == index) share += static_cast<double>(slice.end - slice.begin) / static_cast<double>(piece.units);
+  }
+  return share;
 }
 
-// Share of the key/value heads that a slice touches: attention is made for whole heads.
-double heads_touched(const model::Piece& piece, const PieceSlice& slice) {
+// Share of the key/value heads that slices touch: attention is made for whole heads.
+double heads_touched(const model::Piece& piece, std::int64_t index, std::span<const PieceSlice> slices) {
+  if (piece.kind != model::PieceKind::attention) return 0;
   const std::int64_t width = std::max<std::int64_t>(1, piece.attention.head_dim);
-  const std::int64_t heads = (slice.end + width - 1) / width - slice.begin / width;
+  std::int64_t heads = 0, made = 0;
+  for (const PieceSlice& slice : slices) {
+    if (slice.piece != index) continue;
+    const std::int64_t end = (slice.end + width - 1) / width;
+    heads += std::max<std::int64_t>(0, end - std::max(made, slice.begin / width));
+    made = std::max(made, end);
+  }
   return static_cast<double>(heads) / static_cast<double>(std::max<std::int64_t>(1, piece.attention.n_kv_head));
 }
 
@@ -121,10 +133,7 @@ OwnerCost owner_cost(const StageWork& work, const StageCost& stage, std::span<co
   double alone = 0, beside = 0, weights = 0;
   for (std::int64_t i = stage.first(); i < stage.end(); ++i) {
     const model::Piece& piece = work.pieces[static_cast<std::size_t>(i)];
-    const auto found = std::ranges::find(slices, i, &PieceSlice::piece);
-    const double share = found == slices.end() ? 0 : share_of(piece, *found);
-    const double heads =
-        found == slices.end() || piece.kind != model::PieceKind::attention ? 0 : heads_touched(piece, *found);
+    const double share = share_of(piece, i, slices), heads = heads_touched(piece, i, slices);
     // X of the highest slice is made from below, dY of the lowest from above.
     const bool whole_forward = i < highest || (i > highest && highest + 1 < stage.end());
     const bool whole_backward = i > lowest;

@@ -25,18 +25,28 @@ constexpr double kLeastSpare = 0.05;
 
 }  // namespace
 
+double secret_uniform(const SipKey& secret, std::int64_t subject, std::int64_t draw) {
+  const std::array<std::int64_t, 2> message{subject, draw};
+  const SipTag tag = siphash(secret, std::as_bytes(std::span(message)));
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, tag.data(), sizeof bits);
+  return static_cast<double>(bits >> 11U) * 0x1p-53;
+}
+
+bool are_apart(const QuorumOptions& options, const fleet::DeviceProfile& first, const fleet::DeviceProfile& second) {
+  if (!first.owner.empty() && first.owner == second.owner) return false;
+  if (!first.group.empty() && first.group == second.group) return false;
+  const auto host = [&](DeviceId device) -> std::string_view {
+    const auto at = static_cast<std::size_t>(device.value);
+    return at < options.hosts.size() ? options.hosts[at] : std::string_view();
+  };
+  return host(first.id).empty() || host(first.id) != host(second.id);
+}
+
 void WitnessDraw::begin_step(const model::StepGraph& graph) {
   graph_ = &graph;
   columns_.clear();
   in_hand_.clear();
-}
-
-double WitnessDraw::uniform(std::int64_t tasklet, std::int64_t index) const {
-  const std::array<std::int64_t, 2> message{tasklet, index};
-  const SipTag tag = siphash(options_.secret, std::as_bytes(std::span(message)));
-  std::uint64_t bits = 0;
-  std::memcpy(&bits, tag.data(), sizeof bits);
-  return static_cast<double>(bits >> 11U) * 0x1p-53;
 }
 
 bool WitnessDraw::is_drawn(TaskletId tasklet) const {
@@ -72,14 +82,7 @@ void WitnessDraw::renew_candidates() {
 }
 
 bool WitnessDraw::may_witness(const fleet::DeviceProfile& first, const fleet::DeviceProfile& second) const {
-  if (first.id == second.id || distrusted_.contains(second.id)) return false;
-  if (!first.owner.empty() && first.owner == second.owner) return false;
-  if (!first.group.empty() && first.group == second.group) return false;
-  const auto host = [&](DeviceId device) -> std::string_view {
-    const auto at = static_cast<std::size_t>(device.value);
-    return at < options_.hosts.size() ? options_.hosts[at] : std::string_view();
-  };
-  return host(first.id).empty() || host(first.id) != host(second.id);
+  return first.id != second.id && !distrusted_.contains(second.id) && are_apart(options_, first, second);
 }
 
 // Whole, with its own columns: what the second device would need to return the same block in one message.

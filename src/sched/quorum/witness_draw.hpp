@@ -15,6 +15,12 @@
 
 namespace cleave::sched {
 
+/// A number in [0, 1) that devices do not foresee: a function of the secret, of what is drawn for, and of the draw.
+[[nodiscard]] double secret_uniform(const SipKey& secret, std::int64_t subject, std::int64_t draw);
+/// Whether two devices, each of another id, may be paired: they are of no common host, owner or group.
+[[nodiscard]] bool are_apart(const QuorumOptions& options, const fleet::DeviceProfile& first,
+                             const fleet::DeviceProfile& second);
+
 class WitnessDraw {
  public:
   struct Witness {
@@ -46,7 +52,9 @@ class WitnessDraw {
     BytesPerSecond spare_down;  // what other work has left of its downlink so far
   };
 
-  [[nodiscard]] double uniform(std::int64_t tasklet, std::int64_t index) const;
+  [[nodiscard]] double uniform(std::int64_t tasklet, std::int64_t index) const {
+    return secret_uniform(options_.secret, tasklet, index);
+  }
   [[nodiscard]] bool may_witness(const fleet::DeviceProfile& first, const fleet::DeviceProfile& second) const;
   [[nodiscard]] std::optional<plan::TaskletPlan> piece_for(const Tasklet& tasklet, const fleet::DeviceProfile& device);
   void renew_candidates();

@@ -228,6 +228,7 @@ LayoutChoice choose_layout(const StepSpec& spec) { return Chooser(spec).choose()
 
 StageSchedulerOptions stage_scheduler_options(const StepSpec& spec) {
   StageSchedulerOptions options{.stages = {}, .wire = spec.wire};
+  if (spec.paired > 0) options.quorum = quorum_options(spec);
   options.stages.server = spec.server();
   options.stages.chunk = spec.layout.chunk_tokens;
   options.stages.owners = spec.layout.owners;

@@ -13,7 +13,7 @@ constexpr std::int64_t kSumPanels = 2;      // of sums that are sent, in one tas
 }  // namespace
 
 bool StageRun::wants(const OwnerState& of, std::int64_t q) {
-  return !of.closed && book(of.device).present && !of.seen[static_cast<std::size_t>(q)];
+  return of.active() && (of.device == kServer || book(of.device).present) && !of.seen[static_cast<std::size_t>(q)];
 }
 
 void StageRun::sum_elsewhere(std::int64_t q, std::int32_t s) {
@@ -34,8 +34,8 @@ void StageRun::send_operands(std::int32_t index, std::int64_t q, std::int32_t lo
   run.each.down = with_header(Bytes((of.cost.operands.value() + run.panels - 1) / run.panels));
   run.each.flops = of.cost.alone * (1.0 / static_cast<double>(run.panels));
   run.last_up = plan::kMessageHeader;
-  submit({Errand::sum, of.device, of.stage, index, 0, q, loss}, {kOperands, q}, run, Bytes(0), false,
-         {.owner = index, .rows = work.seq});
+  submit({Errand::sum, of.device, of.stage, index, 0, q, loss}, {of.slices.empty() ? kWitness : kOperands, q}, run,
+         Bytes(0), false, {.owner = index, .rows = work.seq});
 }
 
 void StageRun::own_visited(std::int64_t q, std::int32_t s) {
@@ -58,7 +58,7 @@ void StageRun::join_group(std::int64_t q, std::int32_t s, std::int32_t id) {
   std::int64_t group = std::ranges::min_element(of_stage.groups) - of_stage.groups.begin();
   for (const std::int32_t index : of_stage.owners) {
     const OwnerState& of = owner[static_cast<std::size_t>(index)];
-    if (of.replica && of.device == id) group = of.group;
+    if (of.replica && of.device == id && !of.slices.empty()) group = of.group;
   }
   of_stage.grouped[static_cast<std::size_t>(q)] = true;
   ++of_stage.groups[static_cast<std::size_t>(group)];
@@ -73,7 +73,7 @@ void StageRun::join_group(std::int64_t q, std::int32_t s, std::int32_t id) {
   if (has_gradient(s, q)) sum_elsewhere(q, s);
   if (of_stage.ungrouped > 0) return;
   for (const std::int32_t index : of_stage.owners) {
-    if (owner[static_cast<std::size_t>(index)].left == 0) send_sums(index);
+    if (owner[static_cast<std::size_t>(index)].left == 0) all_summed(index);
   }
 }
 
@@ -83,7 +83,12 @@ void StageRun::settle_groups(std::int32_t s) {
 
 void StageRun::summed(const Purpose& purpose) {
   OwnerState& of = owner[static_cast<std::size_t>(purpose.owner)];
-  if (--of.left == 0 && at(of.stage).ungrouped == 0) send_sums(purpose.owner);
+  if (--of.left == 0 && at(of.stage).ungrouped == 0) all_summed(purpose.owner);
+}
+
+void StageRun::all_summed(std::int32_t index) {
+  send_sums(index);
+  if (!owner[static_cast<std::size_t>(index)].watched.empty()) ask_for_digests(index);
 }
 
 void StageRun::send_sums(std::int32_t index) {
@@ -113,9 +118,10 @@ void StageRun::sums_in(const Purpose& purpose) {
   OwnerState& of = owner[static_cast<std::size_t>(purpose.owner)];
   of.panels_in = std::min(of.panels, of.panels_in + of.part);
   if (of.panels_in < of.panels) return;
-  of.closed = true;
-  give_back(of.load, of.device, owner_memory(work, of.cost, of.replica));
-  tally.summed[static_cast<std::size_t>(of.stage)] += of.cost.elements * static_cast<double>(of.sequences.size());
+  of.closed = of.sent = true;
+  leave_role(of);
+  tally.summed[static_cast<std::size_t>(of.stage)] += of.elements * static_cast<double>(of.sequences.size());
+  compare_sums(purpose.owner);
   gradient_in(purpose.stage);
 }
 

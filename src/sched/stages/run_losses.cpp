@@ -76,7 +76,7 @@ std::vector<Candidate> StageRun::candidates() {
     }
   }
   for (const OwnerState& of : owner) {
-    if (of.closed || !book(of.device).present) continue;
+    if (!of.active() || of.device == kServer || !book(of.device).present) continue;
     Candidate& candidate = *entry(of.device);
     // What a replica will run itself is not sent to it.
     double own = 0;
@@ -88,8 +88,9 @@ std::vector<Candidate> StageRun::candidates() {
     candidate.down_busy += sent * static_cast<double>(of.cost.operands.value()) / candidate.downlink;
     candidate.compute_busy += (sent * of.cost.alone.value() + own * of.cost.beside.value()) / candidate.compute;
     const double to_send = of.panels > 0 ? 1 - static_cast<double>(of.panels_in) / static_cast<double>(of.panels) : 1;
-    (of.left > 0 ? candidate.sums_busy : candidate.up_busy) +=
-        to_send * static_cast<double>(of.sums.value()) / candidate.uplink;
+    if (!of.closed)
+      (of.left > 0 ? candidate.sums_busy : candidate.up_busy) +=
+          to_send * static_cast<double>(of.sums.value()) / candidate.uplink;
     candidate.down_busy += loading_left(of);
     if (of.left > 0)
       candidate.last_read = std::max(candidate.last_read, ready_after[static_cast<std::size_t>(of.stage)]);
@@ -111,7 +112,7 @@ void StageRun::give_back(TaskletId held, std::int32_t id, Bytes memory) {
 
 void StageRun::retire_replicas() {
   for (std::int32_t s = 0; s <= top(); ++s) {
-    if (left_of(s) > 0) continue;
+    if (left_of(s) > 0 || has_pairs(s)) continue;
     for (Host& host : at(s).hosts) {
       if (host.retired) continue;
       host.retired = true;
@@ -119,6 +120,7 @@ void StageRun::retire_replicas() {
       if (host.more.valid()) give_back(host.more, host.device, more_slots(cost, host));
       give_back(host.load, host.device, least_memory(cost));
       host.forward_all = host.backward_all = host.forward_slots = host.backward_slots = kLeastSlots;
+      host.witness_all = host.witness_slots = 0;
       host.more = TaskletId();
       host.load = load({Errand::weights, host.device, s}, kWeights, Bytes(0), cost.weights(), {});
     }
@@ -168,7 +170,9 @@ void StageRun::make_room(std::int32_t id, Bytes need, std::int32_t keeps) {
 
 bool StageRun::give_up_silent() {
   std::set<std::int32_t> silent;
-  purposes.for_each([&](const Purpose& purpose) { silent.insert(purpose.device); });
+  purposes.for_each([&](const Purpose& purpose) {
+    if (purpose.device != kServer) silent.insert(purpose.device);
+  });
   for (const std::int32_t id : silent) give_up_on(id, Then::waits);
   return !silent.empty();
 }
@@ -202,9 +206,13 @@ void StageRun::lose(std::int32_t id, Seconds silent) {
   purposes.for_each([&](const Purpose& purpose) {
     if (purpose.device != id) return;
     gone.push_back(purpose.tasklet);
-    losses.tasklet_lost(purpose.stage, id);
+    if (!purpose.is_witness()) losses.tasklet_lost(purpose.stage, id);
   });
-  for (const TaskletId tasklet : gone) purposes.remove(tasklet);
+  std::vector<Purpose> of_pairs;
+  for (const TaskletId tasklet : gone) {
+    if (const Purpose* const purpose = purposes.find(tasklet); purpose->is_witness()) of_pairs.push_back(*purpose);
+    remove_purpose(tasklet);
+  }
   report.lost += std::ssize(gone);
   for (std::int32_t s = 0; s <= top(); ++s) {
     const auto gone_hosts = std::erase_if(at(s).hosts, [&](const Host& host) { return host.device == id; });
@@ -213,6 +221,7 @@ void StageRun::lose(std::int32_t id, Seconds silent) {
   for (const OwnerState& of : owner) {
     if (of.device == id && !of.closed) losses.device_lost(of.stage, id);
   }
+  for (const Purpose& purpose : of_pairs) ask_another(purpose);
   missing.push_back(id);
 }
 
@@ -249,8 +258,9 @@ void StageRun::give_to_others(std::span<const std::int32_t> ids) {
     }
   }
   for (std::size_t i = 0; i < owner.size(); ++i) {
-    if (!owner[i].closed && std::ranges::find(ids, owner[i].device) != ids.end())
-      homeless.push_back(static_cast<std::int32_t>(i));
+    if (std::ranges::find(ids, owner[i].device) == ids.end()) continue;
+    if (!owner[i].closed) homeless.push_back(static_cast<std::int32_t>(i));
+    stop_watching(static_cast<std::int32_t>(i));
   }
   try_again();
 }
@@ -297,6 +307,7 @@ void StageRun::call_helpers(std::int32_t s) {
   }
   place_waiting_forward(s);
   place_waiting_backward(s);
+  ask_witnesses(s);
 }
 
 bool StageRun::has_gradient(std::int32_t s, std::int64_t q) {
@@ -355,10 +366,10 @@ void StageRun::keep_arrived(std::int32_t index) {
   const double share = static_cast<double>(of.panels_in) / static_cast<double>(of.panels);
   of.slices = slices_after(work, at(of.stage).cost, of.slices, share, plan.chunk);
   of.panels = of.panels_in = 0;
-  const double before = of.cost.elements;
+  const double before = of.elements;
   of.cost = plan::owner_cost(work, at(of.stage).cost, of.slices, plan.chunk);
-  tally.summed[static_cast<std::size_t>(of.stage)] +=
-      (before - of.cost.elements) * static_cast<double>(of.sequences.size());
+  of.elements = of.cost.elements;
+  tally.summed[static_cast<std::size_t>(of.stage)] += (before - of.elements) * static_cast<double>(of.sequences.size());
 }
 
 void StageRun::replace(std::int32_t index, std::span<const OwnerPart> parts) {
@@ -386,8 +397,10 @@ void StageRun::add_stand_in(const OwnerPart& part, std::int32_t s, bool partial,
                             std::int32_t loss) {
   make_room(part.device, owner_memory(work, part.cost, part.replica), s);
   const std::int32_t stands = add_owner(part.device, s, part.replica, partial, part.slices, its);
+  load_owner(stands);
   const bool passed = std::ranges::all_of(its, [&](std::int64_t q) { return has_gradient(s, q); });
   if (passed) owner[static_cast<std::size_t>(stands)].loss = loss;
+  owner[static_cast<std::size_t>(stands)].drawn = is_drawn(owner[static_cast<std::size_t>(stands)].load);
   for (const std::int64_t q : its) {
     const Visit& ran = summed_visit(s, q);
     if (!has_gradient(s, q)) continue;

@@ -71,7 +71,7 @@ void StageRun::forget_sums(std::int32_t index, const std::vector<bool>& of_these
       gone.push_back(purpose.tasklet);
   });
   for (const TaskletId tasklet : gone) {
-    purposes.remove(tasklet);
+    remove_purpose(tasklet);
     fleet.forget(tasklet);
   }
 }
@@ -121,15 +121,16 @@ bool StageRun::relieve_one() {
   for (const std::int64_t q : its) gone[static_cast<std::size_t>(q)] = true;
   forget_sums(index, gone);
   const bool partial = keeps || of.partial;
+  stop_watching(index);
   if (keeps) {
     for (const std::int64_t q : its) of.seen[static_cast<std::size_t>(q)] = true;
     std::erase_if(of.sequences, [&](std::int64_t q) { return gone[static_cast<std::size_t>(q)]; });
     of.left -= std::ssize(its);
     of.partial = true;
-    of.sums = Bytes(static_cast<std::int64_t>(of.cost.elements) * plan::sum_bytes(work.wire));
+    of.sums = Bytes(static_cast<std::int64_t>(of.elements) * plan::sum_bytes(work.wire));
   } else {
     of.closed = true;
-    give_back(of.load, id, owner_memory(work, of.cost, of.replica));
+    leave_role(of);
   }
   deal_out(s, partial, its, (keeps ? some : all_of_it).parts.front(), kNoLoss);
   // deal_out() may have moved the owners.

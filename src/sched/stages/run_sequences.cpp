@@ -87,6 +87,7 @@ void StageRun::send_forward(std::int64_t q, std::int32_t s) {
 Visit& StageRun::chunk_done(std::vector<Visit>& visits, const Purpose& purpose) {
   Visit& of = visit(visits, purpose.stage, purpose.sequence);
   ++of.done;
+  if (options.quorum && (of.senders.empty() || of.senders.back() != of.device)) of.senders.push_back(of.device);
   note_chunk();
   book(of.device).in_hand -=
       static_cast<double>(at(purpose.stage).cost.boundary(rows_to(purpose.chunk) - rows_from(purpose.chunk)).value());
@@ -101,6 +102,7 @@ void StageRun::forward_done(const Purpose& purpose) {
   if (of.done == chunks) {
     leave_visit(of, s, &Host::forward_slots);
     place_waiting_forward(s);
+    witness_visit(purpose, false);
   }
   if (s < head) {
     // Parts of the head lie beside each other.
@@ -202,6 +204,7 @@ void StageRun::backward_done(const Purpose& purpose) {
   if (of.done == chunks) {
     leave_visit(of, s, &Host::backward_slots);
     place_waiting_backward(s);
+    witness_visit(purpose, true);
   }
   if (s >= head) return part_backward_done(purpose);
   if (s > lowest) arrive_backward(q, s - 1);

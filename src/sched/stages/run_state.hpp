@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <limits>
+#include <map>
 #include <set>
 #include <utility>
 #include <vector>
@@ -13,7 +14,7 @@
 
 namespace cleave::sched::stages {
 
-inline constexpr std::int32_t kNobody = -1, kNoLoss = -1;
+inline constexpr std::int32_t kNobody = -1, kNoLoss = -1, kServer = -2;
 
 /// A sequence at a stage, in one direction. Chunks come and go in order.
 struct Visit {
@@ -24,6 +25,7 @@ struct Visit {
   bool wanted = false;       // backward: waits for a device, or has one
   std::int32_t again = 0;    // chunks that were sent before to a device that was lost
   std::int32_t loss = kNoLoss;
+  std::vector<std::int32_t> senders{};  // of its results, where there are second devices
   [[nodiscard]] bool placed() const { return device != kNobody; }
   /// The loss that the next chunk makes good.
   [[nodiscard]] std::int32_t makes_good() const { return sent < again ? loss : kNoLoss; }
@@ -35,11 +37,12 @@ struct Host {
   std::int32_t device = 0;
   std::int64_t forward_slots = 0, backward_slots = 0;  // free
   std::int64_t forward_all = 0, backward_all = 0;
-  Seconds ready;         // its weights are expected
-  TaskletId load;        // holds its weights and the least number of slots
-  TaskletId more;        // holds the memory of further slots
-  bool retired = false;  // no sequence will come any more: it only has the weights
-  bool helps = false;    // it came for one that was lost, beside work of its own
+  std::int64_t witness_slots = 0, witness_all = 0;  // for visits that it makes again as a second device
+  Seconds ready;                                    // its weights are expected
+  TaskletId load;                                   // holds its weights and the least number of slots
+  TaskletId more;                                   // holds the memory of further slots
+  bool retired = false;                             // no sequence will come any more: it only has the weights
+  bool helps = false;                               // it came for one that was lost, beside work of its own
 };
 inline constexpr std::int64_t kLeastSlots = 2;
 
@@ -67,9 +70,10 @@ struct OwnerState {
   std::int64_t group = 0;
   bool replica = false;
   bool partial = false;  // others sum the same slices over other sequences
-  bool closed = false;   // its sums are at the server, or others stand in for it
+  bool closed = false;   // its sums are at the server, or others stand in for it, or it only watches others
   std::vector<plan::PieceSlice> slices;
-  plan::OwnerCost cost;
+  plan::OwnerCost cost;                    // of all that it sums
+  double elements = 0;                     // of `slices`
   Bytes sums;                              // that go up
   TaskletId load;                          // holds its memory
   Seconds since;                           // it has this role
@@ -79,6 +83,13 @@ struct OwnerState {
   std::int64_t part = 0;                   // of them, that one tasklet brings
   std::vector<bool> seen;                  // of each sequence: sent, being summed, or not its own
   std::int32_t loss = kNoLoss;             // that its sums make good: all that it sums had passed
+  [[nodiscard]] bool active() const { return !closed || !watched.empty(); }
+  bool drawn = false;                         // its sums are to be compared
+  std::vector<plan::PieceSlice> by_server{};  // of them, that the server sums itself
+  bool sent = false;                          // its sums are at the server
+  std::vector<plan::PieceSlice> watched{};    // that it sums as well, to be compared with what others send
+  std::vector<std::int32_t> asked{};          // owners whose sums it was asked to compare
+  std::int64_t open = 0;                      // of them, that it has not answered
 };
 
 /// Where the parts of a head meet: what the server makes of what they return.
@@ -95,7 +106,8 @@ struct DeviceBook {
   double in_hand = 0;  // bytes up of visits that it has been given
   double uplink = 0, downlink = 0, compute = 0;
   Seconds latency;
-  Bytes free;              // memory that no role has
+  Bytes free;  // memory that no role has
+  fleet::DeviceProfile profile;
   std::int64_t roles = 0;  // stages of which it is a replica
   bool contributed = false;
 };
@@ -116,10 +128,45 @@ struct Purpose {
   std::int64_t sequence = 0;
   std::int32_t loss = kNoLoss;  ///< that it makes good
   TaskletId tasklet{};
+  std::int64_t pair = -1;  ///< of a witness: the visit, by its last tasklet
+  [[nodiscard]] bool is_witness() const { return errand == Errand::witness || errand == Errand::witness_sums; }
+};
+
+/// A visit that is done, and is made again by a second device.
+struct VisitPair {
+  std::int32_t stage = 0;
+  std::int64_t sequence = 0;
+  bool back = false;
+  std::int32_t witness = kNobody;  // kNobody: none has room yet
+  bool lent = false;               // it has a sequence's place on its device
+  std::int64_t attempts = 0;       // of devices
+  Seconds since{}, takes{};        // asked; it takes, alone
+  TaskletId tasklet{};
+};
+
+/// What waits for second devices.
+struct PairBook {
+  std::map<std::int64_t, VisitPair> visits;     // by their last tasklets
+  std::vector<std::set<std::int64_t>> waiting;  // of each stage: those that no device has room for
+  std::vector<double> in_hand;                  // seconds, of each device
+  std::int64_t sums = 0;                        // owners that watch others and are not done
+  std::int64_t ordinary = 0;                    // tasklets under way that are for no pair
+  Seconds busy;                                 // when one of them was last done
+  std::int64_t by_server = 0;                   // pairs that were given to the server
+  Flops server_left;                            // that it may do for sums in this step
+  [[nodiscard]] bool empty() const { return visits.empty() && sums == 0; }
 };
 
 /// Urgencies: what a device does first. Backward before forward, so that sequences leave and owners can begin; owners
 /// in the gaps.
-enum Urgency : std::int32_t { kWeights = 0, kBackward = 1, kForward = 2, kSliceWeights = 3, kSums = 4, kOperands = 5 };
+enum Urgency : std::int32_t {
+  kWeights = 0,
+  kBackward = 1,
+  kForward = 2,
+  kSliceWeights = 3,
+  kSums = 4,
+  kOperands = 5,
+  kWitness = 6,  // second devices, in what gaps are left
+};
 
 }  // namespace cleave::sched::stages

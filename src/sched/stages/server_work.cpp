@@ -1,6 +1,8 @@
 // Kernels in order of their inputs.
 #include "stages/server_work.hpp"
 
+#include <utility>
+
 namespace cleave::sched::stages {
 
 using model::OpKind;
@@ -46,6 +48,8 @@ void ServerWork::begin() {
   open_ = sources_;
   left_ = std::ssize(first_) + std::ssize(embedding_gradients_) + std::ssize(updates_);
   embeddings_left_ = 0;
+  held_ = false;
+  ready_.clear();
   for (const OpId op : first_) {
     if (of_embedding_[static_cast<std::size_t>(op.value)]) ++embeddings_left_;
     start(graph_.operation(op));
@@ -58,7 +62,17 @@ void ServerWork::start(const model::Operation& op) {
 }
 
 void ServerWork::start_ready(OpId op) {
-  if (--waiting_[static_cast<std::size_t>(op.value)] == 0) start(graph_.operation(op));
+  if (--waiting_[static_cast<std::size_t>(op.value)] > 0) return;
+  if (held_ && graph_.operation(op).kind == OpKind::adamw) {
+    ready_.push_back(op);
+  } else {
+    start(graph_.operation(op));
+  }
+}
+
+void ServerWork::release_updates() {
+  held_ = false;
+  for (const OpId op : std::exchange(ready_, {})) start(graph_.operation(op));
 }
 
 void ServerWork::source_done(TensorId parameter) {

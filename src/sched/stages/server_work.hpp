@@ -25,6 +25,10 @@ class ServerWork {
   void residual_gradient_done();
   /// True: the embeddings of the batch are there.
   bool kernel_done(OpId op);
+  /// Updates of parameters wait, until release_updates().
+  void hold_updates() { held_ = true; }
+  void release_updates();
+  [[nodiscard]] bool holds_updates() const { return held_; }
   /// Kernels that were started and are not done.
   [[nodiscard]] std::int64_t under_way() const { return under_way_; }
   /// One of them is done, and nothing follows from it.
@@ -49,6 +53,8 @@ class ServerWork {
   std::vector<std::int64_t> waiting_, needed_;
   std::unordered_map<std::int64_t, std::int64_t> open_;  // sources that are still to come
   std::int64_t left_ = 0;
+  bool held_ = false;
+  std::vector<OpId> ready_;  // updates that are held
   std::int64_t under_way_ = 0;
   std::int64_t embeddings_left_ = 0;
 };

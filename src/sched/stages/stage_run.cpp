@@ -114,21 +114,30 @@ void StageRun::begin() {
   device.clear();
   at_begin = trusted();
   for (const fleet::DeviceProfile& profile : at_begin) open_book(profile);
+  pairs = PairBook{};
+  pairs.waiting.resize(plan.stages.size());
+  pairs.busy = began;
+  asks_to_go_on = false;
   fleet.begin_step(graph);
   fleet.begin_stages(plan);
   load_replicas();
   load_owners();
   server->begin();
+  if (options.quorum) server->hold_updates();
 }
 
 void StageRun::run(const KeepGoing& keep_going) {
   begin();
   for (std::int64_t events = 0; !complete(); ++events) {
-    if (keep_going && events % kEventsBetweenQuestions == 0 && !keep_going()) throw Interrupted{};
+    if (keep_going && (events % kEventsBetweenQuestions == 0 || std::exchange(asks_to_go_on, false)) && !keep_going())
+      throw Interrupted{};
     // Devices that leave at one moment are replaced together.
-    const Event event = fleet.next_event(missing.empty() ? fleet.now() + kSilence + plan.forecast * 2 : fleet.now());
+    const Seconds silence = fleet.now() + kSilence + plan.forecast * 2, late = late_at();
+    const Event event = fleet.next_event(missing.empty() ? std::min(silence, late) : fleet.now());
     if (event.kind == EventKind::timeout) {
-      if (!missing.empty()) {
+      if (late <= fleet.now()) {
+        replace_late();
+      } else if (!missing.empty()) {
         recover();
       } else if (!give_up_silent()) {
         explain_standstill();
@@ -136,6 +145,7 @@ void StageRun::run(const KeepGoing& keep_going) {
       continue;
     }
     handle(event);
+    begin_updates();
   }
 }
 
@@ -149,6 +159,7 @@ void StageRun::open_book(const fleet::DeviceProfile& profile) {
                           .compute = profile.compute.value(),
                           .latency = profile.latency + profile.jitter,
                           .free = profile.memory,
+                          .profile = profile,
                           .contributed = contributed};
 }
 
@@ -165,7 +176,7 @@ TaskletId StageRun::submit(const Purpose& purpose, Priority priority, const plan
   tasklet.redone = purpose.loss != kNoLoss;
   tasklet.urgency = priority.first;
   tasklet.turn = priority.second;
-  tasklet.piece.device = DeviceId(purpose.device);
+  tasklet.piece.device = purpose.device == kServer ? kServerDevice : DeviceId(purpose.device);
   tasklet.piece.panels = run.panels;
   tasklet.piece.bytes_down = run.down();
   tasklet.piece.bytes_up = run.up();
@@ -175,15 +186,26 @@ TaskletId StageRun::submit(const Purpose& purpose, Priority priority, const plan
     loads.emplace_back(tasklet.id, purpose.device);
   } else {
     purposes.add(tasklet.id, purpose).tasklet = tasklet.id;
+    if (!purpose.is_witness()) ++pairs.ordinary;
   }
-  report.bytes_down += run.down();
-  report.bytes_up += run.up();
-  ++report.tasklets;
+  if (purpose.device != kServer) {
+    report.bytes_down += run.down();
+    report.bytes_up += run.up();
+    ++report.tasklets;
+  }
   if (tasklet.redone) ++report.redone;
   Seconds& first = course.first_work[static_cast<std::size_t>(purpose.stage)];
   if (first.value() < 0) first = fleet.now() - began;
   fleet.submit(tasklet);
   return tasklet.id;
+}
+
+void StageRun::remove_purpose(TaskletId tasklet) {
+  if (const Purpose* const found = purposes.find(tasklet); found != nullptr && !found->is_witness()) {
+    --pairs.ordinary;
+    pairs.busy = fleet.now();
+  }
+  purposes.remove(tasklet);
 }
 
 plan::PanelRun StageRun::run_of_weights(Bytes weights) {
@@ -218,7 +240,8 @@ void StageRun::bring_weights(std::int32_t s) {
 
 Bytes StageRun::more_slots(const plan::StageCost& cost, const Host& host) const {
   return cost.open_forward() * (host.forward_all - kLeastSlots) +
-         cost.open_backward() * (host.backward_all - kLeastSlots);
+         cost.open_backward() * (host.backward_all - kLeastSlots) +
+         std::max(cost.open_forward(), cost.open_backward()) * host.witness_all;
 }
 
 void StageRun::hold_more(const plan::StageCost& cost, Host& host, std::int32_t s) {
@@ -266,6 +289,7 @@ void StageRun::add_host(std::int32_t s, std::int32_t id, std::int64_t forward_sl
             .load = {},
             .more = {},
             .helps = helps};
+  if (options.quorum) keep_witness_slots(host);
   host.load = load({Errand::weights, id, s}, urgency, cost.weights(), least_memory(cost), {});
   hold_more(cost, host, s);
   book(id).free -= more_slots(cost, host);
@@ -289,7 +313,11 @@ void StageRun::load_owners() {
     const std::int32_t index = add_owner(id, s, of_plan.replica, groups > 1, of_plan.slices, std::move(sequences));
     owner[static_cast<std::size_t>(index)].group = of_plan.group;
   }
+  watch_sums();
+  for (std::size_t index = 0; index < owner.size(); ++index) load_owner(static_cast<std::int32_t>(index));
 }
+
+Bytes StageRun::memory_of(const OwnerState& of) const { return owner_memory(work, of.cost, of.replica); }
 
 std::int32_t StageRun::add_owner(std::int32_t id, std::int32_t s, bool replica, bool partial,
                                  std::vector<plan::PieceSlice> slices, std::vector<std::int64_t> sequences) {
@@ -300,21 +328,38 @@ std::int32_t StageRun::add_owner(std::int32_t id, std::int32_t s, bool replica, 
   state.partial = partial;
   state.since = fleet.now();
   state.slices = std::move(slices);
+  state.closed = state.slices.empty();
   state.cost = plan::owner_cost(work, at(s).cost, state.slices, plan.chunk);
+  state.elements = state.cost.elements;
   const std::int64_t size = partial ? plan::sum_bytes(work.wire) : size_of(work.wire);
-  state.sums = Bytes(static_cast<std::int64_t>(state.cost.elements) * size);
+  state.sums = Bytes(static_cast<std::int64_t>(state.elements) * size);
   state.seen.assign(static_cast<std::size_t>(batch), true);
   for (const std::int64_t q : sequences) state.seen[static_cast<std::size_t>(q)] = false;
   state.left = std::ssize(sequences);
   state.sequences = std::move(sequences);
   const auto index = static_cast<std::int32_t>(owner.size());
   at(s).owners.push_back(index);
-  ++at(s).gradients_left;
-  state.load = load({Errand::weights, id, s}, replica ? kWeights : kSliceWeights,
-                    replica ? Bytes(0) : state.cost.weights, owner_memory(work, state.cost, replica),
-                    {.owner = index, .slices = std::make_shared<const std::vector<plan::PieceSlice>>(state.slices)});
+  if (!state.closed) ++at(s).gradients_left;
+  if (id != kServer) book(id).free -= memory_of(state);
   owner.push_back(std::move(state));
   return index;
+}
+
+void StageRun::load_owner(std::int32_t index) {
+  OwnerState& of = owner[static_cast<std::size_t>(index)];
+  if (of.device == kServer) return;
+  CLEAVE_ASSERT(book(of.device).free.value() >= 0, "device {} is to hold {} bytes too many", of.device,
+                -book(of.device).free.value());
+  const Bytes weights = of.replica || !at(of.stage).loaded ? Bytes(0) : of.cost.weights;
+  std::vector<plan::PieceSlice> held = of.slices;
+  held.insert(held.end(), of.watched.begin(), of.watched.end());
+  std::ranges::sort(held, {}, [](const plan::PieceSlice& slice) { return std::pair(slice.piece, slice.begin); });
+  const Urgency urgency = of.replica ? kWeights : of.slices.empty() ? kWitness : kSliceWeights;
+  of.load =
+      submit({Errand::weights, of.device, of.stage}, {urgency, of.stage}, run_of_weights(weights), memory_of(of), true,
+             {.owner = index,
+              .weights = weights.value() > 0,
+              .slices = std::make_shared<const std::vector<plan::PieceSlice>>(std::move(held))});
 }
 
 void StageRun::handle(const Event& event) {
@@ -329,7 +374,21 @@ void StageRun::handle(const Event& event) {
   if (event.kind == EventKind::left) return lose(static_cast<std::int32_t>(event.device.value), event.unnoticed);
   if (event.kind == EventKind::joined) return join(event.device);
   const bool wrong = event.kind == EventKind::rejected;
+  if (const Purpose* const asked = purposes.find(event.tasklet);
+      asked != nullptr && asked->is_witness() && (wrong || event.kind == EventKind::lost)) {
+    const Purpose purpose = *asked;
+    remove_purpose(event.tasklet);
+    if (!wrong) return ask_another(purpose);
+    settle(purpose);
+    asks_to_go_on = true;
+    report.rejected += event.also.valid() ? 2 : 1;
+    for (const DeviceId liar : {event.device, event.also}) {
+      if (liar.valid()) give_up_on(static_cast<std::int32_t>(liar.value), Then::is_excluded);
+    }
+    return;
+  }
   if ((wrong || event.kind == EventKind::lost) && purposes.find(event.tasklet) != nullptr) {
+    asks_to_go_on = wrong;
     if (wrong) ++report.rejected;
     return give_up_on(static_cast<std::int32_t>(event.device.value), wrong ? Then::is_excluded : Then::begins_again);
   }
@@ -337,7 +396,8 @@ void StageRun::handle(const Event& event) {
   const Purpose* const found = purposes.find(event.tasklet);
   if (found == nullptr) return;
   const Purpose purpose = *found;
-  purposes.remove(event.tasklet);
+  remove_purpose(event.tasklet);
+  if (purpose.is_witness()) return settle(purpose);
   book(purpose.device).contributed = true;
   course.last_work[static_cast<std::size_t>(purpose.stage)] = fleet.now() - began;
   if (purpose.loss != kNoLoss) losses.records().answered(purpose.loss, fleet.now(), event.measured.down);
@@ -356,6 +416,8 @@ void StageRun::carry_on(const Purpose& purpose) {
     case Errand::backward: return backward_done(purpose);
     case Errand::sum: return summed(purpose);
     case Errand::send_sums: return sums_in(purpose);
+    case Errand::witness:
+    case Errand::witness_sums:
     case Errand::none:
     case Errand::remake:
     case Errand::replay:
@@ -379,7 +441,7 @@ void StageRun::explain_standstill() {
 
 void StageRun::give_up() {
   purposes.for_each([&](const Purpose& purpose) {
-    if (book(purpose.device).present) fleet.forget(purpose.tasklet);
+    if (purpose.device == kServer || book(purpose.device).present) fleet.forget(purpose.tasklet);
   });
   purposes.clear();
   for (const auto& [load, id] : loads) {
@@ -393,7 +455,8 @@ void StageRun::give_up() {
 }
 
 bool StageRun::complete() const {
-  return server->complete() && std::ranges::all_of(stage, [](const StageState& s) { return s.gradients_left == 0; });
+  return pairs.empty() && server->complete() &&
+         std::ranges::all_of(stage, [](const StageState& s) { return s.gradients_left == 0; });
 }
 
 }  // namespace cleave::sched::stages

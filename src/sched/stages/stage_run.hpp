@@ -2,7 +2,8 @@
 //
 // stage_run.cpp loads the devices and takes events; run_sequences.cpp sends sequences through the stages,
 // run_gradients.cpp sums gradients, run_losses.cpp gives to others what lost devices had, run_relief.cpp what owners
-// would be late with, weigh_losses.cpp knows how the step would go without losses.
+// would be late with, weigh_losses.cpp knows how the step would go without losses. run_witness.cpp has visits made
+// again by second devices, run_watchers.cpp sums.
 #pragma once
 
 #include <functional>
@@ -64,6 +65,8 @@ struct StageRun {
   StageTally tally;
   Course course;
   std::unique_ptr<Course> calm;  // of this step if nothing were lost: known from the first loss on
+  PairBook pairs;
+  bool asks_to_go_on = false;  // somebody answered wrongly
 
   StageRun(Fleet& of, const model::StepGraph& step, plan::StagePlan layout, StageSchedulerOptions settings);
 
@@ -110,6 +113,9 @@ struct StageRun {
   TaskletId submit(const Purpose& purpose, Priority priority, const plan::PanelRun& run, Bytes resident, bool keeps,
                    StageItem item);
 
+  // A tasklet is done, or is not wanted any more.
+  void remove_purpose(TaskletId tasklet);
+
   // Weights stay, with the memory that goes with them, until the step ends. They need no answer: a link carries them
   // before what uses them.
   TaskletId load(const Purpose& purpose, Urgency urgency, Bytes weights, Bytes memory, StageItem item);
@@ -129,6 +135,9 @@ struct StageRun {
 
   std::int32_t add_owner(std::int32_t id, std::int32_t s, bool replica, bool partial,
                          std::vector<plan::PieceSlice> slices, std::vector<std::int64_t> sequences);
+  void load_owner(std::int32_t index);
+  // What an owner's role takes on its device.
+  Bytes memory_of(const OwnerState& of) const;
 
   // Where a stage has several groups of owners, a sequence is summed by the group of the replica that runs it backward,
   // which reads it anyway; a replica that owns nothing gives it to the group with the fewest.
@@ -203,12 +212,63 @@ struct StageRun {
 
   void summed(const Purpose& purpose);
 
+  void all_summed(std::int32_t index);
   void send_sums(std::int32_t index);
 
   void sums_in(const Purpose& purpose);
 
   // Of one owner of a stage nothing more is to come.
   void gradient_in(std::int32_t s);
+
+  // ---- second devices (docs/security.md)
+
+  bool is_drawn(TaskletId subject) const;
+  bool has_pairs(std::int32_t s) const;
+  // Two devices that may be paired.
+  bool apart(std::int32_t one, std::int32_t other);
+  // A visit is through with this tasklet: if it is drawn, a replica of the stage makes it again.
+  void witness_visit(const Purpose& last, bool back);
+  // The visits of a stage that wait for a witness go to whoever has room.
+  void ask_witnesses(std::int32_t s);
+  bool ask_witness(std::int64_t id, VisitPair& pair);
+  Host* draw_witness(std::int64_t id, const VisitPair& pair, const std::vector<Host*>& able);
+  plan::PanelRun run_of_witness(const VisitPair& pair);
+  void submit_witness(std::int64_t id, VisitPair& pair, std::int32_t witness);
+  void give_place_back(const VisitPair& pair);
+  void settle(const Purpose& purpose);
+  void keep_witness_slots(Host& host);
+  void add_witness_slots();
+  // Its device is gone, or will not answer.
+  void ask_another(const Purpose& purpose);
+  // Nothing but second devices is under way.
+  bool only_pairs_left() const { return pairs.ordinary == 0 && !pairs.empty() && missing.empty() && !needy; }
+  // When the next of them is late, if only they are waited for.
+  Seconds late_at();
+  void replace_late();
+  void begin_updates();
+
+  // Owners that are drawn get others that watch them: they sum the same units over the same sequences.
+  void watch_sums();
+  // Slices of a stage that these owners sum; in a step that begins, owners that are not loaded yet may take some.
+  void watch(std::int32_t s, const std::vector<plan::PieceSlice>& slices, const std::vector<std::int32_t>& firsts,
+             bool begins);
+  std::int32_t owner_like(std::int32_t id, const OwnerState& like);
+  double share_before(const std::vector<plan::PieceSlice>& slices, const std::vector<plan::PieceSlice>& others,
+                      const plan::StageCost& cost) const;
+  plan::OwnerCost cost_with(const OwnerState& of, const std::vector<plan::PieceSlice>& slices);
+  void add_watched(std::int32_t index, const std::vector<plan::PieceSlice>& slices);
+  // The sums of an owner are at the server.
+  void compare_sums(std::int32_t first);
+  // Who watches is asked for digests of what is at the server, when it has summed all.
+  void ask_for_digests(std::int32_t index);
+  bool comparable(const OwnerState& watcher, const OwnerState& first);
+  void ask_for_digest(std::int32_t watcher, std::int32_t first, std::vector<plan::PieceSlice> slices);
+  void digest_in(const Purpose& purpose);
+  void watched_all(std::int32_t index);
+  // It cannot go on: others do, or the server.
+  void stop_watching(std::int32_t index);
+  // Of an owner that neither sums nor watches any more the memory is free.
+  void leave_role(const OwnerState& of);
 
   // ---- losses
 

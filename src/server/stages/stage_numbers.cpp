@@ -32,6 +32,8 @@ StageErrand errand_of(const Tasklet& tasklet) {
     case Errand::replay: return tasklet.item.back ? StageErrand::backward : StageErrand::forward;
     case Errand::sum: return StageErrand::sum;
     case Errand::send_sums: return StageErrand::send_sums;
+    case Errand::witness:
+    case Errand::witness_sums:
     case Errand::none: break;
   }
   CLEAVE_ASSERT(false, "tasklet {} has no errand", tasklet.id.value);
