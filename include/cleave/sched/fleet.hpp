@@ -74,7 +74,7 @@ struct Tasklet {
 
   /// A second device does the same work, and returns a digest of its result (quorum_fleet.hpp).
   bool witnessed = false;
-  /// Of such a second device's tasklet: the one whose work it is.
+  /// Of such a second device's tasklet: the one whose work it is; in stages, where it makes several again, itself.
   TaskletId witness_of{};
   [[nodiscard]] bool is_witness() const { return witness_of.valid(); }
 

@@ -190,8 +190,10 @@ class Chooser {
     SimulatedFleet fleet(devices_, spec_.server(), spec_.wire);
     Outlook outlook(step, spec_, devices_);
     fleet.set_observer(&outlook);
+    std::optional<QuorumFleet> quorum;
+    if (spec_.paired > 0) quorum.emplace(fleet, quorum_options(spec_));
     try {
-      const Seconds time = Scheduler(fleet, scheduler_options(spec_))
+      const Seconds time = Scheduler(quorum ? static_cast<Fleet&>(*quorum) : fleet, scheduler_options(spec_))
                                .run(step, [&] { return outlook.earliest_end(fleet.now()) <= limit; })
                                .time;
       return time <= limit ? std::optional(time) : std::nullopt;

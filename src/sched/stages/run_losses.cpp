@@ -263,6 +263,7 @@ void StageRun::give_to_others(std::span<const std::int32_t> ids) {
     stop_watching(static_cast<std::int32_t>(i));
   }
   try_again();
+  look_at_pairs();
 }
 
 void StageRun::place_again(std::int32_t id, std::int32_t s, std::int64_t q) {
@@ -307,7 +308,6 @@ void StageRun::call_helpers(std::int32_t s) {
   }
   place_waiting_forward(s);
   place_waiting_backward(s);
-  ask_witnesses(s);
 }
 
 bool StageRun::has_gradient(std::int32_t s, std::int64_t q) {
@@ -400,7 +400,7 @@ void StageRun::add_stand_in(const OwnerPart& part, std::int32_t s, bool partial,
   load_owner(stands);
   const bool passed = std::ranges::all_of(its, [&](std::int64_t q) { return has_gradient(s, q); });
   if (passed) owner[static_cast<std::size_t>(stands)].loss = loss;
-  owner[static_cast<std::size_t>(stands)].drawn = is_drawn(owner[static_cast<std::size_t>(stands)].load);
+  owner[static_cast<std::size_t>(stands)].drawn = is_drawn(owner[static_cast<std::size_t>(stands)].load.value);
   for (const std::int64_t q : its) {
     const Visit& ran = summed_visit(s, q);
     if (!has_gradient(s, q)) continue;

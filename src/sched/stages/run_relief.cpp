@@ -145,6 +145,7 @@ bool StageRun::relieve_one() {
 void StageRun::relieve() {
   next_relief = fleet.now() + calm->end * kReliefEvery;
   for (int k = 0; k < kMostReliefs && relieve_one(); ++k) {}
+  look_at_pairs();
 }
 
 }  // namespace cleave::sched::stages

@@ -128,7 +128,7 @@ struct Purpose {
   std::int64_t sequence = 0;
   std::int32_t loss = kNoLoss;  ///< that it makes good
   TaskletId tasklet{};
-  std::int64_t pair = -1;  ///< of a witness: the visit, by its last tasklet
+  std::int64_t pair = -1;  ///< of a witness: the visit
   [[nodiscard]] bool is_witness() const { return errand == Errand::witness || errand == Errand::witness_sums; }
 };
 
@@ -146,7 +146,7 @@ struct VisitPair {
 
 /// What waits for second devices.
 struct PairBook {
-  std::map<std::int64_t, VisitPair> visits;     // by their last tasklets
+  std::map<std::int64_t, VisitPair> visits;     // by their numbers in draws
   std::vector<std::set<std::int64_t>> waiting;  // of each stage: those that no device has room for
   std::vector<double> in_hand;                  // seconds, of each device
   std::int64_t sums = 0;                        // owners that watch others and are not done

@@ -64,7 +64,7 @@ void StageRun::watch_sums() {
         if (owner[static_cast<std::size_t>(index)].group == group) firsts.push_back(index);
       }
       if (firsts.empty() ||
-          secret_uniform(options.quorum->secret, next_id + firsts.front(), kOfSums) >= options.quorum->fraction)
+          secret_uniform(options.quorum->secret, draws + firsts.front(), kOfSums) >= options.quorum->fraction)
         continue;
       for (const std::int32_t index : firsts) owner[static_cast<std::size_t>(index)].drawn = true;
       watch(s, plan::slices_between(work, at(s).cost, 0, 1), firsts, true);
@@ -151,7 +151,7 @@ void StageRun::watch(std::int32_t s, const std::vector<PieceSlice>& slices, cons
       const double time = std::max(candidate.down_busy + (weights + read * size(typical.operands)) / candidate.downlink,
                                    candidate.compute_busy + read * typical.alone.value() / candidate.compute);
       const double late = std::max(1.0, time / in_time);
-      const double drawn = secret_uniform(options.quorum->secret, next_id + firsts.front(), kChoice + candidate.device);
+      const double drawn = secret_uniform(options.quorum->secret, draws + firsts.front(), kChoice + candidate.device);
       const double pays = widens >= 0 ? kNothingRead : replica ? kNoWeights : 1;
       const double score = pays * (to - from) / (late * late) * (1 - kUnlike * drawn);
       if (score <= best) continue;
@@ -303,6 +303,16 @@ void StageRun::watched_all(std::int32_t index) {
   leave_role(of);
   --pairs.sums;
   gradient_in(of.stage);
+}
+
+// Owners have changed hands, and devices are gone or new.
+void StageRun::look_at_pairs() {
+  if (!options.quorum) return;
+  for (std::int32_t s = 0; s <= top(); ++s) ask_witnesses(s);
+  for (std::size_t i = 0; i < owner.size(); ++i) {
+    if (!owner[i].watched.empty() && owner[i].left == 0 && at(owner[i].stage).ungrouped == 0)
+      ask_for_digests(static_cast<std::int32_t>(i));
+  }
 }
 
 void StageRun::leave_role(const OwnerState& of) {

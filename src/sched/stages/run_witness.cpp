@@ -23,8 +23,8 @@ constexpr Seconds kLeastPatience{1.0};
 
 }  // namespace
 
-bool StageRun::is_drawn(TaskletId subject) const {
-  return options.quorum && secret_uniform(options.quorum->secret, subject.value, kIsDrawn) < options.quorum->fraction;
+bool StageRun::is_drawn(std::int64_t subject) const {
+  return options.quorum && secret_uniform(options.quorum->secret, subject, kIsDrawn) < options.quorum->fraction;
 }
 
 bool StageRun::has_pairs(std::int32_t s) const {
@@ -68,9 +68,11 @@ void StageRun::add_witness_slots() {
 }
 
 void StageRun::witness_visit(const Purpose& last, bool back) {
-  if (!is_drawn(last.tasklet)) return;
-  pairs.visits.emplace(last.tasklet.value, VisitPair{.stage = last.stage, .sequence = last.sequence, .back = back});
-  pairs.waiting[static_cast<std::size_t>(last.stage)].insert(last.tasklet.value);
+  if (!options.quorum) return;
+  const std::int64_t subject = draws + (last.stage * batch + last.sequence) * 2 + (back ? 1 : 0);
+  if (!is_drawn(subject)) return;
+  pairs.visits.emplace(subject, VisitPair{.stage = last.stage, .sequence = last.sequence, .back = back});
+  pairs.waiting[static_cast<std::size_t>(last.stage)].insert(subject);
   ask_witnesses(last.stage);
 }
 

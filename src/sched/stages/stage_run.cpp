@@ -114,6 +114,7 @@ void StageRun::begin() {
   device.clear();
   at_begin = trusted();
   for (const fleet::DeviceProfile& profile : at_begin) open_book(profile);
+  draws += 2 * std::ssize(plan.stages) * batch;
   pairs = PairBook{};
   pairs.waiting.resize(plan.stages.size());
   pairs.busy = began;
@@ -170,6 +171,7 @@ TaskletId StageRun::submit(const Purpose& purpose, Priority priority, const plan
   tasklet.item.sequence = purpose.sequence;
   tasklet.id = TaskletId(next_id++);
   tasklet.op = op;
+  if (purpose.is_witness()) tasklet.witness_of = tasklet.id;
   tasklet.run = run;
   tasklet.errand = purpose.errand;
   tasklet.stage = purpose.stage;

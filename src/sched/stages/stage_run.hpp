@@ -66,6 +66,7 @@ struct StageRun {
   Course course;
   std::unique_ptr<Course> calm;  // of this step if nothing were lost: known from the first loss on
   PairBook pairs;
+  std::int64_t draws = 0;      // what is drawn for is numbered from here on in this step
   bool asks_to_go_on = false;  // somebody answered wrongly
 
   StageRun(Fleet& of, const model::StepGraph& step, plan::StagePlan layout, StageSchedulerOptions settings);
@@ -222,7 +223,7 @@ struct StageRun {
 
   // ---- second devices (docs/security.md)
 
-  bool is_drawn(TaskletId subject) const;
+  bool is_drawn(std::int64_t subject) const;
   bool has_pairs(std::int32_t s) const;
   // Two devices that may be paired.
   bool apart(std::int32_t one, std::int32_t other);
@@ -265,6 +266,7 @@ struct StageRun {
   void ask_for_digest(std::int32_t watcher, std::int32_t first, std::vector<plan::PieceSlice> slices);
   void digest_in(const Purpose& purpose);
   void watched_all(std::int32_t index);
+  void look_at_pairs();
   // It cannot go on: others do, or the server.
   void stop_watching(std::int32_t index);
   // Of an owner that neither sums nor watches any more the memory is free.
