@@ -6,11 +6,15 @@ pages that name one figure cannot disagree, and a page that somebody edited by h
 """
 import pathlib
 import re
+import sys
 
 from . import loss_time, objectives, peers, regimes, stage_losses, stages, study, svg, tiles
 from .points import RUNS, TOP, store
 from .rows import ROWS
 from .study import Results, three
+
+sys.path.append(str(TOP / "tests" / "docs"))
+from wrap import wrapped_page  # noqa: E402
 
 REPRODUCTION = TOP / "docs" / "reproduction.md"
 BLOCK = re.compile(r"(<!-- figures: (\S+) (.+?) -->\n)(.*?)(<!-- /figures -->)", re.S)
@@ -126,7 +130,7 @@ def reproduction():
         if (study.RESULTS / f"{figure_name(row)}").exists():
             text += [f"![row {row.number_of}](measurements/results/{figure_name(row)})", ""]
         text.append(f"{results.stamp()} [CSV](measurements/results/{row.study.name}.csv)")
-    return "\n".join(text) + "\n"
+    return wrapped_page("\n".join(text) + "\n")[0]
 
 
 def figure_name(row):
@@ -155,7 +159,7 @@ def filled(text):
         return made[name][key]
 
     text = BLOCK.sub(lambda m: m[1] + of(m[2], m[3]) + m[5], text)
-    return INLINE.sub(lambda m: m[1] + of(m[2], m[3]).strip() + m[5], text)
+    return wrapped_page(INLINE.sub(lambda m: m[1] + of(m[2], m[3]).strip() + m[5], text))[0]
 
 
 def write_all():
