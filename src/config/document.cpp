@@ -164,7 +164,7 @@ std::vector<std::string> split(std::string_view path) {
 
 }  // namespace
 
-Document::Document() : parts_(std::make_unique<DocumentParts>()) { parts_->folder = fs::current_path(); }
+Document::Document() : parts_(std::make_unique<Parts>()) { parts_->folder = fs::current_path(); }
 Document::Document(Document&&) noexcept = default;
 Document& Document::operator=(Document&&) noexcept = default;
 Document::~Document() = default;
@@ -175,7 +175,7 @@ Document Document::load(const fs::path& path) {
 
 Document Document::parse(std::string_view text, std::string name, fs::path folder) {
   Document document;
-  DocumentParts& parts = *document.parts_;
+  Parts& parts = *document.parts_;
   parts.name = std::move(name);
   // Canonical, so that a leading `..` of a path in the file can be taken off by name.
   std::error_code error;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cleave/base/error.hpp"
+#include "cleave/config/document.hpp"
 
 namespace cleave::config {
 
@@ -30,7 +31,7 @@ inline Node* child(Node& map, std::string_view key) {
   return nullptr;
 }
 
-struct DocumentParts {
+struct Document::Parts {
   std::string name{};              ///< as the user wrote it
   std::filesystem::path folder{};  ///< absolute; what relative paths in the file are relative to
   Node root{.kind = NodeKind::map};

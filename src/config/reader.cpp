@@ -114,20 +114,20 @@ std::string yaml_scalar(const std::string& text) {
   return quoted_text + '"';
 }
 
-Reader::Reader(Document document) : state_(std::make_unique<ReaderState>()) {
+Reader::Reader(Document document) : state_(std::make_unique<Section::State>()) {
   state_->document = std::move(*document.parts_);
   state_->issues = std::move(state_->document.issues);
   Node& root = state_->document.root;
   root.read = true;
   root.line = 0;  // what is missing from the whole file has no line
   state_->maps.push_back({&root, &state_->schema, ""});
-  root_ = Section(state_.get(), &root, &state_->schema, &state_->shown, "", false);
+  root_ = Section({state_.get(), &root, &state_->schema, &state_->shown, "", false});
 }
 
 Reader Reader::for_reference() {
   Reader reader{Document()};
   reader.state_->reference = true;
-  reader.root_->muted_ = true;
+  reader.root_->place_->muted_ = true;
   return reader;
 }
 
@@ -171,7 +171,7 @@ void Reader::finish() {
   if (state_->reference) return;
   const std::vector<Declaration> all = describe();
   std::size_t unknown = 0;
-  for (const ReaderState::Map& map : state_->maps) {
+  for (const Section::State::Map& map : state_->maps) {
     for (const Node& node : map.node->children) {
       if (node.read || ++unknown > kListedFaults) continue;
       const std::string name = shown_key(node.key);

@@ -23,25 +23,33 @@ const char* kind_name(NodeKind kind) {
 
 }  // namespace
 
-std::string Section::child_path(std::string_view key) const {
+Section::Section(Place place) : place_(std::make_shared<Place>(std::move(place))) {}
+
+const std::string& Section::full_path() const { return place_->path_; }
+
+std::string Section::Place::child_path(std::string_view key) const {
   if (key.empty()) return path_;
   return path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key);
 }
 
-Node* Section::find(std::string_view key) const { return node_ == nullptr ? nullptr : child(*node_, key); }
+Node* Section::Place::find(std::string_view key) const { return node_ == nullptr ? nullptr : child(*node_, key); }
 
-bool Section::given(std::string_view key) const { return find(key) != nullptr; }
+bool Section::given(std::string_view key) const { return place_->find(key) != nullptr; }
 
-bool Section::sound(std::string_view key) const { return !state_->faulted.contains(child_path(key)); }
+bool Section::sound(std::string_view key) const { return !place_->state_->faulted.contains(place_->child_path(key)); }
 
 void Section::fault(std::string_view key, std::string message, std::string hint) const {
+  place_->fault(key, std::move(message), std::move(hint));
+}
+
+void Section::Place::fault(std::string_view key, std::string message, std::string hint) const {
   const Node* node = key.empty() ? nullptr : find(key);
   state_->fault(node != nullptr ? node : node_, child_path(key), std::move(message), std::move(hint));
 }
 
 // Records the declaration and yields the node, marked as read; notes the fault of a required key that is missing or of
 // a key without value, and yields null for both.
-Node* Section::declare(std::string_view key, Declaration declaration, bool has_default, bool optional) const {
+Node* Section::Place::declare(std::string_view key, Declaration declaration, bool has_default, bool optional) const {
   Schema& schema = schema_->at(key);
   if (!schema.declared) {
     declaration.required = !has_default && !optional;
@@ -59,7 +67,7 @@ Node* Section::declare(std::string_view key, Declaration declaration, bool has_d
   return nullptr;
 }
 
-void Section::show(std::string_view key, std::string text, const Node* node) const {
+void Section::Place::show(std::string_view key, std::string text, const Node* node) const {
   if (shown_ == nullptr) return;
   Shown& line = shown_->add(Shown::Form::value, key);
   line.text = std::move(text);
@@ -72,13 +80,13 @@ void Section::show(std::string_view key, std::string text, const Node* node) con
 }
 
 Section Section::section(std::string_view key, std::string help) const {
-  Schema& schema = schema_->at(key);
+  Schema& schema = place_->schema_->at(key);
   if (!schema.declared) schema.declaration = {.type = "section", .help = std::move(help)};
   schema.declared = true;
-  Shown* shown = shown_ == nullptr ? nullptr : &shown_->add(Shown::Form::map, key);
-  Node* node = find(key);
+  Shown* shown = place_->shown_ == nullptr ? nullptr : &place_->shown_->add(Shown::Form::map, key);
+  Node* node = place_->find(key);
   if (node != nullptr) node->read = true;
-  bool muted = muted_;
+  bool muted = place_->muted_;
   if (node != nullptr && node->kind != NodeKind::map) {
     if (node->kind != NodeKind::null) {
       fault(key, fmt::format("must be a map of keys, not {}", kind_name(node->kind)));
@@ -86,16 +94,16 @@ Section Section::section(std::string_view key, std::string help) const {
     }
     node = nullptr;
   }
-  if (node != nullptr) state_->maps.push_back({node, &schema, child_path(key)});
-  return {state_, node, &schema, shown, child_path(key), muted};
+  if (node != nullptr) place_->state_->maps.push_back({node, &schema, place_->child_path(key)});
+  return Section({place_->state_, node, &schema, shown, place_->child_path(key), muted});
 }
 
 void Section::each(std::string_view key, const Listed& declared,
                    const std::function<void(const Section&)>& read) const {
-  Node* node = declare(key, {.type = "list", .help = declared.help}, declared.min_count == 0, false);
-  Schema& schema = schema_->at(key).at("[]");
-  if (state_->reference) {
-    read(Section(state_, nullptr, &schema, nullptr, child_path(key) + "[]", true));
+  Node* node = place_->declare(key, {.type = "list", .help = declared.help}, declared.min_count == 0, false);
+  Schema& schema = place_->schema_->at(key).at("[]");
+  if (place_->state_->reference) {
+    read(Section({place_->state_, nullptr, &schema, nullptr, place_->child_path(key) + "[]", true}));
     return;
   }
   if (node != nullptr && node->kind != NodeKind::list) {
@@ -112,46 +120,46 @@ void Section::each(std::string_view key, const Listed& declared,
     }
   }
   if (node == nullptr || node->children.empty()) {
-    show(key, "[]", node);
+    place_->show(key, "[]", node);
     return;
   }
-  Shown* list = shown_ == nullptr ? nullptr : &shown_->add(Shown::Form::list, key);
+  Shown* list = place_->shown_ == nullptr ? nullptr : &place_->shown_->add(Shown::Form::list, key);
   for (std::size_t i = 0; i < node->children.size(); ++i) {
     Node& element = node->children[i];
-    const std::string path = fmt::format("{}.{}", child_path(key), i);
+    const std::string path = fmt::format("{}.{}", place_->child_path(key), i);
     if (element.kind != NodeKind::map) {
-      state_->fault(&element, path, fmt::format("must be a map of keys, not {}", kind_name(element.kind)), "");
+      place_->state_->fault(&element, path, fmt::format("must be a map of keys, not {}", kind_name(element.kind)), "");
       continue;
     }
-    state_->maps.push_back({&element, &schema, path});
+    place_->state_->maps.push_back({&element, &schema, path});
     Shown* shown = list == nullptr ? nullptr : &list->add(Shown::Form::map, "");
-    read(Section(state_, &element, &schema, shown, path, muted_));
+    read(Section({place_->state_, &element, &schema, shown, path, place_->muted_}));
   }
 }
 
 WordOrSection Section::word_or_section(std::string_view key, const std::vector<std::string>& words,
                                        const Plain<std::string>& declared) const {
-  Node* node = declare(key,
-                       {.type = fmt::format("{} | {{keys}}", fmt::join(words, " | ")),
-                        .default_value = declared.default_value.value_or(""),
-                        .help = declared.help},
-                       declared.default_value.has_value(), declared.optional);
-  Schema& schema = schema_->at(key);
-  const std::string path = child_path(key);
-  if (state_->reference) return {"", Section(state_, nullptr, &schema, nullptr, path, true)};
-  const Section none(state_, nullptr, &schema, nullptr, path, true);
+  Node* node = place_->declare(key,
+                               {.type = fmt::format("{} | {{keys}}", fmt::join(words, " | ")),
+                                .default_value = declared.default_value.value_or(""),
+                                .help = declared.help},
+                               declared.default_value.has_value(), declared.optional);
+  Schema& schema = place_->schema_->at(key);
+  const std::string path = place_->child_path(key);
+  if (place_->state_->reference) return {"", Section({place_->state_, nullptr, &schema, nullptr, path, true})};
+  const Section none({place_->state_, nullptr, &schema, nullptr, path, true});
   const std::string fallback = declared.default_value.value_or(words.empty() ? "" : words.front());
   if (node == nullptr) {
-    if (declared.default_value) show(key, yaml_scalar(fallback), nullptr);
+    if (declared.default_value) place_->show(key, yaml_scalar(fallback), nullptr);
     return {fallback, none};
   }
   if (node->kind == NodeKind::map) {
-    state_->maps.push_back({node, &schema, path});
-    Shown* shown = shown_ == nullptr ? nullptr : &shown_->add(Shown::Form::map, key);
-    return {"", Section(state_, node, &schema, shown, path, muted_)};
+    place_->state_->maps.push_back({node, &schema, path});
+    Shown* shown = place_->shown_ == nullptr ? nullptr : &place_->shown_->add(Shown::Form::map, key);
+    return {"", Section({place_->state_, node, &schema, shown, path, place_->muted_})};
   }
   if (node->kind == NodeKind::scalar && std::find(words.begin(), words.end(), node->text) != words.end()) {
-    show(key, yaml_scalar(node->text), node);
+    place_->show(key, yaml_scalar(node->text), node);
     return {node->text, none};
   }
   const std::string near = nearest(node->text, words);
@@ -163,15 +171,15 @@ WordOrSection Section::word_or_section(std::string_view key, const std::vector<s
 }
 
 void Section::one_of(const std::vector<Branch>& branches) const {
-  if (state_->reference) {
+  if (place_->state_->reference) {
     for (const Branch& branch : branches) branch.read(*this);
     return;
   }
   const Branch* chosen = nullptr;
   std::vector<std::string> keys;
   for (const Branch& branch : branches) {
-    schema_->alternatives.insert(branch.own_keys.begin(), branch.own_keys.end());
-    if (!branch.key.empty()) schema_->alternatives.insert(branch.key);
+    place_->schema_->alternatives.insert(branch.own_keys.begin(), branch.own_keys.end());
+    if (!branch.key.empty()) place_->schema_->alternatives.insert(branch.key);
     if (!branch.key.empty()) keys.push_back(branch.key);
     if (chosen == nullptr && !branch.key.empty() && given(branch.key)) chosen = &branch;
   }
@@ -179,10 +187,10 @@ void Section::one_of(const std::vector<Branch>& branches) const {
     if (chosen == nullptr && branch.key.empty()) chosen = &branch;
   }
   if (chosen == nullptr) {
-    if (!muted_) fault("", fmt::format("needs one of {}", joined(keys, " or ")));
+    if (!place_->muted_) fault("", fmt::format("needs one of {}", joined(keys, " or ")));
     for (const Branch& branch : branches) {
       for (const std::string& key : branch.own_keys) {
-        if (Node* node = find(key)) node->read = true;  // it may well belong to the one that is missing
+        if (Node* node = place_->find(key)) node->read = true;  // it may well belong to the one that is missing
       }
     }
     return;
@@ -195,7 +203,7 @@ void Section::one_of(const std::vector<Branch>& branches) const {
     std::vector<std::string> foreign = branch.own_keys;
     if (!branch.key.empty()) foreign.insert(foreign.begin(), branch.key);
     for (const std::string& key : foreign) {
-      Node* node = find(key);
+      Node* node = place_->find(key);
       if (&branch == chosen || node == nullptr || node->read || belongs(key)) continue;
       node->read = true;
       if (!chosen->key.empty()) {

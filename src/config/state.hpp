@@ -1,4 +1,4 @@
-// What a Reader gathers while its sections are read: faults, declarations, the effective input.
+// What a Reader gathers while its sections are read: faults, declarations, the effective input; and where a section is.
 #pragma once
 
 #include <memory>
@@ -53,8 +53,8 @@ struct Shown {
 /// `text` as a YAML scalar: plain where every reader takes it for the same text, else in double quotes.
 [[nodiscard]] std::string yaml_scalar(const std::string& text);
 
-struct ReaderState {
-  DocumentParts document{};
+struct Section::State {
+  Document::Parts document{};
   Schema schema{.name = {}};
   Shown shown{.form = Shown::Form::map};
   std::vector<Issue> issues{};
@@ -75,6 +75,34 @@ struct ReaderState {
     issues.push_back({command_line ? std::string(kCommandLine) : document.name, node != nullptr ? node->line : 0, path,
                       std::move(message), std::move(hint)});
   }
+};
+
+/// Where a section is, and how the keys of its map are declared, found and read.
+struct Section::Place {
+  State* state_;
+  Node* node_;      ///< null where the map is absent
+  Schema* schema_;  ///< what has been declared at this place
+  Shown* shown_;    ///< its part of the effective input
+  std::string path_;
+  bool muted_;  ///< the map itself is faulty or hypothetical: missing keys are no news
+
+  [[nodiscard]] Node* find(std::string_view key) const;
+  [[nodiscard]] std::string child_path(std::string_view key) const;
+  void fault(std::string_view key, std::string message, std::string hint = {}) const;
+  [[nodiscard]] Node* declare(std::string_view key, Declaration declaration, bool has_default, bool optional) const;
+  void show(std::string_view key, std::string text, const Node* node) const;
+
+  template <class T, class D>
+  [[nodiscard]] Node* declare_bounded(std::string_view key, const Bounded<T, D>& declared, const char* form) const;
+  template <class T>
+  [[nodiscard]] T read_bounded(std::string_view key, const Bounded<T>& declared) const;
+  template <class T>
+  [[nodiscard]] Range<T> read_range(std::string_view key, const Drawn<T>& declared) const;
+  template <class T, class D>
+  [[nodiscard]] std::optional<T> checked(std::string_view key, const Node& node, const Bounded<T, D>& declared) const;
+  [[nodiscard]] const std::string* scalar(std::string_view key, const Node& node) const;
+  [[nodiscard]] std::optional<std::vector<const Node*>> scalars(std::string_view key, const Node& node) const;
+  [[nodiscard]] Path resolve(const std::string& written, const Node* node) const;
 };
 
 }  // namespace cleave::config

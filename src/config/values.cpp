@@ -97,7 +97,7 @@ T harmless(const Bounded<T, D>& declared) {
 
 }  // namespace
 
-const std::string* Section::scalar(std::string_view key, const Node& node) const {
+const std::string* Section::Place::scalar(std::string_view key, const Node& node) const {
   if (node.kind == NodeKind::scalar) return &node.text;
   if (node.kind == NodeKind::null) {
     state_->fault(&node, child_path(key), "has no value", "");
@@ -109,7 +109,7 @@ const std::string* Section::scalar(std::string_view key, const Node& node) const
 }
 
 template <class T, class D>
-std::optional<T> Section::checked(std::string_view key, const Node& node, const Bounded<T, D>& declared) const {
+std::optional<T> Section::Place::checked(std::string_view key, const Node& node, const Bounded<T, D>& declared) const {
   const std::string* text = scalar(key, node);
   if (text == nullptr) return std::nullopt;
   Parsed<T> parsed = Reading<T>::parse(*text, declared.unlimited ? Unlimited::allowed : Unlimited::refused);
@@ -136,7 +136,7 @@ std::optional<T> Section::checked(std::string_view key, const Node& node, const 
 }
 
 template <class T, class D>
-Node* Section::declare_bounded(std::string_view key, const Bounded<T, D>& declared, const char* form) const {
+Node* Section::Place::declare_bounded(std::string_view key, const Bounded<T, D>& declared, const char* form) const {
   Node* node = declare(key,
                        {.type = fmt::format(fmt::runtime(form), Reading<T>::kType),
                         .unit = Reading<T>::kUnit,
@@ -149,7 +149,7 @@ Node* Section::declare_bounded(std::string_view key, const Bounded<T, D>& declar
 }
 
 template <class T>
-T Section::read_bounded(std::string_view key, const Bounded<T>& declared) const {
+T Section::Place::read_bounded(std::string_view key, const Bounded<T>& declared) const {
   const Node* node = declare_bounded(key, declared, "{}");
   const std::optional<T> value = node == nullptr ? std::nullopt : checked(key, *node, declared);
   if (!value) return declared.default_value.value_or(harmless(declared));
@@ -158,7 +158,7 @@ T Section::read_bounded(std::string_view key, const Bounded<T>& declared) const 
 }
 
 template <class T>
-Range<T> Section::read_range(std::string_view key, const Drawn<T>& declared) const {
+Range<T> Section::Place::read_range(std::string_view key, const Drawn<T>& declared) const {
   const Node* node = declare_bounded(key, declared, "{} or [low, high]");
   const Range<T> fallback = declared.default_value.value_or(Range<T>(harmless(declared)));
   if (node == nullptr) return fallback;
@@ -189,40 +189,44 @@ Range<T> Section::read_range(std::string_view key, const Drawn<T>& declared) con
 }
 
 std::int64_t Section::integer(std::string_view key, const Bounded<std::int64_t>& declared) const {
-  return read_bounded(key, declared);
+  return place_->read_bounded(key, declared);
 }
 double Section::real(std::string_view key, const Bounded<double>& declared) const {
-  return read_bounded(key, declared);
+  return place_->read_bounded(key, declared);
 }
-Bytes Section::bytes(std::string_view key, const Bounded<Bytes>& declared) const { return read_bounded(key, declared); }
+Bytes Section::bytes(std::string_view key, const Bounded<Bytes>& declared) const {
+  return place_->read_bounded(key, declared);
+}
 BytesPerSecond Section::rate(std::string_view key, const Bounded<BytesPerSecond>& declared) const {
-  return read_bounded(key, declared);
+  return place_->read_bounded(key, declared);
 }
 FlopsPerSecond Section::compute(std::string_view key, const Bounded<FlopsPerSecond>& declared) const {
-  return read_bounded(key, declared);
+  return place_->read_bounded(key, declared);
 }
 Seconds Section::seconds(std::string_view key, const Bounded<Seconds>& declared) const {
-  return read_bounded(key, declared);
+  return place_->read_bounded(key, declared);
 }
-Watts Section::watts(std::string_view key, const Bounded<Watts>& declared) const { return read_bounded(key, declared); }
+Watts Section::watts(std::string_view key, const Bounded<Watts>& declared) const {
+  return place_->read_bounded(key, declared);
+}
 
 Range<double> Section::real_range(std::string_view key, const Drawn<double>& declared) const {
-  return read_range(key, declared);
+  return place_->read_range(key, declared);
 }
 Range<Bytes> Section::bytes_range(std::string_view key, const Drawn<Bytes>& declared) const {
-  return read_range(key, declared);
+  return place_->read_range(key, declared);
 }
 Range<BytesPerSecond> Section::rate_range(std::string_view key, const Drawn<BytesPerSecond>& declared) const {
-  return read_range(key, declared);
+  return place_->read_range(key, declared);
 }
 Range<FlopsPerSecond> Section::compute_range(std::string_view key, const Drawn<FlopsPerSecond>& declared) const {
-  return read_range(key, declared);
+  return place_->read_range(key, declared);
 }
 Range<Seconds> Section::seconds_range(std::string_view key, const Drawn<Seconds>& declared) const {
-  return read_range(key, declared);
+  return place_->read_range(key, declared);
 }
 Range<Watts> Section::watts_range(std::string_view key, const Drawn<Watts>& declared) const {
-  return read_range(key, declared);
+  return place_->read_range(key, declared);
 }
 
 bool Section::boolean(std::string_view key, const Plain<bool>& declared) const {
@@ -233,16 +237,16 @@ bool Section::boolean(std::string_view key, const Plain<bool>& declared) const {
 
 std::size_t Section::choose(std::string_view key, const std::vector<std::string>& words,
                             std::optional<std::size_t> fallback, bool optional, const std::string& help) const {
-  const Node* node = declare(key,
-                             {.type = fmt::format("{}", fmt::join(words, " | ")),
-                              .default_value = fallback ? words[*fallback] : "",
-                              .help = help},
-                             fallback.has_value(), optional);
+  const Node* node = place_->declare(key,
+                                     {.type = fmt::format("{}", fmt::join(words, " | ")),
+                                      .default_value = fallback ? words[*fallback] : "",
+                                      .help = help},
+                                     fallback.has_value(), optional);
   if (node == nullptr) {
-    if (fallback) show(key, yaml_scalar(words[*fallback]), nullptr);
+    if (fallback) place_->show(key, yaml_scalar(words[*fallback]), nullptr);
     return fallback.value_or(0);
   }
-  const std::string* text = scalar(key, *node);
+  const std::string* text = place_->scalar(key, *node);
   if (text == nullptr) return fallback.value_or(0);
   const auto found = std::find(words.begin(), words.end(), *text);
   if (found == words.end()) {
@@ -251,25 +255,25 @@ std::size_t Section::choose(std::string_view key, const std::vector<std::string>
           near.empty() ? "" : fmt::format("did you mean {}?", near));
     return fallback.value_or(0);
   }
-  show(key, yaml_scalar(*text), node);
+  place_->show(key, yaml_scalar(*text), node);
   return static_cast<std::size_t>(found - words.begin());
 }
 
 std::string Section::text(std::string_view key, const Plain<std::string>& declared) const {
   const std::string fallback = declared.default_value.value_or("");
-  const Node* node = declare(key, {.type = "text", .default_value = fallback, .help = declared.help},
-                             declared.default_value.has_value(), declared.optional);
+  const Node* node = place_->declare(key, {.type = "text", .default_value = fallback, .help = declared.help},
+                                     declared.default_value.has_value(), declared.optional);
   if (node == nullptr) {
-    if (declared.default_value) show(key, yaml_scalar(fallback), nullptr);
+    if (declared.default_value) place_->show(key, yaml_scalar(fallback), nullptr);
     return fallback;
   }
-  const std::string* text = scalar(key, *node);
+  const std::string* text = place_->scalar(key, *node);
   if (text == nullptr) return fallback;
-  show(key, yaml_scalar(*text), node);
+  place_->show(key, yaml_scalar(*text), node);
   return *text;
 }
 
-std::optional<std::vector<const Node*>> Section::scalars(std::string_view key, const Node& node) const {
+std::optional<std::vector<const Node*>> Section::Place::scalars(std::string_view key, const Node& node) const {
   if (node.kind == NodeKind::scalar) return std::vector<const Node*>{&node};
   if (node.kind == NodeKind::map) {
     fault(key, "must be a list, not a map");
@@ -286,31 +290,31 @@ std::optional<std::vector<const Node*>> Section::scalars(std::string_view key, c
 
 std::vector<std::string> Section::texts(std::string_view key, const Plain<std::vector<std::string>>& declared) const {
   const std::vector<std::string> fallback = declared.default_value.value_or(std::vector<std::string>{});
-  const Node* node = declare(
+  const Node* node = place_->declare(
       key,
       {.type = "list of text", .default_value = declared.default_value ? list_of(fallback) : "", .help = declared.help},
       declared.default_value.has_value(), declared.optional);
   if (node == nullptr) {
-    if (declared.default_value) show(key, list_of(fallback), nullptr);
+    if (declared.default_value) place_->show(key, list_of(fallback), nullptr);
     return fallback;
   }
-  const auto elements = scalars(key, *node);
+  const auto elements = place_->scalars(key, *node);
   if (!elements) return fallback;
   std::vector<std::string> values;
   for (const Node* element : *elements) values.push_back(element->text);
-  show(key, list_of(values), node);
+  place_->show(key, list_of(values), node);
   return values;
 }
 
 std::vector<std::int64_t> Section::integers(std::string_view key,
                                             const Bounded<std::int64_t, std::vector<std::int64_t>>& declared) const {
-  const Node* node = declare_bounded(key, declared, "list of {}");
+  const Node* node = place_->declare_bounded(key, declared, "list of {}");
   const std::vector<std::int64_t> fallback = declared.default_value.value_or(std::vector<std::int64_t>{});
   if (node == nullptr) return fallback;
   std::vector<std::int64_t> values;
   bool sound = true;
   const auto take = [&](std::string_view place, const Node& element) {
-    const std::optional<std::int64_t> value = checked(place, element, declared);
+    const std::optional<std::int64_t> value = place_->checked(place, element, declared);
     sound = sound && value.has_value();
     values.push_back(value.value_or(0));
   };
@@ -320,13 +324,13 @@ std::vector<std::int64_t> Section::integers(std::string_view key,
     take(key, *node);
   }
   if (!sound) return fallback;
-  show(key, text_of(values), node);
+  place_->show(key, text_of(values), node);
   return values;
 }
 
 // A leading `..` is taken off by name: the folder is canonical, so its parent's name is its parent. Wildcards and a
 // `..` further in, which may follow a link, are left to whoever opens the path.
-Path Section::resolve(const std::string& written, const Node* node) const {
+Path Section::Place::resolve(const std::string& written, const Node* node) const {
   const fs::path path(written);
   const bool in_file = node != nullptr && !node->from_command_line;
   Path result{.written = written};
@@ -349,52 +353,53 @@ Path Section::resolve(const std::string& written, const Node* node) const {
 }
 
 Path Section::path(std::string_view key, const Plain<std::string>& declared) const {
-  const Node* node =
-      declare(key, {.type = "path", .default_value = declared.default_value.value_or(""), .help = declared.help},
-              declared.default_value.has_value(), declared.optional);
-  const std::string* text = node == nullptr ? nullptr : scalar(key, *node);
+  const Node* node = place_->declare(
+      key, {.type = "path", .default_value = declared.default_value.value_or(""), .help = declared.help},
+      declared.default_value.has_value(), declared.optional);
+  const std::string* text = node == nullptr ? nullptr : place_->scalar(key, *node);
   if (text != nullptr && text->empty()) {
     fault(key, "is an empty path");
     text = nullptr;
   }
   if (text == nullptr && !declared.default_value) return {};
-  const Path path = resolve(text != nullptr ? *text : *declared.default_value, text != nullptr ? node : nullptr);
-  show(key, yaml_scalar(path.resolved.string()), node);
+  const Path path =
+      place_->resolve(text != nullptr ? *text : *declared.default_value, text != nullptr ? node : nullptr);
+  place_->show(key, yaml_scalar(path.resolved.string()), node);
   return path;
 }
 
 std::vector<Path> Section::paths(std::string_view key, const Plain<std::vector<std::string>>& declared) const {
   const std::vector<std::string> fallback = declared.default_value.value_or(std::vector<std::string>{});
-  const Node* node = declare(key,
-                             {.type = "list of paths",
-                              .default_value = declared.default_value ? list_of(fallback) : "",
-                              .help = declared.help},
-                             declared.default_value.has_value(), declared.optional);
+  const Node* node = place_->declare(key,
+                                     {.type = "list of paths",
+                                      .default_value = declared.default_value ? list_of(fallback) : "",
+                                      .help = declared.help},
+                                     declared.default_value.has_value(), declared.optional);
   std::vector<Path> values;
-  const auto elements = node == nullptr ? std::nullopt : scalars(key, *node);
+  const auto elements = node == nullptr ? std::nullopt : place_->scalars(key, *node);
   if (elements) {
     for (const Node* element : *elements) {
       if (element->text.empty()) fault(key, "holds an empty path");
-      values.push_back(resolve(element->text, element));
+      values.push_back(place_->resolve(element->text, element));
     }
   } else {
-    for (const std::string& written : fallback) values.push_back(resolve(written, nullptr));
+    for (const std::string& written : fallback) values.push_back(place_->resolve(written, nullptr));
   }
   if (!elements && !declared.default_value) return values;
   std::vector<std::string> resolved;
   for (const Path& value : values) resolved.push_back(value.resolved.string());
-  show(key, list_of(resolved), node);
+  place_->show(key, list_of(resolved), node);
   return values;
 }
 
 WordOrPath Section::word_or_path(std::string_view key, const std::vector<std::string>& words,
                                  const Plain<std::string>& declared) const {
-  const Node* node = declare(key,
-                             {.type = fmt::format("{} | path", fmt::join(words, " | ")),
-                              .default_value = declared.default_value.value_or(""),
-                              .help = declared.help},
-                             declared.default_value.has_value(), declared.optional);
-  const std::string* text = node == nullptr ? nullptr : scalar(key, *node);
+  const Node* node = place_->declare(key,
+                                     {.type = fmt::format("{} | path", fmt::join(words, " | ")),
+                                      .default_value = declared.default_value.value_or(""),
+                                      .help = declared.help},
+                                     declared.default_value.has_value(), declared.optional);
+  const std::string* text = node == nullptr ? nullptr : place_->scalar(key, *node);
   if (text != nullptr && text->empty()) {
     fault(key, "is an empty path");
     text = nullptr;
@@ -402,11 +407,11 @@ WordOrPath Section::word_or_path(std::string_view key, const std::vector<std::st
   if (text == nullptr && !declared.default_value) return {words.empty() ? "" : words.front(), {}};
   const std::string& written = text != nullptr ? *text : *declared.default_value;
   if (std::find(words.begin(), words.end(), written) != words.end()) {
-    show(key, yaml_scalar(written), node);
+    place_->show(key, yaml_scalar(written), node);
     return {written, {}};
   }
-  const Path path = resolve(written, text != nullptr ? node : nullptr);
-  show(key, yaml_scalar(path.resolved.string()), node);
+  const Path path = place_->resolve(written, text != nullptr ? node : nullptr);
+  place_->show(key, yaml_scalar(path.resolved.string()), node);
   return {"", path};
 }
 

@@ -10,7 +10,7 @@
 namespace cleave::arch {
 
 /// Rights of `table`, packages of CMakeLists.txt files and public headers under `root` that nobody uses, and classes
-/// that public headers offer without defining them; each says exactly what to take away. Empty when all is well.
+/// that public headers declare without defining them; each says exactly what to take away. Empty when all is well.
 [[nodiscard]] std::vector<std::string> find_unused_rights(const std::filesystem::path& root, const Table& table);
 
 }  // namespace cleave::arch

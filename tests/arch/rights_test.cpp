@@ -62,12 +62,14 @@ TEST_F(Rights, ClassThatCallersCannotUse) {
   const std::string head = "// Plans.\n#include \"cleave/base/units.hpp\"\nclass Search;\n";
   write("include/cleave/plan/plan.hpp", head + "void run(Search& search);\n");
   EXPECT_THAT(violations(),
-              ElementsAre("include/cleave/plan/plan.hpp:3: offers callers Search, which no public header defines"));
-  // A class may hide its own insides behind a pointer.
+              ElementsAre("include/cleave/plan/plan.hpp:3: declares Search, which no public header defines"));
+  // A class may hide its own insides behind a pointer, under a name of its own.
   write("include/cleave/plan/plan.hpp", head + "class Plan {\n private:\n  Search* search_;\n};\n");
-  EXPECT_THAT(violations(), IsEmpty());
-  write("include/cleave/plan/plan.hpp", head + "class Plan {\n public:\n  Search* search();\n};\n");
   EXPECT_THAT(violations(), testing::SizeIs(1));
+  write("include/cleave/plan/plan.hpp",
+        "// Plans.\n#include \"cleave/base/units.hpp\"\nclass Plan {\n private:\n  struct Search;\n  Search* "
+        "search_;\n};\n");
+  EXPECT_THAT(violations(), IsEmpty());
   write("include/cleave/plan/plan.hpp", head + "class Search final : public Base {\n};\nvoid run(Search& search);\n");
   EXPECT_THAT(violations(), IsEmpty());
 }

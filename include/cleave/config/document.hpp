@@ -17,8 +17,6 @@ inline constexpr std::int64_t kMaxFileBytes = std::int64_t{16} << 20;
 inline constexpr int kMaxNesting = 64;
 inline constexpr std::int64_t kMaxValues = 2'000'000;  ///< after aliases are expanded
 
-struct DocumentParts;
-
 class Document {
  public:
   /// A document without keys: everything is left to defaults and overrides.
@@ -45,7 +43,9 @@ class Document {
 
  private:
   friend class Reader;
-  std::unique_ptr<DocumentParts> parts_;
+  friend class Section;
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
 };
 
 }  // namespace cleave::config

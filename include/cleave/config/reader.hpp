@@ -90,10 +90,6 @@ struct Declaration {
   bool required = false;
 };
 
-struct ReaderState;
-struct Node;
-struct Schema;
-struct Shown;
 struct WordOrSection;
 struct WordOrPath;
 struct Branch;
@@ -169,39 +165,18 @@ class Section {
   [[nodiscard]] bool sound(std::string_view key) const;  ///< no fault noted so far at this key
   /// Notes a fault at the position of `key` (of the section itself where it is empty).
   void fault(std::string_view key, std::string message, std::string hint = {}) const;
-  [[nodiscard]] const std::string& full_path() const { return path_; }
+  [[nodiscard]] const std::string& full_path() const;
 
  private:
   friend class Reader;
-  friend struct ReaderState;
-  Section(ReaderState* state, Node* node, Schema* schema, Shown* shown, std::string path, bool muted)
-      : state_(state), node_(node), schema_(schema), shown_(shown), path_(std::move(path)), muted_(muted) {}
+  struct State;  // of the whole reading
+  struct Place;  // of this map in the input, among the declarations, and in what is shown
+  explicit Section(Place place);
 
   [[nodiscard]] std::size_t choose(std::string_view key, const std::vector<std::string>& words,
                                    std::optional<std::size_t> fallback, bool optional, const std::string& help) const;
-  template <class T, class D>
-  [[nodiscard]] Node* declare_bounded(std::string_view key, const Bounded<T, D>& declared, const char* form) const;
-  template <class T>
-  [[nodiscard]] T read_bounded(std::string_view key, const Bounded<T>& declared) const;
-  template <class T>
-  [[nodiscard]] Range<T> read_range(std::string_view key, const Drawn<T>& declared) const;
-  template <class T, class D>
-  [[nodiscard]] std::optional<T> checked(std::string_view key, const Node& node, const Bounded<T, D>& declared) const;
 
-  [[nodiscard]] Node* find(std::string_view key) const;
-  [[nodiscard]] Node* declare(std::string_view key, Declaration declaration, bool has_default, bool optional) const;
-  [[nodiscard]] const std::string* scalar(std::string_view key, const Node& node) const;
-  [[nodiscard]] std::optional<std::vector<const Node*>> scalars(std::string_view key, const Node& node) const;
-  [[nodiscard]] Path resolve(const std::string& written, const Node* node) const;
-  [[nodiscard]] std::string child_path(std::string_view key) const;
-  void show(std::string_view key, std::string text, const Node* node) const;
-
-  ReaderState* state_;
-  Node* node_;      ///< null where the map is absent
-  Schema* schema_;  ///< what has been declared at this place
-  Shown* shown_;    ///< its part of the effective input
-  std::string path_;
-  bool muted_;  ///< the map itself is faulty or hypothetical: missing keys are no news
+  std::shared_ptr<Place> place_;
 };
 
 struct WordOrSection {
@@ -250,7 +225,7 @@ class Reader {
   [[nodiscard]] std::vector<Declaration> describe() const;
 
  private:
-  std::unique_ptr<ReaderState> state_;
+  std::unique_ptr<Section::State> state_;
   std::optional<Section> root_;
 };
 

@@ -54,8 +54,6 @@ struct QuorumTotals {
 /// Adds them to what a step took.
 void add(StepReport& report, const QuorumTotals& totals);
 
-class WitnessDraw;
-
 class QuorumFleet final : public ForwardingFleet<> {
  public:
   /// `behind` must outlive it.
@@ -82,6 +80,7 @@ class QuorumFleet final : public ForwardingFleet<> {
     Seconds wanted{};          // since when somebody waits to overwrite its operands
   };
   using Work = std::variant<Tasklet, const model::Operation*>;
+  struct Draw;  // of witnesses (src/sched/quorum/witness_draw.hpp)
 
   void open(const Tasklet& tasklet);
   void ask(Pair& pair, std::int64_t attempt);
@@ -112,7 +111,7 @@ class QuorumFleet final : public ForwardingFleet<> {
   Seconds busy_at_;  // when something else than a witness was last done
   std::deque<Event> pending_;
   std::unordered_map<std::int64_t, std::pair<DeviceId, Bytes>> columns_;  // by the tasklet that brings them
-  std::unique_ptr<WitnessDraw> draw_;
+  std::unique_ptr<Draw> draw_;
 };
 
 }  // namespace cleave::sched

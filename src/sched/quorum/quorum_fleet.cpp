@@ -49,10 +49,14 @@ void add(StepReport& report, const QuorumTotals& totals) {
   report.bytes_up += totals.up;
 }
 
+struct QuorumFleet::Draw : WitnessDraw {
+  using WitnessDraw::WitnessDraw;
+};
+
 QuorumFleet::QuorumFleet(Fleet& behind, QuorumOptions options)
     : ForwardingFleet(behind), behind_(behind), options_(std::move(options)) {
   options_.plan.longest_panel = std::min(options_.plan.longest_panel, kLongestPanel);
-  draw_ = std::make_unique<WitnessDraw>(behind_, options_);
+  draw_ = std::make_unique<Draw>(behind_, options_);
 }
 QuorumFleet::~QuorumFleet() = default;
 
