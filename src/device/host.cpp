@@ -32,7 +32,7 @@ using comm::Reason;
 constexpr Seconds kFlush{10};  // for the last messages to leave
 
 // Columns of B that stay for tasks to come.
-struct KeptColumns {
+struct CachedColumns {
   comm::Header header;
   std::shared_ptr<const comm::Frame> frame;
 };
@@ -49,7 +49,7 @@ struct Hosted {
   Bytes reserved_bytes{0};
   bool lacks_memory = false;  // for something that was to be held in this step
   std::unique_ptr<StageDevice> stages{};
-  std::unordered_map<TaskletId, KeptColumns> columns{};  // by the task that brought them
+  std::unordered_map<TaskletId, CachedColumns> columns{};  // by the task that brought them
   Bytes columns_bytes{0};
 };
 
@@ -250,7 +250,7 @@ class Host {
     if (device.columns.contains(header.tasklet)) return;
     device.columns_bytes += resident_bytes(header);
     auto own = std::make_shared<const comm::Frame>(frame.borrowed() ? frame.copy() : std::move(frame));
-    device.columns.emplace(header.tasklet, KeptColumns{header, std::move(own)});
+    device.columns.emplace(header.tasklet, CachedColumns{header, std::move(own)});
   }
 
   // Points a job to the columns that it is to use; false where they are not there.
