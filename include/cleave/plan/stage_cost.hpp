@@ -8,6 +8,10 @@
 
 namespace cleave::plan {
 
+/// Bytes of a row at the head beside the boundary: its target down; its maximum in fp32, its sum of exponentials and its
+/// loss in double up. An owner of some of the vocabulary is sent all of them but the loss.
+inline constexpr std::int64_t kHeadRowDown = 4, kHeadRowUp = 20, kHeadRowOfOwner = 16;
+
 /// Of pieces [first, end) of some work.
 class StageCost {
  public:
@@ -36,9 +40,14 @@ class StageCost {
 
   /// Rows of the residual stream, or of its gradient, as they travel.
   [[nodiscard]] Bytes boundary(std::int64_t rows) const { return Bytes(rows * width_ * wire_); }
-  /// What comes of rows on the way forward, what they need on the way back beside X, and what comes of them then.
+  /// What rows need on the way forward and what comes of them, what they need on the way back beside X, and what comes
+  /// of them then.
+  [[nodiscard]] Bytes forward_operand(std::int64_t rows) const {
+    return boundary(rows) + Bytes(head_ ? kHeadRowDown * rows : 0);
+  }
   [[nodiscard]] Bytes forward_result(std::int64_t rows) const {
-    return is_part() ? Bytes(8 * rows * blocks_) : boundary(rows);
+    if (is_part()) return Bytes(8 * rows * blocks_);
+    return boundary(rows) + Bytes(head_ ? kHeadRowUp * rows : 0);
   }
   [[nodiscard]] Bytes backward_operand(std::int64_t rows) const { return is_part() ? Bytes(8 * rows) : boundary(rows); }
   [[nodiscard]] Bytes backward_result(std::int64_t rows) const {
@@ -48,10 +57,10 @@ class StageCost {
   [[nodiscard]] bool twice() const { return backward_ && !head_; }
   /// Of rows in all passes of a step: what its replicas take in beside weights, and what they send beside norms.
   [[nodiscard]] Bytes taken_in(std::int64_t rows) const {
-    return twice() ? boundary(rows) * 2 + backward_operand(rows) : boundary(rows);
+    return twice() ? boundary(rows) * 2 + backward_operand(rows) : forward_operand(rows);
   }
   [[nodiscard]] Bytes sent(std::int64_t rows) const {
-    return twice() ? forward_result(rows) + backward_result(rows) : boundary(rows);
+    return twice() ? forward_result(rows) + backward_result(rows) : forward_result(rows);
   }
   /// The gradients of norms' gains and biases of one sequence, in 4 bytes.
   [[nodiscard]] Bytes norm_gradients() const { return Bytes(4 * norm_elements_); }

@@ -107,7 +107,7 @@ class Bound {
 
   double hop(std::size_t s, bool forward) const {
     const std::int64_t rows = std::min(plan_.chunk, work_.seq);
-    const double in = count(forward ? costs_[s].boundary(rows) : costs_[s].backward_operand(rows));
+    const double in = count(forward ? costs_[s].forward_operand(rows) : costs_[s].backward_operand(rows));
     const double bytes = count(forward ? costs_[s].forward_result(rows) : costs_[s].backward_result(rows));
     const double flops = (forward ? costs_[s].forward(0, rows) : costs_[s].backward(0, rows)).value();
     double least = std::numeric_limits<double>::infinity();

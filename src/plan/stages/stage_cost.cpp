@@ -154,7 +154,9 @@ OwnerCost owner_cost(const StageWork& work, const StageCost& stage, std::span<co
   cost.alone = Flops(alone);
   cost.beside = Flops(beside);
   // X and dY; of the head X with each row's maximum and sum, from which the rows of dY are made.
-  cost.operands = stage.has_logits() ? stage.boundary(work.seq) + Bytes(8 * work.seq) : stage.boundary(2 * work.seq);
+  const std::int64_t beside_x = stage.is_head() ? kHeadRowOfOwner : 8;
+  cost.operands =
+      stage.has_logits() ? stage.boundary(work.seq) + Bytes(beside_x * work.seq) : stage.boundary(2 * work.seq);
   const bool keeps_sequence = whole_stage || stage.open_forward().value() > 0;
   cost.at_work = keeps_sequence ? stage.open_backward() + stage.boundary(2 * work.seq) : stage.boundary(4 * chunk);
   return cost;

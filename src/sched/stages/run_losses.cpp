@@ -57,7 +57,7 @@ std::vector<Candidate> StageRun::candidates() {
     const double left_up = left_of(r), left = kDownOfUp * left_up;
     // Of a whole visit the boundary goes up once each way.
     const Bytes of_visit =
-        passed_twice(r) ? cost.forward_result(work.seq) + cost.backward_result(work.seq) : cost.boundary(work.seq);
+        cost.forward_result(work.seq) + (passed_twice(r) ? cost.backward_result(work.seq) : Bytes(0));
     const double visits = left_up / static_cast<double>(of_visit.value());
     const Flops visit_flops = cost.forward(0, work.seq) + cost.remake(0, work.seq) + cost.backward(0, work.seq);
     for (const Host& host : at(r).hosts) {

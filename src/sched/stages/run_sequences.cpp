@@ -65,14 +65,11 @@ void StageRun::send_forward(std::int64_t q, std::int32_t s) {
   const plan::StageCost& cost = at(s).cost;
   for (; of.sent < of.arrived; ++of.sent) {
     const std::int64_t from = rows_from(of.sent), to = rows_to(of.sent);
-    plan::PanelRun run{.each = {with_header(cost.boundary(to - from)), cost.forward(from, to),
+    plan::PanelRun run{.each = {with_header(cost.forward_operand(to - from)), cost.forward(from, to),
                                 with_header(cost.forward_result(to - from))},
                        .panels = 1,
                        .last_up = Bytes(0)};
-    if (cost.is_head()) {
-      run.each.up += Bytes(8 * (to - from));  // each row's maximum and sum; the loss comes of them
-      if (of.sent + 1 == chunks) run.last_up = cost.norm_gradients();
-    }
+    if (cost.is_head() && of.sent + 1 == chunks) run.last_up = cost.norm_gradients();
     const bool again = of.sent < of.done;
     if (again) run.each.up = plan::kMessageHeader;
     submit({again ? Errand::replay : Errand::forward, of.device, s, 0, of.sent, q, of.makes_good()}, {kForward, q}, run,

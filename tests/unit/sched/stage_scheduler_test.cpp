@@ -102,7 +102,7 @@ TEST(StageScheduler, AReplicaThatOwnsTheWholeGradientIsSentNoOperands) {
       const plan::StageCost cost(work, plan.stages[s].first, plan.stages[s].end, plan.chunk);
       const std::int64_t replicas = std::ssize(plan.stages[s].replicas);
       several += replicas > 1 ? 1 : 0;
-      down += cost.weights() * replicas + cost.boundary(work.tokens()) * (cost.is_head() ? 1 : 3);
+      down += cost.weights() * replicas + cost.taken_in(work.tokens());
       sums += Bytes(static_cast<std::int64_t>(cost.gradient_elements())) *
               (replicas * (replicas > 1 ? plan::sum_bytes(DType::f16) : size_of(DType::f16)));
     }
