@@ -12,6 +12,7 @@ namespace {
 // Sizes stay below 2^31 and products are cut at the frame limit, so that no 64-bit product can overflow.
 constexpr std::int64_t kMaxExtent = (std::int64_t{1} << 31) - 1;
 constexpr std::int64_t kMaxPanels = std::int64_t{1} << 20;
+constexpr std::int64_t kMostLossBits = 31;
 constexpr std::uint8_t kLastPanelOrder = 3;  // plan::PanelOrder::result_resident
 
 constexpr std::int64_t kTooMany = kMaxFrameBytes + 1;
@@ -60,11 +61,14 @@ std::optional<Fault> check_geometry(const Header& header) {
     const bool rows = header.columns == Columns::bring ? g.m == 0 : extent(g.m);
     if (!rows || !extent(g.n) || !extent(g.k) || !extent(g.blocks)) return Fault::geometry;
     if (g.first_block < 0 || g.first_block + k_blocks(g.k) > g.blocks) return Fault::geometry;
-    if (g.seq < 0 || (g.seq > 0 && (header.wire != DType::f32 || header.columns != Columns::along)))
-      return Fault::geometry;
+    if (g.seq < 0 || (g.seq > 0 && header.columns != Columns::along)) return Fault::geometry;
+    if (g.loss_bits < 0 || g.loss_bits > kMostLossBits) return Fault::geometry;
+    if (g.loss_bits > 0 && (g.seq == 0 || header.wire != DType::f16)) return Fault::geometry;
     // Only the last K block of an operation may be shorter than the others.
     if (g.first_block + k_blocks(g.k) < g.blocks && g.k % kBlockK != 0) return Fault::geometry;
-    if (header.output != (g.whole_depth() ? header.wire : partial_sum_type(header.wire))) return Fault::field;
+    const bool wide = header.kind == Kind::result && g.seq > 0 && header.output == DType::i64;
+    if (g.whole_depth() ? header.output != header.wire : header.output != partial_sum_type(header.wire) && !wide)
+      return Fault::field;
   } else {
     if (g != GemmBlock{}) return Fault::field;
     if (!extent(a.pairs) || !extent(a.seq) || !extent(a.head_dim) || !extent(a.queries)) return Fault::geometry;

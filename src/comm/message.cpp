@@ -55,7 +55,8 @@ enum : std::size_t {
   kAtBroughtBy = 104,
   kAtPartOf = 112,
   kAtDigest = 113,
-  kAtUnused = 114,
+  kAtLossBits = 114,
+  kAtUnused = 115,
   kAtSeq = 116,
   kAtSequence = 120,
   kAtPanels = 124,
@@ -134,6 +135,7 @@ void put_header(std::byte* to, const Header& h) {
     put(to, kAtBlocks, static_cast<std::int32_t>(h.gemm.blocks));
     put(to, kAtFirstBlock, static_cast<std::int32_t>(h.gemm.first_block));
     put(to, kAtSeq, static_cast<std::int32_t>(h.gemm.seq));
+    put(to, kAtLossBits, static_cast<std::uint8_t>(h.gemm.loss_bits));
   } else if (is_attention(h.work)) {
     put(to, kAtM, h.attention.pairs);
     put(to, kAtN, h.attention.seq);
@@ -360,7 +362,7 @@ Decoded<Header> decode_header(std::span<const std::byte> bytes, std::int64_t fra
   if (of_stage) {
     h.stage_task = get_stage_task(from);
   } else if (h.work == Work::gemm) {
-    h.gemm = {.m = d0, .n = d1, .k = d2, .blocks = d3, .first_block = d4, .seq = get<std::int32_t>(from, kAtSeq)};
+    h.gemm = {d0, d1, d2, d3, d4, get<std::int32_t>(from, kAtSeq), get<std::uint8_t>(from, kAtLossBits)};
   } else {
     if (d4 != 0) return Fault::field;
     if (is_attention(h.work)) {
@@ -372,8 +374,9 @@ Decoded<Header> decode_header(std::span<const std::byte> bytes, std::int64_t fra
   const auto is_zero = [](std::byte value) { return value == std::byte{0}; };
   if (h.columns != Columns::kept && !of_stage && !std::all_of(from + kAtBroughtBy, from + kAtPartOf, is_zero))
     return Fault::field;
-  const std::size_t unused_to = h.work == Work::gemm ? kAtSeq : kAtSequence;
-  if (!std::all_of(from + kAtUnused, from + unused_to, is_zero)) return Fault::field;
+  const bool gemm = h.work == Work::gemm;
+  if (!std::all_of(from + (gemm ? kAtUnused : kAtLossBits), from + (gemm ? kAtSeq : kAtSequence), is_zero))
+    return Fault::field;
 
   if (const auto fault = check_fields(h)) return *fault;
   if (has_block(h.kind)) {

@@ -11,6 +11,7 @@
 #include "cleave/kernels/copy.hpp"
 #include "cleave/kernels/gemm.hpp"
 #include "cleave/kernels/product_check.hpp"
+#include "cleave/kernels/token_sum_matrix.hpp"
 #include "cleave/kernels/token_sums.hpp"
 #include "wire_buffers.hpp"
 
@@ -71,29 +72,36 @@ const float* pair_operand(const TaskView& task, std::size_t index, std::int64_t 
   return buffer.data();
 }
 
-bool execute_gemm(const TaskView& task, ResultDraft& result, kernels::Parallel& parallel, Scratch& scratch) {
+Reason execute_gemm(const TaskView& task, ResultDraft& result, kernels::Parallel& parallel, Scratch& scratch) {
   const Header& header = task.header;
   const comm::GemmBlock& block = header.gemm;
   const GemmShape shape{header.rows(), block.n, block.k};
   const auto a = product_operand(task, 0, shape.m, block.k, header.a_by_columns, scratch.a);
   const auto b = product_operand(task, 1, block.k, block.n, header.b_by_columns, scratch.b);
 
-  const kernels::SumRule rule{task.row_exponents, task.column_exponents, {block.seq, block.first_block * kBlockK}};
+  const kernels::SumRule rule{task.row_exponents, task.column_exponents, tokens_of(header)};
+  if (!block.whole_depth() && kernels::TokenSumMatrix::sums(rule)) {
+    kernels::TokenSumMatrix sums(shape.m, shape.n, rule.tokens.unit);
+    if (sums.add_product(parallel, shape.k, a, b, rule.tokens) != kernels::ProductStatus::ok) return Reason::non_finite;
+    if (!make_room(result, sums.partial_type(sums.whole()))) return Reason::memory;
+    sums.partial_sums(parallel, sums.whole(), {result.header.output, result.outputs[0].data(), block.n});
+    return Reason::none;
+  }
   if (!block.whole_depth()) {
     const kernels::PartialSums sums{header.output, result.outputs[0].data(), block.n};
-    return kernels::multiply_run(parallel, shape, a, b, rule, sums, kernels::Accumulate::no) ==
-           kernels::ProductStatus::ok;
+    const auto status = kernels::multiply_run(parallel, shape, a, b, rule, sums, kernels::Accumulate::no);
+    return status == kernels::ProductStatus::ok ? Reason::none : Reason::non_finite;
   }
   float* c = target(header.output, result.outputs[0], scratch.c);
   const auto status =
       kernels::multiply_depth(parallel, shape, a, b, rule, partial_sum_type(header.wire), kernels::Matrix(c, block.n));
-  if (status != kernels::ProductStatus::ok) return false;
+  if (status != kernels::ProductStatus::ok) return Reason::non_finite;
   narrow_into(header.output, c, result.outputs[0]);
-  return true;
+  return Reason::none;
 }
 
 // Pairs one after another, each in buffers of its own, as the kernels have it.
-bool execute_attention(const TaskView& task, ResultDraft& result, kernels::Parallel& parallel) {
+Reason execute_attention(const TaskView& task, ResultDraft& result, kernels::Parallel& parallel) {
   const Header& header = task.header;
   const comm::AttentionBlock& block = header.attention;
   const bool backward = header.work == Work::attention_backward;
@@ -132,10 +140,23 @@ bool execute_attention(const TaskView& task, ResultDraft& result, kernels::Paral
       }
     }
   });
-  return finite;
+  return finite ? Reason::none : Reason::non_finite;
 }
 
 }  // namespace
+
+kernels::TokenRun tokens_of(const Header& task) {
+  return {task.gemm.seq, task.gemm.first_block * kBlockK, {task.wire, static_cast<int>(task.gemm.loss_bits)}};
+}
+
+bool make_room(ResultDraft& draft, DType type) {
+  if (type == draft.header.output) return true;
+  Header wide = draft.header;
+  wide.output = type;
+  if (comm::frame_bytes(wide) < 0) return false;
+  draft = comm::begin_result(wide);
+  return true;
+}
 
 Bytes resident_bytes(const Header& task) {
   if (task.work == Work::gemm) {
@@ -163,9 +184,9 @@ std::variant<ResultDraft, Reason> execute(const TaskView& task, kernels::Paralle
   Header whole = task.header;
   whole.digest = false;  // of a block that is made all the same
   ResultDraft result = comm::begin_result(comm::result_header(whole));
-  const bool finite = task.header.work == Work::gemm ? execute_gemm(task, result, parallel, scratch)
-                                                     : execute_attention(task, result, parallel);
-  if (!finite) return Reason::non_finite;
+  const Reason reason = task.header.work == Work::gemm ? execute_gemm(task, result, parallel, scratch)
+                                                       : execute_attention(task, result, parallel);
+  if (reason != Reason::none) return reason;
   return result;
 }
 

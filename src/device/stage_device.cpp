@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cleave/base/byte_cursor.hpp"
+#include "cleave/kernels/wire.hpp"
 
 namespace cleave::device {
 
@@ -33,8 +34,8 @@ StageDevice::Status StageDevice::hold(const comm::StageTask& task, std::span<con
   ByteReader from(payload);
   Holding holding{.first = from.value<std::int64_t>(), .end = from.value<std::int64_t>(), .slices = {}};
   if (task.owner >= 0) holding.slices = read_slices(from);
-  const std::vector<float> weights = from.rest<float>();
   if (!from.ok()) return Status::malformed;
+  const std::span<const std::byte> weights = from.left();
   return task.owner < 0
              ? worker_.hold_stage(task.stage, holding.first, holding.end, weights)
              : worker_.hold_slices(task.owner, task.stage, holding.first, holding.end, holding.slices, weights);
@@ -42,12 +43,12 @@ StageDevice::Status StageDevice::hold(const comm::StageTask& task, std::span<con
 
 StageDevice::Status StageDevice::pass(const comm::StageTask& task, std::span<const std::byte> payload,
                                       std::span<std::byte> to) {
-  ByteReader from(payload);
-  const std::vector<float> x = from.rest<float>();
-  if (!from.ok() || (!to.empty() && to.size() != payload.size())) return Status::malformed;
-  std::vector<float> y(to.size() / sizeof(float));
+  if (payload.size() % element() != 0 || (!to.empty() && to.size() != payload.size())) return Status::malformed;
+  const std::vector<float> x = widened_rows(payload);
+  std::vector<float> y(to.size() / element());
   const Status status = worker_.forward({task.stage, task.sequence, task.row, task.rows}, x, y);
-  ByteWriter(to).put(std::span<const float>(y));
+  ByteWriter write(to);
+  put_rows(y, write);
   return status;
 }
 
@@ -58,9 +59,9 @@ StageDevice::Status StageDevice::pass_head(const comm::StageTask& task, std::spa
   const auto width = static_cast<std::size_t>(table_.piece(table_.size() - 1).width);
   if (rows > static_cast<std::size_t>(table_.graph().seq)) return Status::malformed;
   ByteReader from(payload);
-  const auto x = from.values<float>(rows * width);
+  const std::vector<float> x = read_rows(from, rows * width);
   const auto targets = from.rest<std::int32_t>();
-  const std::size_t known = rows * (2 * sizeof(double) + (width + 1) * sizeof(float));
+  const std::size_t known = rows * (2 * sizeof(double) + width * element() + sizeof(float));
   if (!from.ok() || (!to.empty() && (to.size() < known || (to.size() - known) % sizeof(float) != 0)))
     return Status::malformed;
   std::vector<double> sum(to.empty() ? 0 : rows), loss(sum.size());
@@ -70,23 +71,23 @@ StageDevice::Status StageDevice::pass_head(const comm::StageTask& task, std::spa
       worker_.head({task.stage, task.sequence, task.row, task.rows}, x, targets, {dx, top, sum, loss, norms});
   ByteWriter write(to);
   for (const auto* values : {&sum, &loss}) write.put(std::span<const double>(*values));
-  for (const auto* values : {&dx, &top, &norms}) write.put(std::span<const float>(*values));
+  put_rows(dx, write);
+  for (const auto* values : {&top, &norms}) write.put(std::span<const float>(*values));
   return status;
 }
 
 // With the first rows of a sequence come the norms; before them dX, where it is wanted.
 StageDevice::Status StageDevice::go_back(const comm::StageTask& task, std::span<const std::byte> payload,
                                          std::span<std::byte> to) {
-  ByteReader from(payload);
-  const auto dy = from.rest<float>();
-  if (!from.ok() || to.size() % sizeof(float) != 0) return Status::malformed;
-  const std::size_t all = to.size() / sizeof(float);
   const std::size_t with_norms = task.row == 0 ? static_cast<std::size_t>(worker_.norms_of(task.stage)) : 0;
-  const std::size_t of_norms = std::min(all, with_norms);
-  std::vector<float> dx(all - of_norms), norms(of_norms);
+  const std::size_t of_norms = std::min(to.size(), with_norms * sizeof(float)), of_dx = to.size() - of_norms;
+  if (payload.size() % element() != 0 || of_norms % sizeof(float) != 0 || of_dx % element() != 0)
+    return Status::malformed;
+  const std::vector<float> dy = widened_rows(payload);
+  std::vector<float> dx(of_dx / element()), norms(of_norms / sizeof(float));
   const Status status = worker_.backward({task.stage, task.sequence, task.row, task.rows}, dy, dx, norms);
   ByteWriter write(to);
-  write.put(std::span<const float>(dx));
+  put_rows(dx, write);
   write.put(std::span<const float>(norms));
   return status;
 }
@@ -102,12 +103,12 @@ StageDevice::Status StageDevice::add(const comm::StageTask& task, std::span<cons
   std::vector<double> sum;
   std::vector<float> x, dy, top;
   std::vector<std::int32_t> targets;
-  if (payload.size() == 2 * seq * width * sizeof(float)) {
-    x = from.values<float>(seq * width);
-    dy = from.values<float>(seq * width);
+  if (!worker_.owns_of_head(task.owner)) {
+    x = read_rows(from, seq * width);
+    dy = read_rows(from, seq * width);
   } else {
     sum = from.values<double>(seq);
-    x = from.values<float>(seq * width);
+    x = read_rows(from, seq * width);
     top = from.values<float>(seq);
     targets = from.values<std::int32_t>(seq);
   }
@@ -116,27 +117,58 @@ StageDevice::Status StageDevice::add(const comm::StageTask& task, std::span<cons
   return worker_.add(task.owner, task.sequence, &operands, away);
 }
 
+// A task's result has room for partial sums that fit; where they do not, it gets room. It says how many rows had to be
+// promoted.
 StageDevice::Status StageDevice::send_sums(const comm::StageTask& task, std::span<const std::byte> payload,
-                                           std::span<std::byte> to) {
+                                           comm::ResultDraft& result) {
   ByteReader from(payload);
   const bool partial = from.value<std::int64_t>() != 0;
   const std::vector<UnitRange> slices = read_slices(from);
-  const std::size_t element = partial ? sizeof(std::int64_t) : sizeof(float);
-  if (!from.done() || to.size() % element != 0) return Status::malformed;
-  if (partial) {
-    std::vector<std::int64_t> sums(to.size() / element);
-    const Status status = worker_.partial_sums(task.owner, slices, sums);
-    ByteWriter(to).put(std::span<const std::int64_t>(sums));
-    return status;
+  if (!from.done()) return Status::malformed;
+  const auto promoted = static_cast<std::int32_t>(worker_.promoted_rows(task.owner, slices));
+  if (promoted > 0) {
+    comm::Header header = result.header;
+    header.stage_task.rows = promoted;
+    result = comm::begin_result(header);
   }
-  std::vector<float> gradient(to.size() / element);
+  if (partial) {
+    const DType asked = partial_sum_type(table_.graph().wire), type = worker_.partial_type(task.owner, slices);
+    if (type != asked) {
+      comm::Header header = result.header;
+      header.stage_task.result_bytes *= size_of(type) / size_of(asked);
+      if (comm::frame_bytes(header) < 0) return Status::malformed;
+      result = comm::begin_result(header);
+    }
+    return worker_.partial_sums(task.owner, slices, type, result.outputs[0]);
+  }
+  const std::span<std::byte> to = result.outputs[0];
+  if (to.size() % element() != 0) return Status::malformed;
+  std::vector<float> gradient(to.size() / element());
   const Status status = worker_.gradient(task.owner, slices, gradient);
-  ByteWriter(to).put(std::span<const float>(gradient));
+  ByteWriter write(to);
+  put_rows(gradient, write);
   return status;
 }
 
+std::vector<float> StageDevice::widened_rows(std::span<const std::byte> bytes) const {
+  std::vector<float> rows(bytes.size() / element());
+  kernels::from_wire(wire(), bytes.data(), {rows.data(), 1, std::ssize(rows)});
+  return rows;
+}
+
+std::vector<float> StageDevice::read_rows(ByteReader& from, std::size_t elements) const {
+  return widened_rows(from.bytes(elements * element()));
+}
+
+void StageDevice::put_rows(std::span<const float> rows, ByteWriter& to) const {
+  if (rows.empty()) return;
+  kernels::to_wire(wire(), {rows.data(), 1, std::ssize(rows)}, to.rest().data());
+  to.skip(rows.size() * element());
+}
+
 StageDevice::Status StageDevice::carry_out(const comm::StageTask& task, std::span<const std::byte> payload,
-                                           std::span<std::byte> to) {
+                                           comm::ResultDraft& result) {
+  const std::span<std::byte> to = result.outputs[0];
   switch (task.errand) {
     case StageErrand::begin: worker_.clear(); return Status::ok;
     case StageErrand::hold: return hold(task, payload);
@@ -145,15 +177,13 @@ StageDevice::Status StageDevice::carry_out(const comm::StageTask& task, std::spa
       return head ? pass_head(task, payload, to) : pass(task, payload, to);
     }
     case StageErrand::remake: {
-      ByteReader from(payload);
-      const auto x = from.rest<float>();
-      if (!from.ok() || !to.empty()) return Status::malformed;
-      return worker_.remake(task.stage, task.sequence, x);
+      if (payload.size() % element() != 0 || !to.empty()) return Status::malformed;
+      return worker_.remake(task.stage, task.sequence, widened_rows(payload));
     }
     case StageErrand::backward: return go_back(task, payload, to);
     case StageErrand::sum:
     case StageErrand::take_away: return add(task, payload);
-    case StageErrand::send_sums: return send_sums(task, payload, to);
+    case StageErrand::send_sums: return send_sums(task, payload, result);
     case StageErrand::none: break;
   }
   return Status::malformed;
@@ -161,24 +191,26 @@ StageDevice::Status StageDevice::carry_out(const comm::StageTask& task, std::spa
 
 std::optional<std::variant<comm::ResultDraft, comm::Reason>> StageDevice::execute(const comm::TaskView& task) {
   const comm::StageTask& asked = task.header.stage_task;
+  comm::ResultDraft nothing;
   switch (asked.errand) {
     case StageErrand::begin:
       added_.clear();
-      (void)carry_out(asked, {}, {});
+      (void)carry_out(asked, {}, nothing);
       return std::nullopt;
     case StageErrand::take_away:  // under the number of what is to be taken away, if that was ever added
-      if (added_.erase(task.header.tasklet) > 0) (void)carry_out(asked, task.operands[0], {});
+      if (added_.erase(task.header.tasklet) > 0) (void)carry_out(asked, task.operands[0], nothing);
       return std::nullopt;
     default: break;
   }
   if (task.header.tasklet <= last_) return std::nullopt;
   last_ = task.header.tasklet;
   if (asked.errand == StageErrand::hold) {
-    (void)carry_out(asked, task.operands[0], {});
+    (void)carry_out(asked, task.operands[0], nothing);
     return std::nullopt;
   }
+  if (task.header.wire != wire()) return comm::Reason::malformed;
   comm::ResultDraft result = comm::begin_result(comm::result_header(task.header));
-  switch (carry_out(asked, task.operands[0], result.outputs[0])) {
+  switch (carry_out(asked, task.operands[0], result)) {
     case Status::ok: break;
     case Status::absent: return comm::Reason::columns;
     case Status::malformed: return comm::Reason::malformed;

@@ -8,7 +8,9 @@
 #include <set>
 #include <span>
 #include <variant>
+#include <vector>
 
+#include "cleave/base/byte_cursor.hpp"
 #include "cleave/base/units.hpp"
 #include "cleave/comm/message.hpp"
 #include "cleave/pieces/stage_worker.hpp"
@@ -37,9 +39,16 @@ class StageDevice {
                                std::span<std::byte> to);
   [[nodiscard]] Status add(const comm::StageTask& task, std::span<const std::byte> payload);
   [[nodiscard]] Status send_sums(const comm::StageTask& task, std::span<const std::byte> payload,
-                                 std::span<std::byte> to);
+                                 comm::ResultDraft& result);
   [[nodiscard]] Status carry_out(const comm::StageTask& task, std::span<const std::byte> payload,
-                                 std::span<std::byte> to);
+                                 comm::ResultDraft& result);
+
+  // Rows of boundaries and of gradients, in the wire type on their way.
+  [[nodiscard]] DType wire() const { return table_.graph().wire; }
+  [[nodiscard]] std::size_t element() const { return static_cast<std::size_t>(size_of(wire())); }
+  [[nodiscard]] std::vector<float> widened_rows(std::span<const std::byte> bytes) const;
+  [[nodiscard]] std::vector<float> read_rows(ByteReader& from, std::size_t elements) const;
+  void put_rows(std::span<const float> rows, ByteWriter& to) const;
 
   pieces::PieceTable& table_;
   pieces::StageWorker worker_;

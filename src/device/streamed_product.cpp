@@ -34,29 +34,37 @@ void StreamedProduct::take(const comm::TaskView& part, kernels::Parallel& parall
   const bool last = header.part.end() == header.part_units();
   const auto a = kernels::ConstMatrix(widened(header.wire, part.operands[0], scratch.a), task_.gemm.m).transposed();
   const kernels::ConstMatrix b(widened(header.wire, part.operands[1], scratch.b), task_.gemm.n);
-  const std::int64_t cell = size_of(partial_sum_type(header.wire));
   for (ResultBand& band : bands_) {
-    band.sums.resize(static_cast<std::size_t>(band.count * task_.gemm.n * cell));
-    if (!add(part, band, band.sums.data(), a, b, parallel)) return answer(comm::Reason::non_finite);
+    if (!add(part, band, a, b, parallel)) return answer(comm::Reason::non_finite);
     if (!last) continue;
     comm::ResultDraft rows = begin_rows(band);
-    if (!finish(band, rows.outputs[0], parallel, scratch)) return answer(comm::Reason::non_finite);
+    if (const comm::Reason reason = finish(band, rows, parallel, scratch); reason != comm::Reason::none)
+      return answer(reason);
     band.sums = {};
+    band.unit_sums = {};
     answer(std::move(rows));
   }
   if (!last) answer(comm::begin_result(comm::result_header(header)));
   failed_ = false;
 }
 
-bool StreamedProduct::add(const comm::TaskView& part, const ResultBand& band, std::byte* sums, kernels::ConstMatrix a,
-                          kernels::ConstMatrix b, kernels::Parallel& parallel) const {
+bool StreamedProduct::add(const comm::TaskView& part, ResultBand& band, kernels::ConstMatrix a, kernels::ConstMatrix b,
+                          kernels::Parallel& parallel) const {
   const comm::Header& header = part.header;
-  const kernels::SumRule rule{std::span(row_exponents_).subspan(static_cast<std::size_t>(band.first)),
-                              column_exponents_,
-                              {task_.gemm.seq, (task_.gemm.first_block + header.part.first) * kBlockK}};
+  kernels::SumRule rule{std::span(row_exponents_).subspan(static_cast<std::size_t>(band.first)), column_exponents_,
+                        tokens_of(task_)};
+  rule.tokens.first += header.part.first * kBlockK;
+  const bool begins = header.part.first == 0;
+  if (kernels::TokenSumMatrix::sums(rule)) {
+    if (begins) band.unit_sums = kernels::TokenSumMatrix(band.count, task_.gemm.n, rule.tokens.unit);
+    return band.unit_sums.add_product(parallel, header.depth(), a.from(band.first, 0), b, rule.tokens) ==
+           kernels::ProductStatus::ok;
+  }
+  const DType type = partial_sum_type(header.wire);
+  band.sums.resize(static_cast<std::size_t>(band.count * task_.gemm.n * size_of(type)));
   return kernels::multiply_run(parallel, {band.count, task_.gemm.n, header.depth()}, a.from(band.first, 0), b, rule,
-                               {partial_sum_type(header.wire), sums, task_.gemm.n},
-                               header.part.first > 0 ? kernels::Accumulate::yes : kernels::Accumulate::no) ==
+                               {type, band.sums.data(), task_.gemm.n},
+                               begins ? kernels::Accumulate::no : kernels::Accumulate::yes) ==
          kernels::ProductStatus::ok;
 }
 
@@ -67,21 +75,31 @@ comm::ResultDraft StreamedProduct::begin_rows(const ResultBand& band) const {
   return comm::begin_result(header);
 }
 
-bool StreamedProduct::finish(const ResultBand& band, std::span<std::byte> rows, kernels::Parallel& parallel,
-                             Scratch& scratch) const {
+comm::Reason StreamedProduct::finish(const ResultBand& band, comm::ResultDraft& rows, kernels::Parallel& parallel,
+                                     Scratch& scratch) const {
+  const kernels::TokenSumMatrix& in_units = band.unit_sums;
   if (!task_.gemm.whole_depth()) {
-    std::memcpy(rows.data(), band.sums.data(), rows.size());
-    return true;
+    if (in_units.empty()) {
+      std::memcpy(rows.outputs[0].data(), band.sums.data(), rows.outputs[0].size());
+      return comm::Reason::none;
+    }
+    if (!make_room(rows, in_units.partial_type(in_units.whole()))) return comm::Reason::memory;
+    in_units.partial_sums(parallel, in_units.whole(), {rows.header.output, rows.outputs[0].data(), task_.gemm.n});
+    return comm::Reason::none;
   }
-  float* c = target(task_.output, rows, scratch.c);
-  const kernels::ConstPartialSums sums{partial_sum_type(task_.wire), band.sums.data(), task_.gemm.n};
-  const auto exponents = std::span(row_exponents_).subspan(static_cast<std::size_t>(band.first));
-  if (kernels::finish_partial_sums(parallel, band.count, task_.gemm.n, sums, exponents, column_exponents_,
-                                   kernels::Matrix(c, task_.gemm.n)) != kernels::ProductStatus::ok) {
-    return false;
+  float* c = target(task_.output, rows.outputs[0], scratch.c);
+  const kernels::Matrix result(c, task_.gemm.n);
+  kernels::ProductStatus status = kernels::ProductStatus::ok;
+  if (in_units.empty()) {
+    const kernels::ConstPartialSums sums{partial_sum_type(task_.wire), band.sums.data(), task_.gemm.n};
+    const auto exponents = std::span(row_exponents_).subspan(static_cast<std::size_t>(band.first));
+    status =
+        kernels::finish_partial_sums(parallel, band.count, task_.gemm.n, sums, exponents, column_exponents_, result);
+  } else {
+    status = in_units.finish(parallel, in_units.whole(), result);
   }
-  narrow_into(task_.output, c, rows);
-  return true;
+  narrow_into(task_.output, c, rows.outputs[0]);
+  return status == kernels::ProductStatus::ok ? comm::Reason::none : comm::Reason::non_finite;
 }
 
 }  // namespace cleave::device

@@ -14,6 +14,7 @@
 #include "cleave/comm/message.hpp"
 #include "cleave/kernels/matrix.hpp"
 #include "cleave/kernels/parallel.hpp"
+#include "cleave/kernels/token_sum_matrix.hpp"
 #include "execute.hpp"
 
 namespace cleave::device {
@@ -35,12 +36,13 @@ class StreamedProduct {
   struct ResultBand {
     std::int64_t first = 0, count = 0;  // rows
     std::vector<std::byte> sums{};
+    kernels::TokenSumMatrix unit_sums{};  // in their place where TokenSumMatrix::sums() says so
   };
-  [[nodiscard]] bool add(const comm::TaskView& part, const ResultBand& band, std::byte* sums, kernels::ConstMatrix a,
-                         kernels::ConstMatrix b, kernels::Parallel& parallel) const;
+  [[nodiscard]] bool add(const comm::TaskView& part, ResultBand& band, kernels::ConstMatrix a, kernels::ConstMatrix b,
+                         kernels::Parallel& parallel) const;
   [[nodiscard]] comm::ResultDraft begin_rows(const ResultBand& band) const;
-  [[nodiscard]] bool finish(const ResultBand& band, std::span<std::byte> rows, kernels::Parallel& parallel,
-                            Scratch& scratch) const;
+  [[nodiscard]] comm::Reason finish(const ResultBand& band, comm::ResultDraft& rows, kernels::Parallel& parallel,
+                                    Scratch& scratch) const;
 
   comm::Header task_;
   std::vector<std::int16_t> row_exponents_, column_exponents_;

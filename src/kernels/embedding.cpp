@@ -35,7 +35,7 @@ void embed(Parallel& parallel, std::span<const std::int32_t> tokens, std::int64_
 }
 
 void embed_backward(Parallel& parallel, std::span<const std::int32_t> tokens, std::int64_t seq, ConstRows dx, Rows dwte,
-                    Rows dwpe, std::int64_t pos_offset) {
+                    Rows dwpe, std::int64_t pos_offset, float scale) {
   if (dwte.data != nullptr) check_tokens(tokens, dx.rows, dwte.rows);
   CLEAVE_ASSERT(dwpe.data == nullptr || seq + pos_offset <= dwpe.rows, "{} positions from {} of {}", seq, pos_offset,
                 dwpe.rows);
@@ -44,11 +44,11 @@ void embed_backward(Parallel& parallel, std::span<const std::int32_t> tokens, st
       const float* gradient = dx.row(r) + begin;
       if (dwte.data != nullptr) {
         float* token_row = dwte.row(tokens[static_cast<std::size_t>(r)]) + begin;
-        add_row(token_row, gradient, end - begin, token_row);
+        add_scaled_row(token_row, gradient, scale, end - begin, token_row);
       }
       if (dwpe.data == nullptr) continue;
       float* position_row = dwpe.row(r % seq + pos_offset) + begin;
-      add_row(position_row, gradient, end - begin, position_row);
+      add_scaled_row(position_row, gradient, scale, end - begin, position_row);
     }
   });
 }

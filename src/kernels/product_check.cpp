@@ -78,21 +78,25 @@ void ProductCheck::take_a(Stored stored, const void* lines, std::int64_t first, 
   bx_ = {};
 }
 
-double ProductCheck::ratio_of(DType result, const void* rows, std::int64_t first, std::int64_t count) const {
+double ProductCheck::ratio_of(DType result, const void* rows, std::int64_t first, std::int64_t count,
+                              const InUnits& in_units) const {
   CLEAVE_ASSERT(complete_ && first + count <= shape_.m, "rows {} to {} of {}", first, first + count, shape_.m);
   projection::Vector cx(static_cast<std::size_t>(count)), squares(static_cast<std::size_t>(count));
   projection::dot_rows(result, rows, shape_.n, count, shape_.n, x_.data(), cx.data(), squares.data());
+  const double quanta = projection::rounding_safety(shape_.n) * 0.5 * in_units.unit *
+                        static_cast<double>(in_units.products) * std::sqrt(static_cast<double>(shape_.n));
   double worst = 0;
   for (std::int64_t i = 0; i < count; ++i) {
-    const double bound = bounds_[first + i] + projection::rounding_error(result, shape_.n, squares[i]);
-    worst = std::max(worst, projection::ratio_of(cx[i] - values_[first + i], bound));
+    const double rounding = in_units.scale * projection::rounding_error(result, shape_.n, squares[i]);
+    worst = std::max(worst, projection::ratio_of(in_units.scale * cx[i] - values_[first + i],
+                                                 bounds_[first + i] + rounding + quanta));
   }
   return worst;
 }
 
 double ProductCheck::ratio_of(ConstPartialSums rows, std::int64_t first, std::int64_t count,
-                              std::span<const std::int16_t> row_exponents,
-                              std::span<const std::int16_t> col_exponents) const {
+                              std::span<const std::int16_t> row_exponents, std::span<const std::int16_t> col_exponents,
+                              std::int64_t products) const {
   CLEAVE_ASSERT(complete_ && first + count <= shape_.m, "rows {} to {} of {}", first, first + count, shape_.m);
   CLEAVE_ASSERT(std::ssize(row_exponents) >= shape_.m && std::ssize(col_exponents) >= shape_.n,
                 "{} row and {} column exponents for {} x {}", row_exponents.size(), col_exponents.size(), shape_.m,
@@ -108,8 +112,9 @@ double ProductCheck::ratio_of(ConstPartialSums rows, std::int64_t first, std::in
   }
   projection::Vector sx(static_cast<std::size_t>(count)), unused(static_cast<std::size_t>(count));
   projection::dot_rows(rows.type, rows.data, rows.ld, count, shape_.n, weights.data(), sx.data(), unused.data());
+  const std::int64_t roundings = products > 0 ? products : k_blocks(shape_.k);
   const double quanta =
-      projection::rounding_safety(shape_.n) * 0.5 * static_cast<double>(k_blocks(shape_.k)) * std::sqrt(weight_squares);
+      projection::rounding_safety(shape_.n) * 0.5 * static_cast<double>(roundings) * std::sqrt(weight_squares);
   const int bits = rows.type == DType::i32 ? quantize::kScaleBits<std::int32_t> : quantize::kScaleBits<std::int64_t>;
   double worst = 0;
   for (std::int64_t i = 0; i < count; ++i) {

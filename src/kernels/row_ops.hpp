@@ -7,5 +7,7 @@ namespace cleave::kernels {
 
 /// out[j] = a[j] + b[j]; out may be a or b.
 void add_row(const float* a, const float* b, std::int64_t n, float* out);
+/// out[j] = a[j] + scale b[j], the product rounded first; out may be a or b.
+void add_scaled_row(const float* a, const float* b, float scale, std::int64_t n, float* out);
 
 }  // namespace cleave::kernels

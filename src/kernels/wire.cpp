@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <bit>
+#include <cstring>
 
 #include "cleave/base/error.hpp"
 #include "versions.hpp"
@@ -100,6 +101,18 @@ void round_to(DType type, Rows x) {
   check_narrow(type);
   const auto convert = type == DType::bf16 ? round_bf16 : round_f16;
   for (std::int64_t i = 0; i < x.rows; ++i) convert(x.row(i), x.cols);
+}
+
+void to_wire(DType type, ConstRows from, std::byte* to) {
+  if (type != DType::f32) return narrow(type, from, reinterpret_cast<std::uint16_t*>(to), from.cols);
+  const auto bytes = static_cast<std::size_t>(from.cols) * sizeof(float);
+  for (std::int64_t i = 0; i < from.rows; ++i, to += bytes) std::memcpy(to, from.row(i), bytes);
+}
+
+void from_wire(DType type, const std::byte* from, Rows to) {
+  if (type != DType::f32) return widen(type, reinterpret_cast<const std::uint16_t*>(from), to.cols, to);
+  const auto bytes = static_cast<std::size_t>(to.cols) * sizeof(float);
+  for (std::int64_t i = 0; i < to.rows; ++i, from += bytes) std::memcpy(to.row(i), from, bytes);
 }
 
 }  // namespace cleave::kernels

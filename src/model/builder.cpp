@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "freeze.hpp"
@@ -17,6 +18,8 @@ GraphBuilder::GraphBuilder(const ModelConfig& config, const StepOptions& options
     : config_(config), options_(options), family_(family), rows_(options.batch * config.seq_len) {
   graph_.batch = options.batch;
   graph_.seq = config.seq_len;
+  graph_.wire = options.wire;
+  graph_.loss_bits = loss_bits(options.wire, rows_);
   graph_.tensors = parameters_of(config);
   for (const TensorSpec& spec : graph_.tensors) {
     parameter_by_name_.emplace(spec.name, parameters_.size());
@@ -111,6 +114,22 @@ TensorView GraphBuilder::gradient_target(Value x, const Label& label) {
   }
   const TensorView& whole_gradient = nodes_[node.parent].gradients.front().view;
   return {whole_gradient.tensor, 0, node.view.rows, node.view.col0 - parent.view.col0, node.view.cols};
+}
+
+Value GraphBuilder::in_residual_stream(Value x) {
+  nodes_[x.node].residual = graph_.wire != DType::f32;
+  if (nodes_[x.node].residual) round_last_write(nodes_[x.node].view.tensor);
+  return x;
+}
+
+void GraphBuilder::round_last_write(TensorId tensor) {
+  for (std::size_t i = graph_.operations.size(); i-- > 0;) {
+    Operation& op = graph_.operations[i];
+    if (std::ranges::none_of(op.out, [&](const TensorView& out) { return out.tensor == tensor; })) continue;
+    CLEAVE_ASSERT(op.out[0].tensor == tensor, "{} writes the residual stream beside something else", op.name);
+    op.rounded = true;
+    return;
+  }
 }
 
 void GraphBuilder::contribute(Value x, const Gradient& gradient) {
@@ -210,6 +229,7 @@ StepGraph GraphBuilder::finish() {
   for (std::size_t i = nodes_.size(); i-- > 0;) {
     if (!nodes_[i].needs_gradient) continue;
     const Gradient dy = sum_gradients(i);
+    if (nodes_[i].residual) round_last_write(dy.view.tensor);
     nodes_[i].backward(dy);
   }
   std::vector<TensorView> squares;

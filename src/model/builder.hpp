@@ -85,6 +85,7 @@ class GraphBuilder {
     bool overwritten = false;  // by an operation in place
     std::size_t parent = 0;    // of a column range
     bool is_slice = false;
+    bool residual = false;            // the residual stream
     std::vector<Gradient> gradients;  // one per consumer, in the order of the backward pass
     Backward backward;
   };
@@ -102,6 +103,10 @@ class GraphBuilder {
   /// Where to write the gradient of x: a tensor of its own, or its columns of the gradient of what it is a slice of.
   TensorView gradient_target(Value x, const Label& label);
   void contribute(Value x, const Gradient& gradient);
+  /// The value is the residual stream: it and its gradient are rounded to the wire type.
+  Value in_residual_stream(Value x);
+  /// What wrote a tensor last rounds it.
+  void round_last_write(TensorId tensor);
   /// The sum of all contributions to x, emitting `accumulate` where there are several.
   Gradient sum_gradients(std::size_t node);
 

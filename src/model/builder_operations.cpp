@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "builder.hpp"
@@ -35,14 +36,14 @@ Value GraphBuilder::embed(const std::string& table, const std::string& positions
   describe(emit(label, ".forward", OpKind::embed, Phase::forward, std::move(in), {y}));
 
   const bool want_e = use(e), want_p = use(p);
-  return record(label, y, want_e || want_p, [=, this](const Gradient& dy) {
+  return in_residual_stream(record(label, y, want_e || want_p, [=, this](const Gradient& dy) {
     std::vector<TensorView> out{want_e ? zeroed_gradient_of(*e) : TensorView{}};
     if (p != nullptr) out.push_back(want_p ? zeroed_gradient_of(*p) : TensorView{});
     describe(
         emit(label, ".backward", OpKind::embed_backward, Phase::weight_gradient, {tokens, dy.view}, std::move(out)));
     if (want_e) finish_use(*e);
     if (want_p) finish_use(*p);
-  });
+  }));
 }
 
 //            forward     input gradient    weight gradient
@@ -220,10 +221,10 @@ Value GraphBuilder::add(Value x, Value y, const std::string& name) {
   const TensorView a = read(x), b = read(y);
   const TensorView sum = new_tensor(label.name, TensorRole::activation, rows_, a.cols);
   emit(label, ".forward", OpKind::add, Phase::forward, {a, b}, {sum});
-  return record(label, sum, needs(x) || needs(y), [=, this](const Gradient& dy) {
+  return in_residual_stream(record(label, sum, needs(x) || needs(y), [=, this](const Gradient& dy) {
     contribute(x, {dy.view, false});
     contribute(y, {dy.view, false});
-  });
+  }));
 }
 
 std::int64_t GraphBuilder::loss_chunk_rows() const {
@@ -256,7 +257,7 @@ void GraphBuilder::loss(Value input, const std::string& head) {
     const TensorView targets{graph_.targets, row0, rows, 0, 1};
     const auto enter_loss = [&](OpKind kind, std::vector<TensorView> out) {
       Operation& op = emit(part_label, ".loss", kind, Phase::forward, {logits, targets}, std::move(out));
-      op.scalar = 1.0 / static_cast<double>(rows_);
+      op.scalar = std::ldexp(1.0, graph_.loss_bits) / static_cast<double>(rows_);
       op.accumulate = c > 0;
     };
     emit_gemm(part_label, ".forward", Phase::forward, part, false, e->view, true, logits);

@@ -1,6 +1,8 @@
 // Names of the operations and the graph's own questions; cost.cpp has those about FLOP and bytes.
 #include "cleave/model/graph.hpp"
 
+#include <bit>
+
 namespace cleave::model {
 
 const char* name_of(OpKind kind) {
@@ -34,6 +36,10 @@ const char* name_of(OpKind kind) {
     case OpKind::adamw: return "adamw";
   }
   return "?";
+}
+
+int loss_bits(DType wire, std::int64_t tokens) {
+  return wire == DType::f16 ? static_cast<int>(std::bit_width(static_cast<std::uint64_t>(tokens))) - 1 : 0;
 }
 
 std::vector<TensorId> StepGraph::parameters() const {

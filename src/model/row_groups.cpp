@@ -103,6 +103,7 @@ class Splitter {
     sums.type += ".parameters";
     sums.phase = Phase::weight_gradient;
     sums.out[0] = TensorView{};
+    sums.rounded = false;
     bool wanted = false;
     for (std::size_t i = 1; i < op.out.size(); ++i) {
       wanted = wanted || op.out[i].valid();

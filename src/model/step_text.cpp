@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <type_traits>
 
 #include "cleave/model/family.hpp"
 
@@ -31,6 +32,7 @@ void for_fields(Step& step, Visit visit) {
   visit("norm_eps", c.norm_eps);
   visit("rope_theta", c.rope_theta);
   visit("batch", step.batch);
+  visit("wire", step.wire);
 }
 
 // The value of the next line, if it has this name.
@@ -52,6 +54,14 @@ bool read(std::string_view value, bool& field) {
   field = value == "true";
   return field || value == "false";
 }
+bool read(std::string_view value, DType& field) {
+  for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
+    if (value != name_of(type)) continue;
+    field = type;
+    return true;
+  }
+  return false;
+}
 template <class Number>
 bool read(std::string_view value, Number& field) {
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), field);
@@ -62,7 +72,14 @@ bool read(std::string_view value, Number& field) {
 
 std::string to_text(const StepText& step) {
   std::string text;
-  for_fields(step, [&](std::string_view name, const auto& field) { text += fmt::format("{} {}\n", name, field); });
+  const auto put = [&](std::string_view name, const auto& value) { text += fmt::format("{} {}\n", name, value); };
+  for_fields(step, [&](std::string_view name, const auto& field) {
+    if constexpr (std::is_same_v<decltype(field), const DType&>) {
+      put(name, name_of(field));
+    } else {
+      put(name, field);
+    }
+  });
   for (const std::string& pattern : step.freeze) text += fmt::format("freeze {}\n", pattern);
   return text;
 }
@@ -89,7 +106,8 @@ StepOptions options_of_stages(const StepText& step, bool clip) {
           .clip = clip,
           .freeze = step.freeze,
           .loss_rows = step.batch * step.config.seq_len,
-          .row_groups = 1};
+          .row_groups = 1,
+          .wire = step.wire};
 }
 
 StepGraph graph_of_stages(const StepText& step) { return build_step(step.config, options_of_stages(step, true)); }

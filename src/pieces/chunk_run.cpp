@@ -128,8 +128,8 @@ void ChunkRun::norm_backward(const Operation& op, SequenceState& state) {
   float* const gradients = enough(norm_gradients_, blocks.count() * of.sums());
   kernels::norm_backward_by_blocks(parallel_, of, blocks, gradients);
   for (std::int64_t block = 0; block < blocks.count(); ++block) {
-    if (kernels::add_to_token_sums({gradients + block * of.sums(), sums}, state.norm_sums) !=
-        kernels::ProductStatus::ok)
+    if (kernels::add_to_token_sums({gradients + block * of.sums(), sums}, state.norm_sums,
+                                   program_.graph().loss_bits) != kernels::ProductStatus::ok)
       throw CheckFailure(fmt::format("a gradient of {} is not finite: the training has diverged", op.name));
   }
 }
@@ -158,6 +158,13 @@ void ChunkRun::multiply(const Instruction& instruction) {
   const Operation& op = *instruction.op;
   const std::int64_t k = op.gemm.k;
   ConstRows a = view(op.in[0]);
+  const bool summed = k_blocks(k) > 1;
+  if (summed) {
+    enough(row_exponents_, rows_);
+    if (kernels::norm_exponents(parallel_, ConstMatrix(a.data, a.ld), rows_, k, row_exponents_) !=
+        kernels::ProductStatus::ok)
+      throw CheckFailure(fmt::format("an operand of {} is not finite", op.name));
+  }
   if (wire_ != DType::f32) {
     float* const rounded = enough(operand_, rows_ * k);
     kernels::copy_rows(a, rounded);
@@ -166,12 +173,6 @@ void ChunkRun::multiply(const Instruction& instruction) {
   }
   const ConstMatrix left(a.data, a.ld);
   const ConstRows stored = parameters_(op.in[1].tensor);
-  const bool summed = k_blocks(k) > 1;
-  if (summed) {
-    enough(row_exponents_, rows_);
-    if (kernels::norm_exponents(parallel_, left, rows_, k, row_exponents_) != kernels::ProductStatus::ok)
-      throw CheckFailure(fmt::format("an operand of {} is not finite", op.name));
-  }
   const Rows c = rows_of(op.out[0].tensor);
   for (const Columns& run : instruction.columns[0].runs()) {
     const ConstMatrix whole(stored.data, stored.ld);
@@ -314,6 +315,9 @@ void ChunkRun::run(const Instruction& instruction, SequenceState& state, std::sp
     case OpKind::cross_entropy_loss: lose(instruction, targets); break;
     default: CLEAVE_ASSERT(false, "{} is no operation of a piece", op.name);
   }
+  if (!op.rounded) return;
+  for (const Columns& run : instruction.columns[0].runs())
+    kernels::round_to(wire_, rows_of(op.out[0].tensor).columns(run.begin, run.end));
 }
 
 }  // namespace cleave::pieces

@@ -88,10 +88,16 @@ std::vector<Region> regions_of(PieceTable& table, std::span<const UnitRange> sli
   return regions;
 }
 
-std::int64_t elements_of(const model::StepGraph& graph, const NeededParameters& parameters) {
+DType sent_as(const model::StepGraph& graph, TensorId parameter) {
+  return graph.tensor(parameter).vector ? DType::f32 : graph.wire;
+}
+
+std::int64_t bytes_of(const model::StepGraph& graph, const NeededParameters& parameters) {
   std::int64_t sum = 0;
-  for (const auto& [id, part] : parameters)
-    sum += part.lines.count() * (part.rows ? graph.tensor(id).cols : graph.tensor(id).rows);
+  for (const auto& [id, part] : parameters) {
+    const std::int64_t elements = part.lines.count() * (part.rows ? graph.tensor(id).cols : graph.tensor(id).rows);
+    sum += elements * size_of(sent_as(graph, id));
+  }
   return sum;
 }
 

@@ -4,6 +4,7 @@
 
 #include "cleave/base/error.hpp"
 #include "cleave/kernels/token_sums.hpp"
+#include "cleave/kernels/wire.hpp"
 #include "cleave/pieces/stage_worker.hpp"
 #include "stage_worker_state.hpp"
 
@@ -36,7 +37,7 @@ Columns columns_of_operand(const model::TensorView& view, const ColumnSet& part)
 
 StageWorker::Status StageWorker::hold_slices(std::int32_t owner, std::int32_t stage, std::int64_t first,
                                              std::int64_t end, std::span<const UnitRange> slices,
-                                             std::span<const float> weights) {
+                                             std::span<const std::byte> weights) {
   if (first < 0 || end <= first || end > table_.size() || !are_units(table_, first, end, slices))
     return Status::malformed;
   auto held = std::make_unique<Owner>();
@@ -46,15 +47,21 @@ StageWorker::Status StageWorker::hold_slices(std::int32_t owner, std::int32_t st
   held->steps = steps_of_owner(table_, first, end, slices);
   if (!weights.empty()) {
     const NeededParameters needed = parameters_of(table_, held->steps);
-    if (std::ssize(weights) != elements_of(table_.graph(), needed)) return Status::malformed;
+    if (std::ssize(weights) != bytes_of(table_.graph(), needed)) return Status::malformed;
     held->weights = std::make_unique<Weights>(table_.graph(), needed, weights);
     for (const OwnerSteps::OfPiece& of : held->steps.pieces)
-      held->runs.push_back(std::make_unique<ChunkRun>(table_.program(of.piece), DType::f32, parallel_,
+      held->runs.push_back(std::make_unique<ChunkRun>(table_.program(of.piece), table_.graph().wire, parallel_,
                                                       held->weights->parameters(table_.graph())));
   }
-  for (const Region& region : held->steps.regions) held->sums.emplace_back(static_cast<std::size_t>(region.elements()));
+  for (const Region& region : held->steps.regions)
+    held->sums.emplace_back(region.rows.count(), region.cols.count(), unit());
   owners_[owner] = std::move(held);
   return Status::ok;
+}
+
+bool StageWorker::owns_of_head(std::int32_t owner) const {
+  const auto found = owners_.find(owner);
+  return found != owners_.end() && table_.program(found->second->end - 1).is_head();
 }
 
 void StageWorker::drop_slices(std::int32_t owner) {
@@ -75,6 +82,7 @@ void StageWorker::keep_operands(std::span<const Region> regions, std::int64_t pi
       const kernels::Rows from = run.rows_of(view.tensor).columns(columns.begin, columns.end);
       for (std::int64_t i = 0; i < chunk.rows; ++i)
         std::copy_n(from.row(i), columns.count(), rows.data() + (chunk.row + i) * columns.count());
+      kernels::round_to(table_.graph().wire, {rows.data() + chunk.row * columns.count(), chunk.rows, columns.count()});
     };
     keep(region.op->in[0], sum.a);
     if (region.op->kind == model::OpKind::gemm) keep(region.op->in[1], sum.b);
@@ -82,12 +90,10 @@ void StageWorker::keep_operands(std::span<const Region> regions, std::int64_t pi
 }
 
 StageWorker::Status StageWorker::add_regions(Owner& owner, const Kept& kept, std::int64_t sequence, bool take_away) {
-  KeptVector<std::int64_t> own;
+  const auto sign = take_away ? kernels::TokenSumMatrix::Sign::take_away : kernels::TokenSumMatrix::Sign::add;
   for (std::size_t r = 0; r < owner.steps.regions.size(); ++r) {
     const Region& region = owner.steps.regions[r];
-    KeptVector<std::int64_t>& sums = owner.sums[r];
-    if (take_away) own.assign(sums.size(), 0);
-    std::int64_t* const into = take_away ? own.data() : sums.data();
+    kernels::TokenSumMatrix& sums = owner.sums[r];
     const SumInstruction sum = region.sum();
     const auto operand = [&](const model::TensorView& view, const ColumnSet& part) {
       const Columns columns = columns_of_operand(view, part);
@@ -97,16 +103,12 @@ StageWorker::Status StageWorker::add_regions(Owner& owner, const Kept& kept, std
     ProductStatus status = ProductStatus::ok;
     if (region.op->kind == model::OpKind::gemm) {
       const kernels::ConstRows b = operand(region.op->in[1], sum.b);
-      status =
-          kernels::multiply_tokens(parallel_, {a.cols, b.cols, seq_}, kernels::ConstMatrix(a.data, a.cols).transposed(),
-                                   kernels::ConstMatrix(b.data, b.cols), {seq_, sequence * seq_},
-                                   {DType::i64, into, b.cols}, kernels::Accumulate::yes);
+      status = sums.add_product(parallel_, seq_, kernels::ConstMatrix(a.data, a.cols).transposed(),
+                                kernels::ConstMatrix(b.data, b.cols), {seq_, sequence * seq_, unit()}, sign);
     } else {
-      status = kernels::add_column_sums(parallel_, a, seq_, {into, sums.size()});
+      status = sums.add_columns(parallel_, a, seq_, sign);
     }
     if (status != ProductStatus::ok) return Status::diverged;
-    if (!take_away) continue;
-    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] -= own[i];
   }
   return Status::ok;
 }
@@ -205,47 +207,67 @@ void StageWorker::run_alone(Owner& owner, const Operands& operands, Kept& kept) 
   }
 }
 
-template <class Element, class Put>
-StageWorker::Status StageWorker::return_sums(std::int32_t owner, std::span<const UnitRange> slices,
-                                             std::span<Element> to, const Put& put) {
-  const auto found = owners_.find(owner);
-  if (found == owners_.end()) return Status::absent;
-  const Owner& of = *found->second;
-  if (!are_units(table_, of.first, of.end, slices)) return Status::malformed;
-  Element* next = to.data();
+template <class Use>
+std::optional<std::int64_t> StageWorker::for_parts(std::int32_t owner, std::span<const UnitRange> slices,
+                                                   const Use& use) {
+  const Owner& of = *owners_.at(owner);
+  if (!are_units(table_, of.first, of.end, slices)) return std::nullopt;
+  std::int64_t before = 0;
   for (const Region& part : regions_of(table_, slices)) {
     const auto contains = [](const Columns& a, const Columns& b) { return a.begin <= b.begin && b.end <= a.end; };
     const auto region = std::ranges::find_if(of.steps.regions, [&](const Region& r) {
       return r.op == part.op && contains(r.rows, part.rows) && contains(r.cols, part.cols);
     });
-    if (region == of.steps.regions.end() || part.elements() > to.data() + to.size() - next) return Status::malformed;
-    const auto& sums = of.sums[static_cast<std::size_t>(region - of.steps.regions.begin())];
-    const std::int64_t first =
-        (part.rows.begin - region->rows.begin) * region->cols.count() + part.cols.begin - region->cols.begin;
-    put(sums.data() + first, next, part, region->cols.count());
-    next += part.elements();
+    if (region == of.steps.regions.end()) return std::nullopt;
+    use(of.sums[static_cast<std::size_t>(region - of.steps.regions.begin())],
+        kernels::TokenSumMatrix::Part{part.rows.begin - region->rows.begin, part.rows.count(),
+                                      part.cols.begin - region->cols.begin, part.cols.count()},
+        before);
+    before += part.elements();
   }
-  return next == to.data() + to.size() ? Status::ok : Status::malformed;
+  return before;
 }
 
-StageWorker::Status StageWorker::partial_sums(std::int32_t owner, std::span<const UnitRange> slices,
-                                              std::span<std::int64_t> sums) {
-  return return_sums(owner, slices, sums, [](const std::int64_t* from, std::int64_t* to, const Region& part, auto ld) {
-    for (std::int64_t i = 0; i < part.rows.count(); ++i, to += part.cols.count())
-      std::copy_n(from + i * ld, part.cols.count(), to);
+DType StageWorker::partial_type(std::int32_t owner, std::span<const UnitRange> slices) {
+  DType type = partial_sum_type(table_.graph().wire);
+  if (!owners_.contains(owner)) return type;
+  (void)for_parts(owner, slices, [&](const kernels::TokenSumMatrix& sums, const auto& part, std::int64_t) {
+    if (type == DType::i32) type = sums.partial_type(part);
   });
+  return type;
+}
+
+std::int64_t StageWorker::promoted_rows(std::int32_t owner, std::span<const UnitRange> slices) {
+  std::int64_t rows = 0;
+  if (!owners_.contains(owner)) return rows;
+  (void)for_parts(owner, slices, [&](const kernels::TokenSumMatrix& sums, const auto& part, std::int64_t) {
+    rows += sums.promoted_rows(part);
+  });
+  return rows;
+}
+
+StageWorker::Status StageWorker::partial_sums(std::int32_t owner, std::span<const UnitRange> slices, DType type,
+                                              std::span<std::byte> sums) {
+  if (!owners_.contains(owner)) return Status::absent;
+  const auto ignore = [](const auto&, const auto&, std::int64_t) {};
+  const std::optional<std::int64_t> elements = for_parts(owner, slices, ignore);
+  if (!elements || *elements * size_of(type) != std::ssize(sums)) return Status::malformed;
+  (void)for_parts(owner, slices, [&](const kernels::TokenSumMatrix& of, const auto& part, std::int64_t before) {
+    of.partial_sums(parallel_, part, {type, sums.data() + before * size_of(type), part.cols});
+  });
+  return Status::ok;
 }
 
 StageWorker::Status StageWorker::gradient(std::int32_t owner, std::span<const UnitRange> slices,
                                           std::span<float> gradient) {
+  if (!owners_.contains(owner)) return Status::absent;
+  const auto ignore = [](const auto&, const auto&, std::int64_t) {};
+  if (for_parts(owner, slices, ignore) != std::ssize(gradient)) return Status::malformed;
   bool good = true;
-  const Status status =
-      return_sums(owner, slices, gradient, [&](const std::int64_t* from, float* to, const Region& part, auto ld) {
-        if (kernels::finish_token_products(parallel_, part.rows.count(), part.cols.count(), {DType::i64, from, ld},
-                                           {to, part.cols.count()}) != ProductStatus::ok)
-          good = false;
-      });
-  return status == Status::ok && !good ? Status::diverged : status;
+  (void)for_parts(owner, slices, [&](const kernels::TokenSumMatrix& of, const auto& part, std::int64_t before) {
+    good &= of.finish(parallel_, part, {gradient.data() + before, part.cols}) == ProductStatus::ok;
+  });
+  return good ? Status::ok : Status::diverged;
 }
 
 }  // namespace cleave::pieces

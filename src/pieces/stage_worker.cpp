@@ -6,6 +6,7 @@
 
 #include "cleave/base/error.hpp"
 #include "cleave/kernels/token_sums.hpp"
+#include "cleave/kernels/wire.hpp"
 #include "stage_worker_state.hpp"
 
 namespace cleave::pieces {
@@ -45,19 +46,18 @@ void StageWorker::clear() {
 }
 
 StageWorker::Weights::Weights(const model::StepGraph& graph, const NeededParameters& needed,
-                              std::span<const float> values)
-    : elements(std::ssize(values)) {
-  const float* next = values.data();
+                              std::span<const std::byte> values)
+    : bytes(std::ssize(values)) {
+  const std::byte* next = values.data();
   for (const auto& [id, part] : needed) {
     const model::TensorSpec& spec = graph.tensor(id);
+    const DType type = sent_as(graph, id);
     KeptVector<float>& tensor = tensors[id];
     tensor.resize(static_cast<std::size_t>(spec.elements()));
-    for (const Columns& run : part.lines.runs()) {
-      const std::int64_t count = part.rows ? run.count() * spec.cols : run.count();
-      const std::int64_t lines = part.rows ? 1 : spec.rows, first = part.rows ? run.begin * spec.cols : run.begin;
-      for (std::int64_t line = 0; line < lines; ++line, next += count)
-        std::copy_n(next, count, tensor.data() + line * spec.cols + first);
-    }
+    for_needed(spec, part, [&](std::int64_t first, std::int64_t count) {
+      kernels::from_wire(type, next, {tensor.data() + first, 1, count});
+      next += count * size_of(type);
+    });
   }
 }
 
@@ -73,7 +73,8 @@ StageWorker::Replica::Replica(PieceTable& table, kernels::Parallel& parallel, st
     : first(from), end(to), weights(std::move(of)) {
   for (std::int64_t piece = first; piece < end; ++piece) {
     const Program& program = table.program(piece);
-    runs.push_back(std::make_unique<ChunkRun>(program, DType::f32, parallel, weights->parameters(table.graph())));
+    runs.push_back(
+        std::make_unique<ChunkRun>(program, table.graph().wire, parallel, weights->parameters(table.graph())));
     if (!program.is_head()) {
       forward.push_back(program.forward(program.outputs()));
       keys_values.push_back(program.forward(program.keys_values()));
@@ -103,11 +104,11 @@ bool StageWorker::fits(const Chunk& chunk) const {
 }
 
 StageWorker::Status StageWorker::hold_stage(std::int32_t stage, std::int64_t first, std::int64_t end,
-                                            std::span<const float> weights) {
+                                            std::span<const std::byte> weights) {
   if (first < 0 || end <= first || end > table_.size()) return Status::malformed;
   if (table_.program(end - 1).is_head() && end - first > 1) return Status::malformed;  // it is a stage of its own
   const NeededParameters needed = parameters_of_stage(table_, first, end);
-  if (std::ssize(weights) != elements_of(table_.graph(), needed)) return Status::malformed;
+  if (std::ssize(weights) != bytes_of(table_.graph(), needed)) return Status::malformed;
   replicas_[stage] = std::make_unique<Replica>(table_, parallel_, first, end,
                                                std::make_unique<Weights>(table_.graph(), needed, weights));
   return Status::ok;
@@ -309,23 +310,24 @@ void StageWorker::return_norms(const Replica& replica, const Visit& visit, std::
 }
 
 Bytes StageWorker::memory() const {
-  const auto floats = [](const KeptVector<float>& of) { return std::ssize(of) * 4; };
+  const std::int64_t wire = size_of(table_.graph().wire);
   std::int64_t sum = 0;
-  for (const auto& entry : replicas_) sum += entry.second->weights->elements * 4;
+  for (const auto& entry : replicas_) sum += entry.second->weights->bytes;
   for (const auto* visits : {&forward_, &backward_}) {
     for (const auto& entry : *visits) {
       for (const SequenceState& state : entry.second.states)
-        sum += floats(state.keys) + floats(state.values) + floats(state.key_gradients) + floats(state.value_gradients) +
+        sum += (std::ssize(state.keys) + std::ssize(state.values)) * wire +
+               (std::ssize(state.key_gradients) + std::ssize(state.value_gradients)) * 4 +
                std::ssize(state.norm_sums) * 8;
-      for (const KeptVector<float>& x : entry.second.x) sum += floats(x);
+      for (const KeptVector<float>& x : entry.second.x) sum += std::ssize(x) * wire;
     }
   }
   for (const auto& entry : owners_) {
-    if (entry.second->weights) sum += entry.second->weights->elements * 4;
-    for (const auto& sums : entry.second->sums) sum += std::ssize(sums) * 8;
+    if (entry.second->weights) sum += entry.second->weights->bytes;
+    for (const kernels::TokenSumMatrix& sums : entry.second->sums) sum += sums.memory().value();
   }
   for (const auto& entry : kept_) {
-    for (const auto& operand : entry.second) sum += floats(operand.second);
+    for (const auto& operand : entry.second) sum += std::ssize(operand.second) * wire;
   }
   return Bytes(sum);
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "cleave/kernels/token_sum_matrix.hpp"
 #include "cleave/pieces/stage_worker.hpp"
 
 namespace cleave::pieces {
@@ -16,9 +17,9 @@ inline constexpr std::int64_t kRowsAtOnce = 256;
 /// Parameters, each as the whole tensor of which some lines are there.
 struct StageWorker::Weights {
   std::map<TensorId, KeptVector<float>> tensors;
-  std::int64_t elements = 0;  // that were sent
+  std::int64_t bytes = 0;  // that were sent
 
-  Weights(const model::StepGraph& graph, const NeededParameters& needed, std::span<const float> values);
+  Weights(const model::StepGraph& graph, const NeededParameters& needed, std::span<const std::byte> values);
   [[nodiscard]] Parameters parameters(const model::StepGraph& graph) const;
 };
 
@@ -49,7 +50,7 @@ struct StageWorker::Owner {
   OwnerSteps steps;
   std::unique_ptr<Weights> weights;  // none: the replica's
   std::vector<std::unique_ptr<ChunkRun>> runs;
-  std::vector<KeptVector<std::int64_t>> sums;  // of each region
+  std::vector<kernels::TokenSumMatrix> sums;  // of each region
 };
 
 }  // namespace cleave::pieces

@@ -14,7 +14,8 @@ model::StepOptions graph_options(const StepSpec& spec, std::int64_t row_groups) 
           .clip = spec.clip,
           .freeze = spec.freeze,
           .loss_rows = 0,
-          .row_groups = row_groups};
+          .row_groups = row_groups,
+          .wire = spec.wire};
 }
 
 model::StepGraph training_graph(const StepSpec& spec) {

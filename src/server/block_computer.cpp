@@ -5,17 +5,19 @@
 
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "attention_pair.hpp"
 #include "blocks.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/kernels/gemm.hpp"
+#include "cleave/kernels/token_sum_matrix.hpp"
 #include "cleave/kernels/token_sums.hpp"
 #include "rounded_block.hpp"
 
 namespace cleave::server {
 
-kernels::ProductStatus BlockComputer::multiply(const sched::Tasklet& tasklet, std::span<std::byte> block) {
+std::optional<BlockComputer::ProductBlock> BlockComputer::multiply(const sched::Tasklet& tasklet) {
   const model::Operation& op = work_.operation(tasklet.op);
   const InProgress& state = work_.open(op);
   const GemmBox& box = tasklet.piece.box;
@@ -24,17 +26,29 @@ kernels::ProductStatus BlockComputer::multiply(const sched::Tasklet& tasklet, st
   const RoundedBlock a(work_.operand_a(op, box), box.m(), box.k(), work_.wire());
   const RoundedBlock b(work_.operand_b(op, box), box.k(), box.n(), work_.wire());
   const kernels::SumRule rule{part_of(state.row_exponents, box.m0, box.m()),
-                              part_of(state.column_exponents, box.n0, box.n()),
-                              {header.gemm.seq, header.gemm.first_block * kBlockK}};
-  if (!header.gemm.whole_depth()) {
-    return kernels::multiply_run(work_.parallel(), shape, a.view, b.view, rule, {header.output, block.data(), box.n()},
-                                 kernels::Accumulate::no);
+                              part_of(state.column_exponents, box.n0, box.n()), tokens_of(header)};
+  ProductBlock block{header.output, {}};
+  const auto make_room = [&] {
+    block.bytes.resize(static_cast<std::size_t>(box.m() * box.n() * size_of(block.type)));
+    return block.bytes.data();
+  };
+  kernels::ProductStatus status = kernels::ProductStatus::ok;
+  if (!header.gemm.whole_depth() && kernels::TokenSumMatrix::sums(rule)) {
+    kernels::TokenSumMatrix sums(box.m(), box.n(), rule.tokens.unit);
+    status = sums.add_product(work_.parallel(), box.k(), a.view, b.view, rule.tokens);
+    block.type = sums.partial_type(sums.whole());
+    sums.partial_sums(work_.parallel(), sums.whole(), {block.type, make_room(), box.n()});
+  } else if (!header.gemm.whole_depth()) {
+    status = kernels::multiply_run(work_.parallel(), shape, a.view, b.view, rule, {block.type, make_room(), box.n()},
+                                   kernels::Accumulate::no);
+  } else {
+    KeptVector<float> c(static_cast<std::size_t>(box.m() * box.n()));
+    status = kernels::multiply_depth(work_.parallel(), shape, a.view, b.view, rule, partial_sum_type(work_.wire()),
+                                     {c.data(), box.n()});
+    gather({c.data(), box.n()}, box.m(), box.n(), work_.wire(), make_room());
   }
-  KeptVector<float> c(static_cast<std::size_t>(box.m() * box.n()));
-  const auto status = kernels::multiply_depth(work_.parallel(), shape, a.view, b.view, rule,
-                                              partial_sum_type(work_.wire()), {c.data(), box.n()});
-  gather({c.data(), box.n()}, box.m(), box.n(), work_.wire(), block.data());
-  return status;
+  if (status != kernels::ProductStatus::ok) return std::nullopt;
+  return block;
 }
 
 void BlockComputer::compute(const sched::Tasklet& tasklet, Scatter& scatter) {
@@ -42,11 +56,9 @@ void BlockComputer::compute(const sched::Tasklet& tasklet, Scatter& scatter) {
   const model::Operation& op = work_.operation(tasklet.op);
   const plan::TaskletPlan& piece = tasklet.piece;
   if (op.kind == model::OpKind::gemm) {
-    const DType type = work_.header_of(tasklet).output;
-    KeptVector<std::byte> block(static_cast<std::size_t>(piece.box.m() * piece.box.n() * size_of(type)));
-    if (multiply(tasklet, block) != kernels::ProductStatus::ok)
-      throw CheckFailure(fmt::format("a product of {} is not finite: the training has diverged", op.name));
-    scatter.add(tasklet, block, type);
+    const std::optional<ProductBlock> block = multiply(tasklet);
+    if (!block) throw CheckFailure(fmt::format("a product of {} is not finite: the training has diverged", op.name));
+    scatter.add(tasklet, block->bytes, block->type);
     return;
   }
   (void)work_.open(op);
@@ -62,9 +74,9 @@ std::optional<SipTag> BlockComputer::digest(const sched::Tasklet& tasklet, const
   (void)work_.open(op);
   std::array<KeptVector<std::byte>, 3> blocks;
   if (op.kind == model::OpKind::gemm) {
-    const GemmBox& box = tasklet.piece.box;
-    blocks[0].resize(static_cast<std::size_t>(box.m() * box.n() * size_of(work_.header_of(tasklet).output)));
-    if (multiply(tasklet, blocks[0]) != kernels::ProductStatus::ok) return std::nullopt;
+    std::optional<ProductBlock> block = multiply(tasklet);
+    if (!block) return std::nullopt;
+    blocks[0] = std::move(block->bytes);
   } else {
     const PairRange& pairs = tasklet.piece.pairs;
     AttentionPair computer(op, work_.tensors(), work_.wire());
@@ -84,9 +96,9 @@ std::optional<SipTag> BlockComputer::digest(const sched::Tasklet& tasklet, const
 bool BlockComputer::equals(const sched::Tasklet& tasklet, const comm::ResultView& result) {
   const model::Operation& op = work_.operation(tasklet.op);
   if (op.kind == model::OpKind::gemm) {
-    KeptVector<std::byte> own(result.outputs[0].size());
-    return multiply(tasklet, own) == kernels::ProductStatus::ok &&
-           std::memcmp(own.data(), result.outputs[0].data(), own.size()) == 0;
+    const std::optional<ProductBlock> own = multiply(tasklet);
+    return own && own->bytes.size() == result.outputs[0].size() &&
+           std::memcmp(own->bytes.data(), result.outputs[0].data(), own->bytes.size()) == 0;
   }
   const PairRange& pairs = tasklet.piece.pairs;
   AttentionPair computer(op, work_.tensors(), work_.wire());

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 
+#include "cleave/base/kept_memory.hpp"
 #include "cleave/base/siphash.hpp"
 #include "cleave/comm/message.hpp"
 #include "cleave/kernels/gemm.hpp"
@@ -30,8 +31,12 @@ class BlockComputer {
   [[nodiscard]] bool equals(const sched::Tasklet& tasklet, const comm::ResultView& result);
 
  private:
-  // A GEMM tasklet's block as a device would return it, into `block`.
-  kernels::ProductStatus multiply(const sched::Tasklet& tasklet, std::span<std::byte> block);
+  struct ProductBlock {
+    DType type;
+    KeptVector<std::byte> bytes;
+  };
+  // A GEMM tasklet's block as a device would return it; none where it is not finite.
+  std::optional<ProductBlock> multiply(const sched::Tasklet& tasklet);
 
   Workspace& work_;
 };

@@ -44,9 +44,16 @@ void gather(kernels::Parallel& parallel, kernels::ConstMatrix from, std::int64_t
   });
 }
 
-void scatter(kernels::Parallel& parallel, const std::byte* payload, DType type, bool accumulate, kernels::Rows to) {
+void scale_rows(kernels::Rows rows, float scale) {
+  for (std::int64_t i = 0; i < rows.rows; ++i) {
+    for (std::int64_t j = 0; j < rows.cols; ++j) rows.row(i)[j] *= scale;
+  }
+}
+
+void scatter(kernels::Parallel& parallel, const std::byte* payload, DType type, bool accumulate, kernels::Rows to,
+             float scale) {
   parallel.for_chunks(to.rows, rows_of_band(to.cols), [&](std::int64_t begin, std::int64_t end) {
-    scatter(payload + begin * to.cols * size_of(type), type, accumulate, to.band(begin, end));
+    scatter(payload + begin * to.cols * size_of(type), type, accumulate, to.band(begin, end), scale);
   });
 }
 
@@ -72,9 +79,10 @@ void gather(kernels::ConstMatrix from, std::int64_t rows, std::int64_t cols, DTy
   }
 }
 
-void scatter(const std::byte* payload, DType type, bool accumulate, kernels::Rows to) {
+void scatter(const std::byte* payload, DType type, bool accumulate, kernels::Rows to, float scale) {
   if (type != DType::f32 && !accumulate) {
     kernels::widen(type, reinterpret_cast<const std::uint16_t*>(payload), to.cols, to);
+    if (scale != 1) scale_rows(to, scale);
     return;
   }
   std::vector<float> widened;
@@ -87,7 +95,7 @@ void scatter(const std::byte* payload, DType type, bool accumulate, kernels::Row
   }
   if (!accumulate) return kernels::copy_rows(from, to);
   for (std::int64_t i = 0; i < to.rows; ++i) {
-    for (std::int64_t j = 0; j < to.cols; ++j) to.row(i)[j] += from[i * to.cols + j];
+    for (std::int64_t j = 0; j < to.cols; ++j) to.row(i)[j] += scale * from[i * to.cols + j];
   }
 }
 

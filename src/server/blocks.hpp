@@ -36,10 +36,12 @@ void gather(kernels::Parallel& parallel, kernels::ConstMatrix from, std::int64_t
 /// The same on the calling thread alone.
 void gather(kernels::ConstMatrix from, std::int64_t rows, std::int64_t cols, DType wire, std::byte* payload);
 
-/// to(i, j) = payload[i * to.cols + j], widened exactly; or += when `accumulate`.
-void scatter(kernels::Parallel& parallel, const std::byte* payload, DType type, bool accumulate, kernels::Rows to);
+/// to(i, j) = scale * payload[i * to.cols + j], widened exactly; or += when `accumulate`. scale: a power of two.
+void scatter(kernels::Parallel& parallel, const std::byte* payload, DType type, bool accumulate, kernels::Rows to,
+             float scale = 1);
 /// The same on the calling thread alone.
-void scatter(const std::byte* payload, DType type, bool accumulate, kernels::Rows to);
+void scatter(const std::byte* payload, DType type, bool accumulate, kernels::Rows to, float scale = 1);
+void scale_rows(kernels::Rows rows, float scale);
 
 /// The same without accumulating. False where an element is infinite or NaN; all are put in their place either way.
 [[nodiscard]] bool scatter_representable(const std::byte* payload, DType type, kernels::Rows to);

@@ -147,9 +147,7 @@ comm::Frame Gather::columns_message(const sched::Tasklet& tasklet) {
   comm::TaskDraft draft = comm::begin_task(header);
   gather(work_.parallel(), b.matrix, b.count, b.length, work_.wire(), draft.operands[1].data());
   if (header.gemm.blocks > 1) {
-    const auto status = kernels::norm_exponents(work_.parallel(), work_.operand_b(op).transposed().from(box.n0, 0),
-                                                box.n(), op.gemm.k, draft.column_exponents);
-    if (status != kernels::ProductStatus::ok) {
+    if (!work_.take_column_exponents(op, box.n0, draft.column_exponents)) {
       throw CheckFailure(fmt::format("an operand of {} is not finite: the training has diverged", op.name));
     }
   }

@@ -13,6 +13,7 @@
 #include "cleave/base/block_pool.hpp"
 #include "cleave/comm/frame_size.hpp"
 #include "cleave/model/step_text.hpp"
+#include "cleave/plan/stage_cost.hpp"
 #include "cleave/sched/forwarding_fleet.hpp"
 #include "cleave/sched/layout_choice.hpp"
 #include "cleave/sched/quorum_fleet.hpp"
@@ -219,10 +220,11 @@ ProcessMemory measure_process_memory() {
   return memory;
 }
 
-// Of a step in stages: every boundary between two stages, and its gradient, stays until the step ends, beside what the
-// lowest stage reads and returns; gradients of all parameters; and the weights on their way, which leave together.
+// Of a step in stages: every boundary between two stages, and its gradient, stays until the step ends, as it travels,
+// beside what the lowest stage reads and returns; gradients of all parameters, and the sums of those that several
+// owners have parts of; and the weights on their way, which leave together.
 MemoryForecast forecast_stages(const TrainerOptions& options) {
-  const model::StepGraph graph = model::graph_of_stages({options.model, options.batch, options.freeze});
+  const model::StepGraph graph = model::graph_of_stages({options.model, options.batch, options.freeze, options.wire});
   MemoryForecast memory = forecast_tensors(options, graph);
   sched::SimulatedFleet fleet(options.devices, options.server(), options.wire);
   sched::StageScheduler scheduler(fleet, graph, sched::stage_scheduler_options(options));
@@ -234,8 +236,17 @@ MemoryForecast forecast_stages(const TrainerOptions& options) {
   for (const plan::Stage& stage : plan.stages) weights += stage.weights.value() * std::ssize(stage.replicas);
   for (const plan::GradientOwner& owner : plan.owners) weights += owner.weights.value();
   const sched::StepReport report = scheduler.run();
-  const std::int64_t boundary = graph.batch * graph.seq * options.model.d_model * 4;
-  memory.activations = memory.pool = Bytes(2 * boundary * std::ssize(plan.stages) + 4 * gradients);
+  std::int64_t sums = 0;
+  const plan::StageWork work = plan::stage_work_of(graph, options.wire);
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const plan::StageCost cost(work, plan.stages[s].first, plan.stages[s].end, plan.chunk);
+    if (plan.groups[s] > 1) sums += static_cast<std::int64_t>(cost.gradient_elements()) * plan::sum_bytes(options.wire);
+  }
+  const std::int64_t boundary = graph.batch * graph.seq * options.model.d_model;
+  const std::int64_t between = (std::ssize(plan.stages) - 1) * size_of(options.wire), lowest = size_of(DType::f32);
+  memory.activations = Bytes(2 * boundary * (between + lowest) + 4 * gradients);
+  memory.sums = Bytes(sums);
+  memory.pool = memory.activations + memory.sums;
   memory.messages = Bytes(weights);
   memory.step = report.time;
   memory.tasklets = report.tasklets;

@@ -37,7 +37,8 @@ ReturnedParts::Taken ReturnedParts::take(const comm::Frame& frame, const comm::H
   const comm::Header& asked = whole_.header;
   const bool by_depth = of_ == comm::PartOf::k_blocks;
   const bool of_task = header.work == asked.work && header.gemm == asked.gemm && header.attention == asked.attention &&
-                       header.wire == asked.wire && header.output == asked.output && header.device == asked.device;
+                       header.wire == asked.wire && header.device == asked.device &&
+                       (header.output == asked.output || may_be_wide());
   if (!of_task) return Taken::missing;
   comm::MessagePart part = header.part;
   if (by_depth && part.of == comm::PartOf::k_blocks) {
@@ -55,15 +56,53 @@ ReturnedParts::Taken ReturnedParts::take(const comm::Frame& frame, const comm::H
   if (part.first > next_) return Taken::missing;
   if (by_depth ? sent_ < units_ : part.end() > sent_) return Taken::unasked;
   const comm::ResultView view = comm::view_result(frame, header);
+  if (header.output != asked.output) return take_other_type(view, part);
   for (std::size_t i = 0; i < whole_.outputs.size(); ++i) {
     const std::size_t cell_bytes = whole_.outputs[i].size() / static_cast<std::size_t>(cells_);
     if (cell_bytes == 0) continue;
     std::memcpy(whole_.outputs[i].data() + static_cast<std::size_t>(next_) * cell_bytes, view.outputs[i].data(),
                 view.outputs[i].size());
   }
-  comm::set_timing(whole_, asked.compute + header.compute, header.computed);
+  return taken(header, part);
+}
+
+ReturnedParts::Taken ReturnedParts::taken(const comm::Header& header, const comm::MessagePart& part) {
+  comm::set_timing(whole_, whole_.header.compute + header.compute, header.computed);
   next_ = part.end();
   return next_ == cells_ ? Taken::whole : Taken::more;
+}
+
+bool ReturnedParts::may_be_wide() const {
+  const comm::Header& asked = whole_.header;
+  return asked.work == comm::Work::gemm && asked.gemm.seq > 0 && !asked.gemm.whole_depth();
+}
+
+// Sums of some rows need 64 bits: then those of all have them.
+ReturnedParts::Taken ReturnedParts::take_other_type(const comm::ResultView& rows, const comm::MessagePart& part) {
+  const auto widen = [](std::span<const std::byte> from, std::byte* to) {
+    for (; !from.empty(); from = from.subspan(sizeof(std::int32_t)), to += sizeof(std::int64_t)) {
+      std::int32_t narrow;
+      std::memcpy(&narrow, from.data(), sizeof narrow);
+      const std::int64_t wide = narrow;
+      std::memcpy(to, &wide, sizeof wide);
+    }
+  };
+  const auto done = static_cast<std::size_t>(next_ * whole_.header.gemm.n);
+  if (whole_.header.output == DType::i32) {
+    comm::Header header = whole_.header;
+    header.output = DType::i64;
+    if (comm::frame_bytes(header) < 0) return Taken::unasked;
+    comm::ResultDraft all = comm::begin_result(header);
+    widen(whole_.outputs[0].first(done * sizeof(std::int32_t)), all.outputs[0].data());
+    whole_ = std::move(all);
+  }
+  std::byte* const to = whole_.outputs[0].data() + done * sizeof(std::int64_t);
+  if (rows.header.output == DType::i32) {
+    widen(rows.outputs[0], to);
+  } else {
+    std::memcpy(to, rows.outputs[0].data(), rows.outputs[0].size());
+  }
+  return taken(rows.header, part);
 }
 
 comm::Frame ReturnedParts::frame() { return std::move(whole_.frame); }

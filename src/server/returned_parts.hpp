@@ -38,6 +38,11 @@ class ReturnedParts {
   [[nodiscard]] comm::Frame frame();
 
  private:
+  // Of sums over tokens, which come in 64 bits where their type does not hold them.
+  [[nodiscard]] bool may_be_wide() const;
+  Taken take_other_type(const comm::ResultView& rows, const comm::MessagePart& part);
+  Taken taken(const comm::Header& header, const comm::MessagePart& part);
+
   comm::PartOf of_;
   std::int64_t units_, sent_ = 0;  // of what it is divided into: all, and how many were sent
   std::int64_t multiplied_ = 0;    // K blocks that the device has said it has done with

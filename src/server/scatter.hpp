@@ -33,6 +33,8 @@ class Scatter {
   void finish(const model::Operation& op);
 
  private:
+  // What a finished result is multiplied by: of a weight gradient, from what is sent to what it stands for.
+  [[nodiscard]] float scale_of(const model::Operation& op) const;
   void add_to_sums(const model::Operation& op, const GemmBox& box, std::span<const std::byte> block, DType type);
 
   Workspace& work_;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "blocks.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/kernels/activations.hpp"
 #include "cleave/kernels/cross_entropy.hpp"
@@ -13,8 +14,11 @@
 #include "cleave/kernels/embedding.hpp"
 #include "cleave/kernels/norms.hpp"
 #include "cleave/kernels/optimizer.hpp"
+#include "cleave/kernels/token_sum_matrix.hpp"
 #include "cleave/kernels/token_sums.hpp"
+#include "cleave/kernels/wire.hpp"
 #include "cleave/server/training.hpp"
+#include "rounded_block.hpp"
 
 namespace cleave::server {
 
@@ -67,7 +71,8 @@ void ServerKernels::run(const Operation& op) {
       const bool positions = op.out.size() > 1 && op.out[1].valid();
       const kernels::Rows table = op.out[0].valid() ? out(0) : kernels::Rows();
       kernels::embed_backward(parallel, store.integers(op.in[0]), op.attention.seq, in(1), table,
-                              positions ? out(1) : kernels::Rows(), op.integer);
+                              positions ? out(1) : kernels::Rows(), op.integer,
+                              std::ldexp(1.0F, -work_.graph().loss_bits));
       break;
     }
     case OpKind::layer_norm:
@@ -129,6 +134,13 @@ void ServerKernels::run(const Operation& op) {
     case OpKind::attention_forward:
     case OpKind::attention_backward: CLEAVE_ASSERT(false, "{} is no server kernel", op.name);
   }
+  if (op.rounded) round_rows(out(0));
+}
+
+void ServerKernels::round_rows(const kernels::Rows& rows) {
+  work_.parallel().for_chunks(rows.rows, rows_of_band(rows.cols), [&](std::int64_t begin, std::int64_t end) {
+    kernels::round_to(work_.wire(), rows.band(begin, end));
+  });
 }
 
 // Gradients of biases and gains are summed as devices sum them in stages: in blocks of rows of a sequence; of norms
@@ -137,6 +149,16 @@ void ServerKernels::run(const Operation& op) {
 void ServerKernels::bias_gradient(const Operation& op) {
   const kernels::Rows dy = work_.tensors().rows(op.in[0]);
   const std::span<float> gradient(work_.tensors().rows(op.out[0]).data, static_cast<std::size_t>(dy.cols));
+  if (work_.wire() != DType::f32) {
+    const kernels::TokenUnit unit = work_.unit();
+    const RoundedBlock rounded({dy.data, dy.ld}, dy.rows, dy.cols, work_.wire());
+    kernels::TokenSumMatrix sums(1, dy.cols, unit);
+    const auto status = sums.add_columns(work_.parallel(), {rounded.view.data, dy.rows, dy.cols}, work_.graph().seq);
+    if (status != kernels::ProductStatus::ok)
+      throw CheckFailure(fmt::format("an operand of {} is not finite: the training has diverged", op.name));
+    (void)sums.finish(work_.parallel(), sums.whole(), {gradient.data(), dy.cols});
+    return kernels::round_gradient(work_.parallel(), unit, {gradient.data(), 1, dy.cols});
+  }
   KeptVector<std::int64_t> sums(gradient.size(), 0);
   if (kernels::add_column_sums(work_.parallel(), dy, work_.graph().seq, sums) == kernels::ProductStatus::ok) {
     kernels::finish_token_sums(sums, gradient);
@@ -163,8 +185,8 @@ void ServerKernels::norm_backward(const Operation& op) {
   KeptVector<float> rounded(size);
   bool good = true;
   for (std::int64_t block = 0; block < blocks.count(); ++block) {
-    good &= kernels::add_to_token_sums({of_blocks.data() + block * of.sums(), size}, of_sequence) ==
-            kernels::ProductStatus::ok;
+    good &= kernels::add_to_token_sums({of_blocks.data() + block * of.sums(), size}, of_sequence,
+                                       work_.graph().loss_bits) == kernels::ProductStatus::ok;
     if ((block + 1) % blocks.of_sequence() != 0) continue;
     kernels::finish_token_sums(of_sequence, rounded);
     good &= kernels::add_to_token_sums(rounded, total) == kernels::ProductStatus::ok;
@@ -175,7 +197,7 @@ void ServerKernels::norm_backward(const Operation& op) {
     double sum = 0;
     for (std::int64_t block = 0; block < blocks.count(); ++block)
       sum += static_cast<double>(of_blocks[static_cast<std::size_t>(block * of.sums() + i)]);
-    rounded[static_cast<std::size_t>(i)] = static_cast<float>(sum);
+    rounded[static_cast<std::size_t>(i)] = static_cast<float>(std::ldexp(sum, -work_.graph().loss_bits));
   }
   for (std::size_t v = 1; v < op.out.size(); ++v) {
     const float* const from = rounded.data() + static_cast<std::int64_t>(v - 1) * of.dy.cols;

@@ -29,6 +29,7 @@ class ServerKernels {
   void bias_gradient(const model::Operation& op);
   void norm_backward(const model::Operation& op);
   void update(const model::Operation& op);
+  void round_rows(const kernels::Rows& rows);
 
   Workspace& work_;
   UndoLog& undo_;

@@ -108,7 +108,7 @@ struct Trainer::Impl {
     step.batch = batch;
     step.loss_rows = loss_rows;
     if (kind == model::StepKind::train && in_stages())
-      step = model::options_of_stages({options.model, batch, options.freeze}, options.clip);
+      step = model::options_of_stages({options.model, batch, options.freeze, options.wire}, options.clip);
     return graphs.emplace(std::pair(kind, batch), model::build_step(options.model, step)).first->second;
   }
 
@@ -286,6 +286,8 @@ StepResult Trainer::step(std::int64_t step, const data::Batch& batch, const sche
                                    : self.run(graph, inputs, keep_going, result.recomputed);
   if (self.history) self.history->done(self.executor.unverified());
   result.verification = difference(self.executor.verification(), before);
+  if (self.in_stages() && self.options.wire != DType::f32)
+    result.promoted_rows = self.executor.stages().promoted_rows();
   result.outcome.loss = self.executor.loss();
   result.outcome.grad_norm = self.executor.grad_norm();
   result.outcome.clip = clip_factor(self.options.train.grad_clip, result.outcome.grad_norm);

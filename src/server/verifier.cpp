@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <ctime>
 #include <utility>
 
@@ -101,8 +102,21 @@ double Verifier::error_ratio_of_product(const sched::Tasklet& tasklet, const com
   CLEAVE_ASSERT(found != checks.end(), "tasklet {} was not packed", tasklet.id.value);
   const kernels::ProductCheck check = std::move(found->second);
   checks.erase(found);
-  const auto rows = part_of(state.row_exponents, box.m0, box.m()),
-             columns = part_of(state.column_exponents, box.n0, box.n());
+  const auto columns = part_of(state.column_exponents, box.n0, box.n());
+  const kernels::TokenRun tokens = tokens_of(result.header);
+  const std::int64_t products = state.in_units ? tokens.products(box.k()) : 0;
+  kernels::ProductCheck::InUnits in_units;
+  KeptVector<std::int16_t> wide;  // of sums that are sent in 64 bits though the wire has 16
+  auto rows = part_of(state.row_exponents, box.m0, box.m());
+  if (state.in_units && type != partial_sum_type(work_.wire())) {
+    wide.assign(rows.size(), tokens.unit.exponents(type).row);
+    rows = wide;
+  }
+  if (state.in_units && work_.wire() != DType::f32) {
+    in_units = {.scale = std::ldexp(1.0, tokens.unit.as_sent() - tokens.unit.of_product()),
+                .unit = std::ldexp(1.0, -tokens.unit.of_product()),
+                .products = products};
+  }
   const std::int64_t band = checked_band(box.n());
   double worst = 0;
   for (std::int64_t i = 0; i < box.m(); i += band) {
@@ -110,8 +124,9 @@ double Verifier::error_ratio_of_product(const sched::Tasklet& tasklet, const com
     const std::byte* first = result.outputs[0].data() + i * box.n() * size_of(type);
     if (!kernels::all_representable(type, first, count * box.n())) return kNotRepresentable;
     const Charge charge(*this);
-    worst = std::max(worst, type == work_.wire() ? check.ratio_of(type, first, i, count)
-                                                 : check.ratio_of({type, first, box.n()}, i, count, rows, columns));
+    worst = std::max(worst, type == work_.wire()
+                                ? check.ratio_of(type, first, i, count, in_units)
+                                : check.ratio_of({type, first, box.n()}, i, count, rows, columns, products));
   }
   return worst;
 }

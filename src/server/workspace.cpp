@@ -10,6 +10,7 @@
 #include "cleave/comm/transport.hpp"
 #include "cleave/kernels/gemm.hpp"
 #include "cleave/kernels/token_sums.hpp"
+#include "rounded_block.hpp"
 
 namespace cleave::server {
 
@@ -17,6 +18,8 @@ namespace {
 
 using model::Operation;
 using model::OpKind;
+
+constexpr std::int64_t kRoundedAtOnce = std::int64_t{1} << 21;  // elements of weights
 
 comm::Work work_code(OpKind kind) {
   switch (kind) {
@@ -57,8 +60,8 @@ kernels::ConstMatrix Workspace::operand_a(const Operation& op) { return as_store
 
 kernels::ConstMatrix Workspace::operand_b(const Operation& op) { return as_stored(store_->rows(op.in[1]), op.trans_b); }
 
-bool Workspace::sums_over_tokens(const Operation& op) const {
-  return op.kind == OpKind::gemm && op.phase == model::Phase::weight_gradient && wire_ == DType::f32;
+bool Workspace::sums_over_tokens(const Operation& op) {
+  return op.kind == OpKind::gemm && op.phase == model::Phase::weight_gradient;
 }
 
 InProgress& Workspace::open(const Operation& op) {
@@ -70,25 +73,43 @@ InProgress& Workspace::open(const Operation& op) {
   if (over_tokens || (op.kind == OpKind::gemm && k_blocks(op.gemm.k) > 1)) {
     state.row_exponents.resize(static_cast<std::size_t>(op.gemm.m));
     state.column_exponents.resize(static_cast<std::size_t>(op.gemm.n));
-    // Of the operands before they are rounded to the wire type: rounding changes a norm by far less than the headroom.
-    const auto rows = kernels::norm_exponents(parallel_, operand_a(op), op.gemm.m, op.gemm.k, state.row_exponents);
-    const auto columns =
-        kernels::norm_exponents(parallel_, operand_b(op).transposed(), op.gemm.n, op.gemm.k, state.column_exponents);
-    state.representable = rows == kernels::ProductStatus::ok && columns == kernels::ProductStatus::ok;
+    state.in_units = over_tokens && wire_ != DType::f32;
+    if (!state.in_units) take_exponents(op, state);
   }
   // What no honest training has, but a device that nobody has found out yet may cause, is summed by norms.
-  if (over_tokens && state.representable) {
+  if (over_tokens && !state.in_units) {
     const int largest = std::ranges::max(state.row_exponents) + std::ranges::max(state.column_exponents);
-    state.in_units = largest <= 2 * kernels::kTokenExponent;
+    const kernels::TokenUnit::Exponents unit = kernels::TokenUnit{}.exponents(DType::i64);
+    state.in_units = largest <= unit.row + unit.column;
   }
   if (state.in_units) {
-    std::ranges::fill(state.row_exponents, kernels::kTokenExponent);
-    std::ranges::fill(state.column_exponents, kernels::kTokenExponent);
-  }
-  if (!state.representable) {
-    throw CheckFailure(fmt::format("an operand of {} is not finite: the training has diverged", op.name));
+    const kernels::TokenUnit::Exponents exponents = unit().exponents(partial_sum_type(wire_));
+    std::ranges::fill(state.row_exponents, exponents.row);
+    std::ranges::fill(state.column_exponents, exponents.column);
   }
   return state;
+}
+
+void Workspace::take_exponents(const Operation& op, InProgress& state) {
+  const auto rows = kernels::norm_exponents(parallel_, operand_a(op), op.gemm.m, op.gemm.k, state.row_exponents);
+  if (rows != kernels::ProductStatus::ok || !take_column_exponents(op, 0, state.column_exponents))
+    throw CheckFailure(fmt::format("an operand of {} is not finite: the training has diverged", op.name));
+}
+
+// Of weights as they are sent: whoever holds them in the wire type has nothing else. Of rows of A before they are
+// rounded: that changes a norm by far less than the headroom.
+bool Workspace::take_column_exponents(const Operation& op, std::int64_t first, std::span<std::int16_t> exponents) {
+  const std::int64_t k = op.gemm.k, count = std::ssize(exponents);
+  const std::int64_t band = wire_ == DType::f32 ? count : std::max<std::int64_t>(1, kRoundedAtOnce / k);
+  for (std::int64_t j = 0; j < count; j += band) {
+    const std::int64_t columns = std::min(band, count - j);
+    const RoundedBlock rounded(operand_b(op).from(0, first + j), k, columns, wire_);
+    const auto status =
+        kernels::norm_exponents(parallel_, rounded.view.transposed(), columns, k,
+                                exponents.subspan(static_cast<std::size_t>(j), static_cast<std::size_t>(columns)));
+    if (status != kernels::ProductStatus::ok) return false;
+  }
+  return true;
 }
 
 InProgress* Workspace::in_progress(OpId op) {
@@ -124,9 +145,11 @@ comm::Header Workspace::header_of(const sched::Tasklet& tasklet) {
       header.columns = comm::Columns::kept;
       header.brought_by = tasklet.columns;
     }
-    header.gemm = {piece.box.m(),          piece.box.n(),
-                   piece.box.k(),          k_blocks(op.gemm.k),
-                   piece.box.k0 / kBlockK, sums_over_tokens(op) && open(op).in_units ? graph_->seq : 0};
+    header.gemm = {piece.box.m(), piece.box.n(), piece.box.k(), k_blocks(op.gemm.k), piece.box.k0 / kBlockK};
+    if (sums_over_tokens(op) && open(op).in_units) {
+      header.gemm.seq = graph_->seq;
+      header.gemm.loss_bits = graph_->loss_bits;
+    }
     if (!header.gemm.whole_depth()) header.output = partial_sum_type(wire_);
   } else {
     header.attention = {piece.pairs.count(), op.attention.seq, op.attention.head_dim, op.attention.queries_per_pair()};

@@ -15,6 +15,7 @@
 #include "cleave/comm/message.hpp"
 #include "cleave/kernels/matrix.hpp"
 #include "cleave/kernels/parallel.hpp"
+#include "cleave/kernels/token_sum_matrix.hpp"
 #include "cleave/sched/fleet.hpp"
 #include "cleave/server/parameter_store.hpp"
 #include "cleave/server/profile.hpp"
@@ -26,11 +27,16 @@ namespace cleave::server {
 /// Numbers of one operation in progress.
 struct InProgress {
   KeptVector<std::int16_t> row_exponents, column_exponents;  ///< empty when k has one block
-  bool representable = true;
-  bool in_units = false;       ///< sums count fixed units (kernels/token_sums.hpp), exponents are those of the unit
-  Block sums;                  ///< partial sums of the whole result, from the pool; empty until the first block arrives
-  KeptVector<GemmBox> finish;  ///< boxes of partial sums that begin at k = 0: together the part to finish
+  bool in_units = false;  ///< sums count fixed units (kernels/token_sums.hpp), exponents are those of the unit
+  Block sums;             ///< partial sums of the whole result, from the pool; empty until the first block arrives
+  kernels::TokenSumMatrix unit_sums;  ///< in place of them where sums count units and the wire has 16 bits
+  KeptVector<GemmBox> finish;         ///< boxes of partial sums that begin at k = 0: together the part to finish
 };
+
+/// Tokens that a product's block sums over; of no sequence where its header says that it does not.
+[[nodiscard]] inline kernels::TokenRun tokens_of(const comm::Header& header) {
+  return {header.gemm.seq, header.gemm.first_block * kBlockK, {header.wire, static_cast<int>(header.gemm.loss_bits)}};
+}
 
 class Workspace {
  public:
@@ -62,6 +68,10 @@ class Workspace {
     return operand_b(op).from(box.k0, box.n0);
   }
 
+  /// Exponents of columns [first, first + exponents.size()) of a GEMM's op(B); false where one is not finite.
+  [[nodiscard]] bool take_column_exponents(const model::Operation& op, std::int64_t first,
+                                           std::span<std::int16_t> exponents);
+
   /// The header of a tasklet's task: geometry and types.
   [[nodiscard]] comm::Header header_of(const sched::Tasklet& tasklet);
 
@@ -75,9 +85,12 @@ class Workspace {
   /// Where real time goes; who works on a step claims his part of it here.
   [[nodiscard]] Profile& profile() { return profile_; }
   [[nodiscard]] DType wire() const { return wire_; }
+  /// What sums over tokens count in this step.
+  [[nodiscard]] kernels::TokenUnit unit() const { return {wire_, graph_->loss_bits}; }
 
  private:
-  [[nodiscard]] bool sums_over_tokens(const model::Operation& op) const;
+  [[nodiscard]] static bool sums_over_tokens(const model::Operation& op);
+  void take_exponents(const model::Operation& op, InProgress& state);
 
   ParameterStore& parameters_;
   DType wire_;

@@ -4,6 +4,7 @@
 #   bash tests/e2e/same_bits.sh RANKS     every clock, equal and auto cuts, one and two server threads, on RANKS ranks
 #   bash tests/e2e/same_bits.sh fleets    other fleets, cuts and faults, within one process
 #   bash tests/e2e/same_bits.sh panels    operands in panels, as to ranks of other hosts, on three ranks
+#   bash tests/e2e/same_bits.sh stages    devices that hold weights for a step, fp16 on the wire, on three ranks
 #
 # Every run is compared with one that the server computes on a fleet of a single device.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -15,6 +16,7 @@ common=()
 if [ "$1" = panels ]; then
   common=(model.n_layer=1 model.n_head=4 model.d_model=256 model.seq_len=256 train.batch=8 fleet.shared_memory=false)
 fi
+if [ "$1" = stages ]; then common=(plan.wire=fp16 model.seq_len=200); fi
 # same LABEL RANKS OVERRIDE...
 same() {
   local label=$1 ranks=$2 folder
@@ -67,6 +69,16 @@ if [ "$1" = fleets ]; then
     same "devices that are slow, seed $seed" 0 "fleet.churn={slow_fraction: 0.5, slow_factor: 0.1, seed: $seed}"
     same "devices that lie, seed $seed" 0 "fleet.churn={lie_fraction: 0.4, seed: $seed}"
   done
+elif [ "$1" = stages ]; then
+  stages=(plan.layout=stages verify.mode=off)
+  for clock in virtual wall off; do same "stages, clock $clock" 3 "fleet.clock=$clock" "${stages[@]}"; done
+  for owners in replicas apart; do same "stages, owners: $owners" 3 "${stages[@]}" "plan.owners=$owners"; done
+  same "stages, chunks of 128" 3 "${stages[@]}" plan.chunk_tokens=128 server.threads=2
+  same "stages, a whole fleet" 0 "${stages[@]}" fleet.devices.0.count=23
+  same "tiles" 3 verify.mode=off
+  write_trace
+  same "stages of devices that come, go and hang" 3 "${stages[@]}" "fleet.churn={trace: $scratch/trace.yaml}"
+  grep -Eq '"lost": ?[1-9]' "$scratch/metrics.jsonl" || fail "the trace of churn hit nothing"
 elif [ "$1" = panels ]; then
   few=(fleet.devices.0.count=2 fleet.devices.1.count=1)
   for clock in virtual off; do

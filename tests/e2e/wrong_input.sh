@@ -50,9 +50,6 @@ refused 2 "batch that cannot fit in memory" 'train\.batch: .*fit' train.batch=90
 refused 2 "chunks that attention's blocks do not fill" 'plan\.chunk_tokens: .*multiple of 128' plan.chunk_tokens=100
 refused 2 "owners of no kind" 'plan\.owners: .*replicas' plan.owners=all
 refused 2 "stages whose answers are to be checked" 'verify\.mode: .*plan\.layout: tiles' plan.layout=stages
-refused 2 "stages of 16 bits" 'plan\.wire: .*fp32' plan.layout=stages verify.mode=off plan.wire=bf16
-expect_code 2 "the same of check" "$CLEAVE" check "$TOP/tests/golden/gpt2_tiny.h5" plan.layout=stages plan.wire=bf16
-expect_text "the same of check" 'plan\.wire: .*fp32'
 refused 2 "devices that can hold nothing" 'memory' 'fleet.devices.0.memory=1 kB' 'fleet.devices.1.memory=1 kB'
 refused 1 "folder that cannot be made" 'good\.yaml/run' "output.dir=$scratch/good.yaml/run"
 refused 2 "checkpoint that is not there" 'gone\.h5' --resume "$scratch/gone.h5"

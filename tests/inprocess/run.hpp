@@ -50,6 +50,7 @@ struct Setting {
   std::int64_t row_groups = 1;
   sched::Layout layout = sched::Layout::tiles;
   std::int64_t chunk_tokens = 0;  // of steps in stages; 0: planned
+  plan::OwnerPlaces owners = plan::OwnerPlaces::automatic;
   plan::KeepColumns keep_columns = plan::KeepColumns::where_quicker;
   double grad_clip = 1.0;
   int evaluations = 0;  // batches after each step
@@ -80,7 +81,9 @@ struct Outcome {
   double first_loss = 0, last_loss = 0;
   std::int64_t lost = 0, redone = 0, rejected = 0, tasklets = 0, witnesses = 0;
   std::int64_t messages = 0;  // between server and device ranks, either way
-  Bytes bytes_down{0};
+  Bytes bytes_down{0}, bytes_up{0};
+  Bytes sent{0}, received{0};  // by the server, really
+  Joules energy{0};
   Seconds time;     // emulated, of all steps
   Seconds dilated;  // real, of all steps, under the wall clock
   std::vector<DeviceId> distrusted;
@@ -155,6 +158,7 @@ inline server::TrainerOptions options_of(const Setting& s) {
   options.layout.row_groups = s.row_groups;
   options.layout.layout = s.layout;
   options.layout.chunk_tokens = s.chunk_tokens;
+  options.layout.owners = s.owners;
   options.plan.keep_columns = s.keep_columns;
   options.executor = {.threads = s.threads, .verification = s.verification, .parts = s.parts};
   if (s.verification.mode == server::VerifyMode::quorum) options.paired = s.verification.fraction;
@@ -215,6 +219,8 @@ inline Outcome train(const Setting& s, server::ParameterStore& parameters, std::
         outcome.tasklets += result.report.tasklets;
         outcome.witnesses += result.report.witnesses;
         outcome.bytes_down += result.report.bytes_down;
+        outcome.bytes_up += result.report.bytes_up;
+        outcome.energy += result.report.energy;
         outcome.time += result.time;
         if (result.dilation) outcome.dilated += result.time * *result.dilation;
         for (int i = 0; i < s.evaluations; ++i) (void)trainer.evaluate(std::vector{batch_of(s, 1000 + i)});
@@ -234,6 +240,8 @@ inline Outcome train(const Setting& s, server::ParameterStore& parameters, std::
     outcome.verification = trainer.verification();
     leave();
     outcome.messages = server->stats().frames_sent + server->stats().frames_received;
+    outcome.sent = Bytes(server->stats().bytes_sent);
+    outcome.received = Bytes(server->stats().bytes_received);
   }
   outcome.hash = parameters.hash();
   return outcome;

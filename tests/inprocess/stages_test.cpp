@@ -2,14 +2,24 @@
 // devices, the layout, the clock and what becomes of devices and messages.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+
 #include "churn_schedule.hpp"
+#include "cleave/model/step_text.hpp"
 #include "faulty_run.hpp"
 #include "run.hpp"
 
 namespace cleave::testing_run {
 namespace {
 
-constexpr std::uint64_t kSchedules = 200;
+constexpr std::uint64_t kSchedules = 200, kSchedulesOf16Bits = 60;
+constexpr DType kWires[] = {DType::f32, DType::bf16, DType::f16};
+
+Setting with_wire(Setting setting, DType wire) {
+  setting.wire = wire;
+  return setting;
+}
 
 Setting in_stages(Setting setting, std::vector<fleet::DeviceProfile> devices, int ranks) {
   setting.devices = std::move(devices);
@@ -19,13 +29,16 @@ Setting in_stages(Setting setting, std::vector<fleet::DeviceProfile> devices, in
 }
 
 TEST(Stages, TheSameBitsAsTilesForAnyDevicesAndRanks) {
-  const Outcome wanted = train(small_setting());
-  for (const auto& [devices, ranks] : std::vector<std::pair<std::int64_t, int>>{{2, 1}, {3, 2}, {5, 5}, {9, 3}}) {
-    SCOPED_TRACE(devices);
-    const Outcome got = train(in_stages(small_setting(), unlike_devices(devices), ranks));
-    EXPECT_EQ(got.hash, wanted.hash);
-    EXPECT_EQ(got.first_loss, wanted.first_loss);
-    EXPECT_EQ(got.last_loss, wanted.last_loss);
+  for (const DType wire : kWires) {
+    const Setting plain = with_wire(small_setting(), wire);
+    const Outcome wanted = train(plain);
+    for (const auto& [devices, ranks] : std::vector<std::pair<std::int64_t, int>>{{2, 1}, {3, 2}, {5, 5}, {9, 3}}) {
+      SCOPED_TRACE(devices);
+      const Outcome got = train(in_stages(plain, unlike_devices(devices), ranks));
+      EXPECT_EQ(got.hash, wanted.hash) << name_of(wire);
+      EXPECT_EQ(got.first_loss, wanted.first_loss);
+      EXPECT_EQ(got.last_loss, wanted.last_loss);
+    }
   }
 }
 
@@ -42,11 +55,46 @@ TEST(Stages, AllFamiliesAndOddShapes) {
     s.model.tie_embeddings = family != "opt";
     s.batch = 3;
     SCOPED_TRACE(family);
-    const std::uint64_t wanted = train(s).hash;
-    for (const std::int64_t chunk : {128, 256, 300}) {
-      s.chunk_tokens = chunk;
-      EXPECT_EQ(train(in_stages(s, alike_devices(4), 2)).hash, wanted) << chunk;
+    for (const DType wire : kWires) {
+      s.wire = wire;
+      s.chunk_tokens = 0;
+      const std::uint64_t wanted = train(s).hash;
+      for (const std::int64_t chunk : {128, 256, 300}) {
+        s.chunk_tokens = chunk;
+        EXPECT_EQ(train(in_stages(s, alike_devices(4), 2)).hash, wanted) << chunk << " " << name_of(wire);
+      }
     }
+  }
+}
+
+// Memories so short that stages are of ever fewer pieces, down to half layers, and owners' slices of uneven width.
+TEST(Stages, ForcedCuts) {
+  Setting s = small_setting();
+  s.model.n_layer = 2;
+  s.model.d_ff = 96;
+  for (const DType wire : kWires) {
+    s.wire = wire;
+    const std::uint64_t wanted = train(s).hash;
+    const plan::StageWork work = plan::stage_work_of(model::graph_of_stages({s.model, s.batch, {}, wire}), wire);
+    std::set<std::size_t> stages;
+    std::size_t most_replicas = 0;
+    for (const plan::OwnerPlaces owners : {plan::OwnerPlaces::automatic, plan::OwnerPlaces::apart}) {
+      for (double memory = 160e3; memory > 1e3; memory *= 0.95) {
+        Setting staged = in_stages(s, unlike_devices(11), 2);
+        staged.owners = owners;
+        for (fleet::DeviceProfile& device : staged.devices) device.memory = Bytes(static_cast<std::int64_t>(memory));
+        const auto plan = plan::find_stages(work, staged.devices, {.server = {}, .owners = owners});
+        if (!plan) break;
+        stages.insert(plan->stages.size());
+        for (const plan::Stage& stage : plan->stages) most_replicas = std::max(most_replicas, stage.replicas.size());
+        const Outcome got = train(staged);
+        EXPECT_EQ(got.hash, wanted) << name_of(wire) << " " << memory;
+        EXPECT_EQ(got.rejected, 0) << memory;
+      }
+    }
+    EXPECT_GE(stages.size(), 2U);
+    EXPECT_GE(*stages.rbegin(), 4U) << "of two layers and the head: some stage is half a layer";
+    EXPECT_GE(most_replicas, 4U);
   }
 }
 
@@ -57,58 +105,112 @@ TEST(Stages, FrozenTensorsNoClippingAndEvaluationsBetween) {
     s.model.n_layer = 2;
     s.freeze = freeze;
     s.grad_clip = 0;
-    const std::uint64_t wanted = train(s).hash;
-    s.evaluations = 2;
-    EXPECT_EQ(train(in_stages(s, alike_devices(3), 2)).hash, wanted) << freeze.size();
+    for (const DType wire : kWires) {
+      s.wire = wire;
+      s.evaluations = 0;
+      const std::uint64_t wanted = train(s).hash;
+      s.evaluations = 2;
+      EXPECT_EQ(train(in_stages(s, alike_devices(3), 2)).hash, wanted) << freeze.size() << " " << name_of(wire);
+    }
   }
 }
 
 TEST(Stages, EveryClockDecidesTheSameBits) {
-  const std::uint64_t wanted = train(small_setting()).hash;
-  Setting s = in_stages(small_setting(), unlike_devices(5), 2);
-  const Outcome modelled = train(s);
-  s.clock = server::ClockMode::wall;
-  const Outcome wall = train(s);
-  EXPECT_EQ(wall.hash, wanted);
-  EXPECT_EQ(wall.time, modelled.time);
-  s.clock = server::ClockMode::off;
-  EXPECT_EQ(train(s).hash, wanted);
+  for (const DType wire : kWires) {
+    const Setting plain = with_wire(small_setting(), wire);
+    const std::uint64_t wanted = train(plain).hash;
+    Setting s = in_stages(plain, unlike_devices(5), 2);
+    const Outcome modelled = train(s);
+    s.clock = server::ClockMode::wall;
+    const Outcome wall = train(s);
+    EXPECT_EQ(wall.hash, wanted);
+    EXPECT_EQ(wall.time, modelled.time);
+    s.clock = server::ClockMode::off;
+    s.threads = 3;
+    EXPECT_EQ(train(s).hash, wanted);
+  }
 }
 
-// What train says of time and bytes, simulate says.
-TEST(Stages, TakeTheTimeOfTheSimulator) {
-  const Setting s = in_stages(small_setting(), unlike_devices(5), 2);
-  const Outcome real = train(s);
-  const server::TrainerOptions options = options_of(s);
-  const model::StepGraph graph = model::build_step(
-      options.model, {.kind = model::StepKind::train, .batch = s.batch, .clip = true, .freeze = {}, .loss_rows = 0});
-  sched::SimulatedFleet fleet(options.devices, options.server(), options.wire);
-  sched::StageScheduler scheduler(fleet, graph, sched::stage_scheduler_options(options));
-  Seconds time{0};
-  Bytes down{0};
-  for (std::int64_t step = 0; step < s.steps; ++step) {
-    const sched::StepReport report = scheduler.run();
-    time += report.time;
-    down += report.bytes_down;
+// What train says of time, bytes and energy, simulate says.
+TEST(Stages, TakeTheTimeAndEnergyOfTheSimulator) {
+  for (const DType wire : kWires) {
+    Setting s = with_wire(in_stages(small_setting(), unlike_devices(5), 2), wire);
+    for (fleet::DeviceProfile& device : s.devices) {
+      device.power_compute = Watts(3.0 + static_cast<double>(device.id.value));
+      device.power_radio = Watts(0.7);
+      device.power_idle = Watts(0.1);
+    }
+    const Outcome real = train(s);
+    const server::TrainerOptions options = options_of(s);
+    const model::StepGraph graph = model::graph_of_stages({s.model, s.batch, {}, s.wire});
+    sched::SimulatedFleet fleet(options.devices, options.server(), options.wire);
+    sched::StageScheduler scheduler(fleet, graph, sched::stage_scheduler_options(options));
+    Outcome simulated;
+    for (std::int64_t step = 0; step < s.steps; ++step) {
+      const sched::StepReport report = scheduler.run();
+      simulated.time += report.time;
+      simulated.bytes_down += report.bytes_down;
+      simulated.bytes_up += report.bytes_up;
+      simulated.energy += report.energy;
+    }
+    EXPECT_EQ(real.time, simulated.time) << name_of(wire);
+    EXPECT_EQ(real.bytes_down, simulated.bytes_down);
+    EXPECT_EQ(real.bytes_up, simulated.bytes_up);
+    EXPECT_EQ(real.energy, simulated.energy);
+    EXPECT_GT(real.energy.value(), 0);
   }
-  EXPECT_EQ(real.time, time);
-  EXPECT_EQ(real.bytes_down, down);
+}
+
+// What really travels is what is charged, but for headers, of which a message of several panels has one.
+TEST(Stages, TravelInTheBytesThatAreCharged) {
+  for (const DType wire : kWires) {
+    Setting s = with_wire(in_stages(small_setting(), unlike_devices(5), 2), wire);
+    s.model.n_layer = 2;
+    s.model.d_model = 128;
+    s.model.d_ff = 512;
+    s.model.vocab_size = 300;
+    s.model.seq_len = s.model.max_pos = 256;
+    const Outcome run = train(s);
+    const auto share = [](Bytes real, Bytes charged) {
+      return static_cast<double>(real.value()) / static_cast<double>(charged.value());
+    };
+    EXPECT_NEAR(share(run.sent, run.bytes_down), 1, 0.01) << name_of(wire);
+    EXPECT_NEAR(share(run.received, run.bytes_up), 1, 0.01) << name_of(wire);
+  }
+}
+
+// Killed after any step, another process goes on from the parameters that are left.
+TEST(Stages, AResumedRunEndsAsAWholeOne) {
+  for (const DType wire : kWires) {
+    Setting s = with_wire(small_setting(), wire);
+    s.steps = 4;
+    const std::uint64_t wanted = train(s).hash;
+    const Setting staged = in_stages(s, unlike_devices(4), 2);
+    for (std::int64_t killed = 1; killed < s.steps; ++killed) {
+      server::ParameterStore parameters = initial_parameters(s);
+      (void)train(staged, parameters, 0, killed);
+      EXPECT_EQ(train(killed % 2 == 0 ? s : staged, parameters, killed, s.steps).hash, wanted) << name_of(wire);
+    }
+  }
 }
 
 TEST(Stages, DevicesThatComeAndGoLeaveNoTrace) {
-  Setting plain = small_setting();
-  plain.model.n_layer = 2;
-  const std::uint64_t wanted = train(plain).hash;
-  Setting s = in_stages(plain, unlike_devices(6), 2);
-  const Seconds whole = train(s).time;
-  std::int64_t lost = 0;
-  for (std::uint64_t seed = 0; seed < kSchedules; ++seed) {
-    s.churn = random_schedule(seed, 6, whole, /*liars=*/false);
-    const Outcome outcome = train(s);
-    ASSERT_EQ(outcome.hash, wanted) << "schedule " << seed;
-    lost += outcome.lost;
+  for (const DType wire : kWires) {
+    Setting plain = with_wire(small_setting(), wire);
+    plain.model.n_layer = 2;
+    const std::uint64_t wanted = train(plain).hash;
+    Setting s = in_stages(plain, unlike_devices(6), 2);
+    const Seconds whole = train(s).time;
+    const std::uint64_t schedules = wire == DType::f32 ? kSchedules : kSchedulesOf16Bits;
+    std::int64_t lost = 0;
+    for (std::uint64_t seed = 0; seed < schedules; ++seed) {
+      s.churn = random_schedule(seed, 6, whole, /*liars=*/false);
+      const Outcome outcome = train(s);
+      ASSERT_EQ(outcome.hash, wanted) << "schedule " << seed << " " << name_of(wire);
+      lost += outcome.lost;
+    }
+    EXPECT_GT(lost, static_cast<std::int64_t>(schedules));
   }
-  EXPECT_GT(lost, static_cast<std::int64_t>(kSchedules));
 }
 
 class StageWireFaults : public ::testing::TestWithParam<MessageFault> {};
@@ -117,6 +219,15 @@ TEST_P(StageWireFaults, TheRunEndsWithTheSameBits) {
   expect_same_bits_under(GetParam(), in_stages(small_setting(), unlike_devices(4), 2), train(small_setting()).hash);
 }
 
+class StageWireFaultsOf16Bits : public StageWireFaults {};
+
+TEST_P(StageWireFaultsOf16Bits, TheRunEndsWithTheSameBits) {
+  const Setting plain = with_wire(small_setting(), DType::f16);
+  expect_same_bits_under(GetParam(), in_stages(plain, unlike_devices(4), 2), train(plain).hash);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, StageWireFaultsOf16Bits, ::testing::ValuesIn(all_message_faults({0, 40})),
+                         [](const auto& of) { return name_of(of.param); });
 INSTANTIATE_TEST_SUITE_P(Kinds, StageWireFaults, ::testing::ValuesIn(all_message_faults({0, 20, 60})),
                          [](const auto& of) { return name_of(of.param); });
 

@@ -26,6 +26,8 @@ class ByteWriter {
     put(std::span<const T>(&value, 1));
   }
   [[nodiscard]] std::span<std::byte> rest() const { return to_; }
+  /// Leaves out bytes that somebody else writes. Requires: so many are left.
+  void skip(std::size_t bytes) { to_ = to_.subspan(bytes); }
 
  private:
   std::span<std::byte> to_;
@@ -58,6 +60,17 @@ class ByteReader {
     if (from_.size() % sizeof(T) != 0) fail();
     return values<T>(from_.size() / sizeof(T));
   }
+  /// The next bytes themselves; none where there are not so many.
+  std::span<const std::byte> bytes(std::size_t count) {
+    if (count > from_.size()) {
+      fail();
+      return {};
+    }
+    const std::span<const std::byte> taken = from_.first(count);
+    from_ = from_.subspan(count);
+    return taken;
+  }
+  [[nodiscard]] std::span<const std::byte> left() const { return from_; }
   [[nodiscard]] bool ok() const { return ok_; }
   [[nodiscard]] bool done() const { return ok_ && from_.empty(); }
 

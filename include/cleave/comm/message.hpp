@@ -24,7 +24,7 @@
 namespace cleave::comm {
 
 inline constexpr std::uint32_t kMagic = 0x464D4C43;  ///< "CLMF" in the order of the bytes
-inline constexpr std::uint16_t kWireVersion = 6;     ///< raised when any byte changes its meaning
+inline constexpr std::uint16_t kWireVersion = 7;     ///< raised when any byte changes its meaning
 
 enum class Kind : std::uint8_t {
   hello = 1,      ///< device rank: here I am (Hello)
@@ -100,7 +100,8 @@ struct OperandPlace {
 struct GemmBlock {
   std::int64_t m = 0, n = 0, k = 0;
   std::int64_t blocks = 1, first_block = 0;
-  std::int64_t seq = 0;  ///< of a weight gradient in full precision: tokens of a sequence (kernels/token_sums.hpp)
+  std::int64_t seq = 0;        ///< of a weight gradient: tokens of a sequence (kernels/token_sums.hpp)
+  std::int64_t loss_bits = 0;  ///< of a weight gradient in fp16: kernels::TokenUnit::loss_bits
   bool operator==(const GemmBlock&) const = default;
   /// Covers the whole depth: its result is finished, not a partial sum.
   [[nodiscard]] constexpr bool whole_depth() const { return k_blocks(k) == blocks; }
@@ -150,13 +151,14 @@ struct StageTask {
 /// The header, decoded. Fields that a kind does not use have the values below, on the wire too.
 struct Header {
   Kind kind = Kind::ping;
-  std::uint32_t sequence = 0;                 ///< ping, pong: number of the ping; task: seed of the injected fault
-  TaskletId tasklet;                          ///< task, result, refused
-  DeviceId device;                            ///< task, result, refused
-  OpId op;                                    ///< task, result: for logs and traces only
-  Work work = Work::none;                     ///< task, result
-  DType wire = DType::f32;                    ///< task, result: f32, bf16 or f16
-  DType output = DType::f32;                  ///< task, result: `wire` when finished, else partial_sum_type(wire)
+  std::uint32_t sequence = 0;  ///< ping, pong: number of the ping; task: seed of the injected fault
+  TaskletId tasklet;           ///< task, result, refused
+  DeviceId device;             ///< task, result, refused
+  OpId op;                     ///< task, result: for logs and traces only
+  Work work = Work::none;      ///< task, result
+  DType wire = DType::f32;     ///< task, result: f32, bf16 or f16
+  DType output = DType::f32;   ///< task, result: `wire` when finished, else partial_sum_type(wire); of a result whose
+                               ///< sums over tokens do not fit that: i64
   InjectedFault fault = InjectedFault::none;  ///< task
   std::uint8_t panel_order = 0;  ///< task: PanelOrder; with `panels` it decides what the tasklet takes on the device
   bool a_by_columns = false;     ///< task, work = gemm: A is stored k x m, its columns one after another

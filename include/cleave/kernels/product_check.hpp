@@ -45,12 +45,23 @@ class ProductCheck {
   /// Ratio of the largest error among rows [first, first + count) of C to its bound: at most 1 for an honest block,
   /// infinite where C is not finite. `rows`: as they came, row-major and contiguous, in type `result` (f32, bf16 or
   /// f16), each element rounded to it once. Requires: A and B are complete.
-  [[nodiscard]] double ratio_of(DType result, const void* rows, std::int64_t first, std::int64_t count) const;
+  [[nodiscard]] double ratio_of(DType result, const void* rows, std::int64_t first, std::int64_t count) const {
+    return ratio_of(result, rows, first, count, InUnits{});
+  }
+  /// The same where C is what stands in the rows times `scale`, and was summed of so many products, each rounded to a
+  /// multiple of `unit`: sums over tokens with a 16-bit wire.
+  struct InUnits {
+    double scale = 1, unit = 0;
+    std::int64_t products = 0;
+  };
+  [[nodiscard]] double ratio_of(DType result, const void* rows, std::int64_t first, std::int64_t count,
+                                const InUnits& in_units) const;
   /// The same for partial sums over a run of K blocks, A and B being the run's part of the operands. Each block adds at
-  /// most half a unit of 2^(e_i + f_j - p), which goes into the bound. Exponents: of the whole block.
+  /// most half a unit of 2^(e_i + f_j - p), which goes into the bound. Exponents: of the whole block. `products`: how
+  /// many are added, where they are not K blocks.
   [[nodiscard]] double ratio_of(ConstPartialSums rows, std::int64_t first, std::int64_t count,
                                 std::span<const std::int16_t> row_exponents,
-                                std::span<const std::int16_t> col_exponents) const;
+                                std::span<const std::int16_t> col_exponents, std::int64_t products = 0) const;
 
  private:
   GemmShape shape_;

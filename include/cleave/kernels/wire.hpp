@@ -5,6 +5,7 @@
 // sum is complete. The same bits on every instruction set.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "cleave/base/shapes.hpp"
@@ -22,6 +23,10 @@ void narrow(DType type, ConstRows from, std::uint16_t* to, std::int64_t to_ld);
 
 /// to(i,j) = from[i * from_ld + j] in fp32, exactly. Requires: type is bf16 or f16.
 void widen(DType type, const std::uint16_t* from, std::int64_t from_ld, Rows to);
+
+/// Rows one after another in any wire type, fp32 too, to bytes and from them.
+void to_wire(DType type, ConstRows from, std::byte* to);
+void from_wire(DType type, const std::byte* from, Rows to);
 
 /// x = widen(narrow(x)) in place: what the other side will see. fp32 leaves x as it is.
 void round_to(DType type, Rows x);

@@ -105,6 +105,7 @@ struct Operation {
   /// simulation (src/rivals/published_graph.hpp): no kernel computes them.
   std::int64_t instances = 1;
   AttentionShape attention;  ///< attention, rope; also seq and batch of embed and its backward
+  bool rounded = false;      ///< out[0] is the residual stream or its gradient, which are rounded to the wire type
   double scalar = 0;         ///< eps of norms; scale of cross_entropy; theta of rope
   std::int64_t integer = 0;  ///< position offset of embed; head_dim of rope
   std::vector<OpId> after;   ///< operations that must be complete before this one starts
@@ -121,6 +122,7 @@ struct StepOptions {
   std::vector<std::string> freeze;  ///< glob patterns of parameter names that are not trained
   std::int64_t loss_rows = 0;       ///< tokens per loss chunk; 0: see kLogitsBudget
   std::int64_t row_groups = 1;      ///< groups of sequences that follow each other through both passes, B at most
+  DType wire = DType::f32;          ///< in which operands travel: with 16 bits the residual stream is rounded to it
 };
 
 /// Logits in memory at once take at most this many bytes, or four times the head's weight where that is more: one chunk
@@ -129,6 +131,10 @@ struct StepOptions {
 /// and moments takes as much memory.)
 inline constexpr std::int64_t kLogitsBudget = 256LL << 20;
 
+/// Of a step of so many tokens: the largest power of two that is no larger than their number, so that the gradient of a
+/// mean loss, of which a token has 1 / tokens, does not vanish in fp16; 0 for other wire types.
+[[nodiscard]] int loss_bits(DType wire, std::int64_t tokens);
+
 /// See the file comment. Operations are in a legal serial order; ids are indices.
 struct StepGraph {
   std::vector<TensorSpec> tensors;
@@ -136,6 +142,9 @@ struct StepGraph {
   TensorId tokens, targets, loss, grad_norm;  ///< grad_norm invalid when nothing is trained
   TensorId logits;  ///< evaluate: buffer with the last (or only) chunk's logits in its first rows, kept to the end
   std::int64_t batch = 0, seq = 0;
+  DType wire = DType::f32;
+  /// Gradients of activations are those of the loss times 2^loss_bits, gradients of parameters are not.
+  int loss_bits = 0;
 
   [[nodiscard]] const TensorSpec& tensor(TensorId id) const { return tensors[static_cast<std::size_t>(id.value)]; }
   [[nodiscard]] const Operation& operation(OpId id) const { return operations[static_cast<std::size_t>(id.value)]; }

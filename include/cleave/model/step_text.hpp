@@ -1,5 +1,5 @@
-// A training step as text, so that another process builds the same StepGraph: the architecture, the batch and what is
-// not trained.
+// A training step as text, so that another process builds the same StepGraph: the architecture, the batch, what is not
+// trained and the wire type.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,7 @@ struct StepText {
   ModelConfig config;
   std::int64_t batch = 1;
   std::vector<std::string> freeze;
+  DType wire = DType::f32;
   bool operator==(const StepText&) const = default;
 };
 

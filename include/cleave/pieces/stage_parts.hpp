@@ -60,7 +60,20 @@ struct NeededPart {
 };
 /// By parameter, in order.
 using NeededParameters = std::map<TensorId, NeededPart>;
-[[nodiscard]] std::int64_t elements_of(const model::StepGraph& graph, const NeededParameters& parameters);
+/// As they are sent: products' weights in the wire type, vectors in 4 bytes.
+[[nodiscard]] std::int64_t bytes_of(const model::StepGraph& graph, const NeededParameters& parameters);
+/// The type in which a parameter is sent.
+[[nodiscard]] DType sent_as(const model::StepGraph& graph, TensorId parameter);
+/// Runs of a parameter's elements that are needed, in the order in which they are sent: calls use(first, count).
+template <class Use>
+void for_needed(const model::TensorSpec& spec, const NeededPart& part, const Use& use) {
+  for (const Columns& run : part.lines.runs()) {
+    const std::int64_t lines = part.rows ? 1 : spec.rows;
+    const std::int64_t count = part.rows ? run.count() * spec.cols : run.count();
+    const std::int64_t first = part.rows ? run.begin * spec.cols : run.begin;
+    for (std::int64_t line = 0; line < lines; ++line) use(line * spec.cols + first, count);
+  }
+}
 
 /// All parameters of pieces [first, end).
 [[nodiscard]] NeededParameters parameters_of_stage(PieceTable& table, std::int64_t first, std::int64_t end);

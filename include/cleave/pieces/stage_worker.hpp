@@ -4,14 +4,16 @@
 // slices over sequences, those that its device ran backward as a replica from what it kept, others from X and dY that
 // it is sent. The worker knows no messages and no clock: device ranks call it, and so may the server.
 //
-// Operands and results are fp32, row-major, one after another. What is asked for in the wrong order is refused
-// (Status::absent) and changes nothing that could be returned later.
+// Operands and results are fp32, row-major, one after another; where the graph's wire type has 16 bits they are rounded
+// to it, and so are weights. What is asked for in the wrong order is refused (Status::absent) and changes nothing that
+// could be returned later.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <tuple>
 #include <utility>
@@ -19,6 +21,7 @@
 
 #include "cleave/base/units.hpp"
 #include "cleave/kernels/parallel.hpp"
+#include "cleave/kernels/token_sum_matrix.hpp"
 #include "cleave/pieces/chunk_run.hpp"
 #include "cleave/pieces/stage_parts.hpp"
 
@@ -42,15 +45,16 @@ class StageWorker {
   /// Forgets everything.
   void clear();
 
-  /// Weights of pieces [first, end): parameters_of_stage() in order of their ids.
-  Status hold_stage(std::int32_t stage, std::int64_t first, std::int64_t end, std::span<const float> weights);
+  /// Weights of pieces [first, end) as they are sent: parameters_of_stage() in order of their ids (sent_as()).
+  Status hold_stage(std::int32_t stage, std::int64_t first, std::int64_t end, std::span<const std::byte> weights);
   [[nodiscard]] bool is_head(std::int32_t stage) const;
   /// Elements of a sequence's gradients of norms at a stage; 0 where it is not held.
   [[nodiscard]] std::int64_t norms_of(std::int32_t stage) const;
   /// Slices of a stage of pieces [first, end). With `weights` (parameters_of() their steps, needed lines one after
   /// another) it is no replica of the stage; without, it uses those of the replica, which may come later.
   Status hold_slices(std::int32_t owner, std::int32_t stage, std::int64_t first, std::int64_t end,
-                     std::span<const UnitRange> slices, std::span<const float> weights);
+                     std::span<const UnitRange> slices, std::span<const std::byte> weights);
+  [[nodiscard]] bool owns_of_head(std::int32_t owner) const;
   void drop_slices(std::int32_t owner);
 
   /// Rows of a sequence at a stage. Requires: row is a multiple of kernels::kTokenBlock, and so is rows unless the
@@ -86,12 +90,18 @@ class StageWorker {
   /// Adds a sequence to an owner's sums, or takes it away again. Without operands: one that this device ran backward
   /// when it had these slices already.
   Status add(std::int32_t owner, std::int64_t sequence, const Operands* operands, bool take_away = false);
-  /// Sums of some of an owner's slices, region by region: as they are, to be added to those of others, or finished.
-  Status partial_sums(std::int32_t owner, std::span<const UnitRange> slices, std::span<std::int64_t> sums);
+  /// Sums of some of an owner's slices, region by region: as they are, to be added to those of others, or finished, as
+  /// they are sent (kernels::TokenUnit) but not yet rounded to the wire type. Partial sums have the type that all of
+  /// these slices fit into (kernels::TokenSumMatrix::partial_type).
+  [[nodiscard]] DType partial_type(std::int32_t owner, std::span<const UnitRange> slices);
+  Status partial_sums(std::int32_t owner, std::span<const UnitRange> slices, DType type, std::span<std::byte> sums);
   Status gradient(std::int32_t owner, std::span<const UnitRange> slices, std::span<float> gradient);
 
-  /// What it holds: weights, open sequences, operands that are kept for sums, sums.
+  /// What it holds: weights, open sequences, operands that are kept for sums, sums; in the wire type where that is what
+  /// they are rounded to.
   [[nodiscard]] Bytes memory() const;
+  /// Rows of an owner's sums that take more than their wire type's 4 bytes an element.
+  [[nodiscard]] std::int64_t promoted_rows(std::int32_t owner, std::span<const UnitRange> slices);
 
  private:
   struct Weights;
@@ -112,9 +122,11 @@ class StageWorker {
   void return_norms(const Replica& replica, const Visit& visit, std::span<float> norms) const;
   void run_alone(Owner& owner, const Operands& operands, Kept& kept);
   Status add_regions(Owner& owner, const Kept& kept, std::int64_t sequence, bool take_away);
-  // Calls put(its sums, its place in `to`, rows, columns, columns of the owner's region) for each region.
-  template <class Element, class Put>
-  Status return_sums(std::int32_t owner, std::span<const UnitRange> slices, std::span<Element> to, const Put& put);
+  [[nodiscard]] kernels::TokenUnit unit() const { return {table_.graph().wire, table_.graph().loss_bits}; }
+  // Calls use(the owner's sums, the part of them, elements before it) for each region of slices; the number of all
+  // elements, or none where the slices are not the owner's.
+  template <class Use>
+  std::optional<std::int64_t> for_parts(std::int32_t owner, std::span<const UnitRange> slices, const Use& use);
 
   PieceTable& table_;
   kernels::Parallel& parallel_;

@@ -49,9 +49,10 @@ struct StepResult {
   ///   1 + (how late the last event was because of it) / time
   /// The server's own part counts to its host; the factors less 1 add up to dilation less 1.
   std::map<std::string, double> dilation_by_host;
-  VerificationReport verification;    ///< of this step's blocks
-  std::vector<Unchecked> recomputed;  ///< the step was run again because of these blocks
-  std::optional<PhaseTimes> phases;   ///< parts of `wall`, where a profile is kept
+  VerificationReport verification;            ///< of this step's blocks
+  std::vector<Unchecked> recomputed;          ///< the step was run again because of these blocks
+  std::optional<PhaseTimes> phases;           ///< parts of `wall`, where a profile is kept
+  std::optional<std::int64_t> promoted_rows;  ///< in stages with a 16-bit wire: of sums that needed 64 bits
 };
 
 /// What became of steps before, once devices were found out (Verification::rollback).

@@ -414,8 +414,6 @@ void refuse_unready_stages(const Input& input, const StageFault& fault) {
   if (input.step.layout.layout != sched::Layout::stages) return;
   if (input.verify.mode != server::VerifyMode::off)
     fault("verify", "mode", "what devices return of a step in stages is not checked yet", "off, or plan.layout: tiles");
-  if (input.step.wire != DType::f32)
-    fault("plan", "wire", "train knows stages with fp32 alone yet", "fp32, or plan.layout: tiles");
 }
 
 Input declare_input(config::Reader& reader, Needs needs) {

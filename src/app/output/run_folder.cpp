@@ -161,6 +161,7 @@ void RunFolder::append(std::int64_t step, std::int64_t tokens, const server::Ste
   line.add("rejected", r.report.rejected)
       .add("recovery_s", r.report.recovery.value())
       .add("energy_J", r.report.energy.value());
+  if (r.promoted_rows) line.add("promoted_rows", *r.promoted_rows);
   if (r.phases) line.add_json("phases_s", by_name(*r.phases).dump());
   line.add("checked", r.verification.checked).add("verify_s", r.verification.time.value());
   sched::Loss sum;

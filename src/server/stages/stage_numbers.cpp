@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "blocks.hpp"
 #include "cleave/base/error.hpp"
+#include "cleave/kernels/product_check.hpp"
 #include "cleave/kernels/token_sums.hpp"
+#include "cleave/kernels/wire.hpp"
 
 namespace cleave::server {
 
@@ -46,6 +49,10 @@ std::vector<UnitRange> ranges_of(const std::vector<plan::PieceSlice>& slices) {
   return ranges;
 }
 
+kernels::TokenSumMatrix::Part part_of(const Region& region) {
+  return {region.rows.begin, region.rows.count(), region.cols.begin, region.cols.count()};
+}
+
 bool all_finite_values(std::span<const float> values) {
   return std::ranges::all_of(values, [](float x) { return std::isfinite(x); });
 }
@@ -54,7 +61,6 @@ bool all_finite_values(std::span<const float> values) {
 
 void StageNumbers::begin(const plan::StagePlan& plan) {
   const model::StepGraph& graph = work_.graph();
-  CLEAVE_ASSERT(work_.wire() == DType::f32, "stages of wire type {}", name_of(work_.wire()));
   if (plan.head_parts > 1)
     throw InputError("no device holds the head of the model, and train has none in parts yet",
                      "devices with more memory, or plan.layout: tiles");
@@ -64,7 +70,9 @@ void StageNumbers::begin(const plan::StagePlan& plan) {
   batch_ = graph.batch;
   seq_ = graph.seq;
   width_ = table_->piece(0).width;
-  const auto boundary = static_cast<std::size_t>(batch_ * seq_ * width_),
+  wire_ = work_.wire();
+  element_ = size_of(wire_);
+  const auto boundary = static_cast<std::size_t>(batch_ * seq_ * width_ * element_),
              rows = static_cast<std::size_t>(batch_ * seq_);
   stages_.resize(plan.stages.size());
   x_.resize(plan.stages.size());
@@ -86,6 +94,7 @@ void StageNumbers::begin(const plan::StagePlan& plan) {
   sums_.clear();
   norms_folded_.clear();
   waiting_.clear();
+  promoted_rows_ = 0;
   active_ = true;
 }
 
@@ -103,21 +112,39 @@ TensorId StageNumbers::gradient_of(TensorId parameter) const {
   return found == tensors.end() ? TensorId() : found->id;
 }
 
-std::span<float> StageNumbers::x_rows(std::int32_t stage, std::int64_t sequence, std::int64_t row, std::int64_t rows) {
-  float* const first = stage == 0 ? whole(table_->program(0).x()).data : x_[static_cast<std::size_t>(stage)].data();
-  return {first + (sequence * seq_ + row) * width_, static_cast<std::size_t>(rows * width_)};
+// Between stages boundaries stay as they travel. What the lowest stage reads, and the gradient of that, are tensors.
+std::span<std::byte> StageNumbers::rows_between(KeptVector<std::byte>& boundary, const RowRange& of) const {
+  return std::span(boundary).subspan(static_cast<std::size_t>((of.sequence * seq_ + of.row) * width_ * element_),
+                                     static_cast<std::size_t>(of.rows * width_ * element_));
 }
 
-std::span<float> StageNumbers::dy_rows(std::int32_t stage, std::int64_t sequence, std::int64_t row, std::int64_t rows) {
-  return {at(stage).dy.data() + (sequence * seq_ + row) * width_, static_cast<std::size_t>(rows * width_)};
+kernels::Rows StageNumbers::rows_of(TensorId tensor, const RowRange& of) {
+  return whole(tensor).band(of.sequence * seq_ + of.row, of.sequence * seq_ + of.row + of.rows);
 }
 
-std::span<float> StageNumbers::dx_rows(std::int32_t stage, std::int64_t sequence, std::int64_t row, std::int64_t rows) {
-  if (stage > 0) return dy_rows(stage - 1, sequence, row, rows);
+void StageNumbers::put_x(std::int32_t stage, const RowRange& of, ByteWriter& to) {
+  if (stage > 0) return to.put(std::span<const std::byte>(rows_between(x_[static_cast<std::size_t>(stage)], of)));
+  kernels::to_wire(wire_, rows_of(table_->program(0).x(), of), to.rest().data());
+  to.skip(static_cast<std::size_t>(of.rows * width_ * element_));
+}
+
+void StageNumbers::put_dy(std::int32_t stage, const RowRange& of, ByteWriter& to) {
+  to.put(std::span<const std::byte>(rows_between(at(stage).dy, of)));
+}
+
+void StageNumbers::take_x(std::int32_t stage, const RowRange& of, std::span<const std::byte> rows) {
+  std::ranges::copy(rows, rows_between(x_[static_cast<std::size_t>(stage)], of).begin());
+}
+
+void StageNumbers::take_dx(std::int32_t stage, const RowRange& of, std::span<const std::byte> rows) {
+  if (stage > 0) {
+    std::ranges::copy(rows, rows_between(at(stage - 1).dy, of).begin());
+    return;
+  }
   const auto& operations = work_.graph().operations;
   const auto reader = std::ranges::find(operations, model::OpKind::embed_backward, &model::Operation::kind);
-  if (reader == operations.end()) return {};  // nobody wants it
-  return {whole(reader->in[1].tensor).data + (sequence * seq_ + row) * width_, static_cast<std::size_t>(rows * width_)};
+  if (reader == operations.end()) return;  // nobody wants it
+  kernels::from_wire(wire_, rows.data(), rows_of(reader->in[1].tensor, of));
 }
 
 pieces::NeededParameters StageNumbers::needed(const Tasklet& load) {
@@ -128,7 +155,7 @@ pieces::NeededParameters StageNumbers::needed(const Tasklet& load) {
 }
 
 std::int64_t StageNumbers::operands_of_sum(std::int32_t stage) const {
-  return is_head(stage) ? seq_ * (kWord + (width_ + 2) * kFloat) : 2 * seq_ * width_ * kFloat;
+  return is_head(stage) ? seq_ * (kWord + width_ * element_ + 2 * kFloat) : 2 * seq_ * width_ * element_;
 }
 
 std::int64_t StageNumbers::operand_bytes(const Tasklet& tasklet) {
@@ -139,12 +166,12 @@ std::int64_t StageNumbers::operand_bytes(const Tasklet& tasklet) {
       if (!item.weights && !item.slices) return 0;
       std::int64_t bytes = 2 * kWord;
       if (is_owner) bytes += kWord + 3 * kWord * std::ssize(slices_.at(item.owner));
-      if (item.weights) bytes += kFloat * pieces::elements_of(work_.graph(), needed(tasklet));
+      if (item.weights) bytes += pieces::bytes_of(work_.graph(), needed(tasklet));
       return bytes;
     }
-    case StageErrand::forward: return item.rows * (width_ + (is_head(tasklet.stage) ? 1 : 0)) * kFloat;
-    case StageErrand::remake: return seq_ * width_ * kFloat;
-    case StageErrand::backward: return item.rows * width_ * kFloat;
+    case StageErrand::forward: return item.rows * (width_ * element_ + (is_head(tasklet.stage) ? kFloat : 0));
+    case StageErrand::remake: return seq_ * width_ * element_;
+    case StageErrand::backward: return item.rows * width_ * element_;
     case StageErrand::sum:
       return own_.contains({item.owner, item.sequence, tasklet.piece.device.value}) ? 0
                                                                                     : operands_of_sum(tasklet.stage);
@@ -159,13 +186,13 @@ std::int64_t StageNumbers::result_bytes(const Tasklet& tasklet) {
   switch (errand_of(tasklet)) {
     case StageErrand::forward:
       if (!item.returns_rows) return 0;
-      return is_head(tasklet.stage) ? item.rows * (2 * kWord + (width_ + 1) * kFloat) + norms
-                                    : item.rows * width_ * kFloat;
-    case StageErrand::backward: return (item.returns_rows ? item.rows * width_ * kFloat : 0) + norms;
+      return is_head(tasklet.stage) ? item.rows * (2 * kWord + width_ * element_ + kFloat) + norms
+                                    : item.rows * width_ * element_;
+    case StageErrand::backward: return (item.returns_rows ? item.rows * width_ * element_ : 0) + norms;
     case StageErrand::send_sums: {
       std::int64_t elements = 0;
       for (const Region& region : pieces::regions_of(*table_, ranges_of(*item.slices))) elements += region.elements();
-      return elements * (item.partial ? kWord : kFloat);
+      return elements * (item.partial ? size_of(partial_sum_type(wire_)) : element_);
     }
     default: return 0;
   }
@@ -178,6 +205,7 @@ comm::Header StageNumbers::header_of(const Tasklet& tasklet) {
   header.device = tasklet.piece.device;
   header.op = tasklet.op;
   header.work = comm::Work::stage;
+  header.wire = header.output = wire_;
   header.panels = tasklet.run.panels;
   const sched::StageItem& item = tasklet.item;
   header.stage_task = {.errand = errand_of(tasklet),
@@ -194,23 +222,20 @@ comm::Header StageNumbers::header_of(const Tasklet& tasklet) {
 
 void StageNumbers::put_weights(const pieces::NeededParameters& parameters, ByteWriter& to) {
   for (const auto& [id, part] : parameters) {
-    const model::TensorSpec& spec = work_.graph().tensor(id);
     const float* const data = work_.tensors().parameter(id).value.data();
-    for (const Columns& run : part.lines.runs()) {
-      const std::int64_t lines = part.rows ? 1 : spec.rows;
-      const std::int64_t count = part.rows ? run.count() * spec.cols : run.count();
-      const std::int64_t first = part.rows ? run.begin * spec.cols : run.begin;
-      for (std::int64_t line = 0; line < lines; ++line)
-        to.put(std::span<const float>(data + line * spec.cols + first, static_cast<std::size_t>(count)));
-    }
+    const DType type = pieces::sent_as(work_.graph(), id);
+    pieces::for_needed(work_.graph().tensor(id), part, [&](std::int64_t first, std::int64_t count) {
+      kernels::to_wire(type, {data + first, 1, count}, to.rest().data());
+      to.skip(static_cast<std::size_t>(count * size_of(type)));
+    });
   }
 }
 
 void StageNumbers::put_operands(std::int32_t stage, std::int64_t sequence, ByteWriter& to) {
   const auto first = static_cast<std::size_t>(sequence * seq_), rows = static_cast<std::size_t>(seq_);
   if (is_head(stage)) to.put(std::span<const double>(sum_).subspan(first, rows));
-  to.put(std::span<const float>(x_rows(stage, sequence, 0, seq_)));
-  if (!is_head(stage)) return to.put(std::span<const float>(dy_rows(stage, sequence, 0, seq_)));
+  put_x(stage, {sequence, 0, seq_}, to);
+  if (!is_head(stage)) return put_dy(stage, {sequence, 0, seq_}, to);
   to.put(std::span<const float>(top_).subspan(first, rows));
   to.put(work_.inputs().targets.subspan(first, rows));
 }
@@ -232,15 +257,13 @@ void StageNumbers::fill(const Tasklet& tasklet, std::span<std::byte> payload) {
       if (item.weights) put_weights(needed(tasklet), to);
       break;
     case StageErrand::forward:
-      to.put(std::span<const float>(x_rows(stage, item.sequence, item.row, item.rows)));
+      put_x(stage, {item.sequence, item.row, item.rows}, to);
       if (is_head(stage))
         to.put(work_.inputs().targets.subspan(static_cast<std::size_t>(item.sequence * seq_ + item.row),
                                               static_cast<std::size_t>(item.rows)));
       break;
-    case StageErrand::remake: to.put(std::span<const float>(x_rows(stage, item.sequence, 0, seq_))); break;
-    case StageErrand::backward:
-      to.put(std::span<const float>(dy_rows(stage, item.sequence, item.row, item.rows)));
-      break;
+    case StageErrand::remake: put_x(stage, {item.sequence, 0, seq_}, to); break;
+    case StageErrand::backward: put_dy(stage, {item.sequence, item.row, item.rows}, to); break;
     case StageErrand::sum:
       if (!payload.empty()) put_operands(stage, item.sequence, to);
       break;
@@ -286,6 +309,7 @@ comm::Frame StageNumbers::begin_message(DeviceId device) const {
   header.tasklet = TaskletId(0);
   header.device = device;
   header.work = comm::Work::stage;
+  header.wire = header.output = wire_;
   header.panels = 1;
   header.stage_task.errand = StageErrand::begin;
   return comm::seal_header(comm::begin_task(header));
@@ -305,39 +329,47 @@ bool StageNumbers::place(const Tasklet& tasklet, const comm::ResultView& result)
   const sched::StageItem& item = tasklet.item;
   comm::StageTask asked = header_of(tasklet).stage_task;
   asked.operand_bytes = result.header.stage_task.operand_bytes;  // of a sum that was its own it cannot be told any more
+  const std::int64_t in_64_bits = asked.result_bytes / size_of(partial_sum_type(wire_)) * size_of(DType::i64);
+  if (item.partial && result.header.stage_task.result_bytes == in_64_bits) asked.result_bytes = in_64_bits;
+  if (tasklet.errand == Errand::send_sums) asked.rows = result.header.stage_task.rows;
   if (result.header.work != comm::Work::stage || result.header.device != tasklet.piece.device ||
       result.header.stage_task != asked)
     return false;
   const std::span<const std::byte> bytes = result.outputs[0];
   if (bytes.empty()) return true;
-  if (tasklet.errand == Errand::send_sums) return place_sums(tasklet, bytes);
-  ByteReader from(bytes);
-  const auto first = static_cast<std::size_t>(item.sequence * seq_ + item.row),
-             rows = static_cast<std::size_t>(item.rows);
-  const auto elements = rows * static_cast<std::size_t>(width_);
-  if (tasklet.errand == Errand::forward && is_head(tasklet.stage)) {
-    const auto sum = from.values<double>(rows), loss = from.values<double>(rows);
-    const auto dx = from.values<float>(elements), top = from.values<float>(rows);
-    const auto norms = from.rest<float>();
-    const auto finite = [](double value) { return std::isfinite(value); };
-    if (!from.ok() || !all_finite_values(dx) || !all_finite_values(top) || !all_finite_values(norms) ||
-        !std::ranges::all_of(sum, finite) || !std::ranges::all_of(loss, finite))
-      return false;
-    std::ranges::copy(sum, sum_.begin() + static_cast<std::ptrdiff_t>(first));
-    std::ranges::copy(loss, loss_.begin() + static_cast<std::ptrdiff_t>(first));
-    std::ranges::copy(top, top_.begin() + static_cast<std::ptrdiff_t>(first));
-    std::ranges::copy(dx, dx_rows(tasklet.stage, item.sequence, item.row, item.rows).begin());
-    if (!norms.empty())
-      at(tasklet.stage).norms_of[static_cast<std::size_t>(item.sequence)].assign(norms.begin(), norms.end());
-    return true;
+  if (tasklet.errand == Errand::send_sums) {
+    promoted_rows_ += asked.rows;
+    return place_sums(tasklet, bytes);
   }
-  if (item.returns_rows) {
-    const auto values = from.values<float>(elements);
-    if (!from.ok() || !all_finite_values(values)) return false;
-    const std::span<float> to = tasklet.errand == Errand::forward
-                                    ? x_rows(tasklet.stage + 1, item.sequence, item.row, item.rows)
-                                    : dx_rows(tasklet.stage, item.sequence, item.row, item.rows);
-    if (!to.empty()) std::ranges::copy(values, to.begin());
+  ByteReader from(bytes);
+  const RowRange of{item.sequence, item.row, item.rows};
+  const auto first = static_cast<std::ptrdiff_t>(item.sequence * seq_ + item.row);
+  const auto rows = static_cast<std::size_t>(item.rows);
+  const auto row_bytes = static_cast<std::size_t>(item.rows * width_ * element_);
+  const auto is_finite = [&](std::span<const std::byte> values) {
+    return kernels::all_representable(wire_, values.data(), std::ssize(values) / element_);
+  };
+  const bool head = tasklet.errand == Errand::forward && is_head(tasklet.stage);
+  if (head) {
+    const auto sum = from.values<double>(rows), loss = from.values<double>(rows);
+    const std::span<const std::byte> dx = from.bytes(row_bytes);
+    const auto top = from.values<float>(rows);
+    const auto finite = [](double value) { return std::isfinite(value); };
+    if (!from.ok() || !is_finite(dx) || !all_finite_values(top) || !std::ranges::all_of(sum, finite) ||
+        !std::ranges::all_of(loss, finite))
+      return false;
+    std::ranges::copy(sum, sum_.begin() + first);
+    std::ranges::copy(loss, loss_.begin() + first);
+    std::ranges::copy(top, top_.begin() + first);
+    take_dx(tasklet.stage, of, dx);
+  } else if (item.returns_rows) {
+    const std::span<const std::byte> values = from.bytes(row_bytes);
+    if (!from.ok() || !is_finite(values)) return false;
+    if (tasklet.errand == Errand::forward) {
+      take_x(tasklet.stage + 1, of, values);
+    } else {
+      take_dx(tasklet.stage, of, values);
+    }
   }
   const auto norms = from.rest<float>();
   if (!from.ok() || !all_finite_values(norms)) return false;
@@ -348,29 +380,30 @@ bool StageNumbers::place(const Tasklet& tasklet, const comm::ResultView& result)
 
 bool StageNumbers::place_sums(const Tasklet& tasklet, std::span<const std::byte> bytes) {
   const std::vector<Region> regions = pieces::regions_of(*table_, ranges_of(*tasklet.item.slices));
-  ByteReader from(bytes);
   if (!tasklet.item.partial) {
-    const auto values = from.rest<float>();
-    if (!all_finite_values(values)) return false;
-    const float* next = values.data();
+    if (!kernels::all_representable(wire_, bytes.data(), std::ssize(bytes) / element_)) return false;
+    const float scale = work_.unit().scale_of_sent();
     for (const Region& region : regions) {
-      const kernels::Rows gradient = whole(gradient_of(region.parameter));
-      for (std::int64_t i = region.rows.begin; i < region.rows.end; ++i, next += region.cols.count())
-        std::copy_n(next, region.cols.count(), gradient.row(i) + region.cols.begin);
+      const kernels::Rows all = whole(gradient_of(region.parameter));
+      const kernels::Rows gradient =
+          all.band(region.rows.begin, region.rows.end).columns(region.cols.begin, region.cols.end);
+      kernels::from_wire(wire_, bytes.data(), gradient);
+      if (scale != 1) scale_rows(gradient, scale);
+      bytes = bytes.subspan(static_cast<std::size_t>(region.elements() * element_));
     }
     return true;
   }
-  const auto values = from.rest<std::int64_t>();
-  const std::int64_t* next = values.data();
+  std::int64_t elements = 0;
+  for (const Region& region : regions) elements += region.elements();
+  const DType type = std::ssize(bytes) == elements * size_of(DType::i64) ? DType::i64 : DType::i32;
+  const std::byte* next = bytes.data();
   for (const Region& region : regions) {
     const model::TensorSpec& spec = work_.graph().tensor(region.parameter);
     Sums& sums = sums_[region.op->id];
-    sums.total.resize(static_cast<std::size_t>(spec.elements()));
+    if (sums.total.empty()) sums.total = kernels::TokenSumMatrix(spec.rows, spec.cols, work_.unit());
     sums.regions.push_back(region);
-    kernels::add_partial_sums(
-        work_.parallel(), region.rows.count(), region.cols.count(), {DType::i64, next, region.cols.count()},
-        {DType::i64, sums.total.data() + region.rows.begin * spec.cols + region.cols.begin, spec.cols});
-    next += region.elements();
+    sums.total.add(work_.parallel(), part_of(region), {type, next, region.cols.count()});
+    next += region.elements() * size_of(type);
   }
   return true;
 }
@@ -399,12 +432,11 @@ void StageNumbers::complete(TensorId parameter) {
     if (sums.regions.empty() || sums.regions.front().parameter != parameter) continue;
     const kernels::Rows gradient = whole(gradient_of(parameter));
     for (const Region& region : sums.regions) {
-      const auto status = kernels::finish_token_products(
-          work_.parallel(), region.rows.count(), region.cols.count(),
-          {DType::i64, sums.total.data() + region.rows.begin * gradient.cols + region.cols.begin, gradient.cols},
-          {gradient.row(region.rows.begin) + region.cols.begin, gradient.ld});
-      if (status != kernels::ProductStatus::ok)
+      const kernels::Rows part =
+          gradient.band(region.rows.begin, region.rows.end).columns(region.cols.begin, region.cols.end);
+      if (sums.total.finish(work_.parallel(), part_of(region), {part.data, part.ld}) != kernels::ProductStatus::ok)
         throw CheckFailure("a gradient is not finite: the training has diverged");
+      kernels::round_gradient(work_.parallel(), work_.unit(), part);
     }
     sums.regions.clear();
   }

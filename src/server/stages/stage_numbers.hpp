@@ -18,6 +18,7 @@
 
 #include "cleave/base/byte_cursor.hpp"
 #include "cleave/comm/message.hpp"
+#include "cleave/kernels/token_sum_matrix.hpp"
 #include "cleave/pieces/stage_parts.hpp"
 #include "cleave/plan/stage_plan.hpp"
 #include "cleave/sched/fleet.hpp"
@@ -31,8 +32,8 @@ class StageNumbers {
   /// Both must outlive it.
   StageNumbers(Workspace& work, ServerKernels& kernels) : work_(work), kernels_(kernels) {}
 
-  /// The step that the workspace has begun is run in these stages. Requires: fp32 on the wire, a head in one part, a
-  /// graph with one row group and one chunk of the loss.
+  /// The step that the workspace has begun is run in these stages. Requires: a head in one part, a graph with one row
+  /// group and one chunk of the loss.
   void begin(const plan::StagePlan& plan);
   /// The next step is in tiles, unless begin() says otherwise.
   void end() { active_ = false; }
@@ -50,13 +51,15 @@ class StageNumbers {
 
   /// Runs a server kernel when what it reads is complete, or keeps it until then.
   void run(const model::Operation& kernel);
+  /// Rows of owners' sums that needed 64 bits though the wire has 16 (kernels::TokenSumMatrix).
+  [[nodiscard]] std::int64_t promoted_rows() const { return promoted_rows_; }
   /// Sum of the losses of all rows.
   [[nodiscard]] double loss() const;
 
  private:
   struct Stage {
     std::int64_t first = 0, end = 0, norms = 0;
-    KeptVector<float> dy;                     // gradient of what it returns
+    KeptVector<std::byte> dy;                 // gradient of what it returns, in the wire type
     std::vector<KeptVector<float>> norms_of;  // each sequence's gradients of norms
   };
   // Slices that a device owns as a replica of their stage.
@@ -74,13 +77,16 @@ class StageNumbers {
   void put_weights(const pieces::NeededParameters& parameters, ByteWriter& to);
   void put_operands(std::int32_t stage, std::int64_t sequence, ByteWriter& to);
   [[nodiscard]] std::int64_t operands_of_sum(std::int32_t stage) const;
-  // Rows of a boundary: what a stage reads, or the gradient of what it returns.
-  [[nodiscard]] std::span<float> x_rows(std::int32_t stage, std::int64_t sequence, std::int64_t row, std::int64_t rows);
-  [[nodiscard]] std::span<float> dy_rows(std::int32_t stage, std::int64_t sequence, std::int64_t row,
-                                         std::int64_t rows);
-  // Where the gradient of what a stage reads goes.
-  [[nodiscard]] std::span<float> dx_rows(std::int32_t stage, std::int64_t sequence, std::int64_t row,
-                                         std::int64_t rows);
+  // Rows of a boundary: what a stage reads, the gradient of what it returns, and where that of what it reads goes.
+  struct RowRange {
+    std::int64_t sequence = 0, row = 0, rows = 0;
+  };
+  [[nodiscard]] std::span<std::byte> rows_between(KeptVector<std::byte>& boundary, const RowRange& of) const;
+  [[nodiscard]] kernels::Rows rows_of(TensorId tensor, const RowRange& of);
+  void put_x(std::int32_t stage, const RowRange& of, ByteWriter& to);
+  void put_dy(std::int32_t stage, const RowRange& of, ByteWriter& to);
+  void take_x(std::int32_t stage, const RowRange& of, std::span<const std::byte> rows);
+  void take_dx(std::int32_t stage, const RowRange& of, std::span<const std::byte> rows);
   [[nodiscard]] kernels::Rows whole(TensorId tensor);
   [[nodiscard]] TensorId gradient_of(TensorId parameter) const;
   [[nodiscard]] bool place_sums(const sched::Tasklet& tasklet, std::span<const std::byte> bytes);
@@ -96,7 +102,9 @@ class StageNumbers {
   pieces::PieceTable* table_ = nullptr;
   std::int64_t batch_ = 0, seq_ = 0, width_ = 0;
   std::vector<Stage> stages_;
-  std::vector<KeptVector<float>> x_;  // what stages from the second on read
+  DType wire_ = DType::f32;
+  std::int64_t element_ = 4;              // bytes, on the wire
+  std::vector<KeptVector<std::byte>> x_;  // what stages from the second on read, in the wire type
   KeptVector<float> top_;
   KeptVector<double> sum_, loss_;
   std::map<std::int32_t, std::vector<pieces::UnitRange>> slices_;  // of owners
@@ -104,11 +112,12 @@ class StageNumbers {
   std::set<OwnVisit> own_;  // sequences whose operands a device keeps for an owner
   // Sums of gradients that several owners have parts of: by operation, of the whole tensor; and where they are.
   struct Sums {
-    KeptVector<std::int64_t> total;
+    kernels::TokenSumMatrix total;
     std::vector<pieces::Region> regions;
   };
   std::map<OpId, Sums> sums_;
   std::set<TensorId> norms_folded_;
+  std::int64_t promoted_rows_ = 0;
   std::vector<model::Operation> waiting_;  // gradients of embeddings, each of one table
 };
 

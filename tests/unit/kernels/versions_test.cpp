@@ -15,6 +15,7 @@
 #include "cleave/kernels/gemm.hpp"
 #include "cleave/kernels/norms.hpp"
 #include "cleave/kernels/optimizer.hpp"
+#include "cleave/kernels/token_sum_matrix.hpp"
 #include "cleave/kernels/wire.hpp"
 #include "same_bits.hpp"
 
@@ -168,6 +169,25 @@ Floats attention(PairShape shape) {
   return o;
 }
 
+// Small sums, and such that need more than 32 bits.
+Floats token_sums(DType wire, double size) {
+  const std::int64_t seq = 100, sequences = 9, m = 31, n = 45;
+  const Floats a = noise(sequences * seq * m, 16, size), b = noise(sequences * seq * n, 17);
+  const ConstMatrix left = ConstMatrix(a.data(), m).transposed(), right(b.data(), n);
+  const TokenRun tokens{seq, 0, {wire, wire == DType::f16 ? 3 : 0}};
+  Parallel parallel(1);
+  TokenSumMatrix sums(m, n, tokens.unit);
+  EXPECT_EQ(sums.add_product(parallel, sequences * seq, left, right, tokens), ProductStatus::ok);
+  sums.add(parallel, sums.whole(),
+           {DType::i64, std::vector<std::int64_t>(static_cast<std::size_t>(m * n), 12345).data(), n});
+  Floats c(static_cast<std::size_t>(m * n)), whole = c;
+  EXPECT_EQ(sums.finish(parallel, sums.whole(), {c.data(), n}), ProductStatus::ok);
+  EXPECT_EQ(multiply_all_tokens(parallel, {m, n, sequences * seq}, left, right, tokens, {whole.data(), n}),
+            ProductStatus::ok);
+  append(c, whole);
+  return c;
+}
+
 TEST(Versions, AroundTheMicroKernelGiveTheSameBits) {
   const auto all = [] {
     Floats results;
@@ -175,6 +195,9 @@ TEST(Versions, AroundTheMicroKernelGiveTheSameBits) {
       for (const bool transposed : {false, true})
         for (const DType sums : {DType::i32, DType::i64}) append(results, product(shape, transposed, sums));
     for (const PairShape shape : {PairShape{1, 50, 8}, {2, 130, 8}}) append(results, attention(shape));
+    for (const DType wire : {DType::f32, DType::bf16, DType::f16})
+      for (const double size : {1e-3, 0.1, 300.0})
+        if (wire != DType::f32 || size < 1) append(results, token_sums(wire, size));
     return results;
   };
   const Floats expected = all();

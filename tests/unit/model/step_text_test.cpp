@@ -28,6 +28,24 @@ TEST(StepText, TheGraphHasOneChunkOfTheLoss) {
   EXPECT_EQ(losses, 1);
 }
 
+TEST(StepText, TheGraphHasTheWireTypesRoundingsAndLossScale) {
+  for (const DType wire : {DType::f32, DType::bf16, DType::f16}) {
+    StepText step;
+    step.batch = 3;
+    step.config.n_layer = 2;
+    step.config.seq_len = 50;  // 150 tokens: 2^7 is the largest power of two up to that
+    step.wire = wire;
+    const StepGraph graph = graph_of_stages(*parse_step_text(to_text(step)));
+    EXPECT_EQ(graph.loss_bits, wire == DType::f16 ? 7 : 0);
+    std::int64_t rounded = 0;
+    for (const Operation& op : graph.operations) {
+      rounded += op.rounded ? 1 : 0;
+      if (op.kind == OpKind::cross_entropy) { EXPECT_EQ(op.scalar, (wire == DType::f16 ? 128.0 : 1.0) / 150); }
+    }
+    EXPECT_EQ(rounded, wire == DType::f32 ? 0 : 2 * 5) << "what half layers make of embeddings, and its gradients";
+  }
+}
+
 TEST(StepText, WhatIsBrokenIsNotTaken) {
   StepText step;
   step.batch = 3;
@@ -36,7 +54,7 @@ TEST(StepText, WhatIsBrokenIsNotTaken) {
   ASSERT_TRUE(parse_step_text(text));
   EXPECT_FALSE(parse_step_text(""));
   for (std::size_t size = 1; size < text.size(); ++size) {
-    const bool whole = text[size - 1] == '\n' && text.substr(size).find("batch") == std::string::npos;
+    const bool whole = text[size - 1] == '\n' && text.substr(size).find("wire") == std::string::npos;
     EXPECT_EQ(parse_step_text(text.substr(0, size)).has_value(), whole) << size;
   }
   const auto with = [&](const std::string& from, const std::string& to) {
@@ -50,6 +68,7 @@ TEST(StepText, WhatIsBrokenIsNotTaken) {
   EXPECT_FALSE(parse_step_text(with("n_head 4", "n_head ")));
   EXPECT_FALSE(parse_step_text(with("n_head 4", "n_head 99999999999999999999")));
   EXPECT_FALSE(parse_step_text(with("batch 3", "batch 0")));
+  EXPECT_FALSE(parse_step_text(with("wire fp32", "wire i32")));
   EXPECT_FALSE(parse_step_text(with("tie_embeddings true", "tie_embeddings yes")));
   EXPECT_FALSE(parse_step_text(with("norm_eps", "norm_epsilon")));
   EXPECT_FALSE(parse_step_text(text + "more 1\n"));

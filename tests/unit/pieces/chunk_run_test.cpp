@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "cleave/kernels/gemm.hpp"
+#include "cleave/kernels/token_sum_matrix.hpp"
 #include "cleave/kernels/token_sums.hpp"
 #include "cleave/kernels/wire.hpp"
 #include "cleave/model/pieces.hpp"
@@ -34,7 +34,7 @@ std::ostream& operator<<(std::ostream& out, const ChunkCase& c) {
 class ChunkRunTest : public ::testing::TestWithParam<ChunkCase> {
  protected:
   ChunkRunTest()
-      : graph_(graph_of(GetParam(), 1)),
+      : graph_(graph_of(GetParam(), 1, GetParam().wire)),
         parameters_(graph_, 11),
         pieces_(model::pieces_of(graph_)),
         batch_(GetParam().seq) {
@@ -154,38 +154,28 @@ class ChunkRunTest : public ::testing::TestWithParam<ChunkCase> {
   void add_up(const Operation& op, Kept& kept, Gradients& gradients) {
     Floats& gradient = gradients[name(graph_.tensor(op.out[0].tensor).parameter)];
     gradient.resize(static_cast<std::size_t>(op.out[0].rows * op.out[0].cols));
-    if (op.kind == OpKind::bias_gradient) {
-      std::vector<std::int64_t> sums(gradient.size(), 0);
-      EXPECT_EQ(kernels::add_column_sums(parallel_, rounded_view(kept, op.in[0]), graph_.seq, sums),
-                kernels::ProductStatus::ok);
-      kernels::finish_token_sums(sums, gradient);
-      return;
-    }
     Floats copies[2];
-    kernels::ConstMatrix operand[2];
-    for (std::size_t i = 0; i < 2; ++i) {
+    const auto operand = [&](std::size_t i) {
       const kernels::ConstRows rows = rounded_view(kept, op.in[i]);
       copies[i].resize(static_cast<std::size_t>(rows.rows * rows.cols));
       for (std::int64_t r = 0; r < rows.rows; ++r) std::copy_n(rows.row(r), rows.cols, &copies[i][r * rows.cols]);
       kernels::round_to(GetParam().wire, {copies[i].data(), rows.rows, rows.cols});
-      operand[i] = {copies[i].data(), rows.cols};
-    }
-    const GemmShape shape = op.gemm;
-    if (GetParam().wire == DType::f32) {
-      EXPECT_EQ(kernels::multiply_all_tokens(parallel_, shape, operand[0].transposed(), operand[1], graph_.seq,
-                                             {gradient.data(), shape.n}),
+      return kernels::ConstRows(copies[i].data(), rows.rows, rows.cols);
+    };
+    const kernels::TokenUnit unit{GetParam().wire, graph_.loss_bits};
+    const kernels::ConstRows a = operand(0);
+    const bool bias = op.kind == OpKind::bias_gradient;
+    kernels::TokenSumMatrix sums(bias ? 1 : op.gemm.m, bias ? a.cols : op.gemm.n, unit);
+    if (bias) {
+      EXPECT_EQ(sums.add_columns(parallel_, a, graph_.seq), kernels::ProductStatus::ok);
+    } else {
+      const kernels::ConstRows b = operand(1);
+      EXPECT_EQ(sums.add_product(parallel_, op.gemm.k, kernels::ConstMatrix(a.data, a.ld).transposed(),
+                                 kernels::ConstMatrix(b.data, b.ld), {graph_.seq, 0, unit}),
                 kernels::ProductStatus::ok);
-      return;
     }
-    std::vector<std::int16_t> e(static_cast<std::size_t>(shape.m)), f(static_cast<std::size_t>(shape.n));
-    EXPECT_EQ(kernels::norm_exponents(parallel_, operand[0].transposed(), shape.m, shape.k, e),
-              kernels::ProductStatus::ok);
-    EXPECT_EQ(kernels::norm_exponents(parallel_, operand[1].transposed(), shape.n, shape.k, f),
-              kernels::ProductStatus::ok);
-    EXPECT_EQ(kernels::multiply_whole(parallel_, shape, operand[0].transposed(), operand[1], e, f,
-                                      partial_sum_type(GetParam().wire), {gradient.data(), shape.n}),
-              kernels::ProductStatus::ok);
-    kernels::round_to(GetParam().wire, {gradient.data(), shape.m, shape.n});
+    EXPECT_EQ(sums.finish(parallel_, sums.whole(), {gradient.data(), sums.cols()}), kernels::ProductStatus::ok);
+    kernels::round_gradient(parallel_, unit, {gradient.data(), sums.rows(), sums.cols()});
   }
 
   void norms(const Operation& op, const SequenceState& state, Gradients& gradients) {

@@ -12,7 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "cleave/kernels/token_sum_matrix.hpp"
 #include "cleave/kernels/token_sums.hpp"
+#include "cleave/kernels/wire.hpp"
 #include "whole_step.hpp"
 
 namespace cleave::pieces {
@@ -23,11 +25,14 @@ using Status = StageWorker::Status;
 
 constexpr std::int64_t kBatch = 3;
 
-struct StageCase : SmallModel {};
+struct StageCase : SmallModel {
+  DType wire = DType::f32;
+  float size = 1;  ///< of weights, times their usual one: gradients of larger ones need more than 32 bits
+};
 
 std::ostream& operator<<(std::ostream& out, const StageCase& c) {
   return out << c.family << " " << c.heads << "/" << c.keys << " heads, " << c.width << " wide, " << c.hidden
-             << " hidden, " << c.seq << " tokens" << (c.tied ? "" : ", untied");
+             << " hidden, " << c.seq << " tokens, " << name_of(c.wire) << (c.tied ? "" : ", untied");
 }
 
 /// How a step is laid out. Of a stage's gradient each owner has the units between two of its marks, as shares.
@@ -44,24 +49,31 @@ struct Layout {
 class StageWorkerTest : public ::testing::TestWithParam<StageCase> {
  protected:
   StageWorkerTest()
-      : graph_(graph_of(GetParam(), kBatch)), parameters_(graph_, 11), table_(graph_), batch_(kBatch * GetParam().seq) {
+      : graph_(graph_of(GetParam(), kBatch, GetParam().wire)),
+        parameters_(graph_, 11),
+        table_(graph_),
+        batch_(kBatch * GetParam().seq) {
     parameters_.ensure_moments(graph_);
+    for (const model::TensorSpec& spec : graph_.tensors) {
+      if (spec.role != model::TensorRole::parameter || spec.vector) continue;
+      for (float& value : parameters_.at(spec.name).value) value *= GetParam().size;
+    }
   }
 
   const std::string& name(TensorId parameter) const { return graph_.tensor(parameter).name; }
-  Floats gather(const NeededParameters& needed) {
-    Floats values;
+  std::vector<std::byte> gather(const NeededParameters& needed) {
+    std::vector<std::byte> bytes;
     for (const auto& [id, part] : needed) {
       const kernels::ConstRows all = rows_of_parameter(graph_, parameters_, id);
-      for (const Columns& run : part.lines.runs()) {
-        const std::int64_t from = part.rows ? run.begin : 0, to = part.rows ? run.end : all.rows;
-        for (std::int64_t row = from; row < to; ++row) {
-          const float* const first = all.row(row) + (part.rows ? 0 : run.begin);
-          values.insert(values.end(), first, first + (part.rows ? all.cols : run.count()));
-        }
-      }
+      const DType type = sent_as(graph_, id);
+      for_needed(graph_.tensor(id), part, [&](std::int64_t first, std::int64_t count) {
+        const std::size_t before = bytes.size();
+        bytes.resize(before + static_cast<std::size_t>(count * size_of(type)));
+        kernels::to_wire(type, {all.data + first, 1, count}, bytes.data() + before);
+      });
     }
-    return values;
+    EXPECT_EQ(std::ssize(bytes), bytes_of(graph_, needed));
+    return bytes;
   }
 
   struct Stage {
@@ -105,7 +117,7 @@ class StageWorkerTest : public ::testing::TestWithParam<StageCase> {
       for (int turn = layout.split_sequences ? 0 : -1; turn < (layout.split_sequences ? 2 : 0); ++turn) {
         if (slices.empty()) continue;
         Stage::Owner held{nullptr, owner++, slices, turn};
-        Floats weights;
+        std::vector<std::byte> weights;
         if (layout.owners_are_replicas) {
           held.worker = &stage.replicas[static_cast<std::size_t>(held.number) % stage.replicas.size()];
         } else {
@@ -201,6 +213,11 @@ class StageWorkerTest : public ::testing::TestWithParam<StageCase> {
         }
       }
     }
+    promoted_rows_ = 0;
+    for (Stage& stage : stages) {
+      for (const Stage::Owner& owner : stage.owners)
+        promoted_rows_ += owner.worker->promoted_rows(owner.number, owner.slices);
+    }
     stages_loss_ = std::accumulate(loss.begin(), loss.end(), 0.0) / static_cast<double>(loss.size());
     Gradients gradients;
     for (std::size_t s = 0; s < stages.size(); ++s) {
@@ -213,7 +230,8 @@ class StageWorkerTest : public ::testing::TestWithParam<StageCase> {
 
   // Each owner's slices are asked for in two halves.
   void collect(Stage& stage, const Layout& layout, Gradients& gradients) {
-    std::map<const Operation*, std::vector<std::int64_t>> sums;
+    const kernels::TokenUnit unit{GetParam().wire, graph_.loss_bits};
+    std::map<const Operation*, kernels::TokenSumMatrix> sums;
     for (Stage::Owner& owner : stage.owners) {
       std::vector<std::vector<UnitRange>> halves(2);
       for (const UnitRange& slice : owner.slices) {
@@ -226,30 +244,39 @@ class StageWorkerTest : public ::testing::TestWithParam<StageCase> {
         const std::vector<Region> regions = regions_of(table_, half);
         std::int64_t elements = 0;
         for (const Region& region : regions) elements += region.elements();
-        std::vector<std::int64_t> part(static_cast<std::size_t>(elements));
-        Floats finished(part.size());
-        ASSERT_EQ(owner.worker->partial_sums(owner.number, half, part), Status::ok);
+        const DType type = owner.worker->partial_type(owner.number, half);
+        std::vector<std::byte> part(static_cast<std::size_t>(elements * size_of(type)));
+        Floats finished(static_cast<std::size_t>(elements));
+        ASSERT_EQ(owner.worker->partial_sums(owner.number, half, type, part), Status::ok);
         ASSERT_EQ(owner.worker->gradient(owner.number, half, finished), Status::ok);
-        std::size_t from = 0;
+        kernels::round_gradient(parallel_, unit, {finished.data(), 1, elements});
+        const std::byte* next = part.data();
+        const float* value = finished.data();
         for (const Region& region : regions) {
           const model::TensorSpec& spec = graph_.tensor(region.parameter);
-          std::vector<std::int64_t>& into = sums[region.op];
-          into.resize(static_cast<std::size_t>(spec.elements()));
+          kernels::TokenSumMatrix& into = sums[region.op];
+          if (into.empty()) into = kernels::TokenSumMatrix(spec.rows, spec.cols, unit);
+          into.add(parallel_, {region.rows.begin, region.rows.count(), region.cols.begin, region.cols.count()},
+                   {type, next, region.cols.count()});
+          next += region.elements() * size_of(type);
           Floats& gradient = gradients[spec.name];
-          gradient.resize(into.size());
-          for (std::int64_t i = region.rows.begin; i < region.rows.end; ++i) {
-            for (std::int64_t j = region.cols.begin; j < region.cols.end; ++j, ++from) {
-              const auto at = static_cast<std::size_t>(i * spec.cols + j);
-              into[at] += part[from];
-              if (!layout.split_sequences) gradient[at] = finished[from];
-            }
-          }
+          gradient.resize(static_cast<std::size_t>(spec.elements()));
+          for (std::int64_t i = region.rows.begin; i < region.rows.end; ++i, value += region.cols.count())
+            std::copy_n(value, region.cols.count(), &gradient[i * spec.cols + region.cols.begin]);
         }
       }
     }
     if (!layout.split_sequences) return;
-    for (const auto& [op, total] : sums)
-      kernels::finish_token_sums(total, gradients[name(graph_.tensor(op->out[0].tensor).parameter)]);
+    for (const auto& [op, total] : sums) {
+      Floats& gradient = gradients[name(graph_.tensor(op->out[0].tensor).parameter)];
+      // Of a parameter several operations may each have a part.
+      Floats all(gradient.size());
+      ASSERT_EQ(total.finish(parallel_, total.whole(), {all.data(), total.cols()}), kernels::ProductStatus::ok);
+      kernels::round_gradient(parallel_, unit, {all.data(), 1, std::ssize(all)});
+      const model::TensorView& out = op->out[0];
+      for (std::int64_t i = out.row0; i < out.row0 + out.rows; ++i)
+        std::copy_n(&all[i * total.cols() + out.col0], out.cols, &gradient[i * total.cols() + out.col0]);
+    }
   }
 
   void fold_norms(const Stage& stage, const std::vector<Floats>& norms, Gradients& gradients) {
@@ -273,12 +300,14 @@ class StageWorkerTest : public ::testing::TestWithParam<StageCase> {
   Tokens batch_;
   kernels::Parallel parallel_{2};
   double stages_loss_ = 0;
+  std::int64_t promoted_rows_ = 0;
 };
 
 TEST_P(StageWorkerTest, GivesTheGradientsOfTiles) {
-  const Trained wanted = by_operations(graph_, parameters_, DType::f32, batch_);
+  const Trained wanted = by_operations(graph_, parameters_, GetParam().wire, batch_);
   expect_same(in_stages({.stages = {4}}), wanted.gradients);
   EXPECT_NEAR(stages_loss_, wanted.loss, 1e-12 * std::abs(wanted.loss));
+  EXPECT_EQ(promoted_rows_ > 0, GetParam().size > 1) << promoted_rows_;
 }
 
 TEST_P(StageWorkerTest, TheSameBitsInAnyLayout) {
@@ -312,7 +341,7 @@ TEST_P(StageWorkerTest, RefusesWhatComesInTheWrongOrder) {
   const std::span<const float> first(x.data(), y.size());
   EXPECT_EQ(worker.forward({0, 0, 0, rows}, first, y), Status::absent);  // no weights
   EXPECT_EQ(worker.hold_stage(0, 0, 9, {}), Status::malformed);
-  const Floats weights = gather(parameters_of_stage(table_, 0, 2));
+  const std::vector<std::byte> weights = gather(parameters_of_stage(table_, 0, 2));
   EXPECT_EQ(worker.hold_stage(0, 0, 2, std::span(weights).first(weights.size() - 1)), Status::malformed);
   const std::vector<UnitRange> slices{{0, 0, 1}};
   const StageWorker::Operands of_nobody{.x = x, .dy = x, .top = {}, .sum = {}, .targets = {}};
@@ -335,7 +364,7 @@ TEST_P(StageWorkerTest, RefusesWhatComesInTheWrongOrder) {
   const StageWorker::Operands no_gradient{.x = x, .dy = {}, .top = {}, .sum = {}, .targets = {}};
   EXPECT_EQ(worker.add(5, 0, &no_gradient), Status::malformed);
   EXPECT_EQ(worker.gradient(5, std::vector<UnitRange>{{0, 0, 2}}, y), Status::malformed);  // not its own
-  EXPECT_GE(worker.memory().value(), std::ssize(weights) * 4);
+  EXPECT_GE(worker.memory().value(), std::ssize(weights));
   x[0] = std::numeric_limits<float>::infinity();
   EXPECT_EQ(worker.forward({0, 0, 0, rows}, first, y), Status::diverged);
   worker.clear();
@@ -348,6 +377,11 @@ INSTANTIATE_TEST_SUITE_P(Cases, StageWorkerTest,
                                            StageCase{{"gpt2", 2, 2, 24, 100, 127, false}},
                                            StageCase{{"opt", 4, 4, 32, 128, 385}},
                                            StageCase{{"llama", 6, 2, 48, 90, 300}},
+                                           StageCase{{"gpt2", 4, 4, 32, 1600, 300}, DType::f16},
+                                           StageCase{{"opt", 4, 4, 32, 128, 385, false}, DType::bf16},
+                                           StageCase{{"llama", 6, 2, 48, 90, 300}, DType::f16, 80},
+                                           StageCase{{"gpt2", 4, 4, 32, 128, 127}, DType::bf16, 80},
+                                           StageCase{{"llama", 4, 1, 32, 800, 260}, DType::bf16},
                                            StageCase{{"llama", 4, 1, 32, 800, 260, false}}));
 
 }  // namespace

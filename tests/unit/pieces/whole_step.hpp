@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <span>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "cleave/kernels/embedding.hpp"
+#include "cleave/kernels/wire.hpp"
 #include "cleave/model/family.hpp"
 #include "executor.hpp"
 
@@ -27,7 +29,7 @@ struct SmallModel {
 
 inline constexpr std::int64_t kVocabulary = 90;
 
-inline model::StepGraph graph_of(const SmallModel& m, std::int64_t batch) {
+inline model::StepGraph graph_of(const SmallModel& m, std::int64_t batch, DType wire = DType::f32) {
   model::ModelConfig config;
   config.family = m.family;
   config.vocab_size = kVocabulary;
@@ -43,7 +45,8 @@ inline model::StepGraph graph_of(const SmallModel& m, std::int64_t batch) {
                                     .clip = false,
                                     .freeze = {},
                                     .loss_rows = batch * m.seq,
-                                    .row_groups = 1});
+                                    .row_groups = 1,
+                                    .wire = wire});
 }
 
 struct Tokens {
@@ -107,6 +110,7 @@ inline void embed(const model::StepGraph& graph, server::ParameterStore& paramet
   kernels::embed(parallel, batch.tokens, graph.seq, rows_of_parameter(graph, parameters, op.in[1].tensor),
                  op.in.size() > 2 ? rows_of_parameter(graph, parameters, op.in[2].tensor) : kernels::ConstRows(),
                  op.integer, x);
+  kernels::round_to(graph.wire, x);
 }
 
 /// Adds to the gradients of the embeddings what comes of the lowest piece's dX.
@@ -121,7 +125,7 @@ inline void embed_backward(const model::StepGraph& graph, const Tokens& batch, k
   };
   kernels::Parallel parallel;
   kernels::embed_backward(parallel, batch.tokens, graph.seq, dx, of(0), op.out.size() > 1 ? of(1) : kernels::Rows(),
-                          op.integer);
+                          op.integer, std::ldexp(1.0F, -graph.loss_bits));
 }
 
 inline void expect_same(const Gradients& got, const Gradients& wanted) {

@@ -1,0 +1,154 @@
+// Sums of an owner on an emulated device with a 16-bit wire: they travel in 4 bytes an element, in 8 where they need
+// them, and a device whose memory does not hold that refuses.
+#include "stage_device.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "cleave/base/byte_cursor.hpp"
+#include "cleave/base/random.hpp"
+#include "cleave/kernels/wire.hpp"
+#include "cleave/model/family.hpp"
+
+namespace cleave::device {
+namespace {
+
+using comm::Reason;
+using comm::StageErrand;
+using pieces::UnitRange;
+
+constexpr std::int64_t kWidth = 16, kSeq = 8, kMlp = 1;  // the second piece
+constexpr std::int32_t kStage = 0, kOwner = 4;
+
+class StageDeviceTest : public ::testing::Test {
+ protected:
+  StageDeviceTest() {
+    model::ModelConfig config;
+    config.family = "opt";
+    config.vocab_size = 20;
+    config.n_layer = 1;
+    config.n_head = config.n_kv_head = 2;
+    config.d_model = kWidth;
+    config.d_ff = 40;
+    config.seq_len = config.max_pos = kSeq;
+    graph_ = model::build_step(config, {.kind = model::StepKind::train,
+                                        .batch = 4,
+                                        .clip = true,
+                                        .freeze = {},
+                                        .loss_rows = 4 * kSeq,
+                                        .row_groups = 1,
+                                        .wire = DType::f16});
+    table_.emplace(graph_);
+    weights_.resize(static_cast<std::size_t>(pieces::bytes_of(
+        graph_, pieces::parameters_of(*table_, pieces::steps_of_owner(*table_, kMlp, kMlp + 1, slices_)))));
+    std::memset(weights_.data(), 0x22, weights_.size());  // small positive numbers, in fp16 and in fp32
+    for (const pieces::Region& region : pieces::regions_of(*table_, slices_)) elements_ += region.elements();
+  }
+
+  std::vector<std::byte> rows(double size, std::uint32_t stream) const {
+    const Random random(3, Purpose::test, stream);
+    std::vector<float> values(static_cast<std::size_t>(kSeq * kWidth));
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(size * random.normal(i));
+    std::vector<std::byte> bytes(values.size() * 2);
+    kernels::to_wire(DType::f16, {values.data(), 1, std::ssize(values)}, bytes.data());
+    return bytes;
+  }
+
+  // The frame must outlive the view.
+  comm::TaskView task(const comm::StageTask& of, std::span<const std::byte> payload) {
+    comm::Header header;
+    header.kind = comm::Kind::task;
+    header.tasklet = TaskletId(++last_);
+    header.device = DeviceId(0);
+    header.work = comm::Work::stage;
+    header.wire = header.output = DType::f16;
+    header.panels = 1;
+    header.stage_task = of;
+    header.stage_task.stage = kStage;
+    header.stage_task.owner = kOwner;
+    header.stage_task.operand_bytes = std::ssize(payload);
+    comm::TaskDraft draft = comm::begin_task(header);
+    std::ranges::copy(payload, draft.operands[0].begin());
+    frames_.push_back(comm::seal(std::move(draft)));
+    return *comm::decode_task(frames_.back());
+  }
+
+  void hold(StageDevice& device) {
+    std::vector<std::byte> payload(3 * 8 + sizeof(UnitRange) + weights_.size());
+    ByteWriter to(payload);
+    to.put_value<std::int64_t>(kMlp);
+    to.put_value<std::int64_t>(kMlp + 1);
+    to.put_value<std::int64_t>(std::ssize(slices_));
+    to.put(std::span<const UnitRange>(slices_));
+    to.put(std::span<const std::byte>(weights_));
+    EXPECT_FALSE(device.execute(task({.errand = StageErrand::hold, .memory = 1}, payload)));
+  }
+
+  Reason add(StageDevice& device, std::int64_t sequence, double size) {
+    std::vector<std::byte> payload = rows(1.0, 1);
+    const std::vector<std::byte> dy = rows(size, 2);
+    payload.insert(payload.end(), dy.begin(), dy.end());
+    const auto answer = device.execute(task({.errand = StageErrand::sum, .sequence = sequence, .rows = kSeq}, payload));
+    const auto* reason = std::get_if<Reason>(&*answer);
+    return reason == nullptr ? Reason::none : *reason;
+  }
+
+  comm::ResultDraft sums(StageDevice& device, bool partial) {
+    std::vector<std::byte> payload(2 * 8 + sizeof(UnitRange));
+    ByteWriter to(payload);
+    to.put_value<std::int64_t>(partial ? 1 : 0);
+    to.put_value<std::int64_t>(std::ssize(slices_));
+    to.put(std::span<const UnitRange>(slices_));
+    auto answer = device.execute(
+        task({.errand = StageErrand::send_sums, .result_bytes = elements_ * (partial ? 4 : 2)}, payload));
+    return std::move(std::get<comm::ResultDraft>(*answer));
+  }
+
+  model::StepGraph graph_;
+  std::optional<pieces::PieceTable> table_;
+  std::vector<UnitRange> slices_{{kMlp, 5, 40}};
+  std::vector<std::byte> weights_;
+  std::int64_t elements_ = 0, last_ = 0;
+  std::vector<comm::Frame> frames_;
+  kernels::Parallel parallel_;
+};
+
+TEST_F(StageDeviceTest, PartialSumsTakeEightBytesWhereFourDoNotHoldThem) {
+  StageDevice device(*table_, parallel_, Bytes(1 << 20));
+  hold(device);
+  ASSERT_EQ(add(device, 0, 1e-3), Reason::none);
+  const comm::ResultDraft narrow = sums(device, true);
+  EXPECT_EQ(narrow.header.stage_task.result_bytes, elements_ * 4);
+  EXPECT_EQ(narrow.header.stage_task.rows, 0);
+  ASSERT_EQ(add(device, 1, 100), Reason::none);
+  const comm::ResultDraft wide = sums(device, true), finished = sums(device, false);
+  EXPECT_EQ(wide.header.stage_task.result_bytes, elements_ * 8);
+  EXPECT_GT(wide.header.stage_task.rows, 0) << "rows that were promoted";
+  EXPECT_EQ(finished.header.stage_task.result_bytes, elements_ * 2);
+  // The one is made of the other.
+  const auto* integers = reinterpret_cast<const std::int64_t*>(wide.outputs[0].data());
+  const auto* halves = reinterpret_cast<const std::uint16_t*>(finished.outputs[0].data());
+  for (std::int64_t i = 0; i < elements_; ++i)
+    ASSERT_EQ(halves[i], kernels::to_f16(static_cast<float>(static_cast<double>(integers[i]) * 0x1p-24))) << i;
+}
+
+TEST_F(StageDeviceTest, RefusesSumsThatItsMemoryDoesNotHold) {
+  const Bytes exact(std::ssize(weights_) + elements_ * 4);
+  StageDevice device(*table_, parallel_, exact);
+  hold(device);
+  EXPECT_EQ(add(device, 0, 1e-3), Reason::none);
+  EXPECT_EQ(add(device, 1, 100), Reason::memory);
+}
+
+TEST_F(StageDeviceTest, RefusesAnotherWireType) {
+  StageDevice device(*table_, parallel_, Bytes(1 << 20));
+  hold(device);
+  comm::TaskView other = task({.errand = StageErrand::sum, .rows = kSeq}, rows(1, 1));
+  other.header.wire = other.header.output = DType::bf16;
+  EXPECT_EQ(std::get<Reason>(*device.execute(other)), Reason::malformed);
+}
+
+}  // namespace
+}  // namespace cleave::device
