@@ -8,8 +8,8 @@
 
 namespace cleave::plan {
 
-/// Bytes of a row at the head beside the boundary: its target down; its maximum in fp32, its sum of exponentials and its
-/// loss in double up. An owner of some of the vocabulary is sent all of them but the loss.
+/// Bytes of a row at the head beside the boundary: its target down; its maximum in fp32, its sum of exponentials and
+/// its loss in double up. An owner of some of the vocabulary is sent all of them but the loss.
 inline constexpr std::int64_t kHeadRowDown = 4, kHeadRowUp = 20, kHeadRowOfOwner = 16;
 
 /// Of pieces [first, end) of some work.

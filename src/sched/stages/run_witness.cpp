@@ -136,7 +136,8 @@ Host* StageRun::draw_witness(std::int64_t id, const VisitPair& pair, const std::
 plan::PanelRun StageRun::run_of_witness(const VisitPair& pair) {
   const plan::StageCost& cost = at(pair.stage).cost;
   plan::PanelRun run;
-  const Bytes down = pair.back ? cost.boundary(work.seq) + cost.backward_operand(work.seq) : cost.boundary(work.seq);
+  const Bytes down =
+      pair.back ? cost.boundary(work.seq) + cost.backward_operand(work.seq) : cost.forward_operand(work.seq);
   const Flops flops = pair.back ? cost.remake(0, work.seq) + cost.backward(0, work.seq) : cost.forward(0, work.seq);
   run.panels = pair.back ? 2 * chunks : chunks;
   run.each.down = with_header(Bytes((down.value() + run.panels - 1) / run.panels));
