@@ -1,8 +1,8 @@
 // What liars leave behind where second devices return digests and steps can be taken back (docs/security.md).
 //
-//   quorum_trace runs [RUNS] [FIRST]   a fifth of the devices lie, at rates from 1 % on: how many runs end honestly
-//   quorum_trace honest [BLOCKS]       honest devices, every block with a witness: how many are accused
-//   quorum_trace table                 the chance that a false bit of a coalition stands
+//   quorum_trace runs [RUNS] [FIRST] [stages]   a fifth of the devices lie, at rates from 1 % on: runs that end well
+//   quorum_trace honest [BLOCKS] [stages]       honest devices, all made again: how many accused
+//   quorum_trace table                          the chance that a false bit of a coalition stands
 //
 // Seeds say who lies, how and how often; the draws of witnesses and the keys of digests are the operating system's, so
 // each run has its own. Exit code 3 where a run ends with other bits or an honest device is accused.
@@ -22,8 +22,12 @@ using namespace cleave;
 using testing_run::Outcome;
 using testing_run::Setting;
 
-int run_liars(std::int64_t runs, std::uint64_t first) {
-  Setting s = testing_run::liar_run_setting();
+Setting setting_in(bool stages) {
+  return stages ? testing_run::stage_liar_run_setting() : testing_run::liar_run_setting();
+}
+
+int run_liars(std::int64_t runs, std::uint64_t first, bool stages) {
+  Setting s = setting_in(stages);
   const std::uint64_t honest = testing_run::honest_bits(s);
   std::int64_t same = 0, found = 0, taken_back = 0, stays = 0, blocks = 0;
   double least = 1;
@@ -52,8 +56,8 @@ int run_liars(std::int64_t runs, std::uint64_t first) {
   return same == runs ? 0 : 3;
 }
 
-int run_honest(std::int64_t blocks) {
-  Setting s = testing_run::liar_run_setting();
+int run_honest(std::int64_t blocks, bool stages) {
+  Setting s = setting_in(stages);
   s.verification.fraction = 1.0;
   s.verification.rollback = 0;
   std::int64_t done = 0, pairs = 0, suspected = 0, accused = 0;
@@ -63,8 +67,8 @@ int run_honest(std::int64_t blocks) {
     pairs += outcome.verification.checked;
     suspected += outcome.verification.suspected;
     accused += std::ssize(outcome.verification.wrong);
-    fmt::print("{} honest tasklets, {} of them with a witness: {} suspected, {} accused\n", done, pairs, suspected,
-               accused);
+    fmt::print("{} honest tasklets, {} {}: {} suspected, {} accused\n", done, pairs,
+               stages ? "visits and sums made again" : "of them with a witness", suspected, accused);
     std::fflush(stdout);
   }
   return accused == 0 ? 0 : 3;
@@ -94,13 +98,15 @@ void print_table() {
 
 int main(int argc, char** argv) {
   const std::string_view what = argc > 1 ? argv[1] : "";
+  const bool stages = argc > 1 && std::string_view(argv[argc - 1]) == "stages";
+  if (stages) --argc;
   if (what == "runs")
-    return run_liars(argc > 2 ? std::atoll(argv[2]) : 100, argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 1);
-  if (what == "honest") return run_honest(argc > 2 ? std::atoll(argv[2]) : 1'000'000);
+    return run_liars(argc > 2 ? std::atoll(argv[2]) : 100, argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 1, stages);
+  if (what == "honest") return run_honest(argc > 2 ? std::atoll(argv[2]) : 1'000'000, stages);
   if (what == "table") {
     print_table();
     return 0;
   }
-  fmt::print(stderr, "quorum_trace runs [RUNS] [FIRST] | honest [BLOCKS] | table\n");
+  fmt::print(stderr, "quorum_trace runs [RUNS] [FIRST] [stages] | honest [BLOCKS] [stages] | table\n");
   return 2;
 }

@@ -44,7 +44,7 @@ std::optional<Fault> check_geometry(const Header& header) {
   const StageTask& s = header.stage_task;
   if (header.work == Work::stage) {
     if (g != GemmBlock{} || a != AttentionBlock{} || header.output != header.wire) return Fault::field;
-    if (s.errand < StageErrand::begin || s.errand > StageErrand::send_sums) return Fault::field;
+    if (s.errand < StageErrand::begin || s.errand > StageErrand::witness_backward) return Fault::field;
     if (s.stage < 0 || s.owner < -1 || s.sequence < 0 || s.sequence > kMaxExtent || s.row < 0 || s.rows < 0)
       return Fault::geometry;
     if (s.operand_bytes < 0 || s.result_bytes < 0 || s.operand_bytes > kMaxFrameBytes ||
@@ -52,6 +52,8 @@ std::optional<Fault> check_geometry(const Header& header) {
       return Fault::geometry;
     if (s.errand == StageErrand::hold ? s.memory < 0 : s.memory != 0) return Fault::field;
     if (s.errand == StageErrand::begin && s.operand_bytes != 0) return Fault::field;
+    const bool digested = header.digest || header.kind == Kind::digest;
+    if (digested ? !s.may_be_digested() : s.is_witness() && header.kind == Kind::task) return Fault::field;
     if (!s.answered() && (s.result_bytes != 0 || header.kind != Kind::task)) return Fault::field;
     return std::nullopt;
   }
@@ -121,7 +123,7 @@ std::optional<Fault> check_fields(const Header& header) {
   }
 
   if (task) {
-    if (header.fault > InjectedFault::other || header.panel_order > kLastPanelOrder) return Fault::field;
+    if (header.fault > InjectedFault::huge || header.panel_order > kLastPanelOrder) return Fault::field;
     if (header.panels < 1 || header.panels > kMaxPanels) return Fault::field;
   } else if (header.fault != InjectedFault::none || header.panel_order != 0 || header.panels != 0) {
     return Fault::field;
@@ -151,8 +153,7 @@ std::optional<Fault> check_fields(const Header& header) {
     return unused ? std::nullopt : std::optional(Fault::field);
   }
   if (header.work < Work::gemm || header.work > Work::stage) return Fault::field;
-  if (header.work == Work::stage && (header.digest || header.in_place || header.kind == Kind::digest))
-    return Fault::field;
+  if (header.work == Work::stage && header.in_place) return Fault::field;
   if (!wire_type(header.wire)) return Fault::field;
   if (const auto fault = check_geometry(header)) return fault;
   const bool of_digest = header.digest || header.kind == Kind::digest;

@@ -47,6 +47,10 @@ void store(std::byte* at, DType type, double value) {
   }
 }
 
+// Of an answer in a step of stages: bytes that are made wrong, and columns of what then counts as a row.
+constexpr std::size_t kOfStage = 256;
+constexpr std::int64_t kColumnsOfStage = 16;
+
 bool is_integer(DType type) { return type == DType::i32 || type == DType::i64; }
 
 }  // namespace
@@ -75,8 +79,10 @@ void inject_fault(comm::ResultDraft& result, InjectedFault fault, std::uint32_t 
       return;
     }
     case InjectedFault::swap_rows: {
-      const bool gemm = result.header.work == comm::Work::gemm;
-      const std::int64_t columns = gemm ? result.header.gemm.n : result.header.attention.head_dim;
+      const comm::Work work = result.header.work;
+      const std::int64_t columns = work == comm::Work::gemm    ? result.header.gemm.n
+                                   : work == comm::Work::stage ? kColumnsOfStage
+                                                               : result.header.attention.head_dim;
       const auto row = static_cast<std::size_t>(columns) * size;
       const std::uint64_t rows = bytes.size() / row;
       if (rows < 2) return std::fill(bytes.begin(), bytes.end(), std::byte{0});
@@ -95,6 +101,7 @@ void inject_fault(comm::ResultDraft& result, InjectedFault fault, std::uint32_t 
       }
       return;
     }
+    case InjectedFault::huge: return store(at, type, type == DType::f16 ? 6e4 : 1e38);
     case InjectedFault::nan: return store(at, type, std::numeric_limits<double>::quiet_NaN());
     case InjectedFault::infinity: return store(at, type, kInfinity);
   }
@@ -102,16 +109,28 @@ void inject_fault(comm::ResultDraft& result, InjectedFault fault, std::uint32_t 
 
 void FaultInjector::inject(comm::ResultDraft& result, const comm::Header& task) {
   if (task.fault == InjectedFault::none || result.outputs[0].empty()) return;
+  if (task.work == comm::Work::stage && result.outputs[0].size() > kOfStage) {
+    // Near its beginning, where a whole visit that is made again has the same as its first answer.
+    comm::ResultDraft first;
+    first.header = result.header;
+    first.outputs[0] = result.outputs[0].first(kOfStage);
+    if (task.fault != InjectedFault::stale && task.fault != InjectedFault::other)
+      return inject_fault(first, task.fault, task.sequence);
+  }
   if (task.fault != InjectedFault::stale && task.fault != InjectedFault::other)
     return inject_fault(result, task.fault, task.sequence);
   const comm::GemmBlock& g = task.gemm;
   const comm::AttentionBlock& a = task.attention;
   const comm::MessagePart& panel = result.header.part;
-  std::vector<std::vector<std::byte>>& last = last_[{
-      task.device,
-      task.fault == InjectedFault::stale ? task.op : OpId(),
-      task.work,
-      {g.m, g.n, g.k, g.blocks, g.first_block, panel.first, panel.count, a.pairs, a.seq, a.head_dim, a.queries}}];
+  const comm::StageTask& s = task.stage_task;
+  const bool stale = task.fault == InjectedFault::stale;
+  std::vector<std::vector<std::byte>>& last =
+      last_[{task.device,
+             stale ? task.op : OpId(),
+             task.work,
+             {static_cast<std::int64_t>(s.errand), stale ? s.stage : 0, stale ? s.sequence : 0, stale ? s.row : 0,
+              s.rows, s.result_bytes, g.m, g.n, g.k, g.blocks, g.first_block, panel.first, panel.count, a.pairs, a.seq,
+              a.head_dim, a.queries}}];
   std::vector<std::vector<std::byte>> now;
   for (std::size_t i = 0; i < result.outputs.size(); ++i) {
     now.emplace_back(result.outputs[i].begin(), result.outputs[i].end());

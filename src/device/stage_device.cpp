@@ -54,7 +54,7 @@ StageDevice::Status StageDevice::pass(const comm::StageTask& task, std::span<con
 
 // The task has X and the targets; the result each row's sum and loss, then dX, each row's maximum, and norms.
 StageDevice::Status StageDevice::pass_head(const comm::StageTask& task, std::span<const std::byte> payload,
-                                           std::span<std::byte> to) {
+                                           std::span<std::byte> to, bool for_sums) {
   const auto rows = static_cast<std::size_t>(task.rows);
   const auto width = static_cast<std::size_t>(table_.piece(table_.size() - 1).width);
   if (rows > static_cast<std::size_t>(table_.graph().seq)) return Status::malformed;
@@ -68,7 +68,7 @@ StageDevice::Status StageDevice::pass_head(const comm::StageTask& task, std::spa
   std::vector<float> dx(sum.size() * width), top(sum.size()),
       norms(to.empty() ? 0 : (to.size() - known) / sizeof(float));
   const Status status =
-      worker_.head({task.stage, task.sequence, task.row, task.rows}, x, targets, {dx, top, sum, loss, norms});
+      worker_.head({task.stage, task.sequence, task.row, task.rows}, x, targets, {dx, top, sum, loss, norms}, for_sums);
   ByteWriter write(to);
   for (const auto* values : {&sum, &loss}) write.put(std::span<const double>(*values));
   put_rows(dx, write);
@@ -90,6 +90,49 @@ StageDevice::Status StageDevice::go_back(const comm::StageTask& task, std::span<
   put_rows(dx, write);
   write.put(std::span<const float>(norms));
   return status;
+}
+
+// A whole visit, answer after answer as they would have been sent. The task has X, and the targets at the head, or dY.
+StageDevice::Status StageDevice::make_again(const comm::StageTask& task, std::span<const std::byte> payload,
+                                            std::span<std::byte> to) {
+  const bool back = task.errand == StageErrand::witness_backward, head = worker_.is_head(task.stage);
+  const std::int64_t seq = table_.graph().seq, chunk = task.row, width = table_.piece(0).width;
+  const auto row_bytes = static_cast<std::size_t>(width) * element(), rows_in_all = static_cast<std::size_t>(seq);
+  const std::size_t beside = back ? row_bytes : head ? sizeof(std::int32_t) : 0;  // of each row, after all of X
+  if (task.rows != seq || chunk <= 0 || payload.size() != rows_in_all * (row_bytes + beside) || (back && head))
+    return Status::malformed;
+  const std::span<const std::byte> x = payload.first(rows_in_all * row_bytes), more = payload.subspan(x.size());
+  const std::size_t of_norms = static_cast<std::size_t>(worker_.norms_of(task.stage)) * sizeof(float);
+  if (back) {
+    const Status status = worker_.remake(task.stage, task.sequence, widened_rows(x), false);
+    if (status != Status::ok) return status;
+  }
+  const std::int64_t answers = (seq + chunk - 1) / chunk;
+  const bool wants_rows = to.size() != of_norms;  // of dX
+  for (std::int64_t answer = 0; answer < answers; ++answer) {
+    comm::StageTask one = task;
+    one.errand = back ? StageErrand::backward : StageErrand::forward;
+    one.row = static_cast<std::int32_t>((back ? answers - 1 - answer : answer) * chunk);
+    one.rows = static_cast<std::int32_t>(std::min(chunk, seq - one.row));
+    const auto first = static_cast<std::size_t>(one.row), rows = static_cast<std::size_t>(one.rows);
+    std::vector<std::byte> operands;
+    if (!back)
+      operands.assign(x.begin() + static_cast<std::ptrdiff_t>(first * row_bytes),
+                      x.begin() + static_cast<std::ptrdiff_t>((first + rows) * row_bytes));
+    operands.insert(operands.end(), more.begin() + static_cast<std::ptrdiff_t>(first * beside),
+                    more.begin() + static_cast<std::ptrdiff_t>((first + rows) * beside));
+    std::size_t size = head ? rows * (2 * sizeof(double) + row_bytes + sizeof(float)) : rows * row_bytes;
+    if (back && !wants_rows) size = 0;
+    if ((back || head) && answer + 1 == answers) size = std::min(to.size(), size + of_norms);
+    if (size > to.size()) return Status::malformed;
+    const std::span<std::byte> part = to.first(size);
+    const Status status = head   ? pass_head(one, operands, part, false)
+                          : back ? go_back(one, operands, part)
+                                 : pass(one, operands, part);
+    if (status != Status::ok) return status;
+    to = to.subspan(size);
+  }
+  return to.empty() ? Status::ok : Status::malformed;
 }
 
 // Nothing: the sequence was run here. Otherwise X and dY, or at the head each row's sum, X, its maximum, its target.
@@ -118,15 +161,16 @@ StageDevice::Status StageDevice::add(const comm::StageTask& task, std::span<cons
 }
 
 // A task's result has room for partial sums that fit; where they do not, it gets room. It says how many rows had to be
-// promoted.
+// promoted. Partial sums that are only digested have 64 bits, whatever those have that are compared with them.
 StageDevice::Status StageDevice::send_sums(const comm::StageTask& task, std::span<const std::byte> payload,
-                                           comm::ResultDraft& result) {
+                                           comm::ResultDraft& result, bool digested) {
   ByteReader from(payload);
   const bool partial = from.value<std::int64_t>() != 0;
   const std::vector<UnitRange> slices = read_slices(from);
   if (!from.done()) return Status::malformed;
+  if (digested && partial) return worker_.partial_sums(task.owner, slices, DType::i64, result.outputs[0]);
   const auto promoted = static_cast<std::int32_t>(worker_.promoted_rows(task.owner, slices));
-  if (promoted > 0) {
+  if (promoted > 0 && !digested) {
     comm::Header header = result.header;
     header.stage_task.rows = promoted;
     result = comm::begin_result(header);
@@ -167,14 +211,14 @@ void StageDevice::put_rows(std::span<const float> rows, ByteWriter& to) const {
 }
 
 StageDevice::Status StageDevice::carry_out(const comm::StageTask& task, std::span<const std::byte> payload,
-                                           comm::ResultDraft& result) {
+                                           comm::ResultDraft& result, bool digested) {
   const std::span<std::byte> to = result.outputs[0];
   switch (task.errand) {
     case StageErrand::begin: worker_.clear(); return Status::ok;
     case StageErrand::hold: return hold(task, payload);
     case StageErrand::forward: {
       const bool head = worker_.is_head(task.stage);
-      return head ? pass_head(task, payload, to) : pass(task, payload, to);
+      return head ? pass_head(task, payload, to, true) : pass(task, payload, to);
     }
     case StageErrand::remake: {
       if (payload.size() % element() != 0 || !to.empty()) return Status::malformed;
@@ -183,7 +227,9 @@ StageDevice::Status StageDevice::carry_out(const comm::StageTask& task, std::spa
     case StageErrand::backward: return go_back(task, payload, to);
     case StageErrand::sum:
     case StageErrand::take_away: return add(task, payload);
-    case StageErrand::send_sums: return send_sums(task, payload, result);
+    case StageErrand::send_sums: return send_sums(task, payload, result, digested);
+    case StageErrand::witness_forward:
+    case StageErrand::witness_backward: return make_again(task, payload, to);
     case StageErrand::none: break;
   }
   return Status::malformed;
@@ -209,14 +255,19 @@ std::optional<std::variant<comm::ResultDraft, comm::Reason>> StageDevice::execut
     return std::nullopt;
   }
   if (task.header.wire != wire()) return comm::Reason::malformed;
-  comm::ResultDraft result = comm::begin_result(comm::result_header(task.header));
-  switch (carry_out(asked, task.operands[0], result)) {
+  comm::Header whole = task.header;
+  whole.digest = false;  // of an answer that is made all the same
+  comm::ResultDraft result = comm::begin_result(comm::result_header(whole));
+  switch (carry_out(asked, task.operands[0], result, task.header.digest)) {
     case Status::ok: break;
     case Status::absent: return comm::Reason::columns;
     case Status::malformed: return comm::Reason::malformed;
     case Status::diverged: return comm::Reason::non_finite;
   }
-  if (asked.errand == StageErrand::sum) added_.insert(task.header.tasklet);
+  if (asked.errand == StageErrand::sum) {
+    added_.insert(task.header.tasklet);
+    if (task.header.fault != comm::InjectedFault::none) worker_.falsify(asked.owner, task.header.sequence);
+  }
   if (worker_.memory() > memory_) return comm::Reason::memory;
   return result;
 }

@@ -34,14 +34,16 @@ class StageDevice {
   [[nodiscard]] Status hold(const comm::StageTask& task, std::span<const std::byte> payload);
   [[nodiscard]] Status pass(const comm::StageTask& task, std::span<const std::byte> payload, std::span<std::byte> to);
   [[nodiscard]] Status pass_head(const comm::StageTask& task, std::span<const std::byte> payload,
-                                 std::span<std::byte> to);
+                                 std::span<std::byte> to, bool for_sums);
   [[nodiscard]] Status go_back(const comm::StageTask& task, std::span<const std::byte> payload,
                                std::span<std::byte> to);
+  [[nodiscard]] Status make_again(const comm::StageTask& task, std::span<const std::byte> payload,
+                                  std::span<std::byte> to);
   [[nodiscard]] Status add(const comm::StageTask& task, std::span<const std::byte> payload);
   [[nodiscard]] Status send_sums(const comm::StageTask& task, std::span<const std::byte> payload,
-                                 comm::ResultDraft& result);
+                                 comm::ResultDraft& result, bool digested);
   [[nodiscard]] Status carry_out(const comm::StageTask& task, std::span<const std::byte> payload,
-                                 comm::ResultDraft& result);
+                                 comm::ResultDraft& result, bool digested = false);
 
   // Rows of boundaries and of gradients, in the wire type on their way.
   [[nodiscard]] DType wire() const { return table_.graph().wire; }

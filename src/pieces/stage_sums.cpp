@@ -270,4 +270,14 @@ StageWorker::Status StageWorker::gradient(std::int32_t owner, std::span<const Un
   return good ? Status::ok : Status::diverged;
 }
 
+void StageWorker::falsify(std::int32_t owner, std::uint32_t seed) {
+  const auto found = owners_.find(owner);
+  if (found == owners_.end()) return;
+  std::vector<kernels::TokenSumMatrix>& all = found->second->sums;
+  kernels::TokenSumMatrix& sums = all[seed % all.size()];
+  const std::int64_t far_off = std::int64_t{1} << (unit().wire == DType::f32 ? 40U : 20U);
+  const std::int64_t place = seed / 7 % (sums.rows() * sums.cols());
+  sums.add(parallel_, {place / sums.cols(), 1, place % sums.cols(), 1}, {DType::i64, &far_off, 1});
+}
+
 }  // namespace cleave::pieces

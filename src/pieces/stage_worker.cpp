@@ -147,10 +147,12 @@ StageWorker::Status StageWorker::forward(const Chunk& chunk, std::span<const flo
 }
 
 StageWorker::Visit& StageWorker::open_back(Replica& replica, std::map<OfSequence, Visit>& visits, std::int32_t stage,
-                                           std::int64_t sequence) {
+                                           std::int64_t sequence, bool for_sums) {
   Visit& visit = visits[{stage, sequence}] = Visit{};
   for (const auto& [number, owner] : owners_) {
-    if (owner->stage != stage || owner->weights || owner->first != replica.first || owner->end != replica.end) continue;
+    if (!for_sums || owner->stage != stage || owner->weights || owner->first != replica.first ||
+        owner->end != replica.end)
+      continue;
     visit.owners.push_back(number);
     kept_[{number, sequence}].clear();
   }
@@ -194,7 +196,8 @@ void StageWorker::go_back(Replica& replica, Visit& visit, const Chunk& chunk, st
 }
 
 StageWorker::Status StageWorker::head(const Chunk& chunk, std::span<const float> x,
-                                      std::span<const std::int32_t> targets, const HeadResults& results) {
+                                      std::span<const std::int32_t> targets, const HeadResults& results,
+                                      bool for_sums) {
   Replica* const replica = replica_of(chunk.stage);
   if (replica == nullptr) return Status::absent;
   const Program& program = table_.program(replica->first);
@@ -209,7 +212,7 @@ StageWorker::Status StageWorker::head(const Chunk& chunk, std::span<const float>
                  !is(results.norms, last ? norm_elements(table_, replica->first, replica->end) : 0)))
     return Status::malformed;
   if (chunk.row == 0) {
-    Visit& begun = open_back(*replica, forward_, chunk.stage, chunk.sequence);
+    Visit& begun = open_back(*replica, forward_, chunk.stage, chunk.sequence, for_sums);
     begun.x.emplace_back(static_cast<std::size_t>(seq_ * width));
   }
   const auto at = forward_.find({chunk.stage, chunk.sequence});
@@ -236,12 +239,13 @@ StageWorker::Status StageWorker::head(const Chunk& chunk, std::span<const float>
   return Status::ok;
 }
 
-StageWorker::Status StageWorker::remake(std::int32_t stage, std::int64_t sequence, std::span<const float> x) {
+StageWorker::Status StageWorker::remake(std::int32_t stage, std::int64_t sequence, std::span<const float> x,
+                                        bool for_sums) {
   Replica* const replica = replica_of(stage);
   if (replica == nullptr) return Status::absent;
   const std::int64_t width = table_.piece(replica->first).width;
   if (replica->forward.empty() || sequence < 0 || std::ssize(x) != seq_ * width) return Status::malformed;
-  Visit& visit = open_back(*replica, backward_, stage, sequence);
+  Visit& visit = open_back(*replica, backward_, stage, sequence, for_sums);
   visit.next = seq_;
   visit.x.emplace_back(x.begin(), x.end());
   for (std::int64_t piece = replica->first; piece < replica->end; ++piece) {

@@ -319,6 +319,7 @@ void Scheduler::number_from(TaskletId next) { impl_->next_tasklet = next.value; 
 std::vector<DeviceId> Scheduler::distrusted() const {
   return {impl_->planning.distrusted().begin(), impl_->planning.distrusted().end()};
 }
+void Scheduler::distrust(DeviceId device) { impl_->planning.distrust(device); }
 bool Scheduler::leaves_out(DeviceId device) const { return impl_->planning.leaves_out(device); }
 
 StepReport Scheduler::run(const model::StepGraph& graph, const KeepGoing& keep_going) {

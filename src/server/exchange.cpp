@@ -406,6 +406,7 @@ std::optional<Answer> Exchange::take_in(comm::Received received) {
   // Columns that were lost on the way are no fault of the device.
   const auto kind = header->reason == comm::Reason::columns ? Answer::Kind::lost : Answer::Kind::refused;
   Answer answer{.kind = kind, .tasklet = sent->second.tasklet, .frame = {}, .reason = {}};
+  answer.why = header->reason;
   answer.reason = fmt::format("{}: {}", comm::name_of(header->reason), comm::text_of(received.frame));
   close_window(header->tasklet.value);
   return answer;

@@ -41,6 +41,7 @@ struct Answer {
   sched::Tasklet tasklet;
   comm::Frame frame;   ///< of a result
   std::string reason;  ///< of a refusal
+  comm::Reason why = comm::Reason::none;
 };
 
 class Exchange {

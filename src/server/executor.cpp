@@ -1,7 +1,13 @@
 // The order in which the executor's parts act.
 #include "executor.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <set>
+#include <string>
+
+#include "cleave/base/error.hpp"
 
 namespace cleave::server {
 
@@ -14,11 +20,16 @@ Executor::Executor(ParameterStore& parameters, DType wire, const ExecutorOptions
       computer_(work_),
       verifier_(work_, computer_, options.verification),
       gather_(work_, verifier_, options.parts),
-      stages_(work_, kernels_) {}
+      stages_(work_, kernels_),
+      stage_check_(work_, stages_) {
+  if (options.verification.mode != VerifyMode::off) stages_.keep_partial_sums();
+}
 
 void Executor::begin_step(const model::StepGraph& graph, const StepInputs& inputs) {
   work_.begin_step(graph, inputs);
   stages_.end();
+  stage_check_.begin();
+  spoiled_ = false;
   verifier_.begin_step();
   kernels_.begin_step();
   undo_.open(verifier_.samples());
@@ -28,10 +39,7 @@ void Executor::begin_step(const model::StepGraph& graph, const StepInputs& input
 
 Verdict Executor::place(const sched::Tasklet& tasklet, const comm::ResultView& result) {
   const Profile::Scope scope(work_.profile(), Phase::place, tasklet.op);
-  if (tasklet.is_run()) {
-    verifier_.count(result.header.compute);
-    return stages_.place(tasklet, result) ? Verdict::good : verifier_.accuse(tasklet, false, 0);
-  }
+  if (tasklet.is_run()) return place_in_stages(tasklet, result);
   const comm::Header asked = work_.header_of(tasklet), &got = result.header;
   verifier_.count(got.compute);
   // Sums over tokens that do not fit come in 64 bits (kernels/token_sum_matrix.hpp); decode() knows where they may.
@@ -53,6 +61,85 @@ Verdict Executor::place(const sched::Tasklet& tasklet, const comm::ResultView& r
   verifier_.placed(tasklet);
   if (tasklet.witnessed) verifier_.keep_digest(tasklet, result);
   return Verdict::good;
+}
+
+namespace {
+
+std::string name_of_visit(const sched::Tasklet& tasklet) {
+  const bool back = tasklet.errand == sched::Errand::backward || tasklet.item.back;
+  switch (tasklet.errand) {
+    case sched::Errand::sum:
+    case sched::Errand::send_sums:
+    case sched::Errand::witness_sums: return fmt::format("sums of stage {}", tasklet.stage);
+    default:
+      return fmt::format("stage {}, sequence {}, {}", tasklet.stage, tasklet.item.sequence, back ? "back" : "forward");
+  }
+}
+
+}  // namespace
+
+Verdict Executor::place_in_stages(const sched::Tasklet& tasklet, const comm::ResultView& result) {
+  verifier_.count(result.header.compute);
+  const DeviceId device = tasklet.piece.device;
+  if (!stages_.place(tasklet, result)) return verifier_.accuse_in_stages(device, tasklet.id, name_of_visit(tasklet));
+  stage_check_.placed(tasklet);
+  verifier_.placed_unseen(device);
+  if (!verifier_.audits() || !stage_check_.completes(tasklet) || !verifier_.is_drawn(tasklet)) return Verdict::good;
+  const Verifier::Charge charge(verifier_);
+  const StageCheck::Wrong wrong = stage_check_.audit(tasklet);
+  verifier_.looked_at(wrong.answers, wrong.firsts);
+  for (const DeviceId liar : wrong.firsts) (void)verifier_.accuse_in_stages(liar, tasklet.id, name_of_visit(tasklet));
+  return wrong.firsts.contains(device) ? Verdict::wrong : Verdict::good;
+}
+
+PairVerdict Executor::compare_in_stages(const sched::Tasklet& witness, const std::optional<SipTag>& answer) {
+  const bool by_server = witness.piece.device == kServerDevice;
+  const Verifier::Charge charge(verifier_);
+  const StageCheck::Wrong wrong = stage_check_.compare(witness, answer);
+  verifier_.compared(wrong.made_again && !by_server, wrong.firsts.empty());
+  if (wrong.made_again) verifier_.looked_at(wrong.answers, wrong.firsts);
+  std::vector<DeviceId> liars(wrong.firsts.begin(), wrong.firsts.end());
+  const std::string name = name_of_visit(witness);
+  for (const DeviceId liar : liars) (void)verifier_.accuse_in_stages(liar, witness.id, name);
+  if (wrong.witness) {
+    liars.push_back(witness.piece.device);
+    (void)verifier_.accuse_in_stages(liars.back(), witness.id, name, true);
+  }
+  PairVerdict verdict;
+  if (!liars.empty()) verdict.wrong = liars[0];
+  if (liars.size() > 1) verdict.also = liars[1];
+  return verdict;
+}
+
+bool Executor::find_wrong() {
+  const Verifier::Charge charge(verifier_);
+  const std::set<DeviceId> liars = stage_check_.trace();
+  for (const DeviceId liar : liars) (void)verifier_.accuse_in_stages(liar, {}, "a step in stages");
+  spoiled_ = spoiled_ || !liars.empty();
+  return !liars.empty();
+}
+
+PairVerdict Executor::judge_refusal(const sched::Tasklet& tasklet) {
+  PairVerdict verdict{.wrong = tasklet.piece.device};
+  if (!stage_check_.cannot_be_computed(tasklet)) {
+    (void)verifier_.accuse_in_stages(tasklet.piece.device, tasklet.id, name_of_visit(tasklet));
+    return verdict;
+  }
+  const std::size_t before = verifier_.report().wrong.size();
+  if (!find_wrong()) throw CheckFailure("values are not finite: the training has diverged");
+  verdict.wrong = verifier_.report().wrong[before].device;
+  if (verifier_.report().wrong.size() > before + 1) verdict.also = verifier_.report().wrong[before + 1].device;
+  return verdict;
+}
+
+void Executor::run(const Operation& kernel) {
+  if (!stages_.active()) return kernels_.run(kernel);
+  if (spoiled_) return;
+  try {
+    stages_.run(kernel);
+  } catch (const CheckFailure&) {
+    if (!find_wrong()) throw;  // else the step is run again
+  }
 }
 
 void Executor::begin_stages(const plan::StagePlan& plan) {

@@ -21,6 +21,7 @@
 #include "gather.hpp"
 #include "scatter.hpp"
 #include "server_kernels.hpp"
+#include "stages/stage_check.hpp"
 #include "stages/stage_numbers.hpp"
 #include "undo_log.hpp"
 #include "verifier.hpp"
@@ -37,15 +38,19 @@ class Executor {
   void begin_step(const model::StepGraph& graph, const StepInputs& inputs);
 
   /// Runs a server kernel. Requires: its inputs are complete.
-  void run(const model::Operation& kernel) {
-    if (stages_.active()) return stages_.run(kernel);
-    kernels_.run(kernel);
-  }
+  void run(const model::Operation& kernel);
 
   /// The step that has begun is run in stages. Requires: as StageNumbers::begin().
   void begin_stages(const plan::StagePlan& plan);
   /// Tasklets with errands.
   [[nodiscard]] StageNumbers& stages() { return stages_; }
+  /// The task message of one.
+  [[nodiscard]] comm::Frame stage_message(const sched::Tasklet& tasklet, const FaultOrder& fault) {
+    return stages_.message(tasklet, fault, tasklet.is_witness() ? &stage_check_.key_of(tasklet.id) : nullptr);
+  }
+  /// A device refused a tasklet of a step in stages because of values that are not finite. If the server cannot compute
+  /// it either, those who brought that about are found out instead. Errors: CheckFailure where nobody did.
+  [[nodiscard]] PairVerdict judge_refusal(const sched::Tasklet& tasklet);
 
   /// Task messages of tasklets.
   [[nodiscard]] Gather& gather() { return gather_; }
@@ -59,7 +64,7 @@ class Executor {
 
   /// What a witness answered to a task: a digest, or nothing of use. As Verifier::compare().
   [[nodiscard]] PairVerdict compare(const sched::Tasklet& witness, const std::optional<SipTag>& answer) {
-    return verifier_.compare(witness, answer);
+    return witness.is_run() ? compare_in_stages(witness, answer) : verifier_.compare(witness, answer);
   }
 
   /// Computes a tasklet's block on the server, with the bits that a device would return, and puts it in its place.
@@ -91,6 +96,11 @@ class Executor {
   [[nodiscard]] Profile& profile() { return work_.profile(); }
 
  private:
+  PairVerdict compare_in_stages(const sched::Tasklet& witness, const std::optional<SipTag>& answer);
+  Verdict place_in_stages(const sched::Tasklet& tasklet, const comm::ResultView& result);
+  // Everybody who answered wrongly in this step of stages is found out; whether there is anybody.
+  bool find_wrong();
+
   Workspace work_;
   UndoLog undo_;
   ServerKernels kernels_;
@@ -99,6 +109,8 @@ class Executor {
   Verifier verifier_;
   Gather gather_;
   StageNumbers stages_;
+  StageCheck stage_check_;
+  bool spoiled_ = false;                // this step of stages: kernels are passed over
   std::int64_t device_operations_ = 0;  // of this step, that are not retired
 };
 

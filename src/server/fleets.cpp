@@ -58,6 +58,11 @@ void accept(Executor& executor, Answer& answer, Event& event) {
   if (answer.tasklet.is_witness()) return compare(executor, answer.tasklet, &answer, event);
   event.kind = EventKind::rejected;
   if (answer.kind == Answer::Kind::lost) event.kind = EventKind::lost;
+  if (answer.kind == Answer::Kind::refused && answer.tasklet.is_run() && answer.why == comm::Reason::non_finite) {
+    const PairVerdict verdict = executor.judge_refusal(answer.tasklet);
+    event.device = verdict.wrong;
+    event.also = verdict.also;
+  }
   if (answer.kind != Answer::Kind::result) return;
   // Its sender can still write to a frame that is read in place: what is checked and what is kept must be one.
   if (answer.frame.borrowed() && executor.checks(answer.tasklet)) answer.frame = answer.frame.copy();
@@ -108,10 +113,9 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
             transport, spec, terms,
             {.pack =
                  [this, &transport](const Tasklet& tasklet, int rank, const comm::MessagePart& part) {
-                   if (tasklet.is_run()) return executor_.stages().message(tasklet);
-                   return executor_.gather().message(tasklet, part,
-                                                     order_fault(model_.injected_faults(tasklet.piece.device), tasklet),
-                                                     {&transport, rank});
+                   const FaultOrder fault = order_fault(model_.injected_faults(tasklet.piece.device), tasklet);
+                   if (tasklet.is_run()) return executor_.stage_message(tasklet, fault);
+                   return executor_.gather().message(tasklet, part, fault, {&transport, rank});
                  },
              .first_part = [this](const Tasklet& tasklet, Bytes room) { return first_part(executor_, tasklet, room); }},
             executor.profile()),
@@ -142,7 +146,7 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
     if (tasklet.piece.device != kServerDevice) return exchange_.submit(tasklet);
     if (tasklet.is_witness()) {
       own_witnesses_.emplace(tasklet.id, tasklet);
-    } else {
+    } else if (!tasklet.is_run()) {
       executor_.compute(tasklet);
     }
   }
@@ -314,7 +318,7 @@ class LiveFleet final : public RankFleet {
         return post(EventKind::done, kServerDevice, tasklet.id, tasklet.op);
       }
       const Seconds begun = now();
-      executor_.compute(tasklet);
+      if (!tasklet.is_run()) executor_.compute(tasklet);
       spans_.computed_here(tasklet, begun, now());
       post(EventKind::done, kServerDevice, tasklet.id, tasklet.op);
       return;
@@ -385,7 +389,8 @@ class LiveFleet final : public RankFleet {
   comm::Frame pack(const Tasklet& tasklet, const comm::MessagePart& part, const Reader& reader) {
     const Seconds begun = now();
     if (tasklet.is_run()) {
-      comm::Frame frame = executor_.stages().message(tasklet);
+      comm::Frame frame =
+          executor_.stage_message(tasklet, order_fault(device_at(tasklet.piece.device).faults, tasklet));
       spans_.sent(tasklet, begun, now());
       return frame;
     }

@@ -87,6 +87,7 @@ struct Trainer::Impl {
   std::unique_ptr<RankFleet> ranks;
   std::unique_ptr<sched::Fleet> local;
   std::optional<sched::QuorumFleet> quorum;
+  SipKey secret{};  // of the draws of pairs
   std::optional<StepHistory> history;
   EarlierStates* earlier = nullptr;
   std::size_t findings_heeded = 0, findings_told = 0;  // of those that verification reports
@@ -114,34 +115,76 @@ struct Trainer::Impl {
 
   [[nodiscard]] bool in_stages() const { return options.layout.layout == sched::Layout::stages && ranks != nullptr; }
 
-  // A training step in stages. Numbers of tasklets go on from those of steps in tiles.
-  sched::StepReport run_stages(const model::StepGraph& step, const StepInputs& inputs,
-                               const sched::KeepGoing& keep_going) {
-    executor.begin_step(step, inputs);
-    if (!stages) {
-      // Says at once where the devices that were declared cannot hold the model.
-      const sched::StageSchedulerOptions how = sched::stage_scheduler_options(options);
-      stages.emplace(*fleet, step,
-                     plan::plan_stages(plan::stage_work_of(step, options.wire), options.devices, how.stages), how);
-      stages->plan_anew();
+  // Who was found out in one layout gets no work in the other either.
+  void spread_distrust() {
+    for (const Finding& finding : executor.verification().wrong) {
+      scheduler->distrust(finding.device);
+      if (stages) stages->distrust(finding.device);
+      if (quorum) quorum->distrust(finding.device);
     }
-    const auto go_on = [&] { return !keep_going || executor.updating() || keep_going(); };
-    stages->number_from(scheduler->next_tasklet());
-    try {
-      sched::StepReport report = stages->run(go_on);
-      scheduler->number_from(stages->next_tasklet());
-      return report;
-    } catch (const sched::Interrupted&) {
-      (void)stages->abandon();
-      throw;
-    } catch (const InputError&) {}  // devices that are left cannot hold the model; tiles give the same bits
-    const sched::StepReport abandoned = stages->abandon();
-    scheduler->number_from(stages->next_tasklet());
-    executor.undo_updates();
-    executor.begin_step(step, inputs);
-    sched::StepReport report = scheduler->run(step, go_on);
-    add_abandoned(report, abandoned);
-    return report;
+  }
+
+  sched::StageSchedulerOptions stage_options() const {
+    sched::StageSchedulerOptions how = sched::stage_scheduler_options(options);
+    if (how.quorum) how.quorum = pair_terms();
+    return how;
+  }
+
+  [[nodiscard]] sched::QuorumOptions pair_terms() const {
+    sched::QuorumOptions terms = sched::quorum_options(options);
+    terms.timed = options.fleet.clock != ClockMode::off;
+    terms.secret = secret;
+    terms.hosts = hosts_of(ranks->ranks(), options.devices.size());
+    return terms;
+  }
+
+  // A training step in stages, from its start again each time that a device is found out that had a part in it. Numbers
+  // of tasklets go on from those of steps in tiles.
+  sched::StepReport run_stages(const model::StepGraph& step, const StepInputs& inputs,
+                               const sched::KeepGoing& keep_going, std::vector<Unchecked>& recomputed) {
+    sched::StepReport abandoned;
+    for (;;) {
+      spread_distrust();
+      executor.begin_step(step, inputs);
+      if (!stages) {
+        // Says at once where the devices that were declared cannot hold the model.
+        const sched::StageSchedulerOptions how = stage_options();
+        stages.emplace(*fleet, step,
+                       plan::plan_stages(plan::stage_work_of(step, options.wire), options.devices, how.stages), how);
+        stages->plan_anew();
+        spread_distrust();
+      }
+      const auto go_on = [&] {
+        tell_of_findings();
+        return executor.spoiled().empty() && (!keep_going || executor.updating() || keep_going());
+      };
+      stages->number_from(scheduler->next_tasklet());
+      try {
+        sched::StepReport report = stages->run(go_on);
+        tell_of_findings();
+        scheduler->number_from(stages->next_tasklet());
+        if (executor.spoiled().empty()) {
+          add_abandoned(report, abandoned);
+          return report;
+        }
+        add_abandoned(abandoned, report);
+      } catch (const sched::Interrupted&) {
+        const sched::StepReport part = stages->abandon();
+        scheduler->number_from(stages->next_tasklet());
+        if (executor.spoiled().empty()) throw;
+        add_abandoned(abandoned, part);
+      } catch (const InputError&) {  // devices that are left cannot hold the model; tiles give the same bits
+        add_abandoned(abandoned, stages->abandon());
+        scheduler->number_from(stages->next_tasklet());
+        executor.undo_updates();
+        spread_distrust();
+        sched::StepReport report = run(step, inputs, keep_going, recomputed);
+        add_abandoned(report, abandoned);
+        return report;
+      }
+      recomputed.insert(recomputed.end(), executor.spoiled().begin(), executor.spoiled().end());
+      executor.undo_updates();
+    }
   }
 
   void renew_bounds(const model::StepGraph& step) {
@@ -253,11 +296,8 @@ Trainer::Trainer(ParameterStore& parameters, TrainerOptions options, comm::Trans
   CLEAVE_ASSERT(self.options.paired == (verify.mode == VerifyMode::quorum ? verify.fraction : 0.0),
                 "{} of tasklets are paired", self.options.paired);
   if (self.ranks && self.options.paired > 0) {
-    sched::QuorumOptions terms = sched::quorum_options(self.options);
-    terms.timed = self.options.fleet.clock != ClockMode::off;
-    terms.secret = secret_key();
-    terms.hosts = hosts_of(self.ranks->ranks(), self.options.devices.size());
-    self.quorum.emplace(*self.ranks, std::move(terms));
+    self.secret = self.options.executor.verification.pair_secret.value_or(secret_key());
+    self.quorum.emplace(*self.ranks, self.pair_terms());
     self.fleet = &*self.quorum;
   }
   if (self.ranks && verify.rollback > 0) self.history.emplace(self.parameters, verify.rollback);
@@ -282,7 +322,7 @@ StepResult Trainer::step(std::int64_t step, const data::Batch& batch, const sche
                           .targets = batch.targets,
                           .update = update_terms(self.options.train, step),
                           .on_gradient = on_gradient};
-  result.report = self.in_stages() ? self.run_stages(graph, inputs, keep_going)
+  result.report = self.in_stages() ? self.run_stages(graph, inputs, keep_going, result.recomputed)
                                    : self.run(graph, inputs, keep_going, result.recomputed);
   if (self.history) self.history->done(self.executor.unverified());
   result.verification = difference(self.executor.verification(), before);
@@ -382,9 +422,12 @@ std::vector<float> Trainer::logits(std::span<const std::int32_t> tokens) {
 std::vector<RankInfo> Trainer::ranks() const { return impl_->ranks ? impl_->ranks->ranks() : std::vector<RankInfo>{}; }
 std::span<const sched::Usage> Trainer::usage() const { return impl_->fleet->usage(); }
 std::vector<DeviceId> Trainer::distrusted() const {
-  std::vector<DeviceId> devices = impl_->scheduler->distrusted();
-  if (impl_->stages) std::ranges::copy(impl_->stages->distrusted(), std::back_inserter(devices));
-  return devices;
+  const std::vector<DeviceId> in_tiles = impl_->scheduler->distrusted();
+  std::set<DeviceId> devices(in_tiles.begin(), in_tiles.end());
+  if (impl_->stages) {
+    for (const DeviceId device : impl_->stages->distrusted()) devices.insert(device);
+  }
+  return {devices.begin(), devices.end()};
 }
 const VerificationReport& Trainer::verification() const { return impl_->executor.verification(); }
 Seconds Trainer::lateness() const {

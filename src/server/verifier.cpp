@@ -171,6 +171,25 @@ Verdict Verifier::accuse(const sched::Tasklet& tasklet, bool checked, double rat
   return Verdict::wrong;
 }
 
+void Verifier::looked_at(const std::vector<DeviceId>& answers, const std::set<DeviceId>& wrong) {
+  if (audits()) ++report_.checked;
+  for (const DeviceId device : answers) {
+    if (wrong.contains(device)) continue;
+    const auto found = unchecked_.find(device);
+    if (found != unchecked_.end() && --found->second == 0) unchecked_.erase(found);
+  }
+}
+
+Verdict Verifier::accuse_in_stages(DeviceId device, TaskletId tasklet, std::string what, bool digest) {
+  if (const auto found = unchecked_.find(device); found != unchecked_.end()) {
+    spoiled_.push_back({.device = device, .blocks = found->second});
+    unchecked_.erase(found);
+  }
+  report_.wrong.push_back(
+      {.device = device, .tasklet = tasklet, .operation = std::move(what), .checked = !digest, .digest = digest});
+  return Verdict::wrong;
+}
+
 void Verifier::keep_digest(const sched::Tasklet& tasklet, const comm::ResultView& result) {
   const Charge charge(*this);
   const SipKey key = secret_key();

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "block_computer.hpp"
@@ -84,6 +86,19 @@ class Verifier {
   void placed(const sched::Tasklet& tasklet) {
     if (samples() && (pairs() || !is_drawn(tasklet))) ++unchecked_[tasklet.piece.device];
   }
+  /// The same of an answer in a step of stages, whatever is looked at later.
+  void placed_unseen(DeviceId device) { ++unchecked_[device]; }
+  [[nodiscard]] bool audits() const { return terms_.mode == VerifyMode::audit; }
+  /// A pair of a step in stages was compared; `settled`: by making it again; `cleared`: nobody's answers were wrong.
+  void compared(bool settled, bool cleared) {
+    ++report_.checked;
+    if (settled) ++report_.suspected;
+    if (settled && cleared) ++report_.cleared;
+  }
+  /// The server made these answers again, one of each device in the list; some were wrong.
+  void looked_at(const std::vector<DeviceId>& answers, const std::set<DeviceId>& wrong);
+  /// Notes a device that answered wrongly in a step of stages; `digest`: as a witness.
+  Verdict accuse_in_stages(DeviceId device, TaskletId tasklet, std::string what, bool digest = false);
   /// Keeps the digest of a block that a witness is to compute too, under a key of its own.
   void keep_digest(const sched::Tasklet& tasklet, const comm::ResultView& result);
   /// The key of the pair that a witness belongs to. Requires: keep_digest() of it, in this step.

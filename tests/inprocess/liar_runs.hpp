@@ -25,6 +25,16 @@ inline Setting liar_run_setting() {
   return s;
 }
 
+/// The same in stages: many sequences and stages, so that a device has some hundred tasklets in a step.
+inline Setting stage_liar_run_setting() {
+  Setting s = liar_run_setting();
+  s.model.n_layer = 3;
+  s.row_groups = 1;
+  s.batch = 256;
+  s.layout = sched::Layout::stages;
+  return s;
+}
+
 /// The liar of a run: of any kind that leaves results finite, in 1 % to all of its tasklets, evenly on a logarithmic
 /// scale; each tenth run has a share of 1 % itself.
 inline fleet::ChurnEvent draw_liar(std::uint64_t seed) {

@@ -55,6 +55,10 @@ enum class StageErrand : std::uint8_t {
   sum = 6,        ///< a sequence is added to the sums of an owner's slices
   take_away = 7,  ///< or taken away again; never answered
   send_sums = 8,  ///< sums, or gradients that are made of them, are returned
+  /// A whole visit of a sequence to a stage is made again, and a digest of its answers, one after another, returned:
+  /// `rows` are the sequence's, `row` those of an answer, but for the last.
+  witness_forward = 9,
+  witness_backward = 10,
 };
 
 /// Why a device did not compute a task.
@@ -86,6 +90,7 @@ enum class InjectedFault : std::uint8_t {
   infinity = 7,   ///< one element infinite (an integer: the largest one)
   stale = 8,      ///< what the device returned last for this operation and shape; honest the first time
   other = 9,      ///< its honest block of another task of the same shape; honest the first time
+  huge = 10,      ///< one element near the largest number of its type
 };
 
 /// Where the server keeps a matrix that a device on its host reads there instead of being sent it: element (0, 0) is
@@ -146,6 +151,9 @@ struct StageTask {
   [[nodiscard]] constexpr bool answered() const {
     return errand != StageErrand::begin && errand != StageErrand::hold && errand != StageErrand::take_away;
   }
+  /// Its answer is never sent itself, only a digest of it.
+  [[nodiscard]] constexpr bool is_witness() const { return errand >= StageErrand::witness_forward; }
+  [[nodiscard]] constexpr bool may_be_digested() const { return is_witness() || errand == StageErrand::send_sums; }
 };
 
 /// The header, decoded. Fields that a kind does not use have the values below, on the wire too.

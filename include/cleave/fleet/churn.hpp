@@ -32,6 +32,7 @@ enum class InjectedFaultKind : std::uint8_t {
   mixed,         ///< any of the above but the last, drawn per block
   other,         ///< the honest block of another tasklet of the same shape
   false_digest,  ///< blocks are honest, digests of other devices' blocks are not
+  huge,          ///< one element finite, and so large that nobody can compute with it
 };
 
 /// What a device is told to return wrongly: in which way, and in what share of its results.

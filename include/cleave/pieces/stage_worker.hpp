@@ -72,10 +72,11 @@ class StageWorker {
     std::span<double> sum, loss;
     std::span<float> norms;
   };
+  /// `for_sums`: operands are kept for the owners of the stage's slices here.
   Status head(const Chunk& chunk, std::span<const float> x, std::span<const std::int32_t> targets,
-              const HeadResults& results);
+              const HeadResults& results, bool for_sums = true);
   /// Opens a sequence's way back: X of all its rows.
-  Status remake(std::int32_t stage, std::int64_t sequence, std::span<const float> x);
+  Status remake(std::int32_t stage, std::int64_t sequence, std::span<const float> x, bool for_sums = true);
   /// dX of dY, from the last chunk to the first; with the first (otherwise empty) the sequence's gradients of norms.
   /// `dx` may be empty where nobody wants it.
   Status backward(const Chunk& chunk, std::span<const float> dy, std::span<float> dx, std::span<float> norms);
@@ -96,6 +97,8 @@ class StageWorker {
   [[nodiscard]] DType partial_type(std::int32_t owner, std::span<const UnitRange> slices);
   Status partial_sums(std::int32_t owner, std::span<const UnitRange> slices, DType type, std::span<std::byte> sums);
   Status gradient(std::int32_t owner, std::span<const UnitRange> slices, std::span<float> gradient);
+  /// Makes one of an owner's sums wrong, as an emulated liar does; `seed` picks it.
+  void falsify(std::int32_t owner, std::uint32_t seed);
 
   /// What it holds: weights, open sequences, operands that are kept for sums, sums; in the wire type where that is what
   /// they are rounded to.
@@ -113,7 +116,8 @@ class StageWorker {
 
   [[nodiscard]] Replica* replica_of(std::int32_t stage);
   [[nodiscard]] bool fits(const Chunk& chunk) const;
-  Visit& open_back(Replica& replica, std::map<OfSequence, Visit>& visits, std::int32_t stage, std::int64_t sequence);
+  Visit& open_back(Replica& replica, std::map<OfSequence, Visit>& visits, std::int32_t stage, std::int64_t sequence,
+                   bool for_sums);
   // One chunk from the highest piece to the lowest. `dy`: none at the head.
   void go_back(Replica& replica, Visit& visit, const Chunk& chunk, std::span<const float> dy,
                std::span<const std::int32_t> targets);

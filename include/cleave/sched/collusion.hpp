@@ -22,6 +22,18 @@ struct Collusion {
   return c.fraction * static_cast<double>(c.devices - c.coalition) / static_cast<double>(c.devices - 1);
 }
 
+/// Of visits in stages that are drawn: the server's own share, so that a stage whose replicas all collude is seen.
+inline constexpr double kServersShare = 1.0 / 32;
+
+/// The chance that a false visit in stages is found out: its witness is drawn among the R - 1 other replicas of the
+/// stage, all alike, of which k - 1 collude with the one that ran it; or the server makes it again.
+///   q = f (g + (1 - g) (R - k) / (R - 1)),  g = kServersShare;  with R = 1, q = f
+[[nodiscard]] inline double visit_detection_chance(double fraction, std::int64_t replicas, std::int64_t coalition) {
+  if (replicas == 1) return fraction;
+  const double apart = static_cast<double>(replicas - coalition) / static_cast<double>(replicas - 1);
+  return fraction * (kServersShare + (1 - kServersShare) * apart);
+}
+
 /// The chance that a false bit stands: none of its device's false blocks is found out in the step in which it came, nor
 /// in the N after it, in each of which the device returns m.
 ///   P = (1 - q)^(m (N + 1))

@@ -69,6 +69,8 @@ class QuorumFleet final : public ForwardingFleet<> {
   Event next_event(Seconds deadline) override;
 
   [[nodiscard]] const QuorumTotals& totals() const { return totals_; }
+  /// A device that was found out elsewhere is asked no more.
+  void distrust(DeviceId device);
 
  private:
   /// An answer that waits for its witness.
@@ -86,7 +88,6 @@ class QuorumFleet final : public ForwardingFleet<> {
   void ask(Pair& pair, std::int64_t attempt);
   void ask_another(Pair& pair);
   void close(std::int64_t tasklet);
-  void distrust(DeviceId device);
   void replace_witness(DeviceId device);
   void replace_late();
   [[nodiscard]] Seconds late_at(const Pair& pair) const;

@@ -92,6 +92,8 @@ class Scheduler {
 
   /// Devices that answered wrongly and get no more work.
   [[nodiscard]] std::vector<DeviceId> distrusted() const;
+  /// One was found out elsewhere. Requires: no step is under way.
+  void distrust(DeviceId device);
   /// The number that the next tasklet gets, and from where on to count: schedulers that take turns on one fleet use no
   /// number twice.
   [[nodiscard]] TaskletId next_tasklet() const;

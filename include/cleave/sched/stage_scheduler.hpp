@@ -49,6 +49,7 @@ class StageScheduler {
   void plan_anew();
   /// As of Scheduler.
   [[nodiscard]] std::vector<DeviceId> distrusted() const;
+  void distrust(DeviceId device);
   [[nodiscard]] TaskletId next_tasklet() const;
   void number_from(TaskletId next);
 

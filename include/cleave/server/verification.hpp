@@ -12,11 +12,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "cleave/base/ids.hpp"
+#include "cleave/base/siphash.hpp"
 #include "cleave/base/units.hpp"
 
 namespace cleave::server {
@@ -30,6 +32,7 @@ struct Verification {
   double fraction = 0.1;      ///< of blocks that `sample` checks, that `audit` computes again, that `quorum` pairs
   std::int64_t rollback = 0;  ///< steps, at most, that are taken back because a device found out had a part in them
   std::uint64_t seed = 0;     ///< secret of the server: devices must not foresee which blocks, nor with which vectors
+  std::optional<SipKey> pair_secret{};  ///< of the draws of pairs, for tests; otherwise of the operating system
 };
 
 /// A block that was found wrong.

@@ -20,7 +20,8 @@ fleet::InjectedFaultKind read_fault_kind(const config::Section& in, const char* 
                           {"colluding", Kind::colluding},
                           {"mixed", Kind::mixed},
                           {"other", Kind::other},
-                          {"false_digest", Kind::false_digest}},
+                          {"false_digest", Kind::false_digest},
+                          {"huge", Kind::huge}},
                          {.default_value = Kind::element, .help = "What is wrong with the results of a lie."});
 }
 

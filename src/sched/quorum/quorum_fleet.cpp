@@ -95,6 +95,10 @@ void QuorumFleet::submit(const Tasklet& tasklet) {
   Tasklet behind = tasklet;
   behind.id = id_behind(tasklet.id);
   if (tasklet.columns.valid()) behind.columns = id_behind(tasklet.columns);
+  if (tasklet.is_run()) {  // steps in stages have pairs of their own
+    if (tasklet.is_witness()) behind.witness_of = id_behind(tasklet.witness_of);
+    return behind_.submit(behind);
+  }
   if (tasklet.brings_columns()) {
     columns_[tasklet.id.value] = {tasklet.piece.device, tasklet.piece.resident};
     draw_->columns_come(tasklet.piece.device, tasklet.piece.resident);
@@ -281,7 +285,10 @@ std::optional<Event> QuorumFleet::take(Event event) {
   if (role != 0) return take_witness(tasklet, role, event);
   busy_at_ = now();
   event.tasklet = TaskletId(tasklet);
-  if (event.kind == EventKind::rejected) distrust(event.device);
+  if (event.kind == EventKind::rejected) {
+    distrust(event.device);
+    if (event.also.valid()) distrust(event.also);
+  }
   if (const auto found = drawn_.find(tasklet); found != drawn_.end()) {
     const Tasklet first = found->second;
     drawn_.erase(found);

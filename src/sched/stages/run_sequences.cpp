@@ -76,6 +76,7 @@ void StageRun::send_forward(std::int64_t q, std::int32_t s) {
            Bytes(0), false,
            {.row = from,
             .rows = to - from,
+            .begins = of.sent == 0,
             .returns_rows = !again,
             .returns_norms = !again && cost.is_head() && of.sent + 1 == chunks});
   }
@@ -186,6 +187,7 @@ void StageRun::send_backward(std::int64_t q, std::int32_t s) {
            {.row = from,
             .rows = to - from,
             .back = true,
+            .begins = of.sent == 0,
             .returns_rows = !again && wanted,
             .returns_norms = !again && chunk == 0});
     if (of.sent > 0) continue;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "cleave/sched/collusion.hpp"
 #include "quorum/witness_draw.hpp"
 #include "stages/stage_run.hpp"
 
@@ -14,11 +15,10 @@ namespace {
 // Draws for one subject.
 enum Draw : std::int64_t { kIsDrawn = 0, kByServer = 1, kFirstOfDevices = 2 };
 
-constexpr std::int64_t kMostPlaces = 2;     // that a replica keeps for visits made again
-constexpr std::int64_t kDevicesAsked = 2;   // before the server does it
-constexpr double kServersShare = 1.0 / 32;  // so that replicas of a stage that all collude are found out, too
-constexpr double kMostOften = 4;            // a replica is drawn so many times as often as another, at most
-constexpr double kPatience = 2;             // a witness is late after so many times what it takes alone
+constexpr std::int64_t kMostPlaces = 2;    // that a replica keeps for visits made again
+constexpr std::int64_t kDevicesAsked = 2;  // before the server does it
+constexpr double kMostOften = 4;           // a replica is drawn so many times as often as another, at most
+constexpr double kPatience = 2;            // a witness is late after so many times what it takes alone
 constexpr Seconds kLeastPatience{1.0};
 
 }  // namespace
@@ -166,6 +166,7 @@ void StageRun::submit_witness(std::int64_t id, VisitPair& pair, std::int32_t wit
   pair.tasklet = submit(purpose, {pair.lent ? kForward : kWitness, id}, run, Bytes(0), false,
                         {.rows = work.seq,
                          .back = pair.back,
+                         .begins = true,
                          .returns_rows = !pair.back || pair.stage > lowest || server->trains_embeddings(),
                          .returns_norms = norms,
                          .chunk = plan.chunk});

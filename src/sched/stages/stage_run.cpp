@@ -82,8 +82,8 @@ void StageRun::begin() {
   report = StepReport{};
   if (fleet.roster() != planned_for || !planned_all_trusted) {
     const Stopwatch watch(report.planning);
-    planned_all_trusted = true;
     plan = plan::plan_stages(whole, trusted(), options.stages);
+    planned_all_trusted = true;
     take_plan();
   }
   began = fleet.now();
@@ -234,7 +234,7 @@ void StageRun::bring_weights(std::int32_t s) {
   }
   for (const std::int32_t index : at(s).owners) {
     const OwnerState& of = owner[static_cast<std::size_t>(index)];
-    if (of.replica || !book(of.device).present) continue;
+    if (of.replica || of.device == kServer || !book(of.device).present) continue;
     submit({Errand::weights, of.device, s}, {kSliceWeights, s}, run_of_weights(of.cost.weights), Bytes(0), true,
            {.owner = index, .weights = true});
   }
@@ -400,7 +400,7 @@ void StageRun::handle(const Event& event) {
   const Purpose purpose = *found;
   remove_purpose(event.tasklet);
   if (purpose.is_witness()) return settle(purpose);
-  book(purpose.device).contributed = true;
+  if (purpose.device != kServer) book(purpose.device).contributed = true;
   course.last_work[static_cast<std::size_t>(purpose.stage)] = fleet.now() - began;
   if (purpose.loss != kNoLoss) losses.records().answered(purpose.loss, fleet.now(), event.measured.down);
   carry_on(purpose);

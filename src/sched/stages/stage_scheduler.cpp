@@ -29,6 +29,9 @@ void StageScheduler::plan_anew() { impl_->planned_all_trusted = false; }
 std::vector<DeviceId> StageScheduler::distrusted() const {
   return {impl_->distrusted.begin(), impl_->distrusted.end()};
 }
+void StageScheduler::distrust(DeviceId device) {
+  if (impl_->distrusted.insert(device).second) impl_->planned_all_trusted = false;
+}
 TaskletId StageScheduler::next_tasklet() const { return TaskletId(impl_->next_id); }
 void StageScheduler::number_from(TaskletId next) { impl_->next_id = next.value; }
 

@@ -35,8 +35,8 @@ StageErrand errand_of(const Tasklet& tasklet) {
     case Errand::replay: return tasklet.item.back ? StageErrand::backward : StageErrand::forward;
     case Errand::sum: return StageErrand::sum;
     case Errand::send_sums: return StageErrand::send_sums;
-    case Errand::witness:
-    case Errand::witness_sums:
+    case Errand::witness: return tasklet.item.back ? StageErrand::witness_backward : StageErrand::witness_forward;
+    case Errand::witness_sums: return StageErrand::send_sums;
     case Errand::none: break;
   }
   CLEAVE_ASSERT(false, "tasklet {} has no errand", tasklet.id.value);
@@ -92,6 +92,7 @@ void StageNumbers::begin(const plan::StagePlan& plan) {
   roles_.clear();
   own_.clear();
   sums_.clear();
+  kept_.clear();
   norms_folded_.clear();
   waiting_.clear();
   promoted_rows_ = 0;
@@ -175,6 +176,8 @@ std::int64_t StageNumbers::operand_bytes(const Tasklet& tasklet) {
     case StageErrand::sum:
       return own_.contains({item.owner, item.sequence, tasklet.piece.device.value}) ? 0
                                                                                     : operands_of_sum(tasklet.stage);
+    case StageErrand::witness_forward: return seq_ * (width_ * element_ + (is_head(tasklet.stage) ? kFloat : 0));
+    case StageErrand::witness_backward: return 2 * seq_ * width_ * element_;
     case StageErrand::send_sums: return 2 * kWord + 3 * kWord * std::ssize(*item.slices);
     default: return 0;
   }
@@ -185,13 +188,17 @@ std::int64_t StageNumbers::result_bytes(const Tasklet& tasklet) {
   const std::int64_t norms = item.returns_norms ? at(tasklet.stage).norms * kFloat : 0;
   switch (errand_of(tasklet)) {
     case StageErrand::forward:
+    case StageErrand::witness_forward:
       if (!item.returns_rows) return 0;
       return is_head(tasklet.stage) ? item.rows * (2 * kWord + width_ * element_ + kFloat) + norms
                                     : item.rows * width_ * element_;
-    case StageErrand::backward: return (item.returns_rows ? item.rows * width_ * element_ : 0) + norms;
+    case StageErrand::backward:
+    case StageErrand::witness_backward: return (item.returns_rows ? item.rows * width_ * element_ : 0) + norms;
     case StageErrand::send_sums: {
       std::int64_t elements = 0;
       for (const Region& region : pieces::regions_of(*table_, ranges_of(*item.slices))) elements += region.elements();
+      // Of partial sums that are only digested nobody knows the type in which they came.
+      if (item.partial && tasklet.is_witness()) return elements * kWord;
       return elements * (item.partial ? size_of(partial_sum_type(wire_)) : element_);
     }
     default: return 0;
@@ -207,12 +214,13 @@ comm::Header StageNumbers::header_of(const Tasklet& tasklet) {
   header.work = comm::Work::stage;
   header.wire = header.output = wire_;
   header.panels = tasklet.run.panels;
+  header.digest = tasklet.is_witness();
   const sched::StageItem& item = tasklet.item;
   header.stage_task = {.errand = errand_of(tasklet),
                        .stage = tasklet.stage,
                        .owner = item.owner,
                        .sequence = item.sequence,
-                       .row = static_cast<std::int32_t>(item.row),
+                       .row = static_cast<std::int32_t>(tasklet.errand == Errand::witness ? item.chunk : item.row),
                        .rows = static_cast<std::int32_t>(item.rows),
                        .operand_bytes = operand_bytes(tasklet),
                        .result_bytes = result_bytes(tasklet),
@@ -262,6 +270,16 @@ void StageNumbers::fill(const Tasklet& tasklet, std::span<std::byte> payload) {
         to.put(work_.inputs().targets.subspan(static_cast<std::size_t>(item.sequence * seq_ + item.row),
                                               static_cast<std::size_t>(item.rows)));
       break;
+    case StageErrand::witness_forward:
+      put_x(stage, {item.sequence, 0, seq_}, to);
+      if (is_head(stage))
+        to.put(work_.inputs().targets.subspan(static_cast<std::size_t>(item.sequence * seq_),
+                                              static_cast<std::size_t>(seq_)));
+      break;
+    case StageErrand::witness_backward:
+      put_x(stage, {item.sequence, 0, seq_}, to);
+      put_dy(stage, {item.sequence, 0, seq_}, to);
+      break;
     case StageErrand::remake: put_x(stage, {item.sequence, 0, seq_}, to); break;
     case StageErrand::backward: put_dy(stage, {item.sequence, item.row, item.rows}, to); break;
     case StageErrand::sum:
@@ -275,15 +293,18 @@ void StageNumbers::fill(const Tasklet& tasklet, std::span<std::byte> payload) {
   }
 }
 
-comm::Frame StageNumbers::message(const Tasklet& tasklet) {
+comm::Frame StageNumbers::message(const Tasklet& tasklet, const FaultOrder& fault, const SipKey* key) {
   const sched::StageItem& item = tasklet.item;
   if (tasklet.errand == Errand::weights && item.slices) slices_[item.owner] = ranges_of(*item.slices);
-  const comm::Header header = header_of(tasklet);
+  comm::Header header = header_of(tasklet);
+  header.fault = fault.fault;
+  header.sequence = fault.seed;
   if (comm::frame_bytes(header) < 0)
     throw InputError(fmt::format("stage {} has more bytes than a message may have", tasklet.stage),
                      "devices with less memory, or plan.layout: tiles");
   comm::TaskDraft draft = comm::begin_task(header);
   fill(tasklet, draft.operands[0]);
+  if (key != nullptr) std::ranges::copy(*key, draft.key.begin());
   const DeviceId device = tasklet.piece.device;
   if (tasklet.errand == Errand::weights && item.owner >= 0) {
     if (item.slices && !item.weights) {
@@ -402,7 +423,9 @@ bool StageNumbers::place_sums(const Tasklet& tasklet, std::span<const std::byte>
     Sums& sums = sums_[region.op->id];
     if (sums.total.empty()) sums.total = kernels::TokenSumMatrix(spec.rows, spec.cols, work_.unit());
     sums.regions.push_back(region);
-    sums.total.add(work_.parallel(), part_of(region), {type, next, region.cols.count()});
+    const kernels::ConstPartialSums came{type, next, region.cols.count()};
+    sums.total.add(work_.parallel(), part_of(region), came);
+    if (keeps_partial_sums_) keep_sums(tasklet.item.owner, region, came);
     next += region.elements() * size_of(type);
   }
   return true;

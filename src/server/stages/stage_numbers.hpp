@@ -17,11 +17,14 @@
 #include <vector>
 
 #include "cleave/base/byte_cursor.hpp"
+#include "cleave/base/siphash.hpp"
 #include "cleave/comm/message.hpp"
 #include "cleave/kernels/token_sum_matrix.hpp"
 #include "cleave/pieces/stage_parts.hpp"
+#include "cleave/pieces/stage_worker.hpp"
 #include "cleave/plan/stage_plan.hpp"
 #include "cleave/sched/fleet.hpp"
+#include "injected_fault.hpp"
 #include "server_kernels.hpp"
 #include "workspace.hpp"
 
@@ -31,6 +34,9 @@ class StageNumbers {
  public:
   /// Both must outlive it.
   StageNumbers(Workspace& work, ServerKernels& kernels) : work_(work), kernels_(kernels) {}
+  /// Partial sums are to be looked at later: they are kept as they came, beside their total.
+  void keep_partial_sums() { keeps_partial_sums_ = true; }
+  [[nodiscard]] bool keeps(bool partial) const { return !partial || keeps_partial_sums_; }
 
   /// The step that the workspace has begun is run in these stages. Requires: a head in one part, a graph with one row
   /// group and one chunk of the loss.
@@ -40,7 +46,8 @@ class StageNumbers {
   [[nodiscard]] bool active() const { return active_; }
 
   /// The task message of a tasklet with an errand. Messages to a device are made in the order in which they are sent.
-  [[nodiscard]] comm::Frame message(const sched::Tasklet& tasklet);
+  /// `key`: of a witness's digest.
+  [[nodiscard]] comm::Frame message(const sched::Tasklet& tasklet, const FaultOrder& fault, const SipKey* key);
   /// Tells a device that a step begins.
   [[nodiscard]] comm::Frame begin_message(DeviceId device) const;
   /// Takes back a sum that was sent.
@@ -48,6 +55,31 @@ class StageNumbers {
   void released(TaskletId load) { roles_.erase(load); }
   /// Puts a result in its place; false: it is none that was asked for, or not finite.
   [[nodiscard]] bool place(const sched::Tasklet& tasklet, const comm::ResultView& result);
+
+  // What StageCheck makes again: with a worker of the server's own.
+  [[nodiscard]] pieces::PieceTable& table() { return *table_; }
+  /// Rows of an answer: of a sequence at a stage, forward or back.
+  struct AnswerRows {
+    std::int32_t stage = 0;
+    bool back = false;
+    std::int64_t sequence = 0, row = 0, rows = 0;
+  };
+  /// An answer that stands in its place, and sums of an owner's slices, as they came.
+  [[nodiscard]] std::vector<std::byte> stored_answer(const AnswerRows& of, bool with_rows, bool with_norms);
+  [[nodiscard]] std::vector<std::byte> stored_sums(std::int32_t owner, const std::vector<plan::PieceSlice>& slices,
+                                                   bool partial);
+  using Status = pieces::StageWorker::Status;
+  Status hold_stage(pieces::StageWorker& worker, std::int32_t stage);
+  Status hold_slices(pieces::StageWorker& worker, std::int32_t owner, std::int32_t stage,
+                     const std::vector<plan::PieceSlice>& slices);
+  /// A sequence's way back begins, an answer as a device would return it, a sequence added to sums, and sums.
+  Status remake(pieces::StageWorker& worker, std::int32_t stage, std::int64_t sequence);
+  Status answer(pieces::StageWorker& worker, const AnswerRows& of, bool with_rows, bool with_norms,
+                std::vector<std::byte>& bytes);
+  Status add(pieces::StageWorker& worker, std::int32_t owner, std::int32_t stage, std::int64_t sequence);
+  Status sums(pieces::StageWorker& worker, std::int32_t owner, const std::vector<plan::PieceSlice>& slices,
+              bool partial, std::vector<std::byte>& bytes);
+  [[nodiscard]] std::vector<plan::PieceSlice> slices_of(std::int32_t owner) const;
 
   /// Runs a server kernel when what it reads is complete, or keeps it until then.
   void run(const model::Operation& kernel);
@@ -91,13 +123,19 @@ class StageNumbers {
   [[nodiscard]] TensorId gradient_of(TensorId parameter) const;
   [[nodiscard]] bool place_sums(const sched::Tasklet& tasklet, std::span<const std::byte> bytes);
   void complete(TensorId parameter);
+  void keep_sums(std::int32_t owner, const pieces::Region& region, kernels::ConstPartialSums came);
+  [[nodiscard]] std::vector<float> x_values(std::int32_t stage, const RowRange& of);
+  [[nodiscard]] std::vector<float> dy_values(std::int32_t stage, const RowRange& of);
+  // The gradient of what a stage reads, as it came; nothing where nobody wants it.
+  void put_dx(std::int32_t stage, const RowRange& of, std::vector<std::byte>& to);
+  void put_values(std::span<const float> values, std::vector<std::byte>& to) const;
 
   [[nodiscard]] Stage& at(std::int32_t stage) { return stages_[static_cast<std::size_t>(stage)]; }
   [[nodiscard]] bool is_head(std::int32_t stage) const { return stage + 1 == std::ssize(stages_); }
 
   Workspace& work_;
   ServerKernels& kernels_;
-  bool active_ = false;
+  bool active_ = false, keeps_partial_sums_ = false;
   std::map<const model::StepGraph*, std::unique_ptr<pieces::PieceTable>> tables_;
   pieces::PieceTable* table_ = nullptr;
   std::int64_t batch_ = 0, seq_ = 0, width_ = 0;
@@ -116,6 +154,12 @@ class StageNumbers {
     std::vector<pieces::Region> regions;
   };
   std::map<OpId, Sums> sums_;
+  // Partial sums, as they came.
+  struct Kept {
+    pieces::Region region;
+    std::vector<std::int64_t> values;
+  };
+  std::map<std::int32_t, std::vector<Kept>> kept_;  // by owner
   std::set<TensorId> norms_folded_;
   std::int64_t promoted_rows_ = 0;
   std::vector<model::Operation> waiting_;  // gradients of embeddings, each of one table

@@ -2,11 +2,15 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdio>
+#include <fstream>
 #include <map>
 #include <set>
+#include <string>
 #include <tuple>
 #include <vector>
 
+#include "cleave/sched/collusion.hpp"
 #include "cleave/sched/forwarding_fleet.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
 #include "stage_case.hpp"
@@ -159,6 +163,70 @@ TEST(StagePairs, OutliveLosses) {
     }
   }
   EXPECT_GT(lost, 0);
+}
+
+// Visits of a coalition that has k of the replicas of a stage, all alike, are made again by somebody else as often as
+// docs/security.md says.
+TEST(StagePairs, VisitsOfACoalitionAreSeenAsOftenAsStated) {
+  const model::StepGraph graph = graph_of("opt", 32, 2);
+  auto devices = devices_of(24, 5, 3e7);
+  for (fleet::DeviceProfile& device : devices) {
+    const DeviceId id = device.id;
+    device = devices.front();
+    device.id = id;
+  }
+  for (const double fraction : {0.3, 1.0}) {
+    SimulatedFleet fleet(devices, kWide, DType::f16);
+    Recording recording(fleet);
+    StageScheduler scheduler(recording, graph, with_pairs(fraction));
+    double expected = 0, variance = 0;
+    std::int64_t seen = 0, visits = 0;
+    for (int step = 0; step < 30; ++step) {
+      recording.made_again.clear();
+      recording.ran.clear();
+      (void)scheduler.run();
+      for (const auto& [visit, ran] : recording.ran) {
+        const auto& replicas = scheduler.plan().stages[static_cast<std::size_t>(std::get<0>(visit))].replicas;
+        std::set<DeviceId> coalition;  // every second replica
+        for (std::size_t i = 0; i < replicas.size(); i += 2) coalition.insert(replicas[i].device);
+        if (!coalition.contains(*ran.begin())) continue;
+        const double q = visit_detection_chance(fraction, std::ssize(replicas), std::ssize(coalition));
+        expected += q;
+        variance += q * (1 - q);
+        ++visits;
+        const auto found = recording.made_again.find(visit);
+        if (found != recording.made_again.end() && !coalition.contains(found->second.front())) ++seen;
+      }
+    }
+    EXPECT_GT(visits, 1000);
+    EXPECT_NEAR(static_cast<double>(seen), expected, 5 * std::sqrt(variance)) << fraction;
+  }
+}
+
+// The page's table of coalitions among the replicas of a stage.
+TEST(StagePairs, ThePagesTableIsWhatTheFormulaGives) {
+  std::ifstream page(CLEAVE_SOURCE_DIR "/docs/security.md");
+  std::int64_t rows = 0;
+  bool inside = false;
+  for (std::string line; std::getline(page, line);) {
+    if (line == "| replicas R | of them collude k | f | q | m | P, N = 0 | P, N = 20 |") {
+      inside = true;
+    } else if (!line.starts_with("| ")) {
+      inside = inside && line.starts_with("|---");
+    } else if (inside) {
+      double replicas = 0, coalition = 0, fraction = 0, q = 0, m = 0, now = 0, later = 0;
+      ASSERT_EQ(std::sscanf(line.c_str(), "| %lf | %lf | %lf | %lf | %lf | %lf | %lf |", &replicas, &coalition,
+                            &fraction, &q, &m, &now, &later),
+                7)
+          << line;
+      const double chance = visit_detection_chance(fraction, std::llround(replicas), std::llround(coalition));
+      EXPECT_NEAR(q, chance, 5e-4) << line;
+      EXPECT_NEAR(now, std::pow(1 - chance, m), 0.006 * std::pow(1 - chance, m) + 1e-12) << line;
+      EXPECT_NEAR(later, std::pow(1 - chance, 21 * m), 0.06 * std::pow(1 - chance, 21 * m) + 1e-12) << line;
+      ++rows;
+    }
+  }
+  EXPECT_GE(rows, 8);
 }
 
 // Uplinks carry digests, and nothing else of it.

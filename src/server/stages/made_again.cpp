@@ -1,0 +1,226 @@
+// StageNumbers: what stands in its place as bytes that came, and the same made again by a worker of the server's own.
+#include <algorithm>
+
+#include "cleave/kernels/wire.hpp"
+#include "stages/stage_numbers.hpp"
+
+namespace cleave::server {
+
+namespace {
+
+using pieces::Region;
+using pieces::StageWorker;
+using pieces::UnitRange;
+
+template <class T>
+void append(std::vector<std::byte>& bytes, std::span<T> values) {
+  const auto raw = std::as_bytes(values);
+  bytes.insert(bytes.end(), raw.begin(), raw.end());
+}
+
+std::vector<UnitRange> units_of(const std::vector<plan::PieceSlice>& slices) {
+  std::vector<UnitRange> ranges;
+  for (const plan::PieceSlice& slice : slices) ranges.push_back({slice.piece, slice.begin, slice.end});
+  return ranges;
+}
+
+}  // namespace
+
+void StageNumbers::put_values(std::span<const float> values, std::vector<std::byte>& to) const {
+  if (values.empty()) return;
+  std::vector<std::byte> bytes(values.size() * static_cast<std::size_t>(element_));
+  kernels::to_wire(wire_, {values.data(), 1, std::ssize(values)}, bytes.data());
+  to.insert(to.end(), bytes.begin(), bytes.end());
+}
+
+std::vector<float> StageNumbers::x_values(std::int32_t stage, const RowRange& of) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(of.rows * width_ * element_));
+  ByteWriter to(bytes);
+  put_x(stage, of, to);
+  std::vector<float> values(static_cast<std::size_t>(of.rows * width_));
+  kernels::from_wire(wire_, bytes.data(), {values.data(), 1, std::ssize(values)});
+  return values;
+}
+
+std::vector<float> StageNumbers::dy_values(std::int32_t stage, const RowRange& of) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(of.rows * width_ * element_));
+  ByteWriter to(bytes);
+  put_dy(stage, of, to);
+  std::vector<float> values(static_cast<std::size_t>(of.rows * width_));
+  kernels::from_wire(wire_, bytes.data(), {values.data(), 1, std::ssize(values)});
+  return values;
+}
+
+void StageNumbers::put_dx(std::int32_t stage, const RowRange& of, std::vector<std::byte>& to) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(of.rows * width_ * element_));
+  if (stage > 0) {
+    ByteWriter writer(bytes);
+    put_dy(stage - 1, of, writer);
+  } else {
+    const auto& operations = work_.graph().operations;
+    const auto reader = std::ranges::find(operations, model::OpKind::embed_backward, &model::Operation::kind);
+    if (reader == operations.end()) return;
+    kernels::to_wire(wire_, rows_of(reader->in[1].tensor, of), bytes.data());
+  }
+  to.insert(to.end(), bytes.begin(), bytes.end());
+}
+
+std::vector<std::byte> StageNumbers::stored_answer(const AnswerRows& of, bool with_rows, bool with_norms) {
+  std::vector<std::byte> bytes;
+  const auto first = static_cast<std::size_t>(of.sequence * seq_ + of.row), rows = static_cast<std::size_t>(of.rows);
+  const RowRange range{of.sequence, of.row, of.rows};
+  if (is_head(of.stage)) {
+    append(bytes, std::span<const double>(sum_).subspan(first, rows));
+    append(bytes, std::span<const double>(loss_).subspan(first, rows));
+    put_dx(of.stage, range, bytes);
+    append(bytes, std::span<const float>(top_).subspan(first, rows));
+  } else if (with_rows && of.back) {
+    put_dx(of.stage, range, bytes);
+  } else if (with_rows) {
+    bytes.resize(rows * static_cast<std::size_t>(width_ * element_));
+    ByteWriter to(bytes);
+    put_x(of.stage + 1, range, to);
+  }
+  if (with_norms) append(bytes, std::span<const float>(at(of.stage).norms_of[static_cast<std::size_t>(of.sequence)]));
+  return bytes;
+}
+
+void StageNumbers::keep_sums(std::int32_t owner, const Region& region, kernels::ConstPartialSums came) {
+  Kept& kept = kept_[owner].emplace_back(Kept{region, {}});
+  kept.values.resize(static_cast<std::size_t>(region.elements()));
+  for (std::size_t i = 0; i < kept.values.size(); ++i) {
+    kept.values[i] = came.type == DType::i64 ? static_cast<const std::int64_t*>(came.data)[i]
+                                             : static_cast<const std::int32_t*>(came.data)[i];
+  }
+}
+
+std::vector<std::byte> StageNumbers::stored_sums(std::int32_t owner, const std::vector<plan::PieceSlice>& slices,
+                                                 bool partial) {
+  std::vector<std::byte> bytes;
+  const float scale = work_.unit().scale_of_sent();
+  std::vector<float> row;
+  for (const Region& part : pieces::regions_of(*table_, units_of(slices))) {
+    for (std::int64_t i = part.rows.begin; i < part.rows.end; ++i) {
+      if (!partial) {
+        const float* const from = whole(gradient_of(part.parameter)).row(i) + part.cols.begin;
+        row.assign(from, from + part.cols.count());
+        for (float& value : row) value /= scale;  // a power of two
+        put_values(row, bytes);
+        continue;
+      }
+      // A slice may have come in several parts.
+      const std::vector<Kept>& all = kept_[owner];
+      for (std::int64_t j = part.cols.begin; j < part.cols.end; ++j) {
+        const auto kept = std::ranges::find_if(all, [&](const Kept& one) {
+          const Region& r = one.region;
+          return r.op == part.op && r.rows.begin <= i && i < r.rows.end && r.cols.begin <= j && j < r.cols.end;
+        });
+        const std::int64_t value =
+            kept == all.end()
+                ? 0
+                : kept->values[static_cast<std::size_t>((i - kept->region.rows.begin) * kept->region.cols.count() + j -
+                                                        kept->region.cols.begin)];
+        append(bytes, std::span<const std::int64_t>(&value, 1));
+      }
+    }
+  }
+  return bytes;
+}
+
+StageNumbers::Status StageNumbers::hold_stage(StageWorker& worker, std::int32_t stage) {
+  const Stage& of = at(stage);
+  const pieces::NeededParameters needed = pieces::parameters_of_stage(*table_, of.first, of.end);
+  std::vector<std::byte> weights(static_cast<std::size_t>(pieces::bytes_of(work_.graph(), needed)));
+  ByteWriter to(weights);
+  put_weights(needed, to);
+  return worker.hold_stage(stage, of.first, of.end, weights);
+}
+
+StageNumbers::Status StageNumbers::hold_slices(StageWorker& worker, std::int32_t owner, std::int32_t stage,
+                                               const std::vector<plan::PieceSlice>& slices) {
+  const Stage& of = at(stage);
+  const std::vector<UnitRange> ranges = units_of(slices);
+  const pieces::NeededParameters needed =
+      pieces::parameters_of(*table_, pieces::steps_of_owner(*table_, of.first, of.end, ranges));
+  std::vector<std::byte> weights(static_cast<std::size_t>(pieces::bytes_of(work_.graph(), needed)));
+  ByteWriter to(weights);
+  put_weights(needed, to);
+  return worker.hold_slices(owner, stage, of.first, of.end, ranges, weights);
+}
+
+StageNumbers::Status StageNumbers::remake(StageWorker& worker, std::int32_t stage, std::int64_t sequence) {
+  return worker.remake(stage, sequence, x_values(stage, {sequence, 0, seq_}));
+}
+
+StageNumbers::Status StageNumbers::answer(StageWorker& worker, const AnswerRows& of, bool with_rows, bool with_norms,
+                                          std::vector<std::byte>& bytes) {
+  const StageWorker::Chunk chunk{.stage = of.stage, .sequence = of.sequence, .row = of.row, .rows = of.rows};
+  const RowRange range{of.sequence, of.row, of.rows};
+  const auto rows = static_cast<std::size_t>(of.rows), elements = rows * static_cast<std::size_t>(width_);
+  std::vector<float> norms(with_norms ? static_cast<std::size_t>(at(of.stage).norms) : 0);
+  Status status = Status::ok;
+  if (is_head(of.stage)) {
+    const auto first = static_cast<std::size_t>(of.sequence * seq_ + of.row);
+    std::vector<float> dx(elements), top(rows);
+    std::vector<double> sum(rows), loss(rows);
+    status = worker.head(chunk, x_values(of.stage, range), work_.inputs().targets.subspan(first, rows),
+                         {dx, top, sum, loss, norms});
+    append(bytes, std::span<const double>(sum));
+    append(bytes, std::span<const double>(loss));
+    put_values(dx, bytes);
+    append(bytes, std::span<const float>(top));
+  } else if (of.back) {
+    std::vector<float> dx(with_rows ? elements : 0);
+    status = worker.backward(chunk, dy_values(of.stage, range), dx, norms);
+    put_values(dx, bytes);
+  } else {
+    std::vector<float> y(elements);
+    status = worker.forward(chunk, x_values(of.stage, range), y);
+    if (with_rows) put_values(y, bytes);
+  }
+  append(bytes, std::span<const float>(norms));
+  return status;
+}
+
+StageNumbers::Status StageNumbers::add(StageWorker& worker, std::int32_t owner, std::int32_t stage,
+                                       std::int64_t sequence) {
+  const auto first = static_cast<std::size_t>(sequence * seq_), rows = static_cast<std::size_t>(seq_);
+  const RowRange all{sequence, 0, seq_};
+  const std::vector<float> x = x_values(stage, all);
+  std::vector<float> dy;
+  StageWorker::Operands operands;
+  operands.x = x;
+  if (is_head(stage)) {
+    operands.top = std::span<const float>(top_).subspan(first, rows);
+    operands.sum = std::span<const double>(sum_).subspan(first, rows);
+    operands.targets = work_.inputs().targets.subspan(first, rows);
+  } else {
+    dy = dy_values(stage, all);
+    operands.dy = dy;
+  }
+  return worker.add(owner, sequence, &operands);
+}
+
+StageNumbers::Status StageNumbers::sums(StageWorker& worker, std::int32_t owner,
+                                        const std::vector<plan::PieceSlice>& slices, bool partial,
+                                        std::vector<std::byte>& bytes) {
+  const std::vector<UnitRange> ranges = units_of(slices);
+  std::int64_t elements = 0;
+  for (const Region& region : pieces::regions_of(*table_, ranges)) elements += region.elements();
+  if (partial) {
+    bytes.resize(static_cast<std::size_t>(elements * size_of(DType::i64)));
+    return worker.partial_sums(owner, ranges, DType::i64, bytes);
+  }
+  std::vector<float> values(static_cast<std::size_t>(elements));
+  const Status status = worker.gradient(owner, ranges, values);
+  put_values(values, bytes);
+  return status;
+}
+
+std::vector<plan::PieceSlice> StageNumbers::slices_of(std::int32_t owner) const {
+  std::vector<plan::PieceSlice> slices;
+  for (const UnitRange& range : slices_.at(owner)) slices.push_back({range.piece, range.begin, range.end});
+  return slices;
+}
+
+}  // namespace cleave::server

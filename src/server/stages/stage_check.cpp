@@ -1,0 +1,213 @@
+// Answers again, and compared.
+#include "stages/stage_check.hpp"
+
+#include <algorithm>
+
+#include "cleave/base/byte_cursor.hpp"
+#include "cleave/base/error.hpp"
+
+namespace cleave::server {
+
+namespace {
+
+using pieces::StageWorker;
+using sched::Errand;
+using sched::Tasklet;
+using Status = StageWorker::Status;
+
+constexpr std::int32_t kOwner = 0;  // of sums that are made again
+
+SipTag tag_of(const SipKey& key, const std::vector<std::vector<std::byte>>& answers) {
+  SipHash hash(key);
+  for (const std::vector<std::byte>& answer : answers) hash.take(answer);
+  return hash.tag();
+}
+
+}  // namespace
+
+void StageCheck::begin() {
+  visits_.clear();
+  sums_.clear();
+  keys_.clear();
+  worker_.reset();
+  held_ = -1;
+}
+
+void StageCheck::placed(const Tasklet& tasklet) {
+  const sched::StageItem& item = tasklet.item;
+  switch (tasklet.errand) {
+    case Errand::forward:
+    case Errand::backward:
+      visits_[{tasklet.stage, tasklet.errand == Errand::backward, item.sequence}][item.row] = {
+          .rows = item.rows,
+          .returns_rows = item.returns_rows,
+          .returns_norms = item.returns_norms,
+          .device = tasklet.piece.device};
+      break;
+    case Errand::sum: sums_[item.owner].sequences.insert(item.sequence); break;
+    case Errand::send_sums: {
+      Sums& sums = sums_[item.owner];
+      sums.device = tasklet.piece.device;
+      sums.stage = tasklet.stage;
+      sums.partial = item.partial;
+      sums.slices.insert(sums.slices.end(), item.slices->begin(), item.slices->end());
+      break;
+    }
+    default: break;
+  }
+}
+
+const SipKey& StageCheck::key_of(TaskletId witness) {
+  const auto found = keys_.find(witness);
+  return found != keys_.end() ? found->second : keys_.emplace(witness, secret_key()).first->second;
+}
+
+std::vector<std::int64_t> StageCheck::order_of(const Parts& parts, bool back) {
+  std::vector<std::int64_t> rows;
+  for (const auto& [row, part] : parts) rows.push_back(row);
+  if (back) std::ranges::reverse(rows);
+  return rows;
+}
+
+StageCheck::Bytes StageCheck::stored(const VisitId& visit, std::int64_t row, const Part& part) {
+  const auto [stage, back, sequence] = visit;
+  return numbers_.stored_answer({.stage = stage, .back = back, .sequence = sequence, .row = row, .rows = part.rows},
+                                part.returns_rows, part.returns_norms);
+}
+
+StageWorker& StageCheck::worker_of(std::int32_t stage) {
+  if (held_ == stage) return *worker_;
+  worker_ = std::make_unique<StageWorker>(numbers_.table(), work_.parallel());
+  const Status status = numbers_.hold_stage(*worker_, stage);
+  CLEAVE_ASSERT(status == Status::ok, "stage {} cannot be held", stage);
+  held_ = stage;
+  return *worker_;
+}
+
+std::optional<std::vector<StageCheck::Bytes>> StageCheck::make_again(const VisitId& visit, const Parts& parts) {
+  const auto [stage, back, sequence] = visit;
+  StageWorker& worker = worker_of(stage);
+  if (back && numbers_.remake(worker, stage, sequence) != Status::ok) return std::nullopt;
+  std::vector<Bytes> answers;
+  for (const std::int64_t row : order_of(parts, back)) {
+    const Part& part = parts.at(row);
+    const StageNumbers::AnswerRows rows{
+        .stage = stage, .back = back, .sequence = sequence, .row = row, .rows = part.rows};
+    Bytes& answer = answers.emplace_back();
+    if (numbers_.answer(worker, rows, part.returns_rows, part.returns_norms, answer) != Status::ok) return std::nullopt;
+  }
+  return answers;
+}
+
+StageCheck::Wrong StageCheck::compare_visit(const VisitId& visit, const SipKey& key,
+                                            const std::optional<SipTag>& answer, bool by_server) {
+  const Parts& parts = visits_.at(visit);
+  Wrong wrong;
+  std::vector<Bytes> delivered;
+  for (const std::int64_t row : order_of(parts, std::get<bool>(visit))) {
+    delivered.push_back(stored(visit, row, parts.at(row)));
+    wrong.answers.push_back(parts.at(row).device);
+  }
+  if (answer && same_tag(*answer, tag_of(key, delivered))) return wrong;
+  wrong.made_again = true;
+  const std::optional<std::vector<Bytes>> own = make_again(visit, parts);
+  wrong.witness = !by_server && (!own || !answer || !same_tag(*answer, tag_of(key, *own)));
+  for (std::size_t i = 0; i < delivered.size(); ++i) {
+    if (!own || delivered[i] != (*own)[i]) wrong.firsts.insert(wrong.answers[i]);
+  }
+  return wrong;
+}
+
+std::optional<StageCheck::Bytes> StageCheck::sum_again(const Sums& sums, const std::vector<plan::PieceSlice>& slices) {
+  StageWorker worker(numbers_.table(), work_.parallel());
+  if (numbers_.hold_slices(worker, kOwner, sums.stage, slices) != Status::ok) return std::nullopt;
+  for (const std::int64_t sequence : sums.sequences) {
+    if (numbers_.add(worker, kOwner, sums.stage, sequence) != Status::ok) return std::nullopt;
+  }
+  Bytes bytes;
+  if (numbers_.sums(worker, kOwner, slices, sums.partial, bytes) != Status::ok) return std::nullopt;
+  return bytes;
+}
+
+StageCheck::Wrong StageCheck::compare_sums(std::int32_t owner, const std::vector<plan::PieceSlice>& slices,
+                                           const SipKey& key, const std::optional<SipTag>& answer, bool by_server) {
+  const Sums& sums = sums_.at(owner);
+  Wrong wrong;
+  wrong.answers.push_back(sums.device);
+  const std::vector<Bytes> delivered{numbers_.stored_sums(owner, slices, sums.partial)};
+  if (answer && same_tag(*answer, tag_of(key, delivered))) return wrong;
+  wrong.made_again = true;
+  const std::optional<Bytes> own = sum_again(sums, slices);
+  wrong.witness = !by_server && (!own || !answer || !same_tag(*answer, tag_of(key, {*own})));
+  if (!own || *own != delivered.front()) wrong.firsts.insert(sums.device);
+  return wrong;
+}
+
+StageCheck::Wrong StageCheck::compare(const Tasklet& witness, const std::optional<SipTag>& answer) {
+  const sched::StageItem& item = witness.item;
+  const bool by_server = witness.piece.device == kServerDevice;
+  const SipKey key = key_of(witness.id);
+  keys_.erase(witness.id);
+  if (witness.errand == Errand::witness_sums) return compare_sums(item.first, *item.slices, key, answer, by_server);
+  return compare_visit({witness.stage, item.back, item.sequence}, key, answer, by_server);
+}
+
+bool StageCheck::completes(const Tasklet& tasklet) const {
+  const sched::StageItem& item = tasklet.item;
+  switch (tasklet.errand) {
+    case Errand::forward: return item.row + item.rows == work_.graph().seq;
+    case Errand::backward: return item.row == 0;
+    case Errand::send_sums: return true;
+    default: return false;
+  }
+}
+
+StageCheck::Wrong StageCheck::audit(const Tasklet& tasklet) {
+  if (!completes(tasklet)) return {};
+  const sched::StageItem& item = tasklet.item;
+  if (tasklet.errand == Errand::send_sums) return compare_sums(item.owner, *item.slices, {}, std::nullopt, true);
+  return compare_visit({tasklet.stage, tasklet.errand == Errand::backward, item.sequence}, {}, std::nullopt, true);
+}
+
+bool StageCheck::cannot_be_computed(const Tasklet& tasklet) {
+  const sched::StageItem& item = tasklet.item;
+  switch (tasklet.errand) {
+    case Errand::forward:
+    case Errand::backward:
+    case Errand::replay:
+    case Errand::remake: {
+      const bool back = tasklet.errand == Errand::backward || tasklet.errand == Errand::remake ||
+                        (tasklet.errand == Errand::replay && item.back);
+      const VisitId visit{tasklet.stage, back, item.sequence};
+      Parts parts = visits_[visit];
+      if (tasklet.errand != Errand::remake)
+        parts[item.row] = {.rows = item.rows, .returns_rows = true, .returns_norms = item.returns_norms, .device = {}};
+      return !make_again(visit, parts);
+    }
+    case Errand::sum: {
+      Sums sums;
+      sums.stage = tasklet.stage;
+      sums.sequences = {item.sequence};
+      return !sum_again(sums, numbers_.slices_of(item.owner));
+    }
+    case Errand::send_sums: {
+      Sums sums = sums_[item.owner];
+      sums.stage = tasklet.stage;
+      sums.partial = item.partial;
+      return !sum_again(sums, *item.slices);
+    }
+    default: return false;
+  }
+}
+
+std::set<DeviceId> StageCheck::trace() {
+  std::set<DeviceId> wrong;
+  for (const auto& [visit, parts] : visits_) wrong.merge(compare_visit(visit, {}, std::nullopt, true).firsts);
+  for (const auto& [owner, sums] : sums_) {
+    if (!sums.slices.empty() && numbers_.keeps(sums.partial))
+      wrong.merge(compare_sums(owner, sums.slices, {}, std::nullopt, true).firsts);
+  }
+  return wrong;
+}
+
+}  // namespace cleave::server

@@ -1,0 +1,239 @@
+// Second devices in stages, with real numbers: liars of every kind are found out and leave no trace, who tells false
+// digests is found out and nobody else, and honest devices train to the same bits as without.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "liar_runs.hpp"
+#include "run.hpp"
+
+namespace cleave::testing_run {
+namespace {
+
+using fleet::InjectedFaultKind;
+using server::ClockMode;
+using Mode = server::VerifyMode;
+
+Setting in_stages(double fraction, std::int64_t devices = 5, Mode mode = Mode::quorum) {
+  Setting s = small_setting();
+  s.model.n_layer = 2;
+  s.batch = 6;
+  s.devices = alike_devices(devices);
+  s.device_ranks = 2;
+  s.layout = sched::Layout::stages;
+  s.verification = {.mode = mode, .fraction = fraction, .seed = 11};
+  return s;
+}
+
+fleet::ChurnEvent liar(std::int64_t device, double share, InjectedFaultKind kind) {
+  return {Seconds(0), DeviceId(device), fleet::ChurnKind::faulty, share, kind};
+}
+
+TEST(StagePairs, HonestDevicesTrainToTheSameBits) {
+  for (const Mode mode : {Mode::quorum, Mode::audit}) {
+    for (const ClockMode clock : {ClockMode::virtual_time, ClockMode::off}) {
+      for (const double clip : {1.0, 0.0}) {
+        Setting s = in_stages(1.0, 5, mode);
+        s.clock = clock;
+        s.grad_clip = clip;
+        s.evaluations = 1;
+        const Outcome outcome = train(s);
+        EXPECT_EQ(outcome.hash, honest_bits(s));
+        EXPECT_EQ(outcome.rejected, 0);
+        EXPECT_TRUE(outcome.distrusted.empty());
+        for (const server::Finding& finding : outcome.verification.wrong)
+          ADD_FAILURE() << server::name_of(mode) << ' ' << finding.operation << ' ' << finding.device.value;
+        EXPECT_EQ(outcome.verification.suspected, 0);
+        EXPECT_EQ(outcome.recomputed, 0);
+        EXPECT_GT(outcome.verification.checked, 2 * 2 * s.batch);
+        EXPECT_EQ(outcome.witnesses > 0, mode == Mode::quorum);
+      }
+    }
+  }
+}
+
+TEST(StagePairs, AllFamiliesAndOddShapes) {
+  for (const std::string family : {"gpt2", "opt", "llama"}) {
+    Setting s = in_stages(1.0, 6);
+    s.model.family = family;
+    s.model.n_head = 4;
+    s.model.n_kv_head = family == "llama" ? 2 : 4;
+    s.model.d_model = 32;
+    s.model.d_ff = 70;
+    s.model.seq_len = s.model.max_pos = 300;
+    s.model.tie_embeddings = family != "opt";
+    s.batch = 3;
+    s.steps = 1;
+    for (const std::int64_t chunk : {128, 300}) {
+      s.chunk_tokens = chunk;
+      const Outcome outcome = train(s);
+      EXPECT_EQ(outcome.hash, honest_bits(s)) << family << chunk;
+      EXPECT_EQ(outcome.verification.suspected, 0);
+      EXPECT_GT(outcome.verification.checked, 0);
+    }
+  }
+}
+
+// What train says of time and bytes, simulate says, if it draws the same.
+TEST(StagePairs, TakeTheTimeOfTheSimulator) {
+  Setting s = in_stages(0.5);
+  s.devices = unlike_devices(5);
+  const server::TrainerOptions options = options_of(s);
+  const sched::StageSchedulerOptions how = sched::stage_scheduler_options(options);
+  s.verification.pair_secret = how.quorum->secret;
+  const Outcome real = train(s);
+  const model::StepGraph graph = model::build_step(
+      options.model, {.kind = model::StepKind::train, .batch = s.batch, .clip = true, .freeze = {}, .loss_rows = 0});
+  sched::SimulatedFleet fleet(options.devices, options.server(), options.wire);
+  sched::StageScheduler scheduler(fleet, graph, how);
+  Seconds time{0};
+  Bytes down{0};
+  std::int64_t witnesses = 0;
+  for (std::int64_t step = 0; step < s.steps; ++step) {
+    const sched::StepReport report = scheduler.run();
+    time += report.time;
+    down += report.bytes_down;
+    witnesses += report.witnesses;
+  }
+  EXPECT_EQ(real.time, time);
+  EXPECT_EQ(real.bytes_down, down);
+  EXPECT_EQ(real.witnesses, witnesses);
+  EXPECT_GT(witnesses, 0);
+}
+
+class StageLies : public ::testing::TestWithParam<std::pair<InjectedFaultKind, const char*>> {};
+
+// With everything made again nothing false stands, whatever the lie and however rare.
+TEST_P(StageLies, NothingFalseStandsWhereEverythingIsMadeAgain) {
+  std::int64_t found = 0;
+  for (const Mode mode : {Mode::quorum, Mode::audit}) {
+    for (const ClockMode clock : {ClockMode::virtual_time, ClockMode::off}) {
+      for (const double share : {1.0, 0.05}) {
+        Setting s = in_stages(1.0, 5, mode);
+        s.clock = clock;
+        s.steps = 3;
+        s.churn = {liar(1, share, GetParam().first), liar(3, share, GetParam().first)};
+        const Outcome outcome = train(s);
+        EXPECT_EQ(outcome.hash, honest_bits(s)) << share << server::name_of(mode);
+        for (const DeviceId id : outcome.distrusted) EXPECT_TRUE(id == DeviceId(1) || id == DeviceId(3)) << id.value;
+        if (share == 1.0) { EXPECT_EQ(outcome.distrusted.size(), 2U) << server::name_of(mode); }
+        found += std::ssize(outcome.distrusted);
+      }
+    }
+  }
+  EXPECT_GT(found, 8);
+}
+
+constexpr std::pair<InjectedFaultKind, const char*> kLies[] = {{InjectedFaultKind::element, "element"},
+                                                               {InjectedFaultKind::bit, "bit"},
+                                                               {InjectedFaultKind::swap_rows, "swap_rows"},
+                                                               {InjectedFaultKind::stale, "stale"},
+                                                               {InjectedFaultKind::other, "other"},
+                                                               {InjectedFaultKind::bias, "bias"},
+                                                               {InjectedFaultKind::zero, "zero"},
+                                                               {InjectedFaultKind::infinity, "infinity"},
+                                                               {InjectedFaultKind::nan, "nan"},
+                                                               {InjectedFaultKind::mixed, "mixed"}};
+INSTANTIATE_TEST_SUITE_P(Kinds, StageLies, ::testing::ValuesIn(kLies),
+                         [](const auto& test) { return std::string(test.param.second); });
+
+TEST(StagePairs, WhoTellsAFalseDigestIsAccusedAndNobodyElse) {
+  for (const ClockMode clock : {ClockMode::virtual_time, ClockMode::off}) {
+    Setting s = in_stages(1.0, 4);
+    s.clock = clock;
+    s.steps = 6;
+    s.churn = {liar(2, 0.5, InjectedFaultKind::false_digest)};
+    const Outcome outcome = train(s);
+    EXPECT_EQ(outcome.hash, honest_bits(s));
+    EXPECT_EQ(outcome.distrusted, std::vector{DeviceId(2)});
+    ASSERT_EQ(outcome.verification.wrong.size(), 1U);
+    EXPECT_TRUE(outcome.verification.wrong[0].digest);
+    EXPECT_EQ(outcome.verification.suspected, outcome.verification.cleared);
+  }
+}
+
+// Values that no honest device can compute with do not end the run, and whoever refused them is not blamed. Where
+// nothing is verified, too.
+TEST(StagePairs, HugeValuesAreTracedToWhoSentThem) {
+  std::int64_t found = 0;
+  for (const Mode mode : {Mode::quorum, Mode::off}) {
+    for (std::uint64_t run = 0; run < 6; ++run) {
+      Setting s = in_stages(0.1, 5, mode);
+      s.steps = 2;
+      s.churn = {liar(static_cast<std::int64_t>(run % 5), 0.3, InjectedFaultKind::huge)};
+      const Outcome outcome = train(s);
+      for (const DeviceId id : outcome.distrusted) EXPECT_EQ(id, s.churn[0].device);
+      found += std::ssize(outcome.distrusted);
+    }
+  }
+  EXPECT_GT(found, 4);
+}
+
+TEST(StagePairs, ColludersPassOnlyWhereTheyMeet) {
+  Setting s = in_stages(1.0, 3);
+  s.steps = 3;
+  s.churn = {liar(0, 1.0, InjectedFaultKind::colluding), liar(1, 1.0, InjectedFaultKind::colluding)};
+  for (fleet::DeviceProfile& device : s.devices) device.owner = device.id.value < 2 ? "one" : "";
+  const Outcome apart = train(s);
+  EXPECT_EQ(apart.hash, honest_bits(s));
+  EXPECT_EQ(apart.distrusted.size(), 2U);
+}
+
+TEST(StagePairs, TheServerStandsInWhereNobodyElseMay) {
+  Setting s = in_stages(1.0);
+  for (fleet::DeviceProfile& device : s.devices) device.group = "all";
+  s.churn = {liar(1, 1.0, InjectedFaultKind::bias)};
+  const Outcome outcome = train(s);
+  EXPECT_EQ(outcome.hash, honest_bits(s));
+  EXPECT_EQ(outcome.distrusted, std::vector{DeviceId(1)});
+  EXPECT_EQ(outcome.witnesses, 0);
+}
+
+TEST(StagePairs, OutliveLosses) {
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    Setting s = in_stages(0.5, 6);
+    const Seconds horizon = train(s).time;
+    s.churn = fleet::draw_churn({.mean_session = horizon * 0.3,
+                                 .mean_absence = horizon * 0.1,
+                                 .slow_fraction = 0.3,
+                                 .slow_factor = 0.05,
+                                 .seed = seed},
+                                6, horizon * 5);
+    const Outcome outcome = train(s);
+    EXPECT_EQ(outcome.hash, honest_bits(s)) << seed;
+    EXPECT_TRUE(outcome.distrusted.empty()) << seed;
+    EXPECT_GT(outcome.lost, 0) << seed;
+  }
+}
+
+// A fifth of the devices lies in a fifth of its tasklets or more. bench/quorum_trace runs more seeds, from 1 % on.
+TEST(StagePairs, AFifthOfTheDevicesLeavesNoTrace) {
+  Setting s = stage_liar_run_setting();
+  s.batch = 64;
+  s.steps = 12;
+  const std::uint64_t honest = honest_bits(s);
+  for (std::uint64_t seed = 2; seed <= 4; ++seed) {
+    s.churn = {draw_liar(seed)};
+    s.churn[0].factor = std::max(s.churn[0].factor, 0.2);  // fewer tasklets than in the bench
+    const Outcome outcome = train(s);
+    EXPECT_EQ(outcome.hash, honest) << seed;
+    EXPECT_EQ(outcome.distrusted, std::vector{s.churn[0].device}) << seed;
+    EXPECT_EQ(outcome.parts_stay, 0) << seed;
+  }
+}
+
+// The lies of these runs do harm where nobody looks, or the tests above could not fail.
+TEST(StagePairs, WithoutThemLiesStay) {
+  for (const auto& [kind, name] : kLies) {
+    Setting s = in_stages(0.0, 5, Mode::off);
+    s.churn = {liar(1, 1.0, kind)};
+    const Outcome outcome = train(s);
+    EXPECT_TRUE(outcome.hash != honest_bits(s) || !outcome.distrusted.empty()) << name;
+  }
+}
+
+}  // namespace
+}  // namespace cleave::testing_run
