@@ -53,7 +53,8 @@ TEST(StageMessage, SaysHowLongItIs) {
   EXPECT_EQ(answer.header.stage_task, header.stage_task);
   for (const Header& alone : unanswered()) EXPECT_EQ(frame_bytes(result_header(alone)), -1);
   EXPECT_EQ(fault_of(with_field<std::uint8_t>(frame, 112, 0)), Fault::field);     // errand
-  EXPECT_EQ(fault_of(with_field<std::uint8_t>(frame, 112, 9)), Fault::field);     // errand
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(frame, 112, 9)), Fault::field);     // a witness's answer is digested
+  EXPECT_EQ(fault_of(with_field<std::uint8_t>(frame, 112, 11)), Fault::field);    // errand
   EXPECT_EQ(fault_of(with_field<std::uint8_t>(frame, 112, 2)), Fault::field);     // a hold has no answer
   EXPECT_EQ(fault_of(with_field<std::uint8_t>(frame, 113, 1)), Fault::field);     // digest
   EXPECT_EQ(fault_of(with_field<std::uint8_t>(frame, 46, 5)), Fault::field);      // partial sums
@@ -80,14 +81,38 @@ TEST(StageMessage, SaysHowLongItIs) {
 }
 
 TEST(StageMessage, EveryErrandComesBack) {
-  for (std::uint8_t errand = 1; errand <= 8; ++errand) {
-    const Header header = stage_task(StageErrand{errand});
+  for (std::uint8_t errand = 1; errand <= 10; ++errand) {
+    Header header = stage_task(StageErrand{errand});
+    header.digest = header.stage_task.is_witness();
     TaskDraft task = begin_task(header);
     fill(task);
     const auto back = decode(seal(std::move(task)));
     ASSERT_TRUE(back) << int{errand};
     EXPECT_EQ(back->stage_task, header.stage_task) << int{errand};
   }
+}
+
+// A visit that is made again, and sums of which only a digest is wanted.
+TEST(StageMessage, DigestsAreAskedForAndAnswered) {
+  for (const StageErrand errand :
+       {StageErrand::witness_forward, StageErrand::witness_backward, StageErrand::send_sums}) {
+    Header header = stage_task(errand);
+    header.digest = true;
+    TaskDraft task = begin_task(header);
+    fill(task);
+    EXPECT_EQ(task.key.size(), sizeof(SipKey));
+    const auto asked = decode(seal(std::move(task)));
+    ASSERT_TRUE(asked);
+    const Frame answer = encode_digest(*asked, SipTag{}, Seconds(0), Seconds(0));
+    const auto header_of_answer = decode(answer);
+    ASSERT_TRUE(header_of_answer);
+    EXPECT_EQ(header_of_answer->kind, Kind::digest);
+    EXPECT_EQ(header_of_answer->stage_task, header.stage_task);
+  }
+  Header other = stage_task(StageErrand::backward);
+  other.digest = true;
+  EXPECT_EQ(frame_bytes(other), -1);
+  EXPECT_EQ(frame_bytes(stage_task(StageErrand::witness_forward)), -1) << "a whole visit's answers";
 }
 
 }  // namespace
