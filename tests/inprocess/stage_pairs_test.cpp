@@ -67,10 +67,11 @@ TEST(StagePairs, AllFamiliesAndOddShapes) {
     s.model.tie_embeddings = family != "opt";
     s.batch = 3;
     s.steps = 1;
-    for (const std::int64_t chunk : {128, 300}) {
+    for (const auto& [chunk, wire] : {std::pair(128, DType::f32), {300, DType::f16}, {128, DType::bf16}}) {
       s.chunk_tokens = chunk;
+      s.wire = wire;
       const Outcome outcome = train(s);
-      EXPECT_EQ(outcome.hash, honest_bits(s)) << family << chunk;
+      EXPECT_EQ(outcome.hash, honest_bits(s)) << family << chunk << name_of(wire);
       EXPECT_EQ(outcome.verification.suspected, 0);
       EXPECT_GT(outcome.verification.checked, 0);
     }
