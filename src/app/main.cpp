@@ -40,7 +40,7 @@ int main(int argc, char** argv) {
   if (code == 0 && !line.ended) code = with_exit_code(std::cref(act));
   if (code == 0) code = with_exit_code(require_whole_output);
 
-  // 3. Whoever speaks for all leaves first.
+  // 3. The rank that prints for all ranks leaves first.
   if (code != 0) let_first_rank_leave();
   return code;
 }

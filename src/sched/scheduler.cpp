@@ -1,4 +1,4 @@
-// The scheduler's loop: what is ready is planned and sent, what happens is told to whom it concerns.
+// The scheduler's loop: plans and submits operations that are ready, and passes each event to the part it concerns.
 #include "cleave/sched/scheduler.hpp"
 
 #include <fmt/format.h>
@@ -87,7 +87,7 @@ struct Scheduler::Impl {
     fleet.begin_step(step);
   }
 
-  // Columns come while nothing of the critical path does, until somebody waits for them.
+  // Columns are background work until a tasklet waits for them.
   TaskletId send_columns(OpId family, const plan::TaskletPlan& piece) {
     Tasklet tasklet{.id = TaskletId(next_tasklet++), .op = family, .piece = piece, .turn = kWhenIdle + next_turn++};
     tasklet.columns = tasklet.id;

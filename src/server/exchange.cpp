@@ -484,7 +484,7 @@ std::vector<RankInfo> Exchange::say_goodbye(Seconds at_most) {
   for (std::size_t rank = 1; rank < peers_.size(); ++rank) {
     if (!peers_[rank].gone) transport_.send(static_cast<int>(rank), comm::encode_goodbye());
   }
-  // Who lives takes leave as soon as it has read that, whatever it computes: it may be silent for no longer than ever.
+  // A live rank sends its farewell as soon as it has read that, even while it computes, so the usual patience holds.
   std::vector<Seconds> unread(peers_.size(), begun);
   const auto waited_for = [&](std::size_t rank) {
     const Peer& peer = peers_[rank];

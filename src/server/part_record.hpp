@@ -2,8 +2,8 @@
 // (docs/checkpoint_format.md): a process that goes on knows what the ones before knew.
 //
 // Devices are named by what outlives a process: their number in the fleet and the name that the input gives them. A
-// record of a fleet in which a number has another name tells nothing of single devices: then anybody may have had a
-// part in its steps.
+// record of a fleet in which a number has another name tells nothing of single devices: then every device counts as one
+// that had a part in its steps.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// ReturnedParts: what is known of a tasklet that is sent in parts: how far it was sent, how far the device has come,
-// and its result, which is put together as its parts are answered, so that whoever looks at results sees whole blocks
-// only.
+// ReturnedParts: the state of a tasklet that is sent in parts: how far it was sent, how far the device has come, and
+// its result. The result is put together as its parts are answered, so that other code only ever sees whole
+// blocks.
 #pragma once
 
 #include <cstdint>

@@ -1,12 +1,12 @@
 // StepHistory: the state before some of the last steps, so that training can go back to before a liar had a part in it.
 //
-// A step is begun with its number, and done with who delivered blocks in it that nobody looked at. Copies are whole and
-// in memory, so that going back is at once and cannot fail for want of room on a disk in the middle of a run. They are
-// made of every step only where few steps are kept: else of each kSpans-th part of the steps that are to be reached,
-// and whoever goes back takes some more steps back than it must. Those are run again to the same bits.
+// A step begins with its number. It ends with the devices whose blocks were not verified. Copies are whole and in
+// memory, so going back is immediate and cannot fail for want of disk space in the middle of a run. Where few steps are
+// kept there is a copy of every step; else there is one for each kSpans-th part of the steps to be reached, and going
+// back may take back more steps than it must. Those are run again to the same bits.
 //
-// Of steps that an earlier process ran there are no copies, but what its checkpoint says of who had a part in them: who
-// is found out later may have to go back further than this process began. Then the state comes from elsewhere.
+// There are no copies of steps that an earlier process ran. Its checkpoint says which devices had a part in them. If
+// one of these is found out, the state before this process began may be needed; it then comes from a checkpoint.
 #pragma once
 
 #include <cstdint>

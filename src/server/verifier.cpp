@@ -90,9 +90,9 @@ kernels::ProductCheck* Verifier::check_of(const sched::Tasklet& tasklet, bool be
   return &checks.at(tasklet.id.value);
 }
 
-// An honest device refuses what is not finite, so that is refused whatever verification looks at: one NaN that nobody
-// drew would end the training. Where a product is to be checked, both are done band by band, in one pass through
-// memory.
+// Honest devices refuse values that are not finite. So every block with such a value is refused, also one that is not
+// checked: a single NaN would end the training. A block that is checked is read once, band by band, for both
+// purposes.
 double Verifier::error_ratio_of_product(const sched::Tasklet& tasklet, const comm::ResultView& result) {
   const InProgress& state = work_.open(work_.operation(tasklet.op));
   const GemmBox& box = tasklet.piece.box;

@@ -1,7 +1,7 @@
 // ServerPort: one direction of the server's interface, a serial resource that all devices share.
 //
-// Of the messages that wait for it the most urgent goes first, as on a device's links; of equally urgent ones that with
-// the longest tail (Tail), because whoever would be through last can wait least; then the first that came.
+// The most urgent waiting message goes first, as on a device's links. Among equally urgent ones the message with the
+// longest tail (Tail) goes first, since its device would finish last; among equal tails, the one that came first.
 #pragma once
 
 #include <cstdint>

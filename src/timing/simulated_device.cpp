@@ -387,7 +387,7 @@ void SimulatedDevice::occupy(Seconds down_until, Seconds compute_until, Seconds 
   processor_.reserve(compute_until, Seconds(0));
 }
 
-// Nothing of what it has begun ends; what it holds is lost when somebody notices.
+// Nothing that it has begun ends. What it holds counts as lost when the scheduler gives up waiting.
 void SimulatedDevice::hang(Seconds now) {
   hung_ = true;
   hung_at = now;

@@ -46,7 +46,7 @@ struct Star::Impl {
     for (std::size_t i = 0; i < devices.size(); ++i) look_again(i);
   }
 
-  // The device as it is now, for whoever does something to it or asks.
+  // The device, brought forward to the present time, for calls that change or read it.
   SimulatedDevice& device_now(std::size_t index) {
     SimulatedDevice& device = devices[index];
     if (device.next_within().at <= now) device.advance(now, shared);

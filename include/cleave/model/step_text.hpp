@@ -28,7 +28,7 @@ struct StepText {
 
 /// How the graph is built in whose pieces a step in stages is run: one row group, the loss in one chunk.
 [[nodiscard]] StepOptions options_of_stages(const StepText& step, bool clip);
-/// That graph, for whoever does not update: its pieces do not depend on clipping.
+/// That graph, for devices, which do not update parameters: its pieces do not depend on clipping.
 /// Requires: as build_step(). Errors: InputError.
 [[nodiscard]] StepGraph graph_of_stages(const StepText& step);
 

@@ -51,7 +51,7 @@ class Observer {
   /// Operations of what follows belong to `graph`, which outlives them.
   virtual void begin(const model::StepGraph& graph, Seconds at) = 0;
   /// Whether every use of a device's resources is to be told. If not, spans are told of the server's processor only,
-  /// and a large fleet is simulated several times faster. Asked once, by whoever tells.
+  /// and a large fleet is simulated several times faster. A fleet asks once.
   [[nodiscard]] virtual bool wants_spans() const { return true; }
   virtual void span(const Span& span) = 0;
   /// A tasklet was given to its device, or to the server.

@@ -1,4 +1,4 @@
-// What the pieces of a server are given: how to execute, whom to serve, and what one step works on.
+// What the parts of a server are given: how to execute, which ranks to serve, and what one step works on.
 #pragma once
 
 #include <cstdint>

@@ -14,8 +14,8 @@
 
 namespace cleave::timing {
 
-/// What comes first at one time: what happens within devices, so that whoever acts at that time finds them as they are
-/// after it; then what the world does to them; then answers, in order of tasklet; then the server's kernels.
+/// The order of events at one time: events within devices come first, so that all others find devices up to date; then
+/// churn; then answers, in order of tasklet; then the server's kernels.
 enum class EventPriority : std::uint8_t { within_device, churn, answer, kernel };
 
 /// When something happens: the least is next.

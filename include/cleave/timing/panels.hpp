@@ -161,7 +161,7 @@ inline Panel PanelSequence::next_whole() {
 }
 
 /// How long a device that does nothing else still takes for a stream. The server's interface serves the longest tail
-/// first: whoever would be through last can wait least (Jackson 1955, "Scheduling a production line to minimize maximum
+/// first, because that device would finish last (Jackson 1955, "Scheduling a production line to minimize maximum
 /// tardiness").
 struct Tail {
   Seconds down;  ///< from when a panel begins to come down until the last byte is at the server

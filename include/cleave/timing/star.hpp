@@ -54,7 +54,7 @@ class Star {
   /// What the stream `id`, which stays, brought or would have brought is not used any more. Returns it if it is over,
   /// with its memory; null: it is not there, or its last panel is still coming down and it will be forgotten then.
   Stream* release(std::size_t device, std::int64_t id);
-  /// Memory that streams find taken from now on (or, below zero, free again), whoever uses it for what.
+  /// Memory of the device that is not available to streams from now on; a negative value frees it again.
   void reserve(std::size_t device, Bytes bytes);
   /// Resources of a device that nothing was submitted to yet are taken for so long from now.
   void occupy(std::size_t device, Seconds down, Seconds compute, Seconds up);

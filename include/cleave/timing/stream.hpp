@@ -1,7 +1,7 @@
 // Stream: one job of a device in the time model: panels that come down, are computed and go up, and memory meanwhile.
 //
 // A stream is all that the time model knows of a tasklet, of the weights of a stage, of a chunk of tokens: bytes, FLOP,
-// memory and priority. Whoever submits streams (star.hpp) derives from it what it wants to find again at completion.
+// memory and priority. Callers that submit streams (star.hpp) derive from it, to find their own data at completion.
 #pragma once
 
 #include <cstdint>

@@ -281,7 +281,7 @@ class Run {
     }
   }
 
-  // Whoever was found out in a step, or in an evaluation after it.
+  // The devices that were found out in a step, or in an evaluation after it.
   void note_findings(const server::VerificationReport& report) {
     for (; findings_noted_ < report.wrong.size(); ++findings_noted_) {
       const server::Finding& f = report.wrong[findings_noted_];
@@ -293,7 +293,7 @@ class Run {
     }
   }
 
-  // A verdict is in the folder since somebody was found out, and until nothing else there says otherwise.
+  // verdict.json stays from the moment a device is found out until no other file contradicts it.
   bool took_back(server::Trainer& trainer) {
     const server::TakenBack taken = trainer.take_back();
     if (taken.stays) {

@@ -193,7 +193,7 @@ std::vector<std::vector<Group>> share_groups(std::vector<Group> groups, std::int
   }
   for (std::size_t r = 0; r < shared.size(); ++r) {
     if (std::ssize(shared[r]) > blocks || shared[r].empty()) return {};
-    // What is too much or too little goes to the deepest, whom it changes least.
+    // The deepest group takes the surplus or the deficit: relative to its depth the change is smallest.
     for (; sums[r] != blocks; sums[r] += sums[r] < blocks ? 1 : -1) {
       const auto deepest = std::max_element(shared[r].begin(), shared[r].end(),
                                             [](const Group& a, const Group& b) { return a.blocks < b.blocks; });

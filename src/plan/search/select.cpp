@@ -26,7 +26,7 @@ constexpr int kMostTries = 6;
 constexpr int kPatientTries = 3;
 constexpr double kQuiteEven = 0.004, kDamped = -0.8;
 
-/// There GroupSearch leaves out whom it does not need: so many times as many devices are offered at first.
+/// GroupSearch leaves out devices that it does not need, so it is offered this many times as many at first.
 constexpr double kMoreToSearch = 1.1;
 
 /// Directions are evened out where the finish is beyond the bound by this factor, and they differ by less than that.

@@ -1,4 +1,4 @@
-// Whom to ask too, when the first device is late with a block.
+// Chooses a second device for a block that the first one is late with.
 #pragma once
 
 #include <optional>

@@ -1,7 +1,7 @@
-// Recovery: blocks that will not be answered are planned again; blocks that are late are asked of a second device too.
+// Recovery: plans blocks again that will not be answered, and asks a second device for blocks that are late.
 //
-// Whoever notices tells it: a device left with what it held, a message was lost, a device answered wrongly, a deadline
-// passed. It decides who computes the blocks instead, and keeps the record of what each loss cost.
+// The scheduler tells it what happened: a device left with what it held, a message was lost, a device answered wrongly,
+// a deadline passed. Recovery decides which devices compute the blocks instead, and records what each loss cost.
 #pragma once
 
 #include <functional>
