@@ -10,7 +10,6 @@ namespace cleave::plan {
 enum class SearchStage : std::uint8_t {
   balance,          ///< groups of a region exchange devices and blocks by areas, one move at a time
   refine,           ///< the same by true cuts
-  refine_longer,    ///< more of that, for plans that are still far from their bound
   group_sizes,      ///< groups of several sizes, not of one
   dealt_groups,     ///< groups of like capacity
   depth_groups,     ///< up to 16 devices: groups of like depth
@@ -22,7 +21,6 @@ enum class SearchStage : std::uint8_t {
   smaller_groups,   ///< narrow interface: groups of 14 and of 9 devices
   more_devices,     ///< narrow interface: more devices than fill it
   whole_depths,     ///< narrow interface: a share of the work at the whole depth
-  device_counts,    ///< alone, narrow interface: other numbers of devices, tried thoroughly
   rounds,           ///< little memory: parts of the box one after another
   early_tiles,      ///< alone: tiles whose results leave early
   later_tiles,      ///< alone: tiles whose results need not, where the others are far from the bound

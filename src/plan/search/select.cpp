@@ -22,10 +22,6 @@ namespace {
 constexpr double kEven = 0.01, kNearlyEven = 0.025;
 constexpr int kMostTries = 6;
 
-/// Where there is time, so many numbers of devices are tried thoroughly, the next by this power of how uneven they are.
-constexpr int kPatientTries = 3;
-constexpr double kQuiteEven = 0.004, kDamped = -0.8;
-
 /// GroupSearch leaves out devices that it does not need, so it is offered this many times as many at first.
 constexpr double kMoreToSearch = 1.1;
 
@@ -90,17 +86,7 @@ class Selection {
       count_ =
           std::min(offers_.size(), static_cast<std::size_t>(std::llround(kMoreToSearch * static_cast<double>(count_))));
     }
-    double ratio = attempt(count_);
-    if (!(bound_.wanted > 0) || !runs(SearchStage::device_counts)) return best_;
-    std::vector<std::size_t> tried{count_};
-    for (int i = 0; i < kPatientTries && ratio > 0 && uneven(ratio) > kQuiteEven; ++i) {
-      if (best_.finish <= bound_.wanted) break;
-      const auto next = std::llround(static_cast<double>(count_) * std::pow(ratio, kDamped));
-      count_ = std::clamp<std::size_t>(static_cast<std::size_t>(next), 1, offers_.size());
-      if (std::find(tried.begin(), tried.end(), count_) != tried.end()) break;
-      tried.push_back(count_);
-      ratio = attempt(count_);
-    }
+    attempt(count_);
     return best_;
   }
 

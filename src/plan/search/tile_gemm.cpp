@@ -406,17 +406,14 @@ class Search {
       if (wanted_ > 0) keep(plan.tile());
       if (thorough_ && runs(SearchStage::refine)) plan.refine(kEffort, kTries);
       keep(plan.tile());
-      if (!thorough_ || !far(found.finish) || !runs(SearchStage::refine_longer)) continue;
-      plan.refine(kMoreEffort, kMoreTries);
-      keep(plan.tile());
     }
     if (found.finish > guess_ * 1.05 && runs(SearchStage::flat)) keep(tile_flat(work_, box_, devices_));
     return found;
   }
 
   /// Devices cut again to refine a plan, and moves that are cut before the search ends.
-  static constexpr std::int64_t kEffort = 1000, kMoreEffort = 4000;
-  static constexpr std::size_t kTries = 8, kMoreTries = 40;
+  static constexpr std::int64_t kEffort = 1000;
+  static constexpr std::size_t kTries = 8;
 
   Work work_;
   fleet::ServerProfile server_;
