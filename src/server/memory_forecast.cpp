@@ -35,6 +35,7 @@ constexpr Bytes kRuntime{12LL << 20};
 /// Memory that ranks of one host share is taken in huge pages, by each rank its own.
 constexpr std::int64_t in_huge_pages(std::int64_t bytes) {
   constexpr auto kPage = static_cast<std::int64_t>(kHugePage);
+  if (bytes < kPage) return bytes;  // of the first one no more than what is used
   return (bytes + kPage - 1) / kPage * kPage;
 }
 
@@ -48,6 +49,99 @@ void note_device_peak(MemoryForecast& memory, const sched::Fleet& fleet,
   }
 }
 
+/// Messages under way, as Exchange has them.
+class MessageBooks {
+ public:
+  explicit MessageBooks(int device_ranks) : ranks_(static_cast<std::size_t>(device_ranks)) {}
+
+  void sent(const sched::Tasklet& tasklet) {
+    const plan::TaskletPlan& piece = tasklet.piece;
+    const UnderWay of{index_of(piece.device), piece.bytes_down.value(), piece.bytes_up.value()};
+    under_way_[tasklet.id] = of;
+    Rank& rank = ranks_[of.rank];
+    const std::size_t kind = comm::frame_kind(of.task);
+    rank.tasks[kind] += comm::frame_memory(of.task);
+    std::int64_t& results = comm::is_large_frame(of.result) ? rank.results : small_results_;
+    results += of.result;
+    rank.results_peak = std::max(rank.results_peak, rank.results);
+    small_results_peak_ = std::max(small_results_peak_, small_results_);
+    largest_ = std::max({largest_, of.task, of.result});
+    std::int64_t tasks = 0;
+    for (const Rank& each : ranks_) tasks += most_under_way(each.tasks[kind], largest_);
+    tasks_peaks_[kind] = std::max(tasks_peaks_[kind], tasks);
+  }
+  /// Of a message that nobody answers; `stays`: its memory is not given back while others of its kind are sent.
+  void sent_unanswered(Bytes bytes, bool stays) {
+    largest_ = std::max(largest_, bytes.value());
+    if (stays) unanswered_[comm::frame_kind(bytes.value())] += comm::frame_memory(bytes.value());
+  }
+  void answered(TaskletId tasklet) {
+    const auto found = under_way_.find(tasklet);
+    if (found == under_way_.end()) return;
+    Rank& rank = ranks_[found->second.rank];
+    const std::int64_t task = found->second.task;
+    rank.tasks[comm::frame_kind(task)] -= comm::frame_memory(task);
+    (comm::is_large_frame(found->second.result) ? rank.results : small_results_) -= found->second.result;
+    under_way_.erase(found);
+  }
+  /// What is needed at most, each kind for itself.
+  [[nodiscard]] Bytes peak() const {
+    std::int64_t sum = small_results_peak_;
+    for (std::size_t kind = 0; kind < comm::kFrameKinds; ++kind) {
+      const std::int64_t tasks = std::max(tasks_peaks_[kind], unanswered_[kind]);
+      sum += kind + 1 == comm::kFrameKinds ? in_huge_pages(tasks) : tasks;
+    }
+    for (const Rank& rank : ranks_) sum += in_huge_pages(rank.results_peak);
+    return Bytes(sum);
+  }
+
+ private:
+  struct UnderWay {
+    std::size_t rank = 0;
+    std::int64_t task = 0, result = 0;  // bytes
+  };
+  // What is under way to and from one rank. Results may be there long before their turn has come, and each rank writes
+  // large ones in memory of its own, which is kept.
+  struct Rank {
+    std::array<std::int64_t, comm::kFrameKinds> tasks{};  // by kind of frame
+    std::int64_t results = 0, results_peak = 0;
+  };
+  [[nodiscard]] std::size_t index_of(DeviceId device) const {
+    return static_cast<std::size_t>(rank_of(device, static_cast<int>(ranks_.size())) - 1);
+  }
+
+  std::map<TaskletId, UnderWay> under_way_;
+  std::vector<Rank> ranks_;
+  std::array<std::int64_t, comm::kFrameKinds> tasks_peaks_{}, unanswered_{};
+  std::int64_t small_results_ = 0, small_results_peak_ = 0, largest_ = 0;
+};
+
+/// A simulated fleet that notes when messages of a step in stages come and go. Weights leave together.
+class StageMemoryFleet final : public sched::ForwardingFleet<> {
+ public:
+  StageMemoryFleet(const TrainerOptions& options, int device_ranks)
+      : ForwardingFleet(model_), model_(options.devices, options.server(), options.wire), messages_(device_ranks) {}
+
+  void submit(const sched::Tasklet& tasklet) override {
+    if (tasklet.errand == sched::Errand::weights) {
+      messages_.sent_unanswered(tasklet.piece.bytes_down, /*stays=*/true);
+    } else {
+      messages_.sent(tasklet);
+    }
+    model_.submit(tasklet);
+  }
+  sched::Event next_event(Seconds deadline) override {
+    const sched::Event event = model_.next_event(deadline);
+    if (event.kind == sched::EventKind::done) messages_.answered(event.tasklet);
+    return event;
+  }
+  [[nodiscard]] Bytes messages() const { return messages_.peak(); }
+
+ private:
+  sched::SimulatedFleet model_;
+  MessageBooks messages_;
+};
+
 /// A simulated fleet that notes when tensors, partial sums and messages come and go, as Executor and Exchange have it.
 class MemoryFleet final : public sched::ForwardingFleet<> {
  public:
@@ -59,13 +153,13 @@ class MemoryFleet final : public sched::ForwardingFleet<> {
         graph_(graph),
         lifetimes_(graph),
         alive_(graph.tensors.size(), false),
-        ranks_(static_cast<std::size_t>(device_ranks)) {}
+        messages_(device_ranks) {}
 
   void submit(const sched::Tasklet& tasklet) override {
     const model::Operation& op = graph_.operation(tasklet.op);
     const plan::TaskletPlan& piece = tasklet.piece;
     if (tasklet.brings_columns()) {
-      largest_message_ = std::max(largest_message_, piece.bytes_down.value());
+      messages_.sent_unanswered(piece.bytes_down, /*stays=*/false);
       return model_.submit(tasklet);
     }
     begin(op);
@@ -78,15 +172,7 @@ class MemoryFleet final : public sched::ForwardingFleet<> {
       // Finished blocks are converted one at a time, when the operation retires.
       if (piece.box.k0 == 0) largest_finished_ = std::max(largest_finished_, piece.box.m() * piece.box.n() * 4);
     }
-    if (piece.device != kServerDevice) {
-      const UnderWay sent{index_of(piece.device), piece.bytes_down.value(), piece.bytes_up.value()};
-      under_way_[tasklet.id] = sent;
-      Rank& rank = ranks_[sent.rank];
-      rank.tasks[comm::frame_kind(sent.task)] += comm::frame_memory(sent.task);
-      grow(rank.results, rank.results_peak, sent.result);
-      largest_message_ = std::max({largest_message_, sent.task, sent.result});
-      note_tasks(comm::frame_kind(sent.task));
-    }
+    if (piece.device != kServerDevice) messages_.sent(tasklet);
     note();
     model_.submit(tasklet);
   }
@@ -111,46 +197,20 @@ class MemoryFleet final : public sched::ForwardingFleet<> {
 
   sched::Event next_event(Seconds deadline) override {
     const sched::Event event = model_.next_event(deadline);
-    if (event.kind == sched::EventKind::done) {
-      const auto sent = under_way_.find(event.tasklet);
-      if (sent != under_way_.end()) {
-        Rank& rank = ranks_[sent->second.rank];
-        const std::int64_t task = sent->second.task;
-        rank.tasks[comm::frame_kind(task)] -= comm::frame_memory(task);
-        rank.results -= sent->second.result;
-        under_way_.erase(sent);
-      }
-    }
+    if (event.kind == sched::EventKind::done) messages_.answered(event.tasklet);
     return event;
   }
 
   void write(MemoryForecast& memory) const {
     memory.activations = Bytes(tensor_peak_);
     memory.sums = Bytes(sum_peak_ + largest_finished_);
-    std::int64_t messages = in_huge_pages(tasks_peaks_.back());
-    for (std::size_t kind = 0; kind + 1 < comm::kFrameKinds; ++kind) messages += tasks_peaks_[kind];
-    for (const Rank& rank : ranks_) messages += in_huge_pages(rank.results_peak);
-    memory.messages = Bytes(messages);
+    memory.messages = messages_.peak();
     memory.pool = Bytes(pool_peak_);
     // With several tasklets in its hands at once a device takes more than the largest of them does.
     note_device_peak(memory, model_, names_);
   }
 
  private:
-  struct UnderWay {
-    std::size_t rank = 0;
-    std::int64_t task = 0, result = 0;  // bytes
-  };
-  // What is under way to and from one rank. Results may be there long before their turn has come, and each rank writes
-  // them in memory of its own, which is kept.
-  struct Rank {
-    std::array<std::int64_t, comm::kFrameKinds> tasks{};  // by kind of frame
-    std::int64_t results = 0, results_peak = 0;
-  };
-
-  [[nodiscard]] std::size_t index_of(DeviceId device) const {
-    return static_cast<std::size_t>(rank_of(device, static_cast<int>(ranks_.size())) - 1);
-  }
   [[nodiscard]] std::int64_t bytes_of(TensorId id) const { return graph_.tensor(id).elements() * 4; }
   static void grow(std::int64_t& total, std::int64_t& peak, std::int64_t by) {
     total += by;
@@ -166,12 +226,6 @@ class MemoryFleet final : public sched::ForwardingFleet<> {
     });
   }
 
-  void note_tasks(std::size_t kind) {
-    std::int64_t tasks = 0;
-    for (const Rank& rank : ranks_) tasks += most_under_way(rank.tasks[kind], largest_message_);
-    tasks_peaks_[kind] = std::max(tasks_peaks_[kind], tasks);
-  }
-
   void note() {
     pool_peak_ = std::max(pool_peak_, tensor_bytes_ + sum_bytes_ + (sums_.empty() ? 0 : largest_finished_));
   }
@@ -183,11 +237,9 @@ class MemoryFleet final : public sched::ForwardingFleet<> {
   TensorLifetimes lifetimes_;
   std::vector<bool> alive_;
   std::unordered_map<OpId, std::int64_t> sums_;
-  std::map<TaskletId, UnderWay> under_way_;
-  std::vector<Rank> ranks_;
+  MessageBooks messages_;
   std::int64_t tensor_bytes_ = 0, tensor_peak_ = 0, sum_bytes_ = 0, sum_peak_ = 0, largest_finished_ = 0;
-  std::int64_t largest_message_ = 0, pool_peak_ = 0;
-  std::array<std::int64_t, comm::kFrameKinds> tasks_peaks_{};
+  std::int64_t pool_peak_ = 0;
 };
 
 MemoryForecast forecast_tensors(const TrainerOptions& options, const model::StepGraph& graph) {
@@ -222,19 +274,17 @@ ProcessMemory measure_process_memory() {
 
 // Of a step in stages: every boundary between two stages, and its gradient, stays until the step ends, as it travels,
 // beside what the lowest stage reads and returns; gradients of all parameters, and the sums of those that several
-// owners have parts of; and the weights on their way, which leave together.
-MemoryForecast forecast_stages(const TrainerOptions& options) {
+// owners have parts of.
+MemoryForecast forecast_stages(const TrainerOptions& options, int device_ranks) {
   const model::StepGraph graph = model::graph_of_stages({options.model, options.batch, options.freeze, options.wire});
   MemoryForecast memory = forecast_tensors(options, graph);
-  sched::SimulatedFleet fleet(options.devices, options.server(), options.wire);
+  StageMemoryFleet fleet(options, device_ranks);
   sched::StageScheduler scheduler(fleet, graph, sched::stage_scheduler_options(options));
-  std::int64_t gradients = 0, weights = 0;
+  std::int64_t gradients = 0;
   for (const model::TensorSpec& tensor : graph.tensors) {
     if (tensor.role == model::TensorRole::gradient) gradients += tensor.elements();
   }
   const plan::StagePlan& plan = scheduler.plan();
-  for (const plan::Stage& stage : plan.stages) weights += stage.weights.value() * std::ssize(stage.replicas);
-  for (const plan::GradientOwner& owner : plan.owners) weights += owner.weights.value();
   const sched::StepReport report = scheduler.run();
   std::int64_t sums = 0;
   const plan::StageWork work = plan::stage_work_of(graph, options.wire);
@@ -247,7 +297,7 @@ MemoryForecast forecast_stages(const TrainerOptions& options) {
   memory.activations = Bytes(2 * boundary * (between + lowest) + 4 * gradients);
   memory.sums = Bytes(sums);
   memory.pool = memory.activations + memory.sums;
-  memory.messages = Bytes(weights);
+  memory.messages = fleet.messages();
   memory.step = report.time;
   memory.tasklets = report.tasklets;
   note_device_peak(memory, fleet, options.devices);
@@ -257,7 +307,7 @@ MemoryForecast forecast_stages(const TrainerOptions& options) {
 }
 
 MemoryForecast forecast_memory(const TrainerOptions& options, int device_ranks) {
-  if (options.layout.layout == sched::Layout::stages && device_ranks > 0) return forecast_stages(options);
+  if (options.layout.layout == sched::Layout::stages && device_ranks > 0) return forecast_stages(options, device_ranks);
   const model::StepGraph graph = training_graph(options);
   MemoryForecast memory = forecast_tensors(options, graph);
   MemoryFleet fleet(options, graph, device_ranks);
