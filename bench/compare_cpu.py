@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """Tokens a second of a training step beside PyTorch (and llm.c) on the same cores, model and shapes, in turns.
 
-    python3 bench/compare_cpu.py [--rounds 3] [--steps 12] [--llmc FOLDER] TEXT [OVERRIDE...]
+    python3 bench/compare_cpu.py [--model six-layers] [--rounds 3] [--steps 12] [--llmc FOLDER] TEXT [OVERRIDE...]
 
-TEXT: any text file; inputs/speed/six-layers.yaml says the model. In each round cleave runs (server and two devices,
-clock off, device ranks bound to cores), then PyTorch with as many threads as there are cores, with attention written as
+TEXT: any text file; inputs/speed/MODEL.yaml says the model: six-layers or gpt2-124m. In each round cleave runs (server
+and two devices, clock off, device ranks bound to cores), then PyTorch with as many threads as there are cores, with attention written as
 matmul and as baddbmm, then llm.c's CPU program where a checkout of it is given. Steps before the third of a run do not count. Printed: tokens a
 second, median and quartiles over all steps of all rounds; of each round the ratio to PyTorch's better way, and the
 median of these; and where a step of the server goes (one more run with output.profile=true).
 
-Checks: all start at ln 256 nats, and cleave and PyTorch, which start from the same distribution, end within 0.25 nats of
+Checks: all start at ln V nats, V tokens being known to the model, and cleave and PyTorch, which start from the same distribution, end within 0.25 nats of
 each other; else exit code 1.
+CLEAVE_INSTRUCTIONS=avx2 in the environment hides AVX-512 from both.
 Needs Debian's python3-torch, and to be fair to it libopenblas0-openmp, which this script puts first in its library path.
 Edit: nothing.
 """
@@ -27,8 +28,13 @@ import sys
 import tempfile
 
 TOP = pathlib.Path(__file__).resolve().parent.parent
-INPUT = TOP / "inputs" / "speed" / "six-layers.yaml"
-LAYERS, HEADS, WIDTH, TOKENS, BATCH, VOCABULARY = 6, 6, 384, 256, 8, 256
+# Layers, heads, width, tokens of a sequence, sequences, vocabulary.
+MODELS = {"six-layers": (6, 6, 384, 256, 8, 256), "gpt2-124m": (12, 12, 768, 512, 4, 50257)}
+MODEL = next((sys.argv[i + 1] for i, a in enumerate(sys.argv[:-1]) if a == "--model"), "six-layers")
+if MODEL not in MODELS:
+    sys.exit(f"compare_cpu: no model {MODEL}; {', '.join(MODELS)}")
+INPUT = TOP / "inputs" / "speed" / f"{MODEL}.yaml"
+LAYERS, HEADS, WIDTH, TOKENS, BATCH, VOCABULARY = MODELS[MODEL]
 WARM_UP = 2
 CORES = os.cpu_count()
 
@@ -112,6 +118,8 @@ def python_with_torch():
 def torch_capability():
     """The best that the processor offers, by PyTorch's names: it takes less than AVX-512 by itself on some, and obeys
     whoever asks for more than there is."""
+    if os.environ.get("CLEAVE_INSTRUCTIONS") in ("avx2", "baseline"):
+        return {"avx2": "avx2", "baseline": "default"}[os.environ["CLEAVE_INSTRUCTIONS"]]
     flags = set(re.search(r"^flags\s*:(.*)$", pathlib.Path("/proc/cpuinfo").read_text() + "\nflags :", re.M)[1].split())
     if {"avx512f", "avx512dq", "avx512bw", "avx512vl", "fma"} <= flags:
         return "avx512"
@@ -122,11 +130,13 @@ def run_torch(python, text, steps, attention):
     # Whoever made the environment may have held OpenBLAS to other kernels than the processor's.
     env = {name: value for name, value in os.environ.items() if not name.startswith("OPENBLAS_")}
     env |= {"OMP_NUM_THREADS": str(CORES), "ATEN_CPU_CAPABILITY": torch_capability()}
+    if torch_capability() == "avx2":  # where AVX-512 is hidden from cleave it is hidden from OpenBLAS and oneDNN too
+        env |= {"OPENBLAS_CORETYPE": "Haswell", "ONEDNN_MAX_CPU_ISA": "AVX2"}
     blas = pathlib.Path("/usr/lib/x86_64-linux-gnu/openblas-openmp")
     if blas.is_dir():
         env["LD_LIBRARY_PATH"] = f"{blas}:{env.get('LD_LIBRARY_PATH', '')}".rstrip(":")
-    done = subprocess.run([python, __file__, text, "--steps", str(steps), "--torch", attention], env=env, check=True,
-                          capture_output=True, text=True, timeout=1200)
+    done = subprocess.run([python, __file__, text, "--model", MODEL, "--steps", str(steps), "--torch", attention], env=env,
+                          check=True, capture_output=True, text=True, timeout=1200)
     return json.loads(done.stdout)
 
 
@@ -197,12 +207,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text")
     parser.add_argument("overrides", nargs="*", help="of cleave's input, after --")
+    parser.add_argument("--model", choices=list(MODELS), default="six-layers")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--llmc", metavar="FOLDER", help="a checkout of github.com/karpathy/llm.c")
     parser.add_argument("--torch", help=argparse.SUPPRESS)
     options = parser.parse_args()
     text = str(pathlib.Path(options.text).resolve())
+    if options.llmc and MODEL != "six-layers":
+        sys.exit("compare_cpu: llm.c is built for six-layers")
     if options.torch:
         return torch_steps(text, options.steps, options.torch)
     python = python_with_torch()
@@ -235,7 +248,7 @@ def main():
                 print(f"losses differ at the end: {ends['cleave']:.3f}, {ends['PyTorch, matmul']:.3f}")
                 good = False
 
-    print(f"{LAYERS} layers, d {WIDTH}, {BATCH} x {TOKENS} tokens, fp32, {CORES} cores, {options.rounds} rounds of "
+    print(f"{MODEL}: {LAYERS} layers, d {WIDTH}, {BATCH} x {TOKENS} tokens, fp32, {CORES} cores, {options.rounds} rounds of "
           f"{options.steps} steps")
     print(f"{'':18} {'tokens/s':>9} {'quartiles':>15} {'of PyTorch, by round':>28}")
     for name, values in rates.items():

@@ -2,6 +2,9 @@
 #include "stage_device.hpp"
 
 #include <algorithm>
+#include <map>
+#include <memory>
+#include <utility>
 
 #include "cleave/base/byte_cursor.hpp"
 #include "cleave/kernels/wire.hpp"
@@ -15,40 +18,116 @@ using pieces::UnitRange;
 
 constexpr std::int64_t kMostSlices = std::int64_t{1} << 16;
 
-// Pieces of a stage, and slices of them.
-struct Holding {
-  std::int64_t first = 0, end = 0;
-  std::vector<UnitRange> slices;
-};
-
 std::vector<UnitRange> read_slices(ByteReader& from) {
   const auto count = from.value<std::int64_t>();
   if (count < 0 || count > kMostSlices) return {};
   return from.values<UnitRange>(static_cast<std::size_t>(count));
 }
 
+// Rows that came, in fp32: where they are in the message, or widened. Payloads begin on a boundary of
+// comm::kAlignment, and what is wider comes first.
+class RowsIn {
+ public:
+  RowsIn(DType wire, std::span<const std::byte> bytes)
+      : widened_(wire == DType::f32 ? 0 : bytes.size() / static_cast<std::size_t>(size_of(wire))),
+        rows_(widened_.empty() ? std::span(reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float))
+                               : std::span<const float>(widened_)) {
+    if (!widened_.empty()) kernels::from_wire(wire, bytes.data(), {widened_.data(), 1, std::ssize(widened_)});
+  }
+  operator std::span<const float>() const { return rows_; }  // NOLINT(google-explicit-constructor)
+
+ private:
+  std::vector<float> widened_;
+  std::span<const float> rows_;
+};
+
+// Rows that go: written where they are in the result, or rounded to the wire type by send().
+class RowsOut {
+ public:
+  RowsOut(DType wire, ByteWriter& to, std::size_t elements)
+      : wire_(wire), place_(to.rest()), own_(wire == DType::f32 ? 0 : elements) {
+    if (wire == DType::f32) {
+      rows_ = to.room<float>(elements);
+    } else {
+      rows_ = own_;
+      to.skip(elements * static_cast<std::size_t>(size_of(wire)));
+    }
+  }
+  [[nodiscard]] std::span<float> rows() const { return rows_; }
+  void send() const {
+    if (!own_.empty()) kernels::to_wire(wire_, {own_.data(), 1, std::ssize(own_)}, place_.data());
+  }
+
+ private:
+  DType wire_;
+  std::span<std::byte> place_;
+  std::vector<float> own_;
+  std::span<float> rows_;
+};
+
 }  // namespace
 
-StageDevice::Status StageDevice::hold(const comm::StageTask& task, std::span<const std::byte> payload) {
+StageDevice::Status StageDevice::hold(const comm::StageTask& task, std::span<const std::byte> payload,
+                                      std::span<const std::byte> reach) {
   if (payload.empty()) return Status::ok;  // memory alone
   ByteReader from(payload);
   Holding holding{.first = from.value<std::int64_t>(), .end = from.value<std::int64_t>(), .slices = {}};
   if (task.owner >= 0) holding.slices = read_slices(from);
+  const std::int64_t how = task.owner < 0 ? from.value<std::int64_t>() : 0;
   if (!from.ok()) return Status::malformed;
+  const auto replay = (how & comm::kKeepsValues) != 0 ? Replay::kept : Replay::remade;
+  if ((how & comm::kWeightsInPlace) != 0) return hold_in_place(task.stage, holding, from, reach, replay);
   const std::span<const std::byte> weights = from.left();
   return task.owner < 0
-             ? worker_.hold_stage(task.stage, holding.first, holding.end, weights)
+             ? worker_.hold_stage(task.stage, holding.first, holding.end, weights, replay)
              : worker_.hold_slices(task.owner, task.stage, holding.first, holding.end, holding.slices, weights);
 }
 
+// Places of the parameters in order of their ids, then those that have none: they are sent. Each is whole, without gaps
+// between its rows.
+StageDevice::Status StageDevice::hold_in_place(std::int32_t stage, const Holding& holding, ByteReader& from,
+                                               std::span<const std::byte> reach, Replay replay) {
+  if (holding.first < 0 || holding.end <= holding.first || holding.end > table_.size()) return Status::malformed;
+  const model::StepGraph& graph = table_.graph();
+  const pieces::NeededParameters needed = pieces::parameters_of_stage(table_, holding.first, holding.end);
+  const auto places = from.view<comm::OperandPlace>(needed.size());
+  if (!from.ok()) return Status::malformed;
+  std::map<TensorId, kernels::ConstRows> rows;
+  std::map<TensorId, KeptVector<float>> sent;
+  std::size_t next = 0;
+  for (const auto& [id, part] : needed) {
+    const comm::OperandPlace& place = places[next++];
+    const model::TensorSpec& spec = graph.tensor(id);
+    if (place.offset == -1) {
+      const auto values = from.view<float>(static_cast<std::size_t>(spec.elements()));
+      if (!from.ok()) return Status::malformed;
+      const KeptVector<float>& own = sent[id] = KeptVector<float>(values.begin(), values.end());
+      rows.emplace(id, kernels::ConstRows(own.data(), spec.rows, spec.cols));
+      continue;
+    }
+    const std::int64_t bytes = spec.elements() * static_cast<std::int64_t>(sizeof(float));
+    const auto size = static_cast<std::int64_t>(reach.size());
+    if (place.offset < 0 || place.offset % static_cast<std::int64_t>(alignof(float)) != 0 || bytes > size ||
+        place.offset > size - bytes || place.ld != spec.cols)
+      return Status::malformed;
+    const auto* const first = reinterpret_cast<const float*>(reach.data() + place.offset);
+    rows.emplace(id, kernels::ConstRows(first, spec.rows, spec.cols));
+  }
+  if (!from.done()) return Status::malformed;
+  // Elements of `sent` stay where they are when the map is moved.
+  const auto held = std::make_shared<const std::pair<decltype(rows), decltype(sent)>>(std::move(rows), std::move(sent));
+  return worker_.hold_stage(
+      stage, holding.first, holding.end, [held](TensorId id) { return held->first.at(id); }, replay);
+}
+
 StageDevice::Status StageDevice::pass(const comm::StageTask& task, std::span<const std::byte> payload,
-                                      std::span<std::byte> to) {
+                                      std::span<std::byte> to, bool for_sums) {
   if (payload.size() % element() != 0 || (!to.empty() && to.size() != payload.size())) return Status::malformed;
-  const std::vector<float> x = widened_rows(payload);
-  std::vector<float> y(to.size() / element());
-  const Status status = worker_.forward({task.stage, task.sequence, task.row, task.rows}, x, y);
   ByteWriter write(to);
-  put_rows(y, write);
+  const RowsOut y(wire(), write, to.size() / element());
+  const Status status =
+      worker_.forward({task.stage, task.sequence, task.row, task.rows}, RowsIn(wire(), payload), y.rows(), for_sums);
+  if (status == Status::ok) y.send();
   return status;
 }
 
@@ -59,19 +138,23 @@ StageDevice::Status StageDevice::pass_head(const comm::StageTask& task, std::spa
   const auto width = static_cast<std::size_t>(table_.piece(table_.size() - 1).width);
   if (rows > static_cast<std::size_t>(table_.graph().seq)) return Status::malformed;
   ByteReader from(payload);
-  const std::vector<float> x = read_rows(from, rows * width);
+  const std::span<const std::byte> x = from.bytes(rows * width * element());
   const auto targets = from.rest<std::int32_t>();
   const std::size_t known = rows * (2 * sizeof(double) + width * element() + sizeof(float));
   if (!from.ok() || (!to.empty() && (to.size() < known || (to.size() - known) % sizeof(float) != 0)))
     return Status::malformed;
-  std::vector<double> sum(to.empty() ? 0 : rows), loss(sum.size());
-  std::vector<float> dx(sum.size() * width), top(sum.size()),
-      norms(to.empty() ? 0 : (to.size() - known) / sizeof(float));
-  const Status status =
-      worker_.head({task.stage, task.sequence, task.row, task.rows}, x, targets, {dx, top, sum, loss, norms}, for_sums);
+  const std::size_t returned = to.empty() ? 0 : rows;
   ByteWriter write(to);
-  for (const auto* values : {&sum, &loss}) write.put(std::span<const double>(*values));
-  put_rows(dx, write);
+  std::vector<double> sum(returned), loss(returned);
+  std::vector<float> top(returned), norms(to.empty() ? 0 : (to.size() - known) / sizeof(float));
+  write.skip(2 * returned * sizeof(double));
+  const RowsOut dx(wire(), write, returned * width);
+  const Status status = worker_.head({task.stage, task.sequence, task.row, task.rows}, RowsIn(wire(), x), targets,
+                                     {dx.rows(), top, sum, loss, norms}, for_sums);
+  if (status != Status::ok) return status;
+  ByteWriter first(to);
+  for (const auto* values : {&sum, &loss}) first.put(std::span<const double>(*values));
+  dx.send();
   for (const auto* values : {&top, &norms}) write.put(std::span<const float>(*values));
   return status;
 }
@@ -83,11 +166,13 @@ StageDevice::Status StageDevice::go_back(const comm::StageTask& task, std::span<
   const std::size_t of_norms = std::min(to.size(), with_norms * sizeof(float)), of_dx = to.size() - of_norms;
   if (payload.size() % element() != 0 || of_norms % sizeof(float) != 0 || of_dx % element() != 0)
     return Status::malformed;
-  const std::vector<float> dy = widened_rows(payload);
-  std::vector<float> dx(of_dx / element()), norms(of_norms / sizeof(float));
-  const Status status = worker_.backward({task.stage, task.sequence, task.row, task.rows}, dy, dx, norms);
   ByteWriter write(to);
-  put_rows(dx, write);
+  const RowsOut dx(wire(), write, of_dx / element());
+  std::vector<float> norms(of_norms / sizeof(float));
+  const Status status =
+      worker_.backward({task.stage, task.sequence, task.row, task.rows}, RowsIn(wire(), payload), dx.rows(), norms);
+  if (status != Status::ok) return status;
+  dx.send();
   write.put(std::span<const float>(norms));
   return status;
 }
@@ -104,7 +189,7 @@ StageDevice::Status StageDevice::make_again(const comm::StageTask& task, std::sp
   const std::span<const std::byte> x = payload.first(rows_in_all * row_bytes), more = payload.subspan(x.size());
   const std::size_t of_norms = static_cast<std::size_t>(worker_.norms_of(task.stage)) * sizeof(float);
   if (back) {
-    const Status status = worker_.remake(task.stage, task.sequence, widened_rows(x), false);
+    const Status status = worker_.remake(task.stage, task.sequence, RowsIn(wire(), x), false);
     if (status != Status::ok) return status;
   }
   const std::int64_t answers = (seq + chunk - 1) / chunk;
@@ -128,7 +213,7 @@ StageDevice::Status StageDevice::make_again(const comm::StageTask& task, std::sp
     const std::span<std::byte> part = to.first(size);
     const Status status = head   ? pass_head(one, operands, part, false)
                           : back ? go_back(one, operands, part)
-                                 : pass(one, operands, part);
+                                 : pass(one, operands, part, false);
     if (status != Status::ok) return status;
     to = to.subspan(size);
   }
@@ -142,21 +227,22 @@ StageDevice::Status StageDevice::add(const comm::StageTask& task, std::span<cons
   const auto seq = static_cast<std::size_t>(table_.graph().seq);
   const auto width = static_cast<std::size_t>(table_.piece(table_.size() - 1).width);
   ByteReader from(payload);
-  pieces::StageWorker::Operands operands;
   std::vector<double> sum;
-  std::vector<float> x, dy, top;
+  std::vector<float> top;
   std::vector<std::int32_t> targets;
+  std::span<const std::byte> x, dy;
   if (!worker_.owns_of_head(task.owner)) {
-    x = read_rows(from, seq * width);
-    dy = read_rows(from, seq * width);
+    x = from.bytes(seq * width * element());
+    dy = from.bytes(seq * width * element());
   } else {
     sum = from.values<double>(seq);
-    x = read_rows(from, seq * width);
+    x = from.bytes(seq * width * element());
     top = from.values<float>(seq);
     targets = from.values<std::int32_t>(seq);
   }
   if (!from.done()) return Status::malformed;
-  operands = {.x = x, .dy = dy, .top = top, .sum = sum, .targets = targets};
+  const RowsIn of_x(wire(), x), of_dy(wire(), dy);
+  const pieces::StageWorker::Operands operands{.x = of_x, .dy = of_dy, .top = top, .sum = sum, .targets = targets};
   return worker_.add(task.owner, task.sequence, &operands, away);
 }
 
@@ -187,42 +273,26 @@ StageDevice::Status StageDevice::send_sums(const comm::StageTask& task, std::spa
   }
   const std::span<std::byte> to = result.outputs[0];
   if (to.size() % element() != 0) return Status::malformed;
-  std::vector<float> gradient(to.size() / element());
-  const Status status = worker_.gradient(task.owner, slices, gradient);
   ByteWriter write(to);
-  put_rows(gradient, write);
+  const RowsOut gradient(wire(), write, to.size() / element());
+  const Status status = worker_.gradient(task.owner, slices, gradient.rows());
+  if (status == Status::ok) gradient.send();
   return status;
 }
 
-std::vector<float> StageDevice::widened_rows(std::span<const std::byte> bytes) const {
-  std::vector<float> rows(bytes.size() / element());
-  kernels::from_wire(wire(), bytes.data(), {rows.data(), 1, std::ssize(rows)});
-  return rows;
-}
-
-std::vector<float> StageDevice::read_rows(ByteReader& from, std::size_t elements) const {
-  return widened_rows(from.bytes(elements * element()));
-}
-
-void StageDevice::put_rows(std::span<const float> rows, ByteWriter& to) const {
-  if (rows.empty()) return;
-  kernels::to_wire(wire(), {rows.data(), 1, std::ssize(rows)}, to.rest().data());
-  to.skip(rows.size() * element());
-}
-
 StageDevice::Status StageDevice::carry_out(const comm::StageTask& task, std::span<const std::byte> payload,
-                                           comm::ResultDraft& result, bool digested) {
+                                           std::span<const std::byte> reach, comm::ResultDraft& result, bool digested) {
   const std::span<std::byte> to = result.outputs[0];
   switch (task.errand) {
     case StageErrand::begin: worker_.clear(); return Status::ok;
-    case StageErrand::hold: return hold(task, payload);
+    case StageErrand::hold: return hold(task, payload, reach);
     case StageErrand::forward: {
       const bool head = worker_.is_head(task.stage);
-      return head ? pass_head(task, payload, to, true) : pass(task, payload, to);
+      return head ? pass_head(task, payload, to, true) : pass(task, payload, to, true);
     }
     case StageErrand::remake: {
       if (payload.size() % element() != 0 || !to.empty()) return Status::malformed;
-      return worker_.remake(task.stage, task.sequence, widened_rows(payload));
+      return worker_.remake(task.stage, task.sequence, RowsIn(wire(), payload));
     }
     case StageErrand::backward: return go_back(task, payload, to);
     case StageErrand::sum:
@@ -235,30 +305,33 @@ StageDevice::Status StageDevice::carry_out(const comm::StageTask& task, std::spa
   return Status::malformed;
 }
 
-std::optional<std::variant<comm::ResultDraft, comm::Reason>> StageDevice::execute(const comm::TaskView& task) {
+std::optional<std::variant<comm::ResultDraft, comm::Reason>> StageDevice::execute(const comm::TaskView& task,
+                                                                                  comm::Frame& frame) {
   const comm::StageTask& asked = task.header.stage_task;
   comm::ResultDraft nothing;
   switch (asked.errand) {
     case StageErrand::begin:
       added_.clear();
-      (void)carry_out(asked, {}, nothing);
+      (void)carry_out(asked, {}, {}, nothing);
+      in_reach_.clear();
       return std::nullopt;
     case StageErrand::take_away:  // under the number of what is to be taken away, if that was ever added
-      if (added_.erase(task.header.tasklet) > 0) (void)carry_out(asked, task.operands[0], nothing);
+      if (added_.erase(task.header.tasklet) > 0) (void)carry_out(asked, task.operands[0], {}, nothing);
       return std::nullopt;
     default: break;
   }
   if (task.header.tasklet <= last_) return std::nullopt;
   last_ = task.header.tasklet;
   if (asked.errand == StageErrand::hold) {
-    (void)carry_out(asked, task.operands[0], nothing);
+    (void)carry_out(asked, task.operands[0], task.reach, nothing);
+    if (!task.reach.empty()) in_reach_.push_back(std::move(frame));
     return std::nullopt;
   }
   if (task.header.wire != wire()) return comm::Reason::malformed;
   comm::Header whole = task.header;
   whole.digest = false;  // of an answer that is made all the same
   comm::ResultDraft result = comm::begin_result(comm::result_header(whole));
-  switch (carry_out(asked, task.operands[0], result, task.header.digest)) {
+  switch (carry_out(asked, task.operands[0], task.reach, result, task.header.digest)) {
     case Status::ok: break;
     case Status::absent: return comm::Reason::columns;
     case Status::malformed: return comm::Reason::malformed;

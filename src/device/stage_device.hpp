@@ -23,16 +23,29 @@ class StageDevice {
   StageDevice(pieces::PieceTable& table, kernels::Parallel& parallel, Bytes memory)
       : table_(table), worker_(table, parallel), memory_(memory) {}
 
-  /// The answer, filled but not sealed, or why there is none; nothing for tasks that are not answered.
-  [[nodiscard]] std::optional<std::variant<comm::ResultDraft, comm::Reason>> execute(const comm::TaskView& task);
+  /// The answer, filled but not sealed, or why there is none; nothing for tasks that are not answered. `frame`: what
+  /// `task` is a view of; it is kept where weights are read in its sender's memory.
+  [[nodiscard]] std::optional<std::variant<comm::ResultDraft, comm::Reason>> execute(const comm::TaskView& task,
+                                                                                     comm::Frame& frame);
   /// Gives up what an owner of slices holds.
   void drop_slices(std::int32_t owner) { worker_.drop_slices(owner); }
 
  private:
   using Status = pieces::StageWorker::Status;
+  using Replay = pieces::StageWorker::Replay;
+  // Pieces of a stage, and slices of them.
+  struct Holding {
+    std::int64_t first = 0, end = 0;
+    std::vector<pieces::UnitRange> slices;
+  };
 
-  [[nodiscard]] Status hold(const comm::StageTask& task, std::span<const std::byte> payload);
-  [[nodiscard]] Status pass(const comm::StageTask& task, std::span<const std::byte> payload, std::span<std::byte> to);
+  [[nodiscard]] Status hold(const comm::StageTask& task, std::span<const std::byte> payload,
+                            std::span<const std::byte> reach);
+  [[nodiscard]] Status hold_in_place(std::int32_t stage, const Holding& holding, ByteReader& from,
+                                     std::span<const std::byte> reach, Replay replay);
+  // `for_sums`: what the visit makes is of use to owners here.
+  [[nodiscard]] Status pass(const comm::StageTask& task, std::span<const std::byte> payload, std::span<std::byte> to,
+                            bool for_sums);
   [[nodiscard]] Status pass_head(const comm::StageTask& task, std::span<const std::byte> payload,
                                  std::span<std::byte> to, bool for_sums);
   [[nodiscard]] Status go_back(const comm::StageTask& task, std::span<const std::byte> payload,
@@ -42,21 +55,20 @@ class StageDevice {
   [[nodiscard]] Status add(const comm::StageTask& task, std::span<const std::byte> payload);
   [[nodiscard]] Status send_sums(const comm::StageTask& task, std::span<const std::byte> payload,
                                  comm::ResultDraft& result, bool digested);
+  // `reach`: memory that places in the payload are in.
   [[nodiscard]] Status carry_out(const comm::StageTask& task, std::span<const std::byte> payload,
-                                 comm::ResultDraft& result, bool digested = false);
+                                 std::span<const std::byte> reach, comm::ResultDraft& result, bool digested = false);
 
   // Rows of boundaries and of gradients, in the wire type on their way.
   [[nodiscard]] DType wire() const { return table_.graph().wire; }
   [[nodiscard]] std::size_t element() const { return static_cast<std::size_t>(size_of(wire())); }
-  [[nodiscard]] std::vector<float> widened_rows(std::span<const std::byte> bytes) const;
-  [[nodiscard]] std::vector<float> read_rows(ByteReader& from, std::size_t elements) const;
-  void put_rows(std::span<const float> rows, ByteWriter& to) const;
 
   pieces::PieceTable& table_;
   pieces::StageWorker worker_;
   Bytes memory_;
   TaskletId last_;
-  std::set<TaskletId> added_;  // to sums, in this step
+  std::set<TaskletId> added_;          // to sums, in this step
+  std::vector<comm::Frame> in_reach_;  // messages that brought places, which keep what they reach
 };
 
 }  // namespace cleave::device

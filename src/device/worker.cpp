@@ -54,7 +54,7 @@ void Worker::run() {
     while (true) {
       changed_.wait(lock, [&] { return stop_ || !waiting_.empty(); });
       if (stop_) return;
-      const Job job = std::move(waiting_.front());
+      Job job = std::move(waiting_.front());
       waiting_.pop_front();
       lock.unlock();
 
@@ -75,7 +75,7 @@ void Worker::run() {
         } else if (job.drops) {
           job.stages->drop_slices(*job.drops);
         } else if (job.stages != nullptr) {
-          if (auto result = job.stages->execute(job.view)) answer(std::move(*result));
+          if (auto result = job.stages->execute(job.view, job.frame)) answer(std::move(*result));
         } else {
           answer(execute(job.view, parallel_, scratch));
         }

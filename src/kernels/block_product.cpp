@@ -94,7 +94,8 @@ void multiply_band(const MicroKernel& kernel, const Oriented& p, const ResultBan
 
 }  // namespace
 
-void multiply_block(GemmShape shape, ConstMatrix a, ConstMatrix b, Matrix c, BandUse use, Accumulate accumulate) {
+void multiply_block(GemmShape shape, ConstMatrix a, ConstMatrix b, Matrix c, BandUse use, Accumulate accumulate,
+                    const float* packed_b) {
   CLEAVE_ASSERT(shape.k <= kBlockK && shape.m >= 0 && shape.n >= 0 && shape.k >= 0, "block of {} x {} x {}", shape.m,
                 shape.n, shape.k);
   CLEAVE_ASSERT(c.data == nullptr || c.col_stride == 1, "columns of C are {} apart", c.col_stride);
@@ -108,22 +109,30 @@ void multiply_block(GemmShape shape, ConstMatrix a, ConstMatrix b, Matrix c, Ban
   // A right panel that passes the left operand once is packed when its turn comes, into the place of the one before,
   // which is in the first-level cache. Not where rows are neighbours: memory gives whole rows faster than parts.
   const bool one_by_one = mc >= p.m && p.right.col_stride == 1;
+  const float* const packed_left = p.swapped ? packed_b : nullptr;
+  const float* const packed_right = p.swapped ? nullptr : packed_b;
   Buffers& memory = buffers();
   for (std::int64_t n0 = 0; n0 < p.n; n0 += nc) {
     const std::int64_t n1 = std::min(p.n, n0 + nc), packed_together = one_by_one ? kernel.nr : n1 - n0;
-    float* const right = memory.right.enough(panels::size(packed_together, p.depth, kernel.nr));
+    float* const right =
+        packed_right != nullptr ? nullptr : memory.right.enough(panels::size(packed_together, p.depth, kernel.nr));
     for (std::int64_t m0 = 0; m0 < p.m; m0 += mc) {
       const std::int64_t m1 = std::min(p.m, m0 + mc);
-      float* left = memory.left.enough(panels::size(m1 - m0, p.depth, kernel.mr));
-      panels::pack(p.left.from(m0, 0), m1 - m0, p.depth, kernel.mr, left);
+      const float* left = packed_left != nullptr ? packed_left + m0 * p.depth : nullptr;
+      if (left == nullptr) {
+        float* const to = memory.left.enough(panels::size(m1 - m0, p.depth, kernel.mr));
+        panels::pack(p.left.from(m0, 0), m1 - m0, p.depth, kernel.mr, to);
+        left = to;
+      }
       for (std::int64_t n = n0; n < n1; n += kernel.nr) {
         const std::int64_t n_end = std::min(n1, n + kernel.nr), place = (n - n0) % packed_together;
-        if (m0 == 0 && place == 0)
+        if (packed_right == nullptr && m0 == 0 && place == 0)
           panels::pack(p.right.from(n, 0), std::min(packed_together, n1 - n), p.depth, kernel.nr, right);
         ResultBand band = band_of(p, m0, m1, n, n_end);
         band.data = c.data != nullptr ? &c(band.i0, band.j0) : memory.band.enough(std::min(mc, p.m) * kernel.nr);
         band.ld = c.data != nullptr ? c.row_stride : band.cols();
-        multiply_band(kernel, p, band, left, m0, m1, right + place * p.depth, n, n_end, accumulate == Accumulate::yes);
+        const float* const panel = packed_right != nullptr ? packed_right + n * p.depth : right + place * p.depth;
+        multiply_band(kernel, p, band, left, m0, m1, panel, n, n_end, accumulate == Accumulate::yes);
         use(band);
       }
     }

@@ -41,9 +41,9 @@ class BandUse {
 /// P = A B, or C + A B to accumulate, over one K block; `use` is called once for each band of P, on the calling
 /// thread, in any order. Where c.data is given, bands lie in C, which then holds P: contiguous rows (c.col_stride =
 /// 1). Otherwise they lie in memory of the calling thread that the next band overwrites. The bits of an element depend
-/// on its row of A, its column of B and the family of kernels alone. Requires: 0 <= shape.k <= kBlockK. A, B and C must
-/// not overlap.
+/// on its row of A, its column of B and the family of kernels alone. `packed_b`: B's panels (packed_operand.hpp), where
+/// they are there already; B is not read then. Requires: 0 <= shape.k <= kBlockK. A, B and C must not overlap.
 void multiply_block(GemmShape shape, ConstMatrix a, ConstMatrix b, Matrix c, BandUse use,
-                    Accumulate accumulate = Accumulate::no);
+                    Accumulate accumulate = Accumulate::no, const float* packed_b = nullptr);
 
 }  // namespace cleave::kernels

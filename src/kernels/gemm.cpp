@@ -51,14 +51,30 @@ struct Product {
   GemmShape shape;
   ConstMatrix a, b;
   std::span<const std::int16_t> row_exponents, col_exponents;
+  const PackedOperand* packed_b = nullptr;  // instead of b
 };
 
 /// Computes K block `block` of a tile, into `c` where that is there; `use` gets its bands, in rows and columns of the
 /// tile.
 void multiply_tile(const Product& p, const Tile& tile, std::int64_t block, Matrix c, BandUse use) {
   const std::int64_t k0 = block * kBlockK;
+  const bool packed = p.packed_b != nullptr;
   multiply_block({tile.rows(), tile.cols(), std::min(kBlockK, p.shape.k - k0)}, p.a.from(tile.i0, k0),
-                 p.b.from(k0, tile.j0), c, use);
+                 packed ? ConstMatrix() : p.b.from(k0, tile.j0), c, use, Accumulate::no,
+                 packed ? p.packed_b->panels(block, tile.j0) : nullptr);
+}
+
+/// Asks for the sums of the band that probably comes next, which take longer to come from memory than one product of
+/// them takes: the rows below, or the columns beside where a band is narrow.
+template <class Int>
+void fetch_next_band(const Tile& tile, const ResultBand& band, const Int* sums, std::int64_t ld) {
+  constexpr std::int64_t kLine = 64 / sizeof(Int);
+  const std::int64_t rows = band.i1 - band.i0, cols = band.cols();
+  const bool beside = rows > cols;
+  const std::int64_t i0 = beside ? band.i0 : band.i1, j0 = beside ? band.j1 : band.j0;
+  const std::int64_t i1 = std::min(i0 + rows, tile.rows()), j1 = std::min(j0 + cols, tile.cols());
+  for (std::int64_t i = i0; i < i1; ++i)
+    for (std::int64_t j = j0; j < j1; j += kLine) __builtin_prefetch(sums + i * ld + j, 1, 2);
 }
 
 /// Adds K blocks [0, blocks) of a tile to its sums, whose first element is *sums. Returns whether a result was bad.
@@ -72,6 +88,7 @@ bool sum_blocks(const Product& p, const Tile& tile, std::int64_t blocks, Int* su
       for (std::int64_t i = band.i0; i < band.i1; ++i)
         bad |= take(band.row(i), band.cols(), p.row_exponents[tile.i0 + i], columns.from(band.j0),
                     sums + i * ld + band.j0);
+      if (block > 0 || accumulate) fetch_next_band(tile, band, sums, ld);
     };
     multiply_tile(p, tile, block, {}, add);
   }
@@ -194,8 +211,7 @@ ProductStatus multiply_one_block(Parallel& parallel, const Product& p, Matrix c)
       for (std::int64_t i = band.i0; i < band.i1; ++i)
         finite = finite && quantize::row_is_finite(band.row(i), band.cols());
     };
-    multiply_block({tile.rows(), tile.cols(), p.shape.k}, p.a.from(tile.i0, 0), p.b.from(0, tile.j0),
-                   c.from(tile.i0, tile.j0), look);
+    multiply_tile(p, tile, 0, c.from(tile.i0, tile.j0), look);
     if (!finite) bad = true;
   });
   return status_of(bad);
@@ -229,6 +245,13 @@ template <class Body>
 auto with_integer(DType type, const Body& body) {
   CLEAVE_ASSERT(type == DType::i32 || type == DType::i64, "partial sums of type {}", name_of(type));
   return type == DType::i32 ? body(std::int32_t{}) : body(std::int64_t{});
+}
+
+/// C has contiguous rows.
+ProductStatus multiply_rows(Parallel& parallel, const Product& p, DType accumulator, Matrix c) {
+  if (k_blocks(p.shape.k) == 1) return multiply_one_block(parallel, p, c);
+  check_exponents(p.shape, p.row_exponents, p.col_exponents);
+  return with_integer(accumulator, [&](auto zero) { return multiply_blocks_as<decltype(zero)>(parallel, p, c); });
 }
 
 }  // namespace
@@ -283,11 +306,14 @@ ProductStatus multiply_whole(Parallel& parallel, GemmShape shape, ConstMatrix a,
   if (c.col_stride != 1)  // C^T = B^T A^T, whose rows are contiguous
     return multiply_whole(parallel, {shape.n, shape.m, shape.k}, b.transposed(), a.transposed(), col_exponents,
                           row_exponents, accumulator, c.transposed());
-  if (k_blocks(shape.k) == 1) return multiply_one_block(parallel, {shape, a, b, {}, {}}, c);
-  check_exponents(shape, row_exponents, col_exponents);
-  return with_integer(accumulator, [&](auto zero) {
-    return multiply_blocks_as<decltype(zero)>(parallel, {shape, a, b, row_exponents, col_exponents}, c);
-  });
+  return multiply_rows(parallel, {shape, a, b, row_exponents, col_exponents}, accumulator, c);
+}
+
+ProductStatus multiply_whole(Parallel& parallel, std::int64_t m, ConstMatrix a, const PackedOperand& b,
+                             std::span<const std::int16_t> row_exponents, std::span<const std::int16_t> col_exponents,
+                             DType accumulator, Matrix c) {
+  CLEAVE_ASSERT(c.col_stride == 1, "C has strides {} and {}", c.row_stride, c.col_stride);
+  return multiply_rows(parallel, {{m, b.n(), b.k()}, a, {}, row_exponents, col_exponents, &b}, accumulator, c);
 }
 
 }  // namespace cleave::kernels

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <utility>
 
 #include "block_product.hpp"
 #include "cleave/base/error.hpp"
@@ -24,10 +25,20 @@ ProductStatus status_of(bool bad) { return bad ? ProductStatus::not_representabl
 
 }  // namespace
 
-TokenSumMatrix::TokenSumMatrix(std::int64_t rows, std::int64_t cols, TokenUnit unit)
+TokenSumMatrix::TokenSumMatrix(std::int64_t rows, std::int64_t cols, TokenUnit unit, BlockPool* pool)
     : rows_(rows), cols_(cols), unit_(unit) {
   const auto size = static_cast<std::size_t>(rows * cols);
-  narrow() ? low_.assign(size, 0) : wide_.assign(size, 0);
+  if (narrow()) {
+    low_.assign(size, 0);
+  } else {
+    wide_ = PooledBlock(pool, size * sizeof(std::int64_t));
+  }
+}
+
+std::span<std::int64_t> TokenSumMatrix::zeroed_wide() const {
+  const std::span<std::int64_t> all(wide(), static_cast<std::size_t>(rows_ * cols_));
+  if (std::exchange(untouched_, false)) std::ranges::fill(all, 0);
+  return all;
 }
 
 const std::int32_t* TokenSumMatrix::high(std::int64_t row, std::int64_t col) const {
@@ -56,12 +67,15 @@ ProductStatus TokenSumMatrix::add_product(Parallel& parallel, std::int64_t k, Co
   CLEAVE_ASSERT(tokens.unit == unit_, "sums of {} with {}", name_of(unit_.wire), name_of(tokens.unit.wire));
   const GemmShape shape{rows_, cols_, k};
   if (!narrow()) {
-    if (sign == Sign::add)
-      return multiply_tokens(parallel, shape, a, b, tokens, {DType::i64, wide_.data(), cols_}, Accumulate::yes);
-    KeptVector<std::int64_t> own(wide_.size(), 0);
+    if (sign == Sign::add) {
+      const auto accumulate = std::exchange(untouched_, false) && k > 0 ? Accumulate::no : Accumulate::yes;
+      return multiply_tokens(parallel, shape, a, b, tokens, {DType::i64, wide(), cols_}, accumulate);
+    }
+    const std::span<std::int64_t> all = zeroed_wide();
+    KeptVector<std::int64_t> own(all.size(), 0);
     const ProductStatus status =
         multiply_tokens(parallel, shape, a, b, tokens, {DType::i64, own.data(), cols_}, Accumulate::yes);
-    for (std::size_t i = 0; i < own.size() && status == ProductStatus::ok; ++i) wide_[i] -= own[i];
+    for (std::size_t i = 0; i < own.size() && status == ProductStatus::ok; ++i) all[i] -= own[i];
     return status;
   }
   const double factor = quantize::power_of_two(unit_.of_product()) * (sign == Sign::add ? 1 : -1);
@@ -83,11 +97,12 @@ ProductStatus TokenSumMatrix::add_product(Parallel& parallel, std::int64_t k, Co
 
 ProductStatus TokenSumMatrix::add_columns(Parallel& parallel, ConstRows of, std::int64_t seq, Sign sign) {
   CLEAVE_ASSERT(rows_ == 1 && of.cols == cols_, "{} columns for {} x {}", of.cols, rows_, cols_);
-  if (!narrow() && sign == Sign::add) return add_column_sums(parallel, of, seq, wide_);
+  if (!narrow() && sign == Sign::add) return add_column_sums(parallel, of, seq, zeroed_wide());
   if (!narrow()) {
-    KeptVector<std::int64_t> own(wide_.size(), 0);
+    const std::span<std::int64_t> all = zeroed_wide();
+    KeptVector<std::int64_t> own(all.size(), 0);
     const ProductStatus status = add_column_sums(parallel, of, seq, own);
-    for (std::size_t i = 0; i < own.size() && status == ProductStatus::ok; ++i) wide_[i] -= own[i];
+    for (std::size_t i = 0; i < own.size() && status == ProductStatus::ok; ++i) all[i] -= own[i];
     return status;
   }
   KeptVector<float> of_blocks;
@@ -102,7 +117,7 @@ ProductStatus TokenSumMatrix::add_columns(Parallel& parallel, ConstRows of, std:
 void TokenSumMatrix::add(Parallel& parallel, const Part& part, ConstPartialSums from) {
   if (!narrow()) {
     return add_partial_sums(parallel, part.rows, part.cols, from,
-                            {DType::i64, wide_.data() + part.row * cols_ + part.col, cols_});
+                            {DType::i64, zeroed_wide().data() + part.row * cols_ + part.col, cols_});
   }
   for_rows(parallel, part.rows, part.cols, [&](std::int64_t i) {
     const std::int64_t row = part.row + i;
@@ -129,6 +144,7 @@ DType TokenSumMatrix::partial_type(const Part& part) const {
 }
 
 void TokenSumMatrix::partial_sums(Parallel& parallel, const Part& part, PartialSums to) const {
+  const std::int64_t* const all = narrow() ? nullptr : zeroed_wide().data();
   for_rows(parallel, part.rows, part.cols, [&](std::int64_t i) {
     const std::int64_t row = part.row + i;
     if (to.type == DType::i32) {
@@ -139,7 +155,7 @@ void TokenSumMatrix::partial_sums(Parallel& parallel, const Part& part, PartialS
     if (narrow()) {
       units::join(low(row, part.col), high(row, part.col), part.cols, sums);
     } else {
-      std::copy_n(wide_.data() + row * cols_ + part.col, part.cols, sums);
+      std::copy_n(all + row * cols_ + part.col, part.cols, sums);
     }
   });
 }
@@ -147,7 +163,7 @@ void TokenSumMatrix::partial_sums(Parallel& parallel, const Part& part, PartialS
 ProductStatus TokenSumMatrix::finish(Parallel& parallel, const Part& part, Matrix c) const {
   if (!narrow()) {
     return finish_token_products(parallel, part.rows, part.cols,
-                                 {DType::i64, wide_.data() + part.row * cols_ + part.col, cols_}, c);
+                                 {DType::i64, zeroed_wide().data() + part.row * cols_ + part.col, cols_}, c);
   }
   const double factor = quantize::power_of_two(-unit_.as_sent());
   const float most = unit_.largest_sent();
@@ -165,7 +181,7 @@ ProductStatus TokenSumMatrix::finish(Parallel& parallel, const Part& part, Matri
 }
 
 Bytes TokenSumMatrix::memory() const {
-  return Bytes(std::ssize(wide_) * 8 + (std::ssize(low_) + promoted_rows() * cols_) * 4);
+  return Bytes(static_cast<std::int64_t>(wide_.capacity()) + (std::ssize(low_) + promoted_rows() * cols_) * 4);
 }
 
 }  // namespace cleave::kernels

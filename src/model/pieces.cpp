@@ -34,6 +34,7 @@ class Sorter {
         *flops /= rows;
       slice_tensors(i);
     }
+    find_kept();
     return std::move(pieces_);
   }
 
@@ -116,6 +117,28 @@ class Sorter {
       piece.backward = true;
       if (op.kind == OpKind::attention_backward) continue;
       (op.phase == Phase::weight_gradient ? piece.weight_gradient : piece.input_gradient) += flops_of(op).value();
+    }
+  }
+
+  void find_kept() {
+    std::vector<bool> made_forward(graph_.tensors.size(), false);
+    for (const Operation& op : graph_.operations) {
+      for (const TensorView& out : op.out) {
+        if (op.phase == Phase::forward && out.valid()) made_forward[static_cast<std::size_t>(out.tensor.value)] = true;
+      }
+    }
+    for (const Operation& op : graph_.operations) {
+      const std::int64_t place = places_[static_cast<std::size_t>(op.id.value)];
+      const bool sums = op.phase == Phase::weight_gradient;
+      if (place < 0 || (!sums && op.phase != Phase::input_gradient)) continue;
+      Piece& piece = pieces_[static_cast<std::size_t>(place)];
+      for (const TensorView& view : op.in) {
+        if (spec(view).role != TensorRole::activation) continue;
+        if (!sums && !made_forward[static_cast<std::size_t>(view.tensor.value)]) continue;
+        if (std::ranges::find(piece.kept, view.tensor) != piece.kept.end()) continue;
+        piece.kept.push_back(view.tensor);
+        piece.kept_elements += spec(view).cols;
+      }
     }
   }
 

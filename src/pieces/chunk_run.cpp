@@ -56,8 +56,28 @@ T* enough(KeptVector<T>& memory, std::int64_t count) {
 
 }  // namespace
 
-ChunkRun::ChunkRun(const Program& program, DType wire, kernels::Parallel& parallel, Parameters parameters)
-    : program_(program), wire_(wire), parallel_(parallel), parameters_(std::move(parameters)) {}
+float* ChunkMemory::take(std::int64_t floats) {
+  constexpr std::size_t kLine = 64;
+  const std::size_t bytes = (static_cast<std::size_t>(floats) * sizeof(float) + kLine - 1) / kLine * kLine;
+  while (block_ < blocks_.size() && used_ + bytes > blocks_[block_].capacity()) {
+    ++block_;
+    used_ = 0;
+  }
+  if (block_ == blocks_.size()) blocks_.emplace_back(pool_, std::max(bytes, kSmallestInHugePages));
+  float* const place = reinterpret_cast<float*>(blocks_[block_].data() + used_);
+  used_ += bytes;
+  return place;
+}
+
+ChunkRun::ChunkRun(const Program& program, DType wire, kernels::Parallel& parallel, ChunkMemory& memory,
+                   Parameters parameters)
+    : program_(program), wire_(wire), parallel_(parallel), parameters_(std::move(parameters)), memory_(memory) {}
+
+Bytes ChunkRun::packed() const {
+  Bytes sum{0};
+  for (const auto& entry : packed_) sum += entry.second.bytes();
+  return sum;
+}
 
 std::int64_t ChunkRun::keys_of_sequence() const {
   const Operation* const op = program_.attention();
@@ -76,7 +96,22 @@ SequenceState ChunkRun::open_backward() const {
   return state;
 }
 
-void ChunkRun::begin(std::int64_t t0, std::int64_t rows) {
+KeptValues::KeptValues(const Program& program, BlockPool& pool)
+    : program_(&program),
+      block_(&pool, static_cast<std::size_t>(program.kept_columns() * program.graph().seq) * sizeof(float)) {}
+
+Rows KeptValues::rows(TensorId tensor, std::int64_t t0, std::int64_t count) const {
+  const auto found = program_->kept().find(tensor);
+  if (found == program_->kept().end()) return {};
+  const std::int64_t cols = program_->graph().tensor(tensor).cols;
+  return {reinterpret_cast<float*>(block_.data()) + found->second * program_->graph().seq + t0 * cols, count, cols};
+}
+
+void ChunkRun::begin(std::int64_t t0, std::int64_t rows, const KeptValues* kept) {
+  kept_ = kept;
+  places_.clear();
+  rows_in_memory_.clear();
+  memory_.reset();
   t0_ = t0;
   rows_ = rows;
   knows_row_sums_ = false;
@@ -91,7 +126,13 @@ void ChunkRun::know_row_sums(std::span<const float> top, std::span<const double>
 
 Rows ChunkRun::rows_of(TensorId tensor) {
   const std::int64_t cols = program_.graph().tensor(tensor).cols;
-  return {enough(memory_[tensor], rows_ * cols), rows_, cols};
+  if (kept_ != nullptr) {
+    if (const Rows kept = kept_->rows(tensor, t0_, rows_); kept.data != nullptr) return kept;
+  }
+  if (const auto place = places_.find(tensor); place != places_.end()) return {place->second, rows_, cols};
+  float*& rows = rows_in_memory_[tensor];
+  if (rows == nullptr) rows = memory_.take(rows_ * cols);
+  return {rows, rows_, cols};
 }
 
 Rows ChunkRun::view(const TensorView& of) { return rows_of(of.tensor).columns(of.col0, of.col0 + of.cols); }
@@ -179,6 +220,15 @@ void ChunkRun::multiply(const Instruction& instruction) {
     const ConstMatrix b = (op.trans_b ? whole.transposed() : whole).from(0, run.begin - op.out[0].col0);
     const std::span<const std::int16_t> columns = summed ? exponents_of(op, b, run) : std::span<const std::int16_t>();
     const Rows out = c.columns(run.begin, run.end);
+    if (packs_ != nullptr && run.count() == op.gemm.n) {
+      kernels::PackedOperand& packed = packed_[op.id];
+      if (packed.empty()) packed = kernels::PackedOperand(parallel_, b, k, run.count(), *packs_);
+      if (kernels::multiply_whole(parallel_, rows_, left, packed, row_exponents_, columns, partial_sum_type(wire_),
+                                  {out.data, out.ld}) != kernels::ProductStatus::ok)
+        throw CheckFailure(fmt::format("a product of {} is not finite: the training has diverged", op.name));
+      kernels::round_to(wire_, out);
+      continue;
+    }
     if (kernels::multiply_whole(parallel_, {rows_, run.count(), k}, left, b, row_exponents_, columns,
                                 partial_sum_type(wire_), {out.data, out.ld}) != kernels::ProductStatus::ok)
       throw CheckFailure(fmt::format("a product of {} is not finite: the training has diverged", op.name));

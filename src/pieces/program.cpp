@@ -84,6 +84,19 @@ Program::Program(const model::StepGraph& graph, std::int64_t piece) : graph_(&gr
   CLEAVE_ASSERT(y_.valid() || std::ranges::count(forward_, OpKind::cross_entropy, &Operation::kind) <= 1,
                 "the loss of {} rows has several chunks", graph.batch * graph.seq);
   if (norm_backward_ != nullptr && norm_backward_->out[0].valid()) dx_ = norm_backward_->out[0].tensor;
+  std::set<TensorId> forward_values{x_};
+  for (const Operation* op : forward_) {
+    for (const TensorView& out : op->out) forward_values.insert(out.tensor);
+  }
+  for (const auto* operations : {&backward_, &sums_}) {
+    for (const Operation* op : *operations) {
+      for (const TensorView& in : op->in) {
+        const bool value = operations == &sums_ || forward_values.contains(in.tensor);
+        if (graph.tensor(in.tensor).role != model::TensorRole::activation || !value) continue;
+        if (kept_.emplace(in.tensor, kept_columns_).second) kept_columns_ += graph.tensor(in.tensor).cols;
+      }
+    }
+  }
   for (const Operation* op : backward_) {  // the residual stream's other way joins what came through the norm
     if (op->kind == OpKind::accumulate && op->out[0].tensor != dx_ && op->in[0].tensor == dx_) dx_ = op->out[0].tensor;
   }
@@ -180,6 +193,11 @@ std::vector<Instruction> Program::back(const Wanted& wanted, bool row_sums) cons
   std::vector<Instruction> list = needed(forward_, all, known);
   std::ranges::move(gradients, std::back_inserter(list));
   return list;
+}
+
+std::vector<Instruction> Program::back_of_kept(const Wanted& wanted) const {
+  Wanted all = wanted;
+  return needed(backward_, all, {.keys_values = true});
 }
 
 Wanted Program::keys_values_of(std::span<const Instruction> instructions) {

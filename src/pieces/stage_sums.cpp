@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "cleave/base/error.hpp"
+#include "cleave/kernels/copy.hpp"
 #include "cleave/kernels/token_sums.hpp"
 #include "cleave/kernels/wire.hpp"
 #include "cleave/pieces/stage_worker.hpp"
@@ -50,11 +51,11 @@ StageWorker::Status StageWorker::hold_slices(std::int32_t owner, std::int32_t st
     if (std::ssize(weights) != bytes_of(table_.graph(), needed)) return Status::malformed;
     held->weights = std::make_unique<Weights>(table_.graph(), needed, weights);
     for (const OwnerSteps::OfPiece& of : held->steps.pieces)
-      held->runs.push_back(std::make_unique<ChunkRun>(table_.program(of.piece), table_.graph().wire, parallel_,
+      held->runs.push_back(std::make_unique<ChunkRun>(table_.program(of.piece), table_.graph().wire, parallel_, memory_,
                                                       held->weights->parameters(table_.graph())));
   }
   for (const Region& region : held->steps.regions)
-    held->sums.emplace_back(region.rows.count(), region.cols.count(), unit());
+    held->sums.emplace_back(region.rows.count(), region.cols.count(), unit(), &pool_);
   owners_[owner] = std::move(held);
   return Status::ok;
 }
@@ -67,6 +68,8 @@ bool StageWorker::owns_of_head(std::int32_t owner) const {
 void StageWorker::drop_slices(std::int32_t owner) {
   owners_.erase(owner);
   std::erase_if(kept_, [&](const auto& entry) { return entry.first.first == owner; });
+  for (auto& [of, visit] : passed_) std::erase(visit.owners, owner);
+  std::erase_if(passed_, [](const auto& entry) { return entry.second.owners.empty(); });
 }
 
 void StageWorker::keep_operands(std::span<const Region> regions, std::int64_t piece, ChunkRun& run, const Chunk& chunk,
@@ -89,28 +92,60 @@ void StageWorker::keep_operands(std::span<const Region> regions, std::int64_t pi
   }
 }
 
-StageWorker::Status StageWorker::add_regions(Owner& owner, const Kept& kept, std::int64_t sequence, bool take_away) {
+template <class Operand>
+StageWorker::Status StageWorker::add_regions(Owner& owner, const Operand& operand, std::int64_t sequence,
+                                             bool take_away) {
   const auto sign = take_away ? kernels::TokenSumMatrix::Sign::take_away : kernels::TokenSumMatrix::Sign::add;
   for (std::size_t r = 0; r < owner.steps.regions.size(); ++r) {
     const Region& region = owner.steps.regions[r];
     kernels::TokenSumMatrix& sums = owner.sums[r];
     const SumInstruction sum = region.sum();
-    const auto operand = [&](const model::TensorView& view, const ColumnSet& part) {
-      const Columns columns = columns_of_operand(view, part);
-      return kernels::ConstRows(kept.at({view.tensor, columns.begin, columns.end}).data(), seq_, columns.count());
-    };
-    const kernels::ConstRows a = operand(region.op->in[0], sum.a);
+    const kernels::ConstRows a = operand(region, region.op->in[0], sum.a);
     ProductStatus status = ProductStatus::ok;
     if (region.op->kind == model::OpKind::gemm) {
-      const kernels::ConstRows b = operand(region.op->in[1], sum.b);
-      status = sums.add_product(parallel_, seq_, kernels::ConstMatrix(a.data, a.cols).transposed(),
-                                kernels::ConstMatrix(b.data, b.cols), {seq_, sequence * seq_, unit()}, sign);
+      const kernels::ConstRows b = operand(region, region.op->in[1], sum.b);
+      status = sums.add_product(parallel_, seq_, kernels::ConstMatrix(a.data, a.ld).transposed(),
+                                kernels::ConstMatrix(b.data, b.ld), {seq_, sequence * seq_, unit()}, sign);
     } else {
       status = sums.add_columns(parallel_, a, seq_, sign);
     }
     if (status != ProductStatus::ok) return Status::diverged;
   }
   return Status::ok;
+}
+
+StageWorker::Status StageWorker::add_kept(Owner& owner, const Kept& kept, std::int64_t sequence, bool take_away) {
+  const auto operand = [&](const Region&, const model::TensorView& view, const ColumnSet& part) {
+    const Columns columns = columns_of_operand(view, part);
+    return kernels::ConstRows(kept.at({view.tensor, columns.begin, columns.end}).data(), seq_, columns.count());
+  };
+  return add_regions(owner, operand, sequence, take_away);
+}
+
+// Where they were kept from the way forward and back. They were kept as they were made, so others than fp32 are rounded
+// now.
+StageWorker::Status StageWorker::add_passed(std::int32_t number, Owner& owner, std::int64_t sequence, bool take_away) {
+  const auto passed = passed_.find({owner.stage, sequence});
+  if (passed == passed_.end() || std::erase(passed->second.owners, number) == 0) return Status::absent;
+  const DType wire = table_.graph().wire;
+  KeptVector<float> rounded[2];
+  std::size_t next = 0;
+  const auto operand = [&](const Region& region, const model::TensorView& view, const ColumnSet& part) {
+    std::int64_t piece = owner.first;
+    while (std::ranges::find(table_.program(piece).sums(), region.op) == table_.program(piece).sums().end()) ++piece;
+    const Columns columns = columns_of_operand(view, part);
+    const KeptValues& kept = passed->second.kept[static_cast<std::size_t>(piece - owner.first)];
+    const kernels::ConstRows rows = kept.rows(view.tensor, 0, seq_).columns(columns.begin, columns.end);
+    if (wire == DType::f32) return rows;
+    KeptVector<float>& own = rounded[next++ % 2];
+    own.resize(static_cast<std::size_t>(seq_ * columns.count()));
+    kernels::copy_rows(rows, own.data());
+    kernels::round_to(wire, {own.data(), seq_, columns.count()});
+    return kernels::ConstRows(own.data(), seq_, columns.count());
+  };
+  const Status status = add_regions(owner, operand, sequence, take_away);
+  if (passed->second.owners.empty()) passed_.erase(passed);
+  return status;
 }
 
 StageWorker::Status StageWorker::add(std::int32_t owner, std::int64_t sequence, const Operands* operands,
@@ -120,10 +155,11 @@ StageWorker::Status StageWorker::add(std::int32_t owner, std::int64_t sequence, 
   Owner& of = *found->second;
   try {
     if (operands == nullptr) {
+      if (passed_.contains({of.stage, sequence})) return add_passed(owner, of, sequence, take_away);
       const auto kept = kept_.find({owner, sequence});
       if (kept == kept_.end() || backward_.contains({of.stage, sequence}) || forward_.contains({of.stage, sequence}))
         return Status::absent;
-      const Status status = add_regions(of, kept->second, sequence, take_away);
+      const Status status = add_kept(of, kept->second, sequence, take_away);
       kept_.erase(kept);
       return status;
     }
@@ -142,7 +178,7 @@ StageWorker::Status StageWorker::add(std::int32_t owner, std::int64_t sequence, 
       return Status::absent;
     Kept kept;
     run_alone(of, *operands, kept);
-    return add_regions(of, kept, sequence, take_away);
+    return add_kept(of, kept, sequence, take_away);
   } catch (const CheckFailure&) { return Status::diverged; }
 }
 

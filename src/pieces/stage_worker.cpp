@@ -17,6 +17,9 @@ void put_rows(std::span<const float> from, kernels::Rows to) {
   for (std::int64_t i = 0; i < to.rows; ++i) std::copy_n(from.data() + i * to.cols, to.cols, to.row(i));
 }
 
+// Memory of a piece's operations is written by them, but what comes in is only read.
+float* only_read(const float* rows) { return const_cast<float*>(rows); }
+
 void take_rows(kernels::ConstRows from, float* to) {
   for (std::int64_t i = 0; i < from.rows; ++i) std::copy_n(from.row(i), from.cols, to + i * from.cols);
 }
@@ -42,6 +45,8 @@ void StageWorker::clear() {
   owners_.clear();
   forward_.clear();
   backward_.clear();
+  waiting_.clear();
+  passed_.clear();
   kept_.clear();
 }
 
@@ -61,20 +66,24 @@ StageWorker::Weights::Weights(const model::StepGraph& graph, const NeededParamet
   }
 }
 
+StageWorker::Weights::Weights(const model::StepGraph& graph, const NeededParameters& needed, Parameters places)
+    : in_place(std::move(places)), bytes(bytes_of(graph, needed)) {}
+
 Parameters StageWorker::Weights::parameters(const model::StepGraph& graph) const {
+  if (in_place) return in_place;
   return [this, &graph](TensorId id) {
     const model::TensorSpec& spec = graph.tensor(id);
     return kernels::ConstRows(tensors.at(id).data(), spec.rows, spec.cols);
   };
 }
 
-StageWorker::Replica::Replica(PieceTable& table, kernels::Parallel& parallel, std::int64_t from, std::int64_t to,
-                              std::unique_ptr<Weights> of)
-    : first(from), end(to), weights(std::move(of)) {
+StageWorker::Replica::Replica(PieceTable& table, kernels::Parallel& parallel, ChunkMemory& memory, std::int64_t from,
+                              std::int64_t to, std::unique_ptr<Weights> of, bool keeps_values)
+    : first(from), end(to), weights(std::move(of)), keeps(keeps_values) {
   for (std::int64_t piece = first; piece < end; ++piece) {
     const Program& program = table.program(piece);
     runs.push_back(
-        std::make_unique<ChunkRun>(program, table.graph().wire, parallel, weights->parameters(table.graph())));
+        std::make_unique<ChunkRun>(program, table.graph().wire, parallel, memory, weights->parameters(table.graph())));
     if (!program.is_head()) {
       forward.push_back(program.forward(program.outputs()));
       keys_values.push_back(program.forward(program.keys_values()));
@@ -103,62 +112,119 @@ bool StageWorker::fits(const Chunk& chunk) const {
   return chunk.sequence >= 0 && chunk.row >= 0 && chunk.rows > 0 && chunk.rows <= seq_ - chunk.row && cut;
 }
 
-StageWorker::Status StageWorker::hold_stage(std::int32_t stage, std::int64_t first, std::int64_t end,
-                                            std::span<const std::byte> weights) {
-  if (first < 0 || end <= first || end > table_.size()) return Status::malformed;
-  if (table_.program(end - 1).is_head() && end - first > 1) return Status::malformed;  // it is a stage of its own
-  const NeededParameters needed = parameters_of_stage(table_, first, end);
-  if (std::ssize(weights) != bytes_of(table_.graph(), needed)) return Status::malformed;
-  replicas_[stage] = std::make_unique<Replica>(table_, parallel_, first, end,
-                                               std::make_unique<Weights>(table_.graph(), needed, weights));
+bool StageWorker::can_hold(std::int64_t first, std::int64_t end) {
+  if (first < 0 || end <= first || end > table_.size()) return false;
+  return end - first == 1 || !table_.program(end - 1).is_head();  // it is a stage of its own
+}
+
+StageWorker::Status StageWorker::take_stage(std::int32_t stage, std::int64_t first, std::int64_t end,
+                                            std::unique_ptr<Weights> weights, Replay replay) {
+  auto held =
+      std::make_unique<Replica>(table_, parallel_, memory_, first, end, std::move(weights), replay == Replay::kept);
+  if (held->keeps) {
+    for (const std::unique_ptr<ChunkRun>& run : held->runs) run->pack_weights(pool_);
+  }
+  replicas_[stage] = std::move(held);
   return Status::ok;
 }
 
-StageWorker::Status StageWorker::forward(const Chunk& chunk, std::span<const float> x, std::span<float> y) {
+StageWorker::Status StageWorker::hold_stage(std::int32_t stage, std::int64_t first, std::int64_t end,
+                                            std::span<const std::byte> weights, Replay replay) {
+  if (!can_hold(first, end)) return Status::malformed;
+  const NeededParameters needed = parameters_of_stage(table_, first, end);
+  if (std::ssize(weights) != bytes_of(table_.graph(), needed)) return Status::malformed;
+  return take_stage(stage, first, end, std::make_unique<Weights>(table_.graph(), needed, weights), replay);
+}
+
+StageWorker::Status StageWorker::hold_stage(std::int32_t stage, std::int64_t first, std::int64_t end,
+                                            Parameters weights, Replay replay) {
+  if (!can_hold(first, end)) return Status::malformed;
+  const NeededParameters needed = parameters_of_stage(table_, first, end);
+  return take_stage(stage, first, end, std::make_unique<Weights>(table_.graph(), needed, std::move(weights)), replay);
+}
+
+// Who is begun here again is begun anew.
+void StageWorker::forget(std::int32_t stage, std::int64_t sequence) {
+  for (auto* visits : {&forward_, &backward_, &waiting_, &passed_}) visits->erase({stage, sequence});
+}
+
+StageWorker::Visit& StageWorker::open_forward(Replica& replica, const Chunk& chunk, bool keeps) {
+  forget(chunk.stage, chunk.sequence);
+  Visit& visit = forward_[{chunk.stage, chunk.sequence}];
+  for (std::int64_t piece = replica.first; piece < replica.end; ++piece) {
+    visit.states.push_back(replica.runs[static_cast<std::size_t>(piece - replica.first)]->open_forward());
+    if (keeps) visit.kept.emplace_back(table_.program(piece), pool_);
+  }
+  return visit;
+}
+
+StageWorker::Status StageWorker::forward(const Chunk& chunk, std::span<const float> x, std::span<float> y,
+                                         bool for_sums) {
   Replica* const replica = replica_of(chunk.stage);
   if (replica == nullptr) return Status::absent;
   const std::int64_t elements = chunk.rows * table_.piece(replica->first).width;
   if (!fits(chunk) || replica->forward.empty() || std::ssize(x) != elements) return Status::malformed;
   if (!y.empty() && std::ssize(y) != elements) return Status::malformed;
-  if (chunk.row == 0) {  // who was begun here before is begun anew
-    Visit& begun = forward_[{chunk.stage, chunk.sequence}] = Visit{};
-    for (const std::unique_ptr<ChunkRun>& run : replica->runs) begun.states.push_back(run->open_forward());
-  }
+  if (chunk.row == 0) (void)open_forward(*replica, chunk, replica->keeps && for_sums);
   const auto at = forward_.find({chunk.stage, chunk.sequence});
   if (at == forward_.end() || at->second.next != chunk.row) return Status::absent;
   Visit& visit = at->second;
-  KeptVector<float> between(x.begin(), x.end());
+  KeptVector<float> between[2];
+  const float* in = x.data();
   for (std::int64_t piece = replica->first; piece < replica->end; ++piece) {
     const auto i = static_cast<std::size_t>(piece - replica->first);
     const Program& program = table_.program(piece);
     ChunkRun& run = *replica->runs[i];
-    run.begin(chunk.row, chunk.rows);
-    put_rows(between, run.rows_of(program.x()));
+    run.begin(chunk.row, chunk.rows, visit.kept.empty() ? nullptr : &visit.kept[i]);
+    run.place(program.x(), only_read(in));
+    if (const kernels::Rows kept = run.rows_of(program.x()); kept.data != in)
+      put_rows({in, static_cast<std::size_t>(elements)}, kept);
+    float* out = nullptr;
+    if (piece + 1 == replica->end) {
+      out = y.data();
+    } else if (!visit.kept.empty()) {
+      out = visit.kept[i + 1].rows(program.y(), chunk.row, chunk.rows).data;
+    }
+    if (out == nullptr) {
+      between[i % 2].resize(static_cast<std::size_t>(elements));
+      out = between[i % 2].data();
+    }
+    run.place(program.y(), out);
     try {
       run.run(replica->forward[i], visit.states[i]);
     } catch (const CheckFailure&) { return Status::diverged; }
-    take_rows(run.rows_of(program.y()), between.data());
+    in = out;
   }
-  if (!all_finite(between)) return Status::diverged;
-  if (!y.empty()) std::ranges::copy(between, y.begin());
+  if (!all_finite({in, static_cast<std::size_t>(elements)})) return Status::diverged;
   visit.next += chunk.rows;
-  if (visit.next == seq_) forward_.erase(at);
+  if (visit.next < seq_) return Status::ok;
+  if (!visit.kept.empty()) waiting_[{chunk.stage, chunk.sequence}] = std::move(visit);
+  forward_.erase(at);
   return Status::ok;
 }
 
-StageWorker::Visit& StageWorker::open_back(Replica& replica, std::map<OfSequence, Visit>& visits, std::int32_t stage,
-                                           std::int64_t sequence, bool for_sums) {
-  Visit& visit = visits[{stage, sequence}] = Visit{};
+void StageWorker::open_back(Replica& replica, Visit& visit, std::int32_t stage, std::int64_t sequence, bool of_kept,
+                            bool for_sums) {
+  visit.back.clear();
+  visit.owners.clear();
   for (const auto& [number, owner] : owners_) {
     if (!for_sums || owner->stage != stage || owner->weights || owner->first != replica.first ||
         owner->end != replica.end)
       continue;
     visit.owners.push_back(number);
     kept_[{number, sequence}].clear();
+    if (of_kept) kept_.erase({number, sequence});
   }
   for (std::int64_t piece = replica.first; piece < replica.end; ++piece) {
+    const auto i = static_cast<std::size_t>(piece - replica.first);
     const Program& program = table_.program(piece);
-    visit.states.push_back(replica.runs[static_cast<std::size_t>(piece - replica.first)]->open_backward());
+    SequenceState fresh = replica.runs[i]->open_backward();
+    if (i < visit.states.size()) {  // keys and values are there
+      visit.states[i].key_gradients = std::move(fresh.key_gradients);
+      visit.states[i].value_gradients = std::move(fresh.value_gradients);
+    } else {
+      visit.states.push_back(std::move(fresh));
+    }
     Wanted wanted = program.input_gradient();
     for (const std::int32_t number : visit.owners) {
       for (const Region& region : owners_.at(number)->steps.regions) {
@@ -167,31 +233,56 @@ StageWorker::Visit& StageWorker::open_back(Replica& replica, std::map<OfSequence
         for (const auto& [tensor, columns] : Program::operands_of(std::span(&sum, 1))) wanted[tensor].add(columns);
       }
     }
-    visit.back.push_back(program.back(wanted));
+    visit.back.push_back(of_kept && !program.is_head() ? program.back_of_kept(wanted) : program.back(wanted));
   }
-  return visit;
+}
+
+void StageWorker::close_back(std::map<OfSequence, Visit>& visits, std::map<OfSequence, Visit>::iterator at) {
+  if (!at->second.kept.empty() && !at->second.owners.empty()) {
+    at->second.states.clear();
+    passed_[at->first] = std::move(at->second);
+  }
+  visits.erase(at);
 }
 
 void StageWorker::go_back(Replica& replica, Visit& visit, const Chunk& chunk, std::span<const float> dy,
-                          std::span<const std::int32_t> targets) {
-  KeptVector<float> between(dy.begin(), dy.end());
+                          std::span<float> dx, std::span<const std::int32_t> targets) {
+  KeptVector<float> between[2];
+  const float* in = dy.data();
   for (std::int64_t piece = replica.end; piece-- > replica.first;) {
     const auto i = static_cast<std::size_t>(piece - replica.first);
+    const auto elements = static_cast<std::size_t>(chunk.rows * table_.piece(piece).width);
     const Program& program = table_.program(piece);
     ChunkRun& run = *replica.runs[i];
-    run.begin(chunk.row, chunk.rows);
-    put_rows(rows_of_sequence(visit.x[i], chunk.row, chunk.rows, table_.piece(piece).width), run.rows_of(program.x()));
-    if (program.dy().valid()) put_rows(between, run.rows_of(program.dy()));
+    const bool kept = !visit.kept.empty();
+    run.begin(chunk.row, chunk.rows, kept ? &visit.kept[i] : nullptr);
+    if (!kept)
+      run.place(program.x(),
+                only_read(rows_of_sequence(visit.x[i], chunk.row, chunk.rows, table_.piece(piece).width).data()));
+    if (program.dy().valid()) {
+      run.place(program.dy(), only_read(in));
+      if (const kernels::Rows rows = run.rows_of(program.dy()); rows.data != in) put_rows({in, elements}, rows);
+    }
+    float* out = nullptr;
+    if (program.dx().valid()) {
+      if (piece == replica.first) {
+        out = dx.data();
+      } else if (kept) {
+        out = visit.kept[i - 1].rows(program.dx(), chunk.row, chunk.rows).data;
+      }
+      if (out == nullptr) {
+        between[i % 2].resize(elements);
+        out = between[i % 2].data();
+      }
+      run.place(program.dx(), out);
+    }
     run.run(visit.back[i], visit.states[i], targets);
     for (const std::int32_t number : visit.owners) {
       const auto owner = owners_.find(number);
-      if (owner == owners_.end()) continue;
+      if (owner == owners_.end() || kept) continue;
       keep_operands(owner->second->steps.regions, piece, run, chunk, kept_[{number, chunk.sequence}]);
     }
-    if (program.dx().valid()) {
-      between.resize(static_cast<std::size_t>(chunk.rows * table_.piece(piece).width));
-      take_rows(run.rows_of(program.dx()), between.data());
-    }
+    in = out;
   }
 }
 
@@ -212,30 +303,38 @@ StageWorker::Status StageWorker::head(const Chunk& chunk, std::span<const float>
                  !is(results.norms, last ? norm_elements(table_, replica->first, replica->end) : 0)))
     return Status::malformed;
   if (chunk.row == 0) {
-    Visit& begun = open_back(*replica, forward_, chunk.stage, chunk.sequence, for_sums);
-    begun.x.emplace_back(static_cast<std::size_t>(seq_ * width));
+    Visit& begun = open_forward(*replica, chunk, replica->keeps && for_sums);
+    open_back(*replica, begun, chunk.stage, chunk.sequence, !begun.kept.empty(), for_sums);
+    if (begun.kept.empty()) begun.x.emplace_back(static_cast<std::size_t>(seq_ * width));
   }
   const auto at = forward_.find({chunk.stage, chunk.sequence});
   if (at == forward_.end() || at->second.next != chunk.row) return Status::absent;
   Visit& visit = at->second;
-  std::ranges::copy(x, visit.x[0].begin() + chunk.row * width);
+  if (const kernels::Rows kept =
+          visit.kept.empty() ? kernels::Rows() : visit.kept[0].rows(program.x(), chunk.row, chunk.rows);
+      kept.data != nullptr) {
+    put_rows(x, kept);
+  } else {
+    visit.x.resize(1);
+    visit.x[0].resize(static_cast<std::size_t>(seq_ * width));
+    std::ranges::copy(x, visit.x[0].begin() + chunk.row * width);
+  }
   ChunkRun& run = *replica->runs[0];
+  if (!program.dx().valid()) std::ranges::fill(results.dx, 0.0F);  // nothing below is trained
   try {
-    go_back(*replica, visit, chunk, {}, targets);
+    go_back(*replica, visit, chunk, {}, results.dx, targets);
   } catch (const CheckFailure&) { return Status::diverged; }
   if (wanted) {
     const RowSums& rows = run.row_sums();
     std::ranges::copy(rows.top, results.top.begin());
     std::ranges::copy(rows.sum, results.sum.begin());
     std::ranges::copy(rows.loss, results.loss.begin());
-    std::ranges::fill(results.dx, 0.0F);  // where nothing below is trained
-    if (program.dx().valid()) take_rows(run.rows_of(program.dx()), results.dx.data());
     if (last) return_norms(*replica, visit, results.norms);
     const bool finite = std::ranges::all_of(rows.loss, [](double loss) { return std::isfinite(loss); });
     if (!finite || !all_finite(results.dx)) return Status::diverged;
   }
   visit.next += chunk.rows;
-  if (last) forward_.erase(at);
+  if (last) close_back(forward_, at);
   return Status::ok;
 }
 
@@ -245,7 +344,9 @@ StageWorker::Status StageWorker::remake(std::int32_t stage, std::int64_t sequenc
   if (replica == nullptr) return Status::absent;
   const std::int64_t width = table_.piece(replica->first).width;
   if (replica->forward.empty() || sequence < 0 || std::ssize(x) != seq_ * width) return Status::malformed;
-  Visit& visit = open_back(*replica, backward_, stage, sequence, for_sums);
+  forget(stage, sequence);
+  Visit& visit = backward_[{stage, sequence}];
+  open_back(*replica, visit, stage, sequence, false, for_sums);
   visit.next = seq_;
   visit.x.emplace_back(x.begin(), x.end());
   for (std::int64_t piece = replica->first; piece < replica->end; ++piece) {
@@ -281,21 +382,23 @@ StageWorker::Status StageWorker::backward(const Chunk& chunk, std::span<const fl
   if (!dx.empty() && std::ssize(dx) != elements) return Status::malformed;
   if (!norms.empty() && (chunk.row > 0 || std::ssize(norms) != norm_elements(table_, replica->first, replica->end)))
     return Status::malformed;
+  if (const auto kept = waiting_.find({chunk.stage, chunk.sequence}); kept != waiting_.end()) {
+    open_back(*replica, kept->second, chunk.stage, chunk.sequence, true, true);
+    kept->second.next = seq_;
+    backward_[kept->first] = std::move(kept->second);
+    waiting_.erase(kept);
+  }
   const auto at = backward_.find({chunk.stage, chunk.sequence});
   if (at == backward_.end() || at->second.next != chunk.row + chunk.rows) return Status::absent;
   Visit& visit = at->second;
+  if (!table_.program(replica->first).dx().valid()) std::ranges::fill(dx, 0.0F);
   try {
-    go_back(*replica, visit, chunk, dy, {});
+    go_back(*replica, visit, chunk, dy, dx, {});
   } catch (const CheckFailure&) { return Status::diverged; }
-  const Program& lowest = table_.program(replica->first);
-  if (!dx.empty()) {
-    std::ranges::fill(dx, 0.0F);
-    if (lowest.dx().valid()) take_rows(replica->runs[0]->rows_of(lowest.dx()), dx.data());
-    if (!all_finite(dx)) return Status::diverged;
-  }
+  if (!all_finite(dx)) return Status::diverged;
   if (!norms.empty()) return_norms(*replica, visit, norms);
   visit.next = chunk.row;
-  if (chunk.row == 0) backward_.erase(at);
+  if (chunk.row == 0) close_back(backward_, at);
   return Status::ok;
 }
 
@@ -316,9 +419,13 @@ void StageWorker::return_norms(const Replica& replica, const Visit& visit, std::
 Bytes StageWorker::memory() const {
   const std::int64_t wire = size_of(table_.graph().wire);
   std::int64_t sum = 0;
-  for (const auto& entry : replicas_) sum += entry.second->weights->bytes;
-  for (const auto* visits : {&forward_, &backward_}) {
+  for (const auto& entry : replicas_) {
+    sum += entry.second->weights->bytes;
+    for (const std::unique_ptr<ChunkRun>& run : entry.second->runs) sum += run->packed().value();
+  }
+  for (const auto* visits : {&forward_, &backward_, &waiting_, &passed_}) {
     for (const auto& entry : *visits) {
+      for (const KeptValues& kept : entry.second.kept) sum += kept.bytes().value();
       for (const SequenceState& state : entry.second.states)
         sum += (std::ssize(state.keys) + std::ssize(state.values)) * wire +
                (std::ssize(state.key_gradients) + std::ssize(state.value_gradients)) * 4 +

@@ -17,9 +17,11 @@ inline constexpr std::int64_t kRowsAtOnce = 256;
 /// Parameters, each as the whole tensor of which some lines are there.
 struct StageWorker::Weights {
   std::map<TensorId, KeptVector<float>> tensors;
-  std::int64_t bytes = 0;  // that were sent
+  Parameters in_place{};   // instead
+  std::int64_t bytes = 0;  // that were sent, or would have been
 
   Weights(const model::StepGraph& graph, const NeededParameters& needed, std::span<const std::byte> values);
+  Weights(const model::StepGraph& graph, const NeededParameters& needed, Parameters places);
   [[nodiscard]] Parameters parameters(const model::StepGraph& graph) const;
 };
 
@@ -29,9 +31,10 @@ struct StageWorker::Replica {
   std::unique_ptr<Weights> weights;
   std::vector<std::unique_ptr<ChunkRun>> runs;                 // of each piece
   std::vector<std::vector<Instruction>> forward, keys_values;  // of each piece; of a head neither
+  bool keeps;
 
-  Replica(PieceTable& table, kernels::Parallel& parallel, std::int64_t from, std::int64_t to,
-          std::unique_ptr<Weights> of);
+  Replica(PieceTable& table, kernels::Parallel& parallel, ChunkMemory& memory, std::int64_t from, std::int64_t to,
+          std::unique_ptr<Weights> of, bool keeps_values);
 };
 
 /// A sequence at a stage, one way.
@@ -39,6 +42,7 @@ struct StageWorker::Visit {
   std::vector<SequenceState> states;  // of each piece
   std::int64_t next = 0;              // the row at which the next chunk begins, or on the way back ends
   std::vector<KeptVector<float>> x;   // on the way back: what each piece reads, all rows
+  std::vector<KeptValues> kept;       // instead, of each piece, where the replica keeps values
   std::vector<std::vector<Instruction>> back;
   std::vector<std::int32_t> owners;  // whose operands are kept on the way
 };

@@ -45,8 +45,9 @@ class Executor {
   /// Tasklets with errands.
   [[nodiscard]] StageNumbers& stages() { return stages_; }
   /// The task message of one.
-  [[nodiscard]] comm::Frame stage_message(const sched::Tasklet& tasklet, const FaultOrder& fault) {
-    return stages_.message(tasklet, fault, tasklet.is_witness() ? &stage_check_.key_of(tasklet.id) : nullptr);
+  [[nodiscard]] comm::Frame stage_message(const sched::Tasklet& tasklet, const FaultOrder& fault,
+                                          const Reader& reader) {
+    return stages_.message(tasklet, fault, reader, tasklet.is_witness() ? &stage_check_.key_of(tasklet.id) : nullptr);
   }
   /// A device refused a tasklet of a step in stages because of values that are not finite. If the server cannot compute
   /// it either, those who brought that about are found out instead. Errors: CheckFailure where nobody did.

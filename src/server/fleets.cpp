@@ -70,7 +70,9 @@ void accept(Executor& executor, Answer& answer, Event& event) {
   const auto header = comm::decode_header(answer.frame.bytes(), answer.frame.size());
   if (!header || header->kind != comm::Kind::result) return;
   const comm::ResultView result = comm::view_result(answer.frame, *header);
-  if (executor.place(answer.tasklet, result) == Verdict::good) event.kind = EventKind::done;
+  if (executor.place(answer.tasklet, result) != Verdict::good) return;
+  event.kind = EventKind::done;
+  if (executor.stages().is_read_later(answer.tasklet)) executor.stages().keep(std::move(answer.frame));
 }
 
 /// Tasklets of a step in stages travel whole.
@@ -114,7 +116,7 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
             {.pack =
                  [this, &transport](const Tasklet& tasklet, int rank, const comm::MessagePart& part) {
                    const FaultOrder fault = order_fault(model_.injected_faults(tasklet.piece.device), tasklet);
-                   if (tasklet.is_run()) return executor_.stage_message(tasklet, fault);
+                   if (tasklet.is_run()) return executor_.stage_message(tasklet, fault, {&transport, rank});
                    return executor_.gather().message(tasklet, part, fault, {&transport, rank});
                  },
              .first_part = [this](const Tasklet& tasklet, Bytes room) { return first_part(executor_, tasklet, room); }},
@@ -390,7 +392,7 @@ class LiveFleet final : public RankFleet {
     const Seconds begun = now();
     if (tasklet.is_run()) {
       comm::Frame frame =
-          executor_.stage_message(tasklet, order_fault(device_at(tasklet.piece.device).faults, tasklet));
+          executor_.stage_message(tasklet, order_fault(device_at(tasklet.piece.device).faults, tasklet), reader);
       spans_.sent(tasklet, begun, now());
       return frame;
     }

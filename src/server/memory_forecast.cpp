@@ -290,7 +290,10 @@ MemoryForecast forecast_stages(const TrainerOptions& options, int device_ranks) 
   const plan::StageWork work = plan::stage_work_of(graph, options.wire);
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const plan::StageCost cost(work, plan.stages[s].first, plan.stages[s].end, plan.chunk);
-    if (plan.groups[s] > 1) sums += static_cast<std::int64_t>(cost.gradient_elements()) * plan::sum_bytes(options.wire);
+    // In fp32 they stay in their messages until all are there.
+    const std::int64_t kept = options.wire == DType::f32 ? plan.groups[s] : 1;
+    if (plan.groups[s] > 1)
+      sums += kept * static_cast<std::int64_t>(cost.gradient_elements()) * plan::sum_bytes(options.wire);
   }
   const std::int64_t boundary = graph.batch * graph.seq * options.model.d_model;
   const std::int64_t between = (std::ssize(plan.stages) - 1) * size_of(options.wire), lowest = size_of(DType::f32);

@@ -3,7 +3,8 @@
 
     python3 tests/docs/check_glossary.py
 
-An entry opens with its term, or its terms separated by commas, in bold: **downlink, uplink** from the server ...
+An entry is an item of a list, which opens with its term, or its terms separated by commas, in bold:
+- **downlink, uplink** from the server ...
 """
 import pathlib
 import re
@@ -15,7 +16,7 @@ PAGE = pathlib.Path(__file__).resolve().parent.parent.parent / "docs" / "glossar
 def main():
     places, faults = {}, []
     for number, line in enumerate(PAGE.read_text().splitlines(), 1):
-        entry = re.match(r"\*\*(.+?)\*\* ?(.*)", line)
+        entry = re.match(r"- \*\*(.+?)\*\* ?(.*)", line)
         if not entry:
             continue
         if not entry[2]:

@@ -213,10 +213,38 @@ TEST(Stages, DevicesThatComeAndGoLeaveNoTrace) {
   }
 }
 
+// The same where every device has the whole model and keeps what ways forward have made.
+TEST(Stages, KeptSequencesAreMadeAgainWhereTheirDeviceIsLost) {
+  Setting plain = small_setting();
+  plain.model.n_layer = 2;
+  plain.model.seq_len = plain.model.max_pos = 130;
+  plain.batch = 5;
+  const std::uint64_t wanted = train(plain).hash;
+  Setting s = in_stages(plain, alike_devices(3), 3);
+  const server::TrainerOptions options = options_of(s);
+  const model::StepGraph graph = model::build_step(
+      options.model, {.kind = model::StepKind::train, .batch = s.batch, .clip = true, .freeze = {}, .loss_rows = 0});
+  const plan::StagePlan layout = plan::plan_stages(plan::stage_work_of(graph, options.wire), options.devices,
+                                                   sched::stage_scheduler_options(options).stages);
+  ASSERT_EQ(layout.groups.front(), 3);
+  ASSERT_GT(layout.stages.front().replicas.front().kept_slots, 0);
+  const Seconds whole = train(s).time;
+  std::int64_t lost = 0;
+  for (std::uint64_t seed = 0; seed < kSchedules / 4; ++seed) {
+    s.churn = random_schedule(seed, 3, whole, /*liars=*/false);
+    const Outcome outcome = train(s);
+    ASSERT_EQ(outcome.hash, wanted) << "schedule " << seed;
+    lost += outcome.lost;
+  }
+  EXPECT_GT(lost, static_cast<std::int64_t>(kSchedules / 4));
+}
+
 class StageWireFaults : public ::testing::TestWithParam<MessageFault> {};
 
 TEST_P(StageWireFaults, TheRunEndsWithTheSameBits) {
-  expect_same_bits_under(GetParam(), in_stages(small_setting(), unlike_devices(4), 2), train(small_setting()).hash);
+  Setting setting = small_setting();
+  setting.steps = 4;
+  expect_same_bits_under(GetParam(), in_stages(setting, unlike_devices(4), 2), train(setting).hash);
 }
 
 class StageWireFaultsOf16Bits : public StageWireFaults {};

@@ -87,4 +87,33 @@ class BlockPool {
   std::size_t in_use_ = 0, spare_ = 0, peak_ = 0;
 };
 
+/// A block that goes back to its pool by itself. Move-only.
+class PooledBlock {
+ public:
+  PooledBlock() = default;
+  /// Of a pool, which must outlive it, or, without one, of large_memory(). Errors: std::bad_alloc.
+  PooledBlock(BlockPool* pool, std::size_t bytes) : pool_(pool), block_(pool ? pool->take(bytes) : Block(bytes)) {}
+  PooledBlock(PooledBlock&& other) noexcept { swap(other); }
+  PooledBlock& operator=(PooledBlock&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~PooledBlock() {
+    if (pool_ != nullptr && !block_.empty()) pool_->give(std::move(block_));
+  }
+
+  [[nodiscard]] std::byte* data() const { return block_.data(); }
+  [[nodiscard]] std::size_t capacity() const { return block_.capacity(); }
+  [[nodiscard]] bool empty() const { return block_.empty(); }
+
+ private:
+  void swap(PooledBlock& other) noexcept {
+    std::swap(pool_, other.pool_);
+    std::swap(block_, other.block_);
+  }
+
+  BlockPool* pool_ = nullptr;
+  Block block_;
+};
+
 }  // namespace cleave

@@ -25,6 +25,14 @@ class ByteWriter {
   void put_value(const T& value) {
     put(std::span<const T>(&value, 1));
   }
+  /// Room for `count` values, to be written by the caller. Requires: it fits, and is aligned for them.
+  template <class T>
+  std::span<T> room(std::size_t count) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    T* const first = reinterpret_cast<T*>(to_.data());
+    to_ = to_.subspan(count * sizeof(T));
+    return {first, count};
+  }
   [[nodiscard]] std::span<std::byte> rest() const { return to_; }
   /// Leaves out bytes that somebody else writes. Requires: so many are left.
   void skip(std::size_t bytes) { to_ = to_.subspan(bytes); }
@@ -53,6 +61,23 @@ class ByteReader {
     std::vector<T> values(count);
     take(values.data(), count);
     return values;
+  }
+  /// The same without a copy: a view of the bytes. Requires: they are aligned for T.
+  template <class T>
+  std::span<const T> view(std::size_t count) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    if (!ok_ || count > from_.size() / sizeof(T)) {
+      fail();
+      return {};
+    }
+    const T* const first = reinterpret_cast<const T*>(from_.data());
+    from_ = from_.subspan(count * sizeof(T));
+    return {first, count};
+  }
+  template <class T>
+  std::span<const T> rest_view() {
+    if (from_.size() % sizeof(T) != 0) fail();
+    return view<T>(from_.size() / sizeof(T));
   }
   /// All that is left, where it is a whole number of values.
   template <class T>

@@ -19,6 +19,7 @@
 
 #include "cleave/base/shapes.hpp"
 #include "cleave/kernels/matrix.hpp"
+#include "cleave/kernels/packed_operand.hpp"
 #include "cleave/kernels/parallel.hpp"
 
 namespace cleave::kernels {
@@ -81,6 +82,11 @@ ProductStatus finish_partial_sums(Parallel& parallel, std::int64_t m, std::int64
 /// C = A * B over the whole k, with the bits that any cut into boxes gives for this accumulator (partial_sum_type).
 /// C: one of its strides is 1. The exponents are not read where k has one block. k = 0 gives zeros.
 ProductStatus multiply_whole(Parallel& parallel, GemmShape shape, ConstMatrix a, ConstMatrix b,
+                             std::span<const std::int16_t> row_exponents, std::span<const std::int16_t> col_exponents,
+                             DType accumulator, Matrix c);
+
+/// The same where B has been packed. C's rows are contiguous.
+ProductStatus multiply_whole(Parallel& parallel, std::int64_t m, ConstMatrix a, const PackedOperand& b,
                              std::span<const std::int16_t> row_exponents, std::span<const std::int16_t> col_exponents,
                              DType accumulator, Matrix c);
 

@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <span>
 
+#include "cleave/base/block_pool.hpp"
 #include "cleave/base/kept_memory.hpp"
 #include "cleave/base/units.hpp"
 #include "cleave/kernels/token_sums.hpp"
@@ -17,8 +19,8 @@ namespace cleave::kernels {
 class TokenSumMatrix {
  public:
   TokenSumMatrix() = default;
-  /// All zero.
-  TokenSumMatrix(std::int64_t rows, std::int64_t cols, TokenUnit unit);
+  /// All zero. `pool`: of the memory of 64-bit sums; it must outlive the matrix.
+  TokenSumMatrix(std::int64_t rows, std::int64_t cols, TokenUnit unit, BlockPool* pool = nullptr);
 
   [[nodiscard]] std::int64_t rows() const { return rows_; }
   [[nodiscard]] std::int64_t cols() const { return cols_; }
@@ -75,7 +77,12 @@ class TokenSumMatrix {
 
   std::int64_t rows_ = 0, cols_ = 0;
   TokenUnit unit_;
-  KeptVector<std::int64_t> wide_;  // fp32
+  // Of 64-bit sums. What nothing was added to yet is written, not added to, and only then is memory of any value.
+  [[nodiscard]] std::int64_t* wide() const { return reinterpret_cast<std::int64_t*>(wide_.data()); }
+  [[nodiscard]] std::span<std::int64_t> zeroed_wide() const;
+
+  PooledBlock wide_;  // fp32
+  mutable bool untouched_ = true;
   KeptVector<std::int32_t> low_;
   std::map<std::int64_t, KeptVector<std::int32_t>> high_;  // by row
 };

@@ -54,8 +54,12 @@ struct Piece {
   double weight_gradient = 0;  ///< products and sums over tokens
   double norm_forward = 0;     ///< that part of `forward` which is the norm's
   double row_elements = 0;     ///< elements of the widest forward state: everything that its operations write
-  bool backward = false;       ///< dX of the piece, or a gradient within it, is wanted
-  HeadPart part;               ///< of a head
+  /// What the way back and sums over tokens read: values of the forward pass, x among them, and gradients. Whoever
+  /// keeps them from the forward pass on makes nothing again. Elements of a row are those of their columns.
+  std::vector<TensorId> kept;
+  std::int64_t kept_elements = 0;
+  bool backward = false;  ///< dX of the piece, or a gradient within it, is wanted
+  HeadPart part;          ///< of a head
 
   [[nodiscard]] bool is_part() const { return part.count > 1; }
   [[nodiscard]] std::string name() const;                ///< "h.3.attn", "h.3.mlp", "head", "head.1"

@@ -12,10 +12,12 @@
 #include <utility>
 #include <vector>
 
+#include "cleave/base/block_pool.hpp"
 #include "cleave/base/kept_memory.hpp"
 #include "cleave/base/shapes.hpp"
 #include "cleave/kernels/elementwise.hpp"
 #include "cleave/kernels/matrix.hpp"
+#include "cleave/kernels/packed_operand.hpp"
 #include "cleave/kernels/parallel.hpp"
 #include "cleave/pieces/program.hpp"
 
@@ -33,6 +35,42 @@ struct SequenceState {
   KeptVector<std::int64_t> norm_sums{};
 };
 
+/// Values of a sequence at a piece that are kept from the way forward for the way back and for sums over tokens
+/// (model::Piece::kept): all rows of each tensor, row-major.
+class KeptValues {
+ public:
+  /// `pool` must outlive it.
+  KeptValues(const Program& program, BlockPool& pool);
+
+  /// Rows from t0 on; without data where the tensor is none of those.
+  [[nodiscard]] kernels::Rows rows(TensorId tensor, std::int64_t t0, std::int64_t count) const;
+  [[nodiscard]] Bytes bytes() const { return Bytes(static_cast<std::int64_t>(block_.capacity())); }
+
+ private:
+  const Program* program_;
+  PooledBlock block_;
+};
+
+/// Memory of one chunk's values, used again for the next chunk's, of whatever piece: as one is computed after another,
+/// runs share it.
+class ChunkMemory {
+ public:
+  /// `pool` must outlive it.
+  explicit ChunkMemory(BlockPool& pool) : pool_(&pool) {}
+  ChunkMemory(const ChunkMemory&) = delete;
+  ChunkMemory& operator=(const ChunkMemory&) = delete;
+  ~ChunkMemory() = default;
+  /// What was given out before may be given out again.
+  void reset() { block_ = used_ = 0; }
+  /// Not initialised; it stays where it is until reset().
+  [[nodiscard]] float* take(std::int64_t floats);
+
+ private:
+  BlockPool* pool_;
+  std::vector<PooledBlock> blocks_;
+  std::size_t block_ = 0, used_ = 0;  // the one that is in use, and bytes of it
+};
+
 /// What the softmax of some rows comes down to.
 struct RowSums {
   KeptVector<float> top;         ///< each row's maximum
@@ -41,15 +79,24 @@ struct RowSums {
 
 class ChunkRun {
  public:
-  /// `program`, `parallel` must outlive it.
-  ChunkRun(const Program& program, DType wire, kernels::Parallel& parallel, Parameters parameters);
+  /// `program`, `parallel`, `memory` must outlive it. Another run on the same memory may begin once nobody reads this
+  /// one's rows any more.
+  ChunkRun(const Program& program, DType wire, kernels::Parallel& parallel, ChunkMemory& memory, Parameters parameters);
+
+  /// From here on weights are packed once, at their first product, not for each chunk. `pool` must outlive it.
+  void pack_weights(BlockPool& pool) { packs_ = &pool; }
+  [[nodiscard]] Bytes packed() const;
 
   /// Makes room for a sequence's way forward, or back.
   [[nodiscard]] SequenceState open_forward() const;
   [[nodiscard]] SequenceState open_backward() const;
 
-  /// From here on the rows are [t0, t0 + rows) of their sequence. Requires: as kernels::attention_forward_chunk.
-  void begin(std::int64_t t0, std::int64_t rows);
+  /// From here on the rows are [t0, t0 + rows) of their sequence; values that are to be kept, or were, are in `kept`,
+  /// which must outlive run(). Requires: as kernels::attention_forward_chunk.
+  void begin(std::int64_t t0, std::int64_t rows, const KeptValues* kept = nullptr);
+  /// The rows of a tensor are these, until the next begin(): what comes in and goes out need not be copied. A tensor
+  /// that is kept stays where it is kept. Requires: as many as begin() said, all columns.
+  void place(TensorId tensor, float* rows) { places_[tensor] = rows; }
   /// Memory of a tensor's rows, all of its columns. What run() is to read is put here first.
   [[nodiscard]] kernels::Rows rows_of(TensorId tensor);
   /// Requires: what the instructions read was written, or made by them. `targets`: of the head, one a row.
@@ -85,11 +132,16 @@ class ChunkRun {
   double loss_ = 0;
   RowSums row_sums_;
   bool knows_row_sums_ = false;
-  std::map<TensorId, KeptVector<float>> memory_;
+  const KeptValues* kept_ = nullptr;
+  std::map<TensorId, float*> places_;
+  ChunkMemory& memory_;
+  std::map<TensorId, float*> rows_in_memory_;
   KeptVector<float> operand_;
   KeptVector<std::int16_t> row_exponents_;
   // Of weights, by operation and first column: they are the same for every chunk.
   std::map<std::pair<OpId, std::int64_t>, KeptVector<std::int16_t>> column_exponents_;
+  BlockPool* packs_ = nullptr;
+  std::map<OpId, kernels::PackedOperand> packed_;
   KeptVector<float> norm_gradients_;
   std::optional<kernels::RopeTable> rope_;
 };

@@ -44,6 +44,9 @@ class Program {
   [[nodiscard]] TensorId dx() const { return dx_; }  ///< none where no gradient is wanted below
   /// Attention of the forward and of the backward pass; null where the piece has none, or nothing goes backward.
   [[nodiscard]] const model::Operation* attention() const { return attention_; }
+  /// Tensors of model::Piece::kept, each with the columns of those before it; and the columns of all of them.
+  [[nodiscard]] const std::map<TensorId, std::int64_t>& kept() const { return kept_; }
+  [[nodiscard]] std::int64_t kept_columns() const { return kept_columns_; }
   [[nodiscard]] bool is_head() const { return !y_.valid(); }
   [[nodiscard]] bool backward() const { return !backward_.empty(); }
 
@@ -58,6 +61,8 @@ class Program {
   /// to input gradients. `wanted` may name gradients and forward values. With `row_sums`, each row's maximum and sum of
   /// exponentials are known, so columns of logits need no others.
   [[nodiscard]] std::vector<Instruction> back(const Wanted& wanted, bool row_sums = false) const;
+  /// The same where the forward pass has left its values (model::Piece::kept): operations of the way back alone.
+  [[nodiscard]] std::vector<Instruction> back_of_kept(const Wanted& wanted) const;
   /// The keys and values that instructions of back() read.
   [[nodiscard]] static Wanted keys_values_of(std::span<const Instruction> instructions);
   /// dx, and the norms' gradients with it.
@@ -82,6 +87,8 @@ class Program {
   std::vector<const model::Operation*> forward_, backward_, sums_;
   const model::Operation *attention_ = nullptr, *norm_backward_ = nullptr;
   TensorId x_, y_, dx_, dy_;
+  std::map<TensorId, std::int64_t> kept_;
+  std::int64_t kept_columns_ = 0;
 };
 
 }  // namespace cleave::pieces

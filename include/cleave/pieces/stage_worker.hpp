@@ -45,8 +45,18 @@ class StageWorker {
   /// Forgets everything.
   void clear();
 
+  /// How a replica takes sequences back.
+  enum class Replay : std::uint8_t {
+    remade,  ///< remake() makes again what the way back needs
+    kept,    ///< what forward() has made is kept until the sequence is summed, and weights are packed once for all
+             ///< chunks; remake() as above for others
+  };
   /// Weights of pieces [first, end) as they are sent: parameters_of_stage() in order of their ids (sent_as()).
-  Status hold_stage(std::int32_t stage, std::int64_t first, std::int64_t end, std::span<const std::byte> weights);
+  Status hold_stage(std::int32_t stage, std::int64_t first, std::int64_t end, std::span<const std::byte> weights,
+                    Replay replay = Replay::remade);
+  /// The same, where weights are read where they lie, in fp32. Requires: fp32 on the wire. They must stay there,
+  /// unchanged, until the stage is held anew or the worker is cleared.
+  Status hold_stage(std::int32_t stage, std::int64_t first, std::int64_t end, Parameters weights, Replay replay);
   [[nodiscard]] bool is_head(std::int32_t stage) const;
   /// Elements of a sequence's gradients of norms at a stage; 0 where it is not held.
   [[nodiscard]] std::int64_t norms_of(std::int32_t stage) const;
@@ -63,8 +73,9 @@ class StageWorker {
     std::int32_t stage = 0;
     std::int64_t sequence = 0, row = 0, rows = 0;
   };
-  /// Y of X. The first chunk of a sequence opens it. Chunks come in order.
-  Status forward(const Chunk& chunk, std::span<const float> x, std::span<float> y);
+  /// Y of X. The first chunk of a sequence opens it. Chunks come in order. `for_sums`: it will go back here, if values
+  /// are kept.
+  Status forward(const Chunk& chunk, std::span<const float> x, std::span<float> y, bool for_sums = true);
   /// What comes of a chunk at the head: dX, each row's maximum, sum of exponentials and loss, and with the last chunk
   /// (otherwise empty) the sequence's gradients of norms.
   struct HeadResults {
@@ -77,8 +88,8 @@ class StageWorker {
               const HeadResults& results, bool for_sums = true);
   /// Opens a sequence's way back: X of all its rows.
   Status remake(std::int32_t stage, std::int64_t sequence, std::span<const float> x, bool for_sums = true);
-  /// dX of dY, from the last chunk to the first; with the first (otherwise empty) the sequence's gradients of norms.
-  /// `dx` may be empty where nobody wants it.
+  /// dX of dY, from the last chunk to the first, of a sequence that was remade, or kept since it went forward here;
+  /// with the first (otherwise empty) the sequence's gradients of norms. `dx` may be empty where nobody wants it.
   Status backward(const Chunk& chunk, std::span<const float> dy, std::span<float> dx, std::span<float> norms);
 
   /// What an owner is sent of a sequence that its device did not run backward: X, and dY; at the head, instead of dY,
@@ -116,16 +127,29 @@ class StageWorker {
 
   [[nodiscard]] Replica* replica_of(std::int32_t stage);
   [[nodiscard]] bool fits(const Chunk& chunk) const;
-  Visit& open_back(Replica& replica, std::map<OfSequence, Visit>& visits, std::int32_t stage, std::int64_t sequence,
-                   bool for_sums);
-  // One chunk from the highest piece to the lowest. `dy`: none at the head.
-  void go_back(Replica& replica, Visit& visit, const Chunk& chunk, std::span<const float> dy,
+  Status take_stage(std::int32_t stage, std::int64_t first, std::int64_t end, std::unique_ptr<Weights> weights,
+                    Replay replay);
+  [[nodiscard]] bool can_hold(std::int64_t first, std::int64_t end);
+  void forget(std::int32_t stage, std::int64_t sequence);
+  Visit& open_forward(Replica& replica, const Chunk& chunk, bool keeps);
+  // `of_kept`: with the values that its way forward has left.
+  void open_back(Replica& replica, Visit& visit, std::int32_t stage, std::int64_t sequence, bool of_kept,
+                 bool for_sums);
+  // A sequence that is through: its operands wait for owners' sums.
+  void close_back(std::map<OfSequence, Visit>& visits, std::map<OfSequence, Visit>::iterator at);
+  // One chunk from the highest piece to the lowest. `dy`: none at the head. `dx`: where it is put, unless nobody wants
+  // it.
+  void go_back(Replica& replica, Visit& visit, const Chunk& chunk, std::span<const float> dy, std::span<float> dx,
                std::span<const std::int32_t> targets);
   void keep_operands(std::span<const Region> regions, std::int64_t piece, ChunkRun& run, const Chunk& chunk,
                      Kept& kept);
   void return_norms(const Replica& replica, const Visit& visit, std::span<float> norms) const;
   void run_alone(Owner& owner, const Operands& operands, Kept& kept);
-  Status add_regions(Owner& owner, const Kept& kept, std::int64_t sequence, bool take_away);
+  // `operand(region, view, part)`: rows of a sequence, the columns of a part of one of the operation's views, rounded.
+  template <class Operand>
+  Status add_regions(Owner& owner, const Operand& operand, std::int64_t sequence, bool take_away);
+  Status add_kept(Owner& owner, const Kept& kept, std::int64_t sequence, bool take_away);
+  Status add_passed(std::int32_t number, Owner& owner, std::int64_t sequence, bool take_away);
   [[nodiscard]] kernels::TokenUnit unit() const { return {table_.graph().wire, table_.graph().loss_bits}; }
   // Calls use(the owner's sums, the part of them, elements before it) for each region of slices; the number of all
   // elements, or none where the slices are not the owner's.
@@ -135,10 +159,13 @@ class StageWorker {
   PieceTable& table_;
   kernels::Parallel& parallel_;
   std::int64_t seq_;
+  BlockPool pool_;  // of kept values and packed weights; outlives them
+  ChunkMemory memory_{pool_};
   std::map<std::int32_t, std::unique_ptr<Replica>> replicas_;  // by stage
   std::map<std::int32_t, std::unique_ptr<Owner>> owners_;
   std::map<OfSequence, Visit> forward_, backward_;
-  std::map<OfSequence, Kept> kept_;  // operands of owners' sums, of sequences that this device ran backward
+  std::map<OfSequence, Visit> waiting_, passed_;  // with kept values: before their way back; until they are summed
+  std::map<OfSequence, Kept> kept_;               // operands of owners' sums, of sequences that were remade
 };
 
 }  // namespace cleave::pieces

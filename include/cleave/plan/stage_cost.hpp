@@ -35,6 +35,12 @@ class StageCost {
   /// the sums of their gradients.
   [[nodiscard]] Bytes open_forward() const { return open_forward_; }
   [[nodiscard]] Bytes open_backward() const { return open_backward_; }
+  /// What a sequence keeps where nothing is to be made again: everything that its way back and its sums read
+  /// (model::Piece::kept), keys and values, and the sums of their gradients.
+  [[nodiscard]] Bytes kept() const { return kept_; }
+  /// Its products' weights in the order in which kernels read them, either way, in 4 bytes: where values are kept,
+  /// weights are packed once.
+  [[nodiscard]] Bytes packed() const { return packed_; }
   /// A chunk at work: its operands, twice so that the next one may come, and the rows' values in fp32.
   [[nodiscard]] Bytes at_work() const { return at_work_; }
 
@@ -71,6 +77,8 @@ class StageCost {
   [[nodiscard]] Flops remake(std::int64_t t0, std::int64_t t1) const;
   /// dX from dY, with the values within each piece made again.
   [[nodiscard]] Flops backward(std::int64_t t0, std::int64_t t1) const;
+  /// dX from dY, where those values were kept.
+  [[nodiscard]] Flops backward_of_kept(std::int64_t t0, std::int64_t t1) const;
 
  private:
   const std::vector<model::Piece>* pieces_;
@@ -78,7 +86,7 @@ class StageCost {
   std::int64_t blocks_ = 0;  // of the vocabulary, of a part of the head
   bool head_ = false, backward_ = false;
   double gradient_elements_ = 0;
-  Bytes weights_, open_forward_, open_backward_, at_work_;
+  Bytes weights_, packed_, open_forward_, open_backward_, kept_, at_work_;
 };
 
 /// Bytes of a sum over tokens, on its owner and between groups: the partial sums of docs/numerics.md.

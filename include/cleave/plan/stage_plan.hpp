@@ -38,7 +38,11 @@ struct StageWork {
 struct StageReplica {
   DeviceId device;
   std::int64_t forward_slots = 2, backward_slots = 2;  ///< sequences that it may have open
-  Bytes memory;                                        ///< weights, open sequences and one chunk at work
+  /// Sequences of which it keeps what the way forward has made until their gradients are summed. They go forward in
+  /// these slots and come back to the same replica; the others are for what comes from lost devices. 0: what the way
+  /// back needs is made again, by whichever replica is free.
+  std::int64_t kept_slots = 0;
+  Bytes memory;  ///< weights, also packed where it keeps sequences, open and kept sequences, one chunk at work
 };
 
 /// Pieces [first, end).

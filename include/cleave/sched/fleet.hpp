@@ -49,6 +49,7 @@ struct StageItem {
   bool back = false;               ///< of a replay, of a witness: the way back
   bool weights = false;            ///< of a load: they come with it
   bool begins = false;             ///< of a visit's answers it is the first
+  bool keeps = false;              ///< of a replica's load: it keeps what sequences' ways forward have made
   bool returns_rows = false;       ///< a boundary's rows come back
   bool returns_norms = false;      ///< and the sequence's gradients of norms
   bool partial = false;            ///< of sums: others sum the same slices over other sequences

@@ -15,6 +15,7 @@
 #include "cleave/checkpoint/folder.hpp"
 #include "cleave/kernels/gemm_kernels.hpp"
 #include "cleave/model/family.hpp"
+#include "cleave/sched/layout_choice.hpp"
 #include "cleave/server/checkpointing.hpp"
 #include "cleave/server/trainer.hpp"
 #include "cleave/telemetry/log.hpp"
@@ -56,6 +57,7 @@ struct Prepared {
   server::ParameterStore parameters;
   server::RunState state;
   std::vector<std::string> notices;  // of damaged checkpoints and the like
+  std::string chosen;                // what was left open, and is not any more
   std::optional<Continuation> resumed;
 };
 
@@ -65,6 +67,12 @@ Prepared prepare(const CommandLine& line, Input input, int device_ranks) {
   p.data = load_training_data(p.input);
   const std::vector<Issue> faults = model::find_faults(p.input.step.model);
   if (!faults.empty()) throw InputError(faults);
+  sched::StepSpec& step = p.input.step;
+  if (step.layout.layout == sched::Layout::automatic) {
+    const bool emulated = p.input.fleet.clock != server::ClockMode::off && device_ranks > 0;
+    step.layout.layout = emulated ? sched::choose_layout(step).layout : sched::layout_without_emulation(step);
+    p.chosen = fmt::format("plan.layout is auto: {}", sched::name_of(step.layout.layout));
+  }
   p.options = trainer_options(p.input);
   p.memory = check_memory(p.input, p.options, device_ranks);
   if (line.dry_run) return p;
@@ -166,6 +174,7 @@ class Run {
     if (folder_.moved() && !p_.resumed)
       log_.warning("the earlier run in {} is now in {}", folder_.path().string(), folder_.moved()->string());
     for (const std::string& notice : p_.notices) log_.warning("{}", notice);
+    if (!p_.chosen.empty()) log_.info("{}", p_.chosen);
     if (p_.resumed) log_.warning("resuming after step {} from {}", p_.state.step, p_.resumed->from.string());
     if (folder_.carried_out()) {
       const auto& [verdict, aside] = *folder_.carried_out();

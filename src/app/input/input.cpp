@@ -371,13 +371,17 @@ void read_stages(const Section& plan, sched::LayoutRequest& request) {
                           "false: a stage's weights are sent when the first sequence reaches it."});
 }
 
-// Where the input has data nothing of the layout is left open: `train` runs in tiles, and `simulate` and `plan` say the
-// same of one input.
+// Where the input has data, and asks for what stages cannot do with real numbers yet, the layout is not left open:
+// `train` runs in tiles, and `simulate` and `plan` say the same of one input.
 void settle_layout(Input& input) {
   sched::LayoutRequest& request = input.step.layout;
   if (input.data.kind == DataKind::none) return;
-  if (request.layout == sched::Layout::automatic) request.layout = sched::Layout::tiles;
   request.row_groups = std::max<std::int64_t>(1, request.row_groups);
+  if (request.layout != sched::Layout::automatic) return;
+  bool ready = input.verify.rollback == 0;
+  request.layout = sched::Layout::stages;
+  refuse_unready_stages(input, [&](const char*, const char*, const char*, const char*) { ready = false; });
+  request.layout = ready ? sched::Layout::automatic : sched::Layout::tiles;
 }
 
 /// Emulated time for which churn is drawn: longer than any run is watched, and a bound for fleets that change very
@@ -436,7 +440,8 @@ Input declare_input(config::Reader& reader, Needs needs) {
        .help =
            "tiles: every operation is cut over the fleet, and devices hold next to nothing. stages: devices hold the "
            "weights of neighbouring layers for a step, and sequences pass through them in chunks. auto: the quicker "
-           "one as forecast; train takes tiles then."});
+           "one as forecast. train takes tiles where the input asks for what stages lack yet, and with fleet.clock off "
+           "unless every device has room for the whole model and what it keeps of its sequences."});
   input.step.layout.row_groups = read_row_groups(plan);
   read_stages(plan, input.step.layout);
   input.step.plan.keep_columns = plan.choice<plan::KeepColumns>(

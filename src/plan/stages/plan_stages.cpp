@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cleave/base/error.hpp"
+#include "stages/data_parallel.hpp"
 #include "stages/finish.hpp"
 #include "stages/layout.hpp"
 #include "stages/refusal.hpp"
@@ -432,6 +433,10 @@ std::optional<StagePlan> find_stages(const StageWork& work, std::span<const flee
   const stages::Problem problem = problem_of(cut, devices, options);
   stages::Search search(problem, std::min(options.chunk, work.seq), false);
   search.run();
+  std::vector<StagePlan> whole = stages::data_parallel_layouts(problem, options.chunk);
+  if (!whole.empty() &&
+      (!search.best() || whole.front().forecast.value() < stages::forecast(problem, *search.best(), true)))
+    return std::move(whole.front());
   if (!search.best()) return std::nullopt;
   return finished(problem, *search.best(), search.time());
 }
@@ -444,7 +449,11 @@ std::vector<StagePlan> stage_candidates(const StageWork& work, std::span<const f
   const stages::Problem problem = problem_of(cut, devices, options);
   stages::Search search(problem, std::min(options.chunk, work.seq), true);
   search.run();
-  if (!search.best()) return plans;
+  std::vector<StagePlan> whole = stages::data_parallel_layouts(problem, options.chunk);
+  if (!search.best()) {
+    whole.resize(std::min(whole.size(), most));
+    return whole;
+  }
   search.balance_processors();
   search.use_fewer_devices();
   search.even_times();
@@ -452,11 +461,16 @@ std::vector<StagePlan> stage_candidates(const StageWork& work, std::span<const f
   plans.push_back(finished(problem, *search.best(), search.time()));
   const std::size_t stages = search.best()->roles.size(), owners = search.best()->owners.size();
   const double time = stages::forecast(problem, *search.best(), true);
+  // The quickest of either kind first.
+  const bool whole_first = !whole.empty() && whole.front().forecast.value() < time;
+  plans.insert(whole_first ? plans.begin() : plans.end(), std::make_move_iterator(whole.begin()),
+               std::make_move_iterator(whole.end()));
   for (const stages::Tried& tried : std::move(search).tried()) {
-    if (plans.size() >= most) break;
     const bool best = tried.time == time && tried.layout.roles.size() == stages && tried.layout.owners.size() == owners;
+    if (plans.size() >= most) break;
     if (!best) plans.push_back(finished(problem, tried.layout, tried.time));
   }
+  plans.resize(std::min(plans.size(), most));
   return plans;
 }
 

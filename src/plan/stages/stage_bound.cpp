@@ -109,9 +109,10 @@ class Bound {
     const std::int64_t rows = std::min(plan_.chunk, work_.seq);
     const double in = count(forward ? costs_[s].forward_operand(rows) : costs_[s].backward_operand(rows));
     const double bytes = count(forward ? costs_[s].forward_result(rows) : costs_[s].backward_result(rows));
-    const double flops = (forward ? costs_[s].forward(0, rows) : costs_[s].backward(0, rows)).value();
     double least = std::numeric_limits<double>::infinity();
     for (const StageReplica& replica : plan_.stages[s].replicas) {
+      const Flops back = replica.kept_slots > 0 ? costs_[s].backward_of_kept(0, rows) : costs_[s].backward(0, rows);
+      const double flops = (forward ? costs_[s].forward(0, rows) : back).value();
       const Rates& rates = rates_.at(replica.device.value);
       least = std::min(least, in / rates.down + flops / rates.flops + bytes / rates.up + 2 * rates.latency);
     }

@@ -64,13 +64,15 @@ StageWork with_head_parts(const StageWork& work, std::int64_t parts) {
 StageCost::StageCost(const StageWork& work, std::int64_t first, std::int64_t end, std::int64_t chunk)
     : pieces_(&work.pieces), first_(first), end_(end), wire_(size_of(work.wire)) {
   double keys_values = 0, row_elements = 0;
-  std::int64_t weights = 0;
+  std::int64_t weights = 0, kept = 0;
   for (std::int64_t i = first; i < end; ++i) {
     const model::Piece& piece = work.pieces[static_cast<std::size_t>(i)];
     weights += piece.weight_elements() * wire_ + piece.vector_elements() * 4;
+    packed_ += Bytes(2 * 4 * piece.weight_elements());
     keys_values += static_cast<double>(piece.key_value_columns());
     row_elements = std::max(row_elements, (piece.kind == model::PieceKind::head ? 1.0 : 2.0) * piece.row_elements);
     gradient_elements_ += trained_elements(piece);
+    kept += piece.kept_elements;
     head_ = head_ || (piece.kind == model::PieceKind::head && !piece.is_part());
     if (piece.is_part()) blocks_ = piece.part.blocks;
     backward_ = backward_ || piece.backward;
@@ -86,6 +88,7 @@ StageCost::StageCost(const StageWork& work, std::int64_t first, std::int64_t end
     open_backward_ = bytes(seq * static_cast<double>((end - first) * width_ * wire_) +
                            seq * keys_values * static_cast<double>(wire_ + 4));
   }
+  kept_ = bytes(seq * (4.0 * static_cast<double>(kept) + keys_values * static_cast<double>(wire_ + 4)));
   const auto rows = static_cast<double>(std::min(chunk, work.seq));
   at_work_ = bytes(rows * (row_elements * 4 + 4.0 * static_cast<double>(width_ * wire_)));
   if (is_part()) at_work_ += backward_result(std::min(chunk, work.seq));
@@ -119,6 +122,15 @@ Flops StageCost::backward(std::int64_t t0, std::int64_t t1) const {
     const model::Piece& piece = (*pieces_)[static_cast<std::size_t>(i)];
     sum += (piece.forward + piece.input_gradient - piece.keys_values) * static_cast<double>(t1 - t0) +
            piece.attention_flops(t0, t1, 7).value();
+  }
+  return Flops(sum);
+}
+
+Flops StageCost::backward_of_kept(std::int64_t t0, std::int64_t t1) const {
+  double sum = 0;
+  for (std::int64_t i = first_; i < end_; ++i) {
+    const model::Piece& piece = (*pieces_)[static_cast<std::size_t>(i)];
+    sum += piece.input_gradient * static_cast<double>(t1 - t0) + piece.attention_flops(t0, t1, 5).value();
   }
   return Flops(sum);
 }

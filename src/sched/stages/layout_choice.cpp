@@ -11,6 +11,7 @@
 #include "cleave/base/error.hpp"
 #include "cleave/model/family.hpp"
 #include "cleave/plan/cost.hpp"
+#include "cleave/plan/stage_cost.hpp"
 #include "cleave/sched/observer.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
 #include "cleave/sched/stage_scheduler.hpp"
@@ -227,6 +228,24 @@ const char* name_of(Layout layout) {
 }
 
 LayoutChoice choose_layout(const StepSpec& spec) { return Chooser(spec).choose(); }
+
+Layout layout_without_emulation(const StepSpec& spec) {
+  if (spec.layout.layout != Layout::automatic) return spec.layout.layout;
+  const auto devices = std::ssize(spec.devices);
+  if (devices == 0 || spec.batch < 2 * devices) return Layout::tiles;
+  const plan::StageWork work = plan::stage_work_of(model::build_step(spec.model, graph_options(spec, 1)), spec.wire);
+  const std::optional<plan::StagePlan> plan =
+      plan::find_stages(work, spec.devices, stage_scheduler_options(spec).stages);
+  if (!plan || plan->head_parts > 1) return Layout::tiles;
+  const std::int64_t share = (spec.batch + devices - 1) / devices;
+  for (const plan::Stage& stage : plan->stages) {
+    const bool backward = plan::StageCost(work, stage.first, stage.end, plan->chunk).backward();
+    const bool kept = std::ranges::all_of(
+        stage.replicas, [&](const plan::StageReplica& replica) { return !backward || replica.kept_slots >= share; });
+    if (std::ssize(stage.replicas) < devices || !kept) return Layout::tiles;
+  }
+  return Layout::stages;
+}
 
 StageSchedulerOptions stage_scheduler_options(const StepSpec& spec) {
   StageSchedulerOptions options{.stages = {}, .wire = spec.wire};

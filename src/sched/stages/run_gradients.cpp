@@ -3,12 +3,16 @@
 
 #include <algorithm>
 
+#include "cleave/plan/cost.hpp"
+
 namespace cleave::sched::stages {
 
 namespace {
 
 constexpr std::int64_t kOperandPanels = 8;  // of a sequence that an owner is sent
 constexpr std::int64_t kSumPanels = 2;      // of sums that are sent, in one tasklet
+// No message is longer than this. Where sums are, a part ends with a unit, so it may be a little longer.
+constexpr std::int64_t kMostSumPanels = plan::kMaxMessage.value() / kWeightPanel * 3 / 4;
 
 }  // namespace
 
@@ -39,15 +43,16 @@ void StageRun::send_operands(std::int32_t index, std::int64_t q, std::int32_t lo
 }
 
 void StageRun::own_visited(std::int64_t q, std::int32_t s) {
-  const Visit& ran = summed_visit(s, q);
+  Visit& ran = summed_visit(s, q);
   for (const std::int32_t index : at(s).owners) {
     OwnerState& of = owner[static_cast<std::size_t>(index)];
     if (!of.replica || ran.device != of.device || !wants(of, q)) continue;
+    if (ran.kept) ++ran.sums;
     of.seen[static_cast<std::size_t>(q)] = true;
     const plan::PanelRun run{
         .each = {Bytes(0), of.cost.beside, plan::kMessageHeader}, .panels = 1, .last_up = Bytes(0)};
-    submit({Errand::sum, of.device, s, index, 0, q}, {kOperands, q}, run, Bytes(0), false,
-           {.owner = index, .rows = work.seq});
+    submit({.errand = Errand::sum, .device = of.device, .stage = s, .owner = index, .sequence = q, .of_kept = ran.kept},
+           {kOperands, q}, run, Bytes(0), false, {.owner = index, .rows = work.seq});
   }
   sum_elsewhere(q, s);
 }
@@ -83,6 +88,9 @@ void StageRun::settle_groups(std::int32_t s) {
 
 void StageRun::summed(const Purpose& purpose) {
   OwnerState& of = owner[static_cast<std::size_t>(purpose.owner)];
+  Visit& ran = summed_visit(of.stage, purpose.sequence);
+  if (purpose.of_kept && ran.kept && ran.device == purpose.device && --ran.sums == 0)
+    leave_kept(purpose.sequence, of.stage);
   if (--of.left == 0 && at(of.stage).ungrouped == 0) all_summed(purpose.owner);
 }
 
@@ -97,7 +105,7 @@ void StageRun::send_sums(std::int32_t index) {
   of.panels = std::max<std::int64_t>(1, of.sums.value() / kWeightPanel);
   // What is in does not have to be made again if the device is lost while it sends. Every part is a message, so where
   // messages take time there are parts only once something has been lost.
-  of.part = calm || book(of.device).latency.value() == 0 ? kSumPanels : of.panels;
+  of.part = calm || book(of.device).latency.value() == 0 ? kSumPanels : std::min(of.panels, kMostSumPanels);
   for (std::int64_t sent = 0; sent < of.panels; sent += of.part) {
     plan::PanelRun run;
     run.panels = std::min(of.part, of.panels - sent);

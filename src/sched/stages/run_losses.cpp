@@ -114,13 +114,14 @@ void StageRun::retire_replicas() {
   for (std::int32_t s = 0; s <= top(); ++s) {
     if (left_of(s) > 0 || has_pairs(s)) continue;
     for (Host& host : at(s).hosts) {
-      if (host.retired) continue;
+      if (host.retired || host.kept_slots < host.kept_all) continue;  // there are sums to make of what it keeps
       host.retired = true;
       const plan::StageCost& cost = at(s).cost;
       if (host.more.valid()) give_back(host.more, host.device, more_slots(cost, host));
       give_back(host.load, host.device, least_memory(cost));
       host.forward_all = host.backward_all = host.forward_slots = host.backward_slots = kLeastSlots;
       host.witness_all = host.witness_slots = 0;
+      host.kept_all = host.kept_slots = 0;
       host.more = TaskletId();
       host.load = load({Errand::weights, host.device, s}, kWeights, Bytes(0), cost.weights(), {});
     }
@@ -213,6 +214,13 @@ void StageRun::lose(std::int32_t id, Seconds silent) {
     if (const Purpose* const purpose = purposes.find(tasklet); purpose->is_witness()) of_pairs.push_back(*purpose);
     remove_purpose(tasklet);
   }
+  for (auto* visits : {&forward, &backward}) {
+    for (Visit& of : *visits) {
+      if (of.device != id) continue;
+      of.kept = false;
+      of.sums = 0;
+    }
+  }
   report.lost += std::ssize(gone);
   for (std::int32_t s = 0; s <= top(); ++s) {
     const auto gone_hosts = std::erase_if(at(s).hosts, [&](const Host& host) { return host.device == id; });
@@ -258,9 +266,12 @@ void StageRun::give_to_others(std::span<const std::int32_t> ids) {
     }
   }
   for (std::size_t i = 0; i < owner.size(); ++i) {
+    const auto index = static_cast<std::int32_t>(i);
     if (std::ranges::find(ids, owner[i].device) == ids.end()) continue;
-    if (!owner[i].closed) homeless.push_back(static_cast<std::int32_t>(i));
-    stop_watching(static_cast<std::int32_t>(i));
+    // A device may have come back and left again before anybody stood in for what it had first.
+    const bool waits = std::ranges::find(homeless, index) != homeless.end();
+    if (!owner[i].closed && !waits) homeless.push_back(index);
+    stop_watching(index);
   }
   try_again();
   look_at_pairs();
@@ -273,7 +284,8 @@ void StageRun::place_again(std::int32_t id, std::int32_t s, std::int64_t q) {
     forth.again = std::max(forth.again, forth.sent);
     forth.loss = losses.of(s);
     // Where no keys and values are kept, chunks do not need those before them.
-    forth.sent = at(s).is_stateless() ? forth.done : 0;
+    const bool kept = std::ranges::any_of(at(s).hosts, &Host::keeps);
+    forth.sent = at(s).is_stateless() && !kept ? forth.done : 0;
     if (place_visit(forth, s, &Host::forward_slots)) {
       send_forward(q, s);
     } else {
@@ -282,6 +294,7 @@ void StageRun::place_again(std::int32_t id, std::int32_t s, std::int64_t q) {
   }
   if (back.device == id && back.done < chunks) {
     back.device = kNobody;
+    back.kept = false;
     back.again = std::max(back.again, back.sent);
     back.loss = losses.of(s);
     back.sent = 0;
@@ -304,7 +317,7 @@ void StageRun::call_helpers(std::int32_t s) {
     const std::optional<Candidate> helper = choose_helper(candidates(), at(s).cost, s, patience);
     if (!helper) break;
     make_room(helper->device, least_memory(at(s).cost), s);
-    add_host(s, helper->device, kLeastSlots, kLeastSlots, true);
+    add_host(s, {.device = DeviceId(helper->device), .memory = {}}, true);
   }
   place_waiting_forward(s);
   place_waiting_backward(s);

@@ -21,7 +21,7 @@ Host* StageRun::choose(std::int32_t s, std::int64_t Host::*slots) {
     const DeviceBook& at_host = book(host.device);
     const double done = std::max(host.ready, fleet.now()).value() + (at_host.in_hand + bytes) / at_host.uplink +
                         bytes / at_host.downlink;
-    if (done < soonest && host.*slots > 0) {
+    if (done < soonest && host.free_slots(slots) > 0) {
       soonest = done;
       best = &host;
     }
@@ -32,17 +32,37 @@ Host* StageRun::choose(std::int32_t s, std::int64_t Host::*slots) {
 bool StageRun::place_visit(Visit& of, std::int32_t s, std::int64_t Host::*slots) {
   Host* const host = choose(s, slots);
   if (host == nullptr) return false;
-  --(host->*slots);
-  of.device = host->device;
+  --host->free_slots(slots);
+  take_visit(of, s, slots, *host);
+  return true;
+}
+
+void StageRun::take_visit(Visit& of, std::int32_t s, std::int64_t Host::*slots, const Host& host) {
+  of.device = host.device;
+  of.sums = 0;
   const std::int64_t returned =
       slots == &Host::forward_slots ? rows_to(of.done - 1) : work.seq - rows_to(chunks - of.done - 1);
-  book(host->device).in_hand += static_cast<double>(at(s).cost.boundary(work.seq - returned).value());
-  return true;
+  book(host.device).in_hand += static_cast<double>(at(s).cost.boundary(work.seq - returned).value());
+}
+
+// Where a sequence leaves the values of its way forward, which may not have ended.
+Host* StageRun::keeper(std::int64_t q, std::int32_t s) {
+  const Visit& forth = visit(forward, s, q);
+  if (!forth.kept) return nullptr;
+  const auto host = std::ranges::find(at(s).hosts, forth.device, &Host::device);
+  return host == at(s).hosts.end() || !host->keeps() ? nullptr : &*host;
 }
 
 void StageRun::leave_visit(const Visit& of, std::int32_t s, std::int64_t Host::*slots) {
   const auto host = std::ranges::find(at(s).hosts, of.device, &Host::device);
-  if (host != at(s).hosts.end()) ++((*host).*slots);
+  if (host != at(s).hosts.end()) ++host->free_slots(slots);
+}
+
+// The last of what a device is to do with a sequence that it kept.
+void StageRun::leave_kept(std::int64_t q, std::int32_t s) {
+  visit(forward, s, q).kept = false;
+  leave_visit(summed_visit(s, q), s, &Host::forward_slots);
+  place_waiting_forward(s);
 }
 
 void StageRun::arrive_forward(std::int64_t q, std::int32_t s) {
@@ -63,6 +83,8 @@ void StageRun::send_forward(std::int64_t q, std::int32_t s) {
   Visit& of = visit(forward, s, q);
   if (s == head && !in_parts()) join_group(q, s, of.device);
   const plan::StageCost& cost = at(s).cost;
+  const auto host = std::ranges::find(at(s).hosts, of.device, &Host::device);
+  of.kept = host != at(s).hosts.end() && host->keeps();
   for (; of.sent < of.arrived; ++of.sent) {
     const std::int64_t from = rows_from(of.sent), to = rows_to(of.sent);
     plan::PanelRun run{.each = {with_header(cost.forward_operand(to - from)), cost.forward(from, to),
@@ -97,7 +119,7 @@ void StageRun::forward_done(const Purpose& purpose) {
   ++tally.forward[static_cast<std::size_t>(s)];
   const std::int64_t q = purpose.sequence;
   const Visit& of = chunk_done(forward, purpose);
-  if (of.done == chunks) {
+  if (of.done == chunks && !of.kept) {
     leave_visit(of, s, &Host::forward_slots);
     place_waiting_forward(s);
     witness_visit(purpose, false);
@@ -115,6 +137,7 @@ void StageRun::forward_done(const Purpose& purpose) {
   if (in_parts()) return part_forward_done(q);
   if (--at(s).backward_left == 0) norms_done(s);
   own_visited(q, s);
+  if (of.kept && of.sums == 0) leave_kept(q, s);
   sum_elsewhere(q, s);
   if (s == lowest) return bottom_done();
   sum_elsewhere(q, s - 1);
@@ -140,7 +163,11 @@ void StageRun::want_backward(std::int64_t q, std::int32_t s) {
   Visit& of = visit(backward, s, q);
   if (of.wanted) return;
   of.wanted = true;
-  if (place_visit(of, s, &Host::backward_slots)) {
+  if (const Host* const host = keeper(q, s)) {
+    of.kept = true;
+    take_visit(of, s, &Host::backward_slots, *host);
+    open_backward(q, s);
+  } else if (place_visit(of, s, &Host::backward_slots)) {
     open_backward(q, s);
   } else {
     at(s).waiting_backward.insert(q);
@@ -150,6 +177,7 @@ void StageRun::want_backward(std::int64_t q, std::int32_t s) {
 void StageRun::open_backward(std::int64_t q, std::int32_t s) {
   const Visit& of = visit(backward, s, q);
   join_group(q, s, of.device);
+  if (of.kept) return send_backward(q, s);
   const plan::StageCost& cost = at(s).cost;
   plan::PanelRun run;
   run.panels = chunks;
@@ -174,7 +202,8 @@ void StageRun::send_backward(std::int64_t q, std::int32_t s) {
   for (; of.sent < of.arrived; ++of.sent) {
     const std::int64_t chunk = chunks - 1 - of.sent, from = rows_from(chunk), to = rows_to(chunk);
     const bool wanted = s > lowest || server->trains_embeddings();
-    plan::PanelRun run{.each = {with_header(cost.backward_operand(to - from)), cost.backward(from, to),
+    plan::PanelRun run{.each = {with_header(cost.backward_operand(to - from)),
+                                of.kept ? cost.backward_of_kept(from, to) : cost.backward(from, to),
                                 with_header(wanted ? cost.backward_result(to - from) : Bytes(0))},
                        .panels = 1,
                        .last_up = Bytes(0)};
@@ -188,6 +217,7 @@ void StageRun::send_backward(std::int64_t q, std::int32_t s) {
             .rows = to - from,
             .back = true,
             .begins = of.sent == 0,
+            .keeps = of.kept,
             .returns_rows = !again && wanted,
             .returns_norms = !again && chunk == 0});
     if (of.sent > 0) continue;
@@ -200,7 +230,7 @@ void StageRun::backward_done(const Purpose& purpose) {
   ++tally.backward[static_cast<std::size_t>(s)];
   const std::int64_t q = purpose.sequence;
   const Visit& of = chunk_done(backward, purpose);
-  if (of.done == chunks) {
+  if (of.done == chunks && !of.kept) {
     leave_visit(of, s, &Host::backward_slots);
     place_waiting_backward(s);
     witness_visit(purpose, true);
@@ -210,6 +240,7 @@ void StageRun::backward_done(const Purpose& purpose) {
   if (of.done < chunks) return;
   if (--at(s).backward_left == 0) norms_done(s);
   own_visited(q, s);
+  if (of.kept && of.sums == 0) leave_kept(q, s);
   if (s > lowest) return sum_elsewhere(q, s - 1);
   bottom_done();
 }

@@ -23,6 +23,8 @@ struct Visit {
   std::int32_t sent = 0;     // of them, to the device
   std::int32_t done = 0;     // results at the server
   bool wanted = false;       // backward: waits for a device, or has one
+  bool kept = false;         // backward, or of the head: its device has the values of the way forward
+  std::int32_t sums = 0;     // of a kept one: that its device is to make of it
   std::int32_t again = 0;    // chunks that were sent before to a device that was lost
   std::int32_t loss = kNoLoss;
   std::vector<std::int32_t> senders{};  // of its results, where there are second devices
@@ -37,12 +39,19 @@ struct Host {
   std::int32_t device = 0;
   std::int64_t forward_slots = 0, backward_slots = 0;  // free
   std::int64_t forward_all = 0, backward_all = 0;
+  std::int64_t kept_slots = 0, kept_all = 0;        // of sequences whose values are kept: they go forward in these
   std::int64_t witness_slots = 0, witness_all = 0;  // for visits that it makes again as a second device
   Seconds ready;                                    // its weights are expected
   TaskletId load;                                   // holds its weights and the least number of slots
   TaskletId more;                                   // holds the memory of further slots
   bool retired = false;                             // no sequence will come any more: it only has the weights
   bool helps = false;                               // it came for one that was lost, beside work of its own
+
+  [[nodiscard]] bool keeps() const { return kept_all > 0; }
+  // Sequences' slots on one of the ways.
+  [[nodiscard]] std::int64_t& free_slots(std::int64_t Host::*way) {
+    return keeps() && way == &Host::forward_slots ? kept_slots : this->*way;
+  }
 };
 inline constexpr std::int64_t kLeastSlots = 2;
 
@@ -128,6 +137,7 @@ struct Purpose {
   std::int64_t sequence = 0;
   std::int32_t loss = kNoLoss;  ///< that it makes good
   TaskletId tasklet{};
+  bool of_kept = false;    ///< of a sum: over values that its device has kept
   std::int64_t pair = -1;  ///< of a witness: the visit
   [[nodiscard]] bool is_witness() const { return errand == Errand::witness || errand == Errand::witness_sums; }
 };

@@ -148,6 +148,14 @@ void StageRun::run(const KeepGoing& keep_going) {
     handle(event);
     begin_updates();
   }
+  forget_all();  // an owner that was given no sequences may still owe its sums
+}
+
+void StageRun::forget_all() {
+  purposes.for_each([&](const Purpose& purpose) {
+    if (purpose.device == kServer || book(purpose.device).present) fleet.forget(purpose.tasklet);
+  });
+  purposes.clear();
 }
 
 void StageRun::open_book(const fleet::DeviceProfile& profile) {
@@ -230,7 +238,7 @@ void StageRun::bring_weights(std::int32_t s) {
   for (Host& host : at(s).hosts) {
     host.ready = fleet.now() + weights / BytesPerSecond(book(host.device).downlink);
     submit({Errand::weights, host.device, s}, {kWeights, s}, run_of_weights(weights), Bytes(0), true,
-           {.weights = true});
+           {.weights = true, .keeps = host.keeps()});
   }
   for (const std::int32_t index : at(s).owners) {
     const OwnerState& of = owner[static_cast<std::size_t>(index)];
@@ -242,7 +250,8 @@ void StageRun::bring_weights(std::int32_t s) {
 
 Bytes StageRun::more_slots(const plan::StageCost& cost, const Host& host) const {
   return cost.open_forward() * (host.forward_all - kLeastSlots) +
-         cost.open_backward() * (host.backward_all - kLeastSlots) +
+         cost.open_backward() * (host.backward_all - kLeastSlots) + cost.kept() * host.kept_all +
+         (host.keeps() ? cost.packed() : Bytes(0)) +
          std::max(cost.open_forward(), cost.open_backward()) * host.witness_all;
 }
 
@@ -264,16 +273,16 @@ void StageRun::load_replicas() {
     for (const plan::StageReplica& replica : of_plan.replicas) {
       const auto id = static_cast<std::int32_t>(replica.device.value);
       CLEAVE_ASSERT(static_cast<std::size_t>(id) < device.size() && book(id).present, "device {} is not there", id);
-      add_host(static_cast<std::int32_t>(s), id, replica.forward_slots, replica.backward_slots, false);
+      add_host(static_cast<std::int32_t>(s), replica, false);
       stage.back().uplink += book(id).uplink;
     }
     CLEAVE_ASSERT(!stage.back().hosts.empty(), "stage {} has no replica", s);
   }
 }
 
-void StageRun::add_host(std::int32_t s, std::int32_t id, std::int64_t forward_slots, std::int64_t backward_slots,
-                        bool helps) {
+void StageRun::add_host(std::int32_t s, const plan::StageReplica& replica, bool helps) {
   const plan::StageCost& cost = at(s).cost;
+  const auto id = static_cast<std::int32_t>(replica.device.value);
   // A helper's weights come in the gaps that its own work leaves, unless everybody waits for them.
   const Urgency urgency = helps && !at(s).hosts.empty() ? kSliceWeights : kWeights;
   Seconds ready = fleet.now();
@@ -283,16 +292,18 @@ void StageRun::add_host(std::int32_t s, std::int32_t id, std::int64_t forward_sl
     }
   }
   Host host{.device = id,
-            .forward_slots = forward_slots,
-            .backward_slots = backward_slots,
-            .forward_all = forward_slots,
-            .backward_all = backward_slots,
+            .forward_slots = replica.forward_slots,
+            .backward_slots = replica.backward_slots,
+            .forward_all = replica.forward_slots,
+            .backward_all = replica.backward_slots,
+            .kept_slots = replica.kept_slots,
+            .kept_all = replica.kept_slots,
             .ready = ready + cost.weights() / BytesPerSecond(book(id).downlink),
             .load = {},
             .more = {},
             .helps = helps};
   if (options.quorum) keep_witness_slots(host);
-  host.load = load({Errand::weights, id, s}, urgency, cost.weights(), least_memory(cost), {});
+  host.load = load({Errand::weights, id, s}, urgency, cost.weights(), least_memory(cost), {.keeps = host.keeps()});
   hold_more(cost, host, s);
   book(id).free -= more_slots(cost, host);
   ++book(id).roles;
@@ -442,10 +453,7 @@ void StageRun::explain_standstill() {
 }
 
 void StageRun::give_up() {
-  purposes.for_each([&](const Purpose& purpose) {
-    if (purpose.device == kServer || book(purpose.device).present) fleet.forget(purpose.tasklet);
-  });
-  purposes.clear();
+  forget_all();
   for (const auto& [load, id] : loads) {
     if (book(id).present) fleet.release(load, DeviceId(id));
   }

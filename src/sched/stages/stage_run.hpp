@@ -78,7 +78,7 @@ struct StageRun {
   // Sequences pass it forward and backward.
   bool passed_twice(std::int32_t s) const { return s >= lowest && (s < head || in_parts()); }
   // The visit in which a replica makes the operands of its own sums.
-  const Visit& summed_visit(std::int32_t s, std::int64_t q) {
+  Visit& summed_visit(std::int32_t s, std::int64_t q) {
     return visit(s == head && !in_parts() ? forward : backward, s, q);
   }
   std::int32_t top() const { return static_cast<std::int32_t>(stage.size()) - 1; }
@@ -130,7 +130,7 @@ struct StageRun {
   // The weights of a stage that has a chunk now, and those of its owners.
   void bring_weights(std::int32_t s);
 
-  void add_host(std::int32_t s, std::int32_t id, std::int64_t forward_slots, std::int64_t backward_slots, bool helps);
+  void add_host(std::int32_t s, const plan::StageReplica& replica, bool helps);
 
   void load_owners();
 
@@ -153,6 +153,9 @@ struct StageRun {
   Host* choose(std::int32_t s, std::int64_t Host::*slots);
 
   bool place_visit(Visit& of, std::int32_t s, std::int64_t Host::*slots);
+  void take_visit(Visit& of, std::int32_t s, std::int64_t Host::*slots, const Host& host);
+  Host* keeper(std::int64_t q, std::int32_t s);
+  void leave_kept(std::int64_t q, std::int32_t s);
 
   // The sequences that wait for room at a stage take what there is, the first ones first.
   void place_waiting(std::set<std::int64_t>& waiting, std::vector<Visit>& visits, std::int32_t s,
@@ -386,6 +389,8 @@ struct StageRun {
   void carry_on(const Purpose& purpose);
 
   [[noreturn]] void explain_standstill();
+  // Of nothing that is under way an answer is wanted any more.
+  void forget_all();
   // Forgets all that is under way, but for kernels, which are waited for.
   void give_up();
 

@@ -93,6 +93,9 @@ void StageNumbers::begin(const plan::StagePlan& plan) {
   own_.clear();
   sums_.clear();
   kept_.clear();
+  partial_.clear();
+  open_sums_ = 0;
+  frames_.clear();
   norms_folded_.clear();
   waiting_.clear();
   promoted_rows_ = 0;
@@ -165,10 +168,11 @@ std::int64_t StageNumbers::operand_bytes(const Tasklet& tasklet) {
     case StageErrand::hold: {
       const bool is_owner = item.owner >= 0;
       if (!item.weights && !item.slices) return 0;
-      std::int64_t bytes = 2 * kWord;
-      if (is_owner) bytes += kWord + 3 * kWord * std::ssize(slices_.at(item.owner));
-      if (item.weights) bytes += pieces::bytes_of(work_.graph(), needed(tasklet));
-      return bytes;
+      std::int64_t bytes = 3 * kWord;
+      if (is_owner) bytes += 3 * kWord * std::ssize(slices_.at(item.owner));
+      if (!item.weights) return bytes;
+      bytes += static_cast<std::int64_t>(sizeof(comm::OperandPlace)) * std::ssize(places_);
+      return bytes + pieces::bytes_of(work_.graph(), sent_of(tasklet));
     }
     case StageErrand::forward: return item.rows * (width_ * element_ + (is_head(tasklet.stage) ? kFloat : 0));
     case StageErrand::remake: return seq_ * width_ * element_;
@@ -261,8 +265,13 @@ void StageNumbers::fill(const Tasklet& tasklet, std::span<std::byte> payload) {
       if (payload.empty()) break;
       to.put_value(at(stage).first);
       to.put_value(at(stage).end);
-      if (item.owner >= 0) put_slices(slices_.at(item.owner));
-      if (item.weights) put_weights(needed(tasklet), to);
+      if (item.owner >= 0) {
+        put_slices(slices_.at(item.owner));
+      } else {
+        to.put_value((item.keeps ? comm::kKeepsValues : 0) | (places_.empty() ? 0 : comm::kWeightsInPlace));
+      }
+      to.put(std::span<const comm::OperandPlace>(places_));
+      if (item.weights) put_weights(sent_of(tasklet), to);
       break;
     case StageErrand::forward:
       put_x(stage, {item.sequence, item.row, item.rows}, to);
@@ -293,8 +302,34 @@ void StageNumbers::fill(const Tasklet& tasklet, std::span<std::byte> payload) {
   }
 }
 
-comm::Frame StageNumbers::message(const Tasklet& tasklet, const FaultOrder& fault, const SipKey* key) {
+// A replica on this host reads them in the parameters, which stay as they are until all that it does is done; the
+// small ones, which lie where nobody else can read, are sent.
+void StageNumbers::find_places(const Tasklet& load, const Reader& reader) {
+  places_.clear();
+  if (load.errand != Errand::weights || !load.item.weights || load.item.owner >= 0 || reader.transport == nullptr ||
+      wire_ != DType::f32)
+    return;
+  bool any = false;
+  for (const auto& [id, part] : needed(load)) {
+    const auto offset = reader.transport->reached(reader.rank, work_.tensors().parameter(id).value.data());
+    places_.push_back({offset.value_or(-1), work_.graph().tensor(id).cols});
+    any = any || offset;
+  }
+  if (!any) places_.clear();
+}
+
+// Of the parameters of a load, those that are sent.
+pieces::NeededParameters StageNumbers::sent_of(const Tasklet& load) {
+  pieces::NeededParameters parameters = needed(load);
+  auto place = places_.begin();
+  std::erase_if(parameters, [&](const auto&) { return place != places_.end() && place++->offset >= 0; });
+  return parameters;
+}
+
+comm::Frame StageNumbers::message(const Tasklet& tasklet, const FaultOrder& fault, const Reader& reader,
+                                  const SipKey* key) {
   const sched::StageItem& item = tasklet.item;
+  find_places(tasklet, reader);
   if (tasklet.errand == Errand::weights && item.slices) slices_[item.owner] = ranges_of(*item.slices);
   comm::Header header = header_of(tasklet);
   header.fault = fault.fault;
@@ -315,6 +350,7 @@ comm::Frame StageNumbers::message(const Tasklet& tasklet, const FaultOrder& faul
   }
   // A device keeps the operands of slices that it owns when a way back begins.
   const bool opens = tasklet.errand == Errand::remake ||
+                     (errand_of(tasklet) == StageErrand::backward && item.keeps && item.row + item.rows == seq_) ||
                      (is_head(tasklet.stage) && errand_of(tasklet) == StageErrand::forward && item.row == 0);
   for (const auto& role : roles_) {
     if (opens && role.second.device == device && role.second.stage == tasklet.stage)
@@ -414,6 +450,15 @@ bool StageNumbers::place_sums(const Tasklet& tasklet, std::span<const std::byte>
     }
     return true;
   }
+  if (is_read_later(tasklet)) {
+    const auto* next = reinterpret_cast<const std::int64_t*>(bytes.data());
+    for (const Region& region : regions) {
+      partial_[region.op->id].push_back({region, next});
+      next += region.elements();
+      ++open_sums_;
+    }
+    return true;
+  }
   std::int64_t elements = 0;
   for (const Region& region : regions) elements += region.elements();
   const DType type = std::ssize(bytes) == elements * size_of(DType::i64) ? DType::i64 : DType::i32;
@@ -451,6 +496,13 @@ void StageNumbers::run(const model::Operation& kernel) {
 
 // Of all that adds to the gradient of a parameter nothing is to come any more.
 void StageNumbers::complete(TensorId parameter) {
+  for (auto& [op, parts] : partial_) {
+    if (parts.empty() || parts.front().region.parameter != parameter) continue;
+    finish_sums(parts);
+    open_sums_ -= std::ssize(parts);
+    parts.clear();
+  }
+  if (open_sums_ == 0) frames_.clear();
   for (auto& [op, sums] : sums_) {
     if (sums.regions.empty() || sums.regions.front().parameter != parameter) continue;
     const kernels::Rows gradient = whole(gradient_of(parameter));

@@ -24,6 +24,7 @@
 #include "cleave/pieces/stage_worker.hpp"
 #include "cleave/plan/stage_plan.hpp"
 #include "cleave/sched/fleet.hpp"
+#include "gather.hpp"
 #include "injected_fault.hpp"
 #include "server_kernels.hpp"
 #include "workspace.hpp"
@@ -45,14 +46,26 @@ class StageNumbers {
   void end() { active_ = false; }
   [[nodiscard]] bool active() const { return active_; }
 
-  /// The task message of a tasklet with an errand. Messages to a device are made in the order in which they are sent.
-  /// `key`: of a witness's digest.
-  [[nodiscard]] comm::Frame message(const sched::Tasklet& tasklet, const FaultOrder& fault, const SipKey* key);
+  /// The task message of a tasklet with an errand, for `reader`. Messages to a device are made in the order in which
+  /// they are sent. `key`: of a witness's digest.
+  [[nodiscard]] comm::Frame message(const sched::Tasklet& tasklet, const FaultOrder& fault, const Reader& reader,
+                                    const SipKey* key);
   /// Tells a device that a step begins.
   [[nodiscard]] comm::Frame begin_message(DeviceId device) const;
   /// Takes back a sum that was sent.
   [[nodiscard]] comm::Frame take_away(const sched::Tasklet& sum);
   void released(TaskletId load) { roles_.erase(load); }
+  /// Some owner's 64-bit sums of a region, row by row, in a message that was kept.
+  struct PartialSum {
+    pieces::Region region;
+    const std::int64_t* sums = nullptr;
+  };
+  /// A result that was put in its place is read later: its frame must stay.
+  [[nodiscard]] bool is_read_later(const sched::Tasklet& tasklet) const {
+    return wire_ == DType::f32 && !keeps_partial_sums_ && tasklet.errand == sched::Errand::send_sums &&
+           tasklet.item.partial;
+  }
+  void keep(comm::Frame frame) { frames_.push_back(std::move(frame)); }
   /// Puts a result in its place; false: it is none that was asked for, or not finite.
   [[nodiscard]] bool place(const sched::Tasklet& tasklet, const comm::ResultView& result);
 
@@ -102,6 +115,9 @@ class StageNumbers {
   using OwnVisit = std::tuple<std::int32_t, std::int64_t, std::int64_t>;  // owner, sequence, device
 
   [[nodiscard]] comm::Header header_of(const sched::Tasklet& tasklet);
+  // Where a device reads the weights of a load; none where it is sent them.
+  void find_places(const sched::Tasklet& load, const Reader& reader);
+  [[nodiscard]] pieces::NeededParameters sent_of(const sched::Tasklet& load);
   [[nodiscard]] std::int64_t operand_bytes(const sched::Tasklet& tasklet);
   [[nodiscard]] std::int64_t result_bytes(const sched::Tasklet& tasklet);
   void fill(const sched::Tasklet& tasklet, std::span<std::byte> payload);
@@ -122,6 +138,8 @@ class StageNumbers {
   [[nodiscard]] kernels::Rows whole(TensorId tensor);
   [[nodiscard]] TensorId gradient_of(TensorId parameter) const;
   [[nodiscard]] bool place_sums(const sched::Tasklet& tasklet, std::span<const std::byte> bytes);
+  void finish_sums(std::span<const PartialSum> parts);
+  void finish_unlike_sums(std::span<const PartialSum> parts);
   void complete(TensorId parameter);
   void keep_sums(std::int32_t owner, const pieces::Region& region, kernels::ConstPartialSums came);
   [[nodiscard]] std::vector<float> x_values(std::int32_t stage, const RowRange& of);
@@ -147,7 +165,8 @@ class StageNumbers {
   KeptVector<double> sum_, loss_;
   std::map<std::int32_t, std::vector<pieces::UnitRange>> slices_;  // of owners
   std::map<TaskletId, Role> roles_;                                // by the load that gave it
-  std::set<OwnVisit> own_;  // sequences whose operands a device keeps for an owner
+  std::set<OwnVisit> own_;                  // sequences whose operands a device keeps for an owner
+  std::vector<comm::OperandPlace> places_;  // of the load whose message is made
   // Sums of gradients that several owners have parts of: by operation, of the whole tensor; and where they are.
   struct Sums {
     kernels::TokenSumMatrix total;
@@ -159,7 +178,10 @@ class StageNumbers {
     pieces::Region region;
     std::vector<std::int64_t> values;
   };
-  std::map<std::int32_t, std::vector<Kept>> kept_;  // by owner
+  std::map<std::int32_t, std::vector<Kept>> kept_;   // by owner
+  std::map<OpId, std::vector<PartialSum>> partial_;  // the same of fp32, where they came
+  std::int64_t open_sums_ = 0;                       // of them, not finished
+  std::vector<comm::Frame> frames_;                  // that they are in
   std::set<TensorId> norms_folded_;
   std::int64_t promoted_rows_ = 0;
   std::vector<model::Operation> waiting_;  // gradients of embeddings, each of one table

@@ -75,6 +75,8 @@ class StageDeviceTest : public ::testing::Test {
     return *comm::decode_task(frames_.back());
   }
 
+  auto execute(StageDevice& device, const comm::TaskView& of) { return device.execute(of, frames_.back()); }
+
   void hold(StageDevice& device) {
     std::vector<std::byte> payload(3 * 8 + sizeof(UnitRange) + weights_.size());
     ByteWriter to(payload);
@@ -83,14 +85,15 @@ class StageDeviceTest : public ::testing::Test {
     to.put_value<std::int64_t>(std::ssize(slices_));
     to.put(std::span<const UnitRange>(slices_));
     to.put(std::span<const std::byte>(weights_));
-    EXPECT_FALSE(device.execute(task({.errand = StageErrand::hold, .memory = 1}, payload)));
+    EXPECT_FALSE(execute(device, task({.errand = StageErrand::hold, .memory = 1}, payload)));
   }
 
   Reason add(StageDevice& device, std::int64_t sequence, double size) {
     std::vector<std::byte> payload = rows(1.0, 1);
     const std::vector<std::byte> dy = rows(size, 2);
     payload.insert(payload.end(), dy.begin(), dy.end());
-    const auto answer = device.execute(task({.errand = StageErrand::sum, .sequence = sequence, .rows = kSeq}, payload));
+    const auto answer =
+        execute(device, task({.errand = StageErrand::sum, .sequence = sequence, .rows = kSeq}, payload));
     const auto* reason = std::get_if<Reason>(&*answer);
     return reason == nullptr ? Reason::none : *reason;
   }
@@ -101,8 +104,8 @@ class StageDeviceTest : public ::testing::Test {
     to.put_value<std::int64_t>(partial ? 1 : 0);
     to.put_value<std::int64_t>(std::ssize(slices_));
     to.put(std::span<const UnitRange>(slices_));
-    auto answer = device.execute(
-        task({.errand = StageErrand::send_sums, .result_bytes = elements_ * (partial ? 4 : 2)}, payload));
+    auto answer = execute(
+        device, task({.errand = StageErrand::send_sums, .result_bytes = elements_ * (partial ? 4 : 2)}, payload));
     return std::move(std::get<comm::ResultDraft>(*answer));
   }
 
@@ -147,7 +150,7 @@ TEST_F(StageDeviceTest, RefusesAnotherWireType) {
   hold(device);
   comm::TaskView other = task({.errand = StageErrand::sum, .rows = kSeq}, rows(1, 1));
   other.header.wire = other.header.output = DType::bf16;
-  EXPECT_EQ(std::get<Reason>(*device.execute(other)), Reason::malformed);
+  EXPECT_EQ(std::get<Reason>(*execute(device, other)), Reason::malformed);
 }
 
 }  // namespace

@@ -105,6 +105,15 @@ void check_tilings(Failures& failures, const Problem& p, DType type, std::uint64
   failures.expect(p.whole(two, type, d.view) == ProductStatus::ok, name + ": whole, 2 threads");
   failures.expect(same_bits(c.view, d.view, m, n), name + ": transposed C, 2 threads");
 
+  BlockPool pool;
+  const PackedOperand packed(two, p.b.view, k, n, pool);
+  StoredMatrix g(m, n, false, 2);
+  for (Parallel* const threads : {&one, &two}) {
+    failures.expect(multiply_whole(*threads, m, p.a.view, packed, p.e, p.f, type, g.view) == ProductStatus::ok,
+                    name + ": B packed");
+    failures.expect(same_bits(c.view, g.view, m, n), name + ": B packed");
+  }
+
   // Tiles of whole k, each computed by itself from operands copied into other storage.
   const Random random(trial, Purpose::test, 3);
   const auto rows = cuts(m, 1, random, 0), cols = cuts(n, 1, random, 1000), depths = cuts(k, kBlockK, random, 2000);

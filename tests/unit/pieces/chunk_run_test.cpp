@@ -90,7 +90,7 @@ class ChunkRunTest : public ::testing::TestWithParam<ChunkCase> {
     embed(graph_, parameters_, batch_, kept.rows(graph_, lowest));
     for (std::int64_t piece = 0; piece < end; ++piece) {
       const Program program(graph_, piece);
-      ChunkRun run(program, GetParam().wire, parallel_, weights());
+      ChunkRun run(program, GetParam().wire, parallel_, memory_, weights());
       SequenceState state = run.open_forward();
       const std::vector<Instruction> forward = program.forward(program.outputs());
       if (program.is_head()) continue;
@@ -110,7 +110,7 @@ class ChunkRunTest : public ::testing::TestWithParam<ChunkCase> {
 
   void back(std::int64_t piece, std::int64_t chunk, Kept& kept, Gradients& gradients) {
     const Program program(graph_, piece);
-    ChunkRun run(program, GetParam().wire, parallel_, weights());
+    ChunkRun run(program, GetParam().wire, parallel_, memory_, weights());
     SequenceState state = run.open_backward();
     const std::int64_t seq = graph_.seq;
     if (program.attention() != nullptr) {
@@ -195,8 +195,21 @@ class ChunkRunTest : public ::testing::TestWithParam<ChunkCase> {
   Tokens batch_;
   std::map<TensorId, Floats> exact_, rounded_;
   kernels::Parallel parallel_{2};
+  BlockPool pool_;
+  ChunkMemory memory_{pool_};
   double piece_loss_ = 0;
 };
+
+// What the planner charges for kept values is what is kept.
+TEST_P(ChunkRunTest, KeepsWhatPiecesSay) {
+  for (std::int64_t piece = 0; piece < std::ssize(pieces_); ++piece) {
+    const Program program(graph_, piece);
+    const model::Piece& said = pieces_[static_cast<std::size_t>(piece)];
+    EXPECT_EQ(program.kept_columns(), said.kept_elements) << said.name();
+    std::set<TensorId> kept(said.kept.begin(), said.kept.end());
+    for (const auto& entry : program.kept()) EXPECT_EQ(kept.count(entry.first), 1U);
+  }
+}
 
 TEST_P(ChunkRunTest, GivesTheGradientsOfTheOperations) {
   const Trained wanted = by_operations(graph_, parameters_, GetParam().wire, batch_);

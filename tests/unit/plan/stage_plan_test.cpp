@@ -85,9 +85,11 @@ void expect_sound(const StageWork& work, const StagePlan& plan, const std::vecto
     for (const StageReplica& replica : stage.replicas) {
       EXPECT_GE(replica.forward_slots, 2);
       EXPECT_GE(replica.backward_slots, 2);
-      EXPECT_EQ(replica.memory.value(), (cost.weights() + cost.at_work() + cost.open_forward() * replica.forward_slots +
-                                         cost.open_backward() * replica.backward_slots)
-                                            .value());
+      EXPECT_EQ(replica.memory.value(),
+                (cost.weights() + cost.at_work() + cost.open_forward() * replica.forward_slots +
+                 cost.open_backward() * replica.backward_slots + (replica.kept_slots > 0 ? cost.packed() : Bytes(0)) +
+                 cost.kept() * replica.kept_slots)
+                    .value());
       used[static_cast<std::size_t>(replica.device.value)] += static_cast<double>(replica.memory.value());
     }
   }
@@ -130,6 +132,47 @@ void expect_sound(const StageWork& work, const StagePlan& plan, const std::vecto
       }
     }
   }
+}
+
+// Two quick devices with room for everything, as many as a machine's cores: each has the whole model, sums what it ran,
+// and keeps as many sequences as its memory holds.
+TEST(StagePlan, FewDevicesThatHoldTheWholeModelShareOutSequences) {
+  const StageWork work = work_of(config_of("gpt2", 4, 64), 8, DType::f32);
+  std::vector<fleet::DeviceProfile> devices = devices_of(2, 1e9, 1e9, 3);
+  for (fleet::DeviceProfile& device : devices) {
+    device.compute = FlopsPerSecond(1e11);
+    device.downlink = device.uplink = BytesPerSecond(5e9);
+  }
+  const StageOptions options{.server = kWide};
+  const StagePlan plan = plan_stages(work, devices, options);
+  expect_sound(work, plan, devices);
+  Bytes beside_kept{0};
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    EXPECT_EQ(plan.groups[s], 2);
+    ASSERT_EQ(plan.stages[s].replicas.size(), 2U);
+    for (const StageReplica& replica : plan.stages[s].replicas) EXPECT_EQ(replica.kept_slots, work.batch);
+    const StageReplica& first = plan.stages[s].replicas[0];
+    beside_kept += first.memory - StageCost(work, plan.stages[s].first, plan.stages[s].end, plan.chunk).kept() * 8;
+  }
+  for (const GradientOwner& owner : plan.owners) {
+    EXPECT_TRUE(owner.replica);
+    if (owner.group == 0) beside_kept += owner.memory;
+  }
+  // With room for three, three are kept; without room for two, none.
+  Bytes kept{0};
+  for (const Stage& stage : plan.stages) kept += StageCost(work, stage.first, stage.end, plan.chunk).kept();
+  for (const auto& [sequences, slots] : {std::pair(3.5, 3), std::pair(1.5, 0)}) {
+    for (fleet::DeviceProfile& device : devices)
+      device.memory = beside_kept + Bytes(static_cast<std::int64_t>(sequences * static_cast<double>(kept.value())));
+    for (const StagePlan& less : stage_candidates(work, devices, options, 64)) {
+      expect_sound(work, less, devices);
+      if (less.groups.front() != 2 || less.stages.size() != plan.stages.size() || less.chunk != plan.chunk) continue;
+      for (const Stage& stage : less.stages) EXPECT_EQ(stage.replicas[0].kept_slots, slots) << sequences;
+    }
+  }
+  // More devices than sequences do not all get one.
+  const std::vector<fleet::DeviceProfile> many = devices_of(9, 1e9, 1e9, 3);
+  for (const StagePlan& other : stage_candidates(work, many, options, 64)) EXPECT_LT(other.groups.front(), 9);
 }
 
 TEST(StagePlan, IsSoundOnGeneratedFleets) {

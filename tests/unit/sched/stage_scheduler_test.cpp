@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 
 #include "cleave/plan/stage_bound.hpp"
+#include "cleave/sched/forwarding_fleet.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
 #include "stage_case.hpp"
 
@@ -112,6 +114,43 @@ TEST(StageScheduler, AReplicaThatOwnsTheWholeGradientIsSentNoOperands) {
     EXPECT_GE(report.bytes_up.value(), sums.value());
   }
   EXPECT_GT(several, 0) << "no stage has several groups";
+}
+
+/// Counts what is submitted, by errand.
+class CountingFleet final : public ForwardingFleet<> {
+ public:
+  explicit CountingFleet(Fleet& behind) : ForwardingFleet(behind) {}
+  void submit(const Tasklet& tasklet) override {
+    ++counts[tasklet.errand];
+    ForwardingFleet::submit(tasklet);
+  }
+  std::map<Errand, std::int64_t> counts;
+};
+
+// Where devices hold the whole model and keep sequences, nothing is made again, whatever the stages and the chunks.
+TEST(StageScheduler, KeptSequencesComeBackToWhereTheyWent) {
+  const model::StepGraph graph = graph_of("gpt2", 7);
+  auto devices = devices_of(3, 5, 1e9);
+  for (fleet::DeviceProfile& device : devices) device.downlink = device.uplink = BytesPerSecond(1e9);
+  const plan::StageWork work = plan::stage_work_of(graph, DType::f16);
+  std::set<std::int64_t> chunks;
+  for (const plan::StagePlan& plan : plan::stage_candidates(work, devices, {.server = kWide}, 64)) {
+    if (plan.stages.front().replicas.front().kept_slots == 0) continue;
+    chunks.insert((work.seq + plan.chunk - 1) / plan.chunk);
+    SimulatedFleet simulated(devices, kWide, DType::f16);
+    CountingFleet fleet(simulated);
+    StageScheduler scheduler(fleet, graph, plan, {{kWide, 0}, DType::f16});
+    const StepReport report = scheduler.run();
+    expect_all_done_once(scheduler, graph);
+    EXPECT_EQ(fleet.counts[Errand::remake], 0) << plan.stages.size() << " stages, chunks of " << plan.chunk;
+    EXPECT_GT(fleet.counts[Errand::backward], 0);
+    const plan::ServerShare share = plan::server_share(graph, kWide);
+    EXPECT_GE(report.time.value(), plan::stage_lower_bound(work, plan, devices, kWide, share).value());
+    EXPECT_GE(report.time.value(), plan::floor_of(work, devices, kWide, share).value());
+    for (std::size_t i = 0; i < devices.size(); ++i)
+      EXPECT_LE(fleet.usage()[i].memory_peak.value(), devices[i].memory.value());
+  }
+  EXPECT_GE(chunks.size(), 2U) << "sequences in one chunk, and in several";
 }
 
 // A head that no device can hold goes in parts: everything is done once, memory is kept and the bound too, one or more

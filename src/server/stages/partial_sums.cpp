@@ -1,0 +1,88 @@
+// Sums of several owners become gradients: read where they came, in the messages that were kept.
+#include <algorithm>
+#include <atomic>
+#include <vector>
+
+#include "cleave/base/error.hpp"
+#include "cleave/kernels/token_sums.hpp"
+#include "stages/stage_numbers.hpp"
+
+namespace cleave::server {
+
+namespace {
+
+using pieces::Columns;
+using pieces::Region;
+
+// Elements of a region that parts have beside those that are the same as it.
+bool overlaps(const Region& region, std::span<const StageNumbers::PartialSum> parts) {
+  const auto meet = [](const Columns& a, const Columns& b) { return a.begin < b.end && b.begin < a.end; };
+  for (std::size_t k = 0; k < parts.size(); ++k) {
+    const Region& other = parts[k].region;
+    const bool equal = other.rows == region.rows && other.cols == region.cols;
+    if (!equal && meet(other.rows, region.rows) && meet(other.cols, region.cols)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+// Sums of several owners over the same elements are added band by band, while they are in the cache.
+void StageNumbers::finish_sums(std::span<const PartialSum> parts) {
+  constexpr std::int64_t kSumsTogether = 8192;
+  const kernels::Rows gradient = whole(gradient_of(parts.front().region.parameter));
+  std::vector<bool> done(parts.size(), false);
+  bool good = true;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (done[i]) continue;
+    const Region& region = parts[i].region;
+    std::vector<const std::int64_t*> same;
+    for (std::size_t k = i; k < parts.size(); ++k) {
+      const Region& other = parts[k].region;
+      if (done[k] || !(other.rows == region.rows) || !(other.cols == region.cols)) continue;
+      done[k] = true;
+      same.push_back(parts[k].sums);
+    }
+    if (overlaps(region, parts)) return finish_unlike_sums(parts);
+    const std::int64_t rows = region.rows.count(), cols = region.cols.count();
+    std::atomic<bool> bad{false};
+    work_.parallel().for_chunks(
+        rows, std::max<std::int64_t>(1, kSumsTogether / cols), [&](std::int64_t begin, std::int64_t end) {
+          const auto elements = static_cast<std::size_t>((end - begin) * cols);
+          thread_local KeptVector<std::int64_t> sum;
+          sum.assign(same[0] + begin * cols, same[0] + begin * cols + static_cast<std::ptrdiff_t>(elements));
+          for (std::size_t k = 1; k < same.size(); ++k)
+            kernels::add_partial_sums(work_.parallel(), end - begin, cols, {DType::i64, same[k] + begin * cols, cols},
+                                      {DType::i64, sum.data(), cols});
+          if (kernels::finish_token_products(work_.parallel(), end - begin, cols, {DType::i64, sum.data(), cols},
+                                             {gradient.row(region.rows.begin + begin) + region.cols.begin,
+                                              gradient.ld}) != kernels::ProductStatus::ok)
+            bad = true;
+        });
+    good = good && !bad;
+  }
+  if (!good) throw CheckFailure("a gradient is not finite: the training has diverged");
+}
+
+// Owners of a lost one's slices may have cut them in other ways.
+void StageNumbers::finish_unlike_sums(std::span<const PartialSum> parts) {
+  const kernels::Rows gradient = whole(gradient_of(parts.front().region.parameter));
+  KeptVector<std::int64_t> total(static_cast<std::size_t>(gradient.rows * gradient.cols));
+  const auto at = [&](const Region& region) {
+    return total.data() + region.rows.begin * gradient.cols + region.cols.begin;
+  };
+  for (const PartialSum& part : parts) {
+    const std::int64_t cols = part.region.cols.count();
+    kernels::add_partial_sums(work_.parallel(), part.region.rows.count(), cols, {DType::i64, part.sums, cols},
+                              {DType::i64, at(part.region), gradient.cols});
+  }
+  for (const PartialSum& part : parts) {
+    const Region& region = part.region;
+    if (kernels::finish_token_products(
+            work_.parallel(), region.rows.count(), region.cols.count(), {DType::i64, at(region), gradient.cols},
+            {gradient.row(region.rows.begin) + region.cols.begin, gradient.ld}) != kernels::ProductStatus::ok)
+      throw CheckFailure("a gradient is not finite: the training has diverged");
+  }
+}
+
+}  // namespace cleave::server
