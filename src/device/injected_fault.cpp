@@ -128,9 +128,8 @@ void FaultInjector::inject(comm::ResultDraft& result, const comm::Header& task) 
       last_[{task.device,
              stale ? task.op : OpId(),
              task.work,
-             {static_cast<std::int64_t>(s.errand), stale ? s.stage : 0, stale ? s.sequence : 0, stale ? s.row : 0,
-              s.rows, s.result_bytes, g.m, g.n, g.k, g.blocks, g.first_block, panel.first, panel.count, a.pairs, a.seq,
-              a.head_dim, a.queries}}];
+             {static_cast<std::int64_t>(s.errand), stale ? s.stage : 0, s.rows, s.result_bytes, g.m, g.n, g.k, g.blocks,
+              g.first_block, panel.first, panel.count, a.pairs, a.seq, a.head_dim, a.queries}}];
   std::vector<std::vector<std::byte>> now;
   for (std::size_t i = 0; i < result.outputs.size(); ++i) {
     now.emplace_back(result.outputs[i].begin(), result.outputs[i].end());
