@@ -123,6 +123,7 @@ function churn(run) {
   const v = run.verification;
   if (v && v.mode !== 'off') {
     $('churn').append(` Verification (${v.mode}): ${v.checked} of ${plural(v.blocks, 'block')} checked, ${v.wrong.length} wrong` +
+      (total.witnesses > 0 ? `; second devices were asked for ${plural(total.witnesses, 'digest')}` : '') +
       (v.left_out.length ? `; left out: ${v.left_out.length > 1 ? 'devices' : 'device'} ${v.left_out.join(', ')}` : '') +
       (v.slip_probability > 0 ? `; with probability ${percent(v.slip_probability)} a wrong block was taken for right before its device was found out` : '') + '.');
   }

@@ -56,7 +56,8 @@ std::vector<PieceSlice> without(std::vector<PieceSlice> ranges, const std::vecto
 void StageRun::watch_sums() {
   if (!options.quorum) return;
   pairs.server_left = Flops(options.stages.server.compute.value() * plan.forecast.value() * kOfServer);
-  for (std::int32_t s = 0; s <= top(); ++s) {
+  // The highest stages as a rule have most weights, so fewest devices can watch their sums: they choose first.
+  for (std::int32_t s = top(); s >= 0; --s) {
     const std::vector<std::int32_t> owners = at(s).owners;
     for (std::int64_t group = 0; group < plan.groups[static_cast<std::size_t>(s)]; ++group) {
       std::vector<std::int32_t> firsts;
