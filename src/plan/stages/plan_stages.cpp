@@ -437,7 +437,12 @@ std::optional<StagePlan> find_stages(const StageWork& work, std::span<const flee
   if (!whole.empty() &&
       (!search.best() || whole.front().forecast.value() < stages::forecast(problem, *search.best(), true)))
     return std::move(whole.front());
-  if (!search.best()) return std::nullopt;
+  if (!search.best()) {
+    if (options.second_sums == 0) return std::nullopt;
+    StageOptions without = options;  // sums made again find no room of their own
+    without.second_sums = 0;
+    return find_stages(work, devices, without);
+  }
   return finished(problem, *search.best(), search.time());
 }
 
@@ -451,6 +456,11 @@ std::vector<StagePlan> stage_candidates(const StageWork& work, std::span<const f
   search.run();
   std::vector<StagePlan> whole = stages::data_parallel_layouts(problem, options.chunk);
   if (!search.best()) {
+    if (whole.empty() && options.second_sums > 0) {
+      StageOptions without = options;
+      without.second_sums = 0;
+      return stage_candidates(work, devices, without, most);
+    }
     whole.resize(std::min(whole.size(), most));
     return whole;
   }
