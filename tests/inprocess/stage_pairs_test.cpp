@@ -226,6 +226,26 @@ TEST(StagePairs, AFifthOfTheDevicesLeavesNoTrace) {
   }
 }
 
+// With pairs this few the liar is found out some steps after its first lie.
+TEST(StagePairs, WhatALiarDidInEarlierStepsIsTakenBack) {
+  std::int64_t taken_back = 0;
+  for (const Mode mode : {Mode::quorum, Mode::audit}) {
+    for (const ClockMode clock : {ClockMode::virtual_time, ClockMode::off}) {
+      Setting s = in_stages(0.05, 5, mode);
+      s.clock = clock;
+      s.steps = 40;
+      s.verification.rollback = 40;
+      s.churn = {liar(1, 0.3, InjectedFaultKind::element)};
+      const Outcome outcome = train(s);
+      EXPECT_EQ(outcome.distrusted, std::vector{DeviceId(1)});
+      EXPECT_EQ(outcome.parts_stay, 0);
+      EXPECT_EQ(outcome.hash, honest_bits(s));
+      taken_back += outcome.taken_back;
+    }
+  }
+  EXPECT_GT(taken_back, 0);
+}
+
 // The lies of these runs do harm where nobody looks, or the tests above could not fail.
 TEST(StagePairs, WithoutThemLiesStay) {
   for (const auto& [kind, name] : kLies) {
