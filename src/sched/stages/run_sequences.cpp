@@ -119,9 +119,11 @@ void StageRun::forward_done(const Purpose& purpose) {
   ++tally.forward[static_cast<std::size_t>(s)];
   const std::int64_t q = purpose.sequence;
   const Visit& of = chunk_done(forward, purpose);
-  if (of.done == chunks && !of.kept) {
-    leave_visit(of, s, &Host::forward_slots);
-    place_waiting_forward(s);
+  if (of.done == chunks) {
+    if (!of.kept) {
+      leave_visit(of, s, &Host::forward_slots);
+      place_waiting_forward(s);
+    }
     witness_visit(purpose, false);
   }
   if (s < head) {
@@ -230,9 +232,11 @@ void StageRun::backward_done(const Purpose& purpose) {
   ++tally.backward[static_cast<std::size_t>(s)];
   const std::int64_t q = purpose.sequence;
   const Visit& of = chunk_done(backward, purpose);
-  if (of.done == chunks && !of.kept) {
-    leave_visit(of, s, &Host::backward_slots);
-    place_waiting_backward(s);
+  if (of.done == chunks) {
+    if (!of.kept) {
+      leave_visit(of, s, &Host::backward_slots);
+      place_waiting_backward(s);
+    }
     witness_visit(purpose, true);
   }
   if (s >= head) return part_backward_done(purpose);
