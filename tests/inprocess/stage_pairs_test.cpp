@@ -164,7 +164,7 @@ TEST(StagePairs, HugeValuesAreTracedToWhoSentThem) {
     for (std::uint64_t run = 0; run < 6; ++run) {
       Setting s = in_stages(0.1, 5, mode);
       s.steps = 2;
-      s.churn = {liar(static_cast<std::int64_t>(run % 5), 0.3, InjectedFaultKind::huge)};
+      s.churn = {liar(static_cast<std::int64_t>(run % 5), 0.5, InjectedFaultKind::huge)};
       const Outcome outcome = train(s);
       for (const DeviceId id : outcome.distrusted) EXPECT_EQ(id, s.churn[0].device);
       found += std::ssize(outcome.distrusted);

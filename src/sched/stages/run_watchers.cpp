@@ -251,7 +251,9 @@ void StageRun::compare_sums(std::int32_t first) {
 }
 
 void StageRun::ask_for_digests(std::int32_t index) {
-  const std::int32_t s = owner[static_cast<std::size_t>(index)].stage;
+  const std::int32_t s = owner[static_cast<std::size_t>(index)].stage,
+                     id = owner[static_cast<std::size_t>(index)].device;
+  if (id != kServer && !book(id).present) return;  // stop_watching() sees to it
   bool waits = false;
   const std::vector<std::int32_t> owners = at(s).owners;
   for (const std::int32_t first : owners) {

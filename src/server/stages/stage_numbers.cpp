@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "blocks.hpp"
 #include "cleave/base/error.hpp"
@@ -24,6 +25,7 @@ using sched::Errand;
 using sched::Tasklet;
 
 constexpr std::int64_t kWord = 8, kFloat = 4;
+constexpr double kLargestLoss = 3 * static_cast<double>(std::numeric_limits<float>::max());
 constexpr std::size_t kRowsOfLoss = 16;  // that kernels::cross_entropy() adds up first
 
 StageErrand errand_of(const Tasklet& tasklet) {
@@ -411,9 +413,13 @@ bool StageNumbers::place(const Tasklet& tasklet, const comm::ResultView& result)
     const auto sum = from.values<double>(rows), loss = from.values<double>(rows);
     const std::span<const std::byte> dx = from.bytes(row_bytes);
     const auto top = from.values<float>(rows);
-    const auto finite = [](double value) { return std::isfinite(value); };
-    if (!from.ok() || !is_finite(dx) || !all_finite_values(top) || !std::ranges::all_of(sum, finite) ||
-        !std::ranges::all_of(loss, finite))
+    // Sums of exponentials of what a logit is below the row's maximum: each is at most 1, and one is. A loss is the
+    // difference of two logits, and a logarithm.
+    const auto vocabulary = static_cast<double>(table_->piece(table_->size() - 1).units);
+    const auto may_be_sum = [&](double value) { return value > 0.5 && value < 2 * vocabulary; };
+    const auto may_be_loss = [](double value) { return std::abs(value) < kLargestLoss; };
+    if (!from.ok() || !is_finite(dx) || !all_finite_values(top) || !std::ranges::all_of(sum, may_be_sum) ||
+        !std::ranges::all_of(loss, may_be_loss))
       return false;
     std::ranges::copy(sum, sum_.begin() + first);
     std::ranges::copy(loss, loss_.begin() + first);
