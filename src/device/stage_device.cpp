@@ -220,10 +220,16 @@ StageDevice::Status StageDevice::make_again(const comm::StageTask& task, std::sp
   return to.empty() ? Status::ok : Status::malformed;
 }
 
-// Nothing: the sequence was run here. Otherwise X and dY, or at the head each row's sum, X, its maximum, its target.
+// Nothing: the sequence was run here. Otherwise X and dY, or at the head each row's sum, X, its maximum, its target;
+// and as many other owners as the task says, of which some may have given up their slices meanwhile.
 StageDevice::Status StageDevice::add(const comm::StageTask& task, std::span<const std::byte> payload) {
   const bool away = task.errand == StageErrand::take_away;
   if (payload.empty()) return worker_.add(task.owner, task.sequence, nullptr, away);
+  const std::size_t of_others = sizeof(std::int32_t) * static_cast<std::size_t>(std::max(0, task.row));
+  if (payload.size() < of_others) return Status::malformed;
+  std::vector<std::int32_t> others;
+  if (of_others > 0) others = ByteReader(payload.last(of_others)).rest<std::int32_t>();
+  payload = payload.first(payload.size() - of_others);
   const auto seq = static_cast<std::size_t>(table_.graph().seq);
   const auto width = static_cast<std::size_t>(table_.piece(table_.size() - 1).width);
   ByteReader from(payload);
@@ -231,7 +237,9 @@ StageDevice::Status StageDevice::add(const comm::StageTask& task, std::span<cons
   std::vector<float> top;
   std::vector<std::int32_t> targets;
   std::span<const std::byte> x, dy;
-  if (!worker_.owns_of_head(task.owner)) {
+  const bool of_head = worker_.owns_of_head(task.owner) ||
+                       std::ranges::any_of(others, [&](std::int32_t owner) { return worker_.owns_of_head(owner); });
+  if (!of_head) {
     x = from.bytes(seq * width * element());
     dy = from.bytes(seq * width * element());
   } else {
@@ -243,7 +251,13 @@ StageDevice::Status StageDevice::add(const comm::StageTask& task, std::span<cons
   if (!from.done()) return Status::malformed;
   const RowsIn of_x(wire(), x), of_dy(wire(), dy);
   const pieces::StageWorker::Operands operands{.x = of_x, .dy = of_dy, .top = top, .sum = sum, .targets = targets};
-  return worker_.add(task.owner, task.sequence, &operands, away);
+  if (others.empty()) return worker_.add(task.owner, task.sequence, &operands, away);
+  others.push_back(task.owner);
+  for (const std::int32_t owner : others) {
+    const Status status = worker_.add(owner, task.sequence, &operands, away);
+    if (status != Status::ok && status != Status::absent) return status;
+  }
+  return Status::ok;
 }
 
 // A task's result has room for partial sums that fit; where they do not, it gets room. It says how many rows had to be

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
-#include <tuple>
 #include <utility>
 
 #include "cleave/base/error.hpp"
@@ -70,27 +69,34 @@ class Cleave final : public System {
     const bool steady = std::ranges::all_of(study.churn, [](const fleet::ChurnEvent& event) {
       return event.kind != fleet::ChurnKind::slow && event.kind != fleet::ChurnKind::faulty;
     });
-    if (steady) {
-      const sched::LayoutChoice choice = sched::choose_layout(study);
-      if (study.layout.layout != sched::Layout::automatic || outlives(study, choice)) return choice;
-    } else if (study.layout.layout == sched::Layout::stages) {
+    if (!steady && study.layout.layout == sched::Layout::stages)
       throw InputError("a step in stages does not outlive slow or faulty devices", "plan.layout: tiles");
-    }
     sched::StepSpec tiles = study;
     tiles.layout.layout = sched::Layout::tiles;
-    return sched::choose_layout(tiles);
+    if (!steady) return sched::choose_layout(tiles);
+    sched::LayoutChoice choice = sched::choose_layout(study);
+    if (study.layout.layout != sched::Layout::automatic || !choice.stages ||
+        (study.churn.empty() && study.loss.devices == 0))
+      return choice;
+    // Weights that no device has room for end a step in stages, not in tiles; and losses cost each of them something
+    // else. Undisturbed tiles take longer than their estimate.
+    const std::optional<Seconds> time = disturbed_time(study, choice);
+    if (time && (study.churn.empty() || *time < sched::tile_estimate(study))) return choice;
+    sched::LayoutChoice other = sched::choose_layout(tiles);
+    if (!time) return other;
+    const std::optional<Seconds> in_tiles = disturbed_time(study, other);
+    return in_tiles && *in_tiles < *time ? other : choice;
   }
 
-  // Whether the study's losses leave room to go on: weights that no device has room for end a step in stages, not in
-  // tiles.
-  [[nodiscard]] bool outlives(const StudyInput& study, const sched::LayoutChoice& choice) const {
-    if (!choice.stages || (study.churn.empty() && study.loss.devices == 0)) return true;
+  // Of a step in the mean, under the study's churn or losses; none where they leave no room to go on.
+  [[nodiscard]] std::optional<Seconds> disturbed_time(const StudyInput& study,
+                                                      const sched::LayoutChoice& choice) const {
     const model::StepGraph graph = graph_of(study, choice.row_groups);
     try {
       const Outcome outcome = run(study, graph, choice, study.churn, study.steps, false);
-      if (study.churn.empty()) std::ignore = run(study, graph, choice, loss_trace(study, outcome), 1, false);
-      return true;
-    } catch (const InputError&) { return false; }
+      if (!study.churn.empty()) return outcome.time / static_cast<double>(study.steps);
+      return run(study, graph, choice, loss_trace(study, outcome), 1, false).time;
+    } catch (const InputError&) { return std::nullopt; }
   }
 
   [[nodiscard]] model::StepGraph graph_of(const StudyInput& study, std::int64_t row_groups) const {

@@ -55,6 +55,8 @@ struct StageItem {
   bool partial = false;            ///< of sums: others sum the same slices over other sequences
   std::int64_t chunk = 0;          ///< of a witness: rows of one of the answers that are digested
   std::int32_t first = -1;         ///< of a witness of sums: the owner that sent them
+  /// Of a sum whose operands are sent: other owners of the stage on the device that it is for too; `row` counts them.
+  std::shared_ptr<const std::vector<std::int32_t>> others{};
   /// Of an owner's load: what it owns; of sums that are sent: what they are of.
   std::shared_ptr<const std::vector<plan::PieceSlice>> slices{};
 };

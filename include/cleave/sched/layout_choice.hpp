@@ -25,6 +25,9 @@ struct LayoutChoice {
 /// tiles is rehearsed too. Pure and deterministic. Errors: InputError where stages are asked for and do not fit.
 [[nodiscard]] LayoutChoice choose_layout(const StepSpec& spec);
 
+/// A low estimate of the step in tiles, on devices that do as they declare. Pure.
+[[nodiscard]] Seconds tile_estimate(const StepSpec& spec);
+
 /// The layout of training without emulation, as fast as the host can: links and rates that are declared say nothing
 /// then. Stages where every device has the whole model, keeps what it needs of all its sequences, and has two of them
 /// at least to run one after another: nothing is computed twice and next to nothing copied

@@ -120,6 +120,8 @@ class Chooser {
     return best;
   }
 
+  [[nodiscard]] Seconds estimate() const { return tile_estimate(); }
+
  private:
   struct Rehearsed {
     plan::StagePlan plan;
@@ -231,6 +233,8 @@ const char* name_of(Layout layout) {
 }
 
 LayoutChoice choose_layout(const StepSpec& spec) { return Chooser(spec).choose(); }
+
+Seconds tile_estimate(const StepSpec& spec) { return Chooser(spec).estimate(); }
 
 Layout layout_without_emulation(const StepSpec& spec) {
   if (spec.layout.layout != Layout::automatic) return spec.layout.layout;

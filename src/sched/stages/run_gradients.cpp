@@ -9,7 +9,9 @@ namespace cleave::sched::stages {
 
 namespace {
 
+constexpr std::int64_t kOwnerNumber = 4;    // bytes
 constexpr std::int64_t kOperandPanels = 8;  // of a sequence that an owner is sent
+constexpr std::int64_t kSumsAtOnce = 4;     // sequences that a device has been sent to sum
 constexpr std::int64_t kSumPanels = 2;      // of sums that are sent, in one tasklet
 // No message is longer than this. Where sums are, a part ends with a unit, so it may be a little longer.
 constexpr std::int64_t kMostSumPanels = plan::kMaxMessage.value() / kWeightPanel * 3 / 4;
@@ -21,6 +23,8 @@ bool StageRun::wants(const OwnerState& of, std::int64_t q) {
 }
 
 void StageRun::sum_elsewhere(std::int64_t q, std::int32_t s) {
+  Seconds& opened = course.opened[static_cast<std::size_t>(s)];
+  if (opened.value() == 0) opened = fleet.now() - began;
   const Visit& ran = summed_visit(s, q);
   for (const std::int32_t index : at(s).owners) {
     OwnerState& of = owner[static_cast<std::size_t>(index)];
@@ -30,16 +34,80 @@ void StageRun::sum_elsewhere(std::int64_t q, std::int32_t s) {
   }
 }
 
-void StageRun::send_operands(std::int32_t index, std::int64_t q, std::int32_t loss) {
+void StageRun::send_operands(std::int32_t index, std::int64_t q) {
+  OwnerState& of = owner[static_cast<std::size_t>(index)];
+  if (of.stands_in && of.device != kServer) return send_again(index, q, of.loss);
+  std::vector<std::int32_t> all{index};
+  of.seen[static_cast<std::size_t>(q)] = true;
+  // Owners of one stage on one device read a sequence together.
+  for (const std::int32_t other : at(of.stage).owners) {
+    if (of.slices.empty()) break;
+    OwnerState& its = owner[static_cast<std::size_t>(other)];
+    if (its.device != of.device || its.slices.empty() || !wants(its, q)) continue;
+    its.seen[static_cast<std::size_t>(q)] = true;
+    all.push_back(other);
+  }
+  send_operands({.sequence = q, .stage = of.stage, .owner = index}, std::move(all), false);
+}
+
+void StageRun::send_again(std::int32_t index, std::int64_t q, std::int32_t loss) {
   OwnerState& of = owner[static_cast<std::size_t>(index)];
   of.seen[static_cast<std::size_t>(q)] = true;
+  book(of.device).due.insert({.sequence = q, .stage = of.stage, .owner = index, .loss = loss});
+  send_due(of.device);
+}
+
+void StageRun::send_operands(const DueSum& first, std::vector<std::int32_t> all, bool again) {
+  Flops remade{0}, flops{0};
+  Bytes operands;
+  for (const std::int32_t index : all) {
+    const OwnerState& of = owner[static_cast<std::size_t>(index)];
+    remade = std::max(remade, of.cost.alone - of.cost.beside);
+    flops = flops + of.cost.beside;
+    operands = of.cost.operands;
+  }
+  flops = flops + remade;
+  operands += Bytes(kOwnerNumber * (std::ssize(all) - 1));
   plan::PanelRun run;
   run.panels = std::min(chunks, kOperandPanels);
-  run.each.down = with_header(Bytes((of.cost.operands.value() + run.panels - 1) / run.panels));
-  run.each.flops = of.cost.alone * (1.0 / static_cast<double>(run.panels));
+  run.each.down = with_header(Bytes((operands.value() + run.panels - 1) / run.panels));
+  run.each.flops = flops * (1.0 / static_cast<double>(run.panels));
   run.last_up = plan::kMessageHeader;
-  submit({Errand::sum, of.device, of.stage, index, 0, q, loss}, {of.slices.empty() ? kWitness : kOperands, q}, run,
-         Bytes(0), false, {.owner = index, .rows = work.seq});
+  const OwnerState& of_first = owner[static_cast<std::size_t>(first.owner)];
+  const std::int32_t id = of_first.device;
+  std::erase(all, first.owner);
+  StageItem item{.owner = first.owner, .row = std::ssize(all), .rows = work.seq};
+  if (!all.empty()) item.others = std::make_shared<const std::vector<std::int32_t>>(all);
+  const TaskletId sent = submit({Errand::sum, id, first.stage, first.owner, 1, first.sequence, first.loss},
+                                {of_first.slices.empty() ? kWitness
+                                 : again                 ? kAgain
+                                                         : kOperands,
+                                 first.sequence},
+                                run, Bytes(0), false, std::move(item));
+  if (again) ++book(id).summing;
+  if (again || !all.empty()) together.emplace(sent.value, Together{std::move(all), again});
+}
+
+bool StageRun::has_visits(std::int32_t id) const {
+  return std::ranges::any_of(stage, [&](const StageState& of) {
+    return of.backward_left > 0 && std::ranges::find(of.hosts, id, &Host::device) != of.hosts.end();
+  });
+}
+
+// A processor takes things as they come. So a device gets what is to be summed again one after another, lest what
+// sequences need that pass waits behind much of it.
+void StageRun::send_due(std::int32_t id) {
+  DeviceBook& on = book(id);
+  while ((on.summing < kSumsAtOnce || !has_visits(id)) && !on.due.empty()) {
+    const DueSum first = *on.due.begin();
+    std::vector<std::int32_t> all;
+    std::erase_if(on.due, [&](const DueSum& due) {
+      if (due.stage != first.stage || due.sequence != first.sequence) return false;
+      all.push_back(due.owner);
+      return true;
+    });
+    send_operands(first, std::move(all), true);
+  }
 }
 
 void StageRun::own_visited(std::int64_t q, std::int32_t s) {
@@ -87,11 +155,26 @@ void StageRun::settle_groups(std::int32_t s) {
 }
 
 void StageRun::summed(const Purpose& purpose) {
-  OwnerState& of = owner[static_cast<std::size_t>(purpose.owner)];
-  Visit& ran = summed_visit(of.stage, purpose.sequence);
-  if (purpose.of_kept && ran.kept && ran.device == purpose.device && --ran.sums == 0)
-    leave_kept(purpose.sequence, of.stage);
-  if (--of.left == 0 && at(of.stage).ungrouped == 0) all_summed(purpose.owner);
+  const auto count = [&](std::int32_t index) {
+    OwnerState& of = owner[static_cast<std::size_t>(index)];
+    if (!of.active()) return;
+    if (--of.left == 0 && at(of.stage).ungrouped == 0) all_summed(index);
+  };
+  {
+    const OwnerState& of = owner[static_cast<std::size_t>(purpose.owner)];
+    Visit& ran = summed_visit(of.stage, purpose.sequence);
+    if (purpose.of_kept && ran.kept && ran.device == purpose.device && --ran.sums == 0)
+      leave_kept(purpose.sequence, of.stage);
+  }
+  count(purpose.owner);
+  const auto found = together.find(purpose.tasklet.value);
+  if (found == together.end()) return;
+  const Together with = std::move(found->second);
+  together.erase(found);
+  std::ranges::for_each(with.owners, count);
+  if (!with.again) return;
+  --book(purpose.device).summing;
+  send_due(purpose.device);
 }
 
 void StageRun::all_summed(std::int32_t index) {
@@ -101,7 +184,7 @@ void StageRun::all_summed(std::int32_t index) {
 
 void StageRun::send_sums(std::int32_t index) {
   OwnerState& of = owner[static_cast<std::size_t>(index)];
-  if (of.closed || !book(of.device).present) return;
+  if (of.closed || of.lost || !book(of.device).present) return;
   of.panels = std::max<std::int64_t>(1, of.sums.value() / kWeightPanel);
   // What is in does not have to be made again if the device is lost while it sends. Every part is a message, so where
   // messages take time there are parts only once something has been lost.
@@ -131,6 +214,19 @@ void StageRun::sums_in(const Purpose& purpose) {
   tally.summed[static_cast<std::size_t>(of.stage)] += of.elements * static_cast<double>(of.sequences.size());
   compare_sums(purpose.owner);
   gradient_in(purpose.stage);
+}
+
+// What is at work on a sequence has its room in one role of a device at a stage: the next one takes it over.
+void StageRun::pass_on_room(const OwnerState& of) {
+  const bool had_room = !of.guest || of.room.valid();
+  if (of.room.valid()) give_back(of.room, of.device, of.cost.at_work);
+  if (!had_room) return;
+  for (const std::int32_t other : at(of.stage).owners) {
+    OwnerState& its = owner[static_cast<std::size_t>(other)];
+    if (!its.active() || its.device != of.device || !its.guest || its.room.valid()) continue;
+    its.room = load({Errand::weights, its.device, its.stage}, kWeights, Bytes(0), its.cost.at_work, {});
+    return;
+  }
 }
 
 void StageRun::gradient_in(std::int32_t s) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 
 #include "stopwatch.hpp"
 
@@ -12,12 +13,14 @@ namespace cleave::sched::stages {
 
 namespace {
 
-constexpr double kDownOfUp = 1.5;  // bytes down a byte up: X, X again and dY for X and dX
-constexpr double kOfLink = 0.85;   // that weights of stand-ins get
-constexpr double kLent = 0.5;      // share of a helper's uplink that its new stage may count on
-constexpr double kMissed = 0.05;   // of a stage's uplink, before helpers are called
-constexpr double kEnough = 0.9;    // of the time left: sums that come later may hold up the step
-constexpr double kPatience = 0.5;  // share of a stage's remaining time that a helper's weights may take
+constexpr double kDownOfUp = 1.5;     // bytes down a byte up: X, X again and dY for X and dX
+constexpr double kOfLink = 0.85;      // that weights of stand-ins get
+constexpr double kLent = 0.5;         // share of a helper's uplink that its new stage may count on
+constexpr double kMissed = 0.05;      // of a stage's uplink, before helpers are called
+constexpr double kEnough = 0.9;       // of the time left: sums that come later may hold up the step
+constexpr double kAfterwards = 0.25;  // of a step: that sums take which are held back until sequences have passed
+constexpr double kRetryEvery = 0.01;  // of a step
+constexpr double kPatience = 0.5;     // share of a stage's remaining time that a helper's weights may take
 
 }  // namespace
 
@@ -75,27 +78,70 @@ std::vector<Candidate> StageRun::candidates() {
       of.holds.push_back({r, may_go(host, r) ? static_cast<double>(cost.weights().value()) : 0, share});
     }
   }
+  const auto reads_now = [&](Candidate& of, const OwnerState& sums) {
+    const double reads = static_cast<double>(sums.cost.operands.value()) / of.downlink;
+    const double computes = sums.cost.alone.value() / of.compute;
+    of.down_busy += reads;
+    of.compute_busy += computes;
+    if (!sums.stands_in) return;
+    of.down_again += reads;
+    of.compute_again += computes;
+  };
+  purposes.for_each([&](const Purpose& purpose) {
+    if (purpose.errand == Errand::sum && purpose.chunk > 0 && purpose.device != kServer)
+      reads_now(*entry(purpose.device), owner[static_cast<std::size_t>(purpose.owner)]);
+  });
+  for (Candidate& of : all) {
+    const DueSum* before = nullptr;
+    for (const DueSum& due : book(of.device).due) {
+      if (before == nullptr || before->sequence != due.sequence || before->stage != due.stage)
+        reads_now(of, owner[static_cast<std::size_t>(due.owner)]);
+      before = &due;
+    }
+  }
   for (const OwnerState& of : owner) {
     if (!of.active() || of.device == kServer || !book(of.device).present) continue;
     Candidate& candidate = *entry(of.device);
-    // What a replica will run itself is not sent to it.
+    // What a replica will run itself is not sent to it, what others on the device read is read once.
+    const std::int64_t unseen = std::ranges::count(of.seen, false);
     double own = 0;
     for (const Candidate::Held& held : candidate.holds) {
-      if (of.replica && held.stage == of.stage)
-        own = held.share * static_cast<double>(std::ranges::count(of.seen, false));
+      if (of.replica && held.stage == of.stage) own = held.share * static_cast<double>(unseen);
     }
-    const double sent = static_cast<double>(of.left) - own;
-    candidate.down_busy += sent * static_cast<double>(of.cost.operands.value()) / candidate.downlink;
-    candidate.compute_busy += (sent * of.cost.alone.value() + own * of.cost.beside.value()) / candidate.compute;
+    const double reads_s = static_cast<double>(of.cost.operands.value()) / candidate.downlink;
+    const double sent = std::max(0.0, static_cast<double>(unseen - read_for_others(of)) - own);
+    const double reads = sent * reads_s + loading_left(of);
+    const double computes = (sent * of.cost.alone.value() + own * of.cost.beside.value()) / candidate.compute;
+    candidate.down_busy += reads;
+    candidate.compute_busy += computes;
+    if (of.stands_in) {
+      candidate.down_again += reads;
+      candidate.compute_again += computes;
+    }
     const double to_send = of.panels > 0 ? 1 - static_cast<double>(of.panels_in) / static_cast<double>(of.panels) : 1;
-    if (!of.closed)
-      (of.left > 0 ? candidate.sums_busy : candidate.up_busy) +=
-          to_send * static_cast<double>(of.sums.value()) / candidate.uplink;
-    candidate.down_busy += loading_left(of);
+    if (!of.closed) {
+      const double sends = to_send * static_cast<double>(of.sums.value()) / candidate.uplink;
+      (of.left > 0 ? candidate.sums_busy : candidate.up_busy) += sends;
+      if (of.left > 0 && of.stands_in) candidate.sums_again += sends;
+    }
     if (of.left > 0)
       candidate.last_read = std::max(candidate.last_read, ready_after[static_cast<std::size_t>(of.stage)]);
   }
   return all;
+}
+
+std::int64_t StageRun::read_for_others(const OwnerState& of) {
+  if (!of.guest) return 0;
+  std::int64_t most = 0;
+  for (const std::int32_t other : at(of.stage).owners) {
+    const OwnerState& its = owner[static_cast<std::size_t>(other)];
+    if (&its == &of) break;
+    if (!its.active() || its.device != of.device) continue;
+    std::int64_t both = 0;
+    for (std::size_t q = 0; q < of.seen.size(); ++q) both += !of.seen[q] && !its.seen[q] ? 1 : 0;
+    most = std::max(most, both);
+  }
+  return most;
 }
 
 double StageRun::loading_left(const OwnerState& of) {
@@ -131,7 +177,7 @@ void StageRun::retire_replicas() {
 bool StageRun::may_go(const Host& host, std::int32_t s) const {
   return host.retired && std::ranges::none_of(stage[static_cast<std::size_t>(s)].owners, [&](std::int32_t index) {
            const OwnerState& of = owner[static_cast<std::size_t>(index)];
-           return of.device == host.device && of.replica && of.left > 0;
+           return of.device == host.device && of.replica && of.left > 0 && !of.lost;
          });
 }
 
@@ -227,7 +273,7 @@ void StageRun::lose(std::int32_t id, Seconds silent) {
     if (gone_hosts > 0 && left_of(s) > 0) losses.device_lost(s, id);
   }
   for (const OwnerState& of : owner) {
-    if (of.device == id && !of.closed) losses.device_lost(of.stage, id);
+    if (of.device == id && !of.closed && !of.lost) losses.device_lost(of.stage, id);
   }
   for (const Purpose& purpose : of_pairs) ask_another(purpose);
   missing.push_back(id);
@@ -268,9 +314,10 @@ void StageRun::give_to_others(std::span<const std::int32_t> ids) {
   for (std::size_t i = 0; i < owner.size(); ++i) {
     const auto index = static_cast<std::int32_t>(i);
     if (std::ranges::find(ids, owner[i].device) == ids.end()) continue;
-    // A device may have come back and left again before anybody stood in for what it had first.
-    const bool waits = std::ranges::find(homeless, index) != homeless.end();
-    if (!owner[i].closed && !waits) homeless.push_back(index);
+    if (!owner[i].closed && !owner[i].lost) {
+      owner[i].lost = true;
+      homeless.push_back(index);
+    }
     stop_watching(index);
   }
   try_again();
@@ -360,17 +407,26 @@ void StageRun::stand_in() {
                     .slices = of.slices,
                     .sequences = std::ssize(of.sequences),
                     .partial = of.partial,
-                    .ready = passed ? Seconds(0) : passes_in(of.stage)});
+                    .ready = passed ? Seconds(0) : passes_in(of.stage),
+                    .opens = opens_in(of.stage),
+                    .beside = beside(of.stage, of.sequences, of.device)});
   }
   const Seconds enough = kEnough * ends_in();
-  const auto all = share_out(work, lost, candidates(), enough, plan.chunk).parts;
+  const SharedOut shared = share_out(work, lost, candidates(), enough, patience(), plan.chunk);
+  const auto& all = shared.parts;
   for (std::size_t i = 0; i < indices.size(); ++i) {
     if (all[i].empty()) {
       homeless.push_back(indices[i]);
     } else {
-      replace(indices[i], all[i]);
+      replace(indices[i], all[i], fleet.now() + shared.by);
     }
   }
+}
+
+// While sequences pass, devices that are quick have no room. What finds none in time then is held back until they do.
+Seconds StageRun::patience() {
+  if (!calm || at(lowest).backward_left == 0) return Seconds(std::numeric_limits<double>::infinity());
+  return passes_in(lowest) + calm->end * kAfterwards;
 }
 
 void StageRun::keep_arrived(std::int32_t index) {
@@ -385,16 +441,16 @@ void StageRun::keep_arrived(std::int32_t index) {
   tally.summed[static_cast<std::size_t>(of.stage)] += (before - of.elements) * static_cast<double>(of.sequences.size());
 }
 
-void StageRun::replace(std::int32_t index, std::span<const OwnerPart> parts) {
+void StageRun::replace(std::int32_t index, std::span<const OwnerPart> parts, Seconds due) {
   OwnerState& of = owner[static_cast<std::size_t>(index)];
   of.closed = true;
   const std::int32_t s = of.stage;
-  deal_out(s, of.partial, std::vector(of.sequences), parts, losses.of(s));
+  deal_out(s, of.partial, std::vector(of.sequences), parts, losses.of(s), due);
   --at(s).gradients_left;
 }
 
 void StageRun::deal_out(std::int32_t s, bool partial, const std::vector<std::int64_t>& sequences,
-                        std::span<const OwnerPart> parts, std::int32_t loss) {
+                        std::span<const OwnerPart> parts, std::int32_t loss, Seconds due, std::int32_t handed_on) {
   for (std::size_t first = 0, end = 0; first < parts.size(); first = end) {
     std::vector<std::int64_t> shares;
     for (; end < parts.size() && parts[end].run == parts[first].run; ++end) shares.push_back(parts[end].sequences);
@@ -402,14 +458,52 @@ void StageRun::deal_out(std::int32_t s, bool partial, const std::vector<std::int
     const std::vector<std::size_t> who = deal_sequences(shares);
     for (std::size_t i = 0; i < sequences.size(); ++i) dealt[who[i]].push_back(sequences[i]);
     for (std::size_t k = 0; k < shares.size(); ++k)
-      add_stand_in(parts[first + k], s, partial || shares.size() > 1, std::move(dealt[k]), loss);
+      add_stand_in(parts[first + k], s, partial || shares.size() > 1, std::move(dealt[k]), loss, due, handed_on);
   }
 }
 
+std::vector<Beside> StageRun::beside(std::int32_t s, std::span<const std::int64_t> its, std::int32_t but) {
+  std::map<std::int32_t, Beside> found;
+  std::int64_t to_come = 0;  // that have no replica yet
+  double uplink = 0;
+  for (const Host& host : at(s).hosts) uplink += book(host.device).uplink;
+  std::map<std::int32_t, std::int64_t> placed;
+  for (const std::int64_t q : its) {
+    const Visit& of = summed_visit(s, q);
+    if (of.done == chunks) continue;
+    if (of.placed()) {
+      ++placed[of.device];
+    } else {
+      ++to_come;
+    }
+  }
+  for (const Host& host : at(s).hosts) {
+    if (host.device == but) continue;
+    const double share = book(host.device).uplink / uplink;
+    found[host.device] = {host.device,
+                          placed[host.device] + static_cast<std::int64_t>(share * static_cast<double>(to_come))};
+  }
+  for (const std::int32_t index : at(s).owners) {
+    const OwnerState& of = owner[static_cast<std::size_t>(index)];
+    if (of.closed || of.lost || of.device == but || !book(of.device).present) continue;
+    const auto unseen =
+        std::ranges::count_if(its, [&](std::int64_t q) { return !of.seen[static_cast<std::size_t>(q)]; });
+    Beside& one = found[of.device];
+    one.device = of.device;
+    one.sequences = std::max<std::int64_t>(one.sequences, unseen);
+    one.owns = true;
+  }
+  std::vector<Beside> all;
+  for (const auto& [id, one] : found) all.push_back(one);
+  return all;
+}
+
 void StageRun::add_stand_in(const OwnerPart& part, std::int32_t s, bool partial, std::vector<std::int64_t> its,
-                            std::int32_t loss) {
-  make_room(part.device, owner_memory(work, part.cost, part.replica), s);
-  const std::int32_t stands = add_owner(part.device, s, part.replica, partial, part.slices, its);
+                            std::int32_t loss, Seconds due, std::int32_t handed_on) {
+  make_room(part.device, owner_memory(work, part.cost, part.replica) - (part.beside ? part.cost.at_work : Bytes(0)), s);
+  const std::int32_t stands = add_owner(part.device, s, part.replica, partial, part.slices, its, part.beside);
+  owner[static_cast<std::size_t>(stands)].handed_on = handed_on;
+  owner[static_cast<std::size_t>(stands)].due = due;
   load_owner(stands);
   const bool passed = std::ranges::all_of(its, [&](std::int64_t q) { return has_gradient(s, q); });
   if (passed) owner[static_cast<std::size_t>(stands)].loss = loss;
@@ -417,12 +511,13 @@ void StageRun::add_stand_in(const OwnerPart& part, std::int32_t s, bool partial,
   for (const std::int64_t q : its) {
     const Visit& ran = summed_visit(s, q);
     if (!has_gradient(s, q)) continue;
-    if (!part.replica || ran.done == chunks || (ran.placed() && ran.device != part.device))
-      send_operands(stands, q, loss);
+    if (!part.replica || ran.done == chunks || (ran.placed() && ran.device != part.device)) send_again(stands, q, loss);
   }
 }
 
 void StageRun::try_again() {
+  next_try = fleet.now() + (calm ? calm->end : plan.forecast) * kRetryEvery;
+  retire_replicas();
   needy = false;
   for (std::int32_t s = 0; s <= top(); ++s) {
     if (!at(s).hosts.empty() || left_of(s) == 0) continue;

@@ -11,50 +11,71 @@ namespace cleave::sched::stages {
 
 namespace {
 
-constexpr double kReliefEvery = 0.01;  // of a step
-constexpr double kLate = 0.1;          // of a step: an owner that is less late is left alone
-constexpr double kUnsure = 1.3;        // times the time left: forecasts of far ends are the less sure
-constexpr double kInTime = 1.03;       // times that time, when others should be done
-constexpr double kGain = 0.05;         // of a step, by which it must be sooner
-constexpr int kMostReliefs = 16;       // at a time
-constexpr std::int64_t kNext = 2;      // sequences that an owner keeps in any case: they are on their way
+constexpr double kReliefEvery = 0.01;   // of a step
+constexpr double kLate = 0.1;           // of a step: an owner that is less late is left alone
+constexpr double kInTime = 1.03;        // times that time, when others should be done
+constexpr double kGain = 0.05;          // of a step, by which it must be sooner
+constexpr int kMostReliefs = 4;         // at a time
+constexpr std::int32_t kMostOften = 1;  // what an owner sums is given to others
+constexpr std::int64_t kNext = 2;       // sequences that an owner keeps in any case: they are on their way
 
 }  // namespace
 
+double StageRun::due_in() {
+  double due = ends_in().value();
+  for (const OwnerState& of : owner) {
+    if (!of.closed && !of.lost && of.left > 0) due = std::max(due, (of.due - fleet.now()).value());
+  }
+  return due;
+}
+
 std::optional<StageRun::LateOwner> StageRun::latest_owner(std::span<const Candidate> all) {
   std::optional<LateOwner> latest;
+  const double left = due_in();
   std::vector<double> passes;
   for (std::int32_t s = 0; s <= top(); ++s) passes.push_back(passes_in(s).value());
   for (std::size_t i = 0; i < owner.size(); ++i) {
     const OwnerState& of = owner[i];
-    if (of.closed || of.left == 0 || !book(of.device).present) continue;
+    if (of.closed || of.lost || of.left == 0 || of.handed_on >= kMostOften || !book(of.device).present) continue;
     const Candidate& on = *std::ranges::lower_bound(all, of.device, {}, &Candidate::device);
-    // Operands come in the gaps that sequences leave which pass; after those they have the link for themselves.
-    const double reads = on.down_busy - on.down_visits;
+    // Operands come in the gaps that sequences leave which pass; after those they have the link for themselves. What it
+    // stands in for comes after what was planned for it.
     const double gaps = on.visits_left > 0 ? 1 - std::min(0.99, on.down_visits / on.visits_left) : 1;
-    const double read = std::max(
-        {std::min(reads / gaps, reads + on.down_visits), on.compute_busy, passes[static_cast<std::size_t>(of.stage)]});
-    const double sending = on.visits_left > 0 ? std::min(0.99, on.up_busy / on.visits_left) : 0;
-    const double end = std::max(read, on.visits_left > 0 ? 0 : on.up_busy) + on.sums_busy +
-                       sending * std::max(0.0, on.visits_left - read);
-    if (latest && end < latest->end) continue;
+    const double passed = passes[static_cast<std::size_t>(of.stage)];
+    const auto read_when = [&](double reads, double computes) {
+      return std::max({std::min(reads / gaps, reads + on.down_visits), computes, passed});
+    };
+    const double reads = on.down_busy - on.down_visits;
+    const double planned = std::max(read_when(reads - on.down_again, on.compute_busy - on.compute_again),
+                                    on.visits_left > 0 ? 0 : on.up_busy) +
+                           on.sums_busy - on.sums_again;
+    const double end = of.stands_in ? std::max(read_when(reads, on.compute_busy), planned) + on.sums_again : planned;
+    if (end < left + kLate * calm->end.value() || (latest && end < latest->end)) continue;
     latest = LateOwner{.index = static_cast<std::int32_t>(i),
                        .end = end,
                        .sums = static_cast<double>(of.sums.value()) / on.uplink,
-                       .all_sums = on.sums_busy,
+                       .all_sums = of.stands_in ? on.sums_again : on.sums_busy - on.sums_again,
                        .loading = loading_left(of),
                        .pace = static_cast<double>(of.cost.operands.value()) / (on.downlink * gaps)};
   }
   return latest;
 }
 
+bool StageRun::is_alone(const Purpose& sum) const {
+  const auto with = together.find(sum.tasklet.value);
+  return with == together.end() || with->second.owners.empty();
+}
+
 std::vector<std::int64_t> StageRun::spare_of(std::int32_t index, std::int64_t keeps) {
   const OwnerState& of = owner[static_cast<std::size_t>(index)];
   std::vector<bool> pending(static_cast<std::size_t>(batch), false);
   purposes.for_each([&](const Purpose& purpose) {
-    if (purpose.errand == Errand::sum && purpose.owner == index)
+    if (purpose.errand == Errand::sum && purpose.owner == index && is_alone(purpose))
       pending[static_cast<std::size_t>(purpose.sequence)] = true;
   });
+  for (const DueSum& due : device[static_cast<std::size_t>(of.device)].due) {
+    if (due.owner == index) pending[static_cast<std::size_t>(due.sequence)] = true;
+  }
   std::vector<std::int64_t> spare;
   for (const std::int64_t q : of.sequences) {
     const auto i = static_cast<std::size_t>(q);
@@ -67,20 +88,30 @@ std::vector<std::int64_t> StageRun::spare_of(std::int32_t index, std::int64_t ke
 void StageRun::forget_sums(std::int32_t index, const std::vector<bool>& of_these) {
   std::vector<TaskletId> gone;
   purposes.for_each([&](const Purpose& purpose) {
-    if (purpose.errand == Errand::sum && purpose.owner == index && of_these[static_cast<std::size_t>(purpose.sequence)])
+    if (purpose.errand == Errand::sum && purpose.owner == index && is_alone(purpose) &&
+        of_these[static_cast<std::size_t>(purpose.sequence)])
       gone.push_back(purpose.tasklet);
   });
   for (const TaskletId tasklet : gone) {
+    const auto with = together.find(tasklet.value);
+    if (with != together.end()) {
+      if (with->second.again) --book(owner[static_cast<std::size_t>(index)].device).summing;
+      together.erase(with);
+    }
     remove_purpose(tasklet);
     fleet.forget(tasklet);
   }
+  std::erase_if(book(owner[static_cast<std::size_t>(index)].device).due, [&](const DueSum& due) {
+    return due.owner == index && of_these[static_cast<std::size_t>(due.sequence)];
+  });
+  send_due(owner[static_cast<std::size_t>(index)].device);
 }
 
 bool StageRun::relieve_one() {
   std::vector<Candidate> all = candidates();
   const std::optional<LateOwner> late = latest_owner(all);
-  const double left = ends_in().value();
-  if (!late || late->end < kUnsure * left + kLate * calm->end.value()) return false;
+  const double left = due_in();
+  if (!late) return false;
   const auto index = late->index;
   OwnerState& of = owner[static_cast<std::size_t>(index)];
   const std::int32_t s = of.stage, id = of.device;
@@ -100,8 +131,10 @@ bool StageRun::relieve_one() {
                         .slices = of.slices,
                         .sequences = std::ssize(its),
                         .partial = partial,
-                        .ready = ready(its)};
-    return share_out(work, std::span(&lost, 1), all, Seconds(kInTime * left), plan.chunk);
+                        .ready = ready(its),
+                        .opens = opens_in(s),
+                        .beside = beside(s, its, id)};
+    return share_out(work, std::span(&lost, 1), all, Seconds(kInTime * left), Seconds(late->end), plan.chunk);
   };
   const std::vector<std::int64_t> spare = spare_of(index, std::max(kNext, in_time));
   const double own_end = late->loading +
@@ -132,7 +165,9 @@ bool StageRun::relieve_one() {
     of.closed = true;
     leave_role(of);
   }
-  deal_out(s, partial, its, (keeps ? some : all_of_it).parts.front(), kNoLoss);
+  ++of.handed_on;
+  const SharedOut& chosen = keeps ? some : all_of_it;
+  deal_out(s, partial, its, chosen.parts.front(), kNoLoss, fleet.now() + chosen.by, of.handed_on);
   // deal_out() may have moved the owners.
   if (!keeps) {
     --at(s).gradients_left;
@@ -144,6 +179,8 @@ bool StageRun::relieve_one() {
 
 void StageRun::relieve() {
   next_relief = fleet.now() + calm->end * kReliefEvery;
+  // While sequences pass, forecasts are not sure enough: what is taken from one is late at another.
+  if (at(lowest).backward_left > 0) return;
   for (int k = 0; k < kMostReliefs && relieve_one(); ++k) {}
   look_at_pairs();
 }

@@ -262,6 +262,7 @@ void StageRun::norms_done(std::int32_t s) {
   const std::function<void(TensorId)> nothing = [](TensorId) {},
                                       done = [&](TensorId norm) { server->source_done(norm); };
   for_sources(plan.stages[static_cast<std::size_t>(s)], nothing, done);
+  for (const Host& host : at(s).hosts) send_due(host.device);
 }
 
 }  // namespace cleave::sched::stages

@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -80,6 +81,7 @@ struct OwnerState {
   bool replica = false;
   bool partial = false;  // others sum the same slices over other sequences
   bool closed = false;   // its sums are at the server, or others stand in for it, or it only watches others
+  bool lost = false;     // its device was: nobody stands in for it yet
   std::vector<plan::PieceSlice> slices;
   plan::OwnerCost cost;                    // of all that it sums
   double elements = 0;                     // of `slices`
@@ -92,13 +94,18 @@ struct OwnerState {
   std::int64_t part = 0;                   // of them, that one tasklet brings
   std::vector<bool> seen;                  // of each sequence: sent, being summed, or not its own
   std::int32_t loss = kNoLoss;             // that its sums make good: all that it sums had passed
-  [[nodiscard]] bool active() const { return !closed || !watched.empty(); }
+  [[nodiscard]] bool active() const { return (!closed && !lost) || !watched.empty(); }
   bool drawn = false;                         // its sums are to be compared
   std::vector<plan::PieceSlice> by_server{};  // of them, that the server sums itself
   bool sent = false;                          // its sums are at the server
   std::vector<plan::PieceSlice> watched{};    // that it sums as well, to be compared with what others send
   std::vector<std::int32_t> asked{};          // owners whose sums it was asked to compare
   std::int64_t open = 0;                      // of them, that it has not answered
+  bool stands_in = false;                     // for one that was lost or late
+  Seconds due{};                              // of a stand-in: when its sums are to be in
+  std::int32_t handed_on = 0;                 // how often what it sums was taken from one that was late
+  bool guest = false;  // what is at work on a sequence has its room in another owner's role there
+  TaskletId room{};    // holds that, where the other role has ended
 };
 
 /// Where the parts of a head meet: what the server makes of what they return.
@@ -109,6 +116,22 @@ struct HeadBook {
   std::vector<std::int32_t> begun;                        // of each sequence: chunks that were given to the kernel
 };
 
+/// A sequence that passed before, and that an owner is to be sent.
+struct DueSum {
+  std::int64_t sequence = 0;
+  std::int32_t stage = 0, owner = 0;
+  std::int32_t loss = kNoLoss;
+  friend bool operator<(const DueSum& a, const DueSum& b) {
+    return std::tie(a.sequence, a.stage, a.owner) < std::tie(b.sequence, b.stage, b.owner);
+  }
+};
+
+/// Of a sum that is under way.
+struct Together {
+  std::vector<std::int32_t> owners;  // that it is for, beside the one that its tasklet names
+  bool again = false;                // it is read again
+};
+
 /// A device as it runs.
 struct DeviceBook {
   bool present = false;
@@ -117,13 +140,16 @@ struct DeviceBook {
   Seconds latency;
   Bytes free;  // memory that no role has
   fleet::DeviceProfile profile;
-  std::int64_t roles = 0;  // stages of which it is a replica
+  std::int64_t roles = 0;    // stages of which it is a replica
+  std::set<DueSum> due{};    // what is to be summed again, and waits for what it was sent of that
+  std::int64_t summing = 0;  // that it was sent, and has not summed
   bool contributed = false;
 };
 
 /// When what of a step was done, from its beginning.
 struct Course {
   std::vector<Seconds> first_work, last_work;  ///< of each stage
+  std::vector<Seconds> opened;                 ///< of each stage: the first sequence's X and dY are there
   std::vector<Seconds> passed;                 ///< of each stage: all sequences are through
   std::int64_t chunks = 0;                     ///< results that are back
   std::vector<Seconds> pace;                   ///< when equal shares of them were back
@@ -133,7 +159,8 @@ struct Course {
 /// What a tasklet is for.
 struct Purpose {
   Errand errand = Errand::weights;
-  std::int32_t device = 0, stage = 0, owner = 0, chunk = 0;
+  std::int32_t device = 0, stage = 0, owner = 0;
+  std::int32_t chunk = 0;  ///< of a sum: 1 where its operands are sent
   std::int64_t sequence = 0;
   std::int32_t loss = kNoLoss;  ///< that it makes good
   TaskletId tasklet{};
@@ -168,7 +195,7 @@ struct PairBook {
 };
 
 /// Urgencies: what a device does first. Backward before forward, so that sequences leave and owners can begin; owners
-/// in the gaps.
+/// in the gaps, and what they read again last.
 enum Urgency : std::int32_t {
   kWeights = 0,
   kBackward = 1,
@@ -176,7 +203,8 @@ enum Urgency : std::int32_t {
   kSliceWeights = 3,
   kSums = 4,
   kOperands = 5,
-  kWitness = 6,  // second devices, in what gaps are left
+  kAgain = 6,
+  kWitness = 7,  // second devices, in what gaps are left
 };
 
 }  // namespace cleave::sched::stages

@@ -321,6 +321,7 @@ void StageRun::look_at_pairs() {
 void StageRun::leave_role(const OwnerState& of) {
   if (of.active() || of.device == kServer || !book(of.device).present) return;
   give_back(of.load, of.device, memory_of(of));
+  pass_on_room(of);
 }
 
 void StageRun::stop_watching(std::int32_t index) {

@@ -12,9 +12,11 @@ namespace {
 
 constexpr std::int64_t kMostRuns = 32;
 constexpr std::size_t kMostLookedAt = 1024;
-constexpr double kAlike = 0.1;       // difference of weights within a kind
-constexpr double kPrecision = 0.03;  // of the time that is searched
-constexpr double kForever = 1e9;     // seconds
+constexpr double kAlike = 0.1;         // difference of weights within a kind
+constexpr double kPrecision = 0.03;    // of the time that is searched
+constexpr double kForever = 1e9;       // seconds
+constexpr double kLeastOfSums = 0.03;  // of slices: below, a device is not worth what it reads
+constexpr double kMargin = 4e6;        // bytes by which whole units may be more than a share
 
 double size_in_bytes(Bytes bytes) { return static_cast<double>(bytes.value()); }
 
@@ -31,6 +33,13 @@ struct Cut {
 struct Offer {
   std::size_t candidate = 0;
   std::int64_t sequences = 0;
+};
+
+// A share of the slices that a device could sum over all sequences.
+struct Whole {
+  std::size_t candidate = 0;
+  double share = 0;
+  bool loads = false;  // weights
 };
 
 // A way to share out one owner's sums, and the candidates that it takes.
@@ -50,29 +59,30 @@ class Sharing {
     });
     if (candidates_.size() > kMostLookedAt) candidates_.resize(kMostLookedAt);
     for (const LostSums& one : lost) {
-      cuts_.emplace_back();
-      const auto most = std::min(kMostRuns, static_cast<std::int64_t>(candidates_.size()));
-      for (std::int64_t runs = 1; runs <= most; runs *= 2) {
-        cuts_.back().push_back(cut(one, runs));
-        if (std::ssize(cuts_.back().back().runs) < runs) break;
+      all_.push_back(plan::owner_cost(work_, *one.cost, one.slices, chunk_));
+      cuts_.push_back(cuts_of(one, one.slices));
+      beside_.emplace_back();
+      for (const Candidate* const candidate : candidates_) {
+        const auto found = std::ranges::lower_bound(one.beside, candidate->device, {}, &Beside::device);
+        const bool there = found != one.beside.end() && found->device == candidate->device;
+        beside_.back().push_back(there ? *found : Beside{candidate->device});
       }
     }
     order_.resize(lost.size());
     std::iota(order_.begin(), order_.end(), std::size_t{0});
     // Who has most to load finds fewest devices: it chooses first.
-    std::ranges::stable_sort(order_, std::greater<>{}, [&](std::size_t i) {
-      return cuts_[i].empty() ? 0.0 : size_in_bytes(cuts_[i].front().largest.front().weights);
-    });
+    std::ranges::stable_sort(order_, std::greater<>{}, [&](std::size_t i) { return size_in_bytes(all_[i].weights); });
   }
 
-  SharedOut within(double enough) const {
-    const std::int64_t most = placed(at(kForever));
-    double low = 0, high = std::max(enough, 1.0);
+  SharedOut within(double enough, double limit) const {
+    const double latest = std::min(limit, kForever);
+    const std::int64_t most = placed(at(latest));
+    double low = 0, high = std::min(std::max(enough, 1.0), latest);
     std::vector<std::vector<OwnerPart>> best = at(high);
     if (placed(best) == most) return {std::move(best), Seconds(high)};
     while (placed(best) < most) {
       low = high;
-      high = high < kForever / 2 ? 1.5 * high : kForever;
+      high = std::min(1.5 * high, latest);
       best = at(high);
     }
     while (high - low > kPrecision * high) {
@@ -93,8 +103,8 @@ class Sharing {
     return std::ranges::count_if(ways, [](const auto& parts) { return !parts.empty(); });
   }
 
-  Cut cut(const LostSums& lost, std::int64_t runs) const {
-    Cut cut{split_slices(work_, *lost.cost, lost.slices, runs, chunk_), {}, {}, {}};
+  Cut cut(const LostSums& lost, std::span<const plan::PieceSlice> slices, std::int64_t runs) const {
+    Cut cut{split_slices(work_, *lost.cost, slices, runs, chunk_), {}, {}, {}};
     for (const auto& part : cut.runs) cut.costs.push_back(plan::owner_cost(work_, *lost.cost, part, chunk_));
     for (const plan::OwnerCost& part : cut.costs) {
       const double weights = size_in_bytes(part.weights);
@@ -109,41 +119,149 @@ class Sharing {
     }
     return cut;
   }
+  std::vector<Cut> cuts_of(const LostSums& lost, std::span<const plan::PieceSlice> slices) const {
+    std::vector<Cut> cuts;
+    const auto most = std::min(kMostRuns, static_cast<std::int64_t>(candidates_.size()));
+    for (std::int64_t runs = 1; runs <= most; runs *= 2) {
+      cuts.push_back(cut(lost, slices, runs));
+      if (std::ssize(cuts.back().runs) < runs) break;
+    }
+    return cuts;
+  }
 
   // Everything that is done when it is `time`; what finds no room by then gets no parts.
   std::vector<std::vector<OwnerPart>> at(double time) const {
     std::vector<std::vector<OwnerPart>> all(lost_.size());
     std::vector<bool> taken(candidates_.size(), false);
     for (const std::size_t i : order_) {
-      Way best;
-      // The fewest runs read least.
-      for (const Cut& cut : cuts_[i]) {
-        best = fill(lost_[i], cut, time, taken);
-        if (!best.parts.empty()) break;
-      }
+      Way best = by_shares(i, time, taken);
+      if (best.parts.empty()) best = by_runs(i, cuts_[i], time, taken);
       for (const std::size_t candidate : best.candidates) taken[candidate] = true;
       all[i] = std::move(best.parts);
     }
     return all;
   }
 
-  std::vector<Offer> offers(const LostSums& lost, const plan::OwnerCost& cost, double time,
+  // The fewest runs read least.
+  Way by_runs(std::size_t i, std::span<const Cut> cuts, double time, const std::vector<bool>& taken) const {
+    for (const Cut& cut : cuts) {
+      Way way = fill(i, cut, time, taken);
+      if (!way.parts.empty()) return way;
+    }
+    return {};
+  }
+
+  // What is left for sums and weights of a device's memory, if it does something for a lost owner.
+  double room(std::size_t i, std::size_t k, Bytes at_work) const {
+    return candidates_[k]->memory_for(lost_[i].stage) - (beside_[i][k].owns ? 0 : size_in_bytes(at_work));
+  }
+  // Of its sequences, those that a device would have to be sent.
+  double unread(std::size_t i, std::size_t k) const {
+    return 1 - static_cast<double>(beside_[i][k].sequences) / static_cast<double>(lost_[i].sequences);
+  }
+
+  // What it has to read anyway comes first, and what has not passed yet cannot be read.
+  double reads_from(std::size_t i, const Candidate& of, double loading) const {
+    const double own = of.down_busy - of.down_visits;
+    return std::max(loading + of.down_busy, lost_[i].opens.value() + own + of.down_visits / 2);
+  }
+  // Of a sequence in the mean.
+  double flops(std::size_t i, std::size_t k, const plan::OwnerCost& cost) const {
+    const double again = unread(i, k);
+    return again * cost.alone.value() + (1 - again) * cost.beside.value();
+  }
+  // When what a device sums already is sent. Its own operands go before those that are read again.
+  static double sums_in(const Candidate& of) {
+    return std::max({of.up_busy, of.last_read, of.down_busy, of.compute_busy}) + of.sums_busy;
+  }
+
+  // Which share of the slices each device could sum over all sequences by then: those first that have the weights.
+  std::vector<Whole> wholes(std::size_t i, double time, const std::vector<bool>& taken) const {
+    const LostSums& lost = lost_[i];
+    const plan::OwnerCost& all = all_[i];
+    const bool several = lost.cost->end() - lost.cost->first() > 1;  // pieces, of which each part needs all weights
+    const auto sequences = static_cast<double>(lost.sequences);
+    const auto sum = static_cast<double>(plan::sum_bytes(work_.wire));
+    const double held = all.elements * sum, sent = all.elements * (lost.partial ? sum : wire());
+    std::vector<Whole> list;
+    for (std::size_t k = 0; k < candidates_.size(); ++k) {
+      if (taken[k]) continue;
+      const Candidate& of = *candidates_[k];
+      const double weights = of.is_replica(lost.stage) ? 0 : size_in_bytes(all.weights);
+      const double whole_weights = several ? weights : 0, its_weights = several ? 0 : weights;
+      const double sending = sent / of.uplink;
+      const double reading = sequences * unread(i, k) * size_in_bytes(all.operands) / of.downlink;
+      const double computing = sequences * flops(i, k, all) / of.compute, loading = whole_weights / of.downlink;
+      const double share =
+          std::min({1.0, (room(i, k, all.at_work) - kMargin - whole_weights) / (held + its_weights),
+                    (time - sums_in(of)) / sending, (time - lost.ready.value()) / sending,
+                    (time - reads_from(i, of, loading) - reading) / (sending + its_weights / of.downlink),
+                    (time - of.compute_busy - computing - loading) / (sending + its_weights / of.downlink)});
+      if (share >= kLeastOfSums) list.push_back({k, share, weights > 0});
+    }
+    std::ranges::stable_sort(
+        list, [](const Whole& a, const Whole& b) { return a.loads != b.loads ? b.loads : a.share > b.share; });
+    return list;
+  }
+
+  // Shares of the slices over all sequences as far as they go, what is left in runs.
+  Way by_shares(std::size_t i, double time, std::vector<bool> taken) const {
+    const LostSums& lost = lost_[i];
+    Way way;
+    double from = 0;
+    std::int64_t number = 0;
+    for (const Whole& whole : wholes(i, time, taken)) {
+      if (from >= 1) break;
+      const double to = from + whole.share > 1 - kLeastOfSums / 2 ? 1 : from + whole.share;
+      if (to - from > whole.share * (1 + 1e-9)) continue;  // the last bit would be too much for it
+      const Candidate& of = *candidates_[whole.candidate];
+      const bool replica = of.is_replica(lost.stage);
+      auto slices = slices_of_share(work_, *lost.cost, lost.slices, from, to, chunk_);
+      if (slices.empty()) continue;
+      const plan::OwnerCost cost = plan::owner_cost(work_, *lost.cost, slices, chunk_);
+      if (size_in_bytes(owner_memory(work_, cost, replica)) - size_in_bytes(cost.at_work) >
+          room(i, whole.candidate, cost.at_work))
+        continue;
+      way.parts.push_back(
+          {of.device, replica, beside_[i][whole.candidate].owns, std::move(slices), cost, number++, lost.sequences});
+      way.candidates.push_back(whole.candidate);
+      taken[whole.candidate] = true;
+      from = to;
+    }
+    if (from >= 1) return way;
+    if (way.parts.empty()) return {};
+    const Way rest =
+        by_runs(i, cuts_of(lost, slices_of_share(work_, *lost.cost, lost.slices, from, 1, chunk_)), time, taken);
+    if (rest.parts.empty()) return {};
+    for (OwnerPart part : rest.parts) {
+      part.run += number;
+      way.parts.push_back(std::move(part));
+    }
+    way.candidates.insert(way.candidates.end(), rest.candidates.begin(), rest.candidates.end());
+    return way;
+  }
+
+  std::vector<Offer> offers(std::size_t i, const plan::OwnerCost& cost, double time,
                             const std::vector<bool>& taken) const {
+    const LostSums& lost = lost_[i];
     std::vector<Offer> offers;
-    const double whole = cost.elements * static_cast<double>(size_of(work_.wire));
+    const double whole = cost.elements * wire();
     const double part = cost.elements * static_cast<double>(plan::sum_bytes(work_.wire));
     for (std::size_t k = 0; k < candidates_.size(); ++k) {
       if (taken[k]) continue;
       const Candidate& of = *candidates_[k];
       const bool replica = of.is_replica(lost.stage);
-      if (size_in_bytes(owner_memory(work_, cost, replica)) > of.memory_for(lost.stage)) continue;
-      const double reads = size_in_bytes(cost.operands) / of.downlink, computes = cost.alone.value() / of.compute;
+      const double needs = size_in_bytes(owner_memory(work_, cost, replica)) - size_in_bytes(cost.at_work);
+      if (needs > room(i, k, cost.at_work)) continue;
+      const double reads = unread(i, k) * size_in_bytes(cost.operands) / of.downlink;
+      const double computes = flops(i, k, cost) / of.compute;
       const double weights = replica ? 0 : size_in_bytes(cost.weights) / of.downlink;
       const auto sequences = [&](double sums) {
-        const double reading = time - sums / of.uplink - of.sums_busy;
-        if (reading < std::max({of.up_busy, of.last_read, lost.ready.value()})) return std::int64_t{0};
-        const double left = reading - weights;
-        const double most = std::min((left - of.down_busy) / reads, (left - of.compute_busy) / computes);
+        const double reading = time - sums / of.uplink;
+        if (reading < std::max(sums_in(of), lost.ready.value())) return std::int64_t{0};
+        const double left = reading - reads_from(i, of, weights);
+        const double by_link = left < 0 ? 0 : reads > 0 ? left / reads : 1e9;
+        const double most = std::min(by_link, (reading - weights - of.compute_busy) / computes);
         return most < 1 ? 0 : static_cast<std::int64_t>(std::min(most, 1e9));
       };
       const bool alone = !lost.partial && sequences(whole) >= lost.sequences;
@@ -155,11 +273,12 @@ class Sharing {
   }
 
   // Devices that can do most first; the last of a run is the least able that can do what is left of it.
-  Way fill(const LostSums& lost, const Cut& cut, double time, std::vector<bool> taken) const {
+  Way fill(std::size_t i, const Cut& cut, double time, std::vector<bool> taken) const {
+    const LostSums& lost = lost_[i];
     std::vector<Offer> open;
     Way way;
     for (std::size_t run = 0; run < cut.runs.size(); ++run) {
-      if (run == 0 || cut.kind[run] != cut.kind[run - 1]) open = offers(lost, cut.largest[cut.kind[run]], time, taken);
+      if (run == 0 || cut.kind[run] != cut.kind[run - 1]) open = offers(i, cut.largest[cut.kind[run]], time, taken);
       for (std::int64_t left = lost.sequences; left > 0;) {
         if (open.empty()) return {};
         auto next = open.begin();
@@ -168,8 +287,8 @@ class Sharing {
         }
         const std::int64_t its = std::min(left, next->sequences);
         const Candidate& of = *candidates_[next->candidate];
-        way.parts.push_back(
-            {of.device, of.is_replica(lost.stage), cut.runs[run], cut.costs[run], static_cast<std::int64_t>(run), its});
+        way.parts.push_back({of.device, of.is_replica(lost.stage), beside_[i][next->candidate].owns, cut.runs[run],
+                             cut.costs[run], static_cast<std::int64_t>(run), its});
         way.candidates.push_back(next->candidate);
         taken[next->candidate] = true;
         left -= its;
@@ -179,11 +298,15 @@ class Sharing {
     return way;
   }
 
+  double wire() const { return static_cast<double>(size_of(work_.wire)); }
+
   const plan::StageWork& work_;
   std::span<const LostSums> lost_;
   std::int64_t chunk_;
   std::vector<const Candidate*> candidates_;
+  std::vector<plan::OwnerCost> all_;  // of each lost owner's slices together
   std::vector<std::vector<Cut>> cuts_;
+  std::vector<std::vector<Beside>> beside_;  // of each lost owner: of each candidate
   std::vector<std::size_t> order_;
 };
 
@@ -248,8 +371,8 @@ std::vector<plan::PieceSlice> slices_of_share(const plan::StageWork& work, const
 }
 
 SharedOut share_out(const plan::StageWork& work, std::span<const LostSums> lost, std::span<const Candidate> candidates,
-                    Seconds enough, std::int64_t chunk) {
-  return Sharing(work, lost, candidates, chunk).within(enough.value());
+                    Seconds enough, Seconds limit, std::int64_t chunk) {
+  return Sharing(work, lost, candidates, chunk).within(enough.value(), limit.value());
 }
 
 std::vector<std::size_t> deal_sequences(std::span<const std::int64_t> shares) {

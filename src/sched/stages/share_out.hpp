@@ -2,8 +2,9 @@
 //
 // An owner's sums are gone with it, so X and dY of its sequences are read again, from the server. Its slices are cut
 // into runs, and each run's sequences are dealt to several devices: more runs read more, more devices to a run send
-// more. What is lost at one time is shared out together, so that the last of it is done as soon as may be, and no
-// sooner than the step needs it: until then, as few seconds of devices are taken as can be.
+// more. Devices that own other slices of the stage, or are its replicas, read some of the sequences anyway, or have run
+// them, and need no weights. What is lost at one time is shared out together, so that the last of it is done as soon as
+// may be, and no sooner than the step needs it: until then, as few seconds of devices are taken as can be.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +15,30 @@
 
 namespace cleave::sched::stages {
 
+/// What a device has of a stage whose sums are lost.
+struct Beside {
+  std::int32_t device = 0;
+  std::int64_t sequences = 0;  ///< of the lost ones, that it will run, or be sent for another owner's part
+  bool owns = false;           ///< it has such a part, and so room for what is at work on a sequence
+};
+
 /// What is lost with an owner.
 struct LostSums {
   std::int32_t stage = 0;
   const plan::StageCost* cost = nullptr;  ///< of the stage
   std::vector<plan::PieceSlice> slices;
   std::int64_t sequences = 0;
-  bool partial = false;  ///< its sums are added to those of others already
-  Seconds ready;         ///< from now, until the last of its sequences has passed
+  bool partial = false;        ///< its sums are added to those of others already
+  Seconds ready;               ///< from now, until the last of its sequences has passed
+  Seconds opens;               ///< and until the first has
+  std::vector<Beside> beside;  ///< in order of devices
 };
 
 /// Some of a lost owner's slices, summed over so many of its sequences.
 struct OwnerPart {
   std::int32_t device = 0;
   bool replica = false;
+  bool beside = false;  ///< another part there has room for what is at work on a sequence
   std::vector<plan::PieceSlice> slices;
   plan::OwnerCost cost;
   std::int64_t run = 0;  ///< parts of one run have the same slices, and share the sequences
@@ -57,10 +68,11 @@ struct SharedOut {
 };
 
 /// For each of `lost` parts that fill its slices and sequences exactly once, in order of runs, each on a device of its
-/// own; none where no candidates have room. `enough`: from now; being done sooner is of no use. Deterministic.
-/// Complexity: about 20 x lost x candidates, of which the least busy 1024 are looked at.
+/// own; none where no candidates have room, or all would be done after `limit`. `enough`: from now; being done sooner
+/// is of no use. Deterministic. Complexity: about 20 x lost x candidates, of which the least busy 1024 are looked at.
 [[nodiscard]] SharedOut share_out(const plan::StageWork& work, std::span<const LostSums> lost,
-                                  std::span<const Candidate> candidates, Seconds enough, std::int64_t chunk);
+                                  std::span<const Candidate> candidates, Seconds enough, Seconds limit,
+                                  std::int64_t chunk);
 
 /// Which part of a run sums which of its sequences: in proportion to what each part takes, evenly along the list.
 [[nodiscard]] std::vector<std::size_t> deal_sequences(std::span<const std::int64_t> shares);

@@ -91,6 +91,7 @@ void StageRun::begin() {
   losses.clear();
   course = {.first_work = std::vector<Seconds>(plan.stages.size(), Seconds(-1)),
             .last_work = std::vector<Seconds>(plan.stages.size(), Seconds(0)),
+            .opened = std::vector<Seconds>(plan.stages.size(), Seconds(0)),
             .passed = std::vector<Seconds>(plan.stages.size(), Seconds(0)),
             .chunks = 0,
             .pace = {Seconds(0)},
@@ -102,6 +103,7 @@ void StageRun::begin() {
   tally = {std::vector<std::int64_t>(plan.stages.size()), std::vector<std::int64_t>(plan.stages.size()),
            std::vector<double>(plan.stages.size())};
   purposes.clear();
+  together.clear();
   loads.clear();
   stage.clear();
   owner.clear();
@@ -129,24 +131,29 @@ void StageRun::begin() {
 
 void StageRun::run(const KeepGoing& keep_going) {
   begin();
+  Seconds last = fleet.now();
   for (std::int64_t events = 0; !complete(); ++events) {
     if (keep_going && (events % kEventsBetweenQuestions == 0 || std::exchange(asks_to_go_on, false)) && !keep_going())
       throw Interrupted{};
+    const Seconds standstill = last + kSilence + plan.forecast * 2, late = late_at();
     // Devices that leave at one moment are replaced together.
-    const Seconds silence = fleet.now() + kSilence + plan.forecast * 2, late = late_at();
-    const Event event = fleet.next_event(missing.empty() ? std::min(silence, late) : fleet.now());
-    if (event.kind == EventKind::timeout) {
-      if (late <= fleet.now()) {
-        replace_late();
-      } else if (!missing.empty()) {
-        recover();
-      } else if (!give_up_silent()) {
-        explain_standstill();
-      }
-      continue;
+    Seconds until = missing.empty() ? std::min(standstill, late) : fleet.now();
+    if (needy) until = std::min(until, std::max(next_try, fleet.now()));
+    const Event event = fleet.next_event(until);
+    if (event.kind != EventKind::timeout) {
+      last = fleet.now();
+      handle(event);
+      begin_updates();
+    } else if (late <= fleet.now()) {
+      replace_late();
+    } else if (!missing.empty()) {
+      recover();
+    } else if (fleet.now() >= standstill) {
+      if (!give_up_silent()) explain_standstill();
+      last = fleet.now();
+    } else if (needy && fleet.now() >= next_try) {
+      try_again();
     }
-    handle(event);
-    begin_updates();
   }
   forget_all();  // an owner that was given no sequences may still owe its sums
 }
@@ -330,11 +337,16 @@ void StageRun::load_owners() {
   for (std::size_t index = 0; index < owner.size(); ++index) load_owner(static_cast<std::int32_t>(index));
 }
 
-Bytes StageRun::memory_of(const OwnerState& of) const { return owner_memory(work, of.cost, of.replica); }
+Bytes StageRun::memory_of(const OwnerState& of) const {
+  return owner_memory(work, of.cost, of.replica) - (of.guest ? of.cost.at_work : Bytes(0));
+}
 
 std::int32_t StageRun::add_owner(std::int32_t id, std::int32_t s, bool replica, bool partial,
-                                 std::vector<plan::PieceSlice> slices, std::vector<std::int64_t> sequences) {
+                                 std::vector<plan::PieceSlice> slices, std::vector<std::int64_t> sequences,
+                                 bool guest) {
   OwnerState state;
+  state.guest = guest;
+  state.stands_in = began < fleet.now() && !slices.empty();
   state.device = id;
   state.stage = s;
   state.replica = replica;
@@ -416,7 +428,7 @@ void StageRun::handle(const Event& event) {
   if (purpose.loss != kNoLoss) losses.records().answered(purpose.loss, fleet.now(), event.measured.down);
   carry_on(purpose);
   if (!missing.empty()) return;
-  if (needy) try_again();
+  if (needy && fleet.now() >= next_try) try_again();
   if (calm && fleet.now() >= next_relief) {
     const Stopwatch watch(report.planning);
     relieve();

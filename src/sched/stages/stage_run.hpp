@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -49,6 +50,7 @@ struct StageRun {
   std::vector<DeviceBook> device;              // by id
   std::vector<fleet::DeviceProfile> at_begin;  // devices that were there when the step began
   ByTasklet<Purpose> purposes;
+  std::unordered_map<std::int64_t, Together> together;  // by tasklet
   std::int64_t next_id = 0;
   std::set<DeviceId> distrusted;                          // they answered wrongly, and get no more work
   std::vector<std::pair<TaskletId, std::int32_t>> loads;  // weights, and memory that is kept for the step
@@ -59,6 +61,7 @@ struct StageRun {
   std::vector<std::int32_t> missing;                      // devices that left at this moment
   std::vector<std::int32_t> homeless;                     // owners that nobody stands in for yet
   bool needy = false;                                     // nobody had room for something that was lost
+  Seconds next_try;
   LossBook losses;
   Seconds began;
   StepReport report;
@@ -135,7 +138,7 @@ struct StageRun {
   void load_owners();
 
   std::int32_t add_owner(std::int32_t id, std::int32_t s, bool replica, bool partial,
-                         std::vector<plan::PieceSlice> slices, std::vector<std::int64_t> sequences);
+                         std::vector<plan::PieceSlice> slices, std::vector<std::int64_t> sequences, bool guest = false);
   void load_owner(std::int32_t index);
   // What an owner's role takes on its device.
   Bytes memory_of(const OwnerState& of) const;
@@ -209,7 +212,14 @@ struct StageRun {
   // X and dY of a sequence at a stage are at the server: owners get it that will not run it, or did not.
   void sum_elsewhere(std::int64_t q, std::int32_t s);
 
-  void send_operands(std::int32_t index, std::int64_t q, std::int32_t loss = kNoLoss);
+  void send_operands(std::int32_t index, std::int64_t q);
+  // What has passed before, when the device has time for it.
+  void send_again(std::int32_t index, std::int64_t q, std::int32_t loss);
+  // One tasklet for owners on one device; `again`: counted against what the device has in hand.
+  void send_operands(const DueSum& first, std::vector<std::int32_t> all, bool again);
+  void send_due(std::int32_t id);
+  // Sequences are still to come to it.
+  bool has_visits(std::int32_t id) const;
 
   // A sequence has passed: a replica that ran it and owns slices has its operands.
   void own_visited(std::int64_t q, std::int32_t s);
@@ -220,6 +230,8 @@ struct StageRun {
   void send_sums(std::int32_t index);
 
   void sums_in(const Purpose& purpose);
+
+  void pass_on_room(const OwnerState& of);
 
   // Of one owner of a stage nothing more is to come.
   void gradient_in(std::int32_t s);
@@ -281,6 +293,8 @@ struct StageRun {
   double left_of(std::int32_t s);
 
   std::vector<Candidate> candidates();
+  // Sequences that come for an owner before it on its device too.
+  std::int64_t read_for_others(const OwnerState& of);
 
   void give_back(TaskletId held, std::int32_t id, Bytes memory);
 
@@ -326,6 +340,8 @@ struct StageRun {
 
   // What homeless owners had summed is summed again by others, from the boundaries that the server kept.
   void stand_in();
+  // From now: what is lost, and would be made good later than that, is held back.
+  Seconds patience();
 
   // What was lost at this moment becomes records, one a stage; their numbers.
   std::vector<int> record_losses();
@@ -333,21 +349,25 @@ struct StageRun {
   // Of a lost owner's slices those stay its own whose sums are at the server.
   void keep_arrived(std::int32_t index);
 
-  void replace(std::int32_t index, std::span<const OwnerPart> parts);
+  void replace(std::int32_t index, std::span<const OwnerPart> parts, Seconds due);
 
   // Parts of a stage's sums go to those who make them.
   void deal_out(std::int32_t s, bool partial, const std::vector<std::int64_t>& sequences,
-                std::span<const OwnerPart> parts, std::int32_t loss);
+                std::span<const OwnerPart> parts, std::int32_t loss, Seconds due, std::int32_t handed_on = 0);
+
+  // What devices other than `but` would have of some sequences at a stage anyway.
+  std::vector<Beside> beside(std::int32_t s, std::span<const std::int64_t> its, std::int32_t but);
 
   void add_stand_in(const OwnerPart& part, std::int32_t s, bool partial, std::vector<std::int64_t> its,
-                    std::int32_t loss);
+                    std::int32_t loss, Seconds due, std::int32_t handed_on);
 
   // Runs the step as it would be without losses, once.
   void rehearse();
   void note_chunk();
   // The time at which the step would be as far as it is now, if nothing had been lost.
   Seconds calm_time() const;
-  // From now, until the last sequence's X and dY at a stage are there; until the step ends.
+  // From now, until the first, or the last, sequence's X and dY at a stage are there; until the step ends.
+  Seconds opens_in(std::int32_t s);
   Seconds passes_in(std::int32_t s);
   Seconds ends_in();
 
@@ -363,11 +383,15 @@ struct StageRun {
   };
   // Of a device that became an owner since the step began: until its weights are there.
   double loading_left(const OwnerState& of);
+  // From now, until the step is to end, and whatever stands in for others.
+  double due_in();
   // The owner whose sums will come last, of those that still have sequences to sum.
   std::optional<LateOwner> latest_owner(std::span<const Candidate> all);
   // Where it would hold up the step, others take what it can spare. False: nobody would be much sooner.
   bool relieve_one();
   void relieve();
+  // A sum under way that is for one owner only.
+  bool is_alone(const Purpose& sum) const;
   // Its sequences that are neither summed nor next; what is sent of them is forgotten.
   std::vector<std::int64_t> spare_of(std::int32_t index, std::int64_t keeps);
   void forget_sums(std::int32_t index, const std::vector<bool>& of_these);

@@ -23,13 +23,14 @@ struct Candidate {
   std::int32_t device = 0;
   double memory = 0;  ///< bytes that it can give, beside weights that may go
   double uplink = 0, downlink = 0, compute = 0;
-  double down_busy = 0, compute_busy = 0, up_busy = 0;  ///< seconds that it has to do for the rest of the step
-  double sums_busy = 0;                                 ///< of the uplink, for sums that are not complete yet
-  double last_read = 0;                                 ///< until the last operand of those is there
-  double down_visits = 0;                               ///< of down_busy: what sequences need that pass
-  double visits_left = 0;                               ///< until the last of them has passed
-  std::int64_t roles = 0;                               ///< stages of which it is a replica
-  std::vector<Held> holds;                              ///< weights
+  double down_busy = 0, compute_busy = 0, up_busy = 0;       ///< seconds that it has to do for the rest of the step
+  double sums_busy = 0;                                      ///< of the uplink, for sums that are not complete yet
+  double down_again = 0, compute_again = 0, sums_again = 0;  ///< of those, what it stands in for: it comes last
+  double last_read = 0;                                      ///< until the last operand of those is there
+  double down_visits = 0;                                    ///< of down_busy: what sequences need that pass
+  double visits_left = 0;                                    ///< until the last of them has passed
+  std::int64_t roles = 0;                                    ///< stages of which it is a replica
+  std::vector<Held> holds;                                   ///< weights
 
   [[nodiscard]] bool is_replica(std::int32_t stage) const;
   /// Bytes that it can give for a part in a stage.

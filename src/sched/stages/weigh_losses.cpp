@@ -61,6 +61,11 @@ Seconds StageRun::passes_in(std::int32_t s) {
   return calm ? std::max(at_rates, calm->passed[static_cast<std::size_t>(above)] - calm_time()) : at_rates;
 }
 
+Seconds StageRun::opens_in(std::int32_t s) {
+  if (!calm || course.opened[static_cast<std::size_t>(s)].value() > 0) return Seconds(0);
+  return std::max(Seconds(0), calm->opened[static_cast<std::size_t>(s)] - calm_time());
+}
+
 Seconds StageRun::ends_in() {
   const Seconds planned = calm ? calm->end - calm_time() : plan.forecast - (fleet.now() - began);
   return std::max(planned, time_left(0));

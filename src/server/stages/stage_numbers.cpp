@@ -24,7 +24,7 @@ using pieces::UnitRange;
 using sched::Errand;
 using sched::Tasklet;
 
-constexpr std::int64_t kWord = 8, kFloat = 4;
+constexpr std::int64_t kWord = 8, kFloat = 4, kOwnerNumber = 4;
 constexpr double kLargestLoss = 3 * static_cast<double>(std::numeric_limits<float>::max());
 constexpr std::size_t kRowsOfLoss = 16;  // that kernels::cross_entropy() adds up first
 
@@ -180,6 +180,7 @@ std::int64_t StageNumbers::operand_bytes(const Tasklet& tasklet) {
     case StageErrand::remake: return seq_ * width_ * element_;
     case StageErrand::backward: return item.rows * width_ * element_;
     case StageErrand::sum:
+      if (item.others) return operands_of_sum(tasklet.stage) + kOwnerNumber * std::ssize(*item.others);
       return own_.contains({item.owner, item.sequence, tasklet.piece.device.value}) ? 0
                                                                                     : operands_of_sum(tasklet.stage);
     case StageErrand::witness_forward: return seq_ * (width_ * element_ + (is_head(tasklet.stage) ? kFloat : 0));
@@ -295,6 +296,7 @@ void StageNumbers::fill(const Tasklet& tasklet, std::span<std::byte> payload) {
     case StageErrand::backward: put_dy(stage, {item.sequence, item.row, item.rows}, to); break;
     case StageErrand::sum:
       if (!payload.empty()) put_operands(stage, item.sequence, to);
+      if (item.others) to.put(std::span<const std::int32_t>(*item.others));
       break;
     case StageErrand::send_sums:
       to.put_value<std::int64_t>(item.partial ? 1 : 0);
@@ -377,10 +379,11 @@ comm::Frame StageNumbers::begin_message(DeviceId device) const {
 comm::Frame StageNumbers::take_away(const Tasklet& sum) {
   comm::Header header = header_of(sum);
   header.stage_task.errand = StageErrand::take_away;
-  header.stage_task.operand_bytes = operands_of_sum(sum.stage);
+  header.stage_task.operand_bytes = operands_of_sum(sum.stage) + kOwnerNumber * sum.item.row;
   comm::TaskDraft draft = comm::begin_task(header);
   ByteWriter to(draft.operands[0]);
   put_operands(sum.stage, sum.item.sequence, to);
+  if (sum.item.others) to.put(std::span<const std::int32_t>(*sum.item.others));
   return comm::seal_header(std::move(draft));
 }
 

@@ -2,17 +2,20 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <random>
 #include <set>
 
 #include "cleave/base/error.hpp"
+#include "cleave/model/family.hpp"
 #include "cleave/sched/observer.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
 #include "cleave/sched/stage_scheduler.hpp"
 #include "stage_case.hpp"
 #include "stages/share_out.hpp"
+#include "stages/stage_run.hpp"
 #include "stages/stand_ins.hpp"
 
 namespace cleave::sched {
@@ -322,6 +325,81 @@ TEST(StageLosses, SumsThatAreInStayIn) {
   }
 }
 
+// Devices that own slices of a stage are sent a sequence once, whatever else of it they stand in for.
+TEST(StageLosses, OwnersOnOneDeviceShareWhatTheyRead) {
+  struct Reads final : Observer {
+    std::int64_t shared = 0;
+    void begin(const model::StepGraph& /*graph*/, Seconds /*at*/) override {}
+    [[nodiscard]] bool wants_spans() const override { return false; }
+    void span(const Span& /*span*/) override {}
+    void submitted(const Tasklet& tasklet) override {
+      if (tasklet.errand == Errand::sum && tasklet.item.others) shared += tasklet.item.row;
+    }
+    void settled(TaskletId /*tasklet*/, Seconds /*at*/, bool /*lost*/) override {}
+    void changed(DeviceId /*device*/, DeviceChange /*change*/, Seconds /*at*/, double /*factor*/) override {}
+  };
+  std::int64_t shared = 0, guests = 0;
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    const model::StepGraph graph = graph_of("opt", 8, 4);
+    const auto devices = devices_of(40, seed, 2e7);
+    const StageSchedulerOptions options{{kWide, 0}, DType::f16};
+    const plan::StagePlan plan = plan::plan_stages(plan::stage_work_of(graph, DType::f16), devices, options.stages);
+    SimulatedFleet calm(devices, kWide, DType::f16);
+    const Seconds step = StageScheduler(calm, graph, plan, options).run().time;
+    fleet::ChurnModel model;
+    model.mean_session = step * 3;
+    model.mean_absence = step * 0.05;
+    model.seed = seed;
+    SimulatedFleet fleet(devices, kWide, DType::f16, fleet::draw_churn(model, std::ssize(devices), step * 10));
+    Reads reads;
+    fleet.set_observer(&reads);
+    stages::StageRun run(fleet, graph, plan, options);
+    run.run({});
+    shared += reads.shared;
+    guests += std::ranges::count(run.owner, true, &stages::OwnerState::guest);
+    for (std::size_t i = 0; i < devices.size(); ++i)
+      EXPECT_LE(fleet.usage()[i].memory_peak.value(), devices[i].memory.value()) << seed << ' ' << i;
+  }
+  EXPECT_GT(guests, 0) << "no owner got more of its stage";
+  EXPECT_GT(shared, 0) << "no sequence was read for two owners";
+}
+
+// The published fleet loses five devices early: one that stands in for them would be late, and is relieved.
+TEST(StageLosses, OwnersThatWouldBeLateAreRelieved) {
+  model::ModelConfig config = *model::find_preset("opt-13b");
+  config.seq_len = 1024;
+  const model::StepGraph graph = model::build_step(
+      config,
+      {.kind = model::StepKind::train, .batch = 128, .clip = true, .freeze = {}, .loss_rows = 0, .row_groups = 1});
+  fleet::DeviceGroup group;
+  group.name = "edge";
+  group.count = 256;
+  group.compute_flops = {5e12, 7e12};
+  group.memory_bytes = {1e9, 3e9};
+  group.downlink_bytes = {1e7, 1e8};
+  group.uplink_bytes = {5e6, 1e7};
+  const auto devices = fleet::draw_devices({group}, 46);
+  const StageSchedulerOptions options{{kWide, 0}, DType::f16};
+  const plan::StagePlan plan = plan::plan_stages(plan::stage_work_of(graph, DType::f16), devices, options.stages);
+  SimulatedFleet calm(devices, kWide, DType::f16);
+  const Seconds step = StageScheduler(calm, graph, plan, options).run().time;
+  std::int64_t relieved = 0;
+  for (std::uint64_t seed = 0; seed < 6 && relieved == 0; ++seed) {
+    std::mt19937_64 random(seed);
+    fleet::ChurnTrace churn;
+    for (int i = 0; i < 5; ++i)
+      churn.push_back({step * 0.1, DeviceId(static_cast<std::int64_t>(random() % 256)), fleet::ChurnKind::leave, 1.0});
+    SimulatedFleet fleet(devices, kWide, DType::f16, churn);
+    stages::StageRun run(fleet, graph, plan, options);
+    run.run({});
+    relieved += std::ranges::count_if(run.owner, [](const stages::OwnerState& of) { return of.handed_on > 0; });
+    EXPECT_LT(fleet.now().value(), step.value() * 1.15) << seed;
+  }
+  EXPECT_GT(relieved, 0) << "nobody was relieved";
+}
+
+constexpr Seconds kNever(std::numeric_limits<double>::infinity());
+
 class StandIns : public testing::Test {
  protected:
   StandIns() : graph(graph_of("opt", 8, 4)), work(plan::stage_work_of(graph, DType::f16)), cost(work, 1, 2, 128) {}
@@ -346,7 +424,7 @@ class StandIns : public testing::Test {
   std::vector<std::vector<stages::OwnerPart>> share(const std::vector<stages::LostSums>& lost,
                                                     const std::vector<stages::Candidate>& candidates,
                                                     Seconds enough) const {
-    return stages::share_out(work, lost, candidates, enough, 128).parts;
+    return stages::share_out(work, lost, candidates, enough, kNever, 128).parts;
   }
   model::StepGraph graph;
   plan::StageWork work;
@@ -391,6 +469,36 @@ TEST_F(StandIns, SlicesAreDividedWhereSendingTakesTheTime) {
   EXPECT_EQ(parts[0].sequences, 8);
   EXPECT_EQ(parts[1].sequences, 8);
   EXPECT_NE(parts[0].slices, parts[1].slices);
+}
+
+// Who owns other slices of the stage reads the sequences that are to come anyway, and needs no weights.
+TEST_F(StandIns, OwnersOfTheStageGoFirst) {
+  const std::vector<stages::Candidate> outsiders{candidate(0, 1e6, 1e6), candidate(1, 1e6, 1e6),
+                                                 candidate(3, 1e6, 1e6)};
+  std::vector<stages::Candidate> all = outsiders;
+  all.insert(all.begin() + 2, candidate(2, 1e6, 1e6));
+  all[2].holds.push_back({1, 0, 0.5});
+  stages::LostSums lost = all_lost(8);
+  const Seconds alone = stages::share_out(work, std::span(&lost, 1), outsiders, Seconds(0), kNever, 128).by;
+  lost.beside = {{2, 8, true}};
+  const stages::SharedOut shared = stages::share_out(work, std::span(&lost, 1), all, Seconds(0), kNever, 128);
+  ASSERT_FALSE(shared.parts.front().empty());
+  EXPECT_EQ(shared.parts.front().front().device, 2);
+  EXPECT_TRUE(shared.parts.front().front().beside);
+  EXPECT_LT(shared.by.value(), 0.8 * alone.value());
+}
+
+// A limit that nobody keeps: nothing is given to anybody, so that it can be tried again when devices have room.
+TEST_F(StandIns, WhatNobodyCanDoInTimeIsHeldBack) {
+  const std::vector<stages::Candidate> two{candidate(0, 1e6, 1e5), candidate(1, 1e6, 1e5)};
+  const stages::LostSums lost = all_lost(8);
+  const auto shared = [&](Seconds limit) {
+    return stages::share_out(work, std::span(&lost, 1), two, Seconds(0), limit, 128);
+  };
+  const Seconds by = shared(kNever).by;
+  EXPECT_TRUE(shared(by * 0.8).parts.front().empty());
+  EXPECT_FALSE(shared(by * 1.05).parts.front().empty());
+  EXPECT_LE(shared(by * 1.05).by.value(), by.value() * 1.05);
 }
 
 TEST_F(StandIns, OneDoesItWhereThereIsTime) {
