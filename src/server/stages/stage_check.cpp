@@ -44,7 +44,11 @@ void StageCheck::placed(const Tasklet& tasklet) {
           .returns_norms = item.returns_norms,
           .device = tasklet.piece.device};
       break;
-    case Errand::sum: sums_[item.owner].sequences.insert(item.sequence); break;
+    case Errand::sum:
+      sums_[item.owner].sequences.insert(item.sequence);
+      if (!item.others) break;
+      for (const std::int32_t other : *item.others) sums_[other].sequences.insert(item.sequence);
+      break;
     case Errand::send_sums: {
       Sums& sums = sums_[item.owner];
       sums.device = tasklet.piece.device;
@@ -188,7 +192,8 @@ bool StageCheck::cannot_be_computed(const Tasklet& tasklet) {
       Sums sums;
       sums.stage = tasklet.stage;
       sums.sequences = {item.sequence};
-      return !sum_again(sums, numbers_.slices_of(item.owner));
+      const auto fails = [&](std::int32_t owner) { return !sum_again(sums, numbers_.slices_of(owner)); };
+      return fails(item.owner) || (item.others && std::ranges::any_of(*item.others, fails));
     }
     case Errand::send_sums: {
       Sums sums = sums_[item.owner];
