@@ -68,7 +68,7 @@ double passing_time(const Problem& problem, const Settings& settings, std::size_
 }
 
 std::vector<bool> may_replicate(const Problem& problem, const Settings& settings) {
-  if (settings.only_owners == 0) return std::vector<bool>(problem.devices.size(), true);
+  if (settings.only_owners == 0 && settings.holding >= 1) return std::vector<bool>(problem.devices.size(), true);
   std::vector<std::size_t> order(problem.devices.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   // X, X again and dY come in for X and dX that go out.
