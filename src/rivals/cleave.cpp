@@ -65,21 +65,20 @@ class Cleave final : public System {
 
   [[nodiscard]] sched::LayoutChoice choose(const StudyInput& study) const {
     if (published_) return {};
-    // Stages outlive losses; they neither check answers nor ask others for what slow devices owe.
-    const bool steady = std::ranges::all_of(study.churn, [](const fleet::ChurnEvent& event) {
-      return event.kind != fleet::ChurnKind::slow && event.kind != fleet::ChurnKind::faulty;
-    });
-    if (!steady && study.layout.layout == sched::Layout::stages)
-      throw InputError("a step in stages does not outlive slow or faulty devices", "plan.layout: tiles");
+    // Stages do not check answers here.
+    const bool honest = std::ranges::none_of(
+        study.churn, [](const fleet::ChurnEvent& event) { return event.kind == fleet::ChurnKind::faulty; });
+    if (!honest && study.layout.layout == sched::Layout::stages)
+      throw InputError("a step in stages does not outlive faulty devices", "plan.layout: tiles");
     sched::StepSpec tiles = study;
     tiles.layout.layout = sched::Layout::tiles;
-    if (!steady) return sched::choose_layout(tiles);
+    if (!honest) return sched::choose_layout(tiles);
     sched::LayoutChoice choice = sched::choose_layout(study);
     if (study.layout.layout != sched::Layout::automatic || !choice.stages ||
         (study.churn.empty() && study.loss.devices == 0))
       return choice;
-    // Weights that no device has room for end a step in stages, not in tiles; and losses cost each of them something
-    // else. Undisturbed tiles take longer than their estimate.
+    // Weights that no device has room for end a step in stages, not in tiles; and losses and slow devices cost each of
+    // them something else. Undisturbed tiles take longer than their estimate.
     const std::optional<Seconds> time = disturbed_time(study, choice);
     if (time && (study.churn.empty() || *time < sched::tile_estimate(study))) return choice;
     sched::LayoutChoice other = sched::choose_layout(tiles);

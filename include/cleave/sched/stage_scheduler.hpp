@@ -21,6 +21,7 @@ namespace cleave::sched {
 struct StageSchedulerOptions {
   plan::StageOptions stages;
   DType wire = DType::f32;
+  bool learn = true;  ///< a step is planned with rates learned from answers of those before, not with declared ones
   /// A share of the visits and of the sums is made again by second devices, whose digests are compared; empty: none.
   std::optional<QuorumOptions> quorum{};
 };

@@ -531,8 +531,8 @@ void StageRun::try_again() {
 void StageRun::join(DeviceId id) {
   if (distrusted.contains(id)) return;
   if (!missing.empty()) recover();  // who leaves and comes back at one moment has lost all the same
-  for (const plan::DeviceState& state : fleet.devices()) {
-    if (state.profile.id == id) open_book(state.profile);
+  for (const fleet::DeviceProfile& profile : found_profiles()) {
+    if (profile.id == id) open_book(profile);
   }
   for (std::int32_t s = 0; s <= top(); ++s) call_helpers(s);
   try_again();

@@ -35,8 +35,16 @@ std::vector<fleet::DeviceProfile> profiles_of(const Fleet& fleet) {
   return profiles;
 }
 
+std::vector<fleet::DeviceProfile> StageRun::found_profiles() const {
+  std::vector<plan::DeviceState> states = fleet.devices();
+  rates.apply(states);
+  std::vector<fleet::DeviceProfile> profiles;
+  for (plan::DeviceState& state : states) profiles.push_back(std::move(state.profile));
+  return profiles;
+}
+
 std::vector<fleet::DeviceProfile> StageRun::trusted() const {
-  std::vector<fleet::DeviceProfile> profiles = profiles_of(fleet);
+  std::vector<fleet::DeviceProfile> profiles = found_profiles();
   std::erase_if(profiles, [&](const fleet::DeviceProfile& profile) { return distrusted.contains(profile.id); });
   return profiles;
 }
@@ -80,8 +88,11 @@ void StageRun::expect_sources(const plan::Stage& of_plan) {
 
 void StageRun::begin() {
   report = StepReport{};
-  if (fleet.roster() != planned_for || !planned_all_trusted) {
+  for (const fleet::DeviceProfile& declared : profiles_of(fleet)) rates.know(declared);
+  rates.renew(true);
+  if (fleet.roster() != planned_for || !planned_all_trusted || rates.version() != rates_planned) {
     const Stopwatch watch(report.planning);
+    rates_planned = rates.version();
     plan = plan::plan_stages(whole, trusted(), options.stages);
     planned_all_trusted = true;
     take_plan();
@@ -425,6 +436,7 @@ void StageRun::handle(const Event& event) {
   if (purpose.is_witness()) return settle(purpose);
   if (purpose.device != kServer) book(purpose.device).contributed = true;
   course.last_work[static_cast<std::size_t>(purpose.stage)] = fleet.now() - began;
+  if (options.learn && purpose.device != kServer) rates.observe(DeviceId(purpose.device), event.measured);
   if (purpose.loss != kNoLoss) losses.records().answered(purpose.loss, fleet.now(), event.measured.down);
   carry_on(purpose);
   if (!missing.empty()) return;

@@ -18,6 +18,7 @@
 #include "by_tasklet.hpp"
 #include "cleave/plan/panels.hpp"
 #include "cleave/sched/stage_scheduler.hpp"
+#include "estimation/rate_estimates.hpp"
 #include "stages/loss_book.hpp"
 #include "stages/run_state.hpp"
 #include "stages/server_work.hpp"
@@ -62,6 +63,8 @@ struct StageRun {
   std::vector<std::int32_t> homeless;                     // owners that nobody stands in for yet
   bool needy = false;                                     // nobody had room for something that was lost
   Seconds next_try;
+  RateEstimates rates;              // of devices, from this step and those before
+  std::uint64_t rates_planned = 0;  // their version that the plan was made with
   LossBook losses;
   Seconds began;
   StepReport report;
@@ -312,6 +315,8 @@ struct StageRun {
 
   // Devices that are there and trusted, as they are declared.
   std::vector<fleet::DeviceProfile> trusted() const;
+  // As they are declared, or were found to be.
+  std::vector<fleet::DeviceProfile> found_profiles() const;
 
   // A device has not answered, or not as it should: what it holds is given up. It begins again empty-handed, gets no
   // more work in this step, or none ever.

@@ -394,5 +394,30 @@ TEST(StageLosses, OwnersThatWouldBeLateAreRelieved) {
   EXPECT_GT(relieved, 0) << "nobody was relieved";
 }
 
+// Devices that turn out slower than they declare: the next step is planned for what they do. Without learning everybody
+// waits for them in every step.
+TEST(StageLosses, WhoIsSlowIsPlannedForAsFound) {
+  for (std::uint64_t seed = 0; seed < 3; ++seed) {
+    const model::StepGraph graph = graph_of("opt", 8, 4);
+    const auto devices = devices_of(40, seed);
+    StageSchedulerOptions options{{kWide, 0}, DType::f16};
+    fleet::ChurnTrace churn;
+    for (const std::int64_t who : {2, 9, 16, 23})
+      churn.push_back({Seconds(0), DeviceId(who), fleet::ChurnKind::slow, 0.05});
+    std::vector<double> times;
+    for (const bool learn : {false, true}) {
+      options.learn = learn;
+      SimulatedFleet fleet(devices, kWide, DType::f16, churn);
+      StageScheduler scheduler(fleet, graph, options);
+      for (int step = 0; step < 3; ++step) {
+        times.push_back(scheduler.run().time.value());
+        expect_all_done_once(scheduler, graph);
+      }
+    }
+    EXPECT_EQ(times[3], times[0]) << seed;
+    EXPECT_LT(times[5], 0.7 * times[2]) << seed;
+  }
+}
+
 }  // namespace
 }  // namespace cleave::sched
