@@ -3,6 +3,7 @@
 # those of an undisturbed run, bit for bit.
 #
 #   bash jobs/chaos.sh [RUNS] [--hosts N] [INPUT.yaml] [key=value ...]          e.g.  bash jobs/chaos.sh 10 --hosts 3
+#   bash jobs/chaos.sh 30 plan.layout=stages                                    in stages, answers checked by second devices
 #
 # With --hosts the ranks are dealt to N hosts, made of network namespaces (tests/hosts/hosts.sh; needs root), and all hosts
 # but the server's are cut off the network and mended, too. Then no process may be left on any of them.
@@ -36,6 +37,8 @@ else
   find "$TOP/docs" "$TOP/src" "$TOP/include" -type f \( -name '*.md' -o -name '*.?pp' \) | sort | xargs cat > "$work/text.txt"
   overrides+=("data.text=$work/text.txt")
 fi
+# What is within a stage cannot be sampled, as the quickstart asks for.
+[[ " $* " == *" plan.layout=stages "* && " $* " != *" verify.mode="* ]] && overrides+=(verify.mode=quorum)
 overrides+=("$@")
 RANDOM=${CHAOS_SEED:-$$}
 limit=${CHAOS_LIMIT:-180}

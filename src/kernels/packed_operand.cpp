@@ -17,7 +17,7 @@ namespace {
 /// The micro-kernel may fetch a little beyond the panels that it is given.
 constexpr std::int64_t kBeyond = 1024;
 /// Panels that are packed together.
-constexpr std::int64_t kTogether = 16;
+constexpr std::int64_t kColumnsTogether = 16;
 
 std::int64_t width() {
   const MicroKernel& kernel = MicroKernel::selected();
@@ -31,7 +31,7 @@ PackedOperand::PackedOperand(Parallel& parallel, ConstMatrix b, std::int64_t k, 
       n_(n),
       padded_(panels::count(n, width()) * width()),
       block_(&pool, static_cast<std::size_t>(padded_ * k + kBeyond) * sizeof(float)) {
-  const std::int64_t step = kTogether * width();
+  const std::int64_t step = kColumnsTogether * width();
   for (std::int64_t k0 = 0; k0 < k; k0 += kBlockK) {
     const std::int64_t depth = std::min(kBlockK, k - k0);
     float* const to = reinterpret_cast<float*>(block_.data()) + k0 * padded_;
