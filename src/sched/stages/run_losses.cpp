@@ -526,6 +526,7 @@ void StageRun::try_again() {
   }
   stand_in();
   needy = needy || !homeless.empty();
+  for (std::int32_t s = 0; s <= top(); ++s) ask_watchers(s);
 }
 
 void StageRun::join(DeviceId id) {

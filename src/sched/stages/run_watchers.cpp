@@ -227,9 +227,19 @@ bool StageRun::comparable(const OwnerState& watcher, const OwnerState& first) {
   return a == b;
 }
 
+// An owner is done, or gone: who watches its stage may have waited for it.
+void StageRun::ask_watchers(std::int32_t s) {
+  if (!options.quorum) return;
+  const std::vector<std::int32_t> owners = at(s).owners;
+  for (const std::int32_t index : owners) {
+    const OwnerState& of = owner[static_cast<std::size_t>(index)];
+    if (!of.watched.empty() && of.left == 0 && at(s).ungrouped == 0) ask_for_digests(index);
+  }
+}
+
 void StageRun::compare_sums(std::int32_t first) {
-  if (!owner[static_cast<std::size_t>(first)].drawn) return;
   const std::int32_t s = owner[static_cast<std::size_t>(first)].stage;
+  if (!owner[static_cast<std::size_t>(first)].drawn) return ask_watchers(s);
   const std::vector<std::int32_t> owners = at(s).owners;
   std::vector<PieceSlice> rest = owner[static_cast<std::size_t>(first)].slices;
   for (const std::int32_t index : owners) {
@@ -244,10 +254,7 @@ void StageRun::compare_sums(std::int32_t first) {
     ++pairs.sums;
     ask_for_digest(kNobody, first, {range});
   }
-  for (const std::int32_t index : owners) {
-    const OwnerState& of = owner[static_cast<std::size_t>(index)];
-    if (!of.watched.empty() && of.left == 0 && at(s).ungrouped == 0) ask_for_digests(index);
-  }
+  ask_watchers(s);
 }
 
 void StageRun::ask_for_digests(std::int32_t index) {
@@ -311,10 +318,9 @@ void StageRun::watched_all(std::int32_t index) {
 // Owners have changed hands, and devices are gone or new.
 void StageRun::look_at_pairs() {
   if (!options.quorum) return;
-  for (std::int32_t s = 0; s <= top(); ++s) ask_witnesses(s);
-  for (std::size_t i = 0; i < owner.size(); ++i) {
-    if (!owner[i].watched.empty() && owner[i].left == 0 && at(owner[i].stage).ungrouped == 0)
-      ask_for_digests(static_cast<std::int32_t>(i));
+  for (std::int32_t s = 0; s <= top(); ++s) {
+    ask_witnesses(s);
+    ask_watchers(s);
   }
 }
 

@@ -279,6 +279,7 @@ struct StageRun {
   // The sums of an owner are at the server.
   void compare_sums(std::int32_t first);
   // Who watches is asked for digests of what is at the server, when it has summed all.
+  void ask_watchers(std::int32_t s);
   void ask_for_digests(std::int32_t index);
   bool comparable(const OwnerState& watcher, const OwnerState& first);
   void ask_for_digest(std::int32_t watcher, std::int32_t first, std::vector<plan::PieceSlice> slices);
