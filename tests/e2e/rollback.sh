@@ -8,7 +8,8 @@
 
 write_input
 steps=9
-arguments=(train "$scratch/input.yaml" --quiet "train.steps=$steps" checkpoint.every=1 checkpoint.keep=20)
+# One layout, so that the honest run tells when the lies are to begin, whatever checks there are.
+arguments=(train "$scratch/input.yaml" --quiet "train.steps=$steps" checkpoint.every=1 checkpoint.keep=20 plan.layout=tiles)
 run=$scratch/run
 
 expect_code 0 "honest run" "$CLEAVE" "${arguments[@]}"
