@@ -99,9 +99,6 @@ struct StageOptions {
   std::int64_t chunk = 0;  ///< tokens; 0: planned. Otherwise a multiple of kChunkTokens, or at least a sequence
   OwnerPlaces owners = OwnerPlaces::automatic;
   bool preload = true;  ///< weights of all stages go out first; false: when the first chunk reaches their stage
-  /// Owners are to have room for so many times their sums besides, for sums that are made again for others; 0 where
-  /// nothing fits otherwise.
-  double second_sums = 0;
 };
 
 /// Query blocks of attention: chunks are multiples of it (docs/numerics.md).

@@ -104,7 +104,7 @@ class DataParallel {
   bool take_memory() {
     double needed = 0, kept = 0, packed = 0;
     for (std::size_t s = 0; s < costs_.size(); ++s) {
-      needed += bytes_of(least(costs_[s]) + owners_[s].at_work) + bytes_of(sums(s)) * (1 + problem_.second_sums);
+      needed += bytes_of(least(costs_[s]) + sums(s) + owners_[s].at_work);
       if (!costs_[s].backward()) continue;
       kept += bytes_of(costs_[s].kept());
       packed += bytes_of(costs_[s].packed());

@@ -59,7 +59,6 @@ struct Problem {
   double nic_out = 0, nic_in = 0;               // of the server
   OwnerPlaces owners = OwnerPlaces::automatic;
   bool preload = true;
-  double second_sums = 0;
 };
 
 /// A stage while it is laid out.

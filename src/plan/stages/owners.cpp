@@ -85,8 +85,6 @@ class Assigner {
   }
   bool several_pieces(std::size_t s) const { return layout_.roles[s].cost.end() - layout_.roles[s].cost.first() > 1; }
   double sum_size() const { return static_cast<double>(sum_bytes(work_.wire)); }
-  // With room for sums that are made again for others.
-  double room_size() const { return sum_size() * (1 + problem_.second_sums); }
   // Bytes of a whole gradient on its way up.
   double sent(std::size_t s) const {
     return elements(s) * static_cast<double>(layout_.groups[s] == 1 ? size_of(work_.wire) : sum_bytes(work_.wire));
@@ -188,8 +186,7 @@ class Assigner {
       std::vector<Candidate> candidates;
       for (const std::size_t i : layout_.roles[s].replicas) {
         if (problem_.owners == OwnerPlaces::apart) break;
-        const double most =
-            (loads_[i].memory - count(typical_[s].at_work) - rounding_[s]) / (room_size() * elements(s));
+        const double most = (loads_[i].memory - count(typical_[s].at_work) - rounding_[s]) / (sum_size() * elements(s));
         if (most > kLeastShare) candidates.push_back({i, std::min(1.0, most), ready(s, i, times_of(s, i, true)), true});
       }
       if (layout_.settings.owners > 0 && std::ssize(candidates) > layout_.settings.owners * groups) {
@@ -225,7 +222,7 @@ class Assigner {
     load.down += times.down;
     load.compute += times.compute;
     load.up += share * sent(s) / problem_.up[device];
-    load.memory -= room_size() * elements(s) * share + count(typical_[s].at_work) + rounding_[s];
+    load.memory -= sum_size() * elements(s) * share + count(typical_[s].at_work) + rounding_[s];
     if (!replica) load.memory -= weights_beside(s, share);
     ++load.owns;
   }
@@ -254,7 +251,7 @@ class Assigner {
     double missing = 1;
     for (const Candidate& c : gradient.candidates) missing -= c.most;
     const double weights = several ? weights_beside(s, 1) : 0;
-    const double per_share = room_size() * elements(s) + (several ? 0 : count(layout_.roles[s].cost.weights()));
+    const double per_share = sum_size() * elements(s) + (several ? 0 : count(layout_.roles[s].cost.weights()));
     Candidate best;
     double most = 0, least_left = 0;
     for (std::size_t i = 0; i < loads_.size(); ++i) {

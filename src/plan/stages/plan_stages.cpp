@@ -381,7 +381,6 @@ stages::Problem problem_of(const StageWork& work, std::span<const fleet::DeviceP
   problem.nic_in = options.server.nic_in.value();
   problem.owners = options.owners;
   problem.preload = options.preload;
-  problem.second_sums = options.second_sums;
   for (const fleet::DeviceProfile& device : devices) {
     problem.memory.push_back(static_cast<double>(device.memory.value()));
     problem.down.push_back(std::min(device.downlink.value(), options.server.nic_out.value()));
@@ -437,12 +436,7 @@ std::optional<StagePlan> find_stages(const StageWork& work, std::span<const flee
   if (!whole.empty() &&
       (!search.best() || whole.front().forecast.value() < stages::forecast(problem, *search.best(), true)))
     return std::move(whole.front());
-  if (!search.best()) {
-    if (options.second_sums == 0) return std::nullopt;
-    StageOptions without = options;  // sums made again find no room of their own
-    without.second_sums = 0;
-    return find_stages(work, devices, without);
-  }
+  if (!search.best()) return std::nullopt;
   return finished(problem, *search.best(), search.time());
 }
 
@@ -456,11 +450,6 @@ std::vector<StagePlan> stage_candidates(const StageWork& work, std::span<const f
   search.run();
   std::vector<StagePlan> whole = stages::data_parallel_layouts(problem, options.chunk);
   if (!search.best()) {
-    if (whole.empty() && options.second_sums > 0) {
-      StageOptions without = options;
-      without.second_sums = 0;
-      return stage_candidates(work, devices, without, most);
-    }
     whole.resize(std::min(whole.size(), most));
     return whole;
   }

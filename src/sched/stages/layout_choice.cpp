@@ -20,9 +20,6 @@ namespace cleave::sched {
 
 namespace {
 
-// From this share of pairs on owners get room to watch others: fewer are watched in room that nobody needs, and room
-// that is kept makes stages slower (docs/measurements/verification.md).
-constexpr double kManyPairs = 0.5;
 constexpr double kMargin = 1.25;                     // of a forecast, before it is trusted without a rehearsal
 constexpr double kOverlap = 0.6;                     // of operations that run beside others
 constexpr std::int64_t kRowGroups[] = {1, 2, 4, 8};  // that are tried
@@ -257,7 +254,6 @@ Layout layout_without_emulation(const StepSpec& spec) {
 StageSchedulerOptions stage_scheduler_options(const StepSpec& spec) {
   StageSchedulerOptions options{.stages = {}, .wire = spec.wire};
   if (spec.paired > 0) options.quorum = quorum_options(spec);
-  if (spec.paired >= kManyPairs) options.stages.second_sums = 1;
   options.stages.server = spec.server();
   options.stages.chunk = spec.layout.chunk_tokens;
   options.stages.owners = spec.layout.owners;
