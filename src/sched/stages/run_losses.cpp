@@ -515,8 +515,11 @@ void StageRun::add_stand_in(const OwnerPart& part, std::int32_t s, bool partial,
   }
 }
 
+Seconds StageRun::retry_every() const { return (calm ? calm->end : plan.forecast) * kRetryEvery; }
+
 void StageRun::try_again() {
-  next_try = fleet.now() + (calm ? calm->end : plan.forecast) * kRetryEvery;
+  // Where nothing happens, hardly anything changes either.
+  next_try = fleet.now() + std::max(retry_every(), fleet.now() - last_event);
   retire_replicas();
   needy = false;
   for (std::int32_t s = 0; s <= top(); ++s) {

@@ -142,17 +142,18 @@ void StageRun::begin() {
 
 void StageRun::run(const KeepGoing& keep_going) {
   begin();
-  Seconds last = fleet.now();
+  last_event = fleet.now();
   for (std::int64_t events = 0; !complete(); ++events) {
     if (keep_going && (events % kEventsBetweenQuestions == 0 || std::exchange(asks_to_go_on, false)) && !keep_going())
       throw Interrupted{};
-    const Seconds standstill = last + kSilence + plan.forecast * 2, late = late_at();
+    const Seconds standstill = last_event + kSilence + plan.forecast * 2, late = late_at();
     // Devices that leave at one moment are replaced together.
     Seconds until = missing.empty() ? std::min(standstill, late) : fleet.now();
     if (needy) until = std::min(until, std::max(next_try, fleet.now()));
     const Event event = fleet.next_event(until);
     if (event.kind != EventKind::timeout) {
-      last = fleet.now();
+      last_event = fleet.now();
+      next_try = std::min(next_try, last_event + retry_every());
       handle(event);
       begin_updates();
     } else if (late <= fleet.now()) {
@@ -161,7 +162,7 @@ void StageRun::run(const KeepGoing& keep_going) {
       recover();
     } else if (fleet.now() >= standstill) {
       if (!give_up_silent()) explain_standstill();
-      last = fleet.now();
+      last_event = fleet.now();
     } else if (needy && fleet.now() >= next_try) {
       try_again();
     }

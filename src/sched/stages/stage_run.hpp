@@ -62,7 +62,8 @@ struct StageRun {
   std::vector<std::int32_t> missing;                      // devices that left at this moment
   std::vector<std::int32_t> homeless;                     // owners that nobody stands in for yet
   bool needy = false;                                     // nobody had room for something that was lost
-  Seconds next_try;
+  Seconds next_try, last_event;
+  Seconds retry_every() const;
   RateEstimates rates;              // of devices, from this step and those before
   std::uint64_t rates_planned = 0;  // their version that the plan was made with
   LossBook losses;
