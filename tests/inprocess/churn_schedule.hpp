@@ -32,4 +32,15 @@ inline fleet::ChurnTrace random_schedule(std::uint64_t seed, std::int64_t device
   return trace;
 }
 
+/// Devices stay for `session` times the undisturbed run on average and are away for a tenth of it, over five such runs;
+/// three in ten slow down to a twentieth.
+inline fleet::ChurnTrace sessions_in(Seconds run, double session, std::int64_t devices, std::uint64_t seed) {
+  return fleet::draw_churn({.mean_session = run * session,
+                            .mean_absence = run * 0.1,
+                            .slow_fraction = 0.3,
+                            .slow_factor = 0.05,
+                            .seed = seed},
+                           devices, run * 5);
+}
+
 }  // namespace cleave::testing_run

@@ -7,6 +7,7 @@
 #include <string>
 #include <tuple>
 
+#include "churn_schedule.hpp"
 #include "run.hpp"
 
 namespace cleave::testing_run {
@@ -183,12 +184,7 @@ TEST(Quorum, OutlivesLosses) {
   for (std::uint64_t seed = 1; seed <= 6; ++seed) {
     Setting s = paired({}, 0.5, 6);
     const Seconds horizon = train(s).time;
-    s.churn = fleet::draw_churn({.mean_session = horizon * 0.2,
-                                 .mean_absence = horizon * 0.1,
-                                 .slow_fraction = 0.3,
-                                 .slow_factor = 0.05,
-                                 .seed = seed},
-                                6, horizon * 5);
+    s.churn = sessions_in(horizon, 0.2, 6, seed);
     for (std::int64_t device = 0; device < 3; ++device)
       s.churn.push_back(
           {horizon * (0.1 + 0.2 * static_cast<double>(device)), DeviceId(device), fleet::ChurnKind::hang});

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "liar_expectations.hpp"
 #include "run.hpp"
 
 namespace cleave::testing_run {
@@ -33,19 +34,7 @@ Setting with_liar(Setting s, double share, InjectedFaultKind kind = InjectedFaul
 
 // With pairs this few the liar is found out some steps after its first lie.
 TEST(Rollback, WhatALiarDidInEarlierStepsIsTakenBack) {
-  std::int64_t taken_back = 0;
-  for (const Mode mode : {Mode::quorum, Mode::audit}) {
-    for (const server::ClockMode clock : {server::ClockMode::virtual_time, server::ClockMode::off}) {
-      Setting s = with_liar(checked(mode, 0.05, 40, 40), 0.3);
-      s.clock = clock;
-      const Outcome outcome = train(s);
-      EXPECT_EQ(outcome.distrusted, std::vector{DeviceId(1)});
-      EXPECT_EQ(outcome.parts_stay, 0);
-      EXPECT_EQ(outcome.hash, honest_bits(s));
-      taken_back += outcome.taken_back;
-    }
-  }
-  EXPECT_GT(taken_back, 0);
+  expect_earlier_steps_taken_back([](Mode mode) { return with_liar(checked(mode, 0.05, 40, 40), 0.3); });
 }
 
 // A fifth of the devices, every kind of lie that a digest may meet.

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "churn_schedule.hpp"
+#include "liar_expectations.hpp"
 #include "liar_runs.hpp"
 #include "run.hpp"
 
@@ -197,12 +199,7 @@ TEST(StagePairs, OutliveLosses) {
   for (std::uint64_t seed = 1; seed <= 6; ++seed) {
     Setting s = in_stages(0.5, 6);
     const Seconds horizon = train(s).time;
-    s.churn = fleet::draw_churn({.mean_session = horizon * 0.3,
-                                 .mean_absence = horizon * 0.1,
-                                 .slow_fraction = 0.3,
-                                 .slow_factor = 0.05,
-                                 .seed = seed},
-                                6, horizon * 5);
+    s.churn = sessions_in(horizon, 0.3, 6, seed);
     const Outcome outcome = train(s);
     EXPECT_EQ(outcome.hash, honest_bits(s)) << seed;
     EXPECT_TRUE(outcome.distrusted.empty()) << seed;
@@ -228,22 +225,13 @@ TEST(StagePairs, AFifthOfTheDevicesLeavesNoTrace) {
 
 // With pairs this few the liar is found out some steps after its first lie.
 TEST(StagePairs, WhatALiarDidInEarlierStepsIsTakenBack) {
-  std::int64_t taken_back = 0;
-  for (const Mode mode : {Mode::quorum, Mode::audit}) {
-    for (const ClockMode clock : {ClockMode::virtual_time, ClockMode::off}) {
-      Setting s = in_stages(0.05, 5, mode);
-      s.clock = clock;
-      s.steps = 40;
-      s.verification.rollback = 40;
-      s.churn = {liar(1, 0.3, InjectedFaultKind::element)};
-      const Outcome outcome = train(s);
-      EXPECT_EQ(outcome.distrusted, std::vector{DeviceId(1)});
-      EXPECT_EQ(outcome.parts_stay, 0);
-      EXPECT_EQ(outcome.hash, honest_bits(s));
-      taken_back += outcome.taken_back;
-    }
-  }
-  EXPECT_GT(taken_back, 0);
+  expect_earlier_steps_taken_back([](Mode mode) {
+    Setting s = in_stages(0.05, 5, mode);
+    s.steps = 40;
+    s.verification.rollback = 40;
+    s.churn = {liar(1, 0.3, InjectedFaultKind::element)};
+    return s;
+  });
 }
 
 // The lies of these runs do harm where nobody looks, or the tests above could not fail.

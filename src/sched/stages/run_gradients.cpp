@@ -47,7 +47,7 @@ void StageRun::send_operands(std::int32_t index, std::int64_t q) {
     its.seen[static_cast<std::size_t>(q)] = true;
     all.push_back(other);
   }
-  send_operands({.sequence = q, .stage = of.stage, .owner = index}, std::move(all), false);
+  submit_sum({.sequence = q, .stage = of.stage, .owner = index}, std::move(all), false);
 }
 
 void StageRun::send_again(std::int32_t index, std::int64_t q, std::int32_t loss) {
@@ -57,7 +57,7 @@ void StageRun::send_again(std::int32_t index, std::int64_t q, std::int32_t loss)
   send_due(of.device);
 }
 
-void StageRun::send_operands(const DueSum& first, std::vector<std::int32_t> all, bool again) {
+void StageRun::submit_sum(const DueSum& first, std::vector<std::int32_t> all, bool again) {
   Flops remade{0}, flops{0};
   Bytes operands;
   for (const std::int32_t index : all) {
@@ -78,14 +78,17 @@ void StageRun::send_operands(const DueSum& first, std::vector<std::int32_t> all,
   std::erase(all, first.owner);
   StageItem item{.owner = first.owner, .row = std::ssize(all), .rows = work.seq};
   if (!all.empty()) item.others = std::make_shared<const std::vector<std::int32_t>>(all);
-  const TaskletId sent = submit({Errand::sum, id, first.stage, first.owner, 1, first.sequence, first.loss},
-                                {of_first.slices.empty() ? kWitness
-                                 : again                 ? kAgain
-                                                         : kOperands,
-                                 first.sequence},
-                                run, Bytes(0), false, std::move(item));
+  const Urgency urgency = of_first.slices.empty() ? kWitness : again ? kAgain : kOperands;
+  const TaskletId sent = submit({.errand = Errand::sum,
+                                 .device = id,
+                                 .stage = first.stage,
+                                 .owner = first.owner,
+                                 .sequence = first.sequence,
+                                 .loss = first.loss,
+                                 .reads = true},
+                                {urgency, first.sequence}, run, Bytes(0), false, std::move(item));
   if (again) ++book(id).summing;
-  if (again || !all.empty()) together.emplace(sent.value, Together{std::move(all), again});
+  if (again || !all.empty()) shared_sums.emplace(sent.value, SharedSum{std::move(all), again});
 }
 
 bool StageRun::has_visits(std::int32_t id) const {
@@ -106,7 +109,7 @@ void StageRun::send_due(std::int32_t id) {
       all.push_back(due.owner);
       return true;
     });
-    send_operands(first, std::move(all), true);
+    submit_sum(first, std::move(all), true);
   }
 }
 
@@ -160,17 +163,14 @@ void StageRun::summed(const Purpose& purpose) {
     if (!of.active()) return;
     if (--of.left == 0 && at(of.stage).ungrouped == 0) all_summed(index);
   };
-  {
-    const OwnerState& of = owner[static_cast<std::size_t>(purpose.owner)];
-    Visit& ran = summed_visit(of.stage, purpose.sequence);
-    if (purpose.of_kept && ran.kept && ran.device == purpose.device && --ran.sums == 0)
-      leave_kept(purpose.sequence, of.stage);
-  }
+  Visit& ran = summed_visit(purpose.stage, purpose.sequence);
+  if (purpose.of_kept && ran.kept && ran.device == purpose.device && --ran.sums == 0)
+    leave_kept(purpose.sequence, purpose.stage);
   count(purpose.owner);
-  const auto found = together.find(purpose.tasklet.value);
-  if (found == together.end()) return;
-  const Together with = std::move(found->second);
-  together.erase(found);
+  const auto found = shared_sums.find(purpose.tasklet.value);
+  if (found == shared_sums.end()) return;
+  const SharedSum with = std::move(found->second);
+  shared_sums.erase(found);
   std::ranges::for_each(with.owners, count);
   if (!with.again) return;
   --book(purpose.device).summing;

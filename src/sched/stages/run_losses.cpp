@@ -88,7 +88,7 @@ std::vector<Candidate> StageRun::candidates() {
     of.compute_again += computes;
   };
   purposes.for_each([&](const Purpose& purpose) {
-    if (purpose.errand == Errand::sum && purpose.chunk > 0 && purpose.device != kServer)
+    if (purpose.errand == Errand::sum && purpose.reads && purpose.device != kServer)
       reads_now(*entry(purpose.device), owner[static_cast<std::size_t>(purpose.owner)]);
   });
   for (Candidate& of : all) {
@@ -441,16 +441,16 @@ void StageRun::keep_arrived(std::int32_t index) {
   tally.summed[static_cast<std::size_t>(of.stage)] += (before - of.elements) * static_cast<double>(of.sequences.size());
 }
 
-void StageRun::replace(std::int32_t index, std::span<const OwnerPart> parts, Seconds due) {
+void StageRun::replace(std::int32_t index, std::span<const OwnerPart> parts, Seconds in_by) {
   OwnerState& of = owner[static_cast<std::size_t>(index)];
   of.closed = true;
   const std::int32_t s = of.stage;
-  deal_out(s, of.partial, std::vector(of.sequences), parts, losses.of(s), due);
+  deal_out(s, of.partial, std::vector(of.sequences), parts, losses.of(s), in_by);
   --at(s).gradients_left;
 }
 
 void StageRun::deal_out(std::int32_t s, bool partial, const std::vector<std::int64_t>& sequences,
-                        std::span<const OwnerPart> parts, std::int32_t loss, Seconds due, std::int32_t handed_on) {
+                        std::span<const OwnerPart> parts, std::int32_t loss, Seconds in_by, std::int32_t handed_on) {
   for (std::size_t first = 0, end = 0; first < parts.size(); first = end) {
     std::vector<std::int64_t> shares;
     for (; end < parts.size() && parts[end].run == parts[first].run; ++end) shares.push_back(parts[end].sequences);
@@ -458,7 +458,7 @@ void StageRun::deal_out(std::int32_t s, bool partial, const std::vector<std::int
     const std::vector<std::size_t> who = deal_sequences(shares);
     for (std::size_t i = 0; i < sequences.size(); ++i) dealt[who[i]].push_back(sequences[i]);
     for (std::size_t k = 0; k < shares.size(); ++k)
-      add_stand_in(parts[first + k], s, partial || shares.size() > 1, std::move(dealt[k]), loss, due, handed_on);
+      add_stand_in(parts[first + k], s, partial || shares.size() > 1, std::move(dealt[k]), loss, in_by, handed_on);
   }
 }
 
@@ -499,11 +499,11 @@ std::vector<Beside> StageRun::beside(std::int32_t s, std::span<const std::int64_
 }
 
 void StageRun::add_stand_in(const OwnerPart& part, std::int32_t s, bool partial, std::vector<std::int64_t> its,
-                            std::int32_t loss, Seconds due, std::int32_t handed_on) {
+                            std::int32_t loss, Seconds in_by, std::int32_t handed_on) {
   make_room(part.device, owner_memory(work, part.cost, part.replica) - (part.beside ? part.cost.at_work : Bytes(0)), s);
   const std::int32_t stands = add_owner(part.device, s, part.replica, partial, part.slices, its, part.beside);
   owner[static_cast<std::size_t>(stands)].handed_on = handed_on;
-  owner[static_cast<std::size_t>(stands)].due = due;
+  owner[static_cast<std::size_t>(stands)].in_by = in_by;
   load_owner(stands);
   const bool passed = std::ranges::all_of(its, [&](std::int64_t q) { return has_gradient(s, q); });
   if (passed) owner[static_cast<std::size_t>(stands)].loss = loss;

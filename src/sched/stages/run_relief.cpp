@@ -24,7 +24,7 @@ constexpr std::int64_t kNext = 2;       // sequences that an owner keeps in any 
 double StageRun::due_in() {
   double due = ends_in().value();
   for (const OwnerState& of : owner) {
-    if (!of.closed && !of.lost && of.left > 0) due = std::max(due, (of.due - fleet.now()).value());
+    if (!of.closed && !of.lost && of.left > 0) due = std::max(due, (of.in_by - fleet.now()).value());
   }
   return due;
 }
@@ -62,8 +62,8 @@ std::optional<StageRun::LateOwner> StageRun::latest_owner(std::span<const Candid
 }
 
 bool StageRun::is_alone(const Purpose& sum) const {
-  const auto with = together.find(sum.tasklet.value);
-  return with == together.end() || with->second.owners.empty();
+  const auto with = shared_sums.find(sum.tasklet.value);
+  return with == shared_sums.end() || with->second.owners.empty();
 }
 
 std::vector<std::int64_t> StageRun::spare_of(std::int32_t index, std::int64_t keeps) {
@@ -93,10 +93,10 @@ void StageRun::forget_sums(std::int32_t index, const std::vector<bool>& of_these
       gone.push_back(purpose.tasklet);
   });
   for (const TaskletId tasklet : gone) {
-    const auto with = together.find(tasklet.value);
-    if (with != together.end()) {
+    const auto with = shared_sums.find(tasklet.value);
+    if (with != shared_sums.end()) {
       if (with->second.again) --book(owner[static_cast<std::size_t>(index)].device).summing;
-      together.erase(with);
+      shared_sums.erase(with);
     }
     remove_purpose(tasklet);
     fleet.forget(tasklet);

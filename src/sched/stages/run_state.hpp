@@ -102,7 +102,7 @@ struct OwnerState {
   std::vector<std::int32_t> asked{};          // owners whose sums it was asked to compare
   std::int64_t open = 0;                      // of them, that it has not answered
   bool stands_in = false;                     // for one that was lost or late
-  Seconds due{};                              // of a stand-in: when its sums are to be in
+  Seconds in_by{};                            // of a stand-in: when its sums are to be in
   std::int32_t handed_on = 0;                 // how often what it sums was taken from one that was late
   bool guest = false;  // what is at work on a sequence has its room in another owner's role there
   TaskletId room{};    // holds that, where the other role has ended
@@ -126,8 +126,8 @@ struct DueSum {
   }
 };
 
-/// Of a sum that is under way.
-struct Together {
+/// Of a sum that is under way, where it is for several owners or read again.
+struct SharedSum {
   std::vector<std::int32_t> owners;  // that it is for, beside the one that its tasklet names
   bool again = false;                // it is read again
 };
@@ -159,12 +159,12 @@ struct Course {
 /// What a tasklet is for.
 struct Purpose {
   Errand errand = Errand::weights;
-  std::int32_t device = 0, stage = 0, owner = 0;
-  std::int32_t chunk = 0;  ///< of a sum: 1 where its operands are sent
+  std::int32_t device = 0, stage = 0, owner = 0, chunk = 0;
   std::int64_t sequence = 0;
   std::int32_t loss = kNoLoss;  ///< that it makes good
   TaskletId tasklet{};
   bool of_kept = false;    ///< of a sum: over values that its device has kept
+  bool reads = false;      ///< of a sum: its operands are sent
   std::int64_t pair = -1;  ///< of a witness: the visit
   [[nodiscard]] bool is_witness() const { return errand == Errand::witness || errand == Errand::witness_sums; }
 };

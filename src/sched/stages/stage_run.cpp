@@ -114,7 +114,7 @@ void StageRun::begin() {
   tally = {std::vector<std::int64_t>(plan.stages.size()), std::vector<std::int64_t>(plan.stages.size()),
            std::vector<double>(plan.stages.size())};
   purposes.clear();
-  together.clear();
+  shared_sums.clear();
   loads.clear();
   stage.clear();
   owner.clear();

@@ -51,7 +51,7 @@ struct StageRun {
   std::vector<DeviceBook> device;              // by id
   std::vector<fleet::DeviceProfile> at_begin;  // devices that were there when the step began
   ByTasklet<Purpose> purposes;
-  std::unordered_map<std::int64_t, Together> together;  // by tasklet
+  std::unordered_map<std::int64_t, SharedSum> shared_sums;  // by tasklet
   std::int64_t next_id = 0;
   std::set<DeviceId> distrusted;                          // they answered wrongly, and get no more work
   std::vector<std::pair<TaskletId, std::int32_t>> loads;  // weights, and memory that is kept for the step
@@ -62,8 +62,8 @@ struct StageRun {
   std::vector<std::int32_t> missing;                      // devices that left at this moment
   std::vector<std::int32_t> homeless;                     // owners that nobody stands in for yet
   bool needy = false;                                     // nobody had room for something that was lost
-  Seconds next_try, last_event;
-  Seconds retry_every() const;
+  Seconds next_try;                                       // to find room for it
+  Seconds last_event;
   RateEstimates rates;              // of devices, from this step and those before
   std::uint64_t rates_planned = 0;  // their version that the plan was made with
   LossBook losses;
@@ -220,7 +220,7 @@ struct StageRun {
   // What has passed before, when the device has time for it.
   void send_again(std::int32_t index, std::int64_t q, std::int32_t loss);
   // One tasklet for owners on one device; `again`: counted against what the device has in hand.
-  void send_operands(const DueSum& first, std::vector<std::int32_t> all, bool again);
+  void submit_sum(const DueSum& first, std::vector<std::int32_t> all, bool again);
   void send_due(std::int32_t id);
   // Sequences are still to come to it.
   bool has_visits(std::int32_t id) const;
@@ -356,17 +356,17 @@ struct StageRun {
   // Of a lost owner's slices those stay its own whose sums are at the server.
   void keep_arrived(std::int32_t index);
 
-  void replace(std::int32_t index, std::span<const OwnerPart> parts, Seconds due);
+  void replace(std::int32_t index, std::span<const OwnerPart> parts, Seconds in_by);
 
   // Parts of a stage's sums go to those who make them.
   void deal_out(std::int32_t s, bool partial, const std::vector<std::int64_t>& sequences,
-                std::span<const OwnerPart> parts, std::int32_t loss, Seconds due, std::int32_t handed_on = 0);
+                std::span<const OwnerPart> parts, std::int32_t loss, Seconds in_by, std::int32_t handed_on = 0);
 
   // What devices other than `but` would have of some sequences at a stage anyway.
   std::vector<Beside> beside(std::int32_t s, std::span<const std::int64_t> its, std::int32_t but);
 
   void add_stand_in(const OwnerPart& part, std::int32_t s, bool partial, std::vector<std::int64_t> its,
-                    std::int32_t loss, Seconds due, std::int32_t handed_on);
+                    std::int32_t loss, Seconds in_by, std::int32_t handed_on);
 
   // Runs the step as it would be without losses, once.
   void rehearse();
@@ -409,6 +409,7 @@ struct StageRun {
 
   // Looks again for room, for stages without any replica and for owners that nobody stands in for.
   void try_again();
+  Seconds retry_every() const;
 
   void join(DeviceId id);
 

@@ -34,18 +34,17 @@ void StageNumbers::put_values(std::span<const float> values, std::vector<std::by
 }
 
 std::vector<float> StageNumbers::x_values(std::int32_t stage, const RowRange& of) {
-  std::vector<std::byte> bytes(static_cast<std::size_t>(of.rows * width_ * element_));
-  ByteWriter to(bytes);
-  put_x(stage, of, to);
-  std::vector<float> values(static_cast<std::size_t>(of.rows * width_));
-  kernels::from_wire(wire_, bytes.data(), {values.data(), 1, std::ssize(values)});
-  return values;
+  return values_of(of, [&](ByteWriter& to) { put_x(stage, of, to); });
 }
 
 std::vector<float> StageNumbers::dy_values(std::int32_t stage, const RowRange& of) {
+  return values_of(of, [&](ByteWriter& to) { put_dy(stage, of, to); });
+}
+
+std::vector<float> StageNumbers::values_of(const RowRange& of, const std::function<void(ByteWriter&)>& put) const {
   std::vector<std::byte> bytes(static_cast<std::size_t>(of.rows * width_ * element_));
   ByteWriter to(bytes);
-  put_dy(stage, of, to);
+  put(to);
   std::vector<float> values(static_cast<std::size_t>(of.rows * width_));
   kernels::from_wire(wire_, bytes.data(), {values.data(), 1, std::ssize(values)});
   return values;

@@ -14,7 +14,7 @@ namespace {
 using pieces::Columns;
 using pieces::Region;
 
-// Elements of a region that parts have beside those that are the same as it.
+// Whether some part has elements of a region and is not the same region.
 bool overlaps(const Region& region, std::span<const StageNumbers::PartialSum> parts) {
   const auto meet = [](const Columns& a, const Columns& b) { return a.begin < b.end && b.begin < a.end; };
   for (std::size_t k = 0; k < parts.size(); ++k) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -144,6 +145,8 @@ class StageNumbers {
   void keep_sums(std::int32_t owner, const pieces::Region& region, kernels::ConstPartialSums came);
   [[nodiscard]] std::vector<float> x_values(std::int32_t stage, const RowRange& of);
   [[nodiscard]] std::vector<float> dy_values(std::int32_t stage, const RowRange& of);
+  /// What `put` writes of some rows, as values.
+  [[nodiscard]] std::vector<float> values_of(const RowRange& of, const std::function<void(ByteWriter&)>& put) const;
   // The gradient of what a stage reads, as it came; nothing where nobody wants it.
   void put_dx(std::int32_t stage, const RowRange& of, std::vector<std::byte>& to);
   void put_values(std::span<const float> values, std::vector<std::byte>& to) const;
