@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Tokens a second of a training step beside PyTorch (and llm.c) on the same cores, model and shapes, in turns.
 
-    python3 bench/compare_cpu.py [--model six-layers] [--rounds 3] [--steps 12] [--llmc FOLDER] TEXT [OVERRIDE...]
+    python3 bench/compare_cpu.py [--model six-layers] [--rounds 3] [--steps 12] [--layouts] [--llmc FOLDER] TEXT [OVERRIDE...]
 
 TEXT: any text file; inputs/speed/MODEL.yaml says the model: six-layers or gpt2-124m. In each round cleave runs (server
 and two devices, clock off, device ranks bound to cores), then PyTorch with as many threads as there are cores, with attention written as
-matmul and as baddbmm, then llm.c's CPU program where a checkout of it is given. Steps before the third of a run do not count. Printed: tokens a
+matmul and as baddbmm, then llm.c's CPU program where a checkout of it is given. With --layouts cleave runs three times
+a round: as plan.layout auto chooses, in tiles, in stages. Steps before the third of a run do not count. Printed: tokens a
 second, median and quartiles over all steps of all rounds; of each round the ratio to PyTorch's better way, and the
 median of these; and where a step of the server goes (one more run with output.profile=true).
 
@@ -210,6 +211,7 @@ def main():
     parser.add_argument("--model", choices=list(MODELS), default="six-layers")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--layouts", action="store_true", help="cleave in tiles and in stages beside what auto chooses")
     parser.add_argument("--llmc", metavar="FOLDER", help="a checkout of github.com/karpathy/llm.c")
     parser.add_argument("--torch", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -221,9 +223,12 @@ def main():
     python = python_with_torch()
 
     with tempfile.TemporaryDirectory() as scratch:
-        systems = {"cleave": lambda: run_cleave(text, options.steps, options.overrides),
-                   "PyTorch, matmul": lambda: run_torch(python, text, options.steps, "matmul"),
-                   "PyTorch, baddbmm": lambda: run_torch(python, text, options.steps, "baddbmm")}
+        systems = {"cleave": lambda: run_cleave(text, options.steps, options.overrides)}
+        for layout in ("tiles", "stages") if options.layouts else ():
+            forced = [*options.overrides, f"plan.layout={layout}"]
+            systems[f"cleave, {layout}"] = lambda forced=forced: run_cleave(text, options.steps, forced)
+        systems |= {"PyTorch, matmul": lambda: run_torch(python, text, options.steps, "matmul"),
+                    "PyTorch, baddbmm": lambda: run_torch(python, text, options.steps, "baddbmm")}
         if options.llmc:
             folder = pathlib.Path(scratch)
             build_llmc(options.llmc, folder, text, options.steps)
@@ -242,6 +247,10 @@ def main():
                     good = False
                 if name in ratios:
                     ratios[name].append(medians[name] / best)
+            for name, s in steps.items():
+                if name.startswith("cleave,") and [loss for _, loss in s] != [loss for _, loss in steps["cleave"]]:
+                    print(f"{name}: other losses than cleave's own choice of layout")
+                    good = False
             # A rare byte can spoil the loss of one batch, so the end is the median of three.
             ends = {name: statistics.median(loss for _, loss in s[-3:]) for name, s in steps.items()}
             if abs(ends["cleave"] - ends["PyTorch, matmul"]) > 0.25:
