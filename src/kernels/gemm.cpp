@@ -64,6 +64,16 @@ void multiply_tile(const Product& p, const Tile& tile, std::int64_t block, Matri
                  packed ? p.packed_b->panels(block, tile.j0) : nullptr);
 }
 
+/// Asks for what a later row of the band has in `from`, where a band is a few columns wide: each of its rows lies on
+/// another page then, and processors do not fetch over the end of one by themselves.
+template <class T>
+void fetch_ahead(const T* from, std::int64_t ld, std::int64_t row, const ResultBand& band) {
+  constexpr std::int64_t kRowsAhead = 8, kFewColumns = 64, kLine = 64 / sizeof(T);
+  if (band.cols() > kFewColumns || row + kRowsAhead >= band.i1) return;
+  const T* const later = from + (row + kRowsAhead) * ld;
+  for (std::int64_t j = band.j0; j < band.j1; j += kLine) __builtin_prefetch(later + j, 1);
+}
+
 /// Asks for the sums of the band that probably comes next, which take longer to come from memory than one product of
 /// them takes: the rows below, or the columns beside where a band is narrow.
 template <class Int>
@@ -85,9 +95,11 @@ bool sum_blocks(const Product& p, const Tile& tile, std::int64_t blocks, Int* su
   for (std::int64_t block = 0; block < blocks; ++block) {
     const auto take = block > 0 || accumulate ? quantize::add_row<Int> : quantize::set_row<Int>;
     const auto add = [&](const ResultBand& band) {
-      for (std::int64_t i = band.i0; i < band.i1; ++i)
+      for (std::int64_t i = band.i0; i < band.i1; ++i) {
+        fetch_ahead(sums, ld, i, band);
         bad |= take(band.row(i), band.cols(), p.row_exponents[tile.i0 + i], columns.from(band.j0),
                     sums + i * ld + band.j0);
+      }
       if (block > 0 || accumulate) fetch_next_band(tile, band, sums, ld);
     };
     multiply_tile(p, tile, block, {}, add);
@@ -123,16 +135,6 @@ ProductStatus multiply_box_as(Parallel& parallel, const Product& p, PartialSums 
 
 /// For blocks whose bands nobody looks at before they are complete.
 constexpr auto leave = [](const ResultBand&) {};
-
-/// Asks for what a later row of the band has in `from`, where a band is a few columns wide: each of its rows lies on
-/// another page then, and processors do not fetch over the end of one by themselves.
-template <class T>
-void fetch_ahead(const T* from, std::int64_t ld, std::int64_t row, const ResultBand& band) {
-  constexpr std::int64_t kRowsAhead = 8, kFewColumns = 64, kLine = 64 / sizeof(T);
-  if (band.cols() > kFewColumns || row + kRowsAhead >= band.i1) return;
-  const T* const later = from + (row + kRowsAhead) * ld;
-  for (std::int64_t j = band.j0; j < band.j1; j += kLine) __builtin_prefetch(later + j, 1);
-}
 
 /// Elements between the rows of a tile in memory of our own: at a distance of a power of two, rows would want the same
 /// few places of a cache.
