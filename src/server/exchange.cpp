@@ -165,6 +165,18 @@ bool Exchange::forget(TaskletId tasklet) {
   return !waited;
 }
 
+void Exchange::forget_all(DeviceId device) {
+  const auto its = [&](const auto& of) { return of.tasklet.piece.device == device; };
+  std::vector<TaskletId> asked;
+  for (const auto& [id, sent] : under_way_) {
+    if (its(sent)) asked.emplace_back(id);
+  }
+  for (const TaskletId tasklet : asked) (void)forget(tasklet);
+  std::erase_if(lost_, its);
+  std::erase_if(peers_[static_cast<std::size_t>(rank_of(device))].waiting,
+                [&](const sched::Tasklet& waiting) { return waiting.piece.device == device; });
+}
+
 void Exchange::send(DeviceId device, comm::Frame frame) {
   const int rank = rank_of(device);
   if (!peers_[static_cast<std::size_t>(rank)].gone) transport_.send(rank, std::move(frame));

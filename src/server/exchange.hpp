@@ -67,6 +67,8 @@ class Exchange {
   void submit(const sched::Tasklet& tasklet);
   /// Whether a device was sent it, or what it answered is here already.
   bool forget(TaskletId tasklet);
+  /// Forgets all that the device was asked: it left, and what it answers or keeps of that is lost.
+  void forget_all(DeviceId device);
   /// Sends a message that has no answer after what was sent before.
   void send(DeviceId device, comm::Frame frame);
   /// The device may give up the columns that a tasklet brought; they are not sent if they have not been yet.

@@ -183,6 +183,7 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
         model_.remove_device(event.device);  // its process does not answer: the trace cannot bring it back
         continue;
       }
+      if (event.kind == EventKind::left) forget_all(event.device);
       if (event.kind == EventKind::joined) begin_on(event.device, executor_, exchange_);
       if (event.kind == EventKind::done && event.device != kServerDevice) {
         waited_for = exchange_.rank_of(event.device);
@@ -206,6 +207,12 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
   void follow_ranks() {
     for (const DeviceId device : exchange_.take_gone()) model_.remove_device(device);
     for (const DeviceId device : exchange_.take_returned()) model_.return_device(device);
+  }
+
+  // Who leaves the model may go on with what it was asked: nobody waits for that, and it is not sent the rest.
+  void forget_all(DeviceId device) {
+    exchange_.forget_all(device);
+    std::erase_if(answers_, [&](const auto& early) { return early.second.tasklet.piece.device == device; });
   }
 
   // Whether real time has come to `modelled`; if not, something else was waited for, at most until then. What never
@@ -354,14 +361,13 @@ class LiveFleet final : public RankFleet {
   Event next_event(Seconds deadline) override {
     for (;;) {
       apply_churn();
-      for (const DeviceId device : exchange_.take_gone()) {
-        if (device_at(device).present) leave(device);
-      }
-      for (const DeviceId device : exchange_.take_returned()) join(device);
+      for (const DeviceId device : exchange_.take_gone()) post(EventKind::left, device);
+      for (const DeviceId device : exchange_.take_returned()) post(EventKind::joined, device);
       if (!pending_.empty()) {
         const Event event = pending_.front();
         pending_.pop_front();
-        return settle(event);
+        if (changes(event)) return settle(event);
+        continue;
       }
       Seconds until = deadline;
       if (next_churn_ < churn_.size()) until = std::min(until, churn_[next_churn_].at);
@@ -412,6 +418,14 @@ class LiveFleet final : public RankFleet {
     answers_.insert_or_assign(answer.tasklet.id, std::move(answer));
   }
 
+  // Devices come and go when the scheduler is told, not before: what it asks of a device between two events must find
+  // the device that it knows of. False for what is the case already.
+  bool changes(const Event& event) {
+    if (event.kind == EventKind::left) return leave(event.device);
+    if (event.kind == EventKind::joined) return join(event.device);
+    return true;
+  }
+
   // Looks at an answer when its turn has come, not before: a block that was placed and then lost with its device would
   // be added twice where results add up.
   Event settle(Event event) {
@@ -451,24 +465,28 @@ class LiveFleet final : public RankFleet {
     ++used.streams;
   }
 
-  void leave(DeviceId id) {
+  bool leave(DeviceId id) {
     Device& device = device_at(id);
+    if (!device.present) return false;
     device.present = false;
     device.owed = Seconds(0);
     ++roster_;
+    exchange_.forget_all(id);
+    std::erase_if(answers_, [&](const auto& answer) { return answer.second.tasklet.piece.device == id; });
+    std::erase_if(pending_, [&](const Event& event) { return event.kind == EventKind::done && event.device == id; });
     spans_.lost_with(id, now());
     spans_.changed(id, sched::DeviceChange::left, now());
-    post(EventKind::left, id);
+    return true;
   }
 
-  void join(DeviceId id) {
+  bool join(DeviceId id) {
     Device& device = device_at(id);
-    if (device.present) return;
+    if (device.present || exchange_.is_gone(id)) return false;
     device.present = true;
     ++roster_;
     begin_on(id, executor_, exchange_);
     spans_.changed(id, sched::DeviceChange::joined, now());
-    post(EventKind::joined, id);
+    return true;
   }
 
   void apply_churn() {
@@ -478,12 +496,8 @@ class LiveFleet final : public RankFleet {
       Device& device = device_at(event.device);
       switch (event.kind) {
         case fleet::ChurnKind::leave:
-        case fleet::ChurnKind::hang:
-          if (device.present) leave(event.device);
-          break;
-        case fleet::ChurnKind::join:
-          if (!exchange_.is_gone(event.device)) join(event.device);
-          break;
+        case fleet::ChurnKind::hang: post(EventKind::left, event.device); break;
+        case fleet::ChurnKind::join: post(EventKind::joined, event.device); break;
         case fleet::ChurnKind::slow:  // its links and processor are not emulated
           spans_.changed(event.device, sched::DeviceChange::slowed, now(), event.factor);
           break;
