@@ -2,13 +2,15 @@
 # How well real time follows the model: a run under clock wall, and the same run under clock virtual. The two must agree
 # on the time of every step, and real time must be within 5 % of it: exit code 1 otherwise.
 #
-#   bash bench/wall_clock.sh [RANKS [SLOWER]]      SLOWER: divides every rate of the fleet (default 1)
+#   bash bench/wall_clock.sh [RANKS [SLOWER [OVERRIDE...]]]
+#
+# SLOWER: divides every rate of the fleet (default 1). OVERRIDE: as for cleave train; plan.layout=stages
 #
 # dilation: real over modelled time. 1.00 is a host that keeps up; more, the factor by which it stretches time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . jobs/mpi-env.sh
-ranks=${1:-3} slower=${2:-1}
+ranks=${1:-3} slower=${2:-1} overrides=("${@:3}")
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 rate() { python3 -c "print(f'{$1 / $slower:g} $2')"; }
@@ -23,7 +25,7 @@ server: {nic_out: 1 Gbit/s, nic_in: 1 Gbit/s}
 YAML
 for clock in virtual wall; do
   launch "$ranks" build/release/cleave train "$folder/input.yaml" fleet.clock=$clock --quiet \
-    output.dir="$folder/$clock" > "$folder/$clock.txt" 2>&1 || { cat "$folder/$clock.txt"; exit 1; }
+    output.dir="$folder/$clock" "${overrides[@]}" > "$folder/$clock.txt" 2>&1 || { cat "$folder/$clock.txt"; exit 1; }
 done
 python3 - "$folder" <<'PYTHON'
 import json, sys
