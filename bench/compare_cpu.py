@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
 """Tokens a second of a training step beside PyTorch (and llm.c) on the same cores, model and shapes, in turns.
 
-    python3 bench/compare_cpu.py [--model six-layers] [--rounds 3] [--steps 12] [--layouts] [--llmc FOLDER] TEXT [OVERRIDE...]
+    python3 bench/compare_cpu.py [--model six-layers] [--rounds 3] [--steps 12] [--layouts] [--llmc FOLDER] TEXT
+                                 [OVERRIDE...]
 
 TEXT: any text file; inputs/speed/MODEL.yaml says the model: six-layers or gpt2-124m. In each round cleave runs (server
-and two devices, clock off, device ranks bound to cores), then PyTorch with as many threads as there are cores, with attention written as
-matmul and as baddbmm, then llm.c's CPU program where a checkout of it is given. With --layouts cleave runs three times
-a round: as plan.layout auto chooses, in tiles, in stages. Steps before the third of a run do not count. Printed: tokens a
+and two devices, clock off, device ranks bound to cores; with --layouts three times: as plan.layout auto chooses, in
+tiles, in stages), then PyTorch with as many threads as there are cores, with attention written as matmul and as baddbmm,
+then llm.c's CPU program where a checkout of it is given. Steps before the third of a run do not count. Printed: tokens a
 second, median and quartiles over all steps of all rounds; of each round the ratio to PyTorch's better way, and the
 median of these; and where a step of the server goes (one more run with output.profile=true).
 
 Checks: all start at ln V nats, V tokens being known to the model; cleave's layouts have the same losses to the bit; and
-cleave and PyTorch, which start from the same distribution, end within 0.25 nats of each other (gpt2-124m: two nats below
-the start); else exit code 1.
+cleave and PyTorch, which start from the same distribution, end within 0.25 nats of each other (gpt2-124m: both two nats
+below the start); else exit code 1.
 CLEAVE_INSTRUCTIONS=avx2 in the environment hides AVX-512 from both.
 Needs Debian's python3-torch, and to be fair to it libopenblas0-openmp, which this script puts first in its library path.
 Edit: nothing.
@@ -256,7 +257,6 @@ def main():
                     good = False
                 if name in ratios:
                     ratios[name].append(medians[name] / best)
-            for name, s in steps.items():
                 if name.startswith("cleave,") and [loss for _, loss in s] != [loss for _, loss in steps["cleave"]]:
                     print(f"{name}: other losses than cleave's own choice of layout")
                     good = False

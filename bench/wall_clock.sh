@@ -4,7 +4,8 @@
 #
 #   bash bench/wall_clock.sh [RANKS [SLOWER [OVERRIDE...]]]
 #
-# SLOWER: divides every rate of the fleet (default 1). OVERRIDE: as for cleave train; plan.layout=stages
+# SLOWER: divides every rate of the fleet (default 1). OVERRIDE: as for cleave train, e.g. plan.layout=stages
+# verify.mode=off.
 #
 # dilation: real over modelled time. 1.00 is a host that keeps up; more, the factor by which it stretches time.
 set -euo pipefail

@@ -64,27 +64,28 @@ void multiply_tile(const Product& p, const Tile& tile, std::int64_t block, Matri
                  packed ? p.packed_b->panels(block, tile.j0) : nullptr);
 }
 
-/// Asks for what a later row of the band has in `from`, where a band is a few columns wide: each of its rows lies on
-/// another page then, and processors do not fetch over the end of one by themselves.
+/// Bands of at most so many columns are narrow: each of their rows lies on another page, and processors do not fetch
+/// over the end of one by themselves.
+constexpr std::int64_t kFewColumns = 64;
+
+/// Asks for what a later row of a narrow band has in `from`.
 template <class T>
 void fetch_ahead(const T* from, std::int64_t ld, std::int64_t row, const ResultBand& band) {
-  constexpr std::int64_t kRowsAhead = 8, kFewColumns = 64, kLine = 64 / sizeof(T);
+  constexpr std::int64_t kRowsAhead = 8, kLine = 64 / sizeof(T);
   if (band.cols() > kFewColumns || row + kRowsAhead >= band.i1) return;
   const T* const later = from + (row + kRowsAhead) * ld;
   for (std::int64_t j = band.j0; j < band.j1; j += kLine) __builtin_prefetch(later + j, 1);
 }
 
-/// Asks for the sums of the band that probably comes next, which take longer to come from memory than one product of
-/// them takes: the rows below, or the columns beside where a band is narrow.
+/// Asks for the sums of the band that probably comes after a wide one, the rows below, which take longer to come from
+/// memory than one product of them takes.
 template <class Int>
 void fetch_next_band(const Tile& tile, const ResultBand& band, const Int* sums, std::int64_t ld) {
   constexpr std::int64_t kLine = 64 / sizeof(Int);
-  const std::int64_t rows = band.i1 - band.i0, cols = band.cols();
-  const bool beside = rows > cols;
-  const std::int64_t i0 = beside ? band.i0 : band.i1, j0 = beside ? band.j1 : band.j0;
-  const std::int64_t i1 = std::min(i0 + rows, tile.rows()), j1 = std::min(j0 + cols, tile.cols());
-  for (std::int64_t i = i0; i < i1; ++i)
-    for (std::int64_t j = j0; j < j1; j += kLine) __builtin_prefetch(sums + i * ld + j, 1, 2);
+  if (band.cols() <= kFewColumns) return;
+  const std::int64_t end = std::min(2 * band.i1 - band.i0, tile.rows());
+  for (std::int64_t i = band.i1; i < end; ++i)
+    for (std::int64_t j = band.j0; j < band.j1; j += kLine) __builtin_prefetch(sums + i * ld + j, 1, 2);
 }
 
 /// Adds K blocks [0, blocks) of a tile to its sums, whose first element is *sums. Returns whether a result was bad.

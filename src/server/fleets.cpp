@@ -105,6 +105,14 @@ void begin_on(DeviceId device, Executor& executor, Exchange& exchange) {
   if (executor.stages().active()) exchange.send(device, executor.stages().begin_message(device));
 }
 
+/// A device that leaves may go on with what it was asked: nobody waits for that, and it is not sent the rest.
+/// `answers`: those that came before their turn, by tasklet.
+template <class Answers>
+void forget_all(DeviceId device, Exchange& exchange, Answers& answers) {
+  exchange.forget_all(device);
+  std::erase_if(answers, [&](const auto& early) { return early.second.tasklet.piece.device == device; });
+}
+
 /// Modelled time order, in real time (wall) or as fast as the host can (virtual); see cleave/server/fleets.hpp.
 class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
  public:
@@ -183,7 +191,6 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
         model_.remove_device(event.device);  // its process does not answer: the trace cannot bring it back
         continue;
       }
-      if (event.kind == EventKind::left) forget_all(event.device);
       if (event.kind == EventKind::joined) begin_on(event.device, executor_, exchange_);
       if (event.kind == EventKind::done && event.device != kServerDevice) {
         waited_for = exchange_.rank_of(event.device);
@@ -194,6 +201,7 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
           own_witnesses_.erase(own);
         }
       }
+      if (event.kind == EventKind::left) forget_all(event.device, exchange_, answers_);
       if (pace_) {
         const Seconds passed = clock_.now();
         pace_->passed(passed, model_.now(), waited_for, waited_for > 0 ? passed - due : Seconds(0));
@@ -207,12 +215,6 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
   void follow_ranks() {
     for (const DeviceId device : exchange_.take_gone()) model_.remove_device(device);
     for (const DeviceId device : exchange_.take_returned()) model_.return_device(device);
-  }
-
-  // Who leaves the model may go on with what it was asked: nobody waits for that, and it is not sent the rest.
-  void forget_all(DeviceId device) {
-    exchange_.forget_all(device);
-    std::erase_if(answers_, [&](const auto& early) { return early.second.tasklet.piece.device == device; });
   }
 
   // Whether real time has come to `modelled`; if not, something else was waited for, at most until then. What never
@@ -471,8 +473,7 @@ class LiveFleet final : public RankFleet {
     device.present = false;
     device.owed = Seconds(0);
     ++roster_;
-    exchange_.forget_all(id);
-    std::erase_if(answers_, [&](const auto& answer) { return answer.second.tasklet.piece.device == id; });
+    forget_all(id, exchange_, answers_);
     std::erase_if(pending_, [&](const Event& event) { return event.kind == EventKind::done && event.device == id; });
     spans_.lost_with(id, now());
     spans_.changed(id, sched::DeviceChange::left, now());

@@ -43,4 +43,15 @@ inline fleet::ChurnTrace sessions_in(Seconds run, double session, std::int64_t d
                            devices, run * 5);
 }
 
+/// The first three devices, in turn every half millisecond, leave, come back, fall silent and come back at one moment.
+inline fleet::ChurnTrace bursts(std::int64_t count) {
+  using enum fleet::ChurnKind;
+  fleet::ChurnTrace trace;
+  for (std::int64_t burst = 0; burst < count; ++burst) {
+    for (const fleet::ChurnKind kind : {leave, join, hang, join})
+      trace.push_back({Seconds(5e-4) * static_cast<double>(burst), DeviceId(burst % 3), kind, 1.0});
+  }
+  return trace;
+}
+
 }  // namespace cleave::testing_run

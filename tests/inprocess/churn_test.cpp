@@ -1,6 +1,8 @@
-// 200 seeded random churn schedules: devices leave, join, slow down, hang and lie at any moment; the bits stay the
-// same.
+// 200 seeded random churn schedules: devices leave, join, slow down, hang and lie at any moment; and devices that are
+// back before the server looks. The bits stay the same.
 #include <gtest/gtest.h>
+
+#include <tuple>
 
 #include "churn_schedule.hpp"
 #include "run.hpp"
@@ -52,6 +54,37 @@ TEST(Churn, RandomSchedulesUnderRealClocks) {
     EXPECT_TRUE(lost > 0 || clock == server::ClockMode::off);
   }
 }
+
+// In real time a server that is busy learns of several departures and returns at once, and devices go on with what they
+// were asked before they left.
+class BackBeforeAnybodyLooks : public ::testing::TestWithParam<std::tuple<DType, sched::Layout, double>> {};
+
+TEST_P(BackBeforeAnybodyLooks, TheSameBits) {
+  const auto& [wire, layout, fraction] = GetParam();
+  Setting s = small_setting();
+  s.model.n_layer = 2;
+  s.wire = wire;
+  const std::uint64_t wanted = train(s).hash;
+  s.devices = alike_devices(4);
+  s.device_ranks = 2;
+  s.layout = layout;
+  s.clock = server::ClockMode::off;
+  if (fraction > 0) s.verification = {.mode = server::VerifyMode::quorum, .fraction = fraction};
+  s.churn = bursts(60);
+  std::int64_t lost = 0;
+  for (int run = 0; run < 4; ++run) {
+    const Outcome got = train(s);
+    EXPECT_EQ(got.hash, wanted) << "run " << run;
+    EXPECT_EQ(got.rejected, 0);
+    lost += got.lost;
+  }
+  EXPECT_GT(lost, 0) << "nobody held anything when he left";
+}
+
+INSTANTIATE_TEST_SUITE_P(Churn, BackBeforeAnybodyLooks,
+                         ::testing::Combine(::testing::Values(DType::f32, DType::bf16, DType::f16),
+                                            ::testing::Values(sched::Layout::stages, sched::Layout::tiles),
+                                            ::testing::Values(0.0, 0.5, 1.0)));
 
 }  // namespace
 }  // namespace cleave::testing_run

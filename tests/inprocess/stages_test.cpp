@@ -131,41 +131,6 @@ TEST(Stages, EveryClockDecidesTheSameBits) {
   }
 }
 
-// In real time a server that is busy learns of several departures and returns at once, and devices go on with what they
-// were asked before they left.
-TEST(Stages, DevicesThatAreBackBeforeAnybodyLooks) {
-  constexpr std::int64_t kBursts = 60;
-  constexpr Seconds kApart{5e-4};
-  for (const DType wire : kWires) {
-    Setting plain = with_wire(small_setting(), wire);
-    plain.model.n_layer = 2;
-    const std::uint64_t wanted = train(plain).hash;
-    for (const sched::Layout layout : {sched::Layout::stages, sched::Layout::tiles}) {
-      for (const double fraction : {0.0, 0.5, 1.0}) {
-        Setting s = in_stages(plain, alike_devices(4), 2);
-        s.layout = layout;
-        s.clock = server::ClockMode::off;
-        if (fraction > 0) s.verification = {.mode = server::VerifyMode::quorum, .fraction = fraction};
-        for (std::int64_t burst = 0; burst < kBursts; ++burst) {
-          const Seconds at = kApart * static_cast<double>(burst);
-          for (const fleet::ChurnKind kind : {fleet::ChurnKind::leave, fleet::ChurnKind::join, fleet::ChurnKind::hang})
-            s.churn.push_back({at, DeviceId(burst % 3), kind, 1.0});
-          s.churn.push_back({at, DeviceId(burst % 3), fleet::ChurnKind::join, 1.0});
-        }
-        std::int64_t lost = 0;
-        for (int run = 0; run < 4; ++run) {
-          const Outcome got = train(s);
-          EXPECT_EQ(got.hash, wanted) << name_of(wire) << ", layout " << static_cast<int>(layout) << ", share "
-                                      << fraction << ", run " << run;
-          EXPECT_EQ(got.rejected, 0);
-          lost += got.lost;
-        }
-        EXPECT_GT(lost, 0) << "nobody held anything when he left";
-      }
-    }
-  }
-}
-
 // What train says of time, bytes and energy, simulate says.
 TEST(Stages, TakeTheTimeAndEnergyOfTheSimulator) {
   for (const DType wire : kWires) {
