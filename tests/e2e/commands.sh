@@ -32,6 +32,16 @@ expect_code 0 "import" "$CLEAVE" import "$scratch/model.safetensors" "$scratch/i
 
 expect_code 0 "plan" "$CLEAVE" plan "$scratch/input.yaml" --json "$scratch/plan.json"
 grep -q '"lower_bound_s"' "$scratch/plan.json" || fail "plan.json has no bound"
+# Without emulation the layout is not the one that the declared links and rates make quickest; plan says what train takes.
+for batch in 8 2; do
+  off=("$TOP/inputs/speed/six-layers.yaml" "data.text=$scratch/text" model.n_layer=1 model.seq_len=64 "train.batch=$batch" train.steps=1
+    "output.dir=$scratch/off-$batch")
+  expect_code 0 "clock off: train" "$CLEAVE" train "${off[@]}"
+  expect_code 0 "clock off: plan" "$CLEAVE" plan "${off[@]}" --json "$scratch/off.json"
+  layout=$([ "$batch" -eq 8 ] && echo stages || echo tiles)
+  grep -q "plan.layout is auto: $layout" "$scratch/off-$batch/log.txt" || fail "clock off, batch $batch: train does not take $layout"
+  grep -q "\"layout\": \"$layout\"" "$scratch/off.json" || fail "clock off, batch $batch: plan does not say $layout"
+done
 expect_code 0 "simulate" "$CLEAVE" simulate "$scratch/input.yaml" --json "$scratch/simulate.json"
 grep -q '"step_s"' "$scratch/simulate.json" || fail "simulate.json has no time"
 

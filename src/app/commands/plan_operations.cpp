@@ -116,7 +116,10 @@ void print_table(const std::vector<Planned>& list) {
 
 int plan_operations(const CommandLine& line) {
   if (line.files.size() != 1) throw InputError("plan takes one input file", "cleave plan INPUT.yaml [key=value ...]");
-  const Input input = read_input(line.files.front(), line.overrides, Needs::no_data);
+  Input input = read_input(line.files.front(), line.overrides, Needs::no_data);
+  // What train takes.
+  if (input.fleet.clock == server::ClockMode::off)
+    input.step.layout.layout = sched::layout_without_emulation(input.step);
   const sched::StepSpec& spec = input.step;
   const std::vector<plan::DeviceState> devices = sched::idle_devices(spec.devices);
   const sched::LayoutChoice choice = sched::choose_layout(spec);
