@@ -76,6 +76,7 @@ StageDevice::Status StageDevice::hold(const comm::StageTask& task, std::span<con
   const std::int64_t how = task.owner < 0 ? from.value<std::int64_t>() : 0;
   if (!from.ok()) return Status::malformed;
   const auto replay = (how & comm::kKeepsValues) != 0 ? Replay::kept : Replay::remade;
+  if ((how & comm::kSumsLate) != 0) worker_.sum_late();
   if ((how & comm::kWeightsInPlace) != 0) return hold_in_place(task.stage, holding, from, reach, replay);
   const std::span<const std::byte> weights = from.left();
   return task.owner < 0
@@ -302,6 +303,9 @@ StageDevice::Status StageDevice::carry_out(const comm::StageTask& task, std::spa
     case StageErrand::hold: return hold(task, payload, reach);
     case StageErrand::forward: {
       const bool head = worker_.is_head(task.stage);
+      if (task.row == 0 && worker_.memory() + worker_.kept_by_sequence(task.stage) > memory_) {
+        if (const Status status = worker_.settle(); status != Status::ok) return status;
+      }
       return head ? pass_head(task, payload, to, true) : pass(task, payload, to, true);
     }
     case StageErrand::remake: {
@@ -355,6 +359,7 @@ std::optional<std::variant<comm::ResultDraft, comm::Reason>> StageDevice::execut
     added_.insert(task.header.tasklet);
     if (task.header.fault != comm::InjectedFault::none) worker_.falsify(asked.owner, task.header.sequence);
   }
+  if (worker_.memory() > memory_ && worker_.settle() != Status::ok) return comm::Reason::non_finite;
   if (worker_.memory() > memory_) return comm::Reason::memory;
   return result;
 }

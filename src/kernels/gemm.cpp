@@ -127,11 +127,19 @@ ProductStatus for_scaled_tiles(Parallel& parallel, std::int64_t m, std::int64_t 
 }
 
 template <class Int>
-ProductStatus multiply_box_as(Parallel& parallel, const Product& p, PartialSums sums, bool accumulate) {
-  return for_scaled_tiles(parallel, p.shape.m, p.shape.n, p.col_exponents, [&](const Tile& tile, Scratch& memory) {
-    Int* first = static_cast<Int*>(sums.data) + tile.i0 * sums.ld + tile.j0;
-    return sum_blocks(p, tile, k_blocks(p.shape.k), first, sums.ld, accumulate, memory.columns);
-  });
+ProductStatus multiply_boxes_as(Parallel& parallel, std::span<const Product> products, PartialSums sums,
+                                bool accumulate) {
+  const GemmShape& shape = products.front().shape;
+  return for_scaled_tiles(parallel, shape.m, shape.n, products.front().col_exponents,
+                          [&](const Tile& tile, Scratch& memory) {
+                            Int* const first = static_cast<Int*>(sums.data) + tile.i0 * sums.ld + tile.j0;
+                            bool bad = false, add = accumulate;
+                            for (const Product& p : products) {
+                              bad |= sum_blocks(p, tile, k_blocks(p.shape.k), first, sums.ld, add, memory.columns);
+                              add = true;
+                            }
+                            return bad;
+                          });
 }
 
 /// For blocks whose bands nobody looks at before they are complete.
@@ -272,10 +280,19 @@ void gemm_block(GemmShape shape, ConstMatrix a, ConstMatrix b, Matrix c, Accumul
 ProductStatus multiply_box(Parallel& parallel, GemmShape shape, ConstMatrix a, ConstMatrix b,
                            std::span<const std::int16_t> row_exponents, std::span<const std::int16_t> col_exponents,
                            PartialSums sums, Accumulate accumulate) {
-  check_exponents(shape, row_exponents, col_exponents);
+  const ProductOperands one{a, b, shape.k};
+  return multiply_boxes(parallel, shape.m, shape.n, {&one, 1}, row_exponents, col_exponents, sums, accumulate);
+}
+
+ProductStatus multiply_boxes(Parallel& parallel, std::int64_t m, std::int64_t n,
+                             std::span<const ProductOperands> products, std::span<const std::int16_t> row_exponents,
+                             std::span<const std::int16_t> col_exponents, PartialSums sums, Accumulate accumulate) {
+  check_exponents({m, n, 0}, row_exponents, col_exponents);
+  if (products.empty()) return ProductStatus::ok;
+  std::vector<Product> all;
+  for (const ProductOperands& of : products) all.push_back({{m, n, of.k}, of.a, of.b, row_exponents, col_exponents});
   return with_integer(sums.type, [&](auto zero) {
-    return multiply_box_as<decltype(zero)>(parallel, {shape, a, b, row_exponents, col_exponents}, sums,
-                                           accumulate == Accumulate::yes);
+    return multiply_boxes_as<decltype(zero)>(parallel, all, sums, accumulate == Accumulate::yes);
   });
 }
 

@@ -68,8 +68,8 @@ ProductStatus TokenSumMatrix::add_product(Parallel& parallel, std::int64_t k, Co
   const GemmShape shape{rows_, cols_, k};
   if (!narrow()) {
     if (sign == Sign::add) {
-      const auto accumulate = std::exchange(untouched_, false) && k > 0 ? Accumulate::no : Accumulate::yes;
-      return multiply_tokens(parallel, shape, a, b, tokens, {DType::i64, wide(), cols_}, accumulate);
+      const TokenProduct one{a, b, k, tokens};
+      return add_products(parallel, {&one, 1});
     }
     const std::span<std::int64_t> all = zeroed_wide();
     KeptVector<std::int64_t> own(all.size(), 0);
@@ -93,6 +93,13 @@ ProductStatus TokenSumMatrix::add_product(Parallel& parallel, std::int64_t k, Co
     if (wrong) bad = true;
   });
   return status_of(bad);
+}
+
+ProductStatus TokenSumMatrix::add_products(Parallel& parallel, std::span<const TokenProduct> products) {
+  const bool any = std::ranges::any_of(products, [](const TokenProduct& of) { return of.k > 0; });
+  if (!any) return ProductStatus::ok;
+  const auto accumulate = std::exchange(untouched_, false) ? Accumulate::no : Accumulate::yes;
+  return multiply_token_runs(parallel, rows_, cols_, products, {DType::i64, wide(), cols_}, accumulate);
 }
 
 ProductStatus TokenSumMatrix::add_columns(Parallel& parallel, ConstRows of, std::int64_t seq, Sign sign) {

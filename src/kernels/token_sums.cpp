@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <vector>
 
 #include "block_product.hpp"
 #include "cleave/base/error.hpp"
@@ -57,19 +58,24 @@ bool sum_tile(const Tile& tile, std::int64_t k, ConstMatrix a, ConstMatrix b, co
 
 ProductStatus multiply_tokens(Parallel& parallel, GemmShape shape, ConstMatrix a, ConstMatrix b, TokenRun tokens,
                               PartialSums sums, Accumulate accumulate) {
-  CLEAVE_ASSERT(sums.type == DType::i64 && tokens.seq > 0 && tokens.unit == TokenUnit{},
-                "sums over tokens of sequences of {}", tokens.seq);
-  const std::span<const std::int16_t> all = exponents(std::max(shape.m, shape.n));
-  const auto rows = all.first(static_cast<std::size_t>(shape.m)),
-             columns = all.first(static_cast<std::size_t>(shape.n));
-  for (std::int64_t begin = 0, end = 0; begin < shape.k; begin = end) {
-    end = std::min(shape.k, tokens.border_after(begin));
-    const ProductStatus status =
-        multiply_box(parallel, {shape.m, shape.n, end - begin}, a.from(0, begin), b.from(begin, 0), rows, columns, sums,
-                     begin > 0 ? Accumulate::yes : accumulate);
-    if (status != ProductStatus::ok) return status;
+  const TokenProduct one{a, b, shape.k, tokens};
+  return multiply_token_runs(parallel, shape.m, shape.n, {&one, 1}, sums, accumulate);
+}
+
+ProductStatus multiply_token_runs(Parallel& parallel, std::int64_t m, std::int64_t n,
+                                  std::span<const TokenProduct> products, PartialSums sums, Accumulate accumulate) {
+  std::vector<ProductOperands> between_borders;
+  for (const TokenProduct& of : products) {
+    CLEAVE_ASSERT(sums.type == DType::i64 && of.tokens.seq > 0 && of.tokens.unit == TokenUnit{},
+                  "sums over tokens of sequences of {}", of.tokens.seq);
+    for (std::int64_t begin = 0, end = 0; begin < of.k; begin = end) {
+      end = std::min(of.k, of.tokens.border_after(begin));
+      between_borders.push_back({of.a.from(0, begin), of.b.from(begin, 0), end - begin});
+    }
   }
-  return ProductStatus::ok;
+  const std::span<const std::int16_t> all = exponents(std::max(m, n));
+  return multiply_boxes(parallel, m, n, between_borders, all.first(static_cast<std::size_t>(m)),
+                        all.first(static_cast<std::size_t>(n)), sums, accumulate);
 }
 
 ProductStatus multiply_all_tokens(Parallel& parallel, GemmShape shape, ConstMatrix a, ConstMatrix b, TokenRun tokens,

@@ -56,6 +56,7 @@ StageWorker::Status StageWorker::hold_slices(std::int32_t owner, std::int32_t st
   }
   for (const Region& region : held->steps.regions)
     held->sums.emplace_back(region.rows.count(), region.cols.count(), unit(), &pool_);
+  held->late.resize(held->sums.size());
   owners_[owner] = std::move(held);
   return Status::ok;
 }
@@ -94,7 +95,7 @@ void StageWorker::keep_operands(std::span<const Region> regions, std::int64_t pi
 
 template <class Operand>
 StageWorker::Status StageWorker::add_regions(Owner& owner, const Operand& operand, std::int64_t sequence,
-                                             bool take_away) {
+                                             bool take_away, bool late) {
   const auto sign = take_away ? kernels::TokenSumMatrix::Sign::take_away : kernels::TokenSumMatrix::Sign::add;
   for (std::size_t r = 0; r < owner.steps.regions.size(); ++r) {
     const Region& region = owner.steps.regions[r];
@@ -104,8 +105,15 @@ StageWorker::Status StageWorker::add_regions(Owner& owner, const Operand& operan
     ProductStatus status = ProductStatus::ok;
     if (region.op->kind == model::OpKind::gemm) {
       const kernels::ConstRows b = operand(region, region.op->in[1], sum.b);
-      status = sums.add_product(parallel_, seq_, kernels::ConstMatrix(a.data, a.ld).transposed(),
-                                kernels::ConstMatrix(b.data, b.ld), {seq_, sequence * seq_, unit()}, sign);
+      const kernels::TokenProduct product{kernels::ConstMatrix(a.data, a.ld).transposed(),
+                                          kernels::ConstMatrix(b.data, b.ld),
+                                          seq_,
+                                          {seq_, sequence * seq_, unit()}};
+      if (late) {
+        owner.late[r].push_back(product);
+      } else {
+        status = sums.add_product(parallel_, product.k, product.a, product.b, product.tokens, sign);
+      }
     } else {
       status = sums.add_columns(parallel_, a, seq_, sign);
     }
@@ -119,7 +127,7 @@ StageWorker::Status StageWorker::add_kept(Owner& owner, const Kept& kept, std::i
     const Columns columns = columns_of_operand(view, part);
     return kernels::ConstRows(kept.at({view.tensor, columns.begin, columns.end}).data(), seq_, columns.count());
   };
-  return add_regions(owner, operand, sequence, take_away);
+  return add_regions(owner, operand, sequence, take_away, false);
 }
 
 // Where they were kept from the way forward and back. They were kept as they were made, so others than fp32 are rounded
@@ -134,7 +142,7 @@ StageWorker::Status StageWorker::add_passed(std::int32_t number, Owner& owner, s
     std::int64_t piece = owner.first;
     while (std::ranges::find(table_.program(piece).sums(), region.op) == table_.program(piece).sums().end()) ++piece;
     const Columns columns = columns_of_operand(view, part);
-    const KeptValues& kept = passed->second.kept[static_cast<std::size_t>(piece - owner.first)];
+    const KeptValues& kept = (*passed->second.kept)[static_cast<std::size_t>(piece - owner.first)];
     const kernels::ConstRows rows = kept.rows(view.tensor, 0, seq_).columns(columns.begin, columns.end);
     if (wire == DType::f32) return rows;
     KeptVector<float>& own = rounded[next++ % 2];
@@ -143,9 +151,38 @@ StageWorker::Status StageWorker::add_passed(std::int32_t number, Owner& owner, s
     kernels::round_to(wire, {own.data(), seq_, columns.count()});
     return kernels::ConstRows(own.data(), seq_, columns.count());
   };
-  const Status status = add_regions(owner, operand, sequence, take_away);
+  const bool late = sums_late_ && !take_away && wire == DType::f32;
+  if (late) owner.late_operands.push_back(passed->second.kept);
+  const Status status = add_regions(owner, operand, sequence, take_away, late);
   if (passed->second.owners.empty()) passed_.erase(passed);
   return status;
+}
+
+ProductStatus StageWorker::settle(Owner& owner, std::size_t region) {
+  std::vector<kernels::TokenProduct>& late = owner.late[region];
+  const ProductStatus status = owner.sums[region].add_products(parallel_, late);
+  late.clear();
+  if (std::ranges::all_of(owner.late, &std::vector<kernels::TokenProduct>::empty)) owner.late_operands.clear();
+  return status;
+}
+
+StageWorker::Status StageWorker::settle() {
+  bool good = true;
+  for (const auto& [number, owner] : owners_) {
+    for (std::size_t r = 0; r < owner->late.size(); ++r) {
+      if (!owner->late[r].empty()) good &= settle(*owner, r) == ProductStatus::ok;
+    }
+  }
+  return good ? Status::ok : Status::diverged;
+}
+
+Bytes StageWorker::kept_by_sequence(std::int32_t stage) const {
+  const auto found = replicas_.find(stage);
+  if (found == replicas_.end() || !found->second->keeps) return Bytes(0);
+  std::int64_t columns = 0;
+  for (std::int64_t piece = found->second->first; piece < found->second->end; ++piece)
+    columns += table_.program(piece).kept_columns();
+  return Bytes(columns * seq_ * static_cast<std::int64_t>(sizeof(float)));
 }
 
 StageWorker::Status StageWorker::add(std::int32_t owner, std::int64_t sequence, const Operands* operands,
@@ -246,7 +283,7 @@ void StageWorker::run_alone(Owner& owner, const Operands& operands, Kept& kept) 
 template <class Use>
 std::optional<std::int64_t> StageWorker::for_parts(std::int32_t owner, std::span<const UnitRange> slices,
                                                    const Use& use) {
-  const Owner& of = *owners_.at(owner);
+  Owner& of = *owners_.at(owner);
   if (!are_units(table_, of.first, of.end, slices)) return std::nullopt;
   std::int64_t before = 0;
   for (const Region& part : regions_of(table_, slices)) {
@@ -255,7 +292,7 @@ std::optional<std::int64_t> StageWorker::for_parts(std::int32_t owner, std::span
       return r.op == part.op && contains(r.rows, part.rows) && contains(r.cols, part.cols);
     });
     if (region == of.steps.regions.end()) return std::nullopt;
-    use(of.sums[static_cast<std::size_t>(region - of.steps.regions.begin())],
+    use(of, static_cast<std::size_t>(region - of.steps.regions.begin()),
         kernels::TokenSumMatrix::Part{part.rows.begin - region->rows.begin, part.rows.count(),
                                       part.cols.begin - region->cols.begin, part.cols.count()},
         before);
@@ -267,8 +304,8 @@ std::optional<std::int64_t> StageWorker::for_parts(std::int32_t owner, std::span
 DType StageWorker::partial_type(std::int32_t owner, std::span<const UnitRange> slices) {
   DType type = partial_sum_type(table_.graph().wire);
   if (!owners_.contains(owner)) return type;
-  (void)for_parts(owner, slices, [&](const kernels::TokenSumMatrix& sums, const auto& part, std::int64_t) {
-    if (type == DType::i32) type = sums.partial_type(part);
+  (void)for_parts(owner, slices, [&](const Owner& of, std::size_t region, const auto& part, std::int64_t) {
+    if (type == DType::i32) type = of.sums[region].partial_type(part);
   });
   return type;
 }
@@ -276,8 +313,8 @@ DType StageWorker::partial_type(std::int32_t owner, std::span<const UnitRange> s
 std::int64_t StageWorker::promoted_rows(std::int32_t owner, std::span<const UnitRange> slices) {
   std::int64_t rows = 0;
   if (!owners_.contains(owner)) return rows;
-  (void)for_parts(owner, slices, [&](const kernels::TokenSumMatrix& sums, const auto& part, std::int64_t) {
-    rows += sums.promoted_rows(part);
+  (void)for_parts(owner, slices, [&](const Owner& of, std::size_t region, const auto& part, std::int64_t) {
+    rows += of.sums[region].promoted_rows(part);
   });
   return rows;
 }
@@ -285,23 +322,34 @@ std::int64_t StageWorker::promoted_rows(std::int32_t owner, std::span<const Unit
 StageWorker::Status StageWorker::partial_sums(std::int32_t owner, std::span<const UnitRange> slices, DType type,
                                               std::span<std::byte> sums) {
   if (!owners_.contains(owner)) return Status::absent;
-  const auto ignore = [](const auto&, const auto&, std::int64_t) {};
+  const auto ignore = [](const Owner&, std::size_t, const auto&, std::int64_t) {};
   const std::optional<std::int64_t> elements = for_parts(owner, slices, ignore);
   if (!elements || *elements * size_of(type) != std::ssize(sums)) return Status::malformed;
-  (void)for_parts(owner, slices, [&](const kernels::TokenSumMatrix& of, const auto& part, std::int64_t before) {
-    of.partial_sums(parallel_, part, {type, sums.data() + before * size_of(type), part.cols});
+  bool good = true;
+  (void)for_parts(owner, slices, [&](Owner& of, std::size_t region, const auto& part, std::int64_t before) {
+    kernels::TokenSumMatrix& all = of.sums[region];
+    const std::vector<kernels::TokenProduct>& late = of.late[region];
+    const kernels::PartialSums to{type, sums.data() + before * size_of(type), part.cols};
+    if (!late.empty() && all.untouched() && part == all.whole()) {  // straight to where they are sent from
+      good &= kernels::multiply_token_runs(parallel_, part.rows, part.cols, late, to, kernels::Accumulate::no) ==
+              ProductStatus::ok;
+      return;
+    }
+    if (!late.empty()) good &= settle(of, region) == ProductStatus::ok;
+    all.partial_sums(parallel_, part, to);
   });
-  return Status::ok;
+  return good ? Status::ok : Status::diverged;
 }
 
 StageWorker::Status StageWorker::gradient(std::int32_t owner, std::span<const UnitRange> slices,
                                           std::span<float> gradient) {
   if (!owners_.contains(owner)) return Status::absent;
-  const auto ignore = [](const auto&, const auto&, std::int64_t) {};
+  const auto ignore = [](const Owner&, std::size_t, const auto&, std::int64_t) {};
   if (for_parts(owner, slices, ignore) != std::ssize(gradient)) return Status::malformed;
   bool good = true;
-  (void)for_parts(owner, slices, [&](const kernels::TokenSumMatrix& of, const auto& part, std::int64_t before) {
-    good &= of.finish(parallel_, part, {gradient.data() + before, part.cols}) == ProductStatus::ok;
+  (void)for_parts(owner, slices, [&](Owner& of, std::size_t region, const auto& part, std::int64_t before) {
+    if (!of.late[region].empty()) good &= settle(of, region) == ProductStatus::ok;
+    good &= of.sums[region].finish(parallel_, part, {gradient.data() + before, part.cols}) == ProductStatus::ok;
   });
   return good ? Status::ok : Status::diverged;
 }

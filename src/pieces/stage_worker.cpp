@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "cleave/base/error.hpp"
 #include "cleave/kernels/token_sums.hpp"
@@ -48,6 +49,7 @@ void StageWorker::clear() {
   waiting_.clear();
   passed_.clear();
   kept_.clear();
+  sums_late_ = false;
 }
 
 StageWorker::Weights::Weights(const model::StepGraph& graph, const NeededParameters& needed,
@@ -145,7 +147,8 @@ StageWorker::Status StageWorker::hold_stage(std::int32_t stage, std::int64_t fir
 
 // Who is begun here again is begun anew.
 void StageWorker::forget(std::int32_t stage, std::int64_t sequence) {
-  for (auto* visits : {&forward_, &backward_, &waiting_, &passed_}) visits->erase({stage, sequence});
+  for (auto* visits : {&forward_, &backward_, &waiting_}) visits->erase({stage, sequence});
+  passed_.erase({stage, sequence});
 }
 
 StageWorker::Visit& StageWorker::open_forward(Replica& replica, const Chunk& chunk, bool keeps) {
@@ -238,10 +241,10 @@ void StageWorker::open_back(Replica& replica, Visit& visit, std::int32_t stage, 
 }
 
 void StageWorker::close_back(std::map<OfSequence, Visit>& visits, std::map<OfSequence, Visit>::iterator at) {
-  if (!at->second.kept.empty() && !at->second.owners.empty()) {
-    at->second.states.clear();
-    passed_[at->first] = std::move(at->second);
-  }
+  Visit& visit = at->second;
+  if (!visit.kept.empty() && !visit.owners.empty())
+    passed_[at->first] = {std::make_shared<const std::vector<KeptValues>>(std::move(visit.kept)),
+                          std::move(visit.owners)};
   visits.erase(at);
 }
 
@@ -423,7 +426,7 @@ Bytes StageWorker::memory() const {
     sum += entry.second->weights->bytes;
     for (const std::unique_ptr<ChunkRun>& run : entry.second->runs) sum += run->packed().value();
   }
-  for (const auto* visits : {&forward_, &backward_, &waiting_, &passed_}) {
+  for (const auto* visits : {&forward_, &backward_, &waiting_}) {
     for (const auto& entry : *visits) {
       for (const KeptValues& kept : entry.second.kept) sum += kept.bytes().value();
       for (const SequenceState& state : entry.second.states)
@@ -436,6 +439,14 @@ Bytes StageWorker::memory() const {
   for (const auto& entry : owners_) {
     if (entry.second->weights) sum += entry.second->weights->bytes;
     for (const kernels::TokenSumMatrix& sums : entry.second->sums) sum += sums.memory().value();
+  }
+  std::set<const std::vector<KeptValues>*> passed;  // which owners share
+  for (const auto& entry : passed_) passed.insert(entry.second.kept.get());
+  for (const auto& entry : owners_) {
+    for (const auto& kept : entry.second->late_operands) passed.insert(kept.get());
+  }
+  for (const std::vector<KeptValues>* of : passed) {
+    for (const KeptValues& kept : *of) sum += kept.bytes().value();
   }
   for (const auto& entry : kept_) {
     for (const auto& operand : entry.second) sum += std::ssize(operand.second) * wire;

@@ -47,6 +47,12 @@ struct StageWorker::Visit {
   std::vector<std::int32_t> owners;  // whose operands are kept on the way
 };
 
+/// A sequence that is through, of which values were kept. Products that wait (Owner::late) may share them.
+struct StageWorker::Passed {
+  std::shared_ptr<const std::vector<KeptValues>> kept;  // of each piece
+  std::vector<std::int32_t> owners;                     // that are to sum over it yet
+};
+
 /// Slices of a stage's gradient.
 struct StageWorker::Owner {
   std::int32_t stage = 0;
@@ -54,7 +60,9 @@ struct StageWorker::Owner {
   OwnerSteps steps;
   std::unique_ptr<Weights> weights;  // none: the replica's
   std::vector<std::unique_ptr<ChunkRun>> runs;
-  std::vector<kernels::TokenSumMatrix> sums;  // of each region
+  std::vector<kernels::TokenSumMatrix> sums;             // of each region
+  std::vector<std::vector<kernels::TokenProduct>> late;  // of each region: to be added yet
+  std::vector<std::shared_ptr<const std::vector<KeptValues>>> late_operands;
 };
 
 }  // namespace cleave::pieces

@@ -557,6 +557,8 @@ class LocalFleet final : public sched::ForwardingFleet<> {
 std::unique_ptr<RankFleet> make_rank_fleet(comm::Transport& transport, Executor& executor, const sched::StepSpec& spec,
                                            const FleetTerms& terms) {
   executor.set_meanwhile([&transport] { transport.progress(); });  // operands travel while kernels run
+  // In real time a device would be late that has all of its sums to make when their time is over.
+  if (terms.clock != ClockMode::wall) executor.stages().sum_late();
   if (terms.clock == ClockMode::off) return std::make_unique<LiveFleet>(transport, executor, spec, terms);
   return std::make_unique<ModelledFleet>(transport, executor, spec, terms);
 }

@@ -137,8 +137,9 @@ struct AttentionBlock {
   bool operator==(const AttentionBlock&) const = default;
 };
 
-/// Of a replica's StageErrand::hold, in its payload: it keeps what ways forward have made; weights are read in place.
-inline constexpr std::int64_t kKeepsValues = 1, kWeightsInPlace = 2;
+/// Of a replica's StageErrand::hold, in its payload: it keeps what ways forward have made; weights are read in place;
+/// sums over what it keeps may wait until they are sent.
+inline constexpr std::int64_t kKeepsValues = 1, kWeightsInPlace = 2, kSumsLate = 4;
 
 /// A task of a step in stages. What its payloads hold is for those to say who send and take it.
 struct StageTask {

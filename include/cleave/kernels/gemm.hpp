@@ -69,6 +69,17 @@ ProductStatus multiply_box(Parallel& parallel, GemmShape shape, ConstMatrix a, C
                            std::span<const std::int16_t> row_exponents, std::span<const std::int16_t> col_exponents,
                            PartialSums sums, Accumulate accumulate = Accumulate::no);
 
+/// Operands of one of several products that are summed: A[m x k] and B[k x n].
+struct ProductOperands {
+  ConstMatrix a, b;
+  std::int64_t k = 0;
+};
+/// multiply_box() of each of them into the same sums, which pass through memory once. Requires, errors: as
+/// multiply_box().
+ProductStatus multiply_boxes(Parallel& parallel, std::int64_t m, std::int64_t n,
+                             std::span<const ProductOperands> products, std::span<const std::int16_t> row_exponents,
+                             std::span<const std::int16_t> col_exponents, PartialSums sums, Accumulate accumulate);
+
 /// into += from, element by element, m x n. Sums of what an untrusted device sent wrap around where they overflow, as
 /// unsigned integers do; honest ones cannot (see above). Requires: same type.
 void add_partial_sums(Parallel& parallel, std::int64_t m, std::int64_t n, ConstPartialSums from, PartialSums into);

@@ -26,6 +26,8 @@ class TokenSumMatrix {
   [[nodiscard]] std::int64_t cols() const { return cols_; }
   [[nodiscard]] TokenUnit unit() const { return unit_; }
   [[nodiscard]] bool empty() const { return rows_ == 0; }
+  /// fp32: nothing was added yet.
+  [[nodiscard]] bool untouched() const { return untouched_ && !narrow(); }
   /// Partial sums by this rule are to be kept in such a matrix: they may need more than the bits of their type.
   [[nodiscard]] static bool sums(const SumRule& rule) {
     return rule.tokens.seq > 0 && rule.tokens.unit.wire != DType::f32;
@@ -36,12 +38,15 @@ class TokenSumMatrix {
   /// += A[rows x k] B[k x cols] over k tokens. Requires: as multiply_tokens(). Errors: not_representable.
   ProductStatus add_product(Parallel& parallel, std::int64_t k, ConstMatrix a, ConstMatrix b, TokenRun tokens,
                             Sign sign = Sign::add);
+  /// += several of them. Requires: fp32. Errors: as above.
+  ProductStatus add_products(Parallel& parallel, std::span<const TokenProduct> products);
   /// += the sums of columns over sequences of `seq` rows, block by block. Requires: one row. Errors: as above.
   ProductStatus add_columns(Parallel& parallel, ConstRows of, std::int64_t seq, Sign sign = Sign::add);
 
   /// A rectangle of it.
   struct Part {
     std::int64_t row = 0, rows = 0, col = 0, cols = 0;
+    bool operator==(const Part&) const = default;
   };
   [[nodiscard]] Part whole() const { return {0, rows_, 0, cols_}; }
   /// += partial sums of a part, of either type.

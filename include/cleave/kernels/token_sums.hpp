@@ -93,6 +93,15 @@ ProductStatus multiply_depth(Parallel& parallel, GemmShape shape, ConstMatrix a,
 /// borders. Errors: not_representable.
 ProductStatus multiply_tokens(Parallel& parallel, GemmShape shape, ConstMatrix a, ConstMatrix b, TokenRun tokens,
                               PartialSums sums, Accumulate accumulate);
+/// A product over a run of tokens, A[m x k] B[k x n], that is one of several summed.
+struct TokenProduct {
+  ConstMatrix a, b;
+  std::int64_t k = 0;
+  TokenRun tokens{};
+};
+/// multiply_tokens() of each of them into the same sums, tile by tile, so that sums pass through memory once.
+ProductStatus multiply_token_runs(Parallel& parallel, std::int64_t m, std::int64_t n,
+                                  std::span<const TokenProduct> products, PartialSums sums, Accumulate accumulate);
 /// C = float(sums) of all tokens of a batch, as it is sent. C: one of its strides is 1.
 ProductStatus multiply_all_tokens(Parallel& parallel, GemmShape shape, ConstMatrix a, ConstMatrix b, TokenRun tokens,
                                   Matrix c);

@@ -108,6 +108,14 @@ class StageWorker {
   [[nodiscard]] DType partial_type(std::int32_t owner, std::span<const UnitRange> slices);
   Status partial_sums(std::int32_t owner, std::span<const UnitRange> slices, DType type, std::span<std::byte> sums);
   Status gradient(std::int32_t owner, std::span<const UnitRange> slices, std::span<float> gradient);
+  /// From now on until clear(): sums over sequences that were kept may wait until somebody asks for them, and what was
+  /// kept stays until then. Sums then pass through memory once, not once a sequence. fp32 on the wire; others do not
+  /// wait.
+  void sum_late() { sums_late_ = true; }
+  /// Makes the sums that wait, and gives up what was kept for them.
+  Status settle();
+  /// What a sequence will keep that begins its way forward at a stage.
+  [[nodiscard]] Bytes kept_by_sequence(std::int32_t stage) const;
   /// Makes one of an owner's sums wrong, as an emulated liar does; `seed` picks it.
   void falsify(std::int32_t owner, std::uint32_t seed);
 
@@ -122,6 +130,7 @@ class StageWorker {
   struct Replica;
   struct Owner;
   struct Visit;
+  struct Passed;
   using Kept = std::map<std::tuple<TensorId, std::int64_t, std::int64_t>, KeptVector<float>>;  // by tensor and columns
   using OfSequence = std::pair<std::int32_t, std::int64_t>;                                    // stage or owner first
 
@@ -147,9 +156,11 @@ class StageWorker {
   void run_alone(Owner& owner, const Operands& operands, Kept& kept);
   // `operand(region, view, part)`: rows of a sequence, the columns of a part of one of the operation's views, rounded.
   template <class Operand>
-  Status add_regions(Owner& owner, const Operand& operand, std::int64_t sequence, bool take_away);
+  Status add_regions(Owner& owner, const Operand& operand, std::int64_t sequence, bool take_away, bool late);
   Status add_kept(Owner& owner, const Kept& kept, std::int64_t sequence, bool take_away);
   Status add_passed(std::int32_t number, Owner& owner, std::int64_t sequence, bool take_away);
+  // The sums of one region that wait.
+  [[nodiscard]] kernels::ProductStatus settle(Owner& owner, std::size_t region);
   [[nodiscard]] kernels::TokenUnit unit() const { return {table_.graph().wire, table_.graph().loss_bits}; }
   // Calls use(the owner's sums, the part of them, elements before it) for each region of slices; the number of all
   // elements, or none where the slices are not the owner's.
@@ -164,8 +175,10 @@ class StageWorker {
   std::map<std::int32_t, std::unique_ptr<Replica>> replicas_;  // by stage
   std::map<std::int32_t, std::unique_ptr<Owner>> owners_;
   std::map<OfSequence, Visit> forward_, backward_;
-  std::map<OfSequence, Visit> waiting_, passed_;  // with kept values: before their way back; until they are summed
-  std::map<OfSequence, Kept> kept_;               // operands of owners' sums, of sequences that were remade
+  std::map<OfSequence, Visit> waiting_;  // with kept values, before their way back
+  std::map<OfSequence, Passed> passed_;  // and until they are summed
+  std::map<OfSequence, Kept> kept_;      // operands of owners' sums, of sequences that were remade
+  bool sums_late_ = false;
 };
 
 }  // namespace cleave::pieces

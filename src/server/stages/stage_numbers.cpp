@@ -271,7 +271,8 @@ void StageNumbers::fill(const Tasklet& tasklet, std::span<std::byte> payload) {
       if (item.owner >= 0) {
         put_slices(slices_.at(item.owner));
       } else {
-        to.put_value((item.keeps ? comm::kKeepsValues : 0) | (places_.empty() ? 0 : comm::kWeightsInPlace));
+        to.put_value((item.keeps ? comm::kKeepsValues : 0) | (places_.empty() ? 0 : comm::kWeightsInPlace) |
+                     (sums_late_ ? comm::kSumsLate : 0));
       }
       to.put(std::span<const comm::OperandPlace>(places_));
       if (item.weights) put_weights(sent_of(tasklet), to);

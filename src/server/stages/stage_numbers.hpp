@@ -38,6 +38,8 @@ class StageNumbers {
   StageNumbers(Workspace& work, ServerKernels& kernels) : work_(work), kernels_(kernels) {}
   /// Partial sums are to be looked at later: they are kept as they came, beside their total.
   void keep_partial_sums() { keeps_partial_sums_ = true; }
+  /// Devices may put sums off until they are sent.
+  void sum_late() { sums_late_ = true; }
   [[nodiscard]] bool keeps(bool partial) const { return !partial || keeps_partial_sums_; }
 
   /// The step that the workspace has begun is run in these stages. Requires: a head in one part, a graph with one row
@@ -156,7 +158,7 @@ class StageNumbers {
 
   Workspace& work_;
   ServerKernels& kernels_;
-  bool active_ = false, keeps_partial_sums_ = false;
+  bool active_ = false, keeps_partial_sums_ = false, sums_late_ = false;
   std::map<const model::StepGraph*, std::unique_ptr<pieces::PieceTable>> tables_;
   pieces::PieceTable* table_ = nullptr;
   std::int64_t batch_ = 0, seq_ = 0, width_ = 0;

@@ -46,6 +46,8 @@ struct Layout {
   bool split_sequences = false;              ///< each slice has two owners, who take sequences in turn
   bool keeps = false;                        ///< values of the way forward are kept for the way back
   bool in_place = false;                     ///< weights are read where they lie
+  bool late = false;                         ///< sums wait until they are asked for, whole
+  bool settled = false;                      ///< and are made before that
 };
 
 class StageWorkerTest : public ::testing::TestWithParam<StageCase> {
@@ -116,6 +118,7 @@ class StageWorkerTest : public ::testing::TestWithParam<StageCase> {
                               : worker.hold_stage(number, stage.first, stage.end,
                                                   gather(parameters_of_stage(table_, stage.first, stage.end)), replay);
       ASSERT_EQ(held, Status::ok);
+      if (layout.late) worker.sum_late();
     }
     std::int32_t owner = 0;
     for (std::size_t k = 0; k + 1 < layout.marks.size(); ++k) {
@@ -190,7 +193,7 @@ class StageWorkerTest : public ::testing::TestWithParam<StageCase> {
       for (std::size_t s = stages.size() - 1; s-- > 0;) {
         Floats& dx = s == 0 ? bottom : dy[s];
         // Of sequences that are kept one is made again all the same, as for a device that did not take it forward.
-        if (!layout.keeps || q == 2) {
+        if (!layout.keeps || (q == 2 && !layout.late)) {
           EXPECT_EQ(replica(s, q).remake(static_cast<std::int32_t>(s), q, rows(x[s], q, 0, seq)), Status::ok);
         }
         Floats& of_norms = norms[s][static_cast<std::size_t>(q)];
@@ -223,6 +226,13 @@ class StageWorkerTest : public ::testing::TestWithParam<StageCase> {
       }
     }
     promoted_rows_ = 0;
+    for (std::size_t s = 0; s < stages.size() && layout.settled; ++s) {
+      for (StageWorker& worker : stages[s].replicas) {
+        const Bytes before = worker.memory(), of_one = worker.kept_by_sequence(static_cast<std::int32_t>(s));
+        EXPECT_EQ(worker.settle(), Status::ok);
+        EXPECT_GE(before - worker.memory(), graph_.wire == DType::f32 ? of_one * kBatch : Bytes(0));
+      }
+    }
     for (Stage& stage : stages) {
       for (const Stage::Owner& owner : stage.owners)
         promoted_rows_ += owner.worker->promoted_rows(owner.number, owner.slices);
@@ -237,7 +247,7 @@ class StageWorkerTest : public ::testing::TestWithParam<StageCase> {
     return gradients;
   }
 
-  // Each owner's slices are asked for in two halves.
+  // Each owner's slices are asked for in two halves, unless their sums are late.
   void collect(Stage& stage, const Layout& layout, Gradients& gradients) {
     const kernels::TokenUnit unit{GetParam().wire, graph_.loss_bits};
     std::map<const Operation*, kernels::TokenSumMatrix> sums;
@@ -248,6 +258,7 @@ class StageWorkerTest : public ::testing::TestWithParam<StageCase> {
         if (middle > slice.begin) halves[0].push_back({slice.piece, slice.begin, middle});
         halves[1].push_back({slice.piece, middle, slice.end});
       }
+      if (layout.late) halves = {owner.slices};
       for (const std::vector<UnitRange>& half : halves) {
         if (half.empty()) continue;
         const std::vector<Region> regions = regions_of(table_, half);
@@ -346,6 +357,9 @@ TEST_P(StageWorkerTest, TheSameBitsInAnyLayout) {
        .split_sequences = true,
        .keeps = true,
        .in_place = true},
+      {.stages = {2, 2}, .chunk = 128, .marks = {0, 0.4, 1}, .split_sequences = true, .keeps = true, .late = true},
+      {.stages = {4}, .chunk = 256, .replicas = 2, .order = {2, 1, 0}, .keeps = true, .late = true},
+      {.stages = {1, 3}, .chunk = 128, .marks = {0, 0.4, 1}, .keeps = true, .late = true, .settled = true},
   };
   for (std::size_t i = 0; i < layouts.size(); ++i) {
     SCOPED_TRACE(i);
