@@ -210,8 +210,11 @@ void StageRun::ask_another(const Purpose& purpose) {
 Seconds StageRun::late_at() {
   Seconds next(std::numeric_limits<double>::infinity());
   if (!options.quorum || !options.quorum->timed || !only_pairs_left()) return next;
-  for (const auto& [id, pair] : pairs.visits)
+  // Those that wait for a place get one when another is done, or replaced.
+  for (const auto& [id, pair] : pairs.visits) {
+    if (pair.witness == kNobody) continue;
     next = std::min(next, std::max(pair.since, pairs.busy) + kLeastPatience + pair.takes * kPatience);
+  }
   return next;
 }
 
@@ -231,8 +234,9 @@ void StageRun::replace_late() {
   }
 }
 
+// Not before it was asked whether the step goes on, after somebody was found out: what is updated then stays.
 void StageRun::begin_updates() {
-  if (!server->holds_updates() || !pairs.empty()) return;
+  if (asks_to_go_on || !server->holds_updates() || !pairs.empty()) return;
   for (std::int32_t s = 0; s <= top(); ++s) {
     if (at(s).gradients_left > 0 || (s >= lowest && at(s).backward_left > 0)) return;
   }

@@ -144,8 +144,9 @@ void StageRun::run(const KeepGoing& keep_going) {
   begin();
   last_event = fleet.now();
   for (std::int64_t events = 0; !complete(); ++events) {
-    if (keep_going && (events % kEventsBetweenQuestions == 0 || std::exchange(asks_to_go_on, false)) && !keep_going())
-      throw Interrupted{};
+    const bool asked = std::exchange(asks_to_go_on, false);
+    if (keep_going && (events % kEventsBetweenQuestions == 0 || asked) && !keep_going()) throw Interrupted{};
+    if (asked) begin_updates();
     const Seconds standstill = last_event + kSilence + plan.forecast * 2, late = late_at();
     // Devices that leave at one moment are replaced together.
     Seconds until = missing.empty() ? std::min(standstill, late) : fleet.now();
