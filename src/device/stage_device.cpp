@@ -338,8 +338,10 @@ std::optional<std::variant<comm::ResultDraft, comm::Reason>> StageDevice::execut
       return std::nullopt;
     default: break;
   }
-  if (task.header.tasklet <= last_) return std::nullopt;
-  last_ = task.header.tasklet;
+  const bool again = asked.errand == StageErrand::witness_forward || asked.errand == StageErrand::witness_backward;
+  TaskletId& last = again ? last_again_ : last_;
+  if (task.header.tasklet <= last) return std::nullopt;
+  last = task.header.tasklet;
   if (asked.errand == StageErrand::hold) {
     (void)carry_out(asked, task.operands[0], task.reach, nothing);
     if (!task.reach.empty()) in_reach_.push_back(std::move(frame));

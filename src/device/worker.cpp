@@ -1,6 +1,7 @@
 // The loop of the computing thread.
 #include "worker.hpp"
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -8,6 +9,26 @@
 #include "injected_fault.hpp"
 
 namespace cleave::device {
+
+namespace {
+
+comm::StageErrand errand_of(const Job& job) {
+  return job.stages != nullptr && !job.drops ? job.view.header.stage_task.errand : comm::StageErrand::none;
+}
+
+bool gives_way(const Job& job) {
+  const comm::StageErrand errand = errand_of(job);
+  return errand == comm::StageErrand::witness_forward || errand == comm::StageErrand::witness_backward;
+}
+
+// Parts of a step that others wait for, and that change nothing that a visit is made again from.
+bool goes_ahead(const Job& job) {
+  const comm::StageErrand errand = errand_of(job);
+  return errand == comm::StageErrand::forward || errand == comm::StageErrand::remake ||
+         errand == comm::StageErrand::backward || errand == comm::StageErrand::sum;
+}
+
+}  // namespace
 
 Worker::Worker(int threads, std::function<void()> notify)
     : notify_(std::move(notify)), parallel_(threads), thread_([this] { run(); }) {}
@@ -46,6 +67,16 @@ void Worker::put(Outcome outcome) {
   notify_();
 }
 
+// As timing::Stream::background has it. What comes behind anything else, as weights that take others' place, waits for
+// all before it.
+Job Worker::next() {
+  auto chosen = std::ranges::find_if_not(waiting_, gives_way);
+  if (chosen == waiting_.end() || !goes_ahead(*chosen)) chosen = waiting_.begin();
+  Job job = std::move(*chosen);
+  waiting_.erase(chosen);
+  return job;
+}
+
 void Worker::run() {
   try {
     Scratch scratch;
@@ -54,8 +85,7 @@ void Worker::run() {
     while (true) {
       changed_.wait(lock, [&] { return stop_ || !waiting_.empty(); });
       if (stop_) return;
-      Job job = std::move(waiting_.front());
-      waiting_.pop_front();
+      Job job = next();
       lock.unlock();
 
       Seconds start = clock_.now();

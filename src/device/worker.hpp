@@ -1,5 +1,5 @@
-// The thread that computes: takes tasks in the order in which they came, hands back results, and never touches the
-// transport.
+// The thread that computes: takes tasks in the order in which they came, but for visits that are made again for
+// another device, which wait while the step's own do not. Hands back results, and never touches the transport.
 #pragma once
 
 #include <condition_variable>
@@ -62,6 +62,8 @@ class Worker {
  private:
   void run();
   void put(Outcome outcome);
+  // The job that is next; some wait.
+  [[nodiscard]] Job next();
 
   SteadyClock clock_;
   std::function<void()> notify_;

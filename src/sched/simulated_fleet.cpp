@@ -279,6 +279,7 @@ void SimulatedFleet::submit(const Tasklet& tasklet) {
   flight.flops = tasklet.is_run() ? tasklet.run.flops() : plan::volume_of(work, piece).flops;
   flight.resident = piece.resident;
   flight.priority = tasklet.priority();
+  flight.background = tasklet.background;
   flight.stays = tasklet.brings_columns();
   flight.uses = flight.stays ? -1 : tasklet.columns.value;
   self.star.submit(device, flight);

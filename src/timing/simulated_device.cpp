@@ -79,6 +79,11 @@ SimulatedDevice::Pick SimulatedDevice::pick() const {
   } else if (!computed_.empty() && computed_.front().at < next.at) {
     next = {Next::computed, computed_.front().at, computed_.front().sequence};
   }
+  if (!background_.empty()) {
+    const Background& first = background_.front();
+    const Seconds at = std::max(first.arrival, processor_.free_at());
+    if (at < next.at) next = {Next::background, at, first.sequence};
+  }
   return next;
 }
 
@@ -193,7 +198,7 @@ SimulatedDevice::Carried SimulatedDevice::carry(const Way& way, Bytes bytes, Sec
 }
 
 void SimulatedDevice::ask_down(Stream& stream, Seconds now, SharedState& shared) {
-  const Operands operands{&stream, stream.panels.next()};
+  const Operands operands{&stream, stream.panels.next(), static_cast<std::int32_t>(stream.panels.made() - 1)};
   stream.still_down -= operands.panel.down;
   if (has_to_wait(way_down(shared), stream, stream.panels.made() - 1, operands.panel.down, shared)) {
     asked_down_ = operands;
@@ -226,8 +231,25 @@ void SimulatedDevice::send_down(const Operands& operands, Seconds now, SharedSta
   if (stream.released && stream.arrived) memory_taken_ -= stream.resident;
 }
 
-// A panel that has arrived is computed, and what comes of it waits for the uplink.
+// Messages arrive in the order in which they went down, so every panel that arrives before this one is known.
 void SimulatedDevice::take_in(const Operands& operands, Seconds arrival, SharedState& shared) {
+  if (operands.stream->background) return background_.push({arrival, shared.sequence++, operands});
+  if (!background_.empty()) compute_background(arrival, false, shared);
+  compute(operands, arrival, shared);
+}
+
+void SimulatedDevice::compute_background(Seconds until, bool including, SharedState& shared) {
+  while (!background_.empty()) {
+    const Background first = background_.front();
+    const Seconds start = std::max(first.arrival, processor_.free_at());
+    if (including ? start > until : start >= until) return;
+    background_.pop();
+    compute(first.operands, first.arrival, shared);
+  }
+}
+
+// A panel that has arrived is computed, and what comes of it waits for the uplink.
+void SimulatedDevice::compute(const Operands& operands, Seconds arrival, SharedState& shared) {
   Stream& stream = *operands.stream;
   const Panel& panel = operands.panel;
   const Seconds work = panel.flops / compute_;
@@ -242,8 +264,7 @@ void SimulatedDevice::take_in(const Operands& operands, Seconds arrival, SharedS
   const Priority priority = stream.priority;
   in_order_ = (computed_.empty() && up_queue_.empty()) || (in_order_ && latest_ <= priority);
   latest_ = priority;
-  computed_.push(
-      {computed, shared.sequence++, {&stream, panel.up, static_cast<std::int32_t>(stream.panels.made() - 1)}});
+  computed_.push({computed, shared.sequence++, {&stream, panel.up, operands.number}});
 }
 
 // The uplink is free: of what was computed by now the most urgent goes up.
@@ -310,6 +331,7 @@ void SimulatedDevice::serve(SharedState& shared) {
     case Next::down_free: down_.free_at = kNotTaken; return pump_down(next.at, shared);
     case Next::up_free: up_.free_at = kNotTaken; return pump_up(next.at, shared);
     case Next::computed: return ask_up_first(shared);
+    case Next::background: return compute_background(next.at, true, shared);
   }
 }
 
@@ -332,6 +354,7 @@ void SimulatedDevice::prefetch_further() const {
 
 // Where results wait in order of priority, the first to be computed goes first.
 void SimulatedDevice::advance_up(Seconds until, SharedState& shared) {
+  if (!background_.empty()) compute_background(until, true, shared);
   while (in_order_ && up_queue_.empty()) {
     const bool taken = up_.taken();
     if (computed_.empty() || computed_.front().at > until || (taken && up_.free_at > until)) {
@@ -366,6 +389,7 @@ Stream& SimulatedDevice::answer(Seconds now, SharedState& shared) {
 void SimulatedDevice::forget_all() {
   ++epoch;
   down_ = up_ = Link{};
+  background_.clear();
   computed_.clear();
   finishing_.clear();
   answers_.clear();

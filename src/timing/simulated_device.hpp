@@ -161,12 +161,19 @@ class SimulatedDevice {
   struct Operands {
     Stream* stream = nullptr;
     Panel panel;
+    std::int32_t number = 0;  // of the panel
   };
   /// What goes up of a panel.
   struct Result {
     Stream* stream = nullptr;
     Bytes bytes;
     std::int32_t number = 0;  // of the panel
+  };
+  /// A panel of a background stream that has arrived.
+  struct Background {
+    Seconds arrival;
+    std::int64_t sequence = 0;
+    Operands operands;
   };
   struct Computed {
     Seconds at;
@@ -179,7 +186,7 @@ class SimulatedDevice {
   };
 
   /// At one time, the earlier of these is first.
-  enum class Next : std::uint8_t { nothing, down_free, computed, up_free };
+  enum class Next : std::uint8_t { nothing, down_free, computed, up_free, background };
   struct Pick {
     Next what = Next::nothing;
     Seconds at = kNotTaken;
@@ -194,6 +201,9 @@ class SimulatedDevice {
   void ask_down(Stream& stream, Seconds now, SharedState& shared);
   void send_down(const Operands& operands, Seconds now, SharedState& shared);
   void take_in(const Operands& operands, Seconds arrival, SharedState& shared);
+  void compute(const Operands& operands, Seconds arrival, SharedState& shared);
+  // Panels of background streams, as far as the processor begins them before another panel arrives.
+  void compute_background(Seconds until, bool including, SharedState& shared);
   void ask_up(const Result& result, Seconds now, SharedState& shared);
   void send_up(const Result& result, Seconds now, SharedState& shared);
   [[nodiscard]] Way way_down(SharedState& shared);
@@ -215,6 +225,7 @@ class SimulatedDevice {
   bool in_order_ = true;            // what waits for the uplink is computed in order of priority
   Operands asked_down_;             // that wait for the server's interface
   Result asked_up_;                 // that waits for it
+  Fifo<Background> background_;     // that wait for the processor, in order of arrival
   Fifo<Computed> computed_;         // results that the processor has, or will have, done
   Fifo<Result> up_queue_;           // those that met a taken uplink, by priority
   Fifo<Answer> answers_;            // on their last way

@@ -72,6 +72,8 @@ struct Tasklet {
   /// Number of its operation in the order in which operations were begun. Among equally urgent tasklets those of an
   /// earlier operation go first, so that what is sent again for it does not queue behind later ones.
   std::int64_t turn = 0;
+  /// Its device computes it when nothing else waits, a panel at a time.
+  bool background = false;
 
   /// The tasklet that brought the columns of B that it uses, on the same device; its own id, where it brings some.
   TaskletId columns{};

@@ -59,6 +59,8 @@ struct Stream {
   std::int64_t uses = -1;  ///< a stream that stays on the same device: if it is not there yet, it comes just before
   /// What it brings stays on its device until it is released: nothing goes up, no answer comes of it.
   bool stays = false;
+  /// The processor takes its panels when no panel of another stream waits: a panel is not interrupted.
+  bool background = false;
 
   // The star's own book of it; `measured` may be read at its answer.
   Measured measured;           // of the panels that have begun

@@ -206,6 +206,7 @@ TaskletId StageRun::submit(const Purpose& purpose, Priority priority, const plan
   tasklet.redone = purpose.loss != kNoLoss;
   tasklet.urgency = priority.first;
   tasklet.turn = priority.second;
+  tasklet.background = priority.first == kWitness && purpose.errand != Errand::witness_sums;
   tasklet.piece.device = purpose.device == kServer ? kServerDevice : DeviceId(purpose.device);
   tasklet.piece.panels = run.panels;
   tasklet.piece.bytes_down = run.down();

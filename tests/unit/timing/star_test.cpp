@@ -79,6 +79,41 @@ TEST(Star, AReservationMakesAStreamWaitUntilItIsFreed) {
   EXPECT_DOUBLE_EQ(star.now().value(), 7);  // the second comes down while the first goes up
 }
 
+// Of two panels of a background stream the first is down at 1 and computed until 3; the other stream's one is down at
+// 2.5, and goes before the second, which was down at 2.
+TEST(Star, TheProcessorTakesBackgroundPanelsWhenNothingElseWaits) {
+  Star star({device(100, 1000, 1000)}, wide());
+  Stream background;
+  background.id = 1;
+  background.panels = PanelSequence::runs(2, 2, {1000 - kMessageHeader.value(), 0, 200});
+  background.bytes_down = Bytes(2000);
+  background.bytes_up = kMessageHeader + Bytes(1);
+  background.flops = Flops(400);
+  background.panels.answer_with(1);
+  background.background = true;
+  Stream ordinary = stream(2, 500, 150, 1000);
+  ordinary.priority = {1, 0};
+  star.submit(0, background);
+  star.submit(0, ordinary);
+  EXPECT_EQ(star.next_answer(), &ordinary);
+  EXPECT_DOUBLE_EQ(star.now().value(), 3 + 1.5 + 1);
+  EXPECT_EQ(star.next_answer(), &background);
+  EXPECT_GT(star.now().value(), 4.5 + 2);
+  EXPECT_LT(star.now().value(), 4.5 + 2 + 0.2);
+  EXPECT_DOUBLE_EQ(star.usage(0).compute.value(), 2 + 1.5 + 2);
+  EXPECT_EQ(star.next_answer(), nullptr);
+}
+
+// With nobody to wait for, a background stream is computed like any other.
+TEST(Star, ABackgroundStreamAloneIsAsQuick) {
+  Star star({device(100, 1000, 500, 0.25)}, wide());
+  Stream s = stream(1, 2000, 300, 1000, 7);
+  s.background = true;
+  star.submit(0, s);
+  ASSERT_EQ(star.next_answer(), &s);
+  EXPECT_DOUBLE_EQ(star.now().value(), 2 + 0.25 + 3 + 2 + 0.25);
+}
+
 TEST(Star, WhatStaysComesJustBeforeWhoUsesIt) {
   Star star({device(100, 1000, 1000)}, wide());
   Stream early = stream(1, 1000, 0, 1000), weights = stream(2, 3000, 0, 0), other = stream(3, 1000, 0, 1000),
