@@ -17,10 +17,12 @@ using plan::PieceSlice;
 
 constexpr std::int64_t kOfSums = 1 << 20, kChoice = kOfSums + 1;  // draws, beside those of run_witness.cpp
 constexpr double kLeastShare = 0.01;                              // of a gradient, that is worth reading everything for
-constexpr double kInTime = 0.9;                                   // of what the step has left
-constexpr double kOfServer = 0.6;                                 // of its time, that it may sum along
-constexpr double kNothingRead = 10, kNoWeights = 2;               // what a share is worth that costs less
-constexpr double kUnlike = 0.5;                                   // by which draws may change who is best
+constexpr double kInTime = 0.85;                                  // of what the step has left
+constexpr double kOwnersAlone = 0;                                // the same, where nothing may be read for it
+constexpr double kAnyTime = std::numeric_limits<double>::infinity();
+constexpr double kOfServer = 0.6;  // of its time, that it may sum along
+constexpr double kNoWeights = 2;   // what a share is worth that needs none
+constexpr double kUnlike = 0.5;    // by which draws may change who is best
 
 std::vector<PieceSlice> common(const std::vector<PieceSlice>& a, const std::vector<PieceSlice>& b) {
   std::vector<PieceSlice> both;
@@ -56,7 +58,25 @@ std::vector<PieceSlice> without(std::vector<PieceSlice> ranges, const std::vecto
 void StageRun::watch_sums() {
   if (!options.quorum) return;
   pairs.server_left = Flops(options.stages.server.compute.value() * plan.forecast.value() * kOfServer);
-  // The highest stages as a rule have most weights, so fewest devices can watch their sums: they choose first.
+  std::vector<Unwatched> sums = drawn_sums();
+  for (const double within : {kOwnersAlone, kInTime}) {
+    // Who has most left has fewest to choose from, so it chooses first.
+    std::ranges::stable_sort(sums, std::greater<>{}, [&](const Unwatched& of) { return elements_of(of, of.rest); });
+    for (Unwatched& of : sums) {
+      while (const std::optional<Watcher> watcher = best_watcher(of, within)) take(of, *watcher);
+    }
+    std::erase_if(sums, [](const Unwatched& of) { return of.rest.empty(); });
+    // Where the server has time for all that owners leave, nobody else need read anything.
+    Flops left(0);
+    for (const Unwatched& of : sums) left += flops_of(of);
+    if (left <= pairs.server_left) break;
+  }
+  watch_late(sums);
+  add_witness_slots();
+}
+
+std::vector<StageRun::Unwatched> StageRun::drawn_sums() {
+  std::vector<Unwatched> sums;
   for (std::int32_t s = top(); s >= 0; --s) {
     const std::vector<std::int32_t> owners = at(s).owners;
     for (std::int64_t group = 0; group < plan.groups[static_cast<std::size_t>(s)]; ++group) {
@@ -68,10 +88,157 @@ void StageRun::watch_sums() {
           secret_uniform(options.quorum->secret, draws + firsts.front(), kOfSums) >= options.quorum->fraction)
         continue;
       for (const std::int32_t index : firsts) owner[static_cast<std::size_t>(index)].drawn = true;
-      watch(s, plan::slices_between(work, at(s).cost, 0, 1), firsts, true);
+      sums.push_back({s, std::move(firsts), plan::slices_between(work, at(s).cost, 0, 1)});
     }
   }
-  add_witness_slots();
+  return sums;
+}
+
+// What nobody can watch in time: the server takes what would be latest, as far as its own time goes, and beyond that
+// where it would still be done sooner.
+void StageRun::watch_late(std::vector<Unwatched>& sums) {
+  for (;;) {
+    std::erase_if(sums, [](const Unwatched& of) { return of.rest.empty(); });
+    Unwatched* latest = nullptr;
+    std::optional<Watcher> watcher;
+    for (Unwatched& of : sums) {
+      std::optional<Watcher> best = best_watcher(of, kAnyTime);
+      if (latest != nullptr && best && best->late <= watcher->late) continue;
+      latest = &of;
+      watcher = std::move(best);
+      if (!watcher) break;
+    }
+    if (latest == nullptr) return;
+    const Flops flops = flops_of(*latest);
+    const double over =
+        (flops - pairs.server_left).value() / (options.stages.server.compute.value() * ends_in().value());
+    if (over <= 0 || (watcher && 1 + over < watcher->late)) {
+      pairs.server_left -= flops;
+      ++pairs.by_server;
+      begin_watching(*latest, {.device = kServer, .slices = latest->rest});
+      latest->rest.clear();
+    } else if (watcher) {
+      take(*latest, *watcher);
+    } else {
+      latest->rest.clear();  // the server sums it when its owners have sent it
+    }
+  }
+}
+
+Flops StageRun::flops_of(const Unwatched& of) {
+  return plan::owner_cost(work, at(of.stage).cost, of.rest, plan.chunk).alone *
+         sequences_of(owner[static_cast<std::size_t>(of.firsts.front())]);
+}
+
+double StageRun::sequences_of(const OwnerState& of) const {
+  if (!of.sequences.empty()) return static_cast<double>(of.sequences.size());
+  return static_cast<double>(batch) / static_cast<double>(plan.groups[static_cast<std::size_t>(of.stage)]);
+}
+
+double StageRun::elements_of(const Unwatched& of, std::span<const PieceSlice> slices) {
+  return slices.empty() ? 0 : plan::owner_cost(work, at(of.stage).cost, slices, plan.chunk).elements;
+}
+
+// The first of these slices, up to so many elements.
+std::vector<PieceSlice> StageRun::first_of(const Unwatched& of, const std::vector<PieceSlice>& slices,
+                                           double elements) {
+  std::vector<PieceSlice> first;
+  for (const PieceSlice& slice : slices) {
+    const double its = elements_of(of, std::span(&slice, 1));
+    if (its > elements * (1 + 1e-9)) {
+      const std::vector<PieceSlice> part =
+          slices_of_share(work, at(of.stage).cost, std::span(&slice, 1), 0, elements / its, plan.chunk);
+      first.insert(first.end(), part.begin(), part.end());
+      return first;
+    }
+    first.push_back(slice);
+    elements -= its;
+  }
+  return first;
+}
+
+void StageRun::begin_watching(const Unwatched& of, const Watcher& watcher) {
+  const OwnerState first = owner[static_cast<std::size_t>(of.firsts.front())];
+  const std::int32_t index = add_owner(watcher.device, of.stage, watcher.replica, first.partial, {}, first.sequences);
+  owner[static_cast<std::size_t>(index)].group = first.group;
+  add_watched(index, watcher.slices);
+}
+
+// Whoever takes most soonest. Owners of the same gradient read everything anyway, so they need room alone.
+std::optional<StageRun::Watcher> StageRun::best_watcher(const Unwatched& of, double within) {
+  if (of.rest.empty()) return std::nullopt;
+  const plan::StageCost& cost = at(of.stage).cost;
+  const auto size = [](Bytes bytes) { return static_cast<double>(bytes.value()); };
+  const OwnerState& first = owner[static_cast<std::size_t>(of.firsts.front())];
+  const bool several = cost.end() - cost.first() > 1;
+  const double left = ends_in().value(), sequences = sequences_of(first);
+  const double all = cost.gradient_elements(), rest = elements_of(of, of.rest);
+  const plan::OwnerCost typical =
+      plan::owner_cost(work, cost, first_of(of, of.rest, std::min(rest, 0.2 * all)), plan.chunk);
+  double best = 0, best_elements = 0;
+  std::optional<Watcher> chosen;
+  std::vector<PieceSlice> from;
+  for (const Candidate& candidate : candidates()) {
+    if (of.full.contains(candidate.device)) continue;
+    const bool replica = candidate.is_replica(of.stage);
+    const std::int32_t widens = owner_like(candidate.device, first);
+    if (within == kOwnersAlone && widens < 0) continue;
+    const double weights = replica || widens >= 0 ? 0 : size(several ? cost.weights() : typical.weights);
+    const double memory =
+        candidate.memory_for(of.stage) - (widens >= 0 ? 0 : size(typical.at_work)) - (several ? weights : 0);
+    const double per_element =
+        static_cast<double>(plan::sum_bytes(work.wire)) + (replica || several ? 0 : size(cost.weights()) / all);
+    double elements = std::min(rest, memory / per_element * 0.99);
+    if (elements < kLeastShare * all && elements < rest) continue;
+    std::vector<PieceSlice> may = of.rest;
+    for (const std::int32_t index : of.firsts) {
+      const OwnerState& sums = owner[static_cast<std::size_t>(index)];
+      if (!apart(candidate.device, sums.device)) may = without(std::move(may), sums.slices);
+    }
+    if (may.empty()) continue;
+    elements = std::min(elements, elements_of(of, may));
+    const double own = replica ? candidate.uplink / std::max(candidate.uplink, at(of.stage).uplink) : 0;
+    const double read = widens >= 0 ? 0 : sequences * (1 - own);
+    const double time = std::max(candidate.down_busy + (weights + read * size(typical.operands)) / candidate.downlink,
+                                 candidate.compute_busy + read * typical.alone.value() / candidate.compute);
+    if (widens < 0 && time > within * left) continue;
+    const double late = std::max(1.0, time / (kInTime * left));
+    const double drawn = secret_uniform(options.quorum->secret, draws + of.firsts.front(), kChoice + candidate.device);
+    const double score = (replica ? kNoWeights : 1) * elements / (late * late) * (1 - kUnlike * drawn);
+    if (score <= best) continue;
+    best = score;
+    best_elements = elements;
+    from = std::move(may);
+    chosen = Watcher{.device = candidate.device, .widened = widens, .replica = replica, .late = time / left};
+  }
+  if (chosen) chosen->slices = first_of(of, from, best_elements);
+  return chosen;
+}
+
+// Who turns out to have no room for it is full.
+void StageRun::take(Unwatched& of, const Watcher& watcher) {
+  if (watcher.slices.empty()) {
+    of.full.insert(watcher.device);
+    return;
+  }
+  Bytes needed =
+      owner_memory(work, plan::owner_cost(work, at(of.stage).cost, watcher.slices, plan.chunk), watcher.replica);
+  if (watcher.widened >= 0) {
+    const OwnerState& widened = owner[static_cast<std::size_t>(watcher.widened)];
+    needed = owner_memory(work, cost_with(widened, watcher.slices), widened.replica) - memory_of(widened);
+  }
+  make_room(watcher.device, needed, of.stage);
+  if (book(watcher.device).free < needed) {
+    of.full.insert(watcher.device);
+    return;
+  }
+  ++report.witnesses;
+  if (watcher.widened >= 0) {
+    add_watched(watcher.widened, watcher.slices);
+  } else {
+    begin_watching(of, watcher);
+  }
+  of.rest = without(std::move(of.rest), watcher.slices);
 }
 
 void StageRun::add_watched(std::int32_t index, const std::vector<PieceSlice>& slices) {
@@ -94,120 +261,6 @@ plan::OwnerCost StageRun::cost_with(const OwnerState& of, const std::vector<Piec
   held.insert(held.end(), slices.begin(), slices.end());
   std::ranges::sort(held, {}, [](const PieceSlice& slice) { return std::pair(slice.piece, slice.begin); });
   return plan::owner_cost(work, at(of.stage).cost, held, plan.chunk);
-}
-
-// From the first unit to the last: whoever can take most of what is left in the time that the step has. Owners of the
-// same gradient read everything anyway, so they need room alone.
-void StageRun::watch(std::int32_t s, const std::vector<PieceSlice>& slices, const std::vector<std::int32_t>& firsts,
-                     bool begins) {
-  const plan::StageCost cost = at(s).cost;
-  const double elements = plan::owner_cost(work, cost, slices, plan.chunk).elements;
-  const bool several = cost.end() - cost.first() > 1;
-  const auto size = [](Bytes bytes) { return static_cast<double>(bytes.value()); };
-  const OwnerState first = owner[static_cast<std::size_t>(firsts.front())];
-  const double in_time = kInTime * ends_in().value();
-  const auto groups = static_cast<double>(plan.groups[static_cast<std::size_t>(s)]);
-  const double sequences =
-      first.sequences.empty() ? static_cast<double>(batch) / groups : static_cast<double>(first.sequences.size());
-  const auto begin_watching = [&](std::int32_t id, bool replica, const std::vector<PieceSlice>& its) {
-    const std::int32_t index = add_owner(id, s, replica, first.partial, {}, first.sequences);
-    owner[static_cast<std::size_t>(index)].group = first.group;
-    add_watched(index, its);
-    if (begins) return;
-    load_owner(index);
-    for (const std::int64_t q : first.sequences) {
-      const Visit& ran = summed_visit(s, q);
-      if (!has_gradient(s, q)) continue;
-      if (!replica || ran.done == chunks || (ran.placed() && ran.device != id)) send_operands(index, q);
-    }
-  };
-  std::set<std::int32_t> full;  // they have less room than it seemed
-  for (double from = 0; from < 1 - 1e-9;) {
-    const auto part = [&](double to) { return slices_of_share(work, cost, slices, from, to, plan.chunk); };
-    const plan::OwnerCost typical = plan::owner_cost(work, cost, part(std::min(1.0, from + 0.2)), plan.chunk);
-    const std::vector<PieceSlice> rest = part(1);
-    double best = 0, best_to = from;
-    std::int32_t chosen = kNobody, widened = kNobody;
-    bool is_replica = false, in_good_time = false;
-    for (const Candidate& candidate : candidates()) {
-      if (full.contains(candidate.device)) continue;
-      const bool replica = candidate.is_replica(s);
-      const std::int32_t widens = begins ? owner_like(candidate.device, first) : kNobody;
-      double to = 1;
-      for (const std::int32_t index : firsts) {
-        const OwnerState& of = owner[static_cast<std::size_t>(index)];
-        if (!apart(candidate.device, of.device))
-          to = std::min(to, from + share_before(rest, of.slices, cost) / elements);
-      }
-      const bool all_weights = several && !replica && widens < 0;
-      const double weights = replica || widens >= 0 ? 0 : size(several ? cost.weights() : typical.weights);
-      const double memory =
-          candidate.memory_for(s) - (widens >= 0 ? 0 : size(typical.at_work)) - (all_weights ? weights : 0);
-      const double per_share =
-          elements * static_cast<double>(plan::sum_bytes(work.wire)) + (replica || several ? 0 : size(cost.weights()));
-      to = std::min(to, from + memory / per_share * 0.99);
-      if (to - from < kLeastShare && to < 1 - 1e-9) continue;
-      const double own = replica ? candidate.uplink / std::max(candidate.uplink, at(s).uplink) : 0;
-      const double read = widens >= 0 ? 0 : sequences * (1 - own);
-      const double time = std::max(candidate.down_busy + (weights + read * size(typical.operands)) / candidate.downlink,
-                                   candidate.compute_busy + read * typical.alone.value() / candidate.compute);
-      const double late = std::max(1.0, time / in_time);
-      const double drawn = secret_uniform(options.quorum->secret, draws + firsts.front(), kChoice + candidate.device);
-      const double pays = widens >= 0 ? kNothingRead : replica ? kNoWeights : 1;
-      const double score = pays * (to - from) / (late * late) * (1 - kUnlike * drawn);
-      if (score <= best) continue;
-      best = score;
-      best_to = to;
-      in_good_time = time <= in_time;
-      chosen = candidate.device;
-      widened = widens;
-      is_replica = replica;
-    }
-    if (!in_good_time) {  // or nobody
-      const Flops flops = plan::owner_cost(work, cost, rest, plan.chunk).alone * sequences;
-      if (flops <= pairs.server_left) {
-        pairs.server_left -= flops;
-        ++pairs.by_server;
-        return begin_watching(kServer, false, rest);
-      }
-    }
-    if (chosen == kNobody) return;  // the server sums the rest, when its owners have sent it
-    const std::vector<PieceSlice> its = part(best_to > 1 - 1e-9 ? 1.0 : best_to);
-    if (its.empty()) {
-      from = best_to;
-      continue;
-    }
-    Bytes needed = owner_memory(work, plan::owner_cost(work, cost, its, plan.chunk), is_replica);
-    if (widened >= 0) {
-      const OwnerState& of = owner[static_cast<std::size_t>(widened)];
-      needed = owner_memory(work, cost_with(of, its), of.replica) - memory_of(of);
-    }
-    make_room(chosen, needed, s);
-    if (book(chosen).free < needed) {
-      full.insert(chosen);
-      continue;
-    }
-    from = best_to;
-    ++report.witnesses;
-    if (widened >= 0) {
-      add_watched(widened, its);
-    } else {
-      begin_watching(chosen, is_replica, its);
-    }
-  }
-}
-
-// Elements of slices before the first unit that is among others.
-double StageRun::share_before(const std::vector<PieceSlice>& slices, const std::vector<PieceSlice>& others,
-                              const plan::StageCost& cost) const {
-  double before = 0;
-  for (const PieceSlice& range : slices) {
-    const std::vector<PieceSlice> meets = common({range}, others);
-    const PieceSlice up_to{range.piece, range.begin, meets.empty() ? range.end : meets.front().begin};
-    if (up_to.begin < up_to.end) before += plan::owner_cost(work, cost, std::span(&up_to, 1), plan.chunk).elements;
-    if (!meets.empty()) return before;
-  }
-  return std::numeric_limits<double>::infinity();
 }
 
 // An owner on the device that reads the same sequences, and is not loaded yet.

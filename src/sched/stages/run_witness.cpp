@@ -15,7 +15,7 @@ namespace {
 // Draws for one subject.
 enum Draw : std::int64_t { kIsDrawn = 0, kByServer = 1, kFirstOfDevices = 2 };
 
-constexpr std::int64_t kMostPlaces = 2;    // that a replica keeps for visits made again
+constexpr std::int64_t kMostPlaces = 1;    // that a replica keeps for visits made again
 constexpr std::int64_t kDevicesAsked = 2;  // before the server does it
 constexpr double kMostOften = 4;           // a replica is drawn so many times as often as another, at most
 constexpr double kPatience = 2;            // a witness is late after so many times what it takes alone

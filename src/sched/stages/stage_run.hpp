@@ -269,12 +269,31 @@ struct StageRun {
 
   // Owners that are drawn get others that watch them: they sum the same units over the same sequences.
   void watch_sums();
-  // Slices of a stage that these owners sum; in a step that begins, owners that are not loaded yet may take some.
-  void watch(std::int32_t s, const std::vector<plan::PieceSlice>& slices, const std::vector<std::int32_t>& firsts,
-             bool begins);
+  // Of a gradient that is drawn, what nobody watches yet.
+  struct Unwatched {
+    std::int32_t stage = 0;
+    std::vector<std::int32_t> firsts;  // that sum it
+    std::vector<plan::PieceSlice> rest;
+    std::set<std::int32_t> full{};  // devices that have less room than it seemed
+  };
+  // A device that could: as an owner that is widened, or in a new role.
+  struct Watcher {
+    std::int32_t device = kNobody, widened = kNobody;
+    bool replica = false;
+    double late = 0;  // when it has read and summed, of the time that it may take
+    std::vector<plan::PieceSlice> slices{};
+  };
+  std::vector<Unwatched> drawn_sums();
+  void watch_late(std::vector<Unwatched>& sums);
+  std::optional<Watcher> best_watcher(const Unwatched& of, double within);
+  void take(Unwatched& of, const Watcher& watcher);
+  void begin_watching(const Unwatched& of, const Watcher& watcher);
+  Flops flops_of(const Unwatched& of);
+  double sequences_of(const OwnerState& of) const;
+  double elements_of(const Unwatched& of, std::span<const plan::PieceSlice> slices);
+  std::vector<plan::PieceSlice> first_of(const Unwatched& of, const std::vector<plan::PieceSlice>& slices,
+                                         double elements);
   std::int32_t owner_like(std::int32_t id, const OwnerState& like);
-  double share_before(const std::vector<plan::PieceSlice>& slices, const std::vector<plan::PieceSlice>& others,
-                      const plan::StageCost& cost) const;
   plan::OwnerCost cost_with(const OwnerState& of, const std::vector<plan::PieceSlice>& slices);
   void add_watched(std::int32_t index, const std::vector<plan::PieceSlice>& slices);
   // The sums of an owner are at the server.
