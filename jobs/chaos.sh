@@ -4,6 +4,7 @@
 #
 #   bash jobs/chaos.sh [RUNS] [--hosts N] [INPUT.yaml] [key=value ...]          e.g.  bash jobs/chaos.sh 10 --hosts 3
 #   bash jobs/chaos.sh 30 plan.layout=stages                                    in stages, answers checked by second devices
+#   bash jobs/chaos.sh 12 plan.layout=stages fleet.clock=off                    the same, as fast as the host can
 #
 # With --hosts the ranks are dealt to N hosts, made of network namespaces (tests/hosts/hosts.sh; needs root), and all hosts
 # but the server's are cut off the network and mended, too. Then no process may be left on any of them.
