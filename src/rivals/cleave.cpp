@@ -150,6 +150,7 @@ class Cleave final : public System {
                                .lost = report.lost,
                                .redone = report.redone,
                                .copies = report.copies,
+                               .late = report.late,
                                .witnesses = report.witnesses});
       for (const sched::Loss& loss : report.losses)
         outcome.losses.emplace_back(choice.stages ? loss.name : graph.operation(loss.op).type, loss);

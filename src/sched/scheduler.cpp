@@ -362,6 +362,7 @@ void add_abandoned(StepReport& report, const StepReport& abandoned) {
   report.redone += abandoned.redone;
   report.rejected += abandoned.rejected;
   report.copies += abandoned.copies;
+  report.late += abandoned.late;
   report.recovery += abandoned.recovery;
   report.planning += abandoned.planning;
   report.energy += abandoned.energy;

@@ -127,7 +127,7 @@ struct Trainer::Impl {
   sched::StageSchedulerOptions stage_options() const {
     sched::StageSchedulerOptions how = sched::stage_scheduler_options(options);
     if (how.quorum) how.quorum = pair_terms();
-    how.learn = options.fleet.clock != ClockMode::off;
+    how.learn = how.watch = options.fleet.clock != ClockMode::off;
     return how;
   }
 

@@ -79,6 +79,10 @@ elif [ "$1" = stages ]; then
   write_trace
   same "stages of devices that come, go and hang" 3 "${stages[@]}" "fleet.churn={trace: $scratch/trace.yaml}"
   grep -Eq '"lost": ?[1-9]' "$scratch/metrics.jsonl" || fail "the trace of churn hit nothing"
+  printf 'events:\n  - {at: 0 ms, device: 1, kind: slow, factor: 0.001}\n' > "$scratch/trace.yaml"
+  for clock in virtual wall; do
+    same "stages, a device that turns out slow, clock $clock" 3 "fleet.clock=$clock" "${stages[@]}" "fleet.churn={trace: $scratch/trace.yaml}"
+  done
 elif [ "$1" = panels ]; then
   few=(fleet.devices.0.count=2 fleet.devices.1.count=1)
   for clock in virtual off; do

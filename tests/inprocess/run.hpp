@@ -79,7 +79,7 @@ inline constexpr server::PartLimits kSmallParts{.most = 4, .least_rows = 3, .lea
 struct Outcome {
   std::uint64_t hash = 0;
   double first_loss = 0, last_loss = 0;
-  std::int64_t lost = 0, redone = 0, rejected = 0, tasklets = 0, witnesses = 0;
+  std::int64_t lost = 0, redone = 0, rejected = 0, tasklets = 0, witnesses = 0, late = 0;
   std::int64_t messages = 0;  // between server and device ranks, either way
   Bytes bytes_down{0}, bytes_up{0};
   Bytes sent{0}, received{0};  // by the server, really
@@ -218,6 +218,7 @@ inline Outcome train(const Setting& s, server::ParameterStore& parameters, std::
         for (const server::Unchecked& unchecked : result.recomputed) outcome.recomputed += unchecked.blocks;
         outcome.tasklets += result.report.tasklets;
         outcome.witnesses += result.report.witnesses;
+        outcome.late += result.report.late;
         outcome.bytes_down += result.report.bytes_down;
         outcome.bytes_up += result.report.bytes_up;
         outcome.energy += result.report.energy;

@@ -213,6 +213,53 @@ TEST(Stages, DevicesThatComeAndGoLeaveNoTrace) {
   }
 }
 
+// Devices that do far less than they declare: others do what they had, and what they still answer is dropped.
+TEST(Stages, DevicesThatTurnOutSlowLeaveNoTrace) {
+  std::int64_t late = 0;
+  for (const DType wire : kWires) {
+    Setting plain = with_wire(small_setting(), wire);
+    plain.model.n_layer = 2;
+    plain.batch = 8;
+    const std::uint64_t wanted = train(plain).hash;
+    Setting s = in_stages(plain, slower(alike_devices(8), 20), 2);
+    const Seconds whole = train(s).time;
+    for (std::uint64_t seed = 0; seed < kSchedules / 10; ++seed) {
+      const Random random(seed, Purpose::test, 3);
+      s.churn.clear();
+      for (std::uint64_t i = 0; i < 1 + seed % 3; ++i)
+        s.churn.push_back({whole * (0.1 * static_cast<double>(seed % 8)),
+                           DeviceId(static_cast<std::int64_t>(random.below(i, 8))), fleet::ChurnKind::slow,
+                           seed % 2 == 0 ? 0.05 : 1e-4});
+      const Outcome outcome = train(s);
+      ASSERT_EQ(outcome.hash, wanted) << "schedule " << seed << " " << name_of(wire);
+      EXPECT_EQ(outcome.rejected, 0);
+      late += outcome.late;
+    }
+  }
+  EXPECT_GT(late, 5) << "nobody was late";
+}
+
+// Under the wall clock the same devices are late; under none nobody is, since no time is known.
+TEST(Stages, WhoIsLateDoesNotDependOnTheClock) {
+  Setting plain = small_setting();
+  plain.batch = 8;
+  const std::uint64_t wanted = train(plain).hash;
+  Setting s = in_stages(plain, slower(alike_devices(8), 20), 2);
+  s.churn = {{.at = train(s).time * 0.2, .device = DeviceId(3), .kind = fleet::ChurnKind::slow, .factor = 0.02}};
+  const Outcome modelled = train(s);
+  EXPECT_EQ(modelled.hash, wanted);
+  EXPECT_GT(modelled.late, 0);
+  s.clock = server::ClockMode::wall;
+  const Outcome wall = train(s);
+  EXPECT_EQ(wall.hash, wanted);
+  EXPECT_EQ(wall.time, modelled.time);
+  EXPECT_EQ(wall.late, modelled.late);
+  s.clock = server::ClockMode::off;
+  const Outcome off = train(s);
+  EXPECT_EQ(off.hash, wanted);
+  EXPECT_EQ(off.late, 0);
+}
+
 // The same where every device has the whole model and keeps what ways forward have made.
 TEST(Stages, KeptSequencesAreMadeAgainWhereTheirDeviceIsLost) {
   Setting plain = small_setting();

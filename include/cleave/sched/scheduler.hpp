@@ -59,6 +59,7 @@ struct StepReport {
   std::int64_t rejected = 0;   ///< answered wrongly or refused
   std::int64_t witnesses = 0;  ///< second devices that were asked for a digest (quorum_fleet.hpp)
   std::int64_t copies = 0;     ///< blocks asked of a second device, because the first was late
+  std::int64_t late = 0;       ///< devices whose work was given to others, because they were late (stages)
   Seconds recovery;            ///< by which losses delayed the operations that they hit
   Seconds planning;            ///< processor time spent in the planner
   Joules energy;

@@ -21,6 +21,8 @@ namespace cleave::sched {
 struct StageSchedulerOptions {
   plan::StageOptions stages;
   DType wire = DType::f32;
+  /// What a device has that turns out far slower than believed is given to others (docs/churn.md).
+  bool watch = true;
   bool learn = true;  ///< a step is planned with rates learned from answers of those before, not with declared ones
   /// A share of the visits and of the sums is made again by second devices, whose digests are compared; empty: none.
   std::optional<QuorumOptions> quorum{};

@@ -54,6 +54,7 @@ nlohmann::ordered_json to_json(const rivals::SystemReport& r) {
                               {"lost", step.lost},
                               {"redone", step.redone},
                               {"copies", step.copies},
+                              {"late", step.late},
                               {"witnesses", step.witnesses},
                               {"recovery_s", step.recovery.value()},
                               {"planning_s", step.planning.value()}});

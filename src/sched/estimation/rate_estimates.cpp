@@ -1,6 +1,7 @@
 // From observations to rates.
 #include "estimation/rate_estimates.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -57,14 +58,54 @@ void RateEstimates::observe(DeviceId id, const Measured& measured) {
         if (counts[r] && device.as_declared[r] < RateEstimator::kWindow) ++device.as_declared[r];
       return;
     }
-    learn(device);
-    learned_.push_back(id);
   }
-  Learned& learned = *device.learned;
+  Learned& learned = learned_of(id, device);
   for (std::size_t r = 0; r < kResources; ++r) {
     learned.estimators[r].observe(amounts[r], times[r]);
     learned.latest[r] = learned.estimators[r].rate(device.declared[r]);
     worth_planning_ = worth_planning_ || differs(learned.latest[r], learned.estimated[r]);
+  }
+}
+
+RateEstimates::Learned& RateEstimates::learned_of(DeviceId id, Device& device) {
+  if (device.learned == nullptr) {
+    learn(device);
+    learned_.push_back(id);
+  }
+  return *device.learned;
+}
+
+void RateEstimates::believe(Learned& learned, std::size_t resource, double amount, Seconds time) {
+  if (!RateEstimator::is_observation(amount, time)) return;
+  learned.estimators[resource] = {};
+  for (std::size_t i = 0; i < RateEstimator::kEnough; ++i) learned.estimators[resource].observe(amount, time);
+  learned.latest[resource] = amount / time.value();
+  worth_planning_ = worth_planning_ || differs(learned.latest[resource], learned.estimated[resource]);
+}
+
+void RateEstimates::slowed(DeviceId id, double factor) {
+  Device& device = devices_[id];
+  if (!device.known) return;
+  Learned& learned = learned_of(id, device);
+  for (std::size_t r = 0; r < kResources; ++r) believe(learned, r, learned.estimated[r] / factor, Seconds(1));
+}
+
+void RateEstimates::begin_again(DeviceId id, const Measured& measured) {
+  Device& device = devices_[id];
+  if (!device.known) return;
+  Learned& learned = learned_of(id, device);
+  const std::array<double, kResources> amounts{static_cast<double>(measured.bytes_down.value()), measured.flops.value(),
+                                               static_cast<double>(measured.bytes_up.value())};
+  const std::array<Seconds, kResources> times{measured.down, measured.compute, measured.up};
+  double share = 1;  // of what it declares
+  for (std::size_t r = 0; r < kResources; ++r) {
+    believe(learned, r, amounts[r], times[r]);
+    if (RateEstimator::is_observation(amounts[r], times[r]))
+      share = std::min(share, amounts[r] / times[r].value() / device.declared[r]);
+  }
+  for (std::size_t r = 0; r < kResources; ++r) {
+    if (!RateEstimator::is_observation(amounts[r], times[r]) && learned.latest[r] > share * device.declared[r])
+      believe(learned, r, share * device.declared[r], Seconds(1));
   }
 }
 

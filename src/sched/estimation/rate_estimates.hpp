@@ -24,6 +24,10 @@ class RateEstimates {
   void know(const fleet::DeviceProfile& declared);
   /// A device that is not known says nothing.
   void observe(DeviceId device, const Measured& measured);
+  /// It did no more than 1 / `factor` of what it was believed to: so it is believed until a few answers say otherwise.
+  void slowed(DeviceId device, double factor);
+  /// What it did in one answer counts for more than all before, and what that says nothing of is no better.
+  void begin_again(DeviceId device, const Measured& measured);
   /// Takes over what was learned, if it is worth new plans; `at_once`: whatever was learned.
   void renew(bool at_once);
   /// Puts estimated rates in place of declared ones, and counts the work that they have in hand at those.
@@ -48,6 +52,8 @@ class RateEstimates {
   };
   static Rates rates_of(const fleet::DeviceProfile& profile);
   static void learn(Device& device);
+  Learned& learned_of(DeviceId id, Device& device);
+  void believe(Learned& learned, std::size_t resource, double amount, Seconds time);
 
   ByDevice<Device> devices_;
   std::vector<DeviceId> learned_;  // that are not as they declare

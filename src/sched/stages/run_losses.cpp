@@ -230,6 +230,12 @@ void StageRun::give_up_on(std::int32_t id, Then then) {
     planned_all_trusted = false;
   }
   if (static_cast<std::size_t>(id) >= device.size() || !book(id).present) return;
+  take_from(id);
+  recover();
+  if (then == Then::begins_again) join(DeviceId(id));
+}
+
+void StageRun::take_from(std::int32_t id) {
   std::vector<TaskletId> asked, held;
   purposes.for_each([&](const Purpose& purpose) {
     if (purpose.device == id) asked.push_back(purpose.tasklet);
@@ -240,8 +246,6 @@ void StageRun::give_up_on(std::int32_t id, Then then) {
   lose(id, Seconds(0));
   for (const TaskletId tasklet : asked) fleet.forget(tasklet);
   for (const TaskletId load : held) fleet.release(load, DeviceId(id));
-  recover();
-  if (then == Then::begins_again) join(DeviceId(id));
 }
 
 void StageRun::lose(std::int32_t id, Seconds silent) {
@@ -400,16 +404,7 @@ void StageRun::stand_in() {
   std::vector<LostSums> lost;
   for (const std::int32_t index : indices) {
     keep_arrived(index);
-    const OwnerState& of = owner[static_cast<std::size_t>(index)];
-    const bool passed = std::ranges::all_of(of.sequences, [&](std::int64_t q) { return has_gradient(of.stage, q); });
-    lost.push_back({.stage = of.stage,
-                    .cost = &at(of.stage).cost,
-                    .slices = of.slices,
-                    .sequences = std::ssize(of.sequences),
-                    .partial = of.partial,
-                    .ready = passed ? Seconds(0) : passes_in(of.stage),
-                    .opens = opens_in(of.stage),
-                    .beside = beside(of.stage, of.sequences, of.device)});
+    lost.push_back(lost_sums_of(index));
   }
   const Seconds enough = kEnough * ends_in();
   const SharedOut shared = share_out(work, lost, candidates(), enough, patience(), plan.chunk);
@@ -421,6 +416,19 @@ void StageRun::stand_in() {
       replace(indices[i], all[i], fleet.now() + shared.by);
     }
   }
+}
+
+LostSums StageRun::lost_sums_of(std::int32_t index) {
+  const OwnerState& of = owner[static_cast<std::size_t>(index)];
+  const bool passed = std::ranges::all_of(of.sequences, [&](std::int64_t q) { return has_gradient(of.stage, q); });
+  return {.stage = of.stage,
+          .cost = &at(of.stage).cost,
+          .slices = of.slices,
+          .sequences = std::ssize(of.sequences),
+          .partial = of.partial,
+          .ready = passed ? Seconds(0) : passes_in(of.stage),
+          .opens = opens_in(of.stage),
+          .beside = beside(of.stage, of.sequences, of.device)};
 }
 
 // While sequences pass, devices that are quick have no room. What finds none in time then is held back until they do.
@@ -530,10 +538,12 @@ void StageRun::try_again() {
   stand_in();
   needy = needy || !homeless.empty();
   for (std::int32_t s = 0; s <= top(); ++s) ask_watchers(s);
+  if (needy) take_back();
 }
 
 void StageRun::join(DeviceId id) {
   if (distrusted.contains(id)) return;
+  left_out.erase(static_cast<std::int32_t>(id.value));
   if (!missing.empty()) recover();  // who leaves and comes back at one moment has lost all the same
   for (const fleet::DeviceProfile& profile : found_profiles()) {
     if (profile.id == id) open_book(profile);

@@ -11,13 +11,13 @@ namespace cleave::sched::stages {
 
 namespace {
 
-constexpr double kReliefEvery = 0.01;   // of a step
-constexpr double kLate = 0.1;           // of a step: an owner that is less late is left alone
-constexpr double kInTime = 1.03;        // times that time, when others should be done
-constexpr double kGain = 0.05;          // of a step, by which it must be sooner
-constexpr int kMostReliefs = 4;         // at a time
-constexpr std::int32_t kMostOften = 1;  // what an owner sums is given to others
-constexpr std::int64_t kNext = 2;       // sequences that an owner keeps in any case: they are on their way
+constexpr double kReliefEvery = 0.01;      // of a step
+constexpr double kLate = 0.1;              // of a step: an owner that is less late is left alone
+constexpr double kReliefInTime = 1.03;     // times that time, when others should be done
+constexpr double kGain = 0.05;             // of a step, by which it must be sooner
+constexpr int kMostReliefs = 4;            // at a time
+constexpr std::int32_t kMostHandedOn = 1;  // what an owner sums is given to others
+constexpr std::int64_t kNext = 2;          // sequences that an owner keeps in any case: they are on their way
 
 }  // namespace
 
@@ -36,7 +36,7 @@ std::optional<StageRun::LateOwner> StageRun::latest_owner(std::span<const Candid
   for (std::int32_t s = 0; s <= top(); ++s) passes.push_back(passes_in(s).value());
   for (std::size_t i = 0; i < owner.size(); ++i) {
     const OwnerState& of = owner[i];
-    if (of.closed || of.lost || of.left == 0 || of.handed_on >= kMostOften || !book(of.device).present) continue;
+    if (of.closed || of.lost || of.left == 0 || of.handed_on >= kMostHandedOn || !book(of.device).present) continue;
     const Candidate& on = *std::ranges::lower_bound(all, of.device, {}, &Candidate::device);
     // Operands come in the gaps that sequences leave which pass; after those they have the link for themselves. What it
     // stands in for comes after what was planned for it.
@@ -134,7 +134,7 @@ bool StageRun::relieve_one() {
                         .ready = ready(its),
                         .opens = opens_in(s),
                         .beside = beside(s, its, id)};
-    return share_out(work, std::span(&lost, 1), all, Seconds(kInTime * left), Seconds(late->end), plan.chunk);
+    return share_out(work, std::span(&lost, 1), all, Seconds(kReliefInTime * left), Seconds(late->end), plan.chunk);
   };
   const std::vector<std::int64_t> spare = spare_of(index, std::max(kNext, in_time));
   const double own_end = late->loading +

@@ -144,6 +144,7 @@ struct DeviceBook {
   std::set<DueSum> due{};    // what is to be summed again, and waits for what it was sent of that
   std::int64_t summing = 0;  // that it was sent, and has not summed
   bool contributed = false;
+  Measured slow_answer{};  // that it took far longer for than it should have
 };
 
 /// When what of a step was done, from its beginning.
@@ -166,6 +167,7 @@ struct Purpose {
   bool of_kept = false;    ///< of a sum: over values that its device has kept
   bool reads = false;      ///< of a sum: its operands are sent
   std::int64_t pair = -1;  ///< of a witness: the visit
+  double computes = 0;     ///< seconds of its device, as believed
   [[nodiscard]] bool is_witness() const { return errand == Errand::witness || errand == Errand::witness_sums; }
 };
 

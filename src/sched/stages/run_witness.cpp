@@ -18,7 +18,7 @@ enum Draw : std::int64_t { kIsDrawn = 0, kByServer = 1, kFirstOfDevices = 2 };
 constexpr std::int64_t kMostPlaces = 1;    // that a replica keeps for visits made again
 constexpr std::int64_t kDevicesAsked = 2;  // before the server does it
 constexpr double kMostOften = 4;           // a replica is drawn so many times as often as another, at most
-constexpr double kPatience = 2;            // a witness is late after so many times what it takes alone
+constexpr double kWitnessPatience = 2;     // a witness is late after so many times what it takes alone
 constexpr Seconds kLeastPatience{1.0};
 
 }  // namespace
@@ -213,7 +213,7 @@ Seconds StageRun::late_at() {
   // Those that wait for a place get one when another is done, or replaced.
   for (const auto& [id, pair] : pairs.visits) {
     if (pair.witness == kNobody) continue;
-    next = std::min(next, std::max(pair.since, pairs.busy) + kLeastPatience + pair.takes * kPatience);
+    next = std::min(next, std::max(pair.since, pairs.busy) + kLeastPatience + pair.takes * kWitnessPatience);
   }
   return next;
 }
@@ -223,7 +223,7 @@ void StageRun::replace_late() {
   purposes.for_each([&](const Purpose& purpose) {
     if (purpose.errand != Errand::witness || purpose.device == kServer) return;
     const VisitPair& pair = pairs.visits.at(purpose.pair);
-    if (std::max(pair.since, pairs.busy) + kLeastPatience + pair.takes * kPatience <= fleet.now())
+    if (std::max(pair.since, pairs.busy) + kLeastPatience + pair.takes * kWitnessPatience <= fleet.now())
       late.push_back(purpose);
   });
   for (const Purpose& purpose : late) {

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "cleave/base/error.hpp"
 #include "stopwatch.hpp"
@@ -18,6 +19,7 @@ namespace {
 constexpr std::int64_t kEventsBetweenQuestions = 1024;
 // Without any event for so long, beside twice the time of the whole step, devices that owe an answer are silent.
 constexpr Seconds kSilence{60};
+constexpr double kLook = 0.01;  // of a step, from one look for late devices to the next
 
 // The gradient of the norm that comes before the head: the first of its kind.
 OpId head_norm_gradient(const model::StepGraph& graph) {
@@ -35,17 +37,23 @@ std::vector<fleet::DeviceProfile> profiles_of(const Fleet& fleet) {
   return profiles;
 }
 
-std::vector<fleet::DeviceProfile> StageRun::found_profiles() const {
+std::vector<plan::DeviceState> StageRun::believed() const {
   std::vector<plan::DeviceState> states = fleet.devices();
   rates.apply(states);
+  return states;
+}
+
+std::vector<fleet::DeviceProfile> StageRun::found_profiles() const {
   std::vector<fleet::DeviceProfile> profiles;
-  for (plan::DeviceState& state : states) profiles.push_back(std::move(state.profile));
+  for (plan::DeviceState& state : believed()) profiles.push_back(std::move(state.profile));
   return profiles;
 }
 
 std::vector<fleet::DeviceProfile> StageRun::trusted() const {
   std::vector<fleet::DeviceProfile> profiles = found_profiles();
-  std::erase_if(profiles, [&](const fleet::DeviceProfile& profile) { return distrusted.contains(profile.id); });
+  std::erase_if(profiles, [&](const fleet::DeviceProfile& profile) {
+    return distrusted.contains(profile.id) || left_out.contains(static_cast<std::int32_t>(profile.id.value));
+  });
   return profiles;
 }
 
@@ -86,14 +94,24 @@ void StageRun::expect_sources(const plan::Stage& of_plan) {
   for_sources(of_plan, expect, expect);
 }
 
+plan::StagePlan StageRun::plan_for_those_there() {
+  if (!left_out.empty()) {
+    if (std::optional<plan::StagePlan> found = plan::find_stages(whole, trusted(), options.stages))
+      return *std::move(found);
+    left_out.clear();
+  }
+  return plan::plan_stages(whole, trusted(), options.stages);
+}
+
 void StageRun::begin() {
   report = StepReport{};
   for (const fleet::DeviceProfile& declared : profiles_of(fleet)) rates.know(declared);
   rates.renew(true);
-  if (fleet.roster() != planned_for || !planned_all_trusted || rates.version() != rates_planned) {
+  const bool others = left_out != std::exchange(left_out, still_at_work());
+  if (fleet.roster() != planned_for || !planned_all_trusted || rates.version() != rates_planned || others) {
     const Stopwatch watch(report.planning);
     rates_planned = rates.version();
-    plan = plan::plan_stages(whole, trusted(), options.stages);
+    plan = plan_for_those_there();
     planned_all_trusted = true;
     take_plan();
   }
@@ -132,6 +150,11 @@ void StageRun::begin() {
   pairs.waiting.resize(plan.stages.size());
   pairs.busy = began;
   asks_to_go_on = false;
+  dismissed.clear();
+  std::erase_if(guessed, [](const auto& of) { return of.second; });
+  taken_back.clear();
+  slowed.clear();
+  if (options.watch) late_watch.begin(fleet.now(), plan.forecast * kLook, options.stages.server, believed());
   fleet.begin_step(graph);
   fleet.begin_stages(plan);
   load_replicas();
@@ -151,6 +174,8 @@ void StageRun::run(const KeepGoing& keep_going) {
     // Devices that leave at one moment are replaced together.
     Seconds until = missing.empty() ? std::min(standstill, late) : fleet.now();
     if (needy) until = std::min(until, std::max(next_try, fleet.now()));
+    const bool looks = options.watch && missing.empty() && pairs.ordinary > 0;
+    if (looks) until = std::min(until, std::max(late_watch.next_look(), fleet.now()));
     const Event event = fleet.next_event(until);
     if (event.kind != EventKind::timeout) {
       last_event = fleet.now();
@@ -167,6 +192,7 @@ void StageRun::run(const KeepGoing& keep_going) {
     } else if (needy && fleet.now() >= next_try) {
       try_again();
     }
+    if (looks && missing.empty() && fleet.now() >= late_watch.next_look()) look_for_late();
   }
   forget_all();  // an owner that was given no sequences may still owe its sums
 }
@@ -190,6 +216,7 @@ void StageRun::open_book(const fleet::DeviceProfile& profile) {
                           .free = profile.memory,
                           .profile = profile,
                           .contributed = contributed};
+  if (options.watch) late_watch.open(static_cast<std::int32_t>(id), fleet.now());
 }
 
 TaskletId StageRun::submit(const Purpose& purpose, Priority priority, const plan::PanelRun& run, Bytes resident,
@@ -220,6 +247,10 @@ TaskletId StageRun::submit(const Purpose& purpose, Priority priority, const plan
     if (!purpose.is_witness()) ++pairs.ordinary;
   }
   if (purpose.device != kServer) {
+    if (options.watch) {
+      const double computes = late_watch.sent(book(purpose.device).profile, run, !keeps, fleet.now());
+      if (!keeps) purposes.find(tasklet.id)->computes = computes;
+    }
     report.bytes_down += run.down();
     report.bytes_up += run.up();
     ++report.tasklets;
@@ -231,11 +262,14 @@ TaskletId StageRun::submit(const Purpose& purpose, Priority priority, const plan
   return tasklet.id;
 }
 
-void StageRun::remove_purpose(TaskletId tasklet) {
+void StageRun::remove_purpose(TaskletId tasklet, bool answered) {
   if (const Purpose* const found = purposes.find(tasklet); found != nullptr && !found->is_witness()) {
     --pairs.ordinary;
     pairs.busy = fleet.now();
   }
+  if (const Purpose* const found = purposes.find(tasklet);
+      options.watch && found != nullptr && found->device != kServer)
+    late_watch.answered(found->device, answered ? found->computes : 0, fleet.now());
   purposes.remove(tasklet);
 }
 
@@ -412,6 +446,7 @@ void StageRun::handle(const Event& event) {
   }
   if (event.kind == EventKind::left) return lose(static_cast<std::int32_t>(event.device.value), event.unnoticed);
   if (event.kind == EventKind::joined) return join(event.device);
+  if (event.kind == EventKind::late) return watch_answer(event);
   const bool wrong = event.kind == EventKind::rejected;
   if (const Purpose* const asked = purposes.find(event.tasklet);
       asked != nullptr && asked->is_witness() && (wrong || event.kind == EventKind::lost)) {
@@ -435,11 +470,11 @@ void StageRun::handle(const Event& event) {
   const Purpose* const found = purposes.find(event.tasklet);
   if (found == nullptr) return;
   const Purpose purpose = *found;
-  remove_purpose(event.tasklet);
+  remove_purpose(event.tasklet, true);
   if (purpose.is_witness()) return settle(purpose);
   if (purpose.device != kServer) book(purpose.device).contributed = true;
   course.last_work[static_cast<std::size_t>(purpose.stage)] = fleet.now() - began;
-  if (options.learn && purpose.device != kServer) rates.observe(DeviceId(purpose.device), event.measured);
+  if (purpose.device != kServer) watch_answer(event);
   if (purpose.loss != kNoLoss) losses.records().answered(purpose.loss, fleet.now(), event.measured.down);
   carry_on(purpose);
   if (!missing.empty()) return;

@@ -2,11 +2,12 @@
 //
 // stage_run.cpp loads the devices and takes events; run_sequences.cpp sends sequences through the stages,
 // run_gradients.cpp sums gradients, run_losses.cpp gives to others what lost devices had, run_relief.cpp what owners
-// would be late with, weigh_losses.cpp knows how the step would go without losses. run_witness.cpp has visits made
-// again by second devices, run_watchers.cpp sums.
+// would be late with, run_late.cpp what slow devices would, weigh_losses.cpp knows how the step would go without
+// losses. run_witness.cpp has visits made again by second devices, run_watchers.cpp sums.
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -19,6 +20,7 @@
 #include "cleave/plan/panels.hpp"
 #include "cleave/sched/stage_scheduler.hpp"
 #include "estimation/rate_estimates.hpp"
+#include "stages/late_watch.hpp"
 #include "stages/loss_book.hpp"
 #include "stages/run_state.hpp"
 #include "stages/server_work.hpp"
@@ -73,8 +75,15 @@ struct StageRun {
   Course course;
   std::unique_ptr<Course> calm;  // of this step if nothing were lost: known from the first loss on
   PairBook pairs;
-  std::int64_t draws = 0;      // what is drawn for is numbered from here on in this step
-  bool asks_to_go_on = false;  // somebody answered wrongly
+  LateWatch late_watch;
+  // Devices that were late, and by what factor: others have what they had, for the rest of the step.
+  std::map<std::int32_t, double> dismissed;
+  std::map<std::int32_t, bool> guessed;  // devices whose rates were guessed at so, and whether they have answered since
+  std::set<std::int32_t> left_out;       // they still work at what was not wanted any more when the step began
+  std::set<std::int32_t> taken_back;     // of them, again: nobody else had room
+  std::set<std::int32_t> slowed;         // devices that are late and keep what they have
+  std::int64_t draws = 0;                // what is drawn for is numbered from here on in this step
+  bool asks_to_go_on = false;            // somebody answered wrongly
 
   StageRun(Fleet& of, const model::StepGraph& step, plan::StagePlan layout, StageSchedulerOptions settings);
 
@@ -110,6 +119,7 @@ struct StageRun {
   void expect_sources(const plan::Stage& of_plan);
 
   void begin();
+  plan::StagePlan plan_for_those_there();
   // From begin() until everything is done. Errors: Interrupted where keep_going says no; InputError where what was lost
   // finds no room, or nothing happens any more.
   void run(const KeepGoing& keep_going);
@@ -121,8 +131,8 @@ struct StageRun {
   TaskletId submit(const Purpose& purpose, Priority priority, const plan::PanelRun& run, Bytes resident, bool keeps,
                    StageItem item);
 
-  // A tasklet is done, or is not wanted any more.
-  void remove_purpose(TaskletId tasklet);
+  // A tasklet is answered, or is not wanted any more.
+  void remove_purpose(TaskletId tasklet, bool answered = false);
 
   // Weights stay, with the memory that goes with them, until the step ends. They need no answer: a link carries them
   // before what uses them.
@@ -343,6 +353,8 @@ struct StageRun {
   // more work in this step, or none ever.
   enum class Then { begins_again, waits, is_excluded };
   void give_up_on(std::int32_t id, Then then);
+  // What it holds is not wanted any more; recover() sees to the rest.
+  void take_from(std::int32_t id);
   // Nothing happens any more: devices that owe an answer are silent. False: none does.
   bool give_up_silent();
 
@@ -371,6 +383,8 @@ struct StageRun {
 
   // What was lost at this moment becomes records, one a stage; their numbers.
   std::vector<int> record_losses();
+  // Of an owner, if its device were lost now.
+  LostSums lost_sums_of(std::int32_t index);
 
   // Of a lost owner's slices those stay its own whose sums are at the server.
   void keep_arrived(std::int32_t index);
@@ -396,6 +410,25 @@ struct StageRun {
   Seconds opens_in(std::int32_t s);
   Seconds passes_in(std::int32_t s);
   Seconds ends_in();
+
+  // ---- devices that turn out slow
+
+  // Those whose work would decide when the step ends are treated as lost until it has ended.
+  void look_for_late();
+  // From now, until it would be done with what it has.
+  double end_of_late(const LateDevice& one, const plan::DeviceState& state);
+  // Takes out who keeps the work all the same: whoever has room would be later, or nobody has. `ends`: of each of
+  // `late`.
+  void keep_unless_sooner(std::vector<LateDevice>& late, std::vector<double>& ends);
+  bool others_can(const std::vector<LateDevice>& late, std::size_t& who);
+  std::vector<plan::DeviceState> believed() const;
+  // Of those dismissed in the last step, who will take a while yet to be done with it.
+  std::set<std::int32_t> still_at_work() const;
+  void watch_answer(const Event& event);
+  // For whoever chooses devices.
+  void slow_down(std::int32_t id, double factor);
+  // Those that were dismissed get work again, where nobody else can do it.
+  void take_back();
 
   // ---- relief
 

@@ -35,7 +35,9 @@ void StageRun::rehearse() {
   for (const fleet::DeviceProfile& one : all) {
     if (!std::ranges::binary_search(at_begin, one.id, {}, &fleet::DeviceProfile::id)) same.remove_device(one.id);
   }
-  StageRun undisturbed(same, graph, plan, options);
+  StageSchedulerOptions how = options;
+  how.watch = false;
+  StageRun undisturbed(same, graph, plan, how);
   undisturbed.run({});
   calm = std::make_unique<Course>(std::move(undisturbed.course));
   calm->end = same.now() - undisturbed.began;

@@ -1,0 +1,177 @@
+// Time that went by, beside what was done in it.
+#include "stages/late_watch.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+namespace cleave::sched::stages {
+
+namespace {
+
+constexpr double kLooks = 4;          // looks, after which a device that is in time is watched anew
+constexpr double kWatchedOn = 2;      // so late, and it is watched on
+constexpr std::int64_t kAnswers = 2;  // in a row that took too long
+constexpr double kRounding = 1e-9;
+// Of the time that went by: where the server's interface took the rest, devices are not judged.
+constexpr double kOwnTime = 0.25;
+
+}  // namespace
+
+LateWatch::Device& LateWatch::at(std::int32_t device) {
+  if (devices_.size() <= static_cast<std::size_t>(device)) devices_.resize(static_cast<std::size_t>(device) + 1);
+  return devices_[static_cast<std::size_t>(device)];
+}
+
+void LateWatch::begin_window(Device& of, const Times& to_do, Seconds now) const {
+  of.since = of.idle_from = now.value();
+  of.idle = of.idle_before = 0;
+  of.answers = false;
+  of.messages = 2 * of.latency;
+  of.port = port_;
+  of.before = to_do;
+  of.before[1] = of.computes;  // what is down the link may wait for the processor
+  of.sent = {};
+}
+
+void LateWatch::begin(Seconds now, Seconds every, const fleet::ServerProfile& server,
+                      std::span<const timing::DeviceState> there) {
+  devices_.clear();
+  server_ = server;
+  port_ = worst_ = 0;
+  every_ = every;
+  next_ = now + every;
+  for (const timing::DeviceState& state : there) {
+    const auto id = static_cast<std::int32_t>(state.profile.id.value);
+    open(id, now);
+    at(id).unseen = false;
+    at(id).latency = (state.profile.latency + state.profile.jitter).value();
+    at(id).computes = state.compute_busy.value();
+    at(id).seen = still(state);
+    begin_window(at(id), still(state), now);
+  }
+}
+
+void LateWatch::open(std::int32_t device, Seconds now) {
+  Device& of = at(device);
+  of = Device{};
+  of.looked = now.value();
+  of.open = of.unseen = true;
+  begin_window(of, {}, now);
+}
+
+double LateWatch::sent(const fleet::DeviceProfile& profile, const plan::PanelRun& run, bool wants_answer, Seconds now) {
+  Device& of = at(static_cast<std::int32_t>(profile.id.value));
+  const Times all{(run.down() / profile.downlink).value(), (run.flops() / profile.compute).value(),
+                  (run.up() / profile.uplink).value()};
+  const Times panel{(run.each.down / profile.downlink).value(), (run.each.flops / profile.compute).value(),
+                    ((run.each.up + run.last_up) / profile.uplink).value()};
+  for (std::size_t r = 0; r < kResources; ++r) {
+    of.sent[r] += all[r];
+    (now.value() == of.looked ? of.seen : of.since_look)[r] += all[r];
+    of.largest[r] = std::max(of.largest[r], panel[r]);
+  }
+  if (!wants_answer) return 0;
+  of.computes += all[1];
+  if (of.in_hand++ == 0) of.idle += now.value() - of.idle_from;
+  // While a message is on its way the device works at what else it has: if it rests, all that it has is on its way.
+  of.messages += of.latency / static_cast<double>(of.in_hand);
+  return all[1];
+}
+
+void LateWatch::answered(std::int32_t device, double computes, Seconds now) {
+  Device& of = at(device);
+  of.computes -= computes;
+  of.answers = true;
+  of.messages += of.latency / static_cast<double>(of.in_hand);
+  if (--of.in_hand == 0) of.idle_from = now.value();
+}
+
+bool LateWatch::measured(const fleet::DeviceProfile& profile, const timing::Measured& measured) {
+  const std::array<std::pair<Seconds, Seconds>, kResources> took{
+      std::pair{measured.down, measured.bytes_down / profile.downlink},
+      std::pair{measured.compute, measured.flops / profile.compute},
+      std::pair{measured.up, measured.bytes_up / profile.uplink}};
+  const auto& [time, believed] = *std::ranges::max_element(took, {}, [](const auto& of) { return of.first; });
+  if (time.value() <= 0 || believed.value() <= 0) return false;
+  Device& of = at(static_cast<std::int32_t>(profile.id.value));
+  const double factor = time / believed;
+  if (factor < kLate) {
+    of.slow = 0;
+    return false;
+  }
+  of.slower = of.slow++ == 0 ? factor : std::min(of.slower, factor);
+  return true;
+}
+
+void LateWatch::count(Device& of, const timing::DeviceState& state, Seconds now) {
+  const Times to_do = still(state);
+  const double down = std::max(0.0, of.seen[0] + of.since_look[0] - to_do[0]),
+               up = std::max(0.0, of.seen[2] + of.since_look[2] - to_do[2]);
+  port_ += down * (state.profile.downlink.value() / server_.nic_out.value()) +
+           up * (state.profile.uplink.value() / server_.nic_in.value());
+  of.loads = to_do[0] > of.since_look[0] * (1 + kRounding);
+  of.seen = to_do;
+  of.since_look = {};
+  of.looked = now.value();
+}
+
+std::vector<LateDevice> LateWatch::look(Seconds now, std::span<const timing::DeviceState> there) {
+  next_ = now + every_;
+  double queue = 0;  // at the interface: a panel that waits there counts as carried
+  for (const timing::DeviceState& state : there) {
+    const auto id = static_cast<std::int32_t>(state.profile.id.value);
+    Device& of = at(id);
+    if (!of.open) continue;
+    count(of, state, now);
+    queue += of.largest[0] * (state.profile.downlink.value() / server_.nic_out.value()) +
+             of.largest[2] * (state.profile.uplink.value() / server_.nic_in.value());
+  }
+  std::vector<LateDevice> late;
+  std::vector<double> factors;
+  for (const timing::DeviceState& state : there) {
+    const auto id = static_cast<std::int32_t>(state.profile.id.value);
+    Device& of = at(id);
+    if (!of.open) continue;
+    const Times to_do = still(state);
+    of.latency = (state.profile.latency + state.profile.jitter).value();
+    if (std::exchange(of.unseen, false)) {
+      of.computes += to_do[1];
+      begin_window(of, to_do, now);
+      continue;
+    }
+    if (of.in_hand == 0) of.idle += now.value() - std::exchange(of.idle_from, now.value());
+    // Weights are not answered, but the link was busy while there were more of them.
+    if (of.loads) of.idle = of.idle_before;
+    of.idle_before = of.idle;
+    double carried = 0, most = 0;
+    for (std::size_t r = 0; r < kResources; ++r) {
+      const double its = std::max(0.0, of.before[r] + of.sent[r] - to_do[r]);
+      carried += its + of.largest[r];  // the panel under way when the window began counts for nothing
+      most = std::max({most, its, of.largest[r]});
+    }
+    const double worked = now.value() - of.since - of.idle - of.messages - (port_ - of.port) - queue;
+    const bool judged = carried > 0 && worked > kOwnTime * (now.value() - of.since - of.idle);
+    const double by_answers = of.slow >= kAnswers ? of.slower : 0;
+    const double factor = std::max(judged ? worked / carried : 0, by_answers);
+    if (factor > 0) of.factor = factor;
+    if (of.factor > 0) factors.push_back(of.factor);
+    worst_ = std::max(worst_, factor);
+    if (factor >= kLate) late.push_back({id, factor, by_answers > 0 ? by_answers : std::max(factor, worked / most)});
+    // Something came of it: whoever is silent is watched until it is clear how late it is.
+    const bool moves = of.answers || of.before[0] + of.sent[0] > to_do[0] || of.before[2] + of.sent[2] > to_do[2];
+    const bool rests = of.in_hand == 0 && !of.loads;
+    if (rests || (moves && factor < kWatchedOn && now.value() - of.since >= kLooks * every_.value()))
+      begin_window(of, to_do, now);
+  }
+  if (late.empty()) return late;
+  const auto middle = factors.begin() + std::ssize(factors) / 2;
+  std::ranges::nth_element(factors, middle);
+  const double others = std::max(1.0, *middle);
+  std::erase_if(late, [&](const LateDevice& one) { return one.factor < kLate * others; });
+  if (static_cast<double>(late.size()) > kMost * static_cast<double>(factors.size())) return {};
+  std::ranges::stable_sort(late, std::ranges::greater{}, &LateDevice::factor);
+  return late;
+}
+
+}  // namespace cleave::sched::stages

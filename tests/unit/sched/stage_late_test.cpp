@@ -1,0 +1,181 @@
+// Steps in stages on devices that turn out far slower than they declare: others do what they had, everything is done
+// once, and nothing changes where nobody is slow.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "cleave/base/error.hpp"
+#include "cleave/sched/simulated_fleet.hpp"
+#include "cleave/sched/stage_scheduler.hpp"
+#include "stage_case.hpp"
+#include "stages/stage_run.hpp"
+
+namespace cleave::sched {
+namespace {
+
+constexpr double kAsBelieved = 1 + 1e-9;
+
+// Of fleets that do as they declare, by links, processors, latency, jitter and whatever waits at the server.
+TEST(StageLate, NobodyIsLateWhoDoesAsIsBelieved) {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    const model::StepGraph graph = graph_of(seed % 2 == 0 ? "opt" : "llama", 8, 4);
+    auto devices = devices_of(12 + static_cast<std::int64_t>(seed % 30), seed, seed % 3 == 0 ? 2e7 : 1e7);
+    for (fleet::DeviceProfile& device : devices) {
+      if (seed % 4 == 1) device.jitter = Seconds(0.02);
+      if (seed % 5 == 2) device.compute = FlopsPerSecond(device.compute.value() / 20);
+    }
+    fleet::ServerProfile server = kWide;
+    if (seed % 3 == 1) server.nic_out = BytesPerSecond(1e7 * static_cast<double>(1 + seed % 5));
+    if (seed % 3 == 2) server.nic_in = BytesPerSecond(2e6 * static_cast<double>(1 + seed % 5));
+    const StageSchedulerOptions options{{server, 0}, DType::f16};
+    SimulatedFleet fleet(devices, server, DType::f16, {}, seed);
+    const plan::StagePlan plan = plan::plan_stages(plan::stage_work_of(graph, DType::f16), devices, options.stages);
+    stages::StageRun run(fleet, graph, plan, options);
+    run.run({});
+    EXPECT_EQ(run.report.late, 0) << seed;
+    EXPECT_LE(run.late_watch.worst(), kAsBelieved) << seed;
+    if (seed % 3 == 0) { EXPECT_GT(run.late_watch.worst(), 0.1) << seed << ": nobody was watched"; }
+    EXPECT_EQ(run.calm, nullptr) << "something was looked into";
+
+    StageSchedulerOptions unwatched = options;
+    unwatched.watch = false;
+    SimulatedFleet same(devices, server, DType::f16, {}, seed);
+    EXPECT_EQ(StageScheduler(same, graph, plan, unwatched).run().time, fleet.now()) << seed;
+  }
+}
+
+// Devices that come and go, stand-ins and what is read again: still nobody is late.
+TEST(StageLate, NobodyIsLateWhereDevicesComeAndGo) {
+  std::int64_t lost = 0;
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    const model::StepGraph graph = graph_of("opt", 8, 4);
+    const auto devices = devices_of(40, seed, 2e7);
+    const StageSchedulerOptions options{{kWide, 0}, DType::f16};
+    SimulatedFleet calm(devices, kWide, DType::f16);
+    const Seconds step = StageScheduler(calm, graph, options).run().time;
+    fleet::ChurnModel model;
+    model.mean_session = step * 4;
+    model.mean_absence = step * (seed % 2 == 0 ? 0.05 : 1.0);
+    model.seed = seed;
+    SimulatedFleet fleet(devices, kWide, DType::f16, fleet::draw_churn(model, std::ssize(devices), step * 30));
+    stages::StageRun run(fleet, graph,
+                         plan::plan_stages(plan::stage_work_of(graph, DType::f16), devices, options.stages), options);
+    for (int k = 0; k < 3; ++k) {
+      run.run({});
+      lost += run.report.lost;
+      EXPECT_EQ(run.report.late, 0) << seed;
+      EXPECT_LE(run.late_watch.worst(), kAsBelieved) << seed;
+      for (const auto& [load, id] : run.loads) {
+        if (run.book(id).present) fleet.release(load, DeviceId(id));
+      }
+    }
+  }
+  EXPECT_GT(lost, 12) << "hardly anything was lost";
+}
+
+// A few of 40 do a twentieth of what they declare, or next to nothing, from some moment on.
+TEST(StageLate, WhatSlowDevicesHaveOthersDo) {
+  std::int64_t late = 0, runs = 0;
+  double with = 0, without = 0, longer = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    std::mt19937_64 random(seed);
+    const model::StepGraph graph = graph_of("opt", 8, 4);
+    const auto devices = devices_of(40, seed, seed % 2 == 0 ? 2e7 : 1e7);
+    StageSchedulerOptions options{{kWide, 0}, DType::f16};
+    SimulatedFleet calm(devices, kWide, DType::f16);
+    const Seconds step = StageScheduler(calm, graph, options).run().time;
+    fleet::ChurnTrace churn;
+    const Seconds at = step * (0.2 * static_cast<double>(seed % 5));
+    for (std::uint64_t i = 0; i < 1 + seed % 6; ++i)
+      churn.push_back({at, DeviceId(static_cast<std::int64_t>(random() % 40)), fleet::ChurnKind::slow,
+                       seed % 3 == 0 ? 1e-5 : 0.05});
+    std::vector<double> times;
+    for (int again = 0; again < 2; ++again) {
+      SimulatedFleet fleet(devices, kWide, DType::f16, churn);
+      StageScheduler scheduler(fleet, graph, options);
+      const StepReport report = scheduler.run();
+      expect_all_done_once(scheduler, graph);
+      times.push_back(report.time.value());
+      EXPECT_EQ(report.time, fleet.now());
+      if (again > 0) continue;
+      late += report.late;
+      ++runs;
+      EXPECT_LT(report.time, step * 5) << seed;  // panels are large here, and one is waited for
+      longer += report.time / step;
+      scheduler.run();
+      expect_all_done_once(scheduler, graph);
+      for (std::size_t i = 0; i < devices.size(); ++i)
+        EXPECT_LE(fleet.usage()[i].memory_peak.value(), devices[i].memory.value()) << seed << ' ' << i;
+    }
+    EXPECT_EQ(times[0], times[1]) << seed;
+    options.watch = false;
+    if (seed % 3 == 0) continue;  // they would take days
+    SimulatedFleet waits(devices, kWide, DType::f16, churn);
+    without += StageScheduler(waits, graph, options).run().time / step;
+    with += times[0] / step.value();
+  }
+  EXPECT_GT(late, 60);
+  EXPECT_LT(longer, 2.5 * static_cast<double>(runs));
+  EXPECT_LT(with, 0.5 * without);
+}
+
+// Small fleets in which nobody has room for what a slow device had: it keeps it, or gets it back.
+TEST(StageLate, WhereNobodyHasRoomTheStepEndsAllTheSame) {
+  std::int64_t done = 0;
+  for (std::uint64_t seed = 0; seed < 80; ++seed) {
+    std::mt19937_64 random(seed);
+    const model::StepGraph graph = graph_of("opt", 4, 4);
+    auto devices = devices_of(8 + static_cast<std::int64_t>(seed % 6), seed);
+    for (fleet::DeviceProfile& device : devices) device.memory = Bytes(6'000'000);
+    std::optional<plan::StagePlan> plan =
+        plan::find_stages(plan::stage_work_of(graph, DType::f16), devices, plan::StageOptions{kWide, 0});
+    if (!plan) continue;
+    fleet::ChurnTrace churn;
+    for (std::uint64_t i = 0; i < 1 + seed % 3; ++i)
+      churn.push_back({Seconds(0.1 * static_cast<double>(seed % 7)),
+                       DeviceId(static_cast<std::int64_t>(random() % devices.size())), fleet::ChurnKind::slow, 0.03});
+    std::ranges::stable_sort(churn, {}, [](const fleet::ChurnEvent& event) { return event.at.value(); });
+    SimulatedFleet fleet(devices, kWide, DType::f16, churn);
+    StageScheduler scheduler(fleet, graph, *plan, {{kWide, 0}, DType::f16});
+    for (int step = 0; step < 3; ++step) {
+      ASSERT_NO_THROW(scheduler.run()) << seed;
+      expect_all_done_once(scheduler, graph);
+    }
+    ++done;
+  }
+  EXPECT_GT(done, 30);
+}
+
+// A slow device that leaves, or comes back, after others have taken over what it had.
+TEST(StageLate, SlowDevicesMayLeaveAndComeBack) {
+  std::int64_t late = 0;
+  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+    const model::StepGraph graph = graph_of("opt", 8, 4);
+    const auto devices = devices_of(40, seed, 2e7);
+    const StageSchedulerOptions options{{kWide, 0}, DType::f16};
+    SimulatedFleet calm(devices, kWide, DType::f16);
+    const Seconds step = StageScheduler(calm, graph, options).run().time;
+    std::mt19937_64 random(seed);
+    fleet::ChurnTrace churn;
+    for (int i = 0; i < 4; ++i) {
+      const DeviceId who(static_cast<std::int64_t>(random() % 40));
+      const auto at = [&](double share) { return step * (share + 0.1 * static_cast<double>(i)); };
+      churn.push_back({at(0.1), who, fleet::ChurnKind::slow, 0.05});
+      churn.push_back({at(0.5), who, fleet::ChurnKind::leave, 1.0});
+      churn.push_back({at(0.7), who, fleet::ChurnKind::join, 1.0});
+      churn.push_back({at(1.1), who, fleet::ChurnKind::slow, 1.0});
+    }
+    std::ranges::stable_sort(churn, {}, [](const fleet::ChurnEvent& event) { return event.at.value(); });
+    SimulatedFleet fleet(devices, kWide, DType::f16, churn);
+    StageScheduler scheduler(fleet, graph, options);
+    for (int k = 0; k < 4; ++k) {
+      late += scheduler.run().late;
+      expect_all_done_once(scheduler, graph);
+    }
+  }
+  EXPECT_GT(late, 30);
+}
+
+}  // namespace
+}  // namespace cleave::sched
