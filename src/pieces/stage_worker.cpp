@@ -18,6 +18,9 @@ void put_rows(std::span<const float> from, kernels::Rows to) {
   for (std::int64_t i = 0; i < to.rows; ++i) std::copy_n(from.data() + i * to.cols, to.cols, to.row(i));
 }
 
+// Where rows go that somebody wants: the place of none in a message has an address, too.
+float* where(std::span<float> rows) { return rows.empty() ? nullptr : rows.data(); }
+
 // Memory of a piece's operations is written by them, but what comes in is only read.
 float* only_read(const float* rows) { return const_cast<float*>(rows); }
 
@@ -184,7 +187,7 @@ StageWorker::Status StageWorker::forward(const Chunk& chunk, std::span<const flo
       put_rows({in, static_cast<std::size_t>(elements)}, kept);
     float* out = nullptr;
     if (piece + 1 == replica->end) {
-      out = y.data();
+      out = where(y);
     } else if (!visit.kept.empty()) {
       out = visit.kept[i + 1].rows(program.y(), chunk.row, chunk.rows).data;
     }
@@ -269,7 +272,7 @@ void StageWorker::go_back(Replica& replica, Visit& visit, const Chunk& chunk, st
     float* out = nullptr;
     if (program.dx().valid()) {
       if (piece == replica.first) {
-        out = dx.data();
+        out = where(dx);
       } else if (kept) {
         out = visit.kept[i - 1].rows(program.dx(), chunk.row, chunk.rows).data;
       }

@@ -219,7 +219,8 @@ TEST(Stages, DevicesThatTurnOutSlowLeaveNoTrace) {
   for (const DType wire : kWires) {
     Setting plain = with_wire(small_setting(), wire);
     plain.model.n_layer = 2;
-    plain.batch = 8;
+    plain.batch = 6;
+    plain.model.seq_len = plain.model.max_pos = 130;  // two chunks, one of two tokens
     const std::uint64_t wanted = train(plain).hash;
     Setting s = in_stages(plain, slower(alike_devices(8), 20), 2);
     const Seconds whole = train(s).time;
