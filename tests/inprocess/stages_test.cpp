@@ -13,7 +13,11 @@
 namespace cleave::testing_run {
 namespace {
 
+#ifdef __SANITIZE_ADDRESS__
+constexpr std::uint64_t kSchedules = 60, kSchedulesOf16Bits = 30;  // five times as slow, and for memory alone
+#else
 constexpr std::uint64_t kSchedules = 200, kSchedulesOf16Bits = 60;
+#endif
 constexpr DType kWires[] = {DType::f32, DType::bf16, DType::f16};
 
 Setting with_wire(Setting setting, DType wire) {
