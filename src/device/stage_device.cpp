@@ -338,8 +338,7 @@ std::optional<std::variant<comm::ResultDraft, comm::Reason>> StageDevice::execut
       return std::nullopt;
     default: break;
   }
-  const bool again = asked.errand == StageErrand::witness_forward || asked.errand == StageErrand::witness_backward;
-  TaskletId& last = again ? last_again_ : last_;
+  TaskletId& last = comm::makes_again(asked.errand) ? last_again_ : last_;
   if (task.header.tasklet <= last) return std::nullopt;
   last = task.header.tasklet;
   if (asked.errand == StageErrand::hold) {

@@ -16,10 +16,7 @@ comm::StageErrand errand_of(const Job& job) {
   return job.stages != nullptr && !job.drops ? job.view.header.stage_task.errand : comm::StageErrand::none;
 }
 
-bool gives_way(const Job& job) {
-  const comm::StageErrand errand = errand_of(job);
-  return errand == comm::StageErrand::witness_forward || errand == comm::StageErrand::witness_backward;
-}
+bool gives_way(const Job& job) { return comm::makes_again(errand_of(job)); }
 
 // Parts of a step that others wait for, and that change nothing that a visit is made again from.
 bool goes_ahead(const Job& job) {

@@ -62,7 +62,7 @@ class Worker {
  private:
   void run();
   void put(Outcome outcome);
-  // The job that is next; some wait.
+  // The job that is next. Requires: one waits.
   [[nodiscard]] Job next();
 
   SteadyClock clock_;

@@ -61,6 +61,11 @@ enum class StageErrand : std::uint8_t {
   witness_backward = 10,
 };
 
+/// It makes a visit again, for another device.
+[[nodiscard]] constexpr bool makes_again(StageErrand errand) {
+  return errand == StageErrand::witness_forward || errand == StageErrand::witness_backward;
+}
+
 /// Why a device did not compute a task.
 enum class Reason : std::uint8_t {
   none = 0,

@@ -441,9 +441,8 @@ Input declare_input(config::Reader& reader, Needs needs) {
            "tiles: every operation is cut over the fleet, and devices hold next to nothing. stages: devices hold the "
            "weights of neighbouring layers for a step, and sequences pass through them in chunks. auto: the quicker "
            "one as forecast. train takes tiles where the input asks for what stages lack yet. With fleet.clock off "
-           "train "
-           "and plan take tiles unless every device has two sequences, and room for the whole model and what it keeps "
-           "of them."});
+           "train and plan take tiles unless every device has two sequences, and room for the whole model and what it "
+           "keeps of them."});
   input.step.layout.row_groups = read_row_groups(plan);
   read_stages(plan, input.step.layout);
   input.step.plan.keep_columns = plan.choice<plan::KeepColumns>(

@@ -22,7 +22,7 @@ constexpr double kOfTheRest = 0.9;  // of the time left: being done sooner is of
 
 }  // namespace
 
-void StageRun::watch_answer(const Event& event) {
+void StageRun::measure_answer(const Event& event) {
   const auto id = static_cast<std::int32_t>(event.device.value);
   if (!event.device.valid() || static_cast<std::size_t>(id) >= device.size()) return;
   const bool slow =

@@ -71,7 +71,7 @@ void StageRun::watch_sums() {
     for (const Unwatched& of : sums) left += flops_of(of);
     if (left <= pairs.server_left) break;
   }
-  watch_late(sums);
+  watch_rest(sums);
   add_witness_slots();
 }
 
@@ -96,7 +96,7 @@ std::vector<StageRun::Unwatched> StageRun::drawn_sums() {
 
 // What nobody can watch in time: the server takes what would be latest, as far as its own time goes, and beyond that
 // where it would still be done sooner.
-void StageRun::watch_late(std::vector<Unwatched>& sums) {
+void StageRun::watch_rest(std::vector<Unwatched>& sums) {
   for (;;) {
     std::erase_if(sums, [](const Unwatched& of) { return of.rest.empty(); });
     Unwatched* latest = nullptr;

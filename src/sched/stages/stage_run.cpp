@@ -446,7 +446,7 @@ void StageRun::handle(const Event& event) {
   }
   if (event.kind == EventKind::left) return lose(static_cast<std::int32_t>(event.device.value), event.unnoticed);
   if (event.kind == EventKind::joined) return join(event.device);
-  if (event.kind == EventKind::late) return watch_answer(event);
+  if (event.kind == EventKind::late) return measure_answer(event);
   const bool wrong = event.kind == EventKind::rejected;
   if (const Purpose* const asked = purposes.find(event.tasklet);
       asked != nullptr && asked->is_witness() && (wrong || event.kind == EventKind::lost)) {
@@ -474,7 +474,7 @@ void StageRun::handle(const Event& event) {
   if (purpose.is_witness()) return settle(purpose);
   if (purpose.device != kServer) book(purpose.device).contributed = true;
   course.last_work[static_cast<std::size_t>(purpose.stage)] = fleet.now() - began;
-  if (purpose.device != kServer) watch_answer(event);
+  if (purpose.device != kServer) measure_answer(event);
   if (purpose.loss != kNoLoss) losses.records().answered(purpose.loss, fleet.now(), event.measured.down);
   carry_on(purpose);
   if (!missing.empty()) return;

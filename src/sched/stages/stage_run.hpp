@@ -294,7 +294,9 @@ struct StageRun {
     std::vector<plan::PieceSlice> slices{};
   };
   std::vector<Unwatched> drawn_sums();
-  void watch_late(std::vector<Unwatched>& sums);
+  // What nobody can watch in time.
+  void watch_rest(std::vector<Unwatched>& sums);
+  // `within`: a share of the time that the step has left.
   std::optional<Watcher> best_watcher(const Unwatched& of, double within);
   void take(Unwatched& of, const Watcher& watcher);
   void begin_watching(const Unwatched& of, const Watcher& watcher);
@@ -424,7 +426,8 @@ struct StageRun {
   std::vector<plan::DeviceState> believed() const;
   // Of those dismissed in the last step, who will take a while yet to be done with it.
   std::set<std::int32_t> still_at_work() const;
-  void watch_answer(const Event& event);
+  // What its rates are, and whether it took far too long.
+  void measure_answer(const Event& event);
   // For whoever chooses devices.
   void slow_down(std::int32_t id, double factor);
   // Those that were dismissed get work again, where nobody else can do it.

@@ -16,6 +16,18 @@ namespace {
 
 constexpr double kAsBelieved = 1 + 1e-9;
 
+// A small model on forty devices, and how long a step takes where nothing happens.
+struct OnForty {
+  OnForty(std::uint64_t seed, double rate) : devices(devices_of(40, seed, rate)) {
+    SimulatedFleet calm(devices, kWide, DType::f16);
+    step = StageScheduler(calm, graph, options).run().time;
+  }
+  model::StepGraph graph = graph_of("opt", 8, 4);
+  StageSchedulerOptions options{{kWide, 0}, DType::f16};
+  std::vector<fleet::DeviceProfile> devices;
+  Seconds step;
+};
+
 // Of fleets that do as they declare, by links, processors, latency, jitter and whatever waits at the server.
 TEST(StageLate, NobodyIsLateWhoDoesAsIsBelieved) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
@@ -49,11 +61,7 @@ TEST(StageLate, NobodyIsLateWhoDoesAsIsBelieved) {
 TEST(StageLate, NobodyIsLateWhereDevicesComeAndGo) {
   std::int64_t lost = 0;
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
-    const model::StepGraph graph = graph_of("opt", 8, 4);
-    const auto devices = devices_of(40, seed, 2e7);
-    const StageSchedulerOptions options{{kWide, 0}, DType::f16};
-    SimulatedFleet calm(devices, kWide, DType::f16);
-    const Seconds step = StageScheduler(calm, graph, options).run().time;
+    const auto [graph, options, devices, step] = OnForty(seed, 2e7);
     fleet::ChurnModel model;
     model.mean_session = step * 4;
     model.mean_absence = step * (seed % 2 == 0 ? 0.05 : 1.0);
@@ -80,11 +88,7 @@ TEST(StageLate, WhatSlowDevicesHaveOthersDo) {
   double with = 0, without = 0, longer = 0;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     std::mt19937_64 random(seed);
-    const model::StepGraph graph = graph_of("opt", 8, 4);
-    const auto devices = devices_of(40, seed, seed % 2 == 0 ? 2e7 : 1e7);
-    StageSchedulerOptions options{{kWide, 0}, DType::f16};
-    SimulatedFleet calm(devices, kWide, DType::f16);
-    const Seconds step = StageScheduler(calm, graph, options).run().time;
+    auto [graph, options, devices, step] = OnForty(seed, seed % 2 == 0 ? 2e7 : 1e7);
     fleet::ChurnTrace churn;
     const Seconds at = step * (0.2 * static_cast<double>(seed % 5));
     for (std::uint64_t i = 0; i < 1 + seed % 6; ++i)
@@ -151,11 +155,8 @@ TEST(StageLate, WhereNobodyHasRoomTheStepEndsAllTheSame) {
 TEST(StageLate, SlowDevicesMayLeaveAndComeBack) {
   std::int64_t late = 0;
   for (std::uint64_t seed = 0; seed < 30; ++seed) {
-    const model::StepGraph graph = graph_of("opt", 8, 4);
-    const auto devices = devices_of(40, seed, 2e7);
-    const StageSchedulerOptions options{{kWide, 0}, DType::f16};
-    SimulatedFleet calm(devices, kWide, DType::f16);
-    const Seconds step = StageScheduler(calm, graph, options).run().time;
+    const auto [graph, options, devices, whole] = OnForty(seed, 2e7);
+    const Seconds step = whole;  // which a lambda may capture
     std::mt19937_64 random(seed);
     fleet::ChurnTrace churn;
     for (int i = 0; i < 4; ++i) {
