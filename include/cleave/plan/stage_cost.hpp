@@ -61,9 +61,12 @@ class StageCost {
   }
   /// It is passed twice, forward and backward.
   [[nodiscard]] bool twice() const { return backward_ && !head_; }
-  /// Of rows in all passes of a step: what its replicas take in beside weights, and what they send beside norms.
-  [[nodiscard]] Bytes taken_in(std::int64_t rows) const {
-    return twice() ? boundary(rows) * 2 + backward_operand(rows) : forward_operand(rows);
+  /// Its replicas may keep what a sequence's way back reads: it comes back at all, and is made of more than its rows.
+  [[nodiscard]] bool may_keep() const { return twice() && !is_part(); }
+  /// Of rows in all passes of a step: what its replicas take in beside weights, and what they send beside norms. X
+  /// comes once where the values of the way forward are kept, otherwise twice.
+  [[nodiscard]] Bytes taken_in(std::int64_t rows, bool kept = false) const {
+    return twice() ? boundary(rows) * (kept ? 1 : 2) + backward_operand(rows) : forward_operand(rows);
   }
   [[nodiscard]] Bytes sent(std::int64_t rows) const {
     return twice() ? forward_result(rows) + backward_result(rows) : forward_result(rows);

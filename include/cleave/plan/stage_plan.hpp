@@ -6,6 +6,7 @@
 // plan_stages() is pure; the scheduler decides at run time which replica takes which sequence.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -50,6 +51,10 @@ struct Stage {
   std::int64_t first = 0, end = 0;
   Bytes weights;  ///< that each replica is sent
   std::vector<StageReplica> replicas;
+  /// The least number of sequences that a replica keeps; 0 where one keeps none.
+  [[nodiscard]] std::int64_t kept_slots() const {
+    return replicas.empty() ? 0 : std::ranges::min(replicas, {}, &StageReplica::kept_slots).kept_slots;
+  }
 };
 
 /// Units [begin, end) of a piece (model::SlicedTensor says which elements they are).

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <ranges>
 #include <unordered_map>
 #include <utility>
 
@@ -106,9 +107,11 @@ std::vector<StageFigures> stage_figures(const plan::StageWork& whole, const plan
       compute += device.compute;
       of.weights = std::max(of.weights, stage.weights / device.downlink);
     }
+    const bool kept = stage.kept_slots() > 0;
     Flops flops = cost.forward(0, work.seq);
-    if (cost.twice()) flops += cost.remake(0, work.seq) + cost.backward(0, work.seq);
-    of.down = stage.weights * std::ssize(stage.replicas) + cost.taken_in(work.tokens());
+    if (cost.twice())
+      flops += kept ? cost.backward_of_kept(0, work.seq) : cost.remake(0, work.seq) + cost.backward(0, work.seq);
+    of.down = stage.weights * std::ssize(stage.replicas) + cost.taken_in(work.tokens(), kept);
     of.up = cost.sent(work.tokens());
     of.passes = of.up / of.uplinks;
     of.processors = flops * static_cast<double>(work.batch) / compute;
@@ -150,6 +153,13 @@ std::string stage_table(const plan::StageWork& work, const plan::StagePlan& plan
                         s, of.pieces, show(plan.stages[s].weights), plan.stages[s].replicas.size(),
                         show(of.most_memory), of.uplinks.value() / 1e6, show(of.passes), show(of.weights),
                         show(of.processors), of.owners, show(of.slices), show(of.owner_links), of.bound_by);
+  }
+  const auto kept = std::ranges::count_if(plan.stages, [](const plan::Stage& stage) { return stage.kept_slots() > 0; });
+  if (kept > 0) {
+    const auto [least, most] = std::ranges::minmax(plan.stages | std::views::transform(&plan::Stage::kept_slots) |
+                                                   std::views::filter([](auto n) { return n > 0; }));
+    text +=
+        fmt::format("replicas of {} stages keep what {} to {} sequences need on their way back\n", kept, least, most);
   }
   const auto slowest = std::ranges::max_element(figures, {}, &StageFigures::longest);
   if (slowest == figures.end()) return text;
@@ -213,6 +223,7 @@ ordered_json layout_json(const plan::StageWork& work, const plan::StagePlan& pla
                              {"replicas", std::move(replicas)},
                              {"least_memory_bytes", of.least_memory.value()},
                              {"most_memory_bytes", of.most_memory.value()},
+                             {"kept_sequences", stage.kept_slots()},
                              {"uplinks", of.uplinks.value()},
                              {"passes_s", of.passes.value()},
                              {"weights_s", of.weights.value()},

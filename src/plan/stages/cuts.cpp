@@ -48,9 +48,13 @@ struct Share {
 
 }  // namespace
 
-double stage_flops(const StageWork& work, const StageCost& stage) {
+double stage_flops(const StageWork& work, const StageCost& stage, bool kept) {
   double of_sequence = stage.forward(0, work.seq).value();
-  if (!stage.is_head()) of_sequence += stage.remake(0, work.seq).value() + stage.backward(0, work.seq).value();
+  if (kept && stage.may_keep()) {
+    of_sequence += stage.backward_of_kept(0, work.seq).value();
+  } else if (!stage.is_head()) {
+    of_sequence += stage.remake(0, work.seq).value() + stage.backward(0, work.seq).value();
+  }
   double sums = 0;
   for (std::int64_t i = stage.first(); i < stage.end(); ++i)
     sums += work.pieces[static_cast<std::size_t>(i)].weight_gradient;
@@ -92,6 +96,16 @@ std::vector<bool> may_replicate(const Problem& problem, const Settings& settings
 double replica_bytes(const Role& role) {
   return static_cast<double>(
       (role.cost.weights() + role.cost.open_forward() * 2 + role.cost.open_backward() * 2).value());
+}
+
+bool is_kept(const Settings& settings, const StageCost& stage) { return settings.keeping && stage.may_keep(); }
+
+std::int64_t least_kept(const StageWork& work) { return std::min(kFewestKept, work.batch); }
+
+double replica_bytes(const StageWork& work, const Role& role, const Settings& settings) {
+  if (!is_kept(settings, role.cost)) return replica_bytes(role);
+  const Bytes kept = role.cost.packed() + role.cost.kept() * least_kept(work);
+  return replica_bytes(role) + static_cast<double>(kept.value());
 }
 
 double rounding_bytes(const StageWork& work, const Role& role) {

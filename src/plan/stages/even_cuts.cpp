@@ -82,7 +82,7 @@ class EvenCut {
   }
   double flops(std::int64_t begin, std::int64_t end) {
     auto [place, is_new] = flops_.try_emplace({begin, end}, 0);
-    if (is_new) place->second = stage_flops(work_, cost(begin, end));
+    if (is_new) place->second = stage_flops(work_, cost(begin, end), settings_.keeping);
     return place->second;
   }
 
@@ -91,7 +91,7 @@ class EvenCut {
     const StageCost& of = cost(begin, end);
     const auto bytes = [](Bytes b) { return static_cast<double>(b.value()); };
     const double passing = std::max({flops(begin, end) / group.flops, bytes(of.sent(work_.tokens())) / group.up,
-                                     bytes(of.taken_in(work_.tokens())) / group.down});
+                                     bytes(of.taken_in(work_.tokens(), is_kept(settings_, of))) / group.down});
     const auto members = static_cast<std::int64_t>(group.devices.size());
     const std::int64_t groups = std::min(members, settings_.groups);
     const std::int64_t size = groups == 1 ? size_of(work_.wire) : sum_bytes(work_.wire);
@@ -103,8 +103,8 @@ class EvenCut {
     const StageCost& of = cost(begin, end);
     const auto members = static_cast<double>(group.devices.size());
     const double sums = of.gradient_elements() * static_cast<double>(sum_bytes(work_.wire)) / members;
-    const Bytes held = of.weights() + of.at_work() * 2 + of.open_forward() * 2 + of.open_backward() * 2;
-    return static_cast<double>(held.value()) + sums <= group.memory;
+    const double held = replica_bytes(work_, Role(of), settings_) + static_cast<double>((of.at_work() * 2).value());
+    return held + sums <= group.memory;
   }
 
   // From the bottom, each time the group that is filled best by what comes next; none where pieces are left over.

@@ -8,6 +8,9 @@ namespace cleave::plan::stages {
 namespace {
 
 constexpr std::int64_t kMostSlots = 8;  // more open sequences than this no longer help
+// Sequences that are on their way between a stage and the head: so many for each stage above. More would only wait at
+// processors, which take things as they come.
+constexpr std::int64_t kOnTheirWay = 2;
 
 // Owners of one group of a stage get shares that follow each other.
 void slice(const Problem& problem, const Layout& layout, StagePlan& plan) {
@@ -38,7 +41,8 @@ void slice(const Problem& problem, const Layout& layout, StagePlan& plan) {
   }
 }
 
-// Memory that nobody needs holds more open sequences: they even out what replicas have in hand.
+// Sequences are kept where there is room for enough of them. Memory that nobody needs holds more open sequences: they
+// even out what replicas have in hand.
 void open_slots(const Problem& problem, const Layout& layout, StagePlan& plan) {
   std::vector<std::int64_t> left;
   for (const fleet::DeviceProfile& device : problem.devices) left.push_back(device.memory.value());
@@ -62,6 +66,18 @@ void open_slots(const Problem& problem, const Layout& layout, StagePlan& plan) {
     for (std::size_t k = 0; k < plan.stages[s].replicas.size(); ++k) {
       StageReplica& replica = plan.stages[s].replicas[k];
       std::int64_t& free = left[layout.roles[s].replicas[k]];
+      if (is_kept(layout.settings, cost)) {
+        const std::int64_t above = std::ssize(plan.stages) - 1 - static_cast<std::int64_t>(s);
+        const std::int64_t on_their_way = kOnTheirWay * above / std::ssize(plan.stages[s].replicas);
+        const std::int64_t slots = std::min(
+            {problem.work->batch, kFewestKept + on_their_way, (free - cost.packed().value()) / cost.kept().value()});
+        if (slots >= least_kept(*problem.work)) {
+          const Bytes kept = cost.packed() + cost.kept() * slots;
+          replica.kept_slots = slots;
+          replica.memory += kept;
+          free -= kept.value();
+        }
+      }
       for (;;) {
         const bool back = replica.backward_slots < replica.forward_slots && replica.backward_slots < kMostSlots;
         const std::int64_t size = back ? backward : forward;
@@ -80,7 +96,7 @@ void count_bytes(const Problem& problem, const Layout& layout, StagePlan& plan) 
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const StageCost& cost = layout.roles[s].cost;
     plan.bytes_down += plan.stages[s].weights * std::ssize(plan.stages[s].replicas);
-    plan.bytes_down += cost.taken_in(work.tokens());
+    plan.bytes_down += cost.taken_in(work.tokens(), plan.stages[s].kept_slots() > 0);
     plan.bytes_up += cost.sent(work.tokens());
   }
   for (const GradientOwner& owner : plan.owners) {

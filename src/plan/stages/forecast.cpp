@@ -24,6 +24,7 @@ Terms terms_of(const Problem& problem, const Layout& layout, bool processors) {
   double slowest = 0, filling = 0, loading = 0, elements = 0, out = 0, in = 0, sent = 0, uplinks = 0;
   for (std::size_t s = 0; s < layout.roles.size(); ++s) {
     const Role& role = layout.roles[s];
+    const bool kept = is_kept(layout.settings, role.cost);
     double up = 0, down = 0, flops = 0;
     for (const std::size_t i : role.replicas) {
       up += problem.up[i];
@@ -32,7 +33,7 @@ Terms terms_of(const Problem& problem, const Layout& layout, bool processors) {
     }
     const auto results = static_cast<double>(role.cost.sent(work.tokens()).value());
     slowest = std::max(slowest, results / up);
-    if (processors) slowest = std::max(slowest, stage_flops(work, role.cost) / flops);
+    if (processors) slowest = std::max(slowest, stage_flops(work, role.cost, kept) / flops);
     const auto count = static_cast<double>(role.replicas.size());
     const auto chunk = static_cast<double>(role.cost.boundary(layout.settings.chunk).value());
     filling +=
@@ -42,7 +43,7 @@ Terms terms_of(const Problem& problem, const Layout& layout, bool processors) {
     elements += role.cost.gradient_elements();
     sent += role.cost.gradient_elements() * static_cast<double>(size);
     in += results;
-    out += static_cast<double>(role.cost.taken_in(work.tokens()).value()) +
+    out += static_cast<double>(role.cost.taken_in(work.tokens(), kept).value()) +
            count * static_cast<double>(role.cost.weights().value());
   }
   for (const Owned& owned : layout.owners) {

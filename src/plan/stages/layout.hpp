@@ -41,9 +41,13 @@ struct Settings {
   double holding = 1;
   bool helpers = true;           ///< devices that are no replicas of a stage may own slices of it
   std::int64_t even_stages = 0;  ///< at most so many stages, of equal time (cut_evenly()); 0: cut by memory
+  bool keeping = false;          ///< replicas keep the values of the way forward, otherwise they are made again
   /// Seconds for which the processors of a stage's share of the devices may be taken.
   double computing = std::numeric_limits<double>::infinity();
 };
+
+/// A replica keeps so many sequences at least, or none: while one is on its way to the head and back, others pass.
+inline constexpr std::int64_t kFewestKept = 8;
 
 /// The usual ones for a chain of sequences that takes so many seconds.
 [[nodiscard]] Settings of_horizon(double horizon);
@@ -89,11 +93,19 @@ struct Layout {
 /// Bytes of all weights as they travel.
 [[nodiscard]] double weights_of(const StageWork& work);
 
-/// FLOP of a stage's sequences in a step, forward and backward, and of the sums of their gradients.
-[[nodiscard]] double stage_flops(const StageWork& work, const StageCost& stage);
+/// FLOP of a stage's sequences in a step, forward and backward, and of the sums of their gradients; where they are
+/// kept, nothing is made again.
+[[nodiscard]] double stage_flops(const StageWork& work, const StageCost& stage, bool kept = false);
+
+/// The settings have its replicas keep sequences.
+[[nodiscard]] bool is_kept(const Settings& settings, const StageCost& stage);
+/// How many at least.
+[[nodiscard]] std::int64_t least_kept(const StageWork& work);
 
 /// Memory that a replica of the role needs at least.
 [[nodiscard]] double replica_bytes(const Role& role);
+/// The same for a replica that keeps sequences, where the settings have it so.
+[[nodiscard]] double replica_bytes(const StageWork& work, const Role& role, const Settings& settings);
 
 /// Bytes by which whole units may make an owner's sums and weights larger than its share of them.
 [[nodiscard]] double rounding_bytes(const StageWork& work, const Role& role);

@@ -110,14 +110,18 @@ class Assigner {
       double uplink = 0;
       for (const std::size_t i : role.replicas) uplink += problem_.up[i];
       uplinks_.push_back(uplink);
-      const double flops =
-          (role.cost.forward(0, work_.seq) + role.cost.remake(0, work_.seq) + role.cost.backward(0, work_.seq)).value();
+      const bool kept = is_kept(layout_.settings, role.cost);
+      const Flops back = kept ? role.cost.backward_of_kept(0, work_.seq)
+                              : role.cost.remake(0, work_.seq) + role.cost.backward(0, work_.seq);
+      const double flops = (role.cost.forward(0, work_.seq) + back).value();
       for (const std::size_t i : role.replicas) {
         Load& load = loads_[i];
         const double sequences = batch * visits(s, i);
-        load.memory -= replica_bytes(role) + std::max(0.0, count(role.cost.at_work()) - at_work);
+        load.memory -=
+            replica_bytes(work_, role, layout_.settings) + std::max(0.0, count(role.cost.at_work()) - at_work);
+        const double boundaries = (kept ? 2 : 3) * sequences;
         load.down +=
-            (count(role.cost.weights()) + 3 * sequences * count(role.cost.boundary(work_.seq))) / problem_.down[i];
+            (count(role.cost.weights()) + boundaries * count(role.cost.boundary(work_.seq))) / problem_.down[i];
         load.compute += flops * sequences / problem_.flops[i];
       }
     }

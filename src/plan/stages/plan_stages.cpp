@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -121,8 +122,8 @@ std::optional<Layout> lay_out(const Problem& problem, const Settings& settings) 
 namespace {
 
 // How a candidate came about. Forecasts of one kind can be compared; those of two kinds, less well.
-enum class Kind : std::uint8_t { by_memory, by_processors, of_fewer, even };
-constexpr std::size_t kKinds = 4;
+enum class Kind : std::uint8_t { by_memory, by_processors, of_fewer, even, keeping };
+constexpr std::size_t kKinds = 5;
 
 struct Tried {
   Layout layout;
@@ -255,13 +256,14 @@ class Search {
     }
   }
 
-  // Further candidates, of stages that take equal times.
-  void even_times() {
+  // Further candidates, of stages that take equal times; with `keeping`, replicas keep sequences.
+  void even_times(bool keeping) {
     for (const double holding : kHolding) {
       std::int64_t before = 0;
       for (const double share : kStagesOfDevices) {
         Settings settings = of_horizon(time_ / 2);
         settings.holding = holding;
+        settings.keeping = keeping;
         settings.even_stages =
             static_cast<std::int64_t>(std::ceil(share * holding * static_cast<double>(problem_.devices.size())));
         if (settings.even_stages > std::ssize(problem_.work->pieces)) continue;
@@ -270,11 +272,23 @@ class Search {
           settings.groups = settings.fewest_groups = groups;
           for (const bool helpers : {true, false}) {
             settings.helpers = helpers;
-            keep(settings, Kind::even);
+            keep(settings, keeping ? Kind::keeping : Kind::even);
           }
         }
       }
     }
+  }
+
+  // Some device has room for a piece and for the sequences that it keeps.
+  bool may_keep() const {
+    Settings settings;
+    settings.keeping = true;
+    double least = std::numeric_limits<double>::infinity();
+    for (std::int64_t i = 0; i < std::ssize(problem_.work->pieces); ++i) {
+      const Role role(StageCost(*problem_.work, i, i + 1, chunk_));
+      if (role.cost.may_keep()) least = std::min(least, replica_bytes(*problem_.work, role, settings));
+    }
+    return *std::ranges::max_element(problem_.memory) >= least;
   }
 
   // And each with owners that are due when the chain ends: a horizon is longer than that where weights are to have more
@@ -455,7 +469,8 @@ std::vector<StagePlan> stage_candidates(const StageWork& work, std::span<const f
   }
   search.balance_processors();
   search.use_fewer_devices();
-  search.even_times();
+  search.even_times(false);
+  if (search.may_keep()) search.even_times(true);
   search.hasten_owners();
   plans.push_back(finished(problem, *search.best(), search.time()));
   const std::size_t stages = search.best()->roles.size(), owners = search.best()->owners.size();

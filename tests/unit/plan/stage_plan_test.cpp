@@ -175,6 +175,30 @@ TEST(StagePlan, FewDevicesThatHoldTheWholeModelShareOutSequences) {
   for (const StagePlan& other : stage_candidates(work, many, options, 64)) EXPECT_LT(other.groups.front(), 9);
 }
 
+// With much memory some candidates of a pipeline keep sequences, enough of them to fill it; none where it is short.
+TEST(StagePlan, ReplicasKeepSequencesWhereTheyHaveRoom) {
+  const StageWork work = work_of(config_of("gpt2", 6, 128), 24, DType::f16);
+  for (const double memory : {1e9, 1e8, 3e6}) {
+    std::int64_t keep = 0;
+    const std::vector<fleet::DeviceProfile> devices = devices_of(30, memory, memory, 3);
+    const std::vector<StagePlan> plans = stage_candidates(work, devices, {.server = kWide}, 64);
+    ASSERT_FALSE(plans.empty()) << memory;
+    for (const StagePlan& plan : plans) {
+      expect_sound(work, plan, devices);
+      for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+        const auto above = static_cast<std::int64_t>(plan.stages.size() - 1 - s);
+        for (const StageReplica& replica : plan.stages[s].replicas) {
+          if (replica.kept_slots == 0) continue;
+          ++keep;
+          EXPECT_GE(replica.kept_slots, 8);
+          EXPECT_LE(replica.kept_slots, 8 + 2 * above / std::ssize(plan.stages[s].replicas));
+        }
+      }
+    }
+    EXPECT_EQ(keep > 0, memory > 1e7) << memory;
+  }
+}
+
 TEST(StagePlan, IsSoundOnGeneratedFleets) {
   Random random(5, Purpose::jitter);
   std::int64_t laid_out = 0;
