@@ -279,12 +279,15 @@ MemoryForecast forecast_stages(const TrainerOptions& options, int device_ranks) 
   const model::StepGraph graph = model::graph_of_stages({options.model, options.batch, options.freeze, options.wire});
   MemoryForecast memory = forecast_tensors(options, graph);
   StageMemoryFleet fleet(options, device_ranks);
-  sched::StageScheduler scheduler(fleet, graph, sched::stage_scheduler_options(options));
+  const sched::StageSchedulerOptions how = sched::stage_scheduler_options(options);
+  const plan::StagePlan plan =
+      options.stage_plan ? *options.stage_plan
+                         : plan::plan_stages(plan::stage_work_of(graph, options.wire), options.devices, how.stages);
+  sched::StageScheduler scheduler(fleet, graph, plan, how);
   std::int64_t gradients = 0;
   for (const model::TensorSpec& tensor : graph.tensors) {
     if (tensor.role == model::TensorRole::gradient) gradients += tensor.elements();
   }
-  const plan::StagePlan& plan = scheduler.plan();
   const sched::StepReport report = scheduler.run();
   std::int64_t sums = 0;
   const plan::StageWork work = plan::stage_work_of(graph, options.wire);

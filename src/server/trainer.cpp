@@ -150,9 +150,12 @@ struct Trainer::Impl {
       if (!stages) {
         // Says at once where the devices that were declared cannot hold the model.
         const sched::StageSchedulerOptions how = stage_options();
+        const bool chosen = options.stage_plan && fleet->devices().size() == options.devices.size();
         stages.emplace(*fleet, step,
-                       plan::plan_stages(plan::stage_work_of(step, options.wire), options.devices, how.stages), how);
-        stages->plan_anew();
+                       chosen ? *options.stage_plan
+                              : plan::plan_stages(plan::stage_work_of(step, options.wire), options.devices, how.stages),
+                       how);
+        if (!chosen) stages->plan_anew();
         spread_distrust();
       }
       const auto go_on = [&] {

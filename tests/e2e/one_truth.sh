@@ -59,6 +59,16 @@ compare "churn" "fleet.churn={trace: $scratch/churn.yaml}"
 compare "churn, an unlimited interface" "fleet.churn={trace: $scratch/churn.yaml}" server.nic_out=unlimited \
   server.nic_in=unlimited fleet.devices.1.jitter='0 ms'
 
+# In stages, where rehearsals take another layout than the one with the best forecast; with memory for kept sequences too.
+mixed='{name: phone, count: 9, compute: [1 GFLOP/s, 4 GFLOP/s], memory: [2 MB, 8 MB], downlink: [4 MB/s, 40 MB/s], uplink: [2 MB/s, 8 MB/s], latency: 2 ms}'
+laptops='{name: laptop, count: 3, compute: 9 GFLOP/s, memory: 64 MB, downlink: 60 MB/s, uplink: 20 MB/s, latency: 1 ms}'
+for seed in 1 2; do
+  stages=(model.n_layer=4 "fleet.seed=$seed" "fleet.devices=[$mixed, $laptops]")
+  compare "stages of fleet $seed" plan.layout=stages "${stages[@]}"
+  compare "auto, fleet $seed, churn" "${stages[@]}" "fleet.churn={trace: $scratch/churn.yaml}"
+done
+compare "stages, much memory" plan.layout=stages plan.wire=fp16 "${stages[@]}" fleet.devices.0.memory='1 GB'
+
 for run in a b; do
   expect_code 0 "simulate, recorded" cleave_on 0 simulate "$scratch/input.yaml" "fleet.churn={trace: $scratch/churn.yaml}" \
     --output "$scratch/$run"

@@ -51,6 +51,7 @@ struct Setting {
   sched::Layout layout = sched::Layout::tiles;
   std::int64_t chunk_tokens = 0;  // of steps in stages; 0: planned
   plan::OwnerPlaces owners = plan::OwnerPlaces::automatic;
+  std::optional<plan::StagePlan> stage_plan;  // that the first step begins with
   plan::KeepColumns keep_columns = plan::KeepColumns::where_quicker;
   double grad_clip = 1.0;
   int evaluations = 0;  // batches after each step
@@ -159,6 +160,7 @@ inline server::TrainerOptions options_of(const Setting& s) {
   options.layout.layout = s.layout;
   options.layout.chunk_tokens = s.chunk_tokens;
   options.layout.owners = s.owners;
+  options.stage_plan = s.stage_plan;
   options.plan.keep_columns = s.keep_columns;
   options.executor = {.threads = s.threads, .verification = s.verification, .parts = s.parts};
   if (s.verification.mode == server::VerifyMode::quorum) options.paired = s.verification.fraction;

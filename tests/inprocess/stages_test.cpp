@@ -291,6 +291,45 @@ TEST(Stages, KeptSequencesAreMadeAgainWhereTheirDeviceIsLost) {
   EXPECT_GT(lost, static_cast<std::int64_t>(kSchedules / 4));
 }
 
+// What a rehearsal may choose: the same bits, whatever the layout, with replicas that keep sequences of a stage among
+// several stages, and where devices of theirs are lost.
+TEST(Stages, TheSameBitsInAnyLayoutThatIsRehearsed) {
+  Setting plain = small_setting();
+  plain.model.n_layer = 3;
+  plain.model.seq_len = plain.model.max_pos = 130;
+  plain.batch = 9;
+  std::int64_t in_pipelines = 0, lost = 0;
+  for (const DType wire : kWires) {
+    plain.wire = wire;
+    const std::uint64_t wanted = train(plain).hash;
+    Setting s = in_stages(plain, unlike_devices(10), 3);
+    const server::TrainerOptions options = options_of(s);
+    const model::StepGraph graph = model::build_step(
+        options.model, {.kind = model::StepKind::train, .batch = s.batch, .clip = true, .freeze = {}, .loss_rows = 0});
+    const std::vector<plan::StagePlan> layouts =
+        plan::stage_candidates(plan::stage_work_of(graph, wire), options.devices,
+                               sched::stage_scheduler_options(options).stages, kSchedules / 10);
+    for (std::size_t i = 0; i < layouts.size(); ++i) {
+      s.stage_plan = layouts[i];
+      s.churn.clear();
+      const Outcome calm = train(s);
+      ASSERT_EQ(calm.hash, wanted) << "layout " << i << " " << name_of(wire);
+      const bool kept =
+          std::ranges::any_of(layouts[i].stages, [](const plan::Stage& of) { return of.kept_slots() > 0; });
+      if (!kept || layouts[i].stages.front().replicas.size() == options.devices.size()) continue;
+      ++in_pipelines;
+      for (std::uint64_t seed = 0; seed < 4; ++seed) {
+        s.churn = random_schedule(seed, 10, calm.time, /*liars=*/false);
+        const Outcome outcome = train(s);
+        ASSERT_EQ(outcome.hash, wanted) << "layout " << i << ", schedule " << seed << " " << name_of(wire);
+        lost += outcome.lost;
+      }
+    }
+  }
+  EXPECT_GE(in_pipelines, 3);
+  EXPECT_GT(lost, in_pipelines);
+}
+
 class StageWireFaults : public ::testing::TestWithParam<MessageFault> {};
 
 TEST_P(StageWireFaults, TheRunEndsWithTheSameBits) {

@@ -15,6 +15,7 @@
 
 #include "cleave/comm/transport.hpp"
 #include "cleave/data/batches.hpp"
+#include "cleave/plan/stage_plan.hpp"
 #include "cleave/sched/scheduler.hpp"
 #include "cleave/sched/step_spec.hpp"
 #include "cleave/server/fleets.hpp"
@@ -30,6 +31,9 @@ struct TrainerOptions : sched::StepSpec {
   TrainSettings train;
   ExecutorOptions executor;
   FleetTerms fleet;
+  /// What a run in stages begins with, as sched::choose_layout() chose it for the same job and devices. Once devices
+  /// are missing or distrusted, or where it is empty, stages are planned for those that are there.
+  std::optional<plan::StagePlan> stage_plan;
 };
 
 /// How the trainer schedules: as sched::scheduler_options() says, but with clock `off` predicted times are not the real

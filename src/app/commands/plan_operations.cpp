@@ -118,14 +118,18 @@ int plan_operations(const CommandLine& line) {
   if (line.files.size() != 1) throw InputError("plan takes one input file", "cleave plan INPUT.yaml [key=value ...]");
   Input input = read_input(line.files.front(), line.overrides, Needs::no_data);
   // What train takes.
-  if (input.fleet.clock == server::ClockMode::off)
-    input.step.layout.layout = sched::layout_without_emulation(input.step);
+  const bool emulated = input.fleet.clock != server::ClockMode::off;
+  if (!emulated) input.step.layout.layout = sched::layout_without_emulation(input.step);
   const sched::StepSpec& spec = input.step;
   const std::vector<plan::DeviceState> devices = sched::idle_devices(spec.devices);
-  const sched::LayoutChoice choice = sched::choose_layout(spec);
   const model::StepGraph whole = model::build_step(spec.model, sched::graph_options(spec, 1));
-  const model::StepGraph graph = model::build_step(spec.model, sched::graph_options(spec, choice.row_groups));
   const plan::StageWork work = plan::stage_work_of(whole, spec.wire);
+  const sched::LayoutChoice choice =
+      emulated || spec.layout.layout == sched::Layout::tiles
+          ? sched::choose_layout(spec)
+          : sched::LayoutChoice{sched::Layout::stages, 1,
+                                plan::plan_stages(work, spec.devices, sched::stage_scheduler_options(spec).stages)};
+  const model::StepGraph graph = model::build_step(spec.model, sched::graph_options(spec, choice.row_groups));
   const plan::ServerShare share = plan::server_share(whole, spec.server());
   const Seconds floor = sched::step_floor(spec, devices);
   SteadyClock clock;

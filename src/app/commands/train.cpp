@@ -68,12 +68,17 @@ Prepared prepare(const CommandLine& line, Input input, int device_ranks) {
   const std::vector<Issue> faults = model::find_faults(p.input.step.model);
   if (!faults.empty()) throw InputError(faults);
   sched::StepSpec& step = p.input.step;
-  if (step.layout.layout == sched::Layout::automatic) {
-    const bool emulated = p.input.fleet.clock != server::ClockMode::off && device_ranks > 0;
-    step.layout.layout = emulated ? sched::choose_layout(step).layout : sched::layout_without_emulation(step);
-    p.chosen = fmt::format("plan.layout is auto: {}", sched::name_of(step.layout.layout));
+  const bool open = step.layout.layout == sched::Layout::automatic;
+  sched::LayoutChoice choice{step.layout.layout, 1, {}};
+  if (p.input.fleet.clock == server::ClockMode::off || device_ranks == 0) {
+    choice.layout = sched::layout_without_emulation(step);
+  } else if (step.layout.layout != sched::Layout::tiles) {
+    choice = sched::choose_layout(step);
   }
+  step.layout.layout = choice.layout;
+  if (open) p.chosen = fmt::format("plan.layout is auto: {}", sched::name_of(choice.layout));
   p.options = trainer_options(p.input);
+  p.options.stage_plan = std::move(choice.stages);
   p.memory = check_memory(p.input, p.options, device_ranks);
   if (line.dry_run) return p;
   kernels::select_gemm_kernels(*kernels::parse_gemm_kernels(p.options.fleet.gemm_kernels));
