@@ -196,17 +196,14 @@ struct Trainer::Impl {
     if (roster == bound_roster) return;
     bound_roster = roster;
     const std::vector<plan::DeviceState> devices = fleet->devices();
-    bound = sched::step_lower_bound(step, devices, scheduling(options));
-    if (in_stages()) {
-      std::vector<fleet::DeviceProfile> profiles;
-      for (const plan::DeviceState& device : devices) profiles.push_back(device.profile);
-      const plan::StageWork work = plan::stage_work_of(step, options.wire);
-      const plan::StageOptions how = sched::stage_scheduler_options(options).stages;
-      if (const auto layout = plan::find_stages(work, profiles, how))
-        bound = plan::stage_lower_bound(work, *layout, profiles, options.server(),
-                                        plan::server_share(step, options.server()));
-    }
+    if (!in_stages()) bound = sched::step_lower_bound(step, devices, scheduling(options));
     floor = sched::step_floor(options, devices);
+  }
+
+  // Of the layout that the step had.
+  Seconds bound_of_stages(const model::StepGraph& step) const {
+    return plan::stage_lower_bound(plan::stage_work_of(step, options.wire), stages->plan(), options.devices,
+                                   options.server(), plan::server_share(step, options.server()));
   }
 
   // Runs a graph, from its start again each time that a device is found out whose earlier blocks of it were not
@@ -320,7 +317,6 @@ StepResult Trainer::step(std::int64_t step, const data::Batch& batch, const sche
   if (self.history) self.history->begin(step);
   StepResult result;
   self.renew_bounds(graph);
-  result.lower_bound = self.bound;
   result.floor = self.floor;
   const StepInputs inputs{.tokens = batch.tokens,
                           .targets = batch.targets,
@@ -328,6 +324,7 @@ StepResult Trainer::step(std::int64_t step, const data::Batch& batch, const sche
                           .on_gradient = on_gradient};
   result.report = self.in_stages() ? self.run_stages(graph, inputs, keep_going, result.recomputed)
                                    : self.run(graph, inputs, keep_going, result.recomputed);
+  result.lower_bound = self.in_stages() ? self.bound_of_stages(graph) : self.bound;
   if (self.history) self.history->done(self.executor.unverified());
   result.verification = difference(self.executor.verification(), before);
   if (self.in_stages() && self.options.wire != DType::f32)

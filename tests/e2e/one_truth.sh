@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # One truth: `train` with clock virtual reports, to the last digit, the step times that `simulate` predicts for the same
-# input, devices that leave, join, slow down and hang included; and a simulation run twice writes the same trace, byte
-# for byte.
+# input, and the first step's bounds and bytes; devices that leave, join, slow down and hang included; and a simulation
+# run twice writes the same trace, byte for byte.
 #
 #   bash tests/e2e/one_truth.sh RANKS
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -41,9 +41,15 @@ compare() {
   expect_code 0 "$label: train" cleave_on "$ranks" train "$scratch/input.yaml" "$@" --quiet
   python3 - "$scratch/simulate.json" "$scratch/run/metrics.jsonl" "$label" <<'PYTHON' || fail "$label: times differ"
 import json, sys
-simulated = [step["step_s"] for step in json.load(open(sys.argv[1]))[0]["steps"]]
-trained = [line["time_s"] for line in map(json.loads, open(sys.argv[2])) if "time_s" in line]
+report = json.load(open(sys.argv[1]))[0]
+lines = [line for line in map(json.loads, open(sys.argv[2])) if "time_s" in line]
+simulated = [step["step_s"] for step in report["steps"]]
+trained = [line["time_s"] for line in lines]
 print(sys.argv[3], simulated, trained)
+first = ["lower_bound_s", "floor_s", "bytes_down", "bytes_up"]  # of the first step
+for name in first:
+    if report[name] != lines[0][name]:
+        sys.exit(f"{sys.argv[3]}: {name} simulated {report[name]}, trained {lines[0][name]}")
 sys.exit(0 if len(trained) == 3 and simulated == trained else 1)
 PYTHON
 }

@@ -44,10 +44,10 @@ struct TrainerOptions : sched::StepSpec {
 struct StepResult {
   StepOutcome outcome;
   sched::StepReport report;
-  Seconds time;                    ///< emulated; with clock `off`, what the simulator says of an undisturbed step
-  Seconds lower_bound;             ///< no schedule over the devices present can be faster
-  Seconds floor;                   ///< nor can any other layout with all state on the server
-  Seconds wall;                    ///< real
+  Seconds time;         ///< emulated; with clock `off`, what the simulator says of an undisturbed step
+  Seconds lower_bound;  ///< no schedule over the devices present can be faster; in stages: none of the step's layout
+  Seconds floor;        ///< nor can any other layout with all state on the server
+  Seconds wall;         ///< real
   std::optional<double> dilation;  ///< clock `wall`: real time from the first dispatch to the last event, over `time`
   /// Over several hosts: the part of `dilation` that was spent in waiting for each host, as a factor of its own:
   ///   1 + (how late the last event was because of it) / time
