@@ -13,7 +13,7 @@ TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 seconds=60
 brief=no
 [ "${1:-}" != --seconds ] || { seconds=$2; shift 2; }
-[ "${1:-}" != --brief ] || { brief=yes; seconds=10; shift; }
+[ "${1:-}" != --brief ] || { brief=yes; seconds=5; shift; }
 fuzzers=("$@")
 [ "${#fuzzers[@]}" -gt 0 ] || fuzzers=(message yaml safetensors checkpoint)
 

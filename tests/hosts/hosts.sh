@@ -8,6 +8,8 @@
 #   on HOST COMMAND...  runs a command with the host's network and name
 #   cut_off HOST, mend HOST takes a host off the network, or back
 #   slow_host I RATE    lets host I send and receive at no more than RATE, as tc has it (400mbit); slow N RATE all N hosts
+#   hosts_with_links N near|far   makes N hosts with links of 10 Gbit/s, or of 100 Mbit/s and 20 ms: a host's own link has half
+#                       of the way's delay
 #   distant N BITS MS   gives each of N hosts a link of so many bits a second and that delay, either way; needs $FAR_LINK
 #   launch_on_hosts N RANKS PROGRAM ARGUMENT...   launch() of jobs/mpi-env.sh from the first host, ranks dealt to hosts in turn
 #   launch_on_hosts_within SECONDS N RANKS ...    the same, ended after so long
@@ -76,6 +78,10 @@ distant() {
       ip netns exec "$host$i" ip link set "${host}x$i" name eth0 && ip netns exec "$host$i" ip addr add "$subnet.$i/24" dev eth0 &&
       ip netns exec "$host$i" ip link set eth0 up || return
   done
+}
+
+hosts_with_links() {
+  hosts_up "$1" && if [ "$2" = near ]; then slow "$1" 10gbit; else distant "$1" 100e6 10; fi
 }
 
 launch_on_hosts() {

@@ -10,8 +10,8 @@
 . "$(dirname "${BASH_SOURCE[0]}")/../e2e/lib.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/hosts.sh"
 
-runs=${1:-3} seed=${2:-1} steps=10 limit=120
-[ "$runs" -ge 12 ] || steps=6 # the brief test: the same moments, closer to each other
+runs=${1:-3} seed=${2:-1} steps=10 batch=32 limit=120
+[ "$runs" -ge 12 ] || steps=6 batch=16 # the brief test: the same moments, closer to each other
 # A rank that is silent is away after two seconds, and at the end has five to take leave. mpirun gets five seconds, and three
 # to end.
 noticed=5 ended=8
@@ -26,7 +26,7 @@ slow 3 1gbit || skip "no rates on links"
 cp "$TOP/README.md" "$scratch/text.md"
 train() { # FOLDER: a server and four device ranks, one of them on the server's host
   launch_on_hosts 3 5 "$CLEAVE" train "$TOP/inputs/quickstart.yaml" "data.text=$scratch/text.md" "train.steps=$steps" \
-    model.d_model=256 model.n_layer=2 train.batch=32 train.eval_every=0 checkpoint.every=0 "fleet.patience=2 s" \
+    model.d_model=256 model.n_layer=2 "train.batch=$batch" train.eval_every=0 checkpoint.every=0 "fleet.patience=2 s" \
     "output.dir=$scratch/$1"
 }
 reached() { [ "$(lines_of "$scratch/$1")" -ge "$2" ]; }

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Runs over 2, 3 and 5 hosts, with links of 10 Gbit/s and of 100 Mbit/s and 20 ms: each ends with the bits of a run on one host.
 # Under the wall clock, over three hosts whose links carry the emulated traffic, real time is within 5 % of the model's, and
-# each host's part in what it is late is told.
+# each host's part in what it is late is told. Links carry 10 Gbit/s, or 100 Mbit/s with 20 ms.
 #
 #   bash tests/hosts/links.sh       needs FAR_LINK, the built tests/hosts/far_link
 . "$(dirname "${BASH_SOURCE[0]}")/../e2e/lib.sh"
@@ -13,40 +12,20 @@ trap 'hosts_down; finish' EXIT
 hosts_up_or_skip 1
 hosts_down
 
-write_input
-run=(train.steps=3 train.eval_every=0 checkpoint.every=0)
-expect_code 0 "one host" "$CLEAVE" train "$scratch/input.yaml" "${run[@]}" "output.dir=$scratch/one"
-wanted=$(hash_of "$scratch/one" 3)
-# make HOSTS near|far: a host's own link has half of the way's delay.
-make() {
-  hosts_up "$1" && if [ "$2" = near ]; then slow "$1" 10gbit; else distant "$1" 100e6 10; fi
-}
-
-for case in "2 near" "2 far" "3 near" "3 far" "5 near" "5 far"; do
-  read -r number link <<< "$case"
-  make "$number" "$link" || { fail "$case: no hosts"; exit 1; }
-  began=$SECONDS
-  expect_code 0 "$case" launch_on_hosts_within 120 "$number" $((number + 1)) "$CLEAVE" train "$scratch/input.yaml" "${run[@]}" "output.dir=$scratch/$number-$link"
-  [ "$(hosts_used "$scratch/$number-$link")" -eq "$number" ] || fail "$case: $(hosts_used "$scratch/$number-$link") hosts"
-  [ "$(hash_of "$scratch/$number-$link" 3)" = "$wanted" ] || fail "$case: other bits than on one host"
-  echo "$number hosts, $link: $((SECONDS - began)) s"
-  hosts_down
-done
-
 # in_real_time LINK DOWNLINK UPLINK LATENCY: three hosts, a device rank on each.
 in_real_time() {
   local link=$1 down=$2 up=$3 latency=$4
   sed "s/@down/$down/; s/@up/$up/; s/@latency/$latency/" > "$scratch/$link.yaml" <<'YAML'
 model: {family: gpt2, n_layer: 2, n_head: 4, d_model: 128, vocab_size: 256, seq_len: 64}
 data: {text: text, tokenizer: byte}
-train: {steps: 3, batch: 8}
+train: {steps: 2, batch: 8}
 fleet:
   clock: wall
   devices:
     - {name: phone, count: 6, compute: 1 GFLOP/s, memory: 64 MB, downlink: @down, uplink: @up, latency: @latency}
 server: {nic_out: 1 Gbit/s, nic_in: 1 Gbit/s}
 YAML
-  make 3 "$link" || { fail "in real time, $link: no hosts"; exit 1; }
+  hosts_with_links 3 "$link" || { fail "in real time, $link: no hosts"; exit 1; }
   expect_code 0 "in real time, $link" launch_on_hosts 3 4 "$CLEAVE" train "$scratch/$link.yaml" --quiet checkpoint.every=0 "output.dir=$scratch/real-$link"
   hosts_down
   python3 - "$scratch/real-$link" "$link" <<'PYTHON' || fail "in real time, $link"

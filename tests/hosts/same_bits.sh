@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Runs over 2, 3 and 5 hosts, with links of 10 Gbit/s and of 100 Mbit/s and 20 ms: each ends with the bits of a run on one host.
+#
+#   bash tests/hosts/same_bits.sh      needs FAR_LINK, the built tests/hosts/far_link
+. "$(dirname "${BASH_SOURCE[0]}")/../e2e/lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/hosts.sh"
+FAR_LINK=${FAR_LINK:-$TOP/build/release/tests/hosts/far_link}
+
+[ -e /dev/net/tun ] || skip "no /dev/net/tun, of which long links are made"
+trap 'hosts_down; finish' EXIT
+hosts_up_or_skip 1
+hosts_down
+
+write_input
+run=(train.steps=3 train.eval_every=0 checkpoint.every=0)
+expect_code 0 "one host" "$CLEAVE" train "$scratch/input.yaml" "${run[@]}" "output.dir=$scratch/one"
+wanted=$(hash_of "$scratch/one" 3)
+for case in "2 near" "2 far" "3 near" "3 far" "5 near" "5 far"; do
+  read -r number link <<< "$case"
+  hosts_with_links "$number" "$link" || { fail "$case: no hosts"; exit 1; }
+  began=$SECONDS
+  expect_code 0 "$case" launch_on_hosts_within 120 "$number" $((number + 1)) "$CLEAVE" train "$scratch/input.yaml" "${run[@]}" "output.dir=$scratch/$number-$link"
+  [ "$(hosts_used "$scratch/$number-$link")" -eq "$number" ] || fail "$case: $(hosts_used "$scratch/$number-$link") hosts"
+  [ "$(hash_of "$scratch/$number-$link" 3)" = "$wanted" ] || fail "$case: other bits than on one host"
+  echo "$number hosts, $link: $((SECONDS - began)) s"
+  hosts_down
+done
