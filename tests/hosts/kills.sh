@@ -12,9 +12,11 @@
 
 runs=${1:-3} seed=${2:-1} steps=10 batch=32 limit=120
 [ "$runs" -ge 12 ] || steps=6 batch=16 # the brief test: the same moments, closer to each other
-# A rank that is silent is away after two seconds, and at the end has five to take leave. mpirun gets five seconds, and three
-# to end.
-noticed=5 ended=8
+# A rank that is silent is away after two seconds, and at the end has five more to take leave. mpirun gets five seconds, and
+# three to end.
+noticed=$((2 + 5)) ended=$((5 + 3))
+ms() { echo $((${EPOCHREALTIME/[.,]/} / 1000)); }
+seconds() { printf '%d.%d' $(($1 / 1000)) $(($1 % 1000 / 100)); }  # of milliseconds
 
 # Ranks, and what mpirun has on each host: all have a path of this test on their command lines.
 left() { pgrep -f "$scratch/" || true; }
@@ -43,26 +45,27 @@ outcome_of() { # JOB SECONDS
   return "$code"
 }
 
-calm_run() { # NAME: its seconds in calm_took
-  local began=$SECONDS code=0 hash
+calm_run() { # NAME: its milliseconds in calm_took
+  local began code=0 hash
+  began=$(ms)
   train "$1" > "$scratch/out" 2>&1 < /dev/null &
   outcome_of $! "$limit" || code=$?
-  calm_took=$((SECONDS - began))
+  calm_took=$(($(ms) - began))
   [ "$code" -eq 0 ] || { cat "$scratch/out"; fail "the calm run: exit code $code"; exit 1; }
   hash=$(hash_of "$scratch/$1" "$steps")
   wanted=${wanted:-$hash}
   [ "$hash" = "$wanted" ] || { fail "two calm runs, other bits: $hash, $wanted"; exit 1; }
-  echo "calm: $calm_took s, $hash"
+  echo "calm: $(seconds "$calm_took") s, $hash"
 }
 
-# times_of FIRST LAST CALM: that none of these runs took longer than it may beside calm ones of so many seconds.
+# times_of FIRST LAST CALM: that none of these runs took longer than it may beside calm ones of so many milliseconds.
 times_of() {
   local run most
   for ((run = $1; run <= $2; ++run)); do
-    most=$(($3 + $3 * still[run] / (3 * steps) + ($3 + steps - 1) / steps + extra[run]))
-    [ "${took[run]}" -le "$most" ] || { fail "run $run: ${took[run]} s, more than $most s"; bad[run]=yes; }
+    most=$(($3 + $3 * still[run] / (3 * steps) + $3 / steps + 1000 * extra[run]))
+    [ "${took[run]}" -le "$most" ] || { fail "run $run: $(seconds "${took[run]}") s, more than $(seconds $most) s"; bad[run]=yes; }
   done
-  echo "runs $1 to $2, beside $3 s of calm ones:$(for ((run = $1; run <= $2; ++run)); do printf ' %d' "${took[run]}"; done) s"
+  echo "runs $1 to $2, beside $(seconds "$3") s of calm ones:$(for ((run = $1; run <= $2; ++run)); do printf ' %s' "$(seconds "${took[run]}")"; done) s"
 }
 
 # happens FATE RANK, in the run $name.
@@ -101,7 +104,7 @@ for ((run = 1; run <= runs; ++run)); do
   failed=$failures code=0
   # The last moments of a run are short: one that ended before anything could happen is run again.
   for attempt in 1 2 3; do
-    began=$SECONDS
+    began=$(ms)
     train "$name" > "$scratch/out" 2>&1 < /dev/null &
     job=$!
     # Ranks are written down when they know each other; nothing has been done before the first step.
@@ -118,17 +121,17 @@ for ((run = 1; run <= runs; ++run)); do
   what+=" after step $seen"
   [ "$fate" != mended ] || { sleep 5; mend "${host}3"; }
   outcome_of "$job" "$limit" || code=$?
-  took[run]=$((SECONDS - began)) still[run]=$((steps - seen))
+  took[run]=$(($(ms) - began)) still[run]=$((steps - seen))
   # Who is lost after its farewell is missed by MPI_Finalize only, which is given ten seconds.
   extra[run]=$((noticed + ended + (seen < steps ? 0 : 10)))
-  [ "$code" -eq 0 ] || fail "run $run: $what: exit code $code after ${took[run]} s"
+  [ "$code" -eq 0 ] || fail "run $run: $what: exit code $code after $(seconds "${took[run]}") s"
   hash=$(hash_of "$scratch/$name" "$steps" 2>&1) || true
   [ "$hash" = "$wanted" ] || fail "run $run: $what: other bits: $hash"
   # In the last step, or after it, the run may have needed nothing more of what was lost.
   [ "$moment" = end ] || grep -aq " away " "$scratch/$name/log.txt" || fail "run $run: $what: nothing was missed"
   [ "$fate" != cut ] || mend "${host}3"
   wait_for 60 none_left || { fail "run $run: processes are left: $(left | xargs -r ps -o args= -p | sed 's/^\(.\{80\}\).*/\1/')"; left | xargs -r kill -KILL; }
-  echo "run $run: $what: exit code $code, ${took[run]} s"
+  echo "run $run: $what: exit code $code, $(seconds "${took[run]}") s"
   [ "$failures" -eq "$failed" ] || { bad[run]=yes; cp "$scratch/out" "$scratch/$name/out.txt" || true; }
   if ((run % 12 == 0 || run == runs)); then
     before=$calm_took

@@ -11,6 +11,7 @@ FAR_LINK=${FAR_LINK:-$TOP/build/release/tests/hosts/far_link}
 trap 'hosts_down; finish' EXIT
 hosts_up_or_skip 1
 hosts_down
+write_input  # and the text that the inputs below name
 
 # in_real_time LINK DOWNLINK UPLINK LATENCY: three hosts, a device rank on each.
 in_real_time() {
