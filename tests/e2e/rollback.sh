@@ -3,13 +3,17 @@
 # has each step once, the lines of steps taken back are in taken_back.jsonl, and nobody goes on from their checkpoints;
 # whether the run was resumed meanwhile, or killed in the middle of it.
 #
-#   bash tests/e2e/rollback.sh
+#   bash tests/e2e/rollback.sh tiles|stages
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
+layout=$1
+modes=(audit quorum)
+[ "$layout" = stages ] || modes+=(sample) # which stages do not have
 write_input
 steps=9
-# One layout, so that the honest run tells when the lies are to begin, whatever checks there are.
-arguments=(train "$scratch/input.yaml" --quiet "train.steps=$steps" checkpoint.every=1 checkpoint.keep=20 plan.layout=tiles)
+# One layout, so that an honest run tells when the lies are to begin.
+arguments=(train "$scratch/input.yaml" --quiet "train.steps=$steps" checkpoint.every=1 checkpoint.keep=20 "plan.layout=$layout" verify.mode=off
+  train.eval_every=0) # time_s is of training alone
 run=$scratch/run
 
 expect_code 0 "honest run" "$CLEAVE" "${arguments[@]}"
@@ -20,20 +24,24 @@ wanted_5=$(hash_of "$run" 5)
 begin_after() {
   head -"$1" "$run/metrics.jsonl" | grep -Eo '"time_s": ?[0-9.e-]+' | sed 's/.*://' | awk '{sum += $1} END {print 1000 * sum}'
 }
-at=$(begin_after 5)
 late=$(begin_after 3)
 rm -rf "$run"
-cat > "$scratch/lies.yaml" <<YAML
-events: [{at: $at ms, device: 6, kind: lie, factor: 1, lie: element}]
-YAML
+lies_from() { echo "events: [{at: $1 ms, device: 6, kind: lie, factor: 1, lie: element}]" > "$scratch/lies.yaml"; }
+lies_from "$late"
 
 # each_step_once LABEL
 each_step_once() {
   [ "$(grep -Eo '^[{]"step": ?[0-9]+' "$run/metrics.jsonl" | grep -Eo '[0-9]+')" = "$(seq 1 $steps)" ] ||
     fail "$1: metrics.jsonl does not hold each step once"
 }
-for mode in sample audit quorum; do
-  lies=("verify.mode=$mode" verify.fraction=0.5 verify.rollback=2 "fleet.churn={trace: $scratch/lies.yaml}")
+for mode in "${modes[@]}"; do
+  checks=("verify.mode=$mode" verify.fraction=0.5 verify.rollback=2)
+  # Checks take time in stages.
+  expect_code 0 "$mode, honest run" "$CLEAVE" "${arguments[@]}" "${checks[@]}"
+  [ "$(hash_of "$run" $steps)" = "$wanted" ] || fail "$mode, honest run: other bits"
+  lies_from "$(begin_after 5)"
+  rm -rf "$run"
+  lies=("${checks[@]}" "fleet.churn={trace: $scratch/lies.yaml}")
   expect_code 0 "$mode" "$CLEAVE" "${arguments[@]}" "${lies[@]}"
   expect_text "$mode: names who is left out" 'device 6 is left out'
   expect_text "$mode: says what is taken back" 'steps [0-9]+ to [0-9]+ are taken back and run again: device 6'
@@ -49,19 +57,19 @@ done
 
 # Devices of two processes: the first one trains five steps, in the last two of which device 6 lies, and looks at nothing;
 # the second one looks at everything. Whoever goes back to before these two steps ends with the honest parameters.
-looks_at_nothing=(verify.mode=audit verify.fraction=0 train.eval_every=0) # time_s is of training alone
+looks_at_nothing=(verify.mode=audit verify.fraction=0)
 looks_at_all=(verify.mode=audit verify.fraction=1 "fleet.churn={trace: $scratch/lies.yaml}")
 # first_part LABEL ARGUMENT...
 first_part() {
   local label=$1
   shift
   rm -rf "$run" "$run".*
-  sed -i "s/at: [^,]*,/at: $late ms,/" "$scratch/lies.yaml"
+  lies_from "$late"
   expect_code 0 "$label: first part" "$CLEAVE" "${arguments[@]}" train.steps=5 train.lr_decay_steps=$steps \
     "fleet.churn={trace: $scratch/lies.yaml}" "${looks_at_nothing[@]}" "$@"
   [ "$(hash_of "$run" 3)" = "$wanted_3" ] || fail "$label: somebody lied too early"
   [ "$(hash_of "$run" 5)" != "$wanted_5" ] || fail "$label: nobody lied, nothing is shown"
-  sed -i "s/at: [^,]*,/at: 0 ms,/" "$scratch/lies.yaml"
+  lies_from 0
 }
 second_part() { expect_code 0 "$1" "$CLEAVE" "${arguments[@]}" --resume auto "${looks_at_all[@]}" verify.rollback=2; }
 check_honest() {

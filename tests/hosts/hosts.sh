@@ -11,6 +11,7 @@
 #   hosts_with_links N near|far   makes N hosts with links of 10 Gbit/s, or of 100 Mbit/s and 20 ms: a host's own link has half
 #                       of the way's delay
 #   distant N BITS MS   gives each of N hosts a link of so many bits a second and that delay, either way; needs $FAR_LINK
+#   make_unlike FILE    writes a script that runs $CLEAVE; on host 2 as if its processor were the first x86-64
 #   launch_on_hosts N RANKS PROGRAM ARGUMENT...   launch() of jobs/mpi-env.sh from the first host, ranks dealt to hosts in turn
 #   launch_on_hosts_within SECONDS N RANKS ...    the same, ended after so long
 #   hosts_used FOLDER   on how many hosts the ranks of a run were, by its ranks.json
@@ -82,6 +83,15 @@ distant() {
 
 hosts_with_links() {
   hosts_up "$1" && if [ "$2" = near ]; then slow "$1" 10gbit; else distant "$1" 100e6 10; fi
+}
+
+make_unlike() {
+  cat > "$1" <<SCRIPT
+#!/bin/bash
+case \$(hostname) in ${host}2) export CLEAVE_INSTRUCTIONS=baseline; . "$TOP/jobs/mpi-env.sh" ;; esac
+exec "$CLEAVE" "\$@"
+SCRIPT
+  chmod +x "$1"
 }
 
 launch_on_hosts() {
