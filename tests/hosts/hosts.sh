@@ -4,6 +4,7 @@
 #
 #   hosts_up N          makes N hosts, ${host}1 .. ${host}N
 #   hosts_up_or_skip N  the same in a test that sources tests/e2e/lib.sh, which is skipped where no hosts can be made
+#   far_links_or_skip   skips such a test where distant() cannot be had; takes the built far_link where FAR_LINK is not set
 #   hosts_down          removes them; call it from a trap
 #   on HOST COMMAND...  runs a command with the host's network and name
 #   cut_off HOST, mend HOST takes a host off the network, or back
@@ -41,6 +42,13 @@ hosts_up_or_skip() {
   [ "$(id -u)" -eq 0 ] || skip "making hosts of network namespaces needs root"
   command -v ip > /dev/null || skip "making hosts needs iproute2"
   hosts_up "$1" 2> "$scratch/why" || skip "no network namespaces: $(tail -n 1 "$scratch/why")"
+}
+
+far_links_or_skip() {
+  FAR_LINK=${FAR_LINK:-$TOP/build/release/tests/hosts/far_link}
+  [ -e /dev/net/tun ] || skip "no /dev/net/tun, of which long links are made"
+  hosts_up_or_skip 1
+  hosts_down
 }
 
 hosts_down() {

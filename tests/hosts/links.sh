@@ -5,12 +5,9 @@
 #   bash tests/hosts/links.sh       needs FAR_LINK, the built tests/hosts/far_link
 . "$(dirname "${BASH_SOURCE[0]}")/../e2e/lib.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/hosts.sh"
-FAR_LINK=${FAR_LINK:-$TOP/build/release/tests/hosts/far_link}
 
-[ -e /dev/net/tun ] || skip "no /dev/net/tun, of which long links are made"
 trap 'hosts_down; finish' EXIT
-hosts_up_or_skip 1
-hosts_down
+far_links_or_skip
 write_input  # and the text that the inputs below name
 
 # in_real_time LINK DOWNLINK UPLINK LATENCY: three hosts, a device rank on each.

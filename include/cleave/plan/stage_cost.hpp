@@ -80,6 +80,10 @@ class StageCost {
   [[nodiscard]] Flops remake(std::int64_t t0, std::int64_t t1) const;
   /// dX from dY, with the values within each piece made again.
   [[nodiscard]] Flops backward(std::int64_t t0, std::int64_t t1) const;
+  /// All that rows' way back takes, from keys and values to dX: with what has to be made again, or where it was kept.
+  [[nodiscard]] Flops way_back(std::int64_t rows, bool kept) const {
+    return kept ? backward_of_kept(0, rows) : remake(0, rows) + backward(0, rows);
+  }
   /// dX from dY, where those values were kept.
   [[nodiscard]] Flops backward_of_kept(std::int64_t t0, std::int64_t t1) const;
 

@@ -32,7 +32,7 @@ struct LayoutChoice {
 /// then. Stages where every device has the whole model, keeps what it needs of all its sequences, and has two of them
 /// at least to run one after another: nothing is computed twice and next to nothing copied
 /// (docs/measurements/speed.md). Otherwise tiles. Errors: as choose_layout().
-[[nodiscard]] Layout layout_without_emulation(const StepSpec& spec);
+[[nodiscard]] LayoutChoice layout_without_emulation(const StepSpec& spec);
 
 /// How the step is planned and scheduled in stages.
 [[nodiscard]] StageSchedulerOptions stage_scheduler_options(const StepSpec& spec);

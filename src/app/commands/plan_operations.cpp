@@ -119,16 +119,11 @@ int plan_operations(const CommandLine& line) {
   Input input = read_input(line.files.front(), line.overrides, Needs::no_data);
   // What train takes.
   const bool emulated = input.fleet.clock != server::ClockMode::off;
-  if (!emulated) input.step.layout.layout = sched::layout_without_emulation(input.step);
   const sched::StepSpec& spec = input.step;
   const std::vector<plan::DeviceState> devices = sched::idle_devices(spec.devices);
   const model::StepGraph whole = model::build_step(spec.model, sched::graph_options(spec, 1));
   const plan::StageWork work = plan::stage_work_of(whole, spec.wire);
-  const sched::LayoutChoice choice =
-      emulated || spec.layout.layout == sched::Layout::tiles
-          ? sched::choose_layout(spec)
-          : sched::LayoutChoice{sched::Layout::stages, 1,
-                                plan::plan_stages(work, spec.devices, sched::stage_scheduler_options(spec).stages)};
+  const sched::LayoutChoice choice = emulated ? sched::choose_layout(spec) : sched::layout_without_emulation(spec);
   const model::StepGraph graph = model::build_step(spec.model, sched::graph_options(spec, choice.row_groups));
   const plan::ServerShare share = plan::server_share(whole, spec.server());
   const Seconds floor = sched::step_floor(spec, devices);

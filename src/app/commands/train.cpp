@@ -70,11 +70,8 @@ Prepared prepare(const CommandLine& line, Input input, int device_ranks) {
   sched::StepSpec& step = p.input.step;
   const bool open = step.layout.layout == sched::Layout::automatic;
   sched::LayoutChoice choice{step.layout.layout, 1, {}};
-  if (p.input.fleet.clock == server::ClockMode::off || device_ranks == 0) {
-    choice.layout = sched::layout_without_emulation(step);
-  } else if (step.layout.layout != sched::Layout::tiles) {
-    choice = sched::choose_layout(step);
-  }
+  const bool emulated = p.input.fleet.clock != server::ClockMode::off && device_ranks > 0;
+  if (open || device_ranks > 0) choice = emulated ? sched::choose_layout(step) : sched::layout_without_emulation(step);
   step.layout.layout = choice.layout;
   if (open) p.chosen = fmt::format("plan.layout is auto: {}", sched::name_of(choice.layout));
   p.options = trainer_options(p.input);

@@ -109,8 +109,7 @@ std::vector<StageFigures> stage_figures(const plan::StageWork& whole, const plan
     }
     const bool kept = stage.kept_slots() > 0;
     Flops flops = cost.forward(0, work.seq);
-    if (cost.twice())
-      flops += kept ? cost.backward_of_kept(0, work.seq) : cost.remake(0, work.seq) + cost.backward(0, work.seq);
+    if (cost.twice()) flops += cost.way_back(work.seq, kept);
     of.down = stage.weights * std::ssize(stage.replicas) + cost.taken_in(work.tokens(), kept);
     of.up = cost.sent(work.tokens());
     of.passes = of.up / of.uplinks;

@@ -50,11 +50,7 @@ struct Share {
 
 double stage_flops(const StageWork& work, const StageCost& stage, bool kept) {
   double of_sequence = stage.forward(0, work.seq).value();
-  if (kept && stage.may_keep()) {
-    of_sequence += stage.backward_of_kept(0, work.seq).value();
-  } else if (!stage.is_head()) {
-    of_sequence += stage.remake(0, work.seq).value() + stage.backward(0, work.seq).value();
-  }
+  if (!stage.is_head()) of_sequence += stage.way_back(work.seq, kept && stage.may_keep()).value();
   double sums = 0;
   for (std::int64_t i = stage.first(); i < stage.end(); ++i)
     sums += work.pieces[static_cast<std::size_t>(i)].weight_gradient;

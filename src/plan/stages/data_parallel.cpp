@@ -163,8 +163,7 @@ class DataParallel {
 
   double of_sequence(const StageCost& cost, bool kept) const {
     double flops = cost.forward(0, work_.seq).value();
-    if (cost.twice() && kept) flops += cost.backward_of_kept(0, work_.seq).value();
-    if (cost.twice() && !kept) flops += (cost.remake(0, work_.seq) + cost.backward(0, work_.seq)).value();
+    if (cost.twice()) flops += cost.way_back(work_.seq, kept).value();
     for (std::int64_t i = cost.first(); i < cost.end(); ++i)
       flops += work_.pieces[static_cast<std::size_t>(i)].weight_gradient * static_cast<double>(work_.seq);
     return flops;

@@ -111,9 +111,7 @@ class Assigner {
       for (const std::size_t i : role.replicas) uplink += problem_.up[i];
       uplinks_.push_back(uplink);
       const bool kept = is_kept(layout_.settings, role.cost);
-      const Flops back = kept ? role.cost.backward_of_kept(0, work_.seq)
-                              : role.cost.remake(0, work_.seq) + role.cost.backward(0, work_.seq);
-      const double flops = (role.cost.forward(0, work_.seq) + back).value();
+      const double flops = (role.cost.forward(0, work_.seq) + role.cost.way_back(work_.seq, kept)).value();
       for (const std::size_t i : role.replicas) {
         Load& load = loads_[i];
         const double sequences = batch * visits(s, i);

@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 #include <ranges>
+#include <utility>
 #include <vector>
 
 #include "cleave/base/error.hpp"
@@ -233,22 +234,26 @@ LayoutChoice choose_layout(const StepSpec& spec) { return Chooser(spec).choose()
 
 Seconds tile_estimate(const StepSpec& spec) { return Chooser(spec).estimate(); }
 
-Layout layout_without_emulation(const StepSpec& spec) {
-  if (spec.layout.layout != Layout::automatic) return spec.layout.layout;
-  const auto devices = std::ssize(spec.devices);
-  if (devices == 0 || spec.batch < 2 * devices) return Layout::tiles;
+LayoutChoice layout_without_emulation(const StepSpec& spec) {
+  const auto tiles = [&] {
+    StepSpec in_tiles = spec;
+    in_tiles.layout.layout = Layout::tiles;
+    return choose_layout(in_tiles);
+  };
+  if (spec.layout.layout == Layout::tiles) return tiles();
   const plan::StageWork work = plan::stage_work_of(model::build_step(spec.model, graph_options(spec, 1)), spec.wire);
-  const std::optional<plan::StagePlan> plan =
-      plan::find_stages(work, spec.devices, stage_scheduler_options(spec).stages);
-  if (!plan || plan->head_parts > 1) return Layout::tiles;
+  const plan::StageOptions options = stage_scheduler_options(spec).stages;
+  if (spec.layout.layout == Layout::stages) return {Layout::stages, 1, plan::plan_stages(work, spec.devices, options)};
+  const auto devices = std::ssize(spec.devices);
+  if (devices == 0 || spec.batch < 2 * devices) return tiles();
+  std::optional<plan::StagePlan> plan = plan::find_stages(work, spec.devices, options);
+  if (!plan || plan->head_parts > 1) return tiles();
   const std::int64_t share = (spec.batch + devices - 1) / devices;
   for (const plan::Stage& stage : plan->stages) {
     const bool backward = plan::StageCost(work, stage.first, stage.end, plan->chunk).backward();
-    const bool kept = std::ranges::all_of(
-        stage.replicas, [&](const plan::StageReplica& replica) { return !backward || replica.kept_slots >= share; });
-    if (std::ssize(stage.replicas) < devices || !kept) return Layout::tiles;
+    if (std::ssize(stage.replicas) < devices || (backward && stage.kept_slots() < share)) return tiles();
   }
-  return Layout::stages;
+  return {Layout::stages, 1, std::move(plan)};
 }
 
 StageSchedulerOptions stage_scheduler_options(const StepSpec& spec) {
