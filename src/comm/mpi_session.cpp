@@ -42,6 +42,22 @@ MpiSession::MpiSession(int& argc, char**& argv, Seconds start_limit)
   check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler", "MPI_COMM_WORLD");
   check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank", "MPI_COMM_WORLD");
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size", "MPI_COMM_WORLD");
+  find_host();
+}
+
+// Collective: all ranks.
+void MpiSession::find_host() {
+  constexpr const char* kWhat = "the ranks of this host";
+  MPI_Comm host = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host),
+            "MPI_Comm_split_type", kWhat);
+  int here = 0;
+  check_mpi(MPI_Comm_size(host, &here), "MPI_Comm_size", kWhat);
+  std::vector<int> ranks(static_cast<std::size_t>(here));
+  check_mpi(MPI_Allgather(&rank_, 1, MPI_INT, ranks.data(), 1, MPI_INT, host), "MPI_Allgather", kWhat);
+  check_mpi(MPI_Comm_free(&host), "MPI_Comm_free", kWhat);
+  on_this_host_.assign(static_cast<std::size_t>(size_), false);
+  for (const int rank : ranks) on_this_host_[static_cast<std::size_t>(rank)] = true;
 }
 
 MpiSession::~MpiSession() {

@@ -84,6 +84,15 @@ StageDevice::Status StageDevice::hold(const comm::StageTask& task, std::span<con
              : worker_.hold_slices(task.owner, task.stage, holding.first, holding.end, holding.slices, weights);
 }
 
+// Whether weights are read in the sender's memory, which stays there as long as the message does.
+bool StageDevice::brings_places(const comm::StageTask& task, std::span<const std::byte> payload) {
+  if (task.owner >= 0 || payload.empty()) return false;
+  ByteReader from(payload);
+  (void)from.bytes(2 * sizeof(std::int64_t));
+  const auto how = from.value<std::int64_t>();
+  return from.ok() && (how & comm::kWeightsInPlace) != 0;
+}
+
 // Places of the parameters in order of their ids, then those that have none: they are sent. Each is whole, without gaps
 // between its rows.
 StageDevice::Status StageDevice::hold_in_place(std::int32_t stage, const Holding& holding, ByteReader& from,
@@ -271,21 +280,17 @@ StageDevice::Status StageDevice::send_sums(const comm::StageTask& task, std::spa
   if (!from.done()) return Status::malformed;
   if (digested && partial) return worker_.partial_sums(task.owner, slices, DType::i64, result.outputs[0]);
   const auto promoted = static_cast<std::int32_t>(worker_.promoted_rows(task.owner, slices));
-  if (promoted > 0 && !digested) {
-    comm::Header header = result.header;
-    header.stage_task.rows = promoted;
+  comm::Header header = result.header;
+  if (promoted > 0 && !digested) header.stage_task.rows = promoted;
+  const DType asked = partial_sum_type(table_.graph().wire);
+  const DType type = partial ? worker_.partial_type(task.owner, slices) : asked;
+  header.stage_task.result_bytes *= size_of(type) / size_of(asked);
+  if (header.stage_task != result.header.stage_task) {
+    if (comm::frame_bytes(header) < 0) return Status::malformed;
+    result = {};  // its memory serves the next one
     result = comm::begin_result(header);
   }
-  if (partial) {
-    const DType asked = partial_sum_type(table_.graph().wire), type = worker_.partial_type(task.owner, slices);
-    if (type != asked) {
-      comm::Header header = result.header;
-      header.stage_task.result_bytes *= size_of(type) / size_of(asked);
-      if (comm::frame_bytes(header) < 0) return Status::malformed;
-      result = comm::begin_result(header);
-    }
-    return worker_.partial_sums(task.owner, slices, type, result.outputs[0]);
-  }
+  if (partial) return worker_.partial_sums(task.owner, slices, type, result.outputs[0]);
   const std::span<std::byte> to = result.outputs[0];
   if (to.size() % element() != 0) return Status::malformed;
   ByteWriter write(to);
@@ -343,7 +348,7 @@ std::optional<std::variant<comm::ResultDraft, comm::Reason>> StageDevice::execut
   last = task.header.tasklet;
   if (asked.errand == StageErrand::hold) {
     (void)carry_out(asked, task.operands[0], task.reach, nothing);
-    if (!task.reach.empty()) in_reach_.push_back(std::move(frame));
+    if (brings_places(asked, task.operands[0])) in_reach_.push_back(std::move(frame));
     return std::nullopt;
   }
   if (task.header.wire != wire()) return comm::Reason::malformed;

@@ -42,6 +42,7 @@ class StageDevice {
 
   [[nodiscard]] Status hold(const comm::StageTask& task, std::span<const std::byte> payload,
                             std::span<const std::byte> reach);
+  [[nodiscard]] static bool brings_places(const comm::StageTask& task, std::span<const std::byte> payload);
   [[nodiscard]] Status hold_in_place(std::int32_t stage, const Holding& holding, ByteReader& from,
                                      std::span<const std::byte> reach, Replay replay);
   // `for_sums`: what the visit makes is of use to owners here.

@@ -13,6 +13,7 @@
 #include "cleave/base/block_pool.hpp"
 #include "cleave/comm/frame_size.hpp"
 #include "cleave/model/step_text.hpp"
+#include "cleave/pieces/stage_parts.hpp"
 #include "cleave/plan/stage_cost.hpp"
 #include "cleave/sched/forwarding_fleet.hpp"
 #include "cleave/sched/layout_choice.hpp"
@@ -52,7 +53,8 @@ void note_device_peak(MemoryForecast& memory, const sched::Fleet& fleet,
 /// Messages under way, as Exchange has them.
 class MessageBooks {
  public:
-  explicit MessageBooks(int device_ranks) : ranks_(static_cast<std::size_t>(device_ranks)) {}
+  explicit MessageBooks(DeviceRanks ranks)
+      : shares_memory_(std::move(ranks.shares_memory)), ranks_(shares_memory_.size()) {}
 
   void sent(const sched::Tasklet& tasklet) {
     const plan::TaskletPlan& piece = tasklet.piece;
@@ -70,10 +72,15 @@ class MessageBooks {
     for (const Rank& each : ranks_) tasks += most_under_way(each.tasks[kind], largest_);
     tasks_peaks_[kind] = std::max(tasks_peaks_[kind], tasks);
   }
-  /// Of a message that nobody answers; `stays`: its memory is not given back while others of its kind are sent.
-  void sent_unanswered(Bytes bytes, bool stays) {
-    largest_ = std::max(largest_, bytes.value());
-    if (stays) unanswered_[comm::frame_kind(bytes.value())] += comm::frame_memory(bytes.value());
+  /// Of a message that nobody answers and that is sent alone.
+  void sent_unanswered(Bytes bytes) { largest_ = std::max(largest_, bytes.value()); }
+  /// Of one that is sent with others of its kind, all at once.
+  void sent_unanswered(Bytes bytes, DeviceId to) {
+    sent_unanswered(bytes);
+    Together& together = ranks_[index_of(to)].unanswered[comm::frame_kind(bytes.value())];
+    const std::int64_t memory = comm::frame_memory(bytes.value());
+    together.sum += memory;
+    together.largest = std::max(together.largest, memory);
   }
   void answered(TaskletId tasklet) {
     const auto found = under_way_.find(tasklet);
@@ -88,7 +95,7 @@ class MessageBooks {
   [[nodiscard]] Bytes peak() const {
     std::int64_t sum = small_results_peak_;
     for (std::size_t kind = 0; kind < comm::kFrameKinds; ++kind) {
-      const std::int64_t tasks = std::max(tasks_peaks_[kind], unanswered_[kind]);
+      const std::int64_t tasks = std::max(tasks_peaks_[kind], unanswered_peak(kind));
       sum += kind + 1 == comm::kFrameKinds ? in_huge_pages(tasks) : tasks;
     }
     for (const Rank& rank : ranks_) sum += in_huge_pages(rank.results_peak);
@@ -96,6 +103,9 @@ class MessageBooks {
   }
 
  private:
+  struct Together {
+    std::int64_t sum = 0, largest = 0;  // bytes of memory
+  };
   struct UnderWay {
     std::size_t rank = 0;
     std::int64_t task = 0, result = 0;  // bytes
@@ -103,30 +113,57 @@ class MessageBooks {
   // What is under way to and from one rank. Results may be there long before their turn has come, and each rank writes
   // large ones in memory of its own, which is kept.
   struct Rank {
-    std::array<std::int64_t, comm::kFrameKinds> tasks{};  // by kind of frame
+    std::array<std::int64_t, comm::kFrameKinds> tasks{};   // by kind of frame
+    std::array<Together, comm::kFrameKinds> unanswered{};  // likewise
     std::int64_t results = 0, results_peak = 0;
   };
+  // Who shares memory reads them while the next ones are written, at about that pace: half of them are there at once.
+  // Others have theirs carried, later than they are written.
+  [[nodiscard]] std::int64_t unanswered_peak(std::size_t kind) const {
+    std::int64_t sum = 0;
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      const Together& of = ranks_[rank].unanswered[kind];
+      sum += shares_memory_[rank] ? std::max(of.largest, of.sum / 2) : of.sum;
+    }
+    return sum;
+  }
   [[nodiscard]] std::size_t index_of(DeviceId device) const {
     return static_cast<std::size_t>(rank_of(device, static_cast<int>(ranks_.size())) - 1);
   }
 
   std::map<TaskletId, UnderWay> under_way_;
+  std::vector<bool> shares_memory_;
   std::vector<Rank> ranks_;
-  std::array<std::int64_t, comm::kFrameKinds> tasks_peaks_{}, unanswered_{};
+  std::array<std::int64_t, comm::kFrameKinds> tasks_peaks_{};
   std::int64_t small_results_ = 0, small_results_peak_ = 0, largest_ = 0;
 };
 
 /// A simulated fleet that notes when messages of a step in stages come and go. Weights leave together.
 class StageMemoryFleet final : public sched::ForwardingFleet<> {
  public:
-  StageMemoryFleet(const TrainerOptions& options, int device_ranks)
-      : ForwardingFleet(model_), model_(options.devices, options.server(), options.wire), messages_(device_ranks) {}
+  StageMemoryFleet(const TrainerOptions& options, const model::StepGraph& graph, const plan::StagePlan& plan,
+                   const DeviceRanks& ranks)
+      : ForwardingFleet(model_),
+        model_(options.devices, options.server(), options.wire),
+        ranks_(ranks),
+        wire_(options.wire),
+        messages_(ranks) {
+    pieces::PieceTable table(graph);
+    for (const auto& stage : plan.stages) {
+      std::int64_t small = 0;
+      for (const auto& [id, part] : pieces::parameters_of_stage(table, stage.first, stage.end)) {
+        const std::int64_t bytes = graph.tensor(id).elements() * size_of(DType::f32);
+        if (!comm::is_large_frame(bytes)) small += bytes;
+      }
+      small_weights_.emplace_back(small);
+    }
+  }
 
   void submit(const sched::Tasklet& tasklet) override {
     if (tasklet.errand == sched::Errand::weights) {
-      messages_.sent_unanswered(tasklet.piece.bytes_down, /*stays=*/true);
+      messages_.sent_unanswered(weights_sent(tasklet), tasklet.piece.device);
     } else {
-      messages_.sent(tasklet);
+      messages_.sent(as_sent(tasklet));
     }
     model_.submit(tasklet);
   }
@@ -138,14 +175,32 @@ class StageMemoryFleet final : public sched::ForwardingFleet<> {
   [[nodiscard]] Bytes messages() const { return messages_.peak(); }
 
  private:
+  // A replica that shares memory reads large parameters where they are (StageNumbers::find_places).
+  [[nodiscard]] Bytes weights_sent(const sched::Tasklet& load) const {
+    const auto rank = static_cast<std::size_t>(rank_of(load.piece.device, ranks_.count()) - 1);
+    const bool in_place = load.item.weights && load.item.owner < 0 && wire_ == DType::f32 && ranks_.shares_memory[rank];
+    return in_place ? std::min(load.piece.bytes_down, small_weights_[static_cast<std::size_t>(load.stage)])
+                    : load.piece.bytes_down;
+  }
+  // Partial sums that do not fit the type of the wire come in 64 bits.
+  [[nodiscard]] sched::Tasklet as_sent(sched::Tasklet tasklet) const {
+    if (tasklet.errand == sched::Errand::send_sums && tasklet.item.partial)
+      tasklet.piece.bytes_up =
+          Bytes(tasklet.piece.bytes_up.value() * size_of(DType::i64) / size_of(partial_sum_type(wire_)));
+    return tasklet;
+  }
+
   sched::SimulatedFleet model_;
+  DeviceRanks ranks_;
+  DType wire_;
   MessageBooks messages_;
+  std::vector<Bytes> small_weights_;  // by stage, of parameters that have no memory which ranks share
 };
 
 /// A simulated fleet that notes when tensors, partial sums and messages come and go, as Executor and Exchange have it.
 class MemoryFleet final : public sched::ForwardingFleet<> {
  public:
-  MemoryFleet(const TrainerOptions& options, const model::StepGraph& graph, int device_ranks)
+  MemoryFleet(const TrainerOptions& options, const model::StepGraph& graph, const DeviceRanks& ranks)
       : ForwardingFleet(model_),
         model_(options.devices, options.server(), options.wire),
         wire_(options.wire),
@@ -153,13 +208,13 @@ class MemoryFleet final : public sched::ForwardingFleet<> {
         graph_(graph),
         lifetimes_(graph),
         alive_(graph.tensors.size(), false),
-        messages_(device_ranks) {}
+        messages_(ranks) {}
 
   void submit(const sched::Tasklet& tasklet) override {
     const model::Operation& op = graph_.operation(tasklet.op);
     const plan::TaskletPlan& piece = tasklet.piece;
     if (tasklet.brings_columns()) {
-      messages_.sent_unanswered(piece.bytes_down, /*stays=*/false);
+      messages_.sent_unanswered(piece.bytes_down);
       return model_.submit(tasklet);
     }
     begin(op);
@@ -274,15 +329,15 @@ ProcessMemory measure_process_memory() {
 
 // Of a step in stages: every boundary between two stages, and its gradient, stays until the step ends, as it travels,
 // beside what the lowest stage reads and returns; gradients of all parameters, and the sums of those that several
-// owners have parts of.
-MemoryForecast forecast_stages(const TrainerOptions& options, int device_ranks) {
+// owners have parts of. In fp32 such sums stay in their messages until all are there, unless verification wants them.
+MemoryForecast forecast_stages(const TrainerOptions& options, const DeviceRanks& ranks) {
   const model::StepGraph graph = model::graph_of_stages({options.model, options.batch, options.freeze, options.wire});
   MemoryForecast memory = forecast_tensors(options, graph);
-  StageMemoryFleet fleet(options, device_ranks);
   const sched::StageSchedulerOptions how = sched::stage_scheduler_options(options);
   const plan::StagePlan plan =
       options.stage_plan ? *options.stage_plan
                          : plan::plan_stages(plan::stage_work_of(graph, options.wire), options.devices, how.stages);
+  StageMemoryFleet fleet(options, graph, plan, ranks);
   sched::StageScheduler scheduler(fleet, graph, plan, how);
   std::int64_t gradients = 0;
   for (const model::TensorSpec& tensor : graph.tensors) {
@@ -290,13 +345,13 @@ MemoryForecast forecast_stages(const TrainerOptions& options, int device_ranks) 
   }
   const sched::StepReport report = scheduler.run();
   std::int64_t sums = 0;
+  const bool verified = options.executor.verification.mode != VerifyMode::off;
   const plan::StageWork work = plan::stage_work_of(graph, options.wire);
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const plan::StageCost cost(work, plan.stages[s].first, plan.stages[s].end, plan.chunk);
-    // In fp32 they stay in their messages until all are there.
-    const std::int64_t kept = options.wire == DType::f32 ? plan.groups[s] : 1;
-    if (plan.groups[s] > 1)
-      sums += kept * static_cast<std::int64_t>(cost.gradient_elements()) * plan::sum_bytes(options.wire);
+    if (plan.groups[s] < 2) continue;
+    const std::int64_t totals = verified || options.wire != DType::f32 ? 1 : 0, kept = verified ? plan.groups[s] : 0;
+    sums += (totals + kept) * static_cast<std::int64_t>(cost.gradient_elements()) * size_of(DType::i64);
   }
   const std::int64_t boundary = graph.batch * graph.seq * options.model.d_model;
   const std::int64_t between = (std::ssize(plan.stages) - 1) * size_of(options.wire), lowest = size_of(DType::f32);
@@ -312,11 +367,11 @@ MemoryForecast forecast_stages(const TrainerOptions& options, int device_ranks) 
   return memory;
 }
 
-MemoryForecast forecast_memory(const TrainerOptions& options, int device_ranks) {
-  if (options.layout.layout == sched::Layout::stages && device_ranks > 0) return forecast_stages(options, device_ranks);
+MemoryForecast forecast_memory(const TrainerOptions& options, const DeviceRanks& ranks) {
+  if (options.layout.layout == sched::Layout::stages) return forecast_stages(options, ranks);
   const model::StepGraph graph = training_graph(options);
   MemoryForecast memory = forecast_tensors(options, graph);
-  MemoryFleet fleet(options, graph, device_ranks);
+  MemoryFleet fleet(options, graph, ranks);
   std::optional<sched::QuorumFleet> quorum;
   if (options.paired > 0) quorum.emplace(fleet, sched::quorum_options(options));
   sched::Scheduler scheduler(quorum ? static_cast<sched::Fleet&>(*quorum) : fleet, scheduling(options));

@@ -1,16 +1,15 @@
 #!/usr/bin/env bash
 # The memory that a run says beforehand that its server will take is what it then takes, within 10 %, on the model and the
-# fleet of the quickstart.
+# fleet of the quickstart, in each layout, and on six layers without emulation, where weights and sums are most of it.
 #
 #   bash tests/e2e/memory.sh RANKS
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# within_a_tenth LABEL OVERRIDE...
+# within_a_tenth LABEL INPUT OVERRIDE...
 within_a_tenth() {
-  local label=$1 line
-  shift
-  expect_code 0 "$label" cleave_on "$ranks" train "$TOP/inputs/quickstart.yaml" train.steps=3 train.eval_every=3 \
-    train.eval_batches=2 "output.dir=$scratch/run" "$@"
+  local label=$1 input=$2 line
+  shift 2
+  expect_code 0 "$label" cleave_on "$ranks" train "$TOP/inputs/$input" "output.dir=$scratch/run" "$@"
   rm -rf "$scratch/run"
   line=$(grep -a 'peak memory: server' "$scratch/out") || { fail "$label: the run does not say what memory it took"; return; }
   awk -v line="$line" 'BEGIN {
@@ -22,6 +21,10 @@ within_a_tenth() {
 }
 
 ranks=$1
-within_a_tenth tiles
-within_a_tenth stages plan.layout=stages verify.mode=off
-within_a_tenth "stages, fp16" plan.layout=stages verify.mode=off plan.wire=fp16
+quickstart=(quickstart.yaml train.steps=3 train.eval_every=3 train.eval_batches=2)
+within_a_tenth tiles "${quickstart[@]}"
+within_a_tenth stages "${quickstart[@]}" plan.layout=stages verify.mode=off
+within_a_tenth "stages, fp16" "${quickstart[@]}" plan.layout=stages verify.mode=off plan.wire=fp16
+six_layers=(speed/six-layers.yaml train.steps=2 "data.text=$TOP/README.md")
+within_a_tenth "six layers" "${six_layers[@]}"
+within_a_tenth "six layers, fp16" "${six_layers[@]}" plan.wire=fp16

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cleave/base/units.hpp"
 #include "cleave/comm/transport.hpp"
@@ -35,6 +36,8 @@ class MpiSession {
   [[nodiscard]] int size() const { return size_; }
   [[nodiscard]] Seconds start_limit() const { return start_limit_; }
   [[nodiscard]] std::string host() const;
+  /// Of each rank, whether it is on the host of this one.
+  [[nodiscard]] const std::vector<bool>& on_this_host() const { return on_this_host_; }
   /// The library's own version line.
   [[nodiscard]] static std::string version();
 
@@ -49,7 +52,10 @@ class MpiSession {
  private:
   int rank_ = 0, size_ = 1, exceptions_ = 0;
   Seconds start_limit_;
+  std::vector<bool> on_this_host_;
   bool finalized_ = false;
+
+  void find_host();
 };
 
 struct MpiTransportOptions {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "cleave/base/units.hpp"
 #include "cleave/server/trainer.hpp"
@@ -38,8 +39,19 @@ struct MemoryForecast {
 /// Parameters and activations alone, from the graph: a lower bound of the rest, at once.
 [[nodiscard]] MemoryForecast forecast_tensors(const TrainerOptions& options);
 
+/// The device ranks of a run, rank 1 first. One that shares memory with the server reads large messages, and weights of
+/// stages in fp32, where the server has them. Requires: at least one.
+struct DeviceRanks {
+  std::vector<bool> shares_memory;
+
+  [[nodiscard]] static DeviceRanks sent_all(int count) {
+    return {std::vector<bool>(static_cast<std::size_t>(count), false)};
+  }
+  [[nodiscard]] int count() const { return static_cast<int>(shares_memory.size()); }
+};
+
 /// The whole forecast. Errors: InputError when no device holds the smallest block.
-[[nodiscard]] MemoryForecast forecast_memory(const TrainerOptions& options, int device_ranks);
+[[nodiscard]] MemoryForecast forecast_memory(const TrainerOptions& options, const DeviceRanks& ranks);
 
 /// Resident memory of this process: now, and at its highest so far. Zero where the system does not say.
 struct ProcessMemory {

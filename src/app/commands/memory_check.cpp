@@ -42,10 +42,11 @@ Bytes available_memory() {
   return Bytes(std::int64_t{1} << 60);  // unknown: nothing is refused
 }
 
-server::MemoryForecast check_memory(const Input& input, const server::TrainerOptions& options, int device_ranks) {
+server::MemoryForecast check_memory(const Input& input, const server::TrainerOptions& options,
+                                    const server::DeviceRanks& ranks) {
   refuse_if_too_large(server::forecast_tensors(options), input,
                       options.model.seq_len);  // without planning what is hopeless
-  server::MemoryForecast memory = server::forecast_memory(options, device_ranks);
+  server::MemoryForecast memory = server::forecast_memory(options, ranks);
   memory.records = Timeline::memory_of(std::ssize(options.devices), memory.tasklets * options.train.steps);
   refuse_if_too_large(memory, input, options.model.seq_len);
   return memory;

@@ -12,6 +12,6 @@ namespace cleave::app {
 /// The forecast of a run.
 /// Errors: InputError when the model does not fit this host, or no device holds the smallest block.
 [[nodiscard]] server::MemoryForecast check_memory(const Input& input, const server::TrainerOptions& options,
-                                                  int device_ranks);
+                                                  const server::DeviceRanks& ranks);
 
 }  // namespace cleave::app

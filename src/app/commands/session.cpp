@@ -76,6 +76,12 @@ Session::Session(int argc, char** argv) {
 
 Session::~Session() { end_host(); }
 
+std::vector<bool> Session::devices_on_this_host() const {
+  if (size() == 1) return {false};
+  const std::vector<bool>& all = mpi_->on_this_host();
+  return {all.begin() + 1, all.end()};
+}
+
 void Session::end_host() {
   if (!host_.joinable()) return;
   transport_.reset();  // the host sees that the server is gone, and ends

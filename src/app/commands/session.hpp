@@ -44,6 +44,10 @@ class Session {
   /// The name of this rank's host; empty without a launcher.
   [[nodiscard]] std::string host() const { return mpi_ ? mpi_->host() : std::string(); }
 
+  /// Of each device rank, rank 1 first, whether it is on the host of this one; there is always at least one. Without a
+  /// launcher device ranks are threads of this process, which are sent everything.
+  [[nodiscard]] std::vector<bool> devices_on_this_host() const;
+
   /// The server's word on whether the run, or its next part, starts (0) or ends with this exit code; returns it on
   /// every rank. Each part has a transport of its own, as the server's `options` have it. Collective: all ranks.
   [[nodiscard]] int share_start_code(int code, const comm::MpiTransportOptions& options);

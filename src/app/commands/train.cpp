@@ -61,7 +61,7 @@ struct Prepared {
   std::optional<Continuation> resumed;
 };
 
-Prepared prepare(const CommandLine& line, Input input, int device_ranks) {
+Prepared prepare(const CommandLine& line, Input input, server::DeviceRanks ranks) {
   Prepared p;
   p.input = std::move(input);
   p.data = load_training_data(p.input);
@@ -70,13 +70,13 @@ Prepared prepare(const CommandLine& line, Input input, int device_ranks) {
   sched::StepSpec& step = p.input.step;
   const bool open = step.layout.layout == sched::Layout::automatic;
   sched::LayoutChoice choice{step.layout.layout, 1, {}};
-  const bool emulated = p.input.fleet.clock != server::ClockMode::off && device_ranks > 0;
-  if (open || device_ranks > 0) choice = emulated ? sched::choose_layout(step) : sched::layout_without_emulation(step);
+  const bool emulated = p.input.fleet.clock != server::ClockMode::off;
+  choice = emulated ? sched::choose_layout(step) : sched::layout_without_emulation(step);
   step.layout.layout = choice.layout;
   if (open) p.chosen = fmt::format("plan.layout is auto: {}", sched::name_of(choice.layout));
   p.options = trainer_options(p.input);
   p.options.stage_plan = std::move(choice.stages);
-  p.memory = check_memory(p.input, p.options, device_ranks);
+  p.memory = check_memory(p.input, p.options, ranks);
   if (line.dry_run) return p;
   kernels::select_gemm_kernels(*kernels::parse_gemm_kernels(p.options.fleet.gemm_kernels));
   const model::StepGraph shapes = model::build_step(
@@ -514,7 +514,9 @@ int train(const CommandLine& line, int argc, char** argv) {
   if (session.is_server()) {
     code = with_exit_code([&] {
       transport = transport_options(input);
-      prepared.emplace(prepare(line, std::move(input), std::max(1, session.size() - 1)));
+      server::DeviceRanks ranks{session.devices_on_this_host()};
+      if (!transport.shared_memory) ranks = server::DeviceRanks::sent_all(ranks.count());
+      prepared.emplace(prepare(line, std::move(input), ranks));
       if (!left_by_others.empty()) prepared->notices.push_back(left_by_others);
       return 0;
     });

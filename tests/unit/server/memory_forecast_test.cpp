@@ -41,26 +41,26 @@ Seconds simulated(const TrainerOptions& options) {
 // Each key that changes the schedule changes the forecast's too, asynchronous among them.
 TEST(MemoryForecast, FollowsTheScheduleOfTheRun) {
   TrainerOptions options = small_run();
-  const Seconds together = forecast_memory(options, 2).step;
+  const Seconds together = forecast_memory(options, DeviceRanks::sent_all(2)).step;
   EXPECT_EQ(together, simulated(options));
 
   options.asynchronous = false;
-  const Seconds one_by_one = forecast_memory(options, 2).step;
+  const Seconds one_by_one = forecast_memory(options, DeviceRanks::sent_all(2)).step;
   EXPECT_EQ(one_by_one, simulated(options));
   EXPECT_GT(one_by_one, together);
 
   options.layout.row_groups = 2;
   options.plan.keep_columns = plan::KeepColumns::always;
-  EXPECT_EQ(forecast_memory(options, 2).step, simulated(options));
+  EXPECT_EQ(forecast_memory(options, DeviceRanks::sent_all(2)).step, simulated(options));
 
   options.fleet.clock = ClockMode::off;
-  EXPECT_EQ(forecast_memory(options, 2).step, simulated(options));
+  EXPECT_EQ(forecast_memory(options, DeviceRanks::sent_all(2)).step, simulated(options));
 }
 
 TEST(MemoryForecast, CountsParametersTwoMomentsAndActivations) {
   TrainerOptions options = small_run();
   const model::StepGraph graph = training_graph(options);
-  const MemoryForecast memory = forecast_memory(options, 1);
+  const MemoryForecast memory = forecast_memory(options, DeviceRanks::sent_all(1));
   EXPECT_EQ(memory.parameters.value(), 3 * 4 * graph.parameter_count());
   EXPECT_GE(memory.pool, memory.activations);
   EXPECT_LE(memory.pool, memory.activations + memory.sums);
@@ -82,7 +82,7 @@ TEST(MemoryForecast, CountsCopiesForRollback) {
   const std::int64_t state = 3 * 4 * training_graph(options).parameter_count();
   for (const auto& [steps, copies] : {std::pair<std::int64_t, std::int64_t>{1, 2}, {4, 5}, {6, 4}, {20, 5}}) {
     options.executor.verification.rollback = steps;
-    const MemoryForecast memory = forecast_memory(options, 1);
+    const MemoryForecast memory = forecast_memory(options, DeviceRanks::sent_all(1));
     EXPECT_EQ(memory.history.value(), copies * state) << steps;
     EXPECT_EQ(memory.server(),
               memory.process + memory.runtime + memory.parameters + memory.history + memory.pool + memory.messages);
