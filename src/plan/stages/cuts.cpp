@@ -57,14 +57,16 @@ double stage_flops(const StageWork& work, const StageCost& stage, bool kept) {
   return static_cast<double>(work.batch) * (of_sequence + sums * static_cast<double>(work.seq));
 }
 
-double passing_time(const Problem& problem, const Settings& settings, std::size_t device) {
+std::vector<double> passing_times(const Problem& problem, const Settings& settings) {
   // X and dX go out, X, X again and dY come in.
   const StageWork& work = *problem.work;
   const StageCost layer(work, 0, std::min<std::int64_t>(2, std::ssize(work.pieces) - 1), settings.chunk);
   const auto boundary = static_cast<double>(layer.boundary(work.seq).value());
   const double flops = stage_flops(work, layer) / static_cast<double>(work.batch);
-  return std::max(
-      {2 * boundary / problem.up[device], 3 * boundary / problem.down[device], flops / problem.flops[device]});
+  std::vector<double> times;
+  for (std::size_t i = 0; i < problem.devices.size(); ++i)
+    times.push_back(std::max({2 * boundary / problem.up[i], 3 * boundary / problem.down[i], flops / problem.flops[i]}));
+  return times;
 }
 
 std::vector<bool> may_replicate(const Problem& problem, const Settings& settings) {
@@ -77,8 +79,8 @@ std::vector<bool> may_replicate(const Problem& problem, const Settings& settings
   };
   std::vector<bool> may(order.size(), true);
   if (settings.holding < 1) {
-    const auto time = [&](std::size_t i) { return -passing_time(problem, settings, i); };
-    std::ranges::stable_sort(order, {}, time);
+    const std::vector<double> times = passing_times(problem, settings);
+    std::ranges::stable_sort(order, {}, [&](std::size_t i) { return -times[i]; });
     const auto count = static_cast<std::size_t>((1 - settings.holding) * static_cast<double>(order.size()));
     for (std::size_t k = 0; k < count; ++k) may[order[k]] = false;
     return may;

@@ -3,7 +3,6 @@
 // not what the devices can hold.
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <numeric>
 #include <optional>
 
@@ -28,6 +27,7 @@ class EvenCut {
       : problem_(problem), settings_(settings), work_(*problem.work) {
     const std::int64_t parts = work_.pieces.back().part.count;
     body_ = std::ssize(work_.pieces) - parts;
+    runs_.resize((work_.pieces.size() + 1) * (work_.pieces.size() + 1));
     form_groups();
   }
 
@@ -58,7 +58,8 @@ class EvenCut {
     for (std::size_t i = 0; i < problem_.devices.size(); ++i) {
       if (may[i]) order.push_back(i);
     }
-    std::ranges::stable_sort(order, {}, [&](std::size_t i) { return passing_time(problem_, settings_, i); });
+    const std::vector<double> times = passing_times(problem_, settings_);
+    std::ranges::stable_sort(order, {}, [&](std::size_t i) { return times[i]; });
     groups_.resize(static_cast<std::size_t>(std::min<std::int64_t>(settings_.even_stages, std::ssize(order))));
     const std::size_t count = groups_.size();
     for (std::size_t k = 0; k < order.size(); ++k) {
@@ -75,36 +76,41 @@ class EvenCut {
     }
   }
 
-  const StageCost& cost(std::int64_t begin, std::int64_t end) {
-    auto& place = costs_[{begin, end}];
-    if (!place) place.emplace(work_, begin, end, settings_.chunk);
+  // Of pieces [begin, end), for all groups: FLOP, bytes and elements.
+  struct Run {
+    double flops = 0, weights = 0, sent = 0, taken_in = 0, held = 0, elements = 0;
+  };
+  const Run& run(std::int64_t begin, std::int64_t end) {
+    std::optional<Run>& place = runs_[static_cast<std::size_t>(begin * (std::ssize(work_.pieces) + 1) + end)];
+    if (!place) {
+      const StageCost of = cost(begin, end);
+      const auto bytes = [](Bytes b) { return static_cast<double>(b.value()); };
+      place = Run{.flops = stage_flops(work_, of, settings_.keeping),
+                  .weights = bytes(of.weights()),
+                  .sent = bytes(of.sent(work_.tokens())),
+                  .taken_in = bytes(of.taken_in(work_.tokens(), is_kept(settings_, of))),
+                  .held = replica_bytes(work_, Role(of), settings_) + bytes(of.at_work() * 2),
+                  .elements = of.gradient_elements()};
+    }
     return *place;
   }
-  double flops(std::int64_t begin, std::int64_t end) {
-    auto [place, is_new] = flops_.try_emplace({begin, end}, 0);
-    if (is_new) place->second = stage_flops(work_, cost(begin, end), settings_.keeping);
-    return place->second;
-  }
+  StageCost cost(std::int64_t begin, std::int64_t end) const { return {work_, begin, end, settings_.chunk}; }
 
   // From the step's begin until the group has sent its sums, if nothing else took time.
   double time(const Group& group, std::int64_t begin, std::int64_t end) {
-    const StageCost& of = cost(begin, end);
-    const auto bytes = [](Bytes b) { return static_cast<double>(b.value()); };
-    const double passing = std::max({flops(begin, end) / group.flops, bytes(of.sent(work_.tokens())) / group.up,
-                                     bytes(of.taken_in(work_.tokens(), is_kept(settings_, of))) / group.down});
+    const Run& of = run(begin, end);
+    const double passing = std::max({of.flops / group.flops, of.sent / group.up, of.taken_in / group.down});
     const auto members = static_cast<std::int64_t>(group.devices.size());
     const std::int64_t groups = std::min(members, settings_.groups);
     const std::int64_t size = groups == 1 ? size_of(work_.wire) : sum_bytes(work_.wire);
-    const double sums = of.gradient_elements() * static_cast<double>(size * groups) / group.up;
-    return bytes(of.weights()) / group.least_down + passing + sums;
+    const double sums = of.elements * static_cast<double>(size * groups) / group.up;
+    return of.weights / group.least_down + passing + sums;
   }
 
   bool fits(const Group& group, std::int64_t begin, std::int64_t end) {
-    const StageCost& of = cost(begin, end);
+    const Run& of = run(begin, end);
     const auto members = static_cast<double>(group.devices.size());
-    const double sums = of.gradient_elements() * static_cast<double>(sum_bytes(work_.wire)) / members;
-    const double held = replica_bytes(work_, Role(of), settings_) + static_cast<double>((of.at_work() * 2).value());
-    return held + sums <= group.memory;
+    return of.held + of.elements * static_cast<double>(sum_bytes(work_.wire)) / members <= group.memory;
   }
 
   // From the bottom, each time the group that is filled best by what comes next; none where pieces are left over.
@@ -153,8 +159,7 @@ class EvenCut {
   const StageWork& work_;
   std::int64_t body_ = 0;
   std::vector<Group> groups_;
-  std::map<std::pair<std::int64_t, std::int64_t>, std::optional<StageCost>> costs_;
-  std::map<std::pair<std::int64_t, std::int64_t>, double> flops_;
+  std::vector<std::optional<Run>> runs_;  // by begin and end
 };
 
 }  // namespace

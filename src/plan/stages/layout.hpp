@@ -113,8 +113,8 @@ struct Layout {
 /// Of each device: it may hold a stage, by Settings::only_owners.
 [[nodiscard]] std::vector<bool> may_replicate(const Problem& problem, const Settings& settings);
 
-/// Seconds that a sequence at a layer takes of the device's busiest resource.
-[[nodiscard]] double passing_time(const Problem& problem, const Settings& settings, std::size_t device);
+/// Seconds that a sequence at a layer takes of the busiest resource, of each device.
+[[nodiscard]] std::vector<double> passing_times(const Problem& problem, const Settings& settings);
 /// Settings::even_stages at most, with their replicas; none where the pieces do not fit.
 [[nodiscard]] std::vector<Role> cut_evenly(const Problem& problem, const Settings& settings);
 /// Stages for the settings, the uplinks being dealt out in so many shares; none where the pieces do not fit.
