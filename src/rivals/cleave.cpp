@@ -74,7 +74,7 @@ class Cleave final : public System {
     tiles.layout.layout = sched::Layout::tiles;
     if (!honest) return sched::choose_layout(tiles);
     sched::LayoutChoice choice = sched::choose_layout(study);
-    if (study.layout.layout != sched::Layout::automatic || !choice.stages ||
+    if (study.layout.layout != sched::Layout::automatic || study.layout.as_trained || !choice.stages ||
         (study.churn.empty() && study.loss.devices == 0))
       return choice;
     // Weights that no device has room for end a step in stages, not in tiles; and losses and slow devices cost each of

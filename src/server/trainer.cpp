@@ -127,7 +127,7 @@ struct Trainer::Impl {
   sched::StageSchedulerOptions stage_options() const {
     sched::StageSchedulerOptions how = sched::stage_scheduler_options(options);
     if (how.quorum) how.quorum = pair_terms();
-    how.learn = how.watch = options.fleet.clock != ClockMode::off;
+    how.learn = how.watch = how.rehearse = options.fleet.clock != ClockMode::off;
     return how;
   }
 
@@ -150,12 +150,13 @@ struct Trainer::Impl {
       if (!stages) {
         // Says at once where the devices that were declared cannot hold the model.
         const sched::StageSchedulerOptions how = stage_options();
-        const bool chosen = options.stage_plan && fleet->devices().size() == options.devices.size();
+        const bool all_there = fleet->devices().size() == options.devices.size();
         stages.emplace(*fleet, step,
-                       chosen ? *options.stage_plan
-                              : plan::plan_stages(plan::stage_work_of(step, options.wire), options.devices, how.stages),
+                       all_there && options.stage_plan
+                           ? *options.stage_plan
+                           : plan::plan_stages(plan::stage_work_of(step, options.wire), options.devices, how.stages),
                        how);
-        if (!chosen) stages->plan_anew();
+        if (!all_there) stages->plan_anew();
         spread_distrust();
       }
       const auto go_on = [&] {

@@ -114,9 +114,9 @@ inline constexpr std::int64_t kChunkTokens = 128;
 [[nodiscard]] std::optional<StagePlan> find_stages(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
                                                    const StageOptions& options);
 /// The layout of find_stages() and others that its search came by, for whoever can tell better which is quickest: first
-/// the same one, then the best forecasts of each way of cutting in turn, each once, no more than `most`. Others are cut
-/// by what processors can do as well, for fewer devices, or into stages of equal time, and their forecasts have the
-/// processors in them. None where nothing fits. Deterministic.
+/// the same one, then by forecast, each once, no more than `most`. Others are cut by what processors can do as well,
+/// for fewer devices, or into stages of equal time, and their forecasts have the processors in them. None where nothing
+/// fits. Deterministic.
 [[nodiscard]] std::vector<StagePlan> stage_candidates(const StageWork& work,
                                                       std::span<const fleet::DeviceProfile> devices,
                                                       const StageOptions& options, std::size_t most);

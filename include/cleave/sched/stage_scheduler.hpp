@@ -23,6 +23,9 @@ struct StageSchedulerOptions {
   DType wire = DType::f32;
   /// What a device has that turns out far slower than believed is given to others (docs/churn.md).
   bool watch = true;
+  /// A step after a change of the roster is planned as the first one is, with rehearsals where forecasts do not settle
+  /// it; otherwise by forecasts alone.
+  bool rehearse = false;
   bool learn = true;  ///< a step is planned with rates learned from answers of those before, not with declared ones
   /// A share of the visits and of the sums is made again by second devices, whose digests are compared; empty: none.
   std::optional<QuorumOptions> quorum{};

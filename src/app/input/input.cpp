@@ -377,6 +377,7 @@ void settle_layout(Input& input) {
   sched::LayoutRequest& request = input.step.layout;
   if (input.data.kind == DataKind::none) return;
   request.row_groups = std::max<std::int64_t>(1, request.row_groups);
+  request.as_trained = true;
   if (request.layout != sched::Layout::automatic) return;
   bool ready = input.verify.rollback == 0;
   request.layout = sched::Layout::stages;

@@ -121,14 +121,9 @@ std::optional<Layout> lay_out(const Problem& problem, const Settings& settings) 
 
 namespace {
 
-// How a candidate came about. Forecasts of one kind can be compared; those of two kinds, less well.
-enum class Kind : std::uint8_t { by_memory, by_processors, of_fewer, even, keeping };
-constexpr std::size_t kKinds = 5;
-
 struct Tried {
   Layout layout;
   double time;
-  Kind kind = Kind::by_memory;
 };
 
 class Search {
@@ -233,7 +228,7 @@ class Search {
       for (const double factor : kHorizons) {
         Settings settings = of_horizon(std::max(guess_, even) * factor);
         settings.computing = uneven * even;
-        keep(settings, Kind::by_processors);
+        keep(settings);
       }
     }
   }
@@ -250,7 +245,7 @@ class Search {
           settings.fewest_groups = 4;
           settings.holding = holding;
           settings.helpers = helpers;
-          keep(settings, Kind::of_fewer);
+          keep(settings);
         }
       }
     }
@@ -272,7 +267,7 @@ class Search {
           settings.groups = settings.fewest_groups = groups;
           for (const bool helpers : {true, false}) {
             settings.helpers = helpers;
-            keep(settings, keeping ? Kind::keeping : Kind::even);
+            keep(settings);
           }
         }
       }
@@ -294,17 +289,17 @@ class Search {
   // And each with owners that are due when the chain ends: a horizon is longer than that where weights are to have more
   // time to come.
   void hasten_owners() {
-    std::vector<std::pair<Settings, Kind>> hastened;
+    std::vector<Settings> hastened;
     for (const Tried& tried : tried_) {
       const double chain = chain_time(problem_, tried.layout, true);
       if (chain > kHasten * tried.layout.settings.owning) continue;
-      hastened.emplace_back(tried.layout.settings, tried.kind);
-      hastened.back().first.owning = chain;
+      hastened.push_back(tried.layout.settings);
+      hastened.back().owning = chain;
     }
-    for (const auto& [settings, kind] : hastened) keep(settings, kind);
+    for (const Settings& settings : hastened) keep(settings);
   }
 
-  // Everything that was kept, each once: the best forecast of every kind, then the next best ones, and so on.
+  // Everything that was kept, each once, by forecast.
   std::vector<Tried> tried() && {
     std::ranges::stable_sort(tried_, {}, &Tried::time);
     const auto alike = [](const Tried& a, const Tried& b) {
@@ -312,24 +307,17 @@ class Search {
              a.layout.owners.size() == b.layout.owners.size();
     };
     tried_.erase(std::ranges::unique(tried_, alike).begin(), tried_.end());
-    std::array<std::size_t, kKinds> of_kind{};
-    std::vector<std::pair<std::size_t, std::size_t>> order;  // place within its kind, index
-    for (std::size_t i = 0; i < tried_.size(); ++i)
-      order.emplace_back(of_kind[static_cast<std::size_t>(tried_[i].kind)]++, i);
-    std::ranges::sort(order);
-    std::vector<Tried> list;
-    for (const auto& [place, i] : order) list.push_back(std::move(tried_[i]));
-    return list;
+    return std::move(tried_);
   }
 
   const std::optional<Layout>& best() const { return best_; }
   double time() const { return time_; }
 
  private:
-  void keep(Settings settings, Kind kind) {
+  void keep(Settings settings) {
     settings.chunk = chunk_;
     if (std::optional<Layout> layout = lay_out(problem_, settings))
-      tried_.push_back({*layout, forecast(problem_, *layout, true), kind});
+      tried_.push_back({*layout, forecast(problem_, *layout, true)});
   }
 
   // Groups save bytes down and cost bytes up.
@@ -475,7 +463,7 @@ std::vector<StagePlan> stage_candidates(const StageWork& work, std::span<const f
   plans.push_back(finished(problem, *search.best(), search.time()));
   const std::size_t stages = search.best()->roles.size(), owners = search.best()->owners.size();
   const double time = stages::forecast(problem, *search.best(), true);
-  // The quickest of either kind first.
+  // What find_stages() takes first.
   const bool whole_first = !whole.empty() && whole.front().forecast.value() < time;
   plans.insert(whole_first ? plans.begin() : plans.end(), std::make_move_iterator(whole.begin()),
                std::make_move_iterator(whole.end()));
@@ -484,6 +472,8 @@ std::vector<StagePlan> stage_candidates(const StageWork& work, std::span<const f
     if (plans.size() >= most) break;
     if (!best) plans.push_back(finished(problem, tried.layout, tried.time));
   }
+  std::stable_sort(plans.begin() + 1, plans.end(),
+                   [](const StagePlan& a, const StagePlan& b) { return a.forecast < b.forecast; });
   plans.resize(std::min(plans.size(), most));
   return plans;
 }

@@ -16,6 +16,7 @@
 #include "cleave/sched/observer.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
 #include "cleave/sched/stage_scheduler.hpp"
+#include "stages/stage_planner.hpp"
 
 namespace cleave::sched {
 
@@ -24,14 +25,6 @@ namespace {
 constexpr double kMargin = 1.25;                     // of a forecast, before it is trusted without a rehearsal
 constexpr double kOverlap = 0.6;                     // of operations that run beside others
 constexpr std::int64_t kRowGroups[] = {1, 2, 4, 8};  // that are tried
-
-// Layouts in stages are rehearsed in fleets of no more devices than this, as many as these, and while chunks pass no
-// more stages than this in all: about two seconds of a core, or less.
-constexpr std::size_t kRehearsedDevices = 128, kRehearsedLayouts = 64;
-constexpr std::int64_t kRehearsedPassages = 1'000'000;
-// And in larger fleets, where the chain of sequences takes no more of the step than this: forecasts know it best.
-constexpr std::size_t kMostRehearsedDevices = 512;
-constexpr double kChain = 0.75;
 
 // While a step in tiles is rehearsed: a time before which it cannot end. The results of operations that have not begun
 // are still to be sent, whatever their blocks will be, over uplinks that carry no more than all of them together.
@@ -77,6 +70,11 @@ class Outlook final : public Observer {
   Bytes to_come_;
 };
 
+[[noreturn]] void refuse_parts() {
+  throw InputError("no device holds the head of the model, and train has none in parts yet",
+                   "devices with more memory, or plan.layout: tiles");
+}
+
 class Chooser {
  public:
   explicit Chooser(const StepSpec& spec) : spec_(spec), devices_(spec.devices) {
@@ -93,11 +91,20 @@ class Chooser {
       }
     }
     LayoutChoice stages{Layout::stages, 1, {}};
-    std::optional<Rehearsed> quickest;
-    if (request.layout == Layout::stages || (request.layout != Layout::tiles && plain())) quickest = quickest_stages();
+    const model::StepGraph step = graph(1);
+    const stages::StagePlanner planner(step, stage_scheduler_options(spec_));
+    std::optional<stages::StagePlanner::Found> quickest;
+    if (request.layout == Layout::stages || (request.layout != Layout::tiles && plain()))
+      quickest = planner.quickest(devices_, {});
+    if (quickest && request.as_trained && quickest->plan.head_parts > 1) {
+      if (request.layout == Layout::stages) refuse_parts();
+      quickest.reset();
+    }
     if (quickest) stages.stages = quickest->plan;
     if (request.layout == Layout::stages) {
-      if (!quickest) stages.stages = plan::plan_stages(work(), devices_, options());  // says why there are none
+      if (!quickest)  // says why there are none
+        stages.stages =
+            plan::plan_stages(plan::stage_work_of(step, spec_.wire), devices_, stage_scheduler_options(spec_).stages);
       return stages;
     }
     if (stages.stages && stages.stages->forecast * kMargin < tile_estimate()) return stages;
@@ -105,7 +112,7 @@ class Chooser {
     if (groups.size() == 1 && !stages.stages) return best;
     Seconds least(std::numeric_limits<double>::infinity());
     if (stages.stages) {
-      least = quickest->time ? *quickest->time : *rehearse_stages(*stages.stages, least);
+      least = quickest->time ? *quickest->time : *planner.rehearse(*stages.stages, devices_, least);
       best = stages;
     }
     // Many groups first: they are the quickest as a rule, and the others then need not be rehearsed to their ends.
@@ -121,11 +128,6 @@ class Chooser {
   [[nodiscard]] Seconds estimate() const { return tile_estimate(); }
 
  private:
-  struct Rehearsed {
-    plan::StagePlan plan;
-    std::optional<Seconds> time;  // none where its forecast was enough
-  };
-
   // Baseline ways of cutting are asked for by name, and are not replaced.
   bool plain() const {
     return spec_.plan.partition == plan::Partition::automatic && spec_.asynchronous &&
@@ -133,39 +135,6 @@ class Chooser {
   }
   model::StepGraph graph(std::int64_t row_groups) const {
     return model::build_step(spec_.model, graph_options(spec_, row_groups));
-  }
-  plan::StageWork work() const { return plan::stage_work_of(graph(1), spec_.wire); }
-  plan::StageOptions options() const { return stage_scheduler_options(spec_).stages; }
-  // What a rehearsal costs: three visits of every chunk to every stage, forward, to make operands again, and backward.
-  std::int64_t passages(const plan::StagePlan& plan) const {
-    const std::int64_t seq = spec_.model.seq_len, chunks = (seq + plan.chunk - 1) / plan.chunk;
-    return 3 * spec_.batch * chunks * std::ssize(plan.stages);
-  }
-  // Forecasts of stages are up to a quarter off where a stage has few replicas, so small fleets rehearse the best ones.
-  std::optional<Rehearsed> quickest_stages() const {
-    if (devices_.size() > kRehearsedDevices) {
-      std::optional<plan::StagePlan> found = plan::find_stages(work(), devices_, options());
-      if (!found) return std::nullopt;
-      if (devices_.size() > kMostRehearsedDevices || found->chain > found->forecast * kChain)
-        return Rehearsed{std::move(*found), {}};
-    }
-    std::vector<plan::StagePlan> plans = plan::stage_candidates(work(), devices_, options(), kRehearsedLayouts);
-    if (plans.empty()) return std::nullopt;
-    if (plans.size() < 2 || passages(plans[0]) + passages(plans[1]) > kRehearsedPassages)
-      return Rehearsed{std::move(plans[0]), {}};
-    std::int64_t left = kRehearsedPassages;
-    Seconds least(std::numeric_limits<double>::infinity());
-    std::size_t quickest = 0;
-    for (std::size_t i = 0; i < plans.size(); ++i) {
-      if (plans[i].forecast > least * kMargin) continue;
-      left -= passages(plans[i]);
-      if (left < 0) break;
-      const std::optional<Seconds> time = rehearse_stages(plans[i], least);
-      if (!time || *time >= least) continue;
-      least = *time;
-      quickest = i;
-    }
-    return Rehearsed{std::move(plans[quickest]), least};
   }
   // Operations one after another over the whole fleet in square blocks, on links of the mean rate, of which the
   // scheduler overlaps some; at least every result over all uplinks. Lower than simulated steps as a rule, so it is no
@@ -203,18 +172,6 @@ class Chooser {
       return time <= limit ? std::optional(time) : std::nullopt;
     } catch (const Interrupted&) { return std::nullopt; }
   }
-  // The same.
-  std::optional<Seconds> rehearse_stages(const plan::StagePlan& plan, Seconds limit) const {
-    const model::StepGraph step = graph(1);
-    SimulatedFleet fleet(devices_, spec_.server(), spec_.wire);
-    try {
-      const Seconds time = StageScheduler(fleet, step, plan, stage_scheduler_options(spec_))
-                               .run([&] { return fleet.now() <= limit; })
-                               .time;
-      return time <= limit ? std::optional(time) : std::nullopt;
-    } catch (const Interrupted&) { return std::nullopt; }
-  }
-
   const StepSpec& spec_;
   std::vector<fleet::DeviceProfile> devices_;  // without jitter
 };
@@ -243,7 +200,11 @@ LayoutChoice layout_without_emulation(const StepSpec& spec) {
   if (spec.layout.layout == Layout::tiles) return tiles();
   const plan::StageWork work = plan::stage_work_of(model::build_step(spec.model, graph_options(spec, 1)), spec.wire);
   const plan::StageOptions options = stage_scheduler_options(spec).stages;
-  if (spec.layout.layout == Layout::stages) return {Layout::stages, 1, plan::plan_stages(work, spec.devices, options)};
+  if (spec.layout.layout == Layout::stages) {
+    plan::StagePlan plan = plan::plan_stages(work, spec.devices, options);
+    if (spec.layout.as_trained && plan.head_parts > 1) refuse_parts();
+    return {Layout::stages, 1, std::move(plan)};
+  }
   const auto devices = std::ssize(spec.devices);
   if (devices == 0 || spec.batch < 2 * devices) return tiles();
   std::optional<plan::StagePlan> plan = plan::find_stages(work, spec.devices, options);
@@ -257,7 +218,7 @@ LayoutChoice layout_without_emulation(const StepSpec& spec) {
 }
 
 StageSchedulerOptions stage_scheduler_options(const StepSpec& spec) {
-  StageSchedulerOptions options{.stages = {}, .wire = spec.wire};
+  StageSchedulerOptions options{.stages = {}, .wire = spec.wire, .rehearse = true};
   if (spec.paired > 0) options.quorum = quorum_options(spec);
   options.stages.server = spec.server();
   options.stages.chunk = spec.layout.chunk_tokens;

@@ -1,5 +1,6 @@
 // A step in stages, event by event: weights out, and what each event means.
 #include "stages/stage_run.hpp"
+#include "stages/stage_planner.hpp"
 
 #include <fmt/format.h>
 
@@ -94,13 +95,21 @@ void StageRun::expect_sources(const plan::Stage& of_plan) {
   for_sources(of_plan, expect, expect);
 }
 
+std::optional<plan::StagePlan> StageRun::find_plan() {
+  if (!options.rehearse) return plan::find_stages(whole, trusted(), options.stages);
+  std::optional<StagePlanner::Found> found =
+      StagePlanner(graph, options).quickest(trusted(), StagePlanner::Effort::after(plan));
+  if (!found) return std::nullopt;
+  return std::move(found->plan);
+}
+
 plan::StagePlan StageRun::plan_for_those_there() {
   if (!left_out.empty()) {
-    if (std::optional<plan::StagePlan> found = plan::find_stages(whole, trusted(), options.stages))
-      return *std::move(found);
+    if (std::optional<plan::StagePlan> found = find_plan()) return *std::move(found);
     left_out.clear();
   }
-  return plan::plan_stages(whole, trusted(), options.stages);
+  if (std::optional<plan::StagePlan> found = find_plan()) return *std::move(found);
+  return plan::plan_stages(whole, trusted(), options.stages);  // says why there is none
 }
 
 void StageRun::begin() {

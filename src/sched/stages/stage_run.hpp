@@ -119,6 +119,7 @@ struct StageRun {
   void expect_sources(const plan::Stage& of_plan);
 
   void begin();
+  std::optional<plan::StagePlan> find_plan();
   plan::StagePlan plan_for_those_there();
   // From begin() until everything is done. Errors: Interrupted where keep_going says no; InputError where what was lost
   // finds no room, or nothing happens any more.

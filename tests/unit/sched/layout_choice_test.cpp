@@ -123,6 +123,48 @@ TEST(LayoutChoice, RehearsesStagesInSmallFleets) {
   EXPECT_GE(quicker, 4) << "rehearsals settle nothing: the test shows nothing";
 }
 
+// After devices have left, the next step is planned with rehearsals as the first one is: never slower than by
+// forecasts. Devices are numbered with gaps then.
+TEST(LayoutChoice, RehearsesAgainForThoseThatAreLeft) {
+  std::int64_t quicker = 0;
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    auto devices = devices_of(10 + 3 * static_cast<std::int64_t>(seed % 5), seed, 1e7);
+    for (fleet::DeviceProfile& device : devices) {
+      // Slow enough for a twentieth of a step to be time for many rehearsals.
+      device.uplink = device.uplink * 1e-4;
+      device.downlink = seed % 2 == 0 ? device.uplink : device.downlink * 1e-4;
+      device.latency = device.jitter = Seconds(0);
+      device.compute = device.compute * 1e-4;
+    }
+    StepSpec spec = spec_of("opt", 8, devices);
+    spec.model.n_layer = 6;
+    spec.model.seq_len = spec.model.max_pos = 384;
+    spec.layout.layout = Layout::stages;
+    const plan::StagePlan first = *choose_layout(spec).stages;
+    const model::StepGraph graph = model::build_step(spec.model, graph_options(spec, 1));
+    const auto second_step = [&](bool rehearse) {
+      fleet::ChurnTrace churn;
+      for (const std::int64_t leaver : {0, 4}) {
+        churn.push_back({first.forecast * 0.01, DeviceId(leaver), fleet::ChurnKind::leave, 1.0});
+      }
+      SimulatedFleet fleet(devices, spec.server(), spec.wire, churn);
+      StageSchedulerOptions options = stage_scheduler_options(spec);
+      options.rehearse = rehearse;
+      options.learn = false;  // the same devices are believed in both
+      StageScheduler scheduler(fleet, graph, first, options);
+      (void)scheduler.run();
+      const Seconds time = scheduler.run().time;
+      EXPECT_EQ(std::ssize(fleet.devices()), std::ssize(devices) - 2) << seed;
+      return time;
+    };
+    const Seconds with = second_step(true), without = second_step(false);
+    EXPECT_LE(with.value(), without.value()) << seed;
+    EXPECT_EQ(with.value(), second_step(true).value()) << seed;
+    quicker += with < without ? 1 : 0;
+  }
+  EXPECT_GE(quicker, 4) << "rehearsals settle nothing: the test shows nothing";
+}
+
 // A large fleet goes by the forecast, where the chain of sequences takes most of the step: a rehearsal would cost more
 // than its plan. Where the interface does, it rehearses, and is the quicker for it.
 TEST(LayoutChoice, GoesByForecastsOfStagesInLargeFleets) {

@@ -1,0 +1,59 @@
+// StagePlanner: the quickest layout in stages for some devices, by forecasts, and where those do not settle it by
+// rehearsals: the step is simulated on devices that neither leave nor jitter.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "cleave/fleet/profile.hpp"
+#include "cleave/model/graph.hpp"
+#include "cleave/plan/stage_plan.hpp"
+#include "cleave/sched/stage_scheduler.hpp"
+
+namespace cleave::sched::stages {
+
+class StagePlanner {
+ public:
+  /// `graph`: one row group; it must outlive the planner.
+  StagePlanner(const model::StepGraph& graph, StageSchedulerOptions options);
+
+  /// How much is rehearsed.
+  struct Effort {
+    /// Rehearsals end when chunks have passed so many stages, however many they are allowed.
+    std::int64_t passages = std::numeric_limits<std::int64_t>::max();
+    /// What is most like this one comes early: it was the quickest of much the same devices. May be null.
+    const plan::StagePlan* like = nullptr;
+
+    /// After a step in this layout: about a twentieth of the next one at most.
+    [[nodiscard]] static Effort after(const plan::StagePlan& plan);
+  };
+  struct Found {
+    plan::StagePlan plan;
+    std::optional<Seconds> time;  ///< of its rehearsal; none where its forecast was enough
+  };
+  /// None where nothing fits. A function of its arguments, the graph and the options.
+  [[nodiscard]] std::optional<Found> quickest(std::vector<fleet::DeviceProfile> devices, Effort effort) const;
+  /// The step's time in a layout; none where it takes longer than `limit`.
+  /// Requires: devices are numbered from 0 without gaps, as in the plan.
+  [[nodiscard]] std::optional<Seconds> rehearse(const plan::StagePlan& plan,
+                                                const std::vector<fleet::DeviceProfile>& devices, Seconds limit) const;
+
+ private:
+  struct Rehearsal {
+    std::optional<Seconds> time;  ///< none where it was stopped, since it took longer than `limit`
+    std::int64_t passages = 0;    ///< of chunks through stages, each way
+  };
+  [[nodiscard]] Rehearsal perform(const plan::StagePlan& plan, const std::vector<fleet::DeviceProfile>& devices,
+                                  Seconds limit) const;
+  [[nodiscard]] std::int64_t passages(const plan::StagePlan& plan) const;
+  [[nodiscard]] std::optional<Found> quickest_of_numbered(const std::vector<fleet::DeviceProfile>& devices,
+                                                          Effort effort) const;
+
+  const model::StepGraph& graph_;
+  StageSchedulerOptions options_;
+  plan::StageWork work_;
+};
+
+}  // namespace cleave::sched::stages
