@@ -25,8 +25,6 @@ namespace cleave::rivals {
 
 namespace {
 
-/// Bytes of an element of a boundary tensor under way (dynamic 8-bit quantization; its scales are granted).
-constexpr double kBoundaryBytes = 1;
 /// A layout whose slowest stage alone takes this many times the shortest step is not run.
 constexpr double kHopeless = 1.0;
 
@@ -47,7 +45,8 @@ class SwarmPlacement final : public Placement {
         workload_(std::move(workload)),
         original_(std::move(layout)),
         now_(original_),
-        copies_(sharing_of(study, 2) == 1) {}
+        copies_(sharing_of(study, 2) == 1),
+        boundary_bytes_(static_cast<double>(study.swarm.boundary_bits) / 8) {}
   SwarmPlacement(const SwarmPlacement&) = delete;
   SwarmPlacement& operator=(const SwarmPlacement&) = delete;
 
@@ -133,7 +132,7 @@ class SwarmPlacement final : public Placement {
  private:
   [[nodiscard]] double boundary(std::size_t stage) const {
     return workload_.units[now_.cuts[stage + 1] - 1].output_bytes / static_cast<double>(workload_.element) *
-           kBoundaryBytes;
+           boundary_bytes_;
   }
 
   [[nodiscard]] double throughput_of_stage(std::size_t stage) const {
@@ -234,7 +233,8 @@ class SwarmPlacement final : public Placement {
   Network network_;
   Workload workload_;
   SwarmLayout original_, now_;
-  bool copies_;  // shares of state are kept twice
+  bool copies_;            // shares of state are kept twice
+  double boundary_bytes_;  // of an element under way; scales of quantized ones are granted
 };
 
 class Swarm final : public System {

@@ -40,6 +40,11 @@ struct LocalStepOptions {
   std::int64_t interval = 500;  ///< steps from one average to the next
 };
 
+/// Boundary tensors of swarm.
+struct SwarmOptions {
+  std::int64_t boundary_bits = 8;  ///< of an element under way; as published
+};
+
 /// GPUs in a data centre. Defaults: one A100-80GB in a host with 1 TB, PCIe 4.0 x16.
 struct GpuOptions {
   std::int64_t count = 1;
@@ -75,6 +80,7 @@ struct StudyInput : sched::StepSpec {
   Seconds detection{0.2};  ///< from a loss until the others know it
   DtfmOptions dtfm;
   LocalStepOptions local_steps;
+  SwarmOptions swarm;
   GpuOptions gpu;
   std::function<void(const std::string&)> progress;  ///< called with a line now and then; may be empty
   /// Who watches the product's own undisturbed run (cleave, cleave-paper): told of everything, and of each step's

@@ -71,6 +71,17 @@ rivals::LocalStepOptions read_local_steps(const config::Section& in) {
   return local_steps;
 }
 
+rivals::SwarmOptions read_swarm(const config::Section& in) {
+  rivals::SwarmOptions swarm;
+  swarm.boundary_bits =
+      in.integer("boundary_bits",
+                 {.default_value = swarm.boundary_bits,
+                  .min = 8,
+                  .max = 32,
+                  .help = "Of an element of a boundary tensor under way; 8: as published, 16: as the others send."});
+  return swarm;
+}
+
 rivals::GpuOptions read_gpu(const config::Section& in) {
   rivals::GpuOptions gpu;
   gpu.count = in.integer("count", {.default_value = gpu.count, .min = 1, .max = 1'000'000, .help = "GPUs."});
@@ -146,6 +157,7 @@ SimulateInput read_simulate(const config::Section& in) {
       in.seconds("detection", {.default_value = s.detection, .help = "From a loss until the others know of it."});
   s.dtfm = read_dtfm(in.section("dtfm", "DTFM's scheduler."));
   s.local_steps = read_local_steps(in.section("local_steps", "Copies that train alone between averages."));
+  s.swarm = read_swarm(in.section("swarm", "What swarm sends."));
   s.gpu = read_gpu(in.section("gpu", "The GPUs of cloud-gpu."));
   return s;
 }

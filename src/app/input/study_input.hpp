@@ -30,6 +30,7 @@ struct SimulateInput {
   Seconds detection{0.2};
   rivals::DtfmOptions dtfm;
   rivals::LocalStepOptions local_steps;
+  rivals::SwarmOptions swarm;
   rivals::GpuOptions gpu;
 };
 

@@ -20,6 +20,7 @@ rivals::StudyInput study_of(const Input& input) {
   study.detection = input.simulate.detection;
   study.dtfm = input.simulate.dtfm;
   study.local_steps = input.simulate.local_steps;
+  study.swarm = input.simulate.swarm;
   study.gpu = input.simulate.gpu;
   return study;
 }
