@@ -50,6 +50,7 @@ class BackgroundScheduler {
   [[nodiscard]] std::vector<plan::DeviceState> devices_beside(const Left& path, Seconds now);
   void renew_fleet();
   [[nodiscard]] Seconds link_time(const plan::OperationPlan& plan) const;
+  [[nodiscard]] Seconds least_link_time(const plan::Work& work, Bytes memory) const;
 
   struct CriticalPart {
     plan::Work work;

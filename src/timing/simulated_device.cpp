@@ -28,7 +28,7 @@ void SimulatedDevice::slow(double factor) {
 }
 
 void SimulatedDevice::submit(Stream& stream, Seconds now, SharedState& shared) {
-  holds_.push_back(&stream);
+  holds_.push(&stream);
   if (stream.uses >= 0) hasten(stream);
   const Coming coming{stream.priority, &stream, stream.resident, stream.still_down};
   down_queue_.insert(std::ranges::upper_bound(down_queue_, coming.priority, {}, &Coming::priority), coming);
@@ -55,8 +55,7 @@ Stream* SimulatedDevice::release(std::int64_t id, Seconds now, SharedState& shar
   stream.released = true;
   const bool begun = stream.begun();
   if (begun && !stream.arrived) return nullptr;  // given up when the rest is there
-  std::erase(holds_, &stream);
-  std::erase_if(down_queue_, [&](const Coming& coming) { return coming.stream == &stream; });
+  forget(stream);
   if (begun) memory_taken_ -= stream.resident;
   pump_down(now, shared);
   return &stream;
@@ -64,10 +63,18 @@ Stream* SimulatedDevice::release(std::int64_t id, Seconds now, SharedState& shar
 
 bool SimulatedDevice::drop(Stream& stream, Seconds now, SharedState& shared) {
   if (stream.begun()) return false;
-  std::erase_if(down_queue_, [&](const Coming& coming) { return coming.stream == &stream; });
-  std::erase(holds_, &stream);
+  forget(stream);
   pump_down(now, shared);
   return true;
+}
+
+void SimulatedDevice::forget(Stream& stream) {
+  const auto held = std::ranges::find(holds_, &stream);
+  if (held != holds_.end()) holds_.erase(held);
+  const auto coming = std::ranges::find(down_queue_, &stream, &Coming::stream);
+  if (coming == down_queue_.end()) return;
+  begun_down_ -= coming->begun ? 1 : 0;
+  down_queue_.erase(coming);
 }
 
 // A panel that is computed while the uplink is taken is looked at when that is free again.
@@ -136,6 +143,7 @@ std::size_t SimulatedDevice::next_down() const {
     if (coming.begun) return i;
     if (waiting) continue;
     if (memory_taken_.value() == 0 || memory_taken_ + coming.resident + reserved_ <= declared.memory) return i;
+    if (begun_down_ == 0) break;
     waiting = true;
   }
   return down_queue_.size();
@@ -151,12 +159,14 @@ void SimulatedDevice::pump_down(Seconds now, SharedState& shared, Seconds until)
   Stream& stream = *coming.stream;
   in_ = &stream;
   if (!std::exchange(coming.begun, true)) {
+    ++begun_down_;
     memory_taken_ += coming.resident;
     usage.memory_peak = std::max(usage.memory_peak, memory_taken_);
   }
   for (ask_down(stream, now, shared); !stream.all_begun() && down_.free_at <= until;)
     ask_down(stream, std::exchange(down_.free_at, kNotTaken), shared);
   if (!stream.all_begun()) return;
+  --begun_down_;
   down_queue_.erase(down_queue_.begin() + static_cast<std::ptrdiff_t>(chosen));
   if (!stream.stays) finishing_.push_back(&stream);
 }
@@ -338,7 +348,7 @@ void SimulatedDevice::serve(SharedState& shared) {
 void SimulatedDevice::prefetch_further() const {
   prefetch_lines(in_, offsetof(Stream, tails));
   if (out_ != in_) prefetch_lines(out_, offsetof(Stream, tails));
-  prefetch_lines(down_queue_.data(), sizeof(Coming));
+  prefetch_lines(down_queue_.where(), sizeof(Coming));
   prefetch_lines(computed_.where(), 2 * sizeof(Computed));
 }
 
@@ -380,7 +390,7 @@ Stream& SimulatedDevice::answer(Seconds now, SharedState& shared) {
   Stream& stream = *answers_.front().stream;
   answers_.pop();
   memory_taken_ -= stream.resident;
-  std::erase(holds_, &stream);
+  holds_.erase(std::ranges::find(holds_, &stream));
   ++usage.streams;
   pump_down(now, shared);
   return stream;
@@ -423,9 +433,12 @@ std::vector<Stream*> SimulatedDevice::leave() {
   forget_all();
   up_queue_.clear();
   down_queue_.clear();
+  begun_down_ = 0;
   memory_taken_ = reserved_ = Bytes(0);
   processor_ = SerialResource{};
-  return std::exchange(holds_, {});
+  std::vector<Stream*> held(holds_.begin(), holds_.end());
+  holds_.clear();
+  return held;
 }
 
 void SimulatedDevice::join() {

@@ -38,17 +38,26 @@ struct SharedState {
   }
 };
 
-/// First in, first out, in one piece of memory.
+/// First in, first out, in one piece of memory; others may be taken out and put in between too.
 template <class T>
 class Fifo {
  public:
   [[nodiscard]] bool empty() const { return head_ == items_.size(); }
   [[nodiscard]] const T& front() const { return items_[head_]; }
+  [[nodiscard]] std::size_t size() const { return items_.size() - head_; }
   auto begin() { return items_.begin() + static_cast<std::ptrdiff_t>(head_); }
   auto end() { return items_.end(); }
+  auto begin() const { return items_.begin() + static_cast<std::ptrdiff_t>(head_); }
+  auto end() const { return items_.end(); }
+  [[nodiscard]] T& operator[](std::size_t index) { return items_[head_ + index]; }
+  [[nodiscard]] const T& operator[](std::size_t index) const { return items_[head_ + index]; }
   const T* where() const { return items_.data() + head_; }
   void push(const T& item) { items_.push_back(item); }
   void insert(typename std::vector<T>::iterator at, const T& item) { items_.insert(at, item); }
+  void erase(typename std::vector<T>::iterator at) {
+    if (at == begin()) return pop();
+    items_.erase(at);
+  }
   void pop() {
     if (++head_ < items_.size() && head_ < kMostGone) return;
     items_.erase(items_.begin(), begin());
@@ -82,7 +91,6 @@ class SimulatedDevice {
   Seconds hung_at;
 
   [[nodiscard]] bool hung() const { return hung_; }
-  [[nodiscard]] const std::vector<Stream*>& holds() const { return holds_; }
 
   /// Takes over a stream, whose panels and tails are known. Requires: present.
   void submit(Stream& stream, Seconds now, SharedState& shared);
@@ -195,6 +203,7 @@ class SimulatedDevice {
   [[nodiscard]] Pick pick() const;
   void advance_up(Seconds until, SharedState& shared);
   [[nodiscard]] std::size_t next_down() const;
+  void forget(Stream& stream);
   void hasten(const Stream& user);
   void pump_down(Seconds now, SharedState& shared, Seconds until = Seconds(-1));
   void pump_up(Seconds now, SharedState& shared);
@@ -221,17 +230,18 @@ class SimulatedDevice {
   Link down_, up_;
   Seconds arrival_;  // of the last panel: a message never overtakes the one before it
   SerialResource processor_;
-  Priority latest_;                 // of what was computed last
-  bool in_order_ = true;            // what waits for the uplink is computed in order of priority
-  Operands asked_down_;             // that wait for the server's interface
-  Result asked_up_;                 // that waits for it
-  Fifo<Background> background_;     // that wait for the processor, in order of arrival
-  Fifo<Computed> computed_;         // results that the processor has, or will have, done
-  Fifo<Result> up_queue_;           // those that met a taken uplink, by priority
-  Fifo<Answer> answers_;            // on their last way
-  std::vector<Coming> down_queue_;  // whose panels are still to come down, by priority
-  std::vector<Stream*> finishing_;  // down, but not all up
-  std::vector<Stream*> holds_;
+  Priority latest_;                              // of what was computed last
+  bool in_order_ = true;                         // what waits for the uplink is computed in order of priority
+  Operands asked_down_;                          // that wait for the server's interface
+  Result asked_up_;                              // that waits for it
+  Fifo<Background> background_;                  // that wait for the processor, in order of arrival
+  Fifo<Computed> computed_;                      // results that the processor has, or will have, done
+  Fifo<Result> up_queue_;                        // those that met a taken uplink, by priority
+  Fifo<Answer> answers_;                         // on their last way
+  Fifo<Coming> down_queue_;                      // whose panels are still to come down, by priority
+  std::size_t begun_down_ = 0;                   // of these, those of which a panel has come
+  std::vector<Stream*> finishing_;               // down, but not all up
+  Fifo<Stream*> holds_;                          // in order of submission
   const Stream *in_ = nullptr, *out_ = nullptr;  // that the links carried last; they may be over
   Bytes memory_taken_, reserved_;
   bool hung_ = false;

@@ -51,13 +51,19 @@ std::vector<Candidate> StageRun::candidates() {
     all.push_back(candidate);
   }
   const auto entry = [&](std::int32_t id) { return std::ranges::lower_bound(all, id, {}, &Candidate::device); };
-  std::vector<double> ready_after(stage.size(), 0);
+  std::vector<double> ready_after(stage.size(), 0), left_of_stage(stage.size(), 0), uplink_of(stage.size(), 0);
+  double at_rates = 0;  // until all have passed the stages from r on
+  for (std::int32_t r = top(); r >= 0; --r) {
+    const auto i = static_cast<std::size_t>(r);
+    for (const Host& host : at(r).hosts) uplink_of[i] += book(host.device).uplink;
+    left_of_stage[i] = left_of(r);
+    if (uplink_of[i] > 0) at_rates = std::max(at_rates, left_of_stage[i] / uplink_of[i]);
+    ready_after[i] = passes_in(r, Seconds(at_rates)).value();
+  }
   for (std::int32_t r = 0; r <= top(); ++r) {
-    ready_after[static_cast<std::size_t>(r)] = passes_in(r).value();
     const plan::StageCost& cost = at(r).cost;
-    double uplink = 0;
-    for (const Host& host : at(r).hosts) uplink += book(host.device).uplink;
-    const double left_up = left_of(r), left = kDownOfUp * left_up;
+    const double uplink = uplink_of[static_cast<std::size_t>(r)];
+    const double left_up = left_of_stage[static_cast<std::size_t>(r)], left = kDownOfUp * left_up;
     // Of a whole visit the boundary goes up once each way.
     const Bytes of_visit =
         cost.forward_result(work.seq) + (passed_twice(r) ? cost.backward_result(work.seq) : Bytes(0));

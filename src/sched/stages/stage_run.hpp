@@ -412,6 +412,7 @@ struct StageRun {
   // From now, until the first, or the last, sequence's X and dY at a stage are there; until the step ends.
   Seconds opens_in(std::int32_t s);
   Seconds passes_in(std::int32_t s);
+  Seconds passes_in(std::int32_t s, Seconds at_rates);  // at_rates: time_left(s)
   Seconds ends_in();
 
   // ---- devices that turn out slow

@@ -56,10 +56,11 @@ Seconds StageRun::calm_time() const {
   return mark + 1 < calm->pace.size() ? std::min(then, calm->pace[mark + 1]) : std::min(then, calm->end);
 }
 
-Seconds StageRun::passes_in(std::int32_t s) {
+Seconds StageRun::passes_in(std::int32_t s) { return passes_in(s, time_left(s)); }
+
+Seconds StageRun::passes_in(std::int32_t s, Seconds at_rates) {
   const std::int32_t above = std::min(s + 1, top());
   if (at(above).backward_left == 0 || above < lowest) return Seconds(0);
-  const Seconds at_rates = time_left(s);
   return calm ? std::max(at_rates, calm->passed[static_cast<std::size_t>(above)] - calm_time()) : at_rates;
 }
 
