@@ -1,6 +1,5 @@
 // A step in stages, event by event: weights out, and what each event means.
 #include "stages/stage_run.hpp"
-#include "stages/stage_planner.hpp"
 
 #include <fmt/format.h>
 
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "cleave/base/error.hpp"
+#include "stages/stage_planner.hpp"
 #include "stopwatch.hpp"
 
 namespace cleave::sched::stages {
