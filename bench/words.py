@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How much of what a trained model writes is words: the share of a sample's words that occur in the text it learned from.
 
-    python3 bench/words.py RUN/checkpoint-450.h5 README.md 'docs/**/*.md'     [--tokens 1000] [--seeds 5] [--temperature 0.5]
+    python3 bench/words.py RUN/checkpoint-450.h5 README.md 'docs/*.md'     [--tokens 1000] [--seeds 5] [--temperature 0.5]
 
 A word is a run of letters, in any case. A sample's last word is left out, since the sample may end within it. Short words
 are easily met by chance, so the share among words of four letters and more stands beside the share among all.
@@ -37,7 +37,7 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=1000)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--temperature", default="0.5")
-    parser.add_argument("--prompt", default="## ")
+    parser.add_argument("--prompt", default="A device ")
     parser.add_argument("--cleave", default=str(TOP / "build/release/cleave"))
     options = parser.parse_args()
 

@@ -29,8 +29,8 @@ trained=$SECONDS
 
 checkpoint=$(find "$run" -maxdepth 1 -name 'checkpoint-*.h5' -printf '%T@ %p\n' | sort -n | tail -n 1 | cut -d' ' -f2-)
 [ -n "$checkpoint" ] || { echo "quickstart: the run left no checkpoint in $run" >&2; exit 1; }
-printf '\n== What it writes after "## "\n'
-"$CLEAVE" generate "$checkpoint" --prompt '## ' --tokens 500 --temperature 0.5 --seed 1
+printf '\n== What it writes after "A device "\n'
+"$CLEAVE" generate "$checkpoint" --prompt 'A device ' --tokens 500 --temperature 0.5 --seed 1
 
 printf '\n== Done: %d s to set up, %d s to train. In %s:\n' "$ready" "$((trained - ready))" "$run"
 for file in metrics.jsonl input.yaml trace.json "$(basename "$checkpoint")"; do
