@@ -149,7 +149,7 @@ class StageMemoryFleet final : public sched::ForwardingFleet<> {
         wire_(options.wire),
         messages_(ranks) {
     pieces::PieceTable table(graph);
-    for (const auto& stage : plan.stages) {
+    for (const plan::Stage& stage : plan.stages) {
       std::int64_t small = 0;
       for (const auto& [id, part] : pieces::parameters_of_stage(table, stage.first, stage.end)) {
         const std::int64_t bytes = graph.tensor(id).elements() * size_of(DType::f32);
@@ -334,9 +334,9 @@ MemoryForecast forecast_stages(const TrainerOptions& options, const DeviceRanks&
   const model::StepGraph graph = model::graph_of_stages({options.model, options.batch, options.freeze, options.wire});
   MemoryForecast memory = forecast_tensors(options, graph);
   const sched::StageSchedulerOptions how = sched::stage_scheduler_options(options);
+  const plan::StageWork work = plan::stage_work_of(graph, options.wire);
   const plan::StagePlan plan =
-      options.stage_plan ? *options.stage_plan
-                         : plan::plan_stages(plan::stage_work_of(graph, options.wire), options.devices, how.stages);
+      options.stage_plan ? *options.stage_plan : plan::plan_stages(work, options.devices, how.stages);
   StageMemoryFleet fleet(options, graph, plan, ranks);
   sched::StageScheduler scheduler(fleet, graph, plan, how);
   std::int64_t gradients = 0;
@@ -346,7 +346,6 @@ MemoryForecast forecast_stages(const TrainerOptions& options, const DeviceRanks&
   const sched::StepReport report = scheduler.run();
   std::int64_t sums = 0;
   const bool verified = options.executor.verification.mode != VerifyMode::off;
-  const plan::StageWork work = plan::stage_work_of(graph, options.wire);
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const plan::StageCost cost(work, plan.stages[s].first, plan.stages[s].end, plan.chunk);
     if (plan.groups[s] < 2) continue;

@@ -61,7 +61,7 @@ struct Prepared {
   std::optional<Continuation> resumed;
 };
 
-Prepared prepare(const CommandLine& line, Input input, server::DeviceRanks ranks) {
+Prepared prepare(const CommandLine& line, Input input, const server::DeviceRanks& ranks) {
   Prepared p;
   p.input = std::move(input);
   p.data = load_training_data(p.input);
@@ -69,9 +69,8 @@ Prepared prepare(const CommandLine& line, Input input, server::DeviceRanks ranks
   if (!faults.empty()) throw InputError(faults);
   sched::StepSpec& step = p.input.step;
   const bool open = step.layout.layout == sched::Layout::automatic;
-  sched::LayoutChoice choice{step.layout.layout, 1, {}};
   const bool emulated = p.input.fleet.clock != server::ClockMode::off;
-  choice = emulated ? sched::choose_layout(step) : sched::layout_without_emulation(step);
+  sched::LayoutChoice choice = emulated ? sched::choose_layout(step) : sched::layout_without_emulation(step);
   step.layout.layout = choice.layout;
   if (open) p.chosen = fmt::format("plan.layout is auto: {}", sched::name_of(choice.layout));
   p.options = trainer_options(p.input);

@@ -2,7 +2,6 @@
 // Whoever can tell better than a forecast which is quickest also gets some that are cut by processors, by equal times,
 // or for fewer devices.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <iterator>
 #include <limits>

@@ -91,11 +91,15 @@ class Chooser {
       }
     }
     LayoutChoice stages{Layout::stages, 1, {}};
-    const model::StepGraph step = graph(1);
-    const stages::StagePlanner planner(step, stage_scheduler_options(spec_));
+    // Only where stages are in question: not every graph can be cut into pieces.
+    std::optional<model::StepGraph> step;
+    std::optional<stages::StagePlanner> planner;
     std::optional<stages::StagePlanner::Found> quickest;
-    if (request.layout == Layout::stages || (request.layout != Layout::tiles && plain()))
-      quickest = planner.quickest(devices_, {});
+    if (request.layout == Layout::stages || (request.layout != Layout::tiles && plain())) {
+      step.emplace(graph(1));
+      planner.emplace(*step, stage_scheduler_options(spec_));
+      quickest = planner->quickest(devices_, {});
+    }
     if (quickest && request.as_trained && quickest->plan.head_parts > 1) {
       if (request.layout == Layout::stages) refuse_parts();
       quickest.reset();
@@ -104,7 +108,7 @@ class Chooser {
     if (request.layout == Layout::stages) {
       if (!quickest)  // says why there are none
         stages.stages =
-            plan::plan_stages(plan::stage_work_of(step, spec_.wire), devices_, stage_scheduler_options(spec_).stages);
+            plan::plan_stages(plan::stage_work_of(*step, spec_.wire), devices_, stage_scheduler_options(spec_).stages);
       return stages;
     }
     if (stages.stages && stages.stages->forecast * kMargin < tile_estimate()) return stages;
@@ -112,7 +116,7 @@ class Chooser {
     if (groups.size() == 1 && !stages.stages) return best;
     Seconds least(std::numeric_limits<double>::infinity());
     if (stages.stages) {
-      least = quickest->time ? *quickest->time : *planner.rehearse(*stages.stages, devices_, least);
+      least = quickest->time ? *quickest->time : *planner->rehearse(*stages.stages, devices_, least);
       best = stages;
     }
     // Many groups first: they are the quickest as a rule, and the others then need not be rehearsed to their ends.
