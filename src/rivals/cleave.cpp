@@ -78,13 +78,14 @@ class Cleave final : public System {
         (study.churn.empty() && study.loss.devices == 0))
       return choice;
     // Weights that no device has room for end a step in stages, not in tiles; and losses and slow devices cost each of
-    // them something else. Undisturbed tiles take longer than their estimate.
+    // them something else. Undisturbed tiles take longer than their estimate,
+    // and disturbed ones longer than undisturbed.
     const std::optional<Seconds> time = disturbed_time(study, choice);
     if (time && (study.churn.empty() || *time < sched::tile_estimate(study))) return choice;
-    sched::LayoutChoice other = sched::choose_layout(tiles);
-    if (!time) return other;
-    const std::optional<Seconds> in_tiles = disturbed_time(study, other);
-    return in_tiles && *in_tiles < *time ? other : choice;
+    if (!time) return sched::choose_layout(tiles);
+    const std::optional<sched::LayoutChoice> other = sched::tiles_within(study, *time);
+    const std::optional<Seconds> in_tiles = other ? disturbed_time(study, *other) : std::nullopt;
+    return in_tiles && *in_tiles < *time ? *other : choice;
   }
 
   // Of a step in the mean, under the study's churn or losses; none where they leave no room to go on.

@@ -217,6 +217,44 @@ TEST(Stages, DevicesThatComeAndGoLeaveNoTrace) {
   }
 }
 
+// Devices that are left have no room for all stages and all sums at once: sums wait until sequences have passed.
+TEST(Stages, FleetsThatShrinkBelowTheirPlanLeaveNoTrace) {
+  Setting plain = small_setting();
+  plain.model.n_layer = 10;
+  plain.steps = 3;
+  const std::uint64_t wanted = train(plain).hash;
+  Setting s = in_stages(plain, alike_devices(8), 3);
+  const model::StepGraph graph = model::graph_of_stages({s.model, s.batch, {}, s.wire});
+  const auto fits = [&](std::int64_t memory, std::size_t count) {
+    for (fleet::DeviceProfile& device : s.devices) device.memory = Bytes(memory);
+    return plan::find_stages(plan::stage_work_of(graph, s.wire), std::span(s.devices).first(count),
+                             sched::stage_scheduler_options(options_of(s)).stages)
+        .has_value();
+  };
+  std::int64_t low = 1'000, high = 10'000'000;
+  while (high - low > low / 50) {
+    const std::int64_t middle = (low + high) / 2;
+    (fits(middle, 8) ? high : low) = middle;
+  }
+  ASSERT_FALSE(fits(high, 6));
+  const Seconds whole = train(s).time;
+  std::int64_t lost = 0;
+  for (const double at : {0.1, 0.25, 0.32}) {  // of three steps
+    s.churn = {{.at = whole * at, .device = DeviceId(2), .kind = fleet::ChurnKind::leave},
+               {.at = whole * at, .device = DeviceId(5), .kind = fleet::ChurnKind::leave}};
+    const Outcome outcome = train(s);
+    EXPECT_EQ(outcome.hash, wanted) << at;
+    lost += outcome.lost;
+    const server::TrainerOptions options = options_of(s);
+    sched::SimulatedFleet fleet(options.devices, options.server(), options.wire, s.churn);
+    sched::StageScheduler scheduler(fleet, graph, sched::stage_scheduler_options(options));
+    Seconds simulated;
+    for (std::int64_t step = 0; step < s.steps; ++step) simulated += scheduler.run().time;
+    EXPECT_EQ(outcome.time, simulated) << "not in stages to the end, at " << at;
+  }
+  EXPECT_GT(lost, 0);
+}
+
 // Devices that do far less than they declare: others do what they had, and what they still answer is dropped.
 TEST(Stages, DevicesThatTurnOutSlowLeaveNoTrace) {
   std::int64_t late = 0;

@@ -25,6 +25,10 @@ struct LayoutChoice {
 /// tiles is rehearsed too. Pure and deterministic. Errors: InputError where stages are asked for and do not fit.
 [[nodiscard]] LayoutChoice choose_layout(const StepSpec& spec);
 
+/// The quickest of the candidates in tiles, if one takes no longer than `limit`: rehearsals end as soon as they must.
+/// Pure.
+[[nodiscard]] std::optional<LayoutChoice> tiles_within(const StepSpec& spec, Seconds limit);
+
 /// A low estimate of the step in tiles, on devices that do as they declare. Pure.
 [[nodiscard]] Seconds tile_estimate(const StepSpec& spec);
 

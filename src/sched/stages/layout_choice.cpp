@@ -83,13 +83,7 @@ class Chooser {
 
   LayoutChoice choose() {
     const LayoutRequest& request = spec_.layout;
-    std::vector<std::int64_t> groups{request.row_groups};
-    if (request.row_groups == 0) {
-      groups.clear();
-      for (const std::int64_t count : kRowGroups) {
-        if (count <= spec_.batch) groups.push_back(count);
-      }
-    }
+    const std::vector<std::int64_t> groups = row_groups();
     LayoutChoice stages{Layout::stages, 1, {}};
     // Only where stages are in question: not every graph can be cut into pieces.
     std::optional<model::StepGraph> step;
@@ -119,11 +113,16 @@ class Chooser {
       least = quickest->time ? *quickest->time : *planner->rehearse(*stages.stages, devices_, least);
       best = stages;
     }
+    return quickest_tiles(least).value_or(best);
+  }
+
+  std::optional<LayoutChoice> quickest_tiles(Seconds limit) const {
+    std::optional<LayoutChoice> best;
     // Many groups first: they are the quickest as a rule, and the others then need not be rehearsed to their ends.
-    for (const std::int64_t count : groups | std::views::reverse) {
-      const std::optional<Seconds> time = rehearse_tiles(count, least);
+    for (const std::int64_t count : row_groups() | std::views::reverse) {
+      const std::optional<Seconds> time = rehearse_tiles(count, limit);
       if (!time) continue;
-      least = *time;
+      limit = *time;
       best = {Layout::tiles, count, {}};
     }
     return best;
@@ -132,6 +131,14 @@ class Chooser {
   [[nodiscard]] Seconds estimate() const { return tile_estimate(); }
 
  private:
+  std::vector<std::int64_t> row_groups() const {
+    if (spec_.layout.row_groups != 0) return {spec_.layout.row_groups};
+    std::vector<std::int64_t> groups;
+    for (const std::int64_t count : kRowGroups) {
+      if (count <= spec_.batch) groups.push_back(count);
+    }
+    return groups;
+  }
   // Baseline ways of cutting are asked for by name, and are not replaced.
   bool plain() const {
     return spec_.plan.partition == plan::Partition::automatic && spec_.asynchronous &&
@@ -192,6 +199,10 @@ const char* name_of(Layout layout) {
 }
 
 LayoutChoice choose_layout(const StepSpec& spec) { return Chooser(spec).choose(); }
+
+std::optional<LayoutChoice> tiles_within(const StepSpec& spec, Seconds limit) {
+  return Chooser(spec).quickest_tiles(limit);
+}
 
 Seconds tile_estimate(const StepSpec& spec) { return Chooser(spec).estimate(); }
 

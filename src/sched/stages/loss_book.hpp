@@ -49,8 +49,11 @@ class LossBook {
     silent_ = Seconds(0);
     return numbers;
   }
-  /// The last record of a stage. Requires: there is one.
-  [[nodiscard]] int of(std::int32_t stage) const { return last_.at(stage); }
+  /// The last record of a stage, or kNoLoss: of what made way for something else, nothing was lost.
+  [[nodiscard]] int of(std::int32_t stage) const {
+    const auto found = last_.find(stage);
+    return found == last_.end() ? kNoLoss : found->second;
+  }
   [[nodiscard]] std::int32_t stage_of(std::size_t record) const { return stages_[record]; }
 
   [[nodiscard]] Losses& records() { return records_; }

@@ -214,7 +214,7 @@ void StageRun::take_back() {
     slow_down(id, found->second);
     taken_back.insert(id);
   }
-  for (std::int32_t s = 0; s <= top(); ++s) call_helpers(s);
+  call_all_helpers();
   try_again();
 }
 

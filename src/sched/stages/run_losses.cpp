@@ -15,12 +15,9 @@ namespace {
 
 constexpr double kDownOfUp = 1.5;     // bytes down a byte up: X, X again and dY for X and dX
 constexpr double kOfLink = 0.85;      // that weights of stand-ins get
-constexpr double kLent = 0.5;         // share of a helper's uplink that its new stage may count on
-constexpr double kMissed = 0.05;      // of a stage's uplink, before helpers are called
 constexpr double kEnough = 0.9;       // of the time left: sums that come later may hold up the step
 constexpr double kAfterwards = 0.25;  // of a step: that sums take which are held back until sequences have passed
 constexpr double kRetryEvery = 0.01;  // of a step
-constexpr double kPatience = 0.5;     // share of a stage's remaining time that a helper's weights may take
 
 }  // namespace
 
@@ -156,71 +153,6 @@ double StageRun::loading_left(const OwnerState& of) {
   return std::max(0.0, loading - kOfLink * (fleet.now() - of.since).value());
 }
 
-void StageRun::give_back(TaskletId held, std::int32_t id, Bytes memory) {
-  std::erase_if(loads, [&](const auto& one) { return one.first == held; });
-  fleet.release(held, DeviceId(id));
-  book(id).free += memory;
-}
-
-void StageRun::retire_replicas() {
-  for (std::int32_t s = 0; s <= top(); ++s) {
-    if (left_of(s) > 0 || has_pairs(s)) continue;
-    for (Host& host : at(s).hosts) {
-      if (host.retired || host.kept_slots < host.kept_all) continue;  // there are sums to make of what it keeps
-      host.retired = true;
-      const plan::StageCost& cost = at(s).cost;
-      if (host.more.valid()) give_back(host.more, host.device, more_slots(cost, host));
-      give_back(host.load, host.device, least_memory(cost));
-      host.forward_all = host.backward_all = host.forward_slots = host.backward_slots = kLeastSlots;
-      host.witness_all = host.witness_slots = 0;
-      host.kept_all = host.kept_slots = 0;
-      host.more = TaskletId();
-      host.load = load({Errand::weights, host.device, s}, kWeights, Bytes(0), cost.weights(), {});
-    }
-  }
-}
-
-bool StageRun::may_go(const Host& host, std::int32_t s) const {
-  return host.retired && std::ranges::none_of(stage[static_cast<std::size_t>(s)].owners, [&](std::int32_t index) {
-           const OwnerState& of = owner[static_cast<std::size_t>(index)];
-           return of.device == host.device && of.replica && of.left > 0 && !of.lost;
-         });
-}
-
-std::pair<std::int64_t, std::int64_t> StageRun::lendable(const Host& host) {
-  return {std::min(host.forward_slots, host.forward_all - kLeastSlots),
-          std::min(host.backward_slots, host.backward_all - kLeastSlots)};
-}
-
-void StageRun::make_room(std::int32_t id, Bytes need, std::int32_t keeps) {
-  for (std::size_t r = 0; r < stage.size() && book(id).free < need; ++r) {
-    for (Host& host : stage[r].hosts) {
-      if (host.device != id) continue;
-      const plan::StageCost& cost = stage[r].cost;
-      const Bytes before = more_slots(cost, host);
-      auto [forward_slots, backward_slots] = lendable(host);
-      for (Bytes lent; book(id).free + lent < need && forward_slots + backward_slots > 0;) {
-        const bool forwards = forward_slots > backward_slots;
-        --(forwards ? forward_slots : backward_slots);
-        --(forwards ? host.forward_slots : host.backward_slots);
-        --(forwards ? host.forward_all : host.backward_all);
-        lent = before - more_slots(cost, host);
-      }
-      if (more_slots(cost, host) == before) continue;
-      book(id).free += before - more_slots(cost, host);
-      std::erase_if(loads, [&](const auto& load) { return load.first == host.more; });
-      fleet.release(host.more, DeviceId(id));
-      hold_more(cost, host, static_cast<std::int32_t>(r));
-    }
-  }
-  for (std::int32_t r = 0; r <= top() && book(id).free < need; ++r) {
-    const auto host = std::ranges::find(at(r).hosts, id, &Host::device);
-    if (r == keeps || host == at(r).hosts.end() || !may_go(*host, r)) continue;
-    give_back(host->load, id, at(r).cost.weights());
-    at(r).hosts.erase(host);
-  }
-}
-
 bool StageRun::give_up_silent() {
   std::set<std::int32_t> silent;
   purposes.for_each([&](const Purpose& purpose) {
@@ -315,7 +247,7 @@ void StageRun::recover() {
 void StageRun::give_to_others(std::span<const std::int32_t> ids) {
   retire_replicas();
   for (std::int32_t s = 0; s <= top(); ++s) settle_groups(s);
-  for (std::int32_t s = 0; s <= top(); ++s) call_helpers(s);
+  call_all_helpers();
   for (const std::int32_t id : ids) {
     for (std::int32_t s = 0; s <= top(); ++s) {
       for (std::int64_t q = 0; q < batch; ++q) place_again(id, s, q);
@@ -361,23 +293,6 @@ void StageRun::place_again(std::int32_t id, std::int32_t s, std::int64_t q) {
       at(s).waiting_backward.insert(q);
     }
   }
-}
-
-void StageRun::call_helpers(std::int32_t s) {
-  const double left = left_of(s);
-  if (left == 0) return;
-  for (;;) {
-    double uplink = 0;
-    for (const Host& host : at(s).hosts) uplink += book(host.device).uplink * (host.helps ? kLent : 1);
-    if (uplink >= at(s).uplink * (1 - kMissed)) break;
-    const Seconds patience(uplink > 0 ? kPatience * left / uplink : std::numeric_limits<double>::infinity());
-    const std::optional<Candidate> helper = choose_helper(candidates(), at(s).cost, s, patience);
-    if (!helper) break;
-    make_room(helper->device, least_memory(at(s).cost), s);
-    add_host(s, {.device = DeviceId(helper->device), .memory = {}}, true);
-  }
-  place_waiting_forward(s);
-  place_waiting_backward(s);
 }
 
 bool StageRun::has_gradient(std::int32_t s, std::int64_t q) {
@@ -535,14 +450,9 @@ void StageRun::try_again() {
   // Where nothing happens, hardly anything changes either.
   next_try = fleet.now() + std::max(retry_every(), fleet.now() - last_event);
   retire_replicas();
-  needy = false;
-  for (std::int32_t s = 0; s <= top(); ++s) {
-    if (!at(s).hosts.empty() || left_of(s) == 0) continue;
-    call_helpers(s);
-    needy = needy || at(s).hosts.empty();
-  }
-  stand_in();
-  needy = needy || !homeless.empty();
+  const bool all_pass = call_replicas();
+  if (all_pass) stand_in();
+  needy = !all_pass || !homeless.empty();
   for (std::int32_t s = 0; s <= top(); ++s) ask_watchers(s);
   if (needy) take_back();
 }
@@ -554,7 +464,7 @@ void StageRun::join(DeviceId id) {
   for (const fleet::DeviceProfile& profile : found_profiles()) {
     if (profile.id == id) open_book(profile);
   }
-  for (std::int32_t s = 0; s <= top(); ++s) call_helpers(s);
+  call_all_helpers();
   try_again();
 }
 

@@ -20,7 +20,8 @@ namespace {
 constexpr std::int64_t kEventsBetweenQuestions = 1024;
 // Without any event for so long, beside twice the time of the whole step, devices that owe an answer are silent.
 constexpr Seconds kSilence{60};
-constexpr double kLook = 0.01;  // of a step, from one look for late devices to the next
+constexpr double kOfMemory = 0.9;  // of the fleet, that all stages may take beside what no stage has room in
+constexpr double kLook = 0.01;     // of a step, from one look for late devices to the next
 
 // The gradient of the norm that comes before the head: the first of its kind.
 OpId head_norm_gradient(const model::StepGraph& graph) {
@@ -103,13 +104,29 @@ std::optional<plan::StagePlan> StageRun::find_plan() {
   return std::move(found->plan);
 }
 
-plan::StagePlan StageRun::plan_for_those_there() {
+std::optional<plan::StagePlan> StageRun::plan_for_those_there() {
   if (!left_out.empty()) {
-    if (std::optional<plan::StagePlan> found = find_plan()) return *std::move(found);
+    if (std::optional<plan::StagePlan> found = find_plan()) return found;
     left_out.clear();
   }
-  if (std::optional<plan::StagePlan> found = find_plan()) return *std::move(found);
+  if (std::optional<plan::StagePlan> found = find_plan()) return found;
+  if (!planned_with.empty() && can_pass()) return std::nullopt;
   return plan::plan_stages(whole, trusted(), options.stages);  // says why there is none
+}
+
+bool StageRun::can_pass() const {
+  if (options.quorum) return false;  // pairs are drawn among those of whom the plan tells
+  Bytes all, largest, there, most;
+  for (const plan::Stage& of_plan : plan.stages) {
+    const Bytes least = least_memory(plan::StageCost(work, of_plan.first, of_plan.end, plan.chunk));
+    all += least;
+    largest = std::max(largest, least);
+  }
+  for (const fleet::DeviceProfile& profile : trusted()) {
+    there += profile.memory;
+    most = std::max(most, profile.memory);
+  }
+  return largest <= most && static_cast<double>(all.value()) <= kOfMemory * static_cast<double>(there.value());
 }
 
 void StageRun::begin() {
@@ -120,10 +137,18 @@ void StageRun::begin() {
   if (fleet.roster() != planned_for || !planned_all_trusted || rates.version() != rates_planned || others) {
     const Stopwatch watch(report.planning);
     rates_planned = rates.version();
-    plan = plan_for_those_there();
+    std::optional<plan::StagePlan> found = plan_for_those_there();
     planned_all_trusted = true;
-    take_plan();
+    outgrown = !found;
+    if (found) {
+      plan = *std::move(found);
+      planned_with = trusted();
+      take_plan();
+    } else {
+      planned_for = fleet.roster();
+    }
   }
+  if (planned_with.empty()) planned_with = trusted();
   began = fleet.now();
   missing.clear();
   losses.clear();
@@ -154,6 +179,7 @@ void StageRun::begin() {
   device.clear();
   at_begin = trusted();
   for (const fleet::DeviceProfile& profile : at_begin) open_book(profile);
+  if (outgrown) device.resize(std::max(device.size(), static_cast<std::size_t>(planned_with.back().id.value) + 1));
   draws += 2 * std::ssize(plan.stages) * batch;
   pairs = PairBook{};
   pairs.waiting.resize(plan.stages.size());
@@ -170,6 +196,10 @@ void StageRun::begin() {
   load_owners();
   server->begin();
   if (options.quorum) server->hold_updates();
+  if (!outgrown) return;
+  const Stopwatch watch(report.planning);
+  rehearse();
+  give_to_others({});
 }
 
 void StageRun::run(const KeepGoing& keep_going) {
@@ -336,11 +366,16 @@ void StageRun::load_replicas() {
     stage.back().loaded = plan.preload;
     for (const plan::StageReplica& replica : of_plan.replicas) {
       const auto id = static_cast<std::int32_t>(replica.device.value);
+      if (outgrown && !book(id).present) {
+        stage.back().uplink +=
+            std::ranges::lower_bound(planned_with, replica.device, {}, &fleet::DeviceProfile::id)->uplink.value();
+        continue;
+      }
       CLEAVE_ASSERT(static_cast<std::size_t>(id) < device.size() && book(id).present, "device {} is not there", id);
       add_host(static_cast<std::int32_t>(s), replica, false);
       stage.back().uplink += book(id).uplink;
     }
-    CLEAVE_ASSERT(!stage.back().hosts.empty(), "stage {} has no replica", s);
+    CLEAVE_ASSERT(outgrown || !stage.back().hosts.empty(), "stage {} has no replica", s);
   }
 }
 
@@ -389,9 +424,14 @@ void StageRun::load_owners() {
     }
     const std::int32_t index = add_owner(id, s, of_plan.replica, groups > 1, of_plan.slices, std::move(sequences));
     owner[static_cast<std::size_t>(index)].group = of_plan.group;
+    if (id == kServer || book(id).present) continue;
+    owner[static_cast<std::size_t>(index)].lost = true;
+    homeless.push_back(index);
   }
   watch_sums();
-  for (std::size_t index = 0; index < owner.size(); ++index) load_owner(static_cast<std::int32_t>(index));
+  for (std::size_t index = 0; index < owner.size(); ++index) {
+    if (!owner[index].lost) load_owner(static_cast<std::int32_t>(index));
+  }
 }
 
 Bytes StageRun::memory_of(const OwnerState& of) const {
@@ -422,7 +462,7 @@ std::int32_t StageRun::add_owner(std::int32_t id, std::int32_t s, bool replica, 
   const auto index = static_cast<std::int32_t>(owner.size());
   at(s).owners.push_back(index);
   if (!state.closed) ++at(s).gradients_left;
-  if (id != kServer) book(id).free -= memory_of(state);
+  if (id != kServer && book(id).present) book(id).free -= memory_of(state);
   owner.push_back(std::move(state));
   return index;
 }

@@ -52,6 +52,8 @@ struct StageRun {
   std::vector<Visit> forward, backward;        // [stage * batch + sequence]
   std::vector<DeviceBook> device;              // by id
   std::vector<fleet::DeviceProfile> at_begin;  // devices that were there when the step began
+  std::vector<fleet::DeviceProfile> planned_with;
+  bool outgrown = false;  // some of those are gone, and there is no plan for the others alone
   ByTasklet<Purpose> purposes;
   std::unordered_map<std::int64_t, SharedSum> shared_sums;  // by tasklet
   std::int64_t next_id = 0;
@@ -120,7 +122,10 @@ struct StageRun {
 
   void begin();
   std::optional<plan::StagePlan> find_plan();
-  plan::StagePlan plan_for_those_there();
+  // None: there is none, but those that are there can do what `plan` says, one after another.
+  std::optional<plan::StagePlan> plan_for_those_there();
+  // The stages of `plan` find room. Sums that find none wait until sequences have passed.
+  bool can_pass() const;
   // From begin() until everything is done. Errors: Interrupted where keep_going says no; InputError where what was lost
   // finds no room, or nothing happens any more.
   void run(const KeepGoing& keep_going);
@@ -372,6 +377,16 @@ struct StageRun {
 
   // Uplink for a stage that has lost some of it, as long as it has enough to do to be worth the weights' way.
   void call_helpers(std::int32_t s);
+  // Sequences are left to pass a stage that nobody holds.
+  bool lacks_replica(std::int32_t s);
+  // For stages that nobody holds: nothing passes there until somebody does. False: some find no room.
+  bool call_replicas();
+  // For those, and once all have found room for the others.
+  void call_all_helpers();
+  // Nothing was summed yet, and others can begin it later.
+  bool can_wait(const OwnerState& of) const;
+  // Sums that can wait leave a device, which then has room to hold the stage. False: that makes no room.
+  bool make_way(std::int32_t s);
 
   // dY of a sequence is complete.
   bool has_gradient(std::int32_t s, std::int64_t q);

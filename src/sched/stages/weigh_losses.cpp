@@ -30,10 +30,11 @@ std::vector<fleet::DeviceProfile> without_gaps(std::span<const fleet::DeviceProf
 
 void StageRun::rehearse() {
   if (calm) return;
-  const std::vector<fleet::DeviceProfile> all = without_gaps(at_begin);
+  const std::vector<fleet::DeviceProfile>& there = outgrown ? planned_with : at_begin;
+  const std::vector<fleet::DeviceProfile> all = without_gaps(there);
   SimulatedFleet same(all, options.stages.server, options.wire);
   for (const fleet::DeviceProfile& one : all) {
-    if (!std::ranges::binary_search(at_begin, one.id, {}, &fleet::DeviceProfile::id)) same.remove_device(one.id);
+    if (!std::ranges::binary_search(there, one.id, {}, &fleet::DeviceProfile::id)) same.remove_device(one.id);
   }
   StageSchedulerOptions how = options;
   how.watch = false;

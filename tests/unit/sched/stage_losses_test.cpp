@@ -300,6 +300,53 @@ TEST(StageLosses, SessionsThatEndWithinAStepLeaveEverySumWhole) {
   EXPECT_GT(lost, 36) << "hardly anything was lost";
 }
 
+// Devices of one memory, with which all of them can be planned for and three quarters cannot.
+std::vector<fleet::DeviceProfile> with_just_enough_memory(const model::StepGraph& graph,
+                                                          std::vector<fleet::DeviceProfile> devices) {
+  const plan::StageWork work = plan::stage_work_of(graph, DType::f16);
+  const auto fits = [&](std::int64_t memory, std::size_t count) {
+    for (fleet::DeviceProfile& device : devices) device.memory = Bytes(memory);
+    return plan::find_stages(work, std::span(devices).first(count), {.server = kWide}).has_value();
+  };
+  std::int64_t low = 2'000'000, high = 16'000'000;
+  while (high - low > low / 20) {
+    const std::int64_t middle = (low + high) / 2;
+    (fits(middle, devices.size()) ? high : low) = middle;
+  }
+  EXPECT_FALSE(fits(high, devices.size() * 3 / 4));
+  return devices;
+}
+
+// Those that are left have no room for all stages and all sums at once. Sequences pass first, and sums wait.
+TEST(StageLosses, StepsGoOnWithDevicesThatNoPlanFits) {
+  std::int64_t done = 0, refused = 0;
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    const model::StepGraph graph = graph_of("opt", 4, 24);
+    const auto devices = with_just_enough_memory(graph, devices_of(16, seed));
+    SimulatedFleet calm(devices, kWide, DType::f16);
+    const Seconds step = StageScheduler(calm, graph, {{kWide, 0}, DType::f16}).run().time;
+    fleet::ChurnTrace churn;
+    for (std::int64_t i = 0; i < 4; ++i) {
+      const double at = seed % 2 == 0 ? 0.9 : 0.2 * static_cast<double>(i);
+      churn.push_back({step * at, DeviceId(12 + i), fleet::ChurnKind::leave, 1.0});
+    }
+    SimulatedFleet fleet(devices, kWide, DType::f16, churn);
+    StageScheduler scheduler(fleet, graph, {{kWide, 0}, DType::f16});
+    try {
+      for (int k = 0; k < 3; ++k) {
+        scheduler.run();
+        expect_all_done_once(scheduler, graph);
+        done += k > 0 ? 1 : 0;  // planned for devices that are gone
+      }
+    } catch (const InputError&) { ++refused; }
+    EXPECT_EQ(fleet.devices().size(), 12U);
+    for (std::size_t i = 0; i < devices.size(); ++i)
+      EXPECT_LE(fleet.usage()[i].memory_peak.value(), devices[i].memory.value()) << seed << ' ' << i;
+  }
+  EXPECT_GT(done, 12);
+  EXPECT_LT(refused, 2);
+}
+
 // Of sums that go up in order, what is left to be made again: no less than what is not in, and hardly more.
 TEST(StageLosses, SumsThatAreInStayIn) {
   const model::StepGraph graph = graph_of("opt", 8, 4);

@@ -1,0 +1,179 @@
+// Memory of devices while a step runs: who gives some back, who lends some, and what waits where nobody has any.
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "stages/stage_run.hpp"
+
+namespace cleave::sched::stages {
+
+namespace {
+
+constexpr double kLent = 0.5;      // share of a helper's uplink that its new stage may count on
+constexpr double kMissed = 0.05;   // of a stage's uplink, before helpers are called
+constexpr double kPatience = 0.5;  // share of a stage's remaining time that a helper's weights may take
+
+}  // namespace
+
+void StageRun::give_back(TaskletId held, std::int32_t id, Bytes memory) {
+  std::erase_if(loads, [&](const auto& one) { return one.first == held; });
+  fleet.release(held, DeviceId(id));
+  book(id).free += memory;
+}
+
+void StageRun::retire_replicas() {
+  for (std::int32_t s = 0; s <= top(); ++s) {
+    if (left_of(s) > 0 || has_pairs(s)) continue;
+    for (Host& host : at(s).hosts) {
+      if (host.retired || host.kept_slots < host.kept_all) continue;  // there are sums to make of what it keeps
+      host.retired = true;
+      const plan::StageCost& cost = at(s).cost;
+      if (host.more.valid()) give_back(host.more, host.device, more_slots(cost, host));
+      give_back(host.load, host.device, least_memory(cost));
+      host.forward_all = host.backward_all = host.forward_slots = host.backward_slots = kLeastSlots;
+      host.witness_all = host.witness_slots = 0;
+      host.kept_all = host.kept_slots = 0;
+      host.more = TaskletId();
+      host.load = load({Errand::weights, host.device, s}, kWeights, Bytes(0), cost.weights(), {});
+    }
+  }
+}
+
+bool StageRun::may_go(const Host& host, std::int32_t s) const {
+  return host.retired && std::ranges::none_of(stage[static_cast<std::size_t>(s)].owners, [&](std::int32_t index) {
+           const OwnerState& of = owner[static_cast<std::size_t>(index)];
+           return of.device == host.device && of.replica && of.left > 0 && !of.lost;
+         });
+}
+
+std::pair<std::int64_t, std::int64_t> StageRun::lendable(const Host& host) {
+  return {std::min(host.forward_slots, host.forward_all - kLeastSlots),
+          std::min(host.backward_slots, host.backward_all - kLeastSlots)};
+}
+
+void StageRun::make_room(std::int32_t id, Bytes need, std::int32_t keeps) {
+  for (std::size_t r = 0; r < stage.size() && book(id).free < need; ++r) {
+    for (Host& host : stage[r].hosts) {
+      if (host.device != id) continue;
+      const plan::StageCost& cost = stage[r].cost;
+      const Bytes before = more_slots(cost, host);
+      auto [forward_slots, backward_slots] = lendable(host);
+      for (Bytes lent; book(id).free + lent < need && forward_slots + backward_slots > 0;) {
+        const bool forwards = forward_slots > backward_slots;
+        --(forwards ? forward_slots : backward_slots);
+        --(forwards ? host.forward_slots : host.backward_slots);
+        --(forwards ? host.forward_all : host.backward_all);
+        lent = before - more_slots(cost, host);
+      }
+      if (more_slots(cost, host) == before) continue;
+      book(id).free += before - more_slots(cost, host);
+      std::erase_if(loads, [&](const auto& load) { return load.first == host.more; });
+      fleet.release(host.more, DeviceId(id));
+      hold_more(cost, host, static_cast<std::int32_t>(r));
+    }
+  }
+  for (std::int32_t r = 0; r <= top() && book(id).free < need; ++r) {
+    const auto host = std::ranges::find(at(r).hosts, id, &Host::device);
+    if (r == keeps || host == at(r).hosts.end() || !may_go(*host, r)) continue;
+    give_back(host->load, id, at(r).cost.weights());
+    at(r).hosts.erase(host);
+  }
+}
+
+void StageRun::call_helpers(std::int32_t s) {
+  const double left = left_of(s);
+  if (left == 0) return;
+  for (;;) {
+    double uplink = 0;
+    for (const Host& host : at(s).hosts) uplink += book(host.device).uplink * (host.helps ? kLent : 1);
+    if (uplink >= at(s).uplink * (1 - kMissed)) break;
+    const Seconds patience(uplink > 0 ? kPatience * left / uplink : std::numeric_limits<double>::infinity());
+    const std::optional<Candidate> helper = choose_helper(candidates(), at(s).cost, s, patience);
+    if (!helper) break;
+    make_room(helper->device, least_memory(at(s).cost), s);
+    add_host(s, {.device = DeviceId(helper->device), .memory = {}}, true);
+  }
+  place_waiting_forward(s);
+  place_waiting_backward(s);
+}
+
+bool StageRun::lacks_replica(std::int32_t s) { return at(s).hosts.empty() && left_of(s) > 0; }
+
+bool StageRun::call_replicas() {
+  bool found = true;
+  // Who finds no room for so much is not asked for more.
+  Bytes least(std::numeric_limits<std::int64_t>::max());
+  for (std::int32_t s = 0; s <= top(); ++s) {
+    if (!lacks_replica(s)) continue;
+    const Bytes need = least_memory(at(s).cost);
+    if (need < least) call_helpers(s);
+    if (!at(s).hosts.empty()) continue;
+    if (need < least && make_way(s)) call_helpers(s);
+    if (!at(s).hosts.empty()) continue;
+    least = std::min(least, need);
+    found = false;
+  }
+  return found;
+}
+
+void StageRun::call_all_helpers() {
+  if (!call_replicas()) return;
+  for (std::int32_t s = 0; s <= top(); ++s) call_helpers(s);
+}
+
+bool StageRun::can_wait(const OwnerState& of) const {
+  return !of.closed && !of.lost && !of.replica && of.watched.empty() && of.panels == 0 && of.device != kServer &&
+         std::ranges::none_of(of.sequences, [&](std::int64_t q) { return of.seen[static_cast<std::size_t>(q)]; });
+}
+
+bool StageRun::make_way(std::int32_t s) {
+  // Owners of a stage on a device go together: what is at work on a sequence has its room in one role of theirs.
+  std::map<std::int32_t, std::map<std::int32_t, std::vector<std::int32_t>>> waiting;  // of devices, by stage
+  for (std::int32_t r = 0; r <= top(); ++r) {
+    settle_groups(r);
+    std::set<std::int32_t> busy;
+    for (const std::int32_t index : at(r).owners) {
+      const OwnerState& of = owner[static_cast<std::size_t>(index)];
+      if (!of.active() || of.device == kServer || !book(of.device).present) continue;
+      if (can_wait(of)) {
+        waiting[of.device][r].push_back(index);
+      } else {
+        busy.insert(of.device);
+      }
+    }
+    for (const std::int32_t id : busy) {
+      if (const auto on = waiting.find(id); on != waiting.end()) on->second.erase(r);
+    }
+  }
+  const auto need = static_cast<double>(least_memory(at(s).cost).value());
+  std::vector<std::int32_t> best;
+  double least = std::numeric_limits<double>::infinity();
+  for (const Candidate& candidate : candidates()) {
+    const auto on = waiting.find(candidate.device);
+    if (candidate.is_replica(s) || on == waiting.end()) continue;
+    double room = candidate.memory_for(s), taken = 0;
+    std::vector<std::int32_t> those;
+    for (const auto& [below, indices] : on->second) {  // stages below are summed last
+      if (room >= need) break;
+      for (const std::int32_t index : indices) {
+        const auto memory = static_cast<double>(memory_of(owner[static_cast<std::size_t>(index)]).value());
+        room += memory;
+        taken += memory;
+        those.push_back(index);
+      }
+    }
+    if (room < need || taken >= least) continue;
+    least = taken;
+    best = those;
+  }
+  for (const std::int32_t index : best) {
+    OwnerState& of = owner[static_cast<std::size_t>(index)];
+    of.lost = true;
+    if (purposes.find(of.load) != nullptr) remove_purpose(of.load);
+    leave_role(of);
+    homeless.push_back(index);
+  }
+  return !best.empty();
+}
+
+}  // namespace cleave::sched::stages
