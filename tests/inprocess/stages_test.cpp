@@ -236,7 +236,7 @@ TEST(Stages, FleetsThatShrinkBelowTheirPlanLeaveNoTrace) {
     const std::int64_t middle = (low + high) / 2;
     (fits(middle, 8) ? high : low) = middle;
   }
-  ASSERT_FALSE(fits(high, 6));
+  ASSERT_FALSE(fits(high + high / 10, 6));
   const Seconds whole = train(s).time;
   std::int64_t lost = 0;
   for (const double at : {0.1, 0.25, 0.32}) {  // of three steps

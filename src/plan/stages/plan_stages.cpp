@@ -172,7 +172,7 @@ class Search {
       }
     }
     if (!best_) {
-      for (const double factor : {4.0, 5.0, 6.0, 8.0, 10.0}) {
+      for (const double factor : {4.0, 5.0, 6.0, 8.0, 10.0, 14.0, 20.0, 30.0}) {
         for (const double only_owners : kTightOwners) {
           for (const std::int64_t roles : kTightRoles) {
             Settings settings = of_horizon(guess_ * factor);
@@ -180,6 +180,21 @@ class Search {
             settings.only_owners = only_owners;
             settings.tight = true;
             settings.roles = roles;
+            try_settings(settings);
+          }
+        }
+      }
+    }
+    // Quick stages: no device waits for more weights than come in a part of that time, so that each has room for sums.
+    if (!best_) {
+      for (const double factor : {1.0, 2.0, 4.0, 8.0}) {
+        for (const double loading : {0.07, 0.1, 0.15, 0.2, 0.3, 0.45, 0.6}) {
+          for (const double sums : {0.3, 0.45, 0.55}) {
+            Settings settings = of_horizon(guess_ * factor);
+            settings.loading *= loading;
+            settings.for_sums = sums;
+            try_settings(settings);
+            settings.deeper *= loading;
             try_settings(settings);
           }
         }

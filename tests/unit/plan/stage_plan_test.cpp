@@ -356,6 +356,32 @@ TEST(StagePlan, LeavesDevicesToSumsWhereMemoryIsShort) {
   }
 }
 
+// What fits memory does not depend on links, though the time that stages are cut for does.
+TEST(StagePlan, FitsShortMemoryWhateverTheLinks) {
+  const std::pair<std::string, std::int64_t> cases[] = {{"opt-13b", 256}, {"opt-1.3b", 32}};
+  const std::pair<double, double> home{1e7, 1e8}, slow{5e6, 1e7}, fibre{5e7, 1e8}, alike{2e7, 2e7};
+  for (const auto& [name, count] : cases) {
+    model::ModelConfig config = *model::find_preset(name);
+    config.seq_len = 1024;
+    const StageWork work = work_of(config, 128);
+    for (const auto& [down, up] : {std::pair(home, slow), std::pair(fibre, slow), std::pair(fibre, fibre),
+                                   std::pair(home, fibre), std::pair(alike, alike)}) {
+      fleet::DeviceGroup group;
+      group.name = "edge";
+      group.count = count;
+      group.compute_flops = {5e12, 7e12};
+      group.memory_bytes = {512e6, 512e6};
+      group.downlink_bytes = {down.first, down.second};
+      group.uplink_bytes = {up.first, up.second};
+      group.latency_s = {0, 0};
+      const auto devices = fleet::draw_devices({group}, 42);
+      const std::optional<StagePlan> plan = find_stages(work, devices, {kWide, 0});
+      ASSERT_TRUE(plan) << name << " with " << down.first << " down, " << up.first << " up";
+      expect_sound(with_head_parts(work, plan->head_parts), *plan, devices);
+    }
+  }
+}
+
 // Devices that cannot hold the head: it is cut between blocks of its vocabulary, and every part is a stage.
 TEST(StagePlan, CutsAHeadThatFitsNoDevice) {
   model::ModelConfig config = *model::find_preset("opt-13b");
