@@ -451,7 +451,8 @@ void StageRun::try_again() {
   next_try = fleet.now() + std::max(retry_every(), fleet.now() - last_event);
   retire_replicas();
   const bool all_pass = call_replicas();
-  if (all_pass) stand_in();
+  // Unless nothing is left to wait for: sums that are sent leave room as well.
+  if (all_pass || pairs.ordinary == 0) stand_in();
   needy = !all_pass || !homeless.empty();
   for (std::int32_t s = 0; s <= top(); ++s) ask_watchers(s);
   if (needy) take_back();
