@@ -78,8 +78,8 @@ class Cleave final : public System {
         (study.churn.empty() && study.loss.devices == 0))
       return choice;
     // Weights that no device has room for end a step in stages, not in tiles; and losses and slow devices cost each of
-    // them something else. Undisturbed tiles take longer than their estimate,
-    // and disturbed ones longer than undisturbed.
+    // them something else. Undisturbed tiles take longer than their estimate, and
+    // disturbed ones longer than undisturbed.
     const std::optional<Seconds> time = disturbed_time(study, choice);
     if (time && (study.churn.empty() || *time < sched::tile_estimate(study))) return choice;
     if (!time) return sched::choose_layout(tiles);

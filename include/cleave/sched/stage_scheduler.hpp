@@ -39,7 +39,8 @@ struct StageTally {
 
 /// Devices may leave and join while a step runs. What one had is given to others: sequences go again from their first
 /// chunk, sums are made again from the boundaries that the server kept, and a stage that is short of uplink gets
-/// helpers. A step after a change of the roster is planned anew.
+/// helpers. A step after a change of the roster is planned anew; where nothing fits those that are there, it has the
+/// plan of the step before, and what that wants of others counts as lost.
 class StageScheduler {
  public:
   /// Plans for the devices that are there now. `graph` has one row group; it and `fleet` must outlive the scheduler.

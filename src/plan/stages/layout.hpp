@@ -51,6 +51,9 @@ inline constexpr std::int64_t kFewestKept = 8;
 
 /// The usual ones for a chain of sequences that takes so many seconds.
 [[nodiscard]] Settings of_horizon(double horizon);
+/// What is tried where the usual settings fit nothing, one family after another until one does. `guess`: seconds that
+/// all boundaries take on the fleet's uplinks.
+[[nodiscard]] std::vector<std::vector<Settings>> settings_for_short_memory(double guess);
 /// What is tried where boundaries' time is no guide to a horizon: for work so small that its weights, latencies and
 /// kernels take longer, and for a fleet with larger memories, to say how much it lacks.
 [[nodiscard]] std::vector<Settings> settings_of_any_work();

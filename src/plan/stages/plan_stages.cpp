@@ -26,13 +26,6 @@ constexpr double kWorth = 0.9;
 // That are tried, of the time that all boundaries take on the fleet's uplinks.
 constexpr double kHorizons[] = {0.3, 0.4, 0.5, 0.58, 0.66, 0.75, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0};
 
-// Shares of the devices without a stage that are tried where memory is short.
-constexpr double kOnlyOwners[] = {0.25, 0.35, 0.45, 0.55, 0.65};
-
-// The same where memory is counted to the last, and of how many stages a device may then own slices.
-constexpr double kTightOwners[] = {0.55, 0.6, 0.64, 0.66, 0.68};
-constexpr std::int64_t kTightRoles[] = {2, 3};
-
 // Groups of owners are searched where downlinks are no more than so many times as fast as uplinks.
 constexpr double kAsymmetric = 4;
 
@@ -58,29 +51,6 @@ double weights_of(const StageWork& work) {
   for (const model::Piece& piece : work.pieces)
     sum += static_cast<double>(piece.weight_elements() * size_of(work.wire) + 4 * piece.vector_elements());
   return sum;
-}
-
-Settings of_horizon(double horizon) {
-  const Settings usual;
-  Settings settings;
-  settings.loading = usual.loading / usual.owning * horizon;
-  settings.deeper = usual.deeper / usual.owning * horizon;
-  settings.owning = horizon;
-  return settings;
-}
-
-std::vector<Settings> settings_of_any_work() {
-  // Room for sums beside stages, and devices with sums alone.
-  constexpr std::pair<double, double> kRooms[] = {{0.25, 0}, {0.45, 0}, {0, 0.45}};
-  std::vector<Settings> list;
-  for (const double horizons : {1.0, 6.0}) {
-    for (const auto& [sums, only_owners] : kRooms) {
-      Settings& settings = list.emplace_back(of_horizon(horizons * Settings{}.owning));
-      settings.for_sums = sums;
-      settings.only_owners = only_owners;
-    }
-  }
-  return list;
 }
 
 std::optional<Layout> lay_out(const Problem& problem, const Settings& settings) {
@@ -150,55 +120,10 @@ class Search {
 
   void run() {
     for (const double factor : kHorizons) try_settings(of_horizon(guess_ * factor));
-    if (!best_) {
-      worth_ = 1;
-      for (const double factor : {1.0, 2.0, 6.0, 20.0}) {
-        for (const double sums : {0.1, 0.3, 0.45, 0.5}) {
-          Settings settings = of_horizon(guess_ * factor);
-          settings.for_sums = sums;
-          try_settings(settings);
-        }
-      }
-    }
-    // Where sums find no room beside stages, some devices hold sums alone.
-    if (!best_) {
-      for (const double factor : {1.0, 2.0, 4.0, 8.0}) {
-        for (const double only_owners : kOnlyOwners) {
-          Settings settings = of_horizon(guess_ * factor);
-          settings.for_sums = 0;
-          settings.only_owners = only_owners;
-          try_settings(settings);
-        }
-      }
-    }
-    if (!best_) {
-      for (const double factor : {4.0, 5.0, 6.0, 8.0, 10.0, 14.0, 20.0, 30.0}) {
-        for (const double only_owners : kTightOwners) {
-          for (const std::int64_t roles : kTightRoles) {
-            Settings settings = of_horizon(guess_ * factor);
-            settings.for_sums = 0;
-            settings.only_owners = only_owners;
-            settings.tight = true;
-            settings.roles = roles;
-            try_settings(settings);
-          }
-        }
-      }
-    }
-    // Quick stages: no device waits for more weights than come in a part of that time, so that each has room for sums.
-    if (!best_) {
-      for (const double factor : {1.0, 2.0, 4.0, 8.0}) {
-        for (const double loading : {0.07, 0.1, 0.15, 0.2, 0.3, 0.45, 0.6}) {
-          for (const double sums : {0.3, 0.45, 0.55}) {
-            Settings settings = of_horizon(guess_ * factor);
-            settings.loading *= loading;
-            settings.for_sums = sums;
-            try_settings(settings);
-            settings.deeper *= loading;
-            try_settings(settings);
-          }
-        }
-      }
+    if (!best_) worth_ = 1;
+    for (const std::vector<Settings>& family : settings_for_short_memory(guess_)) {
+      if (best_) break;
+      for (const Settings& settings : family) try_settings(settings);
     }
     if (!best_ && guess_ < Settings{}.owning) {
       for (const Settings& settings : settings_of_any_work()) try_settings(settings);

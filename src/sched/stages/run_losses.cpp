@@ -256,10 +256,7 @@ void StageRun::give_to_others(std::span<const std::int32_t> ids) {
   for (std::size_t i = 0; i < owner.size(); ++i) {
     const auto index = static_cast<std::int32_t>(i);
     if (std::ranges::find(ids, owner[i].device) == ids.end()) continue;
-    if (!owner[i].closed && !owner[i].lost) {
-      owner[i].lost = true;
-      homeless.push_back(index);
-    }
+    if (!owner[i].closed && !owner[i].lost) wait_for_room(index);
     stop_watching(index);
   }
   try_again();

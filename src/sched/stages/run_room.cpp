@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "stages/stage_run.hpp"
 
@@ -126,6 +127,11 @@ bool StageRun::can_wait(const OwnerState& of) const {
          std::ranges::none_of(of.sequences, [&](std::int64_t q) { return of.seen[static_cast<std::size_t>(q)]; });
 }
 
+void StageRun::wait_for_room(std::int32_t index) {
+  owner[static_cast<std::size_t>(index)].lost = true;
+  homeless.push_back(index);
+}
+
 bool StageRun::make_way(std::int32_t s) {
   // Owners of a stage on a device go together: what is at work on a sequence has its room in one role of theirs.
   std::map<std::int32_t, std::map<std::int32_t, std::vector<std::int32_t>>> waiting;  // of devices, by stage
@@ -167,11 +173,10 @@ bool StageRun::make_way(std::int32_t s) {
     best = those;
   }
   for (const std::int32_t index : best) {
-    OwnerState& of = owner[static_cast<std::size_t>(index)];
-    of.lost = true;
+    const OwnerState& of = owner[static_cast<std::size_t>(index)];
+    wait_for_room(index);
     if (purposes.find(of.load) != nullptr) remove_purpose(of.load);
     leave_role(of);
-    homeless.push_back(index);
   }
   return !best.empty();
 }

@@ -424,9 +424,7 @@ void StageRun::load_owners() {
     }
     const std::int32_t index = add_owner(id, s, of_plan.replica, groups > 1, of_plan.slices, std::move(sequences));
     owner[static_cast<std::size_t>(index)].group = of_plan.group;
-    if (id == kServer || book(id).present) continue;
-    owner[static_cast<std::size_t>(index)].lost = true;
-    homeless.push_back(index);
+    if (id != kServer && !book(id).present) wait_for_room(index);
   }
   watch_sums();
   for (std::size_t index = 0; index < owner.size(); ++index) {

@@ -49,11 +49,11 @@ struct StageRun {
   bool planned_all_trusted = true;  // nobody was found out since
   std::vector<StageState> stage;
   std::vector<OwnerState> owner;
-  std::vector<Visit> forward, backward;        // [stage * batch + sequence]
-  std::vector<DeviceBook> device;              // by id
-  std::vector<fleet::DeviceProfile> at_begin;  // devices that were there when the step began
-  std::vector<fleet::DeviceProfile> planned_with;
-  bool outgrown = false;  // some of those are gone, and there is no plan for the others alone
+  std::vector<Visit> forward, backward;            // [stage * batch + sequence]
+  std::vector<DeviceBook> device;                  // by id
+  std::vector<fleet::DeviceProfile> at_begin;      // devices that were there when the step began
+  std::vector<fleet::DeviceProfile> planned_with;  // devices that `plan` was made for
+  bool outgrown = false;                           // some of those are gone, and there is no plan for the others alone
   ByTasklet<Purpose> purposes;
   std::unordered_map<std::int64_t, SharedSum> shared_sums;  // by tasklet
   std::int64_t next_id = 0;
@@ -383,6 +383,8 @@ struct StageRun {
   bool call_replicas();
   // For those, and once all have found room for the others.
   void call_all_helpers();
+  // Nobody owns these slices, until stand_in() finds somebody.
+  void wait_for_room(std::int32_t index);
   // Nothing was summed yet, and others can begin it later.
   bool can_wait(const OwnerState& of) const;
   // Sums that can wait leave a device, which then has room to hold the stage. False: that makes no room.
