@@ -30,8 +30,15 @@ namespace cleave::server {
 namespace {
 
 /// What a server process grows by once it runs, beside tensors and messages, as measured (bench/memory.sh): pages of
-/// code that it had not touched before, the transport's own buffers, files under way.
-constexpr Bytes kRuntime{12LL << 20};
+/// code that it had not touched before, files under way, and buffers that Open MPI shares with each rank of the host.
+/// With few ranks those are part of what any run takes.
+constexpr double kMebibyte = 1 << 20;
+constexpr double kLeastRuntime = 12 * kMebibyte, kRuntime = 6 * kMebibyte, kRuntimeOfRank = 2.1 * kMebibyte;
+
+Bytes runtime_beside(const DeviceRanks& ranks) {
+  const auto sharing = static_cast<double>(std::ranges::count(ranks.shares_memory, true));
+  return Bytes(static_cast<std::int64_t>(std::max(kLeastRuntime, kRuntime + kRuntimeOfRank * sharing)));
+}
 
 /// Memory that ranks of one host share is taken in huge pages, by each rank its own.
 constexpr std::int64_t in_huge_pages(std::int64_t bytes) {
@@ -362,7 +369,7 @@ MemoryForecast forecast_stages(const TrainerOptions& options, const DeviceRanks&
   memory.tasklets = report.tasklets;
   note_device_peak(memory, fleet, options.devices);
   memory.process = measure_process_memory().now;
-  memory.runtime = kRuntime;
+  memory.runtime = runtime_beside(ranks);
   return memory;
 }
 
@@ -379,7 +386,7 @@ MemoryForecast forecast_memory(const TrainerOptions& options, const DeviceRanks&
   memory.tasklets = report.tasklets;
   fleet.write(memory);
   memory.process = measure_process_memory().now;  // with the books that the run's own scheduler and fleet will keep
-  memory.runtime = kRuntime;
+  memory.runtime = runtime_beside(ranks);
   return memory;
 }
 
