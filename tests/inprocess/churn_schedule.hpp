@@ -43,13 +43,17 @@ inline fleet::ChurnTrace sessions_in(Seconds run, double session, std::int64_t d
                            devices, run * 5);
 }
 
-/// The first three devices, in turn every half millisecond, leave, come back, fall silent and come back at one moment.
-inline fleet::ChurnTrace bursts(std::int64_t count) {
+/// The first three devices, in turn, leave, come back, fall silent and come back at one moment: every half millisecond
+/// at first, then ever more rarely (each time later by a tenth), up to a quarter of a minute. A quick host meets many
+/// such moments, and one that is slow or busy, where planning alone takes as long as a whole run elsewhere, still meets
+/// some.
+inline fleet::ChurnTrace bursts() {
   using enum fleet::ChurnKind;
+  constexpr Seconds kFirst(5e-4), kRarer(0.03), kEnd(15.0);
   fleet::ChurnTrace trace;
-  for (std::int64_t burst = 0; burst < count; ++burst) {
-    for (const fleet::ChurnKind kind : {leave, join, hang, join})
-      trace.push_back({Seconds(5e-4) * static_cast<double>(burst), DeviceId(burst % 3), kind, 1.0});
+  std::int64_t burst = 0;
+  for (Seconds at(0.0); at < kEnd; at = at < kRarer ? at + kFirst : at * 1.1, ++burst) {
+    for (const fleet::ChurnKind kind : {leave, join, hang, join}) trace.push_back({at, DeviceId(burst % 3), kind, 1.0});
   }
   return trace;
 }

@@ -70,7 +70,7 @@ TEST_P(BackBeforeAnybodyLooks, TheSameBits) {
   s.layout = layout;
   s.clock = server::ClockMode::off;
   if (fraction > 0) s.verification = {.mode = server::VerifyMode::quorum, .fraction = fraction};
-  s.churn = bursts(60);
+  s.churn = bursts();
   std::int64_t lost = 0;
   for (int run = 0; run < 4; ++run) {
     const Outcome got = train(s);
