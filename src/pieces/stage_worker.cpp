@@ -89,6 +89,7 @@ StageWorker::Replica::Replica(PieceTable& table, kernels::Parallel& parallel, Ch
     const Program& program = table.program(piece);
     runs.push_back(
         std::make_unique<ChunkRun>(program, table.graph().wire, parallel, memory, weights->parameters(table.graph())));
+    stateless = stateless && !program.is_head() && program.attention() == nullptr;
     if (!program.is_head()) {
       forward.push_back(program.forward(program.outputs()));
       keys_values.push_back(program.forward(program.keys_values()));
@@ -171,7 +172,9 @@ StageWorker::Status StageWorker::forward(const Chunk& chunk, std::span<const flo
   const std::int64_t elements = chunk.rows * table_.piece(replica->first).width;
   if (!fits(chunk) || replica->forward.empty() || std::ssize(x) != elements) return Status::malformed;
   if (!y.empty() && std::ssize(y) != elements) return Status::malformed;
-  if (chunk.row == 0) (void)open_forward(*replica, chunk, replica->keeps && for_sums);
+  // Another replica, which is lost, may have had the chunks before this one.
+  const bool goes_on = replica->stateless && !replica->keeps && !forward_.contains({chunk.stage, chunk.sequence});
+  if (chunk.row == 0 || goes_on) open_forward(*replica, chunk, replica->keeps && for_sums).next = chunk.row;
   const auto at = forward_.find({chunk.stage, chunk.sequence});
   if (at == forward_.end() || at->second.next != chunk.row) return Status::absent;
   Visit& visit = at->second;

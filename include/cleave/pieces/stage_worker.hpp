@@ -73,8 +73,8 @@ class StageWorker {
     std::int32_t stage = 0;
     std::int64_t sequence = 0, row = 0, rows = 0;
   };
-  /// Y of X. The first chunk of a sequence opens it. Chunks come in order. `for_sums`: it will go back here, if values
-  /// are kept.
+  /// Y of X. The first chunk of a sequence opens it. Chunks come in order; of a stage without attention that keeps no
+  /// values, from any chunk on. `for_sums`: it will go back here, if values are kept.
   Status forward(const Chunk& chunk, std::span<const float> x, std::span<float> y, bool for_sums = true);
   /// What comes of a chunk at the head: dX, each row's maximum, sum of exponentials and loss, and with the last chunk
   /// (otherwise empty) the sequence's gradients of norms.

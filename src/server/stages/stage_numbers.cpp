@@ -168,7 +168,7 @@ pieces::NeededParameters StageNumbers::needed(const Tasklet& load) {
 // A stage that is quicker than the one below it has returned a chunk before its next one has come; its ways back are
 // opened then, ahead of dY. What is lacking comes with the first dY, which was made of it.
 std::int64_t StageNumbers::rest_of_x(const Tasklet& tasklet) const {
-  if (tasklet.item.row + tasklet.item.rows < seq_) return 0;
+  if (tasklet.item.keeps || tasklet.item.row + tasklet.item.rows < seq_) return 0;
   const auto found = opened_with_.find({tasklet.stage, tasklet.item.sequence, tasklet.piece.device.value});
   return found == opened_with_.end() ? 0 : seq_ - found->second;
 }
