@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "cleave/base/siphash.hpp"
 #include "cleave/sched/collusion.hpp"
 #include "inprocess/liar_runs.hpp"
 
@@ -33,6 +34,7 @@ int run_liars(std::int64_t runs, std::uint64_t first, bool stages) {
   double least = 1;
   for (std::uint64_t seed = first; seed < first + static_cast<std::uint64_t>(runs); ++seed) {
     s.churn = {testing_run::draw_liar(seed)};
+    s.verification.pair_secret = secret_key();  // as a run has it: other pairs each time
     const Outcome outcome = testing_run::train(s);
     if (outcome.hash != honest) {
       fmt::print("seed {}: other bits (device {} lied in {:.3f} of its tasklets, kind {})\n", seed,

@@ -22,6 +22,7 @@ TEST(Liars, AFifthOfTheDevicesLeavesNoTrace) {
   const std::uint64_t honest = honest_bits(s);
   for (std::uint64_t seed = 1; seed <= kRuns; ++seed) {
     s.churn = {draw_liar(seed)};
+    s.verification.seed = seed;
     const Outcome outcome = train(s);
     EXPECT_EQ(outcome.hash, honest) << seed;
     EXPECT_EQ(outcome.distrusted, std::vector{s.churn[0].device}) << seed;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "cleave/base/random.hpp"
+#include "cleave/base/siphash.hpp"
 #include "cleave/comm/loopback.hpp"
 #include "cleave/device/host.hpp"
 #include "cleave/kernels/gemm_kernels.hpp"
@@ -163,7 +165,12 @@ inline server::TrainerOptions options_of(const Setting& s) {
   options.stage_plan = s.stage_plan;
   options.plan.keep_columns = s.keep_columns;
   options.executor = {.threads = s.threads, .verification = s.verification, .parts = s.parts};
-  if (s.verification.mode == server::VerifyMode::quorum) options.paired = s.verification.fraction;
+  if (s.verification.mode == server::VerifyMode::quorum) {
+    options.paired = s.verification.fraction;
+    // The draws of a test are its own: with those of the operating system, whether it finds a liar would be chance.
+    std::optional<SipKey>& secret = options.executor.verification.pair_secret;
+    if (!secret) std::memcpy(secret.emplace().data(), &s.verification.seed, sizeof s.verification.seed);
+  }
   options.devices = s.devices;
   options.fleet.clock = s.clock;
   options.fleet.gemm_kernels = kernels::name_of(kernels::selected_gemm_kernels());

@@ -217,6 +217,7 @@ TEST(StagePairs, AFifthOfTheDevicesLeavesNoTrace) {
   const std::uint64_t honest = honest_bits(s);
   for (std::uint64_t seed = 2; seed <= 4; ++seed) {
     s.churn = {draw_liar(seed)};
+    s.verification.seed = seed;
     s.churn[0].factor = std::max(s.churn[0].factor, 0.2);  // fewer tasklets than in the bench
     const Outcome outcome = train(s);
     EXPECT_EQ(outcome.hash, honest) << seed;
