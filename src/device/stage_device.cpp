@@ -169,36 +169,6 @@ StageDevice::Status StageDevice::pass_head(const comm::StageTask& task, std::spa
   return status;
 }
 
-// The task has X, or as many of its first rows as there are: the others come with the first dY.
-StageDevice::Status StageDevice::open_back(const comm::StageTask& task, std::span<const std::byte> payload) {
-  early_x_.erase({task.stage, task.sequence});
-  if (payload.size() % element() != 0) return Status::malformed;
-  if (payload.size() >= bytes_of_x()) return worker_.remake(task.stage, task.sequence, RowsIn(wire(), payload));
-  early_x_[{task.stage, task.sequence}].assign(payload.begin(), payload.end());
-  return Status::ok;
-}
-
-// Takes rows of X off the front of the first dY's payload, where they come with it.
-StageDevice::Status StageDevice::complete_x(const comm::StageTask& task, std::span<const std::byte>& payload) {
-  const std::size_t of_dy = static_cast<std::size_t>(task.rows) * (bytes_of_x() / static_cast<std::size_t>(seq()));
-  if (task.row + task.rows < seq() || payload.size() <= of_dy) return Status::ok;
-  const auto early = early_x_.find({task.stage, task.sequence});
-  if (early == early_x_.end()) return Status::absent;
-  const std::span<const std::byte> rest = payload.first(payload.size() - of_dy);
-  std::vector<std::byte> x = std::move(early->second);
-  early_x_.erase(early);
-  x.insert(x.end(), rest.begin(), rest.end());
-  payload = payload.subspan(rest.size());
-  if (x.size() != bytes_of_x()) return Status::malformed;
-  return worker_.remake(task.stage, task.sequence, RowsIn(wire(), x));
-}
-
-Bytes StageDevice::held() const {
-  Bytes sum = worker_.memory();
-  for (const auto& entry : early_x_) sum += Bytes(std::ssize(entry.second));
-  return sum;
-}
-
 // With the first rows of a sequence come the norms; before them dX, where it is wanted.
 StageDevice::Status StageDevice::go_back(const comm::StageTask& task, std::span<const std::byte> payload,
                                          std::span<std::byte> to) {
@@ -334,10 +304,7 @@ StageDevice::Status StageDevice::carry_out(const comm::StageTask& task, std::spa
                                            std::span<const std::byte> reach, comm::ResultDraft& result, bool digested) {
   const std::span<std::byte> to = result.outputs[0];
   switch (task.errand) {
-    case StageErrand::begin:
-      worker_.clear();
-      early_x_.clear();
-      return Status::ok;
+    case StageErrand::begin: worker_.clear(); return Status::ok;
     case StageErrand::hold: return hold(task, payload, reach);
     case StageErrand::forward: {
       const bool head = worker_.is_head(task.stage);
@@ -346,11 +313,11 @@ StageDevice::Status StageDevice::carry_out(const comm::StageTask& task, std::spa
       }
       return head ? pass_head(task, payload, to, true) : pass(task, payload, to, true);
     }
-    case StageErrand::remake: return to.empty() ? open_back(task, payload) : Status::malformed;
-    case StageErrand::backward: {
-      const Status status = complete_x(task, payload);
-      return status == Status::ok ? go_back(task, payload, to) : status;
+    case StageErrand::remake: {
+      if (payload.size() % element() != 0 || !to.empty()) return Status::malformed;
+      return worker_.remake(task.stage, task.sequence, RowsIn(wire(), payload));
     }
+    case StageErrand::backward: return go_back(task, payload, to);
     case StageErrand::sum:
     case StageErrand::take_away: return add(task, payload);
     case StageErrand::send_sums: return send_sums(task, payload, result, digested);
@@ -398,8 +365,8 @@ std::optional<std::variant<comm::ResultDraft, comm::Reason>> StageDevice::execut
     added_.insert(task.header.tasklet);
     if (task.header.fault != comm::InjectedFault::none) worker_.falsify(asked.owner, task.header.sequence);
   }
-  if (held() > memory_ && worker_.settle() != Status::ok) return comm::Reason::non_finite;
-  if (held() > memory_) return comm::Reason::memory;
+  if (worker_.memory() > memory_ && worker_.settle() != Status::ok) return comm::Reason::non_finite;
+  if (worker_.memory() > memory_) return comm::Reason::memory;
   return result;
 }
 

@@ -5,11 +5,9 @@
 // that are made again or of all others, came twice, and is passed over.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <set>
 #include <span>
-#include <utility>
 #include <variant>
 #include <vector>
 
@@ -52,8 +50,6 @@ class StageDevice {
                             bool for_sums);
   [[nodiscard]] Status pass_head(const comm::StageTask& task, std::span<const std::byte> payload,
                                  std::span<std::byte> to, bool for_sums);
-  [[nodiscard]] Status open_back(const comm::StageTask& task, std::span<const std::byte> payload);
-  [[nodiscard]] Status complete_x(const comm::StageTask& task, std::span<const std::byte>& payload);
   [[nodiscard]] Status go_back(const comm::StageTask& task, std::span<const std::byte> payload,
                                std::span<std::byte> to);
   [[nodiscard]] Status make_again(const comm::StageTask& task, std::span<const std::byte> payload,
@@ -69,16 +65,8 @@ class StageDevice {
   [[nodiscard]] DType wire() const { return table_.graph().wire; }
   [[nodiscard]] std::size_t element() const { return static_cast<std::size_t>(size_of(wire())); }
 
-  [[nodiscard]] std::int64_t seq() const { return table_.graph().seq; }
-  // Of a sequence.
-  [[nodiscard]] std::size_t bytes_of_x() const {
-    return static_cast<std::size_t>(seq() * table_.piece(0).width) * element();
-  }
-  [[nodiscard]] Bytes held() const;
-
   pieces::PieceTable& table_;
   pieces::StageWorker worker_;
-  std::map<std::pair<std::int32_t, std::int64_t>, std::vector<std::byte>> early_x_;  // of stages' sequences
   Bytes memory_;
   TaskletId last_, last_again_;        // of visits that are made again
   std::set<TaskletId> added_;          // to sums, in this step

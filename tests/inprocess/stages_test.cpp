@@ -71,8 +71,8 @@ TEST(Stages, AllFamiliesAndOddShapes) {
   }
 }
 
-// A stage that is far quicker than the one below it returns a chunk before the next one has come: rows that are not
-// there yet when a way back is opened are sent later. (With fp32 these devices keep them; with 16 bits they do not.)
+// A stage that is far quicker than the one below it returns a chunk before the next one has come: what a way back
+// begins with is sent when all of it is there. (With fp32 these devices keep it; with 16 bits they do not.)
 TEST(Stages, AQuickStageAboveASlowOne) {
   Setting plain = small_setting();
   plain.model.n_layer = 3;

@@ -129,9 +129,11 @@ void StageRun::forward_done(const Purpose& purpose) {
   if (s < head) {
     // Parts of the head lie beside each other.
     for (std::int32_t next = s + 1; next <= (s + 1 < head ? s + 1 : top()); ++next) arrive_forward(q, next);
-    if (s + 1 == head && of.done == std::max<std::int64_t>(1, chunks - 1)) {
-      for (std::int32_t part = head; in_parts() && part <= top(); ++part) want_backward(q, part);
-      want_backward(q, s);
+    // A way back begins with all of X: below the head it may be there before the last chunk has passed, unless the
+    // stage is quicker than the one below it.
+    if (s + 1 == head && of.done >= chunks - 1 && of.arrived == chunks) want_backward(q, s);
+    if (s + 1 == head && of.done == chunks && in_parts()) {
+      for (std::int32_t part = head; part <= top(); ++part) want_backward(q, part);
     }
     return;
   }

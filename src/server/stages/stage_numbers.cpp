@@ -78,9 +78,6 @@ void StageNumbers::begin(const plan::StagePlan& plan) {
              rows = static_cast<std::size_t>(batch_ * seq_);
   stages_.resize(plan.stages.size());
   x_.resize(plan.stages.size());
-  x_rows_.assign(plan.stages.size(), std::vector<std::int64_t>(static_cast<std::size_t>(batch_), 0));
-  std::ranges::fill(x_rows_.front(), seq_);
-  opened_with_.clear();
   for (std::size_t s = 0; s < stages_.size(); ++s) {
     Stage& stage = stages_[s];
     stage.first = plan.stages[s].first;
@@ -143,8 +140,6 @@ void StageNumbers::put_dy(std::int32_t stage, const RowRange& of, ByteWriter& to
 
 void StageNumbers::take_x(std::int32_t stage, const RowRange& of, std::span<const std::byte> rows) {
   std::ranges::copy(rows, rows_between(x_[static_cast<std::size_t>(stage)], of).begin());
-  std::int64_t& there = x_rows_[static_cast<std::size_t>(stage)][static_cast<std::size_t>(of.sequence)];
-  there = std::max(there, of.row + of.rows);  // chunks come in order
 }
 
 void StageNumbers::take_dx(std::int32_t stage, const RowRange& of, std::span<const std::byte> rows) {
@@ -165,14 +160,6 @@ pieces::NeededParameters StageNumbers::needed(const Tasklet& load) {
                                pieces::steps_of_owner(*table_, stage.first, stage.end, slices_.at(load.item.owner)));
 }
 
-// A stage that is quicker than the one below it has returned a chunk before its next one has come; its ways back are
-// opened then, ahead of dY. What is lacking comes with the first dY, which was made of it.
-std::int64_t StageNumbers::rest_of_x(const Tasklet& tasklet) const {
-  if (tasklet.item.keeps || tasklet.item.row + tasklet.item.rows < seq_) return 0;
-  const auto found = opened_with_.find({tasklet.stage, tasklet.item.sequence, tasklet.piece.device.value});
-  return found == opened_with_.end() ? 0 : seq_ - found->second;
-}
-
 std::int64_t StageNumbers::operands_of_sum(std::int32_t stage) const {
   return is_head(stage) ? seq_ * (kWord + width_ * element_ + 2 * kFloat) : 2 * seq_ * width_ * element_;
 }
@@ -190,8 +177,8 @@ std::int64_t StageNumbers::operand_bytes(const Tasklet& tasklet) {
       return bytes + pieces::bytes_of(work_.graph(), sent_of(tasklet));
     }
     case StageErrand::forward: return item.rows * (width_ * element_ + (is_head(tasklet.stage) ? kFloat : 0));
-    case StageErrand::remake: return rows_there(tasklet.stage, item.sequence) * width_ * element_;
-    case StageErrand::backward: return (rest_of_x(tasklet) + item.rows) * width_ * element_;
+    case StageErrand::remake: return seq_ * width_ * element_;
+    case StageErrand::backward: return item.rows * width_ * element_;
     case StageErrand::sum:
       if (item.others) return operands_of_sum(tasklet.stage) + kOwnerNumber * std::ssize(*item.others);
       return own_.contains({item.owner, item.sequence, tasklet.piece.device.value}) ? 0
@@ -306,11 +293,8 @@ void StageNumbers::fill(const Tasklet& tasklet, std::span<std::byte> payload) {
       put_x(stage, {item.sequence, 0, seq_}, to);
       put_dy(stage, {item.sequence, 0, seq_}, to);
       break;
-    case StageErrand::remake: put_x(stage, {item.sequence, 0, rows_there(stage, item.sequence)}, to); break;
-    case StageErrand::backward:
-      if (const std::int64_t rest = rest_of_x(tasklet); rest > 0) put_x(stage, {item.sequence, seq_ - rest, rest}, to);
-      put_dy(stage, {item.sequence, item.row, item.rows}, to);
-      break;
+    case StageErrand::remake: put_x(stage, {item.sequence, 0, seq_}, to); break;
+    case StageErrand::backward: put_dy(stage, {item.sequence, item.row, item.rows}, to); break;
     case StageErrand::sum:
       if (!payload.empty()) put_operands(stage, item.sequence, to);
       if (item.others) to.put(std::span<const std::int32_t>(*item.others));
@@ -352,8 +336,6 @@ comm::Frame StageNumbers::message(const Tasklet& tasklet, const FaultOrder& faul
   const sched::StageItem& item = tasklet.item;
   find_places(tasklet, reader);
   if (tasklet.errand == Errand::weights && item.slices) slices_[item.owner] = ranges_of(*item.slices);
-  if (tasklet.errand == Errand::remake)
-    opened_with_[{tasklet.stage, item.sequence, tasklet.piece.device.value}] = rows_there(tasklet.stage, item.sequence);
   comm::Header header = header_of(tasklet);
   header.fault = fault.fault;
   header.sequence = fault.seed;

@@ -128,17 +128,12 @@ class StageNumbers {
   void put_weights(const pieces::NeededParameters& parameters, ByteWriter& to);
   void put_operands(std::int32_t stage, std::int64_t sequence, ByteWriter& to);
   [[nodiscard]] std::int64_t operands_of_sum(std::int32_t stage) const;
-  // Rows of X, at its end, that come with a chunk on the way back.
-  [[nodiscard]] std::int64_t rest_of_x(const sched::Tasklet& tasklet) const;
   // Rows of a boundary: what a stage reads, the gradient of what it returns, and where that of what it reads goes.
   struct RowRange {
     std::int64_t sequence = 0, row = 0, rows = 0;
   };
   [[nodiscard]] std::span<std::byte> rows_between(KeptVector<std::byte>& boundary, const RowRange& of) const;
   [[nodiscard]] kernels::Rows rows_of(TensorId tensor, const RowRange& of);
-  [[nodiscard]] std::int64_t rows_there(std::int32_t stage, std::int64_t sequence) const {
-    return x_rows_[static_cast<std::size_t>(stage)][static_cast<std::size_t>(sequence)];
-  }
   void put_x(std::int32_t stage, const RowRange& of, ByteWriter& to);
   void put_dy(std::int32_t stage, const RowRange& of, ByteWriter& to);
   void take_x(std::int32_t stage, const RowRange& of, std::span<const std::byte> rows);
@@ -169,11 +164,8 @@ class StageNumbers {
   std::int64_t batch_ = 0, seq_ = 0, width_ = 0;
   std::vector<Stage> stages_;
   DType wire_ = DType::f32;
-  std::int64_t element_ = 4;                       // bytes, on the wire
-  std::vector<KeptVector<std::byte>> x_;           // what stages from the second on read, in the wire type
-  std::vector<std::vector<std::int64_t>> x_rows_;  // of each stage's sequences: rows of X that are there
-  using OpenVisit = std::tuple<std::int32_t, std::int64_t, std::int64_t>;  // stage, sequence, device
-  std::map<OpenVisit, std::int64_t> opened_with_;  // ways back that were opened with some rows of X, and how many
+  std::int64_t element_ = 4;              // bytes, on the wire
+  std::vector<KeptVector<std::byte>> x_;  // what stages from the second on read, in the wire type
   KeptVector<float> top_;
   KeptVector<double> sum_, loss_;
   std::map<std::int32_t, std::vector<pieces::UnitRange>> slices_;  // of owners
