@@ -121,13 +121,8 @@ std::vector<Role> cut_stages(const Problem& problem, const Settings& settings, s
   const std::int64_t parts = work.pieces.back().part.count;
   const std::int64_t body = std::ssize(work.pieces) - parts;
   const Rooms rooms(problem, settings);
-  std::vector<double> weights, flops;  // of each piece
-  for (std::int64_t i = 0; i < body; ++i) {
-    const StageCost piece(work, i, i + 1, settings.chunk);
-    weights.push_back(static_cast<double>(piece.weights().value()));
-    flops.push_back(stage_flops(work, piece));
-  }
-  const double least = *std::ranges::min_element(weights);
+  const std::vector<double>&weights = problem.piece_weights, &flops = problem.piece_flops;
+  const double least = *std::min_element(weights.begin(), weights.begin() + body);
 
   std::vector<std::pair<double, std::size_t>> able;  // by room
   const std::vector<bool> may = may_replicate(problem, settings);

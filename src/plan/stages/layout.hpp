@@ -62,8 +62,9 @@ inline constexpr std::int64_t kFewestKept = 8;
 struct Problem {
   const StageWork* work = nullptr;
   std::span<const fleet::DeviceProfile> devices;
-  std::vector<double> memory, down, up, flops;  // of each device
-  double nic_out = 0, nic_in = 0;               // of the server
+  std::vector<double> memory, down, up, flops;     // of each device
+  std::vector<double> piece_weights, piece_flops;  // of each piece: bytes, and of a whole step
+  double nic_out = 0, nic_in = 0;                  // of the server
   OwnerPlaces owners = OwnerPlaces::automatic;
   bool preload = true;
 };

@@ -328,6 +328,11 @@ stages::Problem problem_of(const StageWork& work, std::span<const fleet::DeviceP
     problem.up.push_back(std::min(device.uplink.value(), options.server.nic_in.value()));
     problem.flops.push_back(device.compute.value());
   }
+  for (std::int64_t i = 0; i < std::ssize(work.pieces); ++i) {
+    const StageCost piece(work, i, i + 1, work.seq);
+    problem.piece_weights.push_back(static_cast<double>(piece.weights().value()));
+    problem.piece_flops.push_back(stages::stage_flops(work, piece));
+  }
   return problem;
 }
 

@@ -105,7 +105,7 @@ class Chooser {
             plan::plan_stages(plan::stage_work_of(*step, spec_.wire), devices_, stage_scheduler_options(spec_).stages);
       return stages;
     }
-    if (stages.stages && stages.stages->forecast * kMargin < tile_estimate()) return stages;
+    if (stages.stages && stages.stages->forecast * kMargin < tile_estimate(*step)) return stages;
     LayoutChoice best{Layout::tiles, groups.front(), {}};
     if (groups.size() == 1 && !stages.stages) return best;
     Seconds least(std::numeric_limits<double>::infinity());
@@ -128,7 +128,7 @@ class Chooser {
     return best;
   }
 
-  [[nodiscard]] Seconds estimate() const { return tile_estimate(); }
+  [[nodiscard]] Seconds estimate() const { return tile_estimate(graph(1)); }
 
  private:
   std::vector<std::int64_t> row_groups() const {
@@ -150,7 +150,7 @@ class Chooser {
   // Operations one after another over the whole fleet in square blocks, on links of the mean rate, of which the
   // scheduler overlaps some; at least every result over all uplinks. Lower than simulated steps as a rule, so it is no
   // more than a reason not to rehearse tiles.
-  Seconds tile_estimate() const {
+  Seconds tile_estimate(const model::StepGraph& step) const {
     double up = 0, down = 0, flops = 0, results_s = 0, chain_s = 0;
     for (const fleet::DeviceProfile& device : devices_) {
       up += device.uplink.value();
@@ -158,7 +158,7 @@ class Chooser {
       flops += device.compute.value();
     }
     const double count = static_cast<double>(devices_.size()), size = static_cast<double>(size_of(spec_.wire));
-    for (const model::Operation& op : graph(1).operations) {
+    for (const model::Operation& op : step.operations) {
       if (op.kind != model::OpKind::gemm) continue;
       const double area = static_cast<double>(op.gemm.m) * static_cast<double>(op.gemm.n);
       const double strips = 2 * std::sqrt(area * count) * static_cast<double>(op.gemm.k) * size;
