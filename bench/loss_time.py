@@ -59,7 +59,7 @@ def main():
         curves = {a: {s: tasks[a, s].result() for s in seeds} for a in small_gpt2.ALGORITHMS}
     points.store(loss_time.CURVES, json.dumps({
         "command": f"python3 bench/loss_time.py {arguments.text.name}" + (f" --seeds {arguments.seeds}" if arguments.seeds != 2 else ""),
-        "date": time.strftime("%Y-%m-%d"), "torch": version, "seeds": seeds, "machine": study.machine(), "curves": curves}) + "\n")
+        "date": time.strftime("%Y-%m-%d"), "torch": version, "seeds": seeds, "machine": points.machine(), "curves": curves}) + "\n")
     left = points.run(loss_time.STUDY.points(), arguments.program.resolve(), arguments.jobs, arguments.minutes, pages.again(arguments))
     loss_time.STUDY.write()
     points.store(loss_time.PLOT, loss_time.draw(study.Results(loss_time.STUDY.name)))

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -58,6 +59,13 @@ def store(path, text):
     os.replace(part, path)
 
 
+def machine():
+    text = pathlib.Path("/proc/cpuinfo").read_text()
+    name = re.search(r"model name\s*:\s*(.*)", text)
+    kernels = "AVX-512" if "avx512f" in text else "AVX2" if "avx2" in text else "neither AVX2 nor AVX-512"
+    return f"{os.cpu_count()} cores, {name[1] if name else 'unknown processor'}, {kernels}"
+
+
 def hash_of(program):
     return hashlib.sha256(program.read_bytes()).hexdigest()[:12]
 
@@ -73,7 +81,10 @@ def simulate(program, point):
     if run.returncode != 0:
         raise RuntimeError(f"{' '.join(command)}: exit code {run.returncode}\n{run.stderr[-2000:]}")
     report = json.loads(run.stdout)[0]
-    return {**{k: report.get(k) for k in FIELDS}, "figures": report.get("figures") or {}}
+    figures = report.get("figures") or {}
+    if report.get("losses"):
+        figures["lost_tasklets"] = sum(loss["blocks"] for loss in report["losses"])
+    return {**{k: report.get(k) for k in FIELDS}, "figures": figures}
 
 
 def wanted(points, program_hash, again=()):
@@ -103,7 +114,7 @@ def run(points, program, jobs=2, minutes=None, again=()):
             print(f"no plan within {LIMIT_S} s: {point.system} {point.labels}", file=sys.stderr, flush=True)
             return False
         store(point.file(), json.dumps({"program": program_hash, "date": time.strftime("%Y-%m-%d"), "input": point.input,
-                                        "set": point.overrides(), "system": point.system,
+                                        "set": point.overrides(), "system": point.system, "machine": machine(),
                                         "seconds": round(time.monotonic() - begun, 2), "report": report}))
         return True
 

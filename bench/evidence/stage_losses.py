@@ -26,7 +26,7 @@ def figures(r):
         for moment in MOMENTS:
             case = name_of(count, moment)
             # One seed's devices may have had no work left (late in the step); if none of the seeds' had any, nothing was tried.
-            if not any(row["feasible"] and row["recovery_s"] > 0 for row in r.points("cleave", case)):
+            if not any(row["feasible"] and row["figures"].get("lost_tasklets", 0) > 0 for row in r.points("cleave", case)):
                 raise ValueError(f"{case}: the losses hit no work in any seed")
             added = [max(0.0, s - DETECTION_S) for s in r.of("cleave", case, "recovery_s")]
             if len(added) < len(r.points("cleave", case)):

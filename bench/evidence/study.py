@@ -3,13 +3,11 @@
 A results file holds the rows of all points (one a system, case and seed), the programs that made them, the date, the
 machine and the command. Everything that a page says is computed from that file alone.
 """
+import collections
 import csv
 import dataclasses
 import io
 import json
-import os
-import pathlib
-import re
 import statistics
 
 from . import fleets
@@ -66,22 +64,25 @@ class Study:
                 continue
             report = {key: row.get(key) for key in [*FIELDS, "figures"]}
             store(point.file(), json.dumps({"program": row.get("program") or " or ".join(made_by[point.system]),
-                                            "date": row.get("date") or head["date"], "input": row["input"], "set": row["set"],
+                                            "date": row.get("date") or head["date"],
+                                            "machine": row.get("machine") or head["machine"], "input": row["input"], "set": row["set"],
                                             "system": point.system, "seconds": row["seconds"], "report": report}))
 
     def write(self, brief=False):
         """The results file of the points that were run, .json and .csv."""
-        rows, programs, dates, missing = [], {}, set(), 0
+        rows, programs, machines, dates, missing = [], {}, collections.Counter(), set(), 0
         for point in self.points(brief):
             kept = point.kept()
             if kept is None:
                 missing += 1
                 continue
             programs.setdefault(kept["program"], set()).add(point.system)
+            machines[kept["machine"]] += 1
             dates.add(kept["date"])
             rows.append({**point.labels, "system": point.system, "seconds": kept["seconds"], **kept["report"],
-                         "input": kept["input"], "set": kept["set"], "program": kept["program"], "date": kept["date"]})
-        head = {"study": self.name, "command": self.command, "date": max(dates, default=""), "machine": machine(),
+                         "input": kept["input"], "set": kept["set"], "program": kept["program"], "date": kept["date"],
+                         "machine": kept["machine"]})
+        head = {"study": self.name, "command": self.command, "date": max(dates, default=""), "machine": text_of(machines),
                 "programs": {p: sorted(s) for p, s in sorted(programs.items())}, "points": len(rows), "not_run": missing,
                 "brief": brief}
         store(RESULTS / f"{self.name}.json", json.dumps(head)[:-1] + ', "rows": [\n' +
@@ -99,11 +100,9 @@ def csv_of(rows):
     return out.getvalue()
 
 
-def machine():
-    text = pathlib.Path("/proc/cpuinfo").read_text()
-    name = re.search(r"model name\s*:\s*(.*)", text)
-    kernels = "AVX-512" if "avx512f" in text else "AVX2" if "avx2" in text else "neither AVX2 nor AVX-512"
-    return f"{os.cpu_count()} cores, {name[1] if name else 'unknown processor'}, {kernels}"
+def text_of(machines):
+    """`machines`: a counter of points by where they were made."""
+    return "; ".join(name if len(machines) == 1 else f"{name} ({count} points)" for name, count in machines.most_common())
 
 
 def three(value):
