@@ -29,4 +29,9 @@ server: {nic_out: 10 TB/s, nic_in: 10 TB/s, compute: 1 PFLOP/s, memory_bandwidth
 YAML
 expect_code 3 "a fast fleet" cleave_on "$ranks" calibrate "$scratch/fast.yaml"
 expect_text "a fast fleet" 'cannot carry the study .* need .* and there are '
+# For longer than ranks wait for each other to end: the others have gone by then.
+if [ "$ranks" -gt 0 ]; then
+  expect_code 3 "a study that takes long to simulate" cleave_on "$ranks" calibrate "$scratch/fast.yaml" simulate.steps=90
+  expect_text "a study that takes long to simulate" 'cannot carry the study .* need .* and there are '
+fi
 expect_code 2 "a wrong input" cleave_on "$ranks" calibrate "$scratch/input.yaml" fleet.clok=wall

@@ -115,8 +115,8 @@ void judge(const Calibration& c, const Input& input) {
   std::fprintf(stderr, "these hosts can carry the study under the wall clock\n");
 }
 
-int calibrate_as_server(const CommandLine& line, Session& session, const std::optional<Input>& input,
-                        const std::vector<int>& sharing) {
+Calibration measure_as_server(const CommandLine& line, Session& session, const std::optional<Input>& input,
+                              const std::vector<int>& sharing) {
   RunHost own = describe_this_host(session.host());
   const bool chosen = input && input->server.gemm_kernels != "auto";
   const std::string kernels = chosen ? input->server.gemm_kernels : own.kernels;
@@ -128,7 +128,7 @@ int calibrate_as_server(const CommandLine& line, Session& session, const std::op
     own.speed = measure_host();
     survey.hosts.push_back(std::move(own));
   }
-  const Calibration c = summarize(std::move(survey), kernels, sharing);
+  Calibration c = summarize(std::move(survey), kernels, sharing);
   for (const std::string& warning : c.warnings) std::fprintf(stderr, "cleave: warning: %s\n", warning.c_str());
   const std::string text = fragment(c);
   if (line.output.empty()) {
@@ -136,8 +136,7 @@ int calibrate_as_server(const CommandLine& line, Session& session, const std::op
   } else {
     replace_file(line.output, text);
   }
-  if (input) judge(c, *input);
-  return 0;
+  return c;
 }
 
 // Ranks that read large messages where the server wrote them.
@@ -170,13 +169,23 @@ int calibrate(const CommandLine& line, int argc, char** argv) {
   const std::vector<int> sharing = session.is_server() ? ranks_that_share(session) : std::vector<int>();
   transport.shared_memory = false;  // the rate of copies, not of none
   code = session.share_start_code(0, transport);
+  std::optional<Calibration> measured;
   if (session.is_server()) {
-    code = with_exit_code([&] { return calibrate_as_server(line, session, input, sharing); });
+    code = with_exit_code([&] {
+      measured = measure_as_server(line, session, input, sharing);
+      return 0;
+    });
   } else {
     answer_until_told(session.devices(), session.host());
   }
-  session.finish({}, code);
-  return code;
+  // A large study takes its time to simulate, and the other ranks have nothing to do in it.
+  const bool judges = measured && input;
+  session.finish({}, code, judges ? Session::AfterMpi::goes_on : Session::AfterMpi::ends);
+  if (!judges) return code;
+  return with_exit_code([&] {
+    judge(*measured, *input);
+    return 0;
+  });
 }
 
 }  // namespace cleave::app

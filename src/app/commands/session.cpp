@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 
 #include "cleave/comm/loopback.hpp"
 #include "cleave/comm/start.hpp"
@@ -124,7 +126,7 @@ int Session::serve() {
   return 0;
 }
 
-void Session::finish(const std::vector<server::RankInfo>& missing, int code) {
+void Session::finish(const std::vector<server::RankInfo>& missing, int code, AfterMpi after) {
   if (!mpi_) return;
   if (transport_) transport_->close(kLastSends);
   const RankProcesses processes = transport_ ? RankProcesses(*transport_) : RankProcesses();
@@ -133,14 +135,17 @@ void Session::finish(const std::vector<server::RankInfo>& missing, int code) {
     std::fflush(nullptr);
     comm::MpiSession::leave_now(code);
   }
-  std::thread([ranks = mpi_->size(), processes, code] {
+  const auto left = std::make_shared<std::atomic<bool>>(false);
+  std::thread([ranks = mpi_->size(), processes, code, left] {
     std::this_thread::sleep_for(kFinalizeLimit);
+    if (*left) return;
     for (int rank = 1; rank < ranks; ++rank) (void)processes.end(rank);
     std::fflush(nullptr);
     comm::MpiSession::leave_now(code);
   }).detach();
   transport_.reset();
   mpi_->finalize();
+  *left = after == AfterMpi::goes_on;
 }
 
 }  // namespace cleave::app

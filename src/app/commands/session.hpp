@@ -63,8 +63,10 @@ class Session {
   /// Ends the run: MPI is finalized if every rank said farewell. Otherwise those of the `missing` that still run on
   /// this host (stopped, say) are killed, so that the launcher does not wait for them, and the process leaves with
   /// `code`.
-  /// A rank that dies or is stopped after its farewell makes MPI_Finalize hang: after a while the same is done then.
-  void finish(const std::vector<server::RankInfo>& missing, int code);
+  /// A rank that dies or is stopped after its farewell makes MPI_Finalize hang: after a while the same is done then,
+  /// and also where the process `ends` and hangs in that.
+  enum class AfterMpi { ends, goes_on };
+  void finish(const std::vector<server::RankInfo>& missing, int code, AfterMpi after = AfterMpi::ends);
 
  private:
   std::optional<comm::MpiSession> mpi_;
