@@ -134,8 +134,7 @@ def conclude_4(r, row):
     calm = {c: (r.text("cleave", c), r.points("cleave", c)[0]["layout"]) for c in (r.cases[0], r.cases[3])}
     row.number = "recovery of each rival over cleave's, all cases: " + ", ".join(f"{s} {v}" for s, v in every.items())
     at_100 = sum(v >= 100 for v in over)
-    free = sum((a["recovery_s"] or 0) > 0 and b["recovery_s"] == 0 for case in r.cases for b in r.points("cleave", case)
-               for a in r.rows if a["case"] == case and a["seed"] == b["seed"] and a["feasible"] and a["system"] in every)
+    free = sum(a > 0 and b == 0 for system in every for case in r.cases for a, b in r.pairs(system, "cleave", case, "recovery_s"))
     row.verdict = (f"*{at_least(over, 100)}*: at least 100 x in {at_100} of {len(over)} pairs of a rival that survives and a loss; "
                    f"in {free} more the loss does not make cleave's step longer at all, and there is no ratio")
     row.notes = ("The steps into which cleave's losses fall: " +

@@ -150,12 +150,16 @@ class Results:
                 "not survived" if key == "recovery_s" and len(able) == len(rows) else "no")
         return text
 
-    def ratios(self, over, under, case, key="step_s"):
-        """over / under, seed by seed; one seed of either serves all of the other's where it has no more."""
+    def pairs(self, over, under, case, key="step_s"):
+        """A figure of two systems, seed by seed; one seed of either serves all of the other's where it has no more."""
         a, b = ({row["seed"]: value_of(row, key) for row in self.points(s, case) if row["feasible"]} for s in (over, under))
         if len(a) == 1 and over == "cloud-gpu":
             a = {seed: next(iter(a.values())) for seed in b}
-        return [a[seed] / b[seed] for seed in a if seed in b and a[seed] is not None and b[seed]]
+        return [(a[seed], b[seed]) for seed in a if seed in b and a[seed] is not None and b[seed] is not None]
+
+    def ratios(self, over, under, case, key="step_s"):
+        """over / under, seed by seed, where under is not 0."""
+        return [a / b for a, b in self.pairs(over, under, case, key) if b]
 
     def ratios_within(self, system, case, over, under):
         """One figure of a system over another, seed by seed."""

@@ -66,7 +66,6 @@ TEST(Rollback, WithoutItTheyStay) {
     other += outcome.hash != honest_bits(s) ? 1 : 0;
   }
   EXPECT_GT(other, 0);
-  std::printf("other %d\n", (int)other);
 }
 
 // Who lies once in a long while has had parts in steps that are not kept: the run says so.
