@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <utility>
 
 #include "cleave/base/byte_cursor.hpp"
@@ -145,7 +146,7 @@ StageDevice::Status StageDevice::pass(const comm::StageTask& task, std::span<con
 StageDevice::Status StageDevice::pass_head(const comm::StageTask& task, std::span<const std::byte> payload,
                                            std::span<std::byte> to, bool for_sums) {
   const auto rows = static_cast<std::size_t>(task.rows);
-  const auto width = static_cast<std::size_t>(table_.piece(table_.size() - 1).width);
+  const auto width = static_cast<std::size_t>(table_.piece(table_.head()).width);
   if (rows > static_cast<std::size_t>(table_.graph().seq)) return Status::malformed;
   ByteReader from(payload);
   const std::span<const std::byte> x = from.bytes(rows * width * element());
@@ -169,6 +170,38 @@ StageDevice::Status StageDevice::pass_head(const comm::StageTask& task, std::spa
   return status;
 }
 
+// The task has X and the targets; the result each row's maxima, its sums, one a vocabulary block, and then the logits
+// of the targets.
+StageDevice::Status StageDevice::pass_part(const comm::StageTask& task, std::span<const std::byte> payload,
+                                           std::span<std::byte> to) {
+  const auto rows = static_cast<std::size_t>(task.rows);
+  const auto width = static_cast<std::size_t>(table_.piece(table_.head()).width);
+  if (rows > static_cast<std::size_t>(table_.graph().seq) || to.size() % sizeof(float) != 0) return Status::malformed;
+  ByteReader from(payload);
+  const std::span<const std::byte> x = from.bytes(rows * width * element());
+  const auto targets = from.rest<std::int32_t>();
+  if (!from.ok()) return Status::malformed;
+  const std::size_t all = to.size() / sizeof(float), sums = all < rows ? 0 : (all - rows) / 2;
+  if (to.size() != (to.empty() ? 0 : 2 * sums + rows) * sizeof(float)) return Status::malformed;
+  ByteWriter write(to);
+  const std::span<float> tops = write.room<float>(sums), of_blocks = write.room<float>(sums);
+  return worker_.part({task.stage, task.sequence, task.row, task.rows}, RowsIn(wire(), x), targets,
+                      {tops, of_blocks, write.room<float>(to.empty() ? 0 : rows)});
+}
+
+// The task has each row's sum over the whole vocabulary, its maximum and its target.
+StageDevice::Status StageDevice::part_back(const comm::StageTask& task, std::span<const std::byte> payload,
+                                           std::span<std::byte> to) {
+  const auto rows = static_cast<std::size_t>(task.rows);
+  if (rows > static_cast<std::size_t>(table_.graph().seq)) return Status::malformed;
+  ByteReader from(payload);
+  const auto sum = from.values<double>(rows);
+  const auto top = from.values<float>(rows);
+  const auto targets = from.values<std::int32_t>(rows);
+  if (!from.done()) return Status::malformed;
+  return worker_.part_backward({task.stage, task.sequence, task.row, task.rows}, {top, sum, targets}, to);
+}
+
 // With the first rows of a sequence come the norms; before them dX, where it is wanted.
 StageDevice::Status StageDevice::go_back(const comm::StageTask& task, std::span<const std::byte> payload,
                                          std::span<std::byte> to) {
@@ -187,16 +220,24 @@ StageDevice::Status StageDevice::go_back(const comm::StageTask& task, std::span<
   return status;
 }
 
-// A whole visit, answer after answer as they would have been sent. The task has X, and the targets at the head, or dY.
+// A whole visit, answer after answer as they would have been sent. The task has X, and the targets at the head, or dY;
+// at a part of the head, on the way back, each row's sum, then X, the maxima and the targets.
 StageDevice::Status StageDevice::make_again(const comm::StageTask& task, std::span<const std::byte> payload,
                                             std::span<std::byte> to) {
-  const bool back = task.errand == StageErrand::witness_backward, head = worker_.is_head(task.stage);
+  const bool back = task.errand == StageErrand::witness_backward, part = worker_.is_part(task.stage),
+             head = worker_.is_head(task.stage), targets = !back && (head || part);
   const std::int64_t seq = table_.graph().seq, chunk = task.row, width = table_.piece(0).width;
-  const auto row_bytes = static_cast<std::size_t>(width) * element(), rows_in_all = static_cast<std::size_t>(seq);
-  const std::size_t beside = back ? row_bytes : head ? sizeof(std::int32_t) : 0;  // of each row, after all of X
-  if (task.rows != seq || chunk <= 0 || payload.size() != rows_in_all * (row_bytes + beside) || (back && head))
+  const auto row_bytes = static_cast<std::size_t>(width) * element(), all = static_cast<std::size_t>(seq);
+  const std::size_t before = back && part ? sizeof(double) : 0;  // of each row, ahead of all of X
+  // And after it: one run of as many bytes a row, or two.
+  std::vector<std::size_t> after;
+  if (targets) after = {sizeof(std::int32_t)};
+  if (back && part) after = {sizeof(float), sizeof(std::int32_t)};
+  if (back && !part) after = {row_bytes};
+  const std::size_t beside = std::accumulate(after.begin(), after.end(), before);
+  if (task.rows != seq || chunk <= 0 || payload.size() != all * (row_bytes + beside) || (back && head))
     return Status::malformed;
-  const std::span<const std::byte> x = payload.first(rows_in_all * row_bytes), more = payload.subspan(x.size());
+  const std::span<const std::byte> x = payload.subspan(all * before, all * row_bytes);
   const std::size_t of_norms = static_cast<std::size_t>(worker_.norms_of(task.stage)) * sizeof(float);
   if (back) {
     const Status status = worker_.remake(task.stage, task.sequence, RowsIn(wire(), x), false);
@@ -204,6 +245,7 @@ StageDevice::Status StageDevice::make_again(const comm::StageTask& task, std::sp
   }
   const std::int64_t answers = (seq + chunk - 1) / chunk;
   const bool wants_rows = to.size() != of_norms;  // of dX
+  const auto rest = static_cast<std::size_t>(std::ssize(to)) - std::min(to.size(), of_norms);
   for (std::int64_t answer = 0; answer < answers; ++answer) {
     comm::StageTask one = task;
     one.errand = back ? StageErrand::backward : StageErrand::forward;
@@ -211,19 +253,32 @@ StageDevice::Status StageDevice::make_again(const comm::StageTask& task, std::sp
     one.rows = static_cast<std::int32_t>(std::min(chunk, seq - one.row));
     const auto first = static_cast<std::size_t>(one.row), rows = static_cast<std::size_t>(one.rows);
     std::vector<std::byte> operands;
-    if (!back)
-      operands.assign(x.begin() + static_cast<std::ptrdiff_t>(first * row_bytes),
-                      x.begin() + static_cast<std::ptrdiff_t>((first + rows) * row_bytes));
-    operands.insert(operands.end(), more.begin() + static_cast<std::ptrdiff_t>(first * beside),
-                    more.begin() + static_cast<std::ptrdiff_t>((first + rows) * beside));
-    std::size_t size = head ? rows * (2 * sizeof(double) + row_bytes + sizeof(float)) : rows * row_bytes;
+    const auto take = [&](std::size_t begin, std::size_t bytes) {
+      const auto from = payload.begin() + static_cast<std::ptrdiff_t>(begin + first * bytes);
+      operands.insert(operands.end(), from, from + static_cast<std::ptrdiff_t>(rows * bytes));
+    };
+    if (before > 0) take(0, before);
+    if (!back) take(0, row_bytes);
+    std::size_t begin = all * (before + row_bytes);
+    for (const std::size_t bytes : after) {
+      take(begin, bytes);
+      begin += all * bytes;
+    }
+    std::size_t size = head   ? rows * (2 * sizeof(double) + row_bytes + sizeof(float))
+                       : part ? rest / all * rows  // the same for all rows
+                              : rows * row_bytes;
     if (back && !wants_rows) size = 0;
     if ((back || head) && answer + 1 == answers) size = std::min(to.size(), size + of_norms);
     if (size > to.size()) return Status::malformed;
-    const std::span<std::byte> part = to.first(size);
-    const Status status = head   ? pass_head(one, operands, part, false)
-                          : back ? go_back(one, operands, part)
-                                 : pass(one, operands, part, false);
+    const std::span<std::byte> place = to.first(size);
+    Status status = Status::ok;
+    if (part) {
+      status = back ? part_back(one, operands, place) : pass_part(one, operands, place);
+    } else if (head) {
+      status = pass_head(one, operands, place, false);
+    } else {
+      status = back ? go_back(one, operands, place) : pass(one, operands, place, false);
+    }
     if (status != Status::ok) return status;
     to = to.subspan(size);
   }
@@ -241,7 +296,7 @@ StageDevice::Status StageDevice::add(const comm::StageTask& task, std::span<cons
   if (of_others > 0) others = ByteReader(payload.last(of_others)).rest<std::int32_t>();
   payload = payload.first(payload.size() - of_others);
   const auto seq = static_cast<std::size_t>(table_.graph().seq);
-  const auto width = static_cast<std::size_t>(table_.piece(table_.size() - 1).width);
+  const auto width = static_cast<std::size_t>(table_.piece(table_.head()).width);
   ByteReader from(payload);
   std::vector<double> sum;
   std::vector<float> top;
@@ -311,13 +366,15 @@ StageDevice::Status StageDevice::carry_out(const comm::StageTask& task, std::spa
       if (task.row == 0 && worker_.memory() + worker_.kept_by_sequence(task.stage) > memory_) {
         if (const Status status = worker_.settle(); status != Status::ok) return status;
       }
+      if (worker_.is_part(task.stage)) return pass_part(task, payload, to);
       return head ? pass_head(task, payload, to, true) : pass(task, payload, to, true);
     }
     case StageErrand::remake: {
       if (payload.size() % element() != 0 || !to.empty()) return Status::malformed;
       return worker_.remake(task.stage, task.sequence, RowsIn(wire(), payload));
     }
-    case StageErrand::backward: return go_back(task, payload, to);
+    case StageErrand::backward:
+      return worker_.is_part(task.stage) ? part_back(task, payload, to) : go_back(task, payload, to);
     case StageErrand::sum:
     case StageErrand::take_away: return add(task, payload);
     case StageErrand::send_sums: return send_sums(task, payload, result, digested);

@@ -50,6 +50,10 @@ class StageDevice {
                             bool for_sums);
   [[nodiscard]] Status pass_head(const comm::StageTask& task, std::span<const std::byte> payload,
                                  std::span<std::byte> to, bool for_sums);
+  [[nodiscard]] Status pass_part(const comm::StageTask& task, std::span<const std::byte> payload,
+                                 std::span<std::byte> to);
+  [[nodiscard]] Status part_back(const comm::StageTask& task, std::span<const std::byte> payload,
+                                 std::span<std::byte> to);
   [[nodiscard]] Status go_back(const comm::StageTask& task, std::span<const std::byte> payload,
                                std::span<std::byte> to);
   [[nodiscard]] Status make_again(const comm::StageTask& task, std::span<const std::byte> payload,

@@ -3,10 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "cleave/base/error.hpp"
+#include "cleave/base/shapes.hpp"
 #include "fast_math.hpp"
 #include "lanes.hpp"
 #include "versions.hpp"
@@ -17,8 +19,7 @@ namespace {
 constexpr std::int64_t kLossRows = 16;  // rows of a chunk
 
 /// Sum of exp(x - top).
-CLEAVE_INLINE double exp_sum_row(const float* x, std::int64_t n, float* top_out) {
-  const float top = lanes::largest(x, n);
+CLEAVE_INLINE double exp_sum(const float* x, std::int64_t n, float top) {
   double total = 0;
   for (std::int64_t block = 0; block < n; block += lanes::kBlock) {
     const std::int64_t count = n - block < lanes::kBlock ? n - block : lanes::kBlock;
@@ -26,12 +27,44 @@ CLEAVE_INLINE double exp_sum_row(const float* x, std::int64_t n, float* top_out)
     for (std::int64_t j = 0; j < count; ++j) e[j] = exp_of_negative(x[block + j] - top);
     total += lanes::sum(e, count);
   }
-  *top_out = top;
   return total;
 }
 
-/// The same, leaving exp(x - top) in x.
+/// What a block's sum of exp(x - its maximum) is to that of its row.
+CLEAVE_INLINE double of_row(float block_sum, float block_top, float top) {
+  return static_cast<double>(block_sum) * static_cast<double>(exp_of_negative(block_top - top));
+}
+
+CLEAVE_INLINE void exp_sums_of_blocks(const float* x, std::int64_t n, float* tops, float* sums) {
+  for (std::int64_t b = 0; b * kVocabularyBlock < n; ++b) {
+    const float* const block = x + b * kVocabularyBlock;
+    const std::int64_t left = n - b * kVocabularyBlock, count = left < kVocabularyBlock ? left : kVocabularyBlock;
+    tops[b] = lanes::largest(block, count);
+    sums[b] = static_cast<float>(exp_sum(block, count, tops[b]));
+  }
+}
+
+/// Sum of exp(x - the row's maximum): of one vocabulary block as it is, of several what their sums, in fp32, come to.
+CLEAVE_INLINE double exp_sum_row(const float* x, std::int64_t n, float* top_out) {
+  const float top = lanes::largest(x, n);
+  *top_out = top;
+  if (n <= kVocabularyBlock) return exp_sum(x, n, top);
+  double total = 0;
+  for (std::int64_t begin = 0; begin < n; begin += kVocabularyBlock) {
+    float block_top, block_sum;
+    exp_sums_of_blocks(x + begin, n - begin < kVocabularyBlock ? n - begin : kVocabularyBlock, &block_top, &block_sum);
+    total += of_row(block_sum, block_top, top);
+  }
+  return total;
+}
+
+/// The same, leaving exp(x - the row's maximum) in x.
 CLEAVE_INLINE double exp_row(float* x, std::int64_t n, float* top_out) {
+  if (n > kVocabularyBlock) {
+    const double sum = exp_sum_row(x, n, top_out);
+    for (std::int64_t j = 0; j < n; ++j) x[j] = exp_of_negative(x[j] - *top_out);
+    return sum;
+  }
   const float top = lanes::largest(x, n);
   for (std::int64_t j = 0; j < n; ++j) x[j] = exp_of_negative(x[j] - top);
   *top_out = top;
@@ -62,11 +95,11 @@ void check_targets(std::span<const std::int32_t> targets, std::int64_t rows, std
     CLEAVE_ASSERT(target >= 0 && target < vocabulary, "target {} of a vocabulary of {}", target, vocabulary);
 }
 
+}  // namespace
+
 double loss_of(float target_logit, float top, double exp_sum) {
   return std::log(exp_sum) - (static_cast<double>(target_logit) - static_cast<double>(top));
 }
-
-}  // namespace
 
 double cross_entropy(Parallel& parallel, ConstRows logits, std::span<const std::int32_t> targets) {
   check_targets(targets, logits.rows, logits.cols);
@@ -102,6 +135,24 @@ void cross_entropy_rows(Parallel& parallel, ConstRows logits, std::span<const st
       loss[i] = loss_of(logits.row(row)[targets[i]], top[i], sum[i]);
     }
   });
+}
+
+void cross_entropy_blocks(Parallel& parallel, ConstRows logits, std::span<float> tops, std::span<float> sums) {
+  const std::int64_t blocks = vocabulary_blocks(logits.cols);
+  CLEAVE_ASSERT(std::ssize(tops) == logits.rows * blocks && sums.size() == tops.size(), "{} sums for {} rows of {}",
+                sums.size(), logits.rows, logits.cols);
+  parallel.for_chunks(logits.rows, kLossRows, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row)
+      dispatch<exp_sums_of_blocks>(logits.row(row), logits.cols, tops.data() + row * blocks,
+                                   sums.data() + row * blocks);
+  });
+}
+
+double join_blocks(std::span<const float> tops, std::span<const float> sums, float& top) {
+  top = *std::ranges::max_element(tops);
+  double total = 0;
+  for (std::size_t b = 0; b < tops.size(); ++b) total += of_row(sums[b], tops[b], top);
+  return total;
 }
 
 void cross_entropy_columns(Parallel& parallel, Rows logits, std::int64_t col0, std::span<const std::int32_t> targets,

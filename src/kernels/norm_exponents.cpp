@@ -175,6 +175,12 @@ std::optional<std::int16_t> exponent_if_settled(float quick_sum, std::int64_t de
 
 }  // namespace
 
+std::int16_t exponent_of_bound(double bound) {
+  int exponent = 0;
+  (void)std::frexp(bound, &exponent);
+  return static_cast<std::int16_t>(exponent);
+}
+
 ProductStatus norm_exponents(Parallel& parallel, ConstMatrix a, std::int64_t rows, std::int64_t depth,
                              std::span<std::int16_t> exponents) {
   CLEAVE_ASSERT(std::ssize(exponents) >= rows, "{} exponents for {} rows", exponents.size(), rows);

@@ -246,6 +246,7 @@ void GraphBuilder::loss(Value input, const std::string& head) {
   const bool want_x = needs(input), want_e = use(e);
   const TensorView dx = want_x ? gradient_target(input, label) : TensorView{};
   const std::int64_t chunk_rows = loss_chunk_rows(), chunks = (rows_ + chunk_rows - 1) / chunk_rows;
+  const double loss_scale = std::ldexp(1.0, graph_.loss_bits) / static_cast<double>(rows_);
   std::array<TensorView, 2> buffers;
   for (std::int64_t c = 0; c < chunks; ++c) {
     const std::int64_t row0 = c * chunk_rows, rows = std::min(chunk_rows, rows_ - row0);
@@ -257,7 +258,7 @@ void GraphBuilder::loss(Value input, const std::string& head) {
     const TensorView targets{graph_.targets, row0, rows, 0, 1};
     const auto enter_loss = [&](OpKind kind, std::vector<TensorView> out) {
       Operation& op = emit(part_label, ".loss", kind, Phase::forward, {logits, targets}, std::move(out));
-      op.scalar = std::ldexp(1.0, graph_.loss_bits) / static_cast<double>(rows_);
+      op.scalar = loss_scale;
       op.accumulate = c > 0;
     };
     emit_gemm(part_label, ".forward", Phase::forward, part, false, e->view, true, logits);
@@ -268,8 +269,10 @@ void GraphBuilder::loss(Value input, const std::string& head) {
     }
     enter_loss(OpKind::cross_entropy, {loss, logits});
     if (want_x) {
-      emit_gemm(part_label, ".input_gradient", Phase::input_gradient, logits, false, e->view, false,
-                row_range(dx, row0, rows));
+      Operation& product = emit_gemm(part_label, ".input_gradient", Phase::input_gradient, logits, false, e->view,
+                                     false, row_range(dx, row0, rows));
+      // Of softmax - target, elements of the first add up to 1.
+      if (vocabulary_blocks(config_.vocab_size) > 1) product.row_bound = std::sqrt(2.0) * loss_scale;
     }
     if (want_e) {
       const bool accumulate = e->gradient.valid();

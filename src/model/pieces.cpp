@@ -269,7 +269,7 @@ std::vector<Piece> pieces_of(const StepGraph& graph) {
 }
 
 std::vector<Piece> head_parts(const Piece& head, std::int64_t count) {
-  const std::int64_t blocks = (head.units + kVocabularyBlock - 1) / kVocabularyBlock;
+  const std::int64_t blocks = vocabulary_blocks(head.units);
   CLEAVE_ASSERT(head.kind == PieceKind::head && !head.is_part() && head.norm_elements > 0 && count <= blocks,
                 "a head of {} blocks cannot be cut into {} parts", blocks, count);
   std::vector<Piece> parts;
@@ -278,7 +278,7 @@ std::vector<Piece> head_parts(const Piece& head, std::int64_t count) {
     const std::int64_t from = first * kVocabularyBlock, to = std::min(head.units, end * kVocabularyBlock);
     const double share = static_cast<double>(to - from) / static_cast<double>(head.units);
     Piece part = head;
-    part.part = {k, count, end - first};
+    part.part = {k, count, end - first, from};
     part.units = to - from;
     for (SlicedTensor& tensor : part.tensors) {
       const std::int64_t begin = from * tensor.extent / head.units, past = to * tensor.extent / head.units;

@@ -194,6 +194,28 @@ void ChunkRun::lose(const Instruction& instruction, std::span<const std::int32_t
   }
 }
 
+// To the wire type, as it travels in tiles.
+ConstRows ChunkRun::rounded(ConstRows operand) {
+  if (wire_ == DType::f32) return operand;
+  float* const copy = enough(operand_, operand.rows * operand.cols);
+  kernels::copy_rows(operand, copy);
+  kernels::round_to(wire_, Rows(copy, operand.rows, operand.cols));
+  return {copy, operand.rows, operand.cols};
+}
+
+void ChunkRun::multiply_part(std::span<const std::int16_t> exponents, kernels::PartialSums sums) {
+  const Operation& op = *program_.gradient_product();
+  const Columns part = program_.vocabulary();
+  const ConstRows a = rounded(view(op.in[0]).columns(part.begin, part.end)), stored = parameters_(op.in[1].tensor);
+  const ConstMatrix whole(stored.data, stored.ld);
+  const ConstMatrix b = (op.trans_b ? whole.transposed() : whole).from(part.begin, 0);
+  enough(row_exponents_, rows_);
+  std::fill_n(row_exponents_.begin(), rows_, kernels::exponent_of_bound(op.row_bound));
+  if (kernels::multiply_box(parallel_, {rows_, op.gemm.n, part.count()}, ConstMatrix(a.data, a.ld), b, row_exponents_,
+                            exponents, sums) != kernels::ProductStatus::ok)
+    throw CheckFailure(fmt::format("a product of {} is not finite: the training has diverged", op.name));
+}
+
 // C[rows, run] = A B[.., run] for each run of wanted columns.
 void ChunkRun::multiply(const Instruction& instruction) {
   const Operation& op = *instruction.op;
@@ -202,16 +224,14 @@ void ChunkRun::multiply(const Instruction& instruction) {
   const bool summed = k_blocks(k) > 1;
   if (summed) {
     enough(row_exponents_, rows_);
-    if (kernels::norm_exponents(parallel_, ConstMatrix(a.data, a.ld), rows_, k, row_exponents_) !=
-        kernels::ProductStatus::ok)
+    if (op.row_bound > 0) {
+      std::fill_n(row_exponents_.begin(), rows_, kernels::exponent_of_bound(op.row_bound));
+    } else if (kernels::norm_exponents(parallel_, ConstMatrix(a.data, a.ld), rows_, k, row_exponents_) !=
+               kernels::ProductStatus::ok) {
       throw CheckFailure(fmt::format("an operand of {} is not finite", op.name));
+    }
   }
-  if (wire_ != DType::f32) {
-    float* const rounded = enough(operand_, rows_ * k);
-    kernels::copy_rows(a, rounded);
-    a = {rounded, rows_, k};
-    kernels::round_to(wire_, Rows(rounded, rows_, k));
-  }
+  a = rounded(a);
   const ConstMatrix left(a.data, a.ld);
   const ConstRows stored = parameters_(op.in[1].tensor);
   const Rows c = rows_of(op.out[0].tensor);

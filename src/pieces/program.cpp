@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "cleave/base/error.hpp"
@@ -39,6 +40,10 @@ void want_part(Wanted& wanted, const TensorView& view, const ColumnSet& part) {
 bool writes_in_place(OpKind kind) {
   return kind == OpKind::add_bias || kind == OpKind::rope || kind == OpKind::rope_backward ||
          kind == OpKind::accumulate;
+}
+
+bool is_loss(const Operation* op) {
+  return op->kind == OpKind::cross_entropy || op->kind == OpKind::cross_entropy_loss;
 }
 
 // The heads of attention that wanted columns of its outputs belong to, as columns of K.
@@ -97,9 +102,21 @@ Program::Program(const model::StepGraph& graph, std::int64_t piece) : graph_(&gr
       }
     }
   }
+  for (const Operation* op : forward_) {
+    if (is_head() && op->kind == OpKind::gemm) product_ = op;
+  }
+  for (const Operation* op : backward_) {
+    if (product_ != nullptr && op->kind == OpKind::gemm && op->in[0].tensor == product_->out[0].tensor)
+      gradient_product_ = op;
+  }
   for (const Operation* op : backward_) {  // the residual stream's other way joins what came through the norm
     if (op->kind == OpKind::accumulate && op->out[0].tensor != dx_ && op->in[0].tensor == dx_) dx_ = op->out[0].tensor;
   }
+}
+
+Program::Program(const model::StepGraph& graph, std::int64_t head, Columns vocabulary) : Program(graph, head) {
+  CLEAVE_ASSERT(product_ != nullptr, "piece {} has no logits", head);
+  vocabulary_ = vocabulary;
 }
 
 std::vector<Instruction> Program::needed(std::span<const Operation* const> operations, Wanted& wanted,
@@ -176,6 +193,32 @@ Wanted Program::outputs() const {
   Wanted wanted;
   want_all(wanted, forward_.back()->out[is_head() ? forward_.back()->out.size() - 1 : 0]);
   return wanted;
+}
+
+Wanted Program::logit_gradient() const {
+  const std::int64_t col0 = product_->out[0].col0;
+  Wanted wanted;
+  wanted[logits()].add(Columns{col0 + vocabulary_.begin, col0 + vocabulary_.end});
+  return wanted;
+}
+
+std::vector<Instruction> Program::forward_to_logits() const {
+  Wanted wanted = logit_gradient();  // the loss makes it in the place of the logits
+  const auto loss = std::ranges::find_if(forward_, is_loss);
+  return needed(std::span(forward_).first(static_cast<std::size_t>(loss - forward_.begin())), wanted, {});
+}
+
+std::vector<Instruction> Program::back_from_product() const {
+  Wanted wanted = input_gradient();
+  std::vector<const Operation*> after, norm;
+  std::ranges::copy_if(backward_, std::back_inserter(after),
+                       [&](const Operation* op) { return op != gradient_product_; });
+  std::ranges::copy_if(forward_, std::back_inserter(norm),
+                       [&](const Operation* op) { return op != product_ && !is_loss(op); });
+  std::vector<Instruction> gradients = needed(after, wanted, {});
+  std::vector<Instruction> list = needed(norm, wanted, {});
+  std::ranges::move(gradients, std::back_inserter(list));
+  return list;
 }
 
 Wanted Program::keys_values() const {

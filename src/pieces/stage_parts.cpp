@@ -47,14 +47,36 @@ Columns intersection(Columns a, Columns b) { return {std::max(a.begin, b.begin),
 
 }  // namespace
 
-PieceTable::PieceTable(const model::StepGraph& graph)
-    : graph_(&graph), pieces_(model::pieces_of(graph)), programs_(pieces_.size()) {}
+PieceTable::PieceTable(const model::StepGraph& graph) : graph_(&graph), pieces_(model::pieces_of(graph)) {
+  const std::int64_t blocks = pieces_.empty() ? 0 : vocabulary_blocks(vocabulary());
+  // Of heads in 2, 3, .. parts.
+  programs_.resize(pieces_.size() + static_cast<std::size_t>(std::max<std::int64_t>(0, blocks * (blocks + 1) / 2 - 1)));
+}
 
-const model::Piece& PieceTable::piece(std::int64_t index) const { return pieces_[static_cast<std::size_t>(index)]; }
+std::int64_t PieceTable::part_of_head(std::int64_t count, std::int64_t k) const {
+  return count == 1 ? head() : std::ssize(pieces_) + count * (count - 1) / 2 - 1 + k;
+}
+
+const model::Piece& PieceTable::piece(std::int64_t index) {
+  if (index <= head()) return pieces_[static_cast<std::size_t>(index)];
+  if (const auto found = parts_.find(index); found != parts_.end()) return found->second;
+  std::int64_t count = 2;
+  while (index >= part_of_head(count + 1, 0)) ++count;
+  std::vector<model::Piece> parts = model::head_parts(pieces_.back(), count);
+  for (std::int64_t k = 0; k < count; ++k)
+    parts_.emplace(part_of_head(count, k), std::move(parts[static_cast<std::size_t>(k)]));
+  return parts_.at(index);
+}
 
 const Program& PieceTable::program(std::int64_t index) {
   std::unique_ptr<Program>& program = programs_[static_cast<std::size_t>(index)];
-  if (!program) program = std::make_unique<Program>(*graph_, index);
+  if (program) return *program;
+  if (index <= head()) {
+    program = std::make_unique<Program>(*graph_, index);
+  } else {
+    const model::Piece& part = piece(index);
+    program = std::make_unique<Program>(*graph_, head(), Columns{part.part.first, part.part.first + part.units});
+  }
   return *program;
 }
 
@@ -104,10 +126,22 @@ std::int64_t bytes_of(const model::StepGraph& graph, const NeededParameters& par
 NeededParameters parameters_of_stage(PieceTable& table, std::int64_t first, std::int64_t end) {
   NeededParameters needed;
   for (std::int64_t i = first; i < end; ++i) {
-    for (const model::SlicedTensor& tensor : table.piece(i).tensors) need_whole(needed, table.graph(), tensor.tensor);
+    for (const model::SlicedTensor& tensor : table.piece(i).tensors) {
+      if (table.piece(i).is_part()) {
+        need_lines(needed, table.graph(), tensor.tensor, {tensor.begin, tensor.begin + tensor.extent}, tensor.cut_rows);
+      } else {
+        need_whole(needed, table.graph(), tensor.tensor);
+      }
+    }
     for (const TensorId norm : table.piece(i).norms) need_whole(needed, table.graph(), norm);
   }
   return needed;
+}
+
+std::int64_t bytes_of_stage(PieceTable& table, std::int64_t first, std::int64_t end) {
+  const model::Piece& piece = table.piece(first);
+  const std::int64_t exponents = piece.is_part() ? piece.width * static_cast<std::int64_t>(sizeof(std::int16_t)) : 0;
+  return bytes_of(table.graph(), parameters_of_stage(table, first, end)) + exponents;
 }
 
 OwnerSteps steps_of_owner(PieceTable& table, std::int64_t first, std::int64_t end, std::span<const UnitRange> slices) {
@@ -149,7 +183,8 @@ NeededParameters parameters_of(PieceTable& table, const OwnerSteps& steps) {
 std::int64_t norm_elements(PieceTable& table, std::int64_t first, std::int64_t end) {
   std::int64_t sum = 0;
   for (std::int64_t i = first; i < end; ++i) {
-    if (table.piece(i).backward) sum += table.piece(i).norm_elements;
+    // Those of a head in parts are made from the gradients that the parts return.
+    if (table.piece(i).backward && !table.piece(i).is_part()) sum += table.piece(i).norm_elements;
   }
   return sum;
 }

@@ -207,9 +207,7 @@ StageWorker::Status StageWorker::add(std::int32_t owner, std::int64_t sequence, 
         !is(operands->top, head ? seq_ : 0) || !is(operands->sum, head ? seq_ : 0) ||
         !is(operands->targets, head ? seq_ : 0))
       return Status::malformed;
-    const std::int64_t vocabulary = table_.piece(of.end - 1).units;
-    if (std::ranges::any_of(operands->targets, [&](std::int32_t t) { return t < 0 || t >= vocabulary; }))
-      return Status::malformed;
+    if (!are_words(operands->targets)) return Status::malformed;
     const Replica* const replica = replica_of(of.stage);
     if (!of.weights && (replica == nullptr || replica->first != of.first || replica->end != of.end))
       return Status::absent;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <set>
 
 #include "cleave/base/error.hpp"
@@ -89,8 +90,11 @@ StageWorker::Replica::Replica(PieceTable& table, kernels::Parallel& parallel, Ch
     const Program& program = table.program(piece);
     runs.push_back(
         std::make_unique<ChunkRun>(program, table.graph().wire, parallel, memory, weights->parameters(table.graph())));
-    stateless = stateless && !program.is_head() && program.attention() == nullptr;
-    if (!program.is_head()) {
+    stateless = stateless && !program.is_head() && !program.is_part() && program.attention() == nullptr;
+    if (program.is_part()) {
+      forward.push_back(program.forward_to_logits());
+      keys_values.emplace_back();
+    } else if (!program.is_head()) {
       forward.push_back(program.forward(program.outputs()));
       keys_values.push_back(program.forward(program.keys_values()));
     }
@@ -105,6 +109,11 @@ StageWorker::Replica* StageWorker::replica_of(std::int32_t stage) {
 bool StageWorker::is_head(std::int32_t stage) const {
   const auto found = replicas_.find(stage);
   return found != replicas_.end() && found->second->forward.empty();
+}
+
+bool StageWorker::is_part(std::int32_t stage) {
+  const Replica* const replica = replica_of(stage);
+  return replica != nullptr && table_.program(replica->first).is_part();
 }
 
 std::int64_t StageWorker::norms_of(std::int32_t stage) const {
@@ -138,13 +147,20 @@ StageWorker::Status StageWorker::hold_stage(std::int32_t stage, std::int64_t fir
                                             std::span<const std::byte> weights, Replay replay) {
   if (!can_hold(first, end)) return Status::malformed;
   const NeededParameters needed = parameters_of_stage(table_, first, end);
-  if (std::ssize(weights) != bytes_of(table_.graph(), needed)) return Status::malformed;
-  return take_stage(stage, first, end, std::make_unique<Weights>(table_.graph(), needed, weights), replay);
+  if (std::ssize(weights) != bytes_of_stage(table_, first, end)) return Status::malformed;
+  const auto of_weights = static_cast<std::size_t>(bytes_of(table_.graph(), needed));
+  const Status status = take_stage(
+      stage, first, end, std::make_unique<Weights>(table_.graph(), needed, weights.first(of_weights)), replay);
+  const std::span<const std::byte> exponents = weights.subspan(of_weights);
+  KeptVector<std::int16_t>& kept = replicas_.at(stage)->column_exponents;
+  kept.resize(exponents.size() / sizeof(std::int16_t));
+  std::memcpy(kept.data(), exponents.data(), kept.size() * sizeof(std::int16_t));
+  return status;
 }
 
 StageWorker::Status StageWorker::hold_stage(std::int32_t stage, std::int64_t first, std::int64_t end,
                                             Parameters weights, Replay replay) {
-  if (!can_hold(first, end)) return Status::malformed;
+  if (!can_hold(first, end) || table_.program(first).is_part()) return Status::malformed;
   const NeededParameters needed = parameters_of_stage(table_, first, end);
   return take_stage(stage, first, end, std::make_unique<Weights>(table_.graph(), needed, std::move(weights)), replay);
 }
@@ -170,7 +186,8 @@ StageWorker::Status StageWorker::forward(const Chunk& chunk, std::span<const flo
   Replica* const replica = replica_of(chunk.stage);
   if (replica == nullptr) return Status::absent;
   const std::int64_t elements = chunk.rows * table_.piece(replica->first).width;
-  if (!fits(chunk) || replica->forward.empty() || std::ssize(x) != elements) return Status::malformed;
+  if (!fits(chunk) || replica->forward.empty() || is_part(chunk.stage) || std::ssize(x) != elements)
+    return Status::malformed;
   if (!y.empty() && std::ssize(y) != elements) return Status::malformed;
   // Another replica, which is lost, may have had the chunks before this one.
   const bool goes_on = replica->stateless && !replica->keeps && !forward_.contains({chunk.stage, chunk.sequence});
@@ -234,7 +251,7 @@ void StageWorker::open_back(Replica& replica, Visit& visit, std::int32_t stage, 
     } else {
       visit.states.push_back(std::move(fresh));
     }
-    Wanted wanted = program.input_gradient();
+    Wanted wanted = program.is_part() ? program.logit_gradient() : program.input_gradient();
     for (const std::int32_t number : visit.owners) {
       for (const Region& region : owners_.at(number)->steps.regions) {
         if (std::ranges::find(program.sums(), region.op) == program.sums().end()) continue;
@@ -242,7 +259,8 @@ void StageWorker::open_back(Replica& replica, Visit& visit, std::int32_t stage, 
         for (const auto& [tensor, columns] : Program::operands_of(std::span(&sum, 1))) wanted[tensor].add(columns);
       }
     }
-    visit.back.push_back(of_kept && !program.is_head() ? program.back_of_kept(wanted) : program.back(wanted));
+    visit.back.push_back(of_kept && !program.is_head() ? program.back_of_kept(wanted)
+                                                       : program.back(wanted, program.is_part()));
   }
 }
 
@@ -301,12 +319,12 @@ StageWorker::Status StageWorker::head(const Chunk& chunk, std::span<const float>
   Replica* const replica = replica_of(chunk.stage);
   if (replica == nullptr) return Status::absent;
   const Program& program = table_.program(replica->first);
-  const std::int64_t width = table_.piece(replica->first).width, vocabulary = table_.piece(replica->first).units;
+  const std::int64_t width = table_.piece(replica->first).width;
   const bool last = chunk.row + chunk.rows == seq_, wanted = !results.top.empty();
   const auto is = [](auto span, std::int64_t size) { return std::ssize(span) == size; };
-  if (!fits(chunk) || !program.is_head() || !is(x, chunk.rows * width) || !is(targets, chunk.rows))
+  if (!fits(chunk) || !is_head(chunk.stage) || !is(x, chunk.rows * width) || !is(targets, chunk.rows))
     return Status::malformed;
-  if (std::ranges::any_of(targets, [&](std::int32_t t) { return t < 0 || t >= vocabulary; })) return Status::malformed;
+  if (!are_words(targets)) return Status::malformed;
   if (wanted && (!is(results.top, chunk.rows) || !is(results.sum, chunk.rows) || !is(results.loss, chunk.rows) ||
                  !is(results.dx, chunk.rows * width) ||
                  !is(results.norms, last ? norm_elements(table_, replica->first, replica->end) : 0)))
@@ -344,6 +362,76 @@ StageWorker::Status StageWorker::head(const Chunk& chunk, std::span<const float>
   }
   visit.next += chunk.rows;
   if (last) close_back(forward_, at);
+  return Status::ok;
+}
+
+bool StageWorker::are_words(std::span<const std::int32_t> targets) const {
+  return std::ranges::all_of(targets, [&](std::int32_t t) { return t >= 0 && t < table_.vocabulary(); });
+}
+
+StageWorker::Status StageWorker::part(const Chunk& chunk, std::span<const float> x,
+                                      std::span<const std::int32_t> targets, const PartResults& results) {
+  Replica* const replica = replica_of(chunk.stage);
+  if (replica == nullptr) return Status::absent;
+  if (!is_part(chunk.stage)) return Status::malformed;
+  const model::Piece& piece = table_.piece(replica->first);
+  const Program& program = table_.program(replica->first);
+  const auto is = [](auto span, std::int64_t size) { return std::ssize(span) == size; };
+  const std::int64_t sums = chunk.rows * piece.part.blocks;
+  if (!fits(chunk) || !is(x, chunk.rows * piece.width) || !is(targets, chunk.rows) || !are_words(targets))
+    return Status::malformed;
+  const bool wanted = !results.tops.empty();
+  if (wanted && (!is(results.tops, sums) || !is(results.sums, sums) || !is(results.target_logits, chunk.rows)))
+    return Status::malformed;
+  if (!wanted) return Status::ok;  // nothing is kept for later chunks
+  ChunkRun& run = *replica->runs[0];
+  run.begin(chunk.row, chunk.rows);
+  run.place(program.x(), only_read(x.data()));
+  SequenceState state = run.open_forward();
+  try {
+    run.run(replica->forward[0], state);
+  } catch (const CheckFailure&) { return Status::diverged; }
+  const Columns part = program.vocabulary();
+  const kernels::Rows logits = run.rows_of(program.logits()).columns(part.begin, part.end);
+  kernels::cross_entropy_blocks(parallel_, logits, results.tops, results.sums);
+  for (std::int64_t i = 0; i < chunk.rows; ++i) {
+    const std::int64_t target = targets[static_cast<std::size_t>(i)] - part.begin;
+    results.target_logits[static_cast<std::size_t>(i)] =
+        target >= 0 && target < part.count() ? logits.row(i)[target] : 0.0F;
+  }
+  return all_finite(results.tops) && all_finite(results.sums) ? Status::ok : Status::diverged;
+}
+
+StageWorker::Status StageWorker::part_backward(const Chunk& chunk, const PartOperands& rows,
+                                               std::span<std::byte> sums) {
+  Replica* const replica = replica_of(chunk.stage);
+  if (replica == nullptr) return Status::absent;
+  if (!is_part(chunk.stage)) return Status::malformed;
+  const Program& program = table_.program(replica->first);
+  const std::int64_t width = table_.piece(replica->first).width;
+  const DType type = partial_sum_type(table_.graph().wire);
+  const auto is = [](auto span, std::int64_t size) { return std::ssize(span) == size; };
+  if (!fits(chunk) || !is(rows.top, chunk.rows) || !is(rows.sum, chunk.rows) || !is(rows.targets, chunk.rows) ||
+      !are_words(rows.targets) || (!sums.empty() && !is(sums, chunk.rows * width * size_of(type))))
+    return Status::malformed;
+  const auto at = backward_.find({chunk.stage, chunk.sequence});
+  if (at == backward_.end() || at->second.next != chunk.row + chunk.rows) return Status::absent;
+  Visit& visit = at->second;
+  ChunkRun& run = *replica->runs[0];
+  run.begin(chunk.row, chunk.rows);
+  run.place(program.x(), only_read(rows_of_sequence(visit.x[0], chunk.row, chunk.rows, width).data()));
+  run.know_row_sums(rows.top, rows.sum);
+  try {
+    run.run(visit.back[0], visit.states[0], rows.targets);
+    if (!sums.empty()) run.multiply_part(replica->column_exponents, {type, sums.data(), width});
+  } catch (const CheckFailure&) { return Status::diverged; }
+  for (const std::int32_t number : visit.owners) {
+    const auto owner = owners_.find(number);
+    if (owner == owners_.end()) continue;
+    keep_operands(owner->second->steps.regions, replica->first, run, chunk, kept_[{number, chunk.sequence}]);
+  }
+  visit.next = chunk.row;
+  if (chunk.row == 0) close_back(backward_, at);
   return Status::ok;
 }
 
@@ -387,7 +475,8 @@ StageWorker::Status StageWorker::backward(const Chunk& chunk, std::span<const fl
   Replica* const replica = replica_of(chunk.stage);
   if (replica == nullptr) return Status::absent;
   const std::int64_t elements = chunk.rows * table_.piece(replica->first).width;
-  if (!fits(chunk) || replica->forward.empty() || std::ssize(dy) != elements) return Status::malformed;
+  if (!fits(chunk) || replica->forward.empty() || is_part(chunk.stage) || std::ssize(dy) != elements)
+    return Status::malformed;
   if (!dx.empty() && std::ssize(dx) != elements) return Status::malformed;
   if (!norms.empty() && (chunk.row > 0 || std::ssize(norms) != norm_elements(table_, replica->first, replica->end)))
     return Status::malformed;
@@ -429,7 +518,7 @@ Bytes StageWorker::memory() const {
   const std::int64_t wire = size_of(table_.graph().wire);
   std::int64_t sum = 0;
   for (const auto& entry : replicas_) {
-    sum += entry.second->weights->bytes;
+    sum += entry.second->weights->bytes + std::ssize(entry.second->column_exponents) * 2;
     for (const std::unique_ptr<ChunkRun>& run : entry.second->runs) sum += run->packed().value();
   }
   for (const auto* visits : {&forward_, &backward_, &waiting_}) {

@@ -124,13 +124,15 @@ class MessageBooks {
     std::array<Together, comm::kFrameKinds> unanswered{};  // likewise
     std::int64_t results = 0, results_peak = 0;
   };
-  // Who shares memory reads them while the next ones are written, at about that pace: half of them are there at once.
-  // Others have theirs carried, later than they are written.
+  // Who shares memory reads small ones while the next are written, at about that pace: half of them are there at once.
+  // From a huge page on the reader, to whose process those pages are new, is slower. Others have theirs carried, later
+  // than they are written.
   [[nodiscard]] std::int64_t unanswered_peak(std::size_t kind) const {
     std::int64_t sum = 0;
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       const Together& of = ranks_[rank].unanswered[kind];
-      sum += shares_memory_[rank] ? std::max(of.largest, of.sum / 2) : of.sum;
+      const bool at_pace = shares_memory_[rank] && of.largest < static_cast<std::int64_t>(kHugePage);
+      sum += at_pace ? std::max(of.largest, of.sum / 2) : of.sum;
     }
     return sum;
   }
@@ -157,6 +159,10 @@ class StageMemoryFleet final : public sched::ForwardingFleet<> {
         messages_(ranks) {
     pieces::PieceTable table(graph);
     for (const plan::Stage& stage : plan.stages) {
+      if (stage.first >= table.head() && plan.head_parts > 1) {  // parts of the head are sent
+        small_weights_.emplace_back(std::numeric_limits<std::int64_t>::max());
+        continue;
+      }
       std::int64_t small = 0;
       for (const auto& [id, part] : pieces::parameters_of_stage(table, stage.first, stage.end)) {
         const std::int64_t bytes = graph.tensor(id).elements() * size_of(DType::f32);
@@ -334,6 +340,8 @@ ProcessMemory measure_process_memory() {
   return memory;
 }
 
+constexpr std::int64_t kSequencesAtHead = 4;  // whose dX is not put together yet, as a rule
+
 // Of a step in stages: every boundary between two stages, and its gradient, stays until the step ends, as it travels,
 // beside what the lowest stage reads and returns; gradients of all parameters, and the sums of those that several
 // owners have parts of. In fp32 such sums stay in their messages until all are there, unless verification wants them.
@@ -341,9 +349,10 @@ MemoryForecast forecast_stages(const TrainerOptions& options, const DeviceRanks&
   const model::StepGraph graph = model::graph_of_stages({options.model, options.batch, options.freeze, options.wire});
   MemoryForecast memory = forecast_tensors(options, graph);
   const sched::StageSchedulerOptions how = sched::stage_scheduler_options(options);
-  const plan::StageWork work = plan::stage_work_of(graph, options.wire);
+  const plan::StageWork whole = plan::stage_work_of(graph, options.wire);
   const plan::StagePlan plan =
-      options.stage_plan ? *options.stage_plan : plan::plan_stages(work, options.devices, how.stages);
+      options.stage_plan ? *options.stage_plan : plan::plan_stages(whole, options.devices, how.stages);
+  const plan::StageWork work = plan::with_head_parts(whole, plan.head_parts);
   StageMemoryFleet fleet(options, graph, plan, ranks);
   sched::StageScheduler scheduler(fleet, graph, plan, how);
   std::int64_t gradients = 0;
@@ -360,8 +369,16 @@ MemoryForecast forecast_stages(const TrainerOptions& options, const DeviceRanks&
     sums += (totals + kept) * static_cast<std::int64_t>(cost.gradient_elements()) * size_of(DType::i64);
   }
   const std::int64_t boundary = graph.batch * graph.seq * options.model.d_model;
-  const std::int64_t between = (std::ssize(plan.stages) - 1) * size_of(options.wire), lowest = size_of(DType::f32);
+  const std::int64_t between = (std::ssize(plan.stages) - plan.head_parts) * size_of(options.wire),
+                     lowest = size_of(DType::f32);
   memory.activations = Bytes(2 * boundary * (between + lowest) + 4 * gradients);
+  // A head in parts: maxima and sums of vocabulary blocks, and shares of dX of sequences that wait for other parts.
+  if (plan.head_parts > 1) {
+    const std::int64_t tokens = graph.batch * graph.seq;
+    sums += tokens * (2 * vocabulary_blocks(options.model.vocab_size) + 1) * size_of(DType::f32);
+    sums += (verified ? graph.batch : std::min<std::int64_t>(graph.batch, kSequencesAtHead)) * plan.head_parts *
+            graph.seq * options.model.d_model * size_of(partial_sum_type(options.wire));
+  }
   memory.sums = Bytes(sums);
   memory.pool = memory.activations + memory.sums;
   memory.messages = fleet.messages();

@@ -94,6 +94,7 @@ void Workspace::take_exponents(const Operation& op, InProgress& state) {
   const auto rows = kernels::norm_exponents(parallel_, operand_a(op), op.gemm.m, op.gemm.k, state.row_exponents);
   if (rows != kernels::ProductStatus::ok || !take_column_exponents(op, 0, state.column_exponents))
     throw CheckFailure(fmt::format("an operand of {} is not finite: the training has diverged", op.name));
+  if (op.row_bound > 0) std::ranges::fill(state.row_exponents, kernels::exponent_of_bound(op.row_bound));
 }
 
 // Of weights as they are sent: whoever holds them in the wire type has nothing else. Of rows of A before they are

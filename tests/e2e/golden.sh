@@ -20,6 +20,24 @@ for wire in fp16 bf16; do
   python3 "$TOP/tests/e2e/golden_16_bits.py" $wire "$scratch/$wire-tiles.json" "$scratch/$wire-stages.json" ||
     fail "reference runs in $wire"
 done
+
+# Devices that cannot hold the head: it goes in parts, to the same parameters as in tiles.
+parameters_of() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[0]["parameters_hash"])' "$1"; }
+gpt2='{family: gpt2, n_layer: 1, n_head: 3, d_model: 9, d_ff: 31, vocab_size: 3331, seq_len: 19, max_pos: 23}'
+opt='{family: opt, n_layer: 1, n_head: 3, d_model: 9, d_ff: 31, vocab_size: 4608, seq_len: 19, max_pos: 23}'
+for case in "gpt2 fp32 300" "gpt2 fp16 250" "gpt2 bf16 250" "opt fp32 300" "opt fp16 250" "opt bf16 250"; do
+  read -r family wire memory <<< "$case"
+  devices="fleet.devices=[{name: phone, count: 12, compute: 1 TFLOP/s, memory: $memory kB, downlink: 40 MB/s, uplink: 5 MB/s}]"
+  settings=(plan.wire="$wire" plan.layout=stages verify.mode=off "$devices")
+  file="$TOP/tests/golden/${family}_words.h5"
+  printf 'model: %s\ntrain: {batch: 3}\nfleet: {devices: []}\n' "${!family}" > "$scratch/shape.yaml"
+  expect_code 0 "plan of a head in parts, $case" cleave_on 0 plan "$scratch/shape.yaml" "${settings[@]}"
+  expect_text "plan of a head in parts, $case" 'head\.1'
+  code=$([ "$wire" = fp32 ] && echo 0 || echo 3)  # fp32's limits, as above
+  expect_code "$code" "a head in parts, $case" cleave_on "$1" check "$file" "${settings[@]}" --json "$scratch/parts.json"
+  expect_code "$code" "the same in tiles" cleave_on "$1" check "$file" plan.wire="$wire" plan.layout=tiles --json "$scratch/whole.json"
+  [ "$(parameters_of "$scratch/parts.json")" = "$(parameters_of "$scratch/whole.json")" ] || fail "a head in parts, $case: other parameters"
+done
 head -c 20000 "$TOP/tests/golden/gpt2_tiny.h5" > "$scratch/short.h5"
 expect_code 2 "a reference file cut short" cleave_on "$1" check "$scratch/short.h5"
 expect_text "a reference file cut short" 'short\.h5'

@@ -7,7 +7,7 @@ the same bits in tiles and in stages.
 import json
 import sys
 
-# Roundings of 11 and of 8 bits: about twice the largest figure of the 12 files on 24 November 2026.
+# Roundings of 11 and of 8 bits: about twice the largest figure of 12 files on 24 November 2026.
 LIMITS = {
     "loss": (1e-2, 4e-2),
     "grad_norm (relative)": (6e-2, 2e-1),

@@ -25,6 +25,13 @@ quickstart=(quickstart.yaml train.steps=3 train.eval_every=3 train.eval_batches=
 within_a_tenth tiles "${quickstart[@]}"
 within_a_tenth stages "${quickstart[@]}" plan.layout=stages verify.mode=off
 within_a_tenth "stages, fp16" "${quickstart[@]}" plan.layout=stages verify.mode=off plan.wire=fp16
+parts=(quickstart.yaml model.d_model=128 model.d_ff=512 model.n_layer=2 model.vocab_size=40000 model.seq_len=128 train.batch=8 train.steps=2
+  train.eval_every=0 checkpoint.every=0 plan.layout=stages verify.mode=off
+  "fleet.devices=[{name: phone, count: 24, compute: [1 TFLOP/s, 4 TFLOP/s], memory: 24 MB, downlink: 50 MB/s, uplink: 10 MB/s}]")
+expect_code 0 "plan of a head in parts" cleave_on 0 plan "$TOP/inputs/quickstart.yaml" "${parts[@]:1}"
+expect_text "plan of a head in parts" 'head\.1'
+within_a_tenth "a head in parts" "${parts[@]}"
+within_a_tenth "a head in parts, fp16" "${parts[@]}" plan.wire=fp16
 [ "$ranks" -le 3 ] || exit 0  # six layers have two devices
 six_layers=(speed/six-layers.yaml train.steps=2 "data.text=$TOP/README.md")
 within_a_tenth "six layers" "${six_layers[@]}"

@@ -73,14 +73,15 @@ for seed in 1 2; do
   compare "stages of fleet $seed" plan.layout=stages "${stages[@]}"
   compare "auto, fleet $seed, churn" "${stages[@]}" "fleet.churn={trace: $scratch/churn.yaml}"
 done
-# No device holds the whole head: such stages are simulated, not trained, so where there is data both take tiles.
+# No device holds the whole head.
 small='{name: phone, count: 40, compute: 1 TFLOP/s, memory: 1.8 MB, downlink: 40 MB/s, uplink: 5 MB/s}'
 parts=(model.family=llama model.n_layer=8 model.d_model=128 model.seq_len=64 model.vocab_size=8000 train.batch=64 plan.wire=fp16
   "fleet.devices=[$small]")
-compare "a head that fits nobody" "${parts[@]}"
-expect_code 2 "train: parts of a head" cleave_on "$ranks" train "$scratch/input.yaml" "${parts[@]}" plan.layout=stages
-expect_code 0 "simulate: parts of a head" cleave_on 0 simulate "$scratch/input.yaml" "${parts[@]}" plan.layout=stages
-grep -q "not feasible: no device holds the head" "$scratch/out" || fail "simulate: a head in parts, of an input that trains"
+expect_code 0 "plan: a head in parts" cleave_on 0 plan "$scratch/input.yaml" "${parts[@]}" plan.layout=stages
+expect_text "plan: a head in parts" 'head\.1'
+compare "a head in parts" "${parts[@]}" plan.layout=stages
+compare "a head in parts, auto" "${parts[@]}"
+compare "a head in parts, churn" "${parts[@]}" plan.layout=stages "fleet.churn={trace: $scratch/churn.yaml}"
 compare "stages, much memory" plan.layout=stages plan.wire=fp16 "${stages[@]}" fleet.devices.0.memory='1 GB'
 
 for run in a b; do

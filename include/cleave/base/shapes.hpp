@@ -13,6 +13,13 @@ namespace cleave {
 /// Depth of one K block: a multiple of kc of every BLIS kernel in use (Haswell 256, Skylake-X 384).
 inline constexpr std::int64_t kBlockK = 768;
 
+/// Columns of the vocabulary whose maximum and sum of exponentials are found together, and between which a head may be
+/// cut (docs/numerics.md, "The head in parts"): whole K blocks, so that no partial sum of dX is cut either.
+inline constexpr std::int64_t kVocabularyBlock = 2 * kBlockK;
+constexpr std::int64_t vocabulary_blocks(std::int64_t columns) {
+  return (columns + kVocabularyBlock - 1) / kVocabularyBlock;
+}
+
 /// Types that elements have on the wire, in files and in partial sums.
 enum class DType : std::uint8_t { f32 = 0, bf16 = 1, f16 = 2, f64 = 3, i32 = 4, i64 = 5, u16 = 6 };
 

@@ -1,4 +1,8 @@
 // Cross-entropy of logits, in nats. Server kernels.
+//
+// A row of more than one vocabulary block (base/shapes.hpp) has, of each block b, the maximum m_b and the sum
+// s_b = sum of exp(l - m_b) in fp32; the row's maximum is m = max m_b, its sum s = sum over b of s_b exp(m_b - m), in
+// order of b. So parts of the vocabulary come to the same bits, whoever computes them.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +27,16 @@ namespace cleave::kernels {
 /// Requires: as above; the spans have an element a row.
 void cross_entropy_rows(Parallel& parallel, ConstRows logits, std::span<const std::int32_t> targets,
                         std::span<float> top, std::span<double> sum, std::span<double> loss);
+
+/// The first half for a part of the vocabulary: m_b and s_b of its blocks, [rows][blocks] each.
+/// Requires: the part begins where a block does.
+void cross_entropy_blocks(Parallel& parallel, ConstRows logits, std::span<float> tops, std::span<float> sums);
+
+/// What the blocks of a row come to, all of them in order: its sum, and its maximum. Requires: more than one block.
+[[nodiscard]] double join_blocks(std::span<const float> tops, std::span<const float> sums, float& top);
+
+/// What a row adds to the loss: log(exp_sum) - (target_logit - top).
+[[nodiscard]] double loss_of(float target_logit, float top, double exp_sum);
 
 /// Columns [col0, col0 + logits.cols) of what cross_entropy_backward() makes of whole rows, with the same bits; `top`
 /// and `sum` are those of the whole rows.

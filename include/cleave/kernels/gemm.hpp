@@ -45,6 +45,9 @@ void gemm_block(GemmShape shape, ConstMatrix a, ConstMatrix b, Matrix c, Accumul
 ProductStatus norm_exponents(Parallel& parallel, ConstMatrix a, std::int64_t rows, std::int64_t depth,
                              std::span<std::int16_t> exponents);
 
+/// The exponent of rows of which no norm is larger. Requires: bound > 0.
+[[nodiscard]] std::int16_t exponent_of_bound(double bound);
+
 /// Scaled integers of m x n elements, row-major, rows `ld` elements apart. type: DType::i32 or DType::i64.
 struct PartialSums {
   DType type = DType::i64;

@@ -101,6 +101,9 @@ struct Operation {
   bool trans_a = false, trans_b = false;  ///< gemm: op() of in[0] and in[1]
   bool accumulate = false;                ///< gemm, cross_entropy: add to what out[0] holds; otherwise overwrite it
   GemmShape gemm;                         ///< gemm only
+  /// gemm: no row of op(in[0]) has a larger 2-norm, whatever it holds; 0: that depends on the row. Scaled integers
+  /// (kernels/gemm.hpp) then count the same in all rows, and who has some columns of in[0] need not know the others.
+  double row_bound = 0;
   /// gemm: independent products of this shape, one per sequence or head. More than one only in graphs made for
   /// simulation (src/rivals/published_graph.hpp): no kernel computes them.
   std::int64_t instances = 1;

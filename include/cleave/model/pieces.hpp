@@ -36,6 +36,7 @@ struct SlicedTensor {
 struct HeadPart {
   std::int64_t index = 0, count = 1;  ///< count 1: the whole head
   std::int64_t blocks = 0;            ///< of the vocabulary, of a part
+  std::int64_t first = 0;             ///< row of the vocabulary that the part begins with
 };
 
 /// See the file comment. FLOP are per token, of the whole width, attention left out: it depends on the token's place.
@@ -74,12 +75,8 @@ struct Piece {
 /// stream (an evaluation, a graph without layers). Requires: graph.row_groups 1.
 [[nodiscard]] std::vector<Piece> pieces_of(const StepGraph& graph);
 
-/// Rows of the vocabulary whose maximum and sum are found together: parts of a head are cut between such blocks. A
-/// multiple of kBlockK, so that no partial sum of dX is cut either.
-inline constexpr std::int64_t kVocabularyBlock = 2 * kBlockK;
-
-/// A head in so many parts, of equal numbers of blocks as far as that goes. Requires: a whole head with a norm, and at
-/// least as many blocks as parts.
+/// A head in so many parts, cut between vocabulary blocks, of equal numbers of blocks as far as that goes. Requires: a
+/// whole head with a norm, and at least as many blocks as parts.
 [[nodiscard]] std::vector<Piece> head_parts(const Piece& head, std::int64_t count);
 
 /// For each operation the index of its piece, or -1 where it belongs to none. Requires as pieces_of().

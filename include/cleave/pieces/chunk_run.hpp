@@ -16,6 +16,7 @@
 #include "cleave/base/kept_memory.hpp"
 #include "cleave/base/shapes.hpp"
 #include "cleave/kernels/elementwise.hpp"
+#include "cleave/kernels/gemm.hpp"
 #include "cleave/kernels/matrix.hpp"
 #include "cleave/kernels/packed_operand.hpp"
 #include "cleave/kernels/parallel.hpp"
@@ -102,6 +103,10 @@ class ChunkRun {
   /// Requires: what the instructions read was written, or made by them. `targets`: of the head, one a row.
   /// Errors: CheckFailure where a product is not finite.
   void run(std::span<const Instruction> instructions, SequenceState& state, std::span<const std::int32_t> targets = {});
+  /// Of a part of the head, once run() has made its columns of the logits' gradient: what they add to
+  /// Program::gradient_product(), [rows][width]. `exponents`: of the weight's columns over the whole vocabulary.
+  /// Errors: CheckFailure where it is not finite.
+  void multiply_part(std::span<const std::int16_t> exponents, kernels::PartialSums sums);
   /// Keeps the rows' keys and values, which run() has made. Attention does it by itself where they are not kept yet.
   void keep_keys_values(SequenceState& state);
   /// Sum of the losses of the rows that the last cross-entropy saw.
@@ -116,6 +121,7 @@ class ChunkRun {
   void run(const Instruction& instruction, SequenceState& state, std::span<const std::int32_t> targets);
   void multiply(const Instruction& instruction);
   std::span<const std::int16_t> exponents_of(const model::Operation& op, kernels::ConstMatrix b, const Columns& run);
+  [[nodiscard]] kernels::ConstRows rounded(kernels::ConstRows operand);
   void norm_backward(const model::Operation& op, SequenceState& state);
   void lose(const Instruction& instruction, std::span<const std::int32_t> targets);
   template <class Body>

@@ -36,6 +36,8 @@ class Program {
   /// `graph`: a training step in one row group and one chunk of the loss, which must outlive the program; its batch may
   /// be any. Requires: 0 <= piece < pieces_of(graph).size().
   Program(const model::StepGraph& graph, std::int64_t piece);
+  /// A part of the head (model::HeadPart): columns `vocabulary` of the logits.
+  Program(const model::StepGraph& graph, std::int64_t head, Columns vocabulary);
 
   [[nodiscard]] const model::StepGraph& graph() const { return *graph_; }
   [[nodiscard]] TensorId x() const { return x_; }    ///< what the piece reads of the residual stream
@@ -47,13 +49,26 @@ class Program {
   /// Tensors of model::Piece::kept, each with the columns of those before it; and the columns of all of them.
   [[nodiscard]] const std::map<TensorId, std::int64_t>& kept() const { return kept_; }
   [[nodiscard]] std::int64_t kept_columns() const { return kept_columns_; }
-  [[nodiscard]] bool is_head() const { return !y_.valid(); }
+  [[nodiscard]] bool is_head() const { return !y_.valid(); }  ///< or a part of it
+  [[nodiscard]] bool is_part() const { return vocabulary_.count() > 0; }
+  /// Of a part: its columns of the logits, and their tensor.
+  [[nodiscard]] Columns vocabulary() const { return vocabulary_; }
+  [[nodiscard]] TensorId logits() const { return product_ == nullptr ? TensorId() : product_->out[0].tensor; }
+  /// Of the head: the product that makes the gradient of what the norm returned; null where nobody wants it.
+  [[nodiscard]] const model::Operation* gradient_product() const { return gradient_product_; }
   [[nodiscard]] bool backward() const { return !backward_.empty(); }
 
   /// Forward operations that `wanted` needs, in order. They read `x` and parameters alone.
   [[nodiscard]] std::vector<Instruction> forward(const Wanted& wanted) const;
   /// Everything that the forward pass returns: y, or of the head what its way back begins with.
   [[nodiscard]] Wanted outputs() const;
+  /// Of a part: its logits, as they are before the loss makes gradients of them.
+  [[nodiscard]] std::vector<Instruction> forward_to_logits() const;
+  /// Of a part: its columns of the logits' gradient. To be made with row_sums.
+  [[nodiscard]] Wanted logit_gradient() const;
+  /// Of the head: what follows gradient_product(), up to dx and the norms' gradients; the norm's statistics are made
+  /// again.
+  [[nodiscard]] std::vector<Instruction> back_from_product() const;
   /// Keys and values, as attention reads them.
   [[nodiscard]] Wanted keys_values() const;
 
@@ -86,6 +101,8 @@ class Program {
   const model::StepGraph* graph_;
   std::vector<const model::Operation*> forward_, backward_, sums_;
   const model::Operation *attention_ = nullptr, *norm_backward_ = nullptr;
+  const model::Operation *product_ = nullptr, *gradient_product_ = nullptr;  // of the head
+  Columns vocabulary_;
   TensorId x_, y_, dx_, dy_;
   std::map<TensorId, std::int64_t> kept_;
   std::int64_t kept_columns_ = 0;

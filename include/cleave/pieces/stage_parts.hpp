@@ -21,20 +21,30 @@ struct UnitRange {
   bool operator==(const UnitRange&) const = default;
 };
 
-/// The pieces of a graph and their programs.
+/// The pieces of a graph and their programs. A head can be cut into parts in several ways: the parts of each have
+/// numbers of their own, after those of the graph's pieces, so a number says all.
 class PieceTable {
  public:
   /// `graph`: as for Program; it must outlive the table.
   explicit PieceTable(const model::StepGraph& graph);
   [[nodiscard]] const model::StepGraph& graph() const { return *graph_; }
-  [[nodiscard]] std::int64_t size() const { return std::ssize(pieces_); }
-  [[nodiscard]] const model::Piece& piece(std::int64_t index) const;
+  /// With parts of the head.
+  [[nodiscard]] std::int64_t size() const { return std::ssize(programs_); }
+  /// Number of the whole head.
+  [[nodiscard]] std::int64_t head() const { return std::ssize(pieces_) - 1; }
+  /// Number of part k of a head in `count` parts; of one part, the head's. Requires: 0 <= k < count <= its vocabulary
+  /// blocks.
+  [[nodiscard]] std::int64_t part_of_head(std::int64_t count, std::int64_t k) const;
+  /// Rows of the vocabulary.
+  [[nodiscard]] std::int64_t vocabulary() const { return pieces_.back().units; }
+  [[nodiscard]] const model::Piece& piece(std::int64_t index);
   /// Made when it is first asked for.
   [[nodiscard]] const Program& program(std::int64_t index);
 
  private:
   const model::StepGraph* graph_;
   std::vector<model::Piece> pieces_;
+  std::map<std::int64_t, model::Piece> parts_;  // by number, made when they are first asked for
   std::vector<std::unique_ptr<Program>> programs_;
 };
 
@@ -77,6 +87,9 @@ void for_needed(const model::TensorSpec& spec, const NeededPart& part, const Use
 
 /// All parameters of pieces [first, end).
 [[nodiscard]] NeededParameters parameters_of_stage(PieceTable& table, std::int64_t first, std::int64_t end);
+
+/// As they are sent, with the exponents that a part of the head needs besides.
+[[nodiscard]] std::int64_t bytes_of_stage(PieceTable& table, std::int64_t first, std::int64_t end);
 
 /// What an owner of slices of a stage computes of a sequence that it has not run itself.
 struct OwnerSteps {

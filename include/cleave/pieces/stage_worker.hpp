@@ -51,7 +51,9 @@ class StageWorker {
     kept,    ///< what forward() has made is kept until the sequence is summed, and weights are packed once for all
              ///< chunks; remake() as above for others
   };
-  /// Weights of pieces [first, end) as they are sent: parameters_of_stage() in order of their ids (sent_as()).
+  /// Weights of pieces [first, end) as they are sent: parameters_of_stage() in order of their ids (sent_as()); of a
+  /// part of the head then the exponents of the weight's columns over the whole vocabulary, 2 bytes each
+  /// (bytes_of_stage()).
   Status hold_stage(std::int32_t stage, std::int64_t first, std::int64_t end, std::span<const std::byte> weights,
                     Replay replay = Replay::remade);
   /// The same, where weights are read where they lie, in fp32. Requires: fp32 on the wire. They must stay there,
@@ -86,6 +88,23 @@ class StageWorker {
   /// `for_sums`: operands are kept for the owners of the stage's slices here.
   Status head(const Chunk& chunk, std::span<const float> x, std::span<const std::int32_t> targets,
               const HeadResults& results, bool for_sums = true);
+  /// What comes of a chunk at a part of the head: of each row and vocabulary block of the part the maximum and the sum
+  /// of exponentials (kernels::cross_entropy_blocks), and the logit of the row's target, 0 where the part has it not.
+  struct PartResults {
+    std::span<float> tops, sums, target_logits;
+  };
+  Status part(const Chunk& chunk, std::span<const float> x, std::span<const std::int32_t> targets,
+              const PartResults& results);
+  /// What of rows all parts together know.
+  struct PartOperands {
+    std::span<const float> top;
+    std::span<const double> sum;
+    std::span<const std::int32_t> targets;
+  };
+  /// The part's share of dX of a sequence that was remade, from the last chunk to the first: scaled integers
+  /// [rows][width] of partial_sum_type(wire), or nothing where nobody wants them.
+  Status part_backward(const Chunk& chunk, const PartOperands& rows, std::span<std::byte> sums);
+  [[nodiscard]] bool is_part(std::int32_t stage);
   /// Opens a sequence's way back: X of all its rows.
   Status remake(std::int32_t stage, std::int64_t sequence, std::span<const float> x, bool for_sums = true);
   /// dX of dY, from the last chunk to the first, of a sequence that was remade, or kept since it went forward here;
@@ -136,6 +155,7 @@ class StageWorker {
 
   [[nodiscard]] Replica* replica_of(std::int32_t stage);
   [[nodiscard]] bool fits(const Chunk& chunk) const;
+  [[nodiscard]] bool are_words(std::span<const std::int32_t> targets) const;
   Status take_stage(std::int32_t stage, std::int64_t first, std::int64_t end, std::unique_ptr<Weights> weights,
                     Replay replay);
   [[nodiscard]] bool can_hold(std::int64_t first, std::int64_t end);

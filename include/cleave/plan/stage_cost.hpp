@@ -9,8 +9,11 @@
 namespace cleave::plan {
 
 /// Bytes of a row at the head beside the boundary: its target down; its maximum in fp32, its sum of exponentials and
-/// its loss in double up. An owner of some of the vocabulary is sent all of them but the loss.
-inline constexpr std::int64_t kHeadRowDown = 4, kHeadRowUp = 20, kHeadRowOfOwner = 16;
+/// its loss in double up. An owner of some of the vocabulary is sent all of them but the loss, and so is a part of the
+/// head on the way back.
+inline constexpr std::int64_t kHeadRowDown = 4, kHeadRowUp = 20, kHeadRowBack = 16;
+/// Of a part of the head, up: a maximum and a sum of each vocabulary block, in fp32; and the logit of the target.
+inline constexpr std::int64_t kPartRowOfBlock = 8, kPartRowUp = 4;
 
 /// Of pieces [first, end) of some work.
 class StageCost {
@@ -24,6 +27,8 @@ class StageCost {
   [[nodiscard]] bool is_part() const { return blocks_ > 0; }
   /// The gradient that it goes back from is that of its own logits: no dY comes from above.
   [[nodiscard]] bool has_logits() const { return is_head() || is_part(); }
+  /// Columns of the residual stream.
+  [[nodiscard]] std::int64_t width() const { return width_; }
   /// Some gradient within the stage, or of what it reads, is wanted.
   [[nodiscard]] bool backward() const { return backward_; }
   /// Products' weights in the wire type, biases and norms in 4 bytes.
@@ -49,13 +54,15 @@ class StageCost {
   /// What rows need on the way forward and what comes of them, what they need on the way back beside X, and what comes
   /// of them then.
   [[nodiscard]] Bytes forward_operand(std::int64_t rows) const {
-    return boundary(rows) + Bytes(head_ ? kHeadRowDown * rows : 0);
+    return boundary(rows) + Bytes(has_logits() ? kHeadRowDown * rows : 0);
   }
   [[nodiscard]] Bytes forward_result(std::int64_t rows) const {
-    if (is_part()) return Bytes(8 * rows * blocks_);
+    if (is_part()) return Bytes((kPartRowOfBlock * blocks_ + kPartRowUp) * rows);
     return boundary(rows) + Bytes(head_ ? kHeadRowUp * rows : 0);
   }
-  [[nodiscard]] Bytes backward_operand(std::int64_t rows) const { return is_part() ? Bytes(8 * rows) : boundary(rows); }
+  [[nodiscard]] Bytes backward_operand(std::int64_t rows) const {
+    return is_part() ? Bytes(kHeadRowBack * rows) : boundary(rows);
+  }
   [[nodiscard]] Bytes backward_result(std::int64_t rows) const {
     return is_part() ? Bytes(sum_ * rows * width_) : boundary(rows);
   }
@@ -103,10 +110,13 @@ class StageCost {
 struct OwnerCost {
   double elements = 0;  ///< of the sums
   Bytes weights;        ///< that a device needs which is no replica of the stage
-  Bytes at_work;        ///< memory beside sums and weights
-  Bytes operands;       ///< of one sequence that it did not run itself
-  Flops alone;          ///< of such a sequence
-  Flops beside;         ///< of a sequence whose backward pass it ran itself
+  Bytes at_work;        ///< memory beside sums and weights, which owners of a stage on one device share
+  /// Of slices of a part of the head: memory for operands of their sums, from the way back of a sequence until they are
+  /// summed, of that sequence and the next one.
+  Bytes kept;
+  Bytes operands;  ///< of one sequence that it did not run itself
+  Flops alone;     ///< of such a sequence
+  Flops beside;    ///< of a sequence whose backward pass it ran itself
 };
 [[nodiscard]] OwnerCost owner_cost(const StageWork& work, const StageCost& stage, std::span<const PieceSlice> slices,
                                    std::int64_t chunk);

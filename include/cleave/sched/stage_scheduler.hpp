@@ -65,7 +65,7 @@ class StageScheduler {
   StepReport run(const KeepGoing& keep_going = {});
 
   /// After run() has thrown: gives up what is in flight and waits for the server's kernels, so that the step can be run
-  /// again, in whatever layout. Returns what the abandoned part took. Requires: devices hold the whole head.
+  /// again, in whatever layout. Returns what the abandoned part took.
   StepReport abandon();
 
  private:

@@ -26,7 +26,7 @@ enum class Layout : std::uint8_t { automatic, tiles, stages };
 struct LayoutRequest {
   Layout layout = Layout::automatic;
   std::int64_t row_groups = 0;    ///< 0: whichever number is quickest
-  bool as_trained = false;        ///< as `train` takes it: chosen for devices that stay, the head in one piece
+  bool as_trained = false;        ///< as `train` takes it: chosen for devices that stay
   std::int64_t chunk_tokens = 0;  ///< StageOptions::chunk
   plan::OwnerPlaces owners = plan::OwnerPlaces::automatic;
   bool preload = true;  ///< StageOptions::preload

@@ -108,12 +108,14 @@ double replica_bytes(const StageWork& work, const Role& role, const Settings& se
 
 double rounding_bytes(const StageWork& work, const Role& role) {
   double most = 0;
+  const auto wire = static_cast<double>(size_of(work.wire));
   for (std::int64_t i = role.cost.first(); i < role.cost.end(); ++i) {
     const model::Piece& piece = work.pieces[static_cast<std::size_t>(i)];
     const auto elements = static_cast<double>(piece.weight_elements() + piece.vector_elements());
     most = std::max(most, elements / static_cast<double>(piece.units));
   }
-  return 2 * most * static_cast<double>(sum_bytes(work.wire) + size_of(work.wire)) + 64;
+  const double kept = role.cost.is_part() ? 2 * static_cast<double>(work.seq) * wire : 0;  // OwnerCost::kept
+  return 2 * (most * (static_cast<double>(sum_bytes(work.wire)) + wire) + kept) + 64;
 }
 
 std::vector<Role> cut_stages(const Problem& problem, const Settings& settings, std::int64_t shares) {

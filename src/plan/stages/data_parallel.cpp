@@ -52,7 +52,7 @@ class DataParallel {
         owner.group = static_cast<std::int64_t>(i);
         owner.slices = slices_[s];
         owner.replica = true;
-        owner.memory = sums(s) + owners_[s].at_work;
+        owner.memory = sums(s) + owners_[s].at_work + owners_[s].kept;
         plan.owners.push_back(std::move(owner));
         plan.bytes_up += Bytes(static_cast<std::int64_t>(owners_[s].elements) * size_of_sums());
       }
@@ -104,7 +104,7 @@ class DataParallel {
   bool take_memory() {
     double needed = 0, kept = 0, packed = 0;
     for (std::size_t s = 0; s < costs_.size(); ++s) {
-      needed += bytes_of(least(costs_[s]) + sums(s) + owners_[s].at_work);
+      needed += bytes_of(least(costs_[s]) + sums(s) + owners_[s].at_work + owners_[s].kept);
       if (!costs_[s].backward()) continue;
       kept += bytes_of(costs_[s].kept());
       packed += bytes_of(costs_[s].packed());

@@ -33,8 +33,8 @@ void slice(const Problem& problem, const Layout& layout, StagePlan& plan) {
         if (owner.slices.empty()) continue;
         const OwnerCost costs = owner_cost(work, cost, owner.slices, chunk);
         if (!owner.replica) owner.weights = costs.weights;
-        owner.memory =
-            owner.weights + costs.at_work + Bytes(static_cast<std::int64_t>(costs.elements) * sum_bytes(work.wire));
+        owner.memory = owner.weights + costs.at_work + costs.kept +
+                       Bytes(static_cast<std::int64_t>(costs.elements) * sum_bytes(work.wire));
         plan.owners.push_back(std::move(owner));
       }
     }

@@ -42,8 +42,10 @@ class Assigner {
   Assigner(const Problem& problem, Layout& layout) : problem_(problem), layout_(layout), work_(*problem.work) {
     for (const Role& role : layout.roles) {
       rounding_.push_back(rounding_bytes(work_, role));
-      typical_.push_back(
-          owner_cost(work_, role.cost, slices_between(work_, role.cost, 0.4, 0.6), layout.settings.chunk));
+      typical_.push_back(cost_of_share(role.cost, 0.4, 0.6));
+      const double all = count(cost_of_share(role.cost, 0, 1).kept), fifth = count(typical_.back().kept);
+      kept_.push_back((all - fifth) / 0.8);
+      fixed_.push_back(count(typical_.back().at_work) + fifth - 0.2 * kept_.back());
     }
   }
 
@@ -125,6 +127,12 @@ class Assigner {
     }
   }
 
+  OwnerCost cost_of_share(const StageCost& stage, double from, double to) const {
+    return owner_cost(work_, stage, slices_between(work_, stage, from, to), layout_.settings.chunk);
+  }
+  // Of a stage's whole gradient, in memory: sums, and operands that grow with them.
+  double bytes_of_all(std::size_t s) const { return sum_size() * elements(s) + kept_[s]; }
+
   struct Times {
     double down, compute;
   };
@@ -188,7 +196,7 @@ class Assigner {
       std::vector<Candidate> candidates;
       for (const std::size_t i : layout_.roles[s].replicas) {
         if (problem_.owners == OwnerPlaces::apart) break;
-        const double most = (loads_[i].memory - count(typical_[s].at_work) - rounding_[s]) / (sum_size() * elements(s));
+        const double most = (loads_[i].memory - fixed_[s] - rounding_[s]) / bytes_of_all(s);
         if (most > kLeastShare) candidates.push_back({i, std::min(1.0, most), ready(s, i, times_of(s, i, true)), true});
       }
       if (layout_.settings.owners > 0 && std::ssize(candidates) > layout_.settings.owners * groups) {
@@ -224,7 +232,7 @@ class Assigner {
     load.down += times.down;
     load.compute += times.compute;
     load.up += share * sent(s) / problem_.up[device];
-    load.memory -= sum_size() * elements(s) * share + count(typical_[s].at_work) + rounding_[s];
+    load.memory -= bytes_of_all(s) * share + fixed_[s] + rounding_[s];
     if (!replica) load.memory -= weights_beside(s, share);
     ++load.owns;
   }
@@ -253,13 +261,13 @@ class Assigner {
     double missing = 1;
     for (const Candidate& c : gradient.candidates) missing -= c.most;
     const double weights = several ? weights_beside(s, 1) : 0;
-    const double per_share = sum_size() * elements(s) + (several ? 0 : count(layout_.roles[s].cost.weights()));
+    const double per_share = bytes_of_all(s) + (several ? 0 : count(layout_.roles[s].cost.weights()));
     Candidate best;
     double most = 0, least_left = 0;
     for (std::size_t i = 0; i < loads_.size(); ++i) {
       const Load& load = loads_[i];
       if (load.owns >= layout_.settings.roles) continue;
-      const double held = (load.memory - count(typical_[s].at_work) - rounding_[s] - weights) / per_share;
+      const double held = (load.memory - fixed_[s] - rounding_[s] - weights) / per_share;
       if (held < kLeastShare) continue;
       if (std::ranges::any_of(gradient.candidates, [&](const Candidate& c) { return c.device == i; })) continue;
       if (std::ranges::find(layout_.roles[s].replicas, i) != layout_.roles[s].replicas.end()) continue;
@@ -294,7 +302,8 @@ class Assigner {
   Layout& layout_;
   const StageWork& work_;
   std::vector<OwnerCost> typical_;
-  std::vector<double> rounding_;  // of each stage
+  std::vector<double> fixed_, kept_;  // of each stage: memory at work of any owner, and operands that one of all keeps
+  std::vector<double> rounding_;      // of each stage
   std::vector<double> uplinks_;
   std::vector<Load> loads_;
   std::vector<Gradient> gradients_;

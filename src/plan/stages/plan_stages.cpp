@@ -5,6 +5,7 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -336,14 +337,19 @@ stages::Problem problem_of(const StageWork& work, std::span<const fleet::DeviceP
   return problem;
 }
 
-// Parts that the head is cut into: none where some device can hold it whole; else the fewest for which twice as many
-// devices have room. A part's rows come back as sums in 4 bytes, so parts are worth it only where they must be.
-std::int64_t head_parts_for(const StageWork& work, std::span<const fleet::DeviceProfile> devices) {
+// Where the fewest parts leave no room for sums, so many more are tried.
+constexpr std::int64_t kMoreParts = 3;
+
+// Parts that the head is cut into, the most worthwhile number first: none where some device can hold it whole; else the
+// fewest for which twice as many devices have room, and some more. A part's rows come back as sums in 4 bytes, so parts
+// are worth it only where they must be.
+std::vector<std::int64_t> head_parts_for(const StageWork& work, std::span<const fleet::DeviceProfile> devices) {
   const auto body = std::ssize(work.pieces) - 1;
   const model::Piece& head = work.pieces.back();
-  if (body == 0 || head.norm_elements == 0 || !work.pieces[static_cast<std::size_t>(body - 1)].backward) return 1;
-  const std::int64_t blocks = (head.units + model::kVocabularyBlock - 1) / model::kVocabularyBlock;
-  for (std::int64_t parts = 1; parts <= std::min<std::int64_t>(blocks, std::ssize(devices) / 2); ++parts) {
+  if (body == 0 || head.norm_elements == 0 || !work.pieces[static_cast<std::size_t>(body - 1)].backward) return {1};
+  const std::int64_t blocks = vocabulary_blocks(head.units);
+  const std::int64_t most = std::min<std::int64_t>(blocks, std::ssize(devices) / 2);
+  for (std::int64_t parts = 1; parts <= most; ++parts) {
     const StageWork cut = with_head_parts(work, parts);
     double needed = 0;
     for (std::int64_t i = body; i < std::ssize(cut.pieces); ++i) {
@@ -352,14 +358,13 @@ std::int64_t head_parts_for(const StageWork& work, std::span<const fleet::Device
     }
     const auto able = std::ranges::count_if(
         devices, [&](const fleet::DeviceProfile& of) { return static_cast<double>(of.memory.value()) >= needed; });
-    if (able >= (parts == 1 ? 1 : 2 * parts)) return parts;
+    if (able < (parts == 1 ? 1 : 2 * parts)) continue;
+    if (parts == 1) return {1};
+    std::vector<std::int64_t> counts(static_cast<std::size_t>(std::min(kMoreParts, most - parts) + 1));
+    std::iota(counts.begin(), counts.end(), parts);
+    return counts;
   }
-  return 1;
-}
-
-// What is laid out on these devices.
-StageWork cut_for(const StageWork& work, std::span<const fleet::DeviceProfile> devices) {
-  return with_head_parts(work, head_parts_for(work, devices));
+  return {1};
 }
 
 StagePlan finished(const stages::Problem& problem, const stages::Layout& layout, double forecast) {
@@ -374,25 +379,27 @@ StagePlan finished(const stages::Problem& problem, const stages::Layout& layout,
 std::optional<StagePlan> find_stages(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
                                      const StageOptions& options) {
   if (work.pieces.empty() || devices.empty()) return std::nullopt;
-  const StageWork cut = cut_for(work, devices);
-  const stages::Problem problem = problem_of(cut, devices, options);
-  stages::Search search(problem, std::min(options.chunk, work.seq), false);
-  search.run();
-  std::vector<StagePlan> whole = stages::data_parallel_layouts(problem, options.chunk);
-  if (!whole.empty() &&
-      (!search.best() || whole.front().forecast.value() < stages::forecast(problem, *search.best(), true)))
-    return std::move(whole.front());
-  if (!search.best()) return std::nullopt;
-  return finished(problem, *search.best(), search.time());
+  for (const std::int64_t parts : head_parts_for(work, devices)) {
+    const StageWork cut = with_head_parts(work, parts);
+    const stages::Problem problem = problem_of(cut, devices, options);
+    stages::Search search(problem, std::min(options.chunk, work.seq), false);
+    search.run();
+    std::vector<StagePlan> whole = stages::data_parallel_layouts(problem, options.chunk);
+    if (!whole.empty() &&
+        (!search.best() || whole.front().forecast.value() < stages::forecast(problem, *search.best(), true)))
+      return std::move(whole.front());
+    if (search.best()) return finished(problem, *search.best(), search.time());
+  }
+  return std::nullopt;
 }
 
-std::vector<StagePlan> stage_candidates(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
-                                        const StageOptions& options, std::size_t most) {
-  std::vector<StagePlan> plans;
-  if (work.pieces.empty() || devices.empty()) return plans;
-  const StageWork cut = cut_for(work, devices);
+namespace {
+
+std::vector<StagePlan> candidates_of(const StageWork& cut, std::span<const fleet::DeviceProfile> devices,
+                                     const StageOptions& options, std::size_t most) {
   const stages::Problem problem = problem_of(cut, devices, options);
-  stages::Search search(problem, std::min(options.chunk, work.seq), true);
+  std::vector<StagePlan> plans;
+  stages::Search search(problem, std::min(options.chunk, cut.seq), true);
   search.run();
   std::vector<StagePlan> whole = stages::data_parallel_layouts(problem, options.chunk);
   if (!search.best()) {
@@ -422,13 +429,25 @@ std::vector<StagePlan> stage_candidates(const StageWork& work, std::span<const f
   return plans;
 }
 
+}  // namespace
+
+std::vector<StagePlan> stage_candidates(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
+                                        const StageOptions& options, std::size_t most) {
+  if (work.pieces.empty() || devices.empty()) return {};
+  for (const std::int64_t parts : head_parts_for(work, devices)) {
+    std::vector<StagePlan> plans = candidates_of(with_head_parts(work, parts), devices, options, most);
+    if (!plans.empty()) return plans;
+  }
+  return {};
+}
+
 StagePlan plan_stages(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
                       const StageOptions& options) {
   if (work.pieces.empty()) throw InputError("the model has no layers to be laid out in stages");
   if (devices.empty()) throw InputError("there are no devices");
   std::optional<StagePlan> plan = find_stages(work, devices, options);
   if (!plan) {
-    const StageWork cut = cut_for(work, devices);
+    const StageWork cut = with_head_parts(work, head_parts_for(work, devices).front());
     stages::refuse(problem_of(cut, devices, options));
   }
   return std::move(*plan);

@@ -87,7 +87,7 @@ std::vector<Settings> settings_of_any_work() {
   // Room for sums beside stages, and devices with sums alone.
   constexpr std::pair<double, double> kRooms[] = {{0.25, 0}, {0.45, 0}, {0, 0.45}};
   std::vector<Settings> list;
-  for (const double horizons : {1.0, 6.0}) {
+  for (const double horizons : {0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 6.0}) {
     for (const auto& [sums, only_owners] : kRooms) {
       Settings& settings = list.emplace_back(of_horizon(horizons * Settings{}.owning));
       settings.for_sums = sums;

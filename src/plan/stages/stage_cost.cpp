@@ -34,6 +34,12 @@ double heads_touched(const model::Piece& piece, std::int64_t index, std::span<co
   return static_cast<double>(heads) / static_cast<double>(std::max<std::int64_t>(1, piece.attention.n_kv_head));
 }
 
+std::int64_t units_of(std::span<const PieceSlice> slices) {
+  std::int64_t sum = 0;
+  for (const PieceSlice& slice : slices) sum += slice.end - slice.begin;
+  return sum;
+}
+
 double trained_elements(const model::Piece& piece) {
   double sum = 0;
   for (const model::SlicedTensor& tensor : piece.tensors)
@@ -166,11 +172,11 @@ OwnerCost owner_cost(const StageWork& work, const StageCost& stage, std::span<co
   cost.alone = Flops(alone);
   cost.beside = Flops(beside);
   // X and dY; of the head X with each row's maximum and sum, from which the rows of dY are made.
-  const std::int64_t beside_x = stage.is_head() ? kHeadRowOfOwner : 8;
   cost.operands =
-      stage.has_logits() ? stage.boundary(work.seq) + Bytes(beside_x * work.seq) : stage.boundary(2 * work.seq);
+      stage.has_logits() ? stage.boundary(work.seq) + Bytes(kHeadRowBack * work.seq) : stage.boundary(2 * work.seq);
   const bool keeps_sequence = whole_stage || stage.open_forward().value() > 0;
   cost.at_work = keeps_sequence ? stage.open_backward() + stage.boundary(2 * work.seq) : stage.boundary(4 * chunk);
+  if (stage.is_part()) cost.kept = Bytes(2 * work.seq * (units_of(slices) + stage.width()) * size_of(work.wire));
   return cost;
 }
 

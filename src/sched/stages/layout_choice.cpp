@@ -70,11 +70,6 @@ class Outlook final : public Observer {
   Bytes to_come_;
 };
 
-[[noreturn]] void refuse_parts() {
-  throw InputError("no device holds the head of the model, and train has none in parts yet",
-                   "devices with more memory, or plan.layout: tiles");
-}
-
 class Chooser {
  public:
   explicit Chooser(const StepSpec& spec) : spec_(spec), devices_(spec.devices) {
@@ -93,10 +88,6 @@ class Chooser {
       step.emplace(graph(1));
       planner.emplace(*step, stage_scheduler_options(spec_));
       quickest = planner->quickest(devices_, {});
-    }
-    if (quickest && request.as_trained && quickest->plan.head_parts > 1) {
-      if (request.layout == Layout::stages) refuse_parts();
-      quickest.reset();
     }
     if (quickest) stages.stages = quickest->plan;
     if (request.layout == Layout::stages) {
@@ -216,9 +207,7 @@ LayoutChoice layout_without_emulation(const StepSpec& spec) {
   const plan::StageWork work = plan::stage_work_of(model::build_step(spec.model, graph_options(spec, 1)), spec.wire);
   const plan::StageOptions options = stage_scheduler_options(spec).stages;
   if (spec.layout.layout == Layout::stages) {
-    plan::StagePlan plan = plan::plan_stages(work, spec.devices, options);
-    if (spec.layout.as_trained && plan.head_parts > 1) refuse_parts();
-    return {Layout::stages, 1, std::move(plan)};
+    return {Layout::stages, 1, plan::plan_stages(work, spec.devices, options)};
   }
   const auto devices = std::ssize(spec.devices);
   if (devices == 0 || spec.batch < 2 * devices) return tiles();

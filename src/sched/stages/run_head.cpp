@@ -23,12 +23,14 @@ void StageRun::part_forward_done(std::int64_t q) {
 
 // Partial sums are read, and their sum goes through the norm: views of the same shape as dX for each part, and one of
 // the blocks' maxima and sums, which were folded before.
-model::Operation StageRun::kernel_of_join(std::int64_t rows) const {
+model::Operation StageRun::kernel_of_join(std::int64_t q, std::int64_t chunk) const {
   model::Operation kernel = graph.operation(joined.norm);
   const std::int64_t all = work.tokens();
   for (auto* views : {&kernel.in, &kernel.out}) {
     for (model::TensorView& view : *views) {
-      if (view.valid() && view.rows == all) view.rows = rows;
+      if (!view.valid() || view.rows != all) continue;
+      view.row0 = q * work.seq + rows_from(chunk);
+      view.rows = rows_to(chunk) - rows_from(chunk);
     }
   }
   model::TensorView folded = kernel.in.front();
@@ -49,7 +51,7 @@ void StageRun::part_backward_done(const Purpose& purpose) {
   for (; begun < ready; ++begun) {
     const std::int64_t chunk = chunks - 1 - begun;
     joined.due.emplace_back(q, chunk);
-    fleet.start(kernel_of_join(rows_to(chunk) - rows_from(chunk)));
+    fleet.start(kernel_of_join(q, chunk));
   }
   if (visit(backward, purpose.stage, q).done < chunks) return;
   if (--at(purpose.stage).backward_left == 0) norms_done(purpose.stage);

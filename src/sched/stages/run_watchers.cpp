@@ -186,8 +186,9 @@ std::optional<StageRun::Watcher> StageRun::best_watcher(const Unwatched& of, dou
     const double weights = replica || widens >= 0 ? 0 : size(several ? cost.weights() : typical.weights);
     const double memory =
         candidate.memory_for(of.stage) - (widens >= 0 ? 0 : size(typical.at_work)) - (several ? weights : 0);
+    const double kept = typical.elements > 0 ? size(typical.kept) / typical.elements : 0;
     const double per_element =
-        static_cast<double>(plan::sum_bytes(work.wire)) + (replica || several ? 0 : size(cost.weights()) / all);
+        static_cast<double>(plan::sum_bytes(work.wire)) + kept + (replica || several ? 0 : size(cost.weights()) / all);
     double elements = std::min(rest, memory / per_element * 0.99);
     if (elements < kLeastShare * all && elements < rest) continue;
     std::vector<PieceSlice> may = of.rest;

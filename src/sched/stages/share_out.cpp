@@ -114,6 +114,7 @@ class Sharing {
       largest.elements = std::max(largest.elements, part.elements);
       largest.weights = std::max(largest.weights, part.weights);
       largest.at_work = std::max(largest.at_work, part.at_work);
+      largest.kept = std::max(largest.kept, part.kept);
       largest.alone = std::max(largest.alone, part.alone);
       cut.kind.push_back(cut.largest.size() - 1);
     }
@@ -192,11 +193,11 @@ class Sharing {
       const double sending = sent / of.uplink;
       const double reading = sequences * unread(i, k) * size_in_bytes(all.operands) / of.downlink;
       const double computing = sequences * flops(i, k, all) / of.compute, loading = whole_weights / of.downlink;
-      const double share =
-          std::min({1.0, (room(i, k, all.at_work) - kMargin - whole_weights) / (held + its_weights),
-                    (time - sums_in(of)) / sending, (time - lost.ready.value()) / sending,
-                    (time - reads_from(i, of, loading) - reading) / (sending + its_weights / of.downlink),
-                    (time - of.compute_busy - computing - loading) / (sending + its_weights / of.downlink)});
+      const double share = std::min(
+          {1.0, (room(i, k, all.at_work) - kMargin - whole_weights) / (held + its_weights + size_in_bytes(all.kept)),
+           (time - sums_in(of)) / sending, (time - lost.ready.value()) / sending,
+           (time - reads_from(i, of, loading) - reading) / (sending + its_weights / of.downlink),
+           (time - of.compute_busy - computing - loading) / (sending + its_weights / of.downlink)});
       if (share >= kLeastOfSums) list.push_back({k, share, weights > 0});
     }
     std::ranges::stable_sort(

@@ -567,9 +567,14 @@ void StageRun::give_up() {
     if (book(id).present) fleet.release(load, DeviceId(id));
   }
   loads.clear();
-  while (server->under_way() > 0) {
+  while (server->under_way() > 0 || !joined.due.empty()) {
     const Event event = fleet.next_event(fleet.now() + kSilence);
-    if (event.kind == EventKind::kernel_done) server->done_unused();
+    if (event.kind != EventKind::kernel_done) continue;
+    if (in_parts() && event.op == joined.norm) {
+      joined.due.pop_front();
+    } else {
+      server->done_unused();
+    }
   }
 }
 

@@ -223,7 +223,7 @@ struct StageRun {
   void part_backward_done(const Purpose& purpose);
   // The server has added the parts' dX of a chunk, and taken it through the norm.
   void chunk_joined();
-  model::Operation kernel_of_join(std::int64_t rows) const;
+  model::Operation kernel_of_join(std::int64_t q, std::int64_t chunk) const;
 
   // ---- gradients
 

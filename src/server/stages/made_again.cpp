@@ -18,12 +18,6 @@ void append(std::vector<std::byte>& bytes, std::span<T> values) {
   bytes.insert(bytes.end(), raw.begin(), raw.end());
 }
 
-std::vector<UnitRange> units_of(const std::vector<plan::PieceSlice>& slices) {
-  std::vector<UnitRange> ranges;
-  for (const plan::PieceSlice& slice : slices) ranges.push_back({slice.piece, slice.begin, slice.end});
-  return ranges;
-}
-
 }  // namespace
 
 void StageNumbers::put_values(std::span<const float> values, std::vector<std::byte>& to) const {
@@ -64,11 +58,32 @@ void StageNumbers::put_dx(std::int32_t stage, const RowRange& of, std::vector<st
   to.insert(to.end(), bytes.begin(), bytes.end());
 }
 
+// As a part of the head returned them. A logit of a target that another part has is 0 in the answer.
+void StageNumbers::put_blocks(std::int32_t part, const RowRange& of, std::vector<std::byte>& to) {
+  const auto all = static_cast<std::size_t>(vocabulary_blocks(table_->vocabulary())),
+             first = static_cast<std::size_t>(of.sequence * seq_ + of.row),
+             end = first + static_cast<std::size_t>(of.rows);
+  const auto before = static_cast<std::size_t>(blocks_before(part)), blocks = static_cast<std::size_t>(blocks_of(part));
+  for (const KeptVector<float>* values : {&block_tops_, &block_sums_}) {
+    for (std::size_t row = first; row < end; ++row)
+      append(to, std::span<const float>(*values).subspan(row * all + before, blocks));
+  }
+  const model::Piece& piece = table_->piece(at(part).first);
+  for (std::size_t row = first; row < end; ++row) {
+    const std::int64_t target = work_.inputs().targets[row] - piece.part.first;
+    const float logit = target >= 0 && target < piece.units ? target_logits_[row] : 0.0F;
+    append(to, std::span<const float>(&logit, 1));
+  }
+}
+
 std::vector<std::byte> StageNumbers::stored_answer(const AnswerRows& of, bool with_rows, bool with_norms) {
   std::vector<std::byte> bytes;
   const auto first = static_cast<std::size_t>(of.sequence * seq_ + of.row), rows = static_cast<std::size_t>(of.rows);
   const RowRange range{of.sequence, of.row, of.rows};
-  if (is_head(of.stage)) {
+  if (is_part(of.stage)) {
+    if (with_rows && of.back) append(bytes, std::span<const std::byte>(share_of(of.stage, range)));
+    if (with_rows && !of.back) put_blocks(of.stage, range, bytes);
+  } else if (is_head(of.stage)) {
     append(bytes, std::span<const double>(sum_).subspan(first, rows));
     append(bytes, std::span<const double>(loss_).subspan(first, rows));
     put_dx(of.stage, range, bytes);
@@ -80,7 +95,8 @@ std::vector<std::byte> StageNumbers::stored_answer(const AnswerRows& of, bool wi
     ByteWriter to(bytes);
     put_x(of.stage + 1, range, to);
   }
-  if (with_norms) append(bytes, std::span<const float>(at(of.stage).norms_of[static_cast<std::size_t>(of.sequence)]));
+  if (with_norms && !is_part(of.stage))
+    append(bytes, std::span<const float>(at(of.stage).norms_of[static_cast<std::size_t>(of.sequence)]));
   return bytes;
 }
 
@@ -98,7 +114,7 @@ std::vector<std::byte> StageNumbers::stored_sums(std::int32_t owner, const std::
   std::vector<std::byte> bytes;
   const float scale = work_.unit().scale_of_sent();
   std::vector<float> row;
-  for (const Region& part : pieces::regions_of(*table_, units_of(slices))) {
+  for (const Region& part : pieces::regions_of(*table_, ranges_of(slices))) {
     for (std::int64_t i = part.rows.begin; i < part.rows.end; ++i) {
       if (!partial) {
         const float* const from = whole(gradient_of(part.parameter)).row(i) + part.cols.begin;
@@ -129,16 +145,17 @@ std::vector<std::byte> StageNumbers::stored_sums(std::int32_t owner, const std::
 StageNumbers::Status StageNumbers::hold_stage(StageWorker& worker, std::int32_t stage) {
   const Stage& of = at(stage);
   const pieces::NeededParameters needed = pieces::parameters_of_stage(*table_, of.first, of.end);
-  std::vector<std::byte> weights(static_cast<std::size_t>(pieces::bytes_of(work_.graph(), needed)));
+  std::vector<std::byte> weights(static_cast<std::size_t>(pieces::bytes_of_stage(*table_, of.first, of.end)));
   ByteWriter to(weights);
   put_weights(needed, to);
+  if (is_part(stage)) to.put(std::span<const std::int16_t>(head_exponents()));
   return worker.hold_stage(stage, of.first, of.end, weights);
 }
 
 StageNumbers::Status StageNumbers::hold_slices(StageWorker& worker, std::int32_t owner, std::int32_t stage,
                                                const std::vector<plan::PieceSlice>& slices) {
   const Stage& of = at(stage);
-  const std::vector<UnitRange> ranges = units_of(slices);
+  const std::vector<UnitRange> ranges = ranges_of(slices);
   const pieces::NeededParameters needed =
       pieces::parameters_of(*table_, pieces::steps_of_owner(*table_, of.first, of.end, ranges));
   std::vector<std::byte> weights(static_cast<std::size_t>(pieces::bytes_of(work_.graph(), needed)));
@@ -158,7 +175,9 @@ StageNumbers::Status StageNumbers::answer(StageWorker& worker, const AnswerRows&
   const auto rows = static_cast<std::size_t>(of.rows), elements = rows * static_cast<std::size_t>(width_);
   std::vector<float> norms(with_norms ? static_cast<std::size_t>(at(of.stage).norms) : 0);
   Status status = Status::ok;
-  if (is_head(of.stage)) {
+  if (is_part(of.stage)) {
+    status = answer_of_part(worker, chunk, of.back, with_rows, bytes);
+  } else if (is_head(of.stage)) {
     const auto first = static_cast<std::size_t>(of.sequence * seq_ + of.row);
     std::vector<float> dx(elements), top(rows);
     std::vector<double> sum(rows), loss(rows);
@@ -181,6 +200,27 @@ StageNumbers::Status StageNumbers::answer(StageWorker& worker, const AnswerRows&
   return status;
 }
 
+StageNumbers::Status StageNumbers::answer_of_part(StageWorker& worker, const StageWorker::Chunk& chunk, bool back,
+                                                  bool with_rows, std::vector<std::byte>& bytes) {
+  const RowRange range{chunk.sequence, chunk.row, chunk.rows};
+  const auto first = static_cast<std::size_t>(chunk.sequence * seq_ + chunk.row),
+             rows = static_cast<std::size_t>(chunk.rows);
+  const std::span<const std::int32_t> targets = work_.inputs().targets.subspan(first, rows);
+  if (back) {
+    join_rows(range);
+    bytes.resize(with_rows ? static_cast<std::size_t>(share_bytes(chunk.rows)) : 0);
+    return worker.part_backward(chunk,
+                                {std::span<const float>(top_).subspan(first, rows),
+                                 std::span<const double>(sum_).subspan(first, rows), targets},
+                                bytes);
+  }
+  const std::size_t sums = with_rows ? rows * static_cast<std::size_t>(blocks_of(chunk.stage)) : 0;
+  std::vector<float> tops(sums), of_blocks(sums), logits(with_rows ? rows : 0);
+  const Status status = worker.part(chunk, x_values(chunk.stage, range), targets, {tops, of_blocks, logits});
+  for (const auto* values : {&tops, &of_blocks, &logits}) append(bytes, std::span<const float>(*values));
+  return status;
+}
+
 StageNumbers::Status StageNumbers::add(StageWorker& worker, std::int32_t owner, std::int32_t stage,
                                        std::int64_t sequence) {
   const auto first = static_cast<std::size_t>(sequence * seq_), rows = static_cast<std::size_t>(seq_);
@@ -189,7 +229,8 @@ StageNumbers::Status StageNumbers::add(StageWorker& worker, std::int32_t owner, 
   std::vector<float> dy;
   StageWorker::Operands operands;
   operands.x = x;
-  if (is_head(stage)) {
+  if (is_part(stage)) join_rows(all);
+  if (has_logits(stage)) {
     operands.top = std::span<const float>(top_).subspan(first, rows);
     operands.sum = std::span<const double>(sum_).subspan(first, rows);
     operands.targets = work_.inputs().targets.subspan(first, rows);
@@ -203,7 +244,7 @@ StageNumbers::Status StageNumbers::add(StageWorker& worker, std::int32_t owner, 
 StageNumbers::Status StageNumbers::sums(StageWorker& worker, std::int32_t owner,
                                         const std::vector<plan::PieceSlice>& slices, bool partial,
                                         std::vector<std::byte>& bytes) {
-  const std::vector<UnitRange> ranges = units_of(slices);
+  const std::vector<UnitRange> ranges = ranges_of(slices);
   std::int64_t elements = 0;
   for (const Region& region : pieces::regions_of(*table_, ranges)) elements += region.elements();
   if (partial) {
@@ -218,7 +259,7 @@ StageNumbers::Status StageNumbers::sums(StageWorker& worker, std::int32_t owner,
 
 std::vector<plan::PieceSlice> StageNumbers::slices_of(std::int32_t owner) const {
   std::vector<plan::PieceSlice> slices;
-  for (const UnitRange& range : slices_.at(owner)) slices.push_back({range.piece, range.begin, range.end});
+  for (const UnitRange& range : slices_.at(owner)) slices.push_back({in_plan(range.piece), range.begin, range.end});
   return slices;
 }
 

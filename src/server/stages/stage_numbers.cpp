@@ -25,6 +25,7 @@ using sched::Errand;
 using sched::Tasklet;
 
 constexpr std::int64_t kWord = 8, kFloat = 4, kOwnerNumber = 4;
+constexpr std::int64_t kRowBack = kWord + 2 * kFloat;  // at a part of the head: a sum, a maximum, a target
 constexpr double kLargestLoss = 3 * static_cast<double>(std::numeric_limits<float>::max());
 constexpr std::size_t kRowsOfLoss = 16;  // that kernels::cross_entropy() adds up first
 
@@ -45,14 +46,12 @@ StageErrand errand_of(const Tasklet& tasklet) {
   std::abort();
 }
 
-std::vector<UnitRange> ranges_of(const std::vector<plan::PieceSlice>& slices) {
-  std::vector<UnitRange> ranges;
-  for (const plan::PieceSlice& slice : slices) ranges.push_back({slice.piece, slice.begin, slice.end});
-  return ranges;
-}
-
 kernels::TokenSumMatrix::Part part_of(const Region& region) {
   return {region.rows.begin, region.rows.count(), region.cols.begin, region.cols.count()};
+}
+
+bool is_norm_backward(const model::Operation& op) {
+  return op.kind == model::OpKind::layer_norm_backward || op.kind == model::OpKind::rms_norm_backward;
 }
 
 bool all_finite_values(std::span<const float> values) {
@@ -63,9 +62,6 @@ bool all_finite_values(std::span<const float> values) {
 
 void StageNumbers::begin(const plan::StagePlan& plan) {
   const model::StepGraph& graph = work_.graph();
-  if (plan.head_parts > 1)
-    throw InputError("no device holds the head of the model, and train has none in parts yet",
-                     "devices with more memory, or plan.layout: tiles");
   std::unique_ptr<pieces::PieceTable>& table = tables_[&graph];
   if (!table) table = std::make_unique<pieces::PieceTable>(graph);
   table_ = table.get();
@@ -76,16 +72,21 @@ void StageNumbers::begin(const plan::StagePlan& plan) {
   element_ = size_of(wire_);
   const auto boundary = static_cast<std::size_t>(batch_ * seq_ * width_ * element_),
              rows = static_cast<std::size_t>(batch_ * seq_);
+  head_parts_ = plan.head_parts;
+  head_ = static_cast<std::int32_t>(std::ssize(plan.stages) - head_parts_);
+  begin_head();
   stages_.resize(plan.stages.size());
-  x_.resize(plan.stages.size());
+  x_.resize(static_cast<std::size_t>(head_) + 1);
   for (std::size_t s = 0; s < stages_.size(); ++s) {
     Stage& stage = stages_[s];
-    stage.first = plan.stages[s].first;
-    stage.end = plan.stages[s].end;
+    stage.first = in_table(plan.stages[s].first);
+    stage.end = stage.first + plan.stages[s].end - plan.stages[s].first;
     stage.norms = pieces::norm_elements(*table_, stage.first, stage.end);
     stage.norms_of.assign(static_cast<std::size_t>(batch_), {});
-    if (s + 1 < stages_.size()) stage.dy.resize(boundary);
-    if (s > 0) x_[s].resize(boundary);
+    if (s < static_cast<std::size_t>(head_)) {
+      stage.dy.resize(boundary);
+      x_[s + 1].resize(boundary);
+    }
   }
   top_.resize(rows);
   sum_.resize(rows);
@@ -129,7 +130,7 @@ kernels::Rows StageNumbers::rows_of(TensorId tensor, const RowRange& of) {
 }
 
 void StageNumbers::put_x(std::int32_t stage, const RowRange& of, ByteWriter& to) {
-  if (stage > 0) return to.put(std::span<const std::byte>(rows_between(x_[static_cast<std::size_t>(stage)], of)));
+  if (stage > 0) return to.put(std::span<const std::byte>(rows_between(x_of(stage), of)));
   kernels::to_wire(wire_, rows_of(table_->program(0).x(), of), to.rest().data());
   to.skip(static_cast<std::size_t>(of.rows * width_ * element_));
 }
@@ -139,7 +140,7 @@ void StageNumbers::put_dy(std::int32_t stage, const RowRange& of, ByteWriter& to
 }
 
 void StageNumbers::take_x(std::int32_t stage, const RowRange& of, std::span<const std::byte> rows) {
-  std::ranges::copy(rows, rows_between(x_[static_cast<std::size_t>(stage)], of).begin());
+  std::ranges::copy(rows, rows_between(x_of(stage), of).begin());
 }
 
 void StageNumbers::take_dx(std::int32_t stage, const RowRange& of, std::span<const std::byte> rows) {
@@ -161,7 +162,7 @@ pieces::NeededParameters StageNumbers::needed(const Tasklet& load) {
 }
 
 std::int64_t StageNumbers::operands_of_sum(std::int32_t stage) const {
-  return is_head(stage) ? seq_ * (kWord + width_ * element_ + 2 * kFloat) : 2 * seq_ * width_ * element_;
+  return has_logits(stage) ? seq_ * (kWord + width_ * element_ + 2 * kFloat) : 2 * seq_ * width_ * element_;
 }
 
 std::int64_t StageNumbers::operand_bytes(const Tasklet& tasklet) {
@@ -174,17 +175,18 @@ std::int64_t StageNumbers::operand_bytes(const Tasklet& tasklet) {
       if (is_owner) bytes += 3 * kWord * std::ssize(slices_.at(item.owner));
       if (!item.weights) return bytes;
       bytes += static_cast<std::int64_t>(sizeof(comm::OperandPlace)) * std::ssize(places_);
-      return bytes + pieces::bytes_of(work_.graph(), sent_of(tasklet));
+      return bytes + pieces::bytes_of(work_.graph(), sent_of(tasklet)) + exponent_bytes(tasklet);
     }
-    case StageErrand::forward: return item.rows * (width_ * element_ + (is_head(tasklet.stage) ? kFloat : 0));
+    case StageErrand::forward: return item.rows * (width_ * element_ + (has_logits(tasklet.stage) ? kFloat : 0));
     case StageErrand::remake: return seq_ * width_ * element_;
-    case StageErrand::backward: return item.rows * width_ * element_;
+    case StageErrand::backward: return item.rows * (is_part(tasklet.stage) ? kRowBack : width_ * element_);
     case StageErrand::sum:
       if (item.others) return operands_of_sum(tasklet.stage) + kOwnerNumber * std::ssize(*item.others);
       return own_.contains({item.owner, item.sequence, tasklet.piece.device.value}) ? 0
                                                                                     : operands_of_sum(tasklet.stage);
-    case StageErrand::witness_forward: return seq_ * (width_ * element_ + (is_head(tasklet.stage) ? kFloat : 0));
-    case StageErrand::witness_backward: return 2 * seq_ * width_ * element_;
+    case StageErrand::witness_forward: return seq_ * (width_ * element_ + (has_logits(tasklet.stage) ? kFloat : 0));
+    case StageErrand::witness_backward:
+      return seq_ * (width_ * element_ + (is_part(tasklet.stage) ? kRowBack : width_ * element_));
     case StageErrand::send_sums: return 2 * kWord + 3 * kWord * std::ssize(*item.slices);
     default: return 0;
   }
@@ -197,10 +199,13 @@ std::int64_t StageNumbers::result_bytes(const Tasklet& tasklet) {
     case StageErrand::forward:
     case StageErrand::witness_forward:
       if (!item.returns_rows) return 0;
+      if (is_part(tasklet.stage)) return item.rows * (2 * blocks_of(tasklet.stage) + 1) * kFloat;
       return is_head(tasklet.stage) ? item.rows * (2 * kWord + width_ * element_ + kFloat) + norms
                                     : item.rows * width_ * element_;
     case StageErrand::backward:
-    case StageErrand::witness_backward: return (item.returns_rows ? item.rows * width_ * element_ : 0) + norms;
+    case StageErrand::witness_backward:
+      if (is_part(tasklet.stage)) return item.returns_rows ? share_bytes(item.rows) : 0;
+      return (item.returns_rows ? item.rows * width_ * element_ : 0) + norms;
     case StageErrand::send_sums: {
       std::int64_t elements = 0;
       for (const Region& region : pieces::regions_of(*table_, ranges_of(*item.slices))) elements += region.elements();
@@ -248,9 +253,10 @@ void StageNumbers::put_weights(const pieces::NeededParameters& parameters, ByteW
 
 void StageNumbers::put_operands(std::int32_t stage, std::int64_t sequence, ByteWriter& to) {
   const auto first = static_cast<std::size_t>(sequence * seq_), rows = static_cast<std::size_t>(seq_);
-  if (is_head(stage)) to.put(std::span<const double>(sum_).subspan(first, rows));
+  if (is_part(stage)) join_rows({sequence, 0, seq_});
+  if (has_logits(stage)) to.put(std::span<const double>(sum_).subspan(first, rows));
   put_x(stage, {sequence, 0, seq_}, to);
-  if (!is_head(stage)) return put_dy(stage, {sequence, 0, seq_}, to);
+  if (!has_logits(stage)) return put_dy(stage, {sequence, 0, seq_}, to);
   to.put(std::span<const float>(top_).subspan(first, rows));
   to.put(work_.inputs().targets.subspan(first, rows));
 }
@@ -276,25 +282,36 @@ void StageNumbers::fill(const Tasklet& tasklet, std::span<std::byte> payload) {
       }
       to.put(std::span<const comm::OperandPlace>(places_));
       if (item.weights) put_weights(sent_of(tasklet), to);
+      if (exponent_bytes(tasklet) > 0) to.put(std::span<const std::int16_t>(head_exponents()));
       break;
     case StageErrand::forward:
       put_x(stage, {item.sequence, item.row, item.rows}, to);
-      if (is_head(stage))
+      if (has_logits(stage))
         to.put(work_.inputs().targets.subspan(static_cast<std::size_t>(item.sequence * seq_ + item.row),
                                               static_cast<std::size_t>(item.rows)));
       break;
     case StageErrand::witness_forward:
       put_x(stage, {item.sequence, 0, seq_}, to);
-      if (is_head(stage))
+      if (has_logits(stage))
         to.put(work_.inputs().targets.subspan(static_cast<std::size_t>(item.sequence * seq_),
                                               static_cast<std::size_t>(seq_)));
       break;
     case StageErrand::witness_backward:
+      if (is_part(stage)) {
+        put_operands(stage, item.sequence, to);
+        break;
+      }
       put_x(stage, {item.sequence, 0, seq_}, to);
       put_dy(stage, {item.sequence, 0, seq_}, to);
       break;
     case StageErrand::remake: put_x(stage, {item.sequence, 0, seq_}, to); break;
-    case StageErrand::backward: put_dy(stage, {item.sequence, item.row, item.rows}, to); break;
+    case StageErrand::backward:
+      if (is_part(stage)) {
+        put_row_sums({item.sequence, item.row, item.rows}, to);
+      } else {
+        put_dy(stage, {item.sequence, item.row, item.rows}, to);
+      }
+      break;
     case StageErrand::sum:
       if (!payload.empty()) put_operands(stage, item.sequence, to);
       if (item.others) to.put(std::span<const std::int32_t>(*item.others));
@@ -312,7 +329,7 @@ void StageNumbers::fill(const Tasklet& tasklet, std::span<std::byte> payload) {
 void StageNumbers::find_places(const Tasklet& load, const Reader& reader) {
   places_.clear();
   if (load.errand != Errand::weights || !load.item.weights || load.item.owner >= 0 || reader.transport == nullptr ||
-      wire_ != DType::f32)
+      wire_ != DType::f32 || is_part(load.stage))
     return;
   bool any = false;
   for (const auto& [id, part] : needed(load)) {
@@ -400,6 +417,7 @@ bool StageNumbers::place(const Tasklet& tasklet, const comm::ResultView& result)
     return false;
   const std::span<const std::byte> bytes = result.outputs[0];
   if (bytes.empty()) return true;
+  if (is_part(tasklet.stage) && tasklet.errand != Errand::send_sums) return place_part(tasklet, bytes);
   if (tasklet.errand == Errand::send_sums) {
     promoted_rows_ += asked.rows;
     return place_sums(tasklet, bytes);
@@ -419,7 +437,7 @@ bool StageNumbers::place(const Tasklet& tasklet, const comm::ResultView& result)
     const auto top = from.values<float>(rows);
     // Sums of exponentials of what a logit is below the row's maximum: each is at most 1, and one is. A loss is the
     // difference of two logits, and a logarithm.
-    const auto vocabulary = static_cast<double>(table_->piece(table_->size() - 1).units);
+    const auto vocabulary = static_cast<double>(table_->vocabulary());
     const auto may_be_sum = [&](double value) { return value > 0.5 && value < 2 * vocabulary; };
     const auto may_be_loss = [](double value) { return std::abs(value) < kLargestLoss; };
     if (!from.ok() || !is_finite(dx) || !all_finite_values(top) || !std::ranges::all_of(sum, may_be_sum) ||
@@ -496,6 +514,10 @@ void StageNumbers::run(const model::Operation& kernel) {
       }
     }
     return;
+  }
+  if (is_norm_backward(kernel)) {  // of a head in parts: all others are made by devices
+    const std::int64_t row = kernel.in.front().row0;
+    return join_gradients({row / seq_, row % seq_, kernel.in.front().rows});
   }
   for (const model::TensorView& in : kernel.in) {
     if (in.valid() && work_.graph().tensor(in.tensor).role == model::TensorRole::gradient)

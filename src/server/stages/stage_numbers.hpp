@@ -42,8 +42,8 @@ class StageNumbers {
   void sum_late() { sums_late_ = true; }
   [[nodiscard]] bool keeps(bool partial) const { return !partial || keeps_partial_sums_; }
 
-  /// The step that the workspace has begun is run in these stages. Requires: a head in one part, a graph with one row
-  /// group and one chunk of the loss.
+  /// The step that the workspace has begun is run in these stages. Requires: a graph with one row group and one chunk
+  /// of the loss.
   void begin(const plan::StagePlan& plan);
   /// The next step is in tiles, unless begin() says otherwise.
   void end() { active_ = false; }
@@ -126,6 +126,9 @@ class StageNumbers {
   void fill(const sched::Tasklet& tasklet, std::span<std::byte> payload);
   [[nodiscard]] pieces::NeededParameters needed(const sched::Tasklet& load);
   void put_weights(const pieces::NeededParameters& parameters, ByteWriter& to);
+  // Of a load of a part of the head.
+  [[nodiscard]] std::int64_t exponent_bytes(const sched::Tasklet& load) const;
+  void begin_head();
   void put_operands(std::int32_t stage, std::int64_t sequence, ByteWriter& to);
   [[nodiscard]] std::int64_t operands_of_sum(std::int32_t stage) const;
   // Rows of a boundary: what a stage reads, the gradient of what it returns, and where that of what it reads goes.
@@ -134,6 +137,7 @@ class StageNumbers {
   };
   [[nodiscard]] std::span<std::byte> rows_between(KeptVector<std::byte>& boundary, const RowRange& of) const;
   [[nodiscard]] kernels::Rows rows_of(TensorId tensor, const RowRange& of);
+  void put_row_sums(const RowRange& of, ByteWriter& to);
   void put_x(std::int32_t stage, const RowRange& of, ByteWriter& to);
   void put_dy(std::int32_t stage, const RowRange& of, ByteWriter& to);
   void take_x(std::int32_t stage, const RowRange& of, std::span<const std::byte> rows);
@@ -151,10 +155,36 @@ class StageNumbers {
   [[nodiscard]] std::vector<float> values_of(const RowRange& of, const std::function<void(ByteWriter&)>& put) const;
   // The gradient of what a stage reads, as it came; nothing where nobody wants it.
   void put_dx(std::int32_t stage, const RowRange& of, std::vector<std::byte>& to);
+  void put_blocks(std::int32_t part, const RowRange& of, std::vector<std::byte>& to);
+  Status answer_of_part(pieces::StageWorker& worker, const pieces::StageWorker::Chunk& chunk, bool back, bool with_rows,
+                        std::vector<std::byte>& bytes);
   void put_values(std::span<const float> values, std::vector<std::byte>& to) const;
 
   [[nodiscard]] Stage& at(std::int32_t stage) { return stages_[static_cast<std::size_t>(stage)]; }
-  [[nodiscard]] bool is_head(std::int32_t stage) const { return stage + 1 == std::ssize(stages_); }
+  // The whole head, or a part of it; whichever it is, what all of them read is what the first one reads.
+  [[nodiscard]] bool is_head(std::int32_t stage) const { return head_parts_ == 1 && stage == head_; }
+  [[nodiscard]] bool is_part(std::int32_t stage) const { return head_parts_ > 1 && stage >= head_; }
+  [[nodiscard]] bool has_logits(std::int32_t stage) const { return stage >= head_; }
+  [[nodiscard]] KeptVector<std::byte>& x_of(std::int32_t stage) {
+    return x_[static_cast<std::size_t>(std::min(stage, head_))];
+  }
+  // Pieces of a plan are numbered as if its head were the only one; those of the table are not.
+  [[nodiscard]] std::int64_t in_table(std::int64_t piece) const;
+  [[nodiscard]] std::int64_t in_plan(std::int64_t piece) const;
+  [[nodiscard]] std::vector<pieces::UnitRange> ranges_of(const std::vector<plan::PieceSlice>& slices) const;
+  // Vocabulary blocks of a part, and of those before it.
+  [[nodiscard]] std::int64_t blocks_of(std::int32_t part);
+  [[nodiscard]] std::int64_t blocks_before(std::int32_t part);
+  [[nodiscard]] bool place_part(const sched::Tasklet& tasklet, std::span<const std::byte> bytes);
+  // Maxima and sums of all parts become those of the rows.
+  void join_rows(const RowRange& of);
+  // The shares of dX that parts have returned of some rows are added, and taken through the norm.
+  void join_gradients(const RowRange& of);
+  [[nodiscard]] std::int64_t share_bytes(std::int64_t rows) const {
+    return rows * width_ * size_of(partial_sum_type(wire_));
+  }
+  [[nodiscard]] std::span<std::byte> share_of(std::int32_t part, const RowRange& of);
+  [[nodiscard]] const std::vector<std::int16_t>& head_exponents();
 
   Workspace& work_;
   ServerKernels& kernels_;
@@ -168,6 +198,18 @@ class StageNumbers {
   std::vector<KeptVector<std::byte>> x_;  // what stages from the second on read, in the wire type
   KeptVector<float> top_;
   KeptVector<double> sum_, loss_;
+  // Of a head in parts: what each returned of rows and vocabulary blocks, [tokens][blocks of all parts]; the logit of
+  // each row's target; shares of dX, by part and sequence, until they are joined; and the sequences' way through the
+  // norm.
+  std::int32_t head_ = 0;
+  std::int64_t head_parts_ = 1;
+  KeptVector<float> block_tops_, block_sums_, target_logits_;
+  std::map<std::pair<std::int32_t, std::int64_t>, KeptVector<std::byte>> shares_;
+  std::vector<std::int16_t> head_exponents_;  // of the columns of the head's weight
+  BlockPool pool_;
+  pieces::ChunkMemory memory_{pool_};
+  std::unique_ptr<pieces::ChunkRun> through_norm_;
+  std::map<std::int64_t, pieces::SequenceState> norm_states_;
   std::map<std::int32_t, std::vector<pieces::UnitRange>> slices_;  // of owners
   std::map<TaskletId, Role> roles_;                                // by the load that gave it
   std::set<OwnVisit> own_;                  // sequences whose operands a device keeps for an owner

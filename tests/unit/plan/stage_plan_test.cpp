@@ -418,7 +418,7 @@ TEST(StageCost, PartsOfAHeadAddUp) {
       const SlicedTensorRange rows = rows_of(piece);
       EXPECT_EQ(rows.begin, at);
       EXPECT_EQ(rows.begin % kBlockK, 0) << "a partial sum of dX is cut";
-      EXPECT_EQ(rows.begin % model::kVocabularyBlock, 0);
+      EXPECT_EQ(rows.begin % kVocabularyBlock, 0);
       at = rows.end;
       elements += cost.gradient_elements();
       products += cost.backward(0, 320).value() - 320 * piece.norm_forward;
