@@ -24,10 +24,6 @@ Setting paired(Setting s, double fraction, std::int64_t devices = 5) {
   return s;
 }
 
-fleet::ChurnEvent liar(std::int64_t device, double share, InjectedFaultKind kind) {
-  return {Seconds(0), DeviceId(device), fleet::ChurnKind::faulty, share, kind};
-}
-
 TEST(Quorum, HonestDevicesTrainToTheSameBits) {
   for (const ClockMode clock : {ClockMode::virtual_time, ClockMode::off}) {
     for (const DType wire : {DType::f32, DType::bf16, DType::f16}) {

@@ -77,6 +77,25 @@ inline Setting small_setting() {
 }
 
 /// So small that a small model's products travel in panels.
+inline constexpr DType kWires[] = {DType::f32, DType::bf16, DType::f16};
+
+inline Setting with_wire(Setting setting, DType wire) {
+  setting.wire = wire;
+  return setting;
+}
+
+inline Setting in_stages(Setting setting, std::vector<fleet::DeviceProfile> devices, int ranks) {
+  setting.devices = std::move(devices);
+  setting.device_ranks = ranks;
+  setting.layout = sched::Layout::stages;
+  return setting;
+}
+
+/// A device that lies in this share of what it answers.
+inline fleet::ChurnEvent liar(std::int64_t device, double share, fleet::InjectedFaultKind kind) {
+  return {Seconds(0), DeviceId(device), fleet::ChurnKind::faulty, share, kind};
+}
+
 inline constexpr server::PartLimits kSmallParts{.most = 4, .least_rows = 3, .least_bytes = 64};
 
 struct Outcome {

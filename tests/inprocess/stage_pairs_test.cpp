@@ -30,10 +30,6 @@ Setting in_stages(double fraction, std::int64_t devices = 5, Mode mode = Mode::q
   return s;
 }
 
-fleet::ChurnEvent liar(std::int64_t device, double share, InjectedFaultKind kind) {
-  return {Seconds(0), DeviceId(device), fleet::ChurnKind::faulty, share, kind};
-}
-
 TEST(StagePairs, HonestDevicesTrainToTheSameBits) {
   for (const Mode mode : {Mode::quorum, Mode::audit}) {
     for (const ClockMode clock : {ClockMode::virtual_time, ClockMode::off}) {
@@ -132,17 +128,17 @@ TEST_P(StageLies, NothingFalseStandsWhereEverythingIsMadeAgain) {
   EXPECT_GT(found, 8);
 }
 
-constexpr std::pair<InjectedFaultKind, const char*> kLies[] = {{InjectedFaultKind::element, "element"},
-                                                               {InjectedFaultKind::bit, "bit"},
-                                                               {InjectedFaultKind::swap_rows, "swap_rows"},
-                                                               {InjectedFaultKind::stale, "stale"},
-                                                               {InjectedFaultKind::other, "other"},
-                                                               {InjectedFaultKind::bias, "bias"},
-                                                               {InjectedFaultKind::zero, "zero"},
-                                                               {InjectedFaultKind::infinity, "infinity"},
-                                                               {InjectedFaultKind::nan, "nan"},
-                                                               {InjectedFaultKind::mixed, "mixed"}};
-INSTANTIATE_TEST_SUITE_P(Kinds, StageLies, ::testing::ValuesIn(kLies),
+constexpr std::pair<InjectedFaultKind, const char*> kStageLies[] = {{InjectedFaultKind::element, "element"},
+                                                                    {InjectedFaultKind::bit, "bit"},
+                                                                    {InjectedFaultKind::swap_rows, "swap_rows"},
+                                                                    {InjectedFaultKind::stale, "stale"},
+                                                                    {InjectedFaultKind::other, "other"},
+                                                                    {InjectedFaultKind::bias, "bias"},
+                                                                    {InjectedFaultKind::zero, "zero"},
+                                                                    {InjectedFaultKind::infinity, "infinity"},
+                                                                    {InjectedFaultKind::nan, "nan"},
+                                                                    {InjectedFaultKind::mixed, "mixed"}};
+INSTANTIATE_TEST_SUITE_P(Kinds, StageLies, ::testing::ValuesIn(kStageLies),
                          [](const auto& test) { return std::string(test.param.second); });
 
 TEST(StagePairs, WhoTellsAFalseDigestIsAccusedAndNobodyElse) {
@@ -239,7 +235,7 @@ TEST(StagePairs, WhatALiarDidInEarlierStepsIsTakenBack) {
 
 // The lies of these runs do harm where nobody looks, or the tests above could not fail.
 TEST(StagePairs, WithoutThemLiesStay) {
-  for (const auto& [kind, name] : kLies) {
+  for (const auto& [kind, name] : kStageLies) {
     Setting s = in_stages(0.0, 5, Mode::off);
     s.churn = {liar(1, 1.0, kind)};
     const Outcome outcome = train(s);

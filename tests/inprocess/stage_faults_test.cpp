@@ -1,0 +1,190 @@
+// Training in stages while devices come and go, turn out slow, and messages are damaged: the bits of training in tiles.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "churn_schedule.hpp"
+#include "cleave/model/step_text.hpp"
+#include "faulty_run.hpp"
+#include "run.hpp"
+
+namespace cleave::testing_run {
+namespace {
+
+#ifdef __SANITIZE_ADDRESS__
+constexpr std::uint64_t kSchedules = 60, kSchedulesOf16Bits = 30;  // five times as slow, and for memory alone
+#else
+constexpr std::uint64_t kSchedules = 200, kSchedulesOf16Bits = 60;
+#endif
+
+TEST(StageFaults, DevicesThatComeAndGoLeaveNoTrace) {
+  for (const DType wire : kWires) {
+    Setting plain = with_wire(small_setting(), wire);
+    plain.model.n_layer = 2;
+    const std::uint64_t wanted = train(plain).hash;
+    Setting s = in_stages(plain, unlike_devices(6), 2);
+    const Seconds whole = train(s).time;
+    const std::uint64_t schedules = wire == DType::f32 ? kSchedules : kSchedulesOf16Bits;
+    std::int64_t lost = 0;
+    for (std::uint64_t seed = 0; seed < schedules; ++seed) {
+      s.churn = random_schedule(seed, 6, whole, /*liars=*/false);
+      const Outcome outcome = train(s);
+      ASSERT_EQ(outcome.hash, wanted) << "schedule " << seed << " " << name_of(wire);
+      lost += outcome.lost;
+    }
+    EXPECT_GT(lost, static_cast<std::int64_t>(schedules));
+  }
+}
+
+// Devices that are left have no room for all stages and all sums at once: sums wait until sequences have passed.
+TEST(StageFaults, FleetsThatShrinkBelowTheirPlanLeaveNoTrace) {
+  Setting plain = small_setting();
+  plain.model.n_layer = 10;
+  plain.steps = 3;
+  const std::uint64_t wanted = train(plain).hash;
+  Setting s = in_stages(plain, alike_devices(8), 3);
+  const model::StepGraph graph = model::graph_of_stages({s.model, s.batch, {}, s.wire});
+  const auto fits = [&](std::int64_t memory, std::size_t count) {
+    for (fleet::DeviceProfile& device : s.devices) device.memory = Bytes(memory);
+    return plan::find_stages(plan::stage_work_of(graph, s.wire), std::span(s.devices).first(count),
+                             sched::stage_scheduler_options(options_of(s)).stages)
+        .has_value();
+  };
+  std::int64_t low = 1'000, high = 10'000'000;
+  while (high - low > low / 50) {
+    const std::int64_t middle = (low + high) / 2;
+    (fits(middle, 8) ? high : low) = middle;
+  }
+  ASSERT_FALSE(fits(high + high / 10, 6));
+  const Seconds whole = train(s).time;
+  std::int64_t lost = 0;
+  for (const double at : {0.1, 0.25, 0.32}) {  // of three steps
+    s.churn = {{.at = whole * at, .device = DeviceId(2), .kind = fleet::ChurnKind::leave},
+               {.at = whole * at, .device = DeviceId(5), .kind = fleet::ChurnKind::leave}};
+    const Outcome outcome = train(s);
+    EXPECT_EQ(outcome.hash, wanted) << at;
+    lost += outcome.lost;
+    const server::TrainerOptions options = options_of(s);
+    sched::SimulatedFleet fleet(options.devices, options.server(), options.wire, s.churn);
+    sched::StageScheduler scheduler(fleet, graph, sched::stage_scheduler_options(options));
+    Seconds simulated;
+    for (std::int64_t step = 0; step < s.steps; ++step) simulated += scheduler.run().time;
+    EXPECT_EQ(outcome.time, simulated) << "not in stages to the end, at " << at;
+  }
+  EXPECT_GT(lost, 0);
+}
+
+// Devices that do far less than they declare: others do what they had, and what they still answer is dropped.
+TEST(StageFaults, DevicesThatTurnOutSlowLeaveNoTrace) {
+  std::int64_t late = 0;
+  for (const DType wire : kWires) {
+    Setting plain = with_wire(small_setting(), wire);
+    plain.model.n_layer = 2;
+    plain.batch = 6;
+    plain.model.seq_len = plain.model.max_pos = 130;  // two chunks, one of two tokens
+    const std::uint64_t wanted = train(plain).hash;
+    Setting s = in_stages(plain, slower(alike_devices(8), 20), 2);
+    const Seconds whole = train(s).time;
+    for (std::uint64_t seed = 0; seed < kSchedules / 10; ++seed) {
+      const Random random(seed, Purpose::test, 3);
+      s.churn.clear();
+      for (std::uint64_t i = 0; i < 1 + seed % 3; ++i)
+        s.churn.push_back({whole * (0.1 * static_cast<double>(seed % 8)),
+                           DeviceId(static_cast<std::int64_t>(random.below(i, 8))), fleet::ChurnKind::slow,
+                           seed % 2 == 0 ? 0.05 : 1e-4});
+      const Outcome outcome = train(s);
+      ASSERT_EQ(outcome.hash, wanted) << "schedule " << seed << " " << name_of(wire);
+      EXPECT_EQ(outcome.rejected, 0);
+      late += outcome.late;
+    }
+  }
+  EXPECT_GT(late, 5) << "nobody was late";
+}
+
+// The same where every device has the whole model and keeps what ways forward have made.
+TEST(StageFaults, KeptSequencesAreMadeAgainWhereTheirDeviceIsLost) {
+  Setting plain = small_setting();
+  plain.model.n_layer = 2;
+  plain.model.seq_len = plain.model.max_pos = 130;
+  plain.batch = 5;
+  const std::uint64_t wanted = train(plain).hash;
+  Setting s = in_stages(plain, alike_devices(3), 3);
+  const server::TrainerOptions options = options_of(s);
+  const model::StepGraph graph = model::build_step(
+      options.model, {.kind = model::StepKind::train, .batch = s.batch, .clip = true, .freeze = {}, .loss_rows = 0});
+  const plan::StagePlan layout = plan::plan_stages(plan::stage_work_of(graph, options.wire), options.devices,
+                                                   sched::stage_scheduler_options(options).stages);
+  ASSERT_EQ(layout.groups.front(), 3);
+  ASSERT_GT(layout.stages.front().replicas.front().kept_slots, 0);
+  const Seconds whole = train(s).time;
+  std::int64_t lost = 0;
+  for (std::uint64_t seed = 0; seed < kSchedules / 4; ++seed) {
+    s.churn = random_schedule(seed, 3, whole, /*liars=*/false);
+    const Outcome outcome = train(s);
+    ASSERT_EQ(outcome.hash, wanted) << "schedule " << seed;
+    lost += outcome.lost;
+  }
+  EXPECT_GT(lost, static_cast<std::int64_t>(kSchedules / 4));
+}
+
+// What a rehearsal may choose: the same bits, whatever the layout, with replicas that keep sequences of a stage among
+// several stages, and where devices of theirs are lost.
+TEST(StageFaults, TheSameBitsInAnyLayoutThatIsRehearsed) {
+  Setting plain = small_setting();
+  plain.model.n_layer = 3;
+  plain.model.seq_len = plain.model.max_pos = 130;
+  plain.batch = 9;
+  std::int64_t in_pipelines = 0, lost = 0;
+  for (const DType wire : kWires) {
+    plain.wire = wire;
+    const std::uint64_t wanted = train(plain).hash;
+    Setting s = in_stages(plain, unlike_devices(10), 3);
+    const server::TrainerOptions options = options_of(s);
+    const model::StepGraph graph = model::build_step(
+        options.model, {.kind = model::StepKind::train, .batch = s.batch, .clip = true, .freeze = {}, .loss_rows = 0});
+    const std::vector<plan::StagePlan> layouts =
+        plan::stage_candidates(plan::stage_work_of(graph, wire), options.devices,
+                               sched::stage_scheduler_options(options).stages, kSchedules / 10);
+    for (std::size_t i = 0; i < layouts.size(); ++i) {
+      s.stage_plan = layouts[i];
+      s.churn.clear();
+      const Outcome calm = train(s);
+      ASSERT_EQ(calm.hash, wanted) << "layout " << i << " " << name_of(wire);
+      const bool kept =
+          std::ranges::any_of(layouts[i].stages, [](const plan::Stage& of) { return of.kept_slots() > 0; });
+      if (!kept || layouts[i].stages.front().replicas.size() == options.devices.size()) continue;
+      ++in_pipelines;
+      for (std::uint64_t seed = 0; seed < 4; ++seed) {
+        s.churn = random_schedule(seed, 10, calm.time, /*liars=*/false);
+        const Outcome outcome = train(s);
+        ASSERT_EQ(outcome.hash, wanted) << "layout " << i << ", schedule " << seed << " " << name_of(wire);
+        lost += outcome.lost;
+      }
+    }
+  }
+  EXPECT_GE(in_pipelines, 3);
+  EXPECT_GT(lost, in_pipelines);
+}
+
+class StageWireFaults : public ::testing::TestWithParam<MessageFault> {};
+
+TEST_P(StageWireFaults, TheRunEndsWithTheSameBits) {
+  Setting setting = small_setting();
+  setting.steps = 4;
+  expect_same_bits_under(GetParam(), in_stages(setting, unlike_devices(4), 2), train(setting).hash);
+}
+
+class StageWireFaultsOf16Bits : public StageWireFaults {};
+
+TEST_P(StageWireFaultsOf16Bits, TheRunEndsWithTheSameBits) {
+  const Setting plain = with_wire(small_setting(), DType::f16);
+  expect_same_bits_under(GetParam(), in_stages(plain, unlike_devices(4), 2), train(plain).hash);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, StageWireFaultsOf16Bits, ::testing::ValuesIn(all_message_faults({0, 40})),
+                         [](const auto& of) { return name_of(of.param); });
+INSTANTIATE_TEST_SUITE_P(Kinds, StageWireFaults, ::testing::ValuesIn(all_message_faults({0, 20, 60})),
+                         [](const auto& of) { return name_of(of.param); });
+
+}  // namespace
+}  // namespace cleave::testing_run
