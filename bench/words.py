@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How much of what a trained model writes is words: the share of a sample's words that occur in the text it learned from.
 
-    python3 bench/words.py RUN/checkpoint-450.h5 README.md 'docs/*.md'     [--tokens 1000] [--seeds 5] [--temperature 0.5]
+    python3 bench/words.py RUN/checkpoint-320.h5 README.md 'docs/*.md'     [--tokens 1000] [--seeds 5] [--temperature 0.5]
 
 A word is a run of letters, in any case. A sample's last word is left out, since the sample may end within it. Short words
 are easily met by chance, so the share among words of four letters and more stands beside the share among all.

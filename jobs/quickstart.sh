@@ -23,8 +23,10 @@ for argument in "$@"; do
   case $argument in output.dir=*) run=${argument#*=} ;; esac
 done
 
-printf '\n== Training on 8 emulated devices: mpirun -n 9 build/release/cleave train inputs/quickstart.yaml\n'
-launch 9 "$CLEAVE" train "$TOP/inputs/quickstart.yaml" "$@"
+# A rank a core beside the server, which host the devices; with more, ranks wait for each other's turn on a core.
+ranks=$(($(nproc) < 8 ? $(nproc) + 1 : 9))
+printf '\n== Training on 8 emulated devices: mpirun -n %d build/release/cleave train inputs/quickstart.yaml\n' "$ranks"
+launch "$ranks" "$CLEAVE" train "$TOP/inputs/quickstart.yaml" "$@"
 trained=$SECONDS
 
 checkpoint=$(find "$run" -maxdepth 1 -name 'checkpoint-*.h5' -printf '%T@ %p\n' | sort -n | tail -n 1 | cut -d' ' -f2-)
