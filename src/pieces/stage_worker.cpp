@@ -152,6 +152,7 @@ StageWorker::Status StageWorker::hold_stage(std::int32_t stage, std::int64_t fir
   const Status status = take_stage(
       stage, first, end, std::make_unique<Weights>(table_.graph(), needed, weights.first(of_weights)), replay);
   const std::span<const std::byte> exponents = weights.subspan(of_weights);
+  if (exponents.empty()) return status;  // no part of the head
   KeptVector<std::int16_t>& kept = replicas_.at(stage)->column_exponents;
   kept.resize(exponents.size() / sizeof(std::int16_t));
   std::memcpy(kept.data(), exponents.data(), kept.size() * sizeof(std::int16_t));
