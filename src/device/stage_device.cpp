@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <numeric>
 #include <utility>
 
 #include "cleave/base/byte_cursor.hpp"
@@ -220,64 +219,69 @@ StageDevice::Status StageDevice::go_back(const comm::StageTask& task, std::span<
   return status;
 }
 
-// A whole visit, answer after answer as they would have been sent. The task has X, and the targets at the head, or dY;
-// at a part of the head, on the way back, each row's sum, then X, the maxima and the targets.
+// A whole visit, answer after answer as they would have been sent. The task has X, and the targets where there are
+// logits, or dY; at a part of the head, on the way back, each row's sum, then X, the maxima and the targets.
 StageDevice::Status StageDevice::make_again(const comm::StageTask& task, std::span<const std::byte> payload,
                                             std::span<std::byte> to) {
   const bool back = task.errand == StageErrand::witness_backward, part = worker_.is_part(task.stage),
-             head = worker_.is_head(task.stage), targets = !back && (head || part);
+             head = worker_.is_head(task.stage);
   const std::int64_t seq = table_.graph().seq, chunk = task.row, width = table_.piece(0).width;
   const auto row_bytes = static_cast<std::size_t>(width) * element(), all = static_cast<std::size_t>(seq);
-  const std::size_t before = back && part ? sizeof(double) : 0;  // of each row, ahead of all of X
-  // And after it: one run of as many bytes a row, or two.
-  std::vector<std::size_t> after;
-  if (targets) after = {sizeof(std::int32_t)};
-  if (back && part) after = {sizeof(float), sizeof(std::int32_t)};
-  if (back && !part) after = {row_bytes};
-  const std::size_t beside = std::accumulate(after.begin(), after.end(), before);
-  if (task.rows != seq || chunk <= 0 || payload.size() != all * (row_bytes + beside) || (back && head))
-    return Status::malformed;
-  const std::span<const std::byte> x = payload.subspan(all * before, all * row_bytes);
+  // Matrices of the payload, one after another: bytes a row, and whether chunks are sent theirs.
+  struct Operand {
+    std::size_t bytes;
+    bool in_chunks = true;
+  };
+  const Operand sum{sizeof(double)}, x{row_bytes, !back}, dy{row_bytes}, top{sizeof(float)},
+      target{sizeof(std::int32_t)};
+  std::vector<Operand> operands{x};
+  if (back && part) {
+    operands = {sum, x, top, target};
+  } else if (back) {
+    operands.push_back(dy);
+  } else if (head || part) {
+    operands.push_back(target);
+  }
+  std::size_t in_all = 0;
+  for (const Operand& of : operands) in_all += of.bytes;
+  if (task.rows != seq || chunk <= 0 || payload.size() != all * in_all || (back && head)) return Status::malformed;
   const std::size_t of_norms = static_cast<std::size_t>(worker_.norms_of(task.stage)) * sizeof(float);
   if (back) {
-    const Status status = worker_.remake(task.stage, task.sequence, RowsIn(wire(), x), false);
+    const std::size_t before = part ? sum.bytes : 0;
+    const Status status = worker_.remake(task.stage, task.sequence,
+                                         RowsIn(wire(), payload.subspan(all * before, all * row_bytes)), false);
     if (status != Status::ok) return status;
   }
   const std::int64_t answers = (seq + chunk - 1) / chunk;
   const bool wants_rows = to.size() != of_norms;  // of dX
-  const auto rest = static_cast<std::size_t>(std::ssize(to)) - std::min(to.size(), of_norms);
+  // Of a row in an answer; a part's are the same for all rows.
+  const std::size_t answered = head   ? 2 * sizeof(double) + row_bytes + sizeof(float)
+                               : part ? to.size() / all
+                                      : row_bytes;
   for (std::int64_t answer = 0; answer < answers; ++answer) {
     comm::StageTask one = task;
     one.errand = back ? StageErrand::backward : StageErrand::forward;
     one.row = static_cast<std::int32_t>((back ? answers - 1 - answer : answer) * chunk);
     one.rows = static_cast<std::int32_t>(std::min(chunk, seq - one.row));
     const auto first = static_cast<std::size_t>(one.row), rows = static_cast<std::size_t>(one.rows);
-    std::vector<std::byte> operands;
-    const auto take = [&](std::size_t begin, std::size_t bytes) {
-      const auto from = payload.begin() + static_cast<std::ptrdiff_t>(begin + first * bytes);
-      operands.insert(operands.end(), from, from + static_cast<std::ptrdiff_t>(rows * bytes));
-    };
-    if (before > 0) take(0, before);
-    if (!back) take(0, row_bytes);
-    std::size_t begin = all * (before + row_bytes);
-    for (const std::size_t bytes : after) {
-      take(begin, bytes);
-      begin += all * bytes;
+    std::vector<std::byte> sent;
+    std::size_t begin = 0;
+    for (const Operand& of : operands) {
+      const auto from = payload.begin() + static_cast<std::ptrdiff_t>(begin + first * of.bytes);
+      if (of.in_chunks) sent.insert(sent.end(), from, from + static_cast<std::ptrdiff_t>(rows * of.bytes));
+      begin += all * of.bytes;
     }
-    std::size_t size = head   ? rows * (2 * sizeof(double) + row_bytes + sizeof(float))
-                       : part ? rest / all * rows  // the same for all rows
-                              : rows * row_bytes;
-    if (back && !wants_rows) size = 0;
+    std::size_t size = back && !wants_rows ? 0 : rows * answered;
     if ((back || head) && answer + 1 == answers) size = std::min(to.size(), size + of_norms);
     if (size > to.size()) return Status::malformed;
     const std::span<std::byte> place = to.first(size);
     Status status = Status::ok;
     if (part) {
-      status = back ? part_back(one, operands, place) : pass_part(one, operands, place);
+      status = back ? part_back(one, sent, place) : pass_part(one, sent, place);
     } else if (head) {
-      status = pass_head(one, operands, place, false);
+      status = pass_head(one, sent, place, false);
     } else {
-      status = back ? go_back(one, operands, place) : pass(one, operands, place, false);
+      status = back ? go_back(one, sent, place) : pass(one, sent, place, false);
     }
     if (status != Status::ok) return status;
     to = to.subspan(size);

@@ -103,7 +103,7 @@ Program::Program(const model::StepGraph& graph, std::int64_t piece) : graph_(&gr
     }
   }
   for (const Operation* op : forward_) {
-    if (is_head() && op->kind == OpKind::gemm) product_ = op;
+    if (has_logits() && op->kind == OpKind::gemm) product_ = op;
   }
   for (const Operation* op : backward_) {
     if (product_ != nullptr && op->kind == OpKind::gemm && op->in[0].tensor == product_->out[0].tensor)
@@ -191,7 +191,7 @@ std::vector<Instruction> Program::forward(const Wanted& wanted) const {
 
 Wanted Program::outputs() const {
   Wanted wanted;
-  want_all(wanted, forward_.back()->out[is_head() ? forward_.back()->out.size() - 1 : 0]);
+  want_all(wanted, forward_.back()->out[has_logits() ? forward_.back()->out.size() - 1 : 0]);
   return wanted;
 }
 

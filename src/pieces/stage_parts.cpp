@@ -159,7 +159,7 @@ OwnerSteps steps_of_owner(PieceTable& table, std::int64_t first, std::int64_t en
       if (std::ranges::find(program.sums(), region.op) != program.sums().end()) sums.push_back(region.sum());
     }
     for (const auto& [tensor, columns] : Program::operands_of(sums)) wanted[tensor].add(columns);
-    if (i >= lowest) of.back = program.back(wanted, program.is_head());
+    if (i >= lowest) of.back = program.back(wanted, program.has_logits());
     if (i < top) {
       of.forward = program.forward(program.outputs());
     } else if (!of.back.empty() && program.attention() != nullptr) {

@@ -63,7 +63,7 @@ StageWorker::Status StageWorker::hold_slices(std::int32_t owner, std::int32_t st
 
 bool StageWorker::owns_of_head(std::int32_t owner) const {
   const auto found = owners_.find(owner);
-  return found != owners_.end() && table_.program(found->second->end - 1).is_head();
+  return found != owners_.end() && table_.program(found->second->end - 1).has_logits();
 }
 
 void StageWorker::drop_slices(std::int32_t owner) {
@@ -201,7 +201,7 @@ StageWorker::Status StageWorker::add(std::int32_t owner, std::int64_t sequence, 
       return status;
     }
     const std::int64_t width = table_.piece(of.first).width;
-    const bool head = table_.program(of.end - 1).is_head();
+    const bool head = table_.program(of.end - 1).has_logits();
     const auto is = [](auto span, std::int64_t size) { return std::ssize(span) == size; };
     if (sequence < 0 || !is(operands->x, seq_ * width) || !is(operands->dy, head ? 0 : seq_ * width) ||
         !is(operands->top, head ? seq_ : 0) || !is(operands->sum, head ? seq_ : 0) ||
@@ -262,7 +262,7 @@ void StageWorker::run_alone(Owner& owner, const Operands& operands, Kept& kept) 
       ChunkRun& run = *runs[p];
       run.begin(chunk.row, chunk.rows);
       put(x[p], chunk.row, run.rows_of(program.x()));
-      if (program.is_head()) {
+      if (program.has_logits()) {
         run.know_row_sums(operands.top.subspan(row, rows), operands.sum.subspan(row, rows));
         run.run(of.back, states[p], operands.targets.subspan(row, rows));
       } else {

@@ -90,11 +90,12 @@ StageWorker::Replica::Replica(PieceTable& table, kernels::Parallel& parallel, Ch
     const Program& program = table.program(piece);
     runs.push_back(
         std::make_unique<ChunkRun>(program, table.graph().wire, parallel, memory, weights->parameters(table.graph())));
-    stateless = stateless && !program.is_head() && !program.is_part() && program.attention() == nullptr;
-    if (program.is_part()) {
+    stateless = stateless && !program.has_logits() && program.attention() == nullptr;
+    part = program.is_part();  // it is a stage of its own
+    if (part) {
       forward.push_back(program.forward_to_logits());
       keys_values.emplace_back();
-    } else if (!program.is_head()) {
+    } else if (!program.has_logits()) {
       forward.push_back(program.forward(program.outputs()));
       keys_values.push_back(program.forward(program.keys_values()));
     }
@@ -111,9 +112,9 @@ bool StageWorker::is_head(std::int32_t stage) const {
   return found != replicas_.end() && found->second->forward.empty();
 }
 
-bool StageWorker::is_part(std::int32_t stage) {
-  const Replica* const replica = replica_of(stage);
-  return replica != nullptr && table_.program(replica->first).is_part();
+bool StageWorker::is_part(std::int32_t stage) const {
+  const auto found = replicas_.find(stage);
+  return found != replicas_.end() && found->second->part;
 }
 
 std::int64_t StageWorker::norms_of(std::int32_t stage) const {
@@ -129,7 +130,7 @@ bool StageWorker::fits(const Chunk& chunk) const {
 
 bool StageWorker::can_hold(std::int64_t first, std::int64_t end) {
   if (first < 0 || end <= first || end > table_.size()) return false;
-  return end - first == 1 || !table_.program(end - 1).is_head();  // it is a stage of its own
+  return end - first == 1 || !table_.program(end - 1).has_logits();  // it is a stage of its own
 }
 
 StageWorker::Status StageWorker::take_stage(std::int32_t stage, std::int64_t first, std::int64_t end,
@@ -187,8 +188,7 @@ StageWorker::Status StageWorker::forward(const Chunk& chunk, std::span<const flo
   Replica* const replica = replica_of(chunk.stage);
   if (replica == nullptr) return Status::absent;
   const std::int64_t elements = chunk.rows * table_.piece(replica->first).width;
-  if (!fits(chunk) || replica->forward.empty() || is_part(chunk.stage) || std::ssize(x) != elements)
-    return Status::malformed;
+  if (!fits(chunk) || replica->forward.empty() || replica->part || std::ssize(x) != elements) return Status::malformed;
   if (!y.empty() && std::ssize(y) != elements) return Status::malformed;
   // Another replica, which is lost, may have had the chunks before this one.
   const bool goes_on = replica->stateless && !replica->keeps && !forward_.contains({chunk.stage, chunk.sequence});
@@ -260,8 +260,8 @@ void StageWorker::open_back(Replica& replica, Visit& visit, std::int32_t stage, 
         for (const auto& [tensor, columns] : Program::operands_of(std::span(&sum, 1))) wanted[tensor].add(columns);
       }
     }
-    visit.back.push_back(of_kept && !program.is_head() ? program.back_of_kept(wanted)
-                                                       : program.back(wanted, program.is_part()));
+    visit.back.push_back(of_kept && !program.has_logits() ? program.back_of_kept(wanted)
+                                                          : program.back(wanted, program.is_part()));
   }
 }
 
@@ -374,7 +374,7 @@ StageWorker::Status StageWorker::part(const Chunk& chunk, std::span<const float>
                                       std::span<const std::int32_t> targets, const PartResults& results) {
   Replica* const replica = replica_of(chunk.stage);
   if (replica == nullptr) return Status::absent;
-  if (!is_part(chunk.stage)) return Status::malformed;
+  if (!replica->part) return Status::malformed;
   const model::Piece& piece = table_.piece(replica->first);
   const Program& program = table_.program(replica->first);
   const auto is = [](auto span, std::int64_t size) { return std::ssize(span) == size; };
@@ -407,7 +407,7 @@ StageWorker::Status StageWorker::part_backward(const Chunk& chunk, const PartOpe
                                                std::span<std::byte> sums) {
   Replica* const replica = replica_of(chunk.stage);
   if (replica == nullptr) return Status::absent;
-  if (!is_part(chunk.stage)) return Status::malformed;
+  if (!replica->part) return Status::malformed;
   const Program& program = table_.program(replica->first);
   const std::int64_t width = table_.piece(replica->first).width;
   const DType type = partial_sum_type(table_.graph().wire);
@@ -476,8 +476,7 @@ StageWorker::Status StageWorker::backward(const Chunk& chunk, std::span<const fl
   Replica* const replica = replica_of(chunk.stage);
   if (replica == nullptr) return Status::absent;
   const std::int64_t elements = chunk.rows * table_.piece(replica->first).width;
-  if (!fits(chunk) || replica->forward.empty() || is_part(chunk.stage) || std::ssize(dy) != elements)
-    return Status::malformed;
+  if (!fits(chunk) || replica->forward.empty() || replica->part || std::ssize(dy) != elements) return Status::malformed;
   if (!dx.empty() && std::ssize(dx) != elements) return Status::malformed;
   if (!norms.empty() && (chunk.row > 0 || std::ssize(norms) != norm_elements(table_, replica->first, replica->end)))
     return Status::malformed;

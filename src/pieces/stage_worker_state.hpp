@@ -33,7 +33,8 @@ struct StageWorker::Replica {
   std::vector<std::vector<Instruction>> forward, keys_values;  // of each piece; of a whole head neither
   bool keeps;
   bool stateless = true;  // on the way forward: no piece has attention, so chunks do not need those before them
-  KeptVector<std::int16_t> column_exponents;  // of a part of the head
+  bool part = false;      // of the head
+  KeptVector<std::int16_t> column_exponents;  // of a part
 
   Replica(PieceTable& table, kernels::Parallel& parallel, ChunkMemory& memory, std::int64_t from, std::int64_t to,
           std::unique_ptr<Weights> of, bool keeps_values);

@@ -1,4 +1,4 @@
-// A run whose messages are tampered with on their way.
+// Runs whose devices come and go, or whose messages are tampered with on their way.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -7,10 +7,24 @@
 #include <thread>
 #include <vector>
 
+#include "churn_schedule.hpp"
 #include "run.hpp"
 #include "support/faulty_transport.hpp"
 
 namespace cleave::testing_run {
+
+/// Trains once for each of so many schedules, and expects these bits each time, and a tasklet lost in each on average.
+inline void expect_same_bits_while_devices_come_and_go(Setting s, std::uint64_t schedules, std::uint64_t expected) {
+  const Seconds whole = train(s).time;
+  std::int64_t lost = 0;
+  for (std::uint64_t seed = 0; seed < schedules; ++seed) {
+    s.churn = random_schedule(seed, std::ssize(s.devices), whole, /*liars=*/false);
+    const Outcome outcome = train(s);
+    ASSERT_EQ(outcome.hash, expected) << "schedule " << seed;
+    lost += outcome.lost;
+  }
+  EXPECT_GT(lost, static_cast<std::int64_t>(schedules));
+}
 
 /// Messages of `kind`, of which the first `skip` are left alone: four of the others are hit, about every second one.
 struct MessageFault {

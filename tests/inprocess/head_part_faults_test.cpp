@@ -21,16 +21,8 @@ TEST(HeadPartFaults, DevicesThatComeAndGoLeaveNoTrace) {
     Setting plain = with_vocabulary();
     plain.wire = wire;
     const std::uint64_t wanted = train(plain).hash;
-    Setting s = in_parts(plain, unlike_devices(14), 2);
-    const Seconds whole = train(s).time;
-    std::int64_t lost = 0;
-    for (std::uint64_t seed = 0; seed < kSchedules; ++seed) {
-      s.churn = random_schedule(seed, 14, whole, /*liars=*/false);
-      const Outcome outcome = train(s);
-      ASSERT_EQ(outcome.hash, wanted) << "schedule " << seed << " " << name_of(wire);
-      lost += outcome.lost;
-    }
-    EXPECT_GT(lost, static_cast<std::int64_t>(kSchedules));
+    SCOPED_TRACE(name_of(wire));
+    expect_same_bits_while_devices_come_and_go(in_parts(plain, unlike_devices(14), 2), kSchedules, wanted);
   }
 }
 

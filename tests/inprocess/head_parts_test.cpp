@@ -57,18 +57,8 @@ TEST(HeadParts, TakeTheTimeOfTheSimulatorAndTheBytesThatAreCharged) {
     plain.model.d_ff = 256;
     const Setting s = in_parts(plain, unlike_devices(10), 2);
     const Outcome real = train(s);
-    const server::TrainerOptions options = options_of(s);
-    const model::StepGraph graph = graph_of(s);
-    sched::SimulatedFleet fleet(options.devices, options.server(), options.wire);
-    sched::StageScheduler scheduler(fleet, graph, sched::stage_scheduler_options(options));
-    Outcome simulated;
-    for (std::int64_t step = 0; step < s.steps; ++step) {
-      const sched::StepReport report = scheduler.run();
-      simulated.time += report.time;
-      simulated.bytes_down += report.bytes_down;
-      simulated.bytes_up += report.bytes_up;
-    }
-    EXPECT_EQ(scheduler.plan().head_parts, 2);
+    const Outcome simulated = simulate(s);
+    EXPECT_EQ(simulated.head_parts, 2);
     EXPECT_EQ(real.time, simulated.time) << name_of(wire);
     EXPECT_EQ(real.bytes_down, simulated.bytes_down);
     EXPECT_EQ(real.bytes_up, simulated.bytes_up);

@@ -18,6 +18,7 @@
 #include "cleave/device/host.hpp"
 #include "cleave/kernels/gemm_kernels.hpp"
 #include "cleave/model/family.hpp"
+#include "cleave/model/step_text.hpp"
 #include "cleave/sched/layout_choice.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
 #include "cleave/sched/stage_scheduler.hpp"
@@ -102,7 +103,8 @@ struct Outcome {
   std::uint64_t hash = 0;
   double first_loss = 0, last_loss = 0;
   std::int64_t lost = 0, redone = 0, rejected = 0, tasklets = 0, witnesses = 0, late = 0;
-  std::int64_t messages = 0;  // between server and device ranks, either way
+  std::int64_t head_parts = 0;  // of simulate()
+  std::int64_t messages = 0;    // between server and device ranks, either way
   Bytes bytes_down{0}, bytes_up{0};
   Bytes sent{0}, received{0};  // by the server, really
   Joules energy{0};
@@ -279,6 +281,25 @@ inline Outcome train(const Setting& s, server::ParameterStore& parameters, std::
 inline Outcome train(const Setting& s) {
   server::ParameterStore parameters = initial_parameters(s);
   return train(s, parameters, 0, s.steps);
+}
+
+/// What simulate says of the same run in stages, churn included.
+inline Outcome simulate(const Setting& s) {
+  const server::TrainerOptions options = options_of(s);
+  const model::StepGraph graph = model::graph_of_stages({s.model, s.batch, s.freeze, s.wire});
+  sched::SimulatedFleet fleet(options.devices, options.server(), options.wire, s.churn);
+  sched::StageScheduler scheduler(fleet, graph, sched::stage_scheduler_options(options));
+  Outcome simulated;
+  for (std::int64_t step = 0; step < s.steps; ++step) {
+    const sched::StepReport report = scheduler.run();
+    simulated.time += report.time;
+    simulated.bytes_down += report.bytes_down;
+    simulated.bytes_up += report.bytes_up;
+    simulated.energy += report.energy;
+    simulated.witnesses += report.witnesses;
+  }
+  simulated.head_parts = scheduler.plan().head_parts;
+  return simulated;
 }
 
 /// The parameters of the run without liars, losses and checks, computed by the server alone.

@@ -22,17 +22,9 @@ TEST(StageFaults, DevicesThatComeAndGoLeaveNoTrace) {
     Setting plain = with_wire(small_setting(), wire);
     plain.model.n_layer = 2;
     const std::uint64_t wanted = train(plain).hash;
-    Setting s = in_stages(plain, unlike_devices(6), 2);
-    const Seconds whole = train(s).time;
-    const std::uint64_t schedules = wire == DType::f32 ? kSchedules : kSchedulesOf16Bits;
-    std::int64_t lost = 0;
-    for (std::uint64_t seed = 0; seed < schedules; ++seed) {
-      s.churn = random_schedule(seed, 6, whole, /*liars=*/false);
-      const Outcome outcome = train(s);
-      ASSERT_EQ(outcome.hash, wanted) << "schedule " << seed << " " << name_of(wire);
-      lost += outcome.lost;
-    }
-    EXPECT_GT(lost, static_cast<std::int64_t>(schedules));
+    SCOPED_TRACE(name_of(wire));
+    expect_same_bits_while_devices_come_and_go(in_stages(plain, unlike_devices(6), 2),
+                                               wire == DType::f32 ? kSchedules : kSchedulesOf16Bits, wanted);
   }
 }
 
@@ -64,12 +56,7 @@ TEST(StageFaults, FleetsThatShrinkBelowTheirPlanLeaveNoTrace) {
     const Outcome outcome = train(s);
     EXPECT_EQ(outcome.hash, wanted) << at;
     lost += outcome.lost;
-    const server::TrainerOptions options = options_of(s);
-    sched::SimulatedFleet fleet(options.devices, options.server(), options.wire, s.churn);
-    sched::StageScheduler scheduler(fleet, graph, sched::stage_scheduler_options(options));
-    Seconds simulated;
-    for (std::int64_t step = 0; step < s.steps; ++step) simulated += scheduler.run().time;
-    EXPECT_EQ(outcome.time, simulated) << "not in stages to the end, at " << at;
+    EXPECT_EQ(outcome.time, simulate(s).time) << "not in stages to the end, at " << at;
   }
   EXPECT_GT(lost, 0);
 }
@@ -116,15 +103,7 @@ TEST(StageFaults, KeptSequencesAreMadeAgainWhereTheirDeviceIsLost) {
                                                    sched::stage_scheduler_options(options).stages);
   ASSERT_EQ(layout.groups.front(), 3);
   ASSERT_GT(layout.stages.front().replicas.front().kept_slots, 0);
-  const Seconds whole = train(s).time;
-  std::int64_t lost = 0;
-  for (std::uint64_t seed = 0; seed < kSchedules / 4; ++seed) {
-    s.churn = random_schedule(seed, 3, whole, /*liars=*/false);
-    const Outcome outcome = train(s);
-    ASSERT_EQ(outcome.hash, wanted) << "schedule " << seed;
-    lost += outcome.lost;
-  }
-  EXPECT_GT(lost, static_cast<std::int64_t>(kSchedules / 4));
+  expect_same_bits_while_devices_come_and_go(s, kSchedules / 4, wanted);
 }
 
 // What a rehearsal may choose: the same bits, whatever the layout, with replicas that keep sequences of a stage among

@@ -80,30 +80,16 @@ TEST(StagePairs, AllFamiliesAndOddShapes) {
 TEST(StagePairs, TakeTheTimeOfTheSimulator) {
   Setting s = in_stages(0.5);
   s.devices = unlike_devices(5);
-  const server::TrainerOptions options = options_of(s);
-  const sched::StageSchedulerOptions how = sched::stage_scheduler_options(options);
-  s.verification.pair_secret = how.quorum->secret;
+  s.verification.pair_secret = sched::stage_scheduler_options(options_of(s)).quorum->secret;
   const Outcome real = train(s);
-  const model::StepGraph graph = model::build_step(
-      options.model, {.kind = model::StepKind::train, .batch = s.batch, .clip = true, .freeze = {}, .loss_rows = 0});
-  sched::SimulatedFleet fleet(options.devices, options.server(), options.wire);
-  sched::StageScheduler scheduler(fleet, graph, how);
-  Seconds time{0};
-  Bytes down{0};
-  std::int64_t witnesses = 0;
-  for (std::int64_t step = 0; step < s.steps; ++step) {
-    const sched::StepReport report = scheduler.run();
-    time += report.time;
-    down += report.bytes_down;
-    witnesses += report.witnesses;
-  }
-  EXPECT_EQ(real.time, time);
-  EXPECT_EQ(real.bytes_down, down);
-  EXPECT_EQ(real.witnesses, witnesses);
-  EXPECT_GT(witnesses, 0);
+  const Outcome simulated = simulate(s);
+  EXPECT_EQ(real.time, simulated.time);
+  EXPECT_EQ(real.bytes_down, simulated.bytes_down);
+  EXPECT_EQ(real.witnesses, simulated.witnesses);
+  EXPECT_GT(simulated.witnesses, 0);
 }
 
-class StageLies : public ::testing::TestWithParam<std::pair<InjectedFaultKind, const char*>> {};
+class StageLies : public ::testing::TestWithParam<InjectedFaultKind> {};
 
 // With everything made again nothing false stands, whatever the lie and however rare. The two liars are of one group:
 // of a pair, both could tell the same lie.
@@ -116,7 +102,7 @@ TEST_P(StageLies, NothingFalseStandsWhereEverythingIsMadeAgain) {
         s.clock = clock;
         s.steps = share == 1.0 ? 3 : 6;  // so that some of the rare lies are told
         s.devices[1].group = s.devices[3].group = "liars";
-        s.churn = {liar(1, share, GetParam().first), liar(3, share, GetParam().first)};
+        s.churn = {liar(1, share, GetParam()), liar(3, share, GetParam())};
         const Outcome outcome = train(s);
         EXPECT_EQ(outcome.hash, honest_bits(s)) << share << server::name_of(mode);
         for (const DeviceId id : outcome.distrusted) EXPECT_TRUE(id == DeviceId(1) || id == DeviceId(3)) << id.value;
@@ -128,18 +114,12 @@ TEST_P(StageLies, NothingFalseStandsWhereEverythingIsMadeAgain) {
   EXPECT_GT(found, 8);
 }
 
-constexpr std::pair<InjectedFaultKind, const char*> kStageLies[] = {{InjectedFaultKind::element, "element"},
-                                                                    {InjectedFaultKind::bit, "bit"},
-                                                                    {InjectedFaultKind::swap_rows, "swap_rows"},
-                                                                    {InjectedFaultKind::stale, "stale"},
-                                                                    {InjectedFaultKind::other, "other"},
-                                                                    {InjectedFaultKind::bias, "bias"},
-                                                                    {InjectedFaultKind::zero, "zero"},
-                                                                    {InjectedFaultKind::infinity, "infinity"},
-                                                                    {InjectedFaultKind::nan, "nan"},
-                                                                    {InjectedFaultKind::mixed, "mixed"}};
+constexpr InjectedFaultKind kStageLies[] = {
+    InjectedFaultKind::element, InjectedFaultKind::bit,  InjectedFaultKind::swap_rows, InjectedFaultKind::stale,
+    InjectedFaultKind::other,   InjectedFaultKind::bias, InjectedFaultKind::zero,      InjectedFaultKind::infinity,
+    InjectedFaultKind::nan,     InjectedFaultKind::mixed};
 INSTANTIATE_TEST_SUITE_P(Kinds, StageLies, ::testing::ValuesIn(kStageLies),
-                         [](const auto& test) { return std::string(test.param.second); });
+                         [](const auto& test) { return std::string(fleet::name_of(test.param)); });
 
 TEST(StagePairs, WhoTellsAFalseDigestIsAccusedAndNobodyElse) {
   for (const ClockMode clock : {ClockMode::virtual_time, ClockMode::off}) {
@@ -235,11 +215,11 @@ TEST(StagePairs, WhatALiarDidInEarlierStepsIsTakenBack) {
 
 // The lies of these runs do harm where nobody looks, or the tests above could not fail.
 TEST(StagePairs, WithoutThemLiesStay) {
-  for (const auto& [kind, name] : kStageLies) {
+  for (const InjectedFaultKind kind : kStageLies) {
     Setting s = in_stages(0.0, 5, Mode::off);
     s.churn = {liar(1, 1.0, kind)};
     const Outcome outcome = train(s);
-    EXPECT_TRUE(outcome.hash != honest_bits(s) || !outcome.distrusted.empty()) << name;
+    EXPECT_TRUE(outcome.hash != honest_bits(s) || !outcome.distrusted.empty()) << fleet::name_of(kind);
   }
 }
 

@@ -162,18 +162,7 @@ TEST(Stages, TakeTheTimeAndEnergyOfTheSimulator) {
       device.power_idle = Watts(0.1);
     }
     const Outcome real = train(s);
-    const server::TrainerOptions options = options_of(s);
-    const model::StepGraph graph = model::graph_of_stages({s.model, s.batch, {}, s.wire});
-    sched::SimulatedFleet fleet(options.devices, options.server(), options.wire);
-    sched::StageScheduler scheduler(fleet, graph, sched::stage_scheduler_options(options));
-    Outcome simulated;
-    for (std::int64_t step = 0; step < s.steps; ++step) {
-      const sched::StepReport report = scheduler.run();
-      simulated.time += report.time;
-      simulated.bytes_down += report.bytes_down;
-      simulated.bytes_up += report.bytes_up;
-      simulated.energy += report.energy;
-    }
+    const Outcome simulated = simulate(s);
     EXPECT_EQ(real.time, simulated.time) << name_of(wire);
     EXPECT_EQ(real.bytes_down, simulated.bytes_down);
     EXPECT_EQ(real.bytes_up, simulated.bytes_up);

@@ -16,16 +16,10 @@ namespace {
 using fleet::InjectedFaultKind;
 using Mode = server::VerifyMode;
 
-constexpr std::pair<InjectedFaultKind, const char*> kKinds[] = {{InjectedFaultKind::element, "element"},
-                                                                {InjectedFaultKind::bit, "bit"},
-                                                                {InjectedFaultKind::swap_rows, "swap_rows"},
-                                                                {InjectedFaultKind::zero, "zero"},
-                                                                {InjectedFaultKind::stale, "stale"},
-                                                                {InjectedFaultKind::bias, "bias"},
-                                                                {InjectedFaultKind::nan, "nan"},
-                                                                {InjectedFaultKind::infinity, "infinity"},
-                                                                {InjectedFaultKind::colluding, "colluding"},
-                                                                {InjectedFaultKind::mixed, "mixed"}};
+constexpr InjectedFaultKind kKinds[] = {
+    InjectedFaultKind::element,   InjectedFaultKind::bit,  InjectedFaultKind::swap_rows, InjectedFaultKind::zero,
+    InjectedFaultKind::stale,     InjectedFaultKind::bias, InjectedFaultKind::nan,       InjectedFaultKind::infinity,
+    InjectedFaultKind::colluding, InjectedFaultKind::mixed};
 
 // Two of five devices lie; `share` of their blocks is wrong.
 Setting with_liars(InjectedFaultKind kind, double share, DType wire) {
@@ -55,9 +49,9 @@ void expect_only_liars_accused(const Outcome& outcome) {
   EXPECT_EQ(std::ssize(found), std::ssize(outcome.distrusted));
 }
 
-class Liars : public ::testing::TestWithParam<std::tuple<std::pair<InjectedFaultKind, const char*>, DType>> {
+class Liars : public ::testing::TestWithParam<std::tuple<InjectedFaultKind, DType>> {
  protected:
-  [[nodiscard]] static InjectedFaultKind kind() { return std::get<0>(GetParam()).first; }
+  [[nodiscard]] static InjectedFaultKind kind() { return std::get<0>(GetParam()); }
   [[nodiscard]] static DType wire() { return std::get<1>(GetParam()); }
 };
 
@@ -109,7 +103,8 @@ TEST_P(Liars, SamplesFindTheLiars) {
 }
 
 std::string name_of(const ::testing::TestParamInfo<Liars::ParamType>& test) {
-  return std::string(std::get<0>(test.param).second) + (std::get<1>(test.param) == DType::f32 ? "_fp32" : "_bf16");
+  return std::string(fleet::name_of(std::get<0>(test.param))) +
+         (std::get<1>(test.param) == DType::f32 ? "_fp32" : "_bf16");
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Liars,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "cleave/base/ids.hpp"
@@ -34,6 +35,28 @@ enum class InjectedFaultKind : std::uint8_t {
   false_digest,  ///< blocks are honest, digests of other devices' blocks are not
   huge,          ///< one element finite, and so large that nobody can compute with it
 };
+
+/// As inputs name them.
+inline constexpr std::pair<const char*, InjectedFaultKind> kInjectedFaultNames[] = {
+    {"element", InjectedFaultKind::element},
+    {"bit", InjectedFaultKind::bit},
+    {"swap_rows", InjectedFaultKind::swap_rows},
+    {"zero", InjectedFaultKind::zero},
+    {"stale", InjectedFaultKind::stale},
+    {"bias", InjectedFaultKind::bias},
+    {"nan", InjectedFaultKind::nan},
+    {"infinity", InjectedFaultKind::infinity},
+    {"colluding", InjectedFaultKind::colluding},
+    {"mixed", InjectedFaultKind::mixed},
+    {"other", InjectedFaultKind::other},
+    {"false_digest", InjectedFaultKind::false_digest},
+    {"huge", InjectedFaultKind::huge}};
+[[nodiscard]] constexpr const char* name_of(InjectedFaultKind kind) {
+  for (const auto& [name, named] : kInjectedFaultNames) {
+    if (named == kind) return name;
+  }
+  return "";
+}
 
 /// What a device is told to return wrongly: in which way, and in what share of its results.
 struct InjectedFaults {

@@ -49,7 +49,7 @@ class Program {
   /// Tensors of model::Piece::kept, each with the columns of those before it; and the columns of all of them.
   [[nodiscard]] const std::map<TensorId, std::int64_t>& kept() const { return kept_; }
   [[nodiscard]] std::int64_t kept_columns() const { return kept_columns_; }
-  [[nodiscard]] bool is_head() const { return !y_.valid(); }  ///< or a part of it
+  [[nodiscard]] bool has_logits() const { return !y_.valid(); }  ///< the head or a part of it
   [[nodiscard]] bool is_part() const { return vocabulary_.count() > 0; }
   /// Of a part: its columns of the logits, and their tensor.
   [[nodiscard]] Columns vocabulary() const { return vocabulary_; }

@@ -104,7 +104,7 @@ class StageWorker {
   /// The part's share of dX of a sequence that was remade, from the last chunk to the first: scaled integers
   /// [rows][width] of partial_sum_type(wire), or nothing where nobody wants them.
   Status part_backward(const Chunk& chunk, const PartOperands& rows, std::span<std::byte> sums);
-  [[nodiscard]] bool is_part(std::int32_t stage);
+  [[nodiscard]] bool is_part(std::int32_t stage) const;
   /// Opens a sequence's way back: X of all its rows.
   Status remake(std::int32_t stage, std::int64_t sequence, std::span<const float> x, bool for_sums = true);
   /// dX of dY, from the last chunk to the first, of a sequence that was remade, or kept since it went forward here;

@@ -2,27 +2,15 @@
 #include "input/churn_trace.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <tuple>
 
 namespace cleave::app {
 
 fleet::InjectedFaultKind read_fault_kind(const config::Section& in, const char* key) {
-  using Kind = fleet::InjectedFaultKind;
-  return in.choice<Kind>(key,
-                         {{"element", Kind::element},
-                          {"bit", Kind::bit},
-                          {"swap_rows", Kind::swap_rows},
-                          {"zero", Kind::zero},
-                          {"stale", Kind::stale},
-                          {"bias", Kind::bias},
-                          {"nan", Kind::nan},
-                          {"infinity", Kind::infinity},
-                          {"colluding", Kind::colluding},
-                          {"mixed", Kind::mixed},
-                          {"other", Kind::other},
-                          {"false_digest", Kind::false_digest},
-                          {"huge", Kind::huge}},
-                         {.default_value = Kind::element, .help = "What is wrong with the results of a lie."});
+  return in.choice<fleet::InjectedFaultKind>(
+      key, {std::begin(fleet::kInjectedFaultNames), std::end(fleet::kInjectedFaultNames)},
+      {.default_value = fleet::InjectedFaultKind::element, .help = "What is wrong with the results of a lie."});
 }
 
 fleet::ChurnTrace read_churn_trace(const std::filesystem::path& path, std::int64_t devices) {

@@ -94,7 +94,7 @@ class ChunkRunTest : public ::testing::TestWithParam<ChunkCase> {
       ChunkRun run(program, GetParam().wire, parallel_, memory_, weights());
       SequenceState state = run.open_forward();
       const std::vector<Instruction> forward = program.forward(program.outputs());
-      if (program.is_head()) continue;
+      if (program.has_logits()) continue;
       for (const std::int64_t t0 : begins(chunk)) {
         run.begin(t0, std::min(chunk, seq - t0));
         put(kept.rows(graph_, program.x()), t0, run.rows_of(program.x()));
@@ -139,7 +139,7 @@ class ChunkRunTest : public ::testing::TestWithParam<ChunkCase> {
       put(kept.rows(graph_, program.x()), t0, run.rows_of(program.x()));
       if (program.dy().valid()) put(kept.rows(graph_, program.dy()), t0, run.rows_of(program.dy()));
       run.run(back, state, std::span(batch_.targets).subspan(t0, std::min(chunk, seq - t0)));
-      if (program.is_head()) piece_loss_ += run.loss();
+      if (program.has_logits()) piece_loss_ += run.loss();
       if (program.dx().valid()) kept.keep(graph_, program.dx(), t0, run.rows_of(program.dx()));
       for (const TensorId operand : operands) kept.keep(graph_, operand, t0, run.rows_of(operand));
     }
