@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Tokens a second of a training step beside PyTorch (and llm.c) on the same cores, model and shapes, in turns.
 
-    python3 bench/compare_cpu.py [--model six-layers] [--rounds 3] [--steps 12] [--layouts] [--llmc FOLDER] TEXT
-                                 [OVERRIDE...]
+    python3 bench/compare_cpu.py [--model six-layers] [--rounds 3] [--steps 12] [--layouts] [--kernel] [--llmc FOLDER]
+                                 TEXT [OVERRIDE...]
 
 TEXT: any text file; inputs/speed/MODEL.yaml says the model: six-layers or gpt2-124m. In each round cleave runs (server
 and two devices, clock off, device ranks bound to cores; with --layouts three times: as plan.layout auto chooses, in
 tiles, in stages), then PyTorch with as many threads as there are cores, with attention written as matmul and as baddbmm,
-then llm.c's CPU program where a checkout of it is given. Steps before the third of a run do not count. Printed: tokens a
+then BLIS's micro-kernel alone on both cores for as many FLOP as the step's products have (--kernel), then llm.c's
+CPU program where a checkout of it is given. Steps before the third of a run do not count. Printed: tokens a
 second, median and quartiles over all steps of all rounds; of each round the ratio to PyTorch's better way, and the
 median of these; and where a step of the server goes (one more run with output.profile=true).
 
@@ -202,6 +203,23 @@ def run_llmc(folder):
     return [[float(ms) / 1e3, float(loss)] for loss, ms in re.findall(r"train loss ([\d.]+) \(took ([\d.]+) ms\)", out)]
 
 
+def step_flop():
+    """FLOP of a step's matrix products, forward and backward: three of each with weights; of attention the causal half,
+    2 products forward and 5 backward, which computes the scores again."""
+    tokens = BATCH * TOKENS
+    weights = LAYERS * 12 * WIDTH * WIDTH + WIDTH * VOCABULARY
+    return 6 * tokens * weights + LAYERS * tokens * 7 * TOKENS * WIDTH
+
+
+def run_micro_kernel():
+    """What nobody who multiplies with BLIS's micro-kernel can beat: the step's products at the rate that it has on all
+    cores at once, operands in the caches."""
+    out = subprocess.run([TOP / "build" / "release" / "bench" / "kernels_bench", "--benchmark_filter=micro_kernel",
+                          "--benchmark_format=json"], check=True, capture_output=True, text=True, timeout=300).stdout
+    rate = json.loads(out)["benchmarks"][0]["FLOP/s"]
+    return [[step_flop() / rate, math.log(VOCABULARY)]] * (WARM_UP + 2)
+
+
 def ends_fit(ours, theirs):
     """In six-layers the two end within 0.25 nats. GPT-2 of 124 million parameters with a learning rate of 1e-3 from the
     first step is restless: PyTorch's own seeds are 2 nats apart after seven steps, so both are to have learned."""
@@ -222,6 +240,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--layouts", action="store_true", help="cleave in tiles and in stages beside what auto chooses")
+    parser.add_argument("--kernel", action="store_true", help="besides, the time of BLIS's micro-kernel alone")
     parser.add_argument("--llmc", metavar="FOLDER", help="a checkout of github.com/karpathy/llm.c")
     parser.add_argument("--torch", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -239,6 +258,8 @@ def main():
             systems[f"cleave, {layout}"] = lambda forced=forced: run_cleave(text, options.steps, forced)
         systems |= {"PyTorch, matmul": lambda: run_torch(python, text, options.steps, "matmul"),
                     "PyTorch, baddbmm": lambda: run_torch(python, text, options.steps, "baddbmm")}
+        if options.kernel:
+            systems["micro-kernel alone"] = run_micro_kernel
         if options.llmc:
             folder = pathlib.Path(scratch)
             build_llmc(options.llmc, folder, text, options.steps)

@@ -13,6 +13,7 @@
 #include <numeric>
 #include <thread>
 
+#include "cleave/base/block_pool.hpp"
 #include "cleave/base/random.hpp"
 #include "cleave/kernels/activations.hpp"
 #include "cleave/kernels/attention.hpp"
@@ -22,6 +23,7 @@
 #include "cleave/kernels/gemm_kernels.hpp"
 #include "cleave/kernels/norms.hpp"
 #include "cleave/kernels/optimizer.hpp"
+#include "kernels/micro_kernel.hpp"
 #include "roofline.hpp"
 
 namespace {
@@ -101,6 +103,31 @@ BENCHMARK(product)
     ->Args({2048, 2048, 4096, 0, 1})
     ->UseManualTime()
     ->MinTime(0.5);
+
+// The micro-kernel alone on every processor at once, on operands in the caches: what a step's products take at least.
+void micro_kernel(benchmark::State& state) {
+  const kernels::MicroKernel& kernel = kernels::MicroKernel::selected();
+  constexpr std::int64_t kTiles = 16;
+  const std::int64_t left = kTiles * kernel.mr * kernel.kc, right = kernel.nr * kernel.kc, beyond = 1024;
+  Block memory(static_cast<std::size_t>(left + right + beyond) * sizeof(float));  // panels are aligned to cache lines
+  float *const a = reinterpret_cast<float*>(memory.data()), *const b = a + left;
+  std::fill_n(a, left, 0.5F);
+  std::fill_n(b, right + beyond, 2.0F);
+  std::vector<float> c(static_cast<std::size_t>(kTiles * kernel.mr * kernel.nr));
+  const std::int64_t row_stride = kernel.by_rows ? kernel.nr : 1, col_stride = kernel.by_rows ? 1 : kernel.mr;
+  for (auto _ : state)
+    for (std::int64_t tile = 0; tile < kTiles; ++tile) {
+      const float* const panel = a + tile * kernel.mr * kernel.kc;
+      kernel(kernel.mr, kernel.nr, kernel.kc, panel, b, false, c.data() + tile * kernel.mr * kernel.nr, row_stride,
+             col_stride, panel, b);
+    }
+  for (const float value : c)
+    if (value != static_cast<float>(kernel.kc)) state.SkipWithError("the product is wrong");
+  state.counters["FLOP/s"] =
+      benchmark::Counter(2.0 * static_cast<double>(kTiles * kernel.mr * kernel.nr * kernel.kc * state.iterations()),
+                         benchmark::Counter::kIsRate);
+}
+BENCHMARK(micro_kernel)->Threads(static_cast<int>(std::thread::hardware_concurrency()))->UseRealTime()->MinTime(2);
 
 constexpr std::int64_t kRows = 8192, kCols = 4096, kElements = kRows * kCols;
 

@@ -17,7 +17,7 @@ template <class Int>
 inline constexpr int kScaleBits = sizeof(Int) == 4 ? 29 : 60;
 
 /// Scaled block results outside [-2^kLimitBits, 2^kLimitBits), a quarter of the integers, are refused. Honest ones are
-/// below 2^p * (1 + 768 * 2^-24).
+/// below 2^p * (1 + kBlockK * 2^-24).
 template <class Int>
 inline constexpr int kLimitBits = sizeof(Int) * 8 - 2;
 

@@ -87,7 +87,7 @@ wait_for() {
 # pid_of FOLDER RANK, from ranks.json.
 pid_of() { tr -d ' \n' < "$1/ranks.json" | grep -Eo "\"rank\":$2,\"pid\":[0-9]+" | grep -Eo '[0-9]+$'; }
 
-# A small model on a text of its own: 1024 tokens a step, so that weight gradients have two K blocks.
+# A small model on a text of its own: 1600 tokens a step, so that weight gradients have two K blocks.
 write_input() {
   mkdir -p "$scratch/text"
   local i
@@ -95,7 +95,7 @@ write_input() {
   cat > "$scratch/input.yaml" <<'YAML'
 model: {family: gpt2, n_layer: 2, n_head: 2, d_model: 32, seq_len: 64}
 data: {text: text, tokenizer: byte, val_fraction: 0.1}
-train: {steps: 4, batch: 16, lr: 1e-2, warmup_steps: 2, eval_every: 2, eval_batches: 1}
+train: {steps: 4, batch: 25, lr: 1e-2, warmup_steps: 2, eval_every: 2, eval_batches: 1}
 fleet:
   clock: virtual
   devices:

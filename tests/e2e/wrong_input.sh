@@ -36,7 +36,7 @@ edited 's/80 MB\/s, 800 MB\/s/800 MB\/s, 80 MB\/s/'
 refused 2 "range upside down" 'input\.yaml:7: fleet\.devices\.?\[?0\]?\.downlink: '
 edited 's/^fleet:/fleet: [/'
 refused 2 "no YAML" 'input\.yaml:[0-9]+: '
-edited 's/family: gpt2/family: gpt9/; s/batch: 16/batch: 0/; s/lr: 1e-2/lr: fast/; s/count: 3/cuont: 3/'
+edited 's/family: gpt2/family: gpt9/; s/batch: 25/batch: 0/; s/lr: 1e-2/lr: fast/; s/count: 3/cuont: 3/'
 refused 2 "several faults" 'input\.yaml:1: model\.family: '
 for key in 'input\.yaml:3: train\.batch: ' 'input\.yaml:3: train\.lr: ' 'cuont.*count'; do
   expect_text "several faults at once" "$key"

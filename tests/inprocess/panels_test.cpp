@@ -14,10 +14,10 @@ namespace {
 
 using comm::PartOf;
 
-// 1600 tokens: weight gradients have three K blocks.
+// 3200 tokens: weight gradients have three K blocks.
 Setting small_panels() {
   Setting s = small_setting();
-  s.batch = 100;
+  s.batch = 200;
   s.parts = kSmallParts;
   s.devices = unlike_devices(4);
   s.device_ranks = 2;

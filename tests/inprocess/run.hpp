@@ -37,7 +37,7 @@ struct Setting {
                            .d_ff = 64,
                            .seq_len = 64,
                            .max_pos = 64};
-  std::int64_t batch = 14;  // 896 tokens: the weight gradients have two K blocks
+  std::int64_t batch = 25;  // 1600 tokens: the weight gradients have two K blocks
   std::int64_t steps = 3;
   int device_ranks = 1;
   std::vector<fleet::DeviceProfile> devices;

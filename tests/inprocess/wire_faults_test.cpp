@@ -18,7 +18,7 @@ TEST_P(WireFaults, TheRunEndsWithTheSameBits) {
 
 TEST_P(WireFaults, TheSameOfOperandsAndResultsInPanels) {
   Setting s = small_setting();
-  s.batch = 100;  // 1600 tokens: weight gradients come in runs of K
+  s.batch = 200;  // 3200 tokens: weight gradients come in runs of K
   const std::uint64_t expected = train(s).hash;
   s.devices = unlike_devices(4);
   s.parts = kSmallParts;

@@ -10,12 +10,14 @@
 
 namespace cleave {
 
-/// Depth of one K block: a multiple of kc of every BLIS kernel in use (Haswell 256, Skylake-X 384).
-inline constexpr std::int64_t kBlockK = 768;
+/// Depth of one K block: a multiple of kc of every BLIS kernel in use (Haswell 256, Skylake-X 384). The longer, the
+/// fewer results are rounded to integers and added up, each of which costs an element the time of 50 to 100
+/// multiplications; the shorter, the finer k can be cut.
+inline constexpr std::int64_t kBlockK = 1536;
 
 /// Columns of the vocabulary whose maximum and sum of exponentials are found together, and between which a head may be
-/// cut (docs/numerics.md, "The head in parts"): whole K blocks, so that no partial sum of dX is cut either.
-inline constexpr std::int64_t kVocabularyBlock = 2 * kBlockK;
+/// cut (docs/numerics.md, "The head in parts"): a K block, so that no partial sum of dX is cut either.
+inline constexpr std::int64_t kVocabularyBlock = kBlockK;
 constexpr std::int64_t vocabulary_blocks(std::int64_t columns) {
   return (columns + kVocabularyBlock - 1) / kVocabularyBlock;
 }

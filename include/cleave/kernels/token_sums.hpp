@@ -9,7 +9,7 @@
 // training has diverged. 16-bit wires: units of 2^-32, which 32 bits hold up to 1/2, and rows with more in 64 bits
 // (token_sum_matrix.hpp); what one product adds is cut off at 2^18.
 //
-// Example: sequences of 1024 tokens. The borders within the first two are at 768, 1024, 1536 and 2048.
+// Example: sequences of 1024 tokens. The borders within the first two are at 1024, 1536 and 2048.
 #pragma once
 
 #include <algorithm>

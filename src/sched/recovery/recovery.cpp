@@ -99,6 +99,7 @@ void Recovery::answered(const InFlight& flight, const Measured& measured) {
   if (tasklet.piece.device != kServerDevice && tasklet.urgency == 0) {
     deadline_.observe(flight.expected, fleet_.now() - flight.sent);
   }
+  if (fleet_.now() <= flight.sent + limit(flight.expected)) punctual_[tasklet.piece.device] = fleet_.now();
   OperationProgress& op = progress_.at(tasklet.op);
   if (flight.loss >= 0) {
     losses_.answered(flight.loss, fleet_.now(), measured.down);
@@ -135,8 +136,13 @@ void Recovery::pass_deadline() {
   const OperationProgress& op = progress_.at(id);
   CLEAVE_ASSERT(op.blocks > 0, "operation {} has a deadline and nothing in flight", id.value);
   const std::vector<InFlight> missing = outstanding_.flights().of(id);
-  // What was sent since shares the interface.
-  const Seconds due = op.start + limit(op.expected);
+  // What was sent since shares the interface. A device that answered others in good time until now worked on them.
+  Seconds since = op.start;
+  for (const InFlight& flight : missing) {
+    const Seconds* const others = punctual_.find(flight.tasklet.piece.device);
+    if (others != nullptr) since = std::max(since, *others);
+  }
+  const Seconds due = since + limit(op.expected);
   if (due > fleet_.now()) return deadlines_.set(id, due);
   const Seconds ahead = gives_way_for(op, missing);
   if (ahead.value() > 0) return deadlines_.set(id, fleet_.now() + deadline_.limit(ahead + op.expected));

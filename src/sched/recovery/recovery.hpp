@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "by_device.hpp"
 #include "cleave/sched/scheduler.hpp"
 #include "outstanding.hpp"
 #include "planning.hpp"
@@ -70,6 +71,7 @@ class Recovery {
   const model::StepGraph* graph_ = nullptr;
   Deadline deadline_;
   OperationDeadlines deadlines_;
+  ByDevice<Seconds> punctual_;  // when a device last answered in good time
   Losses losses_;
 };
 

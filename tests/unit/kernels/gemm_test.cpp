@@ -217,8 +217,8 @@ int run_all(GemmKernels kernels) {
   select_gemm_kernels(kernels);
   Failures failures;
   std::uint64_t trial = 0;
-  const GemmShape shapes[] = {{1, 1, 1},       {33, 47, 61},    {130, 513, 768},  {5, 3, 769},     {97, 150, 1536},
-                              {530, 70, 1600}, {61, 600, 3100}, {100, 120, 5000}, {7, 1100, 2304}, {16, 16, 0}};
+  const GemmShape shapes[] = {{1, 1, 1},       {33, 47, 61},    {130, 513, 1536}, {5, 3, 1537},    {97, 150, 3072},
+                              {530, 70, 1600}, {61, 600, 3100}, {100, 120, 5000}, {7, 1100, 4608}, {16, 16, 0}};
   for (const auto& shape : shapes)
     for (const DType type : {DType::i32, DType::i64}) {
       const Problem p(shape, trial % 2 == 1, trial % 3 == 1, trial % 4 >= 2);
@@ -228,9 +228,9 @@ int run_all(GemmKernels kernels) {
         check_tilings<std::int64_t>(failures, p, type, trial);
       ++trial;
     }
-  for (const std::int64_t k : {100, 768, 2000, 20000})
+  for (const std::int64_t k : {100, 1536, 4000, 20000})
     for (const DType type : {DType::i32, DType::i64})
-      check_accuracy(failures, Problem({19, 23, k}, false, true, k == 2000), type);
+      check_accuracy(failures, Problem({19, 23, k}, false, true, k == 4000), type);
   check_non_finite(failures);
   return failures.count == 0 ? 0 : 1;
 }

@@ -237,7 +237,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, ChunkRunTest,
                                            ChunkCase{{"opt", 2, 2, 16, 64, 500}, DType::f32},
                                            ChunkCase{{"llama", 3, 3, 24, 100, 100, false}, DType::f32},
                                            ChunkCase{{"llama", 6, 2, 48, 90, 300}, DType::f32},
-                                           ChunkCase{{"llama", 4, 1, 32, 800, 385, false}, DType::bf16},
+                                           ChunkCase{{"llama", 4, 1, 32, 1600, 385, false}, DType::bf16},
                                            ChunkCase{{"gpt2", 4, 4, 32, 128, 260}, DType::f16}));
 
 }  // namespace

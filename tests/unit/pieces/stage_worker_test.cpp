@@ -426,16 +426,16 @@ TEST_P(StageWorkerTest, WritesNothingWhereNothingIsWanted) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, StageWorkerTest,
-                         ::testing::Values(StageCase{{"gpt2", 4, 4, 32, 1600, 300}},
+                         ::testing::Values(StageCase{{"gpt2", 4, 4, 32, 1600, 600}},
                                            StageCase{{"gpt2", 2, 2, 24, 100, 127, false}},
                                            StageCase{{"opt", 4, 4, 32, 128, 385}},
                                            StageCase{{"llama", 6, 2, 48, 90, 300}},
-                                           StageCase{{"gpt2", 4, 4, 32, 1600, 300}, DType::f16},
+                                           StageCase{{"gpt2", 4, 4, 32, 1600, 600}, DType::f16},
                                            StageCase{{"opt", 4, 4, 32, 128, 385, false}, DType::bf16},
                                            StageCase{{"llama", 6, 2, 48, 90, 300}, DType::f16, 80},
                                            StageCase{{"gpt2", 4, 4, 32, 128, 127}, DType::bf16, 80},
-                                           StageCase{{"llama", 4, 1, 32, 800, 260}, DType::bf16},
-                                           StageCase{{"llama", 4, 1, 32, 800, 260, false}}));
+                                           StageCase{{"llama", 4, 1, 32, 1600, 260}, DType::bf16},
+                                           StageCase{{"llama", 4, 1, 32, 1600, 260, false}}));
 
 }  // namespace
 }  // namespace cleave::pieces

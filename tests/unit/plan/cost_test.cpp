@@ -107,13 +107,13 @@ TEST(Cost, TailsOfTwoPanels) {
 }
 
 TEST(Cost, ResidentBytes) {
-  const Work work = gemm_work(100, 100, 4 * 768);  // 4 K blocks, fp16: sums of 4 bytes
-  const GemmBox box{0, 40, 0, 60, 0, 4 * 768};
-  const std::int64_t strip = 4 * 768 * 2 + 2;
+  const Work work = gemm_work(100, 100, 4 * kBlockK);  // 4 K blocks, fp16: sums of 4 bytes
+  const GemmBox box{0, 40, 0, 60, 0, 4 * kBlockK};
+  const std::int64_t strip = 4 * kBlockK * 2 + 2;
   EXPECT_EQ(resident_bytes(work, boxed(box)).value(), 100 * strip + 40 * 60 * 4);
   EXPECT_EQ(resident_bytes(work, boxed(box, PanelOrder::row_resident, 6)).value(), (40 + 20) * strip + 40 * 20 * 4);
   EXPECT_EQ(resident_bytes(work, boxed(box, PanelOrder::result_resident, 7)).value(),
-            100 * (2 * 768 * 2 + 2) + 40 * 60 * 4);
+            100 * (2 * kBlockK * 2 + 2) + 40 * 60 * 4);
 }
 
 }  // namespace

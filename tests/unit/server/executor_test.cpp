@@ -27,7 +27,7 @@ model::ModelConfig config_of(const std::string& family) {
   config.n_layer = 2;
   config.n_head = config.n_kv_head = 4;
   config.d_model = 32;
-  config.d_ff = 1600;
+  config.d_ff = 3200;
   config.seq_len = config.max_pos = 12;
   return config;
 }
