@@ -58,21 +58,21 @@ CLEAVE_INLINE double exp_sum_row(const float* x, std::int64_t n, float* top_out)
   return total;
 }
 
+CLEAVE_INLINE void exp_columns(float* x, std::int64_t n, float top) {
+  for (std::int64_t j = 0; j < n; ++j) x[j] = exp_of_negative(x[j] - top);
+}
+
 /// The same, leaving exp(x - the row's maximum) in x.
 CLEAVE_INLINE double exp_row(float* x, std::int64_t n, float* top_out) {
   if (n > kVocabularyBlock) {
     const double sum = exp_sum_row(x, n, top_out);
-    for (std::int64_t j = 0; j < n; ++j) x[j] = exp_of_negative(x[j] - *top_out);
+    exp_columns(x, n, *top_out);  // not *top_out in the loop: x might lie over it, and nothing would be vectorized
     return sum;
   }
   const float top = lanes::largest(x, n);
   for (std::int64_t j = 0; j < n; ++j) x[j] = exp_of_negative(x[j] - top);
   *top_out = top;
   return lanes::sum(x, n);
-}
-
-CLEAVE_INLINE void exp_columns(float* x, std::int64_t n, float top) {
-  for (std::int64_t j = 0; j < n; ++j) x[j] = exp_of_negative(x[j] - top);
 }
 
 CLEAVE_INLINE void scale_row(float* x, std::int64_t n, float factor) {

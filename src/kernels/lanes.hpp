@@ -113,20 +113,24 @@ CLEAVE_INLINE double dot(const float* x, const float* y, std::int64_t n) {
   });
 }
 
-/// The largest element; -infinity for none. NaN elements may be passed over.
+/// The largest element; -infinity for none. NaN elements may be passed over. In vectors of four, which every processor
+/// compares at once: of wider ones than it has, the compiler compares the elements one by one.
 CLEAVE_INLINE float largest(const float* x, std::int64_t n) {
+  using Four = float __attribute__((vector_size(16)));
   constexpr float kLow = -std::numeric_limits<float>::infinity();
-  Floats lanes, next;
-  load(lanes, x, 0, kLow);
-  for (std::int64_t t = 0; t < n; t += kLanes) {
-    if (t + kLanes <= n)
-      load(next, x + t);
-    else
-      load(next, x + t, n - t, kLow);
-    lanes = next > lanes ? next : lanes;
-  }
+  Four of_lanes[kLanes / 4];
+  for (Four& four : of_lanes) four = Four{kLow, kLow, kLow, kLow};
+  std::int64_t t = 0;
+  for (; t + kLanes <= n; t += kLanes)
+    for (std::int64_t v = 0; v < kLanes / 4; ++v) {
+      Four next;
+      __builtin_memcpy(&next, x + t + 4 * v, sizeof(next));
+      of_lanes[v] = next > of_lanes[v] ? next : of_lanes[v];
+    }
   float best = kLow;
-  for (std::int64_t l = 0; l < kLanes; ++l) best = lanes[l] > best ? lanes[l] : best;
+  for (const Four& four : of_lanes)
+    for (int l = 0; l < 4; ++l) best = four[l] > best ? four[l] : best;
+  for (; t < n; ++t) best = x[t] > best ? x[t] : best;
   return best;
 }
 
