@@ -99,7 +99,8 @@ void Recovery::answered(const InFlight& flight, const Measured& measured) {
   if (tasklet.piece.device != kServerDevice && tasklet.urgency == 0) {
     deadline_.observe(flight.expected, fleet_.now() - flight.sent);
   }
-  if (fleet_.now() <= flight.sent + limit(flight.expected)) punctual_[tasklet.piece.device] = fleet_.now();
+  if (fleet_.now() <= flight.sent + limit(flight.expected))
+    punctual_[tasklet.piece.device] = {fleet_.now(), tasklet.priority()};
   OperationProgress& op = progress_.at(tasklet.op);
   if (flight.loss >= 0) {
     losses_.answered(flight.loss, fleet_.now(), measured.down);
@@ -116,6 +117,17 @@ void Recovery::complete(OpId id) {
 
 std::optional<Seconds> Recovery::next_deadline() const {
   return deadlines_.empty() ? std::nullopt : std::optional(deadlines_.next());
+}
+
+// When the devices that hold the `missing` blocks could begin with the last of them. One that answered others in good
+// time worked on these, if they go ahead or alongside; what gives way to a block is no excuse for it.
+Seconds Recovery::began(const OperationProgress& op, const std::vector<InFlight>& missing) const {
+  Seconds since = op.start;
+  for (const InFlight& flight : missing) {
+    const Answer* const other = punctual_.find(flight.tasklet.piece.device);
+    if (other != nullptr && !(op.priority() < other->priority)) since = std::max(since, other->at);
+  }
+  return since;
 }
 
 // For how long blocks that give way to others may still have to: until the critical path ends, and until the devices
@@ -136,13 +148,8 @@ void Recovery::pass_deadline() {
   const OperationProgress& op = progress_.at(id);
   CLEAVE_ASSERT(op.blocks > 0, "operation {} has a deadline and nothing in flight", id.value);
   const std::vector<InFlight> missing = outstanding_.flights().of(id);
-  // What was sent since shares the interface. A device that answered others in good time until now worked on them.
-  Seconds since = op.start;
-  for (const InFlight& flight : missing) {
-    const Seconds* const others = punctual_.find(flight.tasklet.piece.device);
-    if (others != nullptr) since = std::max(since, *others);
-  }
-  const Seconds due = since + limit(op.expected);
+  // What was sent since shares the interface.
+  const Seconds due = began(op, missing) + limit(op.expected);
   if (due > fleet_.now()) return deadlines_.set(id, due);
   const Seconds ahead = gives_way_for(op, missing);
   if (ahead.value() > 0) return deadlines_.set(id, fleet_.now() + deadline_.limit(ahead + op.expected));

@@ -57,6 +57,7 @@ class Recovery {
  private:
   void wait_for(OpId op, Seconds expected);
   [[nodiscard]] Seconds limit(Seconds expected) const;
+  [[nodiscard]] Seconds began(const OperationProgress& op, const std::vector<InFlight>& missing) const;
   [[nodiscard]] Seconds gives_way_for(const OperationProgress& op, const std::vector<InFlight>& missing);
   Seconds copy_late(OpId id, const std::vector<InFlight>& missing);
 
@@ -71,7 +72,11 @@ class Recovery {
   const model::StepGraph* graph_ = nullptr;
   Deadline deadline_;
   OperationDeadlines deadlines_;
-  ByDevice<Seconds> punctual_;  // when a device last answered in good time
+  struct Answer {
+    Seconds at{0};
+    Priority priority{};  // of the tasklet
+  };
+  ByDevice<Answer> punctual_;  // a device's last one in good time
   Losses losses_;
 };
 

@@ -85,6 +85,46 @@ TEST(Stragglers, APunctualFleetIsAskedOnce) {
   }
 }
 
+/// Never tells of one answer of the operation `of`, and notes when a block of it is asked for again.
+class OneAnswerGoesAstray final : public ForwardingFleet<> {
+ public:
+  OneAnswerGoesAstray(Fleet& fleet, OpId of) : ForwardingFleet(fleet), of_(of) {}
+  void submit(const Tasklet& tasklet) override {
+    if (tasklet.op == of_) {
+      ids_.insert(tasklet.id);
+      if (astray_ && !again) again = now();
+    }
+    ForwardingFleet::submit(tasklet);
+  }
+  Event next_event(Seconds deadline) override {
+    const Event event = ForwardingFleet::next_event(deadline);
+    if (event.kind != EventKind::done || astray_ || !ids_.contains(event.tasklet)) return event;
+    astray_ = true;
+    return next_event(deadline);
+  }
+  std::optional<Seconds> again;
+
+ private:
+  OpId of_;
+  std::set<TaskletId> ids_;
+  bool astray_ = false;
+};
+
+// A device is not excused by answers to what gives way to the block that it owes.
+TEST(Stragglers, WorkThatGivesWayDelaysNoCopy) {
+  std::vector<model::Operation> all{gemm(0, {400, 300, 1000}, {})};
+  for (std::int64_t id = 1; id <= 200; ++id)
+    all.push_back(gemm(id, {400, 300, 1000}, {}, model::Phase::weight_gradient));
+  const model::StepGraph graph = graph_of(std::move(all));
+  SimulatedFleet quiet(edge_devices(4, {0.005, 0.02}), wide_server(), DType::f32);
+  OneAnswerGoesAstray fleet(quiet, OpId(0));
+  Scheduler scheduler(fleet, options_that());
+  const StepReport report = scheduler.run(graph);
+  ASSERT_TRUE(fleet.again.has_value());
+  EXPECT_GE(report.copies, 1);
+  EXPECT_LT(fleet.again->value(), 0.5 * report.time.value()) << "not when nothing else is left to do";
+}
+
 TEST(Stragglers, WhatIsLearnedStaysWithinTheStepsOfATrace) {
   const model::StepGraph graph = chain_of_products(6);
   const std::vector<fleet::DeviceProfile> devices = edge_devices(20, {0.005, 0.02});
