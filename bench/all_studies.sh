@@ -2,7 +2,8 @@
 # Makes every study of `cleave simulate` that the documentation quotes, and the pages, anew.
 #
 #   bash bench/all_studies.sh            resumes: what this program made before is kept; a night on 2 cores
-#   bash bench/all_studies.sh --again cleave,cleave-paper   of what another program made, only cleave's points: half an hour
+#   bash bench/all_studies.sh --again cleave,cleave-paper
+#                                        of what another program made, only cleave's points: three quarters of an hour
 #   bash bench/all_studies.sh --brief    two cases of each study, one seed, no slow planner; results go to runs/brief
 #
 # CLEAVE=/path/to/cleave  TEXT=tinyshakespeare.txt (loss against time is left out without)  JOBS=2  MINUTES=N (each study starts nothing after so many)

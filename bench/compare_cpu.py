@@ -7,10 +7,10 @@
 TEXT: any text file; inputs/speed/MODEL.yaml says the model: six-layers or gpt2-124m. In each round cleave runs (server
 and two devices, clock off, device ranks bound to cores; with --layouts three times: as plan.layout auto chooses, in
 tiles, in stages), then PyTorch with as many threads as there are cores, with attention written as matmul and as baddbmm,
-then BLIS's micro-kernel alone on both cores for as many FLOP as the step's products have (--kernel), then llm.c's
-CPU program where a checkout of it is given. Steps before the third of a run do not count. Printed: tokens a
-second, median and quartiles over all steps of all rounds; of each round the ratio to PyTorch's better way, and the
-median of these; and where a step of the server goes (one more run with output.profile=true).
+then llm.c's CPU program where a checkout of it is given, then (--kernel) BLIS's micro-kernel alone on all cores for as
+many FLOP as the step's products have. Steps before the third of a run do not count. Printed: tokens a second, median and
+quartiles over all steps of all rounds; of each round the ratio to PyTorch's better way, and the median of these; and
+where a step of the server goes (one more run with output.profile=true).
 
 Checks: all start at ln V nats, V tokens being known to the model; cleave's layouts have the same losses to the bit; and
 cleave and PyTorch, which start from the same distribution, end within 0.25 nats of each other (gpt2-124m: both two nats
@@ -40,6 +40,8 @@ if MODEL not in MODELS:
 INPUT = TOP / "inputs" / "speed" / f"{MODEL}.yaml"
 LAYERS, HEADS, WIDTH, TOKENS, BATCH, VOCABULARY = MODELS[MODEL]
 WARM_UP = 2
+ALONE = "micro-kernel alone"
+KERNELS = TOP / "build" / "release" / "bench" / "kernels_bench"
 CORES = os.cpu_count()
 
 
@@ -212,12 +214,14 @@ def step_flop():
 
 
 def run_micro_kernel():
-    """What nobody who multiplies with BLIS's micro-kernel can beat: the step's products at the rate that it has on all
-    cores at once, operands in the caches."""
-    out = subprocess.run([TOP / "build" / "release" / "bench" / "kernels_bench", "--benchmark_filter=micro_kernel",
-                          "--benchmark_format=json"], check=True, capture_output=True, text=True, timeout=300).stdout
+    """Tokens a second that nobody who multiplies with BLIS's micro-kernel can beat: the step's products at the rate that
+    it has on all cores at once, operands in the caches."""
+    if not KERNELS.exists():
+        sys.exit(f"compare_cpu: {KERNELS} is not there: it is built where Google Benchmark is (jobs/setup.sh)")
+    out = subprocess.run([KERNELS, "--benchmark_filter=micro_kernel", "--benchmark_format=json"], check=True,
+                         capture_output=True, text=True, timeout=300).stdout
     rate = json.loads(out)["benchmarks"][0]["FLOP/s"]
-    return [[step_flop() / rate, math.log(VOCABULARY)]] * (WARM_UP + 2)
+    return BATCH * TOKENS * rate / step_flop()
 
 
 def ends_fit(ours, theirs):
@@ -258,19 +262,22 @@ def main():
             systems[f"cleave, {layout}"] = lambda forced=forced: run_cleave(text, options.steps, forced)
         systems |= {"PyTorch, matmul": lambda: run_torch(python, text, options.steps, "matmul"),
                     "PyTorch, baddbmm": lambda: run_torch(python, text, options.steps, "baddbmm")}
-        if options.kernel:
-            systems["micro-kernel alone"] = run_micro_kernel
         if options.llmc:
             folder = pathlib.Path(scratch)
             build_llmc(options.llmc, folder, text, options.steps)
             systems["llm.c"] = lambda: run_llmc(folder)
         rates = {name: [] for name in systems}
         ratios = {name: [] for name in systems if not name.startswith("PyTorch")}
+        if options.kernel:
+            rates[ALONE], ratios[ALONE] = [], []
         good = True
         for _ in range(options.rounds):
             steps = {name: run() for name, run in systems.items()}
             medians = {name: statistics.median(tokens_per_second(s)) for name, s in steps.items()}
             best = max(m for name, m in medians.items() if name.startswith("PyTorch"))
+            if options.kernel:
+                rates[ALONE].append(run_micro_kernel())
+                ratios[ALONE].append(rates[ALONE][-1] / best)
             for name, s in steps.items():
                 rates[name] += tokens_per_second(s)
                 if abs(s[0][1] - math.log(VOCABULARY)) > 0.15:
@@ -291,7 +298,7 @@ def main():
           f"{options.steps} steps")
     print(f"{'':18} {'tokens/s':>9} {'quartiles':>15} {'of PyTorch, by round':>28}")
     for name, values in rates.items():
-        low, middle, high = statistics.quantiles(values, n=4)
+        low, middle, high = statistics.quantiles(values, n=4) if len(values) > 1 else values * 3
         told = ""
         if name in ratios:
             told = f"{statistics.median(ratios[name]):.2f}  ({', '.join(f'{r:.2f}' for r in ratios[name])})"

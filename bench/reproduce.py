@@ -4,7 +4,8 @@
     python3 bench/reproduce.py                    run what is not kept yet, write results, draw, write docs/reproduction.md
     python3 bench/reproduce.py --row 4 --row 5    these rows only; the page keeps the others' results
     python3 bench/reproduce.py --gather           run nothing
-    python3 bench/reproduce.py --again cleave     of what another program made, run only cleave's points again
+    python3 bench/reproduce.py --again cleave,cleave-paper
+                                                  of what another program made, run only cleave's points again
     python3 bench/reproduce.py --brief            two cases of each row, one seed, no slow planner; results and page go to runs/brief
 
 Options: --program build/release/cleave, --jobs 2, --minutes N (starts no point after that; the same command goes on).

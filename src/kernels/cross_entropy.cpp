@@ -58,6 +58,7 @@ CLEAVE_INLINE double exp_sum_row(const float* x, std::int64_t n, float* top_out)
   return total;
 }
 
+/// x = exp(x - top). `top` is a value: behind a pointer it might lie in x, and nothing would be vectorized.
 CLEAVE_INLINE void exp_columns(float* x, std::int64_t n, float top) {
   for (std::int64_t j = 0; j < n; ++j) x[j] = exp_of_negative(x[j] - top);
 }
@@ -66,12 +67,11 @@ CLEAVE_INLINE void exp_columns(float* x, std::int64_t n, float top) {
 CLEAVE_INLINE double exp_row(float* x, std::int64_t n, float* top_out) {
   if (n > kVocabularyBlock) {
     const double sum = exp_sum_row(x, n, top_out);
-    exp_columns(x, n, *top_out);  // not *top_out in the loop: x might lie over it, and nothing would be vectorized
+    exp_columns(x, n, *top_out);
     return sum;
   }
-  const float top = lanes::largest(x, n);
-  for (std::int64_t j = 0; j < n; ++j) x[j] = exp_of_negative(x[j] - top);
-  *top_out = top;
+  *top_out = lanes::largest(x, n);
+  exp_columns(x, n, *top_out);
   return lanes::sum(x, n);
 }
 
