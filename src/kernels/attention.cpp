@@ -29,21 +29,23 @@ CLEAVE_INLINE std::int64_t whole_lanes(std::int64_t n, std::int64_t end) {
 }
 
 /// s[0,n) = softmax(scale * s[0,n)), s[n,end) = 0.
+template <class Floats>
 CLEAVE_INLINE void softmax_row(float* s, std::int64_t n, std::int64_t end, float scale) {
   const std::int64_t whole = whole_lanes(n, end);
   for (std::int64_t j = n; j < whole; ++j) s[j] = -std::numeric_limits<float>::infinity();  // whose exponential is 0
   const float top = lanes::largest(s, whole);
   for (std::int64_t j = 0; j < whole; ++j) s[j] = exp_of_negative((s[j] - top) * scale);
-  const auto inverse = static_cast<float>(1.0 / lanes::sum(s, whole));
+  const auto inverse = static_cast<float>(1.0 / lanes::sum<Floats>(s, whole));
   for (std::int64_t j = 0; j < whole; ++j) s[j] *= inverse;
   for (std::int64_t j = n; j < end; ++j) s[j] = 0;
 }
 
 /// dp[0,n) = p * (dp - sum of p * dp) * scale, dp[n,end) = 0. Requires: p[n,end) = 0.
+template <class Floats>
 CLEAVE_INLINE void softmax_row_backward(const float* p, float* dp, std::int64_t n, std::int64_t end, float scale) {
   const std::int64_t whole = whole_lanes(n, end);
   for (std::int64_t j = n; j < whole; ++j) dp[j] = 0;
-  const auto mean = static_cast<float>(lanes::dot(p, dp, whole));
+  const auto mean = static_cast<float>(lanes::dot<Floats>(p, dp, whole));
   for (std::int64_t j = 0; j < whole; ++j) dp[j] = p[j] * (dp[j] - mean) * scale;
   for (std::int64_t j = n; j < end; ++j) dp[j] = 0;
 }
@@ -81,7 +83,8 @@ void Scores::probabilities(const float* q, std::int64_t t0, std::int64_t rows, f
   packed.block.pack({q, hd}, rows, hd);
   triangle::multiply_below(packed.block, packed.keys, t0, {probabilities, keys});
   for (std::int64_t i = 0; i < rows; ++i)
-    dispatch<softmax_row>(probabilities + i * keys, t0 + i + 1, keys, score_scale(shape_));
+    dispatch<softmax_row<lanes::Halves>, softmax_row<lanes::Whole>>(probabilities + i * keys, t0 + i + 1, keys,
+                                                                    score_scale(shape_));
 }
 
 void Scores::gradients(const float* d_o, std::int64_t t0, std::int64_t rows, const float* probabilities,
@@ -91,8 +94,8 @@ void Scores::gradients(const float* d_o, std::int64_t t0, std::int64_t rows, con
   packed.block.pack({d_o, hd}, rows, hd);
   triangle::multiply_below(packed.block, packed.values, t0, {gradients, keys});
   for (std::int64_t i = 0; i < rows; ++i)
-    dispatch<softmax_row_backward>(probabilities + i * keys, gradients + i * keys, t0 + i + 1, keys,
-                                   score_scale(shape_));
+    dispatch<softmax_row_backward<lanes::Halves>, softmax_row_backward<lanes::Whole>>(
+        probabilities + i * keys, gradients + i * keys, t0 + i + 1, keys, score_scale(shape_));
 }
 
 }  // namespace attention_parts

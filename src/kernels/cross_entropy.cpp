@@ -19,13 +19,14 @@ namespace {
 constexpr std::int64_t kLossRows = 16;  // rows of a chunk
 
 /// Sum of exp(x - top).
+template <class Floats>
 CLEAVE_INLINE double exp_sum(const float* x, std::int64_t n, float top) {
   double total = 0;
   for (std::int64_t block = 0; block < n; block += lanes::kBlock) {
     const std::int64_t count = n - block < lanes::kBlock ? n - block : lanes::kBlock;
     float e[lanes::kBlock];
     for (std::int64_t j = 0; j < count; ++j) e[j] = exp_of_negative(x[block + j] - top);
-    total += lanes::sum(e, count);
+    total += lanes::sum<Floats>(e, count);
   }
   return total;
 }
@@ -35,24 +36,27 @@ CLEAVE_INLINE double of_row(float block_sum, float block_top, float top) {
   return static_cast<double>(block_sum) * static_cast<double>(exp_of_negative(block_top - top));
 }
 
+template <class Floats>
 CLEAVE_INLINE void exp_sums_of_blocks(const float* x, std::int64_t n, float* tops, float* sums) {
   for (std::int64_t b = 0; b * kVocabularyBlock < n; ++b) {
     const float* const block = x + b * kVocabularyBlock;
     const std::int64_t left = n - b * kVocabularyBlock, count = left < kVocabularyBlock ? left : kVocabularyBlock;
     tops[b] = lanes::largest(block, count);
-    sums[b] = static_cast<float>(exp_sum(block, count, tops[b]));
+    sums[b] = static_cast<float>(exp_sum<Floats>(block, count, tops[b]));
   }
 }
 
 /// Sum of exp(x - the row's maximum): of one vocabulary block as it is, of several what their sums, in fp32, come to.
+template <class Floats>
 CLEAVE_INLINE double exp_sum_row(const float* x, std::int64_t n, float* top_out) {
   const float top = lanes::largest(x, n);
   *top_out = top;
-  if (n <= kVocabularyBlock) return exp_sum(x, n, top);
+  if (n <= kVocabularyBlock) return exp_sum<Floats>(x, n, top);
   double total = 0;
   for (std::int64_t begin = 0; begin < n; begin += kVocabularyBlock) {
     float block_top, block_sum;
-    exp_sums_of_blocks(x + begin, n - begin < kVocabularyBlock ? n - begin : kVocabularyBlock, &block_top, &block_sum);
+    exp_sums_of_blocks<Floats>(x + begin, n - begin < kVocabularyBlock ? n - begin : kVocabularyBlock, &block_top,
+                               &block_sum);
     total += of_row(block_sum, block_top, top);
   }
   return total;
@@ -64,15 +68,16 @@ CLEAVE_INLINE void exp_columns(float* x, std::int64_t n, float top) {
 }
 
 /// The same, leaving exp(x - the row's maximum) in x.
+template <class Floats>
 CLEAVE_INLINE double exp_row(float* x, std::int64_t n, float* top_out) {
   if (n > kVocabularyBlock) {
-    const double sum = exp_sum_row(x, n, top_out);
+    const double sum = exp_sum_row<Floats>(x, n, top_out);
     exp_columns(x, n, *top_out);
     return sum;
   }
   *top_out = lanes::largest(x, n);
   exp_columns(x, n, *top_out);
-  return lanes::sum(x, n);
+  return lanes::sum<Floats>(x, n);
 }
 
 CLEAVE_INLINE void scale_row(float* x, std::int64_t n, float factor) {
@@ -105,7 +110,8 @@ double cross_entropy(Parallel& parallel, ConstRows logits, std::span<const std::
   check_targets(targets, logits.rows, logits.cols);
   return sum_rows(parallel, logits.rows, [&](std::int64_t i) {
     float top = 0;
-    const double sum = dispatch<exp_sum_row>(logits.row(i), logits.cols, &top);
+    const double sum =
+        dispatch<exp_sum_row<lanes::Halves>, exp_sum_row<lanes::Whole>>(logits.row(i), logits.cols, &top);
     return loss_of(logits.row(i)[targets[static_cast<std::size_t>(i)]], top, sum);
   });
 }
@@ -117,7 +123,7 @@ double cross_entropy_backward(Parallel& parallel, Rows logits, std::span<const s
     const std::int32_t target = targets[static_cast<std::size_t>(i)];
     const float target_logit = row[target];
     float top = 0;
-    const double sum = dispatch<exp_row>(row, logits.cols, &top);
+    const double sum = dispatch<exp_row<lanes::Halves>, exp_row<lanes::Whole>>(row, logits.cols, &top);
     const auto target_probability = static_cast<double>(row[target]) / sum;
     dispatch<scale_row>(row, logits.cols, static_cast<float>(static_cast<double>(scale) / sum));
     row[target] = static_cast<float>((target_probability - 1.0) * static_cast<double>(scale));
@@ -131,7 +137,7 @@ void cross_entropy_rows(Parallel& parallel, ConstRows logits, std::span<const st
   parallel.for_chunks(logits.rows, kLossRows, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       const auto i = static_cast<std::size_t>(row);
-      sum[i] = dispatch<exp_sum_row>(logits.row(row), logits.cols, &top[i]);
+      sum[i] = dispatch<exp_sum_row<lanes::Halves>, exp_sum_row<lanes::Whole>>(logits.row(row), logits.cols, &top[i]);
       loss[i] = loss_of(logits.row(row)[targets[i]], top[i], sum[i]);
     }
   });
@@ -143,8 +149,8 @@ void cross_entropy_blocks(Parallel& parallel, ConstRows logits, std::span<float>
                 sums.size(), logits.rows, logits.cols);
   parallel.for_chunks(logits.rows, kLossRows, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row)
-      dispatch<exp_sums_of_blocks>(logits.row(row), logits.cols, tops.data() + row * blocks,
-                                   sums.data() + row * blocks);
+      dispatch<exp_sums_of_blocks<lanes::Halves>, exp_sums_of_blocks<lanes::Whole>>(
+          logits.row(row), logits.cols, tops.data() + row * blocks, sums.data() + row * blocks);
   });
 }
 

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "cleave/base/error.hpp"
@@ -13,14 +14,17 @@
 namespace cleave::kernels {
 namespace {
 
-constexpr std::int64_t kSumCols = 256;  // columns of a chunk of bias_gradient: 1 KiB of each row
+/// Columns of a chunk of bias_gradient: of wide matrices 4 KiB of each row, since every row begins on a page of its own
+/// there; of others fewer, so that there is some for each thread.
+constexpr std::int64_t kMostSumCols = 1024;
+std::int64_t sum_cols(std::int64_t cols) { return std::clamp<std::int64_t>(cols / 4, 256, kMostSumCols); }
 
-/// totals[j] += sum of rows of dy in fp32, for n <= kSumCols columns.
 /// Rows that are asked for before they are added: a column of rows is no stream that the processor recognises.
 constexpr std::int64_t kRowsAhead = 4;
 
+/// totals[j] += sum of rows of dy in fp32, for n <= kMostSumCols columns.
 CLEAVE_INLINE void add_rows_to(const float* dy, std::int64_t rows, std::int64_t ld, std::int64_t n, double* totals) {
-  float sums[kSumCols] = {};
+  float sums[kMostSumCols] = {};
   for (std::int64_t i = 0; i < rows; ++i) {
     for (std::int64_t j = 0; j < n; j += 16) __builtin_prefetch(dy + (i + kRowsAhead) * ld + j, 0, 2);
     for (std::int64_t j = 0; j < n; ++j) sums[j] += dy[i * ld + j];
@@ -44,8 +48,8 @@ void add_bias(Parallel& parallel, Rows x, const float* bias) {
 }
 
 void bias_gradient(Parallel& parallel, ConstRows dy, float* d_bias) {
-  parallel.for_chunks(dy.cols, kSumCols, [&](std::int64_t begin, std::int64_t end) {
-    double totals[kSumCols] = {};
+  parallel.for_chunks(dy.cols, sum_cols(dy.cols), [&](std::int64_t begin, std::int64_t end) {
+    double totals[kMostSumCols] = {};
     for (std::int64_t i = 0; i < dy.rows; i += kSumRows)
       dispatch<add_rows_to>(dy.row(i) + begin, std::min(kSumRows, dy.rows - i), dy.ld, end - begin, totals);
     for (std::int64_t j = begin; j < end; ++j) d_bias[j] = static_cast<float>(totals[j - begin]);

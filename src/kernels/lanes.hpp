@@ -20,22 +20,51 @@ inline constexpr std::int64_t kLanes = 16;
 /// Elements whose fp32 lane sums are added before they are carried over into double: 32 additions a lane.
 inline constexpr std::int64_t kBlock = 512;
 
-using Floats = float __attribute__((vector_size(64)));
+/// Sixteen lanes as two vectors of eight. Of a vector that is wider than the processor's, GCC keeps the pieces in
+/// memory and stores and loads them at every operation.
+struct Halves {
+  using Eight = float __attribute__((vector_size(32)));
+  Eight low, high;
+
+  CLEAVE_INLINE friend Halves operator+(const Halves& a, const Halves& b) { return {a.low + b.low, a.high + b.high}; }
+  CLEAVE_INLINE friend Halves operator-(const Halves& a, const Halves& b) { return {a.low - b.low, a.high - b.high}; }
+  CLEAVE_INLINE friend Halves operator*(const Halves& a, const Halves& b) { return {a.low * b.low, a.high * b.high}; }
+  CLEAVE_INLINE friend Halves operator-(const Halves& a, float b) { return {a.low - b, a.high - b}; }
+  CLEAVE_INLINE friend Halves operator*(const Halves& a, float b) { return {a.low * b, a.high * b}; }
+  CLEAVE_INLINE void operator+=(const Halves& b) { low += b.low, high += b.high; }
+  CLEAVE_INLINE void operator-=(float b) { low -= b, high -= b; }
+  CLEAVE_INLINE void operator*=(const Halves& b) { low *= b.low, high *= b.high; }
+};
+
+/// Sixteen lanes as one vector, for AVX-512. Loops are written for both, as templates: dispatch<loop<Halves>,
+/// loop<Whole>>.
+using Whole = float __attribute__((vector_size(64)));
+
+CLEAVE_INLINE void load_all(Halves& to, const float* from) {
+  std::memcpy(&to.low, from, sizeof to.low);
+  std::memcpy(&to.high, from + kLanes / 2, sizeof to.high);
+}
+CLEAVE_INLINE void load_all(Whole& to, const float* from) { std::memcpy(&to, from, sizeof to); }
+
+CLEAVE_INLINE void store_all(float* to, const Halves& from) {
+  std::memcpy(to, &from.low, sizeof from.low);
+  std::memcpy(to + kLanes / 2, &from.high, sizeof from.high);
+}
+CLEAVE_INLINE void store_all(float* to, const Whole& from) { std::memcpy(to, &from, sizeof from); }
 
 /// Loads `count` <= 16 elements; the lanes beyond get `rest`.
+template <class Floats>
 CLEAVE_INLINE void load(Floats& to, const float* from, std::int64_t count = kLanes, float rest = 0) {
-  if (count == kLanes) {
-    std::memcpy(&to, from, sizeof to);
-    return;
-  }
+  if (count == kLanes) return load_all(to, from);
   float padded[kLanes];
   for (std::int64_t l = 0; l < kLanes; ++l) padded[l] = rest;
   for (std::int64_t l = 0; l < count; ++l) padded[l] = from[l];
-  std::memcpy(&to, padded, sizeof to);
+  load_all(to, padded);
 }
 
 /// The same from memory that is read once, in order: asks for what comes 4 KiB later, so that more of it is under way
 /// than the processor fetches by itself.
+template <class Floats>
 CLEAVE_INLINE void load_streamed(Floats& to, const float* from, std::int64_t count = kLanes) {
   __builtin_prefetch(from + 1024, 0, 2);
   load(to, from, count);
@@ -50,23 +79,25 @@ CLEAVE_INLINE void touch(const float* line) {
 }
 
 /// Stores the first `count` <= 16 lanes.
+template <class Floats>
 CLEAVE_INLINE void store(float* to, const Floats& from, std::int64_t count = kLanes) {
-  if (count == kLanes) {
-    std::memcpy(to, &from, sizeof from);
-    return;
-  }
-  for (std::int64_t l = 0; l < count; ++l) to[l] = from[l];
+  if (count == kLanes) return store_all(to, from);
+  float padded[kLanes];
+  store_all(padded, from);
+  for (std::int64_t l = 0; l < count; ++l) to[l] = padded[l];
 }
 
 /// Halves are added until one lane is left: lane l and l + 8, then l + 4, and so on.
-CLEAVE_INLINE float add_up(const Floats& lanes) {
-  using Eight = float __attribute__((vector_size(32)));
+CLEAVE_INLINE float add_up(const Halves& lanes) {
   using Four = float __attribute__((vector_size(16)));
-  const Eight eight = __builtin_shufflevector(lanes, lanes, 0, 1, 2, 3, 4, 5, 6, 7) +
-                      __builtin_shufflevector(lanes, lanes, 8, 9, 10, 11, 12, 13, 14, 15);
+  const Halves::Eight eight = lanes.low + lanes.high;
   const Four four =
       __builtin_shufflevector(eight, eight, 0, 1, 2, 3) + __builtin_shufflevector(eight, eight, 4, 5, 6, 7);
   return (four[0] + four[2]) + (four[1] + four[3]);
+}
+CLEAVE_INLINE float add_up(const Whole& lanes) {
+  return add_up(Halves{__builtin_shufflevector(lanes, lanes, 0, 1, 2, 3, 4, 5, 6, 7),
+                       __builtin_shufflevector(lanes, lanes, 8, 9, 10, 11, 12, 13, 14, 15)});
 }
 
 /// body(t, count) for elements t .. t+count-1 of n, a vector at a time.
@@ -78,7 +109,7 @@ CLEAVE_INLINE void for_each(std::int64_t n, const Body& body) {
 }
 
 /// Sum of n terms. term(t, count, out) sets out to terms t .. t+count-1, and to 0 beyond.
-template <class Term>
+template <class Floats, class Term>
 CLEAVE_INLINE double sum(std::int64_t n, const Term& term) {
   double total = 0;
   for (std::int64_t block = 0; block < n; block += kBlock) {
@@ -99,13 +130,16 @@ CLEAVE_INLINE double sum(std::int64_t n, const Term& term) {
   return total;
 }
 
+template <class Floats>
 CLEAVE_INLINE double sum(const float* x, std::int64_t n) {
-  return sum(n, [x](std::int64_t t, std::int64_t count, Floats& out) CLEAVE_TERM { load_streamed(out, x + t, count); });
+  return sum<Floats>(
+      n, [x](std::int64_t t, std::int64_t count, Floats& out) CLEAVE_TERM { load_streamed(out, x + t, count); });
 }
 
 /// Sum of x[t] * y[t].
+template <class Floats>
 CLEAVE_INLINE double dot(const float* x, const float* y, std::int64_t n) {
-  return sum(n, [x, y](std::int64_t t, std::int64_t count, Floats& out) CLEAVE_TERM {
+  return sum<Floats>(n, [x, y](std::int64_t t, std::int64_t count, Floats& out) CLEAVE_TERM {
     Floats other;
     load_streamed(out, x + t, count);
     load_streamed(other, y + t, count);

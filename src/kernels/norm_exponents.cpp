@@ -31,34 +31,36 @@ using EightSingles = float __attribute__((vector_size(32)));
 
 /// sums[i] = about the sum over t of A[i,t]^2, in fp32, for `rows` <= kRowsTogether rows that are neighbours in memory.
 /// The sums of kRowsTogether rows are as many registers as half of those that AVX-512 has.
-template <bool kAll>
+template <class Floats, bool kAll>
 CLEAVE_INLINE void quick_sums_across_of(const float* a, std::int64_t depth_stride, std::int64_t rows,
                                         std::int64_t depth, float* sums) {
   constexpr std::int64_t kVectors = kRowsTogether / kLanes, kAhead = 4;
-  lanes::Floats registers[kVectors] = {};
+  Floats registers[kVectors] = {};
   for (std::int64_t t = 0; t < depth; ++t, a += depth_stride) {
 #pragma GCC unroll 16
     for (std::int64_t v = 0; v < kVectors; ++v) {
       const std::int64_t left = kAll ? kLanes : rows - v * kLanes;
       if (left <= 0) break;
       __builtin_prefetch(a + kAhead * depth_stride + v * kLanes, 0, 2);
-      lanes::Floats x;
+      Floats x;
       lanes::load(x, a + v * kLanes, left < kLanes ? left : kLanes);
       registers[v] += x * x;
     }
   }
   __builtin_memcpy(sums, registers, sizeof registers);
 }
+template <class Floats>
 CLEAVE_INLINE void quick_sums_across(const float* a, std::int64_t depth_stride, std::int64_t rows, std::int64_t depth,
                                      float* sums) {
-  if (rows == kRowsTogether) return quick_sums_across_of<true>(a, depth_stride, rows, depth, sums);
-  quick_sums_across_of<false>(a, depth_stride, rows, depth, sums);
+  if (rows == kRowsTogether) return quick_sums_across_of<Floats, true>(a, depth_stride, rows, depth, sums);
+  quick_sums_across_of<Floats, false>(a, depth_stride, rows, depth, sums);
 }
 
 /// The same for one row whose elements are neighbours.
+template <class Floats>
 CLEAVE_INLINE float quick_sum_along(const float* a, std::int64_t depth) {
   constexpr std::int64_t kSums = 4, kTogether = kSums * kLanes;
-  lanes::Floats sums[kSums] = {}, x;
+  Floats sums[kSums] = {}, x;
   std::int64_t t = 0;
   for (; t + kTogether <= depth; t += kTogether) {
 #pragma GCC unroll 4
@@ -205,11 +207,14 @@ ProductStatus norm_exponents(Parallel& parallel, ConstMatrix a, std::int64_t row
   };
   const auto sum_rows = [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i)
-      if (a.col_stride != 1 || !settle(i, dispatch<quick_sum_along>(a.data + i * a.row_stride, depth))) sum_exactly(i);
+      if (a.col_stride != 1 || !settle(i, dispatch<quick_sum_along<lanes::Halves>, quick_sum_along<lanes::Whole>>(
+                                              a.data + i * a.row_stride, depth)))
+        sum_exactly(i);
   };
   const auto sum_neighbours = [&](std::int64_t begin, std::int64_t end) {
     float quick[kRowsTogether];
-    dispatch<quick_sums_across>(a.data + begin, a.col_stride, end - begin, depth, quick);
+    dispatch<quick_sums_across<lanes::Halves>, quick_sums_across<lanes::Whole>>(a.data + begin, a.col_stride,
+                                                                                end - begin, depth, quick);
     std::int64_t open[kRowsTogether], count = 0;
     for (std::int64_t i = begin; i < end; ++i)
       if (!settle(i, quick[i - begin])) open[count++] = i;

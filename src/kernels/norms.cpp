@@ -17,13 +17,13 @@ namespace cleave::kernels {
 namespace {
 
 /// write(t, count) for every t, and the sum of what `term` makes of the next row's elements; 0 where there is none.
-template <class Write, class Term>
+template <class Floats, class Write, class Term>
 CLEAVE_INLINE double write_and_sum(const float* next, std::int64_t n, const Write& write, const Term& term) {
   if (next == nullptr) {
     lanes::for_each(n, write);
     return 0;
   }
-  return lanes::sum(n, [&](std::int64_t t, std::int64_t count, lanes::Floats& out) CLEAVE_TERM {
+  return lanes::sum<Floats>(n, [&](std::int64_t t, std::int64_t count, Floats& out) CLEAVE_TERM {
     write(t, count);
     lanes::load_streamed(out, next + t, count);
     term(out);
@@ -32,14 +32,15 @@ CLEAVE_INLINE double write_and_sum(const float* next, std::int64_t n, const Writ
 
 /// Of the rows of a chunk: a row's result is written while the next row is summed, so that memory is read and written
 /// at the same time.
+template <class Floats>
 CLEAVE_INLINE void layer_norm_rows(ConstRows x, const float* w, const float* b, double eps, Rows y, float* mean,
                                    float* rstd) {
   const std::int64_t n = x.cols;
-  double sum = x.rows > 0 ? lanes::sum(x.row(0), n) : 0.0;
+  double sum = x.rows > 0 ? lanes::sum<Floats>(x.row(0), n) : 0.0;
   for (std::int64_t i = 0; i < x.rows; ++i) {
     const float *const row = x.row(i), mean_i = static_cast<float>(sum / static_cast<double>(n));
     float* const to = y.row(i);
-    const double squares = lanes::sum(n, [&](std::int64_t t, std::int64_t count, lanes::Floats& out) CLEAVE_TERM {
+    const double squares = lanes::sum<Floats>(n, [&](std::int64_t t, std::int64_t count, Floats& out) CLEAVE_TERM {
       __builtin_prefetch(to + t, 1, 2);  // memory has nothing else to do
       lanes::load(out, row + t, count, mean_i);
       out -= mean_i;
@@ -47,56 +48,60 @@ CLEAVE_INLINE void layer_norm_rows(ConstRows x, const float* w, const float* b, 
     });
     const auto rstd_i = static_cast<float>(1.0 / std::sqrt(squares / static_cast<double>(n) + eps));
     const auto write = [&](std::int64_t t, std::int64_t count) CLEAVE_TERM {
-      lanes::Floats out, weight, bias;
+      Floats out, weight, bias;
       lanes::load(out, row + t, count);
       lanes::load(weight, w + t, count);
       lanes::load(bias, b + t, count);
       out = (out - mean_i) * rstd_i * weight + bias;
       lanes::store(to + t, out, count);
     };
-    sum = write_and_sum(i + 1 < x.rows ? x.row(i + 1) : nullptr, n, write, [](lanes::Floats&) CLEAVE_TERM {});
+    sum = write_and_sum<Floats>(i + 1 < x.rows ? x.row(i + 1) : nullptr, n, write, [](Floats&) CLEAVE_TERM {});
     mean[i] = mean_i;
     rstd[i] = rstd_i;
   }
 }
 
+template <class Floats>
 CLEAVE_INLINE void rms_norm_rows(ConstRows x, const float* w, double eps, Rows y, float* rstd) {
   const std::int64_t n = x.cols;
-  double squares = x.rows > 0 ? lanes::dot(x.row(0), x.row(0), n) : 0.0;
+  double squares = x.rows > 0 ? lanes::dot<Floats>(x.row(0), x.row(0), n) : 0.0;
   for (std::int64_t i = 0; i < x.rows; ++i) {
     const float* const row = x.row(i);
     float* const to = y.row(i);
     const auto rstd_i = static_cast<float>(1.0 / std::sqrt(squares / static_cast<double>(n) + eps));
     const auto write = [&](std::int64_t t, std::int64_t count) CLEAVE_TERM {
-      lanes::Floats out, weight;
+      Floats out, weight;
       lanes::load(out, row + t, count);
       lanes::load(weight, w + t, count);
       out = out * rstd_i * weight;
       lanes::store(to + t, out, count);
     };
-    squares = write_and_sum(i + 1 < x.rows ? x.row(i + 1) : nullptr, n, write,
-                            [](lanes::Floats& out) CLEAVE_TERM { out *= out; });
+    squares = write_and_sum<Floats>(i + 1 < x.rows ? x.row(i + 1) : nullptr, n, write,
+                                    [](Floats& out) CLEAVE_TERM { out *= out; });
     rstd[i] = rstd_i;
   }
 }
 
 /// Rows that are worked on together, so that weights and column sums are read and written once for all of them: for
-/// rows of some thousand elements these do not stay in the first-level cache beside the rows.
-constexpr int kTogether = 4;
+/// rows of some thousand elements these do not stay in the first-level cache beside the rows. As many as the processor
+/// has registers for the sums of.
+template <class Floats>
+inline constexpr int kTogether = 2;
+template <>
+inline constexpr int kTogether<lanes::Whole> = 4;
 
-/// What of a row its backward pass reads. While its dx is written, one of the rows to be summed next is fetched; null
-/// where there is none.
+/// A row in its backward pass. `mean` is 0 for RMSNorm, where none was taken off; dx is null where it is not wanted.
 struct NormedRow {
-  const float *x, *dy, *next_x, *next_dy;
+  const float *x, *dy;
   float mean, rstd;
+  float* dx;
 };
 
 /// Sums over each row that its dx needs: of g = dy * w and of g * n, n = (x - mean) * rstd. Adds the rows, in order, to
 /// the chunk's dw and, where kBias, db.
-template <bool kBias, int kRows>
+template <class Floats, bool kBias, int kRows>
 CLEAVE_INLINE void add_row_sums(const NormedRow* rows, std::int64_t n, const float* w, float* dw, float* db,
                                 double* g_sum, double* gn_sum) {
-  using lanes::Floats;
   for (int r = 0; r < kRows; ++r) g_sum[r] = gn_sum[r] = 0;
   for (std::int64_t block = 0; block < n; block += lanes::kBlock) {
     const std::int64_t end = n - block < lanes::kBlock ? n : block + lanes::kBlock;
@@ -132,41 +137,47 @@ CLEAVE_INLINE void add_row_sums(const NormedRow* rows, std::int64_t n, const flo
   }
 }
 
-/// One row, or kTogether, of either backward pass; a null db stands for RMSNorm, where no mean was taken off. dx[r] is
-/// where a row's dx goes; a null one is not wanted.
-template <int kRows>
-CLEAVE_INLINE void norm_backward_of(const NormedRow* rows, std::int64_t n, const float* w, float* const* dx, float* dw,
-                                    float* db) {
+/// kRows rows of either backward pass; a null db stands for RMSNorm. While dx is written, the rows that are summed next
+/// are fetched, null where there are none.
+template <class Floats, int kRows>
+CLEAVE_INLINE void norm_backward_of(const NormedRow* rows, const NormedRow* next, std::int64_t n, const float* w,
+                                    float* dw, float* db) {
   double g_sum[kRows], gn_sum[kRows];
   if (db == nullptr)
-    add_row_sums<false, kRows>(rows, n, w, dw, db, g_sum, gn_sum);
+    add_row_sums<Floats, false, kRows>(rows, n, w, dw, db, g_sum, gn_sum);
   else
-    add_row_sums<true, kRows>(rows, n, w, dw, db, g_sum, gn_sum);
+    add_row_sums<Floats, true, kRows>(rows, n, w, dw, db, g_sum, gn_sum);
   for (int r = 0; r < kRows; ++r) {
-    if (dx[r] == nullptr) continue;
+    const NormedRow row = rows[r];
+    if (row.dx == nullptr) continue;
     const auto g_mean = static_cast<float>(g_sum[r] / static_cast<double>(n));
     const auto gn_mean = static_cast<float>(gn_sum[r] / static_cast<double>(n));
-    const NormedRow row = rows[r];
-    float* const to = dx[r];
+    const float* const next_x = next == nullptr ? nullptr : next[r].x;
+    const float* const next_dy = next == nullptr ? nullptr : next[r].dy;
     lanes::for_each(n, [&](std::int64_t t, std::int64_t count) CLEAVE_TERM {
-      if (row.next_x != nullptr) {
-        lanes::touch(row.next_x + t);
-        lanes::touch(row.next_dy + t);
+      if (next_x != nullptr) {
+        lanes::touch(next_x + t);
+        lanes::touch(next_dy + t);
       }
-      lanes::Floats normed, upstream, weight;
+      Floats normed, upstream, weight;
       lanes::load(normed, row.x + t, count);
       lanes::load(upstream, row.dy + t, count);
       lanes::load(weight, w + t, count);
       normed = (normed - row.mean) * row.rstd;
-      lanes::store(to + t, row.rstd * (upstream * weight - g_mean - normed * gn_mean), count);
+      lanes::store(row.dx + t, (upstream * weight - g_mean - normed * gn_mean) * row.rstd, count);
     });
   }
 }
 
+/// The rows of a chunk.
+template <class Floats>
 CLEAVE_INLINE void norm_backward_rows(const NormedRow* rows, std::int64_t count, std::int64_t n, const float* w,
-                                      float* const* dx, float* dw, float* db) {
-  if (count == kTogether) return norm_backward_of<kTogether>(rows, n, w, dx, dw, db);
-  for (std::int64_t r = 0; r < count; ++r) norm_backward_of<1>(rows + r, n, w, dx + r, dw, db);
+                                      float* dw, float* db) {
+  constexpr int kRows = kTogether<Floats>;
+  std::int64_t r = 0;
+  for (; r + kRows <= count; r += kRows)
+    norm_backward_of<Floats, kRows>(rows + r, r + 2 * kRows <= count ? rows + r + kRows : nullptr, n, w, dw, db);
+  for (; r < count; ++r) norm_backward_of<Floats, 1>(rows + r, r + 1 < count ? rows + r + 1 : nullptr, n, w, dw, db);
 }
 
 /// out[j] = sum over chunks of partial[chunk * stride + j], in double.
@@ -205,24 +216,12 @@ void norm_backward(Parallel& parallel, ConstRows x, const float* w, const float*
   memory.assign(static_cast<std::size_t>(chunks * stride), 0.0F);
   float* const partial = memory.data();
   parallel.for_chunks(x.rows, kSumRows, [&](std::int64_t begin, std::int64_t end) {
-    float* sums = partial + begin / kSumRows * stride;
-    for (std::int64_t first = begin; first < end; first += kTogether) {
-      const std::int64_t count = std::min<std::int64_t>(kTogether, end - first);
-      NormedRow rows[kTogether];
-      float* results[kTogether];
-      for (std::int64_t r = 0; r < count; ++r) {
-        const std::int64_t i = first + r;
-        const bool more = i + kTogether < end;
-        rows[r] = {x.row(i),
-                   dy.row(i),
-                   more ? x.row(i + kTogether) : nullptr,
-                   more ? dy.row(i + kTogether) : nullptr,
-                   mean == nullptr ? 0.0f : mean[i],
-                   rstd[i]};
-        results[r] = wanted ? dx.row(i) : nullptr;
-      }
-      dispatch<norm_backward_rows>(rows, count, n, w, results, sums, db == nullptr ? nullptr : sums + column_sums);
-    }
+    NormedRow rows[kSumRows];
+    for (std::int64_t i = begin; i < end; ++i)
+      rows[i - begin] = {x.row(i), dy.row(i), mean == nullptr ? 0.0F : mean[i], rstd[i], wanted ? dx.row(i) : nullptr};
+    float* const sums = partial + begin / kSumRows * stride;
+    dispatch<norm_backward_rows<lanes::Halves>, norm_backward_rows<lanes::Whole>>(
+        rows, end - begin, n, w, sums, db == nullptr ? nullptr : sums + column_sums);
   });
   add_chunks(parallel, partial, chunks, stride, n, dw);
   if (db != nullptr) add_chunks(parallel, partial + column_sums, chunks, stride, n, db);
@@ -236,7 +235,8 @@ std::int64_t rows_of_chunk(std::int64_t cols) { return 4 * rows_per_chunk(cols);
 void layer_norm(Parallel& parallel, ConstRows x, const float* w, const float* b, double eps, Rows y, float* mean,
                 float* rstd) {
   parallel.for_chunks(x.rows, rows_of_chunk(x.cols), [&](std::int64_t begin, std::int64_t end) {
-    dispatch<layer_norm_rows>(x.band(begin, end), w, b, eps, y.band(begin, end), mean + begin, rstd + begin);
+    dispatch<layer_norm_rows<lanes::Halves>, layer_norm_rows<lanes::Whole>>(
+        x.band(begin, end), w, b, eps, y.band(begin, end), mean + begin, rstd + begin);
   });
 }
 
@@ -247,7 +247,8 @@ void layer_norm_backward(Parallel& parallel, ConstRows x, const float* w, const 
 
 void rms_norm(Parallel& parallel, ConstRows x, const float* w, double eps, Rows y, float* rstd) {
   parallel.for_chunks(x.rows, rows_of_chunk(x.cols), [&](std::int64_t begin, std::int64_t end) {
-    dispatch<rms_norm_rows>(x.band(begin, end), w, eps, y.band(begin, end), rstd + begin);
+    dispatch<rms_norm_rows<lanes::Halves>, rms_norm_rows<lanes::Whole>>(x.band(begin, end), w, eps, y.band(begin, end),
+                                                                        rstd + begin);
   });
 }
 

@@ -14,25 +14,32 @@ namespace {
 
 constexpr std::int64_t kChunk = 16384;  // elements
 
-/// Element t goes to lane t mod 16, in double; lanes are added in a fixed tree.
+using FourDoubles = double __attribute__((vector_size(32)));
+using FourFloats = float __attribute__((vector_size(16)));
+using EightDoubles = double __attribute__((vector_size(64)));
+using EightFloats = float __attribute__((vector_size(32)));
+
+/// Element t goes to lane t mod 16, in double; lanes are added in a fixed tree. The vectors are as wide as the
+/// processor's: of wider ones GCC keeps the pieces in memory.
+template <class Doubles, class Floats>
 CLEAVE_INLINE double sum_squares_chunk(const float* x, std::int64_t n) {
-  using Doubles = double __attribute__((vector_size(64)));
-  using EightFloats = float __attribute__((vector_size(32)));
-  Doubles lanes[2] = {};
+  constexpr int kLanes = 16, kWidth = sizeof(Doubles) / sizeof(double), kVectors = kLanes / kWidth;
+  Doubles lanes[kVectors] = {};
   std::int64_t t = 0;
-  for (; t + 16 <= n; t += 16) {
+  for (; t + kLanes <= n; t += kLanes) {
     __builtin_prefetch(x + t + 1024, 0, 2);  // one stream alone: fetch more of it than the processor does by itself
-    for (int half = 0; half < 2; ++half) {
-      EightFloats eight;
-      __builtin_memcpy(&eight, x + t + 8 * half, sizeof eight);
-      const Doubles wide = __builtin_convertvector(eight, Doubles);
-      lanes[half] += wide * wide;
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      Floats narrow;
+      __builtin_memcpy(&narrow, x + t + kWidth * v, sizeof narrow);
+      const Doubles wide = __builtin_convertvector(narrow, Doubles);
+      lanes[v] += wide * wide;
     }
   }
-  double v[16];
+  double v[kLanes];
   __builtin_memcpy(v, lanes, sizeof v);
-  for (; t < n; ++t) v[t % 16] += static_cast<double>(x[t]) * static_cast<double>(x[t]);
-  for (int half = 8; half > 0; half /= 2)
+  for (; t < n; ++t) v[t % kLanes] += static_cast<double>(x[t]) * static_cast<double>(x[t]);
+  for (int half = kLanes / 2; half > 0; half /= 2)
     for (int l = 0; l < half; ++l) v[l] += v[l + half];
   return v[0];
 }
@@ -65,7 +72,8 @@ double power(double base, std::int64_t exponent) {
 
 double sum_squares(Parallel& parallel, std::span<const float> x) {
   return parallel.sum_chunks(std::ssize(x), kChunk, [&](std::int64_t begin, std::int64_t end) {
-    return dispatch<sum_squares_chunk>(x.data() + begin, end - begin);
+    return dispatch<sum_squares_chunk<FourDoubles, FourFloats>, sum_squares_chunk<EightDoubles, EightFloats>>(
+        x.data() + begin, end - begin);
   });
 }
 

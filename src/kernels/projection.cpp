@@ -31,21 +31,40 @@ Rounding rounding_of(DType type) {
 
 bool use_avx512() { return usable_instructions() >= Instructions::avx512; }
 
-// Eight elements of a row as doubles. Vectors are never passed by value (lanes.hpp says why).
-using Doubles = double __attribute__((vector_size(64)));
-using Floats = float __attribute__((vector_size(32)));
-using Words = std::uint32_t __attribute__((vector_size(32)));
-using Integers = std::int32_t __attribute__((vector_size(32)));
-using LongIntegers = std::int64_t __attribute__((vector_size(64)));
-using Halves = std::uint16_t __attribute__((vector_size(16)));
+// Four elements of a row as doubles: a register of AVX2. GCC keeps wider vectors in memory there, piece by piece, and
+// stores and loads them at every operation. Vectors are never passed by value (lanes.hpp says why).
+using Doubles = double __attribute__((vector_size(32)));
+using Floats = float __attribute__((vector_size(16)));
+using Words = std::uint32_t __attribute__((vector_size(16)));
+using Integers = std::int32_t __attribute__((vector_size(16)));
+using LongWords = std::uint64_t __attribute__((vector_size(32)));
+using Halves = std::uint16_t __attribute__((vector_size(8)));
+constexpr std::int64_t kFour = 4;
 
-template <class T, class EightOfT>
+template <class T, class FourOfT>
 struct Plain {
   using Element = T;
   CLEAVE_INLINE static void load(const T* from, Doubles& to) {
-    EightOfT values;
+    FourOfT values;
     __builtin_memcpy(&values, from, sizeof values);
     to = __builtin_convertvector(values, Doubles);
+  }
+};
+using F32 = Plain<float, Floats>;
+using I32 = Plain<std::int32_t, Integers>;
+
+// AVX2 has no conversion of 64-bit integers. The upper 32 bits, their sign turned, are put into the last bits of 2^84,
+// the lower ones into those of 2^52; what is too much is taken off, exactly, and the sum of both rounds once.
+struct I64 {
+  using Element = std::int64_t;
+  CLEAVE_INLINE static void load(const std::int64_t* from, Doubles& to) {
+    LongWords bits;
+    __builtin_memcpy(&bits, from, sizeof bits);
+    const LongWords upper = (bits >> 32) ^ 0x4530000080000000U, lower = (bits & 0xffffffffU) | 0x4330000000000000U;
+    Doubles high, low;
+    __builtin_memcpy(&high, &upper, sizeof high);
+    __builtin_memcpy(&low, &lower, sizeof low);
+    to = (high - (0x1p84 + 0x1p63 + 0x1p52)) + low;
   }
 };
 
@@ -74,91 +93,100 @@ struct F16 {
     values *= 0x1p112f;
     Words bits;
     __builtin_memcpy(&bits, &values, sizeof bits);
-    const Words special = Words(magnitude >= 0x0f800000U) & 0x7f800000U;
+    const Words special = Words(Integers(magnitude) >= 0x0f800000) & 0x7f800000U;  // AVX2 compares signed
     bits |= special | ((words & 0x8000U) << 16);
     __builtin_memcpy(&values, &bits, sizeof values);
     to = __builtin_convertvector(values, Doubles);
   }
 };
 
-constexpr int kTogether = 2;
-
-struct Sums {
-  Doubles products[kTogether] = {}, squares[kTogether] = {};
-};
-
-/// Adds eight elements of kTogether rows to their sums.
+/// The first `count` <= 4 elements; 0 beyond.
 template <class Type>
-CLEAVE_INLINE void add_eight(const typename Type::Element* const* rows, const double* x, Sums& sums) {
-  Doubles weights, value;
-  __builtin_memcpy(&weights, x, sizeof weights);
-  for (int r = 0; r < kTogether; ++r) {
-    Type::load(rows[r], value);
-    sums.products[r] += value * weights;
-    sums.squares[r] += value * value;
+CLEAVE_INLINE void load_some(const typename Type::Element* from, std::int64_t count, Doubles& to) {
+  if (count == kFour) return Type::load(from, to);
+  typename Type::Element padded[kFour] = {};
+  for (std::int64_t l = 0; l < count; ++l) padded[l] = from[l];
+  Type::load(padded, to);
+}
+CLEAVE_INLINE void load_some(const double* from, std::int64_t count, Doubles& to) {
+  double padded[kFour] = {};
+  if (count < kFour) {
+    for (std::int64_t l = 0; l < count; ++l) padded[l] = from[l];
+    from = padded;
   }
+  __builtin_memcpy(&to, from, sizeof to);
+}
+CLEAVE_INLINE void store_some(const Doubles& from, std::int64_t count, double* to) {
+  if (count == kFour)
+    __builtin_memcpy(to, &from, sizeof from);
+  else
+    for (std::int64_t l = 0; l < count; ++l) to[l] = from[l];
 }
 
-/// Two rows at a time share the loads of x and hide each other's latency. Lane j mod 8 takes element j; lanes are added
-/// in order, so every instruction set gives the same bits.
+/// Rows of dot_rows(): they share the loads of x, and their sums hide the latency of the additions.
+constexpr int kTogether = 4;
+
+/// Lane j mod 4 takes element j; lanes are added in order, so every instruction set gives the same bits.
 template <class Type>
 CLEAVE_INLINE void dot_rows_of(const typename Type::Element* matrix, std::int64_t ld, std::int64_t rows,
                                std::int64_t cols, const double* x, double* products, double* squares) {
-  const std::int64_t full = cols / 8 * 8;
   for (std::int64_t i = 0; i < rows; i += kTogether) {
-    Sums sums;
     const typename Type::Element* at[kTogether];  // past the last row, the last row again
     for (int r = 0; r < kTogether; ++r) at[r] = matrix + (i + r < rows ? i + r : rows - 1) * ld;
-    for (std::int64_t j = 0; j < full; j += 8) {
-      add_eight<Type>(at, x + j, sums);
-      for (int r = 0; r < kTogether; ++r) at[r] += 8;
-    }
-    if (full < cols) {
-      typename Type::Element rest[kTogether][8] = {};
-      double rest_x[8] = {};
-      for (std::int64_t j = full; j < cols; ++j) {
-        for (int r = 0; r < kTogether; ++r) rest[r][j - full] = at[r][j - full];
-        rest_x[j - full] = x[j];
+    Doubles of_products[kTogether] = {}, of_squares[kTogether] = {};
+    const auto add = [&](std::int64_t j, std::int64_t count) __attribute__((always_inline)) {
+      Doubles weights, value;
+      load_some(x + j, count, weights);
+#pragma GCC unroll 4
+      for (int r = 0; r < kTogether; ++r) {
+        load_some<Type>(at[r] + j, count, value);
+        of_products[r] += value * weights;
+        of_squares[r] += value * value;
       }
-      for (int r = 0; r < kTogether; ++r) at[r] = rest[r];
-      add_eight<Type>(at, rest_x, sums);
-    }
+    };
+    std::int64_t j = 0;
+    for (; j + kFour <= cols; j += kFour) add(j, kFour);
+    if (j < cols) add(j, cols - j);
     for (int r = 0; r < kTogether && i + r < rows; ++r) {
-      double product = 0, square = 0;
-      for (int l = 0; l < 8; ++l) {
-        product += sums.products[r][l];
-        square += sums.squares[r][l];
-      }
-      products[i + r] = product;
-      squares[i + r] = square;
+      const Doubles &p = of_products[r], &s = of_squares[r];
+      products[i + r] = ((p[0] + p[1]) + p[2]) + p[3];
+      squares[i + r] = ((s[0] + s[1]) + s[2]) + s[3];
     }
   }
+}
+
+/// Rows of add_rows() that share one load and store of y and its squares.
+constexpr int kAddedTogether = 8;
+
+template <class Type, int kRows>
+CLEAVE_INLINE void add_some_rows(const typename Type::Element* rows, std::int64_t cols, const double* weights,
+                                 double* y, double* squares) {
+  const auto add = [&](std::int64_t j, std::int64_t count) __attribute__((always_inline)) {
+    // Two chains of additions each.
+    Doubles sums[2] = {}, square_sums[2] = {}, value;
+    load_some(y + j, count, sums[0]);
+    load_some(squares + j, count, square_sums[0]);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      load_some<Type>(rows + r * cols + j, count, value);
+      sums[r % 2] += value * weights[r];
+      square_sums[r % 2] += value * value;
+    }
+    store_some(sums[0] + sums[1], count, y + j);
+    store_some(square_sums[0] + square_sums[1], count, squares + j);
+  };
+  std::int64_t j = 0;
+  for (; j + kFour <= cols; j += kFour) add(j, kFour);
+  if (j < cols) add(j, cols - j);
 }
 
 template <class Type>
 CLEAVE_INLINE void add_rows_of(const typename Type::Element* matrix, std::int64_t rows, std::int64_t cols,
                                const double* weights, double* y, double* squares) {
-  for (std::int64_t i = 0; i < rows; ++i) {
-    const typename Type::Element* row = matrix + i * cols;
-    for (std::int64_t j = 0; j < cols; j += 8) {
-      const std::int64_t count = cols - j < 8 ? cols - j : 8;
-      const auto bytes = static_cast<std::size_t>(count) * sizeof(double);
-      typename Type::Element part[8] = {};
-      Doubles value, sum = {}, square = {};
-      if (count == 8) {
-        Type::load(row + j, value);
-      } else {
-        for (std::int64_t l = 0; l < count; ++l) part[l] = row[j + l];
-        Type::load(part, value);
-      }
-      __builtin_memcpy(&sum, y + j, bytes);
-      __builtin_memcpy(&square, squares + j, bytes);
-      sum += value * weights[i];
-      square += value * value;
-      __builtin_memcpy(y + j, &sum, bytes);
-      __builtin_memcpy(squares + j, &square, bytes);
-    }
-  }
+  std::int64_t i = 0;
+  for (; i + kAddedTogether <= rows; i += kAddedTogether)
+    add_some_rows<Type, kAddedTogether>(matrix + i * cols, cols, weights + i, y, squares);
+  for (; i < rows; ++i) add_some_rows<Type, 1>(matrix + i * cols, cols, weights + i, y, squares);
 }
 
 }  // namespace
@@ -178,8 +206,7 @@ void add_rows(DType type, const void* matrix, std::int64_t rows, std::int64_t co
   if (use_avx512()) return avx512::add_rows(type, matrix, rows, cols, weights, y, squares);
   switch (type) {
     case DType::f32:
-      return dispatch<add_rows_of<Plain<float, Floats>>>(static_cast<const float*>(matrix), rows, cols, weights, y,
-                                                         squares);
+      return dispatch<add_rows_of<F32>>(static_cast<const float*>(matrix), rows, cols, weights, y, squares);
     case DType::bf16:
       return dispatch<add_rows_of<Bf16>>(static_cast<const std::uint16_t*>(matrix), rows, cols, weights, y, squares);
     case DType::f16:
@@ -198,15 +225,11 @@ void dot_rows(DType type, const void* matrix, std::int64_t ld, std::int64_t rows
   if (use_avx512()) return avx512::dot_rows(type, matrix, ld, rows, cols, x, products, squares);
   const auto as = [&](auto element) { return static_cast<const decltype(element)*>(matrix); };
   switch (type) {
-    case DType::f32: return dispatch<dot_rows_of<Plain<float, Floats>>>(as(0.0f), ld, rows, cols, x, products, squares);
+    case DType::f32: return dispatch<dot_rows_of<F32>>(as(0.0f), ld, rows, cols, x, products, squares);
     case DType::bf16: return dispatch<dot_rows_of<Bf16>>(as(std::uint16_t{}), ld, rows, cols, x, products, squares);
     case DType::f16: return dispatch<dot_rows_of<F16>>(as(std::uint16_t{}), ld, rows, cols, x, products, squares);
-    case DType::i32:
-      return dispatch<dot_rows_of<Plain<std::int32_t, Integers>>>(as(std::int32_t{}), ld, rows, cols, x, products,
-                                                                  squares);
-    case DType::i64:
-      return dispatch<dot_rows_of<Plain<std::int64_t, LongIntegers>>>(as(std::int64_t{}), ld, rows, cols, x, products,
-                                                                      squares);
+    case DType::i32: return dispatch<dot_rows_of<I32>>(as(std::int32_t{}), ld, rows, cols, x, products, squares);
+    case DType::i64: return dispatch<dot_rows_of<I64>>(as(std::int64_t{}), ld, rows, cols, x, products, squares);
     default: break;
   }
   CLEAVE_ASSERT(false, "rows of type {}", name_of(type));

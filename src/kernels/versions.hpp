@@ -23,15 +23,15 @@
 
 namespace cleave::kernels {
 
-template <auto kLoop>
+template <auto kLoop, auto kWideLoop>
 struct Versions;
 
-template <class Result, class... Arguments, Result (*kLoop)(Arguments...)>
-struct Versions<kLoop> {
+template <class Result, class... Arguments, Result (*kLoop)(Arguments...), Result (*kWideLoop)(Arguments...)>
+struct Versions<kLoop, kWideLoop> {
   static Result baseline(Arguments... arguments) { return kLoop(arguments...); }
 #ifdef CLEAVE_HAS_VERSIONS
   CLEAVE_AVX2 static Result avx2(Arguments... arguments) { return kLoop(arguments...); }
-  CLEAVE_AVX512 static Result avx512(Arguments... arguments) { return kLoop(arguments...); }
+  CLEAVE_AVX512 static Result avx512(Arguments... arguments) { return kWideLoop(arguments...); }
 #endif
 
   static Result best(Arguments... arguments) {
@@ -46,8 +46,9 @@ struct Versions<kLoop> {
   }
 };
 
-/// Calls the loop's best version. Reference parameters of a loop stay references.
-template <auto kLoop>
-inline constexpr auto dispatch = &Versions<kLoop>::best;
+/// Calls the loop's best version. Reference parameters of a loop stay references. A loop that names its vectors has a
+/// kWideLoop for AVX-512, the same template over vectors of 64 bytes (lanes.hpp).
+template <auto kLoop, auto kWideLoop = kLoop>
+inline constexpr auto dispatch = &Versions<kLoop, kWideLoop>::best;
 
 }  // namespace cleave::kernels
