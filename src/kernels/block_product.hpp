@@ -21,6 +21,7 @@ struct ResultBand {
   std::int64_t ld = 0;
 
   [[nodiscard]] float* row(std::int64_t i) const { return data + (i - i0) * ld; }
+  [[nodiscard]] std::int64_t rows() const { return i1 - i0; }
   [[nodiscard]] std::int64_t cols() const { return j1 - j0; }
 };
 

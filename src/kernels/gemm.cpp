@@ -64,25 +64,12 @@ void multiply_tile(const Product& p, const Tile& tile, std::int64_t block, Matri
                  packed ? p.packed_b->panels(block, tile.j0) : nullptr);
 }
 
-/// Bands of at most so many columns are narrow: each of their rows lies on another page, and processors do not fetch
-/// over the end of one by themselves.
-constexpr std::int64_t kFewColumns = 64;
-
-/// Asks for what a later row of a narrow band has in `from`.
-template <class T>
-void fetch_ahead(const T* from, std::int64_t ld, std::int64_t row, const ResultBand& band) {
-  constexpr std::int64_t kRowsAhead = 8, kLine = 64 / sizeof(T);
-  if (band.cols() > kFewColumns || row + kRowsAhead >= band.i1) return;
-  const T* const later = from + (row + kRowsAhead) * ld;
-  for (std::int64_t j = band.j0; j < band.j1; j += kLine) __builtin_prefetch(later + j, 1);
-}
-
 /// Asks for the sums of the band that probably comes after a wide one, the rows below, which take longer to come from
 /// memory than one product of them takes.
 template <class Int>
 void fetch_next_band(const Tile& tile, const ResultBand& band, const Int* sums, std::int64_t ld) {
   constexpr std::int64_t kLine = 64 / sizeof(Int);
-  if (band.cols() <= kFewColumns) return;
+  if (band.cols() <= quantize::kFewColumns) return;
   const std::int64_t end = std::min(2 * band.i1 - band.i0, tile.rows());
   for (std::int64_t i = band.i1; i < end; ++i)
     for (std::int64_t j = band.j0; j < band.j1; j += kLine) __builtin_prefetch(sums + i * ld + j, 1, 2);
@@ -94,13 +81,11 @@ bool sum_blocks(const Product& p, const Tile& tile, std::int64_t blocks, Int* su
                 const quantize::ColumnScales& columns) {
   bool bad = false;
   for (std::int64_t block = 0; block < blocks; ++block) {
-    const auto take = block > 0 || accumulate ? quantize::add_row<Int> : quantize::set_row<Int>;
+    const auto how = block > 0 || accumulate ? quantize::Sums::add : quantize::Sums::set;
     const auto add = [&](const ResultBand& band) {
-      for (std::int64_t i = band.i0; i < band.i1; ++i) {
-        fetch_ahead(sums, ld, i, band);
-        bad |= take(band.row(i), band.cols(), p.row_exponents[tile.i0 + i], columns.from(band.j0),
-                    sums + i * ld + band.j0);
-      }
+      bad |= quantize::sum_rows(how, band.data, band.ld, band.rows(), band.cols(),
+                                p.row_exponents.data() + tile.i0 + band.i0, columns.from(band.j0),
+                                sums + band.i0 * ld + band.j0, ld);
       if (block > 0 || accumulate) fetch_next_band(tile, band, sums, ld);
     };
     multiply_tile(p, tile, block, {}, add);
@@ -161,15 +146,12 @@ ProductStatus multiply_few_blocks_as(Parallel& parallel, const Product& p, Matri
     for (int block = 0; block + 1 < blocks; ++block) multiply_tile(p, tile, block, block == 0 ? part : second, leave);
     bool bad = false;
     const auto finish = [&](const ResultBand& band) {
-      const quantize::ColumnFactors columns = memory.columns.from(band.j0);
-      for (std::int64_t i = band.i0; i < band.i1; ++i) {
-        float* const out = &part(i, band.j0);
-        fetch_ahead(part.data, part.row_stride, i, band);
-        if (blocks == 3) fetch_ahead(second.data, second.row_stride, i, band);
-        quantize::BlockRows products{{out, band.row(i), nullptr}, blocks};
-        if (blocks == 3) products.row[2] = &second(i, band.j0);
-        bad |= quantize::sum_and_finish_row<Int>(products, band.cols(), p.row_exponents[tile.i0 + i], columns, out);
-      }
+      float* const out = &part(band.i0, band.j0);
+      const quantize::BlockBands products{{{out, band.data, blocks == 3 ? &second(band.i0, band.j0) : nullptr}, blocks},
+                                          {part.row_stride, band.ld, second.row_stride}};
+      bad |= quantize::sum_and_finish_rows<Int>(products, band.rows(), band.cols(),
+                                                p.row_exponents.data() + tile.i0 + band.i0,
+                                                memory.columns.from(band.j0), out, part.row_stride);
     };
     multiply_tile(p, tile, blocks - 1, {}, finish);
     return bad;
@@ -190,12 +172,15 @@ ProductStatus multiply_many_blocks_as(Parallel& parallel, const Product& p, Matr
     for (std::int64_t block = 1; block <= last; ++block) {
       const auto take = [&](const ResultBand& band) {
         const quantize::ColumnFactors columns = memory.columns.from(band.j0);
+        const auto ahead = [&](const auto* from, std::int64_t from_ld, std::int64_t i) {
+          quantize::fetch_ahead(from + band.i0 * from_ld + band.j0, from_ld, i - band.i0, band.rows(), band.cols());
+        };
         for (std::int64_t i = band.i0; i < band.i1; ++i) {
           const int exponent = p.row_exponents[tile.i0 + i];
           float* const out = &part(i, band.j0);
-          if (block == 1 || block == last) fetch_ahead(part.data, part.row_stride, i, band);
+          if (block == 1 || block == last) ahead(part.data, part.row_stride, i);
           Int* const row = sums + i * ld + band.j0;
-          if (block > 1) fetch_ahead(sums, ld, i, band);
+          if (block > 1) ahead(sums, ld, i);
           if (block == 1) bad |= quantize::set_row(out, band.cols(), exponent, columns, row);
           bad |= block == last ? quantize::add_and_finish_row(band.row(i), band.cols(), exponent, columns, row, out)
                                : quantize::add_row(band.row(i), band.cols(), exponent, columns, row);
@@ -219,8 +204,7 @@ ProductStatus multiply_one_block(Parallel& parallel, const Product& p, Matrix c)
   for_tiles(parallel, p.shape.m, p.shape.n, kAnyTile, [&](const Tile& tile) {
     bool finite = true;
     const auto look = [&](const ResultBand& band) {
-      for (std::int64_t i = band.i0; i < band.i1; ++i)
-        finite = finite && quantize::row_is_finite(band.row(i), band.cols());
+      finite = finite && quantize::rows_are_finite(band.data, band.ld, band.rows(), band.cols());
     };
     multiply_tile(p, tile, 0, c.from(tile.i0, tile.j0), look);
     if (!finite) bad = true;

@@ -18,17 +18,37 @@ namespace {
 /// Depths that are packed together: as many lines of `from` are read side by side, each to its end.
 constexpr std::int64_t kDepths = 16;
 
+/// Copies kWidth elements. Where more may be read and written behind them, six go as eight: a load and a store instead
+/// of two each.
+template <int kWidth, bool kMore>
+CLEAVE_INLINE void copy_width(const float* from, float* to) {
+  constexpr int kCopied = kMore && kWidth == 6 ? 8 : kWidth;
+  __builtin_memcpy(to, from, kCopied * sizeof(float));
+}
+
+/// Depths [t0, t1) of a panel. Of a whole panel but its last depth, what is written behind the elements is overwritten
+/// by the next depth's; kMore: and there are elements of the next panel to be read.
+template <int kWidth, bool kMore>
+CLEAVE_INLINE void copy_depths(const float* from, std::int64_t stride, std::int64_t t0, std::int64_t t1, float* to) {
+  for (std::int64_t t = t0; t + 1 < t1; ++t) copy_width<kWidth, kMore>(from + t * stride, to + t * kWidth);
+  copy_width<kWidth, false>(from + (t1 - 1) * stride, to + (t1 - 1) * kWidth);
+}
+
 // Rows of whole panels are neighbours: a copy of kWidth elements for each panel and depth.
 template <int kWidth>
 CLEAVE_INLINE void copy_panels_of(const float* from, std::int64_t stride, std::int64_t panels, std::int64_t depth,
                                   float* to) {
+  constexpr std::int64_t kLine = 16;  // floats of a cache line
   for (std::int64_t t0 = 0; t0 < depth; t0 += kDepths) {
     const std::int64_t t1 = t0 + kDepths < depth ? t0 + kDepths : depth;
     for (std::int64_t p = 0; p < panels; ++p) {
-      for (std::int64_t t = t0; t < t1; ++t) {
-        __builtin_prefetch(from + (t + kDepths) * stride + p * kWidth, 0, 2);
-        __builtin_memcpy(to + (p * depth + t) * kWidth, from + t * stride + p * kWidth, kWidth * sizeof(float));
-      }
+      const float* const panel = from + p * kWidth;
+      if (p * kWidth % kLine < kWidth)  // a line that no panel before had a part of
+        for (std::int64_t t = t0; t < t1; ++t) __builtin_prefetch(panel + (t + kDepths) * stride, 0, 2);
+      if (p + 1 < panels)
+        copy_depths<kWidth, true>(panel, stride, t0, t1, to + p * depth * kWidth);
+      else
+        copy_depths<kWidth, false>(panel, stride, t0, t1, to + p * depth * kWidth);
     }
   }
 }

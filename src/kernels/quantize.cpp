@@ -123,6 +123,15 @@ double up(int row_exponent) {
   return power_of_two(row_exponent - kScaleBits<Int>);
 }
 
+/// How many rows from here on AVX2's loops over sixteen columns, its micro-tile's, may take at once.
+std::int64_t sixteen_moderate_rows(const std::int16_t* row_exponents, std::int64_t rows, std::int64_t n,
+                                   const ColumnFactors& columns) {
+  if (n != 16 || !columns.moderate || !use_avx2()) return 0;
+  std::int64_t count = 0;
+  while (count < rows && is_moderate(row_exponents[count])) ++count;
+  return count;
+}
+
 }  // namespace
 
 double power_of_two(int exponent) { return bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52); }
@@ -209,6 +218,50 @@ bool sum_and_finish_row(const BlockRows& products, std::int64_t n, int row_expon
 }
 
 template <class Int>
+bool sum_rows(Sums how, const float* products, std::int64_t ld, std::int64_t rows, std::int64_t n,
+              const std::int16_t* row_exponents, const ColumnFactors& columns, Int* sums, std::int64_t sums_ld) {
+  bool bad = false;
+  for (std::int64_t i = 0; i < rows;) {
+    if constexpr (sizeof(Int) == 8) {
+      const std::int64_t count = sixteen_moderate_rows(row_exponents + i, rows - i, n, columns);
+      if (count > 0) {
+        bad |= avx2::sum_sixteen_columns(how, products + i * ld, ld, count, row_exponents + i, columns.down_narrow,
+                                         sums + i * sums_ld, sums_ld);
+        i += count;
+        continue;
+      }
+    }
+    fetch_ahead(sums, sums_ld, i, rows, n);
+    bad |= how == Sums::set ? set_row(products + i * ld, n, row_exponents[i], columns, sums + i * sums_ld)
+                            : add_row(products + i * ld, n, row_exponents[i], columns, sums + i * sums_ld);
+    ++i;
+  }
+  return bad;
+}
+
+template <class Int>
+bool sum_and_finish_rows(const BlockBands& products, std::int64_t rows, std::int64_t n,
+                         const std::int16_t* row_exponents, const ColumnFactors& columns, float* c, std::int64_t c_ld) {
+  bool bad = false;
+  for (std::int64_t i = 0; i < rows;) {
+    BlockBands here = products;
+    for (int b = 0; b < here.first.count; ++b) here.first.row[b] += i * here.ld[b];
+    if constexpr (sizeof(Int) == 8) {
+      const std::int64_t count = sixteen_moderate_rows(row_exponents + i, rows - i, n, columns);
+      if (count > 0) {
+        bad |= avx2::finish_sixteen_columns(here, count, row_exponents + i, columns, c + i * c_ld, c_ld);
+        i += count;
+        continue;
+      }
+    }
+    for (int b = 0; b < here.first.count; ++b) fetch_ahead(products.first.row[b], here.ld[b], i, rows, n);
+    bad |= sum_and_finish_row<Int>(here.first, n, row_exponents[i], columns, c + i * c_ld);
+    ++i;
+  }
+  return bad;
+}
+
+template <class Int>
 void add_integers(const Int* from, std::int64_t n, Int* into) {
   dispatch<add_integers_loop<Int>>(from, n, into);
 }
@@ -219,6 +272,10 @@ void add_integers(const Int* from, std::int64_t n, Int* into) {
   template bool finish_row(const Int*, std::int64_t, int, const ColumnFactors&, float*);                       \
   template bool add_and_finish_row(const float*, std::int64_t, int, const ColumnFactors&, const Int*, float*); \
   template bool sum_and_finish_row<Int>(const BlockRows&, std::int64_t, int, const ColumnFactors&, float*);    \
+  template bool sum_rows(Sums, const float*, std::int64_t, std::int64_t, std::int64_t, const std::int16_t*,    \
+                         const ColumnFactors&, Int*, std::int64_t);                                            \
+  template bool sum_and_finish_rows<Int>(const BlockBands&, std::int64_t, std::int64_t, const std::int16_t*,   \
+                                         const ColumnFactors&, float*, std::int64_t);                          \
   template void add_integers(const Int*, std::int64_t, Int*);
 CLEAVE_INSTANTIATE(std::int32_t)
 CLEAVE_INSTANTIATE(std::int64_t)
@@ -226,14 +283,22 @@ CLEAVE_INSTANTIATE(std::int64_t)
 
 namespace {
 
-CLEAVE_INLINE bool row_is_finite_loop(const float* x, std::int64_t n) {
+template <int kCount>
+CLEAVE_INLINE bool rows_are_finite_of(const float* x, std::int64_t ld, std::int64_t rows, std::int64_t n) {
   std::uint32_t bad = 0;
-  for (std::int64_t j = 0; j < n; ++j) bad |= not_finite_bit(x[j]);
+  for (std::int64_t i = 0; i < rows; ++i, x += ld)
+    for (std::int64_t j = 0; j < (kCount > 0 ? kCount : n); ++j) bad |= not_finite_bit(x[j]);
   return (bad >> 31) == 0;
+}
+/// A micro-tile of AVX2 has sixteen columns.
+CLEAVE_INLINE bool rows_are_finite_loop(const float* x, std::int64_t ld, std::int64_t rows, std::int64_t n) {
+  return n == 16 ? rows_are_finite_of<16>(x, ld, rows, n) : rows_are_finite_of<0>(x, ld, rows, n);
 }
 
 }  // namespace
 
-bool row_is_finite(const float* x, std::int64_t n) { return dispatch<row_is_finite_loop>(x, n); }
+bool rows_are_finite(const float* x, std::int64_t ld, std::int64_t rows, std::int64_t n) {
+  return dispatch<rows_are_finite_loop>(x, ld, rows, n);
+}
 
 }  // namespace cleave::kernels::quantize

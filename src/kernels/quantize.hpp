@@ -81,10 +81,44 @@ template <class Int>
 [[nodiscard]] bool sum_and_finish_row(const BlockRows& products, std::int64_t n, int row_exponent,
                                       const ColumnFactors& columns, float* c);
 
+/// Whether results replace sums or are added to them.
+enum class Sums { set, add };
+
+/// set_row or add_row for `rows` rows: products of row i at products + i ld, its exponent row_exponents[i], its sums at
+/// sums + i sums_ld. Of narrow bands, up to kFewColumns wide, every row lies on another page: what later rows touch is
+/// asked for ahead, since processors do not fetch over the end of a page by themselves.
+template <class Int>
+[[nodiscard]] bool sum_rows(Sums how, const float* products, std::int64_t ld, std::int64_t rows, std::int64_t n,
+                            const std::int16_t* row_exponents, const ColumnFactors& columns, Int* sums,
+                            std::int64_t sums_ld);
+
+/// The first rows of BlockRows, and how far apart the rows of each lie.
+struct BlockBands {
+  BlockRows first;
+  std::int64_t ld[3] = {};
+};
+/// sum_and_finish_row for `rows` rows, likewise; c of row i at c + i c_ld.
+template <class Int>
+[[nodiscard]] bool sum_and_finish_rows(const BlockBands& products, std::int64_t rows, std::int64_t n,
+                                       const std::int16_t* row_exponents, const ColumnFactors& columns, float* c,
+                                       std::int64_t c_ld);
+
+inline constexpr std::int64_t kFewColumns = 64;
+
+/// Asks for what row i + kRowsAhead of a narrow band has in `from`.
+template <class T>
+void fetch_ahead(const T* from, std::int64_t ld, std::int64_t i, std::int64_t rows, std::int64_t n) {
+  constexpr std::int64_t kRowsAhead = 8, kLine = 64 / sizeof(T);
+  if (n > kFewColumns || i + kRowsAhead >= rows) return;
+  const T* const later = from + (i + kRowsAhead) * ld;
+  for (std::int64_t j = 0; j < n; j += kLine) __builtin_prefetch(later + j, 1);
+}
+
 /// into[j] += from[j], wrapping around on overflow.
 template <class Int>
 void add_integers(const Int* from, std::int64_t n, Int* into);
 
-[[nodiscard]] bool row_is_finite(const float* x, std::int64_t n);
+/// Whether the first n elements of each row are finite.
+[[nodiscard]] bool rows_are_finite(const float* x, std::int64_t ld, std::int64_t rows, std::int64_t n);
 
 }  // namespace cleave::kernels::quantize

@@ -184,7 +184,80 @@ CLEAVE_AVX2_INLINE bool sum_and_finish(const float* const* products, const std::
   return for_eights(n, step);
 }
 
+/// 2^(p - e).
+CLEAVE_AVX2_INLINE __m256 down_of(std::int16_t exponent) {
+  constexpr int kBias = 127, kMantissa = 23;
+  return _mm256_castsi256_ps(_mm256_set1_epi32((kBias + kScaleBits<std::int64_t> - exponent) << kMantissa));
+}
+/// 2^(e - p).
+CLEAVE_AVX2_INLINE __m256d up_of(std::int16_t exponent) {
+  constexpr std::int64_t kBias = 1023, kMantissa = 52;
+  return _mm256_castsi256_pd(_mm256_set1_epi64x((kBias + exponent - kScaleBits<std::int64_t>) << kMantissa));
+}
+
+template <bool kAdd>
+CLEAVE_AVX2_INLINE bool sum_sixteen(const float* products, std::int64_t ld, std::int64_t rows,
+                                    const std::int16_t* row_exponents, const float* down_columns, std::int64_t* sums,
+                                    std::int64_t sums_ld) {
+  __m256 bad = _mm256_setzero_ps();
+  const __m256 columns[2] = {_mm256_loadu_ps(down_columns), _mm256_loadu_ps(down_columns + 8)};
+  const __m256i offset = _mm256_set1_epi64x(kOffset);
+  for (std::int64_t i = 0; i < rows; ++i, products += ld, sums += sums_ld) {
+    fetch_ahead(sums, sums_ld, 0, rows - i, 16);
+    const __m256 down = down_of(row_exponents[i]);
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      __m256i low, high;
+      low = high = _mm256_setzero_si256();
+      if constexpr (kAdd) Whole().load(sums + 8 * half, low, high);
+      add_scaled(Whole(), products + 8 * half, down, columns[half], low, high, bad);
+      Whole().store(sums + 8 * half, _mm256_sub_epi64(low, offset), _mm256_sub_epi64(high, offset));
+    }
+  }
+  return _mm256_movemask_ps(bad) != 0;
+}
+
+template <int kBlocks>
+CLEAVE_AVX2_INLINE bool finish_sixteen(const BlockBands& products, std::int64_t rows, const std::int16_t* row_exponents,
+                                       const ColumnFactors& factors, float* c, std::int64_t c_ld) {
+  __m256 bad = _mm256_setzero_ps();
+  const __m256 columns[2] = {_mm256_loadu_ps(factors.down_narrow), _mm256_loadu_ps(factors.down_narrow + 8)};
+  const __m256i none = _mm256_set1_epi64x(
+      static_cast<std::int64_t>(-static_cast<std::uint64_t>(kBlocks) * static_cast<std::uint64_t>(kOffset)));
+  const float* block[kBlocks];
+  for (int b = 0; b < kBlocks; ++b) block[b] = products.first.row[b];
+  for (std::int64_t i = 0; i < rows; ++i, c += c_ld) {
+    const __m256 down = down_of(row_exponents[i]);
+    const __m256d up = up_of(row_exponents[i]);
+#pragma GCC unroll 3
+    for (int b = 0; b < kBlocks; ++b) fetch_ahead(block[b], products.ld[b], 0, rows - i, 16);
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      __m256i low = none, high = none;
+#pragma GCC unroll 3
+      for (int b = 0; b < kBlocks; ++b) add_scaled(Whole(), block[b] + 8 * half, down, columns[half], low, high, bad);
+      finish(Whole(), low, high, up, factors.up + 8 * half, c + 8 * half, bad);
+    }
+#pragma GCC unroll 3
+    for (int b = 0; b < kBlocks; ++b) block[b] += products.ld[b];
+  }
+  return _mm256_movemask_ps(bad) != 0;
+}
+
 }  // namespace
+
+CLEAVE_AVX2 bool sum_sixteen_columns(Sums how, const float* products, std::int64_t ld, std::int64_t rows,
+                                     const std::int16_t* row_exponents, const float* down_columns, std::int64_t* sums,
+                                     std::int64_t sums_ld) {
+  return how == Sums::add ? sum_sixteen<true>(products, ld, rows, row_exponents, down_columns, sums, sums_ld)
+                          : sum_sixteen<false>(products, ld, rows, row_exponents, down_columns, sums, sums_ld);
+}
+CLEAVE_AVX2 bool finish_sixteen_columns(const BlockBands& products, std::int64_t rows,
+                                        const std::int16_t* row_exponents, const ColumnFactors& columns, float* c,
+                                        std::int64_t c_ld) {
+  return products.first.count == 2 ? finish_sixteen<2>(products, rows, row_exponents, columns, c, c_ld)
+                                   : finish_sixteen<3>(products, rows, row_exponents, columns, c, c_ld);
+}
 
 CLEAVE_AVX2 bool set_row(const float* product, std::int64_t n, float down, const float* down_columns,
                          std::int64_t* sums) {
@@ -221,6 +294,14 @@ bool add_and_finish_row(const float*, std::int64_t, float, const float*, const s
   return true;
 }
 bool sum_and_finish_row(const BlockRows&, std::int64_t, float, const float*, double, const double*, float*) {
+  return true;
+}
+bool sum_sixteen_columns(Sums, const float*, std::int64_t, std::int64_t, const std::int16_t*, const float*,
+                         std::int64_t*, std::int64_t) {
+  return true;
+}
+bool finish_sixteen_columns(const BlockBands&, std::int64_t, const std::int16_t*, const ColumnFactors&, float*,
+                            std::int64_t) {
   return true;
 }
 }  // namespace cleave::kernels::quantize::avx2

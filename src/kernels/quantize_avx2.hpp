@@ -23,4 +23,12 @@ namespace cleave::kernels::quantize::avx2 {
 [[nodiscard]] bool sum_and_finish_row(const BlockRows& products, std::int64_t n, float down, const float* down_columns,
                                       double up, const double* up_columns, float* c);
 
+/// sum_rows and sum_and_finish_rows of sixteen columns, whose factors stay in registers. Requires: moderate exponents.
+[[nodiscard]] bool sum_sixteen_columns(Sums how, const float* products, std::int64_t ld, std::int64_t rows,
+                                       const std::int16_t* row_exponents, const float* down_columns, std::int64_t* sums,
+                                       std::int64_t sums_ld);
+[[nodiscard]] bool finish_sixteen_columns(const BlockBands& products, std::int64_t rows,
+                                          const std::int16_t* row_exponents, const ColumnFactors& columns, float* c,
+                                          std::int64_t c_ld);
+
 }  // namespace cleave::kernels::quantize::avx2
