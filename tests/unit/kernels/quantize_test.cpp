@@ -94,6 +94,92 @@ TYPED_TEST(Quantize, EveryLoopFollowsTheDefinition) {
   }
 }
 
+/// Rows with exponents of their own, as far apart as `ld`.
+struct Band {
+  static constexpr std::int64_t kRows = 11;
+  std::int64_t n, ld;
+  std::vector<std::int16_t> e;
+  Row first;
+  std::vector<float> product;
+  Band(std::vector<int> exponents, int spread, std::int64_t cols, int bits)
+      : n(cols), ld(cols + 5), first(0, spread, cols, bits) {
+    for (std::int64_t i = 0; i < kRows; ++i) {
+      e.push_back(static_cast<std::int16_t>(exponents[static_cast<std::size_t>(i) % exponents.size()]));
+      for (std::int64_t j = 0; j < ld; ++j)
+        product.push_back(j < n ? std::ldexp(first.product[static_cast<std::size_t>(j)], e.back() - static_cast<int>(i))
+                                : 7.0F);
+    }
+  }
+  [[nodiscard]] const float* row(std::int64_t i) const { return product.data() + i * ld; }
+};
+
+template <class Int>
+void check_band(const Band& band) {
+  const std::int64_t rows = Band::kRows, n = band.n, ld = band.ld;
+  const ColumnFactors columns = band.first.columns.from(0);
+  std::vector<Int> sums(static_cast<std::size_t>(rows * ld), Int{77}), expected = sums;
+  for (const Sums how : {Sums::set, Sums::add}) {
+    ASSERT_FALSE(sum_rows(how, band.row(0), ld, rows, n, band.e.data(), columns, sums.data(), ld));
+    for (std::int64_t i = 0; i < rows; ++i)
+      ASSERT_FALSE((how == Sums::set ? set_row<Int> : add_row<Int>)(band.row(i), n, band.e[static_cast<std::size_t>(i)],
+                                                                    columns, expected.data() + i * ld));
+    ASSERT_EQ(sums, expected);
+  }
+  for (const int blocks : {2, 3}) {
+    std::vector<float> c(static_cast<std::size_t>(rows * ld), 7.0F), d = c;
+    const BlockBands products{{{band.row(0), band.row(0), band.row(0)}, blocks}, {ld, ld, ld}};
+    ASSERT_FALSE(sum_and_finish_rows<Int>(products, rows, n, band.e.data(), columns, c.data(), ld));
+    for (std::int64_t i = 0; i < rows; ++i)
+      ASSERT_FALSE(sum_and_finish_row<Int>({{band.row(i), band.row(i), band.row(i)}, blocks}, n,
+                                           band.e[static_cast<std::size_t>(i)], columns, d.data() + i * ld));
+    ASSERT_EQ(c, d);
+  }
+}
+
+TYPED_TEST(Quantize, BandsAreTheirRows) {
+  constexpr int kBits = kScaleBits<TypeParam>;
+  for (const Instructions level : levels_to_try()) {
+    const HideInstructions hide(level);
+    for (const std::int64_t n : {15, 16, 17, 48}) {
+      SCOPED_TRACE(testing::Message() << n << " columns, " << name_of(level));
+      check_band<TypeParam>(Band({0, 3, -40, 48}, 3, n, kBits));
+      check_band<TypeParam>(Band({0, 60, 5, -90, 49, 1}, 4, n, kBits));  // some beyond what fp32 scales
+      check_band<TypeParam>(Band({5, -5}, 70, n, kBits));                // columns beyond it
+    }
+  }
+}
+
+TYPED_TEST(Quantize, BandsReportWhatDoesNotFit) {
+  constexpr float kEvil = std::numeric_limits<float>::infinity();
+  for (const Instructions level : levels_to_try()) {
+    const HideInstructions hide(level);
+    for (const std::int64_t n : {15, 16, 48})
+      for (const std::int64_t at : {std::int64_t{0}, n / 2, n - 1})
+        for (const std::int64_t row : {0, 4, 10}) {
+          Band band({0, 60, 5}, 3, n, kScaleBits<TypeParam>);
+          ASSERT_TRUE(rows_are_finite(band.row(0), band.ld, Band::kRows, n));
+          std::vector<TypeParam> sums(static_cast<std::size_t>(Band::kRows * band.ld));
+          std::vector<float> c(sums.size());
+          const std::vector<float> good = band.product;
+          band.product[static_cast<std::size_t>(row * band.ld + at)] = kEvil;
+          const ColumnFactors columns = band.first.columns.from(0);
+          EXPECT_FALSE(rows_are_finite(band.row(0), band.ld, Band::kRows, n));
+          EXPECT_TRUE(
+              sum_rows(Sums::add, band.row(0), band.ld, Band::kRows, n, band.e.data(), columns, sums.data(), band.ld));
+          for (int block = 0; block < 3; ++block) {
+            BlockBands products{{{good.data(), good.data(), good.data()}, 3}, {band.ld, band.ld, band.ld}};
+            products.first.row[block] = band.row(0);
+            EXPECT_TRUE(
+                sum_and_finish_rows<TypeParam>(products, Band::kRows, n, band.e.data(), columns, c.data(), band.ld));
+          }
+        }
+    // What lies between the rows is not looked at.
+    Band band({0}, 3, 16, kScaleBits<TypeParam>);
+    band.product[16] = kEvil;
+    EXPECT_TRUE(rows_are_finite(band.row(0), band.ld, Band::kRows, 16));
+  }
+}
+
 TYPED_TEST(Quantize, ReportsWhatDoesNotFit) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (const Instructions level : levels_to_try())
