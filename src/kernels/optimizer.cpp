@@ -23,23 +23,23 @@ using EightFloats = float __attribute__((vector_size(32)));
 /// processor's: of wider ones GCC keeps the pieces in memory.
 template <class Doubles, class Floats>
 CLEAVE_INLINE double sum_squares_chunk(const float* x, std::int64_t n) {
-  constexpr int kLanes = 16, kWidth = sizeof(Doubles) / sizeof(double), kVectors = kLanes / kWidth;
-  Doubles lanes[kVectors] = {};
+  constexpr int kSums = 16, kWidth = sizeof(Doubles) / sizeof(double), kVectors = kSums / kWidth;
+  Doubles sums[kVectors] = {};
   std::int64_t t = 0;
-  for (; t + kLanes <= n; t += kLanes) {
+  for (; t + kSums <= n; t += kSums) {
     __builtin_prefetch(x + t + 1024, 0, 2);  // one stream alone: fetch more of it than the processor does by itself
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
       Floats narrow;
       __builtin_memcpy(&narrow, x + t + kWidth * v, sizeof narrow);
       const Doubles wide = __builtin_convertvector(narrow, Doubles);
-      lanes[v] += wide * wide;
+      sums[v] += wide * wide;
     }
   }
-  double v[kLanes];
-  __builtin_memcpy(v, lanes, sizeof v);
-  for (; t < n; ++t) v[t % kLanes] += static_cast<double>(x[t]) * static_cast<double>(x[t]);
-  for (int half = kLanes / 2; half > 0; half /= 2)
+  double v[kSums];
+  __builtin_memcpy(v, sums, sizeof v);
+  for (; t < n; ++t) v[t % kSums] += static_cast<double>(x[t]) * static_cast<double>(x[t]);
+  for (int half = kSums / 2; half > 0; half /= 2)
     for (int l = 0; l < half; ++l) v[l] += v[l + half];
   return v[0];
 }
