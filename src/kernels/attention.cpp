@@ -83,8 +83,7 @@ void Scores::probabilities(const float* q, std::int64_t t0, std::int64_t rows, f
   packed.block.pack({q, hd}, rows, hd);
   triangle::multiply_below(packed.block, packed.keys, t0, {probabilities, keys});
   for (std::int64_t i = 0; i < rows; ++i)
-    dispatch<softmax_row<lanes::Halves>, softmax_row<lanes::Whole>>(probabilities + i * keys, t0 + i + 1, keys,
-                                                                    score_scale(shape_));
+    CLEAVE_DISPATCH_LANES(softmax_row)(probabilities + i * keys, t0 + i + 1, keys, score_scale(shape_));
 }
 
 void Scores::gradients(const float* d_o, std::int64_t t0, std::int64_t rows, const float* probabilities,
@@ -93,9 +92,8 @@ void Scores::gradients(const float* d_o, std::int64_t t0, std::int64_t rows, con
   Factors& packed = factors();
   packed.block.pack({d_o, hd}, rows, hd);
   triangle::multiply_below(packed.block, packed.values, t0, {gradients, keys});
-  for (std::int64_t i = 0; i < rows; ++i)
-    dispatch<softmax_row_backward<lanes::Halves>, softmax_row_backward<lanes::Whole>>(
-        probabilities + i * keys, gradients + i * keys, t0 + i + 1, keys, score_scale(shape_));
+  for (std::int64_t i = 0; i < rows; ++i) CLEAVE_DISPATCH_LANES(softmax_row_backward)
+  (probabilities + i * keys, gradients + i * keys, t0 + i + 1, keys, score_scale(shape_));
 }
 
 }  // namespace attention_parts

@@ -110,8 +110,7 @@ double cross_entropy(Parallel& parallel, ConstRows logits, std::span<const std::
   check_targets(targets, logits.rows, logits.cols);
   return sum_rows(parallel, logits.rows, [&](std::int64_t i) {
     float top = 0;
-    const double sum =
-        dispatch<exp_sum_row<lanes::Halves>, exp_sum_row<lanes::Whole>>(logits.row(i), logits.cols, &top);
+    const double sum = CLEAVE_DISPATCH_LANES(exp_sum_row)(logits.row(i), logits.cols, &top);
     return loss_of(logits.row(i)[targets[static_cast<std::size_t>(i)]], top, sum);
   });
 }
@@ -123,7 +122,7 @@ double cross_entropy_backward(Parallel& parallel, Rows logits, std::span<const s
     const std::int32_t target = targets[static_cast<std::size_t>(i)];
     const float target_logit = row[target];
     float top = 0;
-    const double sum = dispatch<exp_row<lanes::Halves>, exp_row<lanes::Whole>>(row, logits.cols, &top);
+    const double sum = CLEAVE_DISPATCH_LANES(exp_row)(row, logits.cols, &top);
     const auto target_probability = static_cast<double>(row[target]) / sum;
     dispatch<scale_row>(row, logits.cols, static_cast<float>(static_cast<double>(scale) / sum));
     row[target] = static_cast<float>((target_probability - 1.0) * static_cast<double>(scale));
@@ -137,7 +136,7 @@ void cross_entropy_rows(Parallel& parallel, ConstRows logits, std::span<const st
   parallel.for_chunks(logits.rows, kLossRows, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       const auto i = static_cast<std::size_t>(row);
-      sum[i] = dispatch<exp_sum_row<lanes::Halves>, exp_sum_row<lanes::Whole>>(logits.row(row), logits.cols, &top[i]);
+      sum[i] = CLEAVE_DISPATCH_LANES(exp_sum_row)(logits.row(row), logits.cols, &top[i]);
       loss[i] = loss_of(logits.row(row)[targets[i]], top[i], sum[i]);
     }
   });
@@ -148,9 +147,8 @@ void cross_entropy_blocks(Parallel& parallel, ConstRows logits, std::span<float>
   CLEAVE_ASSERT(std::ssize(tops) == logits.rows * blocks && sums.size() == tops.size(), "{} sums for {} rows of {}",
                 sums.size(), logits.rows, logits.cols);
   parallel.for_chunks(logits.rows, kLossRows, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row)
-      dispatch<exp_sums_of_blocks<lanes::Halves>, exp_sums_of_blocks<lanes::Whole>>(
-          logits.row(row), logits.cols, tops.data() + row * blocks, sums.data() + row * blocks);
+    for (std::int64_t row = begin; row < end; ++row) CLEAVE_DISPATCH_LANES(exp_sums_of_blocks)
+    (logits.row(row), logits.cols, tops.data() + row * blocks, sums.data() + row * blocks);
   });
 }
 

@@ -14,6 +14,9 @@
 /// Marks a lambda that is used as a term of lanes::sum.
 #define CLEAVE_TERM __attribute__((always_inline))
 
+/// Calls the best version of a loop that is a template over its lanes: CLEAVE_DISPATCH_LANES(sum_row)(x, n).
+#define CLEAVE_DISPATCH_LANES(loop) dispatch<loop<lanes::Halves>, loop<lanes::Whole>>
+
 namespace cleave::kernels::lanes {
 
 inline constexpr std::int64_t kLanes = 16;
@@ -36,8 +39,7 @@ struct Halves {
   CLEAVE_INLINE void operator*=(const Halves& b) { low *= b.low, high *= b.high; }
 };
 
-/// Sixteen lanes as one vector, for AVX-512. Loops are written for both, as templates: dispatch<loop<Halves>,
-/// loop<Whole>>.
+/// Sixteen lanes as one vector, for AVX-512.
 using Whole = float __attribute__((vector_size(64)));
 
 CLEAVE_INLINE void load_all(Halves& to, const float* from) {

@@ -207,14 +207,12 @@ ProductStatus norm_exponents(Parallel& parallel, ConstMatrix a, std::int64_t row
   };
   const auto sum_rows = [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i)
-      if (a.col_stride != 1 || !settle(i, dispatch<quick_sum_along<lanes::Halves>, quick_sum_along<lanes::Whole>>(
-                                              a.data + i * a.row_stride, depth)))
+      if (a.col_stride != 1 || !settle(i, CLEAVE_DISPATCH_LANES(quick_sum_along)(a.data + i * a.row_stride, depth)))
         sum_exactly(i);
   };
   const auto sum_neighbours = [&](std::int64_t begin, std::int64_t end) {
     float quick[kRowsTogether];
-    dispatch<quick_sums_across<lanes::Halves>, quick_sums_across<lanes::Whole>>(a.data + begin, a.col_stride,
-                                                                                end - begin, depth, quick);
+    CLEAVE_DISPATCH_LANES(quick_sums_across)(a.data + begin, a.col_stride, end - begin, depth, quick);
     std::int64_t open[kRowsTogether], count = 0;
     for (std::int64_t i = begin; i < end; ++i)
       if (!settle(i, quick[i - begin])) open[count++] = i;

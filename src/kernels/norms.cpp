@@ -220,8 +220,8 @@ void norm_backward(Parallel& parallel, ConstRows x, const float* w, const float*
     for (std::int64_t i = begin; i < end; ++i)
       rows[i - begin] = {x.row(i), dy.row(i), mean == nullptr ? 0.0F : mean[i], rstd[i], wanted ? dx.row(i) : nullptr};
     float* const sums = partial + begin / kSumRows * stride;
-    dispatch<norm_backward_rows<lanes::Halves>, norm_backward_rows<lanes::Whole>>(
-        rows, end - begin, n, w, sums, db == nullptr ? nullptr : sums + column_sums);
+    CLEAVE_DISPATCH_LANES(norm_backward_rows)
+    (rows, end - begin, n, w, sums, db == nullptr ? nullptr : sums + column_sums);
   });
   add_chunks(parallel, partial, chunks, stride, n, dw);
   if (db != nullptr) add_chunks(parallel, partial + column_sums, chunks, stride, n, db);
@@ -235,8 +235,8 @@ std::int64_t rows_of_chunk(std::int64_t cols) { return 4 * rows_per_chunk(cols);
 void layer_norm(Parallel& parallel, ConstRows x, const float* w, const float* b, double eps, Rows y, float* mean,
                 float* rstd) {
   parallel.for_chunks(x.rows, rows_of_chunk(x.cols), [&](std::int64_t begin, std::int64_t end) {
-    dispatch<layer_norm_rows<lanes::Halves>, layer_norm_rows<lanes::Whole>>(
-        x.band(begin, end), w, b, eps, y.band(begin, end), mean + begin, rstd + begin);
+    CLEAVE_DISPATCH_LANES(layer_norm_rows)
+    (x.band(begin, end), w, b, eps, y.band(begin, end), mean + begin, rstd + begin);
   });
 }
 
@@ -247,8 +247,7 @@ void layer_norm_backward(Parallel& parallel, ConstRows x, const float* w, const 
 
 void rms_norm(Parallel& parallel, ConstRows x, const float* w, double eps, Rows y, float* rstd) {
   parallel.for_chunks(x.rows, rows_of_chunk(x.cols), [&](std::int64_t begin, std::int64_t end) {
-    dispatch<rms_norm_rows<lanes::Halves>, rms_norm_rows<lanes::Whole>>(x.band(begin, end), w, eps, y.band(begin, end),
-                                                                        rstd + begin);
+    CLEAVE_DISPATCH_LANES(rms_norm_rows)(x.band(begin, end), w, eps, y.band(begin, end), rstd + begin);
   });
 }
 

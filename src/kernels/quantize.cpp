@@ -1,6 +1,7 @@
 // Loops between fp32 block results and scaled integers. All versions of a loop yield the same bits.
 #include "quantize.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -39,9 +40,7 @@ struct WideScale {
   }
 };
 
-enum class Row { set, add };
-
-template <Row kRow, class Int, class Scale>
+template <Sums kHow, class Int, class Scale>
 CLEAVE_INLINE bool quantize_row(const float* product, std::int64_t n, Scale scale, Int* sums) {
   std::uint32_t bad = 0;
   for (std::int64_t j = 0; j < n; ++j) {
@@ -50,7 +49,7 @@ CLEAVE_INLINE bool quantize_row(const float* product, std::int64_t n, Scale scal
     bad |= fits ? 0u : 1u;
     Int q;
     nearest(fits ? x : 0.0f, q);
-    sums[j] = kRow == Row::add ? wrapping_add(sums[j], q) : q;
+    sums[j] = kHow == Sums::add ? wrapping_add(sums[j], q) : q;
   }
   return bad != 0;
 }
@@ -112,17 +111,6 @@ bool use_avx2() { return usable_instructions() == Instructions::avx2; }
 
 bool is_moderate(int exponent) { return exponent >= -kModerate && exponent <= kModerate; }
 
-/// 2^(p - e), by which a row of exponent e is scaled besides its columns' 2^-f.
-template <class Int>
-double down(int row_exponent) {
-  return power_of_two(kScaleBits<Int> - row_exponent);
-}
-/// 2^(e - p), by which sums are scaled back.
-template <class Int>
-double up(int row_exponent) {
-  return power_of_two(row_exponent - kScaleBits<Int>);
-}
-
 /// How many rows from here on AVX2's loops over sixteen columns, its micro-tile's, may take at once.
 std::int64_t sixteen_moderate_rows(const std::int16_t* row_exponents, std::int64_t rows, std::int64_t n,
                                    const ColumnFactors& columns) {
@@ -132,9 +120,19 @@ std::int64_t sixteen_moderate_rows(const std::int16_t* row_exponents, std::int64
   return count;
 }
 
-}  // namespace
+/// run(i, count) for rows that these loops take at once, one(i) for each of the others. Returns whether one was bad.
+template <class Int, class Run, class One>
+bool for_runs(const std::int16_t* row_exponents, std::int64_t rows, std::int64_t n, const ColumnFactors& columns,
+              const Run& run, const One& one) {
+  bool bad = false;
+  for (std::int64_t i = 0, count = 0; i < rows; i += std::max<std::int64_t>(1, count)) {
+    count = sizeof(Int) == 8 ? sixteen_moderate_rows(row_exponents + i, rows - i, n, columns) : 0;
+    bad |= count > 0 ? run(i, count) : one(i);
+  }
+  return bad;
+}
 
-double power_of_two(int exponent) { return bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52); }
+}  // namespace
 
 void ColumnScales::assign(std::span<const std::int16_t> exponents) {
   const std::size_t n = exponents.size();
@@ -154,26 +152,26 @@ template <class Int>
 bool set_row(const float* product, std::int64_t n, int row_exponent, const ColumnFactors& columns, Int* sums) {
   const double row = down<Int>(row_exponent);
   if (!columns.moderate || !is_moderate(row_exponent))
-    return quantize_row<Row::set>(product, n, WideScale{row, columns.down}, sums);
+    return quantize_row<Sums::set>(product, n, WideScale{row, columns.down}, sums);
   const auto narrow = static_cast<float>(row);
   if (use_avx512()) return avx512::set_row(product, n, narrow, columns.down_narrow, sums);
   if constexpr (sizeof(Int) == 8) {
     if (use_avx2()) return avx2::set_row(product, n, narrow, columns.down_narrow, sums);
   }
-  return dispatch<quantize_row<Row::set, Int, NarrowScale>>(product, n, {narrow, columns.down_narrow}, sums);
+  return dispatch<quantize_row<Sums::set, Int, NarrowScale>>(product, n, {narrow, columns.down_narrow}, sums);
 }
 
 template <class Int>
 bool add_row(const float* product, std::int64_t n, int row_exponent, const ColumnFactors& columns, Int* sums) {
   const double row = down<Int>(row_exponent);
   if (!columns.moderate || !is_moderate(row_exponent))
-    return quantize_row<Row::add>(product, n, WideScale{row, columns.down}, sums);
+    return quantize_row<Sums::add>(product, n, WideScale{row, columns.down}, sums);
   const auto narrow = static_cast<float>(row);
   if (use_avx512()) return avx512::add_row(product, n, narrow, columns.down_narrow, sums);
   if constexpr (sizeof(Int) == 8) {
     if (use_avx2()) return avx2::add_row(product, n, narrow, columns.down_narrow, sums);
   }
-  return dispatch<quantize_row<Row::add, Int, NarrowScale>>(product, n, {narrow, columns.down_narrow}, sums);
+  return dispatch<quantize_row<Sums::add, Int, NarrowScale>>(product, n, {narrow, columns.down_narrow}, sums);
 }
 
 template <class Int>
@@ -220,45 +218,36 @@ bool sum_and_finish_row(const BlockRows& products, std::int64_t n, int row_expon
 template <class Int>
 bool sum_rows(Sums how, const float* products, std::int64_t ld, std::int64_t rows, std::int64_t n,
               const std::int16_t* row_exponents, const ColumnFactors& columns, Int* sums, std::int64_t sums_ld) {
-  bool bad = false;
-  for (std::int64_t i = 0; i < rows;) {
-    if constexpr (sizeof(Int) == 8) {
-      const std::int64_t count = sixteen_moderate_rows(row_exponents + i, rows - i, n, columns);
-      if (count > 0) {
-        bad |= avx2::sum_sixteen_columns(how, products + i * ld, ld, count, row_exponents + i, columns.down_narrow,
-                                         sums + i * sums_ld, sums_ld);
-        i += count;
-        continue;
-      }
-    }
+  const auto run = [&](std::int64_t i, std::int64_t count) {
+    if constexpr (sizeof(Int) == 8)
+      return avx2::sum_sixteen_columns(how, products + i * ld, ld, count, row_exponents + i, columns.down_narrow,
+                                       sums + i * sums_ld, sums_ld);
+    return true;
+  };
+  const auto one = [&](std::int64_t i) {
     fetch_ahead(sums, sums_ld, i, rows, n);
-    bad |= how == Sums::set ? set_row(products + i * ld, n, row_exponents[i], columns, sums + i * sums_ld)
+    return how == Sums::set ? set_row(products + i * ld, n, row_exponents[i], columns, sums + i * sums_ld)
                             : add_row(products + i * ld, n, row_exponents[i], columns, sums + i * sums_ld);
-    ++i;
-  }
-  return bad;
+  };
+  return for_runs<Int>(row_exponents, rows, n, columns, run, one);
 }
 
 template <class Int>
 bool sum_and_finish_rows(const BlockBands& products, std::int64_t rows, std::int64_t n,
                          const std::int16_t* row_exponents, const ColumnFactors& columns, float* c, std::int64_t c_ld) {
-  bool bad = false;
-  for (std::int64_t i = 0; i < rows;) {
+  const auto from_row = [&](std::int64_t i) {
     BlockBands here = products;
     for (int b = 0; b < here.first.count; ++b) here.first.row[b] += i * here.ld[b];
-    if constexpr (sizeof(Int) == 8) {
-      const std::int64_t count = sixteen_moderate_rows(row_exponents + i, rows - i, n, columns);
-      if (count > 0) {
-        bad |= avx2::finish_sixteen_columns(here, count, row_exponents + i, columns, c + i * c_ld, c_ld);
-        i += count;
-        continue;
-      }
-    }
-    for (int b = 0; b < here.first.count; ++b) fetch_ahead(products.first.row[b], here.ld[b], i, rows, n);
-    bad |= sum_and_finish_row<Int>(here.first, n, row_exponents[i], columns, c + i * c_ld);
-    ++i;
-  }
-  return bad;
+    return here;
+  };
+  const auto run = [&](std::int64_t i, std::int64_t count) {
+    return avx2::finish_sixteen_columns(from_row(i), count, row_exponents + i, columns, c + i * c_ld, c_ld);
+  };
+  const auto one = [&](std::int64_t i) {
+    for (int b = 0; b < products.first.count; ++b) fetch_ahead(products.first.row[b], products.ld[b], i, rows, n);
+    return sum_and_finish_row<Int>(from_row(i).first, n, row_exponents[i], columns, c + i * c_ld);
+  };
+  return for_runs<Int>(row_exponents, rows, n, columns, run, one);
 }
 
 template <class Int>

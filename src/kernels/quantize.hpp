@@ -6,6 +6,7 @@
 // below 1/2 then.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -25,7 +26,20 @@ inline constexpr int kLimitBits = sizeof(Int) * 8 - 2;
 inline constexpr int kModerate = 48;
 
 /// 2^exponent. Requires: -1022 <= exponent <= 1023.
-[[nodiscard]] double power_of_two(int exponent);
+[[nodiscard]] constexpr double power_of_two(int exponent) {
+  return std::bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52);
+}
+
+/// 2^(p - e), by which a row of exponent e is scaled besides its columns' 2^-f.
+template <class Int>
+constexpr double down(int row_exponent) {
+  return power_of_two(kScaleBits<Int> - row_exponent);
+}
+/// 2^(e - p), by which sums are scaled back.
+template <class Int>
+constexpr double up(int row_exponent) {
+  return power_of_two(row_exponent - kScaleBits<Int>);
+}
 
 /// 2^-f_j and 2^f_j of neighbouring columns; see ColumnScales.
 struct ColumnFactors {
@@ -49,6 +63,9 @@ class ColumnScales {
   std::vector<double> down_, up_;
   bool moderate_ = true;
 };
+
+/// Whether results replace sums or are added to them.
+enum class Sums { set, add };
 
 /// q_j = llrint(product[j] * 2^(p - row_exponent - f_j)), j < n. set_row: sums[j] = q_j; add_row: sums[j] += q_j.
 /// Returns whether an element was not finite or larger than its exponents allow; then the sums are worthless.
@@ -81,12 +98,21 @@ template <class Int>
 [[nodiscard]] bool sum_and_finish_row(const BlockRows& products, std::int64_t n, int row_exponent,
                                       const ColumnFactors& columns, float* c);
 
-/// Whether results replace sums or are added to them.
-enum class Sums { set, add };
+/// Bands of at most so many columns are narrow: each of their rows lies on another page, and processors do not fetch
+/// over the end of one by themselves.
+inline constexpr std::int64_t kFewColumns = 64;
+
+/// Asks for what row i + kRowsAhead of a band of `rows` rows and n columns has in `from`, if the band is narrow.
+template <class T>
+void fetch_ahead(const T* from, std::int64_t ld, std::int64_t i, std::int64_t rows, std::int64_t n) {
+  constexpr std::int64_t kRowsAhead = 8, kLine = 64 / sizeof(T);
+  if (n > kFewColumns || i + kRowsAhead >= rows) return;
+  const T* const later = from + (i + kRowsAhead) * ld;
+  for (std::int64_t j = 0; j < n; j += kLine) __builtin_prefetch(later + j, 1);
+}
 
 /// set_row or add_row for `rows` rows: products of row i at products + i ld, its exponent row_exponents[i], its sums at
-/// sums + i sums_ld. Of narrow bands, up to kFewColumns wide, every row lies on another page: what later rows touch is
-/// asked for ahead, since processors do not fetch over the end of a page by themselves.
+/// sums + i sums_ld.
 template <class Int>
 [[nodiscard]] bool sum_rows(Sums how, const float* products, std::int64_t ld, std::int64_t rows, std::int64_t n,
                             const std::int16_t* row_exponents, const ColumnFactors& columns, Int* sums,
@@ -102,17 +128,6 @@ template <class Int>
 [[nodiscard]] bool sum_and_finish_rows(const BlockBands& products, std::int64_t rows, std::int64_t n,
                                        const std::int16_t* row_exponents, const ColumnFactors& columns, float* c,
                                        std::int64_t c_ld);
-
-inline constexpr std::int64_t kFewColumns = 64;
-
-/// Asks for what row i + kRowsAhead of a narrow band has in `from`.
-template <class T>
-void fetch_ahead(const T* from, std::int64_t ld, std::int64_t i, std::int64_t rows, std::int64_t n) {
-  constexpr std::int64_t kRowsAhead = 8, kLine = 64 / sizeof(T);
-  if (n > kFewColumns || i + kRowsAhead >= rows) return;
-  const T* const later = from + (i + kRowsAhead) * ld;
-  for (std::int64_t j = 0; j < n; j += kLine) __builtin_prefetch(later + j, 1);
-}
 
 /// into[j] += from[j], wrapping around on overflow.
 template <class Int>

@@ -184,17 +184,6 @@ CLEAVE_AVX2_INLINE bool sum_and_finish(const float* const* products, const std::
   return for_eights(n, step);
 }
 
-/// 2^(p - e).
-CLEAVE_AVX2_INLINE __m256 down_of(std::int16_t exponent) {
-  constexpr int kBias = 127, kMantissa = 23;
-  return _mm256_castsi256_ps(_mm256_set1_epi32((kBias + kScaleBits<std::int64_t> - exponent) << kMantissa));
-}
-/// 2^(e - p).
-CLEAVE_AVX2_INLINE __m256d up_of(std::int16_t exponent) {
-  constexpr std::int64_t kBias = 1023, kMantissa = 52;
-  return _mm256_castsi256_pd(_mm256_set1_epi64x((kBias + exponent - kScaleBits<std::int64_t>) << kMantissa));
-}
-
 template <bool kAdd>
 CLEAVE_AVX2_INLINE bool sum_sixteen(const float* products, std::int64_t ld, std::int64_t rows,
                                     const std::int16_t* row_exponents, const float* down_columns, std::int64_t* sums,
@@ -204,13 +193,13 @@ CLEAVE_AVX2_INLINE bool sum_sixteen(const float* products, std::int64_t ld, std:
   const __m256i offset = _mm256_set1_epi64x(kOffset);
   for (std::int64_t i = 0; i < rows; ++i, products += ld, sums += sums_ld) {
     fetch_ahead(sums, sums_ld, 0, rows - i, 16);
-    const __m256 down = down_of(row_exponents[i]);
+    const __m256 down_row = _mm256_set1_ps(static_cast<float>(down<std::int64_t>(row_exponents[i])));
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
       __m256i low, high;
       low = high = _mm256_setzero_si256();
       if constexpr (kAdd) Whole().load(sums + 8 * half, low, high);
-      add_scaled(Whole(), products + 8 * half, down, columns[half], low, high, bad);
+      add_scaled(Whole(), products + 8 * half, down_row, columns[half], low, high, bad);
       Whole().store(sums + 8 * half, _mm256_sub_epi64(low, offset), _mm256_sub_epi64(high, offset));
     }
   }
@@ -227,16 +216,17 @@ CLEAVE_AVX2_INLINE bool finish_sixteen(const BlockBands& products, std::int64_t 
   const float* block[kBlocks];
   for (int b = 0; b < kBlocks; ++b) block[b] = products.first.row[b];
   for (std::int64_t i = 0; i < rows; ++i, c += c_ld) {
-    const __m256 down = down_of(row_exponents[i]);
-    const __m256d up = up_of(row_exponents[i]);
+    const __m256 down_row = _mm256_set1_ps(static_cast<float>(down<std::int64_t>(row_exponents[i])));
+    const __m256d up_row = _mm256_set1_pd(up<std::int64_t>(row_exponents[i]));
 #pragma GCC unroll 3
     for (int b = 0; b < kBlocks; ++b) fetch_ahead(block[b], products.ld[b], 0, rows - i, 16);
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
       __m256i low = none, high = none;
 #pragma GCC unroll 3
-      for (int b = 0; b < kBlocks; ++b) add_scaled(Whole(), block[b] + 8 * half, down, columns[half], low, high, bad);
-      finish(Whole(), low, high, up, factors.up + 8 * half, c + 8 * half, bad);
+      for (int b = 0; b < kBlocks; ++b)
+        add_scaled(Whole(), block[b] + 8 * half, down_row, columns[half], low, high, bad);
+      finish(Whole(), low, high, up_row, factors.up + 8 * half, c + 8 * half, bad);
     }
 #pragma GCC unroll 3
     for (int b = 0; b < kBlocks; ++b) block[b] += products.ld[b];

@@ -38,15 +38,17 @@ bool sum_tile(const Tile& tile, std::int64_t k, ConstMatrix a, ConstMatrix b, co
               const quantize::ColumnScales& columns, std::int64_t* sums, std::int64_t ld) {
   const bool narrow = tokens.unit.wire != DType::f32;
   const double factor = quantize::power_of_two(tokens.unit.of_product());
-  const int exponent = tokens.unit.exponents(DType::i64).row;
   bool bad = false;
   for (std::int64_t begin = 0, end = 0; begin < k; begin = end) {
     end = std::min(k, tokens.border_after(begin));
     const auto take = [&](const ResultBand& band) {
-      for (std::int64_t i = band.i0; i < band.i1; ++i) {
-        std::int64_t* const to = sums + i * ld + band.j0;
-        bad |= narrow ? units::add(band.row(i), band.cols(), factor, to)
-                      : quantize::add_row(band.row(i), band.cols(), exponent, columns.from(band.j0), to);
+      std::int64_t* const to = sums + band.i0 * ld + band.j0;
+      if (narrow) {
+        for (std::int64_t i = 0; i < band.rows(); ++i)
+          bad |= units::add(band.data + i * band.ld, band.cols(), factor, to + i * ld);
+      } else {
+        bad |= quantize::sum_rows(quantize::Sums::add, band.data, band.ld, band.rows(), band.cols(),
+                                  exponents(band.rows()).data(), columns.from(band.j0), to, ld);
       }
     };
     multiply_block({tile.rows(), tile.cols(), end - begin}, a.from(tile.i0, begin), b.from(begin, tile.j0), {}, take);
