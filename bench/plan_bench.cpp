@@ -1,10 +1,13 @@
-// How long planning takes, on one core; every benchmark checks that its plan is whole and within its bound's reach.
+// How long planning takes, on one core; every benchmark checks that its plan is whole, those of
+// operations also that it is within its bound's reach.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "cleave/model/family.hpp"
 #include "cleave/plan/plan.hpp"
+#include "cleave/plan/stage_plan.hpp"
 
 namespace {
 
@@ -88,6 +91,37 @@ void plan_step(benchmark::State& state) {
   state.counters["operations"] = static_cast<double>(works.size());
 }
 BENCHMARK(plan_step)->Arg(1024)->Arg(8192)->Unit(benchmark::kMillisecond);
+
+// A step of OPT-13B in stages. A layout is whole where every stage has a replica, and every group of owners all of its
+// stage's gradient.
+void find_stages(benchmark::State& state) {
+  model::ModelConfig config = model::find_preset("opt-13b").value();
+  config.seq_len = 1024;
+  model::StepOptions step;
+  step.batch = 128;
+  step.row_groups = 1;
+  const plan::StageWork work = plan::stage_work_of(model::build_step(config, step), DType::f16);
+  std::vector<fleet::DeviceProfile> devices;
+  for (const plan::DeviceState& of : edge_fleet(state.range(0))) devices.push_back(of.profile);
+  std::optional<plan::StagePlan> plan;
+  for (auto _ : state) {
+    plan = plan::find_stages(work, devices, {});
+    benchmark::DoNotOptimize(plan);
+  }
+  if (!plan) return state.SkipWithError("no layout");
+  std::int64_t units = 0, wanted = 0;
+  for (std::size_t s = 0; s < plan->stages.size(); ++s) {
+    if (plan->stages[s].replicas.empty()) return state.SkipWithError("a stage without replicas");
+    for (std::int64_t i = plan->stages[s].first; i < plan->stages[s].end; ++i)
+      wanted += plan->groups[s] * work.pieces[static_cast<std::size_t>(i)].units;
+  }
+  for (const plan::GradientOwner& owner : plan->owners) {
+    for (const plan::PieceSlice& slice : owner.slices) units += slice.end - slice.begin;
+  }
+  if (units != wanted) state.SkipWithError("a gradient is not whole");
+  state.counters["stages"] = static_cast<double>(plan->stages.size());
+}
+BENCHMARK(find_stages)->Arg(64)->Arg(256)->Arg(1024)->Arg(8192)->Unit(benchmark::kMillisecond);
 
 void replan_losses(benchmark::State& state) {
   const plan::Work work = gemm(131072, 5120, 5120);

@@ -82,7 +82,7 @@ struct StagePlan {
   std::vector<Stage> stages;
   std::vector<GradientOwner> owners;
   std::vector<std::int64_t> groups;  ///< of each stage's owners
-  Seconds forecast;
+  Seconds forecast;                  ///< of the step; once rehearsed (sched), what the rehearsal took
   Seconds chain;  ///< how long sequences are forecast to take to pass all stages: gradients and the interface aside
   Bytes bytes_down, bytes_up;  ///< forecast
 };

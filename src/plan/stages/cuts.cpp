@@ -23,14 +23,13 @@ class Rooms {
     beside_ = static_cast<double>(2 * layer.open_forward().value() + 2 * layer.open_backward().value()) /
               static_cast<double>(layer.weights().value());
   }
-  // At a height in [0, 1].
-  [[nodiscard]] double of(std::size_t device, double height = 0.5) const {
-    const double room = settings_.only_owners > 0
-                            ? problem_.memory[device] * (1 - settings_.for_sums)
-                            : (problem_.memory[device] - at_work_) * (1 - settings_.for_sums) / (1 + beside_);
-    return std::min(room, in_time(device, height));
+  // Halfway up.
+  [[nodiscard]] double of(std::size_t device) const { return std::min(in_memory(device), in_time(device, 0.5)); }
+  [[nodiscard]] double in_memory(std::size_t device) const {
+    return settings_.only_owners > 0 ? problem_.memory[device] * (1 - settings_.for_sums)
+                                     : (problem_.memory[device] - at_work_) * (1 - settings_.for_sums) / (1 + beside_);
   }
-  // Weights that come in time.
+  // Weights that come in time, at a height in [0, 1].
   [[nodiscard]] double in_time(std::size_t device, double height) const {
     return problem_.down[device] * (settings_.loading + height * settings_.deeper);
   }
@@ -39,11 +38,6 @@ class Rooms {
   const Problem& problem_;
   const Settings& settings_;
   double at_work_ = 0, beside_ = 0;
-};
-
-struct Share {
-  double room = 0, downlink = 0, flops = 0;
-  double memory = 0;  // that the least of its devices has for a stage
 };
 
 }  // namespace
@@ -118,71 +112,80 @@ double rounding_bytes(const StageWork& work, const Role& role) {
   return 2 * (most * (static_cast<double>(sum_bytes(work.wire)) + wire) + kept) + 64;
 }
 
-std::vector<Role> cut_stages(const Problem& problem, const Settings& settings, std::int64_t shares) {
-  const StageWork& work = *problem.work;
-  const std::int64_t parts = work.pieces.back().part.count;
-  const std::int64_t body = std::ssize(work.pieces) - parts;
+StageCutter::StageCutter(const Problem& problem, const Settings& settings) : problem_(problem), settings_(settings) {
   const Rooms rooms(problem, settings);
-  const std::vector<double>&weights = problem.piece_weights, &flops = problem.piece_flops;
-  const double least = *std::min_element(weights.begin(), weights.begin() + body);
-
-  std::vector<std::pair<double, std::size_t>> able;  // by room
+  const double least = *std::min_element(problem.piece_weights.begin(), problem.piece_weights.begin() + body());
   const std::vector<bool> may = may_replicate(problem, settings);
-  double uplink = 0;
+  std::vector<std::pair<double, std::size_t>> order;  // by room
   for (std::size_t i = 0; i < problem.devices.size(); ++i) {
     const double room = rooms.of(i);
     if (room < least || !may[i]) continue;
-    able.emplace_back(room, i);
-    uplink += problem.up[i];
+    order.emplace_back(room, i);
+    uplink_ += problem.up[i];
   }
-  if (able.size() < 2) return {};
-  std::ranges::sort(able);
+  std::ranges::sort(order);
+  for (const auto& [room, device] : order)
+    able_.push_back({.device = device,
+                     .room = rooms.in_memory(device),
+                     .bottom = rooms.in_time(device, 0),
+                     .deeper = rooms.in_time(device, 1) - rooms.in_time(device, 0)});
+}
+
+std::int64_t StageCutter::body() const {
+  return std::ssize(problem_.work->pieces) - problem_.work->pieces.back().part.count;
+}
+
+// Shares of the fleet's uplink, of devices that come one after another by what they can hold.
+std::vector<StageCutter::Share> StageCutter::deal(std::int64_t shares) const {
+  const std::int64_t parts = problem_.work->pieces.back().part.count;
   const double heads = parts > 1 ? static_cast<double>(parts) : kHeadDemand;
-  const double part = uplink / (static_cast<double>(shares) + heads);
+  const double part = uplink_ / (static_cast<double>(shares) + heads);
   std::vector<Share> list;
-  std::vector<double> downlinks;
-  double reached = 0, room = 0, processors = 0, memory = std::numeric_limits<double>::infinity();
-  for (std::size_t k = 0; k < able.size() && std::ssize(list) < shares; ++k) {
-    const std::size_t device = able[k].second;
+  double reached = 0;
+  Share share;
+  for (std::size_t k = 0; k < able_.size() && std::ssize(list) < shares; ++k) {
+    const Able& able = able_[k];
     const double height = static_cast<double>(list.size()) / static_cast<double>(shares + 1);
-    room = downlinks.empty() ? rooms.of(device, height) : std::min(room, rooms.of(device, height));
-    memory = std::min(memory, problem.memory[device] * (1 - settings.for_sums));
-    downlinks.push_back(problem.down[device]);
-    reached += problem.up[device];
-    processors += problem.flops[device];
-    if (reached < part * static_cast<double>(list.size() + 1) - 1e-9 && k + 1 < able.size()) continue;
-    std::ranges::nth_element(downlinks, downlinks.begin() + std::ssize(downlinks) / 2);
-    list.push_back({room, downlinks[downlinks.size() / 2], processors, memory});
-    downlinks.clear();
-    processors = 0;
-    memory = std::numeric_limits<double>::infinity();
+    share.room = std::min(share.room, std::min(able.room, able.bottom + height * able.deeper));
+    share.memory = std::min(share.memory, problem_.memory[able.device] * (1 - settings_.for_sums));
+    share.flops += problem_.flops[able.device];
+    reached += problem_.up[able.device];
+    if (reached < part * static_cast<double>(list.size() + 1) - 1e-9 && k + 1 < able_.size()) continue;
+    list.push_back(std::exchange(share, {}));
   }
+  return list;
+}
+
+std::vector<Role> StageCutter::cut(std::int64_t shares) const {
+  if (able_.size() < 2) return {};
+  const StageWork& work = *problem_.work;
   const auto holds = [&](const Share& share, std::int64_t begin, std::int64_t end) {
-    if (settings.only_owners == 0) return true;
-    const Role role(StageCost(work, begin, end, settings.chunk));
+    if (settings_.only_owners == 0) return true;
+    const Role role(StageCost(work, begin, end, settings_.chunk));
     return replica_bytes(role) + static_cast<double>(role.cost.at_work().value()) <= share.memory;
   };
-  std::vector<Role> roles;
+  std::vector<std::pair<std::int64_t, std::int64_t>> runs;  // of pieces
   std::int64_t at = 0;
-  for (const Share& share : list) {
+  for (const Share& share : deal(shares)) {
     const std::int64_t begin = at;
     double held = 0, computed = 0;
-    for (; at < body; ++at) {
+    for (; at < body(); ++at) {
       const auto piece = static_cast<std::size_t>(at);
-      if (held + weights[piece] > share.room + 1 || !holds(share, begin, at + 1)) break;
-      if (at > begin && computed + flops[piece] > settings.computing * share.flops) break;
-      held += weights[piece];
-      computed += flops[piece];
+      if (held + problem_.piece_weights[piece] > share.room + 1 || !holds(share, begin, at + 1)) break;
+      if (at > begin && computed + problem_.piece_flops[piece] > settings_.computing * share.flops) break;
+      held += problem_.piece_weights[piece];
+      computed += problem_.piece_flops[piece];
     }
-    if (at > begin) roles.emplace_back(StageCost(work, begin, at, settings.chunk));
-    if (at == body) break;
+    if (at > begin) runs.emplace_back(begin, at);
+    if (at == body()) break;
   }
-  if (at < body) return {};
-  for (std::int64_t i = body; i < std::ssize(work.pieces); ++i)
-    roles.emplace_back(StageCost(work, i, i + 1, settings.chunk));
+  if (at < body()) return {};
+  for (std::int64_t i = body(); i < std::ssize(work.pieces); ++i) runs.emplace_back(i, i + 1);
+  std::vector<Role> roles;
+  for (const auto& [begin, end] : runs) roles.emplace_back(StageCost(work, begin, end, settings_.chunk));
   for (std::size_t s = 0; s < roles.size(); ++s) {
     const double height = static_cast<double>(s) / static_cast<double>(roles.size());
-    roles[s].demand = (roles[s].cost.is_head() ? kHeadDemand : 1.0) * (1 + settings.tilt * height);
+    roles[s].demand = (roles[s].cost.is_head() ? kHeadDemand : 1.0) * (1 + settings_.tilt * height);
   }
   return roles;
 }

@@ -14,9 +14,19 @@ namespace {
 constexpr double kFillings = 4.5, kTails = 1.3, kSharpness = 8, kGaps = 1.03;
 // Of what the chain adds to its slowest stage, a server's interface that is busy throughout is idle for this share.
 constexpr double kBeside = 0.5;
+// Sums of whole batches leave when the last sequence has passed. It passes once the processors are done with all that
+// comes before it, sums of others' sequences as well, which owners of a stage each make again; so a few large stages
+// are late at all heights. `gradients` is planned for a horizon, which such a chain outlasts.
+constexpr double kLastFillings = 3.5, kSent = 0.85;
+
+// The longest of two times, and a little of the other where it is nearly as long.
+double longest(double a, double b) {
+  return std::pow(std::pow(a, kSharpness) + std::pow(b, kSharpness), 1 / kSharpness);
+}
 
 struct Terms {
   double chain = 0, interface = 0;
+  double last = 0;  // when the last sequence has passed, as late as processors have it
 };
 
 Terms terms_of(const Problem& problem, const Layout& layout, bool processors) {
@@ -62,7 +72,9 @@ Terms terms_of(const Problem& problem, const Layout& layout, bool processors) {
   const double chain = slowest + around + loading;
   const double interface = std::max(out / problem.nic_out, (in + sent) / problem.nic_in) +
                            kBeside * (kFillings * filling + kTails * sent / uplinks);
-  return {chain, interface};
+  const double last = longest(slowest + kLastFillings * filling,
+                              layout.settings.lag * layout.settings.owning + filling + layout.processors_s);
+  return {chain, interface, last};
 }
 
 }  // namespace
@@ -71,10 +83,13 @@ double chain_time(const Problem& problem, const Layout& layout, bool processors)
   return terms_of(problem, layout, processors).chain;
 }
 
+double last_passage(const Problem& problem, const Layout& layout, bool processors) {
+  return terms_of(problem, layout, processors).last;
+}
+
 double forecast(const Problem& problem, const Layout& layout, bool processors) {
-  const auto [chain, interface] = terms_of(problem, layout, processors);
-  const double links = std::pow(std::pow(chain, kSharpness) + std::pow(layout.gradients_s, kSharpness), 1 / kSharpness);
-  return kGaps * std::pow(std::pow(links, kSharpness) + std::pow(interface, kSharpness), 1 / kSharpness);
+  const auto [chain, interface, last] = terms_of(problem, layout, processors);
+  return std::max(kGaps * longest(longest(chain, layout.gradients_s), interface), last + kSent * layout.sending_s);
 }
 
 }  // namespace cleave::plan::stages

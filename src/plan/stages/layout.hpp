@@ -22,6 +22,7 @@ struct Settings {
   double loading = 14;     ///< seconds that a bottom stage's weights may take to come
   double deeper = 8;       ///< seconds more at the top, where they are needed later
   double owning = 95;      ///< seconds in which owners are to have summed
+  double due = 0;          ///< seconds before which no owner is done with its sums, whatever `owning`
   double lag = 0.15;       ///< share of `owning` after which the first backward sequences come
   double for_sums = 0.25;  ///< share of a device's memory that is left for sums
   double tilt = 0.2;       ///< more uplink for higher stages: their time is between filling and draining
@@ -51,6 +52,8 @@ inline constexpr std::int64_t kFewestKept = 8;
 
 /// The usual ones for a chain of sequences that takes so many seconds.
 [[nodiscard]] Settings of_horizon(double horizon);
+/// A horizon that is so many times as long.
+void stretch(Settings& settings, double factor);
 /// What is tried where the usual settings fit nothing, one family after another until one does. `guess`: seconds that
 /// all boundaries take on the fleet's uplinks.
 [[nodiscard]] std::vector<std::vector<Settings>> settings_for_short_memory(double guess);
@@ -92,6 +95,8 @@ struct Layout {
   std::vector<Owned> owners;
   std::vector<std::int64_t> groups;  // of each stage
   double gradients_s = 0;            // when the last owner has sent its sums, as planned
+  double sending_s = 0;              // that the uplink with most sums to send takes for them
+  double processors_s = 0;           // for which the busiest processor is taken: sequences, and sums that it owns
 };
 
 /// Bytes of all weights as they travel.
@@ -121,8 +126,31 @@ struct Layout {
 [[nodiscard]] std::vector<double> passing_times(const Problem& problem, const Settings& settings);
 /// Settings::even_stages at most, with their replicas; none where the pieces do not fit.
 [[nodiscard]] std::vector<Role> cut_evenly(const Problem& problem, const Settings& settings);
-/// Stages for the settings, the uplinks being dealt out in so many shares; none where the pieces do not fit.
-[[nodiscard]] std::vector<Role> cut_stages(const Problem& problem, const Settings& settings, std::int64_t shares);
+/// Stages for the settings, by what the devices hold in time.
+class StageCutter {
+ public:
+  StageCutter(const Problem& problem, const Settings& settings);
+  /// The uplinks being dealt out in so many shares, a stage each; none where the pieces do not fit.
+  [[nodiscard]] std::vector<Role> cut(std::int64_t shares) const;
+
+ private:
+  struct Able {
+    std::size_t device;
+    double room;            // for weights
+    double bottom, deeper;  // bytes that come in time at the bottom, and more of them at the top
+  };
+  struct Share {
+    double room = std::numeric_limits<double>::infinity(), flops = 0;
+    double memory = std::numeric_limits<double>::infinity();  // that the least of its devices has for a stage
+  };
+  [[nodiscard]] std::int64_t body() const;  // pieces without the head
+  [[nodiscard]] std::vector<Share> deal(std::int64_t shares) const;
+
+  const Problem& problem_;
+  const Settings& settings_;
+  std::vector<Able> able_;  // devices that may hold a stage, the least able first
+  double uplink_ = 0;       // of all of them
+};
 /// Replicas of every role; false where a role finds none.
 [[nodiscard]] bool deal_replicas(const Problem& problem, const Settings& settings, std::vector<Role>& roles);
 /// Exchanges devices between stages so that the replicas of each come closer to having room for its sums.
@@ -132,8 +160,12 @@ void make_room_for_sums(const Problem& problem, const Settings& settings, std::v
 
 /// The candidate of these settings, if there is one.
 [[nodiscard]] std::optional<Layout> lay_out(const Problem& problem, const Settings& settings);
+/// The same stages and replicas with other owners of gradients; the settings differ in what concerns those alone.
+[[nodiscard]] std::optional<Layout> own_anew(const Problem& problem, const Layout& layout, const Settings& settings);
 /// How long sequences take to pass all stages, as far as forecast(): gradients and the server's interface aside.
 [[nodiscard]] double chain_time(const Problem& problem, const Layout& layout, bool processors);
+/// When the last sequence has passed, as late as processors have it that make sums as well.
+[[nodiscard]] double last_passage(const Problem& problem, const Layout& layout, bool processors);
 /// When the step is forecast to end; with `processors`, no earlier than those of each stage allow.
 [[nodiscard]] double forecast(const Problem& problem, const Layout& layout, bool processors);
 

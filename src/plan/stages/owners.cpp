@@ -15,6 +15,8 @@ constexpr double kLate = 1e9;         // a gradient that has not enough owners
 constexpr double kLeastShare = 0.01;  // below, an owner is not worth its boundaries
 constexpr std::int64_t kMostHelpers = 600;
 constexpr double kTightWait = 1.3;       // where memory is counted to the last: horizons that sums may take
+constexpr double kNoShare = 1e-4;        // below, it is none
+constexpr double kUnevenGroups = 1.1;    // of its share, sequences that a group's own replicas may give it
 constexpr double kBackwardSlope = 0.12;  // upper stages' gradients come earlier, by this share of the horizon
 
 struct Candidate {
@@ -61,18 +63,25 @@ class Assigner {
     for (Gradient& gradient : gradients_) charge_own(gradient);
     const auto most = std::min<std::int64_t>(3 * std::ssize(problem_.devices), kMostHelpers);
     for (std::int64_t i = 0; i < most && add_helper(); ++i) {}
+    layout_.gradients_s = layout_.processors_s = layout_.sending_s = 0;
+    for (const Load& load : loads_) layout_.processors_s = std::max(layout_.processors_s, load.compute);
     for (const Gradient& gradient : gradients_) {
-      if (gradient.done >= kLate) return false;
+      if (gradient.done >= kLate || (layout_.groups[gradient.stage] > 1 && !is_even(gradient))) return false;
       layout_.gradients_s = std::max(layout_.gradients_s, gradient.done);
       const std::vector<double> shares = shares_at(gradient, gradient.done);
       double sum = 0;
       for (const double share : shares) sum += share;
       for (std::size_t k = 0; k < shares.size(); ++k) {
         const Candidate& candidate = gradient.candidates[k];
-        if (shares[k] / sum < 1e-4) continue;
+        if (shares[k] / sum < kNoShare) continue;
         layout_.owners.push_back(
             {candidate.device, gradient.stage, gradient.group, shares[k] / sum, candidate.replica});
       }
+    }
+    std::vector<double> sending(loads_.size());
+    for (const Owned& owned : layout_.owners) {
+      sending[owned.device] += owned.share * sent(owned.stage) / problem_.up[owned.device];
+      layout_.sending_s = std::max(layout_.sending_s, sending[owned.device]);
     }
     return true;
   }
@@ -92,8 +101,8 @@ class Assigner {
     return elements(s) * static_cast<double>(layout_.groups[s] == 1 ? size_of(work_.wire) : sum_bytes(work_.wire));
   }
   double horizon(std::size_t s) const {
-    return layout_.settings.owning *
-           (1 - kBackwardSlope * static_cast<double>(s) / static_cast<double>(layout_.roles.size()));
+    const double height = static_cast<double>(s) / static_cast<double>(layout_.roles.size());
+    return std::max(layout_.settings.due, layout_.settings.owning * (1 - kBackwardSlope * height));
   }
   // Share of a stage's sequences that a replica runs itself.
   double visits(std::size_t s, std::size_t device) const { return problem_.up[device] / uplinks_[s]; }
@@ -151,6 +160,24 @@ class Assigner {
   double ready(std::size_t s, std::size_t device, const Times& times) const {
     const double lag = layout_.settings.lag * layout_.settings.owning;
     return std::max({horizon(s), loads_[device].down + times.down + lag, loads_[device].compute + times.compute + lag});
+  }
+
+  // A sequence belongs to the group of the replica that runs it, which reads no operands; of a replica without slices,
+  // to the group with the fewest. Groups are planned as if all had as many.
+  bool is_even(const Gradient& gradient) const {
+    const std::vector<double> shares = shares_at(gradient, gradient.done);
+    double run = 0;
+    std::int64_t owners = 0;
+    for (std::size_t k = 0; k < shares.size(); ++k) {
+      if (shares[k] < kNoShare) continue;
+      ++owners;
+      const Candidate& candidate = gradient.candidates[k];
+      if (candidate.replica) run += visits(gradient.stage, candidate.device);
+    }
+    return owners < 2 || run * groups_of(gradient.stage) <= kUnevenGroups;
+  }
+  bool are_even(const std::vector<Gradient>& list) const {
+    return std::ranges::all_of(list, [&](const Gradient& gradient) { return is_even(gradient); });
   }
 
   // Shares that have been sent when it is `at`; they add up to more than 1 where that is late enough.
@@ -216,6 +243,7 @@ class Assigner {
       }
       double done = 0;
       for (Gradient& gradient : list) done = std::max(done, gradient.done = done_at(gradient));
+      if (!best.empty() && !are_even(list)) continue;
       if (best.empty() || done < best_done * 0.97) {
         best = std::move(list);
         best_done = done;
@@ -240,7 +268,8 @@ class Assigner {
   void charge_own(const Gradient& gradient) {
     const std::vector<double> shares = shares_at(gradient, std::min(gradient.done, kLate));
     for (std::size_t k = 0; k < shares.size(); ++k) {
-      if (shares[k] > 1e-4) charge(gradient.stage, gradient.candidates[k].device, std::min(1.0, 1.1 * shares[k]), true);
+      if (shares[k] > kNoShare)
+        charge(gradient.stage, gradient.candidates[k].device, std::min(1.0, 1.1 * shares[k]), true);
     }
   }
 

@@ -22,10 +22,13 @@ namespace stages {
 namespace {
 
 // What a departure from the usual settings must bring by its forecast, which is less sure there.
-constexpr double kWorth = 0.9;
+constexpr double kWorth = 0.98;
 
 // That are tried, of the time that all boundaries take on the fleet's uplinks.
 constexpr double kHorizons[] = {0.3, 0.4, 0.5, 0.58, 0.66, 0.75, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0};
+
+// Beside the best of them.
+constexpr double kNearHorizons[] = {0.93, 1.07};
 
 // Groups of owners are searched where downlinks are no more than so many times as fast as uplinks.
 constexpr double kAsymmetric = 4;
@@ -65,11 +68,12 @@ std::optional<Layout> lay_out(const Problem& problem, const Settings& settings) 
   const std::int64_t pieces = std::ssize(problem.work->pieces);
   const double memory = *std::ranges::max_element(problem.memory);
   std::int64_t deals = 0, without_owners = 0;
+  const StageCutter cutter(problem, settings);
   for (auto shares = std::max<std::int64_t>(1, static_cast<std::int64_t>(weights_of(*problem.work) / memory) - 1);
        shares <= 3 * pieces && deals < kMostDeals; shares += 1 + shares / 40) {
     Layout layout{};
     layout.settings = settings;
-    layout.roles = cut_stages(problem, settings, shares);
+    layout.roles = cutter.cut(shares);
     if (layout.roles.empty()) continue;
     ++deals;
     if (!deal_replicas(problem, settings, layout.roles)) continue;
@@ -81,12 +85,19 @@ std::optional<Layout> lay_out(const Problem& problem, const Settings& settings) 
     // Where sums do not fit beside the replicas as they were dealt by uplink, they are dealt again by memory.
     layout.owners.clear();
     layout.groups.clear();
-    layout.gradients_s = 0;
     make_room_for_sums(problem, settings, layout.roles);
     if (assign_owners(problem, layout)) return layout;
     if (++without_owners == kMostWithoutOwners) break;
   }
   return std::nullopt;
+}
+
+std::optional<Layout> own_anew(const Problem& problem, const Layout& layout, const Settings& settings) {
+  Layout anew{};
+  anew.settings = settings;
+  anew.roles = layout.roles;
+  if (!assign_owners(problem, anew)) return std::nullopt;
+  return anew;
 }
 
 namespace {
@@ -110,7 +121,10 @@ class Search {
 
   void try_settings(Settings settings, double worth = 1) {
     settings.chunk = chunk_;
-    std::optional<Layout> layout = lay_out(problem_, settings);
+    consider(lay_out(problem_, settings), worth);
+  }
+
+  void consider(std::optional<Layout> layout, double worth) {
     if (!layout) return;
     const double time = forecast(problem_, *layout, false);
     if (keep_) tried_.push_back({*layout, forecast(problem_, *layout, true)});
@@ -130,19 +144,24 @@ class Search {
       for (const Settings& settings : settings_of_any_work()) try_settings(settings);
     }
     if (!best_) return;
-    vary([](Settings& s) { s.groups = 4; });
+    vary_owners([](Settings& s) { s.groups = 4; });
     if (groups_may_pay()) try_groups();
-    vary([](Settings& s) { s.groups = 32; }, best_->settings.groups > 1 ? 1 : worth_);
-    for (const double owning : {0.5, 0.8, 1.25}) vary([&](Settings& s) { s.owning *= owning; });
+    vary_owners([](Settings& s) { s.groups = 32; }, best_->settings.groups > 1 ? 1 : worth_);
+    for (const double factor : kNearHorizons) vary([&](Settings& s) { stretch(s, factor); });
+    for (const double factor : {0.5, 0.8, 1.25}) vary([&](Settings& s) { s.owning *= factor; });
     for (const double sums : {0.1, 0.35}) vary([&](Settings& s) { s.for_sums = sums; });
-    for (const double loading : {0.8, 1.25}) vary([&](Settings& s) { s.loading *= loading; });
+    for (const double factor : {0.65, 0.8, 0.9, 1.1, 1.25}) vary([&](Settings& s) { s.loading *= factor; });
+    for (const double tilt : {0.0, 0.1, 0.3, 0.4}) vary([&](Settings& s) { s.tilt = tilt; });
+    for (const double factor : {0.5, 1.5, 2.0}) vary([&](Settings& s) { s.deeper *= factor; });
+    for (const double factor : {0.9, 1.0, 1.1})
+      vary_owners([&](Settings& s) { s.due = factor * last_passage(problem_, *best_, false); });
     const bool limited = !std::isinf(problem_.nic_out);
     if (limited) {
-      for (const std::int64_t owners : {8, 4, 2}) vary([&](Settings& s) { s.owners = owners; });
+      for (const std::int64_t owners : {8, 4, 2}) vary_owners([&](Settings& s) { s.owners = owners; });
     }
     if (groups_may_pay()) {
       for (const std::int64_t groups : {2, 4, 8, 16}) {
-        vary([&](Settings& s) {
+        vary_owners([&](Settings& s) {
           s.fewest_groups = groups;
           s.groups = std::max(s.groups, groups);
         });
@@ -288,15 +307,23 @@ class Search {
     time_ = grouped.time_;
   }
 
+  // The best settings so far, with a change.
   template <class Change>
   void vary(Change change) {
-    vary(change, worth_);
-  }
-  template <class Change>
-  void vary(Change change, double worth) {
     Settings settings = best_->settings;
     change(settings);
-    try_settings(settings, worth);
+    try_settings(settings, worth_);
+  }
+  // With one that concerns owners alone.
+  template <class Change>
+  void vary_owners(Change change, double worth) {
+    Settings settings = best_->settings;
+    change(settings);
+    consider(own_anew(problem_, *best_, settings), worth);
+  }
+  template <class Change>
+  void vary_owners(Change change) {
+    vary_owners(change, worth_);
   }
 
   const Problem& problem_;

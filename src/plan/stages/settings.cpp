@@ -79,6 +79,12 @@ Settings of_horizon(double horizon) {
   return settings;
 }
 
+void stretch(Settings& settings, double factor) {
+  settings.loading *= factor;
+  settings.deeper *= factor;
+  settings.owning *= factor;
+}
+
 std::vector<std::vector<Settings>> settings_for_short_memory(double guess) {
   return {more_room_for_sums(guess), devices_with_sums_alone(guess), memory_to_the_last(guess), smaller_stages(guess)};
 }

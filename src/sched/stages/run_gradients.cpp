@@ -118,13 +118,14 @@ void StageRun::own_visited(std::int64_t q, std::int32_t s) {
   for (const std::int32_t index : at(s).owners) {
     OwnerState& of = owner[static_cast<std::size_t>(index)];
     if (!of.replica || ran.device != of.device || !wants(of, q)) continue;
-    if (ran.kept) ++ran.sums;
+    ++ran.sums;
     of.seen[static_cast<std::size_t>(q)] = true;
     const plan::PanelRun run{
         .each = {Bytes(0), of.cost.beside, plan::kMessageHeader}, .panels = 1, .last_up = Bytes(0)};
-    submit({.errand = Errand::sum, .device = of.device, .stage = s, .owner = index, .sequence = q, .of_kept = ran.kept},
-           {kOperands, q}, run, Bytes(0), false, {.owner = index, .rows = work.seq});
+    submit({.errand = Errand::sum, .device = of.device, .stage = s, .owner = index, .sequence = q, .of_visited = true},
+           {kBackward, 2 * q + 1}, run, Bytes(0), false, {.owner = index, .rows = work.seq});
   }
+  if (ran.sums == 0) leave_summed(q, s);
   sum_elsewhere(q, s);
 }
 
@@ -164,8 +165,8 @@ void StageRun::summed(const Purpose& purpose) {
     if (--of.left == 0 && at(of.stage).ungrouped == 0) all_summed(index);
   };
   Visit& ran = summed_visit(purpose.stage, purpose.sequence);
-  if (purpose.of_kept && ran.kept && ran.device == purpose.device && --ran.sums == 0)
-    leave_kept(purpose.sequence, purpose.stage);
+  if (purpose.of_visited && ran.device == purpose.device && --ran.sums == 0)
+    leave_summed(purpose.sequence, purpose.stage);
   count(purpose.owner);
   const auto found = shared_sums.find(purpose.tasklet.value);
   if (found == shared_sums.end()) return;

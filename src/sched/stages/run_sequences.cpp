@@ -58,11 +58,18 @@ void StageRun::leave_visit(const Visit& of, std::int32_t s, std::int64_t Host::*
   if (host != at(s).hosts.end()) ++host->free_slots(slots);
 }
 
-// The last of what a device is to do with a sequence that it kept.
-void StageRun::leave_kept(std::int64_t q, std::int32_t s) {
-  visit(forward, s, q).kept = false;
-  leave_visit(summed_visit(s, q), s, &Host::forward_slots);
-  place_waiting_forward(s);
+// The last of what a device is to do with a sequence that came back to it: until its owners have summed the sequence,
+// it holds what they read.
+void StageRun::leave_summed(std::int64_t q, std::int32_t s) {
+  Visit& of = summed_visit(s, q);
+  const bool forwards = of.kept || passes_head(s);
+  if (of.kept) visit(forward, s, q).kept = false;
+  leave_visit(of, s, forwards ? &Host::forward_slots : &Host::backward_slots);
+  if (forwards) {
+    place_waiting_forward(s);
+  } else {
+    place_waiting_backward(s);
+  }
 }
 
 void StageRun::arrive_forward(std::int64_t q, std::int32_t s) {
@@ -120,7 +127,7 @@ void StageRun::forward_done(const Purpose& purpose) {
   const std::int64_t q = purpose.sequence;
   const Visit& of = chunk_done(forward, purpose);
   if (of.done == chunks) {
-    if (!of.kept) {
+    if (!of.kept && !passes_head(s)) {
       leave_visit(of, s, &Host::forward_slots);
       place_waiting_forward(s);
     }
@@ -141,7 +148,6 @@ void StageRun::forward_done(const Purpose& purpose) {
   if (in_parts()) return part_forward_done(q);
   if (--at(s).backward_left == 0) norms_done(s);
   own_visited(q, s);
-  if (of.kept && of.sums == 0) leave_kept(q, s);
   sum_elsewhere(q, s);
   if (s == lowest) return bottom_done();
   sum_elsewhere(q, s - 1);
@@ -234,19 +240,12 @@ void StageRun::backward_done(const Purpose& purpose) {
   ++tally.backward[static_cast<std::size_t>(s)];
   const std::int64_t q = purpose.sequence;
   const Visit& of = chunk_done(backward, purpose);
-  if (of.done == chunks) {
-    if (!of.kept) {
-      leave_visit(of, s, &Host::backward_slots);
-      place_waiting_backward(s);
-    }
-    witness_visit(purpose, true);
-  }
+  if (of.done == chunks) witness_visit(purpose, true);
   if (s >= head) return part_backward_done(purpose);
   if (s > lowest) arrive_backward(q, s - 1);
   if (of.done < chunks) return;
   if (--at(s).backward_left == 0) norms_done(s);
   own_visited(q, s);
-  if (of.kept && of.sums == 0) leave_kept(q, s);
   if (s > lowest) return sum_elsewhere(q, s - 1);
   bottom_done();
 }

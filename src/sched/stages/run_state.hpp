@@ -25,7 +25,7 @@ struct Visit {
   std::int32_t done = 0;     // results at the server
   bool wanted = false;       // backward: waits for a device, or has one
   bool kept = false;         // backward, or of the head: its device has the values of the way forward
-  std::int32_t sums = 0;     // of a kept one: that its device is to make of it
+  std::int32_t sums = 0;     // that its device is to make of it before it leaves
   std::int32_t again = 0;    // chunks that were sent before to a device that was lost
   std::int32_t loss = kNoLoss;
   std::vector<std::int32_t> senders{};  // of its results, where there are second devices
@@ -164,10 +164,10 @@ struct Purpose {
   std::int64_t sequence = 0;
   std::int32_t loss = kNoLoss;  ///< that it makes good
   TaskletId tasklet{};
-  bool of_kept = false;    ///< of a sum: over values that its device has kept
-  bool reads = false;      ///< of a sum: its operands are sent
-  std::int64_t pair = -1;  ///< of a witness: the visit
-  double computes = 0;     ///< seconds of its device, as believed
+  bool of_visited = false;  ///< of a sum: of a sequence that its device has run back, and holds until then
+  bool reads = false;       ///< of a sum: its operands are sent
+  std::int64_t pair = -1;   ///< of a witness: the visit
+  double computes = 0;      ///< seconds of its device, as believed
   [[nodiscard]] bool is_witness() const { return errand == Errand::witness || errand == Errand::witness_sums; }
 };
 

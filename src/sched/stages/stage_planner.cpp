@@ -138,6 +138,7 @@ std::optional<StagePlanner::Found> StagePlanner::quickest_of_numbered(const std:
     least = *rehearsal.time;
     quickest = i;
   }
+  plans[quickest].forecast = least;
   return Found{std::move(plans[quickest]), least};
 }
 

@@ -95,10 +95,10 @@ struct StageRun {
   bool in_parts() const { return plan.head_parts > 1; }
   // Sequences pass it forward and backward.
   bool passed_twice(std::int32_t s) const { return s >= lowest && (s < head || in_parts()); }
+  // A whole head, which sequences pass once, forward and backward.
+  bool passes_head(std::int32_t s) const { return s == head && !in_parts(); }
   // The visit in which a replica makes the operands of its own sums.
-  Visit& summed_visit(std::int32_t s, std::int64_t q) {
-    return visit(s == head && !in_parts() ? forward : backward, s, q);
-  }
+  Visit& summed_visit(std::int32_t s, std::int64_t q) { return visit(passes_head(s) ? forward : backward, s, q); }
   std::int32_t top() const { return static_cast<std::int32_t>(stage.size()) - 1; }
   StageState& at(std::int32_t s) { return stage[static_cast<std::size_t>(s)]; }
   DeviceBook& book(std::int32_t id) { return device[static_cast<std::size_t>(id)]; }
@@ -178,7 +178,7 @@ struct StageRun {
   bool place_visit(Visit& of, std::int32_t s, std::int64_t Host::*slots);
   void take_visit(Visit& of, std::int32_t s, std::int64_t Host::*slots, const Host& host);
   Host* keeper(std::int64_t q, std::int32_t s);
-  void leave_kept(std::int64_t q, std::int32_t s);
+  void leave_summed(std::int64_t q, std::int32_t s);
 
   // The sequences that wait for room at a stage take what there is, the first ones first.
   void place_waiting(std::set<std::int64_t>& waiting, std::vector<Visit>& visits, std::int32_t s,
