@@ -208,7 +208,7 @@ TEST(StagePairs, WhatALiarDidInEarlierStepsIsTakenBack) {
     Setting s = in_stages(0.05, 5, mode);
     s.steps = 40;
     s.verification.rollback = 40;
-    s.churn = {liar(1, 0.3, InjectedFaultKind::element)};
+    s.churn = {liar(1, 0.1, InjectedFaultKind::element)};
     return s;
   });
 }

@@ -165,6 +165,7 @@ class Assigner {
   // A sequence belongs to the group of the replica that runs it, which reads no operands; of a replica without slices,
   // to the group with the fewest. Groups are planned as if all had as many.
   bool is_even(const Gradient& gradient) const {
+    if (layout_.settings.fewest_groups > 1) return true;
     const std::vector<double> shares = shares_at(gradient, gradient.done);
     double run = 0;
     std::int64_t owners = 0;

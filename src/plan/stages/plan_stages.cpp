@@ -135,7 +135,8 @@ class Search {
 
   void run() {
     for (const double factor : kHorizons) try_settings(of_horizon(guess_ * factor));
-    if (!best_) worth_ = 1;
+    const bool usual = best_.has_value();
+    if (!usual) worth_ = 1;
     for (const std::vector<Settings>& family : settings_for_short_memory(guess_)) {
       if (best_) break;
       for (const Settings& settings : family) try_settings(settings);
@@ -147,12 +148,10 @@ class Search {
     vary_owners([](Settings& s) { s.groups = 4; });
     if (groups_may_pay()) try_groups();
     vary_owners([](Settings& s) { s.groups = 32; }, best_->settings.groups > 1 ? 1 : worth_);
-    for (const double factor : kNearHorizons) vary([&](Settings& s) { stretch(s, factor); });
     for (const double factor : {0.5, 0.8, 1.25}) vary([&](Settings& s) { s.owning *= factor; });
     for (const double sums : {0.1, 0.35}) vary([&](Settings& s) { s.for_sums = sums; });
-    for (const double factor : {0.65, 0.8, 0.9, 1.1, 1.25}) vary([&](Settings& s) { s.loading *= factor; });
-    for (const double tilt : {0.0, 0.1, 0.3, 0.4}) vary([&](Settings& s) { s.tilt = tilt; });
-    for (const double factor : {0.5, 1.5, 2.0}) vary([&](Settings& s) { s.deeper *= factor; });
+    for (const double factor : {0.8, 1.25}) vary([&](Settings& s) { s.loading *= factor; });
+    if (usual) vary_stages();
     for (const double factor : {0.9, 1.0, 1.1})
       vary_owners([&](Settings& s) { s.due = factor * last_passage(problem_, *best_, false); });
     const bool limited = !std::isinf(problem_.nic_out);
@@ -174,6 +173,14 @@ class Search {
         s.owning *= factor;
       });
     }
+  }
+
+  // Smaller and larger stages at the bottom and the top. Where memory is short, forecasts do not tell them apart.
+  void vary_stages() {
+    for (const double factor : kNearHorizons) vary([&](Settings& s) { stretch(s, factor); });
+    for (const double factor : {0.65, 0.9, 1.1}) vary([&](Settings& s) { s.loading *= factor; });
+    for (const double tilt : {0.0, 0.1, 0.3, 0.4}) vary([&](Settings& s) { s.tilt = tilt; });
+    for (const double factor : {0.5, 1.5, 2.0}) vary([&](Settings& s) { s.deeper *= factor; });
   }
 
   // Further candidates, cut by what processors can do as well: where those are scarce, stages of equal memory are not
