@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Loss against time for systems that change the training: docs/measurements/loss_against_time.md.
 
-    python3 bench/loss_time.py TEXT [--seeds 2] [--program build/release/cleave] [--jobs 2] [--minutes N]
+    python3 bench/loss_time.py [TEXT] [--seeds 2] [--program build/release/cleave] [--jobs 2] [--minutes N]
 
 TEXT: tinyshakespeare (see inputs/learn/tinyshakespeare-gpt2.yaml). Trains the small model with every algorithm and seed, two at a time
 (bench/evidence/small_gpt2.py; five minutes of a core each), simulates the large ones, and writes the curves, the study
 loss-time and the pages. Resumes: a curve is kept in runs/evidence under the hash of the program and of the text.
-Needs Debian's python3-torch. Without it, or without TEXT, it says so and ends with exit code 1.
+Needs Debian's python3-torch; without it, it says so and ends with exit code 1. Without TEXT nothing is trained: the curves
+stay, which no program of ours has a part in, and the large ones are simulated.
 """
 import argparse
 import concurrent.futures
@@ -41,13 +42,8 @@ def train(python, text, algorithm, seed):
     return json.loads(file.read_text())
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("text", type=pathlib.Path)
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--python", default="/usr/bin/python3")
-    pages.add_options(parser)
-    arguments = parser.parse_args()
+def train_all(arguments):
+    """All curves, and what made them, to the results."""
     version = torch_version(arguments.python)
     if version is None:
         sys.exit("loss_time: no PyTorch; apt-get install python3-torch")
@@ -60,6 +56,18 @@ def main():
     points.store(loss_time.CURVES, json.dumps({
         "command": f"python3 bench/loss_time.py {arguments.text.name}" + (f" --seeds {arguments.seeds}" if arguments.seeds != 2 else ""),
         "date": time.strftime("%Y-%m-%d"), "torch": version, "seeds": seeds, "machine": points.machine(), "curves": curves}) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("text", type=pathlib.Path, nargs="?")
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--python", default="/usr/bin/python3")
+    pages.add_options(parser)
+    arguments = parser.parse_args()
+    if arguments.text is not None:
+        train_all(arguments)
+    pages.prepare(arguments, [loss_time.STUDY])
     left = points.run(loss_time.STUDY.points(), arguments.program.resolve(), arguments.jobs, arguments.minutes, pages.again(arguments))
     loss_time.STUDY.write()
     points.store(loss_time.PLOT, loss_time.draw(study.Results(loss_time.STUDY.name)))
