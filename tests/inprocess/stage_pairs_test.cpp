@@ -205,10 +205,10 @@ TEST(StagePairs, AFifthOfTheDevicesLeavesNoTrace) {
 // With pairs this few the liar is found out some steps after its first lie.
 TEST(StagePairs, WhatALiarDidInEarlierStepsIsTakenBack) {
   expect_earlier_steps_taken_back([](Mode mode) {
-    Setting s = in_stages(0.05, 5, mode);
+    Setting s = in_stages(0.02, 5, mode);
     s.steps = 40;
     s.verification.rollback = 40;
-    s.churn = {liar(1, 0.1, InjectedFaultKind::element)};
+    s.churn = {liar(1, 0.3, InjectedFaultKind::element)};
     return s;
   });
 }
