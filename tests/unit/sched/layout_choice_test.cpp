@@ -9,6 +9,7 @@
 #include <set>
 
 #include "cleave/base/error.hpp"
+#include "cleave/model/family.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
 #include "stage_case.hpp"
 
@@ -93,6 +94,34 @@ Seconds time_of(const StepSpec& spec, const plan::StagePlan& plan) {
   const model::StepGraph graph = model::build_step(spec.model, graph_options(spec, 1));
   SimulatedFleet fleet(spec.devices, spec.server(), spec.wire);
   return StageScheduler(fleet, graph, plan, stage_scheduler_options(spec)).run().time;
+}
+
+// Devices that hold more can do all that they could before; and a large stage keeps processors busy with others'
+// sequences, which forecasts must know.
+TEST(LayoutChoice, MoreMemoryMakesNoSlowerStep) {
+  const fleet::DeviceGroup edge{.name = "edge",
+                                .count = 256,
+                                .compute_flops = {5e12, 7e12},
+                                .memory_bytes = {1e9, 3e9},
+                                .downlink_bytes = {10e6, 100e6},
+                                .uplink_bytes = {5e6, 10e6},
+                                .latency_s = {0, 0}};
+  StepSpec spec;
+  spec.model = model::find_preset("opt-13b").value();
+  spec.model.seq_len = 1024;
+  spec.batch = 128;
+  spec.wire = DType::f16;
+  spec.plan.server = kWide;
+  spec.layout.layout = Layout::stages;
+  for (std::uint64_t seed = 42; seed < 46; ++seed) {
+    spec.devices = fleet::draw_devices({edge}, seed);
+    const plan::StagePlan before = *choose_layout(spec).stages;
+    for (fleet::DeviceProfile& device : spec.devices) device.memory = Bytes(16'000'000'000);
+    const plan::StagePlan after = *choose_layout(spec).stages;
+    const Seconds time = time_of(spec, after);
+    EXPECT_LE(time.value(), 1.05 * time_of(spec, before).value()) << seed;
+    EXPECT_NEAR(after.forecast / time, 1, 0.1) << seed;
+  }
 }
 
 // Small fleets rehearse the best candidates: what is taken is never slower than the best forecast, and the same again.
