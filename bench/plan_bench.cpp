@@ -1,5 +1,5 @@
-// How long planning takes, on one core; every benchmark checks that its plan is whole, those of
-// operations also that it is within its bound's reach.
+// How long planning takes, on one core; every benchmark checks that its plan is whole, those of operations
+// also that it is within its bound's reach.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

@@ -3,14 +3,13 @@
 //   stage_forecasts [--preset opt-13b] [--devices 256] [--memory 1,3] [--down 10,100] [--up 5,10] [--compute 5,7]
 //                   [--nic GB_PER_S] [--seeds 42,43] [--most 40]
 //
-// A row per candidate of plan::stage_candidates(), the one that find_stages() takes first: what it looks like, its
-// forecast, with and without processors, its step. Ranges are drawn as inputs/sim/cleave-256.yaml draws them, batches
-// are 128 sequences of 1024 tokens, fp16.
+// A row per candidate of plan::stage_candidates(), the one that find_stages() takes first: what it looks like, for how
+// long its chain is forecast to run, its forecast, its step. Ranges are drawn as inputs/sim/cleave-256.yaml draws them,
+// batches are 128 sequences of 1024 tokens, fp16.
 #include <fmt/format.h>
 
-#include <cmath>
+#include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <limits>
 #include <map>
 
@@ -34,10 +33,10 @@ int main(int argc, char** argv) {
   std::map<std::string, std::string> given{{"preset", "opt-13b"}, {"devices", "256"}, {"memory", "1,3"},
                                            {"down", "10,100"},    {"up", "5,10"},     {"compute", "5,7"},
                                            {"nic", "inf"},        {"seeds", "42"},    {"most", "40"}};
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string key = std::string(argv[i]).substr(2);
-    if (!given.contains(key)) {
-      fmt::print(stderr, "no option --{}\n", key);
+  for (int i = 1; i < argc; i += 2) {
+    const std::string option = argv[i], key = option.starts_with("--") ? option.substr(2) : "";
+    if (!given.contains(key) || i + 1 == argc) {
+      fmt::print(stderr, "{}: {}\n", option, given.contains(key) ? "a value is missing" : "no such option");
       return 2;
     }
     given[key] = argv[i + 1];

@@ -83,9 +83,7 @@ double chain_time(const Problem& problem, const Layout& layout, bool processors)
   return terms_of(problem, layout, processors).chain;
 }
 
-double last_passage(const Problem& problem, const Layout& layout, bool processors) {
-  return terms_of(problem, layout, processors).last;
-}
+double last_passage(const Problem& problem, const Layout& layout) { return terms_of(problem, layout, false).last; }
 
 double forecast(const Problem& problem, const Layout& layout, bool processors) {
   const auto [chain, interface, last] = terms_of(problem, layout, processors);

@@ -165,7 +165,7 @@ void make_room_for_sums(const Problem& problem, const Settings& settings, std::v
 /// How long sequences take to pass all stages, as far as forecast(): gradients and the server's interface aside.
 [[nodiscard]] double chain_time(const Problem& problem, const Layout& layout, bool processors);
 /// When the last sequence has passed, as late as processors have it that make sums as well.
-[[nodiscard]] double last_passage(const Problem& problem, const Layout& layout, bool processors);
+[[nodiscard]] double last_passage(const Problem& problem, const Layout& layout);
 /// When the step is forecast to end; with `processors`, no earlier than those of each stage allow.
 [[nodiscard]] double forecast(const Problem& problem, const Layout& layout, bool processors);
 

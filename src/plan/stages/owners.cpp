@@ -66,7 +66,7 @@ class Assigner {
     layout_.gradients_s = layout_.processors_s = layout_.sending_s = 0;
     for (const Load& load : loads_) layout_.processors_s = std::max(layout_.processors_s, load.compute);
     for (const Gradient& gradient : gradients_) {
-      if (gradient.done >= kLate || (layout_.groups[gradient.stage] > 1 && !is_even(gradient))) return false;
+      if (gradient.done >= kLate || !is_even(gradient)) return false;
       layout_.gradients_s = std::max(layout_.gradients_s, gradient.done);
       const std::vector<double> shares = shares_at(gradient, gradient.done);
       double sum = 0;
@@ -163,7 +163,8 @@ class Assigner {
   }
 
   // A sequence belongs to the group of the replica that runs it, which reads no operands; of a replica without slices,
-  // to the group with the fewest. Groups are planned as if all had as many.
+  // to the group with the fewest. Groups are planned as if all had as many. Where several are asked for, links are
+  // alike and reading costs little: what replicas run themselves may be as uneven as they are.
   bool is_even(const Gradient& gradient) const {
     if (layout_.settings.fewest_groups > 1) return true;
     const std::vector<double> shares = shares_at(gradient, gradient.done);

@@ -153,7 +153,7 @@ class Search {
     for (const double factor : {0.8, 1.25}) vary([&](Settings& s) { s.loading *= factor; });
     if (usual) vary_stages();
     for (const double factor : {0.9, 1.0, 1.1})
-      vary_owners([&](Settings& s) { s.due = factor * last_passage(problem_, *best_, false); });
+      vary_owners([&](Settings& s) { s.due = factor * last_passage(problem_, *best_); });
     const bool limited = !std::isinf(problem_.nic_out);
     if (limited) {
       for (const std::int64_t owners : {8, 4, 2}) vary_owners([&](Settings& s) { s.owners = owners; });

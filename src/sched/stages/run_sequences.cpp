@@ -148,7 +148,6 @@ void StageRun::forward_done(const Purpose& purpose) {
   if (in_parts()) return part_forward_done(q);
   if (--at(s).backward_left == 0) norms_done(s);
   own_visited(q, s);
-  sum_elsewhere(q, s);
   if (s == lowest) return bottom_done();
   sum_elsewhere(q, s - 1);
   for (std::int64_t c = 0; c < chunks; ++c) arrive_backward(q, s - 1);
