@@ -53,7 +53,7 @@ class Bound {
       sums_.push_back(cost.elements * static_cast<double>(size));
       // Of several groups, each sums what its own replicas run, however many sequences that are.
       const std::int64_t sequences = plan.groups[s] == 1 ? work.batch : 0;
-      operands_.push_back(count(cost.operands) * static_cast<double>(sequences) + count(owner.weights));
+      operands_.push_back(count(cost.operands) * static_cast<double>(sequences));
       rates_[owner.device.value].sums += sums_.back();
     }
   }
@@ -91,8 +91,10 @@ class Bound {
       const auto s = static_cast<std::size_t>(owner.stage);
       const Rates& rates = rates_[owner.device.value];
       const double sending = sums_[k] / rates.up;
-      // A replica that runs x of b sequences takes in 3 x + 2 (b - x) boundaries and its weights: 2 b at least.
-      bound = std::max(bound, operands_[k] / rates.down + sending + (owner.replica ? 0 : in[stages]));
+      // A replica that runs x of b sequences takes in 3 x + 2 (b - x) boundaries and its weights: 2 b at least. Another
+      // owner reads nothing before a chunk has come to the top; the weights that it needs may come meanwhile.
+      const double weights = count(owner.weights) / rates.down, begun = owner.replica ? 0 : in[stages];
+      bound = std::max(bound, std::max(weights, begun) + operands_[k] / rates.down + sending);
       // A part's rows need dX of no other; its owners may be done before its replicas are.
       if (plan_.groups[s] == 1 && !costs_[s].is_part())
         bound = std::max(bound, passed[std::min(s + 1, stages - 1)] + sending);
@@ -122,7 +124,7 @@ class Bound {
   StageWork work_;  // its head in the plan's parts
   const StagePlan& plan_;
   std::vector<StageCost> costs_;
-  std::vector<double> sums_, operands_;  // of each owner
+  std::vector<double> sums_, operands_;  // of each owner: bytes
   std::unordered_map<std::int64_t, Rates> rates_;
 };
 
