@@ -148,7 +148,9 @@ std::vector<LateDevice> LateWatch::look(Seconds now, std::span<const timing::Dev
     for (std::size_t r = 0; r < kResources; ++r) {
       const double its = std::max(0.0, of.before[r] + of.sent[r] - to_do[r]);
       carried += its + of.largest[r];  // the panel under way when the window began counts for nothing
-      most = std::max({most, its, of.largest[r]});
+      // A panel counts as soon as it is begun, so one of them may not be done. A device that is believed too fast
+      // holds up all that it is given; one that is believed too slow says so with its first answer.
+      most = std::max({most, its - of.largest[r], of.largest[r] / 2});
     }
     const double worked = now.value() - of.since - of.idle - of.messages - (port_ - of.port) - queue;
     const bool judged = carried > 0 && worked > kOwnTime * (now.value() - of.since - of.idle);

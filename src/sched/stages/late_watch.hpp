@@ -22,7 +22,7 @@ namespace cleave::sched::stages {
 struct LateDevice {
   std::int32_t device = 0;
   double factor = 0;  ///< it is slower by this, at least
-  double likely = 0;  ///< and by this, if its busiest resource had work all the time
+  double likely = 0;  ///< and by this, if its busiest resource had work all the time and is at its last panel still
 };
 
 class LateWatch {
