@@ -210,7 +210,8 @@ TEST(Stages, WhoIsLateDoesNotDependOnTheClock) {
   plain.batch = 8;
   const std::uint64_t wanted = train(plain).hash;
   Setting s = in_stages(plain, slower(alike_devices(8), 20), 2);
-  s.churn = {{.at = train(s).time * 0.2, .device = DeviceId(3), .kind = fleet::ChurnKind::slow, .factor = 0.02}};
+  // In the middle of a step: at its end there would be nothing that others could do.
+  s.churn = {{.at = train(s).time * 0.1, .device = DeviceId(3), .kind = fleet::ChurnKind::slow, .factor = 0.02}};
   const Outcome modelled = train(s);
   EXPECT_EQ(modelled.hash, wanted);
   EXPECT_GT(modelled.late, 0);

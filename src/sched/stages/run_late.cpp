@@ -67,6 +67,8 @@ double StageRun::end_of_late(const LateDevice& one, const plan::DeviceState& sta
     passed = std::max(passed, passes_in(of.stage).value());
   }
   double end = std::max(one.likely * std::max({down, compute, state.up_busy.value()}), passed) + one.likely * sums;
+  // Until it answers, its weights may be on their way, and whatever it was given waits for them.
+  const double loading = book(id).contributed ? 0 : one.likely * state.down_busy.value();
   // A sequence that is there has the rest of its way before it, as long as the first one's was.
   const double back = calm->opened[static_cast<std::size_t>(lowest)].value();
   const double forth = calm->opened[static_cast<std::size_t>(head)].value();
@@ -81,7 +83,7 @@ double StageRun::end_of_late(const LateDevice& one, const plan::DeviceState& sta
         const double sends =
             rows * static_cast<double>(at(s).cost.boundary(work.seq).value()) / state.profile.uplink.value();
         const double way = (returns ? here : 1) * (back - forth) + (returns ? 0 : (1 - here) * forth);
-        end = std::max(end, one.likely * sends + std::max(0.0, way));
+        end = std::max(end, loading + one.likely * sends + std::max(0.0, way));
       }
     }
   }
@@ -152,7 +154,11 @@ void StageRun::look_for_late() {
   const std::vector<LateDevice> all = late_watch.look(fleet.now(), states);
   std::erase_if(slowed, [&](std::int32_t id) {
     if (std::ranges::find(all, id, &LateDevice::device) != all.end()) return false;
-    if (book(id).present) slow_down(id, 1);
+    const auto state = std::ranges::find(states, DeviceId(id), [](const auto& of) { return of.profile.id; });
+    if (book(id).present && state != states.end()) {
+      slow_down(id, 1);
+      expect_weights(id, state->down_busy);
+    }
     return true;
   });
   if (all.empty()) return;
@@ -169,7 +175,9 @@ void StageRun::look_for_late() {
           std::ranges::find(states, DeviceId(one.device), [](const plan::DeviceState& of) { return of.profile.id; });
       const double end = end_of_late(one, *state);
       slow_down(one.device, one.likely);
+      expect_weights(one.device, state->down_busy * one.likely);
       slowed.insert(one.device);
+      believe_late(one);
       if (end <= ends_in().value() + gain) continue;
       late.push_back(one);
       ends.push_back(end);
@@ -179,18 +187,21 @@ void StageRun::look_for_late() {
   report.planning += planning;
   if (late.empty()) return;
   for (const LateDevice& one : late) {
-    const DeviceId id(one.device);
     dismissed[one.device] = one.likely;
     slowed.erase(one.device);
     ++report.late;
-    if (options.learn) {
-      rates.slowed(id, one.likely);
-      rates.begin_again(id, book(one.device).slow_answer);
-      guessed[one.device] = false;
-    }
     take_from(one.device);
   }
   recover();
+}
+
+// Also of a device that keeps what it has: weights are not answered, so nothing else might tell of it.
+void StageRun::believe_late(const LateDevice& one) {
+  if (!options.learn) return;
+  const DeviceId id(one.device);
+  rates.slowed(id, one.likely);
+  rates.begin_again(id, book(one.device).slow_answer);
+  guessed[one.device] = false;
 }
 
 void StageRun::slow_down(std::int32_t id, double factor) {
@@ -198,6 +209,16 @@ void StageRun::slow_down(std::int32_t id, double factor) {
   book(id).uplink = profile.uplink.value() / factor;
   book(id).downlink = profile.downlink.value() / factor;
   book(id).compute = profile.compute.value() / factor;
+}
+
+// Sequences go to others for so long.
+void StageRun::expect_weights(std::int32_t id, Seconds in) {
+  if (book(id).contributed) return;
+  for (StageState& of : stage) {
+    for (Host& host : of.hosts) {
+      if (host.device == id) host.ready = fleet.now() + in;
+    }
+  }
 }
 
 // What finds no room while sequences pass finds it when they have passed, if there is any.

@@ -449,6 +449,10 @@ struct StageRun {
   void measure_answer(const Event& event);
   // For whoever chooses devices.
   void slow_down(std::int32_t id, double factor);
+  // Of a device that has answered nothing yet: its weights may be there so late.
+  void expect_weights(std::int32_t id, Seconds in);
+  // The next step is planned for what it did, until answers tell.
+  void believe_late(const LateDevice& one);
   // Those that were dismissed get work again, where nobody else can do it.
   void take_back();
 
