@@ -41,6 +41,16 @@ void slice(const Problem& problem, const Layout& layout, StagePlan& plan) {
   }
 }
 
+// What a replica has open waits for its uplink. A slow one opens no more than it sends while the quickest one of the
+// stage sends twice of what that may have open.
+std::int64_t most_open(const Problem& problem, const Role& role, std::size_t replica) {
+  const auto uplink = [&](std::size_t device) { return problem.devices[device].uplink.value(); };
+  double quickest = 0;
+  for (const std::size_t device : role.replicas) quickest = std::max(quickest, uplink(device));
+  const double most = 2 * kMostSlots * uplink(role.replicas[replica]) / quickest;
+  return most < kMostSlots ? static_cast<std::int64_t>(most) : kMostSlots;
+}
+
 // Sequences are kept where there is room for enough of them. Memory that nobody needs holds more open sequences: they
 // even out what replicas have in hand.
 void open_slots(const Problem& problem, const Layout& layout, StagePlan& plan) {
@@ -66,6 +76,7 @@ void open_slots(const Problem& problem, const Layout& layout, StagePlan& plan) {
     for (std::size_t k = 0; k < plan.stages[s].replicas.size(); ++k) {
       StageReplica& replica = plan.stages[s].replicas[k];
       std::int64_t& free = left[layout.roles[s].replicas[k]];
+      const std::int64_t most = most_open(problem, layout.roles[s], k);
       if (is_kept(layout.settings, cost)) {
         const std::int64_t above = std::ssize(plan.stages) - 1 - static_cast<std::int64_t>(s);
         const std::int64_t on_their_way = kOnTheirWay * above / std::ssize(plan.stages[s].replicas);
@@ -79,10 +90,10 @@ void open_slots(const Problem& problem, const Layout& layout, StagePlan& plan) {
         }
       }
       for (;;) {
-        const bool back = replica.backward_slots < replica.forward_slots && replica.backward_slots < kMostSlots;
+        const bool back = replica.backward_slots < replica.forward_slots && replica.backward_slots < most;
         const std::int64_t size = back ? backward : forward;
         std::int64_t& slots = back ? replica.backward_slots : replica.forward_slots;
-        if (slots >= kMostSlots || size > free) break;
+        if (slots >= most || size > free) break;
         ++slots;
         free -= size;
         replica.memory += Bytes(size);

@@ -199,6 +199,33 @@ TEST(StagePlan, ReplicasKeepSequencesWhereTheyHaveRoom) {
   }
 }
 
+// Where memory is left over: a slow uplink would send for long what is open, so little is, and a quick one loses
+// nothing.
+TEST(StagePlan, SlowUplinksHaveFewSequencesOpen) {
+  const StageWork work = work_of(config_of("opt", 4, 256), 64);
+  std::int64_t slow = 0, quick = 0;
+  for (std::uint64_t seed = 0; seed < 10; ++seed) {
+    std::vector<fleet::DeviceProfile> devices = devices_of(40, 2e7, 6e7, seed);
+    for (std::size_t d = 0; d < devices.size(); d += 5) devices[d].uplink = devices[d].uplink * 0.2;
+    const StagePlan plan = plan_stages(work, devices, {kWide, 0});
+    for (const Stage& stage : plan.stages) {
+      const auto uplink = [&](const StageReplica& replica) {
+        return devices[static_cast<std::size_t>(replica.device.value)].uplink.value();
+      };
+      const double quickest = uplink(*std::ranges::max_element(stage.replicas, {}, uplink));
+      for (const StageReplica& replica : stage.replicas) {
+        const double share = uplink(replica) / quickest;
+        EXPECT_GE(std::min(replica.forward_slots, replica.backward_slots), 2) << seed;
+        if (share < 0.25) { EXPECT_LE(replica.forward_slots, 4) << seed; }
+        slow += share < 0.25 ? 1 : 0;
+        quick += share > 0.5 && replica.forward_slots == 8 ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_GT(slow, 10);
+  EXPECT_GT(quick, 100);
+}
+
 TEST(StagePlan, IsSoundOnGeneratedFleets) {
   Random random(5, Purpose::jitter);
   std::int64_t laid_out = 0;
