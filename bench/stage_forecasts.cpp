@@ -59,7 +59,7 @@ int main(int argc, char** argv) {
                            .memory_bandwidth = BytesPerSecond(4e11)};
   const plan::StageWork work = plan::stage_work_of(graph, options.wire);
   const sched::stages::StagePlanner planner(graph, options);
-  fmt::print("seed   stages replicas owners groups  chain forecast   step  forecast/step\n");
+  fmt::print("seed  rounds stages replicas owners groups  chain forecast   step  forecast/step\n");
   for (const std::string& seed : split(given["seeds"])) {
     std::vector<fleet::DeviceProfile> devices = fleet::draw_devices({edge}, std::stoull(seed));
     for (std::size_t i = 0; i < devices.size(); ++i) devices[i].id = DeviceId(static_cast<std::int32_t>(i));
@@ -70,8 +70,8 @@ int main(int argc, char** argv) {
       std::int64_t groups = 0;
       for (const std::int64_t of_stage : plan.groups) groups = std::max(groups, of_stage);
       const auto time = planner.rehearse(plan, devices, Seconds(std::numeric_limits<double>::infinity()));
-      fmt::print("{:6} {:6} {:8} {:6} {:6} {:6.1f} {:8.1f} {:6.1f} {:6.2f}{}\n", seed, plan.stages.size(), replicas,
-                 plan.owners.size(), groups, plan.chain.value(), plan.forecast.value(), time->value(),
+      fmt::print("{:6} {:6} {:6} {:8} {:6} {:6} {:6.1f} {:8.1f} {:6.1f} {:6.2f}{}\n", seed, plan.rounds(), plan.stages.size(),
+                 replicas, plan.owners.size(), groups, plan.chain.value(), plan.forecast.value(), time->value(),
                  plan.forecast.value() / time->value(), plan.stages.front().kept_slots() > 0 ? " kept" : "");
       std::fflush(stdout);
     }

@@ -37,10 +37,10 @@ struct CachedColumns {
   std::shared_ptr<const comm::Frame> frame;
 };
 
-// Memory that a step in stages keeps on a device, and slices that go with it.
+// Memory that a step in stages keeps on a device, and the slices or the weights of a stage that go with it.
 struct Reserved {
   Bytes memory;
-  std::int32_t owner = -1;
+  std::int32_t owner = -1, stage = -1;
 };
 
 struct Hosted {
@@ -289,7 +289,8 @@ class Host {
         device.lacks_memory = true;
         return refuse(Reason::memory, fmt::format("needs {} bytes of {}", task.memory, free.value()));
       }
-      device.reserved.emplace(header.tasklet, Reserved{Bytes(task.memory), task.owner});
+      const bool weights = task.owner < 0 && task.operand_bytes > 0;
+      device.reserved.emplace(header.tasklet, Reserved{Bytes(task.memory), task.owner, weights ? task.stage : -1});
       device.reserved_bytes += Bytes(task.memory);
     }
     if (device.lacks_memory && task.answered()) return refuse(Reason::memory, "what it needs could not be held");
@@ -306,10 +307,10 @@ class Host {
     if (hosted == devices_.end()) return;
     if (const auto kept = hosted->second.reserved.find(header.tasklet); kept != hosted->second.reserved.end()) {
       hosted->second.reserved_bytes -= kept->second.memory;
-      if (kept->second.owner >= 0) {
+      if (kept->second.owner >= 0 || kept->second.stage >= 0) {
         Job job;
         job.stages = hosted->second.stages.get();
-        job.drops = kept->second.owner;
+        job.drops = Dropped{.owner = kept->second.owner, .stage = kept->second.stage};
         worker.add(std::move(job));
       }
       hosted->second.reserved.erase(kept);

@@ -17,6 +17,8 @@ using comm::StageErrand;
 using pieces::UnitRange;
 
 constexpr std::int64_t kMostSlices = std::int64_t{1} << 16;
+// Added to the number of a sequence whose visit is made again: the device may have one of its own with it.
+constexpr std::int64_t kMadeAgain = std::int64_t{1} << 40;
 
 std::vector<UnitRange> read_slices(ByteReader& from) {
   const auto count = from.value<std::int64_t>();
@@ -244,11 +246,13 @@ StageDevice::Status StageDevice::make_again(const comm::StageTask& task, std::sp
   }
   std::size_t in_all = 0;
   for (const Operand& of : operands) in_all += of.bytes;
-  if (task.rows != seq || chunk <= 0 || payload.size() != all * in_all || (back && head)) return Status::malformed;
+  if (task.rows != seq || task.sequence < 0 || task.sequence >= kMadeAgain || chunk <= 0 ||
+      payload.size() != all * in_all || (back && head))
+    return Status::malformed;
   const std::size_t of_norms = static_cast<std::size_t>(worker_.norms_of(task.stage)) * sizeof(float);
   if (back) {
     const std::size_t before = part ? sum.bytes : 0;
-    const Status status = worker_.remake(task.stage, task.sequence,
+    const Status status = worker_.remake(task.stage, kMadeAgain + task.sequence,
                                          RowsIn(wire(), payload.subspan(all * before, all * row_bytes)), false);
     if (status != Status::ok) return status;
   }
@@ -261,6 +265,7 @@ StageDevice::Status StageDevice::make_again(const comm::StageTask& task, std::sp
   for (std::int64_t answer = 0; answer < answers; ++answer) {
     comm::StageTask one = task;
     one.errand = back ? StageErrand::backward : StageErrand::forward;
+    one.sequence = kMadeAgain + task.sequence;
     one.row = static_cast<std::int32_t>((back ? answers - 1 - answer : answer) * chunk);
     one.rows = static_cast<std::int32_t>(std::min(chunk, seq - one.row));
     const auto first = static_cast<std::size_t>(one.row), rows = static_cast<std::size_t>(one.rows);

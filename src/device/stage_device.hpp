@@ -30,6 +30,8 @@ class StageDevice {
                                                                                      comm::Frame& frame);
   /// Gives up what an owner of slices holds.
   void drop_slices(std::int32_t owner) { worker_.drop_slices(owner); }
+  /// Gives up the weights of a stage, and what it has of sequences there.
+  void drop_stage(std::int32_t stage) { worker_.drop_stage(stage); }
 
  private:
   using Status = pieces::StageWorker::Status;

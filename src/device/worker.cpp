@@ -100,7 +100,8 @@ void Worker::run() {
         if (job.product) {
           job.product->take(job.view, parallel_, scratch, answer);
         } else if (job.drops) {
-          job.stages->drop_slices(*job.drops);
+          if (job.drops->owner >= 0) job.stages->drop_slices(job.drops->owner);
+          if (job.drops->stage >= 0) job.stages->drop_stage(job.drops->stage);
         } else if (job.stages != nullptr) {
           if (auto result = job.stages->execute(job.view, job.frame)) answer(std::move(*result));
         } else {

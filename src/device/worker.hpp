@@ -21,6 +21,11 @@
 
 namespace cleave::device {
 
+/// What a device holds no more: an owner's slices, or a stage's weights; the other one is negative.
+struct Dropped {
+  std::int32_t owner = -1, stage = -1;
+};
+
 /// A task that has been accepted. `view` looks into `frame` and, for B, into the frame that brought it: of the first
 /// part, or of columns that were kept.
 struct Job {
@@ -28,7 +33,7 @@ struct Job {
   std::shared_ptr<const comm::Frame> first_part, columns;
   std::shared_ptr<StreamedProduct> product;  ///< of a part of K blocks
   StageDevice* stages = nullptr;             ///< of a task of a step in stages
-  std::optional<std::int32_t> drops{};       ///< no task: slices of this owner are not held any more
+  std::optional<Dropped> drops{};            ///< no task: this is not held any more
   comm::TaskView view;
   Seconds arrival;  ///< when it came to this rank
 };

@@ -107,6 +107,17 @@ StageWorker::Replica* StageWorker::replica_of(std::int32_t stage) {
   return found == replicas_.end() ? nullptr : found->second.get();
 }
 
+void StageWorker::drop_stage(std::int32_t stage) {
+  replicas_.erase(stage);
+  for (auto* visits : {&forward_, &backward_, &waiting_}) {
+    std::erase_if(*visits, [&](const auto& entry) {
+      if (entry.first.first != stage) return false;
+      for (const std::int32_t owner : entry.second.owners) kept_.erase({owner, entry.first.second});
+      return true;
+    });
+  }
+}
+
 bool StageWorker::is_head(std::int32_t stage) const {
   const auto found = replicas_.find(stage);
   return found != replicas_.end() && found->second->forward.empty();
@@ -167,14 +178,19 @@ StageWorker::Status StageWorker::hold_stage(std::int32_t stage, std::int64_t fir
   return take_stage(stage, first, end, std::make_unique<Weights>(table_.graph(), needed, std::move(weights)), replay);
 }
 
-// Who is begun here again is begun anew.
-void StageWorker::forget(std::int32_t stage, std::int64_t sequence) {
-  for (auto* visits : {&forward_, &backward_, &waiting_}) visits->erase({stage, sequence});
-  passed_.erase({stage, sequence});
+// Who is begun here again is begun anew. The other way is another visit: X may be here for the way back while another
+// replica's way forward is made good.
+void StageWorker::forget(std::map<OfSequence, Visit>& visits, std::int32_t stage, std::int64_t sequence) {
+  const auto at = visits.find({stage, sequence});
+  if (at == visits.end()) return;
+  for (const std::int32_t owner : at->second.owners) kept_.erase({owner, sequence});
+  visits.erase(at);
 }
 
 StageWorker::Visit& StageWorker::open_forward(Replica& replica, const Chunk& chunk, bool keeps) {
-  forget(chunk.stage, chunk.sequence);
+  forget(forward_, chunk.stage, chunk.sequence);
+  waiting_.erase({chunk.stage, chunk.sequence});
+  passed_.erase({chunk.stage, chunk.sequence});
   Visit& visit = forward_[{chunk.stage, chunk.sequence}];
   for (std::int64_t piece = replica.first; piece < replica.end; ++piece) {
     visit.states.push_back(replica.runs[static_cast<std::size_t>(piece - replica.first)]->open_forward());
@@ -192,7 +208,9 @@ StageWorker::Status StageWorker::forward(const Chunk& chunk, std::span<const flo
   if (!y.empty() && std::ssize(y) != elements) return Status::malformed;
   // Another replica, which is lost, may have had the chunks before this one.
   const bool goes_on = replica->stateless && !replica->keeps && !forward_.contains({chunk.stage, chunk.sequence});
-  if (chunk.row == 0 || goes_on) open_forward(*replica, chunk, replica->keeps && for_sums).next = chunk.row;
+  const bool back_already = backward_.contains({chunk.stage, chunk.sequence});
+  if (chunk.row == 0 || goes_on)
+    open_forward(*replica, chunk, replica->keeps && for_sums && !back_already).next = chunk.row;
   const auto at = forward_.find({chunk.stage, chunk.sequence});
   if (at == forward_.end() || at->second.next != chunk.row) return Status::absent;
   Visit& visit = at->second;
@@ -442,7 +460,9 @@ StageWorker::Status StageWorker::remake(std::int32_t stage, std::int64_t sequenc
   if (replica == nullptr) return Status::absent;
   const std::int64_t width = table_.piece(replica->first).width;
   if (replica->forward.empty() || sequence < 0 || std::ssize(x) != seq_ * width) return Status::malformed;
-  forget(stage, sequence);
+  forget(backward_, stage, sequence);
+  waiting_.erase({stage, sequence});
+  passed_.erase({stage, sequence});
   Visit& visit = backward_[{stage, sequence}];
   open_back(*replica, visit, stage, sequence, false, for_sums);
   visit.next = seq_;

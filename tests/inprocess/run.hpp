@@ -54,6 +54,7 @@ struct Setting {
   sched::Layout layout = sched::Layout::tiles;
   std::int64_t chunk_tokens = 0;  // of steps in stages; 0: planned
   plan::OwnerPlaces owners = plan::OwnerPlaces::automatic;
+  bool rounds = true;
   std::optional<plan::StagePlan> stage_plan;  // that the first step begins with
   plan::KeepColumns keep_columns = plan::KeepColumns::where_quicker;
   double grad_clip = 1.0;
@@ -183,6 +184,7 @@ inline server::TrainerOptions options_of(const Setting& s) {
   options.layout.layout = s.layout;
   options.layout.chunk_tokens = s.chunk_tokens;
   options.layout.owners = s.owners;
+  options.layout.rounds = s.rounds;
   options.stage_plan = s.stage_plan;
   options.plan.keep_columns = s.keep_columns;
   options.executor = {.threads = s.threads, .verification = s.verification, .parts = s.parts};

@@ -35,6 +35,7 @@ TEST(StageFaults, FleetsThatShrinkBelowTheirPlanLeaveNoTrace) {
   plain.steps = 3;
   const std::uint64_t wanted = train(plain).hash;
   Setting s = in_stages(plain, alike_devices(8), 3);
+  s.rounds = false;
   const model::StepGraph graph = model::graph_of_stages({s.model, s.batch, {}, s.wire});
   const auto fits = [&](std::int64_t memory, std::size_t count) {
     for (fleet::DeviceProfile& device : s.devices) device.memory = Bytes(memory);

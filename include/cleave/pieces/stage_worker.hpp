@@ -59,6 +59,8 @@ class StageWorker {
   /// The same, where weights are read where they lie, in fp32. Requires: fp32 on the wire. They must stay there,
   /// unchanged, until the stage is held anew or the worker is cleared.
   Status hold_stage(std::int32_t stage, std::int64_t first, std::int64_t end, Parameters weights, Replay replay);
+  /// Gives up its weights, and what there is of sequences at the stage, but for operands of owners' sums.
+  void drop_stage(std::int32_t stage);
   [[nodiscard]] bool is_head(std::int32_t stage) const;
   /// Elements of a sequence's gradients of norms at a stage; 0 where it is not held.
   [[nodiscard]] std::int64_t norms_of(std::int32_t stage) const;
@@ -159,7 +161,7 @@ class StageWorker {
   Status take_stage(std::int32_t stage, std::int64_t first, std::int64_t end, std::unique_ptr<Weights> weights,
                     Replay replay);
   [[nodiscard]] bool can_hold(std::int64_t first, std::int64_t end);
-  void forget(std::int32_t stage, std::int64_t sequence);
+  void forget(std::map<OfSequence, Visit>& visits, std::int32_t stage, std::int64_t sequence);
   Visit& open_forward(Replica& replica, const Chunk& chunk, bool keeps);
   // `of_kept`: with the values that its way forward has left.
   void open_back(Replica& replica, Visit& visit, std::int32_t stage, std::int64_t sequence, bool of_kept,

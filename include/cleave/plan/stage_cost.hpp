@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <utility>
 
 #include "cleave/plan/stage_plan.hpp"
 
@@ -106,6 +107,9 @@ class StageCost {
 /// Bytes of a sum over tokens, on its owner and between groups: the partial sums of docs/numerics.md.
 [[nodiscard]] constexpr std::int64_t sum_bytes(DType wire) { return size_of(partial_sum_type(wire)); }
 
+/// Sequences that a replica has open each way, at least.
+inline constexpr std::int64_t kLeastOpen = 2;
+
 /// What an owner of slices of a stage costs. `slices` are in order, and no two have units in common.
 struct OwnerCost {
   double elements = 0;  ///< of the sums
@@ -114,12 +118,22 @@ struct OwnerCost {
   /// Of slices of a part of the head: memory for operands of their sums, from the way back of a sequence until they are
   /// summed, of that sequence and the next one.
   Bytes kept;
+  /// Of a replica's slices: what their sums read of one sequence, from its way back until it is summed. Sequences go
+  /// back through a replica one after another, each summed before the next, but through the head side by side.
+  Bytes held;
+  std::int64_t side_by_side = 1;  ///< that wait so: as many as a head has open at least
   Bytes operands;  ///< of one sequence that it did not run itself
   Flops alone;     ///< of such a sequence
   Flops beside;    ///< of a sequence whose backward pass it ran itself
+  /// Memory for operands that wait to be summed.
+  [[nodiscard]] Bytes waiting(bool replica) const { return replica ? kept + held * side_by_side : kept; }
 };
 [[nodiscard]] OwnerCost owner_cost(const StageWork& work, const StageCost& stage, std::span<const PieceSlice> slices,
                                    std::int64_t chunk);
+
+/// Memory of one more sequence that a replica has open, forward and backward; its owners hold so much of it, which at a
+/// head waits for each (OwnerCost::held).
+[[nodiscard]] std::pair<Bytes, Bytes> slot_bytes(const StageCost& stage, Bytes held);
 
 /// Slices of a stage from a share to another of its trained elements, in [0, 1]: whole units, so that shares which
 /// follow each other give slices which do.

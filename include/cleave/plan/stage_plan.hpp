@@ -44,6 +44,7 @@ struct StageReplica {
   /// back needs is made again, by whichever replica is free.
   std::int64_t kept_slots = 0;
   Bytes memory;  ///< weights, also packed where it keeps sequences, open and kept sequences, one chunk at work
+  Bytes held;    ///< of an open sequence beyond the least number: for the sums of its own slices (slot_bytes())
 };
 
 /// Pieces [first, end).
@@ -51,6 +52,7 @@ struct Stage {
   std::int64_t first = 0, end = 0;
   Bytes weights;  ///< that each replica is sent
   std::vector<StageReplica> replicas;
+  std::int64_t round = 0;  ///< of StagePlan
   /// The least number of sequences that a replica keeps; 0 where one keeps none.
   [[nodiscard]] std::int64_t kept_slots() const {
     return replicas.empty() ? 0 : std::ranges::min(replicas, {}, &StageReplica::kept_slots).kept_slots;
@@ -75,6 +77,9 @@ struct GradientOwner {
   Bytes memory;          ///< sums, weights, operands at work
 };
 
+/// Where devices cannot hold all stages at once, stages have rounds, from the bottom, and those of one round have all
+/// devices to themselves: all sequences go forward through round after round, back from the last one, and then back
+/// through the others from the top, whose weights come again for it (docs/cost_model.md, "Rounds").
 struct StagePlan {
   std::int64_t chunk = 0;       ///< tokens
   std::int64_t head_parts = 1;  ///< more: the last so many stages hold a part of the vocabulary each
@@ -85,6 +90,7 @@ struct StagePlan {
   Seconds forecast;                  ///< of the step; once rehearsed (sched), what the rehearsal took
   Seconds chain;  ///< how long sequences are forecast to take to pass all stages: gradients and the interface aside
   Bytes bytes_down, bytes_up;  ///< forecast
+  [[nodiscard]] std::int64_t rounds() const { return stages.empty() ? 1 : stages.back().round + 1; }
 };
 
 /// Of StagePlan: what one slice is of a named tensor: elements [begin, end), counted along its cut axis.
@@ -104,6 +110,7 @@ struct StageOptions {
   std::int64_t chunk = 0;  ///< tokens; 0: planned. Otherwise a multiple of kChunkTokens, or at least a sequence
   OwnerPlaces owners = OwnerPlaces::automatic;
   bool preload = true;  ///< weights of all stages go out first; false: when the first chunk reaches their stage
+  bool rounds = true;   ///< where memory is short, stages may have rounds; false: all are held at once
 };
 
 /// Query blocks of attention: chunks are multiples of it (docs/numerics.md).

@@ -30,6 +30,7 @@ struct LayoutRequest {
   std::int64_t chunk_tokens = 0;  ///< StageOptions::chunk
   plan::OwnerPlaces owners = plan::OwnerPlaces::automatic;
   bool preload = true;  ///< StageOptions::preload
+  bool rounds = true;   ///< StageOptions::rounds
 };
 
 struct StepSpec {

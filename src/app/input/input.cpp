@@ -369,6 +369,10 @@ void read_stages(const Section& plan, sched::LayoutRequest& request) {
       "preload", {.default_value = request.preload,
                   .help = "Stages: weights of all stages are sent as the step begins, those of lower stages first. "
                           "false: a stage's weights are sent when the first sequence reaches it."});
+  request.rounds = plan.boolean(
+      "rounds", {.default_value = request.rounds,
+                 .help = "Stages: where devices cannot hold all stages at once, or hardly, stages take turns on them, "
+                         "round after round. false: all are held at once, or there are none."});
 }
 
 // Where the input has data, and asks for what stages cannot do with real numbers yet, the layout is not left open:

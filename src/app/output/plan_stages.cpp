@@ -148,6 +148,8 @@ std::string stage_table(const plan::StageWork& work, const plan::StagePlan& plan
   const std::vector<StageFigures> figures = stage_figures(work, plan, devices);
   for (std::size_t s = 0; s < figures.size(); ++s) {
     const StageFigures& of = figures[s];
+    if (plan.rounds() > 1 && (s == 0 || plan.stages[s].round != plan.stages[s - 1].round))
+      text += fmt::format("round {} of {}\n", plan.stages[s].round + 1, plan.rounds());
     text += fmt::format("{:>5} {:<22} {:>10} {:>8} {:>10} {:>7.1f} MB/s {:>11} {:>11} {:>10} {:>6} {:>10} {:>13}  {}\n",
                         s, of.pieces, show(plan.stages[s].weights), plan.stages[s].replicas.size(),
                         show(of.most_memory), of.uplinks.value() / 1e6, show(of.passes), show(of.weights),
@@ -181,6 +183,7 @@ void add_stages(ordered_json& out, const model::StepGraph& graph, const plan::St
     }
     out["stages"].push_back({{"first", name_of_piece(work, stage.first)},
                              {"last", name_of_piece(work, stage.end - 1)},
+                             {"round", stage.round},
                              {"weights_bytes", stage.weights.value()},
                              {"replicas", std::move(replicas)},
                              {"memory_bytes", least.value()},
@@ -200,11 +203,19 @@ ordered_json layout_json(const plan::StageWork& work, const plan::StagePlan& pla
                    {"forecast_s", plan.forecast.value()},
                    {"stages", ordered_json::array()},
                    {"devices", ordered_json::array()}};
-  struct Held {
+  struct Memory {
     Bytes weights, sequences, sums;
+    [[nodiscard]] Bytes all() const { return weights + sequences + sums; }
+  };
+  struct Held {
+    std::vector<Memory> rounds;
     ordered_json replica_of = ordered_json::array(), owner_of = ordered_json::array();
   };
   std::unordered_map<DeviceId, Held> held;
+  const auto in_round = [&](Held& own, std::int64_t round) -> Memory& {
+    own.rounds.resize(static_cast<std::size_t>(plan.rounds()));
+    return own.rounds[static_cast<std::size_t>(round)];
+  };
   const std::vector<StageFigures> figures = stage_figures(work, plan, devices);
   for (std::size_t s = 0; s < figures.size(); ++s) {
     const plan::Stage& stage = plan.stages[s];
@@ -213,11 +224,13 @@ ordered_json layout_json(const plan::StageWork& work, const plan::StagePlan& pla
     for (const plan::StageReplica& replica : stage.replicas) {
       replicas.push_back(replica.device.value);
       Held& own = held[replica.device];
-      own.weights += stage.weights;
-      own.sequences += replica.memory - stage.weights;
+      Memory& memory = in_round(own, stage.round);
+      memory.weights += stage.weights;
+      memory.sequences += replica.memory - stage.weights;
       own.replica_of.push_back(s);
     }
     out["stages"].push_back({{"pieces", of.pieces},
+                             {"round", stage.round},
                              {"weights_bytes", stage.weights.value()},
                              {"replicas", std::move(replicas)},
                              {"least_memory_bytes", of.least_memory.value()},
@@ -236,19 +249,22 @@ ordered_json layout_json(const plan::StageWork& work, const plan::StagePlan& pla
   }
   for (const plan::GradientOwner& owner : plan.owners) {
     Held& own = held[owner.device];
-    own.weights += owner.weights;
-    own.sums += owner.memory - owner.weights;
+    Memory& memory = in_round(own, plan.stages[static_cast<std::size_t>(owner.stage)].round);
+    memory.weights += owner.weights;
+    memory.sums += owner.memory - owner.weights;
     own.owner_of.push_back(owner.stage);
   }
   for (const fleet::DeviceProfile& device : devices) {
     Held& own = held[device.id];
+    (void)in_round(own, 0);
+    const Memory& most = *std::ranges::max_element(own.rounds, {}, &Memory::all);  // that it holds at a time
     out["devices"].push_back({{"id", device.id.value},
                               {"name", device.name},
                               {"memory", device.memory.value()},
                               {"uplink", device.uplink.value()},
-                              {"weights_bytes", own.weights.value()},
-                              {"sequences_bytes", own.sequences.value()},
-                              {"sums_bytes", own.sums.value()},
+                              {"weights_bytes", most.weights.value()},
+                              {"sequences_bytes", most.sequences.value()},
+                              {"sums_bytes", most.sums.value()},
                               {"replica_of", std::move(own.replica_of)},
                               {"owner_of", std::move(own.owner_of)}});
   }

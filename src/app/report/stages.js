@@ -32,6 +32,7 @@ function stages(run) {
     const i = el('i'); i.style.background = COLORS[key];
     return el('span', null, 'key still', [i, label]);
   }));
+  const rounds = 1 + Math.max(...all.map(s => s.round ?? 0));
   const boxes = s => replicas > MANY_REPLICAS
     ? [memoryBox(s.replicas.map(id => device.get(id)), 100, `the mean of ${plural(s.replicas.length, 'replica')}`)]
     : s.replicas.map(id => { const d = device.get(id); return memoryBox([d], 100 * d.uplink / s.uplinks, describeDevice(d)); });
@@ -42,7 +43,7 @@ function stages(run) {
       i.title = `${label}: ${seconds(s[key])}`;
       return i;
     }));
-    return el('div', null, 'stage', [el('span', `${n}  ${s.pieces}`, 'name'), el('span', null, 'replicas', boxes(s)), times]);
+    return el('div', null, 'stage', [el('span', `${n}  ${s.pieces}${rounds > 1 ? `, round ${s.round + 1}` : ''}`, 'name'), el('span', null, 'replicas', boxes(s)), times]);
   }).reverse());
   const head = [['stage'], ['pieces'], ['weights'], ['replicas'], ['memory of one'], ['uplinks'], ['results take'], ['weights in'], ['computing'], ['owners'], ['most sums'], ['owners’ links'], ['down'], ['up'], ['bound by']];
   $('stages-table').replaceChildren(table(head, all.map((s, n) => [String(n), s.pieces, bytes(s.weights_bytes), String(s.replicas.length),

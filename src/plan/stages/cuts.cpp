@@ -17,8 +17,7 @@ constexpr double kHeadDemand = 0.5;  // of uplink: it returns dX only, other sta
 class Rooms {
  public:
   Rooms(const Problem& problem, const Settings& settings) : problem_(problem), settings_(settings) {
-    const StageWork& work = *problem.work;
-    const StageCost layer(work, 0, std::min<std::int64_t>(2, std::ssize(work.pieces) - 1), settings.chunk);
+    const StageCost layer = typical_layer(*problem.work, settings.chunk);
     at_work_ = static_cast<double>(layer.at_work().value());
     beside_ = static_cast<double>(2 * layer.open_forward().value() + 2 * layer.open_backward().value()) /
               static_cast<double>(layer.weights().value());
@@ -42,6 +41,15 @@ class Rooms {
 
 }  // namespace
 
+std::int64_t head_pieces(const StageWork& work) {
+  const model::Piece& highest = work.pieces.back();
+  return highest.kind == model::PieceKind::head ? highest.part.count : 0;
+}
+
+StageCost typical_layer(const StageWork& work, std::int64_t chunk) {
+  return {work, 0, std::clamp<std::int64_t>(std::ssize(work.pieces) - head_pieces(work), 1, 2), chunk};
+}
+
 double stage_flops(const StageWork& work, const StageCost& stage, bool kept) {
   double of_sequence = stage.forward(0, work.seq).value();
   if (!stage.is_head()) of_sequence += stage.way_back(work.seq, kept && stage.may_keep()).value();
@@ -54,7 +62,7 @@ double stage_flops(const StageWork& work, const StageCost& stage, bool kept) {
 std::vector<double> passing_times(const Problem& problem, const Settings& settings) {
   // X and dX go out, X, X again and dY come in.
   const StageWork& work = *problem.work;
-  const StageCost layer(work, 0, std::min<std::int64_t>(2, std::ssize(work.pieces) - 1), settings.chunk);
+  const StageCost layer = typical_layer(work, settings.chunk);
   const auto boundary = static_cast<double>(layer.boundary(work.seq).value());
   const double flops = stage_flops(work, layer) / static_cast<double>(work.batch);
   std::vector<double> times;
@@ -101,15 +109,19 @@ double replica_bytes(const StageWork& work, const Role& role, const Settings& se
 }
 
 double rounding_bytes(const StageWork& work, const Role& role) {
-  double most = 0;
-  const auto wire = static_cast<double>(size_of(work.wire));
+  double most = 0, columns = 0;
   for (std::int64_t i = role.cost.first(); i < role.cost.end(); ++i) {
     const model::Piece& piece = work.pieces[static_cast<std::size_t>(i)];
     const auto elements = static_cast<double>(piece.weight_elements() + piece.vector_elements());
     most = std::max(most, elements / static_cast<double>(piece.units));
+    std::int64_t cut = 0;
+    for (const model::SlicedTensor& tensor : piece.tensors) cut += tensor.vector ? 0 : tensor.extent;
+    columns = std::max(columns, static_cast<double>(cut) / static_cast<double>(piece.units));
   }
-  const double kept = role.cost.is_part() ? 2 * static_cast<double>(work.seq) * wire : 0;  // OwnerCost::kept
-  return 2 * (most * (static_cast<double>(sum_bytes(work.wire)) + wire) + kept) + 64;
+  const auto wire = static_cast<double>(size_of(work.wire));
+  const std::int64_t waits = role.cost.has_logits() ? kLeastOpen : 1;
+  const double waiting = static_cast<double>(waits * work.seq) * columns * wire;  // OwnerCost::waiting
+  return 2 * (most * (static_cast<double>(sum_bytes(work.wire)) + wire) + waiting) + 64;
 }
 
 StageCutter::StageCutter(const Problem& problem, const Settings& settings) : problem_(problem), settings_(settings) {
@@ -131,14 +143,12 @@ StageCutter::StageCutter(const Problem& problem, const Settings& settings) : pro
                      .deeper = rooms.in_time(device, 1) - rooms.in_time(device, 0)});
 }
 
-std::int64_t StageCutter::body() const {
-  return std::ssize(problem_.work->pieces) - problem_.work->pieces.back().part.count;
-}
+std::int64_t StageCutter::body() const { return std::ssize(problem_.work->pieces) - head_pieces(*problem_.work); }
 
 // Shares of the fleet's uplink, of devices that come one after another by what they can hold.
 std::vector<StageCutter::Share> StageCutter::deal(std::int64_t shares) const {
-  const std::int64_t parts = problem_.work->pieces.back().part.count;
-  const double heads = parts > 1 ? static_cast<double>(parts) : kHeadDemand;
+  const std::int64_t parts = head_pieces(*problem_.work);
+  const double heads = parts == 1 ? kHeadDemand : static_cast<double>(parts);
   const double part = uplink_ / (static_cast<double>(shares) + heads);
   std::vector<Share> list;
   double reached = 0;

@@ -52,7 +52,7 @@ class DataParallel {
         owner.group = static_cast<std::int64_t>(i);
         owner.slices = slices_[s];
         owner.replica = true;
-        owner.memory = sums(s) + owners_[s].at_work + owners_[s].kept;
+        owner.memory = sums(s) + owners_[s].at_work + owners_[s].waiting(true);
         plan.owners.push_back(std::move(owner));
         plan.bytes_up += Bytes(static_cast<std::int64_t>(owners_[s].elements) * size_of_sums());
       }
@@ -104,7 +104,7 @@ class DataParallel {
   bool take_memory() {
     double needed = 0, kept = 0, packed = 0;
     for (std::size_t s = 0; s < costs_.size(); ++s) {
-      needed += bytes_of(least(costs_[s]) + sums(s) + owners_[s].at_work + owners_[s].kept);
+      needed += bytes_of(least(costs_[s]) + sums(s) + owners_[s].at_work + owners_[s].waiting(true));
       if (!costs_[s].backward()) continue;
       kept += bytes_of(costs_[s].kept());
       packed += bytes_of(costs_[s].packed());
@@ -184,7 +184,7 @@ std::vector<StagePlan> data_parallel_layouts(const Problem& problem, std::int64_
   const StageWork& work = *problem.work;
   const auto body = std::ssize(work.pieces) - 1;
   std::vector<StagePlan> plans;
-  if (work.pieces.back().is_part() || body == 0 || std::ssize(problem.devices) > work.batch ||
+  if (work.pieces.back().is_part() || head_pieces(work) == 0 || body == 0 || std::ssize(problem.devices) > work.batch ||
       problem.owners == OwnerPlaces::apart)
     return plans;
   std::set<std::int64_t> chunks{chunk > 0 ? std::min(chunk, work.seq) : work.seq};

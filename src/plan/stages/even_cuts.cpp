@@ -25,8 +25,7 @@ class EvenCut {
  public:
   EvenCut(const Problem& problem, const Settings& settings)
       : problem_(problem), settings_(settings), work_(*problem.work) {
-    const std::int64_t parts = work_.pieces.back().part.count;
-    body_ = std::ssize(work_.pieces) - parts;
+    body_ = std::ssize(work_.pieces) - head_pieces(work_);
     runs_.resize((work_.pieces.size() + 1) * (work_.pieces.size() + 1));
     form_groups();
   }

@@ -2,6 +2,8 @@
 #include "stages/finish.hpp"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 namespace cleave::plan::stages {
 
@@ -33,7 +35,7 @@ void slice(const Problem& problem, const Layout& layout, StagePlan& plan) {
         if (owner.slices.empty()) continue;
         const OwnerCost costs = owner_cost(work, cost, owner.slices, chunk);
         if (!owner.replica) owner.weights = costs.weights;
-        owner.memory = owner.weights + costs.at_work + costs.kept +
+        owner.memory = owner.weights + costs.at_work + costs.waiting(owner.replica) +
                        Bytes(static_cast<std::int64_t>(costs.elements) * sum_bytes(work.wire));
         plan.owners.push_back(std::move(owner));
       }
@@ -69,13 +71,23 @@ void open_slots(const Problem& problem, const Layout& layout, StagePlan& plan) {
       left[layout.roles[s].replicas[k]] -= replica.memory.value();
     }
   }
-  for (const GradientOwner& owner : plan.owners) left[index(owner.device)] -= owner.memory.value();
+  // What owners hold of one more sequence that their device has open.
+  std::map<std::pair<std::int64_t, std::size_t>, Bytes> held;
+  for (const GradientOwner& owner : plan.owners) {
+    left[index(owner.device)] -= owner.memory.value();
+    if (!owner.replica) continue;
+    const StageCost& cost = layout.roles[static_cast<std::size_t>(owner.stage)].cost;
+    held[{owner.stage, index(owner.device)}] += owner_cost(*problem.work, cost, owner.slices, plan.chunk).held;
+  }
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const StageCost& cost = layout.roles[s].cost;
-    const std::int64_t forward = cost.open_forward().value(), backward = cost.open_backward().value();
     for (std::size_t k = 0; k < plan.stages[s].replicas.size(); ++k) {
       StageReplica& replica = plan.stages[s].replicas[k];
-      std::int64_t& free = left[layout.roles[s].replicas[k]];
+      const std::size_t device = layout.roles[s].replicas[k];
+      std::int64_t& free = left[device];
+      if (const auto found = held.find({static_cast<std::int64_t>(s), device}); found != held.end())
+        replica.held = found->second;
+      const auto [forward, backward] = slot_bytes(cost, replica.held);
       const std::int64_t most = most_open(problem, layout.roles[s], k);
       if (is_kept(layout.settings, cost)) {
         const std::int64_t above = std::ssize(plan.stages) - 1 - static_cast<std::int64_t>(s);
@@ -91,7 +103,7 @@ void open_slots(const Problem& problem, const Layout& layout, StagePlan& plan) {
       }
       for (;;) {
         const bool back = replica.backward_slots < replica.forward_slots && replica.backward_slots < most;
-        const std::int64_t size = back ? backward : forward;
+        const std::int64_t size = (back ? backward : forward).value();
         std::int64_t& slots = back ? replica.backward_slots : replica.forward_slots;
         if (slots >= most || size > free) break;
         ++slots;

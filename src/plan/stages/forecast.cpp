@@ -1,6 +1,7 @@
 // How long a candidate's step is forecast to take (docs/cost_model.md, "Planner").
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "stages/layout.hpp"
 
@@ -18,6 +19,8 @@ constexpr double kBeside = 0.5;
 // comes before it, sums of others' sequences as well, which owners of a stage each make again; so a few large stages
 // are late at all heights. `gradients` is planned for a horizon, which such a chain outlasts.
 constexpr double kLastFillings = 3.5, kSent = 0.85;
+// Of phases that pass sequences one way.
+constexpr double kOneWayFillings = 2, kReading = 0.6;
 
 // The longest of two times, and a little of the other where it is nearly as long.
 double longest(double a, double b) {
@@ -84,6 +87,47 @@ double chain_time(const Problem& problem, const Layout& layout, bool processors)
 }
 
 double last_passage(const Problem& problem, const Layout& layout) { return terms_of(problem, layout, false).last; }
+
+double forecast_one_way(const Problem& problem, const Layout& layout, bool back) {
+  const StageWork& work = *problem.work;
+  double slowest = 0, filling = 0, loading = 0, out = 0, in = 0;
+  for (const Role& role : layout.roles) {
+    double up = 0, down = 0, least_down = std::numeric_limits<double>::infinity(), flops = 0;
+    for (const std::size_t i : role.replicas) {
+      up += problem.up[i];
+      down += problem.down[i];
+      least_down = std::min(least_down, problem.down[i]);
+      flops += problem.flops[i];
+    }
+    const auto bytes = [](Bytes of) { return static_cast<double>(of.value()); };
+    const StageCost& cost = role.cost;
+    const double results = bytes(back ? cost.backward_result(work.tokens()) : cost.forward_result(work.tokens()));
+    const double operands =
+        bytes(cost.boundary(work.tokens()) + (back ? cost.backward_operand(work.tokens()) : Bytes(0)));
+    const Flops of_sequence = back ? cost.way_back(work.seq, false) : cost.forward(0, work.seq);
+    const double computed = static_cast<double>(work.batch) * of_sequence.value();
+    slowest = std::max({slowest, results / up, operands / down, computed / flops});
+    const auto count = static_cast<double>(role.replicas.size());
+    const double chunk = bytes(cost.boundary(layout.settings.chunk));
+    filling += chunk * count * (1 / up + 1 / down) + cost.forward(0, layout.settings.chunk).value() * count / flops;
+    loading = std::max(loading, bytes(cost.weights()) / least_down);
+    in += results;
+    out += operands + count * bytes(cost.weights());
+  }
+  double passed = loading + slowest + kOneWayFillings * filling;
+  if (back) {
+    for (const Owned& owned : layout.owners) {
+      const double boundaries = 2 *
+                                static_cast<double>(layout.roles[owned.stage].cost.boundary(work.tokens()).value()) /
+                                static_cast<double>(layout.groups[owned.stage]);
+      out += boundaries * (owned.replica ? 1 - 1 / static_cast<double>(layout.roles[owned.stage].replicas.size()) : 1);
+    }
+    const double first = loading + filling;  // sums begin
+    passed = std::max(longest(passed, first + layout.processors_s), first + kReading * layout.gradients_s);
+    passed += kSent * layout.sending_s;
+  }
+  return std::max(kGaps * passed, std::max(out / problem.nic_out, in / problem.nic_in));
+}
 
 double forecast(const Problem& problem, const Layout& layout, bool processors) {
   const auto [chain, interface, last] = terms_of(problem, layout, processors);

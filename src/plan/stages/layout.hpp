@@ -102,6 +102,11 @@ struct Layout {
 /// Bytes of all weights as they travel.
 [[nodiscard]] double weights_of(const StageWork& work);
 
+/// Pieces at the top that are the head, or its parts; 0 of work that ends below it (rounds.cpp).
+[[nodiscard]] std::int64_t head_pieces(const StageWork& work);
+/// The lowest layer of it, for what all layers have in common.
+[[nodiscard]] StageCost typical_layer(const StageWork& work, std::int64_t chunk);
+
 /// FLOP of a stage's sequences in a step, forward and backward, and of the sums of their gradients; where they are
 /// kept, nothing is made again.
 [[nodiscard]] double stage_flops(const StageWork& work, const StageCost& stage, bool kept = false);
@@ -158,6 +163,13 @@ void make_room_for_sums(const Problem& problem, const Settings& settings, std::v
 /// Owners of every gradient; false where sums do not fit.
 [[nodiscard]] bool assign_owners(const Problem& problem, Layout& layout);
 
+/// Requires: what it is made of outlives it.
+[[nodiscard]] Problem problem_of(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
+                                 const StageOptions& options);
+/// The candidate with the least forecast that the search comes by; with `all`, then all others, and some that are cut
+/// by what processors can do, or into stages of equal times, for whoever has a forecast of his own.
+[[nodiscard]] std::vector<Layout> search_layouts(const Problem& problem, std::int64_t chunk, bool all);
+
 /// The candidate of these settings, if there is one.
 [[nodiscard]] std::optional<Layout> lay_out(const Problem& problem, const Settings& settings);
 /// The same stages and replicas with other owners of gradients; the settings differ in what concerns those alone.
@@ -168,5 +180,7 @@ void make_room_for_sums(const Problem& problem, const Settings& settings, std::v
 [[nodiscard]] double last_passage(const Problem& problem, const Layout& layout);
 /// When the step is forecast to end; with `processors`, no earlier than those of each stage allow.
 [[nodiscard]] double forecast(const Problem& problem, const Layout& layout, bool processors);
+/// When a phase is forecast to end in which all sequences pass one way only: forward, or back with the sums.
+[[nodiscard]] double forecast_one_way(const Problem& problem, const Layout& layout, bool back);
 
 }  // namespace cleave::plan::stages

@@ -34,6 +34,11 @@ struct Gradient {
   double done = kLate;
 };
 
+// Memory of an owner beside its sums: at work, and operands that wait.
+struct Waiting {
+  double fixed = 0, of_all = 0;  // whatever its share, and what grows with it
+};
+
 struct Load {
   double memory = 0, down = 0, compute = 0, up = 0;
   std::int64_t owns = 0;
@@ -45,9 +50,13 @@ class Assigner {
     for (const Role& role : layout.roles) {
       rounding_.push_back(rounding_bytes(work_, role));
       typical_.push_back(cost_of_share(role.cost, 0.4, 0.6));
-      const double all = count(cost_of_share(role.cost, 0, 1).kept), fifth = count(typical_.back().kept);
-      kept_.push_back((all - fifth) / 0.8);
-      fixed_.push_back(count(typical_.back().at_work) + fifth - 0.2 * kept_.back());
+      for (const bool replica : {false, true}) {
+        const double all = count(cost_of_share(role.cost, 0, 1).waiting(replica));
+        const double fifth = count(typical_.back().waiting(replica)), grows = (all - fifth) / 0.8;
+        waiting_[replica ? 1 : 0].push_back({count(typical_.back().at_work) + fifth - 0.2 * grows, grows});
+      }
+      const std::int64_t pieces = role.cost.end() - role.cost.first();
+      if (pieces > 1) reach_pieces(role, pieces);
     }
   }
 
@@ -87,6 +96,21 @@ class Assigner {
   }
 
  private:
+  // A slice reads whole operands, X and dY, of every piece that it reaches into: of two at least, and of one more for
+  // each least piece's share.
+  void reach_pieces(const Role& role, std::int64_t pieces) {
+    double least = std::numeric_limits<double>::infinity();
+    for (std::int64_t i = role.cost.first(); i < role.cost.end(); ++i) {
+      const double elements = StageCost(work_, i, i + 1, layout_.settings.chunk).gradient_elements();
+      if (elements > 0) least = std::min(least, elements);
+    }
+    const double whole = count(role.cost.boundary(2 * work_.seq));
+    Waiting& waiting = waiting_[1].back();
+    const double cut = count(cost_of_share(role.cost, 0, 1).waiting(true)) - static_cast<double>(pieces) * whole;
+    waiting.fixed = count(typical_.back().at_work) + 2 * whole;
+    waiting.of_all = cut + (pieces > 2 ? whole * role.cost.gradient_elements() / least : 0);
+  }
+
   static double count(Bytes bytes) { return static_cast<double>(bytes.value()); }
   double elements(std::size_t s) const { return layout_.roles[s].cost.gradient_elements(); }
   double groups_of(std::size_t s) const { return static_cast<double>(layout_.groups[s]); }
@@ -140,7 +164,10 @@ class Assigner {
     return owner_cost(work_, stage, slices_between(work_, stage, from, to), layout_.settings.chunk);
   }
   // Of a stage's whole gradient, in memory: sums, and operands that grow with them.
-  double bytes_of_all(std::size_t s) const { return sum_size() * elements(s) + kept_[s]; }
+  double bytes_of_all(std::size_t s, bool replica) const {
+    return sum_size() * elements(s) + waiting_[replica ? 1 : 0][s].of_all;
+  }
+  double fixed(std::size_t s, bool replica) const { return waiting_[replica ? 1 : 0][s].fixed; }
 
   struct Times {
     double down, compute;
@@ -225,7 +252,7 @@ class Assigner {
       std::vector<Candidate> candidates;
       for (const std::size_t i : layout_.roles[s].replicas) {
         if (problem_.owners == OwnerPlaces::apart) break;
-        const double most = (loads_[i].memory - fixed_[s] - rounding_[s]) / bytes_of_all(s);
+        const double most = (loads_[i].memory - fixed(s, true) - rounding_[s]) / bytes_of_all(s, true);
         if (most > kLeastShare) candidates.push_back({i, std::min(1.0, most), ready(s, i, times_of(s, i, true)), true});
       }
       if (layout_.settings.owners > 0 && std::ssize(candidates) > layout_.settings.owners * groups) {
@@ -262,7 +289,7 @@ class Assigner {
     load.down += times.down;
     load.compute += times.compute;
     load.up += share * sent(s) / problem_.up[device];
-    load.memory -= bytes_of_all(s) * share + fixed_[s] + rounding_[s];
+    load.memory -= bytes_of_all(s, replica) * share + fixed(s, replica) + rounding_[s];
     if (!replica) load.memory -= weights_beside(s, share);
     ++load.owns;
   }
@@ -292,13 +319,13 @@ class Assigner {
     double missing = 1;
     for (const Candidate& c : gradient.candidates) missing -= c.most;
     const double weights = several ? weights_beside(s, 1) : 0;
-    const double per_share = bytes_of_all(s) + (several ? 0 : count(layout_.roles[s].cost.weights()));
+    const double per_share = bytes_of_all(s, false) + (several ? 0 : count(layout_.roles[s].cost.weights()));
     Candidate best;
     double most = 0, least_left = 0;
     for (std::size_t i = 0; i < loads_.size(); ++i) {
       const Load& load = loads_[i];
       if (load.owns >= layout_.settings.roles) continue;
-      const double held = (load.memory - fixed_[s] - rounding_[s] - weights) / per_share;
+      const double held = (load.memory - fixed(s, false) - rounding_[s] - weights) / per_share;
       if (held < kLeastShare) continue;
       if (std::ranges::any_of(gradient.candidates, [&](const Candidate& c) { return c.device == i; })) continue;
       if (std::ranges::find(layout_.roles[s].replicas, i) != layout_.roles[s].replicas.end()) continue;
@@ -333,8 +360,8 @@ class Assigner {
   Layout& layout_;
   const StageWork& work_;
   std::vector<OwnerCost> typical_;
-  std::vector<double> fixed_, kept_;  // of each stage: memory at work of any owner, and operands that one of all keeps
-  std::vector<double> rounding_;      // of each stage
+  std::vector<Waiting> waiting_[2];  // of each stage, of an owner that is no replica of it and of one that is
+  std::vector<double> rounding_;     // of each stage
   std::vector<double> uplinks_;
   std::vector<Load> loads_;
   std::vector<Gradient> gradients_;

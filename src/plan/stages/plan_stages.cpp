@@ -14,6 +14,7 @@
 #include "stages/finish.hpp"
 #include "stages/layout.hpp"
 #include "stages/refusal.hpp"
+#include "stages/rounds.hpp"
 
 namespace cleave::plan {
 
@@ -135,8 +136,8 @@ class Search {
 
   void run() {
     for (const double factor : kHorizons) try_settings(of_horizon(guess_ * factor));
-    const bool usual = best_.has_value();
-    if (!usual) worth_ = 1;
+    usual_ = best_.has_value();
+    if (!usual_) worth_ = 1;
     for (const std::vector<Settings>& family : settings_for_short_memory(guess_)) {
       if (best_) break;
       for (const Settings& settings : family) try_settings(settings);
@@ -151,7 +152,7 @@ class Search {
     for (const double factor : {0.5, 0.8, 1.25}) vary([&](Settings& s) { s.owning *= factor; });
     for (const double sums : {0.1, 0.35}) vary([&](Settings& s) { s.for_sums = sums; });
     for (const double factor : {0.8, 1.25}) vary([&](Settings& s) { s.loading *= factor; });
-    if (usual) vary_stages();
+    if (usual_) vary_stages();
     for (const double factor : {0.9, 1.0, 1.1})
       vary_owners([&](Settings& s) { s.due = factor * last_passage(problem_, *best_); });
     const bool limited = !std::isinf(problem_.nic_out);
@@ -278,6 +279,8 @@ class Search {
 
   const std::optional<Layout>& best() const { return best_; }
   double time() const { return time_; }
+  // Memory is not short.
+  bool is_usual() const { return usual_; }
 
  private:
   void keep(Settings settings) {
@@ -340,17 +343,14 @@ class Search {
   std::optional<Layout> best_;
   double time_ = 0;
   std::vector<Tried> tried_;
-  double worth_ = kWorth;  // 1 where the usual settings give no layout
+  bool usual_ = false;     // the usual settings give a layout
+  double worth_ = kWorth;  // 1 where they do not
 };
 
 }  // namespace
-}  // namespace stages
 
-namespace {
-
-stages::Problem problem_of(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
-                           const StageOptions& options) {
-  stages::Problem problem;
+Problem problem_of(const StageWork& work, std::span<const fleet::DeviceProfile> devices, const StageOptions& options) {
+  Problem problem;
   problem.work = &work;
   problem.devices = devices;
   problem.nic_out = options.server.nic_out.value();
@@ -366,10 +366,27 @@ stages::Problem problem_of(const StageWork& work, std::span<const fleet::DeviceP
   for (std::int64_t i = 0; i < std::ssize(work.pieces); ++i) {
     const StageCost piece(work, i, i + 1, work.seq);
     problem.piece_weights.push_back(static_cast<double>(piece.weights().value()));
-    problem.piece_flops.push_back(stages::stage_flops(work, piece));
+    problem.piece_flops.push_back(stage_flops(work, piece));
   }
   return problem;
 }
+
+std::vector<Layout> search_layouts(const Problem& problem, std::int64_t chunk, bool all) {
+  Search search(problem, chunk, all);
+  search.run();
+  std::vector<Layout> layouts;
+  if (!search.best()) return layouts;
+  layouts.push_back(*search.best());
+  if (!all) return layouts;
+  search.balance_processors();
+  search.even_times(false);
+  for (Tried& tried : std::move(search).tried()) layouts.push_back(std::move(tried.layout));
+  return layouts;
+}
+
+}  // namespace stages
+
+namespace {
 
 // Where the fewest parts leave no room for sums, so many more are tried.
 constexpr std::int64_t kMoreParts = 3;
@@ -380,7 +397,9 @@ constexpr std::int64_t kMoreParts = 3;
 std::vector<std::int64_t> head_parts_for(const StageWork& work, std::span<const fleet::DeviceProfile> devices) {
   const auto body = std::ssize(work.pieces) - 1;
   const model::Piece& head = work.pieces.back();
-  if (body == 0 || head.norm_elements == 0 || !work.pieces[static_cast<std::size_t>(body - 1)].backward) return {1};
+  if (body == 0 || stages::head_pieces(work) == 0 || head.norm_elements == 0 ||
+      !work.pieces[static_cast<std::size_t>(body - 1)].backward)
+    return {1};
   const std::int64_t blocks = vocabulary_blocks(head.units);
   const std::int64_t most = std::min<std::int64_t>(blocks, std::ssize(devices) / 2);
   for (std::int64_t parts = 1; parts <= most; ++parts) {
@@ -410,36 +429,78 @@ StagePlan finished(const stages::Problem& problem, const stages::Layout& layout,
 
 }  // namespace
 
-std::optional<StagePlan> find_stages(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
-                                     const StageOptions& options) {
-  if (work.pieces.empty() || devices.empty()) return std::nullopt;
+namespace {
+
+// Rounds have more replicas at a time; where there are so many of a stage all the same, they bring nothing.
+constexpr double kFewReplicas = 3;
+
+struct Found {
+  std::vector<StagePlan> plans;  // first the one that is taken
+  bool memory_is_short = true;   // none of the usual settings fits
+
+  [[nodiscard]] bool calls_for_rounds() const {
+    if (plans.empty()) return true;
+    double replicas = 0;
+    for (const Stage& stage : plans.front().stages) replicas += static_cast<double>(stage.replicas.size());
+    return memory_is_short && replicas < kFewReplicas * static_cast<double>(plans.front().stages.size());
+  }
+};
+
+Found layouts_at_once(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
+                      const StageOptions& options) {
   for (const std::int64_t parts : head_parts_for(work, devices)) {
     const StageWork cut = with_head_parts(work, parts);
-    const stages::Problem problem = problem_of(cut, devices, options);
+    const stages::Problem problem = stages::problem_of(cut, devices, options);
     stages::Search search(problem, std::min(options.chunk, work.seq), false);
     search.run();
     std::vector<StagePlan> whole = stages::data_parallel_layouts(problem, options.chunk);
     if (!whole.empty() &&
         (!search.best() || whole.front().forecast.value() < stages::forecast(problem, *search.best(), true)))
-      return std::move(whole.front());
-    if (search.best()) return finished(problem, *search.best(), search.time());
+      return {{std::move(whole.front())}, false};
+    if (search.best()) return {{finished(problem, *search.best(), search.time())}, !search.is_usual()};
   }
-  return std::nullopt;
+  return {};
+}
+
+std::vector<StagePlan> layouts_in_rounds(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
+                                         const StageOptions& options) {
+  for (const std::int64_t parts : head_parts_for(work, devices)) {
+    std::vector<StagePlan> plans = stages::layouts_in_rounds(with_head_parts(work, parts), devices, options);
+    if (!plans.empty()) return plans;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::optional<StagePlan> find_stages(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
+                                     const StageOptions& options) {
+  if (work.pieces.empty() || devices.empty()) return std::nullopt;
+  Found found = layouts_at_once(work, devices, options);
+  if (options.rounds && found.calls_for_rounds()) {
+    std::vector<StagePlan> rounds = layouts_in_rounds(work, devices, options);
+    if (!rounds.empty() && (found.plans.empty() || rounds.front().forecast < found.plans.front().forecast))
+      return std::move(rounds.front());
+  }
+  if (found.plans.empty()) return std::nullopt;
+  return std::move(found.plans.front());
 }
 
 namespace {
 
-std::vector<StagePlan> candidates_of(const StageWork& cut, std::span<const fleet::DeviceProfile> devices,
-                                     const StageOptions& options, std::size_t most) {
-  const stages::Problem problem = problem_of(cut, devices, options);
+Found candidates_of(const StageWork& cut, std::span<const fleet::DeviceProfile> devices, const StageOptions& options,
+                    std::size_t most) {
+  const stages::Problem problem = stages::problem_of(cut, devices, options);
   std::vector<StagePlan> plans;
   stages::Search search(problem, std::min(options.chunk, cut.seq), true);
   search.run();
   std::vector<StagePlan> whole = stages::data_parallel_layouts(problem, options.chunk);
   if (!search.best()) {
     whole.resize(std::min(whole.size(), most));
-    return whole;
+    const bool none = whole.empty();
+    return {std::move(whole), none};
   }
+  const bool memory_is_short = !search.is_usual();
   search.balance_processors();
   search.use_fewer_devices();
   search.even_times(false);
@@ -460,7 +521,7 @@ std::vector<StagePlan> candidates_of(const StageWork& cut, std::span<const fleet
   std::stable_sort(plans.begin() + 1, plans.end(),
                    [](const StagePlan& a, const StagePlan& b) { return a.forecast < b.forecast; });
   plans.resize(std::min(plans.size(), most));
-  return plans;
+  return {std::move(plans), memory_is_short};
 }
 
 }  // namespace
@@ -468,11 +529,22 @@ std::vector<StagePlan> candidates_of(const StageWork& cut, std::span<const fleet
 std::vector<StagePlan> stage_candidates(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
                                         const StageOptions& options, std::size_t most) {
   if (work.pieces.empty() || devices.empty()) return {};
+  Found found;
   for (const std::int64_t parts : head_parts_for(work, devices)) {
-    std::vector<StagePlan> plans = candidates_of(with_head_parts(work, parts), devices, options, most);
-    if (!plans.empty()) return plans;
+    found = candidates_of(with_head_parts(work, parts), devices, options, most);
+    if (!found.plans.empty()) break;
   }
-  return {};
+  if (!options.rounds || !found.calls_for_rounds()) return std::move(found.plans);
+  std::vector<StagePlan> rounds = layouts_in_rounds(work, devices, options);
+  if (rounds.empty()) return std::move(found.plans);
+  std::vector<StagePlan>& plans = found.plans;
+  const bool rounds_first = plans.empty() || rounds.front().forecast < plans.front().forecast;
+  plans.insert(rounds_first ? plans.begin() : plans.begin() + 1, std::make_move_iterator(rounds.begin()),
+               std::make_move_iterator(rounds.end()));
+  std::stable_sort(plans.begin() + 1, plans.end(),
+                   [](const StagePlan& a, const StagePlan& b) { return a.forecast < b.forecast; });
+  plans.resize(std::min(plans.size(), most));
+  return std::move(found.plans);
 }
 
 StagePlan plan_stages(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
@@ -482,7 +554,7 @@ StagePlan plan_stages(const StageWork& work, std::span<const fleet::DeviceProfil
   std::optional<StagePlan> plan = find_stages(work, devices, options);
   if (!plan) {
     const StageWork cut = with_head_parts(work, head_parts_for(work, devices).front());
-    stages::refuse(problem_of(cut, devices, options));
+    stages::refuse(stages::problem_of(cut, devices, options));
   }
   return std::move(*plan);
 }

@@ -22,7 +22,7 @@ class Exchange {
       const OwnerCost typical = owner_cost(*problem.work, roles_[r].cost,
                                            slices_between(*problem.work, roles_[r].cost, 0.4, 0.6), settings.chunk);
       beside_.push_back(replica_bytes(roles_[r]) +
-                        static_cast<double>((at_work + typical.at_work + typical.kept).value()));
+                        static_cast<double>((at_work + typical.at_work + typical.waiting(true)).value()));
       beside_[r] += rounding_bytes(*problem.work, roles_[r]);
       for (const std::size_t device : roles_[r].replicas) room_[r] += room(device, r);
     }

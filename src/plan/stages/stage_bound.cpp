@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "cleave/plan/cost.hpp"
@@ -54,57 +55,103 @@ class Bound {
       // Of several groups, each sums what its own replicas run, however many sequences that are.
       const std::int64_t sequences = plan.groups[s] == 1 ? work.batch : 0;
       operands_.push_back(count(cost.operands) * static_cast<double>(sequences));
-      rates_[owner.device.value].sums += sums_.back();
     }
   }
 
   double of(const ServerShare& share) {
-    const std::size_t stages = costs_.size();
-    // First chunks in, last chunks out: hops through the stages below, on their quickest replicas.
-    std::vector<double> in(stages + 1, share.before.value()), out(stages + 1, 0.0);
-    for (std::size_t s = 0; s < stages; ++s) {
-      in[s + 1] = in[s] + hop(s, true);
-      out[s + 1] = out[s] + (costs_[s].backward() ? hop(s, false) : 0);
-    }
-    // Parts of the head lie beside each other: all take what the stage below them returns.
-    const std::size_t parts = plan_.head_parts > 1 ? static_cast<std::size_t>(plan_.head_parts) : 0;
-    for (std::size_t s = stages - parts; parts > 0 && s < stages; ++s) {
-      in[s + 1] = in[s] = in[stages - parts];
-      out[s] = out[stages - parts];
-    }
-    double bound = 0;
-    std::vector<double> passed(stages);  // when a stage has sent its last dX at the earliest
-    for (std::size_t s = 0; s < stages; ++s) {
-      const double bytes = count(costs_[s].sent(work_.tokens()));
-      std::vector<Sender> senders;
-      double sums = 0;
-      for (const StageReplica& replica : plan_.stages[s].replicas) {
-        const Rates& rates = rates_[replica.device.value];
-        senders.push_back({rates.up, std::max(count(plan_.stages[s].weights) / rates.down, in[s])});
-        sums += rates.sums;
+    double bound = 0, before = share.before.value();  // weights need not wait for the server's first kernels
+    std::size_t first = 0;
+    for (std::size_t s = 0; s < costs_.size(); ++s) {
+      if (s + 1 < costs_.size() && plan_.stages[s + 1].round == plan_.stages[s].round) continue;
+      const Phase round{.first = first, .end = s + 1};
+      first = s + 1;
+      // The last round is passed both ways at once, others in two phases of their own, one after another.
+      if (round.end == costs_.size()) {
+        bound += phase(round, before);
+        continue;
       }
-      passed[s] = sent_by(senders, bytes);
-      bound = std::max({bound, passed[s] + out[s], sent_by(senders, bytes + sums)});
-    }
-    for (std::size_t k = 0; k < plan_.owners.size(); ++k) {
-      const GradientOwner& owner = plan_.owners[k];
-      const auto s = static_cast<std::size_t>(owner.stage);
-      const Rates& rates = rates_[owner.device.value];
-      const double sending = sums_[k] / rates.up;
-      // A replica that runs x of b sequences takes in 3 x + 2 (b - x) boundaries and its weights: 2 b at least. Another
-      // owner reads nothing before a chunk has come to the top; the weights that it needs may come meanwhile.
-      const double weights = count(owner.weights) / rates.down, begun = owner.replica ? 0 : in[stages];
-      bound = std::max(bound, std::max(weights, begun) + operands_[k] / rates.down + sending);
-      // A part's rows need dX of no other; its owners may be done before its replicas are.
-      if (plan_.groups[s] == 1 && !costs_[s].is_part())
-        bound = std::max(bound, passed[std::min(s + 1, stages - 1)] + sending);
+      bound += phase({round.first, round.end, true, false}, std::exchange(before, 0));
+      const bool back = std::any_of(costs_.begin() + static_cast<std::ptrdiff_t>(round.first),
+                                    costs_.begin() + static_cast<std::ptrdiff_t>(round.end),
+                                    [](const StageCost& cost) { return cost.backward(); });
+      if (back) bound += phase({round.first, round.end, false, true}, 0);
     }
     return bound + share.after.value();
   }
 
  private:
+  // Stages that are passed together, and which way.
+  struct Phase {
+    std::size_t first = 0, end = 0;
+    bool forth = true, back = true;
+  };
+
+  // How long it takes, from when nothing is on any device; `before`: until the first chunk is there.
+  double phase(const Phase& of, double before) const {
+    const std::size_t stages = of.end;
+    // First chunks in, last chunks out: hops through the stages below, or above, on their quickest replicas.
+    std::vector<double> in(stages + 1, before), out(stages + 1, 0.0);
+    for (std::size_t s = of.first; s < stages; ++s) {
+      in[s + 1] = in[s] + hop(s, true);
+      out[s + 1] = out[s] + (of.back && costs_[s].backward() ? hop(s, false) : 0);
+    }
+    // Parts of the head lie beside each other: all take what the stage below them returns.
+    const bool head = of.end == costs_.size();
+    const std::size_t parts = head && plan_.head_parts > 1 ? static_cast<std::size_t>(plan_.head_parts) : 0;
+    for (std::size_t s = stages - parts; parts > 0 && s < stages; ++s) {
+      in[s + 1] = in[s] = in[stages - parts];
+      out[s] = out[stages - parts];
+    }
+    if (!of.forth) {  // they come from the top
+      in[stages] = 0;
+      for (std::size_t s = stages; s-- > of.first;) in[s] = in[s + 1] + (costs_[s].backward() ? hop(s, false) : 0);
+    }
+    std::unordered_map<std::int64_t, double> sums;  // of each device
+    for (std::size_t k = 0; of.back && k < plan_.owners.size(); ++k) {
+      const auto s = static_cast<std::size_t>(plan_.owners[k].stage);
+      if (s >= of.first && s < of.end) sums[plan_.owners[k].device.value] += sums_[k];
+    }
+    double bound = 0;
+    std::vector<double> passed(stages);  // when a stage has sent its last dX at the earliest
+    for (std::size_t s = of.first; s < stages; ++s) {
+      const double bytes = count(!of.back    ? costs_[s].forward_result(work_.tokens())
+                                 : !of.forth ? costs_[s].backward_result(work_.tokens())
+                                             : costs_[s].sent(work_.tokens()));
+      // A chunk is there before it goes back.
+      const double begun = of.forth ? in[s] : in[s + 1];
+      std::vector<Sender> senders;
+      double all_sums = 0;
+      for (const StageReplica& replica : plan_.stages[s].replicas) {
+        const Rates& rates = rates_.at(replica.device.value);
+        senders.push_back({rates.up, std::max(count(plan_.stages[s].weights) / rates.down, begun)});
+        if (const auto own = sums.find(replica.device.value); own != sums.end()) all_sums += own->second;
+      }
+      passed[s] = sent_by(senders, bytes);
+      bound = std::max(bound, passed[s] + out[s]);
+      if (of.back) bound = std::max(bound, sent_by(senders, bytes + all_sums));
+    }
+    if (!of.back) return bound;
+    for (std::size_t k = 0; k < plan_.owners.size(); ++k) {
+      const GradientOwner& owner = plan_.owners[k];
+      const auto s = static_cast<std::size_t>(owner.stage);
+      if (s < of.first || s >= of.end) continue;
+      const Rates& rates = rates_.at(owner.device.value);
+      const double sending = sums_[k] / rates.up;
+      // A replica that runs x of b sequences takes in 3 x + 2 (b - x) boundaries and its weights: 2 b at least. Another
+      // owner reads nothing before a chunk has come to the top; the weights that it needs may come meanwhile.
+      const double weights = count(owner.weights) / rates.down, begun = owner.replica ? 0 : of.forth ? in[stages] : 0;
+      bound = std::max(bound, std::max(weights, begun) + operands_[k] / rates.down + sending);
+      // A part's rows need dX of no other; its owners may be done before its replicas are.
+      if (plan_.groups[s] == 1 && !costs_[s].is_part() && s + 1 < stages)
+        bound = std::max(bound, passed[s + 1] + sending);
+      if (plan_.groups[s] == 1 && !costs_[s].is_part() && s + 1 == stages && head)
+        bound = std::max(bound, passed[s] + sending);
+    }
+    return bound;
+  }
+
   struct Rates {
-    double down = 1, up = 1, flops = 1, latency = 0, sums = 0;
+    double down = 1, up = 1, flops = 1, latency = 0;
   };
 
   double hop(std::size_t s, bool forward) const {

@@ -141,6 +141,25 @@ Flops StageCost::backward_of_kept(std::int64_t t0, std::int64_t t1) const {
   return Flops(sum);
 }
 
+namespace {
+
+// Columns of the operands of a slice's sums. Products that read the same values share them: those cut by columns what
+// comes in, those cut by rows what goes back. Example: all of an MLP half, X and the hidden gradient, hidden values and
+// dY: 2 (width + hidden columns).
+double columns_read(const model::Piece& piece, const PieceSlice& slice) {
+  const double share = static_cast<double>(slice.end - slice.begin) / static_cast<double>(piece.units);
+  double cut = 0;
+  std::int64_t whole[2] = {0, 0};
+  for (const model::SlicedTensor& tensor : piece.tensors) {
+    if (tensor.vector || !tensor.trained) continue;
+    cut += share * static_cast<double>(tensor.extent);
+    whole[tensor.cut_rows ? 1 : 0] = std::max(whole[tensor.cut_rows ? 1 : 0], tensor.width);
+  }
+  return cut + static_cast<double>(whole[0] + whole[1]);
+}
+
+}  // namespace
+
 OwnerCost owner_cost(const StageWork& work, const StageCost& stage, std::span<const PieceSlice> slices,
                      std::int64_t chunk) {
   OwnerCost cost;
@@ -176,8 +195,18 @@ OwnerCost owner_cost(const StageWork& work, const StageCost& stage, std::span<co
       stage.has_logits() ? stage.boundary(work.seq) + Bytes(kHeadRowBack * work.seq) : stage.boundary(2 * work.seq);
   const bool keeps_sequence = whole_stage || stage.open_forward().value() > 0;
   cost.at_work = keeps_sequence ? stage.open_backward() + stage.boundary(2 * work.seq) : stage.boundary(4 * chunk);
+  double columns = 0;
+  for (const PieceSlice& slice : slices)
+    columns += columns_read(work.pieces[static_cast<std::size_t>(slice.piece)], slice);
+  if (stage.is_head()) cost.side_by_side = kLeastOpen;
+  if (!stage.is_part())
+    cost.held = Bytes(static_cast<std::int64_t>(std::ceil(seq * columns * static_cast<double>(size_of(work.wire)))));
   if (stage.is_part()) cost.kept = Bytes(2 * work.seq * (units_of(slices) + stage.width()) * size_of(work.wire));
   return cost;
+}
+
+std::pair<Bytes, Bytes> slot_bytes(const StageCost& stage, Bytes held) {
+  return {stage.open_forward() + (stage.is_head() ? held : Bytes(0)), stage.open_backward()};
 }
 
 std::vector<PieceSlice> slices_between(const StageWork& work, const StageCost& stage, double from, double to) {

@@ -228,6 +228,7 @@ StageSchedulerOptions stage_scheduler_options(const StepSpec& spec) {
   options.stages.chunk = spec.layout.chunk_tokens;
   options.stages.owners = spec.layout.owners;
   options.stages.preload = spec.layout.preload;
+  options.stages.rounds = spec.layout.rounds;
   return options;
 }
 

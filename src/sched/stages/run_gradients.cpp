@@ -113,7 +113,7 @@ void StageRun::send_due(std::int32_t id) {
   }
 }
 
-void StageRun::own_visited(std::int64_t q, std::int32_t s) {
+void StageRun::sum_visited(std::int64_t q, std::int32_t s) {
   Visit& ran = summed_visit(s, q);
   for (const std::int32_t index : at(s).owners) {
     OwnerState& of = owner[static_cast<std::size_t>(index)];
@@ -123,9 +123,13 @@ void StageRun::own_visited(std::int64_t q, std::int32_t s) {
     const plan::PanelRun run{
         .each = {Bytes(0), of.cost.beside, plan::kMessageHeader}, .panels = 1, .last_up = Bytes(0)};
     submit({.errand = Errand::sum, .device = of.device, .stage = s, .owner = index, .sequence = q, .of_visited = true},
-           {kBackward, 2 * q + 1}, run, Bytes(0), false, {.owner = index, .rows = work.seq});
+           {kBackward, ran.turn > 0 ? ran.turn : 2 * q + 1}, run, Bytes(0), false, {.owner = index, .rows = work.seq});
   }
-  if (ran.sums == 0) leave_summed(q, s);
+}
+
+void StageRun::own_visited(std::int64_t q, std::int32_t s) {
+  sum_visited(q, s);
+  if (summed_visit(s, q).sums == 0) leave_summed(q, s);
   sum_elsewhere(q, s);
 }
 
@@ -165,7 +169,7 @@ void StageRun::summed(const Purpose& purpose) {
     if (--of.left == 0 && at(of.stage).ungrouped == 0) all_summed(index);
   };
   Visit& ran = summed_visit(purpose.stage, purpose.sequence);
-  if (purpose.of_visited && ran.device == purpose.device && --ran.sums == 0)
+  if (purpose.of_visited && ran.device == purpose.device && --ran.sums == 0 && ran.done == chunks)
     leave_summed(purpose.sequence, purpose.stage);
   count(purpose.owner);
   const auto found = shared_sums.find(purpose.tasklet.value);

@@ -69,7 +69,8 @@ double StageRun::end_of_late(const LateDevice& one, const plan::DeviceState& sta
   double end = std::max(one.likely * std::max({down, compute, state.up_busy.value()}), passed) + one.likely * sums;
   // Until it answers, its weights may be on their way, and whatever it was given waits for them.
   const double loading = book(id).contributed ? 0 : one.likely * state.down_busy.value();
-  // A sequence that is there has the rest of its way before it, as long as the first one's was.
+  // A sequence that is there has the rest of its way before it, as long as the first one's was, unless it ends with a
+  // round of stages.
   const double back = calm->opened[static_cast<std::size_t>(lowest)].value();
   const double forth = calm->opened[static_cast<std::size_t>(head)].value();
   for (std::int32_t s = 0; s <= top(); ++s) {
@@ -83,7 +84,7 @@ double StageRun::end_of_late(const LateDevice& one, const plan::DeviceState& sta
         const double sends =
             rows * static_cast<double>(at(s).cost.boundary(work.seq).value()) / state.profile.uplink.value();
         const double way = (returns ? here : 1) * (back - forth) + (returns ? 0 : (1 - here) * forth);
-        end = std::max(end, loading + one.likely * sends + std::max(0.0, way));
+        end = std::max(end, loading + one.likely * sends + (plan.rounds() > 1 ? 0.0 : std::max(0.0, way)));
       }
     }
   }

@@ -22,10 +22,12 @@ constexpr double kRetryEvery = 0.01;  // of a step
 }  // namespace
 
 double StageRun::left_of(std::int32_t s) {
+  if (!is_open(s)) return 0;
+  const bool returns = passed_twice(s) && goes_back();
   std::int64_t forth = 0, back = 0;
   for (std::int64_t q = 0; q < batch; ++q) {
     forth += chunks - visit(forward, s, q).done;
-    if (passed_twice(s)) back += chunks - visit(backward, s, q).done;
+    if (returns) back += chunks - visit(backward, s, q).done;
   }
   const plan::StageCost& cost = at(s).cost;
   return static_cast<double>(forth * cost.forward_result(work.seq).value() +

@@ -28,14 +28,10 @@ void StageRun::retire_replicas() {
     for (Host& host : at(s).hosts) {
       if (host.retired || host.kept_slots < host.kept_all) continue;  // there are sums to make of what it keeps
       host.retired = true;
-      const plan::StageCost& cost = at(s).cost;
-      if (host.more.valid()) give_back(host.more, host.device, more_slots(cost, host));
-      give_back(host.load, host.device, least_memory(cost));
+      give_back(host.places, host.device, places(at(s).cost, host));
       host.forward_all = host.backward_all = host.forward_slots = host.backward_slots = kLeastSlots;
       host.witness_all = host.witness_slots = 0;
       host.kept_all = host.kept_slots = 0;
-      host.more = TaskletId();
-      host.load = load({Errand::weights, host.device, s}, kWeights, Bytes(0), cost.weights(), {});
     }
   }
 }
@@ -57,20 +53,19 @@ void StageRun::make_room(std::int32_t id, Bytes need, std::int32_t keeps) {
     for (Host& host : stage[r].hosts) {
       if (host.device != id) continue;
       const plan::StageCost& cost = stage[r].cost;
-      const Bytes before = more_slots(cost, host);
+      const Bytes before = places(cost, host);
       auto [forward_slots, backward_slots] = lendable(host);
       for (Bytes lent; book(id).free + lent < need && forward_slots + backward_slots > 0;) {
         const bool forwards = forward_slots > backward_slots;
         --(forwards ? forward_slots : backward_slots);
         --(forwards ? host.forward_slots : host.backward_slots);
         --(forwards ? host.forward_all : host.backward_all);
-        lent = before - more_slots(cost, host);
+        lent = before - places(cost, host);
       }
-      if (more_slots(cost, host) == before) continue;
-      book(id).free += before - more_slots(cost, host);
-      std::erase_if(loads, [&](const auto& load) { return load.first == host.more; });
-      fleet.release(host.more, DeviceId(id));
-      hold_more(cost, host, static_cast<std::int32_t>(r));
+      if (places(cost, host) == before) continue;
+      book(id).free += before - places(cost, host);
+      release_places(host);
+      hold_places(cost, host, static_cast<std::int32_t>(r));
     }
   }
   for (std::int32_t r = 0; r <= top() && book(id).free < need; ++r) {
@@ -92,7 +87,7 @@ void StageRun::call_helpers(std::int32_t s) {
     const std::optional<Candidate> helper = choose_helper(candidates(), at(s).cost, s, patience);
     if (!helper) break;
     make_room(helper->device, least_memory(at(s).cost), s);
-    add_host(s, {.device = DeviceId(helper->device), .memory = {}}, true);
+    add_host(s, {.device = DeviceId(helper->device), .memory = {}, .held = {}}, true);
   }
   place_waiting_forward(s);
   place_waiting_backward(s);

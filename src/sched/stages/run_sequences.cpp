@@ -40,6 +40,7 @@ bool StageRun::place_visit(Visit& of, std::int32_t s, std::int64_t Host::*slots)
 void StageRun::take_visit(Visit& of, std::int32_t s, std::int64_t Host::*slots, const Host& host) {
   of.device = host.device;
   of.sums = 0;
+  of.turn = 0;
   const std::int64_t returned =
       slots == &Host::forward_slots ? rows_to(of.done - 1) : work.seq - rows_to(chunks - of.done - 1);
   book(host.device).in_hand += static_cast<double>(at(s).cost.boundary(work.seq - returned).value());
@@ -73,8 +74,12 @@ void StageRun::leave_summed(std::int64_t q, std::int32_t s) {
 }
 
 void StageRun::arrive_forward(std::int64_t q, std::int32_t s) {
+  ++visit(forward, s, q).arrived;
+  if (is_open(s)) enter_forward(q, s);
+}
+
+void StageRun::enter_forward(std::int64_t q, std::int32_t s) {
   Visit& of = visit(forward, s, q);
-  ++of.arrived;
   if (!at(s).loaded) bring_weights(s);
   if (!of.placed()) {
     if (at(s).waiting_forward.contains(q)) return;
@@ -132,6 +137,7 @@ void StageRun::forward_done(const Purpose& purpose) {
       place_waiting_forward(s);
     }
     witness_visit(purpose, false);
+    if (s == highest_open()) ++through;
   }
   if (s < head) {
     // Parts of the head lie beside each other.
@@ -168,7 +174,7 @@ void StageRun::place_waiting_forward(std::int32_t s) {
 }
 
 void StageRun::want_backward(std::int64_t q, std::int32_t s) {
-  if (s < lowest) return;
+  if (s < lowest || !is_open(s) || !goes_back()) return;
   Visit& of = visit(backward, s, q);
   if (of.wanted) return;
   of.wanted = true;
@@ -193,7 +199,7 @@ void StageRun::open_backward(std::int64_t q, std::int32_t s) {
   run.each.down = with_header(Bytes((cost.boundary(work.seq).value() + chunks - 1) / chunks));
   run.each.flops = cost.remake(0, work.seq) * (1.0 / static_cast<double>(chunks));
   run.last_up = plan::kMessageHeader;
-  submit({Errand::remake, of.device, s, 0, 0, q, of.loss}, {kBackward, 2 * q}, run, Bytes(0), false,
+  submit({Errand::remake, of.device, s, 0, 0, q, of.loss}, {kBackward, ++turns}, run, Bytes(0), false,
          {.rows = work.seq});
   send_backward(q, s);
 }
@@ -205,8 +211,35 @@ void StageRun::arrive_backward(std::int64_t q, std::int32_t s) {
   if (of.placed()) send_backward(q, s);
 }
 
+// Chunks of a sequence go back through a replica before those of the next one, and their sums follow: operands of one
+// sequence wait for sums, however many are open. What is kept from the way forward, and the parts of a head, have room
+// of their own. False: another one is on its way.
+bool StageRun::take_turn(std::int64_t q, std::int32_t s) {
+  Visit& of = visit(backward, s, q);
+  if (of.sent == of.arrived || of.kept || s >= head) return true;
+  const auto host = std::ranges::find(at(s).hosts, of.device, &Host::device);
+  if (host == at(s).hosts.end()) return true;
+  if (host->going_back >= 0 && host->going_back != q) return false;
+  if (host->going_back < 0) of.turn = ++turns;
+  host->going_back = q;
+  return true;
+}
+
+// To the first sequence of which something is there.
+void StageRun::give_turn(std::int32_t s, std::int32_t id) {
+  const auto host = std::ranges::find(at(s).hosts, id, &Host::device);
+  if (host == at(s).hosts.end()) return;
+  host->going_back = -1;
+  for (std::int64_t q = 0; q < batch; ++q) {
+    const Visit& of = visit(backward, s, q);
+    if (of.device == id && !of.kept && of.arrived > of.sent) return send_backward(q, s);
+  }
+}
+
 void StageRun::send_backward(std::int64_t q, std::int32_t s) {
   Visit& of = visit(backward, s, q);
+  if (!take_turn(q, s)) return;
+  if (of.sent == of.arrived) return;
   const plan::StageCost& cost = at(s).cost;
   for (; of.sent < of.arrived; ++of.sent) {
     const std::int64_t chunk = chunks - 1 - of.sent, from = rows_from(chunk), to = rows_to(chunk);
@@ -221,7 +254,7 @@ void StageRun::send_backward(std::int64_t q, std::int32_t s) {
     const bool again = of.sent < of.done;
     if (again) run.each.up = plan::kMessageHeader;
     submit({again ? Errand::replay : Errand::backward, of.device, s, 0, number, q, of.makes_good()},
-           {kBackward, 2 * q + 1}, run, Bytes(0), false,
+           {kBackward, of.turn > 0 ? of.turn : 2 * q + 1}, run, Bytes(0), false,
            {.row = from,
             .rows = to - from,
             .back = true,
@@ -232,6 +265,9 @@ void StageRun::send_backward(std::int64_t q, std::int32_t s) {
     if (of.sent > 0) continue;
     for (std::int32_t hop = 1; hop <= kLookAhead; ++hop) want_backward(q, std::min(s, head) - hop);
   }
+  if (of.turn == 0 || of.sent < chunks) return;
+  sum_visited(q, s);
+  give_turn(s, of.device);
 }
 
 void StageRun::backward_done(const Purpose& purpose) {

@@ -26,6 +26,7 @@ struct Visit {
   bool wanted = false;       // backward: waits for a device, or has one
   bool kept = false;         // backward, or of the head: its device has the values of the way forward
   std::int32_t sums = 0;     // that its device is to make of it before it leaves
+  std::int64_t turn = 0;     // backward: its place in the order in which its device is sent chunks
   std::int32_t again = 0;    // chunks that were sent before to a device that was lost
   std::int32_t loss = kNoLoss;
   std::vector<std::int32_t> senders{};  // of its results, where there are second devices
@@ -42,9 +43,11 @@ struct Host {
   std::int64_t forward_all = 0, backward_all = 0;
   std::int64_t kept_slots = 0, kept_all = 0;        // of sequences whose values are kept: they go forward in these
   std::int64_t witness_slots = 0, witness_all = 0;  // for visits that it makes again as a second device
+  std::int64_t going_back = -1;  // the sequence of which it is sent chunks on their way back, one after another
+  Bytes held;                                       // of an open sequence beyond the least number: plan::slot_bytes()
   Seconds ready;                                    // its weights are expected
-  TaskletId load;                                   // holds its weights and the least number of slots
-  TaskletId more;                                   // holds the memory of further slots
+  TaskletId load;                                   // holds its weights
+  TaskletId places;                                 // holds the memory of sequences, and of a chunk at work
   bool retired = false;                             // no sequence will come any more: it only has the weights
   bool helps = false;                               // it came for one that was lost, beside work of its own
 
@@ -54,7 +57,7 @@ struct Host {
     return keeps() && way == &Host::forward_slots ? kept_slots : this->*way;
   }
 };
-inline constexpr std::int64_t kLeastSlots = 2;
+inline constexpr std::int64_t kLeastSlots = plan::kLeastOpen;
 
 /// A stage as it runs.
 struct StageState {

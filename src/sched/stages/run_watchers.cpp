@@ -78,6 +78,7 @@ void StageRun::watch_sums() {
 std::vector<StageRun::Unwatched> StageRun::drawn_sums() {
   std::vector<Unwatched> sums;
   for (std::int32_t s = top(); s >= 0; --s) {
+    if (!is_open(s)) continue;
     const std::vector<std::int32_t> owners = at(s).owners;
     for (std::int64_t group = 0; group < plan.groups[static_cast<std::size_t>(s)]; ++group) {
       std::vector<std::int32_t> firsts;
@@ -186,9 +187,9 @@ std::optional<StageRun::Watcher> StageRun::best_watcher(const Unwatched& of, dou
     const double weights = replica || widens >= 0 ? 0 : size(several ? cost.weights() : typical.weights);
     const double memory =
         candidate.memory_for(of.stage) - (widens >= 0 ? 0 : size(typical.at_work)) - (several ? weights : 0);
-    const double kept = typical.elements > 0 ? size(typical.kept) / typical.elements : 0;
-    const double per_element =
-        static_cast<double>(plan::sum_bytes(work.wire)) + kept + (replica || several ? 0 : size(cost.weights()) / all);
+    const double waiting = typical.elements > 0 ? size(typical.waiting(replica)) / typical.elements : 0;
+    const double per_element = static_cast<double>(plan::sum_bytes(work.wire)) + waiting +
+                               (replica || several ? 0 : size(cost.weights()) / all);
     double elements = std::min(rest, memory / per_element * 0.99);
     if (elements < kLeastShare * all && elements < rest) continue;
     std::vector<PieceSlice> may = of.rest;

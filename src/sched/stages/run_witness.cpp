@@ -58,11 +58,8 @@ void StageRun::add_witness_slots() {
       }
       host.witness_slots += host.witness_all - before;
       if (host.witness_all == before || place.value() == 0) continue;
-      if (host.more.valid()) {
-        std::erase_if(loads, [&](const auto& load) { return load.first == host.more; });
-        fleet.release(host.more, DeviceId(host.device));
-      }
-      hold_more(cost, host, s);
+      release_places(host);
+      hold_places(cost, host, s);
     }
   }
 }
@@ -236,7 +233,7 @@ void StageRun::replace_late() {
 
 // Not before it was asked whether the step goes on, after somebody was found out: what is updated then stays.
 void StageRun::begin_updates() {
-  if (asks_to_go_on || !server->holds_updates() || !pairs.empty()) return;
+  if (asks_to_go_on || !server->holds_updates() || !pairs.empty() || !is_last_phase()) return;
   for (std::int32_t s = 0; s <= top(); ++s) {
     if (at(s).gradients_left > 0 || (s >= lowest && at(s).backward_left > 0)) return;
   }

@@ -115,6 +115,7 @@ class Sharing {
       largest.weights = std::max(largest.weights, part.weights);
       largest.at_work = std::max(largest.at_work, part.at_work);
       largest.kept = std::max(largest.kept, part.kept);
+      largest.held = std::max(largest.held, part.held);
       largest.alone = std::max(largest.alone, part.alone);
       cut.kind.push_back(cut.largest.size() - 1);
     }
@@ -188,16 +189,19 @@ class Sharing {
     for (std::size_t k = 0; k < candidates_.size(); ++k) {
       if (taken[k]) continue;
       const Candidate& of = *candidates_[k];
-      const double weights = of.is_replica(lost.stage) ? 0 : size_in_bytes(all.weights);
+      const bool replica = of.is_replica(lost.stage);
+      const double weights = replica ? 0 : size_in_bytes(all.weights);
       const double whole_weights = several ? weights : 0, its_weights = several ? 0 : weights;
       const double sending = sent / of.uplink;
       const double reading = sequences * unread(i, k) * size_in_bytes(all.operands) / of.downlink;
       const double computing = sequences * flops(i, k, all) / of.compute, loading = whole_weights / of.downlink;
-      const double share = std::min(
-          {1.0, (room(i, k, all.at_work) - kMargin - whole_weights) / (held + its_weights + size_in_bytes(all.kept)),
-           (time - sums_in(of)) / sending, (time - lost.ready.value()) / sending,
-           (time - reads_from(i, of, loading) - reading) / (sending + its_weights / of.downlink),
-           (time - of.compute_busy - computing - loading) / (sending + its_weights / of.downlink)});
+      const double share =
+          std::min({1.0,
+                    (room(i, k, all.at_work) - kMargin - whole_weights) /
+                        (held + its_weights + size_in_bytes(all.waiting(replica))),
+                    (time - sums_in(of)) / sending, (time - lost.ready.value()) / sending,
+                    (time - reads_from(i, of, loading) - reading) / (sending + its_weights / of.downlink),
+                    (time - of.compute_busy - computing - loading) / (sending + its_weights / of.downlink)});
       if (share >= kLeastOfSums) list.push_back({k, share, weights > 0});
     }
     std::ranges::stable_sort(

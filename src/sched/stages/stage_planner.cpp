@@ -112,8 +112,8 @@ std::optional<StagePlanner::Found> StagePlanner::quickest_of_numbered(const std:
   if (devices.size() > kRehearsedDevices) {
     std::optional<plan::StagePlan> found = plan::find_stages(work_, devices, options_.stages);
     if (!found) return std::nullopt;
-    if (devices.size() > kMostRehearsedDevices || found->chain > found->forecast * kChain)
-      return Found{std::move(*found), std::nullopt};
+    const bool sure = found->rounds() > 1 || found->chain > found->forecast * kChain;
+    if (devices.size() > kMostRehearsedDevices || sure) return Found{std::move(*found), std::nullopt};
   }
   std::vector<plan::StagePlan> plans = plan::stage_candidates(work_, devices, options_.stages, kRehearsedLayouts);
   if (plans.empty()) return std::nullopt;

@@ -116,12 +116,14 @@ std::optional<plan::StagePlan> StageRun::plan_for_those_there() {
 
 bool StageRun::can_pass() const {
   if (options.quorum) return false;  // pairs are drawn among those of whom the plan tells
-  Bytes all, largest, there, most;
+  Bytes largest, there, most;
+  std::vector<Bytes> of_round(static_cast<std::size_t>(plan.rounds()));
   for (const plan::Stage& of_plan : plan.stages) {
     const Bytes least = least_memory(plan::StageCost(work, of_plan.first, of_plan.end, plan.chunk));
-    all += least;
+    of_round[static_cast<std::size_t>(of_plan.round)] += least;
     largest = std::max(largest, least);
   }
+  const Bytes all = *std::ranges::max_element(of_round);
   for (const fleet::DeviceProfile& profile : trusted()) {
     there += profile.memory;
     most = std::max(most, profile.memory);
@@ -170,6 +172,8 @@ void StageRun::begin() {
   loads.clear();
   stage.clear();
   owner.clear();
+  phase = 0;
+  through = 0;
   const auto visits = plan.stages.size() * static_cast<std::size_t>(batch);
   forward.assign(visits, Visit{});
   backward.assign(visits, Visit{});
@@ -192,6 +196,7 @@ void StageRun::begin() {
   if (options.watch) late_watch.begin(fleet.now(), plan.forecast * kLook, options.stages.server, believed());
   fleet.begin_step(graph);
   fleet.begin_stages(plan);
+  open_stages();
   load_replicas();
   load_owners();
   server->begin();
@@ -220,6 +225,7 @@ void StageRun::run(const KeepGoing& keep_going) {
       last_event = fleet.now();
       next_try = std::min(next_try, last_event + retry_every());
       handle(event);
+      while (phase_is_over()) begin_next_phase();
       begin_updates();
     } else if (late <= fleet.now()) {
       replace_late();
@@ -310,176 +316,6 @@ void StageRun::remove_purpose(TaskletId tasklet, bool answered) {
       options.watch && found != nullptr && found->device != kServer)
     late_watch.answered(found->device, answered ? found->computes : 0, fleet.now());
   purposes.remove(tasklet);
-}
-
-plan::PanelRun StageRun::run_of_weights(Bytes weights) {
-  plan::PanelRun run;
-  run.panels = std::max<std::int64_t>(1, weights.value() / kWeightPanel);
-  if (weights.value() > 0) run.each.down = with_header(Bytes((weights.value() + run.panels - 1) / run.panels));
-  return run;
-}
-
-TaskletId StageRun::load(const Purpose& purpose, Urgency urgency, Bytes weights, Bytes memory, StageItem item) {
-  book(purpose.device).free -= memory;
-  const Bytes now = at(purpose.stage).loaded ? weights : Bytes(0);
-  item.weights = now.value() > 0;
-  return submit(purpose, {urgency, purpose.stage}, run_of_weights(now), memory, true, std::move(item));
-}
-
-void StageRun::bring_weights(std::int32_t s) {
-  at(s).loaded = true;
-  const Bytes weights = at(s).cost.weights();
-  for (Host& host : at(s).hosts) {
-    host.ready = fleet.now() + weights / BytesPerSecond(book(host.device).downlink);
-    submit({Errand::weights, host.device, s}, {kWeights, s}, run_of_weights(weights), Bytes(0), true,
-           {.weights = true, .keeps = host.keeps()});
-  }
-  for (const std::int32_t index : at(s).owners) {
-    const OwnerState& of = owner[static_cast<std::size_t>(index)];
-    if (of.replica || of.device == kServer || !book(of.device).present) continue;
-    submit({Errand::weights, of.device, s}, {kSliceWeights, s}, run_of_weights(of.cost.weights), Bytes(0), true,
-           {.owner = index, .weights = true});
-  }
-}
-
-Bytes StageRun::more_slots(const plan::StageCost& cost, const Host& host) const {
-  return cost.open_forward() * (host.forward_all - kLeastSlots) +
-         cost.open_backward() * (host.backward_all - kLeastSlots) + cost.kept() * host.kept_all +
-         (host.keeps() ? cost.packed() : Bytes(0)) +
-         std::max(cost.open_forward(), cost.open_backward()) * host.witness_all;
-}
-
-void StageRun::hold_more(const plan::StageCost& cost, Host& host, std::int32_t s) {
-  const Bytes more = more_slots(cost, host);
-  host.more = TaskletId();
-  if (more.value() == 0) return;
-  plan::PanelRun run;
-  run.panels = 1;
-  host.more = submit({Errand::weights, host.device, s}, {kWeights, s}, run, more, true, {});
-}
-
-void StageRun::load_replicas() {
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    const plan::Stage& of_plan = plan.stages[s];
-    stage.emplace_back(plan::StageCost(work, of_plan.first, of_plan.end, plan.chunk));
-    stage.back().backward_left = batch;
-    stage.back().loaded = plan.preload;
-    for (const plan::StageReplica& replica : of_plan.replicas) {
-      const auto id = static_cast<std::int32_t>(replica.device.value);
-      if (outgrown && !book(id).present) {
-        stage.back().uplink +=
-            std::ranges::lower_bound(planned_with, replica.device, {}, &fleet::DeviceProfile::id)->uplink.value();
-        continue;
-      }
-      CLEAVE_ASSERT(static_cast<std::size_t>(id) < device.size() && book(id).present, "device {} is not there", id);
-      add_host(static_cast<std::int32_t>(s), replica, false);
-      stage.back().uplink += book(id).uplink;
-    }
-    CLEAVE_ASSERT(outgrown || !stage.back().hosts.empty(), "stage {} has no replica", s);
-  }
-}
-
-void StageRun::add_host(std::int32_t s, const plan::StageReplica& replica, bool helps) {
-  const plan::StageCost& cost = at(s).cost;
-  const auto id = static_cast<std::int32_t>(replica.device.value);
-  // A helper's weights come in the gaps that its own work leaves, unless everybody waits for them.
-  const Urgency urgency = helps && !at(s).hosts.empty() ? kSliceWeights : kWeights;
-  Seconds ready = fleet.now();
-  for (const StageState& other : stage) {
-    for (const Host& host : other.hosts) {
-      if (host.device == id) ready = std::max(ready, host.ready);
-    }
-  }
-  Host host{.device = id,
-            .forward_slots = replica.forward_slots,
-            .backward_slots = replica.backward_slots,
-            .forward_all = replica.forward_slots,
-            .backward_all = replica.backward_slots,
-            .kept_slots = replica.kept_slots,
-            .kept_all = replica.kept_slots,
-            .ready = ready + cost.weights() / BytesPerSecond(book(id).downlink),
-            .load = {},
-            .more = {},
-            .helps = helps};
-  if (options.quorum) keep_witness_slots(host);
-  host.load = load({Errand::weights, id, s}, urgency, cost.weights(), least_memory(cost), {.keeps = host.keeps()});
-  hold_more(cost, host, s);
-  book(id).free -= more_slots(cost, host);
-  ++book(id).roles;
-  at(s).hosts.push_back(host);
-}
-
-void StageRun::load_owners() {
-  for (const plan::GradientOwner& of_plan : plan.owners) {
-    const auto id = static_cast<std::int32_t>(of_plan.device.value), s = static_cast<std::int32_t>(of_plan.stage);
-    const std::int64_t groups = plan.groups[static_cast<std::size_t>(s)];
-    std::vector<std::int64_t> sequences;  // of several groups: as they come
-    if (groups == 1) {
-      sequences.resize(static_cast<std::size_t>(batch));
-      std::iota(sequences.begin(), sequences.end(), std::int64_t{0});
-    } else if (at(s).groups.empty()) {
-      at(s).groups.assign(static_cast<std::size_t>(groups), 0);
-      at(s).grouped.assign(static_cast<std::size_t>(batch), false);
-      at(s).ungrouped = batch;
-    }
-    const std::int32_t index = add_owner(id, s, of_plan.replica, groups > 1, of_plan.slices, std::move(sequences));
-    owner[static_cast<std::size_t>(index)].group = of_plan.group;
-    if (id != kServer && !book(id).present) wait_for_room(index);
-  }
-  watch_sums();
-  for (std::size_t index = 0; index < owner.size(); ++index) {
-    if (!owner[index].lost) load_owner(static_cast<std::int32_t>(index));
-  }
-}
-
-Bytes StageRun::memory_of(const OwnerState& of) const {
-  return owner_memory(work, of.cost, of.replica) - (of.guest ? of.cost.at_work : Bytes(0));
-}
-
-std::int32_t StageRun::add_owner(std::int32_t id, std::int32_t s, bool replica, bool partial,
-                                 std::vector<plan::PieceSlice> slices, std::vector<std::int64_t> sequences,
-                                 bool guest) {
-  OwnerState state;
-  state.guest = guest;
-  state.stands_in = began < fleet.now() && !slices.empty();
-  state.device = id;
-  state.stage = s;
-  state.replica = replica;
-  state.partial = partial;
-  state.since = fleet.now();
-  state.slices = std::move(slices);
-  state.closed = state.slices.empty();
-  state.cost = plan::owner_cost(work, at(s).cost, state.slices, plan.chunk);
-  state.elements = state.cost.elements;
-  const std::int64_t size = partial ? plan::sum_bytes(work.wire) : size_of(work.wire);
-  state.sums = Bytes(static_cast<std::int64_t>(state.elements) * size);
-  state.seen.assign(static_cast<std::size_t>(batch), true);
-  for (const std::int64_t q : sequences) state.seen[static_cast<std::size_t>(q)] = false;
-  state.left = std::ssize(sequences);
-  state.sequences = std::move(sequences);
-  const auto index = static_cast<std::int32_t>(owner.size());
-  at(s).owners.push_back(index);
-  if (!state.closed) ++at(s).gradients_left;
-  if (id != kServer && book(id).present) book(id).free -= memory_of(state);
-  owner.push_back(std::move(state));
-  return index;
-}
-
-void StageRun::load_owner(std::int32_t index) {
-  OwnerState& of = owner[static_cast<std::size_t>(index)];
-  if (of.device == kServer) return;
-  CLEAVE_ASSERT(book(of.device).free.value() >= 0, "device {} is to hold {} bytes too many", of.device,
-                -book(of.device).free.value());
-  const Bytes weights = of.replica || !at(of.stage).loaded ? Bytes(0) : of.cost.weights;
-  std::vector<plan::PieceSlice> held = of.slices;
-  held.insert(held.end(), of.watched.begin(), of.watched.end());
-  std::ranges::sort(held, {}, [](const plan::PieceSlice& slice) { return std::pair(slice.piece, slice.begin); });
-  const Urgency urgency = of.replica ? kWeights : of.slices.empty() ? kWitness : kSliceWeights;
-  of.load =
-      submit({Errand::weights, of.device, of.stage}, {urgency, of.stage}, run_of_weights(weights), memory_of(of), true,
-             {.owner = index,
-              .weights = weights.value() > 0,
-              .slices = std::make_shared<const std::vector<plan::PieceSlice>>(std::move(held))});
 }
 
 void StageRun::handle(const Event& event) {
@@ -579,7 +415,7 @@ void StageRun::give_up() {
 }
 
 bool StageRun::complete() const {
-  return pairs.empty() && server->complete() &&
+  return is_last_phase() && pairs.empty() && server->complete() &&
          std::ranges::all_of(stage, [](const StageState& s) { return s.gradients_left == 0; });
 }
 

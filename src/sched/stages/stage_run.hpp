@@ -1,9 +1,10 @@
 // StageRun: a step in stages while it runs: its books, and what is done at every event.
 //
-// stage_run.cpp loads the devices and takes events; run_sequences.cpp sends sequences through the stages,
-// run_gradients.cpp sums gradients, run_losses.cpp gives to others what lost devices had, run_relief.cpp what owners
-// would be late with, run_late.cpp what slow devices would, weigh_losses.cpp knows how the step would go without
-// losses. run_witness.cpp has visits made again by second devices, run_watchers.cpp sums.
+// stage_run.cpp begins a step and takes events; run_loads.cpp loads the devices, run_sequences.cpp sends sequences
+// through the stages, run_rounds.cpp goes from one round of stages to the next, run_gradients.cpp sums gradients,
+// run_losses.cpp gives to others what lost devices had, run_relief.cpp what owners would be late with, run_late.cpp
+// what slow devices would, weigh_losses.cpp knows how the step would go without losses. run_witness.cpp has visits made
+// again by second devices, run_watchers.cpp sums.
 #pragma once
 
 #include <functional>
@@ -60,6 +61,9 @@ struct StageRun {
   std::set<DeviceId> distrusted;                          // they answered wrongly, and get no more work
   std::vector<std::pair<TaskletId, std::int32_t>> loads;  // weights, and memory that is kept for the step
   std::int32_t lowest = 0;                                // stage that goes backward
+  std::int32_t phase = 0;                                 // rounds of stages, upward, then down again
+  std::int64_t turns = 0;                                 // that were given on the way back
+  std::int64_t through = 0;                               // sequences that have gone forward through the open round
   OpId op;                                                // that tasklets bear
   std::int32_t head = 0;                                  // its stage, or that of its first part
   HeadBook joined;                                        // where it is in parts
@@ -145,17 +149,38 @@ struct StageRun {
   TaskletId load(const Purpose& purpose, Urgency urgency, Bytes weights, Bytes memory, StageItem item);
   static plan::PanelRun run_of_weights(Bytes weights);
 
-  Bytes more_slots(const plan::StageCost& cost, const Host& host) const;
-  void hold_more(const plan::StageCost& cost, Host& host, std::int32_t s);
+  // What a replica holds beside weights: a chunk at work, and places for sequences.
+  Bytes places(const plan::StageCost& cost, const Host& host) const;
+  void hold_places(const plan::StageCost& cost, Host& host, std::int32_t s);
+  void release_places(Host& host);
 
-  void load_replicas();
+  void open_stages();
+  // Of the open round. False: some are not there.
+  bool load_replicas();
 
   // The weights of a stage that has a chunk now, and those of its owners.
   void bring_weights(std::int32_t s);
 
   void add_host(std::int32_t s, const plan::StageReplica& replica, bool helps);
 
-  void load_owners();
+  // Of the open round, where it goes back. False: some are not there.
+  bool load_owners();
+
+  // ---- rounds of stages (plan::StagePlan)
+
+  std::int64_t open_round() const;
+  bool is_open(std::int32_t s) const { return plan.stages[static_cast<std::size_t>(s)].round == open_round(); }
+  // Sequences go back through the open round, and gradients are summed.
+  bool goes_back() const { return phase >= plan.rounds() - 1; }
+  bool is_last_phase() const;
+  std::int32_t lowest_open() const;
+  std::int32_t highest_open() const;
+  bool phase_is_over();
+  void begin_next_phase();
+  // Devices give back what they hold of the open round.
+  void close_round();
+  // What has come to the stages of the open round while they were closed.
+  void enter_round();
 
   std::int32_t add_owner(std::int32_t id, std::int32_t s, bool replica, bool partial,
                          std::vector<plan::PieceSlice> slices, std::vector<std::int64_t> sequences, bool guest = false);
@@ -190,6 +215,7 @@ struct StageRun {
   void leave_visit(const Visit& of, std::int32_t s, std::int64_t Host::*slots);
 
   void arrive_forward(std::int64_t q, std::int32_t s);
+  void enter_forward(std::int64_t q, std::int32_t s);
 
   void send_forward(std::int64_t q, std::int32_t s);
 
@@ -205,6 +231,8 @@ struct StageRun {
   void arrive_backward(std::int64_t q, std::int32_t s);
 
   void send_backward(std::int64_t q, std::int32_t s);
+  bool take_turn(std::int64_t q, std::int32_t s);
+  void give_turn(std::int32_t s, std::int32_t id);
 
   void backward_done(const Purpose& purpose);
 
@@ -243,6 +271,7 @@ struct StageRun {
 
   // A sequence has passed: a replica that ran it and owns slices has its operands.
   void own_visited(std::int64_t q, std::int32_t s);
+  void sum_visited(std::int64_t q, std::int32_t s);
 
   void summed(const Purpose& purpose);
 

@@ -28,7 +28,8 @@ Bytes least_memory(const plan::StageCost& cost) {
 }
 
 Bytes owner_memory(const plan::StageWork& work, const plan::OwnerCost& cost, bool replica) {
-  return cost.at_work + cost.kept + Bytes(static_cast<std::int64_t>(cost.elements) * plan::sum_bytes(work.wire)) +
+  return cost.at_work + cost.waiting(replica) +
+         Bytes(static_cast<std::int64_t>(cost.elements) * plan::sum_bytes(work.wire)) +
          (replica ? Bytes(0) : cost.weights);
 }
 

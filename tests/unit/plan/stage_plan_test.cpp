@@ -74,8 +74,14 @@ double bytes_of_layer(const StageWork& work) {
 
 void expect_sound(const StageWork& work, const StagePlan& plan, const std::vector<fleet::DeviceProfile>& devices) {
   std::int64_t at = 0;
-  std::vector<double> used(devices.size());
+  std::vector<std::vector<double>> used(static_cast<std::size_t>(plan.rounds()), std::vector<double>(devices.size()));
+  std::int64_t round = 0;
+  const auto held = [&](std::int64_t of_round, DeviceId device) -> double& {
+    return used[static_cast<std::size_t>(of_round)][static_cast<std::size_t>(device.value)];
+  };
   for (const Stage& stage : plan.stages) {
+    EXPECT_TRUE(stage.round == round || stage.round == round + 1);
+    round = stage.round;
     EXPECT_EQ(stage.first, at);
     EXPECT_GT(stage.end, stage.first);
     at = stage.end;
@@ -85,19 +91,24 @@ void expect_sound(const StageWork& work, const StagePlan& plan, const std::vecto
     for (const StageReplica& replica : stage.replicas) {
       EXPECT_GE(replica.forward_slots, 2);
       EXPECT_GE(replica.backward_slots, 2);
+      const auto [there, back] = slot_bytes(cost, replica.held);
       EXPECT_EQ(replica.memory.value(),
-                (cost.weights() + cost.at_work() + cost.open_forward() * replica.forward_slots +
-                 cost.open_backward() * replica.backward_slots + (replica.kept_slots > 0 ? cost.packed() : Bytes(0)) +
+                (cost.weights() + cost.at_work() + cost.open_forward() * kLeastOpen +
+                 there * (replica.forward_slots - kLeastOpen) + back * replica.backward_slots + (replica.kept_slots > 0 ? cost.packed() : Bytes(0)) +
                  cost.kept() * replica.kept_slots)
                     .value());
-      used[static_cast<std::size_t>(replica.device.value)] += static_cast<double>(replica.memory.value());
+      held(stage.round, replica.device) += static_cast<double>(replica.memory.value());
+      EXPECT_TRUE(replica.kept_slots == 0 || round + 1 == plan.rounds()) << "it does not come back at once";
     }
   }
   EXPECT_EQ(at, std::ssize(work.pieces));
   for (const GradientOwner& owner : plan.owners)
-    used[static_cast<std::size_t>(owner.device.value)] += static_cast<double>(owner.memory.value());
-  for (std::size_t i = 0; i < devices.size(); ++i)
-    EXPECT_LE(used[i], static_cast<double>(devices[i].memory.value())) << "device " << i;
+    held(plan.stages[static_cast<std::size_t>(owner.stage)].round, owner.device) +=
+        static_cast<double>(owner.memory.value());
+  for (const std::vector<double>& of_round : used) {
+    for (std::size_t i = 0; i < devices.size(); ++i)
+      EXPECT_LE(of_round[i], static_cast<double>(devices[i].memory.value())) << "device " << i;
+  }
 
   // Slices of every group fill every trained tensor.
   std::map<std::pair<std::int64_t, std::int64_t>, std::vector<std::pair<std::int64_t, std::int64_t>>> covered;
@@ -367,7 +378,8 @@ TEST(StagePlan, LeavesDevicesToSumsWhereMemoryIsShort) {
   auto devices = published(256);
   for (const std::int64_t memory : {600'000'000, 700'000'000}) {
     for (fleet::DeviceProfile& device : devices) device.memory = Bytes(memory);
-    const StagePlan plan = plan_stages(work, devices, {kWide, 0});
+    const StagePlan plan = plan_stages(work, devices, {.server = kWide, .rounds = false});
+    EXPECT_EQ(plan.rounds(), 1);
     expect_sound(work, plan, devices);
     std::vector<bool> holds(devices.size()), owns(devices.size());
     for (const Stage& stage : plan.stages) {
@@ -381,6 +393,36 @@ TEST(StagePlan, LeavesDevicesToSumsWhereMemoryIsShort) {
     EXPECT_LE(floor_of(work, devices, kWide, none).value(),
               stage_lower_bound(work, plan, devices, kWide, none).value());
   }
+}
+
+// Fleets that hold a part of the weights and sums at a time, and some that could hold all of them in few replicas.
+TEST(StagePlan, GoesInRoundsWhereMemoryIsShort) {
+  model::ModelConfig config = *model::find_preset("opt-13b");
+  config.seq_len = 1024;
+  const StageWork work = work_of(config, 128);
+  const ServerShare none{};
+  for (const auto& [count, memory] : {std::pair(32, 0.0), std::pair(16, 0.0), std::pair(64, 0.0), std::pair(256, 6e8)}) {
+    auto devices = published(count);
+    for (fleet::DeviceProfile& device : devices) {
+      if (memory > 0) device.memory = Bytes(static_cast<std::int64_t>(memory));
+    }
+    const StagePlan plan = plan_stages(work, devices, {.server = kWide});
+    EXPECT_GT(plan.rounds(), 1) << count;
+    expect_sound(with_head_parts(work, plan.head_parts), plan, devices);
+    const std::optional<StagePlan> at_once = find_stages(work, devices, {.server = kWide, .rounds = false});
+    EXPECT_EQ(at_once.has_value(), count > 64) << count;
+    if (at_once) {
+      EXPECT_LT(plan.forecast, at_once->forecast);
+    }
+    const Seconds bound = stage_lower_bound(work, plan, devices, kWide, none);
+    EXPECT_LE(floor_of(work, devices, kWide, none).value(), bound.value());
+    EXPECT_LE(bound.value(), plan.forecast.value());
+    for (const StagePlan& other : stage_candidates(work, devices, {.server = kWide}, 64))
+      expect_sound(with_head_parts(work, other.head_parts), other, devices);
+  }
+  // Where memory is not short nothing else is tried.
+  const auto devices = published(256);
+  for (const StagePlan& plan : stage_candidates(work, devices, {.server = kWide}, 64)) EXPECT_EQ(plan.rounds(), 1);
 }
 
 // What fits memory does not depend on links, though the time that stages are cut for does.

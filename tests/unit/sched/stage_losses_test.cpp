@@ -306,7 +306,7 @@ std::vector<fleet::DeviceProfile> with_just_enough_memory(const model::StepGraph
   const plan::StageWork work = plan::stage_work_of(graph, DType::f16);
   const auto fits = [&](std::int64_t memory, std::size_t count) {
     for (fleet::DeviceProfile& device : devices) device.memory = Bytes(memory);
-    return plan::find_stages(work, std::span(devices).first(count), {.server = kWide}).has_value();
+    return plan::find_stages(work, std::span(devices).first(count), {.server = kWide, .rounds = false}).has_value();
   };
   std::int64_t low = 2'000'000, high = 16'000'000;
   while (high - low > low / 20) {
@@ -323,15 +323,16 @@ TEST(StageLosses, StepsGoOnWithDevicesThatNoPlanFits) {
   for (std::uint64_t seed = 0; seed < 8; ++seed) {
     const model::StepGraph graph = graph_of("opt", 4, 24);
     const auto devices = with_just_enough_memory(graph, devices_of(16, seed));
+    const StageSchedulerOptions at_once{.stages = {.server = kWide, .rounds = false}, .wire = DType::f16};
     SimulatedFleet calm(devices, kWide, DType::f16);
-    const Seconds step = StageScheduler(calm, graph, {{kWide, 0}, DType::f16}).run().time;
+    const Seconds step = StageScheduler(calm, graph, at_once).run().time;
     fleet::ChurnTrace churn;
     for (std::int64_t i = 0; i < 4; ++i) {
       const double at = seed % 2 == 0 ? 0.9 : 0.2 * static_cast<double>(i);
       churn.push_back({step * at, DeviceId(12 + i), fleet::ChurnKind::leave, 1.0});
     }
     SimulatedFleet fleet(devices, kWide, DType::f16, churn);
-    StageScheduler scheduler(fleet, graph, {{kWide, 0}, DType::f16});
+    StageScheduler scheduler(fleet, graph, at_once);
     try {
       for (int k = 0; k < 3; ++k) {
         scheduler.run();

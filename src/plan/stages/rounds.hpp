@@ -1,0 +1,17 @@
+// Layouts in rounds (docs/cost_model.md, "Rounds"): runs of pieces that are laid out one by one, each on all devices.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "cleave/plan/stage_plan.hpp"
+
+namespace cleave::plan::stages {
+
+/// The layouts with fewest rounds, at least two, the one with the least forecast first; none where no number of rounds
+/// fits. `work` has its head in parts, if any. Deterministic.
+[[nodiscard]] std::vector<StagePlan> layouts_in_rounds(const StageWork& work,
+                                                       std::span<const fleet::DeviceProfile> devices,
+                                                       const StageOptions& options);
+
+}  // namespace cleave::plan::stages

@@ -1,0 +1,79 @@
+// Rounds of stages (plan::StagePlan). A step has phases, each with the stages of one round: upward sequences go forward
+// through them, the last round's take them back as well, and downward they go back through the others. Boundaries are
+// at the server anyway, and a way back makes again what it needs, so nothing stays on devices from one phase to another.
+#include <algorithm>
+
+#include "stages/stage_run.hpp"
+#include "stopwatch.hpp"
+
+namespace cleave::sched::stages {
+
+std::int64_t StageRun::open_round() const {
+  const std::int64_t last = plan.rounds() - 1;
+  return phase <= last ? phase : 2 * last - phase;
+}
+
+bool StageRun::is_last_phase() const {
+  if (!goes_back()) return false;
+  const auto lowest_back = static_cast<std::size_t>(std::min(lowest, top()));
+  return open_round() == plan.stages[lowest_back].round;
+}
+
+std::int32_t StageRun::lowest_open() const {
+  return static_cast<std::int32_t>(std::ranges::lower_bound(plan.stages, open_round(), {}, &plan::Stage::round) -
+                                   plan.stages.begin());
+}
+
+std::int32_t StageRun::highest_open() const {
+  return static_cast<std::int32_t>(std::ranges::upper_bound(plan.stages, open_round(), {}, &plan::Stage::round) -
+                                   plan.stages.begin()) -
+         1;
+}
+
+bool StageRun::phase_is_over() {
+  if (is_last_phase() || !missing.empty() || !pairs.empty()) return false;
+  if (!goes_back()) return through == batch;
+  for (std::int32_t s = lowest_open(); s <= highest_open(); ++s) {
+    if (at(s).backward_left > 0 || at(s).gradients_left > 0) return false;
+  }
+  return true;
+}
+
+void StageRun::begin_next_phase() {
+  close_round();
+  ++phase;
+  through = 0;
+  const bool replicas = load_replicas(), owners = load_owners();
+  enter_round();
+  if (replicas && owners) return;
+  // Some are gone since the step was planned.
+  const Stopwatch watch(report.planning);
+  rehearse();
+  give_to_others({});
+}
+
+void StageRun::close_round() {
+  for (std::int32_t s = lowest_open(); s <= highest_open(); ++s) {
+    for (const Host& host : at(s).hosts) {
+      if (!host.retired) give_back(host.places, host.device, places(at(s).cost, host));
+      give_back(host.load, host.device, at(s).cost.weights());
+      --book(host.device).roles;
+    }
+    at(s).hosts.clear();
+  }
+}
+
+void StageRun::enter_round() {
+  if (open_round() == phase) {  // upward
+    for (std::int64_t q = 0; q < batch; ++q) enter_forward(q, lowest_open());
+    return;
+  }
+  const std::int32_t highest = highest_open();
+  for (std::int64_t q = 0; q < batch; ++q) {
+    sum_elsewhere(q, highest);
+    want_backward(q, highest);
+    if (visit(backward, highest, q).placed()) send_backward(q, highest);
+  }
+}
+
+}  // namespace cleave::sched::stages

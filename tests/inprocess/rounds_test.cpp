@@ -1,0 +1,119 @@
+// Training in rounds of stages, on devices that cannot hold all stages at once: the bits of training in tiles.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "churn_schedule.hpp"
+#include "cleave/model/step_text.hpp"
+#include "faulty_run.hpp"
+#include "run.hpp"
+
+namespace cleave::testing_run {
+namespace {
+
+using Mode = server::VerifyMode;
+
+plan::StageWork work_of(const Setting& s) {
+  return plan::stage_work_of(model::graph_of_stages({s.model, s.batch, {}, s.wire}), s.wire);
+}
+
+// Devices of so little memory that stages need rounds: about the least with which there is a layout, and more.
+Setting in_rounds(Setting s, std::vector<fleet::DeviceProfile> devices, int ranks, double more = 1) {
+  s = in_stages(std::move(s), std::move(devices), ranks);
+  const plan::StageWork work = work_of(s);
+  const plan::StageOptions options = sched::stage_scheduler_options(options_of(s)).stages;
+  const auto set_memory = [&](std::int64_t memory) {
+    for (fleet::DeviceProfile& device : s.devices) device.memory = Bytes(memory);
+  };
+  std::int64_t low = 1'000, high = 64 << 20;
+  while (high - low > low / 100) {
+    const std::int64_t middle = (low + high) / 2;
+    set_memory(middle);
+    (plan::find_stages(work, s.devices, options) ? high : low) = middle;
+  }
+  set_memory(static_cast<std::int64_t>(more * static_cast<double>(high)));
+  return s;
+}
+
+std::int64_t rounds_of(const Setting& s) {
+  return plan::find_stages(work_of(s), s.devices, sched::stage_scheduler_options(options_of(s)).stages)->rounds();
+}
+
+Setting deep_setting() {
+  Setting s = small_setting();
+  s.model.n_layer = 6;
+  return s;
+}
+
+TEST(Rounds, TheSameBitsAsTiles) {
+  std::int64_t most = 0;
+  for (const std::string family : {"gpt2", "opt", "llama"}) {
+    for (const DType wire : kWires) {
+      Setting plain = with_wire(deep_setting(), wire);
+      plain.model.family = family;
+      const std::uint64_t wanted = train(plain).hash;
+      for (const auto& [devices, ranks] : std::vector<std::pair<std::int64_t, int>>{{2, 1}, {3, 2}, {5, 5}}) {
+        SCOPED_TRACE(testing::Message() << family << ' ' << name_of(wire) << ' ' << devices);
+        const Setting s = in_rounds(plain, unlike_devices(devices), ranks);
+        const std::int64_t rounds = rounds_of(s);
+        EXPECT_GT(rounds, 1);
+        most = std::max(most, rounds);
+        const Outcome got = train(s);
+        EXPECT_EQ(got.hash, wanted);
+        EXPECT_EQ(got.rejected, 0) << "devices hold more than they have";
+        EXPECT_EQ(got.time, simulate(s).time);
+      }
+    }
+  }
+  EXPECT_GE(most, 3);
+}
+
+TEST(Rounds, FrozenTensorsEvaluationsAndClocks) {
+  for (const std::vector<std::string>& freeze : std::vector<std::vector<std::string>>{
+           {"*wte*", "*wpe*"}, {"*h.0.*", "*h.1.*", "*h.2.*", "*h.3.*", "*wte*", "*wpe*"}, {"*attn*"}}) {
+    Setting plain = deep_setting();
+    plain.freeze = freeze;
+    plain.grad_clip = 0;
+    const std::uint64_t wanted = train(plain).hash;
+    for (const server::ClockMode clock :
+         {server::ClockMode::virtual_time, server::ClockMode::wall, server::ClockMode::off}) {
+      Setting s = in_rounds(plain, alike_devices(3), 2);
+      s.clock = clock;
+      s.evaluations = 2;
+      EXPECT_EQ(train(s).hash, wanted) << freeze.size();
+    }
+  }
+}
+
+TEST(Rounds, DevicesThatComeAndGoLeaveNoTrace) {
+  for (const DType wire : kWires) {
+    const Setting plain = with_wire(deep_setting(), wire);
+    const std::uint64_t wanted = train(plain).hash;
+    SCOPED_TRACE(name_of(wire));
+    const Setting s = in_rounds(plain, unlike_devices(6), 2, 1.3);
+    EXPECT_GT(rounds_of(s), 1);
+    expect_same_bits_while_devices_come_and_go(s, wire == DType::f32 ? 40 : 15, wanted);
+  }
+}
+
+// Visits and sums made again by second devices, and checked by the server.
+TEST(Rounds, AreVerified) {
+  for (const Mode mode : {Mode::quorum, Mode::audit}) {
+    Setting s = in_rounds(deep_setting(), alike_devices(6), 2, 1.5);
+    s.verification = {.mode = mode, .fraction = 1.0, .seed = 11};
+    EXPECT_GT(rounds_of(s), 1);
+    const std::uint64_t wanted = train(deep_setting()).hash;
+    const Outcome honest = train(s);
+    EXPECT_EQ(honest.hash, wanted) << server::name_of(mode);
+    EXPECT_EQ(honest.rejected, 0);
+    EXPECT_TRUE(honest.distrusted.empty());
+    EXPECT_TRUE(honest.verification.wrong.empty());
+    s.churn = {liar(2, 1.0, fleet::InjectedFaultKind::element)};
+    const Outcome lied_to = train(s);
+    EXPECT_EQ(lied_to.hash, wanted) << server::name_of(mode);
+    EXPECT_EQ(lied_to.distrusted, std::vector{DeviceId(2)});
+  }
+}
+
+}  // namespace
+}  // namespace cleave::testing_run
