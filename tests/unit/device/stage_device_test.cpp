@@ -1,5 +1,5 @@
 // Sums of an owner on an emulated device with a 16-bit wire: they travel in 4 bytes an element, in 8 where they need
-// them, and a device whose memory does not hold that refuses.
+// them, and a device whose memory does not hold that refuses. Visits to a stage that it holds.
 #include "stage_device.hpp"
 
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ class StageDeviceTest : public ::testing::Test {
   }
 
   // The frame must outlive the view.
-  comm::TaskView task(const comm::StageTask& of, std::span<const std::byte> payload) {
+  comm::TaskView task(const comm::StageTask& of, std::span<const std::byte> payload, std::int32_t owner = kOwner) {
     comm::Header header;
     header.kind = comm::Kind::task;
     header.tasklet = TaskletId(++last_);
@@ -67,7 +67,8 @@ class StageDeviceTest : public ::testing::Test {
     header.panels = 1;
     header.stage_task = of;
     header.stage_task.stage = kStage;
-    header.stage_task.owner = kOwner;
+    header.stage_task.owner = owner;
+    header.digest = comm::makes_again(of.errand);
     header.stage_task.operand_bytes = std::ssize(payload);
     comm::TaskDraft draft = comm::begin_task(header);
     std::ranges::copy(payload, draft.operands[0].begin());
@@ -86,6 +87,38 @@ class StageDeviceTest : public ::testing::Test {
     to.put(std::span<const UnitRange>(slices_));
     to.put(std::span<const std::byte>(weights_));
     EXPECT_FALSE(execute(device, task({.errand = StageErrand::hold, .memory = 1}, payload)));
+  }
+
+  void hold_stage(StageDevice& device) {
+    const std::int64_t bytes = pieces::bytes_of_stage(*table_, kMlp, kMlp + 1);
+    std::vector<std::byte> payload(3 * 8 + static_cast<std::size_t>(bytes), std::byte{0x22});
+    ByteWriter to(payload);
+    to.put_value<std::int64_t>(kMlp);
+    to.put_value<std::int64_t>(kMlp + 1);
+    to.put_value<std::int64_t>(0);
+    EXPECT_FALSE(execute(device, task({.errand = StageErrand::hold, .memory = 1}, payload, -1)));
+  }
+
+  // All rows of a sequence at the stage: what it returns, or why it does not.
+  std::variant<std::vector<std::byte>, Reason> visit(StageDevice& device, StageErrand errand, std::int64_t sequence) {
+    const bool back = errand == StageErrand::backward || errand == StageErrand::witness_backward;
+    const bool again = errand == StageErrand::witness_forward || errand == StageErrand::witness_backward;
+    std::vector<std::byte> payload = rows(1.0, errand == StageErrand::backward ? 2 : 1);
+    if (errand == StageErrand::witness_backward) {
+      const std::vector<std::byte> dy = rows(1.0, 2);
+      payload.insert(payload.end(), dy.begin(), dy.end());
+    }
+    const std::int64_t norms = back ? 4 * pieces::norm_elements(*table_, kMlp, kMlp + 1) : 0;
+    const std::int64_t size = errand == StageErrand::remake ? 0 : kSeq * kWidth * 2 + norms;
+    auto answer = execute(device, task({.errand = errand,
+                                        .sequence = sequence,
+                                        .row = again ? static_cast<std::int32_t>(kSeq) : 0,
+                                        .rows = kSeq,
+                                        .result_bytes = size},
+                                       payload, -1));
+    if (const auto* reason = std::get_if<Reason>(&*answer)) return *reason;
+    const std::span<std::byte> bytes = std::get<comm::ResultDraft>(*answer).outputs[0];
+    return std::vector<std::byte>(bytes.begin(), bytes.end());
   }
 
   Reason add(StageDevice& device, std::int64_t sequence, double size) {
@@ -135,6 +168,37 @@ TEST_F(StageDeviceTest, PartialSumsTakeEightBytesWhereFourDoNotHoldThem) {
   const auto* halves = reinterpret_cast<const std::uint16_t*>(finished.outputs[0].data());
   for (std::int64_t i = 0; i < elements_; ++i)
     ASSERT_EQ(halves[i], kernels::to_f16(static_cast<float>(static_cast<double>(integers[i]) * 0x1p-24))) << i;
+}
+
+// X of a sequence is here for its way back, when its way forward comes here too, since the device that had it is lost;
+// and when one of its visits is made again here, which another device has run.
+TEST_F(StageDeviceTest, OtherVisitsOfASequenceDoNotEndItsWayBack) {
+  StageDevice device(*table_, parallel_, Bytes(1 << 20));
+  hold_stage(device);
+  const auto forward = visit(device, StageErrand::forward, 2);
+  ASSERT_TRUE(std::holds_alternative<std::vector<std::byte>>(forward));
+  ASSERT_TRUE(std::holds_alternative<std::vector<std::byte>>(visit(device, StageErrand::remake, 2)));
+  const auto back = visit(device, StageErrand::backward, 2);
+  ASSERT_TRUE(std::holds_alternative<std::vector<std::byte>>(back));
+  for (const StageErrand between :
+       {StageErrand::forward, StageErrand::witness_forward, StageErrand::witness_backward}) {
+    ASSERT_TRUE(std::holds_alternative<std::vector<std::byte>>(visit(device, StageErrand::remake, 2)));
+    EXPECT_EQ(visit(device, between, 2), between == StageErrand::witness_backward ? back : forward);
+    EXPECT_EQ(visit(device, StageErrand::backward, 2), back) << static_cast<int>(between);
+  }
+}
+
+// Whose memory is given back is not there any more, until it comes again.
+TEST_F(StageDeviceTest, GivesUpAStageWithTheSequencesThere) {
+  StageDevice device(*table_, parallel_, Bytes(1 << 20));
+  hold_stage(device);
+  ASSERT_TRUE(std::holds_alternative<std::vector<std::byte>>(visit(device, StageErrand::remake, 1)));
+  device.drop_stage(kStage);
+  EXPECT_EQ(std::get<Reason>(visit(device, StageErrand::backward, 1)), Reason::columns);
+  EXPECT_EQ(std::get<Reason>(visit(device, StageErrand::forward, 1)), Reason::columns);
+  hold_stage(device);
+  EXPECT_EQ(std::get<Reason>(visit(device, StageErrand::backward, 1)), Reason::columns) << "it was not begun again";
+  EXPECT_TRUE(std::holds_alternative<std::vector<std::byte>>(visit(device, StageErrand::forward, 1)));
 }
 
 TEST_F(StageDeviceTest, RefusesSumsThatItsMemoryDoesNotHold) {
