@@ -18,7 +18,9 @@ CASES = [
     Case("OPT-13B, 32 devices, in tiles", {**fleet(edge(32)), "plan.layout": "tiles"}, seeds=ONE),
     Case("OPT-13B, 32 devices of 512 MB", fleet(edge(32, "512 MB")), seeds=ONE),
     Case("OPT-13B, 256 devices of 512 MB", fleet(edge(256, "512 MB"))),
+    Case("OPT-13B, 256 devices of 512 MB, all stages at once", {**fleet(edge(256, "512 MB")), "plan.rounds": "false"}),
     Case("OPT-13B, 256 devices of 600 MB", fleet(edge(256, "600 MB"))),
+    Case("OPT-13B, 256 devices of 600 MB, all stages at once", {**fleet(edge(256, "600 MB")), "plan.rounds": "false"}),
     Case("OPT-13B, 256 devices of 700 MB", fleet(edge(256, "700 MB"))),
     Case("OPT-1.3B, 256 devices", {"model.preset": "opt-1.3b"}),
     Case("OPT-125M, 256 devices", {"model.preset": "opt-125m"}),
@@ -38,7 +40,7 @@ def figures(r):
     found = {}
     for case in r.cases:
         rows = r.points("cleave", case)
-        forecasts = [f / s for f, s in zip(r.of("cleave", case, "figures.forecast_s"), r.of("cleave", case))]
+        forecasts = [row["figures"]["forecast_s"] / row["step_s"] for row in rows if row["figures"].get("forecast_s")]  # none in tiles
         of = {key: statistics.median(values) if (values := r.of("cleave", case, key)) else None
               for key in ("lower_bound_s", "floor_s", "bytes_down", "bytes_up", "planning_s", "wall_s")}
         lines.append([case, r.text("cleave", case), f"{of['lower_bound_s']:.4g}", f"{of['floor_s']:.3g}",
