@@ -70,9 +70,10 @@ int main(int argc, char** argv) {
       std::int64_t groups = 0;
       for (const std::int64_t of_stage : plan.groups) groups = std::max(groups, of_stage);
       const auto time = planner.rehearse(plan, devices, Seconds(std::numeric_limits<double>::infinity()));
-      fmt::print("{:6} {:6} {:6} {:8} {:6} {:6} {:6.1f} {:8.1f} {:6.1f} {:6.2f}{}\n", seed, plan.rounds(), plan.stages.size(),
-                 replicas, plan.owners.size(), groups, plan.chain.value(), plan.forecast.value(), time->value(),
-                 plan.forecast.value() / time->value(), plan.stages.front().kept_slots() > 0 ? " kept" : "");
+      fmt::print("{:6} {:6} {:6} {:8} {:6} {:6} {:6.1f} {:8.1f} {:6.1f} {:6.2f}{}\n", seed, plan.rounds(),
+                 plan.stages.size(), replicas, plan.owners.size(), groups, plan.chain.value(), plan.forecast.value(),
+                 time->value(), plan.forecast.value() / time->value(),
+                 plan.stages.front().kept_slots() > 0 ? " kept" : "");
       std::fflush(stdout);
     }
   }

@@ -122,9 +122,9 @@ struct OwnerCost {
   /// back through a replica one after another, each summed before the next, but through the head side by side.
   Bytes held;
   std::int64_t side_by_side = 1;  ///< that wait so: as many as a head has open at least
-  Bytes operands;  ///< of one sequence that it did not run itself
-  Flops alone;     ///< of such a sequence
-  Flops beside;    ///< of a sequence whose backward pass it ran itself
+  Bytes operands;                 ///< of one sequence that it did not run itself
+  Flops alone;                    ///< of such a sequence
+  Flops beside;                   ///< of a sequence whose backward pass it ran itself
   /// Memory for operands that wait to be summed.
   [[nodiscard]] Bytes waiting(bool replica) const { return replica ? kept + held * side_by_side : kept; }
 };

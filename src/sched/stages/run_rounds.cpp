@@ -1,6 +1,7 @@
 // Rounds of stages (plan::StagePlan). A step has phases, each with the stages of one round: upward sequences go forward
 // through them, the last round's take them back as well, and downward they go back through the others. Boundaries are
-// at the server anyway, and a way back makes again what it needs, so nothing stays on devices from one phase to another.
+// at the server anyway, and a way back makes again what it needs, so nothing stays on devices from one phase to
+// another.
 #include <algorithm>
 
 #include "stages/stage_run.hpp"

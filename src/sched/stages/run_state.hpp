@@ -44,12 +44,12 @@ struct Host {
   std::int64_t kept_slots = 0, kept_all = 0;        // of sequences whose values are kept: they go forward in these
   std::int64_t witness_slots = 0, witness_all = 0;  // for visits that it makes again as a second device
   std::int64_t going_back = -1;  // the sequence of which it is sent chunks on their way back, one after another
-  Bytes held;                                       // of an open sequence beyond the least number: plan::slot_bytes()
-  Seconds ready;                                    // its weights are expected
-  TaskletId load;                                   // holds its weights
-  TaskletId places;                                 // holds the memory of sequences, and of a chunk at work
-  bool retired = false;                             // no sequence will come any more: it only has the weights
-  bool helps = false;                               // it came for one that was lost, beside work of its own
+  Bytes held;                    // of an open sequence beyond the least number: plan::slot_bytes()
+  Seconds ready;                 // its weights are expected
+  TaskletId load;                // holds its weights
+  TaskletId places;              // holds the memory of sequences, and of a chunk at work
+  bool retired = false;          // no sequence will come any more: it only has the weights
+  bool helps = false;            // it came for one that was lost, beside work of its own
 
   [[nodiscard]] bool keeps() const { return kept_all > 0; }
   // Sequences' slots on one of the ways.

@@ -94,8 +94,8 @@ void expect_sound(const StageWork& work, const StagePlan& plan, const std::vecto
       const auto [there, back] = slot_bytes(cost, replica.held);
       EXPECT_EQ(replica.memory.value(),
                 (cost.weights() + cost.at_work() + cost.open_forward() * kLeastOpen +
-                 there * (replica.forward_slots - kLeastOpen) + back * replica.backward_slots + (replica.kept_slots > 0 ? cost.packed() : Bytes(0)) +
-                 cost.kept() * replica.kept_slots)
+                 there * (replica.forward_slots - kLeastOpen) + back * replica.backward_slots +
+                 (replica.kept_slots > 0 ? cost.packed() : Bytes(0)) + cost.kept() * replica.kept_slots)
                     .value());
       held(stage.round, replica.device) += static_cast<double>(replica.memory.value());
       EXPECT_TRUE(replica.kept_slots == 0 || round + 1 == plan.rounds()) << "it does not come back at once";
@@ -401,7 +401,8 @@ TEST(StagePlan, GoesInRoundsWhereMemoryIsShort) {
   config.seq_len = 1024;
   const StageWork work = work_of(config, 128);
   const ServerShare none{};
-  for (const auto& [count, memory] : {std::pair(32, 0.0), std::pair(16, 0.0), std::pair(64, 0.0), std::pair(256, 6e8)}) {
+  for (const auto& [count, memory] :
+       {std::pair(32, 0.0), std::pair(16, 0.0), std::pair(64, 0.0), std::pair(256, 6e8)}) {
     auto devices = published(count);
     for (fleet::DeviceProfile& device : devices) {
       if (memory > 0) device.memory = Bytes(static_cast<std::int64_t>(memory));
@@ -411,9 +412,7 @@ TEST(StagePlan, GoesInRoundsWhereMemoryIsShort) {
     expect_sound(with_head_parts(work, plan.head_parts), plan, devices);
     const std::optional<StagePlan> at_once = find_stages(work, devices, {.server = kWide, .rounds = false});
     EXPECT_EQ(at_once.has_value(), count > 64) << count;
-    if (at_once) {
-      EXPECT_LT(plan.forecast, at_once->forecast);
-    }
+    if (at_once) { EXPECT_LT(plan.forecast, at_once->forecast); }
     const Seconds bound = stage_lower_bound(work, plan, devices, kWide, none);
     EXPECT_LE(floor_of(work, devices, kWide, none).value(), bound.value());
     EXPECT_LE(bound.value(), plan.forecast.value());

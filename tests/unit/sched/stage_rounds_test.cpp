@@ -87,13 +87,13 @@ TEST(StageRounds, FrozenLayersAreNotHeldAgain) {
   config.d_ff = 512;
   config.vocab_size = 640;
   config.seq_len = config.max_pos = 384;
-  const model::StepGraph graph = model::build_step(config, {.kind = model::StepKind::train,
-                                                            .batch = 4,
-                                                            .clip = true,
-                                                            .freeze = {"*embed*", "*layers.0.*", "*layers.1.*",
-                                                                       "*layers.2.*", "*layers.3.*", "*layers.4.*"},
-                                                            .loss_rows = 0,
-                                                            .row_groups = 1});
+  const model::StepGraph graph = model::build_step(
+      config, {.kind = model::StepKind::train,
+               .batch = 4,
+               .clip = true,
+               .freeze = {"*embed*", "*layers.0.*", "*layers.1.*", "*layers.2.*", "*layers.3.*", "*layers.4.*"},
+               .loss_rows = 0,
+               .row_groups = 1});
   std::int64_t fewer = 0;
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
     const auto devices = short_of_memory(5, seed);
@@ -124,8 +124,7 @@ TEST(StageRounds, WhateverLeavesEverythingIsDoneOnce) {
       fleet::ChurnTrace churn;
       for (const std::int64_t victim : {2, 5, 7}) {
         churn.push_back({step * progress, DeviceId(victim), fleet::ChurnKind::leave, 1.0});
-        if (seed % 2 == 0)
-          churn.push_back({step * (progress + 0.1), DeviceId(victim), fleet::ChurnKind::join, 1.0});
+        if (seed % 2 == 0) churn.push_back({step * (progress + 0.1), DeviceId(victim), fleet::ChurnKind::join, 1.0});
       }
       std::ranges::stable_sort(churn, {}, &fleet::ChurnEvent::at);
       SimulatedFleet fleet(devices, kWide, DType::f16, churn);
