@@ -6,10 +6,12 @@
 #include <iterator>
 #include <limits>
 #include <numeric>
+#include <set>
 #include <tuple>
 #include <utility>
 
 #include "cleave/sched/simulated_fleet.hpp"
+#include "stages/exchanges.hpp"
 
 namespace cleave::sched::stages {
 
@@ -20,6 +22,8 @@ constexpr double kTrusted = 1.25;  // a forecast may be too low by so much
 constexpr std::size_t kRehearsedDevices = 128, kRehearsedLayouts = 400;
 // Until chunks have passed so many stages in all: about a second of a core.
 constexpr std::int64_t kMostPassages = 1'000'000;
+// And of exchanges.
+constexpr double kExchanges = 0.5;
 // And in larger fleets, where the chain of sequences takes no more of the step than this: forecasts know it best.
 constexpr std::size_t kMostRehearsedDevices = 512;
 constexpr double kChain = 0.75;
@@ -91,6 +95,7 @@ StagePlanner::Rehearsal StagePlanner::perform(const plan::StagePlan& plan,
   const StageTally& tally = scheduler.tally();
   for (const auto* chunks : {&tally.forward, &tally.backward})
     rehearsal.passages += std::reduce(chunks->begin(), chunks->end());
+  rehearsal.usage.assign(fleet.usage().begin(), fleet.usage().end());
   return rehearsal;
 }
 
@@ -130,16 +135,46 @@ std::optional<StagePlanner::Found> StagePlanner::quickest_of_numbered(const std:
   }
   Seconds least(std::numeric_limits<double>::infinity());
   std::size_t quickest = 0;
+  Rehearsal of_quickest;
   for (std::size_t i = 0; i < plans.size() && left > 0; ++i) {
     if (i >= always && plans[i].forecast > least * kTrusted) continue;
-    const Rehearsal rehearsal = perform(plans[i], devices, least);
+    Rehearsal rehearsal = perform(plans[i], devices, least);
     left -= rehearsal.passages;
     if (!rehearsal.time || *rehearsal.time >= least) continue;
     least = *rehearsal.time;
     quickest = i;
+    of_quickest = std::move(rehearsal);
   }
-  plans[quickest].forecast = least;
-  return Found{std::move(plans[quickest]), least};
+  plan::StagePlan best = std::move(plans[quickest]);
+  best.forecast = least;
+  if (devices.size() <= kRehearsedDevices) {
+    const double all = kExchanges * static_cast<double>(std::min(effort.passages, kMostPassages));
+    exchange(best, devices, std::move(of_quickest), static_cast<std::int64_t>(all));
+  }
+  return Found{std::move(best), best.forecast};
+}
+
+void StagePlanner::exchange(plan::StagePlan& plan, const std::vector<fleet::DeviceProfile>& devices, Rehearsal last,
+                            std::int64_t passages) const {
+  std::set<DevicePair> tried;
+  for (bool better = true; better;) {
+    better = false;
+    for (const DevicePair& pair : worthwhile_exchanges(devices, last.usage)) {
+      if (passages <= 0) return;
+      if (!tried.insert(pair).second) continue;
+      plan::StagePlan other = exchanged(plan, pair);
+      if (!fits(other, devices)) continue;
+      Rehearsal rehearsal = perform(other, devices, plan.forecast);
+      passages -= rehearsal.passages;
+      if (!rehearsal.time || *rehearsal.time >= plan.forecast) continue;
+      plan = std::move(other);
+      plan.forecast = *rehearsal.time;
+      last = std::move(rehearsal);
+      tried.clear();
+      better = true;
+      break;
+    }
+  }
 }
 
 }  // namespace cleave::sched::stages

@@ -1,5 +1,6 @@
 // StagePlanner: the quickest layout in stages for some devices, by forecasts, and where those do not settle it by
-// rehearsals: the step is simulated on devices that neither leave nor jitter.
+// rehearsals: the step is simulated on devices that neither leave nor jitter. The quickest layout is then bettered by
+// exchanges of devices (exchanges.hpp).
 #pragma once
 
 #include <cstdint>
@@ -44,10 +45,14 @@ class StagePlanner {
   struct Rehearsal {
     std::optional<Seconds> time;  ///< none where it was stopped, since it took longer than `limit`
     std::int64_t passages = 0;    ///< of chunks through stages, each way
+    std::vector<Usage> usage;     ///< of each device
   };
   [[nodiscard]] Rehearsal perform(const plan::StagePlan& plan, const std::vector<fleet::DeviceProfile>& devices,
                                   Seconds limit) const;
   [[nodiscard]] std::int64_t passages(const plan::StagePlan& plan) const;
+  // Pairs of devices take each other's part in a layout, as long as the step becomes quicker and passages are left.
+  void exchange(plan::StagePlan& plan, const std::vector<fleet::DeviceProfile>& devices, Rehearsal last,
+                std::int64_t passages) const;
   [[nodiscard]] std::optional<Found> quickest_of_numbered(const std::vector<fleet::DeviceProfile>& devices,
                                                           Effort effort) const;
 
