@@ -107,5 +107,6 @@ def losses(r):
 
 
 def figures(r):
-    return {"kept sequences": mine(r, name("opt-13b", "16 GB", 32, "fibre", "calm")),
+    return {"small fibre": mine(r, name("opt-125m", "16 GB", 32, "fibre", "calm")),
+            "kept sequences": mine(r, name("opt-13b", "16 GB", 32, "fibre", "calm")),
             "kept sequences in sessions": mine(r, name("opt-13b", "16 GB", 32, "fibre", "sessions of 20 min")), "calm": table(r, "calm"), "churn": table(r, "sessions of 20 min"), "unlimited": unlimited(r), "losses": losses(r)}
