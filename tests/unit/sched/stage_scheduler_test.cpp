@@ -155,6 +155,50 @@ TEST(StageScheduler, KeptSequencesComeBackToWhereTheyWent) {
 
 // A head that no device can hold goes in parts: everything is done once, memory is kept and the bound too, one or more
 // replicas of a part, one or more groups of owners.
+// Submits, by device and stage, chunks that go back and sums of what was run there.
+class WaysBack final : public ForwardingFleet<Fleet> {
+ public:
+  explicit WaysBack(Fleet& fleet) : ForwardingFleet(fleet), fleet_(fleet) {}
+  void submit(const Tasklet& tasklet) override {
+    const std::pair at{tasklet.piece.device.value, tasklet.stage};
+    if (tasklet.errand == Errand::backward) chunks[at].push_back(tasklet.item.sequence);
+    if (tasklet.errand == Errand::sum && tasklet.run.down().value() == 0) sums[at].push_back(chunks[at].size());
+    fleet_.submit(tasklet);
+  }
+  std::map<std::pair<std::int64_t, std::int32_t>, std::vector<std::int64_t>> chunks;  // sequences
+  std::map<std::pair<std::int64_t, std::int32_t>, std::vector<std::size_t>> sums;     // chunks before each
+
+ private:
+  Fleet& fleet_;
+};
+
+// Operands of one sequence wait for sums at a time: all of its chunks, then its sums, before the next one's.
+TEST(StageScheduler, SequencesGoBackThroughAReplicaOneAfterAnother) {
+  std::size_t visits = 0, sums = 0;
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    const model::StepGraph graph = graph_of("opt", 12);
+    SimulatedFleet simulated(devices_of(14, seed), kWide, DType::f16);
+    WaysBack fleet(simulated);
+    StageScheduler scheduler(fleet, graph, {{kWide, 0}, DType::f16});
+    const std::size_t chunks = static_cast<std::size_t>((384 + scheduler.plan().chunk - 1) / scheduler.plan().chunk);
+    scheduler.run();
+    for (const auto& [at, sequences] : fleet.chunks) {
+      ASSERT_EQ(sequences.size() % chunks, 0U);
+      for (std::size_t i = 0; i < sequences.size(); i += chunks) {
+        ++visits;
+        for (std::size_t c = 1; c < chunks; ++c) EXPECT_EQ(sequences[i + c], sequences[i]) << seed;
+      }
+    }
+    for (const auto& [at, before] : fleet.sums) {
+      if (!fleet.chunks.contains(at)) continue;  // of the head
+      for (const std::size_t count : before) EXPECT_EQ(count % chunks, 0U) << seed;
+      sums += before.size();
+    }
+  }
+  EXPECT_GT(visits, 100U);
+  EXPECT_GT(sums, 20U);
+}
+
 TEST(StageScheduler, RunsAHeadInParts) {
   const model::StepGraph graph = graph_of("opt", 6, 3, 20'000);
   const plan::StageWork work = plan::stage_work_of(graph, DType::f16);
