@@ -111,9 +111,9 @@ void StageWorker::drop_stage(std::int32_t stage) {
   replicas_.erase(stage);
   for (auto* visits : {&forward_, &backward_, &waiting_}) {
     std::erase_if(*visits, [&](const auto& entry) {
-      if (entry.first.first != stage) return false;
-      for (const std::int32_t owner : entry.second.owners) kept_.erase({owner, entry.first.second});
-      return true;
+      const auto& [of_stage, sequence] = entry.first;
+      if (of_stage == stage) forget_operands(entry.second, sequence);
+      return of_stage == stage;
     });
   }
 }
@@ -178,19 +178,23 @@ StageWorker::Status StageWorker::hold_stage(std::int32_t stage, std::int64_t fir
   return take_stage(stage, first, end, std::make_unique<Weights>(table_.graph(), needed, std::move(weights)), replay);
 }
 
+void StageWorker::forget_operands(const Visit& visit, std::int64_t sequence) {
+  for (const std::int32_t owner : visit.owners) kept_.erase({owner, sequence});
+}
+
 // Who is begun here again is begun anew. The other way is another visit: X may be here for the way back while another
 // replica's way forward is made good.
 void StageWorker::forget(std::map<OfSequence, Visit>& visits, std::int32_t stage, std::int64_t sequence) {
-  const auto at = visits.find({stage, sequence});
-  if (at == visits.end()) return;
-  for (const std::int32_t owner : at->second.owners) kept_.erase({owner, sequence});
-  visits.erase(at);
+  if (const auto at = visits.find({stage, sequence}); at != visits.end()) {
+    forget_operands(at->second, sequence);
+    visits.erase(at);
+  }
+  waiting_.erase({stage, sequence});
+  passed_.erase({stage, sequence});
 }
 
 StageWorker::Visit& StageWorker::open_forward(Replica& replica, const Chunk& chunk, bool keeps) {
   forget(forward_, chunk.stage, chunk.sequence);
-  waiting_.erase({chunk.stage, chunk.sequence});
-  passed_.erase({chunk.stage, chunk.sequence});
   Visit& visit = forward_[{chunk.stage, chunk.sequence}];
   for (std::int64_t piece = replica.first; piece < replica.end; ++piece) {
     visit.states.push_back(replica.runs[static_cast<std::size_t>(piece - replica.first)]->open_forward());
@@ -461,8 +465,6 @@ StageWorker::Status StageWorker::remake(std::int32_t stage, std::int64_t sequenc
   const std::int64_t width = table_.piece(replica->first).width;
   if (replica->forward.empty() || sequence < 0 || std::ssize(x) != seq_ * width) return Status::malformed;
   forget(backward_, stage, sequence);
-  waiting_.erase({stage, sequence});
-  passed_.erase({stage, sequence});
   Visit& visit = backward_[{stage, sequence}];
   open_back(*replica, visit, stage, sequence, false, for_sums);
   visit.next = seq_;

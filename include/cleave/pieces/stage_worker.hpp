@@ -161,6 +161,7 @@ class StageWorker {
   Status take_stage(std::int32_t stage, std::int64_t first, std::int64_t end, std::unique_ptr<Weights> weights,
                     Replay replay);
   [[nodiscard]] bool can_hold(std::int64_t first, std::int64_t end);
+  void forget_operands(const Visit& visit, std::int64_t sequence);
   void forget(std::map<OfSequence, Visit>& visits, std::int32_t stage, std::int64_t sequence);
   Visit& open_forward(Replica& replica, const Chunk& chunk, bool keeps);
   // `of_kept`: with the values that its way forward has left.

@@ -497,8 +497,7 @@ Found candidates_of(const StageWork& cut, std::span<const fleet::DeviceProfile> 
   std::vector<StagePlan> whole = stages::data_parallel_layouts(problem, options.chunk);
   if (!search.best()) {
     whole.resize(std::min(whole.size(), most));
-    const bool none = whole.empty();
-    return {std::move(whole), none};
+    return {std::move(whole), false};
   }
   const bool memory_is_short = !search.is_usual();
   search.balance_processors();

@@ -114,9 +114,7 @@ class Bound {
     double bound = 0;
     std::vector<double> passed(stages);  // when a stage has sent its last dX at the earliest
     for (std::size_t s = of.first; s < stages; ++s) {
-      const double bytes = count(!of.back    ? costs_[s].forward_result(work_.tokens())
-                                 : !of.forth ? costs_[s].backward_result(work_.tokens())
-                                             : costs_[s].sent(work_.tokens()));
+      const double bytes = count(results(s, of));
       // A chunk is there before it goes back.
       const double begun = of.forth ? in[s] : in[s + 1];
       std::vector<Sender> senders;
@@ -141,11 +139,11 @@ class Bound {
       // owner reads nothing before a chunk has come to the top; the weights that it needs may come meanwhile.
       const double weights = count(owner.weights) / rates.down, begun = owner.replica ? 0 : of.forth ? in[stages] : 0;
       bound = std::max(bound, std::max(weights, begun) + operands_[k] / rates.down + sending);
-      // A part's rows need dX of no other; its owners may be done before its replicas are.
-      if (plan_.groups[s] == 1 && !costs_[s].is_part() && s + 1 < stages)
-        bound = std::max(bound, passed[s + 1] + sending);
-      if (plan_.groups[s] == 1 && !costs_[s].is_part() && s + 1 == stages && head)
-        bound = std::max(bound, passed[s] + sending);
+      // A part's rows need dX of no other; its owners may be done before its replicas are. Above the highest stage of a
+      // round that goes back alone nobody sends anything.
+      if (plan_.groups[s] > 1 || costs_[s].is_part()) continue;
+      if (s + 1 < stages) bound = std::max(bound, passed[s + 1] + sending);
+      if (s + 1 == stages && head) bound = std::max(bound, passed[s] + sending);
     }
     return bound;
   }
@@ -153,6 +151,12 @@ class Bound {
   struct Rates {
     double down = 1, up = 1, flops = 1, latency = 0;
   };
+
+  // What a stage's replicas send in a phase.
+  Bytes results(std::size_t s, const Phase& of) const {
+    if (of.forth) return of.back ? costs_[s].sent(work_.tokens()) : costs_[s].forward_result(work_.tokens());
+    return costs_[s].backward() ? costs_[s].backward_result(work_.tokens()) : Bytes(0);
+  }
 
   double hop(std::size_t s, bool forward) const {
     const std::int64_t rows = std::min(plan_.chunk, work_.seq);

@@ -2,7 +2,7 @@
 #include "stages/exchanges.hpp"
 
 #include <algorithm>
-#include <tuple>
+#include <functional>
 
 namespace cleave::sched::stages {
 

@@ -16,8 +16,8 @@ using DevicePair = std::pair<std::size_t, std::size_t>;
 
 /// Pairs for whom the longer of their busiest resources would be busy for a shorter time, if each did what the other
 /// has done in a step. Those who would save most come first. Example: device 0 sends for 100 s with 5 MB/s, device 1
-/// for 60 s with 10 MB/s. Exchanged they send for 120 s and 50 s: no. Were it 40 s of device 1, it would be 80 s and 50
-/// s.
+/// for 60 s with 10 MB/s. Exchanged they send for 50 s and 120 s: no. Had device 1 sent for 40 s, it would be 50 s and
+/// 80 s.
 [[nodiscard]] std::vector<DevicePair> worthwhile_exchanges(std::span<const fleet::DeviceProfile> devices,
                                                            std::span<const Usage> usage);
 [[nodiscard]] plan::StagePlan exchanged(plan::StagePlan plan, const DevicePair& pair);

@@ -123,7 +123,7 @@ void StageRun::sum_visited(std::int64_t q, std::int32_t s) {
     const plan::PanelRun run{
         .each = {Bytes(0), of.cost.beside, plan::kMessageHeader}, .panels = 1, .last_up = Bytes(0)};
     submit({.errand = Errand::sum, .device = of.device, .stage = s, .owner = index, .sequence = q, .of_visited = true},
-           {kBackward, ran.turn > 0 ? ran.turn : 2 * q + 1}, run, Bytes(0), false, {.owner = index, .rows = work.seq});
+           ran.way_back(q), run, Bytes(0), false, {.owner = index, .rows = work.seq});
   }
 }
 

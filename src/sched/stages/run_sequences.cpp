@@ -253,8 +253,8 @@ void StageRun::send_backward(std::int64_t q, std::int32_t s) {
     const auto number = static_cast<std::int32_t>(chunk);
     const bool again = of.sent < of.done;
     if (again) run.each.up = plan::kMessageHeader;
-    submit({again ? Errand::replay : Errand::backward, of.device, s, 0, number, q, of.makes_good()},
-           {kBackward, of.turn > 0 ? of.turn : 2 * q + 1}, run, Bytes(0), false,
+    submit({again ? Errand::replay : Errand::backward, of.device, s, 0, number, q, of.makes_good()}, of.way_back(q),
+           run, Bytes(0), false,
            {.row = from,
             .rows = to - from,
             .back = true,

@@ -17,6 +17,19 @@ namespace cleave::sched::stages {
 
 inline constexpr std::int32_t kNobody = -1, kNoLoss = -1, kServer = -2;
 
+/// Urgencies: what a device does first. Backward before forward, so that sequences leave and owners can begin; owners
+/// in the gaps, and what they read again last.
+enum Urgency : std::int32_t {
+  kWeights = 0,
+  kBackward = 1,
+  kForward = 2,
+  kSliceWeights = 3,
+  kSums = 4,
+  kOperands = 5,
+  kAgain = 6,
+  kWitness = 7,  // second devices, in what gaps are left
+};
+
 /// A sequence at a stage, in one direction. Chunks come and go in order.
 struct Visit {
   std::int32_t device = kNobody;
@@ -31,6 +44,10 @@ struct Visit {
   std::int32_t loss = kNoLoss;
   std::vector<std::int32_t> senders{};  // of its results, where there are second devices
   [[nodiscard]] bool placed() const { return device != kNobody; }
+  /// Of its chunks on their way back, and of the sums that follow them: sequence by sequence, or as its turn is.
+  [[nodiscard]] Priority way_back(std::int64_t sequence) const {
+    return {kBackward, turn > 0 ? turn : 2 * sequence + 1};
+  }
   /// The loss that the next chunk makes good.
   [[nodiscard]] std::int32_t makes_good() const { return sent < again ? loss : kNoLoss; }
 };
@@ -197,19 +214,6 @@ struct PairBook {
   std::int64_t by_server = 0;                   // pairs that were given to the server
   Flops server_left;                            // that it may do for sums in this step
   [[nodiscard]] bool empty() const { return visits.empty() && sums == 0; }
-};
-
-/// Urgencies: what a device does first. Backward before forward, so that sequences leave and owners can begin; owners
-/// in the gaps, and what they read again last.
-enum Urgency : std::int32_t {
-  kWeights = 0,
-  kBackward = 1,
-  kForward = 2,
-  kSliceWeights = 3,
-  kSums = 4,
-  kOperands = 5,
-  kAgain = 6,
-  kWitness = 7,  // second devices, in what gaps are left
 };
 
 }  // namespace cleave::sched::stages

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cleave/fleet/churn.hpp"
 #include "cleave/fleet/profile.hpp"
 #include "cleave/model/family.hpp"
 #include "cleave/plan/stage_cost.hpp"
@@ -17,19 +18,33 @@ namespace cleave::sched {
 inline const fleet::ServerProfile kWide{fleet::kUnlimitedRate, fleet::kUnlimitedRate, FlopsPerSecond(1e12),
                                         BytesPerSecond(1e11)};
 
+/// What of a model is not always the same.
+struct ModelShape {
+  std::string family = "opt";
+  std::int64_t layers = 3, width = 128, vocabulary = 640;
+  std::vector<std::string> freeze{};
+};
+
+inline model::StepGraph graph_of_shape(const ModelShape& shape, std::int64_t batch) {
+  model::ModelConfig config;
+  config.family = shape.family;
+  config.n_layer = shape.layers;
+  config.n_head = config.n_kv_head = 8;
+  config.d_model = shape.width;
+  config.d_ff = 4 * shape.width;
+  config.vocab_size = shape.vocabulary;
+  config.seq_len = config.max_pos = 384;
+  return model::build_step(config, {.kind = model::StepKind::train,
+                                    .batch = batch,
+                                    .clip = true,
+                                    .freeze = shape.freeze,
+                                    .loss_rows = 0,
+                                    .row_groups = 1});
+}
+
 inline model::StepGraph graph_of(const std::string& family, std::int64_t batch, std::int64_t layers = 3,
                                  std::int64_t vocabulary = 640) {
-  model::ModelConfig config;
-  config.family = family;
-  config.n_layer = layers;
-  config.n_head = config.n_kv_head = 8;
-  config.d_model = 128;
-  config.d_ff = 512;
-  config.vocab_size = vocabulary;
-  config.seq_len = config.max_pos = 384;
-  return model::build_step(
-      config,
-      {.kind = model::StepKind::train, .batch = batch, .clip = true, .freeze = {}, .loss_rows = 0, .row_groups = 1});
+  return graph_of_shape({.family = family, .layers = layers, .vocabulary = vocabulary}, batch);
 }
 
 inline std::vector<fleet::DeviceProfile> devices_of(std::int64_t count, std::uint64_t seed, double memory = 1e7) {
@@ -42,6 +57,16 @@ inline std::vector<fleet::DeviceProfile> devices_of(std::int64_t count, std::uin
   group.uplink_bytes = {5e5, 1e6};
   group.latency_s = {0.001, 0.01};
   return fleet::draw_devices({group}, seed);
+}
+
+// Devices that stay for `session` steps and are away for `absence` steps, over so many steps.
+inline fleet::ChurnTrace sessions_of(const std::vector<fleet::DeviceProfile>& devices, std::uint64_t seed, Seconds step,
+                                     double session, double absence, double steps = 30) {
+  fleet::ChurnModel model;
+  model.mean_session = step * session;
+  model.mean_absence = step * absence;
+  model.seed = seed;
+  return fleet::draw_churn(model, std::ssize(devices), step * steps);
 }
 
 // Of every stage: each chunk came once each way, and each element of the gradient has every sequence in it once.

@@ -62,11 +62,7 @@ TEST(StageLate, NobodyIsLateWhereDevicesComeAndGo) {
   std::int64_t lost = 0;
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
     const auto [graph, options, devices, step] = OnForty(seed, 2e7);
-    fleet::ChurnModel model;
-    model.mean_session = step * 4;
-    model.mean_absence = step * (seed % 2 == 0 ? 0.05 : 1.0);
-    model.seed = seed;
-    SimulatedFleet fleet(devices, kWide, DType::f16, fleet::draw_churn(model, std::ssize(devices), step * 30));
+    SimulatedFleet fleet(devices, kWide, DType::f16, sessions_of(devices, seed, step, 4, seed % 2 == 0 ? 0.05 : 1.0));
     stages::StageRun run(fleet, graph,
                          plan::plan_stages(plan::stage_work_of(graph, DType::f16), devices, options.stages), options);
     for (int k = 0; k < 3; ++k) {
@@ -134,20 +130,7 @@ struct AFifthSlow {
       told[d].uplink = told[d].uplink * 0.1;
     }
   }
-  static model::StepGraph large() {
-    model::ModelConfig config;
-    config.family = "opt";
-    config.n_layer = 4;
-    config.n_head = config.n_kv_head = 8;
-    config.d_model = 1024;
-    config.d_ff = 4096;
-    config.vocab_size = 640;
-    config.seq_len = config.max_pos = 384;
-    return model::build_step(
-        config,
-        {.kind = model::StepKind::train, .batch = 32, .clip = true, .freeze = {}, .loss_rows = 0, .row_groups = 1});
-  }
-  model::StepGraph graph = large();
+  model::StepGraph graph = graph_of_shape({.layers = 4, .width = 1024}, 32);
   StageSchedulerOptions options{{kWide, 0}, DType::f16};
   std::vector<fleet::DeviceProfile> devices, told;
   fleet::ChurnTrace churn;

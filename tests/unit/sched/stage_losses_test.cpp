@@ -283,11 +283,7 @@ TEST(StageLosses, SessionsThatEndWithinAStepLeaveEverySumWhole) {
     const auto devices = devices_of(40, seed, 2e7);
     SimulatedFleet calm(devices, kWide, DType::f16);
     const Seconds step = StageScheduler(calm, graph, {{kWide, 0}, DType::f16}).run().time;
-    fleet::ChurnModel model;
-    model.mean_session = step * 4;
-    model.mean_absence = step * (seed % 2 == 0 ? 0.05 : 1.0);
-    model.seed = seed;
-    SimulatedFleet fleet(devices, kWide, DType::f16, fleet::draw_churn(model, std::ssize(devices), step * 30));
+    SimulatedFleet fleet(devices, kWide, DType::f16, sessions_of(devices, seed, step, 4, seed % 2 == 0 ? 0.05 : 1.0));
     StageScheduler scheduler(fleet, graph, {{kWide, 0}, DType::f16});
     for (int k = 0; k < 3; ++k, ++steps) {
       lost += scheduler.run().lost;
@@ -389,11 +385,7 @@ TEST(StageLosses, OwnersOnOneDeviceShareWhatTheyRead) {
     const plan::StagePlan plan = plan::plan_stages(plan::stage_work_of(graph, DType::f16), devices, options.stages);
     SimulatedFleet calm(devices, kWide, DType::f16);
     const Seconds step = StageScheduler(calm, graph, plan, options).run().time;
-    fleet::ChurnModel model;
-    model.mean_session = step * 3;
-    model.mean_absence = step * 0.05;
-    model.seed = seed;
-    SimulatedFleet fleet(devices, kWide, DType::f16, fleet::draw_churn(model, std::ssize(devices), step * 10));
+    SimulatedFleet fleet(devices, kWide, DType::f16, sessions_of(devices, seed, step, 3, 0.05, 10));
     Reads reads;
     fleet.set_observer(&reads);
     stages::StageRun run(fleet, graph, plan, options);

@@ -79,21 +79,9 @@ TEST(StageRounds, GoUpRoundByRoundAndDownAgain) {
 }
 
 TEST(StageRounds, FrozenLayersAreNotHeldAgain) {
-  model::ModelConfig config;
-  config.family = "opt";
-  config.n_layer = 8;
-  config.n_head = config.n_kv_head = 8;
-  config.d_model = 128;
-  config.d_ff = 512;
-  config.vocab_size = 640;
-  config.seq_len = config.max_pos = 384;
-  const model::StepGraph graph = model::build_step(
-      config, {.kind = model::StepKind::train,
-               .batch = 4,
-               .clip = true,
-               .freeze = {"*embed*", "*layers.0.*", "*layers.1.*", "*layers.2.*", "*layers.3.*", "*layers.4.*"},
-               .loss_rows = 0,
-               .row_groups = 1});
+  const model::StepGraph graph = graph_of_shape(
+      {.layers = 8, .freeze = {"*embed*", "*layers.0.*", "*layers.1.*", "*layers.2.*", "*layers.3.*", "*layers.4.*"}},
+      4);
   std::int64_t fewer = 0;
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
     const auto devices = short_of_memory(5, seed);
@@ -154,11 +142,7 @@ TEST(StageRounds, SessionsOfDevices) {
     const auto devices = short_of_memory(12, seed);
     SimulatedFleet calm(devices, kWide, DType::f16);
     const Seconds step = StageScheduler(calm, graph, kOptions).run().time;
-    fleet::ChurnModel model;
-    model.mean_session = step * 3;
-    model.mean_absence = step * 0.3;
-    model.seed = seed;
-    SimulatedFleet fleet(devices, kWide, DType::f16, fleet::draw_churn(model, std::ssize(devices), step * 30));
+    SimulatedFleet fleet(devices, kWide, DType::f16, sessions_of(devices, seed, step, 3, 0.3));
     StageScheduler scheduler(fleet, graph, kOptions);
     for (int k = 0; k < 4; ++k, ++steps) {
       lost += scheduler.run().lost;
