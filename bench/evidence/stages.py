@@ -6,6 +6,7 @@ from .study import Case, Study, grid
 
 WORLD = "inputs/dtfm/world.yaml"
 ONE = {"cleave": SEEDS[:1]}
+LONG = {"model.seq_len": "2048", "train.batch": "64"}
 CASES = [
     Case("OPT-13B, 256 devices", {}),
     Case("OPT-13B, 256 devices behind 100 Gbit/s", {"server.nic_out": "100 Gbit/s", "server.nic_in": "100 Gbit/s"}),
@@ -22,6 +23,10 @@ CASES = [
     Case("OPT-13B, 256 devices of 600 MB", fleet(edge(256, "600 MB"))),
     Case("OPT-13B, 256 devices of 600 MB, all stages at once", {**fleet(edge(256, "600 MB")), "plan.rounds": "false"}),
     Case("OPT-13B, 256 devices of 700 MB", fleet(edge(256, "700 MB"))),
+    Case("sequences of 2048, 32 devices of 512 MB", {**fleet(edge(32, "512 MB")), **LONG}, seeds=ONE),
+    Case("sequences of 2048, 32 devices of 512 MB, in tiles", {**fleet(edge(32, "512 MB")), **LONG, "plan.layout": "tiles"}, seeds=ONE),
+    Case("sequences of 2048, 256 devices of 512 MB", {**fleet(edge(256, "512 MB")), **LONG}, seeds=ONE),
+    Case("sequences of 2048, 256 devices of 512 MB, in stages", {**fleet(edge(256, "512 MB")), **LONG, "plan.layout": "stages"}, seeds=ONE),
     Case("OPT-1.3B, 256 devices", {"model.preset": "opt-1.3b"}),
     Case("OPT-125M, 256 devices", {"model.preset": "opt-125m"}),
     Case("GPT-3 XL, 64 GPUs in eight cities", {"plan.wire": "fp16"}, input=WORLD, seeds=ONE),

@@ -45,7 +45,11 @@ std::optional<Fault> check_geometry(const Header& header) {
   if (header.work == Work::stage) {
     if (g != GemmBlock{} || a != AttentionBlock{} || header.output != header.wire) return Fault::field;
     if (s.errand < StageErrand::begin || s.errand > StageErrand::witness_backward) return Fault::field;
-    if (s.stage < 0 || s.owner < -1 || s.sequence < 0 || s.sequence > kMaxExtent || s.row < 0 || s.rows < 0)
+    // Operands are kept for nobody where a way back begins, and that alone.
+    const bool may_begin =
+        s.errand == StageErrand::forward || s.errand == StageErrand::remake || s.errand == StageErrand::backward;
+    if (s.stage < 0 || s.owner < (may_begin ? -2 : -1) || s.sequence < 0 || s.sequence > kMaxExtent || s.row < 0 ||
+        s.rows < 0)
       return Fault::geometry;
     if (s.operand_bytes < 0 || s.result_bytes < 0 || s.operand_bytes > kMaxFrameBytes ||
         s.result_bytes > kMaxFrameBytes)

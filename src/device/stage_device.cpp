@@ -133,19 +133,19 @@ StageDevice::Status StageDevice::hold_in_place(std::int32_t stage, const Holding
 }
 
 StageDevice::Status StageDevice::pass(const comm::StageTask& task, std::span<const std::byte> payload,
-                                      std::span<std::byte> to, bool for_sums) {
+                                      std::span<std::byte> to, bool goes_back) {
   if (payload.size() % element() != 0 || (!to.empty() && to.size() != payload.size())) return Status::malformed;
   ByteWriter write(to);
   const RowsOut y(wire(), write, to.size() / element());
   const Status status =
-      worker_.forward({task.stage, task.sequence, task.row, task.rows}, RowsIn(wire(), payload), y.rows(), for_sums);
+      worker_.forward({task.stage, task.sequence, task.row, task.rows}, RowsIn(wire(), payload), y.rows(), goes_back);
   if (status == Status::ok) y.send();
   return status;
 }
 
 // The task has X and the targets; the result each row's sum and loss, then dX, each row's maximum, and norms.
 StageDevice::Status StageDevice::pass_head(const comm::StageTask& task, std::span<const std::byte> payload,
-                                           std::span<std::byte> to, bool for_sums) {
+                                           std::span<std::byte> to, std::int32_t for_owner) {
   const auto rows = static_cast<std::size_t>(task.rows);
   const auto width = static_cast<std::size_t>(table_.piece(table_.head()).width);
   if (rows > static_cast<std::size_t>(table_.graph().seq)) return Status::malformed;
@@ -162,7 +162,7 @@ StageDevice::Status StageDevice::pass_head(const comm::StageTask& task, std::spa
   write.skip(2 * returned * sizeof(double));
   const RowsOut dx(wire(), write, returned * width);
   const Status status = worker_.head({task.stage, task.sequence, task.row, task.rows}, RowsIn(wire(), x), targets,
-                                     {dx.rows(), top, sum, loss, norms}, for_sums);
+                                     {dx.rows(), top, sum, loss, norms}, for_owner);
   if (status != Status::ok) return status;
   ByteWriter first(to);
   for (const auto* values : {&sum, &loss}) first.put(std::span<const double>(*values));
@@ -213,8 +213,8 @@ StageDevice::Status StageDevice::go_back(const comm::StageTask& task, std::span<
   ByteWriter write(to);
   const RowsOut dx(wire(), write, of_dx / element());
   std::vector<float> norms(of_norms / sizeof(float));
-  const Status status =
-      worker_.backward({task.stage, task.sequence, task.row, task.rows}, RowsIn(wire(), payload), dx.rows(), norms);
+  const Status status = worker_.backward({task.stage, task.sequence, task.row, task.rows}, RowsIn(wire(), payload),
+                                         dx.rows(), norms, task.owner);
   if (status != Status::ok) return status;
   dx.send();
   write.put(std::span<const float>(norms));
@@ -252,8 +252,9 @@ StageDevice::Status StageDevice::make_again(const comm::StageTask& task, std::sp
   const std::size_t of_norms = static_cast<std::size_t>(worker_.norms_of(task.stage)) * sizeof(float);
   if (back) {
     const std::size_t before = part ? sum.bytes : 0;
-    const Status status = worker_.remake(task.stage, kMadeAgain + task.sequence,
-                                         RowsIn(wire(), payload.subspan(all * before, all * row_bytes)), false);
+    const Status status =
+        worker_.remake(task.stage, kMadeAgain + task.sequence,
+                       RowsIn(wire(), payload.subspan(all * before, all * row_bytes)), pieces::kForNoOwner);
     if (status != Status::ok) return status;
   }
   const std::int64_t answers = (seq + chunk - 1) / chunk;
@@ -284,7 +285,7 @@ StageDevice::Status StageDevice::make_again(const comm::StageTask& task, std::sp
     if (part) {
       status = back ? part_back(one, sent, place) : pass_part(one, sent, place);
     } else if (head) {
-      status = pass_head(one, sent, place, false);
+      status = pass_head(one, sent, place, pieces::kForNoOwner);
     } else {
       status = back ? go_back(one, sent, place) : pass(one, sent, place, false);
     }
@@ -376,11 +377,11 @@ StageDevice::Status StageDevice::carry_out(const comm::StageTask& task, std::spa
         if (const Status status = worker_.settle(); status != Status::ok) return status;
       }
       if (worker_.is_part(task.stage)) return pass_part(task, payload, to);
-      return head ? pass_head(task, payload, to, true) : pass(task, payload, to, true);
+      return head ? pass_head(task, payload, to, task.owner) : pass(task, payload, to, true);
     }
     case StageErrand::remake: {
       if (payload.size() % element() != 0 || !to.empty()) return Status::malformed;
-      return worker_.remake(task.stage, task.sequence, RowsIn(wire(), payload));
+      return worker_.remake(task.stage, task.sequence, RowsIn(wire(), payload), task.owner);
     }
     case StageErrand::backward:
       return worker_.is_part(task.stage) ? part_back(task, payload, to) : go_back(task, payload, to);

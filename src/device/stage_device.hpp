@@ -47,11 +47,11 @@ class StageDevice {
   [[nodiscard]] static bool brings_places(const comm::StageTask& task, std::span<const std::byte> payload);
   [[nodiscard]] Status hold_in_place(std::int32_t stage, const Holding& holding, ByteReader& from,
                                      std::span<const std::byte> reach, Replay replay);
-  // `for_sums`: what the visit makes is of use to owners here.
+  // `goes_back`: the sequence will come back here.
   [[nodiscard]] Status pass(const comm::StageTask& task, std::span<const std::byte> payload, std::span<std::byte> to,
-                            bool for_sums);
+                            bool goes_back);
   [[nodiscard]] Status pass_head(const comm::StageTask& task, std::span<const std::byte> payload,
-                                 std::span<std::byte> to, bool for_sums);
+                                 std::span<std::byte> to, std::int32_t for_owner);
   [[nodiscard]] Status pass_part(const comm::StageTask& task, std::span<const std::byte> payload,
                                  std::span<std::byte> to);
   [[nodiscard]] Status part_back(const comm::StageTask& task, std::span<const std::byte> payload,

@@ -30,7 +30,8 @@ PackedOperand::PackedOperand(Parallel& parallel, ConstMatrix b, std::int64_t k, 
     : k_(k),
       n_(n),
       padded_(panels::count(n, width()) * width()),
-      block_(&pool, static_cast<std::size_t>(padded_ * k + kBeyond) * sizeof(float)) {
+      bytes_((padded_ * k + kBeyond) * static_cast<std::int64_t>(sizeof(float))),
+      block_(&pool, static_cast<std::size_t>(bytes_)) {
   const std::int64_t step = kColumnsTogether * width();
   for (std::int64_t k0 = 0; k0 < k; k0 += kBlockK) {
     const std::int64_t depth = std::min(kBlockK, k - k0);

@@ -204,7 +204,7 @@ StageWorker::Visit& StageWorker::open_forward(Replica& replica, const Chunk& chu
 }
 
 StageWorker::Status StageWorker::forward(const Chunk& chunk, std::span<const float> x, std::span<float> y,
-                                         bool for_sums) {
+                                         bool goes_back) {
   Replica* const replica = replica_of(chunk.stage);
   if (replica == nullptr) return Status::absent;
   const std::int64_t elements = chunk.rows * table_.piece(replica->first).width;
@@ -214,7 +214,7 @@ StageWorker::Status StageWorker::forward(const Chunk& chunk, std::span<const flo
   const bool goes_on = replica->stateless && !replica->keeps && !forward_.contains({chunk.stage, chunk.sequence});
   const bool back_already = backward_.contains({chunk.stage, chunk.sequence});
   if (chunk.row == 0 || goes_on)
-    open_forward(*replica, chunk, replica->keeps && for_sums && !back_already).next = chunk.row;
+    open_forward(*replica, chunk, replica->keeps && goes_back && !back_already).next = chunk.row;
   const auto at = forward_.find({chunk.stage, chunk.sequence});
   if (at == forward_.end() || at->second.next != chunk.row) return Status::absent;
   Visit& visit = at->second;
@@ -253,12 +253,12 @@ StageWorker::Status StageWorker::forward(const Chunk& chunk, std::span<const flo
 }
 
 void StageWorker::open_back(Replica& replica, Visit& visit, std::int32_t stage, std::int64_t sequence, bool of_kept,
-                            bool for_sums) {
+                            std::int32_t for_owner) {
   visit.back.clear();
   visit.owners.clear();
   for (const auto& [number, owner] : owners_) {
-    if (!for_sums || owner->stage != stage || owner->weights || owner->first != replica.first ||
-        owner->end != replica.end)
+    if ((for_owner != kForAllOwners && for_owner != number) || owner->stage != stage || owner->weights ||
+        owner->first != replica.first || owner->end != replica.end)
       continue;
     visit.owners.push_back(number);
     kept_[{number, sequence}].clear();
@@ -338,7 +338,7 @@ void StageWorker::go_back(Replica& replica, Visit& visit, const Chunk& chunk, st
 
 StageWorker::Status StageWorker::head(const Chunk& chunk, std::span<const float> x,
                                       std::span<const std::int32_t> targets, const HeadResults& results,
-                                      bool for_sums) {
+                                      std::int32_t for_owner) {
   Replica* const replica = replica_of(chunk.stage);
   if (replica == nullptr) return Status::absent;
   const Program& program = table_.program(replica->first);
@@ -353,8 +353,8 @@ StageWorker::Status StageWorker::head(const Chunk& chunk, std::span<const float>
                  !is(results.norms, last ? norm_elements(table_, replica->first, replica->end) : 0)))
     return Status::malformed;
   if (chunk.row == 0) {
-    Visit& begun = open_forward(*replica, chunk, replica->keeps && for_sums);
-    open_back(*replica, begun, chunk.stage, chunk.sequence, !begun.kept.empty(), for_sums);
+    Visit& begun = open_forward(*replica, chunk, replica->keeps && for_owner != kForNoOwner);
+    open_back(*replica, begun, chunk.stage, chunk.sequence, !begun.kept.empty(), for_owner);
     if (begun.kept.empty()) begun.x.emplace_back(static_cast<std::size_t>(seq_ * width));
   }
   const auto at = forward_.find({chunk.stage, chunk.sequence});
@@ -459,14 +459,14 @@ StageWorker::Status StageWorker::part_backward(const Chunk& chunk, const PartOpe
 }
 
 StageWorker::Status StageWorker::remake(std::int32_t stage, std::int64_t sequence, std::span<const float> x,
-                                        bool for_sums) {
+                                        std::int32_t for_owner) {
   Replica* const replica = replica_of(stage);
   if (replica == nullptr) return Status::absent;
   const std::int64_t width = table_.piece(replica->first).width;
   if (replica->forward.empty() || sequence < 0 || std::ssize(x) != seq_ * width) return Status::malformed;
   forget(backward_, stage, sequence);
   Visit& visit = backward_[{stage, sequence}];
-  open_back(*replica, visit, stage, sequence, false, for_sums);
+  open_back(*replica, visit, stage, sequence, false, for_owner);
   visit.next = seq_;
   visit.x.emplace_back(x.begin(), x.end());
   for (std::int64_t piece = replica->first; piece < replica->end; ++piece) {
@@ -494,7 +494,7 @@ StageWorker::Status StageWorker::remake(std::int32_t stage, std::int64_t sequenc
 }
 
 StageWorker::Status StageWorker::backward(const Chunk& chunk, std::span<const float> dy, std::span<float> dx,
-                                          std::span<float> norms) {
+                                          std::span<float> norms, std::int32_t for_owner) {
   Replica* const replica = replica_of(chunk.stage);
   if (replica == nullptr) return Status::absent;
   const std::int64_t elements = chunk.rows * table_.piece(replica->first).width;
@@ -503,7 +503,7 @@ StageWorker::Status StageWorker::backward(const Chunk& chunk, std::span<const fl
   if (!norms.empty() && (chunk.row > 0 || std::ssize(norms) != norm_elements(table_, replica->first, replica->end)))
     return Status::malformed;
   if (const auto kept = waiting_.find({chunk.stage, chunk.sequence}); kept != waiting_.end()) {
-    open_back(*replica, kept->second, chunk.stage, chunk.sequence, true, true);
+    open_back(*replica, kept->second, chunk.stage, chunk.sequence, true, for_owner);
     kept->second.next = seq_;
     backward_[kept->first] = std::move(kept->second);
     waiting_.erase(kept);

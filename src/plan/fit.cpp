@@ -56,6 +56,13 @@ std::pair<TaskletPlan, TaskletPlan> halves(const Work& work, const TaskletPlan& 
   return {low, high};
 }
 
+// It cannot be cut in two.
+bool is_smallest(const Work& work, const TaskletPlan& piece) {
+  if (work.kind != WorkKind::gemm) return piece.pairs.count() <= 1;
+  const bool one_row = piece.box.m() <= 1;
+  return piece.columns_kept ? one_row : one_row && piece.box.n() <= 1 && k_blocks(piece.box.k()) <= 1;
+}
+
 }  // namespace
 
 TaskletPlan smallest_piece(const Work& work) {
@@ -113,9 +120,10 @@ std::vector<TaskletPlan> fit_piece(const Work& work, const TaskletPlan& piece, c
       parts.push_back(part);
       continue;
     }
+    if (is_smallest(work, part))
+      throw InputError(fmt::format("device {} cannot hold the smallest block of the work", device.profile.id.value),
+                       "give the devices more memory");
     const auto [low, high] = halves(work, part, device);
-    CLEAVE_ASSERT(low.box != part.box || low.pairs != part.pairs, "device {} cannot hold the smallest block",
-                  device.profile.id.value);
     todo.push_back(high);
     todo.push_back(low);
   }

@@ -60,7 +60,9 @@ OperationPlan plan_operation(const Work& work, std::span<const DeviceState> devi
   Problem problem{work, usable, options, bound_work(work, usable, options)};
   const auto planned = [&] {
     OperationPlan plan;
-    plan.tasklets = finish_pieces(work, scheme_of(options.partition)(problem), usable, options);
+    std::vector<TaskletPlan> pieces = scheme_of(options.partition)(problem);
+    if (pieces.empty()) pieces = scheme_of(Partition::equal)(problem);  // a search of unlike devices may find nothing
+    plan.tasklets = finish_pieces(work, pieces, usable, options);
     total_up(work, plan, usable, options);
     plan.lower_bound = Seconds(problem.bound.finish);
     return plan;

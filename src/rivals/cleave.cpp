@@ -198,9 +198,11 @@ class Cleave final : public System {
   static std::string describe(const plan::StagePlan& plan) {
     std::int64_t replicas = 0;
     for (const plan::Stage& stage : plan.stages) replicas += std::ssize(stage.replicas);
-    return fmt::format("{} stages{}, {} replicas, {} owners of gradients, chunks of {} tokens", plan.stages.size(),
-                       plan.rounds() > 1 ? fmt::format(" in {} rounds", plan.rounds()) : "", replicas,
-                       plan.owners.size(), plan.chunk);
+    const auto tiles = std::ranges::count(plan.stages, true, &plan::Stage::tiles);
+    return fmt::format("{} stages{}{}, {} replicas, {} owners of gradients, chunks of {} tokens", plan.stages.size(),
+                       plan.rounds() > 1 ? fmt::format(" in {} rounds", plan.rounds()) : "",
+                       tiles > 0 ? fmt::format(", {} of them in tiles", tiles) : "", replicas, plan.owners.size(),
+                       plan.chunk);
   }
 
   void fill(const StudyInput& study, const model::StepGraph& graph, const sched::LayoutChoice& choice,

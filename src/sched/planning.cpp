@@ -22,14 +22,14 @@ Planning::Planning(Fleet& fleet, const SchedulerOptions& options, WeightCache& w
       plans_(options.plan),
       background_(plans_, partitions_, options.plan) {}
 
-void Planning::begin(const model::StepGraph& graph, const std::vector<int>& urgency) {
+void Planning::begin(const model::StepGraph& graph, const std::vector<int>& urgency, const OperationSet& part) {
   estimates_.renew(true);
   background_.begin();
   if (partitions_.begin(graph, options_.wire, urgency)) planned_for_.reset();
   critical_.assign(graph.operations.size(), false);
   for (const model::Operation& op : graph.operations | std::views::reverse) {
     const auto i = static_cast<std::size_t>(op.id.value);
-    critical_[i] = urgency[i] == 0 && model::runs_on_devices(op.kind);
+    critical_[i] = urgency[i] == 0 && model::runs_on_devices(op.kind) && part.contains(op.id);
     if (critical_[i]) background_.expect(plan::work_of(op, options_.wire), partitions_.of(op.id));
   }
 }

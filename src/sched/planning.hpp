@@ -29,8 +29,8 @@ class Planning {
   Planning(const Planning&) = delete;
   Planning& operator=(const Planning&) = delete;
 
-  /// A new step; `urgency` of its operations as of urgencies().
-  void begin(const model::StepGraph& graph, const std::vector<int>& urgency);
+  /// A new step, of which these operations are run; `urgency` of all as of urgencies().
+  void begin(const model::StepGraph& graph, const std::vector<int>& urgency, const OperationSet& part);
   /// Takes over learned rates that are worth new plans.
   void renew_rates() { estimates_.renew(false); }
   /// Plans all operations of a set, for the devices as they are. Errors: as plan::plan_operation.

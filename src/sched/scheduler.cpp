@@ -51,6 +51,9 @@ struct Scheduler::Impl {
   Recovery recovery;
   ReadySet ready_set;
   std::vector<OpId> waiting_for_columns;
+  OperationSet part;           // that is run
+  std::vector<InFlight> idle;  // lost with devices, and not planned again yet
+  Seconds silent;              // for so long those were before it was noticed
 
   Impl(Fleet& f, SchedulerOptions o)
       : fleet(f),
@@ -67,11 +70,14 @@ struct Scheduler::Impl {
 
   OperationProgress& at(OpId op) { return progress.at(op); }
 
-  void begin(const model::StepGraph& step) {
+  void begin(const model::StepGraph& step, OperationSet operations) {
+    part = std::move(operations);
     weight_cache.clear();
     graph = &step;
     report = StepReport{};
-    report.operations.reserve(step.operations.size());
+    report.operations.reserve(part.size());
+    idle.clear();
+    silent = Seconds(0);
     contributors.clear();
     began = fleet.now();
     const std::span<const Usage> used = fleet.usage();
@@ -81,10 +87,9 @@ struct Scheduler::Impl {
     outstanding.clear();
     waiting_for_columns.clear();
     const std::vector<int> urgency = urgencies(step);
-    progress.begin(step, urgency);
-    planning.begin(step, urgency);
+    progress.begin(step, urgency, part);
+    planning.begin(step, urgency, part);
     recovery.begin(step);
-    fleet.begin_step(step);
   }
 
   // Columns are background work until a tasklet waits for them.
@@ -238,6 +243,10 @@ struct Scheduler::Impl {
     if (--at(id).blocks == 0) complete(id);
   }
 
+  void give_up() {
+    for (const TaskletId id : outstanding.flights().ids()) settle(*outstanding.flights().find(id), true);
+  }
+
   StepReport& end_report() {
     report.time = fleet.now() - began;
     report.losses = recovery.losses();
@@ -260,22 +269,25 @@ struct Scheduler::Impl {
     weight_cache.forget(device);
   }
 
+  [[nodiscard]] bool is_complete() const { return report.operations.size() == part.size(); }
+
   // A device is gone, and perhaps others at the same moment: what they all held is planned again at once.
+  void lose(const Event& event) {
+    weight_cache.forget(event.device);
+    const std::vector<InFlight> held = outstanding.flights().held_by(event.device);
+    report.lost += std::ssize(held);
+    silent = std::max(silent, event.unnoticed);
+    for (const InFlight& flight : recovery.give_up(held)) idle.push_back(flight);
+  }
+  void redo_lost() {
+    if (!idle.empty()) recovery.redo(std::exchange(idle, {}), std::exchange(silent, Seconds(0)));
+  }
   std::optional<Event> take_leaving(const Event& first) {
-    std::vector<InFlight> idle;
-    Seconds silent{0};
-    for (Event event = first;; event = fleet.next_event(fleet.now())) {
-      if (event.kind != EventKind::left) {
-        if (event.kind == EventKind::rejected) distrust(event.device);
-        recovery.redo(idle, silent);
-        return event.kind == EventKind::timeout ? std::nullopt : std::optional(event);
-      }
-      weight_cache.forget(event.device);
-      const std::vector<InFlight> held = outstanding.flights().held_by(event.device);
-      report.lost += std::ssize(held);
-      silent = std::max(silent, event.unnoticed);
-      for (const InFlight& flight : recovery.give_up(held)) idle.push_back(flight);
-    }
+    Event event = first;
+    for (; event.kind == EventKind::left; event = fleet.next_event(fleet.now())) lose(event);
+    if (event.kind == EventKind::rejected) distrust(event.device);
+    redo_lost();
+    return event.kind == EventKind::timeout ? std::nullopt : std::optional(event);
   }
 
   void handle(const Event& event) {
@@ -324,8 +336,9 @@ bool Scheduler::leaves_out(DeviceId device) const { return impl_->planning.leave
 
 StepReport Scheduler::run(const model::StepGraph& graph, const KeepGoing& keep_going) {
   Impl& self = *impl_;
-  self.begin(graph);
-  for (int events = 0; self.report.operations.size() < graph.operations.size(); ++events) {
+  self.begin(graph, OperationSet(graph, true));
+  self.fleet.begin_step(graph);
+  for (int events = 0; !self.is_complete(); ++events) {
     const bool asks = std::exchange(self.rejected, false) || events % kEventsBetweenQuestions == 0;
     if (keep_going && asks && !keep_going()) throw Interrupted{};
     self.dispatch_ready();
@@ -339,11 +352,32 @@ StepReport Scheduler::run(const model::StepGraph& graph, const KeepGoing& keep_g
   return self.end_report();
 }
 
+void Scheduler::begin_part(const model::StepGraph& graph, const OperationSet& part) { impl_->begin(graph, part); }
+
+void Scheduler::advance_part() {
+  impl_->redo_lost();
+  impl_->dispatch_ready();
+}
+
+bool Scheduler::part_is_complete() const { return impl_->is_complete(); }
+bool Scheduler::waits_for(TaskletId tasklet) const { return impl_->outstanding.flights().find(tasklet) != nullptr; }
+Seconds Scheduler::part_deadline() const { return impl_->recovery.next_deadline().value_or(kForever); }
+
+void Scheduler::take(const Event& event) {
+  if (event.kind == EventKind::left) return impl_->lose(event);
+  impl_->handle(event);
+}
+
+StepReport Scheduler::end_part() { return impl_->end_report(); }
+
+std::int64_t Scheduler::abandon_part() {
+  impl_->give_up();
+  return std::exchange(impl_->kernels, 0);
+}
+
 StepReport Scheduler::abandon() {
   Impl& self = *impl_;
-  for (const TaskletId id : self.outstanding.flights().ids()) {
-    self.settle(*self.outstanding.flights().find(id), true);
-  }
+  self.give_up();
   while (self.kernels > 0) {
     const Event event = self.fleet.next_event(kForever);
     if (event.kind == EventKind::kernel_done) --self.kernels;
@@ -366,6 +400,20 @@ void add_abandoned(StepReport& report, const StepReport& abandoned) {
   report.recovery += abandoned.recovery;
   report.planning += abandoned.planning;
   report.energy += abandoned.energy;
+}
+
+void add_part(StepReport& report, const StepReport& part) {
+  report.bytes_down += part.bytes_down;
+  report.bytes_up += part.bytes_up;
+  report.tasklets += part.tasklets;
+  report.lost += part.lost;
+  report.redone += part.redone;
+  report.rejected += part.rejected;
+  report.copies += part.copies;
+  report.recovery += part.recovery;
+  report.planning += part.planning;
+  report.operations.insert(report.operations.end(), part.operations.begin(), part.operations.end());
+  report.losses.insert(report.losses.end(), part.losses.begin(), part.losses.end());
 }
 
 }  // namespace cleave::sched

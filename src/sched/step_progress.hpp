@@ -13,6 +13,7 @@
 #include "cleave/base/kept_memory.hpp"
 #include "cleave/model/graph.hpp"
 #include "cleave/sched/fleet.hpp"
+#include "cleave/sched/scheduler.hpp"
 
 namespace cleave::sched {
 
@@ -33,8 +34,8 @@ struct OperationProgress {
 
 class StepProgress {
  public:
-  /// A new step; `urgency` of its operations as of urgencies().
-  void begin(const model::StepGraph& graph, std::span<const int> urgency) {
+  /// A new step, or those operations of one that are in `part`; `urgency` of all as of urgencies().
+  void begin(const model::StepGraph& graph, std::span<const int> urgency, const OperationSet& part) {
     ready_.clear();
     begun_ = 0;
     operations_.resize(graph.operations.size());
@@ -45,12 +46,16 @@ class StepProgress {
       op.releases = std::move(releases);
     }
     for (const model::Operation& op : graph.operations) {
+      if (!part.contains(op.id)) continue;
       at(op.id).urgency = urgency[static_cast<std::size_t>(op.id.value)];
-      at(op.id).waiting_for = static_cast<std::int64_t>(op.after.size());
-      for (const OpId before : op.after) at(before).releases.push_back(op.id);
+      for (const OpId before : op.after) {
+        if (!part.contains(before)) continue;  // complete
+        ++at(op.id).waiting_for;
+        at(before).releases.push_back(op.id);
+      }
     }
     for (const model::Operation& op : graph.operations) {
-      if (op.after.empty()) make_ready(op.id);
+      if (part.contains(op.id) && at(op.id).waiting_for == 0) make_ready(op.id);
     }
   }
 

@@ -100,9 +100,10 @@ class SentSums {
   std::map<TaskletId, Tasklet> sums_;  // of this step
 };
 
-/// Tells devices that a step in stages begins: whoever takes part, and who joins while it runs.
+/// Tells devices that a step in stages begins: whoever takes part, and who joins, whatever runs then: it holds nothing
+/// of a step that it took part in before it left.
 void begin_on(DeviceId device, Executor& executor, Exchange& exchange) {
-  if (executor.stages().active()) exchange.send(device, executor.stages().begin_message(device));
+  if (executor.stages().was_begun()) exchange.send(device, executor.stages().begin_message(device));
 }
 
 /// A device that leaves may go on with what it was asked: nobody waits for that, and it is not sent the rest.
@@ -150,6 +151,8 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
     executor_.begin_stages(plan);
     for (const plan::DeviceState& state : devices()) begin_on(state.profile.id, executor_, exchange_);
   }
+  void begin_tiles(std::int32_t stage, bool back) override { executor_.stages().begin_tiles(stage, back); }
+  void end_tiles(std::int32_t stage, bool back) override { executor_.stages().end_tiles(stage, back); }
   void submit(const Tasklet& tasklet) override {
     model_.submit(tasklet);
     sums_.submitted(tasklet);
@@ -319,6 +322,8 @@ class LiveFleet final : public RankFleet {
       if (device.present) begin_on(device.profile.id, executor_, exchange_);
     }
   }
+  void begin_tiles(std::int32_t stage, bool back) override { executor_.stages().begin_tiles(stage, back); }
+  void end_tiles(std::int32_t stage, bool back) override { executor_.stages().end_tiles(stage, back); }
 
   void submit(const Tasklet& tasklet) override {
     last_submitted_ = tasklet.id;

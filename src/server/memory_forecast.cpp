@@ -12,8 +12,10 @@
 
 #include "cleave/base/block_pool.hpp"
 #include "cleave/comm/frame_size.hpp"
+#include "cleave/model/family.hpp"
 #include "cleave/model/step_text.hpp"
 #include "cleave/pieces/stage_parts.hpp"
+#include "cleave/plan/panels.hpp"
 #include "cleave/plan/stage_cost.hpp"
 #include "cleave/sched/forwarding_fleet.hpp"
 #include "cleave/sched/layout_choice.hpp"
@@ -63,9 +65,12 @@ class MessageBooks {
   explicit MessageBooks(DeviceRanks ranks)
       : shares_memory_(std::move(ranks.shares_memory)), ranks_(shares_memory_.size()) {}
 
-  void sent(const sched::Tasklet& tasklet) {
+  /// `in_place`: operands are read where the server keeps them, by whoever shares memory with it.
+  void sent(const sched::Tasklet& tasklet, bool in_place = false) {
     const plan::TaskletPlan& piece = tasklet.piece;
-    const UnderWay of{index_of(piece.device), piece.bytes_down.value(), piece.bytes_up.value()};
+    const std::size_t to = index_of(piece.device);
+    const Bytes task = in_place && shares_memory_[to] ? plan::kMessageHeader : piece.bytes_down;
+    const UnderWay of{to, task.value(), piece.bytes_up.value()};
     under_way_[tasklet.id] = of;
     Rank& rank = ranks_[of.rank];
     const std::size_t kind = comm::frame_kind(of.task);
@@ -147,6 +152,100 @@ class MessageBooks {
   std::int64_t small_results_ = 0, small_results_peak_ = 0, largest_ = 0;
 };
 
+/// Whether operands of an operation in tiles can be read where they are, as Gather has it: they lie in memory of their
+/// own, are not rounded, and nobody may see which blocks are looked at.
+class PlacesOfOperands {
+ public:
+  PlacesOfOperands(const TrainerOptions& options, const model::StepGraph& graph) : graph_(graph) {
+    const VerifyMode mode = options.executor.verification.mode;
+    plain_ = options.wire == DType::f32 && (mode == VerifyMode::off || mode == VerifyMode::quorum);
+  }
+  [[nodiscard]] bool in_place(const sched::Tasklet& tasklet) const {
+    if (!plain_ || tasklet.is_run() || tasklet.columns.valid()) return false;
+    return std::ranges::all_of(graph_.operation(tasklet.op).in, [&](const model::TensorView& view) {
+      return comm::is_large_frame(graph_.tensor(view.tensor).elements() * size_of(DType::f32));
+    });
+  }
+
+ private:
+  const model::StepGraph& graph_;
+  bool plain_ = false;
+};
+
+/// Tensors and partial sums that operations have, as TensorStore and Workspace keep them.
+class TensorBooks {
+ public:
+  TensorBooks(const model::StepGraph& graph, DType wire)
+      : graph_(graph), wire_(wire), lifetimes_(graph), alive_(graph.tensors.size(), false) {}
+  /// As TensorStore::run_only(). `elsewhere`: what others count.
+  void run_only(std::span<const OpId> operations, std::span<const TensorId> held, std::span<const TensorId> elsewhere) {
+    lifetimes_.begin_part(operations, held);
+    for (const TensorId id : elsewhere) alive_[static_cast<std::size_t>(id.value)] = true;
+    elsewhere_.assign(elsewhere.begin(), elsewhere.end());
+  }
+
+  void begin(const model::Operation& op) {
+    lifetimes_.begin(op, [&](TensorId id) { need(id); });
+    note();
+  }
+  void need(TensorId id) {
+    const auto at = static_cast<std::size_t>(id.value);
+    if (alive_[at]) return;
+    alive_[at] = true;
+    grow(tensor_bytes_, tensor_peak_, bytes_of(id));
+  }
+  void drop(TensorId id) {
+    if (!alive_[static_cast<std::size_t>(id.value)] || std::ranges::find(elsewhere_, id) != elsewhere_.end()) return;
+    alive_[static_cast<std::size_t>(id.value)] = false;
+    tensor_bytes_ -= bytes_of(id);
+  }
+  /// A block of a product is asked for.
+  void ask(const model::Operation& op, const GemmBox& box) {
+    begin(op);
+    if (op.kind == model::OpKind::gemm && (box.k0 > 0 || box.k1 < op.gemm.k)) {
+      std::int64_t& sum = sums_[op.id];
+      if (sum == 0) {
+        sum = op.gemm.m * op.gemm.n * size_of(partial_sum_type(wire_));
+        grow(sum_bytes_, sum_peak_, sum);
+      }
+      // Finished blocks are converted one at a time, when the operation retires.
+      if (box.k0 == 0) largest_finished_ = std::max(largest_finished_, box.m() * box.n() * 4);
+    }
+    note();
+  }
+  void retire(const model::Operation& op) {
+    const auto sum = sums_.find(op.id);
+    if (sum != sums_.end()) {
+      sum_bytes_ -= sum->second;
+      sums_.erase(sum);
+    }
+    lifetimes_.retire(op, [&](TensorId tensor) { drop(tensor); });
+  }
+
+  [[nodiscard]] Bytes tensors() const { return Bytes(tensor_peak_); }
+  [[nodiscard]] Bytes sums() const { return Bytes(sum_peak_ + largest_finished_); }
+  [[nodiscard]] Bytes pool() const { return Bytes(pool_peak_); }
+
+ private:
+  [[nodiscard]] std::int64_t bytes_of(TensorId id) const { return graph_.tensor(id).elements() * 4; }
+  static void grow(std::int64_t& total, std::int64_t& peak, std::int64_t by) {
+    total += by;
+    peak = std::max(peak, total);
+  }
+  void note() {
+    pool_peak_ = std::max(pool_peak_, tensor_bytes_ + sum_bytes_ + (sums_.empty() ? 0 : largest_finished_));
+  }
+
+  const model::StepGraph& graph_;
+  DType wire_;
+  TensorLifetimes lifetimes_;
+  std::vector<bool> alive_;
+  std::vector<TensorId> elsewhere_;
+  std::unordered_map<OpId, std::int64_t> sums_;
+  std::int64_t tensor_bytes_ = 0, tensor_peak_ = 0, sum_bytes_ = 0, sum_peak_ = 0, largest_finished_ = 0;
+  std::int64_t pool_peak_ = 0;
+};
+
 /// A simulated fleet that notes when messages of a step in stages come and go. Weights leave together.
 class StageMemoryFleet final : public sched::ForwardingFleet<> {
  public:
@@ -156,8 +255,14 @@ class StageMemoryFleet final : public sched::ForwardingFleet<> {
         model_(options.devices, options.server(), options.wire),
         ranks_(ranks),
         wire_(options.wire),
+        graph_(graph),
+        work_(plan::with_head_parts(plan::stage_work_of(graph, options.wire), plan.head_parts)),
+        in_tiles_(graph, false),
+        tensors_(graph, options.wire),
+        places_(options, graph),
         messages_(ranks) {
     pieces::PieceTable table(graph);
+    find_tiles(plan, table);
     for (const plan::Stage& stage : plan.stages) {
       if (stage.first >= table.head() && plan.head_parts > 1) {  // parts of the head are sent
         small_weights_.emplace_back(std::numeric_limits<std::int64_t>::max());
@@ -175,10 +280,35 @@ class StageMemoryFleet final : public sched::ForwardingFleet<> {
   void submit(const sched::Tasklet& tasklet) override {
     if (tasklet.errand == sched::Errand::weights) {
       messages_.sent_unanswered(weights_sent(tasklet), tasklet.piece.device);
-    } else {
-      messages_.sent(as_sent(tasklet));
+    } else if (tasklet.piece.device != kServerDevice) {
+      messages_.sent(as_sent(tasklet), places_.in_place(tasklet));
+    }
+    if (!tasklet.is_run()) tensors_.ask(graph_.operation(tasklet.op), tasklet.piece.box);
+    if (tasklet.errand == sched::Errand::send_sums) {
+      for (const plan::PieceSlice& slice : *tasklet.item.slices) need_gradients(slice);
     }
     model_.submit(tasklet);
+  }
+  void start(const model::Operation& kernel) override {
+    if (in_tiles_.contains(kernel.id)) tensors_.begin(kernel);
+    for (const auto* views : {&kernel.in, &kernel.out}) {
+      for (const model::TensorView& view : *views) {
+        if (view.valid() && graph_.tensor(view.tensor).role == model::TensorRole::gradient) tensors_.need(view.tensor);
+      }
+    }
+    model_.start(kernel);
+  }
+  void retire(OpId id) override {
+    tensors_.retire(graph_.operation(id));
+    model_.retire(id);
+  }
+  void begin_tiles(std::int32_t stage, bool back) override {
+    const TensorId read = boundaries_.at({stage, back}).read;
+    if (read.valid()) tensors_.need(read);
+  }
+  void end_tiles(std::int32_t stage, bool back) override {
+    const TensorId made = boundaries_.at({stage, back}).made;
+    if (made.valid()) tensors_.drop(made);
   }
   sched::Event next_event(Seconds deadline) override {
     const sched::Event event = model_.next_event(deadline);
@@ -186,8 +316,44 @@ class StageMemoryFleet final : public sched::ForwardingFleet<> {
     return event;
   }
   [[nodiscard]] Bytes messages() const { return messages_.peak(); }
+  /// Gradients, and what stages have that run in tiles.
+  [[nodiscard]] const TensorBooks& tensors() const { return tensors_; }
 
  private:
+  void need_gradients(const plan::PieceSlice& slice) {
+    for (const model::SlicedTensor& sliced : work_.pieces[static_cast<std::size_t>(slice.piece)].tensors) {
+      const auto found = gradient_of_.find(sliced.tensor);
+      if (found != gradient_of_.end()) tensors_.need(found->second);
+    }
+  }
+
+  // As StageNumbers has them.
+  void find_tiles(const plan::StagePlan& plan, pieces::PieceTable& table) {
+    for (const model::TensorSpec& tensor : graph_.tensors) {
+      if (tensor.role == model::TensorRole::gradient) gradient_of_[tensor.parameter] = tensor.id;
+    }
+    std::vector<OpId> operations;
+    std::vector<TensorId> held;
+    for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+      const plan::Stage& stage = plan.stages[s];
+      if (!stage.tiles) continue;
+      for (const bool back : {false, true}) {
+        for (const model::Operation* op : plan::operations_in_tiles(work_, stage.first, stage.end, back)) {
+          in_tiles_.add(op->id);
+          operations.push_back(op->id);
+        }
+        const pieces::Program &lowest = table.program(stage.first), &highest = table.program(stage.end - 1);
+        Boundaries& of = boundaries_[{static_cast<std::int32_t>(s), back}];
+        of = {back ? highest.dy() : lowest.x(), back ? lowest.dx() : highest.y()};
+        if (of.made.valid()) held.push_back(of.made);
+      }
+    }
+    // What the lowest stage reads and returns is counted with the boundaries.
+    std::vector<TensorId> elsewhere{table.program(0).x(), table.program(0).dx()};
+    std::erase_if(elsewhere, [](TensorId id) { return !id.valid(); });
+    tensors_.run_only(operations, held, elsewhere);
+  }
+
   // A replica that shares memory reads large parameters where they are (StageNumbers::find_places).
   [[nodiscard]] Bytes weights_sent(const sched::Tasklet& load) const {
     const auto rank = static_cast<std::size_t>(rank_of(load.piece.device, ranks_.count()) - 1);
@@ -206,6 +372,16 @@ class StageMemoryFleet final : public sched::ForwardingFleet<> {
   sched::SimulatedFleet model_;
   DeviceRanks ranks_;
   DType wire_;
+  const model::StepGraph& graph_;
+  plan::StageWork work_;
+  std::map<TensorId, TensorId> gradient_of_;  // of a parameter
+  struct Boundaries {
+    TensorId read, made;
+  };
+  std::map<std::pair<std::int32_t, bool>, Boundaries> boundaries_;  // of stages in tiles, forward and back
+  sched::OperationSet in_tiles_;
+  TensorBooks tensors_;
+  PlacesOfOperands places_;
   MessageBooks messages_;
   std::vector<Bytes> small_weights_;  // by stage, of parameters that have no memory which ranks share
 };
@@ -216,53 +392,29 @@ class MemoryFleet final : public sched::ForwardingFleet<> {
   MemoryFleet(const TrainerOptions& options, const model::StepGraph& graph, const DeviceRanks& ranks)
       : ForwardingFleet(model_),
         model_(options.devices, options.server(), options.wire),
-        wire_(options.wire),
         names_(options.devices),
         graph_(graph),
-        lifetimes_(graph),
-        alive_(graph.tensors.size(), false),
+        tensors_(graph, options.wire),
+        places_(options, graph),
         messages_(ranks) {}
 
   void submit(const sched::Tasklet& tasklet) override {
-    const model::Operation& op = graph_.operation(tasklet.op);
-    const plan::TaskletPlan& piece = tasklet.piece;
     if (tasklet.brings_columns()) {
-      messages_.sent_unanswered(piece.bytes_down);
+      messages_.sent_unanswered(tasklet.piece.bytes_down);
       return model_.submit(tasklet);
     }
-    begin(op);
-    if (op.kind == model::OpKind::gemm && (piece.box.k0 > 0 || piece.box.k1 < op.gemm.k)) {
-      std::int64_t& sum = sums_[op.id];
-      if (sum == 0) {
-        sum = op.gemm.m * op.gemm.n * size_of(partial_sum_type(wire_));
-        grow(sum_bytes_, sum_peak_, sum);
-      }
-      // Finished blocks are converted one at a time, when the operation retires.
-      if (piece.box.k0 == 0) largest_finished_ = std::max(largest_finished_, piece.box.m() * piece.box.n() * 4);
-    }
-    if (piece.device != kServerDevice) messages_.sent(tasklet);
-    note();
+    tensors_.ask(graph_.operation(tasklet.op), tasklet.piece.box);
+    if (tasklet.piece.device != kServerDevice) messages_.sent(tasklet, places_.in_place(tasklet));
     model_.submit(tasklet);
   }
-
   void start(const model::Operation& kernel) override {
-    begin(kernel);
-    note();
+    tensors_.begin(kernel);
     model_.start(kernel);
   }
-
   void retire(OpId id) override {
-    const auto sum = sums_.find(id);
-    if (sum != sums_.end()) {
-      sum_bytes_ -= sum->second;
-      sums_.erase(sum);
-    }
-    lifetimes_.retire(graph_.operation(id), [&](TensorId tensor) {
-      if (alive_[static_cast<std::size_t>(tensor.value)]) tensor_bytes_ -= bytes_of(tensor);
-    });
+    tensors_.retire(graph_.operation(id));
     model_.retire(id);
   }
-
   sched::Event next_event(Seconds deadline) override {
     const sched::Event event = model_.next_event(deadline);
     if (event.kind == sched::EventKind::done) messages_.answered(event.tasklet);
@@ -270,44 +422,21 @@ class MemoryFleet final : public sched::ForwardingFleet<> {
   }
 
   void write(MemoryForecast& memory) const {
-    memory.activations = Bytes(tensor_peak_);
-    memory.sums = Bytes(sum_peak_ + largest_finished_);
+    memory.activations = tensors_.tensors();
+    memory.sums = tensors_.sums();
     memory.messages = messages_.peak();
-    memory.pool = Bytes(pool_peak_);
+    memory.pool = tensors_.pool();
     // With several tasklets in its hands at once a device takes more than the largest of them does.
     note_device_peak(memory, model_, names_);
   }
 
  private:
-  [[nodiscard]] std::int64_t bytes_of(TensorId id) const { return graph_.tensor(id).elements() * 4; }
-  static void grow(std::int64_t& total, std::int64_t& peak, std::int64_t by) {
-    total += by;
-    peak = std::max(peak, total);
-  }
-
-  void begin(const model::Operation& op) {
-    lifetimes_.begin(op, [&](TensorId id) {
-      const auto at = static_cast<std::size_t>(id.value);
-      if (alive_[at]) return;
-      alive_[at] = true;
-      grow(tensor_bytes_, tensor_peak_, bytes_of(id));
-    });
-  }
-
-  void note() {
-    pool_peak_ = std::max(pool_peak_, tensor_bytes_ + sum_bytes_ + (sums_.empty() ? 0 : largest_finished_));
-  }
-
   sched::SimulatedFleet model_;
-  DType wire_;
   std::vector<fleet::DeviceProfile> names_;
   const model::StepGraph& graph_;
-  TensorLifetimes lifetimes_;
-  std::vector<bool> alive_;
-  std::unordered_map<OpId, std::int64_t> sums_;
+  TensorBooks tensors_;
+  PlacesOfOperands places_;
   MessageBooks messages_;
-  std::int64_t tensor_bytes_ = 0, tensor_peak_ = 0, sum_bytes_ = 0, sum_peak_ = 0, largest_finished_ = 0;
-  std::int64_t pool_peak_ = 0;
 };
 
 MemoryForecast forecast_tensors(const TrainerOptions& options, const model::StepGraph& graph) {
@@ -340,6 +469,13 @@ ProcessMemory measure_process_memory() {
   return memory;
 }
 
+Bytes evaluation_tensors(const TrainerOptions& options) {
+  if (options.train.eval_every == 0) return Bytes(0);
+  model::StepOptions step = sched::graph_options(options, 1);
+  step.kind = model::StepKind::evaluate;
+  return model::peak_activation_bytes(model::build_step(options.model, step));
+}
+
 constexpr std::int64_t kSequencesAtHead = 4;  // whose dX is not put together yet, as a rule
 
 // Of a step in stages: every boundary between two stages, and its gradient, stays until the step ends, as it travels,
@@ -355,10 +491,6 @@ MemoryForecast forecast_stages(const TrainerOptions& options, const DeviceRanks&
   const plan::StageWork work = plan::with_head_parts(whole, plan.head_parts);
   StageMemoryFleet fleet(options, graph, plan, ranks);
   sched::StageScheduler scheduler(fleet, graph, plan, how);
-  std::int64_t gradients = 0;
-  for (const model::TensorSpec& tensor : graph.tensors) {
-    if (tensor.role == model::TensorRole::gradient) gradients += tensor.elements();
-  }
   const sched::StepReport report = scheduler.run();
   std::int64_t sums = 0;
   const bool verified = options.executor.verification.mode != VerifyMode::off;
@@ -371,7 +503,9 @@ MemoryForecast forecast_stages(const TrainerOptions& options, const DeviceRanks&
   const std::int64_t boundary = graph.batch * graph.seq * options.model.d_model;
   const std::int64_t between = (std::ssize(plan.stages) - plan.head_parts) * size_of(options.wire),
                      lowest = size_of(DType::f32);
-  memory.activations = Bytes(2 * boundary * (between + lowest) + 4 * gradients);
+  // An evaluation is in tiles; the boundaries of the step before it stay.
+  const Bytes of_step = Bytes(2 * boundary * lowest) + fleet.tensors().tensors();
+  memory.activations = Bytes(2 * boundary * between) + std::max(of_step, evaluation_tensors(options));
   // A head in parts: maxima and sums of vocabulary blocks, and shares of dX of sequences that wait for other parts.
   if (plan.head_parts > 1) {
     const std::int64_t tokens = graph.batch * graph.seq;
@@ -379,7 +513,7 @@ MemoryForecast forecast_stages(const TrainerOptions& options, const DeviceRanks&
     sums += (verified ? graph.batch : std::min<std::int64_t>(graph.batch, kSequencesAtHead)) * plan.head_parts *
             graph.seq * options.model.d_model * size_of(partial_sum_type(options.wire));
   }
-  memory.sums = Bytes(sums);
+  memory.sums = Bytes(sums) + fleet.tensors().sums();
   memory.pool = memory.activations + memory.sums;
   memory.messages = fleet.messages();
   memory.step = report.time;

@@ -30,6 +30,15 @@ TensorLifetimes::TensorLifetimes(const model::StepGraph& graph) : graph_(graph),
   left_ = accesses_;
 }
 
+void TensorLifetimes::begin_part(std::span<const OpId> operations, std::span<const TensorId> held) {
+  left_.assign(left_.size(), 0);
+  for (const OpId op : operations) {
+    for (const TensorId id : touched_[static_cast<std::size_t>(op.value)])
+      left_[static_cast<std::size_t>(id.value)] += graph_.tensor(id).role == model::TensorRole::gradient ? 2 : 1;
+  }
+  for (const TensorId id : held) ++left_[static_cast<std::size_t>(id.value)];
+}
+
 bool TensorLifetimes::comes_and_goes(TensorId id) const {
   const model::TensorRole role = graph_.tensor(id).role;
   return role != model::TensorRole::parameter && role != model::TensorRole::scalar;

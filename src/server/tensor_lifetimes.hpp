@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "cleave/model/graph.hpp"
@@ -18,6 +19,9 @@ class TensorLifetimes {
 
   /// No operation has run.
   void begin_step() { left_ = accesses_; }
+
+  /// The same, and of all operations only these are run. Gradients, which others read, and `held` are never dropped.
+  void begin_part(std::span<const OpId> operations, std::span<const TensorId> held);
 
   /// Whether a tensor's memory comes and goes: it is neither a parameter, which stays, nor a number, nor the batch.
   [[nodiscard]] bool comes_and_goes(TensorId id) const;

@@ -29,8 +29,14 @@ class TensorStore {
   /// Gives up every activation, zeroes the scalars, takes the step's tokens and targets (one per row of the batch).
   void begin_step(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);
 
+  /// Of this step only these operations will be told to begin and to retire; gradients, and `held`, stay until the step
+  /// ends or they are dropped.
+  void run_only(std::span<const OpId> operations, std::span<const TensorId> held) {
+    lifetimes_.begin_part(operations, held);
+  }
   /// Gives memory to a tensor that no operation writes, until the next step begins.
   void need(TensorId id);
+  void drop(TensorId id) { release(id); }
   /// Gives memory to what `op` writes.
   void begin(const model::Operation& op);
   /// Takes memory back from what no later operation touches.

@@ -128,6 +128,7 @@ struct Trainer::Impl {
     sched::StageSchedulerOptions how = sched::stage_scheduler_options(options);
     if (how.quorum) how.quorum = pair_terms();
     how.learn = how.watch = how.rehearse = options.fleet.clock != ClockMode::off;
+    how.tiles = scheduling(options);
     return how;
   }
 

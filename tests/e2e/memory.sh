@@ -32,6 +32,16 @@ expect_code 0 "plan of a head in parts" cleave_on 0 plan "$TOP/inputs/quickstart
 expect_text "plan of a head in parts" 'head\.1'
 within_a_tenth "a head in parts" "${parts[@]}"
 within_a_tenth "a head in parts, fp16" "${parts[@]}" plan.wire=fp16
+# mixture WIRE MEMORY: devices that have room for attention, and not for what comes after it.
+mixture() {
+  local settings=("${quickstart[@]:1}" model.n_layer=6 train.batch=32 plan.layout=stages verify.mode=off plan.wire="$1"
+    "fleet.devices=[{name: phone, count: 8, compute: [1 TFLOP/s, 4 TFLOP/s], memory: $2, downlink: 50 MB/s, uplink: 10 MB/s}]")
+  expect_code 0 "plan of a mixture" cleave_on 0 plan "$TOP/inputs/quickstart.yaml" "${settings[@]}"
+  expect_text "plan of a mixture" 'in tiles over all devices'
+  within_a_tenth "a mixture, $1" quickstart.yaml "${settings[@]}"
+}
+mixture fp32 '1380 kB'
+mixture fp16 '1020 kB'
 [ "$ranks" -le 3 ] || exit 0  # six layers have two devices
 six_layers=(speed/six-layers.yaml train.steps=2 "data.text=$TOP/README.md")
 within_a_tenth "six layers" "${six_layers[@]}"

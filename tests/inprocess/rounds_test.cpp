@@ -4,46 +4,16 @@
 #include <algorithm>
 
 #include "churn_schedule.hpp"
-#include "cleave/model/step_text.hpp"
 #include "faulty_run.hpp"
 #include "run.hpp"
+#include "short_memory.hpp"
 
 namespace cleave::testing_run {
 namespace {
 
 using Mode = server::VerifyMode;
 
-plan::StageWork work_of(const Setting& s) {
-  return plan::stage_work_of(model::graph_of_stages({s.model, s.batch, {}, s.wire}), s.wire);
-}
-
-// Devices of so little memory that stages need rounds: about the least with which there is a layout, and more.
-Setting in_rounds(Setting s, std::vector<fleet::DeviceProfile> devices, int ranks, double more = 1) {
-  s = in_stages(std::move(s), std::move(devices), ranks);
-  const plan::StageWork work = work_of(s);
-  const plan::StageOptions options = sched::stage_scheduler_options(options_of(s)).stages;
-  const auto set_memory = [&](std::int64_t memory) {
-    for (fleet::DeviceProfile& device : s.devices) device.memory = Bytes(memory);
-  };
-  std::int64_t low = 1'000, high = 64 << 20;
-  while (high - low > low / 100) {
-    const std::int64_t middle = (low + high) / 2;
-    set_memory(middle);
-    (plan::find_stages(work, s.devices, options) ? high : low) = middle;
-  }
-  set_memory(static_cast<std::int64_t>(more * static_cast<double>(high)));
-  return s;
-}
-
-std::int64_t rounds_of(const Setting& s) {
-  return plan::find_stages(work_of(s), s.devices, sched::stage_scheduler_options(options_of(s)).stages)->rounds();
-}
-
-Setting deep_setting() {
-  Setting s = small_setting();
-  s.model.n_layer = 6;
-  return s;
-}
+std::int64_t rounds_of(const Setting& s) { return plan_of(s)->rounds(); }
 
 TEST(Rounds, TheSameBitsAsTiles) {
   std::int64_t most = 0;

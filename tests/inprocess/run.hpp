@@ -54,7 +54,7 @@ struct Setting {
   sched::Layout layout = sched::Layout::tiles;
   std::int64_t chunk_tokens = 0;  // of steps in stages; 0: planned
   plan::OwnerPlaces owners = plan::OwnerPlaces::automatic;
-  bool rounds = true;
+  bool rounds = true, preload = true;
   std::optional<plan::StagePlan> stage_plan;  // that the first step begins with
   plan::KeepColumns keep_columns = plan::KeepColumns::where_quicker;
   double grad_clip = 1.0;
@@ -185,6 +185,7 @@ inline server::TrainerOptions options_of(const Setting& s) {
   options.layout.chunk_tokens = s.chunk_tokens;
   options.layout.owners = s.owners;
   options.layout.rounds = s.rounds;
+  options.layout.preload = s.preload;
   options.stage_plan = s.stage_plan;
   options.plan.keep_columns = s.keep_columns;
   options.executor = {.threads = s.threads, .verification = s.verification, .parts = s.parts};

@@ -21,12 +21,13 @@ class PackedOperand {
   [[nodiscard]] bool empty() const { return block_.empty(); }
   [[nodiscard]] std::int64_t k() const { return k_; }
   [[nodiscard]] std::int64_t n() const { return n_; }
-  [[nodiscard]] Bytes bytes() const { return Bytes(static_cast<std::int64_t>(block_.capacity())); }
+  [[nodiscard]] Bytes bytes() const { return Bytes(bytes_); }
   /// The panels of K block `block` from column j on. Requires: j begins a panel.
   [[nodiscard]] const float* panels(std::int64_t block, std::int64_t j) const;
 
  private:
   std::int64_t k_ = 0, n_ = 0, padded_ = 0;  // columns, up to whole panels
+  std::int64_t bytes_ = 0;
   PooledBlock block_;
 };
 

@@ -27,6 +27,9 @@
 
 namespace cleave::pieces {
 
+/// Whose sums a way back is of use to, beside the number of one owner: all that are here, or nobody's.
+inline constexpr std::int32_t kForAllOwners = -1, kForNoOwner = -2;
+
 class StageWorker {
  public:
   enum class [[nodiscard]] Status{
@@ -78,8 +81,8 @@ class StageWorker {
     std::int64_t sequence = 0, row = 0, rows = 0;
   };
   /// Y of X. The first chunk of a sequence opens it. Chunks come in order; of a stage without attention that keeps no
-  /// values, from any chunk on. `for_sums`: it will go back here, if values are kept.
-  Status forward(const Chunk& chunk, std::span<const float> x, std::span<float> y, bool for_sums = true);
+  /// values, from any chunk on. `goes_back`: it will go back here, if values are kept.
+  Status forward(const Chunk& chunk, std::span<const float> x, std::span<float> y, bool goes_back = true);
   /// What comes of a chunk at the head: dX, each row's maximum, sum of exponentials and loss, and with the last chunk
   /// (otherwise empty) the sequence's gradients of norms.
   struct HeadResults {
@@ -87,9 +90,9 @@ class StageWorker {
     std::span<double> sum, loss;
     std::span<float> norms;
   };
-  /// `for_sums`: operands are kept for the owners of the stage's slices here.
+  /// `for_owner`: whose sums operands are kept for.
   Status head(const Chunk& chunk, std::span<const float> x, std::span<const std::int32_t> targets,
-              const HeadResults& results, bool for_sums = true);
+              const HeadResults& results, std::int32_t for_owner = kForAllOwners);
   /// What comes of a chunk at a part of the head: of each row and vocabulary block of the part the maximum and the sum
   /// of exponentials (kernels::cross_entropy_blocks), and the logit of the row's target, 0 where the part has it not.
   struct PartResults {
@@ -108,10 +111,13 @@ class StageWorker {
   Status part_backward(const Chunk& chunk, const PartOperands& rows, std::span<std::byte> sums);
   [[nodiscard]] bool is_part(std::int32_t stage) const;
   /// Opens a sequence's way back: X of all its rows.
-  Status remake(std::int32_t stage, std::int64_t sequence, std::span<const float> x, bool for_sums = true);
+  Status remake(std::int32_t stage, std::int64_t sequence, std::span<const float> x,
+                std::int32_t for_owner = kForAllOwners);
   /// dX of dY, from the last chunk to the first, of a sequence that was remade, or kept since it went forward here;
   /// with the first (otherwise empty) the sequence's gradients of norms. `dx` may be empty where nobody wants it.
-  Status backward(const Chunk& chunk, std::span<const float> dy, std::span<float> dx, std::span<float> norms);
+  /// `for_owner`: of the last chunk of a sequence that was kept, as of head().
+  Status backward(const Chunk& chunk, std::span<const float> dy, std::span<float> dx, std::span<float> norms,
+                  std::int32_t for_owner = kForAllOwners);
 
   /// What an owner is sent of a sequence that its device did not run backward: X, and dY; at the head, instead of dY,
   /// each row's maximum and sum, and the targets.
@@ -166,7 +172,7 @@ class StageWorker {
   Visit& open_forward(Replica& replica, const Chunk& chunk, bool keeps);
   // `of_kept`: with the values that its way forward has left.
   void open_back(Replica& replica, Visit& visit, std::int32_t stage, std::int64_t sequence, bool of_kept,
-                 bool for_sums);
+                 std::int32_t for_owner);
   // A sequence that is through: its operands wait for owners' sums.
   void close_back(std::map<OfSequence, Visit>& visits, std::map<OfSequence, Visit>::iterator at);
   // One chunk from the highest piece to the lowest. `dy`: none at the head. `dx`: where it is put, unless nobody wants

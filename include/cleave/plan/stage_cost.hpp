@@ -131,8 +131,8 @@ struct OwnerCost {
 [[nodiscard]] OwnerCost owner_cost(const StageWork& work, const StageCost& stage, std::span<const PieceSlice> slices,
                                    std::int64_t chunk);
 
-/// Memory of one more sequence that a replica has open, forward and backward; its owners hold so much of it, which at a
-/// head waits for each (OwnerCost::held).
+/// Memory of one more sequence that a replica has open, forward and backward, beyond the least number; its owners hold
+/// so much of it, which at a head, or a part of one, waits for each.
 [[nodiscard]] std::pair<Bytes, Bytes> slot_bytes(const StageCost& stage, Bytes held);
 
 /// Slices of a stage from a share to another of its trained elements, in [0, 1]: whole units, so that shares which

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,11 +23,18 @@
 
 namespace cleave::plan {
 
+/// Operations of a piece, for where it runs in tiles.
+struct TiledPiece {
+  std::vector<model::Operation> forward, back;
+};
+
 /// What is to be laid out.
 struct StageWork {
-  std::vector<model::Piece> pieces;  ///< bottom first, the head last
-  std::int64_t batch = 0, seq = 0;   ///< sequences, tokens of each
+  std::vector<model::Piece> pieces;                         ///< bottom first, the head last
+  std::shared_ptr<const std::vector<TiledPiece>> in_tiles;  ///< of each piece of the graph; may be left out
+  std::int64_t batch = 0, seq = 0;                          ///< sequences, tokens of each
   DType wire = DType::f32;
+  bool trains_embeddings = true;  ///< the gradient of what the lowest piece reads is wanted
   [[nodiscard]] std::int64_t tokens() const { return batch * seq; }
 };
 /// Requires: as model::pieces_of.
@@ -34,6 +42,10 @@ struct StageWork {
 /// The same with its head in so many parts, each a piece: what a StagePlan's pieces are counted in.
 /// Requires: as model::head_parts, or that the head is in so many parts.
 [[nodiscard]] StageWork with_head_parts(const StageWork& work, std::int64_t parts);
+
+/// Operations of pieces [first, end) as they run in tiles, one way, in a legal order. Requires: work.in_tiles.
+[[nodiscard]] std::vector<const model::Operation*> operations_in_tiles(const StageWork& work, std::int64_t first,
+                                                                       std::int64_t end, bool back);
 
 /// A device that holds a stage's weights. Its memory is reserved for the step and never lent.
 struct StageReplica {
@@ -53,6 +65,7 @@ struct Stage {
   Bytes weights;  ///< that each replica is sent
   std::vector<StageReplica> replicas;
   std::int64_t round = 0;  ///< of StagePlan
+  bool tiles = false;      ///< its operations run in tiles over all devices, in a round of its own: no replicas
   /// The least number of sequences that a replica keeps; 0 where one keeps none.
   [[nodiscard]] std::int64_t kept_slots() const {
     return replicas.empty() ? 0 : std::ranges::min(replicas, {}, &StageReplica::kept_slots).kept_slots;
@@ -79,7 +92,8 @@ struct GradientOwner {
 
 /// Where devices cannot hold all stages at once, stages have rounds, from the bottom, and those of one round have all
 /// devices to themselves: all sequences go forward through round after round, back from the last one, and then back
-/// through the others from the top, whose weights come again for it (docs/cost_model.md, "Rounds").
+/// through the others from the top, whose weights come again for it (docs/cost_model.md, "Rounds"). Pieces that no
+/// device has room for make stages that run in tiles, each in a round of its own between those of the others.
 struct StagePlan {
   std::int64_t chunk = 0;       ///< tokens
   std::int64_t head_parts = 1;  ///< more: the last so many stages hold a part of the vocabulary each
@@ -91,6 +105,7 @@ struct StagePlan {
   Seconds chain;  ///< how long sequences are forecast to take to pass all stages: gradients and the interface aside
   Bytes bytes_down, bytes_up;  ///< forecast
   [[nodiscard]] std::int64_t rounds() const { return stages.empty() ? 1 : stages.back().round + 1; }
+  [[nodiscard]] bool has_tiles() const { return std::ranges::any_of(stages, &Stage::tiles); }
 };
 
 /// Of StagePlan: what one slice is of a named tensor: elements [begin, end), counted along its cut axis.
@@ -111,6 +126,7 @@ struct StageOptions {
   OwnerPlaces owners = OwnerPlaces::automatic;
   bool preload = true;  ///< weights of all stages go out first; false: when the first chunk reaches their stage
   bool rounds = true;   ///< where memory is short, stages may have rounds; false: all are held at once
+  bool tiles = true;    ///< rounds may be in tiles, for pieces that no device has room for
 };
 
 /// Query blocks of attention: chunks are multiples of it (docs/numerics.md).

@@ -42,8 +42,12 @@ enum class Errand : std::uint8_t {
 };
 
 /// What a tasklet with an errand works on: what a fleet with real numbers must know of it beside its panels.
+inline constexpr std::int32_t kForAllOwners = -1, kForNoOwner = -2;
+
 struct StageItem {
-  std::int32_t owner = -1;         ///< number among the step's owners; -1: it is for a replica
+  /// Number among the step's owners; -1: it is for a replica. Of what begins a way back: the owner for whose sums the
+  /// device keeps operands; kForAllOwners: all that it has of the stage, kForNoOwner: nobody's.
+  std::int32_t owner = -1;
   std::int64_t sequence = 0;       ///< of the batch
   std::int64_t row = 0, rows = 0;  ///< tokens of the sequence
   bool back = false;               ///< of a replay, of a witness: the way back
@@ -144,6 +148,10 @@ class Fleet {
   /// After begin_step(): the step is run in these stages, and tasklets have errands. Requires: the graph has one row
   /// group.
   virtual void begin_stages(const plan::StagePlan& /*plan*/) {}
+  /// Of those, one that runs in tiles (plan::Stage::tiles) begins one of its ways: its operations read the boundaries
+  /// that have come to it. And it ends: others read the boundaries that it has made.
+  virtual void begin_tiles(std::int32_t /*stage*/, bool /*back*/) {}
+  virtual void end_tiles(std::int32_t /*stage*/, bool /*back*/) {}
 
   /// Sends a tasklet on its way. Its inputs are complete, and stay unchanged until its operation is.
   /// piece.device may be kServerDevice: the server computes the block itself.

@@ -26,6 +26,8 @@ class ForwardingFleet : public Interface {
   [[nodiscard]] std::uint64_t roster() const override { return behind_.roster(); }
   void begin_step(const model::StepGraph& graph) override { behind_.begin_step(graph); }
   void begin_stages(const plan::StagePlan& plan) override { behind_.begin_stages(plan); }
+  void begin_tiles(std::int32_t stage, bool back) override { behind_.begin_tiles(stage, back); }
+  void end_tiles(std::int32_t stage, bool back) override { behind_.end_tiles(stage, back); }
   void submit(const Tasklet& tasklet) override { behind_.submit(tasklet); }
   void start(const model::Operation& kernel) override { behind_.start(kernel); }
   void finish(OpId op) override { behind_.finish(op); }

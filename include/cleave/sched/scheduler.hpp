@@ -69,6 +69,27 @@ struct StepReport {
 
 /// Adds what a step took before it was abandoned to what it took when it was run again.
 void add_abandoned(StepReport& report, const StepReport& abandoned);
+/// Adds what a part of a step took, time and energy aside, which are the step's.
+void add_part(StepReport& report, const StepReport& part);
+
+/// Operations of a graph.
+class OperationSet {
+ public:
+  OperationSet() = default;
+  /// All of them, or none.
+  OperationSet(const model::StepGraph& graph, bool all)
+      : in_(graph.operations.size(), all), size_(all ? graph.operations.size() : 0) {}
+  void add(OpId op) {
+    if (!contains(op)) ++size_;
+    in_[static_cast<std::size_t>(op.value)] = true;
+  }
+  [[nodiscard]] bool contains(OpId op) const { return in_[static_cast<std::size_t>(op.value)]; }
+  [[nodiscard]] std::size_t size() const { return size_; }
+
+ private:
+  std::vector<bool> in_;
+  std::size_t size_ = 0;
+};
 
 /// Called now and then while a step runs, and whenever a device has answered wrongly; returning false abandons the step
 /// (run() then throws Interrupted).
@@ -90,6 +111,26 @@ class Scheduler {
   /// After run() has thrown Interrupted: gives up what is in flight and waits for the server's kernels, so that the
   /// step can be run again. Returns what the abandoned part took.
   StepReport abandon();
+
+  // Part of a step, where another scheduler runs the rest of it, asks the fleet for events, and passes on those that
+  // concern this part.
+
+  /// Begins these operations. Requires: no step is under way; the fleet's own step is the graph's, and what these
+  /// operations read of others is complete.
+  void begin_part(const model::StepGraph& graph, const OperationSet& part);
+  /// Sends what is ready, and what lost devices had. Errors: as run().
+  void advance_part();
+  [[nodiscard]] bool part_is_complete() const;
+  /// The tasklet is of the part, and wanted.
+  [[nodiscard]] bool waits_for(TaskletId tasklet) const;
+  /// When the part wants to be told that nothing has happened.
+  [[nodiscard]] Seconds part_deadline() const;
+  /// An answer to what it waits for, one of its kernels, a device that leaves, or its deadline.
+  void take(const Event& event);
+  /// What the part took.
+  StepReport end_part();
+  /// Gives up what is in flight. What is left are the server's kernels; returns how many.
+  std::int64_t abandon_part();
 
   /// Devices that answered wrongly and get no more work.
   [[nodiscard]] std::vector<DeviceId> distrusted() const;

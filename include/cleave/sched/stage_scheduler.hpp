@@ -21,6 +21,7 @@ namespace cleave::sched {
 struct StageSchedulerOptions {
   plan::StageOptions stages;
   DType wire = DType::f32;
+  SchedulerOptions tiles{};  ///< of stages that run in tiles; the wire and the server are those of the others
   /// What a device has that turns out far slower than believed is given to others (docs/churn.md).
   bool watch = true;
   /// A step after a change of the roster is planned as the first one is, with rehearsals where forecasts do not settle

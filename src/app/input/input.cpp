@@ -372,7 +372,8 @@ void read_stages(const Section& plan, sched::LayoutRequest& request) {
   request.rounds = plan.boolean(
       "rounds", {.default_value = request.rounds,
                  .help = "Stages: where devices cannot hold all stages at once, or hardly, stages take turns on them, "
-                         "round after round. false: all are held at once, or there are none."});
+                         "round after round, and pieces that no device has room for run in tiles between them. false: "
+                         "all are held at once, or there are none."});
 }
 
 // Where the input has data, and asks for what stages cannot do with real numbers yet, the layout is not left open:

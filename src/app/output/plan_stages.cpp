@@ -96,6 +96,8 @@ std::vector<StageFigures> stage_figures(const plan::StageWork& whole, const plan
     const plan::StageCost& cost = costs.emplace_back(work, stage.first, stage.end, plan.chunk);
     StageFigures& of = all.emplace_back();
     of.pieces = pieces_of_stage(work, stage);
+    of.tiles = stage.tiles;
+    if (stage.tiles) continue;
     of.least_memory = stage.replicas.empty() ? Bytes(0) : stage.replicas.front().memory;
     FlopsPerSecond compute(0);
     of.uplinks = BytesPerSecond(0);
@@ -134,8 +136,10 @@ std::vector<StageFigures> stage_figures(const plan::StageWork& whole, const plan
     of.down += operands;
     of.up += sums;
   }
-  for (StageFigures& of : all)
-    of.bound_by = std::ranges::max(times_of(of), {}, &std::pair<const char*, Seconds>::second).first;
+  for (StageFigures& of : all) {
+    of.bound_by =
+        of.tiles ? "tiles" : std::ranges::max(times_of(of), {}, &std::pair<const char*, Seconds>::second).first;
+  }
   return all;
 }
 
@@ -150,6 +154,11 @@ std::string stage_table(const plan::StageWork& work, const plan::StagePlan& plan
     const StageFigures& of = figures[s];
     if (plan.rounds() > 1 && (s == 0 || plan.stages[s].round != plan.stages[s - 1].round))
       text += fmt::format("round {} of {}\n", plan.stages[s].round + 1, plan.rounds());
+    if (of.tiles) {
+      text += fmt::format("{:>5} {:<22} in tiles over all devices: no device has room for one of its pieces\n", s,
+                          of.pieces);
+      continue;
+    }
     text += fmt::format("{:>5} {:<22} {:>10} {:>8} {:>10} {:>7.1f} MB/s {:>11} {:>11} {:>10} {:>6} {:>10} {:>13}  {}\n",
                         s, of.pieces, show(plan.stages[s].weights), plan.stages[s].replicas.size(),
                         show(of.most_memory), of.uplinks.value() / 1e6, show(of.passes), show(of.weights),
@@ -184,6 +193,7 @@ void add_stages(ordered_json& out, const model::StepGraph& graph, const plan::St
     out["stages"].push_back({{"first", name_of_piece(work, stage.first)},
                              {"last", name_of_piece(work, stage.end - 1)},
                              {"round", stage.round},
+                             {"tiles", stage.tiles},
                              {"weights_bytes", stage.weights.value()},
                              {"replicas", std::move(replicas)},
                              {"memory_bytes", least.value()},
@@ -231,6 +241,7 @@ ordered_json layout_json(const plan::StageWork& work, const plan::StagePlan& pla
     }
     out["stages"].push_back({{"pieces", of.pieces},
                              {"round", stage.round},
+                             {"tiles", stage.tiles},
                              {"weights_bytes", stage.weights.value()},
                              {"replicas", std::move(replicas)},
                              {"least_memory_bytes", of.least_memory.value()},

@@ -14,6 +14,7 @@ namespace cleave::app {
 /// A stage beside what its devices' links and processors are taken for in a step. Times are of each resource alone.
 struct StageFigures {
   std::string pieces;               ///< "h.0.attn .. h.1.mlp"
+  bool tiles = false;               ///< it runs in tiles, and the other figures are 0
   Bytes least_memory, most_memory;  ///< that a replica reserves
   BytesPerSecond uplinks;           ///< of the replicas together
   Seconds weights;                  ///< until the slowest replica has them

@@ -43,7 +43,7 @@ function stages(run) {
       i.title = `${label}: ${seconds(s[key])}`;
       return i;
     }));
-    return el('div', null, 'stage', [el('span', `${n}  ${s.pieces}${rounds > 1 ? `, round ${s.round + 1}` : ''}`, 'name'), el('span', null, 'replicas', boxes(s)), times]);
+    return el('div', null, 'stage', [el('span', `${n}  ${s.pieces}${rounds > 1 ? `, round ${s.round + 1}` : ''}${s.tiles ? ', in tiles' : ''}`, 'name'), el('span', null, 'replicas', boxes(s)), times]);
   }).reverse());
   const head = [['stage'], ['pieces'], ['weights'], ['replicas'], ['memory of one'], ['uplinks'], ['results take'], ['weights in'], ['computing'], ['owners'], ['most sums'], ['owners’ links'], ['down'], ['up'], ['bound by']];
   $('stages-table').replaceChildren(table(head, all.map((s, n) => [String(n), s.pieces, bytes(s.weights_bytes), String(s.replicas.length),

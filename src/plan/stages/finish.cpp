@@ -2,7 +2,9 @@
 #include "stages/finish.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <unordered_map>
 #include <utility>
 
 namespace cleave::plan::stages {
@@ -14,17 +16,32 @@ constexpr std::int64_t kMostSlots = 8;  // more open sequences than this no long
 // processors, which take things as they come.
 constexpr std::int64_t kOnTheirWay = 2;
 
+// The share at the nearest end of a head, where it is within one: who owns a part of a head needs all of its weights.
+double at_whole_head(const StageWork& work, const StageCost& stage, double share) {
+  double before = 0;
+  for (std::int64_t i = stage.first(); i < stage.end(); ++i) {
+    const StageCost piece(work, i, i + 1, work.seq);
+    const double elements = piece.gradient_elements(), place = share * stage.gradient_elements() - before;
+    const auto heads = static_cast<double>(work.pieces[static_cast<std::size_t>(i)].attention.n_kv_head);
+    if (heads > 0 && place > 0 && place < elements)
+      return (before + std::round(place / elements * heads) / heads * elements) / stage.gradient_elements();
+    before += elements;
+  }
+  return share;
+}
+
 // Owners of one group of a stage get shares that follow each other.
-void slice(const Problem& problem, const Layout& layout, StagePlan& plan) {
+void slice(const Problem& problem, const Layout& layout, bool whole_heads, StagePlan& plan) {
   const StageWork& work = *problem.work;
   const std::int64_t chunk = layout.settings.chunk;
   for (std::size_t s = 0; s < layout.roles.size(); ++s) {
     const StageCost& cost = layout.roles[s].cost;
     for (std::int64_t group = 0; group < layout.groups[s]; ++group) {
-      double at = 0;
+      double at = 0, exact = 0;
       for (const Owned& owned : layout.owners) {
         if (owned.stage != s || owned.group != group) continue;
-        const double end = at + owned.share;
+        exact += owned.share;
+        const double end = whole_heads ? at_whole_head(work, cost, exact) : exact;
         GradientOwner owner;
         owner.device = problem.devices[owned.device].id;
         owner.stage = static_cast<std::int64_t>(s);
@@ -77,7 +94,8 @@ void open_slots(const Problem& problem, const Layout& layout, StagePlan& plan) {
     left[index(owner.device)] -= owner.memory.value();
     if (!owner.replica) continue;
     const StageCost& cost = layout.roles[static_cast<std::size_t>(owner.stage)].cost;
-    held[{owner.stage, index(owner.device)}] += owner_cost(*problem.work, cost, owner.slices, plan.chunk).held;
+    const OwnerCost of = owner_cost(*problem.work, cost, owner.slices, plan.chunk);
+    held[{owner.stage, index(owner.device)}] += cost.is_part() ? Bytes(of.kept.value() / kLeastOpen) : of.held;
   }
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const StageCost& cost = layout.roles[s].cost;
@@ -131,9 +149,7 @@ void count_bytes(const Problem& problem, const Layout& layout, StagePlan& plan) 
   }
 }
 
-}  // namespace
-
-StagePlan finish(const Problem& problem, const Layout& layout) {
+StagePlan finish_with(const Problem& problem, const Layout& layout, bool whole_heads) {
   StagePlan plan;
   plan.chunk = std::min(layout.settings.chunk, problem.work->seq);
   plan.preload = problem.preload;
@@ -148,10 +164,28 @@ StagePlan finish(const Problem& problem, const Layout& layout) {
     }
     plan.stages.push_back(std::move(stage));
   }
-  slice(problem, layout, plan);
+  slice(problem, layout, whole_heads, plan);
   open_slots(problem, layout, plan);
   count_bytes(problem, layout, plan);
   return plan;
+}
+
+}  // namespace
+
+// Slices end where heads do if that fits: near an end of memory a share of a head may be all there is room for.
+StagePlan finish(const Problem& problem, const Layout& layout) {
+  StagePlan plan = finish_with(problem, layout, true);
+  return within_memory(problem, plan) ? plan : finish_with(problem, layout, false);
+}
+
+bool within_memory(const Problem& problem, const StagePlan& plan) {
+  std::unordered_map<DeviceId, Bytes> left;
+  for (const fleet::DeviceProfile& device : problem.devices) left[device.id] = device.memory;
+  for (const Stage& stage : plan.stages) {
+    for (const StageReplica& replica : stage.replicas) left[replica.device] -= replica.memory;
+  }
+  for (const GradientOwner& owner : plan.owners) left[owner.device] -= owner.memory;
+  return std::ranges::all_of(left, [](const auto& of) { return of.second.value() >= 0; });
 }
 
 }  // namespace cleave::plan::stages

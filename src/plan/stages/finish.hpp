@@ -8,5 +8,8 @@ namespace cleave::plan::stages {
 
 /// Requires: `layout` was laid out for `problem`.
 [[nodiscard]] StagePlan finish(const Problem& problem, const Layout& layout);
+/// No device is to hold more than it has. Shares of gradients are dealt out as if they could be cut anywhere, and units
+/// of small models are large.
+[[nodiscard]] bool within_memory(const Problem& problem, const StagePlan& plan);
 
 }  // namespace cleave::plan::stages

@@ -116,7 +116,13 @@ class Assigner {
   double groups_of(std::size_t s) const { return static_cast<double>(layout_.groups[s]); }
   // Of a stage of several pieces a slice may need all, wherever it lies; of one piece it needs its share.
   double weights_beside(std::size_t s, double share) const {
-    return count(layout_.roles[s].cost.weights()) * (several_pieces(s) ? 1 : share);
+    return count(layout_.roles[s].cost.weights()) * (several_pieces(s) ? 1 : std::min(1.0, share + parts_of_heads(s)));
+  }
+  // A slice of attention touches two heads at its ends that it may own little of.
+  double parts_of_heads(std::size_t s) const {
+    const model::Piece& piece = work_.pieces[static_cast<std::size_t>(layout_.roles[s].cost.first())];
+    if (several_pieces(s) || piece.kind != model::PieceKind::attention) return 0;
+    return 2.0 / static_cast<double>(std::max<std::int64_t>(1, piece.attention.n_kv_head));
   }
   bool several_pieces(std::size_t s) const { return layout_.roles[s].cost.end() - layout_.roles[s].cost.first() > 1; }
   double sum_size() const { return static_cast<double>(sum_bytes(work_.wire)); }
@@ -318,7 +324,7 @@ class Assigner {
     const double wanted = late ? (tight ? kTightWait : 3) * layout_.settings.owning : gradient.done;
     double missing = 1;
     for (const Candidate& c : gradient.candidates) missing -= c.most;
-    const double weights = several ? weights_beside(s, 1) : 0;
+    const double weights = weights_beside(s, several ? 1 : 0);
     const double per_share = bytes_of_all(s, false) + (several ? 0 : count(layout_.roles[s].cost.weights()));
     Candidate best;
     double most = 0, least_left = 0;

@@ -110,8 +110,10 @@ struct Tried {
 
 class Search {
  public:
-  // With `keep` everything that is tried is kept.
-  Search(const Problem& problem, std::int64_t chunk, bool keep) : problem_(problem), keep_(keep) {
+  // With `keep` everything that is tried is kept; with `to_the_unit` nothing is taken that is too large by the units
+  // that slices are made of.
+  Search(const Problem& problem, std::int64_t chunk, bool keep, bool to_the_unit = false)
+      : problem_(problem), keep_(keep), to_the_unit_(to_the_unit) {
     if (chunk > 0) chunk_ = chunk;
     double uplink = 0;
     for (const double up : problem_.up) uplink += up;
@@ -130,6 +132,7 @@ class Search {
     const double time = forecast(problem_, *layout, false);
     if (keep_) tried_.push_back({*layout, forecast(problem_, *layout, true)});
     if (best_ && time >= worth * time_) return;
+    if (to_the_unit_ && !within_memory(problem_, finish(problem_, *layout))) return;
     best_ = std::move(layout);
     time_ = time;
   }
@@ -299,7 +302,7 @@ class Search {
 
   // With several groups another number of stages is best, and other weights are worth waiting for.
   void try_groups() {
-    Search grouped(problem_, chunk_, keep_);
+    Search grouped(problem_, chunk_, keep_, to_the_unit_);
     for (const std::int64_t groups : {2, 8}) {
       for (const double loading : {1.0, 2.0}) {
         for (const double factor : kHorizons) {
@@ -337,7 +340,7 @@ class Search {
   }
 
   const Problem& problem_;
-  bool keep_;
+  bool keep_, to_the_unit_;
   std::int64_t chunk_ = kChunkTokens;
   double guess_ = 0;  // seconds that all boundaries take on the fleet's uplinks
   std::optional<Layout> best_;
@@ -346,6 +349,16 @@ class Search {
   bool usual_ = false;     // the usual settings give a layout
   double worth_ = kWorth;  // 1 where they do not
 };
+
+// A search that has run. That its best layout is too large for a device by a unit is rare, so it is looked at last.
+Search searched(const Problem& problem, std::int64_t chunk, bool keep) {
+  Search search(problem, chunk, keep);
+  search.run();
+  if (!search.best() || within_memory(problem, finish(problem, *search.best()))) return search;
+  Search again(problem, chunk, keep, true);
+  again.run();
+  return again;
+}
 
 }  // namespace
 
@@ -372,15 +385,16 @@ Problem problem_of(const StageWork& work, std::span<const fleet::DeviceProfile> 
 }
 
 std::vector<Layout> search_layouts(const Problem& problem, std::int64_t chunk, bool all) {
-  Search search(problem, chunk, all);
-  search.run();
+  Search search = searched(problem, chunk, all);
   std::vector<Layout> layouts;
   if (!search.best()) return layouts;
   layouts.push_back(*search.best());
   if (!all) return layouts;
   search.balance_processors();
   search.even_times(false);
-  for (Tried& tried : std::move(search).tried()) layouts.push_back(std::move(tried.layout));
+  for (Tried& tried : std::move(search).tried()) {
+    if (within_memory(problem, finish(problem, tried.layout))) layouts.push_back(std::move(tried.layout));
+  }
   return layouts;
 }
 
@@ -451,8 +465,7 @@ Found layouts_at_once(const StageWork& work, std::span<const fleet::DeviceProfil
   for (const std::int64_t parts : head_parts_for(work, devices)) {
     const StageWork cut = with_head_parts(work, parts);
     const stages::Problem problem = stages::problem_of(cut, devices, options);
-    stages::Search search(problem, std::min(options.chunk, work.seq), false);
-    search.run();
+    const stages::Search search = stages::searched(problem, std::min(options.chunk, work.seq), false);
     std::vector<StagePlan> whole = stages::data_parallel_layouts(problem, options.chunk);
     if (!whole.empty() &&
         (!search.best() || whole.front().forecast.value() < stages::forecast(problem, *search.best(), true)))
@@ -492,8 +505,7 @@ Found candidates_of(const StageWork& cut, std::span<const fleet::DeviceProfile> 
                     std::size_t most) {
   const stages::Problem problem = stages::problem_of(cut, devices, options);
   std::vector<StagePlan> plans;
-  stages::Search search(problem, std::min(options.chunk, cut.seq), true);
-  search.run();
+  stages::Search search = stages::searched(problem, std::min(options.chunk, cut.seq), true);
   std::vector<StagePlan> whole = stages::data_parallel_layouts(problem, options.chunk);
   if (!search.best()) {
     whole.resize(std::min(whole.size(), most));
@@ -515,7 +527,9 @@ Found candidates_of(const StageWork& cut, std::span<const fleet::DeviceProfile> 
   for (const stages::Tried& tried : std::move(search).tried()) {
     const bool best = tried.time == time && tried.layout.roles.size() == stages && tried.layout.owners.size() == owners;
     if (plans.size() >= most) break;
-    if (!best) plans.push_back(finished(problem, tried.layout, tried.time));
+    if (best) continue;
+    StagePlan plan = finished(problem, tried.layout, tried.time);
+    if (within_memory(problem, plan)) plans.push_back(std::move(plan));
   }
   std::stable_sort(plans.begin() + 1, plans.end(),
                    [](const StagePlan& a, const StagePlan& b) { return a.forecast < b.forecast; });

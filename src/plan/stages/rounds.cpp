@@ -1,14 +1,20 @@
-// Pieces are cut into runs of about the same weights; each is searched as work of its own.
+// Pieces are cut into runs of about the same weights; each is searched as work of its own. Between runs of pieces that
+// devices have room for, those that none has room for run in tiles.
 #include "stages/rounds.hpp"
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iterator>
+#include <map>
 #include <numeric>
+#include <optional>
+#include <tuple>
 #include <utility>
 
 #include "stages/finish.hpp"
 #include "stages/layout.hpp"
+#include "stages/tile_rounds.hpp"
 
 namespace cleave::plan::stages {
 
@@ -19,16 +25,17 @@ constexpr std::int64_t kMoreRounds = 3;    // that are tried beside the fewest t
 constexpr std::int64_t kFewDevices = 128;  // of which all layouts of a round are looked at: it takes seconds with more
 constexpr double kNext = 1.25;             // from one number of rounds that does not fit to the next one
 
-// Some device has room for each piece, whatever else there is.
-bool fits_piece_by_piece(const StageWork& work, std::span<const fleet::DeviceProfile> devices) {
+// Of each piece: some device has room for it, whatever else there is.
+std::vector<bool> pieces_that_fit(const StageWork& work, std::span<const fleet::DeviceProfile> devices) {
   Bytes most;
   for (const fleet::DeviceProfile& device : devices) most = std::max(most, device.memory);
+  std::vector<bool> fit;
   for (std::int64_t i = 0; i < std::ssize(work.pieces); ++i) {
     const Role role(StageCost(work, i, i + 1, std::min(kChunkTokens, work.seq)));
-    if (replica_bytes(role) + static_cast<double>(role.cost.at_work().value()) > static_cast<double>(most.value()))
-      return false;
+    const double needed = replica_bytes(role) + static_cast<double>(role.cost.at_work().value());
+    fit.push_back(needed <= static_cast<double>(most.value()));
   }
-  return true;
+  return fit;
 }
 
 // No fewer rounds can fit: weights and sums alone take so many times what devices have.
@@ -43,25 +50,34 @@ std::int64_t least_rounds(const StageWork& work, std::span<const fleet::DevicePr
   return std::max<std::int64_t>(2, static_cast<std::int64_t>(std::ceil(needed / memory)));
 }
 
-// Where each round begins, and the end; empty where there are too few pieces.
-std::vector<std::int64_t> cut_into_rounds(const StageWork& work, std::int64_t rounds) {
-  const std::int64_t body = std::ssize(work.pieces) - head_pieces(work);
-  if (body < rounds * kLeastPieces) return {};
+// Pieces that go forward together.
+struct Round {
+  std::int64_t first = 0, end = 0;
+  bool tiles = false;
+};
+
+// Pieces [first, end) in so many rounds of about the same weights; none where there are too few.
+std::vector<Round> cut_into_rounds(const StageWork& work, std::int64_t first, std::int64_t end, std::int64_t rounds) {
+  const bool with_head = end == std::ssize(work.pieces);
+  const std::int64_t body = end - (with_head ? head_pieces(work) : 0);
+  if (body - first < rounds * kLeastPieces && (rounds > 1 || end == first)) return {};
   std::vector<double> weights;
-  for (std::int64_t i = 0; i < std::ssize(work.pieces); ++i)
+  for (std::int64_t i = first; i < end; ++i)
     weights.push_back(static_cast<double>(StageCost(work, i, i + 1, work.seq).weights().value()));
   const double all = std::reduce(weights.begin(), weights.end());
-  std::vector<std::int64_t> begins{0};
+  std::vector<std::int64_t> begins{first};
   double before = 0;
-  for (std::int64_t i = 0; i < body; ++i) {
+  for (std::int64_t i = first; i < body; ++i) {
     const std::int64_t round = std::ssize(begins), least = begins.back() + kLeastPieces;
     const bool full = before >= all * static_cast<double>(round) / static_cast<double>(rounds);
     const bool must = body - i <= (rounds - round) * kLeastPieces;  // so that the others have enough
     if (round < rounds && i >= least && (full || must)) begins.push_back(i);
-    before += weights[static_cast<std::size_t>(i)];
+    before += weights[static_cast<std::size_t>(i - first)];
   }
-  begins.push_back(std::ssize(work.pieces));
-  return begins;
+  begins.push_back(end);
+  std::vector<Round> cut;
+  for (std::size_t k = 0; k + 1 < begins.size(); ++k) cut.push_back({begins[k], begins[k + 1], false});
+  return cut;
 }
 
 // The pieces of one round.
@@ -97,55 +113,191 @@ double time_of_round(const Problem& problem, const Layout& layout, bool last) {
   return forecast_one_way(problem, layout, false) + (back ? forecast_one_way(problem, layout, true) : 0);
 }
 
-// Of the layouts that are quickest on both ways at once, and with few devices also of those that are one way after the
-// other: the second forecast is that of the phases, but the first layouts are chosen among fewer. None where a round
-// does not fit.
-std::vector<StagePlan> lay_out_in_rounds(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
-                                         const StageOptions& options, std::int64_t rounds) {
-  const std::vector<std::int64_t> begins = cut_into_rounds(work, rounds);
-  if (begins.empty()) return {};
-  const std::int64_t chunk = std::min(options.chunk > 0 ? options.chunk : kChunkTokens, work.seq);
-  StagePlan plan;
-  plan.chunk = chunk;
-  plan.preload = options.preload;
-  plan.head_parts = std::max<std::int64_t>(1, head_pieces(work));
-  const bool all = std::ssize(devices) <= kFewDevices;
-  std::vector<StagePlan> plans(all ? 2 : 1, plan);
-  for (std::int64_t r = 0; r < rounds; ++r) {
-    const auto first = begins[static_cast<std::size_t>(r)], end = begins[static_cast<std::size_t>(r) + 1];
-    const StageWork part = work_of_round(work, first, end);
-    const Problem problem = problem_of(part, devices, options);
-    const std::vector<Layout> layouts = search_layouts(problem, chunk, all);
-    if (layouts.empty()) return {};
-    const bool last = r + 1 == rounds;
-    const auto time = [&](const Layout& layout) { return time_of_round(problem, layout, last); };
-    const Layout* const chosen[] = {&layouts.front(), &*std::ranges::min_element(layouts, {}, time)};
-    for (std::size_t k = 0; k < plans.size(); ++k) {
-      append(plans[k], finish(problem, *chosen[k]), first, r);
-      if (!last) {  // weights come for both ways
-        for (const Role& role : chosen[k]->roles)
-          plans[k].bytes_down += role.cost.weights() * std::ssize(role.replicas);
-      }
-      plans[k].forecast += Seconds(time(*chosen[k]));
-      plans[k].chain += Seconds(chain_time(problem, *chosen[k], false));
-    }
+// Devices that have no part in a round hold one of its stages too, those with the quickest uplinks first, if they have
+// room for it and the round is quicker for it.
+template <class Time>
+Layout with_idle_devices(const Problem& problem, Layout layout, const Time& time) {
+  std::vector<bool> busy(problem.devices.size(), false);
+  for (const Role& role : layout.roles) {
+    for (const std::size_t device : role.replicas) busy[device] = true;
   }
-  return plans;
+  for (const Owned& owned : layout.owners) busy[owned.device] = true;
+  std::vector<std::size_t> idle;
+  for (std::size_t i = 0; i < busy.size(); ++i) {
+    if (!busy[i]) idle.push_back(i);
+  }
+  std::ranges::stable_sort(idle, std::greater(), [&](std::size_t i) { return problem.up[i]; });
+  double least = time(layout);
+  for (const std::size_t device : idle) {
+    std::optional<std::size_t> best;
+    for (std::size_t r = 0; r < layout.roles.size(); ++r) {
+      Role& role = layout.roles[r];
+      if (replica_bytes(role) + static_cast<double>(role.cost.at_work().value()) > problem.memory[device]) continue;
+      role.replicas.push_back(device);
+      if (const double with = time(layout); with < least) {
+        least = with;
+        best = r;
+      }
+      role.replicas.pop_back();
+    }
+    if (best) layout.roles[*best].replicas.push_back(device);
+  }
+  return layout;
+}
+
+// Lays out work round by round. Layers are alike, so most rounds are searched once.
+class Rounds {
+ public:
+  Rounds(const StageWork& work, std::span<const fleet::DeviceProfile> devices, const StageOptions& options)
+      : work_(work),
+        devices_(devices),
+        options_(options),
+        chunk_(std::min(options.chunk > 0 ? options.chunk : kChunkTokens, work.seq)) {}
+
+  // Of the layouts that are quickest on both ways at once, and with few devices also of those that are one way after
+  // the other, without and with devices that were idle: the second forecast is that of the phases, but the first
+  // layouts are chosen among fewer. None where a round does not fit.
+  std::vector<StagePlan> lay_out(const std::vector<Round>& rounds) {
+    if (rounds.empty()) return {};
+    StagePlan plan;
+    plan.chunk = chunk_;
+    plan.preload = options_.preload;
+    plan.head_parts = std::max<std::int64_t>(1, head_pieces(work_));
+    std::vector<StagePlan> plans(variants(), plan);
+    for (std::size_t r = 0; r < rounds.size(); ++r) {
+      const Round& round = rounds[r];
+      const bool last = r + 1 == rounds.size();
+      const Found* const found = round.tiles ? nullptr : &find(round, last);
+      if (found != nullptr && !found->fits()) return {};
+      for (std::size_t k = 0; k < plans.size(); ++k) {
+        if (found == nullptr) {
+          append_tiles(plans[k], round, static_cast<std::int64_t>(r));
+        } else {
+          StagePlan part = found->plans[k];
+          plans[k].forecast += part.forecast;
+          plans[k].chain += part.chain;
+          append(plans[k], std::move(part), round.first, static_cast<std::int64_t>(r));
+        }
+      }
+    }
+    return plans;
+  }
+
+  // The fewest rounds of these pieces that fit; none where they do not, however many there are.
+  std::vector<Round> fewest(std::int64_t first, std::int64_t end) {
+    for (std::int64_t count = 1; count <= std::max<std::int64_t>(1, end - first); ++count) {
+      const std::vector<Round> rounds = cut_into_rounds(work_, first, end, count);
+      const auto fits = [&](const Round& round) { return find(round, round.end == std::ssize(work_.pieces)).fits(); };
+      if (!rounds.empty() && std::ranges::all_of(rounds, fits)) return rounds;
+    }
+    return {};
+  }
+
+ private:
+  // What is the same of pieces that are laid out alike.
+  using Alike = std::vector<std::tuple<model::PieceKind, std::int64_t, std::int64_t, double, bool>>;
+  struct Found {
+    std::vector<StagePlan> plans;
+    [[nodiscard]] bool fits() const { return !plans.empty(); }
+  };
+
+  [[nodiscard]] std::size_t variants() const { return looks_at_all() ? 4 : 1; }
+  [[nodiscard]] bool looks_at_all() const { return std::ssize(devices_) <= kFewDevices; }
+
+  const Found& find(const Round& round, bool last) {
+    Alike alike;
+    for (std::int64_t i = round.first; i < round.end; ++i) {
+      const model::Piece& piece = work_.pieces[static_cast<std::size_t>(i)];
+      const double trained = StageCost(work_, i, i + 1, chunk_).gradient_elements();
+      alike.emplace_back(piece.kind, piece.weight_elements(), piece.units, trained, piece.backward);
+    }
+    const auto [found, is_new] = found_.try_emplace({std::move(alike), last});
+    if (is_new) found->second = search(round, last);
+    return found->second;
+  }
+
+  Found search(const Round& round, bool last) const {
+    const StageWork part = work_of_round(work_, round.first, round.end);
+    const Problem problem = problem_of(part, devices_, options_);
+    const std::vector<Layout> layouts = search_layouts(problem, chunk_, looks_at_all());
+    if (layouts.empty()) return {};
+    const auto time = [&](const Layout& layout) { return time_of_round(problem, layout, last); };
+    const Layout& quickest = *std::ranges::min_element(layouts, {}, time);
+    std::vector<Layout> chosen{layouts.front()};
+    if (looks_at_all()) {
+      chosen.push_back(quickest);
+      for (const std::size_t k : {0, 1}) chosen.push_back(with_idle_devices(problem, chosen[k], time));
+    }
+    Found found;
+    for (const Layout& layout : chosen) {
+      StagePlan plan = finish(problem, layout);
+      if (!last) {  // weights come for both ways
+        for (const Role& role : layout.roles) plan.bytes_down += role.cost.weights() * std::ssize(role.replicas);
+      }
+      plan.forecast = Seconds(time(layout));
+      plan.chain = Seconds(chain_time(problem, layout, false));
+      found.plans.push_back(std::move(plan));
+    }
+    return found;
+  }
+
+  void append_tiles(StagePlan& plan, const Round& round, std::int64_t number) const {
+    Stage stage;
+    stage.first = round.first;
+    stage.end = round.end;
+    stage.round = number;
+    stage.tiles = true;
+    plan.stages.push_back(stage);
+    plan.groups.push_back(1);
+    for (const bool back : {false, true})
+      plan.forecast += Seconds(forecast_tiles(work_, round.first, round.end, back, devices_, options_.server));
+  }
+
+  const StageWork& work_;
+  std::span<const fleet::DeviceProfile> devices_;
+  const StageOptions& options_;
+  std::int64_t chunk_;
+  std::map<std::pair<Alike, bool>, Found> found_;
+};
+
+// Rounds in stages of the pieces that fit, as few as can be, and in tiles of those between them that do not. None where
+// the head is among those, or all of the layers are.
+std::vector<Round> mix(const StageWork& work, const std::vector<bool>& fit, Rounds& rounds) {
+  const std::int64_t pieces = std::ssize(work.pieces), body = pieces - head_pieces(work);
+  const auto end_of_body = fit.begin() + static_cast<std::ptrdiff_t>(body);
+  if (body == pieces || std::find(end_of_body, fit.end(), false) != fit.end() ||
+      std::find(fit.begin(), end_of_body, true) == end_of_body)
+    return {};
+  std::vector<Round> all;
+  for (std::int64_t first = 0, end = 0; first < pieces; first = end) {
+    const bool tiles = !fit[static_cast<std::size_t>(first)];
+    while (end < pieces && fit[static_cast<std::size_t>(end)] != tiles) ++end;
+    const std::vector<Round> next = tiles ? std::vector{Round{first, end, true}} : rounds.fewest(first, end);
+    if (next.empty()) return {};
+    all.insert(all.end(), next.begin(), next.end());
+  }
+  return all;
 }
 
 }  // namespace
 
 std::vector<StagePlan> layouts_in_rounds(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
                                          const StageOptions& options) {
+  Rounds rounds(work, devices, options);
+  const std::vector<bool> fit = pieces_that_fit(work, devices);
+  if (std::ranges::find(fit, false) != fit.end()) {
+    if (!options.tiles || work.in_tiles == nullptr) return {};
+    return rounds.lay_out(mix(work, fit, rounds));
+  }
   std::vector<StagePlan> plans;
-  if (!fits_piece_by_piece(work, devices)) return plans;
   const std::int64_t most = (std::ssize(work.pieces) - head_pieces(work)) / kLeastPieces;
   std::int64_t tried = 0;
-  for (std::int64_t rounds = least_rounds(work, devices); rounds <= most && tried <= kMoreRounds;) {
-    std::ranges::move(lay_out_in_rounds(work, devices, options, rounds), std::back_inserter(plans));
+  for (std::int64_t count = least_rounds(work, devices); count <= most && tried <= kMoreRounds;) {
+    std::ranges::move(rounds.lay_out(cut_into_rounds(work, 0, std::ssize(work.pieces), count)),
+                      std::back_inserter(plans));
     if (!plans.empty()) ++tried;
-    rounds = plans.empty() ? std::max(rounds + 1, static_cast<std::int64_t>(kNext * static_cast<double>(rounds)))
-                           : rounds + 1;
+    count =
+        plans.empty() ? std::max(count + 1, static_cast<std::int64_t>(kNext * static_cast<double>(count))) : count + 1;
   }
   std::ranges::stable_sort(plans, {}, &StagePlan::forecast);
   return plans;

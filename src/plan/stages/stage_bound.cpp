@@ -10,6 +10,7 @@
 
 #include "cleave/plan/cost.hpp"
 #include "cleave/plan/stage_cost.hpp"
+#include "stages/tile_rounds.hpp"
 
 namespace cleave::plan {
 
@@ -38,7 +39,7 @@ class Bound {
  public:
   Bound(const StageWork& work, const StagePlan& plan, std::span<const fleet::DeviceProfile> devices,
         const fleet::ServerProfile& server)
-      : work_(with_head_parts(work, plan.head_parts)), plan_(plan) {
+      : work_(with_head_parts(work, plan.head_parts)), plan_(plan), tiles_(devices, server) {
     for (const fleet::DeviceProfile& device : devices) {
       Rates& rates = rates_[device.id.value];
       rates.down = std::min(device.downlink, server.nic_out).value();
@@ -65,6 +66,10 @@ class Bound {
       if (s + 1 < costs_.size() && plan_.stages[s + 1].round == plan_.stages[s].round) continue;
       const Phase round{.first = first, .end = s + 1};
       first = s + 1;
+      if (plan_.stages[s].tiles) {
+        bound += std::exchange(before, 0) + in_tiles(plan_.stages[s], false) + in_tiles(plan_.stages[s], true);
+        continue;
+      }
       // The last round is passed both ways at once, others in two phases of their own, one after another.
       if (round.end == costs_.size()) {
         bound += phase(round, before);
@@ -85,6 +90,8 @@ class Bound {
     std::size_t first = 0, end = 0;
     bool forth = true, back = true;
   };
+
+  double in_tiles(const Stage& stage, bool back) { return tiles_(work_, stage.first, stage.end, back); }
 
   // How long it takes, from when nothing is on any device; `before`: until the first chunk is there.
   double phase(const Phase& of, double before) const {
@@ -154,14 +161,24 @@ class Bound {
 
   // What a stage's replicas send in a phase.
   Bytes results(std::size_t s, const Phase& of) const {
-    if (of.forth) return of.back ? costs_[s].sent(work_.tokens()) : costs_[s].forward_result(work_.tokens());
-    return costs_[s].backward() ? costs_[s].backward_result(work_.tokens()) : Bytes(0);
+    const Bytes unwanted = returns(s) ? Bytes(0) : costs_[s].backward_result(work_.tokens());
+    if (of.forth) return of.back ? costs_[s].sent(work_.tokens()) - unwanted : costs_[s].forward_result(work_.tokens());
+    return costs_[s].backward() ? costs_[s].backward_result(work_.tokens()) - unwanted : Bytes(0);
+  }
+
+  // Somebody wants dX of what goes back through a stage: not below the lowest one, where embeddings are frozen.
+  bool returns(std::size_t s) const {
+    if (work_.trains_embeddings || !costs_[s].backward() || costs_[s].has_logits()) return true;
+    const auto lowest = std::ranges::find_if(costs_, [](const StageCost& cost) { return cost.backward(); });
+    return s != static_cast<std::size_t>(lowest - costs_.begin());
   }
 
   double hop(std::size_t s, bool forward) const {
     const std::int64_t rows = std::min(plan_.chunk, work_.seq);
     const double in = count(forward ? costs_[s].forward_operand(rows) : costs_[s].backward_operand(rows));
-    const double bytes = count(forward ? costs_[s].forward_result(rows) : costs_[s].backward_result(rows));
+    const double bytes = forward      ? count(costs_[s].forward_result(rows))
+                         : returns(s) ? count(costs_[s].backward_result(rows))
+                                      : 0;
     double least = std::numeric_limits<double>::infinity();
     for (const StageReplica& replica : plan_.stages[s].replicas) {
       const Flops back = replica.kept_slots > 0 ? costs_[s].backward_of_kept(0, rows) : costs_[s].backward(0, rows);
@@ -177,6 +194,7 @@ class Bound {
   std::vector<StageCost> costs_;
   std::vector<double> sums_, operands_;  // of each owner: bytes
   std::unordered_map<std::int64_t, Rates> rates_;
+  stages::TilesBound tiles_;
 };
 
 }  // namespace

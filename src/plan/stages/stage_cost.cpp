@@ -34,6 +34,18 @@ double heads_touched(const model::Piece& piece, std::int64_t index, std::span<co
   return static_cast<double>(heads) / static_cast<double>(std::max<std::int64_t>(1, piece.attention.n_kv_head));
 }
 
+// Weights packed for the products of either way: in panels of whole columns, with what a kernel may fetch beyond them.
+Bytes packed_bytes(const model::Piece& piece) {
+  constexpr std::int64_t kPanel = 64, kBeyond = 1024, kElement = 4;
+  const auto in_panels = [](std::int64_t columns) { return (columns + kPanel - 1) / kPanel * kPanel; };
+  std::int64_t elements = 0;
+  for (const model::SlicedTensor& tensor : piece.tensors) {
+    if (tensor.vector) continue;
+    elements += in_panels(tensor.extent) * tensor.width + in_panels(tensor.width) * tensor.extent + 2 * kBeyond;
+  }
+  return Bytes(kElement * elements);
+}
+
 std::int64_t units_of(std::span<const PieceSlice> slices) {
   std::int64_t sum = 0;
   for (const PieceSlice& slice : slices) sum += slice.end - slice.begin;
@@ -55,7 +67,20 @@ std::int64_t place_of(const model::SlicedTensor& tensor, std::int64_t unit, std:
 }  // namespace
 
 StageWork stage_work_of(const model::StepGraph& graph, DType wire) {
-  return {.pieces = model::pieces_of(graph), .batch = graph.batch, .seq = graph.seq, .wire = wire};
+  StageWork work{
+      .pieces = model::pieces_of(graph), .in_tiles = {}, .batch = graph.batch, .seq = graph.seq, .wire = wire};
+  const std::vector<std::int64_t> places = model::pieces_of_operations(graph);
+  std::vector<TiledPiece> tiled(work.pieces.size());
+  for (const model::Operation& op : graph.operations) {
+    const std::int64_t place = places[static_cast<std::size_t>(op.id.value)];
+    if (place < 0 || place >= std::ssize(tiled)) continue;
+    TiledPiece& piece = tiled[static_cast<std::size_t>(place)];
+    (op.phase == model::Phase::forward ? piece.forward : piece.back).push_back(op);
+  }
+  work.trains_embeddings = std::ranges::any_of(
+      graph.operations, [](const model::Operation& op) { return op.kind == model::OpKind::embed_backward; });
+  work.in_tiles = std::make_shared<const std::vector<TiledPiece>>(std::move(tiled));
+  return work;
 }
 
 StageWork with_head_parts(const StageWork& work, std::int64_t parts) {
@@ -74,7 +99,7 @@ StageCost::StageCost(const StageWork& work, std::int64_t first, std::int64_t end
   for (std::int64_t i = first; i < end; ++i) {
     const model::Piece& piece = work.pieces[static_cast<std::size_t>(i)];
     weights += piece.weight_elements() * wire_ + piece.vector_elements() * 4;
-    packed_ += Bytes(2 * 4 * piece.weight_elements());
+    packed_ += packed_bytes(piece);
     keys_values += static_cast<double>(piece.key_value_columns());
     row_elements = std::max(row_elements, (piece.kind == model::PieceKind::head ? 1.0 : 2.0) * piece.row_elements);
     gradient_elements_ += trained_elements(piece);
@@ -184,7 +209,8 @@ OwnerCost owner_cost(const StageWork& work, const StageCost& stage, std::span<co
     cost.elements += trained_elements(piece) * share;
     // Of the highest slice's own piece only the slice is multiplied, unless pieces above it need all that it returns.
     const bool whole = whole_forward || whole_backward || (i == highest && highest + 1 < stage.end());
-    weights += (whole ? 1 : share) *
+    // Attention is made for whole heads, whatever part of one is owned.
+    weights += (whole ? 1 : std::max(share, heads)) *
                static_cast<double>(piece.weight_elements() * size_of(work.wire) + piece.vector_elements() * 4);
   }
   cost.weights = Bytes(static_cast<std::int64_t>(std::ceil(weights)));
@@ -206,7 +232,8 @@ OwnerCost owner_cost(const StageWork& work, const StageCost& stage, std::span<co
 }
 
 std::pair<Bytes, Bytes> slot_bytes(const StageCost& stage, Bytes held) {
-  return {stage.open_forward() + (stage.is_head() ? held : Bytes(0)), stage.open_backward()};
+  return {stage.open_forward() + (stage.is_head() ? held : Bytes(0)),
+          stage.open_backward() + (stage.is_part() ? held : Bytes(0))};
 }
 
 std::vector<PieceSlice> slices_between(const StageWork& work, const StageCost& stage, double from, double to) {

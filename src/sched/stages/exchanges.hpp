@@ -7,6 +7,7 @@
 
 #include "cleave/fleet/profile.hpp"
 #include "cleave/plan/stage_plan.hpp"
+#include "cleave/sched/fleet.hpp"
 #include "cleave/timing/stream.hpp"
 
 namespace cleave::sched::stages {

@@ -222,8 +222,11 @@ LayoutChoice layout_without_emulation(const StepSpec& spec) {
 }
 
 StageSchedulerOptions stage_scheduler_options(const StepSpec& spec) {
-  StageSchedulerOptions options{.stages = {}, .wire = spec.wire, .rehearse = true};
-  if (spec.paired > 0) options.quorum = quorum_options(spec);
+  StageSchedulerOptions options{.stages = {}, .wire = spec.wire, .tiles = scheduler_options(spec), .rehearse = true};
+  if (spec.paired > 0) {
+    options.quorum = quorum_options(spec);
+    options.stages.tiles = false;  // pairs of tasklets in tiles are drawn by a fleet of their own
+  }
   options.stages.server = spec.server();
   options.stages.chunk = spec.layout.chunk_tokens;
   options.stages.owners = spec.layout.owners;

@@ -22,6 +22,36 @@ bool StageRun::wants(const OwnerState& of, std::int64_t q) {
   return of.active() && (of.device == kServer || book(of.device).present) && !of.seen[static_cast<std::size_t>(q)];
 }
 
+// At a head operands of every open sequence wait. Who came to own slices while the step ran has room for the least
+// number of them, however many sequences its device has open; the others it reads later.
+bool StageRun::has_its_hands_full(std::int32_t index) {
+  const OwnerState& of = owner[static_cast<std::size_t>(index)];
+  if (!of.stands_in || of.stage < head) return false;
+  std::int64_t held = 0;
+  for (std::int64_t q = 0; q < batch; ++q) {
+    const Visit& ran = summed_visit(of.stage, q);
+    const bool open = ran.device == of.device && (ran.sums > 0 || (ran.sent > 0 && ran.done < chunks));
+    if (open && ran.keeps_for(index)) ++held;
+  }
+  return held >= plan::kLeastOpen;
+}
+
+std::int32_t StageRun::owner_served(std::int64_t q, std::int32_t s, std::int32_t id) {
+  std::int64_t wanting = 0, others = 0;
+  std::int32_t most = kForNoOwner;
+  for (const std::int32_t index : at(s).owners) {
+    const OwnerState& of = owner[static_cast<std::size_t>(index)];
+    if (!of.replica || of.device != id || !of.active()) continue;
+    if (!wants(of, q) || has_its_hands_full(index)) {
+      ++others;
+      continue;
+    }
+    ++wanting;
+    if (most < 0 || of.elements > owner[static_cast<std::size_t>(most)].elements) most = index;
+  }
+  return wanting > 0 && others == 0 ? kForAllOwners : most;
+}
+
 void StageRun::sum_elsewhere(std::int64_t q, std::int32_t s) {
   Seconds& opened = course.opened[static_cast<std::size_t>(s)];
   if (opened.value() == 0) opened = fleet.now() - began;
@@ -29,7 +59,8 @@ void StageRun::sum_elsewhere(std::int64_t q, std::int32_t s) {
   for (const std::int32_t index : at(s).owners) {
     OwnerState& of = owner[static_cast<std::size_t>(index)];
     if (!wants(of, q)) continue;
-    if (of.replica && (!ran.placed() || ran.device == of.device)) continue;  // own_visited() sees to it
+    if (of.replica && (!ran.placed() || (ran.device == of.device && ran.keeps_for(index))))
+      continue;  // own_visited() sees to it
     send_operands(index, q);
   }
 }
@@ -117,7 +148,7 @@ void StageRun::sum_visited(std::int64_t q, std::int32_t s) {
   Visit& ran = summed_visit(s, q);
   for (const std::int32_t index : at(s).owners) {
     OwnerState& of = owner[static_cast<std::size_t>(index)];
-    if (!of.replica || ran.device != of.device || !wants(of, q)) continue;
+    if (!of.replica || ran.device != of.device || !ran.keeps_for(index) || !wants(of, q)) continue;
     ++ran.sums;
     of.seen[static_cast<std::size_t>(q)] = true;
     const plan::PanelRun run{

@@ -28,22 +28,23 @@ void StageRun::bring_weights(std::int32_t s) {
   const Bytes weights = at(s).cost.weights();
   for (Host& host : at(s).hosts) {
     host.ready = fleet.now() + weights / BytesPerSecond(book(host.device).downlink);
-    submit({Errand::weights, host.device, s}, {kWeights, s}, run_of_weights(weights), Bytes(0), true,
-           {.weights = true, .keeps = host.keeps()});
+    host.brought = submit({Errand::weights, host.device, s}, {kWeights, s}, run_of_weights(weights), Bytes(0), true,
+                          {.weights = true, .keeps = host.keeps()});
   }
   for (const std::int32_t index : at(s).owners) {
-    const OwnerState& of = owner[static_cast<std::size_t>(index)];
-    if (of.replica || of.device == kServer || !book(of.device).present) continue;
-    submit({Errand::weights, of.device, s}, {kSliceWeights, s}, run_of_weights(of.cost.weights), Bytes(0), true,
-           {.owner = index, .weights = true});
+    OwnerState& of = owner[static_cast<std::size_t>(index)];
+    if (of.replica || of.closed || of.lost || of.device == kServer || !book(of.device).present) continue;
+    of.brought = submit({Errand::weights, of.device, s}, {kSliceWeights, s}, run_of_weights(of.cost.weights), Bytes(0),
+                        true, {.owner = index, .weights = true});
   }
 }
 
 Bytes StageRun::places(const plan::StageCost& cost, const Host& host) const {
   // Owners have room for what waits of the least number of sequences.
   const auto [there, back] = plan::slot_bytes(cost, host.held);
-  return cost.at_work() + cost.open_forward() * kLeastSlots + there * (host.forward_all - kLeastSlots) +
-         back * host.backward_all + cost.kept() * host.kept_all + (host.keeps() ? cost.packed() : Bytes(0)) +
+  return cost.at_work() + (cost.open_forward() + cost.open_backward()) * kLeastSlots +
+         there * (host.forward_all - kLeastSlots) + back * (host.backward_all - kLeastSlots) +
+         cost.kept() * host.kept_all + (host.keeps() ? cost.packed() : Bytes(0)) +
          std::max(cost.open_forward(), cost.open_backward()) * host.witness_all;
 }
 
@@ -62,14 +63,15 @@ void StageRun::open_stages() {
   for (const plan::Stage& of_plan : plan.stages) {
     stage.emplace_back(plan::StageCost(work, of_plan.first, of_plan.end, plan.chunk));
     stage.back().backward_left = batch;
+    if (of_plan.tiles && stage.back().cost.backward()) stage.back().gradients_left = 1;
   }
 }
 
 bool StageRun::load_replicas() {
   bool all_there = true;
   for (std::int32_t s = 0; s <= top(); ++s) {
-    if (!is_open(s)) continue;
-    at(s).loaded = plan.preload;
+    if (!is_open(s) || runs_in_tiles(s)) continue;
+    at(s).loaded = plan.preload || phase >= plan.rounds();  // on a way back all sequences are there already
     at(s).uplink = 0;
     for (const plan::StageReplica& replica : plan.stages[static_cast<std::size_t>(s)].replicas) {
       const auto id = static_cast<std::int32_t>(replica.device.value);
@@ -109,6 +111,7 @@ void StageRun::add_host(std::int32_t s, const plan::StageReplica& replica, bool 
             .held = replica.held,
             .ready = ready + cost.weights() / BytesPerSecond(book(id).downlink),
             .load = {},
+            .brought = {},
             .places = {},
             .helps = helps};
   if (options.quorum) keep_witness_slots(host);

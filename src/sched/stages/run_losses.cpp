@@ -22,7 +22,7 @@ constexpr double kRetryEvery = 0.01;  // of a step
 }  // namespace
 
 double StageRun::left_of(std::int32_t s) {
-  if (!is_open(s)) return 0;
+  if (!is_open(s) || runs_in_tiles(s)) return 0;
   const bool returns = passed_twice(s) && goes_back();
   std::int64_t forth = 0, back = 0;
   for (std::int64_t q = 0; q < batch; ++q) {

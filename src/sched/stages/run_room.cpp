@@ -22,6 +22,11 @@ void StageRun::give_back(TaskletId held, std::int32_t id, Bytes memory) {
   book(id).free += memory;
 }
 
+void StageRun::give_up_weights(const Host& host, std::int32_t s) {
+  if (host.brought.valid()) give_back(host.brought, host.device, Bytes(0));
+  give_back(host.load, host.device, at(s).cost.weights());
+}
+
 void StageRun::retire_replicas() {
   for (std::int32_t s = 0; s <= top(); ++s) {
     if (left_of(s) > 0 || has_pairs(s)) continue;
@@ -71,7 +76,7 @@ void StageRun::make_room(std::int32_t id, Bytes need, std::int32_t keeps) {
   for (std::int32_t r = 0; r <= top() && book(id).free < need; ++r) {
     const auto host = std::ranges::find(at(r).hosts, id, &Host::device);
     if (r == keeps || host == at(r).hosts.end() || !may_go(*host, r)) continue;
-    give_back(host->load, id, at(r).cost.weights());
+    give_up_weights(*host, r);
     at(r).hosts.erase(host);
   }
 }

@@ -57,7 +57,7 @@ void StageRun::close_round() {
   for (std::int32_t s = lowest_open(); s <= highest_open(); ++s) {
     for (const Host& host : at(s).hosts) {
       if (!host.retired) give_back(host.places, host.device, places(at(s).cost, host));
-      give_back(host.load, host.device, at(s).cost.weights());
+      give_up_weights(host, s);
       --book(host.device).roles;
     }
     at(s).hosts.clear();
@@ -65,8 +65,13 @@ void StageRun::close_round() {
 }
 
 void StageRun::enter_round() {
-  if (open_round() == phase) {  // upward
-    for (std::int64_t q = 0; q < batch; ++q) enter_forward(q, lowest_open());
+  if (runs_in_tiles(lowest_open())) return begin_tiles();
+  if (open_round() == phase) {                                                      // upward
+    const std::int32_t first = lowest_open(), last = first < head ? first : top();  // parts of the head: all at once
+    for (std::int64_t q = 0; q < batch; ++q) {
+      for (std::int32_t s = first; s <= last; ++s) enter_forward(q, s);
+      for (std::int32_t part = first; in_parts() && part >= head && part <= last; ++part) want_backward(q, part);
+    }
     return;
   }
   const std::int32_t highest = highest_open();

@@ -93,7 +93,10 @@ void StageRun::enter_forward(std::int64_t q, std::int32_t s) {
 
 void StageRun::send_forward(std::int64_t q, std::int32_t s) {
   Visit& of = visit(forward, s, q);
-  if (s == head && !in_parts()) join_group(q, s, of.device);
+  if (passes_head(s)) {
+    join_group(q, s, of.device);
+    if (of.sent == 0 && of.arrived > 0) of.for_owner = owner_served(q, s, of.device);
+  }
   const plan::StageCost& cost = at(s).cost;
   const auto host = std::ranges::find(at(s).hosts, of.device, &Host::device);
   of.kept = host != at(s).hosts.end() && host->keeps();
@@ -108,7 +111,8 @@ void StageRun::send_forward(std::int64_t q, std::int32_t s) {
     if (again) run.each.up = plan::kMessageHeader;
     submit({again ? Errand::replay : Errand::forward, of.device, s, 0, of.sent, q, of.makes_good()}, {kForward, q}, run,
            Bytes(0), false,
-           {.row = from,
+           {.owner = passes_head(s) ? of.for_owner : kForAllOwners,
+            .row = from,
             .rows = to - from,
             .begins = of.sent == 0,
             .returns_rows = !again,
@@ -190,8 +194,9 @@ void StageRun::want_backward(std::int64_t q, std::int32_t s) {
 }
 
 void StageRun::open_backward(std::int64_t q, std::int32_t s) {
-  const Visit& of = visit(backward, s, q);
+  Visit& of = visit(backward, s, q);
   join_group(q, s, of.device);
+  of.for_owner = owner_served(q, s, of.device);
   if (of.kept) return send_backward(q, s);
   const plan::StageCost& cost = at(s).cost;
   plan::PanelRun run;
@@ -200,7 +205,7 @@ void StageRun::open_backward(std::int64_t q, std::int32_t s) {
   run.each.flops = cost.remake(0, work.seq) * (1.0 / static_cast<double>(chunks));
   run.last_up = plan::kMessageHeader;
   submit({Errand::remake, of.device, s, 0, 0, q, of.loss}, {kBackward, ++turns}, run, Bytes(0), false,
-         {.rows = work.seq});
+         {.owner = of.for_owner, .rows = work.seq});
   send_backward(q, s);
 }
 
@@ -255,7 +260,8 @@ void StageRun::send_backward(std::int64_t q, std::int32_t s) {
     if (again) run.each.up = plan::kMessageHeader;
     submit({again ? Errand::replay : Errand::backward, of.device, s, 0, number, q, of.makes_good()}, of.way_back(q),
            run, Bytes(0), false,
-           {.row = from,
+           {.owner = of.for_owner,
+            .row = from,
             .rows = to - from,
             .back = true,
             .begins = of.sent == 0,

@@ -33,14 +33,15 @@ enum Urgency : std::int32_t {
 /// A sequence at a stage, in one direction. Chunks come and go in order.
 struct Visit {
   std::int32_t device = kNobody;
-  std::int32_t arrived = 0;  // chunks whose operand is at the server
-  std::int32_t sent = 0;     // of them, to the device
-  std::int32_t done = 0;     // results at the server
-  bool wanted = false;       // backward: waits for a device, or has one
-  bool kept = false;         // backward, or of the head: its device has the values of the way forward
-  std::int32_t sums = 0;     // that its device is to make of it before it leaves
-  std::int64_t turn = 0;     // backward: its place in the order in which its device is sent chunks
-  std::int32_t again = 0;    // chunks that were sent before to a device that was lost
+  std::int32_t arrived = 0;                // chunks whose operand is at the server
+  std::int32_t sent = 0;                   // of them, to the device
+  std::int32_t done = 0;                   // results at the server
+  bool wanted = false;                     // backward: waits for a device, or has one
+  bool kept = false;                       // backward, or of the head: its device has the values of the way forward
+  std::int32_t sums = 0;                   // that its device is to make of it before it leaves
+  std::int32_t for_owner = kForAllOwners;  // backward, or of the head: StageItem::owner
+  std::int64_t turn = 0;                   // backward: its place in the order in which its device is sent chunks
+  std::int32_t again = 0;                  // chunks that were sent before to a device that was lost
   std::int32_t loss = kNoLoss;
   std::vector<std::int32_t> senders{};  // of its results, where there are second devices
   [[nodiscard]] bool placed() const { return device != kNobody; }
@@ -48,6 +49,8 @@ struct Visit {
   [[nodiscard]] Priority way_back(std::int64_t sequence) const {
     return {kBackward, turn > 0 ? turn : 2 * sequence + 1};
   }
+  /// Its device has operands for that owner's sums.
+  [[nodiscard]] bool keeps_for(std::int32_t owner) const { return for_owner == kForAllOwners || for_owner == owner; }
   /// The loss that the next chunk makes good.
   [[nodiscard]] std::int32_t makes_good() const { return sent < again ? loss : kNoLoss; }
 };
@@ -63,7 +66,8 @@ struct Host {
   std::int64_t going_back = -1;  // the sequence of which it is sent chunks on their way back, one after another
   Bytes held;                    // of an open sequence beyond the least number: plan::slot_bytes()
   Seconds ready;                 // its weights are expected
-  TaskletId load;                // holds its weights
+  TaskletId load;                // holds its weights, or memory for them
+  TaskletId brought;             // brought them, where they came later
   TaskletId places;              // holds the memory of sequences, and of a chunk at work
   bool retired = false;          // no sequence will come any more: it only has the weights
   bool helps = false;            // it came for one that was lost, beside work of its own
@@ -107,6 +111,7 @@ struct OwnerState {
   double elements = 0;                     // of `slices`
   Bytes sums;                              // that go up
   TaskletId load;                          // holds its memory
+  TaskletId brought{};                     // brought its weights, where they came later
   Seconds since;                           // it has this role
   std::vector<std::int64_t> sequences;     // that it sums over
   std::int64_t left = 0;                   // of them, to be summed

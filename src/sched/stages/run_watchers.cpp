@@ -381,6 +381,7 @@ void StageRun::look_at_pairs() {
 
 void StageRun::leave_role(const OwnerState& of) {
   if (of.active() || of.device == kServer || !book(of.device).present) return;
+  if (of.brought.valid()) give_back(of.brought, of.device, Bytes(0));
   give_back(of.load, of.device, memory_of(of));
   pass_on_room(of);
 }

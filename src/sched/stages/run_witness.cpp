@@ -85,6 +85,12 @@ void StageRun::ask_witnesses(std::int32_t s) {
   }
 }
 
+void StageRun::ask_waiting_witnesses() {
+  for (std::int32_t s = 0; s <= top(); ++s) {
+    if (!pairs.waiting[static_cast<std::size_t>(s)].empty()) ask_witnesses(s);
+  }
+}
+
 bool StageRun::ask_witness(std::int64_t id, VisitPair& pair) {
   const Visit& of = visit(pair.back ? backward : forward, pair.stage, pair.sequence);
   std::vector<Host*> able;

@@ -70,6 +70,8 @@ StageRun::StageRun(Fleet& of, const model::StepGraph& step, plan::StagePlan layo
   for (const model::Operation& operation : graph.operations) {
     if (operation.kind == model::OpKind::gemm && !op.valid()) op = operation.id;
   }
+  options.tiles.wire = options.wire;
+  options.tiles.plan.server = options.stages.server;
   take_plan();
 }
 
@@ -119,6 +121,7 @@ bool StageRun::can_pass() const {
   Bytes largest, there, most;
   std::vector<Bytes> of_round(static_cast<std::size_t>(plan.rounds()));
   for (const plan::Stage& of_plan : plan.stages) {
+    if (of_plan.tiles) continue;
     const Bytes least = least_memory(plan::StageCost(work, of_plan.first, of_plan.end, plan.chunk));
     of_round[static_cast<std::size_t>(of_plan.round)] += least;
     largest = std::max(largest, least);
@@ -174,6 +177,7 @@ void StageRun::begin() {
   owner.clear();
   phase = 0;
   through = 0;
+  tiled = kNobody;
   const auto visits = plan.stages.size() * static_cast<std::size_t>(batch);
   forward.assign(visits, Visit{});
   backward.assign(visits, Visit{});
@@ -220,24 +224,30 @@ void StageRun::run(const KeepGoing& keep_going) {
     if (needy) until = std::min(until, std::max(next_try, fleet.now()));
     const bool looks = options.watch && missing.empty() && pairs.ordinary > 0;
     if (looks) until = std::min(until, std::max(late_watch.next_look(), fleet.now()));
+    if (tiled >= 0) until = std::min(until, std::max(tiles->part_deadline(), fleet.now()));
     const Event event = fleet.next_event(until);
     if (event.kind != EventKind::timeout) {
       last_event = fleet.now();
       next_try = std::min(next_try, last_event + retry_every());
-      handle(event);
-      while (phase_is_over()) begin_next_phase();
-      begin_updates();
+      if (!take_in_tiles(event)) handle(event);
+    } else if (take_in_tiles(event)) {
+      last_event = fleet.now();
     } else if (late <= fleet.now()) {
       replace_late();
     } else if (!missing.empty()) {
       recover();
-    } else if (fleet.now() >= standstill) {
+    } else if (fleet.now() >= standstill && tiled < 0) {
       if (!give_up_silent()) explain_standstill();
       last_event = fleet.now();
     } else if (needy && fleet.now() >= next_try) {
       try_again();
     }
     if (looks && missing.empty() && fleet.now() >= late_watch.next_look()) look_for_late();
+    advance_tiles();
+    while (phase_is_over()) begin_next_phase();
+    advance_tiles();
+    if (only_pairs_left()) ask_waiting_witnesses();
+    begin_updates();
   }
   forget_all();  // an owner that was given no sequences may still owe its sums
 }
@@ -322,6 +332,7 @@ void StageRun::handle(const Event& event) {
   if (event.kind == EventKind::kernel_done) {
     if (event.op == joined.norm && in_parts()) return chunk_joined();
     if (!server->kernel_done(event.op)) return;
+    if (runs_in_tiles(0)) return begin_tiles();
     for (std::int64_t q = 0; q < batch; ++q) {
       for (std::int64_t c = 0; c < chunks; ++c) arrive_forward(q, 0);
     }
@@ -403,10 +414,13 @@ void StageRun::give_up() {
     if (book(id).present) fleet.release(load, DeviceId(id));
   }
   loads.clear();
-  while (server->under_way() > 0 || !joined.due.empty()) {
+  std::int64_t in_tiles = give_up_tiles();
+  while (server->under_way() > 0 || !joined.due.empty() || in_tiles > 0) {
     const Event event = fleet.next_event(fleet.now() + kSilence);
     if (event.kind != EventKind::kernel_done) continue;
-    if (in_parts() && event.op == joined.norm) {
+    if (in_tiles > 0 && tiled_part.contains(event.op)) {
+      --in_tiles;
+    } else if (in_parts() && event.op == joined.norm) {
       joined.due.pop_front();
     } else {
       server->done_unused();

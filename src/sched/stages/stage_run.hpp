@@ -1,7 +1,8 @@
 // StageRun: a step in stages while it runs: its books, and what is done at every event.
 //
 // stage_run.cpp begins a step and takes events; run_loads.cpp loads the devices, run_sequences.cpp sends sequences
-// through the stages, run_rounds.cpp goes from one round of stages to the next, run_gradients.cpp sums gradients,
+// through the stages, run_rounds.cpp goes from one round of stages to the next, run_tiles.cpp has a round run in tiles,
+// run_gradients.cpp sums gradients,
 // run_losses.cpp gives to others what lost devices had, run_relief.cpp what owners would be late with, run_late.cpp
 // what slow devices would, weigh_losses.cpp knows how the step would go without losses. run_witness.cpp has visits made
 // again by second devices, run_watchers.cpp sums.
@@ -64,6 +65,9 @@ struct StageRun {
   std::int32_t phase = 0;                                 // rounds of stages, upward, then down again
   std::int64_t turns = 0;                                 // that were given on the way back
   std::int64_t through = 0;                               // sequences that have gone forward through the open round
+  std::optional<Scheduler> tiles;                         // of stages that run in tiles
+  std::int32_t tiled = kNobody;                           // one that is under way
+  OperationSet tiled_part;                                // its operations, one way
   OpId op;                                                // that tasklets bear
   std::int32_t head = 0;                                  // its stage, or that of its first part
   HeadBook joined;                                        // where it is in parts
@@ -182,6 +186,21 @@ struct StageRun {
   // What has come to the stages of the open round while they were closed.
   void enter_round();
 
+  // ---- stages in tiles
+
+  OperationSet operations_in_tiles(std::int32_t s, bool back) const;
+  bool runs_in_tiles(std::int32_t s) const { return plan.stages[static_cast<std::size_t>(s)].tiles; }
+  // The stage of the open round.
+  void begin_tiles();
+  void with_tiles(const std::function<void(Scheduler&)>& act);
+  // What is ready is sent; the end of it all is noticed.
+  void advance_tiles();
+  // Whether an event is for what runs in tiles alone.
+  bool take_in_tiles(const Event& event);
+  void tiles_done();
+  // Returns how many kernels of the server are under way.
+  std::int64_t give_up_tiles();
+
   std::int32_t add_owner(std::int32_t id, std::int32_t s, bool replica, bool partial,
                          std::vector<plan::PieceSlice> slices, std::vector<std::int64_t> sequences, bool guest = false);
   void load_owner(std::int32_t index);
@@ -256,6 +275,10 @@ struct StageRun {
   // ---- gradients
 
   bool wants(const OwnerState& of, std::int64_t q);
+  // For whose sums a device that is about to run a sequence back is to keep operands: no others than those that want
+  // them, lest they stay there.
+  std::int32_t owner_served(std::int64_t q, std::int32_t s, std::int32_t id);
+  bool has_its_hands_full(std::int32_t index);
 
   // X and dY of a sequence at a stage are at the server: owners get it that will not run it, or did not.
   void sum_elsewhere(std::int64_t q, std::int32_t s);
@@ -295,6 +318,8 @@ struct StageRun {
   void witness_visit(const Purpose& last, bool back);
   // The visits of a stage that wait for a witness go to whoever has room.
   void ask_witnesses(std::int32_t s);
+  // Of all stages: whoever had no room while sequences passed has some now.
+  void ask_waiting_witnesses();
   bool ask_witness(std::int64_t id, VisitPair& pair);
   Host* draw_witness(std::int64_t id, const VisitPair& pair, const std::vector<Host*>& able);
   plan::PanelRun run_of_witness(const VisitPair& pair);
@@ -368,6 +393,7 @@ struct StageRun {
   std::int64_t read_for_others(const OwnerState& of);
 
   void give_back(TaskletId held, std::int32_t id, Bytes memory);
+  void give_up_weights(const Host& host, std::int32_t s);
 
   // Replicas that no sequence will come to any more keep their weights, as long as nobody needs the memory.
   void retire_replicas();

@@ -84,7 +84,8 @@ void StageRun::weigh_losses() {
     losses.records().weigh(i, calm->last_work[s] - std::max(Seconds(0), calm->first_work[s]),
                            std::max(Seconds(0), course.last_work[s] - calm->last_work[s]));
   }
-  report.losses = losses.records().all();
+  const std::vector<Loss>& all = losses.records().all();
+  report.losses.insert(report.losses.end(), all.begin(), all.end());
 }
 
 }  // namespace cleave::sched::stages

@@ -48,6 +48,12 @@ class StageNumbers {
   /// The next step is in tiles, unless begin() says otherwise.
   void end() { active_ = false; }
   [[nodiscard]] bool active() const { return active_; }
+  /// Some step was run in stages.
+  [[nodiscard]] bool was_begun() const { return table_ != nullptr; }
+  /// Of one that runs in tiles, as sched::Fleet has it: boundaries become tensors, and tensors boundaries.
+  void begin_tiles(std::int32_t stage, bool back);
+  void end_tiles(std::int32_t stage, bool back);
+  [[nodiscard]] bool runs_in_tiles(OpId op) const { return in_tiles_[static_cast<std::size_t>(op.value)]; }
 
   /// The task message of a tasklet with an errand, for `reader`. Messages to a device are made in the order in which
   /// they are sent. `key`: of a witness's digest.
@@ -107,6 +113,7 @@ class StageNumbers {
  private:
   struct Stage {
     std::int64_t first = 0, end = 0, norms = 0;
+    bool tiles = false;
     KeptVector<std::byte> dy;                 // gradient of what it returns, in the wire type
     std::vector<KeptVector<float>> norms_of;  // each sequence's gradients of norms
   };
@@ -129,6 +136,10 @@ class StageNumbers {
   // Of a load of a part of the head.
   [[nodiscard]] std::int64_t exponent_bytes(const sched::Tasklet& load) const;
   void begin_head();
+  void find_tiles(const plan::StagePlan& plan);
+  // The boundary that a stage in tiles reads on one of its ways, and the one that it makes; none where nobody wants it.
+  [[nodiscard]] TensorId read_in_tiles(std::int32_t stage, bool back);
+  [[nodiscard]] TensorId made_in_tiles(std::int32_t stage, bool back);
   void put_operands(std::int32_t stage, std::int64_t sequence, ByteWriter& to);
   [[nodiscard]] std::int64_t operands_of_sum(std::int32_t stage) const;
   // Rows of a boundary: what a stage reads, the gradient of what it returns, and where that of what it reads goes.
@@ -193,6 +204,7 @@ class StageNumbers {
   pieces::PieceTable* table_ = nullptr;
   std::int64_t batch_ = 0, seq_ = 0, width_ = 0;
   std::vector<Stage> stages_;
+  std::vector<bool> in_tiles_;  // by operation: it is of a stage that runs in tiles
   DType wire_ = DType::f32;
   std::int64_t element_ = 4;              // bytes, on the wire
   std::vector<KeptVector<std::byte>> x_;  // what stages from the second on read, in the wire type

@@ -71,8 +71,12 @@ TEST(StageMessage, SaysHowLongItIs) {
   EXPECT_EQ(fault_of(with_field<std::int64_t>(frame, 64, 1)), Fault::field);  // memory, of a hold alone
   for (const std::size_t at : {72U, 96U, 100U})
     EXPECT_EQ(fault_of(with_field<std::int32_t>(frame, at, -1)), Fault::geometry);
-  EXPECT_EQ(fault_of(with_field<std::int32_t>(frame, 76, -2)), Fault::geometry);   // owner
+  EXPECT_EQ(fault_of(with_field<std::int32_t>(frame, 76, -3)), Fault::geometry);   // owner
+  EXPECT_TRUE(decode(with_field<std::int32_t>(frame, 76, -2)));                    // operands are kept for nobody
   EXPECT_EQ(fault_of(with_field<std::int64_t>(frame, 104, -1)), Fault::geometry);  // sequence
+  TaskDraft sum = begin_task(stage_task(StageErrand::sum));
+  fill(sum);
+  EXPECT_EQ(fault_of(with_field<std::int32_t>(seal(std::move(sum)), 76, -2)), Fault::geometry);
   for (std::int64_t bytes = 1; bytes < frame.size(); ++bytes) {
     Frame cut(bytes);
     std::memcpy(cut.data(), frame.data(), static_cast<std::size_t>(bytes));

@@ -93,8 +93,8 @@ void expect_sound(const StageWork& work, const StagePlan& plan, const std::vecto
       EXPECT_GE(replica.backward_slots, 2);
       const auto [there, back] = slot_bytes(cost, replica.held);
       EXPECT_EQ(replica.memory.value(),
-                (cost.weights() + cost.at_work() + cost.open_forward() * kLeastOpen +
-                 there * (replica.forward_slots - kLeastOpen) + back * replica.backward_slots +
+                (cost.weights() + cost.at_work() + (cost.open_forward() + cost.open_backward()) * kLeastOpen +
+                 there * (replica.forward_slots - kLeastOpen) + back * (replica.backward_slots - kLeastOpen) +
                  (replica.kept_slots > 0 ? cost.packed() : Bytes(0)) + cost.kept() * replica.kept_slots)
                     .value());
       held(stage.round, replica.device) += static_cast<double>(replica.memory.value());

@@ -1,0 +1,130 @@
+// Training in stages some of which run in tiles, because no device has room for them: the bits of training in tiles.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "churn_schedule.hpp"
+#include "faulty_run.hpp"
+#include "run.hpp"
+#include "short_memory.hpp"
+
+namespace cleave::testing_run {
+namespace {
+
+using Mode = server::VerifyMode;
+
+// Devices of about the least memory for which one half of a layer runs in stages, and the other in tiles.
+Setting mixed(Setting s, std::vector<fleet::DeviceProfile> devices, int ranks) {
+  s = in_stages(std::move(s), std::move(devices), ranks);
+  for (double memory = 3000; memory < 1e6; memory *= 1.03) {
+    for (fleet::DeviceProfile& device : s.devices) device.memory = Bytes(static_cast<std::int64_t>(memory));
+    const std::optional<plan::StagePlan> plan = plan_of(s);
+    if (plan && plan->has_tiles()) return s;
+  }
+  ADD_FAILURE() << "no memory brings a mixture";
+  return s;
+}
+
+// Stages in tiles, and whether attention or what comes after it runs so.
+struct Tiled {
+  std::int64_t stages = 0;
+  bool attention = false, mlp = false;
+};
+Tiled tiled(const Setting& s) {
+  Tiled found;
+  const plan::StageWork work = work_of(s);
+  const std::optional<plan::StagePlan> plan = plan_of(s);
+  if (!plan) return found;
+  for (const plan::Stage& stage : plan->stages) {
+    if (!stage.tiles) continue;
+    ++found.stages;
+    for (std::int64_t i = stage.first; i < stage.end; ++i) {
+      const model::PieceKind kind = work.pieces[static_cast<std::size_t>(i)].kind;
+      (kind == model::PieceKind::attention ? found.attention : found.mlp) = true;
+    }
+  }
+  return found;
+}
+
+TEST(Mixtures, TheSameBitsAsTiles) {
+  for (const std::string family : {"gpt2", "opt", "llama"}) {
+    for (const DType wire : kWires) {
+      for (const bool wide : {false, true}) {
+        Setting plain = with_wire(deep_setting(), wire);
+        plain.model.family = family;
+        if (wide) plain.model.d_ff = 8 * plain.model.d_model;
+        const std::uint64_t wanted = train(plain).hash;
+        for (const auto& [devices, ranks] : std::vector<std::pair<std::int64_t, int>>{{3, 1}, {5, 5}}) {
+          // Three matrices of 16 bits and the sums of their gradients on three devices: whatever holds one half of a
+          // layer holds the other.
+          if (family == "llama" && wire != DType::f32 && !wide && devices == 3) continue;
+          SCOPED_TRACE(testing::Message() << family << ' ' << name_of(wire) << ' ' << devices << ' ' << wide);
+          const Setting s = mixed(plain, unlike_devices(devices), ranks);
+          EXPECT_GE(tiled(s).stages, 5);
+          EXPECT_EQ(tiled(s).mlp, wide);
+          EXPECT_EQ(tiled(s).attention, !wide);
+          const Outcome got = train(s);
+          EXPECT_EQ(got.hash, wanted);
+          EXPECT_EQ(got.rejected, 0) << "devices hold more than they have";
+          EXPECT_EQ(got.time, simulate(s).time);
+        }
+      }
+    }
+  }
+}
+
+TEST(Mixtures, FrozenTensorsEvaluationsAndClocks) {
+  for (const std::vector<std::string>& freeze : std::vector<std::vector<std::string>>{
+           {"*wte*", "*wpe*"}, {"*h.0.*", "*h.1.*", "*h.2.*", "*h.3.*", "*wte*", "*wpe*"}, {"*attn*"}, {"*mlp*"}}) {
+    Setting plain = deep_setting();
+    plain.freeze = freeze;
+    plain.grad_clip = 0;
+    const std::uint64_t wanted = train(plain).hash;
+    for (const server::ClockMode clock :
+         {server::ClockMode::virtual_time, server::ClockMode::wall, server::ClockMode::off}) {
+      Setting s = mixed(plain, alike_devices(3), 2);
+      EXPECT_GE(tiled(s).stages, 3);
+      s.clock = clock;
+      s.evaluations = 2;
+      EXPECT_EQ(train(s).hash, wanted) << freeze.size();
+    }
+  }
+}
+
+TEST(Mixtures, DevicesThatComeAndGoLeaveNoTrace) {
+  for (const DType wire : kWires) {
+    const Setting plain = with_wire(deep_setting(), wire);
+    const std::uint64_t wanted = train(plain).hash;
+    SCOPED_TRACE(name_of(wire));
+    const Setting s = mixed(plain, unlike_devices(6), 2);
+    EXPECT_GE(tiled(s).stages, 5);
+    expect_same_bits_while_devices_come_and_go(s, wire == DType::f32 ? 40 : 15, wanted);
+  }
+}
+
+TEST(Mixtures, LiarsAreFoundOut) {
+  Setting s = mixed(deep_setting(), alike_devices(6), 2);
+  s.verification = {.mode = Mode::audit, .fraction = 1.0, .seed = 11};
+  EXPECT_GE(tiled(s).stages, 5);
+  const std::uint64_t wanted = train(deep_setting()).hash;
+  const Outcome honest = train(s);
+  EXPECT_EQ(honest.hash, wanted);
+  EXPECT_EQ(honest.rejected, 0);
+  EXPECT_TRUE(honest.verification.wrong.empty());
+  for (const std::int64_t device : {0, 2, 5}) {
+    s.churn = {liar(device, 1.0, fleet::InjectedFaultKind::element)};
+    const Outcome lied_to = train(s);
+    EXPECT_EQ(lied_to.hash, wanted);
+    EXPECT_EQ(lied_to.distrusted, std::vector{DeviceId(device)});
+  }
+}
+
+// Pairs in tiles and in stages are drawn by different hands: with a quorum there are no mixtures.
+TEST(Mixtures, AreLeftOutOfAQuorum) {
+  Setting s = mixed(deep_setting(), alike_devices(6), 2);
+  s.verification = {.mode = Mode::quorum, .fraction = 1.0, .seed = 11};
+  EXPECT_FALSE(plan_of(s).has_value());
+}
+
+}  // namespace
+}  // namespace cleave::testing_run
