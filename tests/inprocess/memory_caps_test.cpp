@@ -1,0 +1,68 @@
+// Devices that hold no more than they have: what is planned for a device, its own books never refuse.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "churn_schedule.hpp"
+#include "faulty_run.hpp"
+#include "run.hpp"
+#include "short_memory.hpp"
+
+namespace cleave::testing_run {
+namespace {
+
+// Training in stages on devices of so much memory each; whether there is a layout.
+bool nobody_refuses(Setting s, std::int64_t memory, std::uint64_t wanted) {
+  for (fleet::DeviceProfile& device : s.devices) device.memory = Bytes(memory);
+  if (!plan_of(s)) return false;
+  SCOPED_TRACE(testing::Message() << s.model.family << ' ' << name_of(s.wire) << ", " << s.devices.size()
+                                  << " devices of " << memory);
+  const Outcome got = train(s);
+  EXPECT_EQ(got.hash, wanted);
+  EXPECT_EQ(got.rejected, 0);
+  EXPECT_TRUE(got.distrusted.empty());
+  return true;
+}
+
+TEST(MemoryCaps, OfEveryLayout) {
+  int layouts = 0;
+  for (const std::string family : {"gpt2", "opt", "llama"}) {
+    for (const DType wire : kWires) {
+      Setting plain = with_wire(deep_setting(), wire);
+      plain.model.family = family;
+      const std::uint64_t wanted = train(plain).hash;
+      for (const std::int64_t devices : {1, 3, 4}) {
+        for (double memory = 2e4; memory < 4e6; memory *= 1.31)
+          layouts +=
+              nobody_refuses(in_stages(plain, unlike_devices(devices), 2), static_cast<std::int64_t>(memory), wanted)
+                  ? 1
+                  : 0;
+      }
+    }
+  }
+  EXPECT_GE(layouts, 250);
+}
+
+// What lost devices had goes to others, which have no more memory for it than before.
+TEST(MemoryCaps, AfterLosses) {
+  for (const DType wire : kWires) {
+    const Setting plain = with_wire(deep_setting(), wire);
+    const std::uint64_t wanted = train(plain).hash;
+    for (double memory = 4e4; memory < 4e6; memory *= 1.47) {
+      Setting calm = in_stages(plain, unlike_devices(5), 2);
+      for (fleet::DeviceProfile& device : calm.devices) device.memory = Bytes(static_cast<std::int64_t>(memory));
+      if (!plan_of(calm)) continue;
+      const Seconds whole = train(calm).time;
+      for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+        Setting s = calm;
+        s.churn = random_schedule(seed, std::ssize(s.devices), whole, /*liars=*/false);
+        nobody_refuses(s, static_cast<std::int64_t>(memory), wanted);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cleave::testing_run

@@ -1,0 +1,160 @@
+// Steps of models, fleets and losses drawn at random, in whatever layout is chosen: each ends, no sooner than its bound
+// says, and no device holds more than it has.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+
+#include "cleave/base/error.hpp"
+#include "cleave/base/random.hpp"
+#include "cleave/model/family.hpp"
+#include "cleave/plan/stage_bound.hpp"
+#include "cleave/sched/layout_choice.hpp"
+#include "cleave/sched/simulated_fleet.hpp"
+#include "cleave/sched/stage_scheduler.hpp"
+
+namespace cleave::sched {
+namespace {
+
+class DrawnSpec {
+ public:
+  explicit DrawnSpec(std::uint64_t seed) : random_(seed, Purpose::test, 9) {}
+
+  StepSpec spec() {
+    StepSpec spec;
+    spec.model = model();
+    spec.batch = between(1, 12);
+    spec.clip = chance(0.7);
+    spec.wire = chance(0.5) ? DType::f16 : DType::f32;
+    if (chance(0.15)) spec.freeze = {chance(0.5) ? "*.0.*" : "*embed*"};
+    if (chance(0.3)) spec.plan.server.nic_out = spec.plan.server.nic_in = BytesPerSecond(scale(1e6, 1e9));
+    const double memory = scale(3e5, 3e8);
+    for (std::int64_t i = chance(0.2) ? between(60, 140) : between(1, 30); i > 0; --i) {
+      spec.devices.push_back({.id = DeviceId(std::ssize(spec.devices)),
+                              .name = "drawn",
+                              .compute = FlopsPerSecond(scale(1e9, 1e11)),
+                              .memory = Bytes(static_cast<std::int64_t>(memory * scale(0.5, 2))),
+                              .downlink = BytesPerSecond(scale(1e6, 1e8)),
+                              .uplink = BytesPerSecond(scale(5e5, 5e7)),
+                              .latency = Seconds(chance(0.5) ? 0 : scale(1e-5, 1e-1)),
+                              .jitter = Seconds(0)});
+    }
+    if (chance(0.7)) spec.layout.layout = Layout::stages;
+    if (chance(0.3)) spec.layout.chunk_tokens = 128;
+    if (chance(0.2)) spec.layout.preload = false;
+    if (chance(0.2)) spec.paired = 0.3;
+    return spec;
+  }
+  // Leaves, hangs, slow devices and returns over two steps.
+  fleet::ChurnTrace churn(const StepSpec& spec, Seconds step) {
+    fleet::ChurnTrace trace;
+    for (std::int64_t i = between(1, 12); i > 0; --i) {
+      const DeviceId device(between(0, std::ssize(spec.devices) - 1));
+      const fleet::ChurnKind kinds[] = {fleet::ChurnKind::leave, fleet::ChurnKind::leave, fleet::ChurnKind::join,
+                                        fleet::ChurnKind::hang, fleet::ChurnKind::slow};
+      const fleet::ChurnKind kind = kinds[between(0, 4)];
+      trace.push_back(
+          {step * (2 * random_.uniform(next_++)), device, kind, kind == fleet::ChurnKind::slow ? scale(1e-3, 1) : 1.0});
+    }
+    std::ranges::stable_sort(trace, {}, &fleet::ChurnEvent::at);
+    return trace;
+  }
+
+ private:
+  std::int64_t between(std::int64_t least, std::int64_t most) {
+    return least + static_cast<std::int64_t>(random_.below(next_++, static_cast<std::uint64_t>(most - least + 1)));
+  }
+  bool chance(double share) { return random_.uniform(next_++) < share; }
+  double scale(double least, double most) {
+    return std::exp(std::log(least) + random_.uniform(next_++) * (std::log(most) - std::log(least)));
+  }
+  model::ModelConfig model() {
+    model::ModelConfig m;
+    const char* families[] = {"gpt2", "opt", "llama"};
+    m.family = families[between(0, 2)];
+    m.n_layer = between(1, 10);
+    m.n_head = between(1, 8);
+    m.n_kv_head = m.family == "llama" && chance(0.5) ? 1 : m.n_head;
+    m.d_model = m.n_head * 2 * between(2, 24);
+    m.d_ff = between(16, 5 * m.d_model);
+    m.vocab_size = chance(0.3) ? between(2000, 20000) : between(20, 1000);
+    m.seq_len = m.max_pos = chance(0.5) ? between(1, 128) : between(128, 700);
+    return m;
+  }
+
+  Random random_;
+  std::uint64_t next_ = 1;
+};
+
+// False: the devices cannot hold it.
+bool ends(std::uint64_t seed, bool with_losses) {
+  DrawnSpec drawn(seed);
+  const StepSpec spec = drawn.spec();
+  SCOPED_TRACE(testing::Message() << "fleet " << seed << ": " << spec.model.family << ' ' << spec.devices.size()
+                                  << " devices");
+  try {
+    const LayoutChoice choice = choose_layout(spec);
+    const model::StepGraph graph = model::build_step(spec.model, graph_options(spec, choice.row_groups));
+    const auto run = [&](SimulatedFleet& fleet, int steps) {
+      Seconds first{0};
+      if (choice.stages) {
+        StageScheduler scheduler(fleet, graph, *choice.stages, stage_scheduler_options(spec));
+        for (int k = 0; k < steps; ++k) {
+          const Seconds time = scheduler.run().time;
+          if (k == 0) first = time;
+        }
+      } else {
+        Scheduler scheduler(fleet, scheduler_options(spec));
+        for (int k = 0; k < steps; ++k) {
+          const Seconds time = scheduler.run(graph).time;
+          if (k == 0) first = time;
+        }
+      }
+      for (std::size_t i = 0; i < spec.devices.size(); ++i)
+        EXPECT_LE(fleet.usage()[i].memory_peak.value(), spec.devices[i].memory.value()) << "device " << i;
+      return first;
+    };
+    SimulatedFleet calm(spec.devices, spec.server(), spec.wire);
+    const Seconds step = run(calm, 1);
+    const Seconds bound =
+        choice.stages ? plan::stage_lower_bound(plan::stage_work_of(graph, spec.wire), *choice.stages, spec.devices,
+                                                spec.server(), plan::server_share(graph, spec.server()))
+                      : step_lower_bound(graph, idle_devices(spec.devices), scheduler_options(spec));
+    EXPECT_GE(step.value(), bound.value() * (1 - 1e-9));
+    EXPECT_GE(step.value(), step_floor(spec, idle_devices(spec.devices)).value() * (1 - 1e-9));
+    if (with_losses) {
+      SimulatedFleet fleet(spec.devices, spec.server(), spec.wire, drawn.churn(spec, step));
+      (void)run(fleet, 2);
+    }
+  } catch (const InputError&) { return false; } catch (const std::exception& error) {
+    ADD_FAILURE() << error.what();
+  }
+  return true;
+}
+
+// How many are tried: CLEAVE_FLEETS=FIRST:COUNT tries others, for as long as there is time.
+std::pair<std::uint64_t, std::uint64_t> fleets_to_try(std::uint64_t usual) {
+  std::uint64_t first = 0, count = usual;
+  if (const char* const asked = std::getenv("CLEAVE_FLEETS")) (void)std::sscanf(asked, "%lu:%lu", &first, &count);
+  return {first, count};
+}
+
+TEST(AnyFleet, StepsEndNoSoonerThanTheirBound) {
+  const auto [first, count] = fleets_to_try(16);
+  std::uint64_t held = 0;
+  for (std::uint64_t seed = first; seed < first + count; ++seed) held += ends(seed, false) ? 1 : 0;
+  EXPECT_GE(2 * held, count) << "most fleets are too small";
+}
+
+TEST(AnyFleet, StepsEndWhateverIsLost) {
+  const auto [first, count] = fleets_to_try(16);
+  std::uint64_t held = 0;
+  for (std::uint64_t seed = first; seed < first + count; ++seed) held += ends(seed, true) ? 1 : 0;
+  EXPECT_GE(3 * held, count) << "most fleets are too small";
+}
+
+}  // namespace
+}  // namespace cleave::sched
