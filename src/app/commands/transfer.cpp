@@ -28,7 +28,7 @@ constexpr const char* kConfigKey = "cleave.config";
 constexpr const char* kTokenizerKey = "cleave.tokenizer";
 
 nlohmann::json json_of(const model::ModelConfig& config) {
-  nlohmann::json out;
+  nlohmann::json out(nlohmann::json::value_t::object);
   for (const auto& [name, value] : server::attributes_of(config)) {
     std::visit([&, &key = name](const auto& v) { out[key] = v; }, value);
   }

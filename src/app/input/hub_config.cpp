@@ -183,7 +183,7 @@ model::ModelConfig read_hub_config(const std::filesystem::path& path) {
 }
 
 std::string hub_config_of(const model::ModelConfig& config) {
-  ordered_json out;
+  ordered_json out(ordered_json::value_t::object);
   out["architectures"] = {model::hub_class_of(config.family)};
   out["model_type"] = config.family;
   out["vocab_size"] = config.vocab_size;

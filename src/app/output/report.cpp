@@ -34,7 +34,7 @@ std::optional<std::string> read_if_there(const fs::path& file) {
 
 // Fields of the page's charts; the rest of a line stays out.
 ordered_json row_of(const ordered_json& line) {
-  ordered_json row;
+  ordered_json row(ordered_json::value_t::object);
   for (const char* key :
        {"step",        "loss",         "val_loss",    "time_s",        "lower_bound_s", "floor_s",  "bytes_down",
         "bytes_up",    "devices",      "tasklets",    "lost",          "redone",        "rejected", "recovery_s",
@@ -62,7 +62,7 @@ void add_metrics(ordered_json& run, const std::string& text) {
     ordered_json parsed = ordered_json::parse(line, nullptr, false);
     if (parsed.is_object() && parsed.contains("step")) lines.push_back(std::move(parsed));  // a torn line is no step
   }
-  ordered_json totals;
+  ordered_json totals(ordered_json::value_t::object);
   for (const char* key : {"tokens", "time_s", "lower_bound_s", "floor_s", "wall_s", "bytes_down", "bytes_up",
                           "tasklets", "lost", "redone", "rejected", "recovery_s", "detection_s", "replanning_s",
                           "resending_s", "recomputing_s", "energy_J", "witnesses"}) {
@@ -186,7 +186,8 @@ std::string for_script(const ordered_json& data) {
 }  // namespace
 
 void write_report(const std::vector<fs::path>& runs, const fs::path& file) {
-  ordered_json data;
+  // An object from the start: where memory runs out while the library makes one of null, its destructor crashes.
+  ordered_json data(ordered_json::value_t::object);
   data["runs"] = ordered_json::array();
   for (const fs::path& run : runs) data["runs"].push_back(read_run(run));
   std::string page = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n";

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 namespace {
 
 nlohmann::ordered_json by_name(const server::PhaseTimes& times) {
-  nlohmann::ordered_json named;
+  nlohmann::ordered_json named(nlohmann::ordered_json::value_t::object);
   for (std::size_t i = 0; i < times.size(); ++i) {
     named[std::string(server::name_of(static_cast<server::Phase>(i)))] = times[i].value();
   }
@@ -165,7 +165,7 @@ void RunFolder::append(std::int64_t step, std::int64_t tokens, const server::Ste
   if (r.phases) line.add_json("phases_s", by_name(*r.phases).dump());
   line.add("checked", r.verification.checked).add("verify_s", r.verification.time.value());
   sched::Loss sum;
-  nlohmann::ordered_json losses;
+  nlohmann::ordered_json losses(nlohmann::ordered_json::value_t::array);
   for (const sched::Loss& loss : r.report.losses) {
     sum.detection += loss.detection;
     sum.planning += loss.planning;
