@@ -48,8 +48,8 @@ std::optional<Fault> check_geometry(const Header& header) {
     // Operands are kept for nobody where a way back begins, and that alone.
     const bool may_begin =
         s.errand == StageErrand::forward || s.errand == StageErrand::remake || s.errand == StageErrand::backward;
-    if (s.stage < 0 || s.owner < (may_begin ? -2 : -1) || s.sequence < 0 || s.sequence > kMaxExtent || s.row < 0 ||
-        s.rows < 0)
+    if (s.stage < 0 || s.owner < (may_begin ? kForNoOwner : -1) || s.sequence < 0 || s.sequence > kMaxExtent ||
+        s.row < 0 || s.rows < 0)
       return Fault::geometry;
     if (s.operand_bytes < 0 || s.result_bytes < 0 || s.operand_bytes > kMaxFrameBytes ||
         s.result_bytes > kMaxFrameBytes)

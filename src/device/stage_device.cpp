@@ -252,9 +252,8 @@ StageDevice::Status StageDevice::make_again(const comm::StageTask& task, std::sp
   const std::size_t of_norms = static_cast<std::size_t>(worker_.norms_of(task.stage)) * sizeof(float);
   if (back) {
     const std::size_t before = part ? sum.bytes : 0;
-    const Status status =
-        worker_.remake(task.stage, kMadeAgain + task.sequence,
-                       RowsIn(wire(), payload.subspan(all * before, all * row_bytes)), pieces::kForNoOwner);
+    const Status status = worker_.remake(task.stage, kMadeAgain + task.sequence,
+                                         RowsIn(wire(), payload.subspan(all * before, all * row_bytes)), kForNoOwner);
     if (status != Status::ok) return status;
   }
   const std::int64_t answers = (seq + chunk - 1) / chunk;
@@ -285,7 +284,7 @@ StageDevice::Status StageDevice::make_again(const comm::StageTask& task, std::sp
     if (part) {
       status = back ? part_back(one, sent, place) : pass_part(one, sent, place);
     } else if (head) {
-      status = pass_head(one, sent, place, pieces::kForNoOwner);
+      status = pass_head(one, sent, place, kForNoOwner);
     } else {
       status = back ? go_back(one, sent, place) : pass(one, sent, place, false);
     }

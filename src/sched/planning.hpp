@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "background_scheduler.hpp"
+#include "cleave/sched/operation_set.hpp"
 #include "cleave/sched/scheduler.hpp"
 #include "estimation/rate_estimates.hpp"
 #include "plan_cache.hpp"

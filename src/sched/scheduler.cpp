@@ -387,31 +387,31 @@ StepReport Scheduler::abandon() {
   return self.end_report();
 }
 
+namespace {
+
+void add_counts(StepReport& report, const StepReport& other) {
+  report.bytes_down += other.bytes_down;
+  report.bytes_up += other.bytes_up;
+  report.tasklets += other.tasklets;
+  report.lost += other.lost;
+  report.redone += other.redone;
+  report.rejected += other.rejected;
+  report.copies += other.copies;
+  report.late += other.late;
+  report.recovery += other.recovery;
+  report.planning += other.planning;
+}
+
+}  // namespace
+
 void add_abandoned(StepReport& report, const StepReport& abandoned) {
+  add_counts(report, abandoned);
   report.time += abandoned.time;
-  report.bytes_down += abandoned.bytes_down;
-  report.bytes_up += abandoned.bytes_up;
-  report.tasklets += abandoned.tasklets;
-  report.lost += abandoned.lost;
-  report.redone += abandoned.redone;
-  report.rejected += abandoned.rejected;
-  report.copies += abandoned.copies;
-  report.late += abandoned.late;
-  report.recovery += abandoned.recovery;
-  report.planning += abandoned.planning;
   report.energy += abandoned.energy;
 }
 
 void add_part(StepReport& report, const StepReport& part) {
-  report.bytes_down += part.bytes_down;
-  report.bytes_up += part.bytes_up;
-  report.tasklets += part.tasklets;
-  report.lost += part.lost;
-  report.redone += part.redone;
-  report.rejected += part.rejected;
-  report.copies += part.copies;
-  report.recovery += part.recovery;
-  report.planning += part.planning;
+  add_counts(report, part);
   report.operations.insert(report.operations.end(), part.operations.begin(), part.operations.end());
   report.losses.insert(report.losses.end(), part.losses.begin(), part.losses.end());
 }

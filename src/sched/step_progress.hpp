@@ -13,7 +13,7 @@
 #include "cleave/base/kept_memory.hpp"
 #include "cleave/model/graph.hpp"
 #include "cleave/sched/fleet.hpp"
-#include "cleave/sched/scheduler.hpp"
+#include "cleave/sched/operation_set.hpp"
 
 namespace cleave::sched {
 

@@ -4,10 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -17,32 +14,15 @@
 #include "cleave/base/error.hpp"
 #include "head_in_parts.hpp"
 #include "run.hpp"
+#include "support/draw.hpp"
 
 namespace cleave::testing_run {
 namespace {
 
 using Mode = server::VerifyMode;
+using testing_support::Draw, testing_support::expect_of_drawn;
 
-class Draw {
- public:
-  explicit Draw(std::uint64_t seed) : random_(seed, Purpose::test, 3) {}
-  std::int64_t between(std::int64_t least, std::int64_t most) {
-    return least + static_cast<std::int64_t>(random_.below(next_++, static_cast<std::uint64_t>(most - least + 1)));
-  }
-  bool chance(double share) { return random_.uniform(next_++) < share; }
-  /// Its logarithm is uniform.
-  double scale(double least, double most) {
-    return std::exp(std::log(least) + random_.uniform(next_++) * (std::log(most) - std::log(least)));
-  }
-  template <class Of>
-  auto one_of(const Of& all) {
-    return std::data(all)[random_.below(next_++, std::size(all))];
-  }
-
- private:
-  Random random_;
-  std::uint64_t next_ = 1;
-};
+constexpr std::uint32_t kStream = 3;
 
 model::ModelConfig draw_model(Draw& draw) {
   model::ModelConfig model;
@@ -80,7 +60,7 @@ std::vector<fleet::DeviceProfile> draw_fleet(Draw& draw) {
 }
 
 Setting draw_setting(std::uint64_t seed) {
-  Draw draw(seed);
+  Draw draw(seed, kStream);
   Setting s;
   s.model = draw_model(draw);
   s.batch = draw.between(1, 9);
@@ -158,32 +138,21 @@ bool holds(std::uint64_t seed, bool with_losses) {
   return true;
 }
 
-// How many are tried: CLEAVE_SETTINGS=FIRST:COUNT tries others, for as long as there is time.
-std::pair<std::uint64_t, std::uint64_t> settings_to_try(std::uint64_t usual) {
-  const char* const asked = std::getenv("CLEAVE_SETTINGS");
-  std::uint64_t first = 0, count = usual;
-  if (asked != nullptr) (void)std::sscanf(asked, "%lu:%lu", &first, &count);
-  return {first, count};
-}
+// jobs/hunt.sh tries others.
+constexpr const char* kOthers = "CLEAVE_SETTINGS";
 
 TEST(AnySetting, TrainsToTheSameBits) {
-  const auto [first, count] = settings_to_try(120);
-  std::uint64_t held = 0;
-  for (std::uint64_t seed = first; seed < first + count; ++seed) held += holds(seed, false) ? 1 : 0;
-  EXPECT_GE(2 * held, count) << "most fleets are too small";
+  expect_of_drawn(kOthers, 120, 2, [](std::uint64_t seed) { return holds(seed, false); });
 }
 
 TEST(AnySetting, TrainsToTheSameBitsWhateverIsLost) {
-  const auto [first, count] = settings_to_try(60);
-  std::uint64_t held = 0;
-  for (std::uint64_t seed = first; seed < first + count; ++seed) held += holds(seed, true) ? 1 : 0;
-  EXPECT_GE(2 * held, count) << "most fleets are too small";
+  expect_of_drawn(kOthers, 60, 2, [](std::uint64_t seed) { return holds(seed, true); });
 }
 
 // One device lies, and everything that it may lie about is looked at: it leaves no trace, and nobody else is accused.
 bool finds_liar(std::uint64_t seed) {
   using Kind = fleet::InjectedFaultKind;
-  Draw draw(seed ^ 0x5eed);
+  Draw draw(seed ^ 0x5eed, kStream);
   Setting s = draw_setting(seed);
   while (std::ssize(s.devices) < 3) {
     s.devices.push_back(s.devices.back());
@@ -211,12 +180,7 @@ bool finds_liar(std::uint64_t seed) {
   return true;
 }
 
-TEST(AnySetting, LiarsLeaveNoTrace) {
-  const auto [first, count] = settings_to_try(60);
-  std::uint64_t held = 0;
-  for (std::uint64_t seed = first; seed < first + count; ++seed) held += finds_liar(seed) ? 1 : 0;
-  EXPECT_GE(2 * held, count) << "most fleets are too small";
-}
+TEST(AnySetting, LiarsLeaveNoTrace) { expect_of_drawn(kOthers, 60, 2, finds_liar); }
 
 // Settings that once ended in an error, or in a device that was accused though it was honest.
 TEST(AnySetting, ThatOnceFailed) {

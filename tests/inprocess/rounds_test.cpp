@@ -39,20 +39,9 @@ TEST(Rounds, TheSameBitsAsTiles) {
 }
 
 TEST(Rounds, FrozenTensorsEvaluationsAndClocks) {
-  for (const std::vector<std::string>& freeze : std::vector<std::vector<std::string>>{
-           {"*wte*", "*wpe*"}, {"*h.0.*", "*h.1.*", "*h.2.*", "*h.3.*", "*wte*", "*wpe*"}, {"*attn*"}}) {
-    Setting plain = deep_setting();
-    plain.freeze = freeze;
-    plain.grad_clip = 0;
-    const std::uint64_t wanted = train(plain).hash;
-    for (const server::ClockMode clock :
-         {server::ClockMode::virtual_time, server::ClockMode::wall, server::ClockMode::off}) {
-      Setting s = in_rounds(plain, alike_devices(3), 2);
-      s.clock = clock;
-      s.evaluations = 2;
-      EXPECT_EQ(train(s).hash, wanted) << freeze.size();
-    }
-  }
+  const Freezes freezes = {{"*wte*", "*wpe*"}, {"*h.0.*", "*h.1.*", "*h.2.*", "*h.3.*", "*wte*", "*wpe*"}, {"*attn*"}};
+  expect_same_bits_with_frozen_tensors(freezes,
+                                       [](const Setting& plain) { return in_rounds(plain, alike_devices(3), 2); });
 }
 
 TEST(Rounds, DevicesThatComeAndGoLeaveNoTrace) {

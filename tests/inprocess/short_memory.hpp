@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -36,6 +37,27 @@ inline Setting deep_setting() {
   Setting s = small_setting();
   s.model.n_layer = 6;
   return s;
+}
+
+using Freezes = std::vector<std::vector<std::string>>;  // patterns of names
+
+/// With tensors frozen, and under every clock, steps and evaluations of what `laid_out` makes of a setting have the
+/// bits of tiles.
+template <class LaidOut>
+void expect_same_bits_with_frozen_tensors(const Freezes& freezes, const LaidOut& laid_out) {
+  for (const std::vector<std::string>& freeze : freezes) {
+    Setting plain = deep_setting();
+    plain.freeze = freeze;
+    plain.grad_clip = 0;
+    const std::uint64_t wanted = train(plain).hash;
+    for (const server::ClockMode clock :
+         {server::ClockMode::virtual_time, server::ClockMode::wall, server::ClockMode::off}) {
+      Setting s = laid_out(plain);
+      s.clock = clock;
+      s.evaluations = 2;
+      EXPECT_EQ(train(s).hash, wanted) << freeze.size();
+    }
+  }
 }
 
 }  // namespace cleave::testing_run

@@ -25,6 +25,10 @@ using TensorId = Id<struct TensorIdTag>;    ///< index of a tensor in its StepGr
 /// The device id under which the server computes blocks itself when no device can.
 inline constexpr DeviceId kServerDevice{std::int64_t{1} << 40};
 
+/// Whose sums a way back is of use to, beside the number of one owner of gradients: all that its device has of the
+/// stage, or nobody's.
+inline constexpr std::int32_t kForAllOwners = -1, kForNoOwner = -2;
+
 }  // namespace cleave
 
 template <class Tag>

@@ -27,9 +27,6 @@
 
 namespace cleave::pieces {
 
-/// Whose sums a way back is of use to, beside the number of one owner: all that are here, or nobody's.
-inline constexpr std::int32_t kForAllOwners = -1, kForNoOwner = -2;
-
 class StageWorker {
  public:
   enum class [[nodiscard]] Status{

@@ -42,11 +42,9 @@ enum class Errand : std::uint8_t {
 };
 
 /// What a tasklet with an errand works on: what a fleet with real numbers must know of it beside its panels.
-inline constexpr std::int32_t kForAllOwners = -1, kForNoOwner = -2;
-
 struct StageItem {
   /// Number among the step's owners; -1: it is for a replica. Of what begins a way back: the owner for whose sums the
-  /// device keeps operands; kForAllOwners: all that it has of the stage, kForNoOwner: nobody's.
+  /// device keeps operands, kForAllOwners or kForNoOwner.
   std::int32_t owner = -1;
   std::int64_t sequence = 0;       ///< of the batch
   std::int64_t row = 0, rows = 0;  ///< tokens of the sequence

@@ -14,6 +14,7 @@
 #include "cleave/model/graph.hpp"
 #include "cleave/plan/plan.hpp"
 #include "cleave/sched/fleet.hpp"
+#include "cleave/sched/operation_set.hpp"
 
 namespace cleave::sched {
 
@@ -71,25 +72,6 @@ struct StepReport {
 void add_abandoned(StepReport& report, const StepReport& abandoned);
 /// Adds what a part of a step took, time and energy aside, which are the step's.
 void add_part(StepReport& report, const StepReport& part);
-
-/// Operations of a graph.
-class OperationSet {
- public:
-  OperationSet() = default;
-  /// All of them, or none.
-  OperationSet(const model::StepGraph& graph, bool all)
-      : in_(graph.operations.size(), all), size_(all ? graph.operations.size() : 0) {}
-  void add(OpId op) {
-    if (!contains(op)) ++size_;
-    in_[static_cast<std::size_t>(op.value)] = true;
-  }
-  [[nodiscard]] bool contains(OpId op) const { return in_[static_cast<std::size_t>(op.value)]; }
-  [[nodiscard]] std::size_t size() const { return size_; }
-
- private:
-  std::vector<bool> in_;
-  std::size_t size_ = 0;
-};
 
 /// Called now and then while a step runs, and whenever a device has answered wrongly; returning false abandons the step
 /// (run() then throws Interrupted).

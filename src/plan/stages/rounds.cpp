@@ -25,6 +25,11 @@ constexpr std::int64_t kMoreRounds = 3;    // that are tried beside the fewest t
 constexpr std::int64_t kFewDevices = 128;  // of which all layouts of a round are looked at: it takes seconds with more
 constexpr double kNext = 1.25;             // from one number of rounds that does not fit to the next one
 
+// Of a replica with the least number of open sequences, and a chunk at work.
+double memory_of_replica(const Role& role) {
+  return replica_bytes(role) + static_cast<double>(role.cost.at_work().value());
+}
+
 // Of each piece: some device has room for it, whatever else there is.
 std::vector<bool> pieces_that_fit(const StageWork& work, std::span<const fleet::DeviceProfile> devices) {
   Bytes most;
@@ -32,8 +37,7 @@ std::vector<bool> pieces_that_fit(const StageWork& work, std::span<const fleet::
   std::vector<bool> fit;
   for (std::int64_t i = 0; i < std::ssize(work.pieces); ++i) {
     const Role role(StageCost(work, i, i + 1, std::min(kChunkTokens, work.seq)));
-    const double needed = replica_bytes(role) + static_cast<double>(role.cost.at_work().value());
-    fit.push_back(needed <= static_cast<double>(most.value()));
+    fit.push_back(memory_of_replica(role) <= static_cast<double>(most.value()));
   }
   return fit;
 }
@@ -132,7 +136,7 @@ Layout with_idle_devices(const Problem& problem, Layout layout, const Time& time
     std::optional<std::size_t> best;
     for (std::size_t r = 0; r < layout.roles.size(); ++r) {
       Role& role = layout.roles[r];
-      if (replica_bytes(role) + static_cast<double>(role.cost.at_work().value()) > problem.memory[device]) continue;
+      if (memory_of_replica(role) > problem.memory[device]) continue;
       role.replicas.push_back(device);
       if (const double with = time(layout); with < least) {
         least = with;

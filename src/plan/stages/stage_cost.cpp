@@ -5,6 +5,8 @@
 #include <cmath>
 #include <iterator>
 
+#include "cleave/base/error.hpp"
+
 namespace cleave::plan {
 
 namespace {
@@ -81,6 +83,18 @@ StageWork stage_work_of(const model::StepGraph& graph, DType wire) {
       graph.operations, [](const model::Operation& op) { return op.kind == model::OpKind::embed_backward; });
   work.in_tiles = std::make_shared<const std::vector<TiledPiece>>(std::move(tiled));
   return work;
+}
+
+std::vector<const model::Operation*> operations_in_tiles(const StageWork& work, std::int64_t first, std::int64_t end,
+                                                         bool back) {
+  CLEAVE_ASSERT(work.in_tiles != nullptr && end <= std::ssize(*work.in_tiles), "no operations of pieces {} to {}",
+                first, end);
+  std::vector<const model::Operation*> all;
+  for (std::int64_t k = 0; k < end - first; ++k) {
+    const TiledPiece& piece = (*work.in_tiles)[static_cast<std::size_t>(back ? end - 1 - k : first + k)];
+    for (const model::Operation& op : back ? piece.back : piece.forward) all.push_back(&op);
+  }
+  return all;
 }
 
 StageWork with_head_parts(const StageWork& work, std::int64_t parts) {

@@ -5,25 +5,10 @@
 #include <cmath>
 #include <unordered_map>
 
-#include "cleave/base/error.hpp"
 #include "cleave/plan/bound.hpp"
 #include "cleave/plan/cost.hpp"
 
-namespace cleave::plan {
-
-std::vector<const model::Operation*> operations_in_tiles(const StageWork& work, std::int64_t first, std::int64_t end,
-                                                         bool back) {
-  CLEAVE_ASSERT(work.in_tiles != nullptr && end <= std::ssize(*work.in_tiles), "no operations of pieces {} to {}",
-                first, end);
-  std::vector<const model::Operation*> all;
-  for (std::int64_t k = 0; k < end - first; ++k) {
-    const TiledPiece& piece = (*work.in_tiles)[static_cast<std::size_t>(back ? end - 1 - k : first + k)];
-    for (const model::Operation& op : back ? piece.back : piece.forward) all.push_back(&op);
-  }
-  return all;
-}
-
-namespace stages {
+namespace cleave::plan::stages {
 
 namespace {
 
@@ -92,6 +77,4 @@ double TilesBound::operator()(const StageWork& work, std::int64_t first, std::in
   return longest;
 }
 
-}  // namespace stages
-
-}  // namespace cleave::plan
+}  // namespace cleave::plan::stages

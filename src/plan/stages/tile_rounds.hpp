@@ -1,7 +1,6 @@
 // How long rounds take that run in tiles: as forecast, and at least. Seconds.
 #pragma once
 
-#include <map>
 #include <span>
 #include <utility>
 #include <vector>

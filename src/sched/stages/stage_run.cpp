@@ -245,7 +245,7 @@ void StageRun::run(const KeepGoing& keep_going) {
     if (looks && missing.empty() && fleet.now() >= late_watch.next_look()) look_for_late();
     advance_tiles();
     while (phase_is_over()) begin_next_phase();
-    advance_tiles();
+    advance_tiles();  // a round that has just begun
     if (only_pairs_left()) ask_waiting_witnesses();
     begin_updates();
   }

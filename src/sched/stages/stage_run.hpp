@@ -2,10 +2,9 @@
 //
 // stage_run.cpp begins a step and takes events; run_loads.cpp loads the devices, run_sequences.cpp sends sequences
 // through the stages, run_rounds.cpp goes from one round of stages to the next, run_tiles.cpp has a round run in tiles,
-// run_gradients.cpp sums gradients,
-// run_losses.cpp gives to others what lost devices had, run_relief.cpp what owners would be late with, run_late.cpp
-// what slow devices would, weigh_losses.cpp knows how the step would go without losses. run_witness.cpp has visits made
-// again by second devices, run_watchers.cpp sums.
+// run_gradients.cpp sums gradients, run_losses.cpp gives to others what lost devices had, run_relief.cpp what owners
+// would be late with, run_late.cpp what slow devices would, weigh_losses.cpp knows how the step would go without
+// losses. run_witness.cpp has visits made again by second devices, run_watchers.cpp sums.
 #pragma once
 
 #include <functional>

@@ -79,7 +79,6 @@ void StageNumbers::begin(const plan::StagePlan& plan) {
   x_.resize(static_cast<std::size_t>(head_) + 1);
   for (std::size_t s = 0; s < stages_.size(); ++s) {
     Stage& stage = stages_[s];
-    stage.tiles = false;
     stage.first = in_table(plan.stages[s].first);
     stage.end = stage.first + plan.stages[s].end - plan.stages[s].first;
     stage.norms = pieces::norm_elements(*table_, stage.first, stage.end);
@@ -89,7 +88,8 @@ void StageNumbers::begin(const plan::StagePlan& plan) {
       x_[s + 1].resize(boundary);
     }
   }
-  find_tiles(plan);
+  tiled_ = TiledStages(*table_, plan);
+  if (plan.has_tiles()) work_.tensors().run_only(tiled_.operations(), tiled_.made());
   top_.resize(rows);
   sum_.resize(rows);
   loss_.assign(rows, 0.0);
@@ -378,7 +378,7 @@ comm::Frame StageNumbers::message(const Tasklet& tasklet, const FaultOrder& faul
                      (is_head(tasklet.stage) && errand_of(tasklet) == StageErrand::forward && item.row == 0);
   for (const auto& role : roles_) {
     if (opens && role.second.device == device && role.second.stage == tasklet.stage &&
-        (item.owner == sched::kForAllOwners || item.owner == role.second.owner))
+        (item.owner == kForAllOwners || item.owner == role.second.owner))
       own_.insert({role.second.owner, item.sequence, device.value});
   }
   if (tasklet.errand == Errand::sum) own_.erase({item.owner, item.sequence, device.value});
@@ -550,8 +550,9 @@ void StageNumbers::complete(TensorId parameter) {
     }
     sums.regions.clear();
   }
-  for (const Stage& stage : stages_) {
-    if (stage.tiles) continue;  // they are whole
+  for (std::int32_t s = 0; s < std::ssize(stages_); ++s) {
+    if (tiled_.contains(s)) continue;  // its norms' gradients are whole
+    const Stage& stage = at(s);
     std::size_t first = 0;
     for (std::int64_t piece = stage.first; piece < stage.end; ++piece) {
       for (const TensorId norm : table_->piece(piece).norms) {

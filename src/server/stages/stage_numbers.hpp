@@ -28,6 +28,7 @@
 #include "gather.hpp"
 #include "injected_fault.hpp"
 #include "server_kernels.hpp"
+#include "stages/tiled_stages.hpp"
 #include "workspace.hpp"
 
 namespace cleave::server {
@@ -53,7 +54,7 @@ class StageNumbers {
   /// Of one that runs in tiles, as sched::Fleet has it: boundaries become tensors, and tensors boundaries.
   void begin_tiles(std::int32_t stage, bool back);
   void end_tiles(std::int32_t stage, bool back);
-  [[nodiscard]] bool runs_in_tiles(OpId op) const { return in_tiles_[static_cast<std::size_t>(op.value)]; }
+  [[nodiscard]] bool runs_in_tiles(OpId op) const { return tiled_.runs(op); }
 
   /// The task message of a tasklet with an errand, for `reader`. Messages to a device are made in the order in which
   /// they are sent. `key`: of a witness's digest.
@@ -113,7 +114,6 @@ class StageNumbers {
  private:
   struct Stage {
     std::int64_t first = 0, end = 0, norms = 0;
-    bool tiles = false;
     KeptVector<std::byte> dy;                 // gradient of what it returns, in the wire type
     std::vector<KeptVector<float>> norms_of;  // each sequence's gradients of norms
   };
@@ -136,10 +136,6 @@ class StageNumbers {
   // Of a load of a part of the head.
   [[nodiscard]] std::int64_t exponent_bytes(const sched::Tasklet& load) const;
   void begin_head();
-  void find_tiles(const plan::StagePlan& plan);
-  // The boundary that a stage in tiles reads on one of its ways, and the one that it makes; none where nobody wants it.
-  [[nodiscard]] TensorId read_in_tiles(std::int32_t stage, bool back);
-  [[nodiscard]] TensorId made_in_tiles(std::int32_t stage, bool back);
   void put_operands(std::int32_t stage, std::int64_t sequence, ByteWriter& to);
   [[nodiscard]] std::int64_t operands_of_sum(std::int32_t stage) const;
   // Rows of a boundary: what a stage reads, the gradient of what it returns, and where that of what it reads goes.
@@ -204,7 +200,7 @@ class StageNumbers {
   pieces::PieceTable* table_ = nullptr;
   std::int64_t batch_ = 0, seq_ = 0, width_ = 0;
   std::vector<Stage> stages_;
-  std::vector<bool> in_tiles_;  // by operation: it is of a stage that runs in tiles
+  TiledStages tiled_;
   DType wire_ = DType::f32;
   std::int64_t element_ = 4;              // bytes, on the wire
   std::vector<KeptVector<std::byte>> x_;  // what stages from the second on read, in the wire type

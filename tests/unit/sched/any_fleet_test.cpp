@@ -3,25 +3,24 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 
 #include "cleave/base/error.hpp"
-#include "cleave/base/random.hpp"
 #include "cleave/model/family.hpp"
 #include "cleave/plan/stage_bound.hpp"
 #include "cleave/sched/layout_choice.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
 #include "cleave/sched/stage_scheduler.hpp"
+#include "support/draw.hpp"
 
 namespace cleave::sched {
 namespace {
 
-class DrawnSpec {
+using testing_support::expect_of_drawn;
+
+class DrawnSpec : private testing_support::Draw {
  public:
-  explicit DrawnSpec(std::uint64_t seed) : random_(seed, Purpose::test, 9) {}
+  explicit DrawnSpec(std::uint64_t seed) : Draw(seed, 9) {}
 
   StepSpec spec() {
     StepSpec spec;
@@ -56,21 +55,13 @@ class DrawnSpec {
       const fleet::ChurnKind kinds[] = {fleet::ChurnKind::leave, fleet::ChurnKind::leave, fleet::ChurnKind::join,
                                         fleet::ChurnKind::hang, fleet::ChurnKind::slow};
       const fleet::ChurnKind kind = kinds[between(0, 4)];
-      trace.push_back(
-          {step * (2 * random_.uniform(next_++)), device, kind, kind == fleet::ChurnKind::slow ? scale(1e-3, 1) : 1.0});
+      trace.push_back({step * (2 * uniform()), device, kind, kind == fleet::ChurnKind::slow ? scale(1e-3, 1) : 1.0});
     }
     std::ranges::stable_sort(trace, {}, &fleet::ChurnEvent::at);
     return trace;
   }
 
  private:
-  std::int64_t between(std::int64_t least, std::int64_t most) {
-    return least + static_cast<std::int64_t>(random_.below(next_++, static_cast<std::uint64_t>(most - least + 1)));
-  }
-  bool chance(double share) { return random_.uniform(next_++) < share; }
-  double scale(double least, double most) {
-    return std::exp(std::log(least) + random_.uniform(next_++) * (std::log(most) - std::log(least)));
-  }
   model::ModelConfig model() {
     model::ModelConfig m;
     const char* families[] = {"gpt2", "opt", "llama"};
@@ -84,9 +75,6 @@ class DrawnSpec {
     m.seq_len = m.max_pos = chance(0.5) ? between(1, 128) : between(128, 700);
     return m;
   }
-
-  Random random_;
-  std::uint64_t next_ = 1;
 };
 
 // False: the devices cannot hold it.
@@ -135,25 +123,15 @@ bool ends(std::uint64_t seed, bool with_losses) {
   return true;
 }
 
-// How many are tried: CLEAVE_FLEETS=FIRST:COUNT tries others, for as long as there is time.
-std::pair<std::uint64_t, std::uint64_t> fleets_to_try(std::uint64_t usual) {
-  std::uint64_t first = 0, count = usual;
-  if (const char* const asked = std::getenv("CLEAVE_FLEETS")) (void)std::sscanf(asked, "%lu:%lu", &first, &count);
-  return {first, count};
-}
+// jobs/hunt.sh tries others.
+constexpr const char* kOthers = "CLEAVE_FLEETS";
 
 TEST(AnyFleet, StepsEndNoSoonerThanTheirBound) {
-  const auto [first, count] = fleets_to_try(16);
-  std::uint64_t held = 0;
-  for (std::uint64_t seed = first; seed < first + count; ++seed) held += ends(seed, false) ? 1 : 0;
-  EXPECT_GE(2 * held, count) << "most fleets are too small";
+  expect_of_drawn(kOthers, 16, 2, [](std::uint64_t seed) { return ends(seed, false); });
 }
 
 TEST(AnyFleet, StepsEndWhateverIsLost) {
-  const auto [first, count] = fleets_to_try(16);
-  std::uint64_t held = 0;
-  for (std::uint64_t seed = first; seed < first + count; ++seed) held += ends(seed, true) ? 1 : 0;
-  EXPECT_GE(3 * held, count) << "most fleets are too small";
+  expect_of_drawn(kOthers, 16, 3, [](std::uint64_t seed) { return ends(seed, true); });
 }
 
 }  // namespace
