@@ -42,8 +42,8 @@ find_cleave() {
 # asks it to, then kills it and the ranks that it started on this host.
 end_with_server() {
   local pid=$1 record=$2 ranks i
-  trap '' INT HUP USR1 PIPE
-  trap 'exit 0' TERM
+  trap '' INT HUP TERM USR1 PIPE # sent to all that belongs to a job
+  trap 'exit 0' USR2
   until [ -s "$record" ]; do
     kill -0 "$pid" 2> /dev/null || return 0
     sleep 0.5
@@ -133,7 +133,7 @@ launch() {
     wait "$pid" 2> /dev/null || status=$?
   done
   trap - TERM USR1 INT HUP
-  kill "$watcher" 2> /dev/null || true
+  kill -USR2 "$watcher" 2> /dev/null || true
   wait "$watcher" 2> /dev/null || true
   if [ -s "$record" ]; then
     status=$(cat "$record")

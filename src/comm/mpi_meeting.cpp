@@ -3,17 +3,18 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <functional>
 #include <list>
 #include <string>
 #include <utility>
 
 #include "cleave/base/clock.hpp"
 #include "cleave/base/error.hpp"
+#include "cleave/base/host_name.hpp"
+#include "first_rank.hpp"
 #include "interfaces.hpp"
 #include "mpi_error.hpp"
 #include "shared_connect.hpp"
@@ -33,18 +34,14 @@ Liveness* keep_for_life(std::unique_ptr<Liveness> end) {
   return all.emplace_back(std::move(end)).get();
 }
 
-// Names of the hosts of other ranks, on rank 0.
-std::vector<std::string> other_hosts(const Meeting& meeting) {
-  using Name = std::array<char, 256>;
-  Name own{};
-  (void)::gethostname(own.data(), own.size() - 1);
-  std::vector<Name> names(meeting.rank == 0 ? static_cast<std::size_t>(meeting.size) : 0);
-  check_mpi(MPI_Gather(own.data(), sizeof own, MPI_BYTE, names.data(), sizeof own, MPI_BYTE, 0, meeting.comm),
-            "MPI_Gather", "the transport");
+// Names of the hosts of other ranks, on rank 0. Collective: all ranks.
+std::vector<std::string> other_hosts(const std::vector<bool>& here) {
+  std::array<char, 256> own{};
+  host_name().copy(own.data(), own.size() - 1);
+  const auto names = tell_first(own);
   std::vector<std::string> others;
-  for (Name& name : names) {
-    name.back() = 0;
-    if (std::strcmp(name.data(), own.data()) != 0) others.emplace_back(name.data());
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (!here[i]) others.emplace_back(names[i].data());
   }
   return others;
 }
@@ -94,7 +91,7 @@ std::vector<Descriptor> connect_streams(LivenessHub* hub, const LivenessAddress&
   } else {
     sockets[0] = connect_to_first(address, meeting.rank);
   }
-  check_mpi(MPI_Bcast(&missing, 1, MPI_INT, 0, meeting.comm), "MPI_Bcast", "the transport");
+  missing = hear_first(missing);
   if (missing != 0) {
     throw EnvironmentError("connect",
                            fmt::format("rank {}, to rank 0 at {}:{}", missing, address.host.data(), address.port),
@@ -105,21 +102,19 @@ std::vector<Descriptor> connect_streams(LivenessHub* hub, const LivenessAddress&
 
 }  // namespace
 
-Meeting meet(const MpiTransportOptions& options, Seconds at_most) {
-  const StartLimit limit(at_most, "one waits for the others in MPI");
+Meeting meet(const MpiSession& session, const MpiTransportOptions& options) {
+  const StartLimit limit(session.start_limit(), "one waits for the others in MPI");
+  const std::vector<bool>& here = session.on_this_host();
+  const bool one_host = std::ranges::all_of(here, std::identity());
   Meeting meeting;
-  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &meeting.comm), "MPI_Comm_dup", "MPI_COMM_WORLD");
-  check_mpi(MPI_Comm_set_errhandler(meeting.comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler", "the transport");
-  check_mpi(MPI_Comm_rank(meeting.comm, &meeting.rank), "MPI_Comm_rank", "the transport");
-  check_mpi(MPI_Comm_size(meeting.comm, &meeting.size), "MPI_Comm_size", "the transport");
-  MPI_Comm host = MPI_COMM_NULL;
-  int ranks_here = 0;
-  check_mpi(MPI_Comm_split_type(meeting.comm, MPI_COMM_TYPE_SHARED, meeting.rank, MPI_INFO_NULL, &host),
-            "MPI_Comm_split_type", "the transport");
-  check_mpi(MPI_Comm_size(host, &ranks_here), "MPI_Comm_size", "the ranks of this host");
-  const bool one_host = ranks_here == meeting.size;
+  meeting.rank = session.rank();
+  meeting.size = session.size();
+  if (one_host) {
+    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &meeting.comm), "MPI_Comm_dup", "MPI_COMM_WORLD");
+    check_mpi(MPI_Comm_set_errhandler(meeting.comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler", "the transport");
+  }
 
-  const std::vector<std::string> others = one_host ? std::vector<std::string>() : other_hosts(meeting);
+  const std::vector<std::string> others = one_host ? std::vector<std::string>() : other_hosts(here);
   std::unique_ptr<LivenessHub> hub;
   LivenessAddress address;
   if (meeting.rank == 0) {
@@ -127,7 +122,7 @@ Meeting meet(const MpiTransportOptions& options, Seconds at_most) {
                                         options.interface.empty() ? address_towards(others) : options.interface);
     address = hub->address();
   }
-  check_mpi(MPI_Bcast(&address, sizeof address, MPI_BYTE, 0, meeting.comm), "MPI_Bcast", "the transport");
+  address = hear_first(address);
   if (address.port != 0) {
     meeting.sockets = connect_streams(hub.get(), address, meeting);
   } else if (!one_host) {
@@ -139,8 +134,7 @@ Meeting meet(const MpiTransportOptions& options, Seconds at_most) {
   }
 
   keep_what_is_lent({});
-  meeting.links = connect_shared_memory(meeting.comm, host, options.shared_memory);
-  check_mpi(MPI_Comm_free(&host), "MPI_Comm_free", "the ranks of this host");
+  meeting.links = connect_shared_memory(meeting.rank, here, options.shared_memory);
   return meeting;
 }
 

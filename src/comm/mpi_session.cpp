@@ -1,15 +1,21 @@
 // Start and end of MPI in a process, and its error texts.
 #include <fmt/format.h>
 #include <mpi.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <exception>
+#include <fstream>
 #include <string>
+#include <utility>
 
 #include "cleave/base/error.hpp"
+#include "cleave/base/host_name.hpp"
 #include "cleave/comm/mpi.hpp"
+#include "first_rank.hpp"
 #include "mpi_error.hpp"
 #include "start_limit.hpp"
 
@@ -31,6 +37,27 @@ bool is_peer_failure(int code) {
          error_class == MPI_ERR_UNKNOWN;
 }
 
+namespace {
+
+// Hosts may have the same name, as containers do: but they were not booted together, or have networks of their own.
+struct Host {
+  std::array<char, 256> name{};
+  std::array<char, 40> boot{};
+  ino_t network = 0;
+  bool operator==(const Host&) const = default;
+};
+
+Host this_host() {
+  Host host;
+  host_name().copy(host.name.data(), host.name.size() - 1);
+  std::ifstream("/proc/sys/kernel/random/boot_id").read(host.boot.data(), host.boot.size());
+  struct stat network {};
+  if (::stat("/proc/self/ns/net", &network) == 0) host.network = network.st_ino;
+  return host;
+}
+
+}  // namespace
+
 MpiSession::MpiSession(int& argc, char**& argv, Seconds start_limit)
     : exceptions_(std::uncaught_exceptions()), start_limit_(start_limit) {
   const StartLimit limit(start_limit, "MPI_Init_thread waits");
@@ -47,17 +74,13 @@ MpiSession::MpiSession(int& argc, char**& argv, Seconds start_limit)
 
 // Collective: all ranks.
 void MpiSession::find_host() {
-  constexpr const char* kWhat = "the ranks of this host";
-  MPI_Comm host = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host),
-            "MPI_Comm_split_type", kWhat);
-  int here = 0;
-  check_mpi(MPI_Comm_size(host, &here), "MPI_Comm_size", kWhat);
-  std::vector<int> ranks(static_cast<std::size_t>(here));
-  check_mpi(MPI_Allgather(&rank_, 1, MPI_INT, ranks.data(), 1, MPI_INT, host), "MPI_Allgather", kWhat);
-  check_mpi(MPI_Comm_free(&host), "MPI_Comm_free", kWhat);
-  on_this_host_.assign(static_cast<std::size_t>(size_), false);
-  for (const int rank : ranks) on_this_host_[static_cast<std::size_t>(rank)] = true;
+  const std::vector<Host> hosts = tell_first(this_host());
+  std::vector<int> first(static_cast<std::size_t>(size_));  // rank of each one's host
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    first[i] = static_cast<int>(std::ranges::find(hosts, hosts[i]) - hosts.begin());
+  }
+  first = hear_first(std::move(first));
+  for (const int one : first) on_this_host_.push_back(one == first[static_cast<std::size_t>(rank_)]);
 }
 
 MpiSession::~MpiSession() {

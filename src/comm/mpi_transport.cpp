@@ -511,7 +511,7 @@ class MpiTransport final : public Transport {
 }  // namespace
 
 std::unique_ptr<Transport> make_mpi_transport(const MpiSession& session, const MpiTransportOptions& options) {
-  Meeting meeting = meet(options, session.start_limit());
+  Meeting meeting = meet(session, options);
   if (meeting.sockets.empty()) return std::make_unique<MpiTransport>(std::move(meeting));
   return std::make_unique<StreamTransport>(meeting.rank, std::move(meeting.sockets), std::move(meeting.links));
 }

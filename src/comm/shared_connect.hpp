@@ -1,8 +1,6 @@
 // Which ranks share memory: rank 0 and each rank of its host, where both sides can map the other's.
 #pragma once
 
-#include <mpi.h>
-
 #include <memory>
 #include <vector>
 
@@ -11,7 +9,8 @@
 namespace cleave::comm {
 
 /// Links of this rank, by rank; null where memory is not shared, everywhere when rank 0 does not allow it.
-/// `host` has the ranks of this host in the order of `all`. Collective: all ranks of `all`. Errors: EnvironmentError.
-[[nodiscard]] std::vector<std::unique_ptr<SharedLink>> connect_shared_memory(MPI_Comm all, MPI_Comm host, bool allowed);
+/// `here` says of each rank whether it is on the host of this one. Collective: all ranks. Errors: EnvironmentError.
+[[nodiscard]] std::vector<std::unique_ptr<SharedLink>> connect_shared_memory(int rank, const std::vector<bool>& here,
+                                                                             bool allowed);
 
 }  // namespace cleave::comm

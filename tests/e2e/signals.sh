@@ -90,6 +90,28 @@ if cc -shared -fPIC -o "$scratch/slow.so" "$scratch/slow.c" -ldl; then
   expect_end 75 "TERM to jobs/run.sh while data load"
 fi
 
+# A start that hangs, for a rank that never comes, is given up by all that belongs to the job when all are told, as `timeout`
+# and batch systems do.
+cat > "$scratch/absent" <<'SCRIPT'
+#!/bin/bash
+[ "$OMPI_COMM_WORLD_RANK" != 1 ] || exec sleep 300
+echo "$$" > "$1.$OMPI_COMM_WORLD_RANK"
+shift
+exec "$@"
+SCRIPT
+chmod +x "$scratch/absent"
+start setsid bash -c '. "$1/jobs/mpi-env.sh"; shift; launch 3 "$@"' _ "$TOP" "$scratch/absent" "$scratch/came" \
+  "$CLEAVE" train "$scratch/input.yaml"
+came() { [ -s "$scratch/came.0" ] && [ -s "$scratch/came.2" ]; }
+wait_for 60 came || fail "the ranks did not start"
+sleep 1 # until they wait for each other
+kill -TERM "-$pid"
+ended() { ! kill -0 "$pid" 2> /dev/null; }
+wait_for 30 ended || { fail "TERM to all of a start that hangs: it goes on"; kill -KILL "-$pid"; }
+expect_end 75 "TERM to all of a start that hangs"
+left() { pgrep -f "$scratch/(absent|input)" > /dev/null; }
+wait_for 5 eval '! left' || { fail "ranks are left"; pgrep -af "$scratch/"; pkill -KILL -f "$scratch/"; }
+
 # What is no regular file is refused at once.
 mkfifo "$scratch/pipe"
 for source in "$scratch/pipe" /dev/zero; do

@@ -9,8 +9,8 @@
 #   on HOST COMMAND...  runs a command with the host's network and name
 #   cut_off HOST, mend HOST takes a host off the network, or back
 #   slow_host I RATE    lets host I send and receive at no more than RATE, as tc has it (400mbit); slow N RATE all N hosts
-#   hosts_with_links N near|far   makes N hosts with links of 10 Gbit/s, or of 100 Mbit/s and 20 ms: a host's own link has half
-#                       of the way's delay
+#   hosts_with_links N near|far|apart   makes N hosts with links of 10 Gbit/s, or of 100 Mbit/s and 20 ms: a host's own link has
+#                       half of the way's delay. apart: as near, but no host reaches another, except the first
 #   distant N BITS MS   gives each of N hosts a link of so many bits a second and that delay, either way; needs $FAR_LINK
 #   make_unlike FILE    writes a script that runs $CLEAVE; on host 2 as if its processor were the first x86-64
 #   launch_on_hosts N RANKS PROGRAM ARGUMENT...   launch() of jobs/mpi-env.sh from the first host, ranks dealt to hosts in turn
@@ -60,6 +60,7 @@ hosts_down() {
   done
   ip link del "$host" 2> /dev/null || true
   [ "${#far_links[@]}" -eq 0 ] || kill "${far_links[@]}" 2> /dev/null || true
+  far_links=() # their numbers may be another process's by the next time
 }
 
 cut_off() { ip netns exec "$1" ip link set eth0 down; }
@@ -90,7 +91,17 @@ distant() {
 }
 
 hosts_with_links() {
-  hosts_up "$1" && if [ "$2" = near ]; then slow "$1" 10gbit; else distant "$1" 100e6 10; fi
+  hosts_up "$1" || return
+  case $2 in
+    near) slow "$1" 10gbit ;;
+    far) distant "$1" 100e6 10 ;;
+    apart) slow "$1" 10gbit && part "$1" ;;
+  esac
+}
+
+part() {
+  local i
+  for ((i = 2; i <= $1; ++i)); do ip link set dev "$host-$i" type bridge_slave isolated on || return; done
 }
 
 make_unlike() {
