@@ -3,7 +3,10 @@
 #include "cleave/plan/stage_bound.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 #include <limits>
+#include <queue>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -15,6 +18,8 @@
 namespace cleave::plan {
 
 namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
 
 double count(Bytes bytes) { return static_cast<double>(bytes.value()); }
 
@@ -32,7 +37,28 @@ double sent_by(std::vector<Sender> senders, double bytes) {
     at = senders[k].from;
     rate += senders[k].rate;
   }
-  return rate > 0 ? at + (bytes - sent) / rate : std::numeric_limits<double>::infinity();
+  return rate > 0 ? at + (bytes - sent) / rate : kNever;
+}
+
+// The same of whole passes of sequences, each of `bytes` by one sender.
+double sent_by(const std::vector<Sender>& senders, std::int64_t passes, double bytes) {
+  const double together = sent_by(senders, static_cast<double>(passes) * bytes);
+  std::priority_queue<std::pair<double, double>, std::vector<std::pair<double, double>>, std::greater<>> next;
+  for (const Sender& sender : senders) {
+    // Slightly fewer than they may have sent, for rounding.
+    const double sent = std::floor(std::max(0.0, together - sender.from) * sender.rate / bytes - 1e-6);
+    const double whole = std::max(0.0, sent);
+    passes -= static_cast<std::int64_t>(whole);
+    next.emplace(sender.from + (whole + 1) * bytes / sender.rate, bytes / sender.rate);
+  }
+  double last = together;
+  for (; passes > 0; --passes) {
+    const auto [at, each] = next.top();
+    next.pop();
+    last = std::max(last, at);
+    next.emplace(at + each, each);
+  }
+  return last;
 }
 
 class Bound {
@@ -85,6 +111,24 @@ class Bound {
   }
 
  private:
+  // What a device takes in for all that it sums: bytes, and seconds.
+  struct Reading {
+    double weights = 0, operands = 0, begun = kNever, sending = kNever;
+    std::int64_t stage = -1;
+
+    // Owners are in the order of their stages.
+    void add(const Reading& more) {
+      if (more.stage != stage) {
+        weights += more.weights;
+        operands += more.operands;
+      }
+      stage = more.stage;
+      begun = std::min(begun, more.begun);
+      sending = std::min(sending, more.sending);  // of what is summed last
+    }
+    [[nodiscard]] double ends(double down) const { return std::max(weights / down, begun) + operands / down + sending; }
+  };
+
   // Stages that are passed together, and which way.
   struct Phase {
     std::size_t first = 0, end = 0;
@@ -99,7 +143,7 @@ class Bound {
     // First chunks in, last chunks out: hops through the stages below, or above, on their quickest replicas.
     std::vector<double> in(stages + 1, before), out(stages + 1, 0.0);
     for (std::size_t s = of.first; s < stages; ++s) {
-      in[s + 1] = in[s] + hop(s, true);
+      in[s + 1] = first_passed(s, true, in[s]);
       out[s + 1] = out[s] + (of.back && costs_[s].backward() ? hop(s, false) : 0);
     }
     // Parts of the head lie beside each other: all take what the stage below them returns.
@@ -111,47 +155,57 @@ class Bound {
     }
     if (!of.forth) {  // they come from the top
       in[stages] = 0;
-      for (std::size_t s = stages; s-- > of.first;) in[s] = in[s + 1] + (costs_[s].backward() ? hop(s, false) : 0);
+      for (std::size_t s = stages; s-- > of.first;)
+        in[s] = costs_[s].backward() ? first_passed(s, false, in[s + 1]) : in[s + 1];
     }
     std::unordered_map<std::int64_t, double> sums;  // of each device
     for (std::size_t k = 0; of.back && k < plan_.owners.size(); ++k) {
       const auto s = static_cast<std::size_t>(plan_.owners[k].stage);
       if (s >= of.first && s < of.end) sums[plan_.owners[k].device.value] += sums_[k];
     }
+    const double summed = of.forth ? in[stages] : 0;  // no sum is there before
     double bound = 0;
     std::vector<double> passed(stages);  // when a stage has sent its last dX at the earliest
-    for (std::size_t s = of.first; s < stages; ++s) {
-      const double bytes = count(results(s, of));
+    for (std::size_t s = stages; s-- > of.first;) {
       // A chunk is there before it goes back.
       const double begun = of.forth ? in[s] : in[s + 1];
-      std::vector<Sender> senders;
-      double all_sums = 0;
+      std::vector<Sender> senders, with_sums;
       for (const StageReplica& replica : plan_.stages[s].replicas) {
         const Rates& rates = rates_.at(replica.device.value);
         senders.push_back({rates.up, std::max(count(plan_.stages[s].weights) / rates.down, begun)});
-        if (const auto own = sums.find(replica.device.value); own != sums.end()) all_sums += own->second;
+        with_sums.push_back(senders.back());
+        if (const auto own = sums.find(replica.device.value); own != sums.end()) {
+          double& from = with_sums.back().from;
+          from = std::max(from, std::min(from, summed) + own->second / rates.up);
+        }
       }
-      passed[s] = sent_by(senders, bytes);
+      passed[s] = all_sent(s, of, senders);
+      if (of.back) bound = std::max(bound, all_sent(s, of, with_sums));
+      // What stages above send last comes down through this one.
+      if (s + 1 < stages && out[s + 1] > out[s]) passed[s] = std::max(passed[s], passed[s + 1] + out[s + 1] - out[s]);
       bound = std::max(bound, passed[s] + out[s]);
-      if (of.back) bound = std::max(bound, sent_by(senders, bytes + all_sums));
     }
     if (!of.back) return bound;
+    std::unordered_map<std::int64_t, Reading> readings;  // of each device
     for (std::size_t k = 0; k < plan_.owners.size(); ++k) {
       const GradientOwner& owner = plan_.owners[k];
       const auto s = static_cast<std::size_t>(owner.stage);
       if (s < of.first || s >= of.end) continue;
-      const Rates& rates = rates_.at(owner.device.value);
-      const double sending = sums_[k] / rates.up;
-      // A replica that runs x of b sequences takes in 3 x + 2 (b - x) boundaries and its weights: 2 b at least. Another
-      // owner reads nothing before a chunk has come to the top; the weights that it needs may come meanwhile.
-      const double weights = count(owner.weights) / rates.down, begun = owner.replica ? 0 : of.forth ? in[stages] : 0;
-      bound = std::max(bound, std::max(weights, begun) + operands_[k] / rates.down + sending);
+      const double sending = sums_[k] / rates_.at(owner.device.value).up;
+      readings[owner.device.value].add({.weights = count(owner.replica ? plan_.stages[s].weights : owner.weights),
+                                        .operands = operands_[k],
+                                        // A replica that runs x of b sequences takes in 3 x + 2 (b - x) boundaries: 2 b
+                                        // at least. Another owner reads nothing before a chunk has come to the top.
+                                        .begun = owner.replica || !of.forth ? 0 : in[stages],
+                                        .sending = sending,
+                                        .stage = owner.stage});
       // A part's rows need dX of no other; its owners may be done before its replicas are. Above the highest stage of a
       // round that goes back alone nobody sends anything.
       if (plan_.groups[s] > 1 || costs_[s].is_part()) continue;
       if (s + 1 < stages) bound = std::max(bound, passed[s + 1] + sending);
       if (s + 1 == stages && head) bound = std::max(bound, passed[s] + sending);
     }
+    for (const auto& [device, reading] : readings) bound = std::max(bound, reading.ends(rates_.at(device).down));
     return bound;
   }
 
@@ -166,6 +220,16 @@ class Bound {
     return costs_[s].backward() ? costs_[s].backward_result(work_.tokens()) - unwanted : Bytes(0);
   }
 
+  // When a stage has sent all that it sends in a phase. A sequence's results, either way, come of one replica.
+  double all_sent(std::size_t s, const Phase& of, const std::vector<Sender>& senders) const {
+    const double bytes = count(results(s, of));
+    const Bytes forth = costs_[s].forward_result(work_.seq), back = costs_[s].backward_result(work_.seq);
+    const bool both = of.forth && of.back && costs_[s].twice();
+    if (bytes <= 0 || (both && (forth != back || !returns(s)))) return sent_by(senders, bytes);
+    const std::int64_t passes = work_.batch * (both ? 2 : 1);
+    return sent_by(senders, passes, bytes / static_cast<double>(passes));
+  }
+
   // Somebody wants dX of what goes back through a stage: not below the lowest one, where embeddings are frozen.
   bool returns(std::size_t s) const {
     if (work_.trains_embeddings || !costs_[s].backward() || costs_[s].has_logits()) return true;
@@ -173,20 +237,35 @@ class Bound {
     return s != static_cast<std::size_t>(lowest - costs_.begin());
   }
 
+  // A chunk's way through a stage whose weights are there.
   double hop(std::size_t s, bool forward) const {
+    double least = kNever;
+    for (const StageReplica& replica : plan_.stages[s].replicas)
+      least = std::min(least, chunk_time(s, replica, forward));
+    return least;
+  }
+
+  // When the first chunk has passed a stage that it reaches at `begun`: a replica has its weights first.
+  double first_passed(std::size_t s, bool forward, double begun) const {
+    const double weights = count(plan_.stages[s].weights);
+    double least = kNever;
+    for (const StageReplica& replica : plan_.stages[s].replicas) {
+      const double there = std::max(begun, weights / rates_.at(replica.device.value).down);
+      least = std::min(least, there + chunk_time(s, replica, forward));
+    }
+    return least;
+  }
+
+  double chunk_time(std::size_t s, const StageReplica& replica, bool forward) const {
     const std::int64_t rows = std::min(plan_.chunk, work_.seq);
     const double in = count(forward ? costs_[s].forward_operand(rows) : costs_[s].backward_operand(rows));
     const double bytes = forward      ? count(costs_[s].forward_result(rows))
                          : returns(s) ? count(costs_[s].backward_result(rows))
                                       : 0;
-    double least = std::numeric_limits<double>::infinity();
-    for (const StageReplica& replica : plan_.stages[s].replicas) {
-      const Flops back = replica.kept_slots > 0 ? costs_[s].backward_of_kept(0, rows) : costs_[s].backward(0, rows);
-      const double flops = (forward ? costs_[s].forward(0, rows) : back).value();
-      const Rates& rates = rates_.at(replica.device.value);
-      least = std::min(least, in / rates.down + flops / rates.flops + bytes / rates.up + 2 * rates.latency);
-    }
-    return least;
+    const Flops back = replica.kept_slots > 0 ? costs_[s].backward_of_kept(0, rows) : costs_[s].backward(0, rows);
+    const double flops = (forward ? costs_[s].forward(0, rows) : back).value();
+    const Rates& rates = rates_.at(replica.device.value);
+    return in / rates.down + flops / rates.flops + bytes / rates.up + 2 * rates.latency;
   }
 
   StageWork work_;  // its head in the plan's parts
