@@ -88,6 +88,19 @@ distant() {
       ip netns exec "$host$i" ip link set "${host}x$i" name eth0 && ip netns exec "$host$i" ip addr add "$subnet.$i/24" dev eth0 &&
       ip netns exec "$host$i" ip link set eth0 up || return
   done
+  know_each_other "$1"
+}
+
+# Which interface has an address is written down: on a busy machine a question may wait for a process that carries it for
+# longer than the kernel goes on asking, and then a host counts as unreachable.
+know_each_other() {
+  local i j of
+  for ((i = 1; i <= $1; ++i)); do
+    of=$(ip netns exec "$host$i" cat /sys/class/net/eth0/address) || return
+    for ((j = 1; j <= $1; ++j)); do
+      [ "$i" -eq "$j" ] || ip netns exec "$host$j" ip neigh replace "$subnet.$i" lladdr "$of" dev eth0 nud permanent || return
+    done
+  done
 }
 
 hosts_with_links() {
