@@ -42,7 +42,7 @@ find_cleave() {
 # asks it to, then kills it and the ranks that it started on this host.
 end_with_server() {
   local pid=$1 record=$2 ranks i
-  trap '' INT HUP TERM USR1 PIPE # sent to all that belongs to a job
+  trap '' INT HUP TERM USR1 PIPE # what a batch system, or `timeout`, sends to all of a job
   trap 'exit 0' USR2
   until [ -s "$record" ]; do
     kill -0 "$pid" 2> /dev/null || return 0

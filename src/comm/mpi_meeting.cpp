@@ -5,7 +5,6 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <list>
 #include <string>
@@ -13,7 +12,6 @@
 
 #include "cleave/base/clock.hpp"
 #include "cleave/base/error.hpp"
-#include "cleave/base/host_name.hpp"
 #include "first_rank.hpp"
 #include "interfaces.hpp"
 #include "mpi_error.hpp"
@@ -34,14 +32,11 @@ Liveness* keep_for_life(std::unique_ptr<Liveness> end) {
   return all.emplace_back(std::move(end)).get();
 }
 
-// Names of the hosts of other ranks, on rank 0. Collective: all ranks.
-std::vector<std::string> other_hosts(const std::vector<bool>& here) {
-  std::array<char, 256> own{};
-  host_name().copy(own.data(), own.size() - 1);
-  const auto names = tell_first(own);
+// Names of the hosts that rank 0 is to be reached from, on rank 0.
+std::vector<std::string> other_hosts(const MpiSession& session) {
   std::vector<std::string> others;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (!here[i]) others.emplace_back(names[i].data());
+  for (std::size_t i = 0; i < session.host_names().size(); ++i) {
+    if (!session.on_this_host()[i]) others.push_back(session.host_names()[i]);
   }
   return others;
 }
@@ -114,12 +109,12 @@ Meeting meet(const MpiSession& session, const MpiTransportOptions& options) {
     check_mpi(MPI_Comm_set_errhandler(meeting.comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler", "the transport");
   }
 
-  const std::vector<std::string> others = one_host ? std::vector<std::string>() : other_hosts(here);
   std::unique_ptr<LivenessHub> hub;
   LivenessAddress address;
   if (meeting.rank == 0) {
-    hub = std::make_unique<LivenessHub>(meeting.size, one_host && !options.streams,
-                                        options.interface.empty() ? address_towards(others) : options.interface);
+    hub = std::make_unique<LivenessHub>(
+        meeting.size, one_host && !options.streams,
+        options.interface.empty() ? address_towards(other_hosts(session)) : options.interface);
     address = hub->address();
   }
   address = hear_first(address);

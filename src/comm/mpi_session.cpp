@@ -78,6 +78,7 @@ void MpiSession::find_host() {
   std::vector<int> first(static_cast<std::size_t>(size_));  // rank of each one's host
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     first[i] = static_cast<int>(std::ranges::find(hosts, hosts[i]) - hosts.begin());
+    host_names_.emplace_back(hosts[i].name.data());
   }
   first = hear_first(std::move(first));
   for (const int one : first) on_this_host_.push_back(one == first[static_cast<std::size_t>(rank_)]);

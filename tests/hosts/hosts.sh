@@ -108,11 +108,11 @@ hosts_with_links() {
   case $2 in
     near) slow "$1" 10gbit ;;
     far) distant "$1" 100e6 10 ;;
-    apart) slow "$1" 10gbit && part "$1" ;;
+    apart) slow "$1" 10gbit && keep_apart "$1" ;;
   esac
 }
 
-part() {
+keep_apart() {
   local i
   for ((i = 2; i <= $1; ++i)); do ip link set dev "$host-$i" type bridge_slave isolated on || return; done
 }

@@ -1,10 +1,10 @@
 // MPI behind our own types: the session of a process, and the transport between its ranks.
 //
-// Only comm and app know MPI. Start-up duplicates a communicator (collective); from then on everything is point to
-// point, so that a rank may die without the others noticing more than its silence. On one host that goes through MPI's
-// shared memory. Open MPI 4.1's own TCP can lock up or abort when a rank dies in the middle of a large transfer: ranks
-// of several hosts have connections of their own (src/comm/stream_transport.hpp), and use MPI no more once they are
-// there.
+// Only comm and app know MPI. A run starts by messages between rank 0 and each other rank (src/comm/first_rank.hpp); on
+// one host a communicator is duplicated (collective) as well. From then on everything is point to point, so that a rank
+// may die without the others noticing more than its silence. On one host that goes through MPI's shared memory. Open
+// MPI 4.1's own TCP can lock up or abort when a rank dies in the middle of a large transfer: ranks of several hosts
+// have connections of their own (src/comm/stream_transport.hpp), and use MPI no more once they are there.
 #pragma once
 
 #include <memory>
@@ -38,6 +38,8 @@ class MpiSession {
   [[nodiscard]] std::string host() const;
   /// Of each rank, whether it is on the host of this one.
   [[nodiscard]] const std::vector<bool>& on_this_host() const { return on_this_host_; }
+  /// Of each rank, the name of its host, on rank 0; nothing elsewhere.
+  [[nodiscard]] const std::vector<std::string>& host_names() const { return host_names_; }
   /// The library's own version line.
   [[nodiscard]] static std::string version();
 
@@ -53,6 +55,7 @@ class MpiSession {
   int rank_ = 0, size_ = 1, exceptions_ = 0;
   Seconds start_limit_;
   std::vector<bool> on_this_host_;
+  std::vector<std::string> host_names_;
   bool finalized_ = false;
 
   void find_host();

@@ -1,4 +1,4 @@
-// The one collective of a run: whether it starts.
+// Whether a run starts: what all ranks agree on.
 #pragma once
 
 namespace cleave::comm {

@@ -43,20 +43,24 @@ double sent_by(std::vector<Sender> senders, double bytes) {
 // The same of whole passes of sequences, each of `bytes` by one sender.
 double sent_by(const std::vector<Sender>& senders, std::int64_t passes, double bytes) {
   const double together = sent_by(senders, static_cast<double>(passes) * bytes);
-  std::priority_queue<std::pair<double, double>, std::vector<std::pair<double, double>>, std::greater<>> next;
+  struct Next {
+    double at, each;  // when a sender's next pass is sent, and how long it takes for one
+    bool operator>(const Next& other) const { return at > other.at; }
+  };
+  std::priority_queue<Next, std::vector<Next>, std::greater<>> next;
   for (const Sender& sender : senders) {
     // Slightly fewer than they may have sent, for rounding.
     const double sent = std::floor(std::max(0.0, together - sender.from) * sender.rate / bytes - 1e-6);
-    const double whole = std::max(0.0, sent);
+    const double whole = std::max(0.0, sent), each = bytes / sender.rate;
     passes -= static_cast<std::int64_t>(whole);
-    next.emplace(sender.from + (whole + 1) * bytes / sender.rate, bytes / sender.rate);
+    next.push({sender.from + (whole + 1) * each, each});
   }
   double last = together;
   for (; passes > 0; --passes) {
-    const auto [at, each] = next.top();
+    const Next first = next.top();
     next.pop();
-    last = std::max(last, at);
-    next.emplace(at + each, each);
+    last = std::max(last, first.at);
+    next.push({first.at + first.each, first.each});
   }
   return last;
 }
@@ -133,6 +137,10 @@ class Bound {
   struct Phase {
     std::size_t first = 0, end = 0;
     bool forth = true, back = true;
+
+    [[nodiscard]] bool has(std::int64_t stage) const {
+      return stage >= static_cast<std::int64_t>(first) && stage < static_cast<std::int64_t>(end);
+    }
   };
 
   double in_tiles(const Stage& stage, bool back) { return tiles_(work_, stage.first, stage.end, back); }
@@ -160,8 +168,7 @@ class Bound {
     }
     std::unordered_map<std::int64_t, double> sums;  // of each device
     for (std::size_t k = 0; of.back && k < plan_.owners.size(); ++k) {
-      const auto s = static_cast<std::size_t>(plan_.owners[k].stage);
-      if (s >= of.first && s < of.end) sums[plan_.owners[k].device.value] += sums_[k];
+      if (of.has(plan_.owners[k].stage)) sums[plan_.owners[k].device.value] += sums_[k];
     }
     const double summed = of.forth ? in[stages] : 0;  // no sum is there before
     double bound = 0;
@@ -186,28 +193,45 @@ class Bound {
       bound = std::max(bound, passed[s] + out[s]);
     }
     if (!of.back) return bound;
+    return std::max({bound, all_read(of, summed), all_summed(of, passed)});
+  }
+
+  // When devices can have read all that their owners sum, and sent the least of it. `gone_back`: when the first chunk
+  // has come to the top.
+  double all_read(const Phase& of, double gone_back) const {
     std::unordered_map<std::int64_t, Reading> readings;  // of each device
     for (std::size_t k = 0; k < plan_.owners.size(); ++k) {
       const GradientOwner& owner = plan_.owners[k];
-      const auto s = static_cast<std::size_t>(owner.stage);
-      if (s < of.first || s >= of.end) continue;
-      const double sending = sums_[k] / rates_.at(owner.device.value).up;
-      readings[owner.device.value].add({.weights = count(owner.replica ? plan_.stages[s].weights : owner.weights),
+      if (!of.has(owner.stage)) continue;
+      const Stage& stage = plan_.stages[static_cast<std::size_t>(owner.stage)];
+      // A replica that runs x of b sequences takes in 3 x + 2 (b - x) boundaries: 2 b at least. Another owner reads
+      // nothing before a chunk has come to the top.
+      readings[owner.device.value].add({.weights = count(owner.replica ? stage.weights : owner.weights),
                                         .operands = operands_[k],
-                                        // A replica that runs x of b sequences takes in 3 x + 2 (b - x) boundaries: 2 b
-                                        // at least. Another owner reads nothing before a chunk has come to the top.
-                                        .begun = owner.replica || !of.forth ? 0 : in[stages],
-                                        .sending = sending,
+                                        .begun = owner.replica ? 0 : gone_back,
+                                        .sending = sending(k),
                                         .stage = owner.stage});
+    }
+    double last = 0;
+    for (const auto& [device, reading] : readings) last = std::max(last, reading.ends(rates_.at(device).down));
+    return last;
+  }
+
+  // When owners can have sent what is whole once a stage has passed everything.
+  double all_summed(const Phase& of, const std::vector<double>& passed) const {
+    double last = 0;
+    for (std::size_t k = 0; k < plan_.owners.size(); ++k) {
+      const auto s = static_cast<std::size_t>(plan_.owners[k].stage);
       // A part's rows need dX of no other; its owners may be done before its replicas are. Above the highest stage of a
       // round that goes back alone nobody sends anything.
-      if (plan_.groups[s] > 1 || costs_[s].is_part()) continue;
-      if (s + 1 < stages) bound = std::max(bound, passed[s + 1] + sending);
-      if (s + 1 == stages && head) bound = std::max(bound, passed[s] + sending);
+      if (!of.has(plan_.owners[k].stage) || plan_.groups[s] > 1 || costs_[s].is_part()) continue;
+      if (s + 1 < of.end) last = std::max(last, passed[s + 1] + sending(k));
+      if (s + 1 == costs_.size()) last = std::max(last, passed[s] + sending(k));
     }
-    for (const auto& [device, reading] : readings) bound = std::max(bound, reading.ends(rates_.at(device).down));
-    return bound;
+    return last;
   }
+
+  double sending(std::size_t owner) const { return sums_[owner] / rates_.at(plan_.owners[owner].device.value).up; }
 
   struct Rates {
     double down = 1, up = 1, flops = 1, latency = 0;
