@@ -7,6 +7,7 @@
 #include <set>
 
 #include "cleave/base/error.hpp"
+#include "cleave/kernels/cross_entropy.hpp"
 #include "cleave/kernels/token_sums.hpp"
 #include "cleave/kernels/wire.hpp"
 #include "stage_worker_state.hpp"

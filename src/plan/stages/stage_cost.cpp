@@ -1,6 +1,8 @@
 // Costs of a run of pieces, from the pieces' own figures.
 #include "cleave/plan/stage_cost.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <iterator>

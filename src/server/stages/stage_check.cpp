@@ -1,6 +1,8 @@
 // Answers again, and compared.
 #include "stages/stage_check.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "cleave/base/byte_cursor.hpp"

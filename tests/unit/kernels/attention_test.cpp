@@ -10,6 +10,7 @@
 
 #include "cleave/base/error.hpp"
 #include "cleave/base/random.hpp"
+#include "same_bits.hpp"
 
 namespace cleave::kernels {
 namespace {
