@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "stages/layout.hpp"
+#include "stages/owner_costs.hpp"
 
 namespace cleave::plan::stages {
 
@@ -34,11 +35,6 @@ struct Gradient {
   double done = kLate;
 };
 
-// Memory of an owner beside its sums: at work, and operands that wait.
-struct Waiting {
-  double fixed = 0, of_all = 0;  // whatever its share, and what grows with it
-};
-
 struct Load {
   double memory = 0, down = 0, compute = 0, up = 0;
   std::int64_t owns = 0;
@@ -46,24 +42,13 @@ struct Load {
 
 class Assigner {
  public:
-  Assigner(const Problem& problem, Layout& layout) : problem_(problem), layout_(layout), work_(*problem.work) {
-    for (const Role& role : layout.roles) {
-      rounding_.push_back(rounding_bytes(work_, role));
-      typical_.push_back(cost_of_share(role.cost, 0.4, 0.6));
-      for (const bool replica : {false, true}) {
-        const double all = count(cost_of_share(role.cost, 0, 1).waiting(replica));
-        const double fifth = count(typical_.back().waiting(replica)), grows = (all - fifth) / 0.8;
-        waiting_[replica ? 1 : 0].push_back({count(typical_.back().at_work) + fifth - 0.2 * grows, grows});
-      }
-      const std::int64_t pieces = role.cost.end() - role.cost.first();
-      if (pieces > 1) reach_pieces(role, pieces);
-    }
-  }
+  Assigner(const Problem& problem, Layout& layout)
+      : problem_(problem), layout_(layout), work_(*problem.work), costs_(problem, layout) {}
 
   bool assign() {
     charge_replicas();
     for (std::size_t s = 0; s < layout_.roles.size(); ++s) {
-      if (elements(s) == 0) {
+      if (costs_.elements(s) == 0) {
         layout_.groups.push_back(1);
         continue;
       }
@@ -89,110 +74,37 @@ class Assigner {
     }
     std::vector<double> sending(loads_.size());
     for (const Owned& owned : layout_.owners) {
-      sending[owned.device] += owned.share * sent(owned.stage) / problem_.up[owned.device];
+      sending[owned.device] += owned.share * costs_.sent(owned.stage) / problem_.up[owned.device];
       layout_.sending_s = std::max(layout_.sending_s, sending[owned.device]);
     }
     return true;
   }
 
  private:
-  // A slice reads whole operands, X and dY, of every piece that it reaches into: of two at least, and of one more for
-  // each least piece's share.
-  void reach_pieces(const Role& role, std::int64_t pieces) {
-    double least = std::numeric_limits<double>::infinity();
-    for (std::int64_t i = role.cost.first(); i < role.cost.end(); ++i) {
-      const double elements = StageCost(work_, i, i + 1, layout_.settings.chunk).gradient_elements();
-      if (elements > 0) least = std::min(least, elements);
-    }
-    const double whole = count(role.cost.boundary(2 * work_.seq));
-    Waiting& waiting = waiting_[1].back();
-    const double cut = count(cost_of_share(role.cost, 0, 1).waiting(true)) - static_cast<double>(pieces) * whole;
-    waiting.fixed = count(typical_.back().at_work) + 2 * whole;
-    waiting.of_all = cut + (pieces > 2 ? whole * role.cost.gradient_elements() / least : 0);
-  }
-
-  static double count(Bytes bytes) { return static_cast<double>(bytes.value()); }
-  double elements(std::size_t s) const { return layout_.roles[s].cost.gradient_elements(); }
-  double groups_of(std::size_t s) const { return static_cast<double>(layout_.groups[s]); }
-  // Of a stage of several pieces a slice may need all, wherever it lies; of one piece it needs its share.
-  double weights_beside(std::size_t s, double share) const {
-    return count(layout_.roles[s].cost.weights()) * (several_pieces(s) ? 1 : std::min(1.0, share + parts_of_heads(s)));
-  }
-  // A slice of attention touches two heads at its ends that it may own little of.
-  double parts_of_heads(std::size_t s) const {
-    const model::Piece& piece = work_.pieces[static_cast<std::size_t>(layout_.roles[s].cost.first())];
-    if (several_pieces(s) || piece.kind != model::PieceKind::attention) return 0;
-    return 2.0 / static_cast<double>(std::max<std::int64_t>(1, piece.attention.n_kv_head));
-  }
-  bool several_pieces(std::size_t s) const { return layout_.roles[s].cost.end() - layout_.roles[s].cost.first() > 1; }
-  double sum_size() const { return static_cast<double>(sum_bytes(work_.wire)); }
-  // Bytes of a whole gradient on its way up.
-  double sent(std::size_t s) const {
-    return elements(s) * static_cast<double>(layout_.groups[s] == 1 ? size_of(work_.wire) : sum_bytes(work_.wire));
-  }
   double horizon(std::size_t s) const {
     const double height = static_cast<double>(s) / static_cast<double>(layout_.roles.size());
     return std::max(layout_.settings.due, layout_.settings.owning * (1 - kBackwardSlope * height));
   }
-  // Share of a stage's sequences that a replica runs itself.
-  double visits(std::size_t s, std::size_t device) const { return problem_.up[device] / uplinks_[s]; }
-
   void charge_replicas() {
     loads_.resize(problem_.devices.size());
-    double at_work = 0;
-    for (const Role& role : layout_.roles)
-      at_work = std::max(at_work, role.cost.is_head() ? 0 : count(role.cost.at_work()));
-    // A device may come to stand in for a replica that is lost; where memory is counted to the last, it may not.
-    if (layout_.settings.tight) at_work = 0;
-    for (std::size_t i = 0; i < loads_.size(); ++i) loads_[i].memory = problem_.memory[i] - at_work;
-    const auto batch = static_cast<double>(work_.batch);
+    const std::vector<double> room = costs_.room();
+    for (std::size_t i = 0; i < loads_.size(); ++i) loads_[i].memory = room[i];
     for (std::size_t s = 0; s < layout_.roles.size(); ++s) {
-      const Role& role = layout_.roles[s];
-      double uplink = 0;
-      for (const std::size_t i : role.replicas) uplink += problem_.up[i];
-      uplinks_.push_back(uplink);
-      const bool kept = is_kept(layout_.settings, role.cost);
-      const double flops = (role.cost.forward(0, work_.seq) + role.cost.way_back(work_.seq, kept)).value();
-      for (const std::size_t i : role.replicas) {
-        Load& load = loads_[i];
-        const double sequences = batch * visits(s, i);
-        load.memory -=
-            replica_bytes(work_, role, layout_.settings) + std::max(0.0, count(role.cost.at_work()) - at_work);
-        const double boundaries = (kept ? 2 : 3) * sequences;
-        load.down +=
-            (count(role.cost.weights()) + boundaries * count(role.cost.boundary(work_.seq))) / problem_.down[i];
-        load.compute += flops * sequences / problem_.flops[i];
+      for (const std::size_t i : layout_.roles[s].replicas) {
+        const OwnerCosts::Part part = costs_.part_of(s, i);
+        loads_[i].down += part.weights + part.forth.down + part.back.down;
+        loads_[i].compute += part.forth.compute + part.back.compute;
       }
     }
   }
 
-  OwnerCost cost_of_share(const StageCost& stage, double from, double to) const {
-    return owner_cost(work_, stage, slices_between(work_, stage, from, to), layout_.settings.chunk);
-  }
-  // Of a stage's whole gradient, in memory: sums, and operands that grow with them.
-  double bytes_of_all(std::size_t s, bool replica) const {
-    return sum_size() * elements(s) + waiting_[replica ? 1 : 0][s].of_all;
-  }
-  double fixed(std::size_t s, bool replica) const { return waiting_[replica ? 1 : 0][s].fixed; }
-
-  struct Times {
-    double down, compute;
-  };
-  // Seconds that owning any slice takes of a device, beside sending its sums.
-  Times times_of(std::size_t s, std::size_t device, bool replica) const {
-    const OwnerCost& typical = typical_[s];
-    const double own = replica ? std::min(1.0, visits(s, device) * groups_of(s)) : 0;
-    const double sequences = static_cast<double>(work_.batch) / groups_of(s) * (1 - own);
-    return {(sequences * count(typical.operands) + (replica             ? 0
-                                                    : several_pieces(s) ? weights_beside(s, 1)
-                                                                        : count(typical.weights))) /
-                problem_.down[device],
-            sequences * typical.alone.value() / problem_.flops[device]};
+  Busy reading(std::size_t s, std::size_t device, bool replica) const {
+    return costs_.reading(s, device, replica, 1 / costs_.groups(s));
   }
 
-  double ready(std::size_t s, std::size_t device, const Times& times) const {
+  double ready(std::size_t s, std::size_t device, const Busy& reads) const {
     const double lag = layout_.settings.lag * layout_.settings.owning;
-    return std::max({horizon(s), loads_[device].down + times.down + lag, loads_[device].compute + times.compute + lag});
+    return std::max({horizon(s), loads_[device].down + reads.down + lag, loads_[device].compute + reads.compute + lag});
   }
 
   // A sequence belongs to the group of the replica that runs it, which reads no operands; of a replica without slices,
@@ -207,9 +119,9 @@ class Assigner {
       if (shares[k] < kNoShare) continue;
       ++owners;
       const Candidate& candidate = gradient.candidates[k];
-      if (candidate.replica) run += visits(gradient.stage, candidate.device);
+      if (candidate.replica) run += costs_.visits(gradient.stage, candidate.device);
     }
-    return owners < 2 || run * groups_of(gradient.stage) <= kUnevenGroups;
+    return owners < 2 || run * costs_.groups(gradient.stage) <= kUnevenGroups;
   }
   bool are_even(const std::vector<Gradient>& list) const {
     return std::ranges::all_of(list, [&](const Gradient& gradient) { return is_even(gradient); });
@@ -219,7 +131,8 @@ class Assigner {
   std::vector<double> shares_at(const Gradient& gradient, double at) const {
     std::vector<double> shares;
     for (const Candidate& c : gradient.candidates)
-      shares.push_back(std::min(c.most, std::max(0.0, at - c.ready) * problem_.up[c.device] / sent(gradient.stage)));
+      shares.push_back(
+          std::min(c.most, std::max(0.0, at - c.ready) * problem_.up[c.device] / costs_.sent(gradient.stage)));
     return shares;
   }
 
@@ -228,14 +141,14 @@ class Assigner {
     for (const Candidate& c : gradient.candidates) {
       most += c.most;
       low = std::min(low, c.ready);
-      high = std::max(high, c.ready + c.most * sent(gradient.stage) / problem_.up[c.device]);
+      high = std::max(high, c.ready + c.most * costs_.sent(gradient.stage) / problem_.up[c.device]);
     }
     if (most < 1) return kLate;
     for (int i = 0; i < 30 && high - low > 1e-3 * high; ++i) {
       const double middle = (low + high) / 2;
       double sum = 0;
       for (const Candidate& c : gradient.candidates)
-        sum += std::min(c.most, std::max(0.0, middle - c.ready) * problem_.up[c.device] / sent(gradient.stage));
+        sum += std::min(c.most, std::max(0.0, middle - c.ready) * problem_.up[c.device] / costs_.sent(gradient.stage));
       (sum >= 1 ? high : low) = middle;
     }
     return high;
@@ -258,8 +171,8 @@ class Assigner {
       std::vector<Candidate> candidates;
       for (const std::size_t i : layout_.roles[s].replicas) {
         if (problem_.owners == OwnerPlaces::apart) break;
-        const double most = (loads_[i].memory - fixed(s, true) - rounding_[s]) / bytes_of_all(s, true);
-        if (most > kLeastShare) candidates.push_back({i, std::min(1.0, most), ready(s, i, times_of(s, i, true)), true});
+        const double most = (loads_[i].memory - costs_.fixed(s, true)) / costs_.of_all(s, true);
+        if (most > kLeastShare) candidates.push_back({i, std::min(1.0, most), ready(s, i, reading(s, i, true)), true});
       }
       if (layout_.settings.owners > 0 && std::ssize(candidates) > layout_.settings.owners * groups) {
         std::ranges::stable_sort(candidates, {}, &Candidate::ready);
@@ -291,12 +204,11 @@ class Assigner {
 
   void charge(std::size_t s, std::size_t device, double share, bool replica) {
     Load& load = loads_[device];
-    const Times times = times_of(s, device, replica);
-    load.down += times.down;
-    load.compute += times.compute;
-    load.up += share * sent(s) / problem_.up[device];
-    load.memory -= bytes_of_all(s, replica) * share + fixed(s, replica) + rounding_[s];
-    if (!replica) load.memory -= weights_beside(s, share);
+    const Busy reads = reading(s, device, replica);
+    load.down += reads.down;
+    load.compute += reads.compute;
+    load.up += share * costs_.sent(s) / problem_.up[device];
+    load.memory -= costs_.bytes(s, replica, share);
     ++load.owns;
   }
 
@@ -319,24 +231,25 @@ class Assigner {
     if (worst == gradients_.end()) return false;
     Gradient& gradient = *worst;
     const std::size_t s = gradient.stage;
-    const bool several = several_pieces(s), late = gradient.done >= kLate;
+    const bool several = costs_.several_pieces(s), late = gradient.done >= kLate;
     const bool tight = layout_.settings.tight && late;
     const double wanted = late ? (tight ? kTightWait : 3) * layout_.settings.owning : gradient.done;
     double missing = 1;
     for (const Candidate& c : gradient.candidates) missing -= c.most;
-    const double weights = weights_beside(s, several ? 1 : 0);
-    const double per_share = bytes_of_all(s, false) + (several ? 0 : count(layout_.roles[s].cost.weights()));
+    const double weights = costs_.weights_beside(s, several ? 1 : 0);
+    const double per_share =
+        costs_.of_all(s, false) + (several ? 0 : static_cast<double>(layout_.roles[s].cost.weights().value()));
     Candidate best;
     double most = 0, least_left = 0;
     for (std::size_t i = 0; i < loads_.size(); ++i) {
       const Load& load = loads_[i];
       if (load.owns >= layout_.settings.roles) continue;
-      const double held = (load.memory - fixed(s, false) - rounding_[s] - weights) / per_share;
+      const double held = (load.memory - costs_.fixed(s, false) - weights) / per_share;
       if (held < kLeastShare) continue;
       if (std::ranges::any_of(gradient.candidates, [&](const Candidate& c) { return c.device == i; })) continue;
       if (std::ranges::find(layout_.roles[s].replicas, i) != layout_.roles[s].replicas.end()) continue;
-      const double at = ready(s, i, times_of(s, i, false)) + load.up * (1 + 2.0 / 95);
-      const double share = std::min(held, std::max(0.0, wanted - at) * problem_.up[i] / sent(s));
+      const double at = ready(s, i, reading(s, i, false)) + load.up * (1 + 2.0 / 95);
+      const double share = std::min(held, std::max(0.0, wanted - at) * problem_.up[i] / costs_.sent(s));
       if (tight && share >= missing) {
         // Of those that can take all that is missing, the one that is then fullest.
         const double left = held - missing;
@@ -365,10 +278,7 @@ class Assigner {
   const Problem& problem_;
   Layout& layout_;
   const StageWork& work_;
-  std::vector<OwnerCost> typical_;
-  std::vector<Waiting> waiting_[2];  // of each stage, of an owner that is no replica of it and of one that is
-  std::vector<double> rounding_;     // of each stage
-  std::vector<double> uplinks_;
+  OwnerCosts costs_;
   std::vector<Load> loads_;
   std::vector<Gradient> gradients_;
 };
