@@ -86,6 +86,10 @@ double chain_time(const Problem& problem, const Layout& layout, bool processors)
   return terms_of(problem, layout, processors).chain;
 }
 
+double beside_interface(const Problem& problem, const Layout& layout, double end) {
+  return longest(end, terms_of(problem, layout, false).interface);
+}
+
 double last_passage(const Problem& problem, const Layout& layout) { return terms_of(problem, layout, false).last; }
 
 double forecast_one_way(const Problem& problem, const Layout& layout, bool back) {

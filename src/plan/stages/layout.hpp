@@ -99,6 +99,8 @@ struct Layout {
   double processors_s = 0;           // for which the busiest processor is taken: sequences, and sums that it owns
 };
 
+[[nodiscard]] inline double in_bytes(Bytes bytes) { return static_cast<double>(bytes.value()); }
+
 /// Bytes of all weights as they travel.
 [[nodiscard]] double weights_of(const StageWork& work);
 
@@ -176,6 +178,8 @@ void make_room_for_sums(const Problem& problem, const Settings& settings, std::v
 [[nodiscard]] std::optional<Layout> own_anew(const Problem& problem, const Layout& layout, const Settings& settings);
 /// How long sequences take to pass all stages, as far as forecast(): gradients and the server's interface aside.
 [[nodiscard]] double chain_time(const Problem& problem, const Layout& layout, bool processors);
+/// When a step ends whose owners are done at `end`, for what passes the server's interface.
+[[nodiscard]] double beside_interface(const Problem& problem, const Layout& layout, double end);
 /// When the last sequence has passed, as late as processors have it that make sums as well.
 [[nodiscard]] double last_passage(const Problem& problem, const Layout& layout);
 /// When the step is forecast to end; with `processors`, no earlier than those of each stage allow.

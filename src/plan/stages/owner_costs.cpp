@@ -6,21 +6,15 @@
 
 namespace cleave::plan::stages {
 
-namespace {
-
-double count(Bytes bytes) { return static_cast<double>(bytes.value()); }
-
-}  // namespace
-
 OwnerCosts::OwnerCosts(const Problem& problem, const Layout& layout)
     : problem_(problem), layout_(layout), work_(*problem.work) {
   for (const Role& role : layout.roles) {
     rounding_.push_back(rounding_bytes(work_, role));
     typical_.push_back(cost_of_share(role.cost, 0.4, 0.6));
     for (const bool replica : {false, true}) {
-      const double all = count(cost_of_share(role.cost, 0, 1).waiting(replica));
-      const double fifth = count(typical_.back().waiting(replica)), grows = (all - fifth) / 0.8;
-      waiting_[replica ? 1 : 0].push_back({count(typical_.back().at_work) + fifth - 0.2 * grows, grows});
+      const double all = in_bytes(cost_of_share(role.cost, 0, 1).waiting(replica));
+      const double fifth = in_bytes(typical_.back().waiting(replica)), grows = (all - fifth) / 0.8;
+      waiting_[replica ? 1 : 0].push_back({in_bytes(typical_.back().at_work) + fifth - 0.2 * grows, grows});
     }
     const std::int64_t pieces = role.cost.end() - role.cost.first();
     if (pieces > 1) reach_pieces(role, pieces);
@@ -38,10 +32,10 @@ void OwnerCosts::reach_pieces(const Role& role, std::int64_t pieces) {
     const double elements = StageCost(work_, i, i + 1, layout_.settings.chunk).gradient_elements();
     if (elements > 0) least = std::min(least, elements);
   }
-  const double whole = count(role.cost.boundary(2 * work_.seq));
+  const double whole = in_bytes(role.cost.boundary(2 * work_.seq));
   Waiting& waiting = waiting_[1].back();
-  const double cut = count(cost_of_share(role.cost, 0, 1).waiting(true)) - static_cast<double>(pieces) * whole;
-  waiting.fixed = count(typical_.back().at_work) + 2 * whole;
+  const double cut = in_bytes(cost_of_share(role.cost, 0, 1).waiting(true)) - static_cast<double>(pieces) * whole;
+  waiting.fixed = in_bytes(typical_.back().at_work) + 2 * whole;
   waiting.of_all = cut + (pieces > 2 ? whole * role.cost.gradient_elements() / least : 0);
 }
 
@@ -61,9 +55,9 @@ OwnerCosts::Part OwnerCosts::part_of(std::size_t s, std::size_t device) const {
   const StageCost& cost = layout_.roles[s].cost;
   const bool kept = is_kept(layout_.settings, cost);
   const double sequences = static_cast<double>(work_.batch) * visits(s, device);
-  const double boundary = sequences * count(cost.boundary(work_.seq)) / problem_.down[device];
+  const double boundary = sequences * in_bytes(cost.boundary(work_.seq)) / problem_.down[device];
   const double flops = sequences / problem_.flops[device];
-  return {count(cost.weights()) / problem_.down[device],
+  return {in_bytes(cost.weights()) / problem_.down[device],
           {boundary, flops * cost.forward(0, work_.seq).value()},
           {(kept ? 1 : 2) * boundary, flops * cost.way_back(work_.seq, kept).value()}};
 }
@@ -73,22 +67,22 @@ Busy OwnerCosts::reading(std::size_t s, std::size_t device, bool replica, double
   const double own = replica ? std::min(1.0, visits(s, device) / of_batch) : 0;
   const double sequences = static_cast<double>(work_.batch) * of_batch * (1 - own);
   double weights = 0;
-  if (!replica) weights = several_pieces(s) ? weights_beside(s, 1) : count(typical.weights);
-  return {(sequences * count(typical.operands) + weights) / problem_.down[device],
+  if (!replica) weights = several_pieces(s) ? weights_beside(s, 1) : in_bytes(typical.weights);
+  return {(sequences * in_bytes(typical.operands) + weights) / problem_.down[device],
           sequences * typical.alone.value() / problem_.flops[device]};
 }
 
 std::vector<double> OwnerCosts::room() const {
   double at_work = 0;
   for (const Role& role : layout_.roles)
-    at_work = std::max(at_work, role.cost.is_head() ? 0 : count(role.cost.at_work()));
+    at_work = std::max(at_work, role.cost.is_head() ? 0 : in_bytes(role.cost.at_work()));
   // A device may come to stand in for a replica that is lost; where memory is counted to the last, it may not.
   if (layout_.settings.tight) at_work = 0;
   std::vector<double> room;
   for (const double memory : problem_.memory) room.push_back(memory - at_work);
   for (const Role& role : layout_.roles) {
     const double part = replica_bytes(work_, role, layout_.settings);
-    const double more = std::max(0.0, count(role.cost.at_work()) - at_work);
+    const double more = std::max(0.0, in_bytes(role.cost.at_work()) - at_work);
     for (const std::size_t i : role.replicas) room[i] -= part + more;
   }
   return room;
@@ -103,7 +97,7 @@ double OwnerCosts::of_all(std::size_t s, bool replica) const {
 }
 
 double OwnerCosts::weights_beside(std::size_t s, double share) const {
-  return count(layout_.roles[s].cost.weights()) * (several_pieces(s) ? 1 : std::min(1.0, share + parts_of_heads(s)));
+  return in_bytes(layout_.roles[s].cost.weights()) * (several_pieces(s) ? 1 : std::min(1.0, share + parts_of_heads(s)));
 }
 
 // A slice of attention touches two heads at its ends that it may own little of.

@@ -1,0 +1,330 @@
+// Bisection for the time at which all uplinks are done. For a given time every gradient takes as few of its stage's own
+// replicas as fill it, those first that could do least elsewhere; what is then missing goes to devices that can take
+// most of it.
+#include "stages/level_owners.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <utility>
+
+#include "stages/owner_costs.hpp"
+
+namespace cleave::plan::stages {
+
+namespace {
+
+// Of Course, fitted to simulated steps of the fleets of docs/measurements/stages.md.
+constexpr double kLoaded = 1.2;     // of the mean time that weights of a stage take: enough replicas have them
+constexpr double kFirst = 0.9;      // of what weights and a first chunk take to the top
+constexpr double kFirstBack = 1.5;  // ways of a chunk from stage to stage, until the first comes back to the one below
+constexpr double kLastBack = 1.0;   // the same of the last one
+constexpr double kLastPassage = 1.03;  // of last_passage()
+// Operands do not come evenly, so a link or a processor that they keep busy is done later than it could be.
+constexpr double kDown = 1.1, kCompute = 1.2;
+
+constexpr double kLeastShare = 0.01;         // below, an owner is not worth its boundaries
+constexpr double kFilled = 1e-9;             // missing of a gradient that has enough owners
+constexpr double kSumHeader = 1 + 2.0 / 95;  // of sums on their way
+constexpr double kUnits = 1.05;              // of its share, memory for whole units
+constexpr double kClose = 3e-3;              // of the end, within which it is found
+
+// Of each group of a stage, the share of the batch that it sums over: what its own replicas run, given in `runs`, and
+// of the rest as much as makes up for having run little.
+std::vector<double> shares_of_batch(std::vector<double> runs) {
+  std::vector<double> sorted = runs;
+  std::ranges::sort(sorted);
+  double rest = 1;
+  for (const double run : runs) rest -= run;
+  double level = 0, below = std::max(0.0, rest);
+  for (std::size_t k = 0; k < sorted.size(); ++k) {
+    below += sorted[k];
+    level = below / static_cast<double>(k + 1);
+    if (k + 1 == sorted.size() || level <= sorted[k + 1]) break;
+  }
+  for (double& run : runs) run = std::max(run, level);
+  return runs;
+}
+
+// What a device has to do until its sums are up.
+struct Hand {
+  double room = 0;  // bytes for sums
+  Busy busy;        // since its lowest stage has been open: operands, and what its part as a replica takes then
+  double up = 0;    // seconds that its sums take
+  double opened = 0, passed = 0;  // of its lowest stage
+  std::int64_t owns = 0;
+
+  [[nodiscard]] double ready() const {
+    return std::max({passed, opened + kDown * busy.down, opened + kCompute * busy.compute});
+  }
+  [[nodiscard]] double end() const { return owns > 0 ? ready() + up : 0; }
+};
+
+// A gradient of which somebody is to own every slice: a group of a stage.
+struct Gradient {
+  std::size_t stage = 0;
+  std::int64_t group = 0;
+  double of_batch = 1;
+  std::vector<std::size_t> replicas;  // that may own slices of it
+};
+
+class Owners {
+ public:
+  Owners(const Problem& problem, const Layout& layout, Course course)
+      : problem_(problem),
+        layout_(layout),
+        costs_(problem, layout),
+        course_(std::move(course)),
+        idle_(problem.devices.size()) {
+    const std::vector<double> room = costs_.room();
+    for (std::size_t i = 0; i < idle_.size(); ++i) idle_[i].room = room[i];
+    for (std::size_t s = 0; s < layout.roles.size(); ++s) {
+      const double forth = std::max(0.0, 1 - course_.opened[s] / course_.passed[s]);
+      for (const std::size_t i : layout.roles[s].replicas) {
+        const OwnerCosts::Part part = costs_.part_of(s, i);
+        idle_[i].busy.down += forth * part.forth.down + part.back.down;
+        idle_[i].busy.compute += forth * part.forth.compute + part.back.compute;
+      }
+    }
+    std::vector<std::vector<double>> runs;
+    for (const std::int64_t groups : layout.groups) runs.emplace_back(static_cast<std::size_t>(groups));
+    for (const Owned& owned : layout.owners) {
+      if (owned.replica) runs[owned.stage][group_of(owned)] += costs_.visits(owned.stage, owned.device);
+    }
+    for (std::vector<double>& of : runs) of_batch_.push_back(shares_of_batch(std::move(of)));
+    for (std::size_t s = 0; s < layout.roles.size(); ++s) {
+      if (costs_.elements(s) == 0) continue;
+      for (std::size_t g = 0; g < of_batch_[s].size(); ++g)
+        gradients_.push_back({s, static_cast<std::int64_t>(g), of_batch_[s][g], {}});
+      if (of_batch_[s].size() == 1) gradients_.back().replicas = layout.roles[s].replicas;
+    }
+    if (problem.owners == OwnerPlaces::apart) {
+      for (Gradient& gradient : gradients_) gradient.replicas.clear();
+    } else {
+      // Replicas of a stage with several groups stay in the group that they are in.
+      for (const Owned& owned : layout.owners) {
+        if (owned.replica && of_batch_[owned.stage].size() > 1) of(owned).replicas.push_back(owned.device);
+      }
+    }
+  }
+
+  [[nodiscard]] const Course& course() const { return course_; }
+
+  [[nodiscard]] double end() const {
+    std::vector<Hand> hands = idle_;
+    for (const Owned& owned : layout_.owners)
+      hands[owned.device] = with(hands[owned.device], owned.stage, owned.device, owned.replica,
+                                 of_batch_[owned.stage][group_of(owned)], owned.share);
+    double end = 0;
+    for (const Hand& hand : hands) end = std::max(end, hand.end());
+    return end;
+  }
+
+  std::optional<std::vector<Owned>> level(double before) {
+    double low = course_.passed.front(), high = before * (1 - kClose);
+    std::optional<std::vector<Owned>> best = done_by(high);
+    while (best && high - low > kClose * high) {
+      const double middle = (low + high) / 2;
+      if (std::optional<std::vector<Owned>> found = done_by(middle)) {
+        best = std::move(found);
+        high = middle;
+      } else {
+        low = middle;
+      }
+    }
+    return best;
+  }
+
+  // What forecasts ask of owners, for the whole step.
+  void sum_up(Layout& layout) const {
+    std::vector<double> compute(problem_.devices.size()), up(problem_.devices.size());
+    for (std::size_t s = 0; s < layout.roles.size(); ++s) {
+      for (const std::size_t i : layout.roles[s].replicas) {
+        const OwnerCosts::Part part = costs_.part_of(s, i);
+        compute[i] += part.forth.compute + part.back.compute;
+      }
+    }
+    for (const Owned& owned : layout.owners) {
+      const double of_batch = of_batch_[owned.stage][group_of(owned)];
+      compute[owned.device] += costs_.reading(owned.stage, owned.device, owned.replica, of_batch).compute;
+      up[owned.device] += owned.share * costs_.sent(owned.stage) / problem_.up[owned.device];
+    }
+    layout.processors_s = *std::ranges::max_element(compute);
+    layout.sending_s = *std::ranges::max_element(up);
+  }
+
+ private:
+  static std::size_t group_of(const Owned& owned) { return static_cast<std::size_t>(owned.group); }
+  Gradient& of(const Owned& owned) {
+    return *std::ranges::find_if(gradients_, [&](const Gradient& gradient) {
+      return gradient.stage == owned.stage && gradient.group == owned.group;
+    });
+  }
+
+  Hand with(Hand hand, std::size_t s, std::size_t device, bool replica, double of_batch, double share) const {
+    const Busy reads = costs_.reading(s, device, replica, of_batch);
+    hand.busy.down += reads.down;
+    hand.busy.compute += reads.compute;
+    hand.opened = std::max(hand.opened, course_.opened[s]);
+    hand.passed = std::max(hand.passed, course_.passed[s]);
+    hand.up += share * costs_.sent(s) * kSumHeader / problem_.up[device];
+    hand.room -= costs_.bytes(s, replica, share);
+    ++hand.owns;
+    return hand;
+  }
+
+  // The share of a gradient that a device can have read, summed and sent by then.
+  double capacity(const Hand& hand, const Gradient& gradient, std::size_t device, bool replica, double by) const {
+    const std::size_t s = gradient.stage;
+    const double left = by - with(hand, s, device, replica, gradient.of_batch, 0).end();
+    if (left <= 0) return 0;
+    const bool several = costs_.several_pieces(s);
+    const double beside = replica ? 0 : costs_.weights_beside(s, several ? 1 : 0);
+    const double weights = replica || several ? 0 : in_bytes(layout_.roles[s].cost.weights());
+    const double held = (hand.room - costs_.fixed(s, replica) - beside) / (costs_.of_all(s, replica) + weights);
+    return std::min({1.0, held / kUnits, left * problem_.up[device] / (costs_.sent(s) * kSumHeader)});
+  }
+
+  struct Able {
+    std::size_t device;
+    double share;      // that it can take
+    double elsewhere;  // seconds that its uplink would have for another stage's sums
+  };
+
+  // As many of the stage's own replicas as fill the gradient.
+  double own(const Gradient& gradient, std::vector<Hand>& hands, double by, std::vector<Owned>& owners) const {
+    const std::size_t s = gradient.stage;
+    std::vector<Able> able;
+    for (const std::size_t i : gradient.replicas) {
+      const double share = capacity(hands[i], gradient, i, true, by);
+      if (share < kLeastShare) continue;
+      const Hand elsewhere = with(hands[i], s, i, false, 1, 0);
+      able.push_back({i, share, std::max(0.0, by - elsewhere.ready()) * problem_.up[i]});
+    }
+    std::ranges::stable_sort(able, {}, [](const Able& of) { return std::pair(of.elsewhere, -of.share); });
+    if (layout_.settings.owners > 0 && std::ssize(able) > layout_.settings.owners) {
+      std::ranges::stable_sort(able, std::greater<>{}, &Able::share);
+      able.resize(static_cast<std::size_t>(layout_.settings.owners));
+    }
+    return fill(gradient, able, true, 1, hands, owners);
+  }
+
+  // Others, those first that can take most; what is still missing.
+  double help(const Gradient& gradient, double missing, std::vector<Hand>& hands, double by,
+              std::vector<Owned>& owners) const {
+    const std::vector<std::size_t>& replicas = layout_.roles[gradient.stage].replicas;
+    std::vector<Able> able;
+    for (std::size_t i = 0; i < hands.size(); ++i) {
+      if (hands[i].owns >= layout_.settings.roles || std::ranges::find(replicas, i) != replicas.end()) continue;
+      const double share = capacity(hands[i], gradient, i, false, by);
+      if (share >= kLeastShare) able.push_back({i, share, 0});
+    }
+    std::ranges::stable_sort(able, std::greater<>{}, &Able::share);
+    return fill(gradient, able, false, missing, hands, owners);
+  }
+
+  // Where a stage has several groups, all of a group's replicas stay in it: who runs a sequence sums it.
+  double fill(const Gradient& gradient, const std::vector<Able>& able, bool replicas, double missing,
+              std::vector<Hand>& hands, std::vector<Owned>& owners) const {
+    const bool all = replicas && gradient.of_batch < 1;
+    for (const Able& of : able) {
+      if (missing <= kFilled && !all) break;
+      const double share = all ? of.share : std::min(of.share, missing);
+      missing -= share;
+      hands[of.device] = with(hands[of.device], gradient.stage, of.device, replicas, gradient.of_batch, share);
+      owners.push_back({of.device, gradient.stage, gradient.group, share, replicas});
+    }
+    return missing;
+  }
+
+  // Owners that are done by then, if there are such.
+  std::optional<std::vector<Owned>> done_by(double by) const {
+    std::vector<Owned> owners;
+    std::vector<Hand> hands = idle_;
+    std::vector<std::pair<double, const Gradient*>> missing;
+    for (const Gradient& gradient : gradients_) {
+      const double left = own(gradient, hands, by, owners);
+      if (left > kFilled) missing.emplace_back(left, &gradient);
+    }
+    if (!missing.empty() && (problem_.owners == OwnerPlaces::replicas || !layout_.settings.helpers))
+      return std::nullopt;
+    std::ranges::stable_sort(missing, std::greater<>{},
+                             [&](const auto& of) { return of.first * costs_.sent(of.second->stage); });
+    for (const auto& [left, gradient] : missing) {
+      if (help(*gradient, left, hands, by, owners) > kFilled) return std::nullopt;
+    }
+    std::ranges::stable_sort(owners, {}, [](const Owned& of) { return std::pair(of.stage, of.group); });
+    for (auto first = owners.begin(); first != owners.end();) {
+      double sum = 0;
+      auto last = first;
+      for (; last != owners.end() && last->stage == first->stage && last->group == first->group; ++last)
+        sum += last->share;
+      for (; first != last; ++first) first->share /= sum;
+    }
+    return owners;
+  }
+
+  const Problem& problem_;
+  const Layout& layout_;
+  OwnerCosts costs_;
+  Course course_;
+  std::vector<Hand> idle_;
+  std::vector<std::vector<double>> of_batch_;  // of each stage, of each group
+  std::vector<Gradient> gradients_;
+};
+
+}  // namespace
+
+Course course_of(const Problem& problem, const Layout& layout) {
+  std::vector<double> way;  // of a chunk through each stage
+  double loaded = 0, first = 0;
+  for (const Role& role : layout.roles) {
+    const auto replicas = static_cast<double>(role.replicas.size());
+    const double weights = in_bytes(role.cost.weights());
+    double up = 0, down = 0, flops = 0, mean = 0, most = 0;
+    for (const std::size_t i : role.replicas) {
+      up += problem.up[i] / replicas;
+      down += problem.down[i] / replicas;
+      flops += problem.flops[i] / replicas;
+      mean += weights / problem.down[i] / replicas;
+      most = std::max(most, weights / problem.down[i]);
+    }
+    const double chunk = in_bytes(role.cost.boundary(layout.settings.chunk));
+    way.push_back(chunk / up + chunk / down + role.cost.forward(0, layout.settings.chunk).value() / flops);
+    loaded = std::min(most, kLoaded * mean);
+    first = std::max(first, loaded) + way.back();
+  }
+  const std::size_t stages = layout.roles.size();
+  Course course{std::vector<double>(stages), std::vector<double>(stages)};
+  double at = kFirst * first;
+  for (std::size_t s = stages; s-- > 0;) course.opened[s] = at += kFirstBack * way[s];
+  at = kLastPassage * last_passage(problem, layout);
+  for (std::size_t s = 0; s < stages; ++s) {
+    course.passed[s] = std::max(at, course.opened[s]);
+    at -= kLastBack * way[s];
+  }
+  return course;
+}
+
+double owners_end(const Problem& problem, const Layout& layout) {
+  return Owners(problem, layout, course_of(problem, layout)).end();
+}
+
+std::optional<Layout> level_owners(const Problem& problem, const Layout& layout, bool one_group, double before) {
+  Layout level = layout;
+  if (one_group) {
+    std::ranges::fill(level.groups, 1);
+    level.owners.clear();
+  }
+  Owners owners(problem, level, course_of(problem, layout));
+  std::optional<std::vector<Owned>> found = owners.level(before);
+  if (!found) return std::nullopt;
+  Layout result = level;
+  result.owners = std::move(*found);
+  result.gradients_s = Owners(problem, result, owners.course()).end();
+  owners.sum_up(result);
+  if (result.gradients_s >= before) return std::nullopt;
+  return result;
+}
+
+}  // namespace cleave::plan::stages

@@ -1,0 +1,350 @@
+// What the search tries, one family of settings after another.
+#include "stages/search.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <utility>
+
+#include "stages/finish.hpp"
+#include "stages/level_owners.hpp"
+
+namespace cleave::plan::stages {
+
+namespace {
+
+// What a departure from the usual settings must bring by its forecast, which is less sure there.
+constexpr double kWorth = 0.98;
+
+// That are tried, of the time that all boundaries take on the fleet's uplinks.
+constexpr double kHorizons[] = {0.3, 0.4, 0.5, 0.58, 0.66, 0.75, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0};
+
+// Beside the best of them.
+constexpr double kNearHorizons[] = {0.93, 1.07};
+
+// Groups of owners are searched where downlinks are no more than so many times as fast as uplinks.
+constexpr double kAsymmetric = 4;
+
+// Of further candidates: for how long a stage's processors may be taken, of the time that everything takes on all of
+// them.
+constexpr double kUneven[] = {1.1, 1.3, 1.6};
+// Shares of the devices that hold stages; for how long owners may take then, of the best forecast; stages a device.
+constexpr double kHolding[] = {1.0, 0.7, 0.5, 0.35, 0.25, 0.15};
+constexpr double kSooner[] = {0.15, 0.25, 0.35, 0.5, 0.7};
+constexpr double kStagesOfDevices[] = {1.0, 0.9, 0.8, 0.65, 0.5, 0.4, 0.3, 0.2, 0.14, 0.1, 0.07, 0.05, 0.03};
+// Groups where every replica may sum what it runs by itself, however many there are.
+constexpr std::int64_t kGroupOfEach = 1024;
+// Owners are hastened where the chain takes less than this share of their horizon.
+constexpr double kHasten = 0.9;
+
+// What a step takes, of when its last owner is done as planned.
+constexpr double kAfter = 1.03;
+
+// What levelled owners must bring a candidate, for it to be worth a rehearsal.
+constexpr double kSoonerLevelled = 0.99;
+
+// Layouts whose owners are levelled before others like the best of them are looked at.
+constexpr std::int64_t kLevelled = 3;
+
+// Settings that are like these ones: other sizes of stages, and of what is left beside them.
+std::vector<Settings> like(const Settings& settings) {
+  std::vector<Settings> list;
+  const auto with = [&](double Settings::*what, double value) {
+    list.push_back(settings);
+    list.back().*what = value;
+  };
+  for (const double factor : {0.8, 0.9, 1.1, 1.25}) with(&Settings::loading, settings.loading * factor);
+  for (const double factor : {0.5, 0.75, 1.33, 2.0}) with(&Settings::deeper, settings.deeper * factor);
+  for (const double more : {-0.1, 0.1}) with(&Settings::tilt, settings.tilt + more);
+  for (const double sums : {0.1, 0.15, 0.25, 0.35}) with(&Settings::for_sums, sums);
+  return list;
+}
+
+}  // namespace
+
+template <class Change>
+void Search::vary(Change change) {
+  Settings settings = best_->settings;
+  change(settings);
+  try_settings(settings, worth_);
+}
+template <class Change>
+void Search::vary_owners(Change change, double worth) {
+  Settings settings = best_->settings;
+  change(settings);
+  consider(own_anew(problem_, *best_, settings), worth);
+}
+
+Search::Search(const Problem& problem, std::int64_t chunk, bool keep, bool to_the_unit)
+    : problem_(problem), keep_(keep), to_the_unit_(to_the_unit), worth_(kWorth) {
+  if (chunk > 0) chunk_ = chunk;
+  double uplink = 0;
+  for (const double up : problem_.up) uplink += up;
+  const auto boundary =
+      static_cast<double>(problem_.work->tokens() * problem_.work->pieces.front().width * size_of(problem_.work->wire));
+  guess_ = boundary * static_cast<double>(problem_.work->pieces.size()) / uplink;
+}
+
+void Search::try_settings(Settings settings, double worth) {
+  settings.chunk = chunk_;
+  consider(lay_out(problem_, settings), worth);
+}
+
+void Search::consider(std::optional<Layout> layout, double worth) {
+  if (!layout) return;
+  const double time = forecast(problem_, *layout, false);
+  pool_.push_back({*layout, time});
+  if (keep_) tried_.push_back({*layout, forecast(problem_, *layout, true)});
+  if (best_ && time >= worth * time_) return;
+  if (to_the_unit_ && !within_memory(problem_, finish(problem_, *layout))) return;
+  best_ = std::move(layout);
+  time_ = time;
+}
+
+void Search::run() {
+  for (const double factor : kHorizons) try_settings(of_horizon(guess_ * factor));
+  usual_ = best_.has_value();
+  if (!usual_) worth_ = 1;
+  for (const std::vector<Settings>& family : settings_for_short_memory(guess_)) {
+    if (best_) break;
+    for (const Settings& settings : family) try_settings(settings);
+  }
+  if (!best_ && guess_ < Settings{}.owning) {
+    for (const Settings& settings : settings_of_any_work()) try_settings(settings);
+  }
+  if (!best_) return;
+  vary_owners([](Settings& s) { s.groups = 4; }, worth_);
+  if (groups_may_pay()) try_groups();
+  vary_owners([](Settings& s) { s.groups = 32; }, best_->settings.groups > 1 ? 1 : worth_);
+  for (const double factor : {0.5, 0.8, 1.25}) vary([&](Settings& s) { s.owning *= factor; });
+  for (const double sums : {0.1, 0.35}) vary([&](Settings& s) { s.for_sums = sums; });
+  for (const double factor : {0.8, 1.25}) vary([&](Settings& s) { s.loading *= factor; });
+  if (usual_) vary_stages();
+  for (const double factor : {0.9, 1.0, 1.1})
+    vary_owners([&](Settings& s) { s.due = factor * last_passage(problem_, *best_); }, worth_);
+  const bool limited = !std::isinf(problem_.nic_out);
+  if (limited) {
+    for (const std::int64_t owners : {8, 4, 2}) vary_owners([&](Settings& s) { s.owners = owners; }, worth_);
+  }
+  if (groups_may_pay()) {
+    for (const std::int64_t groups : {2, 4, 8, 16}) {
+      vary_owners(
+          [&](Settings& s) {
+            s.fewest_groups = groups;
+            s.groups = std::max(s.groups, groups);
+          },
+          worth_);
+    }
+  }
+  if (!limited) return;
+  for (const double factor : {1.25, 1.6}) {
+    vary([&](Settings& s) {
+      s.loading *= factor;
+      s.owning *= factor;
+    });
+  }
+}
+
+// Smaller and larger stages at the bottom and the top. Where memory is short, forecasts do not tell them apart.
+void Search::vary_stages() {
+  for (const double factor : kNearHorizons) vary([&](Settings& s) { stretch(s, factor); });
+  for (const double factor : {0.65, 0.9, 1.1}) vary([&](Settings& s) { s.loading *= factor; });
+  for (const double tilt : {0.0, 0.1, 0.3, 0.4}) vary([&](Settings& s) { s.tilt = tilt; });
+  for (const double factor : {0.5, 1.5, 2.0}) vary([&](Settings& s) { s.deeper *= factor; });
+}
+
+void Search::balance_processors() {
+  double flops = 0, rates = 0;
+  for (const Role& role : best_->roles) flops += stage_flops(*problem_.work, role.cost);
+  for (const double rate : problem_.flops) rates += rate;
+  const double even = flops / rates;
+  for (const double uneven : kUneven) {
+    for (const double factor : kHorizons) {
+      Settings settings = of_horizon(std::max(guess_, even) * factor);
+      settings.computing = uneven * even;
+      keep(settings);
+    }
+  }
+}
+
+void Search::use_fewer_devices() {
+  for (const double holding : kHolding) {
+    for (const double sooner : kSooner) {
+      for (const bool helpers : {true, false}) {
+        Settings settings = of_horizon(time_ * sooner);
+        settings.loading *= 2;
+        settings.groups = kGroupOfEach;
+        settings.fewest_groups = 4;
+        settings.holding = holding;
+        settings.helpers = helpers;
+        keep(settings);
+      }
+    }
+  }
+}
+
+void Search::even_times(bool keeping) {
+  for (const double holding : kHolding) {
+    std::int64_t before = 0;
+    for (const double share : kStagesOfDevices) {
+      Settings settings = of_horizon(time_ / 2);
+      settings.holding = holding;
+      settings.keeping = keeping;
+      settings.even_stages =
+          static_cast<std::int64_t>(std::ceil(share * holding * static_cast<double>(problem_.devices.size())));
+      if (settings.even_stages > std::ssize(problem_.work->pieces)) continue;
+      if (std::exchange(before, settings.even_stages) == settings.even_stages) continue;
+      for (const std::int64_t groups : {std::int64_t{1}, kGroupOfEach}) {
+        settings.groups = settings.fewest_groups = groups;
+        for (const bool helpers : {true, false}) {
+          settings.helpers = helpers;
+          keep(settings);
+        }
+      }
+    }
+  }
+}
+
+bool Search::may_keep() const {
+  Settings settings;
+  settings.keeping = true;
+  double least = std::numeric_limits<double>::infinity();
+  for (std::int64_t i = 0; i < std::ssize(problem_.work->pieces); ++i) {
+    const Role role(StageCost(*problem_.work, i, i + 1, chunk_));
+    if (role.cost.may_keep()) least = std::min(least, replica_bytes(*problem_.work, role, settings));
+  }
+  return *std::ranges::max_element(problem_.memory) >= least;
+}
+
+void Search::hasten_owners() {
+  std::vector<Settings> hastened;
+  for (const Tried& tried : tried_) {
+    const double chain = chain_time(problem_, tried.layout, true);
+    if (chain > kHasten * tried.layout.settings.owning) continue;
+    hastened.push_back(tried.layout.settings);
+    hastened.back().owning = chain;
+  }
+  for (const Settings& settings : hastened) keep(settings);
+}
+
+void Search::level_all() {
+  std::vector<Tried> levelled;
+  for (const Tried& tried : tried_) {
+    if (std::ranges::max(tried.layout.groups) > 1) continue;
+    const double before = owners_end(problem_, tried.layout);
+    std::optional<Layout> level = level_owners(problem_, tried.layout, false, before);
+    if (!level) continue;
+    const double sooner =
+        beside_interface(problem_, *level, level->gradients_s) / beside_interface(problem_, tried.layout, before);
+    if (sooner < kSoonerLevelled) levelled.push_back({std::move(*level), tried.time * sooner});
+  }
+  std::ranges::move(levelled, std::back_inserter(tried_));
+}
+
+std::vector<Search::Tried> Search::tried() && {
+  std::ranges::stable_sort(tried_, {}, &Tried::time);
+  const auto alike = [](const Tried& a, const Tried& b) {
+    return a.time == b.time && a.layout.roles.size() == b.layout.roles.size() &&
+           a.layout.owners.size() == b.layout.owners.size();
+  };
+  tried_.erase(std::ranges::unique(tried_, alike).begin(), tried_.end());
+  return std::move(tried_);
+}
+
+void Search::level() {
+  if (!best_) return;
+  std::vector<Tried> first{{*best_, time_}};
+  std::ranges::stable_sort(pool_, {}, &Tried::time);
+  for (const Tried& tried : pool_) {
+    if (std::ssize(first) == kLevelled) break;
+    if (tried.time != first.back().time && tried.time != time_) first.push_back(tried);
+  }
+  std::optional<Layout> found;
+  double least = std::numeric_limits<double>::infinity();
+  const auto take = [&](const Layout& layout, double owners_done) {
+    const double end = beside_interface(problem_, layout, owners_done);
+    if (end >= least || !within_memory(problem_, finish(problem_, layout))) return;
+    found = layout;
+    least = end;
+  };
+  const auto judge = [&](const Layout& layout) {
+    const double before = owners_end(problem_, layout);
+    take(layout, before);
+    const bool groups = layout.settings.fewest_groups == 1 && std::ranges::max(layout.groups) > 1;
+    for (const bool one_group : {false, true}) {
+      if (one_group && !groups) continue;
+      if (std::optional<Layout> level = level_owners(problem_, layout, one_group, std::min(before, least)))
+        take(*level, level->gradients_s);
+    }
+  };
+  for (const Tried& tried : first) judge(tried.layout);
+  if (!found) return;
+  if (usual_) {
+    for (const Settings& settings : like(found->settings)) {
+      if (const std::optional<Layout> layout = lay_out(problem_, settings)) judge(*layout);
+    }
+  }
+  best_ = std::move(found);
+  time_ = kAfter * least;
+}
+
+void Search::keep(Settings settings) {
+  settings.chunk = chunk_;
+  if (std::optional<Layout> layout = lay_out(problem_, settings))
+    tried_.push_back({*layout, forecast(problem_, *layout, true)});
+}
+
+// Groups save bytes down and cost bytes up.
+bool Search::groups_may_pay() const {
+  double up = 0, down = 0;
+  for (const double rate : problem_.up) up += rate;
+  for (const double rate : problem_.down) down += rate;
+  return kAsymmetric * up >= down;
+}
+
+// With several groups another number of stages is best, and other weights are worth waiting for.
+void Search::try_groups() {
+  Search grouped(problem_, chunk_, keep_, to_the_unit_);
+  for (const std::int64_t groups : {2, 8}) {
+    for (const double loading : {1.0, 2.0}) {
+      for (const double factor : kHorizons) {
+        Settings settings = of_horizon(guess_ * factor);
+        settings.loading *= loading;
+        settings.groups = 4 * groups;
+        settings.fewest_groups = groups;
+        grouped.try_settings(settings);
+      }
+    }
+  }
+  std::ranges::move(grouped.pool_, std::back_inserter(pool_));
+  std::ranges::move(grouped.tried_, std::back_inserter(tried_));
+  if (!grouped.best_ || grouped.time_ >= worth_ * time_) return;
+  best_ = std::move(grouped.best_);
+  time_ = grouped.time_;
+}
+
+Search searched(const Problem& problem, std::int64_t chunk, bool keep) {
+  Search search(problem, chunk, keep);
+  search.run();
+  if (!search.best() || within_memory(problem, finish(problem, *search.best()))) return search;
+  Search again(problem, chunk, keep, true);
+  again.run();
+  return again;
+}
+
+std::vector<Layout> search_layouts(const Problem& problem, std::int64_t chunk, bool all) {
+  Search search = searched(problem, chunk, all);
+  std::vector<Layout> layouts;
+  if (!search.best()) return layouts;
+  layouts.push_back(*search.best());
+  if (!all) return layouts;
+  search.balance_processors();
+  search.even_times(false);
+  for (Search::Tried& tried : std::move(search).tried()) {
+    if (within_memory(problem, finish(problem, tried.layout))) layouts.push_back(std::move(tried.layout));
+  }
+  return layouts;
+}
+
+}  // namespace cleave::plan::stages
