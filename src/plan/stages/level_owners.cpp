@@ -1,6 +1,6 @@
 // Bisection for the time at which all uplinks are done. For a given time every gradient takes as few of its stage's own
 // replicas as fill it, those first that could do least elsewhere; what is then missing goes to devices that can take
-// most of it.
+// most of it, and replicas that are free join in.
 #include "stages/level_owners.hpp"
 
 #include <algorithm>
@@ -20,8 +20,9 @@ constexpr double kFirst = 0.9;      // of what weights and a first chunk take to
 constexpr double kFirstBack = 1.5;  // ways of a chunk from stage to stage, until the first comes back to the one below
 constexpr double kLastBack = 1.0;   // the same of the last one
 constexpr double kLastPassage = 1.03;  // of last_passage()
-// Operands do not come evenly, so a link or a processor that they keep busy is done later than it could be.
-constexpr double kDown = 1.1, kCompute = 1.2;
+// Operands do not come evenly, so a link or a processor that they keep busy is done later than it could be. Processors
+// are planned to be idle for longer than they are: whoever loses sums must make them again beside its own.
+constexpr double kDown = 1.1, kCompute = 1.4;
 
 constexpr double kLeastShare = 0.01;         // below, an owner is not worth its boundaries
 constexpr double kFilled = 1e-9;             // missing of a gradient that has enough owners
@@ -237,6 +238,20 @@ class Owners {
     return missing;
   }
 
+  // Replicas that nobody needed own slices of their stage's gradient as well: less is lost with each.
+  void join(std::vector<Hand>& hands, double by, std::vector<Owned>& owners) const {
+    for (const Gradient& gradient : gradients_) {
+      if (gradient.of_batch < 1) continue;
+      for (const std::size_t i : gradient.replicas) {
+        if (hands[i].owns > 0) continue;
+        const double share = capacity(hands[i], gradient, i, true, by);
+        if (share < kLeastShare) continue;
+        hands[i] = with(hands[i], gradient.stage, i, true, gradient.of_batch, share);
+        owners.push_back({i, gradient.stage, gradient.group, share, true});
+      }
+    }
+  }
+
   // Owners that are done by then, if there are such.
   std::optional<std::vector<Owned>> done_by(double by) const {
     std::vector<Owned> owners;
@@ -253,6 +268,7 @@ class Owners {
     for (const auto& [left, gradient] : missing) {
       if (help(*gradient, left, hands, by, owners) > kFilled) return std::nullopt;
     }
+    join(hands, by, owners);
     std::ranges::stable_sort(owners, {}, [](const Owned& of) { return std::pair(of.stage, of.group); });
     for (auto first = owners.begin(); first != owners.end();) {
       double sum = 0;
