@@ -19,6 +19,9 @@ namespace {
 constexpr double kSooner = 0.05;    // of a step, by which others must be sooner
 constexpr double kBusy = 0.01;      // of a step: a device that needs so long for what is left of the last one waits
 constexpr double kOfTheRest = 0.9;  // of the time left: being done sooner is of no use
+// Slower by this than it was seen to be: it did no more, and perhaps less. Who is believed too fast holds up the next
+// step; who is believed too slow says so with its first answers.
+constexpr double kCautious = 1.6;
 
 }  // namespace
 
@@ -200,7 +203,7 @@ void StageRun::look_for_late() {
 void StageRun::believe_late(const LateDevice& one) {
   if (!options.learn) return;
   const DeviceId id(one.device);
-  rates.slowed(id, one.likely);
+  rates.slowed(id, one.likely * kCautious);
   rates.begin_again(id, book(one.device).slow_answer);
   guessed[one.device] = false;
 }

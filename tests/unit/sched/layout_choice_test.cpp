@@ -199,7 +199,7 @@ TEST(LayoutChoice, RehearsesAgainForThoseThatAreLeft) {
 TEST(LayoutChoice, GoesByForecastsOfStagesInLargeFleets) {
   StepSpec spec = spec_of("opt", 8, devices_of(130, 3));
   spec.layout.layout = Layout::stages;
-  spec.batch = 96;
+  spec.batch = 128;
   const plan::StageWork work = plan::stage_work_of(model::build_step(spec.model, graph_options(spec, 1)), spec.wire);
   std::vector<fleet::DeviceProfile> calm = spec.devices;
   for (fleet::DeviceProfile& device : calm) device.jitter = Seconds(0);

@@ -101,7 +101,8 @@ TEST(StageLate, WhatSlowDevicesHaveOthersDo) {
       if (again > 0) continue;
       late += report.late;
       ++runs;
-      EXPECT_LT(report.time, step * 5) << seed;  // panels are large here, and one is waited for
+      // Panels are large here, and one is waited for, a good part of a step twenty times over.
+      EXPECT_LT(report.time, step * 1.5 + Seconds(3.6)) << seed;
       longer += report.time / step;
       scheduler.run();
       expect_all_done_once(scheduler, graph);
@@ -176,27 +177,29 @@ TEST(StageLate, WhoOnlyTookInWeightsIsBelievedToBeSlow) {
   EXPECT_GT(kept, 3) << "every slow device held up its step";
 }
 
-// After one step the next one is planned for what they do: all but as if they had told.
+// After one step the next one is planned for what they do: all but as if they had told. Which of two layouts with much
+// the same forecast is taken turns on the last digits of the rates, and they differ by a tenth, so steps are compared
+// over all fleets.
 TEST(StageLate, SlowDevicesAreSoonPlannedAsIfTheyHadTold) {
-  std::vector<double> longer(4, 0), longest(4, 0);  // of each step, beside that of a planner that knew
-  constexpr std::uint64_t kSeeds = 30;
-  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+  std::vector<double> took(4, 0), longest(4, 0);  // of each step
+  double known = 0, longest_known = 0;            // by a planner that knew
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
     const AFifthSlow of(seed);
     SimulatedFleet informed(of.told, kWide, DType::f16), deceived(of.devices, kWide, DType::f16, of.churn);
-    const Seconds known = StageScheduler(informed, of.graph, of.options).run().time;
+    const double time = StageScheduler(informed, of.graph, of.options).run().time.value();
+    known += time;
+    longest_known = std::max(longest_known, time);
     StageScheduler scheduler(deceived, of.graph, of.options);
-    for (std::size_t step = 0; step < longer.size(); ++step) {
-      const double ratio = scheduler.run().time / known;
-      longer[step] += ratio / static_cast<double>(kSeeds);
-      longest[step] = std::max(longest[step], ratio);
+    for (std::size_t step = 0; step < took.size(); ++step) {
+      const double its = scheduler.run().time.value();
+      took[step] += its;
+      longest[step] = std::max(longest[step], its);
     }
   }
-  EXPECT_GT(longer[0], 1.1) << "nobody was missed";
-  EXPECT_LT(longer[1], 1.1);
-  EXPECT_LT(longest[1], 1.3);
-  for (const std::size_t step : {2, 3}) {
-    EXPECT_LT(longer[step], 1.02) << step;
-    EXPECT_LT(longest[step], 1.25) << step;  // as far as forecasts of so small a fleet are off
+  EXPECT_GT(took[0], 1.1 * known) << "nobody was missed";
+  for (const std::size_t step : {1, 2, 3}) {
+    EXPECT_LT(took[step], 1.02 * known) << step;
+    EXPECT_LT(longest[step], 1.25 * longest_known) << step;
   }
 }
 

@@ -399,7 +399,7 @@ TEST(StageLosses, OwnersOnOneDeviceShareWhatTheyRead) {
   EXPECT_GT(shared, 0) << "no sequence was read for two owners";
 }
 
-// The published fleet loses five devices: one that stands in for them would be late, and is relieved.
+// The published fleet loses twenty devices: one that stands in for them would be late, and is relieved.
 TEST(StageLosses, OwnersThatWouldBeLateAreRelieved) {
   model::ModelConfig config = *model::find_preset("opt-13b");
   config.seq_len = 1024;
@@ -422,14 +422,14 @@ TEST(StageLosses, OwnersThatWouldBeLateAreRelieved) {
   for (std::uint64_t seed = 0; seed < 12 && relieved == 0; ++seed) {
     std::mt19937_64 random(seed);
     fleet::ChurnTrace churn;
-    for (int i = 0; i < 5; ++i)
-      churn.push_back({step * (seed % 2 == 0 ? 0.5 : 0.1), DeviceId(static_cast<std::int64_t>(random() % 256)),
+    for (int i = 0; i < 20; ++i)
+      churn.push_back({step * (seed % 2 == 0 ? 0.5 : 0.7), DeviceId(static_cast<std::int64_t>(random() % 256)),
                        fleet::ChurnKind::leave, 1.0});
     SimulatedFleet fleet(devices, kWide, DType::f16, churn);
     stages::StageRun run(fleet, graph, plan, options);
     run.run({});
     relieved += std::ranges::count_if(run.owner, [](const stages::OwnerState& of) { return of.handed_on > 0; });
-    EXPECT_LT(fleet.now().value(), step.value() * 1.15) << seed;
+    EXPECT_LT(fleet.now().value(), step.value() * 1.2) << seed;
   }
   EXPECT_GT(relieved, 0) << "nobody was relieved";
 }
