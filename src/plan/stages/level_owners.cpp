@@ -24,15 +24,17 @@ constexpr double kLastPassage = 1.03;  // of last_passage()
 // are planned to be idle for longer than they are: whoever loses sums must make them again beside its own.
 constexpr double kDown = 1.1, kCompute = 1.4;
 
+constexpr double kUneven = 1.15;             // of a group's share of a batch, what it may turn out to be
 constexpr double kLeastShare = 0.01;         // below, an owner is not worth its boundaries
 constexpr double kFilled = 1e-9;             // missing of a gradient that has enough owners
 constexpr double kSumHeader = 1 + 2.0 / 95;  // of sums on their way
 constexpr double kUnits = 1.05;              // of its share, memory for whole units
 constexpr double kClose = 3e-3;              // of the end, within which it is found
 
-// Of each group of a stage, the share of the batch that it sums over: what its own replicas run, given in `runs`, and
-// of the rest as much as makes up for having run little.
+// Of each group of a stage, the share of the batch that it may have to sum over: what its own replicas run, given in
+// `runs`, and of the rest as much as makes up for having run little. Who runs how much turns out as the step goes.
 std::vector<double> shares_of_batch(std::vector<double> runs) {
+  if (runs.size() == 1) return {1};
   std::vector<double> sorted = runs;
   std::ranges::sort(sorted);
   double rest = 1;
@@ -43,7 +45,7 @@ std::vector<double> shares_of_batch(std::vector<double> runs) {
     level = below / static_cast<double>(k + 1);
     if (k + 1 == sorted.size() || level <= sorted[k + 1]) break;
   }
-  for (double& run : runs) run = std::max(run, level);
+  for (double& run : runs) run = std::min(1.0, kUneven * std::max(run, level));
   return runs;
 }
 
@@ -162,6 +164,8 @@ class Owners {
     });
   }
 
+  bool has_groups(const Gradient& gradient) const { return layout_.groups[gradient.stage] > 1; }
+
   Hand with(Hand hand, std::size_t s, std::size_t device, bool replica, double of_batch, double share) const {
     const Busy reads = costs_.reading(s, device, replica, of_batch);
     hand.busy.down += reads.down;
@@ -227,7 +231,7 @@ class Owners {
   // Where a stage has several groups, all of a group's replicas stay in it: who runs a sequence sums it.
   double fill(const Gradient& gradient, const std::vector<Able>& able, bool replicas, double missing,
               std::vector<Hand>& hands, std::vector<Owned>& owners) const {
-    const bool all = replicas && gradient.of_batch < 1;
+    const bool all = replicas && has_groups(gradient);
     for (const Able& of : able) {
       if (missing <= kFilled && !all) break;
       const double share = all ? of.share : std::min(of.share, missing);
@@ -241,7 +245,7 @@ class Owners {
   // Replicas that nobody needed own slices of their stage's gradient as well: less is lost with each.
   void join(std::vector<Hand>& hands, double by, std::vector<Owned>& owners) const {
     for (const Gradient& gradient : gradients_) {
-      if (gradient.of_batch < 1) continue;
+      if (has_groups(gradient)) continue;
       for (const std::size_t i : gradient.replicas) {
         if (hands[i].owns > 0) continue;
         const double share = capacity(hands[i], gradient, i, true, by);
