@@ -3,7 +3,8 @@
 // A candidate is laid out for a horizon, the time that the chain of sequences is expected to take: how long weights may
 // take to come, and owners' links may be busy, are shares of it (Settings). cuts.cpp cuts the pieces into stages by the
 // memory of the devices, deal.cpp gives every stage its replicas by uplink, even_cuts.cpp does both by time, owners.cpp
-// finds owners of gradient slices.
+// finds owners of gradient slices; lay_out.cpp puts them together. search.cpp tries settings, and level_owners.cpp finds
+// owners again for the layouts that it likes best.
 #pragma once
 
 #include <cstddef>
@@ -162,7 +163,7 @@ class StageCutter {
 [[nodiscard]] bool deal_replicas(const Problem& problem, const Settings& settings, std::vector<Role>& roles);
 /// Exchanges devices between stages so that the replicas of each come closer to having room for its sums.
 void make_room_for_sums(const Problem& problem, const Settings& settings, std::vector<Role>& roles);
-/// Owners of every gradient; false where sums do not fit.
+/// Owners of every gradient for the horizon; false where sums do not fit.
 [[nodiscard]] bool assign_owners(const Problem& problem, Layout& layout);
 
 /// Requires: what it is made of outlives it.
