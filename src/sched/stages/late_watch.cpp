@@ -30,6 +30,7 @@ void LateWatch::begin_window(Device& of, const Times& to_do, Seconds now) const 
   of.messages = 2 * of.latency;
   of.port = port_;
   of.before = to_do;
+  of.at_processor = to_do[1];
   of.before[1] = of.computes;  // what is down the link may wait for the processor
   of.sent = {};
 }
@@ -145,8 +146,12 @@ std::vector<LateDevice> LateWatch::look(Seconds now, std::span<const timing::Dev
     if (of.loads) of.idle = of.idle_before;
     of.idle_before = of.idle;
     double carried = 0, most = 0;
+    const auto gone = [&](std::size_t r) { return of.before[r] + of.sent[r] - to_do[r]; };
+    const auto carries = [&](std::size_t r) { return gone(r) > kRounding * (of.before[r] + of.sent[r]); };
+    const bool moves = of.answers || carries(0) || carries(2);
     for (std::size_t r = 0; r < kResources; ++r) {
-      const double its = std::max(0.0, of.before[r] + of.sent[r] - to_do[r]);
+      // Where nothing came down, the processor has had nothing but what was there.
+      const double its = std::max(0.0, r == 1 && !moves ? of.at_processor - to_do[1] : gone(r));
       carried += its + of.largest[r];  // the panel under way when the window began counts for nothing
       // A panel counts as soon as it is begun, so one of them may not be done. A device that is believed too fast
       // holds up all that it is given; one that is believed too slow says so with its first answer.
@@ -161,7 +166,6 @@ std::vector<LateDevice> LateWatch::look(Seconds now, std::span<const timing::Dev
     worst_ = std::max(worst_, factor);
     if (factor >= kLate) late.push_back({id, factor, by_answers > 0 ? by_answers : std::max(factor, worked / most)});
     // Something came of it: whoever is silent is watched until it is clear how late it is.
-    const bool moves = of.answers || of.before[0] + of.sent[0] > to_do[0] || of.before[2] + of.sent[2] > to_do[2];
     const bool rests = of.in_hand == 0 && !of.loads;
     if (rests || (moves && factor < kWatchedOn && now.value() - of.since >= kLooks * every_.value()))
       begin_window(of, to_do, now);

@@ -106,6 +106,23 @@ TEST(LateWatch, WhoTurnsSlowIsFoundSoon) {
   while (devices.after(1, {1, 1, 1, 0.05}).empty()) ASSERT_LT(++looks, 20);
 }
 
+// What has not come down yet waits for no processor: who falls silent with much of it is not believed to compute it.
+TEST(LateWatch, WhoFallsSilentWithMuchToComputeIsFoundSoon) {
+  Devices devices(4);
+  const plan::PanelRun run{.each = {Bytes(10), Flops(10), Bytes(0)}, .panels = 1000, .last_up = Bytes(0)};
+  for (timing::DeviceState& state : devices.states) {
+    devices.watch.sent(state.profile, run, true, devices.now);
+    state.down_busy += run.down() / state.profile.downlink;  // at the processor there is nothing yet
+  }
+  for (int i = 0; i < 6; ++i) EXPECT_TRUE(devices.after(1, {1, 1, 1, 1}).empty());
+  std::vector<LateDevice> late;
+  int looks = 0;
+  for (; late.empty() && looks < 20; ++looks) late = devices.after(1, {1, 0, 1, 1});
+  ASSERT_EQ(late.size(), 1U);
+  EXPECT_EQ(late[0].device, 1);
+  EXPECT_LE(looks, 6);
+}
+
 TEST(LateWatch, WhoHasNothingToDoIsNotLate) {
   Devices devices(4);
   devices.send(10);
