@@ -192,7 +192,7 @@ TEST(StagePlan, ReplicasKeepSequencesWhereTheyHaveRoom) {
   for (const double memory : {1e9, 1e8, 3e6}) {
     std::int64_t keep = 0;
     const std::vector<fleet::DeviceProfile> devices = devices_of(30, memory, memory, 3);
-    const std::vector<StagePlan> plans = stage_candidates(work, devices, {.server = kWide}, 160);
+    const std::vector<StagePlan> plans = stage_candidates(work, devices, {.server = kWide}, 100);
     ASSERT_FALSE(plans.empty()) << memory;
     for (const StagePlan& plan : plans) {
       expect_sound(work, plan, devices);
