@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 #include <utility>
 
 #include "stages/owner_costs.hpp"
@@ -18,18 +17,15 @@ namespace {
 constexpr double kLoaded = 1.2;     // of the mean time that weights of a stage take: enough replicas have them
 constexpr double kFirst = 0.9;      // of what weights and a first chunk take to the top
 constexpr double kFirstBack = 1.5;  // ways of a chunk from stage to stage, until the first comes back to the one below
-constexpr double kLastBack = 1.0;   // the same of the last one
 constexpr double kLastPassage = 1.03;  // of last_passage()
 // Operands do not come evenly, so a link or a processor that they keep busy is done later than it could be. Processors
 // are planned to be idle for longer than they are: whoever loses sums must make them again beside its own.
 constexpr double kDown = 1.1, kCompute = 1.4;
 
-constexpr double kUneven = 1.15;             // of a group's share of a batch, what it may turn out to be
-constexpr double kLeastShare = 0.01;         // below, an owner is not worth its boundaries
-constexpr double kFilled = 1e-9;             // missing of a gradient that has enough owners
-constexpr double kSumHeader = 1 + 2.0 / 95;  // of sums on their way
-constexpr double kUnits = 1.05;              // of its share, memory for whole units
-constexpr double kClose = 3e-3;              // of the end, within which it is found
+constexpr double kUnevenRuns = 1.15;  // of a group's share of a batch, what it may turn out to be
+constexpr double kFilled = 1e-9;      // missing of a gradient that has enough owners
+constexpr double kUnits = 1.05;       // of its share, memory for whole units
+constexpr double kClose = 3e-3;       // of the end, within which it is found
 
 // Of each group of a stage, the share of the batch that it may have to sum over: what its own replicas run, given in
 // `runs`, and of the rest as much as makes up for having run little. Who runs how much turns out as the step goes.
@@ -45,7 +41,7 @@ std::vector<double> shares_of_batch(std::vector<double> runs) {
     level = below / static_cast<double>(k + 1);
     if (k + 1 == sorted.size() || level <= sorted[k + 1]) break;
   }
-  for (double& run : runs) run = std::min(1.0, kUneven * std::max(run, level));
+  for (double& run : runs) run = std::min(1.0, kUnevenRuns * std::max(run, level));
   return runs;
 }
 
@@ -63,8 +59,8 @@ struct Hand {
   [[nodiscard]] double end() const { return owns > 0 ? ready() + up : 0; }
 };
 
-// A gradient of which somebody is to own every slice: a group of a stage.
-struct Gradient {
+// A gradient that is to find owners: of a group of a stage.
+struct Unowned {
   std::size_t stage = 0;
   std::int64_t group = 0;
   double of_batch = 1;
@@ -74,41 +70,11 @@ struct Gradient {
 class Owners {
  public:
   Owners(const Problem& problem, const Layout& layout, Course course)
-      : problem_(problem),
-        layout_(layout),
-        costs_(problem, layout),
-        course_(std::move(course)),
-        idle_(problem.devices.size()) {
-    const std::vector<double> room = costs_.room();
-    for (std::size_t i = 0; i < idle_.size(); ++i) idle_[i].room = room[i];
-    for (std::size_t s = 0; s < layout.roles.size(); ++s) {
-      const double forth = std::max(0.0, 1 - course_.opened[s] / course_.passed[s]);
-      for (const std::size_t i : layout.roles[s].replicas) {
-        const OwnerCosts::Part part = costs_.part_of(s, i);
-        idle_[i].busy.down += forth * part.forth.down + part.back.down;
-        idle_[i].busy.compute += forth * part.forth.compute + part.back.compute;
-      }
-    }
-    std::vector<std::vector<double>> runs;
-    for (const std::int64_t groups : layout.groups) runs.emplace_back(static_cast<std::size_t>(groups));
-    for (const Owned& owned : layout.owners) {
-      if (owned.replica) runs[owned.stage][group_of(owned)] += costs_.visits(owned.stage, owned.device);
-    }
-    for (std::vector<double>& of : runs) of_batch_.push_back(shares_of_batch(std::move(of)));
-    for (std::size_t s = 0; s < layout.roles.size(); ++s) {
-      if (costs_.elements(s) == 0) continue;
-      for (std::size_t g = 0; g < of_batch_[s].size(); ++g)
-        gradients_.push_back({s, static_cast<std::int64_t>(g), of_batch_[s][g], {}});
-      if (of_batch_[s].size() == 1) gradients_.back().replicas = layout.roles[s].replicas;
-    }
-    if (problem.owners == OwnerPlaces::apart) {
-      for (Gradient& gradient : gradients_) gradient.replicas.clear();
-    } else {
-      // Replicas of a stage with several groups stay in the group that they are in.
-      for (const Owned& owned : layout.owners) {
-        if (owned.replica && of_batch_[owned.stage].size() > 1) of(owned).replicas.push_back(owned.device);
-      }
-    }
+      : problem_(problem), layout_(layout), costs_(problem, layout), course_(std::move(course)) {
+    for (const double bytes : costs_.room()) idle_.push_back({.room = bytes, .busy = {}});
+    charge_replicas();
+    divide_batch();
+    find_gradients();
   }
 
   [[nodiscard]] const Course& course() const { return course_; }
@@ -140,7 +106,7 @@ class Owners {
 
   // What forecasts ask of owners, for the whole step.
   void sum_up(Layout& layout) const {
-    std::vector<double> compute(problem_.devices.size()), up(problem_.devices.size());
+    std::vector<double> compute(problem_.devices.size());
     for (std::size_t s = 0; s < layout.roles.size(); ++s) {
       for (const std::size_t i : layout.roles[s].replicas) {
         const OwnerCosts::Part part = costs_.part_of(s, i);
@@ -150,21 +116,51 @@ class Owners {
     for (const Owned& owned : layout.owners) {
       const double of_batch = of_batch_[owned.stage][group_of(owned)];
       compute[owned.device] += costs_.reading(owned.stage, owned.device, owned.replica, of_batch).compute;
-      up[owned.device] += owned.share * costs_.sent(owned.stage) / problem_.up[owned.device];
     }
     layout.processors_s = *std::ranges::max_element(compute);
-    layout.sending_s = *std::ranges::max_element(up);
+    layout.sending_s = costs_.sending(layout.owners);
   }
 
  private:
-  static std::size_t group_of(const Owned& owned) { return static_cast<std::size_t>(owned.group); }
-  Gradient& of(const Owned& owned) {
-    return *std::ranges::find_if(gradients_, [&](const Gradient& gradient) {
-      return gradient.stage == owned.stage && gradient.group == owned.group;
-    });
+  void charge_replicas() {
+    for (std::size_t s = 0; s < layout_.roles.size(); ++s) {
+      const double forth = std::max(0.0, 1 - course_.opened[s] / course_.passed[s]);
+      for (const std::size_t i : layout_.roles[s].replicas) {
+        const OwnerCosts::Part part = costs_.part_of(s, i);
+        idle_[i].busy.down += forth * part.forth.down + part.back.down;
+        idle_[i].busy.compute += forth * part.forth.compute + part.back.compute;
+      }
+    }
+  }
+  void divide_batch() {
+    std::vector<std::vector<double>> runs;
+    for (const std::int64_t groups : layout_.groups) runs.emplace_back(static_cast<std::size_t>(groups));
+    for (const Owned& owned : layout_.owners) {
+      if (owned.replica) runs[owned.stage][group_of(owned)] += costs_.visits(owned.stage, owned.device);
+    }
+    for (std::vector<double>& of : runs) of_batch_.push_back(shares_of_batch(std::move(of)));
+  }
+  // Replicas of a stage with several groups stay in the group that they are in.
+  void find_gradients() {
+    for (std::size_t s = 0; s < layout_.roles.size(); ++s) {
+      if (costs_.elements(s) == 0) continue;
+      for (std::size_t g = 0; g < of_batch_[s].size(); ++g)
+        gradients_.push_back({s, static_cast<std::int64_t>(g), of_batch_[s][g], {}});
+    }
+    if (problem_.owners == OwnerPlaces::apart) return;
+    for (Unowned& gradient : gradients_) {
+      if (!has_groups(gradient)) gradient.replicas = layout_.roles[gradient.stage].replicas;
+    }
+    for (const Owned& owned : layout_.owners) {
+      if (!owned.replica || of_batch_[owned.stage].size() == 1) continue;
+      std::ranges::find_if(gradients_, [&](const Unowned& of) {
+        return of.stage == owned.stage && of.group == owned.group;
+      })->replicas.push_back(owned.device);
+    }
   }
 
-  bool has_groups(const Gradient& gradient) const { return layout_.groups[gradient.stage] > 1; }
+  static std::size_t group_of(const Owned& owned) { return static_cast<std::size_t>(owned.group); }
+  bool has_groups(const Unowned& gradient) const { return layout_.groups[gradient.stage] > 1; }
 
   Hand with(Hand hand, std::size_t s, std::size_t device, bool replica, double of_batch, double share) const {
     const Busy reads = costs_.reading(s, device, replica, of_batch);
@@ -179,14 +175,11 @@ class Owners {
   }
 
   // The share of a gradient that a device can have read, summed and sent by then.
-  double capacity(const Hand& hand, const Gradient& gradient, std::size_t device, bool replica, double by) const {
+  double capacity(const Hand& hand, const Unowned& gradient, std::size_t device, bool replica, double by) const {
     const std::size_t s = gradient.stage;
     const double left = by - with(hand, s, device, replica, gradient.of_batch, 0).end();
     if (left <= 0) return 0;
-    const bool several = costs_.several_pieces(s);
-    const double beside = replica ? 0 : costs_.weights_beside(s, several ? 1 : 0);
-    const double weights = replica || several ? 0 : in_bytes(layout_.roles[s].cost.weights());
-    const double held = (hand.room - costs_.fixed(s, replica) - beside) / (costs_.of_all(s, replica) + weights);
+    const double held = costs_.held(s, replica, hand.room);
     return std::min({1.0, held / kUnits, left * problem_.up[device] / (costs_.sent(s) * kSumHeader)});
   }
 
@@ -197,7 +190,7 @@ class Owners {
   };
 
   // As many of the stage's own replicas as fill the gradient.
-  double own(const Gradient& gradient, std::vector<Hand>& hands, double by, std::vector<Owned>& owners) const {
+  double own(const Unowned& gradient, std::vector<Hand>& hands, double by, std::vector<Owned>& owners) const {
     const std::size_t s = gradient.stage;
     std::vector<Able> able;
     for (const std::size_t i : gradient.replicas) {
@@ -215,7 +208,7 @@ class Owners {
   }
 
   // Others, those first that can take most; what is still missing.
-  double help(const Gradient& gradient, double missing, std::vector<Hand>& hands, double by,
+  double help(const Unowned& gradient, double missing, std::vector<Hand>& hands, double by,
               std::vector<Owned>& owners) const {
     const std::vector<std::size_t>& replicas = layout_.roles[gradient.stage].replicas;
     std::vector<Able> able;
@@ -229,7 +222,7 @@ class Owners {
   }
 
   // Where a stage has several groups, all of a group's replicas stay in it: who runs a sequence sums it.
-  double fill(const Gradient& gradient, const std::vector<Able>& able, bool replicas, double missing,
+  double fill(const Unowned& gradient, const std::vector<Able>& able, bool replicas, double missing,
               std::vector<Hand>& hands, std::vector<Owned>& owners) const {
     const bool all = replicas && has_groups(gradient);
     for (const Able& of : able) {
@@ -244,7 +237,7 @@ class Owners {
 
   // Replicas that nobody needed own slices of their stage's gradient as well: less is lost with each.
   void join(std::vector<Hand>& hands, double by, std::vector<Owned>& owners) const {
-    for (const Gradient& gradient : gradients_) {
+    for (const Unowned& gradient : gradients_) {
       if (has_groups(gradient)) continue;
       for (const std::size_t i : gradient.replicas) {
         if (hands[i].owns > 0) continue;
@@ -260,8 +253,8 @@ class Owners {
   std::optional<std::vector<Owned>> done_by(double by) const {
     std::vector<Owned> owners;
     std::vector<Hand> hands = idle_;
-    std::vector<std::pair<double, const Gradient*>> missing;
-    for (const Gradient& gradient : gradients_) {
+    std::vector<std::pair<double, const Unowned*>> missing;
+    for (const Unowned& gradient : gradients_) {
       const double left = own(gradient, hands, by, owners);
       if (left > kFilled) missing.emplace_back(left, &gradient);
     }
@@ -290,14 +283,14 @@ class Owners {
   Course course_;
   std::vector<Hand> idle_;
   std::vector<std::vector<double>> of_batch_;  // of each stage, of each group
-  std::vector<Gradient> gradients_;
+  std::vector<Unowned> gradients_;
 };
 
 }  // namespace
 
 Course course_of(const Problem& problem, const Layout& layout) {
   std::vector<double> way;  // of a chunk through each stage
-  double loaded = 0, first = 0;
+  double first = 0;
   for (const Role& role : layout.roles) {
     const auto replicas = static_cast<double>(role.replicas.size());
     const double weights = in_bytes(role.cost.weights());
@@ -311,8 +304,7 @@ Course course_of(const Problem& problem, const Layout& layout) {
     }
     const double chunk = in_bytes(role.cost.boundary(layout.settings.chunk));
     way.push_back(chunk / up + chunk / down + role.cost.forward(0, layout.settings.chunk).value() / flops);
-    loaded = std::min(most, kLoaded * mean);
-    first = std::max(first, loaded) + way.back();
+    first = std::max(first, std::min(most, kLoaded * mean)) + way.back();
   }
   const std::size_t stages = layout.roles.size();
   Course course{std::vector<double>(stages), std::vector<double>(stages)};
@@ -321,7 +313,7 @@ Course course_of(const Problem& problem, const Layout& layout) {
   at = kLastPassage * last_passage(problem, layout);
   for (std::size_t s = 0; s < stages; ++s) {
     course.passed[s] = std::max(at, course.opened[s]);
-    at -= kLastBack * way[s];
+    at -= way[s];
   }
   return course;
 }

@@ -107,6 +107,19 @@ double OwnerCosts::parts_of_heads(std::size_t s) const {
   return 2.0 / static_cast<double>(std::max<std::int64_t>(1, piece.attention.n_kv_head));
 }
 
+double OwnerCosts::held(std::size_t s, bool replica, double room) const {
+  const bool several = several_pieces(s);
+  const double beside = replica ? 0 : weights_beside(s, several ? 1 : 0);
+  const double weights = replica || several ? 0 : in_bytes(layout_.roles[s].cost.weights());
+  return (room - fixed(s, replica) - beside) / (of_all(s, replica) + weights);
+}
+
+double OwnerCosts::sending(const std::vector<Owned>& owners) const {
+  std::vector<double> up(problem_.devices.size());
+  for (const Owned& owned : owners) up[owned.device] += owned.share * sent(owned.stage) / problem_.up[owned.device];
+  return *std::ranges::max_element(up);
+}
+
 double OwnerCosts::bytes(std::size_t s, bool replica, double share) const {
   return fixed(s, replica) + of_all(s, replica) * share + (replica ? 0 : weights_beside(s, share));
 }

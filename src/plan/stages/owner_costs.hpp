@@ -7,6 +7,11 @@
 
 namespace cleave::plan::stages {
 
+/// Below, an owner is not worth its boundaries.
+inline constexpr double kLeastShare = 0.01;
+/// Of sums on their way, with the headers of their messages.
+inline constexpr double kSumHeader = 1 + 2.0 / 95;
+
 /// Seconds of a device's downlink and processor.
 struct Busy {
   double down = 0, compute = 0;
@@ -21,8 +26,6 @@ class OwnerCosts {
   [[nodiscard]] double elements(std::size_t s) const { return layout_.roles[s].cost.gradient_elements(); }
   [[nodiscard]] double sent(std::size_t s) const;
   [[nodiscard]] double groups(std::size_t s) const { return static_cast<double>(layout_.groups[s]); }
-  /// Pieces of the stage are more than one: a slice of it may need all of its weights, wherever it lies.
-  [[nodiscard]] bool several_pieces(std::size_t s) const;
   /// Share of a stage's sequences that a replica of it runs.
   [[nodiscard]] double visits(std::size_t s, std::size_t device) const { return problem_.up[device] / uplinks_[s]; }
 
@@ -36,17 +39,24 @@ class OwnerCosts {
   /// read. Sending its sums comes on top.
   [[nodiscard]] Busy reading(std::size_t s, std::size_t device, bool replica, double of_batch) const;
 
+  /// The longest time that an uplink takes for its sums.
+  [[nodiscard]] double sending(const std::vector<Owned>& owners) const;
+
   /// Bytes of each device that are left for sums beside its part in a stage.
   [[nodiscard]] std::vector<double> room() const;
-  /// Bytes that an owner takes whatever its share is, and those of a whole gradient that grow with it.
-  [[nodiscard]] double fixed(std::size_t s, bool replica) const;
-  [[nodiscard]] double of_all(std::size_t s, bool replica) const;
-  /// Of who is no replica: weights for a slice.
-  [[nodiscard]] double weights_beside(std::size_t s, double share) const;
+  /// The share of a gradient that `room` bytes hold; above 1 where they hold more.
+  [[nodiscard]] double held(std::size_t s, bool replica, double room) const;
   /// Bytes of a share, all told.
   [[nodiscard]] double bytes(std::size_t s, bool replica, double share) const;
 
  private:
+  // Bytes that an owner takes whatever its share is, and those of a whole gradient that grow with it.
+  [[nodiscard]] double fixed(std::size_t s, bool replica) const;
+  [[nodiscard]] double of_all(std::size_t s, bool replica) const;
+  // Pieces of the stage are more than one: a slice of it may need all of its weights, wherever it lies.
+  [[nodiscard]] bool several_pieces(std::size_t s) const;
+  // Of who is no replica: weights for a slice.
+  [[nodiscard]] double weights_beside(std::size_t s, double share) const;
   struct Waiting {
     double fixed = 0, of_all = 0;
   };

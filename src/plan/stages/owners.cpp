@@ -12,8 +12,7 @@ namespace cleave::plan::stages {
 
 namespace {
 
-constexpr double kLate = 1e9;         // a gradient that has not enough owners
-constexpr double kLeastShare = 0.01;  // below, an owner is not worth its boundaries
+constexpr double kLate = 1e9;  // a gradient that has not enough owners
 constexpr std::int64_t kMostHelpers = 600;
 constexpr double kTightWait = 1.3;       // where memory is counted to the last: horizons that sums may take
 constexpr double kNoShare = 1e-4;        // below, it is none
@@ -57,7 +56,7 @@ class Assigner {
     for (Gradient& gradient : gradients_) charge_own(gradient);
     const auto most = std::min<std::int64_t>(3 * std::ssize(problem_.devices), kMostHelpers);
     for (std::int64_t i = 0; i < most && add_helper(); ++i) {}
-    layout_.gradients_s = layout_.processors_s = layout_.sending_s = 0;
+    layout_.gradients_s = layout_.processors_s = 0;
     for (const Load& load : loads_) layout_.processors_s = std::max(layout_.processors_s, load.compute);
     for (const Gradient& gradient : gradients_) {
       if (gradient.done >= kLate || !is_even(gradient)) return false;
@@ -72,11 +71,7 @@ class Assigner {
             {candidate.device, gradient.stage, gradient.group, shares[k] / sum, candidate.replica});
       }
     }
-    std::vector<double> sending(loads_.size());
-    for (const Owned& owned : layout_.owners) {
-      sending[owned.device] += owned.share * costs_.sent(owned.stage) / problem_.up[owned.device];
-      layout_.sending_s = std::max(layout_.sending_s, sending[owned.device]);
-    }
+    layout_.sending_s = costs_.sending(layout_.owners);
     return true;
   }
 
@@ -171,7 +166,7 @@ class Assigner {
       std::vector<Candidate> candidates;
       for (const std::size_t i : layout_.roles[s].replicas) {
         if (problem_.owners == OwnerPlaces::apart) break;
-        const double most = (loads_[i].memory - costs_.fixed(s, true)) / costs_.of_all(s, true);
+        const double most = costs_.held(s, true, loads_[i].memory);
         if (most > kLeastShare) candidates.push_back({i, std::min(1.0, most), ready(s, i, reading(s, i, true)), true});
       }
       if (layout_.settings.owners > 0 && std::ssize(candidates) > layout_.settings.owners * groups) {
@@ -231,24 +226,21 @@ class Assigner {
     if (worst == gradients_.end()) return false;
     Gradient& gradient = *worst;
     const std::size_t s = gradient.stage;
-    const bool several = costs_.several_pieces(s), late = gradient.done >= kLate;
+    const bool late = gradient.done >= kLate;
     const bool tight = layout_.settings.tight && late;
     const double wanted = late ? (tight ? kTightWait : 3) * layout_.settings.owning : gradient.done;
     double missing = 1;
     for (const Candidate& c : gradient.candidates) missing -= c.most;
-    const double weights = costs_.weights_beside(s, several ? 1 : 0);
-    const double per_share =
-        costs_.of_all(s, false) + (several ? 0 : static_cast<double>(layout_.roles[s].cost.weights().value()));
     Candidate best;
     double most = 0, least_left = 0;
     for (std::size_t i = 0; i < loads_.size(); ++i) {
       const Load& load = loads_[i];
       if (load.owns >= layout_.settings.roles) continue;
-      const double held = (load.memory - costs_.fixed(s, false) - weights) / per_share;
+      const double held = costs_.held(s, false, load.memory);
       if (held < kLeastShare) continue;
       if (std::ranges::any_of(gradient.candidates, [&](const Candidate& c) { return c.device == i; })) continue;
       if (std::ranges::find(layout_.roles[s].replicas, i) != layout_.roles[s].replicas.end()) continue;
-      const double at = ready(s, i, reading(s, i, false)) + load.up * (1 + 2.0 / 95);
+      const double at = ready(s, i, reading(s, i, false)) + load.up * kSumHeader;
       const double share = std::min(held, std::max(0.0, wanted - at) * problem_.up[i] / costs_.sent(s));
       if (tight && share >= missing) {
         // Of those that can take all that is missing, the one that is then fullest.

@@ -56,10 +56,6 @@ StagePlan finished(const stages::Problem& problem, const stages::Layout& layout,
   return plan;
 }
 
-}  // namespace
-
-namespace {
-
 // Rounds have more replicas at a time; where there are so many of a stage all the same, they bring nothing.
 constexpr double kFewReplicas = 3;
 

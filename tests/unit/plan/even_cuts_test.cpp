@@ -4,26 +4,11 @@
 #include <algorithm>
 #include <set>
 
-#include "cleave/model/family.hpp"
+#include "small_work.hpp"
 #include "stages/layout.hpp"
 
 namespace cleave::plan::stages {
 namespace {
-
-StageWork work_of(std::int64_t layers, std::int64_t batch) {
-  model::ModelConfig config;
-  config.family = "opt";
-  config.n_layer = layers;
-  config.n_head = config.n_kv_head = 8;
-  config.d_model = 128;
-  config.d_ff = 512;
-  config.vocab_size = 640;
-  config.seq_len = config.max_pos = 256;
-  model::StepOptions options;
-  options.kind = model::StepKind::train;
-  options.batch = batch;
-  return stage_work_of(model::build_step(config, options), DType::f16);
-}
 
 // Devices of so many FLOP/s and bytes; links that take next to no time.
 struct Fleet {
@@ -64,7 +49,7 @@ void expect_whole(const StageWork& work, const std::vector<Role>& roles) {
 // 24 layers on 13 devices, of which one is twice as quick: nobody computes for a third longer than all on average, and
 // the quickest device has the largest stage.
 TEST(EvenCuts, FollowProcessors) {
-  const StageWork work = work_of(24, 4);
+  const StageWork work = small_work({.layers = 24}, 4);
   std::vector<double> flops(13, 1e9);
   flops[5] = 2e9;
   const Fleet fleet(work, flops, 1e12);
@@ -86,7 +71,7 @@ TEST(EvenCuts, FollowProcessors) {
 
 // Groups of several devices are made alike, and every device has a place.
 TEST(EvenCuts, GroupsAreAlike) {
-  const StageWork work = work_of(8, 4);
+  const StageWork work = small_work({.layers = 8}, 4);
   std::vector<double> flops;
   for (int i = 0; i < 36; ++i) flops.push_back(1e9 * (1 + 0.02 * i));
   const Fleet fleet(work, flops, 1e12);
@@ -105,7 +90,7 @@ TEST(EvenCuts, GroupsAreAlike) {
 
 // With little memory stages are as small as that, or there are none; fewer devices may be asked for.
 TEST(EvenCuts, ObeyMemoryAndShares) {
-  const StageWork work = work_of(12, 4);
+  const StageWork work = small_work({.layers = 12}, 4);
   const StageCost layer(work, 0, 2, 128);
   const double held =
       static_cast<double>(

@@ -9,26 +9,14 @@
 #include <set>
 #include <tuple>
 
-#include "cleave/model/family.hpp"
+#include "small_work.hpp"
 #include "stages/finish.hpp"
 
 namespace cleave::plan::stages {
 namespace {
 
-StageWork small_work(std::int64_t layers, std::int64_t batch) {
-  model::ModelConfig config;
-  config.family = "gpt2";
-  config.n_layer = layers;
-  config.n_head = config.n_kv_head = 8;
-  config.d_model = 256;
-  config.d_ff = 1024;
-  config.vocab_size = 1280;
-  config.seq_len = config.max_pos = 256;
-  model::StepOptions options;
-  options.kind = model::StepKind::train;
-  options.batch = batch;
-  options.row_groups = 1;
-  return stage_work_of(model::build_step(config, options), DType::f16);
+StageWork gpt2(std::int64_t layers, std::int64_t batch) {
+  return small_work({.family = "gpt2", .layers = layers, .width = 256}, batch);
 }
 
 std::vector<fleet::DeviceProfile> alike(std::int64_t count) {
@@ -62,7 +50,7 @@ std::map<std::size_t, double> shares_of(const Layout& layout) {
 }
 
 TEST(LevelOwners, UplinksOfOneStageEndTogether) {
-  const StageWork work = small_work(2, 8);
+  const StageWork work = gpt2(2, 8);
   std::vector<fleet::DeviceProfile> devices = alike(3);
   devices[1].uplink = BytesPerSecond(3e6);
   devices[2].uplink = BytesPerSecond(4e6);
@@ -85,7 +73,7 @@ TEST(LevelOwners, UplinksOfOneStageEndTogether) {
 }
 
 TEST(LevelOwners, AskedForReplicasTakesNoOthers) {
-  const StageWork work = small_work(2, 8);
+  const StageWork work = gpt2(2, 8);
   std::vector<fleet::DeviceProfile> devices = alike(3);
   Problem problem = problem_of(work, devices, {});
   problem.owners = OwnerPlaces::replicas;
@@ -102,7 +90,7 @@ TEST(LevelOwners, AskedForReplicasTakesNoOthers) {
 }
 
 TEST(LevelOwners, WhoReadsForLongOwnsLess) {
-  const StageWork work = small_work(2, 64);
+  const StageWork work = gpt2(2, 64);
   std::vector<fleet::DeviceProfile> devices = alike(4);
   const Problem quick = problem_of(work, devices, {});
   const Layout layout = one_stage(work, 4);
@@ -117,7 +105,7 @@ TEST(LevelOwners, WhoReadsForLongOwnsLess) {
 }
 
 TEST(LevelOwners, IsNoneWhereNobodyIsSooner) {
-  const StageWork work = small_work(2, 8);
+  const StageWork work = gpt2(2, 8);
   const std::vector<fleet::DeviceProfile> devices = alike(1);
   const Problem problem = problem_of(work, devices, {});
   const Layout layout = one_stage(work, 1);
@@ -125,7 +113,7 @@ TEST(LevelOwners, IsNoneWhereNobodyIsSooner) {
 }
 
 TEST(LevelOwners, FillEveryGradientOnGeneratedFleets) {
-  const StageWork work = small_work(6, 32);
+  const StageWork work = gpt2(6, 32);
   std::int64_t levelled = 0;
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
     fleet::DeviceGroup group;
