@@ -75,11 +75,32 @@ void nothing_to_add(GemmShape shape, Matrix c, BandUse use, Accumulate accumulat
   }
 }
 
+/// An operand that is wanted next, fetched into the second-level cache a few lines at a time between calls of the
+/// micro-kernel: these leave memory idle, and its first pass would have to wait for it.
+class Ahead {
+ public:
+  Ahead() = default;
+  /// All of it in the course of so many calls.
+  Ahead(const float* first, std::int64_t floats, std::int64_t calls)
+      : next_(first), end_(first + floats), at_once_((floats / calls / kLine + 1) * kLine) {}
+
+  void fetch() {
+    const float* const stop = next_ + std::min<std::int64_t>(at_once_, end_ - next_);
+    for (; next_ < stop; next_ += kLine) __builtin_prefetch(next_, 0, 2);
+  }
+
+ private:
+  static constexpr std::int64_t kLine = 16;  // floats of a cache line
+
+  const float *next_ = nullptr, *end_ = nullptr;
+  std::int64_t at_once_ = 0;
+};
+
 /// One band: left panels [m0, m1) past the right panel of columns [n0, n1). A run of kc depths of the right panel
 /// stays in the first-level cache while all left panels pass.
 void multiply_band(const MicroKernel& kernel, const Oriented& p, const ResultBand& band, const float* left,
                    std::int64_t m0, std::int64_t m1, const float* right, std::int64_t n0, std::int64_t n1,
-                   bool accumulate) {
+                   bool accumulate, Ahead& ahead) {
   const std::int64_t row_stride = p.swapped ? 1 : band.ld, col_stride = p.swapped ? band.ld : 1;
   for (std::int64_t t = 0; t < p.depth; t += kernel.kc) {
     const std::int64_t depth = std::min(kernel.kc, p.depth - t);
@@ -88,6 +109,7 @@ void multiply_band(const MicroKernel& kernel, const Oriented& p, const ResultBan
       const float* next = i + kernel.mr < m1 ? panel + kernel.mr * p.depth : left;
       kernel(std::min(kernel.mr, m1 - i), n1 - n0, depth, panel, right + t * kernel.nr, t > 0 || accumulate,
              band.data + (i - m0) * row_stride, row_stride, col_stride, next, right + t * kernel.nr);
+      ahead.fetch();
     }
   }
 }
@@ -124,6 +146,11 @@ void multiply_block(GemmShape shape, ConstMatrix a, ConstMatrix b, Matrix c, Ban
         panels::pack(p.left.from(m0, 0), m1 - m0, p.depth, kernel.mr, to);
         left = to;
       }
+      Ahead ahead;
+      if (packed_left != nullptr && m1 < p.m)
+        ahead = {
+            packed_left + m1 * p.depth, (std::min(p.m, m1 + mc) - m1) * p.depth,
+            panels::count(m1 - m0, kernel.mr) * panels::count(n1 - n0, kernel.nr) * panels::count(p.depth, kernel.kc)};
       for (std::int64_t n = n0; n < n1; n += kernel.nr) {
         const std::int64_t n_end = std::min(n1, n + kernel.nr), place = (n - n0) % packed_together;
         if (packed_right == nullptr && m0 == 0 && place == 0)
@@ -132,7 +159,7 @@ void multiply_block(GemmShape shape, ConstMatrix a, ConstMatrix b, Matrix c, Ban
         band.data = c.data != nullptr ? &c(band.i0, band.j0) : memory.band.enough(std::min(mc, p.m) * kernel.nr);
         band.ld = c.data != nullptr ? c.row_stride : band.cols();
         const float* const panel = packed_right != nullptr ? packed_right + n * p.depth : right + place * p.depth;
-        multiply_band(kernel, p, band, left, m0, m1, panel, n, n_end, accumulate == Accumulate::yes);
+        multiply_band(kernel, p, band, left, m0, m1, panel, n, n_end, accumulate == Accumulate::yes, ahead);
         use(band);
       }
     }

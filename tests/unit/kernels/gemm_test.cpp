@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdio>
@@ -16,8 +17,10 @@
 #include <vector>
 
 #include "cleave/base/error.hpp"
+#include "cleave/base/processor.hpp"
 #include "cleave/base/random.hpp"
 #include "cleave/kernels/gemm_kernels.hpp"
+#include "micro_kernel.hpp"
 
 namespace cleave::kernels {
 namespace {
@@ -213,6 +216,27 @@ void check_non_finite(Failures& failures) {
   failures.expect(q.whole(one, DType::i32, c.view) == ProductStatus::not_representable, "wrong exponents");
 }
 
+// A product of any size has the bits of a larger one's corner: a micro-tile that is not full adds as a full one does.
+void check_edges(Failures& failures) {
+  constexpr std::int64_t kRows = 13, kColumns = 33, kDepth = 700;
+  const Problem p({96, 96, kDepth}, false, false, false);
+  StoredMatrix once(96, 96, false), twice(96, 96, false);
+  gemm_block(p.shape, p.a.view, p.b.view, once.view);
+  gemm_block(p.shape, p.a.view, p.b.view, twice.view);
+  gemm_block(p.shape, p.a.view, p.b.view, twice.view, Accumulate::yes);
+  for (std::int64_t m = 1; m <= kRows; ++m)
+    for (std::int64_t n = 1; n <= kColumns; ++n) {
+      StoredMatrix c(m, n, false, 1);
+      gemm_block({m, n, kDepth}, p.a.view, p.b.view, c.view);
+      failures.expect(same_bits(c.view, once.view, m, n), fmt::format("{} x {}", m, n));
+      gemm_block({m, n, kDepth}, p.a.view, p.b.view, c.view, Accumulate::yes);
+      failures.expect(same_bits(c.view, twice.view, m, n), fmt::format("{} x {}, added", m, n));
+      const bool untouched =
+          std::ranges::all_of(c.memory.end() - n - 1, c.memory.end(), [](float x) { return x == -7; });
+      failures.expect(untouched && c.memory[static_cast<std::size_t>(n)] == -7, fmt::format("beyond {} x {}", m, n));
+    }
+}
+
 int run_all(GemmKernels kernels) {
   select_gemm_kernels(kernels);
   Failures failures;
@@ -232,6 +256,9 @@ int run_all(GemmKernels kernels) {
     for (const DType type : {DType::i32, DType::i64})
       check_accuracy(failures, Problem({19, 23, k}, false, true, k == 4000), type);
   check_non_finite(failures);
+  check_edges(failures);
+  const bool wanted = kernels == GemmKernels::skx && usable_instructions() == Instructions::avx512;
+  failures.expect(MicroKernel::selected().has_edges == wanted, "edges do not agree with BLIS");
   return failures.count == 0 ? 0 : 1;
 }
 
