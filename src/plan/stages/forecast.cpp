@@ -1,7 +1,6 @@
 // How long a candidate's step is forecast to take (docs/cost_model.md, "Planner").
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "stages/layout.hpp"
 
@@ -20,7 +19,8 @@ constexpr double kBeside = 0.5;
 // are late at all heights. `gradients` is planned for a horizon, which such a chain outlasts.
 constexpr double kLastFillings = 3.5, kSent = 0.85;
 // Of phases that pass sequences one way.
-constexpr double kOneWayFillings = 2, kReading = 0.6;
+constexpr double kOneWayFillings = 2, kReading = 0.6, kGapsBack = 1.08;
+constexpr double kLoaded = 1.2;  // of the mean time that weights of a stage take: enough replicas have them
 
 // The longest of two times, and a little of the other where it is nearly as long.
 double longest(double a, double b) {
@@ -92,15 +92,24 @@ double beside_interface(const Problem& problem, const Layout& layout, double end
 
 double last_passage(const Problem& problem, const Layout& layout) { return terms_of(problem, layout, false).last; }
 
+double loading_time(const Problem& problem, const Role& role) {
+  const double weights = in_bytes(role.cost.weights()), count = static_cast<double>(role.replicas.size());
+  double mean = 0, most = 0;
+  for (const std::size_t i : role.replicas) {
+    mean += weights / problem.down[i] / count;
+    most = std::max(most, weights / problem.down[i]);
+  }
+  return std::min(most, kLoaded * mean);
+}
+
 double forecast_one_way(const Problem& problem, const Layout& layout, bool back) {
   const StageWork& work = *problem.work;
   double slowest = 0, filling = 0, loading = 0, out = 0, in = 0;
   for (const Role& role : layout.roles) {
-    double up = 0, down = 0, least_down = std::numeric_limits<double>::infinity(), flops = 0;
+    double up = 0, down = 0, flops = 0;
     for (const std::size_t i : role.replicas) {
       up += problem.up[i];
       down += problem.down[i];
-      least_down = std::min(least_down, problem.down[i]);
       flops += problem.flops[i];
     }
     const auto bytes = [](Bytes of) { return static_cast<double>(of.value()); };
@@ -114,7 +123,7 @@ double forecast_one_way(const Problem& problem, const Layout& layout, bool back)
     const auto count = static_cast<double>(role.replicas.size());
     const double chunk = bytes(cost.boundary(layout.settings.chunk));
     filling += chunk * count * (1 / up + 1 / down) + cost.forward(0, layout.settings.chunk).value() * count / flops;
-    loading = std::max(loading, bytes(cost.weights()) / least_down);
+    loading = std::max(loading, loading_time(problem, role));
     in += results;
     out += operands + count * bytes(cost.weights());
   }
@@ -130,7 +139,7 @@ double forecast_one_way(const Problem& problem, const Layout& layout, bool back)
     passed = std::max(longest(passed, first + layout.processors_s), first + kReading * layout.gradients_s);
     passed += kSent * layout.sending_s;
   }
-  return std::max(kGaps * passed, std::max(out / problem.nic_out, in / problem.nic_in));
+  return std::max((back ? kGapsBack : 1) * passed, std::max(out / problem.nic_out, in / problem.nic_in));
 }
 
 double forecast(const Problem& problem, const Layout& layout, bool processors) {

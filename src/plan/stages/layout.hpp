@@ -185,6 +185,8 @@ void make_room_for_sums(const Problem& problem, const Settings& settings, std::v
 [[nodiscard]] double last_passage(const Problem& problem, const Layout& layout);
 /// When the step is forecast to end; with `processors`, no earlier than those of each stage allow.
 [[nodiscard]] double forecast(const Problem& problem, const Layout& layout, bool processors);
+/// Until enough replicas of a stage have its weights.
+[[nodiscard]] double loading_time(const Problem& problem, const Role& role);
 /// When a phase is forecast to end in which all sequences pass one way only: forward, or back with the sums.
 [[nodiscard]] double forecast_one_way(const Problem& problem, const Layout& layout, bool back);
 

@@ -14,7 +14,6 @@ namespace cleave::plan::stages {
 namespace {
 
 // Of Course, fitted to simulated steps of the fleets of docs/measurements/stages.md.
-constexpr double kLoaded = 1.2;     // of the mean time that weights of a stage take: enough replicas have them
 constexpr double kFirst = 0.9;      // of what weights and a first chunk take to the top
 constexpr double kFirstBack = 1.5;  // ways of a chunk from stage to stage, until the first comes back to the one below
 constexpr double kLastPassage = 1.03;  // of last_passage()
@@ -293,18 +292,15 @@ Course course_of(const Problem& problem, const Layout& layout) {
   double first = 0;
   for (const Role& role : layout.roles) {
     const auto replicas = static_cast<double>(role.replicas.size());
-    const double weights = in_bytes(role.cost.weights());
-    double up = 0, down = 0, flops = 0, mean = 0, most = 0;
+    double up = 0, down = 0, flops = 0;
     for (const std::size_t i : role.replicas) {
       up += problem.up[i] / replicas;
       down += problem.down[i] / replicas;
       flops += problem.flops[i] / replicas;
-      mean += weights / problem.down[i] / replicas;
-      most = std::max(most, weights / problem.down[i]);
     }
     const double chunk = in_bytes(role.cost.boundary(layout.settings.chunk));
     way.push_back(chunk / up + chunk / down + role.cost.forward(0, layout.settings.chunk).value() / flops);
-    first = std::max(first, std::min(most, kLoaded * mean)) + way.back();
+    first = std::max(first, loading_time(problem, role)) + way.back();
   }
   const std::size_t stages = layout.roles.size();
   Course course{std::vector<double>(stages), std::vector<double>(stages)};

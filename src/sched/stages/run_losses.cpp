@@ -255,6 +255,7 @@ void StageRun::give_to_others(std::span<const std::int32_t> ids) {
       for (std::int64_t q = 0; q < batch; ++q) place_again(id, s, q);
     }
   }
+  for (std::int32_t part = head; in_parts() && part <= top(); ++part) place_waiting_forward(part);  // for who is gone
   for (std::size_t i = 0; i < owner.size(); ++i) {
     const auto index = static_cast<std::int32_t>(i);
     if (std::ranges::find(ids, owner[i].device) == ids.end()) continue;

@@ -15,18 +15,21 @@ constexpr int kLookAhead = 2;  // stages that X travels ahead of dY
 
 Host* StageRun::choose(std::int32_t s, std::int64_t Host::*slots) {
   const double bytes = static_cast<double>(at(s).cost.boundary(work.seq).value());
+  // A part of the head holds a sequence until all parts have passed it. Whoever had memory for more of them would get
+  // more than its uplink can send in time: so sequences wait for who is done first.
+  const bool waits = in_parts() && s >= head;
   Host* best = nullptr;
   double soonest = std::numeric_limits<double>::infinity();
   for (Host& host : at(s).hosts) {
     const DeviceBook& at_host = book(host.device);
     const double done = std::max(host.ready, fleet.now()).value() + (at_host.in_hand + bytes) / at_host.uplink +
                         bytes / at_host.downlink;
-    if (done < soonest && host.free_slots(slots) > 0) {
+    if (done < soonest && (waits || host.free_slots(slots) > 0)) {
       soonest = done;
       best = &host;
     }
   }
-  return best;
+  return best == nullptr || best->free_slots(slots) == 0 ? nullptr : best;
 }
 
 bool StageRun::place_visit(Visit& of, std::int32_t s, std::int64_t Host::*slots) {

@@ -226,6 +226,59 @@ TEST(StageScheduler, RunsAHeadInParts) {
   EXPECT_GE(parts.size(), 2U);
 }
 
+// Sequences that go to parts of the head, by stage and device.
+class ToParts final : public ForwardingFleet<Fleet> {
+ public:
+  explicit ToParts(Fleet& fleet) : ForwardingFleet(fleet), fleet_(fleet) {}
+  void submit(const Tasklet& tasklet) override {
+    if (tasklet.errand == Errand::forward)
+      sequences[{tasklet.stage, tasklet.piece.device.value}].insert(tasklet.item.sequence);
+    fleet_.submit(tasklet);
+  }
+  std::map<std::pair<std::int32_t, std::int64_t>, std::set<std::int64_t>> sequences;
+
+ private:
+  Fleet& fleet_;
+};
+
+// A replica of a part with memory for many sequences is given no more than its uplink's share of them: others have a
+// place again before it would be done.
+TEST(StageScheduler, MemoryDoesNotDecideWhoTakesAPartOfTheHead) {
+  constexpr std::int64_t kBatch = 24, kPlaces = 8;
+  int looked_at = 0;
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    const model::StepGraph graph = graph_of("opt", kBatch, 3, 20'000);
+    auto devices = devices_of(60, seed, 4e6);
+    for (fleet::DeviceProfile& device : devices) device.memory = Bytes(4'000'000);
+    SimulatedFleet planned(devices, kWide, DType::f16);
+    plan::StagePlan plan = StageScheduler(planned, graph, {{kWide, 0}, DType::f16}).plan();
+    plan::Stage& part = plan.stages.back();
+    if (plan.head_parts < 2 || part.replicas.size() < 2) continue;
+    plan::StageReplica& roomy = part.replicas.front();
+    for (std::size_t s = plan.stages.size() - static_cast<std::size_t>(plan.head_parts); s < plan.stages.size(); ++s) {
+      for (const plan::StageReplica& replica : plan.stages[s].replicas) {
+        BytesPerSecond& uplink = devices[static_cast<std::size_t>(replica.device.value)].uplink;
+        uplink = uplink * 0.2;  // everything waits for the head
+      }
+    }
+    double share = 0;
+    for (const plan::StageReplica& replica : part.replicas)
+      share += devices[static_cast<std::size_t>(replica.device.value)].uplink.value();
+    share = devices[static_cast<std::size_t>(roomy.device.value)].uplink.value() / share;
+    roomy.forward_slots = roomy.backward_slots = kPlaces;
+    devices[static_cast<std::size_t>(roomy.device.value)].memory = Bytes(40'000'000);
+    SimulatedFleet simulated(devices, kWide, DType::f16);
+    ToParts fleet(simulated);
+    StageScheduler scheduler(fleet, graph, plan, {{kWide, 0}, DType::f16});
+    scheduler.run();
+    expect_all_done_once(scheduler, graph);
+    const auto stage = static_cast<std::int32_t>(plan.stages.size()) - 1;
+    EXPECT_LE(static_cast<double>(fleet.sequences[{stage, roomy.device.value}].size()), share * kBatch + 2) << seed;
+    ++looked_at;
+  }
+  EXPECT_GE(looked_at, 3);
+}
+
 // Where memory is short, devices with the slowest uplinks hold sums alone; the step is a step like any other.
 TEST(StageScheduler, RunsWhereSomeDevicesHoldSumsAlone) {
   const model::StepGraph graph = graph_of("opt", 6);
