@@ -46,9 +46,11 @@ std::vector<double> shares_of_batch(std::vector<double> runs) {
 
 // What a device has to do until its sums are up.
 struct Hand {
-  double room = 0;  // bytes for sums
-  Busy busy;        // since its lowest stage has been open: operands, and what its part as a replica takes then
-  double up = 0;    // seconds that its sums take
+  double room = 0;     // bytes for sums
+  Busy busy;           // since its lowest stage has been open: operands, and what its part as a replica takes then
+  double weights = 0;  // of that, for weights of slices
+  double loads = 0;    // seconds that weights take, of slices and of its part as a replica
+  double up = 0;       // seconds that its sums take
   double opened = 0, passed = 0;  // of its lowest stage
   std::int64_t owns = 0;
 
@@ -56,6 +58,14 @@ struct Hand {
     return std::max({passed, opened + kDown * busy.down, opened + kCompute * busy.compute});
   }
   [[nodiscard]] double end() const { return owns > 0 ? ready() + up : 0; }
+  // Without what is planned for chance. Weights come before the first sequence does, and once all have passed nothing
+  // comes unevenly any more.
+  [[nodiscard]] double likely_end() const {
+    if (owns == 0) return 0;
+    const double begins = std::max(opened, loads), reads = busy.down - weights;
+    const double uneven = (kDown - 1) * std::min(reads, std::max(0.0, passed - begins));
+    return std::max({passed, begins + reads + uneven, opened + kCompute * busy.compute}) + up;
+  }
 };
 
 // A gradient that is to find owners: of a group of a stage.
@@ -78,15 +88,8 @@ class Owners {
 
   [[nodiscard]] const Course& course() const { return course_; }
 
-  [[nodiscard]] double end() const {
-    std::vector<Hand> hands = idle_;
-    for (const Owned& owned : layout_.owners)
-      hands[owned.device] = with(hands[owned.device], owned.stage, owned.device, owned.replica,
-                                 of_batch_[owned.stage][group_of(owned)], owned.share);
-    double end = 0;
-    for (const Hand& hand : hands) end = std::max(end, hand.end());
-    return end;
-  }
+  [[nodiscard]] double end() const { return latest(&Hand::end); }
+  [[nodiscard]] double likely_end() const { return latest(&Hand::likely_end); }
 
   std::optional<std::vector<Owned>> level(double before) {
     double low = course_.passed.front(), high = before * (1 - kClose);
@@ -121,11 +124,21 @@ class Owners {
   }
 
  private:
+  double latest(double (Hand::*when)() const) const {
+    std::vector<Hand> hands = idle_;
+    for (const Owned& owned : layout_.owners)
+      hands[owned.device] = with(hands[owned.device], owned.stage, owned.device, owned.replica,
+                                 of_batch_[owned.stage][group_of(owned)], owned.share);
+    double latest = 0;
+    for (const Hand& hand : hands) latest = std::max(latest, (hand.*when)());
+    return latest;
+  }
   void charge_replicas() {
     for (std::size_t s = 0; s < layout_.roles.size(); ++s) {
       const double forth = std::max(0.0, 1 - course_.opened[s] / course_.passed[s]);
       for (const std::size_t i : layout_.roles[s].replicas) {
         const OwnerCosts::Part part = costs_.part_of(s, i);
+        idle_[i].loads += part.weights;
         idle_[i].busy.down += forth * part.forth.down + part.back.down;
         idle_[i].busy.compute += forth * part.forth.compute + part.back.compute;
       }
@@ -164,6 +177,8 @@ class Owners {
   Hand with(Hand hand, std::size_t s, std::size_t device, bool replica, double of_batch, double share) const {
     const Busy reads = costs_.reading(s, device, replica, of_batch);
     hand.busy.down += reads.down;
+    hand.weights += costs_.loading(s, device, replica);
+    hand.loads += costs_.loading(s, device, replica);
     hand.busy.compute += reads.compute;
     hand.opened = std::max(hand.opened, course_.opened[s]);
     hand.passed = std::max(hand.passed, course_.passed[s]);
@@ -316,6 +331,10 @@ Course course_of(const Problem& problem, const Layout& layout) {
 
 double owners_end(const Problem& problem, const Layout& layout) {
   return Owners(problem, layout, course_of(problem, layout)).end();
+}
+
+double owners_likely_end(const Problem& problem, const Layout& layout) {
+  return Owners(problem, layout, course_of(problem, layout)).likely_end();
 }
 
 std::optional<Layout> level_owners(const Problem& problem, const Layout& layout, bool one_group, double before) {

@@ -22,6 +22,9 @@ struct Course {
 /// downlink has read what it owns and its processor has summed it (docs/cost_model.md, "Planner").
 [[nodiscard]] double owners_end(const Problem& problem, const Layout& layout);
 
+/// The same without what is planned for chance: for forecasts of a layout that was chosen by owners_end().
+[[nodiscard]] double owners_likely_end(const Problem& problem, const Layout& layout);
+
 /// The same stages and replicas with owners that end earlier, if there are any; with `one_group`, one of each stage.
 /// owners_end() of the result is less than `before`.
 [[nodiscard]] std::optional<Layout> level_owners(const Problem& problem, const Layout& layout, bool one_group,

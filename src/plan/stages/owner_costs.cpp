@@ -66,10 +66,13 @@ Busy OwnerCosts::reading(std::size_t s, std::size_t device, bool replica, double
   const OwnerCost& typical = typical_[s];
   const double own = replica ? std::min(1.0, visits(s, device) / of_batch) : 0;
   const double sequences = static_cast<double>(work_.batch) * of_batch * (1 - own);
-  double weights = 0;
-  if (!replica) weights = several_pieces(s) ? weights_beside(s, 1) : in_bytes(typical.weights);
-  return {(sequences * in_bytes(typical.operands) + weights) / problem_.down[device],
+  return {sequences * in_bytes(typical.operands) / problem_.down[device] + loading(s, device, replica),
           sequences * typical.alone.value() / problem_.flops[device]};
+}
+
+double OwnerCosts::loading(std::size_t s, std::size_t device, bool replica) const {
+  if (replica) return 0;
+  return (several_pieces(s) ? weights_beside(s, 1) : in_bytes(typical_[s].weights)) / problem_.down[device];
 }
 
 std::vector<double> OwnerCosts::room() const {

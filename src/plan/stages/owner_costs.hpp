@@ -38,6 +38,8 @@ class OwnerCosts {
   /// What owning any slice takes, whose group sums over this share of the batch: what a replica ran itself it does not
   /// read. Sending its sums comes on top.
   [[nodiscard]] Busy reading(std::size_t s, std::size_t device, bool replica, double of_batch) const;
+  /// Of that, seconds of its downlink for weights: of who is no replica.
+  [[nodiscard]] double loading(std::size_t s, std::size_t device, bool replica) const;
 
   /// The longest time that an uplink takes for its sums.
   [[nodiscard]] double sending(const std::vector<Owned>& owners) const;

@@ -38,7 +38,7 @@ constexpr std::int64_t kGroupOfEach = 1024;
 // Owners are hastened where the chain takes less than this share of their horizon.
 constexpr double kHasten = 0.9;
 
-// What a step takes, of when its last owner is done as planned.
+// What a step takes, of when its last owner is likely to be done.
 constexpr double kAfter = 1.03;
 
 // What levelled owners must bring a candidate, for it to be worth a rehearsal.
@@ -286,7 +286,7 @@ void Search::level() {
     }
   }
   best_ = std::move(found);
-  time_ = kAfter * least;
+  time_ = kAfter * beside_interface(problem_, *best_, owners_likely_end(problem_, *best_));
 }
 
 void Search::keep(Settings settings) {

@@ -104,6 +104,21 @@ TEST(LevelOwners, WhoReadsForLongOwnsLess) {
   EXPECT_LT(shares_of(*uneven)[0], 0.2);
 }
 
+// Plans leave a link a tenth more time. Of that an owner that still reads when all sequences have passed is likely to
+// need only a tenth of what it read before.
+TEST(LevelOwners, WhoReadsForLongIsLikelyToBeDoneSoonerThanPlanned) {
+  const StageWork work = gpt2(2, 64);
+  std::vector<fleet::DeviceProfile> devices = alike(4);
+  Layout layout = one_stage(work, 3);
+  layout.owners = {{3, 0, 0, 1.0, false}};
+  const Problem quick = problem_of(work, devices, {});
+  EXPECT_DOUBLE_EQ(owners_likely_end(quick, layout), owners_end(quick, layout)) << "all is read when all has passed";
+  devices[3].downlink = BytesPerSecond(1e5);
+  const Problem slow = problem_of(work, devices, {});
+  EXPECT_LT(owners_likely_end(slow, layout), 0.99 * owners_end(slow, layout));
+  EXPECT_GT(owners_likely_end(slow, layout), 0.9 * owners_end(slow, layout));
+}
+
 TEST(LevelOwners, IsNoneWhereNobodyIsSooner) {
   const StageWork work = gpt2(2, 8);
   const std::vector<fleet::DeviceProfile> devices = alike(1);
