@@ -16,9 +16,6 @@ namespace cleave::kernels {
 
 namespace {
 
-/// The micro-kernel may fetch a little beyond the panels that it is given.
-constexpr std::int64_t kBeyond = 1024;
-
 /// Memory of the calling thread, kept from call to call.
 class Buffer {
  public:

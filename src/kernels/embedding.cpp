@@ -10,7 +10,7 @@
 namespace cleave::kernels {
 namespace {
 
-constexpr std::int64_t kColumns = 128;
+constexpr std::int64_t kColumnsAtOnce = 128;
 
 void check_tokens(std::span<const std::int32_t> tokens, std::int64_t rows, std::int64_t vocabulary) {
   CLEAVE_ASSERT(std::ssize(tokens) == rows, "{} tokens for {} rows", tokens.size(), rows);
@@ -39,7 +39,7 @@ void embed_backward(Parallel& parallel, std::span<const std::int32_t> tokens, st
   if (dwte.data != nullptr) check_tokens(tokens, dx.rows, dwte.rows);
   CLEAVE_ASSERT(dwpe.data == nullptr || seq + pos_offset <= dwpe.rows, "{} positions from {} of {}", seq, pos_offset,
                 dwpe.rows);
-  parallel.for_chunks(dx.cols, kColumns, [&](std::int64_t begin, std::int64_t end) {
+  parallel.for_chunks(dx.cols, kColumnsAtOnce, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = 0; r < dx.rows; ++r) {
       const float* gradient = dx.row(r) + begin;
       if (dwte.data != nullptr) {

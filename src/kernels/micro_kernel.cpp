@@ -19,9 +19,6 @@ namespace cleave::kernels {
 
 namespace {
 
-// The micro-kernel may fetch a little beyond the panels that it is given.
-constexpr std::int64_t kBeyond = 1024;
-
 float* floats(const Block& block) { return reinterpret_cast<float*>(block.data()); }
 
 // Elements; 0 where the system does not know.

@@ -7,6 +7,9 @@
 
 namespace cleave::kernels {
 
+/// Floats beyond the panels that it is given, which the micro-kernel may fetch.
+inline constexpr std::int64_t kBeyond = 1024;
+
 /// The micro-kernel of the selected family (gemm_kernels.hpp).
 class MicroKernel {
  public:

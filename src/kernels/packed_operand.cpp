@@ -14,8 +14,6 @@ namespace cleave::kernels {
 
 namespace {
 
-/// The micro-kernel may fetch a little beyond the panels that it is given.
-constexpr std::int64_t kBeyond = 1024;
 /// Panels that are packed together.
 constexpr std::int64_t kColumnsTogether = 16;
 

@@ -13,9 +13,6 @@ namespace cleave::kernels::triangle {
 
 namespace {
 
-/// The micro-kernel may fetch a little beyond the panels that it is given.
-constexpr std::int64_t kBeyond = 1024;
-
 std::int64_t width_of(Side side) {
   const MicroKernel& kernel = MicroKernel::selected();
   return (side == Side::rows) == kernel.by_rows ? kernel.mr : kernel.nr;
