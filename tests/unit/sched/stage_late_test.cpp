@@ -196,7 +196,7 @@ TEST(StageLate, SlowDevicesAreSoonPlannedAsIfTheyHadTold) {
       longest[step] = std::max(longest[step], its);
     }
   }
-  EXPECT_GT(took[0], 1.1 * known) << "nobody was missed";
+  EXPECT_GT(took[0], 1.05 * known) << "nobody was missed: nothing to learn";
   for (const std::size_t step : {1, 2, 3}) {
     EXPECT_LT(took[step], 1.02 * known) << step;
     EXPECT_LT(longest[step], 1.25 * longest_known) << step;
