@@ -1,7 +1,7 @@
 // Two registers of rows times each column, which is broadcast; of up to 16 rows, one.
 #include "edge_kernel_avx512.hpp"
 
-#include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include "intrinsics.hpp"
@@ -13,10 +13,6 @@ namespace cleave::kernels::edge {
 namespace {
 
 constexpr std::int64_t kLanes = 16;
-
-CLEAVE_AVX512_INLINE __mmask16 first(std::int64_t count) {
-  return static_cast<__mmask16>(count >= kLanes ? 0xffff : (1U << std::max<std::int64_t>(0, count)) - 1);
-}
 
 template <int kWanted, int kRegisters>
 CLEAVE_AVX512 void multiply_columns(const Tile& tile) {
@@ -42,7 +38,7 @@ CLEAVE_AVX512 void multiply_columns(const Tile& tile) {
 #pragma GCC unroll 2
     for (int r = 0; r < kRegisters; ++r) {
       float* const to = tile.c + j * tile.stride + r * kLanes;
-      const __mmask16 wanted = first(tile.rows - r * kLanes);
+      const __mmask16 wanted = first_lanes(tile.rows - r * kLanes);
       if (tile.accumulate) sums[j][r] = _mm512_add_ps(_mm512_maskz_loadu_ps(wanted, to), sums[j][r]);
       _mm512_mask_storeu_ps(to, wanted, sums[j][r]);
     }

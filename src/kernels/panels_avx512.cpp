@@ -14,10 +14,6 @@ namespace {
 
 constexpr std::int64_t kSide = 16;
 
-CLEAVE_AVX512_INLINE __mmask16 first(std::int64_t count) {
-  return static_cast<__mmask16>(count >= kSide ? 0xffff : (1U << std::max<std::int64_t>(0, count)) - 1);
-}
-
 CLEAVE_AVX512_INLINE __m512 pairs_low(const __m512& a, const __m512& b) {
   return _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
 }
@@ -105,7 +101,7 @@ CLEAVE_AVX512 std::int64_t transpose_whole(const float* from, std::int64_t strid
 CLEAVE_AVX512 void transpose_part(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t depth,
                                   std::int64_t width, float* to) {
   for (std::int64_t t0 = 0; t0 < depth; t0 += kSide) {
-    const __mmask16 depths = first(depth - t0);
+    const __mmask16 depths = first_lanes(depth - t0);
     const std::int64_t columns = std::min(kSide, depth - t0);
     for (std::int64_t r0 = 0; r0 < width; r0 += kSide) {
       const std::int64_t here = std::clamp<std::int64_t>(rows - r0, 0, kSide);
@@ -116,7 +112,7 @@ CLEAVE_AVX512 void transpose_part(const float* from, std::int64_t stride, std::i
         if (r0 + r < width) __builtin_prefetch(from + (r0 + r + width) * stride + t0, 0, 2);
       }
       transpose<kSide>(square);
-      const __mmask16 stored = first(width - r0);
+      const __mmask16 stored = first_lanes(width - r0);
       for (std::int64_t t = 0; t < columns; ++t) _mm512_mask_storeu_ps(to + (t0 + t) * width + r0, stored, square[t]);
     }
   }

@@ -49,7 +49,7 @@ struct Hand {
   double room = 0;     // bytes for sums
   Busy busy;           // since its lowest stage has been open: operands, and what its part as a replica takes then
   double weights = 0;  // of that, for weights of slices
-  double loads = 0;    // seconds that weights take, of slices and of its part as a replica
+  double loads = 0;    // seconds that weights of its part as a replica take
   double up = 0;       // seconds that its sums take
   double opened = 0, passed = 0;  // of its lowest stage
   std::int64_t owns = 0;
@@ -62,7 +62,7 @@ struct Hand {
   // comes unevenly any more.
   [[nodiscard]] double likely_end() const {
     if (owns == 0) return 0;
-    const double begins = std::max(opened, loads), reads = busy.down - weights;
+    const double begins = std::max(opened, loads + weights), reads = busy.down - weights;
     const double uneven = (kDown - 1) * std::min(reads, std::max(0.0, passed - begins));
     return std::max({passed, begins + reads + uneven, opened + kCompute * busy.compute}) + up;
   }
@@ -178,7 +178,6 @@ class Owners {
     const Busy reads = costs_.reading(s, device, replica, of_batch);
     hand.busy.down += reads.down;
     hand.weights += costs_.loading(s, device, replica);
-    hand.loads += costs_.loading(s, device, replica);
     hand.busy.compute += reads.compute;
     hand.opened = std::max(hand.opened, course_.opened[s]);
     hand.passed = std::max(hand.passed, course_.passed[s]);

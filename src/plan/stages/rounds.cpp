@@ -116,7 +116,7 @@ void append(StagePlan& plan, StagePlan&& round, std::int64_t first_piece, std::i
 
 // How long a layout's round takes, in all its phases.
 double time_of_round(const Problem& problem, const Layout& layout, bool last) {
-  if (last) return kLastRound * owners_end(problem, layout);
+  if (last) return kLastRound * beside_interface(problem, layout, owners_end(problem, layout));
   const bool back = std::ranges::any_of(problem.work->pieces, &model::Piece::backward);
   return forecast_one_way(problem, layout, false) + (back ? forecast_one_way(problem, layout, true) : 0);
 }

@@ -6,6 +6,7 @@
 
 #include "cleave/model/family.hpp"
 #include "cleave/plan/stage_plan.hpp"
+#include "unit/small_model.hpp"
 
 namespace cleave::plan {
 
@@ -14,16 +15,9 @@ struct SmallModel {
   std::int64_t layers = 2, width = 128;
 };
 
-/// Sequences of 256 tokens, fp16; MLPs are four times as wide as the model, its vocabulary five times.
+/// Sequences of 256 tokens, fp16; the vocabulary is five times the width.
 inline StageWork small_work(const SmallModel& of, std::int64_t batch) {
-  model::ModelConfig config;
-  config.family = of.family;
-  config.n_layer = of.layers;
-  config.n_head = config.n_kv_head = 8;
-  config.d_model = of.width;
-  config.d_ff = 4 * of.width;
-  config.vocab_size = 5 * of.width;
-  config.seq_len = config.max_pos = 256;
+  const model::ModelConfig config = model::small_model(of.family, of.layers, of.width, 5 * of.width, 256);
   model::StepOptions options;
   options.kind = model::StepKind::train;
   options.batch = batch;

@@ -12,6 +12,7 @@
 #include "cleave/model/family.hpp"
 #include "cleave/plan/stage_cost.hpp"
 #include "cleave/sched/stage_scheduler.hpp"
+#include "unit/small_model.hpp"
 
 namespace cleave::sched {
 
@@ -26,14 +27,7 @@ struct ModelShape {
 };
 
 inline model::StepGraph graph_of_shape(const ModelShape& shape, std::int64_t batch) {
-  model::ModelConfig config;
-  config.family = shape.family;
-  config.n_layer = shape.layers;
-  config.n_head = config.n_kv_head = 8;
-  config.d_model = shape.width;
-  config.d_ff = 4 * shape.width;
-  config.vocab_size = shape.vocabulary;
-  config.seq_len = config.max_pos = 384;
+  const model::ModelConfig config = model::small_model(shape.family, shape.layers, shape.width, shape.vocabulary, 384);
   return model::build_step(config, {.kind = model::StepKind::train,
                                     .batch = batch,
                                     .clip = true,

@@ -153,8 +153,6 @@ TEST(StageScheduler, KeptSequencesComeBackToWhereTheyWent) {
   EXPECT_GE(chunks.size(), 2U) << "sequences in one chunk, and in several";
 }
 
-// A head that no device can hold goes in parts: everything is done once, memory is kept and the bound too, one or more
-// replicas of a part, one or more groups of owners.
 // Submits, by device and stage, chunks that go back and sums of what was run there.
 class WaysBack final : public ForwardingFleet<Fleet> {
  public:
@@ -199,6 +197,8 @@ TEST(StageScheduler, SequencesGoBackThroughAReplicaOneAfterAnother) {
   EXPECT_GT(sums, 20U);
 }
 
+// A head that no device can hold goes in parts: everything is done once, memory is kept and the bound too, one or more
+// replicas of a part, one or more groups of owners.
 TEST(StageScheduler, RunsAHeadInParts) {
   const model::StepGraph graph = graph_of("opt", 6, 3, 20'000);
   const plan::StageWork work = plan::stage_work_of(graph, DType::f16);
