@@ -13,6 +13,12 @@
 namespace cleave::testing_run {
 namespace {
 
+#ifdef __SANITIZE_ADDRESS__
+constexpr std::uint64_t kSchedulesPerMemory = 1;  // five times as slow, and for memory alone
+#else
+constexpr std::uint64_t kSchedulesPerMemory = 3;
+#endif
+
 // Training in stages on devices of so much memory each; whether there is a layout.
 bool nobody_refuses(Setting s, std::int64_t memory, std::uint64_t wanted) {
   for (fleet::DeviceProfile& device : s.devices) device.memory = Bytes(memory);
@@ -55,7 +61,7 @@ TEST(MemoryCaps, AfterLosses) {
       for (fleet::DeviceProfile& device : calm.devices) device.memory = Bytes(static_cast<std::int64_t>(memory));
       if (!plan_of(calm)) continue;
       const Seconds whole = train(calm).time;
-      for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+      for (std::uint64_t seed = 1; seed <= kSchedulesPerMemory; ++seed) {
         Setting s = calm;
         s.churn = random_schedule(seed, std::ssize(s.devices), whole, /*liars=*/false);
         nobody_refuses(s, static_cast<std::int64_t>(memory), wanted);
