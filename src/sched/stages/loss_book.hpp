@@ -24,6 +24,7 @@ class LossBook {
     last_.clear();
     records_.clear();
     silent_ = Seconds(0);
+    moments_ = 0;
   }
 
   // As devices leave.
@@ -38,6 +39,7 @@ class LossBook {
   template <class NameOf>
   std::vector<int> record(Seconds now, OpId op, NameOf name_of) {
     std::vector<int> numbers;
+    ++moments_;
     for (const auto& [stage, hit] : hits_) {
       const int number = records_.open(op, name_of(stage), now, silent_, std::ssize(hit.devices), hit.tasklets);
       last_[stage] = number;
@@ -56,6 +58,9 @@ class LossBook {
   }
   [[nodiscard]] std::int32_t stage_of(std::size_t record) const { return stages_[record]; }
 
+  /// How often devices have left since clear(); those that left at one moment count once.
+  [[nodiscard]] std::int64_t moments() const { return moments_; }
+
   [[nodiscard]] Losses& records() { return records_; }
 
  private:
@@ -64,6 +69,7 @@ class LossBook {
   std::vector<std::int32_t> stages_;  // of the records
   Seconds silent_;
   Losses records_;
+  std::int64_t moments_ = 0;
 };
 
 }  // namespace cleave::sched::stages

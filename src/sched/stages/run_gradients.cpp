@@ -84,7 +84,7 @@ void StageRun::send_operands(std::int32_t index, std::int64_t q) {
 void StageRun::send_again(std::int32_t index, std::int64_t q, std::int32_t loss) {
   OwnerState& of = owner[static_cast<std::size_t>(index)];
   of.seen[static_cast<std::size_t>(q)] = true;
-  book(of.device).due.insert({.sequence = q, .stage = of.stage, .owner = index, .loss = loss});
+  book(of.device).due.insert({.rank = of.rank, .sequence = q, .stage = of.stage, .owner = index, .loss = loss});
   send_due(of.device);
 }
 
@@ -110,6 +110,7 @@ void StageRun::submit_sum(const DueSum& first, std::vector<std::int32_t> all, bo
   StageItem item{.owner = first.owner, .row = std::ssize(all), .rows = work.seq};
   if (!all.empty()) item.others = std::make_shared<const std::vector<std::int32_t>>(all);
   const Urgency urgency = of_first.slices.empty() ? kWitness : again ? kAgain : kOperands;
+  const std::int64_t turn = urgency == kAgain ? turn_again(first.owner, first.sequence) : first.sequence;
   const TaskletId sent = submit({.errand = Errand::sum,
                                  .device = id,
                                  .stage = first.stage,
@@ -117,7 +118,7 @@ void StageRun::submit_sum(const DueSum& first, std::vector<std::int32_t> all, bo
                                  .sequence = first.sequence,
                                  .loss = first.loss,
                                  .reads = true},
-                                {urgency, first.sequence}, run, Bytes(0), false, std::move(item));
+                                {urgency, turn}, run, Bytes(0), false, std::move(item));
   if (again) ++book(id).summing;
   if (again || !all.empty()) shared_sums.emplace(sent.value, SharedSum{std::move(all), again});
 }
@@ -214,6 +215,10 @@ void StageRun::summed(const Purpose& purpose) {
 }
 
 void StageRun::all_summed(std::int32_t index) {
+  if (const std::int32_t id = owner[static_cast<std::size_t>(index)].device; id != kServer) {
+    course.summed.resize(device.size());
+    course.summed[static_cast<std::size_t>(id)] = fleet.now() - began;
+  }
   send_sums(index);
   if (!owner[static_cast<std::size_t>(index)].watched.empty()) ask_for_digests(index);
 }
@@ -221,6 +226,7 @@ void StageRun::all_summed(std::int32_t index) {
 void StageRun::send_sums(std::int32_t index) {
   OwnerState& of = owner[static_cast<std::size_t>(index)];
   if (of.closed || of.lost || !book(of.device).present) return;
+  if (DeviceBook& on = book(of.device); on.sending++ == 0) on.sending_since = fleet.now();
   of.panels = std::max<std::int64_t>(1, of.sums.value() / kWeightPanel);
   // What is in does not have to be made again if the device is lost while it sends. Every part is a message, so where
   // messages take time there are parts only once something has been lost.
@@ -246,6 +252,7 @@ void StageRun::sums_in(const Purpose& purpose) {
   of.panels_in = std::min(of.panels, of.panels_in + of.part);
   if (of.panels_in < of.panels) return;
   of.closed = of.sent = true;
+  --book(of.device).sending;
   leave_role(of);
   tally.summed[static_cast<std::size_t>(of.stage)] += of.elements * static_cast<double>(of.sequences.size());
   compare_sums(purpose.owner);

@@ -102,8 +102,7 @@ bool StageRun::others_can(const std::vector<LateDevice>& late, std::size_t& who)
   for (std::int32_t s = 0; s <= top(); ++s) {
     if (left_of(s) == 0 || std::ranges::any_of(at(s).hosts, [&](const Host& host) { return !is_late(host.device); }))
       continue;
-    if (at(s).hosts.empty() || choose_helper(others, at(s).cost, s, Seconds(std::numeric_limits<double>::infinity())))
-      continue;
+    if (at(s).hosts.empty() || choose_helper(others, at(s).cost, {.stage = s})) continue;
     for (std::size_t i = 0; i < late.size(); ++i) {
       if (std::ranges::find(at(s).hosts, late[i].device, &Host::device) != at(s).hosts.end()) who = i;
     }

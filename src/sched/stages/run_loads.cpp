@@ -194,9 +194,13 @@ void StageRun::load_owner(std::int32_t index) {
   std::vector<plan::PieceSlice> held = of.slices;
   held.insert(held.end(), of.watched.begin(), of.watched.end());
   std::ranges::sort(held, {}, [](const plan::PieceSlice& slice) { return std::pair(slice.piece, slice.begin); });
-  const Urgency urgency = of.replica ? kWeights : of.slices.empty() ? kWitness : kSliceWeights;
+  // A stand-in's weights come when what it reads does, behind what its device was planned to read. Beside another owner
+  // of the stage it may be sent operands together with that one, so there its weights do not wait.
+  const bool last = of.rank > 0 && !of.guest;
+  const Urgency urgency = of.replica ? kWeights : of.slices.empty() ? kWitness : last ? kAgain : kSliceWeights;
   of.load =
-      submit({Errand::weights, of.device, of.stage}, {urgency, of.stage}, run_of_weights(weights), memory_of(of), true,
+      submit({Errand::weights, of.device, of.stage}, {urgency, urgency == kAgain ? turn_again(index, -1) : of.stage},
+             run_of_weights(weights), memory_of(of), true,
              {.owner = index,
               .weights = weights.value() > 0,
               .slices = std::make_shared<const std::vector<plan::PieceSlice>>(std::move(held))});

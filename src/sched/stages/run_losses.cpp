@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <set>
+#include <utility>
 
 #include "stopwatch.hpp"
 
@@ -13,9 +15,10 @@ namespace cleave::sched::stages {
 
 namespace {
 
-constexpr double kDownOfUp = 1.5;     // bytes down a byte up: X, X again and dY for X and dX
-constexpr double kOfLink = 0.85;      // that weights of stand-ins get
-constexpr double kEnough = 0.9;       // of the time left: sums that come later may hold up the step
+constexpr double kOfLink = 0.85;  // that weights of stand-ins get
+// Of the time left: sums that come later may hold up the step. Where losses keep coming it will be held up anyway, and
+// what is spread less is lost less often.
+constexpr double kEnough = 0.9, kEnoughEach = 0.02, kMostEnough = 1.2;
 constexpr double kAfterwards = 0.25;  // of a step: that sums take which are held back until sequences have passed
 constexpr double kRetryEvery = 0.01;  // of a step
 
@@ -83,7 +86,7 @@ std::vector<Candidate> StageRun::candidates() {
       of.holds.push_back({r, may_go(host, r) ? static_cast<double>(cost.weights().value()) : 0, share});
     }
   }
-  const auto reads_now = [&](Candidate& of, const OwnerState& sums) {
+  const auto reads_now = [&](Candidate& of, const OwnerState& sums, bool is_sent) {
     const double reads = static_cast<double>(sums.cost.operands.value()) / of.downlink;
     const double computes = sums.cost.alone.value() / of.compute;
     of.down_busy += reads;
@@ -91,17 +94,19 @@ std::vector<Candidate> StageRun::candidates() {
     if (!sums.stands_in) return;
     of.down_again += reads;
     of.compute_again += computes;
+    if (!is_sent) return;
+    of.reads_sent += reads;
+    of.computes_sent += computes;
   };
   purposes.for_each([&](const Purpose& purpose) {
     if (purpose.errand == Errand::sum && purpose.reads && purpose.device != kServer)
-      reads_now(*entry(purpose.device), owner[static_cast<std::size_t>(purpose.owner)]);
+      reads_now(*entry(purpose.device), owner[static_cast<std::size_t>(purpose.owner)], true);
   });
   for (Candidate& of : all) {
-    const DueSum* before = nullptr;
+    std::set<std::pair<std::int32_t, std::int64_t>> read;  // once, for all owners on the device
     for (const DueSum& due : book(of.device).due) {
-      if (before == nullptr || before->sequence != due.sequence || before->stage != due.stage)
-        reads_now(of, owner[static_cast<std::size_t>(due.owner)]);
-      before = &due;
+      if (read.emplace(due.stage, due.sequence).second)
+        reads_now(of, owner[static_cast<std::size_t>(due.owner)], false);
     }
   }
   for (const OwnerState& of : owner) {
@@ -129,8 +134,25 @@ std::vector<Candidate> StageRun::candidates() {
       (of.left > 0 ? candidate.sums_busy : candidate.up_busy) += sends;
       if (of.left > 0 && of.stands_in) candidate.sums_again += sends;
     }
+    const auto id = static_cast<std::size_t>(of.device);
+    if (of.left > 0 && !of.stands_in && calm && id < calm->summed.size())
+      candidate.own_sums = std::max(0.0, (calm->summed[id] - calm_time()).value());
     if (of.left > 0)
       candidate.last_read = std::max(candidate.last_read, ready_after[static_cast<std::size_t>(of.stage)]);
+  }
+  for (Candidate& of : all) {
+    // Acknowledgements wait behind sums that are on their way: some of what they are for is done.
+    if (const DeviceBook& on = book(of.device); on.sending > 0) {
+      const double since = (fleet.now() - on.sending_since).value();
+      const double read = std::min(of.reads_sent, since), computed = std::min(of.computes_sent, since);
+      of.down_busy -= read;
+      of.down_again -= read;
+      of.compute_busy -= computed;
+      of.compute_again -= computed;
+    }
+    if (of.own_sums == 0) continue;
+    of.own_gaps = std::max(0.0, of.own_sums - of.down_busy);
+    of.own_sums += of.sums_busy;
   }
   return all;
 }
@@ -327,7 +349,10 @@ void StageRun::stand_in() {
     keep_arrived(index);
     lost.push_back(lost_sums_of(index));
   }
-  const Seconds enough = kEnough * ends_in();
+  const Seconds enough =
+      std::min(kMostEnough,
+               kEnough + kEnoughEach * static_cast<double>(std::max<std::int64_t>(0, losses.moments() - 1))) *
+      ends_in();
   const SharedOut shared = share_out(work, lost, candidates(), enough, patience(), plan.chunk);
   const auto& all = shared.parts;
   for (std::size_t i = 0; i < indices.size(); ++i) {
@@ -433,6 +458,7 @@ void StageRun::add_stand_in(const OwnerPart& part, std::int32_t s, bool partial,
   const std::int32_t stands = add_owner(part.device, s, part.replica, partial, part.slices, its, part.beside);
   owner[static_cast<std::size_t>(stands)].handed_on = handed_on;
   owner[static_cast<std::size_t>(stands)].in_by = in_by;
+  owner[static_cast<std::size_t>(stands)].rank = stands + 1;
   load_owner(stands);
   const bool passed = std::ranges::all_of(its, [&](std::int64_t q) { return has_gradient(s, q); });
   if (passed) owner[static_cast<std::size_t>(stands)].loss = loss;

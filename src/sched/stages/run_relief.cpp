@@ -12,7 +12,7 @@ namespace cleave::sched::stages {
 namespace {
 
 constexpr double kReliefEvery = 0.01;      // of a step
-constexpr double kLate = 0.2;              // of a step: forecasts are off by half of it, and sums in parts are larger
+constexpr double kLate = 0.1;              // of a step: forecasts are off by half of it, and sums in parts are larger
 constexpr double kReliefInTime = 1.03;     // times that time, when others should be done
 constexpr double kGain = 0.05;             // of a step, by which it must be sooner
 constexpr int kMostReliefs = 4;            // at a time

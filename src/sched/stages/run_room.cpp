@@ -10,7 +10,6 @@ namespace cleave::sched::stages {
 
 namespace {
 
-constexpr double kLent = 0.5;      // share of a helper's uplink that its new stage may count on
 constexpr double kMissed = 0.05;   // of a stage's uplink, before helpers are called
 constexpr double kPatience = 0.5;  // share of a stage's remaining time that a helper's weights may take
 
@@ -89,7 +88,8 @@ void StageRun::call_helpers(std::int32_t s) {
     for (const Host& host : at(s).hosts) uplink += book(host.device).uplink * (host.helps ? kLent : 1);
     if (uplink >= at(s).uplink * (1 - kMissed)) break;
     const Seconds patience(uplink > 0 ? kPatience * left / uplink : std::numeric_limits<double>::infinity());
-    const std::optional<Candidate> helper = choose_helper(candidates(), at(s).cost, s, patience);
+    const Lack lack{.stage = s, .sends = left, .uplink = uplink, .patience = patience, .step_left = ends_in()};
+    const std::optional<Candidate> helper = choose_helper(candidates(), at(s).cost, lack);
     if (!helper) break;
     make_room(helper->device, least_memory(at(s).cost), s);
     add_host(s, {.device = DeviceId(helper->device), .memory = {}, .held = {}}, true);

@@ -128,6 +128,7 @@ struct OwnerState {
   std::int64_t open = 0;                      // of them, that it has not answered
   bool stands_in = false;                     // for one that was lost or late
   Seconds in_by{};                            // of a stand-in: when its sums are to be in
+  std::int32_t rank = 0;                      // of a stand-in: greater than of all before it; of other owners 0
   std::int32_t handed_on = 0;                 // how often what it sums was taken from one that was late
   bool guest = false;  // what is at work on a sequence has its room in another owner's role there
   TaskletId room{};    // holds that, where the other role has ended
@@ -141,13 +142,15 @@ struct HeadBook {
   std::vector<std::int32_t> begun;                        // of each sequence: chunks that were given to the kernel
 };
 
-/// A sequence that passed before, and that an owner is to be sent.
+/// A sequence that passed before, and that an owner is to be sent. What a device stood in for first comes first:
+/// whoever shared that out counted on it sooner, and shared out the rest knowing that it was there.
 struct DueSum {
+  std::int32_t rank = 0;  // among those of the device: OwnerState::rank
   std::int64_t sequence = 0;
   std::int32_t stage = 0, owner = 0;
   std::int32_t loss = kNoLoss;
   friend bool operator<(const DueSum& a, const DueSum& b) {
-    return std::tie(a.sequence, a.stage, a.owner) < std::tie(b.sequence, b.stage, b.owner);
+    return std::tie(a.rank, a.sequence, a.stage, a.owner) < std::tie(b.rank, b.sequence, b.stage, b.owner);
   }
 };
 
@@ -168,6 +171,8 @@ struct DeviceBook {
   std::int64_t roles = 0;    // stages of which it is a replica
   std::set<DueSum> due{};    // what is to be summed again, and waits for what it was sent of that
   std::int64_t summing = 0;  // that it was sent, and has not summed
+  std::int64_t sending = 0;  // owners on it whose sums are on their way
+  Seconds sending_since{};   // what it acknowledges meanwhile waits behind them
   bool contributed = false;
   Measured slow_answer{};  // that it took far longer for than it should have
 };
@@ -177,6 +182,7 @@ struct Course {
   std::vector<Seconds> first_work, last_work;  ///< of each stage
   std::vector<Seconds> opened;                 ///< of each stage: the first sequence's X and dY are there
   std::vector<Seconds> passed;                 ///< of each stage: all sequences are through
+  std::vector<Seconds> summed;                 ///< of each device, by id: so is all that it sums; 0: it owns nothing
   std::int64_t chunks = 0;                     ///< results that are back
   std::vector<Seconds> pace;                   ///< when equal shares of them were back
   Seconds end;

@@ -161,6 +161,7 @@ void StageRun::begin() {
             .last_work = std::vector<Seconds>(plan.stages.size(), Seconds(0)),
             .opened = std::vector<Seconds>(plan.stages.size(), Seconds(0)),
             .passed = std::vector<Seconds>(plan.stages.size(), Seconds(0)),
+            .summed = {},
             .chunks = 0,
             .pace = {Seconds(0)},
             .end = Seconds(0)};

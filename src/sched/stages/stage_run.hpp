@@ -287,6 +287,10 @@ struct StageRun {
   void send_again(std::int32_t index, std::int64_t q, std::int32_t loss);
   // One tasklet for owners on one device; `again`: counted against what the device has in hand.
   void submit_sum(const DueSum& first, std::vector<std::int32_t> all, bool again);
+  // Of what is read again, as DueSum is ordered; before a stand-in's first sequence come its weights.
+  std::int64_t turn_again(std::int32_t index, std::int64_t q) const {
+    return owner[static_cast<std::size_t>(index)].rank * (batch + 1) + 1 + q;
+  }
   void send_due(std::int32_t id);
   // Sequences are still to come to it.
   bool has_visits(std::int32_t id) const;

@@ -53,6 +53,25 @@ inline std::vector<fleet::DeviceProfile> devices_of(std::int64_t count, std::uin
   return fleet::draw_devices({group}, seed);
 }
 
+// OPT-13B on the 256 devices of the published fleet (inputs/sim/cleave-256.yaml).
+inline model::StepGraph published_step() {
+  model::ModelConfig config = *model::find_preset("opt-13b");
+  config.seq_len = 1024;
+  return model::build_step(
+      config,
+      {.kind = model::StepKind::train, .batch = 128, .clip = true, .freeze = {}, .loss_rows = 0, .row_groups = 1});
+}
+inline std::vector<fleet::DeviceProfile> published_devices(std::uint64_t seed) {
+  fleet::DeviceGroup group;
+  group.name = "edge";
+  group.count = 256;
+  group.compute_flops = {5e12, 7e12};
+  group.memory_bytes = {1e9, 3e9};
+  group.downlink_bytes = {1e7, 1e8};
+  group.uplink_bytes = {5e6, 1e7};
+  return fleet::draw_devices({group}, seed);
+}
+
 // Devices that stay for `session` steps and are away for `absence` steps, over so many steps.
 inline fleet::ChurnTrace sessions_of(const std::vector<fleet::DeviceProfile>& devices, std::uint64_t seed, Seconds step,
                                      double session, double absence, double steps = 30) {

@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <random>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "cleave/base/error.hpp"
 #include "cleave/model/family.hpp"
@@ -399,21 +402,10 @@ TEST(StageLosses, OwnersOnOneDeviceShareWhatTheyRead) {
   EXPECT_GT(shared, 0) << "no sequence was read for two owners";
 }
 
-// The published fleet loses twenty devices: one that stands in for them would be late, and is relieved.
+// The published fleet loses thirty devices: one that stands in for them would be late, and is relieved.
 TEST(StageLosses, OwnersThatWouldBeLateAreRelieved) {
-  model::ModelConfig config = *model::find_preset("opt-13b");
-  config.seq_len = 1024;
-  const model::StepGraph graph = model::build_step(
-      config,
-      {.kind = model::StepKind::train, .batch = 128, .clip = true, .freeze = {}, .loss_rows = 0, .row_groups = 1});
-  fleet::DeviceGroup group;
-  group.name = "edge";
-  group.count = 256;
-  group.compute_flops = {5e12, 7e12};
-  group.memory_bytes = {1e9, 3e9};
-  group.downlink_bytes = {1e7, 1e8};
-  group.uplink_bytes = {5e6, 1e7};
-  const auto devices = fleet::draw_devices({group}, 46);
+  const model::StepGraph graph = published_step();
+  const auto devices = published_devices(46);
   const StageSchedulerOptions options{{kWide, 0}, DType::f16};
   const plan::StagePlan plan = plan::plan_stages(plan::stage_work_of(graph, DType::f16), devices, options.stages);
   SimulatedFleet calm(devices, kWide, DType::f16);
@@ -422,7 +414,7 @@ TEST(StageLosses, OwnersThatWouldBeLateAreRelieved) {
   for (std::uint64_t seed = 0; seed < 12 && relieved == 0; ++seed) {
     std::mt19937_64 random(seed);
     fleet::ChurnTrace churn;
-    for (int i = 0; i < 20; ++i)
+    for (int i = 0; i < 30; ++i)
       churn.push_back({step * (seed % 2 == 0 ? 0.5 : 0.7), DeviceId(static_cast<std::int64_t>(random() % 256)),
                        fleet::ChurnKind::leave, 1.0});
     SimulatedFleet fleet(devices, kWide, DType::f16, churn);
@@ -432,6 +424,83 @@ TEST(StageLosses, OwnersThatWouldBeLateAreRelieved) {
     EXPECT_LT(fleet.now().value(), step.value() * 1.2) << seed;
   }
   EXPECT_GT(relieved, 0) << "nobody was relieved";
+}
+
+// A few devices of the published fleet leave at once. Each of these steps once took 18 to 21 s longer: a helper's
+// weights held up what its own sums read; what was given to a device later was read before what it stood in for first;
+// and an owner whose acknowledgements waited behind sums on their way was taken for late.
+TEST(StageLosses, AFewOfThePublishedFleetAddLittle) {
+  const model::StepGraph graph = published_step();
+  struct Case {
+    std::uint64_t seed;
+    double progress;
+    std::vector<std::int64_t> victims;
+  };
+  const std::vector<std::int64_t> three{28, 73, 75}, five{28, 73, 75, 151, 188};
+  for (const auto& [seed, progress, victims] : {Case{55, 0.1, five}, Case{63, 0.5, three}, Case{69, 0.5, five}}) {
+    const auto devices = published_devices(seed);
+    const StageSchedulerOptions options{{kWide, 0}, DType::f16};
+    const plan::StagePlan plan = plan::plan_stages(plan::stage_work_of(graph, DType::f16), devices, options.stages);
+    SimulatedFleet calm(devices, kWide, DType::f16);
+    const Seconds step = StageScheduler(calm, graph, plan, options).run().time;
+    fleet::ChurnTrace churn;
+    for (const std::int64_t victim : victims)
+      churn.push_back({step * progress, DeviceId(victim), fleet::ChurnKind::leave, 1.0});
+    SimulatedFleet fleet(devices, kWide, DType::f16, churn);
+    const StepReport report = StageScheduler(fleet, graph, plan, options).run();
+    EXPECT_GT(report.lost, 0) << seed;
+    EXPECT_LT(report.time.value() - step.value(), 15) << seed;
+  }
+}
+
+// What a device reads again comes in the order in which it was given it: weights, then sequences, owner by owner.
+TEST(StageLosses, WhatADeviceStoodInForFirstComesFirst) {
+  struct Again final : Observer {
+    std::map<std::pair<std::int64_t, std::int32_t>, std::pair<std::int64_t, std::int64_t>> turns;  // least, greatest
+    std::map<std::int32_t, std::int64_t> weights;
+    void begin(const model::StepGraph& /*graph*/, Seconds /*at*/) override {}
+    [[nodiscard]] bool wants_spans() const override { return false; }
+    void span(const Span& /*span*/) override {}
+    void submitted(const Tasklet& tasklet) override {
+      if (tasklet.urgency != stages::kAgain) return;
+      if (tasklet.errand == Errand::weights) {
+        weights.emplace(tasklet.item.owner, tasklet.turn);
+        return;
+      }
+      const auto [of, is_first] = turns.try_emplace({tasklet.piece.device.value, tasklet.item.owner}, tasklet.turn, 0);
+      of->second.first = std::min(of->second.first, tasklet.turn);
+      of->second.second = std::max(of->second.second, tasklet.turn);
+    }
+    void settled(TaskletId /*tasklet*/, Seconds /*at*/, bool /*lost*/) override {}
+    void changed(DeviceId /*device*/, DeviceChange /*change*/, Seconds /*at*/, double /*factor*/) override {}
+  };
+  std::int64_t several = 0, loaded = 0;
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    const model::StepGraph graph = graph_of("opt", 8, 4);
+    const auto devices = devices_of(40, seed, 2e7);
+    const StageSchedulerOptions options{{kWide, 0}, DType::f16};
+    SimulatedFleet calm(devices, kWide, DType::f16);
+    const Seconds step = StageScheduler(calm, graph, options).run().time;
+    SimulatedFleet fleet(devices, kWide, DType::f16, sessions_of(devices, seed, step, 3, 0.05, 10));
+    Again again;
+    fleet.set_observer(&again);
+    StageScheduler(fleet, graph, options).run();
+    const std::pair<const std::pair<std::int64_t, std::int32_t>, std::pair<std::int64_t, std::int64_t>>* before =
+        nullptr;
+    for (const auto& of : again.turns) {
+      if (before != nullptr && before->first.first == of.first.first) {
+        ++several;
+        EXPECT_LT(before->second.second, of.second.first) << "device " << of.first.first;
+      }
+      before = &of;
+      const auto brought = again.weights.find(of.first.second);
+      if (brought == again.weights.end()) continue;
+      ++loaded;
+      EXPECT_LT(brought->second, of.second.first) << "owner " << of.first.second;
+    }
+  }
+  EXPECT_GT(several, 0) << "no device stood in twice";
+  EXPECT_GT(loaded, 0) << "no stand-in needed weights";
 }
 
 // Devices that turn out slower than they declare: the next step is planned for what they do. Without learning everybody

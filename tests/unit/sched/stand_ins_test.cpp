@@ -227,11 +227,32 @@ TEST_F(StandIns, AHelperHasRoomAndIsThereInTime) {
   std::vector<stages::Candidate> some{candidate(0, 1e6, 1e6), candidate(1, 1e5, 1e9), candidate(2, 1e6, 9e5)};
   some[0].memory = static_cast<double>(stages::least_memory(cost).value()) - 1;
   const Seconds patience(2 * static_cast<double>(cost.weights().value()) / 1e6);
-  const auto helper = stages::choose_helper(some, cost, 1, patience);
+  const stages::Lack lack{.stage = 1, .patience = patience};
+  const auto helper = stages::choose_helper(some, cost, lack);
   ASSERT_TRUE(helper);
   EXPECT_EQ(helper->device, 2) << "0 lacks a byte, 1 would be late";
   some[2].holds.push_back({1, 0, 0.5});
-  EXPECT_FALSE(stages::choose_helper(some, cost, 1, patience)) << "it is one already";
+  EXPECT_FALSE(stages::choose_helper(some, cost, lack)) << "it is one already";
+}
+
+// Its weights take 10 s of a downlink that has gaps of 4 s before the helper's own sums are sent.
+TEST_F(StandIns, AHelperHoldsUpNoSumsOfItsOwn) {
+  std::vector<stages::Candidate> one{candidate(0, static_cast<double>(cost.weights().value()) / 10, 1e6)};
+  one[0].own_sums = 50;
+  one[0].own_gaps = 4;
+  stages::Lack lack{.stage = 1, .sends = 0, .uplink = 1e6, .step_left = Seconds(57)};
+  EXPECT_TRUE(stages::choose_helper(one, cost, lack)) << "they are sent after 56 s";
+  lack.step_left = Seconds(55);
+  EXPECT_FALSE(stages::choose_helper(one, cost, lack));
+  one[0].own_gaps = 6;
+  EXPECT_TRUE(stages::choose_helper(one, cost, lack));
+  lack.sends = 1e9;  // a third of its boundaries come to it
+  EXPECT_FALSE(stages::choose_helper(one, cost, lack));
+  lack.uplink = 0;
+  EXPECT_TRUE(stages::choose_helper(one, cost, lack)) << "nobody else holds the stage";
+  lack.uplink = 1e6;
+  one[0].own_sums = one[0].own_gaps = 0;
+  EXPECT_TRUE(stages::choose_helper(one, cost, lack)) << "it owns nothing";
 }
 
 }  // namespace
