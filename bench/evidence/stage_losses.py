@@ -19,19 +19,36 @@ CASES += [Case(CALM, {"simulate.steps": "4"}),
 STUDY = Study("stage-losses", "python3 bench/stages.py", CASES, ["cleave"], seeds=SEEDS)
 
 
+HEAD = ["lost at once", "at", "added s beyond detection, median (range)"]
+
+
+def added_s(row):
+    """What the losses of a step added beyond detection; None where it was not survived."""
+    return None if row["recovery_s"] is None else max(0.0, row["recovery_s"] - DETECTION_S)
+
+
+def line(count, moment, added):
+    return [str(count), f"{moment:.0%}", f"{three(statistics.median(added))} ({three(min(added))}-{three(max(added))})"]
+
+
+def hit_work(row):
+    """Whether who was lost had anything to do: late in a step some have not."""
+    return bool(row["feasible"]) and row["figures"].get("lost_tasklets", 0) > 0
+
+
 def figures(r):
     """{key: text}: `table` of what losses add beyond detection, and `sessions`."""
-    lines = [["lost at once", "at", "added s beyond detection, median (range)"]]
+    lines = [HEAD]
     for count in COUNTS:
         for moment in MOMENTS:
             case = name_of(count, moment)
-            # One seed's devices may have had no work left (late in the step); if none of the seeds' had any, nothing was tried.
-            if not any(row["feasible"] and row["figures"].get("lost_tasklets", 0) > 0 for row in r.points("cleave", case)):
+            rows = r.points("cleave", case)
+            if not any(hit_work(row) for row in rows):
                 raise ValueError(f"{case}: the losses hit no work in any seed")
-            added = [max(0.0, s - DETECTION_S) for s in r.of("cleave", case, "recovery_s")]
-            if len(added) < len(r.points("cleave", case)):
+            added = [added_s(row) for row in rows if row["feasible"]]
+            if len(added) < len(rows) or None in added:
                 raise ValueError(f"{case}: not survived")
-            lines.append([str(count), f"{moment:.0%}", f"{three(statistics.median(added))} ({three(min(added))}-{three(max(added))})"])
+            lines.append(line(count, moment, added))
     calm = {row["seed"]: row["step_s"] for row in r.points("cleave", CALM)}
     longer = [100 * (row["step_s"] / calm[row["seed"]] - 1) for row in r.points("cleave", SESSIONS) if row["feasible"]]
     return {"table": grid(lines),
