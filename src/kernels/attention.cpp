@@ -33,7 +33,7 @@ template <class Floats>
 CLEAVE_INLINE void softmax_row(float* s, std::int64_t n, std::int64_t end, float scale) {
   const std::int64_t whole = whole_lanes(n, end);
   for (std::int64_t j = n; j < whole; ++j) s[j] = -std::numeric_limits<float>::infinity();  // whose exponential is 0
-  const float top = lanes::largest(s, whole);
+  const float top = largest_of_row(s, whole);
   for (std::int64_t j = 0; j < whole; ++j) s[j] = exp_of_negative((s[j] - top) * scale);
   const auto inverse = static_cast<float>(1.0 / lanes::sum<Floats>(s, whole));
   for (std::int64_t j = 0; j < whole; ++j) s[j] *= inverse;

@@ -11,6 +11,7 @@
 #include "cleave/base/shapes.hpp"
 #include "fast_math.hpp"
 #include "lanes.hpp"
+#include "row_ops.hpp"
 #include "versions.hpp"
 
 namespace cleave::kernels {
@@ -41,7 +42,7 @@ CLEAVE_INLINE void exp_sums_of_blocks(const float* x, std::int64_t n, float* top
   for (std::int64_t b = 0; b * kVocabularyBlock < n; ++b) {
     const float* const block = x + b * kVocabularyBlock;
     const std::int64_t left = n - b * kVocabularyBlock, count = left < kVocabularyBlock ? left : kVocabularyBlock;
-    tops[b] = lanes::largest(block, count);
+    tops[b] = largest_of_row(block, count);
     sums[b] = static_cast<float>(exp_sum<Floats>(block, count, tops[b]));
   }
 }
@@ -49,7 +50,7 @@ CLEAVE_INLINE void exp_sums_of_blocks(const float* x, std::int64_t n, float* top
 /// Sum of exp(x - the row's maximum): of one vocabulary block as it is, of several what their sums, in fp32, come to.
 template <class Floats>
 CLEAVE_INLINE double exp_sum_row(const float* x, std::int64_t n, float* top_out) {
-  const float top = lanes::largest(x, n);
+  const float top = largest_of_row(x, n);
   *top_out = top;
   if (n <= kVocabularyBlock) return exp_sum<Floats>(x, n, top);
   double total = 0;
@@ -62,21 +63,27 @@ CLEAVE_INLINE double exp_sum_row(const float* x, std::int64_t n, float* top_out)
   return total;
 }
 
-/// x = exp(x - top). `top` is a value: behind a pointer it might lie in x, and nothing would be vectorized.
-CLEAVE_INLINE void exp_columns(float* x, std::int64_t n, float top) {
-  for (std::int64_t j = 0; j < n; ++j) x[j] = exp_of_negative(x[j] - top);
+/// x = exp(x - top). `top` is a value: behind a pointer it might lie in x, and nothing would be vectorized. Meanwhile
+/// `next`, the row that follows, is fetched: all else that is done with a row finds it in the cache.
+CLEAVE_INLINE void exp_columns(float* x, std::int64_t n, float top, const float* next) {
+  std::int64_t j = 0;
+  for (; j + lanes::kLanes <= n; j += lanes::kLanes) {
+    __builtin_prefetch(next + j, 1, 2);
+    for (std::int64_t c = j; c < j + lanes::kLanes; ++c) x[c] = exp_of_negative(x[c] - top);
+  }
+  for (; j < n; ++j) x[j] = exp_of_negative(x[j] - top);
 }
 
 /// The same, leaving exp(x - the row's maximum) in x.
 template <class Floats>
-CLEAVE_INLINE double exp_row(float* x, std::int64_t n, float* top_out) {
+CLEAVE_INLINE double exp_row(float* x, std::int64_t n, const float* next, float* top_out) {
   if (n > kVocabularyBlock) {
     const double sum = exp_sum_row<Floats>(x, n, top_out);
-    exp_columns(x, n, *top_out);
+    exp_columns(x, n, *top_out, next);
     return sum;
   }
-  *top_out = lanes::largest(x, n);
-  exp_columns(x, n, *top_out);
+  *top_out = largest_of_row(x, n);
+  exp_columns(x, n, *top_out, next);
   return lanes::sum<Floats>(x, n);
 }
 
@@ -122,7 +129,7 @@ double cross_entropy_backward(Parallel& parallel, Rows logits, std::span<const s
     const std::int32_t target = targets[static_cast<std::size_t>(i)];
     const float target_logit = row[target];
     float top = 0;
-    const double sum = CLEAVE_DISPATCH_LANES(exp_row)(row, logits.cols, &top);
+    const double sum = CLEAVE_DISPATCH_LANES(exp_row)(row, logits.cols, row + logits.ld, &top);
     const auto target_probability = static_cast<double>(row[target]) / sum;
     dispatch<scale_row>(row, logits.cols, static_cast<float>(static_cast<double>(scale) / sum));
     row[target] = static_cast<float>((target_probability - 1.0) * static_cast<double>(scale));
@@ -167,7 +174,7 @@ void cross_entropy_columns(Parallel& parallel, Rows logits, std::int64_t col0, s
       float* const x = logits.row(row);
       const std::int64_t target = targets[i] - col0;
       const bool has_target = target >= 0 && target < logits.cols;
-      dispatch<exp_columns>(x, logits.cols, top[i]);
+      dispatch<exp_columns>(x, logits.cols, top[i], x + logits.ld);
       const double target_probability = has_target ? static_cast<double>(x[target]) / sum[i] : 0;
       dispatch<scale_row>(x, logits.cols, static_cast<float>(static_cast<double>(scale) / sum[i]));
       if (has_target) x[target] = static_cast<float>((target_probability - 1.0) * static_cast<double>(scale));

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "cleave/base/error.hpp"
+#include "lanes.hpp"
 #include "row_chunks.hpp"
 #include "row_ops.hpp"
 #include "versions.hpp"
@@ -19,16 +20,22 @@ namespace {
 constexpr std::int64_t kMostSumCols = 1024;
 std::int64_t sum_cols(std::int64_t cols) { return std::clamp<std::int64_t>(cols / 4, 256, kMostSumCols); }
 
-/// Rows that are asked for before they are added: a column of rows is no stream that the processor recognises.
-constexpr std::int64_t kRowsAhead = 4;
-
-/// totals[j] += sum of rows of dy in fp32, for n <= kMostSumCols columns.
+/// totals[j] += sum of rows of dy in fp32, for n <= kMostSumCols columns. Four rows at a time, one after the other into
+/// each sum; a column of rows is no stream that the processor recognises, so those that come next are asked for.
 CLEAVE_INLINE void add_rows_to(const float* dy, std::int64_t rows, std::int64_t ld, std::int64_t n, double* totals) {
   float sums[kMostSumCols] = {};
-  for (std::int64_t i = 0; i < rows; ++i) {
-    for (std::int64_t j = 0; j < n; j += 16) __builtin_prefetch(dy + (i + kRowsAhead) * ld + j, 0, 2);
-    for (std::int64_t j = 0; j < n; ++j) sums[j] += dy[i * ld + j];
+  std::int64_t i = 0;
+  for (; i + lanes::kStreams <= rows; i += lanes::kStreams) {
+    const float *const row0 = dy + i * ld, *const row1 = row0 + ld, *const row2 = row1 + ld, *const row3 = row2 + ld;
+    std::int64_t j = 0;
+    for (; j + lanes::kLanes <= n; j += lanes::kLanes) {
+      for (std::int64_t s = 0; s < lanes::kStreams; ++s) __builtin_prefetch(row3 + (1 + s) * ld + j, 0, 2);
+      for (std::int64_t c = j; c < j + lanes::kLanes; ++c) sums[c] = sums[c] + row0[c] + row1[c] + row2[c] + row3[c];
+    }
+    for (; j < n; ++j) sums[j] = sums[j] + row0[j] + row1[j] + row2[j] + row3[j];
   }
+  for (; i < rows; ++i)
+    for (std::int64_t j = 0; j < n; ++j) sums[j] += dy[i * ld + j];
   for (std::int64_t j = 0; j < n; ++j) totals[j] += static_cast<double>(sums[j]);
 }
 

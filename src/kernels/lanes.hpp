@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <limits>
 
 #include "versions.hpp"
 
@@ -22,6 +21,9 @@ namespace cleave::kernels::lanes {
 inline constexpr std::int64_t kLanes = 16;
 /// Elements whose fp32 lane sums are added before they are carried over into double: 32 additions a lane.
 inline constexpr std::int64_t kBlock = 512;
+/// What a kernel that only reads takes from memory at a time: rows or chunks that follow each other. A processor keeps
+/// more lines under way from several streams than from one.
+inline constexpr std::int64_t kStreams = 4;
 
 /// Sixteen lanes as two vectors of eight. Of a vector that is wider than the processor's, GCC keeps the pieces in
 /// memory and stores and loads them at every operation.
@@ -147,27 +149,6 @@ CLEAVE_INLINE double dot(const float* x, const float* y, std::int64_t n) {
     load_streamed(other, y + t, count);
     out *= other;
   });
-}
-
-/// The largest element; -infinity for none. NaN elements may be passed over. In vectors of four, which every processor
-/// compares at once: of wider ones than it has, the compiler compares the elements one by one.
-CLEAVE_INLINE float largest(const float* x, std::int64_t n) {
-  using Four = float __attribute__((vector_size(16)));
-  constexpr float kLow = -std::numeric_limits<float>::infinity();
-  Four of_lanes[kLanes / 4];
-  for (Four& four : of_lanes) four = Four{kLow, kLow, kLow, kLow};
-  std::int64_t t = 0;
-  for (; t + kLanes <= n; t += kLanes)
-    for (std::int64_t v = 0; v < kLanes / 4; ++v) {
-      Four next;
-      __builtin_memcpy(&next, x + t + 4 * v, sizeof(next));
-      of_lanes[v] = next > of_lanes[v] ? next : of_lanes[v];
-    }
-  float best = kLow;
-  for (const Four& four : of_lanes)
-    for (int l = 0; l < 4; ++l) best = four[l] > best ? four[l] : best;
-  for (; t < n; ++t) best = x[t] > best ? x[t] : best;
-  return best;
 }
 
 }  // namespace cleave::kernels::lanes

@@ -21,62 +21,67 @@ namespace cleave::kernels {
 namespace {
 
 using lanes::kLanes;
-// Rows that advance together where rows are neighbours in memory: their sums stay in the first-level cache.
-constexpr std::int64_t kRowsTogether = 256;
+// Rows that advance together where rows are neighbours in memory: a page of each depth, of which every one begins on a
+// page of its own where matrices are wide; of narrow ones fewer, so that there is some for each thread.
+constexpr std::int64_t kMostRowsTogether = 1024, kRowsTogether = 256;
+std::int64_t rows_together(std::int64_t rows) { return std::clamp(rows / 4, kRowsTogether, kMostRowsTogether); }
 // Rows among these that may be summed in double one by one where rows are neighbours; more are summed together.
 constexpr std::int64_t kFewRows = 8;
 
 using EightDoubles = double __attribute__((vector_size(64)));
 using EightSingles = float __attribute__((vector_size(32)));
 
-/// sums[i] = about the sum over t of A[i,t]^2, in fp32, for `rows` <= kRowsTogether rows that are neighbours in memory.
-/// The sums of kRowsTogether rows are as many registers as half of those that AVX-512 has.
-template <class Floats, bool kAll>
-CLEAVE_INLINE void quick_sums_across_of(const float* a, std::int64_t depth_stride, std::int64_t rows,
-                                        std::int64_t depth, float* sums) {
-  constexpr std::int64_t kVectors = kRowsTogether / kLanes, kAhead = 4;
-  Floats registers[kVectors] = {};
-  for (std::int64_t t = 0; t < depth; ++t, a += depth_stride) {
-#pragma GCC unroll 16
-    for (std::int64_t v = 0; v < kVectors; ++v) {
-      const std::int64_t left = kAll ? kLanes : rows - v * kLanes;
-      if (left <= 0) break;
-      __builtin_prefetch(a + kAhead * depth_stride + v * kLanes, 0, 2);
-      Floats x;
-      lanes::load(x, a + v * kLanes, left < kLanes ? left : kLanes);
-      registers[v] += x * x;
-    }
-  }
-  __builtin_memcpy(sums, registers, sizeof registers);
-}
+/// sums[i] = about the sum over t of A[i,t]^2, in fp32, for `rows` <= kMostRowsTogether rows that are neighbours in
+/// memory. Some depths are read side by side, and each line of as many next ones asked for on the way: a column of runs
+/// is no stream that the processor recognises.
 template <class Floats>
 CLEAVE_INLINE void quick_sums_across(const float* a, std::int64_t depth_stride, std::int64_t rows, std::int64_t depth,
                                      float* sums) {
-  if (rows == kRowsTogether) return quick_sums_across_of<Floats, true>(a, depth_stride, rows, depth, sums);
-  quick_sums_across_of<Floats, false>(a, depth_stride, rows, depth, sums);
+  for (std::int64_t i = 0; i < rows; ++i) sums[i] = 0;
+  Floats sum, x;
+  for (std::int64_t t = 0; t < depth; t += lanes::kStreams, a += lanes::kStreams * depth_stride) {
+    const std::int64_t count = depth - t < lanes::kStreams ? depth - t : lanes::kStreams;
+    std::int64_t i = 0;
+    if (count == lanes::kStreams)
+      for (; i + kLanes <= rows; i += kLanes) {
+        lanes::load_all(sum, sums + i);
+#pragma GCC unroll 4
+        for (std::int64_t s = 0; s < lanes::kStreams; ++s) {
+          __builtin_prefetch(a + (lanes::kStreams + s) * depth_stride + i, 0, 2);
+          lanes::load_all(x, a + s * depth_stride + i);
+          sum += x * x;
+        }
+        lanes::store_all(sums + i, sum);
+      }
+    for (std::int64_t s = 0; s < count; ++s)
+      for (std::int64_t j = i; j < rows; ++j) sums[j] += a[s * depth_stride + j] * a[s * depth_stride + j];
+  }
 }
 
-/// The same for one row whose elements are neighbours.
+/// The same for rows whose elements are neighbours: lanes::kStreams rows side by side, each line of the next ones asked
+/// for on the way. A row's sum is the same with any rows beside it.
 template <class Floats>
-CLEAVE_INLINE float quick_sum_along(const float* a, std::int64_t depth) {
-  constexpr std::int64_t kSums = 4, kTogether = kSums * kLanes;
-  Floats sums[kSums] = {}, x;
+CLEAVE_INLINE void quick_sums_along(const float* a, std::int64_t row_stride, std::int64_t depth, float* sums) {
+  constexpr std::int64_t kStreams = lanes::kStreams;
+  Floats lanes_of[kStreams] = {}, x;
+  const float* const next = a + kStreams * row_stride;
   std::int64_t t = 0;
-  for (; t + kTogether <= depth; t += kTogether) {
+  for (; t + kLanes <= depth; t += kLanes) {
 #pragma GCC unroll 4
-    for (std::int64_t s = 0; s < kSums; ++s) {
-      lanes::load_streamed(x, a + t + s * kLanes);
-      sums[s] += x * x;
+    for (std::int64_t s = 0; s < kStreams; ++s) {
+      __builtin_prefetch(next + s * row_stride + t, 0, 2);
+      lanes::load_all(x, a + s * row_stride + t);
+      lanes_of[s] += x * x;
     }
   }
-  for (; t < depth; t += kLanes) {
-    lanes::load(x, a + t, depth - t < kLanes ? depth - t : kLanes);
-    sums[0] += x * x;
+#pragma GCC unroll 4
+  for (std::int64_t s = 0; s < kStreams; ++s) {
+    if (t < depth) {
+      lanes::load(x, a + s * row_stride + t, depth - t);
+      lanes_of[s] += x * x;
+    }
+    sums[s] = lanes::add_up(lanes_of[s]);
   }
-  sums[0] += sums[1];
-  sums[2] += sums[3];
-  sums[0] += sums[2];
-  return lanes::add_up(sums[0]);
 }
 
 /// Adds the squares of depths [0, kLanes) times `rounds` of eight rows, which are neighbours in memory, to their lanes.
@@ -206,31 +211,41 @@ ProductStatus norm_exponents(Parallel& parallel, ConstMatrix a, std::int64_t row
     store(i, add_up(lanes, 1));
   };
   const auto sum_rows = [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i)
-      if (a.col_stride != 1 || !settle(i, CLEAVE_DISPATCH_LANES(quick_sum_along)(a.data + i * a.row_stride, depth)))
-        sum_exactly(i);
+    std::int64_t i = begin;
+    for (; a.col_stride == 1 && i + lanes::kStreams <= end; i += lanes::kStreams) {
+      float quick[lanes::kStreams];
+      CLEAVE_DISPATCH_LANES(quick_sums_along)(a.data + i * a.row_stride, a.row_stride, depth, quick);
+      for (std::int64_t s = 0; s < lanes::kStreams; ++s)
+        if (!settle(i + s, quick[s])) sum_exactly(i + s);
+    }
+    for (; i < end; ++i) sum_exactly(i);
+  };
+  // At most kRowsTogether of them, of which some are open.
+  const auto sum_open = [&](std::int64_t begin, std::int64_t end, std::span<const std::int64_t> open) {
+    if (std::ssize(open) <= kFewRows) {
+      std::ranges::for_each(open, sum_exactly);
+      return;
+    }
+    alignas(64) double lanes[kLanes * kRowsTogether] = {};
+    dispatch<add_squares_across>(a.data + begin, a.col_stride, end - begin, depth, lanes);
+    for (std::int64_t i = begin; i < end; ++i) store(i, add_up(lanes + (i - begin), end - begin));
   };
   const auto sum_neighbours = [&](std::int64_t begin, std::int64_t end) {
-    float quick[kRowsTogether];
+    float quick[kMostRowsTogether];
     CLEAVE_DISPATCH_LANES(quick_sums_across)(a.data + begin, a.col_stride, end - begin, depth, quick);
-    std::int64_t open[kRowsTogether], count = 0;
-    for (std::int64_t i = begin; i < end; ++i)
-      if (!settle(i, quick[i - begin])) open[count++] = i;
-    if (count <= kFewRows) {
-      std::for_each(open, open + count, sum_exactly);
-    } else {
-      alignas(64) double lanes[kLanes * kRowsTogether] = {};
-      dispatch<add_squares_across>(a.data + begin, a.col_stride, end - begin, depth, lanes);
-      for (std::int64_t i = begin; i < end; ++i) store(i, add_up(lanes + (i - begin), end - begin));
+    for (std::int64_t first = begin; first < end; first += kRowsTogether) {
+      const std::int64_t last = std::min(first + kRowsTogether, end);
+      std::int64_t open[kRowsTogether], count = 0;
+      for (std::int64_t i = first; i < last; ++i)
+        if (!settle(i, quick[i - begin])) open[count++] = i;
+      sum_open(first, last, {open, static_cast<std::size_t>(count)});
     }
   };
-  const bool neighbours = a.row_stride == 1 && a.col_stride != 1;
-  parallel.for_chunks(rows, kRowsTogether, [&](std::int64_t begin, std::int64_t end) {
-    if (neighbours)
-      sum_neighbours(begin, end);
-    else
-      sum_rows(begin, end);
-  });
+  if (a.row_stride == 1 && a.col_stride != 1) {
+    parallel.for_chunks(rows, rows_together(rows), sum_neighbours);
+  } else {
+    parallel.for_chunks(rows, kRowsTogether, sum_rows);
+  }
   return bad ? ProductStatus::not_representable : ProductStatus::ok;
 }
 

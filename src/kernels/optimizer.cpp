@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cleave/base/error.hpp"
+#include "lanes.hpp"
 #include "versions.hpp"
 
 namespace cleave::kernels {
@@ -19,29 +20,64 @@ using FourFloats = float __attribute__((vector_size(16)));
 using EightDoubles = double __attribute__((vector_size(64)));
 using EightFloats = float __attribute__((vector_size(32)));
 
-/// Element t goes to lane t mod 16, in double; lanes are added in a fixed tree. The vectors are as wide as the
-/// processor's: of wider ones GCC keeps the pieces in memory.
-template <class Doubles, class Floats>
-CLEAVE_INLINE double sum_squares_chunk(const float* x, std::int64_t n) {
-  constexpr int kSums = 16, kWidth = sizeof(Doubles) / sizeof(double), kVectors = kSums / kWidth;
-  Doubles sums[kVectors] = {};
-  std::int64_t t = 0;
-  for (; t + kSums <= n; t += kSums) {
-    __builtin_prefetch(x + t + 1024, 0, 2);  // one stream alone: fetch more of it than the processor does by itself
+constexpr int kSums = 16;
+
+/// A chunk's sums, lane by lane, in vectors as wide as the processor's: of wider ones GCC keeps the pieces in memory.
+template <class Doubles>
+struct SquareSums {
+  static constexpr int kWidth = sizeof(Doubles) / sizeof(double), kVectors = kSums / kWidth;
+  Doubles vectors[kVectors] = {};
+};
+
+template <class Floats, class Doubles>
+CLEAVE_INLINE void add_squares(SquareSums<Doubles>& sums, const float* x) {
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) {
-      Floats narrow;
-      __builtin_memcpy(&narrow, x + t + kWidth * v, sizeof narrow);
-      const Doubles wide = __builtin_convertvector(narrow, Doubles);
-      sums[v] += wide * wide;
-    }
+  for (int v = 0; v < SquareSums<Doubles>::kVectors; ++v) {
+    Floats narrow;
+    __builtin_memcpy(&narrow, x + SquareSums<Doubles>::kWidth * v, sizeof narrow);
+    const Doubles wide = __builtin_convertvector(narrow, Doubles);
+    sums.vectors[v] += wide * wide;
   }
+}
+
+/// The sum of a chunk's n elements, of which `sums` has those that fill all lanes; lanes are added in a fixed tree.
+template <class Doubles>
+CLEAVE_INLINE double add_rest(const SquareSums<Doubles>& sums, const float* x, std::int64_t n) {
   double v[kSums];
-  __builtin_memcpy(v, sums, sizeof v);
-  for (; t < n; ++t) v[t % kSums] += static_cast<double>(x[t]) * static_cast<double>(x[t]);
+  __builtin_memcpy(v, sums.vectors, sizeof v);
+  for (std::int64_t t = n / kSums * kSums; t < n; ++t)
+    v[t % kSums] += static_cast<double>(x[t]) * static_cast<double>(x[t]);
   for (int half = kSums / 2; half > 0; half /= 2)
     for (int l = 0; l < half; ++l) v[l] += v[l + half];
   return v[0];
+}
+
+/// totals[c] = the sum of squares of chunk c of some chunks; element t of one goes to lane t mod 16, in double. As many
+/// whole chunks as registers have sums for are read side by side, each line of what comes next asked for on the way.
+template <class Doubles, class Floats>
+CLEAVE_INLINE void sum_squares_chunks(const float* x, std::int64_t n, double* totals) {
+  constexpr std::int64_t kAhead = 1024,
+                         kBeside = lanes::kStreams * SquareSums<EightDoubles>::kVectors / SquareSums<Doubles>::kVectors;
+  for (; n >= kBeside * kChunk; x += kBeside * kChunk, n -= kBeside * kChunk) {
+    SquareSums<Doubles> sums[kBeside];
+    for (std::int64_t t = 0; t < kChunk; t += kSums) {
+#pragma GCC unroll 4
+      for (std::int64_t c = 0; c < kBeside; ++c) {
+        __builtin_prefetch(x + c * kChunk + t + kAhead, 0, 2);
+        add_squares<Floats>(sums[c], x + c * kChunk + t);
+      }
+    }
+    for (std::int64_t c = 0; c < kBeside; ++c) *totals++ = add_rest(sums[c], x + c * kChunk, kChunk);
+  }
+  for (; n > 0; x += kChunk, n -= kChunk) {
+    const std::int64_t count = n < kChunk ? n : kChunk;
+    SquareSums<Doubles> sums;
+    for (std::int64_t t = 0; t + kSums <= count; t += kSums) {
+      __builtin_prefetch(x + t + kAhead, 0, 2);
+      add_squares<Floats>(sums, x + t);
+    }
+    *totals++ = add_rest(sums, x, count);
+  }
 }
 
 struct Factors {
@@ -71,10 +107,11 @@ double power(double base, std::int64_t exponent) {
 }  // namespace
 
 double sum_squares(Parallel& parallel, std::span<const float> x) {
-  return parallel.sum_chunks(std::ssize(x), kChunk, [&](std::int64_t begin, std::int64_t end) {
-    return dispatch<sum_squares_chunk<FourDoubles, FourFloats>, sum_squares_chunk<EightDoubles, EightFloats>>(
-        x.data() + begin, end - begin);
-  });
+  return parallel.sum_chunks_together(
+      std::ssize(x), kChunk, lanes::kStreams, [&](std::int64_t begin, std::int64_t end, double* sums) {
+        dispatch<sum_squares_chunks<FourDoubles, FourFloats>, sum_squares_chunks<EightDoubles, EightFloats>>(
+            x.data() + begin, end - begin, sums);
+      });
 }
 
 void adamw_update(Parallel& parallel, const AdamW& settings, std::span<const float> gradient,

@@ -48,10 +48,18 @@ class Parallel {
   /// itself. Errors: as for_chunks().
   template <class Term>
   [[nodiscard]] double sum_chunks(std::int64_t n, std::int64_t chunk, Term&& term) {
+    return sum_chunks_together(n, chunk, 1,
+                               [&](std::int64_t begin, std::int64_t end, double* terms) { *terms = term(begin, end); });
+  }
+
+  /// The same sum, where a call is given up to `together` chunks that follow each other: terms(begin, end, sums) sets
+  /// sums[c] to what the chunk from begin + c * chunk on comes to.
+  template <class Terms>
+  [[nodiscard]] double sum_chunks_together(std::int64_t n, std::int64_t chunk, std::int64_t together,
+                                           Terms&& terms_of) {
     const std::span<double> terms = memory_for((n + chunk - 1) / chunk);
-    for_chunks(n, chunk, [&](std::int64_t begin, std::int64_t end) {
-      terms[static_cast<std::size_t>(begin / chunk)] = term(begin, end);
-    });
+    for_chunks(n, chunk * together,
+               [&](std::int64_t begin, std::int64_t end) { terms_of(begin, end, terms.data() + begin / chunk); });
     double sum = 0;
     for (const double of_chunk : terms) sum += of_chunk;
     return sum;

@@ -54,6 +54,28 @@ TEST(Elementwise, BiasGradientSumsColumns) {
   });
 }
 
+// 64 rows at a time one after the other in fp32, these sums in double.
+TEST(Elementwise, BiasGradientHasTheBitsOfTheDefinition) {
+  const std::int64_t cols = 1301, ld = 1310;
+  for (const std::int64_t rows : {1, 3, 4, 7, 63, 64, 67, 330}) {
+    const Floats dy = noise(rows * ld, 6, 1, 0.5);
+    Floats expected(static_cast<std::size_t>(cols)), d_bias(expected);
+    for (std::int64_t j = 0; j < cols; ++j) {
+      double total = 0;
+      for (std::int64_t block = 0; block < rows; block += 64) {
+        float sum = 0;
+        for (std::int64_t i = block; i < std::min(rows, block + 64); ++i)
+          sum += dy[static_cast<std::size_t>(i * ld + j)];
+        total += static_cast<double>(sum);
+      }
+      expected[static_cast<std::size_t>(j)] = static_cast<float>(total);
+    }
+    Parallel two(2);
+    bias_gradient(two, {dy.data(), rows, cols, ld}, d_bias.data());
+    EXPECT_EQ(d_bias, expected) << rows << " rows";
+  }
+}
+
 TEST(Elementwise, RopeRotatesPairsOfHalves) {
   const std::int64_t seq = 50, batch = 3, heads = 4, hd = 12, ld = heads * hd + 5;
   const double theta = 10000;

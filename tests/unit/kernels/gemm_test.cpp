@@ -330,7 +330,7 @@ TEST(NormExponents, AreThoseOfSumsInDouble) {
   for (double off = 0x1p-34; off < 0.1; off *= 3) ratios.insert(ratios.end(), {1 + off, 1 - off});
   const std::int64_t near = std::ssize(ratios);
   constexpr std::int64_t kZeros = 30;
-  for (const std::int64_t rows : {near, near + kZeros, std::int64_t{256}, std::int64_t{300}}) {
+  for (const std::int64_t rows : {near, near + kZeros, std::int64_t{256}, std::int64_t{300}, std::int64_t{2501}}) {
     StoredMatrix a(rows, depth, false), b(rows, depth, true);
     std::vector<float> apart(static_cast<std::size_t>(2 * rows * depth));
     const Matrix c(apart.data(), 2 * depth, 2);

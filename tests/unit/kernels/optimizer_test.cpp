@@ -68,6 +68,26 @@ TEST(AdamWUpdate, RefusesTensorsOfDifferentSizes) {
   EXPECT_THROW(adamw_update(one, {}, Floats{0.0f}, p, m, v), Bug);
 }
 
+// Chunks of 16384 elements, element t of one in lane t mod 16; lanes are added in halves, chunks in order.
+TEST(SumSquares, HasTheBitsOfTheDefinition) {
+  Parallel two(2);
+  for (const std::int64_t n : {1, 16384, 16385, 4 * 16384, 4 * 16384 + 17, 7 * 16384 + 5, 9 * 16384}) {
+    const Floats x = noise(n, 4, 100);
+    double expected = 0;
+    for (std::int64_t chunk = 0; chunk < n; chunk += 16384) {
+      double lanes[16] = {};
+      for (std::int64_t t = chunk; t < std::min<std::int64_t>(n, chunk + 16384); ++t) {
+        const auto value = static_cast<double>(x[static_cast<std::size_t>(t)]);
+        lanes[(t - chunk) % 16] += value * value;
+      }
+      for (int half = 8; half > 0; half /= 2)
+        for (int l = 0; l < half; ++l) lanes[l] += lanes[l + half];
+      expected += lanes[0];
+    }
+    EXPECT_EQ(sum_squares(two, x), expected) << n << " elements";
+  }
+}
+
 TEST(SumSquares, MatchesTheDefinition) {
   Parallel two(2);
   for (const std::int64_t n : {0, 1, 15, 16, 17, 16384, 16385, 100003}) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <limits>
 
 #include "cleave/base/processor.hpp"
 #include "cleave/kernels/activations.hpp"
@@ -17,6 +18,7 @@
 #include "cleave/kernels/optimizer.hpp"
 #include "cleave/kernels/token_sum_matrix.hpp"
 #include "cleave/kernels/wire.hpp"
+#include "row_ops.hpp"
 #include "same_bits.hpp"
 
 namespace cleave::kernels {
@@ -138,6 +140,28 @@ TEST(Versions, OfEveryServerKernelGiveTheSameBits) {
       for (const Instructions level : levels_to_try())
         EXPECT_TRUE(testing_tools::same_bits(run(kernel, level, rows, cols), expected))
             << kernel.name << ", " << rows << " x " << cols << ", " << name_of(level);
+    }
+  }
+}
+
+TEST(Versions, OfTheLargestElementPassOverNaNAndTheSignOfZero) {
+  const float low = -std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  for (const Instructions level : levels_to_try()) {
+    const HideInstructions hide(level);
+    for (const std::int64_t n : {0, 1, 7, 8, 15, 16, 17, 31, 32, 63, 64, 65, 100, 127, 129}) {
+      for (std::int64_t where = 0; where < n; ++where) {
+        Floats x = noise(n, 8);
+        x[static_cast<std::size_t>(where)] = 70;
+        if (n > 1) x[static_cast<std::size_t>((where + 1) % n)] = nan;
+        ASSERT_EQ(largest_of_row(x.data(), n), 70) << name_of(level) << ", " << where << " of " << n;
+        Floats zeros(static_cast<std::size_t>(n), -0.0F);
+        zeros[static_cast<std::size_t>(where)] = 0.0F;
+        ASSERT_FALSE(std::signbit(largest_of_row(zeros.data(), n))) << name_of(level);
+      }
+      const Floats negative(static_cast<std::size_t>(n), low), none(static_cast<std::size_t>(n), nan);
+      EXPECT_EQ(largest_of_row(negative.data(), n), low);
+      EXPECT_EQ(largest_of_row(none.data(), n), low);
+      EXPECT_FALSE(n > 0 && std::signbit(largest_of_row(Floats(negative.size(), -0.0F).data(), n)));
     }
   }
 }
