@@ -252,7 +252,7 @@ void StageRun::sums_in(const Purpose& purpose) {
   of.panels_in = std::min(of.panels, of.panels_in + of.part);
   if (of.panels_in < of.panels) return;
   of.closed = of.sent = true;
-  --book(of.device).sending;
+  if (DeviceBook& on = book(of.device); --on.sending == 0) on.sent_at = fleet.now();
   leave_role(of);
   tally.summed[static_cast<std::size_t>(of.stage)] += of.elements * static_cast<double>(of.sequences.size());
   compare_sums(purpose.owner);

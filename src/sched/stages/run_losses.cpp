@@ -19,8 +19,9 @@ constexpr double kOfLink = 0.85;  // that weights of stand-ins get
 // Of the time left: sums that come later may hold up the step. Where losses keep coming it will be held up anyway, and
 // what is spread less is lost less often.
 constexpr double kEnough = 0.9, kEnoughEach = 0.02, kMostEnough = 1.2;
-constexpr double kAfterwards = 0.25;  // of a step: that sums take which are held back until sequences have passed
-constexpr double kRetryEvery = 0.01;  // of a step
+constexpr double kAfterwards = 0.25;    // of a step: that sums take which are held back until sequences have passed
+constexpr double kRetryEvery = 0.01;    // of a step
+constexpr double kAcknowledged = 1e-3;  // of a step, in which a device acknowledges what waited for its uplink
 
 }  // namespace
 
@@ -142,7 +143,7 @@ std::vector<Candidate> StageRun::candidates() {
   }
   for (Candidate& of : all) {
     // Acknowledgements wait behind sums that are on their way: some of what they are for is done.
-    if (const DeviceBook& on = book(of.device); on.sending > 0) {
+    if (const DeviceBook& on = book(of.device); acknowledges_late(on)) {
       const double since = (fleet.now() - on.sending_since).value();
       const double read = std::min(of.reads_sent, since), computed = std::min(of.computes_sent, since);
       of.down_busy -= read;
@@ -155,6 +156,13 @@ std::vector<Candidate> StageRun::candidates() {
     of.own_sums += of.sums_busy;
   }
   return all;
+}
+
+// The first of them comes right after the last of the sums, and may not have been looked at.
+bool StageRun::acknowledges_late(const DeviceBook& on) const {
+  if (on.sending > 0) return true;
+  const bool has_sent = on.sending_since.value() > 0;
+  return has_sent && calm && fleet.now() - on.sent_at < on.latency + calm->end * kAcknowledged;
 }
 
 std::int64_t StageRun::read_for_others(const OwnerState& of) {

@@ -4,6 +4,7 @@
 // their own. What an owner has summed stays its own: it sends partial sums, and others sum the rest.
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include "stages/stage_run.hpp"
 
@@ -11,15 +12,21 @@ namespace cleave::sched::stages {
 
 namespace {
 
-constexpr double kReliefEvery = 0.01;      // of a step
-constexpr double kLate = 0.1;              // of a step: forecasts are off by half of it, and sums in parts are larger
-constexpr double kReliefInTime = 1.03;     // times that time, when others should be done
-constexpr double kGain = 0.05;             // of a step, by which it must be sooner
+constexpr double kReliefEvery = 0.01;  // of a step
+// Of a step, for each moment at which something was lost: how late an owner may be. Sums in parts are larger, and with
+// more owners there is more to lose.
+constexpr double kLate = 0.02, kMostLate = 0.05;
+constexpr double kReliefInTime = 1.03;     // times the time that is left, when others should be done
+constexpr double kGain = 0.5;              // of how late it may be, by which it must be sooner
 constexpr int kMostReliefs = 4;            // at a time
 constexpr std::int32_t kMostHandedOn = 1;  // what an owner sums is given to others
 constexpr std::int64_t kNext = 2;          // sequences that an owner keeps in any case: they are on their way
 
 }  // namespace
+
+Seconds StageRun::late_by() const {
+  return std::min(kMostLate, kLate * static_cast<double>(losses.moments())) * calm->end;
+}
 
 double StageRun::due_in() {
   double due = ends_in().value();
@@ -27,6 +34,32 @@ double StageRun::due_in() {
     if (!of.closed && !of.lost && of.left > 0) due = std::max(due, (of.in_by - fleet.now()).value());
   }
   return due;
+}
+
+StageRun::Ahead StageRun::stood_in_after(const OwnerState& of) {
+  const DeviceBook& on = book(of.device);
+  Ahead after;
+  const auto add = [&](const OwnerState& its) {
+    after.reads += static_cast<double>(its.cost.operands.value()) / on.downlink;
+    after.computes += its.cost.alone.value() / on.compute;
+  };
+  bool several = false;
+  for (const OwnerState& its : owner) {
+    if (its.device != of.device || its.rank <= of.rank || its.closed || its.lost || its.left == 0) continue;
+    several = true;
+    after.sums += static_cast<double>(its.sums.value()) / on.uplink;
+  }
+  if (!several) return after;
+  purposes.for_each([&](const Purpose& purpose) {
+    if (purpose.errand != Errand::sum || !purpose.reads || purpose.device != of.device) return;
+    if (const OwnerState& its = owner[static_cast<std::size_t>(purpose.owner)]; its.rank > of.rank) add(its);
+  });
+  std::set<std::pair<std::int32_t, std::int64_t>> read;
+  for (const DueSum& due : on.due) {
+    if (read.emplace(due.stage, due.sequence).second && due.rank > of.rank)
+      add(owner[static_cast<std::size_t>(due.owner)]);
+  }
+  return after;
 }
 
 std::optional<StageRun::LateOwner> StageRun::latest_owner(std::span<const Candidate> all) {
@@ -49,13 +82,18 @@ std::optional<StageRun::LateOwner> StageRun::latest_owner(std::span<const Candid
     const double planned = std::max(read_when(reads - on.down_again, on.compute_busy - on.compute_again),
                                     on.visits_left > 0 ? 0 : on.up_busy) +
                            on.sums_busy - on.sums_again;
-    const double end = of.stands_in ? std::max(read_when(reads, on.compute_busy), planned) + on.sums_again : planned;
-    if (end < left + kLate * calm->end.value() || (latest && end < latest->end)) continue;
+    const Ahead after = of.stands_in ? stood_in_after(of) : Ahead{};
+    const double sums_again = on.sums_again - after.sums;
+    const double end =
+        of.stands_in ? std::max(read_when(reads - after.reads, on.compute_busy - after.computes), planned) + sums_again
+                     : planned;
+    if (end < left + late_by().value() || (latest && end < latest->end)) continue;
     latest = LateOwner{.index = static_cast<std::int32_t>(i),
                        .end = end,
                        .sums = static_cast<double>(of.sums.value()) / on.uplink,
-                       .all_sums = of.stands_in ? on.sums_again : on.sums_busy - on.sums_again,
+                       .all_sums = of.stands_in ? sums_again : on.sums_busy - on.sums_again,
                        .loading = loading_left(of),
+                       .up_busy = on.up_busy,
                        .pace = static_cast<double>(of.cost.operands.value()) / (on.downlink * gaps)};
   }
   return latest;
@@ -116,7 +154,7 @@ bool StageRun::relieve_one() {
   OwnerState& of = owner[static_cast<std::size_t>(index)];
   const std::int32_t s = of.stage, id = of.device;
   std::erase_if(all, [&](const Candidate& one) { return one.device == id; });
-  const double target = late->end - kGain * calm->end.value();
+  const double target = late->end - kGain * late_by().value();
   // It keeps what it can do in time, if its partial sums are not too late whatever it keeps.
   const double grows =
       of.partial ? 1 : static_cast<double>(plan::sum_bytes(work.wire)) / static_cast<double>(size_of(work.wire));
@@ -137,9 +175,9 @@ bool StageRun::relieve_one() {
     return share_out(work, std::span(&lost, 1), all, Seconds(kReliefInTime * left), Seconds(late->end), plan.chunk);
   };
   const std::vector<std::int64_t> spare = spare_of(index, std::max(kNext, in_time));
-  const double own_end = late->loading +
-                         std::max(static_cast<double>(std::max(kNext, in_time)) * late->pace, passes_in(s).value()) +
-                         sending;
+  const double own_read =
+      late->loading + std::max(static_cast<double>(std::max(kNext, in_time)) * late->pace, passes_in(s).value());
+  const double own_end = std::max(own_read, late->up_busy) + sending;
   SharedOut some, all_of_it = shared(of.sequences, of.partial);
   double some_end = std::numeric_limits<double>::infinity(), all_of_it_end = some_end;
   if (!all_of_it.parts.front().empty()) all_of_it_end = all_of_it.by.value();

@@ -392,6 +392,8 @@ struct StageRun {
   double left_of(std::int32_t s);
 
   std::vector<Candidate> candidates();
+  // Whether what a device acknowledges waits for its uplink, or did until now.
+  [[nodiscard]] bool acknowledges_late(const DeviceBook& on) const;
   // Sequences that come for an owner before it on its device too.
   std::int64_t read_for_others(const OwnerState& of);
 
@@ -519,15 +521,24 @@ struct StageRun {
   struct LateOwner {
     std::int32_t index = 0;
     double end = 0;   // from now: its sums are expected
-    double sums = 0;  // seconds of its device's uplink for its sums, and for all that its device has to send
+    double sums = 0;  // seconds of its device's uplink for its sums, and for all that its device sends until then
     double all_sums = 0;
     double loading = 0;  // seconds until its weights are there
+    double up_busy = 0;  // seconds until its device's uplink has sent what is ready
     double pace = 0;     // seconds a sequence, beside what is more urgent
   };
   // Of a device that became an owner since the step began: until its weights are there.
   double loading_left(const OwnerState& of);
+  // How late an owner may be before it is relieved.
+  [[nodiscard]] Seconds late_by() const;
   // From now, until the step is to end, and whatever stands in for others.
   double due_in();
+  // Seconds of a device's links and processor.
+  struct Ahead {
+    double reads = 0, computes = 0, sums = 0;
+  };
+  // What a stand-in's device is to do for others that it stands in for, once it has done its part for this one.
+  Ahead stood_in_after(const OwnerState& of);
   // The owner whose sums will come last, of those that still have sequences to sum.
   std::optional<LateOwner> latest_owner(std::span<const Candidate> all);
   // Where it would hold up the step, others take what it can spare. False: nobody would be much sooner.
