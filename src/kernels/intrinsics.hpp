@@ -8,7 +8,6 @@
 #ifdef CLEAVE_HAS_VERSIONS
 #ifndef __clang__  // GCC 12 warns about the undefined registers of its own header (GCC bug 105593)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
 #include <immintrin.h>
 

@@ -36,9 +36,9 @@ double StageRun::due_in() {
   return due;
 }
 
-StageRun::Ahead StageRun::stood_in_after(const OwnerState& of) {
+StageRun::Busy StageRun::stood_in_after(const OwnerState& of) {
   const DeviceBook& on = book(of.device);
-  Ahead after;
+  Busy after;
   const auto add = [&](const OwnerState& its) {
     after.reads += static_cast<double>(its.cost.operands.value()) / on.downlink;
     after.computes += its.cost.alone.value() / on.compute;
@@ -82,7 +82,7 @@ std::optional<StageRun::LateOwner> StageRun::latest_owner(std::span<const Candid
     const double planned = std::max(read_when(reads - on.down_again, on.compute_busy - on.compute_again),
                                     on.visits_left > 0 ? 0 : on.up_busy) +
                            on.sums_busy - on.sums_again;
-    const Ahead after = of.stands_in ? stood_in_after(of) : Ahead{};
+    const Busy after = of.stands_in ? stood_in_after(of) : Busy{};
     const double sums_again = on.sums_again - after.sums;
     const double end =
         of.stands_in ? std::max(read_when(reads - after.reads, on.compute_busy - after.computes), planned) + sums_again

@@ -173,7 +173,7 @@ struct DeviceBook {
   std::int64_t summing = 0;  // that it was sent, and has not summed
   std::int64_t sending = 0;  // owners on it whose sums are on their way
   Seconds sending_since{};   // what it acknowledges meanwhile waits behind them
-  Seconds sent_at{};         // they were, when none is on its way any more
+  Seconds sent_at{};         // the last of them was in; counts while none is on its way
   bool contributed = false;
   Measured slow_answer{};  // that it took far longer for than it should have
 };

@@ -533,12 +533,12 @@ struct StageRun {
   [[nodiscard]] Seconds late_by() const;
   // From now, until the step is to end, and whatever stands in for others.
   double due_in();
-  // Seconds of a device's links and processor.
-  struct Ahead {
+  // Seconds for which a device's downlink, processor and uplink have work.
+  struct Busy {
     double reads = 0, computes = 0, sums = 0;
   };
   // What a stand-in's device is to do for others that it stands in for, once it has done its part for this one.
-  Ahead stood_in_after(const OwnerState& of);
+  Busy stood_in_after(const OwnerState& of);
   // The owner whose sums will come last, of those that still have sequences to sum.
   std::optional<LateOwner> latest_owner(std::span<const Candidate> all);
   // Where it would hold up the step, others take what it can spare. False: nobody would be much sooner.
