@@ -55,6 +55,7 @@ class Cleave final : public System {
       if (study.churn.empty() && study.loss.devices > 0) {
         const Outcome disturbed = run(study, graph, choice, loss_trace(study, outcome), 1, false);
         report.recovery = std::max(disturbed.time - outcome.first.time, Seconds(0));
+        if (choice.stages) report.figures.emplace_back("server_sums", static_cast<double>(disturbed.first.server_sums));
         report.losses = choice.stages ? disturbed.losses : compared(disturbed.losses, outcome.first, disturbed.first);
       }
     } catch (const InputError& error) {
@@ -152,6 +153,7 @@ class Cleave final : public System {
                                .redone = report.redone,
                                .copies = report.copies,
                                .late = report.late,
+                               .server_sums = report.server_sums,
                                .witnesses = report.witnesses});
       for (const sched::Loss& loss : report.losses)
         outcome.losses.emplace_back(choice.stages ? loss.name : graph.operation(loss.op).type, loss);

@@ -398,6 +398,7 @@ void add_counts(StepReport& report, const StepReport& other) {
   report.rejected += other.rejected;
   report.copies += other.copies;
   report.late += other.late;
+  report.server_sums += other.server_sums;
   report.recovery += other.recovery;
   report.planning += other.planning;
 }

@@ -21,7 +21,8 @@ Executor::Executor(ParameterStore& parameters, DType wire, const ExecutorOptions
       verifier_(work_, computer_, options.verification),
       gather_(work_, verifier_, options.parts),
       stages_(work_, kernels_),
-      stage_check_(work_, stages_) {
+      stage_check_(work_, stages_),
+      server_sums_(work_, stages_) {
   if (options.verification.mode != VerifyMode::off) stages_.keep_partial_sums();
 }
 
@@ -29,6 +30,7 @@ void Executor::begin_step(const model::StepGraph& graph, const StepInputs& input
   work_.begin_step(graph, inputs);
   stages_.end();
   stage_check_.begin();
+  server_sums_.begin();
   spoiled_ = false;
   verifier_.begin_step();
   kernels_.begin_step();
@@ -141,6 +143,17 @@ void Executor::run(const Operation& kernel) {
     stages_.run(kernel);
   } catch (const CheckFailure&) {
     if (!find_wrong()) throw;  // else the step is run again
+  }
+}
+
+void Executor::compute(const sched::Tasklet& tasklet) {
+  if (!tasklet.is_run()) return computer_.compute(tasklet, scatter_);
+  if (spoiled_) return;
+  const Profile::Scope scope(work_.profile(), Phase::kernel, tasklet.op);
+  try {
+    server_sums_.carry_out(tasklet);
+  } catch (const CheckFailure&) {
+    if (!find_wrong()) throw;
   }
 }
 

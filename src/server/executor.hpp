@@ -21,6 +21,7 @@
 #include "gather.hpp"
 #include "scatter.hpp"
 #include "server_kernels.hpp"
+#include "stages/server_sums.hpp"
 #include "stages/stage_check.hpp"
 #include "stages/stage_numbers.hpp"
 #include "undo_log.hpp"
@@ -68,8 +69,9 @@ class Executor {
     return witness.is_run() ? compare_in_stages(witness, answer) : verifier_.compare(witness, answer);
   }
 
-  /// Computes a tasklet's block on the server, with the bits that a device would return, and puts it in its place.
-  void compute(const sched::Tasklet& tasklet) { computer_.compute(tasklet, scatter_); }
+  /// Does on the server what a tasklet is for, with the bits that a device would return: a block is put in its place;
+  /// in stages a sequence is added to sums, or these are put in theirs.
+  void compute(const sched::Tasklet& tasklet);
 
   /// Finishes partial sums.
   void finish(OpId op);
@@ -111,6 +113,7 @@ class Executor {
   Gather gather_;
   StageNumbers stages_;
   StageCheck stage_check_;
+  ServerSums server_sums_;
   bool spoiled_ = false;                // this step of stages: kernels are passed over
   std::int64_t device_operations_ = 0;  // of this step, that are not retired
 };

@@ -84,7 +84,8 @@ comm::MessagePart first_part(Executor& executor, const Tasklet& tasklet, Bytes r
 class SentSums {
  public:
   void submitted(const Tasklet& tasklet) {
-    if (tasklet.errand == sched::Errand::sum) sums_.emplace(tasklet.id, tasklet);
+    if (tasklet.errand == sched::Errand::sum && tasklet.piece.device != kServerDevice)
+      sums_.emplace(tasklet.id, tasklet);
   }
   void clear() { sums_.clear(); }
   /// A tasklet is forgotten: what was added is taken away again.
@@ -159,7 +160,7 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
     if (tasklet.piece.device != kServerDevice) return exchange_.submit(tasklet);
     if (tasklet.is_witness()) {
       own_witnesses_.emplace(tasklet.id, tasklet);
-    } else if (!tasklet.is_run()) {
+    } else {
       executor_.compute(tasklet);
     }
   }
@@ -334,7 +335,7 @@ class LiveFleet final : public RankFleet {
         return post(EventKind::done, kServerDevice, tasklet.id, tasklet.op);
       }
       const Seconds begun = now();
-      if (!tasklet.is_run()) executor_.compute(tasklet);
+      executor_.compute(tasklet);
       spans_.computed_here(tasklet, begun, now());
       post(EventKind::done, kServerDevice, tasklet.id, tasklet.op);
       return;

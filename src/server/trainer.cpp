@@ -128,6 +128,8 @@ struct Trainer::Impl {
     sched::StageSchedulerOptions how = sched::stage_scheduler_options(options);
     if (how.quorum) how.quorum = pair_terms();
     how.learn = how.watch = how.rehearse = options.fleet.clock != ClockMode::off;
+    if (options.fleet.clock == ClockMode::off && how.server_sums == sched::ServerSums::if_sooner)
+      how.server_sums = sched::ServerSums::if_nobody_else;
     how.tiles = scheduling(options);
     return how;
   }

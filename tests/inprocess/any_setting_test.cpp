@@ -93,6 +93,7 @@ Setting draw_setting(std::uint64_t seed) {
   const bool in_tiles_only = s.verification.mode == Mode::sample || s.verification.mode == Mode::all;
   if (in_tiles_only && s.layout == sched::Layout::stages) s.verification.mode = Mode::off;
   s.preload = draw.chance(0.8);
+  s.server_sums = draw.chance(0.5);
   return s;
 }
 

@@ -16,14 +16,17 @@ namespace cleave::testing_run {
 /// Trains once for each of so many schedules, and expects these bits each time, and a tasklet lost in each on average.
 inline void expect_same_bits_while_devices_come_and_go(Setting s, std::uint64_t schedules, std::uint64_t expected) {
   const Seconds whole = train(s).time;
-  std::int64_t lost = 0;
+  std::int64_t lost = 0, by_server = 0;
   for (std::uint64_t seed = 0; seed < schedules; ++seed) {
+    s.server_sums = seed % 2 == 1;
     s.churn = random_schedule(seed, std::ssize(s.devices), whole, /*liars=*/false);
     const Outcome outcome = train(s);
     ASSERT_EQ(outcome.hash, expected) << "schedule " << seed;
     lost += outcome.lost;
+    by_server += outcome.server_sums;
   }
   EXPECT_GT(lost, static_cast<std::int64_t>(schedules));
+  EXPECT_GT(by_server, 0) << "the server summed nothing";
 }
 
 /// Messages of `kind`, of which the first `skip` are left alone: four of the others are hit, about every second one.

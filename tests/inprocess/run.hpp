@@ -54,7 +54,7 @@ struct Setting {
   sched::Layout layout = sched::Layout::tiles;
   std::int64_t chunk_tokens = 0;  // of steps in stages; 0: planned
   plan::OwnerPlaces owners = plan::OwnerPlaces::automatic;
-  bool rounds = true, preload = true;
+  bool rounds = true, preload = true, server_sums = true;
   std::optional<plan::StagePlan> stage_plan;  // that the first step begins with
   plan::KeepColumns keep_columns = plan::KeepColumns::where_quicker;
   double grad_clip = 1.0;
@@ -103,7 +103,7 @@ inline constexpr server::PartLimits kSmallParts{.most = 4, .least_rows = 3, .lea
 struct Outcome {
   std::uint64_t hash = 0;
   double first_loss = 0, last_loss = 0;
-  std::int64_t lost = 0, redone = 0, rejected = 0, tasklets = 0, witnesses = 0, late = 0;
+  std::int64_t lost = 0, redone = 0, rejected = 0, tasklets = 0, witnesses = 0, late = 0, server_sums = 0;
   std::int64_t head_parts = 0;  // of simulate()
   std::int64_t messages = 0;    // between server and device ranks, either way
   Bytes bytes_down{0}, bytes_up{0};
@@ -186,6 +186,7 @@ inline server::TrainerOptions options_of(const Setting& s) {
   options.layout.owners = s.owners;
   options.layout.rounds = s.rounds;
   options.layout.preload = s.preload;
+  options.layout.server_sums = s.server_sums;
   options.stage_plan = s.stage_plan;
   options.plan.keep_columns = s.keep_columns;
   options.executor = {.threads = s.threads, .verification = s.verification, .parts = s.parts};
@@ -252,6 +253,7 @@ inline Outcome train(const Setting& s, server::ParameterStore& parameters, std::
         outcome.tasklets += result.report.tasklets;
         outcome.witnesses += result.report.witnesses;
         outcome.late += result.report.late;
+        outcome.server_sums += result.report.server_sums;
         outcome.bytes_down += result.report.bytes_down;
         outcome.bytes_up += result.report.bytes_up;
         outcome.energy += result.report.energy;

@@ -94,7 +94,7 @@ struct StudyInput : sched::StepSpec {
 struct StepFigures {
   Seconds time, recovery, planning;
   std::int64_t present = 0;  ///< devices at the end of the step
-  std::int64_t devices = 0, tasklets = 0, lost = 0, redone = 0, copies = 0, late = 0, witnesses = 0;
+  std::int64_t devices = 0, tasklets = 0, lost = 0, redone = 0, copies = 0, late = 0, server_sums = 0, witnesses = 0;
 };
 
 /// What a step takes: the fields of `simulate`'s JSON (docs/interface.md). With several steps, means over them.

@@ -53,16 +53,17 @@ struct Loss {
 struct StepReport {
   Seconds time;
   Bytes bytes_down, bytes_up;
-  std::int64_t devices = 0;    ///< that completed at least one block
-  std::int64_t tasklets = 0;   ///< submitted
-  std::int64_t lost = 0;       ///< in flight when their device left
-  std::int64_t redone = 0;     ///< submitted again after a loss or a rejection
-  std::int64_t rejected = 0;   ///< answered wrongly or refused
-  std::int64_t witnesses = 0;  ///< second devices that were asked for a digest (quorum_fleet.hpp)
-  std::int64_t copies = 0;     ///< blocks asked of a second device, because the first was late
-  std::int64_t late = 0;       ///< devices whose work was given to others, because they were late (stages)
-  Seconds recovery;            ///< by which losses delayed the operations that they hit
-  Seconds planning;            ///< processor time spent in the planner
+  std::int64_t devices = 0;      ///< that completed at least one block
+  std::int64_t tasklets = 0;     ///< submitted
+  std::int64_t lost = 0;         ///< in flight when their device left
+  std::int64_t redone = 0;       ///< submitted again after a loss or a rejection
+  std::int64_t rejected = 0;     ///< answered wrongly or refused
+  std::int64_t witnesses = 0;    ///< second devices that were asked for a digest (quorum_fleet.hpp)
+  std::int64_t copies = 0;       ///< blocks asked of a second device, because the first was late
+  std::int64_t late = 0;         ///< devices whose work was given to others, because they were late (stages)
+  std::int64_t server_sums = 0;  ///< parts of gradients that the server summed, as devices were lost or late (stages)
+  Seconds recovery;              ///< by which losses delayed the operations that they hit
+  Seconds planning;              ///< processor time spent in the planner
   Joules energy;
   std::vector<OperationTiming> operations;  ///< in order of completion
   std::vector<Loss> losses;                 ///< in order of time

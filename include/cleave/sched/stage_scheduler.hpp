@@ -18,6 +18,14 @@
 
 namespace cleave::sched {
 
+/// When the server makes sums of gradients itself, in the place of a device that was lost or late. It has all that they
+/// are made of, so nothing travels; its processor takes them one sequence at a time, beside its kernels.
+enum class ServerSums : std::uint8_t {
+  never,
+  if_nobody_else,  ///< where no device has room, and nothing else is under way: the step would end with an error
+  if_sooner,       ///< and as far as devices that have the stage's weights are not in time
+};
+
 struct StageSchedulerOptions {
   plan::StageOptions stages;
   DType wire = DType::f32;
@@ -28,6 +36,7 @@ struct StageSchedulerOptions {
   /// it; otherwise by forecasts alone.
   bool rehearse = false;
   bool learn = true;  ///< a step is planned with rates learned from answers of those before, not with declared ones
+  ServerSums server_sums = ServerSums::if_sooner;
   /// A share of the visits and of the sums is made again by second devices, whose digests are compared; empty: none.
   std::optional<QuorumOptions> quorum{};
 };

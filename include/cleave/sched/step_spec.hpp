@@ -29,8 +29,9 @@ struct LayoutRequest {
   bool as_trained = false;        ///< as `train` takes it: chosen for devices that stay
   std::int64_t chunk_tokens = 0;  ///< StageOptions::chunk
   plan::OwnerPlaces owners = plan::OwnerPlaces::automatic;
-  bool preload = true;  ///< StageOptions::preload
-  bool rounds = true;   ///< StageOptions::rounds
+  bool preload = true;      ///< StageOptions::preload
+  bool rounds = true;       ///< StageOptions::rounds
+  bool server_sums = true;  ///< StageSchedulerOptions::server_sums
 };
 
 struct StepSpec {

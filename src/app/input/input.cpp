@@ -374,6 +374,13 @@ void read_stages(const Section& plan, sched::LayoutRequest& request) {
                  .help = "Stages: where devices cannot hold all stages at once, or hardly, stages take turns on them, "
                          "round after round, and pieces that no device has room for run in tiles between them. false: "
                          "all are held at once, or there are none."});
+  request.server_sums = plan.boolean(
+      "server_sums",
+      {.default_value = request.server_sums,
+       .help =
+           "Stages: sums of gradients that a device was lost with, or is late with, are made by the server as far as "
+           "devices that have the stage's weights are not in time; with fleet.clock off only where no device has "
+           "room. false: by devices alone."});
 }
 
 // Where the input has data, and asks for what stages cannot do with real numbers yet, the layout is not left open:

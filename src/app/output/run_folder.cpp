@@ -179,6 +179,7 @@ void RunFolder::append(std::int64_t step, std::int64_t tokens, const server::Ste
       .add("recomputing_s", sum.recomputing.value())
       .add("copies", r.report.copies)
       .add("late", r.report.late)
+      .add("server_sums", r.report.server_sums)
       .add("witnesses", r.report.witnesses);
   if (!losses.empty()) line.add_json("losses", losses.dump());
   if (val_loss) line.add("val_loss", *val_loss);

@@ -56,6 +56,7 @@ nlohmann::ordered_json to_json(const rivals::SystemReport& r) {
                               {"redone", step.redone},
                               {"copies", step.copies},
                               {"late", step.late},
+                              {"server_sums", step.server_sums},
                               {"witnesses", step.witnesses},
                               {"recovery_s", step.recovery.value()},
                               {"planning_s", step.planning.value()}});

@@ -232,6 +232,7 @@ StageSchedulerOptions stage_scheduler_options(const StepSpec& spec) {
   options.stages.owners = spec.layout.owners;
   options.stages.preload = spec.layout.preload;
   options.stages.rounds = spec.layout.rounds;
+  options.server_sums = spec.layout.server_sums ? ServerSums::if_sooner : ServerSums::never;
   return options;
 }
 

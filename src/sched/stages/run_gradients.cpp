@@ -2,6 +2,7 @@
 #include "stages/stage_run.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "cleave/plan/cost.hpp"
 
@@ -12,6 +13,7 @@ namespace {
 constexpr std::int64_t kOwnerNumber = 4;    // bytes
 constexpr std::int64_t kOperandPanels = 8;  // of a sequence that an owner is sent
 constexpr std::int64_t kSumsAtOnce = 4;     // sequences that a device has been sent to sum
+constexpr std::int64_t kServerSums = 1;     // that the server sums, so that its kernels do not wait for many
 constexpr std::int64_t kSumPanels = 2;      // of sums that are sent, in one tasklet
 // No message is longer than this. Where sums are, a part ends with a unit, so it may be a little longer.
 constexpr std::int64_t kMostSumPanels = plan::kMaxMessage.value() / kWeightPanel * 3 / 4;
@@ -67,7 +69,7 @@ void StageRun::sum_elsewhere(std::int64_t q, std::int32_t s) {
 
 void StageRun::send_operands(std::int32_t index, std::int64_t q) {
   OwnerState& of = owner[static_cast<std::size_t>(index)];
-  if (of.stands_in && of.device != kServer) return send_again(index, q, of.loss);
+  if (of.stands_in || of.is_servers_own()) return send_again(index, q, of.loss);
   std::vector<std::int32_t> all{index};
   of.seen[static_cast<std::size_t>(q)] = true;
   // Owners of one stage on one device read a sequence together.
@@ -108,6 +110,8 @@ void StageRun::submit_sum(const DueSum& first, std::vector<std::int32_t> all, bo
   const std::int32_t id = of_first.device;
   std::erase(all, first.owner);
   StageItem item{.owner = first.owner, .row = std::ssize(all), .rows = work.seq};
+  if (of_first.is_servers_own())
+    item.slices = std::make_shared<const std::vector<plan::PieceSlice>>(of_first.slices);
   if (!all.empty()) item.others = std::make_shared<const std::vector<std::int32_t>>(all);
   const Urgency urgency = of_first.slices.empty() ? kWitness : again ? kAgain : kOperands;
   const std::int64_t turn = urgency == kAgain ? turn_again(first.owner, first.sequence) : first.sequence;
@@ -133,11 +137,15 @@ bool StageRun::has_visits(std::int32_t id) const {
 // sequences need that pass waits behind much of it.
 void StageRun::send_due(std::int32_t id) {
   DeviceBook& on = book(id);
-  while ((on.summing < kSumsAtOnce || !has_visits(id)) && !on.due.empty()) {
+  const std::int64_t most = id == kServer    ? kServerSums
+                            : has_visits(id) ? kSumsAtOnce
+                                             : std::numeric_limits<std::int64_t>::max();
+  while (on.summing < most && !on.due.empty()) {
     const DueSum first = *on.due.begin();
     std::vector<std::int32_t> all;
     std::erase_if(on.due, [&](const DueSum& due) {
       if (due.stage != first.stage || due.sequence != first.sequence) return false;
+      if (id == kServer && due.owner != first.owner) return false;
       all.push_back(due.owner);
       return true;
     });
@@ -231,6 +239,7 @@ void StageRun::send_sums(std::int32_t index) {
   // What is in does not have to be made again if the device is lost while it sends. Every part is a message, so where
   // messages take time there are parts only once something has been lost.
   of.part = calm || book(of.device).latency.value() == 0 ? kSumPanels : std::min(of.panels, kMostSumPanels);
+  if (of.device == kServer) of.part = of.panels = 1;
   for (std::int64_t sent = 0; sent < of.panels; sent += of.part) {
     plan::PanelRun run;
     run.panels = std::min(of.part, of.panels - sent);

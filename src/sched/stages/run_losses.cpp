@@ -158,6 +158,24 @@ std::vector<Candidate> StageRun::candidates() {
   return all;
 }
 
+// In order of devices it is the first.
+std::vector<Candidate> StageRun::with_server(std::vector<Candidate> devices) {
+  const bool stuck = pairs.ordinary == 0;
+  if (options.server_sums == ServerSums::never || (options.server_sums == ServerSums::if_nobody_else && !stuck))
+    return devices;
+  Candidate candidate;
+  candidate.device = kServer;
+  candidate.is_server = true;
+  candidate.memory = candidate.uplink = candidate.downlink = kAtHand;
+  candidate.compute = of_server.compute;
+  for (const OwnerState& of : owner) {
+    if (of.device == kServer && of.active())
+      candidate.compute_busy += static_cast<double>(of.left) * of.cost.alone.value() / of_server.compute;
+  }
+  devices.insert(devices.begin(), std::move(candidate));
+  return devices;
+}
+
 // The first of them comes right after the last of the sums, and may not have been looked at.
 bool StageRun::acknowledges_late(const DeviceBook& on) const {
   if (on.sending > 0) return true;
@@ -361,7 +379,7 @@ void StageRun::stand_in() {
       std::min(kMostEnough,
                kEnough + kEnoughEach * static_cast<double>(std::max<std::int64_t>(0, losses.moments() - 1))) *
       ends_in();
-  const SharedOut shared = share_out(work, lost, candidates(), enough, patience(), plan.chunk);
+  const SharedOut shared = share_out(work, lost, with_server(candidates()), enough, patience(), plan.chunk);
   const auto& all = shared.parts;
   for (std::size_t i = 0; i < indices.size(); ++i) {
     if (all[i].empty()) {
@@ -462,7 +480,12 @@ std::vector<Beside> StageRun::beside(std::int32_t s, std::span<const std::int64_
 
 void StageRun::add_stand_in(const OwnerPart& part, std::int32_t s, bool partial, std::vector<std::int64_t> its,
                             std::int32_t loss, Seconds in_by, std::int32_t handed_on) {
-  make_room(part.device, owner_memory(work, part.cost, part.replica) - (part.beside ? part.cost.at_work : Bytes(0)), s);
+  if (part.device == kServer) {
+    ++report.server_sums;
+  } else {
+    make_room(part.device, owner_memory(work, part.cost, part.replica) - (part.beside ? part.cost.at_work : Bytes(0)),
+              s);
+  }
   const std::int32_t stands = add_owner(part.device, s, part.replica, partial, part.slices, its, part.beside);
   owner[static_cast<std::size_t>(stands)].handed_on = handed_on;
   owner[static_cast<std::size_t>(stands)].in_by = in_by;
@@ -470,7 +493,8 @@ void StageRun::add_stand_in(const OwnerPart& part, std::int32_t s, bool partial,
   load_owner(stands);
   const bool passed = std::ranges::all_of(its, [&](std::int64_t q) { return has_gradient(s, q); });
   if (passed) owner[static_cast<std::size_t>(stands)].loss = loss;
-  owner[static_cast<std::size_t>(stands)].drawn = is_drawn(owner[static_cast<std::size_t>(stands)].load.value);
+  owner[static_cast<std::size_t>(stands)].drawn =
+      part.device != kServer && is_drawn(owner[static_cast<std::size_t>(stands)].load.value);
   for (const std::int64_t q : its) {
     const Visit& ran = summed_visit(s, q);
     if (!has_gradient(s, q)) continue;

@@ -69,7 +69,8 @@ std::optional<StageRun::LateOwner> StageRun::latest_owner(std::span<const Candid
   for (std::int32_t s = 0; s <= top(); ++s) passes.push_back(passes_in(s).value());
   for (std::size_t i = 0; i < owner.size(); ++i) {
     const OwnerState& of = owner[i];
-    if (of.closed || of.lost || of.left == 0 || of.handed_on >= kMostHandedOn || !book(of.device).present) continue;
+    if (of.closed || of.lost || of.left == 0 || of.handed_on >= kMostHandedOn) continue;
+    if (of.device == kServer || !book(of.device).present) continue;
     const Candidate& on = *std::ranges::lower_bound(all, of.device, {}, &Candidate::device);
     // Operands come in the gaps that sequences leave which pass; after those they have the link for themselves. What it
     // stands in for comes after what was planned for it.
@@ -154,6 +155,7 @@ bool StageRun::relieve_one() {
   OwnerState& of = owner[static_cast<std::size_t>(index)];
   const std::int32_t s = of.stage, id = of.device;
   std::erase_if(all, [&](const Candidate& one) { return one.device == id; });
+  all = with_server(std::move(all));
   const double target = late->end - kGain * late_by().value();
   // It keeps what it can do in time, if its partial sums are not too late whatever it keeps.
   const double grows =

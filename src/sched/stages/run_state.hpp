@@ -16,6 +16,7 @@
 namespace cleave::sched::stages {
 
 inline constexpr std::int32_t kNobody = -1, kNoLoss = -1, kServer = -2;
+inline constexpr double kAtHand = 1e18;  // bytes a second, and bytes: of what is at the server
 
 /// Urgencies: what a device does first. Backward before forward, so that sequences leave and owners can begin; owners
 /// in the gaps, and what they read again last.
@@ -120,6 +121,7 @@ struct OwnerState {
   std::vector<bool> seen;                  // of each sequence: sent, being summed, or not its own
   std::int32_t loss = kNoLoss;             // that its sums make good: all that it sums had passed
   [[nodiscard]] bool active() const { return (!closed && !lost) || !watched.empty(); }
+  [[nodiscard]] bool is_servers_own() const { return device == kServer && !slices.empty(); }  // not to be compared
   bool drawn = false;                         // its sums are to be compared
   std::vector<plan::PieceSlice> by_server{};  // of them, that the server sums itself
   bool sent = false;                          // its sums are at the server

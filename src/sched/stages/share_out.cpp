@@ -48,6 +48,12 @@ struct Way {
   std::vector<std::size_t> candidates;
 };
 
+// Candidates that have parts already. The server may have some of every lost owner, one after another.
+struct Taken {
+  std::vector<bool> devices;
+  double server = 0;  // seconds of its processor
+};
+
 class Sharing {
  public:
   Sharing(const plan::StageWork& work, std::span<const LostSums> lost, std::span<const Candidate> candidates,
@@ -134,18 +140,23 @@ class Sharing {
   // Everything that is done when it is `time`; what finds no room by then gets no parts.
   std::vector<std::vector<OwnerPart>> at(double time) const {
     std::vector<std::vector<OwnerPart>> all(lost_.size());
-    std::vector<bool> taken(candidates_.size(), false);
+    Taken taken{std::vector<bool>(candidates_.size(), false)};
     for (const std::size_t i : order_) {
       Way best = by_shares(i, time, taken);
       if (best.parts.empty()) best = by_runs(i, cuts_[i], time, taken);
-      for (const std::size_t candidate : best.candidates) taken[candidate] = true;
+      for (std::size_t k = 0; k < best.parts.size(); ++k) {
+        const Candidate& of = *candidates_[best.candidates[k]];
+        const OwnerPart& part = best.parts[k];
+        taken.devices[best.candidates[k]] = !of.is_server;
+        if (of.is_server) taken.server += static_cast<double>(part.sequences) * part.cost.alone.value() / of.compute;
+      }
       all[i] = std::move(best.parts);
     }
     return all;
   }
 
   // The fewest runs read least.
-  Way by_runs(std::size_t i, std::span<const Cut> cuts, double time, const std::vector<bool>& taken) const {
+  Way by_runs(std::size_t i, std::span<const Cut> cuts, double time, const Taken& taken) const {
     for (const Cut& cut : cuts) {
       Way way = fill(i, cut, time, taken);
       if (!way.parts.empty()) return way;
@@ -162,6 +173,13 @@ class Sharing {
     return 1 - static_cast<double>(beside_[i][k].sequences) / static_cast<double>(lost_[i].sequences);
   }
 
+  static double computes_until(const Candidate& of, const Taken& taken) {
+    return of.compute_busy + (of.is_server ? taken.server : 0);
+  }
+  // Seconds that weights take it.
+  static double loads(const Candidate& of, bool replica, Bytes weights) {
+    return replica || of.is_server ? 0 : size_in_bytes(weights) / of.downlink;
+  }
   // What it has to read anyway comes first, and what has not passed yet cannot be read.
   double reads_from(std::size_t i, const Candidate& of, double loading) const {
     const double own = of.down_busy - of.down_visits;
@@ -178,7 +196,7 @@ class Sharing {
   }
 
   // Which share of the slices each device could sum over all sequences by then: those first that have the weights.
-  std::vector<Whole> wholes(std::size_t i, double time, const std::vector<bool>& taken) const {
+  std::vector<Whole> wholes(std::size_t i, double time, const Taken& taken) const {
     const LostSums& lost = lost_[i];
     const plan::OwnerCost& all = all_[i];
     const bool several = lost.cost->end() - lost.cost->first() > 1;  // pieces, of which each part needs all weights
@@ -187,10 +205,10 @@ class Sharing {
     const double held = all.elements * sum, sent = all.elements * (lost.partial ? sum : wire());
     std::vector<Whole> list;
     for (std::size_t k = 0; k < candidates_.size(); ++k) {
-      if (taken[k]) continue;
+      if (taken.devices[k]) continue;
       const Candidate& of = *candidates_[k];
       const bool replica = of.is_replica(lost.stage);
-      const double weights = replica ? 0 : size_in_bytes(all.weights);
+      const double weights = replica || of.is_server ? 0 : size_in_bytes(all.weights);
       const double whole_weights = several ? weights : 0, its_weights = several ? 0 : weights;
       const double sending = sent / of.uplink;
       const double reading = sequences * unread(i, k) * size_in_bytes(all.operands) / of.downlink;
@@ -201,8 +219,9 @@ class Sharing {
                         (held + its_weights + size_in_bytes(all.waiting(replica))),
                     (time - sums_in(of)) / sending, (time - lost.ready.value()) / sending,
                     (time - reads_from(i, of, loading) - reading) / (sending + its_weights / of.downlink),
-                    (time - of.compute_busy - computing - loading) / (sending + its_weights / of.downlink)});
-      if (share >= kLeastOfSums) list.push_back({k, share, weights > 0});
+                    (time - computes_until(of, taken) - computing - loading) / (sending + its_weights / of.downlink)});
+      // The server comes after devices that have the weights.
+      if (share >= kLeastOfSums) list.push_back({k, share, weights > 0 || of.is_server});
     }
     std::ranges::stable_sort(
         list, [](const Whole& a, const Whole& b) { return a.loads != b.loads ? b.loads : a.share > b.share; });
@@ -210,7 +229,7 @@ class Sharing {
   }
 
   // Shares of the slices over all sequences as far as they go, what is left in runs.
-  Way by_shares(std::size_t i, double time, std::vector<bool> taken) const {
+  Way by_shares(std::size_t i, double time, Taken taken) const {
     const LostSums& lost = lost_[i];
     Way way;
     double from = 0;
@@ -230,7 +249,7 @@ class Sharing {
       way.parts.push_back(
           {of.device, replica, beside_[i][whole.candidate].owns, std::move(slices), cost, number++, lost.sequences});
       way.candidates.push_back(whole.candidate);
-      taken[whole.candidate] = true;
+      taken.devices[whole.candidate] = true;
       from = to;
     }
     if (from >= 1) return way;
@@ -246,27 +265,26 @@ class Sharing {
     return way;
   }
 
-  std::vector<Offer> offers(std::size_t i, const plan::OwnerCost& cost, double time,
-                            const std::vector<bool>& taken) const {
+  std::vector<Offer> offers(std::size_t i, const plan::OwnerCost& cost, double time, const Taken& taken) const {
     const LostSums& lost = lost_[i];
     std::vector<Offer> offers;
     const double whole = cost.elements * wire();
     const double part = cost.elements * static_cast<double>(plan::sum_bytes(work_.wire));
     for (std::size_t k = 0; k < candidates_.size(); ++k) {
-      if (taken[k]) continue;
+      if (taken.devices[k]) continue;
       const Candidate& of = *candidates_[k];
       const bool replica = of.is_replica(lost.stage);
       const double needs = size_in_bytes(owner_memory(work_, cost, replica)) - size_in_bytes(cost.at_work);
       if (needs > room(i, k, cost.at_work)) continue;
       const double reads = unread(i, k) * size_in_bytes(cost.operands) / of.downlink;
       const double computes = flops(i, k, cost) / of.compute;
-      const double weights = replica ? 0 : size_in_bytes(cost.weights) / of.downlink;
+      const double weights = loads(of, replica, cost.weights);
       const auto sequences = [&](double sums) {
         const double reading = time - sums / of.uplink;
         if (reading < std::max(sums_in(of), lost.ready.value())) return std::int64_t{0};
         const double left = reading - reads_from(i, of, weights);
         const double by_link = left < 0 ? 0 : reads > 0 ? left / reads : 1e9;
-        const double most = std::min(by_link, (reading - weights - of.compute_busy) / computes);
+        const double most = std::min(by_link, (reading - weights - computes_until(of, taken)) / computes);
         return most < 1 ? 0 : static_cast<std::int64_t>(std::min(most, 1e9));
       };
       const bool alone = !lost.partial && sequences(whole) >= lost.sequences;
@@ -278,7 +296,7 @@ class Sharing {
   }
 
   // Devices that can do most first; the last of a run is the least able that can do what is left of it.
-  Way fill(std::size_t i, const Cut& cut, double time, std::vector<bool> taken) const {
+  Way fill(std::size_t i, const Cut& cut, double time, Taken taken) const {
     const LostSums& lost = lost_[i];
     std::vector<Offer> open;
     Way way;
@@ -295,7 +313,7 @@ class Sharing {
         way.parts.push_back({of.device, of.is_replica(lost.stage), beside_[i][next->candidate].owns, cut.runs[run],
                              cut.costs[run], static_cast<std::int64_t>(run), its});
         way.candidates.push_back(next->candidate);
-        taken[next->candidate] = true;
+        taken.devices[next->candidate] = true;
         left -= its;
         open.erase(next);
       }

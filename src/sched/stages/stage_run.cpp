@@ -186,6 +186,14 @@ void StageRun::begin() {
   joined.joined.assign(static_cast<std::size_t>(batch), 0);
   joined.begun.assign(static_cast<std::size_t>(batch), 0);
   device.clear();
+  // Nothing that it needs travels, and it has room for everything.
+  of_server = DeviceBook{.present = true,
+                         .uplink = kAtHand,
+                         .downlink = kAtHand,
+                         .compute = options.stages.server.compute.value(),
+                         .latency = Seconds(0),
+                         .free = Bytes(0),
+                         .profile = {}};
   at_begin = trusted();
   for (const fleet::DeviceProfile& profile : at_begin) open_book(profile);
   if (outgrown) device.resize(std::max(device.size(), static_cast<std::size_t>(planned_with.back().id.value) + 1));

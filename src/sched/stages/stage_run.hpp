@@ -52,6 +52,7 @@ struct StageRun {
   std::vector<OwnerState> owner;
   std::vector<Visit> forward, backward;            // [stage * batch + sequence]
   std::vector<DeviceBook> device;                  // by id
+  DeviceBook of_server;                            // as it sums gradients
   std::vector<fleet::DeviceProfile> at_begin;      // devices that were there when the step began
   std::vector<fleet::DeviceProfile> planned_with;  // devices that `plan` was made for
   bool outgrown = false;                           // some of those are gone, and there is no plan for the others alone
@@ -108,7 +109,7 @@ struct StageRun {
   Visit& summed_visit(std::int32_t s, std::int64_t q) { return visit(passes_head(s) ? forward : backward, s, q); }
   std::int32_t top() const { return static_cast<std::int32_t>(stage.size()) - 1; }
   StageState& at(std::int32_t s) { return stage[static_cast<std::size_t>(s)]; }
-  DeviceBook& book(std::int32_t id) { return device[static_cast<std::size_t>(id)]; }
+  DeviceBook& book(std::int32_t id) { return id == kServer ? of_server : device[static_cast<std::size_t>(id)]; }
   Visit& visit(std::vector<Visit>& visits, std::int32_t s, std::int64_t q);
   std::int64_t rows_from(std::int64_t chunk) const { return chunk * plan.chunk; }
   std::int64_t rows_to(std::int64_t chunk) const { return std::min(work.seq, (chunk + 1) * plan.chunk); }
@@ -392,6 +393,8 @@ struct StageRun {
   double left_of(std::int32_t s);
 
   std::vector<Candidate> candidates();
+  // And the server, where it may stand in for a device.
+  std::vector<Candidate> with_server(std::vector<Candidate> devices);
   // Whether what a device acknowledges waits for its uplink, or did until now.
   [[nodiscard]] bool acknowledges_late(const DeviceBook& on) const;
   // Sequences that come for an owner before it on its device too.

@@ -34,6 +34,7 @@ struct Candidate {
   double own_sums = 0;                                       ///< until what it was planned to own is sent; 0: nothing
   double own_gaps = 0;                                       ///< of the downlink, until it has read all for that
   std::int64_t roles = 0;                                    ///< stages of which it is a replica
+  bool is_server = false;                                    ///< it has all weights and boundaries
   std::vector<Held> holds;                                   ///< weights
 
   [[nodiscard]] bool is_replica(std::int32_t stage) const;

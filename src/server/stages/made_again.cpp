@@ -257,6 +257,17 @@ StageNumbers::Status StageNumbers::sums(StageWorker& worker, std::int32_t owner,
   return status;
 }
 
+StageNumbers::Status StageNumbers::place_own(StageWorker& worker, const sched::Tasklet& tasklet) {
+  const sched::StageItem& item = tasklet.item;
+  std::vector<std::byte> bytes;
+  if (const Status status = sums(worker, item.owner, *item.slices, item.partial, bytes); status != Status::ok)
+    return status;
+  promoted_rows_ += worker.promoted_rows(item.owner, ranges_of(*item.slices));
+  if (!place_sums(tasklet, bytes)) return Status::diverged;
+  if (is_read_later(tasklet)) made_here_.push_back(std::move(bytes));
+  return Status::ok;
+}
+
 std::vector<plan::PieceSlice> StageNumbers::slices_of(std::int32_t owner) const {
   std::vector<plan::PieceSlice> slices;
   for (const UnitRange& range : slices_.at(owner)) slices.push_back({in_plan(range.piece), range.begin, range.end});

@@ -101,6 +101,7 @@ void StageNumbers::begin(const plan::StagePlan& plan) {
   partial_.clear();
   open_sums_ = 0;
   frames_.clear();
+  made_here_.clear();
   norms_folded_.clear();
   waiting_.clear();
   promoted_rows_ = 0;
@@ -537,7 +538,10 @@ void StageNumbers::complete(TensorId parameter) {
     open_sums_ -= std::ssize(parts);
     parts.clear();
   }
-  if (open_sums_ == 0) frames_.clear();
+  if (open_sums_ == 0) {
+    frames_.clear();
+    made_here_.clear();
+  }
   for (auto& [op, sums] : sums_) {
     if (sums.regions.empty() || sums.regions.front().parameter != parameter) continue;
     const kernels::Rows gradient = whole(gradient_of(parameter));

@@ -76,6 +76,8 @@ class StageNumbers {
            tasklet.item.partial;
   }
   void keep(comm::Frame frame) { frames_.push_back(std::move(frame)); }
+  /// Puts sums that a worker of the server's own has made in their place.
+  pieces::StageWorker::Status place_own(pieces::StageWorker& worker, const sched::Tasklet& tasklet);
   /// Puts a result in its place; false: it is none that was asked for, or not finite.
   [[nodiscard]] bool place(const sched::Tasklet& tasklet, const comm::ResultView& result);
 
@@ -237,6 +239,7 @@ class StageNumbers {
   std::map<OpId, std::vector<PartialSum>> partial_;  // the same of fp32, where they came
   std::int64_t open_sums_ = 0;                       // of them, not finished
   std::vector<comm::Frame> frames_;                  // that they are in
+  std::vector<std::vector<std::byte>> made_here_;    // or are, where the server made them
   std::set<TensorId> norms_folded_;
   std::int64_t promoted_rows_ = 0;
   std::vector<model::Operation> waiting_;  // gradients of embeddings, each of one table

@@ -98,6 +98,23 @@ inline void expect_all_done_once(const StageScheduler& scheduler, const model::S
   }
 }
 
+// Devices of one memory, with which all of them can be planned for and three quarters cannot.
+inline std::vector<fleet::DeviceProfile> with_just_enough_memory(const model::StepGraph& graph,
+                                                                 std::vector<fleet::DeviceProfile> devices) {
+  const plan::StageWork work = plan::stage_work_of(graph, DType::f16);
+  const auto fits = [&](std::int64_t memory, std::size_t count) {
+    for (fleet::DeviceProfile& device : devices) device.memory = Bytes(memory);
+    return plan::find_stages(work, std::span(devices).first(count), {.server = kWide, .rounds = false}).has_value();
+  };
+  std::int64_t low = 2'000'000, high = 16'000'000;
+  while (high - low > low / 20) {
+    const std::int64_t middle = (low + high) / 2;
+    (fits(middle, devices.size()) ? high : low) = middle;
+  }
+  EXPECT_FALSE(fits(high, devices.size() * 3 / 4));
+  return devices;
+}
+
 // The plan with as many groups of owners as a stage has replicas: each owns all of the gradient.
 inline plan::StagePlan owned_by_each_replica(const model::StepGraph& graph, plan::StagePlan plan) {
   const plan::StageWork work = plan::stage_work_of(graph, DType::f16);

@@ -19,6 +19,12 @@
 namespace cleave::sched {
 namespace {
 
+StageSchedulerOptions of_devices_alone() {
+  StageSchedulerOptions options{{kWide, 0}, DType::f16};
+  options.server_sums = ServerSums::never;
+  return options;
+}
+
 TEST(StageLosses, WhateverLeavesEverythingIsDoneOnce) {
   std::int64_t lost = 0, redone = 0;
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
@@ -161,7 +167,8 @@ TEST(StageLosses, RandomLossesNeverStopAStep) {
     std::vector<double> times;
     for (int again = 0; again < 2; ++again) {
       SimulatedFleet fleet(devices, kWide, DType::f16, churn);
-      StageScheduler scheduler(fleet, graph, {{kWide, 0}, DType::f16});
+      StageScheduler scheduler(fleet, graph,
+                               seed % 2 == 0 ? of_devices_alone() : StageSchedulerOptions{{kWide, 0}, DType::f16});
       try {
         const StepReport report = scheduler.run();
         times.push_back(report.time.value());
@@ -299,23 +306,6 @@ TEST(StageLosses, SessionsThatEndWithinAStepLeaveEverySumWhole) {
   EXPECT_GT(lost, 36) << "hardly anything was lost";
 }
 
-// Devices of one memory, with which all of them can be planned for and three quarters cannot.
-std::vector<fleet::DeviceProfile> with_just_enough_memory(const model::StepGraph& graph,
-                                                          std::vector<fleet::DeviceProfile> devices) {
-  const plan::StageWork work = plan::stage_work_of(graph, DType::f16);
-  const auto fits = [&](std::int64_t memory, std::size_t count) {
-    for (fleet::DeviceProfile& device : devices) device.memory = Bytes(memory);
-    return plan::find_stages(work, std::span(devices).first(count), {.server = kWide, .rounds = false}).has_value();
-  };
-  std::int64_t low = 2'000'000, high = 16'000'000;
-  while (high - low > low / 20) {
-    const std::int64_t middle = (low + high) / 2;
-    (fits(middle, devices.size()) ? high : low) = middle;
-  }
-  EXPECT_FALSE(fits(high, devices.size() * 3 / 4));
-  return devices;
-}
-
 // Those that are left have no room for all stages and all sums at once. Sequences pass first, and sums wait.
 TEST(StageLosses, StepsGoOnWithDevicesThatNoPlanFits) {
   std::int64_t done = 0, refused = 0;
@@ -384,7 +374,7 @@ TEST(StageLosses, OwnersOnOneDeviceShareWhatTheyRead) {
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
     const model::StepGraph graph = graph_of("opt", 8, 4);
     const auto devices = devices_of(40, seed, 2e7);
-    const StageSchedulerOptions options{{kWide, 0}, DType::f16};
+    const StageSchedulerOptions options = of_devices_alone();
     const plan::StagePlan plan = plan::plan_stages(plan::stage_work_of(graph, DType::f16), devices, options.stages);
     SimulatedFleet calm(devices, kWide, DType::f16);
     const Seconds step = StageScheduler(calm, graph, plan, options).run().time;
@@ -406,7 +396,7 @@ TEST(StageLosses, OwnersOnOneDeviceShareWhatTheyRead) {
 TEST(StageLosses, OwnersThatWouldBeLateAreRelieved) {
   const model::StepGraph graph = published_step();
   const auto devices = published_devices(46);
-  const StageSchedulerOptions options{{kWide, 0}, DType::f16};
+  const StageSchedulerOptions options = of_devices_alone();
   const plan::StagePlan plan = plan::plan_stages(plan::stage_work_of(graph, DType::f16), devices, options.stages);
   SimulatedFleet calm(devices, kWide, DType::f16);
   const Seconds step = StageScheduler(calm, graph, plan, options).run().time;
@@ -439,7 +429,7 @@ TEST(StageLosses, AFewOfThePublishedFleetAddLittle) {
   const std::vector<std::int64_t> three{28, 73, 75}, five{28, 73, 75, 151, 188};
   for (const auto& [seed, progress, victims] : {Case{55, 0.1, five}, Case{63, 0.5, three}, Case{69, 0.5, five}}) {
     const auto devices = published_devices(seed);
-    const StageSchedulerOptions options{{kWide, 0}, DType::f16};
+    const StageSchedulerOptions options = of_devices_alone();
     const plan::StagePlan plan = plan::plan_stages(plan::stage_work_of(graph, DType::f16), devices, options.stages);
     SimulatedFleet calm(devices, kWide, DType::f16);
     const Seconds step = StageScheduler(calm, graph, plan, options).run().time;
@@ -478,7 +468,7 @@ TEST(StageLosses, WhatADeviceStoodInForFirstComesFirst) {
   for (std::uint64_t seed = 0; seed < 8; ++seed) {
     const model::StepGraph graph = graph_of("opt", 8, 4);
     const auto devices = devices_of(40, seed, 2e7);
-    const StageSchedulerOptions options{{kWide, 0}, DType::f16};
+    const StageSchedulerOptions options = of_devices_alone();
     SimulatedFleet calm(devices, kWide, DType::f16);
     const Seconds step = StageScheduler(calm, graph, options).run().time;
     SimulatedFleet fleet(devices, kWide, DType::f16, sessions_of(devices, seed, step, 3, 0.05, 10));

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "stage_case.hpp"
+#include "stages/run_state.hpp"
 #include "stages/share_out.hpp"
 #include "stages/stand_ins.hpp"
 
@@ -213,6 +214,32 @@ TEST_F(StandIns, WhateverIsLostIsFilledOnce) {
   }
   EXPECT_GT(placed, 300);
   EXPECT_GT(homeless, 0);
+}
+
+// The server reads and sends nothing: its processor decides. It has some of every lost owner, one after another, behind
+// devices that have the weights.
+TEST_F(StandIns, TheServerTakesWhatDevicesWouldBeLateWith) {
+  const std::vector<stages::Candidate> devices{candidate(0, 1e4, 1e4), candidate(1, 1e4, 1e4)};
+  const std::vector<stages::LostSums> lost{all_lost(8), all_lost(8), all_lost(8)};
+  const plan::OwnerCost cost_of_all = plan::owner_cost(work, cost, all(), 128);
+  stages::Candidate server = candidate(stages::kServer, stages::kAtHand, stages::kAtHand);
+  server.is_server = true;
+  server.memory = stages::kAtHand;
+  server.compute = 8 * cost_of_all.alone.value();  // a second for each owner
+  std::vector<stages::Candidate> with_server = devices;
+  with_server.insert(with_server.begin(), server);
+  const auto by = [&](const std::vector<stages::Candidate>& some) {
+    return stages::share_out(work, lost, some, Seconds(1), kNever, 128).by.value();
+  };
+  EXPECT_GT(by(devices), 20);
+  EXPECT_NEAR(by(with_server), 3, 0.3);
+  with_server[0].compute_busy = 5;
+  EXPECT_NEAR(by(with_server), 8, 0.6);
+  // Whoever has the weights is asked first, as far as there is time.
+  with_server[1].holds.push_back({1, 0, 0.5});
+  const auto parts = stages::share_out(work, std::span(lost).first(1), with_server, Seconds(1e4), kNever, 128).parts;
+  ASSERT_EQ(parts.front().size(), 1U);
+  EXPECT_EQ(parts.front().front().device, 0);
 }
 
 TEST(DealSequences, EachPartGetsItsNumberSpreadOverAll) {

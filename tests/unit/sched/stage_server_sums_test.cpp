@@ -1,0 +1,136 @@
+// The server sums in the place of devices that were lost or late.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "cleave/base/error.hpp"
+#include "cleave/sched/simulated_fleet.hpp"
+#include "stage_case.hpp"
+#include "stages/stage_run.hpp"
+
+namespace cleave::sched {
+namespace {
+
+constexpr fleet::ServerProfile kTwoSockets{fleet::kUnlimitedRate, fleet::kUnlimitedRate, FlopsPerSecond(1e13),
+                                           BytesPerSecond(4e11)};
+
+StageSchedulerOptions with_sums(ServerSums sums, const fleet::ServerProfile& server = kWide) {
+  StageSchedulerOptions options{{server, 0}, DType::f16};
+  options.server_sums = sums;
+  return options;
+}
+
+std::int64_t sums_of_server(const stages::StageRun& run) {
+  return std::ranges::count(run.owner, stages::kServer, &stages::OwnerState::device);
+}
+
+// Five devices of the published fleet leave in the middle of a step.
+TEST(StageServerSums, LossesOfThePublishedFleetAddLess) {
+  const model::StepGraph graph = published_step();
+  double alone = 0, together = 0;
+  for (const std::uint64_t seed : {55, 63, 69}) {
+    const auto devices = published_devices(seed);
+    const auto options = with_sums(ServerSums::if_sooner, kTwoSockets);
+    const plan::StagePlan plan = plan::plan_stages(plan::stage_work_of(graph, DType::f16), devices, options.stages);
+    SimulatedFleet calm(devices, kTwoSockets, DType::f16);
+    const Seconds step = StageScheduler(calm, graph, plan, options).run().time;
+    fleet::ChurnTrace churn;
+    for (const std::int64_t victim : {28, 73, 75, 151, 188})
+      churn.push_back({step * 0.5, DeviceId(victim), fleet::ChurnKind::leave, 1.0});
+    for (const ServerSums sums : {ServerSums::never, ServerSums::if_nobody_else, ServerSums::if_sooner}) {
+      SimulatedFleet fleet(devices, kTwoSockets, DType::f16, churn);
+      StageScheduler scheduler(fleet, graph, plan, with_sums(sums, kTwoSockets));
+      const StepReport report = scheduler.run();
+      expect_all_done_once(scheduler, graph);
+      const double added = std::max(0.0, (report.time - step).value());
+      if (sums == ServerSums::if_sooner) {
+        EXPECT_GT(report.server_sums, 0) << seed;
+        EXPECT_LT(added, 8) << seed;
+        EXPECT_GT(fleet.server_usage().value(), calm.server_usage().value() + 1) << "the server's time is not counted";
+        together += added;
+      } else {
+        EXPECT_EQ(report.server_sums, 0) << seed;
+        alone += added / 2;
+      }
+    }
+  }
+  EXPECT_LT(together, 0.7 * alone);
+}
+
+// Its kernels do not wait until all of them are summed: sequences come one at a time.
+TEST(StageServerSums, OneSequenceAtATime) {
+  struct Sums final : Observer {
+    const SimulatedFleet* fleet = nullptr;
+    std::set<TaskletId> open;
+    std::int64_t all = 0;
+    Seconds free;
+    void begin(const model::StepGraph& /*graph*/, Seconds /*at*/) override {}
+    [[nodiscard]] bool wants_spans() const override { return false; }
+    void span(const Span& /*span*/) override {}
+    void submitted(const Tasklet& tasklet) override {
+      if (tasklet.errand != Errand::sum || tasklet.piece.device != kServerDevice) return;
+      open.insert(tasklet.id);
+      ++all;
+      EXPECT_GE(fleet->now(), free) << "another one is under way";
+      ASSERT_TRUE(tasklet.item.slices);
+      EXPECT_FALSE(tasklet.item.slices->empty());
+    }
+    void settled(TaskletId tasklet, Seconds at, bool /*lost*/) override {
+      if (open.erase(tasklet) > 0) free = at;  // what the server computes is settled as it begins
+    }
+    void changed(DeviceId /*device*/, DeviceChange /*change*/, Seconds /*at*/, double /*factor*/) override {}
+  };
+  const model::StepGraph graph = graph_of("opt", 8, 4);
+  std::int64_t all = 0;
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    const auto devices = devices_of(40, seed, 2e7);
+    const auto options = with_sums(ServerSums::if_sooner);
+    SimulatedFleet calm(devices, kWide, DType::f16);
+    const Seconds step = StageScheduler(calm, graph, options).run().time;
+    SimulatedFleet fleet(devices, kWide, DType::f16, sessions_of(devices, seed, step, 3, 0.05, 10));
+    Sums sums;
+    sums.fleet = &fleet;
+    fleet.set_observer(&sums);
+    const plan::StagePlan plan = plan::plan_stages(plan::stage_work_of(graph, DType::f16), devices, options.stages);
+    stages::StageRun run(fleet, graph, plan, options);
+    run.run({});
+    all += sums.all;
+    EXPECT_EQ(run.report.server_sums, sums_of_server(run)) << seed;
+  }
+  EXPECT_GT(all, 0) << "the server summed nothing";
+}
+
+// All devices leave once all sequences have passed: what is left of the sums is the server's.
+TEST(StageServerSums, AStepEndsWhereNobodyElseIsLeft) {
+  std::int64_t refused = 0, by_server = 0;
+  const model::StepGraph graph = graph_of("opt", 8, 4);
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    const auto devices = devices_of(20, seed, 2e7);
+    const auto run = [&](ServerSums sums, const fleet::ChurnTrace& churn) {
+      SimulatedFleet fleet(devices, kWide, DType::f16, churn);
+      StageScheduler scheduler(fleet, graph, with_sums(sums));
+      const StepReport report = scheduler.run();
+      expect_all_done_once(scheduler, graph);
+      return report;
+    };
+    const Seconds step = run(ServerSums::never, {}).time;
+    fleet::ChurnTrace churn;
+    for (const fleet::DeviceProfile& device : devices)
+      churn.push_back({step * 0.97, device.id, fleet::ChurnKind::leave, 1.0});
+    try {
+      run(ServerSums::never, churn);
+      ADD_FAILURE() << "nobody had anything to do any more, seed " << seed;
+    } catch (const InputError&) { ++refused; }
+    for (const ServerSums sums : {ServerSums::if_nobody_else, ServerSums::if_sooner}) {
+      try {
+        by_server += run(sums, churn).server_sums;
+      } catch (const InputError&) { --refused; }  // sequences had not passed yet
+    }
+  }
+  EXPECT_GT(refused, 6);
+  EXPECT_GT(by_server, 12) << "the server summed nothing";
+}
+
+}  // namespace
+}  // namespace cleave::sched
