@@ -1,6 +1,8 @@
 // A worker for each owner, from its first sequence until its sums are in their place.
 #include "stages/server_sums.hpp"
 
+#include <fmt/format.h>
+
 #include "cleave/base/error.hpp"
 
 namespace cleave::server {
