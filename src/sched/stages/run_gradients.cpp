@@ -110,8 +110,7 @@ void StageRun::submit_sum(const DueSum& first, std::vector<std::int32_t> all, bo
   const std::int32_t id = of_first.device;
   std::erase(all, first.owner);
   StageItem item{.owner = first.owner, .row = std::ssize(all), .rows = work.seq};
-  if (of_first.is_servers_own())
-    item.slices = std::make_shared<const std::vector<plan::PieceSlice>>(of_first.slices);
+  if (of_first.is_servers_own()) item.slices = std::make_shared<const std::vector<plan::PieceSlice>>(of_first.slices);
   if (!all.empty()) item.others = std::make_shared<const std::vector<std::int32_t>>(all);
   const Urgency urgency = of_first.slices.empty() ? kWitness : again ? kAgain : kOperands;
   const std::int64_t turn = urgency == kAgain ? turn_again(first.owner, first.sequence) : first.sequence;
