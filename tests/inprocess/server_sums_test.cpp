@@ -14,7 +14,8 @@ constexpr int kMoments = 3;  // several times as slow, and for memory alone
 constexpr int kMoments = 9;
 #endif
 
-// Devices leave at every tenth of a step, and the others' uplinks are so slow that whatever is lost is the server's.
+// Three devices leave at a tenth of a step, and so on to nine tenths. The others have slow links, so the server is
+// sooner.
 void expect_same_bits_of_server_sums(Setting s, std::uint64_t wanted) {
   const Seconds whole = train(s).time;
   std::int64_t by_server = 0;
@@ -65,8 +66,7 @@ TEST_P(ServerSums, UnderVerificationTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(Wires, ServerSums, ::testing::ValuesIn(kWires),
                          [](const auto& of) { return std::string(name_of(of.param)); });
 
-// Everybody leaves when all sequences have passed: with any clock the server makes what is left, and the run ends as
-// nobody is there for the next step. What has come by then is in the checkpoint of the step.
+// Everybody leaves when all sequences have passed: the server makes what is left.
 TEST(ServerSumsAlone, EndTheStepWhereNobodyIsLeft) {
   Setting s = small_setting();
   s.steps = 1;

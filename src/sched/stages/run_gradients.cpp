@@ -134,17 +134,20 @@ bool StageRun::has_visits(std::int32_t id) const {
 
 // A processor takes things as they come. So a device gets what is to be summed again one after another, lest what
 // sequences need that pass waits behind much of it.
+std::int64_t StageRun::sums_at_once(std::int32_t id) const {
+  if (id == kServer) return kServerSums;
+  return has_visits(id) ? kSumsAtOnce : std::numeric_limits<std::int64_t>::max();
+}
+
 void StageRun::send_due(std::int32_t id) {
   DeviceBook& on = book(id);
-  const std::int64_t most = id == kServer    ? kServerSums
-                            : has_visits(id) ? kSumsAtOnce
-                                             : std::numeric_limits<std::int64_t>::max();
+  const std::int64_t most = sums_at_once(id);
   while (on.summing < most && !on.due.empty()) {
     const DueSum first = *on.due.begin();
     std::vector<std::int32_t> all;
     std::erase_if(on.due, [&](const DueSum& due) {
       if (due.stage != first.stage || due.sequence != first.sequence) return false;
-      if (id == kServer && due.owner != first.owner) return false;
+      if (id == kServer && due.owner != first.owner) return false;  // each has a worker of its own there
       all.push_back(due.owner);
       return true;
     });

@@ -165,7 +165,6 @@ std::vector<Candidate> StageRun::with_server(std::vector<Candidate> devices) {
     return devices;
   Candidate candidate;
   candidate.device = kServer;
-  candidate.is_server = true;
   candidate.memory = candidate.uplink = candidate.downlink = kAtHand;
   candidate.compute = of_server.compute;
   for (const OwnerState& of : owner) {

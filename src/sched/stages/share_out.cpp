@@ -147,8 +147,8 @@ class Sharing {
       for (std::size_t k = 0; k < best.parts.size(); ++k) {
         const Candidate& of = *candidates_[best.candidates[k]];
         const OwnerPart& part = best.parts[k];
-        taken.devices[best.candidates[k]] = !of.is_server;
-        if (of.is_server) taken.server += static_cast<double>(part.sequences) * part.cost.alone.value() / of.compute;
+        taken.devices[best.candidates[k]] = !of.is_server();
+        if (of.is_server()) taken.server += static_cast<double>(part.sequences) * part.cost.alone.value() / of.compute;
       }
       all[i] = std::move(best.parts);
     }
@@ -174,11 +174,11 @@ class Sharing {
   }
 
   static double computes_until(const Candidate& of, const Taken& taken) {
-    return of.compute_busy + (of.is_server ? taken.server : 0);
+    return of.compute_busy + (of.is_server() ? taken.server : 0);
   }
-  // Seconds that weights take it.
-  static double loads(const Candidate& of, bool replica, Bytes weights) {
-    return replica || of.is_server ? 0 : size_in_bytes(weights) / of.downlink;
+  // Of weights that it needs, bytes that it would have to be sent.
+  static double lacks(const Candidate& of, std::int32_t stage, Bytes weights) {
+    return of.is_replica(stage) || of.is_server() ? 0 : size_in_bytes(weights);
   }
   // What it has to read anyway comes first, and what has not passed yet cannot be read.
   double reads_from(std::size_t i, const Candidate& of, double loading) const {
@@ -208,7 +208,7 @@ class Sharing {
       if (taken.devices[k]) continue;
       const Candidate& of = *candidates_[k];
       const bool replica = of.is_replica(lost.stage);
-      const double weights = replica || of.is_server ? 0 : size_in_bytes(all.weights);
+      const double weights = lacks(of, lost.stage, all.weights);
       const double whole_weights = several ? weights : 0, its_weights = several ? 0 : weights;
       const double sending = sent / of.uplink;
       const double reading = sequences * unread(i, k) * size_in_bytes(all.operands) / of.downlink;
@@ -221,7 +221,7 @@ class Sharing {
                     (time - reads_from(i, of, loading) - reading) / (sending + its_weights / of.downlink),
                     (time - computes_until(of, taken) - computing - loading) / (sending + its_weights / of.downlink)});
       // The server comes after devices that have the weights.
-      if (share >= kLeastOfSums) list.push_back({k, share, weights > 0 || of.is_server});
+      if (share >= kLeastOfSums) list.push_back({k, share, weights > 0 || of.is_server()});
     }
     std::ranges::stable_sort(
         list, [](const Whole& a, const Whole& b) { return a.loads != b.loads ? b.loads : a.share > b.share; });
@@ -278,7 +278,7 @@ class Sharing {
       if (needs > room(i, k, cost.at_work)) continue;
       const double reads = unread(i, k) * size_in_bytes(cost.operands) / of.downlink;
       const double computes = flops(i, k, cost) / of.compute;
-      const double weights = loads(of, replica, cost.weights);
+      const double weights = lacks(of, lost.stage, cost.weights) / of.downlink;
       const auto sequences = [&](double sums) {
         const double reading = time - sums / of.uplink;
         if (reading < std::max(sums_in(of), lost.ready.value())) return std::int64_t{0};

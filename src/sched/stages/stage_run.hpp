@@ -292,6 +292,8 @@ struct StageRun {
   std::int64_t turn_again(std::int32_t index, std::int64_t q) const {
     return owner[static_cast<std::size_t>(index)].rank * (batch + 1) + 1 + q;
   }
+  // Sequences that it may have been sent of that.
+  [[nodiscard]] std::int64_t sums_at_once(std::int32_t id) const;
   void send_due(std::int32_t id);
   // Sequences are still to come to it.
   bool has_visits(std::int32_t id) const;

@@ -13,6 +13,8 @@ double bytes_of(Bytes bytes) { return static_cast<double>(bytes.value()); }
 
 }  // namespace
 
+bool Candidate::is_server() const { return device == kServer; }
+
 bool Candidate::is_replica(std::int32_t stage) const {
   return std::ranges::any_of(holds, [&](const Held& held) { return held.stage == stage; });
 }

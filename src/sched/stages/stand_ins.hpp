@@ -34,9 +34,10 @@ struct Candidate {
   double own_sums = 0;                                       ///< until what it was planned to own is sent; 0: nothing
   double own_gaps = 0;                                       ///< of the downlink, until it has read all for that
   std::int64_t roles = 0;                                    ///< stages of which it is a replica
-  bool is_server = false;                                    ///< it has all weights and boundaries
   std::vector<Held> holds;                                   ///< weights
 
+  /// It has all weights and boundaries.
+  [[nodiscard]] bool is_server() const;
   [[nodiscard]] bool is_replica(std::int32_t stage) const;
   /// Bytes that it can give for a part in a stage.
   [[nodiscard]] double memory_for(std::int32_t stage) const;

@@ -223,7 +223,6 @@ TEST_F(StandIns, TheServerTakesWhatDevicesWouldBeLateWith) {
   const std::vector<stages::LostSums> lost{all_lost(8), all_lost(8), all_lost(8)};
   const plan::OwnerCost cost_of_all = plan::owner_cost(work, cost, all(), 128);
   stages::Candidate server = candidate(stages::kServer, stages::kAtHand, stages::kAtHand);
-  server.is_server = true;
   server.memory = stages::kAtHand;
   server.compute = 8 * cost_of_all.alone.value();  // a second for each owner
   std::vector<stages::Candidate> with_server = devices;
