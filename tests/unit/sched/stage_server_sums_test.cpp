@@ -26,6 +26,23 @@ std::int64_t sums_of_server(const stages::StageRun& run) {
   return std::ranges::count(run.owner, stages::kServer, &stages::OwnerState::device);
 }
 
+// The examples of docs/cost_model.md, "Losses": an MLP half, a layer and two layers of OPT-13B.
+TEST(StageServerSums, FlopOfSlices) {
+  const model::StepGraph graph = published_step();
+  const plan::StageWork work = plan::stage_work_of(graph, DType::f16);
+  const auto tera_flop = [&](std::int64_t first, std::int64_t end, double from, double to) {
+    const plan::StageCost cost(work, first, end, 128);
+    const plan::OwnerCost owner = plan::owner_cost(work, cost, plan::slices_between(work, cost, from, to), 128);
+    return owner.alone.value() * 128 * 1e-12;
+  };
+  EXPECT_NEAR(tera_flop(1, 2, 0, 1.0 / 6), 27, 1);
+  for (int i = 0; i < 7; ++i) {
+    const double layer = tera_flop(50, 52, i / 7.0, (i + 1) / 7.0), two = tera_flop(58, 62, i / 7.0, (i + 1) / 7.0);
+    EXPECT_TRUE(layer > 64 && layer < 156) << layer;
+    EXPECT_TRUE(two > 180 && two < 360) << two;
+  }
+}
+
 // Five devices of the published fleet leave in the middle of a step.
 TEST(StageServerSums, LossesOfThePublishedFleetAddLess) {
   const model::StepGraph graph = published_step();
