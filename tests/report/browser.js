@@ -126,6 +126,11 @@ const CURVES = ['c-loss', 'c-time', 'c-bytes', 'c-energy'], DEVICES = ['c-busy',
     check(await both.tab.textContent('#title') === 'churned', both.at('the picker does not change the run'));
     await both.close();
     await (await open(browser, 'simulate', scratch + '/simulated/report.html', width, [...DEVICES, 'c-sysbytes', 'c-sysmemory', 'c-sysenergy'])).close();
+    const lossy = await open(browser, 'lossy', scratch + '/lossy/report.html', width, [...DEVICES, 'c-churn', 'c-recovery']);
+    const {steps} = await lossy.tab.evaluate(() => JSON.parse(document.getElementById('data').textContent).runs[0].systems[0]);
+    const lost = steps.reduce((sum, step) => sum + step.lost, 0), told = await lossy.tab.textContent('#churn');
+    check(lost > 0 && told.includes(`left 1 ×. ${lost} block`), lossy.at(`of ${lost} lost blocks it says: ${told}`));
+    await lossy.close();
     const staged = await open(browser, 'staged', scratch + '/staged/report.html', width, DEVICES);
     await useStages(staged);
     await staged.close();

@@ -11,6 +11,8 @@ expect_code 0 "train with churn" "$CLEAVE" train "$scratch/input.yaml" output.di
 expect_code 0 "compare" "$CLEAVE" report "$scratch/run" "$scratch/churned" -o "$scratch/both.html"
 expect_code 0 "simulate in stages" "$CLEAVE" simulate "$scratch/input.yaml" plan.layout=stages model.n_layer=6 fleet.devices.0.memory='3 MB' fleet.devices.1.memory='6 MB' --output "$scratch/staged"
 [ -s "$scratch/staged/layout.json" ] || fail "a simulation in stages leaves no layout.json"
+printf 'events:\n  - {at: 3 ms, device: 2, kind: leave}\n' > "$scratch/leave.yaml"
+expect_code 0 "simulate losses" "$CLEAVE" simulate "$scratch/input.yaml" plan.layout=stages model.n_layer=6 simulate.steps=2 "fleet.churn={trace: $scratch/leave.yaml}" --output "$scratch/lossy"
 expect_code 0 "simulate" "$CLEAVE" simulate "$scratch/input.yaml" --system all --output "$scratch/simulated"
 expect_text "simulate names its report" 'report .*/simulated/report\.html'
 expect_code 2 "simulate into a run's folder" "$CLEAVE" simulate "$scratch/input.yaml" --output "$scratch/run"

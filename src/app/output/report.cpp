@@ -65,7 +65,7 @@ void add_metrics(ordered_json& run, const std::string& text) {
   ordered_json totals(ordered_json::value_t::object);
   for (const char* key : {"tokens", "time_s", "lower_bound_s", "floor_s", "wall_s", "bytes_down", "bytes_up",
                           "tasklets", "lost", "redone", "rejected", "recovery_s", "detection_s", "replanning_s",
-                          "resending_s", "recomputing_s", "energy_J", "witnesses"}) {
+                          "resending_s", "recomputing_s", "energy_J", "witnesses", "server_sums"}) {
     double sum = 0;
     for (const ordered_json& line : lines) {
       if (line.contains(key) && line[key].is_number()) sum += line[key].get<double>();

@@ -110,15 +110,25 @@ function profile(run) {
   $('phase-types').replaceChildren(table([['operation'], ['all'], ...phases.map(k => [k])], [...p.operations].sort((a, b) => whole(b) - whole(a)).map(o => [o.type || '(none)', seconds(whole(o) / p.steps), ...phases.map(k => o.phases_s[k] > 0 ? seconds(o.phases_s[k] / p.steps) : '–')])));
 }
 
+// Steps and their sums: of a simulation, those of the system that was simulated event by event.
+function steps_of(run) {
+  const simulated = run.systems.find(s => s.steps);
+  if (run.metrics.length || !simulated) return {rows: run.metrics, total: run.totals};
+  const rows = simulated.steps.map((step, i) => ({...step, step: i + 1, time_s: step.step_s})), losses = simulated.losses || [], total = {replanning_s: sum(losses, 'planning_s')};
+  for (const key of ['time_s', 'lost', 'redone', 'server_sums', 'witnesses', 'recovery_s']) total[key] = sum(rows, key);
+  for (const key of ['detection_s', 'resending_s', 'recomputing_s']) total[key] = sum(losses, key);
+  return {rows, total};
+}
+
 function churn(run) {
-  const m = run.metrics, t = run.timeline, total = run.totals, changes = t ? t.changes : [], all = changes.length + (t ? t.changes_left_out : 0);
+  const {rows: m, total} = steps_of(run), t = run.timeline, changes = t ? t.changes : [], all = changes.length + (t ? t.changes_left_out : 0);
   if (!show('s-churn', m.length || t)) return;
   const lost = sum(m, 'lost') + sum(m, 'redone') + sum(m, 'rejected');
   show('f-churn', lost); show('f-recovery', lost);
   const counts = ['left', 'joined', 'slowed', 'hung', 'lies'].map(kind => [kind, changes.filter(c => c.kind === kind).length]).filter(([, n]) => n);
   $('churn').textContent = !lost && !all ? 'No device left, slowed down or lied, and no block was lost.' :
     (counts.length ? 'Devices: ' + counts.map(([kind, n]) => `${kind} ${n} ×`).join(', ') + '. ' : '') +
-    `${plural(total.lost || 0, 'block')} lost, ${total.redone || 0} computed again, ${total.rejected || 0} rejected; losses added ${seconds(total.recovery_s || 0)} (${percent((total.recovery_s || 0) / (total.time_s || 1))} of the time).` +
+    `${plural(total.lost || 0, 'block')} lost, ${total.redone || 0} computed again, ${total.rejected || 0} rejected${total.server_sums ? `, ${plural(total.server_sums, 'sum')} of gradients made by the server` : ''}; losses added ${seconds(total.recovery_s || 0)} (${percent((total.recovery_s || 0) / (total.time_s || 1))} of the time).` +
     (total.lost ? ` Of all losses together: ${seconds(total.detection_s)} until they were noticed, ${seconds(total.replanning_s)} of processor time planning anew, ${seconds(total.resending_s)} sending operands again, ${seconds(total.recomputing_s)} from then until the last block was back.` : '');
   const v = run.verification;
   if (v && v.mode !== 'off') {
@@ -130,7 +140,8 @@ function churn(run) {
   if (lost) {
     const x = m.map(r => r.step), y = key => m.map(r => r[key] || 0);
     chart('c-churn', x, [{label: 'lost', y: y('lost'), color: COLORS.lost}, {label: 'computed again', y: y('redone'), color: COLORS.redone, dash: DASHES[1]}, {label: 'rejected', y: y('rejected'), color: '#000', dash: DASHES[2]}], {label: 'step', zero: true});
-    chart('c-recovery', x, [{label: 'added', y: y('recovery_s'), color: COLORS.lost}, {label: 'detection', y: y('detection_s'), color: '#000', dash: DASHES[2]}, {label: 're-sending', y: y('resending_s'), color: COLORS.down, dash: DASHES[1]}, {label: 're-computing', y: y('recomputing_s'), color: COLORS.compute, dash: DASHES[3]}], {label: 'step', zero: true, kind: 'time'});
+    const parts = m.some(r => r.detection_s != null) ? [{label: 'detection', y: y('detection_s'), color: '#000', dash: DASHES[2]}, {label: 're-sending', y: y('resending_s'), color: COLORS.down, dash: DASHES[1]}, {label: 're-computing', y: y('recomputing_s'), color: COLORS.compute, dash: DASHES[3]}] : [];
+    chart('c-recovery', x, [{label: 'added', y: y('recovery_s'), color: COLORS.lost}, ...parts], {label: 'step', zero: true, kind: 'time'});
   }
   show('changes-box', all);
   if (!all) return;
