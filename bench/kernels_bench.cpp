@@ -231,22 +231,27 @@ constexpr MemoryKernel kMemoryKernels[] = {
 };
 
 // On all cores, in turns with STREAM's triad. Each turn of the kernel is set beside the turns of the triad right before
-// and right after it, so that a memory that others slow down for a while slows both alike.
+// and right after it, so that a memory that others slow down for a while slows both alike. One that only reads is set
+// beside plain reading too, which is all that it could do: the triad's writes are under way while it reads.
 void through_memory(benchmark::State& state, const MemoryKernel& kernel) {
   static Tensors tensors;
-  static bench::Triad triad;
+  static bench::Memory memory;
   kernels::Parallel parallel(static_cast<int>(std::thread::hardware_concurrency()));
-  std::vector<double> rates, ratios;
+  const bool only_reads = kernel.bytes == sizeof(float);
+  std::vector<double> rates, of_triad, of_reading;
+  const auto reading = [&] { return only_reads ? memory.reading(parallel) : 1; };
   kernel.run(parallel, tensors);
-  double before = triad.rate(parallel);
+  double triad_before = memory.triad(parallel), reading_before = reading();
   for (auto _ : state) {
     const double start = seconds_now();
     kernel.run(parallel, tensors);
     const double seconds = seconds_now() - start, rate = kernel.bytes * static_cast<double>(kElements) / seconds;
-    const double after = triad.rate(parallel);
+    const double reading_after = reading(), triad_after = memory.triad(parallel);
     rates.push_back(rate);
-    ratios.push_back(rate * (1 / before + 1 / after) / 2);
-    before = after;
+    of_triad.push_back(rate * (1 / triad_before + 1 / triad_after) / 2);
+    of_reading.push_back(rate * (1 / reading_before + 1 / reading_after) / 2);
+    triad_before = triad_after;
+    reading_before = reading_after;
     state.SetIterationTime(seconds);
   }
   tensors.out = tensors.x;
@@ -255,7 +260,8 @@ void through_memory(benchmark::State& state, const MemoryKernel& kernel) {
   kernel.run(parallel, tensors);
   if (!kernel.right(tensors)) state.SkipWithError("a wrong answer");
   state.counters["GB/s"] = bench::median(rates) / 1e9;
-  state.counters["of_memory"] = bench::median(ratios);
+  state.counters["of_memory"] = bench::median(of_triad);
+  if (only_reads) state.counters["of_reading"] = bench::median(of_reading);
 }
 
 // A pair of attention on one core, beside the peak: FLOP of the causal half only.

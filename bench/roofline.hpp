@@ -3,7 +3,9 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "cleave/kernels/parallel.hpp"
@@ -71,15 +73,15 @@ inline double peak_flops() {
   return peak;
 }
 
-/// STREAM's triad a[i] = b[i] + s c[i] over arrays far larger than the second-level caches; the line of a counts as
-/// read before it is written, as the memory sees it.
-class Triad {
+/// What the memory gives: arrays far larger than the second-level caches, on the threads of a Parallel. Rates are of
+/// one pass, in bytes a second.
+class Memory {
  public:
-  explicit Triad(std::int64_t length = std::int64_t{32} << 20)
+  explicit Memory(std::int64_t length = std::int64_t{32} << 20)
       : a_(static_cast<std::size_t>(length), 0), b_(a_.size(), 1), c_(a_.size(), 2) {}
 
-  /// Bytes a second of one pass on the threads of `parallel`.
-  double rate(kernels::Parallel& parallel) {
+  /// STREAM's triad a[i] = b[i] + s c[i]; the line of a counts as read before it is written, as the memory sees it.
+  double triad(kernels::Parallel& parallel) {
     const double start = seconds_now();
     parallel.for_chunks(static_cast<std::int64_t>(a_.size()), 1 << 16, [&](std::int64_t begin, std::int64_t end) {
       float *to = a_.data(), *left = b_.data(), *right = c_.data();
@@ -88,8 +90,32 @@ class Triad {
     return 4.0 * sizeof(float) * static_cast<double>(a_.size()) / (seconds_now() - start);
   }
 
+  /// The sum of b and c, bits taken for integers: nothing is written, and a kernel that only reads can do no more. A
+  /// chunk is read as kStreams runs side by side.
+  double reading(kernels::Parallel& parallel) {
+    constexpr std::int64_t kStreams = 4, kChunk = 1 << 16;
+    const double start = seconds_now();
+    std::atomic<std::uint64_t> all{0};
+    for (const std::vector<float>* array : {&b_, &c_}) {
+      parallel.for_chunks(std::ssize(*array), kChunk, [&](std::int64_t begin, std::int64_t end) {
+        const std::int64_t run = (end - begin) / kStreams / 2;  // of pairs of floats
+        std::uint64_t sums[kStreams] = {};
+        for (std::int64_t i = 0; i < run; ++i)
+          for (std::int64_t s = 0; s < kStreams; ++s) {
+            std::uint64_t two;
+            std::memcpy(&two, array->data() + begin + 2 * (s * run + i), sizeof two);
+            sums[s] += two;
+          }
+        all += sums[0] + sums[1] + sums[2] + sums[3];
+      });
+    }
+    read_ = all;
+    return 2.0 * sizeof(float) * static_cast<double>(a_.size()) / (seconds_now() - start);
+  }
+
  private:
   std::vector<float> a_, b_, c_;
+  volatile std::uint64_t read_ = 0;
 };
 
 }  // namespace cleave::bench
