@@ -328,7 +328,8 @@ void SimulatedDevice::send_up(const Result& result, Seconds now, SharedState& sh
   out_ = &stream;
   if (result.number + 1 < stream.panels.size()) return;
   std::erase(finishing_, &stream);
-  const Answer answer{event_key(end + shared.latency_of(declared), EventPriority::answer, stream.id), &stream};
+  answered_ = std::max(answered_, end + shared.latency_of(declared));
+  const Answer answer{event_key(answered_, EventPriority::answer, stream.id), &stream};
   answers_.insert(std::upper_bound(answers_.begin(), answers_.end(), answer,
                                    [](const Answer& a, const Answer& b) { return a.when < b.when; }),
                   answer);

@@ -228,7 +228,8 @@ class SimulatedDevice {
   FlopsPerSecond compute_;
   BytesPerSecond downlink_, uplink_;
   Link down_, up_;
-  Seconds arrival_;  // of the last panel: a message never overtakes the one before it
+  // Of the last panel down, and of the last answer up: a message never overtakes the one before it.
+  Seconds arrival_, answered_;
   SerialResource processor_;
   Priority latest_;                              // of what was computed last
   bool in_order_ = true;                         // what waits for the uplink is computed in order of priority

@@ -29,6 +29,48 @@ TEST(StageFaults, DevicesThatComeAndGoLeaveNoTrace) {
 }
 
 // Devices that are left have no room for all stages and all sums at once: sums wait until sequences have passed.
+// Nothing waits for a norm of all gradients then: parameters must not change while sums may still be made again.
+TEST(StageFaults, WithoutClippingNeither) {
+  Setting plain = small_setting();
+  plain.model = {.family = "opt",
+                 .vocab_size = 256,
+                 .n_layer = 2,
+                 .n_head = 4,
+                 .n_kv_head = 4,
+                 .d_model = 48,
+                 .d_ff = 80,
+                 .seq_len = 40,
+                 .max_pos = 40};
+  plain.grad_clip = 0;
+  plain.batch = 3;
+  plain.steps = 3;
+  const std::uint64_t wanted = train(plain).hash;
+  Setting calm = in_stages(plain, alike_devices(4), 2);
+  for (fleet::DeviceProfile& device : calm.devices) {
+    device.memory = Bytes(500'000);  // several stages
+    device.compute = FlopsPerSecond(2.7e9);
+    device.downlink = BytesPerSecond(12.5e6);
+    device.uplink = BytesPerSecond(9e5 + 1.5e6 * static_cast<double>(device.id.value));
+    device.latency = Seconds(1e-3);
+  }
+  const Seconds whole = train(calm).time;
+  std::int64_t lost = 0;
+  for (int moment = 0; moment < 40; ++moment) {
+    Setting s = calm;
+    const double progress = (0.6 + 0.01 * moment) / static_cast<double>(s.steps);
+    s.churn = {{whole * progress, DeviceId(moment % 4), fleet::ChurnKind::leave, 1.0}};
+    const Outcome outcome = train(s);
+    EXPECT_EQ(outcome.hash, wanted) << moment;
+    lost += outcome.lost + outcome.redone;
+  }
+  EXPECT_GT(lost, 10);
+  Setting audited = calm;
+  audited.verification = {.mode = server::VerifyMode::audit, .fraction = 1};
+  const Outcome outcome = train(audited);
+  EXPECT_EQ(outcome.hash, wanted);
+  EXPECT_TRUE(outcome.distrusted.empty());
+}
+
 TEST(StageFaults, FleetsThatShrinkBelowTheirPlanLeaveNoTrace) {
   Setting plain = small_setting();
   plain.model.n_layer = 10;

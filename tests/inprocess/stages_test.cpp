@@ -51,6 +51,27 @@ TEST(Stages, AllFamiliesAndOddShapes) {
   }
 }
 
+// Whatever latencies are drawn: a device's answers come in the order in which it sent them, and nobody honest is
+// accused.
+TEST(Stages, JitterLeavesNoTrace) {
+  for (const DType wire : kWires) {
+    Setting plain = with_wire(small_setting(), wire);
+    plain.model.n_layer = 2;
+    plain.model.seq_len = plain.model.max_pos = 520;  // five chunks
+    const std::uint64_t wanted = train(plain).hash;
+    for (const server::VerifyMode mode :
+         {server::VerifyMode::off, server::VerifyMode::audit, server::VerifyMode::quorum})
+      for (const std::int64_t count : {2, 5}) {
+        Setting s = in_stages(plain, alike_devices(count), 2);
+        for (fleet::DeviceProfile& device : s.devices) device.jitter = Seconds(0.05);
+        s.verification = {.mode = mode, .fraction = 1};
+        const Outcome outcome = train(s);
+        EXPECT_EQ(outcome.hash, wanted) << name_of(wire) << ", " << count << " devices";
+        EXPECT_TRUE(outcome.distrusted.empty()) << name_of(wire) << ", " << count << " devices";
+      }
+  }
+}
+
 // A stage that is far quicker than the one below it returns a chunk before the next one has come: what a way back
 // begins with is sent when all of it is there. (With fp32 these devices keep it; with 16 bits they do not.)
 TEST(Stages, AQuickStageAboveASlowOne) {

@@ -32,6 +32,8 @@ struct StageSchedulerOptions {
   SchedulerOptions tiles{};  ///< of stages that run in tiles; the wire and the server are those of the others
   /// What a device has that turns out far slower than believed is given to others (docs/churn.md).
   bool watch = true;
+  /// The fleet is a SimulatedFleet that nobody leaves: no device is late or silent, however long nothing comes.
+  bool rehearsal = false;
   /// A step after a change of the roster is planned as the first one is, with rehearsals where forecasts do not settle
   /// it; otherwise by forecasts alone.
   bool rehearse = false;

@@ -268,6 +268,7 @@ void StageRun::lose(std::int32_t id, Seconds silent) {
   }
   for (const Purpose& purpose : of_pairs) ask_another(purpose);
   missing.push_back(id);
+  std::erase_if(ahead, [&](const Purpose& purpose) { return purpose.device == id; });
 }
 
 std::vector<int> StageRun::record_losses() {

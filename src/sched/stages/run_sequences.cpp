@@ -123,6 +123,31 @@ void StageRun::send_forward(std::int64_t q, std::int32_t s) {
   }
 }
 
+bool StageRun::is_next(const Purpose& purpose) {
+  const bool back = purpose.errand == Errand::backward;
+  const Visit& of = visit(back ? backward : forward, purpose.stage, purpose.sequence);
+  return purpose.chunk == (back ? chunks - 1 - of.done : of.done);
+}
+
+void StageRun::chunk_in(const Purpose& purpose) {
+  const auto count = [&](const Purpose& one) {
+    return one.errand == Errand::forward ? forward_done(one) : backward_done(one);
+  };
+  if (!is_next(purpose)) return ahead.push_back(purpose);
+  count(purpose);
+  for (auto next = ahead.begin(); next != ahead.end();) {
+    if (next->errand != purpose.errand || next->stage != purpose.stage || next->sequence != purpose.sequence ||
+        !is_next(*next)) {
+      ++next;
+      continue;
+    }
+    const Purpose one = *next;
+    ahead.erase(next);
+    count(one);
+    next = ahead.begin();
+  }
+}
+
 Visit& StageRun::chunk_done(std::vector<Visit>& visits, const Purpose& purpose) {
   Visit& of = visit(visits, purpose.stage, purpose.sequence);
   ++of.done;

@@ -136,6 +136,7 @@ bool StageRun::can_pass() const {
 
 void StageRun::begin() {
   report = StepReport{};
+  began = fleet.now();  // before what may throw: an abandoned step counts from here
   for (const fleet::DeviceProfile& declared : profiles_of(fleet)) rates.know(declared);
   rates.renew(true);
   const bool others = left_out != std::exchange(left_out, still_at_work());
@@ -173,6 +174,7 @@ void StageRun::begin() {
            std::vector<double>(plan.stages.size())};
   purposes.clear();
   shared_sums.clear();
+  ahead.clear();
   loads.clear();
   stage.clear();
   owner.clear();
@@ -213,23 +215,43 @@ void StageRun::begin() {
   load_replicas();
   load_owners();
   server->begin();
-  if (options.quorum) server->hold_updates();
+  server->hold_updates();
   if (!outgrown) return;
   const Stopwatch watch(report.planning);
   rehearse();
   give_to_others({});
 }
 
+Seconds StageRun::standstill() const {
+  if (options.rehearsal) return Seconds(std::numeric_limits<double>::infinity());
+  return std::max(last_event + kSilence + plan.forecast * 2, patient_until);
+}
+
+bool StageRun::still_carries() {
+  const fleet::ServerProfile& server_links = options.stages.server;
+  double port = 0, longest = 0;
+  for (const plan::DeviceState& state : believed()) {
+    const double down = state.down_busy.value(), up = state.up_busy.value();
+    port += down * (state.profile.downlink.value() / server_links.nic_out.value()) +
+            up * (state.profile.uplink.value() / server_links.nic_in.value());
+    longest = std::max(longest, down + state.compute_busy.value() + up);
+  }
+  const Seconds until = last_event + kSilence + Seconds(port + longest) * 2;
+  if (until <= fleet.now()) return false;
+  patient_until = until;
+  return true;
+}
+
 void StageRun::run(const KeepGoing& keep_going) {
   begin();
-  last_event = fleet.now();
+  last_event = patient_until = fleet.now();
   for (std::int64_t events = 0; !complete(); ++events) {
     const bool asked = std::exchange(asks_to_go_on, false);
     if (keep_going && (events % kEventsBetweenQuestions == 0 || asked) && !keep_going()) throw Interrupted{};
     if (asked) begin_updates();
-    const Seconds standstill = last_event + kSilence + plan.forecast * 2, late = late_at();
+    const Seconds silent = standstill(), late = late_at();
     // Devices that leave at one moment are replaced together.
-    Seconds until = missing.empty() ? std::min(standstill, late) : fleet.now();
+    Seconds until = missing.empty() ? std::min(silent, late) : fleet.now();
     if (needy) until = std::min(until, std::max(next_try, fleet.now()));
     const bool looks = options.watch && missing.empty() && pairs.ordinary > 0;
     if (looks) until = std::min(until, std::max(late_watch.next_look(), fleet.now()));
@@ -245,9 +267,12 @@ void StageRun::run(const KeepGoing& keep_going) {
       replace_late();
     } else if (!missing.empty()) {
       recover();
-    } else if (fleet.now() >= standstill && tiled < 0) {
-      if (!give_up_silent()) explain_standstill();
-      last_event = fleet.now();
+    } else if (fleet.now() >= silent && tiled < 0) {
+      if (options.rehearsal) explain_standstill();
+      if (!still_carries()) {
+        if (!give_up_silent()) explain_standstill();
+        last_event = fleet.now();
+      }
     } else if (needy && fleet.now() >= next_try) {
       try_again();
     }
@@ -390,8 +415,8 @@ void StageRun::handle(const Event& event) {
 
 void StageRun::carry_on(const Purpose& purpose) {
   switch (purpose.errand) {
-    case Errand::forward: return forward_done(purpose);
-    case Errand::backward: return backward_done(purpose);
+    case Errand::forward:
+    case Errand::backward: return chunk_in(purpose);
     case Errand::sum: return summed(purpose);
     case Errand::send_sums: return sums_in(purpose);
     case Errand::witness:

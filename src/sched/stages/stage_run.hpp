@@ -57,6 +57,7 @@ struct StageRun {
   std::vector<fleet::DeviceProfile> planned_with;  // devices that `plan` was made for
   bool outgrown = false;                           // some of those are gone, and there is no plan for the others alone
   ByTasklet<Purpose> purposes;
+  std::vector<Purpose> ahead;                               // chunks that came before an earlier one of their visit
   std::unordered_map<std::int64_t, SharedSum> shared_sums;  // by tasklet
   std::int64_t next_id = 0;
   std::set<DeviceId> distrusted;                          // they answered wrongly, and get no more work
@@ -76,6 +77,7 @@ struct StageRun {
   bool needy = false;                                     // nobody had room for something that was lost
   Seconds next_try;                                       // to find room for it
   Seconds last_event;
+  Seconds patient_until;  // since then: what is under way takes so long
   RateEstimates rates;              // of devices, from this step and those before
   std::uint64_t rates_planned = 0;  // their version that the plan was made with
   LossBook losses;
@@ -129,6 +131,11 @@ struct StageRun {
   void expect_sources(const plan::Stage& of_plan);
 
   void begin();
+  // When silence since the last event means that something is wrong.
+  Seconds standstill() const;
+  // What is under way is still to come, if slowly: silence may last for as long as all of it takes, one thing after
+  // another. False: it has lasted longer.
+  bool still_carries();
   std::optional<plan::StagePlan> find_plan();
   // None: there is none, but those that are there can do what `plan` says, one after another.
   std::optional<plan::StagePlan> plan_for_those_there();
@@ -228,6 +235,9 @@ struct StageRun {
   void place_waiting(std::set<std::int64_t>& waiting, std::vector<Visit>& visits, std::int32_t s,
                      std::int64_t Host::*slots, void (StageRun::*begin_visit)(std::int64_t, std::int32_t));
 
+  // A chunk's result is there. Results of a visit count in order: what a device sends ahead of others waits for them.
+  void chunk_in(const Purpose& purpose);
+  bool is_next(const Purpose& purpose);
   // One more chunk of a visit is through.
   Visit& chunk_done(std::vector<Visit>& visits, const Purpose& purpose);
 

@@ -38,6 +38,7 @@ void StageRun::rehearse() {
   }
   StageSchedulerOptions how = options;
   how.watch = false;
+  how.rehearsal = true;
   StageRun undisturbed(same, graph, plan, how);
   undisturbed.run({});
   calm = std::make_unique<Course>(std::move(undisturbed.course));
