@@ -23,7 +23,7 @@ class LossBook {
     hits_.clear();
     last_.clear();
     records_.clear();
-    silent_ = Seconds(0);
+    silent_ = sums_ = Seconds(0);
     moments_ = 0;
   }
 
@@ -61,13 +61,18 @@ class LossBook {
   /// How often devices have left since clear(); those that left at one moment count once.
   [[nodiscard]] std::int64_t moments() const { return moments_; }
 
+  /// Sums of an owner that the server would need so long for.
+  void sums_lost(Seconds of_server) { sums_ += of_server; }
+  /// All of them since clear().
+  [[nodiscard]] Seconds sums_lost() const { return sums_; }
+
   [[nodiscard]] Losses& records() { return records_; }
 
  private:
   std::map<std::int32_t, Hit> hits_;  // by stage, of this moment
   std::map<std::int32_t, int> last_;
   std::vector<std::int32_t> stages_;  // of the records
-  Seconds silent_;
+  Seconds silent_, sums_;
   Losses records_;
   std::int64_t moments_ = 0;
 };

@@ -19,6 +19,8 @@ constexpr double kOfLink = 0.85;  // that weights of stand-ins get
 // Of the time left: sums that come later may hold up the step. Where losses keep coming it will be held up anyway, and
 // what is spread less is lost less often.
 constexpr double kEnough = 0.9, kEnoughEach = 0.02, kMostEnough = 1.2;
+constexpr double kServerBehind =
+    2;  // times what is left of the step, that sums may take the server which is asked first
 constexpr double kAfterwards = 0.25;    // of a step: that sums take which are held back until sequences have passed
 constexpr double kRetryEvery = 0.01;    // of a step
 constexpr double kAcknowledged = 1e-3;  // of a step, in which a device acknowledges what waited for its uplink
@@ -159,7 +161,7 @@ std::vector<Candidate> StageRun::candidates() {
 }
 
 // In order of devices it is the first.
-std::vector<Candidate> StageRun::with_server(std::vector<Candidate> devices) {
+std::vector<Candidate> StageRun::with_server(std::vector<Candidate> devices, std::span<const LostSums> lost) {
   const bool stuck = pairs.ordinary == 0;
   if (options.server_sums == ServerSums::never || (options.server_sums == ServerSums::if_nobody_else && !stuck))
     return devices;
@@ -168,11 +170,26 @@ std::vector<Candidate> StageRun::with_server(std::vector<Candidate> devices) {
   candidate.memory = candidate.uplink = candidate.downlink = kAtHand;
   candidate.compute = of_server.compute;
   for (const OwnerState& of : owner) {
-    if (of.device == kServer && of.active())
-      candidate.compute_busy += static_cast<double>(of.left) * of.cost.alone.value() / of_server.compute;
+    if (of.device == kServer && of.active()) candidate.compute_busy += server_takes(of.cost, of.left).value();
   }
+  candidate.asked_first =
+      options.server_sums == ServerSums::if_sooner && server_keeps_up(Seconds(candidate.compute_busy), lost);
   devices.insert(devices.begin(), std::move(candidate));
   return devices;
+}
+
+Seconds StageRun::server_takes(const plan::OwnerCost& cost, std::int64_t sequences) const {
+  return Seconds(static_cast<double>(sequences) * cost.alone.value() / of_server.compute);
+}
+
+bool StageRun::server_keeps_up(Seconds busy, std::span<const LostSums> lost) {
+  const Seconds left = ends_in();
+  Seconds all = busy;
+  for (const LostSums& one : lost)
+    all += server_takes(plan::owner_cost(work, *one.cost, one.slices, plan.chunk), one.sequences);
+  // What has been lost at one moment alone says nothing of what will be.
+  if (losses.moments() > 1) all += losses.sums_lost() * (left / (fleet.now() - began));
+  return all <= left * kServerBehind;
 }
 
 // The first of them comes right after the last of the sums, and may not have been looked at.
@@ -251,6 +268,7 @@ void StageRun::lose(std::int32_t id, Seconds silent) {
     if (const Purpose* const purpose = purposes.find(tasklet); purpose->is_witness()) of_pairs.push_back(*purpose);
     remove_purpose(tasklet);
   }
+  std::erase_if(ahead, [&](const Purpose& purpose) { return purpose.device == id; });
   for (auto* visits : {&forward, &backward}) {
     for (Visit& of : *visits) {
       if (of.device != id) continue;
@@ -268,7 +286,6 @@ void StageRun::lose(std::int32_t id, Seconds silent) {
   }
   for (const Purpose& purpose : of_pairs) ask_another(purpose);
   missing.push_back(id);
-  std::erase_if(ahead, [&](const Purpose& purpose) { return purpose.device == id; });
 }
 
 std::vector<int> StageRun::record_losses() {
@@ -307,7 +324,10 @@ void StageRun::give_to_others(std::span<const std::int32_t> ids) {
   for (std::size_t i = 0; i < owner.size(); ++i) {
     const auto index = static_cast<std::int32_t>(i);
     if (std::ranges::find(ids, owner[i].device) == ids.end()) continue;
-    if (!owner[i].closed && !owner[i].lost) wait_for_room(index);
+    if (!owner[i].closed && !owner[i].lost) {
+      losses.sums_lost(server_takes(owner[i].cost, std::ssize(owner[i].sequences)));
+      wait_for_room(index);
+    }
     stop_watching(index);
   }
   try_again();
@@ -379,7 +399,7 @@ void StageRun::stand_in() {
       std::min(kMostEnough,
                kEnough + kEnoughEach * static_cast<double>(std::max<std::int64_t>(0, losses.moments() - 1))) *
       ends_in();
-  const SharedOut shared = share_out(work, lost, with_server(candidates()), enough, patience(), plan.chunk);
+  const SharedOut shared = share_out(work, lost, with_server(candidates(), lost), enough, patience(), plan.chunk);
   const auto& all = shared.parts;
   for (std::size_t i = 0; i < indices.size(); ++i) {
     if (all[i].empty()) {

@@ -155,7 +155,7 @@ bool StageRun::relieve_one() {
   OwnerState& of = owner[static_cast<std::size_t>(index)];
   const std::int32_t s = of.stage, id = of.device;
   std::erase_if(all, [&](const Candidate& one) { return one.device == id; });
-  all = with_server(std::move(all));
+  all = with_server(std::move(all), {});
   const double target = late->end - kGain * late_by().value();
   // It keeps what it can do in time, if its partial sums are not too late whatever it keeps.
   const double grows =

@@ -16,6 +16,7 @@ constexpr double kAlike = 0.1;         // difference of weights within a kind
 constexpr double kPrecision = 0.03;    // of the time that is searched
 constexpr double kForever = 1e9;       // seconds
 constexpr double kLeastOfSums = 0.03;  // of slices: below, a device is not worth what it reads
+constexpr double kServersShare = 0.9;  // of the time, that it may take where it is asked first
 constexpr double kMargin = 4e6;        // bytes by which whole units may be more than a share
 
 double size_in_bytes(Bytes bytes) { return static_cast<double>(bytes.value()); }
@@ -35,11 +36,14 @@ struct Offer {
   std::int64_t sequences = 0;
 };
 
+// Who is asked before whom.
+enum class Turn : std::uint8_t { first, has_weights, loads };
+
 // A share of the slices that a device could sum over all sequences.
 struct Whole {
   std::size_t candidate = 0;
   double share = 0;
-  bool loads = false;  // weights
+  Turn turn = Turn::loads;
 };
 
 // A way to share out one owner's sums, and the candidates that it takes.
@@ -220,11 +224,16 @@ class Sharing {
                     (time - sums_in(of)) / sending, (time - lost.ready.value()) / sending,
                     (time - reads_from(i, of, loading) - reading) / (sending + its_weights / of.downlink),
                     (time - computes_until(of, taken) - computing - loading) / (sending + its_weights / of.downlink)});
-      // The server comes after devices that have the weights.
-      if (share >= kLeastOfSums) list.push_back({k, share, weights > 0 || of.is_server()});
+      if (share < kLeastOfSums) continue;
+      // The server comes after devices that have the weights, unless it can take all of it as it comes.
+      const bool takes_all = share >= 1 && computes_until(of, taken) + computing <= kServersShare * time;
+      list.push_back({k, share,
+                      of.asked_first && takes_all     ? Turn::first
+                      : weights > 0 || of.is_server() ? Turn::loads
+                                                      : Turn::has_weights});
     }
     std::ranges::stable_sort(
-        list, [](const Whole& a, const Whole& b) { return a.loads != b.loads ? b.loads : a.share > b.share; });
+        list, [](const Whole& a, const Whole& b) { return a.turn != b.turn ? a.turn < b.turn : a.share > b.share; });
     return list;
   }
 

@@ -77,7 +77,7 @@ struct StageRun {
   bool needy = false;                                     // nobody had room for something that was lost
   Seconds next_try;                                       // to find room for it
   Seconds last_event;
-  Seconds patient_until;  // since then: what is under way takes so long
+  Seconds patient_until;            // since then: what is under way takes so long
   RateEstimates rates;              // of devices, from this step and those before
   std::uint64_t rates_planned = 0;  // their version that the plan was made with
   LossBook losses;
@@ -406,7 +406,10 @@ struct StageRun {
 
   std::vector<Candidate> candidates();
   // And the server, where it may stand in for a device.
-  std::vector<Candidate> with_server(std::vector<Candidate> devices);
+  std::vector<Candidate> with_server(std::vector<Candidate> devices, std::span<const LostSums> lost);
+  // Whether the server, busy for so long, has time for what is lost, and for much of what will be if losses go on.
+  bool server_keeps_up(Seconds busy, std::span<const LostSums> lost);
+  Seconds server_takes(const plan::OwnerCost& cost, std::int64_t sequences) const;
   // Whether what a device acknowledges waits for its uplink, or did until now.
   [[nodiscard]] bool acknowledges_late(const DeviceBook& on) const;
   // Sequences that come for an owner before it on its device too.

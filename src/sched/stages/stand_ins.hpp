@@ -35,6 +35,7 @@ struct Candidate {
   double own_gaps = 0;                                       ///< of the downlink, until it has read all for that
   std::int64_t roles = 0;                                    ///< stages of which it is a replica
   std::vector<Held> holds;                                   ///< weights
+  bool asked_first = false;                                  ///< the server: before all devices
 
   /// It has all weights and boundaries.
   [[nodiscard]] bool is_server() const;

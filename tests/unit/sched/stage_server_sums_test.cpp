@@ -81,6 +81,27 @@ TEST(StageServerSums, LossesOfThePublishedFleetAddLess) {
   EXPECT_LT(together, 0.7 * alone);
 }
 
+// A server that can make all that is lost is asked before devices, whose links have work of their own; one that cannot
+// is not. Sessions of ten steps, absences of a tenth of one.
+TEST(StageServerSums, AQuickServerIsAskedFirst) {
+  const model::StepGraph graph = published_step();
+  const auto devices = published_devices(43);
+  const auto steps = [&](const fleet::ServerProfile& server, ServerSums sums, const fleet::ChurnTrace& churn) {
+    SimulatedFleet fleet(devices, server, DType::f16, churn);
+    StageScheduler scheduler(fleet, graph, with_sums(sums, server));
+    double time = 0;
+    for (int step = 0; step < 2; ++step) time += scheduler.run().time.value();
+    return time;
+  };
+  fleet::ServerProfile quick = kTwoSockets;
+  quick.compute = FlopsPerSecond(1e14);
+  const double calm = steps(quick, ServerSums::never, {});
+  const fleet::ChurnTrace churn = sessions_of(devices, 5, Seconds(calm / 2), 10, 0.1);
+  const double alone = steps(quick, ServerSums::never, churn) / calm;
+  EXPECT_GT(alone, 1.08);
+  EXPECT_LT(steps(quick, ServerSums::if_sooner, churn) / calm - 1, 0.4 * (alone - 1));
+}
+
 // Its kernels do not wait until all of them are summed: sequences come one at a time.
 TEST(StageServerSums, OneSequenceAtATime) {
   struct Sums final : Observer {

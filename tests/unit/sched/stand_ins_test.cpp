@@ -239,6 +239,15 @@ TEST_F(StandIns, TheServerTakesWhatDevicesWouldBeLateWith) {
   const auto parts = stages::share_out(work, std::span(lost).first(1), with_server, Seconds(1e4), kNever, 128).parts;
   ASSERT_EQ(parts.front().size(), 1U);
   EXPECT_EQ(parts.front().front().device, 0);
+  // The server goes before it where it is asked first and can take all in nine tenths of the time, else as before.
+  with_server[0].asked_first = true;
+  for (const auto& [time, first] :
+       {std::pair(7.0, stages::kServer), std::pair(6.5, 0), std::pair(1e4, stages::kServer)}) {
+    with_server[1].uplink = with_server[1].downlink = 1e9;
+    const auto taken = stages::share_out(work, std::span(lost).first(1), with_server, Seconds(time), kNever, 128).parts;
+    ASSERT_FALSE(taken.front().empty()) << time;
+    EXPECT_EQ(taken.front().front().device, first) << time;
+  }
 }
 
 TEST(DealSequences, EachPartGetsItsNumberSpreadOverAll) {
