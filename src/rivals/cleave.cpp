@@ -227,6 +227,7 @@ class Cleave final : public System {
       }
     }
     if (!choice.stages) report.lower_bound = sched::step_lower_bound(graph, idle, scheduling(study));
+    if (!published_) report.lower_bound = std::max(report.lower_bound, report.floor);  // it holds for any layout
     for (const sched::Usage& used : outcome.usage) {
       report.compute = std::max(report.compute, used.compute);
       report.device_bytes_down_max = std::max(report.device_bytes_down_max, used.bytes_down);

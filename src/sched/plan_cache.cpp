@@ -1,6 +1,7 @@
 // Planning each shape once.
 #include "plan_cache.hpp"
 
+#include "cleave/base/error.hpp"
 #include "share.hpp"
 
 namespace cleave::sched {
@@ -34,8 +35,17 @@ void PlanCache::renew(std::vector<plan::DeviceState> devices) {
 const plan::OperationPlan& PlanCache::plan_for(const plan::Work& work) {
   const auto found = plans_.find(work);
   if (found != plans_.end()) return found->second;
-  return plans_.emplace(work, no_devices() ? server_plan(work) : plan::plan_operation(work, devices_, options_))
-      .first->second;
+  return plans_.emplace(work, make_plan(work)).first->second;
+}
+
+plan::OperationPlan PlanCache::make_plan(const plan::Work& work) const {
+  if (no_devices()) return server_plan(work);
+  try {
+    return plan::plan_operation(work, devices_, options_);
+  } catch (const InputError&) {
+    if (version_ <= kFirst) throw;
+    return server_plan(work);
+  }
 }
 
 std::span<const plan::OperationPlan* const> PlanCache::plans_for(std::span<const plan::Work> works) {

@@ -27,13 +27,17 @@ class PlanCache {
   /// Those of the last renew(), idle.
   [[nodiscard]] std::span<const plan::DeviceState> devices() const { return devices_; }
 
-  /// The plan of one operation over all devices. Valid until renew(). Errors: as plan::plan_operation.
+  /// The plan of one operation over all devices; where none of those that are left can hold its smallest block, the
+  /// server computes it itself. Valid until renew(). Errors: as plan::plan_operation, of the first devices.
   [[nodiscard]] const plan::OperationPlan& plan_for(const plan::Work& work);
   /// Plans of operations that are ready together, on parts of the fleet of their own where that is quicker (share.hpp).
   /// The list is valid until the next call.
   [[nodiscard]] std::span<const plan::OperationPlan* const> plans_for(std::span<const plan::Work> works);
 
  private:
+  static constexpr std::uint64_t kFirst = 1;  // version
+  [[nodiscard]] plan::OperationPlan make_plan(const plan::Work& work) const;
+
   plan::PlanOptions options_;
   std::vector<plan::DeviceState> devices_;
   std::uint64_t version_ = 0;

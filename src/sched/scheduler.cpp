@@ -211,7 +211,8 @@ struct Scheduler::Impl {
       at(id).lower_bound = (partition ? *plan : planning.plans().plan_for(work)).lower_bound;
       submit_all(op, work, *plan);
       at(id).sent = at(id).blocks;
-      if (!planning.plans().no_devices()) recovery.expect(id);
+      const auto on_device = [](const plan::TaskletPlan& piece) { return piece.device != kServerDevice; };
+      if (std::ranges::any_of(plan->tasklets, on_device)) recovery.expect(id);
     }
   }
 

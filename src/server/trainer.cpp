@@ -328,7 +328,7 @@ StepResult Trainer::step(std::int64_t step, const data::Batch& batch, const sche
                           .on_gradient = on_gradient};
   result.report = self.in_stages() ? self.run_stages(graph, inputs, keep_going, result.recomputed)
                                    : self.run(graph, inputs, keep_going, result.recomputed);
-  result.lower_bound = self.in_stages() ? self.bound_of_stages(graph) : self.bound;
+  result.lower_bound = std::max(self.in_stages() ? self.bound_of_stages(graph) : self.bound, self.floor);
   if (self.history) self.history->done(self.executor.unverified());
   result.verification = difference(self.executor.verification(), before);
   if (self.in_stages() && self.options.wire != DType::f32)

@@ -55,6 +55,21 @@ TEST(Churn, RandomSchedulesUnderRealClocks) {
   }
 }
 
+// The only device that can hold the smallest block leaves: the server goes on alone, until it is back.
+TEST(Churn, NobodyLeftHasRoom) {
+  Setting s = small_setting();
+  s.steps = 4;
+  const std::uint64_t expected = train(s).hash;
+  s.devices = alike_devices(3);
+  for (const std::size_t small : {1, 2}) s.devices[small].memory = Bytes(400);
+  const Seconds whole = train(s).time;
+  for (const double moment : {0.1, 0.3, 0.6}) {
+    s.churn = {{whole * moment, DeviceId(0), fleet::ChurnKind::leave, 1.0},
+               {whole * (moment + 0.2), DeviceId(0), fleet::ChurnKind::join, 1.0}};
+    EXPECT_EQ(train(s).hash, expected) << moment;
+  }
+}
+
 // In real time a server that is busy learns of several departures and returns at once, and devices go on with what they
 // were asked before they left.
 class BackBeforeAnybodyLooks : public ::testing::TestWithParam<std::tuple<DType, sched::Layout, double>> {};

@@ -148,6 +148,7 @@ int plan_operations(const CommandLine& line) {
     step = sched::Scheduler(asked, sched::scheduler_options(spec)).run(graph).time;
     bound = sched::step_lower_bound(graph, devices, sched::scheduler_options(spec));
   }
+  bound = std::max(bound, floor);  // which holds for any layout
 
   progress.drop();
   if (line.dry_run) std::printf("%s", input.effective.c_str());

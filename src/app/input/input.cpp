@@ -378,9 +378,9 @@ void read_stages(const Section& plan, sched::LayoutRequest& request) {
       "server_sums",
       {.default_value = request.server_sums,
        .help =
-           "Stages: sums of gradients that a device was lost with, or is late with, are made by the server as far as "
-           "devices that have the stage's weights are not in time; with fleet.clock off only where no device has "
-           "room. false: by devices alone."});
+           "Stages: sums of gradients that a device was lost with, or is late with, are made by the server as long as "
+           "it keeps up, and otherwise as far as devices that have the stage's weights are not in time; with "
+           "fleet.clock off only where no device has room. false: by devices alone."});
 }
 
 // Where the input has data, and asks for what stages cannot do with real numbers yet, the layout is not left open:
