@@ -25,10 +25,21 @@ cmp -s "$scratch/out" "$scratch/first" || fail "the same seed writes another tex
 expect_code 0 "generate" "$CLEAVE" generate "$checkpoint" --prompt 'line ' --tokens 20 --seed 4
 cmp -s "$scratch/out" "$scratch/first" && fail "another seed writes the same text"
 
+for bad in --temperature=nan --temperature=-1 --seed=-1 --seed=18446744073709551616 --seed=5x; do
+  expect_code 2 "generate $bad" "$CLEAVE" generate "$checkpoint" --tokens 3 "$bad"
+done
+
 expect_code 0 "export" "$CLEAVE" export "$checkpoint" "$scratch/model.safetensors"
 expect_code 0 "import" "$CLEAVE" import "$scratch/model.safetensors" "$scratch/imported.h5"
 [ "$("$CLEAVE" info --hash "$scratch/imported.h5")" = "$(hash_of "$scratch/run" 4)" ] ||
   fail "export and import change the parameters"
+ln -sf "$checkpoint" "$scratch/link.h5"
+for to in "$checkpoint" "$scratch/link.h5"; do
+  expect_code 2 "export onto itself" "$CLEAVE" export "$checkpoint" "$to"
+  expect_text "export onto itself" "are one file"
+done
+expect_code 2 "import onto itself" "$CLEAVE" import "$scratch/model.safetensors" "$scratch/model.safetensors"
+[ "$("$CLEAVE" info --hash "$checkpoint")" = "$(hash_of "$scratch/run" 4)" ] || fail "a checkpoint is gone"
 
 expect_code 0 "plan" "$CLEAVE" plan "$scratch/input.yaml" --json "$scratch/plan.json"
 grep -q '"lower_bound_s"' "$scratch/plan.json" || fail "plan.json has no bound"
@@ -41,6 +52,11 @@ for batch in 8 2; do
   layout=$([ "$batch" -eq 8 ] && echo stages || echo tiles)
   grep -q "plan.layout is auto: $layout" "$scratch/off-$batch/log.txt" || fail "clock off, batch $batch: train does not take $layout"
   grep -q "\"layout\": \"$layout\"" "$scratch/off.json" || fail "clock off, batch $batch: plan does not say $layout"
+done
+# Why auto is not what would be quicker.
+for mode in sample all; do
+  expect_code 0 "plan with $mode" "$CLEAVE" plan "$scratch/input.yaml" "data.text=$scratch/text" verify.mode=$mode
+  expect_text "plan with $mode" "plan.layout is auto: tiles, since stages do not have verify.mode $mode"
 done
 expect_code 0 "simulate" "$CLEAVE" simulate "$scratch/input.yaml" --json "$scratch/simulate.json"
 grep -q '"step_s"' "$scratch/simulate.json" || fail "simulate.json has no time"

@@ -32,6 +32,13 @@ check_whole() {
 
 expect_code 0 "uninterrupted run" cleave_on "$ranks" "${arguments[@]}"
 wanted=$(hash_of "$scratch/run" $steps)
+# As a job that is queued once too often does: what was told of the run stays.
+cp "$scratch/run"/{verification.json,timeline.json,report.html,metrics.jsonl} "$scratch"
+expect_code 0 "resumed when all is done" cleave_on "$ranks" "${arguments[@]}" --resume auto
+for file in verification.json timeline.json report.html metrics.jsonl; do
+  cmp -s "$scratch/run/$file" "$scratch/$file" || fail "resumed when all is done: another $file"
+done
+grep -q "nothing is left to do" "$scratch/run/log.txt" || fail "resumed when all is done: it does not say so"
 rm -rf "$scratch/run"
 
 # start_and_kill STEP: false if the run ended before it was hit, as one does when this script is kept waiting for a core.

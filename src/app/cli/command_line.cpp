@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 
@@ -89,8 +90,18 @@ void declare(CLI::App& app, CommandLine& line, bool& version) {
   generate->add_option("--tokens", line.tokens, "Tokens to write")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
   generate->add_option("--temperature", line.temperature, "0: always the likeliest token")
-      ->check(CLI::Range(0.0, 100.0));
-  generate->add_option("--seed", line.seed, "Of the draws");
+      ->check([](const std::string& given) {
+        double value = 0;
+        return CLI::detail::lexical_cast(given, value) && value >= 0 && value <= 100
+                   ? std::string()
+                   : given + " is not a number from 0 to 100";  // NaN passes CLI::Range
+      });
+  generate->add_option("--seed", line.seed, "Of the draws")->check([](const std::string& given) {
+    std::uint64_t value = 0;
+    const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), value);
+    return error == std::errc() && end == given.data() + given.size() ? std::string()
+                                                                      : given + " is not a whole number below 2^64";
+  });
   CLI::App* report = app.add_subcommand("report", "Show what happened in a run, or compare several, as one page");
   report->add_option("runs", line.files, "RUN_FOLDER ...")->required()->expected(1, -1);
   report->add_option("-o,--output", line.output, "File to write; default: report.html in the folder of the only run");

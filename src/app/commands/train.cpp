@@ -72,7 +72,8 @@ Prepared prepare(const CommandLine& line, Input input, const server::DeviceRanks
   const bool emulated = p.input.fleet.clock != server::ClockMode::off;
   sched::LayoutChoice choice = emulated ? sched::choose_layout(step) : sched::layout_without_emulation(step);
   step.layout.layout = choice.layout;
-  if (open) p.chosen = fmt::format("plan.layout is auto: {}", sched::name_of(choice.layout));
+  if (open || !p.input.tiles_since.empty())
+    p.chosen = fmt::format("plan.layout is auto: {}{}", sched::name_of(choice.layout), p.input.tiles_since);
   p.options = trainer_options(p.input);
   p.options.stage_plan = std::move(choice.stages);
   p.memory = check_memory(p.input, p.options, ranks);
@@ -156,6 +157,13 @@ class Run {
     }
     // Whatever ends the training, the device ranks are told.
     const auto leave = [&] { missing = trainer.say_goodbye(Seconds(30)); };
+    if (is_finished()) {
+      leave();
+      say(fmt::format("nothing is left to do: the run in {} has all of its {} steps", folder_.path().string(),
+                      p_.input.train.steps));
+      progress_.finish();
+      return 0;
+    }
     int code = 0;
     try {
       code = train(trainer);
@@ -201,6 +209,11 @@ class Run {
                     session_.size() > 2 ? "s" : ""));
     log_.info("memory of the server: predicted {}", describe(p_.memory));
     log_.info("memory of a device: at most {} ({})", show(p_.memory.device_peak), p_.memory.device_name);
+  }
+
+  // All steps are done, and told of: what an earlier process wrote of them stays.
+  bool is_finished() const {
+    return p_.resumed && p_.state.step >= p_.input.train.steps && fs::exists(folder_.path() / "report.html");
   }
 
   // How far steps can be taken back until this process has run some of its own.

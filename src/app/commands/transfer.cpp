@@ -80,10 +80,19 @@ void export_config(const fs::path& beside, const model::ModelConfig& config) {
   std::printf("%s describes another model and was left as it is\n", beside.c_str());
 }
 
+// Either name may be a link to the other.
+void refuse_one_file(const std::string& from, const std::string& to) {
+  std::error_code error;
+  if (fs::equivalent(from, to, error))
+    throw InputError(fmt::format("{} and {} are one file, which would be lost", from, to),
+                     "another name for the result");
+}
+
 }  // namespace
 
 int export_model(const CommandLine& line) {
   const std::string& from = line.files[0];
+  refuse_one_file(from, line.files[1]);
   const checkpoint::Header header = checkpoint::read_header(from);
   const model::ModelConfig config = server::config_from(header.attributes, from);
   const std::vector<model::TensorSpec> specs = model::parameters_of(config);
@@ -102,6 +111,7 @@ int export_model(const CommandLine& line) {
 
 int import_model(const CommandLine& line) {
   const std::string& from = line.files[0];
+  refuse_one_file(from, line.files[1]);
   const checkpoint::SafetensorsFile file(from);
   const model::ModelConfig config = config_of(file, from);
   // Before memory is taken: the configuration may be a stranger's, the file's tensors are as large as the file.

@@ -391,10 +391,14 @@ void settle_layout(Input& input) {
   request.row_groups = std::max<std::int64_t>(1, request.row_groups);
   request.as_trained = true;
   if (request.layout != sched::Layout::automatic) return;
-  bool ready = input.verify.rollback == 0;
+  std::string& since = input.tiles_since;
+  if (input.verify.rollback > 0) since = ", since verify.rollback is on";
   request.layout = sched::Layout::stages;
-  refuse_unready_stages(input, [&](const char*, const char*, const char*, const char*) { ready = false; });
-  request.layout = ready ? sched::Layout::automatic : sched::Layout::tiles;
+  refuse_unready_stages(input, [&](const char*, const char*, const char*, const char*) {
+    since = fmt::format(", since stages do not have verify.mode {}; they have quorum, audit and off",
+                        server::name_of(input.verify.mode));
+  });
+  request.layout = since.empty() ? sched::Layout::automatic : sched::Layout::tiles;
 }
 
 /// Emulated time for which churn is drawn: longer than any run is watched, and a bound for fleets that change very

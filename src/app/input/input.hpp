@@ -70,7 +70,8 @@ struct Input {
   std::filesystem::path output;
   bool profile = false;  ///< output.profile
   SimulateInput simulate;
-  std::string effective;  ///< YAML, each value marked default, file or command line
+  std::string effective;    ///< YAML, each value marked default, file or command line
+  std::string tiles_since;  ///< why plan.layout auto is tiles whatever is quicker, as ", since ..."; empty: it is not
 };
 
 /// What a command needs of an input: planning and simulating need no data.
