@@ -71,6 +71,22 @@ TEST(StageFaults, WithoutClippingNeither) {
   EXPECT_TRUE(outcome.distrusted.empty());
 }
 
+// Everybody leaves, and nobody comes back: the step does not wait for a minute before it is run by the server.
+TEST(StageFaults, NobodyIsLeft) {
+  Setting plain = small_setting();
+  const std::uint64_t wanted = train(plain).hash;
+  Setting s = in_stages(plain, slower(alike_devices(4), 20), 2);
+  const Seconds whole = train(s).time;
+  for (std::int64_t device = 0; device < 4; ++device)
+    s.churn.push_back({whole * 0.2, DeviceId(device), fleet::ChurnKind::leave, 1.0});
+  for (const server::ClockMode clock : {server::ClockMode::virtual_time, server::ClockMode::wall}) {
+    s.clock = clock;
+    const Outcome outcome = train(s);
+    EXPECT_EQ(outcome.hash, wanted);
+    EXPECT_LT(outcome.time.value(), 10);
+  }
+}
+
 TEST(StageFaults, FleetsThatShrinkBelowTheirPlanLeaveNoTrace) {
   Setting plain = small_setting();
   plain.model.n_layer = 10;

@@ -34,6 +34,9 @@ struct StageSchedulerOptions {
   bool watch = true;
   /// The fleet is a SimulatedFleet that nobody leaves: no device is late or silent, however long nothing comes.
   bool rehearsal = false;
+  /// Where nothing is under way, and nobody has room for what is left, devices may still come back: for this many times
+  /// a step's forecast, and a second. Then the step ends with an error, and its caller goes on without them.
+  std::optional<double> waits{};
   /// A step after a change of the roster is planned as the first one is, with rehearsals where forecasts do not settle
   /// it; otherwise by forecasts alone.
   bool rehearse = false;

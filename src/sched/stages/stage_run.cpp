@@ -20,6 +20,7 @@ namespace {
 constexpr std::int64_t kEventsBetweenQuestions = 1024;
 // Without any event for so long, beside twice the time of the whole step, devices that owe an answer are silent.
 constexpr Seconds kSilence{60};
+constexpr Seconds kHeeds{1};       // that it takes to notice, while nothing happens, that it is to stop
 constexpr double kOfMemory = 0.9;  // of the fleet, that all stages may take beside what no stage has room in
 constexpr double kLook = 0.01;     // of a step, from one look for late devices to the next
 
@@ -222,8 +223,19 @@ void StageRun::begin() {
   give_to_others({});
 }
 
-Seconds StageRun::standstill() const {
+bool StageRun::rests() {
+  if (pairs.ordinary > 0 || !pairs.empty() || server->under_way() > 0 || !joined.due.empty() || tiled >= 0 ||
+      !missing.empty())
+    return false;
+  if (!homeless.empty()) return true;
+  for (std::int32_t s = 0; s <= top(); ++s)
+    if (at(s).hosts.empty() && left_of(s) > 0) return true;
+  return false;
+}
+
+Seconds StageRun::standstill() {
   if (options.rehearsal) return Seconds(std::numeric_limits<double>::infinity());
+  if (options.waits && rests()) return last_event + kHeeds + plan.forecast * *options.waits;
   return std::max(last_event + kSilence + plan.forecast * 2, patient_until);
 }
 
@@ -246,13 +258,14 @@ void StageRun::run(const KeepGoing& keep_going) {
   begin();
   last_event = patient_until = fleet.now();
   for (std::int64_t events = 0; !complete(); ++events) {
-    const bool asked = std::exchange(asks_to_go_on, false);
-    if (keep_going && (events % kEventsBetweenQuestions == 0 || asked) && !keep_going()) throw Interrupted{};
+    const bool asked = std::exchange(asks_to_go_on, false), waits = rests();
+    if (keep_going && (events % kEventsBetweenQuestions == 0 || asked || waits) && !keep_going()) throw Interrupted{};
     if (asked) begin_updates();
     const Seconds silent = standstill(), late = late_at();
     // Devices that leave at one moment are replaced together.
     Seconds until = missing.empty() ? std::min(silent, late) : fleet.now();
     if (needy) until = std::min(until, std::max(next_try, fleet.now()));
+    if (waits && keep_going) until = std::min(until, fleet.now() + kHeeds);
     const bool looks = options.watch && missing.empty() && pairs.ordinary > 0;
     if (looks) until = std::min(until, std::max(late_watch.next_look(), fleet.now()));
     if (tiled >= 0) until = std::min(until, std::max(tiles->part_deadline(), fleet.now()));
@@ -268,7 +281,7 @@ void StageRun::run(const KeepGoing& keep_going) {
     } else if (!missing.empty()) {
       recover();
     } else if (fleet.now() >= silent && tiled < 0) {
-      if (options.rehearsal) explain_standstill();
+      if (options.rehearsal || (waits && options.waits)) explain_standstill();
       if (!still_carries()) {
         if (!give_up_silent()) explain_standstill();
         last_event = fleet.now();

@@ -131,8 +131,10 @@ struct StageRun {
   void expect_sources(const plan::Stage& of_plan);
 
   void begin();
+  // Nothing is under way that could be answered, and nobody has room for what is left.
+  bool rests();
   // When silence since the last event means that something is wrong.
-  Seconds standstill() const;
+  Seconds standstill();
   // What is under way is still to come, if slowly: silence may last for as long as all of it takes, one thing after
   // another. False: it has lasted longer.
   bool still_carries();
