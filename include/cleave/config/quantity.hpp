@@ -2,8 +2,10 @@
 //
 // A unit is always required. Powers: k M G T P are 1000^n, Ki Mi Gi Ti are 1024^n; `bit` and `B` are different.
 //   size   B kB MB GB TB KiB MiB GiB TiB             must come out as a whole number of bytes
-//   rate   bit/s kbit/s Mbit/s Gbit/s Tbit/s, B/s kB/s MB/s GB/s TB/s, KiB/s MiB/s GiB/s TiB/s; `unlimited` where
-//   allowed speed  FLOP/s kFLOP/s MFLOP/s GFLOP/s TFLOP/s PFLOP/s time   ns us ms s min h power  mW W kW
+//   rate   bit/s kbit/s Mbit/s Gbit/s Tbit/s, B/s kB/s MB/s GB/s TB/s, KiB/s MiB/s GiB/s TiB/s; some `unlimited`
+//   speed  FLOP/s kFLOP/s MFLOP/s GFLOP/s TFLOP/s PFLOP/s
+//   time   ns us ms s min h
+//   power  mW W kW
 // Negative, infinite, not-a-number and overflowing values are refused. to_text() yields text that parses to the same
 // value, to the last bit.
 #pragma once

@@ -23,7 +23,7 @@ constexpr double kEvenPartitions = 0.03;
 /// A predicted gain of less is not worth it.
 constexpr double kWorthPartitions = 0.97;
 /// Work that nothing urgent waits for fills the gaps of the critical path; this share of its time finds none, as found
-/// on the fleets of bench/ablation.py.
+/// on the fleets of "What each idea brings" (docs/measurements/fleet_sizes.md).
 constexpr double kInTheWay = 0.3;
 
 std::int64_t size_of_part(const plan::Work& work) {
