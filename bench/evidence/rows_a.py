@@ -60,7 +60,9 @@ def stops_at(r, system, suffix=""):
 
 def conclude_2(r, row):
     named = [s for s in CLOSE if s not in OTHER_ALGORITHMS]
-    lead = {n: v for n in COUNTS if (best := r.fastest(str(n), named)) for v in r.ratios(best[0], "cleave", str(n))[:1]}
+    # The fastest of one rival says little: beyond 1024 devices tensor parallelism alone was run.
+    compared = [n for n in COUNTS if sum(r.mid(s, str(n)) is not None for s in named) > 1]
+    lead = {n: v for n in compared if (best := r.fastest(str(n), named)) for v in r.ratios(best[0], "cleave", str(n))[:1]}
     ends = {s: stops_at(r, s) for s in ["cleave", *named]}
     most = {s: max((n for n in COUNTS if r.mid(s, str(n)) is not None), default=None) for s in ends}
 
