@@ -61,6 +61,8 @@ void stretch(Settings& settings, double factor);
 /// What is tried where boundaries' time is no guide to a horizon: for work so small that its weights, latencies and
 /// kernels take longer, and for a fleet with larger memories, to say how much it lacks.
 [[nodiscard]] std::vector<Settings> settings_of_any_work();
+struct Problem;
+[[nodiscard]] std::vector<Settings> settings_of_slow_downlinks(const Problem& problem);
 
 /// Everything that does not change from candidate to candidate.
 struct Problem {

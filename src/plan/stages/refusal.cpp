@@ -65,7 +65,13 @@ void refuse(const Problem& problem) {
       "weights, open sequences and sums of gradients do not fit the fleet: weights and sums alone take {} of {}",
       show_bytes(sums), show_bytes(all));
   const auto enough = std::ranges::find_if(kMultiples, [&](double multiple) { return fits(problem, multiple); });
-  if (enough == std::end(kMultiples)) throw InputError(text + "; more devices are needed", kHint);
+  if (enough == std::end(kMultiples)) {
+    if (sums > all) throw InputError(text + "; more devices are needed", kHint);
+    throw InputError(fmt::format("no layout in stages was found for this fleet, though weights and sums take {} of {}: "
+                                 "single devices are too small, or their links too slow, for what a stage needs",
+                                 show_bytes(sums), show_bytes(all)),
+                     kHint);
+  }
   text += fmt::format("; a layout was found for {:g} times the memory: {}, which has most, lacks {}", *enough,
                       name_of(problem, richest), show_bytes((*enough - 1) * problem.memory[richest]));
   if (problem.memory[poorest] < problem.memory[richest]) {

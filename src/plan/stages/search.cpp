@@ -113,6 +113,9 @@ void Search::run() {
   if (!best_ && guess_ < Settings{}.owning) {
     for (const Settings& settings : settings_of_any_work()) try_settings(settings);
   }
+  if (!best_) {
+    for (const Settings& settings : settings_of_slow_downlinks(problem_)) try_settings(settings);
+  }
   if (!best_) return;
   vary_owners([](Settings& s) { s.groups = 4; }, worth_);
   if (groups_may_pay()) try_groups();

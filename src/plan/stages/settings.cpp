@@ -1,4 +1,6 @@
 // Settings that the search tries: of a horizon, where memory is short, and where horizons are no guide.
+#include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "stages/layout.hpp"
@@ -98,6 +100,21 @@ std::vector<Settings> settings_of_any_work() {
       Settings& settings = list.emplace_back(of_horizon(horizons * Settings{}.owning));
       settings.for_sums = sums;
       settings.only_owners = only_owners;
+    }
+  }
+  return list;
+}
+
+// Sequences may take less time than the largest piece's weights do on their way: its stage can begin no sooner.
+std::vector<Settings> settings_of_slow_downlinks(const Problem& problem) {
+  const double largest = *std::ranges::max_element(problem.piece_weights);
+  const double downlinks = std::accumulate(problem.down.begin(), problem.down.end(), 0.0);
+  const double loading = largest * static_cast<double>(problem.down.size()) / downlinks;
+  std::vector<Settings> list;
+  for (const double factor : {1.5, 3.0, 6.0, 12.0}) {
+    for (const double sums : {0.1, 0.25, 0.45}) {
+      Settings& settings = list.emplace_back(of_horizon(Settings{}.owning * factor * loading / Settings{}.loading));
+      settings.for_sums = sums;
     }
   }
   return list;

@@ -318,6 +318,24 @@ TEST(StagePlan, RefusesWhatFitsNoDevice) {
   }
 }
 
+// Sequences are few, and a device takes longer to read a piece's weights than all of them take to pass: with room for
+// everything there is a layout all the same.
+TEST(StagePlan, WeightsMayTakeLongerThanSequences) {
+  model::ModelConfig config = config_of("llama", 8, 512);
+  config.vocab_size = 40'000;
+  const StageWork work = work_of(config, 2, DType::f32);
+  for (const double down : {2e4, 1e5, 1e6, 1e7}) {
+    auto devices = devices_of(64, 2e9, 3e9, 4);
+    for (fleet::DeviceProfile& device : devices) {
+      device.downlink = BytesPerSecond(down * (1 + 0.01 * static_cast<double>(device.id.value % 40)));
+      device.uplink = BytesPerSecond(1e6);
+    }
+    const std::optional<StagePlan> plan = find_stages(work, devices, {.server = kWide});
+    ASSERT_TRUE(plan) << down;
+    EXPECT_LT(plan->forecast.value(), 1e9 / down) << down;
+  }
+}
+
 TEST(StagePlan, OwnsOnlyWhatIsTrained) {
   const StageWork work = work_of(config_of("opt", 3, 128), 4, DType::f16, {"*embed*", "*layers.0.*", "*self_attn.*"});
   const double layer = bytes_of_layer(work);
