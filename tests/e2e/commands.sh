@@ -60,6 +60,29 @@ for mode in sample all; do
 done
 expect_code 0 "simulate" "$CLEAVE" simulate "$scratch/input.yaml" --json "$scratch/simulate.json"
 grep -q '"step_s"' "$scratch/simulate.json" || fail "simulate.json has no time"
+# Whatever is written under a fixed name is told of.
+command -v python3 > /dev/null || { echo "skipped: no python3"; exit 77; }
+expect_code 0 "simulate a loss" "$CLEAVE" simulate "$scratch/input.yaml" simulate.loss.devices=1 plan.layout=stages model.n_layer=6 --json "$scratch/loss.json"
+python3 - "$TOP/docs/interface.md" "$scratch/run/metrics.jsonl" "$scratch/simulate.json" "$scratch/loss.json" << 'PY' || fail "docs/interface.md does not name a key"
+import json, re, sys
+
+told = set(re.findall(r"\w+", open(sys.argv[1]).read()))
+lines = [json.loads(line) for line in open(sys.argv[2])]
+for value in sys.argv[3:]:
+    lines += json.load(open(value))
+missing = set()
+def look(value, own):
+    if isinstance(value, list):
+        for one in value:
+            look(one, own)
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            if not own and key not in told:
+                missing.add(key)
+            look(one, own or key in ("figures", "phases_s", "dilation_by_host"))  # whose keys are a method's, a host's
+look(lines, False)
+sys.exit(f"not in docs/interface.md: {sorted(missing)}" if missing else 0)
+PY
 
 expect_code 0 "version" "$CLEAVE" --version
 for command in train check plan simulate generate info import export; do
