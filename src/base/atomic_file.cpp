@@ -37,8 +37,16 @@ void make_new_file(const fs::path& path) {
   ::close(descriptor);
 }
 
-void write_all(const fs::path& path, std::string_view contents) {
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+// A device, a pipe or a socket, or a link to one: a file in its place would take it from everybody (/dev/null).
+bool is_special(const fs::path& path) {
+  std::error_code error;
+  const fs::file_type type = fs::status(path, error).type();
+  return type == fs::file_type::character || type == fs::file_type::block || type == fs::file_type::fifo ||
+         type == fs::file_type::socket;
+}
+
+void write_all(const fs::path& path, std::string_view contents, int follow = O_NOFOLLOW) {
+  const int descriptor = ::open(path.c_str(), O_WRONLY | follow | O_CLOEXEC);
   if (descriptor < 0) throw EnvironmentError("open", path.string(), std::strerror(errno));
   while (!contents.empty()) {
     const ssize_t put = ::write(descriptor, contents.data(), contents.size());
@@ -56,6 +64,7 @@ void write_all(const fs::path& path, std::string_view contents) {
 }  // namespace
 
 void replace_file(const fs::path& path, const std::function<void(const fs::path&)>& write) {
+  if (is_special(path)) throw EnvironmentError("write", path.string(), "it is a device or a pipe, and no file");
   const fs::path temporary = path.string() + ".tmp";
   try {
     make_new_file(temporary);
@@ -73,6 +82,7 @@ void replace_file(const fs::path& path, const std::function<void(const fs::path&
 }
 
 void replace_file(const fs::path& path, std::string_view contents) {
+  if (is_special(path)) return write_all(path, contents, 0);
   replace_file(path, [&](const fs::path& temporary) { write_all(temporary, contents); });
 }
 

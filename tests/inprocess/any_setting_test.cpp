@@ -94,6 +94,8 @@ Setting draw_setting(std::uint64_t seed) {
   if (in_tiles_only && s.layout == sched::Layout::stages) s.verification.mode = Mode::off;
   s.preload = draw.chance(0.8);
   s.server_sums = draw.chance(0.5);
+  if (draw.chance(0.3))
+    for (fleet::DeviceProfile& device : s.devices) device.jitter = Seconds(draw.scale(1e-4, 0.2));
   return s;
 }
 
@@ -103,12 +105,12 @@ std::string describe(std::uint64_t seed, const Setting& s) {
       "setting {}: {} L{} H{}/{} d{} f{} V{} T{} tie {}, batch {}, {}, {} devices on {} ranks, memory {}, {}, chunk "
       "{}, "
       "rounds {}, groups {}, clock {}, verify {} {}, clip {}, freeze {}, {} evaluations, {} churn events, "
-      "server sums {}",
+      "server sums {}, jitter {}",
       seed, m.family, m.n_layer, m.n_head, m.n_kv_head, m.d_model, m.d_ff, m.vocab_size, m.seq_len, m.tie_embeddings,
       s.batch, name_of(s.wire), s.devices.size(), s.device_ranks, s.devices.front().memory.value(), name_of(s.layout),
       s.chunk_tokens, s.rounds, s.row_groups, static_cast<int>(s.clock), server::name_of(s.verification.mode),
       s.verification.fraction, s.grad_clip, s.freeze.empty() ? "" : s.freeze.front(), s.evaluations, s.churn.size(),
-      s.server_sums);
+      s.server_sums, s.devices.front().jitter.value());
 }
 
 // False: the devices cannot hold it.
@@ -127,9 +129,11 @@ bool holds(std::uint64_t seed, bool with_losses, bool devices_alone = false) {
     EXPECT_EQ(got.hash, wanted);
     EXPECT_EQ(got.rejected, 0);
     EXPECT_TRUE(got.distrusted.empty());
-    // An evaluation moves the clock, so times round otherwise; and a simulated quorum draws other pairs.
+    // An evaluation moves the clock, so times round otherwise; a simulated quorum draws other pairs; and jitter is
+    // drawn for the messages of a run, of which planning is none.
     const bool foreseen = s.clock == server::ClockMode::virtual_time && s.evaluations == 0 &&
-                          s.layout == sched::Layout::stages && s.verification.mode != Mode::quorum;
+                          s.devices.front().jitter.value() == 0 && s.layout == sched::Layout::stages &&
+                          s.verification.mode != Mode::quorum;
     if (!with_losses && foreseen) {
       const Outcome foretold = simulate(s);
       EXPECT_EQ(got.time, foretold.time);

@@ -2,8 +2,10 @@
 #include "cleave/base/atomic_file.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
+#include <thread>
 
 #include "cleave/base/error.hpp"
 
@@ -40,6 +42,24 @@ TEST_F(AtomicFile, KeepsTheOldOneWhenWritingFails) {
 TEST_F(AtomicFile, MissingFolderIsAnEnvironmentError) {
   EXPECT_THROW(replace_file(folder_ / "no" / "a", "x"), EnvironmentError);
   EXPECT_THROW((void)read_file(folder_ / "none"), EnvironmentError);
+}
+
+// `--json /dev/null` of root must not take /dev/null from everybody.
+TEST_F(AtomicFile, DevicesAndPipesStayWhatTheyAre) {
+  const fs::path pipe = folder_ / "pipe", full = folder_ / "full";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::string read;
+  std::thread reader([&] { read = read_file(pipe); });
+  replace_file(pipe, "for whoever reads");
+  reader.join();
+  EXPECT_EQ(read, "for whoever reads");
+  EXPECT_THROW(replace_file(pipe, [](const fs::path& /*temporary*/) {}), EnvironmentError);
+  EXPECT_TRUE(fs::is_fifo(pipe));
+  fs::create_symlink("/dev/full", full);
+  EXPECT_THROW(replace_file(full, "no room"), EnvironmentError);
+  EXPECT_TRUE(fs::is_symlink(full));
+  EXPECT_TRUE(fs::is_character_file(full));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 2) << "a temporary file is left";
 }
 
 }  // namespace
