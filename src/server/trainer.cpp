@@ -131,7 +131,7 @@ struct Trainer::Impl {
     if (options.fleet.clock == ClockMode::off && how.server_sums == sched::ServerSums::if_sooner)
       how.server_sums = sched::ServerSums::if_nobody_else;
     how.tiles = scheduling(options);
-    how.waits = 1;  // the step is run in tiles then, or by the server
+    how.may_give_up = true;  // the step is run in tiles then, or by the server
     return how;
   }
 

@@ -32,11 +32,13 @@ struct StageSchedulerOptions {
   SchedulerOptions tiles{};  ///< of stages that run in tiles; the wire and the server are those of the others
   /// What a device has that turns out far slower than believed is given to others (docs/churn.md).
   bool watch = true;
-  /// The fleet is a SimulatedFleet that nobody leaves: no device is late or silent, however long nothing comes.
+  /// The fleet is a SimulatedFleet that nobody leaves: no device is late or silent, however long nothing comes. Without
+  /// `watch`.
   bool rehearsal = false;
-  /// Where nothing is under way, and nobody has room for what is left, devices may still come back: for this many times
-  /// a step's forecast, and a second. Then the step ends with an error, and its caller goes on without them.
-  std::optional<double> waits{};
+  /// The caller can do the step in another way. So where nothing is under way, and nobody has room for what is left, it
+  /// ends with an error as soon as devices have had a second and the step's forecast to come back; otherwise a minute
+  /// and twice the forecast.
+  bool may_give_up = false;
   /// A step after a change of the roster is planned as the first one is, with rehearsals where forecasts do not settle
   /// it; otherwise by forecasts alone.
   bool rehearse = false;

@@ -161,7 +161,7 @@ int plan_operations(const CommandLine& line) {
     } else {
       print_table(list);
     }
-    if (!input.tiles_since.empty()) std::printf("plan.layout is auto: tiles%s\n", input.tiles_since.c_str());
+    if (!input.tiles_since.empty()) std::printf("%s\n", say_layout(input, choice.layout).c_str());
     std::printf("layout %s, step %s, lower bound %s, floor of any layout %s, %zu devices\n",
                 sched::name_of(choice.layout), show(step).c_str(), show(bound).c_str(), show(floor).c_str(),
                 devices.size());

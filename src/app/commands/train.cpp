@@ -72,8 +72,7 @@ Prepared prepare(const CommandLine& line, Input input, const server::DeviceRanks
   const bool emulated = p.input.fleet.clock != server::ClockMode::off;
   sched::LayoutChoice choice = emulated ? sched::choose_layout(step) : sched::layout_without_emulation(step);
   step.layout.layout = choice.layout;
-  if (open || !p.input.tiles_since.empty())
-    p.chosen = fmt::format("plan.layout is auto: {}{}", sched::name_of(choice.layout), p.input.tiles_since);
+  if (open || !p.input.tiles_since.empty()) p.chosen = say_layout(p.input, choice.layout);
   p.options = trainer_options(p.input);
   p.options.stage_plan = std::move(choice.stages);
   p.memory = check_memory(p.input, p.options, ranks);

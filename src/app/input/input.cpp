@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "cleave/model/family.hpp"
+#include "cleave/sched/layout_choice.hpp"
 #include "input/churn_trace.hpp"
 
 namespace cleave::app {
@@ -392,10 +393,10 @@ void settle_layout(Input& input) {
   request.as_trained = true;
   if (request.layout != sched::Layout::automatic) return;
   std::string& since = input.tiles_since;
-  if (input.verify.rollback > 0) since = ", since verify.rollback is on";
+  if (input.verify.rollback > 0) since = "verify.rollback is on";
   request.layout = sched::Layout::stages;
   refuse_unready_stages(input, [&](const char*, const char*, const char*, const char*) {
-    since = fmt::format(", since stages do not have verify.mode {}; they have quorum, audit and off",
+    since = fmt::format("stages do not have verify.mode {}; they have quorum, audit and off",
                         server::name_of(input.verify.mode));
   });
   request.layout = since.empty() ? sched::Layout::automatic : sched::Layout::tiles;
@@ -429,6 +430,11 @@ void draw_fleet(Input& input) {
   const std::int64_t count = std::ssize(step.devices);
   step.churn = input.fleet.trace.empty() ? fleet::draw_churn(input.fleet.churn, count, churn_horizon(input.fleet.churn))
                                          : read_churn_trace(input.fleet.trace, count);
+}
+
+std::string say_layout(const Input& input, sched::Layout taken) {
+  const std::string& since = input.tiles_since;
+  return fmt::format("plan.layout is auto: {}{}{}", sched::name_of(taken), since.empty() ? "" : ", since ", since);
 }
 
 void refuse_unready_stages(const Input& input, const StageFault& fault) {

@@ -71,7 +71,7 @@ struct Input {
   bool profile = false;  ///< output.profile
   SimulateInput simulate;
   std::string effective;    ///< YAML, each value marked default, file or command line
-  std::string tiles_since;  ///< why plan.layout auto is tiles whatever is quicker, as ", since ..."; empty: it is not
+  std::string tiles_since;  ///< why plan.layout auto is tiles whatever is quicker; empty: it is not
 };
 
 /// What a command needs of an input: planning and simulating need no data.
@@ -88,6 +88,9 @@ enum class Needs { everything, no_data };
 /// What training in stages cannot do yet, of what the input asks for: section, key, fault and remedy of each.
 using StageFault = std::function<void(const char* section, const char* key, const char* what, const char* hint)>;
 void refuse_unready_stages(const Input& input, const StageFault& fault);
+
+/// "plan.layout is auto: tiles, since ...".
+[[nodiscard]] std::string say_layout(const Input& input, sched::Layout taken);
 
 /// Draws the step's devices and churn, or reads the trace. Requires: the reader has found no fault.
 /// Errors: InputError for a faulty churn trace.

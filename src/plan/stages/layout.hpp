@@ -61,8 +61,6 @@ void stretch(Settings& settings, double factor);
 /// What is tried where boundaries' time is no guide to a horizon: for work so small that its weights, latencies and
 /// kernels take longer, and for a fleet with larger memories, to say how much it lacks.
 [[nodiscard]] std::vector<Settings> settings_of_any_work();
-struct Problem;
-[[nodiscard]] std::vector<Settings> settings_of_slow_downlinks(const Problem& problem);
 
 /// Everything that does not change from candidate to candidate.
 struct Problem {
@@ -74,6 +72,10 @@ struct Problem {
   OwnerPlaces owners = OwnerPlaces::automatic;
   bool preload = true;
 };
+
+/// What is tried last: sequences may take less time than the largest piece's weights on a downlink, and its stage can
+/// begin no sooner.
+[[nodiscard]] std::vector<Settings> settings_of_slow_downlinks(const Problem& problem);
 
 /// A stage while it is laid out.
 struct Role {

@@ -105,7 +105,6 @@ std::vector<Settings> settings_of_any_work() {
   return list;
 }
 
-// Sequences may take less time than the largest piece's weights do on their way: its stage can begin no sooner.
 std::vector<Settings> settings_of_slow_downlinks(const Problem& problem) {
   const double largest = *std::ranges::max_element(problem.piece_weights);
   const double downlinks = std::accumulate(problem.down.begin(), problem.down.end(), 0.0);

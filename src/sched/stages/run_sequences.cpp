@@ -130,21 +130,17 @@ bool StageRun::is_next(const Purpose& purpose) {
 }
 
 void StageRun::chunk_in(const Purpose& purpose) {
-  const auto count = [&](const Purpose& one) {
-    return one.errand == Errand::forward ? forward_done(one) : backward_done(one);
+  ahead.push_back(purpose);
+  const auto next = [&] {
+    return std::ranges::find_if(ahead, [&](const Purpose& one) {
+      return one.errand == purpose.errand && one.stage == purpose.stage && one.sequence == purpose.sequence &&
+             is_next(one);
+    });
   };
-  if (!is_next(purpose)) return ahead.push_back(purpose);
-  count(purpose);
-  for (auto next = ahead.begin(); next != ahead.end();) {
-    if (next->errand != purpose.errand || next->stage != purpose.stage || next->sequence != purpose.sequence ||
-        !is_next(*next)) {
-      ++next;
-      continue;
-    }
-    const Purpose one = *next;
-    ahead.erase(next);
-    count(one);
-    next = ahead.begin();
+  for (auto found = next(); found != ahead.end(); found = next()) {
+    const Purpose one = *found;
+    ahead.erase(found);
+    one.errand == Errand::forward ? forward_done(one) : backward_done(one);
   }
 }
 

@@ -69,7 +69,7 @@ StagePlanner::Effort StagePlanner::Effort::after(const plan::StagePlan& plan) {
 
 StagePlanner::StagePlanner(const model::StepGraph& graph, StageSchedulerOptions options)
     : graph_(graph), options_(std::move(options)), work_(plan::stage_work_of(graph, options_.wire)) {
-  options_.rehearse = options_.watch = false;
+  options_.rehearse = false;
   options_.rehearsal = true;
 }
 

@@ -68,6 +68,7 @@ StageRun::StageRun(Fleet& of, const model::StepGraph& step, plan::StagePlan layo
       work(whole),
       plan(std::move(layout)),
       batch(work.batch) {
+  if (options.rehearsal) options.watch = false;
   for (const model::Operation& operation : graph.operations) {
     if (operation.kind == model::OpKind::gemm && !op.valid()) op = operation.id;
   }
@@ -227,15 +228,18 @@ bool StageRun::rests() {
   if (pairs.ordinary > 0 || !pairs.empty() || server->under_way() > 0 || !joined.due.empty() || tiled >= 0 ||
       !missing.empty())
     return false;
-  if (!homeless.empty()) return true;
-  for (std::int32_t s = 0; s <= top(); ++s)
-    if (at(s).hosts.empty() && left_of(s) > 0) return true;
-  return false;
+  return !homeless.empty() || bare_stage() != kNobody;
 }
 
-Seconds StageRun::standstill() {
+std::int32_t StageRun::bare_stage() {
+  for (std::int32_t s = 0; s <= top(); ++s)
+    if (at(s).hosts.empty() && left_of(s) > 0) return s;
+  return kNobody;
+}
+
+Seconds StageRun::standstill(bool resting) const {
   if (options.rehearsal) return Seconds(std::numeric_limits<double>::infinity());
-  if (options.waits && rests()) return last_event + kHeeds + plan.forecast * *options.waits;
+  if (options.may_give_up && resting) return last_event + kHeeds + plan.forecast;
   return std::max(last_event + kSilence + plan.forecast * 2, patient_until);
 }
 
@@ -258,14 +262,14 @@ void StageRun::run(const KeepGoing& keep_going) {
   begin();
   last_event = patient_until = fleet.now();
   for (std::int64_t events = 0; !complete(); ++events) {
-    const bool asked = std::exchange(asks_to_go_on, false), waits = rests();
-    if (keep_going && (events % kEventsBetweenQuestions == 0 || asked || waits) && !keep_going()) throw Interrupted{};
+    const bool asked = std::exchange(asks_to_go_on, false), resting = rests();
+    if (keep_going && (events % kEventsBetweenQuestions == 0 || asked || resting) && !keep_going()) throw Interrupted{};
     if (asked) begin_updates();
-    const Seconds silent = standstill(), late = late_at();
+    const Seconds silent = standstill(resting), late = late_at();
     // Devices that leave at one moment are replaced together.
     Seconds until = missing.empty() ? std::min(silent, late) : fleet.now();
     if (needy) until = std::min(until, std::max(next_try, fleet.now()));
-    if (waits && keep_going) until = std::min(until, fleet.now() + kHeeds);
+    if (resting && keep_going) until = std::min(until, fleet.now() + kHeeds);
     const bool looks = options.watch && missing.empty() && pairs.ordinary > 0;
     if (looks) until = std::min(until, std::max(late_watch.next_look(), fleet.now()));
     if (tiled >= 0) until = std::min(until, std::max(tiles->part_deadline(), fleet.now()));
@@ -281,7 +285,7 @@ void StageRun::run(const KeepGoing& keep_going) {
     } else if (!missing.empty()) {
       recover();
     } else if (fleet.now() >= silent && tiled < 0) {
-      if (options.rehearsal || (waits && options.waits)) explain_standstill();
+      if (options.rehearsal || (resting && options.may_give_up)) explain_standstill();
       if (!still_carries()) {
         if (!give_up_silent()) explain_standstill();
         last_event = fleet.now();
@@ -442,12 +446,10 @@ void StageRun::carry_on(const Purpose& purpose) {
 }
 
 void StageRun::explain_standstill() {
-  for (std::int32_t s = 0; s <= top(); ++s) {
-    if (!at(s).hosts.empty() || left_of(s) == 0) continue;
+  if (const std::int32_t s = bare_stage(); s != kNobody)
     throw InputError(
         fmt::format("no device that is left can hold stage {} ({} bytes)", s, least_memory(at(s).cost).value()),
         "more devices, or plan.layout: tiles");
-  }
   if (!homeless.empty())
     throw InputError("no devices that are left can hold the sums of one that was lost",
                      "more devices, or plan.layout: tiles");

@@ -133,8 +133,10 @@ struct StageRun {
   void begin();
   // Nothing is under way that could be answered, and nobody has room for what is left.
   bool rests();
+  // One that nobody holds, and that sequences have still to pass; kNobody: there is none.
+  std::int32_t bare_stage();
   // When silence since the last event means that something is wrong.
-  Seconds standstill();
+  Seconds standstill(bool resting) const;
   // What is under way is still to come, if slowly: silence may last for as long as all of it takes, one thing after
   // another. False: it has lasted longer.
   bool still_carries();

@@ -37,7 +37,6 @@ void StageRun::rehearse() {
     if (!std::ranges::binary_search(there, one.id, {}, &fleet::DeviceProfile::id)) same.remove_device(one.id);
   }
   StageSchedulerOptions how = options;
-  how.watch = false;
   how.rehearsal = true;
   StageRun undisturbed(same, graph, plan, how);
   undisturbed.run({});
