@@ -8,13 +8,35 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <string>
+#include <thread>
 
 #include "cleave/base/error.hpp"
 #include "cleave/base/host_name.hpp"
 
 namespace cleave::app {
+
+namespace {
+
+// A run that was killed gives its lock back once its processes are gone, which may be after whoever killed it goes on.
+constexpr std::chrono::seconds kPatience(5);
+constexpr std::chrono::milliseconds kLookEvery(50);
+
+// 0: it is locked; otherwise what flock() reports, EWOULDBLOCK where another process still has it.
+int lock(int descriptor) {
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
+    const int error = errno;
+    if (error == EINTR) continue;
+    if (error != EWOULDBLOCK || std::chrono::steady_clock::now() >= until) return error;
+    std::this_thread::sleep_for(kLookEvery);
+  }
+  return 0;
+}
+
+}  // namespace
 
 FolderLock FolderLock::take(const std::filesystem::path& folder) {
   const std::string file = (folder / "lock").string();
@@ -22,9 +44,9 @@ FolderLock FolderLock::take(const std::filesystem::path& folder) {
   const int descriptor = ::open(file.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (descriptor < 0 && errno == ELOOP) throw EnvironmentError("open", file, "it is a link: delete it");
   if (descriptor < 0) throw EnvironmentError("open", file, std::strerror(errno));
-  FolderLock lock(descriptor);
-  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) return lock;  // a file system without locks: a run there is not refused
+  FolderLock held(descriptor);
+  if (const int error = lock(descriptor); error != 0) {
+    if (error != EWOULDBLOCK) return held;  // a file system without locks: a run there is not refused
     std::array<char, 300> text{};
     const ssize_t length = ::pread(descriptor, text.data(), text.size(), 0);
     std::string who(text.data(), length > 0 ? static_cast<std::size_t>(length) : 0);
@@ -34,8 +56,8 @@ FolderLock FolderLock::take(const std::filesystem::path& folder) {
   }
   const std::string who = fmt::format("process {} on {}\n", ::getpid(), host_name());
   // Only for the message above: a full disk does not matter.
-  if (::ftruncate(descriptor, 0) != 0 || ::pwrite(descriptor, who.data(), who.size(), 0) < 0) return lock;
-  return lock;
+  if (::ftruncate(descriptor, 0) != 0 || ::pwrite(descriptor, who.data(), who.size(), 0) < 0) return held;
+  return held;
 }
 
 FolderLock::~FolderLock() {

@@ -9,7 +9,8 @@ namespace cleave::app {
 /// Holds FOLDER/lock, which names the run, until it is destroyed or the process ends, however it ends.
 class FolderLock {
  public:
-  /// Requires: the folder exists. Errors: EnvironmentError when another process holds it, with that process's id.
+  /// Waits up to 5 s for a process that holds it: one that was killed may be gone only then. Requires: the folder
+  /// exists. Errors: EnvironmentError when another process holds it for longer, with that process's id.
   [[nodiscard]] static FolderLock take(const std::filesystem::path& folder);
 
   FolderLock(FolderLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}

@@ -137,8 +137,7 @@ struct StageRun {
   std::int32_t bare_stage();
   // When silence since the last event means that something is wrong.
   Seconds standstill(bool resting) const;
-  // What is under way is still to come, if slowly: silence may last for as long as all of it takes, one thing after
-  // another. False: it has lasted longer.
+  // Silence may last for as long as all that is under way takes, one thing after another. False: it has lasted longer.
   bool still_carries();
   std::optional<plan::StagePlan> find_plan();
   // None: there is none, but those that are there can do what `plan` says, one after another.

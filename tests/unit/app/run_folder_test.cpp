@@ -6,13 +6,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <thread>
+#include <tuple>
 
 #include "cleave/base/error.hpp"
+#include "output/folder_lock.hpp"
 #include "output/verdict.hpp"
 
 namespace cleave::app {
@@ -46,6 +51,17 @@ TEST_F(RunFolderTest, HostsMayBeCalledAnything) {
   const nlohmann::json hosts = read("metrics.jsonl").at("dilation_by_host");
   ASSERT_EQ(hosts.size(), 2U);
   EXPECT_EQ(hosts.at("plain"), 1.05);
+}
+
+// As after `kill -9`: whoever starts the run anew may be quicker than the end of the killed one.
+TEST_F(RunFolderTest, WaitsForAnEarlierRunThatIsAboutToEnd) {
+  fs::create_directories(top_);
+  std::optional<FolderLock> earlier = FolderLock::take(top_);
+  std::jthread end_of_it([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    earlier.reset();
+  });
+  EXPECT_NO_THROW(std::ignore = FolderLock::take(top_));
 }
 
 // No file may grow while one of these lives.
