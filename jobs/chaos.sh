@@ -39,7 +39,7 @@ else
   overrides+=("data.text=$work/text.txt")
 fi
 # What is within a stage cannot be sampled, as the quickstart asks for.
-[[ " $* " == *" plan.layout=stages "* && " $* " != *" verify.mode="* ]] && overrides+=(verify.mode=quorum)
+[[ " $* " == *" plan.layout=stages "* && " $* " != *" verify.mode="* ]] && overrides+=(verify.mode=auto)
 overrides+=("$@")
 RANDOM=${CHAOS_SEED:-$$}
 limit=${CHAOS_LIMIT:-180}

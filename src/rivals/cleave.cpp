@@ -124,7 +124,7 @@ class Cleave final : public System {
           std::make_unique<sched::StageScheduler>(fleet, graph, *choice.stages, sched::stage_scheduler_options(study));
       run_step = [&] { return stages->run(); };
     } else {
-      if (study.paired > 0 && !published_) quorum.emplace(fleet, sched::quorum_options(study));
+      if (study.paired_in_tiles() > 0 && !published_) quorum.emplace(fleet, sched::quorum_options(study));
       tiles =
           std::make_unique<sched::Scheduler>(quorum ? static_cast<sched::Fleet&>(*quorum) : fleet, scheduling(study));
       run_step = [&] {

@@ -58,6 +58,23 @@ for mode in sample all; do
   expect_code 0 "plan with $mode" "$CLEAVE" plan "$scratch/input.yaml" "data.text=$scratch/text" verify.mode=$mode
   expect_text "plan with $mode" "plan.layout is auto: tiles, since stages do not have verify.mode $mode"
 done
+# Without a wish each layout is checked its own way, and the quicker one is taken.
+sed '/^verify:/d' "$scratch/input.yaml" > "$scratch/open.yaml"
+grep -q 'verify' "$scratch/open.yaml" && fail "the input still says how to verify"
+for layout in auto tiles stages; do
+  expect_code 0 "verify auto: train, $layout" "$CLEAVE" train "$scratch/open.yaml" "data.text=$scratch/text" train.steps=1 \
+    "plan.layout=$layout" "output.dir=$scratch/open-$layout"
+  expect_code 0 "verify auto: plan, $layout" "$CLEAVE" plan "$scratch/open.yaml" "data.text=$scratch/text" "plan.layout=$layout" \
+    --json "$scratch/open.json"
+  taken=$(sed -n 's/^ *"layout": "\([a-z]*\)".*/\1/p' "$scratch/open.json")
+  expect_text "verify auto: plan, $layout" "verify.mode is auto: "
+  [ "$layout" = auto ] || [ "$taken" = "$layout" ] || fail "plan.layout=$layout: plan takes $taken"
+  mode=$([ "$taken" = stages ] && echo quorum || echo sample)
+  grep -q "verification ($mode)" "$scratch/open-$layout/log.txt" || fail "plan.layout=$layout: $taken are not verified by $mode"
+done
+[ "$(hash_of "$scratch/open-tiles" 1)" = "$(hash_of "$scratch/open-stages" 1)" ] || fail "stages have other bits than tiles"
+expect_code 0 "verify auto with rollback" "$CLEAVE" plan "$scratch/open.yaml" "data.text=$scratch/text" verify.rollback=2
+expect_text "verify auto with rollback" "plan.layout is auto: tiles, since verify.rollback is on"
 expect_code 0 "simulate" "$CLEAVE" simulate "$scratch/input.yaml" --json "$scratch/simulate.json"
 grep -q '"step_s"' "$scratch/simulate.json" || fail "simulate.json has no time"
 # Whatever is written under a fixed name is told of.

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "cleave/base/atomic_file.hpp"
 #include "cleave/base/error.hpp"
@@ -61,8 +62,11 @@ Input check_settings(const CommandLine& line) {
     }
   }
   // What check asks for by itself is not the user's choice.
-  if (input.step.layout.layout == sched::Layout::stages && !asks_for("verify.mode", line.overrides))
+  if (input.step.layout.layout == sched::Layout::stages && !asks_for("verify.mode", line.overrides)) {
     input.verify.mode = server::VerifyMode::off;
+    input.verify_open = false;
+  }
+  std::ignore = settle_verification(input, input.step.layout.layout);
   refuse_unready_stages(input, [&](const char* section, const char* key, const char* what, const char* hint) {
     reader.fault(fmt::format("{}.{}", section, key), what, hint);
   });

@@ -124,6 +124,7 @@ int plan_operations(const CommandLine& line) {
   const model::StepGraph whole = model::build_step(spec.model, sched::graph_options(spec, 1));
   const plan::StageWork work = plan::stage_work_of(whole, spec.wire);
   const sched::LayoutChoice choice = emulated ? sched::choose_layout(spec) : sched::layout_without_emulation(spec);
+  const std::string checks = settle_verification(input, choice.layout);
   const model::StepGraph graph = model::build_step(spec.model, sched::graph_options(spec, choice.row_groups));
   const plan::ServerShare share = plan::server_share(whole, spec.server());
   const Seconds floor = sched::step_floor(spec, devices);
@@ -162,6 +163,7 @@ int plan_operations(const CommandLine& line) {
       print_table(list);
     }
     if (!input.tiles_since.empty()) std::printf("%s\n", say_layout(input, choice.layout).c_str());
+    if (!checks.empty()) std::printf("%s\n", checks.c_str());
     std::printf("layout %s, step %s, lower bound %s, floor of any layout %s, %zu devices\n",
                 sched::name_of(choice.layout), show(step).c_str(), show(bound).c_str(), show(floor).c_str(),
                 devices.size());

@@ -57,7 +57,7 @@ struct Prepared {
   server::ParameterStore parameters;
   server::RunState state;
   std::vector<std::string> notices;  // of damaged checkpoints and the like
-  std::string chosen;                // what was left open, and is not any more
+  std::vector<std::string> chosen;   // what was left open, and is not any more
   std::optional<Continuation> resumed;
 };
 
@@ -72,7 +72,9 @@ Prepared prepare(const CommandLine& line, Input input, const server::DeviceRanks
   const bool emulated = p.input.fleet.clock != server::ClockMode::off;
   sched::LayoutChoice choice = emulated ? sched::choose_layout(step) : sched::layout_without_emulation(step);
   step.layout.layout = choice.layout;
-  if (open || !p.input.tiles_since.empty()) p.chosen = say_layout(p.input, choice.layout);
+  if (open || !p.input.tiles_since.empty()) p.chosen.push_back(say_layout(p.input, choice.layout));
+  if (std::string mode = settle_verification(p.input, choice.layout); !mode.empty())
+    p.chosen.push_back(std::move(mode));
   p.options = trainer_options(p.input);
   p.options.stage_plan = std::move(choice.stages);
   p.memory = check_memory(p.input, p.options, ranks);
@@ -182,7 +184,7 @@ class Run {
     if (folder_.moved() && !p_.resumed)
       log_.warning("the earlier run in {} is now in {}", folder_.path().string(), folder_.moved()->string());
     for (const std::string& notice : p_.notices) log_.warning("{}", notice);
-    if (!p_.chosen.empty()) log_.info("{}", p_.chosen);
+    for (const std::string& choice : p_.chosen) log_.info("{}", choice);
     if (p_.resumed) log_.warning("resuming after step {} from {}", p_.state.step, p_.resumed->from.string());
     if (folder_.carried_out()) {
       const auto& [verdict, aside] = *folder_.carried_out();

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <thread>
+#include <utility>
 
 #include "cleave/model/family.hpp"
 #include "cleave/sched/layout_choice.hpp"
@@ -391,6 +393,10 @@ void settle_layout(Input& input) {
   if (input.data.kind == DataKind::none) return;
   request.row_groups = std::max<std::int64_t>(1, request.row_groups);
   request.as_trained = true;
+  if (input.verify_open) {  // stages beside tiles, each checked its own way
+    input.step.paired = input.verify.fraction;
+    input.step.pairs_in_tiles = false;
+  }
   if (request.layout != sched::Layout::automatic) return;
   std::string& since = input.tiles_since;
   if (input.verify.rollback > 0) since = "verify.rollback is on";
@@ -432,13 +438,22 @@ void draw_fleet(Input& input) {
                                          : read_churn_trace(input.fleet.trace, count);
 }
 
+std::string settle_verification(Input& input, sched::Layout taken) {
+  if (!std::exchange(input.verify_open, false)) return {};
+  const bool stages = taken == sched::Layout::stages;
+  input.verify.mode = stages ? server::VerifyMode::quorum : server::VerifyMode::sample;
+  input.step.paired = stages ? input.verify.fraction : 0.0;
+  input.step.pairs_in_tiles = true;
+  return fmt::format("verify.mode is auto: {}", server::name_of(input.verify.mode));
+}
+
 std::string say_layout(const Input& input, sched::Layout taken) {
   const std::string& since = input.tiles_since;
   return fmt::format("plan.layout is auto: {}{}{}", sched::name_of(taken), since.empty() ? "" : ", since ", since);
 }
 
 void refuse_unready_stages(const Input& input, const StageFault& fault) {
-  if (input.step.layout.layout != sched::Layout::stages) return;
+  if (input.step.layout.layout != sched::Layout::stages || input.verify_open) return;
   if (input.verify.mode == server::VerifyMode::sample || input.verify.mode == server::VerifyMode::all)
     fault("verify", "mode", "what is between the products of a stage never leaves a device, so they cannot be checked",
           "quorum, audit or off, or plan.layout: tiles");
@@ -491,18 +506,21 @@ Input declare_input(config::Reader& reader, Needs needs) {
       plan.choice<DType>("wire", {{"fp32", DType::f32}, {"bf16", DType::bf16}, {"fp16", DType::f16}},
                          {.default_value = input.step.wire, .help = "Type of operands and results on the wire."});
   const Section verify = reader.section("verify", "Checks of returned blocks.");
-  input.verify.mode = verify.choice<server::VerifyMode>(
+  const auto mode = verify.choice<std::optional<server::VerifyMode>>(
       "mode",
-      {{"off", server::VerifyMode::off},
+      {{"auto", std::nullopt},
+       {"off", server::VerifyMode::off},
        {"sample", server::VerifyMode::sample},
        {"all", server::VerifyMode::all},
        {"audit", server::VerifyMode::audit},
        {"quorum", server::VerifyMode::quorum}},
-      {.default_value = input.verify.mode,
+      {.default_value = std::optional<server::VerifyMode>(),
        .help =
            "Which returned blocks are checked against their operands: none, a share, all; audit: a share is computed "
            "again and compared bit for bit; quorum: a share is computed by a second device too, which returns a digest "
-           "of it."});
+           "of it. auto: sample in tiles, quorum in stages."});
+  input.verify_open = !mode;
+  input.verify.mode = mode.value_or(server::VerifyMode::sample);
   if (needs == Needs::everything)  // simulate multiplies nothing, so there is nothing to check
     refuse_unready_stages(input, [&](const char* section, const char* key, const char* what, const char* hint) {
       (std::string_view(section) == "plan" ? plan : verify).fault(key, what, hint);

@@ -65,6 +65,7 @@ struct Input {
   FleetInput fleet;
   ServerInput server;
   server::Verification verify;  ///< without the secret seed, which a run draws
+  bool verify_open = false;     ///< verify.mode is auto, and the layout not yet chosen: settle_verification()
   std::int64_t checkpoint_every = 100, checkpoint_keep = 2;
   bool checkpoint_failure_stops = false;
   std::filesystem::path output;
@@ -88,6 +89,10 @@ enum class Needs { everything, no_data };
 /// What training in stages cannot do yet, of what the input asks for: section, key, fault and remedy of each.
 using StageFault = std::function<void(const char* section, const char* key, const char* what, const char* hint)>;
 void refuse_unready_stages(const Input& input, const StageFault& fault);
+
+/// What verify.mode auto is in a layout: sample in tiles; in stages quorum, as products stay on the devices there.
+/// Returns "verify.mode is auto: quorum", and nothing where the input names a mode.
+std::string settle_verification(Input& input, sched::Layout taken);
 
 /// "plan.layout is auto: tiles, since ...".
 [[nodiscard]] std::string say_layout(const Input& input, sched::Layout taken);

@@ -166,7 +166,7 @@ class Chooser {
     Outlook outlook(step, spec_, devices_);
     fleet.set_observer(&outlook);
     std::optional<QuorumFleet> quorum;
-    if (spec_.paired > 0) quorum.emplace(fleet, quorum_options(spec_));
+    if (spec_.paired_in_tiles() > 0) quorum.emplace(fleet, quorum_options(spec_));
     try {
       const Seconds time = Scheduler(quorum ? static_cast<Fleet&>(*quorum) : fleet, scheduler_options(spec_))
                                .run(step, [&] { return outlook.earliest_end(fleet.now()) <= limit; })
