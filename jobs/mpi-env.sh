@@ -67,8 +67,8 @@ end_with_server() {
 # - `--enable-recovery` keeps the job alive when a rank dies, but makes Open MPI 4.1 return 0 whatever the ranks return;
 #   so rank 0 runs under a line of shell that writes its exit code down.
 # - SIGTERM, SIGUSR1, SIGINT (Ctrl-C) and SIGHUP to the calling script reach the ranks as SIGUSR1 (checkpoint, stop, exit
-#   code 75); mpirun itself would kill them one second after a SIGTERM, so it runs in a session of its own, which a
-#   terminal's Ctrl-C does not reach. One that comes while the program is still being loaded is held back: rank 0's shell
+#   code 75); mpirun itself would kill them one second after a SIGTERM, so it is apart from the terminal (setsid),
+#   whose Ctrl-C does not reach it. One that comes while the program is still being loaded is held back: rank 0's shell
 #   repeats it until the program has heeded it. Before its first step the program has nothing to lose, and ends at once;
 #   the exit code is 75 then too.
 # - The run ends with rank 0. mpirun waits for every rank, and for ever for one that cannot be told: on a host that was cut

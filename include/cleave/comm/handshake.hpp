@@ -36,7 +36,7 @@ struct Welcome {
   DType wire = DType::f32;
   std::string gemm_kernels;  ///< the server's choice: kernels::select_gemm_kernels
   Seconds heartbeat{1.0};    ///< the rank pings after this long without a message; smaller: more messages
-  Seconds patience{300.0};   ///< without a message for this long it leaves; larger: orphans stay longer
+  Seconds patience{300.0};   ///< orphan limit: without a message for this long it leaves; larger: orphans stay longer
   std::vector<HostedDevice> devices;
   std::string step{};  ///< model::to_text() of the step, where steps may come in stages; at most kMaxStepText bytes
   bool operator==(const Welcome&) const = default;

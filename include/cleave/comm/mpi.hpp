@@ -1,4 +1,4 @@
-// MPI behind our own types: the session of a process, and the transport between its ranks.
+// MPI behind our own types: from its start to its end in a process, and the transport between ranks.
 //
 // Only comm and app know MPI. A run starts by messages between rank 0 and each other rank (src/comm/first_rank.hpp); on
 // one host a communicator is duplicated (collective) as well. From then on everything is point to point, so that a rank

@@ -1,7 +1,7 @@
 // What a device and the server are: rates, memory, link and power. Data, not behaviour.
 //
-// Groups describe a fleet as the input does; draw_devices() turns them into devices, each a pure function of
-// (fleet seed, device index), so that adding a group at the end changes no earlier device.
+// Device groups, the entries of fleet.devices, describe a fleet as the input does; draw_devices() turns them into
+// devices, each a pure function of (fleet seed, device index), so that adding one at the end changes no earlier device.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ inline constexpr BytesPerSecond kUnlimitedRate{std::numeric_limits<double>::infi
 /// One emulated edge device. Its downlink, processor and uplink are serial resources that work at the same time.
 struct DeviceProfile {
   DeviceId id;
-  std::string name;          ///< of its group
+  std::string name;          ///< of its entry in the input
   FlopsPerSecond compute;    ///< sustained rate of its processor
   Bytes memory;              ///< for strips, panels in flight, accumulators and results together
   BytesPerSecond downlink;   ///< server to device
@@ -29,8 +29,8 @@ struct DeviceProfile {
   Watts power_compute{5.0};  ///< while multiplying
   Watts power_radio{1.0};    ///< while sending or receiving
   Watts power_idle{0.5};     ///< always, on top of nothing else
-  std::string owner{};       ///< devices of one owner never witness each other's answers; empty: its own
-  std::string group{};       ///< likewise of one declared group; empty: of none
+  std::string owner{};       ///< operator; devices of one never witness each other's answers; empty: its own
+  std::string group{};       ///< domain: likewise of those that may act together; empty: of none
 };
 
 /// The parameter server's network interface (serial in each direction) and its processor for server kernels.
@@ -58,7 +58,7 @@ struct DeviceGroup {
   std::string owner{}, group{};  ///< of all of them (DeviceProfile)
 };
 
-/// Draws every device of `groups`, ids 0, 1, ... in order of the groups. Pure function of its arguments.
+/// Draws every device of `groups`, ids 0, 1, ... in order of the device groups. Pure function of its arguments.
 [[nodiscard]] std::vector<DeviceProfile> draw_devices(const std::vector<DeviceGroup>& groups, std::uint64_t seed);
 
 }  // namespace cleave::fleet

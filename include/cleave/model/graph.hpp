@@ -85,7 +85,7 @@ enum class Phase : std::uint8_t { forward, input_gradient, weight_gradient, upda
 
 /// Which part of an operation a row group is (StepOptions::row_groups). Parts of one operation have the same B.
 struct RowGroup {
-  OpId first;  ///< the part of the first group: names the operation
+  OpId first;  ///< the part of the first row group: names the operation
   std::int64_t index = 0, count = 1;
 };
 

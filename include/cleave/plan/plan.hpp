@@ -131,10 +131,10 @@ struct OperationPlan {
 
 /// An operation that is cut into row groups, planned for all of them together.
 struct RowGroupsPlan {
-  /// Columns of B that stay on their device from group to group: boxes without rows.
+  /// Columns of B that stay on their device from row group to row group: boxes without rows.
   std::vector<TaskletPlan> columns;
-  std::map<std::int64_t, OperationPlan> groups;  ///< of a group with so many rows
-  Seconds busy;                                  ///< of the busiest resource, for all groups and the columns together
+  std::map<std::int64_t, OperationPlan> groups;  ///< of a row group with so many rows
+  Seconds busy;                                  ///< of the busiest resource, for all of them and the columns together
   Seconds columns_in;                            ///< until all columns are there, on links that do nothing else
 };
 
@@ -142,10 +142,10 @@ struct RowGroupsPlan {
 /// its tasklets', so that none of them ever waits for columns to be released.
 [[nodiscard]] constexpr Bytes room_for_columns(Bytes memory) { return Bytes(memory.value() / 2); }
 
-/// Plans groups of `rows` rows each, which follow each other through `work` (the operation with all of their rows): a
-/// device has the same columns of B and, in proportion, the same rows of every group. So a group's blocks are as narrow
-/// as its share of the rows, and operands that all groups need travel once. Devices keep half of room_for_columns() at
-/// most, and have the memory beside that room for tasklets. Errors: as plan_operation.
+/// Plans row groups of `rows` rows each, which follow each other through `work` (the operation with all of their rows):
+/// a device has the same columns of B and, in proportion, the same rows of every row group. So the blocks of one are as
+/// narrow as its share of the rows, and operands that all of them need travel once. Devices keep half of
+/// room_for_columns() at most, and have the memory beside that room for tasklets. Errors: as plan_operation.
 [[nodiscard]] RowGroupsPlan plan_row_groups(const Work& work, std::span<const std::int64_t> rows,
                                             std::span<const DeviceState> devices, const PlanOptions& options);
 

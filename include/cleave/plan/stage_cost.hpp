@@ -104,7 +104,7 @@ class StageCost {
   Bytes weights_, packed_, open_forward_, open_backward_, kept_, at_work_;
 };
 
-/// Bytes of a sum over tokens, on its owner and between groups: the partial sums of docs/numerics.md.
+/// Bytes of a sum over tokens, on its owner and between owner groups: the partial sums of docs/numerics.md.
 [[nodiscard]] constexpr std::int64_t sum_bytes(DType wire) { return size_of(partial_sum_type(wire)); }
 
 /// Sequences that a replica has open each way, at least.

@@ -78,9 +78,9 @@ struct PieceSlice {
   bool operator==(const PieceSlice&) const = default;
 };
 
-/// A device that sums the gradient of some slices of one stage. Owners of one group fill the stage's pieces exactly.
-/// With several groups, a sequence is summed by the group of the replica that runs it backward, which reads it anyway;
-/// sums of groups are added by the server.
+/// A device that sums the gradient of some slices of one stage. Those of one owner group fill the stage's pieces
+/// exactly. With several, a sequence is summed by the owner group of the replica that runs it backward, which reads it
+/// anyway; their sums are added by the server.
 struct GradientOwner {
   DeviceId device;
   std::int64_t stage = 0, group = 0;
@@ -100,7 +100,7 @@ struct StagePlan {
   bool preload = true;          ///< StageOptions::preload
   std::vector<Stage> stages;
   std::vector<GradientOwner> owners;
-  std::vector<std::int64_t> groups;  ///< of each stage's owners
+  std::vector<std::int64_t> groups;  ///< owner groups of each stage
   Seconds forecast;                  ///< of the step; once rehearsed (sched), what the rehearsal took
   Seconds chain;  ///< how long sequences are forecast to take to pass all stages: gradients and the interface aside
   Bytes bytes_down, bytes_up;  ///< forecast

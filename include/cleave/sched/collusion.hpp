@@ -9,7 +9,7 @@ namespace cleave::sched {
 
 /// A coalition and the terms that it faces. Its devices lie alike, and confirm each other's lies.
 struct Collusion {
-  std::int64_t devices = 0;       ///< n, all alike, each of another host, owner and group
+  std::int64_t devices = 0;       ///< n, all alike, each of another host, operator and domain
   std::int64_t coalition = 0;     ///< k of them, 1 <= k < n
   double fraction = 0;            ///< f: share of tasklets that have a witness
   std::int64_t false_blocks = 0;  ///< m: that a device of the coalition returns in each step

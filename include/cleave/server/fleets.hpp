@@ -38,7 +38,7 @@ struct FleetTerms {
   std::string gemm_kernels;             ///< what all ranks must use
   Seconds start_limit{120};             ///< for ranks to answer the greeting
   Seconds patience{10};                 ///< a rank that says nothing for so long loses its blocks until it speaks again
-  Seconds orphan_patience{300};         ///< a rank that hears nothing of the server for so long leaves
+  Seconds orphan_patience{300};         ///< orphan limit: a rank that hears nothing of the server for so long leaves
   sched::Observer* observer = nullptr;  ///< told what the resources are taken for; must outlive the fleet
   Clock* real_time = nullptr;           ///< that ranks are waited for by; null: the host's; must outlive the fleet
 };
