@@ -124,7 +124,8 @@ int plan_operations(const CommandLine& line) {
   const model::StepGraph whole = model::build_step(spec.model, sched::graph_options(spec, 1));
   const plan::StageWork work = plan::stage_work_of(whole, spec.wire);
   const sched::LayoutChoice choice = emulated ? sched::choose_layout(spec) : sched::layout_without_emulation(spec);
-  const std::string checks = settle_verification(input, choice.layout);
+  // Without data there is nothing to check.
+  const std::string checks = input.data.kind == DataKind::none ? "" : settle_verification(input, choice.layout);
   const model::StepGraph graph = model::build_step(spec.model, sched::graph_options(spec, choice.row_groups));
   const plan::ServerShare share = plan::server_share(whole, spec.server());
   const Seconds floor = sched::step_floor(spec, devices);
