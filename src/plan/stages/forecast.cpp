@@ -32,9 +32,21 @@ struct Terms {
   double last = 0;  // when the last sequence has passed, as late as processors have it
 };
 
+// Weights that come on demand hold up the first sequence at every stage, until the replica with the quickest downlink
+// has them.
+double on_demand(const Problem& problem, const Layout& layout) {
+  double time = 0;
+  for (const Role& role : layout.roles) {
+    double quickest = 0;
+    for (const std::size_t i : role.replicas) quickest = std::max(quickest, problem.down[i]);
+    time += static_cast<double>(role.cost.weights().value()) / quickest;
+  }
+  return time;
+}
+
 Terms terms_of(const Problem& problem, const Layout& layout, bool processors) {
   const StageWork& work = *problem.work;
-  double slowest = 0, filling = 0, loading = 0, elements = 0, out = 0, in = 0, sent = 0, uplinks = 0;
+  double slowest = 0, filling = 0, elements = 0, out = 0, in = 0, sent = 0, uplinks = 0;
   for (std::size_t s = 0; s < layout.roles.size(); ++s) {
     const Role& role = layout.roles[s];
     const bool kept = is_kept(layout.settings, role.cost);
@@ -51,7 +63,6 @@ Terms terms_of(const Problem& problem, const Layout& layout, bool processors) {
     const auto chunk = static_cast<double>(role.cost.boundary(layout.settings.chunk).value());
     filling +=
         chunk * count * (1 / up + 1 / down) + role.cost.forward(0, layout.settings.chunk).value() * count / flops;
-    if (!problem.preload) loading += count * static_cast<double>(role.cost.weights().value()) / down;
     const std::int64_t size = layout.groups[s] == 1 ? size_of(work.wire) : layout.groups[s] * sum_bytes(work.wire);
     elements += role.cost.gradient_elements();
     sent += role.cost.gradient_elements() * static_cast<double>(size);
@@ -72,7 +83,7 @@ Terms terms_of(const Problem& problem, const Layout& layout, bool processors) {
   for (const double up : problem.up) uplinks += up;
   // Before the first chunk comes up and after the last one has.
   const double around = kFillings * filling + kTails * elements * static_cast<double>(size_of(work.wire)) / uplinks;
-  const double chain = slowest + around + loading;
+  const double chain = slowest + around;
   const double interface = std::max(out / problem.nic_out, (in + sent) / problem.nic_in) +
                            kBeside * (kFillings * filling + kTails * sent / uplinks);
   const double last = longest(slowest + kLastFillings * filling,
@@ -127,6 +138,7 @@ double forecast_one_way(const Problem& problem, const Layout& layout, bool back)
     in += results;
     out += operands + count * bytes(cost.weights());
   }
+  if (!problem.preload && !back) loading = on_demand(problem, layout);
   double passed = loading + slowest + kOneWayFillings * filling;
   if (back) {
     for (const Owned& owned : layout.owners) {
@@ -144,7 +156,8 @@ double forecast_one_way(const Problem& problem, const Layout& layout, bool back)
 
 double forecast(const Problem& problem, const Layout& layout, bool processors) {
   const auto [chain, interface, last] = terms_of(problem, layout, processors);
-  return std::max(kGaps * longest(longest(chain, layout.gradients_s), interface), last + kSent * layout.sending_s);
+  return (problem.preload ? 0 : on_demand(problem, layout)) +
+         std::max(kGaps * longest(longest(chain, layout.gradients_s), interface), last + kSent * layout.sending_s);
 }
 
 }  // namespace cleave::plan::stages

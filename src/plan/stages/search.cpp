@@ -290,6 +290,8 @@ void Search::level() {
   }
   best_ = std::move(found);
   time_ = kAfter * beside_interface(problem_, *best_, owners_likely_end(problem_, *best_));
+  // Owners' links do not know what comes on demand.
+  if (!problem_.preload) time_ = std::max(time_, forecast(problem_, *best_, true));
 }
 
 void Search::keep(Settings settings) {

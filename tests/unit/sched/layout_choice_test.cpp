@@ -96,9 +96,19 @@ Seconds time_of(const StepSpec& spec, const plan::StagePlan& plan) {
   return StageScheduler(fleet, graph, plan, stage_scheduler_options(spec)).run().time;
 }
 
-// Devices that hold more can do all that they could before; and a large stage keeps processors busy with others'
-// sequences, which forecasts must know.
-TEST(LayoutChoice, MoreMemoryMakesNoSlowerStep) {
+// A step as published, in stages.
+StepSpec published_spec(const std::string& preset) {
+  StepSpec spec;
+  spec.model = model::find_preset(preset).value();
+  spec.model.seq_len = 1024;
+  spec.batch = 128;
+  spec.wire = DType::f16;
+  spec.plan.server = kWide;
+  spec.layout.layout = Layout::stages;
+  return spec;
+}
+
+std::vector<fleet::DeviceProfile> published_fleet(std::uint64_t seed) {
   const fleet::DeviceGroup edge{.name = "edge",
                                 .count = 256,
                                 .compute_flops = {5e12, 7e12},
@@ -106,21 +116,36 @@ TEST(LayoutChoice, MoreMemoryMakesNoSlowerStep) {
                                 .downlink_bytes = {10e6, 100e6},
                                 .uplink_bytes = {5e6, 10e6},
                                 .latency_s = {0, 0}};
-  StepSpec spec;
-  spec.model = model::find_preset("opt-13b").value();
-  spec.model.seq_len = 1024;
-  spec.batch = 128;
-  spec.wire = DType::f16;
-  spec.plan.server = kWide;
-  spec.layout.layout = Layout::stages;
+  return fleet::draw_devices({edge}, seed);
+}
+
+// Devices that hold more can do all that they could before; and a large stage keeps processors busy with others'
+// sequences, which forecasts must know.
+TEST(LayoutChoice, MoreMemoryMakesNoSlowerStep) {
+  StepSpec spec = published_spec("opt-13b");
   for (std::uint64_t seed = 42; seed < 46; ++seed) {
-    spec.devices = fleet::draw_devices({edge}, seed);
+    spec.devices = published_fleet(seed);
     const plan::StagePlan before = *choose_layout(spec).stages;
     for (fleet::DeviceProfile& device : spec.devices) device.memory = Bytes(16'000'000'000);
     const plan::StagePlan after = *choose_layout(spec).stages;
     const Seconds time = time_of(spec, after);
     EXPECT_LE(time.value(), 1.05 * time_of(spec, before).value()) << seed;
     EXPECT_NEAR(after.forecast / time, 1, 0.1) << seed;
+  }
+}
+
+// The first sequence then waits at one stage after another, and owners with it.
+TEST(LayoutChoice, ForecastsKnowOfWeightsThatComeOnDemand) {
+  for (const char* preset : {"opt-13b", "opt-1.3b"}) {
+    StepSpec spec = published_spec(preset);
+    spec.layout.preload = false;
+    const plan::StageWork work = plan::stage_work_of(model::build_step(spec.model, graph_options(spec, 1)), spec.wire);
+    for (std::uint64_t seed = 42; seed < 45; ++seed) {
+      spec.devices = published_fleet(seed);
+      const auto plan = plan::find_stages(work, spec.devices, stage_scheduler_options(spec).stages);
+      ASSERT_TRUE(plan) << preset << ' ' << seed;
+      EXPECT_NEAR(plan->forecast / time_of(spec, *plan), 1, 0.1) << preset << ' ' << seed;
+    }
   }
 }
 
