@@ -55,8 +55,7 @@ std::int32_t StageRun::owner_served(std::int64_t q, std::int32_t s, std::int32_t
 }
 
 void StageRun::sum_elsewhere(std::int64_t q, std::int32_t s) {
-  Seconds& opened = course.opened[static_cast<std::size_t>(s)];
-  if (opened.value() == 0) opened = fleet.now() - began;
+  progress.stage_opened(s);
   const Visit& ran = summed_visit(s, q);
   for (const std::int32_t index : at(s).owners) {
     OwnerState& of = owner[static_cast<std::size_t>(index)];
@@ -225,10 +224,7 @@ void StageRun::summed(const Purpose& purpose) {
 }
 
 void StageRun::all_summed(std::int32_t index) {
-  if (const std::int32_t id = owner[static_cast<std::size_t>(index)].device; id != kServer) {
-    course.summed.resize(device.size());
-    course.summed[static_cast<std::size_t>(id)] = fleet.now() - began;
-  }
+  if (const std::int32_t id = owner[static_cast<std::size_t>(index)].device; id != kServer) progress.device_summed(id);
   send_sums(index);
   if (!owner[static_cast<std::size_t>(index)].watched.empty()) ask_for_digests(index);
 }
@@ -240,7 +236,7 @@ void StageRun::send_sums(std::int32_t index) {
   of.panels = std::max<std::int64_t>(1, of.sums.value() / kWeightPanel);
   // What is in does not have to be made again if the device is lost while it sends. Every part is a message, so where
   // messages take time there are parts only once something has been lost.
-  of.part = calm || book(of.device).latency.value() == 0 ? kSumPanels : std::min(of.panels, kMostSumPanels);
+  of.part = progress.calm() || book(of.device).latency.value() == 0 ? kSumPanels : std::min(of.panels, kMostSumPanels);
   if (of.device == kServer) of.part = of.panels = 1;
   for (std::int64_t sent = 0; sent < of.panels; sent += of.part) {
     plan::PanelRun run;

@@ -67,15 +67,15 @@ double StageRun::end_of_late(const LateDevice& one, const plan::DeviceState& sta
     own = own > 0 ? unseen * own / uplink : 0;
     down += (unseen - own) * static_cast<double>(of.cost.operands.value()) / state.profile.downlink.value();
     compute += ((unseen - own) * of.cost.alone.value() + own * of.cost.beside.value()) / state.profile.compute.value();
-    passed = std::max(passed, passes_in(of.stage).value());
+    passed = std::max(passed, progress.passes_in(of.stage).value());
   }
   double end = std::max(one.likely * std::max({down, compute, state.up_busy.value()}), passed) + one.likely * sums;
   // Until it answers, its weights may be on their way, and whatever it was given waits for them.
   const double loading = book(id).contributed ? 0 : one.likely * state.down_busy.value();
   // A sequence that is there has the rest of its way before it, as long as the first one's was, unless it ends with a
   // round of stages.
-  const double back = calm->opened[static_cast<std::size_t>(lowest)].value();
-  const double forth = calm->opened[static_cast<std::size_t>(head)].value();
+  const double back = progress.calm()->opened[static_cast<std::size_t>(lowest)].value();
+  const double forth = progress.calm()->opened[static_cast<std::size_t>(head)].value();
   for (std::int32_t s = 0; s <= top(); ++s) {
     if (std::ranges::find(at(s).hosts, id, &Host::device) == at(s).hosts.end()) continue;
     const double here = s < head ? static_cast<double>(s) / static_cast<double>(head) : 1;
@@ -100,7 +100,8 @@ bool StageRun::others_can(const std::vector<LateDevice>& late, std::size_t& who)
   std::vector<Candidate> others = candidates();
   std::erase_if(others, [&](const Candidate& one) { return is_late(one.device); });
   for (std::int32_t s = 0; s <= top(); ++s) {
-    if (left_of(s) == 0 || std::ranges::any_of(at(s).hosts, [&](const Host& host) { return !is_late(host.device); }))
+    if (progress.left_of(s) == 0 ||
+        std::ranges::any_of(at(s).hosts, [&](const Host& host) { return !is_late(host.device); }))
       continue;
     if (at(s).hosts.empty() || choose_helper(others, at(s).cost, {.stage = s})) continue;
     for (std::size_t i = 0; i < late.size(); ++i) {
@@ -112,7 +113,7 @@ bool StageRun::others_can(const std::vector<LateDevice>& late, std::size_t& who)
 }
 
 void StageRun::keep_unless_sooner(std::vector<LateDevice>& late, std::vector<double>& ends) {
-  const double gain = kSooner * calm->end.value();
+  const double gain = kSooner * progress.calm()->end.value();
   const auto keep = [&](std::size_t i) {
     late.erase(late.begin() + static_cast<std::ptrdiff_t>(i));
     ends.erase(ends.begin() + static_cast<std::ptrdiff_t>(i));
@@ -136,7 +137,8 @@ void StageRun::keep_unless_sooner(std::vector<LateDevice>& late, std::vector<dou
     }
     if (lost.empty()) return;
     const double latest = *std::ranges::max_element(ends);
-    const SharedOut shared = share_out(work, lost, others, kOfTheRest * ends_in(), Seconds(latest - gain), plan.chunk);
+    const SharedOut shared =
+        share_out(work, lost, others, kOfTheRest * progress.ends_in(), Seconds(latest - gain), plan.chunk);
     std::size_t least = late.size();
     for (std::size_t l = 0; l < lost.size(); ++l) {
       const std::size_t i = whose[l];
@@ -170,8 +172,8 @@ void StageRun::look_for_late() {
   Seconds planning{0};
   {
     const Stopwatch stopwatch(planning);
-    rehearse();
-    const double gain = kSooner * calm->end.value();
+    progress.rehearse();
+    const double gain = kSooner * progress.calm()->end.value();
     for (const LateDevice& one : all) {
       if (taken_back.contains(one.device)) continue;
       const auto state =
@@ -181,7 +183,7 @@ void StageRun::look_for_late() {
       expect_weights(one.device, state->down_busy * one.likely);
       slowed.insert(one.device);
       believe_late(one);
-      if (end <= ends_in().value() + gain) continue;
+      if (end <= progress.ends_in().value() + gain) continue;
       late.push_back(one);
       ends.push_back(end);
     }
@@ -227,7 +229,7 @@ void StageRun::expect_weights(std::int32_t id, Seconds in) {
 // What finds no room while sequences pass finds it when they have passed, if there is any.
 void StageRun::take_back() {
   bool stuck = at(lowest).backward_left == 0;
-  for (std::int32_t s = 0; s <= top(); ++s) stuck = stuck || (at(s).hosts.empty() && left_of(s) > 0);
+  for (std::int32_t s = 0; s <= top(); ++s) stuck = stuck || (at(s).hosts.empty() && progress.left_of(s) > 0);
   if (!stuck || dismissed.empty()) return;
   const std::map<std::int32_t, double> again = std::exchange(dismissed, {});
   for (const fleet::DeviceProfile& profile : found_profiles()) {

@@ -27,20 +27,6 @@ constexpr double kAcknowledged = 1e-3;  // of a step, in which a device acknowle
 
 }  // namespace
 
-double StageRun::left_of(std::int32_t s) {
-  if (!is_open(s) || runs_in_tiles(s)) return 0;
-  const bool returns = passed_twice(s) && goes_back();
-  std::int64_t forth = 0, back = 0;
-  for (std::int64_t q = 0; q < batch; ++q) {
-    forth += chunks - visit(forward, s, q).done;
-    if (returns) back += chunks - visit(backward, s, q).done;
-  }
-  const plan::StageCost& cost = at(s).cost;
-  return static_cast<double>(forth * cost.forward_result(work.seq).value() +
-                             back * cost.backward_result(work.seq).value()) /
-         static_cast<double>(chunks);
-}
-
 std::vector<Candidate> StageRun::candidates() {
   std::vector<Candidate> all;
   for (std::size_t id = 0; id < device.size(); ++id) {
@@ -61,9 +47,9 @@ std::vector<Candidate> StageRun::candidates() {
   for (std::int32_t r = top(); r >= 0; --r) {
     const auto i = static_cast<std::size_t>(r);
     for (const Host& host : at(r).hosts) uplink_of[i] += book(host.device).uplink;
-    left_of_stage[i] = left_of(r);
+    left_of_stage[i] = progress.left_of(r);
     if (uplink_of[i] > 0) at_rates = std::max(at_rates, left_of_stage[i] / uplink_of[i]);
-    ready_after[i] = passes_in(r, Seconds(at_rates)).value();
+    ready_after[i] = progress.passes_in(r, Seconds(at_rates)).value();
   }
   for (std::int32_t r = 0; r <= top(); ++r) {
     const plan::StageCost& cost = at(r).cost;
@@ -138,8 +124,8 @@ std::vector<Candidate> StageRun::candidates() {
       if (of.left > 0 && of.stands_in) candidate.sums_again += sends;
     }
     const auto id = static_cast<std::size_t>(of.device);
-    if (of.left > 0 && !of.stands_in && calm && id < calm->summed.size())
-      candidate.own_sums = std::max(0.0, (calm->summed[id] - calm_time()).value());
+    if (of.left > 0 && !of.stands_in && progress.calm() && id < progress.calm()->summed.size())
+      candidate.own_sums = std::max(0.0, (progress.calm()->summed[id] - progress.calm_time()).value());
     if (of.left > 0)
       candidate.last_read = std::max(candidate.last_read, ready_after[static_cast<std::size_t>(of.stage)]);
   }
@@ -183,7 +169,7 @@ Seconds StageRun::server_takes(const plan::OwnerCost& cost, std::int64_t sequenc
 }
 
 bool StageRun::server_keeps_up(Seconds busy, std::span<const LostSums> lost) {
-  const Seconds left = ends_in();
+  const Seconds left = progress.ends_in();
   Seconds all = busy;
   for (const LostSums& one : lost)
     all += server_takes(plan::owner_cost(work, *one.cost, one.slices, plan.chunk), one.sequences);
@@ -196,7 +182,7 @@ bool StageRun::server_keeps_up(Seconds busy, std::span<const LostSums> lost) {
 bool StageRun::acknowledges_late(const DeviceBook& on) const {
   if (on.sending > 0) return true;
   const bool has_sent = on.sending_since.value() > 0;
-  return has_sent && calm && fleet.now() - on.sent_at < on.latency + calm->end * kAcknowledged;
+  return has_sent && progress.calm() && fleet.now() - on.sent_at < on.latency + progress.calm()->end * kAcknowledged;
 }
 
 std::int64_t StageRun::read_for_others(const OwnerState& of) {
@@ -279,7 +265,7 @@ void StageRun::lose(std::int32_t id, Seconds silent) {
   report.lost += std::ssize(gone);
   for (std::int32_t s = 0; s <= top(); ++s) {
     const auto gone_hosts = std::erase_if(at(s).hosts, [&](const Host& host) { return host.device == id; });
-    if (gone_hosts > 0 && left_of(s) > 0) losses.device_lost(s, id);
+    if (gone_hosts > 0 && progress.left_of(s) > 0) losses.device_lost(s, id);
   }
   for (const OwnerState& of : owner) {
     if (of.device == id && !of.closed && !of.lost) losses.device_lost(of.stage, id);
@@ -300,7 +286,7 @@ std::vector<int> StageRun::record_losses() {
 void StageRun::recover() {
   const std::vector<std::int32_t> ids = std::exchange(missing, {});
   const std::vector<int> records = record_losses();
-  rehearse();
+  progress.rehearse();
   Seconds planning{0};
   {
     const Stopwatch watch(planning);
@@ -364,19 +350,8 @@ void StageRun::place_again(std::int32_t id, std::int32_t s, std::int64_t q) {
 }
 
 bool StageRun::has_gradient(std::int32_t s, std::int64_t q) {
-  if (in_parts() && s + 1 >= head)
-    return s >= head ? head_passed(q) : joined.joined[static_cast<std::size_t>(q)] == chunks;
+  if (in_parts() && s + 1 >= head) return s >= head ? head_join.has_passed(q) : head_join.is_joined(q);
   return (s + 1 >= head ? visit(forward, head, q) : visit(backward, s + 1, q)).done == chunks;
-}
-
-Seconds StageRun::time_left(std::int32_t from) {
-  double longest = 0;
-  for (std::int32_t s = from; s <= top(); ++s) {
-    double uplink = 0;
-    for (const Host& host : at(s).hosts) uplink += book(host.device).uplink;
-    if (uplink > 0) longest = std::max(longest, left_of(s) / uplink);
-  }
-  return Seconds(longest);
 }
 
 void StageRun::stand_in() {
@@ -398,7 +373,7 @@ void StageRun::stand_in() {
   const Seconds enough =
       std::min(kMostEnough,
                kEnough + kEnoughEach * static_cast<double>(std::max<std::int64_t>(0, losses.moments() - 1))) *
-      ends_in();
+      progress.ends_in();
   const SharedOut shared = share_out(work, lost, with_server(candidates(), lost), enough, patience(), plan.chunk);
   const auto& all = shared.parts;
   for (std::size_t i = 0; i < indices.size(); ++i) {
@@ -418,15 +393,15 @@ LostSums StageRun::lost_sums_of(std::int32_t index) {
           .slices = of.slices,
           .sequences = std::ssize(of.sequences),
           .partial = of.partial,
-          .ready = passed ? Seconds(0) : passes_in(of.stage),
-          .opens = opens_in(of.stage),
+          .ready = passed ? Seconds(0) : progress.passes_in(of.stage),
+          .opens = progress.opens_in(of.stage),
           .beside = beside(of.stage, of.sequences, of.device)};
 }
 
 // While sequences pass, devices that are quick have no room. What finds none in time then is held back until they do.
 Seconds StageRun::patience() {
-  if (!calm || at(lowest).backward_left == 0) return Seconds(std::numeric_limits<double>::infinity());
-  return passes_in(lowest) + calm->end * kAfterwards;
+  if (!progress.calm() || at(lowest).backward_left == 0) return Seconds(std::numeric_limits<double>::infinity());
+  return progress.passes_in(lowest) + progress.calm()->end * kAfterwards;
 }
 
 void StageRun::keep_arrived(std::int32_t index) {
@@ -522,7 +497,7 @@ void StageRun::add_stand_in(const OwnerPart& part, std::int32_t s, bool partial,
   }
 }
 
-Seconds StageRun::retry_every() const { return (calm ? calm->end : plan.forecast) * kRetryEvery; }
+Seconds StageRun::retry_every() const { return (progress.calm() ? progress.calm()->end : plan.forecast) * kRetryEvery; }
 
 void StageRun::try_again() {
   // Where nothing happens, hardly anything changes either.

@@ -25,11 +25,11 @@ constexpr std::int64_t kNext = 2;          // sequences that an owner keeps in a
 }  // namespace
 
 Seconds StageRun::late_by() const {
-  return std::min(kMostLate, kLate * static_cast<double>(losses.moments())) * calm->end;
+  return std::min(kMostLate, kLate * static_cast<double>(losses.moments())) * progress.calm()->end;
 }
 
 double StageRun::due_in() {
-  double due = ends_in().value();
+  double due = progress.ends_in().value();
   for (const OwnerState& of : owner) {
     if (!of.closed && !of.lost && of.left > 0) due = std::max(due, (of.in_by - fleet.now()).value());
   }
@@ -66,7 +66,7 @@ std::optional<StageRun::LateOwner> StageRun::latest_owner(std::span<const Candid
   std::optional<LateOwner> latest;
   const double left = due_in();
   std::vector<double> passes;
-  for (std::int32_t s = 0; s <= top(); ++s) passes.push_back(passes_in(s).value());
+  for (std::int32_t s = 0; s <= top(); ++s) passes.push_back(progress.passes_in(s).value());
   for (std::size_t i = 0; i < owner.size(); ++i) {
     const OwnerState& of = owner[i];
     if (of.closed || of.lost || of.left == 0 || of.handed_on >= kMostHandedOn) continue;
@@ -163,7 +163,8 @@ bool StageRun::relieve_one() {
   const double sending = late->all_sums + (grows - 1) * late->sums;
   const auto in_time = static_cast<std::int64_t>(std::max(0.0, (left - sending - late->loading) / late->pace));
   const auto ready = [&](const std::vector<std::int64_t>& its) {
-    return std::ranges::all_of(its, [&](std::int64_t q) { return has_gradient(s, q); }) ? Seconds(0) : passes_in(s);
+    return std::ranges::all_of(its, [&](std::int64_t q) { return has_gradient(s, q); }) ? Seconds(0)
+                                                                                        : progress.passes_in(s);
   };
   const auto shared = [&](const std::vector<std::int64_t>& its, bool partial) {
     const LostSums lost{.stage = s,
@@ -172,13 +173,13 @@ bool StageRun::relieve_one() {
                         .sequences = std::ssize(its),
                         .partial = partial,
                         .ready = ready(its),
-                        .opens = opens_in(s),
+                        .opens = progress.opens_in(s),
                         .beside = beside(s, its, id)};
     return share_out(work, std::span(&lost, 1), all, Seconds(kReliefInTime * left), Seconds(late->end), plan.chunk);
   };
   const std::vector<std::int64_t> spare = spare_of(index, std::max(kNext, in_time));
-  const double own_read =
-      late->loading + std::max(static_cast<double>(std::max(kNext, in_time)) * late->pace, passes_in(s).value());
+  const double own_read = late->loading + std::max(static_cast<double>(std::max(kNext, in_time)) * late->pace,
+                                                   progress.passes_in(s).value());
   const double own_end = std::max(own_read, late->up_busy) + sending;
   SharedOut some, all_of_it = shared(of.sequences, of.partial);
   double some_end = std::numeric_limits<double>::infinity(), all_of_it_end = some_end;
@@ -218,7 +219,7 @@ bool StageRun::relieve_one() {
 }
 
 void StageRun::relieve() {
-  next_relief = fleet.now() + calm->end * kReliefEvery;
+  next_relief = fleet.now() + progress.calm()->end * kReliefEvery;
   // While sequences pass, forecasts are not sure enough: what is taken from one is late at another.
   if (at(lowest).backward_left > 0) return;
   for (int k = 0; k < kMostReliefs && relieve_one(); ++k) {}

@@ -28,7 +28,7 @@ void StageRun::give_up_weights(const Host& host, std::int32_t s) {
 
 void StageRun::retire_replicas() {
   for (std::int32_t s = 0; s <= top(); ++s) {
-    if (left_of(s) > 0 || has_pairs(s)) continue;
+    if (progress.left_of(s) > 0 || has_pairs(s)) continue;
     for (Host& host : at(s).hosts) {
       if (host.retired || host.kept_slots < host.kept_all) continue;  // there are sums to make of what it keeps
       host.retired = true;
@@ -81,14 +81,14 @@ void StageRun::make_room(std::int32_t id, Bytes need, std::int32_t keeps) {
 }
 
 void StageRun::call_helpers(std::int32_t s) {
-  const double left = left_of(s);
+  const double left = progress.left_of(s);
   if (left == 0) return;
   for (;;) {
     double uplink = 0;
     for (const Host& host : at(s).hosts) uplink += book(host.device).uplink * (host.helps ? kLent : 1);
     if (uplink >= at(s).uplink * (1 - kMissed)) break;
     const Seconds patience(uplink > 0 ? kPatience * left / uplink : std::numeric_limits<double>::infinity());
-    const Lack lack{.stage = s, .sends = left, .uplink = uplink, .patience = patience, .step_left = ends_in()};
+    const Lack lack{.stage = s, .sends = left, .uplink = uplink, .patience = patience, .step_left = progress.ends_in()};
     const std::optional<Candidate> helper = choose_helper(candidates(), at(s).cost, lack);
     if (!helper) break;
     make_room(helper->device, least_memory(at(s).cost), s);
@@ -98,7 +98,7 @@ void StageRun::call_helpers(std::int32_t s) {
   place_waiting_backward(s);
 }
 
-bool StageRun::lacks_replica(std::int32_t s) { return at(s).hosts.empty() && left_of(s) > 0; }
+bool StageRun::lacks_replica(std::int32_t s) { return at(s).hosts.empty() && progress.left_of(s) > 0; }
 
 bool StageRun::call_replicas() {
   bool found = true;

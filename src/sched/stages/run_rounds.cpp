@@ -49,7 +49,7 @@ void StageRun::begin_next_phase() {
   if (replicas && owners) return;
   // Some are gone since the step was planned.
   const Stopwatch watch(report.planning);
-  rehearse();
+  progress.rehearse();
   give_to_others({});
 }
 
@@ -65,7 +65,7 @@ void StageRun::close_round() {
 }
 
 void StageRun::enter_round() {
-  if (runs_in_tiles(lowest_open())) return begin_tiles();
+  if (runs_in_tiles(lowest_open())) return tiles.begin();
   if (open_round() == phase) {                                                      // upward
     const std::int32_t first = lowest_open(), last = first < head ? first : top();  // parts of the head: all at once
     for (std::int64_t q = 0; q < batch; ++q) {

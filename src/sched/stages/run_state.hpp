@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <limits>
 #include <map>
 #include <set>
@@ -136,14 +135,6 @@ struct OwnerState {
   TaskletId room{};    // holds that, where the other role has ended
 };
 
-/// Where the parts of a head meet: what the server makes of what they return.
-struct HeadBook {
-  OpId norm;                                              // the kernel: gradient of the last norm
-  std::vector<std::int32_t> joined;                       // of each sequence: chunks whose dX is there
-  std::deque<std::pair<std::int64_t, std::int64_t>> due;  // sequences and chunks that the kernel works on, in order
-  std::vector<std::int32_t> begun;                        // of each sequence: chunks that were given to the kernel
-};
-
 /// A sequence that passed before, and that an owner is to be sent. What a device stood in for first comes first:
 /// whoever shared that out counted on it sooner, and shared out the rest knowing that it was there.
 struct DueSum {
@@ -178,17 +169,6 @@ struct DeviceBook {
   Seconds sent_at{};         // the last of them was in; counts while none is on its way
   bool contributed = false;
   Measured slow_answer{};  // that it took far longer for than it should have
-};
-
-/// When what of a step was done, from its beginning.
-struct Course {
-  std::vector<Seconds> first_work, last_work;  ///< of each stage
-  std::vector<Seconds> opened;                 ///< of each stage: the first sequence's X and dY are there
-  std::vector<Seconds> passed;                 ///< of each stage: all sequences are through
-  std::vector<Seconds> summed;                 ///< of each device, by id: so is all that it sums; 0: it owns nothing
-  std::int64_t chunks = 0;                     ///< results that are back
-  std::vector<Seconds> pace;                   ///< when equal shares of them were back
-  Seconds end;
 };
 
 /// What a tasklet is for.

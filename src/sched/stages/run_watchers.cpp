@@ -112,7 +112,7 @@ void StageRun::watch_rest(std::vector<Unwatched>& sums) {
     if (latest == nullptr) return;
     const Flops flops = flops_of(*latest);
     const double over =
-        (flops - pairs.server_left).value() / (options.stages.server.compute.value() * ends_in().value());
+        (flops - pairs.server_left).value() / (options.stages.server.compute.value() * progress.ends_in().value());
     if (over <= 0 || (watcher && 1 + over < watcher->late)) {
       pairs.server_left -= flops;
       ++pairs.by_server;
@@ -172,7 +172,7 @@ std::optional<StageRun::Watcher> StageRun::best_watcher(const Unwatched& of, dou
   const auto size = [](Bytes bytes) { return static_cast<double>(bytes.value()); };
   const OwnerState& first = owner[static_cast<std::size_t>(of.firsts.front())];
   const bool several = cost.end() - cost.first() > 1;
-  const double left = ends_in().value(), sequences = sequences_of(first);
+  const double left = progress.ends_in().value(), sequences = sequences_of(first);
   const double all = cost.gradient_elements(), rest = elements_of(of, of.rest);
   const plan::OwnerCost typical =
       plan::owner_cost(work, cost, first_of(of, of.rest, std::min(rest, 0.2 * all)), plan.chunk);

@@ -24,14 +24,6 @@ constexpr Seconds kHeeds{1};       // that it takes to notice, while nothing hap
 constexpr double kOfMemory = 0.9;  // of the fleet, that all stages may take beside what no stage has room in
 constexpr double kLook = 0.01;     // of a step, from one look for late devices to the next
 
-// The gradient of the norm that comes before the head: the first of its kind.
-OpId head_norm_gradient(const model::StepGraph& graph) {
-  const auto found = std::ranges::find_if(graph.operations, [](const model::Operation& op) {
-    return op.kind == model::OpKind::layer_norm_backward || op.kind == model::OpKind::rms_norm_backward;
-  });
-  return found == graph.operations.end() ? OpId() : found->id;
-}
-
 }  // namespace
 
 std::vector<fleet::DeviceProfile> profiles_of(const Fleet& fleet) {
@@ -160,15 +152,7 @@ void StageRun::begin() {
   began = fleet.now();
   missing.clear();
   losses.clear();
-  course = {.first_work = std::vector<Seconds>(plan.stages.size(), Seconds(-1)),
-            .last_work = std::vector<Seconds>(plan.stages.size(), Seconds(0)),
-            .opened = std::vector<Seconds>(plan.stages.size(), Seconds(0)),
-            .passed = std::vector<Seconds>(plan.stages.size(), Seconds(0)),
-            .summed = {},
-            .chunks = 0,
-            .pace = {Seconds(0)},
-            .end = Seconds(0)};
-  calm.reset();
+  progress.begin();
   next_relief = Seconds(0);
   homeless.clear();
   needy = false;
@@ -182,13 +166,11 @@ void StageRun::begin() {
   owner.clear();
   phase = 0;
   through = 0;
-  tiled = kNobody;
+  tiles.clear();
   const auto visits = plan.stages.size() * static_cast<std::size_t>(batch);
   forward.assign(visits, Visit{});
   backward.assign(visits, Visit{});
-  joined = HeadBook{.norm = head_norm_gradient(graph), .joined = {}, .due = {}, .begun = {}};
-  joined.joined.assign(static_cast<std::size_t>(batch), 0);
-  joined.begun.assign(static_cast<std::size_t>(batch), 0);
+  head_join.begin();
   device.clear();
   // Nothing that it needs travels, and it has room for everything.
   of_server = DeviceBook{.present = true,
@@ -220,12 +202,12 @@ void StageRun::begin() {
   server->hold_updates();
   if (!outgrown) return;
   const Stopwatch watch(report.planning);
-  rehearse();
+  progress.rehearse();
   give_to_others({});
 }
 
 bool StageRun::rests() {
-  if (pairs.ordinary > 0 || !pairs.empty() || server->under_way() > 0 || !joined.due.empty() || tiled >= 0 ||
+  if (pairs.ordinary > 0 || !pairs.empty() || server->under_way() > 0 || head_join.is_busy() || tiles.under_way() ||
       !missing.empty())
     return false;
   return !homeless.empty() || bare_stage() != kNobody;
@@ -233,7 +215,7 @@ bool StageRun::rests() {
 
 std::int32_t StageRun::bare_stage() {
   for (std::int32_t s = 0; s <= top(); ++s)
-    if (at(s).hosts.empty() && left_of(s) > 0) return s;
+    if (at(s).hosts.empty() && progress.left_of(s) > 0) return s;
   return kNobody;
 }
 
@@ -272,19 +254,19 @@ void StageRun::run(const KeepGoing& keep_going) {
     if (resting && keep_going) until = std::min(until, fleet.now() + kHeeds);
     const bool looks = options.watch && missing.empty() && pairs.ordinary > 0;
     if (looks) until = std::min(until, std::max(late_watch.next_look(), fleet.now()));
-    if (tiled >= 0) until = std::min(until, std::max(tiles->part_deadline(), fleet.now()));
+    if (tiles.under_way()) until = std::min(until, std::max(tiles.deadline(), fleet.now()));
     const Event event = fleet.next_event(until);
     if (event.kind != EventKind::timeout) {
       last_event = fleet.now();
       next_try = std::min(next_try, last_event + retry_every());
-      if (!take_in_tiles(event)) handle(event);
-    } else if (take_in_tiles(event)) {
+      if (!tiles.take(event)) handle(event);
+    } else if (tiles.take(event)) {
       last_event = fleet.now();
     } else if (late <= fleet.now()) {
       replace_late();
     } else if (!missing.empty()) {
       recover();
-    } else if (fleet.now() >= silent && tiled < 0) {
+    } else if (fleet.now() >= silent && !tiles.under_way()) {
       if (options.rehearsal || (resting && options.may_give_up)) explain_standstill();
       if (!still_carries()) {
         if (!give_up_silent()) explain_standstill();
@@ -294,9 +276,9 @@ void StageRun::run(const KeepGoing& keep_going) {
       try_again();
     }
     if (looks && missing.empty() && fleet.now() >= late_watch.next_look()) look_for_late();
-    advance_tiles();
+    tiles.advance();
     while (phase_is_over()) begin_next_phase();
-    advance_tiles();  // a round that has just begun
+    tiles.advance();  // a round that has just begun
     if (only_pairs_left()) ask_waiting_witnesses();
     begin_updates();
   }
@@ -362,8 +344,7 @@ TaskletId StageRun::submit(const Purpose& purpose, Priority priority, const plan
     ++report.tasklets;
   }
   if (tasklet.redone) ++report.redone;
-  Seconds& first = course.first_work[static_cast<std::size_t>(purpose.stage)];
-  if (first.value() < 0) first = fleet.now() - began;
+  progress.work_sent(purpose.stage);
   fleet.submit(tasklet);
   return tasklet.id;
 }
@@ -381,9 +362,9 @@ void StageRun::remove_purpose(TaskletId tasklet, bool answered) {
 
 void StageRun::handle(const Event& event) {
   if (event.kind == EventKind::kernel_done) {
-    if (event.op == joined.norm && in_parts()) return chunk_joined();
+    if (head_join.is_kernel(event.op)) return head_join.kernel_done();
     if (!server->kernel_done(event.op)) return;
-    if (runs_in_tiles(0)) return begin_tiles();
+    if (runs_in_tiles(0)) return tiles.begin();
     for (std::int64_t q = 0; q < batch; ++q) {
       for (std::int64_t c = 0; c < chunks; ++c) arrive_forward(q, 0);
     }
@@ -418,13 +399,13 @@ void StageRun::handle(const Event& event) {
   remove_purpose(event.tasklet, true);
   if (purpose.is_witness()) return settle(purpose);
   if (purpose.device != kServer) book(purpose.device).contributed = true;
-  course.last_work[static_cast<std::size_t>(purpose.stage)] = fleet.now() - began;
+  progress.work_done(purpose.stage);
   if (purpose.device != kServer) measure_answer(event);
   if (purpose.loss != kNoLoss) losses.records().answered(purpose.loss, fleet.now(), event.measured.down);
   carry_on(purpose);
   if (!missing.empty()) return;
   if (needy && fleet.now() >= next_try) try_again();
-  if (calm && fleet.now() >= next_relief) {
+  if (progress.calm() && fleet.now() >= next_relief) {
     const Stopwatch watch(report.planning);
     relieve();
   }
@@ -463,14 +444,14 @@ void StageRun::give_up() {
     if (book(id).present) fleet.release(load, DeviceId(id));
   }
   loads.clear();
-  std::int64_t in_tiles = give_up_tiles();
-  while (server->under_way() > 0 || !joined.due.empty() || in_tiles > 0) {
+  std::int64_t in_tiles = tiles.give_up();
+  while (server->under_way() > 0 || head_join.is_busy() || in_tiles > 0) {
     const Event event = fleet.next_event(fleet.now() + kSilence);
     if (event.kind != EventKind::kernel_done) continue;
-    if (in_tiles > 0 && tiled_part.contains(event.op)) {
+    if (in_tiles > 0 && tiles.has(event.op)) {
       --in_tiles;
-    } else if (in_parts() && event.op == joined.norm) {
-      joined.due.pop_front();
+    } else if (head_join.is_kernel(event.op)) {
+      head_join.kernel_done_unused();
     } else {
       server->done_unused();
     }

@@ -3,13 +3,12 @@
 // stage_run.cpp begins a step and takes events; run_loads.cpp loads the devices, run_sequences.cpp sends sequences
 // through the stages, run_rounds.cpp goes from one round of stages to the next, run_tiles.cpp has a round run in tiles,
 // run_gradients.cpp sums gradients, run_losses.cpp gives to others what lost devices had, run_relief.cpp what owners
-// would be late with, run_late.cpp what slow devices would, weigh_losses.cpp knows how the step would go without
+// would be late with, run_late.cpp what slow devices would, run_progress.cpp knows how the step would go without
 // losses. run_witness.cpp has visits made again by second devices, run_watchers.cpp sums.
 #pragma once
 
 #include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
 #include <span>
@@ -23,7 +22,10 @@
 #include "estimation/rate_estimates.hpp"
 #include "stages/late_watch.hpp"
 #include "stages/loss_book.hpp"
+#include "stages/run_head.hpp"
+#include "stages/run_progress.hpp"
 #include "stages/run_state.hpp"
+#include "stages/run_tiles.hpp"
 #include "stages/server_work.hpp"
 #include "stages/share_out.hpp"
 #include "stages/stand_ins.hpp"
@@ -66,12 +68,8 @@ struct StageRun {
   std::int32_t phase = 0;                                 // rounds of stages, upward, then down again
   std::int64_t turns = 0;                                 // that were given on the way back
   std::int64_t through = 0;                               // sequences that have gone forward through the open round
-  std::optional<Scheduler> tiles;                         // of stages that run in tiles
-  std::int32_t tiled = kNobody;                           // one that is under way
-  OperationSet tiled_part;                                // its operations, one way
   OpId op;                                                // that tasklets bear
   std::int32_t head = 0;                                  // its stage, or that of its first part
-  HeadBook joined;                                        // where it is in parts
   std::vector<std::int32_t> missing;                      // devices that left at this moment
   std::vector<std::int32_t> homeless;                     // owners that nobody stands in for yet
   bool needy = false;                                     // nobody had room for something that was lost
@@ -84,8 +82,9 @@ struct StageRun {
   Seconds began;
   StepReport report;
   StageTally tally;
-  Course course;
-  std::unique_ptr<Course> calm;  // of this step if nothing were lost: known from the first loss on
+  Progress progress{*this};
+  HeadJoin head_join{*this};
+  StagesInTiles tiles{*this};
   PairBook pairs;
   LateWatch late_watch;
   // Devices that were late, and by what factor: others have what they had, for the rest of the step.
@@ -98,6 +97,8 @@ struct StageRun {
   bool asks_to_go_on = false;            // somebody answered wrongly
 
   StageRun(Fleet& of, const model::StepGraph& step, plan::StagePlan layout, StageSchedulerOptions settings);
+  StageRun(const StageRun&) = delete;
+  StageRun& operator=(const StageRun&) = delete;
 
   // What follows from the plan for every step.
   void take_plan();
@@ -198,18 +199,7 @@ struct StageRun {
 
   // ---- stages in tiles
 
-  OperationSet operations_in_tiles(std::int32_t s, bool back) const;
   bool runs_in_tiles(std::int32_t s) const { return plan.stages[static_cast<std::size_t>(s)].tiles; }
-  // The stage of the open round.
-  void begin_tiles();
-  void with_tiles(const std::function<void(Scheduler&)>& act);
-  // What is ready is sent; the end of it all is noticed.
-  void advance_tiles();
-  // Whether an event is for what runs in tiles alone.
-  bool take_in_tiles(const Event& event);
-  void tiles_done();
-  // Returns how many kernels of the server are under way.
-  std::int64_t give_up_tiles();
 
   std::int32_t add_owner(std::int32_t id, std::int32_t s, bool replica, bool partial,
                          std::vector<plan::PieceSlice> slices, std::vector<std::int64_t> sequences, bool guest = false);
@@ -274,16 +264,6 @@ struct StageRun {
   void bottom_done();
 
   void norms_done(std::int32_t s);
-
-  // ---- the head in parts
-
-  // All parts have the maxima and sums of a sequence's rows, or not yet.
-  bool head_passed(std::int64_t q);
-  void part_forward_done(std::int64_t q);
-  void part_backward_done(const Purpose& purpose);
-  // The server has added the parts' dX of a chunk, and taken it through the norm.
-  void chunk_joined();
-  model::Operation kernel_of_join(std::int64_t q, std::int64_t chunk) const;
 
   // ---- gradients
 
@@ -404,9 +384,6 @@ struct StageRun {
 
   // ---- losses
 
-  // Bytes of results that a stage's replicas still owe.
-  double left_of(std::int32_t s);
-
   std::vector<Candidate> candidates();
   // And the server, where it may stand in for a device.
   std::vector<Candidate> with_server(std::vector<Candidate> devices, std::span<const LostSums> lost);
@@ -474,9 +451,6 @@ struct StageRun {
   // dY of a sequence is complete.
   bool has_gradient(std::int32_t s, std::int64_t q);
 
-  // For how long a stage and those above have sequences to send, at the rates of the replicas that are left.
-  Seconds time_left(std::int32_t from);
-
   // What homeless owners had summed is summed again by others, from the boundaries that the server kept.
   void stand_in();
   // From now: what is lost, and would be made good later than that, is held back.
@@ -501,17 +475,6 @@ struct StageRun {
 
   void add_stand_in(const OwnerPart& part, std::int32_t s, bool partial, std::vector<std::int64_t> its,
                     std::int32_t loss, Seconds in_by, std::int32_t handed_on);
-
-  // Runs the step as it would be without losses, once.
-  void rehearse();
-  void note_chunk();
-  // The time at which the step would be as far as it is now, if nothing had been lost.
-  Seconds calm_time() const;
-  // From now, until the first, or the last, sequence's X and dY at a stage are there; until the step ends.
-  Seconds opens_in(std::int32_t s);
-  Seconds passes_in(std::int32_t s);
-  Seconds passes_in(std::int32_t s, Seconds at_rates);  // at_rates: time_left(s)
-  Seconds ends_in();
 
   // ---- devices that turn out slow
 
@@ -571,9 +534,6 @@ struct StageRun {
   std::vector<std::int64_t> spare_of(std::int32_t index, std::int64_t keeps);
   void forget_sums(std::int32_t index, const std::vector<bool>& of_these);
   Seconds next_relief;
-
-  // What losses cost, beside the same step on the same devices without them.
-  void weigh_losses();
 
   // Looks again for room, for stages without any replica and for owners that nobody stands in for.
   void try_again();
