@@ -226,7 +226,7 @@ void StageRun::summed(const Purpose& purpose) {
 void StageRun::all_summed(std::int32_t index) {
   if (const std::int32_t id = owner[static_cast<std::size_t>(index)].device; id != kServer) progress.device_summed(id);
   send_sums(index);
-  if (!owner[static_cast<std::size_t>(index)].watched.empty()) ask_for_digests(index);
+  if (!owner[static_cast<std::size_t>(index)].watched.empty()) watchers.ask_for_digests(index);
 }
 
 void StageRun::send_sums(std::int32_t index) {
@@ -262,21 +262,8 @@ void StageRun::sums_in(const Purpose& purpose) {
   if (DeviceBook& on = book(of.device); --on.sending == 0) on.sent_at = fleet.now();
   leave_role(of);
   tally.summed[static_cast<std::size_t>(of.stage)] += of.elements * static_cast<double>(of.sequences.size());
-  compare_sums(purpose.owner);
+  watchers.compare(purpose.owner);
   gradient_in(purpose.stage);
-}
-
-// What is at work on a sequence has its room in one role of a device at a stage: the next one takes it over.
-void StageRun::pass_on_room(const OwnerState& of) {
-  const bool had_room = !of.guest || of.room.valid();
-  if (of.room.valid()) give_back(of.room, of.device, of.cost.at_work);
-  if (!had_room) return;
-  for (const std::int32_t other : at(of.stage).owners) {
-    OwnerState& its = owner[static_cast<std::size_t>(other)];
-    if (!its.active() || its.device != of.device || !its.guest || its.room.valid()) continue;
-    its.room = load({Errand::weights, its.device, its.stage}, kWeights, Bytes(0), its.cost.at_work, {});
-    return;
-  }
 }
 
 void StageRun::gradient_in(std::int32_t s) {

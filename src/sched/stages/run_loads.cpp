@@ -114,7 +114,7 @@ void StageRun::add_host(std::int32_t s, const plan::StageReplica& replica, bool 
             .brought = {},
             .places = {},
             .helps = helps};
-  if (options.quorum) keep_witness_slots(host);
+  if (options.quorum) witnesses.keep_slots(host);
   host.load = load({Errand::weights, id, s}, urgency, cost.weights(), cost.weights(), {.keeps = host.keeps()});
   hold_places(cost, host, s);
   book(id).free -= places(cost, host);
@@ -145,7 +145,8 @@ bool StageRun::load_owners() {
     wait_for_room(index);
     all_there = false;
   }
-  watch_sums();
+  watchers.watch();
+  witnesses.add_slots();
   for (std::size_t index = before; index < owner.size(); ++index) {
     if (!owner[index].lost) load_owner(static_cast<std::int32_t>(index));
   }

@@ -148,7 +148,7 @@ std::vector<Candidate> StageRun::candidates() {
 
 // In order of devices it is the first.
 std::vector<Candidate> StageRun::with_server(std::vector<Candidate> devices, std::span<const LostSums> lost) {
-  const bool stuck = pairs.ordinary == 0;
+  const bool stuck = under_way == 0;
   if (options.server_sums == ServerSums::never || (options.server_sums == ServerSums::if_nobody_else && !stuck))
     return devices;
   Candidate candidate;
@@ -270,7 +270,7 @@ void StageRun::lose(std::int32_t id, Seconds silent) {
   for (const OwnerState& of : owner) {
     if (of.device == id && !of.closed && !of.lost) losses.device_lost(of.stage, id);
   }
-  for (const Purpose& purpose : of_pairs) ask_another(purpose);
+  for (const Purpose& purpose : of_pairs) lose_pair(purpose);
   missing.push_back(id);
 }
 
@@ -314,7 +314,7 @@ void StageRun::give_to_others(std::span<const std::int32_t> ids) {
       losses.sums_lost(server_takes(owner[i].cost, std::ssize(owner[i].sequences)));
       wait_for_room(index);
     }
-    stop_watching(index);
+    watchers.stop(index);
   }
   try_again();
   look_at_pairs();
@@ -489,7 +489,7 @@ void StageRun::add_stand_in(const OwnerPart& part, std::int32_t s, bool partial,
   const bool passed = std::ranges::all_of(its, [&](std::int64_t q) { return has_gradient(s, q); });
   if (passed) owner[static_cast<std::size_t>(stands)].loss = loss;
   owner[static_cast<std::size_t>(stands)].drawn =
-      part.device != kServer && is_drawn(owner[static_cast<std::size_t>(stands)].load.value);
+      part.device != kServer && witnesses.is_drawn(owner[static_cast<std::size_t>(stands)].load.value);
   for (const std::int64_t q : its) {
     const Visit& ran = summed_visit(s, q);
     if (!has_gradient(s, q)) continue;
@@ -505,9 +505,9 @@ void StageRun::try_again() {
   retire_replicas();
   const bool all_pass = call_replicas();
   // Unless nothing is left to wait for: sums that are sent leave room as well.
-  if (all_pass || pairs.ordinary == 0) stand_in();
+  if (all_pass || under_way == 0) stand_in();
   needy = !all_pass || !homeless.empty();
-  for (std::int32_t s = 0; s <= top(); ++s) ask_watchers(s);
+  for (std::int32_t s = 0; s <= top(); ++s) watchers.ask(s);
   if (needy) take_back();
 }
 

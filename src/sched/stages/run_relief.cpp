@@ -195,7 +195,7 @@ bool StageRun::relieve_one() {
   for (const std::int64_t q : its) gone[static_cast<std::size_t>(q)] = true;
   forget_sums(index, gone);
   const bool partial = keeps || of.partial;
-  stop_watching(index);
+  watchers.stop(index);
   if (keeps) {
     for (const std::int64_t q : its) of.seen[static_cast<std::size_t>(q)] = true;
     std::erase_if(of.sequences, [&](std::int64_t q) { return gone[static_cast<std::size_t>(q)]; });

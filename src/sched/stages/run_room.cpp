@@ -28,7 +28,7 @@ void StageRun::give_up_weights(const Host& host, std::int32_t s) {
 
 void StageRun::retire_replicas() {
   for (std::int32_t s = 0; s <= top(); ++s) {
-    if (progress.left_of(s) > 0 || has_pairs(s)) continue;
+    if (progress.left_of(s) > 0 || witnesses.has_pairs(s)) continue;
     for (Host& host : at(s).hosts) {
       if (host.retired || host.kept_slots < host.kept_all) continue;  // there are sums to make of what it keeps
       host.retired = true;
@@ -179,6 +179,26 @@ bool StageRun::make_way(std::int32_t s) {
     leave_role(of);
   }
   return !best.empty();
+}
+
+void StageRun::leave_role(const OwnerState& of) {
+  if (of.active() || of.device == kServer || !book(of.device).present) return;
+  if (of.brought.valid()) give_back(of.brought, of.device, Bytes(0));
+  give_back(of.load, of.device, memory_of(of));
+  pass_on_room(of);
+}
+
+// What is at work on a sequence has its room in one role of a device at a stage: the next one takes it over.
+void StageRun::pass_on_room(const OwnerState& of) {
+  const bool had_room = !of.guest || of.room.valid();
+  if (of.room.valid()) give_back(of.room, of.device, of.cost.at_work);
+  if (!had_room) return;
+  for (const std::int32_t other : at(of.stage).owners) {
+    OwnerState& its = owner[static_cast<std::size_t>(other)];
+    if (!its.active() || its.device != of.device || !its.guest || its.room.valid()) continue;
+    its.room = load({Errand::weights, its.device, its.stage}, kWeights, Bytes(0), its.cost.at_work, {});
+    return;
+  }
 }
 
 }  // namespace cleave::sched::stages

@@ -32,7 +32,7 @@ std::int32_t StageRun::highest_open() const {
 }
 
 bool StageRun::phase_is_over() {
-  if (is_last_phase() || !missing.empty() || !pairs.empty()) return false;
+  if (is_last_phase() || !missing.empty() || pairs_left()) return false;
   if (!goes_back()) return through == batch;
   for (std::int32_t s = lowest_open(); s <= highest_open(); ++s) {
     if (at(s).backward_left > 0 || at(s).gradients_left > 0) return false;

@@ -164,7 +164,7 @@ void StageRun::forward_done(const Purpose& purpose) {
       leave_visit(of, s, &Host::forward_slots);
       place_waiting_forward(s);
     }
-    witness_visit(purpose, false);
+    witnesses.visit_done(purpose, false);
     if (s == highest_open()) ++through;
   }
   if (s < head) {
@@ -305,7 +305,7 @@ void StageRun::backward_done(const Purpose& purpose) {
   ++tally.backward[static_cast<std::size_t>(s)];
   const std::int64_t q = purpose.sequence;
   const Visit& of = chunk_done(backward, purpose);
-  if (of.done == chunks) witness_visit(purpose, true);
+  if (of.done == chunks) witnesses.visit_done(purpose, true);
   if (s >= head) return head_join.backward_done(purpose);
   if (s > lowest) arrive_backward(q, s - 1);
   if (of.done < chunks) return;

@@ -2,11 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
-#include <map>
 #include <set>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "cleave/plan/stage_cost.hpp"
@@ -183,31 +180,6 @@ struct Purpose {
   std::int64_t pair = -1;   ///< of a witness: the visit
   double computes = 0;      ///< seconds of its device, as believed
   [[nodiscard]] bool is_witness() const { return errand == Errand::witness || errand == Errand::witness_sums; }
-};
-
-/// A visit that is done, and is made again by a second device.
-struct VisitPair {
-  std::int32_t stage = 0;
-  std::int64_t sequence = 0;
-  bool back = false;
-  std::int32_t witness = kNobody;  // kNobody: none has room yet
-  bool lent = false;               // it has a sequence's place on its device
-  std::int64_t attempts = 0;       // of devices
-  Seconds since{}, takes{};        // asked; it takes, alone
-  TaskletId tasklet{};
-};
-
-/// What waits for second devices.
-struct PairBook {
-  std::map<std::int64_t, VisitPair> visits;     // by their numbers in draws
-  std::vector<std::set<std::int64_t>> waiting;  // of each stage: those that no device has room for
-  std::vector<double> in_hand;                  // seconds, of each device
-  std::int64_t sums = 0;                        // owners that watch others and are not done
-  std::int64_t ordinary = 0;                    // tasklets under way that are for no pair
-  Seconds busy;                                 // when one of them was last done
-  std::int64_t by_server = 0;                   // pairs that were given to the server
-  Flops server_left;                            // that it may do for sums in this step
-  [[nodiscard]] bool empty() const { return visits.empty() && sums == 0; }
 };
 
 }  // namespace cleave::sched::stages

@@ -183,10 +183,10 @@ void StageRun::begin() {
   at_begin = trusted();
   for (const fleet::DeviceProfile& profile : at_begin) open_book(profile);
   if (outgrown) device.resize(std::max(device.size(), static_cast<std::size_t>(planned_with.back().id.value) + 1));
-  draws += 2 * std::ssize(plan.stages) * batch;
-  pairs = PairBook{};
-  pairs.waiting.resize(plan.stages.size());
-  pairs.busy = began;
+  under_way = 0;
+  last_done = began;
+  witnesses.begin();
+  watchers.begin();
   asks_to_go_on = false;
   dismissed.clear();
   std::erase_if(guessed, [](const auto& of) { return of.second; });
@@ -207,7 +207,7 @@ void StageRun::begin() {
 }
 
 bool StageRun::rests() {
-  if (pairs.ordinary > 0 || !pairs.empty() || server->under_way() > 0 || head_join.is_busy() || tiles.under_way() ||
+  if (under_way > 0 || pairs_left() || server->under_way() > 0 || head_join.is_busy() || tiles.under_way() ||
       !missing.empty())
     return false;
   return !homeless.empty() || bare_stage() != kNobody;
@@ -247,12 +247,12 @@ void StageRun::run(const KeepGoing& keep_going) {
     const bool asked = std::exchange(asks_to_go_on, false), resting = rests();
     if (keep_going && (events % kEventsBetweenQuestions == 0 || asked || resting) && !keep_going()) throw Interrupted{};
     if (asked) begin_updates();
-    const Seconds silent = standstill(resting), late = late_at();
+    const Seconds silent = standstill(resting), late = witnesses.late_at();
     // Devices that leave at one moment are replaced together.
     Seconds until = missing.empty() ? std::min(silent, late) : fleet.now();
     if (needy) until = std::min(until, std::max(next_try, fleet.now()));
     if (resting && keep_going) until = std::min(until, fleet.now() + kHeeds);
-    const bool looks = options.watch && missing.empty() && pairs.ordinary > 0;
+    const bool looks = options.watch && missing.empty() && under_way > 0;
     if (looks) until = std::min(until, std::max(late_watch.next_look(), fleet.now()));
     if (tiles.under_way()) until = std::min(until, std::max(tiles.deadline(), fleet.now()));
     const Event event = fleet.next_event(until);
@@ -263,7 +263,7 @@ void StageRun::run(const KeepGoing& keep_going) {
     } else if (tiles.take(event)) {
       last_event = fleet.now();
     } else if (late <= fleet.now()) {
-      replace_late();
+      witnesses.replace_late();
     } else if (!missing.empty()) {
       recover();
     } else if (fleet.now() >= silent && !tiles.under_way()) {
@@ -279,7 +279,7 @@ void StageRun::run(const KeepGoing& keep_going) {
     tiles.advance();
     while (phase_is_over()) begin_next_phase();
     tiles.advance();  // a round that has just begun
-    if (only_pairs_left()) ask_waiting_witnesses();
+    if (only_pairs_left()) witnesses.ask_waiting();
     begin_updates();
   }
   forget_all();  // an owner that was given no sequences may still owe its sums
@@ -332,7 +332,7 @@ TaskletId StageRun::submit(const Purpose& purpose, Priority priority, const plan
     loads.emplace_back(tasklet.id, purpose.device);
   } else {
     purposes.add(tasklet.id, purpose).tasklet = tasklet.id;
-    if (!purpose.is_witness()) ++pairs.ordinary;
+    if (!purpose.is_witness()) ++under_way;
   }
   if (purpose.device != kServer) {
     if (options.watch) {
@@ -351,8 +351,8 @@ TaskletId StageRun::submit(const Purpose& purpose, Priority priority, const plan
 
 void StageRun::remove_purpose(TaskletId tasklet, bool answered) {
   if (const Purpose* const found = purposes.find(tasklet); found != nullptr && !found->is_witness()) {
-    --pairs.ordinary;
-    pairs.busy = fleet.now();
+    --under_way;
+    last_done = fleet.now();
   }
   if (const Purpose* const found = purposes.find(tasklet);
       options.watch && found != nullptr && found->device != kServer)
@@ -378,8 +378,8 @@ void StageRun::handle(const Event& event) {
       asked != nullptr && asked->is_witness() && (wrong || event.kind == EventKind::lost)) {
     const Purpose purpose = *asked;
     remove_purpose(event.tasklet);
-    if (!wrong) return ask_another(purpose);
-    settle(purpose);
+    if (!wrong) return lose_pair(purpose);
+    settle_pair(purpose);
     asks_to_go_on = true;
     report.rejected += event.also.valid() ? 2 : 1;
     for (const DeviceId liar : {event.device, event.also}) {
@@ -397,7 +397,7 @@ void StageRun::handle(const Event& event) {
   if (found == nullptr) return;
   const Purpose purpose = *found;
   remove_purpose(event.tasklet, true);
-  if (purpose.is_witness()) return settle(purpose);
+  if (purpose.is_witness()) return settle_pair(purpose);
   if (purpose.device != kServer) book(purpose.device).contributed = true;
   progress.work_done(purpose.stage);
   if (purpose.device != kServer) measure_answer(event);
@@ -459,8 +459,32 @@ void StageRun::give_up() {
 }
 
 bool StageRun::complete() const {
-  return is_last_phase() && pairs.empty() && server->complete() &&
+  return is_last_phase() && !pairs_left() && server->complete() &&
          std::ranges::all_of(stage, [](const StageState& s) { return s.gradients_left == 0; });
+}
+
+// Not before it was asked whether the step goes on, after somebody was found out: what is updated then stays.
+void StageRun::begin_updates() {
+  if (asks_to_go_on || !server->holds_updates() || pairs_left() || !is_last_phase()) return;
+  for (std::int32_t s = 0; s <= top(); ++s) {
+    if (at(s).gradients_left > 0 || (s >= lowest && at(s).backward_left > 0)) return;
+  }
+  server->release_updates();
+}
+
+void StageRun::look_at_pairs() {
+  for (std::int32_t s = 0; s <= top(); ++s) {
+    witnesses.ask(s);
+    watchers.ask(s);
+  }
+}
+
+void StageRun::settle_pair(const Purpose& purpose) {
+  purpose.errand == Errand::witness_sums ? watchers.digest_in(purpose) : witnesses.settle(purpose);
+}
+
+void StageRun::lose_pair(const Purpose& purpose) {
+  purpose.errand == Errand::witness_sums ? watchers.digest_lost(purpose) : witnesses.ask_another(purpose);
 }
 
 }  // namespace cleave::sched::stages

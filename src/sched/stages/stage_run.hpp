@@ -26,6 +26,8 @@
 #include "stages/run_progress.hpp"
 #include "stages/run_state.hpp"
 #include "stages/run_tiles.hpp"
+#include "stages/run_watchers.hpp"
+#include "stages/run_witness.hpp"
 #include "stages/server_work.hpp"
 #include "stages/share_out.hpp"
 #include "stages/stand_ins.hpp"
@@ -59,6 +61,8 @@ struct StageRun {
   std::vector<fleet::DeviceProfile> planned_with;  // devices that `plan` was made for
   bool outgrown = false;                           // some of those are gone, and there is no plan for the others alone
   ByTasklet<Purpose> purposes;
+  std::int64_t under_way = 0;                               // of these tasklets, those that are for no pair
+  Seconds last_done;                                        // when one of them was
   std::vector<Purpose> ahead;                               // chunks that came before an earlier one of their visit
   std::unordered_map<std::int64_t, SharedSum> shared_sums;  // by tasklet
   std::int64_t next_id = 0;
@@ -85,7 +89,8 @@ struct StageRun {
   Progress progress{*this};
   HeadJoin head_join{*this};
   StagesInTiles tiles{*this};
-  PairBook pairs;
+  Witnesses witnesses{*this};
+  Watchers watchers{*this};
   LateWatch late_watch;
   // Devices that were late, and by what factor: others have what they had, for the rest of the step.
   std::map<std::int32_t, double> dismissed;
@@ -93,7 +98,6 @@ struct StageRun {
   std::set<std::int32_t> left_out;       // they still work at what was not wanted any more when the step began
   std::set<std::int32_t> taken_back;     // of them, again: nobody else had room
   std::set<std::int32_t> slowed;         // devices that are late and keep what they have
-  std::int64_t draws = 0;                // what is drawn for is numbered from here on in this step
   bool asks_to_go_on = false;            // somebody answered wrongly
 
   StageRun(Fleet& of, const model::StepGraph& step, plan::StagePlan layout, StageSchedulerOptions settings);
@@ -307,78 +311,18 @@ struct StageRun {
   // Of one owner of a stage nothing more is to come.
   void gradient_in(std::int32_t s);
 
-  // ---- second devices (docs/security.md)
+  // ---- second devices
 
-  bool is_drawn(std::int64_t subject) const;
-  bool has_pairs(std::int32_t s) const;
-  // Two devices that may be paired.
-  bool apart(std::int32_t one, std::int32_t other);
-  // A visit is through with this tasklet: if it is drawn, a replica of the stage makes it again.
-  void witness_visit(const Purpose& last, bool back);
-  // The visits of a stage that wait for a witness go to whoever has room.
-  void ask_witnesses(std::int32_t s);
-  // Of all stages: whoever had no room while sequences passed has some now.
-  void ask_waiting_witnesses();
-  bool ask_witness(std::int64_t id, VisitPair& pair);
-  Host* draw_witness(std::int64_t id, const VisitPair& pair, const std::vector<Host*>& able);
-  plan::PanelRun run_of_witness(const VisitPair& pair);
-  void submit_witness(std::int64_t id, VisitPair& pair, std::int32_t witness);
-  void give_place_back(const VisitPair& pair);
-  void settle(const Purpose& purpose);
-  void keep_witness_slots(Host& host);
-  void add_witness_slots();
-  // Its device is gone, or will not answer.
-  void ask_another(const Purpose& purpose);
+  bool pairs_left() const { return !witnesses.empty() || !watchers.empty(); }
   // Nothing but second devices is under way.
-  bool only_pairs_left() const { return pairs.ordinary == 0 && !pairs.empty() && missing.empty() && !needy; }
-  // When the next of them is late, if only they are waited for.
-  Seconds late_at();
-  void replace_late();
+  bool only_pairs_left() const { return under_way == 0 && pairs_left() && missing.empty() && !needy; }
+  // Owners have changed hands, and devices are gone or new.
+  void look_at_pairs();
+  // A second device has answered, or will not.
+  void settle_pair(const Purpose& purpose);
+  void lose_pair(const Purpose& purpose);
   void begin_updates();
 
-  // Owners that are drawn get others that watch them: they sum the same units over the same sequences.
-  void watch_sums();
-  // Of a gradient that is drawn, what nobody watches yet.
-  struct Unwatched {
-    std::int32_t stage = 0;
-    std::vector<std::int32_t> firsts;  // that sum it
-    std::vector<plan::PieceSlice> rest;
-    std::set<std::int32_t> full{};  // devices that have less room than it seemed
-  };
-  // A device that could: as an owner that is widened, or in a new role.
-  struct Watcher {
-    std::int32_t device = kNobody, widened = kNobody;
-    bool replica = false;
-    double late = 0;  // when it has read and summed, of the time that it may take
-    std::vector<plan::PieceSlice> slices{};
-  };
-  std::vector<Unwatched> drawn_sums();
-  // What nobody can watch in time.
-  void watch_rest(std::vector<Unwatched>& sums);
-  // `within`: a share of the time that the step has left.
-  std::optional<Watcher> best_watcher(const Unwatched& of, double within);
-  void take(Unwatched& of, const Watcher& watcher);
-  void begin_watching(const Unwatched& of, const Watcher& watcher);
-  Flops flops_of(const Unwatched& of);
-  double sequences_of(const OwnerState& of) const;
-  double elements_of(const Unwatched& of, std::span<const plan::PieceSlice> slices);
-  std::vector<plan::PieceSlice> first_of(const Unwatched& of, const std::vector<plan::PieceSlice>& slices,
-                                         double elements);
-  std::int32_t owner_like(std::int32_t id, const OwnerState& like);
-  plan::OwnerCost cost_with(const OwnerState& of, const std::vector<plan::PieceSlice>& slices);
-  void add_watched(std::int32_t index, const std::vector<plan::PieceSlice>& slices);
-  // The sums of an owner are at the server.
-  void compare_sums(std::int32_t first);
-  // Who watches is asked for digests of what is at the server, when it has summed all.
-  void ask_watchers(std::int32_t s);
-  void ask_for_digests(std::int32_t index);
-  bool comparable(const OwnerState& watcher, const OwnerState& first);
-  void ask_for_digest(std::int32_t watcher, std::int32_t first, std::vector<plan::PieceSlice> slices);
-  void digest_in(const Purpose& purpose);
-  void watched_all(std::int32_t index);
-  void look_at_pairs();
-  // It cannot go on: others do, or the server.
-  void stop_watching(std::int32_t index);
   // Of an owner that neither sums nor watches any more the memory is free.
   void leave_role(const OwnerState& of);
 
