@@ -89,6 +89,10 @@ void StageRun::send_again(std::int32_t index, std::int64_t q, std::int32_t loss)
   send_due(of.device);
 }
 
+std::int64_t StageRun::turn_again(std::int32_t index, std::int64_t q) const {
+  return owner[static_cast<std::size_t>(index)].rank * (batch + 1) + 1 + q;
+}
+
 void StageRun::submit_sum(const DueSum& first, std::vector<std::int32_t> all, bool again) {
   Flops remade{0}, flops{0};
   Bytes operands;
@@ -268,8 +272,7 @@ void StageRun::sums_in(const Purpose& purpose) {
 
 void StageRun::gradient_in(std::int32_t s) {
   if (--at(s).gradients_left > 0) return;
-  const std::function<void(TensorId)> done = [&](TensorId tensor) { server->source_done(tensor); },
-                                      nothing = [](TensorId) {};
+  const Visitor done = [&](TensorId tensor) { server->source_done(tensor); }, nothing = [](TensorId) {};
   for_sources(plan.stages[static_cast<std::size_t>(s)], done, nothing);
 }
 

@@ -9,12 +9,16 @@
 
 namespace cleave::sched::stages {
 
-plan::PanelRun StageRun::run_of_weights(Bytes weights) {
+namespace {
+
+plan::PanelRun run_of_weights(Bytes weights) {
   plan::PanelRun run;
   run.panels = std::max<std::int64_t>(1, weights.value() / kWeightPanel);
   if (weights.value() > 0) run.each.down = with_header(Bytes((weights.value() + run.panels - 1) / run.panels));
   return run;
 }
+
+}  // namespace
 
 TaskletId StageRun::load(const Purpose& purpose, Urgency urgency, Bytes weights, Bytes memory, StageItem item) {
   book(purpose.device).free -= memory;
@@ -142,7 +146,7 @@ bool StageRun::load_owners() {
     const std::int32_t index = add_owner(id, s, of_plan.replica, groups > 1, of_plan.slices, std::move(sequences));
     owner[static_cast<std::size_t>(index)].group = of_plan.group;
     if (id == kServer || book(id).present) continue;
-    wait_for_room(index);
+    recovery.wait_for_room(index);
     all_there = false;
   }
   watchers.watch();

@@ -88,7 +88,7 @@ void Progress::chunk_done() {
 
 Seconds Progress::calm_time() const {
   const std::size_t mark = std::min(course_.pace.size(), calm_->pace.size()) - 1;
-  const Seconds since = run_.fleet.now() - run_.began - course_.pace[mark], then = calm_->pace[mark] + since;
+  const Seconds since = now() - course_.pace[mark], then = calm_->pace[mark] + since;
   return mark + 1 < calm_->pace.size() ? std::min(then, calm_->pace[mark + 1]) : std::min(then, calm_->end);
 }
 
@@ -130,7 +130,7 @@ Seconds Progress::opens_in(std::int32_t s) {
 }
 
 Seconds Progress::ends_in() {
-  const Seconds planned = calm_ ? calm_->end - calm_time() : run_.plan.forecast - (run_.fleet.now() - run_.began);
+  const Seconds planned = calm_ ? calm_->end - calm_time() : run_.plan.forecast - now();
   return std::max(planned, time_left(0));
 }
 

@@ -325,10 +325,14 @@ void StageRun::bottom_done() {
 
 void StageRun::norms_done(std::int32_t s) {
   progress.stage_passed(s);
-  const std::function<void(TensorId)> nothing = [](TensorId) {},
-                                      done = [&](TensorId norm) { server->source_done(norm); };
+  const Visitor nothing = [](TensorId) {}, done = [&](TensorId norm) { server->source_done(norm); };
   for_sources(plan.stages[static_cast<std::size_t>(s)], nothing, done);
   for (const Host& host : at(s).hosts) send_due(host.device);
+}
+
+bool StageRun::has_gradient(std::int32_t s, std::int64_t q) {
+  if (in_parts() && s + 1 >= head) return s >= head ? head_join.has_passed(q) : head_join.is_joined(q);
+  return (s + 1 >= head ? visit(forward, head, q) : visit(backward, s + 1, q)).done == chunks;
 }
 
 }  // namespace cleave::sched::stages

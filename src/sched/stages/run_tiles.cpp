@@ -35,7 +35,7 @@ void StagesInTiles::with_scheduler(const std::function<void(Scheduler&)>& act) {
 
 void StagesInTiles::advance() {
   if (!under_way()) return;
-  if (run_.missing.empty()) with_scheduler([](Scheduler& scheduler) { scheduler.advance_part(); });
+  if (!run_.recovery.is_pending()) with_scheduler([](Scheduler& scheduler) { scheduler.advance_part(); });
   if (scheduler_->part_is_complete()) done();
 }
 
@@ -62,7 +62,7 @@ bool StagesInTiles::take(const Event& event) {
     run_.book(static_cast<std::int32_t>(event.device.value)).contributed = true;
   if (event.kind == EventKind::rejected) {
     run_.asks_to_go_on = true;
-    run_.give_up_on(static_cast<std::int32_t>(event.device.value), StageRun::Then::is_excluded);
+    run_.recovery.give_up_on(static_cast<std::int32_t>(event.device.value), Recovery::Then::is_excluded);
   }
   return true;
 }

@@ -2,7 +2,6 @@
 #include "stages/run_watchers.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "quorum/witness_draw.hpp"
@@ -182,7 +181,7 @@ std::optional<Watchers::Watcher> Watchers::best_watcher(const Unwatched& of, dou
   double best = 0, best_elements = 0;
   std::optional<Watcher> chosen;
   std::vector<PieceSlice> from;
-  for (const Candidate& candidate : run_.candidates()) {
+  for (const Candidate& candidate : run_.candidates.all()) {
     if (of.full.contains(candidate.device)) continue;
     const bool replica = candidate.is_replica(of.stage);
     const std::int32_t widens = owner_like(candidate.device, first);

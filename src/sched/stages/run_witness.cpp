@@ -206,7 +206,7 @@ void Witnesses::ask_another(const Purpose& purpose) {
   give_place_back(pair);
   pair.witness = kNobody;
   waiting_[static_cast<std::size_t>(pair.stage)].insert(purpose.pair);
-  if (run_.missing.empty()) ask(pair.stage);  // else when those that are gone are replaced
+  if (!run_.recovery.is_pending()) ask(pair.stage);  // else when those that are gone are replaced
 }
 
 Seconds Witnesses::late_at(const Pair& pair) const {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
-#include <numeric>
 #include <utility>
 
 #include "cleave/base/error.hpp"
@@ -22,7 +21,6 @@ constexpr std::int64_t kEventsBetweenQuestions = 1024;
 constexpr Seconds kSilence{60};
 constexpr Seconds kHeeds{1};       // that it takes to notice, while nothing happens, that it is to stop
 constexpr double kOfMemory = 0.9;  // of the fleet, that all stages may take beside what no stage has room in
-constexpr double kLook = 0.01;     // of a step, from one look for late devices to the next
 
 }  // namespace
 
@@ -47,7 +45,7 @@ std::vector<fleet::DeviceProfile> StageRun::found_profiles() const {
 std::vector<fleet::DeviceProfile> StageRun::trusted() const {
   std::vector<fleet::DeviceProfile> profiles = found_profiles();
   std::erase_if(profiles, [&](const fleet::DeviceProfile& profile) {
-    return distrusted.contains(profile.id) || left_out.contains(static_cast<std::int32_t>(profile.id.value));
+    return distrusted.contains(profile.id) || late_devices.is_left_out(profile.id);
   });
   return profiles;
 }
@@ -80,16 +78,23 @@ void StageRun::take_plan() {
     if (plan::StageCost(work, plan.stages[s].first, plan.stages[s].end, plan.chunk).backward())
       lowest = static_cast<std::int32_t>(s);
   }
-  for (const plan::Stage& of_plan : plan.stages) expect_sources(of_plan);
+  const Visitor expect = [&](TensorId tensor) { server->expect_source(tensor); };
+  for (const plan::Stage& of_plan : plan.stages) for_sources(of_plan, expect, expect);
 }
 
 Visit& StageRun::visit(std::vector<Visit>& visits, std::int32_t s, std::int64_t q) {
   return visits[static_cast<std::size_t>(s * batch + q)];
 }
 
-void StageRun::expect_sources(const plan::Stage& of_plan) {
-  const std::function<void(TensorId)> expect = [&](TensorId tensor) { server->expect_source(tensor); };
-  for_sources(of_plan, expect, expect);
+void StageRun::for_sources(const plan::Stage& of_plan, const Visitor& of_owners, const Visitor& of_norms) const {
+  std::set<std::int64_t> seen;
+  for (std::int64_t i = of_plan.first; i < of_plan.end; ++i) {
+    const model::Piece& piece = work.pieces[static_cast<std::size_t>(i)];
+    for (const model::SlicedTensor& tensor : piece.tensors) {
+      if (tensor.trained && seen.insert(tensor.tensor.value).second) of_owners(tensor.tensor);
+    }
+    for (const TensorId norm : piece.norms) of_norms(norm);
+  }
 }
 
 std::optional<plan::StagePlan> StageRun::find_plan() {
@@ -101,9 +106,9 @@ std::optional<plan::StagePlan> StageRun::find_plan() {
 }
 
 std::optional<plan::StagePlan> StageRun::plan_for_those_there() {
-  if (!left_out.empty()) {
+  if (late_devices.leaves_any_out()) {
     if (std::optional<plan::StagePlan> found = find_plan()) return found;
-    left_out.clear();
+    late_devices.leave_none_out();
   }
   if (std::optional<plan::StagePlan> found = find_plan()) return found;
   if (!planned_with.empty() && can_pass()) return std::nullopt;
@@ -133,7 +138,7 @@ void StageRun::begin() {
   began = fleet.now();  // before what may throw: an abandoned step counts from here
   for (const fleet::DeviceProfile& declared : profiles_of(fleet)) rates.know(declared);
   rates.renew(true);
-  const bool others = left_out != std::exchange(left_out, still_at_work());
+  const bool others = late_devices.leave_out();
   if (fleet.roster() != planned_for || !planned_all_trusted || rates.version() != rates_planned || others) {
     const Stopwatch watch(report.planning);
     rates_planned = rates.version();
@@ -150,12 +155,10 @@ void StageRun::begin() {
   }
   if (planned_with.empty()) planned_with = trusted();
   began = fleet.now();
-  missing.clear();
   losses.clear();
   progress.begin();
-  next_relief = Seconds(0);
-  homeless.clear();
-  needy = false;
+  relief.begin();
+  recovery.begin();
   tally = {std::vector<std::int64_t>(plan.stages.size()), std::vector<std::int64_t>(plan.stages.size()),
            std::vector<double>(plan.stages.size())};
   purposes.clear();
@@ -188,11 +191,7 @@ void StageRun::begin() {
   witnesses.begin();
   watchers.begin();
   asks_to_go_on = false;
-  dismissed.clear();
-  std::erase_if(guessed, [](const auto& of) { return of.second; });
-  taken_back.clear();
-  slowed.clear();
-  if (options.watch) late_watch.begin(fleet.now(), plan.forecast * kLook, options.stages.server, believed());
+  late_devices.begin();
   fleet.begin_step(graph);
   fleet.begin_stages(plan);
   open_stages();
@@ -200,17 +199,14 @@ void StageRun::begin() {
   load_owners();
   server->begin();
   server->hold_updates();
-  if (!outgrown) return;
-  const Stopwatch watch(report.planning);
-  progress.rehearse();
-  give_to_others({});
+  if (outgrown) recovery.fill_gaps();
 }
 
 bool StageRun::rests() {
   if (under_way > 0 || pairs_left() || server->under_way() > 0 || head_join.is_busy() || tiles.under_way() ||
-      !missing.empty())
+      recovery.is_pending())
     return false;
-  return !homeless.empty() || bare_stage() != kNobody;
+  return recovery.has_homeless() || bare_stage() != kNobody;
 }
 
 std::int32_t StageRun::bare_stage() {
@@ -249,33 +245,33 @@ void StageRun::run(const KeepGoing& keep_going) {
     if (asked) begin_updates();
     const Seconds silent = standstill(resting), late = witnesses.late_at();
     // Devices that leave at one moment are replaced together.
-    Seconds until = missing.empty() ? std::min(silent, late) : fleet.now();
-    if (needy) until = std::min(until, std::max(next_try, fleet.now()));
+    Seconds until = recovery.is_pending() ? fleet.now() : std::min(silent, late);
+    if (recovery.is_needy()) until = std::min(until, std::max(recovery.next_try(), fleet.now()));
     if (resting && keep_going) until = std::min(until, fleet.now() + kHeeds);
-    const bool looks = options.watch && missing.empty() && under_way > 0;
-    if (looks) until = std::min(until, std::max(late_watch.next_look(), fleet.now()));
+    const bool looks = options.watch && !recovery.is_pending() && under_way > 0;
+    if (looks) until = std::min(until, std::max(late_devices.next_look(), fleet.now()));
     if (tiles.under_way()) until = std::min(until, std::max(tiles.deadline(), fleet.now()));
     const Event event = fleet.next_event(until);
     if (event.kind != EventKind::timeout) {
       last_event = fleet.now();
-      next_try = std::min(next_try, last_event + retry_every());
+      recovery.note_event();
       if (!tiles.take(event)) handle(event);
     } else if (tiles.take(event)) {
       last_event = fleet.now();
     } else if (late <= fleet.now()) {
       witnesses.replace_late();
-    } else if (!missing.empty()) {
-      recover();
+    } else if (recovery.is_pending()) {
+      recovery.recover();
     } else if (fleet.now() >= silent && !tiles.under_way()) {
       if (options.rehearsal || (resting && options.may_give_up)) explain_standstill();
       if (!still_carries()) {
-        if (!give_up_silent()) explain_standstill();
+        if (!recovery.give_up_silent()) explain_standstill();
         last_event = fleet.now();
       }
-    } else if (needy && fleet.now() >= next_try) {
-      try_again();
+    } else if (recovery.is_due()) {
+      recovery.try_again();
     }
-    if (looks && missing.empty() && fleet.now() >= late_watch.next_look()) look_for_late();
+    if (looks && !recovery.is_pending() && fleet.now() >= late_devices.next_look()) late_devices.look();
     tiles.advance();
     while (phase_is_over()) begin_next_phase();
     tiles.advance();  // a round that has just begun
@@ -304,7 +300,7 @@ void StageRun::open_book(const fleet::DeviceProfile& profile) {
                           .free = profile.memory,
                           .profile = profile,
                           .contributed = contributed};
-  if (options.watch) late_watch.open(static_cast<std::int32_t>(id), fleet.now());
+  late_devices.open(static_cast<std::int32_t>(id));
 }
 
 TaskletId StageRun::submit(const Purpose& purpose, Priority priority, const plan::PanelRun& run, Bytes resident,
@@ -335,10 +331,8 @@ TaskletId StageRun::submit(const Purpose& purpose, Priority priority, const plan
     if (!purpose.is_witness()) ++under_way;
   }
   if (purpose.device != kServer) {
-    if (options.watch) {
-      const double computes = late_watch.sent(book(purpose.device).profile, run, !keeps, fleet.now());
-      if (!keeps) purposes.find(tasklet.id)->computes = computes;
-    }
+    const double computes = late_devices.sent(purpose.device, run, !keeps);
+    if (!keeps) purposes.find(tasklet.id)->computes = computes;
     report.bytes_down += run.down();
     report.bytes_up += run.up();
     ++report.tasklets;
@@ -354,9 +348,8 @@ void StageRun::remove_purpose(TaskletId tasklet, bool answered) {
     --under_way;
     last_done = fleet.now();
   }
-  if (const Purpose* const found = purposes.find(tasklet);
-      options.watch && found != nullptr && found->device != kServer)
-    late_watch.answered(found->device, answered ? found->computes : 0, fleet.now());
+  if (const Purpose* const found = purposes.find(tasklet); found != nullptr && found->device != kServer)
+    late_devices.answered(found->device, answered ? found->computes : 0);
   purposes.remove(tasklet);
 }
 
@@ -370,9 +363,10 @@ void StageRun::handle(const Event& event) {
     }
     return;
   }
-  if (event.kind == EventKind::left) return lose(static_cast<std::int32_t>(event.device.value), event.unnoticed);
-  if (event.kind == EventKind::joined) return join(event.device);
-  if (event.kind == EventKind::late) return measure_answer(event);
+  if (event.kind == EventKind::left)
+    return recovery.lose(static_cast<std::int32_t>(event.device.value), event.unnoticed);
+  if (event.kind == EventKind::joined) return recovery.join(event.device);
+  if (event.kind == EventKind::late) return late_devices.measure(event);
   const bool wrong = event.kind == EventKind::rejected;
   if (const Purpose* const asked = purposes.find(event.tasklet);
       asked != nullptr && asked->is_witness() && (wrong || event.kind == EventKind::lost)) {
@@ -383,14 +377,15 @@ void StageRun::handle(const Event& event) {
     asks_to_go_on = true;
     report.rejected += event.also.valid() ? 2 : 1;
     for (const DeviceId liar : {event.device, event.also}) {
-      if (liar.valid()) give_up_on(static_cast<std::int32_t>(liar.value), Then::is_excluded);
+      if (liar.valid()) recovery.give_up_on(static_cast<std::int32_t>(liar.value), Recovery::Then::is_excluded);
     }
     return;
   }
   if ((wrong || event.kind == EventKind::lost) && purposes.find(event.tasklet) != nullptr) {
     asks_to_go_on = wrong;
     if (wrong) ++report.rejected;
-    return give_up_on(static_cast<std::int32_t>(event.device.value), wrong ? Then::is_excluded : Then::begins_again);
+    return recovery.give_up_on(static_cast<std::int32_t>(event.device.value),
+                               wrong ? Recovery::Then::is_excluded : Recovery::Then::begins_again);
   }
   if (event.kind != EventKind::done) return;
   const Purpose* const found = purposes.find(event.tasklet);
@@ -400,14 +395,14 @@ void StageRun::handle(const Event& event) {
   if (purpose.is_witness()) return settle_pair(purpose);
   if (purpose.device != kServer) book(purpose.device).contributed = true;
   progress.work_done(purpose.stage);
-  if (purpose.device != kServer) measure_answer(event);
+  if (purpose.device != kServer) late_devices.measure(event);
   if (purpose.loss != kNoLoss) losses.records().answered(purpose.loss, fleet.now(), event.measured.down);
   carry_on(purpose);
-  if (!missing.empty()) return;
-  if (needy && fleet.now() >= next_try) try_again();
-  if (progress.calm() && fleet.now() >= next_relief) {
+  if (recovery.is_pending()) return;
+  if (recovery.is_due()) recovery.try_again();
+  if (relief.is_due()) {
     const Stopwatch watch(report.planning);
-    relieve();
+    relief.relieve();
   }
 }
 
@@ -431,7 +426,7 @@ void StageRun::explain_standstill() {
     throw InputError(
         fmt::format("no device that is left can hold stage {} ({} bytes)", s, least_memory(at(s).cost).value()),
         "more devices, or plan.layout: tiles");
-  if (!homeless.empty())
+  if (recovery.has_homeless())
     throw InputError("no devices that are left can hold the sums of one that was lost",
                      "more devices, or plan.layout: tiles");
   CLEAVE_ASSERT(false, "nothing is under way, and the step is not complete");
@@ -470,6 +465,10 @@ void StageRun::begin_updates() {
     if (at(s).gradients_left > 0 || (s >= lowest && at(s).backward_left > 0)) return;
   }
   server->release_updates();
+}
+
+bool StageRun::only_pairs_left() const {
+  return under_way == 0 && pairs_left() && !recovery.is_pending() && !recovery.is_needy();
 }
 
 void StageRun::look_at_pairs() {
