@@ -55,8 +55,7 @@ std::int32_t StageRun::owner_served(std::int64_t q, std::int32_t s, std::int32_t
 }
 
 void StageRun::sum_elsewhere(std::int64_t q, std::int32_t s) {
-  Seconds& opened = course.opened[static_cast<std::size_t>(s)];
-  if (opened.value() == 0) opened = fleet.now() - began;
+  progress.stage_opened(s);
   const Visit& ran = summed_visit(s, q);
   for (const std::int32_t index : at(s).owners) {
     OwnerState& of = owner[static_cast<std::size_t>(index)];
@@ -88,6 +87,10 @@ void StageRun::send_again(std::int32_t index, std::int64_t q, std::int32_t loss)
   of.seen[static_cast<std::size_t>(q)] = true;
   book(of.device).due.insert({.rank = of.rank, .sequence = q, .stage = of.stage, .owner = index, .loss = loss});
   send_due(of.device);
+}
+
+std::int64_t StageRun::turn_again(std::int32_t index, std::int64_t q) const {
+  return owner[static_cast<std::size_t>(index)].rank * (batch + 1) + 1 + q;
 }
 
 void StageRun::submit_sum(const DueSum& first, std::vector<std::int32_t> all, bool again) {
@@ -225,12 +228,9 @@ void StageRun::summed(const Purpose& purpose) {
 }
 
 void StageRun::all_summed(std::int32_t index) {
-  if (const std::int32_t id = owner[static_cast<std::size_t>(index)].device; id != kServer) {
-    course.summed.resize(device.size());
-    course.summed[static_cast<std::size_t>(id)] = fleet.now() - began;
-  }
+  if (const std::int32_t id = owner[static_cast<std::size_t>(index)].device; id != kServer) progress.device_summed(id);
   send_sums(index);
-  if (!owner[static_cast<std::size_t>(index)].watched.empty()) ask_for_digests(index);
+  if (!owner[static_cast<std::size_t>(index)].watched.empty()) watchers.ask_for_digests(index);
 }
 
 void StageRun::send_sums(std::int32_t index) {
@@ -240,7 +240,7 @@ void StageRun::send_sums(std::int32_t index) {
   of.panels = std::max<std::int64_t>(1, of.sums.value() / kWeightPanel);
   // What is in does not have to be made again if the device is lost while it sends. Every part is a message, so where
   // messages take time there are parts only once something has been lost.
-  of.part = calm || book(of.device).latency.value() == 0 ? kSumPanels : std::min(of.panels, kMostSumPanels);
+  of.part = progress.calm() || book(of.device).latency.value() == 0 ? kSumPanels : std::min(of.panels, kMostSumPanels);
   if (of.device == kServer) of.part = of.panels = 1;
   for (std::int64_t sent = 0; sent < of.panels; sent += of.part) {
     plan::PanelRun run;
@@ -266,27 +266,13 @@ void StageRun::sums_in(const Purpose& purpose) {
   if (DeviceBook& on = book(of.device); --on.sending == 0) on.sent_at = fleet.now();
   leave_role(of);
   tally.summed[static_cast<std::size_t>(of.stage)] += of.elements * static_cast<double>(of.sequences.size());
-  compare_sums(purpose.owner);
+  watchers.compare(purpose.owner);
   gradient_in(purpose.stage);
-}
-
-// What is at work on a sequence has its room in one role of a device at a stage: the next one takes it over.
-void StageRun::pass_on_room(const OwnerState& of) {
-  const bool had_room = !of.guest || of.room.valid();
-  if (of.room.valid()) give_back(of.room, of.device, of.cost.at_work);
-  if (!had_room) return;
-  for (const std::int32_t other : at(of.stage).owners) {
-    OwnerState& its = owner[static_cast<std::size_t>(other)];
-    if (!its.active() || its.device != of.device || !its.guest || its.room.valid()) continue;
-    its.room = load({Errand::weights, its.device, its.stage}, kWeights, Bytes(0), its.cost.at_work, {});
-    return;
-  }
 }
 
 void StageRun::gradient_in(std::int32_t s) {
   if (--at(s).gradients_left > 0) return;
-  const std::function<void(TensorId)> done = [&](TensorId tensor) { server->source_done(tensor); },
-                                      nothing = [](TensorId) {};
+  const Visitor done = [&](TensorId tensor) { server->source_done(tensor); }, nothing = [](TensorId) {};
   for_sources(plan.stages[static_cast<std::size_t>(s)], done, nothing);
 }
 

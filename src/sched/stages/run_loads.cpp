@@ -9,12 +9,16 @@
 
 namespace cleave::sched::stages {
 
-plan::PanelRun StageRun::run_of_weights(Bytes weights) {
+namespace {
+
+plan::PanelRun run_of_weights(Bytes weights) {
   plan::PanelRun run;
   run.panels = std::max<std::int64_t>(1, weights.value() / kWeightPanel);
   if (weights.value() > 0) run.each.down = with_header(Bytes((weights.value() + run.panels - 1) / run.panels));
   return run;
 }
+
+}  // namespace
 
 TaskletId StageRun::load(const Purpose& purpose, Urgency urgency, Bytes weights, Bytes memory, StageItem item) {
   book(purpose.device).free -= memory;
@@ -114,7 +118,7 @@ void StageRun::add_host(std::int32_t s, const plan::StageReplica& replica, bool 
             .brought = {},
             .places = {},
             .helps = helps};
-  if (options.quorum) keep_witness_slots(host);
+  if (options.quorum) witnesses.keep_slots(host);
   host.load = load({Errand::weights, id, s}, urgency, cost.weights(), cost.weights(), {.keeps = host.keeps()});
   hold_places(cost, host, s);
   book(id).free -= places(cost, host);
@@ -142,10 +146,11 @@ bool StageRun::load_owners() {
     const std::int32_t index = add_owner(id, s, of_plan.replica, groups > 1, of_plan.slices, std::move(sequences));
     owner[static_cast<std::size_t>(index)].group = of_plan.group;
     if (id == kServer || book(id).present) continue;
-    wait_for_room(index);
+    recovery.wait_for_room(index);
     all_there = false;
   }
-  watch_sums();
+  watchers.watch();
+  witnesses.add_slots();
   for (std::size_t index = before; index < owner.size(); ++index) {
     if (!owner[index].lost) load_owner(static_cast<std::int32_t>(index));
   }

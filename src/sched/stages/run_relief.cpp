@@ -1,7 +1,6 @@
-// Owners that would hold up the step, once something has been lost, give sequences to others.
-//
-// What is lost early goes to whoever has memory then, and may be slow; later, quicker devices are done with work of
-// their own. What an owner has summed stays its own: it sends partial sums, and others sum the rest.
+// Which owner is the last, what it can spare, and whether others would be done sooner.
+#include "stages/run_relief.hpp"
+
 #include <algorithm>
 #include <limits>
 #include <set>
@@ -24,53 +23,55 @@ constexpr std::int64_t kNext = 2;          // sequences that an owner keeps in a
 
 }  // namespace
 
-Seconds StageRun::late_by() const {
-  return std::min(kMostLate, kLate * static_cast<double>(losses.moments())) * calm->end;
+bool Relief::is_due() const { return run_.progress.calm() && run_.fleet.now() >= next_; }
+
+Seconds Relief::late_by() const {
+  return std::min(kMostLate, kLate * static_cast<double>(run_.losses.moments())) * run_.progress.calm()->end;
 }
 
-double StageRun::due_in() {
-  double due = ends_in().value();
-  for (const OwnerState& of : owner) {
-    if (!of.closed && !of.lost && of.left > 0) due = std::max(due, (of.in_by - fleet.now()).value());
+double Relief::due_in() {
+  double due = run_.progress.ends_in().value();
+  for (const OwnerState& of : run_.owner) {
+    if (!of.closed && !of.lost && of.left > 0) due = std::max(due, (of.in_by - run_.fleet.now()).value());
   }
   return due;
 }
 
-StageRun::Busy StageRun::stood_in_after(const OwnerState& of) {
-  const DeviceBook& on = book(of.device);
+Relief::Busy Relief::stood_in_after(const OwnerState& of) {
+  const DeviceBook& on = run_.book(of.device);
   Busy after;
   const auto add = [&](const OwnerState& its) {
     after.reads += static_cast<double>(its.cost.operands.value()) / on.downlink;
     after.computes += its.cost.alone.value() / on.compute;
   };
   bool several = false;
-  for (const OwnerState& its : owner) {
+  for (const OwnerState& its : run_.owner) {
     if (its.device != of.device || its.rank <= of.rank || its.closed || its.lost || its.left == 0) continue;
     several = true;
     after.sums += static_cast<double>(its.sums.value()) / on.uplink;
   }
   if (!several) return after;
-  purposes.for_each([&](const Purpose& purpose) {
+  run_.purposes.for_each([&](const Purpose& purpose) {
     if (purpose.errand != Errand::sum || !purpose.reads || purpose.device != of.device) return;
-    if (const OwnerState& its = owner[static_cast<std::size_t>(purpose.owner)]; its.rank > of.rank) add(its);
+    if (const OwnerState& its = run_.owner[static_cast<std::size_t>(purpose.owner)]; its.rank > of.rank) add(its);
   });
   std::set<std::pair<std::int32_t, std::int64_t>> read;
   for (const DueSum& due : on.due) {
     if (read.emplace(due.stage, due.sequence).second && due.rank > of.rank)
-      add(owner[static_cast<std::size_t>(due.owner)]);
+      add(run_.owner[static_cast<std::size_t>(due.owner)]);
   }
   return after;
 }
 
-std::optional<StageRun::LateOwner> StageRun::latest_owner(std::span<const Candidate> all) {
+std::optional<Relief::LateOwner> Relief::latest_owner(std::span<const Candidate> all) {
   std::optional<LateOwner> latest;
   const double left = due_in();
   std::vector<double> passes;
-  for (std::int32_t s = 0; s <= top(); ++s) passes.push_back(passes_in(s).value());
-  for (std::size_t i = 0; i < owner.size(); ++i) {
-    const OwnerState& of = owner[i];
+  for (std::int32_t s = 0; s <= run_.top(); ++s) passes.push_back(run_.progress.passes_in(s).value());
+  for (std::size_t i = 0; i < run_.owner.size(); ++i) {
+    const OwnerState& of = run_.owner[i];
     if (of.closed || of.lost || of.left == 0 || of.handed_on >= kMostHandedOn) continue;
-    if (of.device == kServer || !book(of.device).present) continue;
+    if (of.device == kServer || !run_.book(of.device).present) continue;
     const Candidate& on = *std::ranges::lower_bound(all, of.device, {}, &Candidate::device);
     // Operands come in the gaps that sequences leave which pass; after those they have the link for themselves. What it
     // stands in for comes after what was planned for it.
@@ -93,26 +94,26 @@ std::optional<StageRun::LateOwner> StageRun::latest_owner(std::span<const Candid
                        .end = end,
                        .sums = static_cast<double>(of.sums.value()) / on.uplink,
                        .all_sums = of.stands_in ? sums_again : on.sums_busy - on.sums_again,
-                       .loading = loading_left(of),
+                       .loading = run_.candidates.loading_left(of),
                        .up_busy = on.up_busy,
                        .pace = static_cast<double>(of.cost.operands.value()) / (on.downlink * gaps)};
   }
   return latest;
 }
 
-bool StageRun::is_alone(const Purpose& sum) const {
-  const auto with = shared_sums.find(sum.tasklet.value);
-  return with == shared_sums.end() || with->second.owners.empty();
+bool Relief::is_alone(const Purpose& sum) const {
+  const auto with = run_.shared_sums.find(sum.tasklet.value);
+  return with == run_.shared_sums.end() || with->second.owners.empty();
 }
 
-std::vector<std::int64_t> StageRun::spare_of(std::int32_t index, std::int64_t keeps) {
-  const OwnerState& of = owner[static_cast<std::size_t>(index)];
-  std::vector<bool> pending(static_cast<std::size_t>(batch), false);
-  purposes.for_each([&](const Purpose& purpose) {
+std::vector<std::int64_t> Relief::spare_of(std::int32_t index, std::int64_t keeps) {
+  const OwnerState& of = run_.owner[static_cast<std::size_t>(index)];
+  std::vector<bool> pending(static_cast<std::size_t>(run_.batch), false);
+  run_.purposes.for_each([&](const Purpose& purpose) {
     if (purpose.errand == Errand::sum && purpose.owner == index && is_alone(purpose))
       pending[static_cast<std::size_t>(purpose.sequence)] = true;
   });
-  for (const DueSum& due : device[static_cast<std::size_t>(of.device)].due) {
+  for (const DueSum& due : run_.device[static_cast<std::size_t>(of.device)].due) {
     if (due.owner == index) pending[static_cast<std::size_t>(due.sequence)] = true;
   }
   std::vector<std::int64_t> spare;
@@ -124,61 +125,65 @@ std::vector<std::int64_t> StageRun::spare_of(std::int32_t index, std::int64_t ke
   return spare;
 }
 
-void StageRun::forget_sums(std::int32_t index, const std::vector<bool>& of_these) {
+void Relief::forget_sums(std::int32_t index, const std::vector<bool>& of_these) {
   std::vector<TaskletId> gone;
-  purposes.for_each([&](const Purpose& purpose) {
+  run_.purposes.for_each([&](const Purpose& purpose) {
     if (purpose.errand == Errand::sum && purpose.owner == index && is_alone(purpose) &&
         of_these[static_cast<std::size_t>(purpose.sequence)])
       gone.push_back(purpose.tasklet);
   });
   for (const TaskletId tasklet : gone) {
-    const auto with = shared_sums.find(tasklet.value);
-    if (with != shared_sums.end()) {
-      if (with->second.again) --book(owner[static_cast<std::size_t>(index)].device).summing;
-      shared_sums.erase(with);
+    const auto with = run_.shared_sums.find(tasklet.value);
+    if (with != run_.shared_sums.end()) {
+      if (with->second.again) --run_.book(run_.owner[static_cast<std::size_t>(index)].device).summing;
+      run_.shared_sums.erase(with);
     }
-    remove_purpose(tasklet);
-    fleet.forget(tasklet);
+    run_.remove_purpose(tasklet);
+    run_.fleet.forget(tasklet);
   }
-  std::erase_if(book(owner[static_cast<std::size_t>(index)].device).due, [&](const DueSum& due) {
+  std::erase_if(run_.book(run_.owner[static_cast<std::size_t>(index)].device).due, [&](const DueSum& due) {
     return due.owner == index && of_these[static_cast<std::size_t>(due.sequence)];
   });
-  send_due(owner[static_cast<std::size_t>(index)].device);
+  run_.send_due(run_.owner[static_cast<std::size_t>(index)].device);
 }
 
-bool StageRun::relieve_one() {
-  std::vector<Candidate> all = candidates();
+bool Relief::relieve_one() {
+  std::vector<Candidate> all = run_.candidates.all();
   const std::optional<LateOwner> late = latest_owner(all);
   const double left = due_in();
   if (!late) return false;
   const auto index = late->index;
-  OwnerState& of = owner[static_cast<std::size_t>(index)];
+  OwnerState& of = run_.owner[static_cast<std::size_t>(index)];
   const std::int32_t s = of.stage, id = of.device;
   std::erase_if(all, [&](const Candidate& one) { return one.device == id; });
-  all = with_server(std::move(all), {});
+  all = run_.candidates.with_server(std::move(all), {});
   const double target = late->end - kGain * late_by().value();
   // It keeps what it can do in time, if its partial sums are not too late whatever it keeps.
   const double grows =
-      of.partial ? 1 : static_cast<double>(plan::sum_bytes(work.wire)) / static_cast<double>(size_of(work.wire));
+      of.partial ? 1
+                 : static_cast<double>(plan::sum_bytes(run_.work.wire)) / static_cast<double>(size_of(run_.work.wire));
   const double sending = late->all_sums + (grows - 1) * late->sums;
   const auto in_time = static_cast<std::int64_t>(std::max(0.0, (left - sending - late->loading) / late->pace));
   const auto ready = [&](const std::vector<std::int64_t>& its) {
-    return std::ranges::all_of(its, [&](std::int64_t q) { return has_gradient(s, q); }) ? Seconds(0) : passes_in(s);
+    return std::ranges::all_of(its, [&](std::int64_t q) { return run_.has_gradient(s, q); })
+               ? Seconds(0)
+               : run_.progress.passes_in(s);
   };
   const auto shared = [&](const std::vector<std::int64_t>& its, bool partial) {
     const LostSums lost{.stage = s,
-                        .cost = &at(s).cost,
+                        .cost = &run_.at(s).cost,
                         .slices = of.slices,
                         .sequences = std::ssize(its),
                         .partial = partial,
                         .ready = ready(its),
-                        .opens = opens_in(s),
-                        .beside = beside(s, its, id)};
-    return share_out(work, std::span(&lost, 1), all, Seconds(kReliefInTime * left), Seconds(late->end), plan.chunk);
+                        .opens = run_.progress.opens_in(s),
+                        .beside = run_.recovery.beside(s, its, id)};
+    return share_out(run_.work, std::span(&lost, 1), all, Seconds(kReliefInTime * left), Seconds(late->end),
+                     run_.plan.chunk);
   };
   const std::vector<std::int64_t> spare = spare_of(index, std::max(kNext, in_time));
-  const double own_read =
-      late->loading + std::max(static_cast<double>(std::max(kNext, in_time)) * late->pace, passes_in(s).value());
+  const double own_read = late->loading + std::max(static_cast<double>(std::max(kNext, in_time)) * late->pace,
+                                                   run_.progress.passes_in(s).value());
   const double own_end = std::max(own_read, late->up_busy) + sending;
   SharedOut some, all_of_it = shared(of.sequences, of.partial);
   double some_end = std::numeric_limits<double>::infinity(), all_of_it_end = some_end;
@@ -190,39 +195,39 @@ bool StageRun::relieve_one() {
   if (std::min(some_end, all_of_it_end) > target) return false;
   const bool keeps = some_end <= all_of_it_end;
   const std::vector<std::int64_t> its = keeps ? spare : of.sequences;
-  std::vector<bool> gone(static_cast<std::size_t>(batch), false);
+  std::vector<bool> gone(static_cast<std::size_t>(run_.batch), false);
   for (const std::int64_t q : its) gone[static_cast<std::size_t>(q)] = true;
   forget_sums(index, gone);
   const bool partial = keeps || of.partial;
-  stop_watching(index);
+  run_.watchers.stop(index);
   if (keeps) {
     for (const std::int64_t q : its) of.seen[static_cast<std::size_t>(q)] = true;
     std::erase_if(of.sequences, [&](std::int64_t q) { return gone[static_cast<std::size_t>(q)]; });
     of.left -= std::ssize(its);
     of.partial = true;
-    of.sums = Bytes(static_cast<std::int64_t>(of.elements) * plan::sum_bytes(work.wire));
+    of.sums = Bytes(static_cast<std::int64_t>(of.elements) * plan::sum_bytes(run_.work.wire));
   } else {
     of.closed = true;
-    leave_role(of);
+    run_.leave_role(of);
   }
   ++of.handed_on;
   const SharedOut& chosen = keeps ? some : all_of_it;
-  deal_out(s, partial, its, chosen.parts.front(), kNoLoss, fleet.now() + chosen.by, of.handed_on);
+  run_.recovery.deal_out(s, partial, its, chosen.parts.front(), kNoLoss, run_.fleet.now() + chosen.by, of.handed_on);
   // deal_out() may have moved the owners.
   if (!keeps) {
-    --at(s).gradients_left;
-  } else if (owner[static_cast<std::size_t>(index)].left == 0) {
-    send_sums(index);
+    --run_.at(s).gradients_left;
+  } else if (run_.owner[static_cast<std::size_t>(index)].left == 0) {
+    run_.send_sums(index);
   }
   return true;
 }
 
-void StageRun::relieve() {
-  next_relief = fleet.now() + calm->end * kReliefEvery;
+void Relief::relieve() {
+  next_ = run_.fleet.now() + run_.progress.calm()->end * kReliefEvery;
   // While sequences pass, forecasts are not sure enough: what is taken from one is late at another.
-  if (at(lowest).backward_left > 0) return;
+  if (run_.at(run_.lowest).backward_left > 0) return;
   for (int k = 0; k < kMostReliefs && relieve_one(); ++k) {}
-  look_at_pairs();
+  run_.look_at_pairs();
 }
 
 }  // namespace cleave::sched::stages

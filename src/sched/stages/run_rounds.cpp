@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "stages/stage_run.hpp"
-#include "stopwatch.hpp"
 
 namespace cleave::sched::stages {
 
@@ -32,7 +31,7 @@ std::int32_t StageRun::highest_open() const {
 }
 
 bool StageRun::phase_is_over() {
-  if (is_last_phase() || !missing.empty() || !pairs.empty()) return false;
+  if (is_last_phase() || recovery.is_pending() || pairs_left()) return false;
   if (!goes_back()) return through == batch;
   for (std::int32_t s = lowest_open(); s <= highest_open(); ++s) {
     if (at(s).backward_left > 0 || at(s).gradients_left > 0) return false;
@@ -46,11 +45,7 @@ void StageRun::begin_next_phase() {
   through = 0;
   const bool replicas = load_replicas(), owners = load_owners();
   enter_round();
-  if (replicas && owners) return;
-  // Some are gone since the step was planned.
-  const Stopwatch watch(report.planning);
-  rehearse();
-  give_to_others({});
+  if (!replicas || !owners) recovery.fill_gaps();  // some are gone since the step was planned
 }
 
 void StageRun::close_round() {
@@ -65,7 +60,7 @@ void StageRun::close_round() {
 }
 
 void StageRun::enter_round() {
-  if (runs_in_tiles(lowest_open())) return begin_tiles();
+  if (runs_in_tiles(lowest_open())) return tiles.begin();
   if (open_round() == phase) {                                                      // upward
     const std::int32_t first = lowest_open(), last = first < head ? first : top();  // parts of the head: all at once
     for (std::int64_t q = 0; q < batch; ++q) {

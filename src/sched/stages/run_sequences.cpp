@@ -148,7 +148,7 @@ Visit& StageRun::chunk_done(std::vector<Visit>& visits, const Purpose& purpose) 
   Visit& of = visit(visits, purpose.stage, purpose.sequence);
   ++of.done;
   if (options.quorum && (of.senders.empty() || of.senders.back() != of.device)) of.senders.push_back(of.device);
-  note_chunk();
+  progress.chunk_done();
   book(of.device).in_hand -=
       static_cast<double>(at(purpose.stage).cost.boundary(rows_to(purpose.chunk) - rows_from(purpose.chunk)).value());
   return of;
@@ -164,7 +164,7 @@ void StageRun::forward_done(const Purpose& purpose) {
       leave_visit(of, s, &Host::forward_slots);
       place_waiting_forward(s);
     }
-    witness_visit(purpose, false);
+    witnesses.visit_done(purpose, false);
     if (s == highest_open()) ++through;
   }
   if (s < head) {
@@ -179,7 +179,7 @@ void StageRun::forward_done(const Purpose& purpose) {
     return;
   }
   if (of.done < chunks) return;
-  if (in_parts()) return part_forward_done(q);
+  if (in_parts()) return head_join.forward_done(q);
   if (--at(s).backward_left == 0) norms_done(s);
   own_visited(q, s);
   if (s == lowest) return bottom_done();
@@ -305,8 +305,8 @@ void StageRun::backward_done(const Purpose& purpose) {
   ++tally.backward[static_cast<std::size_t>(s)];
   const std::int64_t q = purpose.sequence;
   const Visit& of = chunk_done(backward, purpose);
-  if (of.done == chunks) witness_visit(purpose, true);
-  if (s >= head) return part_backward_done(purpose);
+  if (of.done == chunks) witnesses.visit_done(purpose, true);
+  if (s >= head) return head_join.backward_done(purpose);
   if (s > lowest) arrive_backward(q, s - 1);
   if (of.done < chunks) return;
   if (--at(s).backward_left == 0) norms_done(s);
@@ -324,11 +324,15 @@ void StageRun::bottom_done() {
 }
 
 void StageRun::norms_done(std::int32_t s) {
-  course.passed[static_cast<std::size_t>(s)] = fleet.now() - began;
-  const std::function<void(TensorId)> nothing = [](TensorId) {},
-                                      done = [&](TensorId norm) { server->source_done(norm); };
+  progress.stage_passed(s);
+  const Visitor nothing = [](TensorId) {}, done = [&](TensorId norm) { server->source_done(norm); };
   for_sources(plan.stages[static_cast<std::size_t>(s)], nothing, done);
   for (const Host& host : at(s).hosts) send_due(host.device);
+}
+
+bool StageRun::has_gradient(std::int32_t s, std::int64_t q) {
+  if (in_parts() && s + 1 >= head) return s >= head ? head_join.has_passed(q) : head_join.is_joined(q);
+  return (s + 1 >= head ? visit(forward, head, q) : visit(backward, s + 1, q)).done == chunks;
 }
 
 }  // namespace cleave::sched::stages

@@ -2,12 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
-#include <limits>
-#include <map>
 #include <set>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "cleave/plan/stage_cost.hpp"
@@ -136,14 +132,6 @@ struct OwnerState {
   TaskletId room{};    // holds that, where the other role has ended
 };
 
-/// Where the parts of a head meet: what the server makes of what they return.
-struct HeadBook {
-  OpId norm;                                              // the kernel: gradient of the last norm
-  std::vector<std::int32_t> joined;                       // of each sequence: chunks whose dX is there
-  std::deque<std::pair<std::int64_t, std::int64_t>> due;  // sequences and chunks that the kernel works on, in order
-  std::vector<std::int32_t> begun;                        // of each sequence: chunks that were given to the kernel
-};
-
 /// A sequence that passed before, and that an owner is to be sent. What a device stood in for first comes first:
 /// whoever shared that out counted on it sooner, and shared out the rest knowing that it was there.
 struct DueSum {
@@ -180,17 +168,6 @@ struct DeviceBook {
   Measured slow_answer{};  // that it took far longer for than it should have
 };
 
-/// When what of a step was done, from its beginning.
-struct Course {
-  std::vector<Seconds> first_work, last_work;  ///< of each stage
-  std::vector<Seconds> opened;                 ///< of each stage: the first sequence's X and dY are there
-  std::vector<Seconds> passed;                 ///< of each stage: all sequences are through
-  std::vector<Seconds> summed;                 ///< of each device, by id: so is all that it sums; 0: it owns nothing
-  std::int64_t chunks = 0;                     ///< results that are back
-  std::vector<Seconds> pace;                   ///< when equal shares of them were back
-  Seconds end;
-};
-
 /// What a tasklet is for.
 struct Purpose {
   Errand errand = Errand::weights;
@@ -203,31 +180,6 @@ struct Purpose {
   std::int64_t pair = -1;   ///< of a witness: the visit
   double computes = 0;      ///< seconds of its device, as believed
   [[nodiscard]] bool is_witness() const { return errand == Errand::witness || errand == Errand::witness_sums; }
-};
-
-/// A visit that is done, and is made again by a second device.
-struct VisitPair {
-  std::int32_t stage = 0;
-  std::int64_t sequence = 0;
-  bool back = false;
-  std::int32_t witness = kNobody;  // kNobody: none has room yet
-  bool lent = false;               // it has a sequence's place on its device
-  std::int64_t attempts = 0;       // of devices
-  Seconds since{}, takes{};        // asked; it takes, alone
-  TaskletId tasklet{};
-};
-
-/// What waits for second devices.
-struct PairBook {
-  std::map<std::int64_t, VisitPair> visits;     // by their numbers in draws
-  std::vector<std::set<std::int64_t>> waiting;  // of each stage: those that no device has room for
-  std::vector<double> in_hand;                  // seconds, of each device
-  std::int64_t sums = 0;                        // owners that watch others and are not done
-  std::int64_t ordinary = 0;                    // tasklets under way that are for no pair
-  Seconds busy;                                 // when one of them was last done
-  std::int64_t by_server = 0;                   // pairs that were given to the server
-  Flops server_left;                            // that it may do for sums in this step
-  [[nodiscard]] bool empty() const { return visits.empty() && sums == 0; }
 };
 
 }  // namespace cleave::sched::stages

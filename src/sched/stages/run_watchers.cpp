@@ -1,9 +1,7 @@
-// Sums made again by owners that watch others (docs/security.md, "A second device"). Who watches reads the same
-// operands and sums the same units over the same sequences; when an owner's sums are at the server, it returns a digest
-// of them. Owners of the same gradient read everything anyway, so they are asked first, and the owners of a gradient
-// are drawn together. What nobody watches of sums that were drawn, the server sums itself.
+// Which sums are made again, by whom, and how they are compared.
+#include "stages/run_watchers.hpp"
+
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "quorum/witness_draw.hpp"
@@ -55,9 +53,14 @@ std::vector<PieceSlice> without(std::vector<PieceSlice> ranges, const std::vecto
 
 }  // namespace
 
-void StageRun::watch_sums() {
-  if (!options.quorum) return;
-  pairs.server_left = Flops(options.stages.server.compute.value() * plan.forecast.value() * kOfServer);
+void Watchers::begin() {
+  sums_ = 0;
+  server_left_ = Flops(0);
+}
+
+void Watchers::watch() {
+  if (!run_.options.quorum) return;
+  server_left_ = Flops(run_.options.stages.server.compute.value() * run_.plan.forecast.value() * kOfServer);
   std::vector<Unwatched> sums = drawn_sums();
   for (const double within : {kOwnersAlone, kInTime}) {
     // Who has most left has fewest to choose from, so it chooses first.
@@ -69,27 +72,26 @@ void StageRun::watch_sums() {
     // Where the server has time for all that owners leave, nobody else need read anything.
     Flops left(0);
     for (const Unwatched& of : sums) left += flops_of(of);
-    if (left <= pairs.server_left) break;
+    if (left <= server_left_) break;
   }
   watch_rest(sums);
-  add_witness_slots();
 }
 
-std::vector<StageRun::Unwatched> StageRun::drawn_sums() {
+std::vector<Watchers::Unwatched> Watchers::drawn_sums() {
   std::vector<Unwatched> sums;
-  for (std::int32_t s = top(); s >= 0; --s) {
-    if (!is_open(s)) continue;
-    const std::vector<std::int32_t> owners = at(s).owners;
-    for (std::int64_t group = 0; group < plan.groups[static_cast<std::size_t>(s)]; ++group) {
+  for (std::int32_t s = run_.top(); s >= 0; --s) {
+    if (!run_.is_open(s)) continue;
+    const std::vector<std::int32_t> owners = run_.at(s).owners;
+    for (std::int64_t group = 0; group < run_.plan.groups[static_cast<std::size_t>(s)]; ++group) {
       std::vector<std::int32_t> firsts;
       for (const std::int32_t index : owners) {
-        if (owner[static_cast<std::size_t>(index)].group == group) firsts.push_back(index);
+        if (run_.owner[static_cast<std::size_t>(index)].group == group) firsts.push_back(index);
       }
-      if (firsts.empty() ||
-          secret_uniform(options.quorum->secret, draws + firsts.front(), kOfSums) >= options.quorum->fraction)
+      if (firsts.empty() || secret_uniform(run_.options.quorum->secret, run_.witnesses.draws() + firsts.front(),
+                                           kOfSums) >= run_.options.quorum->fraction)
         continue;
-      for (const std::int32_t index : firsts) owner[static_cast<std::size_t>(index)].drawn = true;
-      sums.push_back({s, std::move(firsts), plan::slices_between(work, at(s).cost, 0, 1)});
+      for (const std::int32_t index : firsts) run_.owner[static_cast<std::size_t>(index)].drawn = true;
+      sums.push_back({s, std::move(firsts), plan::slices_between(run_.work, run_.at(s).cost, 0, 1)});
     }
   }
   return sums;
@@ -97,7 +99,7 @@ std::vector<StageRun::Unwatched> StageRun::drawn_sums() {
 
 // What nobody can watch in time: the server takes what would be latest, as far as its own time goes, and beyond that
 // where it would still be done sooner.
-void StageRun::watch_rest(std::vector<Unwatched>& sums) {
+void Watchers::watch_rest(std::vector<Unwatched>& sums) {
   for (;;) {
     std::erase_if(sums, [](const Unwatched& of) { return of.rest.empty(); });
     Unwatched* latest = nullptr;
@@ -112,10 +114,9 @@ void StageRun::watch_rest(std::vector<Unwatched>& sums) {
     if (latest == nullptr) return;
     const Flops flops = flops_of(*latest);
     const double over =
-        (flops - pairs.server_left).value() / (options.stages.server.compute.value() * ends_in().value());
+        (flops - server_left_).value() / (run_.options.stages.server.compute.value() * run_.progress.ends_in().value());
     if (over <= 0 || (watcher && 1 + over < watcher->late)) {
-      pairs.server_left -= flops;
-      ++pairs.by_server;
+      server_left_ -= flops;
       begin_watching(*latest, {.device = kServer, .slices = latest->rest});
       latest->rest.clear();
     } else if (watcher) {
@@ -126,29 +127,29 @@ void StageRun::watch_rest(std::vector<Unwatched>& sums) {
   }
 }
 
-Flops StageRun::flops_of(const Unwatched& of) {
-  return plan::owner_cost(work, at(of.stage).cost, of.rest, plan.chunk).alone *
-         sequences_of(owner[static_cast<std::size_t>(of.firsts.front())]);
+Flops Watchers::flops_of(const Unwatched& of) {
+  return plan::owner_cost(run_.work, run_.at(of.stage).cost, of.rest, run_.plan.chunk).alone *
+         sequences_of(run_.owner[static_cast<std::size_t>(of.firsts.front())]);
 }
 
-double StageRun::sequences_of(const OwnerState& of) const {
+double Watchers::sequences_of(const OwnerState& of) const {
   if (!of.sequences.empty()) return static_cast<double>(of.sequences.size());
-  return static_cast<double>(batch) / static_cast<double>(plan.groups[static_cast<std::size_t>(of.stage)]);
+  return static_cast<double>(run_.batch) / static_cast<double>(run_.plan.groups[static_cast<std::size_t>(of.stage)]);
 }
 
-double StageRun::elements_of(const Unwatched& of, std::span<const PieceSlice> slices) {
-  return slices.empty() ? 0 : plan::owner_cost(work, at(of.stage).cost, slices, plan.chunk).elements;
+double Watchers::elements_of(const Unwatched& of, std::span<const PieceSlice> slices) {
+  return slices.empty() ? 0 : plan::owner_cost(run_.work, run_.at(of.stage).cost, slices, run_.plan.chunk).elements;
 }
 
 // The first of these slices, up to so many elements.
-std::vector<PieceSlice> StageRun::first_of(const Unwatched& of, const std::vector<PieceSlice>& slices,
+std::vector<PieceSlice> Watchers::first_of(const Unwatched& of, const std::vector<PieceSlice>& slices,
                                            double elements) {
   std::vector<PieceSlice> first;
   for (const PieceSlice& slice : slices) {
     const double its = elements_of(of, std::span(&slice, 1));
     if (its > elements * (1 + 1e-9)) {
       const std::vector<PieceSlice> part =
-          slices_of_share(work, at(of.stage).cost, std::span(&slice, 1), 0, elements / its, plan.chunk);
+          slices_of_share(run_.work, run_.at(of.stage).cost, std::span(&slice, 1), 0, elements / its, run_.plan.chunk);
       first.insert(first.end(), part.begin(), part.end());
       return first;
     }
@@ -158,28 +159,29 @@ std::vector<PieceSlice> StageRun::first_of(const Unwatched& of, const std::vecto
   return first;
 }
 
-void StageRun::begin_watching(const Unwatched& of, const Watcher& watcher) {
-  const OwnerState first = owner[static_cast<std::size_t>(of.firsts.front())];
-  const std::int32_t index = add_owner(watcher.device, of.stage, watcher.replica, first.partial, {}, first.sequences);
-  owner[static_cast<std::size_t>(index)].group = first.group;
+void Watchers::begin_watching(const Unwatched& of, const Watcher& watcher) {
+  const OwnerState first = run_.owner[static_cast<std::size_t>(of.firsts.front())];
+  const std::int32_t index =
+      run_.add_owner(watcher.device, of.stage, watcher.replica, first.partial, {}, first.sequences);
+  run_.owner[static_cast<std::size_t>(index)].group = first.group;
   add_watched(index, watcher.slices);
 }
 
 // Whoever takes most soonest. Owners of the same gradient read everything anyway, so they need room alone.
-std::optional<StageRun::Watcher> StageRun::best_watcher(const Unwatched& of, double within) {
+std::optional<Watchers::Watcher> Watchers::best_watcher(const Unwatched& of, double within) {
   if (of.rest.empty()) return std::nullopt;
-  const plan::StageCost& cost = at(of.stage).cost;
+  const plan::StageCost& cost = run_.at(of.stage).cost;
   const auto size = [](Bytes bytes) { return static_cast<double>(bytes.value()); };
-  const OwnerState& first = owner[static_cast<std::size_t>(of.firsts.front())];
+  const OwnerState& first = run_.owner[static_cast<std::size_t>(of.firsts.front())];
   const bool several = cost.end() - cost.first() > 1;
-  const double left = ends_in().value(), sequences = sequences_of(first);
+  const double left = run_.progress.ends_in().value(), sequences = sequences_of(first);
   const double all = cost.gradient_elements(), rest = elements_of(of, of.rest);
   const plan::OwnerCost typical =
-      plan::owner_cost(work, cost, first_of(of, of.rest, std::min(rest, 0.2 * all)), plan.chunk);
+      plan::owner_cost(run_.work, cost, first_of(of, of.rest, std::min(rest, 0.2 * all)), run_.plan.chunk);
   double best = 0, best_elements = 0;
   std::optional<Watcher> chosen;
   std::vector<PieceSlice> from;
-  for (const Candidate& candidate : candidates()) {
+  for (const Candidate& candidate : run_.candidates.all()) {
     if (of.full.contains(candidate.device)) continue;
     const bool replica = candidate.is_replica(of.stage);
     const std::int32_t widens = owner_like(candidate.device, first);
@@ -188,24 +190,25 @@ std::optional<StageRun::Watcher> StageRun::best_watcher(const Unwatched& of, dou
     const double memory =
         candidate.memory_for(of.stage) - (widens >= 0 ? 0 : size(typical.at_work)) - (several ? weights : 0);
     const double waiting = typical.elements > 0 ? size(typical.waiting(replica)) / typical.elements : 0;
-    const double per_element = static_cast<double>(plan::sum_bytes(work.wire)) + waiting +
+    const double per_element = static_cast<double>(plan::sum_bytes(run_.work.wire)) + waiting +
                                (replica || several ? 0 : size(cost.weights()) / all);
     double elements = std::min(rest, memory / per_element * 0.99);
     if (elements < kLeastShare * all && elements < rest) continue;
     std::vector<PieceSlice> may = of.rest;
     for (const std::int32_t index : of.firsts) {
-      const OwnerState& sums = owner[static_cast<std::size_t>(index)];
-      if (!apart(candidate.device, sums.device)) may = without(std::move(may), sums.slices);
+      const OwnerState& sums = run_.owner[static_cast<std::size_t>(index)];
+      if (!run_.witnesses.apart(candidate.device, sums.device)) may = without(std::move(may), sums.slices);
     }
     if (may.empty()) continue;
     elements = std::min(elements, elements_of(of, may));
-    const double own = replica ? candidate.uplink / std::max(candidate.uplink, at(of.stage).uplink) : 0;
+    const double own = replica ? candidate.uplink / std::max(candidate.uplink, run_.at(of.stage).uplink) : 0;
     const double read = widens >= 0 ? 0 : sequences * (1 - own);
     const double time = std::max(candidate.down_busy + (weights + read * size(typical.operands)) / candidate.downlink,
                                  candidate.compute_busy + read * typical.alone.value() / candidate.compute);
     if (widens < 0 && time > within * left) continue;
     const double late = std::max(1.0, time / (kInTime * left));
-    const double drawn = secret_uniform(options.quorum->secret, draws + of.firsts.front(), kChoice + candidate.device);
+    const double drawn = secret_uniform(run_.options.quorum->secret, run_.witnesses.draws() + of.firsts.front(),
+                                        kChoice + candidate.device);
     const double score = (replica ? kNoWeights : 1) * elements / (late * late) * (1 - kUnlike * drawn);
     if (score <= best) continue;
     best = score;
@@ -218,23 +221,23 @@ std::optional<StageRun::Watcher> StageRun::best_watcher(const Unwatched& of, dou
 }
 
 // Who turns out to have no room for it is full.
-void StageRun::take(Unwatched& of, const Watcher& watcher) {
+void Watchers::take(Unwatched& of, const Watcher& watcher) {
   if (watcher.slices.empty()) {
     of.full.insert(watcher.device);
     return;
   }
-  Bytes needed =
-      owner_memory(work, plan::owner_cost(work, at(of.stage).cost, watcher.slices, plan.chunk), watcher.replica);
+  Bytes needed = owner_memory(
+      run_.work, plan::owner_cost(run_.work, run_.at(of.stage).cost, watcher.slices, run_.plan.chunk), watcher.replica);
   if (watcher.widened >= 0) {
-    const OwnerState& widened = owner[static_cast<std::size_t>(watcher.widened)];
-    needed = owner_memory(work, cost_with(widened, watcher.slices), widened.replica) - memory_of(widened);
+    const OwnerState& widened = run_.owner[static_cast<std::size_t>(watcher.widened)];
+    needed = owner_memory(run_.work, cost_with(widened, watcher.slices), widened.replica) - run_.memory_of(widened);
   }
-  make_room(watcher.device, needed, of.stage);
-  if (book(watcher.device).free < needed) {
+  run_.make_room(watcher.device, needed, of.stage);
+  if (run_.book(watcher.device).free < needed) {
     of.full.insert(watcher.device);
     return;
   }
-  ++report.witnesses;
+  ++run_.report.witnesses;
   if (watcher.widened >= 0) {
     add_watched(watcher.widened, watcher.slices);
   } else {
@@ -243,164 +246,157 @@ void StageRun::take(Unwatched& of, const Watcher& watcher) {
   of.rest = without(std::move(of.rest), watcher.slices);
 }
 
-void StageRun::add_watched(std::int32_t index, const std::vector<PieceSlice>& slices) {
-  OwnerState& of = owner[static_cast<std::size_t>(index)];
+void Watchers::add_watched(std::int32_t index, const std::vector<PieceSlice>& slices) {
+  OwnerState& of = run_.owner[static_cast<std::size_t>(index)];
   if (of.watched.empty()) {
-    ++pairs.sums;
-    ++at(of.stage).gradients_left;
+    ++sums_;
+    ++run_.at(of.stage).gradients_left;
   }
   const plan::OwnerCost cost = cost_with(of, slices);
   if (of.device != kServer)
-    book(of.device).free -= owner_memory(work, cost, of.replica) - owner_memory(work, of.cost, of.replica);
+    run_.book(of.device).free -=
+        owner_memory(run_.work, cost, of.replica) - owner_memory(run_.work, of.cost, of.replica);
   of.cost = cost;
   of.watched.insert(of.watched.end(), slices.begin(), slices.end());
 }
 
 // Of an owner that sums these slices as well.
-plan::OwnerCost StageRun::cost_with(const OwnerState& of, const std::vector<PieceSlice>& slices) {
+plan::OwnerCost Watchers::cost_with(const OwnerState& of, const std::vector<PieceSlice>& slices) {
   std::vector<PieceSlice> held = of.slices;
   held.insert(held.end(), of.watched.begin(), of.watched.end());
   held.insert(held.end(), slices.begin(), slices.end());
   std::ranges::sort(held, {}, [](const PieceSlice& slice) { return std::pair(slice.piece, slice.begin); });
-  return plan::owner_cost(work, at(of.stage).cost, held, plan.chunk);
+  return plan::owner_cost(run_.work, run_.at(of.stage).cost, held, run_.plan.chunk);
 }
 
 // An owner on the device that reads the same sequences, and is not loaded yet.
-std::int32_t StageRun::owner_like(std::int32_t id, const OwnerState& like) {
-  for (const std::int32_t index : at(like.stage).owners) {
-    const OwnerState& of = owner[static_cast<std::size_t>(index)];
+std::int32_t Watchers::owner_like(std::int32_t id, const OwnerState& like) {
+  for (const std::int32_t index : run_.at(like.stage).owners) {
+    const OwnerState& of = run_.owner[static_cast<std::size_t>(index)];
     if (of.device == id && !of.slices.empty() && !of.load.valid() && of.group == like.group) return index;
   }
   return kNobody;
 }
 
-bool StageRun::comparable(const OwnerState& watcher, const OwnerState& first) {
-  if (watcher.group != first.group || (watcher.device != kServer && !apart(watcher.device, first.device))) return false;
+bool Watchers::comparable(const OwnerState& watcher, const OwnerState& first) {
+  if (watcher.group != first.group ||
+      (watcher.device != kServer && !run_.witnesses.apart(watcher.device, first.device)))
+    return false;
   std::vector<std::int64_t> a = watcher.sequences, b = first.sequences;
   std::ranges::sort(a);
   std::ranges::sort(b);
   return a == b;
 }
 
-// An owner is done, or gone: who watches its stage may have waited for it.
-void StageRun::ask_watchers(std::int32_t s) {
-  if (!options.quorum) return;
-  const std::vector<std::int32_t> owners = at(s).owners;
+void Watchers::ask(std::int32_t s) {
+  if (!run_.options.quorum) return;
+  const std::vector<std::int32_t> owners = run_.at(s).owners;
   for (const std::int32_t index : owners) {
-    const OwnerState& of = owner[static_cast<std::size_t>(index)];
-    if (!of.watched.empty() && of.left == 0 && at(s).ungrouped == 0) ask_for_digests(index);
+    const OwnerState& of = run_.owner[static_cast<std::size_t>(index)];
+    if (!of.watched.empty() && of.left == 0 && run_.at(s).ungrouped == 0) ask_for_digests(index);
   }
 }
 
-void StageRun::compare_sums(std::int32_t first) {
-  const std::int32_t s = owner[static_cast<std::size_t>(first)].stage;
-  if (!owner[static_cast<std::size_t>(first)].drawn) return ask_watchers(s);
-  const std::vector<std::int32_t> owners = at(s).owners;
-  std::vector<PieceSlice> rest = owner[static_cast<std::size_t>(first)].slices;
+void Watchers::compare(std::int32_t first) {
+  const std::int32_t s = run_.owner[static_cast<std::size_t>(first)].stage;
+  if (!run_.owner[static_cast<std::size_t>(first)].drawn) return ask(s);
+  const std::vector<std::int32_t> owners = run_.at(s).owners;
+  std::vector<PieceSlice> rest = run_.owner[static_cast<std::size_t>(first)].slices;
   for (const std::int32_t index : owners) {
-    const OwnerState& of = owner[static_cast<std::size_t>(index)];
-    if (index != first && !of.watched.empty() && comparable(of, owner[static_cast<std::size_t>(first)]))
+    const OwnerState& of = run_.owner[static_cast<std::size_t>(index)];
+    if (index != first && !of.watched.empty() && comparable(of, run_.owner[static_cast<std::size_t>(first)]))
       rest = without(std::move(rest), of.watched);
   }
-  rest = without(std::move(rest), owner[static_cast<std::size_t>(first)].by_server);
+  rest = without(std::move(rest), run_.owner[static_cast<std::size_t>(first)].by_server);
   for (const PieceSlice& range : rest) {
-    owner[static_cast<std::size_t>(first)].by_server.push_back(range);
-    ++at(s).gradients_left;
-    ++pairs.sums;
+    run_.owner[static_cast<std::size_t>(first)].by_server.push_back(range);
+    ++run_.at(s).gradients_left;
+    ++sums_;
     ask_for_digest(kNobody, first, {range});
   }
-  ask_watchers(s);
+  ask(s);
 }
 
-void StageRun::ask_for_digests(std::int32_t index) {
-  const std::int32_t s = owner[static_cast<std::size_t>(index)].stage,
-                     id = owner[static_cast<std::size_t>(index)].device;
-  if (id != kServer && !book(id).present) return;  // stop_watching() sees to it
+void Watchers::ask_for_digests(std::int32_t index) {
+  const std::int32_t s = run_.owner[static_cast<std::size_t>(index)].stage,
+                     id = run_.owner[static_cast<std::size_t>(index)].device;
+  if (id != kServer && !run_.book(id).present) return;  // stop() sees to it
   bool waits = false;
-  const std::vector<std::int32_t> owners = at(s).owners;
+  const std::vector<std::int32_t> owners = run_.at(s).owners;
   for (const std::int32_t first : owners) {
-    const OwnerState &of = owner[static_cast<std::size_t>(first)], &own = owner[static_cast<std::size_t>(index)];
+    const OwnerState &of = run_.owner[static_cast<std::size_t>(first)],
+                     &own = run_.owner[static_cast<std::size_t>(index)];
     std::vector<PieceSlice> both = common(of.slices, own.watched);
     if (both.empty()) continue;
     if (!of.closed) waits = waits || of.group == own.group;
     if (!of.sent || !of.drawn || !comparable(own, of)) continue;
     if (std::ranges::find(own.asked, first) != own.asked.end()) continue;
-    owner[static_cast<std::size_t>(index)].asked.push_back(first);
+    run_.owner[static_cast<std::size_t>(index)].asked.push_back(first);
     ask_for_digest(index, first, std::move(both));
   }
-  if (!waits && owner[static_cast<std::size_t>(index)].open == 0) watched_all(index);
+  if (!waits && run_.owner[static_cast<std::size_t>(index)].open == 0) watched_all(index);
 }
 
-void StageRun::ask_for_digest(std::int32_t watcher, std::int32_t first, std::vector<PieceSlice> slices) {
-  const OwnerState& of = owner[static_cast<std::size_t>(first)];
+void Watchers::ask_for_digest(std::int32_t watcher, std::int32_t first, std::vector<PieceSlice> slices) {
+  const OwnerState& of = run_.owner[static_cast<std::size_t>(first)];
   const bool alone = watcher == kNobody;  // the server, which has not read along
-  const std::int32_t witness = alone ? kServer : owner[static_cast<std::size_t>(watcher)].device;
+  const std::int32_t witness = alone ? kServer : run_.owner[static_cast<std::size_t>(watcher)].device;
   plan::PanelRun run{.each = {with_header(Bytes(24 * std::ssize(slices))), Flops(0), Bytes(0)},
                      .panels = 1,
                      .last_up = with_header(kDigestPayload)};
   if (alone) {
-    run.each.flops =
-        plan::owner_cost(work, at(of.stage).cost, slices, plan.chunk).alone * static_cast<double>(of.sequences.size());
-    ++pairs.by_server;
+    run.each.flops = plan::owner_cost(run_.work, run_.at(of.stage).cost, slices, run_.plan.chunk).alone *
+                     static_cast<double>(of.sequences.size());
   } else {
-    ++owner[static_cast<std::size_t>(watcher)].open;
+    ++run_.owner[static_cast<std::size_t>(watcher)].open;
   }
-  submit({Errand::witness_sums, witness, of.stage, watcher, 0, first}, {kWitness, of.stage}, run, Bytes(0), false,
-         {.owner = watcher,
-          .partial = of.partial,
-          .first = first,
-          .slices = std::make_shared<const std::vector<PieceSlice>>(std::move(slices))});
+  run_.submit({Errand::witness_sums, witness, of.stage, watcher, 0, first}, {kWitness, of.stage}, run, Bytes(0), false,
+              {.owner = watcher,
+               .partial = of.partial,
+               .first = first,
+               .slices = std::make_shared<const std::vector<PieceSlice>>(std::move(slices))});
 }
 
-void StageRun::digest_in(const Purpose& purpose) {
+void Watchers::digest_in(const Purpose& purpose) {
   if (purpose.owner < 0) {
-    --pairs.sums;
-    return gradient_in(purpose.stage);
+    --sums_;
+    return run_.gradient_in(purpose.stage);
   }
-  OwnerState& of = owner[static_cast<std::size_t>(purpose.owner)];
+  OwnerState& of = run_.owner[static_cast<std::size_t>(purpose.owner)];
   --of.open;
   if (!of.watched.empty()) ask_for_digests(purpose.owner);
 }
 
-void StageRun::watched_all(std::int32_t index) {
-  OwnerState& of = owner[static_cast<std::size_t>(index)];
+void Watchers::digest_lost(const Purpose& purpose) {
+  OwnerState& of = run_.owner[static_cast<std::size_t>(purpose.owner)];
+  --of.open;
+  std::erase(of.asked, static_cast<std::int32_t>(purpose.sequence));
+  if (run_.book(of.device).present) ask_for_digests(purpose.owner);
+}
+
+void Watchers::watched_all(std::int32_t index) {
+  OwnerState& of = run_.owner[static_cast<std::size_t>(index)];
   of.watched.clear();
-  leave_role(of);
-  --pairs.sums;
-  gradient_in(of.stage);
+  run_.leave_role(of);
+  --sums_;
+  run_.gradient_in(of.stage);
 }
 
-// Owners have changed hands, and devices are gone or new.
-void StageRun::look_at_pairs() {
-  if (!options.quorum) return;
-  for (std::int32_t s = 0; s <= top(); ++s) {
-    ask_witnesses(s);
-    ask_watchers(s);
-  }
-}
-
-void StageRun::leave_role(const OwnerState& of) {
-  if (of.active() || of.device == kServer || !book(of.device).present) return;
-  if (of.brought.valid()) give_back(of.brought, of.device, Bytes(0));
-  give_back(of.load, of.device, memory_of(of));
-  pass_on_room(of);
-}
-
-void StageRun::stop_watching(std::int32_t index) {
-  if (owner[static_cast<std::size_t>(index)].watched.empty()) return;
-  const std::int32_t s = owner[static_cast<std::size_t>(index)].stage;
-  const std::vector<PieceSlice> slices = std::exchange(owner[static_cast<std::size_t>(index)].watched, {});
+void Watchers::stop(std::int32_t index) {
+  if (run_.owner[static_cast<std::size_t>(index)].watched.empty()) return;
+  const std::int32_t s = run_.owner[static_cast<std::size_t>(index)].stage;
+  const std::vector<PieceSlice> slices = std::exchange(run_.owner[static_cast<std::size_t>(index)].watched, {});
   std::vector<std::int32_t> firsts;
-  for (const std::int32_t other : at(s).owners) {
-    const OwnerState& of = owner[static_cast<std::size_t>(other)];
+  for (const std::int32_t other : run_.at(s).owners) {
+    const OwnerState& of = run_.owner[static_cast<std::size_t>(other)];
     if (of.drawn && (!of.closed || of.sent) && !common(of.slices, slices).empty()) firsts.push_back(other);
   }
   for (const std::int32_t first : firsts) {
-    if (owner[static_cast<std::size_t>(first)].sent) compare_sums(first);
+    if (run_.owner[static_cast<std::size_t>(first)].sent) compare(first);
   }
-  leave_role(owner[static_cast<std::size_t>(index)]);
-  --pairs.sums;
-  gradient_in(s);
+  run_.leave_role(run_.owner[static_cast<std::size_t>(index)]);
+  --sums_;
+  run_.gradient_in(s);
 }
 
 }  // namespace cleave::sched::stages

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
-#include <numeric>
 #include <utility>
 
 #include "cleave/base/error.hpp"
@@ -22,15 +21,6 @@ constexpr std::int64_t kEventsBetweenQuestions = 1024;
 constexpr Seconds kSilence{60};
 constexpr Seconds kHeeds{1};       // that it takes to notice, while nothing happens, that it is to stop
 constexpr double kOfMemory = 0.9;  // of the fleet, that all stages may take beside what no stage has room in
-constexpr double kLook = 0.01;     // of a step, from one look for late devices to the next
-
-// The gradient of the norm that comes before the head: the first of its kind.
-OpId head_norm_gradient(const model::StepGraph& graph) {
-  const auto found = std::ranges::find_if(graph.operations, [](const model::Operation& op) {
-    return op.kind == model::OpKind::layer_norm_backward || op.kind == model::OpKind::rms_norm_backward;
-  });
-  return found == graph.operations.end() ? OpId() : found->id;
-}
 
 }  // namespace
 
@@ -55,7 +45,7 @@ std::vector<fleet::DeviceProfile> StageRun::found_profiles() const {
 std::vector<fleet::DeviceProfile> StageRun::trusted() const {
   std::vector<fleet::DeviceProfile> profiles = found_profiles();
   std::erase_if(profiles, [&](const fleet::DeviceProfile& profile) {
-    return distrusted.contains(profile.id) || left_out.contains(static_cast<std::int32_t>(profile.id.value));
+    return distrusted.contains(profile.id) || late_devices.is_left_out(profile.id);
   });
   return profiles;
 }
@@ -88,16 +78,23 @@ void StageRun::take_plan() {
     if (plan::StageCost(work, plan.stages[s].first, plan.stages[s].end, plan.chunk).backward())
       lowest = static_cast<std::int32_t>(s);
   }
-  for (const plan::Stage& of_plan : plan.stages) expect_sources(of_plan);
+  const Visitor expect = [&](TensorId tensor) { server->expect_source(tensor); };
+  for (const plan::Stage& of_plan : plan.stages) for_sources(of_plan, expect, expect);
 }
 
 Visit& StageRun::visit(std::vector<Visit>& visits, std::int32_t s, std::int64_t q) {
   return visits[static_cast<std::size_t>(s * batch + q)];
 }
 
-void StageRun::expect_sources(const plan::Stage& of_plan) {
-  const std::function<void(TensorId)> expect = [&](TensorId tensor) { server->expect_source(tensor); };
-  for_sources(of_plan, expect, expect);
+void StageRun::for_sources(const plan::Stage& of_plan, const Visitor& of_owners, const Visitor& of_norms) const {
+  std::set<std::int64_t> seen;
+  for (std::int64_t i = of_plan.first; i < of_plan.end; ++i) {
+    const model::Piece& piece = work.pieces[static_cast<std::size_t>(i)];
+    for (const model::SlicedTensor& tensor : piece.tensors) {
+      if (tensor.trained && seen.insert(tensor.tensor.value).second) of_owners(tensor.tensor);
+    }
+    for (const TensorId norm : piece.norms) of_norms(norm);
+  }
 }
 
 std::optional<plan::StagePlan> StageRun::find_plan() {
@@ -109,9 +106,9 @@ std::optional<plan::StagePlan> StageRun::find_plan() {
 }
 
 std::optional<plan::StagePlan> StageRun::plan_for_those_there() {
-  if (!left_out.empty()) {
+  if (late_devices.leaves_any_out()) {
     if (std::optional<plan::StagePlan> found = find_plan()) return found;
-    left_out.clear();
+    late_devices.leave_none_out();
   }
   if (std::optional<plan::StagePlan> found = find_plan()) return found;
   if (!planned_with.empty() && can_pass()) return std::nullopt;
@@ -141,7 +138,7 @@ void StageRun::begin() {
   began = fleet.now();  // before what may throw: an abandoned step counts from here
   for (const fleet::DeviceProfile& declared : profiles_of(fleet)) rates.know(declared);
   rates.renew(true);
-  const bool others = left_out != std::exchange(left_out, still_at_work());
+  const bool others = late_devices.leave_out();
   if (fleet.roster() != planned_for || !planned_all_trusted || rates.version() != rates_planned || others) {
     const Stopwatch watch(report.planning);
     rates_planned = rates.version();
@@ -158,20 +155,10 @@ void StageRun::begin() {
   }
   if (planned_with.empty()) planned_with = trusted();
   began = fleet.now();
-  missing.clear();
   losses.clear();
-  course = {.first_work = std::vector<Seconds>(plan.stages.size(), Seconds(-1)),
-            .last_work = std::vector<Seconds>(plan.stages.size(), Seconds(0)),
-            .opened = std::vector<Seconds>(plan.stages.size(), Seconds(0)),
-            .passed = std::vector<Seconds>(plan.stages.size(), Seconds(0)),
-            .summed = {},
-            .chunks = 0,
-            .pace = {Seconds(0)},
-            .end = Seconds(0)};
-  calm.reset();
-  next_relief = Seconds(0);
-  homeless.clear();
-  needy = false;
+  progress.begin();
+  relief.begin();
+  recovery.begin();
   tally = {std::vector<std::int64_t>(plan.stages.size()), std::vector<std::int64_t>(plan.stages.size()),
            std::vector<double>(plan.stages.size())};
   purposes.clear();
@@ -182,13 +169,11 @@ void StageRun::begin() {
   owner.clear();
   phase = 0;
   through = 0;
-  tiled = kNobody;
+  tiles.clear();
   const auto visits = plan.stages.size() * static_cast<std::size_t>(batch);
   forward.assign(visits, Visit{});
   backward.assign(visits, Visit{});
-  joined = HeadBook{.norm = head_norm_gradient(graph), .joined = {}, .due = {}, .begun = {}};
-  joined.joined.assign(static_cast<std::size_t>(batch), 0);
-  joined.begun.assign(static_cast<std::size_t>(batch), 0);
+  head_join.begin();
   device.clear();
   // Nothing that it needs travels, and it has room for everything.
   of_server = DeviceBook{.present = true,
@@ -201,16 +186,12 @@ void StageRun::begin() {
   at_begin = trusted();
   for (const fleet::DeviceProfile& profile : at_begin) open_book(profile);
   if (outgrown) device.resize(std::max(device.size(), static_cast<std::size_t>(planned_with.back().id.value) + 1));
-  draws += 2 * std::ssize(plan.stages) * batch;
-  pairs = PairBook{};
-  pairs.waiting.resize(plan.stages.size());
-  pairs.busy = began;
+  under_way = 0;
+  last_done = began;
+  witnesses.begin();
+  watchers.begin();
   asks_to_go_on = false;
-  dismissed.clear();
-  std::erase_if(guessed, [](const auto& of) { return of.second; });
-  taken_back.clear();
-  slowed.clear();
-  if (options.watch) late_watch.begin(fleet.now(), plan.forecast * kLook, options.stages.server, believed());
+  late_devices.begin();
   fleet.begin_step(graph);
   fleet.begin_stages(plan);
   open_stages();
@@ -218,22 +199,19 @@ void StageRun::begin() {
   load_owners();
   server->begin();
   server->hold_updates();
-  if (!outgrown) return;
-  const Stopwatch watch(report.planning);
-  rehearse();
-  give_to_others({});
+  if (outgrown) recovery.fill_gaps();
 }
 
 bool StageRun::rests() {
-  if (pairs.ordinary > 0 || !pairs.empty() || server->under_way() > 0 || !joined.due.empty() || tiled >= 0 ||
-      !missing.empty())
+  if (under_way > 0 || pairs_left() || server->under_way() > 0 || head_join.is_busy() || tiles.under_way() ||
+      recovery.is_pending())
     return false;
-  return !homeless.empty() || bare_stage() != kNobody;
+  return recovery.has_homeless() || bare_stage() != kNobody;
 }
 
 std::int32_t StageRun::bare_stage() {
   for (std::int32_t s = 0; s <= top(); ++s)
-    if (at(s).hosts.empty() && left_of(s) > 0) return s;
+    if (at(s).hosts.empty() && progress.left_of(s) > 0) return s;
   return kNobody;
 }
 
@@ -265,39 +243,39 @@ void StageRun::run(const KeepGoing& keep_going) {
     const bool asked = std::exchange(asks_to_go_on, false), resting = rests();
     if (keep_going && (events % kEventsBetweenQuestions == 0 || asked || resting) && !keep_going()) throw Interrupted{};
     if (asked) begin_updates();
-    const Seconds silent = standstill(resting), late = late_at();
+    const Seconds silent = standstill(resting), late = witnesses.late_at();
     // Devices that leave at one moment are replaced together.
-    Seconds until = missing.empty() ? std::min(silent, late) : fleet.now();
-    if (needy) until = std::min(until, std::max(next_try, fleet.now()));
+    Seconds until = recovery.is_pending() ? fleet.now() : std::min(silent, late);
+    if (recovery.is_needy()) until = std::min(until, std::max(recovery.next_try(), fleet.now()));
     if (resting && keep_going) until = std::min(until, fleet.now() + kHeeds);
-    const bool looks = options.watch && missing.empty() && pairs.ordinary > 0;
-    if (looks) until = std::min(until, std::max(late_watch.next_look(), fleet.now()));
-    if (tiled >= 0) until = std::min(until, std::max(tiles->part_deadline(), fleet.now()));
+    const bool looks = options.watch && !recovery.is_pending() && under_way > 0;
+    if (looks) until = std::min(until, std::max(late_devices.next_look(), fleet.now()));
+    if (tiles.under_way()) until = std::min(until, std::max(tiles.deadline(), fleet.now()));
     const Event event = fleet.next_event(until);
     if (event.kind != EventKind::timeout) {
       last_event = fleet.now();
-      next_try = std::min(next_try, last_event + retry_every());
-      if (!take_in_tiles(event)) handle(event);
-    } else if (take_in_tiles(event)) {
+      recovery.note_event();
+      if (!tiles.take(event)) handle(event);
+    } else if (tiles.take(event)) {
       last_event = fleet.now();
     } else if (late <= fleet.now()) {
-      replace_late();
-    } else if (!missing.empty()) {
-      recover();
-    } else if (fleet.now() >= silent && tiled < 0) {
+      witnesses.replace_late();
+    } else if (recovery.is_pending()) {
+      recovery.recover();
+    } else if (fleet.now() >= silent && !tiles.under_way()) {
       if (options.rehearsal || (resting && options.may_give_up)) explain_standstill();
       if (!still_carries()) {
-        if (!give_up_silent()) explain_standstill();
+        if (!recovery.give_up_silent()) explain_standstill();
         last_event = fleet.now();
       }
-    } else if (needy && fleet.now() >= next_try) {
-      try_again();
+    } else if (recovery.is_due()) {
+      recovery.try_again();
     }
-    if (looks && missing.empty() && fleet.now() >= late_watch.next_look()) look_for_late();
-    advance_tiles();
+    if (looks && !recovery.is_pending() && fleet.now() >= late_devices.next_look()) late_devices.look();
+    tiles.advance();
     while (phase_is_over()) begin_next_phase();
-    advance_tiles();  // a round that has just begun
-    if (only_pairs_left()) ask_waiting_witnesses();
+    tiles.advance();  // a round that has just begun
+    if (only_pairs_left()) witnesses.ask_waiting();
     begin_updates();
   }
   forget_all();  // an owner that was given no sequences may still owe its sums
@@ -322,7 +300,7 @@ void StageRun::open_book(const fleet::DeviceProfile& profile) {
                           .free = profile.memory,
                           .profile = profile,
                           .contributed = contributed};
-  if (options.watch) late_watch.open(static_cast<std::int32_t>(id), fleet.now());
+  late_devices.open(static_cast<std::int32_t>(id));
 }
 
 TaskletId StageRun::submit(const Purpose& purpose, Priority priority, const plan::PanelRun& run, Bytes resident,
@@ -350,83 +328,81 @@ TaskletId StageRun::submit(const Purpose& purpose, Priority priority, const plan
     loads.emplace_back(tasklet.id, purpose.device);
   } else {
     purposes.add(tasklet.id, purpose).tasklet = tasklet.id;
-    if (!purpose.is_witness()) ++pairs.ordinary;
+    if (!purpose.is_witness()) ++under_way;
   }
   if (purpose.device != kServer) {
-    if (options.watch) {
-      const double computes = late_watch.sent(book(purpose.device).profile, run, !keeps, fleet.now());
-      if (!keeps) purposes.find(tasklet.id)->computes = computes;
-    }
+    const double computes = late_devices.sent(purpose.device, run, !keeps);
+    if (!keeps) purposes.find(tasklet.id)->computes = computes;
     report.bytes_down += run.down();
     report.bytes_up += run.up();
     ++report.tasklets;
   }
   if (tasklet.redone) ++report.redone;
-  Seconds& first = course.first_work[static_cast<std::size_t>(purpose.stage)];
-  if (first.value() < 0) first = fleet.now() - began;
+  progress.work_sent(purpose.stage);
   fleet.submit(tasklet);
   return tasklet.id;
 }
 
 void StageRun::remove_purpose(TaskletId tasklet, bool answered) {
   if (const Purpose* const found = purposes.find(tasklet); found != nullptr && !found->is_witness()) {
-    --pairs.ordinary;
-    pairs.busy = fleet.now();
+    --under_way;
+    last_done = fleet.now();
   }
-  if (const Purpose* const found = purposes.find(tasklet);
-      options.watch && found != nullptr && found->device != kServer)
-    late_watch.answered(found->device, answered ? found->computes : 0, fleet.now());
+  if (const Purpose* const found = purposes.find(tasklet); found != nullptr && found->device != kServer)
+    late_devices.answered(found->device, answered ? found->computes : 0);
   purposes.remove(tasklet);
 }
 
 void StageRun::handle(const Event& event) {
   if (event.kind == EventKind::kernel_done) {
-    if (event.op == joined.norm && in_parts()) return chunk_joined();
+    if (head_join.is_kernel(event.op)) return head_join.kernel_done();
     if (!server->kernel_done(event.op)) return;
-    if (runs_in_tiles(0)) return begin_tiles();
+    if (runs_in_tiles(0)) return tiles.begin();
     for (std::int64_t q = 0; q < batch; ++q) {
       for (std::int64_t c = 0; c < chunks; ++c) arrive_forward(q, 0);
     }
     return;
   }
-  if (event.kind == EventKind::left) return lose(static_cast<std::int32_t>(event.device.value), event.unnoticed);
-  if (event.kind == EventKind::joined) return join(event.device);
-  if (event.kind == EventKind::late) return measure_answer(event);
+  if (event.kind == EventKind::left)
+    return recovery.lose(static_cast<std::int32_t>(event.device.value), event.unnoticed);
+  if (event.kind == EventKind::joined) return recovery.join(event.device);
+  if (event.kind == EventKind::late) return late_devices.measure(event);
   const bool wrong = event.kind == EventKind::rejected;
   if (const Purpose* const asked = purposes.find(event.tasklet);
       asked != nullptr && asked->is_witness() && (wrong || event.kind == EventKind::lost)) {
     const Purpose purpose = *asked;
     remove_purpose(event.tasklet);
-    if (!wrong) return ask_another(purpose);
-    settle(purpose);
+    if (!wrong) return lose_pair(purpose);
+    settle_pair(purpose);
     asks_to_go_on = true;
     report.rejected += event.also.valid() ? 2 : 1;
     for (const DeviceId liar : {event.device, event.also}) {
-      if (liar.valid()) give_up_on(static_cast<std::int32_t>(liar.value), Then::is_excluded);
+      if (liar.valid()) recovery.give_up_on(static_cast<std::int32_t>(liar.value), Recovery::Then::is_excluded);
     }
     return;
   }
   if ((wrong || event.kind == EventKind::lost) && purposes.find(event.tasklet) != nullptr) {
     asks_to_go_on = wrong;
     if (wrong) ++report.rejected;
-    return give_up_on(static_cast<std::int32_t>(event.device.value), wrong ? Then::is_excluded : Then::begins_again);
+    return recovery.give_up_on(static_cast<std::int32_t>(event.device.value),
+                               wrong ? Recovery::Then::is_excluded : Recovery::Then::begins_again);
   }
   if (event.kind != EventKind::done) return;
   const Purpose* const found = purposes.find(event.tasklet);
   if (found == nullptr) return;
   const Purpose purpose = *found;
   remove_purpose(event.tasklet, true);
-  if (purpose.is_witness()) return settle(purpose);
+  if (purpose.is_witness()) return settle_pair(purpose);
   if (purpose.device != kServer) book(purpose.device).contributed = true;
-  course.last_work[static_cast<std::size_t>(purpose.stage)] = fleet.now() - began;
-  if (purpose.device != kServer) measure_answer(event);
+  progress.work_done(purpose.stage);
+  if (purpose.device != kServer) late_devices.measure(event);
   if (purpose.loss != kNoLoss) losses.records().answered(purpose.loss, fleet.now(), event.measured.down);
   carry_on(purpose);
-  if (!missing.empty()) return;
-  if (needy && fleet.now() >= next_try) try_again();
-  if (calm && fleet.now() >= next_relief) {
+  if (recovery.is_pending()) return;
+  if (recovery.is_due()) recovery.try_again();
+  if (relief.is_due()) {
     const Stopwatch watch(report.planning);
-    relieve();
+    relief.relieve();
   }
 }
 
@@ -450,7 +426,7 @@ void StageRun::explain_standstill() {
     throw InputError(
         fmt::format("no device that is left can hold stage {} ({} bytes)", s, least_memory(at(s).cost).value()),
         "more devices, or plan.layout: tiles");
-  if (!homeless.empty())
+  if (recovery.has_homeless())
     throw InputError("no devices that are left can hold the sums of one that was lost",
                      "more devices, or plan.layout: tiles");
   CLEAVE_ASSERT(false, "nothing is under way, and the step is not complete");
@@ -463,14 +439,14 @@ void StageRun::give_up() {
     if (book(id).present) fleet.release(load, DeviceId(id));
   }
   loads.clear();
-  std::int64_t in_tiles = give_up_tiles();
-  while (server->under_way() > 0 || !joined.due.empty() || in_tiles > 0) {
+  std::int64_t in_tiles = tiles.give_up();
+  while (server->under_way() > 0 || head_join.is_busy() || in_tiles > 0) {
     const Event event = fleet.next_event(fleet.now() + kSilence);
     if (event.kind != EventKind::kernel_done) continue;
-    if (in_tiles > 0 && tiled_part.contains(event.op)) {
+    if (in_tiles > 0 && tiles.has(event.op)) {
       --in_tiles;
-    } else if (in_parts() && event.op == joined.norm) {
-      joined.due.pop_front();
+    } else if (head_join.is_kernel(event.op)) {
+      head_join.kernel_done_unused();
     } else {
       server->done_unused();
     }
@@ -478,8 +454,36 @@ void StageRun::give_up() {
 }
 
 bool StageRun::complete() const {
-  return is_last_phase() && pairs.empty() && server->complete() &&
+  return is_last_phase() && !pairs_left() && server->complete() &&
          std::ranges::all_of(stage, [](const StageState& s) { return s.gradients_left == 0; });
+}
+
+// Not before it was asked whether the step goes on, after somebody was found out: what is updated then stays.
+void StageRun::begin_updates() {
+  if (asks_to_go_on || !server->holds_updates() || pairs_left() || !is_last_phase()) return;
+  for (std::int32_t s = 0; s <= top(); ++s) {
+    if (at(s).gradients_left > 0 || (s >= lowest && at(s).backward_left > 0)) return;
+  }
+  server->release_updates();
+}
+
+bool StageRun::only_pairs_left() const {
+  return under_way == 0 && pairs_left() && !recovery.is_pending() && !recovery.is_needy();
+}
+
+void StageRun::look_at_pairs() {
+  for (std::int32_t s = 0; s <= top(); ++s) {
+    witnesses.ask(s);
+    watchers.ask(s);
+  }
+}
+
+void StageRun::settle_pair(const Purpose& purpose) {
+  purpose.errand == Errand::witness_sums ? watchers.digest_in(purpose) : witnesses.settle(purpose);
+}
+
+void StageRun::lose_pair(const Purpose& purpose) {
+  purpose.errand == Errand::witness_sums ? watchers.digest_lost(purpose) : witnesses.ask_another(purpose);
 }
 
 }  // namespace cleave::sched::stages

@@ -44,7 +44,7 @@ StepReport StageScheduler::run(const KeepGoing& keep_going) {
     if (self.book(device).present) self.fleet.release(load, DeviceId(device));
   }
   self.report.time = self.fleet.now() - start;
-  self.weigh_losses();
+  self.progress.weigh_losses();
   self.report.devices = std::ranges::count(self.device, true, &DeviceBook::contributed);
   const std::span<const Usage> after = self.fleet.usage();
   for (const plan::DeviceState& state : self.fleet.devices()) {

@@ -46,9 +46,9 @@ TEST(StageLate, NobodyIsLateWhoDoesAsIsBelieved) {
     stages::StageRun run(fleet, graph, plan, options);
     run.run({});
     EXPECT_EQ(run.report.late, 0) << seed;
-    EXPECT_LE(run.late_watch.worst(), kAsBelieved) << seed;
-    if (seed % 3 == 0) { EXPECT_GT(run.late_watch.worst(), 0.1) << seed << ": nobody was watched"; }
-    EXPECT_EQ(run.calm, nullptr) << "something was looked into";
+    EXPECT_LE(run.late_devices.worst(), kAsBelieved) << seed;
+    if (seed % 3 == 0) { EXPECT_GT(run.late_devices.worst(), 0.1) << seed << ": nobody was watched"; }
+    EXPECT_EQ(run.progress.calm(), nullptr) << "something was looked into";
 
     StageSchedulerOptions unwatched = options;
     unwatched.watch = false;
@@ -69,7 +69,7 @@ TEST(StageLate, NobodyIsLateWhereDevicesComeAndGo) {
       run.run({});
       lost += run.report.lost;
       EXPECT_EQ(run.report.late, 0) << seed;
-      EXPECT_LE(run.late_watch.worst(), kAsBelieved) << seed;
+      EXPECT_LE(run.late_devices.worst(), kAsBelieved) << seed;
       for (const auto& [load, id] : run.loads) {
         if (run.book(id).present) fleet.release(load, DeviceId(id));
       }
@@ -151,15 +151,16 @@ TEST(StageLate, WhoOnlyTookInWeightsIsBelievedToBeSlow) {
                          plan::plan_stages(plan::stage_work_of(of.graph, DType::f16), of.devices, of.options.stages),
                          of.options);
     run.begin();
-    while (!run.complete() && run.slowed.empty() && run.dismissed.empty() && !run.book(d).contributed) {
-      const Event event = fleet.next_event(std::max(run.late_watch.next_look(), fleet.now()));
+    while (!run.complete() && run.late_devices.slowed().empty() && run.late_devices.dismissed().empty() &&
+           !run.book(d).contributed) {
+      const Event event = fleet.next_event(std::max(run.late_devices.next_look(), fleet.now()));
       if (event.kind != EventKind::timeout) {
         run.handle(event);
         run.begin_updates();
       }
-      if (fleet.now() >= run.late_watch.next_look()) run.look_for_late();
+      if (fleet.now() >= run.late_devices.next_look()) run.late_devices.look();
     }
-    if (!run.slowed.contains(d) || run.book(d).contributed) continue;
+    if (!run.late_devices.slowed().contains(d) || run.book(d).contributed) continue;
     ++kept;
     for (const stages::StageState& stage : run.stage) {
       const auto host = std::ranges::find(stage.hosts, d, &stages::Host::device);
