@@ -25,12 +25,16 @@ constexpr double kRetryEvery = 0.01;  // of a step
 constexpr double kMissed = 0.05;   // of a stage's uplink, before helpers are called
 constexpr double kPatience = 0.5;  // share of a stage's remaining time that a helper's weights may take
 
+// Losses in a step, for each of its devices: who leaves so often is not there for as long as weights and sums take.
+constexpr std::int64_t kMostLosses = 6;
+
 }  // namespace
 
 void Recovery::begin() {
   missing_.clear();
   homeless_.clear();
   needy_ = false;
+  lost_ = 0;
 }
 
 bool Recovery::is_due() const { return needy_ && run_.fleet.now() >= next_try_; }
@@ -73,6 +77,7 @@ void Recovery::take_from(std::int32_t id) {
 void Recovery::lose(std::int32_t id, Seconds silent) {
   if (static_cast<std::size_t>(id) >= run_.device.size() || !run_.book(id).present) return;
   run_.book(id).present = false;
+  ++lost_;
   run_.losses.silent_for(silent);
   std::erase_if(run_.loads, [&](const auto& load) { return load.second == id; });
   std::vector<TaskletId> gone;
@@ -116,6 +121,11 @@ std::vector<int> Recovery::record_losses() {
 }
 
 void Recovery::recover() {
+  if (const auto devices = std::ssize(run_.at_begin); lost_ > kMostLosses * devices)
+    throw InputError(fmt::format("{} devices were lost {} times within {:.3g} s, and the step is not done: they leave "
+                                 "before they have loaded their weights, passed their sequences and sent their sums",
+                                 devices, lost_, (run_.fleet.now() - run_.began).value()),
+                     "plan.layout: tiles");
   const std::vector<std::int32_t> ids = std::exchange(missing_, {});
   const std::vector<int> records = record_losses();
   run_.progress.rehearse();

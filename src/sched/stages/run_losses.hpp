@@ -33,6 +33,7 @@ class Recovery {
   /// The device is gone, after a silence. What it had is given to others by recover(), once all that leave at this
   /// moment are known.
   void lose(std::int32_t id, Seconds silent);
+  /// Errors: InputError where devices are lost so often that the step will not end.
   void recover();
   /// Devices have left at this moment, and recover() is to come.
   [[nodiscard]] bool is_pending() const { return !missing_.empty(); }
@@ -98,6 +99,7 @@ class Recovery {
   std::vector<std::int32_t> homeless_;  // owners that nobody stands in for yet
   bool needy_ = false;
   Seconds next_try_;
+  std::int64_t lost_ = 0;  // devices in this step, each as often as it was
 };
 
 }  // namespace cleave::sched::stages

@@ -1,4 +1,5 @@
 // Steps in stages while devices leave and come back: everything is done, and counted once.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -51,6 +52,30 @@ TEST(StageLosses, WhateverLeavesEverythingIsDoneOnce) {
   }
   EXPECT_GT(lost, 0) << "no loss hit anything";
   EXPECT_GT(redone, 0);
+}
+
+// Who leaves before weights are there brings nothing on; where devices stay longer the same step ends.
+TEST(StageLosses, AStepThatLossesKeepFromEndingIsGivenUp) {
+  const model::StepGraph graph = graph_of("opt", 8, 4);
+  const auto devices = devices_of(40, 1);
+  SimulatedFleet calm(devices, kWide, DType::f16);
+  const Seconds step = StageScheduler(calm, graph, {{kWide, 0}, DType::f16}).run().time;
+  for (const double session : {0.02, 1.0}) {
+    SimulatedFleet fleet(devices, kWide, DType::f16, sessions_of(devices, 7, step, session, session));
+    StageScheduler scheduler(fleet, graph, of_devices_alone());
+    if (session == 1.0) {
+      scheduler.run();
+      expect_all_done_once(scheduler, graph);
+      continue;
+    }
+    try {
+      scheduler.run();
+      ADD_FAILURE() << "devices that stay for a fiftieth of a step bring it to an end";
+    } catch (const InputError& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("40 devices were lost"));
+      EXPECT_LT(fleet.now(), step * 5);
+    }
+  }
 }
 
 // Parts of a head among what is lost: the others wait for it, and every row has its softmax once.
