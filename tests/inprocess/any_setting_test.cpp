@@ -147,7 +147,7 @@ bool holds(std::uint64_t seed, bool with_losses, bool devices_alone = false) {
 }
 
 #ifdef __SANITIZE_ADDRESS__
-constexpr int kFewer = 2;  // several times as slow, and for memory alone
+constexpr int kFewer = 3;  // several times as slow, and for memory alone
 #else
 constexpr int kFewer = 1;
 #endif
@@ -194,7 +194,7 @@ bool finds_liar(std::uint64_t seed) {
   return true;
 }
 
-TEST(AnySetting, LiarsLeaveNoTrace) { expect_of_drawn(kOthers, 60, 2, finds_liar); }
+TEST(AnySetting, LiarsLeaveNoTrace) { expect_of_drawn(kOthers, 60 / kFewer, 2, finds_liar); }
 
 // Settings that once ended in an error, or in a device that was accused though it was honest.
 TEST(AnySetting, ThatOnceFailed) {

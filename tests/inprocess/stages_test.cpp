@@ -12,8 +12,14 @@
 namespace cleave::testing_run {
 namespace {
 
+#ifdef __SANITIZE_ADDRESS__
+constexpr DType kSome[] = {DType::f16};  // several times as slow, and for memory alone
+#else
+constexpr auto& kSome = kWires;
+#endif
+
 TEST(Stages, TheSameBitsAsTilesForAnyDevicesAndRanks) {
-  for (const DType wire : kWires) {
+  for (const DType wire : kSome) {
     const Setting plain = with_wire(small_setting(), wire);
     const Outcome wanted = train(plain);
     for (const auto& [devices, ranks] : std::vector<std::pair<std::int64_t, int>>{{2, 1}, {3, 2}, {5, 5}, {9, 3}}) {
@@ -39,7 +45,7 @@ TEST(Stages, AllFamiliesAndOddShapes) {
     s.model.tie_embeddings = family != "opt";
     s.batch = 3;
     SCOPED_TRACE(family);
-    for (const DType wire : kWires) {
+    for (const DType wire : kSome) {
       s.wire = wire;
       s.chunk_tokens = 0;
       const std::uint64_t wanted = train(s).hash;
@@ -54,11 +60,6 @@ TEST(Stages, AllFamiliesAndOddShapes) {
 // Whatever latencies are drawn: a device's answers come in the order in which it sent them, and nobody honest is
 // accused.
 TEST(Stages, JitterLeavesNoTrace) {
-#ifdef __SANITIZE_ADDRESS__
-  constexpr DType kSome[] = {DType::f16};  // several times as slow, and for memory alone
-#else
-  constexpr auto& kSome = kWires;
-#endif
   for (const DType wire : kSome) {
     Setting plain = with_wire(small_setting(), wire);
     plain.model.n_layer = 2;
