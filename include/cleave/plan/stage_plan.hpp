@@ -135,8 +135,8 @@ struct StageOptions {
 inline constexpr std::int64_t kChunkTokens = 128;
 
 /// The layout with the least forecast that was found; none where nothing fits. Deterministic.
-/// Complexity: about (devices + pieces) x stages for each of a few dozen candidates; up to four times that where the
-/// server's interface takes long.
+/// Complexity: about (devices + pieces) x stages for each of a few dozen candidates; several times that where the
+/// server's interface takes long, since smaller fleets are planned for as well.
 [[nodiscard]] std::optional<StagePlan> find_stages(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
                                                    const StageOptions& options);
 /// Devices that a step may be planned for, in the order in which they were given, and their layout.

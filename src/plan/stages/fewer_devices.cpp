@@ -16,19 +16,18 @@ namespace {
 
 // Of a step: what is busy for less of it adds next to nothing to what takes longest (kSharpness in forecast.cpp).
 constexpr double kBusy = 0.5;
-// Sizes of fleets: all up to the first, then steps of the root of two up to the second, then of two; and of this root
-// of two beside the best one. They do not depend on how many devices there are, so that a larger fleet tries what a
-// smaller one does, with better devices.
-constexpr std::int64_t kEach = 16, kOften = 512;
+// Sizes of fleets: steps of the root of two up to the first, then of two; then of this root of two beside the best one,
+// or, where that is no larger than the last, all up to it. They do not depend on how many devices there are, so that a
+// larger fleet tries what a smaller one does, with better devices.
+constexpr std::int64_t kOften = 512, kEach = 16;
 constexpr double kNear = 4;
 // Sizes go down until a step takes so many times as long as the best one.
-constexpr double kHopeless = 4;
+constexpr double kHopeless = 1.5;
 
 // The largest one first.
 std::vector<std::int64_t> sizes_below(std::int64_t all) {
   std::vector<std::int64_t> sizes;
-  for (std::int64_t size = 1; size < std::min(all, kEach); ++size) sizes.push_back(size);
-  for (std::int64_t power = kEach; power < all; power *= 2) {
+  for (std::int64_t power = 1; power < all; power *= 2) {
     sizes.push_back(power);
     const std::int64_t between = std::llround(std::numbers::sqrt2 * static_cast<double>(power));
     if (2 * power <= kOften && between < all) sizes.push_back(between);
@@ -97,9 +96,13 @@ void leave_out(const StageWork& work, const FindLayout& find, std::vector<StageF
     const std::optional<Seconds> time = try_size(size);
     if (!time || *time > least * kHopeless) break;
   }
-  const auto middle = static_cast<double>(best);
-  for (const double step : {std::pow(2, 1 / kNear), std::pow(2, -1 / kNear)})
-    (void)try_size(std::llround(middle * step));
+  if (best <= kEach) {
+    for (std::int64_t size = 2; size < kEach; ++size) (void)try_size(size);
+  } else {
+    const auto middle = static_cast<double>(best);
+    for (const double step : {std::pow(2, 1 / kNear), std::pow(2, -1 / kNear)})
+      (void)try_size(std::llround(middle * step));
+  }
   std::ranges::stable_sort(fleets, {}, [](const StageFleet& of) { return of.plan.forecast; });
 }
 

@@ -119,9 +119,11 @@ std::vector<StageFleet> stage_fleets(const StageWork& work, std::span<const flee
   if (!found) return {};
   std::vector<StageFleet> fleets;
   fleets.push_back({{devices.begin(), devices.end()}, std::move(*found)});
-  if (options.leave_out && stages::too_many(fleets.front().plan, work, options.server))
-    stages::leave_out(
-        work, [&](const auto& fewer) { return find_for(work, fewer, options); }, fleets);
+  if (!options.leave_out || !stages::too_many(fleets.front().plan, work, options.server)) return fleets;
+  StageOptions for_fewer = options;  // rounds send weights twice: none for what the devices hold at once
+  for_fewer.rounds = options.rounds && fleets.front().plan.rounds() > 1;
+  stages::leave_out(
+      work, [&](const auto& fewer) { return find_for(work, fewer, for_fewer); }, fleets);
   return fleets;
 }
 
