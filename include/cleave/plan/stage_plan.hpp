@@ -148,10 +148,10 @@ struct StageFleet {
 /// first one's plan is that of find_stages(). Empty where nothing fits. Deterministic.
 [[nodiscard]] std::vector<StageFleet> stage_fleets(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
                                                    const StageOptions& options);
-/// For all devices, the layout of find_stages() and others that its search came by, for whoever can tell better which is quickest: first
-/// the same one, without StageOptions::leave_out, then by forecast, each once, no more than `most`. Others are cut by what processors can do as well,
-/// for fewer devices, or into stages of equal time, and their forecasts have the processors in them. None where nothing
-/// fits. Deterministic.
+/// For all devices, the layout of find_stages() and others that its search came by, for whoever can tell better which
+/// is quickest: first the same one, without StageOptions::leave_out, then by forecast, each once, no more than `most`.
+/// Others are cut by what processors can do as well, for fewer devices, or into stages of equal time, and their
+/// forecasts have the processors in them. None where nothing fits. Deterministic.
 [[nodiscard]] std::vector<StagePlan> stage_candidates(const StageWork& work,
                                                       std::span<const fleet::DeviceProfile> devices,
                                                       const StageOptions& options, std::size_t most);
