@@ -127,19 +127,31 @@ struct StageOptions {
   bool preload = true;  ///< weights of all stages go out first; false: when the first chunk reaches their stage
   bool rounds = true;   ///< where memory is short, stages may have rounds; false: all are held at once
   bool tiles = true;    ///< rounds may be in tiles, for pieces that no device has room for
+  /// Devices get no part where the server's interface is better spent on fewer; false: all that are of use get one.
+  bool leave_out = true;
 };
 
 /// Query blocks of attention: chunks are multiples of it (docs/numerics.md).
 inline constexpr std::int64_t kChunkTokens = 128;
 
 /// The layout with the least forecast that was found; none where nothing fits. Deterministic.
-/// Complexity: about (devices + pieces) x stages for each of a few dozen candidates.
+/// Complexity: about (devices + pieces) x stages for each of a few dozen candidates; several times that where the
+/// server's interface takes long, since smaller fleets are planned for as well.
 [[nodiscard]] std::optional<StagePlan> find_stages(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
                                                    const StageOptions& options);
-/// The layout of find_stages() and others that its search came by, for whoever can tell better which is quickest: first
-/// the same one, then by forecast, each once, no more than `most`. Others are cut by what processors can do as well,
-/// for fewer devices, or into stages of equal time, and their forecasts have the processors in them. None where nothing
-/// fits. Deterministic.
+/// Devices that a step may be planned for, in the order in which they were given, and their layout.
+struct StageFleet {
+  std::vector<fleet::DeviceProfile> devices;
+  StagePlan plan;
+};
+/// All devices; and, where the server's interface is what takes long, fleets that leave devices out. By forecast: the
+/// first one's plan is that of find_stages(). Empty where nothing fits. Deterministic.
+[[nodiscard]] std::vector<StageFleet> stage_fleets(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
+                                                   const StageOptions& options);
+/// For all devices, the layout of find_stages() and others that its search came by, for whoever can tell better which
+/// is quickest: first the same one, without StageOptions::leave_out, then by forecast, each once, no more than `most`.
+/// Others are cut by what processors can do as well, for fewer devices, or into stages of equal time, and their
+/// forecasts have the processors in them. None where nothing fits. Deterministic.
 [[nodiscard]] std::vector<StagePlan> stage_candidates(const StageWork& work,
                                                       std::span<const fleet::DeviceProfile> devices,
                                                       const StageOptions& options, std::size_t most);

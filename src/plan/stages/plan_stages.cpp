@@ -7,6 +7,7 @@
 
 #include "cleave/base/error.hpp"
 #include "stages/data_parallel.hpp"
+#include "stages/fewer_devices.hpp"
 #include "stages/finish.hpp"
 #include "stages/layout.hpp"
 #include "stages/refusal.hpp"
@@ -96,11 +97,9 @@ std::vector<StagePlan> layouts_in_rounds(const StageWork& work, std::span<const 
   return {};
 }
 
-}  // namespace
-
-std::optional<StagePlan> find_stages(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
-                                     const StageOptions& options) {
-  if (work.pieces.empty() || devices.empty()) return std::nullopt;
+// With all of them, as far as they are of use.
+std::optional<StagePlan> find_for(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
+                                  const StageOptions& options) {
   Found found = layouts_at_once(work, devices, options);
   if (options.rounds && found.calls_for_rounds()) {
     std::vector<StagePlan> rounds = layouts_in_rounds(work, devices, options);
@@ -109,6 +108,30 @@ std::optional<StagePlan> find_stages(const StageWork& work, std::span<const flee
   }
   if (found.plans.empty()) return std::nullopt;
   return std::move(found.plans.front());
+}
+
+}  // namespace
+
+std::vector<StageFleet> stage_fleets(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
+                                     const StageOptions& options) {
+  if (work.pieces.empty() || devices.empty()) return {};
+  std::optional<StagePlan> found = find_for(work, devices, options);
+  if (!found) return {};
+  std::vector<StageFleet> fleets;
+  fleets.push_back({{devices.begin(), devices.end()}, std::move(*found)});
+  if (!options.leave_out || !stages::too_many(fleets.front().plan, work, options.server)) return fleets;
+  StageOptions for_fewer = options;  // rounds send weights twice: none for what the devices hold at once
+  for_fewer.rounds = options.rounds && fleets.front().plan.rounds() > 1;
+  stages::leave_out(
+      work, [&](const auto& fewer) { return find_for(work, fewer, for_fewer); }, fleets);
+  return fleets;
+}
+
+std::optional<StagePlan> find_stages(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
+                                     const StageOptions& options) {
+  std::vector<StageFleet> fleets = stage_fleets(work, devices, options);
+  if (fleets.empty()) return std::nullopt;
+  return std::move(fleets.front().plan);
 }
 
 namespace {

@@ -205,7 +205,8 @@ LayoutChoice layout_without_emulation(const StepSpec& spec) {
   };
   if (spec.layout.layout == Layout::tiles) return tiles();
   const plan::StageWork work = plan::stage_work_of(model::build_step(spec.model, graph_options(spec, 1)), spec.wire);
-  const plan::StageOptions options = stage_scheduler_options(spec).stages;
+  plan::StageOptions options = stage_scheduler_options(spec).stages;
+  options.leave_out = false;  // rates that are declared say nothing
   if (spec.layout.layout == Layout::stages) {
     return {Layout::stages, 1, plan::plan_stages(work, spec.devices, options)};
   }

@@ -27,6 +27,8 @@ constexpr double kExchanges = 0.5;
 // And in larger fleets, where the chain of sequences takes no more of the step than this: forecasts know it best.
 constexpr std::size_t kMostRehearsedDevices = 512;
 constexpr double kChain = 0.75;
+// Fleets that leave devices out and are rehearsed, beside that of all; and those of which the first plan always is.
+constexpr std::size_t kSmallerFleets = 8, kFirstPlans = 4;
 // A core of 2.4 GHz rehearses about this many passages a second; between steps it may do so for this part of a step.
 constexpr double kPassagesPerSecond = 500'000, kPartOfStep = 0.05;
 
@@ -48,13 +50,39 @@ auto unlike(const plan::StagePlan& one, const plan::StagePlan& other) {
                     std::abs(std::ssize(one.owners) - std::ssize(other.owners)));
 }
 
-// A plan for devices numbered from 0 is one for these.
-void renumber(plan::StagePlan& plan, const std::vector<fleet::DeviceProfile>& devices) {
-  const auto real = [&](DeviceId& device) { device = devices[static_cast<std::size_t>(device.value)].id; };
+std::vector<fleet::DeviceProfile> numbered(std::vector<fleet::DeviceProfile> devices) {
+  for (std::size_t i = 0; i < devices.size(); ++i) devices[i].id = DeviceId(static_cast<std::int32_t>(i));
+  return devices;
+}
+
+DeviceId place_in(const std::vector<fleet::DeviceProfile>& devices, DeviceId id) {
+  const auto at = std::ranges::find(devices, id, &fleet::DeviceProfile::id) - devices.begin();
+  return DeviceId(static_cast<std::int32_t>(at));
+}
+
+template <class NumberOf>
+void renumber(plan::StagePlan& plan, NumberOf number_of) {
   for (plan::Stage& stage : plan.stages) {
-    for (plan::StageReplica& replica : stage.replicas) real(replica.device);
+    for (plan::StageReplica& replica : stage.replicas) replica.device = number_of(replica.device);
   }
-  for (plan::GradientOwner& owner : plan.owners) real(owner.device);
+  for (plan::GradientOwner& owner : plan.owners) owner.device = number_of(owner.device);
+}
+
+// Forecasts of stages are up to a quarter off where a stage has few replicas, so small fleets rehearse the best ones.
+bool settled(const plan::StageFleet& fleet) {
+  if (fleet.devices.size() <= kRehearsedDevices) return false;
+  if (fleet.devices.size() > kMostRehearsedDevices) return true;
+  return fleet.plan.rounds() > 1 || fleet.plan.chain > fleet.plan.forecast * kChain;
+}
+
+// Of fleets by forecast: a few that may be the quickest, and that of all devices if it may be.
+void keep_likely(std::vector<plan::StageFleet>& fleets, std::size_t all) {
+  const Seconds least = fleets.front().plan.forecast;
+  std::size_t smaller = 0;
+  std::erase_if(fleets, [&](const plan::StageFleet& fleet) {
+    const bool likely = fleet.plan.forecast <= least * kTrusted;
+    return !likely || (fleet.devices.size() < all && ++smaller > kSmallerFleets);
+  });
 }
 
 }  // namespace
@@ -102,57 +130,75 @@ StagePlanner::Rehearsal StagePlanner::perform(const plan::StagePlan& plan,
 
 std::optional<StagePlanner::Found> StagePlanner::quickest(std::vector<fleet::DeviceProfile> devices,
                                                           Effort effort) const {
-  std::vector<fleet::DeviceProfile> numbered = devices;
-  for (std::size_t i = 0; i < numbered.size(); ++i) {
-    numbered[i].id = DeviceId(static_cast<std::int32_t>(i));
-    numbered[i].jitter = Seconds(0);
+  for (fleet::DeviceProfile& device : devices) device.jitter = Seconds(0);
+  std::vector<plan::StageFleet> fleets = plan::stage_fleets(work_, numbered(devices), options_.stages);
+  if (fleets.empty()) return std::nullopt;
+  keep_likely(fleets, devices.size());
+  const std::size_t fewest = fleets.size() > 1 ? 1 : 2;  // a candidate alone is not rehearsed
+  if (fleets.size() > 1) effort.passages = std::min(effort.passages, 2 * kMostPassages) / 2;
+  std::vector<plan::StageFleet> fewer, all;
+  for (plan::StageFleet& fleet : fleets)
+    (fleet.devices.size() < devices.size() ? fewer : all).push_back(std::move(fleet));
+  std::optional<Best> best;
+  rehearse_fleets(fewer, fewest, effort, best);
+  const bool sure = fewer.empty() && settled(all.front());
+  if (!sure && (fewer.empty() || best)) rehearse_fleets(all, fewest, effort, best);
+  const auto real = [&](DeviceId id) { return devices[static_cast<std::size_t>(id.value)].id; };
+  if (!best) {
+    plan::StagePlan& by_forecast = (fewer.empty() ? all : fewer).front().plan;
+    renumber(by_forecast, real);
+    return Found{std::move(by_forecast), std::nullopt};
   }
-  std::optional<Found> found = quickest_of_numbered(numbered, effort);
-  if (found) renumber(found->plan, devices);
-  return found;
+  if (best->devices.size() <= kRehearsedDevices) {
+    const double most = kExchanges * static_cast<double>(std::min(effort.passages, kMostPassages));
+    exchange(best->plan, numbered(best->devices), std::move(best->rehearsal), static_cast<std::int64_t>(most));
+  }
+  renumber(best->plan, [&](DeviceId id) { return real(best->devices[static_cast<std::size_t>(id.value)].id); });
+  const Seconds time = best->plan.forecast;
+  return Found{std::move(best->plan), time};
 }
 
-// Forecasts of stages are up to a quarter off where a stage has few replicas, so small fleets rehearse the best ones.
-std::optional<StagePlanner::Found> StagePlanner::quickest_of_numbered(const std::vector<fleet::DeviceProfile>& devices,
-                                                                      Effort effort) const {
-  if (devices.size() > kRehearsedDevices) {
-    std::optional<plan::StagePlan> found = plan::find_stages(work_, devices, options_.stages);
-    if (!found) return std::nullopt;
-    const bool sure = found->rounds() > 1 || found->chain > found->forecast * kChain;
-    if (devices.size() > kMostRehearsedDevices || sure) return Found{std::move(*found), std::nullopt};
+void StagePlanner::rehearse_fleets(const std::vector<plan::StageFleet>& fleets, std::size_t fewest,
+                                   const Effort& effort, std::optional<Best>& best) const {
+  struct Candidate {
+    plan::StagePlan plan;
+    const plan::StageFleet* fleet;
+  };
+  std::vector<Candidate> list, others;  // what would be taken of fleets without rehearsals goes first
+  for (const plan::StageFleet& fleet : fleets) {
+    std::vector<plan::StagePlan> plans;
+    if (settled(fleet)) {
+      plans.push_back(fleet.plan);
+      renumber(plans.front(), [&](DeviceId id) { return place_in(fleet.devices, id); });
+    } else {
+      plans = plan::stage_candidates(work_, numbered(fleet.devices), options_.stages, kRehearsedLayouts);
+    }
+    for (std::size_t i = 0; i < plans.size(); ++i)
+      (i == 0 && list.size() < kFirstPlans ? list : others).push_back({std::move(plans[i]), &fleet});
   }
-  std::vector<plan::StagePlan> plans = plan::stage_candidates(work_, devices, options_.stages, kRehearsedLayouts);
-  if (plans.empty()) return std::nullopt;
+  std::size_t always = list.size();
+  std::ranges::stable_sort(others, {}, [](const Candidate& of) { return of.plan.forecast; });
+  std::ranges::move(others, std::back_inserter(list));
   std::int64_t left = std::min(effort.passages, kMostPassages);
-  if (plans.size() < 2 || passages(plans[0]) + passages(plans[1]) > left)
-    return Found{std::move(plans[0]), std::nullopt};
-  std::size_t always = 1;
+  if (list.size() < fewest || list.empty()) return;
+  if (passages(list[0].plan) + (list.size() > 1 ? passages(list[1].plan) : 0) > left) return;
   if (effort.like != nullptr) {
-    const auto alike = std::min_element(plans.begin(), plans.end(), [&](const auto& a, const auto& b) {
-      return unlike(a, *effort.like) < unlike(b, *effort.like);
+    const auto alike = std::min_element(list.begin(), list.end(), [&](const auto& a, const auto& b) {
+      return unlike(a.plan, *effort.like) < unlike(b.plan, *effort.like);
     });
-    if (alike != plans.begin()) std::rotate(plans.begin() + 1, alike, std::next(alike));
-    always = 2;
+    const auto place = list.begin() + static_cast<std::ptrdiff_t>(always);
+    if (alike >= place) std::rotate(place, alike, std::next(alike));
+    always = std::min(always + 1, list.size());
   }
-  Seconds least(std::numeric_limits<double>::infinity());
-  std::size_t quickest = 0;
-  Rehearsal of_quickest;
-  for (std::size_t i = 0; i < plans.size() && left > 0; ++i) {
-    if (i >= always && plans[i].forecast > least * kTrusted) continue;
-    Rehearsal rehearsal = perform(plans[i], devices, least);
+  for (std::size_t i = 0; i < list.size() && left > 0; ++i) {
+    const Seconds least = best ? best->plan.forecast : Seconds(std::numeric_limits<double>::infinity());
+    if (i >= always && list[i].plan.forecast > least * kTrusted) continue;
+    Rehearsal rehearsal = perform(list[i].plan, numbered(list[i].fleet->devices), least);
     left -= rehearsal.passages;
     if (!rehearsal.time || *rehearsal.time >= least) continue;
-    least = *rehearsal.time;
-    quickest = i;
-    of_quickest = std::move(rehearsal);
+    best = Best{std::move(list[i].plan), list[i].fleet->devices, std::move(rehearsal)};
+    best->plan.forecast = *best->rehearsal.time;
   }
-  plan::StagePlan best = std::move(plans[quickest]);
-  best.forecast = least;
-  if (devices.size() <= kRehearsedDevices) {
-    const double all = kExchanges * static_cast<double>(std::min(effort.passages, kMostPassages));
-    exchange(best, devices, std::move(of_quickest), static_cast<std::int64_t>(all));
-  }
-  return Found{std::move(best), best.forecast};
 }
 
 void StagePlanner::exchange(plan::StagePlan& plan, const std::vector<fleet::DeviceProfile>& devices, Rehearsal last,

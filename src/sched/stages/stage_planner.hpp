@@ -53,8 +53,16 @@ class StagePlanner {
   // Pairs of devices take each other's part in a layout, as long as the step becomes quicker and passages are left.
   void exchange(plan::StagePlan& plan, const std::vector<fleet::DeviceProfile>& devices, Rehearsal last,
                 std::int64_t passages) const;
-  [[nodiscard]] std::optional<Found> quickest_of_numbered(const std::vector<fleet::DeviceProfile>& devices,
-                                                          Effort effort) const;
+  // The quickest layout so far, and the rehearsal of it.
+  struct Best {
+    plan::StagePlan plan;
+    std::vector<fleet::DeviceProfile> devices;  // of its fleet, by the numbers that the plan has for them
+    Rehearsal rehearsal;
+  };
+  // Candidates for some fleets, by forecast, while they may be quicker than the best one so far; none where there are
+  // fewer than `fewest` of them.
+  void rehearse_fleets(const std::vector<plan::StageFleet>& fleets, std::size_t fewest, const Effort& effort,
+                       std::optional<Best>& best) const;
 
   const model::StepGraph& graph_;
   StageSchedulerOptions options_;

@@ -1,0 +1,109 @@
+// Fleets of a few sizes, each of the devices that are worth most (docs/cost_model.md, "Fewer devices").
+#include "stages/fewer_devices.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "stages/layout.hpp"
+
+namespace cleave::plan::stages {
+
+namespace {
+
+// Of a step: what is busy for less of it adds next to nothing to what takes longest (kSharpness in forecast.cpp).
+constexpr double kBusy = 0.5;
+// Sizes of fleets: steps of the root of two up to the first, then of two; then of this root of two beside the best one,
+// or, where that is no larger than the last, all up to it. They do not depend on how many devices there are, so that a
+// larger fleet tries what a smaller one does, with better devices.
+constexpr std::int64_t kOften = 512, kEach = 16;
+constexpr double kNear = 4;
+// Sizes go down until a step takes so many times as long as the best one.
+constexpr double kHopeless = 1.5;
+
+// The largest one first.
+std::vector<std::int64_t> sizes_below(std::int64_t all) {
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t power = 1; power < all; power *= 2) {
+    sizes.push_back(power);
+    const std::int64_t between = std::llround(std::numbers::sqrt2 * static_cast<double>(power));
+    if (2 * power <= kOften && between < all) sizes.push_back(between);
+  }
+  std::ranges::reverse(sizes);
+  return sizes;
+}
+
+}  // namespace
+
+bool too_many(const StagePlan& plan, const StageWork& work, const fleet::ServerProfile& server) {
+  const double busy =
+      std::max(in_bytes(plan.bytes_down) / server.nic_out.value(), in_bytes(plan.bytes_up) / server.nic_in.value());
+  std::int64_t replicas = 0;
+  for (const Stage& stage : plan.stages) replicas += std::ssize(stage.replicas);
+  return busy > kBusy * plan.forecast.value() || replicas > work.batch * std::ssize(plan.stages);
+}
+
+// Through the interface go three boundaries for every stage, in for X and dX, however large it is; and weights for each
+// replica, however quick it is. So a device is worth what it holds times what it passes, until its processor is busy.
+std::vector<std::size_t> by_worth(const StageWork& work, std::span<const fleet::DeviceProfile> devices) {
+  const StageCost layer = typical_layer(work, std::min(kChunkTokens, work.seq));
+  const double boundary = in_bytes(layer.boundary(work.seq));
+  const double flops = stage_flops(work, layer) / static_cast<double>(work.batch);
+  const double beside = static_cast<double>(size_of(work.wire) + sum_bytes(work.wire)) /
+                        static_cast<double>(size_of(work.wire));  // sums as well
+  const double all = weights_of(work) / in_bytes(layer.weights());
+  std::vector<double> seconds;  // that a sequence takes of a device's busiest resource, for a layer's weights
+  for (const fleet::DeviceProfile& device : devices) {
+    const double held = std::min(all, in_bytes(device.memory) / (beside * in_bytes(layer.weights())));
+    const double passing = boundary * std::max(2 / device.uplink.value(), 3 / device.downlink.value());
+    seconds.push_back(std::max(passing / held, flops / device.compute.value()));
+  }
+  std::vector<std::size_t> order(devices.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return seconds[i]; });
+  return order;
+}
+
+void leave_out(const StageWork& work, const FindLayout& find, std::vector<StageFleet>& fleets) {
+  const std::vector<fleet::DeviceProfile> devices = fleets.front().devices;
+  const std::vector<std::size_t> order = by_worth(work, devices);
+  const auto all = std::ssize(devices);
+  std::set<std::int64_t> tried{all};
+  Seconds least = fleets.front().plan.forecast;
+  std::int64_t best = all;
+  // None where there is no layout.
+  const auto try_size = [&](std::int64_t size) -> std::optional<Seconds> {
+    if (size < 1 || size >= all || !tried.insert(size).second) return least;
+    std::vector<std::size_t> chosen(order.begin(), order.begin() + size);
+    std::ranges::sort(chosen);
+    StageFleet fewer;
+    for (const std::size_t i : chosen) fewer.devices.push_back(devices[i]);
+    std::optional<StagePlan> plan = find(fewer.devices);
+    if (!plan) return std::nullopt;
+    const Seconds time = plan->forecast;
+    if (time < least) {
+      least = time;
+      best = size;
+    }
+    fewer.plan = std::move(*plan);
+    fleets.push_back(std::move(fewer));
+    return time;
+  };
+  for (const std::int64_t size : sizes_below(all)) {
+    const std::optional<Seconds> time = try_size(size);
+    if (!time || *time > least * kHopeless) break;
+  }
+  if (best <= kEach) {
+    for (std::int64_t size = 2; size < kEach; ++size) (void)try_size(size);
+  } else {
+    const auto middle = static_cast<double>(best);
+    for (const double step : {std::pow(2, 1 / kNear), std::pow(2, -1 / kNear)})
+      (void)try_size(std::llround(middle * step));
+  }
+  std::ranges::stable_sort(fleets, {}, [](const StageFleet& of) { return of.plan.forecast; });
+}
+
+}  // namespace cleave::plan::stages

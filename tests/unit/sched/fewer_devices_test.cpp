@@ -1,0 +1,110 @@
+// A server's interface that is slow for its fleet: devices that it cannot serve are left out, so more devices never
+// make a step slower by more than what rehearsals differ.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <utility>
+
+#include "cleave/model/family.hpp"
+#include "cleave/sched/layout_choice.hpp"
+#include "stage_case.hpp"
+#include "stages/stage_planner.hpp"
+
+namespace cleave::sched {
+namespace {
+
+// Of so small steps, on as few devices as 6, rehearsals of other fleets differ by so much.
+constexpr double kMore = 1.05;
+
+// Of a few layers, on devices of the published rates and memory in its proportions.
+StepSpec spec_of(std::int64_t layers, std::int64_t batch, double interface) {
+  StepSpec spec;
+  spec.model.family = "opt";
+  spec.model.n_layer = layers;
+  spec.model.n_head = spec.model.n_kv_head = 8;
+  spec.model.d_model = 256;
+  spec.model.d_ff = 1024;
+  spec.model.vocab_size = 1280;
+  spec.model.seq_len = spec.model.max_pos = 128;
+  spec.batch = batch;
+  spec.wire = DType::f16;
+  spec.layout.layout = Layout::stages;
+  spec.plan.server = kWide;
+  spec.plan.server.nic_out = spec.plan.server.nic_in = BytesPerSecond(interface);
+  return spec;
+}
+
+std::vector<fleet::DeviceProfile> edge_devices(std::int64_t count) {
+  fleet::DeviceGroup group;
+  group.name = "edge";
+  group.count = count;
+  group.compute_flops = {5e12, 7e12};
+  group.memory_bytes = {1e7, 3e7};
+  group.downlink_bytes = {1e7, 1e8};
+  group.uplink_bytes = {5e6, 1e7};
+  return fleet::draw_devices({group}, 7);
+}
+
+std::set<std::int64_t> used(const plan::StagePlan& plan) {
+  std::set<std::int64_t> devices;
+  for (const plan::Stage& stage : plan.stages)
+    for (const plan::StageReplica& replica : stage.replicas) devices.insert(replica.device.value);
+  for (const plan::GradientOwner& owner : plan.owners) devices.insert(owner.device.value);
+  return devices;
+}
+
+Seconds rehearsed(const StepSpec& spec, const plan::StagePlan& plan) {
+  const model::StepGraph graph = model::build_step(spec.model, graph_options(spec, 1));
+  const stages::StagePlanner planner(graph, stage_scheduler_options(spec));
+  return planner.rehearse(plan, spec.devices, Seconds(std::numeric_limits<double>::infinity())).value();
+}
+
+TEST(FewerDevices, MoreDevicesNeverMakeAStepSlower) {
+  const std::vector<fleet::DeviceProfile> all = edge_devices(1100);
+  for (const auto& [layers, batch] : {std::pair(2, 8), {2, 64}}) {
+    for (const double interface : {1.25e8, 1.25e9, 1.25e10}) {
+      double least = std::numeric_limits<double>::infinity();
+      for (const std::ptrdiff_t count : {64, 200, 1100}) {
+        StepSpec spec = spec_of(layers, batch, interface);
+        spec.devices.assign(all.begin(), all.begin() + count);
+        const double time = rehearsed(spec, *choose_layout(spec).stages).value();
+        EXPECT_LE(time, kMore * least) << layers << " layers, batch " << batch << ", " << interface << " B/s, " << count
+                                       << " devices";
+        least = std::min(least, time);
+      }
+    }
+  }
+}
+
+// The same fleet with a part for every device that is of use takes several times as long.
+TEST(FewerDevices, AreSentFewerWeights) {
+  StepSpec spec = spec_of(6, 64, 1.25e8);
+  spec.devices = edge_devices(600);
+  const model::StepGraph graph = model::build_step(spec.model, graph_options(spec, 1));
+  const plan::StageWork work = plan::stage_work_of(graph, spec.wire);
+  plan::StageOptions options = stage_scheduler_options(spec).stages;
+  const auto few = plan::find_stages(work, spec.devices, options);
+  options.leave_out = false;
+  const auto many = plan::find_stages(work, spec.devices, options);
+  ASSERT_TRUE(few && many);
+  EXPECT_LT(used(*few).size(), 60U);
+  EXPECT_GT(used(*many).size(), 200U);
+  EXPECT_LT(2 * rehearsed(spec, *few).value(), rehearsed(spec, *many).value());
+  EXPECT_LT(few->bytes_down.value() * 2, many->bytes_down.value());
+}
+
+// An interface that takes no time leaves nothing to be saved: no other fleet is looked at.
+TEST(FewerDevices, AllOfThemBehindAQuickInterface) {
+  StepSpec spec = spec_of(6, 64, 1e15);
+  spec.devices = edge_devices(100);
+  const model::StepGraph graph = model::build_step(spec.model, graph_options(spec, 1));
+  const plan::StageWork work = plan::stage_work_of(graph, spec.wire);
+  const auto fleets = plan::stage_fleets(work, spec.devices, stage_scheduler_options(spec).stages);
+  ASSERT_EQ(fleets.size(), 1U);
+  EXPECT_EQ(fleets.front().devices.size(), 100U);
+}
+
+}  // namespace
+}  // namespace cleave::sched
