@@ -160,11 +160,11 @@ std::optional<StagePlanner::Found> StagePlanner::quickest(std::vector<fleet::Dev
 
 void StagePlanner::rehearse_fleets(const std::vector<plan::StageFleet>& fleets, std::size_t fewest,
                                    const Effort& effort, std::optional<Best>& best) const {
-  struct Candidate {
+  struct Proposal {
     plan::StagePlan plan;
     const plan::StageFleet* fleet;
   };
-  std::vector<Candidate> list, others;  // what would be taken of fleets without rehearsals goes first
+  std::vector<Proposal> list, others;  // what would be taken of fleets without rehearsals goes first
   for (const plan::StageFleet& fleet : fleets) {
     std::vector<plan::StagePlan> plans;
     if (settled(fleet)) {
@@ -177,7 +177,7 @@ void StagePlanner::rehearse_fleets(const std::vector<plan::StageFleet>& fleets, 
       (i == 0 && list.size() < kFirstPlans ? list : others).push_back({std::move(plans[i]), &fleet});
   }
   std::size_t always = list.size();
-  std::ranges::stable_sort(others, {}, [](const Candidate& of) { return of.plan.forecast; });
+  std::ranges::stable_sort(others, {}, [](const Proposal& of) { return of.plan.forecast; });
   std::ranges::move(others, std::back_inserter(list));
   std::int64_t left = std::min(effort.passages, kMostPassages);
   if (list.size() < fewest || list.empty()) return;
