@@ -5,7 +5,7 @@
 namespace cleave::sched {
 namespace {
 
-constexpr std::int64_t kDevices = 128;
+constexpr std::int64_t kOfFleet = 128;
 
 // Two products; a kernel holds the second one back, so that it queues behind the first on every device.
 model::StepGraph two_products() {
@@ -17,7 +17,7 @@ struct Ends {
 };
 
 Ends run(fleet::ChurnTrace churn, StepReport* told = nullptr) {
-  SimulatedFleet fleet(edge_devices(kDevices, {0, 0}), wide_server(), DType::f32, std::move(churn));
+  SimulatedFleet fleet(edge_devices(kOfFleet, {0, 0}), wide_server(), DType::f32, std::move(churn));
   Scheduler scheduler(fleet, options_of());
   const model::StepGraph graph = two_products();
   const StepReport report = scheduler.run(graph);
@@ -45,7 +45,7 @@ TEST(Recovery, BlocksThatAreComputedAgainDoNotQueueBehindLaterOperations) {
       ASSERT_GT(report.lost, 0);
       EXPECT_LE((hit.first - calm.first).value(), 0.015 * calm.first.value()) << count << " at " << moment;
       // The devices are away for the rest of it, and both products' blocks are made again before it can end.
-      const double share = static_cast<double>(count) / kDevices;
+      const double share = static_cast<double>(count) / kOfFleet;
       EXPECT_LT((hit.second - calm.second).value(), 2 * share * calm.second.value()) << count << " at " << moment;
     }
   }
