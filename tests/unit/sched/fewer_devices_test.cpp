@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <limits>
 #include <set>
-#include <utility>
 
 #include "cleave/model/family.hpp"
 #include "cleave/sched/layout_choice.hpp"
@@ -61,17 +60,24 @@ Seconds rehearsed(const StepSpec& spec, const plan::StagePlan& plan) {
   return planner.rehearse(plan, spec.devices, Seconds(std::numeric_limits<double>::infinity())).value();
 }
 
+#ifdef __SANITIZE_ADDRESS__
+constexpr std::int64_t kBatches[] = {8};  // several times as slow, and for memory alone
+constexpr double kInterfaces[] = {1.25e9};
+#else
+constexpr std::int64_t kBatches[] = {8, 64};
+constexpr double kInterfaces[] = {1.25e8, 1.25e9, 1.25e10};
+#endif
+
 TEST(FewerDevices, MoreDevicesNeverMakeAStepSlower) {
   const std::vector<fleet::DeviceProfile> all = edge_devices(1100);
-  for (const auto& [layers, batch] : {std::pair(2, 8), {2, 64}}) {
-    for (const double interface : {1.25e8, 1.25e9, 1.25e10}) {
+  for (const std::int64_t batch : kBatches) {
+    for (const double interface : kInterfaces) {
       double least = std::numeric_limits<double>::infinity();
       for (const std::ptrdiff_t count : {64, 200, 1100}) {
-        StepSpec spec = spec_of(layers, batch, interface);
+        StepSpec spec = spec_of(2, batch, interface);
         spec.devices.assign(all.begin(), all.begin() + count);
         const double time = rehearsed(spec, *choose_layout(spec).stages).value();
-        EXPECT_LE(time, kMore * least) << layers << " layers, batch " << batch << ", " << interface << " B/s, " << count
-                                       << " devices";
+        EXPECT_LE(time, kMore * least) << "batch " << batch << ", " << interface << " B/s, " << count << " devices";
         least = std::min(least, time);
       }
     }
