@@ -119,11 +119,17 @@ std::vector<fleet::DeviceProfile> published_fleet(std::uint64_t seed) {
   return fleet::draw_devices({edge}, seed);
 }
 
+#ifdef __SANITIZE_ADDRESS__
+constexpr std::uint64_t kFleets = 1;  // several times as slow, and for memory alone
+#else
+constexpr std::uint64_t kFleets = 4;
+#endif
+
 // Devices that hold more can do all that they could before; and a large stage keeps processors busy with others'
 // sequences, which forecasts must know.
 TEST(LayoutChoice, MoreMemoryMakesNoSlowerStep) {
   StepSpec spec = published_spec("opt-13b");
-  for (std::uint64_t seed = 42; seed < 46; ++seed) {
+  for (std::uint64_t seed = 42; seed < 42 + kFleets; ++seed) {
     spec.devices = published_fleet(seed);
     const plan::StagePlan before = *choose_layout(spec).stages;
     for (fleet::DeviceProfile& device : spec.devices) device.memory = Bytes(16'000'000'000);
@@ -140,7 +146,7 @@ TEST(LayoutChoice, ForecastsKnowOfWeightsThatComeOnDemand) {
     StepSpec spec = published_spec(preset);
     spec.layout.preload = false;
     const plan::StageWork work = plan::stage_work_of(model::build_step(spec.model, graph_options(spec, 1)), spec.wire);
-    for (std::uint64_t seed = 42; seed < 45; ++seed) {
+    for (std::uint64_t seed = 42; seed < 42 + kFleets; ++seed) {
       spec.devices = published_fleet(seed);
       const auto plan = plan::find_stages(work, spec.devices, stage_scheduler_options(spec).stages);
       ASSERT_TRUE(plan) << preset << ' ' << seed;
