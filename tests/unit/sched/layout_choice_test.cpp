@@ -108,17 +108,6 @@ StepSpec published_spec(const std::string& preset) {
   return spec;
 }
 
-std::vector<fleet::DeviceProfile> published_fleet(std::uint64_t seed) {
-  const fleet::DeviceGroup edge{.name = "edge",
-                                .count = 256,
-                                .compute_flops = {5e12, 7e12},
-                                .memory_bytes = {1e9, 3e9},
-                                .downlink_bytes = {10e6, 100e6},
-                                .uplink_bytes = {5e6, 10e6},
-                                .latency_s = {0, 0}};
-  return fleet::draw_devices({edge}, seed);
-}
-
 #ifdef __SANITIZE_ADDRESS__
 constexpr std::uint64_t kFleets = 1;  // several times as slow, and for memory alone
 #else
@@ -130,7 +119,7 @@ constexpr std::uint64_t kFleets = 4;
 TEST(LayoutChoice, MoreMemoryMakesNoSlowerStep) {
   StepSpec spec = published_spec("opt-13b");
   for (std::uint64_t seed = 42; seed < 42 + kFleets; ++seed) {
-    spec.devices = published_fleet(seed);
+    spec.devices = published_devices(seed);
     const plan::StagePlan before = *choose_layout(spec).stages;
     for (fleet::DeviceProfile& device : spec.devices) device.memory = Bytes(16'000'000'000);
     const plan::StagePlan after = *choose_layout(spec).stages;
@@ -147,7 +136,7 @@ TEST(LayoutChoice, ForecastsKnowOfWeightsThatComeOnDemand) {
     spec.layout.preload = false;
     const plan::StageWork work = plan::stage_work_of(model::build_step(spec.model, graph_options(spec, 1)), spec.wire);
     for (std::uint64_t seed = 42; seed < 42 + kFleets; ++seed) {
-      spec.devices = published_fleet(seed);
+      spec.devices = published_devices(seed);
       const auto plan = plan::find_stages(work, spec.devices, stage_scheduler_options(spec).stages);
       ASSERT_TRUE(plan) << preset << ' ' << seed;
       EXPECT_NEAR(plan->forecast / time_of(spec, *plan), 1, 0.1) << preset << ' ' << seed;
