@@ -127,8 +127,9 @@ struct Trainer::Impl {
   sched::StageSchedulerOptions stage_options() const {
     sched::StageSchedulerOptions how = sched::stage_scheduler_options(options);
     if (how.quorum) how.quorum = pair_terms();
-    how.learn = how.watch = how.rehearse = options.fleet.clock != ClockMode::off;
-    if (options.fleet.clock == ClockMode::off && how.server_sums == sched::ServerSums::if_sooner)
+    const bool emulated = options.fleet.clock != ClockMode::off;
+    how.learn = how.watch = how.rehearse = how.stages.leave_out = emulated;
+    if (!emulated && how.server_sums == sched::ServerSums::if_sooner)
       how.server_sums = sched::ServerSums::if_nobody_else;
     how.tiles = scheduling(options);
     how.may_give_up = true;  // the step is run in tiles then, or by the server

@@ -11,8 +11,8 @@
 
 namespace cleave::plan::stages {
 
-/// The interface is busy for so much of the step that fewer bytes may make it shorter, or a stage has more replicas
-/// than there are sequences.
+/// The interface is busy for so much of the step that fewer bytes may make it shorter, or stages have more replicas in
+/// the mean than there are sequences.
 [[nodiscard]] bool too_many(const StagePlan& plan, const StageWork& work, const fleet::ServerProfile& server);
 
 /// The devices' indices, those first that pass most through most weights in a time.

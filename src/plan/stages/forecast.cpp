@@ -32,9 +32,10 @@ struct Terms {
   double last = 0;  // when the last sequence has passed, as late as processors have it
 };
 
-// Weights that come on demand hold up the first sequence at every stage, until the replica with the quickest downlink
-// has them.
+// Weights that come on demand, and not before, hold up the first sequence at every stage, until the replica with the
+// quickest downlink has them.
 double on_demand(const Problem& problem, const Layout& layout) {
+  if (problem.preload) return 0;
   double time = 0;
   for (const Role& role : layout.roles) {
     double quickest = 0;
@@ -156,7 +157,7 @@ double forecast_one_way(const Problem& problem, const Layout& layout, bool back)
 
 double forecast(const Problem& problem, const Layout& layout, bool processors) {
   const auto [chain, interface, last] = terms_of(problem, layout, processors);
-  return (problem.preload ? 0 : on_demand(problem, layout)) +
+  return on_demand(problem, layout) +
          std::max(kGaps * longest(longest(chain, layout.gradients_s), interface), last + kSent * layout.sending_s);
 }
 

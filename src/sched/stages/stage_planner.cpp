@@ -55,8 +55,9 @@ std::vector<fleet::DeviceProfile> numbered(std::vector<fleet::DeviceProfile> dev
   return devices;
 }
 
+// Requires: they are in order of their ids.
 DeviceId place_in(const std::vector<fleet::DeviceProfile>& devices, DeviceId id) {
-  const auto at = std::ranges::find(devices, id, &fleet::DeviceProfile::id) - devices.begin();
+  const auto at = std::ranges::lower_bound(devices, id, {}, &fleet::DeviceProfile::id) - devices.begin();
   return DeviceId(static_cast<std::int32_t>(at));
 }
 
@@ -134,15 +135,19 @@ std::optional<StagePlanner::Found> StagePlanner::quickest(std::vector<fleet::Dev
   std::vector<plan::StageFleet> fleets = plan::stage_fleets(work_, numbered(devices), options_.stages);
   if (fleets.empty()) return std::nullopt;
   keep_likely(fleets, devices.size());
-  const std::size_t fewest = fleets.size() > 1 ? 1 : 2;  // a candidate alone is not rehearsed
-  if (fleets.size() > 1) effort.passages = std::min(effort.passages, 2 * kMostPassages) / 2;
+  // The fleet of all devices is rehearsed by itself, so that a larger fleet rehearses of smaller ones what these would.
   std::vector<plan::StageFleet> fewer, all;
   for (plan::StageFleet& fleet : fleets)
     (fleet.devices.size() < devices.size() ? fewer : all).push_back(std::move(fleet));
   std::optional<Best> best;
-  rehearse_fleets(fewer, fewest, effort, best);
-  const bool sure = fewer.empty() && settled(all.front());
-  if (!sure && (fewer.empty() || best)) rehearse_fleets(all, fewest, effort, best);
+  if (fewer.empty()) {
+    // Compared with nothing, one candidate need not be rehearsed.
+    if (!settled(all.front())) rehearse_fleets(all, 2, effort, best);
+  } else {
+    effort.passages = std::min(effort.passages / 2, kMostPassages);  // of each of both
+    rehearse_fleets(fewer, 1, effort, best);
+    if (best) rehearse_fleets(all, 1, effort, best);
+  }
   const auto real = [&](DeviceId id) { return devices[static_cast<std::size_t>(id.value)].id; };
   if (!best) {
     plan::StagePlan& by_forecast = (fewer.empty() ? all : fewer).front().plan;

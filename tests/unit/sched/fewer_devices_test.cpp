@@ -17,34 +17,15 @@ namespace {
 // Of so small steps, on as few devices as 6, rehearsals of other fleets differ by so much.
 constexpr double kMore = 1.05;
 
-// Of a few layers, on devices of the published rates and memory in its proportions.
 StepSpec spec_of(std::int64_t layers, std::int64_t batch, double interface) {
-  StepSpec spec;
-  spec.model.family = "opt";
-  spec.model.n_layer = layers;
-  spec.model.n_head = spec.model.n_kv_head = 8;
-  spec.model.d_model = 256;
-  spec.model.d_ff = 1024;
-  spec.model.vocab_size = 1280;
-  spec.model.seq_len = spec.model.max_pos = 128;
-  spec.batch = batch;
-  spec.wire = DType::f16;
+  StepSpec spec = small_spec("opt", layers, 256, batch);
   spec.layout.layout = Layout::stages;
-  spec.plan.server = kWide;
   spec.plan.server.nic_out = spec.plan.server.nic_in = BytesPerSecond(interface);
   return spec;
 }
 
-std::vector<fleet::DeviceProfile> edge_devices(std::int64_t count) {
-  fleet::DeviceGroup group;
-  group.name = "edge";
-  group.count = count;
-  group.compute_flops = {5e12, 7e12};
-  group.memory_bytes = {1e7, 3e7};
-  group.downlink_bytes = {1e7, 1e8};
-  group.uplink_bytes = {5e6, 1e7};
-  return fleet::draw_devices({group}, 7);
-}
+// Of the published rates, and memory in proportion to the model.
+std::vector<fleet::DeviceProfile> edge_devices(std::int64_t count) { return published_devices(7, count, 1e7); }
 
 std::set<std::int64_t> used(const plan::StagePlan& plan) {
   std::set<std::int64_t> devices;

@@ -17,17 +17,7 @@ namespace cleave::sched {
 namespace {
 
 StepSpec spec_of(const std::string& family, std::int64_t batch, std::vector<fleet::DeviceProfile> devices) {
-  StepSpec spec;
-  spec.model.family = family;
-  spec.model.n_layer = 2;
-  spec.model.n_head = spec.model.n_kv_head = 8;
-  spec.model.d_model = 128;
-  spec.model.d_ff = 512;
-  spec.model.vocab_size = 640;
-  spec.model.seq_len = spec.model.max_pos = 128;
-  spec.batch = batch;
-  spec.wire = DType::f16;
-  spec.plan.server = kWide;
+  StepSpec spec = small_spec(family, 2, 128, batch);
   spec.devices = std::move(devices);
   return spec;
 }

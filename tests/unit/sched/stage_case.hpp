@@ -12,6 +12,7 @@
 #include "cleave/model/family.hpp"
 #include "cleave/plan/stage_cost.hpp"
 #include "cleave/sched/stage_scheduler.hpp"
+#include "cleave/sched/step_spec.hpp"
 #include "unit/small_model.hpp"
 
 namespace cleave::sched {
@@ -53,6 +54,22 @@ inline std::vector<fleet::DeviceProfile> devices_of(std::int64_t count, std::uin
   return fleet::draw_devices({group}, seed);
 }
 
+// A job of a small model, without devices.
+inline StepSpec small_spec(const std::string& family, std::int64_t layers, std::int64_t width, std::int64_t batch) {
+  StepSpec spec;
+  spec.model.family = family;
+  spec.model.n_layer = layers;
+  spec.model.n_head = spec.model.n_kv_head = 8;
+  spec.model.d_model = width;
+  spec.model.d_ff = 4 * width;
+  spec.model.vocab_size = 5 * width;
+  spec.model.seq_len = spec.model.max_pos = 128;
+  spec.batch = batch;
+  spec.wire = DType::f16;
+  spec.plan.server = kWide;
+  return spec;
+}
+
 // OPT-13B on the 256 devices of the published fleet (inputs/sim/cleave-256.yaml).
 inline model::StepGraph published_step() {
   model::ModelConfig config = *model::find_preset("opt-13b");
@@ -61,12 +78,13 @@ inline model::StepGraph published_step() {
       config,
       {.kind = model::StepKind::train, .batch = 128, .clip = true, .freeze = {}, .loss_rows = 0, .row_groups = 1});
 }
-inline std::vector<fleet::DeviceProfile> published_devices(std::uint64_t seed) {
+inline std::vector<fleet::DeviceProfile> published_devices(std::uint64_t seed, std::int64_t count = 256,
+                                                           double memory = 1e9) {
   fleet::DeviceGroup group;
   group.name = "edge";
-  group.count = 256;
+  group.count = count;
   group.compute_flops = {5e12, 7e12};
-  group.memory_bytes = {1e9, 3e9};
+  group.memory_bytes = {memory, 3 * memory};
   group.downlink_bytes = {1e7, 1e8};
   group.uplink_bytes = {5e6, 1e7};
   return fleet::draw_devices({group}, seed);
