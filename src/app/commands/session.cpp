@@ -27,6 +27,9 @@ constexpr Seconds kLastSends{5.0};
 constexpr std::chrono::seconds kFirstRankPatience{5};
 /// How long MPI_Finalize may take before the ranks are taken for dead or stopped.
 constexpr std::chrono::seconds kFinalizeLimit{10};
+/// How long a rank waits, within MPI_Finalize, for mpirun to take note of its farewell. It goes on without an answer;
+/// one that then ends before mpirun has read the farewell is taken for a crash, and the job's exit code becomes 1.
+constexpr std::chrono::seconds kLauncherLimit{2};
 
 const char* launcher_variable() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
@@ -144,7 +147,9 @@ void Session::finish(const std::vector<server::RankInfo>& missing, int code, Aft
     comm::MpiSession::leave_now(code);
   }).detach();
   transport_.reset();
+  const auto start = std::chrono::steady_clock::now();
   mpi_->finalize();
+  if (std::chrono::steady_clock::now() - start >= kLauncherLimit) std::this_thread::sleep_for(kLauncherLimit);
   *left = after == AfterMpi::goes_on;
 }
 
