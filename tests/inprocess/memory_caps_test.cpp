@@ -14,9 +14,13 @@ namespace cleave::testing_run {
 namespace {
 
 #ifdef __SANITIZE_ADDRESS__
-constexpr std::uint64_t kSchedulesPerMemory = 1;  // five times as slow, and for memory alone
+constexpr std::uint64_t kSchedulesPerMemory = 1;            // five times as slow, and for memory alone
+constexpr double kMemoryStep = 2.1, kLossMemoryStep = 2.7;  // from one memory to the next
+constexpr int kMemoryLayouts = 90;
 #else
 constexpr std::uint64_t kSchedulesPerMemory = 3;
+constexpr double kMemoryStep = 1.31, kLossMemoryStep = 1.47;
+constexpr int kMemoryLayouts = 250;
 #endif
 
 // Training in stages on devices of so much memory each; whether there is a layout.
@@ -40,7 +44,7 @@ TEST(MemoryCaps, OfEveryLayout) {
       plain.model.family = family;
       const std::uint64_t wanted = train(plain).hash;
       for (const std::int64_t devices : {1, 3, 4}) {
-        for (double memory = 2e4; memory < 4e6; memory *= 1.31)
+        for (double memory = 2e4; memory < 4e6; memory *= kMemoryStep)
           layouts +=
               nobody_refuses(in_stages(plain, unlike_devices(devices), 2), static_cast<std::int64_t>(memory), wanted)
                   ? 1
@@ -48,7 +52,7 @@ TEST(MemoryCaps, OfEveryLayout) {
       }
     }
   }
-  EXPECT_GE(layouts, 250);
+  EXPECT_GE(layouts, kMemoryLayouts);
 }
 
 // What lost devices had goes to others, which have no more memory for it than before.
@@ -56,7 +60,7 @@ TEST(MemoryCaps, AfterLosses) {
   for (const DType wire : kWires) {
     const Setting plain = with_wire(deep_setting(), wire);
     const std::uint64_t wanted = train(plain).hash;
-    for (double memory = 4e4; memory < 4e6; memory *= 1.47) {
+    for (double memory = 4e4; memory < 4e6; memory *= kLossMemoryStep) {
       Setting calm = in_stages(plain, unlike_devices(5), 2);
       for (fleet::DeviceProfile& device : calm.devices) device.memory = Bytes(static_cast<std::int64_t>(memory));
       if (!plan_of(calm)) continue;
