@@ -82,6 +82,22 @@ TEST(FewerDevices, AreSentFewerWeights) {
   EXPECT_LT(few->bytes_down.value() * 2, many->bytes_down.value());
 }
 
+// What is taken is no slower than what would be taken without rehearsals.
+TEST(FewerDevices, RehearsalsMakeNoStepSlower) {
+  for (const double interface : {1.25e8, 1.25e9}) {
+    for (const std::int64_t count : {60, 200}) {
+      StepSpec spec = spec_of(4, 32, interface);
+      spec.devices = edge_devices(count);
+      const model::StepGraph graph = model::build_step(spec.model, graph_options(spec, 1));
+      const plan::StageWork work = plan::stage_work_of(graph, spec.wire);
+      const auto by_forecast = plan::find_stages(work, spec.devices, stage_scheduler_options(spec).stages);
+      ASSERT_TRUE(by_forecast);
+      EXPECT_LE(rehearsed(spec, *choose_layout(spec).stages), rehearsed(spec, *by_forecast))
+          << interface << " B/s, " << count << " devices";
+    }
+  }
+}
+
 // An interface that takes no time leaves nothing to be saved: no other fleet is looked at.
 TEST(FewerDevices, AllOfThemBehindAQuickInterface) {
   StepSpec spec = spec_of(6, 64, 1e15);
