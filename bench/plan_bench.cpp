@@ -94,7 +94,7 @@ BENCHMARK(plan_step)->Arg(1024)->Arg(8192)->Unit(benchmark::kMillisecond);
 
 // A step of OPT-13B in stages. A layout is whole where every stage has a replica, and every group of owners all of its
 // stage's gradient.
-void find_stages(benchmark::State& state) {
+void find_layout(benchmark::State& state, const plan::StageOptions& options) {
   model::ModelConfig config = model::find_preset("opt-13b").value();
   config.seq_len = 1024;
   model::StepOptions step;
@@ -105,7 +105,7 @@ void find_stages(benchmark::State& state) {
   for (const plan::DeviceState& of : edge_fleet(state.range(0))) devices.push_back(of.profile);
   std::optional<plan::StagePlan> plan;
   for (auto _ : state) {
-    plan = plan::find_stages(work, devices, {});
+    plan = plan::find_stages(work, devices, options);
     benchmark::DoNotOptimize(plan);
   }
   if (!plan) return state.SkipWithError("no layout");
@@ -121,7 +121,16 @@ void find_stages(benchmark::State& state) {
   if (units != wanted) state.SkipWithError("a gradient is not whole");
   state.counters["stages"] = static_cast<double>(plan->stages.size());
 }
+void find_stages(benchmark::State& state) { find_layout(state, {}); }
 BENCHMARK(find_stages)->Arg(64)->Arg(256)->Arg(1024)->Arg(8192)->Unit(benchmark::kMillisecond);
+
+// Devices; Gbit/s of the server's interface, which is worth fewer of them.
+void find_stages_behind(benchmark::State& state) {
+  plan::StageOptions options;
+  options.server.nic_out = options.server.nic_in = BytesPerSecond(static_cast<double>(state.range(1)) * 1e9 / 8);
+  find_layout(state, options);
+}
+BENCHMARK(find_stages_behind)->ArgsProduct({{256, 1024, 8192}, {100, 10}})->Unit(benchmark::kMillisecond);
 
 void replan_losses(benchmark::State& state) {
   const plan::Work work = gemm(131072, 5120, 5120);

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "stages/layout.hpp"
+#include "stages/run_book.hpp"
 
 namespace cleave::plan::stages {
 
@@ -171,7 +172,7 @@ std::vector<Role> StageCutter::cut(std::int64_t shares) const {
   const StageWork& work = *problem_.work;
   const auto holds = [&](const Share& share, std::int64_t begin, std::int64_t end) {
     if (settings_.only_owners == 0) return true;
-    const Role role(StageCost(work, begin, end, settings_.chunk));
+    const Role role(problem_.book->cost(begin, end, settings_.chunk));
     return replica_bytes(role) + static_cast<double>(role.cost.at_work().value()) <= share.memory;
   };
   std::vector<std::pair<std::int64_t, std::int64_t>> runs;  // of pieces
@@ -192,7 +193,7 @@ std::vector<Role> StageCutter::cut(std::int64_t shares) const {
   if (at < body()) return {};
   for (std::int64_t i = body(); i < std::ssize(work.pieces); ++i) runs.emplace_back(i, i + 1);
   std::vector<Role> roles;
-  for (const auto& [begin, end] : runs) roles.emplace_back(StageCost(work, begin, end, settings_.chunk));
+  for (const auto& [begin, end] : runs) roles.emplace_back(problem_.book->cost(begin, end, settings_.chunk));
   for (std::size_t s = 0; s < roles.size(); ++s) {
     const double height = static_cast<double>(s) / static_cast<double>(roles.size());
     roles[s].demand = (roles[s].cost.is_head() ? kHeadDemand : 1.0) * (1 + settings_.tilt * height);

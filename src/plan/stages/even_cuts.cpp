@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "stages/layout.hpp"
+#include "stages/run_book.hpp"
 
 namespace cleave::plan::stages {
 
@@ -82,7 +83,7 @@ class EvenCut {
   const Run& run(std::int64_t begin, std::int64_t end) {
     std::optional<Run>& place = runs_[static_cast<std::size_t>(begin * (std::ssize(work_.pieces) + 1) + end)];
     if (!place) {
-      const StageCost of = cost(begin, end);
+      const StageCost& of = cost(begin, end);
       const auto bytes = [](Bytes b) { return static_cast<double>(b.value()); };
       place = Run{.flops = stage_flops(work_, of, settings_.keeping),
                   .weights = bytes(of.weights()),
@@ -93,7 +94,9 @@ class EvenCut {
     }
     return *place;
   }
-  StageCost cost(std::int64_t begin, std::int64_t end) const { return {work_, begin, end, settings_.chunk}; }
+  const StageCost& cost(std::int64_t begin, std::int64_t end) const {
+    return problem_.book->cost(begin, end, settings_.chunk);
+  }
 
   // From the step's begin until the group has sent its sums, if nothing else took time.
   double time(const Group& group, std::int64_t begin, std::int64_t end) {

@@ -75,10 +75,9 @@ std::int64_t most_open(const Problem& problem, const Role& role, std::size_t rep
 void open_slots(const Problem& problem, const Layout& layout, StagePlan& plan) {
   std::vector<std::int64_t> left;
   for (const fleet::DeviceProfile& device : problem.devices) left.push_back(device.memory.value());
-  const auto index = [&](DeviceId id) {
-    return static_cast<std::size_t>(std::ranges::find(problem.devices, id, &fleet::DeviceProfile::id) -
-                                    problem.devices.begin());
-  };
+  std::unordered_map<DeviceId, std::size_t> places;
+  for (std::size_t i = 0; i < problem.devices.size(); ++i) places.try_emplace(problem.devices[i].id, i);
+  const auto index = [&](DeviceId id) { return places.at(id); };
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const StageCost& cost = layout.roles[s].cost;
     for (std::size_t k = 0; k < plan.stages[s].replicas.size(); ++k) {

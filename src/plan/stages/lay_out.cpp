@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "stages/layout.hpp"
+#include "stages/run_book.hpp"
 
 namespace cleave::plan::stages {
 
@@ -66,6 +67,7 @@ std::optional<Layout> own_anew(const Problem& problem, const Layout& layout, con
 Problem problem_of(const StageWork& work, std::span<const fleet::DeviceProfile> devices, const StageOptions& options) {
   Problem problem;
   problem.work = &work;
+  problem.book = std::make_shared<RunBook>(work);
   problem.devices = devices;
   problem.nic_out = options.server.nic_out.value();
   problem.nic_in = options.server.nic_in.value();

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -17,6 +18,8 @@
 #include "cleave/plan/stage_plan.hpp"
 
 namespace cleave::plan::stages {
+
+class RunBook;
 
 /// What is searched.
 struct Settings {
@@ -71,6 +74,7 @@ struct Problem {
   double nic_out = 0, nic_in = 0;                  // of the server
   OwnerPlaces owners = OwnerPlaces::automatic;
   bool preload = true;
+  std::shared_ptr<RunBook> book;  // of the work
 };
 
 /// What is tried last: sequences may take less time than the largest piece's weights on a downlink, and its stage can

@@ -187,13 +187,23 @@ class Owners {
     return hand;
   }
 
-  // The share of a gradient that a device can have read, summed and sent by then.
+  // When a device with one gradient more has summed, and sent what it had to send before.
+  double end_with(const Hand& hand, std::size_t s, std::size_t device, bool replica, double of_batch) const {
+    const Busy reads = costs_.reading(s, device, replica, of_batch);
+    const double opened = std::max(hand.opened, course_.opened[s]);
+    return std::max({std::max(hand.passed, course_.passed[s]), opened + kDown * (hand.busy.down + reads.down),
+                     opened + kCompute * (hand.busy.compute + reads.compute)}) +
+           hand.up;
+  }
+
+  // The share of a gradient that a device can have read, summed and sent by then; none where that is too little.
   double capacity(const Hand& hand, const Unowned& gradient, std::size_t device, bool replica, double by) const {
     const std::size_t s = gradient.stage;
-    const double left = by - with(hand, s, device, replica, gradient.of_batch, 0).end();
+    const double held = costs_.held(s, replica, hand.room) / kUnits;
+    if (held < kLeastShare) return 0;
+    const double left = by - end_with(hand, s, device, replica, gradient.of_batch);
     if (left <= 0) return 0;
-    const double held = costs_.held(s, replica, hand.room);
-    return std::min({1.0, held / kUnits, left * problem_.up[device] / (costs_.sent(s) * kSumHeader)});
+    return std::min({1.0, held, left * problem_.up[device] / (costs_.sent(s) * kSumHeader)});
   }
 
   struct Able {
@@ -217,35 +227,46 @@ class Owners {
       std::ranges::stable_sort(able, std::greater<>{}, &Able::share);
       able.resize(static_cast<std::size_t>(layout_.settings.owners));
     }
-    return fill(gradient, able, true, 1, hands, owners);
+    // Where a stage has several groups, all of a group's replicas stay in it: who runs a sequence sums it.
+    const bool all = has_groups(gradient);
+    double missing = 1;
+    for (const Able& of : able) {
+      if (missing <= kFilled && !all) break;
+      missing = give(gradient, of, all ? of.share : std::min(of.share, missing), true, missing, hands, owners);
+    }
+    return missing;
   }
 
   // Others, those first that can take most; what is still missing.
   double help(const Unowned& gradient, double missing, std::vector<Hand>& hands, double by,
               std::vector<Owned>& owners) const {
-    const std::vector<std::size_t>& replicas = layout_.roles[gradient.stage].replicas;
+    std::vector<bool> runs(hands.size(), false);
+    for (const std::size_t i : layout_.roles[gradient.stage].replicas) runs[i] = true;
     std::vector<Able> able;
     for (std::size_t i = 0; i < hands.size(); ++i) {
-      if (hands[i].owns >= layout_.settings.roles || std::ranges::find(replicas, i) != replicas.end()) continue;
+      if (hands[i].owns >= layout_.settings.roles || runs[i]) continue;
       const double share = capacity(hands[i], gradient, i, false, by);
       if (share >= kLeastShare) able.push_back({i, share, 0});
     }
-    std::ranges::stable_sort(able, std::greater<>{}, &Able::share);
-    return fill(gradient, able, false, missing, hands, owners);
-  }
-
-  // Where a stage has several groups, all of a group's replicas stay in it: who runs a sequence sums it.
-  double fill(const Unowned& gradient, const std::vector<Able>& able, bool replicas, double missing,
-              std::vector<Hand>& hands, std::vector<Owned>& owners) const {
-    const bool all = replicas && has_groups(gradient);
-    for (const Able& of : able) {
-      if (missing <= kFilled && !all) break;
-      const double share = all ? of.share : std::min(of.share, missing);
-      missing -= share;
-      hands[of.device] = with(hands[of.device], gradient.stage, of.device, replicas, gradient.of_batch, share);
-      owners.push_back({of.device, gradient.stage, gradient.group, share, replicas});
+    // As if they were sorted: few of them are needed.
+    const auto later = [](const Able& a, const Able& b) {
+      return a.share != b.share ? a.share < b.share : a.device > b.device;
+    };
+    std::ranges::make_heap(able, later);
+    while (missing > kFilled && !able.empty()) {
+      std::ranges::pop_heap(able, later);
+      missing = give(gradient, able.back(), std::min(able.back().share, missing), false, missing, hands, owners);
+      able.pop_back();
     }
     return missing;
+  }
+
+  // What is missing then.
+  double give(const Unowned& gradient, const Able& to, double share, bool replica, double missing,
+              std::vector<Hand>& hands, std::vector<Owned>& owners) const {
+    hands[to.device] = with(hands[to.device], gradient.stage, to.device, replica, gradient.of_batch, share);
+    owners.push_back({to.device, gradient.stage, gradient.group, share, replica});
+    return missing - share;
   }
 
   // Replicas that nobody needed own slices of their stage's gradient as well: less is lost with each.

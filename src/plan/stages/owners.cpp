@@ -215,13 +215,20 @@ class Assigner {
     }
   }
 
+  bool has_part(const Gradient& gradient, std::size_t device) const {
+    const std::vector<std::size_t>& replicas = layout_.roles[gradient.stage].replicas;
+    return std::ranges::find(replicas, device) != replicas.end() ||
+           std::ranges::any_of(gradient.candidates, [&](const Candidate& c) { return c.device == device; });
+  }
+
   // One more owner for the gradient that is up last: the device that could take most of it by then.
   bool add_helper() {
     if (problem_.owners == OwnerPlaces::replicas || !layout_.settings.helpers) return false;
     const auto worst = std::ranges::max_element(gradients_, {}, [](const Gradient& gradient) {
+      if (gradient.done < kLate) return gradient.done;
       double held = 0;
       for (const Candidate& c : gradient.candidates) held += c.most;
-      return gradient.done < kLate ? gradient.done : kLate + 1 - held;
+      return kLate + 1 - held;
     });
     if (worst == gradients_.end()) return false;
     Gradient& gradient = *worst;
@@ -237,9 +244,11 @@ class Assigner {
       const Load& load = loads_[i];
       if (load.owns >= layout_.settings.roles) continue;
       const double held = costs_.held(s, false, load.memory);
-      if (held < kLeastShare) continue;
-      if (std::ranges::any_of(gradient.candidates, [&](const Candidate& c) { return c.device == i; })) continue;
-      if (std::ranges::find(layout_.roles[s].replicas, i) != layout_.roles[s].replicas.end()) continue;
+      if (held < kLeastShare || (!tight && held <= most)) continue;
+      // At best, as if it had nothing to read.
+      const double soonest = horizon(s) + load.up * kSumHeader;
+      if (std::max(0.0, wanted - soonest) * problem_.up[i] / costs_.sent(s) <= (tight ? 0 : most)) continue;
+      if (has_part(gradient, i)) continue;
       const double at = ready(s, i, reading(s, i, false)) + load.up * kSumHeader;
       const double share = std::min(held, std::max(0.0, wanted - at) * problem_.up[i] / costs_.sent(s));
       if (tight && share >= missing) {

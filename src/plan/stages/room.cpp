@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "stages/layout.hpp"
+#include "stages/run_book.hpp"
 
 namespace cleave::plan::stages {
 
@@ -15,15 +16,17 @@ constexpr int kMostExchanges = 400;
 class Exchange {
  public:
   Exchange(const Problem& problem, const Settings& settings, std::vector<Role>& roles)
-      : problem_(problem), settings_(settings), roles_(roles), room_(roles.size()) {
+      : problem_(problem), roles_(roles), room_(roles.size()) {
     Bytes at_work{0};
     for (const Role& role : roles_) at_work = std::max(at_work, role.cost.at_work());
     for (std::size_t r = 0; r < roles_.size(); ++r) {
-      const OwnerCost typical = owner_cost(*problem.work, roles_[r].cost,
-                                           slices_between(*problem.work, roles_[r].cost, 0.4, 0.6), settings.chunk);
-      beside_.push_back(replica_bytes(roles_[r]) +
-                        static_cast<double>((at_work + typical.at_work + typical.waiting(true)).value()));
-      beside_[r] += rounding_bytes(*problem.work, roles_[r]);
+      const RunFigures& of = problem.book->figures(roles_[r].cost, settings.chunk);
+      beside_.push_back(of.replica + in_bytes(at_work + of.beside));
+      beside_[r] += of.rounding;
+      sums_.push_back(of.sums);
+      weights_.push_back(of.weights);
+      const double height = static_cast<double>(r) / static_cast<double>(roles_.size());
+      in_time_.push_back(settings.loading + settings.deeper * height);
       for (const std::size_t device : roles_[r].replicas) room_[r] += room(device, r);
     }
   }
@@ -44,15 +47,11 @@ class Exchange {
 
   // Share of a stage's sums that a replica of it has room for.
   double room(std::size_t device, std::size_t r) const {
-    const double elements = roles_[r].cost.gradient_elements();
-    if (elements == 0) return kEnough;
-    const double left = problem_.memory[device] - beside_[r];
-    return std::clamp(left / (elements * static_cast<double>(sum_bytes(problem_.work->wire))), 0.0, kEnough);
+    if (sums_[r] == 0) return kEnough;
+    return std::clamp((problem_.memory[device] - beside_[r]) / sums_[r], 0.0, kEnough);
   }
   bool fits(std::size_t device, std::size_t r) const {
-    const double height = static_cast<double>(r) / static_cast<double>(roles_.size());
-    const double late = static_cast<double>(roles_[r].cost.weights().value()) / problem_.down[device];
-    return late <= settings_.loading + settings_.deeper * height && beside_[r] <= problem_.memory[device];
+    return beside_[r] <= problem_.memory[device] && weights_[r] / problem_.down[device] <= in_time_[r];
   }
 
   bool exchange(std::size_t poor) {
@@ -67,8 +66,11 @@ class Exchange {
       given = k;
       taken = back;
     };
+    std::vector<double> own;  // room of its own replicas
+    for (const std::size_t device : roles_[poor].replicas) own.push_back(room(device, poor));
     for (std::size_t r = 0; r < roles_.size(); ++r) {
-      if (r == poor) continue;
+      // No exchange helps by more than what both lack.
+      if (r == poor || lack(room_[poor]) + lack(room_[r]) <= best) continue;
       for (std::size_t k = 0; k < roles_[r].replicas.size(); ++k) {
         const std::size_t device = roles_[r].replicas[k];
         if (!fits(device, poor)) continue;
@@ -76,30 +78,33 @@ class Exchange {
         if (roles_[r].replicas.size() > 1) consider(r, k, kNone, gained, left);
         for (std::size_t back = 0; back < roles_[poor].replicas.size(); ++back) {
           const std::size_t other = roles_[poor].replicas[back];
-          if (fits(other, r)) consider(r, k, back, gained - room(other, poor), left + room(other, r));
+          const double poorer = gained - own[back];
+          // As if the other stage lacked nothing then.
+          if (lack(room_[poor]) + lack(room_[r]) - lack(poorer) <= best || !fits(other, r)) continue;
+          consider(r, k, back, poorer, left + room(other, r));
         }
       }
     }
     if (from == kNone) return false;
-    std::vector<std::size_t>&rich = roles_[from].replicas, &own = roles_[poor].replicas;
+    std::vector<std::size_t>&rich = roles_[from].replicas, &poors = roles_[poor].replicas;
     const std::size_t device = rich[given];
     room_[from] -= room(device, from);
     room_[poor] += room(device, poor);
     if (taken == kNone) {
       rich.erase(rich.begin() + static_cast<std::ptrdiff_t>(given));
-      own.push_back(device);
+      poors.push_back(device);
     } else {
-      room_[poor] -= room(own[taken], poor);
-      room_[from] += room(own[taken], from);
-      std::swap(rich[given], own[taken]);
+      room_[poor] -= room(poors[taken], poor);
+      room_[from] += room(poors[taken], from);
+      std::swap(rich[given], poors[taken]);
     }
     return true;
   }
 
   const Problem& problem_;
-  const Settings& settings_;
   std::vector<Role>& roles_;
-  std::vector<double> room_, beside_;
+  std::vector<double> room_, beside_;             // of each stage: shares of its sums; bytes beside sums
+  std::vector<double> sums_, weights_, in_time_;  // bytes, bytes, and seconds in which weights are to come
 };
 
 }  // namespace

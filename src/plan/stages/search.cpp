@@ -94,12 +94,13 @@ void Search::try_settings(Settings settings, double worth) {
 void Search::consider(std::optional<Layout> layout, double worth) {
   if (!layout) return;
   const double time = forecast(problem_, *layout, false);
-  pool_.push_back({*layout, time});
   if (keep_) tried_.push_back({*layout, forecast(problem_, *layout, true)});
-  if (best_ && time >= worth * time_) return;
-  if (to_the_unit_ && !within_memory(problem_, finish(problem_, *layout))) return;
-  best_ = std::move(layout);
-  time_ = time;
+  const bool better = !best_ || time < worth * time_;
+  if (better && (!to_the_unit_ || within_memory(problem_, finish(problem_, *layout)))) {
+    best_ = *layout;
+    time_ = time;
+  }
+  pool_.push_back({std::move(*layout), time});
 }
 
 void Search::run() {

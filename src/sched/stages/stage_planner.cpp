@@ -17,7 +17,9 @@ namespace cleave::sched::stages {
 
 namespace {
 
-constexpr double kTrusted = 1.25;  // a forecast may be too low by so much
+constexpr double kTrusted = 1.25;  // a step may be quicker than its forecast by so much
+// The same where the server's interface binds: its bytes are known, and steps take 0.944 of their forecasts or more.
+constexpr double kTrustedBehind = 1.07;
 // Layouts are rehearsed in fleets of no more devices than this, and no more of them than these.
 constexpr std::size_t kRehearsedDevices = 128, kRehearsedLayouts = 400;
 // Until chunks have passed so many stages in all: about a second of a core.
@@ -27,8 +29,9 @@ constexpr double kExchanges = 0.5;
 // And in larger fleets, where the chain of sequences takes no more of the step than this: forecasts know it best.
 constexpr std::size_t kMostRehearsedDevices = 512;
 constexpr double kChain = 0.75;
-// Fleets that leave devices out and are rehearsed, beside that of all; and those of which the first plan always is.
-constexpr std::size_t kSmallerFleets = 8, kFirstPlans = 4;
+// Fleets that leave devices out and are rehearsed, beside that of all; and for how many passages, each of the two.
+constexpr std::size_t kSmallerFleets = 8;
+constexpr std::int64_t kPassagesBehind = 700'000;
 // A core of 2.4 GHz rehearses about this many passages a second; between steps it may do so for this part of a step.
 constexpr double kPassagesPerSecond = 500'000, kPartOfStep = 0.05;
 
@@ -70,9 +73,11 @@ void renumber(plan::StagePlan& plan, NumberOf number_of) {
 }
 
 // Forecasts of stages are up to a quarter off where a stage has few replicas, so small fleets rehearse the best ones.
-bool settled(const plan::StageFleet& fleet) {
+// Where the server's interface binds, forecasts of candidates for yet fewer devices are lower than any step, and what
+// is left to choose is how many devices take part.
+bool settled(const plan::StageFleet& fleet, bool behind) {
   if (fleet.devices.size() <= kRehearsedDevices) return false;
-  if (fleet.devices.size() > kMostRehearsedDevices) return true;
+  if (fleet.devices.size() > kMostRehearsedDevices || behind) return true;
   return fleet.plan.rounds() > 1 || fleet.plan.chain > fleet.plan.forecast * kChain;
 }
 
@@ -142,11 +147,11 @@ std::optional<StagePlanner::Found> StagePlanner::quickest(std::vector<fleet::Dev
   std::optional<Best> best;
   if (fewer.empty()) {
     // Compared with nothing, one candidate need not be rehearsed.
-    if (!settled(all.front())) rehearse_fleets(all, 2, effort, best);
+    if (!settled(all.front(), false)) rehearse_fleets(all, false, effort, best);
   } else {
-    effort.passages = std::min(effort.passages / 2, kMostPassages);  // of each of both
-    rehearse_fleets(fewer, 1, effort, best);
-    if (best) rehearse_fleets(all, 1, effort, best);
+    effort.passages /= 2;  // of each of both
+    rehearse_fleets(fewer, true, effort, best);
+    if (best) rehearse_fleets(all, true, effort, best);
   }
   const auto real = [&](DeviceId id) { return devices[static_cast<std::size_t>(id.value)].id; };
   if (!best) {
@@ -163,8 +168,8 @@ std::optional<StagePlanner::Found> StagePlanner::quickest(std::vector<fleet::Dev
   return Found{std::move(best->plan), time};
 }
 
-void StagePlanner::rehearse_fleets(const std::vector<plan::StageFleet>& fleets, std::size_t fewest,
-                                   const Effort& effort, std::optional<Best>& best) const {
+void StagePlanner::rehearse_fleets(const std::vector<plan::StageFleet>& fleets, bool behind, const Effort& effort,
+                                   std::optional<Best>& best) const {
   struct Proposal {
     plan::StagePlan plan;
     const plan::StageFleet* fleet;
@@ -172,20 +177,21 @@ void StagePlanner::rehearse_fleets(const std::vector<plan::StageFleet>& fleets, 
   std::vector<Proposal> list, others;  // what would be taken of fleets without rehearsals goes first
   for (const plan::StageFleet& fleet : fleets) {
     std::vector<plan::StagePlan> plans;
-    if (settled(fleet)) {
+    if (settled(fleet, behind)) {
       plans.push_back(fleet.plan);
       renumber(plans.front(), [&](DeviceId id) { return place_in(fleet.devices, id); });
     } else {
       plans = plan::stage_candidates(work_, numbered(fleet.devices), options_.stages, kRehearsedLayouts);
     }
     for (std::size_t i = 0; i < plans.size(); ++i)
-      (i == 0 && list.size() < kFirstPlans ? list : others).push_back({std::move(plans[i]), &fleet});
+      (i == 0 && list.empty() ? list : others).push_back({std::move(plans[i]), &fleet});
   }
-  std::size_t always = list.size();
+  std::size_t always =
+      best && std::ranges::all_of(fleets, [&](const auto& of) { return settled(of, behind); }) ? 0 : list.size();
   std::ranges::stable_sort(others, {}, [](const Proposal& of) { return of.plan.forecast; });
   std::ranges::move(others, std::back_inserter(list));
-  std::int64_t left = std::min(effort.passages, kMostPassages);
-  if (list.size() < fewest || list.empty()) return;
+  std::int64_t left = std::min(effort.passages, behind ? kPassagesBehind : kMostPassages);
+  if (std::ssize(list) < (behind ? 1 : 2)) return;
   if (passages(list[0].plan) + (list.size() > 1 ? passages(list[1].plan) : 0) > left) return;
   if (effort.like != nullptr) {
     const auto alike = std::min_element(list.begin(), list.end(), [&](const auto& a, const auto& b) {
@@ -197,7 +203,8 @@ void StagePlanner::rehearse_fleets(const std::vector<plan::StageFleet>& fleets, 
   }
   for (std::size_t i = 0; i < list.size() && left > 0; ++i) {
     const Seconds least = best ? best->plan.forecast : Seconds(std::numeric_limits<double>::infinity());
-    if (i >= always && list[i].plan.forecast > least * kTrusted) continue;
+    const double quicker = behind && settled(*list[i].fleet, behind) ? kTrustedBehind : kTrusted;
+    if (i >= always && list[i].plan.forecast > least * quicker) continue;
     Rehearsal rehearsal = perform(list[i].plan, numbered(list[i].fleet->devices), least);
     left -= rehearsal.passages;
     if (!rehearsal.time || *rehearsal.time >= least) continue;

@@ -59,9 +59,9 @@ class StagePlanner {
     std::vector<fleet::DeviceProfile> devices;  // of its fleet, by the numbers that the plan has for them
     Rehearsal rehearsal;
   };
-  // Candidates for some fleets, by forecast, while they may be quicker than the best one so far; none where there are
-  // fewer than `fewest` of them.
-  void rehearse_fleets(const std::vector<plan::StageFleet>& fleets, std::size_t fewest, const Effort& effort,
+  // Candidates for some fleets, by forecast, while they may be quicker than the best one so far; none where nothing is
+  // left to be compared. `behind`: the server's interface binds.
+  void rehearse_fleets(const std::vector<plan::StageFleet>& fleets, bool behind, const Effort& effort,
                        std::optional<Best>& best) const;
 
   const model::StepGraph& graph_;

@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <set>
 
 #include "small_work.hpp"
 #include "stages/layout.hpp"
+#include "stages/run_book.hpp"
 
 namespace cleave::plan::stages {
 namespace {
@@ -16,6 +18,7 @@ struct Fleet {
   Problem problem;
   Fleet(const StageWork& work, const std::vector<double>& flops, double memory) {
     problem.work = &work;
+    problem.book = std::make_shared<RunBook>(work);
     for (const double rate : flops) {
       problem.flops.push_back(rate);
       problem.memory.push_back(memory);

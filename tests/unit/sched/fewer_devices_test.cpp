@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <set>
+#include <utility>
 
 #include "cleave/model/family.hpp"
 #include "cleave/sched/layout_choice.hpp"
@@ -80,6 +81,20 @@ TEST(FewerDevices, AreSentFewerWeights) {
   EXPECT_GT(used(*many).size(), 200U);
   EXPECT_LT(2 * rehearsed(spec, *few).value(), rehearsed(spec, *many).value());
   EXPECT_LT(few->bytes_down.value() * 2, many->bytes_down.value());
+}
+
+// What is taken is no slower than what would be taken without rehearsals.
+TEST(FewerDevices, RehearsalsMakeNoStepSlower) {
+  for (const auto& [interface, count] : {std::pair(1.25e8, std::int64_t{60}), std::pair(1.25e9, std::int64_t{200})}) {
+    StepSpec spec = spec_of(2, 8, interface);
+    spec.devices = edge_devices(count);
+    const model::StepGraph graph = model::build_step(spec.model, graph_options(spec, 1));
+    const plan::StageWork work = plan::stage_work_of(graph, spec.wire);
+    const auto by_forecast = plan::find_stages(work, spec.devices, stage_scheduler_options(spec).stages);
+    ASSERT_TRUE(by_forecast);
+    EXPECT_LE(rehearsed(spec, *choose_layout(spec).stages), rehearsed(spec, *by_forecast))
+        << interface << " B/s, " << count << " devices";
+  }
 }
 
 // An interface that takes no time leaves nothing to be saved: no other fleet is looked at.
