@@ -37,9 +37,16 @@ inline Setting in_parts(Setting s, std::vector<fleet::DeviceProfile> devices, st
   s.devices = std::move(devices);
   s.device_ranks = 2;
   s.layout = sched::Layout::stages;
-  for (double memory = 8e6; memory > 1e5; memory *= 0.97) {
+  const auto plan_with = [&](double memory) {
     for (fleet::DeviceProfile& device : s.devices) device.memory = Bytes(static_cast<std::int64_t>(memory));
-    const std::optional<plan::StagePlan> plan = plan_of(s);
+    return plan_of(s);
+  };
+  constexpr double kCoarse = 0.75;
+  const auto enough = [&](const std::optional<plan::StagePlan>& plan) { return plan && plan->head_parts < parts; };
+  double most = 8e6;
+  while (most > 1e5 && enough(plan_with(most * kCoarse))) most *= kCoarse;
+  for (double memory = most; memory > 1e5; memory *= 0.97) {
+    const std::optional<plan::StagePlan> plan = plan_with(memory);
     if (!plan || plan->head_parts > parts) break;
     if (plan->head_parts == parts) return s;
   }

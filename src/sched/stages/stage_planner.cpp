@@ -29,9 +29,8 @@ constexpr double kExchanges = 0.5;
 // And in larger fleets, where the chain of sequences takes no more of the step than this: forecasts know it best.
 constexpr std::size_t kMostRehearsedDevices = 512;
 constexpr double kChain = 0.75;
-// Fleets that leave devices out and are rehearsed, beside that of all; and for how many passages, each of the two.
+// Fleets that leave devices out and are rehearsed, beside that of all.
 constexpr std::size_t kSmallerFleets = 8;
-constexpr std::int64_t kPassagesBehind = 700'000;
 // A core of 2.4 GHz rehearses about this many passages a second; between steps it may do so for this part of a step.
 constexpr double kPassagesPerSecond = 500'000, kPartOfStep = 0.05;
 
@@ -190,7 +189,7 @@ void StagePlanner::rehearse_fleets(const std::vector<plan::StageFleet>& fleets, 
       best && std::ranges::all_of(fleets, [&](const auto& of) { return settled(of, behind); }) ? 0 : list.size();
   std::ranges::stable_sort(others, {}, [](const Proposal& of) { return of.plan.forecast; });
   std::ranges::move(others, std::back_inserter(list));
-  std::int64_t left = std::min(effort.passages, behind ? kPassagesBehind : kMostPassages);
+  std::int64_t left = std::min(effort.passages, kMostPassages);
   if (std::ssize(list) < (behind ? 1 : 2)) return;
   if (passages(list[0].plan) + (list.size() > 1 ? passages(list[1].plan) : 0) > left) return;
   if (effort.like != nullptr) {
