@@ -92,8 +92,13 @@ class Rounds {
     return share;
   }
 
-  // Of all parts, were they as large as the largest.
-  [[nodiscard]] double finish_of(const Parts& parts) const {
+  // Of all parts, were they as large as the largest. Sides that are halved in another order come to the same parts.
+  [[nodiscard]] double finish_of(const Parts& parts) {
+    const auto [found, is_new] = finishes_.try_emplace(parts, kNever);
+    if (is_new) found->second = find_finish(parts);
+    return found->second;
+  }
+  [[nodiscard]] double find_finish(const Parts& parts) const {
     const auto largest = [&](std::size_t side) { return (extents_[side] + parts[side] - 1) / parts[side]; };
     const GemmBox part{box_.m0, box_.m0 + largest(0),
                        box_.n0, box_.n0 + largest(1),
@@ -120,6 +125,7 @@ class Rounds {
   TilingProblem problem_;
   GemmBox box_;
   Parts extents_, parts_{1, 1, 1};
+  std::map<Parts, double> finishes_;
 };
 
 }  // namespace
