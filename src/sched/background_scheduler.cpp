@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <numeric>
 
@@ -29,6 +30,11 @@ constexpr double kTooLate = 10;
 /// ... or where giving way saves no more than down to this share of its bytes: they are hurried then beside the
 /// critical path.
 constexpr double kWorthwhile = 0.6;
+/// Plans of a shape that all move so many times what is worthwhile are not made again, while what is left of the links
+/// differs by no more than the second, and panels by no more than the third: it would come to the same.
+constexpr double kFarTooMuch = 1.2, kSameRates = 1.25, kSamePanels = 1.25;
+
+bool close(double a, double b, double ratio) { return a <= b * ratio && b <= a * ratio; }
 
 }  // namespace
 
@@ -40,6 +46,7 @@ void BackgroundScheduler::begin() {
   critical_path_.clear();
   until_.clear();
   fewest_.clear();
+  hopeless_.clear();
 }
 
 std::vector<BackgroundScheduler::CriticalPart>::iterator BackgroundScheduler::find(
@@ -126,6 +133,7 @@ void BackgroundScheduler::renew_fleet() {
   if (version_ == plans_.version()) return;
   version_ = plans_.version();
   fewest_.clear();
+  hopeless_.clear();
   std::unordered_map<DeviceId, Bytes> largest;
   for (const CriticalPart& part : critical_path_) {
     for (const plan::TaskletPlan& piece : plan_of(part).tasklets) {
@@ -145,12 +153,30 @@ void BackgroundScheduler::renew_fleet() {
   uplink_ = std::min(uplink_, options_.server.nic_in);
 }
 
+double BackgroundScheduler::left_of_down(const Left& path) { return std::max(kLeastDown, 1 - path.down); }
+double BackgroundScheduler::left_of_up(const Left& path) { return std::max(kLeastUp, 1 - path.up); }
+
+// Whether plans of this shape were hopeless at much the same rates. Devices that have something in hand come last, so
+// others would be asked then.
+bool BackgroundScheduler::is_hopeless(const plan::Work& work, const Left& path, Seconds now) const {
+  const auto found = hopeless_.find(work);
+  if (found == hopeless_.end() || has_in_hand(now)) return false;
+  const Left& then = found->second;
+  return close(left_of_down(then), left_of_down(path), kSameRates) &&
+         close(left_of_up(then), left_of_up(path), kSameRates) &&
+         close(then.operation.value(), path.operation.value(), kSamePanels);
+}
+
+bool BackgroundScheduler::has_in_hand(Seconds now) const {
+  return std::ranges::any_of(until_, [&](const auto& device) { return device.second > now; });
+}
+
 std::vector<plan::DeviceState> BackgroundScheduler::devices_beside(const Left& path, Seconds now) {
   renew_fleet();
   std::vector<plan::DeviceState> devices(plans_.devices().begin(), plans_.devices().end());
   for (plan::DeviceState& device : devices) {
-    device.profile.downlink = device.profile.downlink * std::max(kLeastDown, 1 - path.down);
-    device.profile.uplink = device.profile.uplink * std::max(kLeastUp, 1 - path.up);
+    device.profile.downlink = device.profile.downlink * left_of_down(path);
+    device.profile.uplink = device.profile.uplink * left_of_up(path);
     device.profile.memory = memory_.at(device.profile.id);
     device.down_busy = device.compute_busy = device.up_busy = in_hand(device.profile.id, now);
   }
@@ -177,6 +203,8 @@ std::optional<plan::OperationPlan> BackgroundScheduler::plan(const plan::Work& w
   const Seconds within = path.time * kInTime;
   const plan::OperationPlan& hurried = plans_.plan_for(work);
   if (within < hurried.busy * kTooLate) return std::nullopt;
+  renew_fleet();
+  if (is_hopeless(work, path, now)) return std::nullopt;
   std::vector<plan::DeviceState> devices = devices_beside(path, now);
   // Whose memory is all but taken would be given a million blocks.
   std::erase_if(devices, [&](const plan::DeviceState& device) {
@@ -185,10 +213,12 @@ std::optional<plan::OperationPlan> BackgroundScheduler::plan(const plan::Work& w
   options_.longest_panel = path.operation * kPanelShare;
   // The next ones may need fewer again, for devices are not all alike, but hardly less than a quarter.
   std::size_t& fewest = fewest_.try_emplace(work, 1).first->second;
+  Seconds least(std::numeric_limits<double>::infinity());  // link time of the plans that were made
   for (std::size_t count = std::max<std::size_t>(1, fewest / 4);
        count < devices.size() && devices[count - 1].down_busy < within; count *= 2) {
     try {
       plan::OperationPlan plan = plan::plan_operation(work, std::span(devices).first(count), options_);
+      least = std::min(least, link_time(plan));
       if (plan.time > within) continue;
       if (link_time(plan) > link_time(hurried) * kWorthwhile) break;
       for (const plan::TaskletPlan& piece : plan.tasklets) {
@@ -199,6 +229,7 @@ std::optional<plan::OperationPlan> BackgroundScheduler::plan(const plan::Work& w
       return plan;
     } catch (const InputError&) {}  // nobody among them can hold the smallest block
   }
+  if (least > link_time(hurried) * (kWorthwhile * kFarTooMuch) && !has_in_hand(now)) hopeless_[work] = path;
   return std::nullopt;
 }
 

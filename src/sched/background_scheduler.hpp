@@ -46,8 +46,13 @@ class BackgroundScheduler {
     double down = 0, up = 0;
   };
   [[nodiscard]] Left left();
+  // Shares of links that deferrable work is given.
+  [[nodiscard]] static double left_of_down(const Left& path);
+  [[nodiscard]] static double left_of_up(const Left& path);
   // The devices as deferrable work finds them, those with least in hand first.
   [[nodiscard]] std::vector<plan::DeviceState> devices_beside(const Left& path, Seconds now);
+  [[nodiscard]] bool is_hopeless(const plan::Work& work, const Left& path, Seconds now) const;
+  [[nodiscard]] bool has_in_hand(Seconds now) const;
   void renew_fleet();
   [[nodiscard]] Seconds link_time(const plan::OperationPlan& plan) const;
   [[nodiscard]] Seconds least_link_time(const plan::Work& work, Bytes memory) const;
@@ -67,6 +72,9 @@ class BackgroundScheduler {
   std::unordered_map<DeviceId, Seconds> until_;  // deferrable work in hand
   // Devices that the last operation of a shape got: the critical path gets shorter, so the next one hardly needs fewer.
   std::unordered_map<plan::Work, std::size_t, WorkHash> fewest_;
+  // Shapes of which every plan moved far more than is worthwhile, and what was left of the critical path then. Where
+  // devices have little memory that is every shape, and plans of hundreds of blocks would be made for each operation.
+  std::unordered_map<plan::Work, Left, WorkHash> hopeless_;
   // For plans of version_: memory that the critical path leaves over, and joint rates.
   std::unordered_map<DeviceId, Bytes> memory_;
   BytesPerSecond downlink_, uplink_;

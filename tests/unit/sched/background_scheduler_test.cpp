@@ -61,6 +61,21 @@ TEST(BackgroundScheduler, WhatIsLostIsDoneAgain) {
   EXPECT_GT(report.lost, 0);
 }
 
+// Devices with little memory move too much in any such plan. That is found out once, for the step, and not held against
+// the next one, nor against the same step on devices with more.
+TEST(BackgroundScheduler, WithLittleMemoryNothingIsDeferred) {
+  const model::StepGraph graph = backward_pass(60), hurried = backward_pass(60, model::Phase::input_gradient);
+  std::vector<fleet::DeviceProfile> devices = edge_devices(32, {0, 0});
+  for (fleet::DeviceProfile& device : devices) device.memory = Bytes(24'000'000);
+  SimulatedFleet fleet(devices, wide_server(), DType::f16);
+  Scheduler scheduler(fleet, without_copies());
+  const StepReport first = scheduler.run(graph), second = scheduler.run(graph);
+  EXPECT_EQ(first.bytes_down, second.bytes_down);
+  EXPECT_NEAR(first.time.value(), second.time.value(), 1e-6 * first.time.value());
+  SimulatedFleet other(devices, wide_server(), DType::f16);
+  EXPECT_EQ(first.bytes_down, Scheduler(other, without_copies()).run(hurried).bytes_down);
+}
+
 TEST(BackgroundScheduler, AWeightGradientThatTheCriticalPathWaitsForIsNotDeferred) {
   // The second operation would be alone on the fleet and the third waits for it.
   const model::StepGraph graph = graph_of(
