@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <map>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -49,6 +51,21 @@ inline std::vector<fleet::DeviceGroup> fleet_groups(const std::string& name, std
   if (name == "identical") return {group("edge", n, {6, 6}, {12.5, 12.5}, {12.5, 12.5})};
   fmt::print(stderr, "no fleet {}\n", name);
   std::exit(2);
+}
+
+/// What `--key value` arguments give in place of the defaults; ends the program with 2 where one is no such key, or has
+/// no value.
+inline std::map<std::string, std::string> given_options(int argc, char** argv,
+                                                        std::map<std::string, std::string> given) {
+  for (int i = 1; i < argc; i += 2) {
+    const std::string option = argv[i], key = option.starts_with("--") ? option.substr(2) : "";
+    if (!given.contains(key) || i + 1 == argc) {
+      fmt::print(stderr, "{}: {}\n", option, given.contains(key) ? "a value is missing" : "no such option");
+      std::exit(2);
+    }
+    given[key] = argv[i + 1];
+  }
+  return given;
 }
 
 inline std::vector<std::string> split(const std::string& text) {

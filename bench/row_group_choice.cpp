@@ -27,16 +27,13 @@ double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_P
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::map<std::string, std::string> given{{"preset", "opt-13b"}, {"devices", "256"}, {"memory", "0.256"},
-                                           {"seeds", "42"},       {"nic", "inf"},     {"full", "no"}};
-  for (int i = 1; i < argc; i += 2) {
-    const std::string option = argv[i], key = option.starts_with("--") ? option.substr(2) : "";
-    if (!given.contains(key) || i + 1 == argc) {
-      fmt::print(stderr, "{}: {}\n", option, given.contains(key) ? "a value is missing" : "no such option");
-      return 2;
-    }
-    given[key] = argv[i + 1];
-  }
+  std::map<std::string, std::string> given = given_options(argc, argv,
+                                                           {{"preset", "opt-13b"},
+                                                            {"devices", "256"},
+                                                            {"memory", "0.256"},
+                                                            {"seeds", "42"},
+                                                            {"nic", "inf"},
+                                                            {"full", "no"}});
   sched::StepSpec spec;
   spec.model = model::find_preset(given["preset"]).value();
   spec.model.seq_len = 1024;

@@ -30,17 +30,16 @@ fleet::Range range_of(const std::string& text) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::map<std::string, std::string> given{{"preset", "opt-13b"}, {"devices", "256"}, {"memory", "1,3"},
-                                           {"down", "10,100"},    {"up", "5,10"},     {"compute", "5,7"},
-                                           {"nic", "inf"},        {"seeds", "42"},    {"most", "40"}};
-  for (int i = 1; i < argc; i += 2) {
-    const std::string option = argv[i], key = option.starts_with("--") ? option.substr(2) : "";
-    if (!given.contains(key) || i + 1 == argc) {
-      fmt::print(stderr, "{}: {}\n", option, given.contains(key) ? "a value is missing" : "no such option");
-      return 2;
-    }
-    given[key] = argv[i + 1];
-  }
+  std::map<std::string, std::string> given = given_options(argc, argv,
+                                                           {{"preset", "opt-13b"},
+                                                            {"devices", "256"},
+                                                            {"memory", "1,3"},
+                                                            {"down", "10,100"},
+                                                            {"up", "5,10"},
+                                                            {"compute", "5,7"},
+                                                            {"nic", "inf"},
+                                                            {"seeds", "42"},
+                                                            {"most", "40"}});
   model::ModelConfig config = model::find_preset(given["preset"]).value();
   config.seq_len = 1024;
   model::StepOptions step;

@@ -38,7 +38,7 @@ inline Setting in_parts(Setting s, std::vector<fleet::DeviceProfile> devices, st
   s.device_ranks = 2;
   s.layout = sched::Layout::stages;
   const auto plan_with = [&](double memory) {
-    for (fleet::DeviceProfile& device : s.devices) device.memory = Bytes(static_cast<std::int64_t>(memory));
+    set_memory(s, static_cast<std::int64_t>(memory));
     return plan_of(s);
   };
   constexpr double kCoarse = 0.75;

@@ -25,7 +25,7 @@ constexpr int kMemoryLayouts = 250;
 
 // Training in stages on devices of so much memory each; whether there is a layout.
 bool nobody_refuses(Setting s, std::int64_t memory, std::uint64_t wanted) {
-  for (fleet::DeviceProfile& device : s.devices) device.memory = Bytes(memory);
+  set_memory(s, memory);
   if (!plan_of(s)) return false;
   SCOPED_TRACE(testing::Message() << s.model.family << ' ' << name_of(s.wire) << ", " << s.devices.size()
                                   << " devices of " << memory);
@@ -62,7 +62,7 @@ TEST(MemoryCaps, AfterLosses) {
     const std::uint64_t wanted = train(plain).hash;
     for (double memory = 4e4; memory < 4e6; memory *= kLossMemoryStep) {
       Setting calm = in_stages(plain, unlike_devices(5), 2);
-      for (fleet::DeviceProfile& device : calm.devices) device.memory = Bytes(static_cast<std::int64_t>(memory));
+      set_memory(calm, static_cast<std::int64_t>(memory));
       if (!plan_of(calm)) continue;
       const Seconds whole = train(calm).time;
       for (std::uint64_t seed = 1; seed <= kSchedulesPerMemory; ++seed) {

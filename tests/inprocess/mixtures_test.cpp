@@ -25,7 +25,7 @@ constexpr std::uint64_t kMixedSchedules = 40, kMixedSchedulesOf16Bits = 15;
 Setting mixed(Setting s, std::vector<fleet::DeviceProfile> devices, int ranks) {
   s = in_stages(std::move(s), std::move(devices), ranks);
   const auto plan_with = [&](double memory) {
-    for (fleet::DeviceProfile& device : s.devices) device.memory = Bytes(static_cast<std::int64_t>(memory));
+    set_memory(s, static_cast<std::int64_t>(memory));
     return plan_of(s);
   };
   double least = 3000;

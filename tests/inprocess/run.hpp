@@ -94,6 +94,11 @@ inline Setting in_stages(Setting setting, std::vector<fleet::DeviceProfile> devi
 }
 
 /// A device that lies in this share of what it answers.
+/// Of every device.
+inline void set_memory(Setting& s, std::int64_t bytes) {
+  for (fleet::DeviceProfile& device : s.devices) device.memory = Bytes(bytes);
+}
+
 inline fleet::ChurnEvent liar(std::int64_t device, double share, fleet::InjectedFaultKind kind) {
   return {Seconds(0), DeviceId(device), fleet::ChurnKind::faulty, share, kind};
 }

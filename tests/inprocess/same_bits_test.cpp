@@ -78,7 +78,7 @@ TEST(SameBits, Panels) {
 TEST(SameBits, LittleMemoryMeansMorePieces) {
   Setting s;
   s.devices = unlike_devices(3);
-  for (fleet::DeviceProfile& device : s.devices) device.memory = Bytes(256 << 10);
+  set_memory(s, 256 << 10);
   EXPECT_EQ(train(s).hash, reference_hash());
 }
 

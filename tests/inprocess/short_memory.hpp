@@ -20,16 +20,13 @@ inline Setting in_rounds(Setting s, std::vector<fleet::DeviceProfile> devices, i
   const plan::StageWork work = work_of(s);
   plan::StageOptions options = sched::stage_scheduler_options(options_of(s)).stages;
   options.tiles = false;
-  const auto set_memory = [&](std::int64_t memory) {
-    for (fleet::DeviceProfile& device : s.devices) device.memory = Bytes(memory);
-  };
   std::int64_t low = 1'000, high = 64 << 20;
   while (high - low > low / 100) {
     const std::int64_t middle = (low + high) / 2;
-    set_memory(middle);
+    set_memory(s, middle);
     (plan::find_stages(work, s.devices, options) ? high : low) = middle;
   }
-  set_memory(static_cast<std::int64_t>(more * static_cast<double>(high)));
+  set_memory(s, static_cast<std::int64_t>(more * static_cast<double>(high)));
   return s;
 }
 

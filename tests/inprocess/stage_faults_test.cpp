@@ -36,7 +36,7 @@ TEST(StageFaults, WithoutClippingNeither) {
   plain.grad_clip = 0;
   const std::uint64_t wanted = train(plain).hash;
   Setting calm = in_stages(plain, unlike_devices(4), 2);
-  for (fleet::DeviceProfile& device : calm.devices) device.memory = Bytes(400'000);  // several stages
+  set_memory(calm, 400'000);  // several stages
   const Seconds whole = train(calm).time;
   std::int64_t lost = 0;
   for (int moment = 0; moment < 40; ++moment) {
@@ -80,7 +80,7 @@ TEST(StageFaults, FleetsThatShrinkBelowTheirPlanLeaveNoTrace) {
   s.rounds = false;
   const model::StepGraph graph = model::graph_of_stages({s.model, s.batch, {}, s.wire});
   const auto fits = [&](std::int64_t memory, std::size_t count) {
-    for (fleet::DeviceProfile& device : s.devices) device.memory = Bytes(memory);
+    set_memory(s, memory);
     return plan::find_stages(plan::stage_work_of(graph, s.wire), std::span(s.devices).first(count),
                              sched::stage_scheduler_options(options_of(s)).stages)
         .has_value();

@@ -130,7 +130,7 @@ TEST(Stages, ForcedCuts) {
       for (double memory = 160e3; memory > 1e3; memory *= 0.95) {
         Setting staged = in_stages(s, unlike_devices(11), 2);
         staged.owners = owners;
-        for (fleet::DeviceProfile& device : staged.devices) device.memory = Bytes(static_cast<std::int64_t>(memory));
+        set_memory(staged, static_cast<std::int64_t>(memory));
         const auto plan = plan::find_stages(work, staged.devices, {.server = {}, .owners = owners});
         if (!plan) break;
         stages.insert(plan->stages.size());
