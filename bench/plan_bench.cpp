@@ -3,6 +3,7 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 
 #include "cleave/model/family.hpp"
@@ -94,7 +95,9 @@ BENCHMARK(plan_step)->Arg(1024)->Arg(8192)->Unit(benchmark::kMillisecond);
 
 // A step of OPT-13B in stages. A layout is whole where every stage has a replica, and every group of owners all of its
 // stage's gradient.
-void find_layout(benchmark::State& state, const plan::StageOptions& options) {
+void find_layout(benchmark::State& state, double interface) {
+  plan::StageOptions options;
+  options.server.nic_out = options.server.nic_in = BytesPerSecond(interface);
   model::ModelConfig config = model::find_preset("opt-13b").value();
   config.seq_len = 1024;
   model::StepOptions step;
@@ -121,15 +124,11 @@ void find_layout(benchmark::State& state, const plan::StageOptions& options) {
   if (units != wanted) state.SkipWithError("a gradient is not whole");
   state.counters["stages"] = static_cast<double>(plan->stages.size());
 }
-void find_stages(benchmark::State& state) { find_layout(state, {}); }
+void find_stages(benchmark::State& state) { find_layout(state, std::numeric_limits<double>::infinity()); }
 BENCHMARK(find_stages)->Arg(64)->Arg(256)->Arg(1024)->Arg(8192)->Unit(benchmark::kMillisecond);
 
 // Devices; Gbit/s of the server's interface, which is worth fewer of them.
-void find_stages_behind(benchmark::State& state) {
-  plan::StageOptions options;
-  options.server.nic_out = options.server.nic_in = BytesPerSecond(static_cast<double>(state.range(1)) * 1e9 / 8);
-  find_layout(state, options);
-}
+void find_stages_behind(benchmark::State& state) { find_layout(state, static_cast<double>(state.range(1)) * 1e9 / 8); }
 BENCHMARK(find_stages_behind)->ArgsProduct({{256, 1024, 8192}, {100, 10}})->Unit(benchmark::kMillisecond);
 
 void replan_losses(benchmark::State& state) {
