@@ -57,6 +57,7 @@ struct Setting {
   bool rounds = true, preload = true, server_sums = true;
   std::optional<plan::StagePlan> stage_plan;  // that the first step begins with
   plan::KeepColumns keep_columns = plan::KeepColumns::where_quicker;
+  FlopsPerSecond server_compute = fleet::ServerProfile{}.compute;
   double grad_clip = 1.0;
   int evaluations = 0;  // batches after each step
 };
@@ -185,6 +186,7 @@ inline server::TrainerOptions options_of(const Setting& s) {
                    .lr_decay_steps = s.steps,
                    .grad_clip = s.grad_clip};
   options.plan.partition = s.partition;
+  options.plan.server.compute = s.server_compute;
   options.layout.row_groups = s.row_groups;
   options.layout.layout = s.layout;
   options.layout.chunk_tokens = s.chunk_tokens;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "churn_schedule.hpp"
+#include "head_in_parts.hpp"
 #include "liar_expectations.hpp"
 #include "liar_runs.hpp"
 #include "run.hpp"
@@ -182,6 +183,42 @@ TEST(StagePairs, OutliveLosses) {
     EXPECT_EQ(outcome.hash, honest_bits(s)) << seed;
     EXPECT_TRUE(outcome.distrusted.empty()) << seed;
     EXPECT_GT(outcome.lost, 0) << seed;
+  }
+}
+
+// A small model whose head is most of it, and a server that has no time to sum along, so that devices watch each other;
+// with little memory, so that none has everything. Those memories for which there are stages.
+std::vector<Setting> that_watch_each_other(std::int64_t devices) {
+  std::vector<Setting> settings;
+  for (std::int64_t memory = 40'000; memory <= 200'000; memory += 8'000) {
+    Setting s = in_stages(1.0, devices);
+    s.model.family = "opt";
+    s.model.n_layer = s.model.n_head = s.model.n_kv_head = 1;
+    s.model.vocab_size = 256;
+    s.model.d_model = s.model.d_ff = 6;
+    s.model.seq_len = s.model.max_pos = 33;
+    s.batch = 9;
+    s.steps = 1;
+    s.wire = DType::bf16;
+    s.owners = plan::OwnerPlaces::apart;
+    s.server_compute = FlopsPerSecond(1e8);
+    set_memory(s, memory);
+    if (plan_of(s)) settings.push_back(std::move(s));
+  }
+  EXPECT_GT(settings.size(), 10U);
+  return settings;
+}
+
+// At a head operands wait of every sequence that is open, for what an owner watches as for its own sums: with little
+// memory there is none to spare, and who refuses for want of it is left out.
+TEST(StagePairs, WatchersHaveRoomForEverySequenceThatIsOpen) {
+  for (Setting& s : that_watch_each_other(3)) {
+    for (fleet::DeviceProfile& device : s.devices) device.jitter = Seconds(0.2);  // sums come later than sequences
+    const Outcome outcome = train(s);
+    const std::int64_t memory = s.devices[0].memory.value();
+    EXPECT_EQ(outcome.hash, honest_bits(s)) << memory;
+    EXPECT_EQ(outcome.rejected, 0) << memory;
+    EXPECT_TRUE(outcome.distrusted.empty()) << memory;
   }
 }
 

@@ -127,6 +127,8 @@ struct OwnerCost {
   Flops beside;                   ///< of a sequence whose backward pass it ran itself
   /// Memory for operands that wait to be summed.
   [[nodiscard]] Bytes waiting(bool replica) const { return replica ? kept + held * side_by_side : kept; }
+  /// Of a replica's slices: what waits of each sequence that is open (slot_bytes()).
+  [[nodiscard]] Bytes of_each() const { return held + Bytes(kept.value() / kLeastOpen); }
 };
 [[nodiscard]] OwnerCost owner_cost(const StageWork& work, const StageCost& stage, std::span<const PieceSlice> slices,
                                    std::int64_t chunk);

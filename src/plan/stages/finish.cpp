@@ -93,8 +93,7 @@ void open_slots(const Problem& problem, const Layout& layout, StagePlan& plan) {
     left[index(owner.device)] -= owner.memory.value();
     if (!owner.replica) continue;
     const StageCost& cost = layout.roles[static_cast<std::size_t>(owner.stage)].cost;
-    const OwnerCost of = owner_cost(*problem.work, cost, owner.slices, plan.chunk);
-    held[{owner.stage, index(owner.device)}] += cost.is_part() ? Bytes(of.kept.value() / kLeastOpen) : of.held;
+    held[{owner.stage, index(owner.device)}] += owner_cost(*problem.work, cost, owner.slices, plan.chunk).of_each();
   }
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const StageCost& cost = layout.roles[s].cost;

@@ -63,6 +63,22 @@ void StageRun::release_places(Host& host) {
   fleet.release(host.places, DeviceId(host.device));
 }
 
+Bytes StageRun::places_beside(const plan::StageCost& cost, const Host& host, Bytes held) const {
+  Host wider = host;
+  wider.held += held;
+  return places(cost, wider) - places(cost, host);
+}
+
+void StageRun::widen_places(std::int32_t s, Host& host, Bytes held) {
+  const plan::StageCost& cost = at(s).cost;
+  const Bytes more = places_beside(cost, host, held);
+  host.held += held;
+  if (more.value() == 0) return;
+  book(host.device).free -= more;
+  release_places(host);
+  hold_places(cost, host, s);
+}
+
 void StageRun::open_stages() {
   for (const plan::Stage& of_plan : plan.stages) {
     stage.emplace_back(plan::StageCost(work, of_plan.first, of_plan.end, plan.chunk));

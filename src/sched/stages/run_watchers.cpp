@@ -190,7 +190,11 @@ std::optional<Watchers::Watcher> Watchers::best_watcher(const Unwatched& of, dou
     const double memory =
         candidate.memory_for(of.stage) - (widens >= 0 ? 0 : size(typical.at_work)) - (several ? weights : 0);
     const double waiting = typical.elements > 0 ? size(typical.waiting(replica)) / typical.elements : 0;
-    const double per_element = static_cast<double>(plan::sum_bytes(run_.work.wire)) + waiting +
+    const auto host = std::ranges::find(run_.at(of.stage).hosts, candidate.device, &Host::device);
+    const double open = replica && typical.elements > 0
+                            ? size(run_.places_beside(cost, *host, typical.of_each())) / typical.elements
+                            : 0;
+    const double per_element = static_cast<double>(plan::sum_bytes(run_.work.wire)) + waiting + open +
                                (replica || several ? 0 : size(cost.weights()) / all);
     double elements = std::min(rest, memory / per_element * 0.99);
     if (elements < kLeastShare * all && elements < rest) continue;
@@ -220,20 +224,29 @@ std::optional<Watchers::Watcher> Watchers::best_watcher(const Unwatched& of, dou
   return chosen;
 }
 
+// Of its sums, and of what its replica holds for them of sequences that are open beyond the least number.
+Bytes Watchers::memory_for(std::int32_t s, const Watcher& watcher) {
+  const plan::StageCost& cost = run_.at(s).cost;
+  plan::OwnerCost sums = plan::owner_cost(run_.work, cost, watcher.slices, run_.plan.chunk);
+  Bytes needed = owner_memory(run_.work, sums, watcher.replica), each = sums.of_each();
+  if (watcher.widened >= 0) {
+    const OwnerState& widened = run_.owner[static_cast<std::size_t>(watcher.widened)];
+    sums = cost_with(widened, watcher.slices);
+    needed = owner_memory(run_.work, sums, widened.replica) - run_.memory_of(widened);
+    each = sums.of_each() - widened.cost.of_each();
+  }
+  const auto host = std::ranges::find(run_.at(s).hosts, watcher.device, &Host::device);
+  return needed + (watcher.replica ? run_.places_beside(cost, *host, each) : Bytes(0));
+}
+
 // Who turns out to have no room for it is full.
 void Watchers::take(Unwatched& of, const Watcher& watcher) {
   if (watcher.slices.empty()) {
     of.full.insert(watcher.device);
     return;
   }
-  Bytes needed = owner_memory(
-      run_.work, plan::owner_cost(run_.work, run_.at(of.stage).cost, watcher.slices, run_.plan.chunk), watcher.replica);
-  if (watcher.widened >= 0) {
-    const OwnerState& widened = run_.owner[static_cast<std::size_t>(watcher.widened)];
-    needed = owner_memory(run_.work, cost_with(widened, watcher.slices), widened.replica) - run_.memory_of(widened);
-  }
-  run_.make_room(watcher.device, needed, of.stage);
-  if (run_.book(watcher.device).free < needed) {
+  run_.make_room(watcher.device, memory_for(of.stage, watcher), of.stage);
+  if (run_.book(watcher.device).free < memory_for(of.stage, watcher)) {
     of.full.insert(watcher.device);
     return;
   }
@@ -256,6 +269,9 @@ void Watchers::add_watched(std::int32_t index, const std::vector<PieceSlice>& sl
   if (of.device != kServer)
     run_.book(of.device).free -=
         owner_memory(run_.work, cost, of.replica) - owner_memory(run_.work, of.cost, of.replica);
+  const auto host = std::ranges::find(run_.at(of.stage).hosts, of.device, &Host::device);
+  if (of.replica && host != run_.at(of.stage).hosts.end())
+    run_.widen_places(of.stage, *host, cost.of_each() - of.cost.of_each());
   of.cost = cost;
   of.watched.insert(of.watched.end(), slices.begin(), slices.end());
 }

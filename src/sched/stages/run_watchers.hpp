@@ -59,6 +59,7 @@ class Watchers {
   void watch_rest(std::vector<Unwatched>& sums);
   // `within`: a share of the time that the step has left.
   std::optional<Watcher> best_watcher(const Unwatched& of, double within);
+  Bytes memory_for(std::int32_t s, const Watcher& watcher);
   void take(Unwatched& of, const Watcher& watcher);
   void begin_watching(const Unwatched& of, const Watcher& watcher);
   Flops flops_of(const Unwatched& of);

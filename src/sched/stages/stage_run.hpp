@@ -181,6 +181,9 @@ struct StageRun {
   Bytes places(const plan::StageCost& cost, const Host& host) const;
   void hold_places(const plan::StageCost& cost, Host& host, std::int32_t s);
   void release_places(Host& host);
+  // What its places take more where owners on its device hold so much more of each open sequence; and from now on.
+  Bytes places_beside(const plan::StageCost& cost, const Host& host, Bytes held) const;
+  void widen_places(std::int32_t s, Host& host, Bytes held);
   void add_host(std::int32_t s, const plan::StageReplica& replica, bool helps);
   std::int32_t add_owner(std::int32_t id, std::int32_t s, bool replica, bool partial,
                          std::vector<plan::PieceSlice> slices, std::vector<std::int64_t> sequences, bool guest = false);
