@@ -222,6 +222,18 @@ TEST(StagePairs, WatchersHaveRoomForEverySequenceThatIsOpen) {
   }
 }
 
+// Where weights come to a stage with its first sequence, they come to those who only watch its owners as well.
+TEST(StagePairs, WatchersAreSentTheirWeightsWithTheStage) {
+  for (Setting& s : that_watch_each_other(2)) {
+    s.preload = false;
+    const Outcome outcome = train(s);
+    const std::int64_t memory = s.devices[0].memory.value();
+    EXPECT_EQ(outcome.hash, honest_bits(s)) << memory;
+    EXPECT_EQ(outcome.lost, 0) << memory;
+    EXPECT_EQ(outcome.redone, 0) << memory;
+  }
+}
+
 // A fifth of the devices lies in a fifth of its tasklets or more. bench/quorum_trace runs more seeds, from 1 % on.
 TEST(StagePairs, AFifthOfTheDevicesLeavesNoTrace) {
   Setting s = stage_liar_run_setting();

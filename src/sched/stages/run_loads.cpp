@@ -37,7 +37,7 @@ void StageRun::bring_weights(std::int32_t s) {
   }
   for (const std::int32_t index : at(s).owners) {
     OwnerState& of = owner[static_cast<std::size_t>(index)];
-    if (of.replica || of.closed || of.lost || of.device == kServer || !book(of.device).present) continue;
+    if (of.replica || !of.active() || of.device == kServer || !book(of.device).present) continue;
     of.brought = submit({Errand::weights, of.device, s}, {kSliceWeights, s}, run_of_weights(of.cost.weights), Bytes(0),
                         true, {.owner = index, .weights = true});
   }
