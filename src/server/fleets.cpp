@@ -58,10 +58,16 @@ void accept(Executor& executor, Answer& answer, Event& event) {
   if (answer.tasklet.is_witness()) return compare(executor, answer.tasklet, &answer, event);
   event.kind = EventKind::rejected;
   if (answer.kind == Answer::Kind::lost) event.kind = EventKind::lost;
-  if (answer.kind == Answer::Kind::refused && answer.tasklet.is_run() && answer.why == comm::Reason::non_finite) {
-    const PairVerdict verdict = executor.judge_refusal(answer.tasklet);
-    event.device = verdict.wrong;
-    event.also = verdict.also;
+  if (answer.kind == Answer::Kind::refused && answer.tasklet.is_run()) {
+    if (answer.why == comm::Reason::non_finite) {
+      const PairVerdict verdict = executor.judge_refusal(answer.tasklet);
+      event.device = verdict.wrong;
+      event.also = verdict.also;
+    } else if (answer.why == comm::Reason::memory) {
+      // Sums that leave the range of the usual case take more memory than anybody plans for (docs/numerics.md).
+      event.kind = EventKind::lost;
+      event.lacks_memory = true;
+    }
   }
   if (answer.kind != Answer::Kind::result) return;
   // Its sender can still write to a frame that is read in place: what is checked and what is kept must be one.

@@ -234,6 +234,32 @@ TEST(StagePairs, WatchersAreSentTheirWeightsWithTheStage) {
   }
 }
 
+// With a 16-bit wire sums of large gradients take more memory than others. A device that has none for that refuses, and
+// what it had goes to others as after a loss; it has not lied.
+TEST(StagePairs, WhoHasNoMemoryForLargeSumsIsNotAccused) {
+  std::int64_t refused = 0;
+  for (std::int64_t memory = 115'000; memory <= 140'000; memory += 5'000) {
+    Setting s = in_stages(1.0, 4);
+    s.model.family = "opt";
+    s.model.n_layer = 2;
+    s.model.n_head = s.model.n_kv_head = 1;
+    s.model.vocab_size = 256;
+    s.model.d_model = 64;
+    s.model.d_ff = 256;
+    s.model.seq_len = s.model.max_pos = 1;
+    s.batch = 1;
+    s.wire = DType::f16;
+    s.owners = plan::OwnerPlaces::replicas;
+    set_memory(s, memory);
+    if (!plan_of(s)) continue;
+    const Outcome outcome = train(s);
+    EXPECT_EQ(outcome.hash, honest_bits(s)) << memory;
+    EXPECT_TRUE(outcome.distrusted.empty()) << memory;
+    refused += outcome.rejected;
+  }
+  EXPECT_GT(refused, 0);
+}
+
 // A fifth of the devices lies in a fifth of its tasklets or more. bench/quorum_trace runs more seeds, from 1 % on.
 TEST(StagePairs, AFifthOfTheDevicesLeavesNoTrace) {
   Setting s = stage_liar_run_setting();

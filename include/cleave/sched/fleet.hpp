@@ -115,9 +115,10 @@ struct Event {
   TaskletId tasklet;
   DeviceId device;
   OpId op;
-  Measured measured{};   ///< of `done` and `late`
-  Seconds unnoticed{0};  ///< of `left`: for how long the device had been silent before
-  DeviceId also{};       ///< of `rejected`, where two answers differ and both are wrong: the other device
+  Measured measured{};        ///< of `done` and `late`
+  Seconds unnoticed{0};       ///< of `left`: for how long the device had been silent before
+  DeviceId also{};            ///< of `rejected`, where two answers differ and both are wrong: the other device
+  bool lacks_memory = false;  ///< of `lost`, in stages: its device refused it, as it has no room for it
 };
 
 /// See the file comment. All times are in the fleet's own clock (virtual or emulated), which starts at 0.

@@ -383,9 +383,12 @@ void StageRun::handle(const Event& event) {
   }
   if ((wrong || event.kind == EventKind::lost) && purposes.find(event.tasklet) != nullptr) {
     asks_to_go_on = wrong;
-    if (wrong) ++report.rejected;
-    return recovery.give_up_on(static_cast<std::int32_t>(event.device.value),
-                               wrong ? Recovery::Then::is_excluded : Recovery::Then::begins_again);
+    if (wrong || event.lacks_memory) ++report.rejected;
+    using Then = Recovery::Then;
+    return recovery.give_up_on(static_cast<std::int32_t>(event.device.value), wrong ? Then::is_excluded
+                                                                              : event.lacks_memory
+                                                                                  ? Then::waits
+                                                                                  : Then::begins_again);
   }
   if (event.kind != EventKind::done) return;
   const Purpose* const found = purposes.find(event.tasklet);
