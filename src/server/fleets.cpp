@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "cleave/base/clock.hpp"
@@ -199,8 +200,11 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
       if (event.kind == EventKind::timeout && until < deadline) continue;
       if (event.kind == EventKind::joined && exchange_.is_gone(event.device)) {
         model_.remove_device(event.device);  // its process does not answer: the trace cannot bring it back
+        not_back_.insert(event.device);
         continue;
       }
+      // Nobody knew that it was there, and nothing has happened: who waits for something to happen must not be woken.
+      if (event.kind == EventKind::left && not_back_.erase(event.device) > 0) continue;
       if (event.kind == EventKind::joined) begin_on(event.device, executor_, exchange_);
       if (event.kind == EventKind::done && event.device != kServerDevice) {
         waited_for = exchange_.rank_of(event.device);
@@ -269,6 +273,7 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
   NodePool nodes_;
   std::pmr::map<TaskletId, Answer> answers_{&nodes_};
   std::map<TaskletId, Tasklet> own_witnesses_;  // in whose place the server stands
+  std::set<DeviceId> not_back_;                 // the trace says so, their processes do not: they leave again
   SentSums sums_;
 };
 

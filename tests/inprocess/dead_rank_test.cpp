@@ -1,0 +1,75 @@
+// A rank that dies while the fleet's trace goes on: its devices come and go in the trace alone, and nobody waits for
+// them.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "run.hpp"
+
+namespace cleave::testing_run {
+namespace {
+
+/// Ends after so many messages.
+class Dying final : public comm::Transport {
+ public:
+  Dying(std::shared_ptr<comm::Transport> inner, std::int64_t messages) : inner_(std::move(inner)), left_(messages) {}
+  void send(int dest, comm::Frame frame) override {
+    if (left_ > 0) inner_->send(dest, std::move(frame));
+  }
+  [[nodiscard]] int rank() const override { return inner_->rank(); }
+  [[nodiscard]] int size() const override { return inner_->size(); }
+  [[nodiscard]] std::optional<comm::Received> poll() override { return counted(inner_->poll()); }
+  [[nodiscard]] std::optional<comm::Received> wait(Seconds at_most) override { return counted(inner_->wait(at_most)); }
+  void interrupt() override { inner_->interrupt(); }
+  [[nodiscard]] bool gone(int rank) const override { return left_ <= 0 || inner_->gone(rank); }
+  void abandon(int rank) override { inner_->abandon(rank); }
+  bool close(Seconds at_most) override { return inner_->close(at_most); }
+  [[nodiscard]] comm::TransportStats stats() const override { return inner_->stats(); }
+
+ private:
+  std::optional<comm::Received> counted(std::optional<comm::Received> received) {
+    if (received && --left_ <= 0) return std::nullopt;
+    return received;
+  }
+
+  std::shared_ptr<comm::Transport> inner_;
+  std::int64_t left_;
+};
+
+// Devices come and go every 50 ms for 500 s. A step that waits a second for them to come back waits no longer because
+// they do so in the trace.
+TEST(DeadRank, IsNotWaitedForWhereItsDevicesComeBackInTheTrace) {
+  Setting s = in_stages(small_setting(), alike_devices(3), 1);
+  s.steps = 4;
+  for (std::int64_t i = 1; i < 10'000; ++i) {
+    const auto kind = i % 2 == 1 ? fleet::ChurnKind::leave : fleet::ChurnKind::join;
+    s.churn.push_back({Seconds(0.05 * static_cast<double>(i)), DeviceId(i / 2 % 3), kind, 1.0});
+  }
+  comm::LoopbackHub hub(2);
+  const std::unique_ptr<comm::Transport> server = hub.endpoint(0);
+  std::thread host([endpoint = std::shared_ptr<comm::Transport>(hub.endpoint(1))] {
+    Dying dying(endpoint, 60);
+    (void)device::run_device_host(dying);
+  });
+  server::TrainerOptions options = options_of(s);
+  options.fleet.patience = Seconds(0.5);
+  server::ParameterStore parameters = initial_parameters(s);
+  {
+    server::Trainer trainer(parameters, options, server.get());
+    std::int64_t lost = 0;
+    for (std::int64_t step = 0; step < s.steps; ++step) {
+      const server::StepResult result = trainer.step(step, batch_of(s, step));
+      EXPECT_LT(result.time.value(), 20) << step;
+      lost += result.report.lost;
+    }
+    EXPECT_GT(lost, 0);
+    (void)trainer.say_goodbye(Seconds(1));
+  }
+  host.join();
+  EXPECT_EQ(parameters.hash(), honest_bits(s));
+}
+
+}  // namespace
+}  // namespace cleave::testing_run
