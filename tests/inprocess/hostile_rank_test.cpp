@@ -108,6 +108,56 @@ TEST_P(HostileRank, ChangesNoBit) {
   EXPECT_EQ(parameters.hash(), honest);
 }
 
+/// Works as it should, but refuses to say as a second device what it computed.
+class Unwilling final : public comm::Transport {
+ public:
+  explicit Unwilling(std::shared_ptr<comm::Transport> inner) : inner_(std::move(inner)) {}
+  void send(int dest, comm::Frame frame) override {
+    const auto header = comm::decode(frame);
+    if (header && header->kind == comm::Kind::digest)
+      frame = comm::encode_refused(header->tasklet, header->device, comm::Reason::columns, "no");
+    inner_->send(dest, std::move(frame));
+  }
+  [[nodiscard]] int rank() const override { return inner_->rank(); }
+  [[nodiscard]] int size() const override { return inner_->size(); }
+  [[nodiscard]] std::optional<comm::Received> poll() override { return inner_->poll(); }
+  [[nodiscard]] std::optional<comm::Received> wait(Seconds at_most) override { return inner_->wait(at_most); }
+  void interrupt() override { inner_->interrupt(); }
+  [[nodiscard]] bool gone(int rank) const override { return inner_->gone(rank); }
+  void abandon(int rank) override { inner_->abandon(rank); }
+  bool close(Seconds at_most) override { return inner_->close(at_most); }
+  [[nodiscard]] comm::TransportStats stats() const override { return inner_->stats(); }
+
+ private:
+  std::shared_ptr<comm::Transport> inner_;
+};
+
+// The server compares itself what nobody else does.
+TEST(UnwillingRank, ThatIsNoWitnessHoldsNobodyUp) {
+  for (const server::ClockMode clock : {server::ClockMode::virtual_time, server::ClockMode::off}) {
+    Setting s = in_stages(small_setting(), alike_devices(4), 1);
+    s.clock = clock;
+    s.server_compute = FlopsPerSecond(1e8);  // so that devices watch each other's sums
+    s.verification = {.mode = server::VerifyMode::quorum, .fraction = 1.0, .seed = 8};
+    comm::LoopbackHub hub(2);
+    const std::unique_ptr<comm::Transport> server = hub.endpoint(0);
+    std::thread host([endpoint = std::shared_ptr<comm::Transport>(hub.endpoint(1))] {
+      Unwilling unwilling(endpoint);
+      (void)device::run_device_host(unwilling);
+    });
+    server::ParameterStore parameters = initial_parameters(s);
+    {
+      server::Trainer trainer(parameters, options_of(s), server.get());
+      for (std::int64_t step = 0; step < s.steps; ++step) (void)trainer.step(step, batch_of(s, step));
+      EXPECT_TRUE(trainer.distrusted().empty());
+      EXPECT_GT(trainer.verification().checked, 0);
+      (void)trainer.say_goodbye(Seconds(10));
+    }
+    host.join();
+    EXPECT_EQ(parameters.hash(), honest_bits(s));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Tricks, HostileRank,
                          ::testing::Values(Trick::twice, Trick::unasked, Trick::other_name, Trick::other_shape,
                                            Trick::other_device, Trick::rubbish, Trick::stub));

@@ -383,11 +383,11 @@ void Watchers::digest_in(const Purpose& purpose) {
   if (!of.watched.empty()) ask_for_digests(purpose.owner);
 }
 
+// Asked again, a device that refuses would refuse for ever.
 void Watchers::digest_lost(const Purpose& purpose) {
   OwnerState& of = run_.owner[static_cast<std::size_t>(purpose.owner)];
   --of.open;
-  std::erase(of.asked, static_cast<std::int32_t>(purpose.sequence));
-  if (run_.book(of.device).present) ask_for_digests(purpose.owner);
+  if (run_.book(of.device).present) stop(purpose.owner);
 }
 
 void Watchers::watched_all(std::int32_t index) {

@@ -34,7 +34,7 @@ class Watchers {
   /// Who watches is asked for digests of what is at the server, when it has summed all.
   void ask_for_digests(std::int32_t index);
   void digest_in(const Purpose& purpose);
-  /// A message was lost; of a device that is gone others take the role.
+  /// A message was lost, or the device refused; of one that is gone recovery stops the watch.
   void digest_lost(const Purpose& purpose);
   /// It cannot go on: others do, or the server.
   void stop(std::int32_t index);
