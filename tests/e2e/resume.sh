@@ -39,6 +39,12 @@ for file in verification.json timeline.json report.html metrics.jsonl; do
   cmp -s "$scratch/run/$file" "$scratch/$file" || fail "resumed when all is done: another $file"
 done
 grep -q "nothing is left to do" "$scratch/run/log.txt" || fail "resumed when all is done: it does not say so"
+# As if a run that had been stopped, and told of that, was killed while it told of its end.
+cp "$scratch/run/log.txt" "$scratch/run/report.html"
+cp "$scratch/run/log.txt" "$scratch/run/report.html.tmp"
+expect_code 0 "resumed when all is done but the report" cleave_on "$ranks" "${arguments[@]}" --resume auto
+cmp -s "$scratch/run/report.html" "$scratch/report.html" || fail "resumed when all is done but the report: there is none"
+[ ! -e "$scratch/run/report.html.tmp" ] || fail "resumed when all is done but the report: a temporary file is left"
 rm -rf "$scratch/run"
 
 # start_and_kill STEP: false if the run ended before it was hit, as one does when this script is kept waiting for a core.

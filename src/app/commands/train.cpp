@@ -160,6 +160,7 @@ class Run {
     const auto leave = [&] { missing = trainer.say_goodbye(Seconds(30)); };
     if (is_finished()) {
       leave();
+      renew_report();
       say(fmt::format("nothing is left to do: the run in {} has all of its {} steps", folder_.path().string(),
                       p_.input.train.steps));
       progress_.finish();
@@ -486,6 +487,13 @@ class Run {
       timeline_.store_trace(folder_.path() / "trace.json");
       write_report({folder_.path()}, folder_.path() / "report.html");
       reported_ = folder_.path() / "report.html";
+    } catch (const EnvironmentError& error) { log_.warning("no report: {}", error.what()); }
+  }
+
+  // One that is there may be of an earlier stop, where the process that did the last steps was killed as it wrote it.
+  void renew_report() {
+    try {
+      write_report({folder_.path()}, folder_.path() / "report.html");
     } catch (const EnvironmentError& error) { log_.warning("no report: {}", error.what()); }
   }
 
