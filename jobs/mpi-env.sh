@@ -137,14 +137,16 @@ launch() {
     status=0
     wait "$pid" 2> /dev/null || status=$?
   done
-  trap - TERM USR1 INT HUP
+  # The run is over: a signal that comes now must not cost its exit code.
+  trap : TERM USR1 INT HUP
   kill -USR2 "$watcher" 2> /dev/null || true
-  wait "$watcher" 2> /dev/null || true
+  while kill -0 "$watcher" 2> /dev/null; do wait "$watcher" 2> /dev/null || true; done
   if [ -s "$record" ]; then
     status=$(cat "$record")
   elif [ "$status" -eq 0 ]; then
     status=1 # the server itself was killed, or never started
   fi
   rm -f "$record" "$record.pid"
+  trap - TERM USR1 INT HUP
   return "$status"
 }

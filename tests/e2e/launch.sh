@@ -50,9 +50,10 @@ for code in 0 75; do
   rm "$scratch/stays"
 done
 
-# `early`: the signal comes while the ranks cannot heed it yet, and is not lost.
-for case in TERM:signal USR1:signal USR1:early; do
-  signal=${case%:*} kind=${case#*:}
+# `early`: the signal comes while the ranks cannot heed it yet, and is not lost. `twice`: once more when all is over.
+for case in TERM:signal USR1:signal USR1:early TERM:signal:twice; do
+  signal=${case%%:*} kind=${case#*:}
+  kind=${kind%:twice}
   rm -f "$scratch"/ready.*
   CLEAVE=$scratch/program bash -c '. "$1/jobs/mpi-env.sh"; launch 3 "$CLEAVE" "$3" "$2"' _ "$TOP" "$scratch" "$kind" \
     > "$scratch/out" 2>&1 &
@@ -60,6 +61,11 @@ for case in TERM:signal USR1:signal USR1:early; do
   all_ready() { [ "$(find "$scratch" -name 'ready.*' | wc -l)" -eq 3 ]; }
   wait_for 30 all_ready || fail "$case: the ranks did not start"
   kill "-$signal" "$pid"
+  if [[ $case == *:twice ]]; then
+    mpirun_ended() { ! pgrep -P "$pid" mpirun > /dev/null; }
+    wait_for 30 mpirun_ended || fail "$case: mpirun goes on"
+    kill "-$signal" "$pid" 2> /dev/null || true
+  fi
   code=0
   wait "$pid" || code=$?
   [ "$code" -eq 75 ] || { fail "$case: exit code $code, not 75"; cat "$scratch/out"; }
