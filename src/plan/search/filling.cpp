@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace cleave::plan {
 
@@ -128,11 +129,13 @@ std::vector<Group> deal_groups(const PreferredShapes& preferred, std::span<const
   std::stable_sort(able.begin(), able.end(),
                    [](const PreferredShape& a, const PreferredShape& b) { return a.lines > b.lines; });
   std::vector<Group> groups(static_cast<std::size_t>(count));
-  std::vector<double> lines(groups.size(), 0);
+  // Lines and devices of each group: those that can do nothing by then, for their latency, add no lines.
+  std::vector<std::pair<double, std::size_t>> given(groups.size());
   for (const PreferredShape& shape : able) {
-    const auto next = static_cast<std::size_t>(std::min_element(lines.begin(), lines.end()) - lines.begin());
+    const auto next = static_cast<std::size_t>(std::min_element(given.begin(), given.end()) - given.begin());
     groups[next].devices.push_back(shape.device);
-    lines[next] += shape.lines;
+    given[next].first += shape.lines;
+    ++given[next].second;
   }
   for (std::int64_t i = 0; i < count; ++i) {
     groups[static_cast<std::size_t>(i)].blocks = blocks * (i + 1) / count - blocks * i / count;
@@ -164,8 +167,11 @@ std::vector<Group> row_groups(const PreferredShapes& preferred, std::span<const 
     depth_sum += able[i].area * able[i].depth;
     reached += able[i].area;
   }
-  std::erase_if(groups, [](const Group& group) { return group.devices.empty(); });
-  std::erase(depths, 0.0);
+  for (std::size_t g = groups.size(); g-- > 0;) {
+    if (!groups[g].devices.empty()) continue;  // whose depth is 0 where its devices can do nothing by then
+    groups.erase(groups.begin() + static_cast<std::ptrdiff_t>(g));
+    depths.erase(depths.begin() + static_cast<std::ptrdiff_t>(g));
+  }
   double seen = 0;
   std::int64_t given = 0;
   for (std::size_t g = 0; g < groups.size(); ++g) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "boxes.hpp"
+#include "search/filling.hpp"
 
 namespace cleave::plan {
 namespace {
@@ -67,6 +68,28 @@ TEST(Slabs, DevicesAndBlocksMoveToTheGroupThatIsBehind) {
   std::vector<BoxTile> tiles;
   EXPECT_LE(uneven.tile(tiles), balanced * 1.01);
   expect_fills(whole_box(work), tiles);
+}
+
+// By half a second two devices in three have only begun to hear of it.
+TEST(Slabs, EveryGroupHasADeviceAndABlock) {
+  const std::int64_t k = 24 * kBlockK, count = 20;
+  const Work work = gemm_work(3000, 3000, k);
+  std::vector<DeviceState> fleet = cleave_fleet(30, 4);
+  for (std::size_t i = 0; i < fleet.size(); ++i) fleet[i].profile.latency = Seconds(i % 3 == 0 ? 0.01 : 0.3);
+  const std::vector<DeviceRates> devices = device_rates_of(fleet, unlimited_server(), 1);
+  const PreferredShapes preferred(work, whole_box(work), {});
+  for (const auto& groups_of : {deal_groups, row_groups}) {
+    std::int64_t blocks = 0;
+    std::size_t dealt = 0;
+    for (const Group& group : groups_of(preferred, devices, 0.5, count, k_blocks(k), 3000 * 3000)) {
+      EXPECT_FALSE(group.devices.empty());
+      EXPECT_GE(group.blocks, 1);
+      blocks += group.blocks;
+      dealt += group.devices.size();
+    }
+    EXPECT_EQ(blocks, k_blocks(k));
+    EXPECT_EQ(dealt, devices.size());
+  }
 }
 
 TEST(Slabs, ALargerFinishCoversMore) {
