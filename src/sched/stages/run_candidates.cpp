@@ -156,6 +156,17 @@ std::vector<Candidate> Candidates::with_server(std::vector<Candidate> devices, s
   return devices;
 }
 
+SharedInterface Candidates::interface_of(std::span<const Candidate> devices) const {
+  const fleet::ServerProfile& server = run_.options.stages.server;
+  SharedInterface interface { .out = server.nic_out.value(), .in = server.nic_in.value() };
+  for (const Candidate& of : devices) {
+    if (of.is_server()) continue;
+    interface.out_busy += of.down_busy * of.downlink / interface.out;
+    interface.in_busy += (of.up_busy + of.sums_busy) * of.uplink / interface.in;
+  }
+  return interface;
+}
+
 Seconds Candidates::server_takes(const plan::OwnerCost& cost, std::int64_t sequences) const {
   return Seconds(static_cast<double>(sequences) * cost.alone.value() / run_.of_server.compute);
 }

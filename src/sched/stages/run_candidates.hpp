@@ -22,6 +22,9 @@ class Candidates {
   /// And the server before them, where it may stand in for a device.
   std::vector<Candidate> with_server(std::vector<Candidate> devices, std::span<const LostSums> lost);
 
+  /// The server's interface, taken by what these have in hand.
+  [[nodiscard]] SharedInterface interface_of(std::span<const Candidate> devices) const;
+
   /// Time that the server needs for an owner's sums.
   [[nodiscard]] Seconds server_takes(const plan::OwnerCost& cost, std::int64_t sequences) const;
   /// Sequences that come for an owner before it on its device too.

@@ -157,7 +157,7 @@ void LateDevices::keep_unless_sooner(std::vector<LateDevice>& late, std::vector<
     if (lost.empty()) return;
     const double latest = *std::ranges::max_element(ends);
     const SharedOut shared = share_out(run_.work, lost, others, kOfTheRest * run_.progress.ends_in(),
-                                       Seconds(latest - gain), run_.plan.chunk);
+                                       Seconds(latest - gain), run_.plan.chunk, run_.candidates.interface_of(others));
     std::size_t least = late.size();
     for (std::size_t l = 0; l < lost.size(); ++l) {
       const std::size_t i = whose[l];

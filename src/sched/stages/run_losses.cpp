@@ -321,8 +321,9 @@ void Recovery::stand_in() {
       std::min(kMostEnough,
                kEnough + kEnoughEach * static_cast<double>(std::max<std::int64_t>(0, run_.losses.moments() - 1))) *
       run_.progress.ends_in();
-  const SharedOut shared = share_out(run_.work, lost, run_.candidates.with_server(run_.candidates.all(), lost), enough,
-                                     patience(), run_.plan.chunk);
+  const std::vector<Candidate> candidates = run_.candidates.with_server(run_.candidates.all(), lost);
+  const SharedOut shared = share_out(run_.work, lost, candidates, enough, patience(), run_.plan.chunk,
+                                     run_.candidates.interface_of(candidates));
   const auto& all = shared.parts;
   for (std::size_t i = 0; i < indices.size(); ++i) {
     if (all[i].empty()) {

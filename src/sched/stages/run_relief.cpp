@@ -156,6 +156,7 @@ bool Relief::relieve_one() {
   OwnerState& of = run_.owner[static_cast<std::size_t>(index)];
   const std::int32_t s = of.stage, id = of.device;
   std::erase_if(all, [&](const Candidate& one) { return one.device == id; });
+  const SharedInterface interface = run_.candidates.interface_of(all);
   all = run_.candidates.with_server(std::move(all), {});
   const double target = late->end - kGain * late_by().value();
   // It keeps what it can do in time, if its partial sums are not too late whatever it keeps.
@@ -179,7 +180,7 @@ bool Relief::relieve_one() {
                         .opens = run_.progress.opens_in(s),
                         .beside = run_.recovery.beside(s, its, id)};
     return share_out(run_.work, std::span(&lost, 1), all, Seconds(kReliefInTime * left), Seconds(late->end),
-                     run_.plan.chunk);
+                     run_.plan.chunk, interface);
   };
   const std::vector<std::int64_t> spare = spare_of(index, std::max(kNext, in_time));
   const double own_read = late->loading + std::max(static_cast<double>(std::max(kNext, in_time)) * late->pace,

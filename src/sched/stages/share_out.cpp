@@ -46,23 +46,34 @@ struct Whole {
   Turn turn = Turn::loads;
 };
 
+// Bytes through the server's interface.
+struct Traffic {
+  double out = 0, in = 0;
+  void add(const Traffic& other) {
+    out += other.out;
+    in += other.in;
+  }
+};
+
 // A way to share out one owner's sums, and the candidates that it takes.
 struct Way {
   std::vector<OwnerPart> parts;
   std::vector<std::size_t> candidates;
+  Traffic traffic{};
 };
 
 // Candidates that have parts already. The server may have some of every lost owner, one after another.
 struct Taken {
   std::vector<bool> devices;
   double server = 0;  // seconds of its processor
+  Traffic traffic{};
 };
 
 class Sharing {
  public:
   Sharing(const plan::StageWork& work, std::span<const LostSums> lost, std::span<const Candidate> candidates,
-          std::int64_t chunk)
-      : work_(work), lost_(lost), chunk_(chunk) {
+          std::int64_t chunk, const SharedInterface& interface)
+      : work_(work), lost_(lost), chunk_(chunk), interface_(interface) {
     for (const Candidate& candidate : candidates) candidates_.push_back(&candidate);
     std::ranges::stable_sort(candidates_, {}, [](const Candidate* of) {
       return std::max({of->down_busy, of->compute_busy, of->up_busy});
@@ -144,7 +155,7 @@ class Sharing {
   // Everything that is done when it is `time`; what finds no room by then gets no parts.
   std::vector<std::vector<OwnerPart>> at(double time) const {
     std::vector<std::vector<OwnerPart>> all(lost_.size());
-    Taken taken{std::vector<bool>(candidates_.size(), false)};
+    Taken taken{.devices = std::vector<bool>(candidates_.size(), false)};
     for (const std::size_t i : order_) {
       Way best = by_shares(i, time, taken);
       if (best.parts.empty()) best = by_runs(i, cuts_[i], time, taken);
@@ -154,6 +165,7 @@ class Sharing {
         taken.devices[best.candidates[k]] = !of.is_server();
         if (of.is_server()) taken.server += static_cast<double>(part.sequences) * part.cost.alone.value() / of.compute;
       }
+      taken.traffic.add(best.traffic);
       all[i] = std::move(best.parts);
     }
     return all;
@@ -188,6 +200,22 @@ class Sharing {
   double reads_from(std::size_t i, const Candidate& of, double loading) const {
     const double own = of.down_busy - of.down_visits;
     return std::max(loading + of.down_busy, lost_[i].opens.value() + own + of.down_visits / 2);
+  }
+  // What a part on a candidate sends through the interface.
+  Traffic traffic_of(std::size_t i, std::size_t k, const plan::OwnerCost& cost, std::int64_t sequences) const {
+    const LostSums& lost = lost_[i];
+    const Candidate& of = *candidates_[k];
+    if (of.is_server()) return {};
+    const bool partial = lost.partial || sequences < lost.sequences;
+    return {lacks(of, lost.stage, cost.weights) +
+                unread(i, k) * static_cast<double>(sequences) * size_in_bytes(cost.operands),
+            cost.elements * (partial ? static_cast<double>(plan::sum_bytes(work_.wire)) : wire())};
+  }
+  // Whether all that passes the interface then does so in time.
+  bool carries(const Traffic& before, const Traffic& more, double time) const {
+    if (more.out == 0 && more.in == 0) return true;
+    return interface_.out_busy + (before.out + more.out) / interface_.out <= time &&
+           interface_.in_busy + (before.in + more.in) / interface_.in <= time;
   }
   // Of a sequence in the mean.
   double flops(std::size_t i, std::size_t k, const plan::OwnerCost& cost) const {
@@ -255,6 +283,10 @@ class Sharing {
       if (size_in_bytes(owner_memory(work_, cost, replica)) - size_in_bytes(cost.at_work) >
           room(i, whole.candidate, cost.at_work))
         continue;
+      const Traffic traffic = traffic_of(i, whole.candidate, cost, lost.sequences);
+      if (!carries(taken.traffic, traffic, time)) continue;
+      taken.traffic.add(traffic);
+      way.traffic.add(traffic);
       way.parts.push_back(
           {of.device, replica, beside_[i][whole.candidate].owns, std::move(slices), cost, number++, lost.sequences});
       way.candidates.push_back(whole.candidate);
@@ -271,6 +303,7 @@ class Sharing {
       way.parts.push_back(std::move(part));
     }
     way.candidates.insert(way.candidates.end(), rest.candidates.begin(), rest.candidates.end());
+    way.traffic.add(rest.traffic);
     return way;
   }
 
@@ -319,6 +352,10 @@ class Sharing {
         }
         const std::int64_t its = std::min(left, next->sequences);
         const Candidate& of = *candidates_[next->candidate];
+        const Traffic traffic = traffic_of(i, next->candidate, cut.costs[run], its);
+        if (!carries(taken.traffic, traffic, time)) return {};
+        taken.traffic.add(traffic);
+        way.traffic.add(traffic);
         way.parts.push_back({of.device, of.is_replica(lost.stage), beside_[i][next->candidate].owns, cut.runs[run],
                              cut.costs[run], static_cast<std::int64_t>(run), its});
         way.candidates.push_back(next->candidate);
@@ -335,6 +372,7 @@ class Sharing {
   const plan::StageWork& work_;
   std::span<const LostSums> lost_;
   std::int64_t chunk_;
+  SharedInterface interface_;
   std::vector<const Candidate*> candidates_;
   std::vector<plan::OwnerCost> all_;  // of each lost owner's slices together
   std::vector<std::vector<Cut>> cuts_;
@@ -403,8 +441,8 @@ std::vector<plan::PieceSlice> slices_of_share(const plan::StageWork& work, const
 }
 
 SharedOut share_out(const plan::StageWork& work, std::span<const LostSums> lost, std::span<const Candidate> candidates,
-                    Seconds enough, Seconds limit, std::int64_t chunk) {
-  return Sharing(work, lost, candidates, chunk).within(enough.value(), limit.value());
+                    Seconds enough, Seconds limit, std::int64_t chunk, const SharedInterface& interface) {
+  return Sharing(work, lost, candidates, chunk, interface).within(enough.value(), limit.value());
 }
 
 std::vector<std::size_t> deal_sequences(std::span<const std::int64_t> shares) {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -62,6 +63,13 @@ struct OwnerPart {
                                                             std::span<const plan::PieceSlice> slices, double from,
                                                             double to, std::int64_t chunk);
 
+/// The server's interface, which all parts share: each direction in bytes a second, and for how long it is taken by
+/// what devices have in hand.
+struct SharedInterface {
+  double out = std::numeric_limits<double>::infinity(), in = out;
+  double out_busy = 0, in_busy = 0;
+};
+
 struct SharedOut {
   std::vector<std::vector<OwnerPart>> parts;  ///< of each that was lost
   Seconds by;                                 ///< all of them are done, from now
@@ -69,10 +77,12 @@ struct SharedOut {
 
 /// For each of `lost` parts that fill its slices and sequences exactly once, in order of runs, each on a device of its
 /// own; none where no candidates have room, or all would be done after `limit`. `enough`: from now; being done sooner
-/// is of no use. Deterministic. Complexity: about 20 x lost x candidates, of which the least busy 1024 are looked at.
+/// is of no use. Weights, operands and sums of all parts pass the interface in that time, after what is in hand.
+/// Example: 2.7 GB of weights to each of 300 devices take one of 1 Gbit/s 6500 s, however quick the devices are.
+/// Deterministic. Complexity: about 20 x lost x candidates, of which the least busy 1024 are looked at.
 [[nodiscard]] SharedOut share_out(const plan::StageWork& work, std::span<const LostSums> lost,
                                   std::span<const Candidate> candidates, Seconds enough, Seconds limit,
-                                  std::int64_t chunk);
+                                  std::int64_t chunk, const SharedInterface& interface = {});
 
 /// Which part of a run sums which of its sequences: in proportion to what each part takes, evenly along the list.
 [[nodiscard]] std::vector<std::size_t> deal_sequences(std::span<const std::int64_t> shares);

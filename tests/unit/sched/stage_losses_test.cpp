@@ -447,6 +447,32 @@ TEST(StageLosses, OwnersThatWouldBeLateAreRelieved) {
   EXPECT_GT(relieved, 0) << "nobody was relieved";
 }
 
+// An interface that devices take by turns: what many of them read again, each of them soon, takes it longer than the
+// step. Two of ten replicas leave, and hundreds of devices are idle.
+TEST(StageLosses, WhatIsMadeAgainPassesTheInterfaceInTime) {
+  const model::StepGraph graph = published_step();
+  std::vector<fleet::DeviceProfile> devices = published_devices(42);
+  for (fleet::DeviceProfile& device : devices) {
+    device.compute = FlopsPerSecond(6e13);
+    device.memory = Bytes(13'000'000'000);
+    device.downlink = device.uplink = BytesPerSecond(6e7);
+  }
+  StageSchedulerOptions options = of_devices_alone();
+  options.stages.server.nic_out = options.stages.server.nic_in = BytesPerSecond(1.25e8);
+  const plan::StagePlan plan = plan::plan_stages(plan::stage_work_of(graph, DType::f16), devices, options.stages);
+  SimulatedFleet calm(devices, options.stages.server, DType::f16);
+  const Seconds step = StageScheduler(calm, graph, plan, options).run().time;
+  for (const double progress : {0.3, 0.5, 0.7}) {
+    fleet::ChurnTrace churn;
+    for (const std::size_t s : {std::size_t{0}, plan.stages.size() - 1})
+      churn.push_back({step * progress, plan.stages[s].replicas[0].device, fleet::ChurnKind::leave, 1.0});
+    SimulatedFleet fleet(devices, options.stages.server, DType::f16, churn);
+    const StepReport report = StageScheduler(fleet, graph, plan, options).run();
+    EXPECT_LT(report.time / step, 1.5) << progress;
+    EXPECT_LT(report.redone, 4 * std::ssize(plan.stages) * 128) << progress;
+  }
+}
+
 // A few devices of the published fleet leave at once. Each of these steps once took 18 to 21 s longer: a helper's
 // weights held up what its own sums read; what was given to a device later was read before what it stood in for first;
 // and an owner whose acknowledgements waited behind sums on their way was taken for late.

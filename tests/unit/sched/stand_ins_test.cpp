@@ -119,6 +119,39 @@ TEST_F(StandIns, WhatNobodyCanDoInTimeIsHeldBack) {
   EXPECT_LE(shared(by * 1.05).by.value(), by.value() * 1.05);
 }
 
+// Eight devices would share what takes one of them far too long; the interface carries that to no more than two of
+// them.
+TEST_F(StandIns, PartsShareTheInterface) {
+  const std::vector<stages::Candidate> many(8, candidate(0, 1e5, 1e12));
+  const stages::LostSums lost = all_lost(8);
+  const auto shared = [&](const stages::SharedInterface& interface) {
+    return stages::share_out(work, std::span(&lost, 1), many, Seconds(0), kNever, 128, interface);
+  };
+  const auto passes_out = [](const stages::SharedOut& of) {
+    double bytes = 0;
+    for (const stages::OwnerPart& part : of.parts.front())
+      bytes += static_cast<double>((part.cost.weights + part.cost.operands * part.sequences).value());
+    return bytes;
+  };
+  const stages::SharedOut wide = shared({});
+  EXPECT_GT(wide.parts.front().size(), 4U);
+  for (const double rate : {1e6, 2e5, 1e5}) {
+    const stages::SharedOut narrow = shared({.out = rate});
+    EXPECT_LE(passes_out(narrow), rate * narrow.by.value()) << rate;
+    EXPECT_LE(passes_out(narrow), passes_out(wide)) << rate;
+    // What is in hand goes first.
+    const stages::SharedOut later = shared({.out = rate, .out_busy = 1000});
+    EXPECT_LE(passes_out(later), rate * (later.by.value() - 1000)) << rate;
+  }
+  EXPECT_LE(shared({.out = 1e5}).parts.front().size(), 2U);
+  // What comes in counts as well.
+  const stages::SharedOut in = shared({.in = 1e3});
+  double sums = 0;
+  for (const stages::OwnerPart& part : in.parts.front())
+    sums += part.cost.elements * (in.parts.front().size() > 1 ? 4 : 2);
+  EXPECT_LE(sums, 1e3 * in.by.value());
+}
+
 TEST_F(StandIns, OneDoesItWhereThereIsTime) {
   const std::vector<stages::Candidate> many(8, candidate(0, 1e6, 1e6));
   EXPECT_EQ(share({all_lost(8)}, many, Seconds(1e6)).front().size(), 1U);
