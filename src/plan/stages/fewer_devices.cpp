@@ -21,8 +21,10 @@ constexpr double kBusy = 0.5;
 // larger fleet tries what a smaller one does, with better devices.
 constexpr std::int64_t kOften = 512, kEach = 16;
 constexpr double kNear = 4;
-// Sizes go down until a step takes so many times as long as the best one.
+// Sizes go down until so many of them in a row take so many times as long as the best one. One may be judged by a
+// forecast of the best, or its own, that is off.
 constexpr double kHopeless = 1.5;
+constexpr int kHopelessInARow = 2;
 
 // The largest one first.
 std::vector<std::int64_t> sizes_below(std::int64_t all) {
@@ -92,9 +94,12 @@ void leave_out(const StageWork& work, const FindLayout& find, std::vector<StageF
     fleets.push_back(std::move(fewer));
     return time;
   };
+  int hopeless = 0;
   for (const std::int64_t size : sizes_below(all)) {
     const std::optional<Seconds> time = try_size(size);
-    if (!time || *time > least * kHopeless) break;
+    if (!time) break;
+    hopeless = *time > least * kHopeless ? hopeless + 1 : 0;
+    if (hopeless == kHopelessInARow) break;
   }
   if (best <= kEach) {
     for (std::int64_t size = 2; size < kEach; ++size) (void)try_size(size);

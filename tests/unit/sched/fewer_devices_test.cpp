@@ -83,6 +83,27 @@ TEST(FewerDevices, AreSentFewerWeights) {
   EXPECT_LT(few->bytes_down.value() * 2, many->bytes_down.value());
 }
 
+// The plan for all of these has a forecast that is far too low, 1.52 times less than that of the next smaller fleet.
+TEST(FewerDevices, OneForecastThatIsOffDoesNotEndTheSearch) {
+  StepSpec spec;
+  spec.model = *model::find_preset("llama2-13b");
+  spec.model.seq_len = 256;
+  spec.batch = 256;
+  spec.wire = DType::bf16;
+  spec.plan.server.nic_out = spec.plan.server.nic_in = BytesPerSecond(1.25e9);
+  fleet::DeviceGroup group;
+  group.count = 620;
+  group.compute_flops = {4.962e12, 11.58e12};
+  group.memory_bytes = {9132e6, 21310e6};
+  group.downlink_bytes = group.uplink_bytes = {11.62e6, 27.11e6};
+  group.latency_s = {0.005, 0.005};
+  const model::StepGraph graph = model::build_step(spec.model, graph_options(spec, 1));
+  const std::vector<plan::StageFleet> fleets = plan::stage_fleets(
+      plan::stage_work_of(graph, spec.wire), fleet::draw_devices({group}, 633), stage_scheduler_options(spec).stages);
+  ASSERT_FALSE(fleets.empty());
+  EXPECT_LE(fleets.front().devices.size(), 256U);
+}
+
 // What is taken is no slower than what would be taken without rehearsals.
 TEST(FewerDevices, RehearsalsMakeNoStepSlower) {
   for (const auto& [interface, count] : {std::pair(1.25e8, std::int64_t{60}), std::pair(1.25e9, std::int64_t{200})}) {
