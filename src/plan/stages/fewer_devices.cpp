@@ -16,6 +16,8 @@ namespace {
 
 // Of a step: what is busy for less of it adds next to nothing to what takes longest (kSharpness in forecast.cpp).
 constexpr double kBusy = 0.5;
+// Times that the next device takes as long: there begin others, such as phones after laptops.
+constexpr double kMuchWeaker = 2;
 // Sizes of fleets: steps of the root of two up to the first, then of two; then of this root of two beside the best one,
 // or, where that is no larger than the last, all up to it. They do not depend on how many devices there are, so that a
 // larger fleet tries what a smaller one does, with better devices.
@@ -48,25 +50,60 @@ bool too_many(const StagePlan& plan, const StageWork& work, const fleet::ServerP
   return busy > kBusy * plan.forecast.value() || replicas > work.batch * std::ssize(plan.stages);
 }
 
+namespace {
+
 // Through the interface go three boundaries for every stage, in for X and dX, however large it is; and weights for each
 // replica, however quick it is. So a device is worth what it holds times what it passes, until its processor is busy.
-std::vector<std::size_t> by_worth(const StageWork& work, std::span<const fleet::DeviceProfile> devices) {
+// Of each device: seconds that a sequence takes of its busiest resource, for a layer's weights.
+std::vector<double> seconds_of_a_layer(const StageWork& work, std::span<const fleet::DeviceProfile> devices) {
   const StageCost layer = typical_layer(work, std::min(kChunkTokens, work.seq));
   const double boundary = in_bytes(layer.boundary(work.seq));
   const double flops = stage_flops(work, layer) / static_cast<double>(work.batch);
   const double beside = static_cast<double>(size_of(work.wire) + sum_bytes(work.wire)) /
                         static_cast<double>(size_of(work.wire));  // sums as well
   const double all = weights_of(work) / in_bytes(layer.weights());
-  std::vector<double> seconds;  // that a sequence takes of a device's busiest resource, for a layer's weights
+  std::vector<double> seconds;
   for (const fleet::DeviceProfile& device : devices) {
     const double held = std::min(all, in_bytes(device.memory) / (beside * in_bytes(layer.weights())));
     const double passing = boundary * std::max(2 / device.uplink.value(), 3 / device.downlink.value());
     seconds.push_back(std::max(passing / held, flops / device.compute.value()));
   }
+  return seconds;
+}
+
+// The first of them in this order, if there is a layout for those.
+std::optional<StageFleet> fleet_of(const std::vector<fleet::DeviceProfile>& devices, std::span<const std::size_t> order,
+                                   std::int64_t size, const FindLayout& find) {
+  std::vector<std::size_t> chosen(order.begin(), order.begin() + size);
+  std::ranges::sort(chosen);
+  StageFleet fewer;
+  for (const std::size_t i : chosen) fewer.devices.push_back(devices[i]);
+  std::optional<StagePlan> plan = find(fewer.devices);
+  if (!plan) return std::nullopt;
+  fewer.plan = std::move(*plan);
+  return fewer;
+}
+
+}  // namespace
+
+std::vector<std::size_t> by_worth(const StageWork& work, std::span<const fleet::DeviceProfile> devices) {
+  const std::vector<double> seconds = seconds_of_a_layer(work, devices);
   std::vector<std::size_t> order(devices.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, {}, [&](std::size_t i) { return seconds[i]; });
   return order;
+}
+
+void try_without_weak_ones(const StageWork& work, const FindLayout& find, std::vector<StageFleet>& fleets) {
+  const std::vector<fleet::DeviceProfile> devices = fleets.front().devices;
+  const std::vector<double> seconds = seconds_of_a_layer(work, devices);
+  const std::vector<std::size_t> order = by_worth(work, devices);
+  for (std::size_t size = 1; size <= devices.size() / 2; ++size) {
+    if (seconds[order[size]] < kMuchWeaker * seconds[order[size - 1]]) continue;
+    std::optional<StageFleet> fewer = fleet_of(devices, order, static_cast<std::int64_t>(size), find);
+    if (fewer) fleets.push_back(std::move(*fewer));
+  }
+  std::ranges::stable_sort(fleets, {}, [](const StageFleet& of) { return of.plan.forecast; });
 }
 
 void leave_out(const StageWork& work, const FindLayout& find, std::vector<StageFleet>& fleets) {
@@ -79,19 +116,14 @@ void leave_out(const StageWork& work, const FindLayout& find, std::vector<StageF
   // None where there is no layout.
   const auto try_size = [&](std::int64_t size) -> std::optional<Seconds> {
     if (size < 1 || size >= all || !tried.insert(size).second) return least;
-    std::vector<std::size_t> chosen(order.begin(), order.begin() + size);
-    std::ranges::sort(chosen);
-    StageFleet fewer;
-    for (const std::size_t i : chosen) fewer.devices.push_back(devices[i]);
-    std::optional<StagePlan> plan = find(fewer.devices);
-    if (!plan) return std::nullopt;
-    const Seconds time = plan->forecast;
+    std::optional<StageFleet> fewer = fleet_of(devices, order, size, find);
+    if (!fewer) return std::nullopt;
+    const Seconds time = fewer->plan.forecast;
     if (time < least) {
       least = time;
       best = size;
     }
-    fewer.plan = std::move(*plan);
-    fleets.push_back(std::move(fewer));
+    fleets.push_back(std::move(*fewer));
     return time;
   };
   int hopeless = 0;

@@ -119,11 +119,17 @@ std::vector<StageFleet> stage_fleets(const StageWork& work, std::span<const flee
   if (!found) return {};
   std::vector<StageFleet> fleets;
   fleets.push_back({{devices.begin(), devices.end()}, std::move(*found)});
-  if (!options.leave_out || !stages::too_many(fleets.front().plan, work, options.server)) return fleets;
+  if (!options.leave_out) return fleets;
+  const StagePlan& of_all = fleets.front().plan;
   StageOptions for_fewer = options;  // rounds send weights twice: none for what the devices hold at once
-  for_fewer.rounds = options.rounds && fleets.front().plan.rounds() > 1;
-  stages::leave_out(
-      work, [&](const auto& fewer) { return find_for(work, fewer, for_fewer); }, fleets);
+  for_fewer.rounds = options.rounds && of_all.rounds() > 1;
+  const stages::FindLayout find = [&](const auto& fewer) { return find_for(work, fewer, for_fewer); };
+  if (stages::too_many(of_all, work, options.server)) {
+    stages::leave_out(work, find, fleets);
+  } else if (of_all.rounds() > 1) {
+    // A round of many devices has parts for all that fit it, and takes as long as the slowest of them.
+    stages::try_without_weak_ones(work, find, fleets);
+  }
   return fleets;
 }
 
