@@ -49,6 +49,8 @@ class Flights {
     flights_.remove(id);
   }
 
+  [[nodiscard]] bool any() const { return flights_.size() > 0; }
+
   /// Tasklets in flight for the same block, without `flight` itself.
   [[nodiscard]] std::vector<TaskletId> others(const InFlight& flight) const {
     const auto copies = copies_.find(flight.block);

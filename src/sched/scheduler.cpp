@@ -51,6 +51,7 @@ struct Scheduler::Impl {
   Recovery recovery;
   ReadySet ready_set;
   std::vector<OpId> waiting_for_columns;
+  OpId brings_its_own;         // whatever finds room
   OperationSet part;           // that is run
   std::vector<InFlight> idle;  // lost with devices, and not planned again yet
   Seconds silent;              // for so long those were before it was noticed
@@ -86,6 +87,7 @@ struct Scheduler::Impl {
     kernels = 0;
     outstanding.clear();
     waiting_for_columns.clear();
+    brings_its_own = OpId();
     const std::vector<int> urgency = urgencies(step);
     progress.begin(step, urgency, part);
     planning.begin(step, urgency, part);
@@ -168,7 +170,7 @@ struct Scheduler::Impl {
 
   // Groups whose columns find no room yet are put off.
   [[nodiscard]] bool put_off(const model::Operation& op, std::size_t partition) {
-    if (op.kind != model::OpKind::gemm) return false;
+    if (op.kind != model::OpKind::gemm || brings_its_own == op.id) return false;
     weight_cache.want_for(op, partition, planning.partitions().all(), *graph, planning.plans().version());
     if (!weight_cache.find_no_room(op.rows.first)) return false;
     waiting_for_columns.push_back(op.id);
@@ -184,6 +186,18 @@ struct Scheduler::Impl {
 
   void dispatch_ready() {
     take_up_again();
+    begin_ready();
+    // Where rates change, columns are planned anew, and those of a later operation may have the room that an earlier
+    // one's wait for, while it waits for that one. With nothing under way, the first that waits brings its own.
+    while (!waiting_for_columns.empty() && kernels == 0 && !outstanding.flights().any()) {
+      brings_its_own = waiting_for_columns.front();
+      waiting_for_columns.erase(waiting_for_columns.begin());
+      progress.make_ready(brings_its_own);
+      begin_ready();
+    }
+  }
+
+  void begin_ready() {
     if (!may_begin()) return;
     planning.renew_rates();
     ready_set.clear();
@@ -345,7 +359,7 @@ StepReport Scheduler::run(const model::StepGraph& graph, const KeepGoing& keep_g
     self.dispatch_ready();
     const Seconds until = self.recovery.next_deadline().value_or(kForever);
     const Event event = self.fleet.next_event(until);
-    CLEAVE_ASSERT(event.kind != EventKind::timeout || event.at >= until,
+    CLEAVE_ASSERT(event.kind != EventKind::timeout || (event.at >= until && self.recovery.next_deadline()),
                   "nothing is under way, and {} of {} operations are complete", self.report.operations.size(),
                   graph.operations.size());
     self.handle(event);

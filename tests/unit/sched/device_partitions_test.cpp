@@ -2,6 +2,8 @@
 // the bound, whatever happens to the devices.
 #include <algorithm>
 
+#include "cleave/model/family.hpp"
+#include "cleave/sched/step_spec.hpp"
 #include "graphs.hpp"
 
 namespace cleave::sched {
@@ -141,6 +143,33 @@ TEST(DevicePartitions, PartitionsEndAndBeginWithinAStep) {
                                        {whole * 0.8, DeviceId(0), fleet::ChurnKind::join, 1.0}});
   EXPECT_GT(disturbed.lost, 0);
   EXPECT_GT(disturbed.time, whole);
+}
+
+// A fifth of the devices turns out slower, columns are planned anew in the middle of the step, and those of a later
+// operation have the room that an earlier one waits for.
+TEST(DevicePartitions, RoomThatIsTakenOutOfTurnHoldsUpNoStep) {
+  StepSpec spec;
+  spec.model = *model::find_preset("opt-30b");
+  spec.model.n_layer = 6;
+  spec.model.seq_len = 256;
+  spec.batch = 16;
+  spec.plan.keep_columns = plan::KeepColumns::always;
+  spec.plan.server = {BytesPerSecond(1.25e9), BytesPerSecond(1.25e9), FlopsPerSecond(1e13), BytesPerSecond(1e11)};
+  fleet::DeviceGroup group;
+  group.count = 39;
+  group.compute_flops = {0.7688e12, 0.7688e12};
+  group.memory_bytes = {2633e6, 2633e6};
+  group.downlink_bytes = group.uplink_bytes = {166e6, 166e6};
+  group.latency_s = {0.001, 0.001};
+  spec.devices = fleet::draw_devices({group}, 800);
+  fleet::ChurnModel slow;
+  slow.slow_fraction = 0.2;
+  slow.slow_factor = 0.1;
+  slow.seed = 7;
+  SimulatedFleet fleet(spec.devices, spec.server(), spec.wire, fleet::draw_churn(slow, 39, Seconds(1e6)));
+  const model::StepGraph graph = model::build_step(spec.model, graph_options(spec, 4));
+  const StepReport report = Scheduler(fleet, scheduler_options(spec)).run(graph);
+  EXPECT_EQ(report.operations.size(), graph.operations.size());
 }
 
 // Two steps of one graph: what the first one left on the devices does not reach the second.
