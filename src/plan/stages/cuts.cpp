@@ -72,6 +72,14 @@ std::vector<double> passing_times(const Problem& problem, const Settings& settin
   return times;
 }
 
+PassingRate::PassingRate(const Problem& problem, const StageCost& stage, bool kept) : problem_(&problem) {
+  const std::int64_t seq = problem.work->seq;
+  const double sent = in_bytes(stage.sent(seq));
+  const Flops flops = stage.forward(0, seq) + (stage.twice() ? stage.way_back(seq, kept) : Flops(0));
+  per_byte_ = sent / in_bytes(stage.taken_in(seq, kept));
+  per_flop_ = sent / flops.value();
+}
+
 std::vector<bool> may_replicate(const Problem& problem, const Settings& settings) {
   if (settings.only_owners == 0 && settings.holding >= 1) return std::vector<bool>(problem.devices.size(), true);
   std::vector<std::size_t> order(problem.devices.size());

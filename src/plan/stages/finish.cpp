@@ -1,4 +1,4 @@
-// Slices, memory and bytes of the layout that was chosen.
+// Memory and bytes of the layout that was chosen.
 #include "stages/finish.hpp"
 
 #include <algorithm>
@@ -6,6 +6,8 @@
 #include <map>
 #include <unordered_map>
 #include <utility>
+
+#include "stages/slices.hpp"
 
 namespace cleave::plan::stages {
 
@@ -15,50 +17,6 @@ constexpr std::int64_t kMostSlots = 8;  // more open sequences than this no long
 // Sequences that are on their way between a stage and the head: so many for each stage above. More would only wait at
 // processors, which take things as they come.
 constexpr std::int64_t kOnTheirWay = 2;
-
-// The share at the nearest end of a head, where it is within one: who owns a part of a head needs all of its weights.
-double at_whole_head(const StageWork& work, const StageCost& stage, double share) {
-  double before = 0;
-  for (std::int64_t i = stage.first(); i < stage.end(); ++i) {
-    const StageCost piece(work, i, i + 1, work.seq);
-    const double elements = piece.gradient_elements(), place = share * stage.gradient_elements() - before;
-    const auto heads = static_cast<double>(work.pieces[static_cast<std::size_t>(i)].attention.n_kv_head);
-    if (heads > 0 && place > 0 && place < elements)
-      return (before + std::round(place / elements * heads) / heads * elements) / stage.gradient_elements();
-    before += elements;
-  }
-  return share;
-}
-
-// Owners of one group of a stage get shares that follow each other.
-void slice(const Problem& problem, const Layout& layout, bool whole_heads, StagePlan& plan) {
-  const StageWork& work = *problem.work;
-  const std::int64_t chunk = layout.settings.chunk;
-  for (std::size_t s = 0; s < layout.roles.size(); ++s) {
-    const StageCost& cost = layout.roles[s].cost;
-    for (std::int64_t group = 0; group < layout.groups[s]; ++group) {
-      double at = 0, exact = 0;
-      for (const Owned& owned : layout.owners) {
-        if (owned.stage != s || owned.group != group) continue;
-        exact += owned.share;
-        const double end = whole_heads ? at_whole_head(work, cost, exact) : exact;
-        GradientOwner owner;
-        owner.device = problem.devices[owned.device].id;
-        owner.stage = static_cast<std::int64_t>(s);
-        owner.group = group;
-        owner.slices = slices_between(work, cost, at, end > 1 - 1e-9 ? 1.0 : end);
-        owner.replica = owned.replica;
-        at = end;
-        if (owner.slices.empty()) continue;
-        const OwnerCost costs = owner_cost(work, cost, owner.slices, chunk);
-        if (!owner.replica) owner.weights = costs.weights;
-        owner.memory = owner.weights + costs.at_work + costs.waiting(owner.replica) +
-                       Bytes(static_cast<std::int64_t>(costs.elements) * sum_bytes(work.wire));
-        plan.owners.push_back(std::move(owner));
-      }
-    }
-  }
-}
 
 // What a replica has open waits for its uplink. A slow one opens no more than it sends while the quickest one of the
 // stage sends twice of what that may have open.
@@ -162,7 +120,7 @@ StagePlan finish_with(const Problem& problem, const Layout& layout, bool whole_h
     }
     plan.stages.push_back(std::move(stage));
   }
-  slice(problem, layout, whole_heads, plan);
+  plan.owners = owners_with_slices(problem, layout, whole_heads);
   open_slots(problem, layout, plan);
   count_bytes(problem, layout, plan);
   return plan;

@@ -51,14 +51,16 @@ Terms terms_of(const Problem& problem, const Layout& layout, bool processors) {
   for (std::size_t s = 0; s < layout.roles.size(); ++s) {
     const Role& role = layout.roles[s];
     const bool kept = is_kept(layout.settings, role.cost);
-    double up = 0, down = 0, flops = 0;
+    const PassingRate rate(problem, role.cost, kept);
+    double up = 0, down = 0, flops = 0, rates = 0;
     for (const std::size_t i : role.replicas) {
       up += problem.up[i];
       down += problem.down[i];
       flops += problem.flops[i];
+      rates += rate.of(i);
     }
     const auto results = static_cast<double>(role.cost.sent(work.tokens()).value());
-    slowest = std::max(slowest, results / up);
+    slowest = std::max(slowest, results / rates);
     if (processors) slowest = std::max(slowest, stage_flops(work, role.cost, kept) / flops);
     const auto count = static_cast<double>(role.replicas.size());
     const auto chunk = static_cast<double>(role.cost.boundary(layout.settings.chunk).value());

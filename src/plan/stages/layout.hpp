@@ -7,6 +7,7 @@
 // finds owners again for the layouts that it likes best.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <limits>
 #include <memory>
@@ -121,6 +122,21 @@ struct Layout {
 /// FLOP of a stage's sequences in a step, forward and backward, and of the sums of their gradients; where they are
 /// kept, nothing is made again.
 [[nodiscard]] double stage_flops(const StageWork& work, const StageCost& stage, bool kept = false);
+
+/// How fast a device sends what comes of a stage's sequences: no faster than its downlink and its processor let it.
+class PassingRate {
+ public:
+  /// Requires: the problem outlives it.
+  PassingRate(const Problem& problem, const StageCost& stage, bool kept);
+  /// Bytes a second.
+  [[nodiscard]] double of(std::size_t device) const {
+    return std::min({problem_->up[device], problem_->down[device] * per_byte_, problem_->flops[device] * per_flop_});
+  }
+
+ private:
+  const Problem* problem_;
+  double per_byte_, per_flop_;  // that comes in; that is computed
+};
 
 /// The settings have its replicas keep sequences.
 [[nodiscard]] bool is_kept(const Settings& settings, const StageCost& stage);

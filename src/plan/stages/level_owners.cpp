@@ -117,7 +117,8 @@ class Owners {
     }
     for (const Owned& owned : layout.owners) {
       const double of_batch = of_batch_[owned.stage][group_of(owned)];
-      compute[owned.device] += costs_.reading(owned.stage, owned.device, owned.replica, of_batch).compute;
+      compute[owned.device] += costs_.reading(owned.stage, owned.device, owned.replica, of_batch).compute +
+                               owned.share * costs_.summing(owned.stage, owned.device, owned.replica, of_batch);
     }
     layout.processors_s = *std::ranges::max_element(compute);
     layout.sending_s = costs_.sending(layout.owners);
@@ -178,7 +179,7 @@ class Owners {
     const Busy reads = costs_.reading(s, device, replica, of_batch);
     hand.busy.down += reads.down;
     hand.weights += costs_.loading(s, device, replica);
-    hand.busy.compute += reads.compute;
+    hand.busy.compute += reads.compute + share * costs_.summing(s, device, replica, of_batch);
     hand.opened = std::max(hand.opened, course_.opened[s]);
     hand.passed = std::max(hand.passed, course_.passed[s]);
     hand.up += share * costs_.sent(s) * kSumHeader / problem_.up[device];
@@ -187,23 +188,20 @@ class Owners {
     return hand;
   }
 
-  // When a device with one gradient more has summed, and sent what it had to send before.
-  double end_with(const Hand& hand, std::size_t s, std::size_t device, bool replica, double of_batch) const {
-    const Busy reads = costs_.reading(s, device, replica, of_batch);
-    const double opened = std::max(hand.opened, course_.opened[s]);
-    return std::max({std::max(hand.passed, course_.passed[s]), opened + kDown * (hand.busy.down + reads.down),
-                     opened + kCompute * (hand.busy.compute + reads.compute)}) +
-           hand.up;
-  }
-
   // The share of a gradient that a device can have read, summed and sent by then; none where that is too little.
   double capacity(const Hand& hand, const Unowned& gradient, std::size_t device, bool replica, double by) const {
     const std::size_t s = gradient.stage;
     const double held = costs_.held(s, replica, hand.room) / kUnits;
     if (held < kLeastShare) return 0;
-    const double left = by - end_with(hand, s, device, replica, gradient.of_batch);
-    if (left <= 0) return 0;
-    return std::min({1.0, held, left * problem_.up[device] / (costs_.sent(s) * kSumHeader)});
+    const Busy reads = costs_.reading(s, device, replica, gradient.of_batch);
+    const double opened = std::max(hand.opened, course_.opened[s]);
+    const double read =
+        std::max(std::max(hand.passed, course_.passed[s]), opened + kDown * (hand.busy.down + reads.down));
+    const double left = by - hand.up, remade = opened + kCompute * (hand.busy.compute + reads.compute);
+    if (left <= std::max(read, remade)) return 0;
+    const double sending = costs_.sent(s) * kSumHeader / problem_.up[device],
+                 summing = kCompute * costs_.summing(s, device, replica, gradient.of_batch);
+    return std::min({1.0, held, (left - read) / sending, (left - remade) / (summing + sending)});
   }
 
   struct Able {

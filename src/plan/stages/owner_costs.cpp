@@ -9,9 +9,10 @@ OwnerCosts::OwnerCosts(const Problem& problem, const Layout& layout)
     : problem_(problem), layout_(layout), work_(*problem.work) {
   for (const Role& role : layout.roles) {
     stages_.push_back(&problem.book->figures(role.cost, layout.settings.chunk));
-    double uplink = 0;
-    for (const std::size_t i : role.replicas) uplink += problem_.up[i];
-    uplinks_.push_back(uplink);
+    rates_.emplace_back(problem, role.cost, is_kept(layout.settings, role.cost));
+    double all = 0;
+    for (const std::size_t i : role.replicas) all += rates_.back().of(i);
+    all_rates_.push_back(all);
   }
 }
 

@@ -31,7 +31,7 @@ class OwnerCosts {
   }
   [[nodiscard]] double groups(std::size_t s) const { return static_cast<double>(layout_.groups[s]); }
   /// Share of a stage's sequences that a replica of it runs.
-  [[nodiscard]] double visits(std::size_t s, std::size_t device) const { return problem_.up[device] / uplinks_[s]; }
+  [[nodiscard]] double visits(std::size_t s, std::size_t device) const { return rates_[s].of(device) / all_rates_[s]; }
 
   /// What a replica's part in its stage takes of it.
   struct Part {
@@ -40,12 +40,17 @@ class OwnerCosts {
   };
   [[nodiscard]] Part part_of(std::size_t s, std::size_t device) const;
   /// What owning any slice takes, whose group sums over this share of the batch: what a replica ran itself it does not
-  /// read. Sending its sums comes on top.
+  /// read. Summing and sending come on top.
   [[nodiscard]] Busy reading(std::size_t s, std::size_t device, bool replica, double of_batch) const {
-    const double own = replica ? std::min(1.0, visits(s, device) / of_batch) : 0;
-    const double sequences = static_cast<double>(work_.batch) * of_batch * (1 - own);
-    return {sequences * stages_[s]->operands / problem_.down[device] + loading(s, device, replica),
-            sequences * stages_[s]->alone / problem_.flops[device]};
+    const double read = static_cast<double>(work_.batch) * of_batch * (1 - own(s, device, replica, of_batch));
+    return {read * stages_[s]->operands / problem_.down[device] + loading(s, device, replica),
+            read * stages_[s]->remade / problem_.flops[device]};
+  }
+  /// Seconds of the device's processor for a whole gradient: as many for a share of it as the share is.
+  [[nodiscard]] double summing(std::size_t s, std::size_t device, bool replica, double of_batch) const {
+    const double ran = own(s, device, replica, of_batch);
+    return static_cast<double>(work_.batch) * of_batch *
+           ((1 - ran) * stages_[s]->summed + ran * stages_[s]->summed_beside) / problem_.flops[device];
   }
   /// Of that, seconds of its downlink for weights: of who is no replica.
   [[nodiscard]] double loading(std::size_t s, std::size_t device, bool replica) const {
@@ -66,11 +71,17 @@ class OwnerCosts {
   [[nodiscard]] double bytes(std::size_t s, bool replica, double share) const;
 
  private:
+  // Of what a group sums over, the share that the device runs.
+  [[nodiscard]] double own(std::size_t s, std::size_t device, bool replica, double of_batch) const {
+    return replica ? std::min(1.0, visits(s, device) / of_batch) : 0;
+  }
+
   const Problem& problem_;
   const Layout& layout_;
   const StageWork& work_;
   std::vector<const RunFigures*> stages_;
-  std::vector<double> uplinks_;  // of each stage's replicas together
+  std::vector<PassingRate> rates_;  // of each stage
+  std::vector<double> all_rates_;   // of its replicas together
 };
 
 }  // namespace cleave::plan::stages

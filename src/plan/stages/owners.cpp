@@ -21,9 +21,20 @@ constexpr double kBackwardSlope = 0.12;  // upper stages' gradients come earlier
 
 struct Candidate {
   std::size_t device = 0;
-  double most = 0;   // share that its memory holds
-  double ready = 0;  // when it has summed
+  double most = 0;     // share that its memory holds
+  double ready = 0;    // when it has read, and may send at the earliest
+  double remade = 0;   // when its processor has made again what it does for any share
+  double summing = 0;  // seconds of its processor for a whole gradient
+  double sending = 0;  // seconds of its uplink for it
   bool replica = false;
+
+  [[nodiscard]] double begins() const { return std::max(ready, remade); }
+  // The share that it has summed and sent by then.
+  [[nodiscard]] double share_at(double at) const {
+    return std::max(0.0, std::min({most, (at - ready) / sending, (at - remade) / (summing + sending)}));
+  }
+  // When it has sent as much as its memory holds.
+  [[nodiscard]] double full_at() const { return std::max(ready + most * sending, remade + most * (summing + sending)); }
 };
 
 // One group of owners of one stage.
@@ -97,9 +108,17 @@ class Assigner {
     return costs_.reading(s, device, replica, 1 / costs_.groups(s));
   }
 
-  double ready(std::size_t s, std::size_t device, const Busy& reads) const {
+  // One more owner, with memory for so much; what it sends before takes `sends`.
+  Candidate candidate(std::size_t s, std::size_t device, bool replica, double most, double sends) const {
     const double lag = layout_.settings.lag * layout_.settings.owning;
-    return std::max({horizon(s), loads_[device].down + reads.down + lag, loads_[device].compute + reads.compute + lag});
+    const Busy reads = reading(s, device, replica);
+    return {device,
+            std::min(1.0, most),
+            std::max(horizon(s), loads_[device].down + reads.down + lag) + sends,
+            loads_[device].compute + reads.compute + lag + sends,
+            costs_.summing(s, device, replica, 1 / costs_.groups(s)),
+            costs_.sent(s) / problem_.up[device],
+            replica};
   }
 
   // A sequence belongs to the group of the replica that runs it, which reads no operands; of a replica without slices,
@@ -125,9 +144,7 @@ class Assigner {
   // Shares that have been sent when it is `at`; they add up to more than 1 where that is late enough.
   std::vector<double> shares_at(const Gradient& gradient, double at) const {
     std::vector<double> shares;
-    for (const Candidate& c : gradient.candidates)
-      shares.push_back(
-          std::min(c.most, std::max(0.0, at - c.ready) * problem_.up[c.device] / costs_.sent(gradient.stage)));
+    for (const Candidate& c : gradient.candidates) shares.push_back(c.share_at(at));
     return shares;
   }
 
@@ -135,15 +152,14 @@ class Assigner {
     double most = 0, low = std::numeric_limits<double>::infinity(), high = 0;
     for (const Candidate& c : gradient.candidates) {
       most += c.most;
-      low = std::min(low, c.ready);
-      high = std::max(high, c.ready + c.most * costs_.sent(gradient.stage) / problem_.up[c.device]);
+      low = std::min(low, c.begins());
+      high = std::max(high, c.full_at());
     }
     if (most < 1) return kLate;
     for (int i = 0; i < 30 && high - low > 1e-3 * high; ++i) {
       const double middle = (low + high) / 2;
       double sum = 0;
-      for (const Candidate& c : gradient.candidates)
-        sum += std::min(c.most, std::max(0.0, middle - c.ready) * problem_.up[c.device] / costs_.sent(gradient.stage));
+      for (const Candidate& c : gradient.candidates) sum += c.share_at(middle);
       (sum >= 1 ? high : low) = middle;
     }
     return high;
@@ -167,10 +183,10 @@ class Assigner {
       for (const std::size_t i : layout_.roles[s].replicas) {
         if (problem_.owners == OwnerPlaces::apart) break;
         const double most = costs_.held(s, true, loads_[i].memory);
-        if (most > kLeastShare) candidates.push_back({i, std::min(1.0, most), ready(s, i, reading(s, i, true)), true});
+        if (most > kLeastShare) candidates.push_back(candidate(s, i, true, most, 0));
       }
       if (layout_.settings.owners > 0 && std::ssize(candidates) > layout_.settings.owners * groups) {
-        std::ranges::stable_sort(candidates, {}, &Candidate::ready);
+        std::ranges::stable_sort(candidates, {}, &Candidate::begins);
         candidates.resize(static_cast<std::size_t>(layout_.settings.owners * groups));
       }
       std::ranges::stable_sort(candidates, std::greater<>{}, &Candidate::most);
@@ -201,7 +217,7 @@ class Assigner {
     Load& load = loads_[device];
     const Busy reads = reading(s, device, replica);
     load.down += reads.down;
-    load.compute += reads.compute;
+    load.compute += reads.compute + share * costs_.summing(s, device, replica, 1 / costs_.groups(s));
     load.up += share * costs_.sent(s) / problem_.up[device];
     load.memory -= costs_.bytes(s, replica, share);
     ++load.owns;
@@ -249,8 +265,8 @@ class Assigner {
       const double soonest = horizon(s) + load.up * kSumHeader;
       if (std::max(0.0, wanted - soonest) * problem_.up[i] / costs_.sent(s) <= (tight ? 0 : most)) continue;
       if (has_part(gradient, i)) continue;
-      const double at = ready(s, i, reading(s, i, false)) + load.up * kSumHeader;
-      const double share = std::min(held, std::max(0.0, wanted - at) * problem_.up[i] / costs_.sent(s));
+      const Candidate one = candidate(s, i, false, held, load.up * kSumHeader);
+      const double share = one.share_at(wanted);
       if (tight && share >= missing) {
         // Of those that can take all that is missing, the one that is then fullest.
         const double left = held - missing;
@@ -261,7 +277,7 @@ class Assigner {
         if (share <= most) continue;
         most = share;
       }
-      best = {i, std::min(1.0, held), at, false};
+      best = one;
     }
     if (most == 0) return false;
     gradient.candidates.push_back(best);

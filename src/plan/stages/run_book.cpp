@@ -32,6 +32,22 @@ Waiting of_pieces(const StageWork& work, const StageCost& stage, const OwnerCost
   return {in_bytes(typical.at_work) + 2 * whole, cut + (pieces > 2 ? whole * stage.gradient_elements() / least : 0)};
 }
 
+// What sums make again, and what of them grows with their share: the mean over the pieces, by their elements.
+void add_summing(const StageWork& work, const StageCost& stage, std::int64_t chunk, RunFigures& of) {
+  double at = 0;
+  for (std::int64_t i = stage.first(); i < stage.end(); ++i) {
+    const double share = StageCost(work, i, i + 1, work.seq).gradient_elements() / stage.gradient_elements();
+    if (!(share > 0)) continue;
+    const double half = cost_of_share(work, stage, chunk, at + share / 4, at + 3 * share / 4).alone.value(),
+                 all = cost_of_share(work, stage, chunk, at, at + share).alone.value();
+    const double remade = std::max(0.0, 2 * half - all);
+    of.pieces.push_back({share, remade});
+    of.remade += share * remade;
+    of.summed += all - remade;
+    at += share;
+  }
+}
+
 RunFigures figures_of(const StageWork& work, const StageCost& stage, std::int64_t chunk) {
   const OwnerCost typical = cost_of_share(work, stage, chunk, 0.4, 0.6), all = cost_of_share(work, stage, chunk, 0, 1);
   const model::Piece& lowest = work.pieces[static_cast<std::size_t>(stage.first())];
@@ -43,7 +59,8 @@ RunFigures figures_of(const StageWork& work, const StageCost& stage, std::int64_
   of.sent = of.elements * static_cast<double>(size_of(work.wire));
   of.sums = of.elements * static_cast<double>(sum_bytes(work.wire));
   of.operands = in_bytes(typical.operands);
-  of.alone = typical.alone.value();
+  add_summing(work, stage, chunk, of);
+  of.summed_beside = all.beside.value();
   of.weights = in_bytes(stage.weights());
   of.several = stage.end() - stage.first() > 1;
   if (!of.several && lowest.kind == model::PieceKind::attention)

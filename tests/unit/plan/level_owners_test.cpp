@@ -104,6 +104,33 @@ TEST(LevelOwners, WhoReadsForLongOwnsLess) {
   EXPECT_LT(shares_of(*uneven)[0], 0.2);
 }
 
+TEST(LevelOwners, ASlowProcessorOwnsLess) {
+  const StageWork work = gpt2(2, 64);
+  std::vector<fleet::DeviceProfile> devices = alike(4);
+  const Layout layout = one_stage(work, 4);
+  devices[0].compute = FlopsPerSecond(2e9);
+  const Problem slow = problem_of(work, devices, {});
+  const std::optional<Layout> uneven = level_owners(slow, layout, false, 2 * owners_end(slow, layout));
+  ASSERT_TRUE(uneven);
+  EXPECT_LT(shares_of(*uneven)[0], 0.2);
+}
+
+// X comes twice and dY once for X and dX that go out: a downlink that is no faster than the uplink lets two thirds of
+// it be of use.
+TEST(PassingRate, IsWhatTheSlowestResourceAllows) {
+  const StageWork work = gpt2(2, 8);
+  std::vector<fleet::DeviceProfile> devices = alike(3);
+  devices[1].downlink = devices[1].uplink;
+  devices[2].compute = FlopsPerSecond(1e3);
+  const Problem problem = problem_of(work, devices, {});
+  const StageCost stage(work, 0, 2, 128);
+  const PassingRate rate(problem, stage, false);
+  EXPECT_DOUBLE_EQ(rate.of(0), 1e6);
+  EXPECT_NEAR(rate.of(1), 2e6 / 3, 1);
+  const double flops = stage.forward(0, work.seq).value() + stage.way_back(work.seq, false).value();
+  EXPECT_NEAR(rate.of(2), in_bytes(stage.sent(work.seq)) * 1e3 / flops, 1e-6 * rate.of(2));
+}
+
 // Plans leave a link a tenth more time. Of that an owner that still reads when all sequences have passed is likely to
 // need only a tenth of what it read before.
 TEST(LevelOwners, WhoReadsForLongIsLikelyToBeDoneSoonerThanPlanned) {

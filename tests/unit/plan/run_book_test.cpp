@@ -23,7 +23,9 @@ TEST(RunBook, HasTheFiguresOfStages) {
       EXPECT_EQ(figures.weights_for(1), in_bytes(stage.weights()));
       EXPECT_EQ(figures.rounding, rounding_bytes(work, Role(stage)));
       const OwnerCost typical = owner_cost(work, stage, slices_between(work, stage, 0.4, 0.6), 128);
-      EXPECT_EQ(figures.alone, typical.alone.value());
+      double shares = 0;
+      for (const PieceFigures& piece : figures.pieces) shares += piece.share;
+      EXPECT_NEAR(shares, 1, 1e-12);
       EXPECT_EQ(figures.operands, in_bytes(typical.operands));
       // Of a run of several pieces any slice may need all weights.
       EXPECT_EQ(figures.loaded, in_bytes(end - first > 1 ? stage.weights() : typical.weights));
@@ -31,6 +33,32 @@ TEST(RunBook, HasTheFiguresOfStages) {
       EXPECT_EQ(figures.of_owner[1].weights, 0);
       EXPECT_GE(figures.of_owner[0].whole, figures.of_owner[0].of_all);
     }
+  }
+}
+
+// Of a slice within a piece a sum makes something again whatever its share is, and multiplies as much as its share.
+TEST(RunBook, SumsOfSlicesWithinAPieceAreLinear) {
+  const StageWork work = small_work({.family = "gpt2", .layers = 3, .width = 512}, 3);
+  RunBook book(work);
+  for (const std::int64_t end : {1, 2, 4, 6}) {
+    const StageCost stage(work, 0, end, 128);
+    const RunFigures& figures = book.figures(stage, 128);
+    double at = 0, remade = 0;
+    for (const PieceFigures& piece : figures.pieces) {
+      for (const double part : {0.25, 0.5, 1.0}) {
+        const OwnerCost cost = owner_cost(work, stage, slices_between(work, stage, at, at + part * piece.share), 128);
+        const double whole =
+            owner_cost(work, stage, slices_between(work, stage, at, at + piece.share), 128).alone.value();
+        const double expected = piece.remade + part * (whole - piece.remade);
+        EXPECT_NEAR(cost.alone.value(), expected, 0.02 * whole) << end << ' ' << at << ' ' << part;
+      }
+      at += piece.share;
+      remade += piece.share * piece.remade;
+    }
+    EXPECT_NEAR(figures.remade, remade, 1e-9 * remade + 1e-9);
+    EXPECT_NEAR(figures.summed_beside, owner_cost(work, stage, slices_between(work, stage, 0, 1), 128).beside.value(),
+                1e-9 * figures.summed_beside);
+    if (end > 1) EXPECT_GT(figures.remade, 0);
   }
 }
 
