@@ -26,9 +26,15 @@ constexpr std::size_t kRehearsedDevices = 128, kRehearsedLayouts = 400;
 constexpr std::int64_t kMostPassages = 1'000'000;
 // And of exchanges.
 constexpr double kExchanges = 0.5;
-// And in larger fleets, where the chain of sequences takes no more of the step than this: forecasts know it best.
-constexpr std::size_t kMostRehearsedDevices = 512;
-constexpr double kChain = 0.75;
+// And in larger fleets, where the chain of sequences takes no more of the step than this, or processors are this
+// unlike: forecasts know chains best, and what waits for slow processors least.
+constexpr std::size_t kMostRehearsedDevices = 2048;
+constexpr double kChain = 0.75, kUnlikeRates = 2.5;
+// Beyond so many devices a passage takes longer, and planning is to take no more than some seconds.
+constexpr std::size_t kManyDevices = 512;
+constexpr std::int64_t kPassagesOfMany = 500'000;
+// A few layouts are rehearsed of a step of many chunks too, with so many passages in all.
+constexpr std::int64_t kFewLayouts = 4, kPassagesOfFew = 2'000'000;
 // Fleets that leave devices out and are rehearsed, beside that of all.
 constexpr std::size_t kSmallerFleets = 8;
 // A core of 2.4 GHz rehearses about this many passages a second; between steps it may do so for this part of a step.
@@ -77,7 +83,9 @@ void renumber(plan::StagePlan& plan, NumberOf number_of) {
 bool settled(const plan::StageFleet& fleet, bool behind) {
   if (fleet.devices.size() <= kRehearsedDevices) return false;
   if (fleet.devices.size() > kMostRehearsedDevices || behind) return true;
-  return fleet.plan.rounds() > 1 || fleet.plan.chain > fleet.plan.forecast * kChain;
+  if (fleet.plan.rounds() > 1) return true;
+  const auto [slowest, quickest] = std::ranges::minmax(fleet.devices, {}, &fleet::DeviceProfile::compute);
+  return fleet.plan.chain > fleet.plan.forecast * kChain && quickest.compute <= slowest.compute * kUnlikeRates;
 }
 
 // Of fleets by forecast: a few that may be the quickest, and that of all devices if it may be.
@@ -189,7 +197,11 @@ void StagePlanner::rehearse_fleets(const std::vector<plan::StageFleet>& fleets, 
       best && std::ranges::all_of(fleets, [&](const auto& of) { return settled(of, behind); }) ? 0 : list.size();
   std::ranges::stable_sort(others, {}, [](const Proposal& of) { return of.plan.forecast; });
   std::ranges::move(others, std::back_inserter(list));
-  std::int64_t left = std::min(effort.passages, kMostPassages);
+  const bool many = !behind && fleets.front().devices.size() > kManyDevices;
+  std::int64_t left = many ? kPassagesOfMany : kMostPassages;
+  if (!behind && !list.empty())
+    left = std::max(left, std::min(kFewLayouts * passages(list.front().plan), kPassagesOfFew));
+  left = std::min(effort.passages, left);
   if (std::ssize(list) < (behind ? 1 : 2)) return;
   if (passages(list[0].plan) + (list.size() > 1 ? passages(list[1].plan) : 0) > left) return;
   if (effort.like != nullptr) {

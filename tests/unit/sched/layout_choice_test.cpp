@@ -229,5 +229,25 @@ TEST(LayoutChoice, GoesByForecastsOfStagesInLargeFleets) {
   EXPECT_LT(time_of(spec, *choose_layout(spec).stages).value(), time_of(spec, *by_forecast).value());
 }
 
+// Forecasts know least of what waits for slow processors, so a large fleet is rehearsed where its processors are
+// unlike.
+TEST(LayoutChoice, RehearsesLargeFleetsOfUnlikeProcessors) {
+  StepSpec spec = spec_of("opt", 8, devices_of(130, 3));
+  spec.layout.layout = Layout::stages;
+  spec.batch = 128;
+  std::size_t k = 0;
+  for (fleet::DeviceProfile& device : spec.devices) {
+    device.jitter = Seconds(0);
+    device.compute = FlopsPerSecond(1e9 * static_cast<double>(1 + ++k % 10));
+  }
+  const plan::StageWork work = plan::stage_work_of(model::build_step(spec.model, graph_options(spec, 1)), spec.wire);
+  const auto by_forecast = plan::find_stages(work, spec.devices, stage_scheduler_options(spec).stages);
+  ASSERT_TRUE(by_forecast);
+  const LayoutChoice choice = choose_layout(spec);
+  const Seconds time = time_of(spec, *choice.stages);
+  EXPECT_DOUBLE_EQ(choice.stages->forecast.value(), time.value()) << "not rehearsed";
+  EXPECT_LT(time.value(), 0.97 * time_of(spec, *by_forecast).value());
+}
+
 }  // namespace
 }  // namespace cleave::sched
