@@ -3,8 +3,8 @@
 // A candidate is laid out for a horizon, the time that the chain of sequences is expected to take: how long weights may
 // take to come, and owners' links may be busy, are shares of it (Settings). cuts.cpp cuts the pieces into stages by the
 // memory of the devices, deal.cpp gives every stage its replicas by uplink, even_cuts.cpp does both by time, owners.cpp
-// finds owners of gradient slices; lay_out.cpp puts them together. search.cpp tries settings, and level_owners.cpp
-// finds owners again for the layouts that it likes best.
+// finds owners of gradients and their shares; lay_out.cpp puts them together. search.cpp tries settings,
+// level_owners.cpp finds owners again for the layouts that it likes best, and slices.cpp makes slices of their shares.
 #pragma once
 
 #include <algorithm>
