@@ -516,9 +516,14 @@ std::vector<RankInfo> Exchange::say_goodbye(Seconds at_most) {
       (void)take_in(std::move(*received));
       continue;
     }
+    // It may have done so since that wait ended: what it sent until it left is read before it counts as gone.
+    std::vector<std::size_t> left;
     for (std::size_t rank = 1; rank < peers_.size(); ++rank) {
-      if (transport_.gone(static_cast<int>(rank))) peers_[rank].gone = true;
+      if (!peers_[rank].gone && transport_.gone(static_cast<int>(rank))) left.push_back(rank);
     }
+    if (left.empty()) continue;
+    while (auto received = transport_.poll()) (void)take_in(std::move(*received));
+    for (const std::size_t rank : left) peers_[rank].gone = true;
   }
   std::vector<RankInfo> missing;
   for (std::size_t rank = 1; rank < peers_.size(); ++rank) {

@@ -1,10 +1,11 @@
 // A rank that dies while the fleet's trace goes on: its devices come and go in the trace alone, and nobody waits for
-// them.
+// them. And one that only seems to be dead.
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "run.hpp"
 
@@ -69,6 +70,53 @@ TEST(DeadRank, IsNotWaitedForWhereItsDevicesComeBackInTheTrace) {
   }
   host.join();
   EXPECT_EQ(parameters.hash(), honest_bits(s));
+}
+
+/// A server's, whose first wait once it says goodbye ends just before the others' farewells come; they have left then.
+class Untimely final : public comm::Transport {
+ public:
+  explicit Untimely(std::unique_ptr<comm::Transport> inner) : inner_(std::move(inner)) {}
+  void say_goodbye() { leaving_ = true; }
+  void send(int dest, comm::Frame frame) override { inner_->send(dest, std::move(frame)); }
+  [[nodiscard]] int rank() const override { return inner_->rank(); }
+  [[nodiscard]] int size() const override { return inner_->size(); }
+  [[nodiscard]] std::optional<comm::Received> poll() override { return inner_->poll(); }
+  [[nodiscard]] std::optional<comm::Received> wait(Seconds at_most) override {
+    if (!std::exchange(leaving_, false)) return inner_->wait(at_most);
+    while (!inner_->gone(1) || !inner_->gone(2)) std::this_thread::yield();
+    return std::nullopt;
+  }
+  void interrupt() override { inner_->interrupt(); }
+  [[nodiscard]] bool gone(int rank) const override { return inner_->gone(rank); }
+  void abandon(int rank) override { inner_->abandon(rank); }
+  bool close(Seconds at_most) override { return inner_->close(at_most); }
+  [[nodiscard]] comm::TransportStats stats() const override { return inner_->stats(); }
+
+ private:
+  std::unique_ptr<comm::Transport> inner_;
+  bool leaving_ = false;
+};
+
+TEST(DeadRank, IsNoRankThatSaidFarewellAndLeftAtOnce) {
+  Setting s = small_setting();
+  s.steps = 1;
+  comm::LoopbackHub hub(3);
+  Untimely server(hub.endpoint(0));
+  std::vector<std::thread> hosts;
+  for (const int rank : {1, 2}) {
+    hosts.emplace_back([endpoint = std::shared_ptr<comm::Transport>(hub.endpoint(rank))] {
+      (void)device::run_device_host(*endpoint);
+      (void)endpoint->close(Seconds(0));
+    });
+  }
+  server::ParameterStore parameters = initial_parameters(s);
+  {
+    server::Trainer trainer(parameters, options_of(s), &server);
+    (void)trainer.step(0, batch_of(s, 0));
+    server.say_goodbye();
+    EXPECT_TRUE(trainer.say_goodbye(Seconds(10)).empty());
+  }
+  for (std::thread& host : hosts) host.join();
 }
 
 }  // namespace
