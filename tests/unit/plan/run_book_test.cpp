@@ -58,7 +58,7 @@ TEST(RunBook, SumsOfSlicesWithinAPieceAreLinear) {
     EXPECT_NEAR(figures.remade, remade, 1e-9 * remade + 1e-9);
     EXPECT_NEAR(figures.summed_beside, owner_cost(work, stage, slices_between(work, stage, 0, 1), 128).beside.value(),
                 1e-9 * figures.summed_beside);
-    if (end > 1) EXPECT_GT(figures.remade, 0);
+    if (end > 1) { EXPECT_GT(figures.remade, 0); }
   }
 }
 
