@@ -7,27 +7,24 @@
 #include <utility>
 #include <vector>
 
+#include "passing_on.hpp"
 #include "run.hpp"
 
 namespace cleave::testing_run {
 namespace {
 
 /// Ends after so many messages.
-class Dying final : public comm::Transport {
+class Dying final : public PassingOn {
  public:
-  Dying(std::shared_ptr<comm::Transport> inner, std::int64_t messages) : inner_(std::move(inner)), left_(messages) {}
+  Dying(std::shared_ptr<comm::Transport> inner, std::int64_t messages) : PassingOn(std::move(inner)), left_(messages) {}
   void send(int dest, comm::Frame frame) override {
-    if (left_ > 0) inner_->send(dest, std::move(frame));
+    if (left_ > 0) PassingOn::send(dest, std::move(frame));
   }
-  [[nodiscard]] int rank() const override { return inner_->rank(); }
-  [[nodiscard]] int size() const override { return inner_->size(); }
-  [[nodiscard]] std::optional<comm::Received> poll() override { return counted(inner_->poll()); }
-  [[nodiscard]] std::optional<comm::Received> wait(Seconds at_most) override { return counted(inner_->wait(at_most)); }
-  void interrupt() override { inner_->interrupt(); }
-  [[nodiscard]] bool gone(int rank) const override { return left_ <= 0 || inner_->gone(rank); }
-  void abandon(int rank) override { inner_->abandon(rank); }
-  bool close(Seconds at_most) override { return inner_->close(at_most); }
-  [[nodiscard]] comm::TransportStats stats() const override { return inner_->stats(); }
+  [[nodiscard]] std::optional<comm::Received> poll() override { return counted(PassingOn::poll()); }
+  [[nodiscard]] std::optional<comm::Received> wait(Seconds at_most) override {
+    return counted(PassingOn::wait(at_most));
+  }
+  [[nodiscard]] bool gone(int rank) const override { return left_ <= 0 || PassingOn::gone(rank); }
 
  private:
   std::optional<comm::Received> counted(std::optional<comm::Received> received) {
@@ -35,7 +32,6 @@ class Dying final : public comm::Transport {
     return received;
   }
 
-  std::shared_ptr<comm::Transport> inner_;
   std::int64_t left_;
 };
 
@@ -73,27 +69,17 @@ TEST(DeadRank, IsNotWaitedForWhereItsDevicesComeBackInTheTrace) {
 }
 
 /// A server's, whose first wait once it says goodbye ends just before the others' farewells come; they have left then.
-class Untimely final : public comm::Transport {
+class Untimely final : public PassingOn {
  public:
-  explicit Untimely(std::unique_ptr<comm::Transport> inner) : inner_(std::move(inner)) {}
+  using PassingOn::PassingOn;
   void say_goodbye() { leaving_ = true; }
-  void send(int dest, comm::Frame frame) override { inner_->send(dest, std::move(frame)); }
-  [[nodiscard]] int rank() const override { return inner_->rank(); }
-  [[nodiscard]] int size() const override { return inner_->size(); }
-  [[nodiscard]] std::optional<comm::Received> poll() override { return inner_->poll(); }
   [[nodiscard]] std::optional<comm::Received> wait(Seconds at_most) override {
-    if (!std::exchange(leaving_, false)) return inner_->wait(at_most);
-    while (!inner_->gone(1) || !inner_->gone(2)) std::this_thread::yield();
+    if (!std::exchange(leaving_, false)) return PassingOn::wait(at_most);
+    while (!gone(1) || !gone(2)) std::this_thread::yield();
     return std::nullopt;
   }
-  void interrupt() override { inner_->interrupt(); }
-  [[nodiscard]] bool gone(int rank) const override { return inner_->gone(rank); }
-  void abandon(int rank) override { inner_->abandon(rank); }
-  bool close(Seconds at_most) override { return inner_->close(at_most); }
-  [[nodiscard]] comm::TransportStats stats() const override { return inner_->stats(); }
 
  private:
-  std::unique_ptr<comm::Transport> inner_;
   bool leaving_ = false;
 };
 

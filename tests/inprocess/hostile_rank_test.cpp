@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "passing_on.hpp"
 #include "run.hpp"
 
 namespace cleave::testing_run {
@@ -12,26 +13,17 @@ namespace {
 enum class Trick { twice, unasked, other_name, other_shape, other_device, rubbish, stub };
 
 /// Passes everything on; beside each result it sends a message of its own, before or after it.
-class Hostile final : public comm::Transport {
+class Hostile final : public PassingOn {
  public:
-  Hostile(std::shared_ptr<comm::Transport> inner, Trick trick) : inner_(std::move(inner)), trick_(trick) {}
+  Hostile(std::shared_ptr<comm::Transport> inner, Trick trick) : PassingOn(std::move(inner)), trick_(trick) {}
   void send(int dest, comm::Frame frame) override {
     frame = comm::seal_payload(std::move(frame));
     const auto result = comm::decode_result(frame);
-    if (!result) return inner_->send(dest, std::move(frame));
+    if (!result) return PassingOn::send(dest, std::move(frame));
     comm::Frame forged = forge(*result, frame);
-    inner_->send(dest, std::move(forged));
-    inner_->send(dest, std::move(frame));
+    PassingOn::send(dest, std::move(forged));
+    PassingOn::send(dest, std::move(frame));
   }
-  [[nodiscard]] int rank() const override { return inner_->rank(); }
-  [[nodiscard]] int size() const override { return inner_->size(); }
-  [[nodiscard]] std::optional<comm::Received> poll() override { return inner_->poll(); }
-  [[nodiscard]] std::optional<comm::Received> wait(Seconds at_most) override { return inner_->wait(at_most); }
-  void interrupt() override { inner_->interrupt(); }
-  [[nodiscard]] bool gone(int rank) const override { return inner_->gone(rank); }
-  void abandon(int rank) override { inner_->abandon(rank); }
-  bool close(Seconds at_most) override { return inner_->close(at_most); }
-  [[nodiscard]] comm::TransportStats stats() const override { return inner_->stats(); }
 
  private:
   comm::Frame forge(const comm::ResultView& result, const comm::Frame& honest) const {
@@ -68,7 +60,6 @@ class Hostile final : public comm::Transport {
     return comm::seal(std::move(draft));
   }
 
-  std::shared_ptr<comm::Transport> inner_;
   Trick trick_;
 };
 
@@ -109,27 +100,15 @@ TEST_P(HostileRank, ChangesNoBit) {
 }
 
 /// Works as it should, but refuses to say as a second device what it computed.
-class Unwilling final : public comm::Transport {
+class Unwilling final : public PassingOn {
  public:
-  explicit Unwilling(std::shared_ptr<comm::Transport> inner) : inner_(std::move(inner)) {}
+  using PassingOn::PassingOn;
   void send(int dest, comm::Frame frame) override {
     const auto header = comm::decode(frame);
     if (header && header->kind == comm::Kind::digest)
       frame = comm::encode_refused(header->tasklet, header->device, comm::Reason::columns, "no");
-    inner_->send(dest, std::move(frame));
+    PassingOn::send(dest, std::move(frame));
   }
-  [[nodiscard]] int rank() const override { return inner_->rank(); }
-  [[nodiscard]] int size() const override { return inner_->size(); }
-  [[nodiscard]] std::optional<comm::Received> poll() override { return inner_->poll(); }
-  [[nodiscard]] std::optional<comm::Received> wait(Seconds at_most) override { return inner_->wait(at_most); }
-  void interrupt() override { inner_->interrupt(); }
-  [[nodiscard]] bool gone(int rank) const override { return inner_->gone(rank); }
-  void abandon(int rank) override { inner_->abandon(rank); }
-  bool close(Seconds at_most) override { return inner_->close(at_most); }
-  [[nodiscard]] comm::TransportStats stats() const override { return inner_->stats(); }
-
- private:
-  std::shared_ptr<comm::Transport> inner_;
 };
 
 // The server compares itself what nobody else does.

@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 
+#include "passing_on.hpp"
 #include "run.hpp"
 
 namespace cleave::testing_run {
@@ -35,22 +36,16 @@ std::uint64_t bits_of_the_server_alone() {
 }
 
 /// Passes everything on; looks at what is received, and may change what is sent.
-class Between final : public comm::Transport {
+class Between final : public PassingOn {
  public:
-  explicit Between(std::shared_ptr<comm::Transport> inner) : inner_(std::move(inner)) {}
+  using PassingOn::PassingOn;
   void send(int dest, comm::Frame frame) override {
     if (on_send) on_send(dest, frame);
-    inner_->send(dest, std::move(frame));
+    PassingOn::send(dest, std::move(frame));
   }
-  [[nodiscard]] int rank() const override { return inner_->rank(); }
-  [[nodiscard]] int size() const override { return inner_->size(); }
-  [[nodiscard]] std::optional<comm::Received> poll() override { return seen(inner_->poll()); }
-  [[nodiscard]] std::optional<comm::Received> wait(Seconds at_most) override { return seen(inner_->wait(at_most)); }
-  void interrupt() override { inner_->interrupt(); }
-  [[nodiscard]] bool gone(int rank) const override { return dead || inner_->gone(rank); }
-  void abandon(int rank) override { inner_->abandon(rank); }
-  bool close(Seconds at_most) override { return inner_->close(at_most); }
-  [[nodiscard]] comm::TransportStats stats() const override { return inner_->stats(); }
+  [[nodiscard]] std::optional<comm::Received> poll() override { return seen(PassingOn::poll()); }
+  [[nodiscard]] std::optional<comm::Received> wait(Seconds at_most) override { return seen(PassingOn::wait(at_most)); }
+  [[nodiscard]] bool gone(int rank) const override { return dead || PassingOn::gone(rank); }
 
   std::function<void(int, comm::Frame&)> on_send;
   std::function<void(const comm::Header&)> on_receive;
@@ -71,9 +66,6 @@ class Between final : public comm::Transport {
     const auto header = comm::decode_header(frame.bytes().first(comm::kHeaderBytes), frame.size());
     return header ? std::optional(*header) : std::nullopt;
   }
-
- private:
-  std::shared_ptr<comm::Transport> inner_;
 };
 
 struct Ended {

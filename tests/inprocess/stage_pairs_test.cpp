@@ -12,6 +12,7 @@
 #include "liar_expectations.hpp"
 #include "liar_runs.hpp"
 #include "run.hpp"
+#include "unit/small_model.hpp"
 
 namespace cleave::testing_run {
 namespace {
@@ -240,13 +241,8 @@ TEST(StagePairs, WhoHasNoMemoryForLargeSumsIsNotAccused) {
   std::int64_t refused = 0;
   for (std::int64_t memory = 115'000; memory <= 140'000; memory += 5'000) {
     Setting s = in_stages(1.0, 4);
-    s.model.family = "opt";
-    s.model.n_layer = 2;
+    s.model = model::small_model("opt", 2, 64, 256, 1);
     s.model.n_head = s.model.n_kv_head = 1;
-    s.model.vocab_size = 256;
-    s.model.d_model = 64;
-    s.model.d_ff = 256;
-    s.model.seq_len = s.model.max_pos = 1;
     s.batch = 1;
     s.wire = DType::f16;
     s.owners = plan::OwnerPlaces::replicas;

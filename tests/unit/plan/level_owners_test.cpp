@@ -19,19 +19,6 @@ StageWork gpt2(std::int64_t layers, std::int64_t batch) {
   return small_work({.family = "gpt2", .layers = layers, .width = 256}, batch);
 }
 
-std::vector<fleet::DeviceProfile> alike(std::int64_t count) {
-  std::vector<fleet::DeviceProfile> devices;
-  for (std::int32_t i = 0; i < count; ++i) {
-    fleet::DeviceProfile& device = devices.emplace_back();
-    device.id = DeviceId(i);
-    device.compute = FlopsPerSecond(1e15);
-    device.downlink = BytesPerSecond(1e12);
-    device.uplink = BytesPerSecond(1e6);
-    device.memory = Bytes(4'000'000'000);
-  }
-  return devices;
-}
-
 // One stage of all pieces, which the first devices replicate and the very first owns.
 Layout one_stage(const StageWork& work, std::size_t replicas) {
   Layout layout{};
@@ -51,7 +38,7 @@ std::map<std::size_t, double> shares_of(const Layout& layout) {
 
 TEST(LevelOwners, UplinksOfOneStageEndTogether) {
   const StageWork work = gpt2(2, 8);
-  std::vector<fleet::DeviceProfile> devices = alike(3);
+  std::vector<fleet::DeviceProfile> devices = alike_devices(3);
   devices[1].uplink = BytesPerSecond(3e6);
   devices[2].uplink = BytesPerSecond(4e6);
   const Problem problem = problem_of(work, devices, {});
@@ -74,7 +61,7 @@ TEST(LevelOwners, UplinksOfOneStageEndTogether) {
 
 TEST(LevelOwners, AskedForReplicasTakesNoOthers) {
   const StageWork work = gpt2(2, 8);
-  std::vector<fleet::DeviceProfile> devices = alike(3);
+  std::vector<fleet::DeviceProfile> devices = alike_devices(3);
   Problem problem = problem_of(work, devices, {});
   problem.owners = OwnerPlaces::replicas;
   const Layout layout = one_stage(work, 2);
@@ -91,7 +78,7 @@ TEST(LevelOwners, AskedForReplicasTakesNoOthers) {
 
 TEST(LevelOwners, WhoReadsForLongOwnsLess) {
   const StageWork work = gpt2(2, 64);
-  std::vector<fleet::DeviceProfile> devices = alike(4);
+  std::vector<fleet::DeviceProfile> devices = alike_devices(4);
   const Problem quick = problem_of(work, devices, {});
   const Layout layout = one_stage(work, 4);
   devices[0].downlink = BytesPerSecond(5e5);
@@ -106,7 +93,7 @@ TEST(LevelOwners, WhoReadsForLongOwnsLess) {
 
 TEST(LevelOwners, ASlowProcessorOwnsLess) {
   const StageWork work = gpt2(2, 64);
-  std::vector<fleet::DeviceProfile> devices = alike(4);
+  std::vector<fleet::DeviceProfile> devices = alike_devices(4);
   const Layout layout = one_stage(work, 4);
   devices[0].compute = FlopsPerSecond(2e9);
   const Problem slow = problem_of(work, devices, {});
@@ -119,7 +106,7 @@ TEST(LevelOwners, ASlowProcessorOwnsLess) {
 // it be of use.
 TEST(PassingRate, IsWhatTheSlowestResourceAllows) {
   const StageWork work = gpt2(2, 8);
-  std::vector<fleet::DeviceProfile> devices = alike(3);
+  std::vector<fleet::DeviceProfile> devices = alike_devices(3);
   devices[1].downlink = devices[1].uplink;
   devices[2].compute = FlopsPerSecond(1e3);
   const Problem problem = problem_of(work, devices, {});
@@ -135,7 +122,7 @@ TEST(PassingRate, IsWhatTheSlowestResourceAllows) {
 // need only a tenth of what it read before.
 TEST(LevelOwners, WhoReadsForLongIsLikelyToBeDoneSoonerThanPlanned) {
   const StageWork work = gpt2(2, 64);
-  std::vector<fleet::DeviceProfile> devices = alike(4);
+  std::vector<fleet::DeviceProfile> devices = alike_devices(4);
   Layout layout = one_stage(work, 3);
   layout.owners = {{3, 0, 0, 1.0, false}};
   const Problem quick = problem_of(work, devices, {});
@@ -148,7 +135,7 @@ TEST(LevelOwners, WhoReadsForLongIsLikelyToBeDoneSoonerThanPlanned) {
 
 TEST(LevelOwners, IsNoneWhereNobodyIsSooner) {
   const StageWork work = gpt2(2, 8);
-  const std::vector<fleet::DeviceProfile> devices = alike(1);
+  const std::vector<fleet::DeviceProfile> devices = alike_devices(1);
   const Problem problem = problem_of(work, devices, {});
   const Layout layout = one_stage(work, 1);
   EXPECT_FALSE(level_owners(problem, layout, false, owners_end(problem, layout)));

@@ -13,19 +13,6 @@
 namespace cleave::plan::stages {
 namespace {
 
-std::vector<fleet::DeviceProfile> alike(std::int64_t count) {
-  std::vector<fleet::DeviceProfile> devices;
-  for (std::int32_t i = 0; i < count; ++i) {
-    fleet::DeviceProfile& device = devices.emplace_back();
-    device.id = DeviceId(i);
-    device.compute = FlopsPerSecond(1e12);
-    device.downlink = BytesPerSecond(1e8);
-    device.uplink = BytesPerSecond(1e7);
-    device.memory = Bytes(4'000'000'000);
-  }
-  return devices;
-}
-
 // One stage of the lowest pieces, which every device replicates and owns so much of.
 Layout one_stage(const StageWork& work, std::int64_t pieces, const std::vector<double>& shares) {
   Layout layout{};
@@ -57,7 +44,7 @@ double elements_of(const StageWork& work, const Layout& layout, const GradientOw
 // An attention half has a third of a layer's gradient: two of six owners.
 TEST(Slices, EndWherePiecesDo) {
   const StageWork work = small_work({.family = "gpt2", .width = 384}, 8);
-  const std::vector<fleet::DeviceProfile> devices = alike(6);
+  const std::vector<fleet::DeviceProfile> devices = alike_devices(6);
   const Problem problem = problem_of(work, devices, {});
   const Layout layout = one_stage(work, 2, {0.17, 0.16, 0.165, 0.17, 0.165, 0.17});
   const std::vector<GradientOwner> owners = owners_with_slices(problem, layout, true);
@@ -78,9 +65,9 @@ TEST(Slices, EndWherePiecesDo) {
 TEST(Slices, TheQuickestProcessorsMakeMostAgain) {
   const StageWork work = small_work({.family = "gpt2", .width = 384}, 8);
   for (const std::int64_t count : {6, 12}) {  // few enough to try all choices, and more
-    std::vector<fleet::DeviceProfile> devices = alike(count);
+    std::vector<fleet::DeviceProfile> devices = alike_devices(count);
     for (const std::int64_t quick : {1, 4, 7, 10}) {
-      if (quick < count) devices[static_cast<std::size_t>(quick)].compute = FlopsPerSecond(4e12);
+      if (quick < count) devices[static_cast<std::size_t>(quick)].compute = FlopsPerSecond(4e15);
     }
     const Problem problem = problem_of(work, devices, {});
     const Layout layout =
@@ -95,7 +82,7 @@ TEST(Slices, TheQuickestProcessorsMakeMostAgain) {
 // Nobody's half fits a third: one of them owns parts of both.
 TEST(Slices, AreCutAnywhereWhereSharesDoNotFit) {
   const StageWork work = small_work({.family = "gpt2", .width = 384}, 8);
-  const std::vector<fleet::DeviceProfile> devices = alike(2);
+  const std::vector<fleet::DeviceProfile> devices = alike_devices(2);
   const Problem problem = problem_of(work, devices, {});
   const std::vector<GradientOwner> owners = owners_with_slices(problem, one_stage(work, 2, {0.5, 0.5}), true);
   ASSERT_EQ(owners.size(), 2U);
@@ -114,8 +101,8 @@ TEST(Slices, FillGradientsWithinMemory) {
     double sum = 0;
     for (double& share : shares) sum += share = draw(0.2, 1);
     for (double& share : shares) share /= sum;
-    std::vector<fleet::DeviceProfile> devices = alike(std::ssize(shares));
-    for (fleet::DeviceProfile& device : devices) device.compute = FlopsPerSecond(draw(1e11, 1e12));
+    std::vector<fleet::DeviceProfile> devices = alike_devices(std::ssize(shares));
+    for (fleet::DeviceProfile& device : devices) device.compute = FlopsPerSecond(draw(1e14, 1e15));
     const Layout layout = one_stage(work, pieces, shares);
     // As much memory as shares take that are cut anywhere, and a little.
     const StageCost& cost = layout.roles.front().cost;

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "cleave/fleet/profile.hpp"
 #include "cleave/model/family.hpp"
 #include "cleave/plan/stage_plan.hpp"
 #include "unit/small_model.hpp"
@@ -23,6 +25,20 @@ inline StageWork small_work(const SmallModel& of, std::int64_t batch) {
   options.batch = batch;
   options.row_groups = 1;
   return stage_work_of(model::build_step(config, options), DType::f16);
+}
+
+/// Numbered from 0; downlinks and processors that take next to no time.
+inline std::vector<fleet::DeviceProfile> alike_devices(std::int64_t count) {
+  std::vector<fleet::DeviceProfile> devices;
+  for (std::int32_t i = 0; i < count; ++i) {
+    fleet::DeviceProfile& device = devices.emplace_back();
+    device.id = DeviceId(i);
+    device.compute = FlopsPerSecond(1e15);
+    device.downlink = BytesPerSecond(1e12);
+    device.uplink = BytesPerSecond(1e6);
+    device.memory = Bytes(4'000'000'000);
+  }
+  return devices;
 }
 
 }  // namespace cleave::plan

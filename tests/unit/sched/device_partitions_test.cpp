@@ -4,6 +4,7 @@
 
 #include "cleave/model/family.hpp"
 #include "cleave/sched/step_spec.hpp"
+#include "fibre_group.hpp"
 #include "graphs.hpp"
 
 namespace cleave::sched {
@@ -155,13 +156,8 @@ TEST(DevicePartitions, RoomThatIsTakenOutOfTurnHoldsUpNoStep) {
   spec.batch = 16;
   spec.plan.keep_columns = plan::KeepColumns::always;
   spec.plan.server = {BytesPerSecond(1.25e9), BytesPerSecond(1.25e9), FlopsPerSecond(1e13), BytesPerSecond(1e11)};
-  fleet::DeviceGroup group;
-  group.count = 39;
-  group.compute_flops = {0.7688e12, 0.7688e12};
-  group.memory_bytes = {2633e6, 2633e6};
-  group.downlink_bytes = group.uplink_bytes = {166e6, 166e6};
-  group.latency_s = {0.001, 0.001};
-  spec.devices = fleet::draw_devices({group}, 800);
+  spec.devices =
+      fleet::draw_devices({fibre_group(39, {0.7688e12, 0.7688e12}, {2633e6, 2633e6}, {166e6, 166e6}, 0.001)}, 800);
   fleet::ChurnModel slow;
   slow.slow_fraction = 0.2;
   slow.slow_factor = 0.1;

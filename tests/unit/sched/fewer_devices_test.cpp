@@ -9,6 +9,7 @@
 
 #include "cleave/model/family.hpp"
 #include "cleave/sched/layout_choice.hpp"
+#include "fibre_group.hpp"
 #include "stage_case.hpp"
 #include "stages/stage_planner.hpp"
 
@@ -23,6 +24,15 @@ StepSpec spec_of(std::int64_t layers, std::int64_t batch, double interface) {
   StepSpec spec = small_spec("opt", layers, 256, batch);
   spec.layout.layout = Layout::stages;
   spec.plan.server.nic_out = spec.plan.server.nic_in = BytesPerSecond(interface);
+  return spec;
+}
+
+StepSpec preset_spec(const char* preset, std::int64_t tokens, std::int64_t batch) {
+  StepSpec spec;
+  spec.model = *model::find_preset(preset);
+  spec.model.seq_len = tokens;
+  spec.batch = batch;
+  spec.wire = DType::bf16;
   return spec;
 }
 
@@ -86,21 +96,13 @@ TEST(FewerDevices, AreSentFewerWeights) {
 
 // The plan for all of these has a forecast that is far too low, 1.52 times less than that of the next smaller fleet.
 TEST(FewerDevices, OneForecastThatIsOffDoesNotEndTheSearch) {
-  StepSpec spec;
-  spec.model = *model::find_preset("llama2-13b");
-  spec.model.seq_len = 256;
-  spec.batch = 256;
-  spec.wire = DType::bf16;
+  StepSpec spec = preset_spec("llama2-13b", 256, 256);
   spec.plan.server.nic_out = spec.plan.server.nic_in = BytesPerSecond(1.25e9);
-  fleet::DeviceGroup group;
-  group.count = 620;
-  group.compute_flops = {4.962e12, 11.58e12};
-  group.memory_bytes = {9132e6, 21310e6};
-  group.downlink_bytes = group.uplink_bytes = {11.62e6, 27.11e6};
-  group.latency_s = {0.005, 0.005};
+  const auto devices =
+      fleet::draw_devices({fibre_group(620, {4.962e12, 11.58e12}, {9132e6, 21310e6}, {11.62e6, 27.11e6}, 0.005)}, 633);
   const model::StepGraph graph = model::build_step(spec.model, graph_options(spec, 1));
-  const std::vector<plan::StageFleet> fleets = plan::stage_fleets(
-      plan::stage_work_of(graph, spec.wire), fleet::draw_devices({group}, 633), stage_scheduler_options(spec).stages);
+  const std::vector<plan::StageFleet> fleets =
+      plan::stage_fleets(plan::stage_work_of(graph, spec.wire), devices, stage_scheduler_options(spec).stages);
   ASSERT_FALSE(fleets.empty());
   EXPECT_LE(fleets.front().devices.size(), 256U);
 }
@@ -108,23 +110,15 @@ TEST(FewerDevices, OneForecastThatIsOffDoesNotEndTheSearch) {
 // Phones among GPUs and laptops, which with half as much memory again have room for a piece in a round. Each round then
 // had parts for them, and waited for their links: 624 s, where it had taken 436 s.
 TEST(FewerDevices, MoreMemoryOnSlowDevicesMakesNoStepInRoundsSlower) {
-  StepSpec spec;
-  spec.model = *model::find_preset("llama2-70b");
-  spec.model.seq_len = 1024;
-  spec.batch = 8;
-  spec.wire = DType::bf16;
+  StepSpec spec = preset_spec("llama2-70b", 1024, 8);
   spec.plan.server = kWide;
   const plan::StageWork work = plan::stage_work_of(model::build_step(spec.model, graph_options(spec, 1)), spec.wire);
   const auto step_with = [&](double memory) {
     const auto group = [&](std::int64_t count, double compute, double megabytes, double down, double up,
                            double latency) {
-      fleet::DeviceGroup of;
-      of.count = count;
-      of.compute_flops = {compute, compute};
-      of.memory_bytes = {memory * megabytes * 1e6, memory * megabytes * 1e6};
-      of.downlink_bytes = {down, down};
+      const double bytes = memory * megabytes * 1e6;
+      fleet::DeviceGroup of = fibre_group(count, {compute, compute}, {bytes, bytes}, {down, down}, latency);
       of.uplink_bytes = {up, up};
-      of.latency_s = {latency, latency};
       return of;
     };
     const auto devices = fleet::draw_devices(

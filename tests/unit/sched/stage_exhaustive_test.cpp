@@ -68,13 +68,8 @@ void for_each_plan(const plan::StageWork& work, const std::vector<fleet::DeviceP
 TEST(StageExhaustive, NoLayoutBeatsItsBoundOrTheFloorAndThePlannerIsNearTheBest) {
   for (const std::uint64_t seed : {1, 3}) {
     StepSpec spec;
-    spec.model.family = "opt";
-    spec.model.n_layer = 1;
+    spec.model = model::small_model("opt", 1, 64, 320, 128);
     spec.model.n_head = spec.model.n_kv_head = 4;
-    spec.model.d_model = 64;
-    spec.model.d_ff = 256;
-    spec.model.vocab_size = 320;
-    spec.model.seq_len = spec.model.max_pos = 128;
     spec.batch = 3;
     spec.wire = DType::f16;
     spec.plan.server = kWide;
