@@ -485,8 +485,7 @@ class Run {
       timeline_.finish(trainer.usage(), p_.memory.server(), trainer.peak_activation_memory());
       timeline_.store(folder_.path() / "timeline.json");
       timeline_.store_trace(folder_.path() / "trace.json");
-      write_report({folder_.path()}, folder_.path() / "report.html");
-      reported_ = folder_.path() / "report.html";
+      renew_report();
     } catch (const EnvironmentError& error) { log_.warning("no report: {}", error.what()); }
   }
 
@@ -494,6 +493,7 @@ class Run {
   void renew_report() {
     try {
       write_report({folder_.path()}, folder_.path() / "report.html");
+      reported_ = folder_.path() / "report.html";
     } catch (const EnvironmentError& error) { log_.warning("no report: {}", error.what()); }
   }
 

@@ -107,6 +107,9 @@ class Assigner {
   Busy reading(std::size_t s, std::size_t device, bool replica) const {
     return costs_.reading(s, device, replica, 1 / costs_.groups(s));
   }
+  double summing(std::size_t s, std::size_t device, bool replica) const {
+    return costs_.summing(s, device, replica, 1 / costs_.groups(s));
+  }
 
   // One more owner, with memory for so much; what it sends before takes `sends`.
   Candidate candidate(std::size_t s, std::size_t device, bool replica, double most, double sends) const {
@@ -116,7 +119,7 @@ class Assigner {
             std::min(1.0, most),
             std::max(horizon(s), loads_[device].down + reads.down + lag) + sends,
             loads_[device].compute + reads.compute + lag + sends,
-            costs_.summing(s, device, replica, 1 / costs_.groups(s)),
+            summing(s, device, replica),
             costs_.sent(s) / problem_.up[device],
             replica};
   }
@@ -217,7 +220,7 @@ class Assigner {
     Load& load = loads_[device];
     const Busy reads = reading(s, device, replica);
     load.down += reads.down;
-    load.compute += reads.compute + share * costs_.summing(s, device, replica, 1 / costs_.groups(s));
+    load.compute += reads.compute + share * summing(s, device, replica);
     load.up += share * costs_.sent(s) / problem_.up[device];
     load.memory -= costs_.bytes(s, replica, share);
     ++load.owns;

@@ -53,36 +53,50 @@ bool fill(std::span<const Part> parts, double wanted) {
   return !parts.empty() && std::abs(sum_of(parts) - wanted) <= kStretched * wanted;
 }
 
-// Moves those parts to the front, some but not all, that fill the run, if there are such: of all choices the one whose
-// slowest part is done first, or of many parts a good one. The others are for `above`. Returns how many.
+// Of all choices that fill the run, some of the parts but not all, the one whose slowest part is done first; none where
+// there is no such choice. The others are for what is above.
+std::vector<bool> choose_of_few(const std::vector<Part>& parts, const Run& run, double remade_above) {
+  unsigned best = 0;
+  double least = 0;
+  for (unsigned subset = 1; subset + 1 < 1U << parts.size(); ++subset) {
+    double sum = 0, latest = 0;
+    for (std::size_t k = 0; k < parts.size(); ++k) {
+      const bool in = (subset >> k & 1U) != 0;
+      sum += in ? parts[k].share : 0;
+      latest = std::max(latest, parts[k].pace * (in ? run.remade : remade_above));
+    }
+    if (std::abs(sum - run.wanted) > kStretched * run.wanted || (best != 0 && latest >= least)) continue;
+    least = latest;
+    best = subset;
+  }
+  std::vector<bool> chosen(parts.size());
+  for (std::size_t k = 0; k < parts.size(); ++k) chosen[k] = (best >> k & 1U) != 0;
+  return chosen;
+}
+
+// In order, as long as the run is closer to being filled with a part than without it.
+std::vector<bool> choose_of_many(const std::vector<Part>& parts, const Run& run) {
+  std::vector<bool> chosen(parts.size());
+  double left = run.wanted;
+  for (std::size_t k = 0; k < parts.size(); ++k) {
+    if (parts[k].share / 2 > left) continue;
+    chosen[k] = true;
+    left -= parts[k].share;
+  }
+  return chosen;
+}
+
+// Moves parts for the run to the front; returns how many. They may not fill it.
 std::size_t choose(std::vector<Part>& parts, const Run& run, double remade_above) {
-  std::vector<bool> chosen(parts.size(), false);
+  std::vector<bool> chosen;
   if (parts.size() <= kAllSubsets) {
     std::ranges::stable_sort(parts, std::greater<>{}, &Part::share);
-    unsigned best = 0;
-    double least = 0;
-    for (unsigned subset = 1; subset + 1 < 1U << parts.size(); ++subset) {
-      double sum = 0, latest = 0;
-      for (std::size_t k = 0; k < parts.size(); ++k) {
-        const bool in = (subset >> k & 1U) != 0;
-        sum += in ? parts[k].share : 0;
-        latest = std::max(latest, parts[k].pace * (in ? run.remade : remade_above));
-      }
-      if (std::abs(sum - run.wanted) > kStretched * run.wanted || (best != 0 && latest >= least)) continue;
-      least = latest;
-      best = subset;
-    }
-    for (std::size_t k = 0; k < parts.size(); ++k) chosen[k] = (best >> k & 1U) != 0;
+    chosen = choose_of_few(parts, run, remade_above);
   } else {
     // The quickest processors make most again.
     std::ranges::stable_sort(parts, {}, &Part::pace);
     if (run.remade < remade_above) std::ranges::reverse(parts);
-    double left = run.wanted;
-    for (std::size_t k = 0; k < parts.size(); ++k) {
-      if (parts[k].share / 2 > left) continue;  // closer without it
-      chosen[k] = true;
-      left -= parts[k].share;
-    }
+    chosen = choose_of_many(parts, run);
   }
   std::vector<Part> front, rest;
   for (std::size_t k = 0; k < parts.size(); ++k) (chosen[k] ? front : rest).push_back(parts[k]);

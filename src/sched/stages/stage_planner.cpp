@@ -120,6 +120,12 @@ std::int64_t StagePlanner::passages(const plan::StagePlan& plan) const {
   return 2 * work_.batch * chunks * std::ssize(plan.stages);
 }
 
+// That rehearsals may take where the interface does not bind and there is time for all of them.
+std::int64_t StagePlanner::most_passages(const plan::StagePlan& first, const plan::StageFleet& fleet) const {
+  const std::int64_t most = fleet.devices.size() > kManyDevices ? kPassagesOfMany : kMostPassages;
+  return std::max(most, std::min(kFewLayouts * passages(first), kPassagesOfFew));
+}
+
 std::optional<Seconds> StagePlanner::rehearse(const plan::StagePlan& plan,
                                               const std::vector<fleet::DeviceProfile>& devices, Seconds limit) const {
   return perform(plan, devices, limit).time;
@@ -197,12 +203,9 @@ void StagePlanner::rehearse_fleets(const std::vector<plan::StageFleet>& fleets, 
       best && std::ranges::all_of(fleets, [&](const auto& of) { return settled(of, behind); }) ? 0 : list.size();
   std::ranges::stable_sort(others, {}, [](const Proposal& of) { return of.plan.forecast; });
   std::ranges::move(others, std::back_inserter(list));
-  const bool many = !behind && fleets.front().devices.size() > kManyDevices;
-  std::int64_t left = many ? kPassagesOfMany : kMostPassages;
-  if (!behind && !list.empty())
-    left = std::max(left, std::min(kFewLayouts * passages(list.front().plan), kPassagesOfFew));
-  left = std::min(effort.passages, left);
   if (std::ssize(list) < (behind ? 1 : 2)) return;
+  std::int64_t left =
+      std::min(effort.passages, behind ? kMostPassages : most_passages(list.front().plan, *list.front().fleet));
   if (passages(list[0].plan) + (list.size() > 1 ? passages(list[1].plan) : 0) > left) return;
   if (effort.like != nullptr) {
     const auto alike = std::min_element(list.begin(), list.end(), [&](const auto& a, const auto& b) {

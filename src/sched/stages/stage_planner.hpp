@@ -50,6 +50,7 @@ class StagePlanner {
   [[nodiscard]] Rehearsal perform(const plan::StagePlan& plan, const std::vector<fleet::DeviceProfile>& devices,
                                   Seconds limit) const;
   [[nodiscard]] std::int64_t passages(const plan::StagePlan& plan) const;
+  [[nodiscard]] std::int64_t most_passages(const plan::StagePlan& first, const plan::StageFleet& fleet) const;
   // Pairs of devices take each other's part in a layout, as long as the step becomes quicker and passages are left.
   void exchange(plan::StagePlan& plan, const std::vector<fleet::DeviceProfile>& devices, Rehearsal last,
                 std::int64_t passages) const;

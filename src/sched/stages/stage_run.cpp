@@ -384,11 +384,9 @@ void StageRun::handle(const Event& event) {
   if ((wrong || event.kind == EventKind::lost) && purposes.find(event.tasklet) != nullptr) {
     asks_to_go_on = wrong;
     if (wrong || event.lacks_memory) ++report.rejected;
-    using Then = Recovery::Then;
-    return recovery.give_up_on(static_cast<std::int32_t>(event.device.value), wrong ? Then::is_excluded
-                                                                              : event.lacks_memory
-                                                                                  ? Then::waits
-                                                                                  : Then::begins_again);
+    auto then = event.lacks_memory ? Recovery::Then::waits : Recovery::Then::begins_again;
+    if (wrong) then = Recovery::Then::is_excluded;
+    return recovery.give_up_on(static_cast<std::int32_t>(event.device.value), then);
   }
   if (event.kind != EventKind::done) return;
   const Purpose* const found = purposes.find(event.tasklet);
