@@ -6,7 +6,9 @@
 #include <iterator>
 #include <limits>
 #include <numeric>
+#include <ranges>
 #include <set>
+#include <span>
 #include <tuple>
 #include <utility>
 
@@ -37,6 +39,8 @@ constexpr std::int64_t kPassagesOfMany = 500'000;
 constexpr std::int64_t kFewLayouts = 4, kPassagesOfFew = 2'000'000;
 // Fleets that leave devices out and are rehearsed, beside that of all.
 constexpr std::size_t kSmallerFleets = 8;
+// Of so many of them not only their own plans are rehearsed, if they are too large to rehearse all as it is.
+constexpr std::size_t kCandidatesOfSmaller = 2;
 // A core of 2.4 GHz rehearses about this many passages a second; between steps it may do so for this part of a step.
 constexpr double kPassagesPerSecond = 500'000, kPartOfStep = 0.05;
 
@@ -96,6 +100,24 @@ void keep_likely(std::vector<plan::StageFleet>& fleets, std::size_t all) {
     const bool likely = fleet.plan.forecast <= least * kTrusted;
     return !likely || (fleet.devices.size() < all && ++smaller > kSmallerFleets);
   });
+}
+
+// Of a larger fleet behind an interface that binds not only its own plan is rehearsed: it would not be without one.
+bool wants_candidates(const plan::StageFleet& fleet) {
+  return fleet.devices.size() > kRehearsedDevices && fleet.devices.size() <= kManyDevices && !settled(fleet, false);
+}
+
+// Those that want candidates and whose own plans may take less than `quickest`: first the one of so many devices, then
+// by forecast.
+std::vector<const plan::StageFleet*> wanting_candidates(std::span<const plan::StageFleet> fewer, Seconds quickest,
+                                                        std::size_t first) {
+  std::vector<const plan::StageFleet*> wanting;
+  for (const plan::StageFleet& fleet : fewer) {
+    const bool likely = fleet.plan.forecast <= quickest * kTrustedBehind;
+    if (likely && wants_candidates(fleet)) wanting.push_back(&fleet);
+  }
+  std::ranges::stable_partition(wanting, [&](const auto* fleet) { return fleet->devices.size() == first; });
+  return wanting;
 }
 
 }  // namespace
@@ -162,9 +184,7 @@ std::optional<StagePlanner::Found> StagePlanner::quickest(std::vector<fleet::Dev
     // Compared with nothing, one candidate need not be rehearsed.
     if (!settled(all.front(), false)) rehearse_fleets(all, false, effort, best);
   } else {
-    effort.passages /= 2;  // of each of both
-    rehearse_fleets(fewer, true, effort, best);
-    if (best) rehearse_fleets(all, true, effort, best);
+    rehearse_smaller_and_all(fewer, all, effort, best);
   }
   const auto real = [&](DeviceId id) { return devices[static_cast<std::size_t>(id.value)].id; };
   if (!best) {
@@ -181,7 +201,27 @@ std::optional<StagePlanner::Found> StagePlanner::quickest(std::vector<fleet::Dev
   return Found{std::move(best->plan), time};
 }
 
-void StagePlanner::rehearse_fleets(const std::vector<plan::StageFleet>& fleets, bool behind, const Effort& effort,
+void StagePlanner::rehearse_smaller_and_all(std::span<const plan::StageFleet> fewer,
+                                            std::span<const plan::StageFleet> all, Effort effort,
+                                            std::optional<Best>& best) const {
+  const bool candidates = std::ranges::any_of(fewer, wants_candidates) || std::ranges::any_of(all, wants_candidates);
+  effort.passages /= candidates ? 3 : 2;  // own plans of smaller fleets, candidates of these, and those of all
+  rehearse_fleets(fewer, true, effort, best);
+  if (!best) return;
+  // What was found says what candidates must beat.
+  const std::size_t most = effort.like == nullptr ? kCandidatesOfSmaller : 1;
+  Effort of_one = effort;
+  of_one.passages = std::min(effort.passages, kMostPassages) / static_cast<std::int64_t>(most);
+  for (const plan::StageFleet* fleet : wanting_candidates(fewer, best->plan.forecast, best->devices.size()) |
+                                           std::views::take(static_cast<std::ptrdiff_t>(most))) {
+    rehearse_fleets(std::span(fleet, 1), false, of_one, best);
+  }
+  if (all.empty()) return;
+  const bool one = !wants_candidates(all.front()) || 2 * passages(all.front().plan) > effort.passages;
+  rehearse_fleets(all, one, effort, best);
+}
+
+void StagePlanner::rehearse_fleets(std::span<const plan::StageFleet> fleets, bool behind, const Effort& effort,
                                    std::optional<Best>& best) const {
   struct Proposal {
     plan::StagePlan plan;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "cleave/fleet/profile.hpp"
@@ -60,9 +61,12 @@ class StagePlanner {
     std::vector<fleet::DeviceProfile> devices;  // of its fleet, by the numbers that the plan has for them
     Rehearsal rehearsal;
   };
+  // Where the server's interface binds: fleets that leave devices out, and that of all, if it is likely.
+  void rehearse_smaller_and_all(std::span<const plan::StageFleet> fewer, std::span<const plan::StageFleet> all,
+                                Effort effort, std::optional<Best>& best) const;
   // Candidates for some fleets, by forecast, while they may be quicker than the best one so far; none where nothing is
   // left to be compared. `behind`: the server's interface binds.
-  void rehearse_fleets(const std::vector<plan::StageFleet>& fleets, bool behind, const Effort& effort,
+  void rehearse_fleets(std::span<const plan::StageFleet> fleets, bool behind, const Effort& effort,
                        std::optional<Best>& best) const;
 
   const model::StepGraph& graph_;

@@ -145,6 +145,24 @@ TEST(FewerDevices, RehearsalsMakeNoStepSlower) {
   }
 }
 
+// Not only plans that use all of a smaller fleet are rehearsed: between devices on fibre others are quicker.
+TEST(FewerDevices, AreGivenTheQuickestOfSeveralLayouts) {
+  StepSpec spec = preset_spec("opt-125m", 512, 128);
+  spec.plan.server.nic_out = spec.plan.server.nic_in = BytesPerSecond(12.5e9);
+  spec.devices = fleet::draw_devices({fibre_group(256, {5e12, 7e12}, {1e9, 3e9}, {5e7, 1e8}, 0)}, 42);
+  const model::StepGraph graph = model::build_step(spec.model, graph_options(spec, 1));
+  const plan::StageWork work = plan::stage_work_of(graph, spec.wire);
+  Seconds least(std::numeric_limits<double>::infinity());
+  for (const plan::StageFleet& fleet : plan::stage_fleets(work, spec.devices, stage_scheduler_options(spec).stages)) {
+    if (fleet.devices.size() > 128) least = std::min(least, rehearsed(spec, fleet.plan));
+  }
+  const stages::StagePlanner planner(graph, stage_scheduler_options(spec));
+  const auto found = planner.quickest(spec.devices, {});
+  ASSERT_TRUE(found && found->time);
+  EXPECT_LT(*found->time, least * 0.95);
+  EXPECT_DOUBLE_EQ(rehearsed(spec, found->plan).value(), found->time->value());
+}
+
 // An interface that takes no time leaves nothing to be saved: no other fleet is looked at.
 TEST(FewerDevices, AllOfThemBehindAQuickInterface) {
   StepSpec spec = spec_of(6, 64, 1e15);
