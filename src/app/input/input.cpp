@@ -490,7 +490,8 @@ Input declare_input(config::Reader& reader, Needs needs) {
        {"always", plan::KeepColumns::always}},
       {.default_value = input.step.plan.keep_columns,
        .help = "Types of operations have devices of their own, which keep their part of the weights from row group to "
-               "row group. auto: where that is predicted to be quicker; never: each group is sent the weights."});
+               "row group. auto: where that is predicted to be quicker; never: each group is sent the weights; "
+               "always: with layout auto also, a step in tiles."});
   input.step.plan.most_panels = plan.integer(
       "panels",
       {.default_value = input.step.plan.most_panels,

@@ -24,11 +24,11 @@ std::int64_t count(const ModelConfig& config) {
 
 TEST(Presets, HaveThePublishedParameterCounts) {
   const std::map<std::string, std::int64_t> published{
-      {"gpt2-124m", 124'439'808},     {"gpt2-355m", 354'823'168},   {"gpt2-774m", 774'030'080},
-      {"gpt2-1558m", 1'557'611'200},  {"opt-125m", 125'239'296},    {"opt-1.3b", 1'315'758'080},
-      {"opt-6.7b", 6'658'473'984},    {"opt-13b", 12'853'473'280},  {"opt-30b", 29'974'540'288},
-      {"opt-66b", 65'719'701'504},    {"llama2-7b", 6'738'415'616}, {"llama2-13b", 13'015'864'320},
-      {"llama2-70b", 68'976'648'192}, {"llama3-8b", 8'030'261'248},
+      {"gpt2-124m", 124'439'808},     {"gpt2-355m", 354'823'168},     {"gpt2-774m", 774'030'080},
+      {"gpt2-1558m", 1'557'611'200},  {"opt-125m", 125'239'296},      {"opt-1.3b", 1'315'758'080},
+      {"opt-2.7b", 2'651'596'800},    {"opt-6.7b", 6'658'473'984},    {"opt-13b", 12'853'473'280},
+      {"opt-30b", 29'974'540'288},    {"opt-66b", 65'719'701'504},    {"llama2-7b", 6'738'415'616},
+      {"llama2-13b", 13'015'864'320}, {"llama2-70b", 68'976'648'192}, {"llama3-8b", 8'030'261'248},
   };
   EXPECT_EQ(preset_names().size(), published.size());
   for (const std::string& name : preset_names()) {
@@ -40,9 +40,9 @@ TEST(Presets, HaveThePublishedParameterCounts) {
 }
 
 TEST(Presets, AreInTheOrderOfTheDocumentation) {
-  EXPECT_THAT(preset_names(),
-              ElementsAre("gpt2-124m", "gpt2-355m", "gpt2-774m", "gpt2-1558m", "opt-125m", "opt-1.3b", "opt-6.7b",
-                          "opt-13b", "opt-30b", "opt-66b", "llama2-7b", "llama2-13b", "llama2-70b", "llama3-8b"));
+  EXPECT_THAT(preset_names(), ElementsAre("gpt2-124m", "gpt2-355m", "gpt2-774m", "gpt2-1558m", "opt-125m", "opt-1.3b",
+                                          "opt-2.7b", "opt-6.7b", "opt-13b", "opt-30b", "opt-66b", "llama2-7b",
+                                          "llama2-13b", "llama2-70b", "llama3-8b"));
 }
 
 TEST(Presets, UnknownNamesAreNone) {
