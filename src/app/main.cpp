@@ -23,6 +23,7 @@ constexpr int kKeptEnd = 16 << 20;
 
 int main(int argc, char** argv) {
   using namespace cleave::app;
+  occupy_closed_streams();
   mallopt(M_MMAP_THRESHOLD, kMappedBlock);
   mallopt(M_TRIM_THRESHOLD, kKeptEnd);
   ignore_broken_pipes();

@@ -1,6 +1,7 @@
 // Handlers set a flag and nothing else.
 #include "cli/signals.hpp"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <unistd.h>
@@ -26,6 +27,14 @@ bool is_ignored(int signal) {
 }  // namespace
 
 void ignore_broken_pipes() { std::signal(SIGPIPE, SIG_IGN); }
+
+void occupy_closed_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(stream, F_GETFD) >= 0) continue;
+    // The wrong way round, so that reading or writing still fails. The lowest free number is this one.
+    (void)::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
 
 void take_default_signals() {
   for (const int signal : {SIGTERM, SIGUSR1}) std::signal(signal, SIG_DFL);

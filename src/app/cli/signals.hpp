@@ -1,11 +1,16 @@
-// What signals mean to the program. Until heed_stop_requests() they have their usual effect, so that a program that
-// waits for a file or for other ranks can be ended; from then on there is something to lose, and they are requests.
+// What signals and standard streams mean to the program. Until heed_stop_requests() they have their usual effect, so
+// that a program that waits for a file or for other ranks can be ended; from then on there is something to lose, and
+// they are requests.
 #pragma once
 
 namespace cleave::app {
 
 /// A reader that leaves (`cleave train ... 2>&1 | head`) costs its output, never the run: writes fail with EPIPE.
 void ignore_broken_pipes();
+
+/// A standard stream that was handed down closed stays unusable, but its number is taken: the next file that is opened,
+/// such as metrics.jsonl, would get it, and whatever is printed would go there. To be called first.
+void occupy_closed_streams();
 
 /// SIGTERM and SIGUSR1 end the program again, whatever the one that started it made of them. SIGINT and SIGHUP stay as
 /// they were handed down: a shell ignores them for what it runs in the background, nohup for what outlives it.
