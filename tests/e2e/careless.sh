@@ -11,3 +11,15 @@ grep -qv '^{.*}$' closed/metrics.jsonl && fail "closed streams: the progress is 
 expect_code 0 "closed error stream" bash -c '"$@" 2>&-' _ "$CLEAVE" train input.yaml --verbose output.dir=closed
 [ "$(wc -l < closed/lock)" -eq 1 ] || fail "closed error stream: the progress is in the lock"
 expect_code 1 "closed output" bash -c '"$@" >&-' _ "$CLEAVE" --version
+
+# Names with '=' are names, not overrides, where no input is given or such a file exists.
+expect_code 0 "a run" "$CLEAVE" train input.yaml --quiet output.dir=lr=1 train.eval_every=0
+cp input.yaml lr=1.yaml
+expect_code 0 "info lr=1/..." "$CLEAVE" info lr=1/checkpoint-4.h5
+expect_code 0 "generate lr=1/..." "$CLEAVE" generate lr=1/checkpoint-4.h5 --tokens 3
+expect_code 0 "report lr=1" "$CLEAVE" report lr=1 -o lr.html
+expect_code 0 "export lr=1/..." "$CLEAVE" export lr=1/checkpoint-4.h5 lr=1/model.safetensors
+expect_code 0 "train lr=1.yaml" "$CLEAVE" train lr=1.yaml train.steps=3 --dry-run
+expect_text "train lr=1.yaml" 'steps: 3  # command line'
+expect_code 2 "info of nothing" "$CLEAVE" info a=b
+expect_text "info of nothing" 'a=b: no such file'

@@ -4,9 +4,13 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <string_view>
 
 #include "cleave/base/error.hpp"
 #include "cleave/base/version.hpp"
@@ -33,12 +37,17 @@ void add_overrides(CLI::App* command, CommandLine& line, const char* what, int l
   command->add_option("arguments", line.files, what)->required(least > 0)->expected(least, -1);
 }
 
-// Positional arguments with '=' are overrides, unless a file of that name exists in plain sight of the user.
+// Positional arguments with '=' are overrides, where the command takes them, unless a file of that name exists: folders
+// of sweeps are called lr=0.1.
 void split_overrides(CommandLine& line) {
+  static constexpr std::array<std::string_view, 5> kWithInput{"train", "plan", "simulate", "check", "calibrate"};
+  if (std::ranges::find(kWithInput, line.command) == kWithInput.end()) return;
   std::vector<std::string> files;
   for (std::string& argument : line.files) {
     const std::size_t equals = argument.find('=');
-    const bool is_key = equals != std::string::npos && equals > 0 && argument.find('/') > equals;
+    std::error_code ignored;  // such as that of a value too long for a name
+    const bool is_key = equals != std::string::npos && equals > 0 && argument.find('/') > equals &&
+                        !std::filesystem::exists(argument, ignored);
     (is_key ? line.overrides : files).push_back(std::move(argument));
   }
   line.files = std::move(files);
