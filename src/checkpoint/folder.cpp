@@ -66,6 +66,8 @@ fs::path checkpoint_path(const fs::path& folder, std::int64_t step) {
   return folder / fmt::format("checkpoint-{}.h5", step);
 }
 
+bool is_checkpoint_name(const std::string& name) { return step_in(name, ".h5") || step_in(name, ".h5.taken_back"); }
+
 std::vector<CheckpointFile> find_checkpoints(const fs::path& folder) { return list(folder, ".h5"); }
 
 NewestCheckpoint newest_whole_checkpoint(const fs::path& folder, std::int64_t up_to) {

@@ -23,3 +23,18 @@ expect_code 0 "train lr=1.yaml" "$CLEAVE" train lr=1.yaml train.steps=3 --dry-ru
 expect_text "train lr=1.yaml" 'steps: 3  # command line'
 expect_code 2 "info of nothing" "$CLEAVE" info a=b
 expect_text "info of nothing" 'a=b: no such file'
+
+# A run beside its own input and text: neither is replaced or moved away, nor are runs in folders there.
+mkdir -p beside/other && cp -r text beside && cp input.yaml beside/mine.yaml && cp input.yaml beside/input.yaml
+for command in train "train --dry-run" simulate; do
+  # shellcheck disable=SC2086  # a command and its option
+  expect_code 2 "$command beside its input.yaml" "$CLEAVE" $command beside/input.yaml --quiet output.dir=beside
+  expect_text "$command beside its input.yaml" 'output\.dir: .*beside/input\.yaml'
+done
+cmp -s input.yaml beside/input.yaml || fail "an input was replaced"
+rm beside/input.yaml
+for _ in 1 2 3; do expect_code 0 "beside its input" "$CLEAVE" train beside/mine.yaml --quiet output.dir=beside train.steps=2; done
+for file in beside/mine.yaml beside/text beside/other beside/checkpoint-2.h5 beside.{1,2}/{checkpoint-2.h5,metrics.jsonl,report.html}; do
+  [ -e "$file" ] || fail "beside its input: $file is gone"
+done
+expect_code 0 "from its own record" "$CLEAVE" train beside/input.yaml --quiet --resume auto

@@ -30,6 +30,9 @@ struct NewestCheckpoint {
 /// FOLDER/checkpoint-STEP.h5
 [[nodiscard]] std::filesystem::path checkpoint_path(const std::filesystem::path& folder, std::int64_t step);
 
+/// checkpoint-STEP.h5, or what set_aside_after() makes of it.
+[[nodiscard]] bool is_checkpoint_name(const std::string& name);
+
 /// All checkpoints by name, highest step first; none where there is no such folder. They are not opened.
 /// Errors: EnvironmentError for a folder that cannot be listed.
 [[nodiscard]] std::vector<CheckpointFile> find_checkpoints(const std::filesystem::path& folder);

@@ -36,6 +36,7 @@
 #include "output/fleet_status.hpp"
 #include "output/report.hpp"
 #include "output/run_folder.hpp"
+#include "output/set_aside.hpp"
 #include "output/timeline.hpp"
 #include "output/train_progress.hpp"
 
@@ -65,6 +66,7 @@ Prepared prepare(const CommandLine& line, Input input, const server::DeviceRanks
   Prepared p;
   p.input = std::move(input);
   p.data = load_training_data(p.input);
+  refuse_own_input(p.input.output, p.input.name);
   const std::vector<Issue> faults = model::find_faults(p.input.step.model);
   if (!faults.empty()) throw InputError(faults);
   sched::StepSpec& step = p.input.step;

@@ -41,11 +41,7 @@ RunFolder RunFolder::create(const fs::path& folder) {
   std::error_code error;
   if (fs::exists(folder / "metrics.jsonl", error) || !checkpoint::find_checkpoints(folder).empty()) {
     const FolderLock other_runs = FolderLock::take(folder);  // one that still writes is not moved away
-    moved = free_name_beside(folder);
-    fs::rename(folder, *moved, error);
-    if (error)
-      throw EnvironmentError("move the earlier run", folder.string() + " to " + moved->string(), error.message());
-    sync_folder(moved->has_parent_path() ? moved->parent_path() : fs::path("."));
+    moved = move_run(folder);
   }
   make_folders(folder);
   FolderLock lock = FolderLock::take(folder);

@@ -5,12 +5,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
+#include "cleave/base/atomic_file.hpp"
 #include "cleave/base/durable.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/checkpoint/folder.hpp"
@@ -52,6 +55,23 @@ void copy_the_rest(const fs::path& folder, const fs::path& aside) {
   }
 }
 
+// Names of what train, simulate and report write; what a killed writer left goes with them.
+bool is_of_a_run(const fs::path& file) {
+  static constexpr std::array<std::string_view, 14> kNames{
+      "input.yaml",    "lock",         "log.txt",      "metrics.jsonl",    "ranks.json",
+      "report.html",   "trace.json",   "layout.json",  "timeline.json",    "taken_back.jsonl",
+      "simulate.json", "profile.json", "verdict.json", "verification.json"};
+  std::string name = file.filename().string();
+  if (name.ends_with(".tmp")) name.resize(name.size() - 4);
+  return std::ranges::find(kNames, name) != kNames.end() || checkpoint::is_checkpoint_name(name);
+}
+
+void move_file(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  fs::rename(from, to, error);
+  if (error) throw EnvironmentError("move", from.string() + " to " + to.string(), error.message());
+}
+
 void remove_name(const fs::path& file) {
   std::error_code error;
   fs::remove(file, error);
@@ -67,6 +87,53 @@ fs::path free_name_beside(const fs::path& folder) {
     fs::path name = fmt::format("{}.{}", clean.string(), number);
     if (!fs::exists(fs::symlink_status(name, error))) return name;
   }
+}
+
+fs::path move_run(const fs::path& folder) {
+  const fs::path aside = free_name_beside(folder), above = aside.has_parent_path() ? aside.parent_path() : ".";
+  std::vector<fs::path> own;
+  bool alone = true;
+  std::error_code error, ignored;
+  for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
+    if (is_of_a_run(entry->path()) && !entry->is_directory(ignored)) {
+      own.push_back(entry->path());
+    } else {
+      alone = false;
+    }
+  }
+  if (error) throw EnvironmentError("list", folder.string(), error.message());
+  if (alone) {
+    move_file(folder, aside);
+    sync_folder(above);
+    return aside;
+  }
+  // The newest checkpoint and the metrics last: after a crash on the way the run can still go on from there.
+  std::vector<fs::path> last{folder / "metrics.jsonl"};
+  if (const auto checkpoints = checkpoint::find_checkpoints(folder); !checkpoints.empty())
+    last.push_back(checkpoints.front().path);
+  std::erase_if(own, [&](const fs::path& file) {
+    return file.filename() == "lock" || std::ranges::find(last, file) != last.end();
+  });
+  std::erase_if(last, [&](const fs::path& file) { return !fs::exists(fs::symlink_status(file, ignored)); });
+  own.insert(own.end(), last.begin(), last.end());
+  make_folders(aside);
+  for (const fs::path& file : own) move_file(file, aside / file.filename());
+  sync_folder(aside);
+  sync_folder(folder);
+  return aside;
+}
+
+void refuse_own_input(const fs::path& folder, const std::string& input) {
+  const fs::path file = folder / "input.yaml";
+  std::error_code error;
+  if (!fs::is_regular_file(file, error)) return;
+  if (read_file(file).find("  # default\n") != std::string::npos) return;  // every input as it was understood has some
+  throw InputError({Issue{.file = input,
+                          .line = 0,
+                          .key = "output.dir",
+                          .message = fmt::format("{} is not of an earlier run, and would be replaced", file.string()),
+                          .hint = "another folder for the run, or another name for that file"}});
 }
 
 Branched begin_branch(const fs::path& folder, const Continuation& how) {

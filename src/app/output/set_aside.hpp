@@ -8,8 +8,18 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 
 namespace cleave::app {
+
+/// Moves an earlier run out of `folder` to a folder beside it, and returns that: by the folder's own name where nothing
+/// else lies in it, which leaves no folder; else file by file, and what no run writes stays (somebody's inputs, texts, or
+/// runs in folders of their own). A crash leaves every checkpoint in one of the two folders.
+/// Requires: the folder exists, and is locked. Errors: EnvironmentError.
+[[nodiscard]] std::filesystem::path move_run(const std::filesystem::path& folder);
+
+/// Errors: InputError of the input called `input` where `folder` has an input.yaml that is somebody's own: a run, or a simulation, would replace it.
+void refuse_own_input(const std::filesystem::path& folder, const std::string& input);
 
 /// Where a run goes on.
 struct Continuation {

@@ -10,6 +10,7 @@
 #include "cleave/model/family.hpp"
 #include "output/plan_stages.hpp"
 #include "output/report.hpp"
+#include "output/set_aside.hpp"
 
 namespace cleave::app {
 
@@ -36,6 +37,7 @@ SimulationRecord::SimulationRecord(const CommandLine& line, const Input& input, 
     throw InputError(fmt::format("{} holds a training run", folder_->string()),
                      "give another folder: --output FOLDER, or output.dir=FOLDER");
   }
+  refuse_own_input(*folder_, input.name);
   fs::create_directories(*folder_);
 }
 

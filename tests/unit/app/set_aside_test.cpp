@@ -7,6 +7,7 @@
 #include <set>
 
 #include "cleave/base/atomic_file.hpp"
+#include "cleave/base/error.hpp"
 
 namespace cleave::app {
 namespace {
@@ -51,6 +52,38 @@ TEST_F(SetAside, GoingBackMovesLaterCheckpointsAndCopiesTheRest) {
               ElementsAre("checkpoint-18.h5", "checkpoint-20.h5", "input.yaml", "metrics.jsonl"));
   EXPECT_EQ(read_file(top_ / "run.1" / "checkpoint-20.h5"), "a20");
   EXPECT_EQ(read_file(top_ / "run.1" / "metrics.jsonl"), read_file(run_ / "metrics.jsonl"));
+}
+
+TEST_F(SetAside, AnEarlierRunLeavesWithItsFolder) {
+  for (const int step : {2, 4}) checkpoint(run_, step, "a");
+  lines(run_, 4);
+  replace_file(run_ / "lock", "");
+  replace_file(run_ / "checkpoint-2.h5.taken_back", "b");
+  EXPECT_EQ(move_run(run_), top_ / "run.1");
+  EXPECT_FALSE(fs::exists(run_));
+  EXPECT_THAT(names(top_ / "run.1"),
+              ElementsAre("checkpoint-2.h5", "checkpoint-2.h5.taken_back", "checkpoint-4.h5", "lock", "metrics.jsonl"));
+}
+
+// Such as `output.dir: .`, beside the input and the text; or a folder of runs.
+TEST_F(SetAside, AnEarlierRunLeavesWhatIsNotItsOwn) {
+  for (const int step : {2, 4}) checkpoint(run_, step, "a");
+  lines(run_, 4);
+  for (const char* name : {"lock", "log.txt", "mine.yaml", "model.h5", "checkpoint-04.h5"})
+    replace_file(run_ / name, name);
+  fs::create_directories(run_ / "other-run");
+  EXPECT_EQ(move_run(run_), top_ / "run.1");
+  EXPECT_THAT(names(run_), ElementsAre("checkpoint-04.h5", "lock", "mine.yaml", "model.h5", "other-run"));
+  EXPECT_THAT(names(top_ / "run.1"), ElementsAre("checkpoint-2.h5", "checkpoint-4.h5", "log.txt", "metrics.jsonl"));
+}
+
+TEST_F(SetAside, AnInputOfSomebodysOwnIsNotReplaced) {
+  EXPECT_NO_THROW(refuse_own_input(run_, "in.yaml"));
+  EXPECT_NO_THROW(refuse_own_input(top_ / "no folder", "in.yaml"));
+  replace_file(run_ / "input.yaml", "train:\n  steps: 4  # file\n  batch: 8  # default\n");
+  EXPECT_NO_THROW(refuse_own_input(run_, "in.yaml"));
+  replace_file(run_ / "input.yaml", "train: {steps: 4}\n");
+  EXPECT_THROW(refuse_own_input(run_, "in.yaml"), InputError);
 }
 
 TEST_F(SetAside, GoingOnFromTheNewestMovesNothing) {
