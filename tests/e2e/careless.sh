@@ -38,3 +38,12 @@ for file in beside/mine.yaml beside/text beside/other beside/checkpoint-2.h5 bes
   [ -e "$file" ] || fail "beside its input: $file is gone"
 done
 expect_code 0 "from its own record" "$CLEAVE" train beside/input.yaml --quiet --resume auto
+
+# Variables that are not set: a run that was to go on is not begun anew.
+expect_code 0 "a run to go on from" "$CLEAVE" train input.yaml --quiet
+for arguments in 'train input.yaml --resume' 'report run -o' 'plan input.yaml --json' train report info; do
+  # shellcheck disable=SC2086  # a command and its arguments
+  expect_code 2 "$arguments and nothing" "$CLEAVE" $arguments ''
+  expect_text "$arguments and nothing" 'is empty'
+done
+[ ! -e run.1 ] || fail "--resume and nothing began a run anew"

@@ -33,6 +33,12 @@ std::string version_text() {
                      checkpoint::checkpoint_library());
 }
 
+// Nothing was given, though something was meant: a variable of the caller's that is not set. Taken for the default it
+// would start a run anew that was to go on.
+std::string refuse_empty(const std::string& given) {
+  return given.empty() ? "is empty (a variable that is not set?)" : std::string();
+}
+
 void add_overrides(CLI::App* command, CommandLine& line, const char* what, int least) {
   command->add_option("arguments", line.files, what)->required(least > 0)->expected(least, -1);
 }
@@ -70,6 +76,7 @@ void declare(CLI::App& app, CommandLine& line, bool& version) {
       with_input(app.add_subcommand("train", "Train a model: mpirun -n R cleave train INPUT.yaml [key=value ...]"));
   CLI::Option* resume = train->add_option(
       "--resume", line.resume, "auto: go on from the newest whole checkpoint of output.dir; or a checkpoint file");
+  resume->check(refuse_empty);
   train
       ->add_flag("--resume-with-changes", line.resume_with_changes,
                  "Settings that bits depend on may differ from the checkpoint's; says which")
@@ -79,15 +86,16 @@ void declare(CLI::App& app, CommandLine& line, bool& version) {
   CLI::App* check =
       app.add_subcommand("check", "Train on reference files and compare: mpirun -n R cleave check REFERENCE.h5 ...");
   add_overrides(check, line, "REFERENCE.h5 ... [key=value ...]", 1);
-  check->add_option("--json", line.json, "Write the figures to this file");
+  check->add_option("--json", line.json, "Write the figures to this file")->check(refuse_empty);
   CLI::App* plan = with_input(app.add_subcommand("plan", "Show who computes which part of every operation"));
-  plan->add_option("--json", line.json, "Write the plan to this file");
+  plan->add_option("--json", line.json, "Write the plan to this file")->check(refuse_empty);
   CLI::App* simulate = with_input(app.add_subcommand("simulate", "Simulate a step in virtual time, without numbers"));
   simulate->add_option("--system", line.systems, "Systems to compare, comma-separated, or all")
       ->allow_extra_args(false)
       ->delimiter(',');
-  simulate->add_option("--json", line.json, "Write the figures to this file");
-  simulate->add_option("-o,--output", line.output, "Write report.html, timeline.json and trace.json to this folder");
+  simulate->add_option("--json", line.json, "Write the figures to this file")->check(refuse_empty);
+  simulate->add_option("-o,--output", line.output, "Write report.html, timeline.json and trace.json to this folder")
+      ->check(refuse_empty);
   simulate->add_flag("--quiet", line.quiet, "No progress");
   plan->add_flag("--quiet", line.quiet, "No progress");
   CLI::App* generate = app.add_subcommand("generate", "Let a trained model write");
@@ -113,7 +121,8 @@ void declare(CLI::App& app, CommandLine& line, bool& version) {
   });
   CLI::App* report = app.add_subcommand("report", "Show what happened in a run, or compare several, as one page");
   report->add_option("runs", line.files, "RUN_FOLDER ...")->required()->expected(1, -1);
-  report->add_option("-o,--output", line.output, "File to write; default: report.html in the folder of the only run");
+  report->add_option("-o,--output", line.output, "File to write; default: report.html in the folder of the only run")
+      ->check(refuse_empty);
   CLI::App* info = app.add_subcommand("info", "Describe a checkpoint or reference file");
   info->add_option("checkpoint", line.files, "CHECKPOINT.h5")->required()->expected(1);
   info->add_flag("--hash", line.hash, "Print one hash over every parameter's bits, and nothing else");
@@ -126,8 +135,9 @@ void declare(CLI::App& app, CommandLine& line, bool& version) {
       "calibrate", "Measure this host and its ranks: mpirun -n R cleave calibrate [INPUT.yaml [key=value ...]]");
   add_overrides(calibrate, line, "INPUT.yaml of a study under the wall clock, refused if these hosts cannot carry it",
                 0);
-  calibrate->add_option("-o,--output", line.output,
-                        "File for the server: and fleet: fragment; default: standard output");
+  calibrate
+      ->add_option("-o,--output", line.output, "File for the server: and fleet: fragment; default: standard output")
+      ->check(refuse_empty);
   CLI::App* describe = app.add_subcommand("describe", "Print what is made of the program's own declarations");
   describe->add_option("what", line.files, "manual, completion or inputs")
       ->required()
@@ -169,6 +179,8 @@ CommandLine parse_command_line(int argc, char** argv) {
     return line;
   }
   line.command = app.get_subcommands().front()->get_name();
+  if (std::ranges::find(line.files, "") != line.files.end())
+    throw InputError("an argument is empty", "a variable that is not set?");
   split_overrides(line);
   if (line.command == "describe") line.ended = print_description(app, line.files.front());
   return line;
