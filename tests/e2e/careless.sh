@@ -47,3 +47,16 @@ for arguments in 'train input.yaml --resume' 'report run -o' 'plan input.yaml --
   expect_text "$arguments and nothing" 'is empty'
 done
 [ ! -e run.1 ] || fail "--resume and nothing began a run anew"
+
+# Files in the place of folders, and files that somebody else wrote.
+expect_code 1 "a file in the place of a folder" "$CLEAVE" simulate input.yaml --quiet --output input.yaml/x
+cp -r run odd
+odd_line() { echo "$1" >> odd/metrics.jsonl; }
+odd_line '{"step": 9, "dilation": 1.5}'
+expect_code 0 "a line without a time" "$CLEAVE" report odd
+odd_line '{"step": "nine"}'
+expect_code 2 "a step that is no number" "$CLEAVE" report odd
+expect_text "a step that is no number" 'odd holds files that are not what cleave writes'
+mkdir foreign && echo 'not JSON' > foreign/layout.json
+expect_code 0 "a foreign file beside a run" "$CLEAVE" train input.yaml --quiet output.dir=foreign
+expect_text "a foreign file beside a run" 'no report: .*layout\.json'

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <string>
 
@@ -37,6 +38,8 @@ int with_exit_code(const std::function<int()>& body) {
   } catch (const CheckFailure& error) {
     return fail(ExitCode::check_failed, "cleave: ", error.what());
   } catch (const EnvironmentError& error) {
+    return fail(ExitCode::environment, "cleave: ", error.what());
+  } catch (const std::filesystem::filesystem_error& error) {
     return fail(ExitCode::environment, "cleave: ", error.what());
   } catch (const std::bad_alloc&) {
     return fail(ExitCode::environment, "cleave: ", "out of memory");

@@ -496,7 +496,11 @@ class Run {
     try {
       write_report({folder_.path()}, folder_.path() / "report.html");
       reported_ = folder_.path() / "report.html";
-    } catch (const EnvironmentError& error) { log_.warning("no report: {}", error.what()); }
+    } catch (const EnvironmentError& error) {
+      log_.warning("no report: {}", error.what());
+    } catch (const InputError& error) {  // a file in the folder that somebody else wrote under a name of ours
+      log_.warning("no report: {}", error.what());
+    }
   }
 
   const CommandLine& line_;

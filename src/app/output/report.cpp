@@ -48,9 +48,10 @@ ordered_json row_of(const ordered_json& line) {
 std::optional<double> dilation_of(const std::vector<ordered_json>& lines) {
   double modelled = 0, real = 0;
   for (const ordered_json& line : lines) {
-    if (!line.contains("dilation") || !line["dilation"].is_number() || !line["time_s"].is_number()) continue;
-    modelled += line["time_s"].get<double>();
-    real += line["time_s"].get<double>() * line["dilation"].get<double>();
+    const auto dilation = line.find("dilation"), time = line.find("time_s");
+    if (dilation == line.end() || time == line.end() || !dilation->is_number() || !time->is_number()) continue;
+    modelled += time->get<double>();
+    real += time->get<double>() * dilation->get<double>();
   }
   return modelled > 0 ? std::optional(real / modelled) : std::nullopt;
 }
@@ -189,7 +190,13 @@ void write_report(const std::vector<fs::path>& runs, const fs::path& file) {
   // An object from the start: where memory runs out while the library makes one of null, its destructor crashes.
   ordered_json data(ordered_json::value_t::object);
   data["runs"] = ordered_json::array();
-  for (const fs::path& run : runs) data["runs"].push_back(read_run(run));
+  for (const fs::path& run : runs) {
+    try {
+      data["runs"].push_back(read_run(run));
+    } catch (const nlohmann::json::exception& error) {
+      throw InputError(fmt::format("{} holds files that are not what cleave writes: {}", run.string(), error.what()));
+    }
+  }
   std::string page = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n";
   page +=
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<link rel=\"icon\" href=\"data:,\">\n";
