@@ -43,6 +43,36 @@ find_cleave() {
   command -v cleave || echo "$1/../build/release/cleave"
 }
 
+# run_folder CLEAVE INPUT.yaml ARGUMENT...: output.dir of that training run. YAML has quotes round a path with blanks.
+run_folder() {
+  local cleave=$1
+  shift
+  "$cleave" train "$@" --dry-run |
+    sed -nE '/^output:/,$ { /^  dir: /!d; s/^  dir: (.*)  # .*/\1/; /^".*"$/ { s/^"(.*)"$/\1/; s/\\(["\\])/\1/g; }; p; }'
+}
+
+# checkpoints_of FOLDER: oldest first. With the slash find looks into a folder that is a link, too.
+checkpoints_of() { find "$1/" -maxdepth 1 -name 'checkpoint-*.h5' 2> /dev/null | sort -V; }
+
+# go_on FOLDER ARGUMENT...: into `arguments`, those of a run that was begun with these and goes on: from the newest
+# checkpoint in its folder, whatever the first start went on from.
+go_on() {
+  local folder=$1
+  shift
+  arguments=("$@")
+  [ -n "$(checkpoints_of "$folder")" ] || [[ " $* " != *" --resume"* ]] || return 0
+  arguments=()
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --resume) shift "$(($# > 1))" ;;
+      --resume=*) ;;
+      *) arguments+=("$1") ;;
+    esac
+    shift
+  done
+  arguments+=(--resume auto)
+}
+
 # end_with_server MPIRUN RECORD: waits for rank 0's exit code in RECORD, gives mpirun five seconds to end by itself, then
 # asks it to, then kills it and the ranks that it started on this host.
 end_with_server() {
