@@ -60,3 +60,15 @@ expect_text "a step that is no number" 'odd holds files that are not what cleave
 mkdir foreign && echo 'not JSON' > foreign/layout.json
 expect_code 0 "a foreign file beside a run" "$CLEAVE" train input.yaml --quiet output.dir=foreign
 expect_text "a foreign file beside a run" 'no report: .*layout\.json'
+
+# Results do not replace what they are made of.
+cp run/checkpoint-4.h5 reference.h5
+ln -s input.yaml another.yaml
+for arguments in 'plan input.yaml --json input.yaml' 'plan input.yaml --json another.yaml' 'simulate input.yaml --json input.yaml' \
+  'calibrate input.yaml -o input.yaml' 'check reference.h5 --json reference.h5' 'report run -o run/metrics.jsonl'; do
+  # shellcheck disable=SC2086  # a command and its arguments
+  expect_code 2 "$arguments" "$CLEAVE" $arguments
+  expect_text "$arguments" 'are one file'
+done
+grep -q '^model:' input.yaml || fail "a result replaced the input"
+expect_code 0 "the page again" "$CLEAVE" report run -o run/report.html

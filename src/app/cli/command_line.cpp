@@ -18,6 +18,7 @@
 #include "cleave/comm/mpi.hpp"
 #include "cleave/kernels/gemm_kernels.hpp"
 #include "cli/descriptions.hpp"
+#include "cli/one_file.hpp"
 #include "commands/session.hpp"
 
 namespace cleave::app {
@@ -182,6 +183,9 @@ CommandLine parse_command_line(int argc, char** argv) {
   if (std::ranges::find(line.files, "") != line.files.end())
     throw InputError("an argument is empty", "a variable that is not set?");
   split_overrides(line);
+  for (const std::string& file : line.files) {
+    for (const std::string& result : {line.json, line.output}) refuse_one_file(file, result);
+  }
   if (line.command == "describe") line.ended = print_description(app, line.files.front());
   return line;
 }

@@ -15,6 +15,7 @@
 #include "cleave/model/family.hpp"
 #include "cleave/model/hub_config.hpp"
 #include "cleave/server/checkpointing.hpp"
+#include "cli/one_file.hpp"
 #include "commands/commands.hpp"
 #include "input/model_files.hpp"
 
@@ -78,14 +79,6 @@ void export_config(const fs::path& beside, const model::ModelConfig& config) {
     // Of a family that cleave does not know: certainly another model's.
   }
   std::printf("%s describes another model and was left as it is\n", beside.c_str());
-}
-
-// Either name may be a link to the other.
-void refuse_one_file(const std::string& from, const std::string& to) {
-  std::error_code error;
-  if (fs::equivalent(from, to, error))
-    throw InputError(fmt::format("{} and {} are one file, which would be lost", from, to),
-                     "another name for the result");
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "cleave/base/atomic_file.hpp"
 #include "cleave/base/error.hpp"
+#include "cli/one_file.hpp"
 #include "commands/commands.hpp"
 #include "output/report_assets.hpp"
 
@@ -217,6 +218,11 @@ int report(const CommandLine& line) {
   const fs::path file = !line.output.empty() ? fs::path(line.output)
                         : runs.size() == 1   ? runs.front() / "report.html"
                                              : fs::path("report.html");
+  for (const fs::path& run : runs) {
+    for (const char* name : {"metrics.jsonl", "simulate.json", "sweep.json", "timeline.json", "layout.json",
+                             "profile.json", "verification.json", "input.yaml"})
+      refuse_one_file(run / name, file);
+  }
   write_report(runs, file);
   std::printf("%s\n", file.string().c_str());
   return 0;
