@@ -86,7 +86,10 @@ Prepared prepare(const CommandLine& line, Input input, const server::DeviceRanks
       p.options.model, {.kind = model::StepKind::evaluate, .batch = 1, .clip = false, .freeze = {}, .loss_rows = 0});
   p.parameters = server::ParameterStore(shapes, p.input.train.seed, p.input.server.threads);
   p.state = {.step = 0, .seed = p.input.train.seed, .tokenizer = p.data.tokenizer, .settings = {}};
-  if (!p.input.model.init.empty()) server::load_parameters(p.input.model.init, p.parameters);
+  if (const auto& init = p.input.model.init) {
+    require_file(*init, "model.init");
+    server::load_parameters(init->resolved, p.parameters);
+  }
   if (!line.resume.empty()) {
     auto resumed =
         resume_run(line.resume, line.resume_with_changes, p.input, p.data, p.options, p.parameters, p.notices);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -89,7 +90,7 @@ ModelInput read_model(const Section& in, model::ModelConfig& c) {
   const config::WordOrPath init =
       in.word_or_path("init", {"random"},
                       {.default_value = "random", .help = "random, or a checkpoint or reference file to start from."});
-  if (init.word.empty()) model.init = init.path.resolved;
+  if (init.word.empty()) model.init = entry_of(init.path);
   return model;
 }
 
@@ -249,7 +250,12 @@ FleetInput read_fleet(const Section& in, std::uint64_t& seed) {
     f.churns = true;
     const Section& c = churn.section;
     const config::Path trace = c.path("trace", {.optional = true, .help = "A trace file of events."});
-    if (c.given("trace")) f.trace = trace.resolved;
+    if (c.given("trace")) {
+      f.trace = trace.resolved;
+      std::error_code ignored;
+      if (c.sound("trace") && !std::filesystem::exists(f.trace, ignored))
+        c.fault("trace", fmt::format("{}: no such file", trace.written));
+    }
     f.churn.mean_session = c.seconds("mean_session", {.default_value = f.churn.mean_session,
                                                       .help = "Mean time that a device stays; 0 s: for ever."});
     f.churn.mean_absence =

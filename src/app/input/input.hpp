@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,9 +23,9 @@
 namespace cleave::app {
 
 struct ModelInput {
-  std::string preset;          ///< empty where there is none
-  bool vocab_given = false;    ///< otherwise the tokenizer decides
-  std::filesystem::path init;  ///< checkpoint or reference file; empty: random
+  std::string preset;                     ///< empty where there is none
+  bool vocab_given = false;               ///< otherwise the tokenizer decides
+  std::optional<data::SourceEntry> init;  ///< checkpoint or reference file; none: random
 };
 
 enum class DataKind { none, text, tokens, batches };

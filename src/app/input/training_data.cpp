@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "cleave/base/error.hpp"
 #include "cleave/checkpoint/reference.hpp"
@@ -41,6 +42,17 @@ void settle_vocabulary(Input& input, std::int64_t needed, const char* what) {
 
 }  // namespace
 
+void require_file(const data::SourceEntry& entry, std::string_view key) {
+  std::error_code error;
+  const bool there = std::filesystem::exists(entry.resolved, error);
+  if (there && std::filesystem::is_regular_file(entry.resolved, error)) return;
+  throw InputError({Issue{.file = entry.file,
+                          .line = entry.line,
+                          .key = std::string(key),
+                          .message = fmt::format("{}: {}", entry.as_written, there ? "not a file" : "no such file"),
+                          .hint = {}}});
+}
+
 TrainingData load_training_data(Input& input) {
   TrainingData loaded;
   const DataInput& in = input.data;
@@ -48,6 +60,7 @@ TrainingData load_training_data(Input& input) {
   std::vector<Issue> issues;
 
   if (in.kind == DataKind::batches) {
+    require_file(in.sources.front(), "data.batches");
     checkpoint::ReferenceBatches batches = checkpoint::read_batches(in.sources.front().resolved);
     if (batches.batch != rows || batches.seq_len != seq) {
       throw fault(input, "data.batches",

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cleave/data/batches.hpp"
@@ -16,6 +17,9 @@ struct TrainingData {
   std::string tokenizer;                ///< data::Tokenizer::to_text(); empty for token files and reference batches
   std::string summary;                  ///< one line for the log
 };
+
+/// Errors: InputError, by the place of the key, where there is no such file. What is wrong within one, its reader says.
+void require_file(const data::SourceEntry& entry, std::string_view key);
 
 /// Reads the data and settles input.step.model.vocab_size where the input leaves it open.
 /// Errors: InputError with every fault found (missing files, too little text, a vocabulary too small, ...).
