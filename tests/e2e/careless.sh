@@ -72,3 +72,13 @@ for arguments in 'plan input.yaml --json input.yaml' 'plan input.yaml --json ano
 done
 grep -q '^model:' input.yaml || fail "a result replaced the input"
 expect_code 0 "the page again" "$CLEAVE" report run -o run/report.html
+
+# Evaluations that cannot be made are told of.
+expect_code 0 "no validation part" "$CLEAVE" train input.yaml --quiet output.dir=unseen data.val_fraction=0
+expect_text "no validation part" 'warning: train\.eval_every is 2, but nothing is evaluated: .* has 0 tokens'
+expect_code 0 "a validation part" "$CLEAVE" train input.yaml --quiet output.dir=seen
+! grep -q 'nothing is evaluated' "$scratch/out" || fail "a run with evaluations says that there are none"
+
+# A command that is not known is named.
+expect_code 2 "unknown command" "$CLEAVE" trian input.yaml
+expect_text "unknown command" "there is no command .trian. .*train, check"

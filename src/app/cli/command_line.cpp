@@ -146,6 +146,17 @@ void declare(CLI::App& app, CommandLine& line, bool& version) {
       ->check(CLI::IsMember({"manual", "completion", "inputs"}));
 }
 
+// The library asks for a command without a word of the one that was given.
+std::string unknown_command(CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return {};
+  std::string names;
+  for (const CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
+    if (command->get_name() == argv[1]) return {};
+    names += (names.empty() ? "" : ", ") + command->get_name();
+  }
+  return fmt::format("there is no command '{}' (one of {})", argv[1], names);
+}
+
 int print_description(const CLI::App& app, const std::string& what) {
   const std::string text = what == "manual"       ? manual_page(app)
                            : what == "completion" ? bash_completion(app)
@@ -175,7 +186,11 @@ CommandLine parse_command_line(int argc, char** argv) {
     line.ended = speaks() ? app.exit(help) : 0;
     return line;
   } catch (const CLI::ParseError& error) {
-    if (speaks()) std::fprintf(stderr, "cleave: %s\nRun 'cleave --help' for usage.\n", error.what());
+    const std::string unknown = unknown_command(app, argc, argv);
+    if (speaks()) {
+      std::fprintf(stderr, "cleave: %s\nRun 'cleave --help' for usage.\n",
+                   unknown.empty() ? error.what() : unknown.c_str());
+    }
     line.ended = static_cast<int>(ExitCode::bad_input);
     return line;
   }

@@ -78,6 +78,10 @@ TrainingData load_training_data(Input& input) {
     loaded.summary = fmt::format("{} reference batches of {} x {} tokens", batches.steps, rows, seq);
     loaded.batches = std::make_unique<data::FixedBatches>(batches.steps, rows, seq, std::move(batches.tokens),
                                                           std::move(batches.targets));
+    if (input.train.eval_every > 0)
+      loaded.not_evaluated =
+          fmt::format("train.eval_every is {}, but nothing is evaluated: data.batches has no validation part",
+                      input.train.eval_every);
     return loaded;
   }
 
@@ -106,6 +110,11 @@ TrainingData load_training_data(Input& input) {
     const data::ValidationBatches validation(
         corpus, rows, seq, input.train.eval_batches > 0 ? std::optional(input.train.eval_batches) : std::nullopt);
     for (std::int64_t i = 0; i < validation.count(); ++i) loaded.validation.push_back(validation.batch(i));
+  } else if (input.train.eval_every > 0) {
+    loaded.not_evaluated = fmt::format(
+        "train.eval_every is {}, but nothing is evaluated: the validation part has {} tokens, and a window of "
+        "{} needs {} (data.val_fraction)",
+        input.train.eval_every, corpus->validation_tokens(), seq, seq + 1);
   }
   return loaded;
 }

@@ -16,6 +16,7 @@ struct TrainingData {
   std::vector<data::Batch> validation;  ///< of one evaluation; empty: nothing to evaluate on
   std::string tokenizer;                ///< data::Tokenizer::to_text(); empty for token files and reference batches
   std::string summary;                  ///< one line for the log
+  std::string not_evaluated;  ///< why there are no evaluations though the input asks for them; empty: there are
 };
 
 /// Errors: InputError, by the place of the key, where there is no such file. What is wrong within one, its reader says.
