@@ -41,22 +41,6 @@ std::string read_bounded_file(const fs::path& path) {
   return text;
 }
 
-/// Length of the UTF-8 character at `at`, 0 where there is none (overlong forms and surrogates are none).
-std::size_t utf8_length(std::string_view text, std::size_t at) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned first = byte(at);
-  if (first < 0x80) return 1;
-  const std::size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-  if (first < 0xC2 || first > 0xF4 || at + length > text.size()) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(at + i) & 0xC0U) != 0x80U) return 0;
-  }
-  const unsigned second = byte(at + 1);
-  const bool bad = (first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F) ||
-                   (first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F);
-  return bad ? 0 : length;
-}
-
 void require_text(std::string_view text, const std::string& name) {
   int line = 1;
   for (std::size_t at = 0; at < text.size();) {

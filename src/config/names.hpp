@@ -1,6 +1,7 @@
 // Near misses among names, and text as it may be shown in a message.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,10 @@ namespace cleave::config {
 
 /// `text` without blanks, tabs and line ends around it.
 [[nodiscard]] std::string_view trimmed(std::string_view text);
+
+/// Length of the UTF-8 character at `at`, 0 where there is none (overlong forms and surrogates are none).
+[[nodiscard]] std::size_t utf8_length(std::string_view text, std::size_t at);
+[[nodiscard]] bool is_utf8(std::string_view text);
 
 /// `text` in single quotes, control characters made visible, cut after 40 characters.
 [[nodiscard]] std::string in_quotes(std::string_view text);

@@ -269,6 +269,10 @@ std::string Section::text(std::string_view key, const Plain<std::string>& declar
   }
   const std::string* text = place_->scalar(key, *node);
   if (text == nullptr) return fallback;
+  if (!is_utf8(*text)) {  // files are text as a whole; paths may be any bytes
+    fault(key, "is not UTF-8 text");
+    return fallback;
+  }
   place_->show(key, yaml_scalar(*text), node);
   return *text;
 }

@@ -30,7 +30,9 @@ std::uint64_t mix(std::uint64_t x) {
 /// Times are put on a grid of 2^-6 us (16 ns): numbers that binary fractions hold exactly, so that where a viewer adds
 /// a start and a length, the end of one span is the start of the next and never lies behind it.
 constexpr double kGrid = 1.0 / 64.0;
-double on_grid(double seconds) { return std::round(seconds * 1e6 / kGrid) * kGrid; }
+/// Longer times are no numbers any more once they are microseconds, and JSON has no infinity.
+constexpr double kLongest = 1e200;
+double on_grid(double seconds) { return std::round(std::min(seconds, kLongest) * 1e6 / kGrid) * kGrid; }
 std::string microseconds(double on_grid) { return fmt::format("{}", on_grid); }
 
 }  // namespace

@@ -82,3 +82,14 @@ expect_code 0 "a validation part" "$CLEAVE" train input.yaml --quiet output.dir=
 # A command that is not known is named.
 expect_code 2 "unknown command" "$CLEAVE" trian input.yaml
 expect_text "unknown command" "there is no command .trian. .*train, check"
+
+# Names that are no UTF-8, and numbers beyond all devices.
+name=$'caf\xe9'
+expect_code 2 "a device's name in another encoding" "$CLEAVE" train input.yaml --quiet "fleet.devices.0.name=$name"
+expect_text "a device's name in another encoding" 'command line: fleet\.devices\.0\.name: is not UTF-8 text'
+expect_code 0 "a folder in another encoding" "$CLEAVE" train input.yaml --quiet "output.dir=$name"
+cp "$TOP/tests/golden/llama_one.h5" "$name.h5"
+expect_code 0 "a file in another encoding" "$CLEAVE" check "$name.h5" --json names.json
+expect_code 0 "a latency beyond all devices" "$CLEAVE" plan input.yaml --quiet 'fleet.devices.0.latency=1e300 s' \
+  'fleet.devices.1.latency=1e300 s'
+expect_text "a latency beyond all devices" 'step [1-9].*e\+[0-9]+ h'

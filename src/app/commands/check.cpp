@@ -253,7 +253,8 @@ int check(const CommandLine& line, int argc, char** argv) {
     std::fflush(stdout);
     if (!missing.empty()) break;
   }
-  if (session.is_server() && !line.json.empty()) replace_file(line.json, results.dump(1) + "\n");
+  if (session.is_server() && !line.json.empty())
+    replace_file(line.json, results.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   session.finish(missing, worst);
   return worst;
 }

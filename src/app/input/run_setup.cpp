@@ -61,6 +61,7 @@ std::string show(Seconds time) {
   if (s < 1e-3) return fmt::format("{:.0f} us", s * 1e6);
   if (s < 1) return fmt::format("{:.1f} ms", s * 1e3);
   if (s < 60) return fmt::format("{:.1f} s", s);
+  if (s >= 1e15) return fmt::format("{:.3g} h", s / 3600);  // beyond what whole numbers hold
   const auto whole = static_cast<std::int64_t>(s);
   if (s < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
   return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);

@@ -12,8 +12,11 @@ namespace cleave::config {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 enum class Clock { modelled, wall, off };
 
@@ -140,6 +143,14 @@ TEST(Reader, DefaultsHold) {
   ASSERT_EQ(input.groups.size(), 1U);
   EXPECT_EQ(input.groups[0].compute, Range(FlopsPerSecond(1e12)));
   EXPECT_EQ(input.groups[0].uplink, Range(BytesPerSecond(5e6), BytesPerSecond(1e7)));
+}
+
+// A terminal of another encoding; in a file no byte of that kind is accepted.
+TEST(Reader, TextOfTheCommandLineIsUtf8) {
+  EXPECT_THAT(run(kSmallest, {"model.preset=caf\xe9"}).faults,
+              Contains(HasSubstr("command line: model.preset: is not UTF-8 text")));
+  EXPECT_THAT(run(kSmallest, {"model.preset=caf\xc3\xa9"}).faults, Not(Contains(HasSubstr("UTF-8"))));
+  EXPECT_THAT(run(kSmallest, {"data.dir=caf\xe9"}).faults, IsEmpty());
 }
 
 TEST(Reader, ValuesAreRead) {

@@ -28,6 +28,17 @@ class Trace : public ::testing::Test {
   fs::path path_ = fs::temp_directory_path() / fmt::format("cleave-trace-{}.json", ::getpid());
 };
 
+TEST_F(Trace, AnyTimeIsANumber) {
+  TraceWriter trace;
+  const TrackId track = trace.track("phone", "uplink");
+  trace.span(track, "slow", Seconds(0), Seconds(1e305));
+  trace.span(track, "slower", Seconds(1e305), Seconds(1.5e308));
+  const json file = stored(trace);
+  for (const json& event : file["traceEvents"]) {
+    if (event["ph"] != "M") { EXPECT_TRUE(event["ts"].is_number()); }
+  }
+}
+
 TEST_F(Trace, EventsAndNames) {
   TraceWriter trace;
   const TrackId down = trace.track("phone 0", "downlink");
