@@ -47,15 +47,21 @@ def refuse(*faults):
 def load(path):
     try:
         text = path.read_text()
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         refuse(error)
     if path.suffix == ".json":
-        return json.loads(text)
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            refuse(f"{path}: {error}")
     try:
         import yaml
     except ImportError:
         refuse("reading YAML needs python3-yaml (apt-get install python3-yaml), or give the spec as .json")
-    return yaml.safe_load(text)
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        refuse(f"{path}: {error}")
 
 
 def check(spec):
@@ -65,10 +71,16 @@ def check(spec):
     faults += [f"missing key '{key}'" for key in ("command", "input", "output", "grid") if key not in spec]
     if spec.get("command") not in ("train", "simulate"):
         faults.append("command: train or simulate")
-    for key, values in (spec.get("grid") or {}).items():
+    for key, kind, said in (("input", str, "a file"), ("output", str, "a folder"), ("systems", list, "a list of names"),
+                            ("ranks", int, "a whole number"), ("set", dict, "key: value"), ("grid", dict, "key: values"),
+                            ("plot", dict, "key: value"), ("slurm", dict, "key: value")):
+        if spec.get(key) is not None and not isinstance(spec[key], kind):
+            faults.append(f"{key}: {said} is needed, not {spec[key]!r}")
+    grid = spec.get("grid")
+    for key, values in (grid if isinstance(grid, dict) else {}).items():
         if not isinstance(values, (list, dict)) or not values:
             faults.append(f"grid.{key}: a list of values, or label: value, is needed")
-    plot = spec.get("plot") or {}
+    plot = spec["plot"] if isinstance(spec.get("plot"), dict) else {}
     faults += [f"plot: missing key '{key}'" for key in ("x", "y") if plot and key not in plot]
     if faults:
         refuse(*faults)
@@ -267,11 +279,15 @@ def submit(points, spec, spec_file, root, program):
     again += f" --program {shlex.quote(str(program))}"
     head = "".join(f"#SBATCH --{key}={value}\n" for key, value in options.items())
     array = ranges(left) + (f"%{at_once}" if at_once else "")
+
+    def output(name):  # sbatch reads quotes as a shell does
+        return shlex.quote(f"--output={root}/slurm-{name}.txt")
+
     (root / "array.sh").write_text(
-        f"#!/bin/bash\n#SBATCH --job-name=cleave-sweep --array={array} --output={root}/slurm-%a.txt\n{head}"
+        f"#!/bin/bash\n#SBATCH --job-name=cleave-sweep --array={array} {output('%a')}\n{head}"
         f"{again} --point \"$SLURM_ARRAY_TASK_ID\"\n")
     (root / "gather.sh").write_text(
-        f"#!/bin/bash\n#SBATCH --job-name=cleave-gather --output={root}/slurm-gather.txt --ntasks=1\n{again} --gather\n")
+        f"#!/bin/bash\n#SBATCH --job-name=cleave-gather {output('gather')} --ntasks=1\n{again} --gather\n")
     if not shutil.which("sinfo") or subprocess.call(["sinfo"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
         print(f"no Slurm answers here; where one does:  sbatch {root / 'array.sh'}     # {len(left)} points")
         return None
@@ -301,6 +317,8 @@ def main():
         submit(points, spec, spec_file, root, program)
         return 0
     failed = 0
+    if arguments.point is not None and not 0 <= arguments.point < len(points):
+        refuse(f"there is no point {arguments.point}: they are 0 to {len(points) - 1}")
     if not arguments.gather:
         todo = points if arguments.point is None else [points[arguments.point]]
         failed = run_points(todo, spec, program, spec_file.parent)

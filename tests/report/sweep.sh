@@ -60,3 +60,22 @@ expect_text "the array's points are there" '12 of 12 points'
 printf 'command: train\ngird: {}\n' > "$scratch/bad.yaml"
 expect_code 2 "bad spec" "$python" "$TOP/bench/sweep.py" "$scratch/bad.yaml"
 expect_text "bad spec" "unknown key 'gird'"
+# Faults of a spec are told of, not shown as the script's own.
+refused() { # refused PATTERN SPEC.json-TEXT [ARGUMENT...]
+  local pattern=$1
+  printf '%s' "$2" > "$scratch/bad.json"
+  shift 2
+  expect_code 2 "bad spec: $pattern" "$python" "$TOP/bench/sweep.py" "$scratch/bad.json" "$@"
+  expect_text "bad spec: $pattern" "sweep: .*$pattern"
+}
+spec='"command": "simulate", "input": "input.yaml", "output": "with blanks"'
+refused 'systems: a list of names is needed' "{$spec, \"grid\": {\"train.batch\": [4]}, \"systems\": \"cleave\"}"
+refused 'grid: key: values is needed' "{$spec, \"grid\": [4]}"
+refused 'bad.json: ' "{$spec"
+refused 'no point 7: they are 0 to 1' "{$spec, \"grid\": {\"train.batch\": [4, 8]}}" --point 7
+printf 'command: [' > "$scratch/bad.yaml"
+expect_code 2 "no YAML" "$python" "$TOP/bench/sweep.py" "$scratch/bad.yaml"
+# sbatch ends an option at a blank that is not in quotes.
+echo "{$spec, \"grid\": {\"train.batch\": [4, 8]}}" > "$scratch/blanks.json"
+expect_code 0 "blanks in the path" env SLURM_CONF=/nowhere "$python" "$TOP/bench/sweep.py" "$scratch/blanks.json" --program "$CLEAVE" --slurm
+grep -qF "'--output=$scratch/with blanks/slurm-%a.txt'" "$scratch/with blanks/array.sh" || fail "the array's output is not in quotes"
