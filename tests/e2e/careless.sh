@@ -93,3 +93,11 @@ expect_code 0 "a file in another encoding" "$CLEAVE" check "$name.h5" --json nam
 expect_code 0 "a latency beyond all devices" "$CLEAVE" plan input.yaml --quiet 'fleet.devices.0.latency=1e300 s' \
   'fleet.devices.1.latency=1e300 s'
 expect_text "a latency beyond all devices" 'step [1-9].*e\+[0-9]+ h'
+
+# What to go on from, given twice, or not to be written in the model's characters.
+expect_code 2 "two prompts" "$CLEAVE" generate run/checkpoint-4.h5 --prompt a --prompt-tokens 1,2
+expect_code 0 "a model of characters" "$CLEAVE" train input.yaml --quiet data.tokenizer=char train.eval_every=0 output.dir=characters
+for prompt in '~' $'\xe9'; do
+  expect_code 2 "prompt $prompt" "$CLEAVE" generate characters/checkpoint-4.h5 --prompt "$prompt"
+  expect_text "prompt $prompt" '^--prompt: '
+done

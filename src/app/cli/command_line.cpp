@@ -101,10 +101,11 @@ void declare(CLI::App& app, CommandLine& line, bool& version) {
   plan->add_flag("--quiet", line.quiet, "No progress");
   CLI::App* generate = app.add_subcommand("generate", "Let a trained model write");
   generate->add_option("checkpoint", line.files, "CHECKPOINT.h5")->required()->expected(1);
-  generate->add_option("--prompt", line.prompt, "Text to go on from");
+  CLI::Option* prompt = generate->add_option("--prompt", line.prompt, "Text to go on from");
   generate->add_option("--prompt-tokens", line.prompt_tokens, "Token ids to go on from, comma-separated")
       ->delimiter(',')
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->excludes(prompt);
   generate->add_option("--tokens", line.tokens, "Tokens to write")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
   generate->add_option("--temperature", line.temperature, "0: always the likeliest token")

@@ -63,8 +63,13 @@ int generate(const CommandLine& line) {
     if (!tokenizer)
       throw InputError(fmt::format("{} has no tokenizer: its model was trained on token ids", file),
                        "give --prompt-tokens 12,345,6");
-    tokens =
-        tokenizer->encode(line.prompt.empty() ? std::string_view("\n") : std::string_view(line.prompt)).to_vector();
+    const std::string_view prompt = line.prompt.empty() ? std::string_view("\n") : std::string_view(line.prompt);
+    try {
+      tokens = tokenizer->encode(prompt).to_vector();
+    } catch (const InputError& error) {
+      throw InputError(fmt::format("--prompt{}: {}",
+                                   line.prompt.empty() ? " is not given, and a new line stands in" : "", error.what()));
+    }
   }
 
   // No more than will be written: a model's longest sequence would cost its whole length for every token.
