@@ -45,16 +45,6 @@ bool has_lines_after(const fs::path& metrics, std::int64_t step) {
   return false;
 }
 
-// Everything but checkpoints, the lock and what a killed writer left: files that the new branch writes anew or goes on
-// with.
-void copy_the_rest(const fs::path& folder, const fs::path& aside) {
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (!entry.is_regular_file() || name == "lock" || name.ends_with(".tmp") || name.ends_with(".h5")) continue;
-    copy_file_whole(entry.path(), aside / name);
-  }
-}
-
 // Names of what train, simulate and report write; what a killed writer left goes with them.
 bool is_of_a_run(const fs::path& file) {
   static constexpr std::array<std::string_view, 14> kNames{
@@ -64,6 +54,18 @@ bool is_of_a_run(const fs::path& file) {
   std::string name = file.filename().string();
   if (name.ends_with(".tmp")) name.resize(name.size() - 4);
   return std::ranges::find(kNames, name) != kNames.end() || checkpoint::is_checkpoint_name(name);
+}
+
+// What the new branch writes anew or goes on with: a run's files but checkpoints, the lock and what a killed writer
+// left.
+void copy_the_rest(const fs::path& folder, const fs::path& aside) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (!entry.is_regular_file() || !is_of_a_run(entry.path()) || name == "lock" || name.ends_with(".tmp") ||
+        name.ends_with(".h5"))
+      continue;
+    copy_file_whole(entry.path(), aside / name);
+  }
 }
 
 void move_file(const fs::path& from, const fs::path& to) {

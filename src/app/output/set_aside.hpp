@@ -13,12 +13,13 @@
 namespace cleave::app {
 
 /// Moves an earlier run out of `folder` to a folder beside it, and returns that: by the folder's own name where nothing
-/// else lies in it, which leaves no folder; else file by file, and what no run writes stays (somebody's inputs, texts, or
-/// runs in folders of their own). A crash leaves every checkpoint in one of the two folders.
-/// Requires: the folder exists, and is locked. Errors: EnvironmentError.
+/// else lies in it, which leaves no folder; else file by file, and what no run writes stays (somebody's inputs, texts,
+/// or runs in folders of their own). A crash leaves every checkpoint in one of the two folders. Requires: the folder
+/// exists, and is locked. Errors: EnvironmentError.
 [[nodiscard]] std::filesystem::path move_run(const std::filesystem::path& folder);
 
-/// Errors: InputError of the input called `input` where `folder` has an input.yaml that is somebody's own: a run, or a simulation, would replace it.
+/// Errors: InputError of the input called `input` where `folder` has an input.yaml that is somebody's own: a run, or a
+/// simulation, would replace it.
 void refuse_own_input(const std::filesystem::path& folder, const std::string& input);
 
 /// Where a run goes on.
@@ -38,11 +39,10 @@ struct Branched {
 [[nodiscard]] std::filesystem::path free_name_beside(const std::filesystem::path& folder);
 
 /// Makes `folder` one in which the branch of `how` is the only one: later checkpoints, or all of them where `how.from`
-/// is of another folder, go to a folder beside it, with a copy of every other file; the checkpoint itself is there
-/// under its name. Metrics after `how.step` are the caller's to cut.
-/// A crash leaves every checkpoint in one of the two folders, and the newest one in `folder` is of the old branch until
-/// all of the new one is in place.
-/// Requires: the folder exists, and is locked. Errors: EnvironmentError, with nothing of `folder` deleted.
+/// is of another folder, go to a folder beside it, with a copy of the other files of a run; the checkpoint itself is
+/// there under its name. Metrics after `how.step` are the caller's to cut. A crash leaves every checkpoint in one of
+/// the two folders, and the newest one in `folder` is of the old branch until all of the new one is in place. Requires:
+/// the folder exists, and is locked. Errors: EnvironmentError, with nothing of `folder` deleted.
 [[nodiscard]] Branched begin_branch(const std::filesystem::path& folder, const Continuation& how);
 
 }  // namespace cleave::app

@@ -43,11 +43,12 @@ TEST_F(SetAside, GoingBackMovesLaterCheckpointsAndCopiesTheRest) {
   for (const int step : {4, 18, 20}) checkpoint(run_, step, std::string("a").append(std::to_string(step)));
   lines(run_, 20);
   replace_file(run_ / "input.yaml", "old");
+  replace_file(run_ / "a large text.txt", "somebody's own");
   replace_file(run_ / "lock", "");
   const Branched branched = begin_branch(run_, {.from = run_ / "checkpoint-4.h5", .step = 4});
   EXPECT_EQ(branched.from, run_ / "checkpoint-4.h5");
   ASSERT_EQ(branched.set_aside, top_ / "run.1");
-  EXPECT_THAT(names(run_), ElementsAre("checkpoint-4.h5", "input.yaml", "lock", "metrics.jsonl"));
+  EXPECT_THAT(names(run_), ElementsAre("a large text.txt", "checkpoint-4.h5", "input.yaml", "lock", "metrics.jsonl"));
   EXPECT_THAT(names(top_ / "run.1"),
               ElementsAre("checkpoint-18.h5", "checkpoint-20.h5", "input.yaml", "metrics.jsonl"));
   EXPECT_EQ(read_file(top_ / "run.1" / "checkpoint-20.h5"), "a20");
