@@ -279,6 +279,11 @@ FleetInput read_fleet(const Section& in, std::uint64_t& seed) {
                                                 .help = "Share of a lying device's results that are wrong."});
     f.churn.seed = static_cast<std::uint64_t>(c.integer(
         "seed", {.default_value = static_cast<std::int64_t>(f.churn.seed), .min = 0, .help = "Of the events drawn."}));
+    for (const auto& [key, draws] : {std::pair("mean_session", f.churn.mean_session > Seconds(0)),
+                                     std::pair("slow_fraction", f.churn.slow_fraction > 0),
+                                     std::pair("lie_fraction", f.churn.faulty_fraction > 0)}) {
+      if (!f.trace.empty() && draws) c.fault(key, "draws nothing beside a trace", "leave out one of the two");
+    }
   }
   return f;
 }
