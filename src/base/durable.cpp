@@ -56,7 +56,9 @@ void link_or_copy(const fs::path& from, const fs::path& to) {
   if (fs::equivalent(from, to, error)) return;
   const fs::path temporary = to.string() + ".tmp";
   fs::remove(temporary, error);
-  if (::link(from.c_str(), temporary.c_str()) != 0) return copy_file_whole(from, to);
+  // A second name of a link would be a link itself, and a relative one leads nowhere from another folder.
+  const fs::path file = fs::is_symlink(from, error) ? fs::canonical(from, error) : from;
+  if (::link(file.c_str(), temporary.c_str()) != 0) return copy_file_whole(from, to);
   if (::rename(temporary.c_str(), to.c_str()) != 0) {
     const int reason = errno;
     fs::remove(temporary, error);

@@ -101,3 +101,10 @@ for prompt in '~' $'\xe9'; do
   expect_code 2 "prompt $prompt" "$CLEAVE" generate characters/checkpoint-4.h5 --prompt "$prompt"
   expect_text "prompt $prompt" '^--prompt: '
 done
+
+# On from a link to a checkpoint: the file itself is in the new folder, whatever becomes of the link.
+ln -s run/checkpoint-2.h5 latest.h5
+expect_code 0 "on from a link" "$CLEAVE" train input.yaml --quiet --resume latest.h5 checkpoint.every=0 output.dir=deep/er
+rm latest.h5 deep/er/checkpoint-4.h5
+expect_code 0 "and on from there" "$CLEAVE" train input.yaml --quiet --resume auto output.dir=deep/er
+expect_text "and on from there" 'resuming after step 2'

@@ -42,6 +42,18 @@ TEST_F(Durable, LinksAndReplaces) {
   EXPECT_FALSE(fs::exists(folder_ / "other.tmp"));
 }
 
+TEST_F(Durable, ALinkIsNotLinkedButItsFile) {
+  replace_file(folder_ / "file", "one");
+  fs::create_symlink("file", folder_ / "latest");
+  fs::create_directory(folder_ / "other");
+  link_or_copy(folder_ / "latest", folder_ / "other" / "to");
+  EXPECT_FALSE(fs::is_symlink(folder_ / "other" / "to"));
+  EXPECT_EQ(read_file(folder_ / "other" / "to"), "one");
+  fs::create_symlink("none", folder_ / "dangling");
+  EXPECT_THROW(link_or_copy(folder_ / "dangling", folder_ / "other" / "to"), EnvironmentError);
+  EXPECT_EQ(read_file(folder_ / "other" / "to"), "one");
+}
+
 TEST_F(Durable, CopiesWhereThereAreNoLinks) {
   const fs::path elsewhere = fs::path("/dev/shm") / folder_.filename();
   std::error_code error;
