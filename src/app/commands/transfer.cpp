@@ -36,9 +36,9 @@ nlohmann::json json_of(const model::ModelConfig& config) {
   return out;
 }
 
-checkpoint::Attributes attributes_of(const nlohmann::json& json) {
+checkpoint::Attributes attributes_of(const nlohmann::json& object) {
   checkpoint::Attributes attributes;
-  for (const auto& [name, value] : json.items()) {
+  for (const auto& [name, value] : object.items()) {
     if (value.is_string()) attributes[name] = value.get<std::string>();
     if (value.is_number_integer()) attributes[name] = value.get<std::int64_t>();
     if (value.is_number_float()) attributes[name] = value.get<double>();
@@ -49,9 +49,9 @@ checkpoint::Attributes attributes_of(const nlohmann::json& json) {
 model::ModelConfig config_of(const checkpoint::SafetensorsFile& file, const std::string& from) {
   const auto stated = file.metadata().find(kConfigKey);
   if (stated != file.metadata().end()) {
-    const nlohmann::json json = nlohmann::json::parse(stated->second, nullptr, false);
-    if (!json.is_object()) throw InputError(fmt::format("{}: the configuration in its metadata is damaged", from));
-    return server::config_from(attributes_of(json), from);
+    const nlohmann::json config = nlohmann::json::parse(stated->second, nullptr, false);
+    if (!config.is_object()) throw InputError(fmt::format("{}: the configuration in its metadata is damaged", from));
+    return server::config_from(attributes_of(config), from);
   }
   const fs::path beside = (fs::is_directory(from) ? fs::path(from) : fs::path(from).parent_path()) / "config.json";
   if (!fs::exists(beside)) {
