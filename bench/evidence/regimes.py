@@ -108,5 +108,6 @@ def losses(r):
 
 def figures(r):
     return {"small fibre": mine(r, name("opt-125m", "16 GB", 32, "fibre", "calm")),
+            "candidates of smaller fleets": mine(r, name("opt-1.3b", "16 GB", 256, "fibre", "calm")),
             "kept sequences": mine(r, name("opt-13b", "16 GB", 32, "fibre", "calm")),
             "kept sequences in sessions": mine(r, name("opt-13b", "16 GB", 32, "fibre", "sessions of 20 min")), "calm": table(r, "calm"), "churn": table(r, "sessions of 20 min"), "unlimited": unlimited(r), "losses": losses(r)}
