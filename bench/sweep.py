@@ -20,12 +20,14 @@ SPEC (YAML needs Debian's python3-yaml; a .json file needs nothing):
     plot: {x: fleet.devices.0.count, y: [step_s, lower_bound_s], series: plan.partition, log: false}
     slurm: {time: 30, cpus-per-task: 2, at_once: 8}   # sbatch's options; at_once: tasks at the same time
 
-A point is done when its folder holds `done.json`, written last and in one piece, with the point's overrides: a sweep
-that is stopped anywhere resumes, and a point whose overrides changed runs again. A training point that was stopped in
+A point is done when its folder holds `done.json`, written last and in one piece, with all that it was made from: the
+command, the input's hash, the systems and the point's overrides. So a sweep that is stopped anywhere resumes, and a point
+runs again when one of these changed. A training point that was stopped in
 the middle goes on from its newest checkpoint. Exit code 1 when a point failed, 2 for a bad SPEC, 130 when stopped.
 """
 import argparse
 import csv
+import hashlib
 import itertools
 import json
 import os
@@ -99,27 +101,28 @@ def store(path, text):
 
 
 class Point:
-    """One combination: `grid` is how it is labelled, `overrides` what the program is given."""
+    """One combination: `grid` is how it is labelled, `overrides` what the program is given beside `common`."""
 
-    def __init__(self, number, overrides, grid, root):
+    def __init__(self, number, overrides, grid, root, common):
         self.number, self.overrides, self.grid = number, overrides, grid
+        self.made_from = {**common, "overrides": overrides}
         self.folder = root / f"point-{number:04d}"
 
     def recorded(self, name):
         try:
-            return json.loads((self.folder / name).read_text())["overrides"] == self.overrides
-        except (OSError, ValueError, KeyError):
+            return json.loads((self.folder / name).read_text()) == self.made_from
+        except (OSError, ValueError):
             return False
 
     def done(self):
         return self.recorded("done.json")
 
     def begin(self):
-        """Makes the folder; what other overrides left in it goes."""
+        """Makes the folder; what was made from something else goes."""
         if self.folder.exists() and not self.recorded("point.json"):
             shutil.rmtree(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        store(self.folder / "point.json", json.dumps({"overrides": self.overrides}))
+        store(self.folder / "point.json", json.dumps(self.made_from))
 
     def command(self, spec, program, base):
         words = [str(program), spec["command"], str(base / spec["input"])]
@@ -144,7 +147,7 @@ class Point:
             code = subprocess.call(self.command(spec, program, base), stdout=out, stderr=subprocess.STDOUT,
                                    env=environment)
         if code == 0:
-            store(self.folder / "done.json", json.dumps({"overrides": self.overrides}))
+            store(self.folder / "done.json", json.dumps(self.made_from))
         return code
 
     def rows(self, spec):
@@ -160,7 +163,12 @@ class Point:
         return [row]
 
 
-def points_of(spec, root):
+def points_of(spec, base, root):
+    try:
+        text = (base / spec["input"]).read_bytes()
+    except OSError as error:
+        refuse(f"input: {error}")
+    common = {"command": spec["command"], "input": hashlib.sha256(text).hexdigest(), "systems": spec.get("systems")}
     axes = []
     for key, values in spec["grid"].items():
         labelled = values.items() if isinstance(values, dict) else ((text_of(value), value) for value in values)
@@ -168,7 +176,7 @@ def points_of(spec, root):
     fixed = {key: text_of(value) for key, value in (spec.get("set") or {}).items()}
     for number, choice in enumerate(itertools.product(*axes)):
         overrides = {**fixed, **{one: value for key, _, value in choice for one in key.split("+")}}
-        yield Point(number, overrides, {key: label for key, label, _ in choice}, root)
+        yield Point(number, overrides, {key: label for key, label, _ in choice}, root, common)
 
 
 def run_points(todo, spec, program, base):
@@ -312,7 +320,7 @@ def main():
     root = (spec_file.parent / spec["output"]).resolve()
     root.mkdir(parents=True, exist_ok=True)
     program = arguments.program.resolve()
-    points = list(points_of(spec, root))
+    points = list(points_of(spec, spec_file.parent, root))
     if arguments.slurm:
         submit(points, spec, spec_file, root, program)
         return 0

@@ -57,6 +57,10 @@ for task in 8 9 10 11; do
 done
 expect_code 0 "gather" bash "$scratch/sweep/gather.sh"
 expect_text "the array's points are there" '12 of 12 points'
+# With another input none is done.
+echo '# another input' >> "$scratch/input.yaml"
+expect_code 0 "another input" env SLURM_CONF=/nowhere "${sweep[@]}" --slurm
+grep -q -- '--array=0-11%2' "$scratch/sweep/array.sh" || fail "points of another input count as done"
 printf 'command: train\ngird: {}\n' > "$scratch/bad.yaml"
 expect_code 2 "bad spec" "$python" "$TOP/bench/sweep.py" "$scratch/bad.yaml"
 expect_text "bad spec" "unknown key 'gird'"
