@@ -275,6 +275,14 @@ def ranges(numbers):
     return ",".join(f"{a}-{b}" if b > a else str(a) for a, b in runs)
 
 
+def slurm_answers():
+    """Where none does, sinfo asks for a minute."""
+    try:
+        return shutil.which("sinfo") and subprocess.run(["sinfo"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=20).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
+
+
 def submit(points, spec, spec_file, root, program):
     """Writes the array's and the gathering job's scripts, and gives them to sbatch where there is one."""
     left = [point.number for point in points if not point.done()]
@@ -296,7 +304,7 @@ def submit(points, spec, spec_file, root, program):
         f"{again} --point \"$SLURM_ARRAY_TASK_ID\"\n")
     (root / "gather.sh").write_text(
         f"#!/bin/bash\n#SBATCH --job-name=cleave-gather {output('gather')} --ntasks=1\n{again} --gather\n")
-    if not shutil.which("sinfo") or subprocess.call(["sinfo"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
+    if not slurm_answers():
         print(f"no Slurm answers here; where one does:  sbatch {root / 'array.sh'}     # {len(left)} points")
         return None
     job = subprocess.check_output(["sbatch", "--parsable", str(root / "array.sh")], text=True).split(";")[0].strip()

@@ -20,6 +20,10 @@ plot: {x: fleet.devices.0.count, y: [step_s, loss], series: plan.partition}
 slurm: {time: 5, at_once: 2}
 YAML
 sweep=("$python" "$TOP/bench/sweep.py" "$scratch/spec.yaml" --program "$CLEAVE")
+# No Slurm answers, and at once: sinfo asks for a minute. sweep_slurm.sh has a real one.
+mkdir "$scratch/bin"
+printf '#!/bin/sh\nexit 1\n' > "$scratch/bin/sinfo"
+chmod +x "$scratch/bin/sinfo"
 count() { find "$scratch/sweep" -name "$1" 2> /dev/null | wc -l; }
 enough() { [ "$(count done.json)" -ge 4 ]; }
 
@@ -49,7 +53,7 @@ expect_code 0 "again" "${sweep[@]}"
 
 # A changed override makes its points run again, and only them. The array is what is left.
 sed -i 's/equal\]/grid]/' "$scratch/spec.yaml"
-expect_code 0 "array" env SLURM_CONF=/nowhere "${sweep[@]}" --slurm # sweep_slurm.sh has a real one
+expect_code 0 "array" env PATH="$scratch/bin:$PATH" "${sweep[@]}" --slurm
 grep -q -- '--array=8-11%2' "$scratch/sweep/array.sh" || fail "the array is not points 8 to 11, two at a time"
 grep -q -- '--time=5' "$scratch/sweep/array.sh" || fail "the array lacks its time limit"
 for task in 8 9 10 11; do
@@ -59,7 +63,7 @@ expect_code 0 "gather" bash "$scratch/sweep/gather.sh"
 expect_text "the array's points are there" '12 of 12 points'
 # With another input none is done.
 echo '# another input' >> "$scratch/input.yaml"
-expect_code 0 "another input" env SLURM_CONF=/nowhere "${sweep[@]}" --slurm
+expect_code 0 "another input" env PATH="$scratch/bin:$PATH" "${sweep[@]}" --slurm
 grep -q -- '--array=0-11%2' "$scratch/sweep/array.sh" || fail "points of another input count as done"
 printf 'command: train\ngird: {}\n' > "$scratch/bad.yaml"
 expect_code 2 "bad spec" "$python" "$TOP/bench/sweep.py" "$scratch/bad.yaml"
@@ -81,5 +85,5 @@ printf 'command: [' > "$scratch/bad.yaml"
 expect_code 2 "no YAML" "$python" "$TOP/bench/sweep.py" "$scratch/bad.yaml"
 # sbatch ends an option at a blank that is not in quotes.
 echo "{$spec, \"grid\": {\"train.batch\": [4, 8]}}" > "$scratch/blanks.json"
-expect_code 0 "blanks in the path" env SLURM_CONF=/nowhere "$python" "$TOP/bench/sweep.py" "$scratch/blanks.json" --program "$CLEAVE" --slurm
+expect_code 0 "blanks in the path" env PATH="$scratch/bin:$PATH" "$python" "$TOP/bench/sweep.py" "$scratch/blanks.json" --program "$CLEAVE" --slurm
 grep -qF "'--output=$scratch/with blanks/slurm-%a.txt'" "$scratch/with blanks/array.sh" || fail "the array's output is not in quotes"
