@@ -54,6 +54,8 @@ run_folder() {
 # checkpoints_of FOLDER: oldest first. With the slash find looks into a folder that is a link, too.
 checkpoints_of() { find "$1/" -maxdepth 1 -name 'checkpoint-*.h5' 2> /dev/null | sort -V; }
 
+newest_checkpoint() { checkpoints_of "$1" | tail -n 1 || true; }
+
 # go_on FOLDER ARGUMENT...: into `arguments`, those of a run that was begun with these and goes on: from the newest
 # checkpoint in its folder, whatever the first start went on from.
 go_on() {

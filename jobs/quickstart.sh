@@ -29,7 +29,7 @@ printf '\n== Training on 8 emulated devices: mpirun -n %d build/release/cleave t
 launch "$ranks" "$CLEAVE" train "$TOP/inputs/quickstart.yaml" "$@"
 trained=$SECONDS
 
-checkpoint=$(find "$run/" -maxdepth 1 -name 'checkpoint-*.h5' -printf '%T@ %p\n' | sort -n | tail -n 1 | cut -d' ' -f2-)
+checkpoint=$(newest_checkpoint "$run")
 [ -n "$checkpoint" ] || { echo "quickstart: the run left no checkpoint in $run" >&2; exit 1; }
 printf '\n== What it writes after "A device "\n'
 "$CLEAVE" generate "$checkpoint" --prompt 'A device ' --tokens 500 --temperature 0.5 --seed 1

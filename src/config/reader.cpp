@@ -58,12 +58,15 @@ const char* mark(Origin origin) {
   return "";
 }
 
+// What stands behind a value.
+std::string marked(Origin origin) { return fmt::format("  # {}\n", mark(origin)); }
+
 void render(const Shown& shown, const std::string& indent, std::string& out) {
   std::string lead = indent;
   for (const auto& line : shown.children) {
     std::string key = line->key.empty() ? std::string() : line->key + ":";
     switch (line->form) {
-      case Shown::Form::value: out += fmt::format("{}{} {}  # {}\n", lead, key, line->text, mark(line->origin)); break;
+      case Shown::Form::value: out += fmt::format("{}{} {}{}", lead, key, line->text, marked(line->origin)); break;
       case Shown::Form::map: {
         std::string below;
         if (shown.form == Shown::Form::list) {
@@ -199,6 +202,10 @@ std::vector<Declaration> Reader::describe() const {
   std::vector<Declaration> found;
   gather(state_->schema, "", found);
   return found;
+}
+
+bool is_effective_yaml(std::string_view text) {
+  return text.find(marked(Origin::by_default)) != std::string_view::npos;
 }
 
 }  // namespace cleave::config

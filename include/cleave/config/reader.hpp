@@ -229,4 +229,7 @@ class Reader {
   std::optional<Section> root_;
 };
 
+/// Whether a text is the effective YAML of some input: it tells of defaults, which every input leaves some of.
+[[nodiscard]] bool is_effective_yaml(std::string_view text);
+
 }  // namespace cleave::config

@@ -5,12 +5,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <string_view>
 
 #include "cleave/base/error.hpp"
 #include "cleave/base/version.hpp"
@@ -40,15 +38,16 @@ std::string refuse_empty(const std::string& given) {
   return given.empty() ? "is empty (a variable that is not set?)" : std::string();
 }
 
+constexpr const char* kWithOverrides = "arguments";
+
 void add_overrides(CLI::App* command, CommandLine& line, const char* what, int least) {
-  command->add_option("arguments", line.files, what)->required(least > 0)->expected(least, -1);
+  command->add_option(kWithOverrides, line.files, what)->required(least > 0)->expected(least, -1);
 }
 
 // Positional arguments with '=' are overrides, where the command takes them, unless a file of that name exists: folders
 // of sweeps are called lr=0.1.
-void split_overrides(CommandLine& line) {
-  static constexpr std::array<std::string_view, 5> kWithInput{"train", "plan", "simulate", "check", "calibrate"};
-  if (std::ranges::find(kWithInput, line.command) == kWithInput.end()) return;
+void split_overrides(const CLI::App& command, CommandLine& line) {
+  if (command.get_option_no_throw(kWithOverrides) == nullptr) return;
   std::vector<std::string> files;
   for (std::string& argument : line.files) {
     const std::size_t equals = argument.find('=');
@@ -198,7 +197,7 @@ CommandLine parse_command_line(int argc, char** argv) {
   line.command = app.get_subcommands().front()->get_name();
   if (std::ranges::find(line.files, "") != line.files.end())
     throw InputError("an argument is empty", "a variable that is not set?");
-  split_overrides(line);
+  split_overrides(*app.get_subcommands().front(), line);
   for (const std::string& file : line.files) {
     for (const std::string& result : {line.json, line.output}) refuse_one_file(file, result);
   }

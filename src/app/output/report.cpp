@@ -13,6 +13,7 @@
 #include "cli/one_file.hpp"
 #include "commands/commands.hpp"
 #include "output/report_assets.hpp"
+#include "output/run_files.hpp"
 
 namespace cleave::app {
 
@@ -219,9 +220,8 @@ int report(const CommandLine& line) {
                         : runs.size() == 1   ? runs.front() / "report.html"
                                              : fs::path("report.html");
   for (const fs::path& run : runs) {
-    for (const char* name : {"metrics.jsonl", "simulate.json", "sweep.json", "timeline.json", "layout.json",
-                             "profile.json", "verification.json", "input.yaml"})
-      refuse_one_file(run / name, file);
+    for (const std::string_view name : kRecordsOfRun) refuse_one_file(run / name, file);
+    refuse_one_file(run / "sweep.json", file);
   }
   write_report(runs, file);
   std::printf("%s\n", file.string().c_str());

@@ -5,11 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -17,6 +15,8 @@
 #include "cleave/base/durable.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/checkpoint/folder.hpp"
+#include "cleave/config/reader.hpp"
+#include "output/run_files.hpp"
 
 namespace cleave::app {
 
@@ -45,15 +45,12 @@ bool has_lines_after(const fs::path& metrics, std::int64_t step) {
   return false;
 }
 
-// Names of what train, simulate and report write; what a killed writer left goes with them.
+// What a killed writer left goes with it.
 bool is_of_a_run(const fs::path& file) {
-  static constexpr std::array<std::string_view, 14> kNames{
-      "input.yaml",    "lock",         "log.txt",      "metrics.jsonl",    "ranks.json",
-      "report.html",   "trace.json",   "layout.json",  "timeline.json",    "taken_back.jsonl",
-      "simulate.json", "profile.json", "verdict.json", "verification.json"};
   std::string name = file.filename().string();
   if (name.ends_with(".tmp")) name.resize(name.size() - 4);
-  return std::ranges::find(kNames, name) != kNames.end() || checkpoint::is_checkpoint_name(name);
+  const auto among = [&](const auto& names) { return std::ranges::find(names, name) != names.end(); };
+  return among(kRecordsOfRun) || among(kOtherFilesOfRun) || checkpoint::is_checkpoint_name(name);
 }
 
 // What the new branch writes anew or goes on with: a run's files but checkpoints, the lock and what a killed writer
@@ -130,7 +127,7 @@ void refuse_own_input(const fs::path& folder, const std::string& input) {
   const fs::path file = folder / "input.yaml";
   std::error_code error;
   if (!fs::is_regular_file(file, error)) return;
-  if (read_file(file).find("  # default\n") != std::string::npos) return;  // every input as it was understood has some
+  if (config::is_effective_yaml(read_file(file))) return;
   throw InputError({Issue{.file = input,
                           .line = 0,
                           .key = "output.dir",

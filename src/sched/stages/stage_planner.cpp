@@ -83,10 +83,10 @@ void renumber(plan::StagePlan& plan, NumberOf number_of) {
 
 // Forecasts of stages are up to a quarter off where a stage has few replicas, so small fleets rehearse the best ones.
 // Where the server's interface binds, forecasts of candidates for yet fewer devices are lower than any step, and what
-// is left to choose is how many devices take part.
-bool settled(const plan::StageFleet& fleet, bool behind) {
+// is left to choose first is how many devices take part: `own_plans` of larger fleets, nothing else.
+bool settled(const plan::StageFleet& fleet, bool own_plans) {
   if (fleet.devices.size() <= kRehearsedDevices) return false;
-  if (fleet.devices.size() > kMostRehearsedDevices || behind) return true;
+  if (fleet.devices.size() > kMostRehearsedDevices || own_plans) return true;
   if (fleet.plan.rounds() > 1) return true;
   const auto [slowest, quickest] = std::ranges::minmax(fleet.devices, {}, &fleet::DeviceProfile::compute);
   return fleet.plan.chain > fleet.plan.forecast * kChain && quickest.compute <= slowest.compute * kUnlikeRates;
@@ -217,11 +217,12 @@ void StagePlanner::rehearse_smaller_and_all(std::span<const plan::StageFleet> fe
     rehearse_fleets(std::span(fleet, 1), false, of_one, best);
   }
   if (all.empty()) return;
-  const bool one = !wants_candidates(all.front()) || 2 * passages(all.front().plan) > effort.passages;
-  rehearse_fleets(all, one, effort, best);
+  // Candidates only if there is time for two.
+  const bool own_plan = !wants_candidates(all.front()) || 2 * passages(all.front().plan) > effort.passages;
+  rehearse_fleets(all, own_plan, effort, best);
 }
 
-void StagePlanner::rehearse_fleets(std::span<const plan::StageFleet> fleets, bool behind, const Effort& effort,
+void StagePlanner::rehearse_fleets(std::span<const plan::StageFleet> fleets, bool own_plans, const Effort& effort,
                                    std::optional<Best>& best) const {
   struct Proposal {
     plan::StagePlan plan;
@@ -230,7 +231,7 @@ void StagePlanner::rehearse_fleets(std::span<const plan::StageFleet> fleets, boo
   std::vector<Proposal> list, others;  // what would be taken of fleets without rehearsals goes first
   for (const plan::StageFleet& fleet : fleets) {
     std::vector<plan::StagePlan> plans;
-    if (settled(fleet, behind)) {
+    if (settled(fleet, own_plans)) {
       plans.push_back(fleet.plan);
       renumber(plans.front(), [&](DeviceId id) { return place_in(fleet.devices, id); });
     } else {
@@ -240,12 +241,12 @@ void StagePlanner::rehearse_fleets(std::span<const plan::StageFleet> fleets, boo
       (i == 0 && list.empty() ? list : others).push_back({std::move(plans[i]), &fleet});
   }
   std::size_t always =
-      best && std::ranges::all_of(fleets, [&](const auto& of) { return settled(of, behind); }) ? 0 : list.size();
+      best && std::ranges::all_of(fleets, [&](const auto& of) { return settled(of, own_plans); }) ? 0 : list.size();
   std::ranges::stable_sort(others, {}, [](const Proposal& of) { return of.plan.forecast; });
   std::ranges::move(others, std::back_inserter(list));
-  if (std::ssize(list) < (behind ? 1 : 2)) return;
+  if (std::ssize(list) < (own_plans ? 1 : 2)) return;
   std::int64_t left =
-      std::min(effort.passages, behind ? kMostPassages : most_passages(list.front().plan, *list.front().fleet));
+      std::min(effort.passages, own_plans ? kMostPassages : most_passages(list.front().plan, *list.front().fleet));
   if (passages(list[0].plan) + (list.size() > 1 ? passages(list[1].plan) : 0) > left) return;
   if (effort.like != nullptr) {
     const auto alike = std::min_element(list.begin(), list.end(), [&](const auto& a, const auto& b) {
@@ -257,7 +258,7 @@ void StagePlanner::rehearse_fleets(std::span<const plan::StageFleet> fleets, boo
   }
   for (std::size_t i = 0; i < list.size() && left > 0; ++i) {
     const Seconds least = best ? best->plan.forecast : Seconds(std::numeric_limits<double>::infinity());
-    const double quicker = behind && settled(*list[i].fleet, behind) ? kTrustedBehind : kTrusted;
+    const double quicker = own_plans && settled(*list[i].fleet, own_plans) ? kTrustedBehind : kTrusted;
     if (i >= always && list[i].plan.forecast > least * quicker) continue;
     Rehearsal rehearsal = perform(list[i].plan, numbered(list[i].fleet->devices), least);
     left -= rehearsal.passages;

@@ -65,8 +65,8 @@ class StagePlanner {
   void rehearse_smaller_and_all(std::span<const plan::StageFleet> fewer, std::span<const plan::StageFleet> all,
                                 Effort effort, std::optional<Best>& best) const;
   // Candidates for some fleets, by forecast, while they may be quicker than the best one so far; none where nothing is
-  // left to be compared. `behind`: the server's interface binds.
-  void rehearse_fleets(std::span<const plan::StageFleet> fleets, bool behind, const Effort& effort,
+  // left to be compared. `own_plans`: of larger fleets nothing else, as where the server's interface binds.
+  void rehearse_fleets(std::span<const plan::StageFleet> fleets, bool own_plans, const Effort& effort,
                        std::optional<Best>& best) const;
 
   const model::StepGraph& graph_;
