@@ -19,15 +19,7 @@ namespace {
 std::vector<TaskletPlan> tile_lost(const Work& work, const TaskletPlan& lost, std::span<const DeviceState> devices,
                                    const PlanOptions& options) {
   if (work.kind != WorkKind::gemm) return apportion_pairs(work, lost.pairs, devices, options);
-  const BoxTiling tiling = tile_flat(work, lost.box, device_rates_of(devices, options.server, 1));
-  std::vector<TaskletPlan> pieces;
-  for (const BoxTile& tile : tiling.tiles) {
-    TaskletPlan piece;
-    piece.device = devices[static_cast<std::size_t>(tile.device)].profile.id;
-    piece.box = tile.box;
-    pieces.push_back(piece);
-  }
-  return pieces;
+  return pieces_of(tile_flat(work, lost.box, device_rates_of(devices, options.server, 1)), devices);
 }
 
 }  // namespace
