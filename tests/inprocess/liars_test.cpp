@@ -12,7 +12,7 @@ namespace {
 using fleet::InjectedFaultKind;
 
 #ifdef __SANITIZE_ADDRESS__
-constexpr std::uint64_t kRuns = 2;  // five times as slow, and for memory alone
+constexpr std::uint64_t kRuns = 1;  // five times as slow, and for memory alone
 #else
 constexpr std::uint64_t kRuns = 5;
 #endif

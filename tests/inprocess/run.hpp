@@ -79,8 +79,13 @@ inline Setting small_setting() {
   return s;
 }
 
-/// So small that a small model's products travel in panels.
 inline constexpr DType kWires[] = {DType::f32, DType::bf16, DType::f16};
+/// Of tests that take long: all, but under the address sanitizer, which is several times as slow and for memory alone.
+#ifdef __SANITIZE_ADDRESS__
+inline constexpr DType kSomeWires[] = {DType::f16};
+#else
+inline constexpr auto& kSomeWires = kWires;
+#endif
 
 inline Setting with_wire(Setting setting, DType wire) {
   setting.wire = wire;

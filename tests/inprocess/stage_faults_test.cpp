@@ -12,7 +12,7 @@ namespace cleave::testing_run {
 namespace {
 
 #ifdef __SANITIZE_ADDRESS__
-constexpr std::uint64_t kSchedules = 40, kSchedulesOf16Bits = 20;  // five times as slow, and for memory alone
+constexpr std::uint64_t kSchedules = 20, kSchedulesOf16Bits = 10;  // five times as slow, and for memory alone
 #else
 constexpr std::uint64_t kSchedules = 200, kSchedulesOf16Bits = 60;
 #endif

@@ -12,14 +12,8 @@
 namespace cleave::testing_run {
 namespace {
 
-#ifdef __SANITIZE_ADDRESS__
-constexpr DType kSome[] = {DType::f16};  // several times as slow, and for memory alone
-#else
-constexpr auto& kSome = kWires;
-#endif
-
 TEST(Stages, TheSameBitsAsTilesForAnyDevicesAndRanks) {
-  for (const DType wire : kSome) {
+  for (const DType wire : kSomeWires) {
     const Setting plain = with_wire(small_setting(), wire);
     const Outcome wanted = train(plain);
     for (const auto& [devices, ranks] : std::vector<std::pair<std::int64_t, int>>{{2, 1}, {3, 2}, {5, 5}, {9, 3}}) {
@@ -45,7 +39,7 @@ TEST(Stages, AllFamiliesAndOddShapes) {
     s.model.tie_embeddings = family != "opt";
     s.batch = 3;
     SCOPED_TRACE(family);
-    for (const DType wire : kSome) {
+    for (const DType wire : kSomeWires) {
       s.wire = wire;
       s.chunk_tokens = 0;
       const std::uint64_t wanted = train(s).hash;
@@ -60,7 +54,7 @@ TEST(Stages, AllFamiliesAndOddShapes) {
 // Whatever latencies are drawn: a device's answers come in the order in which it sent them, and nobody honest is
 // accused.
 TEST(Stages, JitterLeavesNoTrace) {
-  for (const DType wire : kSome) {
+  for (const DType wire : kSomeWires) {
     Setting plain = with_wire(small_setting(), wire);
     plain.model.n_layer = 2;
     plain.model.seq_len = plain.model.max_pos = 390;  // four chunks
@@ -88,7 +82,7 @@ TEST(Stages, AQuickStageAboveASlowOne) {
   plain.batch = 3;
   plain.chunk_tokens = 128;
   std::int64_t several = 0;
-  for (const DType wire : kWires) {
+  for (const DType wire : kSomeWires) {
     plain.wire = wire;
     const std::uint64_t wanted = train(plain).hash;
     for (const double factor : {3.0, 20.0}) {
@@ -120,7 +114,7 @@ TEST(Stages, ForcedCuts) {
   Setting s = small_setting();
   s.model.n_layer = 2;
   s.model.d_ff = 96;
-  for (const DType wire : kWires) {
+  for (const DType wire : kSomeWires) {
     s.wire = wire;
     const std::uint64_t wanted = train(s).hash;
     const plan::StageWork work = plan::stage_work_of(model::graph_of_stages({s.model, s.batch, {}, wire}), wire);
@@ -153,7 +147,7 @@ TEST(Stages, FrozenTensorsNoClippingAndEvaluationsBetween) {
     s.model.n_layer = 2;
     s.freeze = freeze;
     s.grad_clip = 0;
-    for (const DType wire : kWires) {
+    for (const DType wire : kSomeWires) {
       s.wire = wire;
       s.evaluations = 0;
       const std::uint64_t wanted = train(s).hash;
@@ -164,7 +158,7 @@ TEST(Stages, FrozenTensorsNoClippingAndEvaluationsBetween) {
 }
 
 TEST(Stages, EveryClockDecidesTheSameBits) {
-  for (const DType wire : kWires) {
+  for (const DType wire : kSomeWires) {
     const Setting plain = with_wire(small_setting(), wire);
     const std::uint64_t wanted = train(plain).hash;
     Setting s = in_stages(plain, unlike_devices(5), 2);
@@ -181,7 +175,7 @@ TEST(Stages, EveryClockDecidesTheSameBits) {
 
 // What train says of time, bytes and energy, simulate says.
 TEST(Stages, TakeTheTimeAndEnergyOfTheSimulator) {
-  for (const DType wire : kWires) {
+  for (const DType wire : kSomeWires) {
     Setting s = with_wire(in_stages(small_setting(), unlike_devices(5), 2), wire);
     for (fleet::DeviceProfile& device : s.devices) {
       device.power_compute = Watts(3.0 + static_cast<double>(device.id.value));
@@ -200,7 +194,7 @@ TEST(Stages, TakeTheTimeAndEnergyOfTheSimulator) {
 
 // What really travels is what is charged, but for headers, of which a message of several panels has one.
 TEST(Stages, TravelInTheBytesThatAreCharged) {
-  for (const DType wire : kWires) {
+  for (const DType wire : kSomeWires) {
     Setting s = with_wire(in_stages(small_setting(), unlike_devices(5), 2), wire);
     s.model.n_layer = 2;
     s.model.d_model = 128;
@@ -218,7 +212,7 @@ TEST(Stages, TravelInTheBytesThatAreCharged) {
 
 // Killed after any step, another process goes on from the parameters that are left.
 TEST(Stages, AResumedRunEndsAsAWholeOne) {
-  for (const DType wire : kWires) {
+  for (const DType wire : kSomeWires) {
     Setting s = with_wire(small_setting(), wire);
     s.steps = 4;
     const std::uint64_t wanted = train(s).hash;
