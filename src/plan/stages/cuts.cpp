@@ -26,8 +26,10 @@ class Rooms {
   // Halfway up.
   [[nodiscard]] double of(std::size_t device) const { return std::min(in_memory(device), in_time(device, 0.5)); }
   [[nodiscard]] double in_memory(std::size_t device) const {
-    return settings_.only_owners > 0 ? problem_.memory[device] * (1 - settings_.for_sums)
-                                     : (problem_.memory[device] - at_work_) * (1 - settings_.for_sums) / (1 + beside_);
+    const double room = settings_.only_owners > 0
+                            ? problem_.memory[device] * (1 - settings_.for_sums)
+                            : (problem_.memory[device] - at_work_) * (1 - settings_.for_sums) / (1 + beside_);
+    return std::min(room, settings_.largest);
   }
   // Weights that come in time, at a height in [0, 1].
   [[nodiscard]] double in_time(std::size_t device, double height) const {

@@ -30,7 +30,9 @@ struct Settings {
   double due = 0;          ///< seconds before which no owner is done with its sums, whatever `owning`
   double lag = 0.15;       ///< share of `owning` after which the first backward sequences come
   double for_sums = 0.25;  ///< share of a device's memory that is left for sums
-  double tilt = 0.2;       ///< more uplink for higher stages: their time is between filling and draining
+  /// Bytes of weights that a stage may have, however much more its devices could hold in time.
+  double largest = std::numeric_limits<double>::infinity();
+  double tilt = 0.2;  ///< more uplink for higher stages: their time is between filling and draining
   std::int64_t chunk = 128;
   std::int64_t roles = 2;   ///< stages of which a device may own slices
   std::int64_t groups = 1;  ///< most groups of owners of a stage

@@ -23,6 +23,9 @@ constexpr double kHorizons[] = {0.3, 0.4, 0.5, 0.58, 0.66, 0.75, 0.85, 1.0, 1.2,
 // Beside the best of them.
 constexpr double kNearHorizons[] = {0.93, 1.07};
 
+// Layers of the largest stage: where memory is ample, a few devices with fast downlinks would hold a stage of many.
+constexpr double kLargest[] = {1.0, 1.33, 1.67, 2.0, 2.5};
+
 // Groups of owners are searched where downlinks are no more than so many times as fast as uplinks.
 constexpr double kAsymmetric = 4;
 
@@ -48,7 +51,7 @@ constexpr double kSoonerLevelled = 0.99;
 constexpr std::int64_t kLevelled = 3;
 
 // Settings that are like these ones: other sizes of stages, and of what is left beside them.
-std::vector<Settings> like(const Settings& settings) {
+std::vector<Settings> like(const Settings& settings, double layer) {
   std::vector<Settings> list;
   const auto with = [&](double Settings::*what, double value) {
     list.push_back(settings);
@@ -58,6 +61,7 @@ std::vector<Settings> like(const Settings& settings) {
   for (const double factor : {0.5, 0.75, 1.33, 2.0}) with(&Settings::deeper, settings.deeper * factor);
   for (const double more : {-0.1, 0.1}) with(&Settings::tilt, settings.tilt + more);
   for (const double sums : {0.1, 0.15, 0.25, 0.35}) with(&Settings::for_sums, sums);
+  for (const double layers : kLargest) with(&Settings::largest, layers * layer);
   return list;
 }
 
@@ -83,6 +87,7 @@ Search::Search(const Problem& problem, std::int64_t chunk, bool keep, bool to_th
   for (const double up : problem_.up) uplink += up;
   const auto boundary =
       static_cast<double>(problem_.work->tokens() * problem_.work->pieces.front().width * size_of(problem_.work->wire));
+  layer_ = static_cast<double>(typical_layer(*problem_.work, chunk_).weights().value());
   guess_ = boundary * static_cast<double>(problem_.work->pieces.size()) / uplink;
 }
 
@@ -285,7 +290,7 @@ void Search::level() {
   for (const Tried& tried : first) judge(tried.layout);
   if (!found) return;
   if (usual_) {
-    for (const Settings& settings : like(found->settings)) {
+    for (const Settings& settings : like(found->settings, layer_)) {
       if (const std::optional<Layout> layout = lay_out(problem_, settings)) judge(*layout);
     }
   }

@@ -70,6 +70,7 @@ class Search {
   bool keep_, to_the_unit_;
   std::int64_t chunk_ = kChunkTokens;
   double guess_ = 0;  // seconds that all boundaries take on the fleet's uplinks
+  double layer_ = 0;  // bytes of the weights of a layer
   std::optional<Layout> best_;
   double time_ = 0;
   std::vector<Tried> pool_;   // by forecast() without processors
