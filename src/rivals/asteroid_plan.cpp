@@ -13,8 +13,8 @@ namespace {
 
 // Samples that fit a device's memory, at most `most`.
 std::int64_t room_for(const AsteroidProblem& problem, std::size_t device, std::size_t first, std::size_t last,
-                      std::size_t members, std::int64_t in_flight, std::int64_t most) {
-  const StageMemory one = stage_memory(problem.workload, first, last, 1, problem.recompute, problem.sharing(members));
+                      std::int64_t sharing, std::int64_t in_flight, std::int64_t most) {
+  const StageMemory one = stage_memory(problem.workload, first, last, 1, problem.recompute, sharing);
   const double room = static_cast<double>(problem.network.device(device).memory.value()) - one.state;
   const double per_sample = one.at_work + static_cast<double>(in_flight) * one.per_flight;
   if (room < 0) return 0;
@@ -22,17 +22,16 @@ std::int64_t room_for(const AsteroidProblem& problem, std::size_t device, std::s
   return static_cast<std::int64_t>(std::floor(room / per_sample));
 }
 
-}  // namespace
-
-Allocation allocate_samples(const AsteroidProblem& problem, std::span<const std::size_t> members, std::size_t first,
-                            std::size_t last, std::int64_t in_flight) {
+// With the moments in shards on `sharing` devices.
+Allocation allocate_among(const AsteroidProblem& problem, std::span<const std::size_t> members, std::size_t first,
+                          std::size_t last, std::int64_t in_flight, std::int64_t sharing) {
   const std::size_t n = members.size();
   const std::int64_t flights = std::min(in_flight, problem.micro_batches);
   std::vector<std::int64_t> room(n), samples(n, 0);
   std::vector<double> rate(n);
   std::int64_t total_room = 0;
   for (std::size_t i = 0; i < n; ++i) {
-    room[i] = room_for(problem, members[i], first, last, n, flights, problem.micro_batch);
+    room[i] = room_for(problem, members[i], first, last, sharing, flights, problem.micro_batch);
     rate[i] = problem.network.device(members[i]).compute.value();
     total_room += room[i];
   }
@@ -76,6 +75,22 @@ Allocation allocate_samples(const AsteroidProblem& problem, std::span<const std:
   allocation.forward_s = slowest * forward;
   allocation.backward_s = slowest * backward;
   return allocation;
+}
+
+}  // namespace
+
+// Members without samples take no part in the all-reduce and hold no shard, so the others' shards are larger. Fewer
+// devices share from pass to pass, so it ends.
+Allocation allocate_samples(const AsteroidProblem& problem, std::span<const std::size_t> members, std::size_t first,
+                            std::size_t last, std::int64_t in_flight) {
+  std::int64_t sharing = problem.sharing(members.size());
+  for (;;) {
+    Allocation allocation = allocate_among(problem, members, first, last, in_flight, sharing);
+    const auto active = std::ranges::count_if(allocation.samples, [](std::int64_t samples) { return samples > 0; });
+    const std::int64_t holders = problem.sharing(static_cast<std::size_t>(active));
+    if (!allocation.found() || holders >= sharing) return allocation;
+    sharing = holders;
+  }
 }
 
 double all_reduce_s(const AsteroidProblem& problem, const AsteroidStage& stage) {

@@ -63,7 +63,7 @@ struct Allocation {
 
 /// (a) Samples in proportion to compute, none above what its memory holds, left-overs again over those with room;
 /// (b) one sample at a time from the slowest device to the one that would be fastest with it, while the group's slowest
-/// gets faster. Devices without room for a sample take none.
+/// gets faster. Devices without room for a sample take none. Where moments are in shards, those with samples hold them.
 [[nodiscard]] Allocation allocate_samples(const AsteroidProblem& problem, std::span<const std::size_t> members,
                                           std::size_t first, std::size_t last, std::int64_t in_flight);
 

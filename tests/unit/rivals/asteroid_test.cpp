@@ -227,6 +227,22 @@ TEST(AsteroidAllocation, EqualsEverySplit) {
   }
 }
 
+// A device has room for half of a stage's moments and a sample, not for all of them: two may take a sample each, but
+// one of them alone cannot take the only sample, as the other one then holds no shard.
+TEST(AsteroidAllocation, OnlyDevicesWithSamplesHoldShards) {
+  const Workload workload = describe_workload(small_model(2), 8, DType::f32);
+  const auto need = [&](std::int64_t sharing) {
+    const StageMemory one = stage_memory(workload, 1, 3, 1, false, sharing);
+    return one.state + one.at_work + one.per_flight;
+  };
+  const Case c(equal_devices(2, 1e9, 1e6, 0, static_cast<std::int64_t>((need(1) + need(2)) / 2)), 2, 8);
+  const Network network(c.devices, c.links);
+  AsteroidProblem problem{.workload = c.workload, .network = network, .devices = c.order, .sharded = true};
+  EXPECT_FALSE(allocate_samples(problem, c.order, 1, 3, 1).found());
+  problem.micro_batch = 2;
+  EXPECT_EQ(allocate_samples(problem, c.order, 1, 3, 1).samples, (std::vector<std::int64_t>{1, 1}));
+}
+
 // P equal stages of one device without transfers: (M + P - 1) (forward + backward) by the dominant step as well.
 TEST(AsteroidLatency, BalancedPipelineHasItsClosedForm) {
   RoundSummary summary;
