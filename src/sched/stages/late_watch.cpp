@@ -30,7 +30,8 @@ void LateWatch::begin_window(Device& of, const Times& to_do, Seconds now) const 
   of.messages = 2 * of.latency;
   of.port = port_;
   of.before = to_do;
-  of.at_processor = to_do[1];
+  of.to_come = to_do[1];
+  of.at_processor = std::min(of.backlog, std::max(0.0, of.computes - to_do[1]));
   of.before[1] = of.computes;  // what is down the link may wait for the processor
   of.sent = {};
 }
@@ -111,6 +112,8 @@ void LateWatch::count(Device& of, const timing::DeviceState& state, Seconds now)
                up = std::max(0.0, of.seen[2] + of.since_look[2] - to_do[2]);
   port_ += down * (state.profile.downlink.value() / server_.nic_out.value()) +
            up * (state.profile.uplink.value() / server_.nic_in.value());
+  const double came = std::max(0.0, of.seen[1] + of.since_look[1] - to_do[1]);
+  of.backlog = std::max(0.0, of.backlog - (now.value() - of.looked)) + came;
   of.loads = to_do[0] > of.since_look[0] * (1 + kRounding);
   of.seen = to_do;
   of.since_look = {};
@@ -150,9 +153,11 @@ std::vector<LateDevice> LateWatch::look(Seconds now, std::span<const timing::Dev
     const auto carries = [&](std::size_t r) { return gone(r) > kRounding * (of.before[r] + of.sent[r]); };
     const bool moves = of.answers || carries(0) || carries(2);
     for (std::size_t r = 0; r < kResources; ++r) {
-      // Where nothing came down, the processor has had nothing but what was there.
-      const double its = std::max(0.0, r == 1 && !moves ? of.at_processor - to_do[1] : gone(r));
+      // Where nothing came down, the processor has had nothing but what was there, and nothing tells how much it did.
+      const bool silent = r == 1 && !moves;
+      const double its = std::max(0.0, silent ? of.to_come - to_do[1] : gone(r));
       carried += its + of.largest[r];  // the panel under way when the window began counts for nothing
+      if (silent) carried += of.at_processor;
       // A panel counts as soon as it is begun, so one of them may not be done. A device that is believed too fast
       // holds up all that it is given; one that is believed too slow says so with its first answer.
       most = std::max({most, its - of.largest[r], of.largest[r] / 2});

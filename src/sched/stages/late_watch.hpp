@@ -69,7 +69,9 @@ class LateWatch {
     bool loads = false;                 // since the last look something was to come down all the time
     double looked = 0;                  // the last look
     double computes = 0;                // seconds, of all that it has not answered
-    double at_processor = 0;            // of them, of what was there when the window began
+    double to_come = 0;                 // of them, of what was not down when the window began
+    double backlog = 0;                 // at most, of what is down, if the device does as is believed
+    double at_processor = 0;            // that, when the window began
     double port = 0;                    // the interface's time when the window began
     Times before{}, sent{}, largest{};  // to do when it began; given since then; panels
     Times seen{}, since_look{};         // to do at the last look; given since then

@@ -40,6 +40,19 @@ struct Devices {
       states[i].down_busy = Seconds(std::max(0.0, states[i].down_busy.value() - done[i]));
     return watch.look(now, states);
   }
+  // Panels of 10 bytes and so many FLOP for every device. As long as they are not down, they are still to be computed.
+  void send_to_compute(std::int64_t panels, double flops) {
+    const plan::PanelRun run{.each = {Bytes(10), Flops(flops), Bytes(0)}, .panels = panels, .last_up = Bytes(0)};
+    for (timing::DeviceState& state : states) {
+      watch.sent(state.profile, run, true, now);
+      state.down_busy += run.down() / state.profile.downlink;
+      state.compute_busy += run.flops() / state.profile.compute;
+    }
+  }
+  // So many panels of those come down to a device.
+  void come_down(std::size_t device, double panels, double flops) {
+    states[device].compute_busy -= Seconds(std::min(states[device].compute_busy.value(), panels * flops / 100));
+  }
   std::vector<timing::DeviceState> states;
   LateWatch watch;
   Seconds now;
@@ -109,18 +122,32 @@ TEST(LateWatch, WhoTurnsSlowIsFoundSoon) {
 // What has not come down yet waits for no processor: who falls silent with much of it is not believed to compute it.
 TEST(LateWatch, WhoFallsSilentWithMuchToComputeIsFoundSoon) {
   Devices devices(4);
-  const plan::PanelRun run{.each = {Bytes(10), Flops(10), Bytes(0)}, .panels = 1000, .last_up = Bytes(0)};
-  for (timing::DeviceState& state : devices.states) {
-    devices.watch.sent(state.profile, run, true, devices.now);
-    state.down_busy += run.down() / state.profile.downlink;  // at the processor there is nothing yet
-  }
-  for (int i = 0; i < 6; ++i) EXPECT_TRUE(devices.after(1, {1, 1, 1, 1}).empty());
+  devices.send_to_compute(1000, 10);
+  const auto after = [&](const std::vector<double>& done) {
+    for (std::size_t i = 0; i < done.size(); ++i) devices.come_down(i, 10 * done[i], 10);
+    return devices.after(1, done);
+  };
+  for (int i = 0; i < 6; ++i) EXPECT_TRUE(after({1, 1, 1, 1}).empty());
   std::vector<LateDevice> late;
   int looks = 0;
-  for (; late.empty() && looks < 20; ++looks) late = devices.after(1, {1, 0, 1, 1});
+  for (; late.empty() && looks < 20; ++looks) late = after({1, 0, 1, 1});
   ASSERT_EQ(late.size(), 1U);
   EXPECT_EQ(late[0].device, 1);
   EXPECT_LE(looks, 6);
+}
+
+// Eight panels of 6 s come down within a second and are computed one after another. Meanwhile nothing comes or goes.
+TEST(LateWatch, WhoComputesWhatIsThereIsNotLate) {
+  Devices devices(4);
+  devices.send_to_compute(8, 600);
+  for (std::size_t i = 0; i < 4; ++i) devices.come_down(i, 8, 600);
+  for (int second = 1; second <= 48; ++second) EXPECT_TRUE(devices.after(1, {1, 1, 1, 1}).empty()) << second;
+  EXPECT_LE(devices.watch.worst(), 1);
+  for (const std::int32_t id : {0, 2, 3}) devices.watch.answered(id, 48, devices.now);
+  std::vector<LateDevice> late;
+  for (int second = 49; late.empty() && second < 200; ++second) late = devices.after(1, {1, 1, 1, 1});
+  ASSERT_EQ(late.size(), 1U) << "who says nothing is found all the same";
+  EXPECT_EQ(late[0].device, 1);
 }
 
 TEST(LateWatch, WhoHasNothingToDoIsNotLate) {
