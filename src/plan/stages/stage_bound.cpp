@@ -85,7 +85,7 @@ class Bound {
       sums_.push_back(cost.elements * static_cast<double>(size));
       // Of several groups, each sums what its own replicas run, however many sequences that are.
       const std::int64_t sequences = plan.groups[s] == 1 ? work.batch : 0;
-      operands_.push_back(count(cost.operands) * static_cast<double>(sequences));
+      operands_.push_back(count(least_read(costs_[s], owner, cost)) * static_cast<double>(sequences));
     }
   }
 
@@ -142,6 +142,12 @@ class Bound {
       return stage >= static_cast<std::int64_t>(first) && stage < static_cast<std::int64_t>(end);
     }
   };
+
+  // What an owner takes in of one sequence, whoever runs it. A replica that runs a whole head makes the maximum and the
+  // sum of a row itself, and is sent no more than the target.
+  [[nodiscard]] Bytes least_read(const StageCost& stage, const GradientOwner& owner, const OwnerCost& cost) const {
+    return owner.replica && stage.is_head() ? std::min(cost.operands, stage.taken_in(work_.seq)) : cost.operands;
+  }
 
   double in_tiles(const Stage& stage, bool back) { return tiles_(work_, stage.first, stage.end, back); }
 

@@ -52,6 +52,25 @@ TEST(StageScheduler, RunsEveryStepWithinItsMemoryAndAboveItsBounds) {
   }
 }
 
+// One device has everything, so no row is sent that another's head has made: the narrower the way down, the nearer a
+// step is to its bound.
+TEST(StageScheduler, BehindANarrowWayDownNoStepBeatsItsBound) {
+  for (const std::string family : {"gpt2", "opt", "llama"}) {
+    for (const DType wire : {DType::f32, DType::f16}) {
+      const model::StepGraph graph =
+          graph_of_shape({.family = family, .layers = 2, .width = 16, .vocabulary = 40, .freeze = {}}, 6);
+      const auto devices = devices_of(1, 1, 1e9);
+      fleet::ServerProfile server = kWide;
+      server.nic_out = BytesPerSecond(1e5);
+      SimulatedFleet fleet(devices, server, wire);
+      StageScheduler scheduler(fleet, graph, {{server, 0}, wire});
+      const Seconds bound = plan::stage_lower_bound(plan::stage_work_of(graph, wire), scheduler.plan(), devices, server,
+                                                    plan::server_share(graph, server));
+      EXPECT_GE(scheduler.run().time.value(), bound.value()) << family;
+    }
+  }
+}
+
 TEST(StageScheduler, CountsTheBytesThatLinksCarry) {
   const model::StepGraph graph = graph_of("opt", 6);
   const auto devices = devices_of(20, 7);
