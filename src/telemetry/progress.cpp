@@ -22,7 +22,7 @@ constexpr int kUsualColumns = 80;
 
 bool can_rewrite(std::FILE* out) {
   const char* term = std::getenv("TERM");
-  return ::isatty(::fileno(out)) == 1 && term != nullptr && std::strcmp(term, "dumb") != 0;
+  return ::isatty(::fileno(out)) == 1 && term != nullptr && *term != '\0' && std::strcmp(term, "dumb") != 0;
 }
 
 int columns_of(std::FILE* out) {
