@@ -73,6 +73,16 @@ done
 grep -q '^model:' input.yaml || fail "a result replaced the input"
 expect_code 0 "the page again" "$CLEAVE" report run -o run/report.html
 
+# "-" is standard output, and nothing else is printed there.
+for arguments in "check $TOP/tests/golden/llama_one.h5 --json" 'plan input.yaml --quiet --json' \
+  'simulate input.yaml --quiet --json' 'report run -o' 'calibrate -o'; do
+  # shellcheck disable=SC2086  # a command and its arguments
+  expect_code 0 "$arguments -" bash -c '"$@" 2> /dev/null' _ "$CLEAVE" $arguments -
+  first=$(head -c 1 "$scratch/out")
+  [[ $first = ['[{<#'] ]] || fail "$arguments -: it begins with '$first'"
+  [ ! -e ./- ] || { fail "$arguments -: there is a file of that name"; rm ./-; }
+done
+
 # Evaluations that cannot be made are told of.
 expect_code 0 "no validation part" "$CLEAVE" train input.yaml --quiet output.dir=unseen data.val_fraction=0
 expect_text "no validation part" 'warning: train\.eval_every is 2, but nothing is evaluated: .* has 0 tokens'

@@ -86,14 +86,15 @@ void declare(CLI::App& app, CommandLine& line, bool& version) {
   CLI::App* check =
       app.add_subcommand("check", "Train on reference files and compare: mpirun -n R cleave check REFERENCE.h5 ...");
   add_overrides(check, line, "REFERENCE.h5 ... [key=value ...]", 1);
-  check->add_option("--json", line.json, "Write the figures to this file")->check(refuse_empty);
+  check->add_option("--json", line.json, "Write the figures to this file; -: to standard output")->check(refuse_empty);
   CLI::App* plan = with_input(app.add_subcommand("plan", "Show who computes which part of every operation"));
-  plan->add_option("--json", line.json, "Write the plan to this file")->check(refuse_empty);
+  plan->add_option("--json", line.json, "Write the plan to this file; -: to standard output")->check(refuse_empty);
   CLI::App* simulate = with_input(app.add_subcommand("simulate", "Simulate a step in virtual time, without numbers"));
   simulate->add_option("--system", line.systems, "Systems to compare, comma-separated, or all")
       ->allow_extra_args(false)
       ->delimiter(',');
-  simulate->add_option("--json", line.json, "Write the figures to this file")->check(refuse_empty);
+  simulate->add_option("--json", line.json, "Write the figures to this file; -: to standard output")
+      ->check(refuse_empty);
   simulate->add_option("-o,--output", line.output, "Write report.html, timeline.json and trace.json to this folder")
       ->check(refuse_empty);
   simulate->add_flag("--quiet", line.quiet, "No progress");
@@ -122,7 +123,9 @@ void declare(CLI::App& app, CommandLine& line, bool& version) {
   });
   CLI::App* report = app.add_subcommand("report", "Show what happened in a run, or compare several, as one page");
   report->add_option("runs", line.files, "RUN_FOLDER ...")->required()->expected(1, -1);
-  report->add_option("-o,--output", line.output, "File to write; default: report.html in the folder of the only run")
+  report
+      ->add_option("-o,--output", line.output,
+                   "File to write, - for standard output; default: report.html in the folder of the only run")
       ->check(refuse_empty);
   CLI::App* info = app.add_subcommand("info", "Describe a checkpoint or reference file");
   info->add_option("checkpoint", line.files, "CHECKPOINT.h5")->required()->expected(1);

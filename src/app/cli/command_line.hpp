@@ -24,7 +24,7 @@ struct CommandLine {
   double temperature = 0.8;
   std::uint64_t seed = 1;
   std::string dtype = "f32";  ///< export
-  std::string output;         ///< report, calibrate: the file to write
+  std::string output;         ///< report, calibrate: the file to write; "-" for standard output
   bool hash = false;          ///< info
   bool quiet = false, verbose = false;
 };

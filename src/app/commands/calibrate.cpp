@@ -14,12 +14,12 @@
 #include <string>
 #include <vector>
 
-#include "cleave/base/atomic_file.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/kernels/gemm_kernels.hpp"
 #include "cleave/model/family.hpp"
 #include "cleave/rivals/registry.hpp"
 #include "cli/failures.hpp"
+#include "cli/result_file.hpp"
 #include "commands/calibration.hpp"
 #include "commands/commands.hpp"
 #include "commands/session.hpp"
@@ -130,12 +130,7 @@ Calibration measure_as_server(const CommandLine& line, Session& session, const s
   }
   Calibration c = summarize(std::move(survey), kernels, sharing);
   for (const std::string& warning : c.warnings) std::fprintf(stderr, "cleave: warning: %s\n", warning.c_str());
-  const std::string text = fragment(c);
-  if (line.output.empty()) {
-    std::fputs(text.c_str(), stdout);
-  } else {
-    replace_file(line.output, text);
-  }
+  write_result(line.output.empty() ? "-" : line.output, fragment(c));
   return c;
 }
 

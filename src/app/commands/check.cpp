@@ -13,7 +13,6 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
-#include "cleave/base/atomic_file.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/checkpoint/reference.hpp"
 #include "cleave/kernels/gemm_kernels.hpp"
@@ -21,6 +20,7 @@
 #include "cleave/server/checkpointing.hpp"
 #include "cleave/server/trainer.hpp"
 #include "cli/failures.hpp"
+#include "cli/result_file.hpp"
 #include "commands/commands.hpp"
 #include "commands/session.hpp"
 #include "input/input.hpp"
@@ -185,11 +185,12 @@ std::vector<Figure> compare(const checkpoint::Reference& r, server::ParameterSto
   return {loss, norm, logits, gradients, noise, final, after};
 }
 
-nlohmann::ordered_json report(const std::string& file, const std::vector<Figure>& figures, std::uint64_t hash) {
+nlohmann::ordered_json report(const std::string& file, const std::vector<Figure>& figures, std::uint64_t hash,
+                              std::FILE* table) {
   nlohmann::ordered_json entry{{"file", file}, {"holds", true}, {"parameters_hash", fmt::format("{:016x}", hash)}};
   for (const Figure& f : figures) {
-    std::printf("  %-30s %10.3e  limit %.0e  %s%s\n", f.name.c_str(), f.worst, f.limit, f.holds() ? "ok" : "FAILED",
-                f.holds() ? "" : fmt::format(" at {}", f.where).c_str());
+    std::fprintf(table, "  %-30s %10.3e  limit %.0e  %s%s\n", f.name.c_str(), f.worst, f.limit,
+                 f.holds() ? "ok" : "FAILED", f.holds() ? "" : fmt::format(" at {}", f.where).c_str());
     entry["figures"].push_back(
         {{"name", f.name}, {"worst", f.worst}, {"limit", f.limit}, {"where", f.where}, {"holds", f.holds()}});
     if (!f.holds()) entry["holds"] = false;
@@ -203,6 +204,7 @@ int check(const CommandLine& line, int argc, char** argv) {
   const Input input = check_settings(line);
   if (line.files.empty()) throw InputError("check takes at least one reference file");
   Session session(argc, argv);
+  std::FILE* const table = is_standard_output(line.json) ? stderr : stdout;
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
   int worst = 0;
   std::vector<server::RankInfo> missing;
@@ -238,9 +240,9 @@ int check(const CommandLine& line, int argc, char** argv) {
       int found = 0;
       try {
         const std::vector<Figure> figures = compare(*reference, parameters, trainer);
-        std::printf("%s: %s, %lld steps, %d rank%s\n", file.c_str(), options.model.family.c_str(),
-                    static_cast<long long>(reference->batches.steps), session.size(), session.size() > 1 ? "s" : "");
-        results.push_back(report(file, figures, parameters.hash()));
+        std::fprintf(table, "%s: %s, %lld steps, %d rank%s\n", file.c_str(), options.model.family.c_str(),
+                     static_cast<long long>(reference->batches.steps), session.size(), session.size() > 1 ? "s" : "");
+        results.push_back(report(file, figures, parameters.hash(), table));
         if (!results.back()["holds"].get<bool>()) found = static_cast<int>(ExitCode::check_failed);
       } catch (...) {
         missing = trainer.say_goodbye(Seconds(30));
@@ -250,11 +252,11 @@ int check(const CommandLine& line, int argc, char** argv) {
       return found;
     });
     worst = std::max(worst, code);
-    std::fflush(stdout);
+    std::fflush(table);
     if (!missing.empty()) break;
   }
   if (session.is_server() && !line.json.empty())
-    replace_file(line.json, results.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    write_result(line.json, results.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   session.finish(missing, worst);
   return worst;
 }

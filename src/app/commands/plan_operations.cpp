@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "cleave/base/atomic_file.hpp"
 #include "cleave/base/clock.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/model/family.hpp"
@@ -18,6 +17,7 @@
 #include "cleave/sched/simulated_fleet.hpp"
 #include "cleave/sched/stage_scheduler.hpp"
 #include "cleave/telemetry/progress.hpp"
+#include "cli/result_file.hpp"
 #include "commands/commands.hpp"
 #include "input/input.hpp"
 #include "input/run_setup.hpp"
@@ -154,7 +154,7 @@ int plan_operations(const CommandLine& line) {
 
   progress.drop();
   if (line.dry_run) std::printf("%s", input.effective.c_str());
-  if (line.json != "-") {
+  if (!is_standard_output(line.json)) {
     if (choice.stages) {
       std::printf("%s", stage_table(work, *choice.stages, spec.devices).c_str());
       std::printf("forecast %s, %s down, %s up, chunks of %lld tokens\n", show(choice.stages->forecast).c_str(),
@@ -191,11 +191,7 @@ int plan_operations(const CommandLine& line) {
   if (choice.stages) add_stages(out, whole, work, *choice.stages);
   out["operations"] = ordered_json::array();
   for (const Planned& p : list) out["operations"].push_back(json_of(p));
-  if (line.json == "-") {
-    std::puts(out.dump(1).c_str());
-  } else {
-    replace_file(line.json, out.dump(1) + "\n");
-  }
+  write_result(line.json, out.dump(1) + "\n");
   return 0;
 }
 

@@ -4,11 +4,11 @@
 
 #include <cstdio>
 
-#include "cleave/base/atomic_file.hpp"
 #include "cleave/base/clock.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/rivals/registry.hpp"
 #include "cleave/telemetry/progress.hpp"
+#include "cli/result_file.hpp"
 #include "commands/commands.hpp"
 #include "output/simulation_record.hpp"
 #include "output/study.hpp"
@@ -52,23 +52,19 @@ int simulate(const CommandLine& line) {
   study.progress = [&](const std::string& text) { record.tell(text); };
 
   nlohmann::ordered_json out = nlohmann::ordered_json::array();
-  if (line.json != "-") std::puts(table_head().c_str());
+  const bool json_alone = is_standard_output(line.json);
+  if (!json_alone) std::puts(table_head().c_str());
   for (const auto& system : systems) {
     record.watch(system->name());
     const rivals::SystemReport report = system->simulate(study);
     out.push_back(to_json(report));
     record.keep_layout(report);
     progress.drop();
-    if (line.json != "-") std::puts(table_row(report).c_str());
+    if (!json_alone) std::puts(table_row(report).c_str());
     std::fflush(stdout);
   }
-  if (line.json == "-") {
-    std::puts(out.dump(1).c_str());
-  } else if (!line.json.empty()) {
-    replace_file(line.json, out.dump(1) + "\n");
-  }
-  if (const auto page = record.store(out))
-    std::fprintf(line.json == "-" ? stderr : stdout, "report %s\n", page->c_str());
+  if (!line.json.empty()) write_result(line.json, out.dump(1) + "\n");
+  if (const auto page = record.store(out)) std::fprintf(json_alone ? stderr : stdout, "report %s\n", page->c_str());
   return 0;
 }
 

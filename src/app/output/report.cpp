@@ -11,6 +11,7 @@
 #include "cleave/base/atomic_file.hpp"
 #include "cleave/base/error.hpp"
 #include "cli/one_file.hpp"
+#include "cli/result_file.hpp"
 #include "commands/commands.hpp"
 #include "output/report_assets.hpp"
 #include "output/run_files.hpp"
@@ -186,9 +187,7 @@ std::string for_script(const ordered_json& data) {
   return safe;
 }
 
-}  // namespace
-
-void write_report(const std::vector<fs::path>& runs, const fs::path& file) {
+std::string page_of(const std::vector<fs::path>& runs) {
   // An object from the start: where memory runs out while the library makes one of null, its destructor crashes.
   ordered_json data(ordered_json::value_t::object);
   data["runs"] = ordered_json::array();
@@ -210,8 +209,12 @@ void write_report(const std::vector<fs::path>& runs, const fs::path& file) {
       .append("\n</script>\n<script>\n'use strict';\n{\n")
       .append(assets::kPageJs)
       .append("}\n</script>\n</body></html>\n");
-  replace_file(file, page);
+  return page;
 }
+
+}  // namespace
+
+void write_report(const std::vector<fs::path>& runs, const fs::path& file) { replace_file(file, page_of(runs)); }
 
 int report(const CommandLine& line) {
   if (line.files.empty()) throw InputError("report takes run folders", "cleave report RUN_FOLDER...");
@@ -223,8 +226,8 @@ int report(const CommandLine& line) {
     for (const std::string_view name : kRecordsOfRun) refuse_one_file(run / name, file);
     refuse_one_file(run / "sweep.json", file);
   }
-  write_report(runs, file);
-  std::printf("%s\n", file.string().c_str());
+  write_result(file.string(), page_of(runs));
+  if (!is_standard_output(file.string())) std::printf("%s\n", file.string().c_str());
   return 0;
 }
 
