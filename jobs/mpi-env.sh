@@ -43,11 +43,27 @@ find_cleave() {
   command -v cleave || echo "$1/../build/release/cleave"
 }
 
+# without_resume ARGUMENT...: into `arguments`, these but --resume and what it names.
+without_resume() {
+  arguments=()
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --resume) shift "$(($# > 1))" ;;
+      --resume=*) ;;
+      *) arguments+=("$1") ;;
+    esac
+    shift
+  done
+}
+
 # run_folder CLEAVE INPUT.yaml ARGUMENT...: output.dir of that training run. YAML has quotes round a path with blanks.
 run_folder() {
-  local cleave=$1
+  local cleave=$1 arguments argument kept=()
   shift
-  "$cleave" train "$@" --dry-run |
+  # A dry run reads what a run is to go on from, which may be gone when this one has checkpoints of its own.
+  without_resume "$@"
+  for argument in "${arguments[@]}"; do [ "$argument" = --resume-with-changes ] || kept+=("$argument"); done
+  "$cleave" train "${kept[@]}" --dry-run |
     sed -nE '/^output:/,$ { /^  dir: /!d; s/^  dir: (.*)  # .*/\1/; /^".*"$/ { s/^"(.*)"$/\1/; s/\\(["\\])/\1/g; }; p; }'
 }
 
@@ -63,15 +79,7 @@ go_on() {
   shift
   arguments=("$@")
   [ -n "$(checkpoints_of "$folder")" ] || [[ " $* " != *" --resume"* ]] || return 0
-  arguments=()
-  while [ $# -gt 0 ]; do
-    case $1 in
-      --resume) shift "$(($# > 1))" ;;
-      --resume=*) ;;
-      *) arguments+=("$1") ;;
-    esac
-    shift
-  done
+  without_resume "$@"
   arguments+=(--resume auto)
 }
 

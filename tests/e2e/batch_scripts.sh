@@ -35,6 +35,12 @@ for run in "with blanks/a 'run' # 1" link; do
   expect_text "$run: second start" 'requeued 7'
 done
 
+# What the first start went on from may be gone by then: the folder is found all the same.
+for asked in "--resume gone.h5" "--resume=gone.h5 --resume-with-changes"; do
+  # shellcheck disable=SC2086  # an option and its value
+  [[ "$(run_folder "$REAL" input.yaml output.dir=link $asked)" = */link ]] || fail "$asked: no folder is found"
+done
+
 # go_on keeps what was asked for until the run has a checkpoint of its own.
 mkdir none
 go_on none in.yaml --resume old.h5 a=b

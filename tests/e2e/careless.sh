@@ -83,6 +83,17 @@ for arguments in "check $TOP/tests/golden/llama_one.h5 --json" 'plan input.yaml 
   [ ! -e ./- ] || { fail "$arguments -: there is a file of that name"; rm ./-; }
 done
 
+# A dry run says what the run would go on from, and what stands against that.
+expect_code 0 "dry run, resumed" "$CLEAVE" train input.yaml --resume auto --dry-run
+expect_text "dry run, resumed" '^# resumes after step 4 from .*run/checkpoint-4\.h5'
+expect_code 0 "dry run, nothing to go on from" "$CLEAVE" train input.yaml --resume auto --dry-run output.dir=nowhere
+expect_text "dry run, nothing to go on from" '^# warning: no checkpoint in .*nowhere: starting anew'
+[ ! -e nowhere ] || fail "a dry run made a folder"
+expect_code 2 "dry run, no such checkpoint" "$CLEAVE" train input.yaml --resume gone.h5 --dry-run
+expect_code 2 "dry run, other settings" "$CLEAVE" train input.yaml --resume auto train.lr=1 --dry-run
+expect_text "dry run, other settings" 'was trained with other settings: train\.lr'
+expect_code 2 "dry run, no such parameters" "$CLEAVE" train input.yaml model.init=gone.h5 --dry-run
+
 # Evaluations that cannot be made are told of.
 expect_code 0 "no validation part" "$CLEAVE" train input.yaml --quiet output.dir=unseen data.val_fraction=0
 expect_text "no validation part" 'warning: train\.eval_every is 2, but nothing is evaluated: .* has 0 tokens'

@@ -81,7 +81,8 @@ Prepared prepare(const CommandLine& line, Input input, const server::DeviceRanks
   p.options = trainer_options(p.input);
   p.options.stage_plan = std::move(choice.stages);
   p.memory = check_memory(p.input, p.options, ranks);
-  if (line.dry_run) return p;
+  // A dry run reads what the run would start from, and draws nothing.
+  if (line.dry_run && line.resume.empty() && !p.input.model.init) return p;
   kernels::select_gemm_kernels(*kernels::parse_gemm_kernels(p.options.fleet.gemm_kernels));
   const model::StepGraph shapes = model::build_step(
       p.options.model, {.kind = model::StepKind::evaluate, .batch = 1, .clip = false, .freeze = {}, .loss_rows = 0});
@@ -119,6 +120,10 @@ void print_dry_run(const Prepared& p) {
               show(available_memory()).c_str());
   std::printf("# memory of a device: at most %s (%s)\n", show(p.memory.device_peak).c_str(),
               p.memory.device_name.c_str());
+  if (p.resumed)
+    std::printf("# resumes after step %lld from %s\n", static_cast<long long>(p.resumed->step),
+                p.resumed->from.string().c_str());
+  for (const std::string& notice : p.notices) std::printf("# warning: %s\n", notice.c_str());
 }
 
 // The training loop on the server.
