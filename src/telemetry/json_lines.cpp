@@ -72,7 +72,7 @@ JsonLines JsonLines::create(const fs::path& path) {
 }
 
 JsonLines JsonLines::open_resumed(const fs::path& path, const std::function<bool(std::int64_t)>& keep) {
-  std::int64_t dropped = 0;
+  std::int64_t dropped = 0, damaged = 0;
   if (fs::exists(path)) {
     const std::string before = read_file(path);
     std::string kept;
@@ -82,11 +82,13 @@ JsonLines JsonLines::open_resumed(const fs::path& path, const std::function<bool
       start = end == std::string::npos ? before.size() : end + 1;
       const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
       // A line without its end may be the first half of a longer number.
-      bool good = end != std::string::npos && object.is_object();
-      if (good && object.contains("step")) {
-        good = object["step"].is_number_integer() && keep(object["step"].get<std::int64_t>());
+      bool whole = end != std::string::npos && object.is_object(), wanted = true;
+      if (whole && object.contains("step")) {
+        whole = object["step"].is_number_integer();
+        wanted = whole && keep(object["step"].get<std::int64_t>());
       }
-      if (good) {
+      damaged += whole ? 0 : 1;
+      if (whole && wanted) {
         kept += line;
         kept += '\n';
       } else {
@@ -97,16 +99,21 @@ JsonLines JsonLines::open_resumed(const fs::path& path, const std::function<bool
   }
   JsonLines lines(path, open_file(path, 0));
   lines.dropped_ = dropped;
+  lines.damaged_ = damaged;
   return lines;
 }
 
 JsonLines::JsonLines(JsonLines&& other) noexcept
-    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)), dropped_(other.dropped_) {}
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      dropped_(other.dropped_),
+      damaged_(other.damaged_) {}
 
 JsonLines& JsonLines::operator=(JsonLines&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(descriptor_, other.descriptor_);
   std::swap(dropped_, other.dropped_);
+  std::swap(damaged_, other.damaged_);
   return *this;
 }
 

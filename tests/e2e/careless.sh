@@ -94,6 +94,12 @@ expect_code 2 "dry run, other settings" "$CLEAVE" train input.yaml --resume auto
 expect_text "dry run, other settings" 'was trained with other settings: train\.lr'
 expect_code 2 "dry run, no such parameters" "$CLEAVE" train input.yaml model.init=gone.h5 --dry-run
 
+# Damaged lines of metrics.jsonl are told of.
+cp -r run damaged
+sed -i '2s/loss/lo\x00s"s/' damaged/metrics.jsonl
+expect_code 0 "a damaged line" "$CLEAVE" train input.yaml --quiet --resume auto train.steps=5 output.dir=damaged
+expect_text "a damaged line" 'warning: metrics\.jsonl had 1 damaged line, which is left out'
+
 # Evaluations that cannot be made are told of.
 expect_code 0 "no validation part" "$CLEAVE" train input.yaml --quiet output.dir=unseen data.val_fraction=0
 expect_text "no validation part" 'warning: train\.eval_every is 2, but nothing is evaluated: .* has 0 tokens'

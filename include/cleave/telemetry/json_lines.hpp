@@ -58,6 +58,7 @@ class JsonLines {
   void sync() const;
 
   [[nodiscard]] std::int64_t dropped() const { return dropped_; }  ///< lines that open_resumed() left out
+  [[nodiscard]] std::int64_t damaged() const { return damaged_; }  ///< those of them that could not be read
 
  private:
   JsonLines(std::filesystem::path path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
@@ -65,7 +66,7 @@ class JsonLines {
 
   std::filesystem::path path_;
   int descriptor_ = -1;
-  std::int64_t dropped_ = 0;
+  std::int64_t dropped_ = 0, damaged_ = 0;
 };
 
 }  // namespace cleave::telemetry

@@ -198,6 +198,9 @@ class Run {
     for (const std::string& notice : p_.notices) log_.warning("{}", notice);
     for (const std::string& choice : p_.chosen) log_.info("{}", choice);
     if (p_.resumed) log_.warning("resuming after step {} from {}", p_.state.step, p_.resumed->from.string());
+    if (const std::int64_t damaged = folder_.damaged_lines(); damaged > 0)
+      log_.warning("metrics.jsonl had {} damaged line{}, which {} left out", damaged, damaged == 1 ? "" : "s",
+                   damaged == 1 ? "is" : "are");
     if (folder_.carried_out()) {
       const auto& [verdict, aside] = *folder_.carried_out();
       log_.warning(

@@ -55,12 +55,13 @@ RunFolder RunFolder::resume(const fs::path& folder, const Continuation& how) {
   make_folders(folder);
   FolderLock lock = FolderLock::take(folder);
   std::optional<CarriedOut> carried_out;
-  std::int64_t lines = 0;
+  std::int64_t lines = 0, damaged = 0;
   Seconds time{0};
   if (const auto verdict = find_verdict(folder)) {
     carried_out = {*verdict, checkpoint::set_aside_after(folder, verdict->after_step)};
     RunFolder before(folder, std::move(lock),
                      telemetry::JsonLines::open_resumed(folder / "metrics.jsonl", [](std::int64_t) { return true; }));
+    damaged = before.metrics_.damaged();
     before.take_back(verdict->after_step, verdict->devices);
     lock = std::move(before.lock_);
     lines = before.taken_back_;
@@ -70,6 +71,7 @@ RunFolder RunFolder::resume(const fs::path& folder, const Continuation& how) {
   RunFolder run(folder, std::move(lock),
                 telemetry::JsonLines::open_resumed(folder / "metrics.jsonl",
                                                    [&](std::int64_t line) { return line <= how.step; }));
+  run.damaged_lines_ = damaged + run.metrics_.damaged();
   run.moved_ = branched.set_aside;
   run.resumed_from_ = branched.from;
   run.carried_out_ = std::move(carried_out);

@@ -29,6 +29,8 @@ class RunFolder {
   [[nodiscard]] const std::optional<std::filesystem::path>& moved() const { return moved_; }
   /// The checkpoint that the run goes on from, under its name in this folder.
   [[nodiscard]] const std::optional<std::filesystem::path>& resumed_from() const { return resumed_from_; }
+  /// Lines of metrics.jsonl that resume() could not read, and left out.
+  [[nodiscard]] std::int64_t damaged_lines() const { return damaged_lines_; }
   /// The verdict that resume() carried out, and the checkpoints' names since.
   struct CarriedOut {
     Verdict verdict;
@@ -66,6 +68,7 @@ class RunFolder {
   std::optional<CarriedOut> carried_out_;
   telemetry::JsonLines metrics_;
   std::vector<telemetry::JsonObject> held_back_;
+  std::int64_t damaged_lines_ = 0;
   std::int64_t taken_back_ = 0;  // lines since the last append()
   Seconds taken_back_time_{0};
 };

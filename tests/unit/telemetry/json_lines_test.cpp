@@ -75,6 +75,7 @@ TEST_F(JsonLinesFile, ResumingDropsLaterStepsAndTornLines) {
   {
     JsonLines lines = JsonLines::open_resumed(path_, [](std::int64_t step) { return step <= 2; });
     EXPECT_EQ(lines.dropped(), 6);
+    EXPECT_EQ(lines.damaged(), 5);
     EXPECT_EQ(read_file(path_), whole);
     lines.append(JsonObject().add("step", 3));
   }
