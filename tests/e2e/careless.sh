@@ -100,6 +100,15 @@ sed -i '2s/loss/lo\x00s"s/' damaged/metrics.jsonl
 expect_code 0 "a damaged line" "$CLEAVE" train input.yaml --quiet --resume auto train.steps=5 output.dir=damaged
 expect_text "a damaged line" 'warning: metrics\.jsonl had 1 damaged line, which is left out'
 
+# What check is told in a map is heeded as what it is told by key.
+reference=$TOP/tests/golden/llama_one.h5
+for section in model train data; do
+  expect_code 2 "check of another $section" "$CLEAVE" check "$reference" "$section={}"
+  expect_text "check of another $section" "$section: check takes it from the reference file"
+done
+expect_code 2 "check in stages of what cannot be checked" "$CLEAVE" check "$reference" plan.layout=stages 'verify={mode: all}'
+expect_code 0 "check in stages by a second device" "$CLEAVE" check "$reference" plan.layout=stages 'verify={mode: quorum}'
+
 # Evaluations that cannot be made are told of.
 expect_code 0 "no validation part" "$CLEAVE" train input.yaml --quiet output.dir=unseen data.val_fraction=0
 expect_text "no validation part" 'warning: train\.eval_every is 2, but nothing is evaluated: .* has 0 tokens'

@@ -42,12 +42,6 @@ fleet:
     - {name: laptop, count: 2, compute: 4 TFLOP/s, memory: 4 GiB, downlink: 300 Mbit/s, uplink: 100 Mbit/s, latency: 5 ms}
 )";
 
-bool asks_for(std::string_view key, const std::vector<std::string>& overrides) {
-  return std::ranges::any_of(overrides, [&](const std::string& text) {
-    return text.starts_with(key) && text.size() > key.size() && text[key.size()] == '=';
-  });
-}
-
 Input check_settings(const CommandLine& line) {
   config::Document document = config::Document::parse(kFleet, "check");
   document.apply(line.overrides);
@@ -55,14 +49,13 @@ Input check_settings(const CommandLine& line) {
   Input input = declare_input(reader, Needs::no_data);
   input.verify.rollback = 0;  // nobody asks for steps to be taken back
   for (const std::string& override_ : line.overrides) {
-    const std::string section = override_.substr(0, override_.find('.'));
+    const std::string key = override_.substr(0, override_.find('=')), section = key.substr(0, key.find('.'));
     if (section == "model" || section == "train" || section == "data") {
-      reader.fault(override_.substr(0, override_.find('=')), "check takes it from the reference file",
-                   "fleet, server, plan and verify can be changed");
+      reader.fault(key, "check takes it from the reference file", "fleet, server, plan and verify can be changed");
     }
   }
   // What check asks for by itself is not the user's choice.
-  if (input.step.layout.layout == sched::Layout::stages && !asks_for("verify.mode", line.overrides)) {
+  if (input.step.layout.layout == sched::Layout::stages && !input.verify_given) {
     input.verify.mode = server::VerifyMode::off;
     input.verify_open = false;
   }

@@ -531,6 +531,7 @@ Input declare_input(config::Reader& reader, Needs needs) {
            "Which returned blocks are checked against their operands: none, a share, all; audit: a share is computed "
            "again and compared bit for bit; quorum: a share is computed by a second device too, which returns a digest "
            "of it. auto: sample in tiles, quorum in stages."});
+  input.verify_given = verify.given("mode");
   input.verify_open = !mode;
   input.verify.mode = mode.value_or(server::VerifyMode::sample);
   if (needs == Needs::everything)  // simulate multiplies nothing, so there is nothing to check

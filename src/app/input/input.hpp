@@ -66,6 +66,7 @@ struct Input {
   FleetInput fleet;
   ServerInput server;
   server::Verification verify;  ///< without the secret seed, which a run draws
+  bool verify_given = false;    ///< verify.mode
   bool verify_open = false;     ///< verify.mode is auto, and the layout not yet chosen: settle_verification()
   std::int64_t checkpoint_every = 100, checkpoint_keep = 2;
   bool checkpoint_failure_stops = false;
