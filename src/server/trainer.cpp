@@ -418,8 +418,8 @@ std::vector<float> Trainer::logits(std::span<const std::int32_t> tokens) {
   CLEAVE_ASSERT(static_cast<std::int64_t>(tokens.size()) == seq, "{} tokens", tokens.size());
   const model::StepGraph& graph = self.graph(model::StepKind::evaluate, 1, seq);
   const std::vector<std::int32_t> targets(tokens.size(), 0);
-  self.executor.begin_step(graph, {.tokens = tokens, .targets = targets, .update = {}, .on_gradient = {}});
-  self.scheduler->run(graph);
+  std::vector<Unchecked> recomputed;
+  self.run(graph, {.tokens = tokens, .targets = targets, .update = {}, .on_gradient = {}}, {}, recomputed);
   const kernels::ConstRows rows = self.executor.logits();
   std::vector<float> copy;
   for (std::int64_t t = 0; t < seq; ++t) copy.insert(copy.end(), rows.row(t), rows.row(t) + rows.cols);

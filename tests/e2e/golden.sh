@@ -21,6 +21,12 @@ for wire in fp16 bf16; do
     fail "reference runs in $wire"
 done
 
+# Nothing of a device that is found out stays, not in the logits either.
+for seed in 1 2 3; do
+  expect_code 0 "a liar, seed $seed" cleave_on "$1" check "$TOP/tests/golden/gpt2_tiny.h5" plan.layout=tiles verify.mode=quorum \
+    verify.fraction=1 "fleet.churn={lie_fraction: 0.4, lie_kind: element, lie_share: 0.5, seed: $seed}"
+done
+
 head -c 20000 "$TOP/tests/golden/gpt2_tiny.h5" > "$scratch/short.h5"
 expect_code 2 "a reference file cut short" cleave_on "$1" check "$scratch/short.h5"
 expect_text "a reference file cut short" 'short\.h5'
