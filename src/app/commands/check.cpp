@@ -225,11 +225,16 @@ int check(const CommandLine& line, int argc, char** argv) {
       code = session.serve();
       continue;
     }
+    bool goodbye = false;
     code = with_exit_code([&] {
       server::ParameterStore parameters(model::build_step(
           options.model, {.kind = model::StepKind::evaluate, .batch = 1, .clip = false, .freeze = {}, .loss_rows = 0}));
       server::load_parameters(file, parameters);
       server::Trainer trainer(parameters, options, &session.devices());
+      const auto leave = [&] {
+        goodbye = true;
+        missing = trainer.say_goodbye(Seconds(30));
+      };
       int found = 0;
       try {
         const std::vector<Figure> figures = compare(*reference, parameters, trainer);
@@ -238,12 +243,13 @@ int check(const CommandLine& line, int argc, char** argv) {
         results.push_back(report(file, figures, parameters.hash(), table));
         if (!results.back()["holds"].get<bool>()) found = static_cast<int>(ExitCode::check_failed);
       } catch (...) {
-        missing = trainer.say_goodbye(Seconds(30));
+        leave();
         throw;
       }
-      missing = trainer.say_goodbye(Seconds(30));
+      leave();
       return found;
     });
+    if (!goodbye) session.dismiss();
     worst = std::max(worst, code);
     std::fflush(table);
     if (!missing.empty()) break;

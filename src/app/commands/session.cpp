@@ -10,8 +10,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <set>
 
+#include "cleave/base/clock.hpp"
 #include "cleave/comm/loopback.hpp"
+#include "cleave/comm/message.hpp"
 #include "cleave/comm/start.hpp"
 #include "cleave/device/host.hpp"
 #include "cli/signals.hpp"
@@ -23,6 +26,8 @@ namespace {
 
 /// How long the last sends may take when a rank leaves.
 constexpr Seconds kLastSends{5.0};
+/// How often the server looks which ranks are gone while it waits for farewells.
+constexpr Seconds kFarewellNap{0.05};
 /// How long ranks with bad input wait for the first one to end the job. It is spent only where that one finds no fault.
 constexpr std::chrono::seconds kFirstRankPatience{5};
 /// How long MPI_Finalize may take before the ranks are taken for dead or stopped.
@@ -127,6 +132,25 @@ int Session::serve() {
     comm::MpiSession::leave_now(static_cast<int>(ExitCode::environment));
   }
   return 0;
+}
+
+void Session::dismiss() {
+  if (!mpi_ || !transport_) return;
+  std::set<int> there;
+  for (int rank = 1; rank < size(); ++rank) {
+    transport_->send(rank, comm::encode_goodbye());
+    there.insert(rank);
+  }
+  // What they have sent is taken in, so that they can leave: their hellos, too.
+  const SteadyClock clock;
+  for (const Seconds begun = clock.now(); !there.empty() && clock.now() - begun < kLastSends;) {
+    if (const auto received = transport_->wait(kFarewellNap)) {
+      const auto header = comm::decode(received->frame);
+      if (header && header->kind == comm::Kind::farewell) there.erase(received->source);
+    } else {
+      std::erase_if(there, [&](int rank) { return transport_->gone(rank); });
+    }
+  }
 }
 
 void Session::finish(const std::vector<server::RankInfo>& missing, int code, AfterMpi after) {

@@ -60,6 +60,10 @@ class Session {
   /// a word leaves the process.
   [[nodiscard]] int serve();
 
+  /// Where a part of the run ended before a trainer could say goodbye: the server says it, so that device ranks neither
+  /// wait for it in vain nor keep it from its end.
+  void dismiss();
+
   /// Ends the run: MPI is finalized if every rank said farewell. Otherwise those of the `missing` that still run on
   /// this host (stopped, say) are killed, so that the launcher does not wait for them, and the process leaves with
   /// `code`.

@@ -154,7 +154,8 @@ class Run {
     p_.options.fleet.observer = &status_;
   }
 
-  int operator()(std::vector<server::RankInfo>& missing) {
+  // `missing`: once goodbye is said, the ranks that did not answer it.
+  int operator()(std::optional<std::vector<server::RankInfo>>& missing) {
     folder_.store_input(p_.input.effective);
     announce();
     server::Trainer trainer(p_.parameters, p_.options, &session_.devices());
@@ -569,9 +570,10 @@ int train(const CommandLine& line, int argc, char** argv) {
     return code;
   }
 
-  std::vector<server::RankInfo> missing;
+  std::optional<std::vector<server::RankInfo>> missing;
   code = with_exit_code([&] { return Run(line, *prepared, session)(missing); });
-  session.finish(missing, code);
+  if (!missing) session.dismiss();
+  session.finish(missing.value_or(std::vector<server::RankInfo>()), code);
   return code;
 }
 
