@@ -42,12 +42,15 @@ struct Entry {
   bool is_file = false;    ///< a regular file or a link to one
 };
 
-/// The entries of a folder; empty, with a note in `found`, where it cannot be listed.
+/// The entries of a folder; empty, with a note in `found`, where it cannot be listed. Once the search is given up,
+/// none.
 std::vector<Entry> list(const fs::path& folder, Found& found) {
   std::vector<Entry> entries;
+  if (found.names_left < 0) return entries;
   std::error_code error;
   fs::directory_iterator next(folder.empty() ? fs::path(".") : folder, error);
-  for (; !error && next != fs::directory_iterator(); next.increment(error)) {
+  for (; !error && next != fs::directory_iterator() && found.names_left >= 0; next.increment(error)) {
+    --found.names_left;
     std::error_code ignored;
     const fs::path path = folder / next->path().filename();
     entries.push_back(
@@ -111,21 +114,21 @@ void sort(Found& found) {
 
 }  // namespace
 
-Found find_in_folder(const fs::path& folder) {
-  Found found;
+Found find_in_folder(const fs::path& folder, std::int64_t most_names) {
+  Found found{.files = {}, .unreadable = {}, .names_left = most_names};
   search(folder, found);
   sort(found);
   return found;
 }
 
-Found find_by_glob(const fs::path& pattern) {
+Found find_by_glob(const fs::path& pattern, std::int64_t most_names) {
   Components components;
   for (const fs::path& component : pattern.relative_path()) {
     // `**` twice in a row says no more than once, and would list the same folders over and over.
     if (component == "**" && !components.empty() && components.back() == "**") continue;
     if (!component.empty()) components.push_back(component.string());
   }
-  Found found;
+  Found found{.files = {}, .unreadable = {}, .names_left = most_names};
   if (!components.empty()) expand(pattern.root_path(), components, 0, found);
   sort(found);
   return found;

@@ -1,6 +1,7 @@
 // Finding text files: globs and folders, in an order that depends on names only.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -20,12 +21,13 @@ namespace cleave::data {
 struct Found {
   std::vector<std::filesystem::path> files;  ///< sorted by path
   std::vector<std::string> unreadable;       ///< "FOLDER: reason", for folders that could not be listed
+  std::int64_t names_left = 0;               ///< that may still be looked at; below 0 the search was given up
 };
 
-/// All files below `folder` that the search does not pass over.
-[[nodiscard]] Found find_in_folder(const std::filesystem::path& folder);
+/// All files below `folder` that the search does not pass over. Looks at `most_names` names, then gives up.
+[[nodiscard]] Found find_in_folder(const std::filesystem::path& folder, std::int64_t most_names);
 
-/// All files that a pattern with `*`, `?` and `**` yields.
-[[nodiscard]] Found find_by_glob(const std::filesystem::path& pattern);
+/// All files that a pattern with `*`, `?` and `**` yields; likewise.
+[[nodiscard]] Found find_by_glob(const std::filesystem::path& pattern, std::int64_t most_names);
 
 }  // namespace cleave::data

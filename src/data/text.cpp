@@ -40,13 +40,17 @@ std::optional<std::string> read_bytes(const fs::path& path, std::string& why) {
 
 class Loader {
  public:
-  Loader(std::string_view key, std::vector<Issue>& issues) : key_(key), issues_(issues) {}
+  Loader(std::string_view key, std::vector<Issue>& issues, std::int64_t most_names)
+      : key_(key), issues_(issues), most_names_(most_names) {}
 
   void load(const SourceEntry& entry) {
     std::error_code error;
     const auto status = fs::status(entry.resolved, error);
-    if (fs::is_directory(status)) {
-      load_found(entry, find_in_folder(entry.resolved), "the folder holds no text file",
+    if (fs::is_directory(status) && fs::equivalent(entry.resolved, entry.resolved.root_path(), error)) {
+      // Also what the kernel shows as files, some of which have no end.
+      report(entry, fmt::format("{}: the whole file system", entry.as_written), "name the folder of the text");
+    } else if (fs::is_directory(status)) {
+      load_found(entry, find_in_folder(entry.resolved, most_names_), "the folder holds no text file",
                  "binary and hidden files, build/ and runs/ are passed over");
     } else if (fs::exists(status) && !fs::is_regular_file(status)) {
       // A pipe has no end that is known, a device may have none at all.
@@ -54,7 +58,7 @@ class Loader {
     } else if (fs::exists(status)) {
       load_file(entry, entry.resolved, Binary::taken);
     } else if (is_glob(entry.resolved)) {
-      load_found(entry, find_by_glob(entry.resolved), "the pattern matches no text file",
+      load_found(entry, find_by_glob(entry.resolved, most_names_), "the pattern matches no text file",
                  "** stands for any folders, * and ? for parts of a name; binary and hidden files are passed over");
     } else if (error && status.type() != fs::file_type::not_found) {
       report(entry, fmt::format("{}: cannot be read: {}", entry.as_written, error.message()), "");
@@ -70,6 +74,11 @@ class Loader {
   enum class Binary { taken, passed_over };
 
   void load_found(const SourceEntry& entry, const Found& found, std::string_view nothing, std::string_view hint) {
+    if (found.names_left < 0) {
+      report(entry, fmt::format("{}: more than {} names to look through", entry.as_written, most_names_),
+             "name the folder of the text itself, or join its files");
+      return;
+    }
     for (const std::string& folder : found.unreadable) report(entry, "cannot list " + folder, "");
     bool any = !found.unreadable.empty();
     for (const fs::path& file : found.files) any = load_file(entry, file, Binary::passed_over) || any;
@@ -105,14 +114,16 @@ class Loader {
 
   std::string_view key_;
   std::vector<Issue>& issues_;
+  std::int64_t most_names_;
   Text text_;
   std::set<fs::path> taken_;
 };
 
 }  // namespace
 
-Text load_text(std::span<const SourceEntry> entries, std::string_view key, std::vector<Issue>& issues) {
-  Loader loader(key, issues);
+Text load_text(std::span<const SourceEntry> entries, std::string_view key, std::vector<Issue>& issues,
+               std::int64_t most_names) {
+  Loader loader(key, issues, most_names);
   const std::size_t before = issues.size();
   for (const SourceEntry& entry : entries) loader.load(entry);
   Text text = loader.take();

@@ -37,6 +37,9 @@ struct Text {
   std::vector<TextPart> parts;  ///< in order, without gaps; empty for text that came from no file
 };
 
+/// Names that the search for one entry's files looks at: a million take seconds. Who has more has named too much.
+inline constexpr std::int64_t kMostNames = 1'000'000;
+
 /// Reads every entry and joins what it finds: entries in the order given, files of one entry sorted by path.
 ///
 /// - A file is taken whole, whatever it holds.
@@ -46,8 +49,10 @@ struct Text {
 ///   are passed over except where the pattern spells them out.
 /// - A file that several entries name is taken once, at its first place.
 ///
-/// Errors: appends one Issue (key `key`) for each entry that is missing, unreadable, or yields nothing, and one if
-/// all of them together hold no byte; what could be read is returned nevertheless.
-[[nodiscard]] Text load_text(std::span<const SourceEntry> entries, std::string_view key, std::vector<Issue>& issues);
+/// Errors: appends one Issue (key `key`) for each entry that is missing, unreadable, the root of the file system, or
+/// yields nothing, or that has more than `most_names` names below it, and one if all of them together hold no byte;
+/// what could be read is returned nevertheless.
+[[nodiscard]] Text load_text(std::span<const SourceEntry> entries, std::string_view key, std::vector<Issue>& issues,
+                             std::int64_t most_names = kMostNames);
 
 }  // namespace cleave::data

@@ -69,6 +69,27 @@ TEST_F(LoadText, FileNamedOutrightIsTakenWhateverItHolds) {
   EXPECT_THAT(issues_, IsEmpty());
 }
 
+TEST_F(LoadText, LooksAtNoMoreNamesThanItMay) {
+  for (const char* name : {"d/a.txt", "d/e/b.txt"}) write(name, name);
+  for (const char* name : {"d", "d/**", "d/**/*.txt"}) {
+    issues_.clear();
+    EXPECT_THAT(load_text(std::vector{entry(name)}, "data.text", issues_, 6).parts, SizeIs(2)) << name;
+    EXPECT_THAT(issues_, IsEmpty()) << name;
+    EXPECT_THAT(load_text(std::vector{entry(name)}, "data.text", issues_, 2).parts, IsEmpty()) << name;
+    ASSERT_THAT(issues_, SizeIs(1)) << name;
+    EXPECT_THAT(issues_.front().message, HasSubstr("more than 2 names to look through")) << name;
+  }
+}
+
+TEST_F(LoadText, RefusesTheWholeFileSystem) {
+  for (const char* name : {"/", "/tmp/.."}) {
+    issues_.clear();
+    EXPECT_THAT(load({entry(name)}).parts, IsEmpty()) << name;
+    ASSERT_THAT(issues_, SizeIs(1)) << name;
+    EXPECT_THAT(issues_.front().message, HasSubstr("the whole file system")) << name;
+  }
+}
+
 TEST_F(LoadText, FollowsNoLinksToFolders) {
   write("d/a.txt", "a");
   fs::create_directory_symlink("..", folder_ / "d/loop");
