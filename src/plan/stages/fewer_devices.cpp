@@ -94,11 +94,12 @@ std::vector<std::size_t> by_worth(const StageWork& work, std::span<const fleet::
   return order;
 }
 
-void try_without_weak_ones(const StageWork& work, const FindLayout& find, std::vector<StageFleet>& fleets) {
+void try_without_weak_ones(const StageWork& work, const FindLayout& find, std::size_t most,
+                           std::vector<StageFleet>& fleets) {
   const std::vector<fleet::DeviceProfile> devices = fleets.front().devices;
   const std::vector<double> seconds = seconds_of_a_layer(work, devices);
   const std::vector<std::size_t> order = by_worth(work, devices);
-  for (std::size_t size = 1; size <= devices.size() / 2; ++size) {
+  for (std::size_t size = 1; size <= most && size < devices.size(); ++size) {
     if (seconds[order[size]] < kMuchWeaker * seconds[order[size - 1]]) continue;
     std::optional<StageFleet> fewer = fleet_of(devices, order, static_cast<std::int64_t>(size), find);
     if (fewer) fleets.push_back(std::move(*fewer));

@@ -21,8 +21,9 @@ namespace cleave::plan::stages {
 using FindLayout = std::function<std::optional<StagePlan>(std::span<const fleet::DeviceProfile>)>;
 /// Adds smaller fleets to the only one that is there, and sorts all by forecast.
 void leave_out(const StageWork& work, const FindLayout& find, std::vector<StageFleet>& fleets);
-/// Adds fleets of up to half of the devices, each without all that are worth less than half of those in it, to the only
-/// one that is there, and sorts all by forecast.
-void try_without_weak_ones(const StageWork& work, const FindLayout& find, std::vector<StageFleet>& fleets);
+/// Adds fleets of up to `most` devices, each without all that are worth less than half of those in it, to the only one
+/// that is there, and sorts all by forecast.
+void try_without_weak_ones(const StageWork& work, const FindLayout& find, std::size_t most,
+                           std::vector<StageFleet>& fleets);
 
 }  // namespace cleave::plan::stages

@@ -92,12 +92,14 @@ bool settled(const plan::StageFleet& fleet, bool own_plans) {
   return fleet.plan.chain > fleet.plan.forecast * kChain && quickest.compute <= slowest.compute * kUnlikeRates;
 }
 
-// Of fleets by forecast: a few that may be the quickest, and that of all devices if it may be.
+// Of fleets by forecast: a few that may be the quickest, and that of all devices if it may be, or is small: forecasts
+// of small fleets are off by more than those of others.
 void keep_likely(std::vector<plan::StageFleet>& fleets, std::size_t all) {
   const Seconds least = fleets.front().plan.forecast;
   std::size_t smaller = 0;
   std::erase_if(fleets, [&](const plan::StageFleet& fleet) {
-    const bool likely = fleet.plan.forecast <= least * kTrusted;
+    const bool small = fleet.devices.size() == all && all <= kRehearsedDevices;
+    const bool likely = small || fleet.plan.forecast <= least * kTrusted;
     return !likely || (fleet.devices.size() < all && ++smaller > kSmallerFleets);
   });
 }

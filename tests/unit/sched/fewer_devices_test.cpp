@@ -131,6 +131,35 @@ TEST(FewerDevices, MoreMemoryOnSlowDevicesMakesNoStepInRoundsSlower) {
   EXPECT_LE(step_with(1.5), 1.05 * step_with(1));
 }
 
+// A weak device has a stage of its own beside a strong one, or is left out. Which of them was tried had hung on the
+// last digit of a search, and so on the unit of time: some of these steps took nine times as long as others.
+TEST(FewerDevices, AWeakOneHoldsUpNoStrongOneWhateverTheUnitOfTime) {
+  for (const double rate : {0.25, 1.0, 2.0, 4.0, 64.0}) {
+    StepSpec spec = small_spec("llama", 3, 192, 16);
+    spec.layout.layout = Layout::stages;
+    spec.wire = DType::f32;
+    spec.plan.server.compute = FlopsPerSecond(1e11 * rate);
+    const auto device = [&](std::int64_t id, double compute, double downlink, double uplink, double latency) {
+      fleet::DeviceProfile of;
+      of.id = DeviceId(id);
+      of.memory = Bytes(8'000'000'000);
+      of.compute = FlopsPerSecond(compute * rate);
+      of.downlink = BytesPerSecond(downlink * rate);
+      of.uplink = BytesPerSecond(uplink * rate);
+      of.latency = Seconds(latency / rate);
+      return of;
+    };
+    const auto time = [&](std::vector<fleet::DeviceProfile> devices) {
+      spec.devices = std::move(devices);
+      return rehearsed(spec, *choose_layout(spec).stages);
+    };
+    const fleet::DeviceProfile weak = device(0, 3e11, 1.6e5, 1e5, 0.002), strong = device(1, 3e13, 5e7, 5e8, 0.3);
+    fleet::DeviceProfile alone = strong;
+    alone.id = DeviceId(0);
+    EXPECT_LE(time({weak, strong}), time({alone}) * kMore) << rate;
+  }
+}
+
 // What is taken is no slower than what would be taken without rehearsals.
 TEST(FewerDevices, RehearsalsMakeNoStepSlower) {
   for (const auto& [interface, count] : {std::pair(1.25e8, std::int64_t{60}), std::pair(1.25e9, std::int64_t{200})}) {
