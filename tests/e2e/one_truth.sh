@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # One truth: `train` with clock virtual reports, to the last digit, the step times that `simulate` predicts for the same
-# input, and the first step's bounds and bytes; devices that leave, join, slow down and hang included; and a simulation
-# run twice writes the same trace, byte for byte.
+# input, and the first step's bounds and bytes; devices that leave, join, slow down and hang included; `plan` reports the
+# first step's time; and a simulation run twice writes the same trace, byte for byte.
 #
 #   bash tests/e2e/one_truth.sh RANKS
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -55,6 +55,13 @@ PYTHON
 }
 
 compare "as given"
+# With the same jitter.
+expect_code 0 "plan" cleave_on 0 plan "$scratch/input.yaml" --json "$scratch/plan.json" --quiet
+python3 - "$scratch/simulate.json" "$scratch/plan.json" <<'PYTHON' || fail "plan: not the first step's time"
+import json, sys
+simulated, planned = (json.load(open(path)) for path in sys.argv[1:])
+sys.exit(simulated[0]["steps"][0]["step_s"] != planned["step_s"])
+PYTHON
 compare "an unlimited interface" server.nic_out=unlimited server.nic_in=unlimited fleet.devices.1.jitter='0 ms'
 compare "row groups, 16 bits" plan.row_groups=2 plan.wire=fp16
 compare "weights kept from row group to row group" plan.row_groups=4 plan.keep_weights=always fleet.devices.0.count=14

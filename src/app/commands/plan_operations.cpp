@@ -133,7 +133,7 @@ int plan_operations(const CommandLine& line) {
   telemetry::Progress progress(stderr, clock, progress_of_short_work(line.quiet));
   std::vector<Planned> list;
   if (!choice.stages || !line.json.empty()) list = plan_all(graph, devices, input, progress);
-  sched::SimulatedFleet fleet(spec.devices, spec.server(), spec.wire);
+  sched::SimulatedFleet fleet(spec.devices, spec.server(), spec.wire, {}, spec.seed);
   FleetStatus status(spec.devices, nullptr);
   status.on_operation([&](std::size_t begun, std::size_t all) {
     progress.update(static_cast<std::int64_t>(begun), fmt::format("a step: operation {} of {}", begun, all));
