@@ -50,6 +50,15 @@ done
 
 # Files in the place of folders, and files that somebody else wrote.
 expect_code 1 "a file in the place of a folder" "$CLEAVE" simulate input.yaml --quiet --output input.yaml/x
+golden=$TOP/tests/golden/llama_one.h5
+expect_code 2 "check of one file that is none" "$CLEAVE" check input.yaml "$golden" --json checked.json
+[ "$(grep -c '"holds": false' checked.json)" -eq 1 ] || fail "check of one file that is none: it holds"
+grep -q parameters_hash checked.json || fail "check of one file that is none: the other was not looked at"
+for command in plan simulate; do
+  expect_code 1 "$command --json gone/x.json" "$CLEAVE" "$command" input.yaml --quiet --json gone/x.json
+  expect_text "$command --json gone/x.json" 'write gone/x\.json: gone is no folder'
+  grep -q bound "$scratch/out" && fail "$command --json gone/x.json: it worked before it looked for the folder"
+done
 cp -r run odd
 odd_line() { echo "$1" >> odd/metrics.jsonl; }
 odd_line '{"step": 9, "dilation": 1.5}'

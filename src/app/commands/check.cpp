@@ -220,7 +220,11 @@ int check(const CommandLine& line, int argc, char** argv) {
       });
     }
     code = session.share_start_code(code, transport);
-    if (code != 0) return code;
+    if (code != 0) {  // the other files are looked at nevertheless
+      results.push_back({{"file", file}, {"holds", false}});
+      worst = std::max(worst, code);
+      continue;
+    }
     if (!session.is_server()) {
       code = session.serve();
       continue;

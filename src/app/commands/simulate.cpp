@@ -40,6 +40,7 @@ int simulate(const CommandLine& line) {
   if (line.files.size() != 1)
     throw InputError("simulate takes one input file", "cleave simulate INPUT.yaml [key=value ...]");
   const Input input = read_input(line.files.front(), line.overrides, Needs::no_data);
+  need_folder_of_result(line.json);
   const std::vector<std::unique_ptr<rivals::System>> systems = systems_of(line.systems);
   if (line.dry_run) {
     std::printf("%s", input.effective.c_str());
