@@ -473,7 +473,7 @@ TEST(StageLosses, WhatIsMadeAgainPassesTheInterfaceInTime) {
   }
 }
 
-// A few devices of the published fleet leave at once. Each of these steps once took 18 to 21 s longer: a helper's
+// A few devices of the published fleet leave at once. Steps like these once took 18 to 21 s longer: a helper's
 // weights held up what its own sums read; what was given to a device later was read before what it stood in for first;
 // and an owner whose acknowledgements waited behind sums on their way was taken for late.
 TEST(StageLosses, AFewOfThePublishedFleetAddLittle) {
@@ -484,7 +484,7 @@ TEST(StageLosses, AFewOfThePublishedFleetAddLittle) {
     std::vector<std::int64_t> victims;
   };
   const std::vector<std::int64_t> three{28, 73, 75}, five{28, 73, 75, 151, 188};
-  for (const auto& [seed, progress, victims] : {Case{55, 0.1, five}, Case{63, 0.5, three}, Case{69, 0.5, five}}) {
+  for (const auto& [seed, progress, victims] : {Case{55, 0.5, five}, Case{63, 0.5, three}, Case{69, 0.5, five}}) {
     const auto devices = published_devices(seed);
     const StageSchedulerOptions options = of_devices_alone();
     const plan::StagePlan plan = plan::plan_stages(plan::stage_work_of(graph, DType::f16), devices, options.stages);
