@@ -8,7 +8,7 @@ import pathlib
 import re
 import sys
 
-from . import loss_time, objectives, peers, regimes, stage_losses, stages, study, svg, tiles
+from . import front, loss_time, objectives, peers, regimes, stage_losses, stages, study, svg, tiles
 from .points import RUNS, TOP, store
 from .rows import ROWS
 from .study import Results, three
@@ -22,7 +22,7 @@ INLINE = re.compile(r"(<!--figure (\S+) (.+?)-->)(.*?)(<!--/figure-->)")
 # Studies whose figures other pages quote: name -> function of its Results that gives {key: text}.
 QUOTED = {"stages": stages.figures, "stage-losses": stage_losses.figures, "tiles": tiles.figures,
           "ideas": tiles.ideas_figures, "regimes": regimes.figures, "objectives": objectives.figures, "peers": peers.figures,
-          "loss-time": loss_time.figures}
+          "loss-time": loss_time.figures, "row-06": front.figures}
 
 
 def add_options(parser):
@@ -172,6 +172,8 @@ def write_all():
     store(study.RESULTS / "reproduction.md" if brief else REPRODUCTION, reproduction())
     if brief:
         return
+    if have("row-06"):
+        store(study.RESULTS / front.CHART, front.chart(Results("row-06")))
     for page, text in pages_with_markers():
         store(page, filled(text))
 
