@@ -108,6 +108,10 @@ done
 while IFS= read -r input; do
   case $input in # what is simulated need not fit this host
     */inputs/traces/*) ;; # events of a fleet, not an input
+    */inputs/finetune/*) # what it starts from is the user's to bring
+      expect_code 2 "$input" "$CLEAVE" train "$input" --dry-run "data.text=$scratch/text"
+      expect_text "$input" 'model\.init: model\.h5: no such file'
+      ;;
     */inputs/sim/* | */inputs/dtfm/*) expect_code 0 "$input" "$CLEAVE" simulate "$input" --dry-run ;;
     *) expect_code 0 "$input" "$CLEAVE" train "$input" --dry-run "data.text=$scratch/text" ;;
   esac
