@@ -21,6 +21,7 @@ Setting small_panels() {
   s.batch = 200;
   s.parts = kSmallParts;
   s.devices = unlike_devices(4);
+  s.devices.back() = slower({s.devices.back()}, 1.0 / 3).front();  // so it has many panels of every operation
   s.device_ranks = 2;
   s.verification = {.mode = server::VerifyMode::all, .seed = 8};
   return s;
