@@ -7,6 +7,7 @@
 
 #include "churn_schedule.hpp"
 #include "cleave/model/step_text.hpp"
+#include "head_in_parts.hpp"
 #include "run.hpp"
 
 namespace cleave::testing_run {
