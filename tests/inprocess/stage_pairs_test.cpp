@@ -81,6 +81,7 @@ TEST(StagePairs, AllFamiliesAndOddShapes) {
 // What train says of time and bytes, simulate says, if it draws the same.
 TEST(StagePairs, TakeTheTimeOfTheSimulator) {
   Setting s = in_stages(0.5);
+  s.devices = unlike_devices(5);
   s.verification.pair_secret = sched::stage_scheduler_options(options_of(s)).quorum->secret;
   const Outcome real = train(s);
   const Outcome simulated = simulate(s);

@@ -139,6 +139,8 @@ inline constexpr std::int64_t kChunkTokens = 128;
 /// server's interface takes long, since smaller fleets are planned for as well.
 [[nodiscard]] std::optional<StagePlan> find_stages(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
                                                    const StageOptions& options);
+/// In fleets of no more devices than this forecasts are off by more than layouts differ: whoever can rehearses them.
+inline constexpr std::size_t kSmallFleet = 128;
 /// Devices that a step may be planned for, in the order in which they were given, and their layout.
 struct StageFleet {
   std::vector<fleet::DeviceProfile> devices;

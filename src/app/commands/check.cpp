@@ -200,7 +200,7 @@ int check(const CommandLine& line, int argc, char** argv) {
   std::FILE* const table = is_standard_output(line.json) ? stderr : stdout;
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
   int worst = 0;
-  std::vector<server::RankInfo> missing;
+  std::optional<std::vector<server::RankInfo>> missing;  // once goodbye is said, the ranks that did not answer it
   for (const std::string& file : line.files) {
     std::optional<checkpoint::Reference> reference;
     server::TrainerOptions options;
@@ -226,19 +226,15 @@ int check(const CommandLine& line, int argc, char** argv) {
       continue;
     }
     if (!session.is_server()) {
-      code = session.serve();
+      (void)session.serve();
       continue;
     }
-    bool goodbye = false;
+    missing.reset();
     code = with_exit_code([&] {
       server::ParameterStore parameters(model::build_step(
           options.model, {.kind = model::StepKind::evaluate, .batch = 1, .clip = false, .freeze = {}, .loss_rows = 0}));
       server::load_parameters(file, parameters);
       server::Trainer trainer(parameters, options, &session.devices());
-      const auto leave = [&] {
-        goodbye = true;
-        missing = trainer.say_goodbye(Seconds(30));
-      };
       int found = 0;
       try {
         const std::vector<Figure> figures = compare(*reference, parameters, trainer);
@@ -247,20 +243,20 @@ int check(const CommandLine& line, int argc, char** argv) {
         results.push_back(report(file, figures, parameters.hash(), table));
         if (!results.back()["holds"].get<bool>()) found = static_cast<int>(ExitCode::check_failed);
       } catch (...) {
-        leave();
+        missing = trainer.say_goodbye(Seconds(30));
         throw;
       }
-      leave();
+      missing = trainer.say_goodbye(Seconds(30));
       return found;
     });
-    if (!goodbye) session.dismiss();
+    if (!missing) session.dismiss();
     worst = std::max(worst, code);
     std::fflush(table);
-    if (!missing.empty()) break;
+    if (missing && !missing->empty()) break;
   }
   if (session.is_server() && !line.json.empty())
     write_result(line.json, results.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
-  session.finish(missing, worst);
+  session.finish(missing.value_or(std::vector<server::RankInfo>()), worst);
   return worst;
 }
 

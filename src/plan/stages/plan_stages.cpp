@@ -97,9 +97,6 @@ std::vector<StagePlan> layouts_in_rounds(const StageWork& work, std::span<const 
   return {};
 }
 
-// Of so many devices layouts are rehearsed, which tells better than forecasts whether weak ones are of use.
-constexpr std::size_t kSmallFleet = 128;
-
 // With all of them, as far as they are of use.
 std::optional<StagePlan> find_for(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
                                   const StageOptions& options) {
@@ -133,7 +130,7 @@ std::vector<StageFleet> stage_fleets(const StageWork& work, std::span<const flee
     // A round of many devices has parts for all that fit it, and takes as long as the slowest of them.
     stages::try_without_weak_ones(work, find, devices.size() / 2, fleets);
   } else if (devices.size() <= kSmallFleet) {
-    // A stage that one device alone has takes as long as that device, however weak it is.
+    // A stage that one device alone has takes as long as that device, however weak it is. Rehearsals tell.
     stages::try_without_weak_ones(work, find, devices.size(), fleets);
   }
   return fleets;

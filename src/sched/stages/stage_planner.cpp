@@ -22,8 +22,8 @@ namespace {
 constexpr double kTrusted = 1.25;  // a step may be quicker than its forecast by so much
 // The same where the server's interface binds: its bytes are known, and steps take 0.944 of their forecasts or more.
 constexpr double kTrustedBehind = 1.07;
-// Layouts are rehearsed in fleets of no more devices than this, and no more of them than these.
-constexpr std::size_t kRehearsedDevices = 128, kRehearsedLayouts = 400;
+// Layouts that are rehearsed in small fleets, at most.
+constexpr std::size_t kRehearsedLayouts = 400;
 // Until chunks have passed so many stages in all: about a second of a core.
 constexpr std::int64_t kMostPassages = 1'000'000;
 // And of exchanges.
@@ -85,7 +85,7 @@ void renumber(plan::StagePlan& plan, NumberOf number_of) {
 // Where the server's interface binds, forecasts of candidates for yet fewer devices are lower than any step, and what
 // is left to choose first is how many devices take part: `own_plans` of larger fleets, nothing else.
 bool settled(const plan::StageFleet& fleet, bool own_plans) {
-  if (fleet.devices.size() <= kRehearsedDevices) return false;
+  if (fleet.devices.size() <= plan::kSmallFleet) return false;
   if (fleet.devices.size() > kMostRehearsedDevices || own_plans) return true;
   if (fleet.plan.rounds() > 1) return true;
   const auto [slowest, quickest] = std::ranges::minmax(fleet.devices, {}, &fleet::DeviceProfile::compute);
@@ -98,7 +98,7 @@ void keep_likely(std::vector<plan::StageFleet>& fleets, std::size_t all) {
   const Seconds least = fleets.front().plan.forecast;
   std::size_t smaller = 0;
   std::erase_if(fleets, [&](const plan::StageFleet& fleet) {
-    const bool small = fleet.devices.size() == all && all <= kRehearsedDevices;
+    const bool small = fleet.devices.size() == all && all <= plan::kSmallFleet;
     const bool likely = small || fleet.plan.forecast <= least * kTrusted;
     return !likely || (fleet.devices.size() < all && ++smaller > kSmallerFleets);
   });
@@ -106,7 +106,7 @@ void keep_likely(std::vector<plan::StageFleet>& fleets, std::size_t all) {
 
 // Of a larger fleet behind an interface that binds not only its own plan is rehearsed: it would not be without one.
 bool wants_candidates(const plan::StageFleet& fleet) {
-  return fleet.devices.size() > kRehearsedDevices && fleet.devices.size() <= kManyDevices && !settled(fleet, false);
+  return fleet.devices.size() > plan::kSmallFleet && fleet.devices.size() <= kManyDevices && !settled(fleet, false);
 }
 
 // Those that want candidates and whose own plans may take less than `quickest`: first the one of so many devices, then
@@ -194,7 +194,7 @@ std::optional<StagePlanner::Found> StagePlanner::quickest(std::vector<fleet::Dev
     renumber(by_forecast, real);
     return Found{std::move(by_forecast), std::nullopt};
   }
-  if (best->devices.size() <= kRehearsedDevices) {
+  if (best->devices.size() <= plan::kSmallFleet) {
     const double most = kExchanges * static_cast<double>(std::min(effort.passages, kMostPassages));
     exchange(best->plan, numbered(best->devices), std::move(best->rehearsal), static_cast<std::int64_t>(most));
   }
