@@ -1,5 +1,5 @@
 // Pieces: a step cut where only the residual stream crosses, for layouts in which a device holds the weights of
-// neighbouring pieces (docs/cost_model.md, "Stages").
+// neighbouring pieces (docs/stage_layouts.md).
 //
 // A piece is the attention half of a layer (norm, q k v, attention, projection, residual), its MLP half, or the head
 // with the last norm and the loss. pieces_of() sorts the operations of a StepGraph into pieces, so FLOP, tensors and

@@ -1,4 +1,4 @@
-// Lower bounds of a step (docs/cost_model.md derives both): of one layout in stages, and of any layout at all.
+// Lower bounds of a step: of one layout in stages (docs/stage_layouts.md), and of any at all (docs/cost_model.md).
 #pragma once
 
 #include <span>

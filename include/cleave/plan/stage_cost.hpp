@@ -1,4 +1,4 @@
-// What a stage costs (docs/cost_model.md, "Stages"): bytes, FLOP and memory of its weights, its chunks of tokens, open
+// What a stage costs (docs/stage_layouts.md): bytes, FLOP and memory of its weights, its chunks of tokens, open
 // sequences and gradient slices. Pure; the planner and the scheduler ask here.
 #pragma once
 

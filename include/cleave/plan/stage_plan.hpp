@@ -1,4 +1,4 @@
-// StagePlan: a step in which devices hold weights (docs/cost_model.md, "Stages"), as a value.
+// StagePlan: a step in which devices hold weights (docs/stage_layouts.md), as a value.
 //
 // The model's pieces (model/pieces.hpp) are cut into stages. The weights of a stage lie on its replicas for one step;
 // sequences pass through the stages in chunks of tokens, forward from the bottom, backward from the top, by way of the
@@ -92,7 +92,7 @@ struct GradientOwner {
 
 /// Where devices cannot hold all stages at once, stages have rounds, from the bottom, and those of one round have all
 /// devices to themselves: all sequences go forward through round after round, back from the last one, and then back
-/// through the others from the top, whose weights come again for it (docs/cost_model.md, "Rounds"). Pieces that no
+/// through the others from the top, whose weights come again for it (docs/stage_layouts.md, "Rounds"). Pieces that no
 /// device has room for make stages that run in tiles, each in a round of its own between those of the others.
 struct StagePlan {
   std::int64_t chunk = 0;       ///< tokens

@@ -1,4 +1,4 @@
-// Fleets of a few sizes, each of the devices that are worth most (docs/cost_model.md, "Fewer devices").
+// Fleets of a few sizes, each of the devices that are worth most (docs/stage_layouts.md, "Fewer devices").
 #include "stages/fewer_devices.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// How long a candidate's step is forecast to take (docs/cost_model.md, "Planner").
+// How long a candidate's step is forecast to take (docs/stage_layouts.md, "Planner").
 #include <algorithm>
 #include <cmath>
 

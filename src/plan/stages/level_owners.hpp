@@ -19,7 +19,7 @@ struct Course {
 [[nodiscard]] Course course_of(const Problem& problem, const Layout& layout);
 
 /// When the last owner of the layout has sent its sums. Each sends when the last sequence has passed its stages, its
-/// downlink has read what it owns and its processor has summed it (docs/cost_model.md, "Planner").
+/// downlink has read what it owns and its processor has summed it (docs/stage_layouts.md, "Planner").
 [[nodiscard]] double owners_end(const Problem& problem, const Layout& layout);
 
 /// The same without what is planned for chance: for forecasts of a layout that was chosen by owners_end().

@@ -1,4 +1,4 @@
-// Layouts in rounds (docs/cost_model.md, "Rounds"): runs of pieces that are laid out one by one, each on all devices.
+// Layouts in rounds (docs/stage_layouts.md, "Rounds"): runs of pieces, laid out one by one, each on all devices.
 #pragma once
 
 #include <span>

@@ -1,7 +1,7 @@
 // Recovery: what lost devices had is given to others.
 //
-// The server keeps every boundary, so nothing on a device is the only copy (docs/cost_model.md, "Losses"). Sequences go
-// to other replicas, a stage that lacks uplink gets helpers, and sums are made again by stand-ins. What finds no room
+// The server keeps every boundary, so nothing on a device is the only copy (docs/stage_layouts.md, "Losses"). Sequences
+// go to other replicas, a stage that lacks uplink gets helpers, and sums are made again by stand-ins. What finds no room
 // waits, and is tried again.
 #pragma once
 

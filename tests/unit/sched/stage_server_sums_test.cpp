@@ -26,7 +26,7 @@ std::int64_t sums_of_server(const stages::StageRun& run) {
   return std::ranges::count(run.owner, stages::kServer, &stages::OwnerState::device);
 }
 
-// The examples of docs/cost_model.md, "Losses": an MLP half, a layer and two layers of OPT-13B.
+// The examples of docs/stage_layouts.md, "Losses": an MLP half, a layer and two layers of OPT-13B.
 TEST(StageServerSums, FlopOfSlices) {
   const model::StepGraph graph = published_step();
   const plan::StageWork work = plan::stage_work_of(graph, DType::f16);
