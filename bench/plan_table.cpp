@@ -1,4 +1,4 @@
-// Prints how close plans come to their lower bounds, over fleets, sizes and models: the table of docs/measurements.md.
+// Prints how close plans come to their lower bounds, over fleets, sizes and models (docs/measurements/planner.md).
 //
 //   plan_table [--devices 8,64,...] [--fleets mild,...] [--seed 42] [--models opt-13b,...] [--partition auto]
 //   [--unlimited] [--objective alone|step] [--detail] [--compare grid]
