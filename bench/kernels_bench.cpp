@@ -131,10 +131,13 @@ BENCHMARK(micro_kernel)->Threads(static_cast<int>(std::thread::hardware_concurre
 
 constexpr std::int64_t kRows = 8192, kCols = 4096, kElements = kRows * kCols;
 
+bench::LargeArray large_array(const std::vector<float>& values) { return {values.begin(), values.end()}; }
+
 // What the server's kernels work on: far more than fits the caches. Row i of x is what the checks look at.
 struct Tensors {
-  std::vector<float> x = random_floats(kElements, 3), dy = random_floats(kElements, 4), out = x;
-  std::vector<float> first = std::vector<float>(x.size()), second = first;  // moments
+  bench::LargeArray x = large_array(random_floats(kElements, 3)), dy = large_array(random_floats(kElements, 4)),
+                    out = x;
+  bench::LargeArray first = bench::LargeArray(x.size()), second = first;  // moments
   std::vector<float> w = std::vector<float>(kCols, 1.0F), b = std::vector<float>(kCols, 0.5F), dw = b, db = b;
   std::vector<float> mean = std::vector<float>(kRows), scale = mean;
   std::vector<std::int32_t> targets = std::vector<std::int32_t>(kRows, 5);

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <vector>
 
+#include "cleave/base/block_pool.hpp"
 #include "cleave/kernels/parallel.hpp"
 #include "timing.hpp"
 
@@ -73,6 +74,21 @@ inline double peak_flops() {
   return peak;
 }
 
+/// For arrays that lie where the server's tensors do: in huge pages, where they are large.
+template <class T>
+struct LargeMemory {
+  using value_type = T;
+  [[nodiscard]] T* allocate(std::size_t count) {
+    return static_cast<T*>(large_memory().allocate(count * sizeof(T), kAlignment));
+  }
+  void deallocate(T* data, std::size_t count) { large_memory().deallocate(data, count * sizeof(T), kAlignment); }
+  friend bool operator==(const LargeMemory&, const LargeMemory&) = default;
+
+ private:
+  static constexpr std::size_t kAlignment = 64;
+};
+using LargeArray = std::vector<float, LargeMemory<float>>;
+
 /// What the memory gives: arrays far larger than the second-level caches, on the threads of a Parallel. Rates are of
 /// one pass, in bytes a second.
 class Memory {
@@ -96,7 +112,7 @@ class Memory {
     constexpr std::int64_t kStreams = 4, kChunk = 1 << 16;
     const double start = seconds_now();
     std::atomic<std::uint64_t> all{0};
-    for (const std::vector<float>* array : {&b_, &c_}) {
+    for (const LargeArray* array : {&b_, &c_}) {
       parallel.for_chunks(std::ssize(*array), kChunk, [&](std::int64_t begin, std::int64_t end) {
         const std::int64_t run = (end - begin) / kStreams / 2;  // of pairs of floats
         std::uint64_t sums[kStreams] = {};
@@ -114,7 +130,7 @@ class Memory {
   }
 
  private:
-  std::vector<float> a_, b_, c_;
+  LargeArray a_, b_, c_;
   volatile std::uint64_t read_ = 0;
 };
 
