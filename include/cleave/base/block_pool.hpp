@@ -12,18 +12,19 @@
 
 namespace cleave {
 
-/// Bytes of a huge page, and from how many bytes on a block asks for them: of smaller ones too much would lie idle.
+/// Bytes of a huge page; and the smallest block that asks for huge pages. A smaller block would leave too much of its
+/// last page idle.
 inline constexpr std::size_t kHugePage = std::size_t{2} << 20, kSmallestInHugePages = 2 * kHugePage;
 
-/// The heap for what is large: memory of kSmallestInHugePages and more starts on a boundary of, and asks for, huge
-/// pages; any other on a boundary of 64 bytes. Any thread may use it, as long as the process lives.
+/// The heap for large blocks. A block of kSmallestInHugePages bytes or more is aligned to a huge page and asks for huge
+/// pages; any other block is aligned to 64 bytes. Thread-safe; it lives as long as the process.
 [[nodiscard]] std::pmr::memory_resource& large_memory();
 
 /// Memory that is aligned to 64 bytes and not initialised. Move-only.
 class Block {
  public:
   Block() = default;
-  /// `from` must outlive the block. Errors: std::bad_alloc.
+  /// Takes max(capacity, 1) bytes. Requires: `from` outlives the block. Errors: std::bad_alloc.
   explicit Block(std::size_t capacity, std::pmr::memory_resource& from = large_memory());
   Block(Block&& other) noexcept { swap(other); }
   Block& operator=(Block&& other) noexcept {
@@ -48,32 +49,32 @@ class Block {
   std::pmr::memory_resource* from_ = nullptr;
 };
 
-/// What a pool may keep.
+/// What a BlockPool may keep. Sizes are capacities of blocks, in bytes.
 struct BlockPoolLimits {
-  /// A block is used again for requests of at least this share of its capacity.
+  /// A spare block serves a request only if the request fills at least this share of it.
   double least_fill = 1.0;
-  /// What is held, over the most that was in use at once.
+  /// Bound of in use + spare, as a multiple of the peak of in use; checked when a new block is allocated.
   double headroom = 1.0;
-  /// Bytes kept beside what is in use, at most.
+  /// Bound of spare.
   std::size_t spare = static_cast<std::size_t>(-1);
 };
 
-/// Gives out blocks, preferring those that came back. What it holds, in use or spare, never exceeds the most that was
-/// in use at once (capacities counted); spare blocks of other sizes give way, the largest first. One thread at a time.
+/// A pool of blocks. take() prefers a spare block, one that came back, to a new one. When in use + spare would pass the
+/// limits, spare blocks are freed, the largest first. Not thread-safe.
 class BlockPool {
  public:
-  /// `from` must outlive the pool and its blocks.
+  /// Requires: `from` outlives the pool and its blocks.
   explicit BlockPool(BlockPoolLimits limits = {}, std::pmr::memory_resource& from = large_memory())
       : limits_(limits), from_(from) {}
 
   /// A block of at least `bytes`. Errors: std::bad_alloc.
   [[nodiscard]] Block take(std::size_t bytes);
-  /// Takes a block back that take() gave.
+  /// Returns a block to the pool. Requires: it came from take() of this pool, or is empty.
   void give(Block block);
 
-  /// Most bytes that were in use at once.
+  /// The most bytes that were in use at once.
   [[nodiscard]] Bytes peak() const { return Bytes(static_cast<std::int64_t>(peak_)); }
-  /// In use and spare.
+  /// Bytes in use and spare, together.
   [[nodiscard]] Bytes held() const { return Bytes(static_cast<std::int64_t>(in_use_ + spare_)); }
 
  private:
@@ -91,7 +92,8 @@ class BlockPool {
 class PooledBlock {
  public:
   PooledBlock() = default;
-  /// Of a pool, which must outlive it, or, without one, of large_memory(). Errors: std::bad_alloc.
+  /// A block of at least `bytes`: from `pool`, which must outlive it, or from large_memory() where `pool` is null.
+  /// Errors: std::bad_alloc.
   PooledBlock(BlockPool* pool, std::size_t bytes) : pool_(pool), block_(pool ? pool->take(bytes) : Block(bytes)) {}
   PooledBlock(PooledBlock&& other) noexcept { swap(other); }
   PooledBlock& operator=(PooledBlock&& other) noexcept {

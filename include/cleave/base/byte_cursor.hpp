@@ -10,10 +10,12 @@
 
 namespace cleave {
 
+/// Writes values one after another. It checks no bounds: every call requires that so many bytes are left.
 class ByteWriter {
  public:
-  /// Writes from the first byte of `to` on. Requires: what is written fits.
+  /// Writes from the first byte of `to` on. Requires: `to` outlives the writer.
   explicit ByteWriter(std::span<std::byte> to) : to_(to) {}
+  /// Copies the elements of `values`. T is trivially copyable.
   template <class T>
   void put(std::span<T> values) {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -25,7 +27,8 @@ class ByteWriter {
   void put_value(const T& value) {
     put(std::span<const T>(&value, 1));
   }
-  /// Room for `count` values, to be written by the caller. Requires: it fits, and is aligned for them.
+  /// Passes over `count` values and returns the place for them; the caller writes them. Requires: the place is aligned
+  /// for T.
   template <class T>
   std::span<T> room(std::size_t count) {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -33,25 +36,29 @@ class ByteWriter {
     to_ = to_.subspan(count * sizeof(T));
     return {first, count};
   }
+  /// The bytes that were not written yet.
   [[nodiscard]] std::span<std::byte> rest() const { return to_; }
-  /// Leaves out bytes that somebody else writes. Requires: so many are left.
+  /// Passes over bytes that the caller writes through rest().
   void skip(std::size_t bytes) { to_ = to_.subspan(bytes); }
 
  private:
   std::span<std::byte> to_;
 };
 
-/// After the first read beyond the end nothing more is read, and ok() is false.
+/// Reads values one after another, for bytes from an untrusted sender. A read beyond the end yields zeros or nothing,
+/// reads no byte, and makes ok() false; so does every read after it.
 class ByteReader {
  public:
+  /// Requires: `from` outlives the reader and the views that it returns.
   explicit ByteReader(std::span<const std::byte> from) : from_(from) {}
+  /// The next value, copied.
   template <class T>
   T value() {
     T value{};
     take(&value, 1);
     return value;
   }
-  /// Copies `count` values. Requires: count is not negative and its bytes do not overflow.
+  /// The next `count` values, copied. Allocates only if so many are left.
   template <class T>
   std::vector<T> values(std::size_t count) {
     if (count > from_.size() / sizeof(T)) {
@@ -62,7 +69,7 @@ class ByteReader {
     take(values.data(), count);
     return values;
   }
-  /// The same without a copy: a view of the bytes. Requires: they are aligned for T.
+  /// The next `count` values, as a view of the bytes. Requires: they are aligned for T.
   template <class T>
   std::span<const T> view(std::size_t count) {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -74,18 +81,19 @@ class ByteReader {
     from_ = from_.subspan(count * sizeof(T));
     return {first, count};
   }
+  /// All that is left, as a view. Fails where it is no whole number of values. Requires: as view().
   template <class T>
   std::span<const T> rest_view() {
     if (from_.size() % sizeof(T) != 0) fail();
     return view<T>(from_.size() / sizeof(T));
   }
-  /// All that is left, where it is a whole number of values.
+  /// All that is left, copied. Fails where it is no whole number of values.
   template <class T>
   std::vector<T> rest() {
     if (from_.size() % sizeof(T) != 0) fail();
     return values<T>(from_.size() / sizeof(T));
   }
-  /// The next bytes themselves; none where there are not so many.
+  /// The next `count` bytes, as a view.
   std::span<const std::byte> bytes(std::size_t count) {
     if (count > from_.size()) {
       fail();
@@ -95,8 +103,11 @@ class ByteReader {
     from_ = from_.subspan(count);
     return taken;
   }
+  /// The bytes that were not read yet; empty after a failure.
   [[nodiscard]] std::span<const std::byte> left() const { return from_; }
+  /// No read has failed.
   [[nodiscard]] bool ok() const { return ok_; }
+  /// No read has failed, and nothing is left.
   [[nodiscard]] bool done() const { return ok_ && from_.empty(); }
 
  private:

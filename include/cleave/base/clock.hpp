@@ -5,6 +5,7 @@
 
 namespace cleave {
 
+/// A source of time. Times of different clocks are not comparable.
 class Clock {
  public:
   virtual ~Clock() = default;

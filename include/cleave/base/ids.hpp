@@ -7,6 +7,7 @@
 
 namespace cleave {
 
+/// An identity of one kind. Ids of different kinds do not convert into each other. Negative: no identity.
 template <class Tag>
 struct Id {
   std::int64_t value = -1;
@@ -25,8 +26,8 @@ using TensorId = Id<struct TensorIdTag>;    ///< index of a tensor in its StepGr
 /// The device id under which the server computes blocks itself when no device can.
 inline constexpr DeviceId kServerDevice{std::int64_t{1} << 40};
 
-/// Whose sums a way back is of use to, beside the number of one owner of gradients: all that its device has of the
-/// stage, or nobody's.
+/// In stages, for which owner's gradient sums a replica keeps the operands of a backward pass: an owner's number
+/// (0, 1, ...), all owners of the stage on the replica's device, or none.
 inline constexpr std::int32_t kForAllOwners = -1, kForNoOwner = -2;
 
 }  // namespace cleave

@@ -11,10 +11,12 @@
 
 namespace cleave {
 
+/// Bytes up to which a block is small: memory_for_pools() ends the program where there is none left for one.
 inline constexpr std::size_t kSmallBlock = std::size_t{64} << 10;
 
-/// The heap for pools. Where there is none left for a small block the program ends by std::terminate: pools of
-/// GNU's C++ library (12) catch the std::bad_alloc of their list of chunks and then read its last entry, of none.
+/// The heap that std::pmr pools take their memory from. Thread-safe. It calls std::terminate where there is no memory
+/// for a small block: the pools of GNU's C++ library 12 catch std::bad_alloc while their list of chunks is empty, and
+/// then read the last entry of that list. Errors: std::bad_alloc for larger blocks.
 [[nodiscard]] std::pmr::memory_resource& memory_for_pools();
 
 /// Gives memory to std::pmr containers and keeps what comes back for their next elements. Must outlive its containers.
@@ -30,6 +32,7 @@ class NodePool final : public std::pmr::unsynchronized_pool_resource {
 /// The pool of KeptVector and KeptMap, for up to 1 MiB at once. Any thread may use it, as long as the process lives.
 [[nodiscard]] std::pmr::memory_resource& kept_memory();
 
+/// An allocator over kept_memory(), for containers of the standard library. Errors of allocate(): std::bad_alloc.
 template <class T>
 struct KeptAllocator {
   using value_type = T;
@@ -43,7 +46,7 @@ struct KeptAllocator {
   friend bool operator==(KeptAllocator, KeptAllocator) { return true; }
 };
 
-/// Containers whose memory serves others after them.
+/// Containers over kept_memory(): what one frees serves the next one.
 template <class T>
 using KeptVector = std::vector<T, KeptAllocator<T>>;
 template <class Key, class T>

@@ -15,7 +15,9 @@ namespace cleave {
 /// avx2: AVX2, FMA, BMI and BMI2; avx512: besides, AVX-512 F, DQ, BW and VL.
 enum class Instructions : int { baseline = 0, avx2 = 1, avx512 = 2 };
 
+/// "baseline", "avx2" or "avx512".
 [[nodiscard]] std::string_view name_of(Instructions instructions);
+/// The level of that name; none for any other text.
 [[nodiscard]] std::optional<Instructions> parse_instructions(std::string_view name);
 
 /// The most that the processor and the operating system offer, whatever is hidden.
@@ -28,10 +30,11 @@ enum class Instructions : int { baseline = 0, avx2 = 1, avx512 = 2 };
 /// Whether less is used than the processor offers. Errors: as usable_instructions.
 [[nodiscard]] bool instructions_are_hidden();
 
-/// Every level up to the one usable at first, least first: what a test runs its loops with.
+/// Every level up to usable_instructions(), lowest first: a test runs its loops with each. Errors: as
+/// usable_instructions().
 [[nodiscard]] std::vector<Instructions> levels_to_try();
 
-/// For as long as it lives, all threads use `most` at most. For tests of loops; BLIS's kernels, once chosen, stay.
+/// Limits all threads to `most` for as long as it lives. For tests of loops; BLIS's kernels, once chosen, stay.
 class HideInstructions {
  public:
   /// Requires: most <= usable_instructions().

@@ -24,25 +24,28 @@ enum class PanelOrder : std::uint8_t {
 /// Bytes of a row of A's or column of B's norm exponent, where the operation has several K blocks.
 inline constexpr std::int64_t kNormExponentBytes = 2;
 
-/// Of `panels` panels with the result resident: this many bring operands. The last of them, and all after it, take
-/// parts of the result back, so that nothing else waits long for either link.
+/// How many of `panels` panels bring operands where the result stays resident. The last of these, and every panel after
+/// it, returns a part of the result, so that other traffic does not wait long for either link.
 constexpr std::int64_t result_resident_down(std::int64_t panels) { return (panels + 1) / 2; }
 
-/// Of an element of C: its accumulator or its result, whichever is larger. Terms as of gemm_resident_bytes().
+/// Bytes of an element of C on the device: its accumulator or its result, whichever is larger. Arguments: as
+/// gemm_resident_bytes().
 constexpr std::int64_t cell_bytes(DType wire, bool many_blocks, bool whole_depth) {
   const std::int64_t element = size_of(wire), sum = size_of(partial_sum_type(wire));
   return std::max(many_blocks ? sum : element, whole_depth ? element : sum);
 }
 
-/// Of a box whose result stays while k streams by: the operands of `depth` at once, and C.
+/// Memory of a box whose result stays while k streams by: the operands of `depth` elements of k at once, and C.
+/// Arguments: as gemm_resident_bytes().
 constexpr Bytes gemm_streamed_bytes(GemmShape box, DType wire, bool many_blocks, bool whole_depth, std::int64_t depth) {
   const std::int64_t exponent = many_blocks ? kNormExponentBytes : 0;
   return Bytes((box.m + box.n) * (std::min(box.k, depth) * size_of(wire) + exponent) +
                box.m * box.n * cell_bytes(wire, many_blocks, whole_depth));
 }
 
-/// Of a box m x n x k of a GEMM whose operands travel as `wire`. `many_blocks`: the operation has several K blocks;
-/// `whole_depth`: the box covers them all.
+/// Memory of a tasklet: a box m x n x k of a GEMM whose operands travel as `wire`, in `panels` panels in this order.
+/// `many_blocks`: the operation has several K blocks. `whole_depth`: the box covers all of them, so its result is
+/// finished and not a partial sum.
 constexpr Bytes gemm_resident_bytes(GemmShape box, DType wire, bool many_blocks, bool whole_depth, PanelOrder order,
                                     std::int64_t panels) {
   const std::int64_t strip = box.k * size_of(wire) + (many_blocks ? kNormExponentBytes : 0);
@@ -69,12 +72,13 @@ constexpr Bytes gemm_resident_bytes(GemmShape box, DType wire, bool many_blocks,
   return Bytes((box.m + box.n) * strip + area * cell);
 }
 
-/// Of columns of B that stay on a device from tasklet to tasklet: n strips of depth k, with their norm exponents.
+/// Memory of columns of B that stay on a device from tasklet to tasklet: n columns of depth k, and norm exponents.
 constexpr Bytes kept_columns_bytes(std::int64_t n, std::int64_t k, DType wire, bool many_blocks) {
   return Bytes(n * (k * size_of(wire) + (many_blocks ? kNormExponentBytes : 0)));
 }
 
-/// As gemm_resident_bytes() of a box whose columns of B are kept on the device, and counted there: rows stream by.
+/// Memory of a tasklet whose columns of B the device keeps already; kept_columns_bytes() counts those. Rows of A stream
+/// by. Arguments: as gemm_resident_bytes().
 constexpr Bytes gemm_resident_bytes_beside_columns(GemmShape box, DType wire, bool many_blocks, bool whole_depth,
                                                    std::int64_t panels) {
   const std::int64_t count = std::max<std::int64_t>(panels, 1), largest = (box.m + count - 1) / count;
@@ -84,7 +88,8 @@ constexpr Bytes gemm_resident_bytes_beside_columns(GemmShape box, DType wire, bo
          kept_columns_bytes(box.n, box.k, wire, many_blocks);
 }
 
-/// Of `pairs` attention pairs: operands and results of the panel that is computed and of the one that travels.
+/// Memory of a tasklet of `pairs` attention pairs, each with `queries` query heads: operands and results of the panel
+/// that is computed and of the one that travels.
 constexpr Bytes attention_resident_bytes(std::int64_t pairs, std::int64_t queries, std::int64_t seq,
                                          std::int64_t head_dim, DType wire, bool backward, std::int64_t panels) {
   const std::int64_t count = std::max<std::int64_t>(panels, 1), largest = (pairs + count - 1) / count;

@@ -18,6 +18,7 @@ inline constexpr std::int64_t kBlockK = 1536;
 /// Columns of the vocabulary whose maximum and sum of exponentials are found together, and between which a head may be
 /// cut (docs/numerics.md, "The head in parts"): a K block, so that no partial sum of dX is cut either.
 inline constexpr std::int64_t kVocabularyBlock = kBlockK;
+/// Number of vocabulary blocks that so many columns have, a short last one included.
 constexpr std::int64_t vocabulary_blocks(std::int64_t columns) {
   return (columns + kVocabularyBlock - 1) / kVocabularyBlock;
 }
@@ -25,6 +26,7 @@ constexpr std::int64_t vocabulary_blocks(std::int64_t columns) {
 /// Types that elements have on the wire, in files and in partial sums.
 enum class DType : std::uint8_t { f32 = 0, bf16 = 1, f16 = 2, f64 = 3, i32 = 4, i64 = 5, u16 = 6 };
 
+/// Bytes of an element.
 constexpr std::int64_t size_of(DType type) {
   switch (type) {
     case DType::bf16:
@@ -55,6 +57,7 @@ constexpr std::string_view name_of(DType type) {
 /// 64-bit scaled integers for fp32, 32-bit for the 16-bit types (docs/numerics.md).
 constexpr DType partial_sum_type(DType wire) { return wire == DType::f32 ? DType::i64 : DType::i32; }
 
+/// Sizes of a matrix product C[m x n] = A[m x k] B[k x n].
 struct GemmShape {
   std::int64_t m = 0, n = 0, k = 0;
   constexpr bool operator==(const GemmShape&) const = default;

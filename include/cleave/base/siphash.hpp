@@ -15,12 +15,13 @@ namespace cleave {
 using SipKey = std::array<std::byte, 16>;
 using SipTag = std::array<std::byte, 16>;
 
-/// The tag of a message that comes in pieces: as if they were one, wherever it was cut.
+/// The hash of a message that comes in pieces. The tag does not depend on where the message was cut.
 class SipHash {
  public:
   explicit SipHash(const SipKey& key);
+  /// Appends a piece of the message.
   void take(std::span<const std::byte> piece);
-  /// Of all pieces so far; the last call.
+  /// The tag of all pieces. No call may follow it.
   [[nodiscard]] SipTag tag();
 
  private:
@@ -34,12 +35,13 @@ class SipHash {
   std::size_t length_ = 0;           // of all pieces
 };
 
+/// The tag of a whole message.
 [[nodiscard]] SipTag siphash(const SipKey& key, std::span<const std::byte> message);
 
-/// Equal, in a time that does not tell where they differ.
+/// a == b, in constant time: it does not tell an attacker where the tags differ.
 [[nodiscard]] bool same_tag(const SipTag& a, const SipTag& b);
 
-/// A key of the operating system's randomness. Errors: EnvironmentError where it has none.
+/// A random key from the operating system. Errors: EnvironmentError where it has none.
 [[nodiscard]] SipKey secret_key();
 
 }  // namespace cleave
