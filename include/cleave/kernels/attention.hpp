@@ -20,10 +20,10 @@ struct PairShape {
   std::int64_t seq = 0, head_dim = 0;
 };
 
-/// Query rows that are worked on together. Part of the definition: chunks of a sequence begin at multiples of it.
+/// Query rows that are computed together. Results depend on it: chunks of a sequence must begin at multiples of it.
 inline constexpr std::int64_t kQueryRows = 128;
 
-/// Scratch that one call needs, in bytes: about seq * (2 * 128 + hd) floats backward, half of it forward.
+/// Bytes of scratch that one call needs: about seq * (2 * 128 + hd) floats backward, half as many forward.
 [[nodiscard]] Bytes attention_forward_scratch(PairShape shape);
 [[nodiscard]] Bytes attention_backward_scratch(PairShape shape);
 
@@ -39,18 +39,19 @@ void attention_forward(PairShape shape, const float* q, const float* k, const fl
 void attention_backward(PairShape shape, const float* q, const float* k, const float* v, const float* d_o, float* dq,
                         float* dk, float* dv, std::span<float> scratch);
 
-// A sequence in chunks: query rows [t0, t0 + rows) of a pair, where rows before t0 belong to earlier chunks. Chunks go
-// forward from the first to the last, backward from the last to the first, so that a chunk needs of the others keys,
-// values and their gradients only. q, o, d_o, dq: [G, rows, hd], of the chunk; k, v, dk, dv: [seq, hd], of which the
-// rows before t0 + rows are read or written. The bits of a row do not depend on how a sequence is cut.
-// Requires: t0 is a multiple of kQueryRows, and so is rows, but for the last chunk of a sequence; scratch as above.
+// A sequence may be computed in chunks: query rows [t0, t0 + rows) of a pair. The forward pass takes the chunks from
+// the first to the last, the backward pass from the last to the first. So a chunk needs nothing of the others but keys,
+// values and their gradients. The bits of a row do not depend on how the sequence is cut.
+//
+// q, o, d_o, dq: [G, rows, hd], of the chunk. k, v, dk, dv: [seq, hd]; their rows [0, t0 + rows) are read or written.
+// Requires: t0 is a multiple of kQueryRows, and so is `rows` unless the sequence ends with the chunk.
 
-/// As attention_forward.
+/// The chunk's rows of attention_forward(). Requires: scratch as attention_forward().
 void attention_forward_chunk(PairShape shape, std::int64_t t0, std::int64_t rows, const float* q, const float* k,
                              const float* v, float* o, std::span<float> scratch);
 
-/// dq as of attention_backward; the chunk's part of dk and dv is added to what is there. With the chunk that begins at
-/// t0, rows of dk and dv from t0 on are complete.
+/// The chunk's rows of attention_backward(): overwrites dq, and adds the chunk's part to dk and dv.
+/// Rows [t0, seq) of dk and dv are complete afterwards. Requires: scratch as attention_backward().
 void attention_backward_chunk(PairShape shape, std::int64_t t0, std::int64_t rows, const float* q, const float* k,
                               const float* v, const float* d_o, float* dq, float* dk, float* dv,
                               std::span<float> scratch);

@@ -17,13 +17,14 @@
 
 namespace cleave::kernels {
 
-/// Ratio of the largest row error of a pair's O to its bound: at most 1 for an honest one, infinite where it is not
-/// finite. Layouts and scratch as for attention_forward(); `result`: how O was rounded on its way.
+/// The largest ratio of a row's error to its bound in a pair's O: at most 1 where O is honest, infinite where O is not
+/// finite. Layouts and scratch: as attention_forward(). `result`: the type that O was rounded to for its transfer.
+/// `random`: where x is drawn from.
 [[nodiscard]] double check_attention_forward(PairShape shape, const float* q, const float* k, const float* v,
                                              const float* o, DType result, const Random& random,
                                              std::span<float> scratch);
 
-/// The same for dQ, dK and dV; scratch as for attention_backward().
+/// The same for dQ, dK and dV together. Layouts and scratch: as attention_backward().
 [[nodiscard]] double check_attention_backward(PairShape shape, const float* q, const float* k, const float* v,
                                               const float* d_o, const float* dq, const float* dk, const float* dv,
                                               DType result, const Random& random, std::span<float> scratch);

@@ -23,23 +23,24 @@ namespace cleave::kernels {
 [[nodiscard]] double cross_entropy_backward(Parallel& parallel, Rows logits, std::span<const std::int32_t> targets,
                                             float scale);
 
-/// Of each row: its maximum, the sum of exp(logit - maximum), and the loss whose sum over rows cross_entropy() gives.
-/// Requires: as above; the spans have an element a row.
+/// For each row: top = its maximum, sum = sum of exp(logit - top), loss = what cross_entropy() adds up over the rows.
+/// top, sum, loss: [rows]. Requires: as cross_entropy().
 void cross_entropy_rows(Parallel& parallel, ConstRows logits, std::span<const std::int32_t> targets,
                         std::span<float> top, std::span<double> sum, std::span<double> loss);
 
-/// The first half for a part of the vocabulary: m_b and s_b of its blocks, [rows][blocks] each.
-/// Requires: the part begins where a block does.
+/// m_b and s_b of the vocabulary blocks b of a part of the vocabulary. logits: [rows, columns of the part]; tops, sums:
+/// [rows, blocks of the part], row-major. Requires: the part begins where a block does.
 void cross_entropy_blocks(Parallel& parallel, ConstRows logits, std::span<float> tops, std::span<float> sums);
 
-/// What the blocks of a row come to, all of them in order: its sum, and its maximum. Requires: more than one block.
+/// Joins the blocks of one row: returns s = sum over b of s_b exp(m_b - m) and sets top = m = max m_b. tops, sums: m_b
+/// and s_b of all blocks of the vocabulary, in order. Requires: more than one block.
 [[nodiscard]] double join_blocks(std::span<const float> tops, std::span<const float> sums, float& top);
 
-/// What a row adds to the loss: log(exp_sum) - (target_logit - top).
+/// A row's loss: log(exp_sum) - (target_logit - top), exp_sum being the sum of exp(logit - top).
 [[nodiscard]] double loss_of(float target_logit, float top, double exp_sum);
 
-/// Columns [col0, col0 + logits.cols) of what cross_entropy_backward() makes of whole rows, with the same bits; `top`
-/// and `sum` are those of the whole rows.
+/// Replaces columns [col0, col0 + logits.cols) of the logits by their gradient, with the bits that
+/// cross_entropy_backward() gives for whole rows. top, sum [rows]: as cross_entropy_rows() gives for the whole rows.
 void cross_entropy_columns(Parallel& parallel, Rows logits, std::int64_t col0, std::span<const std::int32_t> targets,
                            std::span<const float> top, std::span<const double> sum, float scale);
 

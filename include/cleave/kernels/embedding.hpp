@@ -15,10 +15,9 @@ namespace cleave::kernels {
 void embed(Parallel& parallel, std::span<const std::int32_t> tokens, std::int64_t seq, ConstRows wte, ConstRows wpe,
            std::int64_t pos_offset, Rows x);
 
-/// dwte(tokens[r],.) += s dx(r,.) and dwpe(r mod seq + pos_offset,.) += s dx(r,.), in the order of r, s = `scale`, a
-/// power of two. Adds to what is
-/// there: a tied output matrix has its gradient in dwte already. A table whose data is nullptr gets no gradient:
-/// frozen, or no positions.
+/// dwte(tokens[r],.) += s dx(r,.) and dwpe(r mod seq + pos_offset,.) += s dx(r,.), in the order of r; s = `scale`, a
+/// power of two. It adds to what is there: dwte may hold the gradient of a tied output matrix already. A table whose
+/// data is nullptr (frozen, or no positions) gets no gradient. Requires: as embed().
 void embed_backward(Parallel& parallel, std::span<const std::int32_t> tokens, std::int64_t seq, ConstRows dx, Rows dwte,
                     Rows dwpe, std::int64_t pos_offset, float scale = 1);
 

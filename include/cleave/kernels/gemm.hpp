@@ -28,8 +28,8 @@ namespace cleave::kernels {
 /// exponents allow; the output is then unspecified (and never an integer made from a NaN that anybody may use).
 enum class [[nodiscard]] ProductStatus{ok, not_representable};
 
-/// Exponent of a row of zeros, for which any would do: small, so that it widens no bound, and moderate (quantize.hpp),
-/// so that rows of zeros, which are common, do not slow their tile down.
+/// Exponent of a row of zeros, for which any value is valid. It is small, so that it widens no error bound, and within
+/// the range of the fast kernels (quantize.hpp), since rows of zeros are common.
 inline constexpr std::int16_t kZeroExponent = -48;
 
 /// Whether a result is added to what is there.
@@ -45,7 +45,7 @@ void gemm_block(GemmShape shape, ConstMatrix a, ConstMatrix b, Matrix c, Accumul
 ProductStatus norm_exponents(Parallel& parallel, ConstMatrix a, std::int64_t rows, std::int64_t depth,
                              std::span<std::int16_t> exponents);
 
-/// The exponent of rows of which no norm is larger. Requires: bound > 0.
+/// An exponent e for rows whose 2-norm is at most `bound`: bound < 2^e <= 2 bound. Requires: bound > 0.
 [[nodiscard]] std::int16_t exponent_of_bound(double bound);
 
 /// Scaled integers of m x n elements, row-major, rows `ld` elements apart. type: DType::i32 or DType::i64.
@@ -77,8 +77,9 @@ struct ProductOperands {
   ConstMatrix a, b;
   std::int64_t k = 0;
 };
-/// multiply_box() of each of them into the same sums, which pass through memory once. Requires, errors: as
-/// multiply_box().
+
+/// sums (+)= the sum over the products of multiply_box(). The sums pass through memory once, not once a product.
+/// Requires, errors: as multiply_box().
 ProductStatus multiply_boxes(Parallel& parallel, std::int64_t m, std::int64_t n,
                              std::span<const ProductOperands> products, std::span<const std::int16_t> row_exponents,
                              std::span<const std::int16_t> col_exponents, PartialSums sums, Accumulate accumulate);
@@ -99,7 +100,7 @@ ProductStatus multiply_whole(Parallel& parallel, GemmShape shape, ConstMatrix a,
                              std::span<const std::int16_t> row_exponents, std::span<const std::int16_t> col_exponents,
                              DType accumulator, Matrix c);
 
-/// The same where B has been packed. C's rows are contiguous.
+/// The same for a packed B: A[m x b.k()], C[m x b.n()] with contiguous rows.
 ProductStatus multiply_whole(Parallel& parallel, std::int64_t m, ConstMatrix a, const PackedOperand& b,
                              std::span<const std::int16_t> row_exponents, std::span<const std::int16_t> col_exponents,
                              DType accumulator, Matrix c);

@@ -14,7 +14,9 @@ namespace cleave::kernels {
 /// Values travel between ranks: append, never renumber.
 enum class GemmKernels : int { generic = 0, haswell = 1, skx = 2 };
 
+/// "generic", "haswell" or "skx", as inputs have it.
 [[nodiscard]] std::string_view name_of(GemmKernels kernels);
+/// The family of that name; none for any other text.
 [[nodiscard]] std::optional<GemmKernels> parse_gemm_kernels(std::string_view name);
 
 /// Whether this processor can run them (haswell: AVX2 and FMA; skx: AVX-512 F, DQ, BW and VL).

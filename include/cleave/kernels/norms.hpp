@@ -18,7 +18,7 @@ void layer_norm(Parallel& parallel, ConstRows x, const float* w, const float* b,
 
 /// Gradients for dy, with n = (x - mean) * rstd and g = dy * w:
 ///   dx = rstd * (g - mean(g) - n * mean(g * n)),  dw = sum over rows of dy * n,  db = sum over rows of dy.
-/// dx (may be dy) and dw, db are overwritten; a dx without data is not computed.
+/// dx (may be dy), dw and db are overwritten. A dx without data is not computed. Shapes as layer_norm.
 void layer_norm_backward(Parallel& parallel, ConstRows x, const float* w, const float* mean, const float* rstd,
                          ConstRows dy, Rows dx, float* dw, float* db);
 

@@ -16,6 +16,7 @@
 
 namespace cleave::kernels {
 
+/// See the file comment.
 class Parallel {
  public:
   /// A pool that works with `threads` threads, the calling one included; 1 runs everything inline.
@@ -27,8 +28,8 @@ class Parallel {
 
   [[nodiscard]] int threads() const { return threads_; }
 
-  /// `meanwhile` is called between chunks by the thread whose loop it is, now and then (kMeanwhile), so that what must
-  /// be looked after does not wait for a long kernel. It must not use this pool; what it throws ends the loop.
+  /// Sets a function that the calling thread of a loop calls between chunks, at least kMeanwhile apart, so that other
+  /// duties do not wait for a long kernel. It must not use this pool. What it throws ends the loop.
   void set_meanwhile(std::function<void()> meanwhile) { meanwhile_ = std::move(meanwhile); }
   static constexpr Seconds kMeanwhile{200e-6};
 
@@ -44,16 +45,16 @@ class Parallel {
         const_cast<void*>(static_cast<const void*>(&body)));
   }
 
-  /// Sum of term(begin, end) over the chunks of for_chunks(), added in order of the chunks. A term must not sum chunks
-  /// itself. Errors: as for_chunks().
+  /// Sum of term(begin, end) over the chunks of for_chunks(), added in the order of the chunks: the same bits for any
+  /// number of threads. Requires: a term does not call sum_chunks() itself. Errors: as for_chunks().
   template <class Term>
   [[nodiscard]] double sum_chunks(std::int64_t n, std::int64_t chunk, Term&& term) {
     return sum_chunks_together(n, chunk, 1,
                                [&](std::int64_t begin, std::int64_t end, double* terms) { *terms = term(begin, end); });
   }
 
-  /// The same sum, where a call is given up to `together` chunks that follow each other: terms(begin, end, sums) sets
-  /// sums[c] to what the chunk from begin + c * chunk on comes to.
+  /// The same sum, with up to `together` neighbouring chunks in one call: terms_of(begin, end, sums) sets sums[c] to
+  /// the term of the chunk that begins at begin + c * chunk.
   template <class Terms>
   [[nodiscard]] double sum_chunks_together(std::int64_t n, std::int64_t chunk, std::int64_t together,
                                            Terms&& terms_of) {

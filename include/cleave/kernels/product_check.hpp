@@ -37,28 +37,29 @@ class ProductCheck {
   /// must not be able to know it.
   ProductCheck(GemmShape shape, DType operands, const Random& random);
 
-  /// Rows (or columns, as stored) [first, first + count) of B or A, contiguous. Each once, a matrix in one way
-  /// throughout. Requires of A: B is complete or, if B comes by rows and A by columns, those rows of it have come.
+  /// Takes rows (or columns, as stored) [first, first + count) of B or A; they are contiguous. Every row (column) is
+  /// taken once, and a matrix is taken by rows or by columns throughout. Requires, for take_a(): B is complete; or B
+  /// comes by rows and A by columns, and rows [first, first + count) of B were taken.
   void take_b(Stored stored, const void* lines, std::int64_t first, std::int64_t count);
   void take_a(Stored stored, const void* lines, std::int64_t first, std::int64_t count);
 
-  /// Ratio of the largest error among rows [first, first + count) of C to its bound: at most 1 for an honest block,
-  /// infinite where C is not finite. `rows`: as they came, row-major and contiguous, in type `result` (f32, bf16 or
-  /// f16), each element rounded to it once. Requires: A and B are complete.
+  /// The largest ratio of a row's error to its bound among rows [first, first + count) of C: at most 1 for an honest
+  /// block, infinite where C is not finite. `rows`: these rows as they were received, row-major and contiguous, in type
+  /// `result` (f32, bf16 or f16), each element rounded to it once. Requires: A and B are complete.
   [[nodiscard]] double ratio_of(DType result, const void* rows, std::int64_t first, std::int64_t count) const {
     return ratio_of(result, rows, first, count, InUnits{});
   }
-  /// The same where C is what stands in the rows times `scale`, and was summed of so many products, each rounded to a
-  /// multiple of `unit`: sums over tokens with a 16-bit wire.
+  /// For sums over tokens with a 16-bit wire (token_sums.hpp): C = `rows` times `scale`, and C is the sum of `products`
+  /// products, each rounded to a multiple of `unit`.
   struct InUnits {
     double scale = 1, unit = 0;
     std::int64_t products = 0;
   };
   [[nodiscard]] double ratio_of(DType result, const void* rows, std::int64_t first, std::int64_t count,
                                 const InUnits& in_units) const;
-  /// The same for partial sums over a run of K blocks, A and B being the run's part of the operands. Each block adds at
-  /// most half a unit of 2^(e_i + f_j - p), which goes into the bound. Exponents: of the whole block. `products`: how
-  /// many are added, where they are not K blocks.
+  /// The same for partial sums over a run of K blocks; A and B are the run's part of the operands. Each K block adds
+  /// half a unit of 2^(e_i + f_j - p) to the bound (gemm.hpp). row_exponents [m], col_exponents [n]: e and f of the
+  /// whole block. `products`: number of products that were added; 0: the number of K blocks.
   [[nodiscard]] double ratio_of(ConstPartialSums rows, std::int64_t first, std::int64_t count,
                                 std::span<const std::int16_t> row_exponents,
                                 std::span<const std::int16_t> col_exponents, std::int64_t products = 0) const;
@@ -73,8 +74,8 @@ class ProductCheck {
   KeptVector<double> values_, bounds_;  // A (B x); error of honest products
 };
 
-/// Whether no element is infinite or NaN; of partial sums, whether none is larger than honest ones can be (gemm.hpp).
-/// One pass through memory. `type`: any that a result travels in; `elements` of it at `data`.
+/// True where no element is infinite or NaN; for partial sums, where none is larger than honest ones can be (gemm.hpp).
+/// `type`: any type that a result travels in. data: `elements` elements. One pass through memory.
 [[nodiscard]] bool all_representable(DType type, const void* data, std::int64_t elements);
 
 }  // namespace cleave::kernels

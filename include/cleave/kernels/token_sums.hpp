@@ -25,32 +25,33 @@
 
 namespace cleave::kernels {
 
-/// Rows of a sequence whose sum is a float of its own before it is rounded to a unit: those of biases and norms.
+/// Rows of a sequence whose sum for a bias's or a norm's gradient is formed in floating point, before it is rounded to
+/// units.
 inline constexpr std::int64_t kTokenBlock = 128;
 
-/// What sums over tokens count. What is added may be 2^loss_bits times as large as what it stands for
-/// (model::StepGraph::loss_bits); a gradient is without that factor.
+/// The fixed unit of sums over tokens. With fp16 on the wire, gradients of activations carry the loss scale 2^loss_bits
+/// (model::StepGraph::loss_bits), and so do the products that are added. The sum, a parameter's gradient, does not.
 struct TokenUnit {
   DType wire = DType::f32;
   int loss_bits = 0;
   bool operator==(const TokenUnit&) const = default;
 
-  /// A gradient is its integer times 2^-of_gradient(); a product, or another value that is added, its own times
-  /// 2^-of_product().
+  /// gradient = sum * 2^-of_gradient(). A value with the loss scale that is added counts value * 2^of_product() units.
   [[nodiscard]] constexpr int of_gradient() const { return wire == DType::f32 ? 50 : 32; }
   [[nodiscard]] constexpr int of_product() const { return of_gradient() - loss_bits; }
-  /// A finished gradient travels, and is rounded to the wire type, as its integer times 2^-as_sent(): 1 is the least
-  /// number that fp16 has, so nothing vanishes, and integers up to 2^40 have 11 bits.
+  /// A finished gradient travels as sum * 2^-as_sent(), rounded to the wire type. A sum of 1 then is the least positive
+  /// number of fp16, so no gradient vanishes.
   [[nodiscard]] constexpr int as_sent() const { return wire == DType::f32 ? 50 : 24; }
-  /// What is sent times this is the gradient: a power of two.
+  /// gradient = value sent * scale_of_sent(). A power of two.
   [[nodiscard]] constexpr float scale_of_sent() const {
     return 1.0F / static_cast<float>(std::int64_t{1} << (of_gradient() - as_sent()));
   }
-  /// What larger ones are cut off at.
+  /// Values that are sent are clamped to this magnitude.
   [[nodiscard]] constexpr float largest_sent() const {
     return wire == DType::f16 ? 65504.0F : std::numeric_limits<float>::infinity();
   }
-  /// Norm exponents that stand for the unit where partial sums of such a type are looked at: of every row, and column.
+  /// The norm exponents e of every row and f of every column with which functions of gemm.hpp read partial sums of type
+  /// `sums`: unit = 2^(e + f - p).
   struct Exponents {
     std::int16_t row, column;
   };
@@ -60,17 +61,17 @@ struct TokenUnit {
   }
 };
 
-/// Tokens of a batch that a product sums over.
+/// A run of tokens of a batch that a product sums over.
 struct TokenRun {
   std::int64_t seq = 0;    ///< tokens of a sequence
-  std::int64_t first = 0;  ///< of the batch
+  std::int64_t first = 0;  ///< first token of the run, counted from the batch's first one
   TokenUnit unit{};
-  /// Where the product that begins at `token` (counted from `first`) ends.
+  /// The border at which the product that begins at `token` ends. Both are counted from `first`.
   [[nodiscard]] constexpr std::int64_t border_after(std::int64_t token) const {
     const std::int64_t at = first + token;
     return std::min((at / kBlockK + 1) * kBlockK, (at / seq + 1) * seq) - first;
   }
-  /// Products over `depth` tokens.
+  /// Number of products into which borders cut the first `depth` tokens.
   [[nodiscard]] constexpr std::int64_t products(std::int64_t depth) const {
     std::int64_t count = 0;
     for (std::int64_t token = 0; token < depth; token = border_after(token)) ++count;
@@ -78,40 +79,49 @@ struct TokenRun {
   }
 };
 
-/// How a product sums over its depth: by norms of its operands (gemm.hpp), or over tokens in fixed units.
+/// How a product sums over its depth: in scaled integers by the norms of its operands (gemm.hpp), or over tokens in
+/// fixed units.
 struct SumRule {
-  std::span<const std::int16_t> row_exponents, column_exponents;  ///< read where tokens.seq is 0
+  std::span<const std::int16_t> row_exponents, column_exponents;  ///< [m], [n]; read where tokens.seq is 0
   TokenRun tokens{};                                              ///< seq 0: it does not sum over tokens
 };
-/// multiply_box() or multiply_tokens(), and multiply_whole() or multiply_all_tokens().
+
+/// By the rule: multiply_run() is multiply_box() or multiply_tokens(), multiply_depth() is multiply_whole() or
+/// multiply_all_tokens(). Shapes, requirements, errors: theirs.
 ProductStatus multiply_run(Parallel& parallel, GemmShape shape, ConstMatrix a, ConstMatrix b, const SumRule& rule,
                            PartialSums sums, Accumulate accumulate);
 ProductStatus multiply_depth(Parallel& parallel, GemmShape shape, ConstMatrix a, ConstMatrix b, const SumRule& rule,
                              DType accumulator, Matrix c);
 
-/// sums[m x n] (+)= A[m x k] B[k x n] over k tokens. Requires: fp32, sums.type is i64; the run begins and ends at
-/// borders. Errors: not_representable.
+/// sums[m x n] (+)= A[m x k] B[k x n] over k tokens. Requires: fp32 on the wire; sums.type is i64; the run begins and
+/// ends at borders. Errors: not_representable.
 ProductStatus multiply_tokens(Parallel& parallel, GemmShape shape, ConstMatrix a, ConstMatrix b, TokenRun tokens,
                               PartialSums sums, Accumulate accumulate);
-/// A product over a run of tokens, A[m x k] B[k x n], that is one of several summed.
+/// One of several products that are summed: A[m x k] B[k x n] over a run of k tokens.
 struct TokenProduct {
   ConstMatrix a, b;
   std::int64_t k = 0;
   TokenRun tokens{};
 };
-/// multiply_tokens() of each of them into the same sums, tile by tile, so that sums pass through memory once.
+
+/// sums (+)= the sum over the products of multiply_tokens(), tile by tile: the sums pass through memory once.
+/// Requires, errors: as multiply_tokens().
 ProductStatus multiply_token_runs(Parallel& parallel, std::int64_t m, std::int64_t n,
                                   std::span<const TokenProduct> products, PartialSums sums, Accumulate accumulate);
-/// C = float(sums) of all tokens of a batch, as it is sent. C: one of its strides is 1.
+/// C[m x n] = float(sum of A[m x k] B[k x n] over all tokens of a batch), in the unit TokenUnit::as_sent(), not yet
+/// rounded to the wire type. Requires: one of C's strides is 1. Errors: not_representable.
 ProductStatus multiply_all_tokens(Parallel& parallel, GemmShape shape, ConstMatrix a, ConstMatrix b, TokenRun tokens,
                                   Matrix c);
-/// C = float(sums) of 64-bit sums, rounded once. Requires: fp32. C: one of its strides is 1.
+/// C[m x n] = float(sums) of 64-bit sums, rounded once. Requires: fp32 on the wire; one of C's strides is 1.
+/// Errors: not_representable.
 ProductStatus finish_token_products(Parallel& parallel, std::int64_t m, std::int64_t n, ConstPartialSums sums,
                                     Matrix c);
-/// Rounds a finished gradient to the wire type and takes it from what is sent to what it stands for.
+/// In place: rounds a finished gradient in the unit as_sent() to the wire type, and multiplies it by scale_of_sent().
+/// With fp32 on the wire it does nothing.
 void round_gradient(Parallel& parallel, TokenUnit unit, Rows gradient);
 
-/// Rows of whole sequences, or a part of one that begins with a block, in blocks of kTokenBlock rows of a sequence.
+/// Blocks of kTokenBlock rows of a sequence; the last block of a sequence may be shorter. The `rows` rows are those of
+/// whole sequences of `seq` rows each, or (with seq = rows) a part of one sequence that begins where a block does.
 struct TokenBlocks {
   std::int64_t rows = 0, seq = 0;
   [[nodiscard]] constexpr std::int64_t of_sequence() const { return (seq + kTokenBlock - 1) / kTokenBlock; }
@@ -124,23 +134,28 @@ struct TokenBlocks {
   }
 };
 
-/// The sums of columns over each block of sequences of `seq` rows: of_blocks[blocks.count() x cols].
+/// of_blocks[b, j] = sum over the rows of block b of rows(i, j), for TokenBlocks{rows.rows, seq}; resized to
+/// [blocks.count() x rows.cols].
 void column_sums_of_blocks(Parallel& parallel, ConstRows rows, std::int64_t seq, KeptVector<float>& of_blocks);
-/// sums[j] += the sum of column j over sequences of `seq` rows, block by block, in 64 bits. Errors: not_representable.
+/// sums[j] += the sum of column j, rounded to units of 2^-50 block by block (TokenBlocks{rows.rows, seq}).
+/// sums: [rows.cols]. Errors: not_representable.
 ProductStatus add_column_sums(Parallel& parallel, ConstRows rows, std::int64_t seq, std::span<std::int64_t> sums);
 
-/// The way back through a norm: layer_norm_backward(), or without `mean` rms_norm_backward(), of rows of sequences.
+/// The backward pass of a norm: layer_norm_backward(), or rms_norm_backward() where `mean` is null.
 struct NormBackward {
   ConstRows x, dy;
-  const float *gain = nullptr, *mean = nullptr, *rstd = nullptr;
-  Rows dx{};  ///< without data: not computed
+  const float *gain = nullptr, *mean = nullptr, *rstd = nullptr;  ///< [cols], [rows], [rows]
+  Rows dx{};                                                      ///< without data: not computed
+  /// Gradients of a block: the gain's, and those of a layer norm's bias.
   [[nodiscard]] std::int64_t sums() const { return (mean != nullptr ? 2 : 1) * dy.cols; }
 };
-/// dx, and for each block the gradients of the gain and, of a layer norm, of the bias: blocks.count() x of.sums().
+
+/// Computes dx, and for each block the gradient of the gain, followed for a layer norm by that of the bias.
+/// gradients: [blocks.count() x of.sums()].
 void norm_backward_by_blocks(Parallel& parallel, const NormBackward& of, const TokenBlocks& blocks, float* gradients);
 
-/// sums[j] += values[j], in units of 2^-50, of values that are 2^loss_bits times as large as what they stand for.
-/// Errors: not_representable.
+/// sums[j] += values[j] * 2^-loss_bits, in units of 2^-50. Requires: as many values as sums. Errors: not_representable
+/// where a value is not finite or 2^10 or larger; the others are added all the same.
 ProductStatus add_to_token_sums(std::span<const float> values, std::span<std::int64_t> sums, int loss_bits = 0);
 /// values[j] = float(sums[j]) in units of 2^-50, rounded once.
 void finish_token_sums(std::span<const std::int64_t> sums, std::span<float> values);

@@ -13,6 +13,7 @@
 
 namespace cleave::kernels {
 
+/// One number to and from the bit pattern of a 16-bit type.
 [[nodiscard]] std::uint16_t to_bf16(float x);
 [[nodiscard]] std::uint16_t to_f16(float x);
 [[nodiscard]] float from_bf16(std::uint16_t bits);
@@ -24,7 +25,7 @@ void narrow(DType type, ConstRows from, std::uint16_t* to, std::int64_t to_ld);
 /// to(i,j) = from[i * from_ld + j] in fp32, exactly. Requires: type is bf16 or f16.
 void widen(DType type, const std::uint16_t* from, std::int64_t from_ld, Rows to);
 
-/// Rows one after another in any wire type, fp32 too, to bytes and from them.
+/// Rows to and from bytes of a wire type: f32, bf16 or f16, rows one after another without gaps.
 void to_wire(DType type, ConstRows from, std::byte* to);
 void from_wire(DType type, const std::byte* from, Rows to);
 
