@@ -101,8 +101,9 @@ struct Operation {
   bool trans_a = false, trans_b = false;  ///< gemm: op() of in[0] and in[1]
   bool accumulate = false;                ///< gemm, cross_entropy: add to what out[0] holds; otherwise overwrite it
   GemmShape gemm;                         ///< gemm only
-  /// gemm: no row of op(in[0]) has a larger 2-norm, whatever it holds; 0: that depends on the row. Scaled integers
-  /// (kernels/gemm.hpp) then count the same in all rows, and who has some columns of in[0] need not know the others.
+  /// gemm: an upper bound of the 2-norm of every row of op(in[0]), known from the shape alone; 0: none is known. With a
+  /// bound, scaled integers (kernels/gemm.hpp) have one exponent for all rows, so a device that has only some columns
+  /// of in[0] can compute partial sums.
   double row_bound = 0;
   /// gemm: independent products of this shape, one per sequence or head. More than one only in graphs made for
   /// simulation (src/rivals/published_graph.hpp): no kernel computes them.
@@ -134,8 +135,8 @@ struct StepOptions {
 /// and moments takes as much memory.)
 inline constexpr std::int64_t kLogitsBudget = 256LL << 20;
 
-/// Of a step of so many tokens: the largest power of two that is no larger than their number, so that the gradient of a
-/// mean loss, of which a token has 1 / tokens, does not vanish in fp16; 0 for other wire types.
+/// log2 of the loss scale: floor(log2(tokens)) with fp16 on the wire, so that the gradient of a mean loss over `tokens`
+/// tokens, 1 / tokens for each, does not vanish; 0 for other wire types.
 [[nodiscard]] int loss_bits(DType wire, std::int64_t tokens);
 
 /// See the file comment. Operations are in a legal serial order; ids are indices.

@@ -14,39 +14,42 @@
 
 namespace cleave::model {
 
-/// A config.json that a family goes through, key by key. One that is read fills in the values and collects faults; one
-/// that is written states the values. Of several keys for one value the first is written, and any is read.
+/// A config.json as a family visits it, key by key. Implementations: a reader, which sets the values and collects
+/// faults, and a writer, which stores them. Where a value has several keys, the writer uses the first, the reader takes
+/// any of them.
 class HubConfig {
  public:
   using Keys = std::initializer_list<const char*>;
   virtual ~HubConfig() = default;
 
-  /// `field` is the value's name in ModelConfig. Without `otherwise` a file must state it.
+  /// A value; `field` is its name in ModelConfig. `otherwise`: the value of a file without the key; none: the key is
+  /// required.
   virtual void integer(const char* field, Keys keys, std::int64_t& value, std::optional<std::int64_t> otherwise) = 0;
   virtual void number(const char* field, const char* key, double& value, double otherwise) = 0;
-  /// The first word is written; a file that has none of the words is refused, one without the keys is not.
+  /// A word that the family fixes. The writer stores the first word. The reader refuses a file whose value is none of
+  /// the words; the key may be absent.
   virtual void word(Keys keys, std::initializer_list<const char*> words) = 0;
 
-  /// A variant that the family does not have. Files that leave it out have `value`.
+  /// A switch that the family supports in one position only: the reader refuses a file with any other value.
   struct Fixed {
     const char* key;
-    bool value;
-    bool written = false;  ///< to a file, for readers with another idea of what a file without it has
+    bool value;            ///< also what a file without the key means
+    bool written = false;  ///< the writer stores it, for readers with another default
   };
   virtual void fixed(const Fixed& variant) = 0;
-  /// The same of a size that follows from others; `why` tells what the family lacks.
+  /// The same for a size that follows from other values.
   struct FixedSize {
     const char* key;
-    std::int64_t value;
-    const char* why;
-    bool written = false;
+    std::int64_t value;    ///< also what a file without the key means
+    const char* why;       ///< for the message: what the family lacks
+    bool written = false;  ///< as Fixed
   };
   virtual void fixed_size(const FixedSize& size) = 0;
 
-  /// Repeats a value for older readers: written, never read.
+  /// A second key for a value, for older readers: written, never read.
   virtual void repeat(const char* key, std::int64_t value) = 0;
 
-  /// An object about rotary positions, where there is one: {"rope_type": "default", "rope_theta": ...}.
+  /// An optional object about rotary positions: {"rope_type": "default", "rope_theta": ...}.
   virtual void rotary(const char* key, double& rope_theta) = 0;
 
  protected:

@@ -13,6 +13,7 @@
 
 namespace cleave::model {
 
+/// What a device must know to build the graph of a step in stages.
 struct StepText {
   ModelConfig config;
   std::int64_t batch = 1;
@@ -26,10 +27,11 @@ struct StepText {
 /// None where the text is malformed or says what cannot be built. Text may come from anywhere.
 [[nodiscard]] std::optional<StepText> parse_step_text(std::string_view text);
 
-/// How the graph is built in whose pieces a step in stages is run: one row group, the loss in one chunk.
+/// Options of the graph from whose pieces a step in stages is made: one row group, the loss in one chunk. `clip`: as
+/// StepOptions::clip.
 [[nodiscard]] StepOptions options_of_stages(const StepText& step, bool clip);
-/// That graph, for devices, which do not update parameters: its pieces do not depend on clipping.
-/// Requires: as build_step(). Errors: InputError.
+/// The graph of options_of_stages(), for devices. Devices do not update parameters, and pieces do not depend on
+/// clipping. Requires: as build_step(). Errors: InputError.
 [[nodiscard]] StepGraph graph_of_stages(const StepText& step);
 
 }  // namespace cleave::model

@@ -1,7 +1,7 @@
-// ChunkRun: carries out a piece's operations on some rows of one sequence, with the bits that they have in any layout.
+// ChunkRun: carries out a piece's operations on some rows of one sequence, with the same bits as in any other layout.
 //
-// Values are rounded to the wire type where tiles round them, whether they travel or not: operands of products and of
-// attention, and their results. Norms, activations and sums of gradients stay in fp32.
+// Operands and results of products and of attention are rounded to the wire type, as they are in tiles, whether they
+// travel or not. Norms, activations and sums of gradients stay in fp32.
 #pragma once
 
 #include <cstdint>
@@ -24,26 +24,27 @@
 
 namespace cleave::pieces {
 
-/// Where a parameter lies, row-major; products' weights rounded to the wire type.
+/// Gives the values of a parameter, row-major; weights of products are rounded to the wire type.
 using Parameters = std::function<kernels::ConstRows(TensorId)>;
 
-/// What a sequence leaves at a piece from chunk to chunk: keys and values, rounded to the wire type, and on the way
-/// back the sums of their gradients. [key/value heads][seq][head_dim] each; empty without attention.
+/// What a piece carries from chunk to chunk of one sequence.
 struct SequenceState {
+  /// [key/value heads][seq][head_dim] each; empty without attention. Keys and values are rounded to the wire type. The
+  /// gradients are sums over the chunks so far of a backward pass.
   KeptVector<float> keys, values, key_gradients, value_gradients;
-  std::int64_t kept = 0;  ///< rows of keys and values that are there, from the first one on
-  /// Gradients of the norm's gain, then of its bias, as sums over tokens (kernels/token_sums.hpp).
+  std::int64_t kept = 0;  ///< rows [0, kept) of keys and values are there
+  /// Gradients of the norm's gain, then of its bias, as sums over tokens in units of 2^-50 (kernels/token_sums.hpp).
   KeptVector<std::int64_t> norm_sums{};
 };
 
-/// Values of a sequence at a piece that are kept from the way forward for the way back and for sums over tokens
-/// (model::Piece::kept): all rows of each tensor, row-major.
+/// Values of one sequence at a piece that are kept from the forward pass for the backward pass and for sums over tokens
+/// (model::Piece::kept): all rows of each tensor, row-major, in fp32. Move-only.
 class KeptValues {
  public:
-  /// `pool` must outlive it.
+  /// Not initialised. Requires: `program` and `pool` outlive it. Errors: std::bad_alloc.
   KeptValues(const Program& program, BlockPool& pool);
 
-  /// Rows from t0 on; without data where the tensor is none of those.
+  /// Rows [t0, t0 + count) of a tensor; a view without data where the tensor is none of Program::kept().
   [[nodiscard]] kernels::Rows rows(TensorId tensor, std::int64_t t0, std::int64_t count) const;
   [[nodiscard]] Bytes bytes() const { return Bytes(static_cast<std::int64_t>(block_.capacity())); }
 
@@ -52,18 +53,17 @@ class KeptValues {
   PooledBlock block_;
 };
 
-/// Memory of one chunk's values, used again for the next chunk's, of whatever piece: as one is computed after another,
-/// runs share it.
+/// Memory for the values of the chunk that is being computed. ChunkRuns that compute one after another share it.
 class ChunkMemory {
  public:
-  /// `pool` must outlive it.
+  /// Requires: `pool` outlives it.
   explicit ChunkMemory(BlockPool& pool) : pool_(&pool) {}
   ChunkMemory(const ChunkMemory&) = delete;
   ChunkMemory& operator=(const ChunkMemory&) = delete;
   ~ChunkMemory() = default;
-  /// What was given out before may be given out again.
+  /// Ends the use of all memory that take() has returned.
   void reset() { block_ = used_ = 0; }
-  /// Not initialised; it stays where it is until reset().
+  /// Memory for so many floats, aligned to 64 bytes, not initialised, valid until reset(). Errors: std::bad_alloc.
   [[nodiscard]] float* take(std::int64_t floats);
 
  private:
@@ -72,47 +72,57 @@ class ChunkMemory {
   std::size_t block_ = 0, used_ = 0;  // the one that is in use, and bytes of it
 };
 
-/// What the softmax of some rows comes down to.
+/// Statistics of the logits of some rows (kernels::cross_entropy_rows()).
 struct RowSums {
   KeptVector<float> top;         ///< each row's maximum
-  KeptVector<double> sum, loss;  ///< of exp(logit - maximum); what the row adds to the loss
+  KeptVector<double> sum, loss;  ///< each row's sum of exp(logit - maximum); each row's loss
 };
 
+/// See the file comment. Use: begin() a chunk, place() or write what comes in, run() instructions, read rows_of() what
+/// they give.
 class ChunkRun {
  public:
-  /// `program`, `parallel`, `memory` must outlive it. Another run on the same memory may begin once nobody reads this
-  /// one's rows any more.
+  /// Requires: `program`, `parallel` and `memory` outlive it. begin() of another run on the same memory ends the use of
+  /// this run's rows.
   ChunkRun(const Program& program, DType wire, kernels::Parallel& parallel, ChunkMemory& memory, Parameters parameters);
 
-  /// From here on weights are packed once, at their first product, not for each chunk. `pool` must outlive it.
+  /// From now on a weight is packed once, at its first product, and not for each chunk. Requires: `pool` outlives the
+  /// run.
   void pack_weights(BlockPool& pool) { packs_ = &pool; }
+  /// Bytes of the packed weights.
   [[nodiscard]] Bytes packed() const;
 
-  /// Makes room for a sequence's way forward, or back.
+  /// The state of a sequence before its first chunk: for a forward pass, or for a backward pass.
   [[nodiscard]] SequenceState open_forward() const;
   [[nodiscard]] SequenceState open_backward() const;
 
-  /// From here on the rows are [t0, t0 + rows) of their sequence; values that are to be kept, or were, are in `kept`,
-  /// which must outlive run(). Requires: as kernels::attention_forward_chunk.
+  /// Begins a chunk: rows [t0, t0 + rows) of a sequence. Values of tensors of Program::kept() are written to and read
+  /// from `kept`, if given; it must live until the chunk's last run(). Requires: t0, rows as
+  /// kernels::attention_forward_chunk().
   void begin(std::int64_t t0, std::int64_t rows, const KeptValues* kept = nullptr);
-  /// The rows of a tensor are these, until the next begin(): what comes in and goes out need not be copied. A tensor
-  /// that is kept stays where it is kept. Requires: as many as begin() said, all columns.
+  /// Sets where the chunk's rows of a tensor lie, until the next begin(), so that inputs and outputs need no copy. It
+  /// has no effect on a tensor that is in `kept`. rows: [rows of the chunk, all columns of the tensor], contiguous.
   void place(TensorId tensor, float* rows) { places_[tensor] = rows; }
-  /// Memory of a tensor's rows, all of its columns. What run() is to read is put here first.
+  /// The chunk's rows of a tensor, all of its columns: in `kept`, where place() put them, or in the shared memory. The
+  /// caller writes here what run() is to read.
   [[nodiscard]] kernels::Rows rows_of(TensorId tensor);
-  /// Requires: what the instructions read was written, or made by them. `targets`: of the head, one a row.
+  /// Carries out instructions in order. `state`: of the chunk's sequence. `targets`: for the head, the target token of
+  /// each row. Requires: whatever the instructions read was written by the caller or by an earlier instruction.
   /// Errors: CheckFailure where a product is not finite.
   void run(std::span<const Instruction> instructions, SequenceState& state, std::span<const std::int32_t> targets = {});
-  /// Of a part of the head, once run() has made its columns of the logits' gradient: what they add to
-  /// Program::gradient_product(), [rows][width]. `exponents`: of the weight's columns over the whole vocabulary.
-  /// Errors: CheckFailure where it is not finite.
+  /// The partial sums that a part of the head adds to Program::gradient_product(): sums[rows x width]. Requires: run()
+  /// has made the part's columns of the logits' gradient. exponents [width]: norm exponents of the weight's columns
+  /// over the whole vocabulary. Errors: CheckFailure where a product is not finite.
   void multiply_part(std::span<const std::int16_t> exponents, kernels::PartialSums sums);
-  /// Keeps the rows' keys and values, which run() has made. Attention does it by itself where they are not kept yet.
+  /// Copies the chunk's keys and values, which run() has made, to `state`. An attention instruction does so by itself
+  /// where they are not there yet.
   void keep_keys_values(SequenceState& state);
-  /// Sum of the losses of the rows that the last cross-entropy saw.
+  /// Sum of the losses of the rows of the last cross-entropy instruction.
   [[nodiscard]] double loss() const { return loss_; }
-  /// Of these rows. Where they are known, run() need not have all logits of a row (Program::back with row_sums).
+  /// Statistics of the rows of the last cross-entropy instruction.
   [[nodiscard]] const RowSums& row_sums() const { return row_sums_; }
+  /// Sets each row's maximum and sum of exponentials until the next begin(). run() then does not need all logits of a
+  /// row (Program::back() with row_sums).
   void know_row_sums(std::span<const float> top, std::span<const double> sum);
 
  private:

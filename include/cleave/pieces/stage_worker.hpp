@@ -1,12 +1,15 @@
 // StageWorker: the numbers that one device holds of a step in stages, and what it computes with them.
 //
-// A replica of a stage has the weights of its pieces; sequences pass through it in chunks. An owner sums gradients of
-// slices over sequences, those that its device ran backward as a replica from what it kept, others from X and dY that
-// it is sent. The worker knows no messages and no clock: device ranks call it, and so may the server.
+// A replica of a stage has the weights of its pieces; sequences pass through it in chunks. An owner sums the gradient
+// of its slices over sequences: of those that its device ran backward as a replica, from operands that were kept; of
+// others, from X and dY that it is sent. The worker knows no messages and no clock: device ranks and the server call
+// it.
 //
-// Operands and results are fp32, row-major, one after another; where the graph's wire type has 16 bits they are rounded
-// to it, and so are weights. What is asked for in the wrong order is refused (Status::absent) and changes nothing that
-// could be returned later.
+// Operands and results are fp32 and row-major. With a 16-bit wire type they are rounded to it, and so are weights. A
+// call in the wrong order is refused (Status::absent) and does not change what later calls return.
+//
+// Letters: X is what a stage reads of the residual stream, Y what it returns, dX and dY are their gradients. `width` is
+// the number of columns of the residual stream, `seq` the tokens of a sequence. `end` is one past the last piece.
 #pragma once
 
 #include <cstddef>
@@ -27,126 +30,142 @@
 
 namespace cleave::pieces {
 
+/// See the file comment. Not thread-safe; a call uses the threads of its Parallel. Every call that returns a Status may
+/// return each of them, unless it says otherwise.
 class StageWorker {
  public:
   enum class [[nodiscard]] Status{
       ok,
-      absent,     ///< weights, the sequence, or chunks before this one are not there
-      malformed,  ///< operands or results of another size than they are to have
-      diverged,   ///< a value is not finite, or a gradient too large
+      absent,     ///< the weights, the sequence, or a chunk that must come before this one are not there
+      malformed,  ///< an argument is out of range, or a span has the wrong size
+      diverged,   ///< a value is not finite, or a gradient is too large
   };
-
-  /// `table`, `parallel` must outlive it. `table` is of a graph with the batch's real number of rows.
+  /// `table`: of the step's graph, with the real batch. Requires: `table` and `parallel` outlive it.
   StageWorker(PieceTable& table, kernels::Parallel& parallel);
   ~StageWorker();
   StageWorker(const StageWorker&) = delete;
   StageWorker& operator=(const StageWorker&) = delete;
 
-  /// Forgets everything.
+  /// Forgets all weights, sequences and sums, and sum_late().
   void clear();
 
-  /// How a replica takes sequences back.
+  /// Where a replica has the values of the forward pass from when it runs the backward pass.
   enum class Replay : std::uint8_t {
-    remade,  ///< remake() makes again what the way back needs
-    kept,    ///< what forward() has made is kept until the sequence is summed, and weights are packed once for all
-             ///< chunks; remake() as above for others
+    remade,  ///< recomputed: remake() opens the backward pass
+    kept,    ///< kept from forward() until the sequence is summed, with weights packed once for all chunks; remake()
+             ///< serves sequences that went forward elsewhere
   };
-  /// Weights of pieces [first, end) as they are sent: parameters_of_stage() in order of their ids (sent_as()); of a
-  /// part of the head then the exponents of the weight's columns over the whole vocabulary, 2 bytes each
-  /// (bytes_of_stage()).
+  /// Makes the device a replica of stage number `stage`, pieces [first, end). `weights`: parameters_of_stage() in the
+  /// order of their ids, each in type sent_as(); for a part of the head, then the norm exponents of the weight's
+  /// columns over the whole vocabulary, 2 bytes each. Their size is bytes_of_stage(). Returns: ok or malformed.
   Status hold_stage(std::int32_t stage, std::int64_t first, std::int64_t end, std::span<const std::byte> weights,
                     Replay replay = Replay::remade);
-  /// The same, where weights are read where they lie, in fp32. Requires: fp32 on the wire. They must stay there,
-  /// unchanged, until the stage is held anew or the worker is cleared.
+  /// The same with weights that are read in place. Requires: fp32 on the wire; no part of the head; the weights stay
+  /// there unchanged until the stage is held anew or dropped, or the worker is cleared.
   Status hold_stage(std::int32_t stage, std::int64_t first, std::int64_t end, Parameters weights, Replay replay);
-  /// Gives up its weights, and what there is of sequences at the stage, but for operands of owners' sums.
+  /// Ends the replica of a stage: frees its weights and its open sequences. Operands of sequences that have ended their
+  /// backward pass stay until they are summed.
   void drop_stage(std::int32_t stage);
+  /// The device is a replica of the stage, and the stage is a whole head.
   [[nodiscard]] bool is_head(std::int32_t stage) const;
-  /// Elements of a sequence's gradients of norms at a stage; 0 where it is not held.
+  /// Elements of a sequence's gradients of norms at a stage (norm_elements()); 0 where the device is no replica.
   [[nodiscard]] std::int64_t norms_of(std::int32_t stage) const;
-  /// Slices of a stage of pieces [first, end). With `weights` (parameters_of() their steps, needed lines one after
-  /// another) it is no replica of the stage; without, it uses those of the replica, which may come later.
+  /// Makes the device owner number `owner`: it sums the gradient of `slices` of stage number `stage`, pieces
+  /// [first, end). All sums are zero. `weights`: parameters_of(steps_of_owner()) as they are sent, for a device that is
+  /// no replica of the stage; empty: the replica's weights are used, and may come later. Returns: ok or malformed.
   Status hold_slices(std::int32_t owner, std::int32_t stage, std::int64_t first, std::int64_t end,
                      std::span<const UnitRange> slices, std::span<const std::byte> weights);
+  /// The owner is there, and its slices are of the head or of a part of it.
   [[nodiscard]] bool owns_of_head(std::int32_t owner) const;
+  /// Ends an owner: frees its sums, weights and operands.
   void drop_slices(std::int32_t owner);
 
-  /// Rows of a sequence at a stage. Requires: row is a multiple of kernels::kTokenBlock, and so is rows unless the
-  /// sequence ends with them.
+  /// Rows [row, row + rows) of a sequence of the batch at a stage. Requires: `row` is a multiple of
+  /// kernels::kTokenBlock, and so is `rows` unless the sequence ends with the chunk.
   struct Chunk {
     std::int32_t stage = 0;
     std::int64_t sequence = 0, row = 0, rows = 0;
   };
-  /// Y of X. The first chunk of a sequence opens it. Chunks come in order; of a stage without attention that keeps no
-  /// values, from any chunk on. `goes_back`: it will go back here, if values are kept.
+  /// Forward pass of a chunk: Y from X. x, y: [rows x width]; y may be empty where nobody wants it. Chunks come in
+  /// order from row 0, which opens the sequence; a stage without attention that keeps no values may begin with any
+  /// chunk. `goes_back`: with Replay::kept, keep this sequence's values, since its backward pass will run here.
   Status forward(const Chunk& chunk, std::span<const float> x, std::span<float> y, bool goes_back = true);
-  /// What comes of a chunk at the head: dX, each row's maximum, sum of exponentials and loss, and with the last chunk
-  /// (otherwise empty) the sequence's gradients of norms.
+  /// Results of a chunk at the head.
   struct HeadResults {
-    std::span<float> dx, top;
-    std::span<double> sum, loss;
-    std::span<float> norms;
+    std::span<float> dx, top;     ///< [rows x width]; [rows]: each row's largest logit
+    std::span<double> sum, loss;  ///< [rows]: each row's sum of exp(logit - top), and its loss
+    std::span<float> norms;       ///< [norms_of()] with the sequence's last chunk, otherwise empty: gradients of norms
   };
-  /// `for_owner`: whose sums operands are kept for.
+  /// Forward and backward pass of a chunk at the whole head. x: [rows x width]; targets: [rows]. Chunks come in order.
+  /// Results may all be empty where nobody wants them. `for_owner`: the owner on this device for whose sums operands
+  /// are kept, kForAllOwners or kForNoOwner; read with the first chunk.
   Status head(const Chunk& chunk, std::span<const float> x, std::span<const std::int32_t> targets,
               const HeadResults& results, std::int32_t for_owner = kForAllOwners);
-  /// What comes of a chunk at a part of the head: of each row and vocabulary block of the part the maximum and the sum
-  /// of exponentials (kernels::cross_entropy_blocks), and the logit of the row's target, 0 where the part has it not.
+  /// Results of a chunk at a part of the head.
   struct PartResults {
-    std::span<float> tops, sums, target_logits;
+    std::span<float> tops, sums;     ///< [rows x blocks of the part]: kernels::cross_entropy_blocks()
+    std::span<float> target_logits;  ///< [rows]: the logit of the row's target; 0 where another part has it
   };
+  /// Forward pass of a chunk at a part of the head. x: [rows x width]; targets: [rows]. Chunks come in any order;
+  /// nothing is kept of them. Results may all be empty.
   Status part(const Chunk& chunk, std::span<const float> x, std::span<const std::int32_t> targets,
               const PartResults& results);
-  /// What of rows all parts together know.
+  /// Each row's largest logit, sum of exp(logit - top) over the whole vocabulary, and target: [rows] each.
   struct PartOperands {
     std::span<const float> top;
     std::span<const double> sum;
     std::span<const std::int32_t> targets;
   };
-  /// The part's share of dX of a sequence that was remade, from the last chunk to the first: scaled integers
-  /// [rows][width] of partial_sum_type(wire), or nothing where nobody wants them.
+  /// Backward pass of a chunk at a part of the head: its partial sums of the gradient of the last norm's output,
+  /// sums[rows x width] of partial_sum_type(wire); empty where nobody wants them. Chunks come from the last to the
+  /// first, after remake().
   Status part_backward(const Chunk& chunk, const PartOperands& rows, std::span<std::byte> sums);
+  /// The device is a replica of the stage, and the stage is a part of the head.
   [[nodiscard]] bool is_part(std::int32_t stage) const;
-  /// Opens a sequence's way back: X of all its rows.
+  /// Opens the backward pass of a sequence with recomputation: X of all rows within the stage, and keys and values.
+  /// x: [seq x width]. `for_owner`: as head(). Not for a whole head.
   Status remake(std::int32_t stage, std::int64_t sequence, std::span<const float> x,
                 std::int32_t for_owner = kForAllOwners);
-  /// dX of dY, from the last chunk to the first, of a sequence that was remade, or kept since it went forward here;
-  /// with the first (otherwise empty) the sequence's gradients of norms. `dx` may be empty where nobody wants it.
-  /// `for_owner`: of the last chunk of a sequence that was kept, as of head().
+  /// Backward pass of a chunk: dX from dY. dy, dx: [rows x width]; dx may be empty. Chunks come from the last to the
+  /// first, of a sequence that was opened by remake(), or whose values forward() has kept. norms: with the chunk of row
+  /// 0, [norms_of()] or empty: the sequence's gradients of norms; otherwise empty. `for_owner`: as head(); read with
+  /// the first call for a sequence whose values were kept.
   Status backward(const Chunk& chunk, std::span<const float> dy, std::span<float> dx, std::span<float> norms,
                   std::int32_t for_owner = kForAllOwners);
 
-  /// What an owner is sent of a sequence that its device did not run backward: X, and dY; at the head, instead of dY,
-  /// each row's maximum and sum, and the targets.
+  /// Operands of a sequence that the owner's device did not run backward. At the head, and at a part of it, dy is
+  /// empty, and top, sum, targets stand in its place; elsewhere those are empty.
   struct Operands {
-    std::span<const float> x, dy, top;
-    std::span<const double> sum;
-    std::span<const std::int32_t> targets;
+    std::span<const float> x, dy, top;      ///< [seq x width], [seq x width], [seq]: each row's largest logit
+    std::span<const double> sum;            ///< [seq]: each row's sum of exp(logit - top)
+    std::span<const std::int32_t> targets;  ///< [seq]
   };
-  /// Adds a sequence to an owner's sums, or takes it away again. Without operands: one that this device ran backward
-  /// when it had these slices already.
+  /// Adds a sequence to an owner's sums, or with `take_away` subtracts it again. operands null: the device ran the
+  /// sequence backward while it was this owner, and kept the operands; they are freed.
   Status add(std::int32_t owner, std::int64_t sequence, const Operands* operands, bool take_away = false);
-  /// Sums of some of an owner's slices, region by region: as they are, to be added to those of others, or finished, as
-  /// they are sent (kernels::TokenUnit) but not yet rounded to the wire type. Partial sums have the type that all of
-  /// these slices fit into (kernels::TokenSumMatrix::partial_type).
+  /// The type in which all partial sums of these slices fit (kernels::TokenSumMatrix::partial_type()).
   [[nodiscard]] DType partial_type(std::int32_t owner, std::span<const UnitRange> slices);
+  /// Copies the sums of some of an owner's slices, rectangle by rectangle in the order of regions_of(), as integers
+  /// that are to be added to those of other owners. type: partial_type() or i64.
   Status partial_sums(std::int32_t owner, std::span<const UnitRange> slices, DType type, std::span<std::byte> sums);
+  /// The same, finished: gradients in the unit in which they are sent (kernels::TokenUnit::as_sent()), not yet rounded
+  /// to the wire type.
   Status gradient(std::int32_t owner, std::span<const UnitRange> slices, std::span<float> gradient);
-  /// From now on until clear(): sums over sequences that were kept may wait until somebody asks for them, and what was
-  /// kept stays until then. Sums then pass through memory once, not once a sequence. fp32 on the wire; others do not
-  /// wait.
+  /// Allows add() to put sums off, until clear(): with fp32 on the wire, sequences whose values were kept are summed
+  /// together when their sums are asked for. Sums then pass through memory once, not once a sequence, and the kept
+  /// values stay until then.
   void sum_late() { sums_late_ = true; }
-  /// Makes the sums that wait, and gives up what was kept for them.
+  /// Makes all sums that were put off, and frees what was kept for them. Returns: ok or diverged.
   Status settle();
-  /// What a sequence will keep that begins its way forward at a stage.
+  /// Bytes that one sequence keeps from forward() on at a stage with Replay::kept; otherwise 0.
   [[nodiscard]] Bytes kept_by_sequence(std::int32_t stage) const;
-  /// Makes one of an owner's sums wrong, as an emulated liar does; `seed` picks it.
+  /// Makes one of an owner's sums wrong, to emulate a device that lies. `seed` selects the element.
   void falsify(std::int32_t owner, std::uint32_t seed);
 
-  /// What it holds: weights, open sequences, operands that are kept for sums, sums; in the wire type where that is what
-  /// they are rounded to.
+  /// Memory of weights, open sequences, kept operands and sums. Values that are rounded to the wire type are counted at
+  /// its size.
   [[nodiscard]] Bytes memory() const;
-  /// Rows of an owner's sums that take more than their wire type's 4 bytes an element.
+  /// Number of promoted rows (kernels::TokenSumMatrix) in the sums of these slices.
   [[nodiscard]] std::int64_t promoted_rows(std::int32_t owner, std::span<const UnitRange> slices);
 
  private:
