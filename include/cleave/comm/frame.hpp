@@ -29,11 +29,11 @@ inline constexpr std::int64_t kMaxFrameBytes = (std::int64_t{1} << 30) + (std::i
 /// Boundary on which a frame and each of its payload sections start.
 inline constexpr std::int64_t kAlignment = 64;
 
-/// Memory of frames that is not a block of their own. Any thread may give back.
+/// Owner of the bytes of borrowed frames. Thread-safe.
 class FrameMemory {
  public:
   virtual ~FrameMemory() = default;
-  /// Takes back what a frame had; `ticket` is what the frame was made with.
+  /// Called when a frame made by Frame::borrow() is destroyed: its bytes, and its ticket.
   virtual void give_back(std::byte* data, std::int64_t bytes, std::uint32_t ticket) noexcept = 0;
 };
 
@@ -41,9 +41,9 @@ class FrameMemory {
 class Frame {
  public:
   Frame() = default;
-  /// Requires: 0 <= bytes. Errors: std::bad_alloc.
+  /// A frame of its own memory, not initialised. Requires: 0 <= bytes. Errors: std::bad_alloc.
   explicit Frame(std::int64_t bytes);
-  /// A view of another process's bytes, which `memory` gets back with the ticket when the frame is destroyed.
+  /// A view of another process's bytes. `memory` gets them back, with the ticket, when the frame is destroyed.
   /// Requires: data is on a boundary of kAlignment; bytes > 0.
   [[nodiscard]] static Frame borrow(const std::byte* data, std::int64_t bytes, std::shared_ptr<FrameMemory> memory,
                                     std::uint32_t ticket);
@@ -56,7 +56,7 @@ class Frame {
 
   [[nodiscard]] std::int64_t size() const { return size_; }
   [[nodiscard]] bool empty() const { return size_ == 0; }
-  /// Requires of whoever writes: not borrowed().
+  /// The first byte. Requires, to write: not borrowed().
   [[nodiscard]] std::byte* data() { return data_; }
   [[nodiscard]] const std::byte* data() const { return data_; }
   [[nodiscard]] std::span<std::byte> bytes() { return {data_, static_cast<std::size_t>(size_)}; }
@@ -66,7 +66,7 @@ class Frame {
 
   /// Memory of its sender that a received frame may point into (message.hpp, OperandPlace); empty where there is none.
   [[nodiscard]] std::span<const std::byte> reach() const { return reach_; }
-  /// `keeper` keeps the memory mapped.
+  /// Sets reach(); the frame holds `keeper`, which keeps that memory mapped.
   void set_reach(std::span<const std::byte> reach, std::shared_ptr<FrameMemory> keeper) {
     reach_ = reach;
     keeper_ = std::move(keeper);
@@ -98,9 +98,9 @@ class Frame {
   std::shared_ptr<FrameMemory> keeper_;
 };
 
-/// Memory for what ranks of this host may read where it lies, from 64 KiB on: shared memory once a transport of this
-/// process shares any and as far as it goes, otherwise the heap; below that, a pool that keeps what comes back. Any
-/// thread may use it, as long as the process lives.
+/// Memory for data that other ranks of this host may read in place. Blocks of 64 KiB and more: shared memory, once a
+/// transport of this process shares some and while there is room in it; otherwise the heap. Smaller blocks: a pool.
+/// Thread-safe; it lives as long as the process.
 [[nodiscard]] std::pmr::memory_resource& shared_memory();
 
 }  // namespace cleave::comm

@@ -29,6 +29,7 @@ struct HostedDevice {
   bool operator==(const HostedDevice&) const = default;
 };
 
+/// Longest Welcome::step, in bytes.
 inline constexpr std::size_t kMaxStepText = 64 << 10;
 
 /// What a rank hosts, and the settings that it must follow.
@@ -42,10 +43,12 @@ struct Welcome {
   bool operator==(const Welcome&) const = default;
 };
 
+/// Sealed frames of kind hello and welcome.
 [[nodiscard]] Frame encode(const Hello& hello);
 [[nodiscard]] Frame encode(const Welcome& welcome);
 
-/// Errors: Fault::kind for a frame of another kind, Fault::payload for a value outside its limits.
+/// Decodes and validates a frame. Errors: as decode(); Fault::kind for a frame of another kind, Fault::payload for a
+/// value outside its limits.
 [[nodiscard]] Decoded<Hello> decode_hello(const Frame& frame);
 [[nodiscard]] Decoded<Welcome> decode_welcome(const Frame& frame);
 

@@ -9,7 +9,7 @@
 
 namespace cleave::comm {
 
-/// Where `size` endpoints meet.
+/// A network of `size` ranks within the process.
 class LoopbackHub {
  public:
   explicit LoopbackHub(int size);

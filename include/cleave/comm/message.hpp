@@ -61,7 +61,7 @@ enum class StageErrand : std::uint8_t {
   witness_backward = 10,
 };
 
-/// It makes a visit again, for another device.
+/// The errand recomputes a visit that another device has run.
 [[nodiscard]] constexpr bool makes_again(StageErrand errand) {
   return errand == StageErrand::witness_forward || errand == StageErrand::witness_backward;
 }
@@ -113,7 +113,7 @@ struct GemmBlock {
   std::int64_t seq = 0;        ///< of a weight gradient: tokens of a sequence (kernels/token_sums.hpp)
   std::int64_t loss_bits = 0;  ///< of a weight gradient in fp16: kernels::TokenUnit::loss_bits
   bool operator==(const GemmBlock&) const = default;
-  /// Covers the whole depth: its result is finished, not a partial sum.
+  /// The block covers the whole depth: its result is finished, not a partial sum.
   [[nodiscard]] constexpr bool whole_depth() const { return k_blocks(k) == blocks; }
 };
 
@@ -125,9 +125,9 @@ enum class PartOf : std::uint8_t {
   pairs = 3      ///< attention pairs
 };
 
-/// The part of a tasklet that one message carries. Parts of a tasklet are sent one after another. One of rows or pairs
-/// is answered by their results; one of K blocks by a result without numbers, which says that it was multiplied, but
-/// the last one by C, whole or in panels of rows.
+/// The part of a tasklet that one message carries: units [first, first + count) of `of`. Parts of a tasklet are sent
+/// one after another. A part of rows or pairs is answered by its results. A part of K blocks is answered by a result
+/// without numbers, an acknowledgement; the last one is answered by C, whole or in panels of rows.
 struct MessagePart {
   PartOf of = PartOf::none;
   std::int64_t first = 0, count = 0;
@@ -142,26 +142,28 @@ struct AttentionBlock {
   bool operator==(const AttentionBlock&) const = default;
 };
 
-/// Of a replica's StageErrand::hold, in its payload: it keeps what ways forward have made; weights are read in place;
-/// sums over what it keeps may wait until they are sent.
+/// Flags in the payload of StageErrand::hold to a replica: it keeps the values of forward passes; it reads weights in
+/// place (OperandPlace); it may put off sums over kept sequences until they are asked for.
 inline constexpr std::int64_t kKeepsValues = 1, kWeightsInPlace = 2, kSumsLate = 4;
 
-/// A task of a step in stages. What its payloads hold is for those to say who send and take it.
+/// A task of a step in stages. The codec does not look into its payload; docs/wire_format.md says what it holds.
 struct StageTask {
   StageErrand errand = StageErrand::none;
-  std::int32_t stage = 0;          ///< its number
-  std::int32_t owner = -1;         ///< number of the owner of slices; -1: of a replica
+  std::int32_t stage = 0;          ///< number of the stage
+  std::int32_t owner = -1;         ///< number of the owner of slices; -1: a replica's task
   std::int64_t sequence = 0;       ///< of the batch
   std::int32_t row = 0, rows = 0;  ///< tokens of the sequence
   std::int64_t operand_bytes = 0;  ///< payload of the task
   std::int64_t result_bytes = 0;   ///< payload of its answer
-  std::int64_t memory = 0;         ///< of hold: kept on the device until the task is released
+  std::int64_t memory = 0;         ///< hold: bytes that are taken on the device until the task is released
   bool operator==(const StageTask&) const = default;
+  /// The device answers the task.
   [[nodiscard]] constexpr bool answered() const {
     return errand != StageErrand::begin && errand != StageErrand::hold && errand != StageErrand::take_away;
   }
-  /// Its answer is never sent itself, only a digest of it.
+  /// The device computes the answer but sends a digest of it only.
   [[nodiscard]] constexpr bool is_witness() const { return errand >= StageErrand::witness_forward; }
+  /// The task may ask for a digest in place of its answer.
   [[nodiscard]] constexpr bool may_be_digested() const { return is_witness() || errand == StageErrand::send_sums; }
 };
 
@@ -204,7 +206,7 @@ struct Header {
   }
   /// Attention pairs in this message. Requires: work = attention.
   [[nodiscard]] constexpr std::int64_t pairs() const { return part.of == PartOf::pairs ? part.count : attention.pairs; }
-  /// Of what it is divided into, the tasklet has so many.
+  /// How many units of `part.of` the whole tasklet has; 0 where it is not divided.
   [[nodiscard]] constexpr std::int64_t part_units() const {
     switch (part.of) {
       case PartOf::rows: return gemm.m;
@@ -227,6 +229,8 @@ enum class Fault : std::uint8_t {
   checksum,  ///< damaged on the way
   payload,   ///< inside the payload of a handshake
 };
+
+/// Names for messages and logs.
 [[nodiscard]] std::string_view name_of(Fault fault);
 [[nodiscard]] std::string_view name_of(Kind kind);
 [[nodiscard]] std::string_view name_of(Reason reason);
@@ -237,6 +241,7 @@ class Decoded {
  public:
   Decoded(T value) : content_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
   Decoded(Fault fault) : content_(fault) {}         // NOLINT(google-explicit-constructor)
+  /// There is a value. The accessors below require it.
   [[nodiscard]] explicit operator bool() const { return content_.index() == 0; }
   [[nodiscard]] const T& operator*() const { return std::get<0>(content_); }
   [[nodiscard]] const T* operator->() const { return &std::get<0>(content_); }
@@ -248,8 +253,8 @@ class Decoded {
 
 /// Reads and validates a header; looks at its 128 bytes only. `frame_bytes` is the length of the whole frame.
 [[nodiscard]] Decoded<Header> decode_header(std::span<const std::byte> header, std::int64_t frame_bytes);
-/// Reads and validates a frame: header, length, checksum, and that the places of operands are in its reach. A checksum
-/// of the header alone is good for a frame that is read where its sender wrote it (Frame::borrowed) and for no other.
+/// Reads and validates a frame: header, length, checksum, and that operands in place lie within its reach. A checksum
+/// of the header alone is accepted only of a frame that is read where its sender wrote it (Frame::borrowed()).
 [[nodiscard]] Decoded<Header> decode(const Frame& frame);
 
 /// A task's header with views of its payload, row-major in header.wire and aligned to 64 bytes; A and B transposed
@@ -269,6 +274,7 @@ struct TaskParts {
   std::span<Exponent> row_exponents, column_exponents;  ///< e [m] of A's rows, f [n] of B's columns
   std::span<Byte> key;                                  ///< SipKey, where header.digest says so
 };
+
 /// The views of a task that was received.
 struct TaskView : TaskParts<const std::byte, const std::int16_t, const OperandPlace> {
   std::span<const std::byte> reach;  ///< what places count from
@@ -284,19 +290,24 @@ struct ResultParts {
 };
 using ResultView = ResultParts<const std::byte>;
 
-/// decode() and the views. Errors: Fault::kind for a frame of another kind.
+/// decode(), and views of the payload; they are valid as long as the frame. Errors: as decode(); Fault::kind for a
+/// frame of another kind.
 [[nodiscard]] Decoded<TaskView> decode_task(const Frame& frame);
 [[nodiscard]] Decoded<ResultView> decode_result(const Frame& frame);
 
-/// The views of a frame that decode() has accepted as a task or result, without checking it again.
+/// Views of the payload of a frame, without checking it again. Requires: decode() gave this header for the frame; its
+/// kind is task, or result.
 [[nodiscard]] TaskView view_task(const Frame& frame, const Header& header);
 [[nodiscard]] ResultView view_result(const Frame& frame, const Header& header);
 
-/// Which task a frame seems to be that decode() has not accepted, so that its refusal can name it; may be wrong.
+/// The names that a frame's header gives to a task.
 struct TaskName {
   TaskletId tasklet;
   DeviceId device;
 };
+
+/// The task that a damaged frame seems to carry, so that its refusal can name it; it may be wrong. None where the frame
+/// does not look like a task.
 [[nodiscard]] std::optional<TaskName> peek_task(const Frame& frame);
 
 /// A task or result to be filled in place and then sealed. The views stay valid when the draft is moved.
@@ -314,36 +325,38 @@ struct ResultDraft : ResultParts<std::byte> {
 /// Makes a frame of the right size with its header written and its payload ready to be filled.
 /// Requires: frame_bytes(header) >= 0. Errors: std::bad_alloc.
 [[nodiscard]] TaskDraft begin_task(const Header& header);
-/// The same for a result. result_header() gives the header that answers a task, that of a digest if it asks for one.
+/// The same for a result or a digest.
 [[nodiscard]] ResultDraft begin_result(const Header& header);
+/// The header of the answer to a task: of kind result, or of kind digest if the task asks for one.
 [[nodiscard]] Header result_header(const Header& task);
 
-/// Writes compute and computed into a result that is not sealed yet.
+/// Writes Header::compute and Header::computed into a result that is not sealed yet.
 void set_timing(ResultDraft& draft, Seconds compute, Seconds computed);
 
-/// Writes the checksum; the last thing that is done to a frame.
+/// Writes the checksum of header and payload and returns the frame, which must not be changed afterwards.
 [[nodiscard]] Frame seal(TaskDraft&& draft);
 [[nodiscard]] Frame seal(ResultDraft&& draft);
 
-/// The same without reading the payload: enough for a receiver that reads the frame where it is. Transports that carry
-/// it any other way call seal_payload().
+/// The same with a checksum of the header alone, for a receiver that reads the frame in place. A transport that copies
+/// the frame calls seal_payload() first.
 [[nodiscard]] Frame seal_header(TaskDraft&& draft);
 [[nodiscard]] Frame seal_header(ResultDraft&& draft);
-/// The frame itself, or, where its checksum was of the header alone, as seal() would have it; a copy if it is borrowed.
+/// The frame with the checksum that seal() would have written; a copy where it must change and is borrowed.
 [[nodiscard]] Frame seal_payload(Frame frame);
 
-/// SipHash-2-4-128 of a block's outputs, one after another as they lie in a result.
+/// SipHash-2-4-128 of a block's outputs, one after another as in a result.
 template <class Byte>
 [[nodiscard]] SipTag digest_of(const SipKey& key, const std::array<std::span<Byte>, 3>& outputs) {
   SipHash hash(key);
   for (const std::span<Byte>& output : outputs) hash.take(output);
   return hash.tag();
 }
-/// The key of a task that asks for a digest.
+
+/// The key of a task that asks for a digest. Requires: task.header.digest.
 [[nodiscard]] SipKey key_of(const TaskView& task);
-/// The answer to a task that asks for a digest.
+/// The answer to a task that asks for a digest: a sealed frame of kind digest.
 [[nodiscard]] Frame encode_digest(const Header& task, const SipTag& digest, Seconds compute, Seconds computed);
-/// Of a frame of kind digest that decode() has accepted.
+/// The digest in a frame. Requires: decode() accepted the frame, and its kind is digest.
 [[nodiscard]] SipTag tag_of(const Frame& frame);
 
 /// Messages without numbers.
@@ -358,7 +371,7 @@ template <class Byte>
 inline constexpr std::int64_t kMaxText = 4096;
 [[nodiscard]] Frame encode_refusal(std::string_view text);
 [[nodiscard]] Frame encode_refused(TaskletId tasklet, DeviceId device, Reason reason, std::string_view text);
-/// The text of a refusal or refused frame that decode() has accepted.
+/// The text in a frame. Requires: decode() accepted the frame, and its kind is refusal or refused.
 [[nodiscard]] std::string text_of(const Frame& frame);
 
 }  // namespace cleave::comm

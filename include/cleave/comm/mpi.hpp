@@ -36,9 +36,9 @@ class MpiSession {
   [[nodiscard]] int size() const { return size_; }
   [[nodiscard]] Seconds start_limit() const { return start_limit_; }
   [[nodiscard]] std::string host() const;
-  /// Of each rank, whether it is on the host of this one.
+  /// For each rank, whether it runs on the host of this rank.
   [[nodiscard]] const std::vector<bool>& on_this_host() const { return on_this_host_; }
-  /// Of each rank, the name of its host, on rank 0; nothing elsewhere.
+  /// On rank 0, the name of each rank's host; empty elsewhere.
   [[nodiscard]] const std::vector<std::string>& host_names() const { return host_names_; }
   /// The library's own version line.
   [[nodiscard]] static std::string version();
@@ -61,14 +61,15 @@ class MpiSession {
   void find_host();
 };
 
+/// Options of a transport. Those of rank 0 hold for all ranks.
 struct MpiTransportOptions {
-  /// Rank 0's word counts: large frames between it and ranks of its host are read where they were written instead of
-  /// being copied, where the system lets processes map each other's memory.
+  /// Large frames between rank 0 and ranks of its host are read in place instead of being copied, where the system lets
+  /// processes map each other's memory.
   bool shared_memory = true;
-  /// Rank 0's, too: where it listens for ranks of other hosts, an IPv4 address in digits (address_of_interface()).
-  /// Empty: the one by which it reaches those hosts; where there is no such address, all that it has.
+  /// Where rank 0 listens for ranks of other hosts: an IPv4 address in digits (address_of_interface()). Empty: the
+  /// address by which it reaches those hosts; where there is none, all of its addresses.
   std::string interface {};
-  /// Rank 0's, too: connections of their own also where all ranks are on one host, as over several.
+  /// Use TCP connections even where all ranks are on one host, as over several hosts.
   bool streams = false;
 };
 

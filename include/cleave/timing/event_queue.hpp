@@ -29,7 +29,10 @@ struct EventKey {
   friend constexpr bool operator>(const EventKey& a, const EventKey& b) { return b < a; }
 };
 
+/// Later than every event.
 inline constexpr EventKey kNever{};
+
+/// The key of an event; `number` is unique among events of its priority. Requires: 0 <= number < 2^60.
 
 [[nodiscard]] constexpr EventKey event_key(Seconds at, EventPriority priority, std::int64_t number) {
   return {at, (static_cast<std::uint64_t>(priority) << 60U) | static_cast<std::uint64_t>(number)};
@@ -41,8 +44,8 @@ inline constexpr EventKey kNever{};
 /// Children of a node of a heap.
 inline constexpr std::size_t kChildren = 4;
 
-/// Where an entry of `when` belongs that is put in at `hole` or below: entries that come before it move up, by
-/// put(hole, entry). Entries have a `when`.
+/// Sift-down: the place, at `hole` or below, where an entry with key `when` belongs. Entries that come before it move
+/// up by put(place, entry). Entries have a member `when`.
 template <class Entry, class Put>
 std::size_t sink(const std::vector<Entry>& heap, std::size_t hole, const EventKey& when, Put put) {
   for (std::size_t child = kChildren * hole + 1; child < heap.size(); child = kChildren * hole + 1) {
@@ -57,7 +60,7 @@ std::size_t sink(const std::vector<Entry>& heap, std::size_t hole, const EventKe
   return hole;
 }
 
-/// The same at `hole` or above: entries that come after it move down.
+/// Sift-up: the same at `hole` or above; entries that come after it move down.
 template <class Entry, class Put>
 std::size_t raise(const std::vector<Entry>& heap, std::size_t hole, const EventKey& when, Put put) {
   while (hole > 0) {
@@ -69,7 +72,7 @@ std::size_t raise(const std::vector<Entry>& heap, std::size_t hole, const EventK
   return hole;
 }
 
-/// Entries in order of their `when`, an EventKey.
+/// A priority queue of entries with a member `when`, an EventKey. The least is at the top.
 template <class Entry>
 class EventQueue {
  public:
@@ -98,9 +101,10 @@ class EventQueue {
   std::vector<Entry> heap_;
 };
 
-/// One event for each of a fixed number of subjects, which may be changed at any time.
+/// A priority queue with one event for each of a fixed number of subjects; set() changes it at any time.
 class IndexedEventQueue {
  public:
+  /// Every subject's event is kNever.
   explicit IndexedEventQueue(std::size_t subjects) : heap_(subjects), place_(subjects) {
     for (std::size_t i = 0; i < subjects; ++i) {
       heap_[i].subject = static_cast<std::uint32_t>(i);
@@ -112,12 +116,14 @@ class IndexedEventQueue {
   /// Whose event is next. Requires: at least one subject.
   [[nodiscard]] std::size_t subject() const { return heap_.front().subject; }
 
-  /// visit(subject) for those one of which will be next after the one that is next now, in no order.
+  /// Calls visit(subject) for the children of the heap's root: the event after the next one is one of theirs. For
+  /// prefetching.
   template <class Visit>
   void soon(Visit visit) const {
     for (std::size_t i = 1; i < std::min(kChildren + 1, heap_.size()); ++i) visit(heap_[i].subject);
   }
 
+  /// Changes a subject's event.
   void set(std::size_t subject, EventKey when) {
     const std::size_t place = place_[subject];
     const auto move = [this](std::size_t to, const Node& node) { put(to, node); };

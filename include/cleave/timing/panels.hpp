@@ -1,7 +1,7 @@
 // Panels: the steps in which a stream's data come down, are computed, and go up.
 //
-// A panel is one message down, the work on it and one message up, of which any may be missing. How many bytes and FLOP
-// are in each is all that the time model knows of a stream: plan says what they are of a tasklet (plan/panels.hpp).
+// A panel is one message down, the work on it, and one message up; any of them may be missing. The time model knows
+// nothing of a stream but the bytes and FLOP of its panels; plan/panels.hpp gives those of a tasklet.
 #pragma once
 
 #include <algorithm>
@@ -15,10 +15,10 @@
 
 namespace cleave::timing {
 
-/// Bytes of framing that every message pays: what comm's codec puts before the payload.
+/// Bytes of the header that comm's codec puts before every payload.
 inline constexpr Bytes kMessageHeader{128};
 
-/// A message of this payload as it travels; without payload there is none.
+/// Bytes of a message with this payload, header included; 0 where the payload is empty, since nothing is sent then.
 [[nodiscard]] constexpr Bytes message_bytes(std::int64_t payload) {
   return payload > 0 ? Bytes(payload) + kMessageHeader : Bytes(0);
 }
@@ -30,22 +30,24 @@ struct Panel {
   Bytes up;
 };
 
-/// Panels that are alike, but for what goes up with the last one besides. Bytes include headers.
+/// A number of equal panels. Bytes include headers.
 struct PanelRun {
   Panel each;
   std::int64_t panels = 0;
-  Bytes last_up;
+  Bytes last_up;  ///< more bytes that go up with the last panel
   [[nodiscard]] Bytes down() const { return each.down * panels; }
   [[nodiscard]] Flops flops() const { return each.flops * static_cast<double>(panels); }
   [[nodiscard]] Bytes up() const { return each.up * panels + last_up; }
 };
 
-/// The runs of `total` things cut into `panels` runs, i from total * i / panels to total * (i + 1) / panels, one after
-/// the other without a division for each. (Bresenham 1965, "Algorithm for computer control of a digital plotter".)
+/// The lengths of `panels` nearly equal runs of `total` items, one after another: run i is [total * i / panels,
+/// total * (i + 1) / panels). No division a run. Requires: panels >= 1. Source: Bresenham 1965, "Algorithm for computer
+/// control of a digital plotter".
 class Chunks {
  public:
   Chunks() = default;
   Chunks(std::int64_t total, std::int64_t panels) : least_(total / panels), over_(total % panels), panels_(panels) {}
+  /// Length of the next run.
   std::int64_t next() {
     rest_ += over_;
     const std::int64_t more = rest_ >= panels_ ? 1 : 0;
@@ -53,15 +55,15 @@ class Chunks {
     return least_ + more;
   }
   [[nodiscard]] std::int64_t total() const { return least_ * panels_ + over_; }
-  /// The last run of all.
+  /// Length of the last run.
   [[nodiscard]] std::int64_t last() const { return least_ + (over_ > 0 ? 1 : 0); }
 
  private:
   std::int64_t least_ = 0, over_ = 0, panels_ = 1, rest_ = 0;
 };
 
-/// The panels of a stream in the order in which they travel, made when asked for: a simulated fleet has millions of
-/// streams, and memory would be the limit. Bytes of a panel include its headers.
+/// The panels of a stream in the order in which they travel. next() computes them one by one, since a simulated fleet
+/// has too many streams to store their panels. Bytes of a panel include its headers.
 class PanelSequence {
  public:
   /// Payload and FLOP of one unit: of a row, a column, a pair, a chunk of tokens.
@@ -74,35 +76,35 @@ class PanelSequence {
   /// No panels.
   PanelSequence() = default;
 
-  /// `units` units in `panels` runs, each run as much of everything as it has units. `first_down`: bytes that come
-  /// with the first one. Requires: panels >= 1.
+  /// `units` units in `panels` nearly equal runs; a panel has the bytes and FLOP of its units. `first_down`: more bytes
+  /// that come with the first panel. Requires: panels >= 1.
   ///
   /// Example: a stage's chunk of 128 tokens of width 5120 in fp16 as one panel is
   /// runs(128, 1, {5120 * 2, 5120 * 2, flops_of_a_token}).
   [[nodiscard]] static PanelSequence runs(std::int64_t units, std::int64_t panels, Unit unit,
                                           std::int64_t first_down = 0);
 
-  /// Rows and columns arrive together; those here so far complete a rectangle from the corner, and each panel adds its
-  /// rim. `strip_down`: bytes of a row or column; `element`: `up` and `flops` of an element of the result.
-  /// Requires: panels >= 1.
+  /// A block whose rows and columns arrive together. After each panel the rectangle of the rows and columns that are
+  /// there is computed; what the panel adds to it goes up. `strip_down`: bytes of a row or column. `element`: `up` and
+  /// `flops` of an element of the result. Requires: panels >= 1.
   [[nodiscard]] static PanelSequence wavefront(std::int64_t rows, std::int64_t columns, std::int64_t panels,
                                                std::int64_t strip_down, Unit element);
 
-  /// The result stays while a depth streams by in whole K blocks, then it leaves: `down` bytes in all, `elements` of
-  /// the result, of each of which `element.up` bytes go up and `element.flops` are computed at a depth of 1. Requires:
-  /// panels >= 1.
+  /// A block whose result stays resident while `depth` streams by in whole K blocks; then the result leaves. `down`:
+  /// bytes of all operands. `elements`: of the result. `element`: bytes `up` of an element, and its `flops` at a depth
+  /// of 1. Requires: panels >= 1.
   [[nodiscard]] static PanelSequence result_resident(std::int64_t depth, std::int64_t elements, std::int64_t panels,
                                                      std::int64_t down, Unit element);
 
-  /// Panels whose bytes are known, headers and all. Requires: run.panels >= 1.
+  /// The panels of a run. Requires: run.panels >= 1.
   [[nodiscard]] static PanelSequence alike(const PanelRun& run);
 
-  /// Its results stay where they are; all that goes up is so much payload, with the last panel. Requires: none was
-  /// asked for yet.
+  /// Replaces all results by one message with this payload, which goes up with the last panel. Requires: made() is 0.
   void answer_with(std::int64_t payload);
 
+  /// Number of panels.
   [[nodiscard]] std::int64_t size() const { return size_; }
-  /// How many were asked for.
+  /// Number of panels that next() has returned.
   [[nodiscard]] std::int64_t made() const { return made_; }
   /// The next one. Requires: made() < size().
   Panel next() {
@@ -110,7 +112,7 @@ class PanelSequence {
     if (answer_ >= 0) panel.up = message_bytes(made_ == size_ ? answer_ : 0);
     return panel;
   }
-  /// The last one, of which `down` is not known, and `flops` is zero where the result leaves after the operands came.
+  /// The last panel. Its `down` is not computed. Its `flops` is zero where the result leaves after all operands came.
   [[nodiscard]] Panel last() const;
 
  private:
@@ -160,15 +162,15 @@ inline Panel PanelSequence::next_whole() {
   return {message_bytes(units_.next()), Flops(static_cast<double>(depth) * flops_), up};
 }
 
-/// How long a device that does nothing else still takes for a stream. The server's interface serves the longest tail
-/// first, because that device would finish last (Jackson 1955, "Scheduling a production line to minimize maximum
-/// tardiness").
+/// How long a device that does nothing else still needs for a stream. The server's interface serves the longest tail
+/// first, because that device would finish last. Source: Jackson 1955, "Scheduling a production line to minimize
+/// maximum tardiness".
 struct Tail {
   Seconds down;  ///< from when a panel begins to come down until the last byte is at the server
-  Seconds up;    ///< that a panel's results and those after it take of the uplink
+  Seconds up;    ///< time of the uplink for the results of a panel and of those after it
 };
 
-/// The tails at each of the panels, in place of what is in `tails`, whose memory is used again:
+/// Sets tails[i] to the tail at panel i:
 ///   up_i = up bytes_i / uplink + up_(i+1)
 ///   down_i = down bytes_i / downlink + max(down_(i+1), 2 latency + flops_i / compute + up_i).
 void tails_of(std::span<const Panel> panels, const fleet::DeviceProfile& device, std::vector<Tail>& tails);

@@ -10,7 +10,7 @@ namespace cleave::timing {
 /// A resource that does one thing at a time, in order of request.
 class SerialResource {
  public:
-  /// Takes the resource for `duration` from `earliest`, or from when it is free if that is later; returns the start.
+  /// Takes the resource for `duration`, from `earliest` or from free_at(), whichever is later. Returns the start.
   Seconds reserve(Seconds earliest, Seconds duration) {
     const Seconds start = std::max(earliest, free_at_);
     free_at_ = start + duration;

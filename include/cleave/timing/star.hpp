@@ -26,17 +26,18 @@
 
 namespace cleave::timing {
 
-/// Who watches what devices and the server's interface are taken for. Watching changes nothing.
+/// Is told what the resources of devices and the server's interface are used for. It changes no time.
 class ResourceObserver {
  public:
   virtual ~ResourceObserver() = default;
-  /// A use of a resource by a panel of `stream`, told when it begins.
+  /// A panel of `stream` uses a resource from `start` to `end` and carries `bytes`. Called when the use begins.
   virtual void used(const Stream& stream, Resource resource, Seconds start, Seconds end, Bytes bytes) = 0;
 };
 
+/// See the file comment. A device is named by its index in `devices`.
 class Star {
  public:
-  /// Devices are named by their index here. `seed` feeds the jitter of messages only.
+  /// `seed` is used for the jitter of messages only.
   Star(std::vector<fleet::DeviceProfile> devices, fleet::ServerProfile server, std::uint64_t seed = 0);
   Star(Star&&) noexcept;
   Star& operator=(Star&&) noexcept;
@@ -44,55 +45,62 @@ class Star {
 
   [[nodiscard]] std::size_t size() const;
   [[nodiscard]] Seconds now() const;
+  /// A device's profile, whatever slow() did.
   [[nodiscard]] const fleet::DeviceProfile& declared(std::size_t device) const;
 
-  /// Sends a stream on its way now. It stays where it is in memory until its answer, or until it is dropped, released
-  /// or lost. Requires: the device is present; nothing of the stream was made or begun.
+  /// Submits a stream now. Requires: the device is present; no panel of the stream was made; the caller keeps the
+  /// stream in place until its answer, or until it is dropped, released or lost.
   void submit(std::size_t device, Stream& stream);
-  /// Takes back a stream of which nothing was begun; false: it was, and is still under way.
+  /// Takes back a stream none of whose panels has begun. Returns false where one has; the stream is then still under
+  /// way.
   bool drop(std::size_t device, Stream& stream);
-  /// What the stream `id`, which stays, brought or would have brought is not used any more. Returns it if it is over,
-  /// with its memory; null: it is not there, or its last panel is still coming down and it will be forgotten then.
+  /// Ends the stay of the stream `id` (Stream::stays), whose data are not used any more. Returns the stream if that
+  /// ends it now, and frees its memory. Null: there is no such stream, or its last panel is still coming down and it
+  /// ends when that has arrived.
   Stream* release(std::size_t device, std::int64_t id);
-  /// Memory of the device that is not available to streams from now on; a negative value frees it again.
+  /// Takes so much of the device's memory from the streams, from now on; a negative value gives it back.
   void reserve(std::size_t device, Bytes bytes);
-  /// Resources of a device that nothing was submitted to yet are taken for so long from now.
+  /// Makes resources busy for so long from now. Requires: nothing was submitted to the device yet.
   void occupy(std::size_t device, Seconds down, Seconds compute, Seconds up);
 
-  /// When something happens next in here; kNever: nothing until something is submitted.
+  /// The key of the next event; kNever where nothing is under way.
   [[nodiscard]] EventKey next();
-  /// Serves what next() tells, and moves the time there. Returns the stream whose answer it is; null: none.
+  /// Advances the time to the next event and carries it out. Returns the stream that it answers; null: it answers none.
   /// Requires: next() is not kNever.
   Stream* serve();
-  /// Nothing happens in here until `at`: the time moves there.
+  /// Advances the time to `at`. Requires: next().at >= at.
   void move_to(Seconds at);
-  /// Serves until the next answer, which it returns, no later than `deadline`; null: there is none, and the time is
-  /// `deadline`, if that is finite.
+  /// Serves events up to `deadline` until one answers a stream, and returns that stream. Null: none did; the time is
+  /// then `deadline`, if that is finite.
   Stream* next_answer(Seconds deadline = kNever.at);
 
-  // Churn. Of a device that hangs nothing ends; of one that leaves everything that it holds is lost, and returned.
+  // Churn. A device that hangs answers nothing until it joins again. A device that leaves loses everything that it
+  // holds.
   [[nodiscard]] bool present(std::size_t device) const;
   [[nodiscard]] bool hung(std::size_t device) const;
-  /// Since when. Requires: hung().
+  /// The time at which the device hung. Requires: hung().
   [[nodiscard]] Seconds hung_at(std::size_t device) const;
-  /// Changes whenever it leaves or hangs.
+  /// A number that changes whenever the device leaves or hangs.
   [[nodiscard]] std::uint32_t epoch(std::size_t device) const;
-  /// Every rate is `factor` of the declared one from now on, for what has not begun.
+  /// Sets every rate to `factor` times the declared one, for panels that begin from now on.
   void slow(std::size_t device, double factor);
   void hang(std::size_t device);
+  /// Returns the streams that are lost.
   std::vector<Stream*> leave(std::size_t device);
+  /// The device is present again, with nothing, at declared rates.
   void join(std::size_t device);
 
-  /// For how long a device's resources are still taken at declared rates, not counting what is under way.
+  /// The device's profile, and for how long each resource is still busy at declared rates with panels that have not
+  /// begun.
   [[nodiscard]] DeviceState state(std::size_t device);
-  /// The same as a stream of this priority meets it, counting what is under way.
+  /// The same as a stream of this priority would meet it: panels that it goes ahead of do not count, those under way
+  /// do.
   [[nodiscard]] DeviceState state_ahead_of(std::size_t device, const Priority& priority);
   [[nodiscard]] const Usage& usage(std::size_t device);
 
-  /// Tells `observer` (null: nobody) of every use of a resource from now on. Devices are then simulated event by event,
-  /// at the same times.
+  /// Sets the observer (null: none) of every use of a resource from now on. Simulation is then slower; times are equal.
   void watch(ResourceObserver* observer);
-  /// Asks for the memory of a device that will soon be given something.
+  /// Prefetches a device's memory into the cache, before calls for it.
   void prefetch(std::size_t device) const;
 
  private:

@@ -1,7 +1,7 @@
 // Stream: one job of a device in the time model: panels that come down, are computed and go up, and memory meanwhile.
 //
-// A stream is all that the time model knows of a tasklet, of the weights of a stage, of a chunk of tokens: bytes, FLOP,
-// memory and priority. Callers that submit streams (star.hpp) derive from it, to find their own data at completion.
+// The time model sees a tasklet, the weights of a stage, or a chunk of tokens as a stream: bytes, FLOP, memory and
+// priority. Callers that submit streams (star.hpp) derive from it, to find their own data when it is answered.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace cleave::timing {
 
-/// Of a stream in a device's queues: urgency, then turn. The least is served first, panel by panel.
+/// The order of streams in a device's queues: urgency, then turn. The least is served first, panel by panel.
 using Priority = std::pair<std::int32_t, std::int64_t>;
 
 /// A serial resource of the time model.
@@ -27,7 +27,7 @@ enum class Resource : std::uint8_t {
   kernel,      ///< the server's processor, for a server kernel
 };
 
-/// How long the three resources of a device took for one stream. A time of zero is not known.
+/// What the three resources of a device did for one stream, and for how long. A time of zero: not known.
 struct Measured {
   Bytes bytes_down, bytes_up;
   Flops flops;
@@ -49,20 +49,21 @@ struct DeviceState {
   Seconds down_busy, compute_busy, up_busy;
 };
 
+/// See the file comment. The caller sets the members down to `background`; the star keeps the others.
 struct Stream {
-  std::int64_t id = -1;        ///< unique among streams under way; of answers at one time the least is first
-  PanelSequence panels;        ///< to come down
+  std::int64_t id = -1;        ///< unique among streams under way; answers at one time come in this order
+  PanelSequence panels;        ///< those that have not begun to come down
   Bytes bytes_down, bytes_up;  ///< of all panels
   Flops flops;                 ///< of all panels
   Bytes resident;              ///< memory that it takes from its first panel until its answer
   Priority priority;
-  std::int64_t uses = -1;  ///< a stream that stays on the same device: if it is not there yet, it comes just before
-  /// What it brings stays on its device until it is released: nothing goes up, no answer comes of it.
+  std::int64_t uses = -1;  ///< id of a stream that stays on the same device and is sent first; -1: none
+  /// The data stay on the device until Star::release(). Nothing goes up, and the stream is not answered.
   bool stays = false;
-  /// The processor takes its panels when no panel of another stream waits: a panel is not interrupted.
+  /// The processor computes its panels only while no panel of another stream waits. It does not interrupt a panel.
   bool background = false;
 
-  // The star's own book of it; `measured` may be read at its answer.
+  // The star's own; the caller may read `measured` when the stream is answered.
   Measured measured;           // of the panels that have begun
   Panel last;                  // of the panels
   Bytes still_down, still_up;  // bytes of the panels that have not begun to come down, to go up
