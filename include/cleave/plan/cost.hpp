@@ -15,28 +15,30 @@ namespace cleave::plan {
 /// A message, header and payload, stays below this: sizes of MPI messages are 32-bit, and buffers are finite.
 inline constexpr Bytes kMaxMessage{std::int64_t{1} << 30};
 
-/// What the server takes for an operation that it computes itself: the longer of FLOP / rate and traffic / memory
-/// bandwidth.
+/// The server's time for an operation that it computes itself: max(FLOP / rate, traffic / memory bandwidth).
 [[nodiscard]] Seconds kernel_time(const model::Operation& kernel, const fleet::ServerProfile& server);
 
-/// Payload of a piece (box or pairs) without headers, and its FLOP.
+/// Payload bytes, without headers, and FLOP.
 struct Volume {
   Bytes down, up;
   Flops flops;
 };
+
+/// The volume of a part of the work: `box` or `pairs` of `piece`; nothing else of it is read but columns_kept.
 [[nodiscard]] Volume volume_of(const Work& work, const TaskletPlan& piece);
 
 /// Memory that a tasklet takes on the device at once: strips, panels in flight, accumulators, result.
 [[nodiscard]] Bytes resident_bytes(const Work& work, const TaskletPlan& tasklet);
 
-/// Finish time of a stream of panels on a device whose three serial resources are free at the given times, alone on the
-/// server's interface:  d_i = d_(i-1) + down_i / downlink,  c_i = max(d_i + latency, c_(i-1)) + flops_i / compute,
-/// u_i = max(c_i, u_(i-1)) + up_i / uplink;  finish = u_last + latency. A rate is also capped by the server's
+/// Finish time of a stream of panels on a device, alone on the server's interface:
+///   d_i = d_(i-1) + down_i / downlink,  c_i = max(d_i + latency, c_(i-1)) + flops_i / compute,
+///   u_i = max(c_i, u_(i-1)) + up_i / uplink;  finish = u_last + latency.
+/// d, c and u begin with the times for which the device's resources are busy. Rates of links are capped by the server's
 /// interface.
 [[nodiscard]] Seconds stream_time(std::span<const Panel> panels, const DeviceState& device,
                                   const fleet::ServerProfile& server);
 
-/// Fills the cost fields (bytes, resident, time) of a piece placed on a device.
+/// Fills the cost fields (bytes, resident, time) of a tasklet whose other fields are set.
 void estimate_cost(const Work& work, TaskletPlan& tasklet, const DeviceState& device, const PlanOptions& options);
 
 }  // namespace cleave::plan

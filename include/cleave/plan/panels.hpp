@@ -12,10 +12,11 @@ using timing::kMessageHeader;
 using timing::Panel;
 using timing::PanelRun;
 
-/// A tasklet's panels; their sums are its bytes_down and bytes_up. Requires: tasklet.panels >= 1.
+/// A tasklet's panels, computed one by one. Their bytes add up to tasklet.bytes_down and bytes_up. Requires:
+/// tasklet.panels >= 1.
 [[nodiscard]] timing::PanelSequence panel_sequence(const Work& work, const TaskletPlan& tasklet);
 
-/// All of them.
+/// All panels of panel_sequence().
 [[nodiscard]] std::vector<Panel> panels_of(const Work& work, const TaskletPlan& tasklet);
 
 }  // namespace cleave::plan

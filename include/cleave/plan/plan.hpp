@@ -32,7 +32,7 @@ struct Work {
   GemmShape gemm;            ///< for gemm
   AttentionShape attention;  ///< for attention
   DType wire = DType::f32;   ///< f32, bf16 or f16
-  /// Of the gemm: independent products of one shape that follow each other. A tasklet is the same box of each of them.
+  /// gemm: number of independent products of this shape, one after another. A tasklet is the same box of each of them.
   std::int64_t instances = 1;
   bool operator==(const Work&) const = default;
 };
@@ -68,9 +68,8 @@ inline constexpr Partition Partition::paper{"paper"};
 
 /// What a plan is for.
 enum class Objective : std::uint8_t {
-  step,   ///< resources are taken for as short as can be: while results of one operation leave, the next one's inputs
-          ///< come
-  alone,  ///< the last result is there as soon as can be; resources may be taken a few per cent longer
+  step,   ///< least busy time: while the results of one operation leave, the inputs of the next one come
+  alone,  ///< least time of the operation alone; busy time may be a few per cent longer
 };
 
 /// A device as it is at the moment of planning.
@@ -83,15 +82,16 @@ struct PlanOptions {
   Partition partition = Partition::automatic;
   Objective objective = Objective::step;
   fleet::ServerProfile server;
-  /// Panels of a tasklet, where memory asks for no more: more overlap better, and cost messages (and simulated events).
-  /// An operation alone has up to four times as many.
+  /// Most panels of a tasklet, unless memory requires more. More panels overlap better but cost messages (and simulated
+  /// events). Objective::alone uses up to four times as many.
   std::int64_t most_panels = 32;
-  /// No panel of a GEMM's tasklet takes a link for much longer than this, so that what is more urgent soon goes ahead.
+  /// A panel of a GEMM's tasklet takes a link for about this long at most, so that more urgent traffic need not wait
+  /// long.
   Seconds longest_panel{std::numeric_limits<double>::infinity()};
-  /// A tasklet's operands, and its result, stay below kMaxMessage together, for fleets that send them in one message.
+  /// The fleet sends a tasklet's operands in one message, and its result in one; each stays below kMaxMessage.
   bool single_message = false;
-  KeepColumns keep_columns = KeepColumns::where_quicker;  ///< as predicted
-  StageSet stages = {};                                   ///< of Partition::automatic
+  KeepColumns keep_columns = KeepColumns::where_quicker;  ///< where_quicker: as predicted
+  StageSet stages = {};                                   ///< search stages of Partition::automatic
 };
 
 using cleave::PanelOrder;  // base/resident.hpp: devices must agree about what stays in memory
@@ -117,15 +117,15 @@ enum class Bottleneck : std::uint8_t { none, downlink, compute, uplink, server_o
 struct OperationPlan {
   std::vector<TaskletPlan> tasklets;
   Seconds time;         ///< the operation alone, from dispatch to its last block
-  Seconds busy;         ///< for which its busiest resource is taken
+  Seconds busy;         ///< busy time: for how long its busiest resource is taken
   Seconds lower_bound;  ///< perfect overlap, free block shapes (bound.hpp)
   Bottleneck bottleneck = Bottleneck::none;
   Bytes bytes_down, bytes_up;
   std::int64_t devices_used = 0;
 };
 
-/// Plans one operation over the devices as they are now.
-/// Errors: InputError when no device can hold the smallest block of the work, with the memory needed and had.
+/// Plans one operation over the devices as they are now. Deterministic.
+/// Errors: InputError where no device can hold the smallest block of the work; it states the memory needed and present.
 [[nodiscard]] OperationPlan plan_operation(const Work& work, std::span<const DeviceState> devices,
                                            const PlanOptions& options);
 
@@ -133,29 +133,30 @@ struct OperationPlan {
 struct RowGroupsPlan {
   /// Columns of B that stay on their device from row group to row group: boxes without rows.
   std::vector<TaskletPlan> columns;
-  std::map<std::int64_t, OperationPlan> groups;  ///< of a row group with so many rows
-  Seconds busy;                                  ///< of the busiest resource, for all of them and the columns together
-  Seconds columns_in;                            ///< until all columns are there, on links that do nothing else
+  std::map<std::int64_t, OperationPlan> groups;  ///< by the number of rows of a row group
+  Seconds busy;                                  ///< busy time of all row groups and the columns together
+  Seconds columns_in;                            ///< time for the columns to arrive, on links that do nothing else
 };
 
-/// What a device may keep of columns, those in use and the next ones together: half of its memory. The other half is
-/// its tasklets', so that none of them ever waits for columns to be released.
+/// Memory of a device for kept columns, those in use and the next ones together: half of its memory. The other half is
+/// for its tasklets, so that no tasklet ever waits for columns to be released.
 [[nodiscard]] constexpr Bytes room_for_columns(Bytes memory) { return Bytes(memory.value() / 2); }
 
-/// Plans row groups of `rows` rows each, which follow each other through `work` (the operation with all of their rows):
-/// a device has the same columns of B and, in proportion, the same rows of every row group. So the blocks of one are as
-/// narrow as its share of the rows, and operands that all of them need travel once. Devices keep half of
-/// room_for_columns() at most, and have the memory beside that room for tasklets. Errors: as plan_operation.
+/// Plans an operation that is cut into row groups, which follow each other; rows[i] is the number of rows of group i,
+/// and `work` has the rows of all groups. A device gets the same columns of B for every row group, and the same share
+/// of its rows. So these columns travel once. A device keeps columns of at most half of room_for_columns(); tasklets
+/// have the memory beside that room. Errors: as plan_operation().
 [[nodiscard]] RowGroupsPlan plan_row_groups(const Work& work, std::span<const std::int64_t> rows,
                                             std::span<const DeviceState> devices, const PlanOptions& options);
 
-/// `piece` with its columns of B travelling along. Requires: its device is among `devices`. Errors: as plan_operation.
+/// Plans `piece`, which was to use kept columns, on its device with columns of B that travel. Requires: it is among
+/// `devices`. Errors: as plan_operation().
 [[nodiscard]] std::vector<TaskletPlan> with_own_columns(const Work& work, const TaskletPlan& piece,
                                                         std::span<const DeviceState> devices,
                                                         const PlanOptions& options);
 
-/// Plans lost pieces (boxes or pair ranges of one operation) over the devices that remain, as loaded as they are.
-/// Only `box` and `pairs` of `lost` are read. Errors: as plan_operation.
+/// Plans lost boxes, or runs of pairs, of one operation over the devices that remain, as loaded as they are. Reads only
+/// `box` and `pairs` of `lost`. Errors: as plan_operation().
 [[nodiscard]] std::vector<TaskletPlan> replan(const Work& work, std::span<const TaskletPlan> lost,
                                               std::span<const DeviceState> devices, const PlanOptions& options);
 

@@ -31,7 +31,7 @@ enum class SearchStage : std::uint8_t {
 };
 inline constexpr int kSearchStages = static_cast<int>(SearchStage::count_);
 
-/// Which stages run.
+/// The search stages that run; at first, all of them.
 class StageSet {
  public:
   [[nodiscard]] constexpr bool runs(SearchStage stage) const { return (left_out_ & bit(stage)) == 0; }
@@ -46,6 +46,7 @@ class StageSet {
   std::uint32_t left_out_ = 0;
 };
 
+/// The enumerator's name.
 [[nodiscard]] std::string_view name_of(SearchStage stage);
 
 }  // namespace cleave::plan

@@ -1,5 +1,8 @@
-// What a stage costs (docs/stage_layouts.md): bytes, FLOP and memory of its weights, its chunks of tokens, open
-// sequences and gradient slices. Pure; the planner and the scheduler ask here.
+// What a stage costs (docs/stage_layouts.md): bytes, FLOP and memory of its weights, its chunks of tokens, its
+// open sequences and its gradient slices. Pure functions; the planner and the scheduler use them.
+//
+// Letters: X is what a stage reads of the residual stream, Y what it returns, dX and dY are their gradients. A "row" is
+// a token of a sequence.
 #pragma once
 
 #include <span>
@@ -9,51 +12,55 @@
 
 namespace cleave::plan {
 
-/// Bytes of a row at the head beside the boundary: its target down; its maximum in fp32, its sum of exponentials and
-/// its loss in double up. An owner of some of the vocabulary is sent all of them but the loss, and so is a part of the
-/// head on the way back.
+/// Bytes of a row at the head, beside its boundary. Down: its target. Up: its maximum in fp32, its sum of exponentials
+/// and its loss in fp64. Back (to an owner of the head, and to a part of the head for its backward pass): maximum, sum
+/// of exponentials and target.
 inline constexpr std::int64_t kHeadRowDown = 4, kHeadRowUp = 20, kHeadRowBack = 16;
-/// Of a part of the head, up: a maximum and a sum of each vocabulary block, in fp32; and the logit of the target.
+/// Bytes up of a row at a part of the head: maximum and sum of exponentials, in fp32, of each vocabulary block; and the
+/// logit of the target.
 inline constexpr std::int64_t kPartRowOfBlock = 8, kPartRowUp = 4;
 
-/// Of pieces [first, end) of some work.
+/// The costs of a stage.
 class StageCost {
  public:
+  /// A stage of pieces [first, end) of `work`, passed in chunks of `chunk` tokens. Requires: work.pieces outlives it.
   StageCost(const StageWork& work, std::int64_t first, std::int64_t end, std::int64_t chunk);
 
   [[nodiscard]] std::int64_t first() const { return first_; }
   [[nodiscard]] std::int64_t end() const { return end_; }
+  /// The stage is the whole head.
   [[nodiscard]] bool is_head() const { return head_; }
-  /// It holds a part of the head: a piece of its own, beside the other parts.
+  /// The stage is a part of the head.
   [[nodiscard]] bool is_part() const { return blocks_ > 0; }
-  /// The gradient that it goes back from is that of its own logits: no dY comes from above.
+  /// The whole head or a part of it: its backward pass begins with its own logits, so there is no dY.
   [[nodiscard]] bool has_logits() const { return is_head() || is_part(); }
   /// Columns of the residual stream.
   [[nodiscard]] std::int64_t width() const { return width_; }
-  /// Some gradient within the stage, or of what it reads, is wanted.
+  /// The stage has a backward pass: dX, or a gradient of one of its parameters, is wanted.
   [[nodiscard]] bool backward() const { return backward_; }
-  /// Products' weights in the wire type, biases and norms in 4 bytes.
+  /// Bytes of its weights as they are sent: weights of products in the wire type, biases and norms in fp32.
   [[nodiscard]] Bytes weights() const { return weights_; }
   /// Elements of the gradient that owners sum.
   [[nodiscard]] double gradient_elements() const { return gradient_elements_; }
 
-  /// What a sequence keeps on its replica: forward keys and values; backward the inner boundaries, keys and values, and
-  /// the sums of their gradients.
+  /// Memory of an open sequence. Forward: keys and values. Backward with recomputation: the boundaries within the
+  /// stage, keys and values, and the sums of the gradients of keys and values.
   [[nodiscard]] Bytes open_forward() const { return open_forward_; }
   [[nodiscard]] Bytes open_backward() const { return open_backward_; }
-  /// What a sequence keeps where nothing is to be made again: everything that its way back and its sums read
+  /// Memory of a kept sequence, which needs no recomputation: everything that its backward pass and its sums read
   /// (model::Piece::kept), keys and values, and the sums of their gradients.
   [[nodiscard]] Bytes kept() const { return kept_; }
-  /// Its products' weights in the order in which kernels read them, either way, in 4 bytes: where values are kept,
-  /// weights are packed once.
+  /// Memory of the packed weights of a replica that keeps sequences: weights of products in fp32, for the forward and
+  /// for the backward pass.
   [[nodiscard]] Bytes packed() const { return packed_; }
-  /// A chunk at work: its operands, twice so that the next one may come, and the rows' values in fp32.
+  /// Memory of the chunk that is computed: its operands, twice so that the next chunk can arrive meanwhile, and the
+  /// values of its rows in fp32.
   [[nodiscard]] Bytes at_work() const { return at_work_; }
 
-  /// Rows of the residual stream, or of its gradient, as they travel.
+  /// Bytes of so many rows of the residual stream, or of its gradient, as they travel.
   [[nodiscard]] Bytes boundary(std::int64_t rows) const { return Bytes(rows * width_ * wire_); }
-  /// What rows need on the way forward and what comes of them, what they need on the way back beside X, and what comes
-  /// of them then.
+  /// Bytes of so many rows: operands (down) and results (up) of the forward pass, and of the backward pass, where X
+  /// comes besides (remake()) unless it was kept. Without the gradients of norms.
   [[nodiscard]] Bytes forward_operand(std::int64_t rows) const {
     return boundary(rows) + Bytes(has_logits() ? kHeadRowDown * rows : 0);
   }
@@ -67,32 +74,33 @@ class StageCost {
   [[nodiscard]] Bytes backward_result(std::int64_t rows) const {
     return is_part() ? Bytes(sum_ * rows * width_) : boundary(rows);
   }
-  /// It is passed twice, forward and backward.
+  /// A sequence passes the stage twice, forward and backward. It passes a whole head once.
   [[nodiscard]] bool twice() const { return backward_ && !head_; }
-  /// Its replicas may keep what a sequence's way back reads: it comes back at all, and is made of more than its rows.
+  /// Replicas of the stage may keep sequences. Not at a part of the head: it recomputes its logits from X.
   [[nodiscard]] bool may_keep() const { return twice() && !is_part(); }
-  /// Of rows in all passes of a step: what its replicas take in beside weights, and what they send beside norms. X
-  /// comes once where the values of the way forward are kept, otherwise twice.
+  /// Bytes of so many rows in all passes of a step: taken_in() down, beside weights; sent() up, beside the gradients of
+  /// norms. X comes once for kept sequences, otherwise twice.
   [[nodiscard]] Bytes taken_in(std::int64_t rows, bool kept = false) const {
     return twice() ? boundary(rows) * (kept ? 1 : 2) + backward_operand(rows) : forward_operand(rows);
   }
   [[nodiscard]] Bytes sent(std::int64_t rows) const {
     return twice() ? forward_result(rows) + backward_result(rows) : forward_result(rows);
   }
-  /// The gradients of norms' gains and biases of one sequence, in 4 bytes.
+  /// Bytes of one sequence's gradients of gains and biases of norms, in fp32.
   [[nodiscard]] Bytes norm_gradients() const { return Bytes(4 * norm_elements_); }
 
-  /// Rows [t0, t1) of a sequence. For the head this is everything: logits, loss and dX.
+  /// FLOP of the forward pass of rows [t0, t1) of a sequence. At a whole head they include loss and dX.
   [[nodiscard]] Flops forward(std::int64_t t0, std::int64_t t1) const;
-  /// What has to be made again of these rows before the last chunk's dY can be used: inner boundaries, keys and values.
+  /// FLOP of the recomputation before the backward pass of a sequence can begin, for rows [t0, t1): the boundaries
+  /// within the stage, keys and values.
   [[nodiscard]] Flops remake(std::int64_t t0, std::int64_t t1) const;
-  /// dX from dY, with the values within each piece made again.
+  /// FLOP of the backward pass of rows [t0, t1), dX from dY, with recomputation of the values within each piece.
   [[nodiscard]] Flops backward(std::int64_t t0, std::int64_t t1) const;
-  /// All that rows' way back takes, from keys and values to dX: with what has to be made again, or where it was kept.
+  /// FLOP of a sequence's whole backward pass, `rows` being its tokens: of a kept sequence, or with recomputation.
   [[nodiscard]] Flops way_back(std::int64_t rows, bool kept) const {
     return kept ? backward_of_kept(0, rows) : remake(0, rows) + backward(0, rows);
   }
-  /// dX from dY, where those values were kept.
+  /// FLOP of the backward pass of rows [t0, t1) of a kept sequence.
   [[nodiscard]] Flops backward_of_kept(std::int64_t t0, std::int64_t t1) const;
 
  private:
@@ -104,41 +112,45 @@ class StageCost {
   Bytes weights_, packed_, open_forward_, open_backward_, kept_, at_work_;
 };
 
-/// Bytes of a sum over tokens, on its owner and between owner groups: the partial sums of docs/numerics.md.
+/// Bytes of a partial sum over tokens, in its owner's memory and on the wire (docs/numerics.md).
 [[nodiscard]] constexpr std::int64_t sum_bytes(DType wire) { return size_of(partial_sum_type(wire)); }
 
-/// Sequences that a replica has open each way, at least.
+/// The least number of sequences that a replica can have open in each direction.
 inline constexpr std::int64_t kLeastOpen = 2;
 
-/// What an owner of slices of a stage costs. `slices` are in order, and no two have units in common.
+/// What an owner of slices of a stage costs.
 struct OwnerCost {
-  double elements = 0;  ///< of the sums
-  Bytes weights;        ///< that a device needs which is no replica of the stage
-  Bytes at_work;        ///< memory beside sums and weights, which owners of a stage on one device share
-  /// Of slices of a part of the head: memory for operands of their sums, from the way back of a sequence until they are
-  /// summed, of that sequence and the next one.
+  double elements = 0;  ///< number of sums
+  Bytes weights;        ///< weights that a device needs which is no replica of the stage
+  Bytes at_work;        ///< memory for the sequence that is summed; owners of one stage on one device share it
+  /// Slices of a part of the head: memory for operands of two sequences, from their backward pass until they are
+  /// summed.
   Bytes kept;
-  /// Of a replica's slices: what their sums read of one sequence, from its way back until it is summed. Sequences go
-  /// back through a replica one after another, each summed before the next, but through the head side by side.
+  /// Slices on a replica: memory for operands of one sequence, from its backward pass until it is summed. Sequences run
+  /// backward through a replica one after another, each summed before the next one; at a whole head they do not.
   Bytes held;
-  std::int64_t side_by_side = 1;  ///< that wait so: as many as a head has open at least
-  Bytes operands;                 ///< of one sequence that it did not run itself
-  Flops alone;                    ///< of such a sequence
-  Flops beside;                   ///< of a sequence whose backward pass it ran itself
-  /// Memory for operands that wait to be summed.
+  std::int64_t side_by_side = 1;  ///< sequences whose operands wait at the same time: kLeastOpen at a whole head
+  Bytes operands;                 ///< bytes down of a sequence that the device did not run backward
+  Flops alone;                    ///< FLOP of such a sequence, recomputation included
+  Flops beside;                   ///< FLOP of a sequence that the device ran backward: the sums alone
+  /// Memory for operands that wait to be summed, on a replica of the stage or on another device.
   [[nodiscard]] Bytes waiting(bool replica) const { return replica ? kept + held * side_by_side : kept; }
-  /// Of a replica's slices: what waits of each sequence that is open (slot_bytes()).
+  /// Slices on a replica: memory for operands of each further open sequence (slot_bytes()).
   [[nodiscard]] Bytes of_each() const { return held + Bytes(kept.value() / kLeastOpen); }
 };
+
+/// The cost of an owner of `slices` of a stage. Requires: slices are of the stage's pieces, in order, without common
+/// units; none: all costs are zero.
 [[nodiscard]] OwnerCost owner_cost(const StageWork& work, const StageCost& stage, std::span<const PieceSlice> slices,
                                    std::int64_t chunk);
 
-/// Memory of one more sequence that a replica has open, forward and backward, beyond the least number; its owners hold
-/// so much of it, which at a head, or a part of one, waits for each.
+/// Memory of one more open sequence on a replica, forward and backward, beyond kLeastOpen. `held`: what the owners on
+/// the replica's device need for it (OwnerCost::of_each()); it counts at a whole head (forward) and at a part
+/// (backward).
 [[nodiscard]] std::pair<Bytes, Bytes> slot_bytes(const StageCost& stage, Bytes held);
 
-/// Slices of a stage from a share to another of its trained elements, in [0, 1]: whole units, so that shares which
-/// follow each other give slices which do.
+/// The slices of a stage that hold its trained elements from share `from` to share `to`, both in [0, 1], rounded to
+/// whole units. Adjacent shares give adjacent slices.
 [[nodiscard]] std::vector<PieceSlice> slices_between(const StageWork& work, const StageCost& stage, double from,
                                                      double to);
 
