@@ -24,82 +24,86 @@ using timing::Measured;
 using timing::Priority;  // of a tasklet: urgency, then turn
 using timing::Usage;     // its streams are tasklets
 
-/// What a witness's answer takes beside its header: SipTag.
+/// Payload bytes of a witness's answer: a SipTag.
 inline constexpr Bytes kDigestPayload{16};
 
-/// What a tasklet of a step in stages does; none in tiles.
+/// What a tasklet of a step in stages does. In tiles: none.
 enum class Errand : std::uint8_t {
   none,
-  weights,       ///< a stage's, or a slice's, go to the device
-  forward,       ///< one chunk through a stage
-  remake,        ///< what of a sequence's forward pass its backward pass needs
-  backward,      ///< one chunk back
-  replay,        ///< a chunk again whose result is there: those after it need its keys and values
-  sum,           ///< an owner sums over a sequence
-  send_sums,     ///< and returns what it summed
-  witness,       ///< a second device makes a whole visit again, and returns a digest of its answers
-  witness_sums,  ///< a second owner returns a digest of what an owner sent
+  weights,       ///< a load: reserves memory for a stage or a slice, and brings its weights
+  forward,       ///< forward pass of a chunk through a stage
+  remake,        ///< recomputation of a sequence's forward values, before its backward pass
+  backward,      ///< backward pass of a chunk through a stage
+  replay,        ///< a chunk again whose result is at the server already: later chunks need its keys and values
+  sum,           ///< an owner adds a sequence to its sums
+  send_sums,     ///< an owner returns its sums
+  witness,       ///< a second device recomputes a whole visit and returns a digest of its answers
+  witness_sums,  ///< a second owner returns a digest of the sums that an owner has sent
 };
 
-/// What a tasklet with an errand works on: what a fleet with real numbers must know of it beside its panels.
+/// What a tasklet with an errand works on, beside its panels: for fleets with real numbers. Members that an errand does
+/// not use keep their defaults.
 struct StageItem {
-  /// Number among the step's owners; -1: it is for a replica. Of what begins a way back: the owner for whose sums the
-  /// device keeps operands, kForAllOwners or kForNoOwner.
+  /// weights, sum, send_sums, witness_sums: number of the owner among the step's owners; -1: the tasklet is a
+  /// replica's. forward at a whole head, remake, backward: the owner for whose sums the device keeps operands,
+  /// kForAllOwners or kForNoOwner.
   std::int32_t owner = -1;
-  std::int64_t sequence = 0;       ///< of the batch
-  std::int64_t row = 0, rows = 0;  ///< tokens of the sequence
-  bool back = false;               ///< of a replay, of a witness: the way back
-  bool weights = false;            ///< of a load: they come with it
-  bool begins = false;             ///< of a visit's answers it is the first
-  bool keeps = false;              ///< of a replica's load: it keeps what sequences' ways forward have made
-  bool returns_rows = false;       ///< a boundary's rows come back
-  bool returns_norms = false;      ///< and the sequence's gradients of norms
-  bool partial = false;            ///< of sums: others sum the same slices over other sequences
-  std::int64_t chunk = 0;          ///< of a witness: rows of one of the answers that are digested
-  std::int32_t first = -1;         ///< of a witness of sums: the owner that sent them
-  /// Of a sum whose operands are sent: other owners of the stage on the device that it is for too; `row` counts them.
+  std::int64_t sequence = 0;       ///< number of the sequence in the batch
+  std::int64_t row = 0, rows = 0;  ///< tokens [row, row + rows) of the sequence; send_sums: `row` numbers the message
+  bool back = false;               ///< replay, witness: of a backward pass
+  bool weights = false;            ///< weights: the weights come with this load
+  bool begins = false;             ///< forward, backward, replay, witness: the first of its visit
+  bool keeps = false;              ///< weights: the replica keeps sequences; backward, replay: of a kept sequence
+  bool returns_rows = false;       ///< rows of a boundary come back
+  bool returns_norms = false;      ///< the sequence's gradients of norms come back
+  bool partial = false;            ///< sums: other owners sum the same slices over other sequences
+  std::int64_t chunk = 0;          ///< witness: rows of each of the answers that are digested
+  std::int32_t first = -1;         ///< witness_sums: the owner that sent the sums
+  /// sum with operands: further owners of the stage on the same device that the operands are for; `row` is their
+  /// number.
   std::shared_ptr<const std::vector<std::int32_t>> others{};
-  /// Of an owner's load: what it owns; of sums that are sent: what they are of.
+  /// weights of an owner: its slices. send_sums, witness_sums: the slices whose sums are sent or compared.
   std::shared_ptr<const std::vector<plan::PieceSlice>> slices{};
 };
 
-/// One submission of a piece of an operation to a device.
+/// One submission of work to a device: a box or a run of pairs of an operation, or in stages an errand.
 struct Tasklet {
   TaskletId id;
   OpId op;
   plan::TaskletPlan piece;
-  bool redone = false;  ///< stands in for one that was lost or rejected
-  /// Less urgent tasklets of a device give way, panel by panel, to more urgent ones (smaller numbers).
+  bool redone = false;  ///< replaces a tasklet that was lost or rejected
+  /// A smaller number is more urgent: the device's links serve it first, panel by panel.
   std::int32_t urgency = 0;
-  /// Number of its operation in the order in which operations were begun. Among equally urgent tasklets those of an
-  /// earlier operation go first, so that what is sent again for it does not queue behind later ones.
+  /// Orders equally urgent tasklets, the least first. In tiles: the number of the operation in the order in which
+  /// operations were begun, so that what is sent again for an operation does not queue behind later ones.
   std::int64_t turn = 0;
-  /// Its device computes it when nothing else waits, a panel at a time.
+  /// The device computes it only while nothing else waits, a panel at a time.
   bool background = false;
 
-  /// The tasklet that brought the columns of B that it uses, on the same device; its own id, where it brings some.
+  /// The tasklet that brought the columns of B that this one uses, on the same device; its own id where it brings some,
+  /// and in stages where it is a load, whose data stay on the device until release().
   TaskletId columns{};
 
-  /// A second device does the same work, and returns a digest of its result (quorum_fleet.hpp).
+  /// A second device will do the same work and return a digest of its result (quorum_fleet.hpp).
   bool witnessed = false;
-  /// Of such a second device's tasklet: the one whose work it is; in stages, where it makes several again, itself.
+  /// A witness's tasklet: the tasklet whose work it does again; in stages, where it does that of several, its own id.
   TaskletId witness_of{};
   [[nodiscard]] bool is_witness() const { return witness_of.valid(); }
 
-  /// Of a tasklet that is no box of an operation: its panels. `piece` says its device and its totals.
+  /// The panels of a tasklet that is no box of an operation; `piece` then has its device and its totals.
   plan::PanelRun run{};
   [[nodiscard]] bool is_run() const { return run.panels > 0; }
   Errand errand = Errand::none;
-  std::int32_t stage = 0;  ///< that it is for, where it has an errand
-  StageItem item{};        ///< likewise
+  std::int32_t stage = 0;  ///< with an errand: number of the stage
+  StageItem item{};        ///< with an errand: what it works on
 
-  /// It only brings columns of B: no answer comes of it.
+  /// It only brings data that stay on the device; it is not answered.
   [[nodiscard]] bool brings_columns() const { return columns.valid() && columns == id; }
   [[nodiscard]] Priority priority() const { return {urgency, turn}; }
 };
 
 enum class EventKind : std::uint8_t {
-  done,         ///< the tasklet's block has arrived, passed its check and stands in its place
+  done,         ///< the tasklet's result has arrived, has passed its check and is in its place
   rejected,     ///< the device answered, but wrongly, or refused (`device` is to be distrusted)
   lost,         ///< the tasklet will not be answered, though its device is there: a message was damaged or dropped
   kernel_done,  ///< the server kernel of operation `op` is complete
@@ -109,16 +113,17 @@ enum class EventKind : std::uint8_t {
   late,         ///< a tasklet that was forgotten has been answered after all: nothing is placed, but it was `measured`
 };
 
+/// Something that happened in a fleet. Members that a kind does not use keep their defaults.
 struct Event {
   EventKind kind = EventKind::timeout;
-  Seconds at;
-  TaskletId tasklet;
-  DeviceId device;
-  OpId op;
-  Measured measured{};        ///< of `done` and `late`
-  Seconds unnoticed{0};       ///< of `left`: for how long the device had been silent before
-  DeviceId also{};            ///< of `rejected`, where two answers differ and both are wrong: the other device
-  bool lacks_memory = false;  ///< of `lost`, in stages: its device refused it, as it has no room for it
+  Seconds at;                 ///< when, by the fleet's clock
+  TaskletId tasklet;          ///< done, rejected, lost, late
+  DeviceId device;            ///< done, rejected, lost, left, joined, late
+  OpId op;                    ///< kernel_done
+  Measured measured{};        ///< done, late: what the device's resources did
+  Seconds unnoticed{0};       ///< left: for how long the device had been silent before
+  DeviceId also{};            ///< rejected: a second device that is to be distrusted, where both of a pair were wrong
+  bool lacks_memory = false;  ///< lost, in stages: the device refused the tasklet for want of memory
 };
 
 /// See the file comment. All times are in the fleet's own clock (virtual or emulated), which starts at 0.
@@ -129,51 +134,56 @@ class Fleet {
 
   [[nodiscard]] virtual Seconds now() const = 0;
 
-  /// Devices that can be given work now, each with the time for which its resources are still taken at its declared
-  /// rates.
+  /// The devices that can be given work now, in order of their ids, each with the time for which its resources are
+  /// still busy at declared rates.
   [[nodiscard]] virtual std::vector<plan::DeviceState> devices() const = 0;
 
-  /// The same as a tasklet at `priority` meets them: what it goes ahead of does not count, but for a message or a panel
-  /// that is under way. Fleets whose devices keep no order by priority count everything.
+  /// The same as a tasklet of this priority would meet them: work that it goes ahead of does not count, except a
+  /// message or a panel that is under way. A fleet whose devices keep no order by priority counts all work.
   [[nodiscard]] virtual std::vector<plan::DeviceState> devices_ahead_of(const Priority& priority) const = 0;
 
-  /// Changes whenever a device leaves, joins or is announced with other rates; plans made for one roster stay valid for
-  /// it.
+  /// The number of the roster: it changes whenever a device leaves, joins or is announced with other rates. A plan is
+  /// valid for the roster that it was made for.
   [[nodiscard]] virtual std::uint64_t roster() const = 0;
 
-  /// Makes `graph` the one whose operations tasklets and kernels refer to. Requires: nothing wanted in flight.
+  /// Begins a step of `graph`, to whose operations tasklets and kernels refer from now on. Requires: `graph` outlives
+  /// the step; no tasklet is in flight whose result is wanted.
   virtual void begin_step(const model::StepGraph& graph) = 0;
 
-  /// After begin_step(): the step is run in these stages, and tasklets have errands. Requires: the graph has one row
+  /// Follows begin_step() where the step is run in stages: tasklets then have errands. Requires: the graph has one row
   /// group.
   virtual void begin_stages(const plan::StagePlan& /*plan*/) {}
-  /// Of those, one that runs in tiles (plan::Stage::tiles) begins one of its ways: its operations read the boundaries
-  /// that have come to it. And it ends: others read the boundaries that it has made.
+  /// A stage that runs in tiles (plan::Stage::tiles) begins, or ends, its forward or (`back`) its backward pass. At the
+  /// begin, boundaries become tensors that its operations read; at the end, tensors become boundaries that other stages
+  /// read.
   virtual void begin_tiles(std::int32_t /*stage*/, bool /*back*/) {}
   virtual void end_tiles(std::int32_t /*stage*/, bool /*back*/) {}
 
-  /// Sends a tasklet on its way. Its inputs are complete, and stay unchanged until its operation is.
-  /// piece.device may be kServerDevice: the server computes the block itself.
+  /// Submits a tasklet. piece.device may be kServerDevice: the server computes it itself. Requires: its inputs are
+  /// complete, and stay unchanged until its operation is finished.
   virtual void submit(const Tasklet& tasklet) = 0;
 
-  /// Starts a server kernel; kernels run one after another in the order in which they were started.
+  /// Starts a server kernel. Kernels run one after another, in the order in which they were started. Requires: its
+  /// inputs are complete.
   virtual void start(const model::Operation& kernel) = 0;
 
-  /// Every block of an operation, or its kernel, is done: its results are whole, and others may read them.
+  /// Says that every block of an operation, or its kernel, is done: other operations may read its results.
   virtual void finish(OpId /*op*/) {}
-  /// Nobody needs the operands of an operation that is finished any more: what only it needed may be given up.
+  /// Says that the operands of a finished operation are not needed for it any more, so that memory may be freed.
   virtual void retire(OpId op) = 0;
 
-  /// A tasklet's result is no longer wanted: if it comes, its block is dropped, and at most a `late` event tells.
+  /// Says that a tasklet's result is not wanted any more. If it comes, it is dropped; there is at most a `late` event.
   virtual void forget(TaskletId tasklet) = 0;
 
-  /// Nobody uses the columns any more that a tasklet brought to a device, which may be gone: it may give them up.
+  /// Says that the data which a tasklet brought to a device, such as columns of B, are not used any more. The device
+  /// may be gone.
   virtual void release(TaskletId columns, DeviceId device) = 0;
 
-  /// The next thing that happens, no later than `deadline` (then: timeout).
+  /// Waits for the next event, at most until `deadline`; then the event is a timeout. Errors: what an implementation's
+  /// transport and checks throw.
   virtual Event next_event(Seconds deadline) = 0;
 
-  /// Usage since the fleet was made, per device in order of id.
+  /// Usage since the fleet was made, by device id.
   [[nodiscard]] virtual std::span<const Usage> usage() const = 0;
 };
 

@@ -11,7 +11,7 @@
 
 namespace cleave::sched {
 
-/// `Interface`: Fleet, or one that adds to it.
+/// See the file comment. `Interface`: Fleet, or an interface derived from it.
 template <class Interface = Fleet>
 class ForwardingFleet : public Interface {
  public:

@@ -1,7 +1,7 @@
-// Observer: who watches what a fleet's resources are taken for, and when.
+// Observer: is told what a fleet's resources are used for, and when.
 //
-// A fleet calls it as things happen; app's timeline is the one that listens. Watching changes nothing: a fleet behaves
-// the same with and without an observer, and pays for it only when there is one.
+// A fleet calls it as things happen; app's timeline implements it. A fleet behaves the same with and without an
+// observer, and pays for it only when there is one.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace cleave::sched {
 
 using timing::Resource;
 
-/// One use of one resource, in the fleet's time. Told when it begins, so `end` is what the model says: should the
-/// device leave first, settled() tells.
+/// One use of one resource, in the fleet's time. It is reported when it begins, so `end` is what the model predicts. If
+/// the device leaves before, settled() says so.
 struct Span {
   DeviceId device;  ///< kServerDevice for kernels and for blocks that the server computes
   Resource resource = Resource::down;
@@ -29,7 +29,7 @@ struct Span {
   std::int32_t stage = 0;
 };
 
-/// The span of one resource's work on a tasklet.
+/// The use of a resource by a tasklet.
 [[nodiscard]] inline Span span_of(const Tasklet& tasklet, Resource resource, Seconds start, Seconds end, Bytes bytes) {
   return {.device = tasklet.piece.device,
           .resource = resource,
@@ -45,20 +45,22 @@ struct Span {
 
 enum class DeviceChange : std::uint8_t { left, joined, slowed, hung, faulty };
 
+/// See the file comment. A fleet calls it on the thread that calls the fleet.
 class Observer {
  public:
   virtual ~Observer() = default;
-  /// Operations of what follows belong to `graph`, which outlives them.
+  /// A step begins: operations of the calls that follow are those of `graph`, which outlives them.
   virtual void begin(const model::StepGraph& graph, Seconds at) = 0;
-  /// Whether every use of a device's resources is to be told. If not, spans are told of the server's processor only,
-  /// and a large fleet is simulated several times faster. A fleet asks once.
+  /// True: span() is called for every resource. False: for the server's processor only; a large fleet is then simulated
+  /// several times faster. A fleet asks once.
   [[nodiscard]] virtual bool wants_spans() const { return true; }
+  /// A use of a resource begins.
   virtual void span(const Span& span) = 0;
   /// A tasklet was given to its device, or to the server.
   virtual void submitted(const Tasklet& /*tasklet*/) {}
-  /// The tasklet is off its device: complete, or lost with whatever part of it was done.
+  /// A tasklet has ended on its device: completed, or (`lost`) lost with whatever part of it was done.
   virtual void settled(TaskletId tasklet, Seconds at, bool lost) = 0;
-  /// `factor`: of every rate from now on; only for `slowed`.
+  /// A device has changed. `factor`, for `slowed`: every rate is the declared one times this from now on.
   virtual void changed(DeviceId device, DeviceChange change, Seconds at, double factor) = 0;
 };
 

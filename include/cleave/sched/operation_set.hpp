@@ -8,13 +8,14 @@
 
 namespace cleave::sched {
 
-/// Operations of a graph.
+/// A set of operations of one graph.
 class OperationSet {
  public:
   OperationSet() = default;
-  /// All of them, or none.
+  /// All operations of the graph, or none of them.
   OperationSet(const model::StepGraph& graph, bool all)
       : in_(graph.operations.size(), all), size_(all ? graph.operations.size() : 0) {}
+  /// Adds an operation; nothing happens if it is there. Requires: it is of the graph, also for contains().
   void add(OpId op) {
     if (!contains(op)) ++size_;
     in_[static_cast<std::size_t>(op.value)] = true;

@@ -31,27 +31,30 @@
 
 namespace cleave::sched {
 
+/// How pairs are drawn, and how long witnesses are waited for.
 struct QuorumOptions {
-  double fraction = 0.1;    ///< of tasklets that have a witness
-  SipKey secret{};          ///< of the draws: devices must not foresee them
+  double fraction = 0.1;    ///< share of the tasklets that have a witness
+  SipKey secret{};          ///< key of the draws, which devices must not foresee
   plan::PlanOptions plan;   ///< how a witness's panels are chosen
   DType wire = DType::f32;  ///< of operands
-  bool timed = true;        ///< the fleet's times are those of its model: who is late by them is not waited for
+  bool timed = true;        ///< the fleet's times are modelled ones: a witness that is late by them is replaced
   /// Host of each device, by its index: devices of one host are never paired. Empty: they are not told apart by host.
   std::vector<std::string> hosts{};
 };
 
-/// Pairs as a forecast has them: no hosts, and drawn from the fleet's seed in place of a secret.
+/// The options of a forecast: without hosts, and with a key made from the fleet's seed in place of a secret.
 [[nodiscard]] QuorumOptions quorum_options(const StepSpec& spec);
 
-/// What pairs took since the fleet was made.
+/// What pairs cost since the fleet was made.
 struct QuorumTotals {
-  std::int64_t witnesses = 0;  ///< second devices asked
-  std::int64_t by_server = 0;  ///< pairs in which the server stood in for a second device
-  Bytes down, up;              ///< what second devices were sent, and asked to return
+  std::int64_t witnesses = 0;  ///< tasklets that were sent to witnesses
+  std::int64_t by_server = 0;  ///< pairs in which the server computed in the place of a witness
+  Bytes down, up;              ///< bytes to and from witnesses
 };
+
+/// now - before, member by member.
 [[nodiscard]] QuorumTotals difference(const QuorumTotals& now, const QuorumTotals& before);
-/// Adds them to what a step took.
+/// Adds the totals to the report of a step.
 void add(StepReport& report, const QuorumTotals& totals);
 
 class QuorumFleet final : public ForwardingFleet<> {
@@ -69,7 +72,7 @@ class QuorumFleet final : public ForwardingFleet<> {
   Event next_event(Seconds deadline) override;
 
   [[nodiscard]] const QuorumTotals& totals() const { return totals_; }
-  /// A device that was found out elsewhere is asked no more.
+  /// Excludes a device that was found out elsewhere from being a witness.
   void distrust(DeviceId device);
 
  private:

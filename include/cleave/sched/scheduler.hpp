@@ -18,12 +18,13 @@
 
 namespace cleave::sched {
 
+/// How steps in tiles are scheduled.
 struct SchedulerOptions {
   plan::PlanOptions plan;
   DType wire = DType::f32;
   bool learn = true;   ///< plan with rates learned from answers, not with declared ones
   bool copies = true;  ///< ask a second device for blocks that are late
-  /// An operation begins when its inputs are ready. If not, they run one after another, with a barrier between them.
+  /// True: an operation begins when its inputs are ready. False: operations run one after another.
   bool asynchronous = true;
 };
 
@@ -38,15 +39,15 @@ struct OperationTiming {
 /// Blocks of one operation that were lost at one time, and what that cost.
 struct Loss {
   OpId op;
-  std::string name;  ///< of the operation
-  Seconds at;        ///< noticed
-  std::int64_t devices = 0, blocks = 0;
-  Seconds detection;    ///< from the first silence to `at`
-  Seconds planning;     ///< processor time spent in planning them again
-  Seconds resending;    ///< longest time for the operands of one block that was computed again
-  Seconds recomputing;  ///< from then to the last of these blocks
-  Seconds added;        ///< by which the operation ended later than its other blocks and its plan say
-  Seconds operation;    ///< time that the operation would have taken
+  std::string name;                      ///< of the operation, or of the stage
+  Seconds at;                            ///< when the loss was noticed
+  std::int64_t devices = 0, blocks = 0;  ///< that were lost
+  Seconds detection;                     ///< from the devices' first silence to `at`
+  Seconds planning;                      ///< processor time for planning the blocks again
+  Seconds resending;                     ///< longest time in which the operands of one of the blocks were sent again
+  Seconds recomputing;                   ///< from then until the last of the blocks had arrived
+  Seconds added;      ///< how much later the operation ended than its other blocks and its plan would have let it
+  Seconds operation;  ///< time that the operation would have taken without the loss
 };
 
 /// What one step took. Bytes, tasklets and energy count whatever was sent, lost or not.
@@ -69,58 +70,60 @@ struct StepReport {
   std::vector<Loss> losses;                 ///< in order of time
 };
 
-/// Adds what a step took before it was abandoned to what it took when it was run again.
+/// Adds the report of an abandoned attempt to that of the attempt that completed the step.
 void add_abandoned(StepReport& report, const StepReport& abandoned);
-/// Adds what a part of a step took, time and energy aside, which are the step's.
+/// Adds the report of a part of a step to the step's report, except time and energy.
 void add_part(StepReport& report, const StepReport& part);
 
-/// Called now and then while a step runs, and whenever a device has answered wrongly; returning false abandons the step
-/// (run() then throws Interrupted).
+/// Called now and then while a step runs, and whenever a device has answered wrongly. Where it returns false the step
+/// is abandoned: run() throws Interrupted.
 using KeepGoing = std::function<bool()>;
 
-/// Thrown out of run() when KeepGoing said no: nothing of the step may be kept.
+/// Thrown by run() where KeepGoing returned false. Nothing of the step may be kept.
 struct Interrupted {};
 
+/// See the file comment. It may run any number of steps, one after another.
 class Scheduler {
  public:
   /// `fleet` must outlive the scheduler.
   Scheduler(Fleet& fleet, SchedulerOptions options);
   ~Scheduler();
 
-  /// Runs every operation of `graph` once. Collective: rank 0 only.
-  /// Errors: InputError when not even the first plan is possible (no device holds the smallest block and none left).
+  /// Runs every operation of `graph` once. Collective: rank 0 only. Errors: InputError where no device can hold the
+  /// smallest block of an operation; Interrupted; what the fleet throws.
   StepReport run(const model::StepGraph& graph, const KeepGoing& keep_going = {});
 
-  /// After run() has thrown Interrupted: gives up what is in flight and waits for the server's kernels, so that the
-  /// step can be run again. Returns what the abandoned part took.
+  /// Gives up what is in flight and waits for the server's kernels, so that the step can be run again. Returns the
+  /// report of the abandoned attempt. Requires: run() has thrown Interrupted.
   StepReport abandon();
 
-  // Part of a step, where another scheduler runs the rest of it, asks the fleet for events, and passes on those that
-  // concern this part.
+  // A part of a step, where another scheduler (StageScheduler) runs the rest of it. That one asks the fleet for events
+  // and passes on those that concern the part.
 
-  /// Begins these operations. Requires: no step is under way; the fleet's own step is the graph's, and what these
-  /// operations read of others is complete.
+  /// Begins these operations. Requires: no step is under way; the fleet's step is of `graph`; whatever these operations
+  /// read of others is complete.
   void begin_part(const model::StepGraph& graph, const OperationSet& part);
-  /// Sends what is ready, and what lost devices had. Errors: as run().
+  /// Submits what is ready, and again what lost devices had. Errors: as run().
   void advance_part();
   [[nodiscard]] bool part_is_complete() const;
-  /// The tasklet is of the part, and wanted.
+  /// The tasklet is of the part, and its result is wanted.
   [[nodiscard]] bool waits_for(TaskletId tasklet) const;
-  /// When the part wants to be told that nothing has happened.
+  /// When the part wants a timeout event, if nothing happens before.
   [[nodiscard]] Seconds part_deadline() const;
-  /// An answer to what it waits for, one of its kernels, a device that leaves, or its deadline.
+  /// Handles an event: of a tasklet that it waits for, of one of its kernels, a device that left, or a timeout at
+  /// part_deadline().
   void take(const Event& event);
-  /// What the part took.
+  /// Ends the part and returns its report.
   StepReport end_part();
-  /// Gives up what is in flight. What is left are the server's kernels; returns how many.
+  /// Gives up what is in flight, and returns the number of the part's server kernels that are still to end.
   std::int64_t abandon_part();
 
   /// Devices that answered wrongly and get no more work.
   [[nodiscard]] std::vector<DeviceId> distrusted() const;
-  /// One was found out elsewhere. Requires: no step is under way.
+  /// Adds a device that was found out elsewhere. Requires: no step is under way.
   void distrust(DeviceId device);
-  /// The number that the next tasklet gets, and from where on to count: schedulers that take turns on one fleet use no
-  /// number twice.
+  /// The id of the next tasklet; number_from() sets it, so that schedulers that take turns on one fleet use no id
+  /// twice.
   [[nodiscard]] TaskletId next_tasklet() const;
   void number_from(TaskletId next);
   /// True while `device` gets no work because it keeps failing.
@@ -131,11 +134,11 @@ class Scheduler {
   std::unique_ptr<Impl> impl_;
 };
 
-/// A time that no schedule of the graph's tasklets over these devices can beat (docs/cost_model.md).
+/// Lower bound of the step in tiles over these devices, whatever the schedule (docs/cost_model.md).
 [[nodiscard]] Seconds step_lower_bound(const model::StepGraph& graph, std::span<const plan::DeviceState> devices,
                                        const SchedulerOptions& options);
 
-/// Energy of a device that was there for `elapsed`: computing, its radio on, and idle, each at its own power.
+/// Energy of a device that was present for `elapsed`: the sum over computing, radio and idle of power times time.
 [[nodiscard]] Joules energy_of(const fleet::DeviceProfile& device, const Usage& usage, Seconds elapsed);
 
 }  // namespace cleave::sched

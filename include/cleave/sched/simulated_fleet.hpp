@@ -17,9 +17,11 @@
 
 namespace cleave::sched {
 
+/// See the file comment. Deterministic.
 class SimulatedFleet final : public Fleet {
  public:
-  /// Operands travel as `wire`. `churn` is in order of time; `seed` feeds the jitter of messages only.
+  /// Operands travel as `wire`. `seed` is used for the jitter of messages only. Requires: `churn` is in order of time;
+  /// devices have the ids 0, 1, ... in order.
   SimulatedFleet(std::vector<fleet::DeviceProfile> devices, fleet::ServerProfile server, DType wire,
                  fleet::ChurnTrace churn = {}, std::uint64_t seed = 0);
   ~SimulatedFleet() override;
@@ -37,21 +39,21 @@ class SimulatedFleet final : public Fleet {
   Event next_event(Seconds deadline) override;
   [[nodiscard]] std::span<const Usage> usage() const override;
 
-  /// For how long the server's processor was taken since the fleet was made: kernels, and blocks of its own.
+  /// Busy time of the server's processor since the fleet was made: kernels, and tasklets of kServerDevice.
   [[nodiscard]] Seconds server_usage() const;
 
-  /// A time before which there is no next event, for those who wait for it in real time: when something happens that
-  /// may lead to one. Infinite where nothing will happen.
+  /// A lower bound of the time of the next event, for callers that wait for it in real time. Infinite where there will
+  /// be none.
   [[nodiscard]] Seconds next_at() const;
 
-  /// Tells `observer` (null: nobody) what happens from now on; it must outlive the fleet.
+  /// Sets the observer (null: none). Requires: it outlives the fleet.
   void set_observer(Observer* observer);
 
-  /// Takes a device out at once, as churn would: for fleets whose real device died.
+  /// Makes a device leave now, as churn would: for fleets whose real device died.
   void remove_device(DeviceId device);
-  /// Takes it up again, empty-handed; nothing happens if it is there.
+  /// Makes a device join now, with nothing; it has no effect on a device that is present.
   void return_device(DeviceId device);
-  /// How `device` is to answer wrongly (churn kind `lie`), if it is.
+  /// The wrong results that a device is to return now (churn kind `lie`); none for an honest device.
   [[nodiscard]] std::optional<fleet::InjectedFaults> injected_faults(DeviceId device) const;
 
  private:
