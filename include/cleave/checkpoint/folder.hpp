@@ -10,6 +10,7 @@
 
 namespace cleave::checkpoint {
 
+/// A checkpoint by its name; `step`: the number in the name.
 struct CheckpointFile {
   std::filesystem::path path;
   std::int64_t step = 0;
@@ -22,6 +23,7 @@ struct DamagedCheckpoint {
   std::string reason;
 };
 
+/// The result of newest_whole_checkpoint().
 struct NewestCheckpoint {
   std::optional<CheckpointFile> found;
   std::vector<DamagedCheckpoint> skipped;  ///< newer than `found`, newest first
@@ -42,30 +44,30 @@ struct NewestCheckpoint {
 [[nodiscard]] NewestCheckpoint newest_whole_checkpoint(const std::filesystem::path& folder,
                                                        std::int64_t up_to = std::numeric_limits<std::int64_t>::max());
 
-/// Renames the checkpoints of steps after `step` to checkpoint-STEP.h5.taken_back, so that nobody goes on from them,
-/// and durably. Returns the new names, newest first. Errors: EnvironmentError.
+/// Renames the checkpoints of steps after `step`, durably, to checkpoint-STEP.h5.taken_back, so that no run resumes
+/// from them. Returns the new names, newest first. Errors: EnvironmentError.
 std::vector<std::filesystem::path> set_aside_after(const std::filesystem::path& folder, std::int64_t step);
 
-/// Which checkpoints of a folder one process may delete: those of the branch that it goes on with. They are what lay in
-/// the folder when it began, and what it has written since, in that order; a file that came there otherwise is left
+/// Deletes old checkpoints of one process's run. It deletes only checkpoints of the process's branch: those that were
+/// in the folder when the process began, and those that it has written since, in that order. It leaves any other file
 /// alone, whatever its number.
 class Pruner {
  public:
-  /// `resumed_from`: the file that the process goes on from, which it never deletes.
+  /// `resumed_from`: the file that the process resumed from, which is never deleted.
   /// Errors: EnvironmentError for a folder that cannot be listed.
   explicit Pruner(std::filesystem::path folder, std::optional<std::filesystem::path> resumed_from = {});
 
-  /// To be called when a checkpoint is in its place.
+  /// Adds a checkpoint that the process has written to the branch.
   void wrote(const std::filesystem::path& file, std::int64_t step);
 
-  /// The steps after `step` are taken back: set_aside_after() for its folder.
+  /// checkpoint::set_aside_after() for the folder; the branch then ends with `step`.
   std::vector<std::filesystem::path> set_aside_after(std::int64_t step);
 
-  /// Deletes all but the last `keep` of the branch, and what writers that were killed left behind; never the last whole
-  /// one, nor the one that was resumed from. Where training may go back to `back_to` it keeps the last one from there
-  /// or before, and the first one after that, which takes its place once training may not go back as far. Returns what
-  /// it deleted, oldest last. Nothing else may write to the folder meanwhile. Requires: keep >= 1. Errors:
-  /// EnvironmentError.
+  /// Deletes all but the last `keep` checkpoints of the branch, and temporary files of writers that were killed. It
+  /// never deletes the last whole checkpoint, nor the one that was resumed from. `back_to`: the step that training may
+  /// go back to; the last checkpoint at or before it is kept, and the first one after it, which replaces the former
+  /// once training may not go back as far. Returns the deleted files, oldest last. Requires: keep >= 1; nothing else
+  /// writes to the folder meanwhile. Errors: EnvironmentError.
   std::vector<std::filesystem::path> prune(std::int64_t keep, std::optional<std::int64_t> back_to = {});
 
  private:

@@ -41,6 +41,7 @@ struct Snapshot {
   bool operator==(const Snapshot&) const = default;
 };
 
+/// A view of a checkpoint in memory. Requires: `snapshot` outlives the view.
 [[nodiscard]] SnapshotView view_of(const Snapshot& snapshot);
 
 enum class FileKind { checkpoint, reference };

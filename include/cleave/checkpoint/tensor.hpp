@@ -22,6 +22,7 @@ using Shape = std::vector<std::int64_t>;
 /// `[2, 3]`.
 [[nodiscard]] std::string to_string(const Shape& shape);
 
+/// Name and shape of a tensor.
 struct TensorInfo {
   std::string name;
   Shape shape;
@@ -50,12 +51,14 @@ struct TensorTarget {
   std::span<float> data;
 };
 
+/// Views of tensors, in their order. Requires: `tensors` outlive the views.
 [[nodiscard]] std::vector<TensorView> views_of(std::span<const Tensor> tensors);
 
 /// One line for each tensor that is missing from `found`, surplus in it, or of another shape than expected.
 [[nodiscard]] std::vector<std::string> describe_mismatch(std::span<const TensorInfo> expected,
                                                          std::span<const TensorInfo> found);
 
+/// A named value of a file.
 using Attribute = std::variant<std::int64_t, double, std::string>;
 using Attributes = std::map<std::string, Attribute>;
 

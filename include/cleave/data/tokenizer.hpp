@@ -15,6 +15,7 @@
 
 namespace cleave::data {
 
+/// See the file comment. Constant once constructed.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;

@@ -19,7 +19,7 @@ enum class ChurnKind : std::uint8_t {
   faulty,  ///< from now on its results are wrong with probability `factor`
 };
 
-/// How the wrong results are wrong that a device is told to return.
+/// In which way the results are wrong that a device is told to return.
 enum class InjectedFaultKind : std::uint8_t {
   element,       ///< one element far off
   bit,           ///< one bit of one element flipped, of any significance
@@ -36,7 +36,7 @@ enum class InjectedFaultKind : std::uint8_t {
   huge,          ///< one element finite, and so large that nobody can compute with it
 };
 
-/// As inputs name them.
+/// Kinds of injected faults by the names that inputs have for them.
 inline constexpr std::pair<const char*, InjectedFaultKind> kInjectedFaultNames[] = {
     {"element", InjectedFaultKind::element},
     {"bit", InjectedFaultKind::bit},
@@ -64,12 +64,13 @@ struct InjectedFaults {
   double share = 1.0;
 };
 
+/// One change of one device.
 struct ChurnEvent {
-  Seconds at;
+  Seconds at;  ///< emulated time
   DeviceId device;
   ChurnKind kind = ChurnKind::leave;
-  double factor = 1.0;
-  InjectedFaultKind fault = InjectedFaultKind::element;
+  double factor = 1.0;                                   ///< slow, faulty: see ChurnKind
+  InjectedFaultKind fault = InjectedFaultKind::element;  ///< faulty: in which way
 };
 
 /// Events in order of time, then device.

@@ -70,68 +70,70 @@ enum class PeerLinks : std::uint8_t {
   none,     ///< not at all: each reaches the server only
 };
 
-/// What is to be compared: a step, of which model, batch, wire, devices and server are every system's and the rest is
-/// cleave's; and what only a comparison knows. Churn is applied from the start of the first step.
+/// The input of a comparison: the step (all systems use its model, batch, wire, devices and server; the rest of it is
+/// for cleave), and settings of the comparison. Churn begins with the first step.
 struct StudyInput : sched::StepSpec {
   fleet::LinkMatrix links;  ///< between devices; empty: from their profiles
   PeerLinks peer_links = PeerLinks::direct;
-  std::int64_t steps = 1;  ///< run one after another under the churn
-  LossOptions loss;        ///< ignored when there is churn
-  Seconds detection{0.2};  ///< from a loss until the others know it
+  std::int64_t steps = 1;  ///< steps that are run one after another under the churn
+  LossOptions loss;        ///< ignored where there is churn
+  Seconds detection{0.2};  ///< time from a loss until the other devices know of it
   DtfmOptions dtfm;
   LocalStepOptions local_steps;
   SwarmOptions swarm;
   GpuOptions gpu;
-  std::function<void(const std::string&)> progress;  ///< called with a line now and then; may be empty
-  /// Who watches the product's own undisturbed run (cleave, cleave-paper): told of everything, and of each step's
-  /// beginning (its number, from 0) and end (with the usage since the first). May be empty.
+  std::function<void(const std::string&)> progress;  ///< called now and then with a line of text; may be empty
+  /// Observers of cleave's and cleave-paper's own run without losses; each may be empty. step_begins gets the number of
+  /// the step, from 0; step_done gets the usage since the first step.
   sched::Observer* observer = nullptr;
   std::function<void(std::int64_t)> step_begins;
   std::function<void(const sched::StepReport&, std::span<const sched::Usage>)> step_done;
 };
 
-/// One step of several.
+/// Figures of one of several steps.
 struct StepFigures {
   Seconds time, recovery, planning;
   std::int64_t present = 0;  ///< devices at the end of the step
   std::int64_t devices = 0, tasklets = 0, lost = 0, redone = 0, copies = 0, late = 0, server_sums = 0, witnesses = 0;
 };
 
-/// What a step takes: the fields of `simulate`'s JSON (docs/interface.md). With several steps, means over them.
+/// The result of a system: the fields of `simulate`'s JSON (docs/interface.md). With several steps, means over them.
 struct SystemReport {
   std::string system;
   bool feasible = true;
-  std::string why;  ///< not feasible: what is missing
+  std::string why;  ///< where it is not feasible: what is missing
   std::int64_t devices = 0, devices_used = 0;
   Seconds step, lower_bound;
-  Seconds floor;    ///< cleave, cleave-paper: of any layout with all state on the server
-  Seconds compute;  ///< of the device that computes longest
+  Seconds floor;    ///< cleave, cleave-paper: lower bound for any layout with all state on the server
+  Seconds compute;  ///< busy time of the processor of the device that computes longest
   Bytes bytes_down, bytes_up;
   Seconds server_out, server_in;
   Bytes device_bytes_down_max, device_memory_max;
-  Seconds recovery;        ///< added by losses, detection included
+  Seconds recovery;        ///< time added by losses, detection included
   Joules energy;           ///< of the devices, or GPUs
-  Seconds server_kernels;  ///< of the server's processor
+  Seconds server_kernels;  ///< busy time of the server's processor
   Joules server_energy;
   Seconds planning, wall;
-  std::string layout;                                   ///< what was chosen: "8 stages x 8 pipelines, ..."
-  std::vector<std::pair<std::string, double>> figures;  ///< the method's own, such as its objective
+  std::string layout;                                   ///< the layout that was chosen: "8 stages x 8 pipelines, ..."
+  std::vector<std::pair<std::string, double>> figures;  ///< figures of the method's own, such as its objective
   std::optional<plan::StagePlan> stages;                ///< cleave: the plan of the first step, where it is in stages
   std::vector<StepFigures> steps;                       ///< cleave: each step, where there are several
   /// cleave: what each loss cost, with the type of the operation that it hit
   std::vector<std::pair<std::string, sched::Loss>> losses;
 };
 
+/// A system of the registry (registry.hpp).
 class System {
  public:
   virtual ~System() = default;
+  /// The name that --system has for it.
   [[nodiscard]] virtual std::string name() const = 0;
   /// One line for help texts.
   [[nodiscard]] virtual std::string summary() const = 0;
-  /// Plans and runs the study. An impossible study is a report with `feasible` false, not an error.
+  /// Plans and runs the study. Where the study is impossible, the report has `feasible` false; that is no error.
   [[nodiscard]] SystemReport simulate(const StudyInput& study) const;
 
-  /// Its devices speak to each other. False: to the server only, or there are none.
+  /// True where its devices send to each other; false where they send to the server only, or there are none.
   [[nodiscard]] virtual bool uses_peer_links() const { return true; }
 
  private:

@@ -11,13 +11,13 @@
 
 namespace cleave::server {
 
-/// What a run must know to go on, besides parameters and moments.
+/// The state of a run in a checkpoint, besides parameters and moments.
 struct RunState {
   std::int64_t step = 0;   ///< updates done; the next one is number `step`
   std::uint64_t seed = 0;  ///< train.seed: parameters and batches
   std::string tokenizer;   ///< data::Tokenizer::to_text(); empty for token files and reference batches
-  std::string settings{};  ///< what else bits depend on, in the writer's words; empty where it does not say
-  std::string parts{};     ///< Trainer::part_record(); empty where it does not say
+  std::string settings{};  ///< other settings that the bits depend on, as text of the writer; empty: not stated
+  std::string parts{};     ///< Trainer::part_record(); empty: not stated
 };
 
 /// The configuration under the attribute names of reference files.
@@ -26,11 +26,13 @@ struct RunState {
 /// Errors: InputError naming `file` for a missing or illegal attribute.
 [[nodiscard]] model::ModelConfig config_from(const checkpoint::Attributes& attributes, const std::string& file);
 
-/// Writes a checkpoint in one step (checkpoint::write_snapshot). Frozen parameters have no moments in it.
+/// Writes a checkpoint in one step. Frozen parameters have no moments in it. Collective: rank 0 only.
+/// Errors: as checkpoint::write_snapshot().
 void save_checkpoint(const std::filesystem::path& path, const ParameterStore& parameters,
                      const model::ModelConfig& config, const RunState& state);
 
-/// Reads parameters and moments into `parameters`, which must be those of the same model.
+/// Reads parameters and moments into `parameters`, and returns the run's state. Requires: `parameters` are those of
+/// `config`.
 /// Errors: InputError for a damaged file or one of another model, naming what differs.
 RunState load_checkpoint(const std::filesystem::path& path, ParameterStore& parameters,
                          const model::ModelConfig& config);

@@ -1,4 +1,4 @@
-// What a run with real blocks is told: its clock, its ranks, its terms. Device ranks compute under one of three clocks.
+// Settings of a run with real blocks: its clock, its ranks, its limits. Device ranks compute under one of three clocks.
 //
 //   virtual  modelled completion times order the events: a sched::SimulatedFleet says what happens next, and the real
 //            block is waited for before the event is passed on. Time is what `simulate` says.
@@ -19,7 +19,7 @@
 
 namespace cleave::server {
 
-/// How emulated time and real time belong together (docs/simulator.md).
+/// The relation of emulated time to real time; see the file comment (docs/simulator.md).
 enum class ClockMode : std::uint8_t { virtual_time, wall, off };
 /// `virtual`, `wall` or `off`, as inputs have it.
 [[nodiscard]] std::string_view name_of(ClockMode clock);
@@ -33,17 +33,18 @@ struct RankInfo {
   std::string absent{};  ///< why the run started without it; empty where it takes part
 };
 
+/// Settings of a fleet with real blocks. Times are real time.
 struct FleetTerms {
   ClockMode clock = ClockMode::virtual_time;
-  std::string gemm_kernels;             ///< what all ranks must use
-  Seconds start_limit{120};             ///< for ranks to answer the greeting
-  Seconds patience{10};                 ///< a rank that says nothing for so long loses its blocks until it speaks again
+  std::string gemm_kernels;             ///< BLIS kernels that all ranks must use
+  Seconds start_limit{120};             ///< ranks must answer the welcome within this time
+  Seconds patience{10};                 ///< a rank silent for so long loses its blocks until it is heard again
   Seconds orphan_patience{300};         ///< orphan limit: a rank that hears nothing of the server for so long leaves
-  sched::Observer* observer = nullptr;  ///< told what the resources are taken for; must outlive the fleet
-  Clock* real_time = nullptr;           ///< that ranks are waited for by; null: the host's; must outlive the fleet
+  sched::Observer* observer = nullptr;  ///< told of uses of resources; null: nobody; must outlive the fleet
+  Clock* real_time = nullptr;           ///< for waiting for ranks; null: the host's clock; must outlive the fleet
 };
 
-/// The clock that ranks are waited for by.
+/// terms.real_time, or the host's clock where that is null.
 [[nodiscard]] Clock& clock_of(const FleetTerms& terms);
 
 }  // namespace cleave::server

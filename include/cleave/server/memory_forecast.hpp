@@ -14,36 +14,39 @@
 
 namespace cleave::server {
 
-/// Memory of one run. Blocks are kept for the next of their kind when they are given back, so that memory of each kind
-/// stays at the most that was ever in use, whenever that was.
+/// Memory of one run, by kind. Freed blocks are kept for later blocks of the same kind, so the memory of a kind stays
+/// at its peak.
 struct MemoryForecast {
-  Bytes process;     ///< of this process as the simulated step ended: program, libraries, corpus, the scheduler's books
-  Bytes runtime;     ///< what code and libraries take once the run goes on
-  Bytes records;     ///< what the caller records of the run and writes at its end; the caller's to say
-  Bytes parameters;  ///< values, and two moments of those that are trained
-  Bytes history;     ///< earlier states, for verify.rollback
-  Bytes activations;  ///< activations, gradients, logits, at most
-  Bytes sums;         ///< partial sums of products whose depth is cut, at most
-  Bytes pool;         ///< activations and sums together, at most
-  Bytes messages;     ///< tasks and results under way, each kind at most
-  Bytes device_peak;  ///< of the device that takes most, with all tasklets in its hands
-  std::string device_name;
-  Seconds step;               ///< the simulated time of the step that was counted along
+  Bytes process;      ///< this process as the simulated step ended: program, libraries, corpus, the scheduler's books
+  Bytes runtime;      ///< what code and libraries take besides, once the run goes on
+  Bytes records;      ///< what the caller records of the run and writes at its end; set by the caller
+  Bytes parameters;   ///< values, and two moments of those that are trained
+  Bytes history;      ///< earlier states, for verify.rollback
+  Bytes activations;  ///< peak of activations, gradients and logits
+  Bytes sums;         ///< peak of partial sums of products whose depth is cut
+  Bytes pool;         ///< peak of activations and sums together
+  Bytes messages;     ///< tasks and results under way: the sum of the peaks of each kind
+  Bytes device_peak;  ///< peak of the device that takes most, with all its tasklets
+  std::string device_name;    ///< name of that device
+  Seconds step;               ///< emulated time of the simulated step
   std::int64_t tasklets = 0;  ///< of that step
 
+  /// Memory of the server process.
   [[nodiscard]] Bytes server() const { return process + needed(); }
-  /// What is still to be taken: `process` is already.
+  /// The part of server() that is not taken yet.
   [[nodiscard]] Bytes needed() const { return runtime + records + parameters + history + pool + messages; }
 };
 
-/// Parameters and activations alone, from the graph: a lower bound of the rest, at once.
+/// Parameters and activations alone, from the graph: a lower bound of the memory, without a simulated step. The other
+/// members are zero.
 [[nodiscard]] MemoryForecast forecast_tensors(const TrainerOptions& options);
 
 /// The device ranks of a run, rank 1 first. One that shares memory with the server reads large messages, and weights of
 /// stages in fp32, where the server has them. Requires: at least one.
 struct DeviceRanks {
-  std::vector<bool> shares_memory;
+  std::vector<bool> shares_memory;  ///< by rank, from rank 1 on
 
+  /// `count` ranks that are sent everything.
   [[nodiscard]] static DeviceRanks sent_all(int count) {
     return {std::vector<bool>(static_cast<std::size_t>(count), false)};
   }

@@ -28,6 +28,7 @@ struct Parameter {
   [[nodiscard]] std::vector<std::int64_t> shape() const;
 };
 
+/// See the file comment.
 class ParameterStore {
  public:
   ParameterStore() = default;
@@ -49,15 +50,16 @@ class ParameterStore {
   [[nodiscard]] Parameter& at(std::string_view name);
   [[nodiscard]] const Parameter* find(std::string_view name) const;
 
-  /// Moves values to where devices of this host can read them: shared_memory() as it is now, with a transport that
-  /// shares it. Errors: std::bad_alloc.
+  /// Moves the values to comm::shared_memory(), where devices of this host can read them in place. To be called once a
+  /// transport shares memory. Errors: std::bad_alloc.
   void move_to_shared_memory();
 
-  /// Makes zero moments, where there are none yet, for the parameters that `step` updates.
+  /// Makes zero moments for the parameters that `step` updates and that have none yet.
   void ensure_moments(const model::StepGraph& step);
 
   /// One number over the bytes of all parameters, in order: equal if and only if (but for 2^-64) every bit is.
   [[nodiscard]] std::uint64_t hash() const;
+  /// Bytes of values and moments.
   [[nodiscard]] Bytes size() const;
 
  private:

@@ -33,10 +33,11 @@ inline constexpr std::size_t kPhases = 8;
 
 /// Real time by phase.
 using PhaseTimes = std::array<Seconds, kPhases>;
-/// Adds phase by phase.
+/// to += times, phase by phase.
 void add(const PhaseTimes& times, PhaseTimes& to);
 [[nodiscard]] Seconds sum_of(const PhaseTimes& times);
 
+/// See the file comment. Switched off at first.
 class Profile {
  public:
   void enable() { enabled_ = true; }
@@ -46,15 +47,16 @@ class Profile {
   void begin_step(const model::StepGraph& graph);
   void end_step();
 
-  /// Of the step that ended last; they add up to its real time.
+  /// Times of the step that ended last. They add up to its real time.
   [[nodiscard]] const PhaseTimes& last_step() const { return last_step_; }
-  /// Of all steps that ended, by Operation::type; what belongs to no operation has an empty type.
+  /// Times of all steps that ended, by Operation::type; those of no operation are under the empty type.
   [[nodiscard]] const std::map<std::string, PhaseTimes>& by_type() const { return by_type_; }
-  /// Of all steps that ended.
+  /// Times of all steps that ended, and their number.
   [[nodiscard]] const PhaseTimes& all() const { return all_; }
   [[nodiscard]] std::int64_t steps() const { return steps_; }
 
-  /// Claims the time until its end for a phase, and for an operation if it is told one.
+  /// Counts the time of its own life for a phase, and for `op`, or where that is invalid for the operation of the scope
+  /// around it. Requires: `profile` outlives it; scopes are nested.
   class Scope {
    public:
     Scope(Profile& profile, Phase phase, OpId op = {}) : profile_(profile.enabled_ ? &profile : nullptr) {

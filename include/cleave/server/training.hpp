@@ -31,7 +31,7 @@ struct TrainSettings {
 /// Factor on the gradient: min(1, grad_clip / (norm + 1e-6)); 1 when grad_clip is 0.
 [[nodiscard]] double clip_factor(double grad_clip, double norm);
 
-/// What one training step yielded, besides what it took (sched::StepReport).
+/// The outcome of one training step; sched::StepReport has its cost.
 struct StepOutcome {
   double loss = 0;       ///< mean cross-entropy in nats, before the update
   double grad_norm = 0;  ///< before clipping

@@ -19,6 +19,7 @@ namespace cleave::telemetry {
 
 enum class LogLevel : std::uint8_t { debug, info, warning, error, off };
 
+/// Where a log goes, and what of it.
 struct LogSettings {
   std::filesystem::path file{};  ///< appended to; empty for none
   LogLevel file_level = LogLevel::debug;
@@ -28,13 +29,15 @@ struct LogSettings {
   std::function<void()> before_console{};  ///< called before a console line: takes a live progress line away
 };
 
+/// See the file comment. Copies share their sinks.
 class Log {
  public:
-  /// A log that keeps nothing.
+  /// A log that drops every message.
   Log();
   /// Errors: EnvironmentError where the file cannot be opened.
   explicit Log(const LogSettings& settings);
 
+  /// Writes a message to the sinks that want its level. A failure of a sink is not thrown but counted (failures()).
   void write(LogLevel level, std::string_view message) const;
 
   template <class... Args>

@@ -17,6 +17,7 @@
 
 namespace cleave::telemetry {
 
+/// How progress is shown.
 struct ProgressSettings {
   enum class Mode : std::uint8_t {
     automatic,  ///< live where the output is a terminal that can move its cursor, plain elsewhere
@@ -32,9 +33,10 @@ struct ProgressSettings {
   int columns = 0;               ///< width to cut a live line to; 0: ask the terminal
 };
 
+/// See the file comment. Not thread-safe.
 class Progress {
  public:
-  /// `out` and `clock` must outlive the object.
+  /// Requires: `out` and `clock` outlive the object.
   Progress(std::FILE* out, const Clock& clock, const ProgressSettings& settings = {});
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;

@@ -21,8 +21,10 @@
 
 namespace cleave::telemetry {
 
+/// A track of a TraceWriter.
 using TrackId = Id<struct TrackIdTag>;
 
+/// See the file comment.
 class TraceWriter {
  public:
   /// Writes nothing until store(). Requires: max_events >= 2.
