@@ -104,24 +104,24 @@ std::vector<bool> may_replicate(const Problem& problem, const Settings& settings
   return may;
 }
 
-double replica_bytes(const Role& role) {
+double replica_bytes(const StageDraft& draft) {
   return static_cast<double>(
-      (role.cost.weights() + role.cost.open_forward() * 2 + role.cost.open_backward() * 2).value());
+      (draft.cost.weights() + draft.cost.open_forward() * 2 + draft.cost.open_backward() * 2).value());
 }
 
 bool is_kept(const Settings& settings, const StageCost& stage) { return settings.keeping && stage.may_keep(); }
 
 std::int64_t least_kept(const StageWork& work) { return std::min(kFewestKept, work.batch); }
 
-double replica_bytes(const StageWork& work, const Role& role, const Settings& settings) {
-  if (!is_kept(settings, role.cost)) return replica_bytes(role);
-  const Bytes kept = role.cost.packed() + role.cost.kept() * least_kept(work);
-  return replica_bytes(role) + static_cast<double>(kept.value());
+double replica_bytes(const StageWork& work, const StageDraft& draft, const Settings& settings) {
+  if (!is_kept(settings, draft.cost)) return replica_bytes(draft);
+  const Bytes kept = draft.cost.packed() + draft.cost.kept() * least_kept(work);
+  return replica_bytes(draft) + static_cast<double>(kept.value());
 }
 
-double rounding_bytes(const StageWork& work, const Role& role) {
+double rounding_bytes(const StageWork& work, const StageDraft& draft) {
   double most = 0, columns = 0;
-  for (std::int64_t i = role.cost.first(); i < role.cost.end(); ++i) {
+  for (std::int64_t i = draft.cost.first(); i < draft.cost.end(); ++i) {
     const model::Piece& piece = work.pieces[static_cast<std::size_t>(i)];
     const auto elements = static_cast<double>(piece.weight_elements() + piece.vector_elements());
     most = std::max(most, elements / static_cast<double>(piece.units));
@@ -130,7 +130,7 @@ double rounding_bytes(const StageWork& work, const Role& role) {
     columns = std::max(columns, static_cast<double>(cut) / static_cast<double>(piece.units));
   }
   const auto wire = static_cast<double>(size_of(work.wire));
-  const std::int64_t waits = role.cost.has_logits() ? kLeastOpen : 1;
+  const std::int64_t waits = draft.cost.has_logits() ? kLeastOpen : 1;
   const double waiting = static_cast<double>(waits * work.seq) * columns * wire;  // OwnerCost::waiting
   return 2 * (most * (static_cast<double>(sum_bytes(work.wire)) + wire) + waiting) + 64;
 }
@@ -177,13 +177,13 @@ std::vector<StageCutter::Share> StageCutter::deal(std::int64_t shares) const {
   return list;
 }
 
-std::vector<Role> StageCutter::cut(std::int64_t shares) const {
+std::vector<StageDraft> StageCutter::cut(std::int64_t shares) const {
   if (able_.size() < 2) return {};
   const StageWork& work = *problem_.work;
   const auto holds = [&](const Share& share, std::int64_t begin, std::int64_t end) {
     if (settings_.only_owners == 0) return true;
-    const Role role(problem_.book->cost(begin, end, settings_.chunk));
-    return replica_bytes(role) + static_cast<double>(role.cost.at_work().value()) <= share.memory;
+    const StageDraft draft(problem_.book->cost(begin, end, settings_.chunk));
+    return replica_bytes(draft) + static_cast<double>(draft.cost.at_work().value()) <= share.memory;
   };
   std::vector<std::pair<std::int64_t, std::int64_t>> runs;  // of pieces
   std::int64_t at = 0;
@@ -202,13 +202,13 @@ std::vector<Role> StageCutter::cut(std::int64_t shares) const {
   }
   if (at < body()) return {};
   for (std::int64_t i = body(); i < std::ssize(work.pieces); ++i) runs.emplace_back(i, i + 1);
-  std::vector<Role> roles;
-  for (const auto& [begin, end] : runs) roles.emplace_back(problem_.book->cost(begin, end, settings_.chunk));
-  for (std::size_t s = 0; s < roles.size(); ++s) {
-    const double height = static_cast<double>(s) / static_cast<double>(roles.size());
-    roles[s].demand = (roles[s].cost.is_head() ? kHeadDemand : 1.0) * (1 + settings_.tilt * height);
+  std::vector<StageDraft> stages;
+  for (const auto& [begin, end] : runs) stages.emplace_back(problem_.book->cost(begin, end, settings_.chunk));
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    const double height = static_cast<double>(s) / static_cast<double>(stages.size());
+    stages[s].demand = (stages[s].cost.is_head() ? kHeadDemand : 1.0) * (1 + settings_.tilt * height);
   }
-  return roles;
+  return stages;
 }
 
 }  // namespace cleave::plan::stages

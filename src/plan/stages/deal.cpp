@@ -1,5 +1,5 @@
-// Replicas: every device that can hold some stage goes to the one that is poorest in uplink, the least able devices
-// first; then devices move from the richest stages to the poorest while that helps.
+// Replicas: every device that can hold some stage goes to the one that is scarcest in uplink, the least able devices
+// first; then devices move from the richest stages to the scarcest while that helps.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -16,23 +16,23 @@ constexpr double kLeastUse = 0.05;  // of an uplink whose device has its weights
 
 class Dealer {
  public:
-  Dealer(const Problem& problem, const Settings& settings, std::vector<Role>& roles)
-      : problem_(problem), settings_(settings), roles_(roles), uses_(roles.size()) {
-    for (std::size_t r = 0; r < roles_.size(); ++r) {
-      const Role& role = roles_[r];
-      weights_.push_back(in_bytes(role.cost.weights()));
-      at_work_.push_back(in_bytes(role.cost.at_work()));
+  Dealer(const Problem& problem, const Settings& settings, std::vector<StageDraft>& stages)
+      : problem_(problem), settings_(settings), stages_(stages), uses_(stages.size()) {
+    for (std::size_t r = 0; r < stages_.size(); ++r) {
+      const StageDraft& draft = stages_[r];
+      weights_.push_back(in_bytes(draft.cost.weights()));
+      at_work_.push_back(in_bytes(draft.cost.at_work()));
       in_time_.push_back(settings.loading + settings.deeper * height(r));
-      const RunFigures& of = problem.book->figures(role.cost, settings.chunk);
+      const RunFigures& of = problem.book->figures(draft.cost, settings.chunk);
       needed_.push_back(of.replica);
-      const auto sent = static_cast<double>(role.cost.sent(problem.work->tokens()).value());
+      const auto sent = static_cast<double>(draft.cost.sent(problem.work->tokens()).value());
       sent_per_flop_.push_back(sent / of.flops);
     }
   }
 
   bool deal() {
     struct Able {
-      std::size_t device, first, end;  // of `able_for`: the roles that it can have
+      std::size_t device, first, end;  // of `able_for`: the stages that it can have
     };
     std::vector<Able> order;
     std::vector<std::size_t> able_for;
@@ -40,28 +40,28 @@ class Dealer {
     for (std::size_t i = 0; i < problem_.devices.size(); ++i) {
       if (!may[i]) continue;
       const std::size_t first = able_for.size();
-      for (std::size_t r = 0; r < roles_.size(); ++r) {
+      for (std::size_t r = 0; r < stages_.size(); ++r) {
         if (fits(i, r)) able_for.push_back(r);
       }
       if (able_for.size() > first) order.push_back({i, first, able_for.size()});
     }
     std::ranges::stable_sort(order, {}, [](const Able& able) { return able.end - able.first; });
     for (const Able& able : order) {
-      std::size_t poorest = able_for[able.first];
+      std::size_t scarcest = able_for[able.first];
       for (std::size_t k = able.first + 1; k < able.end; ++k) {
         const std::size_t r = able_for[k];
-        if (std::pair(riches(r), -weights_[r]) < std::pair(riches(poorest), -weights_[poorest])) poorest = r;
+        if (std::pair(supply(r), -weights_[r]) < std::pair(supply(scarcest), -weights_[scarcest])) scarcest = r;
       }
-      give(able.device, poorest);
+      give(able.device, scarcest);
     }
     const auto most = std::min<std::int64_t>(4 * std::ssize(problem_.devices), kMostMoves);
     for (std::int64_t i = 0; i < most && move_one(); ++i) {}
-    return std::ranges::none_of(roles_, [](const Role& role) { return role.replicas.empty(); });
+    return std::ranges::none_of(stages_, [](const StageDraft& draft) { return draft.replicas.empty(); });
   }
 
  private:
-  double riches(std::size_t r) const { return roles_[r].uplink / roles_[r].demand; }
-  double height(std::size_t r) const { return static_cast<double>(r) / static_cast<double>(roles_.size()); }
+  double supply(std::size_t r) const { return stages_[r].uplink / stages_[r].demand; }
+  double height(std::size_t r) const { return static_cast<double>(r) / static_cast<double>(stages_.size()); }
 
   bool fits(std::size_t device, std::size_t r) const {
     const double room = problem_.memory[device] - at_work_[r];
@@ -80,25 +80,25 @@ class Dealer {
   }
 
   void give(std::size_t device, std::size_t r) {
-    roles_[r].replicas.push_back(device);
+    stages_[r].replicas.push_back(device);
     uses_[r].push_back(use(device, r));
-    roles_[r].uplink += uses_[r].back();
+    stages_[r].uplink += uses_[r].back();
   }
 
   bool move_one() {
-    std::size_t poor = 0;
-    for (std::size_t r = 1; r < roles_.size(); ++r) {
-      if (riches(r) < riches(poor)) poor = r;
+    std::size_t scarce = 0;
+    for (std::size_t r = 1; r < stages_.size(); ++r) {
+      if (supply(r) < supply(scarce)) scarce = r;
     }
-    double best = riches(poor) + 1;
-    std::size_t from = roles_.size(), which = 0;
-    for (std::size_t r = 0; r < roles_.size(); ++r) {
-      if (r == poor || roles_[r].replicas.size() < 2 || riches(r) <= best) continue;
-      for (std::size_t k = 0; k < roles_[r].replicas.size(); ++k) {
-        const std::size_t device = roles_[r].replicas[k];
-        const double left = (roles_[r].uplink - uses_[r][k]) / roles_[r].demand;
-        if (left <= best || !fits(device, poor)) continue;
-        const double after = std::min(left, (roles_[poor].uplink + use(device, poor)) / roles_[poor].demand);
+    double best = supply(scarce) + 1;
+    std::size_t from = stages_.size(), which = 0;
+    for (std::size_t r = 0; r < stages_.size(); ++r) {
+      if (r == scarce || stages_[r].replicas.size() < 2 || supply(r) <= best) continue;
+      for (std::size_t k = 0; k < stages_[r].replicas.size(); ++k) {
+        const std::size_t device = stages_[r].replicas[k];
+        const double left = (stages_[r].uplink - uses_[r][k]) / stages_[r].demand;
+        if (left <= best || !fits(device, scarce)) continue;
+        const double after = std::min(left, (stages_[scarce].uplink + use(device, scarce)) / stages_[scarce].demand);
         if (after > best) {
           best = after;
           from = r;
@@ -106,28 +106,28 @@ class Dealer {
         }
       }
     }
-    if (from == roles_.size()) return false;
-    const std::size_t device = roles_[from].replicas[which];
-    roles_[from].replicas.erase(roles_[from].replicas.begin() + static_cast<std::ptrdiff_t>(which));
-    roles_[from].uplink -= uses_[from][which];
+    if (from == stages_.size()) return false;
+    const std::size_t device = stages_[from].replicas[which];
+    stages_[from].replicas.erase(stages_[from].replicas.begin() + static_cast<std::ptrdiff_t>(which));
+    stages_[from].uplink -= uses_[from][which];
     uses_[from].erase(uses_[from].begin() + static_cast<std::ptrdiff_t>(which));
-    give(device, poor);
+    give(device, scarce);
     return true;
   }
 
   const Problem& problem_;
   const Settings& settings_;
-  std::vector<Role>& roles_;
-  std::vector<std::vector<double>> uses_;       // of each role, of its replicas' uplinks
-  std::vector<double> needed_, sent_per_flop_;  // of each role: memory; bytes that a FLOP of its sequences sends
+  std::vector<StageDraft>& stages_;
+  std::vector<std::vector<double>> uses_;       // of each stage, of its replicas' uplinks
+  std::vector<double> needed_, sent_per_flop_;  // of each stage: memory; bytes that a FLOP of its sequences sends
   std::vector<double> weights_, at_work_;       // bytes
   std::vector<double> in_time_;                 // seconds in which weights are to come
 };
 
 }  // namespace
 
-bool deal_replicas(const Problem& problem, const Settings& settings, std::vector<Role>& roles) {
-  return Dealer(problem, settings, roles).deal();
+bool deal_replicas(const Problem& problem, const Settings& settings, std::vector<StageDraft>& stages) {
+  return Dealer(problem, settings, stages).deal();
 }
 
 }  // namespace cleave::plan::stages

@@ -31,17 +31,17 @@ class EvenCut {
     form_groups();
   }
 
-  std::optional<std::vector<Role>> cut() {
+  std::optional<std::vector<StageDraft>> cut() {
     double low = 0, high = 0;
     for (const Group& group : groups_) high = std::max(high, time(group, 0, body_));
     for (std::int64_t i = body_; i < std::ssize(work_.pieces); ++i)
       for (const Group& group : groups_) high = std::max(high, time(group, i, i + 1));
-    std::optional<std::vector<Role>> best = roles_within(high);
+    std::optional<std::vector<StageDraft>> best = stages_within(high);
     if (!best) return best;
     for (int i = 0; i < kBisections && high - low > 1e-3 * high; ++i) {
       const double middle = (low + high) / 2;
-      if (auto roles = roles_within(middle)) {
-        best = std::move(roles);
+      if (auto stages = stages_within(middle)) {
+        best = std::move(stages);
         high = middle;
       } else {
         low = middle;
@@ -89,7 +89,7 @@ class EvenCut {
                   .weights = bytes(of.weights()),
                   .sent = bytes(of.sent(work_.tokens())),
                   .taken_in = bytes(of.taken_in(work_.tokens(), is_kept(settings_, of))),
-                  .held = replica_bytes(work_, Role(of), settings_) + bytes(of.at_work() * 2),
+                  .held = replica_bytes(work_, StageDraft(of), settings_) + bytes(of.at_work() * 2),
                   .elements = of.gradient_elements()};
     }
     return *place;
@@ -116,7 +116,7 @@ class EvenCut {
   }
 
   // From the bottom, each time the group that is filled best by what comes next; none where pieces are left over.
-  std::optional<std::vector<Role>> roles_within(double limit) {
+  std::optional<std::vector<StageDraft>> stages_within(double limit) {
     std::vector<bool> used(groups_.size(), false);
     std::vector<std::pair<std::size_t, std::pair<std::int64_t, std::int64_t>>> taken;
     const auto take = [&](std::int64_t begin, bool body) {
@@ -147,13 +147,13 @@ class EvenCut {
       if (!take(at, true)) return std::nullopt;
     }
     std::ranges::sort(taken, {}, [](const auto& of) { return of.second.first; });
-    std::vector<Role> roles;
+    std::vector<StageDraft> stages;
     for (const auto& [group, run] : taken) {
-      Role& role = roles.emplace_back(cost(run.first, run.second));
-      role.replicas = groups_[group].devices;
-      role.uplink = groups_[group].up;
+      StageDraft& draft = stages.emplace_back(cost(run.first, run.second));
+      draft.replicas = groups_[group].devices;
+      draft.uplink = groups_[group].up;
     }
-    return roles;
+    return stages;
   }
 
   const Problem& problem_;
@@ -166,8 +166,8 @@ class EvenCut {
 
 }  // namespace
 
-std::vector<Role> cut_evenly(const Problem& problem, const Settings& settings) {
-  return EvenCut(problem, settings).cut().value_or(std::vector<Role>{});
+std::vector<StageDraft> cut_evenly(const Problem& problem, const Settings& settings) {
+  return EvenCut(problem, settings).cut().value_or(std::vector<StageDraft>{});
 }
 
 }  // namespace cleave::plan::stages

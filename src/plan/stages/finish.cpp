@@ -20,11 +20,11 @@ constexpr std::int64_t kOnTheirWay = 2;
 
 // What a replica has open waits for its uplink. A slow one opens no more than it sends while the quickest one of the
 // stage sends twice of what that may have open.
-std::int64_t most_open(const Problem& problem, const Role& role, std::size_t replica) {
+std::int64_t most_open(const Problem& problem, const StageDraft& draft, std::size_t replica) {
   const auto uplink = [&](std::size_t device) { return problem.devices[device].uplink.value(); };
   double quickest = 0;
-  for (const std::size_t device : role.replicas) quickest = std::max(quickest, uplink(device));
-  const double most = 2 * kMostSlots * uplink(role.replicas[replica]) / quickest;
+  for (const std::size_t device : draft.replicas) quickest = std::max(quickest, uplink(device));
+  const double most = 2 * kMostSlots * uplink(draft.replicas[replica]) / quickest;
   return most < kMostSlots ? static_cast<std::int64_t>(most) : kMostSlots;
 }
 
@@ -37,12 +37,12 @@ void open_slots(const Problem& problem, const Layout& layout, StagePlan& plan) {
   for (std::size_t i = 0; i < problem.devices.size(); ++i) places.try_emplace(problem.devices[i].id, i);
   const auto index = [&](DeviceId id) { return places.at(id); };
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    const StageCost& cost = layout.roles[s].cost;
+    const StageCost& cost = layout.stages[s].cost;
     for (std::size_t k = 0; k < plan.stages[s].replicas.size(); ++k) {
       StageReplica& replica = plan.stages[s].replicas[k];
       replica.memory = cost.weights() + cost.at_work() + cost.open_forward() * replica.forward_slots +
                        cost.open_backward() * replica.backward_slots;
-      left[layout.roles[s].replicas[k]] -= replica.memory.value();
+      left[layout.stages[s].replicas[k]] -= replica.memory.value();
     }
   }
   // What owners hold of one more sequence that their device has open.
@@ -50,19 +50,19 @@ void open_slots(const Problem& problem, const Layout& layout, StagePlan& plan) {
   for (const GradientOwner& owner : plan.owners) {
     left[index(owner.device)] -= owner.memory.value();
     if (!owner.replica) continue;
-    const StageCost& cost = layout.roles[static_cast<std::size_t>(owner.stage)].cost;
+    const StageCost& cost = layout.stages[static_cast<std::size_t>(owner.stage)].cost;
     held[{owner.stage, index(owner.device)}] += owner_cost(*problem.work, cost, owner.slices, plan.chunk).of_each();
   }
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    const StageCost& cost = layout.roles[s].cost;
+    const StageCost& cost = layout.stages[s].cost;
     for (std::size_t k = 0; k < plan.stages[s].replicas.size(); ++k) {
       StageReplica& replica = plan.stages[s].replicas[k];
-      const std::size_t device = layout.roles[s].replicas[k];
+      const std::size_t device = layout.stages[s].replicas[k];
       std::int64_t& free = left[device];
       if (const auto found = held.find({static_cast<std::int64_t>(s), device}); found != held.end())
         replica.held = found->second;
       const auto [forward, backward] = slot_bytes(cost, replica.held);
-      const std::int64_t most = most_open(problem, layout.roles[s], k);
+      const std::int64_t most = most_open(problem, layout.stages[s], k);
       if (is_kept(layout.settings, cost)) {
         const std::int64_t above = std::ssize(plan.stages) - 1 - static_cast<std::int64_t>(s);
         const std::int64_t on_their_way = kOnTheirWay * above / std::ssize(plan.stages[s].replicas);
@@ -91,14 +91,14 @@ void open_slots(const Problem& problem, const Layout& layout, StagePlan& plan) {
 void count_bytes(const Problem& problem, const Layout& layout, StagePlan& plan) {
   const StageWork& work = *problem.work;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    const StageCost& cost = layout.roles[s].cost;
+    const StageCost& cost = layout.stages[s].cost;
     plan.bytes_down += plan.stages[s].weights * std::ssize(plan.stages[s].replicas);
     plan.bytes_down += cost.taken_in(work.tokens(), plan.stages[s].kept_slots() > 0);
     plan.bytes_up += cost.sent(work.tokens());
   }
   for (const GradientOwner& owner : plan.owners) {
     const auto s = static_cast<std::size_t>(owner.stage);
-    const OwnerCost cost = owner_cost(work, layout.roles[s].cost, owner.slices, plan.chunk);
+    const OwnerCost cost = owner_cost(work, layout.stages[s].cost, owner.slices, plan.chunk);
     const std::int64_t size = plan.groups[s] == 1 ? size_of(work.wire) : sum_bytes(work.wire);
     plan.bytes_down += owner.weights + cost.operands * (work.batch / plan.groups[s]);
     plan.bytes_up += Bytes(static_cast<std::int64_t>(cost.elements) * size);
@@ -111,9 +111,9 @@ StagePlan finish_with(const Problem& problem, const Layout& layout, bool whole_h
   plan.preload = problem.preload;
   plan.head_parts = problem.work->pieces.back().part.count;
   plan.groups = layout.groups;
-  for (const Role& role : layout.roles) {
-    Stage stage{role.cost.first(), role.cost.end(), role.cost.weights(), {}};
-    for (const std::size_t device : role.replicas) {
+  for (const StageDraft& draft : layout.stages) {
+    Stage stage{draft.cost.first(), draft.cost.end(), draft.cost.weights(), {}};
+    for (const std::size_t device : draft.replicas) {
       StageReplica replica;
       replica.device = problem.devices[device].id;
       stage.replicas.push_back(replica);

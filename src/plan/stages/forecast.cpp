@@ -37,10 +37,10 @@ struct Terms {
 double on_demand(const Problem& problem, const Layout& layout) {
   if (problem.preload) return 0;
   double time = 0;
-  for (const Role& role : layout.roles) {
+  for (const StageDraft& draft : layout.stages) {
     double quickest = 0;
-    for (const std::size_t i : role.replicas) quickest = std::max(quickest, problem.down[i]);
-    time += static_cast<double>(role.cost.weights().value()) / quickest;
+    for (const std::size_t i : draft.replicas) quickest = std::max(quickest, problem.down[i]);
+    time += static_cast<double>(draft.cost.weights().value()) / quickest;
   }
   return time;
 }
@@ -48,39 +48,38 @@ double on_demand(const Problem& problem, const Layout& layout) {
 Terms terms_of(const Problem& problem, const Layout& layout, bool processors) {
   const StageWork& work = *problem.work;
   double slowest = 0, filling = 0, elements = 0, out = 0, in = 0, sent = 0, uplinks = 0;
-  for (std::size_t s = 0; s < layout.roles.size(); ++s) {
-    const Role& role = layout.roles[s];
-    const bool kept = is_kept(layout.settings, role.cost);
-    const PassingRate rate(problem, role.cost, kept);
+  for (std::size_t s = 0; s < layout.stages.size(); ++s) {
+    const StageDraft& draft = layout.stages[s];
+    const bool kept = is_kept(layout.settings, draft.cost);
+    const PassingRate rate(problem, draft.cost, kept);
     double up = 0, down = 0, flops = 0, rates = 0;
-    for (const std::size_t i : role.replicas) {
+    for (const std::size_t i : draft.replicas) {
       up += problem.up[i];
       down += problem.down[i];
       flops += problem.flops[i];
       rates += rate.of(i);
     }
-    const auto results = static_cast<double>(role.cost.sent(work.tokens()).value());
+    const auto results = static_cast<double>(draft.cost.sent(work.tokens()).value());
     slowest = std::max(slowest, results / rates);
-    if (processors) slowest = std::max(slowest, stage_flops(work, role.cost, kept) / flops);
-    const auto count = static_cast<double>(role.replicas.size());
-    const auto chunk = static_cast<double>(role.cost.boundary(layout.settings.chunk).value());
+    if (processors) slowest = std::max(slowest, stage_flops(work, draft.cost, kept) / flops);
+    const auto count = static_cast<double>(draft.replicas.size());
+    const auto chunk = static_cast<double>(draft.cost.boundary(layout.settings.chunk).value());
     filling +=
-        chunk * count * (1 / up + 1 / down) + role.cost.forward(0, layout.settings.chunk).value() * count / flops;
+        chunk * count * (1 / up + 1 / down) + draft.cost.forward(0, layout.settings.chunk).value() * count / flops;
     const std::int64_t size = layout.groups[s] == 1 ? size_of(work.wire) : layout.groups[s] * sum_bytes(work.wire);
-    elements += role.cost.gradient_elements();
-    sent += role.cost.gradient_elements() * static_cast<double>(size);
+    elements += draft.cost.gradient_elements();
+    sent += draft.cost.gradient_elements() * static_cast<double>(size);
     in += results;
-    out += static_cast<double>(role.cost.taken_in(work.tokens(), kept).value()) +
-           count * static_cast<double>(role.cost.weights().value());
+    out += static_cast<double>(draft.cost.taken_in(work.tokens(), kept).value()) +
+           count * static_cast<double>(draft.cost.weights().value());
   }
-  for (const Owned& owned : layout.owners) {
-    const Role& role = layout.roles[owned.stage];
-    const double own =
-        owned.replica
-            ? std::min(1.0, static_cast<double>(layout.groups[owned.stage]) / static_cast<double>(role.replicas.size()))
-            : 0;
-    out += (role.cost.has_logits() ? 1 : 2) * (1 - own) *
-           static_cast<double>(role.cost.boundary(work.tokens()).value()) /
+  for (const OwnerShare& owned : layout.owners) {
+    const StageDraft& draft = layout.stages[owned.stage];
+    const double own = owned.replica ? std::min(1.0, static_cast<double>(layout.groups[owned.stage]) /
+                                                         static_cast<double>(draft.replicas.size()))
+                                     : 0;
+    out += (draft.cost.has_logits() ? 1 : 2) * (1 - own) *
+           static_cast<double>(draft.cost.boundary(work.tokens()).value()) /
            static_cast<double>(layout.groups[owned.stage]);
   }
   for (const double up : problem.up) uplinks += up;
@@ -106,10 +105,10 @@ double beside_interface(const Problem& problem, const Layout& layout, double end
 
 double last_passage(const Problem& problem, const Layout& layout) { return terms_of(problem, layout, false).last; }
 
-double loading_time(const Problem& problem, const Role& role) {
-  const double weights = in_bytes(role.cost.weights()), count = static_cast<double>(role.replicas.size());
+double loading_time(const Problem& problem, const StageDraft& draft) {
+  const double weights = in_bytes(draft.cost.weights()), count = static_cast<double>(draft.replicas.size());
   double mean = 0, most = 0;
-  for (const std::size_t i : role.replicas) {
+  for (const std::size_t i : draft.replicas) {
     mean += weights / problem.down[i] / count;
     most = std::max(most, weights / problem.down[i]);
   }
@@ -119,36 +118,36 @@ double loading_time(const Problem& problem, const Role& role) {
 double forecast_one_way(const Problem& problem, const Layout& layout, bool back) {
   const StageWork& work = *problem.work;
   double slowest = 0, filling = 0, loading = 0, out = 0, in = 0;
-  for (const Role& role : layout.roles) {
+  for (const StageDraft& draft : layout.stages) {
     double up = 0, down = 0, flops = 0;
-    for (const std::size_t i : role.replicas) {
+    for (const std::size_t i : draft.replicas) {
       up += problem.up[i];
       down += problem.down[i];
       flops += problem.flops[i];
     }
     const auto bytes = [](Bytes of) { return static_cast<double>(of.value()); };
-    const StageCost& cost = role.cost;
+    const StageCost& cost = draft.cost;
     const double results = bytes(back ? cost.backward_result(work.tokens()) : cost.forward_result(work.tokens()));
     const double operands =
         bytes(cost.boundary(work.tokens()) + (back ? cost.backward_operand(work.tokens()) : Bytes(0)));
     const Flops of_sequence = back ? cost.way_back(work.seq, false) : cost.forward(0, work.seq);
     const double computed = static_cast<double>(work.batch) * of_sequence.value();
     slowest = std::max({slowest, results / up, operands / down, computed / flops});
-    const auto count = static_cast<double>(role.replicas.size());
+    const auto count = static_cast<double>(draft.replicas.size());
     const double chunk = bytes(cost.boundary(layout.settings.chunk));
     filling += chunk * count * (1 / up + 1 / down) + cost.forward(0, layout.settings.chunk).value() * count / flops;
-    loading = std::max(loading, loading_time(problem, role));
+    loading = std::max(loading, loading_time(problem, draft));
     in += results;
     out += operands + count * bytes(cost.weights());
   }
   if (!problem.preload && !back) loading = on_demand(problem, layout);
   double passed = loading + slowest + kOneWayFillings * filling;
   if (back) {
-    for (const Owned& owned : layout.owners) {
+    for (const OwnerShare& owned : layout.owners) {
       const double boundaries = 2 *
-                                static_cast<double>(layout.roles[owned.stage].cost.boundary(work.tokens()).value()) /
+                                static_cast<double>(layout.stages[owned.stage].cost.boundary(work.tokens()).value()) /
                                 static_cast<double>(layout.groups[owned.stage]);
-      out += boundaries * (owned.replica ? 1 - 1 / static_cast<double>(layout.roles[owned.stage].replicas.size()) : 1);
+      out += boundaries * (owned.replica ? 1 - 1 / static_cast<double>(layout.stages[owned.stage].replicas.size()) : 1);
     }
     const double first = loading + filling;  // sums begin
     passed = std::max(longest(passed, first + layout.processors_s), first + kReading * layout.gradients_s);

@@ -25,8 +25,8 @@ std::optional<Layout> lay_out(const Problem& problem, const Settings& settings) 
   if (settings.even_stages > 0) {
     Layout layout{};
     layout.settings = settings;
-    layout.roles = cut_evenly(problem, settings);
-    if (layout.roles.empty() || !assign_owners(problem, layout)) return std::nullopt;
+    layout.stages = cut_evenly(problem, settings);
+    if (layout.stages.empty() || !assign_owners(problem, layout)) return std::nullopt;
     return layout;
   }
   const std::int64_t pieces = std::ssize(problem.work->pieces);
@@ -37,10 +37,10 @@ std::optional<Layout> lay_out(const Problem& problem, const Settings& settings) 
        shares <= 3 * pieces && deals < kMostDeals; shares += 1 + shares / 40) {
     Layout layout{};
     layout.settings = settings;
-    layout.roles = cutter.cut(shares);
-    if (layout.roles.empty()) continue;
+    layout.stages = cutter.cut(shares);
+    if (layout.stages.empty()) continue;
     ++deals;
-    if (!deal_replicas(problem, settings, layout.roles)) continue;
+    if (!deal_replicas(problem, settings, layout.stages)) continue;
     if (assign_owners(problem, layout)) return layout;
     if (settings.only_owners > 0) {
       if (++without_owners == kMostWithoutOwners) break;
@@ -49,7 +49,7 @@ std::optional<Layout> lay_out(const Problem& problem, const Settings& settings) 
     // Where sums do not fit beside the replicas as they were dealt by uplink, they are dealt again by memory.
     layout.owners.clear();
     layout.groups.clear();
-    make_room_for_sums(problem, settings, layout.roles);
+    make_room_for_sums(problem, settings, layout.stages);
     if (assign_owners(problem, layout)) return layout;
     if (++without_owners == kMostWithoutOwners) break;
   }
@@ -59,7 +59,7 @@ std::optional<Layout> lay_out(const Problem& problem, const Settings& settings) 
 std::optional<Layout> own_anew(const Problem& problem, const Layout& layout, const Settings& settings) {
   Layout anew{};
   anew.settings = settings;
-  anew.roles = layout.roles;
+  anew.stages = layout.stages;
   if (!assign_owners(problem, anew)) return std::nullopt;
   return anew;
 }

@@ -34,8 +34,8 @@ struct Settings {
   double largest = std::numeric_limits<double>::infinity();
   double tilt = 0.2;  ///< more uplink for higher stages: their time is between filling and draining
   std::int64_t chunk = 128;
-  std::int64_t roles = 2;   ///< stages of which a device may own slices
-  std::int64_t groups = 1;  ///< most groups of owners of a stage
+  std::int64_t owned_stages = 2;  ///< most stages of which a device may own slices
+  std::int64_t groups = 1;        ///< most groups of owners of a stage
   /// Fewest, where it has so many replicas: each group reads its own sequences only, so the server sends less.
   std::int64_t fewest_groups = 1;
   std::int64_t owners = 0;  ///< most replicas in a group that own slices; 0: all
@@ -85,8 +85,8 @@ struct Problem {
 [[nodiscard]] std::vector<Settings> settings_of_slow_downlinks(const Problem& problem);
 
 /// A stage while it is laid out.
-struct Role {
-  explicit Role(StageCost of) : cost(of) {}
+struct StageDraft {
+  explicit StageDraft(StageCost of) : cost(of) {}
   StageCost cost;
   double demand = 1;                  // of uplink, beside the others
   std::vector<std::size_t> replicas;  // indices of devices
@@ -94,7 +94,7 @@ struct Role {
 };
 
 /// A share of a stage's gradient on a device.
-struct Owned {
+struct OwnerShare {
   std::size_t device = 0, stage = 0;
   std::int64_t group = 0;
   double share = 0;
@@ -103,8 +103,8 @@ struct Owned {
 
 struct Layout {
   Settings settings;
-  std::vector<Role> roles;
-  std::vector<Owned> owners;
+  std::vector<StageDraft> stages;
+  std::vector<OwnerShare> owners;
   std::vector<std::int64_t> groups;  // of each stage
   double gradients_s = 0;            // when the last owner has sent its sums, as planned
   double sending_s = 0;              // that the uplink with most sums to send takes for them
@@ -145,13 +145,13 @@ class PassingRate {
 /// How many at least.
 [[nodiscard]] std::int64_t least_kept(const StageWork& work);
 
-/// Memory that a replica of the role needs at least.
-[[nodiscard]] double replica_bytes(const Role& role);
+/// Memory that a replica of the stage needs at least.
+[[nodiscard]] double replica_bytes(const StageDraft& draft);
 /// The same for a replica that keeps sequences, where the settings have it so.
-[[nodiscard]] double replica_bytes(const StageWork& work, const Role& role, const Settings& settings);
+[[nodiscard]] double replica_bytes(const StageWork& work, const StageDraft& draft, const Settings& settings);
 
 /// Bytes by which whole units may make an owner's sums and weights larger than its share of them.
-[[nodiscard]] double rounding_bytes(const StageWork& work, const Role& role);
+[[nodiscard]] double rounding_bytes(const StageWork& work, const StageDraft& draft);
 
 /// Of each device: it may hold a stage, by Settings::only_owners.
 [[nodiscard]] std::vector<bool> may_replicate(const Problem& problem, const Settings& settings);
@@ -159,13 +159,13 @@ class PassingRate {
 /// Seconds that a sequence at a layer takes of the busiest resource, of each device.
 [[nodiscard]] std::vector<double> passing_times(const Problem& problem, const Settings& settings);
 /// Settings::even_stages at most, with their replicas; none where the pieces do not fit.
-[[nodiscard]] std::vector<Role> cut_evenly(const Problem& problem, const Settings& settings);
+[[nodiscard]] std::vector<StageDraft> cut_evenly(const Problem& problem, const Settings& settings);
 /// Stages for the settings, by what the devices hold in time.
 class StageCutter {
  public:
   StageCutter(const Problem& problem, const Settings& settings);
   /// The uplinks being dealt out in so many shares, a stage each; none where the pieces do not fit.
-  [[nodiscard]] std::vector<Role> cut(std::int64_t shares) const;
+  [[nodiscard]] std::vector<StageDraft> cut(std::int64_t shares) const;
 
  private:
   struct Able {
@@ -185,10 +185,10 @@ class StageCutter {
   std::vector<Able> able_;  // devices that may hold a stage, the least able first
   double uplink_ = 0;       // of all of them
 };
-/// Replicas of every role; false where a role finds none.
-[[nodiscard]] bool deal_replicas(const Problem& problem, const Settings& settings, std::vector<Role>& roles);
+/// Replicas of every stage; false where a stage finds none.
+[[nodiscard]] bool deal_replicas(const Problem& problem, const Settings& settings, std::vector<StageDraft>& stages);
 /// Exchanges devices between stages so that the replicas of each come closer to having room for its sums.
-void make_room_for_sums(const Problem& problem, const Settings& settings, std::vector<Role>& roles);
+void make_room_for_sums(const Problem& problem, const Settings& settings, std::vector<StageDraft>& stages);
 /// Owners of every gradient for the horizon; false where sums do not fit.
 [[nodiscard]] bool assign_owners(const Problem& problem, Layout& layout);
 
@@ -212,7 +212,7 @@ void make_room_for_sums(const Problem& problem, const Settings& settings, std::v
 /// When the step is forecast to end; with `processors`, no earlier than those of each stage allow.
 [[nodiscard]] double forecast(const Problem& problem, const Layout& layout, bool processors);
 /// Until enough replicas of a stage have its weights.
-[[nodiscard]] double loading_time(const Problem& problem, const Role& role);
+[[nodiscard]] double loading_time(const Problem& problem, const StageDraft& draft);
 /// When a phase is forecast to end in which all sequences pass one way only: forward, or back with the sums.
 [[nodiscard]] double forecast_one_way(const Problem& problem, const Layout& layout, bool back);
 

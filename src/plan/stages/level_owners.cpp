@@ -45,11 +45,11 @@ std::vector<double> shares_of_batch(std::vector<double> runs) {
 }
 
 // What a device has to do until its sums are up.
-struct Hand {
+struct DeviceLoad {
   double room = 0;     // bytes for sums
   Busy busy;           // since its lowest stage has been open: operands, and what its part as a replica takes then
   double weights = 0;  // of that, for weights of slices
-  double loads = 0;    // seconds that weights of its part as a replica take
+  double loading = 0;  // seconds that weights of its part as a replica take
   double up = 0;       // seconds that its sums take
   double opened = 0, passed = 0;  // of its lowest stage
   std::int64_t owns = 0;
@@ -62,7 +62,7 @@ struct Hand {
   // comes unevenly any more.
   [[nodiscard]] double likely_end() const {
     if (owns == 0) return 0;
-    const double begins = std::max(opened, loads + weights), reads = busy.down - weights;
+    const double begins = std::max(opened, loading + weights), reads = busy.down - weights;
     const double uneven = (kDown - 1) * std::min(reads, std::max(0.0, passed - begins));
     return std::max({passed, begins + reads + uneven, opened + kCompute * busy.compute}) + up;
   }
@@ -80,7 +80,7 @@ class Owners {
  public:
   Owners(const Problem& problem, const Layout& layout, Course course)
       : problem_(problem), layout_(layout), costs_(problem, layout), course_(std::move(course)) {
-    for (const double bytes : costs_.room()) idle_.push_back({.room = bytes, .busy = {}});
+    for (const double bytes : costs_.room()) as_replicas_.push_back({.room = bytes, .busy = {}});
     charge_replicas();
     divide_batch();
     find_gradients();
@@ -88,15 +88,15 @@ class Owners {
 
   [[nodiscard]] const Course& course() const { return course_; }
 
-  [[nodiscard]] double end() const { return latest(&Hand::end); }
-  [[nodiscard]] double likely_end() const { return latest(&Hand::likely_end); }
+  [[nodiscard]] double end() const { return latest(&DeviceLoad::end); }
+  [[nodiscard]] double likely_end() const { return latest(&DeviceLoad::likely_end); }
 
-  std::optional<std::vector<Owned>> level(double before) {
+  std::optional<std::vector<OwnerShare>> level(double before) {
     double low = course_.passed.front(), high = before * (1 - kClose);
-    std::optional<std::vector<Owned>> best = done_by(high);
+    std::optional<std::vector<OwnerShare>> best = done_by(high);
     while (best && high - low > kClose * high) {
       const double middle = (low + high) / 2;
-      if (std::optional<std::vector<Owned>> found = done_by(middle)) {
+      if (std::optional<std::vector<OwnerShare>> found = done_by(middle)) {
         best = std::move(found);
         high = middle;
       } else {
@@ -109,13 +109,13 @@ class Owners {
   // What forecasts ask of owners, for the whole step.
   void sum_up(Layout& layout) const {
     std::vector<double> compute(problem_.devices.size());
-    for (std::size_t s = 0; s < layout.roles.size(); ++s) {
-      for (const std::size_t i : layout.roles[s].replicas) {
+    for (std::size_t s = 0; s < layout.stages.size(); ++s) {
+      for (const std::size_t i : layout.stages[s].replicas) {
         const OwnerCosts::Part part = costs_.part_of(s, i);
         compute[i] += part.forth.compute + part.back.compute;
       }
     }
-    for (const Owned& owned : layout.owners) {
+    for (const OwnerShare& owned : layout.owners) {
       const double of_batch = of_batch_[owned.stage][group_of(owned)];
       compute[owned.device] += costs_.reading(owned.stage, owned.device, owned.replica, of_batch).compute +
                                owned.share * costs_.summing(owned.stage, owned.device, owned.replica, of_batch);
@@ -125,46 +125,46 @@ class Owners {
   }
 
  private:
-  double latest(double (Hand::*when)() const) const {
-    std::vector<Hand> hands = idle_;
-    for (const Owned& owned : layout_.owners)
-      hands[owned.device] = with(hands[owned.device], owned.stage, owned.device, owned.replica,
+  double latest(double (DeviceLoad::*when)() const) const {
+    std::vector<DeviceLoad> loads = as_replicas_;
+    for (const OwnerShare& owned : layout_.owners)
+      loads[owned.device] = with(loads[owned.device], owned.stage, owned.device, owned.replica,
                                  of_batch_[owned.stage][group_of(owned)], owned.share);
     double latest = 0;
-    for (const Hand& hand : hands) latest = std::max(latest, (hand.*when)());
+    for (const DeviceLoad& load : loads) latest = std::max(latest, (load.*when)());
     return latest;
   }
   void charge_replicas() {
-    for (std::size_t s = 0; s < layout_.roles.size(); ++s) {
+    for (std::size_t s = 0; s < layout_.stages.size(); ++s) {
       const double forth = std::max(0.0, 1 - course_.opened[s] / course_.passed[s]);
-      for (const std::size_t i : layout_.roles[s].replicas) {
+      for (const std::size_t i : layout_.stages[s].replicas) {
         const OwnerCosts::Part part = costs_.part_of(s, i);
-        idle_[i].loads += part.weights;
-        idle_[i].busy.down += forth * part.forth.down + part.back.down;
-        idle_[i].busy.compute += forth * part.forth.compute + part.back.compute;
+        as_replicas_[i].loading += part.weights;
+        as_replicas_[i].busy.down += forth * part.forth.down + part.back.down;
+        as_replicas_[i].busy.compute += forth * part.forth.compute + part.back.compute;
       }
     }
   }
   void divide_batch() {
     std::vector<std::vector<double>> runs;
     for (const std::int64_t groups : layout_.groups) runs.emplace_back(static_cast<std::size_t>(groups));
-    for (const Owned& owned : layout_.owners) {
+    for (const OwnerShare& owned : layout_.owners) {
       if (owned.replica) runs[owned.stage][group_of(owned)] += costs_.visits(owned.stage, owned.device);
     }
     for (std::vector<double>& of : runs) of_batch_.push_back(shares_of_batch(std::move(of)));
   }
   // Replicas of a stage with several groups stay in the group that they are in.
   void find_gradients() {
-    for (std::size_t s = 0; s < layout_.roles.size(); ++s) {
+    for (std::size_t s = 0; s < layout_.stages.size(); ++s) {
       if (costs_.elements(s) == 0) continue;
       for (std::size_t g = 0; g < of_batch_[s].size(); ++g)
         gradients_.push_back({s, static_cast<std::int64_t>(g), of_batch_[s][g], {}});
     }
     if (problem_.owners == OwnerPlaces::apart) return;
     for (Unowned& gradient : gradients_) {
-      if (!has_groups(gradient)) gradient.replicas = layout_.roles[gradient.stage].replicas;
+      if (!has_groups(gradient)) gradient.replicas = layout_.stages[gradient.stage].replicas;
     }
-    for (const Owned& owned : layout_.owners) {
+    for (const OwnerShare& owned : layout_.owners) {
       if (!owned.replica || of_batch_[owned.stage].size() == 1) continue;
       std::ranges::find_if(gradients_, [&](const Unowned& of) {
         return of.stage == owned.stage && of.group == owned.group;
@@ -172,32 +172,33 @@ class Owners {
     }
   }
 
-  static std::size_t group_of(const Owned& owned) { return static_cast<std::size_t>(owned.group); }
+  static std::size_t group_of(const OwnerShare& owned) { return static_cast<std::size_t>(owned.group); }
   bool has_groups(const Unowned& gradient) const { return layout_.groups[gradient.stage] > 1; }
 
-  Hand with(Hand hand, std::size_t s, std::size_t device, bool replica, double of_batch, double share) const {
+  DeviceLoad with(DeviceLoad load, std::size_t s, std::size_t device, bool replica, double of_batch,
+                  double share) const {
     const Busy reads = costs_.reading(s, device, replica, of_batch);
-    hand.busy.down += reads.down;
-    hand.weights += costs_.loading(s, device, replica);
-    hand.busy.compute += reads.compute + share * costs_.summing(s, device, replica, of_batch);
-    hand.opened = std::max(hand.opened, course_.opened[s]);
-    hand.passed = std::max(hand.passed, course_.passed[s]);
-    hand.up += share * costs_.sent(s) * kSumHeader / problem_.up[device];
-    hand.room -= costs_.bytes(s, replica, share);
-    ++hand.owns;
-    return hand;
+    load.busy.down += reads.down;
+    load.weights += costs_.loading(s, device, replica);
+    load.busy.compute += reads.compute + share * costs_.summing(s, device, replica, of_batch);
+    load.opened = std::max(load.opened, course_.opened[s]);
+    load.passed = std::max(load.passed, course_.passed[s]);
+    load.up += share * costs_.sent(s) * kSumHeader / problem_.up[device];
+    load.room -= costs_.bytes(s, replica, share);
+    ++load.owns;
+    return load;
   }
 
   // The share of a gradient that a device can have read, summed and sent by then; none where that is too little.
-  double capacity(const Hand& hand, const Unowned& gradient, std::size_t device, bool replica, double by) const {
+  double capacity(const DeviceLoad& load, const Unowned& gradient, std::size_t device, bool replica, double by) const {
     const std::size_t s = gradient.stage;
-    const double held = costs_.held(s, replica, hand.room) / kUnits;
+    const double held = costs_.held(s, replica, load.room) / kUnits;
     if (held < kLeastShare) return 0;
     const Busy reads = costs_.reading(s, device, replica, gradient.of_batch);
-    const double opened = std::max(hand.opened, course_.opened[s]);
+    const double opened = std::max(load.opened, course_.opened[s]);
     const double read =
-        std::max(std::max(hand.passed, course_.passed[s]), opened + kDown * (hand.busy.down + reads.down));
-    const double left = by - hand.up, remade = opened + kCompute * (hand.busy.compute + reads.compute);
+        std::max(std::max(load.passed, course_.passed[s]), opened + kDown * (load.busy.down + reads.down));
+    const double left = by - load.up, remade = opened + kCompute * (load.busy.compute + reads.compute);
     if (left <= std::max(read, remade)) return 0;
     const double sending = costs_.sent(s) * kSumHeader / problem_.up[device],
                  summing = kCompute * costs_.summing(s, device, replica, gradient.of_batch);
@@ -211,13 +212,14 @@ class Owners {
   };
 
   // As many of the stage's own replicas as fill the gradient.
-  double own(const Unowned& gradient, std::vector<Hand>& hands, double by, std::vector<Owned>& owners) const {
+  double own(const Unowned& gradient, std::vector<DeviceLoad>& loads, double by,
+             std::vector<OwnerShare>& owners) const {
     const std::size_t s = gradient.stage;
     std::vector<Able> able;
     for (const std::size_t i : gradient.replicas) {
-      const double share = capacity(hands[i], gradient, i, true, by);
+      const double share = capacity(loads[i], gradient, i, true, by);
       if (share < kLeastShare) continue;
-      const Hand elsewhere = with(hands[i], s, i, false, 1, 0);
+      const DeviceLoad elsewhere = with(loads[i], s, i, false, 1, 0);
       able.push_back({i, share, std::max(0.0, by - elsewhere.ready()) * problem_.up[i]});
     }
     std::ranges::stable_sort(able, {}, [](const Able& of) { return std::pair(of.elsewhere, -of.share); });
@@ -230,20 +232,20 @@ class Owners {
     double missing = 1;
     for (const Able& of : able) {
       if (missing <= kFilled && !all) break;
-      missing = give(gradient, of, all ? of.share : std::min(of.share, missing), true, missing, hands, owners);
+      missing = give(gradient, of, all ? of.share : std::min(of.share, missing), true, missing, loads, owners);
     }
     return missing;
   }
 
   // Others, those first that can take most; what is still missing.
-  double help(const Unowned& gradient, double missing, std::vector<Hand>& hands, double by,
-              std::vector<Owned>& owners) const {
-    std::vector<bool> runs(hands.size(), false);
-    for (const std::size_t i : layout_.roles[gradient.stage].replicas) runs[i] = true;
+  double help(const Unowned& gradient, double missing, std::vector<DeviceLoad>& loads, double by,
+              std::vector<OwnerShare>& owners) const {
+    std::vector<bool> runs(loads.size(), false);
+    for (const std::size_t i : layout_.stages[gradient.stage].replicas) runs[i] = true;
     std::vector<Able> able;
-    for (std::size_t i = 0; i < hands.size(); ++i) {
-      if (hands[i].owns >= layout_.settings.roles || runs[i]) continue;
-      const double share = capacity(hands[i], gradient, i, false, by);
+    for (std::size_t i = 0; i < loads.size(); ++i) {
+      if (loads[i].owns >= layout_.settings.owned_stages || runs[i]) continue;
+      const double share = capacity(loads[i], gradient, i, false, by);
       if (share >= kLeastShare) able.push_back({i, share, 0});
     }
     // As if they were sorted: few of them are needed.
@@ -253,7 +255,7 @@ class Owners {
     std::ranges::make_heap(able, later);
     while (missing > kFilled && !able.empty()) {
       std::ranges::pop_heap(able, later);
-      missing = give(gradient, able.back(), std::min(able.back().share, missing), false, missing, hands, owners);
+      missing = give(gradient, able.back(), std::min(able.back().share, missing), false, missing, loads, owners);
       able.pop_back();
     }
     return missing;
@@ -261,33 +263,33 @@ class Owners {
 
   // What is missing then.
   double give(const Unowned& gradient, const Able& to, double share, bool replica, double missing,
-              std::vector<Hand>& hands, std::vector<Owned>& owners) const {
-    hands[to.device] = with(hands[to.device], gradient.stage, to.device, replica, gradient.of_batch, share);
+              std::vector<DeviceLoad>& loads, std::vector<OwnerShare>& owners) const {
+    loads[to.device] = with(loads[to.device], gradient.stage, to.device, replica, gradient.of_batch, share);
     owners.push_back({to.device, gradient.stage, gradient.group, share, replica});
     return missing - share;
   }
 
   // Replicas that nobody needed own slices of their stage's gradient as well: less is lost with each.
-  void join(std::vector<Hand>& hands, double by, std::vector<Owned>& owners) const {
+  void join(std::vector<DeviceLoad>& loads, double by, std::vector<OwnerShare>& owners) const {
     for (const Unowned& gradient : gradients_) {
       if (has_groups(gradient)) continue;
       for (const std::size_t i : gradient.replicas) {
-        if (hands[i].owns > 0) continue;
-        const double share = capacity(hands[i], gradient, i, true, by);
+        if (loads[i].owns > 0) continue;
+        const double share = capacity(loads[i], gradient, i, true, by);
         if (share < kLeastShare) continue;
-        hands[i] = with(hands[i], gradient.stage, i, true, gradient.of_batch, share);
+        loads[i] = with(loads[i], gradient.stage, i, true, gradient.of_batch, share);
         owners.push_back({i, gradient.stage, gradient.group, share, true});
       }
     }
   }
 
   // Owners that are done by then, if there are such.
-  std::optional<std::vector<Owned>> done_by(double by) const {
-    std::vector<Owned> owners;
-    std::vector<Hand> hands = idle_;
+  std::optional<std::vector<OwnerShare>> done_by(double by) const {
+    std::vector<OwnerShare> owners;
+    std::vector<DeviceLoad> loads = as_replicas_;
     std::vector<std::pair<double, const Unowned*>> missing;
     for (const Unowned& gradient : gradients_) {
-      const double left = own(gradient, hands, by, owners);
+      const double left = own(gradient, loads, by, owners);
       if (left > kFilled) missing.emplace_back(left, &gradient);
     }
     if (!missing.empty() && (problem_.owners == OwnerPlaces::replicas || !layout_.settings.helpers))
@@ -295,10 +297,10 @@ class Owners {
     std::ranges::stable_sort(missing, std::greater<>{},
                              [&](const auto& of) { return of.first * costs_.sent(of.second->stage); });
     for (const auto& [left, gradient] : missing) {
-      if (help(*gradient, left, hands, by, owners) > kFilled) return std::nullopt;
+      if (help(*gradient, left, loads, by, owners) > kFilled) return std::nullopt;
     }
-    join(hands, by, owners);
-    std::ranges::stable_sort(owners, {}, [](const Owned& of) { return std::pair(of.stage, of.group); });
+    join(loads, by, owners);
+    std::ranges::stable_sort(owners, {}, [](const OwnerShare& of) { return std::pair(of.stage, of.group); });
     for (auto first = owners.begin(); first != owners.end();) {
       double sum = 0;
       auto last = first;
@@ -313,7 +315,7 @@ class Owners {
   const Layout& layout_;
   OwnerCosts costs_;
   Course course_;
-  std::vector<Hand> idle_;
+  std::vector<DeviceLoad> as_replicas_;
   std::vector<std::vector<double>> of_batch_;  // of each stage, of each group
   std::vector<Unowned> gradients_;
 };
@@ -323,19 +325,19 @@ class Owners {
 Course course_of(const Problem& problem, const Layout& layout) {
   std::vector<double> way;  // of a chunk through each stage
   double first = 0;
-  for (const Role& role : layout.roles) {
-    const auto replicas = static_cast<double>(role.replicas.size());
+  for (const StageDraft& draft : layout.stages) {
+    const auto replicas = static_cast<double>(draft.replicas.size());
     double up = 0, down = 0, flops = 0;
-    for (const std::size_t i : role.replicas) {
+    for (const std::size_t i : draft.replicas) {
       up += problem.up[i] / replicas;
       down += problem.down[i] / replicas;
       flops += problem.flops[i] / replicas;
     }
-    const double chunk = in_bytes(role.cost.boundary(layout.settings.chunk));
-    way.push_back(chunk / up + chunk / down + role.cost.forward(0, layout.settings.chunk).value() / flops);
-    first = std::max(first, loading_time(problem, role)) + way.back();
+    const double chunk = in_bytes(draft.cost.boundary(layout.settings.chunk));
+    way.push_back(chunk / up + chunk / down + draft.cost.forward(0, layout.settings.chunk).value() / flops);
+    first = std::max(first, loading_time(problem, draft)) + way.back();
   }
-  const std::size_t stages = layout.roles.size();
+  const std::size_t stages = layout.stages.size();
   Course course{std::vector<double>(stages), std::vector<double>(stages)};
   double at = kFirst * first;
   for (std::size_t s = stages; s-- > 0;) course.opened[s] = at += kFirstBack * way[s];
@@ -362,7 +364,7 @@ std::optional<Layout> level_owners(const Problem& problem, const Layout& layout,
     level.owners.clear();
   }
   Owners owners(problem, level, course_of(problem, layout));
-  std::optional<std::vector<Owned>> found = owners.level(before);
+  std::optional<std::vector<OwnerShare>> found = owners.level(before);
   if (!found) return std::nullopt;
   Layout result = level;
   result.owners = std::move(*found);

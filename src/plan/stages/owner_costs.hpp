@@ -21,13 +21,13 @@ struct Busy {
 
 class OwnerCosts {
  public:
-  /// Requires: problem and layout outlive it; the layout has roles, with replicas. Its groups may change.
+  /// Requires: problem and layout outlive it; the layout has stages, with replicas. Its groups may change.
   OwnerCosts(const Problem& problem, const Layout& layout);
 
   /// Elements of a stage's whole gradient, and its bytes on their way up.
-  [[nodiscard]] double elements(std::size_t s) const { return stages_[s]->elements; }
+  [[nodiscard]] double elements(std::size_t s) const { return figures_[s]->elements; }
   [[nodiscard]] double sent(std::size_t s) const {
-    return layout_.groups[s] == 1 ? stages_[s]->sent : stages_[s]->sums;
+    return layout_.groups[s] == 1 ? figures_[s]->sent : figures_[s]->sums;
   }
   [[nodiscard]] double groups(std::size_t s) const { return static_cast<double>(layout_.groups[s]); }
   /// Share of a stage's sequences that a replica of it runs.
@@ -43,28 +43,28 @@ class OwnerCosts {
   /// read. Summing and sending come on top.
   [[nodiscard]] Busy reading(std::size_t s, std::size_t device, bool replica, double of_batch) const {
     const double read = static_cast<double>(work_.batch) * of_batch * (1 - own(s, device, replica, of_batch));
-    return {read * stages_[s]->operands / problem_.down[device] + loading(s, device, replica),
-            read * stages_[s]->remade / problem_.flops[device]};
+    return {read * figures_[s]->operands / problem_.down[device] + loading(s, device, replica),
+            read * figures_[s]->remade / problem_.flops[device]};
   }
   /// Seconds of the device's processor for a whole gradient: as many for a share of it as the share is.
   [[nodiscard]] double summing(std::size_t s, std::size_t device, bool replica, double of_batch) const {
     const double ran = own(s, device, replica, of_batch);
     return static_cast<double>(work_.batch) * of_batch *
-           ((1 - ran) * stages_[s]->summed + ran * stages_[s]->summed_beside) / problem_.flops[device];
+           ((1 - ran) * figures_[s]->summed + ran * figures_[s]->summed_beside) / problem_.flops[device];
   }
   /// Of that, seconds of its downlink for weights: of who is no replica.
   [[nodiscard]] double loading(std::size_t s, std::size_t device, bool replica) const {
-    return replica ? 0 : stages_[s]->loaded / problem_.down[device];
+    return replica ? 0 : figures_[s]->loaded / problem_.down[device];
   }
 
   /// The longest time that an uplink takes for its sums.
-  [[nodiscard]] double sending(const std::vector<Owned>& owners) const;
+  [[nodiscard]] double sending(const std::vector<OwnerShare>& owners) const;
 
   /// Bytes of each device that are left for sums beside its part in a stage.
   [[nodiscard]] std::vector<double> room() const;
   /// The share of a gradient that `room` bytes hold; above 1 where they hold more.
   [[nodiscard]] double held(std::size_t s, bool replica, double room) const {
-    const OwnerBytes& of = stages_[s]->of_owner[replica ? 1 : 0];
+    const OwnerBytes& of = figures_[s]->of_owner[replica ? 1 : 0];
     return (room - of.fixed - of.weights) / of.whole;
   }
   /// Bytes of a share, all told.
@@ -79,7 +79,7 @@ class OwnerCosts {
   const Problem& problem_;
   const Layout& layout_;
   const StageWork& work_;
-  std::vector<const RunFigures*> stages_;
+  std::vector<const RunFigures*> figures_;
   std::vector<PassingRate> rates_;  // of each stage
   std::vector<double> all_rates_;   // of its replicas together
 };

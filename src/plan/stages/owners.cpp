@@ -19,7 +19,7 @@ constexpr double kNoShare = 1e-4;        // below, it is none
 constexpr double kUnevenGroups = 1.1;    // of its share, sequences that a group's own replicas may give it
 constexpr double kBackwardSlope = 0.12;  // upper stages' gradients come earlier, by this share of the horizon
 
-struct Candidate {
+struct OwnerCandidate {
   std::size_t device = 0;
   double most = 0;     // share that its memory holds
   double ready = 0;    // when it has read, and may send at the earliest
@@ -41,7 +41,7 @@ struct Candidate {
 struct Gradient {
   std::size_t stage = 0;
   std::int64_t group = 0;
-  std::vector<Candidate> candidates;
+  std::vector<OwnerCandidate> candidates;
   double done = kLate;
 };
 
@@ -57,7 +57,7 @@ class Assigner {
 
   bool assign() {
     charge_replicas();
-    for (std::size_t s = 0; s < layout_.roles.size(); ++s) {
+    for (std::size_t s = 0; s < layout_.stages.size(); ++s) {
       if (costs_.elements(s) == 0) {
         layout_.groups.push_back(1);
         continue;
@@ -76,7 +76,7 @@ class Assigner {
       double sum = 0;
       for (const double share : shares) sum += share;
       for (std::size_t k = 0; k < shares.size(); ++k) {
-        const Candidate& candidate = gradient.candidates[k];
+        const OwnerCandidate& candidate = gradient.candidates[k];
         if (shares[k] / sum < kNoShare) continue;
         layout_.owners.push_back(
             {candidate.device, gradient.stage, gradient.group, shares[k] / sum, candidate.replica});
@@ -88,15 +88,15 @@ class Assigner {
 
  private:
   double horizon(std::size_t s) const {
-    const double height = static_cast<double>(s) / static_cast<double>(layout_.roles.size());
+    const double height = static_cast<double>(s) / static_cast<double>(layout_.stages.size());
     return std::max(layout_.settings.due, layout_.settings.owning * (1 - kBackwardSlope * height));
   }
   void charge_replicas() {
     loads_.resize(problem_.devices.size());
     const std::vector<double> room = costs_.room();
     for (std::size_t i = 0; i < loads_.size(); ++i) loads_[i].memory = room[i];
-    for (std::size_t s = 0; s < layout_.roles.size(); ++s) {
-      for (const std::size_t i : layout_.roles[s].replicas) {
+    for (std::size_t s = 0; s < layout_.stages.size(); ++s) {
+      for (const std::size_t i : layout_.stages[s].replicas) {
         const OwnerCosts::Part part = costs_.part_of(s, i);
         loads_[i].down += part.weights + part.forth.down + part.back.down;
         loads_[i].compute += part.forth.compute + part.back.compute;
@@ -112,7 +112,7 @@ class Assigner {
   }
 
   // One more owner, with memory for so much; what it sends before takes `sends`.
-  Candidate candidate(std::size_t s, std::size_t device, bool replica, double most, double sends) const {
+  OwnerCandidate candidate(std::size_t s, std::size_t device, bool replica, double most, double sends) const {
     const double lag = layout_.settings.lag * layout_.settings.owning;
     const Busy reads = reading(s, device, replica);
     return {device,
@@ -135,7 +135,7 @@ class Assigner {
     for (std::size_t k = 0; k < shares.size(); ++k) {
       if (shares[k] < kNoShare) continue;
       ++owners;
-      const Candidate& candidate = gradient.candidates[k];
+      const OwnerCandidate& candidate = gradient.candidates[k];
       if (candidate.replica) run += costs_.visits(gradient.stage, candidate.device);
     }
     return owners < 2 || run * costs_.groups(gradient.stage) <= kUnevenGroups;
@@ -147,13 +147,13 @@ class Assigner {
   // Shares that have been sent when it is `at`; they add up to more than 1 where that is late enough.
   std::vector<double> shares_at(const Gradient& gradient, double at) const {
     std::vector<double> shares;
-    for (const Candidate& c : gradient.candidates) shares.push_back(c.share_at(at));
+    for (const OwnerCandidate& c : gradient.candidates) shares.push_back(c.share_at(at));
     return shares;
   }
 
   double done_at(const Gradient& gradient) const {
     double most = 0, low = std::numeric_limits<double>::infinity(), high = 0;
-    for (const Candidate& c : gradient.candidates) {
+    for (const OwnerCandidate& c : gradient.candidates) {
       most += c.most;
       low = std::min(low, c.begins());
       high = std::max(high, c.full_at());
@@ -162,7 +162,7 @@ class Assigner {
     for (int i = 0; i < 30 && high - low > 1e-3 * high; ++i) {
       const double middle = (low + high) / 2;
       double sum = 0;
-      for (const Candidate& c : gradient.candidates) sum += c.share_at(middle);
+      for (const OwnerCandidate& c : gradient.candidates) sum += c.share_at(middle);
       (sum >= 1 ? high : low) = middle;
     }
     return high;
@@ -176,29 +176,30 @@ class Assigner {
     double best_done = std::numeric_limits<double>::infinity();
     const std::int64_t most_groups = std::min(layout_.settings.groups, work_.batch);
     std::int64_t fewest = 1;
-    while (2 * fewest <= std::min({layout_.settings.fewest_groups, most_groups, std::ssize(layout_.roles[s].replicas)}))
+    while (2 * fewest <=
+           std::min({layout_.settings.fewest_groups, most_groups, std::ssize(layout_.stages[s].replicas)}))
       fewest *= 2;
-    const std::int64_t all = std::min(most_groups, std::ssize(layout_.roles[s].replicas));
+    const std::int64_t all = std::min(most_groups, std::ssize(layout_.stages[s].replicas));
     for (std::int64_t groups = fewest; groups <= most_groups;
          groups = groups < all ? std::min(2 * groups, all) : 2 * groups) {
       layout_.groups[s] = groups;
-      std::vector<Candidate> candidates;
-      for (const std::size_t i : layout_.roles[s].replicas) {
+      std::vector<OwnerCandidate> candidates;
+      for (const std::size_t i : layout_.stages[s].replicas) {
         if (problem_.owners == OwnerPlaces::apart) break;
         const double most = costs_.held(s, true, loads_[i].memory);
         if (most > kLeastShare) candidates.push_back(candidate(s, i, true, most, 0));
       }
       if (layout_.settings.owners > 0 && std::ssize(candidates) > layout_.settings.owners * groups) {
-        std::ranges::stable_sort(candidates, {}, &Candidate::begins);
+        std::ranges::stable_sort(candidates, {}, &OwnerCandidate::begins);
         candidates.resize(static_cast<std::size_t>(layout_.settings.owners * groups));
       }
-      std::ranges::stable_sort(candidates, std::greater<>{}, &Candidate::most);
+      std::ranges::stable_sort(candidates, std::greater<>{}, &OwnerCandidate::most);
       std::vector<Gradient> list;
       for (std::int64_t g = 0; g < groups; ++g) list.push_back({s, g, {}, kLate});
-      for (const Candidate& candidate : candidates) {
+      for (const OwnerCandidate& candidate : candidates) {
         const auto held = [](const Gradient& gradient) {
           double sum = 0;
-          for (const Candidate& c : gradient.candidates) sum += c.most;
+          for (const OwnerCandidate& c : gradient.candidates) sum += c.most;
           return sum;
         };
         std::ranges::min_element(list, {}, held)->candidates.push_back(candidate);
@@ -235,9 +236,9 @@ class Assigner {
   }
 
   bool has_part(const Gradient& gradient, std::size_t device) const {
-    const std::vector<std::size_t>& replicas = layout_.roles[gradient.stage].replicas;
+    const std::vector<std::size_t>& replicas = layout_.stages[gradient.stage].replicas;
     return std::ranges::find(replicas, device) != replicas.end() ||
-           std::ranges::any_of(gradient.candidates, [&](const Candidate& c) { return c.device == device; });
+           std::ranges::any_of(gradient.candidates, [&](const OwnerCandidate& c) { return c.device == device; });
   }
 
   // One more owner for the gradient that is up last: the device that could take most of it by then.
@@ -246,7 +247,7 @@ class Assigner {
     const auto worst = std::ranges::max_element(gradients_, {}, [](const Gradient& gradient) {
       if (gradient.done < kLate) return gradient.done;
       double held = 0;
-      for (const Candidate& c : gradient.candidates) held += c.most;
+      for (const OwnerCandidate& c : gradient.candidates) held += c.most;
       return kLate + 1 - held;
     });
     if (worst == gradients_.end()) return false;
@@ -256,19 +257,19 @@ class Assigner {
     const bool tight = layout_.settings.tight && late;
     const double wanted = late ? (tight ? kTightWait : 3) * layout_.settings.owning : gradient.done;
     double missing = 1;
-    for (const Candidate& c : gradient.candidates) missing -= c.most;
-    Candidate best;
+    for (const OwnerCandidate& c : gradient.candidates) missing -= c.most;
+    OwnerCandidate best;
     double most = 0, least_left = 0;
     for (std::size_t i = 0; i < loads_.size(); ++i) {
       const Load& load = loads_[i];
-      if (load.owns >= layout_.settings.roles) continue;
+      if (load.owns >= layout_.settings.owned_stages) continue;
       const double held = costs_.held(s, false, load.memory);
       if (held < kLeastShare || (!tight && held <= most)) continue;
       // At best, as if it had nothing to read.
       const double soonest = horizon(s) + load.up * kSumHeader;
       if (std::max(0.0, wanted - soonest) * problem_.up[i] / costs_.sent(s) <= (tight ? 0 : most)) continue;
       if (has_part(gradient, i)) continue;
-      const Candidate one = candidate(s, i, false, held, load.up * kSumHeader);
+      const OwnerCandidate one = candidate(s, i, false, held, load.up * kSumHeader);
       const double share = one.share_at(wanted);
       if (tight && share >= missing) {
         // Of those that can take all that is missing, the one that is then fullest.

@@ -36,7 +36,7 @@ std::vector<std::int64_t> head_parts_for(const StageWork& work, std::span<const 
     const StageWork cut = with_head_parts(work, parts);
     double needed = 0;
     for (std::int64_t i = body; i < std::ssize(cut.pieces); ++i) {
-      const stages::Role part(StageCost(cut, i, i + 1, kChunkTokens));
+      const stages::StageDraft part(StageCost(cut, i, i + 1, kChunkTokens));
       needed = std::max(needed, stages::replica_bytes(part) + static_cast<double>(part.cost.at_work().value()));
     }
     const auto able = std::ranges::count_if(
@@ -164,17 +164,18 @@ Found candidates_of(const StageWork& cut, std::span<const fleet::DeviceProfile> 
   search.level_all();
   search.level();
   plans.push_back(finished(problem, *search.best(), search.time()));
-  const std::size_t stages = search.best()->roles.size(), owners = search.best()->owners.size();
+  const std::size_t stages = search.best()->stages.size(), owners = search.best()->owners.size();
   const double time = stages::forecast(problem, *search.best(), true);
   // What find_stages() takes first.
   const bool whole_first = !whole.empty() && whole.front().forecast.value() < time;
   plans.insert(whole_first ? plans.begin() : plans.end(), std::make_move_iterator(whole.begin()),
                std::make_move_iterator(whole.end()));
-  for (const stages::Search::Tried& tried : std::move(search).tried()) {
-    const bool best = tried.time == time && tried.layout.roles.size() == stages && tried.layout.owners.size() == owners;
+  for (const stages::Search::Candidate& candidate : std::move(search).candidates()) {
+    const bool best =
+        candidate.time == time && candidate.layout.stages.size() == stages && candidate.layout.owners.size() == owners;
     if (plans.size() >= most) break;
     if (best) continue;
-    StagePlan plan = finished(problem, tried.layout, tried.time);
+    StagePlan plan = finished(problem, candidate.layout, candidate.time);
     if (within_memory(problem, plan)) plans.push_back(std::move(plan));
   }
   std::stable_sort(plans.begin() + 1, plans.end(),

@@ -45,8 +45,8 @@ void refuse(const Problem& problem) {
   double most = 0;
   std::string widest;
   for (std::int64_t i = 0; i < std::ssize(work.pieces); ++i) {
-    const Role role(StageCost(work, i, i + 1, kChunkTokens));
-    const double needed = replica_bytes(role) + static_cast<double>(role.cost.at_work().value());
+    const StageDraft draft(StageCost(work, i, i + 1, kChunkTokens));
+    const double needed = replica_bytes(draft) + static_cast<double>(draft.cost.at_work().value());
     if (needed <= most) continue;
     most = needed;
     widest = work.pieces[static_cast<std::size_t>(i)].name();

@@ -15,25 +15,25 @@ constexpr int kMostExchanges = 400;
 
 class Exchange {
  public:
-  Exchange(const Problem& problem, const Settings& settings, std::vector<Role>& roles)
-      : problem_(problem), roles_(roles), room_(roles.size()) {
+  Exchange(const Problem& problem, const Settings& settings, std::vector<StageDraft>& stages)
+      : problem_(problem), stages_(stages), room_(stages.size()) {
     Bytes at_work{0};
-    for (const Role& role : roles_) at_work = std::max(at_work, role.cost.at_work());
-    for (std::size_t r = 0; r < roles_.size(); ++r) {
-      const RunFigures& of = problem.book->figures(roles_[r].cost, settings.chunk);
+    for (const StageDraft& draft : stages_) at_work = std::max(at_work, draft.cost.at_work());
+    for (std::size_t r = 0; r < stages_.size(); ++r) {
+      const RunFigures& of = problem.book->figures(stages_[r].cost, settings.chunk);
       beside_.push_back(of.replica + in_bytes(at_work + of.beside));
       beside_[r] += of.rounding;
       sums_.push_back(of.sums);
       weights_.push_back(of.weights);
-      const double height = static_cast<double>(r) / static_cast<double>(roles_.size());
+      const double height = static_cast<double>(r) / static_cast<double>(stages_.size());
       in_time_.push_back(settings.loading + settings.deeper * height);
-      for (const std::size_t device : roles_[r].replicas) room_[r] += room(device, r);
+      for (const std::size_t device : stages_[r].replicas) room_[r] += room(device, r);
     }
   }
 
   void run() {
     for (int i = 0; i < kMostExchanges; ++i) {
-      std::vector<std::size_t> order(roles_.size());
+      std::vector<std::size_t> order(stages_.size());
       std::iota(order.begin(), order.end(), std::size_t{0});
       std::ranges::stable_sort(order, {}, [&](std::size_t r) { return room_[r]; });
       if (room_[order.front()] >= kEnough) return;
@@ -67,17 +67,17 @@ class Exchange {
       taken = back;
     };
     std::vector<double> own;  // room of its own replicas
-    for (const std::size_t device : roles_[poor].replicas) own.push_back(room(device, poor));
-    for (std::size_t r = 0; r < roles_.size(); ++r) {
+    for (const std::size_t device : stages_[poor].replicas) own.push_back(room(device, poor));
+    for (std::size_t r = 0; r < stages_.size(); ++r) {
       // No exchange helps by more than what both lack.
       if (r == poor || lack(room_[poor]) + lack(room_[r]) <= best) continue;
-      for (std::size_t k = 0; k < roles_[r].replicas.size(); ++k) {
-        const std::size_t device = roles_[r].replicas[k];
+      for (std::size_t k = 0; k < stages_[r].replicas.size(); ++k) {
+        const std::size_t device = stages_[r].replicas[k];
         if (!fits(device, poor)) continue;
         const double gained = room_[poor] + room(device, poor), left = room_[r] - room(device, r);
-        if (roles_[r].replicas.size() > 1) consider(r, k, kNone, gained, left);
-        for (std::size_t back = 0; back < roles_[poor].replicas.size(); ++back) {
-          const std::size_t other = roles_[poor].replicas[back];
+        if (stages_[r].replicas.size() > 1) consider(r, k, kNone, gained, left);
+        for (std::size_t back = 0; back < stages_[poor].replicas.size(); ++back) {
+          const std::size_t other = stages_[poor].replicas[back];
           const double poorer = gained - own[back];
           // As if the other stage lacked nothing then.
           if (lack(room_[poor]) + lack(room_[r]) - lack(poorer) <= best || !fits(other, r)) continue;
@@ -86,7 +86,7 @@ class Exchange {
       }
     }
     if (from == kNone) return false;
-    std::vector<std::size_t>&rich = roles_[from].replicas, &poors = roles_[poor].replicas;
+    std::vector<std::size_t>&rich = stages_[from].replicas, &poors = stages_[poor].replicas;
     const std::size_t device = rich[given];
     room_[from] -= room(device, from);
     room_[poor] += room(device, poor);
@@ -102,15 +102,15 @@ class Exchange {
   }
 
   const Problem& problem_;
-  std::vector<Role>& roles_;
+  std::vector<StageDraft>& stages_;
   std::vector<double> room_, beside_;             // of each stage: shares of its sums; bytes beside sums
   std::vector<double> sums_, weights_, in_time_;  // bytes, bytes, and seconds in which weights are to come
 };
 
 }  // namespace
 
-void make_room_for_sums(const Problem& problem, const Settings& settings, std::vector<Role>& roles) {
-  Exchange(problem, settings, roles).run();
+void make_room_for_sums(const Problem& problem, const Settings& settings, std::vector<StageDraft>& stages) {
+  Exchange(problem, settings, stages).run();
 }
 
 }  // namespace cleave::plan::stages

@@ -30,8 +30,8 @@ constexpr double kLastRound = 1.07;
 constexpr double kNext = 1.25;  // from one number of rounds that does not fit to the next one
 
 // Of a replica with the least number of open sequences, and a chunk at work.
-double memory_of_replica(const Role& role) {
-  return replica_bytes(role) + static_cast<double>(role.cost.at_work().value());
+double memory_of_replica(const StageDraft& draft) {
+  return replica_bytes(draft) + static_cast<double>(draft.cost.at_work().value());
 }
 
 // Of each piece: some device has room for it, whatever else there is.
@@ -40,8 +40,8 @@ std::vector<bool> pieces_that_fit(const StageWork& work, std::span<const fleet::
   for (const fleet::DeviceProfile& device : devices) most = std::max(most, device.memory);
   std::vector<bool> fit;
   for (std::int64_t i = 0; i < std::ssize(work.pieces); ++i) {
-    const Role role(StageCost(work, i, i + 1, std::min(kChunkTokens, work.seq)));
-    fit.push_back(memory_of_replica(role) <= static_cast<double>(most.value()));
+    const StageDraft draft(StageCost(work, i, i + 1, std::min(kChunkTokens, work.seq)));
+    fit.push_back(memory_of_replica(draft) <= static_cast<double>(most.value()));
   }
   return fit;
 }
@@ -132,10 +132,10 @@ Layout levelled(const Problem& problem, const Layout& layout) {
 template <class Time>
 Layout with_idle_devices(const Problem& problem, Layout layout, const Time& time) {
   std::vector<bool> busy(problem.devices.size(), false);
-  for (const Role& role : layout.roles) {
-    for (const std::size_t device : role.replicas) busy[device] = true;
+  for (const StageDraft& draft : layout.stages) {
+    for (const std::size_t device : draft.replicas) busy[device] = true;
   }
-  for (const Owned& owned : layout.owners) busy[owned.device] = true;
+  for (const OwnerShare& owned : layout.owners) busy[owned.device] = true;
   std::vector<std::size_t> idle;
   for (std::size_t i = 0; i < busy.size(); ++i) {
     if (!busy[i]) idle.push_back(i);
@@ -144,17 +144,17 @@ Layout with_idle_devices(const Problem& problem, Layout layout, const Time& time
   double least = time(layout);
   for (const std::size_t device : idle) {
     std::optional<std::size_t> best;
-    for (std::size_t r = 0; r < layout.roles.size(); ++r) {
-      Role& role = layout.roles[r];
-      if (memory_of_replica(role) > problem.memory[device]) continue;
-      role.replicas.push_back(device);
+    for (std::size_t r = 0; r < layout.stages.size(); ++r) {
+      StageDraft& draft = layout.stages[r];
+      if (memory_of_replica(draft) > problem.memory[device]) continue;
+      draft.replicas.push_back(device);
       if (const double with = time(layout); with < least) {
         least = with;
         best = r;
       }
-      role.replicas.pop_back();
+      draft.replicas.pop_back();
     }
-    if (best) layout.roles[*best].replicas.push_back(device);
+    if (best) layout.stages[*best].replicas.push_back(device);
   }
   return layout;
 }
@@ -247,7 +247,8 @@ class Rounds {
       if (last) layout = levelled(problem, layout);
       StagePlan plan = finish(problem, layout);
       if (!last) {  // weights come for both ways
-        for (const Role& role : layout.roles) plan.bytes_down += role.cost.weights() * std::ssize(role.replicas);
+        for (const StageDraft& draft : layout.stages)
+          plan.bytes_down += draft.cost.weights() * std::ssize(draft.replicas);
       }
       plan.forecast = Seconds(time(layout));
       plan.chain = Seconds(chain_time(problem, layout, false));

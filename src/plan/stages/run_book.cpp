@@ -51,9 +51,9 @@ void add_summing(const StageWork& work, const StageCost& stage, std::int64_t chu
 RunFigures figures_of(const StageWork& work, const StageCost& stage, std::int64_t chunk) {
   const OwnerCost typical = cost_of_share(work, stage, chunk, 0.4, 0.6), all = cost_of_share(work, stage, chunk, 0, 1);
   const model::Piece& lowest = work.pieces[static_cast<std::size_t>(stage.first())];
-  const Role role(stage);
+  const StageDraft draft(stage);
   RunFigures of;
-  of.replica = replica_bytes(role);
+  of.replica = replica_bytes(draft);
   of.flops = stage_flops(work, stage);
   of.elements = stage.gradient_elements();
   of.sent = of.elements * static_cast<double>(size_of(work.wire));
@@ -67,7 +67,7 @@ RunFigures figures_of(const StageWork& work, const StageCost& stage, std::int64_
     of.heads = 2.0 / static_cast<double>(std::max<std::int64_t>(1, lowest.attention.n_kv_head));
   of.loaded = of.several ? of.weights : in_bytes(typical.weights);
   of.beside = typical.at_work + typical.waiting(true);
-  of.rounding = rounding_bytes(work, role);
+  of.rounding = rounding_bytes(work, draft);
   for (const bool replica : {false, true}) {
     const double fifth = in_bytes(typical.waiting(replica)), grows = (in_bytes(all.waiting(replica)) - fifth) / 0.8;
     Waiting waiting{in_bytes(typical.at_work) + fifth - 0.2 * grows, grows};

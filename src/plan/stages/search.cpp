@@ -17,7 +17,7 @@ namespace {
 // What a departure from the usual settings must bring by its forecast, which is less sure there.
 constexpr double kWorth = 0.98;
 
-// That are tried, of the time that all boundaries take on the fleet's uplinks.
+// Horizons that are tried, of the time that all boundaries take on the fleet's uplinks.
 constexpr double kHorizons[] = {0.3, 0.4, 0.5, 0.58, 0.66, 0.75, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0};
 
 // Beside the best of them.
@@ -80,8 +80,8 @@ void Search::vary_owners(Change change, double worth) {
   consider(own_anew(problem_, *best_, settings), worth);
 }
 
-Search::Search(const Problem& problem, std::int64_t chunk, bool keep, bool to_the_unit)
-    : problem_(problem), keep_(keep), to_the_unit_(to_the_unit), worth_(kWorth) {
+Search::Search(const Problem& problem, std::int64_t chunk, bool keep, bool check_memory)
+    : problem_(problem), keep_(keep), check_memory_(check_memory), worth_(kWorth) {
   if (chunk > 0) chunk_ = chunk;
   double uplink = 0;
   for (const double up : problem_.up) uplink += up;
@@ -99,9 +99,9 @@ void Search::try_settings(Settings settings, double worth) {
 void Search::consider(std::optional<Layout> layout, double worth) {
   if (!layout) return;
   const double time = forecast(problem_, *layout, false);
-  if (keep_) tried_.push_back({*layout, forecast(problem_, *layout, true)});
+  if (keep_) candidates_.push_back({*layout, forecast(problem_, *layout, true)});
   const bool better = !best_ || time < worth * time_;
-  if (better && (!to_the_unit_ || within_memory(problem_, finish(problem_, *layout)))) {
+  if (better && (!check_memory_ || within_memory(problem_, finish(problem_, *layout)))) {
     best_ = *layout;
     time_ = time;
   }
@@ -165,7 +165,7 @@ void Search::vary_stages() {
 
 void Search::balance_processors() {
   double flops = 0, rates = 0;
-  for (const Role& role : best_->roles) flops += stage_flops(*problem_.work, role.cost);
+  for (const StageDraft& draft : best_->stages) flops += stage_flops(*problem_.work, draft.cost);
   for (const double rate : problem_.flops) rates += rate;
   const double even = flops / rates;
   for (const double uneven : kUneven) {
@@ -220,54 +220,54 @@ bool Search::may_keep() const {
   settings.keeping = true;
   double least = std::numeric_limits<double>::infinity();
   for (std::int64_t i = 0; i < std::ssize(problem_.work->pieces); ++i) {
-    const Role role(StageCost(*problem_.work, i, i + 1, chunk_));
-    if (role.cost.may_keep()) least = std::min(least, replica_bytes(*problem_.work, role, settings));
+    const StageDraft draft(StageCost(*problem_.work, i, i + 1, chunk_));
+    if (draft.cost.may_keep()) least = std::min(least, replica_bytes(*problem_.work, draft, settings));
   }
   return *std::ranges::max_element(problem_.memory) >= least;
 }
 
 void Search::hasten_owners() {
   std::vector<Settings> hastened;
-  for (const Tried& tried : tried_) {
-    const double chain = chain_time(problem_, tried.layout, true);
-    if (chain > kHasten * tried.layout.settings.owning) continue;
-    hastened.push_back(tried.layout.settings);
+  for (const Candidate& candidate : candidates_) {
+    const double chain = chain_time(problem_, candidate.layout, true);
+    if (chain > kHasten * candidate.layout.settings.owning) continue;
+    hastened.push_back(candidate.layout.settings);
     hastened.back().owning = chain;
   }
   for (const Settings& settings : hastened) keep(settings);
 }
 
 void Search::level_all() {
-  std::vector<Tried> levelled;
-  for (const Tried& tried : tried_) {
-    if (std::ranges::max(tried.layout.groups) > 1) continue;
-    const double before = owners_end(problem_, tried.layout);
-    std::optional<Layout> level = level_owners(problem_, tried.layout, false, before);
+  std::vector<Candidate> levelled;
+  for (const Candidate& candidate : candidates_) {
+    if (std::ranges::max(candidate.layout.groups) > 1) continue;
+    const double before = owners_end(problem_, candidate.layout);
+    std::optional<Layout> level = level_owners(problem_, candidate.layout, false, before);
     if (!level) continue;
     const double sooner =
-        beside_interface(problem_, *level, level->gradients_s) / beside_interface(problem_, tried.layout, before);
-    if (sooner < kSoonerLevelled) levelled.push_back({std::move(*level), tried.time * sooner});
+        beside_interface(problem_, *level, level->gradients_s) / beside_interface(problem_, candidate.layout, before);
+    if (sooner < kSoonerLevelled) levelled.push_back({std::move(*level), candidate.time * sooner});
   }
-  std::ranges::move(levelled, std::back_inserter(tried_));
+  std::ranges::move(levelled, std::back_inserter(candidates_));
 }
 
-std::vector<Search::Tried> Search::tried() && {
-  std::ranges::stable_sort(tried_, {}, &Tried::time);
-  const auto alike = [](const Tried& a, const Tried& b) {
-    return a.time == b.time && a.layout.roles.size() == b.layout.roles.size() &&
+std::vector<Search::Candidate> Search::candidates() && {
+  std::ranges::stable_sort(candidates_, {}, &Candidate::time);
+  const auto alike = [](const Candidate& a, const Candidate& b) {
+    return a.time == b.time && a.layout.stages.size() == b.layout.stages.size() &&
            a.layout.owners.size() == b.layout.owners.size();
   };
-  tried_.erase(std::ranges::unique(tried_, alike).begin(), tried_.end());
-  return std::move(tried_);
+  candidates_.erase(std::ranges::unique(candidates_, alike).begin(), candidates_.end());
+  return std::move(candidates_);
 }
 
 void Search::level() {
   if (!best_) return;
-  std::vector<Tried> first{{*best_, time_}};
-  std::ranges::stable_sort(pool_, {}, &Tried::time);
-  for (const Tried& tried : pool_) {
+  std::vector<Candidate> first{{*best_, time_}};
+  std::ranges::stable_sort(pool_, {}, &Candidate::time);
+  for (const Candidate& candidate : pool_) {
     if (std::ssize(first) == kLevelled) break;
-    if (tried.time != first.back().time && tried.time != time_) first.push_back(tried);
+    if (candidate.time != first.back().time && candidate.time != time_) first.push_back(candidate);
   }
   std::optional<Layout> found;
   double least = std::numeric_limits<double>::infinity();
@@ -287,7 +287,7 @@ void Search::level() {
         take(*level, level->gradients_s);
     }
   };
-  for (const Tried& tried : first) judge(tried.layout);
+  for (const Candidate& candidate : first) judge(candidate.layout);
   if (!found) return;
   if (usual_) {
     for (const Settings& settings : like(found->settings, layer_)) {
@@ -303,7 +303,7 @@ void Search::level() {
 void Search::keep(Settings settings) {
   settings.chunk = chunk_;
   if (std::optional<Layout> layout = lay_out(problem_, settings))
-    tried_.push_back({*layout, forecast(problem_, *layout, true)});
+    candidates_.push_back({*layout, forecast(problem_, *layout, true)});
 }
 
 // Groups save bytes down and cost bytes up.
@@ -316,7 +316,7 @@ bool Search::groups_may_pay() const {
 
 // With several groups another number of stages is best, and other weights are worth waiting for.
 void Search::try_groups() {
-  Search grouped(problem_, chunk_, keep_, to_the_unit_);
+  Search grouped(problem_, chunk_, keep_, check_memory_);
   for (const std::int64_t groups : {2, 8}) {
     for (const double loading : {1.0, 2.0}) {
       for (const double factor : kHorizons) {
@@ -329,7 +329,7 @@ void Search::try_groups() {
     }
   }
   std::ranges::move(grouped.pool_, std::back_inserter(pool_));
-  std::ranges::move(grouped.tried_, std::back_inserter(tried_));
+  std::ranges::move(grouped.candidates_, std::back_inserter(candidates_));
   if (!grouped.best_ || grouped.time_ >= worth_ * time_) return;
   best_ = std::move(grouped.best_);
   time_ = grouped.time_;
@@ -352,8 +352,8 @@ std::vector<Layout> search_layouts(const Problem& problem, std::int64_t chunk, b
   if (!all) return layouts;
   search.balance_processors();
   search.even_times(false);
-  for (Search::Tried& tried : std::move(search).tried()) {
-    if (within_memory(problem, finish(problem, tried.layout))) layouts.push_back(std::move(tried.layout));
+  for (Search::Candidate& candidate : std::move(search).candidates()) {
+    if (within_memory(problem, finish(problem, candidate.layout))) layouts.push_back(std::move(candidate.layout));
   }
   return layouts;
 }

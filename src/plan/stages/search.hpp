@@ -13,14 +13,14 @@ namespace cleave::plan::stages {
 
 class Search {
  public:
-  struct Tried {
+  struct Candidate {
     Layout layout;
     double time;  ///< its forecast
   };
 
-  /// With `keep` everything that is tried is kept; with `to_the_unit` nothing is taken that is too large by the units
-  /// that slices are made of. Requires: the problem outlives it.
-  Search(const Problem& problem, std::int64_t chunk, bool keep, bool to_the_unit = false);
+  /// With `keep` every candidate is kept; with `check_memory` none is taken that is too large by the
+  /// units that slices are made of. Requires: the problem outlives it.
+  Search(const Problem& problem, std::int64_t chunk, bool keep, bool check_memory = false);
 
   /// Finds the layout with the least forecast.
   void run();
@@ -50,7 +50,7 @@ class Search {
   /// groups, sums take little and reading is uneven.
   void level_all();
   /// Everything that was kept, each once, by forecast.
-  [[nodiscard]] std::vector<Tried> tried() &&;
+  [[nodiscard]] std::vector<Candidate> candidates() &&;
 
  private:
   void try_settings(Settings settings, double worth = 1);
@@ -67,16 +67,16 @@ class Search {
   void vary_owners(Change change, double worth);
 
   const Problem& problem_;
-  bool keep_, to_the_unit_;
+  bool keep_, check_memory_;
   std::int64_t chunk_ = kChunkTokens;
   double guess_ = 0;  // seconds that all boundaries take on the fleet's uplinks
   double layer_ = 0;  // bytes of the weights of a layer
   std::optional<Layout> best_;
   double time_ = 0;
-  std::vector<Tried> pool_;   // by forecast() without processors
-  std::vector<Tried> tried_;  // with them
-  bool usual_ = false;        // the usual settings give a layout
-  double worth_;              // what a departure from them must bring
+  std::vector<Candidate> pool_;        // by forecast() without processors
+  std::vector<Candidate> candidates_;  // with them
+  bool usual_ = false;                 // the usual settings give a layout
+  double worth_;                       // what a departure from them must bring
 };
 
 /// A search that has run. That its best layout is too large for a device by a unit is rare, so it is looked at last.

@@ -39,12 +39,12 @@ std::vector<Settings> memory_to_the_last(double guess) {
   std::vector<Settings> list;
   for (const double factor : {4.0, 5.0, 6.0, 8.0, 10.0, 14.0, 20.0, 30.0}) {
     for (const double only_owners : {0.55, 0.6, 0.64, 0.66, 0.68}) {
-      for (const std::int64_t roles : {2, 3}) {
+      for (const std::int64_t owned_stages : {2, 3}) {
         Settings& settings = list.emplace_back(of_horizon(guess * factor));
         settings.for_sums = 0;
         settings.only_owners = only_owners;
         settings.tight = true;
-        settings.roles = roles;
+        settings.owned_stages = owned_stages;
       }
     }
   }

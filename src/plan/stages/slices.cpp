@@ -33,7 +33,7 @@ double at_whole_head(const StageWork& work, const StageCost& stage, double share
 
 // An owner of one gradient; they follow each other.
 struct Part {
-  const Owned* owned;
+  const OwnerShare* owned;
   double share;
   double pace;  // seconds for a FLOP of each sequence that it makes again
 };
@@ -147,16 +147,16 @@ class Slicer {
  public:
   Slicer(const Problem& problem, const Layout& layout, bool whole_heads)
       : problem_(problem), layout_(layout), work_(*problem.work), whole_heads_(whole_heads), left_(problem.memory) {
-    for (const Role& role : layout.roles) {
-      const double part = replica_bytes(work_, role, layout.settings) + in_bytes(role.cost.at_work());
-      for (const std::size_t i : role.replicas) left_[i] -= part;
+    for (const StageDraft& draft : layout.stages) {
+      const double part = replica_bytes(work_, draft, layout.settings) + in_bytes(draft.cost.at_work());
+      for (const std::size_t i : draft.replicas) left_[i] -= part;
     }
   }
 
   std::vector<GradientOwner> owners() {
     std::vector<std::vector<Part>> gradients;
-    for (const Owned& owned : layout_.owners) {
-      const Owned* last = gradients.empty() ? nullptr : gradients.back().back().owned;
+    for (const OwnerShare& owned : layout_.owners) {
+      const OwnerShare* last = gradients.empty() ? nullptr : gradients.back().back().owned;
       if (last == nullptr || last->stage != owned.stage || last->group != owned.group) gradients.emplace_back();
       const double own = owned.replica ? visits(owned) : 0;
       gradients.back().push_back({&owned, owned.share, (1 - own) / problem_.flops[owned.device]});
@@ -184,7 +184,7 @@ class Slicer {
     std::vector<Cut> cuts;
     double at = 0, exact = 0;
     for (const Part& part : parts) {
-      const StageCost& cost = layout_.roles[part.owned->stage].cost;
+      const StageCost& cost = layout_.stages[part.owned->stage].cost;
       exact += part.share;
       const double end = whole_heads_ ? at_whole_head(work_, cost, exact) : exact;
       GradientOwner owner;
@@ -205,10 +205,10 @@ class Slicer {
   }
 
   // Of what an owner's group sums over, the share that it runs.
-  double visits(const Owned& owned) const {
-    const Role& role = layout_.roles[owned.stage];
+  double visits(const OwnerShare& owned) const {
+    const StageDraft& draft = layout_.stages[owned.stage];
     double uplinks = 0;
-    for (const std::size_t i : role.replicas) uplinks += problem_.up[i];
+    for (const std::size_t i : draft.replicas) uplinks += problem_.up[i];
     return std::min(1.0, problem_.up[owned.device] / uplinks * static_cast<double>(layout_.groups[owned.stage]));
   }
 
@@ -221,7 +221,7 @@ class Slicer {
 
   void align(const std::vector<Part>& gradient, std::vector<Cut>& cuts) {
     if (gradient.size() < 2) return;
-    const StageCost& stage = layout_.roles[gradient.front().owned->stage].cost;
+    const StageCost& stage = layout_.stages[gradient.front().owned->stage].cost;
     std::vector<Run> pieces;
     for (const PieceFigures& piece : problem_.book->figures(stage, layout_.settings.chunk).pieces)
       pieces.push_back({piece.share, piece.remade, {}});

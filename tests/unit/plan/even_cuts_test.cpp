@@ -31,20 +31,20 @@ struct Fleet {
   }
 };
 
-double compute_time(const Problem& problem, const Role& role) {
+double compute_time(const Problem& problem, const StageDraft& draft) {
   double flops = 0;
-  for (const std::size_t device : role.replicas) flops += problem.flops[device];
-  return stage_flops(*problem.work, role.cost) / flops;
+  for (const std::size_t device : draft.replicas) flops += problem.flops[device];
+  return stage_flops(*problem.work, draft.cost) / flops;
 }
 
-void expect_whole(const StageWork& work, const std::vector<Role>& roles) {
+void expect_whole(const StageWork& work, const std::vector<StageDraft>& stages) {
   std::int64_t at = 0;
   std::set<std::size_t> devices;
-  for (const Role& role : roles) {
-    EXPECT_EQ(role.cost.first(), at);
-    at = role.cost.end();
-    EXPECT_FALSE(role.replicas.empty());
-    for (const std::size_t device : role.replicas) EXPECT_TRUE(devices.insert(device).second) << device;
+  for (const StageDraft& draft : stages) {
+    EXPECT_EQ(draft.cost.first(), at);
+    at = draft.cost.end();
+    EXPECT_FALSE(draft.replicas.empty());
+    for (const std::size_t device : draft.replicas) EXPECT_TRUE(devices.insert(device).second) << device;
   }
   EXPECT_EQ(at, std::ssize(work.pieces));
 }
@@ -58,15 +58,15 @@ TEST(EvenCuts, FollowProcessors) {
   const Fleet fleet(work, flops, 1e12);
   Settings settings;
   settings.even_stages = 13;
-  const std::vector<Role> roles = cut_evenly(fleet.problem, settings);
-  ASSERT_FALSE(roles.empty());
-  expect_whole(work, roles);
+  const std::vector<StageDraft> stages = cut_evenly(fleet.problem, settings);
+  ASSERT_FALSE(stages.empty());
+  expect_whole(work, stages);
   double sum = 0, most = 0, largest = 0, of_quickest = 0;
-  for (const Role& role : roles) {
-    sum += stage_flops(work, role.cost);
-    most = std::max(most, compute_time(fleet.problem, role));
-    largest = std::max(largest, stage_flops(work, role.cost));
-    if (std::ranges::find(role.replicas, 5U) != role.replicas.end()) of_quickest = stage_flops(work, role.cost);
+  for (const StageDraft& draft : stages) {
+    sum += stage_flops(work, draft.cost);
+    most = std::max(most, compute_time(fleet.problem, draft));
+    largest = std::max(largest, stage_flops(work, draft.cost));
+    if (std::ranges::find(draft.replicas, 5U) != draft.replicas.end()) of_quickest = stage_flops(work, draft.cost);
   }
   EXPECT_LE(most, 1.34 * sum / 14e9);
   EXPECT_EQ(of_quickest, largest);
@@ -80,13 +80,13 @@ TEST(EvenCuts, GroupsAreAlike) {
   const Fleet fleet(work, flops, 1e12);
   Settings settings;
   settings.even_stages = 9;
-  const std::vector<Role> roles = cut_evenly(fleet.problem, settings);
-  ASSERT_FALSE(roles.empty());
-  expect_whole(work, roles);
+  const std::vector<StageDraft> stages = cut_evenly(fleet.problem, settings);
+  ASSERT_FALSE(stages.empty());
+  expect_whole(work, stages);
   std::vector<double> rates;
-  for (const Role& role : roles) {
+  for (const StageDraft& draft : stages) {
     double& rate = rates.emplace_back(0);
-    for (const std::size_t device : role.replicas) rate += flops[device];
+    for (const std::size_t device : draft.replicas) rate += flops[device];
   }
   EXPECT_LE(*std::ranges::max_element(rates), 1.02 * *std::ranges::min_element(rates));
 }
@@ -102,10 +102,10 @@ TEST(EvenCuts, ObeyMemoryAndShares) {
   Settings settings;
   settings.even_stages = 26;
   const Fleet enough(work, std::vector<double>(26, 1e9), 1.6 * held);
-  const std::vector<Role> roles = cut_evenly(enough.problem, settings);
-  ASSERT_FALSE(roles.empty());
-  expect_whole(work, roles);
-  for (const Role& role : roles) EXPECT_LE(static_cast<double>(role.cost.weights().value()), 1.6 * held);
+  const std::vector<StageDraft> stages = cut_evenly(enough.problem, settings);
+  ASSERT_FALSE(stages.empty());
+  expect_whole(work, stages);
+  for (const StageDraft& draft : stages) EXPECT_LE(static_cast<double>(draft.cost.weights().value()), 1.6 * held);
   const Fleet little(work, std::vector<double>(26, 1e9), 0.2 * held);
   EXPECT_TRUE(cut_evenly(little.problem, settings).empty());
 
@@ -114,8 +114,8 @@ TEST(EvenCuts, ObeyMemoryAndShares) {
   std::vector<double> flops(24, 1e9);
   for (std::size_t i = 0; i < flops.size(); i += 2) flops[i] = 1.5e9;
   const Fleet half(work, flops, 1e12);
-  for (const Role& role : cut_evenly(half.problem, settings)) {
-    for (const std::size_t device : role.replicas) EXPECT_EQ(device % 2, 0U) << "a slow one";
+  for (const StageDraft& draft : cut_evenly(half.problem, settings)) {
+    for (const std::size_t device : draft.replicas) EXPECT_EQ(device % 2, 0U) << "a slow one";
   }
 }
 

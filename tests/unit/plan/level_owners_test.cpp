@@ -23,8 +23,8 @@ StageWork gpt2(std::int64_t layers, std::int64_t batch) {
 Layout one_stage(const StageWork& work, std::size_t replicas) {
   Layout layout{};
   layout.settings.chunk = 128;
-  Role& role = layout.roles.emplace_back(StageCost(work, 0, std::ssize(work.pieces), 128));
-  for (std::size_t i = 0; i < replicas; ++i) role.replicas.push_back(i);
+  StageDraft& draft = layout.stages.emplace_back(StageCost(work, 0, std::ssize(work.pieces), 128));
+  for (std::size_t i = 0; i < replicas; ++i) draft.replicas.push_back(i);
   layout.groups = {1};
   layout.owners = {{0, 0, 0, 1.0, true}};
   return layout;
@@ -32,7 +32,7 @@ Layout one_stage(const StageWork& work, std::size_t replicas) {
 
 std::map<std::size_t, double> shares_of(const Layout& layout) {
   std::map<std::size_t, double> shares;
-  for (const Owned& owned : layout.owners) shares[owned.device] += owned.share;
+  for (const OwnerShare& owned : layout.owners) shares[owned.device] += owned.share;
   return shares;
 }
 
@@ -54,7 +54,7 @@ TEST(LevelOwners, UplinksOfOneStageEndTogether) {
   EXPECT_NEAR(shares.at(2), 4.0 / 8, 0.03);
   // From when the last sequence has passed on, 8 MB/s send all sums in two bytes an element.
   const Course course = course_of(problem, layout);
-  const double sums = layout.roles.front().cost.gradient_elements() * 2;
+  const double sums = layout.stages.front().cost.gradient_elements() * 2;
   EXPECT_NEAR(level->gradients_s, course.passed.front() + sums * (1 + 2.0 / 95) / 8e6, 0.01 * level->gradients_s);
   EXPECT_LT(level->gradients_s, before);
 }
@@ -163,21 +163,21 @@ TEST(LevelOwners, FillEveryGradientOnGeneratedFleets) {
         EXPECT_LT(level->gradients_s, before);
         EXPECT_TRUE(within_memory(problem, finish(problem, *level))) << "seed " << seed;
         std::map<std::pair<std::size_t, std::int64_t>, double> filled;
-        std::map<std::size_t, std::int64_t> roles;
+        std::map<std::size_t, std::int64_t> owned_stages;
         std::set<std::tuple<std::size_t, std::int64_t, std::size_t>> once;
-        for (const Owned& owned : level->owners) {
+        for (const OwnerShare& owned : level->owners) {
           filled[{owned.stage, owned.group}] += owned.share;
-          ++roles[owned.device];
+          ++owned_stages[owned.device];
           EXPECT_TRUE(once.insert({owned.stage, owned.group, owned.device}).second) << "twice an owner of one gradient";
-          const std::vector<std::size_t>& replicas = level->roles[owned.stage].replicas;
+          const std::vector<std::size_t>& replicas = level->stages[owned.stage].replicas;
           EXPECT_EQ(owned.replica, std::ranges::find(replicas, owned.device) != replicas.end());
         }
-        for (std::size_t s = 0; s < level->roles.size(); ++s) {
-          if (level->roles[s].cost.gradient_elements() == 0) continue;
+        for (std::size_t s = 0; s < level->stages.size(); ++s) {
+          if (level->stages[s].cost.gradient_elements() == 0) continue;
           EXPECT_EQ(level->groups[s], one_group ? 1 : layout.groups[s]);
           for (std::int64_t g = 0; g < level->groups[s]; ++g) EXPECT_NEAR((filled[{s, g}]), 1, 1e-9);
         }
-        for (const auto& [device, count] : roles) EXPECT_LE(count, level->settings.roles);
+        for (const auto& [device, count] : owned_stages) EXPECT_LE(count, level->settings.owned_stages);
         const std::optional<Layout> again = level_owners(problem, layout, one_group, before);
         ASSERT_TRUE(again);
         EXPECT_EQ(shares_of(*again), shares_of(*level));

@@ -17,11 +17,11 @@ TEST(RunBook, HasTheFiguresOfStages) {
       const StageCost stage(work, first, end, 128);
       EXPECT_EQ(book.cost(first, end, 128).weights(), stage.weights());
       const RunFigures& figures = book.figures(stage, 128);
-      EXPECT_EQ(figures.replica, replica_bytes(Role(stage)));
+      EXPECT_EQ(figures.replica, replica_bytes(StageDraft(stage)));
       EXPECT_EQ(figures.flops, stage_flops(work, stage));
       EXPECT_EQ(figures.elements, stage.gradient_elements());
       EXPECT_EQ(figures.weights_for(1), in_bytes(stage.weights()));
-      EXPECT_EQ(figures.rounding, rounding_bytes(work, Role(stage)));
+      EXPECT_EQ(figures.rounding, rounding_bytes(work, StageDraft(stage)));
       const OwnerCost typical = owner_cost(work, stage, slices_between(work, stage, 0.4, 0.6), 128);
       double shares = 0;
       for (const PieceFigures& piece : figures.pieces) shares += piece.share;

@@ -17,10 +17,10 @@ namespace {
 Layout one_stage(const StageWork& work, std::int64_t pieces, const std::vector<double>& shares) {
   Layout layout{};
   layout.settings.chunk = 128;
-  Role& role = layout.roles.emplace_back(StageCost(work, 0, pieces, 128));
+  StageDraft& draft = layout.stages.emplace_back(StageCost(work, 0, pieces, 128));
   layout.groups = {1};
   for (std::size_t i = 0; i < shares.size(); ++i) {
-    role.replicas.push_back(i);
+    draft.replicas.push_back(i);
     layout.owners.push_back({i, 0, 0, shares[i], true});
   }
   return layout;
@@ -38,7 +38,7 @@ void expect_filled(const StageWork& work, std::int64_t pieces, const std::vector
 }
 
 double elements_of(const StageWork& work, const Layout& layout, const GradientOwner& owner) {
-  return owner_cost(work, layout.roles.front().cost, owner.slices, 128).elements;
+  return owner_cost(work, layout.stages.front().cost, owner.slices, 128).elements;
 }
 
 // An attention half has a third of a layer's gradient: two of six owners.
@@ -54,7 +54,7 @@ TEST(Slices, EndWherePiecesDo) {
   for (const GradientOwner& owner : owners) {
     ASSERT_EQ(owner.slices.size(), 1U) << owner.device.value;
     ++of_piece[owner.slices.front().piece];
-    const double share = elements_of(work, layout, owner) / layout.roles.front().cost.gradient_elements();
+    const double share = elements_of(work, layout, owner) / layout.stages.front().cost.gradient_elements();
     EXPECT_NEAR(share, layout.owners[static_cast<std::size_t>(owner.device.value)].share, 0.1 / 6);
   }
   EXPECT_EQ(of_piece, (std::map<std::int64_t, std::int64_t>{{0, 2}, {1, 4}}));
@@ -105,12 +105,12 @@ TEST(Slices, FillGradientsWithinMemory) {
     for (fleet::DeviceProfile& device : devices) device.compute = FlopsPerSecond(draw(1e14, 1e15));
     const Layout layout = one_stage(work, pieces, shares);
     // As much memory as shares take that are cut anywhere, and a little.
-    const StageCost& cost = layout.roles.front().cost;
+    const StageCost& cost = layout.stages.front().cost;
     double at = 0;
     for (std::size_t i = 0; i < shares.size(); ++i) {
       const double end = i + 1 == shares.size() ? 1 : at + shares[i];
       const OwnerCost of = owner_cost(work, cost, slices_between(work, cost, at, end), 128);
-      const double bytes = replica_bytes(layout.roles.front()) +
+      const double bytes = replica_bytes(layout.stages.front()) +
                            in_bytes(cost.at_work() + of.at_work + of.waiting(true)) + of.elements * 4;
       devices[i].memory = Bytes(static_cast<std::int64_t>(bytes * draw(1, 1.05)) + 1);
       at = end;
