@@ -1,5 +1,6 @@
-// Stages from the memory of the devices: shares of the fleet's uplink, in order of what the devices can hold in time;
-// the least device of a share bounds its stage. Smallest stages at the bottom: their weights are there first.
+// Stages by the memory of the devices. The devices are sorted by the weights that they can hold in time and divided
+// into shares of equal uplink; the least device of a share bounds the stage that the share is for. The smallest stages
+// are at the bottom, since their weights arrive first.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -12,9 +13,9 @@ namespace cleave::plan::stages {
 
 namespace {
 
-constexpr double kHeadDemand = 0.5;  // of uplink: it returns dX only, other stages X and dX
+constexpr double kHeadDemand = 0.5;  // uplink of a head, beside other stages: it returns dX only, they Y and dX
 
-// What a device can hold of weights, with the sequences that come with them, and what of it comes in time.
+// Bytes of weights that a device can hold, with open sequences in proportion to them, and that it can receive in time.
 class Rooms {
  public:
   Rooms(const Problem& problem, const Settings& settings) : problem_(problem), settings_(settings) {
@@ -23,7 +24,7 @@ class Rooms {
     beside_ = static_cast<double>(2 * layer.open_forward().value() + 2 * layer.open_backward().value()) /
               static_cast<double>(layer.weights().value());
   }
-  // Halfway up.
+  // Both, for a stage halfway between bottom and top.
   [[nodiscard]] double of(std::size_t device) const { return std::min(in_memory(device), in_time(device, 0.5)); }
   [[nodiscard]] double in_memory(std::size_t device) const {
     const double room = settings_.only_owners > 0
@@ -31,7 +32,7 @@ class Rooms {
                             : (problem_.memory[device] - at_work_) * (1 - settings_.for_sums) / (1 + beside_);
     return std::min(room, settings_.largest);
   }
-  // Weights that come in time, at a height in [0, 1].
+  // `height`: of the stage, 0 at the bottom, 1 at the top.
   [[nodiscard]] double in_time(std::size_t device, double height) const {
     return problem_.down[device] * (settings_.loading + height * settings_.deeper);
   }
@@ -156,7 +157,7 @@ StageCutter::StageCutter(const Problem& problem, const Settings& settings) : pro
 
 std::int64_t StageCutter::body() const { return std::ssize(problem_.work->pieces) - head_pieces(*problem_.work); }
 
-// Shares of the fleet's uplink, of devices that come one after another by what they can hold.
+// Divides the devices, in the order of what they can hold, into shares of equal uplink.
 std::vector<StageCutter::Share> StageCutter::deal(std::int64_t shares) const {
   const std::int64_t parts = head_pieces(*problem_.work);
   const double heads = parts == 1 ? kHeadDemand : static_cast<double>(parts);

@@ -1,4 +1,5 @@
-// Stages of equal FLOP, on every device; more stages share sequences out more evenly, and send more boundaries.
+// Stages of equal FLOP, each of them on every device. With more stages, sequences are shared out more evenly, and more
+// boundaries are sent.
 #include "stages/data_parallel.hpp"
 
 #include <algorithm>
@@ -85,7 +86,7 @@ class DataParallel {
     costs_.emplace_back(work_, body, body + 1, chunk_);
   }
 
-  // As the scheduler reserves it.
+  // Memory of a replica with the least number of open sequences, as the scheduler reserves it.
   static Bytes least(const StageCost& cost) {
     const StageReplica usual;
     return cost.weights() + cost.at_work() + cost.open_forward() * usual.forward_slots +
@@ -118,8 +119,8 @@ class DataParallel {
     return true;
   }
 
-  // Weights and sums before and after what takes longest: processors, which take stages of sequences one by one, or
-  // links.
+  // Time for weights and sums, plus the longest of: processors, when each takes stages of sequences one by one; links.
+  // `chain`: without weights and sums.
   double forecast(Seconds& chain) const {
     const auto devices = problem_.devices.size();
     const auto units = static_cast<std::int64_t>(costs_.size() - 1);

@@ -1,5 +1,5 @@
-// Data-parallel layouts: every device holds the whole model, takes whole sequences, and sums the gradients of those
-// that it ran. Where memory allows it keeps what a sequence's way forward has made, so that nothing is made again.
+// Data-parallel layouts: every device holds the whole model, and sums the gradients of the sequences that it runs.
+// Where memory allows, it keeps the values of forward passes, so that nothing is recomputed.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace cleave::plan::stages {
 
-/// With their forecasts, the least first; none where some device lacks the memory, or there are more devices than
-/// sequences. `chunk`: tokens; 0: whole sequences, and shorter ones.
+/// Layouts with a few numbers of stages, the least forecast first; none where some device lacks the memory, or there
+/// are more devices than sequences. `chunk`: tokens; 0: tries whole sequences and shorter chunks.
 [[nodiscard]] std::vector<StagePlan> data_parallel_layouts(const Problem& problem, std::int64_t chunk);
 
 }  // namespace cleave::plan::stages

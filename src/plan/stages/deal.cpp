@@ -1,5 +1,6 @@
-// Replicas: every device that can hold some stage goes to the one that is scarcest in uplink, the least able devices
-// first; then devices move from the richest stages to the scarcest while that helps.
+// Replicas. A stage's supply is the uplink of its replicas over its demand. Every device that can hold some stage
+// becomes a replica of the one with the least supply, devices with the fewest possible stages first. Then devices move
+// from stages with more supply to the one with the least, while that helps.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -12,7 +13,7 @@ namespace cleave::plan::stages {
 namespace {
 
 constexpr std::int64_t kMostMoves = 400;
-constexpr double kLeastUse = 0.05;  // of an uplink whose device has its weights late
+constexpr double kLeastUse = 0.05;  // share of an uplink that counts in any case, however late its device's weights are
 
 class Dealer {
  public:
@@ -32,7 +33,7 @@ class Dealer {
 
   bool deal() {
     struct Able {
-      std::size_t device, first, end;  // of `able_for`: the stages that it can have
+      std::size_t device, first, end;  // the stages that the device can hold: able_for[first, end)
     };
     std::vector<Able> order;
     std::vector<std::size_t> able_for;
@@ -69,8 +70,9 @@ class Dealer {
            weights_[r] / problem_.down[device] <= in_time_[r];
   }
 
-  // An uplink is of use when the weights are there; the stages below fill meanwhile. Where stages are cut by processors
-  // too, it is of no more use than the processor gives it to send.
+  // Bytes a second that a device's uplink is worth to a stage: less where its weights come later than the first
+  // sequences (the stages below must fill first). Where stages are cut by processors too, no more than its processor
+  // has to send.
   double use(std::size_t device, std::size_t r) const {
     const double filling = settings_.owning * (0.105 + 0.063 * height(r));
     const double late = std::max(0.0, weights_[r] / problem_.down[device] - filling);
@@ -118,10 +120,10 @@ class Dealer {
   const Problem& problem_;
   const Settings& settings_;
   std::vector<StageDraft>& stages_;
-  std::vector<std::vector<double>> uses_;       // of each stage, of its replicas' uplinks
+  std::vector<std::vector<double>> uses_;       // of each stage: use() of its replicas
   std::vector<double> needed_, sent_per_flop_;  // of each stage: memory; bytes that a FLOP of its sequences sends
   std::vector<double> weights_, at_work_;       // bytes
-  std::vector<double> in_time_;                 // seconds in which weights are to come
+  std::vector<double> in_time_;                 // seconds within which weights must come
 };
 
 }  // namespace

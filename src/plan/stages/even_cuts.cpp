@@ -1,6 +1,6 @@
-// Stages of equal time: groups of devices take runs of pieces so that none is done much later than the others, weights,
-// sequences and sums together. Where processors are scarce or links are fast either way, it is this that counts, and
-// not what the devices can hold.
+// Stages of equal time. Groups of devices take runs of pieces so that no group is done much later than the others, with
+// weights, sequences and sums. This gives good layouts where processors are scarce or links are fast in both
+// directions; what the devices can hold then matters less.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -51,7 +51,8 @@ class EvenCut {
   }
 
  private:
-  // Of devices that are alike as far as may be: the quickest one goes to each group in turn, there and back.
+  // Makes the groups as equal as may be: the devices, the quickest first, go to the groups in turn, in serpentine order
+  // (0, 1, 2, 2, 1, 0, ...).
   void form_groups() {
     std::vector<std::size_t> order;
     const std::vector<bool> may = may_replicate(problem_, settings_);
@@ -76,7 +77,7 @@ class EvenCut {
     }
   }
 
-  // Of pieces [begin, end), for all groups: FLOP, bytes and elements.
+  // Figures of pieces [begin, end) as a stage, the same for all groups: FLOP, bytes, elements of the gradient.
   struct Run {
     double flops = 0, weights = 0, sent = 0, taken_in = 0, held = 0, elements = 0;
   };
@@ -98,7 +99,7 @@ class EvenCut {
     return problem_.book->cost(begin, end, settings_.chunk);
   }
 
-  // From the step's begin until the group has sent its sums, if nothing else took time.
+  // Time from the step's begin until the group has sent its sums, if it waits for no other stage.
   double time(const Group& group, std::int64_t begin, std::int64_t end) {
     const Run& of = run(begin, end);
     const double passing = std::max({of.flops / group.flops, of.sent / group.up, of.taken_in / group.down});
@@ -115,7 +116,8 @@ class EvenCut {
     return of.held + of.elements * static_cast<double>(sum_bytes(work_.wire)) / members <= group.memory;
   }
 
-  // From the bottom, each time the group that is filled best by what comes next; none where pieces are left over.
+  // Stages whose time is at most `limit`; none where pieces are left over. The head's pieces are taken first, then the
+  // others from the bottom. Each time the group takes them that they fill best: whose time comes closest to the limit.
   std::optional<std::vector<StageDraft>> stages_within(double limit) {
     std::vector<bool> used(groups_.size(), false);
     std::vector<std::pair<std::size_t, std::pair<std::int64_t, std::int64_t>>> taken;

@@ -14,21 +14,24 @@ namespace cleave::plan::stages {
 
 namespace {
 
-// Of a step: what is busy for less of it adds next to nothing to what takes longest (kSharpness in forecast.cpp).
+// Share of the step: an interface that is busy for less of it adds next to nothing to the forecast (kSharpness in
+// forecast.cpp).
 constexpr double kBusy = 0.5;
-// Times that the next device takes as long: there begin others, such as phones after laptops.
+// Factor of worth between a device and the next one at which another kind of device begins, such as phones after
+// laptops.
 constexpr double kMuchWeaker = 2;
-// Sizes of fleets: steps of the root of two up to the first, then of two; then of this root of two beside the best one,
-// or, where that is no larger than the last, all up to it. They do not depend on how many devices there are, so that a
-// larger fleet tries what a smaller one does, with better devices.
+// Sizes of fleets that are tried. First powers of two, and up to kOften also of the root of two. Then, near the best of
+// them: where it is at most kEach, all sizes up to kEach; otherwise the best size times 2^(1/kNear) and 2^(-1/kNear).
+// The sizes do not depend on how many devices there are, so a larger fleet tries what a smaller one does, with better
+// devices.
 constexpr std::int64_t kOften = 512, kEach = 16;
 constexpr double kNear = 4;
-// Sizes go down until so many of them in a row take so many times as long as the best one. One may be judged by a
-// forecast of the best, or its own, that is off.
+// The search goes to smaller sizes until kHopelessInARow of them in a row take kHopeless times as long as the best one.
+// One alone may be due to a forecast that is off.
 constexpr double kHopeless = 1.5;
 constexpr int kHopelessInARow = 2;
 
-// The largest one first.
+// The sizes of the first pass, the largest first.
 std::vector<std::int64_t> sizes_below(std::int64_t all) {
   std::vector<std::int64_t> sizes;
   for (std::int64_t power = 1; power < all; power *= 2) {
@@ -52,9 +55,10 @@ bool too_many(const StagePlan& plan, const StageWork& work, const fleet::ServerP
 
 namespace {
 
-// Through the interface go three boundaries for every stage, in for X and dX, however large it is; and weights for each
-// replica, however quick it is. So a device is worth what it holds times what it passes, until its processor is busy.
-// Of each device: seconds that a sequence takes of its busiest resource, for a layer's weights.
+// Through the server's interface, a stage is sent three boundaries of every sequence (X, X again, dY) and returns two,
+// however large it is; and each replica is sent its weights, however quick it is. So the worth of a device is what it
+// holds times the rate at which it passes sequences, up to what its processor can do.
+// Returns for each device: seconds of its busiest resource for a sequence, per layer of weights that it holds.
 std::vector<double> seconds_of_a_layer(const StageWork& work, std::span<const fleet::DeviceProfile> devices) {
   const StageCost layer = typical_layer(work, std::min(kChunkTokens, work.seq));
   const double boundary = in_bytes(layer.boundary(work.seq));
@@ -71,7 +75,7 @@ std::vector<double> seconds_of_a_layer(const StageWork& work, std::span<const fl
   return seconds;
 }
 
-// The first of them in this order, if there is a layout for those.
+// The fleet of the first `size` devices in this order; none where there is no layout for them.
 std::optional<StageFleet> fleet_of(const std::vector<fleet::DeviceProfile>& devices, std::span<const std::size_t> order,
                                    std::int64_t size, const FindLayout& find) {
   std::vector<std::size_t> chosen(order.begin(), order.begin() + size);
@@ -114,7 +118,7 @@ void leave_out(const StageWork& work, const FindLayout& find, std::vector<StageF
   std::set<std::int64_t> tried{all};
   Seconds least = fleets.front().plan.forecast;
   std::int64_t best = all;
-  // None where there is no layout.
+  // The forecast of the fleet of this size; none where there is no layout.
   const auto try_size = [&](std::int64_t size) -> std::optional<Seconds> {
     if (size < 1 || size >= all || !tried.insert(size).second) return least;
     std::optional<StageFleet> fewer = fleet_of(devices, order, size, find);

@@ -1,5 +1,5 @@
-// Fleets that leave devices out. Every replica is sent its stage's weights through one interface, the server's; where
-// that is what takes long, a replica more costs more than its uplink brings.
+// Fleets that leave devices out. Every replica is sent its stage's weights through the server's interface. Where that
+// interface is the bottleneck, one more replica costs more than its uplink gains.
 #pragma once
 
 #include <functional>
@@ -11,18 +11,20 @@
 
 namespace cleave::plan::stages {
 
-/// The interface is busy for so much of the step that fewer bytes may make it shorter, or stages have more replicas in
-/// the mean than there are sequences.
+/// True where fewer devices may be quicker: the server's interface is busy for much of the step, or stages have on
+/// average more replicas than there are sequences.
 [[nodiscard]] bool too_many(const StagePlan& plan, const StageWork& work, const fleet::ServerProfile& server);
 
-/// The devices' indices, those first that pass most through most weights in a time.
+/// Indices of the devices in order of their worth: how fast they pass sequences, times the weights that they hold.
 [[nodiscard]] std::vector<std::size_t> by_worth(const StageWork& work, std::span<const fleet::DeviceProfile> devices);
 
+/// Finds a layout for some devices; none where nothing fits.
 using FindLayout = std::function<std::optional<StagePlan>(std::span<const fleet::DeviceProfile>)>;
-/// Adds smaller fleets to the only one that is there, and sorts all by forecast.
+/// Adds smaller fleets of the devices that are worth most, and sorts all fleets by forecast. Requires: `fleets` has one
+/// fleet, of all devices.
 void leave_out(const StageWork& work, const FindLayout& find, std::vector<StageFleet>& fleets);
-/// Adds fleets of up to `most` devices, each without all that are worth less than half of those in it, to the only one
-/// that is there, and sorts all by forecast.
+/// Adds fleets of at most `most` devices: one for each place in the order of worth at which the next device is worth
+/// half or less. Sorts all fleets by forecast. Requires: as leave_out().
 void try_without_weak_ones(const StageWork& work, const FindLayout& find, std::size_t most,
                            std::vector<StageFleet>& fleets);
 

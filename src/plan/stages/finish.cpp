@@ -1,4 +1,4 @@
-// Memory and bytes of the layout that was chosen.
+// Makes a StagePlan of a layout: replicas with their open sequences, owners with their slices, and bytes.
 #include "stages/finish.hpp"
 
 #include <algorithm>
@@ -14,12 +14,12 @@ namespace cleave::plan::stages {
 namespace {
 
 constexpr std::int64_t kMostSlots = 8;  // more open sequences than this no longer help
-// Sequences that are on their way between a stage and the head: so many for each stage above. More would only wait at
-// processors, which take things as they come.
+// Kept sequences of a stage that are on their way to the head and back: so many for each stage above, divided among its
+// replicas. More of them would only wait at processors.
 constexpr std::int64_t kOnTheirWay = 2;
 
-// What a replica has open waits for its uplink. A slow one opens no more than it sends while the quickest one of the
-// stage sends twice of what that may have open.
+// Most open sequences of a replica. They wait for its uplink, so a slow replica opens fewer: what it can send while the
+// quickest replica of the stage sends twice kMostSlots.
 std::int64_t most_open(const Problem& problem, const StageDraft& draft, std::size_t replica) {
   const auto uplink = [&](std::size_t device) { return problem.devices[device].uplink.value(); };
   double quickest = 0;
@@ -28,8 +28,8 @@ std::int64_t most_open(const Problem& problem, const StageDraft& draft, std::siz
   return most < kMostSlots ? static_cast<std::int64_t>(most) : kMostSlots;
 }
 
-// Sequences are kept where there is room for enough of them. Memory that nobody needs holds more open sequences: they
-// even out what replicas have in hand.
+// Sets slots and memory of replicas. Sequences are kept where there is room for enough of them. Memory that is left
+// holds more open sequences, which even out the work of the replicas.
 void open_slots(const Problem& problem, const Layout& layout, StagePlan& plan) {
   std::vector<std::int64_t> left;
   for (const fleet::DeviceProfile& device : problem.devices) left.push_back(device.memory.value());
@@ -45,7 +45,7 @@ void open_slots(const Problem& problem, const Layout& layout, StagePlan& plan) {
       left[layout.stages[s].replicas[k]] -= replica.memory.value();
     }
   }
-  // What owners hold of one more sequence that their device has open.
+  // By stage and device: memory of the owners there for each further open sequence.
   std::map<std::pair<std::int64_t, std::size_t>, Bytes> held;
   for (const GradientOwner& owner : plan.owners) {
     left[index(owner.device)] -= owner.memory.value();
@@ -128,7 +128,8 @@ StagePlan finish_with(const Problem& problem, const Layout& layout, bool whole_h
 
 }  // namespace
 
-// Slices end where heads do if that fits: near an end of memory a share of a head may be all there is room for.
+// Slices of attention end where heads do, unless memory is too short for that: a device may have room for a part of a
+// head only.
 StagePlan finish(const Problem& problem, const Layout& layout) {
   StagePlan plan = finish_with(problem, layout, true);
   return within_memory(problem, plan) ? plan : finish_with(problem, layout, false);

@@ -1,4 +1,4 @@
-// From a candidate to a plan: slices in whole units, memory of every device, open sequences in what is left of it.
+// From a layout to a plan: slices in whole units, and open sequences in the memory that is left.
 #pragma once
 
 #include "cleave/plan/stage_plan.hpp"
@@ -6,10 +6,10 @@
 
 namespace cleave::plan::stages {
 
-/// Requires: `layout` was laid out for `problem`.
+/// The plan of a layout, without forecast and chain. Requires: `layout` was laid out for `problem`.
 [[nodiscard]] StagePlan finish(const Problem& problem, const Layout& layout);
-/// No device is to hold more than it has. Shares of gradients are dealt out as if they could be cut anywhere, and units
-/// of small models are large.
+/// True where no device is to hold more than its memory. A layout may be too large, since its shares of gradients are
+/// exact while slices are of whole units, which are large in small models.
 [[nodiscard]] bool within_memory(const Problem& problem, const StagePlan& plan);
 
 }  // namespace cleave::plan::stages

@@ -1,4 +1,5 @@
-// The bound of any layout. docs/cost_model.md, "A floor for any layout", has the argument; the letters are its own.
+// The floor: a bound of any layout. docs/cost_model.md, "A floor for any layout", derives it; the letters are those
+// there.
 #include <algorithm>
 #include <cmath>
 #include <limits>

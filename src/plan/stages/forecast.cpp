@@ -8,32 +8,36 @@ namespace cleave::plan::stages {
 
 namespace {
 
-// The forecast: sequences pass the slowest stage while the stages below and above fill and drain, several times a first
-// chunk's way since chunks wait for each other; the last sums follow. Whatever takes longest is delayed a little by
-// what takes nearly as long. Fitted to simulated steps of the fleets of docs/measurements/stages.md.
+// All constants here are fitted to simulated steps of the fleets of docs/measurements/stages.md.
+//
+// The chain: sequences pass the slowest stage; before and after it the stages fill and drain, which takes kFillings
+// times the way of a first chunk, since chunks wait for each other; the last sums follow, kTails times their time on
+// all uplinks. kSharpness: how much a time that is nearly as long as the longest adds to it (longest()). kGaps: factor
+// for gaps.
 constexpr double kFillings = 4.5, kTails = 1.3, kSharpness = 8, kGaps = 1.03;
-// Of what the chain adds to its slowest stage, a server's interface that is busy throughout is idle for this share.
+// Where the server's interface is the bottleneck, it is idle for this share of the time for filling, draining and sums.
 constexpr double kBeside = 0.5;
-// Sums of whole batches leave when the last sequence has passed. It passes once the processors are done with all that
-// comes before it, sums of others' sequences as well, which owners of a stage each make again; so a few large stages
-// are late at all heights. `gradients` is planned for a horizon, which such a chain outlasts.
+// The last passage: sums of a whole batch leave when the last sequence has passed. It passes once the processors have
+// done all work before it, which includes the sums of sequences that they did not run. A few large stages are therefore
+// late, wherever they are. kSent: share of the longest sending time that follows it.
 constexpr double kLastFillings = 3.5, kSent = 0.85;
-// Of phases that pass sequences one way.
+// The same for phases in which sequences pass one way only.
 constexpr double kOneWayFillings = 2, kReading = 0.6, kGapsBack = 1.08;
-constexpr double kLoaded = 1.2;  // of the mean time that weights of a stage take: enough replicas have them
+// Enough replicas of a stage have its weights after this factor of their mean time.
+constexpr double kLoaded = 1.2;
 
-// The longest of two times, and a little of the other where it is nearly as long.
+// A smooth maximum of two times: a little more than the longer one where the other is nearly as long.
 double longest(double a, double b) {
   return std::pow(std::pow(a, kSharpness) + std::pow(b, kSharpness), 1 / kSharpness);
 }
 
 struct Terms {
   double chain = 0, interface = 0;
-  double last = 0;  // when the last sequence has passed, as late as processors have it
+  double last = 0;  // when the last sequence has passed (last_passage())
 };
 
-// Weights that come on demand, and not before, hold up the first sequence at every stage, until the replica with the
-// quickest downlink has them.
+// Without preloading, weights are sent when the first chunk comes. They delay the first sequence at every stage, until
+// the replica with the quickest downlink has them.
 double on_demand(const Problem& problem, const Layout& layout) {
   if (problem.preload) return 0;
   double time = 0;
@@ -83,7 +87,7 @@ Terms terms_of(const Problem& problem, const Layout& layout, bool processors) {
            static_cast<double>(layout.groups[owned.stage]);
   }
   for (const double up : problem.up) uplinks += up;
-  // Before the first chunk comes up and after the last one has.
+  // Filling before the first chunk has come up, draining and sums after the last one has.
   const double around = kFillings * filling + kTails * elements * static_cast<double>(size_of(work.wire)) / uplinks;
   const double chain = slowest + around;
   const double interface = std::max(out / problem.nic_out, (in + sent) / problem.nic_in) +
@@ -149,7 +153,7 @@ double forecast_one_way(const Problem& problem, const Layout& layout, bool back)
                                 static_cast<double>(layout.groups[owned.stage]);
       out += boundaries * (owned.replica ? 1 - 1 / static_cast<double>(layout.stages[owned.stage].replicas.size()) : 1);
     }
-    const double first = loading + filling;  // sums begin
+    const double first = loading + filling;  // when sums begin
     passed = std::max(longest(passed, first + layout.processors_s), first + kReading * layout.gradients_s);
     passed += kSent * layout.sending_s;
   }

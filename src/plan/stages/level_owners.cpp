@@ -1,6 +1,6 @@
-// Bisection for the time at which all uplinks are done. For a given time every gradient takes as few of its stage's own
-// replicas as fill it, those first that could do least elsewhere; what is then missing goes to devices that can take
-// most of it, and replicas that are free join in.
+// Bisection for the earliest time at which all owners can be done. For a given time, every gradient is given to as few
+// of its stage's own replicas as can sum it, those first that could do least for other stages. What is missing then
+// goes to the devices that can take most of it. At last, replicas that own nothing join the owners of their stage.
 #include "stages/level_owners.hpp"
 
 #include <algorithm>
@@ -13,21 +13,21 @@ namespace cleave::plan::stages {
 
 namespace {
 
-// Of Course, fitted to simulated steps of the fleets of docs/measurements/stages.md.
-constexpr double kFirst = 0.9;      // of what weights and a first chunk take to the top
-constexpr double kFirstBack = 1.5;  // ways of a chunk from stage to stage, until the first comes back to the one below
+// Factors of Course, fitted to simulated steps of the fleets of docs/measurements/stages.md.
+constexpr double kFirst = 0.9;         // of the time for weights and a first chunk to come to the top
+constexpr double kFirstBack = 1.5;     // of a chunk's way through a stage, for the first sequence that comes back
 constexpr double kLastPassage = 1.03;  // of last_passage()
-// Operands do not come evenly, so a link or a processor that they keep busy is done later than it could be. Processors
-// are planned to be idle for longer than they are: whoever loses sums must make them again beside its own.
+// Factors of busy times. Operands do not come evenly, so links and processors are done later than they could be. For
+// processors the factor leaves room for sums of lost devices, which owners must make beside their own.
 constexpr double kDown = 1.1, kCompute = 1.4;
+constexpr double kUnevenRuns = 1.15;  // factor of a group's share of the batch, which turns out only in the step
+constexpr double kFilled = 1e-9;      // a gradient has enough owners where its missing share is smaller
+constexpr double kUnits = 1.05;       // factor of memory for a share, since slices are of whole units
+constexpr double kClose = 3e-3;       // relative precision of the bisection
 
-constexpr double kUnevenRuns = 1.15;  // of a group's share of a batch, what it may turn out to be
-constexpr double kFilled = 1e-9;      // missing of a gradient that has enough owners
-constexpr double kUnits = 1.05;       // of its share, memory for whole units
-constexpr double kClose = 3e-3;       // of the end, within which it is found
-
-// Of each group of a stage, the share of the batch that it may have to sum over: what its own replicas run, given in
-// `runs`, and of the rest as much as makes up for having run little. Who runs how much turns out as the step goes.
+// For each owner group of a stage: the share of the batch that it may have to sum over. runs[g]: the share that the
+// replicas of group g run. Sequences that no group's replica runs go to the groups with the fewest, as if water were
+// poured in: these groups rise to a common level.
 std::vector<double> shares_of_batch(std::vector<double> runs) {
   if (runs.size() == 1) return {1};
   std::vector<double> sorted = runs;
@@ -46,20 +46,20 @@ std::vector<double> shares_of_batch(std::vector<double> runs) {
 
 // What a device has to do until its sums are up.
 struct DeviceLoad {
-  double room = 0;     // bytes for sums
-  Busy busy;           // since its lowest stage has been open: operands, and what its part as a replica takes then
-  double weights = 0;  // of that, for weights of slices
-  double loading = 0;  // seconds that weights of its part as a replica take
-  double up = 0;       // seconds that its sums take
-  double opened = 0, passed = 0;  // of its lowest stage
-  std::int64_t owns = 0;
+  double room = 0;                // bytes for sums
+  Busy busy;                      // from `opened` on: operands of sums, and its work as a replica
+  double weights = 0;             // the part of busy.down that is for weights of slices
+  double loading = 0;             // seconds of its downlink for the weights of its stages
+  double up = 0;                  // seconds of its uplink for its sums
+  double opened = 0, passed = 0;  // Course of the latest of the stages that it owns slices of
+  std::int64_t owns = 0;          // number of those stages
 
   [[nodiscard]] double ready() const {
     return std::max({passed, opened + kDown * busy.down, opened + kCompute * busy.compute});
   }
   [[nodiscard]] double end() const { return owns > 0 ? ready() + up : 0; }
-  // Without what is planned for chance. Weights come before the first sequence does, and once all have passed nothing
-  // comes unevenly any more.
+  // end() without reserves. Weights come before the first sequence, and once all sequences have passed, operands come
+  // evenly.
   [[nodiscard]] double likely_end() const {
     if (owns == 0) return 0;
     const double begins = std::max(opened, loading + weights), reads = busy.down - weights;
@@ -68,12 +68,12 @@ struct DeviceLoad {
   }
 };
 
-// A gradient that is to find owners: of a group of a stage.
+// The gradient of a stage that one owner group sums, and that is to get owners.
 struct Unowned {
   std::size_t stage = 0;
   std::int64_t group = 0;
-  double of_batch = 1;
-  std::vector<std::size_t> replicas;  // that may own slices of it
+  double of_batch = 1;                // share of the batch that the group sums over
+  std::vector<std::size_t> replicas;  // replicas of the stage that may own slices of it
 };
 
 class Owners {
@@ -106,7 +106,7 @@ class Owners {
     return best;
   }
 
-  // What forecasts ask of owners, for the whole step.
+  // Sets the layout's processors_s and sending_s.
   void sum_up(Layout& layout) const {
     std::vector<double> compute(problem_.devices.size());
     for (std::size_t s = 0; s < layout.stages.size(); ++s) {
@@ -153,7 +153,7 @@ class Owners {
     }
     for (std::vector<double>& of : runs) of_batch_.push_back(shares_of_batch(std::move(of)));
   }
-  // Replicas of a stage with several groups stay in the group that they are in.
+  // Lists the gradients. Replicas of a stage with several groups stay in their group.
   void find_gradients() {
     for (std::size_t s = 0; s < layout_.stages.size(); ++s) {
       if (costs_.elements(s) == 0) continue;
@@ -189,7 +189,8 @@ class Owners {
     return load;
   }
 
-  // The share of a gradient that a device can have read, summed and sent by then; none where that is too little.
+  // The share of a gradient that a device with this load can have read, summed and sent at time `by`; 0 where it is too
+  // small to be worth it.
   double capacity(const DeviceLoad& load, const Unowned& gradient, std::size_t device, bool replica, double by) const {
     const std::size_t s = gradient.stage;
     const double held = costs_.held(s, replica, load.room) / kUnits;
@@ -207,11 +208,11 @@ class Owners {
 
   struct Able {
     std::size_t device;
-    double share;      // that it can take
-    double elsewhere;  // seconds that its uplink would have for another stage's sums
+    double share;      // capacity()
+    double elsewhere;  // bytes of other stages' sums that it could send
   };
 
-  // As many of the stage's own replicas as fill the gradient.
+  // Gives the gradient to as many of the stage's own replicas as it takes. Returns the share that is missing.
   double own(const Unowned& gradient, std::vector<DeviceLoad>& loads, double by,
              std::vector<OwnerShare>& owners) const {
     const std::size_t s = gradient.stage;
@@ -237,7 +238,7 @@ class Owners {
     return missing;
   }
 
-  // Others, those first that can take most; what is still missing.
+  // Gives the missing share to other devices, those first that can take most. Returns the share that is still missing.
   double help(const Unowned& gradient, double missing, std::vector<DeviceLoad>& loads, double by,
               std::vector<OwnerShare>& owners) const {
     std::vector<bool> runs(loads.size(), false);
@@ -248,7 +249,7 @@ class Owners {
       const double share = capacity(loads[i], gradient, i, false, by);
       if (share >= kLeastShare) able.push_back({i, share, 0});
     }
-    // As if they were sorted: few of them are needed.
+    // A heap instead of a sorted list: only a few of them are needed.
     const auto later = [](const Able& a, const Able& b) {
       return a.share != b.share ? a.share < b.share : a.device > b.device;
     };
@@ -261,7 +262,7 @@ class Owners {
     return missing;
   }
 
-  // What is missing then.
+  // Makes a device the owner of a share. Returns the share that is missing afterwards.
   double give(const Unowned& gradient, const Able& to, double share, bool replica, double missing,
               std::vector<DeviceLoad>& loads, std::vector<OwnerShare>& owners) const {
     loads[to.device] = with(loads[to.device], gradient.stage, to.device, replica, gradient.of_batch, share);
@@ -269,7 +270,7 @@ class Owners {
     return missing - share;
   }
 
-  // Replicas that nobody needed own slices of their stage's gradient as well: less is lost with each.
+  // Makes replicas that own nothing yet owners of slices of their stage: each owner has less, and less is lost with it.
   void join(std::vector<DeviceLoad>& loads, double by, std::vector<OwnerShare>& owners) const {
     for (const Unowned& gradient : gradients_) {
       if (has_groups(gradient)) continue;
@@ -283,7 +284,7 @@ class Owners {
     }
   }
 
-  // Owners that are done by then, if there are such.
+  // Owners that are done at time `by`; none where there are no such owners.
   std::optional<std::vector<OwnerShare>> done_by(double by) const {
     std::vector<OwnerShare> owners;
     std::vector<DeviceLoad> loads = as_replicas_;

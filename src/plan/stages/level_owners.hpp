@@ -1,8 +1,8 @@
-// Owners of gradients so that all uplinks are done at the same time, by when sums can really go.
+// Owners of gradients that are all done as early as possible, for a given layout.
 //
-// owners.cpp finds owners for a horizon, before it is known how long sequences take to pass. Once a layout is there,
-// more is known: when each stage sees its first and its last sequence (Course), so when each device has read what it
-// owns. Owners are then found again for the earliest time at which all can be done.
+// owners.cpp chooses owners for a horizon, before it is known how long sequences take to pass. Once there is a layout,
+// it can be predicted when each stage has its first and its last sequence (Course), and so when each device has read
+// what it sums. Owners are then chosen again, for the earliest time at which all of them can be done.
 #pragma once
 
 #include <optional>
@@ -12,21 +12,23 @@
 
 namespace cleave::plan::stages {
 
-/// Seconds at which the first sequence comes back to a stage, and at which the last one has, of each stage.
+/// For each stage, in seconds: when the first sequence comes back to it, and when the last one has passed it.
 struct Course {
   std::vector<double> opened, passed;
 };
+
+/// The predicted course of a layout's step.
 [[nodiscard]] Course course_of(const Problem& problem, const Layout& layout);
 
 /// When the last owner of the layout has sent its sums. Each sends when the last sequence has passed its stages, its
 /// downlink has read what it owns and its processor has summed it (docs/stage_layouts.md, "Planner").
 [[nodiscard]] double owners_end(const Problem& problem, const Layout& layout);
 
-/// The same without what is planned for chance: for forecasts of a layout that was chosen by owners_end().
+/// The same without reserves, for the forecast of a layout that was chosen by owners_end().
 [[nodiscard]] double owners_likely_end(const Problem& problem, const Layout& layout);
 
-/// The same stages and replicas with owners that end earlier, if there are any; with `one_group`, one of each stage.
-/// owners_end() of the result is less than `before`.
+/// The same stages and replicas with other owners, whose owners_end() is less than `before`; none where there are no
+/// such owners. `one_group`: every stage gets one owner group.
 [[nodiscard]] std::optional<Layout> level_owners(const Problem& problem, const Layout& layout, bool one_group,
                                                  double before);
 

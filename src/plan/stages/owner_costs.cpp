@@ -1,4 +1,4 @@
-// What replicas and owners take of devices.
+// Memory and seconds of replicas and of owners, from the figures of their stages.
 #include "stages/owner_costs.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// Owners of gradient slices. First each stage's own replicas, as their memory allows; then the gradient that would be
-// up last gets further owners, one at a time, while that helps. The shares of one gradient fill it so that all of its
-// owners are done with sending at the same time (water-filling).
+// Owners of gradient slices. First each stage's own replicas become owners, as their memory allows. Then the gradient
+// that would be sent last gets further owners (helpers), one at a time, while that helps. The shares of the owners of
+// one gradient are such that all of them have sent at the same time (water-filling).
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -12,24 +12,24 @@ namespace cleave::plan::stages {
 
 namespace {
 
-constexpr double kLate = 1e9;  // a gradient that has not enough owners
+constexpr double kLate = 1e9;  // seconds: end of a gradient that has not enough owners
 constexpr std::int64_t kMostHelpers = 600;
-constexpr double kTightWait = 1.3;       // where memory is counted to the last: horizons that sums may take
-constexpr double kNoShare = 1e-4;        // below, it is none
-constexpr double kUnevenGroups = 1.1;    // of its share, sequences that a group's own replicas may give it
-constexpr double kBackwardSlope = 0.12;  // upper stages' gradients come earlier, by this share of the horizon
+constexpr double kTightWait = 1.3;       // Settings::tight: sums may take this factor of the horizon
+constexpr double kNoShare = 1e-4;        // a smaller share counts as none
+constexpr double kUnevenGroups = 1.1;    // factor of its fair share that a group's own replicas may run
+constexpr double kBackwardSlope = 0.12;  // share of the horizon by which the highest stage's gradients are earlier
 
 struct OwnerCandidate {
   std::size_t device = 0;
-  double most = 0;     // share that its memory holds
-  double ready = 0;    // when it has read, and may send at the earliest
-  double remade = 0;   // when its processor has made again what it does for any share
-  double summing = 0;  // seconds of its processor for a whole gradient
-  double sending = 0;  // seconds of its uplink for it
+  double most = 0;     // share of the gradient that its memory holds
+  double ready = 0;    // when it has read its operands, and may send at the earliest
+  double remade = 0;   // when its processor has done the recomputation, which does not depend on the share
+  double summing = 0;  // seconds of its processor for the sums of a whole gradient
+  double sending = 0;  // seconds of its uplink for a whole gradient
   bool replica = false;
 
   [[nodiscard]] double begins() const { return std::max(ready, remade); }
-  // The share that it has summed and sent by then.
+  // The share that it can have summed and sent at a time.
   [[nodiscard]] double share_at(double at) const {
     return std::max(0.0, std::min({most, (at - ready) / sending, (at - remade) / (summing + sending)}));
   }
@@ -37,7 +37,7 @@ struct OwnerCandidate {
   [[nodiscard]] double full_at() const { return std::max(ready + most * sending, remade + most * (summing + sending)); }
 };
 
-// One group of owners of one stage.
+// The gradient of a stage that one owner group sums.
 struct Gradient {
   std::size_t stage = 0;
   std::int64_t group = 0;
@@ -111,7 +111,7 @@ class Assigner {
     return costs_.summing(s, device, replica, 1 / costs_.groups(s));
   }
 
-  // One more owner, with memory for so much; what it sends before takes `sends`.
+  // A device as an owner, with memory for a share of `most`. `sends`: seconds of its uplink for sums of other stages.
   OwnerCandidate candidate(std::size_t s, std::size_t device, bool replica, double most, double sends) const {
     const double lag = layout_.settings.lag * layout_.settings.owning;
     const Busy reads = reading(s, device, replica);
@@ -124,9 +124,10 @@ class Assigner {
             replica};
   }
 
-  // A sequence belongs to the group of the replica that runs it, which reads no operands; of a replica without slices,
-  // to the group with the fewest. Groups are planned as if all had as many. Where several are asked for, links are
-  // alike and reading costs little: what replicas run themselves may be as uneven as they are.
+  // Whether the groups will get about equally many sequences, as is planned. A sequence belongs to the group of the
+  // replica that runs it, which need not read it; a sequence that runs on a replica without slices goes to the group
+  // with the fewest. Where Settings::fewest_groups asks for several groups, links are alike and reading costs little,
+  // so groups may be uneven.
   bool is_even(const Gradient& gradient) const {
     if (layout_.settings.fewest_groups > 1) return true;
     const std::vector<double> shares = shares_at(gradient, gradient.done);
@@ -144,7 +145,7 @@ class Assigner {
     return std::ranges::all_of(list, [&](const Gradient& gradient) { return is_even(gradient); });
   }
 
-  // Shares that have been sent when it is `at`; they add up to more than 1 where that is late enough.
+  // The share of each owner that can have been sent at a time. They add up to 1 or more where the time is late enough.
   std::vector<double> shares_at(const Gradient& gradient, double at) const {
     std::vector<double> shares;
     for (const OwnerCandidate& c : gradient.candidates) shares.push_back(c.share_at(at));
@@ -168,7 +169,7 @@ class Assigner {
     return high;
   }
 
-  // The stage's own replicas, in the number of groups that ends first.
+  // Makes a stage's own replicas owners, in the number of groups with the earliest end.
   void own_replicas(std::size_t s) {
     std::vector<Gradient> best;
     std::int64_t best_groups = 1;
@@ -241,7 +242,7 @@ class Assigner {
            std::ranges::any_of(gradient.candidates, [&](const OwnerCandidate& c) { return c.device == device; });
   }
 
-  // One more owner for the gradient that is up last: the device that could take most of it by then.
+  // Adds an owner to the gradient that ends last: the device that could take most of it by then. False: none helps.
   bool add_helper() {
     if (problem_.owners == OwnerPlaces::replicas || !layout_.settings.helpers) return false;
     const auto worst = std::ranges::max_element(gradients_, {}, [](const Gradient& gradient) {
@@ -265,14 +266,14 @@ class Assigner {
       if (load.owns >= layout_.settings.owned_stages) continue;
       const double held = costs_.held(s, false, load.memory);
       if (held < kLeastShare || (!tight && held <= most)) continue;
-      // At best, as if it had nothing to read.
+      // A bound of its share, as if it had nothing to read: most devices need not be looked at further.
       const double soonest = horizon(s) + load.up * kSumHeader;
       if (std::max(0.0, wanted - soonest) * problem_.up[i] / costs_.sent(s) <= (tight ? 0 : most)) continue;
       if (has_part(gradient, i)) continue;
       const OwnerCandidate one = candidate(s, i, false, held, load.up * kSumHeader);
       const double share = one.share_at(wanted);
       if (tight && share >= missing) {
-        // Of those that can take all that is missing, the one that is then fullest.
+        // Of the devices that can take all that is missing, the one with the least memory left afterwards.
         const double left = held - missing;
         if (most >= missing && left >= least_left) continue;
         least_left = left;

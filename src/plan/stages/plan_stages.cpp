@@ -1,4 +1,5 @@
-// From the search's layouts to plans: with parts of a head, in rounds, or as data-parallel ones, by forecast.
+// plan_stages() and its variants: which kinds of layout are searched, and which one is taken by its forecast. Kinds:
+// stages at once, data-parallel, with the head in parts, in rounds, and for fewer devices.
 #include <algorithm>
 #include <iterator>
 #include <numeric>
@@ -18,12 +19,12 @@ namespace cleave::plan {
 
 namespace {
 
-// Where the fewest parts leave no room for sums, so many more are tried.
+// Numbers of parts that are tried beyond the fewest, where those leave no room for sums.
 constexpr std::int64_t kMoreParts = 3;
 
-// Parts that the head is cut into, the most worthwhile number first: none where some device can hold it whole; else the
-// fewest for which twice as many devices have room, and some more. A part's rows come back as sums in 4 bytes, so parts
-// are worth it only where they must be.
+// Numbers of parts of the head that are to be tried, in this order. One part (the whole head) where some device can
+// hold it. Otherwise the least number for which twice as many devices have room for a part, and some larger ones. More
+// parts than must be are not worth it: each part returns partial sums for all rows.
 std::vector<std::int64_t> head_parts_for(const StageWork& work, std::span<const fleet::DeviceProfile> devices) {
   const auto body = std::ssize(work.pieces) - 1;
   const model::Piece& head = work.pieces.back();
@@ -57,12 +58,13 @@ StagePlan finished(const stages::Problem& problem, const stages::Layout& layout,
   return plan;
 }
 
-// Rounds have more replicas at a time; where there are so many of a stage all the same, they bring nothing.
+// Rounds give each stage more replicas at a time. Where stages have on average this many without rounds, they gain
+// nothing.
 constexpr double kFewReplicas = 3;
 
 struct Found {
-  std::vector<StagePlan> plans;  // first the one that is taken
-  bool memory_is_short = true;   // none of the usual settings fits
+  std::vector<StagePlan> plans;  // the best first
+  bool memory_is_short = true;   // no layout fits the usual settings
 
   [[nodiscard]] bool calls_for_rounds() const {
     if (plans.empty()) return true;
@@ -97,7 +99,7 @@ std::vector<StagePlan> layouts_in_rounds(const StageWork& work, std::span<const 
   return {};
 }
 
-// With all of them, as far as they are of use.
+// The layout with the least forecast for these devices, without leaving devices out.
 std::optional<StagePlan> find_for(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
                                   const StageOptions& options) {
   Found found = layouts_at_once(work, devices, options);
@@ -121,16 +123,16 @@ std::vector<StageFleet> stage_fleets(const StageWork& work, std::span<const flee
   fleets.push_back({{devices.begin(), devices.end()}, std::move(*found)});
   if (!options.leave_out) return fleets;
   const StagePlan& of_all = fleets.front().plan;
-  StageOptions for_fewer = options;  // rounds send weights twice: none for what the devices hold at once
+  StageOptions for_fewer = options;  // rounds send weights twice: no rounds for what all devices hold at once
   for_fewer.rounds = options.rounds && of_all.rounds() > 1;
   const stages::FindLayout find = [&](const auto& fewer) { return find_for(work, fewer, for_fewer); };
   if (stages::too_many(of_all, work, options.server)) {
     stages::leave_out(work, find, fleets);
   } else if (of_all.rounds() > 1) {
-    // A round of many devices has parts for all that fit it, and takes as long as the slowest of them.
+    // Every device that can holds a stage of a round, and the round takes as long as the slowest of them.
     stages::try_without_weak_ones(work, find, devices.size() / 2, fleets);
   } else if (devices.size() <= kSmallFleet) {
-    // A stage that one device alone has takes as long as that device, however weak it is. Rehearsals tell.
+    // A stage with one replica takes as long as that device, however weak it is. Rehearsals decide.
     stages::try_without_weak_ones(work, find, devices.size(), fleets);
   }
   return fleets;

@@ -1,4 +1,5 @@
-// Who lacks how much: a piece's memory beside the largest device, or larger and larger devices until a layout is found.
+// Finds out how much memory is missing: for a piece on the largest device; or for a layout, by trying larger and larger
+// devices until one is found.
 #include "stages/refusal.hpp"
 
 #include <fmt/format.h>
@@ -15,7 +16,7 @@ namespace {
 
 constexpr const char* kHint = "plan.layout: tiles needs less memory of a device";
 
-// Of all memories, tried in this order.
+// Factors of all devices' memories, tried in this order.
 constexpr double kMultiples[] = {1.1, 1.25, 1.5, 2, 3, 4, 6, 8, 12, 16};
 
 std::string show_bytes(double bytes) {

@@ -1,13 +1,13 @@
-// What is said of work that no layout in stages fits.
+// The error for work that fits no layout in stages.
 #pragma once
 
 #include "stages/layout.hpp"
 
 namespace cleave::plan::stages {
 
-/// Names a device and the memory that it lacks: for a piece that fits no device, or, where every piece fits one, beside
-/// the least multiple of all memories for which a layout was found.
-/// Requires: no layout was found. Errors: always InputError.
+/// Throws an InputError that names a device and the memory that it lacks: for a piece that no device has room for; or,
+/// where every piece fits some device, to the least multiple of all memories for which a layout is found.
+/// Requires: no layout was found for the problem.
 [[noreturn]] void refuse(const Problem& problem);
 
 }  // namespace cleave::plan::stages

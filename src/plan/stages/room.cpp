@@ -1,5 +1,5 @@
-// Replicas dealt again by memory: where it is short, a stage that lacks room for its sums gets devices from others, or
-// exchanges devices with them, while the two together lack less.
+// Moves replicas between stages by memory. A stage whose replicas lack room for its sums gets a device of another
+// stage, or exchanges devices with it, while the two stages together lack less than before.
 #include <algorithm>
 #include <numeric>
 
@@ -45,7 +45,7 @@ class Exchange {
  private:
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
-  // Share of a stage's sums that a replica of it has room for.
+  // The share of a stage's sums that a device would have room for as its replica.
   double room(std::size_t device, std::size_t r) const {
     if (sums_[r] == 0) return kEnough;
     return std::clamp((problem_.memory[device] - beside_[r]) / sums_[r], 0.0, kEnough);
@@ -66,10 +66,10 @@ class Exchange {
       given = k;
       taken = back;
     };
-    std::vector<double> own;  // room of its own replicas
+    std::vector<double> own;  // room of each of its replicas
     for (const std::size_t device : stages_[poor].replicas) own.push_back(room(device, poor));
     for (std::size_t r = 0; r < stages_.size(); ++r) {
-      // No exchange helps by more than what both lack.
+      // An upper bound: no exchange helps by more than what the two lack.
       if (r == poor || lack(room_[poor]) + lack(room_[r]) <= best) continue;
       for (std::size_t k = 0; k < stages_[r].replicas.size(); ++k) {
         const std::size_t device = stages_[r].replicas[k];
@@ -79,7 +79,7 @@ class Exchange {
         for (std::size_t back = 0; back < stages_[poor].replicas.size(); ++back) {
           const std::size_t other = stages_[poor].replicas[back];
           const double poorer = gained - own[back];
-          // As if the other stage lacked nothing then.
+          // An upper bound: as if the other stage lacked nothing afterwards.
           if (lack(room_[poor]) + lack(room_[r]) - lack(poorer) <= best || !fits(other, r)) continue;
           consider(r, k, back, poorer, left + room(other, r));
         }
@@ -103,8 +103,8 @@ class Exchange {
 
   const Problem& problem_;
   std::vector<StageDraft>& stages_;
-  std::vector<double> room_, beside_;             // of each stage: shares of its sums; bytes beside sums
-  std::vector<double> sums_, weights_, in_time_;  // bytes, bytes, and seconds in which weights are to come
+  std::vector<double> room_, beside_;             // of each stage: sum of room(); bytes of a replica without sums
+  std::vector<double> sums_, weights_, in_time_;  // bytes, bytes, and seconds within which weights must come
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Pieces are cut into runs of about the same weights; each is searched as work of its own. Between runs of pieces that
-// devices have room for, those that none has room for run in tiles.
+// Cuts the pieces into rounds of about the same weights, and searches a layout for each round as for work of its own.
+// Pieces that no device has room for run in tiles, in rounds between the others.
 #include "stages/rounds.hpp"
 
 #include <algorithm>
@@ -21,20 +21,21 @@ namespace cleave::plan::stages {
 
 namespace {
 
-constexpr std::int64_t kLeastPieces = 1;   // of a round, beside the head
-constexpr std::int64_t kMoreRounds = 3;    // that are tried beside the fewest that fit
-constexpr std::int64_t kFewDevices = 128;  // of which all layouts of a round are looked at: it takes seconds with more
-// Of the end of its last owner, that the last round takes: weights and operands come at once. Fitted to simulated steps
-// of 256 devices of 512, 600 and 700 MB.
+constexpr std::int64_t kLeastPieces = 1;  // pieces of a round, without the head
+constexpr std::int64_t kMoreRounds = 3;   // numbers of rounds that are tried beyond the least that fits
+constexpr std::int64_t kFewDevices =
+    128;  // up to so many, all layouts of a round are compared; more would take seconds
+// The last round takes this factor of the time until its last owner ends, since weights and operands come at the same
+// time. Fitted to simulated steps of 256 devices of 512, 600 and 700 MB.
 constexpr double kLastRound = 1.07;
-constexpr double kNext = 1.25;  // from one number of rounds that does not fit to the next one
+constexpr double kNext = 1.25;  // factor from a number of rounds that does not fit to the next one
 
-// Of a replica with the least number of open sequences, and a chunk at work.
+// Bytes of a replica with the least number of open sequences and a chunk at work.
 double memory_of_replica(const StageDraft& draft) {
   return replica_bytes(draft) + static_cast<double>(draft.cost.at_work().value());
 }
 
-// Of each piece: some device has room for it, whatever else there is.
+// For each piece: whether some device has room for it alone.
 std::vector<bool> pieces_that_fit(const StageWork& work, std::span<const fleet::DeviceProfile> devices) {
   Bytes most;
   for (const fleet::DeviceProfile& device : devices) most = std::max(most, device.memory);
@@ -46,7 +47,7 @@ std::vector<bool> pieces_that_fit(const StageWork& work, std::span<const fleet::
   return fit;
 }
 
-// No fewer rounds can fit: weights and sums alone take so many times what devices have.
+// A lower bound of the number of rounds: weights and sums alone, over the memory of all devices.
 std::int64_t least_rounds(const StageWork& work, std::span<const fleet::DeviceProfile> devices) {
   double needed = 0, memory = 0;
   for (std::int64_t i = 0; i < std::ssize(work.pieces); ++i) {
@@ -58,13 +59,13 @@ std::int64_t least_rounds(const StageWork& work, std::span<const fleet::DevicePr
   return std::max<std::int64_t>(2, static_cast<std::int64_t>(std::ceil(needed / memory)));
 }
 
-// Pieces that go forward together.
+// A round: pieces [first, end).
 struct Round {
   std::int64_t first = 0, end = 0;
   bool tiles = false;
 };
 
-// Pieces [first, end) in so many rounds of about the same weights; none where there are too few.
+// Cuts pieces [first, end) into so many rounds of about the same weights; none where there are too few pieces.
 std::vector<Round> cut_into_rounds(const StageWork& work, std::int64_t first, std::int64_t end, std::int64_t rounds) {
   const bool with_head = end == std::ssize(work.pieces);
   const std::int64_t body = end - (with_head ? head_pieces(work) : 0);
@@ -78,7 +79,7 @@ std::vector<Round> cut_into_rounds(const StageWork& work, std::int64_t first, st
   for (std::int64_t i = first; i < body; ++i) {
     const std::int64_t round = std::ssize(begins), least = begins.back() + kLeastPieces;
     const bool full = before >= all * static_cast<double>(round) / static_cast<double>(rounds);
-    const bool must = body - i <= (rounds - round) * kLeastPieces;  // so that the others have enough
+    const bool must = body - i <= (rounds - round) * kLeastPieces;  // so that enough pieces are left for the others
     if (round < rounds && i >= least && (full || must)) begins.push_back(i);
     before += weights[static_cast<std::size_t>(i - first)];
   }
@@ -95,7 +96,7 @@ StageWork work_of_round(const StageWork& work, std::int64_t first, std::int64_t 
   return part;
 }
 
-// Stages of a round come after those of the rounds below.
+// Appends the stages and owners of a round to a plan.
 void append(StagePlan& plan, StagePlan&& round, std::int64_t first_piece, std::int64_t number) {
   const auto first_stage = std::ssize(plan.stages);
   for (Stage& stage : round.stages) {
@@ -114,21 +115,21 @@ void append(StagePlan& plan, StagePlan&& round, std::int64_t first_piece, std::i
   plan.bytes_up += round.bytes_up;
 }
 
-// How long a layout's round takes, in all its phases.
+// Time of a round with this layout, in all of its phases.
 double time_of_round(const Problem& problem, const Layout& layout, bool last) {
   if (last) return kLastRound * beside_interface(problem, layout, owners_end(problem, layout));
   const bool back = std::ranges::any_of(problem.work->pieces, &model::Piece::backward);
   return forecast_one_way(problem, layout, false) + (back ? forecast_one_way(problem, layout, true) : 0);
 }
 
-// Of the last round, whose owners see both ways, as those of a step without rounds do: with owners that are done early.
+// The layout of the last round with levelled owners. The last round is passed both ways, as a step without rounds is.
 Layout levelled(const Problem& problem, const Layout& layout) {
   std::optional<Layout> level = level_owners(problem, layout, false, owners_end(problem, layout));
   return level && within_memory(problem, finish(problem, *level)) ? *std::move(level) : layout;
 }
 
-// Devices that have no part in a round hold one of its stages too, those with the quickest uplinks first, if they have
-// room for it and the round is quicker for it.
+// Makes devices without a part in a round replicas of one of its stages, those with the quickest uplinks first, where
+// they have room for it and the round becomes quicker.
 template <class Time>
 Layout with_idle_devices(const Problem& problem, Layout layout, const Time& time) {
   std::vector<bool> busy(problem.devices.size(), false);
@@ -159,7 +160,7 @@ Layout with_idle_devices(const Problem& problem, Layout layout, const Time& time
   return layout;
 }
 
-// Lays out work round by round. Layers are alike, so most rounds are searched once.
+// Lays out work round by round. Rounds of alike pieces have the same layout, which is searched once.
 class Rounds {
  public:
   Rounds(const StageWork& work, std::span<const fleet::DeviceProfile> devices, const StageOptions& options)
@@ -168,9 +169,7 @@ class Rounds {
         options_(options),
         chunk_(std::min(options.chunk > 0 ? options.chunk : kChunkTokens, work.seq)) {}
 
-  // Of the layouts that are quickest on both ways at once, and with few devices also of those that are one way after
-  // the other, without and with devices that were idle: the second forecast is that of the phases, but the first
-  // layouts are chosen among fewer. None where a round does not fit.
+  // Plans for these rounds, which differ in the layouts of their rounds (search()); none where a round does not fit.
   std::vector<StagePlan> lay_out(const std::vector<Round>& rounds) {
     if (rounds.empty()) return {};
     StagePlan plan;
@@ -197,7 +196,7 @@ class Rounds {
     return plans;
   }
 
-  // The fewest rounds of these pieces that fit; none where they do not, however many there are.
+  // The least number of rounds of pieces [first, end) for which all fit; none where no number does.
   std::vector<Round> fewest(std::int64_t first, std::int64_t end) {
     for (std::int64_t count = 1; count <= std::max<std::int64_t>(1, end - first); ++count) {
       const std::vector<Round> rounds = cut_into_rounds(work_, first, end, count);
@@ -208,7 +207,7 @@ class Rounds {
   }
 
  private:
-  // What is the same of pieces that are laid out alike.
+  // The figures of pieces that their layout depends on.
   using Alike = std::vector<std::tuple<model::PieceKind, std::int64_t, std::int64_t, double, bool>>;
   struct Found {
     std::vector<StagePlan> plans;
@@ -230,6 +229,8 @@ class Rounds {
     return found->second;
   }
 
+  // Layouts of a round: the best of the search, whose forecast is for sequences that pass both ways at once. With few
+  // devices three more: the quickest by the time of the phases; and each of the two with devices that were idle.
   Found search(const Round& round, bool last) const {
     const StageWork part = work_of_round(work_, round.first, round.end);
     const Problem problem = problem_of(part, devices_, options_);
@@ -246,7 +247,7 @@ class Rounds {
     for (Layout& layout : chosen) {
       if (last) layout = levelled(problem, layout);
       StagePlan plan = finish(problem, layout);
-      if (!last) {  // weights come for both ways
+      if (!last) {  // weights are sent for the forward and for the backward phase
         for (const StageDraft& draft : layout.stages)
           plan.bytes_down += draft.cost.weights() * std::ssize(draft.replicas);
       }
@@ -276,8 +277,8 @@ class Rounds {
   std::map<std::pair<Alike, bool>, Found> found_;
 };
 
-// Rounds in stages of the pieces that fit, as few as can be, and in tiles of those between them that do not. None where
-// the head is among those, or all of the layers are.
+// Rounds where some pieces fit no device: those pieces run in tiles, the pieces between them in as few rounds of stages
+// as can be. None where the head does not fit, or no layer does.
 std::vector<Round> mix(const StageWork& work, const std::vector<bool>& fit, Rounds& rounds) {
   const std::int64_t pieces = std::ssize(work.pieces), body = pieces - head_pieces(work);
   const auto end_of_body = fit.begin() + static_cast<std::ptrdiff_t>(body);

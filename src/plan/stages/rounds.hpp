@@ -8,8 +8,8 @@
 
 namespace cleave::plan::stages {
 
-/// The layouts with fewest rounds, at least two, the one with the least forecast first; none where no number of rounds
-/// fits. `work` has its head in parts, if any. Deterministic.
+/// Layouts in two or more rounds, with the least numbers of rounds that fit, the least forecast first; none where no
+/// number of rounds fits. `work`: with its head in parts already, if it is to be. Deterministic.
 [[nodiscard]] std::vector<StagePlan> layouts_in_rounds(const StageWork& work,
                                                        std::span<const fleet::DeviceProfile> devices,
                                                        const StageOptions& options);

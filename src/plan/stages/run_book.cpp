@@ -1,4 +1,4 @@
-// Operands, weights and sums of a typical slice of a run.
+// Figures of a run, from its costs and from those of a typical slice of it.
 #include "stages/run_book.hpp"
 
 #include <algorithm>
@@ -18,8 +18,9 @@ OwnerCost cost_of_share(const StageWork& work, const StageCost& stage, std::int6
   return owner_cost(work, stage, slices_between(work, stage, from, to), chunk);
 }
 
-// A slice reads whole operands, X and dY, of every piece that it reaches into: of two at least, and of one more for
-// each least piece's share.
+// Memory for operands of a replica's slice of several pieces. A slice reads whole operands, X and dY, of every piece
+// that it reaches into: two pieces at least, and one more for each further share as large as that of the smallest
+// piece.
 Waiting of_pieces(const StageWork& work, const StageCost& stage, const OwnerCost& typical, const OwnerCost& all) {
   const std::int64_t pieces = stage.end() - stage.first();
   double least = std::numeric_limits<double>::infinity();
@@ -32,7 +33,8 @@ Waiting of_pieces(const StageWork& work, const StageCost& stage, const OwnerCost
   return {in_bytes(typical.at_work) + 2 * whole, cut + (pieces > 2 ? whole * stage.gradient_elements() / least : 0)};
 }
 
-// What sums make again, and what of them grows with their share: the mean over the pieces, by their elements.
+// Sets the FLOP of an owner for a sequence that it did not run: the part that does not depend on its share
+// (recomputation), and the part that grows with it; means over the pieces, weighted by their elements.
 void add_summing(const StageWork& work, const StageCost& stage, std::int64_t chunk, RunFigures& of) {
   double at = 0;
   for (std::int64_t i = stage.first(); i < stage.end(); ++i) {

@@ -1,5 +1,5 @@
-// Figures of runs of pieces that are the same whatever the devices are. A search lays out the same runs for many
-// settings, so each is worked out once.
+// Figures of runs of pieces that do not depend on the devices. A search lays out the same runs for many settings, so
+// each figure is computed once.
 #pragma once
 
 #include <cstdint>
@@ -11,43 +11,45 @@
 
 namespace cleave::plan::stages {
 
-/// Of an owner of slices of a run that is no replica of it, or of one that is: bytes.
+/// Bytes that an owner of slices of a run takes, by its share x of the gradient: fixed + of_all x, and weights.
 struct OwnerBytes {
-  double fixed = 0;    ///< whatever its share is
-  double of_all = 0;   ///< of a whole gradient, that grow with its share
-  double weights = 0;  ///< of weights whatever its share is
-  double whole = 0;    ///< of a whole gradient, with weights that grow with its share
+  double fixed = 0;    ///< that do not depend on its share
+  double of_all = 0;   ///< that grow with its share: for the whole gradient
+  double weights = 0;  ///< weights that do not depend on its share
+  double whole = 0;    ///< of_all, and weights that grow with its share
 };
 
-/// A piece of a run: its share of the run's gradient, and what is made again of a sequence for any part of that, in
-/// FLOP.
+/// A piece of a run.
 struct PieceFigures {
-  double share = 0, remade = 0;
+  double share = 0;   ///< of the run's gradient
+  double remade = 0;  ///< FLOP of recomputation for a sequence, for any part of the piece's gradient
 };
 
-/// A run as a stage.
+/// Figures of a run as a stage. Bytes and FLOP; "of a sequence" where it says so.
 struct RunFigures {
-  double replica = 0;  ///< bytes that a replica needs at least
-  double flops = 0;    ///< stage_flops() where nothing is kept
-  double elements = 0, sent = 0,
-         sums = 0;      ///< of its gradient, and its bytes as sent by one owner group, and by several
-  double operands = 0;  ///< of a sequence that an owner did not run: bytes
-  /// FLOP of such a sequence for a share of the gradient that lies within a piece, in the mean: what is made again
-  /// whatever the share is, and what grows with it; and of one that the owner ran, for all of it.
+  double replica = 0;   ///< bytes that a replica needs at least
+  double flops = 0;     ///< stage_flops() where no sequence is kept
+  double elements = 0;  ///< of its gradient
+  double sent = 0;      ///< bytes of its gradient as one owner group sends it
+  double sums = 0;      ///< bytes of its gradient as one of several owner groups sends it
+  double operands = 0;  ///< bytes of a sequence that an owner did not run
+  /// FLOP of such a sequence, on average over slices that lie within one piece: recomputation, and sums of the whole
+  /// gradient; and FLOP of the sums of a sequence that the owner ran.
   double remade = 0, summed = 0, summed_beside = 0;
-  double loaded = 0;       ///< bytes of weights for that slice
-  double weights = 0;      ///< bytes
-  bool several = false;    ///< its pieces are more than one: a slice may need all of its weights, wherever it lies
-  double heads = 0;        ///< share of the weights for two heads that a slice of attention touches at its ends
-  Bytes beside;            ///< of a typical slice on a replica, beside its sums
+  double loaded = 0;       ///< bytes of weights that a typical slice needs
+  double weights = 0;      ///< bytes of its weights
+  bool several = false;    ///< it has more than one piece: any slice may need all of its weights
+  double heads = 0;        ///< share of the weights of two heads, which a slice of attention may touch in part
+  Bytes beside;            ///< memory of a typical slice on a replica, without its sums
   double rounding = 0;     ///< rounding_bytes()
-  OwnerBytes of_owner[2];  ///< of one that is no replica, of one that is
-  std::vector<PieceFigures> pieces;  ///< that have a gradient
+  OwnerBytes of_owner[2];  ///< of an owner that is no replica; of one that is
+  std::vector<PieceFigures> pieces;  ///< those that have a gradient
 
-  /// Of who is no replica: bytes of weights for a share.
+  /// Bytes of weights that an owner of this share needs which is no replica.
   [[nodiscard]] double weights_for(double share) const;
 };
 
+/// The figures of all runs of some work, computed when they are first asked for.
 class RunBook {
  public:
   /// Requires: the work outlives it.

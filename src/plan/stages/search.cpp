@@ -14,43 +14,45 @@ namespace cleave::plan::stages {
 
 namespace {
 
-// What a departure from the usual settings must bring by its forecast, which is less sure there.
+// A candidate of other than the usual settings replaces the best one only if its forecast is at most this part of it:
+// forecasts are less sure there.
 constexpr double kWorth = 0.98;
 
-// Horizons that are tried, of the time that all boundaries take on the fleet's uplinks.
+// Horizons that are tried, as multiples of the time that all boundaries take on the fleet's uplinks.
 constexpr double kHorizons[] = {0.3, 0.4, 0.5, 0.58, 0.66, 0.75, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0};
 
-// Beside the best of them.
+// Further horizons, as multiples of the best one of these.
 constexpr double kNearHorizons[] = {0.93, 1.07};
 
-// Layers of the largest stage: where memory is ample, a few devices with fast downlinks would hold a stage of many.
+// Values of Settings::largest, in layers. Where memory is ample, a few devices with fast downlinks would otherwise hold
+// a stage of many layers.
 constexpr double kLargest[] = {1.0, 1.33, 1.67, 2.0, 2.5};
 
-// Groups of owners are searched where downlinks are no more than so many times as fast as uplinks.
+// Owner groups are tried where the fleet's downlinks are at most so many times as fast as its uplinks.
 constexpr double kAsymmetric = 4;
 
-// Of further candidates: for how long a stage's processors may be taken, of the time that everything takes on all of
-// them.
+// Values of Settings::computing for further candidates, as multiples of the time of all FLOP on all processors.
 constexpr double kUneven[] = {1.1, 1.3, 1.6};
-// Shares of the devices that hold stages; for how long owners may take then, of the best forecast; stages a device.
+// Further candidates with fewer devices: values of Settings::holding; horizons, as parts of the best forecast; and
+// numbers of stages of equal time, as parts of the number of devices that hold stages.
 constexpr double kHolding[] = {1.0, 0.7, 0.5, 0.35, 0.25, 0.15};
 constexpr double kSooner[] = {0.15, 0.25, 0.35, 0.5, 0.7};
 constexpr double kStagesOfDevices[] = {1.0, 0.9, 0.8, 0.65, 0.5, 0.4, 0.3, 0.2, 0.14, 0.1, 0.07, 0.05, 0.03};
-// Groups where every replica may sum what it runs by itself, however many there are.
+// A number of owner groups that no stage's number of replicas passes: every replica may sum by itself what it runs.
 constexpr std::int64_t kGroupOfEach = 1024;
-// Owners are hastened where the chain takes less than this share of their horizon.
+// hasten_owners() takes candidates whose chain takes at most this share of their horizon.
 constexpr double kHasten = 0.9;
 
-// What a step takes, of when its last owner is likely to be done.
+// The step's forecast, as a multiple of the time at which its last owner is likely to be done.
 constexpr double kAfter = 1.03;
 
-// What levelled owners must bring a candidate, for it to be worth a rehearsal.
+// level_all() adds a candidate only if levelled owners are done within this part of the time of the others.
 constexpr double kSoonerLevelled = 0.99;
 
-// Layouts whose owners are levelled before others like the best of them are looked at.
+// Number of candidates whose owners level() levels first; then it looks at candidates like the best of them.
 constexpr std::int64_t kLevelled = 3;
 
-// Settings that are like these ones: other sizes of stages, and of what is left beside them.
+// Settings near these ones: other sizes of stages, and other shares of memory for sums.
 std::vector<Settings> like(const Settings& settings, double layer) {
   std::vector<Settings> list;
   const auto with = [&](double Settings::*what, double value) {
@@ -155,7 +157,8 @@ void Search::run() {
   }
 }
 
-// Smaller and larger stages at the bottom and the top. Where memory is short, forecasts do not tell them apart.
+// Smaller and larger stages at the bottom and at the top. Not where memory is short: forecasts do not tell them apart
+// there.
 void Search::vary_stages() {
   for (const double factor : kNearHorizons) vary([&](Settings& s) { stretch(s, factor); });
   for (const double factor : {0.65, 0.9, 1.1}) vary([&](Settings& s) { s.loading *= factor; });
@@ -296,7 +299,7 @@ void Search::level() {
   }
   best_ = std::move(found);
   time_ = kAfter * beside_interface(problem_, *best_, owners_likely_end(problem_, *best_));
-  // Owners' links do not know what comes on demand.
+  // owners_likely_end() assumes that weights are preloaded.
   if (!problem_.preload) time_ = std::max(time_, forecast(problem_, *best_, true));
 }
 
@@ -306,7 +309,7 @@ void Search::keep(Settings settings) {
     candidates_.push_back({*layout, forecast(problem_, *layout, true)});
 }
 
-// Groups save bytes down and cost bytes up.
+// Owner groups save bytes down and cost bytes up.
 bool Search::groups_may_pay() const {
   double up = 0, down = 0;
   for (const double rate : problem_.up) up += rate;
@@ -314,7 +317,7 @@ bool Search::groups_may_pay() const {
   return kAsymmetric * up >= down;
 }
 
-// With several groups another number of stages is best, and other weights are worth waiting for.
+// A search of its own for several owner groups: other numbers of stages are best then, and other times for weights.
 void Search::try_groups() {
   Search grouped(problem_, chunk_, keep_, check_memory_);
   for (const std::int64_t groups : {2, 8}) {

@@ -1,6 +1,6 @@
-// Search: candidates for a few horizons, then for other shares of memory and groups beside the best of them, and their
-// owners levelled. Whoever can tell better than a forecast which is quickest also gets some that are cut by processors,
-// by equal times, or for fewer devices.
+// Search: tries candidates for a few horizons, then varies the settings of the best of them, and levels the owners of
+// the best ones. For a caller that rehearses candidates it also makes some that are cut by processors, into stages of
+// equal time, or for fewer devices.
 #pragma once
 
 #include <cstdint>
@@ -11,45 +11,47 @@
 
 namespace cleave::plan::stages {
 
+/// See the file comment. Use: run(), then level(), or for all candidates the functions between them.
 class Search {
  public:
   struct Candidate {
     Layout layout;
-    double time;  ///< its forecast
+    double time;  ///< forecast
   };
 
-  /// With `keep` every candidate is kept; with `check_memory` none is taken that is too large by the
-  /// units that slices are made of. Requires: the problem outlives it.
+  /// `chunk`: tokens; 0: kChunkTokens. `keep`: keep every candidate for candidates(). `check_memory`: the best
+  /// candidate must be within_memory(), with slices of whole units. Requires: the problem outlives it.
   Search(const Problem& problem, std::int64_t chunk, bool keep, bool check_memory = false);
 
-  /// Finds the layout with the least forecast.
+  /// Finds the layout with the least forecast: best(), time().
   void run();
   [[nodiscard]] const std::optional<Layout>& best() const { return best_; }
   [[nodiscard]] double time() const { return time_; }
-  /// Memory is not short: the usual settings give a layout.
+  /// True where the usual settings give a layout: memory is not short.
   [[nodiscard]] bool is_usual() const { return usual_; }
-  /// Of the layouts with the least forecasts, and of some like the best of those, the one whose owners are done first,
-  /// each with owners that are found for that.
+  /// Levels the owners (level_owners.hpp) of the layouts with the least forecasts, and of some with settings near those
+  /// of the best of them. best() becomes the layout whose owners are done first.
   void level();
 
-  // Further candidates, for whoever rehearses them. Requires: run() found a layout.
+  // Further candidates, for a caller that rehearses them. Requires: run() found a layout.
 
-  /// Cut by what processors can do as well: where those are scarce, stages of equal memory are not of equal time.
+  /// Stages that are cut by what processors can do as well. Where processors are scarce, stages of equal memory do not
+  /// take equal times.
   void balance_processors();
-  /// For fast links, where weights on their way down, sums and the server's interface take the time: fewer devices hold
-  /// stages, which are smaller, and may sum everything that they run.
+  /// For fast links, where weights, sums and the server's interface take most of the time: fewer devices hold stages,
+  /// stages are smaller, and replicas may sum everything that they run.
   void use_fewer_devices();
-  /// Of stages that take equal times; with `keeping`, replicas keep sequences.
+  /// Stages of equal time. `keeping`: replicas keep sequences.
   void even_times(bool keeping);
-  /// Some device has room for a piece and for the sequences that it keeps.
+  /// Some device has room for a piece and for kept sequences of it.
   [[nodiscard]] bool may_keep() const;
-  /// Each with owners that are due when the chain ends: a horizon is longer than that where weights are to have more
-  /// time to come.
+  /// The candidates so far with owners that are due when the chain ends. Their horizon may be longer, so that weights
+  /// have more time to come.
   void hasten_owners();
-  /// Each with levelled owners, where those are done earlier: by its forecast, as much sooner. Where stages have
-  /// groups, sums take little and reading is uneven.
+  /// The candidates so far with levelled owners, where those are done earlier; their forecasts are shortened in the
+  /// same ratio. Not where stages have several owner groups: sums take little there, and reading is uneven.
   void level_all();
-  /// Everything that was kept, each once, by forecast.
+  /// All candidates that were kept, each once, in order of their forecasts.
   [[nodiscard]] std::vector<Candidate> candidates() &&;
 
  private:
@@ -59,10 +61,10 @@ class Search {
   void try_groups();
   void keep(Settings settings);
   [[nodiscard]] bool groups_may_pay() const;
-  // The best settings so far, with a change that must be worth so much.
+  // Tries the best settings so far with a change; it must be worth `worth_`.
   template <class Change>
   void vary(Change change);
-  // With one that concerns owners alone.
+  // Tries them with a change that concerns owners alone; the forecast must be at most `worth` times the best one.
   template <class Change>
   void vary_owners(Change change, double worth);
 
@@ -73,13 +75,14 @@ class Search {
   double layer_ = 0;  // bytes of the weights of a layer
   std::optional<Layout> best_;
   double time_ = 0;
-  std::vector<Candidate> pool_;        // by forecast() without processors
-  std::vector<Candidate> candidates_;  // with them
-  bool usual_ = false;                 // the usual settings give a layout
-  double worth_;                       // what a departure from them must bring
+  std::vector<Candidate> pool_;        // all candidates, with forecasts without processors
+  std::vector<Candidate> candidates_;  // with `keep_`: with processors
+  bool usual_ = false;                 // is_usual()
+  double worth_;                       // kWorth; 1 where the usual settings give no layout
 };
 
-/// A search that has run. That its best layout is too large for a device by a unit is rare, so it is looked at last.
+/// A search that has run. Rarely its best layout is too large for a device by a unit; only then it runs again with
+/// `check_memory`.
 [[nodiscard]] Search searched(const Problem& problem, std::int64_t chunk, bool keep);
 
 }  // namespace cleave::plan::stages

@@ -9,7 +9,7 @@ namespace cleave::plan::stages {
 
 namespace {
 
-// Room for more sums beside stages.
+// Settings with other shares of memory for sums.
 std::vector<Settings> more_room_for_sums(double guess) {
   std::vector<Settings> list;
   for (const double factor : {1.0, 2.0, 6.0, 20.0}) {
@@ -21,7 +21,7 @@ std::vector<Settings> more_room_for_sums(double guess) {
   return list;
 }
 
-// Where sums find no room beside stages, some devices hold sums alone.
+// Settings in which some devices hold no stage but only sums.
 std::vector<Settings> devices_with_sums_alone(double guess) {
   std::vector<Settings> list;
   for (const double factor : {1.0, 2.0, 4.0, 8.0}) {
@@ -34,7 +34,7 @@ std::vector<Settings> devices_with_sums_alone(double guess) {
   return list;
 }
 
-// The same where memory is counted to the last. Horizons are long, since downlinks may take longer than uplinks.
+// The same with Settings::tight. Horizons are long, since downlinks may take longer than uplinks.
 std::vector<Settings> memory_to_the_last(double guess) {
   std::vector<Settings> list;
   for (const double factor : {4.0, 5.0, 6.0, 8.0, 10.0, 14.0, 20.0, 30.0}) {
@@ -51,8 +51,8 @@ std::vector<Settings> memory_to_the_last(double guess) {
   return list;
 }
 
-// No device waits for more weights than come in a part of the usual time, so that each has room for sums; at the top,
-// where there is more time, also for as many as usual.
+// Smaller stages, so that each device has room for sums: weights must come within a part of the usual time. For each
+// part also with the usual additional time for the higher stages.
 std::vector<Settings> smaller_stages(double guess) {
   std::vector<Settings> list;
   for (const double factor : {1.0, 2.0, 4.0, 8.0}) {

@@ -1,5 +1,5 @@
-// First shares one after another, cut anywhere; then the owners of each gradient are dealt to runs of pieces that they
-// fill, where their devices have the memory for it.
+// First the shares of a gradient's owners become slices one after another, cut anywhere. Then the owners are assigned
+// to runs of whole pieces that they can fill, where their devices have the memory for it.
 #include "stages/slices.hpp"
 
 #include <algorithm>
@@ -14,10 +14,11 @@ namespace cleave::plan::stages {
 
 namespace {
 
-constexpr double kStretched = 0.05;     // of a share, by which it may change to end where a piece does
-constexpr std::size_t kAllSubsets = 8;  // owners of which every subset is tried
+constexpr double kStretched = 0.05;     // relative change of shares that is allowed so that they end where a piece does
+constexpr std::size_t kAllSubsets = 8;  // up to so many owners, every subset of them is tried
 
-// The share at the nearest end of a head, where it is within one: who owns a part of a head needs all of its weights.
+// The share at the nearest border between attention heads, where `share` is within a head: the owner of a part of a
+// head needs all weights of the head.
 double at_whole_head(const StageWork& work, const StageCost& stage, double share) {
   double before = 0;
   for (std::int64_t i = stage.first(); i < stage.end(); ++i) {
@@ -31,17 +32,17 @@ double at_whole_head(const StageWork& work, const StageCost& stage, double share
   return share;
 }
 
-// An owner of one gradient; they follow each other.
+// An owner of a gradient.
 struct Part {
   const OwnerShare* owned;
   double share;
-  double pace;  // seconds for a FLOP of each sequence that it makes again
+  double pace;  // seconds a FLOP of recomputation, per sequence of its group: 0 for sequences that it runs itself
 };
 
-// Pieces of a stage that follow each other, as far as their gradient goes.
+// Neighbouring pieces of a stage, and the owners that sum their gradient.
 struct Run {
-  double wanted = 0;  // share of the gradient
-  double remade = 0;  // FLOP of a sequence for any share of it
+  double wanted = 0;  // share of the stage's gradient
+  double remade = 0;  // FLOP of recomputation of a sequence, for any part of that gradient
   std::vector<Part> parts;
 };
 
@@ -53,8 +54,8 @@ bool fill(std::span<const Part> parts, double wanted) {
   return !parts.empty() && std::abs(sum_of(parts) - wanted) <= kStretched * wanted;
 }
 
-// Of all choices that fill the run, some of the parts but not all, the one whose slowest part is done first; none where
-// there is no such choice. The others are for what is above.
+// Chooses the subset of the parts, some but not all of them, that fills the run and whose slowest part is done first,
+// the other parts being used above the run; nothing chosen where no subset fills it.
 std::vector<bool> choose_of_few(const std::vector<Part>& parts, const Run& run, double remade_above) {
   unsigned best = 0;
   double least = 0;
@@ -74,7 +75,7 @@ std::vector<bool> choose_of_few(const std::vector<Part>& parts, const Run& run, 
   return chosen;
 }
 
-// In order, as long as the run is closer to being filled with a part than without it.
+// Chooses parts in order, each if the run is closer to being filled with it than without it.
 std::vector<bool> choose_of_many(const std::vector<Part>& parts, const Run& run) {
   std::vector<bool> chosen(parts.size());
   double left = run.wanted;
@@ -86,14 +87,14 @@ std::vector<bool> choose_of_many(const std::vector<Part>& parts, const Run& run)
   return chosen;
 }
 
-// Moves parts for the run to the front; returns how many. They may not fill it.
+// Moves the parts for the run to the front and returns their number. They may not fill the run.
 std::size_t choose(std::vector<Part>& parts, const Run& run, double remade_above) {
   std::vector<bool> chosen;
   if (parts.size() <= kAllSubsets) {
     std::ranges::stable_sort(parts, std::greater<>{}, &Part::share);
     chosen = choose_of_few(parts, run, remade_above);
   } else {
-    // The quickest processors make most again.
+    // The quickest processors take the pieces with most recomputation.
     std::ranges::stable_sort(parts, {}, &Part::pace);
     if (run.remade < remade_above) std::ranges::reverse(parts);
     chosen = choose_of_many(parts, run);
@@ -106,8 +107,8 @@ std::size_t choose(std::vector<Part>& parts, const Run& run, double remade_above
   return count;
 }
 
-// The same owners in another order, in shares that end where pieces do as often as they may; none where they nowhere
-// do. `pieces`: of the stage, as runs without parts.
+// The owners in another order, with shares that end where pieces do, as often as that is possible; none where it
+// nowhere is. `pieces`: the stage's pieces as runs without parts.
 std::optional<std::vector<Part>> along_pieces(const std::vector<Run>& pieces, std::vector<Part> left) {
   std::vector<Run> runs;
   Run run;
@@ -127,7 +128,7 @@ std::optional<std::vector<Part>> along_pieces(const std::vector<Run>& pieces, st
   }
   Run last{1, 0, std::move(left)};
   for (const Run& before : runs) last.wanted -= before.wanted;
-  // What was left over may be far from what the last pieces want: then it goes with the run before.
+  // The remaining owners may not fill the remaining pieces: the last run is then joined with those before it.
   while (!runs.empty() && !fill(last.parts, last.wanted)) {
     last.wanted += runs.back().wanted;
     last.parts.insert(last.parts.begin(), runs.back().parts.begin(), runs.back().parts.end());
@@ -204,7 +205,7 @@ class Slicer {
     return cuts;
   }
 
-  // Of what an owner's group sums over, the share that it runs.
+  // The share of its owner group's sequences that an owner runs as a replica.
   double visits(const OwnerShare& owned) const {
     const StageDraft& draft = layout_.stages[owned.stage];
     double uplinks = 0;

@@ -1,5 +1,5 @@
-// The bound of a layout: uplinks of each stage, links of each owner, between the first chunk's way in and the last
-// one's way out.
+// The bound of a layout in stages: the time of each stage's uplinks and of each owner's links, after the first chunk
+// has come in and before the last one has gone out.
 #include "cleave/plan/stage_bound.hpp"
 
 #include <algorithm>
@@ -23,11 +23,12 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 
 double count(Bytes bytes) { return static_cast<double>(bytes.value()); }
 
+// A device that sends at a rate (bytes a second) from a time on.
 struct Sender {
-  double rate, from;  // bytes a second from this moment on
+  double rate, from;
 };
 
-// The least t by which `senders` can have sent `bytes`.
+// The least time by which `senders` together can have sent `bytes`.
 double sent_by(std::vector<Sender> senders, double bytes) {
   std::ranges::sort(senders, {}, &Sender::from);
   double rate = 0, sent = 0, at = 0;
@@ -40,11 +41,11 @@ double sent_by(std::vector<Sender> senders, double bytes) {
   return rate > 0 ? at + (bytes - sent) / rate : kNever;
 }
 
-// The same of whole passes of sequences, each of `bytes` by one sender.
+// The least time by which they can have sent `passes` passes of sequences, each of `bytes` bytes by one sender.
 double sent_by(const std::vector<Sender>& senders, std::int64_t passes, double bytes) {
   const double together = sent_by(senders, static_cast<double>(passes) * bytes);
   struct Next {
-    double at, each;  // when a sender's next pass is sent, and how long it takes for one
+    double at, each;  // when the sender's next pass is sent; seconds of a pass
     bool operator>(const Next& other) const { return at > other.at; }
   };
   std::priority_queue<Next, std::vector<Next>, std::greater<>> next;
@@ -83,7 +84,7 @@ class Bound {
       const OwnerCost cost = owner_cost(work_, costs_[s], owner.slices, plan.chunk);
       const std::int64_t size = plan.groups[s] == 1 ? size_of(work.wire) : sum_bytes(work.wire);
       sums_.push_back(cost.elements * static_cast<double>(size));
-      // Of several groups, each sums what its own replicas run, however many sequences that are.
+      // With several groups, an owner may sum no more than its own group's replicas run, which may be nothing.
       const std::int64_t sequences = plan.groups[s] == 1 ? work.batch : 0;
       operands_.push_back(count(least_read(costs_[s], owner, cost)) * static_cast<double>(sequences));
     }
@@ -100,7 +101,7 @@ class Bound {
         bound += std::exchange(before, 0) + in_tiles(plan_.stages[s], false) + in_tiles(plan_.stages[s], true);
         continue;
       }
-      // The last round is passed both ways at once, others in two phases of their own, one after another.
+      // Sequences pass the last round both ways in one phase, other rounds in two phases.
       if (round.end == costs_.size()) {
         bound += phase(round, before);
         continue;
@@ -115,12 +116,14 @@ class Bound {
   }
 
  private:
-  // What a device takes in for all that it sums: bytes, and seconds.
+  // What a device takes in for all owners on it.
   struct Reading {
-    double weights = 0, operands = 0, begun = kNever, sending = kNever;
-    std::int64_t stage = -1;
+    double weights = 0, operands = 0;         // bytes
+    double begun = kNever, sending = kNever;  // seconds: first operands; the shortest sending of sums
+    std::int64_t stage = -1;                  // of the owner that was added last
 
-    // Owners are in the order of their stages.
+    // Adds an owner. Owners of one stage share weights and operands. Requires: owners come in the order of their
+    // stages.
     void add(const Reading& more) {
       if (more.stage != stage) {
         weights += more.weights;
@@ -128,12 +131,12 @@ class Bound {
       }
       stage = more.stage;
       begun = std::min(begun, more.begun);
-      sending = std::min(sending, more.sending);  // of what is summed last
+      sending = std::min(sending, more.sending);  // any of them may be sent last
     }
     [[nodiscard]] double ends(double down) const { return std::max(weights / down, begun) + operands / down + sending; }
   };
 
-  // Stages that are passed together, and which way.
+  // Stages [first, end) that sequences pass in one phase, and in which directions.
   struct Phase {
     std::size_t first = 0, end = 0;
     bool forth = true, back = true;
@@ -143,44 +146,45 @@ class Bound {
     }
   };
 
-  // What an owner takes in of one sequence, whoever runs it. A replica that runs a whole head makes the maximum and the
-  // sum of a row itself, and is sent no more than the target.
+  // The least bytes that an owner's device takes in of one sequence, whoever runs it. A replica of a whole head that
+  // runs the sequence computes maxima and sums of rows itself, and is sent targets only.
   [[nodiscard]] Bytes least_read(const StageCost& stage, const GradientOwner& owner, const OwnerCost& cost) const {
     return owner.replica && stage.is_head() ? std::min(cost.operands, stage.taken_in(work_.seq)) : cost.operands;
   }
 
   double in_tiles(const Stage& stage, bool back) { return tiles_(work_, stage.first, stage.end, back); }
 
-  // How long it takes, from when nothing is on any device; `before`: until the first chunk is there.
+  // Least time of a phase, if devices hold nothing at its begin. `before`: when the first chunk is at the server.
   double phase(const Phase& of, double before) const {
     const std::size_t stages = of.end;
-    // First chunks in, last chunks out: hops through the stages below, or above, on their quickest replicas.
+    // in[s]: when the first chunk can reach stage s. out[s]: time of the last chunk from stage s to the end. Both by
+    // way of the quickest replicas.
     std::vector<double> in(stages + 1, before), out(stages + 1, 0.0);
     for (std::size_t s = of.first; s < stages; ++s) {
       in[s + 1] = first_passed(s, true, in[s]);
       out[s + 1] = out[s] + (of.back && costs_[s].backward() ? hop(s, false) : 0);
     }
-    // Parts of the head lie beside each other: all take what the stage below them returns.
+    // Parts of the head are beside each other: each of them reads what the stage below returns.
     const bool head = of.end == costs_.size();
     const std::size_t parts = head && plan_.head_parts > 1 ? static_cast<std::size_t>(plan_.head_parts) : 0;
     for (std::size_t s = stages - parts; parts > 0 && s < stages; ++s) {
       in[s + 1] = in[s] = in[stages - parts];
       out[s] = out[stages - parts];
     }
-    if (!of.forth) {  // they come from the top
+    if (!of.forth) {  // chunks come from the top
       in[stages] = 0;
       for (std::size_t s = stages; s-- > of.first;)
         in[s] = costs_[s].backward() ? first_passed(s, false, in[s + 1]) : in[s + 1];
     }
-    std::unordered_map<std::int64_t, double> sums;  // of each device
+    std::unordered_map<std::int64_t, double> sums;  // by device: bytes of its owners' sums
     for (std::size_t k = 0; of.back && k < plan_.owners.size(); ++k) {
       if (of.has(plan_.owners[k].stage)) sums[plan_.owners[k].device.value] += sums_[k];
     }
-    const double summed = of.forth ? in[stages] : 0;  // no sum is there before
+    const double summed = of.forth ? in[stages] : 0;  // when the first sums can exist
     double bound = 0;
     std::vector<double> passed(stages);  // when a stage has sent its last dX at the earliest
     for (std::size_t s = stages; s-- > of.first;) {
-      // A chunk is there before it goes back.
+      // When the first chunk of the stage is there.
       const double begun = of.forth ? in[s] : in[s + 1];
       std::vector<Sender> senders, with_sums;
       for (const StageReplica& replica : plan_.stages[s].replicas) {
@@ -194,7 +198,7 @@ class Bound {
       }
       passed[s] = all_sent(s, of, senders);
       if (of.back) bound = std::max(bound, all_sent(s, of, with_sums));
-      // What stages above send last comes down through this one.
+      // The last result of the stages above passes this stage afterwards.
       if (s + 1 < stages && out[s + 1] > out[s]) passed[s] = std::max(passed[s], passed[s + 1] + out[s + 1] - out[s]);
       bound = std::max(bound, passed[s] + out[s]);
     }
@@ -202,16 +206,16 @@ class Bound {
     return std::max({bound, all_read(of, summed), all_summed(of, passed)});
   }
 
-  // When devices can have read all that their owners sum, and sent the least of it. `gone_back`: when the first chunk
-  // has come to the top.
+  // When devices can have read everything that their owners sum, and have sent the sums of one owner. `gone_back`: when
+  // the first chunk has come to the top.
   double all_read(const Phase& of, double gone_back) const {
     std::unordered_map<std::int64_t, Reading> readings;  // of each device
     for (std::size_t k = 0; k < plan_.owners.size(); ++k) {
       const GradientOwner& owner = plan_.owners[k];
       if (!of.has(owner.stage)) continue;
       const Stage& stage = plan_.stages[static_cast<std::size_t>(owner.stage)];
-      // A replica that runs x of b sequences takes in 3 x + 2 (b - x) boundaries: 2 b at least. Another owner reads
-      // nothing before a chunk has come to the top.
+      // A replica that runs x of b sequences takes in 3 x + 2 (b - x) boundaries, at least 2 b. An owner that is no
+      // replica reads nothing before a chunk has come to the top.
       readings[owner.device.value].add({.weights = count(owner.replica ? stage.weights : owner.weights),
                                         .operands = operands_[k],
                                         .begun = owner.replica ? 0 : gone_back,
@@ -223,13 +227,13 @@ class Bound {
     return last;
   }
 
-  // When owners can have sent what is whole once a stage has passed everything.
+  // When owners can have sent their sums, which are complete once all sequences have passed the stage above.
   double all_summed(const Phase& of, const std::vector<double>& passed) const {
     double last = 0;
     for (std::size_t k = 0; k < plan_.owners.size(); ++k) {
       const auto s = static_cast<std::size_t>(plan_.owners[k].stage);
-      // A part's rows need dX of no other; its owners may be done before its replicas are. Above the highest stage of a
-      // round that goes back alone nobody sends anything.
+      // Not for a part of the head, whose sums need no dX of another stage. Nor for the highest stage of a round that
+      // is only passed backward: its dY is there at the begin.
       if (!of.has(plan_.owners[k].stage) || plan_.groups[s] > 1 || costs_[s].is_part()) continue;
       if (s + 1 < of.end) last = std::max(last, passed[s + 1] + sending(k));
       if (s + 1 == costs_.size()) last = std::max(last, passed[s] + sending(k));
@@ -250,7 +254,8 @@ class Bound {
     return costs_[s].backward() ? costs_[s].backward_result(work_.tokens()) - unwanted : Bytes(0);
   }
 
-  // When a stage has sent all that it sends in a phase. A sequence's results, either way, come of one replica.
+  // When a stage can have sent all its results of a phase. All results of a sequence in one direction come from one
+  // replica.
   double all_sent(std::size_t s, const Phase& of, const std::vector<Sender>& senders) const {
     const double bytes = count(results(s, of));
     const Bytes forth = costs_[s].forward_result(work_.seq), back = costs_[s].backward_result(work_.seq);
@@ -260,14 +265,14 @@ class Bound {
     return sent_by(senders, passes, bytes / static_cast<double>(passes));
   }
 
-  // Somebody wants dX of what goes back through a stage: not below the lowest one, where embeddings are frozen.
+  // The stage returns dX. The lowest stage with a backward pass does not where the embeddings are frozen.
   bool returns(std::size_t s) const {
     if (work_.trains_embeddings || !costs_[s].backward() || costs_[s].has_logits()) return true;
     const auto lowest = std::ranges::find_if(costs_, [](const StageCost& cost) { return cost.backward(); });
     return s != static_cast<std::size_t>(lowest - costs_.begin());
   }
 
-  // A chunk's way through a stage whose weights are there.
+  // Least time of a chunk through a stage whose weights are there.
   double hop(std::size_t s, bool forward) const {
     double least = kNever;
     for (const StageReplica& replica : plan_.stages[s].replicas)
@@ -275,7 +280,7 @@ class Bound {
     return least;
   }
 
-  // When the first chunk has passed a stage that it reaches at `begun`: a replica has its weights first.
+  // When the first chunk can have passed a stage that it reaches at `begun`: a replica must have its weights before.
   double first_passed(std::size_t s, bool forward, double begun) const {
     const double weights = count(plan_.stages[s].weights);
     double least = kNever;

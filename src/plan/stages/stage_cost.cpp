@@ -13,9 +13,10 @@ namespace cleave::plan {
 
 namespace {
 
-constexpr std::int64_t kExponentBytes = 2;  // of each column of a part's weights, over the whole vocabulary
+// Norm exponent of a column of the head's weight over the whole vocabulary, which parts of the head need.
+constexpr std::int64_t kExponentBytes = 2;
 
-// Of all slices of a piece.
+// The share of a piece's units that slices hold.
 double share_of(const model::Piece& piece, std::int64_t index, std::span<const PieceSlice> slices) {
   double share = 0;
   for (const PieceSlice& slice : slices) {
@@ -24,7 +25,7 @@ double share_of(const model::Piece& piece, std::int64_t index, std::span<const P
   return share;
 }
 
-// Share of the key/value heads that slices touch: attention is made for whole heads.
+// The share of a piece's key/value heads that slices touch. Attention is computed for whole heads.
 double heads_touched(const model::Piece& piece, std::int64_t index, std::span<const PieceSlice> slices) {
   if (piece.kind != model::PieceKind::attention) return 0;
   const std::int64_t width = std::max<std::int64_t>(1, piece.attention.head_dim);
@@ -38,7 +39,8 @@ double heads_touched(const model::Piece& piece, std::int64_t index, std::span<co
   return static_cast<double>(heads) / static_cast<double>(std::max<std::int64_t>(1, piece.attention.n_kv_head));
 }
 
-// Weights packed for the products of either way: in panels of whole columns, with what a kernel may fetch beyond them.
+// Bytes of the weights packed for the products of forward and backward pass: in panels of whole columns, and with the
+// elements beyond them that a kernel may fetch.
 Bytes packed_bytes(const model::Piece& piece) {
   constexpr std::int64_t kPanel = 64, kBeyond = 1024, kElement = 4;
   const auto in_panels = [](std::int64_t columns) { return (columns + kPanel - 1) / kPanel * kPanel; };
@@ -63,7 +65,7 @@ double trained_elements(const model::Piece& piece) {
   return sum;
 }
 
-// Along a tensor's cut axis, where unit u of its piece begins.
+// The row (or column) of a tensor with which unit `unit` of its piece begins.
 std::int64_t place_of(const model::SlicedTensor& tensor, std::int64_t unit, std::int64_t units) {
   return tensor.begin + unit * tensor.extent / units;
 }
@@ -156,7 +158,7 @@ Flops StageCost::remake(std::int64_t t0, std::int64_t t1) const {
   for (std::int64_t i = first_; i < end_; ++i) {
     const model::Piece& piece = (*pieces_)[static_cast<std::size_t>(i)];
     const bool last = i + 1 == end_;
-    if (piece.is_part()) continue;  // its rows come again, and are normed chunk by chunk
+    if (piece.is_part()) continue;  // its X comes again, and its norm is recomputed chunk by chunk
     sum += (last ? piece.keys_values : piece.forward) * static_cast<double>(t1 - t0);
     if (!last) sum += piece.attention_flops(t0, t1, 2).value();
   }
@@ -184,9 +186,9 @@ Flops StageCost::backward_of_kept(std::int64_t t0, std::int64_t t1) const {
 
 namespace {
 
-// Columns of the operands of a slice's sums. Products that read the same values share them: those cut by columns what
-// comes in, those cut by rows what goes back. Example: all of an MLP half, X and the hidden gradient, hidden values and
-// dY: 2 (width + hidden columns).
+// Columns of the operands that the sums of a slice read. Products that read the same operand share it: products that
+// are cut by columns share their input, those that are cut by rows their output gradient. Example: all of an MLP half
+// reads X and the hidden gradient, hidden values and dY, 2 (width + hidden columns) columns.
 double columns_read(const model::Piece& piece, const PieceSlice& slice) {
   const double share = static_cast<double>(slice.end - slice.begin) / static_cast<double>(piece.units);
   double cut = 0;
@@ -212,7 +214,8 @@ OwnerCost owner_cost(const StageWork& work, const StageCost& stage, std::span<co
   for (std::int64_t i = stage.first(); i < stage.end(); ++i) {
     const model::Piece& piece = work.pieces[static_cast<std::size_t>(i)];
     const double share = share_of(piece, i, slices), heads = heads_touched(piece, i, slices);
-    // X of the highest slice is made from below, dY of the lowest from above.
+    // Pieces below the highest slice run forward, to give its X; pieces above the lowest slice run backward, to give
+    // its dY.
     const bool whole_forward = i < highest || (i > highest && highest + 1 < stage.end());
     const bool whole_backward = i > lowest;
     const double forward = whole_forward || whole_backward ? 1 : share, backward = whole_backward ? 1 : share;
@@ -223,16 +226,17 @@ OwnerCost owner_cost(const StageWork& work, const StageCost& stage, std::span<co
     alone += seq * piece.weight_gradient * share;
     beside += seq * piece.weight_gradient * share;
     cost.elements += trained_elements(piece) * share;
-    // Of the highest slice's own piece only the slice is multiplied, unless pieces above it need all that it returns.
+    // In the highest slice's piece only the slice's weights are needed, unless pieces above need the whole Y of the
+    // piece.
     const bool whole = whole_forward || whole_backward || (i == highest && highest + 1 < stage.end());
-    // Attention is made for whole heads, whatever part of one is owned.
+    // Attention is computed for whole heads, even if only a part of one is owned.
     weights += (whole ? 1 : std::max(share, heads)) *
                static_cast<double>(piece.weight_elements() * size_of(work.wire) + piece.vector_elements() * 4);
   }
   cost.weights = Bytes(static_cast<std::int64_t>(std::ceil(weights)));
   cost.alone = Flops(alone);
   cost.beside = Flops(beside);
-  // X and dY; of the head X with each row's maximum and sum, from which the rows of dY are made.
+  // X and dY; at the head X, with each row's maximum, sum and target, from which the gradient of its logits is made.
   cost.operands =
       stage.has_logits() ? stage.boundary(work.seq) + Bytes(kHeadRowBack * work.seq) : stage.boundary(2 * work.seq);
   const bool keeps_sequence = whole_stage || stage.open_forward().value() > 0;

@@ -1,4 +1,4 @@
-// Sums over the operations of a round.
+// Times of rounds that run in tiles, from their operations.
 #include "stages/tile_rounds.hpp"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace cleave::plan::stages {
 
 namespace {
 
-constexpr double kOverlap = 0.6;  // of operations that run beside others
+constexpr double kOverlap = 0.6;  // factor of the time one after another, for operations that run beside others
 
 }  // namespace
 
@@ -62,7 +62,7 @@ double TilesBound::bound_of(const Work& work) {
 }
 
 double TilesBound::operator()(const StageWork& work, std::int64_t first, std::int64_t end, bool back) {
-  std::unordered_map<std::int64_t, double> until;  // of operations
+  std::unordered_map<std::int64_t, double> until;  // when each operation can be done
   double longest = 0;
   for (const model::Operation* op : operations_in_tiles(work, first, end, back)) {
     double at = 0;

@@ -1,4 +1,4 @@
-// How long rounds take that run in tiles: as forecast, and at least. Seconds.
+// The time of rounds that run in tiles: a forecast and a lower bound, in seconds.
 #pragma once
 
 #include <span>
@@ -10,16 +10,17 @@
 
 namespace cleave::plan::stages {
 
-/// A forecast for such a round: operations one after another over all devices, each in square blocks on links of the
-/// mean rate, of which some overlap on the way back; no less than all results over all uplinks.
+/// The forecast for pieces [first, end) in one direction: operations one after another over all devices, each in square
+/// blocks on links of the mean rate. Operations of the backward pass overlap in part. It is no less than the time of
+/// all results on all uplinks.
 [[nodiscard]] double forecast_tiles(const StageWork& work, std::int64_t first, std::int64_t end, bool back,
                                     std::span<const fleet::DeviceProfile> devices, const fleet::ServerProfile& server);
 
-/// No plan of tiles passes such a round sooner: what depends on each other comes one after another, each operation no
-/// quicker than its own bound.
+/// The lower bound: operations that depend on each other run one after another, each for at least its own lower bound.
 class TilesBound {
  public:
   TilesBound(std::span<const fleet::DeviceProfile> devices, const fleet::ServerProfile& server);
+  /// Of pieces [first, end) in one direction. Requires: work.in_tiles.
   [[nodiscard]] double operator()(const StageWork& work, std::int64_t first, std::int64_t end, bool back);
 
  private:
