@@ -116,8 +116,9 @@ std::vector<Candidate> Candidates::all() {
       if (of.left > 0 && of.stands_in) candidate.sums_again += sends;
     }
     const auto id = static_cast<std::size_t>(of.device);
-    if (of.left > 0 && !of.stands_in && run_.progress.calm() && id < run_.progress.calm()->summed.size())
-      candidate.own_sums = std::max(0.0, (run_.progress.calm()->summed[id] - run_.progress.calm_time()).value());
+    if (of.left > 0 && !of.stands_in && run_.progress.undisturbed() && id < run_.progress.undisturbed()->summed.size())
+      candidate.own_sums =
+          std::max(0.0, (run_.progress.undisturbed()->summed[id] - run_.progress.undisturbed_time()).value());
     if (of.left > 0)
       candidate.last_read = std::max(candidate.last_read, ready_after[static_cast<std::size_t>(of.stage)]);
   }
@@ -185,12 +186,12 @@ bool Candidates::server_keeps_up(Seconds busy, std::span<const LostSums> lost) {
 bool Candidates::acknowledges_late(const DeviceBook& on) const {
   if (on.sending > 0) return true;
   const bool has_sent = on.sending_since.value() > 0;
-  return has_sent && run_.progress.calm() &&
-         run_.fleet.now() - on.sent_at < on.latency + run_.progress.calm()->end * kAcknowledged;
+  return has_sent && run_.progress.undisturbed() &&
+         run_.fleet.now() - on.sent_at < on.latency + run_.progress.undisturbed()->end * kAcknowledged;
 }
 
 std::int64_t Candidates::read_for_others(const OwnerState& of) {
-  if (!of.guest) return 0;
+  if (!of.shares_room) return 0;
   std::int64_t most = 0;
   for (const std::int32_t other : run_.at(of.stage).owners) {
     const OwnerState& its = run_.owner[static_cast<std::size_t>(other)];

@@ -240,7 +240,8 @@ void StageRun::send_sums(std::int32_t index) {
   of.panels = std::max<std::int64_t>(1, of.sums.value() / kWeightPanel);
   // What is in does not have to be made again if the device is lost while it sends. Every part is a message, so where
   // messages take time there are parts only once something has been lost.
-  of.part = progress.calm() || book(of.device).latency.value() == 0 ? kSumPanels : std::min(of.panels, kMostSumPanels);
+  of.part =
+      progress.undisturbed() || book(of.device).latency.value() == 0 ? kSumPanels : std::min(of.panels, kMostSumPanels);
   if (of.device == kServer) of.part = of.panels = 1;
   for (std::int64_t sent = 0; sent < of.panels; sent += of.part) {
     plan::PanelRun run;

@@ -94,8 +94,8 @@ double LateDevices::end_of(const LateDevice& one, const plan::DeviceState& state
   const double loading = run_.book(id).contributed ? 0 : one.likely * state.down_busy.value();
   // A sequence that is there has the rest of its way before it, as long as the first one's was, unless it ends with a
   // round of stages.
-  const double back = run_.progress.calm()->opened[static_cast<std::size_t>(run_.lowest)].value();
-  const double forth = run_.progress.calm()->opened[static_cast<std::size_t>(run_.head)].value();
+  const double back = run_.progress.undisturbed()->opened[static_cast<std::size_t>(run_.lowest)].value();
+  const double forth = run_.progress.undisturbed()->opened[static_cast<std::size_t>(run_.head)].value();
   for (std::int32_t s = 0; s <= run_.top(); ++s) {
     if (std::ranges::find(run_.at(s).hosts, id, &Host::device) == run_.at(s).hosts.end()) continue;
     const double here = s < run_.head ? static_cast<double>(s) / static_cast<double>(run_.head) : 1;
@@ -132,7 +132,7 @@ bool LateDevices::others_can(const std::vector<LateDevice>& late, std::size_t& w
 }
 
 void LateDevices::keep_unless_sooner(std::vector<LateDevice>& late, std::vector<double>& ends) {
-  const double gain = kSooner * run_.progress.calm()->end.value();
+  const double gain = kSooner * run_.progress.undisturbed()->end.value();
   const auto keep = [&](std::size_t i) {
     late.erase(late.begin() + static_cast<std::ptrdiff_t>(i));
     ends.erase(ends.begin() + static_cast<std::ptrdiff_t>(i));
@@ -192,7 +192,7 @@ void LateDevices::look() {
   {
     const Stopwatch stopwatch(planning);
     run_.progress.rehearse();
-    const double gain = kSooner * run_.progress.calm()->end.value();
+    const double gain = kSooner * run_.progress.undisturbed()->end.value();
     for (const LateDevice& one : all) {
       if (taken_back_.contains(one.device)) continue;
       const auto state =
@@ -248,8 +248,7 @@ void LateDevices::expect_weights(std::int32_t id, Seconds in) {
 // What finds no room while sequences pass finds it when they have passed, if there is any.
 void LateDevices::take_back() {
   bool stuck = run_.at(run_.lowest).backward_left == 0;
-  for (std::int32_t s = 0; s <= run_.top(); ++s)
-    stuck = stuck || (run_.at(s).hosts.empty() && run_.progress.left_of(s) > 0);
+  for (std::int32_t s = 0; s <= run_.top(); ++s) stuck = stuck || run_.recovery.lacks_replica(s);
   if (!stuck || dismissed_.empty()) return;
   const std::map<std::int32_t, double> again = std::exchange(dismissed_, {});
   for (const fleet::DeviceProfile& profile : run_.found_profiles()) {

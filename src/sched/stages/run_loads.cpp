@@ -174,14 +174,14 @@ bool StageRun::load_owners() {
 }
 
 Bytes StageRun::memory_of(const OwnerState& of) const {
-  return owner_memory(work, of.cost, of.replica) - (of.guest ? of.cost.at_work : Bytes(0));
+  return owner_memory(work, of.cost, of.replica) - (of.shares_room ? of.cost.at_work : Bytes(0));
 }
 
 std::int32_t StageRun::add_owner(std::int32_t id, std::int32_t s, bool replica, bool partial,
                                  std::vector<plan::PieceSlice> slices, std::vector<std::int64_t> sequences,
-                                 bool guest) {
+                                 bool shares_room) {
   OwnerState state;
-  state.guest = guest;
+  state.shares_room = shares_room;
   state.stands_in = began < fleet.now() && !slices.empty();
   state.device = id;
   state.stage = s;
@@ -217,7 +217,7 @@ void StageRun::load_owner(std::int32_t index) {
   std::ranges::sort(held, {}, [](const plan::PieceSlice& slice) { return std::pair(slice.piece, slice.begin); });
   // A stand-in's weights come when what it reads does, behind what its device was planned to read. Beside another owner
   // of the stage it may be sent operands together with that one, so there its weights do not wait.
-  const bool last = of.rank > 0 && !of.guest;
+  const bool last = of.rank > 0 && !of.shares_room;
   const Urgency urgency = of.replica ? kWeights : of.slices.empty() ? kWitness : last ? kAgain : kSliceWeights;
   of.load =
       submit({Errand::weights, of.device, of.stage}, {urgency, urgency == kAgain ? turn_again(index, -1) : of.stage},

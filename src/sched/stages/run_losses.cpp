@@ -32,12 +32,12 @@ constexpr std::int64_t kMostLosses = 6;
 
 void Recovery::begin() {
   missing_.clear();
-  homeless_.clear();
-  needy_ = false;
+  unassigned_.clear();
+  lacks_room_ = false;
   lost_ = 0;
 }
 
-bool Recovery::is_due() const { return needy_ && run_.fleet.now() >= next_try_; }
+bool Recovery::is_due() const { return lacks_room_ && run_.fleet.now() >= next_try_; }
 
 void Recovery::note_event() { next_try_ = std::min(next_try_, run_.last_event + retry_every()); }
 
@@ -207,9 +207,9 @@ void Recovery::call_helpers(std::int32_t s) {
     for (const Host& host : run_.at(s).hosts) uplink += run_.book(host.device).uplink * (host.helps ? kLent : 1);
     if (uplink >= run_.at(s).uplink * (1 - kMissed)) break;
     const Seconds patience(uplink > 0 ? kPatience * left / uplink : std::numeric_limits<double>::infinity());
-    const Lack lack{
+    const Shortage shortage{
         .stage = s, .sends = left, .uplink = uplink, .patience = patience, .step_left = run_.progress.ends_in()};
-    const std::optional<Candidate> helper = choose_helper(run_.candidates.all(), run_.at(s).cost, lack);
+    const std::optional<Candidate> helper = choose_helper(run_.candidates.all(), run_.at(s).cost, shortage);
     if (!helper) break;
     run_.make_room(helper->device, least_memory(run_.at(s).cost), s);
     run_.add_host(s, {.device = DeviceId(helper->device), .memory = {}, .held = {}}, true);
@@ -249,7 +249,7 @@ bool Recovery::can_wait(const OwnerState& of) const {
 
 void Recovery::wait_for_room(std::int32_t index) {
   run_.owner[static_cast<std::size_t>(index)].lost = true;
-  homeless_.push_back(index);
+  unassigned_.push_back(index);
 }
 
 bool Recovery::make_way(std::int32_t s) {
@@ -302,7 +302,7 @@ bool Recovery::make_way(std::int32_t s) {
 }
 
 void Recovery::stand_in() {
-  std::vector<std::int32_t> indices = std::exchange(homeless_, {});
+  std::vector<std::int32_t> indices = std::exchange(unassigned_, {});
   // A group that was given no sequences has no sums.
   std::erase_if(indices, [&](std::int32_t index) {
     OwnerState& of = run_.owner[static_cast<std::size_t>(index)];
@@ -327,7 +327,7 @@ void Recovery::stand_in() {
   const auto& all = shared.parts;
   for (std::size_t i = 0; i < indices.size(); ++i) {
     if (all[i].empty()) {
-      homeless_.push_back(indices[i]);
+      unassigned_.push_back(indices[i]);
     } else {
       replace(indices[i], all[i], run_.fleet.now() + shared.by);
     }
@@ -344,14 +344,14 @@ LostSums Recovery::lost_sums_of(std::int32_t index) {
           .partial = of.partial,
           .ready = passed ? Seconds(0) : run_.progress.passes_in(of.stage),
           .opens = run_.progress.opens_in(of.stage),
-          .beside = beside(of.stage, of.sequences, of.device)};
+          .readers = readers_of(of.stage, of.sequences, of.device)};
 }
 
 // While sequences pass, devices that are quick have no room. What finds none in time then is held back until they do.
 Seconds Recovery::patience() {
-  if (!run_.progress.calm() || run_.at(run_.lowest).backward_left == 0)
+  if (!run_.progress.undisturbed() || run_.at(run_.lowest).backward_left == 0)
     return Seconds(std::numeric_limits<double>::infinity());
-  return run_.progress.passes_in(run_.lowest) + run_.progress.calm()->end * kAfterwards;
+  return run_.progress.passes_in(run_.lowest) + run_.progress.undisturbed()->end * kAfterwards;
 }
 
 void Recovery::keep_arrived(std::int32_t index) {
@@ -388,8 +388,8 @@ void Recovery::deal_out(std::int32_t s, bool partial, const std::vector<std::int
   }
 }
 
-std::vector<Beside> Recovery::beside(std::int32_t s, std::span<const std::int64_t> its, std::int32_t but) {
-  std::map<std::int32_t, Beside> found;
+std::vector<Reader> Recovery::readers_of(std::int32_t s, std::span<const std::int64_t> its, std::int32_t but) {
+  std::map<std::int32_t, Reader> found;
   std::int64_t to_come = 0;  // that have no replica yet
   double uplink = 0;
   for (const Host& host : run_.at(s).hosts) uplink += run_.book(host.device).uplink;
@@ -414,12 +414,12 @@ std::vector<Beside> Recovery::beside(std::int32_t s, std::span<const std::int64_
     if (of.closed || of.lost || of.device == but || !run_.book(of.device).present) continue;
     const auto unseen =
         std::ranges::count_if(its, [&](std::int64_t q) { return !of.seen[static_cast<std::size_t>(q)]; });
-    Beside& one = found[of.device];
+    Reader& one = found[of.device];
     one.device = of.device;
     one.sequences = std::max<std::int64_t>(one.sequences, unseen);
     one.owns = true;
   }
-  std::vector<Beside> all;
+  std::vector<Reader> all;
   for (const auto& [id, one] : found) all.push_back(one);
   return all;
 }
@@ -430,9 +430,10 @@ void Recovery::add_stand_in(const OwnerPart& part, std::int32_t s, bool partial,
     ++run_.report.server_sums;
   } else {
     run_.make_room(part.device,
-                   owner_memory(run_.work, part.cost, part.replica) - (part.beside ? part.cost.at_work : Bytes(0)), s);
+                   owner_memory(run_.work, part.cost, part.replica) - (part.shares_room ? part.cost.at_work : Bytes(0)),
+                   s);
   }
-  const std::int32_t stands = run_.add_owner(part.device, s, part.replica, partial, part.slices, its, part.beside);
+  const std::int32_t stands = run_.add_owner(part.device, s, part.replica, partial, part.slices, its, part.shares_room);
   run_.owner[static_cast<std::size_t>(stands)].handed_on = handed_on;
   run_.owner[static_cast<std::size_t>(stands)].in_by = in_by;
   run_.owner[static_cast<std::size_t>(stands)].rank = stands + 1;
@@ -450,7 +451,7 @@ void Recovery::add_stand_in(const OwnerPart& part, std::int32_t s, bool partial,
 }
 
 Seconds Recovery::retry_every() const {
-  return (run_.progress.calm() ? run_.progress.calm()->end : run_.plan.forecast) * kRetryEvery;
+  return (run_.progress.undisturbed() ? run_.progress.undisturbed()->end : run_.plan.forecast) * kRetryEvery;
 }
 
 void Recovery::try_again() {
@@ -460,9 +461,9 @@ void Recovery::try_again() {
   const bool all_pass = call_replicas();
   // Unless nothing is left to wait for: sums that are sent leave room as well.
   if (all_pass || run_.under_way == 0) stand_in();
-  needy_ = !all_pass || !homeless_.empty();
+  lacks_room_ = !all_pass || !unassigned_.empty();
   for (std::int32_t s = 0; s <= run_.top(); ++s) run_.watchers.ask(s);
-  if (needy_) run_.late_devices.take_back();
+  if (lacks_room_) run_.late_devices.take_back();
 }
 
 void Recovery::join(DeviceId id) {

@@ -46,9 +46,11 @@ class Recovery {
 
   /// Nobody owns these slices, until somebody is found.
   void wait_for_room(std::int32_t index);
-  [[nodiscard]] bool has_homeless() const { return !homeless_.empty(); }
+  [[nodiscard]] bool has_unassigned() const { return !unassigned_.empty(); }
+  /// Sequences still have to pass the stage, and no device holds it.
+  bool lacks_replica(std::int32_t s);
   /// Nobody had room for something that was lost.
-  [[nodiscard]] bool is_needy() const { return needy_; }
+  [[nodiscard]] bool lacks_room() const { return lacks_room_; }
   /// When room is to be looked for again; an event brings that forward.
   [[nodiscard]] Seconds next_try() const { return next_try_; }
   [[nodiscard]] bool is_due() const;
@@ -59,7 +61,7 @@ class Recovery {
   /// Of an owner, if its device were lost now.
   LostSums lost_sums_of(std::int32_t index);
   /// What devices other than `but` would have of some sequences at a stage anyway.
-  std::vector<Beside> beside(std::int32_t s, std::span<const std::int64_t> its, std::int32_t but);
+  std::vector<Reader> readers_of(std::int32_t s, std::span<const std::int64_t> its, std::int32_t but);
   /// Parts of a stage's sums go to those who make them.
   void deal_out(std::int32_t s, bool partial, const std::vector<std::int64_t>& sequences,
                 std::span<const OwnerPart> parts, std::int32_t loss, Seconds in_by, std::int32_t handed_on = 0);
@@ -72,8 +74,6 @@ class Recovery {
 
   // Uplink for a stage that has lost some of it, as long as it has enough to do to be worth the weights' way.
   void call_helpers(std::int32_t s);
-  // Sequences are left to pass a stage that nobody holds.
-  bool lacks_replica(std::int32_t s);
   // For stages that nobody holds: nothing passes there until somebody does. False: some find no room.
   bool call_replicas();
   // For those, and once all have found room for the others.
@@ -95,9 +95,9 @@ class Recovery {
   Seconds retry_every() const;
 
   StageRun& run_;
-  std::vector<std::int32_t> missing_;   // devices that left at this moment
-  std::vector<std::int32_t> homeless_;  // owners that nobody stands in for yet
-  bool needy_ = false;
+  std::vector<std::int32_t> missing_;     // devices that left at this moment
+  std::vector<std::int32_t> unassigned_;  // owners that nobody stands in for yet
+  bool lacks_room_ = false;
   Seconds next_try_;
   std::int64_t lost_ = 0;  // devices in this step, each as often as it was
 };

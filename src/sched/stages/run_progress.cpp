@@ -38,7 +38,7 @@ void Progress::begin() {
              .chunks = 0,
              .pace = {Seconds(0)},
              .end = Seconds(0)};
-  calm_.reset();
+  undisturbed_.reset();
 }
 
 Seconds Progress::now() const { return run_.fleet.now() - run_.began; }
@@ -63,7 +63,7 @@ void Progress::device_summed(std::int32_t id) {
 }
 
 void Progress::rehearse() {
-  if (calm_) return;
+  if (undisturbed_) return;
   const std::vector<fleet::DeviceProfile>& there = run_.outgrown ? run_.planned_with : run_.at_begin;
   const std::vector<fleet::DeviceProfile> all = without_gaps(there);
   SimulatedFleet same(all, run_.options.stages.server, run_.options.wire);
@@ -72,10 +72,10 @@ void Progress::rehearse() {
   }
   StageSchedulerOptions how = run_.options;
   how.rehearsal = true;
-  StageRun undisturbed(same, run_.graph, run_.plan, how);
-  undisturbed.run({});
-  calm_ = std::make_unique<Course>(std::move(undisturbed.progress.course_));
-  calm_->end = same.now() - undisturbed.began;
+  StageRun rehearsed(same, run_.graph, run_.plan, how);
+  rehearsed.run({});
+  undisturbed_ = std::make_unique<Course>(std::move(rehearsed.progress.course_));
+  undisturbed_->end = same.now() - rehearsed.began;
 }
 
 void Progress::chunk_done() {
@@ -86,10 +86,11 @@ void Progress::chunk_done() {
   while (std::ssize(course_.pace) * all <= kMarks * course_.chunks) course_.pace.push_back(now());
 }
 
-Seconds Progress::calm_time() const {
-  const std::size_t mark = std::min(course_.pace.size(), calm_->pace.size()) - 1;
-  const Seconds since = now() - course_.pace[mark], then = calm_->pace[mark] + since;
-  return mark + 1 < calm_->pace.size() ? std::min(then, calm_->pace[mark + 1]) : std::min(then, calm_->end);
+Seconds Progress::undisturbed_time() const {
+  const std::size_t mark = std::min(course_.pace.size(), undisturbed_->pace.size()) - 1;
+  const Seconds since = now() - course_.pace[mark], then = undisturbed_->pace[mark] + since;
+  return mark + 1 < undisturbed_->pace.size() ? std::min(then, undisturbed_->pace[mark + 1])
+                                              : std::min(then, undisturbed_->end);
 }
 
 double Progress::left_of(std::int32_t s) {
@@ -121,27 +122,28 @@ Seconds Progress::passes_in(std::int32_t s) { return passes_in(s, time_left(s));
 Seconds Progress::passes_in(std::int32_t s, Seconds at_rates) {
   const std::int32_t above = std::min(s + 1, run_.top());
   if (run_.at(above).backward_left == 0 || above < run_.lowest) return Seconds(0);
-  return calm_ ? std::max(at_rates, calm_->passed[static_cast<std::size_t>(above)] - calm_time()) : at_rates;
+  return undisturbed_ ? std::max(at_rates, undisturbed_->passed[static_cast<std::size_t>(above)] - undisturbed_time())
+                      : at_rates;
 }
 
 Seconds Progress::opens_in(std::int32_t s) {
-  if (!calm_ || course_.opened[static_cast<std::size_t>(s)].value() > 0) return Seconds(0);
-  return std::max(Seconds(0), calm_->opened[static_cast<std::size_t>(s)] - calm_time());
+  if (!undisturbed_ || course_.opened[static_cast<std::size_t>(s)].value() > 0) return Seconds(0);
+  return std::max(Seconds(0), undisturbed_->opened[static_cast<std::size_t>(s)] - undisturbed_time());
 }
 
 Seconds Progress::ends_in() {
-  const Seconds planned = calm_ ? calm_->end - calm_time() : run_.plan.forecast - now();
+  const Seconds planned = undisturbed_ ? undisturbed_->end - undisturbed_time() : run_.plan.forecast - now();
   return std::max(planned, time_left(0));
 }
 
 void Progress::weigh_losses() {
   if (run_.losses.records().all().empty()) return;
   rehearse();
-  run_.report.recovery = std::max(Seconds(0), run_.report.time - calm_->end);
+  run_.report.recovery = std::max(Seconds(0), run_.report.time - undisturbed_->end);
   for (std::size_t i = 0; i < run_.losses.records().all().size(); ++i) {
     const auto s = static_cast<std::size_t>(run_.losses.stage_of(i));
-    run_.losses.records().weigh(i, calm_->last_work[s] - std::max(Seconds(0), calm_->first_work[s]),
-                                std::max(Seconds(0), course_.last_work[s] - calm_->last_work[s]));
+    run_.losses.records().weigh(i, undisturbed_->last_work[s] - std::max(Seconds(0), undisturbed_->first_work[s]),
+                                std::max(Seconds(0), course_.last_work[s] - undisturbed_->last_work[s]));
   }
   const std::vector<Loss>& all = run_.losses.records().all();
   run_.report.losses.insert(run_.report.losses.end(), all.begin(), all.end());

@@ -43,9 +43,9 @@ class Progress {
   /// Runs the step as it would be without losses, once.
   void rehearse();
   /// That step; null until it was run.
-  [[nodiscard]] const Course* calm() const { return calm_.get(); }
+  [[nodiscard]] const Course* undisturbed() const { return undisturbed_.get(); }
   /// The time at which that step would be as far as this one is now.
-  [[nodiscard]] Seconds calm_time() const;
+  [[nodiscard]] Seconds undisturbed_time() const;
 
   /// Bytes of results that a stage's replicas still owe.
   double left_of(std::int32_t s);
@@ -65,7 +65,7 @@ class Progress {
 
   StageRun& run_;
   Course course_;
-  std::unique_ptr<Course> calm_;
+  std::unique_ptr<Course> undisturbed_;
 };
 
 }  // namespace cleave::sched::stages

@@ -23,10 +23,10 @@ constexpr std::int64_t kNext = 2;          // sequences that an owner keeps in a
 
 }  // namespace
 
-bool Relief::is_due() const { return run_.progress.calm() && run_.fleet.now() >= next_; }
+bool Relief::is_due() const { return run_.progress.undisturbed() && run_.fleet.now() >= next_; }
 
 Seconds Relief::late_by() const {
-  return std::min(kMostLate, kLate * static_cast<double>(run_.losses.moments())) * run_.progress.calm()->end;
+  return std::min(kMostLate, kLate * static_cast<double>(run_.losses.moments())) * run_.progress.undisturbed()->end;
 }
 
 double Relief::due_in() {
@@ -178,7 +178,7 @@ bool Relief::relieve_one() {
                         .partial = partial,
                         .ready = ready(its),
                         .opens = run_.progress.opens_in(s),
-                        .beside = run_.recovery.beside(s, its, id)};
+                        .readers = run_.recovery.readers_of(s, its, id)};
     return share_out(run_.work, std::span(&lost, 1), all, Seconds(kReliefInTime * left), Seconds(late->end),
                      run_.plan.chunk, interface);
   };
@@ -224,7 +224,7 @@ bool Relief::relieve_one() {
 }
 
 void Relief::relieve() {
-  next_ = run_.fleet.now() + run_.progress.calm()->end * kReliefEvery;
+  next_ = run_.fleet.now() + run_.progress.undisturbed()->end * kReliefEvery;
   // While sequences pass, forecasts are not sure enough: what is taken from one is late at another.
   if (run_.at(run_.lowest).backward_left > 0) return;
   for (int k = 0; k < kMostReliefs && relieve_one(); ++k) {}

@@ -79,12 +79,12 @@ void StageRun::leave_role(const OwnerState& of) {
 
 // What is at work on a sequence has its room in one role of a device at a stage: the next one takes it over.
 void StageRun::pass_on_room(const OwnerState& of) {
-  const bool had_room = !of.guest || of.room.valid();
+  const bool had_room = !of.shares_room || of.room.valid();
   if (of.room.valid()) give_back(of.room, of.device, of.cost.at_work);
   if (!had_room) return;
   for (const std::int32_t other : at(of.stage).owners) {
     OwnerState& its = owner[static_cast<std::size_t>(other)];
-    if (!its.active() || its.device != of.device || !its.guest || its.room.valid()) continue;
+    if (!its.active() || its.device != of.device || !its.shares_room || its.room.valid()) continue;
     its.room = load({Errand::weights, its.device, its.stage}, kWeights, Bytes(0), its.cost.at_work, {});
     return;
   }

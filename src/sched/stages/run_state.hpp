@@ -128,8 +128,8 @@ struct OwnerState {
   Seconds in_by{};                            // of a stand-in: when its sums are to be in
   std::int32_t rank = 0;                      // of a stand-in: greater than of all before it; of other owners 0
   std::int32_t handed_on = 0;                 // how often what it sums was taken from one that was late
-  bool guest = false;  // what is at work on a sequence has its room in another owner's role there
-  TaskletId room{};    // holds that, where the other role has ended
+  bool shares_room = false;  // what is at work on a sequence has its room in another owner's role there
+  TaskletId room{};          // holds that, where the other role has ended
 };
 
 /// A sequence that passed before, and that an owner is to be sent. What a device stood in for first comes first:

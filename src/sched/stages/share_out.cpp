@@ -55,8 +55,8 @@ struct Traffic {
   }
 };
 
-// A way to share out one owner's sums, and the candidates that it takes.
-struct Way {
+// How the sums of one lost owner are shared out: parts, and for each the index of its candidate.
+struct Assignment {
   std::vector<OwnerPart> parts;
   std::vector<std::size_t> candidates;
   Traffic traffic{};
@@ -82,11 +82,11 @@ class Sharing {
     for (const LostSums& one : lost) {
       all_.push_back(plan::owner_cost(work_, *one.cost, one.slices, chunk_));
       cuts_.push_back(cuts_of(one, one.slices));
-      beside_.emplace_back();
+      readers_.emplace_back();
       for (const Candidate* const candidate : candidates_) {
-        const auto found = std::ranges::lower_bound(one.beside, candidate->device, {}, &Beside::device);
-        const bool there = found != one.beside.end() && found->device == candidate->device;
-        beside_.back().push_back(there ? *found : Beside{candidate->device});
+        const auto found = std::ranges::lower_bound(one.readers, candidate->device, {}, &Reader::device);
+        const bool there = found != one.readers.end() && found->device == candidate->device;
+        readers_.back().push_back(there ? *found : Reader{candidate->device});
       }
     }
     order_.resize(lost.size());
@@ -108,20 +108,20 @@ class Sharing {
     }
     while (high - low > kPrecision * high) {
       const double middle = (low + high) / 2;
-      std::vector<std::vector<OwnerPart>> ways = at(middle);
-      if (placed(ways) < most) {
+      std::vector<std::vector<OwnerPart>> assignments = at(middle);
+      if (placed(assignments) < most) {
         low = middle;
       } else {
         high = middle;
-        best = std::move(ways);
+        best = std::move(assignments);
       }
     }
     return {std::move(best), Seconds(high)};
   }
 
  private:
-  static std::int64_t placed(const std::vector<std::vector<OwnerPart>>& ways) {
-    return std::ranges::count_if(ways, [](const auto& parts) { return !parts.empty(); });
+  static std::int64_t placed(const std::vector<std::vector<OwnerPart>>& assignments) {
+    return std::ranges::count_if(assignments, [](const auto& parts) { return !parts.empty(); });
   }
 
   Cut cut(const LostSums& lost, std::span<const plan::PieceSlice> slices, std::int64_t runs) const {
@@ -157,7 +157,7 @@ class Sharing {
     std::vector<std::vector<OwnerPart>> all(lost_.size());
     Taken taken{.devices = std::vector<bool>(candidates_.size(), false)};
     for (const std::size_t i : order_) {
-      Way best = by_shares(i, time, taken);
+      Assignment best = by_shares(i, time, taken);
       if (best.parts.empty()) best = by_runs(i, cuts_[i], time, taken);
       for (std::size_t k = 0; k < best.parts.size(); ++k) {
         const Candidate& of = *candidates_[best.candidates[k]];
@@ -172,21 +172,21 @@ class Sharing {
   }
 
   // The fewest runs read least.
-  Way by_runs(std::size_t i, std::span<const Cut> cuts, double time, const Taken& taken) const {
+  Assignment by_runs(std::size_t i, std::span<const Cut> cuts, double time, const Taken& taken) const {
     for (const Cut& cut : cuts) {
-      Way way = fill(i, cut, time, taken);
-      if (!way.parts.empty()) return way;
+      Assignment assignment = fill(i, cut, time, taken);
+      if (!assignment.parts.empty()) return assignment;
     }
     return {};
   }
 
   // What is left for sums and weights of a device's memory, if it does something for a lost owner.
   double room(std::size_t i, std::size_t k, Bytes at_work) const {
-    return candidates_[k]->memory_for(lost_[i].stage) - (beside_[i][k].owns ? 0 : size_in_bytes(at_work));
+    return candidates_[k]->memory_for(lost_[i].stage) - (readers_[i][k].owns ? 0 : size_in_bytes(at_work));
   }
   // Of its sequences, those that a device would have to be sent.
   double unread(std::size_t i, std::size_t k) const {
-    return 1 - static_cast<double>(beside_[i][k].sequences) / static_cast<double>(lost_[i].sequences);
+    return 1 - static_cast<double>(readers_[i][k].sequences) / static_cast<double>(lost_[i].sequences);
   }
 
   static double computes_until(const Candidate& of, const Taken& taken) {
@@ -266,9 +266,9 @@ class Sharing {
   }
 
   // Shares of the slices over all sequences as far as they go, what is left in runs.
-  Way by_shares(std::size_t i, double time, Taken taken) const {
+  Assignment by_shares(std::size_t i, double time, Taken taken) const {
     const LostSums& lost = lost_[i];
-    Way way;
+    Assignment assignment;
     double from = 0;
     std::int64_t number = 0;
     for (const Whole& whole : wholes(i, time, taken)) {
@@ -286,25 +286,25 @@ class Sharing {
       const Traffic traffic = traffic_of(i, whole.candidate, cost, lost.sequences);
       if (!carries(taken.traffic, traffic, time)) continue;
       taken.traffic.add(traffic);
-      way.traffic.add(traffic);
-      way.parts.push_back(
-          {of.device, replica, beside_[i][whole.candidate].owns, std::move(slices), cost, number++, lost.sequences});
-      way.candidates.push_back(whole.candidate);
+      assignment.traffic.add(traffic);
+      assignment.parts.push_back(
+          {of.device, replica, readers_[i][whole.candidate].owns, std::move(slices), cost, number++, lost.sequences});
+      assignment.candidates.push_back(whole.candidate);
       taken.devices[whole.candidate] = true;
       from = to;
     }
-    if (from >= 1) return way;
-    if (way.parts.empty()) return {};
-    const Way rest =
+    if (from >= 1) return assignment;
+    if (assignment.parts.empty()) return {};
+    const Assignment rest =
         by_runs(i, cuts_of(lost, slices_of_share(work_, *lost.cost, lost.slices, from, 1, chunk_)), time, taken);
     if (rest.parts.empty()) return {};
     for (OwnerPart part : rest.parts) {
       part.run += number;
-      way.parts.push_back(std::move(part));
+      assignment.parts.push_back(std::move(part));
     }
-    way.candidates.insert(way.candidates.end(), rest.candidates.begin(), rest.candidates.end());
-    way.traffic.add(rest.traffic);
-    return way;
+    assignment.candidates.insert(assignment.candidates.end(), rest.candidates.begin(), rest.candidates.end());
+    assignment.traffic.add(rest.traffic);
+    return assignment;
   }
 
   std::vector<Offer> offers(std::size_t i, const plan::OwnerCost& cost, double time, const Taken& taken) const {
@@ -338,10 +338,10 @@ class Sharing {
   }
 
   // Devices that can do most first; the last of a run is the least able that can do what is left of it.
-  Way fill(std::size_t i, const Cut& cut, double time, Taken taken) const {
+  Assignment fill(std::size_t i, const Cut& cut, double time, Taken taken) const {
     const LostSums& lost = lost_[i];
     std::vector<Offer> open;
-    Way way;
+    Assignment assignment;
     for (std::size_t run = 0; run < cut.runs.size(); ++run) {
       if (run == 0 || cut.kind[run] != cut.kind[run - 1]) open = offers(i, cut.largest[cut.kind[run]], time, taken);
       for (std::int64_t left = lost.sequences; left > 0;) {
@@ -355,16 +355,16 @@ class Sharing {
         const Traffic traffic = traffic_of(i, next->candidate, cut.costs[run], its);
         if (!carries(taken.traffic, traffic, time)) return {};
         taken.traffic.add(traffic);
-        way.traffic.add(traffic);
-        way.parts.push_back({of.device, of.is_replica(lost.stage), beside_[i][next->candidate].owns, cut.runs[run],
-                             cut.costs[run], static_cast<std::int64_t>(run), its});
-        way.candidates.push_back(next->candidate);
+        assignment.traffic.add(traffic);
+        assignment.parts.push_back({of.device, of.is_replica(lost.stage), readers_[i][next->candidate].owns,
+                                    cut.runs[run], cut.costs[run], static_cast<std::int64_t>(run), its});
+        assignment.candidates.push_back(next->candidate);
         taken.devices[next->candidate] = true;
         left -= its;
         open.erase(next);
       }
     }
-    return way;
+    return assignment;
   }
 
   double wire() const { return static_cast<double>(size_of(work_.wire)); }
@@ -376,7 +376,7 @@ class Sharing {
   std::vector<const Candidate*> candidates_;
   std::vector<plan::OwnerCost> all_;  // of each lost owner's slices together
   std::vector<std::vector<Cut>> cuts_;
-  std::vector<std::vector<Beside>> beside_;  // of each lost owner: of each candidate
+  std::vector<std::vector<Reader>> readers_;  // of each lost owner: of each candidate
   std::vector<std::size_t> order_;
 };
 

@@ -17,7 +17,7 @@
 namespace cleave::sched::stages {
 
 /// What a device has of a stage whose sums are lost.
-struct Beside {
+struct Reader {
   std::int32_t device = 0;
   std::int64_t sequences = 0;  ///< of the lost ones, that it will run, or be sent for another owner's part
   bool owns = false;           ///< it has such a part, and so room for what is at work on a sequence
@@ -29,17 +29,17 @@ struct LostSums {
   const plan::StageCost* cost = nullptr;  ///< of the stage
   std::vector<plan::PieceSlice> slices;
   std::int64_t sequences = 0;
-  bool partial = false;        ///< its sums are added to those of others already
-  Seconds ready;               ///< from now, until the last of its sequences has passed
-  Seconds opens;               ///< and until the first has
-  std::vector<Beside> beside;  ///< in order of devices
+  bool partial = false;         ///< its sums are added to those of others already
+  Seconds ready;                ///< from now, until the last of its sequences has passed
+  Seconds opens;                ///< and until the first has
+  std::vector<Reader> readers;  ///< in order of devices
 };
 
 /// Some of a lost owner's slices, summed over so many of its sequences.
 struct OwnerPart {
   std::int32_t device = 0;
   bool replica = false;
-  bool beside = false;  ///< another part there has room for what is at work on a sequence
+  bool shares_room = false;  ///< another part there has room for what is at work on a sequence
   std::vector<plan::PieceSlice> slices;
   plan::OwnerCost cost;
   std::int64_t run = 0;  ///< parts of one run have the same slices, and share the sequences

@@ -202,22 +202,22 @@ void StageRun::begin() {
   if (outgrown) recovery.fill_gaps();
 }
 
-bool StageRun::rests() {
+bool StageRun::is_stuck() {
   if (under_way > 0 || pairs_left() || server->under_way() > 0 || head_join.is_busy() || tiles.under_way() ||
       recovery.is_pending())
     return false;
-  return recovery.has_homeless() || bare_stage() != kNobody;
+  return recovery.has_unassigned() || stage_without_replica() != kNobody;
 }
 
-std::int32_t StageRun::bare_stage() {
+std::int32_t StageRun::stage_without_replica() {
   for (std::int32_t s = 0; s <= top(); ++s)
-    if (at(s).hosts.empty() && progress.left_of(s) > 0) return s;
+    if (recovery.lacks_replica(s)) return s;
   return kNobody;
 }
 
-Seconds StageRun::standstill(bool resting) const {
+Seconds StageRun::standstill(bool stuck) const {
   if (options.rehearsal) return Seconds(std::numeric_limits<double>::infinity());
-  if (options.may_give_up && resting) return last_event + kHeeds + plan.forecast;
+  if (options.may_give_up && stuck) return last_event + kHeeds + plan.forecast;
   return std::max(last_event + kSilence + plan.forecast * 2, patient_until);
 }
 
@@ -240,14 +240,14 @@ void StageRun::run(const KeepGoing& keep_going) {
   begin();
   last_event = patient_until = fleet.now();
   for (std::int64_t events = 0; !complete(); ++events) {
-    const bool asked = std::exchange(asks_to_go_on, false), resting = rests();
-    if (keep_going && (events % kEventsBetweenQuestions == 0 || asked || resting) && !keep_going()) throw Interrupted{};
+    const bool asked = std::exchange(asks_to_go_on, false), stuck = is_stuck();
+    if (keep_going && (events % kEventsBetweenQuestions == 0 || asked || stuck) && !keep_going()) throw Interrupted{};
     if (asked) begin_updates();
-    const Seconds silent = standstill(resting), late = witnesses.late_at();
+    const Seconds silent = standstill(stuck), late = witnesses.late_at();
     // Devices that leave at one moment are replaced together.
     Seconds until = recovery.is_pending() ? fleet.now() : std::min(silent, late);
-    if (recovery.is_needy()) until = std::min(until, std::max(recovery.next_try(), fleet.now()));
-    if (resting && keep_going) until = std::min(until, fleet.now() + kHeeds);
+    if (recovery.lacks_room()) until = std::min(until, std::max(recovery.next_try(), fleet.now()));
+    if (stuck && keep_going) until = std::min(until, fleet.now() + kHeeds);
     const bool looks = options.watch && !recovery.is_pending() && under_way > 0;
     if (looks) until = std::min(until, std::max(late_devices.next_look(), fleet.now()));
     if (tiles.under_way()) until = std::min(until, std::max(tiles.deadline(), fleet.now()));
@@ -263,7 +263,7 @@ void StageRun::run(const KeepGoing& keep_going) {
     } else if (recovery.is_pending()) {
       recovery.recover();
     } else if (fleet.now() >= silent && !tiles.under_way()) {
-      if (options.rehearsal || (resting && options.may_give_up)) explain_standstill();
+      if (options.rehearsal || (stuck && options.may_give_up)) explain_standstill();
       if (!still_carries()) {
         if (!recovery.give_up_silent()) explain_standstill();
         last_event = fleet.now();
@@ -423,11 +423,11 @@ void StageRun::carry_on(const Purpose& purpose) {
 }
 
 void StageRun::explain_standstill() {
-  if (const std::int32_t s = bare_stage(); s != kNobody)
+  if (const std::int32_t s = stage_without_replica(); s != kNobody)
     throw InputError(
         fmt::format("no device that is left can hold stage {} ({} bytes)", s, least_memory(at(s).cost).value()),
         "more devices, or plan.layout: tiles");
-  if (recovery.has_homeless())
+  if (recovery.has_unassigned())
     throw InputError("no devices that are left can hold the sums of one that was lost",
                      "more devices, or plan.layout: tiles");
   CLEAVE_ASSERT(false, "nothing is under way, and the step is not complete");
@@ -469,7 +469,7 @@ void StageRun::begin_updates() {
 }
 
 bool StageRun::only_pairs_left() const {
-  return under_way == 0 && pairs_left() && !recovery.is_pending() && !recovery.is_needy();
+  return under_way == 0 && pairs_left() && !recovery.is_pending() && !recovery.lacks_room();
 }
 
 void StageRun::look_at_pairs() {

@@ -186,7 +186,8 @@ struct StageRun {
   void widen_places(std::int32_t s, Host& host, Bytes held);
   void add_host(std::int32_t s, const plan::StageReplica& replica, bool helps);
   std::int32_t add_owner(std::int32_t id, std::int32_t s, bool replica, bool partial,
-                         std::vector<plan::PieceSlice> slices, std::vector<std::int64_t> sequences, bool guest = false);
+                         std::vector<plan::PieceSlice> slices, std::vector<std::int64_t> sequences,
+                         bool shares_room = false);
   void load_owner(std::int32_t index);
   // What an owner's role takes on its device.
   Bytes memory_of(const OwnerState& of) const;
@@ -251,11 +252,11 @@ struct StageRun {
   // What a tasklet that is done leads to.
   void carry_on(const Purpose& purpose);
   // Nothing is under way that could be answered, and nobody has room for what is left.
-  bool rests();
+  bool is_stuck();
   // One that nobody holds, and that sequences have still to pass; kNobody: there is none.
-  std::int32_t bare_stage();
+  std::int32_t stage_without_replica();
   // When silence since the last event means that something is wrong.
-  Seconds standstill(bool resting) const;
+  Seconds standstill(bool stuck) const;
   // Silence may last for as long as all that is under way takes, one thing after another. False: it has lasted longer.
   bool still_carries();
   [[noreturn]] void explain_standstill();

@@ -36,18 +36,19 @@ Bytes owner_memory(const plan::StageWork& work, const plan::OwnerCost& cost, boo
 }
 
 std::optional<Candidate> choose_helper(std::span<const Candidate> candidates, const plan::StageCost& cost,
-                                       const Lack& lack) {
+                                       const Shortage& shortage) {
   const double need = bytes_of(least_memory(cost)), weights = bytes_of(cost.weights());
   std::optional<Candidate> best;
   double most = 0;
   for (const Candidate& candidate : candidates) {
     const double loading = weights / candidate.downlink;
-    if (candidate.is_replica(lack.stage) || candidate.memory_for(lack.stage) < need || loading > lack.patience.value())
+    if (candidate.is_replica(shortage.stage) || candidate.memory_for(shortage.stage) < need ||
+        loading > shortage.patience.value())
       continue;
-    const double lent = kLent * candidate.uplink, share = lent / (lack.uplink + lent);
-    const double reads = loading + kDownOfUp * share * lack.sends / candidate.downlink;
-    const double late = candidate.own_sums + std::max(0.0, reads - candidate.own_gaps) - lack.step_left.value();
-    if (lack.uplink > 0 && candidate.own_sums > 0 && late > 0) continue;
+    const double lent = kLent * candidate.uplink, share = lent / (shortage.uplink + lent);
+    const double reads = loading + kDownOfUp * share * shortage.sends / candidate.downlink;
+    const double late = candidate.own_sums + std::max(0.0, reads - candidate.own_gaps) - shortage.step_left.value();
+    if (shortage.uplink > 0 && candidate.own_sums > 0 && late > 0) continue;
     const double worth =
         candidate.uplink / (static_cast<double>(1 + candidate.roles) * (loading + 0.2 * candidate.down_busy + 5));
     if (worth <= most) continue;

@@ -51,7 +51,7 @@ inline constexpr double kLent = 0.5;      ///< share of a helper's uplink that i
 inline constexpr double kDownOfUp = 1.5;  ///< bytes down a byte up: X, X again and dY for X and dX
 
 /// A stage that lacks uplink.
-struct Lack {
+struct Shortage {
   std::int32_t stage = 0;
   double sends = 0;                                                      ///< bytes that its replicas still owe
   double uplink = 0;                                                     ///< of those; 0: it has none
@@ -64,7 +64,7 @@ struct Lack {
 /// its own sums read: unless nobody else holds the stage, they must be sent when the step is to end. Example: its sums
 /// are sent 5 s before that, with gaps of 10 s until then; weights and boundaries may take it 15 s.
 [[nodiscard]] std::optional<Candidate> choose_helper(std::span<const Candidate> candidates, const plan::StageCost& cost,
-                                                     const Lack& lack);
+                                                     const Shortage& shortage);
 
 /// Memory of an owner's role beside the weights of the stage, or with those of its slices where it is no replica.
 [[nodiscard]] Bytes owner_memory(const plan::StageWork& work, const plan::OwnerCost& cost, bool replica);

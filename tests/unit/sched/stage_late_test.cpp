@@ -48,7 +48,7 @@ TEST(StageLate, NobodyIsLateWhoDoesAsIsBelieved) {
     EXPECT_EQ(run.report.late, 0) << seed;
     EXPECT_LE(run.late_devices.worst(), kAsBelieved) << seed;
     if (seed % 3 == 0) { EXPECT_GT(run.late_devices.worst(), 0.1) << seed << ": nobody was watched"; }
-    EXPECT_EQ(run.progress.calm(), nullptr) << "something was looked into";
+    EXPECT_EQ(run.progress.undisturbed(), nullptr) << "something was looked into";
 
     StageSchedulerOptions unwatched = options;
     unwatched.watch = false;

@@ -98,11 +98,11 @@ TEST_F(StandIns, OwnersOfTheStageGoFirst) {
   all[2].holds.push_back({1, 0, 0.5});
   stages::LostSums lost = all_lost(8);
   const Seconds alone = stages::share_out(work, std::span(&lost, 1), outsiders, Seconds(0), kNever, 128).by;
-  lost.beside = {{2, 8, true}};
+  lost.readers = {{2, 8, true}};
   const stages::SharedOut shared = stages::share_out(work, std::span(&lost, 1), all, Seconds(0), kNever, 128);
   ASSERT_FALSE(shared.parts.front().empty());
   EXPECT_EQ(shared.parts.front().front().device, 2);
-  EXPECT_TRUE(shared.parts.front().front().beside);
+  EXPECT_TRUE(shared.parts.front().front().shares_room);
   EXPECT_LT(shared.by.value(), 0.8 * alone.value());
 }
 
@@ -184,7 +184,7 @@ TEST_F(StandIns, LostTogetherSharedTogether) {
 // Fleets, losses and memory drawn from seeds: every slice of every lost owner is summed over each sequence once, no
 // device is asked twice or for more memory than it has, and the same is decided twice.
 TEST_F(StandIns, WhateverIsLostIsFilledOnce) {
-  std::int64_t placed = 0, homeless = 0;
+  std::int64_t placed = 0, unassigned = 0;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     std::mt19937_64 random(seed);
     const auto draw = [&](double low, double high) {
@@ -217,7 +217,7 @@ TEST_F(StandIns, WhateverIsLostIsFilledOnce) {
     for (std::size_t i = 0; i < lost.size(); ++i) {
       ASSERT_EQ(all_parts[i].size(), again[i].size());
       if (all_parts[i].empty()) {
-        ++homeless;
+        ++unassigned;
         continue;
       }
       ++placed;
@@ -246,7 +246,7 @@ TEST_F(StandIns, WhateverIsLostIsFilledOnce) {
     }
   }
   EXPECT_GT(placed, 300);
-  EXPECT_GT(homeless, 0);
+  EXPECT_GT(unassigned, 0);
 }
 
 // The server reads and sends nothing: its processor decides. It has some of every lost owner, one after another, behind
@@ -295,12 +295,12 @@ TEST_F(StandIns, AHelperHasRoomAndIsThereInTime) {
   std::vector<stages::Candidate> some{candidate(0, 1e6, 1e6), candidate(1, 1e5, 1e9), candidate(2, 1e6, 9e5)};
   some[0].memory = static_cast<double>(stages::least_memory(cost).value()) - 1;
   const Seconds patience(2 * static_cast<double>(cost.weights().value()) / 1e6);
-  const stages::Lack lack{.stage = 1, .patience = patience};
-  const auto helper = stages::choose_helper(some, cost, lack);
+  const stages::Shortage shortage{.stage = 1, .patience = patience};
+  const auto helper = stages::choose_helper(some, cost, shortage);
   ASSERT_TRUE(helper);
   EXPECT_EQ(helper->device, 2) << "0 lacks a byte, 1 would be late";
   some[2].holds.push_back({1, 0, 0.5});
-  EXPECT_FALSE(stages::choose_helper(some, cost, lack)) << "it is one already";
+  EXPECT_FALSE(stages::choose_helper(some, cost, shortage)) << "it is one already";
 }
 
 // Its weights take 10 s of a downlink that has gaps of 4 s before the helper's own sums are sent.
@@ -308,19 +308,19 @@ TEST_F(StandIns, AHelperHoldsUpNoSumsOfItsOwn) {
   std::vector<stages::Candidate> one{candidate(0, static_cast<double>(cost.weights().value()) / 10, 1e6)};
   one[0].own_sums = 50;
   one[0].own_gaps = 4;
-  stages::Lack lack{.stage = 1, .sends = 0, .uplink = 1e6, .step_left = Seconds(57)};
-  EXPECT_TRUE(stages::choose_helper(one, cost, lack)) << "they are sent after 56 s";
-  lack.step_left = Seconds(55);
-  EXPECT_FALSE(stages::choose_helper(one, cost, lack));
+  stages::Shortage shortage{.stage = 1, .sends = 0, .uplink = 1e6, .step_left = Seconds(57)};
+  EXPECT_TRUE(stages::choose_helper(one, cost, shortage)) << "they are sent after 56 s";
+  shortage.step_left = Seconds(55);
+  EXPECT_FALSE(stages::choose_helper(one, cost, shortage));
   one[0].own_gaps = 6;
-  EXPECT_TRUE(stages::choose_helper(one, cost, lack));
-  lack.sends = 1e9;  // a third of its boundaries come to it
-  EXPECT_FALSE(stages::choose_helper(one, cost, lack));
-  lack.uplink = 0;
-  EXPECT_TRUE(stages::choose_helper(one, cost, lack)) << "nobody else holds the stage";
-  lack.uplink = 1e6;
+  EXPECT_TRUE(stages::choose_helper(one, cost, shortage));
+  shortage.sends = 1e9;  // a third of its boundaries come to it
+  EXPECT_FALSE(stages::choose_helper(one, cost, shortage));
+  shortage.uplink = 0;
+  EXPECT_TRUE(stages::choose_helper(one, cost, shortage)) << "nobody else holds the stage";
+  shortage.uplink = 1e6;
   one[0].own_sums = one[0].own_gaps = 0;
-  EXPECT_TRUE(stages::choose_helper(one, cost, lack)) << "it owns nothing";
+  EXPECT_TRUE(stages::choose_helper(one, cost, shortage)) << "it owns nothing";
 }
 
 }  // namespace
