@@ -1,4 +1,4 @@
-// What a device has carried in a step, at the rates of another.
+// What a device has done in a step, at the rates of another device.
 #include "stages/exchanges.hpp"
 
 #include <algorithm>
@@ -8,7 +8,7 @@ namespace cleave::sched::stages {
 
 namespace {
 
-// For how long a device would be busy with what `did` has done at `rates`.
+// Seconds for which `device` would be busy with what a device of `rates` has done. `did`: seconds at these rates.
 double busy(const Usage& did, const fleet::DeviceProfile& rates, const fleet::DeviceProfile& device) {
   return std::max({did.down.value() * (rates.downlink / device.downlink),
                    did.up.value() * (rates.uplink / device.uplink),

@@ -12,13 +12,14 @@
 
 namespace cleave::sched::stages {
 
-/// Of devices numbered from 0, the lower one first.
+/// Indices of two devices, the lower one first.
 using DevicePair = std::pair<std::size_t, std::size_t>;
 
-/// Pairs for whom the longer of their busiest resources would be busy for a shorter time, if each did what the other
-/// has done in a step. Those who would save most come first. Example: device 0 sends for 100 s with 5 MB/s, device 1
-/// for 60 s with 10 MB/s. Exchanged they send for 50 s and 120 s: no. Had device 1 sent for 40 s, it would be 50 s and
-/// 80 s.
+/// Pairs that are better exchanged. A device's time is that of its busiest resource, a pair's the longer one of the
+/// two; a pair is worthwhile if its time would be shorter had each done in a step what the other did. Those that save
+/// most come first. Example: device 0 sends for 100 s with 5 MB/s, device 1 for 60 s with 10 MB/s. Exchanged, they
+/// would send for 120 s and 50 s, so the pair is not worthwhile. Had device 1 sent for 40 s, it would be 80 s and 50 s:
+/// worthwhile.
 [[nodiscard]] std::vector<DevicePair> worthwhile_exchanges(std::span<const fleet::DeviceProfile> devices,
                                                            std::span<const Usage> usage);
 [[nodiscard]] plan::StagePlan exchanged(plan::StagePlan plan, const DevicePair& pair);

@@ -1,4 +1,4 @@
-// Time that went by, beside what was done in it.
+// The time that went by, against what was done in it.
 #include "stages/late_watch.hpp"
 
 #include <algorithm>
@@ -9,11 +9,12 @@ namespace cleave::sched::stages {
 
 namespace {
 
-constexpr double kLooks = 4;          // looks, after which a device that is in time is watched anew
-constexpr double kWatchedOn = 2;      // so late, and it is watched on
-constexpr std::int64_t kAnswers = 2;  // in a row that took too long
+constexpr double kLooks = 4;          // looks after which a device that is not late gets a new window
+constexpr double kWatchedOn = 2;      // factor from which on it keeps its window
+constexpr std::int64_t kAnswers = 2;  // answers in a row that took too long, before they make a device late
 constexpr double kRounding = 1e-9;
-// Of the time that went by: where the server's interface took the rest, devices are not judged.
+// A device is judged only if its own time is at least this share of the time that went by; the rest is waiting for the
+// server's interface, and latency.
 constexpr double kOwnTime = 0.25;
 
 }  // namespace
@@ -76,7 +77,7 @@ double LateWatch::sent(const fleet::DeviceProfile& profile, const plan::PanelRun
   if (!wants_answer) return 0;
   of.computes += all[1];
   if (of.in_hand++ == 0) of.idle += now.value() - of.idle_from;
-  // While a message is on its way the device works at what else it has: if it rests, all that it has is on its way.
+  // While one message is on its way the device works at its other tasklets. It rests only if all are on their way.
   of.messages += of.latency / static_cast<double>(of.in_hand);
   return all[1];
 }
@@ -122,7 +123,7 @@ void LateWatch::count(Device& of, const timing::DeviceState& state, Seconds now)
 
 std::vector<LateDevice> LateWatch::look(Seconds now, std::span<const timing::DeviceState> there) {
   next_ = now + every_;
-  double queue = 0;  // at the interface: a panel that waits there counts as carried
+  double queue = 0;  // seconds of the interface for one panel of each device: one that waits there counts as carried
   for (const timing::DeviceState& state : there) {
     const auto id = static_cast<std::int32_t>(state.profile.id.value);
     Device& of = at(id);
@@ -153,13 +154,14 @@ std::vector<LateDevice> LateWatch::look(Seconds now, std::span<const timing::Dev
     const auto carries = [&](std::size_t r) { return gone(r) > kRounding * (of.before[r] + of.sent[r]); };
     const bool moves = of.answers || carries(0) || carries(2);
     for (std::size_t r = 0; r < kResources; ++r) {
-      // Where nothing came down, the processor has had nothing but what was there, and nothing tells how much it did.
+      // If nothing came down, the processor had only what was there before, and nothing tells how much of it was done.
       const bool silent = r == 1 && !moves;
       const double its = std::max(0.0, silent ? of.to_come - to_do[1] : gone(r));
       carried += its + of.largest[r];  // the panel under way when the window began counts for nothing
       if (silent) carried += of.at_processor;
-      // A panel counts as soon as it is begun, so one of them may not be done. A device that is believed too fast
-      // holds up all that it is given; one that is believed too slow says so with its first answer.
+      // A panel counts when it is begun, so the last one may not be done. To be on the safe side it is not counted: a
+      // device that is believed too fast holds up the step, one that is believed too slow corrects that with its first
+      // answer.
       most = std::max({most, its - of.largest[r], of.largest[r] / 2});
     }
     const double worked = now.value() - of.since - of.idle - of.messages - (port_ - of.port) - queue;
@@ -170,7 +172,8 @@ std::vector<LateDevice> LateWatch::look(Seconds now, std::span<const timing::Dev
     if (of.factor > 0) factors.push_back(of.factor);
     worst_ = std::max(worst_, factor);
     if (factor >= kLate) late.push_back({id, factor, by_answers > 0 ? by_answers : std::max(factor, worked / most)});
-    // Something came of it: whoever is silent is watched until it is clear how late it is.
+    // A new window begins only if something was seen to be done: a silent device keeps its window until it is clear
+    // how late it is.
     const bool rests = of.in_hand == 0 && !of.loads;
     if (rests || (moves && factor < kWatchedOn && now.value() - of.since >= kLooks * every_.value()))
       begin_window(of, to_do, now);

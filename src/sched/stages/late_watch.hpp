@@ -1,10 +1,11 @@
-// Who is late: what every device's links and processor did while it had work, beside what they do at the rates that are
-// believed. Values in, values out.
+// LateWatch: which devices are late. It compares what a device's links and processor did while it had work with what
+// they do at the believed rates. No effects beyond its own state.
 //
-// A device that has work keeps at least one of its three resources busy, so what they carried adds up to the time that
-// went by, but for messages on their way and for waiting at the server's interface. Both are left out of that time.
-// Forecasts of when something will be done are not asked: queues, and what goes ahead of what, delay answers, but no
-// device. So a fleet that does as it declares has no late device, and the quotient says by what factor one is.
+// A device has three resources: downlink, processor, uplink. While it has work, at least one of them is busy. So the
+// time that went by, less the latency of messages and waiting for the server's interface, is at most the sum of what
+// the three have done, in seconds at the believed rates. The quotient of the two says by what factor a device is late.
+// Forecasts of when something will be done are not used: queues and priorities delay answers without any device being
+// late. So no device is late in a fleet that does as it declares.
 #pragma once
 
 #include <array>
@@ -21,59 +22,62 @@ namespace cleave::sched::stages {
 /// A device that is late.
 struct LateDevice {
   std::int32_t device = 0;
-  double factor = 0;  ///< it is slower by this, at least
-  double likely = 0;  ///< and by this, if its busiest resource had work all the time and is at its last panel still
+  double factor = 0;  ///< it is slower than believed by this factor at least
+  double likely = 0;  ///< the same if its busiest resource had work all the time, and its last panel is not done yet
 };
 
 class LateWatch {
  public:
-  /// By which a device must be slower than believed, and than others are, to be late.
+  /// Factor by which a device must be slower than believed, and slower than the median device, to be late.
   static constexpr double kLate = 3;
-  /// While more than this share of the devices that have worked is late, what is believed is wrong, not they.
+  /// If more than this share of the devices that have worked is late, the believed rates are wrong, and none is late.
   static constexpr double kMost = 1.0 / 3;
 
-  /// All devices have nothing to do that was asked of them now. `every`: time between two looks.
+  /// A step begins. `there`: all devices, with what they still have to do of the last one. `every`: time between looks.
   void begin(Seconds now, Seconds every, const fleet::ServerProfile& server,
              std::span<const timing::DeviceState> there);
-  /// A device is there from now on; what it still has to do is seen at the next look.
+  /// A device has come. What it still has to do of earlier work is learned at the next look.
   void open(std::int32_t device, Seconds now);
-  /// A tasklet was sent. `profile`: its device at the rates that are believed. Returns the seconds that it computes.
+  /// A tasklet was sent. `profile`: its device at the believed rates. Returns the seconds of processor that it should
+  /// take; 0 without `wants_answer`.
   double sent(const fleet::DeviceProfile& profile, const plan::PanelRun& run, bool wants_answer, Seconds now);
-  /// It was answered: the device computed it, for so many seconds; none: it is not wanted any more, and may still be.
+  /// A tasklet was answered. `computes`: what sent() returned; 0 where the answer is not wanted any more, so that the
+  /// device may still compute it.
   void answered(std::int32_t device, double computes, Seconds now);
 
-  /// How long a device took for what it answered; false: not far longer than it should have.
+  /// Takes the measured times of an answer. Returns whether the device took kLate times as long as believed, or longer.
   bool measured(const fleet::DeviceProfile& profile, const timing::Measured& measured);
 
   [[nodiscard]] Seconds next_look() const { return next_; }
-  /// The largest factor of any device since begin(): 1 at most where all do as is believed.
+  /// The largest factor of any device since begin(): 1 at most where all do as believed.
   [[nodiscard]] double worst() const { return worst_; }
-  /// Who is late, the worst first. `there`: devices with what they still have to do, at rates that are believed.
+  /// The late devices, the latest first. `there`: all devices, with what they still have to do at the believed rates.
   [[nodiscard]] std::vector<LateDevice> look(Seconds now, std::span<const timing::DeviceState> there);
 
  private:
   static constexpr std::size_t kResources = 3;
-  using Times = std::array<double, kResources>;  // seconds down, of the processor, up
+  using Times = std::array<double, kResources>;  // seconds of the downlink, the processor, the uplink
+  // What is known of a device. A window is the time over which its work is compared with its rates.
   struct Device {
-    bool open = false, unseen = false;  // is there; what it had to do when it was opened is not known
-    std::int64_t in_hand = 0;           // tasklets that are to be answered
-    bool answers = false;               // since the window began
-    double messages = 0;                // in the window: on their way, while nothing else was in hand
+    bool open = false, unseen = false;  // it is there; what it had to do when it came is not known yet
+    std::int64_t in_hand = 0;           // tasklets that it has not answered
+    bool answers = false;               // it answered something in the window
+    double messages = 0;                // seconds in the window in which all its work was on the way to or from it
     std::int64_t slow = 0;              // answers in a row that took too long
-    double slower = 0;                  // by what factor, the least of them
-    double since = 0;                   // the window
-    double idle = 0, idle_from = 0;     // in it: without tasklets; since when
+    double slower = 0;                  // the least factor of these
+    double since = 0;                   // when the window began
+    double idle = 0, idle_from = 0;     // seconds in the window without tasklets; since when it has none
     double idle_before = 0;             // `idle` at the last look
     double latency = 0;
     double factor = 0;                  // at the last look at which it had worked
-    bool loads = false;                 // since the last look something was to come down all the time
-    double looked = 0;                  // the last look
-    double computes = 0;                // seconds, of all that it has not answered
-    double to_come = 0;                 // of them, of what was not down when the window began
-    double backlog = 0;                 // at most, of what is down, if the device does as is believed
-    double at_processor = 0;            // that, when the window began
-    double port = 0;                    // the interface's time when the window began
-    Times before{}, sent{}, largest{};  // to do when it began; given since then; panels
+    bool loads = false;                 // its downlink had something to carry all the time since the last look
+    double looked = 0;                  // when the last look was
+    double computes = 0;                // seconds of processor for all that it has not answered
+    double to_come = 0;                 // the part of `computes` whose operands were not there when the window began
+    double backlog = 0;                 // seconds of processor, at most, for what is there, if it does as believed
+    double at_processor = 0;            // `backlog` when the window began
+    double port = 0;                    // port_ when the window began
+    Times before{}, sent{}, largest{};  // to do when the window began; given since then; the largest panel
     Times seen{}, since_look{};         // to do at the last look; given since then
   };
   Device& at(std::int32_t device);
@@ -81,12 +85,12 @@ class LateWatch {
     return {state.down_busy.value(), state.compute_busy.value(), state.up_busy.value()};
   }
   void begin_window(Device& of, const Times& to_do, Seconds now) const;
-  // What a device did since the last look.
+  // Counts what a device did since the last look.
   void count(Device& of, const timing::DeviceState& state, Seconds now);
 
   std::vector<Device> devices_;
   fleet::ServerProfile server_;
-  double port_ = 0;  // seconds for which the server's interface was taken
+  double port_ = 0;  // seconds for which the server's interface was busy since begin()
   Seconds every_, next_;
   double worst_ = 0;
 };

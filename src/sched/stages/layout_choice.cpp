@@ -22,12 +22,13 @@ namespace cleave::sched {
 
 namespace {
 
-constexpr double kMargin = 1.25;                     // of a forecast, before it is trusted without a rehearsal
-constexpr double kOverlap = 0.6;                     // of operations that run beside others
-constexpr std::int64_t kRowGroups[] = {1, 2, 4, 8};  // that are tried
+constexpr double kMargin = 1.25;  // stages are trusted without a rehearsal if this x their forecast is below the tiles'
+constexpr double kOverlap = 0.6;  // share of the time of a chain of operations that is left, since some overlap
+constexpr std::int64_t kRowGroups[] = {1, 2, 4, 8};  // numbers of row groups that are tried
 
-// While a step in tiles is rehearsed: a time before which it cannot end. The results of operations that have not begun
-// are still to be sent, whatever their blocks will be, over uplinks that carry no more than all of them together.
+// A lower bound of the end of a step in tiles while it is rehearsed. The results of operations that have not begun are
+// still to be sent, however they are cut into blocks, and all uplinks together carry no more than the sum of their
+// rates.
 class Outlook final : public Observer {
  public:
   Outlook(const model::StepGraph& graph, const StepSpec& spec, std::span<const fleet::DeviceProfile> devices)
@@ -80,7 +81,7 @@ class Chooser {
     const LayoutRequest& request = spec_.layout;
     const std::vector<std::int64_t> groups = row_groups();
     LayoutChoice stages{Layout::stages, 1, {}};
-    // Only where stages are in question: not every graph can be cut into pieces.
+    // Pieces are looked for only where stages are in question: not every graph can be cut into pieces.
     std::optional<model::StepGraph> step;
     std::optional<stages::StagePlanner> planner;
     std::optional<stages::StagePlanner::Found> quickest;
@@ -130,7 +131,7 @@ class Chooser {
     }
     return groups;
   }
-  // Baseline ways of cutting are asked for by name, and are not replaced.
+  // Whether no baseline (square blocks, synchronous, ...) is asked for: baselines are in tiles and stay so.
   bool plain() const {
     return spec_.plan.partition == plan::Partition::automatic && spec_.asynchronous &&
            spec_.plan.keep_columns != plan::KeepColumns::always;
@@ -138,9 +139,9 @@ class Chooser {
   model::StepGraph graph(std::int64_t row_groups) const {
     return model::build_step(spec_.model, graph_options(spec_, row_groups));
   }
-  // Operations one after another over the whole fleet in square blocks, on links of the mean rate, of which the
-  // scheduler overlaps some; at least every result over all uplinks. Lower than simulated steps as a rule, so it is no
-  // more than a reason not to rehearse tiles.
+  // The time of a step in tiles, roughly: operations one after another, each over the whole fleet in square blocks, on
+  // links of the mean rate, times kOverlap; at least the time of all results over all uplinks. As a rule it is below
+  // simulated steps, so it may serve to skip the rehearsal of tiles.
   Seconds tile_estimate(const model::StepGraph& step) const {
     double up = 0, down = 0, flops = 0, results_s = 0, chain_s = 0;
     for (const fleet::DeviceProfile& device : devices_) {
@@ -206,7 +207,7 @@ LayoutChoice layout_without_emulation(const StepSpec& spec) {
   if (spec.layout.layout == Layout::tiles) return tiles();
   const plan::StageWork work = plan::stage_work_of(model::build_step(spec.model, graph_options(spec, 1)), spec.wire);
   plan::StageOptions options = stage_scheduler_options(spec).stages;
-  options.leave_out = false;  // rates that are declared say nothing
+  options.leave_out = false;  // without emulation, the declared rates say nothing about the devices
   if (spec.layout.layout == Layout::stages) {
     return {Layout::stages, 1, plan::plan_stages(work, spec.devices, options)};
   }

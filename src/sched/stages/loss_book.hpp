@@ -1,4 +1,4 @@
-// LossBook: what devices that leave at one moment had, stage by stage, until a record is made of it.
+// LossBook: what is lost with devices that leave at one moment, stage by stage, until a record of it is made.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace cleave::sched::stages {
 
 class LossBook {
  public:
-  /// Of one stage, at one moment.
+  /// What one stage has lost at one moment.
   struct Hit {
     std::set<std::int32_t> devices;
     std::int64_t tasklets = 0;  ///< in flight
@@ -35,7 +35,8 @@ class LossBook {
     ++hits_[stage].tasklets;
   }
 
-  /// Makes records of what was noted since the last call; `name_of(stage)` names them. Returns their numbers.
+  /// Makes a record of each stage that lost something since the last call. `name_of(stage)` is its name in the report.
+  /// Returns the numbers of the records.
   template <class NameOf>
   std::vector<int> record(Seconds now, OpId op, NameOf name_of) {
     std::vector<int> numbers;
@@ -51,27 +52,28 @@ class LossBook {
     silent_ = Seconds(0);
     return numbers;
   }
-  /// The last record of a stage, or kNoLoss: of what made way for something else, nothing was lost.
+  /// The number of a stage's last record; kNoLoss if nothing was lost there (an owner that made way for a replica is
+  /// no loss).
   [[nodiscard]] int of(std::int32_t stage) const {
     const auto found = last_.find(stage);
     return found == last_.end() ? kNoLoss : found->second;
   }
   [[nodiscard]] std::int32_t stage_of(std::size_t record) const { return stages_[record]; }
 
-  /// How often devices have left since clear(); those that left at one moment count once.
+  /// Moments since clear() at which devices have left.
   [[nodiscard]] std::int64_t moments() const { return moments_; }
 
-  /// Sums of an owner that the server would need so long for.
+  /// Sums of an owner are lost. `of_server`: time that the server would need to make them.
   void sums_lost(Seconds of_server) { sums_ += of_server; }
-  /// All of them since clear().
+  /// The sum of these times since clear().
   [[nodiscard]] Seconds sums_lost() const { return sums_; }
 
   [[nodiscard]] Losses& records() { return records_; }
 
  private:
-  std::map<std::int32_t, Hit> hits_;  // by stage, of this moment
-  std::map<std::int32_t, int> last_;
-  std::vector<std::int32_t> stages_;  // of the records
+  std::map<std::int32_t, Hit> hits_;  // by stage, at this moment
+  std::map<std::int32_t, int> last_;  // by stage: its last record
+  std::vector<std::int32_t> stages_;  // of each record
   Seconds silent_, sums_;
   Losses records_;
   std::int64_t moments_ = 0;

@@ -1,4 +1,4 @@
-// What devices have in hand is added up, from the books of the step.
+// Adds up the work that devices still have to do, from the books of the step.
 #include "stages/run_candidates.hpp"
 
 #include <algorithm>
@@ -11,9 +11,9 @@ namespace cleave::sched::stages {
 
 namespace {
 
-constexpr double kOfLink = 0.85;        // that weights of stand-ins get
-constexpr double kServerBehind = 2;     // times what is left of the step, that sums may take the server asked first
-constexpr double kAcknowledged = 1e-3;  // of a step, in which a device acknowledges what waited for its uplink
+constexpr double kOfLink = 0.85;     // share of a downlink that weights of a stand-in get
+constexpr double kServerBehind = 2;  // the server is asked first while its sums take no more than this x what is left
+constexpr double kAcknowledged = 1e-3;  // share of a step, in which acknowledgements follow the sums they waited for
 
 }  // namespace
 
@@ -34,7 +34,7 @@ std::vector<Candidate> Candidates::all() {
   const auto entry = [&](std::int32_t id) { return std::ranges::lower_bound(all, id, {}, &Candidate::device); };
   std::vector<double> ready_after(run_.stage.size(), 0), left_of_stage(run_.stage.size(), 0),
       uplink_of(run_.stage.size(), 0);
-  double at_rates = 0;  // until all have passed the stages from r on
+  double at_rates = 0;  // seconds until all sequences have passed the stages from r up
   for (std::int32_t r = run_.top(); r >= 0; --r) {
     const auto i = static_cast<std::size_t>(r);
     for (const Host& host : run_.at(r).hosts) uplink_of[i] += run_.book(host.device).uplink;
@@ -46,7 +46,7 @@ std::vector<Candidate> Candidates::all() {
     const plan::StageCost& cost = run_.at(r).cost;
     const double uplink = uplink_of[static_cast<std::size_t>(r)];
     const double left_up = left_of_stage[static_cast<std::size_t>(r)], left = kDownOfUp * left_up;
-    // Of a whole visit the boundary goes up once each way.
+    // A whole visit sends the boundary up once forward and, where sequences pass twice, once backward.
     const Bytes of_visit =
         cost.forward_result(run_.work.seq) + (run_.passed_twice(r) ? cost.backward_result(run_.work.seq) : Bytes(0));
     const double visits = left_up / static_cast<double>(of_visit.value());
@@ -93,7 +93,8 @@ std::vector<Candidate> Candidates::all() {
   for (const OwnerState& of : run_.owner) {
     if (!of.active() || of.device == kServer || !run_.book(of.device).present) continue;
     Candidate& candidate = *entry(of.device);
-    // What a replica will run itself is not sent to it, what others on the device read is read once.
+    // Sequences that the replica will run itself are not sent; those that other owners on the device read are sent
+    // once.
     const std::int64_t unseen = std::ranges::count(of.seen, false);
     double own = 0;
     for (const Candidate::Held& held : candidate.holds) {
@@ -123,7 +124,7 @@ std::vector<Candidate> Candidates::all() {
       candidate.last_read = std::max(candidate.last_read, ready_after[static_cast<std::size_t>(of.stage)]);
   }
   for (Candidate& of : all) {
-    // Acknowledgements wait behind sums that are on their way: some of what they are for is done.
+    // Acknowledgements wait behind sums on the uplink, so some of what is not acknowledged is done.
     if (const DeviceBook& on = run_.book(of.device); acknowledges_late(on)) {
       const double since = (run_.fleet.now() - on.sending_since).value();
       const double read = std::min(of.reads_sent, since), computed = std::min(of.computes_sent, since);
@@ -177,12 +178,12 @@ bool Candidates::server_keeps_up(Seconds busy, std::span<const LostSums> lost) {
   Seconds all = busy;
   for (const LostSums& one : lost)
     all += server_takes(plan::owner_cost(run_.work, *one.cost, one.slices, run_.plan.chunk), one.sequences);
-  // What has been lost at one moment alone says nothing of what will be.
+  // Losses at a single moment say nothing about further ones.
   if (run_.losses.moments() > 1) all += run_.losses.sums_lost() * (left / (run_.fleet.now() - run_.began));
   return all <= left * kServerBehind;
 }
 
-// The first of them comes right after the last of the sums, and may not have been looked at.
+// Acknowledgements come right after the last of the sums, and their events may not have been handled yet.
 bool Candidates::acknowledges_late(const DeviceBook& on) const {
   if (on.sending > 0) return true;
   const bool has_sent = on.sending_since.value() > 0;

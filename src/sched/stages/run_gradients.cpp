@@ -1,4 +1,4 @@
-// Owners sum what has passed, and send their sums.
+// Owners sum sequences that have passed, and send their sums.
 #include "stages/stage_run.hpp"
 
 #include <algorithm>
@@ -11,11 +11,12 @@ namespace cleave::sched::stages {
 namespace {
 
 constexpr std::int64_t kOwnerNumber = 4;    // bytes
-constexpr std::int64_t kOperandPanels = 8;  // of a sequence that an owner is sent
-constexpr std::int64_t kSumsAtOnce = 4;     // sequences that a device has been sent to sum
-constexpr std::int64_t kServerSums = 1;     // that the server sums, so that its kernels do not wait for many
-constexpr std::int64_t kSumPanels = 2;      // of sums that are sent, in one tasklet
-// No message is longer than this. Where sums are, a part ends with a unit, so it may be a little longer.
+constexpr std::int64_t kOperandPanels = 8;  // panels of a sequence that an owner is sent
+constexpr std::int64_t kSumsAtOnce = 4;     // sequences for stand-ins that a replica may have been sent at one time
+constexpr std::int64_t kServerSums = 1;     // the same of the server: its other kernels wait for no more than one
+constexpr std::int64_t kSumPanels = 2;      // panels of sums in one tasklet
+// Most panels of sums in one message, so that it stays below kMaxMessage: with a margin, since a part of sums is
+// rounded up to whole units.
 constexpr std::int64_t kMostSumPanels = plan::kMaxMessage.value() / kWeightPanel * 3 / 4;
 
 }  // namespace
@@ -24,8 +25,8 @@ bool StageRun::wants(const OwnerState& of, std::int64_t q) {
   return of.active() && (of.device == kServer || book(of.device).present) && !of.seen[static_cast<std::size_t>(q)];
 }
 
-// At a head operands of every open sequence wait. Who came to own slices while the step ran has room for the least
-// number of them, however many sequences its device has open; the others it reads later.
+// At a head the operands of every open sequence wait on the device until they are summed. A stand-in has memory for
+// kLeastOpen of them, however many sequences its device has open. It is sent the others later.
 bool StageRun::has_its_hands_full(std::int32_t index) {
   const OwnerState& of = owner[static_cast<std::size_t>(index)];
   if (!of.stands_in || of.stage < head) return false;
@@ -61,7 +62,7 @@ void StageRun::sum_elsewhere(std::int64_t q, std::int32_t s) {
     OwnerState& of = owner[static_cast<std::size_t>(index)];
     if (!wants(of, q)) continue;
     if (of.replica && (!ran.placed() || (ran.device == of.device && ran.keeps_for(index))))
-      continue;  // own_visited() sees to it
+      continue;  // own_visited() does it
     send_operands(index, q);
   }
 }
@@ -135,8 +136,8 @@ bool StageRun::has_visits(std::int32_t id) const {
   });
 }
 
-// A processor takes things as they come. So a device gets what is to be summed again one after another, lest what
-// sequences need that pass waits behind much of it.
+// A device's processor computes in the order in which operands arrive. So that sequences on their way through its
+// stages do not wait behind many sums for stand-ins, it gets few of these at one time.
 std::int64_t StageRun::sums_at_once(std::int32_t id) const {
   if (id == kServer) return kServerSums;
   return has_visits(id) ? kSumsAtOnce : std::numeric_limits<std::int64_t>::max();
@@ -238,8 +239,8 @@ void StageRun::send_sums(std::int32_t index) {
   if (of.closed || of.lost || !book(of.device).present) return;
   if (DeviceBook& on = book(of.device); on.sending++ == 0) on.sending_since = fleet.now();
   of.panels = std::max<std::int64_t>(1, of.sums.value() / kWeightPanel);
-  // What is in does not have to be made again if the device is lost while it sends. Every part is a message, so where
-  // messages take time there are parts only once something has been lost.
+  // Sums go in several parts, so that those that are in are not lost if the device is lost while it sends. Every part
+  // is a message: where messages have latency, small parts are sent only once something has been lost.
   of.part =
       progress.undisturbed() || book(of.device).latency.value() == 0 ? kSumPanels : std::min(of.panels, kMostSumPanels);
   if (of.device == kServer) of.part = of.panels = 1;

@@ -1,4 +1,4 @@
-// The head in parts: when all of them have passed a sequence or a chunk, and the kernel that follows.
+// The head in parts: when all parts have passed a sequence or a chunk, and the kernel that follows.
 #include "stages/run_head.hpp"
 
 #include <algorithm>
@@ -45,8 +45,9 @@ void HeadJoin::forward_done(std::int64_t q) {
   }
 }
 
-// Partial sums are read, and their sum goes through the norm: views of the same shape as dX for each part, and one of
-// the blocks' maxima and sums, which were folded before.
+// The kernel adds the parts' shares of dX and takes the sum back through the norm. Beside the norm's own operands it
+// reads one view of the shape of dX for each part, and one of the maxima and sums of the vocabulary blocks: what its
+// cost is counted from.
 model::Operation HeadJoin::kernel_of(std::int64_t q, std::int64_t chunk) const {
   model::Operation kernel = run_.graph.operation(norm_);
   const std::int64_t all = run_.work.tokens();

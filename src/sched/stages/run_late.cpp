@@ -1,4 +1,4 @@
-// Who is late, whether the step waits for them, and whether others would be sooner.
+// Whether the step waits for late devices, and whether others would be done sooner.
 #include "stages/run_late.hpp"
 
 #include <algorithm>
@@ -12,12 +12,13 @@ namespace cleave::sched::stages {
 
 namespace {
 
-constexpr double kLook = 0.01;      // of a step, from one look for late devices to the next
-constexpr double kSooner = 0.05;    // of a step, by which others must be sooner
-constexpr double kBusy = 0.01;      // of a step: a device that needs so long for what is left of the last one waits
-constexpr double kOfTheRest = 0.9;  // of the time left: being done sooner is of no use
-// Slower by this than it was seen to be: it did no more, and perhaps less. Who is believed too fast holds up the next
-// step; who is believed too slow says so with its first answers.
+constexpr double kLook = 0.01;      // share of a step from one look for late devices to the next
+constexpr double kSooner = 0.05;    // share of a step by which others must be done sooner
+constexpr double kBusy = 0.01;      // share of a step: a device busy for longer with the last step's work is left out
+constexpr double kOfTheRest = 0.9;  // share of the time left: being done sooner than that is of no use
+// The next step is planned with rates lower than a late device showed, by this factor: it may have done less than was
+// counted. A device that is believed too fast holds up the step; one that is believed too slow corrects that with its
+// first answers.
 constexpr double kCautious = 1.6;
 
 }  // namespace
@@ -90,10 +91,10 @@ double LateDevices::end_of(const LateDevice& one, const plan::DeviceState& state
     passed = std::max(passed, run_.progress.passes_in(of.stage).value());
   }
   double end = std::max(one.likely * std::max({down, compute, state.up_busy.value()}), passed) + one.likely * sums;
-  // Until it answers, its weights may be on their way, and whatever it was given waits for them.
+  // Until a device has answered something its weights may be on their way, and all its work waits for them.
   const double loading = run_.book(id).contributed ? 0 : one.likely * state.down_busy.value();
-  // A sequence that is there has the rest of its way before it, as long as the first one's was, unless it ends with a
-  // round of stages.
+  // A sequence at this device has still to pass other stages, which takes as long as it took the first sequence of the
+  // undisturbed step. With several rounds of stages that is left out.
   const double back = run_.progress.undisturbed()->opened[static_cast<std::size_t>(run_.lowest)].value();
   const double forth = run_.progress.undisturbed()->opened[static_cast<std::size_t>(run_.head)].value();
   for (std::int32_t s = 0; s <= run_.top(); ++s) {
@@ -219,7 +220,7 @@ void LateDevices::look() {
   run_.recovery.recover();
 }
 
-// Also of a device that keeps what it has: weights are not answered, so nothing else might tell of it.
+// Also of a device that keeps its work: if it only gets weights, which are not answered, nothing else tells its rates.
 void LateDevices::believe(const LateDevice& one) {
   if (!run_.options.learn) return;
   const DeviceId id(one.device);
@@ -235,7 +236,7 @@ void LateDevices::slow_down(std::int32_t id, double factor) {
   run_.book(id).compute = profile.compute.value() / factor;
 }
 
-// Sequences go to others for so long.
+// Until then sequences go to other replicas.
 void LateDevices::expect_weights(std::int32_t id, Seconds in) {
   if (run_.book(id).contributed) return;
   for (StageState& of : run_.stage) {
@@ -245,7 +246,8 @@ void LateDevices::expect_weights(std::int32_t id, Seconds in) {
   }
 }
 
-// What finds no room while sequences pass finds it when they have passed, if there is any.
+// While sequences pass, work without room waits: when they have passed, memory is free. Only then, or where a stage has
+// no replica at all, dismissed devices are needed.
 void LateDevices::take_back() {
   bool stuck = run_.at(run_.lowest).backward_left == 0;
   for (std::int32_t s = 0; s <= run_.top(); ++s) stuck = stuck || run_.recovery.lacks_replica(s);

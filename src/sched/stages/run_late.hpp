@@ -1,10 +1,9 @@
-// LateDevices: devices that turn out far slower than believed, or say nothing at all. What they have is given to
-// others.
+// LateDevices: devices that turn out far slower than believed, or say nothing at all. Their work is given to others.
 //
-// Late is who is late by what itself did (late_watch.hpp), never by a forecast of when something should be done. Such a
-// device is left alone as long as the step does not wait for it, or others would not be sooner. Else it counts as lost
-// until the step ends: stand-ins do what it held, what it still answers is dropped, and the next step is planned for
-// what it was seen to do.
+// Whether a device is late is judged by what it did itself (late_watch.hpp), never by a forecast of when something
+// should be done. A late device keeps its work while the step does not wait for it, or while others would not be done
+// sooner. Otherwise it is dismissed: it counts as lost until the step ends, stand-ins do its work, its answers are
+// dropped, and the next step is planned with the rates that it showed.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +23,8 @@ class LateDevices {
  public:
   explicit LateDevices(StageRun& run) : run_(run) {}
 
-  /// Before a step is planned: who still works at what was not wanted any more is left out. True: not the same devices
-  /// as before.
+  /// Before a step is planned: leaves out dismissed devices that are still busy with work of the last step. Returns
+  /// whether other devices than before are left out.
   bool leave_out();
   [[nodiscard]] bool leaves_any_out() const { return !left_out_.empty(); }
   [[nodiscard]] bool is_left_out(DeviceId id) const { return left_out_.contains(static_cast<std::int32_t>(id.value)); }
@@ -33,18 +32,19 @@ class LateDevices {
   void came_back(DeviceId id) { left_out_.erase(static_cast<std::int32_t>(id.value)); }
   void begin();
 
-  /// What a device is given and does is watched.
+  /// A device is watched from now on.
   void open(std::int32_t id);
-  /// Returns the seconds that it computes; 0 where nobody is watched.
+  /// A device was sent a tasklet. Returns the seconds of processor that it should take; 0 where nobody is watched.
   double sent(std::int32_t id, const plan::PanelRun& run, bool wants_answer);
+  /// `computes`: as sent() returned it; 0 where the answer is not wanted any more.
   void answered(std::int32_t id, double computes);
-  /// What a device's rates are, and whether it took far too long.
+  /// Takes the times of an answer: for the estimated rates of its device, and as a sign that it is late.
   void measure(const Event& event);
 
   [[nodiscard]] Seconds next_look() const { return watch_.next_look(); }
-  /// Those whose work would decide when the step ends are treated as lost until it has ended.
+  /// Finds late devices, and dismisses those for which the step would wait longer than for others in their place.
   void look();
-  /// Those that were dismissed get work again, where nobody else can do it.
+  /// Gives dismissed devices work again, where nobody else can do it.
   void take_back();
 
   [[nodiscard]] double worst() const { return watch_.worst(); }
@@ -52,30 +52,30 @@ class LateDevices {
   [[nodiscard]] const std::set<std::int32_t>& slowed() const { return slowed_; }
 
  private:
-  // Of those dismissed in the last step, who will take a while yet to be done with it.
+  // Devices that were dismissed or left out, and still have much of the last step's work to do.
   std::set<std::int32_t> still_at_work() const;
-  // From now, until it would be done with what it has.
+  // Seconds from now until a late device would have done all its work.
   double end_of(const LateDevice& one, const plan::DeviceState& state);
-  // Takes out who keeps the work all the same: whoever has room would be later, or nobody has. `ends`: of each of
-  // `late`.
+  // Removes from `late` the devices that keep their work: nobody else has room for it, or would be done sooner.
+  // `ends`: end_of() each of `late`.
   void keep_unless_sooner(std::vector<LateDevice>& late, std::vector<double>& ends);
-  // `who`: the least late of those that are to blame.
+  // Whether devices that are not late have room for all stages. If not, `who` is set: the index in `late` of the least
+  // late replica of a stage for which nobody else has room.
   bool others_can(const std::vector<LateDevice>& late, std::size_t& who);
-  // For whoever chooses devices.
+  // From now on the device's rates count as divided by `factor`, where devices are chosen.
   void slow_down(std::int32_t id, double factor);
-  // Of a device that has answered nothing yet: its weights may be there so late.
+  // A device has answered nothing yet: its weights may take `in` from now.
   void expect_weights(std::int32_t id, Seconds in);
-  // The next step is planned for what it did, until answers tell.
+  // The next step is planned with the rates that the device showed, until its answers tell more.
   void believe(const LateDevice& one);
 
   StageRun& run_;
   LateWatch watch_;
-  // Devices that were late, and by what factor: others have what they had, for the rest of the step.
-  std::map<std::int32_t, double> dismissed_;
-  std::map<std::int32_t, bool> guessed_;  // devices whose rates were guessed at, and whether they have answered since
-  std::set<std::int32_t> left_out_;       // they still work at what was not wanted any more when the step began
-  std::set<std::int32_t> taken_back_;     // of the dismissed, again: nobody else had room
-  std::set<std::int32_t> slowed_;         // devices that are late and keep what they have
+  std::map<std::int32_t, double> dismissed_;  // devices that lost their work to others for the step, and their factors
+  std::map<std::int32_t, bool> guessed_;  // devices whose rates are a guess of believe(): whether they answered since
+  std::set<std::int32_t> left_out_;       // devices that this step is planned without
+  std::set<std::int32_t> taken_back_;     // dismissed devices that got work again
+  std::set<std::int32_t> slowed_;         // late devices that keep their work
 };
 
 }  // namespace cleave::sched::stages

@@ -1,4 +1,4 @@
-// Weights of stages and memory for what passes them go to replicas and owners, as the plan has it.
+// Replicas and owners get weights, and memory for the sequences that pass, as planned.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -44,7 +44,7 @@ void StageRun::bring_weights(std::int32_t s) {
 }
 
 Bytes StageRun::places(const plan::StageCost& cost, const Host& host) const {
-  // Owners have room for what waits of the least number of sequences.
+  // Owners' own memory covers what they hold of kLeastOpen open sequences; slot_bytes() adds that of further ones.
   const auto [there, back] = plan::slot_bytes(cost, host.held);
   return cost.at_work() + (cost.open_forward() + cost.open_backward()) * kLeastSlots +
          there * (host.forward_all - kLeastSlots) + back * (host.backward_all - kLeastSlots) +
@@ -91,7 +91,7 @@ bool StageRun::load_replicas() {
   bool all_there = true;
   for (std::int32_t s = 0; s <= top(); ++s) {
     if (!is_open(s) || runs_in_tiles(s)) continue;
-    at(s).loaded = plan.preload || phase >= plan.rounds();  // on a way back all sequences are there already
+    at(s).loaded = plan.preload || phase >= plan.rounds();  // in later phases all sequences are there already
     at(s).uplink = 0;
     for (const plan::StageReplica& replica : plan.stages[static_cast<std::size_t>(s)].replicas) {
       const auto id = static_cast<std::int32_t>(replica.device.value);
@@ -113,7 +113,7 @@ bool StageRun::load_replicas() {
 void StageRun::add_host(std::int32_t s, const plan::StageReplica& replica, bool helps) {
   const plan::StageCost& cost = at(s).cost;
   const auto id = static_cast<std::int32_t>(replica.device.value);
-  // A helper's weights come in the gaps that its own work leaves, unless everybody waits for them.
+  // A helper's weights come in the gaps that its own work leaves, unless the stage has no other replica.
   const Urgency urgency = helps && !at(s).hosts.empty() ? kSliceWeights : kWeights;
   Seconds ready = fleet.now();
   for (const StageState& other : stage) {
@@ -150,7 +150,7 @@ bool StageRun::load_owners() {
     const auto id = static_cast<std::int32_t>(of_plan.device.value), s = static_cast<std::int32_t>(of_plan.stage);
     if (!is_open(s)) continue;
     const std::int64_t groups = plan.groups[static_cast<std::size_t>(s)];
-    std::vector<std::int64_t> sequences;  // of several groups: as they come
+    std::vector<std::int64_t> sequences;  // with several groups: join_group() adds them as they come
     if (groups == 1) {
       sequences.resize(static_cast<std::size_t>(batch));
       std::iota(sequences.begin(), sequences.end(), std::int64_t{0});
@@ -215,8 +215,8 @@ void StageRun::load_owner(std::int32_t index) {
   std::vector<plan::PieceSlice> held = of.slices;
   held.insert(held.end(), of.watched.begin(), of.watched.end());
   std::ranges::sort(held, {}, [](const plan::PieceSlice& slice) { return std::pair(slice.piece, slice.begin); });
-  // A stand-in's weights come when what it reads does, behind what its device was planned to read. Beside another owner
-  // of the stage it may be sent operands together with that one, so there its weights do not wait.
+  // A stand-in's weights come right before its operands, behind what its device was planned to read. If it shares room
+  // with another owner of the stage, it may be sent operands together with that one, so its weights come early.
   const bool last = of.rank > 0 && !of.shares_room;
   const Urgency urgency = of.replica ? kWeights : of.slices.empty() ? kWitness : last ? kAgain : kSliceWeights;
   of.load =

@@ -1,4 +1,4 @@
-// What is lost is noted, shared out and made again.
+// Losses are noted, and what was lost is given to others.
 #include "stages/run_losses.hpp"
 
 #include <fmt/format.h>
@@ -16,16 +16,18 @@ namespace cleave::sched::stages {
 
 namespace {
 
-// Of the time left: sums that come later may hold up the step. Where losses keep coming it will be held up anyway, and
-// what is spread less is lost less often.
+// The share of the time left in which stand-ins are to be done: sums that come later may hold up the step. It grows
+// with every moment at which something was lost: then the step will be held up anyway, and sums on fewer devices are
+// lost less often.
 constexpr double kEnough = 0.9, kEnoughEach = 0.02, kMostEnough = 1.2;
-constexpr double kAfterwards = 0.25;  // of a step: that sums take which are held back until sequences have passed
-constexpr double kRetryEvery = 0.01;  // of a step
+constexpr double kAfterwards = 0.25;  // share of a step that stand-ins may take after all sequences have passed
+constexpr double kRetryEvery = 0.01;  // share of a step
 
-constexpr double kMissed = 0.05;   // of a stage's uplink, before helpers are called
+constexpr double kMissed = 0.05;   // share of a stage's uplink that may be lost before helpers are called
 constexpr double kPatience = 0.5;  // share of a stage's remaining time that a helper's weights may take
 
-// Losses in a step, for each of its devices: who leaves so often is not there for as long as weights and sums take.
+// Losses of devices in a step, for each device of it. Devices that leave more often do not stay for as long as weights
+// and sums take.
 constexpr std::int64_t kMostLosses = 6;
 
 }  // namespace
@@ -156,7 +158,7 @@ void Recovery::give_to_others(std::span<const std::int32_t> ids) {
     }
   }
   for (std::int32_t part = run_.head; run_.in_parts() && part <= run_.top(); ++part)
-    run_.place_waiting_forward(part);  // for who is gone
+    run_.place_waiting_forward(part);  // those that waited for a device that is gone
   for (std::size_t i = 0; i < run_.owner.size(); ++i) {
     const auto index = static_cast<std::int32_t>(i);
     if (std::ranges::find(ids, run_.owner[i].device) == ids.end()) continue;
@@ -176,7 +178,7 @@ void Recovery::place_again(std::int32_t id, std::int32_t s, std::int64_t q) {
     forth.device = kNobody;
     forth.again = std::max(forth.again, forth.sent);
     forth.loss = run_.losses.of(s);
-    // Where no keys and values are kept, chunks do not need those before them.
+    // Only where replicas keep keys and values, or all values, of earlier chunks, are these sent again.
     const bool kept = std::ranges::any_of(run_.at(s).hosts, &Host::keeps);
     forth.sent = run_.at(s).is_stateless() && !kept ? forth.done : 0;
     if (run_.place_visit(forth, s, &Host::forward_slots)) {
@@ -222,7 +224,7 @@ bool Recovery::lacks_replica(std::int32_t s) { return run_.at(s).hosts.empty() &
 
 bool Recovery::call_replicas() {
   bool found = true;
-  // Who finds no room for so much is not asked for more.
+  // Nobody had room for a stage of `least` bytes, so none is looked for where as many or more are needed.
   Bytes least(std::numeric_limits<std::int64_t>::max());
   for (std::int32_t s = 0; s <= run_.top(); ++s) {
     if (!lacks_replica(s)) continue;
@@ -253,8 +255,8 @@ void Recovery::wait_for_room(std::int32_t index) {
 }
 
 bool Recovery::make_way(std::int32_t s) {
-  // Owners of a stage on a device go together: what is at work on a sequence has its room in one role of theirs.
-  std::map<std::int32_t, std::map<std::int32_t, std::vector<std::int32_t>>> waiting;  // of devices, by stage
+  // Owners of a stage on a device go together, since one of them holds OwnerCost::at_work for all of them.
+  std::map<std::int32_t, std::map<std::int32_t, std::vector<std::int32_t>>> waiting;  // owners by device and stage
   for (std::int32_t r = 0; r <= run_.top(); ++r) {
     run_.settle_groups(r);
     std::set<std::int32_t> busy;
@@ -347,7 +349,8 @@ LostSums Recovery::lost_sums_of(std::int32_t index) {
           .readers = readers_of(of.stage, of.sequences, of.device)};
 }
 
-// While sequences pass, devices that are quick have no room. What finds none in time then is held back until they do.
+// While sequences pass, quick devices have no memory. Owners for which no stand-ins would be in time wait until all
+// sequences have passed, when quick devices have some.
 Seconds Recovery::patience() {
   if (!run_.progress.undisturbed() || run_.at(run_.lowest).backward_left == 0)
     return Seconds(std::numeric_limits<double>::infinity());
@@ -390,7 +393,7 @@ void Recovery::deal_out(std::int32_t s, bool partial, const std::vector<std::int
 
 std::vector<Reader> Recovery::readers_of(std::int32_t s, std::span<const std::int64_t> its, std::int32_t but) {
   std::map<std::int32_t, Reader> found;
-  std::int64_t to_come = 0;  // that have no replica yet
+  std::int64_t to_come = 0;  // sequences without a replica yet
   double uplink = 0;
   for (const Host& host : run_.at(s).hosts) uplink += run_.book(host.device).uplink;
   std::map<std::int32_t, std::int64_t> placed;
@@ -455,11 +458,12 @@ Seconds Recovery::retry_every() const {
 }
 
 void Recovery::try_again() {
-  // Where nothing happens, hardly anything changes either.
+  // The longer nothing happens, the longer the next try waits: without events hardly anything changes.
   next_try_ = run_.fleet.now() + std::max(retry_every(), run_.fleet.now() - run_.last_event);
   run_.retire_replicas();
   const bool all_pass = call_replicas();
-  // Unless nothing is left to wait for: sums that are sent leave room as well.
+  // Stages without replicas come first, since memory is freed as sums are sent. Only if nothing is under way, owners do
+  // not wait for that.
   if (all_pass || run_.under_way == 0) stand_in();
   lacks_room_ = !all_pass || !unassigned_.empty();
   for (std::int32_t s = 0; s <= run_.top(); ++s) run_.watchers.ask(s);
@@ -469,7 +473,7 @@ void Recovery::try_again() {
 void Recovery::join(DeviceId id) {
   if (run_.distrusted.contains(id)) return;
   run_.late_devices.came_back(id);
-  if (!missing_.empty()) recover();  // who leaves and comes back at one moment has lost all the same
+  if (!missing_.empty()) recover();  // a device that left and came back at one moment has lost its work all the same
   for (const fleet::DeviceProfile& profile : run_.found_profiles()) {
     if (profile.id == id) run_.open_book(profile);
   }

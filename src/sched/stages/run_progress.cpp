@@ -1,4 +1,4 @@
-// What is noted of a step, and what is forecast from it.
+// Notes of how far a step is, and forecasts from them.
 #include "stages/run_progress.hpp"
 
 #include <algorithm>
@@ -11,9 +11,10 @@ namespace cleave::sched::stages {
 
 namespace {
 
-constexpr std::int64_t kMarks = 512;  // of a step's chunks
+constexpr std::int64_t kMarks = 512;  // entries of Course::pace
 
-// Devices by id up to the last of `there`, gaps filled with ones that are to be taken out.
+// A SimulatedFleet numbers its devices without gaps: `there`, with gaps between ids filled by copies that are to be
+// removed.
 std::vector<fleet::DeviceProfile> without_gaps(std::span<const fleet::DeviceProfile> there) {
   std::vector<fleet::DeviceProfile> all;
   for (const fleet::DeviceProfile& device : there) {

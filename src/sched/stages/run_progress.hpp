@@ -1,8 +1,8 @@
 // Progress: how far a step is, and how long the rest of it will take.
 //
-// Until something is lost, the plan and the rates of the replicas tell. From the first loss on, the same plan is run
-// once more, on a SimulatedFleet of the devices that were there when the step began: stages overlap, so only a whole
-// step tells when its sequences would have passed. Afterwards that says what losses cost.
+// Until something is lost, the plan's forecast and the rates of the replicas tell. At the first loss the same plan is
+// rehearsed: run on a SimulatedFleet of the devices that were there when the step began. Stages overlap, so only such a
+// run tells when sequences would have passed. After the step, the difference to it is what losses have cost.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@ namespace cleave::sched::stages {
 
 struct StageRun;
 
-/// When what of a step was done, from its beginning.
+/// Times at which parts of a step were done, from its beginning.
 struct Course {
-  std::vector<Seconds> first_work, last_work;  ///< of each stage
-  std::vector<Seconds> opened;                 ///< of each stage: the first sequence's X and dY are there
-  std::vector<Seconds> passed;                 ///< of each stage: all sequences are through
-  std::vector<Seconds> summed;                 ///< of each device, by id: so is all that it sums; 0: it owns nothing
-  std::int64_t chunks = 0;                     ///< results that are back
-  std::vector<Seconds> pace;                   ///< when equal shares of them were back
+  std::vector<Seconds> first_work, last_work;  ///< of each stage: first tasklet sent, last one answered
+  std::vector<Seconds> opened;                 ///< of each stage: the first sequence's X and dY are at the server
+  std::vector<Seconds> passed;                 ///< of each stage: all sequences have passed
+  std::vector<Seconds> summed;                 ///< of each device, by id: its last sum was made; 0: it owns nothing
+  std::int64_t chunks = 0;                     ///< chunks whose result is back
+  std::vector<Seconds> pace;                   ///< when each of equal shares of all chunks was back
   Seconds end;
 };
 
@@ -32,7 +32,7 @@ class Progress {
 
   void begin();
 
-  // What happens to a stage, or on a device, is noted as it happens.
+  // Notes of what happens to a stage, or on a device, at the time of the call.
   void work_sent(std::int32_t s);
   void work_done(std::int32_t s);
   void stage_opened(std::int32_t s);
@@ -40,24 +40,25 @@ class Progress {
   void device_summed(std::int32_t id);
   void chunk_done();
 
-  /// Runs the step as it would be without losses, once.
+  /// Simulates the step as it would have been without losses, unless that was done before.
   void rehearse();
-  /// That step; null until it was run.
+  /// The course of that step; null before rehearse().
   [[nodiscard]] const Course* undisturbed() const { return undisturbed_.get(); }
-  /// The time at which that step would be as far as this one is now.
+  /// The time at which that step was as far as this one is now. Requires: rehearse().
   [[nodiscard]] Seconds undisturbed_time() const;
 
-  /// Bytes of results that a stage's replicas still owe.
+  /// Bytes of results that a stage's replicas still have to send in the open round.
   double left_of(std::int32_t s);
-  /// For how long a stage and those above have sequences to send, at the rates of the replicas that are left.
+  /// For how long the replicas of stage `from` or above still send results, at the uplinks of those that are left.
   Seconds time_left(std::int32_t from);
-  /// From now, until the first, or the last, sequence's X and dY at a stage are there; until the step ends.
+  /// Forecasts from now: until X and dY of a stage's first sequence are at the server, until those of its last one are,
+  /// until the step ends.
   Seconds opens_in(std::int32_t s);
   Seconds passes_in(std::int32_t s);
   Seconds passes_in(std::int32_t s, Seconds at_rates);  ///< at_rates: time_left(s)
   Seconds ends_in();
 
-  /// The report of a step that has ended tells what losses cost, beside the same step without them.
+  /// After the step: reports what losses have cost, against the same step without them.
   void weigh_losses();
 
  private:

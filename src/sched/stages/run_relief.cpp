@@ -1,4 +1,4 @@
-// Which owner is the last, what it can spare, and whether others would be done sooner.
+// Which owner will be the last, which sequences it can give away, and whether others would be done sooner.
 #include "stages/run_relief.hpp"
 
 #include <algorithm>
@@ -11,14 +11,14 @@ namespace cleave::sched::stages {
 
 namespace {
 
-constexpr double kReliefEvery = 0.01;  // of a step
-// Of a step, for each moment at which something was lost: how late an owner may be. Sums in parts are larger, and with
-// more owners there is more to lose.
+constexpr double kReliefEvery = 0.01;  // share of a step
+// How late an owner may be before it is relieved, as a share of a step, for each moment at which something was lost.
+// Relief has a cost: partial sums are larger, and with more owners there is more to lose.
 constexpr double kLate = 0.02, kMostLate = 0.05;
-constexpr double kReliefInTime = 1.03;     // times the time that is left, when others should be done
-constexpr double kGain = 0.5;              // of how late it may be, by which it must be sooner
-constexpr int kMostReliefs = 4;            // at a time
-constexpr std::int32_t kMostHandedOn = 1;  // what an owner sums is given to others
+constexpr double kReliefInTime = 1.03;     // others should be done within this x the time left
+constexpr double kGain = 0.5;              // share of late_by() by which others must be done sooner
+constexpr int kMostReliefs = 4;            // owners relieved at a time
+constexpr std::int32_t kMostHandedOn = 1;  // times that the same sums are taken from a late owner
 constexpr std::int64_t kNext = 2;          // sequences that an owner keeps in any case: they are on their way
 
 }  // namespace
@@ -73,8 +73,8 @@ std::optional<Relief::LateOwner> Relief::latest_owner(std::span<const Candidate>
     if (of.closed || of.lost || of.left == 0 || of.handed_on >= kMostHandedOn) continue;
     if (of.device == kServer || !run_.book(of.device).present) continue;
     const Candidate& on = *std::ranges::lower_bound(all, of.device, {}, &Candidate::device);
-    // Operands come in the gaps that sequences leave which pass; after those they have the link for themselves. What it
-    // stands in for comes after what was planned for it.
+    // Operands come in the gaps that passing sequences leave on the downlink; when these have passed, they have all of
+    // it. Work for the device's roles as a stand-in comes after its planned work.
     const double gaps = on.visits_left > 0 ? 1 - std::min(0.99, on.down_visits / on.visits_left) : 1;
     const double passed = passes[static_cast<std::size_t>(of.stage)];
     const auto read_when = [&](double reads, double computes) {
@@ -159,7 +159,7 @@ bool Relief::relieve_one() {
   const SharedInterface interface = run_.candidates.interface_of(all);
   all = run_.candidates.with_server(std::move(all), {});
   const double target = late->end - kGain * late_by().value();
-  // It keeps what it can do in time, if its partial sums are not too late whatever it keeps.
+  // The owner keeps as many sequences as it can sum in time; none, if its partial sums would be late in any case.
   const double grows =
       of.partial ? 1
                  : static_cast<double>(plan::sum_bytes(run_.work.wire)) / static_cast<double>(size_of(run_.work.wire));
@@ -214,7 +214,7 @@ bool Relief::relieve_one() {
   ++of.handed_on;
   const SharedOut& chosen = keeps ? some : all_of_it;
   run_.recovery.deal_out(s, partial, its, chosen.parts.front(), kNoLoss, run_.fleet.now() + chosen.by, of.handed_on);
-  // deal_out() may have moved the owners.
+  // `of` is not used any more: deal_out() may have moved the owners in memory.
   if (!keeps) {
     --run_.at(s).gradients_left;
   } else if (run_.owner[static_cast<std::size_t>(index)].left == 0) {
@@ -225,7 +225,7 @@ bool Relief::relieve_one() {
 
 void Relief::relieve() {
   next_ = run_.fleet.now() + run_.progress.undisturbed()->end * kReliefEvery;
-  // While sequences pass, forecasts are not sure enough: what is taken from one is late at another.
+  // While sequences pass, forecasts are too uncertain: sequences taken from one owner would be late at another.
   if (run_.at(run_.lowest).backward_left > 0) return;
   for (int k = 0; k < kMostReliefs && relieve_one(); ++k) {}
   run_.look_at_pairs();

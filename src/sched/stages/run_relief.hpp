@@ -1,7 +1,8 @@
-// Relief: owners that would hold up the step, once something has been lost, give sequences to others.
+// Relief: once something has been lost, owners that would hold up the step give sequences to other devices.
 //
-// What is lost early goes to whoever has memory then, and may be slow; later, quicker devices are done with work of
-// their own. What an owner has summed stays its own: it sends partial sums, and others sum the rest.
+// Early losses go to devices that have memory at that time, and these may be slow. Later, quicker devices have done
+// work of their own, and have room. A relieved owner keeps what it has summed: it sends partial sums, and others sum
+// the rest.
 #pragma once
 
 #include <cstdint>
@@ -27,31 +28,33 @@ class Relief {
  private:
   struct LateOwner {
     std::int32_t index = 0;
-    double end = 0;   // from now: its sums are expected
-    double sums = 0;  // seconds of its device's uplink for its sums, and for all that its device sends until then
-    double all_sums = 0;
-    double loading = 0;  // seconds until its weights are there
-    double up_busy = 0;  // seconds until its device's uplink has sent what is ready
-    double pace = 0;     // seconds a sequence, beside what is more urgent
+    double end = 0;       // seconds from now until its sums are at the server
+    double sums = 0;      // seconds of its device's uplink for its sums
+    double all_sums = 0;  // the same for all sums that the device sends until then
+    double loading = 0;   // seconds until its weights are there
+    double up_busy = 0;   // seconds until its device's uplink has sent what is ready
+    double pace = 0;      // seconds of downlink a sequence, in the gaps of what is more urgent
   };
-  // Seconds for which a device's downlink, processor and uplink have work.
+  // Seconds of work for a device's downlink, processor and uplink.
   struct Busy {
     double reads = 0, computes = 0, sums = 0;
   };
   // How late an owner may be before it is relieved.
   [[nodiscard]] Seconds late_by() const;
-  // From now, until the step is to end, and whatever stands in for others.
+  // Seconds from now until the step is to end, or until the last stand-in's sums are due if that is later.
   double due_in();
-  // What a stand-in's device is to do for others that it stands in for, once it has done its part for this one.
+  // Work of a stand-in's device for its later roles as a stand-in, which come after this one.
   Busy stood_in_after(const OwnerState& of);
-  // The owner whose sums will come last, of those that still have sequences to sum.
+  // The owner whose sums will come last, of those that still have sequences to sum; none where it is not late.
   std::optional<LateOwner> latest_owner(std::span<const Candidate> all);
-  // Where it would hold up the step, others take what it can spare. False: nobody would be much sooner.
+  // Gives sequences of the latest owner, or its whole role, to others. False: none is late, or nobody would be much
+  // sooner.
   bool relieve_one();
-  // A sum under way that is for one owner only.
+  // Whether a sum under way is for one owner only.
   bool is_alone(const Purpose& sum) const;
-  // Its sequences that are neither summed nor next; what is sent of them is forgotten.
+  // The sequences that an owner has not summed, without the first `keeps` of them.
   std::vector<std::int64_t> spare_of(std::int32_t index, std::int64_t keeps);
+  // Forgets what an owner was sent, or is to be sent, of these sequences.
   void forget_sums(std::int32_t index, const std::vector<bool>& of_these);
 
   StageRun& run_;

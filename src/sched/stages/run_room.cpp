@@ -1,4 +1,4 @@
-// Memory of devices while a step runs: who gives some back, and who lends some.
+// Memory of devices while a step runs: which roles free it, and which lend some.
 #include <algorithm>
 
 #include "stages/stage_run.hpp"
@@ -20,7 +20,7 @@ void StageRun::retire_replicas() {
   for (std::int32_t s = 0; s <= top(); ++s) {
     if (progress.left_of(s) > 0 || witnesses.has_pairs(s)) continue;
     for (Host& host : at(s).hosts) {
-      if (host.retired || host.kept_slots < host.kept_all) continue;  // there are sums to make of what it keeps
+      if (host.retired || host.kept_slots < host.kept_all) continue;  // values that it keeps are still to be summed
       host.retired = true;
       give_back(host.places, host.device, places(at(s).cost, host));
       host.forward_all = host.backward_all = host.forward_slots = host.backward_slots = kLeastSlots;
@@ -77,7 +77,8 @@ void StageRun::leave_role(const OwnerState& of) {
   pass_on_room(of);
 }
 
-// What is at work on a sequence has its room in one role of a device at a stage: the next one takes it over.
+// One owner of a stage on a device holds OwnerCost::at_work for all of them. When its role ends, the next one takes
+// that memory over.
 void StageRun::pass_on_room(const OwnerState& of) {
   const bool had_room = !of.shares_room || of.room.valid();
   if (of.room.valid()) give_back(of.room, of.device, of.cost.at_work);

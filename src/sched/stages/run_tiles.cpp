@@ -1,4 +1,4 @@
-// Stages that run in tiles: what their scheduler is told, and what the others are told when it is done.
+// Stages that run in tiles: what the scheduler of tiles is told, and what other stages are told when it is done.
 #include "stages/run_tiles.hpp"
 
 #include <functional>
@@ -26,7 +26,7 @@ void StagesInTiles::begin() {
   run_.progress.work_sent(stage_);
 }
 
-// Numbers of tasklets go on from each other.
+// Both schedulers number tasklets from one sequence of numbers.
 void StagesInTiles::with_scheduler(const std::function<void(Scheduler&)>& act) {
   scheduler_->number_from(TaskletId(run_.next_id));
   act(*scheduler_);

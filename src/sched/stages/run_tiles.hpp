@@ -1,6 +1,6 @@
-// StagesInTiles: a round whose stage runs in tiles (plan::Stage::tiles). The scheduler of tiles runs its operations,
-// all sequences at once, forward and back in rounds of their own. What passes between it and other stages are the
-// boundaries at the server.
+// StagesInTiles: a round whose stage runs in tiles (plan::Stage::tiles). The scheduler of tiles runs the stage's
+// operations for all sequences at once, forward in one phase and backward in a later one. Other stages see only the
+// boundaries, which are at the server.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,14 @@ class StagesInTiles {
 
   /// A step begins: nothing runs in tiles yet.
   void clear() { stage_ = kNobody; }
-  /// The stage of the open round.
+  /// Begins the stage of the open round.
   void begin();
   [[nodiscard]] bool under_way() const { return stage_ != kNobody; }
   [[nodiscard]] bool has(OpId op) const { return part_.contains(op); }
   [[nodiscard]] Seconds deadline() const { return scheduler_->part_deadline(); }
-  /// What is ready is sent; the end of it all is noticed.
+  /// Sends what is ready; ends the stage when all its operations are done.
   void advance();
-  /// Whether an event is for what runs in tiles alone.
+  /// Handles an event of a stage in tiles. True: it concerns nothing else.
   bool take(const Event& event);
   /// Returns how many kernels of the server are under way.
   std::int64_t give_up();
@@ -39,8 +39,8 @@ class StagesInTiles {
 
   StageRun& run_;
   std::optional<Scheduler> scheduler_;
-  std::int32_t stage_ = kNobody;  // that is under way
-  OperationSet part_;             // its operations, one way
+  std::int32_t stage_ = kNobody;  // the stage under way
+  OperationSet part_;             // its operations of this phase
 };
 
 }  // namespace cleave::sched::stages

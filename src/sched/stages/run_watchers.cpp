@@ -1,4 +1,4 @@
-// Which sums are made again, by whom, and how they are compared.
+// Which sums are made again, by which watchers, and how they are compared.
 #include "stages/run_watchers.hpp"
 
 #include <algorithm>
@@ -13,14 +13,15 @@ namespace {
 
 using plan::PieceSlice;
 
-constexpr std::int64_t kOfSums = 1 << 20, kChoice = kOfSums + 1;  // draws, beside those of run_witness.cpp
-constexpr double kLeastShare = 0.01;                              // of a gradient, that is worth reading everything for
-constexpr double kInTime = 0.85;                                  // of what the step has left
-constexpr double kOwnersAlone = 0;                                // the same, where nothing may be read for it
+constexpr std::int64_t kOfSums = 1 << 20, kChoice = kOfSums + 1;  // purposes of draws, unlike those of run_witness.cpp
+constexpr double kLeastShare = 0.01;  // share of a gradient below which a watcher is not worth the operands it reads
+// The time within which a watcher must be done, as a share of what is left of the step.
+constexpr double kInTime = 0.85;
+constexpr double kOwnersAlone = 0;  // none: only owners of the same gradient, which read everything anyway
 constexpr double kAnyTime = std::numeric_limits<double>::infinity();
-constexpr double kOfServer = 0.6;  // of its time, that it may sum along
-constexpr double kNoWeights = 2;   // what a share is worth that needs none
-constexpr double kUnlike = 0.5;    // by which draws may change who is best
+constexpr double kOfServer = 0.6;  // share of the step's time that the server may spend on sums
+constexpr double kNoWeights = 2;   // factor of a candidate's score that needs no weights
+constexpr double kUnlike = 0.5;    // share of a score that is drawn
 
 std::vector<PieceSlice> common(const std::vector<PieceSlice>& a, const std::vector<PieceSlice>& b) {
   std::vector<PieceSlice> both;
@@ -33,7 +34,7 @@ std::vector<PieceSlice> common(const std::vector<PieceSlice>& a, const std::vect
   return both;
 }
 
-// What is left of ranges without others.
+// Set difference: `ranges` without `others`.
 std::vector<PieceSlice> without(std::vector<PieceSlice> ranges, const std::vector<PieceSlice>& others) {
   for (const PieceSlice& other : others) {
     std::vector<PieceSlice> left;
@@ -63,13 +64,13 @@ void Watchers::watch() {
   server_left_ = Flops(run_.options.stages.server.compute.value() * run_.plan.forecast.value() * kOfServer);
   std::vector<Unwatched> sums = drawn_sums();
   for (const double within : {kOwnersAlone, kInTime}) {
-    // Who has most left has fewest to choose from, so it chooses first.
+    // The gradient with most left to watch has the fewest candidates, so it comes first.
     std::ranges::stable_sort(sums, std::greater<>{}, [&](const Unwatched& of) { return elements_of(of, of.rest); });
     for (Unwatched& of : sums) {
       while (const std::optional<Watcher> watcher = best_watcher(of, within)) take(of, *watcher);
     }
     std::erase_if(sums, [](const Unwatched& of) { return of.rest.empty(); });
-    // Where the server has time for all that owners leave, nobody else need read anything.
+    // If the server has time for all that owners do not watch, no other device need read anything.
     Flops left(0);
     for (const Unwatched& of : sums) left += flops_of(of);
     if (left <= server_left_) break;
@@ -97,8 +98,8 @@ std::vector<Watchers::Unwatched> Watchers::drawn_sums() {
   return sums;
 }
 
-// What nobody can watch in time: the server takes what would be latest, as far as its own time goes, and beyond that
-// where it would still be done sooner.
+// Of what nobody can watch in time, the gradient that would be latest comes first. The server takes it while it has
+// time left, or if it would still be done sooner than the best device; otherwise that device does.
 void Watchers::watch_rest(std::vector<Unwatched>& sums) {
   for (;;) {
     std::erase_if(sums, [](const Unwatched& of) { return of.rest.empty(); });
@@ -141,7 +142,7 @@ double Watchers::elements_of(const Unwatched& of, std::span<const PieceSlice> sl
   return slices.empty() ? 0 : plan::owner_cost(run_.work, run_.at(of.stage).cost, slices, run_.plan.chunk).elements;
 }
 
-// The first of these slices, up to so many elements.
+// The first `elements` elements of these slices.
 std::vector<PieceSlice> Watchers::first_of(const Unwatched& of, const std::vector<PieceSlice>& slices,
                                            double elements) {
   std::vector<PieceSlice> first;
@@ -167,7 +168,8 @@ void Watchers::begin_watching(const Unwatched& of, const Watcher& watcher) {
   add_watched(index, watcher.slices);
 }
 
-// Whoever takes most soonest. Owners of the same gradient read everything anyway, so they need room alone.
+// The candidate that takes most elements soonest. Owners of the same gradient read everything anyway, so for them only
+// memory counts.
 std::optional<Watchers::Watcher> Watchers::best_watcher(const Unwatched& of, double within) {
   if (of.rest.empty()) return std::nullopt;
   const plan::StageCost& cost = run_.at(of.stage).cost;
@@ -224,7 +226,7 @@ std::optional<Watchers::Watcher> Watchers::best_watcher(const Unwatched& of, dou
   return chosen;
 }
 
-// Of its sums, and of what its replica holds for them of sequences that are open beyond the least number.
+// Memory of a watcher's sums, and of what a replica holds for them of each open sequence beyond the least number.
 Bytes Watchers::memory_for(std::int32_t s, const Watcher& watcher) {
   const plan::StageCost& cost = run_.at(s).cost;
   plan::OwnerCost sums = plan::owner_cost(run_.work, cost, watcher.slices, run_.plan.chunk);
@@ -239,7 +241,7 @@ Bytes Watchers::memory_for(std::int32_t s, const Watcher& watcher) {
   return needed + (watcher.replica ? run_.places_beside(cost, *host, each) : Bytes(0));
 }
 
-// Who turns out to have no room for it is full.
+// A device that turns out to have no memory for it is not asked again.
 void Watchers::take(Unwatched& of, const Watcher& watcher) {
   if (watcher.slices.empty()) {
     of.full.insert(watcher.device);
@@ -276,7 +278,7 @@ void Watchers::add_watched(std::int32_t index, const std::vector<PieceSlice>& sl
   of.watched.insert(of.watched.end(), slices.begin(), slices.end());
 }
 
-// Of an owner that sums these slices as well.
+// The cost of an owner that sums `slices` too.
 plan::OwnerCost Watchers::cost_with(const OwnerState& of, const std::vector<PieceSlice>& slices) {
   std::vector<PieceSlice> held = of.slices;
   held.insert(held.end(), of.watched.begin(), of.watched.end());
@@ -285,7 +287,7 @@ plan::OwnerCost Watchers::cost_with(const OwnerState& of, const std::vector<Piec
   return plan::owner_cost(run_.work, run_.at(of.stage).cost, held, run_.plan.chunk);
 }
 
-// An owner on the device that reads the same sequences, and is not loaded yet.
+// The index of an owner on the device that reads the same sequences, and is not loaded yet; kNobody if there is none.
 std::int32_t Watchers::owner_like(std::int32_t id, const OwnerState& like) {
   for (const std::int32_t index : run_.at(like.stage).owners) {
     const OwnerState& of = run_.owner[static_cast<std::size_t>(index)];
@@ -336,7 +338,7 @@ void Watchers::compare(std::int32_t first) {
 void Watchers::ask_for_digests(std::int32_t index) {
   const std::int32_t s = run_.owner[static_cast<std::size_t>(index)].stage,
                      id = run_.owner[static_cast<std::size_t>(index)].device;
-  if (id != kServer && !run_.book(id).present) return;  // stop() sees to it
+  if (id != kServer && !run_.book(id).present) return;  // recovery calls stop()
   bool waits = false;
   const std::vector<std::int32_t> owners = run_.at(s).owners;
   for (const std::int32_t first : owners) {
@@ -383,7 +385,7 @@ void Watchers::digest_in(const Purpose& purpose) {
   if (!of.watched.empty()) ask_for_digests(purpose.owner);
 }
 
-// Asked again, a device that refuses would refuse for ever.
+// It is not asked again: a device that refuses would refuse for ever.
 void Watchers::digest_lost(const Purpose& purpose) {
   OwnerState& of = run_.owner[static_cast<std::size_t>(purpose.owner)];
   --of.open;

@@ -1,8 +1,9 @@
-// Watchers: sums made again by owners that watch others (docs/security.md, "A second device").
+// Watchers: second devices that make an owner's sums again (docs/security.md, "A second device").
 //
-// Who watches reads the same operands and sums the same units over the same sequences; when an owner's sums are at the
-// server, it returns a digest of them. Owners of the same gradient read everything anyway, so they are asked first, and
-// the owners of a gradient are drawn together. What nobody watches of sums that were drawn, the server sums itself.
+// A watcher is an owner that also sums slices of other owners, over the same sequences. When the sums of such an owner
+// are at the server, the watcher returns a digest of its own. Owners of the same gradient read all operands anyway, so
+// they are asked first; therefore all owners of a gradient are drawn together. Drawn sums that nobody watches are made
+// again by the server.
 #pragma once
 
 #include <cstdint>
@@ -22,42 +23,42 @@ class Watchers {
   explicit Watchers(StageRun& run) : run_(run) {}
 
   void begin();
-  /// Owners of the open round that are drawn get others that watch them.
+  /// Draws owners of the open round, and finds watchers for them.
   void watch();
-  /// No owner watches others that is not done.
+  /// No watcher, nor the server, still has sums to compare.
   [[nodiscard]] bool empty() const { return sums_ == 0; }
 
-  /// The sums of an owner are at the server.
+  /// The sums of an owner are at the server: the server sums what nobody watches of them.
   void compare(std::int32_t first);
-  /// An owner is done, or gone: who watches its stage may have waited for it.
+  /// An owner of a stage is done or gone: asks the stage's watchers that have summed everything.
   void ask(std::int32_t s);
-  /// Who watches is asked for digests of what is at the server, when it has summed all.
+  /// A watcher has summed everything: asks it for digests of what is at the server.
   void ask_for_digests(std::int32_t index);
   void digest_in(const Purpose& purpose);
-  /// A message was lost, or the device refused; of one that is gone recovery stops the watch.
+  /// A message was lost, or the device refused: it watches no more. (If the device is gone, Recovery calls stop().)
   void digest_lost(const Purpose& purpose);
-  /// It cannot go on: others do, or the server.
+  /// An owner watches no more: the server sums in its place what nobody else watches.
   void stop(std::int32_t index);
 
  private:
-  /// Of a gradient that is drawn, what nobody watches yet.
+  /// A gradient that is drawn, and what nobody watches of it yet.
   struct Unwatched {
     std::int32_t stage = 0;
-    std::vector<std::int32_t> firsts;  // that sum it
-    std::vector<plan::PieceSlice> rest;
-    std::set<std::int32_t> full{};  // devices that have less room than it seemed
+    std::vector<std::int32_t> firsts;    // its owners
+    std::vector<plan::PieceSlice> rest;  // not watched yet
+    std::set<std::int32_t> full{};       // devices that turned out to have no room
   };
-  /// A device that could: as an owner that is widened, or in a new role.
+  /// A device that could watch some of it: `widened` is the owner on it that would, or kNobody for a new role.
   struct Watcher {
     std::int32_t device = kNobody, widened = kNobody;
     bool replica = false;
-    double late = 0;  // when it has read and summed, of the time that it may take
+    double late = 0;  // time until it would be done, as a share of what is left of the step
     std::vector<plan::PieceSlice> slices{};
   };
   std::vector<Unwatched> drawn_sums();
-  // What nobody can watch in time.
+  // Finds watchers for what nobody can watch in time: the server, or devices that will be late.
   void watch_rest(std::vector<Unwatched>& sums);
-  // `within`: a share of the time that the step has left.
+  // `within`: the time that it may take, as a share of what is left of the step.
   std::optional<Watcher> best_watcher(const Unwatched& of, double within);
   Bytes memory_for(std::int32_t s, const Watcher& watcher);
   void take(Unwatched& of, const Watcher& watcher);
@@ -75,8 +76,8 @@ class Watchers {
   void watched_all(std::int32_t index);
 
   StageRun& run_;
-  std::int64_t sums_ = 0;  // owners that watch others and are not done, and ranges that the server is to compare
-  Flops server_left_;      // that it may do for sums in this step
+  std::int64_t sums_ = 0;  // watchers that are not done, and ranges that the server still has to compare
+  Flops server_left_;      // FLOP that the server may still spend on sums in this step
 };
 
 }  // namespace cleave::sched::stages

@@ -1,4 +1,4 @@
-// Which visits are made again, by whom, and how long that may take.
+// Which visits are made again, by which devices, and how long that may take.
 #include "stages/run_witness.hpp"
 
 #include <algorithm>
@@ -12,13 +12,13 @@ namespace cleave::sched::stages {
 
 namespace {
 
-// Draws for one subject.
+// Purposes of the draws for one subject.
 enum Draw : std::int64_t { kIsDrawn = 0, kByServer = 1, kFirstOfDevices = 2 };
 
-constexpr std::int64_t kMostPlaces = 1;    // that a replica keeps for visits made again
-constexpr std::int64_t kDevicesAsked = 2;  // before the server does it
-constexpr double kMostOften = 4;           // a replica is drawn so many times as often as another, at most
-constexpr double kWitnessPatience = 2;     // a witness is late after so many times what it takes alone
+constexpr std::int64_t kMostPlaces = 1;    // slots that a replica sets aside for visits made again
+constexpr std::int64_t kDevicesAsked = 2;  // devices asked, one after another, before the server is the witness
+constexpr double kMostOften = 4;           // a replica is drawn at most this many times as often as another
+constexpr double kWitnessPatience = 2;     // a witness is late after this x the time that it takes on an idle device
 constexpr Seconds kLeastPatience{1.0};
 
 }  // namespace
@@ -122,7 +122,8 @@ bool Witnesses::ask_one(std::int64_t id, Pair& pair) {
   return true;
 }
 
-// With a chance that falls with how long it would take, after the visits that it has in hand to be made again.
+// Draws a replica with a probability that is inverse to the time in which it would be done, behind the visits that it
+// is to make again already.
 Host* Witnesses::draw(std::int64_t id, const Pair& pair, const std::vector<Host*>& able) {
   const plan::PanelRun run = run_of(pair);
   in_hand_.resize(run_.device.size(), 0.0);
@@ -142,7 +143,7 @@ Host* Witnesses::draw(std::int64_t id, const Pair& pair, const std::vector<Host*
   return able[chosen];
 }
 
-// X of all rows, and on the way back what comes from above; then a digest.
+// Down: X of all rows, and backward dY too (of a part of the head: maxima and sums). Up: a digest.
 plan::PanelRun Witnesses::run_of(const Pair& pair) {
   const plan::StageCost& cost = run_.at(pair.stage).cost;
   plan::PanelRun run;
@@ -206,7 +207,7 @@ void Witnesses::ask_another(const Purpose& purpose) {
   give_place_back(pair);
   pair.witness = kNobody;
   waiting_[static_cast<std::size_t>(pair.stage)].insert(purpose.pair);
-  if (!run_.recovery.is_pending()) ask(pair.stage);  // else when those that are gone are replaced
+  if (!run_.recovery.is_pending()) ask(pair.stage);  // otherwise recovery asks, once lost devices are replaced
 }
 
 Seconds Witnesses::late_at(const Pair& pair) const {
@@ -216,7 +217,7 @@ Seconds Witnesses::late_at(const Pair& pair) const {
 Seconds Witnesses::late_at() const {
   Seconds next(std::numeric_limits<double>::infinity());
   if (!run_.options.quorum || !run_.options.quorum->timed || !run_.only_pairs_left()) return next;
-  // Those that wait for a place get one when another is done, or replaced.
+  // Visits without a witness get one when another witness is done or replaced.
   for (const auto& [id, pair] : visits_) {
     if (pair.witness == kNobody) continue;
     next = std::min(next, late_at(pair));

@@ -1,8 +1,8 @@
-// Witnesses: visits made again by second devices (docs/security.md, "A second device").
+// Witnesses: second devices that make visits again (docs/security.md, "A second device").
 //
-// A replica of the same stage takes the operands of the whole visit, in the gaps of its downlink, and returns a digest
-// of the answers. It is asked when the last answer is in. Where no replica may be asked, and for a few visits that are
-// drawn, the server does it.
+// When the last result of a drawn visit is in, another replica of the stage is sent all its operands, in the gaps of
+// that replica's downlink, and returns a digest of the results. Where no replica may be asked, and for a few visits
+// that are drawn for it, the server is the witness.
 #pragma once
 
 #include <cstdint>
@@ -23,33 +23,33 @@ class Witnesses {
 
   void begin();
 
-  /// What is drawn for is numbered from here on in this step.
+  /// The number of this step's first subject: visits and owners that may be drawn are numbered from here on.
   [[nodiscard]] std::int64_t draws() const { return draws_; }
   [[nodiscard]] bool is_drawn(std::int64_t subject) const;
-  /// Two devices that may be paired.
+  /// Whether one device may be the other's witness: collusion.hpp.
   [[nodiscard]] bool apart(std::int32_t one, std::int32_t other) const;
 
   /// No visit waits for a witness, or for its answer.
   [[nodiscard]] bool empty() const { return visits_.empty(); }
   [[nodiscard]] bool has_pairs(std::int32_t s) const;
 
-  /// Places for what is made again: of those for sequences on their way back that a replica could do without, and of
-  /// memory that no role has.
+  /// Sets slots of a replica aside for visits made again: backward slots beyond the least number.
   static void keep_slots(Host& host);
+  /// Gives replicas such slots from memory that no role takes.
   void add_slots();
 
-  /// A visit is through with this tasklet: if it is drawn, a replica of the stage makes it again.
+  /// A visit ended with this tasklet: if it is drawn, a witness makes it again.
   void visit_done(const Purpose& last, bool back);
-  /// The visits of a stage that wait for a witness go to whoever has room.
+  /// Visits of a stage that wait for a witness get one where a replica has a slot.
   void ask(std::int32_t s);
-  /// Of all stages: whoever had no room while sequences passed has some now.
+  /// The same for all stages: replicas that had no slots while sequences passed may have some now.
   void ask_waiting();
   /// A witness has answered.
   void settle(const Purpose& purpose);
-  /// Its device is gone, or will not answer.
+  /// The device of a witness is gone, or will not answer: another one is asked.
   void ask_another(const Purpose& purpose);
 
-  /// When the next of them is late, if only second devices are waited for.
+  /// When the next witness is late; infinite while anything else than second devices is waited for.
   [[nodiscard]] Seconds late_at() const;
   void replace_late();
 
@@ -59,10 +59,10 @@ class Witnesses {
     std::int32_t stage = 0;
     std::int64_t sequence = 0;
     bool back = false;
-    std::int32_t witness = kNobody;  // kNobody: none has room yet
-    bool lent = false;               // it has a sequence's place on its device
-    std::int64_t attempts = 0;       // of devices
-    Seconds since{}, takes{};        // asked; it takes, alone
+    std::int32_t witness = kNobody;  // kNobody: none has a slot yet
+    bool lent = false;               // it has a sequence's slot, since its device has none for witnesses
+    std::int64_t attempts = 0;       // devices that were asked
+    Seconds since{}, takes{};        // when it was asked; how long it takes on an idle device
   };
   bool ask_one(std::int64_t id, Pair& pair);
   Host* draw(std::int64_t id, const Pair& pair, const std::vector<Host*>& able);
@@ -73,9 +73,9 @@ class Witnesses {
 
   StageRun& run_;
   std::int64_t draws_ = 0;
-  std::map<std::int64_t, Pair> visits_;          // by their numbers in draws
-  std::vector<std::set<std::int64_t>> waiting_;  // of each stage: those that no device has room for
-  std::vector<double> in_hand_;                  // seconds, of each device
+  std::map<std::int64_t, Pair> visits_;          // drawn visits that are not settled, by their numbers
+  std::vector<std::set<std::int64_t>> waiting_;  // of each stage: visits that wait for a witness
+  std::vector<double> in_hand_;                  // of each device: seconds of visits that it is to make again
 };
 
 }  // namespace cleave::sched::stages

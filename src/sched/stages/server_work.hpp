@@ -18,12 +18,13 @@ class ServerWork {
 
   /// Forgets the last step and starts what waits for nothing: embeddings among it.
   void begin();
-  /// Who adds to a parameter's gradient, beside the embeddings' own kernel; before begin().
+  /// One more source adds to a parameter's gradient, beside the kernel of the embeddings. Before begin().
   void expect_source(TensorId parameter);
+  /// A source of a parameter's gradient has added all that it has.
   void source_done(TensorId parameter);
-  /// The gradient of what the lowest stage reads is complete.
+  /// The gradient of what the lowest stage reads is complete: starts the gradients of the embeddings.
   void residual_gradient_done();
-  /// True: the embeddings of the batch are there.
+  /// A kernel is done: starts those that waited for it. Returns whether the embeddings of the batch are complete now.
   bool kernel_done(OpId op);
   /// Updates of parameters wait, until release_updates().
   void hold_updates() { held_ = true; }
@@ -31,28 +32,28 @@ class ServerWork {
   [[nodiscard]] bool holds_updates() const { return held_; }
   /// Kernels that were started and are not done.
   [[nodiscard]] std::int64_t under_way() const { return under_way_; }
-  /// One of them is done, and nothing follows from it.
+  /// A kernel of a step that was given up is done: nothing follows.
   void done_unused() { --under_way_; }
+  /// All kernels of the step are done.
   [[nodiscard]] bool complete() const { return left_ == 0; }
-  /// Some embedding is trained, so the gradient of the residual stream is wanted at the bottom.
+  /// Some embedding is trained, so the lowest stage has to return dX.
   [[nodiscard]] bool trains_embeddings() const { return !embedding_gradients_.empty(); }
 
  private:
   static bool is_update(const model::Operation& op) { return op.phase == model::Phase::update; }
   void start(const model::Operation& op);
-  void release(OpId op);
   void start_ready(OpId op);
 
   Fleet& fleet_;
   const model::StepGraph& graph_;
   std::vector<OpId> first_, embedding_gradients_, updates_;
   std::vector<bool> of_embedding_;                               // operations that make embeddings
-  std::unordered_map<std::int64_t, std::int64_t> sources_;       // of a parameter
-  std::unordered_map<std::int64_t, std::vector<OpId>> readers_;  // updates that read a parameter's gradient
-  std::vector<std::vector<OpId>> followers_;                     // updates that wait for an update
-  std::vector<std::int64_t> waiting_, needed_;
-  std::unordered_map<std::int64_t, std::int64_t> open_;  // sources that are still to come
-  std::int64_t left_ = 0;
+  std::unordered_map<std::int64_t, std::int64_t> sources_;       // by parameter: how many add to its gradient
+  std::unordered_map<std::int64_t, std::vector<OpId>> readers_;  // by parameter: updates that read its gradient
+  std::vector<std::vector<OpId>> followers_;                     // of each operation: updates that wait for it
+  std::vector<std::int64_t> waiting_, needed_;           // of each update: inputs that are not there yet; all of them
+  std::unordered_map<std::int64_t, std::int64_t> open_;  // by parameter: sources that are not done
+  std::int64_t left_ = 0;                                // kernels of the step that are not done
   bool held_ = false;
   std::vector<OpId> ready_;  // updates that are held
   std::int64_t under_way_ = 0;

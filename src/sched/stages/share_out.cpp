@@ -1,4 +1,4 @@
-// The time by which all is done is searched; for a given time the cut of each lost slice that reads least is taken.
+// Searches the time by which everything is done; for a given time, takes for each lost owner the cut that reads least.
 #include "stages/share_out.hpp"
 
 #include <algorithm>
@@ -12,12 +12,12 @@ namespace {
 
 constexpr std::int64_t kMostRuns = 32;
 constexpr std::size_t kMostLookedAt = 1024;
-constexpr double kAlike = 0.1;         // difference of weights within a kind
-constexpr double kPrecision = 0.03;    // of the time that is searched
+constexpr double kAlike = 0.1;         // relative difference of weights within a kind
+constexpr double kPrecision = 0.03;    // relative precision of the time that is searched
 constexpr double kForever = 1e9;       // seconds
-constexpr double kLeastOfSums = 0.03;  // of slices: below, a device is not worth what it reads
-constexpr double kServersShare = 0.9;  // of the time, that it may take where it is asked first
-constexpr double kMargin = 4e6;        // bytes by which whole units may be more than a share
+constexpr double kLeastOfSums = 0.03;  // share of the slices below which a device is not worth what it reads
+constexpr double kServersShare = 0.9;  // share of the time that the server may take where it is asked first
+constexpr double kMargin = 4e6;        // bytes by which a share, rounded to whole units, may exceed the share
 
 double size_in_bytes(Bytes bytes) { return static_cast<double>(bytes.value()); }
 
@@ -30,13 +30,13 @@ struct Cut {
   std::vector<plan::OwnerCost> largest;  // of each kind
 };
 
-// What a device could do of a cut.
+// The number of sequences that a device could sum for a run.
 struct Offer {
   std::size_t candidate = 0;
   std::int64_t sequences = 0;
 };
 
-// Who is asked before whom.
+// The order in which candidates are asked: those without weights, which have to load them, last.
 enum class Turn : std::uint8_t { first, has_weights, loads };
 
 // A share of the slices that a device could sum over all sequences.
@@ -91,7 +91,7 @@ class Sharing {
     }
     order_.resize(lost.size());
     std::iota(order_.begin(), order_.end(), std::size_t{0});
-    // Who has most to load finds fewest devices: it chooses first.
+    // The owner with most weights has the fewest devices to choose from: it is first.
     std::ranges::stable_sort(order_, std::greater<>{}, [&](std::size_t i) { return size_in_bytes(all_[i].weights); });
   }
 
@@ -152,7 +152,7 @@ class Sharing {
     return cuts;
   }
 
-  // Everything that is done when it is `time`; what finds no room by then gets no parts.
+  // Parts that are done by `time`, of each lost owner; none where nobody has room by then.
   std::vector<std::vector<OwnerPart>> at(double time) const {
     std::vector<std::vector<OwnerPart>> all(lost_.size());
     Taken taken{.devices = std::vector<bool>(candidates_.size(), false)};
@@ -171,7 +171,7 @@ class Sharing {
     return all;
   }
 
-  // The fewest runs read least.
+  // The first cut that finds devices: cuts with fewer runs come first, and read less.
   Assignment by_runs(std::size_t i, std::span<const Cut> cuts, double time, const Taken& taken) const {
     for (const Cut& cut : cuts) {
       Assignment assignment = fill(i, cut, time, taken);
@@ -180,11 +180,11 @@ class Sharing {
     return {};
   }
 
-  // What is left for sums and weights of a device's memory, if it does something for a lost owner.
+  // Bytes of candidate k's memory for sums and weights, if it has a part of lost owner i.
   double room(std::size_t i, std::size_t k, Bytes at_work) const {
     return candidates_[k]->memory_for(lost_[i].stage) - (readers_[i][k].owns ? 0 : size_in_bytes(at_work));
   }
-  // Of its sequences, those that a device would have to be sent.
+  // The share of lost owner i's sequences that candidate k would have to be sent.
   double unread(std::size_t i, std::size_t k) const {
     return 1 - static_cast<double>(readers_[i][k].sequences) / static_cast<double>(lost_[i].sequences);
   }
@@ -192,16 +192,17 @@ class Sharing {
   static double computes_until(const Candidate& of, const Taken& taken) {
     return of.compute_busy + (of.is_server() ? taken.server : 0);
   }
-  // Of weights that it needs, bytes that it would have to be sent.
+  // Bytes of weights that a candidate would have to be sent.
   static double lacks(const Candidate& of, std::int32_t stage, Bytes weights) {
     return of.is_replica(stage) || of.is_server() ? 0 : size_in_bytes(weights);
   }
-  // What it has to read anyway comes first, and what has not passed yet cannot be read.
+  // Seconds from now until a candidate begins to read for its part: after its weights and what it reads anyway, and not
+  // before the first sequence has passed.
   double reads_from(std::size_t i, const Candidate& of, double loading) const {
     const double own = of.down_busy - of.down_visits;
     return std::max(loading + of.down_busy, lost_[i].opens.value() + own + of.down_visits / 2);
   }
-  // What a part on a candidate sends through the interface.
+  // Bytes of a part on candidate k through the interface.
   Traffic traffic_of(std::size_t i, std::size_t k, const plan::OwnerCost& cost, std::int64_t sequences) const {
     const LostSums& lost = lost_[i];
     const Candidate& of = *candidates_[k];
@@ -211,23 +212,23 @@ class Sharing {
                 unread(i, k) * static_cast<double>(sequences) * size_in_bytes(cost.operands),
             cost.elements * (partial ? static_cast<double>(plan::sum_bytes(work_.wire)) : wire())};
   }
-  // Whether all that passes the interface then does so in time.
+  // Whether the interface carries `before` and `more` within `time`.
   bool carries(const Traffic& before, const Traffic& more, double time) const {
     if (more.out == 0 && more.in == 0) return true;
     return interface_.out_busy + (before.out + more.out) / interface_.out <= time &&
            interface_.in_busy + (before.in + more.in) / interface_.in <= time;
   }
-  // Of a sequence in the mean.
+  // FLOP of a part for one sequence, on average.
   double flops(std::size_t i, std::size_t k, const plan::OwnerCost& cost) const {
     const double again = unread(i, k);
     return again * cost.alone.value() + (1 - again) * cost.beside.value();
   }
-  // When what a device sums already is sent. Its own operands go before those that are read again.
+  // Seconds from now until a candidate has sent the sums that it makes already, which come first.
   static double sums_in(const Candidate& of) {
     return std::max({of.up_busy, of.last_read, of.down_busy, of.compute_busy}) + of.sums_busy;
   }
 
-  // Which share of the slices each device could sum over all sequences by then: those first that have the weights.
+  // The share of the slices that each candidate could sum over all sequences by `time`, those with the weights first.
   std::vector<Whole> wholes(std::size_t i, double time, const Taken& taken) const {
     const LostSums& lost = lost_[i];
     const plan::OwnerCost& all = all_[i];
@@ -253,7 +254,7 @@ class Sharing {
                     (time - reads_from(i, of, loading) - reading) / (sending + its_weights / of.downlink),
                     (time - computes_until(of, taken) - computing - loading) / (sending + its_weights / of.downlink)});
       if (share < kLeastOfSums) continue;
-      // The server comes after devices that have the weights, unless it can take all of it as it comes.
+      // The server comes after devices that have the weights, unless it has time for all of it, and is to be first.
       const bool takes_all = share >= 1 && computes_until(of, taken) + computing <= kServersShare * time;
       list.push_back({k, share,
                       of.asked_first && takes_all     ? Turn::first
@@ -265,7 +266,7 @@ class Sharing {
     return list;
   }
 
-  // Shares of the slices over all sequences as far as they go, what is left in runs.
+  // First shares of the slices, each over all sequences; what is left after that, in runs.
   Assignment by_shares(std::size_t i, double time, Taken taken) const {
     const LostSums& lost = lost_[i];
     Assignment assignment;
@@ -274,7 +275,7 @@ class Sharing {
     for (const Whole& whole : wholes(i, time, taken)) {
       if (from >= 1) break;
       const double to = from + whole.share > 1 - kLeastOfSums / 2 ? 1 : from + whole.share;
-      if (to - from > whole.share * (1 + 1e-9)) continue;  // the last bit would be too much for it
+      if (to - from > whole.share * (1 + 1e-9)) continue;  // rounding up to 1 would be too much for this candidate
       const Candidate& of = *candidates_[whole.candidate];
       const bool replica = of.is_replica(lost.stage);
       auto slices = slices_of_share(work_, *lost.cost, lost.slices, from, to, chunk_);
@@ -337,7 +338,8 @@ class Sharing {
     return offers;
   }
 
-  // Devices that can do most first; the last of a run is the least able that can do what is left of it.
+  // Parts for the runs of a cut: candidates that can take most sequences come first, but the last part of a run goes to
+  // the candidate that can take the fewest, yet all that are left.
   Assignment fill(std::size_t i, const Cut& cut, double time, Taken taken) const {
     const LostSums& lost = lost_[i];
     std::vector<Offer> open;

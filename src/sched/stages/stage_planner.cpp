@@ -19,29 +19,34 @@ namespace cleave::sched::stages {
 
 namespace {
 
-constexpr double kTrusted = 1.25;  // a step may be quicker than its forecast by so much
-// The same where the server's interface binds: its bytes are known, and steps take 0.944 of their forecasts or more.
+// A step's forecast is at most this x its time: a candidate whose forecast is longer than this x the best time is not
+// rehearsed.
+constexpr double kTrusted = 1.25;
+// The same where the server's interface is the bottleneck: its bytes are known, and steps took at least 0.944 of their
+// forecasts.
 constexpr double kTrustedBehind = 1.07;
-// Layouts that are rehearsed in small fleets, at most.
+// Most candidates of a fleet.
 constexpr std::size_t kRehearsedLayouts = 400;
-// Until chunks have passed so many stages in all: about a second of a core.
+// Most passages of all rehearsals together: about a second of a core.
 constexpr std::int64_t kMostPassages = 1'000'000;
-// And of exchanges.
+// The share of these that exchanges may take, in addition.
 constexpr double kExchanges = 0.5;
-// And in larger fleets, where the chain of sequences takes no more of the step than this, or processors are this
-// unlike: forecasts know chains best, and what waits for slow processors least.
+// Candidates of a fleet that is not small are rehearsed up to this number of devices, if the chain of sequences takes
+// no more than kChain of the step, or the quickest processor is more than kUnlikeRates as fast as the slowest.
+// Forecasts are best for chains, and worst for waiting for slow processors.
 constexpr std::size_t kMostRehearsedDevices = 2048;
 constexpr double kChain = 0.75, kUnlikeRates = 2.5;
-// Beyond so many devices a passage takes longer, and planning is to take no more than some seconds.
+// With more devices than this a passage takes longer: fewer passages, so that planning takes no more than some seconds.
 constexpr std::size_t kManyDevices = 512;
 constexpr std::int64_t kPassagesOfMany = 500'000;
-// A few layouts are rehearsed of a step of many chunks too, with so many passages in all.
+// If a step has so many chunks that kMostPassages are not enough for this many layouts, these are rehearsed all the
+// same, with up to this many passages.
 constexpr std::int64_t kFewLayouts = 4, kPassagesOfFew = 2'000'000;
-// Fleets that leave devices out and are rehearsed, beside that of all.
+// Most fleets that leave devices out and are rehearsed, beside the fleet of all devices.
 constexpr std::size_t kSmallerFleets = 8;
-// Of so many of them not only their own plans are rehearsed, if they are too large to rehearse all as it is.
+// Of these, the number whose candidates are rehearsed too, not only their own plans (wants_candidates()).
 constexpr std::size_t kCandidatesOfSmaller = 2;
-// A core of 2.4 GHz rehearses about this many passages a second; between steps it may do so for this part of a step.
+// A core of 2.4 GHz rehearses about this many passages a second; between two steps it may take this share of a step.
 constexpr double kPassagesPerSecond = 500'000, kPartOfStep = 0.05;
 
 std::int64_t replicas_of(const plan::StagePlan& plan) {
@@ -50,7 +55,8 @@ std::int64_t replicas_of(const plan::StagePlan& plan) {
   return sum;
 }
 
-// Stages first, then whether sequences are kept, the length of chunks, groups of owners, replicas, owners.
+// How unlike two layouts are, for comparison: first in the number of stages, then in whether sequences are kept, the
+// length of chunks, groups of owners, replicas, owners.
 auto unlike(const plan::StagePlan& one, const plan::StagePlan& other) {
   const auto keeping = [](const plan::StagePlan& plan) {
     return std::ranges::any_of(plan.stages, [](const plan::Stage& stage) { return stage.kept_slots() > 0; });
@@ -67,7 +73,7 @@ std::vector<fleet::DeviceProfile> numbered(std::vector<fleet::DeviceProfile> dev
   return devices;
 }
 
-// Requires: they are in order of their ids.
+// The index of a device, as an id. Requires: `devices` is in order of ids.
 DeviceId place_in(const std::vector<fleet::DeviceProfile>& devices, DeviceId id) {
   const auto at = std::ranges::lower_bound(devices, id, {}, &fleet::DeviceProfile::id) - devices.begin();
   return DeviceId(static_cast<std::int32_t>(at));
@@ -81,9 +87,11 @@ void renumber(plan::StagePlan& plan, NumberOf number_of) {
   for (plan::GradientOwner& owner : plan.owners) owner.device = number_of(owner.device);
 }
 
-// Forecasts of stages are up to a quarter off where a stage has few replicas, so small fleets rehearse the best ones.
-// Where the server's interface binds, forecasts of candidates for yet fewer devices are lower than any step, and what
-// is left to choose first is how many devices take part: `own_plans` of larger fleets, nothing else.
+// Whether a fleet's plan is taken by its forecast, without a comparison with its other candidates. In small fleets
+// forecasts are off by up to a quarter, since stages have few replicas there. `own_plans`: the question is how many
+// devices take part, so of fleets that are not small only the plan of each is looked at. That is so first where the
+// server's interface is the bottleneck: there, forecasts of candidates for still fewer devices are shorter than any
+// step.
 bool settled(const plan::StageFleet& fleet, bool own_plans) {
   if (fleet.devices.size() <= plan::kSmallFleet) return false;
   if (fleet.devices.size() > kMostRehearsedDevices || own_plans) return true;
@@ -92,8 +100,8 @@ bool settled(const plan::StageFleet& fleet, bool own_plans) {
   return fleet.plan.chain > fleet.plan.forecast * kChain && quickest.compute <= slowest.compute * kUnlikeRates;
 }
 
-// Of fleets by forecast: a few that may be the quickest, and that of all devices if it may be, or is small: forecasts
-// of small fleets are off by more than those of others.
+// Keeps, of fleets in order of their forecasts, a few that may be the quickest. The fleet of all devices is kept if it
+// may be, and always if it is small, since forecasts of small fleets are less precise.
 void keep_likely(std::vector<plan::StageFleet>& fleets, std::size_t all) {
   const Seconds least = fleets.front().plan.forecast;
   std::size_t smaller = 0;
@@ -104,13 +112,13 @@ void keep_likely(std::vector<plan::StageFleet>& fleets, std::size_t all) {
   });
 }
 
-// Of a larger fleet behind an interface that binds not only its own plan is rehearsed: it would not be without one.
+// Whether candidates of a fleet that is not small are rehearsed, even where the server's interface is the bottleneck.
 bool wants_candidates(const plan::StageFleet& fleet) {
   return fleet.devices.size() > plan::kSmallFleet && fleet.devices.size() <= kManyDevices && !settled(fleet, false);
 }
 
-// Those that want candidates and whose own plans may take less than `quickest`: first the one of so many devices, then
-// by forecast.
+// The fleets that want candidates, and whose own plans may take less than `quickest`. The fleet of `first` devices
+// comes first, the others in order of their forecasts.
 std::vector<const plan::StageFleet*> wanting_candidates(std::span<const plan::StageFleet> fewer, Seconds quickest,
                                                         std::size_t first) {
   std::vector<const plan::StageFleet*> wanting;
@@ -138,13 +146,11 @@ StagePlanner::StagePlanner(const model::StepGraph& graph, StageSchedulerOptions 
   options_.rehearsal = true;
 }
 
-// Of every chunk through every stage, forward and backward.
 std::int64_t StagePlanner::passages(const plan::StagePlan& plan) const {
   const std::int64_t chunks = (work_.seq + plan.chunk - 1) / plan.chunk;
   return 2 * work_.batch * chunks * std::ssize(plan.stages);
 }
 
-// That rehearsals may take where the interface does not bind and there is time for all of them.
 std::int64_t StagePlanner::most_passages(const plan::StagePlan& first, const plan::StageFleet& fleet) const {
   const std::int64_t most = fleet.devices.size() > kManyDevices ? kPassagesOfMany : kMostPassages;
   return std::max(most, std::min(kFewLayouts * passages(first), kPassagesOfFew));
@@ -177,13 +183,14 @@ std::optional<StagePlanner::Found> StagePlanner::quickest(std::vector<fleet::Dev
   std::vector<plan::StageFleet> fleets = plan::stage_fleets(work_, numbered(devices), options_.stages);
   if (fleets.empty()) return std::nullopt;
   keep_likely(fleets, devices.size());
-  // The fleet of all devices is rehearsed by itself, so that a larger fleet rehearses of smaller ones what these would.
+  // The fleet of all devices is rehearsed apart from smaller ones, so that what is rehearsed of these does not depend
+  // on whether it is there.
   std::vector<plan::StageFleet> fewer, all;
   for (plan::StageFleet& fleet : fleets)
     (fleet.devices.size() < devices.size() ? fewer : all).push_back(std::move(fleet));
   std::optional<Best> best;
   if (fewer.empty()) {
-    // Compared with nothing, one candidate need not be rehearsed.
+    // A single candidate need not be rehearsed: it would be compared with nothing.
     if (!settled(all.front(), false)) rehearse_fleets(all, false, effort, best);
   } else {
     rehearse_smaller_and_all(fewer, all, effort, best);
@@ -207,10 +214,10 @@ void StagePlanner::rehearse_smaller_and_all(std::span<const plan::StageFleet> fe
                                             std::span<const plan::StageFleet> all, Effort effort,
                                             std::optional<Best>& best) const {
   const bool candidates = std::ranges::any_of(fewer, wants_candidates) || std::ranges::any_of(all, wants_candidates);
-  effort.passages /= candidates ? 3 : 2;  // own plans of smaller fleets, candidates of these, and those of all
+  effort.passages /= candidates ? 3 : 2;  // plans of smaller fleets, candidates of these, the fleet of all devices
   rehearse_fleets(fewer, true, effort, best);
   if (!best) return;
-  // What was found says what candidates must beat.
+  // Candidates have to be quicker than the best of these plans.
   const std::size_t most = effort.like == nullptr ? kCandidatesOfSmaller : 1;
   Effort of_one = effort;
   of_one.passages = std::min(effort.passages, kMostPassages) / static_cast<std::int64_t>(most);
@@ -219,7 +226,7 @@ void StagePlanner::rehearse_smaller_and_all(std::span<const plan::StageFleet> fe
     rehearse_fleets(std::span(fleet, 1), false, of_one, best);
   }
   if (all.empty()) return;
-  // Candidates only if there is time for two.
+  // Candidates of the fleet of all devices only if there is time for two.
   const bool own_plan = !wants_candidates(all.front()) || 2 * passages(all.front().plan) > effort.passages;
   rehearse_fleets(all, own_plan, effort, best);
 }
@@ -230,7 +237,7 @@ void StagePlanner::rehearse_fleets(std::span<const plan::StageFleet> fleets, boo
     plan::StagePlan plan;
     const plan::StageFleet* fleet;
   };
-  std::vector<Proposal> list, others;  // what would be taken of fleets without rehearsals goes first
+  std::vector<Proposal> list, others;  // first the plan that would be taken without rehearsals
   for (const plan::StageFleet& fleet : fleets) {
     std::vector<plan::StagePlan> plans;
     if (settled(fleet, own_plans)) {

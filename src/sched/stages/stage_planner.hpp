@@ -1,6 +1,6 @@
-// StagePlanner: the quickest layout in stages for some devices, by forecasts, and where those do not settle it by
-// rehearsals: the step is simulated on devices that neither leave nor jitter. The quickest layout is then bettered by
-// exchanges of devices (exchanges.hpp).
+// StagePlanner: the quickest layout in stages for some devices. Candidates are compared by forecasts; where these are
+// not precise enough, by rehearsals: the step is simulated on devices that neither leave nor jitter. The quickest
+// layout is then improved by exchanges of devices (exchanges.hpp).
 #pragma once
 
 #include <cstdint>
@@ -18,17 +18,18 @@ namespace cleave::sched::stages {
 
 class StagePlanner {
  public:
-  /// `graph`: one row group; it must outlive the planner.
+  /// Requires: `graph` has one row group, and outlives the planner.
   StagePlanner(const model::StepGraph& graph, StageSchedulerOptions options);
 
   /// How much is rehearsed.
   struct Effort {
-    /// Rehearsals end when chunks have passed so many stages, however many they are allowed.
+    /// Most passages in all rehearsals together. A passage is one chunk through one stage, forward or backward.
     std::int64_t passages = std::numeric_limits<std::int64_t>::max();
-    /// What is most like this one comes early: it was the quickest of much the same devices. May be null.
+    /// The candidate most like this plan is rehearsed early: the plan was the quickest of almost the same devices. May
+    /// be null.
     const plan::StagePlan* like = nullptr;
 
-    /// After a step in this layout: about a twentieth of the next one at most.
+    /// For planning between two steps, the first of which had this layout: takes a twentieth of a step at most.
     [[nodiscard]] static Effort after(const plan::StagePlan& plan);
   };
   struct Found {
@@ -45,27 +46,30 @@ class StagePlanner {
  private:
   struct Rehearsal {
     std::optional<Seconds> time;  ///< none where it was stopped, since it took longer than `limit`
-    std::int64_t passages = 0;    ///< of chunks through stages, each way
+    std::int64_t passages = 0;    ///< that it took: Effort::passages
     std::vector<Usage> usage;     ///< of each device
   };
   [[nodiscard]] Rehearsal perform(const plan::StagePlan& plan, const std::vector<fleet::DeviceProfile>& devices,
                                   Seconds limit) const;
+  // Passages of a whole step in a layout.
   [[nodiscard]] std::int64_t passages(const plan::StagePlan& plan) const;
+  // Passages that rehearsals of a fleet may take, if effort allows them all; `first`: the first of its candidates.
   [[nodiscard]] std::int64_t most_passages(const plan::StagePlan& first, const plan::StageFleet& fleet) const;
-  // Pairs of devices take each other's part in a layout, as long as the step becomes quicker and passages are left.
+  // Exchanges pairs of devices in a layout, as long as the step becomes quicker and passages are left.
   void exchange(plan::StagePlan& plan, const std::vector<fleet::DeviceProfile>& devices, Rehearsal last,
                 std::int64_t passages) const;
-  // The quickest layout so far, and the rehearsal of it.
+  // The quickest layout so far, and its rehearsal.
   struct Best {
     plan::StagePlan plan;
-    std::vector<fleet::DeviceProfile> devices;  // of its fleet, by the numbers that the plan has for them
+    std::vector<fleet::DeviceProfile> devices;  // of its fleet: the plan has their indices as ids
     Rehearsal rehearsal;
   };
-  // Where the server's interface binds: fleets that leave devices out, and that of all, if it is likely.
+  // Where the server's interface is the bottleneck: fleets that leave devices out, and the one of all devices if it may
+  // be the quickest.
   void rehearse_smaller_and_all(std::span<const plan::StageFleet> fewer, std::span<const plan::StageFleet> all,
                                 Effort effort, std::optional<Best>& best) const;
-  // Candidates for some fleets, by forecast, while they may be quicker than the best one so far; none where nothing is
-  // left to be compared. `own_plans`: of larger fleets nothing else, as where the server's interface binds.
+  // Rehearses candidates for some fleets, in order of their forecasts, while they may be quicker than the best one so
+  // far; nothing if there is only one candidate. `own_plans`: of fleets that are not small, only the plan of each.
   void rehearse_fleets(std::span<const plan::StageFleet> fleets, bool own_plans, const Effort& effort,
                        std::optional<Best>& best) const;
 

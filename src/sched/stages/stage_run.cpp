@@ -1,4 +1,4 @@
-// A step in stages, event by event: weights out, and what each event means.
+// A step in stages: its beginning, its events, its end.
 #include "stages/stage_run.hpp"
 
 #include <fmt/format.h>
@@ -17,10 +17,10 @@ namespace cleave::sched::stages {
 namespace {
 
 constexpr std::int64_t kEventsBetweenQuestions = 1024;
-// Without any event for so long, beside twice the time of the whole step, devices that owe an answer are silent.
+// After twice the forecast of the step and this time without any event, devices that owe an answer count as silent.
 constexpr Seconds kSilence{60};
-constexpr Seconds kHeeds{1};       // that it takes to notice, while nothing happens, that it is to stop
-constexpr double kOfMemory = 0.9;  // of the fleet, that all stages may take beside what no stage has room in
+constexpr Seconds kHeeds{1};       // time between questions of keep_going() while nothing happens
+constexpr double kOfMemory = 0.9;  // share of the fleet's memory that stages may take: the rest is in pieces too small
 
 }  // namespace
 
@@ -116,7 +116,7 @@ std::optional<plan::StagePlan> StageRun::plan_for_those_there() {
 }
 
 bool StageRun::can_pass() const {
-  if (options.quorum) return false;  // pairs are drawn among those of whom the plan tells
+  if (options.quorum) return false;  // second devices are drawn among replicas of the plan
   Bytes largest, there, most;
   std::vector<Bytes> of_round(static_cast<std::size_t>(plan.rounds()));
   for (const plan::Stage& of_plan : plan.stages) {
@@ -175,7 +175,7 @@ void StageRun::begin() {
   backward.assign(visits, Visit{});
   head_join.begin();
   device.clear();
-  // Nothing that it needs travels, and it has room for everything.
+  // Nothing that the server needs as a stand-in travels, and it has memory for everything.
   of_server = DeviceBook{.present = true,
                          .uplink = kAtHand,
                          .downlink = kAtHand,
@@ -459,7 +459,7 @@ bool StageRun::complete() const {
          std::ranges::all_of(stage, [](const StageState& s) { return s.gradients_left == 0; });
 }
 
-// Not before it was asked whether the step goes on, after somebody was found out: what is updated then stays.
+// After a device was found to be wrong, keep_going() is asked before anything is updated: an update is not undone.
 void StageRun::begin_updates() {
   if (asks_to_go_on || !server->holds_updates() || pairs_left() || !is_last_phase()) return;
   for (std::int32_t s = 0; s <= top(); ++s) {

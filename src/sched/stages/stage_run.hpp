@@ -4,8 +4,8 @@
 // the devices, run_sequences.cpp sends sequences through the stages, run_gradients.cpp has owners sum what has passed,
 // run_rounds.cpp goes from one round of stages to the next. run_room.cpp frees memory, and makes room.
 //
-// All else is done by components. Each keeps what only it needs, and reads and changes the books here. A component
-// calls another one through the step: `run_.recovery.recover()`.
+// All else is done by components. A component keeps the state that only it needs, and reads and changes the books in
+// StageRun. It calls another component through StageRun: `run_.recovery.recover()`.
 #pragma once
 
 #include <algorithm>
@@ -39,41 +39,41 @@ namespace cleave::sched::stages {
 [[nodiscard]] std::vector<fleet::DeviceProfile> profiles_of(const Fleet& fleet);
 [[nodiscard]] inline Bytes with_header(Bytes payload) { return payload + plan::kMessageHeader; }
 
-inline constexpr std::int64_t kWeightPanel =
-    4'000'000;  // bytes: what is more urgent waits for no more than one of them
+/// Bytes of a panel of weights or sums: more urgent messages wait for no more than one panel.
+inline constexpr std::int64_t kWeightPanel = 4'000'000;
 
 struct StageRun {
   StageRun(Fleet& of, const model::StepGraph& step, plan::StagePlan layout, StageSchedulerOptions settings);
   StageRun(const StageRun&) = delete;
   StageRun& operator=(const StageRun&) = delete;
 
-  /// From begin() until everything is done. Errors: Interrupted where keep_going says no; InputError where what was
-  /// lost finds no room, or nothing happens any more.
+  /// From begin() until everything is done. Errors: Interrupted where keep_going() is false; InputError where nobody
+  /// has room for what was lost, or where nothing happens any more.
   void run(const KeepGoing& keep_going);
   void begin();
   void handle(const Event& event);
-  /// Updates of parameters may begin, if nothing can be found wrong with gradients any more.
+  /// Lets the server update parameters, once all gradients are there and all second devices have answered.
   void begin_updates();
   [[nodiscard]] bool complete() const;
-  /// Forgets all that is under way, but for kernels, which are waited for.
+  /// Forgets all tasklets under way, and waits for the server's kernels that have begun.
   void give_up();
 
-  // ---- What is to be done: the graph, and the plan that all steps follow until the fleet is another one.
+  // ---- What is to be done: the graph, and the plan, which is kept until the fleet or its rates change.
 
   Fleet& fleet;
   const model::StepGraph& graph;
   StageSchedulerOptions options;
-  plan::StageWork whole, work;  // as the graph has it; with the head in the plan's parts
+  plan::StageWork whole, work;  // pieces of the graph; the same with the head cut into the plan's parts
   plan::StagePlan plan;
-  std::int64_t batch, chunks = 0;  // sequences; of each
-  std::int32_t lowest = 0;         // stage that goes backward
-  std::int32_t head = 0;           // its stage, or that of its first part
-  OpId op;                         // that tasklets bear
+  std::int64_t batch, chunks = 0;  // sequences; chunks of a sequence
+  std::int32_t lowest = 0;         // lowest stage with a backward pass
+  std::int32_t head = 0;           // stage of the head, or of its first part
+  OpId op;                         // Tasklet::op of all tasklets of the step
 
   bool in_parts() const { return plan.head_parts > 1; }
-  // Sequences pass it forward and backward.
+  // Whether sequences pass the stage twice: forward, and later backward.
   bool passed_twice(std::int32_t s) const { return s >= lowest && (s < head || in_parts()); }
-  // A whole head, which sequences pass once, forward and backward.
+  // Whether the stage is a whole head: a sequence passes it once, forward and backward in one go.
   bool passes_head(std::int32_t s) const { return s == head && !in_parts(); }
   bool runs_in_tiles(std::int32_t s) const { return plan.stages[static_cast<std::size_t>(s)].tiles; }
   std::int64_t rows_from(std::int64_t chunk) const { return chunk * plan.chunk; }
@@ -81,18 +81,18 @@ struct StageRun {
 
   // ---- What the plan was made for, and what has been learned of the fleet: kept from step to step.
 
-  std::uint64_t planned_for = 0;                   // roster
-  bool planned_all_trusted = true;                 // nobody was found out since
+  std::uint64_t planned_for = 0;                   // Fleet::roster() that `plan` was made for
+  bool planned_all_trusted = true;                 // no device was distrusted since `plan` was made
   std::vector<fleet::DeviceProfile> planned_with;  // devices that `plan` was made for
   bool outgrown = false;                           // some of those are gone, and there is no plan for the others alone
   RateEstimates rates;                             // of devices, from this step and those before
-  std::uint64_t rates_planned = 0;                 // their version that the plan was made with
-  std::set<DeviceId> distrusted;                   // they answered wrongly, and get no more work
+  std::uint64_t rates_planned = 0;                 // rates.version() that `plan` was made with
+  std::set<DeviceId> distrusted;                   // devices that answered wrongly: they get no more work
 
-  // Devices that are there, at the rates that they were found to have.
+  // The fleet's devices at estimated rates.
   std::vector<plan::DeviceState> believed() const;
   std::vector<fleet::DeviceProfile> found_profiles() const;
-  // Those of them that are trusted, and not left out.
+  // found_profiles() without devices that are distrusted, or left out as late.
   std::vector<fleet::DeviceProfile> trusted() const;
 
   // ---- The books of a step: where every sequence is, what every device has in hand, what every owner has summed.
@@ -101,7 +101,7 @@ struct StageRun {
   std::vector<OwnerState> owner;
   std::vector<Visit> forward, backward;        // [stage * batch + sequence]
   std::vector<DeviceBook> device;              // by id
-  DeviceBook of_server;                        // as it sums gradients
+  DeviceBook of_server;                        // the server as a stand-in for owners
   std::vector<fleet::DeviceProfile> at_begin;  // devices that were there when the step began
   std::optional<ServerWork> server;
 
@@ -110,16 +110,16 @@ struct StageRun {
   DeviceBook& book(std::int32_t id) { return id == kServer ? of_server : device[static_cast<std::size_t>(id)]; }
   void open_book(const fleet::DeviceProfile& profile);
   Visit& visit(std::vector<Visit>& visits, std::int32_t s, std::int64_t q);
-  // The visit in which a replica makes the operands of its own sums.
+  // The visit whose X and dY a replica sums without being sent them: the backward one, or at a whole head the only one.
   Visit& summed_visit(std::int32_t s, std::int64_t q) { return visit(passes_head(s) ? forward : backward, s, q); }
-  // dY of a sequence is complete.
+  // Whether dY of a sequence at a stage is complete, at the server.
   bool has_gradient(std::int32_t s, std::int64_t q);
 
   // ---- Tasklets: what is under way, what each is for, and what stays on devices until the step ends.
 
   ByTasklet<Purpose> purposes;
-  std::int64_t under_way = 0;                               // of them, those that are for no pair
-  Seconds last_done;                                        // when one of these was
+  std::int64_t under_way = 0;                               // tasklets under way, without those of second devices
+  Seconds last_done;                                        // when the last of these was answered
   std::vector<Purpose> ahead;                               // chunks that came before an earlier one of their visit
   std::unordered_map<std::int64_t, SharedSum> shared_sums;  // by tasklet
   std::vector<std::pair<TaskletId, std::int32_t>> loads;    // weights, and memory that is kept for the step
@@ -127,17 +127,17 @@ struct StageRun {
 
   TaskletId submit(const Purpose& purpose, Priority priority, const plan::PanelRun& run, Bytes resident, bool keeps,
                    StageItem item);
-  // A tasklet is answered, or is not wanted any more.
+  // A tasklet is answered, or its answer is not wanted any more.
   void remove_purpose(TaskletId tasklet, bool answered = false);
 
-  // ---- Rounds of stages (plan::StagePlan): upward, then down again.
+  // ---- Rounds of stages (plan::StagePlan): from the lowest to the highest, then down again.
 
-  std::int32_t phase = 0;
+  std::int32_t phase = 0;    // rounds entered since the step began, less one
   std::int64_t through = 0;  // sequences that have gone forward through the open round
 
   std::int64_t open_round() const;
   bool is_open(std::int32_t s) const { return plan.stages[static_cast<std::size_t>(s)].round == open_round(); }
-  // Sequences go back through the open round, and gradients are summed.
+  // Whether sequences pass the open round backward (too), and gradients are summed.
   bool goes_back() const { return phase >= plan.rounds() - 1; }
   bool is_last_phase() const;
   std::int32_t lowest_open() const;
@@ -150,7 +150,7 @@ struct StageRun {
   LossBook losses;
   StepReport report;
   StageTally tally;
-  bool asks_to_go_on = false;  // somebody answered wrongly
+  bool asks_to_go_on = false;  // a device answered wrongly: keep_going() is asked before anything is updated
 
   // ---- Components.
 
@@ -160,156 +160,169 @@ struct StageRun {
   Witnesses witnesses{*this};       // visits made again by second devices
   Watchers watchers{*this};         // sums made again by second devices
   Candidates candidates{*this};     // what every device could take over
-  Recovery recovery{*this};         // lost devices: others have what they had
+  Recovery recovery{*this};         // work of lost devices is given to others
   Relief relief{*this};             // owners that would be late give sequences to others
   LateDevices late_devices{*this};  // devices that turn out slow
 
   // ---- Second devices
 
   bool pairs_left() const { return !witnesses.empty() || !watchers.empty(); }
-  // Nothing but second devices is under way.
+  // Whether only answers of second devices are waited for.
   bool only_pairs_left() const;
-  // Owners have changed hands, and devices are gone or new.
+  // Asks second devices that had to wait; after owners or devices have changed.
   void look_at_pairs();
-  // A second device has answered, or will not.
+  // A second device has answered; it will not answer.
   void settle_pair(const Purpose& purpose);
   void lose_pair(const Purpose& purpose);
 
   // ---- Weights, and memory for what passes (run_loads.cpp)
 
-  // What a replica holds beside weights: a chunk at work, and places for sequences.
+  // Memory of a replica beside its weights: a chunk at work, and its slots for sequences.
   Bytes places(const plan::StageCost& cost, const Host& host) const;
   void hold_places(const plan::StageCost& cost, Host& host, std::int32_t s);
   void release_places(Host& host);
-  // What its places take more where owners on its device hold so much more of each open sequence; and from now on.
+  // By how much places() grows if owners on the device hold `held` more of each open sequence.
   Bytes places_beside(const plan::StageCost& cost, const Host& host, Bytes held) const;
+  // Takes that memory, from now on.
   void widen_places(std::int32_t s, Host& host, Bytes held);
   void add_host(std::int32_t s, const plan::StageReplica& replica, bool helps);
   std::int32_t add_owner(std::int32_t id, std::int32_t s, bool replica, bool partial,
                          std::vector<plan::PieceSlice> slices, std::vector<std::int64_t> sequences,
                          bool shares_room = false);
   void load_owner(std::int32_t index);
-  // What an owner's role takes on its device.
+  // Memory that an owner's role takes on its device.
   Bytes memory_of(const OwnerState& of) const;
 
   // ---- Room (run_room.cpp)
 
-  // Replicas that no sequence will come to any more keep their weights, as long as nobody needs the memory.
+  // Frees the slots of replicas that no sequence will come to any more. They keep their weights until make_room().
   void retire_replicas();
-  // Its weights are of no use to what is still to be done there.
+  // Whether a replica is retired, and no owner on its device still sums with its weights.
   bool may_go(const Host& host, std::int32_t s) const;
-  // Free slots of a replica, beyond the least number.
+  // Free slots of a replica beyond kLeastSlots: forward, backward.
   static std::pair<std::int64_t, std::int64_t> lendable(const Host& host);
-  // Slots give way until so much of a device's memory is free.
+  // Frees memory of a device until `need` is free, if it can: slots first, then weights of retired replicas, but not
+  // those of stage `keeps`.
   void make_room(std::int32_t id, Bytes need, std::int32_t keeps);
-  // Of an owner that neither sums nor watches any more the memory is free.
+  // Frees the memory of an owner that neither sums nor watches any more.
   void leave_role(const OwnerState& of);
 
   // ---- Sequences (run_sequences.cpp)
 
   bool place_visit(Visit& of, std::int32_t s, std::int64_t Host::*slots);
-  // The sequences that wait for room at a stage take what there is, the first ones first.
+  // Sequences that wait for a slot at a stage get one, in order, as far as there are any.
   void place_waiting_forward(std::int32_t s);
   void place_waiting_backward(std::int32_t s);
   void send_forward(std::int64_t q, std::int32_t s);
   void open_backward(std::int64_t q, std::int32_t s);
   void arrive_backward(std::int64_t q, std::int32_t s);
-  // A sequence is through at the lowest stage.
+  // A sequence has passed the lowest stage backward.
   void bottom_done();
-  // All sequences are through at a stage.
+  // All sequences have passed a stage backward.
   void norms_done(std::int32_t s);
 
   // ---- Sums of gradients (run_gradients.cpp)
 
-  // All sequences that have no group yet get one.
+  // Every sequence without a group of owners gets one.
   void settle_groups(std::int32_t s);
-  // X and dY of a sequence at a stage are at the server: owners get it that will not run it, or did not.
+  // X and dY of a sequence at a stage are at the server: sends them to owners whose devices do not run the sequence.
   void sum_elsewhere(std::int64_t q, std::int32_t s);
-  // A sequence has passed: a replica that ran it and owns slices has its operands.
+  // A sequence has passed a stage: owners on the replica that ran it sum it there, the others are sent X and dY.
   void own_visited(std::int64_t q, std::int32_t s);
-  // What has passed before, when the device has time for it.
+  // A stand-in is due a sequence that has passed; it is sent when the device has little of that kind left to do.
   void send_again(std::int32_t index, std::int64_t q, std::int32_t loss);
   void send_due(std::int32_t id);
   void send_sums(std::int32_t index);
-  // Of one owner of a stage nothing more is to come.
+  // One more owner of a stage is done.
   void gradient_in(std::int32_t s);
 
  private:
   // ---- stage_run.cpp
 
-  Seconds patient_until;  // since the last event: what is under way takes so long
+  Seconds patient_until;  // until then silence is no standstill: set by still_carries()
 
-  // What follows from the plan for every step.
+  // Sets what follows from `plan` for every step.
   void take_plan();
   std::optional<plan::StagePlan> find_plan();
-  // None: there is none, but those that are there can do what `plan` says, one after another.
+  // A plan for the devices of now; none where there is none, but can_pass().
   std::optional<plan::StagePlan> plan_for_those_there();
-  // The stages of `plan` find room. Sums that find none wait until sequences have passed.
+  // Whether the devices of now have room for every stage of `plan`, as stand-ins. Sums without room wait until
+  // sequences have passed.
   bool can_pass() const;
-  // A stage's gradient has two sources: its owners, and norms, whose gradients come with the sequences.
+  // Visits the trained parameters of a stage: those whose gradients owners sum, and norms, whose gradients come with
+  // the sequences.
   using Visitor = std::function<void(TensorId)>;
   void for_sources(const plan::Stage& of_plan, const Visitor& of_owners, const Visitor& of_norms) const;
-  // What a tasklet that is done leads to.
+  // A tasklet was answered: does what follows from it.
   void carry_on(const Purpose& purpose);
-  // Nothing is under way that could be answered, and nobody has room for what is left.
+  // Whether nothing is under way that could be answered, and nobody has room for what is left.
   bool is_stuck();
-  // One that nobody holds, and that sequences have still to pass; kNobody: there is none.
+  // The lowest stage that sequences have still to pass and that has no replica, or kNobody.
   std::int32_t stage_without_replica();
-  // When silence since the last event means that something is wrong.
+  // The time at which silence since the last event means that something is wrong.
   Seconds standstill(bool stuck) const;
-  // Silence may last for as long as all that is under way takes, one thing after another. False: it has lasted longer.
+  // Whether all that is under way, one thing after another, takes longer than the silence has lasted. If so, sets
+  // patient_until.
   bool still_carries();
   [[noreturn]] void explain_standstill();
-  // Of nothing that is under way an answer is wanted any more.
+  // Forgets all tasklets under way.
   void forget_all();
 
   // ---- run_rounds.cpp
 
   bool phase_is_over();
   void begin_next_phase();
-  // Devices give back what they hold of the open round.
+  // Devices free what they hold for the open round.
   void close_round();
-  // What has come to the stages of the open round while they were closed.
+  // Sends the boundaries that came for the stages of the open round before it was open.
   void enter_round();
 
   // ---- run_loads.cpp, run_room.cpp
 
   void open_stages();
-  // Of the open round; owners, where it goes back. False: some are not there.
+  // Replicas, or owners if it goes back, of the open round get their memory and weights. False: some devices are gone.
   bool load_replicas();
   bool load_owners();
-  // Weights stay, with the memory that goes with them, until the step ends. They need no answer: a link carries them
-  // before what uses them.
+  // Sends weights, which with `memory` stay on the device until they are released. They are not answered: a link
+  // carries them before what uses them.
   TaskletId load(const Purpose& purpose, Urgency urgency, Bytes weights, Bytes memory, StageItem item);
-  // The weights of a stage that has a chunk now, and those of its owners.
+  // Sends the weights of a stage to its replicas and owners: its first chunk has come.
   void bring_weights(std::int32_t s);
+  // Releases what a tasklet holds on a device.
   void give_back(TaskletId held, std::int32_t id, Bytes memory);
   void give_up_weights(const Host& host, std::int32_t s);
+  // The role of an owner has ended: another owner that shared its room takes that over.
   void pass_on_room(const OwnerState& of);
 
   // ---- run_sequences.cpp
 
-  std::int64_t turns = 0;  // that were given on the way back
+  std::int64_t turns = 0;  // the last Visit::turn that was given
 
-  // The replica that will be done with a sequence first, of those with room for it.
+  // The replica with a free slot that will be done with a sequence first; null where none has one.
   Host* choose(std::int32_t s, std::int64_t Host::*slots);
+  // The replica that keeps the values of a sequence's forward pass, or null.
   Host* keeper(std::int64_t q, std::int32_t s);
+  // The visit goes to this replica.
   void take_visit(Visit& of, std::int32_t s, std::int64_t Host::*slots, const Host& host);
+  // The slot of a visit is free.
   void leave_visit(const Visit& of, std::int32_t s, std::int64_t Host::*slots);
+  // The same for a visit whose sums are made, and for the sequences that wait for the slot.
   void leave_summed(std::int64_t q, std::int32_t s);
   void place_waiting(std::set<std::int64_t>& waiting, std::vector<Visit>& visits, std::int32_t s,
                      std::int64_t Host::*slots, void (StageRun::*begin_visit)(std::int64_t, std::int32_t));
   void arrive_forward(std::int64_t q, std::int32_t s);
   void enter_forward(std::int64_t q, std::int32_t s);
-  // X goes to the replica that will take the sequence backward, ahead of dY.
+  // Chooses the replica that takes a sequence backward, and sends it X, ahead of dY.
   void want_backward(std::int64_t q, std::int32_t s);
   void send_backward(std::int64_t q, std::int32_t s);
+  // A replica takes one sequence after another backward. take_turn(): whether it is this one's turn; give_turn(): the
+  // next one's.
   bool take_turn(std::int64_t q, std::int32_t s);
   void give_turn(std::int32_t s, std::int32_t id);
-  // A chunk's result is there. Results of a visit count in order: what a device sends ahead of others waits for them.
+  // A chunk's result is there. Results of a visit are taken in order: one that comes too early waits in `ahead`.
   void chunk_in(const Purpose& purpose);
   bool is_next(const Purpose& purpose);
-  // One more chunk of a visit is through.
+  // Counts one more chunk of a visit.
   Visit& chunk_done(std::vector<Visit>& visits, const Purpose& purpose);
   void forward_done(const Purpose& purpose);
   void backward_done(const Purpose& purpose);
@@ -319,20 +332,23 @@ struct StageRun {
   // Where a stage has several groups of owners, a sequence is summed by the group of the replica that runs it backward,
   // which reads it anyway; a replica that owns nothing gives it to the group with the fewest.
   void join_group(std::int64_t q, std::int32_t s, std::int32_t id);
+  // Whether an owner still has to sum a sequence.
   bool wants(const OwnerState& of, std::int64_t q);
-  // For whose sums a device that is about to run a sequence back is to keep operands: no others than those that want
-  // them, lest they stay there.
+  // The owner, all or none, for whose sums a device that is about to run a sequence backward keeps X and dY
+  // (StageItem::owner). Never one that does not want them: they would stay there.
   std::int32_t owner_served(std::int64_t q, std::int32_t s, std::int32_t id);
   bool has_its_hands_full(std::int32_t index);
   void send_operands(std::int32_t index, std::int64_t q);
-  // One tasklet for owners on one device; `again`: counted against what the device has in hand.
+  // One tasklet for owners on one device; `again`: it counts in DeviceBook::summing.
   void submit_sum(const DueSum& first, std::vector<std::int32_t> all, bool again);
-  // Of what is read again, as DueSum is ordered; before a stand-in's first sequence come its weights.
+  // Priority::second of a sequence for a stand-in, in the order of DueSum; q = -1: of the stand-in's weights, which
+  // come before its first sequence.
   std::int64_t turn_again(std::int32_t index, std::int64_t q) const;
-  // Sequences that it may have been sent of that.
+  // How many sums for stand-ins a device may have been sent at one time.
   [[nodiscard]] std::int64_t sums_at_once(std::int32_t id) const;
-  // Sequences are still to come to it.
+  // Whether the device is a replica of a stage that sequences have still to pass backward.
   bool has_visits(std::int32_t id) const;
+  // A sequence has passed: owners on the replica that ran it sum it there.
   void sum_visited(std::int64_t q, std::int32_t s);
   void summed(const Purpose& purpose);
   void all_summed(std::int32_t index);

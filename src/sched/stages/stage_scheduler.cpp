@@ -1,4 +1,4 @@
-// The step is stages/stage_run.hpp; here it is made, run to its end, and told of.
+// The interface of stages/stage_run.hpp: a step is begun, run to its end and reported.
 #include "cleave/sched/stage_scheduler.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Who has room, and who lends uplink soonest.
+// Which candidates have memory, and which of them lends uplink soonest.
 #include "stages/stand_ins.hpp"
 
 #include <algorithm>
