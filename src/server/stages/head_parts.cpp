@@ -109,7 +109,7 @@ bool StageNumbers::place_part(const Tasklet& tasklet, std::span<const std::byte>
   const auto tops = from.values<float>(static_cast<std::size_t>(of.rows * blocks)),
              sums = from.values<float>(static_cast<std::size_t>(of.rows * blocks)),
              logits = from.values<float>(static_cast<std::size_t>(of.rows));
-  // One logit of each block is its maximum, and none is larger.
+  // A sum is of exp(logit - maximum of the block): every term is at most 1, and one is 1.
   const auto may_be_sum = [](float sum) { return sum > 0.5F && sum < 2.0F * static_cast<float>(kVocabularyBlock); };
   if (!from.done() || !all_finite(tops) || !all_finite(logits) || !std::ranges::all_of(sums, may_be_sum)) return false;
   const model::HeadPart part = table_->piece(at(tasklet.stage).first).part;

@@ -1,4 +1,5 @@
-// StageNumbers: what stands in its place as bytes that came, and the same made again by a worker of the server's own.
+// StageNumbers: stored answers as the bytes in which they came, and the same answers made again by a worker of the
+// server.
 #include <algorithm>
 
 #include "cleave/kernels/wire.hpp"
@@ -58,7 +59,8 @@ void StageNumbers::put_dx(std::int32_t stage, const RowRange& of, std::vector<st
   to.insert(to.end(), bytes.begin(), bytes.end());
 }
 
-// As a part of the head returned them. A logit of a target that another part has is 0 in the answer.
+// Maxima, sums and targets' logits, as a part of the head returned them. Where another part has the target, the logit
+// in the answer is 0.
 void StageNumbers::put_blocks(std::int32_t part, const RowRange& of, std::vector<std::byte>& to) {
   const auto all = static_cast<std::size_t>(vocabulary_blocks(table_->vocabulary())),
              first = static_cast<std::size_t>(of.sequence * seq_ + of.row),
@@ -119,7 +121,7 @@ std::vector<std::byte> StageNumbers::stored_sums(std::int32_t owner, const std::
       if (!partial) {
         const float* const from = whole(gradient_of(part.parameter)).row(i) + part.cols.begin;
         row.assign(from, from + part.cols.count());
-        for (float& value : row) value /= scale;  // a power of two
+        for (float& value : row) value /= scale;  // exact: a power of two
         put_values(row, bytes);
         continue;
       }

@@ -1,4 +1,4 @@
-// Sums of several owners become gradients: read where they came, in the messages that were kept.
+// Partial sums of several owners are added and finished to gradients. They are read in the messages that brought them.
 #include <algorithm>
 #include <atomic>
 #include <vector>
@@ -14,7 +14,7 @@ namespace {
 using pieces::Columns;
 using pieces::Region;
 
-// Whether some part has elements of a region and is not the same region.
+// Whether a part has some elements of `region`, but not exactly its elements.
 bool overlaps(const Region& region, std::span<const StageNumbers::PartialSum> parts) {
   const auto meet = [](const Columns& a, const Columns& b) { return a.begin < b.end && b.begin < a.end; };
   for (std::size_t k = 0; k < parts.size(); ++k) {
@@ -27,7 +27,8 @@ bool overlaps(const Region& region, std::span<const StageNumbers::PartialSum> pa
 
 }  // namespace
 
-// Sums of several owners over the same elements are added band by band, while they are in the cache.
+// The usual case: owners have sums of the same regions. These are added band by band, so that a band stays in the
+// cache.
 void StageNumbers::finish_sums(std::span<const PartialSum> parts) {
   constexpr std::int64_t kSumsTogether = 8192;
   const kernels::Rows gradient = whole(gradient_of(parts.front().region.parameter));
@@ -64,7 +65,7 @@ void StageNumbers::finish_sums(std::span<const PartialSum> parts) {
   if (!good) throw CheckFailure("a gradient is not finite: the training has diverged");
 }
 
-// Owners of a lost one's slices may have cut them in other ways.
+// Regions overlap without being equal, since stand-ins for a lost owner may cut its slices in other ways.
 void StageNumbers::finish_unlike_sums(std::span<const PartialSum> parts) {
   const kernels::Rows gradient = whole(gradient_of(parts.front().region.parameter));
   KeptVector<std::int64_t> total(static_cast<std::size_t>(gradient.rows * gradient.cols));

@@ -1,4 +1,4 @@
-// A worker for each owner, from its first sequence until its sums are in their place.
+// Each owner has a worker, from its first sequence until its sums are stored.
 #include "stages/server_sums.hpp"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@ using Status = StageWorker::Status;
 
 void ServerSums::carry_out(const sched::Tasklet& tasklet) {
   const sched::StageItem& item = tasklet.item;
-  if (!item.slices) return;  // of sums that are only compared: StageCheck makes them when that is due
+  if (!item.slices) return;  // sums for a comparison only: StageCheck makes them when it compares
   const auto check = [&](Status status) {
     if (status == Status::diverged) throw CheckFailure("values are not finite: the training has diverged");
     CLEAVE_ASSERT(status == Status::ok, "the server cannot make sums of stage {}", tasklet.stage);

@@ -1,7 +1,7 @@
-// ServerSums: sums of gradients that the server makes itself, where a device that had them was lost or is late.
+// ServerSums: sums of gradients that the server makes as a stand-in for an owner that was lost or is late.
 //
-// It has the boundaries that an owner is sent and the worker that devices have (pieces::StageWorker), so the sums have
-// the bits that a device would return.
+// It uses the boundaries that an owner is sent, and the worker that devices run (pieces::StageWorker), so its sums are
+// those of a device bit for bit.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ namespace cleave::server {
 
 class ServerSums {
  public:
-  /// Both must outlive it.
+  /// `work` and `numbers` must outlive this object.
   ServerSums(Workspace& work, StageNumbers& numbers) : work_(work), numbers_(numbers) {}
 
-  /// A step begins: sums of the last one are forgotten.
+  /// A step begins: forgets the sums of the last one.
   void begin() { workers_.clear(); }
-  /// Adds a sequence to an owner's sums (Errand::sum with the owner's slices; without: nothing), or puts these in their
-  /// place (Errand::send_sums). Requires: X and dY of the sequence are there. Errors: CheckFailure where a value is not
-  /// finite.
+  /// Errand::sum: adds a sequence to an owner's sums; without slices does nothing (the server only watches that owner).
+  /// Errand::send_sums: stores the sums. Requires: X and dY of the sequence are at the server. Errors: CheckFailure
+  /// where a value is not finite.
   void carry_out(const sched::Tasklet& tasklet);
 
  private:

@@ -1,4 +1,4 @@
-// Answers again, and compared.
+// Answers are made again, and compared.
 #include "stages/stage_check.hpp"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ using sched::Errand;
 using sched::Tasklet;
 using Status = StageWorker::Status;
 
-constexpr std::int32_t kOwner = 0;  // of sums that are made again
+constexpr std::int32_t kOwner = 0;  // the owner's number in a worker that makes sums again
 
 SipTag tag_of(const SipKey& key, const std::vector<std::vector<std::byte>>& answers) {
   SipHash hash(key);

@@ -1,8 +1,9 @@
-// StageCheck: what devices returned in a step of stages, made again by the server, bit for bit: to settle who is wrong
-// where digests differ, for audits, and to find who brought about what no honest device can compute with.
+// StageCheck: the server makes again what devices returned in a step of stages, bit for bit. This settles which device
+// is wrong where digests differ, serves audits, and finds the device whose answer made values that are not finite.
 //
-// A visit is a sequence's way through a stage, forward or back; its answers are its chunks. Everything is made again
-// from the boundaries that the server keeps (StageNumbers), with the worker that devices have (pieces::StageWorker).
+// A visit is a sequence at a stage, forward or backward; its answers are the results of its chunks. Everything is made
+// again from the boundaries that the server keeps (StageNumbers), with the worker that devices run
+// (pieces::StageWorker).
 #pragma once
 
 #include <cstddef>
@@ -22,40 +23,41 @@ namespace cleave::server {
 
 class StageCheck {
  public:
-  /// Both must outlive it.
+  /// `work` and `numbers` must outlive this object.
   StageCheck(Workspace& work, StageNumbers& numbers) : work_(work), numbers_(numbers) {}
 
   /// A step begins.
   void begin();
-  /// An answer stands in its place.
+  /// The answer of a tasklet is stored in StageNumbers.
   void placed(const sched::Tasklet& tasklet);
 
-  /// The key that a witness's digest is made with: drawn when it is first asked for.
+  /// The key of a witness's digest, drawn at the first call for that witness.
   [[nodiscard]] const SipKey& key_of(TaskletId witness);
 
-  /// Who was wrong.
+  /// Which devices were wrong.
   struct Wrong {
-    std::set<DeviceId> firsts;      ///< whose answers differ from the server's
-    bool witness = false;           ///< whose digest does
-    bool made_again = false;        ///< the server computed
-    std::vector<DeviceId> answers;  ///< of all whose answers were compared, each as often as it sent one
+    std::set<DeviceId> firsts;      ///< devices whose answers differ from the server's
+    bool witness = false;           ///< the digest of the witness differs from the server's
+    bool made_again = false;        ///< the server has made the answers again
+    std::vector<DeviceId> answers;  ///< for each answer that was compared, the device that sent it
   };
-  /// Compares what a witness answered, which may be nothing of use, with what was delivered; where it differs, and for
-  /// the server in a witness's place, the answers are made again.
+  /// Compares a witness's digest with the stored answers; `answer`: none if the witness sent nothing of use. Where they
+  /// differ, and where the server is the witness, makes the answers again and compares both with those.
   [[nodiscard]] Wrong compare(const sched::Tasklet& witness, const std::optional<SipTag>& answer);
-  /// The visit that a tasklet completes, or the sums that it brought, are made again; nobody where it completes none.
+  /// Makes the visit that a tasklet completes, or the sums that it brought, again and compares. Nobody is wrong where
+  /// it completes nothing.
   [[nodiscard]] Wrong audit(const sched::Tasklet& tasklet);
-  /// Whether a tasklet completes a visit or brings sums, so that audit() looks at something.
+  /// Whether a tasklet completes a visit or brings sums, so that audit() compares something.
   [[nodiscard]] bool completes(const sched::Tasklet& tasklet) const;
 
   /// Whether the server, too, fails to compute what a device refused because of values that are not finite.
   [[nodiscard]] bool cannot_be_computed(const sched::Tasklet& tasklet);
-  /// Everybody whose answers in this step so far differ from the server's. Takes the server as long as all devices took
-  /// together.
+  /// All devices whose answers in this step so far differ from the server's. Cost: all work of the step so far, on the
+  /// server.
   [[nodiscard]] std::set<DeviceId> trace();
 
  private:
-  using VisitId = std::tuple<std::int32_t, bool, std::int64_t>;  // stage, the way back, sequence
+  using VisitId = std::tuple<std::int32_t, bool, std::int64_t>;  // stage, whether backward, sequence
   struct Part {
     std::int64_t rows = 0;
     bool returns_rows = false, returns_norms = false;
@@ -67,14 +69,14 @@ class StageCheck {
     DeviceId device{};
     std::int32_t stage = 0;
     bool partial = false;
-    std::vector<plan::PieceSlice> slices;  // that came
-    std::set<std::int64_t> sequences;
+    std::vector<plan::PieceSlice> slices;  // those whose sums have come
+    std::set<std::int64_t> sequences;      // those that it has summed
   };
 
-  // In order of answers.
+  // First rows of a visit's answers, in the order in which they are made.
   [[nodiscard]] static std::vector<std::int64_t> order_of(const Parts& parts, bool back);
   [[nodiscard]] Bytes stored(const VisitId& visit, std::int64_t row, const Part& part);
-  // Each answer of a visit again, in order; none where values are not finite.
+  // Makes each answer of a visit again, in order; none where values are not finite.
   [[nodiscard]] std::optional<std::vector<Bytes>> make_again(const VisitId& visit, const Parts& parts);
   [[nodiscard]] std::optional<Bytes> sum_again(const Sums& sums, const std::vector<plan::PieceSlice>& slices);
   [[nodiscard]] Wrong compare_visit(const VisitId& visit, const SipKey& key, const std::optional<SipTag>& answer,
@@ -89,7 +91,7 @@ class StageCheck {
   std::map<std::int32_t, Sums> sums_;  // by owner
   std::map<TaskletId, SipKey> keys_;
   std::unique_ptr<pieces::StageWorker> worker_;
-  std::int32_t held_ = -1;  // stage
+  std::int32_t held_ = -1;  // the stage that worker_ holds
 };
 
 }  // namespace cleave::server

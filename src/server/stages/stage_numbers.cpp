@@ -1,4 +1,4 @@
-// Payloads as docs/wire_format.md has them.
+// Payloads of messages, as in docs/wire_format.md.
 #include "stages/stage_numbers.hpp"
 
 #include <fmt/format.h>
@@ -27,7 +27,7 @@ using sched::Tasklet;
 constexpr std::int64_t kWord = 8, kFloat = 4, kOwnerNumber = 4;
 constexpr std::int64_t kRowBack = kWord + 2 * kFloat;  // at a part of the head: a sum, a maximum, a target
 constexpr double kLargestLoss = 3 * static_cast<double>(std::numeric_limits<float>::max());
-constexpr std::size_t kRowsOfLoss = 16;  // that kernels::cross_entropy() adds up first
+constexpr std::size_t kRowsOfLoss = 16;  // rows that kernels::cross_entropy() adds up first
 
 StageErrand errand_of(const Tasklet& tasklet) {
   switch (tasklet.errand) {
@@ -122,7 +122,7 @@ TensorId StageNumbers::gradient_of(TensorId parameter) const {
   return found == tensors.end() ? TensorId() : found->id;
 }
 
-// Between stages boundaries stay as they travel. What the lowest stage reads, and the gradient of that, are tensors.
+// Between stages boundaries stay in the wire type. X and dX of the lowest stage are tensors of the graph.
 std::span<std::byte> StageNumbers::rows_between(KeptVector<std::byte>& boundary, const RowRange& of) const {
   return std::span(boundary).subspan(static_cast<std::size_t>((of.sequence * seq_ + of.row) * width_ * element_),
                                      static_cast<std::size_t>(of.rows * width_ * element_));
@@ -212,7 +212,7 @@ std::int64_t StageNumbers::result_bytes(const Tasklet& tasklet) {
     case StageErrand::send_sums: {
       std::int64_t elements = 0;
       for (const Region& region : pieces::regions_of(*table_, ranges_of(*item.slices))) elements += region.elements();
-      // Of partial sums that are only digested nobody knows the type in which they came.
+      // A witness's partial sums are digested with 64 bits, in whatever type the owner's came.
       if (item.partial && tasklet.is_witness()) return elements * kWord;
       return elements * (item.partial ? size_of(partial_sum_type(wire_)) : element_);
     }
@@ -327,8 +327,8 @@ void StageNumbers::fill(const Tasklet& tasklet, std::span<std::byte> payload) {
   }
 }
 
-// A replica on this host reads them in the parameters, which stay as they are until all that it does is done; the
-// small ones, which lie where nobody else can read, are sent.
+// A replica on this host reads weights where the server has them: parameters do not change before its work is done.
+// Small parameters, which are not in memory that others can read, are sent.
 void StageNumbers::find_places(const Tasklet& load, const Reader& reader) {
   places_.clear();
   if (load.errand != Errand::weights || !load.item.weights || load.item.owner >= 0 || reader.transport == nullptr ||
@@ -343,7 +343,7 @@ void StageNumbers::find_places(const Tasklet& load, const Reader& reader) {
   if (!any) places_.clear();
 }
 
-// Of the parameters of a load, those that are sent.
+// The parameters of a load that are sent: those without a place.
 pieces::NeededParameters StageNumbers::sent_of(const Tasklet& load) {
   pieces::NeededParameters parameters = needed(load);
   auto place = places_.begin();
@@ -373,7 +373,7 @@ comm::Frame StageNumbers::message(const Tasklet& tasklet, const FaultOrder& faul
       std::erase_if(roles_, [&](const auto& role) { return role.second.owner == item.owner; });
     }
   }
-  // A device keeps the operands of slices that it owns when a way back begins.
+  // When a backward pass begins, the device keeps the operands of slices that it owns.
   const bool opens = tasklet.errand == Errand::remake ||
                      (errand_of(tasklet) == StageErrand::backward && item.keeps && item.row + item.rows == seq_) ||
                      (is_head(tasklet.stage) && errand_of(tasklet) == StageErrand::forward && item.row == 0);
@@ -412,7 +412,7 @@ comm::Frame StageNumbers::take_away(const Tasklet& sum) {
 bool StageNumbers::place(const Tasklet& tasklet, const comm::ResultView& result) {
   const sched::StageItem& item = tasklet.item;
   comm::StageTask asked = header_of(tasklet).stage_task;
-  asked.operand_bytes = result.header.stage_task.operand_bytes;  // of a sum that was its own it cannot be told any more
+  asked.operand_bytes = result.header.stage_task.operand_bytes;  // own_ has forgotten whether a sum was sent operands
   const std::int64_t in_64_bits = asked.result_bytes / size_of(partial_sum_type(wire_)) * size_of(DType::i64);
   if (item.partial && result.header.stage_task.result_bytes == in_64_bits) asked.result_bytes = in_64_bits;
   if (tasklet.errand == Errand::send_sums) asked.rows = result.header.stage_task.rows;
@@ -439,8 +439,8 @@ bool StageNumbers::place(const Tasklet& tasklet, const comm::ResultView& result)
     const auto sum = from.values<double>(rows), loss = from.values<double>(rows);
     const std::span<const std::byte> dx = from.bytes(row_bytes);
     const auto top = from.values<float>(rows);
-    // Sums of exponentials of what a logit is below the row's maximum: each is at most 1, and one is. A loss is the
-    // difference of two logits, and a logarithm.
+    // A sum is of exp(logit - maximum of the row): every term is at most 1, and one is 1. A loss is a difference of two
+    // logits, plus a logarithm.
     const auto vocabulary = static_cast<double>(table_->vocabulary());
     const auto may_be_sum = [&](double value) { return value > 0.5 && value < 2 * vocabulary; };
     const auto may_be_loss = [](double value) { return std::abs(value) < kLargestLoss; };
@@ -519,7 +519,7 @@ void StageNumbers::run(const model::Operation& kernel) {
     }
     return;
   }
-  if (is_norm_backward(kernel)) {  // of a head in parts: all others are made by devices
+  if (is_norm_backward(kernel)) {  // of the last norm, before a head in parts: devices compute all others
     const std::int64_t row = kernel.in.front().row0;
     return join_gradients({row / seq_, row % seq_, kernel.in.front().rows});
   }
@@ -530,7 +530,7 @@ void StageNumbers::run(const model::Operation& kernel) {
   kernels_.run(kernel);
 }
 
-// Of all that adds to the gradient of a parameter nothing is to come any more.
+// Everything that adds to the gradient of a parameter has come: the gradient is finished.
 void StageNumbers::complete(TensorId parameter) {
   for (auto& [op, parts] : partial_) {
     if (parts.empty() || parts.front().region.parameter != parameter) continue;
@@ -555,7 +555,7 @@ void StageNumbers::complete(TensorId parameter) {
     sums.regions.clear();
   }
   for (std::int32_t s = 0; s < std::ssize(stages_); ++s) {
-    if (tiled_.contains(s)) continue;  // its norms' gradients are whole
+    if (tiled_.contains(s)) continue;  // in tiles the gradients of norms are made whole
     const Stage& stage = at(s);
     std::size_t first = 0;
     for (std::int64_t piece = stage.first; piece < stage.end; ++piece) {

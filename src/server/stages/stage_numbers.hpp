@@ -1,9 +1,9 @@
 // StageNumbers: the server's part in the numbers of a step in stages: boundaries between stages, weights that go to
-// devices, what comes back, and the gradients that are made of it.
+// devices, results that come back, and the gradients that are made of them.
 //
-// Every boundary is kept until the step ends, so whatever is lost can be made again. Sums of gradients are complete
-// when the kernels that read them begin; until then they are integers, and embeddings' gradients wait too, since a tied
-// one adds to what the head's owners send.
+// Every boundary is kept until the step ends, so whatever is lost can be made again. Sums of gradients stay integers
+// until a kernel reads the gradient: then they are complete. The kernels of the embeddings' gradients wait until then
+// too, since a tied embedding's gradient is added to the sums of the head's owners.
 #pragma once
 
 #include <cstdint>
@@ -35,78 +35,86 @@ namespace cleave::server {
 
 class StageNumbers {
  public:
-  /// Both must outlive it.
+  /// `work` and `kernels` must outlive this object.
   StageNumbers(Workspace& work, ServerKernels& kernels) : work_(work), kernels_(kernels) {}
-  /// Partial sums are to be looked at later: they are kept as they came, beside their total.
+  /// Partial sums are kept as they came, beside their total, so that they can be compared later.
   void keep_partial_sums() { keeps_partial_sums_ = true; }
-  /// Devices may put sums off until they are sent.
+  /// Devices may put off summing a sequence until its sums are asked for.
   void sum_late() { sums_late_ = true; }
   [[nodiscard]] bool keeps(bool partial) const { return !partial || keeps_partial_sums_; }
 
-  /// The step that the workspace has begun is run in these stages. Requires: a graph with one row group and one chunk
-  /// of the loss.
+  /// The workspace's step is run in the stages of `plan`. Requires: a graph with one row group and one chunk of the
+  /// loss.
   void begin(const plan::StagePlan& plan);
   /// The next step is in tiles, unless begin() says otherwise.
   void end() { active_ = false; }
   [[nodiscard]] bool active() const { return active_; }
   /// Some step was run in stages.
   [[nodiscard]] bool was_begun() const { return table_ != nullptr; }
-  /// Of one that runs in tiles, as sched::Fleet has it: boundaries become tensors, and tensors boundaries.
+  /// As in sched::Fleet, for a stage that runs in tiles: its input boundary becomes a tensor of the graph; the tensor
+  /// that it has made becomes a boundary.
   void begin_tiles(std::int32_t stage, bool back);
   void end_tiles(std::int32_t stage, bool back);
   [[nodiscard]] bool runs_in_tiles(OpId op) const { return tiled_.runs(op); }
 
-  /// The task message of a tasklet with an errand, for `reader`. Messages to a device are made in the order in which
-  /// they are sent. `key`: of a witness's digest.
+  /// The task message of a tasklet with an errand, for `reader`. `key`: of a witness's digest, else null. Requires:
+  /// messages to a device are sent in the order of these calls. Errors: InputError where a message would be too long.
   [[nodiscard]] comm::Frame message(const sched::Tasklet& tasklet, const FaultOrder& fault, const Reader& reader,
                                     const SipKey* key);
   /// Tells a device that a step begins.
   [[nodiscard]] comm::Frame begin_message(DeviceId device) const;
-  /// Takes back a sum that was sent.
+  /// The message by which an owner takes a sequence out of its sums again. `sum`: the tasklet that added it.
   [[nodiscard]] comm::Frame take_away(const sched::Tasklet& sum);
+  /// A device has released this load: the role that came with it has ended.
   void released(TaskletId load) { roles_.erase(load); }
-  /// Some owner's 64-bit sums of a region, row by row, in a message that was kept.
+  /// An owner's 64-bit sums of a region, row by row, in a message that was kept.
   struct PartialSum {
     pieces::Region region;
     const std::int64_t* sums = nullptr;
   };
-  /// A result that was put in its place is read later: its frame must stay.
+  /// Whether a result is read only later, so that its frame must be kept after place().
   [[nodiscard]] bool is_read_later(const sched::Tasklet& tasklet) const {
     return wire_ == DType::f32 && !keeps_partial_sums_ && tasklet.errand == sched::Errand::send_sums &&
            tasklet.item.partial;
   }
   void keep(comm::Frame frame) { frames_.push_back(std::move(frame)); }
-  /// Puts sums that a worker of the server's own has made in their place.
+  /// Stores sums that a worker of the server has made, as place() stores those of a device.
   pieces::StageWorker::Status place_own(pieces::StageWorker& worker, const sched::Tasklet& tasklet);
-  /// Puts a result in its place; false: it is none that was asked for, or not finite.
+  /// Stores a result. False: it is not what was asked for, or has values that are not finite or not possible.
   [[nodiscard]] bool place(const sched::Tasklet& tasklet, const comm::ResultView& result);
 
-  // What StageCheck makes again: with a worker of the server's own.
+  // For StageCheck, which makes answers again with a worker of the server.
+
   [[nodiscard]] pieces::PieceTable& table() { return *table_; }
-  /// Rows of an answer: of a sequence at a stage, forward or back.
+  /// The rows that an answer is for: of a sequence at a stage, forward or backward.
   struct AnswerRows {
     std::int32_t stage = 0;
     bool back = false;
     std::int64_t sequence = 0, row = 0, rows = 0;
   };
-  /// An answer that stands in its place, and sums of an owner's slices, as they came.
+  /// The stored answer of a device, and stored sums of an owner's slices, as the bytes in which they came.
   [[nodiscard]] std::vector<std::byte> stored_answer(const AnswerRows& of, bool with_rows, bool with_norms);
   [[nodiscard]] std::vector<std::byte> stored_sums(std::int32_t owner, const std::vector<plan::PieceSlice>& slices,
                                                    bool partial);
   using Status = pieces::StageWorker::Status;
+  /// Gives a worker the weights of a stage, or of an owner's slices.
   Status hold_stage(pieces::StageWorker& worker, std::int32_t stage);
   Status hold_slices(pieces::StageWorker& worker, std::int32_t owner, std::int32_t stage,
                      const std::vector<plan::PieceSlice>& slices);
-  /// A sequence's way back begins, an answer as a device would return it, a sequence added to sums, and sums.
+  /// Begins a sequence's backward pass in a worker.
   Status remake(pieces::StageWorker& worker, std::int32_t stage, std::int64_t sequence);
+  /// Makes an answer in the bytes in which a device would send it.
   Status answer(pieces::StageWorker& worker, const AnswerRows& of, bool with_rows, bool with_norms,
                 std::vector<std::byte>& bytes);
+  /// Adds a sequence to an owner's sums in a worker.
   Status add(pieces::StageWorker& worker, std::int32_t owner, std::int32_t stage, std::int64_t sequence);
+  /// Makes an owner's sums in the bytes in which a device would send them; partial sums always with 64 bits.
   Status sums(pieces::StageWorker& worker, std::int32_t owner, const std::vector<plan::PieceSlice>& slices,
               bool partial, std::vector<std::byte>& bytes);
   [[nodiscard]] std::vector<plan::PieceSlice> slices_of(std::int32_t owner) const;
 
-  /// Runs a server kernel when what it reads is complete, or keeps it until then.
+  /// Runs a server kernel. Gradients that it reads are finished first; the gradient of an embedding is run only when
+  /// its parameter's gradient is finished.
   void run(const model::Operation& kernel);
   /// Rows of owners' sums that needed 64 bits though the wire has 16 (kernels::TokenSumMatrix).
   [[nodiscard]] std::int64_t promoted_rows() const { return promoted_rows_; }
@@ -116,10 +124,10 @@ class StageNumbers {
  private:
   struct Stage {
     std::int64_t first = 0, end = 0, norms = 0;
-    KeptVector<std::byte> dy;                 // gradient of what it returns, in the wire type
-    std::vector<KeptVector<float>> norms_of;  // each sequence's gradients of norms
+    KeptVector<std::byte> dy;                 // gradient of what it returns, [tokens][width] in the wire type
+    std::vector<KeptVector<float>> norms_of;  // of each sequence: its share of the norms' gradients, or nothing yet
   };
-  // Slices that a device owns as a replica of their stage.
+  // A device owns slices of a stage of which it is a replica.
   struct Role {
     DeviceId device;
     std::int32_t stage = 0, owner = 0;
@@ -127,7 +135,7 @@ class StageNumbers {
   using OwnVisit = std::tuple<std::int32_t, std::int64_t, std::int64_t>;  // owner, sequence, device
 
   [[nodiscard]] comm::Header header_of(const sched::Tasklet& tasklet);
-  // Where a device reads the weights of a load; none where it is sent them.
+  // Sets places_: where a device on this host reads the weights of a load; empty if it is sent all of them.
   void find_places(const sched::Tasklet& load, const Reader& reader);
   [[nodiscard]] pieces::NeededParameters sent_of(const sched::Tasklet& load);
   [[nodiscard]] std::int64_t operand_bytes(const sched::Tasklet& tasklet);
@@ -135,12 +143,13 @@ class StageNumbers {
   void fill(const sched::Tasklet& tasklet, std::span<std::byte> payload);
   [[nodiscard]] pieces::NeededParameters needed(const sched::Tasklet& load);
   void put_weights(const pieces::NeededParameters& parameters, ByteWriter& to);
-  // Of a load of a part of the head.
+  // Bytes of the head's column exponents in a load: 0 unless it is of a part of the head.
   [[nodiscard]] std::int64_t exponent_bytes(const sched::Tasklet& load) const;
   void begin_head();
   void put_operands(std::int32_t stage, std::int64_t sequence, ByteWriter& to);
   [[nodiscard]] std::int64_t operands_of_sum(std::int32_t stage) const;
-  // Rows of a boundary: what a stage reads, the gradient of what it returns, and where that of what it reads goes.
+  // Rows of a boundary. put_*() write them to a payload, take_*() store them: X is what a stage reads, dY the gradient
+  // of what it returns, dX that of X.
   struct RowRange {
     std::int64_t sequence = 0, row = 0, rows = 0;
   };
@@ -160,9 +169,9 @@ class StageNumbers {
   void keep_sums(std::int32_t owner, const pieces::Region& region, kernels::ConstPartialSums came);
   [[nodiscard]] std::vector<float> x_values(std::int32_t stage, const RowRange& of);
   [[nodiscard]] std::vector<float> dy_values(std::int32_t stage, const RowRange& of);
-  /// What `put` writes of some rows, as values.
+  // The values of rows that `put` writes in the wire type.
   [[nodiscard]] std::vector<float> values_of(const RowRange& of, const std::function<void(ByteWriter&)>& put) const;
-  // The gradient of what a stage reads, as it came; nothing where nobody wants it.
+  // Appends dX of a stage, as it came; nothing where no kernel reads it.
   void put_dx(std::int32_t stage, const RowRange& of, std::vector<std::byte>& to);
   void put_blocks(std::int32_t part, const RowRange& of, std::vector<std::byte>& to);
   Status answer_of_part(pieces::StageWorker& worker, const pieces::StageWorker::Chunk& chunk, bool back, bool with_rows,
@@ -170,24 +179,25 @@ class StageNumbers {
   void put_values(std::span<const float> values, std::vector<std::byte>& to) const;
 
   [[nodiscard]] Stage& at(std::int32_t stage) { return stages_[static_cast<std::size_t>(stage)]; }
-  // The whole head, or a part of it; whichever it is, what all of them read is what the first one reads.
+  // A stage is the whole head, or a part of it. All parts read the X of the first one.
   [[nodiscard]] bool is_head(std::int32_t stage) const { return head_parts_ == 1 && stage == head_; }
   [[nodiscard]] bool is_part(std::int32_t stage) const { return head_parts_ > 1 && stage >= head_; }
   [[nodiscard]] bool has_logits(std::int32_t stage) const { return stage >= head_; }
   [[nodiscard]] KeptVector<std::byte>& x_of(std::int32_t stage) {
     return x_[static_cast<std::size_t>(std::min(stage, head_))];
   }
-  // Pieces of a plan are numbered as if its head were the only one; those of the table are not.
+  // A plan numbers the parts of its head right after the last layer. The table has the parts of every way to cut the
+  // head, so their numbers differ.
   [[nodiscard]] std::int64_t in_table(std::int64_t piece) const;
   [[nodiscard]] std::int64_t in_plan(std::int64_t piece) const;
   [[nodiscard]] std::vector<pieces::UnitRange> ranges_of(const std::vector<plan::PieceSlice>& slices) const;
-  // Vocabulary blocks of a part, and of those before it.
+  // Vocabulary blocks of a part of the head, and of all parts before it.
   [[nodiscard]] std::int64_t blocks_of(std::int32_t part);
   [[nodiscard]] std::int64_t blocks_before(std::int32_t part);
   [[nodiscard]] bool place_part(const sched::Tasklet& tasklet, std::span<const std::byte> bytes);
-  // Maxima and sums of all parts become those of the rows.
+  // Joins the maxima and sums of all vocabulary blocks to those of whole rows, and computes the losses.
   void join_rows(const RowRange& of);
-  // The shares of dX that parts have returned of some rows are added, and taken through the norm.
+  // Adds the shares of dX that the parts have returned for some rows, and takes the sum back through the last norm.
   void join_gradients(const RowRange& of);
   [[nodiscard]] std::int64_t share_bytes(std::int64_t rows) const {
     return rows * width_ * size_of(partial_sum_type(wire_));
@@ -208,9 +218,8 @@ class StageNumbers {
   std::vector<KeptVector<std::byte>> x_;  // what stages from the second on read, in the wire type
   KeptVector<float> top_;
   KeptVector<double> sum_, loss_;
-  // Of a head in parts: what each returned of rows and vocabulary blocks, [tokens][blocks of all parts]; the logit of
-  // each row's target; shares of dX, by part and sequence, until they are joined; and the sequences' way through the
-  // norm.
+  // For a head in parts: maxima and sums, [tokens][vocabulary blocks]; the logit of each row's target; by part and
+  // sequence, shares of dX until they are joined; and the backward pass through the last norm.
   std::int32_t head_ = 0;
   std::int64_t head_parts_ = 1;
   KeptVector<float> block_tops_, block_sums_, target_logits_;
@@ -220,29 +229,29 @@ class StageNumbers {
   pieces::ChunkMemory memory_{pool_};
   std::unique_ptr<pieces::ChunkRun> through_norm_;
   std::map<std::int64_t, pieces::SequenceState> norm_states_;
-  std::map<std::int32_t, std::vector<pieces::UnitRange>> slices_;  // of owners
-  std::map<TaskletId, Role> roles_;                                // by the load that gave it
+  std::map<std::int32_t, std::vector<pieces::UnitRange>> slices_;  // by owner
+  std::map<TaskletId, Role> roles_;                                // by the load that gave the role
   std::set<OwnVisit> own_;                  // sequences whose operands a device keeps for an owner
-  std::vector<comm::OperandPlace> places_;  // of the load whose message is made
-  // Sums of gradients that several owners have parts of: by operation, of the whole tensor; and where they are.
+  std::vector<comm::OperandPlace> places_;  // of the load whose message is being made
+  // Partial sums of a gradient product, added up: `total` is of the whole tensor, `regions` are those that have come.
   struct Sums {
     kernels::TokenSumMatrix total;
     std::vector<pieces::Region> regions;
   };
   std::map<OpId, Sums> sums_;
-  // Partial sums, as they came.
+  // Partial sums of a region, as they came.
   struct Kept {
     pieces::Region region;
     std::vector<std::int64_t> values;
   };
   std::map<std::int32_t, std::vector<Kept>> kept_;   // by owner
-  std::map<OpId, std::vector<PartialSum>> partial_;  // the same of fp32, where they came
-  std::int64_t open_sums_ = 0;                       // of them, not finished
-  std::vector<comm::Frame> frames_;                  // that they are in
-  std::vector<std::vector<std::byte>> made_here_;    // or are, where the server made them
+  std::map<OpId, std::vector<PartialSum>> partial_;  // with fp32 on the wire: partial sums, read where they came
+  std::int64_t open_sums_ = 0;                       // entries of partial_ that are not finished
+  std::vector<comm::Frame> frames_;                  // messages that partial_ points into
+  std::vector<std::vector<std::byte>> made_here_;    // sums of the server that partial_ points into
   std::set<TensorId> norms_folded_;
   std::int64_t promoted_rows_ = 0;
-  std::vector<model::Operation> waiting_;  // gradients of embeddings, each of one table
+  std::vector<model::Operation> waiting_;  // kernels of embeddings' gradients, one for each table
 };
 
 }  // namespace cleave::server

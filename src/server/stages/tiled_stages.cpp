@@ -1,4 +1,4 @@
-// Operations are found by the pieces that the stages hold, boundaries by the programs of their first and last piece.
+// Operations follow from the pieces of a stage, boundaries from the programs of its first and last piece.
 #include "stages/tiled_stages.hpp"
 
 #include "cleave/model/pieces.hpp"

@@ -1,4 +1,5 @@
-// What stages of a plan that run in tiles have of a graph: their operations, and the boundaries at their ends.
+// TiledStages: for the stages of a plan that run in tiles, their operations in the graph, and the tensors at their
+// ends.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,8 @@ namespace cleave::server {
 
 class TiledStages {
  public:
-  /// What a stage reads on one of its ways, and what it makes. Invalid: nobody wants it.
+  /// The tensors that a stage reads and makes in one direction: forward X and Y, backward dY and dX. `made` is invalid
+  /// where nothing reads it.
   struct Boundaries {
     TensorId read, made;
   };
@@ -27,11 +29,11 @@ class TiledStages {
   [[nodiscard]] const Boundaries& of(std::int32_t stage, bool back) const { return boundaries_.at({stage, back}); }
   [[nodiscard]] bool runs(OpId op) const { return operations_.contains(op); }
   [[nodiscard]] const std::vector<OpId>& operations() const { return order_; }
-  /// Boundaries that the stages make.
+  /// All boundaries that the stages make.
   [[nodiscard]] std::vector<TensorId> made() const;
 
  private:
-  std::map<std::pair<std::int32_t, bool>, Boundaries> boundaries_;  // forward and back
+  std::map<std::pair<std::int32_t, bool>, Boundaries> boundaries_;  // by stage and whether backward
   sched::OperationSet operations_;
   std::vector<OpId> order_;
 };
