@@ -52,6 +52,9 @@ using FlopsPerSecond = Quantity<struct FlopsPerSecondTag, double>;
 using Watts = Quantity<struct WattsTag, double>;
 using Joules = Quantity<struct JoulesTag, double>;
 
+/// A size as a number, for arithmetic with shares and rates.
+constexpr double in_bytes(Bytes amount) { return static_cast<double>(amount.value()); }
+
 constexpr Seconds operator/(Bytes amount, BytesPerSecond rate) {
   return Seconds(static_cast<double>(amount.value()) / rate.value());
 }

@@ -14,8 +14,6 @@ namespace {
 
 constexpr std::int64_t kLeastKept = 2;  // sequences: one comes back while the next goes forward
 
-double bytes_of(Bytes bytes) { return static_cast<double>(bytes.value()); }
-
 class DataParallel {
  public:
   DataParallel(const Problem& problem, std::int64_t stages, std::int64_t chunk)
@@ -105,10 +103,10 @@ class DataParallel {
   bool take_memory() {
     double needed = 0, kept = 0, packed = 0;
     for (std::size_t s = 0; s < costs_.size(); ++s) {
-      needed += bytes_of(least(costs_[s]) + sums(s) + owners_[s].at_work + owners_[s].waiting(true));
+      needed += in_bytes(least(costs_[s]) + sums(s) + owners_[s].at_work + owners_[s].waiting(true));
       if (!costs_[s].backward()) continue;
-      kept += bytes_of(costs_[s].kept());
-      packed += bytes_of(costs_[s].packed());
+      kept += in_bytes(costs_[s].kept());
+      packed += in_bytes(costs_[s].packed());
     }
     for (const double memory : problem_.memory) {
       if (memory < needed) return false;
@@ -127,11 +125,11 @@ class DataParallel {
     double up = 0, down = 0, weights = 0, elements = 0, filling = 0;
     std::vector<double> flops(devices, 0);  // of a sequence
     for (const StageCost& cost : costs_) {
-      up += bytes_of(cost.sent(work_.seq));
-      down += bytes_of(taken_in(cost, work_.seq));
-      weights += bytes_of(cost.weights());
+      up += in_bytes(cost.sent(work_.seq));
+      down += in_bytes(taken_in(cost, work_.seq));
+      weights += in_bytes(cost.weights());
       elements += cost.gradient_elements();
-      filling += bytes_of(cost.boundary(chunk_));
+      filling += in_bytes(cost.boundary(chunk_));
       for (std::size_t i = 0; i < devices; ++i) flops[i] += of_sequence(cost, kept_[i] > 0);
     }
     std::vector<std::int64_t> taken(devices, 0);

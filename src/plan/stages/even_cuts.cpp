@@ -85,12 +85,11 @@ class EvenCut {
     std::optional<Run>& place = runs_[static_cast<std::size_t>(begin * (std::ssize(work_.pieces) + 1) + end)];
     if (!place) {
       const StageCost& of = cost(begin, end);
-      const auto bytes = [](Bytes b) { return static_cast<double>(b.value()); };
       place = Run{.flops = stage_flops(work_, of, settings_.keeping),
-                  .weights = bytes(of.weights()),
-                  .sent = bytes(of.sent(work_.tokens())),
-                  .taken_in = bytes(of.taken_in(work_.tokens(), is_kept(settings_, of))),
-                  .held = replica_bytes(work_, StageDraft(of), settings_) + bytes(of.at_work() * 2),
+                  .weights = in_bytes(of.weights()),
+                  .sent = in_bytes(of.sent(work_.tokens())),
+                  .taken_in = in_bytes(of.taken_in(work_.tokens(), is_kept(settings_, of))),
+                  .held = replica_bytes(work_, StageDraft(of), settings_) + in_bytes(of.at_work() * 2),
                   .elements = of.gradient_elements()};
     }
     return *place;

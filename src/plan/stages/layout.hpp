@@ -119,8 +119,6 @@ struct Layout {
   double processors_s = 0;           // busy time of the busiest processor, for sequences and for sums that it owns
 };
 
-[[nodiscard]] inline double in_bytes(Bytes bytes) { return static_cast<double>(bytes.value()); }
-
 /// Bytes of all weights as they are sent.
 [[nodiscard]] double weights_of(const StageWork& work);
 

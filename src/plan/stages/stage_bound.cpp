@@ -21,8 +21,6 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-double count(Bytes bytes) { return static_cast<double>(bytes.value()); }
-
 // A device that sends at a rate (bytes a second) from a time on.
 struct Sender {
   double rate, from;
@@ -86,7 +84,7 @@ class Bound {
       sums_.push_back(cost.elements * static_cast<double>(size));
       // With several groups, an owner may sum no more than its own group's replicas run, which may be nothing.
       const std::int64_t sequences = plan.groups[s] == 1 ? work.batch : 0;
-      operands_.push_back(count(least_read(costs_[s], owner, cost)) * static_cast<double>(sequences));
+      operands_.push_back(in_bytes(least_read(costs_[s], owner, cost)) * static_cast<double>(sequences));
     }
   }
 
@@ -189,7 +187,7 @@ class Bound {
       std::vector<Sender> senders, with_sums;
       for (const StageReplica& replica : plan_.stages[s].replicas) {
         const Rates& rates = rates_.at(replica.device.value);
-        senders.push_back({rates.up, std::max(count(plan_.stages[s].weights) / rates.down, begun)});
+        senders.push_back({rates.up, std::max(in_bytes(plan_.stages[s].weights) / rates.down, begun)});
         with_sums.push_back(senders.back());
         if (const auto own = sums.find(replica.device.value); own != sums.end()) {
           double& from = with_sums.back().from;
@@ -216,7 +214,7 @@ class Bound {
       const Stage& stage = plan_.stages[static_cast<std::size_t>(owner.stage)];
       // A replica that runs x of b sequences takes in 3 x + 2 (b - x) boundaries, at least 2 b. An owner that is no
       // replica reads nothing before a chunk has come to the top.
-      readings[owner.device.value].add({.weights = count(owner.replica ? stage.weights : owner.weights),
+      readings[owner.device.value].add({.weights = in_bytes(owner.replica ? stage.weights : owner.weights),
                                         .operands = operands_[k],
                                         .begun = owner.replica ? 0 : gone_back,
                                         .sending = sending(k),
@@ -257,7 +255,7 @@ class Bound {
   // When a stage can have sent all its results of a phase. All results of a sequence in one direction come from one
   // replica.
   double all_sent(std::size_t s, const Phase& of, const std::vector<Sender>& senders) const {
-    const double bytes = count(results(s, of));
+    const double bytes = in_bytes(results(s, of));
     const Bytes forth = costs_[s].forward_result(work_.seq), back = costs_[s].backward_result(work_.seq);
     const bool both = of.forth && of.back && costs_[s].twice();
     if (bytes <= 0 || (both && (forth != back || !returns(s)))) return sent_by(senders, bytes);
@@ -282,7 +280,7 @@ class Bound {
 
   // When the first chunk can have passed a stage that it reaches at `begun`: a replica must have its weights before.
   double first_passed(std::size_t s, bool forward, double begun) const {
-    const double weights = count(plan_.stages[s].weights);
+    const double weights = in_bytes(plan_.stages[s].weights);
     double least = kNever;
     for (const StageReplica& replica : plan_.stages[s].replicas) {
       const double there = std::max(begun, weights / rates_.at(replica.device.value).down);
@@ -293,9 +291,9 @@ class Bound {
 
   double chunk_time(std::size_t s, const StageReplica& replica, bool forward) const {
     const std::int64_t rows = std::min(plan_.chunk, work_.seq);
-    const double in = count(forward ? costs_[s].forward_operand(rows) : costs_[s].backward_operand(rows));
-    const double bytes = forward      ? count(costs_[s].forward_result(rows))
-                         : returns(s) ? count(costs_[s].backward_result(rows))
+    const double in = in_bytes(forward ? costs_[s].forward_operand(rows) : costs_[s].backward_operand(rows));
+    const double bytes = forward      ? in_bytes(costs_[s].forward_result(rows))
+                         : returns(s) ? in_bytes(costs_[s].backward_result(rows))
                                       : 0;
     const Flops back = replica.kept_slots > 0 ? costs_[s].backward_of_kept(0, rows) : costs_[s].backward(0, rows);
     const double flops = (forward ? costs_[s].forward(0, rows) : back).value();

@@ -173,7 +173,6 @@ void Watchers::begin_watching(const Unwatched& of, const Watcher& watcher) {
 std::optional<Watchers::Watcher> Watchers::best_watcher(const Unwatched& of, double within) {
   if (of.rest.empty()) return std::nullopt;
   const plan::StageCost& cost = run_.at(of.stage).cost;
-  const auto size = [](Bytes bytes) { return static_cast<double>(bytes.value()); };
   const OwnerState& first = run_.owner[static_cast<std::size_t>(of.firsts.front())];
   const bool several = cost.end() - cost.first() > 1;
   const double left = run_.progress.ends_in().value(), sequences = sequences_of(first);
@@ -188,16 +187,16 @@ std::optional<Watchers::Watcher> Watchers::best_watcher(const Unwatched& of, dou
     const bool replica = candidate.is_replica(of.stage);
     const std::int32_t widens = owner_like(candidate.device, first);
     if (within == kOwnersAlone && widens < 0) continue;
-    const double weights = replica || widens >= 0 ? 0 : size(several ? cost.weights() : typical.weights);
+    const double weights = replica || widens >= 0 ? 0 : in_bytes(several ? cost.weights() : typical.weights);
     const double memory =
-        candidate.memory_for(of.stage) - (widens >= 0 ? 0 : size(typical.at_work)) - (several ? weights : 0);
-    const double waiting = typical.elements > 0 ? size(typical.waiting(replica)) / typical.elements : 0;
+        candidate.memory_for(of.stage) - (widens >= 0 ? 0 : in_bytes(typical.at_work)) - (several ? weights : 0);
+    const double waiting = typical.elements > 0 ? in_bytes(typical.waiting(replica)) / typical.elements : 0;
     const auto host = std::ranges::find(run_.at(of.stage).hosts, candidate.device, &Host::device);
     const double open = replica && typical.elements > 0
-                            ? size(run_.places_beside(cost, *host, typical.of_each())) / typical.elements
+                            ? in_bytes(run_.places_beside(cost, *host, typical.of_each())) / typical.elements
                             : 0;
     const double per_element = static_cast<double>(plan::sum_bytes(run_.work.wire)) + waiting + open +
-                               (replica || several ? 0 : size(cost.weights()) / all);
+                               (replica || several ? 0 : in_bytes(cost.weights()) / all);
     double elements = std::min(rest, memory / per_element * 0.99);
     if (elements < kLeastShare * all && elements < rest) continue;
     std::vector<PieceSlice> may = of.rest;
@@ -209,8 +208,9 @@ std::optional<Watchers::Watcher> Watchers::best_watcher(const Unwatched& of, dou
     elements = std::min(elements, elements_of(of, may));
     const double own = replica ? candidate.uplink / std::max(candidate.uplink, run_.at(of.stage).uplink) : 0;
     const double read = widens >= 0 ? 0 : sequences * (1 - own);
-    const double time = std::max(candidate.down_busy + (weights + read * size(typical.operands)) / candidate.downlink,
-                                 candidate.compute_busy + read * typical.alone.value() / candidate.compute);
+    const double time =
+        std::max(candidate.down_busy + (weights + read * in_bytes(typical.operands)) / candidate.downlink,
+                 candidate.compute_busy + read * typical.alone.value() / candidate.compute);
     if (widens < 0 && time > within * left) continue;
     const double late = std::max(1.0, time / (kInTime * left));
     const double drawn = secret_uniform(run_.options.quorum->secret, run_.witnesses.draws() + of.firsts.front(),

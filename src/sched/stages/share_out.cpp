@@ -19,8 +19,6 @@ constexpr double kLeastOfSums = 0.03;  // share of the slices below which a devi
 constexpr double kServersShare = 0.9;  // share of the time that the server may take where it is asked first
 constexpr double kMargin = 4e6;        // bytes by which a share, rounded to whole units, may exceed the share
 
-double size_in_bytes(Bytes bytes) { return static_cast<double>(bytes.value()); }
-
 // Slices of a lost owner, cut into runs. Runs that follow each other and need about the same weights are of one kind,
 // which is judged by its largest run.
 struct Cut {
@@ -92,7 +90,7 @@ class Sharing {
     order_.resize(lost.size());
     std::iota(order_.begin(), order_.end(), std::size_t{0});
     // The owner with most weights has the fewest devices to choose from: it is first.
-    std::ranges::stable_sort(order_, std::greater<>{}, [&](std::size_t i) { return size_in_bytes(all_[i].weights); });
+    std::ranges::stable_sort(order_, std::greater<>{}, [&](std::size_t i) { return in_bytes(all_[i].weights); });
   }
 
   SharedOut within(double enough, double limit) const {
@@ -128,8 +126,8 @@ class Sharing {
     Cut cut{split_slices(work_, *lost.cost, slices, runs, chunk_), {}, {}, {}};
     for (const auto& part : cut.runs) cut.costs.push_back(plan::owner_cost(work_, *lost.cost, part, chunk_));
     for (const plan::OwnerCost& part : cut.costs) {
-      const double weights = size_in_bytes(part.weights);
-      if (cut.largest.empty() || std::abs(weights - size_in_bytes(cut.largest.back().weights)) > kAlike * weights)
+      const double weights = in_bytes(part.weights);
+      if (cut.largest.empty() || std::abs(weights - in_bytes(cut.largest.back().weights)) > kAlike * weights)
         cut.largest.push_back(part);
       plan::OwnerCost& largest = cut.largest.back();
       largest.elements = std::max(largest.elements, part.elements);
@@ -182,7 +180,7 @@ class Sharing {
 
   // Bytes of candidate k's memory for sums and weights, if it has a part of lost owner i.
   double room(std::size_t i, std::size_t k, Bytes at_work) const {
-    return candidates_[k]->memory_for(lost_[i].stage) - (readers_[i][k].owns ? 0 : size_in_bytes(at_work));
+    return candidates_[k]->memory_for(lost_[i].stage) - (readers_[i][k].owns ? 0 : in_bytes(at_work));
   }
   // The share of lost owner i's sequences that candidate k would have to be sent.
   double unread(std::size_t i, std::size_t k) const {
@@ -194,7 +192,7 @@ class Sharing {
   }
   // Bytes of weights that a candidate would have to be sent.
   static double lacks(const Candidate& of, std::int32_t stage, Bytes weights) {
-    return of.is_replica(stage) || of.is_server() ? 0 : size_in_bytes(weights);
+    return of.is_replica(stage) || of.is_server() ? 0 : in_bytes(weights);
   }
   // Seconds from now until a candidate begins to read for its part: after its weights and what it reads anyway, and not
   // before the first sequence has passed.
@@ -208,9 +206,9 @@ class Sharing {
     const Candidate& of = *candidates_[k];
     if (of.is_server()) return {};
     const bool partial = lost.partial || sequences < lost.sequences;
-    return {lacks(of, lost.stage, cost.weights) +
-                unread(i, k) * static_cast<double>(sequences) * size_in_bytes(cost.operands),
-            cost.elements * (partial ? static_cast<double>(plan::sum_bytes(work_.wire)) : wire())};
+    return {
+        lacks(of, lost.stage, cost.weights) + unread(i, k) * static_cast<double>(sequences) * in_bytes(cost.operands),
+        cost.elements * (partial ? static_cast<double>(plan::sum_bytes(work_.wire)) : wire())};
   }
   // Whether the interface carries `before` and `more` within `time`.
   bool carries(const Traffic& before, const Traffic& more, double time) const {
@@ -244,15 +242,14 @@ class Sharing {
       const double weights = lacks(of, lost.stage, all.weights);
       const double whole_weights = several ? weights : 0, its_weights = several ? 0 : weights;
       const double sending = sent / of.uplink;
-      const double reading = sequences * unread(i, k) * size_in_bytes(all.operands) / of.downlink;
+      const double reading = sequences * unread(i, k) * in_bytes(all.operands) / of.downlink;
       const double computing = sequences * flops(i, k, all) / of.compute, loading = whole_weights / of.downlink;
-      const double share =
-          std::min({1.0,
-                    (room(i, k, all.at_work) - kMargin - whole_weights) /
-                        (held + its_weights + size_in_bytes(all.waiting(replica))),
-                    (time - sums_in(of)) / sending, (time - lost.ready.value()) / sending,
-                    (time - reads_from(i, of, loading) - reading) / (sending + its_weights / of.downlink),
-                    (time - computes_until(of, taken) - computing - loading) / (sending + its_weights / of.downlink)});
+      const double share = std::min(
+          {1.0,
+           (room(i, k, all.at_work) - kMargin - whole_weights) / (held + its_weights + in_bytes(all.waiting(replica))),
+           (time - sums_in(of)) / sending, (time - lost.ready.value()) / sending,
+           (time - reads_from(i, of, loading) - reading) / (sending + its_weights / of.downlink),
+           (time - computes_until(of, taken) - computing - loading) / (sending + its_weights / of.downlink)});
       if (share < kLeastOfSums) continue;
       // The server comes after devices that have the weights, unless it has time for all of it, and is to be first.
       const bool takes_all = share >= 1 && computes_until(of, taken) + computing <= kServersShare * time;
@@ -281,7 +278,7 @@ class Sharing {
       auto slices = slices_of_share(work_, *lost.cost, lost.slices, from, to, chunk_);
       if (slices.empty()) continue;
       const plan::OwnerCost cost = plan::owner_cost(work_, *lost.cost, slices, chunk_);
-      if (size_in_bytes(owner_memory(work_, cost, replica)) - size_in_bytes(cost.at_work) >
+      if (in_bytes(owner_memory(work_, cost, replica)) - in_bytes(cost.at_work) >
           room(i, whole.candidate, cost.at_work))
         continue;
       const Traffic traffic = traffic_of(i, whole.candidate, cost, lost.sequences);
@@ -317,9 +314,9 @@ class Sharing {
       if (taken.devices[k]) continue;
       const Candidate& of = *candidates_[k];
       const bool replica = of.is_replica(lost.stage);
-      const double needs = size_in_bytes(owner_memory(work_, cost, replica)) - size_in_bytes(cost.at_work);
+      const double needs = in_bytes(owner_memory(work_, cost, replica)) - in_bytes(cost.at_work);
       if (needs > room(i, k, cost.at_work)) continue;
-      const double reads = unread(i, k) * size_in_bytes(cost.operands) / of.downlink;
+      const double reads = unread(i, k) * in_bytes(cost.operands) / of.downlink;
       const double computes = flops(i, k, cost) / of.compute;
       const double weights = lacks(of, lost.stage, cost.weights) / of.downlink;
       const auto sequences = [&](double sums) {

@@ -7,12 +7,6 @@
 
 namespace cleave::sched::stages {
 
-namespace {
-
-double bytes_of(Bytes bytes) { return static_cast<double>(bytes.value()); }
-
-}  // namespace
-
 bool Candidate::is_server() const { return device == kServer; }
 
 bool Candidate::is_replica(std::int32_t stage) const {
@@ -37,7 +31,7 @@ Bytes owner_memory(const plan::StageWork& work, const plan::OwnerCost& cost, boo
 
 std::optional<Candidate> choose_helper(std::span<const Candidate> candidates, const plan::StageCost& cost,
                                        const Shortage& shortage) {
-  const double need = bytes_of(least_memory(cost)), weights = bytes_of(cost.weights());
+  const double need = in_bytes(least_memory(cost)), weights = in_bytes(cost.weights());
   std::optional<Candidate> best;
   double most = 0;
   for (const Candidate& candidate : candidates) {
