@@ -8,6 +8,7 @@
 #include "cleave/base/error.hpp"
 #include "cleave/base/resident.hpp"
 #include "gemm_costs.hpp"
+#include "partition.hpp"
 
 namespace cleave::plan {
 
@@ -58,6 +59,8 @@ Volume volume_of(const Work& work, const TaskletPlan& piece) {
   }
   return {Bytes(pairs * (2 * group + 2) * matrix), Bytes(pairs * (group + 2) * matrix), Flops(forward * 2.5)};
 }
+
+Volume volume_of(const Work& work) { return volume_of(work, whole_of(work)); }
 
 Bytes resident_bytes(const Work& work, const TaskletPlan& tasklet) {
   if (work.kind != WorkKind::gemm) {

@@ -118,9 +118,7 @@ class Rewriting {
 double dealt_whole_s(const plan::Work& work, std::span<const plan::DeviceState> devices) {
   plan::Work one = work;
   one.instances = 1;
-  plan::TaskletPlan whole;
-  whole.box = {0, work.gemm.m, 0, work.gemm.n, 0, work.gemm.k};
-  const plan::Volume cost = plan::volume_of(one, whole);
+  const plan::Volume cost = plan::volume_of(one);
   double per_second = 0;
   for (const plan::DeviceState& device : devices) {
     per_second +=

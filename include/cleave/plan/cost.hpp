@@ -26,6 +26,8 @@ struct Volume {
 
 /// The volume of a part of the work: `box` or `pairs` of `piece`; nothing else of it is read but columns_kept.
 [[nodiscard]] Volume volume_of(const Work& work, const TaskletPlan& piece);
+/// The volume of the whole work as one tasklet: every operand down and every result up once.
+[[nodiscard]] Volume volume_of(const Work& work);
 
 /// Memory that a tasklet takes on the device at once: strips, panels in flight, accumulators, result.
 [[nodiscard]] Bytes resident_bytes(const Work& work, const TaskletPlan& tasklet);

@@ -280,7 +280,7 @@ BoxBound bound_work(const Work& work, std::span<const DeviceState> devices, cons
   // comes.
   double pause = kNever;
   for (const DeviceState& device : devices) pause = std::min(pause, 2 * device.profile.latency.value());
-  const Volume whole = volume_of(work, whole_of(work));
+  const Volume whole = volume_of(work);
   // Every operand comes down, and every result goes up, at least once.
   const double server =
       pause + std::max((whole.down / options.server.nic_out).value(), (whole.up / options.server.nic_in).value());

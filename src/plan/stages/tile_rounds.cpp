@@ -34,10 +34,7 @@ double forecast_tiles(const StageWork& work, std::int64_t first, std::int64_t en
       continue;
     }
     const Work of = work_of(*op, work.wire);
-    TaskletPlan whole;
-    whole.box = {0, of.gemm.m, 0, of.gemm.n, 0, of.gemm.k};
-    whole.pairs = {0, of.attention.pairs()};
-    const Volume volume = volume_of(of, whole);
+    const Volume volume = volume_of(of);
     double operands = static_cast<double>(volume.down.value());
     if (of.kind == WorkKind::gemm)
       operands =

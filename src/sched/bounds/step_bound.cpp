@@ -100,7 +100,7 @@ Seconds step_lower_bound(const model::StepGraph& graph, std::span<const plan::De
         shapes.push_back({work, least, static_cast<double>(groups)});
       }
       nodes[i] = {found->second, shapes[found->second].time};
-      const plan::Volume volume = volume_of_all(work);
+      const plan::Volume volume = plan::volume_of(work);
       const Bytes columns =
           kept_columns_bytes(work.gemm.n, work.gemm.k, work.wire, k_blocks(work.gemm.k) > 1);  // shared by its groups
       down += static_cast<double>(volume.down.value()) -

@@ -124,7 +124,7 @@ std::vector<double> most_within(const ShapeBound& shape, double time, std::span<
     const GemmVolumes gemm(shape.work, shape.groups);
     for (const DeviceClass& device : classes) most.push_back(gemm.most(device, each).first);
   } else {
-    const plan::Volume all = volume_of_all(shape.work);
+    const plan::Volume all = plan::volume_of(shape.work);
     const auto down = static_cast<double>(all.down.value()), up = static_cast<double>(all.up.value());
     for (const DeviceClass& device : classes)
       most.push_back(std::min({device.down * each / down, device.up * each / up, 1.0}));
@@ -149,7 +149,7 @@ double cost_within(const ShapeBound& shape, std::span<const double> most, std::s
       if (most[c] > 0) offers.push_back({gemm.cost(most[c], prices[c]) / most[c], most[c] * classes[c].count});
     }
   } else {
-    const plan::Volume all = volume_of_all(shape.work);
+    const plan::Volume all = plan::volume_of(shape.work);
     const auto down = static_cast<double>(all.down.value()), up = static_cast<double>(all.up.value());
     left = 1;
     for (std::size_t c = 0; c < classes.size(); ++c)
@@ -302,13 +302,6 @@ class TradeoffBound {
 };
 
 }  // namespace
-
-plan::Volume volume_of_all(const plan::Work& work) {
-  plan::TaskletPlan whole;
-  whole.box = {0, work.gemm.m, 0, work.gemm.n, 0, work.gemm.k};
-  whole.pairs = {0, work.attention.pairs()};
-  return plan::volume_of(work, whole);
-}
 
 double tradeoff_bound(const model::StepGraph& graph, std::span<const Node> nodes, std::span<const ShapeBound> shapes,
                       std::span<const DeviceClass> classes, double down, double up, double at_least) {

@@ -35,9 +35,6 @@ struct Node {
   double time = 0;  ///< no more than its least time
 };
 
-/// Of an operation: every operand down and every result up once.
-[[nodiscard]] plan::Volume volume_of_all(const plan::Work& work);
-
 /// A time that no schedule beats, at least `at_least`, which must be such a time itself. `nodes`: of the graph's
 /// operations, in order. `down` and `up`: joint rates of all links, finite.
 [[nodiscard]] double tradeoff_bound(const model::StepGraph& graph, std::span<const Node> nodes,

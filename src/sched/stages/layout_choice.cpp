@@ -37,13 +37,7 @@ class Outlook final : public Observer {
     uplinks_ = std::min(uplinks_, spec.server().nic_in.value());
     for (const model::Operation& op : graph.operations) {
       Bytes results{0};
-      if (model::runs_on_devices(op.kind)) {
-        const plan::Work work = plan::work_of(op, spec.wire);
-        plan::TaskletPlan whole;
-        whole.box = {0, work.gemm.m, 0, work.gemm.n, 0, work.gemm.k};
-        whole.pairs = {0, work.attention.pairs()};
-        results = plan::volume_of(work, whole).up;
-      }
+      if (model::runs_on_devices(op.kind)) results = plan::volume_of(plan::work_of(op, spec.wire)).up;
       results_.push_back(results);
       to_come_ += results;
     }
