@@ -44,9 +44,31 @@ double on_demand(const Problem& problem, const Layout& layout) {
   for (const StageDraft& draft : layout.stages) {
     double quickest = 0;
     for (const std::size_t i : draft.replicas) quickest = std::max(quickest, problem.down[i]);
-    time += static_cast<double>(draft.cost.weights().value()) / quickest;
+    time += in_bytes(draft.cost.weights()) / quickest;
   }
   return time;
+}
+
+// Rates of a stage's replicas together.
+struct Rates {
+  double up = 0, down = 0, flops = 0;
+};
+
+Rates rates_of(const Problem& problem, const StageDraft& draft) {
+  Rates all;
+  for (const std::size_t i : draft.replicas) {
+    all.up += problem.up[i];
+    all.down += problem.down[i];
+    all.flops += problem.flops[i];
+  }
+  return all;
+}
+
+// Seconds that one chunk takes through a stage, on a replica of mean rates.
+double filling_of(const StageDraft& draft, const Rates& rates, std::int64_t chunk) {
+  const auto count = static_cast<double>(draft.replicas.size());
+  return in_bytes(draft.cost.boundary(chunk)) * count * (1 / rates.up + 1 / rates.down) +
+         draft.cost.forward(0, chunk).value() * count / rates.flops;
 }
 
 Terms terms_of(const Problem& problem, const Layout& layout, bool processors) {
@@ -56,34 +78,26 @@ Terms terms_of(const Problem& problem, const Layout& layout, bool processors) {
     const StageDraft& draft = layout.stages[s];
     const bool kept = is_kept(layout.settings, draft.cost);
     const PassingRate rate(problem, draft.cost, kept);
-    double up = 0, down = 0, flops = 0, rates = 0;
-    for (const std::size_t i : draft.replicas) {
-      up += problem.up[i];
-      down += problem.down[i];
-      flops += problem.flops[i];
-      rates += rate.of(i);
-    }
-    const auto results = static_cast<double>(draft.cost.sent(work.tokens()).value());
-    slowest = std::max(slowest, results / rates);
-    if (processors) slowest = std::max(slowest, stage_flops(work, draft.cost, kept) / flops);
-    const auto count = static_cast<double>(draft.replicas.size());
-    const auto chunk = static_cast<double>(draft.cost.boundary(layout.settings.chunk).value());
-    filling +=
-        chunk * count * (1 / up + 1 / down) + draft.cost.forward(0, layout.settings.chunk).value() * count / flops;
+    const Rates rates = rates_of(problem, draft);
+    double passing = 0;
+    for (const std::size_t i : draft.replicas) passing += rate.of(i);
+    const auto results = in_bytes(draft.cost.sent(work.tokens()));
+    slowest = std::max(slowest, results / passing);
+    if (processors) slowest = std::max(slowest, stage_flops(work, draft.cost, kept) / rates.flops);
+    filling += filling_of(draft, rates, layout.settings.chunk);
     const std::int64_t size = layout.groups[s] == 1 ? size_of(work.wire) : layout.groups[s] * sum_bytes(work.wire);
     elements += draft.cost.gradient_elements();
     sent += draft.cost.gradient_elements() * static_cast<double>(size);
     in += results;
-    out += static_cast<double>(draft.cost.taken_in(work.tokens(), kept).value()) +
-           count * static_cast<double>(draft.cost.weights().value());
+    out += in_bytes(draft.cost.taken_in(work.tokens(), kept)) +
+           static_cast<double>(draft.replicas.size()) * in_bytes(draft.cost.weights());
   }
   for (const OwnerShare& owned : layout.owners) {
     const StageDraft& draft = layout.stages[owned.stage];
     const double own = owned.replica ? std::min(1.0, static_cast<double>(layout.groups[owned.stage]) /
                                                          static_cast<double>(draft.replicas.size()))
                                      : 0;
-    out += (draft.cost.has_logits() ? 1 : 2) * (1 - own) *
-           static_cast<double>(draft.cost.boundary(work.tokens()).value()) /
+    out += (draft.cost.has_logits() ? 1 : 2) * (1 - own) * in_bytes(draft.cost.boundary(work.tokens())) /
            static_cast<double>(layout.groups[owned.stage]);
   }
   for (const double up : problem.up) uplinks += up;
@@ -123,33 +137,24 @@ double forecast_one_way(const Problem& problem, const Layout& layout, bool back)
   const StageWork& work = *problem.work;
   double slowest = 0, filling = 0, loading = 0, out = 0, in = 0;
   for (const StageDraft& draft : layout.stages) {
-    double up = 0, down = 0, flops = 0;
-    for (const std::size_t i : draft.replicas) {
-      up += problem.up[i];
-      down += problem.down[i];
-      flops += problem.flops[i];
-    }
-    const auto bytes = [](Bytes of) { return static_cast<double>(of.value()); };
+    const Rates rates = rates_of(problem, draft);
     const StageCost& cost = draft.cost;
-    const double results = bytes(back ? cost.backward_result(work.tokens()) : cost.forward_result(work.tokens()));
+    const double results = in_bytes(back ? cost.backward_result(work.tokens()) : cost.forward_result(work.tokens()));
     const double operands =
-        bytes(cost.boundary(work.tokens()) + (back ? cost.backward_operand(work.tokens()) : Bytes(0)));
+        in_bytes(cost.boundary(work.tokens()) + (back ? cost.backward_operand(work.tokens()) : Bytes(0)));
     const Flops of_sequence = back ? cost.way_back(work.seq, false) : cost.forward(0, work.seq);
     const double computed = static_cast<double>(work.batch) * of_sequence.value();
-    slowest = std::max({slowest, results / up, operands / down, computed / flops});
-    const auto count = static_cast<double>(draft.replicas.size());
-    const double chunk = bytes(cost.boundary(layout.settings.chunk));
-    filling += chunk * count * (1 / up + 1 / down) + cost.forward(0, layout.settings.chunk).value() * count / flops;
+    slowest = std::max({slowest, results / rates.up, operands / rates.down, computed / rates.flops});
+    filling += filling_of(draft, rates, layout.settings.chunk);
     loading = std::max(loading, loading_time(problem, draft));
     in += results;
-    out += operands + count * bytes(cost.weights());
+    out += operands + static_cast<double>(draft.replicas.size()) * in_bytes(cost.weights());
   }
   if (!problem.preload && !back) loading = on_demand(problem, layout);
   double passed = loading + slowest + kOneWayFillings * filling;
   if (back) {
     for (const OwnerShare& owned : layout.owners) {
-      const double boundaries = 2 *
-                                static_cast<double>(layout.stages[owned.stage].cost.boundary(work.tokens()).value()) /
+      const double boundaries = 2 * in_bytes(layout.stages[owned.stage].cost.boundary(work.tokens())) /
                                 static_cast<double>(layout.groups[owned.stage]);
       out += boundaries * (owned.replica ? 1 - 1 / static_cast<double>(layout.stages[owned.stage].replicas.size()) : 1);
     }
