@@ -17,7 +17,40 @@ constexpr double kAcknowledged = 1e-3;  // share of a step, in which acknowledge
 
 }  // namespace
 
+Candidate& Candidates::of_device(std::vector<Candidate>& all, std::int32_t id) {
+  return *std::ranges::lower_bound(all, id, {}, &Candidate::device);
+}
+
 std::vector<Candidate> Candidates::all() {
+  std::vector<Candidate> all = idle();
+  std::vector<double> left_up(run_.stage.size(), 0), uplinks(run_.stage.size(), 0), passed_in(run_.stage.size(), 0);
+  double at_rates = 0;  // seconds until all sequences have passed the stages from r up
+  for (std::int32_t r = run_.top(); r >= 0; --r) {
+    const auto i = static_cast<std::size_t>(r);
+    for (const Host& host : run_.at(r).hosts) uplinks[i] += run_.book(host.device).uplink;
+    left_up[i] = run_.progress.left_of(r);
+    if (uplinks[i] > 0) at_rates = std::max(at_rates, left_up[i] / uplinks[i]);
+    passed_in[i] = run_.progress.passes_in(r, Seconds(at_rates)).value();
+  }
+  for (std::int32_t r = 0; r <= run_.top(); ++r) {
+    const auto i = static_cast<std::size_t>(r);
+    add_visits(all, r, left_up[i], uplinks[i], passed_in[i]);
+  }
+  add_sums_to_read(all);
+  for (const OwnerState& of : run_.owner) {
+    if (!of.active() || of.device == kServer || !run_.book(of.device).present) continue;
+    add_owner(of_device(all, of.device), of, passed_in[static_cast<std::size_t>(of.stage)]);
+  }
+  for (Candidate& of : all) {
+    take_off_acknowledged(of);
+    if (of.own_sums == 0) continue;
+    of.own_gaps = std::max(0.0, of.own_sums - of.down_busy);
+    of.own_sums += of.sums_busy;
+  }
+  return all;
+}
+
+std::vector<Candidate> Candidates::idle() const {
   std::vector<Candidate> all;
   for (std::size_t id = 0; id < run_.device.size(); ++id) {
     const DeviceBook& of = run_.device[id];
@@ -31,42 +64,36 @@ std::vector<Candidate> Candidates::all() {
     candidate.roles = of.roles;
     all.push_back(candidate);
   }
-  const auto entry = [&](std::int32_t id) { return std::ranges::lower_bound(all, id, {}, &Candidate::device); };
-  std::vector<double> ready_after(run_.stage.size(), 0), left_of_stage(run_.stage.size(), 0),
-      uplink_of(run_.stage.size(), 0);
-  double at_rates = 0;  // seconds until all sequences have passed the stages from r up
-  for (std::int32_t r = run_.top(); r >= 0; --r) {
-    const auto i = static_cast<std::size_t>(r);
-    for (const Host& host : run_.at(r).hosts) uplink_of[i] += run_.book(host.device).uplink;
-    left_of_stage[i] = run_.progress.left_of(r);
-    if (uplink_of[i] > 0) at_rates = std::max(at_rates, left_of_stage[i] / uplink_of[i]);
-    ready_after[i] = run_.progress.passes_in(r, Seconds(at_rates)).value();
+  return all;
+}
+
+void Candidates::add_visits(std::vector<Candidate>& all, std::int32_t r, double left_up, double uplink,
+                            double passed_in) {
+  const plan::StageCost& cost = run_.at(r).cost;
+  const double left = kDownOfUp * left_up;
+  // A whole visit sends the boundary up once forward and, where sequences pass twice, once backward.
+  const Bytes of_visit =
+      cost.forward_result(run_.work.seq) + (run_.passed_twice(r) ? cost.backward_result(run_.work.seq) : Bytes(0));
+  const double visits = left_up / static_cast<double>(of_visit.value());
+  const Flops visit_flops =
+      cost.forward(0, run_.work.seq) + cost.remake(0, run_.work.seq) + cost.backward(0, run_.work.seq);
+  for (const Host& host : run_.at(r).hosts) {
+    Candidate& of = of_device(all, host.device);
+    const auto [forward_slots, backward_slots] = run_.lendable(host);
+    of.memory +=
+        static_cast<double>((cost.open_forward() * forward_slots + cost.open_backward() * backward_slots).value());
+    const double share = of.uplink / uplink;
+    of.down_busy += left * share / of.downlink;
+    of.down_visits += left * share / of.downlink;
+    if (left_up > 0) of.visits_left = std::max(of.visits_left, passed_in);
+    of.compute_busy +=
+        visits * share * (cost.is_head() ? cost.forward(0, run_.work.seq) : visit_flops).value() / of.compute;
+    of.up_busy += left_up / uplink;
+    of.holds.push_back({r, run_.may_go(host, r) ? static_cast<double>(cost.weights().value()) : 0, share});
   }
-  for (std::int32_t r = 0; r <= run_.top(); ++r) {
-    const plan::StageCost& cost = run_.at(r).cost;
-    const double uplink = uplink_of[static_cast<std::size_t>(r)];
-    const double left_up = left_of_stage[static_cast<std::size_t>(r)], left = kDownOfUp * left_up;
-    // A whole visit sends the boundary up once forward and, where sequences pass twice, once backward.
-    const Bytes of_visit =
-        cost.forward_result(run_.work.seq) + (run_.passed_twice(r) ? cost.backward_result(run_.work.seq) : Bytes(0));
-    const double visits = left_up / static_cast<double>(of_visit.value());
-    const Flops visit_flops =
-        cost.forward(0, run_.work.seq) + cost.remake(0, run_.work.seq) + cost.backward(0, run_.work.seq);
-    for (const Host& host : run_.at(r).hosts) {
-      Candidate& of = *entry(host.device);
-      const auto [forward_slots, backward_slots] = run_.lendable(host);
-      of.memory +=
-          static_cast<double>((cost.open_forward() * forward_slots + cost.open_backward() * backward_slots).value());
-      const double share = of.uplink / uplink;
-      of.down_busy += left * share / of.downlink;
-      of.down_visits += left * share / of.downlink;
-      if (left_up > 0) of.visits_left = std::max(of.visits_left, ready_after[static_cast<std::size_t>(r)]);
-      of.compute_busy +=
-          visits * share * (cost.is_head() ? cost.forward(0, run_.work.seq) : visit_flops).value() / of.compute;
-      of.up_busy += left_up / uplink;
-      of.holds.push_back({r, run_.may_go(host, r) ? static_cast<double>(cost.weights().value()) : 0, share});
-    }
-  }
+}
+
+void Candidates::add_sums_to_read(std::vector<Candidate>& all) {
   const auto reads_now = [&](Candidate& of, const OwnerState& sums, bool is_sent) {
     const double reads = static_cast<double>(sums.cost.operands.value()) / of.downlink;
     const double computes = sums.cost.alone.value() / of.compute;
@@ -81,7 +108,7 @@ std::vector<Candidate> Candidates::all() {
   };
   run_.purposes.for_each([&](const Purpose& purpose) {
     if (purpose.errand == Errand::sum && purpose.reads && purpose.device != kServer)
-      reads_now(*entry(purpose.device), run_.owner[static_cast<std::size_t>(purpose.owner)], true);
+      reads_now(of_device(all, purpose.device), run_.owner[static_cast<std::size_t>(purpose.owner)], true);
   });
   for (Candidate& of : all) {
     std::set<std::pair<std::int32_t, std::int64_t>> read;  // once, for all owners on the device
@@ -90,54 +117,49 @@ std::vector<Candidate> Candidates::all() {
         reads_now(of, run_.owner[static_cast<std::size_t>(due.owner)], false);
     }
   }
-  for (const OwnerState& of : run_.owner) {
-    if (!of.active() || of.device == kServer || !run_.book(of.device).present) continue;
-    Candidate& candidate = *entry(of.device);
-    // Sequences that the replica will run itself are not sent; those that other owners on the device read are sent
-    // once.
-    const std::int64_t unseen = std::ranges::count(of.seen, false);
-    double own = 0;
-    for (const Candidate::Held& held : candidate.holds) {
-      if (of.replica && held.stage == of.stage) own = held.share * static_cast<double>(unseen);
-    }
-    const double reads_s = static_cast<double>(of.cost.operands.value()) / candidate.downlink;
-    const double sent = std::max(0.0, static_cast<double>(unseen - read_for_others(of)) - own);
-    const double reads = sent * reads_s + loading_left(of);
-    const double computes = (sent * of.cost.alone.value() + own * of.cost.beside.value()) / candidate.compute;
-    candidate.down_busy += reads;
-    candidate.compute_busy += computes;
-    if (of.stands_in) {
-      candidate.down_again += reads;
-      candidate.compute_again += computes;
-    }
-    const double to_send = of.panels > 0 ? 1 - static_cast<double>(of.panels_in) / static_cast<double>(of.panels) : 1;
-    if (!of.closed) {
-      const double sends = to_send * static_cast<double>(of.sums.value()) / candidate.uplink;
-      (of.left > 0 ? candidate.sums_busy : candidate.up_busy) += sends;
-      if (of.left > 0 && of.stands_in) candidate.sums_again += sends;
-    }
-    const auto id = static_cast<std::size_t>(of.device);
-    if (of.left > 0 && !of.stands_in && run_.progress.undisturbed() && id < run_.progress.undisturbed()->summed.size())
-      candidate.own_sums =
-          std::max(0.0, (run_.progress.undisturbed()->summed[id] - run_.progress.undisturbed_time()).value());
-    if (of.left > 0)
-      candidate.last_read = std::max(candidate.last_read, ready_after[static_cast<std::size_t>(of.stage)]);
+}
+
+void Candidates::add_owner(Candidate& candidate, const OwnerState& of, double passed_in) {
+  // Sequences that the replica will run itself are not sent; those that other owners on the device read are sent
+  // once.
+  const std::int64_t unseen = std::ranges::count(of.seen, false);
+  double own = 0;
+  for (const Candidate::Held& held : candidate.holds) {
+    if (of.replica && held.stage == of.stage) own = held.share * static_cast<double>(unseen);
   }
-  for (Candidate& of : all) {
-    // Acknowledgements wait behind sums on the uplink, so some of what is not acknowledged is done.
-    if (const DeviceBook& on = run_.book(of.device); acknowledges_late(on)) {
-      const double since = (run_.fleet.now() - on.sending_since).value();
-      const double read = std::min(of.reads_sent, since), computed = std::min(of.computes_sent, since);
-      of.down_busy -= read;
-      of.down_again -= read;
-      of.compute_busy -= computed;
-      of.compute_again -= computed;
-    }
-    if (of.own_sums == 0) continue;
-    of.own_gaps = std::max(0.0, of.own_sums - of.down_busy);
-    of.own_sums += of.sums_busy;
+  const double reads_s = static_cast<double>(of.cost.operands.value()) / candidate.downlink;
+  const double sent = std::max(0.0, static_cast<double>(unseen - read_for_others(of)) - own);
+  const double reads = sent * reads_s + loading_left(of);
+  const double computes = (sent * of.cost.alone.value() + own * of.cost.beside.value()) / candidate.compute;
+  candidate.down_busy += reads;
+  candidate.compute_busy += computes;
+  if (of.stands_in) {
+    candidate.down_again += reads;
+    candidate.compute_again += computes;
   }
-  return all;
+  const double to_send = of.panels > 0 ? 1 - static_cast<double>(of.panels_in) / static_cast<double>(of.panels) : 1;
+  if (!of.closed) {
+    const double sends = to_send * static_cast<double>(of.sums.value()) / candidate.uplink;
+    (of.left > 0 ? candidate.sums_busy : candidate.up_busy) += sends;
+    if (of.left > 0 && of.stands_in) candidate.sums_again += sends;
+  }
+  const auto id = static_cast<std::size_t>(of.device);
+  if (of.left > 0 && !of.stands_in && run_.progress.undisturbed() && id < run_.progress.undisturbed()->summed.size())
+    candidate.own_sums =
+        std::max(0.0, (run_.progress.undisturbed()->summed[id] - run_.progress.undisturbed_time()).value());
+  if (of.left > 0) candidate.last_read = std::max(candidate.last_read, passed_in);
+}
+
+// Acknowledgements wait behind sums on the uplink, so some of what is not acknowledged is done.
+void Candidates::take_off_acknowledged(Candidate& of) const {
+  const DeviceBook& on = run_.book(of.device);
+  if (!acknowledges_late(on)) return;
+  const double since = (run_.fleet.now() - on.sending_since).value();
+  const double read = std::min(of.reads_sent, since), computed = std::min(of.computes_sent, since);
+  of.down_busy -= read;
+  of.down_again -= read;
+  of.compute_busy -= computed;
+  of.compute_again -= computed;
 }
 
 std::vector<Candidate> Candidates::with_server(std::vector<Candidate> devices, std::span<const LostSums> lost) {

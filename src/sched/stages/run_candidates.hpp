@@ -33,6 +33,17 @@ class Candidates {
   double loading_left(const OwnerState& of);
 
  private:
+  [[nodiscard]] static Candidate& of_device(std::vector<Candidate>& all, std::int32_t id);
+  // All devices that are there, with memory and rates, and nothing to do.
+  [[nodiscard]] std::vector<Candidate> idle() const;
+  // Adds what sequences have still to do on the replicas of a stage. `left_up`: bytes that these have to send, over
+  // `uplink` in all; `passed_in`: seconds until the last sequence has passed.
+  void add_visits(std::vector<Candidate>& all, std::int32_t r, double left_up, double uplink, double passed_in);
+  // Adds operands of sums that were sent and not acknowledged, or wait to be sent.
+  void add_sums_to_read(std::vector<Candidate>& all);
+  // Adds what an owner on the device has still to read, to sum and to send beside those.
+  void add_owner(Candidate& candidate, const OwnerState& of, double passed_in);
+  void take_off_acknowledged(Candidate& of) const;
   // Whether the server, busy for so long already, has time for what is lost, and for further losses at the rate of now.
   bool server_keeps_up(Seconds busy, std::span<const LostSums> lost);
   // Whether acknowledgements of a device wait behind sums on its uplink, or did until just now.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <set>
+#include <utility>
 
 #include "stages/stage_run.hpp"
 
@@ -150,21 +151,28 @@ void Relief::forget_sums(std::int32_t index, const std::vector<bool>& of_these) 
 bool Relief::relieve_one() {
   std::vector<Candidate> all = run_.candidates.all();
   const std::optional<LateOwner> late = latest_owner(all);
-  const double left = due_in();
   if (!late) return false;
-  const auto index = late->index;
-  OwnerState& of = run_.owner[static_cast<std::size_t>(index)];
+  const std::optional<Handover> handover = best_handover(*late, std::move(all));
+  if (!handover) return false;
+  hand_over(late->index, *handover);
+  return true;
+}
+
+std::optional<Relief::Handover> Relief::best_handover(const LateOwner& late, std::vector<Candidate> all) {
+  const std::int32_t index = late.index;
+  const OwnerState& of = run_.owner[static_cast<std::size_t>(index)];
   const std::int32_t s = of.stage, id = of.device;
+  const double left = due_in();
   std::erase_if(all, [&](const Candidate& one) { return one.device == id; });
   const SharedInterface interface = run_.candidates.interface_of(all);
   all = run_.candidates.with_server(std::move(all), {});
-  const double target = late->end - kGain * late_by().value();
+  const double target = late.end - kGain * late_by().value();
   // The owner keeps as many sequences as it can sum in time; none, if its partial sums would be late in any case.
   const double grows =
       of.partial ? 1
                  : static_cast<double>(plan::sum_bytes(run_.work.wire)) / static_cast<double>(size_of(run_.work.wire));
-  const double sending = late->all_sums + (grows - 1) * late->sums;
-  const auto in_time = static_cast<std::int64_t>(std::max(0.0, (left - sending - late->loading) / late->pace));
+  const double sending = late.all_sums + (grows - 1) * late.sums;
+  const auto in_time = static_cast<std::int64_t>(std::max(0.0, (left - sending - late.loading) / late.pace));
   const auto ready = [&](const std::vector<std::int64_t>& its) {
     return std::ranges::all_of(its, [&](std::int64_t q) { return run_.has_gradient(s, q); })
                ? Seconds(0)
@@ -179,13 +187,13 @@ bool Relief::relieve_one() {
                         .ready = ready(its),
                         .opens = run_.progress.opens_in(s),
                         .readers = run_.recovery.readers_of(s, its, id)};
-    return share_out(run_.work, std::span(&lost, 1), all, Seconds(kReliefInTime * left), Seconds(late->end),
+    return share_out(run_.work, std::span(&lost, 1), all, Seconds(kReliefInTime * left), Seconds(late.end),
                      run_.plan.chunk, interface);
   };
   const std::vector<std::int64_t> spare = spare_of(index, std::max(kNext, in_time));
-  const double own_read = late->loading + std::max(static_cast<double>(std::max(kNext, in_time)) * late->pace,
-                                                   run_.progress.passes_in(s).value());
-  const double own_end = std::max(own_read, late->up_busy) + sending;
+  const double own_read = late.loading + std::max(static_cast<double>(std::max(kNext, in_time)) * late.pace,
+                                                  run_.progress.passes_in(s).value());
+  const double own_end = std::max(own_read, late.up_busy) + sending;
   SharedOut some, all_of_it = shared(of.sequences, of.partial);
   double some_end = std::numeric_limits<double>::infinity(), all_of_it_end = some_end;
   if (!all_of_it.parts.front().empty()) all_of_it_end = all_of_it.by.value();
@@ -193,9 +201,15 @@ bool Relief::relieve_one() {
     some = shared(spare, true);
     if (!some.parts.front().empty()) some_end = std::max(own_end, some.by.value());
   }
-  if (std::min(some_end, all_of_it_end) > target) return false;
-  const bool keeps = some_end <= all_of_it_end;
-  const std::vector<std::int64_t> its = keeps ? spare : of.sequences;
+  if (std::min(some_end, all_of_it_end) > target) return std::nullopt;
+  if (some_end <= all_of_it_end) return Handover{.keeps = true, .sequences = spare, .shared = std::move(some)};
+  return Handover{.keeps = false, .sequences = of.sequences, .shared = std::move(all_of_it)};
+}
+
+void Relief::hand_over(std::int32_t index, const Handover& handover) {
+  OwnerState& of = run_.owner[static_cast<std::size_t>(index)];
+  const std::int32_t s = of.stage;
+  const auto& [keeps, its, shared] = handover;
   std::vector<bool> gone(static_cast<std::size_t>(run_.batch), false);
   for (const std::int64_t q : its) gone[static_cast<std::size_t>(q)] = true;
   forget_sums(index, gone);
@@ -212,15 +226,13 @@ bool Relief::relieve_one() {
     run_.leave_role(of);
   }
   ++of.handed_on;
-  const SharedOut& chosen = keeps ? some : all_of_it;
-  run_.recovery.deal_out(s, partial, its, chosen.parts.front(), kNoLoss, run_.fleet.now() + chosen.by, of.handed_on);
+  run_.recovery.deal_out(s, partial, its, shared.parts.front(), kNoLoss, run_.fleet.now() + shared.by, of.handed_on);
   // `of` is not used any more: deal_out() may have moved the owners in memory.
   if (!keeps) {
     --run_.at(s).gradients_left;
   } else if (run_.owner[static_cast<std::size_t>(index)].left == 0) {
     run_.send_sums(index);
   }
-  return true;
 }
 
 void Relief::relieve() {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "stages/run_state.hpp"
+#include "stages/share_out.hpp"
 #include "stages/stand_ins.hpp"
 
 namespace cleave::sched::stages {
@@ -35,6 +36,12 @@ class Relief {
     double up_busy = 0;   // seconds until its device's uplink has sent what is ready
     double pace = 0;      // seconds of downlink a sequence, in the gaps of what is more urgent
   };
+  // What a late owner gives to others: some of its sequences, or all of its role.
+  struct Handover {
+    bool keeps = false;  // it keeps the other sequences
+    std::vector<std::int64_t> sequences;
+    SharedOut shared;
+  };
   // Seconds of work for a device's downlink, processor and uplink.
   struct Busy {
     double reads = 0, computes = 0, sums = 0;
@@ -50,6 +57,9 @@ class Relief {
   // Gives sequences of the latest owner, or its whole role, to others. False: none is late, or nobody would be much
   // sooner.
   bool relieve_one();
+  // What the owner should give to others, if these, of `all`, are much sooner done.
+  std::optional<Handover> best_handover(const LateOwner& late, std::vector<Candidate> all);
+  void hand_over(std::int32_t index, const Handover& handover);
   // Whether a sum under way is for one owner only.
   bool is_alone(const Purpose& sum) const;
   // The sequences that an owner has not summed, without the first `keeps` of them.

@@ -133,9 +133,7 @@ bool StageRun::can_pass() const {
   return largest <= most && static_cast<double>(all.value()) <= kOfMemory * static_cast<double>(there.value());
 }
 
-void StageRun::begin() {
-  report = StepReport{};
-  began = fleet.now();  // before what may throw: an abandoned step counts from here
+void StageRun::renew_plan() {
   for (const fleet::DeviceProfile& declared : profiles_of(fleet)) rates.know(declared);
   rates.renew(true);
   const bool others = late_devices.leave_out();
@@ -154,7 +152,9 @@ void StageRun::begin() {
     }
   }
   if (planned_with.empty()) planned_with = trusted();
-  began = fleet.now();
+}
+
+void StageRun::clear_books() {
   losses.clear();
   progress.begin();
   relief.begin();
@@ -192,6 +192,14 @@ void StageRun::begin() {
   watchers.begin();
   asks_to_go_on = false;
   late_devices.begin();
+}
+
+void StageRun::begin() {
+  report = StepReport{};
+  began = fleet.now();  // before what may throw: an abandoned step counts from here
+  renew_plan();
+  began = fleet.now();
+  clear_books();
   fleet.begin_step(graph);
   fleet.begin_stages(plan);
   open_stages();
@@ -354,41 +362,50 @@ void StageRun::remove_purpose(TaskletId tasklet, bool answered) {
 }
 
 void StageRun::handle(const Event& event) {
-  if (event.kind == EventKind::kernel_done) {
-    if (head_join.is_kernel(event.op)) return head_join.kernel_done();
-    if (!server->kernel_done(event.op)) return;
-    if (runs_in_tiles(0)) return tiles.begin();
-    for (std::int64_t q = 0; q < batch; ++q) {
-      for (std::int64_t c = 0; c < chunks; ++c) arrive_forward(q, 0);
-    }
-    return;
+  switch (event.kind) {
+    case EventKind::kernel_done: return kernel_done(event.op);
+    case EventKind::left: return recovery.lose(static_cast<std::int32_t>(event.device.value), event.unnoticed);
+    case EventKind::joined: return recovery.join(event.device);
+    case EventKind::late: return late_devices.measure(event);
+    case EventKind::lost:
+    case EventKind::rejected: return not_answered(event);
+    case EventKind::done: return answered(event);
+    case EventKind::timeout: return;
   }
-  if (event.kind == EventKind::left)
-    return recovery.lose(static_cast<std::int32_t>(event.device.value), event.unnoticed);
-  if (event.kind == EventKind::joined) return recovery.join(event.device);
-  if (event.kind == EventKind::late) return late_devices.measure(event);
+}
+
+void StageRun::kernel_done(OpId kernel) {
+  if (head_join.is_kernel(kernel)) return head_join.kernel_done();
+  if (!server->kernel_done(kernel)) return;
+  if (runs_in_tiles(0)) return tiles.begin();
+  for (std::int64_t q = 0; q < batch; ++q) {
+    for (std::int64_t c = 0; c < chunks; ++c) arrive_forward(q, 0);
+  }
+}
+
+void StageRun::not_answered(const Event& event) {
+  const Purpose* const asked = purposes.find(event.tasklet);
+  if (asked == nullptr) return;
   const bool wrong = event.kind == EventKind::rejected;
-  if (const Purpose* const asked = purposes.find(event.tasklet);
-      asked != nullptr && asked->is_witness() && (wrong || event.kind == EventKind::lost)) {
-    const Purpose purpose = *asked;
-    remove_purpose(event.tasklet);
-    if (!wrong) return lose_pair(purpose);
-    settle_pair(purpose);
-    asks_to_go_on = true;
-    report.rejected += event.also.valid() ? 2 : 1;
-    for (const DeviceId liar : {event.device, event.also}) {
-      if (liar.valid()) recovery.give_up_on(static_cast<std::int32_t>(liar.value), Recovery::Then::is_excluded);
-    }
-    return;
-  }
-  if ((wrong || event.kind == EventKind::lost) && purposes.find(event.tasklet) != nullptr) {
+  if (!asked->is_witness()) {
     asks_to_go_on = wrong;
     if (wrong || event.lacks_memory) ++report.rejected;
     auto then = event.lacks_memory ? Recovery::Then::waits : Recovery::Then::begins_again;
     if (wrong) then = Recovery::Then::is_excluded;
     return recovery.give_up_on(static_cast<std::int32_t>(event.device.value), then);
   }
-  if (event.kind != EventKind::done) return;
+  const Purpose purpose = *asked;
+  remove_purpose(event.tasklet);
+  if (!wrong) return lose_pair(purpose);
+  settle_pair(purpose);
+  asks_to_go_on = true;
+  report.rejected += event.also.valid() ? 2 : 1;
+  for (const DeviceId liar : {event.device, event.also}) {
+    if (liar.valid()) recovery.give_up_on(static_cast<std::int32_t>(liar.value), Recovery::Then::is_excluded);
+  }
+}
+
+void StageRun::answered(const Event& event) {
   const Purpose* const found = purposes.find(event.tasklet);
   if (found == nullptr) return;
   const Purpose purpose = *found;

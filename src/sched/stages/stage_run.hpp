@@ -241,6 +241,15 @@ struct StageRun {
 
   Seconds patient_until;  // until then silence is no standstill: set by still_carries()
 
+  // Makes another plan if the fleet, its rates or whom to trust have changed.
+  void renew_plan();
+  // Books and components begin a step.
+  void clear_books();
+  // The three kinds of events that are about work: a kernel of the server is done; a tasklet was lost or rejected; it
+  // was answered.
+  void kernel_done(OpId kernel);
+  void not_answered(const Event& event);
+  void answered(const Event& event);
   // Sets what follows from `plan` for every step.
   void take_plan();
   std::optional<plan::StagePlan> find_plan();
