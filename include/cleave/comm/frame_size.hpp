@@ -1,4 +1,4 @@
-// Memory of a frame, for those who predict the memory of messages.
+// Memory of a frame, for predictions of the memory of messages.
 #pragma once
 
 #include <bit>

@@ -37,7 +37,8 @@ struct Text {
   std::vector<TextPart> parts;  ///< in order, without gaps; empty for text that came from no file
 };
 
-/// Names that the search for one entry's files looks at: a million take seconds. Who has more has named too much.
+/// Most names that the search for the files of one entry looks at, which takes seconds. An entry with more is an error:
+/// it was hardly meant.
 inline constexpr std::int64_t kMostNames = 1'000'000;
 
 /// Reads every entry and joins what it finds: entries in the order given, files of one entry sorted by path.

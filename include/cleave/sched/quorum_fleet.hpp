@@ -1,11 +1,11 @@
 // QuorumFleet: a fleet in which a share of the tasklets is also given to a second device, the witness, which returns a
 // digest of the answer that it would have sent (docs/security.md).
 //
-// It stands between a scheduler and whatever carries out its tasklets, and decides what concerns pairs alone: which
-// tasklets have a witness, who it is, and what must wait for it. A witness is asked when the answer is in, so nobody
-// who answers can know from a witness that he will be compared. The fleet behind compares: a pair that differs comes as
-// `rejected`, with the device that was wrong. Where no second device may be asked, or it does not answer, the server
-// computes the block in its place.
+// It stands between a scheduler and the fleet that carries out its tasklets, and decides only about pairs of devices:
+// which tasklets have a witness, which device that is, and what must wait for it. A witness is asked when the answer is
+// in, so that no device can learn from a witness, before it answers, that its answer will be compared. The fleet behind
+// compares the two; if they differ, `rejected` names the device that was wrong. Where no second device may be asked, or
+// the witness does not answer, the server computes the block in its place.
 //
 // Operands of a pair must not change before it is closed: what would overwrite them waits, memory that an operation
 // gives up is kept, and kernels on which nothing follows (updates, the loss) begin when no pair is open. So the step
