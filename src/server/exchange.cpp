@@ -64,6 +64,9 @@ Exchange::Exchange(comm::Transport& transport, const sched::StepSpec& spec, cons
 
 int Exchange::rank_of(DeviceId device) const { return server::rank_of(device, transport_.size() - 1); }
 
+// Who asks as often as it likes and reads no answer gets no more of them.
+bool Exchange::takes_answers(int rank) const { return transport_.bytes_pending(rank) <= kSmallTalk; }
+
 // A rank that will never take part: as one that died, but known before the first step.
 void Exchange::leave_out(int rank, std::string why) {
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
@@ -97,7 +100,7 @@ void Exchange::greet(const sched::StepSpec& spec, const FleetTerms& terms) {
     if (!header || !silent.contains(rank)) continue;
     if (header->kind == comm::Kind::refusal) leave_out_silent(rank, comm::text_of(received->frame));
     if (header->kind == comm::Kind::ready) silent.erase(rank);
-    if (header->kind != comm::Kind::hello) continue;
+    if (header->kind != comm::Kind::hello || !takes_answers(rank)) continue;
     const auto hello = comm::decode_hello(received->frame);
     if (!hello) continue;
     const std::vector<DeviceId>& hosted = peers_[static_cast<std::size_t>(rank)].devices;
@@ -384,7 +387,9 @@ std::optional<Answer> Exchange::take_in(comm::Received received) {
     return std::nullopt;
   }
   switch (header->kind) {
-    case comm::Kind::ping: transport_.send(rank, comm::encode_pong(header->sequence)); return std::nullopt;
+    case comm::Kind::ping:
+      if (takes_answers(rank)) transport_.send(rank, comm::encode_pong(header->sequence));
+      return std::nullopt;
     case comm::Kind::farewell: peer.farewell = true; return std::nullopt;
     case comm::Kind::result:
     case comm::Kind::digest:

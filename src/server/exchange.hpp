@@ -124,6 +124,7 @@ class Exchange {
   };
   [[nodiscard]] const Peer& peer_of(DeviceId device) const { return peers_[static_cast<std::size_t>(rank_of(device))]; }
   void greet(const sched::StepSpec& spec, const FleetTerms& terms);
+  [[nodiscard]] bool takes_answers(int rank) const;
   void leave_out(int rank, std::string why);
   void pump();
   void send_next(int rank);

@@ -1,4 +1,4 @@
-// What the exchange says of ranks that fall silent and come back.
+// What the exchange says of ranks that fall silent and come back, and what it keeps for ranks that do not read.
 #include "exchange.hpp"
 
 #include <gmock/gmock.h>
@@ -90,6 +90,41 @@ TEST_F(ExchangeTest, WaitsAlthoughARankIsKnownToBeGone) {
   const Seconds before = clock_.now();
   EXPECT_FALSE(exchange_->next(Seconds(0.1)));
   EXPECT_GE(clock_.now() - before, Seconds(0.1));
+}
+
+// Bytes of small talk that may lie before a rank, and more messages than have room in them.
+constexpr std::int64_t kMostSmallTalk = (std::int64_t{1} << 20) + (1 << 16);
+constexpr std::int64_t kMessages = kMostSmallTalk / comm::kHeaderBytes + 1000;
+
+TEST_F(ExchangeTest, WhoAsksAndDoesNotReadIsNotAnsweredWithoutEnd) {
+  network_.set_reading(1, false);
+  for (std::int64_t i = 0; i < kMessages; ++i) network_.deliver(1, comm::encode_ping(1), Seconds(0));
+  while (clock_.now() < Seconds(2)) EXPECT_FALSE(exchange_->next(Seconds(0.1)));
+  EXPECT_GT(network_.most_unread(), kMostSmallTalk / 2);
+  EXPECT_LT(network_.most_unread(), kMostSmallTalk);
+  network_.set_reading(1, true);
+  EXPECT_FALSE(exchange_->next(Seconds(0.05)));
+  EXPECT_EQ(network_.bytes_pending(1), 0);
+}
+
+// The same at the start, where the answer is longer than the question.
+TEST(Greeting, WhoAsksAndDoesNotReadIsNotAnsweredWithoutEnd) {
+  ManualClock clock;
+  VirtualNetwork network(clock, 3);
+  Profile profile;
+  network.attach(2, [&network](comm::Frame frame) {
+    const auto header = comm::decode(frame);
+    if (header && header->kind == comm::Kind::welcome) network.deliver(2, comm::encode_ready());
+  });
+  network.set_reading(1, false);
+  const comm::Hello hello{.pid = 1, .host = "simulated", .version = std::string(kVersion)};
+  network.deliver(2, comm::encode(hello));
+  for (std::int64_t i = 0; i < kMessages; ++i) network.deliver(1, comm::encode(hello), Seconds(0));
+  const Exchange exchange(network, {}, {.gemm_kernels = {}, .patience = kPatience, .real_time = &clock},
+                          Exchange::Packer{}, profile);
+  EXPECT_LT(network.most_unread(), kMostSmallTalk);
+  EXPECT_FALSE(exchange.ranks()[1].absent.empty());
+  EXPECT_TRUE(exchange.ranks()[2].absent.empty());
 }
 
 }  // namespace
