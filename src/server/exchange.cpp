@@ -280,6 +280,7 @@ void Exchange::let_go(int rank) {
   expect(rank, -peer.answers);
   std::erase_if(under_way_, [&](const auto& entry) { return entry.second.rank == rank; });
   std::erase_if(forgotten_, [&](const auto& entry) { return entry.second.rank == rank; });
+  std::erase_if(returned_, [&](DeviceId device) { return rank_of(device) == rank; });
   gone_.insert(gone_.end(), peer.devices.begin(), peer.devices.end());
 }
 
@@ -371,6 +372,16 @@ void Exchange::watch_tasklets(Seconds now, Seconds pause) {
   });
 }
 
+// A rank's last message. Who sends it unasked is gone as if it had died: nobody looks after it any more.
+void Exchange::take_leave(int rank) {
+  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  peer.farewell = true;
+  if (leaving_ || peer.gone) return;
+  peer.gone = true;
+  transport_.abandon(rank);
+  let_go(rank);
+}
+
 std::optional<Answer> Exchange::take_in(comm::Received received) {
   const int rank = received.source;
   if (rank < 1 || rank >= transport_.size()) return std::nullopt;
@@ -390,7 +401,7 @@ std::optional<Answer> Exchange::take_in(comm::Received received) {
     case comm::Kind::ping:
       if (takes_answers(rank)) transport_.send(rank, comm::encode_pong(header->sequence));
       return std::nullopt;
-    case comm::Kind::farewell: peer.farewell = true; return std::nullopt;
+    case comm::Kind::farewell: take_leave(rank); return std::nullopt;
     case comm::Kind::result:
     case comm::Kind::digest:
     case comm::Kind::refused: break;
@@ -498,6 +509,7 @@ std::vector<DeviceId> Exchange::take_returned() { return std::exchange(returned_
 
 std::vector<RankInfo> Exchange::say_goodbye(Seconds at_most) {
   const Seconds begun = clock_.now();
+  leaving_ = true;
   for (std::size_t rank = 1; rank < peers_.size(); ++rank) {
     if (!peers_[rank].gone) transport_.send(static_cast<int>(rank), comm::encode_goodbye());
   }

@@ -135,6 +135,7 @@ class Exchange {
   [[nodiscard]] Seconds allowance(const UnderWay& sent) const;
   void expect(int rank, std::int64_t more);
   void let_go(int rank);
+  void take_leave(int rank);
   void give_up_oldest(int rank);
   void give_up(std::int64_t tasklet);
   void close_window(std::int64_t tasklet, bool answer_may_come = false);
@@ -160,6 +161,7 @@ class Exchange {
   Seconds watched_;
   std::int64_t sends_ = 0;
   std::uint32_t pings_ = 0;
+  bool leaving_ = false;  // goodbye is said
 };
 
 }  // namespace cleave::server

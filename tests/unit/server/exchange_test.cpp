@@ -92,6 +92,24 @@ TEST_F(ExchangeTest, WaitsAlthoughARankIsKnownToBeGone) {
   EXPECT_GE(clock_.now() - before, Seconds(0.1));
 }
 
+// Nobody would look whether it dies, or be told that what it has will not be answered.
+TEST_F(ExchangeTest, ARankThatSaysFarewellUnaskedIsGone) {
+  network_.deliver(1, comm::encode_farewell());
+  network_.deliver(1, comm::encode_ping(1), Seconds(0.01));
+  EXPECT_FALSE(exchange_->next(Seconds(0.05)));
+  EXPECT_TRUE(exchange_->is_gone(DeviceId(0)));
+  EXPECT_THAT(exchange_->take_gone(), ElementsAre(DeviceId(0)));
+  EXPECT_THAT(exchange_->take_returned(), IsEmpty());
+  // So is one that was silent until it said so.
+  while (clock_.now() < kPatience * 2) EXPECT_FALSE(exchange_->next(Seconds(0.05)));
+  EXPECT_THAT(exchange_->take_gone(), ElementsAre(DeviceId(1)));
+  network_.deliver(2, comm::encode_farewell());
+  EXPECT_FALSE(exchange_->next(Seconds(0.05)));
+  EXPECT_THAT(exchange_->take_returned(), IsEmpty());
+  EXPECT_TRUE(exchange_->is_gone(DeviceId(1)));
+  EXPECT_THAT(exchange_->say_goodbye(Seconds(1)), IsEmpty());
+}
+
 // Bytes of small talk that may lie before a rank, and more messages than have room in them.
 constexpr std::int64_t kMostSmallTalk = (std::int64_t{1} << 20) + (1 << 16);
 constexpr std::int64_t kMessages = kMostSmallTalk / comm::kHeaderBytes + 1000;
