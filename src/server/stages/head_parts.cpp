@@ -100,6 +100,7 @@ bool StageNumbers::place_part(const Tasklet& tasklet, std::span<const std::byte>
   const sched::StageItem& item = tasklet.item;
   const RowRange of{item.sequence, item.row, item.rows};
   if (tasklet.errand == Errand::backward) {
+    if (!may_be_sums(bytes, partial_sum_type(wire_) == DType::i64)) return false;
     std::ranges::copy(bytes, share_of(tasklet.stage, of).begin());
     return true;
   }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cleave/base/error.hpp"
+#include "cleave/kernels/product_check.hpp"
 #include "cleave/kernels/token_sums.hpp"
 #include "stages/stage_numbers.hpp"
 
@@ -26,6 +27,17 @@ bool overlaps(const Region& region, std::span<const StageNumbers::PartialSum> pa
 }
 
 }  // namespace
+
+std::int32_t StageNumbers::rows_of_sums(const sched::StageItem& item) const {
+  std::int64_t rows = 0;
+  for (const Region& region : pieces::regions_of(*table_, ranges_of(*item.slices))) rows += region.rows.count();
+  return static_cast<std::int32_t>(rows);
+}
+
+bool StageNumbers::may_be_sums(std::span<const std::byte> sums, bool in_64_bits) {
+  const DType type = in_64_bits ? DType::i64 : DType::i32;
+  return kernels::all_representable(type, sums.data(), std::ssize(sums) / size_of(type));
+}
 
 // The usual case: owners have sums of the same regions. These are added band by band, so that a band stays in the
 // cache.

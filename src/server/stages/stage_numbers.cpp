@@ -415,7 +415,7 @@ bool StageNumbers::place(const Tasklet& tasklet, const comm::ResultView& result)
   asked.operand_bytes = result.header.stage_task.operand_bytes;  // own_ has forgotten whether a sum was sent operands
   const std::int64_t in_64_bits = asked.result_bytes / size_of(partial_sum_type(wire_)) * size_of(DType::i64);
   if (item.partial && result.header.stage_task.result_bytes == in_64_bits) asked.result_bytes = in_64_bits;
-  if (tasklet.errand == Errand::send_sums) asked.rows = result.header.stage_task.rows;
+  if (tasklet.errand == Errand::send_sums) asked.rows = std::min(result.header.stage_task.rows, rows_of_sums(item));
   if (result.header.work != comm::Work::stage || result.header.device != tasklet.piece.device ||
       result.header.stage_task != asked)
     return false;
@@ -423,6 +423,7 @@ bool StageNumbers::place(const Tasklet& tasklet, const comm::ResultView& result)
   if (bytes.empty()) return true;
   if (is_part(tasklet.stage) && tasklet.errand != Errand::send_sums) return place_part(tasklet, bytes);
   if (tasklet.errand == Errand::send_sums) {
+    if (item.partial && !may_be_sums(bytes, std::ssize(bytes) == in_64_bits)) return false;
     promoted_rows_ += asked.rows;
     return place_sums(tasklet, bytes);
   }

@@ -163,6 +163,9 @@ class StageNumbers {
   [[nodiscard]] kernels::Rows whole(TensorId tensor);
   [[nodiscard]] TensorId gradient_of(TensorId parameter) const;
   [[nodiscard]] bool place_sums(const sched::Tasklet& tasklet, std::span<const std::byte> bytes);
+  [[nodiscard]] static bool may_be_sums(std::span<const std::byte> sums, bool in_64_bits);
+  // As many as may have been promoted.
+  [[nodiscard]] std::int32_t rows_of_sums(const sched::StageItem& item) const;
   void finish_sums(std::span<const PartialSum> parts);
   void finish_unlike_sums(std::span<const PartialSum> parts);
   void complete(TensorId parameter);

@@ -1,0 +1,146 @@
+// A rank that computes as it should and changes what it says on the way out: how many rows of its sums were promoted,
+// sums and gradients that are far too large. What is false is noticed where it can be, counts for
+// nothing else, and nobody else is accused.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <set>
+#include <span>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "passing_on.hpp"
+#include "run.hpp"
+
+namespace cleave::testing_run {
+namespace {
+
+using comm::StageErrand;
+
+/// What becomes of an answer; true: it is another one now.
+struct Change {
+  std::function<bool(comm::Header&)> header = [](comm::Header&) { return false; };
+  std::function<bool(const comm::Header&, std::span<std::byte>, bool partial)> numbers =
+      [](const comm::Header&, std::span<std::byte>, bool) { return false; };
+};
+
+/// Passes everything on, but the answers of one device as they are changed.
+class Changing final : public PassingOn {
+ public:
+  Changing(std::shared_ptr<comm::Transport> inner, DeviceId device, Change change, std::int64_t& changed)
+      : PassingOn(std::move(inner)), device_(device), change_(std::move(change)), changed_(changed) {}
+  void send(int dest, comm::Frame frame) override {
+    frame = comm::seal_payload(std::move(frame));
+    const auto result = comm::decode_result(frame);
+    if (!result || result->header.device != device_) return PassingOn::send(dest, std::move(frame));
+    comm::Header header = result->header;
+    bool changed = change_.header(header);
+    comm::ResultDraft draft = comm::begin_result(header);
+    for (std::size_t i = 0; i < draft.outputs.size(); ++i)
+      std::ranges::copy(result->outputs[i], draft.outputs[i].begin());
+    changed |= change_.numbers(header, draft.outputs[0], partial_.contains(header.tasklet));
+    changed_ += changed ? 1 : 0;
+    PassingOn::send(dest, comm::seal(std::move(draft)));
+  }
+  [[nodiscard]] std::optional<comm::Received> poll() override { return noted(PassingOn::poll()); }
+  [[nodiscard]] std::optional<comm::Received> wait(Seconds at_most) override { return noted(PassingOn::wait(at_most)); }
+
+ private:
+  // Whether sums are wanted as integers says the task alone.
+  std::optional<comm::Received> noted(std::optional<comm::Received> received) {
+    if (!received) return received;
+    const auto task = comm::decode_task(received->frame);
+    if (!task || task->header.work != comm::Work::stage || task->header.stage_task.errand != StageErrand::send_sums)
+      return received;
+    std::int64_t partial = 0;
+    std::memcpy(&partial, task->operands[0].data(), sizeof partial);
+    if (partial != 0) partial_.insert(task->header.tasklet);
+    return received;
+  }
+
+  DeviceId device_;
+  Change change_;
+  std::int64_t& changed_;
+  std::set<TaskletId> partial_;
+};
+
+struct Ended {
+  std::uint64_t hash = 0;
+  std::vector<DeviceId> distrusted;
+  server::VerificationReport verification;
+  std::int64_t changed = 0, promoted = 0;
+};
+
+/// Trains where a device's answers are changed.
+Ended train_with(const Setting& s, DeviceId device, const Change& change) {
+  Ended ended;
+  server::TrainerOptions options = options_of(s);
+  comm::LoopbackHub hub(1 + s.device_ranks);
+  const std::unique_ptr<comm::Transport> server = hub.endpoint(0);
+  std::vector<std::thread> hosts;
+  for (int rank = 1; rank <= s.device_ranks; ++rank) {
+    hosts.emplace_back([&, endpoint = std::shared_ptr<comm::Transport>(hub.endpoint(rank)),
+                        its = rank == 1 + static_cast<int>(device.value) % s.device_ranks] {
+      if (its) {
+        Changing changing(endpoint, device, change, ended.changed);
+        (void)device::run_device_host(changing);
+      } else {
+        (void)device::run_device_host(*endpoint);
+      }
+    });
+  }
+  server::ParameterStore parameters = initial_parameters(s);
+  {
+    server::Trainer trainer(parameters, options, server.get());
+    for (std::int64_t step = 0; step < s.steps; ++step)
+      ended.promoted += trainer.step(step, batch_of(s, step)).promoted_rows.value_or(0);
+    ended.distrusted = trainer.distrusted();
+    ended.verification = trainer.verification();
+    (void)trainer.say_goodbye(Seconds(10));
+  }
+  for (std::thread& host : hosts) host.join();
+  ended.hash = parameters.hash();
+  return ended;
+}
+
+constexpr DeviceId kFalse(1);
+
+// More rows than there are cannot have been promoted.
+TEST(ChangedAnswers, NoMoreRowsArePromotedThanThereAre) {
+  const Change counts_wrongly{.header = [](comm::Header& header) {
+    if (header.work != comm::Work::stage || header.stage_task.errand != StageErrand::send_sums) return false;
+    header.stage_task.rows = 1 << 30;
+    return true;
+  }};
+  const Setting s = with_wire(in_stages(small_setting(), alike_devices(4), 2), DType::bf16);
+  const Ended ended = train_with(s, kFalse, counts_wrongly);
+  EXPECT_GT(ended.changed, 0);
+  EXPECT_EQ(ended.hash, honest_bits(s));
+  EXPECT_EQ(ended.distrusted, std::vector{kFalse});
+  EXPECT_LT(ended.promoted, 1 << 20);
+}
+
+// Also where nothing is verified (docs/security.md, "The wire").
+TEST(ChangedAnswers, PartialSumsBeyondWhatAnHonestOneCanBeAreRefused) {
+  for (const DType wire : kSomeWires) {
+    const Change huge_sums{.numbers = [](const comm::Header&, std::span<std::byte> bytes, bool partial) {
+      if (!partial) return false;
+      std::memset(bytes.data(), 0, sizeof(std::int64_t));
+      bytes[sizeof(std::int32_t) - 1] = bytes[sizeof(std::int64_t) - 1] = std::byte{0x80};  // the lowest integer
+      return true;
+    }};
+    const Setting s = with_wire(in_stages(small_setting(), alike_devices(4), 2), wire);
+    const Ended ended = train_with(s, kFalse, huge_sums);
+    EXPECT_GT(ended.changed, 0) << name_of(wire);
+    EXPECT_EQ(ended.hash, honest_bits(s)) << name_of(wire);
+    EXPECT_EQ(ended.distrusted, std::vector{kFalse}) << name_of(wire);
+  }
+}
+
+}  // namespace
+}  // namespace cleave::testing_run
