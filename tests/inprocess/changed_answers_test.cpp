@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "head_in_parts.hpp"
 #include "passing_on.hpp"
 #include "run.hpp"
 
@@ -140,6 +141,39 @@ TEST(ChangedAnswers, PartialSumsBeyondWhatAnHonestOneCanBeAreRefused) {
     EXPECT_EQ(ended.hash, honest_bits(s)) << name_of(wire);
     EXPECT_EQ(ended.distrusted, std::vector{kFalse}) << name_of(wire);
   }
+}
+
+/// Gradients of norms, which come last: finite, and so large that the training would have diverged.
+Change huge_norms() {
+  return {.numbers = [](const comm::Header& header, std::span<std::byte> bytes, bool) {
+    if (header.work != comm::Work::stage || header.stage_task.errand != StageErrand::backward ||
+        header.stage_task.row > 0 || bytes.empty())
+      return false;
+    const float huge = 1e30F;
+    std::memcpy(bytes.data() + bytes.size() - sizeof huge, &huge, sizeof huge);
+    return true;
+  }};
+}
+
+/// With any device as the liar; nobody else is ever accused, and some liar is found out.
+void expect_only_the_liar_accused(const Setting& s) {
+  const std::uint64_t honest = honest_bits(s);
+  std::int64_t found = 0;
+  for (const fleet::DeviceProfile& device : s.devices) {
+    const Ended ended = train_with(s, device.id, huge_norms());
+    for (const DeviceId accused : ended.distrusted) EXPECT_EQ(accused, device.id) << "the liar is " << device.id.value;
+    EXPECT_EQ(ended.hash, honest) << device.id.value;
+    found += std::ssize(ended.distrusted);
+  }
+  EXPECT_GT(found, 0);
+}
+
+// The step's answers are made again once its gradients are put together: shares of dX that parts of a head returned
+// have been added up and given up by then.
+TEST(ChangedAnswers, PartsOfAHeadAreNotAccusedOfWhatAnotherSent) {
+  Setting s = in_parts(with_vocabulary(), alike_devices(14), 2);
+  s.steps = 1;
+  expect_only_the_liar_accused(s);
 }
 
 }  // namespace

@@ -209,7 +209,10 @@ bool StageCheck::cannot_be_computed(const Tasklet& tasklet) {
 
 std::set<DeviceId> StageCheck::trace() {
   std::set<DeviceId> wrong;
-  for (const auto& [visit, parts] : visits_) wrong.merge(compare_visit(visit, {}, std::nullopt, true).firsts);
+  for (const auto& [visit, parts] : visits_) {
+    if (numbers_.has_answers(std::get<0>(visit), std::get<1>(visit), std::get<2>(visit)))
+      wrong.merge(compare_visit(visit, {}, std::nullopt, true).firsts);
+  }
   for (const auto& [owner, sums] : sums_) {
     if (!sums.slices.empty() && numbers_.keeps(sums.partial))
       wrong.merge(compare_sums(owner, sums.slices, {}, std::nullopt, true).firsts);

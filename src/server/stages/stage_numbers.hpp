@@ -96,6 +96,10 @@ class StageNumbers {
   [[nodiscard]] std::vector<std::byte> stored_answer(const AnswerRows& of, bool with_rows, bool with_norms);
   [[nodiscard]] std::vector<std::byte> stored_sums(std::int32_t owner, const std::vector<plan::PieceSlice>& slices,
                                                    bool partial);
+  /// Whether a visit's answers still stand as they came: shares of dX are given up once they are added up.
+  [[nodiscard]] bool has_answers(std::int32_t stage, bool back, std::int64_t sequence) const {
+    return !back || !is_part(stage) || shares_.contains({stage, sequence});
+  }
   using Status = pieces::StageWorker::Status;
   /// Gives a worker the weights of a stage, or of an owner's slices.
   Status hold_stage(pieces::StageWorker& worker, std::int32_t stage);
