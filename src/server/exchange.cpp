@@ -427,7 +427,8 @@ std::optional<Answer> Exchange::take_in(comm::Received received) {
     Answer answer{.kind = Answer::Kind::result,
                   .tasklet = sent->second.tasklet,
                   .frame = std::move(received.frame),
-                  .reason = {}};
+                  .reason = {},
+                  .took = clock_.now() - sent->second.sent};
     close_window(header->tasklet.value);
     return answer;
   }
@@ -461,7 +462,11 @@ std::optional<Answer> Exchange::take_result(const comm::Header& header, comm::Fr
       case ReturnedParts::Taken::whole: frame = sent.parts->frame(); break;
     }
   }
-  Answer answer{.kind = Answer::Kind::result, .tasklet = sent.tasklet, .frame = std::move(frame), .reason = {}};
+  Answer answer{.kind = Answer::Kind::result,
+                .tasklet = sent.tasklet,
+                .frame = std::move(frame),
+                .reason = {},
+                .took = clock_.now() - sent.sent};
   close_window(header.tasklet.value);
   return answer;
 }

@@ -42,6 +42,7 @@ struct Answer {
   comm::Frame frame;   ///< of a result
   std::string reason;  ///< of a refusal
   comm::Reason why = comm::Reason::none;
+  Seconds took{};  ///< real time since it was sent
 };
 
 class Exchange {

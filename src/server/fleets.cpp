@@ -76,7 +76,8 @@ void accept(Executor& executor, Answer& answer, Event& event) {
   // The exchange has decoded the whole frame, checksum included, when it came in.
   const auto header = comm::decode_header(answer.frame.bytes(), answer.frame.size());
   if (!header || header->kind != comm::Kind::result) return;
-  const comm::ResultView result = comm::view_result(answer.frame, *header);
+  comm::ResultView result = comm::view_result(answer.frame, *header);
+  result.header.compute = std::min(result.header.compute, answer.took);  // whatever it says
   if (executor.place(answer.tasklet, result) != Verdict::good) return;
   event.kind = EventKind::done;
   if (executor.stages().is_read_later(answer.tasklet)) executor.stages().keep(std::move(answer.frame));

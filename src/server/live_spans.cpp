@@ -39,10 +39,11 @@ void LiveSpans::answered(const sched::Tasklet& tasklet, const comm::Header& resu
   if (found == open_.end()) return;
   const Seconds sent = found->second.sent;
   const plan::TaskletPlan& piece = tasklet.piece;
-  const Seconds ways = std::max(Seconds(0), at - sent - result.computed);
+  // A device may say what it likes, but had no more time than that.
+  const Seconds all = std::max(Seconds(0), at - sent), there = std::min(result.computed, all), ways = all - there;
   const auto down = static_cast<double>(piece.bytes_down.value()), up = static_cast<double>(piece.bytes_up.value());
   const Seconds arrived = sent + ways * (down + up > 0 ? down / (down + up) : 0.0);
-  const Seconds computed = arrived + result.computed;
+  const Seconds computed = arrived + there;
   tell(tasklet, Resource::down, sent, arrived, piece.bytes_down);
   tell(tasklet, Resource::compute, std::max(arrived, computed - result.compute), computed, Bytes(0));
   tell(tasklet, Resource::up, computed, at, piece.bytes_up);

@@ -1,12 +1,11 @@
-// A rank that computes as it should and changes what it says on the way out: how many rows of its sums were promoted,
-// sums and gradients that are far too large. What is false is noticed where it can be, counts for
+// A rank that computes as it should and changes what it says on the way out: how long it took, how many rows of its
+// sums were promoted, sums and gradients that are far too large. What is false is noticed where it can be, counts for
 // nothing else, and nobody else is accused.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstring>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <set>
 #include <span>
@@ -14,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "cleave/sched/observer.hpp"
 #include "head_in_parts.hpp"
 #include "passing_on.hpp"
 #include "run.hpp"
@@ -70,17 +70,29 @@ class Changing final : public PassingOn {
   std::set<TaskletId> partial_;
 };
 
+/// When the last use of any resource ends.
+struct Latest final : sched::Observer {
+  Seconds end{0};
+  void begin(const model::StepGraph& /*graph*/, Seconds /*at*/) override {}
+  void span(const sched::Span& span) override { end = std::max(end, span.end); }
+  void settled(TaskletId /*tasklet*/, Seconds /*at*/, bool /*lost*/) override {}
+  void changed(DeviceId /*device*/, sched::DeviceChange /*change*/, Seconds /*at*/, double /*factor*/) override {}
+};
+
 struct Ended {
   std::uint64_t hash = 0;
   std::vector<DeviceId> distrusted;
   server::VerificationReport verification;
   std::int64_t changed = 0, promoted = 0;
+  Seconds latest;
 };
 
 /// Trains where a device's answers are changed.
 Ended train_with(const Setting& s, DeviceId device, const Change& change) {
   Ended ended;
+  Latest latest;
   server::TrainerOptions options = options_of(s);
+  options.fleet.observer = &latest;
   comm::LoopbackHub hub(1 + s.device_ranks);
   const std::unique_ptr<comm::Transport> server = hub.endpoint(0);
   std::vector<std::thread> hosts;
@@ -106,10 +118,34 @@ Ended train_with(const Setting& s, DeviceId device, const Change& change) {
   }
   for (std::thread& host : hosts) host.join();
   ended.hash = parameters.hash();
+  ended.latest = latest.end;
   return ended;
 }
 
 constexpr DeviceId kFalse(1);
+constexpr Seconds kSaid{1e9};  // the most that a message may say
+
+// It can have taken no longer than it was waited for; what it says else would be most of what is counted and drawn.
+TEST(ChangedAnswers, NoDeviceTakesLongerThanItWasWaitedFor) {
+  constexpr Seconds kMost{1e6};
+  const Change boasts{.header = [](comm::Header& header) {
+    header.compute = header.computed = kSaid;
+    return true;
+  }};
+  for (const server::ClockMode clock : {server::ClockMode::virtual_time, server::ClockMode::off}) {
+    for (const sched::Layout layout : {sched::Layout::tiles, sched::Layout::stages}) {
+      Setting s = in_stages(small_setting(), alike_devices(4), 2);
+      s.layout = layout;
+      s.clock = clock;
+      const Ended ended = train_with(s, kFalse, boasts);
+      EXPECT_GT(ended.changed, 0);
+      EXPECT_EQ(ended.hash, honest_bits(s));
+      EXPECT_TRUE(ended.distrusted.empty());
+      EXPECT_LT(ended.verification.device_time, kMost);
+      EXPECT_LT(ended.latest, kMost);
+    }
+  }
+}
 
 // More rows than there are cannot have been promoted.
 TEST(ChangedAnswers, NoMoreRowsArePromotedThanThereAre) {
