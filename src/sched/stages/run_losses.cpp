@@ -37,6 +37,7 @@ void Recovery::begin() {
   unassigned_.clear();
   lacks_room_ = false;
   lost_ = 0;
+  begun_again_.clear();
 }
 
 bool Recovery::is_due() const { return lacks_room_ && run_.fleet.now() >= next_try_; }
@@ -60,7 +61,8 @@ void Recovery::give_up_on(std::int32_t id, Then then) {
   if (static_cast<std::size_t>(id) >= run_.device.size() || !run_.book(id).present) return;
   take_from(id);
   recover();
-  if (then == Then::begins_again) join(DeviceId(id));
+  // One device that never answers must not be counted for a fleet that does not stay.
+  if (then == Then::begins_again && ++begun_again_[id] < kMostLosses) join(DeviceId(id));
 }
 
 void Recovery::take_from(std::int32_t id) {

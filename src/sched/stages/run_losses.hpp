@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -22,8 +23,8 @@ class Recovery {
 
   void begin();
 
-  /// A device has not answered, or not as it should: what it holds is given up. It begins again empty-handed, gets no
-  /// more work in this step, or none ever.
+  /// A device has not answered, or not as it should: what it holds is given up. It begins again empty-handed, unless
+  /// that has come too often, gets no more work in this step, or none ever.
   enum class Then { begins_again, waits, is_excluded };
   void give_up_on(std::int32_t id, Then then);
   /// Nothing happens any more: gives up on all devices that owe an answer. False: there are none.
@@ -100,7 +101,8 @@ class Recovery {
   std::vector<std::int32_t> unassigned_;  // lost owners without stand-ins
   bool lacks_room_ = false;
   Seconds next_try_;
-  std::int64_t lost_ = 0;  // losses of devices in this step
+  std::int64_t lost_ = 0;                             // losses of devices in this step
+  std::map<std::int32_t, std::int64_t> begun_again_;  // how often, of those that stayed
 };
 
 }  // namespace cleave::sched::stages
