@@ -1,6 +1,7 @@
 // sendmsg, recvmsg, and the descriptors that travel with them.
 #include "sockets.hpp"
 
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -66,6 +67,17 @@ Heard heard(std::ptrdiff_t received) {
   if (received > 0) return Heard::something;
   if (received == 0) return Heard::end;
   return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? Heard::nothing : Heard::end;
+}
+
+std::string peer_address(int socket) {
+  sockaddr_in there{};
+  socklen_t size = sizeof there;
+  std::array<char, INET_ADDRSTRLEN> digits{};
+  if (::getpeername(socket, reinterpret_cast<sockaddr*>(&there), &size) != 0 || there.sin_family != AF_INET ||
+      ::inet_ntop(AF_INET, &there.sin_addr, digits.data(), digits.size()) == nullptr) {
+    return {};
+  }
+  return digits.data();
 }
 
 void send_byte(int socket, char byte) { (void)!::send(socket, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL); }

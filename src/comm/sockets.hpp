@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 
 #include "cleave/base/clock.hpp"
 #include "descriptor.hpp"
@@ -27,6 +28,9 @@ void send_byte(int socket, char byte);
 
 /// A byte that wakes must not wait for the acknowledgement of the one before. Only TCP has any.
 void send_at_once(int socket);
+
+/// Where the other end of a TCP connection is, in digits; empty of other sockets.
+[[nodiscard]] std::string peer_address(int socket);
 
 /// Closed for so long that nothing of the other side can be on its way any more.
 [[nodiscard]] bool is_over(bool closed, Seconds closed_at, const Clock& clock);

@@ -16,6 +16,7 @@
 
 #include "cleave/base/error.hpp"
 #include "cleave/comm/message.hpp"
+#include "sockets.hpp"
 
 namespace cleave::comm {
 
@@ -39,6 +40,7 @@ StreamTransport::StreamTransport(int rank, std::vector<Descriptor> sockets,
       streams_(sockets.size()),
       links_(std::move(links)),
       sent_at_(sockets.size(), Seconds(-1)),
+      addresses_(sockets.size()),
       events_(::epoll_create1(EPOLL_CLOEXEC)),
       interrupts_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   CLEAVE_ASSERT(links_.size() == streams_.size(), "{} links of {} ranks", links_.size(), streams_.size());
@@ -46,6 +48,7 @@ StreamTransport::StreamTransport(int rank, std::vector<Descriptor> sockets,
   for (std::size_t i = 0; i < sockets.size(); ++i) {
     if (!sockets[i]) continue;
     prepare_for_stream(sockets[i].get());
+    addresses_[i] = peer_address(sockets[i].get());
     epoll_event event{.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data = {.u64 = i}};
     if (::epoll_ctl(events_.get(), EPOLL_CTL_ADD, sockets[i].get(), &event) != 0) {
       throw EnvironmentError("epoll_ctl", "the transport", std::strerror(errno));

@@ -10,6 +10,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "cleave/base/clock.hpp"
@@ -39,6 +40,7 @@ class StreamTransport final : public Transport {
   [[nodiscard]] bool shares_memory(int rank) const override { return links_[at(rank)] != nullptr; }
   /// Its connection has ended, and what came of it before was handed over.
   [[nodiscard]] bool gone(int rank) const override;
+  [[nodiscard]] std::string address(int rank) const override { return addresses_[at(rank)]; }
   [[nodiscard]] std::int64_t bytes_pending(int rank) const override;
   void expect(int rank, std::int64_t bytes) override;
   void abandon(int rank) override;
@@ -60,6 +62,7 @@ class StreamTransport final : public Transport {
   std::vector<std::unique_ptr<SharedLink>> links_;  // by rank
   std::vector<Seconds> sent_at_;                    // by rank: when something was last sent at once
   std::vector<int> peers_;                          // ranks that have a connection
+  std::vector<std::string> addresses_;              // by rank: where that comes from
   std::deque<int> arrived_;                         // whose messages became whole, in that order
   Descriptor events_, interrupts_;
   TransportStats stats_;

@@ -131,6 +131,7 @@ void Exchange::greet(const sched::StepSpec& spec, const FleetTerms& terms) {
   if (ranks_.size() > 1 && std::none_of(ranks_.begin(), ranks_.end(), takes_part)) {
     throw EnvironmentError("start", "device rank 1", ranks_[1].absent);
   }
+  for (RankInfo& rank : ranks_) rank.address = transport_.address(rank.rank);
   watched_ = clock_.now();
   for (Peer& peer : peers_) peer.heard = peer.pinged = watched_;
 }

@@ -41,14 +41,15 @@ UpdateTerms update_terms(const TrainSettings& s, std::int64_t step) {
           .k = step + 1};
 }
 
-// Where all devices are emulated on one host it tells nothing of who owns them.
+// By where their connections come from: what ranks say of their hosts would let them choose their witnesses. Where all
+// devices are emulated on one host it tells nothing of who owns them.
 std::vector<std::string> hosts_of(const std::vector<RankInfo>& ranks, std::size_t devices) {
   std::vector<std::string> hosts(devices);
   std::set<std::string> all;
   for (const RankInfo& rank : ranks) {
     for (const DeviceId device : rank.devices) {
-      hosts[static_cast<std::size_t>(device.value)] = rank.host;
-      all.insert(rank.host);
+      hosts[static_cast<std::size_t>(device.value)] = rank.address;
+      all.insert(rank.address);
     }
   }
   if (all.size() < 2) hosts.clear();

@@ -159,6 +159,22 @@ TEST(Quorum, ColludersPassOnlyWhereTheyMeet) {
 }
 
 // Who owns everything witnesses nothing: the server stands in.
+// Ranks that could choose which of them are apart could choose their witnesses: two that collude would say that all
+// others are on the host of one of them.
+TEST(Quorum, WhatRanksSayOfTheirHostsChangesNoDraw) {
+  Setting s = paired(small_setting(), 1.0, 6);
+  s.device_ranks = 3;
+  const Outcome plain = train(s);
+  for (const std::vector<std::string>& said :
+       {std::vector<std::string>{"a", "a", "b"}, {"a", "b", "c"}, {"a", "a", "a"}}) {
+    s.hosts = said;
+    const Outcome outcome = train(s);
+    EXPECT_EQ(outcome.time, plain.time);
+    EXPECT_EQ(outcome.bytes_down, plain.bytes_down);
+    EXPECT_EQ(outcome.witnesses, plain.witnesses);
+  }
+}
+
 TEST(Quorum, TheServerStandsInWhereNobodyElseMay) {
   for (const ClockMode clock : {ClockMode::virtual_time, ClockMode::off}) {
     Setting s = paired(small_setting(), 1.0);

@@ -59,7 +59,8 @@ struct Setting {
   plan::KeepColumns keep_columns = plan::KeepColumns::where_quicker;
   FlopsPerSecond server_compute = fleet::ServerProfile{}.compute;
   double grad_clip = 1.0;
-  int evaluations = 0;  // batches after each step
+  int evaluations = 0;             // batches after each step
+  std::vector<std::string> hosts;  // that device ranks say they are on; empty: the truth
 };
 
 /// A model for tests that train it hundreds of times.
@@ -239,8 +240,10 @@ inline Outcome train(const Setting& s, server::ParameterStore& parameters, std::
   std::vector<std::thread> hosts;
   if (!s.devices.empty()) {
     for (int rank = 1; rank <= s.device_ranks; ++rank) {
-      hosts.emplace_back([endpoint = std::shared_ptr<comm::Transport>(hub.endpoint(rank))] {
-        (void)device::run_device_host(*endpoint);
+      hosts.emplace_back([endpoint = std::shared_ptr<comm::Transport>(hub.endpoint(rank)), &s, rank] {
+        device::HostOptions options;
+        if (!s.hosts.empty()) options.host = s.hosts.at(static_cast<std::size_t>(rank - 1));
+        (void)device::run_device_host(*endpoint, options);
       });
     }
   }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "cleave/base/units.hpp"
 #include "cleave/comm/frame.hpp"
@@ -79,6 +80,10 @@ class Transport {
 
   /// The process of a rank; known where all ranks are on this host.
   [[nodiscard]] virtual PeerProcess process(int /*rank*/) const { return {}; }
+
+  /// Where a rank is, as the system itself has it: the address that its connection comes from. Empty: on this host, as
+  /// all others are.
+  [[nodiscard]] virtual std::string address(int /*rank*/) const { return {}; }
 
   /// Bytes of frames to `rank` that are not sent yet.
   [[nodiscard]] virtual std::int64_t bytes_pending(int /*rank*/) const { return 0; }

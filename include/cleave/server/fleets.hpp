@@ -30,7 +30,8 @@ struct RankInfo {
   std::int64_t pid = 0;
   std::string host;
   std::vector<DeviceId> devices;
-  std::string absent{};  ///< why the run started without it; empty where it takes part
+  std::string absent{};   ///< why the run started without it; empty where it takes part
+  std::string address{};  ///< Transport::address(): what it says itself is for people to read
 };
 
 /// Settings of a fleet with real blocks. Times are real time.

@@ -289,6 +289,12 @@ struct Three {
   std::unique_ptr<StreamTransport> hub, one, two;
 };
 
+TEST(StreamTransport, SaysWhereARanksConnectionComesFrom) {
+  const Three three;
+  EXPECT_EQ(three.hub->address(1), "127.0.0.1");
+  EXPECT_EQ(three.hub->address(0), "") << "there is none to itself";
+}
+
 TEST(StreamTransport, ASilentPeerDoesNotHoldUpAnother) {
   Three three;
   for (int i = 0; i < 8; ++i) three.hub->send(1, patterned(8 << 20, 0));  // nobody reads there
