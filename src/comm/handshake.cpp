@@ -4,6 +4,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "cleave/base/one_line.hpp"
 #include "layout.hpp"
 
 namespace cleave::comm {
@@ -113,8 +114,8 @@ Decoded<Hello> decode_hello(const Frame& frame) {
   Hello hello;
   hello.pid = reader.get<std::int64_t>();
   if (hello.pid < 0) reader.fail();
-  hello.host = reader.text();
-  hello.version = reader.text();
+  hello.host = one_line(reader.text());
+  hello.version = one_line(reader.text());
   return whole(reader, std::move(hello));
 }
 

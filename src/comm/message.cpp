@@ -15,6 +15,7 @@
 #include <type_traits>
 
 #include "cleave/base/error.hpp"
+#include "cleave/base/one_line.hpp"
 #include "cleave/base/processor.hpp"
 #include "layout.hpp"
 
@@ -582,8 +583,8 @@ Frame encode_refused(TaskletId tasklet, DeviceId device, Reason reason, std::str
 
 std::string text_of(const Frame& frame) {
   if (frame.size() <= kHeaderBytes) return {};
-  return {reinterpret_cast<const char*>(frame.data()) + kHeaderBytes,
-          static_cast<std::size_t>(frame.size() - kHeaderBytes)};
+  return one_line({reinterpret_cast<const char*>(frame.data()) + kHeaderBytes,
+                   static_cast<std::size_t>(frame.size() - kHeaderBytes)});
 }
 
 Frame encode_payload(Kind kind, std::span<const std::byte> payload) {

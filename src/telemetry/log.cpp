@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "cleave/base/error.hpp"
+#include "cleave/base/one_line.hpp"
 
 namespace cleave::telemetry {
 
@@ -45,21 +46,6 @@ class ConsoleSink final : public spdlog::sinks::base_sink<std::mutex> {
   std::function<void()> before_;
   bool broken_ = false;  // nobody reads it any more: the file sink goes on
 };
-
-std::string one_line(std::string_view message) {
-  std::string line;
-  line.reserve(message.size());
-  for (const char c : message) {
-    if (static_cast<unsigned char>(c) >= 0x20 && c != 0x7F) {
-      line += c;
-    } else if (c == '\n') {
-      line += "\\n";
-    } else {
-      line += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-    }
-  }
-  return line;
-}
 
 }  // namespace
 

@@ -371,7 +371,8 @@ template <class Byte>
 inline constexpr std::int64_t kMaxText = 4096;
 [[nodiscard]] Frame encode_refusal(std::string_view text);
 [[nodiscard]] Frame encode_refused(TaskletId tasklet, DeviceId device, Reason reason, std::string_view text);
-/// The text in a frame. Requires: decode() accepted the frame, and its kind is refusal or refused.
+/// The text in a frame, as one_line() shows it. Requires: decode() accepted the frame, and its kind is refusal or
+/// refused.
 [[nodiscard]] std::string text_of(const Frame& frame);
 
 }  // namespace cleave::comm

@@ -197,6 +197,17 @@ TEST(Message, TextsAreCut) {
   EXPECT_EQ(text_of(encode_refused(TaskletId(1), DeviceId(2), Reason::memory, "why")), "why");
 }
 
+// They end up in a log and on a terminal.
+TEST(Message, TextsOfRanksAreOneLineWithoutControls) {
+  const std::string text = "no\n\x1b[2Jcleave: all is well", shown = "no\\n\\x1b[2Jcleave: all is well";
+  EXPECT_EQ(text_of(encode_refusal(text)), shown);
+  EXPECT_EQ(text_of(encode_refused(TaskletId(1), DeviceId(2), Reason::memory, text)), shown);
+  const auto hello = decode_hello(encode(Hello{.pid = 1, .host = text, .version = text}));
+  ASSERT_TRUE(hello);
+  EXPECT_EQ(hello->host, shown);
+  EXPECT_EQ(hello->version, shown);
+}
+
 TEST(Message, EveryFlippedBitIsNoticed) {
   for (Frame& frame : one_of_each()) {
     const std::int64_t bits = std::min<std::int64_t>(frame.size(), 600) * 8;
