@@ -28,6 +28,7 @@ constexpr Seconds kMessageTime{0.1};
 constexpr std::int64_t kLeastMessage = std::int64_t{64} << 10, kMostMessage = std::int64_t{16} << 20;
 // Others are measured meanwhile, one after the other.
 constexpr Seconds kAnswerLimit{60}, kSilenceLimit{600};
+constexpr std::size_t kLongestName = 256;  // of a host, of its processor, of kernels
 
 enum class Order : std::uint8_t { echo, acknowledge, drop, give, describe, measure, leave };
 
@@ -147,11 +148,20 @@ json figures_of(const HostSpeed& speed) {
           {"memory_all", speed.memory_all.value()}};
 }
 
+// It goes into comments and quotes of YAML.
+std::string name_in(const json& said, const char* key) {
+  std::string name = said.at(key).get<std::string>().substr(0, kLongestName);
+  for (char& c : name) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F || c == '"' || c == '\\') c = '?';
+  }
+  return name;
+}
+
 RunHost read_description(const json& said) {
   RunHost host;
-  host.name = said.at("host").get<std::string>();
-  host.processor = said.at("processor").get<std::string>();
-  host.kernels = said.at("kernels").get<std::string>();
+  host.name = name_in(said, "host");
+  host.processor = name_in(said, "processor");
+  host.kernels = name_in(said, "kernels");
   host.supported = said.at("supported").get<std::vector<std::string>>();
   return host;
 }
