@@ -63,6 +63,9 @@ cp -r run odd
 odd_line() { echo "$1" >> odd/metrics.jsonl; }
 odd_line '{"step": 9, "dilation": 1.5}'
 expect_code 0 "a line without a time" "$CLEAVE" report odd
+nested() { head -c 400000 /dev/zero | tr '\0' "$1"; }
+odd_line "{\"step\": 10, \"loss\": $(nested '[')$(nested ']')}"
+expect_code 0 "a line that is nested without end" "$CLEAVE" report odd
 odd_line '{"step": "nine"}'
 expect_code 2 "a step that is no number" "$CLEAVE" report odd
 expect_text "a step that is no number" 'odd holds files that are not what cleave writes'

@@ -21,6 +21,8 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr std::uintmax_t kLargestConfig = 1 << 20;
+// Faults show the values that are wrong, and the library goes down into those by recursion.
+constexpr int kDeepestConfig = 64;
 constexpr const char* kTied = "tie_word_embeddings";
 
 // One object of JSON, read key by key; faults are collected.
@@ -153,7 +155,12 @@ model::ModelConfig read_hub_config(const std::filesystem::path& path) {
   if (error) throw InputError(fmt::format("{}: {}", path.string(), error.message()));
   if (size > kLargestConfig) throw InputError(fmt::format("{}: {} bytes are too many", path.string(), size));
   std::ifstream in(path, std::ios::binary);
-  const json object = json::parse(in, nullptr, false);
+  const auto guard = [&](int depth, json::parse_event_t /*event*/, json& /*value*/) {
+    if (depth > kDeepestConfig)
+      throw InputError(fmt::format("{} is nested more than {} deep", path.string(), kDeepestConfig));
+    return true;
+  };
+  const json object = json::parse(in, guard, false);
   if (!object.is_object()) throw InputError(fmt::format("{} is no JSON object", path.string()));
 
   HubReader reader(object, path.string());

@@ -28,11 +28,24 @@ constexpr std::size_t kMaxRows = 2'000;
 /// Of devices too, and of a sweep's points.
 constexpr std::size_t kMaxDevices = 1'200;
 constexpr std::size_t kMaxPoints = 2'000;
+constexpr int kDeepestFile = 64;
 
 std::optional<std::string> read_if_there(const fs::path& file) {
   std::error_code error;
   if (!fs::exists(file, error)) return std::nullopt;
   return read_file(file);
+}
+
+// Discarded where it is no JSON, or nested as nothing is that a run writes: the library copies and writes nested values
+// by recursion.
+ordered_json parsed_json(const std::string& text) {
+  bool deep = false;
+  const auto guard = [&](int depth, ordered_json::parse_event_t /*event*/, ordered_json& /*value*/) {
+    deep = deep || depth > kDeepestFile;
+    return !deep;
+  };
+  ordered_json all = ordered_json::parse(text, guard, false);
+  return deep ? ordered_json(ordered_json::value_t::discarded) : all;
 }
 
 // Fields of the page's charts; the rest of a line stays out.
@@ -63,8 +76,8 @@ void add_metrics(ordered_json& run, const std::string& text) {
   std::vector<ordered_json> lines;
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) {
-    ordered_json parsed = ordered_json::parse(line, nullptr, false);
-    if (parsed.is_object() && parsed.contains("step")) lines.push_back(std::move(parsed));  // a torn line is no step
+    ordered_json object = parsed_json(line);
+    if (object.is_object() && object.contains("step")) lines.push_back(std::move(object));  // a torn line is no step
   }
   ordered_json totals(ordered_json::value_t::object);
   for (const char* key : {"tokens", "time_s", "lower_bound_s", "floor_s", "wall_s", "bytes_down", "bytes_up",
@@ -103,10 +116,10 @@ void thin_out_devices(ordered_json& timeline) {
 }
 
 ordered_json parsed_list(const fs::path& file, const std::string& text, bool list) {
-  ordered_json parsed = ordered_json::parse(text, nullptr, false);
-  if (list ? !parsed.is_array() : !parsed.is_object())
+  ordered_json whole = parsed_json(text);
+  if (list ? !whole.is_array() : !whole.is_object())
     throw InputError(fmt::format("{} is not what cleave writes", file.string()), "remove it, or write it again");
-  return parsed;
+  return whole;
 }
 
 void add_sweep(ordered_json& run, const fs::path& file, const std::string& text) {
@@ -151,7 +164,7 @@ ordered_json read_run(const fs::path& folder) {
   }
   if (sweep) add_sweep(run, folder / "sweep.json", *sweep);
   if (const auto text = read_if_there(folder / "timeline.json")) {
-    ordered_json timeline = ordered_json::parse(*text, nullptr, false);
+    ordered_json timeline = parsed_json(*text);
     if (timeline.is_object() && timeline.value("format", 0) == 2) {
       run["about"] =
           fmt::format("{} on {}, cleave {}", run["about"].get<std::string>(),

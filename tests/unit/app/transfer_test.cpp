@@ -359,6 +359,10 @@ TEST_F(Transfer, RefusesConfigurationsThatItCannotExpress) {
   }
   std::ofstream(at("config.json")) << "[1, 2";
   EXPECT_THAT(refusal("model.safetensors"), HasSubstr("no JSON object"));
+  constexpr std::size_t kDeep = 400'000;
+  std::ofstream(at("config.json")) << R"({"model_type": "gpt2", "vocab_size": )" << std::string(kDeep, '[')
+                                   << std::string(kDeep, ']') << "}";
+  EXPECT_THAT(refusal("model.safetensors"), HasSubstr("nested more than"));
 }
 
 }  // namespace
