@@ -63,6 +63,10 @@ int generate(const CommandLine& line) {
     if (!tokenizer)
       throw InputError(fmt::format("{} has no tokenizer: its model was trained on token ids", file),
                        "give --prompt-tokens 12,345,6");
+    if (tokenizer->vocab_size() > options.model.vocab_size)
+      throw InputError(fmt::format("the tokenizer of {} has {} tokens, and its model has {}", file,
+                                   tokenizer->vocab_size(), options.model.vocab_size),
+                       "give --prompt-tokens 12,3,4");
     const std::string_view prompt = line.prompt.empty() ? std::string_view("\n") : std::string_view(line.prompt);
     try {
       tokens = tokenizer->encode(prompt).to_vector();

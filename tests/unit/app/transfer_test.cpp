@@ -273,6 +273,29 @@ TEST_F(Transfer, ThereAndBackLosesNothing) {
   }
 }
 
+// What states a tokenizer may state one of more tokens than the model has.
+TEST_F(Transfer, ATokenizerOfAnotherModelIsNotUsed) {
+  const model::ModelConfig config{.family = "gpt2",
+                                  .vocab_size = 31,
+                                  .n_layer = 1,
+                                  .n_head = 2,
+                                  .n_kv_head = 2,
+                                  .d_model = 8,
+                                  .d_ff = 16,
+                                  .seq_len = 4,
+                                  .max_pos = 4};
+  server::save_checkpoint(at("a.h5"), server::ParameterStore(model::parameters_of(config)), config,
+                          {.step = 0, .seed = 0, .tokenizer = "byte"});
+  CommandLine line;
+  line.files = {at("a.h5").string()};
+  line.prompt = "~";
+  line.tokens = 1;
+  try {
+    (void)generate(line);
+    ADD_FAILURE() << "it wrote";
+  } catch (const InputError& error) { EXPECT_THAT(error.what(), HasSubstr("256 tokens, and its model has 31")); }
+}
+
 TEST_F(Transfer, LeavesTheConfigurationOfAnotherModelAlone) {
   model::ModelConfig config;
   server::save_checkpoint(at("a.h5"), server::ParameterStore(model::parameters_of(config)), config, {});
