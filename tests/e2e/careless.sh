@@ -59,6 +59,10 @@ for command in plan simulate; do
   expect_text "$command --json gone/x.json" 'write gone/x\.json: gone is no folder'
   grep -q bound "$scratch/out" && fail "$command --json gone/x.json: it worked before it looked for the folder"
 done
+expect_code 1 "check --json gone/x.json" "$CLEAVE" check "$golden" --json gone/x.json
+grep -q grad_norm "$scratch/out" && fail "check --json gone/x.json: it worked before it looked for the folder"
+expect_code 1 "calibrate -o gone/x.yaml" "$CLEAVE" calibrate -o gone/x.yaml
+expect_text "calibrate -o gone/x.yaml" 'gone is no folder'
 cp -r run odd
 odd_line() { echo "$1" >> odd/metrics.jsonl; }
 odd_line '{"step": 9, "dilation": 1.5}'

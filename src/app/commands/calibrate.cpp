@@ -153,9 +153,10 @@ int calibrate(const CommandLine& line, int argc, char** argv) {
   Session session(argc, argv);
   comm::MpiTransportOptions transport;
   int code = 0;
-  if (session.is_server() && input) {
+  if (session.is_server()) {
     code = with_exit_code([&] {
-      transport = transport_options(*input);
+      need_folder_of_result(line.output);
+      if (input) transport = transport_options(*input);
       return 0;
     });
   }

@@ -200,6 +200,7 @@ int check(const CommandLine& line, int argc, char** argv) {
   std::FILE* const table = is_standard_output(line.json) ? stderr : stdout;
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
   int worst = 0;
+  bool has_place = false;                                // for the figures
   std::optional<std::vector<server::RankInfo>> missing;  // once goodbye is said, the ranks that did not answer it
   for (const std::string& file : line.files) {
     std::optional<checkpoint::Reference> reference;
@@ -208,6 +209,8 @@ int check(const CommandLine& line, int argc, char** argv) {
     comm::MpiTransportOptions transport;
     if (session.is_server()) {
       code = with_exit_code([&] {
+        need_folder_of_result(line.json);
+        has_place = true;
         transport = transport_options(input);
         reference = checkpoint::read_reference(file);
         options = trainer_options(input);
@@ -254,8 +257,13 @@ int check(const CommandLine& line, int argc, char** argv) {
     std::fflush(table);
     if (missing && !missing->empty()) break;
   }
-  if (session.is_server() && !line.json.empty())
-    write_result(line.json, results.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  if (has_place && !line.json.empty()) {
+    const int code = with_exit_code([&] {
+      write_result(line.json, results.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+      return 0;
+    });
+    worst = std::max(worst, code);
+  }
   session.finish(missing.value_or(std::vector<server::RankInfo>()), worst);
   return worst;
 }
