@@ -21,8 +21,7 @@ namespace {
 using checkpoint::Attributes;
 
 // Attributes that differ between two configurations, for the message of a mismatch.
-std::string differences(const model::ModelConfig& ours, const model::ModelConfig& theirs) {
-  const Attributes a = attributes_of(ours), b = attributes_of(theirs);
+std::string differences(const Attributes& a, const Attributes& b) {
   std::string text;
   for (const auto& [name, value] : a) {
     const auto other = b.find(name);
@@ -163,7 +162,7 @@ RunState load_checkpoint(const std::filesystem::path& path, ParameterStore& para
   if (header.kind != checkpoint::FileKind::checkpoint)
     throw InputError(path.string() + " is a reference file, not a checkpoint", "give it as model.init");
   const model::ModelConfig theirs = config_from(header.attributes, path.string());
-  const std::string differing = differences(config, theirs);
+  const std::string differing = differences(attributes_of(config), attributes_of(theirs));
   if (!differing.empty())
     throw InputError(fmt::format("{} is a checkpoint of another model: {}", path.string(), differing));
   checkpoint::SnapshotTarget target;
@@ -190,6 +189,20 @@ RunState load_checkpoint(const std::filesystem::path& path, ParameterStore& para
           .tokenizer = checkpoint::find_text(header.state, "tokenizer").value_or(""),
           .settings = checkpoint::find_text(header.state, "settings").value_or(""),
           .parts = checkpoint::find_text(header.state, "parts").value_or("")};
+}
+
+std::string other_than(const model::ModelConfig& config, const Attributes& attributes) {
+  std::vector<std::string> names{"family", "n_head", "n_kv_head", "norm_eps"};
+  if (!model::traits_of(config.family).has_positions) names.emplace_back("rope_theta");
+  Attributes here, there;
+  for (const std::string& name : names) {
+    const Attributes ours = attributes_of(config);
+    const auto number = checkpoint::find_number(attributes, name), own = checkpoint::find_number(ours, name);
+    if (number && own && *number == *own) continue;  // whole or not
+    here.insert(*ours.find(name));
+    if (const auto found = attributes.find(name); found != attributes.end()) there.insert(*found);
+  }
+  return differences(here, there);
 }
 
 void load_parameters(const std::filesystem::path& path, ParameterStore& parameters) {

@@ -99,6 +99,12 @@ for arguments in "check $TOP/tests/golden/llama_one.h5 --json" 'plan input.yaml 
   [ ! -e ./- ] || { fail "$arguments -: there is a file of that name"; rm ./-; }
 done
 
+# Parameters of another model whose tensors have the same shapes.
+expect_code 0 "other heads" "$CLEAVE" train input.yaml --dry-run model.init=run/checkpoint-4.h5 model.n_head=1
+expect_text "other heads" '^# warning: run/checkpoint-4.h5 is of another model: n_head is [0-9]+ there and 1 here'
+expect_code 0 "the same model" "$CLEAVE" train input.yaml --dry-run model.init=run/checkpoint-4.h5
+grep -q 'another model' "$scratch/out" && fail "the same model: it is taken for another"
+
 # A dry run says what the run would go on from, and what stands against that.
 expect_code 0 "dry run, resumed" "$CLEAVE" train input.yaml --resume auto --dry-run
 expect_text "dry run, resumed" '^# resumes after step 4 from .*run/checkpoint-4\.h5'

@@ -41,4 +41,8 @@ RunState load_checkpoint(const std::filesystem::path& path, ParameterStore& para
 /// Errors: as load_checkpoint.
 void load_parameters(const std::filesystem::path& path, ParameterStore& parameters);
 
+/// What of the model a checkpoint or reference file states otherwise though its tensors may have the same shapes, such
+/// as its heads: in words, empty where there is nothing.
+[[nodiscard]] std::string other_than(const model::ModelConfig& config, const checkpoint::Attributes& attributes);
+
 }  // namespace cleave::server

@@ -13,6 +13,7 @@
 
 #include "cleave/base/error.hpp"
 #include "cleave/checkpoint/folder.hpp"
+#include "cleave/checkpoint/snapshot.hpp"
 #include "cleave/kernels/gemm_kernels.hpp"
 #include "cleave/model/family.hpp"
 #include "cleave/sched/layout_choice.hpp"
@@ -91,6 +92,8 @@ Prepared prepare(const CommandLine& line, Input input, const server::DeviceRanks
   if (const auto& init = p.input.model.init) {
     require_file(*init, "model.init");
     server::load_parameters(init->resolved, p.parameters);
+    const std::string other = server::other_than(p.options.model, checkpoint::read_header(init->resolved).attributes);
+    if (!other.empty()) p.notices.push_back(fmt::format("{} is of another model: {}", init->as_written, other));
   }
   if (!line.resume.empty()) {
     auto resumed =
