@@ -20,6 +20,9 @@ class FolderLock {
   }
   ~FolderLock();
 
+  /// Whether the folder of that name is still the one that is locked: somebody may have moved or removed it.
+  [[nodiscard]] bool is_of(const std::filesystem::path& folder) const;
+
  private:
   explicit FolderLock(int descriptor) : descriptor_(descriptor) {}
   int descriptor_ = -1;

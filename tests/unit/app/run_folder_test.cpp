@@ -64,6 +64,24 @@ TEST_F(RunFolderTest, WaitsForAnEarlierRunThatIsAboutToEnd) {
   EXPECT_NO_THROW(std::ignore = FolderLock::take(top_));
 }
 
+// A run that begins moves an earlier one aside: who waited for the lock of that one has no lock of the new one's.
+TEST_F(RunFolderTest, ALockOfAFolderThatWasMovedAwayIsNone) {
+  fs::create_directories(top_ / "run");
+  std::optional<FolderLock> earlier = FolderLock::take(top_ / "run");
+  std::optional<FolderLock> begun;
+  std::jthread beginning([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the other waits
+    fs::rename(top_ / "run", top_ / "run.1");
+    fs::create_directories(top_ / "run");
+    begun = FolderLock::take(top_ / "run");
+    earlier.reset();
+  });
+  EXPECT_THROW(std::ignore = FolderLock::take(top_ / "run"), EnvironmentError);
+  beginning.join();
+  begun.reset();
+  EXPECT_NO_THROW(std::ignore = FolderLock::take(top_ / "run"));
+}
+
 // No file may grow while one of these lives.
 class FullDisk {
  public:
