@@ -62,7 +62,25 @@ job=
 train output.dir="$work/shared" --resume auto train.steps=400 train.eval_every=0 checkpoint.every=400
 [ "$status" -eq 0 ] || fail "after a SIGKILL the folder stays locked: exit code $status"
 
-# 5. A disk that is full for a while, where this user may mount one.
+# 5. A folder is moved away while a run writes there, and another run begins in its place: nothing of the first one goes
+# there, and that one says so.
+"$CLEAVE" train "$work/input.yaml" --quiet train.steps=400 train.eval_every=0 output.dir="$work/moved" > "$work/first" 2>&1 &
+job=$!
+until [ -s "$work/moved/ranks.json" ]; do sleep 0.02; done
+kill -STOP "$job"
+mv "$work/moved" "$work/away"
+train output.dir="$work/moved"
+[ "$status" -eq 0 ] || fail "a run in the place of a folder that was moved ended with exit code $status"
+files() { (cd "$work/moved" && sha256sum -- *); }
+before=$(files)
+kill -CONT "$job"
+wait "$job" && status=0 || status=$?
+job=
+[ "$status" -eq 1 ] || fail "a run whose folder is another's now ended with exit code $status, not 1"
+grep -q 'another run has begun there' "$work/first" || fail "a run whose folder is another's now does not say so"
+[ "$(files)" = "$before" ] || fail "a run whose folder is another's now wrote there"
+
+# 6. A disk that is full for a while, where this user may mount one.
 mkdir "$work/small"
 if mount -t tmpfs -o size=8m cleave-test "$work/small" 2>/dev/null; then
   mkdir "$work/small/run"

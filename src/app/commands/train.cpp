@@ -348,6 +348,7 @@ class Run {
       return false;
     }
     const std::int64_t from = *taken.step;
+    folder_.require_own();
     log_.warning(
         "steps {} to {} are taken back and run again: device {} had a part in them that was not checked; their lines "
         "are now in taken_back.jsonl",
@@ -365,6 +366,10 @@ class Run {
   void save(bool last) {
     const fs::path file = checkpoint::checkpoint_path(folder_.path(), p_.state.step);
     try {
+      folder_.require_own();
+      if (!folder_.is_there() && !std::exchange(folder_is_gone_, true))
+        log_.warning("{} was moved or removed while the run goes on: its log and metrics are no longer there",
+                     folder_.path().string());
       folder_.sync_metrics();  // a checkpoint never comes before the lines of its steps
       p_.state.parts = trainer_->part_record(p_.state.step);
       server::save_checkpoint(file, p_.parameters, p_.options.model, p_.state);
@@ -498,6 +503,7 @@ class Run {
   // The run is done and safe: a full disk costs the report, not the exit code.
   void show_what_happened(const server::Trainer& trainer) {
     try {
+      folder_.require_own();
       folder_.store_verification(p_.options.executor.verification, trainer.verification(), trainer.distrusted());
       if (p_.input.profile) folder_.store_profile(trainer.profile());
       timeline_.finish(trainer.usage(), p_.memory.server(), trainer.peak_activation_memory());
@@ -535,7 +541,7 @@ class Run {
   std::int64_t first_step_ = 0;
   std::size_t findings_noted_ = 0;
   double first_loss_ = 0, last_loss_ = 0;
-  bool metrics_fail_ = false;
+  bool metrics_fail_ = false, folder_is_gone_ = false;
   Seconds begun_, emulated_{0}, dilated_{0};
   std::map<std::string, Seconds> waited_for_;  // of the dilation, by host
   std::optional<fs::path> saved_, reported_;

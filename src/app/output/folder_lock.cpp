@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstring>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include "cleave/base/error.hpp"
@@ -74,6 +75,11 @@ bool FolderLock::is_of(const std::filesystem::path& folder) const {
   }, there{};
   return ::fstat(descriptor_, &held) == 0 && ::stat((folder / "lock").c_str(), &there) == 0 &&
          held.st_dev == there.st_dev && held.st_ino == there.st_ino;
+}
+
+bool FolderLock::is_anothers(const std::filesystem::path& folder) const {
+  std::error_code error;
+  return !is_of(folder) && std::filesystem::exists(folder / "lock", error);
 }
 
 FolderLock::~FolderLock() {

@@ -22,6 +22,8 @@ class FolderLock {
 
   /// Whether the folder of that name is still the one that is locked: somebody may have moved or removed it.
   [[nodiscard]] bool is_of(const std::filesystem::path& folder) const;
+  /// Whether it is not, and another run has a lock there.
+  [[nodiscard]] bool is_anothers(const std::filesystem::path& folder) const;
 
  private:
   explicit FolderLock(int descriptor) : descriptor_(descriptor) {}

@@ -82,6 +82,12 @@ RunFolder RunFolder::resume(const fs::path& folder, const Continuation& how) {
   return run;
 }
 
+void RunFolder::require_own() const {
+  if (lock_.is_anothers(folder_))
+    throw EnvironmentError("write", folder_.string(),
+                           "the folder of this run was moved or removed, and another run has begun there");
+}
+
 void RunFolder::store_input(const std::string& effective) const { replace_file(folder_ / "input.yaml", effective); }
 
 void RunFolder::store_ranks(const std::vector<server::RankInfo>& ranks) const {

@@ -38,6 +38,12 @@ class RunFolder {
   };
   [[nodiscard]] const std::optional<CarriedOut>& carried_out() const { return carried_out_; }
 
+  /// Whether its files are where they were: somebody may have moved or removed the folder, and with it those that are
+  /// open, such as metrics.jsonl.
+  [[nodiscard]] bool is_there() const { return lock_.is_of(folder_); }
+  /// Errors: EnvironmentError where another run has made the folder anew: nothing of this one may go there.
+  void require_own() const;
+
   void store_input(const std::string& effective) const;
   /// ranks.json: the server first.
   void store_ranks(const std::vector<server::RankInfo>& ranks) const;

@@ -82,6 +82,19 @@ TEST_F(RunFolderTest, ALockOfAFolderThatWasMovedAwayIsNone) {
   EXPECT_NO_THROW(std::ignore = FolderLock::take(top_ / "run"));
 }
 
+TEST_F(RunFolderTest, AFolderThatAnotherRunHasMadeAnewIsNotItsOwn) {
+  const RunFolder run = RunFolder::create(top_ / "run");
+  EXPECT_NO_THROW(run.require_own());
+  EXPECT_TRUE(run.is_there());
+  fs::rename(top_ / "run", top_ / "elsewhere");
+  EXPECT_NO_THROW(run.require_own()) << "what can be saved is saved";
+  EXPECT_FALSE(run.is_there());
+  const RunFolder other = RunFolder::create(top_ / "run");
+  EXPECT_THROW(run.require_own(), EnvironmentError);
+  EXPECT_NO_THROW(other.require_own());
+  EXPECT_TRUE(other.is_there());
+}
+
 // No file may grow while one of these lives.
 class FullDisk {
  public:
