@@ -11,6 +11,7 @@
 #include "blocks.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/kernels/gemm.hpp"
+#include "cleave/kernels/product_check.hpp"
 #include "cleave/kernels/token_sum_matrix.hpp"
 #include "cleave/kernels/token_sums.hpp"
 #include "rounded_block.hpp"
@@ -91,6 +92,28 @@ std::optional<SipTag> BlockComputer::digest(const sched::Tasklet& tasklet, const
   std::array<std::span<const std::byte>, 3> outputs;
   for (std::size_t i = 0; i < blocks.size(); ++i) outputs[i] = blocks[i];
   return comm::digest_of(key, outputs);
+}
+
+bool BlockComputer::can_compute(const sched::Tasklet& tasklet) {
+  const model::Operation& op = work_.operation(tasklet.op);
+  const auto is_finite = [](DType type, const KeptVector<std::byte>& bytes) {
+    return kernels::all_representable(type, bytes.data(), std::ssize(bytes) / size_of(type));
+  };
+  if (op.kind == model::OpKind::gemm) {
+    const std::optional<ProductBlock> block = multiply(tasklet);
+    return block && is_finite(block->type, block->bytes);
+  }
+  (void)work_.open(op);
+  AttentionPair computer(op, work_.tensors(), work_.wire());
+  for (std::int64_t pair = tasklet.piece.pairs.pair0; pair < tasklet.piece.pairs.pair1; ++pair) {
+    computer.compute(pair);
+    for (std::size_t i = 0; i < computer.results(); ++i) {
+      KeptVector<std::byte> bytes(static_cast<std::size_t>(computer.result_bytes(i)));
+      computer.write(i, bytes.data());
+      if (!is_finite(work_.wire(), bytes)) return false;
+    }
+  }
+  return true;
 }
 
 bool BlockComputer::equals(const sched::Tasklet& tasklet, const comm::ResultView& result) {

@@ -27,6 +27,9 @@ class BlockComputer {
   /// The digest of what the server computes for the tasklet; none where that is not finite.
   [[nodiscard]] std::optional<SipTag> digest(const sched::Tasklet& tasklet, const SipKey& key);
 
+  /// Whether the block is finite in the type in which a device would return it.
+  [[nodiscard]] bool can_compute(const sched::Tasklet& tasklet);
+
   /// Whether `result` is, bit for bit, what the server computes for the tasklet.
   [[nodiscard]] bool equals(const sched::Tasklet& tasklet, const comm::ResultView& result);
 

@@ -227,7 +227,13 @@ void Exchange::send_next(int rank) {
     peer.part = packer_.first_part(tasklet, room.memory - room.columns);
   }
   comm::MessagePart& part = peer.part;
-  comm::Frame frame = packer_.pack(tasklet, rank, part);
+  comm::Frame frame;
+  try {
+    frame = packer_.pack(tasklet, rank, part);
+  } catch (...) {  // the step is over, and nothing of this tasklet was sent
+    if (begins) part = {};
+    throw;
+  }
   if (tasklet.brings_columns()) {  // of which no answer tells that there is room for more
     peer.waiting.pop_front();
     rooms_.at(tasklet.piece.device).columns += tasklet.piece.resident;

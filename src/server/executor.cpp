@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <string>
 
@@ -26,13 +27,14 @@ Executor::Executor(ParameterStore& parameters, DType wire, const ExecutorOptions
   if (options.verification.mode != VerifyMode::off) stages_.keep_partial_sums();
 }
 
-void Executor::begin_step(const model::StepGraph& graph, const StepInputs& inputs) {
+void Executor::begin_step(const model::StepGraph& graph, const StepInputs& inputs, bool every_block) {
   work_.begin_step(graph, inputs);
   stages_.end();
   stage_check_.begin();
   server_sums_.begin();
-  spoiled_ = false;
-  verifier_.begin_step();
+  spoiled_ = suspect_ = stops_ = false;
+  every_block_ = every_block;
+  verifier_.begin_step(every_block);
   kernels_.begin_step();
   undo_.open(verifier_.samples());
   device_operations_ =
@@ -134,8 +136,40 @@ PairVerdict Executor::judge_refusal(const sched::Tasklet& tasklet) {
   return verdict;
 }
 
+template <class Work>
+void Executor::do_unless_suspect(const Work& work) {
+  if (suspect_) return;
+  try {
+    work();
+  } catch (const CheckFailure&) {
+    if (!becomes_suspect()) throw;
+    stops_ = true;
+  }
+}
+
+bool Executor::becomes_suspect() {
+  const bool can_be_undone = device_operations_ > 0 || !kernels_.updating();
+  suspect_ = suspect_ || (can_be_undone && !every_block_ && !stages_.active() && !verifier_.unverified().empty());
+  return suspect_;
+}
+
+bool Executor::can_compute(const sched::Tasklet& tasklet) {
+  bool can = stages_.active();
+  do_unless_suspect([&] {
+    const Verifier::Charge charge(verifier_);
+    can = can || computer_.can_compute(tasklet);
+    if (!can) throw CheckFailure("values are not finite: the training has diverged");
+  });
+  return can;
+}
+
 void Executor::run(const Operation& kernel) {
-  if (!stages_.active()) return kernels_.run(kernel);
+  if (!stages_.active()) {
+    do_unless_suspect([&] { kernels_.run(kernel); });
+    if (kernel.kind == model::OpKind::global_norm && !suspect_ && !std::isfinite(grad_norm()) && becomes_suspect())
+      stops_ = true;
+    return;
+  }
   const bool in_tiles = stages_.runs_in_tiles(kernel.id);
   if (spoiled_ && !in_tiles) return;
   try {
@@ -147,7 +181,7 @@ void Executor::run(const Operation& kernel) {
 }
 
 void Executor::compute(const sched::Tasklet& tasklet) {
-  if (!tasklet.is_run()) return computer_.compute(tasklet, scatter_);
+  if (!tasklet.is_run()) return do_unless_suspect([&] { computer_.compute(tasklet, scatter_); });
   if (spoiled_) return;
   const Profile::Scope scope(work_.profile(), Phase::kernel, tasklet.op);
   try {
@@ -167,7 +201,7 @@ void Executor::begin_stages(const plan::StagePlan& plan) {
 
 void Executor::finish(OpId id) {
   const Profile::Scope scope(work_.profile(), Phase::place, id);
-  scatter_.finish(work_.operation(id));
+  do_unless_suspect([&] { scatter_.finish(work_.operation(id)); });
 }
 
 void Executor::retire(OpId id) {
@@ -176,7 +210,8 @@ void Executor::retire(OpId id) {
   verifier_.retire(id);
   work_.retire(op);
   // Nobody can be found out after the last of them; who was found out with it still has the step undone.
-  if (model::runs_on_devices(op.kind) && --device_operations_ == 0 && verifier_.spoiled().empty()) undo_.close();
+  if (model::runs_on_devices(op.kind) && --device_operations_ == 0 && verifier_.spoiled().empty() && !suspect_)
+    undo_.close();
 }
 
 double Executor::loss() {

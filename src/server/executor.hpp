@@ -35,8 +35,9 @@ class Executor {
   /// `parameters` must outlive the executor.
   Executor(ParameterStore& parameters, DType wire, const ExecutorOptions& options);
 
-  /// Binds `graph`, which must live as long as the executor, to this step's batch.
-  void begin_step(const model::StepGraph& graph, const StepInputs& inputs);
+  /// Binds `graph`, which must live as long as the executor, to this step's batch. `every_block`: as
+  /// Verifier::begin_step().
+  void begin_step(const model::StepGraph& graph, const StepInputs& inputs, bool every_block = false);
 
   /// Runs a server kernel. Requires: its inputs are complete.
   void run(const model::Operation& kernel);
@@ -53,6 +54,17 @@ class Executor {
   /// A device refused a tasklet of a step in stages because of values that are not finite. If the server cannot compute
   /// it either, those who brought that about are found out instead. Errors: CheckFailure where nobody did.
   [[nodiscard]] PairVerdict judge_refusal(const sched::Tasklet& tasklet);
+
+  /// The same in tiles: whether the server can compute what a device refused. Where it cannot, and there are blocks of
+  /// this step that nobody looked at, the step is suspect. Errors: CheckFailure where there are none.
+  [[nodiscard]] bool can_compute(const sched::Tasklet& tasklet);
+  /// Some value of this step in tiles is not finite, which a block that nobody looked at may have brought about: the
+  /// step must be run again, as spoiled() says, and each block looked at.
+  [[nodiscard]] bool suspect() const { return suspect_; }
+  /// What was thrown when a message was made makes the step suspect, if anything can.
+  [[nodiscard]] bool becomes_suspect();
+  /// True once for a step that has become suspect: nothing more is to be begun in it.
+  [[nodiscard]] bool stops_step() { return std::exchange(stops_, false); }
 
   /// Task messages of tasklets.
   [[nodiscard]] Gather& gather() { return gather_; }
@@ -101,6 +113,9 @@ class Executor {
  private:
   PairVerdict compare_in_stages(const sched::Tasklet& witness, const std::optional<SipTag>& answer);
   Verdict place_in_stages(const sched::Tasklet& tasklet, const comm::ResultView& result);
+  // Does something in a step of tiles, unless that is suspect, as it is where this meets what is not finite.
+  template <class Work>
+  void do_unless_suspect(const Work& work);
   // Everybody who answered wrongly in this step of stages is found out; whether there is anybody.
   bool find_wrong();
 
@@ -114,7 +129,8 @@ class Executor {
   StageNumbers stages_;
   StageCheck stage_check_;
   ServerSums server_sums_;
-  bool spoiled_ = false;                // this step of stages: kernels are passed over
+  bool spoiled_ = false;  // this step of stages: kernels are passed over
+  bool suspect_ = false, stops_ = false, every_block_ = false;
   std::int64_t device_operations_ = 0;  // of this step, that are not retired
 };
 

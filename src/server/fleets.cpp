@@ -70,6 +70,9 @@ void accept(Executor& executor, Answer& answer, Event& event) {
       event.lacks_memory = true;
     }
   }
+  const bool of_tiles = answer.kind == Answer::Kind::refused && !answer.tasklet.is_run();
+  if (of_tiles && answer.why == comm::Reason::non_finite && !executor.can_compute(answer.tasklet))
+    event.kind = EventKind::lost;
   if (answer.kind != Answer::Kind::result) return;
   // Its sender can still write to a frame that is read in place: what is checked and what is kept must be one.
   if (answer.frame.borrowed() && executor.checks(answer.tasklet)) answer.frame = answer.frame.copy();
@@ -191,6 +194,7 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
   }
 
   Event next_event(Seconds deadline) override {
+    if (executor_.stops_step()) throw sched::Interrupted{};
     for (;;) {
       follow_ranks();
       const Seconds until = pace_ ? std::min(deadline, model_.next_at()) : deadline;
@@ -379,6 +383,7 @@ class LiveFleet final : public RankFleet {
   }
 
   Event next_event(Seconds deadline) override {
+    if (executor_.stops_step()) throw sched::Interrupted{};
     for (;;) {
       apply_churn();
       for (const DeviceId device : exchange_.take_gone()) post(EventKind::left, device);

@@ -219,22 +219,26 @@ struct Trainer::Impl {
                         std::vector<Unchecked>& recomputed) {
     sched::StepReport abandoned;
     const sched::QuorumTotals before = quorum ? quorum->totals() : sched::QuorumTotals{};
-    while (true) {
-      executor.begin_step(step, inputs);
+    const auto stands = [&] { return executor.spoiled().empty() && !executor.suspect(); };
+    for (bool every_block = false;; every_block = every_block || executor.suspect()) {
+      executor.begin_step(step, inputs, every_block);
       try {
         sched::StepReport report = scheduler->run(step, [&] {
           tell_of_findings();
-          return executor.spoiled().empty() && (!keep_going || executor.updating() || keep_going());
+          return stands() && (!keep_going || executor.updating() || keep_going());
         });
         tell_of_findings();
-        if (executor.spoiled().empty()) {
+        if (stands()) {
           add_abandoned(report, abandoned);
           if (quorum) sched::add(report, difference(quorum->totals(), before));
           return report;
         }
         add_abandoned(abandoned, report);  // its last block told
       } catch (const sched::Interrupted&) {
-        if (executor.spoiled().empty()) throw;
+        if (stands()) throw;
+        add_abandoned(abandoned, scheduler->abandon());
+      } catch (const CheckFailure&) {
+        if (!executor.becomes_suspect()) throw;
         add_abandoned(abandoned, scheduler->abandon());
       }
       recomputed.insert(recomputed.end(), executor.spoiled().begin(), executor.spoiled().end());

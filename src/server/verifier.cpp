@@ -61,6 +61,7 @@ Verifier::Verifier(Workspace& work, BlockComputer& computer, const Verification&
 
 // The draw of a block and the vectors that it is checked with are functions of the server's secret seed.
 bool Verifier::is_drawn(const sched::Tasklet& tasklet) const {
+  if (every_block_) return true;
   if (terms_.mode == Mode::off || terms_.mode == Mode::all) return terms_.mode == Mode::all;
   if (pairs()) return tasklet.witnessed;
   return draws_.uniform(static_cast<std::uint64_t>(tasklet.id.value)) < terms_.fraction;
@@ -70,7 +71,8 @@ Random Verifier::signs_of(const sched::Tasklet& tasklet) const {
   return {terms_.seed, Purpose::verification, static_cast<std::uint32_t>(1 + tasklet.id.value)};
 }
 
-void Verifier::begin_step() {
+void Verifier::begin_step(bool every_block) {
+  every_block_ = every_block;
   checks_.clear();
   unchecked_.clear();
   spoiled_.clear();
@@ -79,7 +81,7 @@ void Verifier::begin_step() {
 void Verifier::retire(OpId op) { checks_.erase(op); }
 
 kernels::ProductCheck* Verifier::check_of(const sched::Tasklet& tasklet, bool begins) {
-  if (terms_.mode == Mode::audit || pairs() || !is_drawn(tasklet)) return nullptr;
+  if (terms_.mode == Mode::audit || every_block_ || pairs() || !is_drawn(tasklet)) return nullptr;
   auto& checks = checks_[tasklet.op];
   if (begins) {
     const GemmBox& box = tasklet.piece.box;
@@ -132,7 +134,8 @@ double Verifier::error_ratio_of_product(const sched::Tasklet& tasklet, const com
 }
 
 Verdict Verifier::check(const sched::Tasklet& tasklet, const comm::ResultView& result) {
-  const bool drawn = is_drawn(tasklet) && !pairs(), cheap = drawn && terms_.mode != Mode::audit;
+  const bool drawn = is_drawn(tasklet) && (every_block_ || !pairs());
+  const bool cheap = drawn && terms_.mode != Mode::audit && !every_block_;
   double ratio = 0;
   if (cheap && work_.operation(tasklet.op).kind == model::OpKind::gemm) {
     ratio = error_ratio_of_product(tasklet, result);

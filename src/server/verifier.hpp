@@ -55,8 +55,9 @@ class Verifier {
   /// `work` and `computer` must outlive it.
   Verifier(Workspace& work, BlockComputer& computer, const Verification& terms);
 
-  /// Forgets checks of an earlier step that were begun and never ended, and what was not checked in it.
-  void begin_step();
+  /// Forgets checks of an earlier step that were begun and never ended, and what was not checked in it. `every_block`:
+  /// whatever is drawn, each block of this one is computed again.
+  void begin_step(bool every_block = false);
   /// Forgets those of an operation.
   void retire(OpId op);
 
@@ -84,7 +85,7 @@ class Verifier {
   [[nodiscard]] bool pairs() const { return terms_.mode == VerifyMode::quorum; }
   /// A block stands in its place, looked at or not.
   void placed(const sched::Tasklet& tasklet) {
-    if (samples() && (pairs() || !is_drawn(tasklet))) ++unchecked_[tasklet.piece.device];
+    if (samples() && !every_block_ && (pairs() || !is_drawn(tasklet))) ++unchecked_[tasklet.piece.device];
   }
   /// The same of an answer in a step of stages, whatever is looked at later.
   void placed_unseen(DeviceId device) { ++unchecked_[device]; }
@@ -141,6 +142,7 @@ class Verifier {
   Verification terms_;
   Random draws_;
   VerificationReport report_;
+  bool every_block_ = false;
   std::map<DeviceId, std::int64_t> unchecked_;  // blocks of this step
   std::vector<Unchecked> spoiled_;
   std::map<TaskletId, OpenPair> open_pairs_;

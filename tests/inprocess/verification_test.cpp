@@ -111,6 +111,26 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Liars,
                          ::testing::Combine(::testing::ValuesIn(kKinds), ::testing::Values(DType::f32, DType::bf16)),
                          name_of);
 
+// A finite number that nobody can compute with, in a block that nobody looked at, makes honest devices refuse what
+// comes next, and the server fail: the step is run again, each block is looked at, and who sent it is found out.
+TEST(Verification, HugeValuesAreTracedToWhoSentThem) {
+  std::int64_t found = 0;
+  for (const DType wire : kSomeWires) {
+    for (const Mode mode : {Mode::sample, Mode::audit, Mode::quorum}) {
+      for (const server::ClockMode clock : {server::ClockMode::virtual_time, server::ClockMode::off}) {
+        Setting s = with_liars(InjectedFaultKind::huge, 0.3, wire);
+        s.steps = 1;
+        s.clock = clock;
+        s.verification = {.mode = mode, .fraction = 0.05, .seed = 1};
+        const Outcome outcome = train(s);
+        expect_only_liars_accused(outcome);
+        found += std::ssize(outcome.distrusted);
+      }
+    }
+  }
+  EXPECT_GT(found, 2);
+}
+
 // A device that is found out in a step has no part in what that step leaves behind: neither in this attempt, nor, where
 // gradients are not clipped and updates begin before the backward pass ends, in what was updated by then.
 TEST(Verification, ALiarThatIsFoundOutLeavesNoTraceOfItsStep) {
