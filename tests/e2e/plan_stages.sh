@@ -44,6 +44,6 @@ done
 # What fits no device, and what fits no fleet: which device lacks how much.
 small='{"family": "opt", "n_layer": 4, "n_head": 8, "d_model": 128, "d_ff": 512, "vocab_size": 640, "seq_len": 256}'
 expect_code 2 "a piece that fits no device" plan_of "$small" '400 kB'
-expect_text "a piece that fits no device" "'h\.0\.(attn|mlp)'.* device [0-9]+ \(edge, 0\.4 MB\).* lacks [0-9.]+ MB"
+expect_text "a piece that fits no device" "'h\.0\.(attn|mlp)'.* device [0-9]+ \(edge, 400\.0 kB\).* lacks [0-9.]+ [kM]B"
 expect_code 2 "a fleet that is too small" plan_of "$small" '3 MB' 'fleet.devices.0.count=2'
 expect_text "a fleet that is too small" 'a layout was found for [0-9.]+ times the memory: device [0-9]+ \(edge, 3\.0 MB\), which has most, lacks [0-9.]+ MB'

@@ -20,6 +20,8 @@ constexpr const char* kHint = "plan.layout: tiles needs less memory of a device"
 constexpr double kMultiples[] = {1.1, 1.25, 1.5, 2, 3, 4, 6, 8, 12, 16};
 
 std::string show_bytes(double bytes) {
+  if (bytes < 1e3) return fmt::format("{:.0f} B", bytes);
+  if (bytes < 1e6) return fmt::format("{:.1f} kB", bytes / 1e3);
   return bytes < 1e10 ? fmt::format("{:.1f} MB", bytes / 1e6) : fmt::format("{:.1f} GB", bytes / 1e9);
 }
 

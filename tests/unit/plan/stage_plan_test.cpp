@@ -309,12 +309,15 @@ TEST(StagePlan, OffersCandidates) {
 
 TEST(StagePlan, RefusesWhatFitsNoDevice) {
   const StageWork work = work_of(config_of("opt", 4, 128), 8);
-  const auto devices = devices_of(40, 3e5, 3e5, 1);
-  try {
-    (void)plan_stages(work, devices, {kWide, 0});
-    FAIL() << "a piece does not fit";
-  } catch (const InputError& error) {
-    EXPECT_NE(std::string(error.what()).find("lacks"), std::string::npos) << error.what();
+  for (const auto& [memory, shown] :
+       {std::pair(3e5, "(edge, 300.0 kB)"), std::pair(4e3, "(edge, 4.0 kB)"), std::pair(400.0, "(edge, 400 B)")}) {
+    try {
+      (void)plan_stages(work, devices_of(40, memory, memory, 1), {kWide, 0});
+      FAIL() << "a piece does not fit";
+    } catch (const InputError& error) {
+      EXPECT_NE(std::string(error.what()).find("lacks"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find(shown), std::string::npos) << error.what();
+    }
   }
 }
 
