@@ -17,6 +17,16 @@ void add_rest(const Stream& stream, DeviceState& state) {
   state.up_busy += stream.still_up / state.profile.uplink;
 }
 
+// Where a stream is among those that a device holds, or their end. Most are near one of the ends.
+auto place_of(Fifo<Stream*>& holds, const Stream* stream) {
+  const std::size_t count = holds.size();
+  for (std::size_t i = 0; 2 * i < count; ++i) {
+    if (holds[i] == stream) return holds.begin() + static_cast<std::ptrdiff_t>(i);
+    if (holds[count - 1 - i] == stream) return holds.end() - static_cast<std::ptrdiff_t>(i + 1);
+  }
+  return holds.end();
+}
+
 }  // namespace
 
 SimulatedDevice::SimulatedDevice(fleet::DeviceProfile profile) : declared(std::move(profile)) { slow(1.0); }
@@ -69,7 +79,7 @@ bool SimulatedDevice::drop(Stream& stream, Seconds now, SharedState& shared) {
 }
 
 void SimulatedDevice::forget(Stream& stream) {
-  const auto held = std::ranges::find(holds_, &stream);
+  const auto held = place_of(holds_, &stream);
   if (held != holds_.end()) holds_.erase(held);
   const auto coming = std::ranges::find(down_queue_, &stream, &Coming::stream);
   if (coming == down_queue_.end()) return;
@@ -168,7 +178,9 @@ void SimulatedDevice::pump_down(Seconds now, SharedState& shared, Seconds until)
   if (!stream.all_begun()) return;
   --begun_down_;
   down_queue_.erase(down_queue_.begin() + static_cast<std::ptrdiff_t>(chosen));
-  if (!stream.stays) finishing_.push_back(&stream);
+  if (stream.stays) return;
+  stream.finishes = finishing_.size();
+  finishing_.push_back(&stream);
 }
 
 SimulatedDevice::Way SimulatedDevice::way_down(SharedState& shared) {
@@ -327,7 +339,9 @@ void SimulatedDevice::send_up(const Result& result, Seconds now, SharedState& sh
   }
   out_ = &stream;
   if (result.number + 1 < stream.panels.size()) return;
-  std::erase(finishing_, &stream);
+  finishing_.back()->finishes = stream.finishes;
+  finishing_[stream.finishes] = finishing_.back();
+  finishing_.pop_back();
   answered_ = std::max(answered_, end + shared.latency_of(declared));
   const Answer answer{event_key(answered_, EventPriority::answer, stream.id), &stream};
   answers_.insert(std::upper_bound(answers_.begin(), answers_.end(), answer,
@@ -391,7 +405,7 @@ Stream& SimulatedDevice::answer(Seconds now, SharedState& shared) {
   Stream& stream = *answers_.front().stream;
   answers_.pop();
   memory_taken_ -= stream.resident;
-  holds_.erase(std::ranges::find(holds_, &stream));
+  holds_.erase(place_of(holds_, &stream));
   ++usage.streams;
   pump_down(now, shared);
   return stream;

@@ -6,6 +6,7 @@
 // advance().
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -38,7 +39,8 @@ struct SharedState {
   }
 };
 
-/// First in, first out, in one piece of memory; others may be taken out and put in between too.
+/// First in, first out, in one piece of memory; others may be taken out and put in between too, which moves those on
+/// the shorter side.
 template <class T>
 class Fifo {
  public:
@@ -53,13 +55,25 @@ class Fifo {
   [[nodiscard]] const T& operator[](std::size_t index) const { return items_[head_ + index]; }
   const T* where() const { return items_.data() + head_; }
   void push(const T& item) { items_.push_back(item); }
-  void insert(typename std::vector<T>::iterator at, const T& item) { items_.insert(at, item); }
+  void insert(typename std::vector<T>::iterator at, const T& item) {
+    if (head_ == 0 || at - begin() > end() - at) {
+      items_.insert(at, item);
+      return;
+    }
+    const auto place = std::move(begin(), at, begin() - 1);
+    --head_;
+    *place = item;
+  }
   void erase(typename std::vector<T>::iterator at) {
-    if (at == begin()) return pop();
-    items_.erase(at);
+    if (at - begin() > end() - at) {
+      items_.erase(at);
+      return;
+    }
+    std::move_backward(begin(), at, at + 1);
+    pop();
   }
   void pop() {
-    if (++head_ < items_.size() && head_ < kMostGone) return;
+    if (++head_ < items_.size() && (head_ < kMostGone || 2 * head_ < items_.size())) return;
     items_.erase(items_.begin(), begin());
     head_ = 0;
   }
@@ -69,7 +83,7 @@ class Fifo {
   }
 
  private:
-  static constexpr std::size_t kMostGone = 64;
+  static constexpr std::size_t kMostGone = 64;  // and half of all
   std::vector<T> items_;
   std::size_t head_ = 0;
 };
@@ -241,7 +255,7 @@ class SimulatedDevice {
   Fifo<Answer> answers_;                         // on their last way
   Fifo<Coming> down_queue_;                      // whose panels are still to come down, by priority
   std::size_t begun_down_ = 0;                   // of these, those of which a panel has come
-  std::vector<Stream*> finishing_;               // down, but not all up
+  std::vector<Stream*> finishing_;               // down, but not all up, in no order
   Fifo<Stream*> holds_;                          // in order of submission
   const Stream *in_ = nullptr, *out_ = nullptr;  // that the links carried last; they may be over
   Bytes memory_taken_, reserved_;

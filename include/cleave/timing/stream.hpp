@@ -4,6 +4,7 @@
 // priority. Callers that submit streams (star.hpp) derive from it, to find their own data when it is answered.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -71,6 +72,7 @@ struct Stream {
   Seconds computed;            // its latest panel
   bool arrived = false;        // of one that stays: all of it is down the link
   bool released = false;       // of one that stays: it may be given up
+  std::size_t finishes = 0;    // its place among those of its device that are down, but not all up
   std::vector<Tail> tails;     // where the server's interface is limited
   [[nodiscard]] bool begun() const { return panels.made() > 0; }
   [[nodiscard]] bool all_begun() const { return panels.made() == panels.size(); }

@@ -143,18 +143,31 @@ std::int64_t StageRun::sums_at_once(std::int32_t id) const {
   return has_visits(id) ? kSumsAtOnce : std::numeric_limits<std::int64_t>::max();
 }
 
+// What of a device's due sums is read together with the first one: of the same sequence at the same stage, in order.
+std::vector<DueSum> StageRun::due_with(std::int32_t id, const DueSum& first) {
+  if (id == kServer) return {first};  // each owner has a worker of its own there
+  const std::set<DueSum>& due = book(id).due;
+  std::vector<DueSum> all;
+  for (const std::int32_t index : at(first.stage).owners) {
+    const OwnerState& of = owner[static_cast<std::size_t>(index)];
+    if (of.device != id) continue;
+    const auto found = due.find({.rank = of.rank, .sequence = first.sequence, .stage = first.stage, .owner = index});
+    if (found != due.end()) all.push_back(*found);
+  }
+  std::ranges::sort(all, [](const DueSum& a, const DueSum& b) { return a < b; });
+  return all;
+}
+
 void StageRun::send_due(std::int32_t id) {
   DeviceBook& on = book(id);
   const std::int64_t most = sums_at_once(id);
   while (on.summing < most && !on.due.empty()) {
     const DueSum first = *on.due.begin();
     std::vector<std::int32_t> all;
-    std::erase_if(on.due, [&](const DueSum& due) {
-      if (due.stage != first.stage || due.sequence != first.sequence) return false;
-      if (id == kServer && due.owner != first.owner) return false;  // each has a worker of its own there
+    for (const DueSum& due : due_with(id, first)) {
       all.push_back(due.owner);
-      return true;
-    });
+      on.due.erase(due);
+    }
     submit_sum(first, std::move(all), true);
   }
 }

@@ -248,21 +248,25 @@ bool StageRun::take_turn(std::int64_t q, std::int32_t s) {
   if (of.sent == of.arrived || of.kept || s >= head) return true;
   const auto host = std::ranges::find(at(s).hosts, of.device, &Host::device);
   if (host == at(s).hosts.end()) return true;
-  if (host->going_back >= 0 && host->going_back != q) return false;
+  if (host->going_back >= 0 && host->going_back != q) {
+    host->behind.insert(q);
+    return false;
+  }
   if (host->going_back < 0) of.turn = ++turns;
   host->going_back = q;
   return true;
 }
 
-// To the first sequence of which something is there.
+// To the first sequence of which something is there. Whatever takes a visit from a device takes the replica too, so all
+// of them are still its own.
 void StageRun::give_turn(std::int32_t s, std::int32_t id) {
   const auto host = std::ranges::find(at(s).hosts, id, &Host::device);
   if (host == at(s).hosts.end()) return;
   host->going_back = -1;
-  for (std::int64_t q = 0; q < batch; ++q) {
-    const Visit& of = visit(backward, s, q);
-    if (of.device == id && !of.kept && of.arrived > of.sent) return send_backward(q, s);
-  }
+  if (host->behind.empty()) return;
+  const std::int64_t next = *host->behind.begin();
+  host->behind.erase(host->behind.begin());
+  send_backward(next, s);
 }
 
 void StageRun::send_backward(std::int64_t q, std::int32_t s) {

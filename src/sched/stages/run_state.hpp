@@ -61,14 +61,15 @@ struct Host {
   std::int64_t forward_all = 0, backward_all = 0;
   std::int64_t kept_slots = 0, kept_all = 0;        // of sequences whose values are kept, in place of forward slots
   std::int64_t witness_slots = 0, witness_all = 0;  // for visits that it makes again as a second device
-  std::int64_t going_back = -1;  // the sequence of which it is sent chunks on their way back, one after another
-  Bytes held;                    // of an open sequence beyond the least number: plan::slot_bytes()
-  Seconds ready;                 // its weights are expected
-  TaskletId load;                // holds its weights, or memory for them
-  TaskletId brought;             // brought them, where they came later
-  TaskletId places;              // holds the memory of sequences, and of a chunk at work
-  bool retired = false;          // no sequence will come any more: it only has the weights
-  bool helps = false;            // it came for one that was lost, beside work of its own
+  std::int64_t going_back = -1;     // the sequence of which it is sent chunks on their way back, one after another
+  std::set<std::int64_t> behind{};  // sequences of which chunks are there, and wait until it is their turn
+  Bytes held;                       // of an open sequence beyond the least number: plan::slot_bytes()
+  Seconds ready;                    // its weights are expected
+  TaskletId load;                   // holds its weights, or memory for them
+  TaskletId brought;                // brought them, where they came later
+  TaskletId places;                 // holds the memory of sequences, and of a chunk at work
+  bool retired = false;             // no sequence will come any more: it only has the weights
+  bool helps = false;               // it came for one that was lost, beside work of its own
 
   [[nodiscard]] bool keeps() const { return kept_all > 0; }
   // Free slots of one kind: `way` is forward_slots or backward_slots.

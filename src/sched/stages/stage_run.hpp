@@ -350,6 +350,8 @@ struct StageRun {
   void send_operands(std::int32_t index, std::int64_t q);
   // One tasklet for owners on one device; `again`: it counts in DeviceBook::summing.
   void submit_sum(const DueSum& first, std::vector<std::int32_t> all, bool again);
+  // What of a device's due sums reads the same operands as `first`: of the same sequence at the same stage, in order.
+  std::vector<DueSum> due_with(std::int32_t id, const DueSum& first);
   // Priority::second of a sequence for a stand-in, in the order of DueSum; q = -1: of the stand-in's weights, which
   // come before its first sequence.
   std::int64_t turn_again(std::int32_t index, std::int64_t q) const;

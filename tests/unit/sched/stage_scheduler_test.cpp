@@ -216,6 +216,20 @@ TEST(StageScheduler, SequencesGoBackThroughAReplicaOneAfterAnother) {
   EXPECT_GT(sums, 20U);
 }
 
+// Sequences that wait for their turn are not looked for among all of the batch: that took minutes here.
+TEST(StageScheduler, ABatchMayHaveVeryManySequences) {
+  const model::ModelConfig config = model::small_model("gpt2", 2, 64, 256, 16);
+  const model::StepGraph graph = model::build_step(
+      config,
+      {.kind = model::StepKind::train, .batch = 400'000, .clip = true, .freeze = {}, .loss_rows = 0, .row_groups = 1});
+  const auto devices = devices_of(8, 42, 2e7);
+  SimulatedFleet fleet(devices, kWide, DType::f16);
+  StageScheduler scheduler(fleet, graph, {{kWide, 0}, DType::f16});
+  for (const plan::Stage& stage : scheduler.plan().stages) EXPECT_EQ(stage.kept_slots(), 0) << "they need not wait";
+  scheduler.run();
+  expect_all_done_once(scheduler, graph);
+}
+
 // A head that no device can hold goes in parts: everything is done once, memory is kept and the bound too, one or more
 // replicas of a part, one or more groups of owners.
 TEST(StageScheduler, RunsAHeadInParts) {
