@@ -3,8 +3,11 @@
 #include "stages/data_parallel.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
+#include <queue>
 #include <set>
+#include <utility>
 
 #include "cleave/plan/cost.hpp"
 
@@ -136,12 +139,14 @@ class DataParallel {
     const auto computing = [&](std::size_t i, std::int64_t more) {
       return static_cast<double>(taken[i] + more) * flops[i] / static_cast<double>(units) / problem_.flops[i];
     };
+    using Next = std::pair<double, std::size_t>;  // when a device would have computed one more, and which
+    std::priority_queue<Next, std::vector<Next>, std::greater<>> next;
+    for (std::size_t i = 0; i < devices; ++i) next.emplace(computing(i, 1), i);
     for (std::int64_t k = 0; k < work_.batch * units; ++k) {
-      std::size_t soonest = 0;
-      for (std::size_t i = 1; i < devices; ++i) {
-        if (computing(i, 1) < computing(soonest, 1)) soonest = i;
-      }
+      const std::size_t soonest = next.top().second;
+      next.pop();
       ++taken[soonest];
+      next.emplace(computing(soonest, 1), soonest);
     }
     double passing = 0, around = 0, first = 0;
     for (std::size_t i = 0; i < devices; ++i) {
