@@ -20,6 +20,9 @@ namespace {
 constexpr std::size_t kMostCopies = 3;
 /// While more than this share of an operation's blocks is missing, the prediction is wrong, not the devices.
 constexpr double kStragglers = 1.0 / 3;
+/// Between two deadlines of an operation, of the time that it has taken: one that takes many times as long as predicted
+/// is looked at less often, lest deadlines are all that passes.
+constexpr double kSeldom = 1.0 / 256;
 
 }  // namespace
 
@@ -90,7 +93,12 @@ Seconds Recovery::limit(Seconds expected) const {
 }
 
 void Recovery::wait_for(OpId op, Seconds expected) {
-  if (options_.copies) deadlines_.set(op, fleet_.now() + limit(expected));
+  if (options_.copies) wait_until_late(op, limit(expected));
+}
+
+void Recovery::wait_until_late(OpId op, Seconds limit) {
+  const Seconds taken = fleet_.now() - progress_.at(op).start;
+  deadlines_.set(op, fleet_.now() + std::max(limit, taken * kSeldom));
 }
 
 void Recovery::answered(const InFlight& flight, const Measured& measured) {
@@ -152,7 +160,7 @@ void Recovery::pass_deadline() {
   const Seconds due = began(op, missing) + limit(op.expected);
   if (due > fleet_.now()) return deadlines_.set(id, due);
   const Seconds ahead = gives_way_for(op, missing);
-  if (ahead.value() > 0) return deadlines_.set(id, fleet_.now() + deadline_.limit(ahead + op.expected));
+  if (ahead.value() > 0) return wait_until_late(id, deadline_.limit(ahead + op.expected));
   const bool stragglers = static_cast<double>(op.blocks) <= std::max(1.0, kStragglers * static_cast<double>(op.sent));
   wait_for(id, stragglers ? copy_late(id, missing) : op.expected);
 }

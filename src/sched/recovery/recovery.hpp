@@ -56,6 +56,7 @@ class Recovery {
 
  private:
   void wait_for(OpId op, Seconds expected);
+  void wait_until_late(OpId op, Seconds limit);
   [[nodiscard]] Seconds limit(Seconds expected) const;
   [[nodiscard]] Seconds began(const OperationProgress& op, const std::vector<InFlight>& missing) const;
   [[nodiscard]] Seconds gives_way_for(const OperationProgress& op, const std::vector<InFlight>& missing);

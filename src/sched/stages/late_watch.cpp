@@ -16,6 +16,9 @@ constexpr double kRounding = 1e-9;
 // A device is judged only if its own time is at least this share of the time that went by; the rest is waiting for the
 // server's interface, and latency.
 constexpr double kOwnTime = 0.25;
+// Between two looks, of the time since the first: a step that takes many times as long as was thought is looked at less
+// often, lest looks are all that is done.
+constexpr double kSeldom = 1.0 / 400;
 
 }  // namespace
 
@@ -43,6 +46,7 @@ void LateWatch::begin(Seconds now, Seconds every, const fleet::ServerProfile& se
   server_ = server;
   port_ = worst_ = 0;
   every_ = every;
+  began_ = now;
   next_ = now + every;
   for (const timing::DeviceState& state : there) {
     const auto id = static_cast<std::int32_t>(state.profile.id.value);
@@ -122,7 +126,7 @@ void LateWatch::count(Device& of, const timing::DeviceState& state, Seconds now)
 }
 
 std::vector<LateDevice> LateWatch::look(Seconds now, std::span<const timing::DeviceState> there) {
-  next_ = now + every_;
+  next_ = now + std::max(every_, (now - began_) * kSeldom);
   double queue = 0;  // seconds of the interface for one panel of each device: one that waits there counts as carried
   for (const timing::DeviceState& state : there) {
     const auto id = static_cast<std::int32_t>(state.profile.id.value);

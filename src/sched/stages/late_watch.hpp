@@ -91,7 +91,7 @@ class LateWatch {
   std::vector<Device> devices_;
   fleet::ServerProfile server_;
   double port_ = 0;  // seconds for which the server's interface was busy since begin()
-  Seconds every_, next_;
+  Seconds began_, every_, next_;
   double worst_ = 0;
 };
 

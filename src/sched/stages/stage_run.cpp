@@ -231,14 +231,15 @@ Seconds StageRun::standstill(bool stuck) const {
 
 bool StageRun::still_carries() {
   const fleet::ServerProfile& server_links = options.stages.server;
-  double port = 0, longest = 0;
+  double port = 0, longest = 0, messages = 0;
   for (const plan::DeviceState& state : believed()) {
     const double down = state.down_busy.value(), up = state.up_busy.value();
     port += down * (state.profile.downlink.value() / server_links.nic_out.value()) +
             up * (state.profile.uplink.value() / server_links.nic_in.value());
     longest = std::max(longest, down + state.compute_busy.value() + up);
+    messages = std::max(messages, 2 * (state.profile.latency + state.profile.jitter).value());
   }
-  const Seconds until = last_event + kSilence + Seconds(port + longest) * 2;
+  const Seconds until = last_event + kSilence + Seconds(port + longest + messages) * 2;
   if (until <= fleet.now()) return false;
   patient_until = until;
   return true;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <random>
 
+#include "asked_often.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
 #include "cleave/sched/stage_scheduler.hpp"
@@ -235,6 +236,25 @@ TEST(StageLate, WhereNobodyHasRoomTheStepEndsAllTheSame) {
     ++done;
   }
   EXPECT_GT(done, 30);
+}
+
+// A step whose messages take many times as long as all of it was thought to is not spent on looks, and nobody is
+// silent.
+TEST(StageLate, MessagesThatTakeForeverComeAllTheSame) {
+  const model::StepGraph graph = graph_of("opt", 8, 4);
+  std::vector<fleet::DeviceProfile> devices = devices_of(20, 3, 2e7);
+  for (const bool jitters : {false, true}) {
+    for (fleet::DeviceProfile& device : devices) (jitters ? device.jitter : device.latency) = Seconds(1e5);
+    SimulatedFleet behind(devices, kWide, DType::f16);
+    AskedOften fleet(behind);
+    StageScheduler scheduler(fleet, graph, {{kWide, 0}, DType::f16});
+    StepReport report;
+    ASSERT_NO_THROW(report = scheduler.run()) << jitters;
+    EXPECT_EQ(report.lost + report.late, 0) << jitters;
+    EXPECT_GT(report.time.value(), 1e5) << jitters;
+    EXPECT_LT(fleet.asked, 100'000) << jitters;
+    expect_all_done_once(scheduler, graph);
+  }
 }
 
 // A slow device that leaves, or comes back, after others have taken over what it had.

@@ -1,4 +1,5 @@
 // Devices that are slower than they declared, that come late, and that keep failing.
+#include "asked_often.hpp"
 #include "graphs.hpp"
 
 namespace cleave::sched {
@@ -53,6 +54,28 @@ TEST(Stragglers, UnannouncedOnesAreSoonPlannedAsIfTheyHadTold) {
   EXPECT_GT(step_times(never_learning, graph, 4, options_that(false, false)).back(), 3 * best);
   EXPECT_LE(times[3], 1.1 * best) << "the fourth step, after three";
   EXPECT_LE(times[4], 1.1 * best);
+}
+
+// A step that takes many times as long as was thought is not spent on deadlines.
+TEST(Stragglers, StepsThatTakeForeverEndAllTheSame) {
+  const model::StepGraph graph = chain_of_products(12);
+  for (const bool jitters : {false, true}) {
+    std::vector<fleet::DeviceProfile> devices = edge_devices(30, {0.005, 0.02});
+    fleet::ChurnTrace churn;
+    for (fleet::DeviceProfile& device : devices) {
+      if (jitters) {
+        device.jitter = Seconds(1e5);
+      } else {
+        churn.push_back({Seconds(0), device.id, fleet::ChurnKind::slow, 1e-9});
+      }
+    }
+    SimulatedFleet behind(devices, wide_server(), DType::f32, churn);
+    AskedOften fleet(behind);
+    StepReport report;
+    ASSERT_NO_THROW(report = Scheduler(fleet, options_that()).run(graph)) << jitters;
+    EXPECT_GT(report.time.value(), 1e5) << jitters;
+    EXPECT_LT(fleet.asked, 100'000) << jitters;
+  }
 }
 
 // One operation, nothing learned yet: what the slow devices hold is asked of others, and the first answer counts.
