@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "cleave/sched/collusion.hpp"
 #include "quorum/witness_draw.hpp"
@@ -27,6 +28,8 @@ void Witnesses::begin() {
   draws_ += 2 * std::ssize(run_.plan.stages) * run_.batch;
   visits_.clear();
   waiting_.assign(run_.plan.stages.size(), {});
+  unasked_.assign(run_.plan.stages.size(), {});
+  replicas_.assign(run_.plan.stages.size(), {});
   in_hand_.clear();
 }
 
@@ -76,14 +79,40 @@ void Witnesses::visit_done(const Purpose& last, bool back) {
   const std::int64_t subject = draws_ + (last.stage * run_.batch + last.sequence) * 2 + (back ? 1 : 0);
   if (!is_drawn(subject)) return;
   visits_.emplace(subject, Pair{.stage = last.stage, .sequence = last.sequence, .back = back});
-  waiting_[static_cast<std::size_t>(last.stage)].insert(subject);
+  add_waiting(last.stage, subject);
   ask(last.stage);
 }
 
+void Witnesses::add_waiting(std::int32_t s, std::int64_t id) {
+  waiting_[static_cast<std::size_t>(s)].insert(id);
+  unasked_[static_cast<std::size_t>(s)].insert(id);
+}
+
+bool Witnesses::has_room(std::int32_t s) {
+  return std::ranges::any_of(run_.at(s).hosts, [](const Host& host) {
+    return host.witness_slots > 0 || (host.witness_all == 0 && (host.forward_slots > 0 || host.backward_slots > 0));
+  });
+}
+
+// Of those that were asked for before, none finds a place while no replica has one, as long as replicas are the same.
 void Witnesses::ask(std::int32_t s) {
-  std::set<std::int64_t>& waiting = waiting_[static_cast<std::size_t>(s)];
+  const auto stage = static_cast<std::size_t>(s);
+  std::set<std::int64_t>& waiting = waiting_[stage];
+  std::set<std::int64_t>& unasked = unasked_[stage];
+  std::vector<std::int32_t> replicas;
+  for (const Host& host : run_.at(s).hosts) replicas.push_back(host.device);
+  if (replicas != replicas_[stage]) {
+    replicas_[stage] = std::move(replicas);
+    unasked = waiting;
+  }
   for (auto next = waiting.begin(); next != waiting.end();) {
+    if (!has_room(s)) {
+      const auto first = unasked.lower_bound(*next);
+      if (first == unasked.end()) return;
+      next = waiting.find(*first);
+    }
     const std::int64_t id = *next;
+    unasked.erase(id);
     if (ask_one(id, visits_.at(id))) {
       next = waiting.erase(next);
     } else {
@@ -206,7 +235,7 @@ void Witnesses::ask_another(const Purpose& purpose) {
   Pair& pair = visits_.at(purpose.pair);
   give_place_back(pair);
   pair.witness = kNobody;
-  waiting_[static_cast<std::size_t>(pair.stage)].insert(purpose.pair);
+  add_waiting(pair.stage, purpose.pair);
   if (!run_.recovery.is_pending()) ask(pair.stage);  // otherwise recovery asks, once lost devices are replaced
 }
 

@@ -64,6 +64,8 @@ class Witnesses {
     std::int64_t attempts = 0;       // devices that were asked
     Seconds since{}, takes{};        // when it was asked; how long it takes on an idle device
   };
+  void add_waiting(std::int32_t s, std::int64_t id);
+  bool has_room(std::int32_t s);
   bool ask_one(std::int64_t id, Pair& pair);
   Host* draw(std::int64_t id, const Pair& pair, const std::vector<Host*>& able);
   plan::PanelRun run_of(const Pair& pair);
@@ -73,9 +75,11 @@ class Witnesses {
 
   StageRun& run_;
   std::int64_t draws_ = 0;
-  std::map<std::int64_t, Pair> visits_;          // drawn visits that are not settled, by their numbers
-  std::vector<std::set<std::int64_t>> waiting_;  // of each stage: visits that wait for a witness
-  std::vector<double> in_hand_;                  // of each device: seconds of visits that it is to make again
+  std::map<std::int64_t, Pair> visits_;              // drawn visits that are not settled, by their numbers
+  std::vector<std::set<std::int64_t>> waiting_;      // of each stage: visits that wait for a witness
+  std::vector<std::set<std::int64_t>> unasked_;      // of these, those that were not asked for since replicas changed
+  std::vector<std::vector<std::int32_t>> replicas_;  // of each stage: devices that were its replicas then
+  std::vector<double> in_hand_;                      // of each device: seconds of visits that it is to make again
 };
 
 }  // namespace cleave::sched::stages
