@@ -218,10 +218,15 @@ TEST(StageScheduler, SequencesGoBackThroughAReplicaOneAfterAnother) {
 
 // Sequences that wait for their turn are not looked for among all of the batch: that took minutes here.
 TEST(StageScheduler, ABatchMayHaveVeryManySequences) {
+#ifdef __SANITIZE_ADDRESS__
+  constexpr std::int64_t kBatch = 40'000;
+#else
+  constexpr std::int64_t kBatch = 400'000;
+#endif
   const model::ModelConfig config = model::small_model("gpt2", 2, 64, 256, 16);
   const model::StepGraph graph = model::build_step(
       config,
-      {.kind = model::StepKind::train, .batch = 400'000, .clip = true, .freeze = {}, .loss_rows = 0, .row_groups = 1});
+      {.kind = model::StepKind::train, .batch = kBatch, .clip = true, .freeze = {}, .loss_rows = 0, .row_groups = 1});
   const auto devices = devices_of(8, 42, 2e7);
   SimulatedFleet fleet(devices, kWide, DType::f16);
   StageScheduler scheduler(fleet, graph, {{kWide, 0}, DType::f16});
