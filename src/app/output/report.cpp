@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -36,16 +37,30 @@ std::optional<std::string> read_if_there(const fs::path& file) {
   return read_file(file);
 }
 
+// How deep brackets are nested, outside of strings.
+int depth_of(const std::string& text) {
+  int depth = 0, most = 0;
+  bool quoted = false, escaped = false;
+  for (const char c : text) {
+    if (quoted) {
+      quoted = escaped || c != '"';
+      escaped = !escaped && c == '\\';
+    } else if (c == '"') {
+      quoted = true;
+    } else if (c == '[' || c == '{') {
+      most = std::max(most, ++depth);
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return most;
+}
+
 // Discarded where it is no JSON, or nested as nothing is that a run writes: the library copies and writes nested values
-// by recursion.
+// by recursion. Its parser asks for the depth too, but loses its place in objects that keep their order.
 ordered_json parsed_json(const std::string& text) {
-  bool deep = false;
-  const auto guard = [&](int depth, ordered_json::parse_event_t /*event*/, ordered_json& /*value*/) {
-    deep = deep || depth > kDeepestFile;
-    return !deep;
-  };
-  ordered_json all = ordered_json::parse(text, guard, false);
-  return deep ? ordered_json(ordered_json::value_t::discarded) : all;
+  if (depth_of(text) > kDeepestFile) return ordered_json::value_t::discarded;
+  return ordered_json::parse(text, nullptr, false);
 }
 
 // Fields of the page's charts; the rest of a line stays out.
