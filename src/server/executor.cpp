@@ -33,7 +33,6 @@ void Executor::begin_step(const model::StepGraph& graph, const StepInputs& input
   stage_check_.begin();
   server_sums_.begin();
   spoiled_ = suspect_ = stops_ = false;
-  every_block_ = every_block;
   verifier_.begin_step(every_block);
   kernels_.begin_step();
   undo_.open(verifier_.samples());
@@ -149,15 +148,17 @@ void Executor::do_unless_suspect(const Work& work) {
 
 bool Executor::becomes_suspect() {
   const bool can_be_undone = device_operations_ > 0 || !kernels_.updating();
-  suspect_ = suspect_ || (can_be_undone && !every_block_ && !stages_.active() && !verifier_.unverified().empty());
+  suspect_ = suspect_ || (can_be_undone && !verifier_.looks_at_every_block() && !stages_.active() &&
+                          !verifier_.unverified().empty());
   return suspect_;
 }
 
 bool Executor::can_compute(const sched::Tasklet& tasklet) {
-  bool can = stages_.active();
+  if (stages_.active()) return true;
+  bool can = false;
   do_unless_suspect([&] {
     const Verifier::Charge charge(verifier_);
-    can = can || computer_.can_compute(tasklet);
+    can = computer_.can_compute(tasklet);
     if (!can) throw CheckFailure("values are not finite: the training has diverged");
   });
   return can;

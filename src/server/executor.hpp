@@ -129,9 +129,9 @@ class Executor {
   StageNumbers stages_;
   StageCheck stage_check_;
   ServerSums server_sums_;
-  bool spoiled_ = false;  // this step of stages: kernels are passed over
-  bool suspect_ = false, stops_ = false, every_block_ = false;
-  std::int64_t device_operations_ = 0;  // of this step, that are not retired
+  bool spoiled_ = false;                  // this step of stages: kernels are passed over
+  bool suspect_ = false, stops_ = false;  // this step of tiles; stops_: the fleet has not been told
+  std::int64_t device_operations_ = 0;    // of this step, that are not retired
 };
 
 }  // namespace cleave::server

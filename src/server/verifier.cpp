@@ -81,7 +81,7 @@ void Verifier::begin_step(bool every_block) {
 void Verifier::retire(OpId op) { checks_.erase(op); }
 
 kernels::ProductCheck* Verifier::check_of(const sched::Tasklet& tasklet, bool begins) {
-  if (terms_.mode == Mode::audit || every_block_ || pairs() || !is_drawn(tasklet)) return nullptr;
+  if (recomputes() || leaves_to_witnesses() || !is_drawn(tasklet)) return nullptr;
   auto& checks = checks_[tasklet.op];
   if (begins) {
     const GemmBox& box = tasklet.piece.box;
@@ -134,8 +134,7 @@ double Verifier::error_ratio_of_product(const sched::Tasklet& tasklet, const com
 }
 
 Verdict Verifier::check(const sched::Tasklet& tasklet, const comm::ResultView& result) {
-  const bool drawn = is_drawn(tasklet) && (every_block_ || !pairs());
-  const bool cheap = drawn && terms_.mode != Mode::audit && !every_block_;
+  const bool drawn = is_drawn(tasklet) && !leaves_to_witnesses(), cheap = drawn && !recomputes();
   double ratio = 0;
   if (cheap && work_.operation(tasklet.op).kind == model::OpKind::gemm) {
     ratio = error_ratio_of_product(tasklet, result);

@@ -83,9 +83,11 @@ class Verifier {
     return terms_.mode == VerifyMode::sample || terms_.mode == VerifyMode::audit || pairs();
   }
   [[nodiscard]] bool pairs() const { return terms_.mode == VerifyMode::quorum; }
+  /// In this step each block is computed again: begin_step().
+  [[nodiscard]] bool looks_at_every_block() const { return every_block_; }
   /// A block stands in its place, looked at or not.
   void placed(const sched::Tasklet& tasklet) {
-    if (samples() && !every_block_ && (pairs() || !is_drawn(tasklet))) ++unchecked_[tasklet.piece.device];
+    if (samples() && (leaves_to_witnesses() || !is_drawn(tasklet))) ++unchecked_[tasklet.piece.device];
   }
   /// The same of an answer in a step of stages, whatever is looked at later.
   void placed_unseen(DeviceId device) { ++unchecked_[device]; }
@@ -134,6 +136,10 @@ class Verifier {
     SipTag digest;
   };
   [[nodiscard]] const OpenPair& pair_of(const sched::Tasklet& witness) const;
+  // Blocks that are looked at are computed again, not checked against their operands first.
+  [[nodiscard]] bool recomputes() const { return every_block_ || audits(); }
+  // A block that is drawn is for a witness to compute.
+  [[nodiscard]] bool leaves_to_witnesses() const { return pairs() && !every_block_; }
   [[nodiscard]] double error_ratio_of_product(const sched::Tasklet& tasklet, const comm::ResultView& result);
   [[nodiscard]] double attention_error_ratio(const sched::Tasklet& tasklet, const comm::ResultView& result);
 

@@ -33,7 +33,6 @@ struct EventKey {
 inline constexpr EventKey kNever{};
 
 /// The key of an event; `number` is unique among events of its priority. Requires: 0 <= number < 2^60.
-
 [[nodiscard]] constexpr EventKey event_key(Seconds at, EventPriority priority, std::int64_t number) {
   return {at, (static_cast<std::uint64_t>(priority) << 60U) | static_cast<std::uint64_t>(number)};
 }

@@ -199,18 +199,20 @@ int check(const CommandLine& line, int argc, char** argv) {
   Session session(argc, argv);
   std::FILE* const table = is_standard_output(line.json) ? stderr : stdout;
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
+  const auto find_place = [&] {
+    need_folder_of_result(line.json);
+    return 0;
+  };
+  const int place = session.is_server() ? with_exit_code(find_place) : 0;  // of the figures: before all the work
   int worst = 0;
-  bool has_place = false;                                // for the figures
   std::optional<std::vector<server::RankInfo>> missing;  // once goodbye is said, the ranks that did not answer it
   for (const std::string& file : line.files) {
     std::optional<checkpoint::Reference> reference;
     server::TrainerOptions options;
-    int code = 0;
+    int code = place;
     comm::MpiTransportOptions transport;
-    if (session.is_server()) {
+    if (session.is_server() && code == 0) {
       code = with_exit_code([&] {
-        need_folder_of_result(line.json);
-        has_place = true;
         transport = transport_options(input);
         reference = checkpoint::read_reference(file);
         options = trainer_options(input);
@@ -257,7 +259,7 @@ int check(const CommandLine& line, int argc, char** argv) {
     std::fflush(table);
     if (missing && !missing->empty()) break;
   }
-  if (has_place && !line.json.empty()) {
+  if (session.is_server() && place == 0 && !line.json.empty()) {
     const int code = with_exit_code([&] {
       write_result(line.json, results.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
       return 0;

@@ -4,13 +4,16 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 
 #include "cleave/base/error.hpp"
 #include "cleave/model/family.hpp"
 #include "cleave/model/hub_config.hpp"
+#include "cli/json_depth.hpp"
 #include "input/model_files.hpp"
 
 namespace cleave::app {
@@ -21,8 +24,6 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr std::uintmax_t kLargestConfig = 1 << 20;
-// Faults show the values that are wrong, and the library goes down into those by recursion.
-constexpr int kDeepestConfig = 64;
 constexpr const char* kTied = "tie_word_embeddings";
 
 // One object of JSON, read key by key; faults are collected.
@@ -155,12 +156,11 @@ model::ModelConfig read_hub_config(const std::filesystem::path& path) {
   if (error) throw InputError(fmt::format("{}: {}", path.string(), error.message()));
   if (size > kLargestConfig) throw InputError(fmt::format("{}: {} bytes are too many", path.string(), size));
   std::ifstream in(path, std::ios::binary);
-  const auto guard = [&](int depth, json::parse_event_t /*event*/, json& /*value*/) {
-    if (depth > kDeepestConfig)
-      throw InputError(fmt::format("{} is nested more than {} deep", path.string(), kDeepestConfig));
-    return true;
-  };
-  const json object = json::parse(in, guard, false);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  // Faults show the values that are wrong.
+  if (json_depth(text) > kDeepestJson)
+    throw InputError(fmt::format("{} is nested more than {} deep", path.string(), kDeepestJson));
+  const json object = json::parse(text, nullptr, false);
   if (!object.is_object()) throw InputError(fmt::format("{} is no JSON object", path.string()));
 
   HubReader reader(object, path.string());

@@ -65,7 +65,7 @@ FolderLock FolderLock::take(const std::filesystem::path& folder) {
     if (!held.is_of(folder) && may_wait()) continue;
     const std::string who = fmt::format("process {} on {}\n", ::getpid(), host_name());
     // Only for the message above: a full disk does not matter.
-    if (::ftruncate(held.descriptor_, 0) != 0 || ::pwrite(held.descriptor_, who.data(), who.size(), 0) < 0) return held;
+    if (::ftruncate(held.descriptor_, 0) == 0) (void)!::pwrite(held.descriptor_, who.data(), who.size(), 0);
     return held;
   }
 }

@@ -11,6 +11,7 @@
 
 #include "cleave/base/atomic_file.hpp"
 #include "cleave/base/error.hpp"
+#include "cli/json_depth.hpp"
 #include "cli/one_file.hpp"
 #include "cli/result_file.hpp"
 #include "commands/commands.hpp"
@@ -29,7 +30,6 @@ constexpr std::size_t kMaxRows = 2'000;
 /// Of devices too, and of a sweep's points.
 constexpr std::size_t kMaxDevices = 1'200;
 constexpr std::size_t kMaxPoints = 2'000;
-constexpr int kDeepestFile = 64;
 
 std::optional<std::string> read_if_there(const fs::path& file) {
   std::error_code error;
@@ -37,29 +37,9 @@ std::optional<std::string> read_if_there(const fs::path& file) {
   return read_file(file);
 }
 
-// How deep brackets are nested, outside of strings.
-int depth_of(const std::string& text) {
-  int depth = 0, most = 0;
-  bool quoted = false, escaped = false;
-  for (const char c : text) {
-    if (quoted) {
-      quoted = escaped || c != '"';
-      escaped = !escaped && c == '\\';
-    } else if (c == '"') {
-      quoted = true;
-    } else if (c == '[' || c == '{') {
-      most = std::max(most, ++depth);
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-  return most;
-}
-
-// Discarded where it is no JSON, or nested as nothing is that a run writes: the library copies and writes nested values
-// by recursion. Its parser asks for the depth too, but loses its place in objects that keep their order.
+// Discarded where it is no JSON, or nested as nothing is that a run writes.
 ordered_json parsed_json(const std::string& text) {
-  if (depth_of(text) > kDeepestFile) return ordered_json::value_t::discarded;
+  if (json_depth(text) > kDeepestJson) return ordered_json::value_t::discarded;
   return ordered_json::parse(text, nullptr, false);
 }
 

@@ -19,6 +19,7 @@
 #include "cleave/server/checkpointing.hpp"
 #include "commands/commands.hpp"
 #include "input/model_files.hpp"
+#include "unit/small_model.hpp"
 
 namespace cleave::app {
 namespace {
@@ -275,15 +276,7 @@ TEST_F(Transfer, ThereAndBackLosesNothing) {
 
 // What states a tokenizer may state one of more tokens than the model has.
 TEST_F(Transfer, ATokenizerOfAnotherModelIsNotUsed) {
-  const model::ModelConfig config{.family = "gpt2",
-                                  .vocab_size = 31,
-                                  .n_layer = 1,
-                                  .n_head = 2,
-                                  .n_kv_head = 2,
-                                  .d_model = 8,
-                                  .d_ff = 16,
-                                  .seq_len = 4,
-                                  .max_pos = 4};
+  const model::ModelConfig config = model::small_model("gpt2", 1, 16, 31, 4);
   server::save_checkpoint(at("a.h5"), server::ParameterStore(model::parameters_of(config)), config,
                           {.step = 0, .seed = 0, .tokenizer = "byte"});
   CommandLine line;
