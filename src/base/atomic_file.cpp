@@ -28,12 +28,12 @@ void sync_file(const fs::path& path) {
 }
 
 // A new file of this name: whatever bore it, a link to another file included, loses the name and nothing else.
-void make_new_file(const fs::path& path) {
-  if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
-    throw EnvironmentError("delete", path.string(), std::strerror(errno));
-  }
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-  if (descriptor < 0) throw EnvironmentError("create", path.string(), std::strerror(errno));
+// Errors tell of `wanted`, the file that it is to become.
+void make_new_file(const fs::path& path, const fs::path& wanted) {
+  int descriptor = -1;
+  if (::unlink(path.c_str()) == 0 || errno == ENOENT)
+    descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+  if (descriptor < 0) throw EnvironmentError("write", wanted.string(), std::strerror(errno));
   ::close(descriptor);
 }
 
@@ -67,7 +67,7 @@ void replace_file(const fs::path& path, const std::function<void(const fs::path&
   if (is_special(path)) throw EnvironmentError("write", path.string(), "it is a device or a pipe, and no file");
   const fs::path temporary = path.string() + ".tmp";
   try {
-    make_new_file(temporary);
+    make_new_file(temporary, path);
     write(temporary);
     sync_file(temporary);
     if (::rename(temporary.c_str(), path.c_str()) != 0) {

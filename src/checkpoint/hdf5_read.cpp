@@ -89,6 +89,7 @@ ReadFile::ReadFile(const fs::path& path) : path_(path) {
   silence();
   std::error_code error;
   const auto status = fs::status(path, error);
+  if (status.type() == fs::file_type::none) refuse("", "cannot be read: " + error.message());
   if (!fs::exists(status)) refuse("", "no such file");
   if (!fs::is_regular_file(status)) refuse("", "not a file");
   size_ = static_cast<std::int64_t>(fs::file_size(path, error));

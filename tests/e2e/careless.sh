@@ -166,3 +166,22 @@ expect_code 0 "on from a link" "$CLEAVE" train input.yaml --quiet --resume lates
 rm latest.h5 deep/er/checkpoint-4.h5
 expect_code 0 "and on from there" "$CLEAVE" train input.yaml --quiet --resume auto output.dir=deep/er
 expect_text "and on from there" 'resuming after step 2'
+
+# Without permission: the file that is meant is named, and it is not said to be missing. Root has all permissions, and
+# gives up those over files for these calls.
+unprivileged=()
+[ "$(id -u)" -ne 0 ] || unprivileged=(setpriv --bounding-set "-dac_override,-dac_read_search")
+mkdir shut && cp run/checkpoint-2.h5 shut && chmod 000 shut
+for command in "check shut/checkpoint-2.h5" "info shut/checkpoint-2.h5" "generate shut/checkpoint-2.h5" "report shut" \
+  "report shut/run" "train input.yaml --quiet --resume shut/checkpoint-2.h5"; do
+  # shellcheck disable=SC2086  # a command and its arguments
+  expect_code 2 "$command, without permission" "${unprivileged[@]}" "$CLEAVE" $command
+  expect_text "$command, without permission" '^shut.*: cannot be read: Permission denied'
+done
+expect_code 1 "plan into a folder without permission" "${unprivileged[@]}" "$CLEAVE" plan input.yaml --json shut/plan.json
+expect_text "plan into a folder without permission" 'write shut/plan\.json: Permission denied'
+for command in simulate train; do
+  expect_code 1 "$command in a folder without permission" "${unprivileged[@]}" "$CLEAVE" $command input.yaml --quiet output.dir=shut/new
+  expect_text "$command in a folder without permission" 'shut/new: Permission denied'
+done
+chmod 700 shut

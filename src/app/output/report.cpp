@@ -37,6 +37,14 @@ std::optional<std::string> read_if_there(const fs::path& file) {
   return read_file(file);
 }
 
+// Where a folder may not be looked into, what it holds is not known.
+void refuse_unreadable(const fs::path& folder) {
+  std::error_code error;
+  (void)fs::directory_iterator(folder, error);
+  if (error == std::errc::permission_denied)
+    throw InputError(fmt::format("{}: cannot be read: {}", folder.string(), error.message()));
+}
+
 // Discarded where it is no JSON, or nested as nothing is that a run writes.
 ordered_json parsed_json(const std::string& text) {
   if (json_depth(text) > kDeepestJson) return ordered_json::value_t::discarded;
@@ -145,6 +153,7 @@ ordered_json read_run(const fs::path& folder) {
   const auto systems = read_if_there(folder / "simulate.json");
   const auto sweep = read_if_there(folder / "sweep.json");
   if (!metrics && !systems && !sweep) {
+    refuse_unreadable(folder);
     throw InputError(fmt::format("{} holds neither metrics.jsonl nor simulate.json nor sweep.json", folder.string()),
                      "give the folder of a run (output.dir), of simulate --output, or of bench/sweep.py");
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "cleave/base/atomic_file.hpp"
+#include "cleave/base/durable.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/model/family.hpp"
 #include "output/plan_stages.hpp"
@@ -33,12 +34,13 @@ SimulationRecord::SimulationRecord(const CommandLine& line, const Input& input, 
                                    telemetry::Progress& progress)
     : folder_(folder_of(line, input)), effective_(input.effective), study_(study), progress_(progress) {
   if (!folder_) return;
-  if (fs::exists(*folder_ / "metrics.jsonl")) {
+  std::error_code error;
+  if (fs::exists(*folder_ / "metrics.jsonl", error)) {
     throw InputError(fmt::format("{} holds a training run", folder_->string()),
                      "give another folder: --output FOLDER, or output.dir=FOLDER");
   }
   refuse_own_input(*folder_, input.name);
-  fs::create_directories(*folder_);
+  make_folders(*folder_);
 }
 
 void SimulationRecord::tell(const std::string& text) {
