@@ -14,13 +14,14 @@
 #include "cleave/base/error.hpp"
 #include "head_in_parts.hpp"
 #include "run.hpp"
+#include "support/cases.hpp"
 #include "support/draw.hpp"
 
 namespace cleave::testing_run {
 namespace {
 
 using Mode = server::VerifyMode;
-using testing_support::Draw, testing_support::expect_of_drawn;
+using testing_support::all_or_few, testing_support::Draw, testing_support::expect_of_drawn;
 
 constexpr std::uint32_t kStream = 3;
 
@@ -146,11 +147,7 @@ bool holds(std::uint64_t seed, bool with_losses, bool devices_alone = false) {
   return true;
 }
 
-#ifdef __SANITIZE_ADDRESS__
-constexpr int kFewer = 3;  // several times as slow, and for memory alone
-#else
-constexpr int kFewer = 1;
-#endif
+constexpr int kFewer = all_or_few(1, 4);
 
 // jobs/hunt.sh tries others.
 constexpr const char* kOthers = "CLEAVE_SETTINGS";

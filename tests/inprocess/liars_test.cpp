@@ -5,17 +5,15 @@
 #include <algorithm>
 
 #include "liar_runs.hpp"
+#include "support/cases.hpp"
 
 namespace cleave::testing_run {
 namespace {
 
 using fleet::InjectedFaultKind;
+using testing_support::all_or_few;
 
-#ifdef __SANITIZE_ADDRESS__
-constexpr std::uint64_t kRuns = 1;  // five times as slow, and for memory alone
-#else
-constexpr std::uint64_t kRuns = 5;
-#endif
+constexpr std::uint64_t kRuns = all_or_few(5, 1);
 
 TEST(Liars, AFifthOfTheDevicesLeavesNoTrace) {
   Setting s = liar_run_setting();
@@ -49,13 +47,14 @@ TEST(Liars, WhoLiesOnceAndIsSeenLeavesNoTrace) {
   s.steps = 4;
   const Seconds step = train(s).time / 4;
   s.verification.fraction = 1.0;
+  const std::uint64_t honest = honest_bits(s);
   std::int64_t found = 0;
   for (int run = 0; run < 3; ++run) {
     const Seconds at = step * (1.2 + 0.7 * run);
     s.churn = {{at, DeviceId(2), fleet::ChurnKind::faulty, 1.0, InjectedFaultKind::element},
                {at + step * 0.1, DeviceId(2), fleet::ChurnKind::faulty, 0.0, InjectedFaultKind::element}};
     const Outcome outcome = train(s);
-    EXPECT_EQ(outcome.hash, honest_bits(s));
+    EXPECT_EQ(outcome.hash, honest);
     found += std::ssize(outcome.distrusted);
     // Where second devices had confirmed all that it did in the steps before, there is nothing to take back.
     if (outcome.taken_back > 0) { EXPECT_FALSE(outcome.distrusted.empty()); }

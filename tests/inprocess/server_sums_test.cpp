@@ -4,15 +4,14 @@
 #include "cleave/base/error.hpp"
 #include "head_in_parts.hpp"
 #include "run.hpp"
+#include "support/cases.hpp"
 
 namespace cleave::testing_run {
 namespace {
 
-#ifdef __SANITIZE_ADDRESS__
-constexpr int kMoments = 3;  // several times as slow, and for memory alone
-#else
-constexpr int kMoments = 9;
-#endif
+using testing_support::all_or_few;
+
+constexpr int kMoments = all_or_few(9, 3);
 
 // Three devices leave at a tenth of a step, and so on to nine tenths. The others have slow links, so the server is
 // sooner.

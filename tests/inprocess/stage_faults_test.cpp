@@ -7,15 +7,14 @@
 #include "cleave/model/step_text.hpp"
 #include "faulty_run.hpp"
 #include "run.hpp"
+#include "support/cases.hpp"
 
 namespace cleave::testing_run {
 namespace {
 
-#ifdef __SANITIZE_ADDRESS__
-constexpr std::uint64_t kSchedules = 20, kSchedulesOf16Bits = 10;  // five times as slow, and for memory alone
-#else
-constexpr std::uint64_t kSchedules = 200, kSchedulesOf16Bits = 60;
-#endif
+using testing_support::all_or_few;
+
+constexpr std::uint64_t kSchedules = all_or_few(200, 20), kSchedulesOf16Bits = all_or_few(60, 10);
 
 TEST(StageFaults, DevicesThatComeAndGoLeaveNoTrace) {
   for (const DType wire : kWires) {

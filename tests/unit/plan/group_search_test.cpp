@@ -9,9 +9,12 @@
 
 #include "fleets.hpp"
 #include "search/filling.hpp"
+#include "support/cases.hpp"
 
 namespace cleave::plan {
 namespace {
+
+using testing_support::all_or_few;
 
 std::vector<DeviceState> symmetric_fleet() {
   return fleet_of({{.name = "edge",
@@ -92,11 +95,7 @@ TEST(GroupSearch, NarrowInterface) {
   const PreferredShapes preferred(work, box, {});
   fleet::ServerProfile server;
   server.nic_out = server.nic_in = BytesPerSecond(1e9);
-#ifdef __SANITIZE_ADDRESS__
-  constexpr std::uint32_t kStreams = 3;
-#else
-  constexpr std::uint32_t kStreams = 50;
-#endif
+  constexpr std::uint32_t kStreams = all_or_few(50, 3);
   for (std::uint32_t stream = 0; stream < kStreams; ++stream) {
     SCOPED_TRACE(stream);
     GroupSearch search({work, box, true, 1, server, 0}, preferred, begin_search(preferred, device_rates, box), {1, 1},

@@ -7,15 +7,19 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <span>
 
 #include "cleave/base/error.hpp"
 #include "cleave/base/random.hpp"
 #include "cleave/model/family.hpp"
 #include "cleave/plan/stage_bound.hpp"
 #include "cleave/plan/stage_cost.hpp"
+#include "support/cases.hpp"
 
 namespace cleave::plan {
 namespace {
+
+using testing_support::all_or_few;
 
 model::ModelConfig config_of(const std::string& family, std::int64_t layers, std::int64_t width) {
   model::ModelConfig config;
@@ -402,7 +406,7 @@ TEST(StagePlan, KeepsTheMemoryOfOwnersInStagesOfSeveralPieces) {
   const StageWork work = work_of(config, 128);
   fleet::ServerProfile narrow = kWide;
   narrow.nic_in = narrow.nic_out = BytesPerSecond(12.5e9);
-  for (const std::int64_t count : {512, 2048}) {
+  for (const std::int64_t count : {512, all_or_few(2048, 257)}) {
     for (const fleet::ServerProfile& server : {kWide, narrow}) {
       const auto devices = published(count);
       expect_sound(work, plan_stages(work, devices, {server, 0}), devices);
@@ -441,8 +445,8 @@ TEST(StagePlan, GoesInRoundsWhereMemoryIsShort) {
   config.seq_len = 1024;
   const StageWork work = work_of(config, 128);
   const ServerShare none{};
-  for (const auto& [count, memory] :
-       {std::pair(32, 0.0), std::pair(16, 0.0), std::pair(64, 0.0), std::pair(256, 6e8)}) {
+  constexpr std::pair<int, double> kCases[] = {{32, 0.0}, {256, 6e8}, {16, 0.0}, {64, 0.0}};
+  for (const auto& [count, memory] : std::span(kCases).first(all_or_few(4, 2))) {
     auto devices = published(count);
     for (fleet::DeviceProfile& device : devices) {
       if (memory > 0) device.memory = Bytes(static_cast<std::int64_t>(memory));
@@ -472,8 +476,9 @@ TEST(StagePlan, FitsShortMemoryWhateverTheLinks) {
     model::ModelConfig config = *model::find_preset(name);
     config.seq_len = 1024;
     const StageWork work = work_of(config, 128);
-    for (const auto& [down, up] : {std::pair(home, slow), std::pair(fibre, slow), std::pair(fibre, fibre),
-                                   std::pair(home, fibre), std::pair(alike, alike)}) {
+    const std::pair<std::pair<double, double>, std::pair<double, double>> links[] = {
+        {home, slow}, {alike, alike}, {fibre, slow}, {fibre, fibre}, {home, fibre}};
+    for (const auto& [down, up] : std::span(links).first(all_or_few(5, 2))) {
       fleet::DeviceGroup group;
       group.name = "edge";
       group.count = count;

@@ -12,9 +12,12 @@
 #include "cleave/model/family.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
 #include "stage_case.hpp"
+#include "support/cases.hpp"
 
 namespace cleave::sched {
 namespace {
+
+using testing_support::all_or_few;
 
 StepSpec spec_of(const std::string& family, std::int64_t batch, std::vector<fleet::DeviceProfile> devices) {
   StepSpec spec = small_spec(family, 2, 128, batch);
@@ -98,11 +101,7 @@ StepSpec published_spec(const std::string& preset) {
   return spec;
 }
 
-#ifdef __SANITIZE_ADDRESS__
-constexpr std::uint64_t kFleets = 1, kSmallFleets = 6;  // several times as slow, and for memory alone
-#else
-constexpr std::uint64_t kFleets = 4, kSmallFleets = 16;
-#endif
+constexpr std::uint64_t kFleets = all_or_few(4, 1), kSmallFleets = all_or_few(16, 4);
 
 // Devices that hold more can do all that they could before; and a large stage keeps processors busy with others'
 // sequences, which forecasts must know.

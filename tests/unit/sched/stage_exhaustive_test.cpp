@@ -10,11 +10,17 @@
 #include "cleave/sched/scheduler.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
 #include "stage_case.hpp"
+#include "support/cases.hpp"
 
 namespace cleave::sched {
 namespace {
 
+using testing_support::all_or_few;
+
 constexpr std::int64_t kDevices = 3;
+
+// Of all plans, one in so many is tried: no divisor of what they are drawn from.
+constexpr std::int64_t kOneIn = all_or_few(1, 13);
 
 // Calls use(plan) for every cut into stages, every set of replicas for each of them, every owner of each gradient,
 // which a stage's replicas may also sum each by itself; memory is no limit.
@@ -25,7 +31,7 @@ void for_each_plan(const plan::StageWork& work, const std::vector<fleet::DeviceP
   for (const std::vector<std::int64_t>& cut : cuts) {
     const auto stages = std::ssize(cut) - 1;
     const auto all = static_cast<std::int64_t>(std::pow(kSets * kOwners, stages));
-    for (std::int64_t number = 0; number < all; ++number) {
+    for (std::int64_t number = 0; number < all; number += kOneIn) {
       plan::StagePlan plan;
       plan.chunk = plan::kChunkTokens;
       std::int64_t rest = number;
@@ -93,7 +99,7 @@ TEST(StageExhaustive, NoLayoutBeatsItsBoundOrTheFloorAndThePlannerIsNearTheBest)
       tightest = std::max(tightest, bound.value() / time);
       ++plans;
     });
-    EXPECT_EQ(plans, 28 * 28 * 28 + 28 * 28);
+    EXPECT_GE(kOneIn * plans, 28 * 28 * 28 + 28 * 28);
     EXPECT_GT(tightest, 0.9) << "the bound is far from every step: the test shows little";
     EXPECT_GE(best, floor);
     for (const std::int64_t groups : {1, 2}) {

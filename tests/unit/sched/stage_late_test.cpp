@@ -11,9 +11,12 @@
 #include "cleave/sched/stage_scheduler.hpp"
 #include "stage_case.hpp"
 #include "stages/stage_run.hpp"
+#include "support/cases.hpp"
 
 namespace cleave::sched {
 namespace {
+
+using testing_support::all_or_few;
 
 constexpr double kAsBelieved = 1 + 1e-9;
 
@@ -31,7 +34,7 @@ struct OnForty {
 
 // Of fleets that do as they declare, by links, processors, latency, jitter and whatever waits at the server.
 TEST(StageLate, NobodyIsLateWhoDoesAsIsBelieved) {
-  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+  for (std::uint64_t seed = 0; seed < all_or_few(40U, 9U); ++seed) {
     const model::StepGraph graph = graph_of(seed % 2 == 0 ? "opt" : "llama", 8, 4);
     auto devices = devices_of(12 + static_cast<std::int64_t>(seed % 30), seed, seed % 3 == 0 ? 2e7 : 1e7);
     for (fleet::DeviceProfile& device : devices) {
@@ -60,8 +63,9 @@ TEST(StageLate, NobodyIsLateWhoDoesAsIsBelieved) {
 
 // Devices that come and go, stand-ins and what is read again: still nobody is late.
 TEST(StageLate, NobodyIsLateWhereDevicesComeAndGo) {
+  constexpr int kSeeds = all_or_few(12, 2);
   std::int64_t lost = 0;
-  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     const auto [graph, options, devices, step] = OnForty(seed, 2e7);
     SimulatedFleet fleet(devices, kWide, DType::f16, sessions_of(devices, seed, step, 4, seed % 2 == 0 ? 0.05 : 1.0));
     stages::StageRun run(fleet, graph,
@@ -76,14 +80,15 @@ TEST(StageLate, NobodyIsLateWhereDevicesComeAndGo) {
       }
     }
   }
-  EXPECT_GT(lost, 12) << "hardly anything was lost";
+  EXPECT_GT(lost, kSeeds) << "hardly anything was lost";
 }
 
 // A few of 40 do a twentieth of what they declare, or next to nothing, from some moment on.
 TEST(StageLate, WhatSlowDevicesHaveOthersDo) {
+  constexpr int kSeeds = all_or_few(60, 7);
   std::int64_t late = 0, runs = 0;
   double with = 0, without = 0, longer = 0;
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     std::mt19937_64 random(seed);
     auto [graph, options, devices, step] = OnForty(seed, seed % 2 == 0 ? 2e7 : 1e7);
     fleet::ChurnTrace churn;
@@ -117,7 +122,7 @@ TEST(StageLate, WhatSlowDevicesHaveOthersDo) {
     without += StageScheduler(waits, graph, options).run().time / step;
     with += times[0] / step.value();
   }
-  EXPECT_GT(late, 60);
+  EXPECT_GT(late, kSeeds);
   EXPECT_LT(longer, 2.5 * static_cast<double>(runs));
   EXPECT_LT(with, 0.5 * without);
 }
@@ -187,7 +192,8 @@ TEST(StageLate, SlowDevicesAreSoonPlannedAsIfTheyHadTold) {
   std::vector<double> took(4, 0), longest(4, 0);  // of each step
   double known = 0, longest_known = 0;            // by a planner that knew
   std::int64_t late = 0;                          // that were found out in first steps
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+  constexpr int kSeeds = all_or_few(60, 6);
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     AFifthSlow of(seed);
     of.options.server_sums = ServerSums::never;  // it would make too much of what they are late with
     SimulatedFleet informed(of.told, kWide, DType::f16), deceived(of.devices, kWide, DType::f16, of.churn);
@@ -204,7 +210,7 @@ TEST(StageLate, SlowDevicesAreSoonPlannedAsIfTheyHadTold) {
     }
   }
   EXPECT_GT(took[0], 1.05 * known) << "nobody was missed: nothing to learn";
-  EXPECT_GT(late, 300) << "hardly anybody was found out";
+  EXPECT_GT(late, 5 * kSeeds) << "hardly anybody was found out";
   for (const std::size_t step : {1, 2, 3}) {
     EXPECT_LT(took[step], 1.02 * known) << step;
     EXPECT_LT(longest[step], 1.25 * longest_known) << step;
@@ -213,8 +219,9 @@ TEST(StageLate, SlowDevicesAreSoonPlannedAsIfTheyHadTold) {
 
 // Small fleets in which nobody has room for what a slow device had: it keeps it, or gets it back.
 TEST(StageLate, WhereNobodyHasRoomTheStepEndsAllTheSame) {
+  constexpr int kSeeds = all_or_few(80, 12);
   std::int64_t done = 0;
-  for (std::uint64_t seed = 0; seed < 80; ++seed) {
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     std::mt19937_64 random(seed);
     const model::StepGraph graph = graph_of("opt", 4, 4);
     auto devices = devices_of(8 + static_cast<std::int64_t>(seed % 6), seed);
@@ -235,7 +242,7 @@ TEST(StageLate, WhereNobodyHasRoomTheStepEndsAllTheSame) {
     }
     ++done;
   }
-  EXPECT_GT(done, 30);
+  EXPECT_GT(8 * done, 3 * kSeeds);
 }
 
 // A step whose messages take many times as long as all of it was thought to is not spent on looks, and nobody is
@@ -259,8 +266,9 @@ TEST(StageLate, MessagesThatTakeForeverComeAllTheSame) {
 
 // A slow device that leaves, or comes back, after others have taken over what it had.
 TEST(StageLate, SlowDevicesMayLeaveAndComeBack) {
+  constexpr int kSeeds = all_or_few(30, 4);
   std::int64_t late = 0;
-  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     const auto [graph, options, devices, whole] = OnForty(seed, 2e7);
     const Seconds step = whole;  // which a lambda may capture
     std::mt19937_64 random(seed);
@@ -281,7 +289,7 @@ TEST(StageLate, SlowDevicesMayLeaveAndComeBack) {
       expect_all_done_once(scheduler, graph);
     }
   }
-  EXPECT_GT(late, 30);
+  EXPECT_GT(late, kSeeds);
 }
 
 }  // namespace

@@ -12,9 +12,12 @@
 #include "cleave/sched/forwarding_fleet.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
 #include "stage_case.hpp"
+#include "support/cases.hpp"
 
 namespace cleave::sched {
 namespace {
+
+using testing_support::all_or_few;
 
 TEST(StageScheduler, RunsEveryStepWithinItsMemoryAndAboveItsBounds) {
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
@@ -218,11 +221,7 @@ TEST(StageScheduler, SequencesGoBackThroughAReplicaOneAfterAnother) {
 
 // Sequences that wait for their turn are not looked for among all of the batch: that took minutes here.
 TEST(StageScheduler, ABatchMayHaveVeryManySequences) {
-#ifdef __SANITIZE_ADDRESS__
-  constexpr std::int64_t kBatch = 40'000;
-#else
-  constexpr std::int64_t kBatch = 400'000;
-#endif
+  constexpr std::int64_t kBatch = all_or_few(400'000, 20'000);
   const model::ModelConfig config = model::small_model("gpt2", 2, 64, 256, 16);
   const model::StepGraph graph = model::build_step(
       config,
