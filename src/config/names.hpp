@@ -6,13 +6,12 @@
 #include <string_view>
 #include <vector>
 
+#include "cleave/config/nearest.hpp"
+
 namespace cleave::config {
 
 /// Edit distance in which a swap of neighbours counts one (optimal string alignment). O(|a| |b|).
 [[nodiscard]] int edit_distance(std::string_view a, std::string_view b);
-
-/// The name nearest to `word` if it is near enough to be meant (at most a third of the letters off); else empty.
-[[nodiscard]] std::string nearest(std::string_view word, const std::vector<std::string>& names);
 
 /// `text` without blanks, tabs and line ends around it.
 [[nodiscard]] std::string_view trimmed(std::string_view text);

@@ -202,15 +202,41 @@ class TreeBuilder final : public YAML::EventHandler {
   std::int64_t values_ = 0;
 };
 
-/// Why a syntax error may have come about, from the line that it was met on.
-std::string syntax_hint(const std::string& text, int line) {
-  std::size_t start = 0;
-  for (int i = 1; i < line && start != std::string::npos; ++i) {
-    const std::size_t end = text.find('\n', start);
-    start = end == std::string::npos ? end : end + 1;
+/// Line `number` of the text, from 1 on; empty where there is none.
+std::string_view line_of(std::string_view text, int number) {
+  for (int i = 1; i < number; ++i) {
+    const std::size_t end = text.find('\n');
+    if (end == std::string_view::npos) return {};
+    text.remove_prefix(end + 1);
   }
-  if (start == std::string::npos) return {};
-  const std::string_view rest = std::string_view(text).substr(start, text.find('\n', start) - start);
+  return text.substr(0, text.find('\n'));
+}
+
+/// What may be wrong where a key was not expected: on this line, or on the one before it that says something.
+std::string key_hint(std::string_view text, int line) {
+  const std::string_view here = line_of(text, line);
+  int before = line - 1;
+  while (before > 0 && (trimmed(line_of(text, before)).empty() || trimmed(line_of(text, before)).front() == '#'))
+    --before;
+  const std::string_view above = line_of(text, before), said = trimmed(above), says = trimmed(here);
+  const std::size_t colon = says.find(": ");
+  const bool simple = colon != std::string_view::npos && says.find_first_of("{[\"'") == std::string_view::npos;
+  if (simple && says.find(": ", colon + 2) != std::string_view::npos) return "put quotes around a value with ': '";
+  if (before == 0 || says.empty()) return {};
+  const bool items = said.front() == '-' && says.front() == '-';
+  if (said.front() == '-' && !items) return {};
+  if (said.find_first_of("[]{}\"'") != std::string_view::npos && !items) return {};
+  if (!items && said.back() != ':' && said.find(": ") == std::string_view::npos)
+    return fmt::format("line {} is no `key: value`; a blank follows the colon", before);
+  if (above.find_first_not_of(' ') != here.find_first_not_of(' '))
+    return fmt::format("{} begin in one column, those of lines {} and {} do not",
+                       items ? "items of one list" : "keys of one map", before, line);
+  return {};
+}
+
+/// Why a syntax error may have come about, from the line that it was met on and the library's message.
+std::string syntax_hint(std::string_view text, int line, std::string_view message) {
+  const std::string_view rest = line_of(text, line);
   const std::string_view indent = rest.substr(0, rest.find_first_not_of(" \t"));
   if (indent.find('\t') != std::string_view::npos) return "indent with spaces, not tabs";
   const std::size_t colon = rest.find(": ");
@@ -219,7 +245,9 @@ std::string syntax_hint(const std::string& text, int line) {
   if (first != std::string_view::npos && std::string_view("*&!%@`").find(value[first]) != std::string_view::npos) {
     return fmt::format("put quotes around text that opens with {}", value[first]);
   }
-  return {};
+  if (message.find("sequence flow not found") != std::string_view::npos) return "a [ has no ]";
+  if (message.find("map flow not found") != std::string_view::npos) return "a { has no }";
+  return key_hint(text, line);
 }
 
 }  // namespace
@@ -242,7 +270,7 @@ Node parse_yaml(const std::string& text, const std::string& name, std::vector<Is
     refuse(error.mark.line + 1, fmt::format("lists and maps are nested more than {} deep", kMaxNesting), "");
   } catch (const YAML::Exception& error) {
     const int line = error.mark.is_null() ? 0 : error.mark.line + 1;
-    refuse(line, "no YAML: " + error.msg, syntax_hint(text, line));
+    refuse(line, "no YAML: " + error.msg, syntax_hint(text, line, error.msg));
   }
   return std::move(builder.root);
 }

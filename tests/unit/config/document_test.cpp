@@ -81,11 +81,24 @@ TEST_F(DocumentFile, NamesTheFileAsGiven) {
   EXPECT_EQ(to_string(reader.issues()[0]), "a.yaml:1: train: must be a map of keys, not a single value");
 }
 
+// The library meets the fault on the line that follows it.
+TEST(Document, SyntaxErrorsOfTheLineBeforeAreNamed) {
+  EXPECT_EQ(first_fault("a:\n  b:1\n\n  # next\n  c: 2\n"),
+            "in.yaml:5: no YAML: end of map not found (line 2 is no `key: value`; a blank follows the colon)");
+  EXPECT_THAT(first_fault("a:\n  b 1\n  c: 2\n"), HasSubstr("(line 2 is no `key: value`"));
+  for (const char* text : {"a:\n   b: 1\n  c: 2\n", "a:\n b: 1\n  c: 2\n"})
+    EXPECT_THAT(first_fault(text), HasSubstr("(keys of one map begin in one column, those of lines 2 and 3 do not)"));
+  EXPECT_THAT(first_fault("a:\n   - {b: 1, c: 2}\n  - {b: 1, c: 2}\n"),
+              HasSubstr("(items of one list begin in one column, those of lines 2 and 3 do not)"));
+  EXPECT_THAT(first_fault("a: 1: 2\n"), HasSubstr("(put quotes around a value with ': ')"));
+}
+
 TEST(Document, SyntaxErrorsHaveAPlace) {
-  EXPECT_EQ(first_fault("a: [1, 2\nb: 3\n"), "in.yaml:2: no YAML: end of sequence flow not found");
+  EXPECT_EQ(first_fault("a: [1, 2\nb: 3\n"), "in.yaml:2: no YAML: end of sequence flow not found (a [ has no ])");
   EXPECT_THAT(first_fault("a: 1\n\tb: 2\n"), HasSubstr("in.yaml:2: no YAML: "));
   EXPECT_THAT(first_fault("a:\n\tb: 2\n"), HasSubstr("(indent with spaces, not tabs)"));
   EXPECT_THAT(first_fault("data:\n  text: *.txt\n"), HasSubstr("(put quotes around text that opens with *)"));
+  EXPECT_THAT(first_fault("a: {b: 1\nc: 3\n"), HasSubstr("(a { has no })"));
   EXPECT_EQ(first_fault("- a\n- b\n"), "in.yaml:1: must be a map of keys, such as `train:`");
   EXPECT_EQ(first_fault("just text\n"), "in.yaml:1: must be a map of keys, such as `train:`");
   EXPECT_EQ(first_fault("a: !secret 1\n"), "in.yaml:1: a YAML tag ('!secret') has no meaning here");
@@ -197,7 +210,7 @@ TEST(Document, OverridesWithFaults) {
                   "command line: '=3' is not of the form key=value (for example train.steps=50)",
                   "command line: 'a..b=1' is not of the form key=value (for example train.steps=50)",
                   "command line: train.steps: has no value (train.steps=~ goes back to the default)",
-                  "command line: train.steps: no YAML: end of sequence flow not found",
+                  "command line: train.steps: no YAML: end of sequence flow not found (a [ has no ])",
                   "command line: fleet.devices.2.count: '2' is no element of the list (it has 1, counted from 0)",
                   "command line: fleet.devices.x: 'x' is no element of the list (it has 1, counted from 0)",
                   "command line: train.steps: is given twice (first on line 1)",
