@@ -2,7 +2,6 @@
 #include "input/input.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -11,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "cleave/config/nearest.hpp"
 #include "cleave/model/family.hpp"
 #include "cleave/sched/layout_choice.hpp"
 #include "input/churn_trace.hpp"
@@ -35,17 +35,16 @@ ModelInput read_model(const Section& in, model::ModelConfig& c) {
       c = *found;
       model.preset = preset;
     } else {
-      std::string names;
-      for (const std::string& name : model::preset_names()) names += (names.empty() ? "" : ", ") + name;
-      in.fault("preset", fmt::format("there is no preset '{}'", preset), "one of " + names);
+      const std::vector<std::string> presets = model::preset_names();
+      in.fault("preset", fmt::format("there is no preset '{}'", preset), config::hint_for(preset, presets));
     }
   }
   const bool from_preset = in.given("preset");
   const std::vector<std::string> families = model::family_names();
-  const std::string names = fmt::format("one of {}", fmt::join(families, ", "));
-  c.family = in.text("family", {.default_value = c.family, .help = names + "."});
+  c.family = in.text("family", {.default_value = c.family, .help = config::hint_for("", families) + "."});
   if (std::find(families.begin(), families.end(), c.family) == families.end()) {
-    if (in.sound("family")) in.fault("family", fmt::format("there is no family '{}'", c.family), names);
+    if (in.sound("family"))
+      in.fault("family", fmt::format("there is no family '{}'", c.family), config::hint_for(c.family, families));
     c.family = model::ModelConfig{}.family;
   }
   constexpr std::int64_t kMost = 1'000'000;
@@ -56,12 +55,12 @@ ModelInput read_model(const Section& in, model::ModelConfig& c) {
       in.integer("n_kv_head", {.default_value = from_preset ? c.n_kv_head : c.n_head,
                                .min = 1,
                                .max = kMost,
-                               .help = "Key/value heads; fewer than n_head is grouped-query attention (llama)."});
+                               .help = "Key/value heads; without it n_head. Fewer: grouped-query attention (llama)."});
   c.d_model = in.integer("d_model", {.default_value = c.d_model, .min = 1, .max = kMost, .help = "Model width d."});
   c.d_ff = in.integer("d_ff", {.default_value = from_preset ? c.d_ff : model::default_d_ff(c.family, c.d_model),
                                .min = 1,
                                .max = 10 * kMost,
-                               .help = "Feed-forward width."});
+                               .help = "Feed-forward width; without it the family's, mostly 4 d_model."});
   model.vocab_given = in.given("vocab_size") || from_preset;
   c.vocab_size = in.integer("vocab_size", {.default_value = c.vocab_size,
                                            .min = 1,
@@ -74,10 +73,10 @@ ModelInput read_model(const Section& in, model::ModelConfig& c) {
   c.max_pos = in.integer("max_pos", {.default_value = from_preset ? std::max(c.max_pos, c.seq_len) : c.seq_len,
                                      .min = 1,
                                      .max = 10 * kMost,
-                                     .help = "Rows of the position table, at least seq_len."});
+                                     .help = "Rows of the position table, at least seq_len; without it seq_len."});
   c.tie_embeddings = in.boolean(
       "tie_embeddings", {.default_value = from_preset ? c.tie_embeddings : model::traits_of(c.family).default_tied,
-                         .help = "The output projection is the token embedding."});
+                         .help = "The output projection is the token embedding; without it as in the family."});
   c.norm_eps = in.real(
       "norm_eps", {.default_value = c.norm_eps, .max = 1.0, .above = 0.0, .help = "Added to the variance in norms."});
   c.rope_theta =
@@ -130,13 +129,13 @@ server::TrainSettings read_train(const Section& in, sched::StepSpec& step) {
   step.batch =
       in.integer("batch", {.default_value = step.batch, .min = 1, .max = 10'000'000, .help = "Sequences in one step."});
   t.lr = in.real("lr", {.default_value = t.lr, .min = 0.0, .help = "Learning rate after warm-up."});
-  t.min_lr =
-      in.real("min_lr", {.default_value = t.lr / 10, .min = 0.0, .help = "Learning rate from lr_decay_steps on."});
+  t.min_lr = in.real(
+      "min_lr", {.default_value = t.lr / 10, .min = 0.0, .help = "Rate from lr_decay_steps on; without it lr / 10."});
   t.warmup_steps = in.integer(
       "warmup_steps", {.default_value = t.warmup_steps, .min = 0, .help = "Steps over which the rate rises linearly."});
-  t.lr_decay_steps =
-      in.integer("lr_decay_steps",
-                 {.default_value = t.steps, .min = 0, .help = "Step at which the cosine has come down to min_lr."});
+  t.lr_decay_steps = in.integer(
+      "lr_decay_steps",
+      {.default_value = t.steps, .min = 0, .help = "Step at which the cosine ends at min_lr; without it train.steps."});
   t.beta1 = in.real("beta1",
                     {.default_value = t.beta1, .min = 0.0, .below = 1.0, .help = "AdamW: decay of the first moment."});
   t.beta2 = in.real("beta2",
@@ -151,7 +150,7 @@ server::TrainSettings read_train(const Section& in, sched::StepSpec& step) {
       "grad_clip", {.default_value = t.grad_clip, .min = 0.0, .help = "Largest global gradient norm; 0: no clipping."});
   t.seed = static_cast<std::uint64_t>(in.integer(
       "seed",
-      {.default_value = static_cast<std::int64_t>(t.seed), .min = 0, .help = "Of initial parameters and of batches."}));
+      {.default_value = static_cast<std::int64_t>(t.seed), .min = 0, .help = "Seed of parameters and batches."}));
   t.eval_every = in.integer(
       "eval_every", {.default_value = t.eval_every,
                      .min = 0,
@@ -221,7 +220,7 @@ FleetInput read_fleet(const Section& in, std::uint64_t& seed) {
   FleetInput f;
   seed = static_cast<std::uint64_t>(in.integer(
       "seed",
-      {.default_value = static_cast<std::int64_t>(seed), .min = 0, .help = "Of the figures drawn for devices."}));
+      {.default_value = static_cast<std::int64_t>(seed), .min = 0, .help = "Seed of the figures drawn for devices."}));
   f.clock = in.choice<server::ClockMode>(
       "clock",
       {{"virtual", server::ClockMode::virtual_time},
@@ -278,7 +277,8 @@ FleetInput read_fleet(const Section& in, std::uint64_t& seed) {
                                                 .max = 1.0,
                                                 .help = "Share of a lying device's results that are wrong."});
     f.churn.seed = static_cast<std::uint64_t>(c.integer(
-        "seed", {.default_value = static_cast<std::int64_t>(f.churn.seed), .min = 0, .help = "Of the events drawn."}));
+        "seed",
+        {.default_value = static_cast<std::int64_t>(f.churn.seed), .min = 0, .help = "Seed of the events drawn."}));
     for (const auto& [key, draws] : {std::pair("mean_session", f.churn.mean_session > Seconds(0)),
                                      std::pair("slow_fraction", f.churn.slow_fraction > 0),
                                      std::pair("lie_fraction", f.churn.faulty_fraction > 0)}) {

@@ -51,12 +51,14 @@ rivals::DtfmOptions read_dtfm(const config::Section& in) {
   dtfm.stages = in.integer("stages", {.default_value = dtfm.stages,
                                       .min = 0,
                                       .help = "Pipeline stages; 0: whichever number makes the step shortest."});
-  dtfm.gradient = in.bytes("gradient", {.default_value = dtfm.gradient,
-                                        .help = "Of a device in its objective; 0 B: from the model and the stages."});
-  dtfm.activation = in.bytes("activation", {.default_value = dtfm.activation,
-                                            .help = "Of a hop in its objective; 0 B: from the model and the batch."});
-  dtfm.seed = static_cast<std::uint64_t>(
-      in.integer("seed", {.default_value = static_cast<std::int64_t>(dtfm.seed), .min = 0, .help = "Of its search."}));
+  dtfm.gradient =
+      in.bytes("gradient", {.default_value = dtfm.gradient,
+                            .help = "What a device exchanges in its objective; 0 B: from the model and the stages."});
+  dtfm.activation =
+      in.bytes("activation", {.default_value = dtfm.activation,
+                              .help = "What a hop carries in its objective; 0 B: from the model and the batch."});
+  dtfm.seed = static_cast<std::uint64_t>(in.integer(
+      "seed", {.default_value = static_cast<std::int64_t>(dtfm.seed), .min = 0, .help = "Seed of its search."}));
   dtfm.polish = in.boolean("polish", {.default_value = dtfm.polish,
                                       .help = "Improve its best partitions by swaps, beyond its authors' code."});
   return dtfm;
@@ -73,12 +75,12 @@ rivals::LocalStepOptions read_local_steps(const config::Section& in) {
 
 rivals::SwarmOptions read_swarm(const config::Section& in) {
   rivals::SwarmOptions swarm;
-  swarm.boundary_bits =
-      in.integer("boundary_bits",
-                 {.default_value = swarm.boundary_bits,
-                  .min = 8,
-                  .max = 32,
-                  .help = "Of an element of a boundary tensor under way; 8: as published, 16: as the others send."});
+  swarm.boundary_bits = in.integer(
+      "boundary_bits",
+      {.default_value = swarm.boundary_bits,
+       .min = 8,
+       .max = 32,
+       .help = "Bits of an element of a boundary tensor under way; 8: as published, 16: as the others send."});
   return swarm;
 }
 
@@ -90,13 +92,13 @@ rivals::GpuOptions read_gpu(const config::Section& in) {
   gpu.utilisation =
       in.real("utilisation",
               {.default_value = gpu.utilisation, .max = 1.0, .above = 0.0, .help = "Model FLOP utilisation reached."});
-  gpu.memory = in.bytes("memory", {.default_value = gpu.memory, .min = Bytes(1), .help = "Of one GPU."});
+  gpu.memory = in.bytes("memory", {.default_value = gpu.memory, .min = Bytes(1), .help = "Memory of one GPU."});
   gpu.host_memory = in.bytes("host_memory", {.default_value = gpu.host_memory,
                                              .help = "For the state that does not fit the GPUs; 0 B: none."});
   gpu.host_link = in.rate(
       "host_link",
       {.default_value = gpu.host_link, .above = BytesPerSecond(0), .help = "Between host and one GPU, each way."});
-  gpu.power = in.watts("power", {.default_value = gpu.power, .help = "Of one GPU during the step."});
+  gpu.power = in.watts("power", {.default_value = gpu.power, .help = "Power of one GPU during the step."});
   return gpu;
 }
 
@@ -116,7 +118,7 @@ std::vector<LinkInput> read_links(const config::Section& fleet, const std::vecto
         }
         link.link.latency =
             in.seconds("latency", {.default_value = link.link.latency, .help = "One way, once per message."});
-        link.link.rate = in.rate("rate", {.above = BytesPerSecond(0), .help = "Of the pair, each way."});
+        link.link.rate = in.rate("rate", {.above = BytesPerSecond(0), .help = "Rate of the pair, each way."});
         link.one_way =
             in.boolean("one_way", {.default_value = link.one_way, .help = "Only from `from` to `to`; else both ways."});
         links.push_back(std::move(link));
@@ -152,7 +154,7 @@ SimulateInput read_simulate(const config::Section& in) {
   s.loss.seed =
       static_cast<std::uint64_t>(loss.integer("seed", {.default_value = static_cast<std::int64_t>(s.loss.seed),
                                                        .min = 0,
-                                                       .help = "Of which ones, among those in use."}));
+                                                       .help = "Seed of the draw: which ones, among those in use."}));
   s.detection =
       in.seconds("detection", {.default_value = s.detection, .help = "From a loss until the others know of it."});
   s.dtfm = read_dtfm(in.section("dtfm", "DTFM's scheduler."));
