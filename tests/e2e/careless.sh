@@ -137,9 +137,47 @@ expect_text "no validation part" 'warning: train\.eval_every is 2, but nothing i
 expect_code 0 "a validation part" "$CLEAVE" train input.yaml --quiet output.dir=seen
 ! grep -q 'nothing is evaluated' "$scratch/out" || fail "a run with evaluations says that there are none"
 
-# A command that is not known is named.
-expect_code 2 "unknown command" "$CLEAVE" trian input.yaml
-expect_text "unknown command" "there is no command .trian. .*train, check"
+# What is not known is named, with what may have been meant.
+while read -r arguments; do
+  read -r text
+  # shellcheck disable=SC2086  # a command and its arguments
+  expect_code 2 "$arguments" "$CLEAVE" $arguments
+  grep -Fq -- "$text" "$scratch/out" || fail "$arguments: $(< "$scratch/out")"
+done << 'SLIPS'
+trian input.yaml
+there is no command 'trian' (did you mean train?)
+xyz input.yaml
+there is no command 'xyz' (one of train, check, 
+--quiet
+no command is given (one of train, check, 
+--quiet train input.yaml
+--quiet goes behind the command (cleave train --quiet)
+train input.yaml --dryrun
+train has no option --dryrun (did you mean --dry-run?)
+train input.yaml --train.steps=3
+train has no option --train.steps (a setting has no dashes: train.steps=3)
+train
+train needs INPUT.yaml
+train train.steps=3
+train needs an input file (cleave train INPUT.yaml
+train input.yaml train.steps
+train takes one input file, not 'input.yaml' and 'train.steps' (a setting is written key=value, without blanks)
+import model.safetensors
+import needs MODEL.safetensors OUT.h5
+info run/checkpoint-4.h5 run
+info takes CHECKPOINT.h5, not 'run/checkpoint-4.h5' and 'run'
+train input.yaml model.family=GPT2
+there is no family 'GPT2' (did you mean gpt2?)
+train input.yaml model.preset=OPT-13B
+there is no preset 'OPT-13B' (did you mean opt-13b?)
+simulate input.yaml --system megatronn
+there is no system 'megatronn' (did you mean megatron?)
+SLIPS
+expect_code 2 "help for the command" "$CLEAVE" train --dryrun input.yaml
+expect_text "help for the command" "Run 'cleave train --help' for usage"
+expect_code 1 "plan --json of a folder" "$CLEAVE" plan input.yaml --quiet --json run
+expect_text "plan --json of a folder" 'write run: it is a folder'
+! grep -q bound "$scratch/out" || fail "plan --json of a folder: it worked before it looked"
 
 # Names that are no UTF-8, and numbers beyond all devices.
 name=$'caf\xe9'

@@ -1,7 +1,7 @@
 // Declarations of commands and options for CLI11.
 #include "cli/command_line.hpp"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -17,6 +17,7 @@
 #include "cleave/kernels/gemm_kernels.hpp"
 #include "cli/descriptions.hpp"
 #include "cli/one_file.hpp"
+#include "cli/usage_errors.hpp"
 #include "commands/session.hpp"
 
 namespace cleave::app {
@@ -106,21 +107,24 @@ void declare(CLI::App& app, CommandLine& line, bool& version) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->excludes(prompt);
-  generate->add_option("--tokens", line.tokens, "Tokens to write")
+  generate->add_option("--tokens", line.tokens, fmt::format("Tokens to write; default: {}", line.tokens))
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
-  generate->add_option("--temperature", line.temperature, "0: always the likeliest token")
+  generate
+      ->add_option("--temperature", line.temperature,
+                   fmt::format("How freely tokens are drawn; 0: always the likeliest; default: {}", line.temperature))
       ->check([](const std::string& given) {
         double value = 0;
         return CLI::detail::lexical_cast(given, value) && value >= 0 && value <= 100
                    ? std::string()
                    : given + " is not a number from 0 to 100";  // NaN passes CLI::Range
       });
-  generate->add_option("--seed", line.seed, "Of the draws")->check([](const std::string& given) {
-    std::uint64_t value = 0;
-    const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), value);
-    return error == std::errc() && end == given.data() + given.size() ? std::string()
-                                                                      : given + " is not a whole number below 2^64";
-  });
+  generate->add_option("--seed", line.seed, fmt::format("Seed of the draws; default: {}", line.seed))
+      ->check([](const std::string& given) {
+        std::uint64_t value = 0;
+        const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), value);
+        return error == std::errc() && end == given.data() + given.size() ? std::string()
+                                                                          : given + " is not a whole number below 2^64";
+      });
   CLI::App* report = app.add_subcommand("report", "Show what happened in a run, or compare several, as one page");
   report->add_option("runs", line.files, "RUN_FOLDER ...")->required()->expected(1, -1);
   report
@@ -134,7 +138,8 @@ void declare(CLI::App& app, CommandLine& line, bool& version) {
   import->add_option("files", line.files, "MODEL.safetensors OUT.h5")->required()->expected(2);
   CLI::App* export_ = app.add_subcommand("export", "Write a checkpoint's parameters as safetensors");
   export_->add_option("files", line.files, "CHECKPOINT.h5 OUT.safetensors")->required()->expected(2);
-  export_->add_option("--dtype", line.dtype, "f32 or bf16")->check(CLI::IsMember({"f32", "bf16"}));
+  export_->add_option("--dtype", line.dtype, fmt::format("Type of the numbers; default: {}", line.dtype))
+      ->check(CLI::IsMember({"f32", "bf16"}));
   CLI::App* calibrate = app.add_subcommand(
       "calibrate", "Measure this host and its ranks: mpirun -n R cleave calibrate [INPUT.yaml [key=value ...]]");
   add_overrides(calibrate, line, "INPUT.yaml of a study under the wall clock, refused if these hosts cannot carry it",
@@ -142,22 +147,11 @@ void declare(CLI::App& app, CommandLine& line, bool& version) {
   calibrate
       ->add_option("-o,--output", line.output, "File for the server: and fleet: fragment; default: standard output")
       ->check(refuse_empty);
-  CLI::App* describe = app.add_subcommand("describe", "Print what is made of the program's own declarations");
+  CLI::App* describe = app.add_subcommand("describe", "Print the manual page, the bash completion, or every input key");
   describe->add_option("what", line.files, "manual, completion or inputs")
       ->required()
       ->expected(1)
       ->check(CLI::IsMember({"manual", "completion", "inputs"}));
-}
-
-// The library asks for a command without a word of the one that was given.
-std::string unknown_command(CLI::App& app, int argc, char** argv) {
-  if (argc < 2 || argv[1][0] == '-') return {};
-  std::string names;
-  for (const CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
-    if (command->get_name() == argv[1]) return {};
-    names += (names.empty() ? "" : ", ") + command->get_name();
-  }
-  return fmt::format("there is no command '{}' (one of {})", argv[1], names);
 }
 
 int print_description(const CLI::App& app, const std::string& what) {
@@ -189,11 +183,7 @@ CommandLine parse_command_line(int argc, char** argv) {
     line.ended = speaks() ? app.exit(help) : 0;
     return line;
   } catch (const CLI::ParseError& error) {
-    const std::string unknown = unknown_command(app, argc, argv);
-    if (speaks()) {
-      std::fprintf(stderr, "cleave: %s\nRun 'cleave --help' for usage.\n",
-                   unknown.empty() ? error.what() : unknown.c_str());
-    }
+    if (speaks()) std::fprintf(stderr, "cleave: %s\n", say_usage_error(app, error, argc, argv).c_str());
     line.ended = static_cast<int>(ExitCode::bad_input);
     return line;
   }
@@ -206,6 +196,16 @@ CommandLine parse_command_line(int argc, char** argv) {
   }
   if (line.command == "describe") line.ended = print_description(app, line.files.front());
   return line;
+}
+
+const std::string& only_input(const CommandLine& line) {
+  if (line.files.empty())
+    throw InputError(line.command + " needs an input file",
+                     fmt::format("cleave {} INPUT.yaml [key=value ...]", line.command));
+  if (line.files.size() > 1)
+    throw InputError(fmt::format("{} takes one input file, not '{}'", line.command, fmt::join(line.files, "' and '")),
+                     "a setting is written key=value, without blanks");
+  return line.files.front();
 }
 
 }  // namespace cleave::app

@@ -32,4 +32,7 @@ struct CommandLine {
 /// Parses the arguments; prints help, version and usage errors itself.
 [[nodiscard]] CommandLine parse_command_line(int argc, char** argv);
 
+/// The input file of a command that takes one. Errors: InputError where there is none, or something beside it.
+[[nodiscard]] const std::string& only_input(const CommandLine& line);
+
 }  // namespace cleave::app

@@ -18,6 +18,7 @@ void need_folder_of_result(const std::string& name) {
   std::error_code error;
   if (!folder.empty() && !std::filesystem::is_directory(folder, error))
     throw EnvironmentError("write", name, folder.string() + " is no folder");
+  if (std::filesystem::is_directory(name, error)) throw EnvironmentError("write", name, "it is a folder");
 }
 
 void write_result(const std::string& name, std::string_view text) {

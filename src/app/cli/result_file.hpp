@@ -9,7 +9,8 @@ namespace cleave::app {
 /// What else a command says then does not go there.
 [[nodiscard]] bool is_standard_output(const std::string& name);
 
-/// For a command that works for long before it has a result. Errors: EnvironmentError where its folder is not there.
+/// For a command that works for long before it has a result. Errors: EnvironmentError where its folder is not there, or
+/// it is a folder itself.
 void need_folder_of_result(const std::string& name);
 
 /// Replaces the file as a whole. Errors: EnvironmentError; standard output shows its own at the end of the program.

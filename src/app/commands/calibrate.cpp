@@ -146,10 +146,8 @@ std::vector<int> ranks_that_share(Session& session) {
 }  // namespace
 
 int calibrate(const CommandLine& line, int argc, char** argv) {
-  if (line.files.size() > 1)
-    throw InputError("calibrate takes one input file at most", "cleave calibrate [INPUT.yaml]");
   std::optional<Input> input;
-  if (!line.files.empty()) input = read_input(line.files.front(), line.overrides, Needs::no_data);
+  if (!line.files.empty()) input = read_input(only_input(line), line.overrides, Needs::no_data);
   Session session(argc, argv);
   comm::MpiTransportOptions transport;
   int code = 0;

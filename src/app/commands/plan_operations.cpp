@@ -115,8 +115,7 @@ void print_table(const std::vector<Planned>& list) {
 }  // namespace
 
 int plan_operations(const CommandLine& line) {
-  if (line.files.size() != 1) throw InputError("plan takes one input file", "cleave plan INPUT.yaml [key=value ...]");
-  Input input = read_input(line.files.front(), line.overrides, Needs::no_data);
+  Input input = read_input(only_input(line), line.overrides, Needs::no_data);
   need_folder_of_result(line.json);
   // What train takes.
   const bool emulated = input.fleet.clock != server::ClockMode::off;

@@ -6,6 +6,7 @@
 
 #include "cleave/base/clock.hpp"
 #include "cleave/base/error.hpp"
+#include "cleave/config/nearest.hpp"
 #include "cleave/rivals/registry.hpp"
 #include "cleave/telemetry/progress.hpp"
 #include "cli/result_file.hpp"
@@ -27,9 +28,9 @@ std::vector<std::unique_ptr<rivals::System>> systems_of(const std::vector<std::s
     }
     systems.push_back(rivals::find_system(name));
     if (systems.back()) continue;
-    std::string known = "all";
-    for (const auto& system : rivals::all_systems()) known += ", " + system->name();
-    throw InputError(fmt::format("there is no system '{}'", name), "one of " + known);
+    std::vector<std::string> known{"all"};
+    for (const auto& system : rivals::all_systems()) known.push_back(system->name());
+    throw InputError(fmt::format("there is no system '{}'", name), config::hint_for(name, known));
   }
   return systems;
 }
@@ -37,9 +38,7 @@ std::vector<std::unique_ptr<rivals::System>> systems_of(const std::vector<std::s
 }  // namespace
 
 int simulate(const CommandLine& line) {
-  if (line.files.size() != 1)
-    throw InputError("simulate takes one input file", "cleave simulate INPUT.yaml [key=value ...]");
-  const Input input = read_input(line.files.front(), line.overrides, Needs::no_data);
+  const Input input = read_input(only_input(line), line.overrides, Needs::no_data);
   need_folder_of_result(line.json);
   const std::vector<std::unique_ptr<rivals::System>> systems = systems_of(line.systems);
   if (line.dry_run) {

@@ -550,9 +550,8 @@ class Run {
 }  // namespace
 
 int train(const CommandLine& line, int argc, char** argv) {
-  if (line.files.size() != 1) throw InputError("train takes one input file", "cleave train INPUT.yaml [key=value ...]");
   take_default_signals();
-  Input input = read_input(line.files.front(), line.overrides, Needs::everything);
+  Input input = read_input(only_input(line), line.overrides, Needs::everything);
   Session session(argc, argv);
   comm::MpiTransportOptions transport;
 
