@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <unordered_map>
 
 #include "cleave/base/error.hpp"
@@ -25,6 +26,9 @@ class Sorter {
   std::vector<Piece> sort() {
     sort_forward();
     if (pieces_.empty() || pieces_.back().kind != PieceKind::head) return {};
+    for (std::size_t i = 0; i < pieces_.size(); ++i) {
+      if (!stands_alone(i)) return {};
+    }
     sort_backward();
     const double rows = static_cast<double>(graph_.batch * graph_.seq);
     for (std::size_t i = 0; i < pieces_.size(); ++i) {
@@ -91,6 +95,52 @@ class Sorter {
   const Operation* attention_of(std::size_t index) const {
     const auto found = std::ranges::find(forward_[index], OpKind::attention_forward, &Operation::kind);
     return found == forward_[index].end() ? nullptr : *found;
+  }
+
+  // Whether a device that has only the piece can compute it: it norms the residual stream below it and reads nothing
+  // else from outside, and no other norm follows. A layer whose two branches read the same rows has no such halves.
+  bool stands_alone(std::size_t index) const {
+    const std::vector<const Operation*>& operations = forward_[index];
+    const auto is_norm = [](const Operation* op) {
+      return op->kind == OpKind::layer_norm || op->kind == OpKind::rms_norm;
+    };
+    if (!is_norm(operations.front()) || std::ranges::count_if(operations, is_norm) != 1) return false;
+    const TensorId x = operations.front()->in[0].tensor;
+    if (x != (index == 0 ? embedded() : forward_[index - 1].back()->out[0].tensor)) return false;
+    const auto comes_in = [&](const TensorView& view) {
+      return spec(view).role == TensorRole::activation && view.tensor != x &&
+             piece_of_tensor_[static_cast<std::size_t>(view.tensor.value)] != index;
+    };
+    if (std::ranges::any_of(operations, [&](const Operation* op) { return std::ranges::any_of(op->in, comes_in); }))
+      return false;
+    if (pieces_[index].kind == PieceKind::head) return true;
+    const std::vector<TensorView>& summed = operations.back()->in;
+    return std::ranges::find(summed, x, &TensorView::tensor) != summed.end() &&
+           has_units(operations, attention_of(index));
+  }
+
+  // Whether slices can cut all products of a half at once: each multiplies the normed rows, and gives what attention
+  // reads or else hidden columns; but for the last, which sums over what attention gives, or over hidden columns.
+  static bool has_units(const std::vector<const Operation*>& operations, const Operation* attention) {
+    const TensorId normed = operations.front()->out[0].tensor;
+    std::vector<const Operation*> products;
+    std::ranges::copy_if(operations, std::back_inserter(products),
+                         [](const Operation* op) { return op->kind == OpKind::gemm; });
+    if (products.size() < 2) return false;
+    const Operation* const last = products.back();
+    products.pop_back();
+    if (attention != nullptr && last->in[0].tensor != attention->out[0].tensor) return false;
+    return std::ranges::all_of(products, [&](const Operation* op) {
+      if (op->in[0].tensor != normed) return false;
+      if (attention == nullptr) return op->gemm.n == last->gemm.k;
+      return std::ranges::find(attention->in, op->out[0].tensor, &TensorView::tensor) != attention->in.end();
+    });
+  }
+
+  // The residual stream below the first piece.
+  TensorId embedded() const {
+    const auto embed = std::ranges::find(graph_.operations, OpKind::embed, &Operation::kind);
+    return embed == graph_.operations.end() ? TensorId() : embed->out[0].tensor;
   }
 
   // FLOP of the columns of a product that attention reads as keys or values.

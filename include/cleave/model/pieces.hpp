@@ -74,8 +74,8 @@ struct Piece {
   [[nodiscard]] Flops attention_flops(std::int64_t t0, std::int64_t t1, double products) const;
 };
 
-/// The pieces of a training step, bottom first; the head is the last one. Empty where the graph is not a residual
-/// stream (an evaluation, a graph without layers). Requires: graph.row_groups 1.
+/// The pieces of a training step, bottom first; the head is the last one. Empty where there are none: an evaluation, or
+/// layers without halves between which only the residual stream passes. Requires: graph.row_groups 1.
 [[nodiscard]] std::vector<Piece> pieces_of(const StepGraph& graph);
 
 /// Cuts a head into `count` parts between vocabulary blocks; numbers of blocks differ by at most one. Requires: `head`

@@ -166,8 +166,8 @@ int plan_operations(const CommandLine& line) {
     if (!input.tiles_since.empty()) std::printf("%s\n", say_layout(input, choice.layout).c_str());
     if (!checks.empty()) std::printf("%s\n", checks.c_str());
     std::printf("layout %s, step %s, lower bound %s, floor of any layout %s, %zu devices\n",
-                sched::name_of(choice.layout), show(step).c_str(), show(bound).c_str(), show(floor).c_str(),
-                devices.size());
+                sched::name_of(choice.layout), show(step).c_str(), show(bound).c_str(),
+                floor.value() > 0 ? show(floor).c_str() : "-", devices.size());
   }
   if (line.json.empty()) return 0;
   ordered_json out{{"version", 1},

@@ -211,7 +211,9 @@ std::vector<StagePlan> stage_candidates(const StageWork& work, std::span<const f
 
 StagePlan plan_stages(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
                       const StageOptions& options) {
-  if (work.pieces.empty()) throw InputError("the model has no layers to be laid out in stages");
+  if (work.pieces.empty())
+    throw InputError("layers of this family have no halves between which only the residual stream passes, as stages do",
+                     "plan.layout: tiles");
   if (devices.empty()) throw InputError("there are no devices");
   std::optional<StagePlan> plan = find_stages(work, devices, options);
   if (!plan) {

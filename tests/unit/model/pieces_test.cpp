@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
+#include <string_view>
 
 #include "tiny_models.hpp"
 
@@ -114,6 +116,46 @@ TEST(Pieces, BelowTheLowestTrainedTensorNothingGoesBackward) {
   for (std::size_t i = 4; i < pieces.size(); ++i) EXPECT_TRUE(pieces[i].backward);
   for (const SlicedTensor& tensor : pieces[0].tensors) EXPECT_FALSE(tensor.trained);
   for (const SlicedTensor& tensor : pieces[5].tensors) EXPECT_TRUE(tensor.trained);
+}
+
+Operation& named(StepGraph& graph, std::string_view name) {
+  return *std::ranges::find(graph.operations, name, &Operation::name);
+}
+
+// Devices that hold a piece know nothing but the residual stream below it, so a family whose layers have no such halves
+// has no pieces, and runs in tiles.
+TEST(Pieces, AreNoneWhereMoreThanTheResidualStreamPasses) {
+  const StepGraph sequential = step_of(tiny_gpt2());
+  ASSERT_FALSE(pieces_of(sequential).empty());
+
+  StepGraph parallel = sequential;  // both branches read the layer's input, as in GPT-J and GPT-NeoX
+  named(parallel, "h.0.ln_2.forward").in[0] = named(parallel, "h.0.ln_1.forward").in[0];
+  EXPECT_TRUE(pieces_of(parallel).empty());
+
+  StepGraph skipping = sequential;  // the sum adds to something other than what the half reads
+  named(skipping, "h.0.mlp.residual.forward").in[0] = named(skipping, "h.0.ln_1.forward").in[0];
+  EXPECT_TRUE(pieces_of(skipping).empty());
+}
+
+TEST(Pieces, AreNoneWhereAHalfIsMoreThanOneBranch) {
+  const StepGraph graph = step_of(tiny_llama());
+  ASSERT_FALSE(pieces_of(graph).empty());
+
+  StepGraph twice = graph;  // a second norm in a half
+  named(twice, "layers.0.mlp.swiglu.forward").kind = OpKind::rms_norm;
+  EXPECT_TRUE(pieces_of(twice).empty());
+
+  StepGraph without = graph;  // none before the branch
+  named(without, "layers.0.input_layernorm.forward").kind = OpKind::gelu;
+  EXPECT_TRUE(pieces_of(without).empty());
+
+  StepGraph deep = graph;  // a product of what another product gave
+  named(deep, "layers.0.mlp.up_proj.forward").in[0] = named(deep, "layers.0.mlp.gate_proj.forward").out[0];
+  EXPECT_TRUE(pieces_of(deep).empty());
+
+  StepGraph beside = graph;  // a last product of something else than what attention gives
+  named(beside, "layers.0.self_attn.o_proj.forward").in[0] = named(beside, "layers.0.input_layernorm.forward").out[0];
+  EXPECT_TRUE(pieces_of(beside).empty());
 }
 
 }  // namespace
