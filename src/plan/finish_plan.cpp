@@ -1,11 +1,15 @@
 // Costs are estimated in the order of the pieces, each over its device as loaded by those before it.
 #include "finish_plan.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <unordered_map>
 
+#include "cleave/base/error.hpp"
 #include "cleave/plan/cost.hpp"
 #include "fit.hpp"
+#include "partition.hpp"
 #include "predict.hpp"
 
 namespace cleave::plan {
@@ -25,6 +29,17 @@ std::unordered_map<DeviceId, DeviceState> by_id(std::span<const DeviceState> dev
 }
 
 }  // namespace
+
+void require_whole(const Work& work, std::span<const TaskletPlan> pieces, Partition partition) {
+  const auto elements = [&](const TaskletPlan& piece) {
+    return work.kind == WorkKind::gemm ? piece.box.m() * piece.box.n() * piece.box.k() : piece.pairs.count();
+  };
+  std::int64_t filled = 0;
+  for (const TaskletPlan& piece : pieces) filled += elements(piece);
+  const std::int64_t whole = elements(whole_of(work));
+  CLEAVE_ASSERT(filled == whole, "pieces of partition {} have {} elements, the {} has {}", partition.name(), filled,
+                work.kind == WorkKind::gemm ? "box" : "attention", whole);
+}
 
 std::vector<TaskletPlan> finish_pieces(const Work& work, std::span<const TaskletPlan> pieces,
                                        std::span<const DeviceState> devices, const PlanOptions& options) {

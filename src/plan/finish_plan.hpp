@@ -11,6 +11,10 @@ namespace cleave::plan {
 [[nodiscard]] std::vector<TaskletPlan> finish_pieces(const Work& work, std::span<const TaskletPlan> pieces,
                                                      std::span<const DeviceState> devices, const PlanOptions& options);
 
+/// Asserts that pieces of a partition are as many elements as the whole work: a gap, or a block that is there twice,
+/// would otherwise show as training that diverges.
+void require_whole(const Work& work, std::span<const TaskletPlan> pieces, Partition partition);
+
 /// Fills every field of `plan` but the bound from its tasklets.
 void total_up(const Work& work, OperationPlan& plan, std::span<const DeviceState> devices, const PlanOptions& options);
 

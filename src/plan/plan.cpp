@@ -62,6 +62,7 @@ OperationPlan plan_operation(const Work& work, std::span<const DeviceState> devi
     OperationPlan plan;
     std::vector<TaskletPlan> pieces = scheme_of(options.partition)(problem);
     if (pieces.empty()) pieces = scheme_of(Partition::equal)(problem);  // a search of unlike devices may find nothing
+    require_whole(work, pieces, options.partition);
     plan.tasklets = finish_pieces(work, pieces, usable, options);
     total_up(work, plan, usable, options);
     plan.lower_bound = Seconds(problem.bound.finish);
