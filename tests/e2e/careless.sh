@@ -170,6 +170,10 @@ train input.yaml model.family=GPT2
 there is no family 'GPT2' (did you mean gpt2?)
 train input.yaml model.preset=OPT-13B
 there is no preset 'OPT-13B' (did you mean opt-13b?)
+train input.yaml data.text=text data.val_fraction=0.9999
+command line: data.text: the training part of the text has
+train input.yaml data.val_fraction=0.9999
+a shorter model.seq_len)
 simulate input.yaml --system megatronn
 there is no system 'megatronn' (did you mean megatron?)
 SLIPS

@@ -103,8 +103,13 @@ TrainingData load_training_data(Input& input) {
     loaded.summary = fmt::format("{} tokens", tokens.size());
   }
   const auto corpus = std::make_shared<const data::Corpus>(std::move(tokens), in.val_fraction);
-  if (const auto shortage = corpus->shortage(seq))
-    throw fault(input, in.kind == DataKind::text ? "data.text" : "data.tokens", *shortage);
+  if (const auto shortage = corpus->shortage(seq)) {
+    throw_if_any(input, {Issue{.file = in.sources.front().file,
+                               .line = in.sources.front().line,
+                               .key = in.kind == DataKind::text ? "data.text" : "data.tokens",
+                               .message = *shortage,
+                               .hint = "more text, another data.val_fraction, or a shorter model.seq_len"}});
+  }
   loaded.batches = std::make_unique<data::CorpusBatches>(corpus, rows, seq, input.train.seed);
   if (input.train.eval_every > 0 && corpus->validation_tokens() > seq) {
     const data::ValidationBatches validation(
