@@ -1,6 +1,8 @@
 // Closed forms of the exchanges; bytes sent are bytes received.
 #include "collective.hpp"
 
+#include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "cleave/plan/cost.hpp"
@@ -80,6 +82,23 @@ TEST(Network, AMatrixStandsInForTheProfiles) {
   EXPECT_EQ(network.latency_s(0, 2), 0.1);
   EXPECT_EQ(network.rate(2, 0), 1e3);
   EXPECT_NEAR(network.hop(0, 2, 4e3 - kHeader).time_s(), 1.1, 1e-12);
+}
+
+// Without looking at every pair, what one would find by looking at every pair.
+TEST(Network, ExtremesOfGroupsAreThoseOfTheirPairs) {
+  const fleet::LinkMatrix none;
+  const std::vector<fleet::DeviceProfile> devices = unlike_devices(9, 5);
+  const Network network(devices, none);
+  const std::vector<std::size_t> from{0, 3, 4, 7}, to{1, 2, 5, 6, 8};
+  double slowest = std::numeric_limits<double>::infinity(), longest_s = 0;
+  for (const std::size_t i : from) {
+    for (const std::size_t j : to) {
+      slowest = std::min(slowest, std::min(devices[i].uplink, devices[j].downlink).value());
+      longest_s = std::max(longest_s, (devices[i].latency + devices[j].latency).value());
+    }
+  }
+  EXPECT_DOUBLE_EQ(network.slowest_rate(from, to), slowest);
+  EXPECT_DOUBLE_EQ(network.longest_latency_s(from, to), longest_s);
 }
 
 }  // namespace

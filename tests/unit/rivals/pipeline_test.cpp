@@ -64,6 +64,17 @@ TEST(Pipeline, SlowLinksAreTheLimit) {
   EXPECT_NEAR(times[1].down_s, 1.6, 1e-9);
 }
 
+// The same with slow downlinks: the receiver takes one message after another, however quickly they are sent.
+TEST(Pipeline, SlowDownlinksAreTheLimit) {
+  std::vector<Stage> stages = equal_stages(2, 0.01, 0.01, 1000);
+  const StageHop hop{.send_s = 0.1, .receive_s = 1.0, .send_fixed_s = 0, .receive_fixed_s = 0, .latency_s = 0};
+  stages[0].next = stages[1].previous = hop;
+  const auto times = run_pipeline(stages, std::vector<std::int64_t>(16, 1));
+  EXPECT_NEAR(end_of(times), 0.01 + 16 * 1.0 + 0.02 + 1.0 + 0.01, 1e-9);
+  EXPECT_NEAR(times[0].down_s, 16, 1e-9);
+  EXPECT_NEAR(times[1].down_s, 16, 1e-9);
+}
+
 TEST(Pipeline, MemoryForOneInFlightMakesItSequential) {
   const std::vector<std::int64_t> sizes(6, 1);
   EXPECT_NEAR(end_of(run_pipeline(equal_stages(4, 0.25, 0.5, 1), sizes)), 6 * 4 * 0.75, 1e-9);

@@ -45,6 +45,32 @@ TEST(Fsdp, SlowLinksHaveAClosedForm) {
   EXPECT_NEAR(report.lower_bound.value(), expected_s, 1e-6 * expected_s);
 }
 
+// A device holds half of the state, and of the largest unit the weights twice (one at work, one under way) and its
+// gradients.
+TEST(Fsdp, CountsWholeUnitsBesideItsShard) {
+  StudyInput study = small_study(equal_devices(2, 1e15, 1e5), 2);
+  const Workload w = workload_of(study);
+  const double state = static_cast<double>(w.total_parameters() * 16);
+  for (fleet::DeviceProfile& device : study.devices) device.memory = Bytes(static_cast<std::int64_t>(0.9 * state));
+  const SystemReport report = run("fsdp", study);
+  ASSERT_EQ(report.layout, "1 groups of 2 devices, micro-batches of 1");
+  std::int64_t largest = 0;
+  for (const Unit& unit : w.units) largest = std::max(largest, unit.parameters);
+  const double expected = state / 2 + static_cast<double>(3 * 4 * largest) + w.kept_bytes(0, w.units.size());
+  EXPECT_NEAR(static_cast<double>(report.device_memory_max.value()), expected, 1);
+}
+
+// Links take all the time, and those of one device are half as fast from the beginning.
+TEST(Fsdp, ASlowDeviceSlowsItsMeasuredLinks) {
+  StudyInput study = small_study(equal_devices(2, 1e15, 1e9), 2);
+  const double state = static_cast<double>(workload_of(study).total_parameters() * 16);
+  for (fleet::DeviceProfile& device : study.devices) device.memory = Bytes(static_cast<std::int64_t>(0.9 * state));
+  study.links = fleet::LinkMatrix(2, {Seconds(0), BytesPerSecond(1e5)});
+  const double calm_s = run("fsdp", study).step.value();
+  study.churn = {{Seconds(0), DeviceId(1), fleet::ChurnKind::slow, 0.5}};
+  EXPECT_NEAR(run("fsdp", study).step.value(), 2 * calm_s, 1e-6 * calm_s);
+}
+
 TEST(Fsdp, FitsWhereNoDeviceHoldsTheModel) {
   StudyInput study = small_study(unlike_devices(16, 2, 1.5e6, 2e6), 16);
   EXPECT_FALSE(run("data-parallel", study).feasible);
@@ -63,6 +89,21 @@ TEST(Megatron, IsNeverSlowerThanTensorParallelism) {
     if (!tensor.feasible) continue;
     EXPECT_LE(both.step.value(), tensor.step.value() * 1.0001) << seed;
   }
+}
+
+// One stage of four shards: per layer two all-reduces each way, one for embedding and head each, and what they hold.
+TEST(Megatron, OneStageOfShardsIsTensorParallelism) {
+  const StudyInput study = small_study(equal_devices(4, 1e6, 1e9, 0.001), 1);
+  const Workload w = workload_of(study);
+  const SystemReport report = run("megatron", study);
+  ASSERT_NE(report.layout.find("1 replicas of 1 stages of 4 devices, micro-batches of 1"), std::string::npos)
+      << report.layout;
+  const double boundary = 32 * 64 * 4, parameters = static_cast<double>(w.total_parameters()) / 4;
+  const double expected_s =
+      w.step_flops() / 4 / 1e6 + (4 * 4 + 2) * ring_s(study, boundary) + Workload::kUpdateFlops * parameters / 1e6;
+  EXPECT_NEAR(report.step.value(), expected_s, 1e-9 * expected_s);
+  const double memory = 16 * parameters + w.kept_bytes(0, w.units.size()) / 4 + 2 * boundary;
+  EXPECT_NEAR(static_cast<double>(report.device_memory_max.value()), memory, 1);
 }
 
 // Two stages on two devices without transfers: (M + 1) / M times the slower stage's work at most.
@@ -101,8 +142,27 @@ TEST(Galaxy, SharesFollowSpeedAndMemory) {
   for (fleet::DeviceProfile& device : study.devices) device.memory = Bytes(static_cast<std::int64_t>(0.95 * whole));
   const double work = w.step_flops() + 15 * static_cast<double>(w.total_parameters());
   EXPECT_NEAR(run("galaxy", study).step.value(), work / 4 / 1e6, 1e-4 * work / 4e6);
-  study.devices[0].memory = Bytes(static_cast<std::int64_t>(0.65 * whole));
-  EXPECT_NEAR(run("galaxy", study).step.value(), work / 2 / 1e6, 1e-4 * work / 2e6);
+  for (fleet::DeviceProfile& device : study.devices) device.memory = Bytes(static_cast<std::int64_t>(0.65 * whole));
+  const SystemReport halves = run("galaxy", study);
+  EXPECT_NEAR(halves.step.value(), work / 2 / 1e6, 1e-4 * work / 2e6);
+  EXPECT_LE(halves.device_memory_max, study.devices[0].memory);
+}
+
+// Links so slow that compute vanishes, and no memory for activations: a ring for each half of a layer, for embedding
+// and for head; one forward, one for the forward pass that runs again, one backward.
+TEST(Galaxy, WhatRunsAgainIsGatheredAgain) {
+  StudyInput study = small_study(equal_devices(2, 1e15, 1e5), 1);
+  const Workload w = workload_of(study);
+  const std::size_t units = w.units.size();
+  const double state = static_cast<double>(w.total_parameters() * 16), boundary = 32 * 64 * 4;
+  const double kept = w.input_bytes(0, units) + w.largest_kept_bytes(0, units);
+  ASSERT_LT(kept + 100, w.kept_bytes(0, units));
+  for (fleet::DeviceProfile& device : study.devices)
+    device.memory = Bytes(static_cast<std::int64_t>(2 * boundary + (state + kept) / 2) + 10);
+  const SystemReport report = run("galaxy", study);
+  ASSERT_EQ(report.layout, "1 groups of 2 devices, micro-batches of 1, layers computed again");
+  const double expected_s = (4 * 2 + 2) * 3 * ring_s(study, boundary);
+  EXPECT_NEAR(report.step.value(), expected_s, 1e-6 * expected_s);
 }
 
 // Two pairs of a device with much memory and one with little, but the other way round in the second: the devices with
@@ -158,6 +218,29 @@ TEST(Summa, ThreeDimensionsGatherAndScatterTheirFaces) {
   EXPECT_NEAR(traffic_of({m, n, k}, {3, 1, true}, 2).bytes, 2 * (a + b + c) * (1 - 1 / q), 1e-9);
 }
 
+// 2.5 dimensions: each of c layers does a part of the depth as a grid of its own, then the layers' partial results are
+// scattered and summed.
+TEST(Summa, LayersShareTheDepthAndSumTheirResults) {
+  const std::size_t q = 2, c = 3, m = 8, n = 4, k = 18;
+  const GridTraffic traffic =
+      traffic_of({static_cast<double>(m), static_cast<double>(n), static_cast<double>(k)}, {q, c, false}, 2);
+  const double block = static_cast<double>(m / q * n / q);
+  const double elements = static_cast<double>(missing(m, n, k / c, q, 0, 0)) + block * static_cast<double>(c - 1) / c;
+  EXPECT_NEAR(traffic.bytes, 2 * elements, 1e-9);
+}
+
+// Every layer of the grid has the whole state in its blocks.
+TEST(Summa, EveryLayerKeepsTheState) {
+  const StudyInput study = small_study(equal_devices(8, 1e9, 1e15), 1);
+  const Workload w = workload_of(study);
+  const SystemReport report = run("summa", study);
+  ASSERT_EQ(report.layout, "1 grids of 2 x 2 x 2 (2.5 D) devices");
+  const std::size_t units = w.units.size();
+  const double kept = w.input_bytes(0, units) + w.largest_kept_bytes(0, units);
+  EXPECT_NEAR(static_cast<double>(report.device_memory_max.value()),
+              static_cast<double>(w.total_parameters() * 16) / 4 + kept / 8, 1);
+}
+
 TEST(Summa, FourDevicesWithFreeLinksShareTheWork) {
   StudyInput study = small_study(equal_devices(4, 1e9, 1e15), 4);
   const Workload w = workload_of(study);
@@ -181,6 +264,13 @@ TEST(LocalSteps, ExchangeOnceAnInterval) {
   const double expected_s =
       w.step_flops() / 4 / 1e6 + 15 * static_cast<double>(w.total_parameters()) / 1e6 + exchange_s / 100;
   EXPECT_NEAR(report.step.value(), expected_s, 1e-9 * expected_s);
+}
+
+// Beside its copy a device holds the last average and the outer momentum, 4 bytes each.
+TEST(LocalSteps, HoldTheAverageAndTheMomentum) {
+  const StudyInput study = small_study(equal_devices(1, 1e6, 1e5), 1);
+  const Bytes copy = run("data-parallel", study).device_memory_max;
+  EXPECT_EQ((run("local-steps", study).device_memory_max - copy).value(), 8 * workload_of(study).total_parameters());
 }
 
 // A quarter, half and three quarters of the layers for a sixth of the run each, then all.

@@ -2,8 +2,10 @@
 #include "speed_cuts.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
+#include <set>
 
 #include "pipeline_grid.hpp"
 #include "studies.hpp"
@@ -62,6 +64,54 @@ TEST(Confidant, CutsThatFollowSpeedBeatEvenOnes) {
                                  [](const auto& figure) { return figure.first == "even_cuts_s"; });
   ASSERT_NE(even, report.figures.end());
   EXPECT_LT(report.step.value(), even->second);
+}
+
+// Two devices share the model; whichever is lost, the other fetches its units, with all but their gradients, and begins
+// the batch again. So both losses together fetch the whole model.
+TEST(Confidant, WhatALostDeviceHeldIsFetched) {
+  StudyInput study = small_study(equal_devices(2, 1e6, 1e5), 8);
+  const Workload w = workload_of(study);
+  const double calm_s = find_system("confidant")->simulate(study).step.value();
+  StudyInput alone = study;
+  alone.devices.pop_back();
+  const double alone_s = find_system("confidant")->simulate(alone).step.value();
+  ASSERT_GT(alone_s, 1.2 * calm_s);
+  std::set<double> recoveries;  // one for each device that may be lost
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    study.loss = {.devices = 1, .progress = 0.5, .seed = seed};
+    recoveries.insert(find_system("confidant")->simulate(study).recovery.value());
+  }
+  ASSERT_EQ(recoveries.size(), 2U);
+  const double fetched_s =
+      *recoveries.begin() + *recoveries.rbegin() - 2 * (study.detection.value() + alone_s - 0.5 * calm_s);
+  EXPECT_NEAR(fetched_s, static_cast<double>(w.total_parameters() * w.moved_bytes()) / 1e5, 1e-6 * alone_s);
+}
+
+// Of four devices in a ring of backups any three that are lost take along one and its backup.
+TEST(Confidant, NobodyHasWhatADeviceAndItsBackupHeld) {
+  StudyInput study = small_study(equal_devices(4, 1e6, 1e9), 8);
+  study.loss = {.devices = 1, .progress = 0.5, .seed = 0};
+  const SystemReport one = find_system("confidant")->simulate(study);
+  ASSERT_EQ(one.devices_used, 4) << one.layout;
+  EXPECT_TRUE(std::isfinite(one.recovery.value()));
+  study.loss.devices = 3;
+  const SystemReport three = find_system("confidant")->simulate(study);
+  EXPECT_TRUE(std::isinf(three.recovery.value()));
+  EXPECT_NE(three.why.find("backup"), std::string::npos) << three.why;
+}
+
+// Boundaries are compressed until the links of a device, which carry one on either side, are no busier than the slowest
+// processor.
+TEST(FusionLlm, CompressedLinksKeepUpWithTheProcessors) {
+  StudyInput study = small_study(equal_devices(4, 1e7, 1e4), 16);
+  const double state = static_cast<double>(workload_of(study).total_parameters() * 16);
+  for (fleet::DeviceProfile& device : study.devices) device.memory = Bytes(static_cast<std::int64_t>(0.45 * state));
+  const SystemReport report = find_system("fusionllm")->simulate(study);
+  ASSERT_TRUE(report.feasible) << report.why;
+  ASSERT_GE(report.devices_used, 3) << report.layout;
+  EXPECT_LT(report.figures[1].second, 1.0);
+  EXPECT_GT(report.figures[1].second, 0.03);  // not as far as it goes
+  EXPECT_LE(report.lower_bound.value(), 1.05 * report.compute.value());
 }
 
 TEST(FusionLlm, CompressesSlowLinksOnly) {

@@ -108,6 +108,23 @@ TEST(TensorParallel, FourEqualShardsHaveAClosedForm) {
               w.step_flops() / 4 / 1e9 + (4 * 4 + 2) * ring_s(study, activation) + update_s(w, 0.25, 1e9), 1e-9);
 }
 
+// No memory for activations: two more all-reduces a layer, and the forward pass once more.
+TEST(TensorParallel, WhatRunsAgainIsReducedAgain) {
+  StudyInput study = small_study(equal_devices(4, 1e9, 1e6, 0.001), 1);
+  const Workload w = workload_of(study);
+  const std::size_t units = w.units.size();
+  const double activation = 32 * 64 * 4, kept = w.input_bytes(0, units) + w.largest_kept_bytes(0, units);
+  ASSERT_LT(kept + 100, w.kept_bytes(0, units));
+  const double need = (static_cast<double>(w.total_parameters() * 16) + kept) / 4 + 2 * activation;
+  for (fleet::DeviceProfile& device : study.devices) device.memory = Bytes(static_cast<std::int64_t>(need) + 10);
+  const SystemReport report = run("tensor-parallel", study);
+  ASSERT_EQ(report.layout, "1 replicas of 4 shards, micro-batches of 1, layers computed again");
+  EXPECT_NEAR(report.step.value(),
+              (w.step_flops() + w.forward_flops(0, units)) / 4 / 1e9 + (4 * 6 + 2) * ring_s(study, activation) +
+                  update_s(w, 0.25, 1e9),
+              1e-9);
+}
+
 // One stage a device and no transfer time to speak of: (M + S - 1) / M times the slowest stage's work.
 TEST(Dtfm, PipelineOfEqualStagesHasItsClosedForm) {
   StudyInput study = small_study(equal_devices(2, 1e6, 1e12), 8);
@@ -175,6 +192,16 @@ TEST(Systems, TheSameStudyHasTheSameReport) {
   }
 }
 
+TEST(Systems, ADeviceThatHoldsNothingIsLeftOut) {
+  StudyInput study = small_study(equal_devices(4, 1e9, 1e8), 8);
+  study.devices[1].memory = Bytes(1000);
+  for (const std::string& name : kOnDevices) {
+    const SystemReport report = run(name, study);
+    ASSERT_TRUE(report.feasible) << name << ": " << report.why;
+    EXPECT_LE(report.devices_used, 3) << name;
+  }
+}
+
 TEST(Systems, SayWhatMemoryIsMissing) {
   const StudyInput study = small_study(equal_devices(8, 1e9, 1e6, 0, 100'000));
   for (const std::string& name : kOnDevices) {
@@ -184,7 +211,6 @@ TEST(Systems, SayWhatMemoryIsMissing) {
   }
 }
 
-// A device of every replica can be missed as long as another one holds the same.
 // Idle power all the time; what work adds while the busiest of interface and processor is taken.
 TEST(ServerEnergy, HasAClosedForm) {
   StudyInput study = small_study(equal_devices(4, 1e9, 1e6));
@@ -270,6 +296,22 @@ TEST(PeerLinks, NoneLeavesOneDevice) {
   EXPECT_NE(report.why.find("fleet.peer_links"), std::string::npos) << report.why;
 }
 
+// Devices that are not used take their power at rest all the same.
+TEST(PeerLinks, WhoIsLeftOutIdles) {
+  StudyInput study = small_study(equal_devices(4, 1e9, 1e9));
+  for (fleet::DeviceProfile& device : study.devices) {
+    device.power_compute = device.power_radio = Watts(0);
+    device.power_idle = Watts(3);
+  }
+  study.peer_links = PeerLinks::none;
+  for (const std::string& name : kOnDevices) {
+    const SystemReport report = run(name, study);
+    ASSERT_EQ(report.devices_used, 1) << name;
+    EXPECT_DOUBLE_EQ(report.energy.value(), 4 * 3 * report.step.value()) << name;
+  }
+}
+
+// A device of every replica can be missed as long as another one holds the same.
 TEST(Losses, CopiesCarryOnAndSingleCopiesDoNot) {
   StudyInput study = small_study(equal_devices(4, 1e7, 1e7), 8);
   study.loss = {.devices = 1, .progress = 0.5, .seed = 0};
@@ -287,16 +329,36 @@ TEST(Losses, CopiesCarryOnAndSingleCopiesDoNot) {
 }
 
 // Half of two equal replicas lost half-way: a quarter of the batch is done again and a quarter has still to be done, by
-// one device instead of two.
-TEST(Losses, DataParallelismHasAClosedForm) {
+// one device instead of two. The same for replicas of a pipeline's only stage.
+TEST(Losses, TwoReplicasHaveAClosedForm) {
   StudyInput study = small_study(equal_devices(2, 1e6, 1e12), 8);
   study.loss = {.devices = 1, .progress = 0.5, .seed = 0};
   const Workload w = workload_of(study);
   const double alone_s = w.step_flops() / 1e6;
-  const SystemReport report = run("data-parallel", study);
-  // Left after the loss: 3/4 of the batch by one device; undisturbed: half of the step of two.
-  const double expected_s = study.detection.value() + 0.75 * alone_s - 0.25 * alone_s;
-  EXPECT_NEAR(report.recovery.value(), expected_s, 0.01 * expected_s);
+  for (const char* name : {"data-parallel", "swarm"}) {
+    const SystemReport report = run(name, study);
+    // Left after the loss: 3/4 of the batch by one device; undisturbed: half of the step of two.
+    const double expected_s = study.detection.value() + 0.75 * alone_s - 0.25 * alone_s;
+    EXPECT_NEAR(report.recovery.value(), expected_s, 0.01 * expected_s) << name << ": " << report.layout;
+  }
+}
+
+// Nobody does anything about a loss before it is noticed.
+TEST(Losses, AreNoticedAfterTheTimeOfDetection) {
+  StudyInput study = small_study(equal_devices(4, 1e7, 1e7), 8);
+  study.loss = {.devices = 1, .progress = 0.5, .seed = 0};
+  for (const std::string& name : kOnDevices) {
+    study.detection = Seconds(0.25);
+    const SystemReport soon = run(name, study);
+    study.detection = Seconds(0.75);
+    const SystemReport late = run(name, study);
+    ASSERT_TRUE(soon.feasible) << name;
+    if (std::isinf(soon.recovery.value())) continue;
+    EXPECT_NEAR((late.recovery - soon.recovery).value(), 0.5, 1e-9) << name;
+  }
+  const SystemReport report = run("cleave", study);
+  ASSERT_FALSE(report.losses.empty());
+  for (const auto& [type, loss] : report.losses) EXPECT_NEAR(loss.detection.value(), 0.75, 1e-9) << type;
 }
 
 TEST(Losses, CleaveLosesNoMoreThanItsBlocks) {
