@@ -24,7 +24,8 @@ TEST(DrawChurn, DevicesLeaveAndJoinInTurnsBeforeTheHorizon) {
   const ChurnTrace trace = draw_churn(model, 200, horizon);
   std::map<DeviceId, Seconds> since;
   std::map<DeviceId, bool> away;
-  double sessions = 0, absences = 0;
+  std::map<DeviceId, double> session;           // a device's last
+  double sessions = 0, absences = 0, both = 0;  // and of each absence times the session before it
   std::int64_t left = 0, joined = 0;
   Seconds before{0};
   for (const ChurnEvent& event : trace) {
@@ -35,11 +36,13 @@ TEST(DrawChurn, DevicesLeaveAndJoinInTurnsBeforeTheHorizon) {
     if (event.kind == ChurnKind::leave) {
       EXPECT_FALSE(away[event.device]);
       sessions += took;
+      session[event.device] = took;
       ++left;
     } else {
       ASSERT_EQ(event.kind, ChurnKind::join);
       EXPECT_TRUE(away[event.device]);
       absences += took;
+      both += took * session[event.device];
       ++joined;
     }
     away[event.device] = event.kind == ChurnKind::leave;
@@ -50,6 +53,8 @@ TEST(DrawChurn, DevicesLeaveAndJoinInTurnsBeforeTheHorizon) {
   ASSERT_GT(left, 19'000);
   EXPECT_NEAR(sessions / static_cast<double>(left), 300, 300 * 0.03);
   EXPECT_NEAR(absences / static_cast<double>(joined), 100, 100 * 0.03);
+  // How long somebody stays says nothing about how long he is away: were it the same draw, this would be twice as much.
+  EXPECT_NEAR(both / static_cast<double>(joined), 300 * 100, 300 * 100 * 0.1);
 }
 
 TEST(DrawChurn, ADevicesEventsDependOnTheSeedAndItselfAlone) {
