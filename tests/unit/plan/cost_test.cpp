@@ -116,5 +116,33 @@ TEST(Cost, ResidentBytes) {
             100 * (2 * kBlockK * 2 + 2) + 40 * 60 * 4);
 }
 
+// Of several instances two are in memory: the one that is computed and the one that travels.
+TEST(Cost, TwoInstancesAreInMemory) {
+  Work work = gemm_work(30, 20, 768, DType::f32);
+  const Bytes one = resident_bytes(work, boxed({0, 30, 0, 20, 0, 768}));
+  EXPECT_EQ(one.value(), (30 + 20) * 768 * 4 + 30 * 20 * 4);
+  work.instances = 2;
+  EXPECT_EQ(resident_bytes(work, boxed({0, 30, 0, 20, 0, 768})), one * 2);
+  work.instances = 9;
+  EXPECT_EQ(resident_bytes(work, boxed({0, 30, 0, 20, 0, 768})), one * 2);
+}
+
+// A kernel takes as long as its FLOP or its traffic, whichever is longer.
+TEST(Cost, KernelsComputeOrMoveWhicheverIsLonger) {
+  model::Operation kernel;
+  kernel.kind = model::OpKind::gelu;
+  kernel.in = {{TensorId(0), 0, 10, 0, 20}};
+  kernel.out = {{TensorId(1), 0, 10, 0, 20}};
+  const double flops = model::flops_of(kernel).value();
+  ASSERT_GT(flops, 0);
+  fleet::ServerProfile server;
+  server.compute = FlopsPerSecond(1e12);
+  server.memory_bandwidth = BytesPerSecond(100);
+  EXPECT_DOUBLE_EQ(kernel_time(kernel, server).value(), 10 * 20 * 8 / 100.0);
+  server.compute = FlopsPerSecond(1);
+  server.memory_bandwidth = BytesPerSecond(1e12);
+  EXPECT_DOUBLE_EQ(kernel_time(kernel, server).value(), flops);
+}
+
 }  // namespace
 }  // namespace cleave::plan

@@ -4,10 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <map>
 
 #include "cleave/base/error.hpp"
 #include "cleave/plan/bound.hpp"
 #include "fleets.hpp"
+#include "order.hpp"
 
 namespace cleave::plan {
 namespace {
@@ -167,6 +171,91 @@ TEST(Replan, CoversWhatWasLostUnderLoad) {
   const std::vector<TaskletPlan> again = replan(work, lost, devices, {});
   expect_legal(work, lost, again, devices);
   for (const TaskletPlan& t : again) EXPECT_NE(t.device, devices[5].profile.id);
+}
+
+// Five blocks that cannot be cut, lost with others: two devices alike take turns, whichever of their resources they
+// take longest.
+TEST(Replan, WhoHasTakenABlockIsBusyWithIt) {
+  const Work work =
+      attention_work(WorkKind::attention_forward, {.batch = 1, .seq = 64, .n_head = 8, .n_kv_head = 8, .head_dim = 32});
+  std::vector<TaskletPlan> lost;
+  for (std::int64_t pair = 0; pair < 5; ++pair) {
+    TaskletPlan piece = whole_piece(work);
+    piece.pairs = {pair, pair + 1};
+    lost.push_back(piece);
+  }
+  constexpr double kSlow = 1e4, kQuick = 1e14;
+  for (const auto& [compute, down, up] :
+       {std::array{kSlow, kQuick, kQuick}, {kQuick, kSlow, kQuick}, {kQuick, kQuick, kSlow}}) {
+    std::map<std::int64_t, int> count;
+    for (const TaskletPlan& t :
+         replan(work, lost,
+                std::vector{device(0, compute, 1'000'000, down, up), device(1, compute, 1'000'000, down, up)}, {}))
+      ++count[t.device.value];
+    EXPECT_EQ(std::abs(count[0] - count[1]), 1) << compute << " " << down << " " << up;
+  }
+}
+
+// One device that holds a part of its piece at a time: a tasklet's time counts those before it.
+TEST(Plan, TaskletsOfADeviceFollowEachOther) {
+  const Work work = gemm_work(400, 300, 500);
+  constexpr double kSlow = 1e4, kQuick = 1e14;
+  for (const auto& [compute, down, up] :
+       {std::array{kSlow, kQuick, kQuick}, {kQuick, kSlow, kQuick}, {kQuick, kQuick, kSlow}}) {
+    const std::vector<DeviceState> one{device(0, compute, 60'000, down, up)};
+    const OperationPlan plan = plan_operation(work, one, {.partition = Partition::equal, .server = {}});
+    ASSERT_GT(plan.tasklets.size(), 3U);
+    double taken = 0;
+    for (const TaskletPlan& t : plan.tasklets) {
+      taken += std::max({volume_of(work, t).flops.value() / compute, static_cast<double>(t.bytes_down.value()) / down,
+                         static_cast<double>(t.bytes_up.value()) / up});
+      EXPECT_GE(t.time.value(), taken * (1 - 1e-9));
+    }
+  }
+}
+
+// A plan is busy for as long as its busiest resource, the server's interface among them, and names it.
+TEST(Plan, NamesItsBusiestResource) {
+  const Work work = gemm_work(512, 384, 1000);
+  const auto plan_with = [&](const DeviceState& one, double out, double in) {
+    fleet::ServerProfile server;
+    server.nic_out = BytesPerSecond(out);
+    server.nic_in = BytesPerSecond(in);
+    std::vector<DeviceState> devices{one, one};
+    devices[1].profile.id = DeviceId(1);
+    return plan_operation(work, devices, {.partition = Partition::equal, .server = server});
+  };
+  constexpr double kSlow = 1e5, kQuick = 1e12;
+  const DeviceState quick = device(0, kQuick, 1'000'000'000, kQuick, kQuick);
+  const OperationPlan out = plan_with(quick, kSlow, kQuick), in = plan_with(quick, kQuick, kSlow);
+  EXPECT_EQ(out.bottleneck, Bottleneck::server_out);
+  EXPECT_DOUBLE_EQ(out.busy.value(), static_cast<double>(out.bytes_down.value()) / kSlow);
+  EXPECT_EQ(in.bottleneck, Bottleneck::server_in);
+  EXPECT_DOUBLE_EQ(in.busy.value(), static_cast<double>(in.bytes_up.value()) / kSlow);
+  const OperationPlan down = plan_with(device(0, kQuick, 1'000'000'000, kSlow, kQuick), kQuick, kQuick);
+  EXPECT_EQ(down.bottleneck, Bottleneck::downlink);
+  EXPECT_DOUBLE_EQ(down.busy.value(), static_cast<double>(down.tasklets[0].bytes_down.value()) / kSlow);
+  const OperationPlan up = plan_with(device(0, kQuick, 1'000'000'000, kQuick, kSlow), kQuick, kQuick);
+  EXPECT_EQ(up.bottleneck, Bottleneck::uplink);
+  EXPECT_DOUBLE_EQ(up.busy.value(), static_cast<double>(up.tasklets[0].bytes_up.value()) / kSlow);
+  const OperationPlan slow = plan_with(device(0, kSlow, 1'000'000'000, kQuick, kQuick), kQuick, kQuick);
+  EXPECT_EQ(slow.bottleneck, Bottleneck::compute);
+  EXPECT_DOUBLE_EQ(slow.busy.value(), 512.0 * 384 * 1000 / kSlow);
+}
+
+// Panels below the limit that together reach it, in either direction, are no single message.
+TEST(Plan, ASingleMessageHasItsLimitEachWay) {
+  const Bytes half = kMaxMessage / 2;
+  for (const bool upwards : {false, true}) {
+    std::vector<Panel> panels(2);
+    for (Panel& panel : panels) (upwards ? panel.up : panel.down) = half;
+    EXPECT_TRUE(messages_fit(panels, {.single_message = false})) << upwards;
+    EXPECT_FALSE(messages_fit(panels, {.single_message = true})) << upwards;
+    (upwards ? panels[0].up : panels[0].down) -= Bytes(1);
+    EXPECT_TRUE(messages_fit(panels, {.single_message = true})) << upwards;
+    (upwards ? panels[0].up : panels[0].down) = kMaxMessage;
+    EXPECT_FALSE(messages_fit(panels, {.single_message = false})) << upwards;
+  }
 }
 
 }  // namespace
