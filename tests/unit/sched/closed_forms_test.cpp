@@ -156,6 +156,30 @@ TEST(ClosedForms, ScheduledOperationTakesItsPlannedTime) {
   EXPECT_NEAR(report.time.value(), report.operations[0].planned.value(), kNanosecond);
 }
 
+// Each resource takes its power while it is busy, and the device its own all the time.
+TEST(ClosedForms, Energy) {
+  fleet::DeviceProfile profile = device(0, 1e9, 1e6, 1e6);
+  profile.power_compute = Watts(7);
+  profile.power_radio = Watts(3);
+  profile.power_idle = Watts(2);
+  const Usage usage{.down = Seconds(5), .compute = Seconds(11), .up = Seconds(13)};
+  EXPECT_DOUBLE_EQ(energy_of(profile, usage, Seconds(20)).value(), 7 * 11 + 3 * (5 + 13) + 2 * 20);
+}
+
+// Of a step that is like the one before, energy is as much again: what was used before is not counted twice.
+TEST(ClosedForms, EachStepHasItsOwnEnergy) {
+  const model::StepGraph graph = graph_of({gemm(0, {100, 60, 500})});
+  for (const bool radio : {false, true}) {
+    fleet::DeviceProfile profile = device(0, 1e9, 2e6, 5e5);
+    (radio ? profile.power_radio : profile.power_compute) = Watts(3);
+    SimulatedFleet fleet({profile}, wide_server(), DType::f32);
+    Scheduler scheduler(fleet, options_of());
+    const Joules first = scheduler.run(graph).energy, second = scheduler.run(graph).energy;
+    EXPECT_GT(first.value(), 0);
+    EXPECT_NEAR(second.value(), first.value(), 1e-9 * first.value());
+  }
+}
+
 TEST(Conservation, BytesAndBusyTimes) {
   for (const std::uint64_t seed : {1U, 2U, 3U}) {
     const model::StepGraph graph = random_graph(30, seed);

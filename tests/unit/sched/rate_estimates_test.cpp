@@ -61,5 +61,23 @@ TEST(RateEstimates, NobodyIsLearnedOfThatIsNotKnown) {
   EXPECT_EQ(estimates.version(), 0U);
 }
 
+// Work in hand takes twice as long where each resource turns out to be half as fast.
+TEST(RateEstimates, WorkInHandIsCountedAtTheLearnedRates) {
+  RateEstimates estimates;
+  estimates.know(declared());
+  Measured half = answer(0.5, true);
+  half.compute = half.up = Seconds(2);
+  for (int i = 0; i < 20; ++i) estimates.observe(DeviceId(4), half);
+  estimates.renew(true);
+  std::vector<plan::DeviceState> devices{{declared(), Seconds(1), Seconds(2), Seconds(3)}};
+  estimates.apply(devices);
+  EXPECT_DOUBLE_EQ(devices.front().profile.downlink.value(), 0.5e6);
+  EXPECT_DOUBLE_EQ(devices.front().profile.compute.value(), 0.5e9);
+  EXPECT_DOUBLE_EQ(devices.front().profile.uplink.value(), 2.5e5);
+  EXPECT_DOUBLE_EQ(devices.front().down_busy.value(), 2);
+  EXPECT_DOUBLE_EQ(devices.front().compute_busy.value(), 4);
+  EXPECT_DOUBLE_EQ(devices.front().up_busy.value(), 6);
+}
+
 }  // namespace
 }  // namespace cleave::sched

@@ -1,6 +1,7 @@
 // What a loss of devices adds to the operations that it hits, by the same operations left alone.
 #include "cleave/plan/cost.hpp"
 #include "graphs.hpp"
+#include "recovery/losses.hpp"
 
 namespace cleave::sched {
 namespace {
@@ -75,6 +76,134 @@ TEST(Recovery, LoadsCountWhatIsAheadAndWhatIsUnderWay) {
   EXPECT_NEAR(fleet.devices_ahead_of({0, 0})[0].up_busy.value(), 0, 1e-9);
   EXPECT_NEAR(fleet.devices_ahead_of({0, 2})[0].up_busy.value(), up.value(), 1e-9);
   EXPECT_NEAR(fleet.devices_ahead_of({1, 0})[0].up_busy.value(), 2 * up.value(), 1e-9);
+}
+
+// Operands are not sent for longer than the loss is known of; the rest of the time blocks are computed.
+TEST(Losses, ResendingIsAPartOfTheTimeSinceTheLoss) {
+  Losses losses;
+  const int loss = losses.open(OpId(1), "op", Seconds(10), Seconds(0.5), 1, 2);
+  losses.answered(loss, Seconds(12), Seconds(5));
+  EXPECT_EQ(losses.all().front().resending, Seconds(2));
+  EXPECT_EQ(losses.all().front().recomputing, Seconds(0));
+  losses.answered(loss, Seconds(16), Seconds(3));
+  EXPECT_EQ(losses.all().front().resending, Seconds(3));
+  EXPECT_EQ(losses.all().front().recomputing, Seconds(3));
+  EXPECT_EQ(losses.all().front().detection, Seconds(0.5));
+}
+
+// Of devices that are missed at one moment the one that was silent for longest counts, whichever is told of last.
+TEST(Recovery, DetectionIsTheLongestSilence) {
+  for (const std::int64_t first : {0, 1}) {
+    const Seconds at(2.0);
+    SimulatedFleet fleet({device(0, 1e9, 1e6, 1e6), device(1, 1e9, 1e6, 1e6), device(2, 1e9, 1e6, 1e6)}, wide_server(),
+                         DType::f32,
+                         {{at - Seconds(0.5), DeviceId(0), fleet::ChurnKind::hang, 1},
+                          {at, DeviceId(first), fleet::ChurnKind::leave, 1},
+                          {at, DeviceId(1 - first), fleet::ChurnKind::leave, 1}});
+    const StepReport report = Scheduler(fleet, options_of()).run(graph_of({gemm(0, {4000, 3000, 500})}));
+    ASSERT_EQ(report.losses.size(), 1U);
+    EXPECT_EQ(report.losses[0].devices, 2);
+    EXPECT_NEAR(report.losses[0].detection.value(), 0.5, 1e-9);
+  }
+}
+
+// A slow device is lost, and a quick one has made its block again long before the slow one would have answered: nothing
+// was added to the operation.
+TEST(Recovery, WhatWouldHaveTakenLongerAddsNothing) {
+  SimulatedFleet fleet({device(0, 1e12, 1e5, 1e6), device(1, 1e12, 1e8, 1e8)}, wide_server(), DType::f32,
+                       {{Seconds(1), DeviceId(0), fleet::ChurnKind::leave, 1}});
+  const StepReport report =
+      Scheduler(fleet, options_of(plan::Partition::equal)).run(graph_of({gemm(0, {1000, 1000, 500})}));
+  ASSERT_EQ(report.losses.size(), 1U);
+  EXPECT_LT(report.time.value(), 5);
+  EXPECT_EQ(report.recovery, Seconds(0));
+  EXPECT_EQ(report.losses[0].added, Seconds(0));
+}
+
+/// Loses the answers of devices to an operation, so many of them.
+class LosesAnswers final : public ForwardingFleet<> {
+ public:
+  LosesAnswers(Fleet& fleet, OpId of, std::int64_t count) : ForwardingFleet(fleet), of_(of), left_(count) {}
+  Event next_event(Seconds deadline) override {
+    Event event = ForwardingFleet::next_event(deadline);
+    if (event.kind == EventKind::done && event.op == of_ && event.device != kServerDevice && left_-- > 0)
+      event.kind = EventKind::lost;
+    return event;
+  }
+
+ private:
+  OpId of_;
+  std::int64_t left_;
+};
+
+std::vector<fleet::DeviceProfile> alike(std::int64_t count) {
+  std::vector<fleet::DeviceProfile> devices;
+  for (std::int64_t id = 0; id < count; ++id) devices.push_back(device(id, 1e9, 1e6, 1e6));
+  return devices;
+}
+
+// One block whose answer never comes: the server makes it after eight losses, however many devices could be asked.
+TEST(Recovery, TheServerMakesWhatIsLostOverAndOver) {
+  const model::StepGraph graph = graph_of({attention(0, {1, 32, 1, 1, 8})});
+  SimulatedFleet behind(alike(40), wide_server(), DType::f32);
+  LosesAnswers fleet(behind, OpId(0), 1'000'000);
+  const StepReport report = Scheduler(fleet, options_of()).run(graph);
+  EXPECT_EQ(report.lost, 8);
+  EXPECT_EQ(report.devices, 0);
+}
+
+// The only device fails three times in a row and would be left out for a minute: there is nobody else, so it is asked
+// all the same.
+TEST(Recovery, WhereAllFailNobodyIsLeftOut) {
+  const model::StepGraph graph = graph_of({attention(0, {1, 32, 1, 1, 8}), attention(1, {1, 32, 1, 1, 8}, {0})});
+  SimulatedFleet behind(alike(1), wide_server(), DType::f32);
+  LosesAnswers fleet(behind, OpId(0), 3);
+  const StepReport report = Scheduler(fleet, options_of()).run(graph);
+  EXPECT_EQ(report.lost, 3);
+  EXPECT_EQ(report.devices, 1);
+}
+
+TEST(Reports, PartsAddUp) {
+  const auto count = [](std::int64_t by) {
+    StepReport report;
+    report.time = Seconds(1 * static_cast<double>(by));
+    report.bytes_down = Bytes(2 * by);
+    report.bytes_up = Bytes(3 * by);
+    report.tasklets = 4 * by;
+    report.lost = 5 * by;
+    report.redone = 6 * by;
+    report.rejected = 7 * by;
+    report.copies = 8 * by;
+    report.late = 9 * by;
+    report.server_sums = 10 * by;
+    report.recovery = Seconds(11 * static_cast<double>(by));
+    report.planning = Seconds(12 * static_cast<double>(by));
+    report.energy = Joules(13 * static_cast<double>(by));
+    report.operations.resize(static_cast<std::size_t>(by));
+    report.losses.resize(static_cast<std::size_t>(by));
+    return report;
+  };
+  for (const bool part : {false, true}) {
+    StepReport sum = count(1);
+    part ? add_part(sum, count(2)) : add_abandoned(sum, count(2));
+    const StepReport all = count(3);
+    EXPECT_EQ(sum.bytes_down, all.bytes_down);
+    EXPECT_EQ(sum.bytes_up, all.bytes_up);
+    EXPECT_EQ(sum.tasklets, all.tasklets);
+    EXPECT_EQ(sum.lost, all.lost);
+    EXPECT_EQ(sum.redone, all.redone);
+    EXPECT_EQ(sum.rejected, all.rejected);
+    EXPECT_EQ(sum.copies, all.copies);
+    EXPECT_EQ(sum.late, all.late);
+    EXPECT_EQ(sum.server_sums, all.server_sums);
+    EXPECT_EQ(sum.recovery, all.recovery);
+    EXPECT_EQ(sum.planning, all.planning);
+    // A part is within the step's time; an attempt that was given up is not.
+    EXPECT_EQ(sum.time, part ? Seconds(1) : all.time);
+    EXPECT_EQ(sum.energy, part ? Joules(13) : all.energy);
+    EXPECT_EQ(sum.operations.size(), part ? 3U : 1U);
+    EXPECT_EQ(sum.losses.size(), part ? 3U : 1U);
+  }
 }
 
 }  // namespace

@@ -1,9 +1,12 @@
 // The scheduler against fleets that answer out of order, leave, come back, lose messages and lie: each block once.
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "cleave/base/error.hpp"
 #include "graphs.hpp"
+#include "share.hpp"
+#include "urgency.hpp"
 
 namespace cleave::sched {
 namespace {
@@ -230,6 +233,33 @@ TEST(Impossible, ABlockThatFitsNowhereIsTheInputsFault) {
 }
 
 // Links are the limit: two products, each on half of the fleet, move fewer bytes than one after the other on all of it.
+// Whoever is waited for is as urgent as who waits for it.
+TEST(Urgency, IsThatOfTheMostUrgentThatWaits) {
+  using enum model::Phase;
+  const model::StepGraph graph =
+      graph_of({gemm(0, {1, 1, 1}, {}, weight_gradient), gemm(1, {1, 1, 1}, {0}, update),
+                gemm(2, {1, 1, 1}, {0}, weight_gradient), gemm(3, {1, 1, 1}, {2}, input_gradient),
+                gemm(4, {1, 1, 1}, {3}, weight_gradient), gemm(5, {1, 1, 1}, {4}, update)});
+  EXPECT_EQ(urgencies(graph), (std::vector<int>{0, 2, 0, 0, 1, 2}));
+}
+
+// Two products, one four times as large: each has as much of the fleet as lets both end at about the same time.
+TEST(ReadySet, SharesOfTheFleetFollowWhatOperationsNeed) {
+  std::vector<plan::DeviceState> devices;
+  for (const fleet::DeviceProfile& profile : edge_devices(64, {0, 0})) devices.push_back({profile, {}, {}, {}});
+  std::vector<plan::Work> works(2);
+  works[0].gemm = {4096, 4096, 16384};
+  works[1].gemm = {4096, 4096, 4096};
+  const plan::PlanOptions options = options_of().plan;
+  const plan::OperationPlan first = plan::plan_operation(works[0], devices, options),
+                            second = plan::plan_operation(works[1], devices, options);
+  const std::vector<plan::OperationPlan> shared =
+      share_fleet(works, std::vector<const plan::OperationPlan*>{&first, &second}, devices, options);
+  ASSERT_EQ(shared.size(), 2U);
+  EXPECT_LT(shared[0].time.value(), 1.4 * shared[1].time.value());
+  EXPECT_LT(shared[1].time.value(), 1.4 * shared[0].time.value());
+}
+
 TEST(ReadySet, OperationsReadyAtOnceShareTheFleet) {
   const model::StepGraph both = graph_of({gemm(0, {2000, 2000, 700}), gemm(1, {2000, 2000, 700})});
   const model::StepGraph chained = graph_of({gemm(0, {2000, 2000, 700}), gemm(1, {2000, 2000, 700}, {0})});
@@ -243,22 +273,6 @@ TEST(ReadySet, OperationsReadyAtOnceShareTheFleet) {
   const StepReport serial = Scheduler(apart, options_of()).run(chained);
   EXPECT_LT(shared.bytes_down.value(), 0.9 * static_cast<double>(serial.bytes_down.value()));
   EXPECT_LT(shared.time.value(), 0.9 * serial.time.value());
-}
-
-TEST(StepBound, IsBelowEveryRun) {
-  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
-    const model::StepGraph graph = random_graph(25, seed);
-    const std::vector<fleet::DeviceProfile> devices = mixed_devices(1 + static_cast<std::int64_t>(seed % 7), seed);
-    std::vector<plan::DeviceState> states;
-    for (const fleet::DeviceProfile& profile : devices) states.push_back({profile, {}, {}, {}});
-    const Seconds bound = step_lower_bound(graph, states, options_of());
-    for (const plan::Partition partition : {plan::Partition::automatic, plan::Partition::grid, plan::Partition::rows}) {
-      SimulatedFleet fleet(devices, wide_server(), DType::f32);
-      const StepReport report = Scheduler(fleet, options_of(partition)).run(graph);
-      EXPECT_GE(report.time.value(), bound.value() * (1 - 1e-9)) << "seed " << seed;
-    }
-    EXPECT_GT(bound.value(), 0);
-  }
 }
 
 }  // namespace

@@ -98,6 +98,26 @@ TEST_F(SimulatedFleetTest, AHangIsNoticedByTheMissingHeartbeat) {
   EXPECT_TRUE(fleet.devices().empty());
 }
 
+// It is back before it was missed, so what it held is lost then; and when it hangs again, that is missed after a whole
+// second.
+TEST_F(SimulatedFleetTest, WhoHangsAndComesBackHasLostWhatItHeld) {
+  const Seconds hangs = time_alone() / 2, returns = hangs + Seconds(0.5), again = hangs + Seconds(0.75);
+  SimulatedFleet fleet = fleet_of(1, {{hangs, DeviceId(0), ChurnKind::hang, 1},
+                                      {returns, DeviceId(0), ChurnKind::join, 1},
+                                      {again, DeviceId(0), ChurnKind::hang, 1}});
+  fleet.begin_step(graph_);
+  fleet.submit(block(0, DeviceId(0)));
+  const Event lost = fleet.next_event(kLong), back = fleet.next_event(kLong), missed = fleet.next_event(kLong);
+  EXPECT_EQ(lost.kind, EventKind::left);
+  EXPECT_EQ(lost.at, returns);
+  EXPECT_NEAR(lost.unnoticed.value(), 0.5, 1e-9);
+  EXPECT_EQ(back.kind, EventKind::joined);
+  EXPECT_EQ(back.at, returns);
+  EXPECT_EQ(missed.kind, EventKind::left);
+  EXPECT_NEAR((missed.at - again).value(), 1.0, 1e-9);
+  EXPECT_NEAR(missed.unnoticed.value(), 1.0, 1e-9);
+}
+
 TEST_F(SimulatedFleetTest, ASlowDeviceTakesLongerThanItDeclares) {
   SimulatedFleet fleet = fleet_of(1, {{Seconds(0), DeviceId(0), ChurnKind::slow, 0.25}});
   fleet.begin_step(graph_);

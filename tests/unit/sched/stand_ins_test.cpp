@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <set>
 
@@ -289,6 +290,23 @@ TEST(DealSequences, EachPartGetsItsNumberSpreadOverAll) {
   ASSERT_EQ(who.size(), 9U);
   for (std::size_t k = 0; k < shares.size(); ++k) EXPECT_EQ(std::count(who.begin(), who.end(), k), shares[k]) << k;
   EXPECT_EQ(std::count(who.begin(), who.begin() + 5, 0U), 3) << "about two of three anywhere";
+}
+
+// Whoever stands in for an owner takes the memory that the plan reserved for the owner.
+TEST_F(StandIns, TakeTheMemoryThatWasPlanned) {
+  const std::optional<plan::StagePlan> found = plan::find_stages(work, devices_of(40, 1), {.server = kWide});
+  ASSERT_TRUE(found);
+  const plan::StagePlan& plan = *found;
+  std::int64_t replicas = 0;
+  for (const plan::GradientOwner& owner : plan.owners) {
+    const plan::Stage& stage = plan.stages[static_cast<std::size_t>(owner.stage)];
+    const plan::StageCost of(work, stage.first, stage.end, plan.chunk);
+    const plan::OwnerCost needs = plan::owner_cost(work, of, owner.slices, plan.chunk);
+    EXPECT_EQ(stages::owner_memory(work, needs, owner.replica), owner.memory) << owner.device.value;
+    replicas += owner.replica ? 1 : 0;
+  }
+  EXPECT_GT(replicas, 0);
+  EXPECT_LT(replicas, std::ssize(plan.owners));
 }
 
 TEST_F(StandIns, AHelperHasRoomAndIsThereInTime) {

@@ -95,6 +95,19 @@ TEST(Stragglers, LateBlocksAreAskedOfOthers) {
   EXPECT_GT(Scheduler(without, options_that(false, false)).run(graph).time.value(), 8 * undisturbed.value());
 }
 
+// One block that everybody is late with is under way to three devices at once, and to no more.
+TEST(Stragglers, ABlockIsAskedOfThreeDevicesAtMost) {
+  std::vector<fleet::DeviceProfile> devices;
+  fleet::ChurnTrace churn;
+  for (std::int64_t id = 0; id < 8; ++id) {
+    devices.push_back(device(id, 1e9, 1e6, 1e6));
+    churn.push_back({Seconds(0), DeviceId(id), fleet::ChurnKind::slow, 1e-3});
+  }
+  SimulatedFleet fleet(devices, wide_server(), DType::f32, churn);
+  const StepReport report = Scheduler(fleet, options_that(false)).run(graph_of({attention(0, {1, 32, 1, 1, 8})}));
+  EXPECT_EQ(report.copies, 2);
+}
+
 TEST(Stragglers, APunctualFleetIsAskedOnce) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     const model::StepGraph graph = random_graph(30, seed);
