@@ -361,6 +361,19 @@ TEST(Losses, AreNoticedAfterTheTimeOfDetection) {
   for (const auto& [type, loss] : report.losses) EXPECT_NEAR(loss.detection.value(), 0.75, 1e-9) << type;
 }
 
+// The floor holds for any layout, so no layout's bound is below it.
+TEST(Systems, TheBoundOfALayoutIsNoLessThanTheFloor) {
+  for (const double compute : {1e7, 1e11}) {
+    for (const std::int64_t devices : {1, 2, 8}) {
+      const SystemReport report = run("cleave", small_study(equal_devices(devices, compute, 1e6), 8));
+      ASSERT_TRUE(report.feasible) << report.why;
+      EXPECT_GT(report.floor.value(), 0);
+      EXPECT_GE(report.lower_bound, report.floor) << devices;
+      EXPECT_LE(report.lower_bound, report.step) << devices;
+    }
+  }
+}
+
 TEST(Losses, CleaveLosesNoMoreThanItsBlocks) {
   StudyInput study = small_study(equal_devices(8, 1e8, 1e6), 8);
   study.loss = {.devices = 1, .progress = 0.5, .seed = 0};
