@@ -60,9 +60,11 @@ std::span<const char> bytes_of(const Attribute& value) {
       value);
 }
 
-/// Properties of datasets: allocated at once, never filled, so that data goes to the file once.
+/// Properties of datasets: allocated at once, never filled, so that data goes to the file once; without the time of
+/// writing, so that the same values are the same bytes.
 Properties dataset_properties() {
   Properties properties(H5Pcreate(H5P_DATASET_CREATE));
+  H5Pset_obj_track_times(properties.get(), false);
   H5Pset_fill_time(properties.get(), H5D_FILL_TIME_NEVER);
   H5Pset_layout(properties.get(), H5D_CONTIGUOUS);
   return properties;
