@@ -54,7 +54,7 @@ class AllDescriptors {
 };
 
 TEST(SaveCheckpoint, WaitsForDescriptors) {
-  const fs::path folder = fs::path(testing::TempDir()) / "cleave-checkpointing-test";
+  const fs::path folder = fs::path(testing::TempDir()) / ("cleave-checkpointing-" + std::to_string(::getpid()));
   fs::create_directories(folder);
   const ParameterStore store = parameters();
   // The sanitizers take a descriptor to look at a type that they have not seen: they are shown the types of a failure.
