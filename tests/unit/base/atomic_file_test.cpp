@@ -1,13 +1,18 @@
 // A failed write leaves the old file whole and no temporary behind.
 #include "cleave/base/atomic_file.hpp"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 #include <sys/stat.h>
 
+#include <cerrno>
 #include <fstream>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include "cleave/base/durable.hpp"
 #include "cleave/base/error.hpp"
+#include "support/watched_sync.hpp"
 
 namespace cleave {
 namespace {
@@ -37,6 +42,54 @@ TEST_F(AtomicFile, KeepsTheOldOneWhenWritingFails) {
                EnvironmentError);
   EXPECT_EQ(read_file(folder_ / "a"), "one");
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
+}
+
+using testing_support::WatchedSync;
+using Synced = std::vector<std::pair<std::string, std::string>>;  // paths, and what the file held by then
+
+// When the power fails there is the old file or the new one, whole.
+TEST_F(AtomicFile, IsOnTheDiskBeforeItHasItsNameAndThenTheNameIs) {
+  replace_file(folder_ / "a", "one");
+  Synced synced;
+  const WatchedSync watched([&](const std::string& path) {
+    synced.emplace_back(path, read_file(folder_ / "a"));
+    return 0;
+  });
+  replace_file(folder_ / "a", "two");
+  EXPECT_THAT(synced, ::testing::ElementsAre(std::pair((folder_ / "a.tmp").string(), "one"),
+                                             std::pair(folder_.string(), "two")));
+}
+
+TEST_F(AtomicFile, WhatTheDiskDoesNotKeepIsNotTakenForWritten) {
+  replace_file(folder_ / "a", "one");
+  {
+    const WatchedSync watched([](const std::string& path) { return path.ends_with(".tmp") ? EIO : 0; });
+    EXPECT_THROW(replace_file(folder_ / "a", "two"), EnvironmentError);
+  }
+  EXPECT_EQ(read_file(folder_ / "a"), "one");
+  EXPECT_FALSE(fs::exists(folder_ / "a.tmp"));
+  {
+    const WatchedSync watched([&](const std::string& path) { return path == folder_.string() ? EIO : 0; });
+    EXPECT_THROW(replace_file(folder_ / "a", "two"), EnvironmentError);
+  }
+  // A file system that has nothing to sync a folder with.
+  const WatchedSync watched([&](const std::string& path) { return path == folder_.string() ? EINVAL : 0; });
+  EXPECT_NO_THROW(replace_file(folder_ / "a", "three"));
+  EXPECT_EQ(read_file(folder_ / "a"), "three");
+}
+
+TEST_F(AtomicFile, NamesOfFoldersAndSecondNamesAreOnTheDisk) {
+  replace_file(folder_ / "a", "one");
+  std::vector<std::string> synced;
+  const WatchedSync watched([&](const std::string& path) {
+    synced.push_back(path);
+    return 0;
+  });
+  make_folders(folder_ / "b" / "c");
+  EXPECT_THAT(synced, ::testing::ElementsAre(folder_.string(), (folder_ / "b").string()));
+  synced.clear();
+  link_or_copy(folder_ / "a", folder_ / "b" / "to");
+  EXPECT_THAT(synced, ::testing::ElementsAre((folder_ / "b").string()));
 }
 
 TEST_F(AtomicFile, MissingFolderIsAnEnvironmentError) {
