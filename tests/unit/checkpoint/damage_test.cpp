@@ -75,6 +75,20 @@ TEST_F(Damage, WithoutItsSealFlippedDataIsNoticedByItsOwnChecksum) {
   }
 }
 
+TEST_F(Damage, WithoutItsSealAFlippedStateIsNoticedByItsOwnChecksum) {
+  const std::string body = whole_.substr(0, whole_.size() - kSealBytes);
+  for (const auto& [name, value] : sample_snapshot().state) {
+    const auto* text = std::get_if<std::string>(&value);
+    if (text == nullptr || text->empty()) continue;  // numbers may lie elsewhere, too
+    std::string flipped = body;
+    const std::size_t begin = body.find(*text);
+    ASSERT_NE(begin, std::string::npos) << name;
+    flipped[begin] = static_cast<char>(flipped[begin] ^ 1);
+    store(path_, flipped);
+    EXPECT_THAT(input_error([&] { (void)read_header(path_); }), HasSubstr("/state/" + name + ": its checksum differs"));
+  }
+}
+
 TEST_F(Damage, MessageSaysWhatToDo) {
   whole_[whole_.size() / 2] ^= 1;
   store(path_, whole_);

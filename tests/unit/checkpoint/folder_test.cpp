@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "support/watched_sync.hpp"
 #include "temp_folder.hpp"
 
 namespace cleave::checkpoint {
@@ -89,6 +90,32 @@ TEST_F(CheckpointFolder, StepsThatAreTakenBackLeaveNothingToGoOnFrom) {
   EXPECT_THAT(steps(), ElementsAre(3, 2));
 }
 
+// Those that are set aside are none of the ones that are kept.
+TEST_F(CheckpointFolder, WhatIsTakenBackTakesNobodysPlace) {
+  for (const std::int64_t step : {1, 2, 3}) write(step);
+  Pruner pruner(folder_);
+  (void)pruner.set_aside_after(2);
+  write(4);
+  pruner.wrote(checkpoint_path(folder_, 4), 4);
+  EXPECT_THAT(pruner.prune(2), ElementsAre(folder_ / "checkpoint-1.h5"));
+  EXPECT_THAT(steps(), ElementsAre(4, 2));
+}
+
+// Steps that a liar had a part in do not come back when the power fails.
+TEST_F(CheckpointFolder, WhatIsTakenBackIsSoOnTheDisk) {
+  for (const std::int64_t step : {1, 2}) write(step);
+  std::vector<std::string> synced;
+  const testing_support::WatchedSync watched([&](const std::string& path) {
+    EXPECT_FALSE(fs::exists(checkpoint_path(folder_, 2)));
+    synced.push_back(path);
+    return 0;
+  });
+  (void)set_aside_after(folder_, 1);
+  EXPECT_THAT(synced, ElementsAre(folder_.string()));
+  (void)set_aside_after(folder_, 1);
+  EXPECT_THAT(synced, SizeIs(1));
+}
+
 TEST_F(CheckpointFolder, NoneAfterAVerdict) {
   for (const std::int64_t step : {1, 3, 5}) write(step);
   EXPECT_EQ(newest_whole_checkpoint(folder_, 4).found->step, 3);
@@ -151,11 +178,11 @@ TEST_F(CheckpointFolder, PruneKeepsWhatWasResumedFromAndWhatOthersPutThere) {
 }
 
 TEST_F(CheckpointFolder, ACheckpointWrittenAgainCountsOnce) {
-  write(2);
+  for (const std::int64_t step : {1, 2}) write(step);
   Pruner pruner(folder_);
   for (int times = 0; times < 3; ++times) pruner.wrote(checkpoint_path(folder_, 2), 2);
-  EXPECT_THAT(pruner.prune(1), IsEmpty());
-  EXPECT_THAT(steps(), ElementsAre(2));
+  EXPECT_THAT(pruner.prune(2), IsEmpty());
+  EXPECT_THAT(steps(), ElementsAre(2, 1));
 }
 
 }  // namespace

@@ -120,13 +120,14 @@ TEST_F(SnapshotFile, ListsEveryTensorOfAnotherModel) {
                                         {"transformer.wte.weight", {11, 5}, std::span(memory).first(55)},
                                         {"transformer.extra", {2}, std::span(memory).first(2)}},
                               .exp_avg = {{"transformer.h.0.ln_1.bias", {5}, std::span(memory).first(5)}},
-                              .exp_avg_sq = {}};
+                              .exp_avg_sq = {{"transformer.wte.weight", {5, 11}, std::span(memory).first(55)}}};
   const std::string text = input_error([&] { read_snapshot_into(path_, target); });
-  EXPECT_THAT(text,
-              AllOf(HasSubstr("checkpoint-7.h5: tensor transformer.wpe.weight is [3, 5], not [5, 3]"),
-                    HasSubstr("tensor transformer.extra [2] is missing"),
-                    HasSubstr("tensor transformer.h.0.ln_1.bias [5] is not part of the model"),
-                    HasSubstr("first moment of transformer.h.0.ln_1.bias [5] is missing"), HasSubstr("another model")));
+  EXPECT_THAT(text, AllOf(HasSubstr("checkpoint-7.h5: tensor transformer.wpe.weight is [3, 5], not [5, 3]"),
+                          HasSubstr("tensor transformer.extra [2] is missing"),
+                          HasSubstr("tensor transformer.h.0.ln_1.bias [5] is not part of the model"),
+                          HasSubstr("first moment of transformer.h.0.ln_1.bias [5] is missing"),
+                          HasSubstr("second moment of transformer.wte.weight is [11, 5], not [5, 11]"),
+                          HasSubstr("another model")));
 }
 
 TEST_F(SnapshotFile, RefusesWhatCannotBeStored) {

@@ -126,6 +126,7 @@ TEST(FixedBatches, RefusesSizesThatDoNotFit) {
   EXPECT_THROW(FixedBatches(0, 2, 2, {}, {}), InputError);
   EXPECT_THROW(FixedBatches(std::int64_t{1} << 32, std::int64_t{1} << 32, 1, {}, {}), InputError);
   EXPECT_THROW(FixedBatches(1, 1, 1, {-1}, {0}), InputError);
+  EXPECT_THROW(FixedBatches(1, 1, 1, {0}, {-1}), InputError);
 }
 
 TEST(Digest, ChangesWithEveryTokenAndNotWithTheWidthOfTheArray) {
