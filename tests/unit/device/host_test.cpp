@@ -193,16 +193,18 @@ TEST(DeviceHost, KeepsColumnsUntilTheyAreReleased) {
   comm::Header bring = gemm_header(0, n, k, 1, 0, DType::f32);
   bring.tasklet = TaskletId(2);
   bring.columns = comm::Columns::bring;
-  comm::TaskDraft draft = comm::begin_task(bring);
-  pack(draft.operands[1], DType::f32, numbers(24, 2));
-  server.send(comm::seal(std::move(draft)));
-  const auto use = [&](std::int64_t tasklet, std::int64_t brought_by, std::int64_t wide) {
-    comm::Header header = gemm_header(m, wide, k, 1, 0, DType::f32);
+  for (int times = 0; times < 2; ++times) {  // they come twice and are kept once
+    comm::TaskDraft draft = comm::begin_task(bring);
+    pack(draft.operands[1], DType::f32, numbers(24, 2));
+    server.send(comm::seal(std::move(draft)));
+  }
+  const auto use = [&](std::int64_t tasklet, std::int64_t brought_by, std::int64_t wide, DType wire = DType::f32) {
+    comm::Header header = gemm_header(m, wide, k, 1, 0, wire);
     header.tasklet = TaskletId(tasklet);
     header.columns = comm::Columns::kept;
     header.brought_by = TaskletId(brought_by);
     comm::TaskDraft task = comm::begin_task(header);
-    pack(task.operands[0], DType::f32, numbers(32, 1));
+    pack(task.operands[0], wire, numbers(32, 1));
     server.send(comm::seal(std::move(task)));
   };
   for (const std::int64_t tasklet : {3, 4}) {
@@ -238,6 +240,8 @@ TEST(DeviceHost, KeepsColumnsUntilTheyAreReleased) {
   use(6, 9, n);
   EXPECT_EQ(comm::decode(server.expect(Kind::refused))->reason, Reason::columns);
   use(7, 2, n - 1);
+  EXPECT_EQ(comm::decode(server.expect(Kind::refused))->reason, Reason::columns);
+  use(7, 2, n, DType::bf16);
   EXPECT_EQ(comm::decode(server.expect(Kind::refused))->reason, Reason::columns);
   server.send(comm::encode_release(TaskletId(2), DeviceId(0)));
   use(8, 2, n);

@@ -170,6 +170,35 @@ TEST_F(StageDeviceTest, PartialSumsTakeEightBytesWhereFourDoNotHoldThem) {
     ASSERT_EQ(halves[i], kernels::to_f16(static_cast<float>(static_cast<double>(integers[i]) * 0x1p-24))) << i;
 }
 
+// A task that comes twice is carried out once; what was never added is not taken away, in the next step either.
+TEST_F(StageDeviceTest, SumsHaveWhatWasAddedOnceAndNotTakenAway) {
+  StageDevice device(*table_, parallel_, Bytes(1 << 20));
+  const auto bytes_of = [](const comm::ResultDraft& draft) {
+    return std::vector<std::byte>(draft.outputs[0].begin(), draft.outputs[0].end());
+  };
+  std::vector<std::byte> payload = rows(1.0, 1);
+  const std::vector<std::byte> dy = rows(1e-3, 2);
+  payload.insert(payload.end(), dy.begin(), dy.end());
+  const auto task_of = [&](StageErrand errand, std::int64_t tasklet) {
+    comm::TaskView view = task({.errand = errand, .sequence = 0, .rows = kSeq}, payload);
+    view.header.tasklet = TaskletId(tasklet);
+    return view;
+  };
+  hold(device);
+  ASSERT_EQ(add(device, 0, 1e-3), Reason::none);
+  const std::int64_t added = last_;
+  const std::vector<std::byte> once = bytes_of(sums(device, true));
+  EXPECT_FALSE(execute(device, task_of(StageErrand::sum, added))) << "it came before";
+  EXPECT_EQ(bytes_of(sums(device, true)), once);
+  EXPECT_FALSE(execute(device, task_of(StageErrand::take_away, added + 1000))) << "nobody added it";
+  EXPECT_EQ(bytes_of(sums(device, true)), once);
+  EXPECT_FALSE(execute(device, task({.errand = StageErrand::begin}, {}, -1)));
+  hold(device);
+  ASSERT_EQ(add(device, 0, 1e-3), Reason::none);
+  EXPECT_FALSE(execute(device, task_of(StageErrand::take_away, added))) << "of the step before";
+  EXPECT_EQ(bytes_of(sums(device, true)), once);
+}
+
 // X of a sequence is here for its way back, when its way forward comes here too, since the device that had it is lost;
 // and when one of its visits is made again here, which another device has run.
 TEST_F(StageDeviceTest, OtherVisitsOfASequenceDoNotEndItsWayBack) {
@@ -212,7 +241,9 @@ TEST_F(StageDeviceTest, RefusesSumsThatItsMemoryDoesNotHold) {
 TEST_F(StageDeviceTest, RefusesAnotherWireType) {
   StageDevice device(*table_, parallel_, Bytes(1 << 20));
   hold(device);
-  comm::TaskView other = task({.errand = StageErrand::sum, .rows = kSeq}, rows(1, 1));
+  std::vector<std::byte> payload = rows(1, 1);  // as long as it is to be
+  payload.insert(payload.end(), payload.begin(), payload.end());
+  comm::TaskView other = task({.errand = StageErrand::sum, .rows = kSeq}, payload);
   other.header.wire = other.header.output = DType::bf16;
   EXPECT_EQ(std::get<Reason>(*execute(device, other)), Reason::malformed);
 }
