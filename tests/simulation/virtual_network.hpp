@@ -56,6 +56,8 @@ class VirtualNetwork final : public comm::Transport {
     }
   }
   [[nodiscard]] Seconds now() const { return clock_.now(); }
+  /// So many bytes of a rank the server takes in, it says.
+  [[nodiscard]] std::int64_t expected(int rank) const { return ranks_[static_cast<std::size_t>(rank)].expected; }
   /// Most bytes that lay unread before one rank at once, so far.
   [[nodiscard]] std::int64_t most_unread() const { return most_unread_; }
 
@@ -94,6 +96,7 @@ class VirtualNetwork final : public comm::Transport {
   }
   void interrupt() override {}
   [[nodiscard]] bool gone(int rank) const override { return ranks_[static_cast<std::size_t>(rank)].gone; }
+  void expect(int rank, std::int64_t bytes) override { at_rank(rank).expected = bytes; }
   void abandon(int rank) override { at_rank(rank).abandoned = true; }
   [[nodiscard]] std::int64_t bytes_pending(int rank) const override {
     std::int64_t bytes = 0;
@@ -108,6 +111,7 @@ class VirtualNetwork final : public comm::Transport {
     std::function<void(comm::Frame)> receiver;
     std::deque<comm::Frame> unread;
     bool reads = true, gone = false, abandoned = false;
+    std::int64_t expected = 0;
   };
   Rank& at_rank(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
   void pass_on(int rank, comm::Frame frame) {

@@ -4,8 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "cleave/base/version.hpp"
 #include "cleave/comm/handshake.hpp"
@@ -23,7 +26,8 @@ constexpr Seconds kPatience{0.15};
 // Two ranks with a device each, in virtual time. They greet, and are mute unless a test speaks for them.
 class ExchangeTest : public ::testing::Test {
  protected:
-  ExchangeTest() {
+  ExchangeTest() : ExchangeTest(Exchange::Packer{}) {}
+  explicit ExchangeTest(Exchange::Packer packer) {
     for (const int rank : {1, 2}) {
       network_.attach(rank, [this, rank](comm::Frame frame) {
         const auto header = comm::decode(frame);
@@ -34,7 +38,7 @@ class ExchangeTest : public ::testing::Test {
     }
     exchange_ = std::make_unique<Exchange>(network_, two_devices(),
                                            FleetTerms{.gemm_kernels = {}, .patience = kPatience, .real_time = &clock_},
-                                           Exchange::Packer{}, profile_);
+                                           std::move(packer), profile_);
   }
 
   static sched::StepSpec two_devices() {
@@ -108,6 +112,131 @@ TEST_F(ExchangeTest, ARankThatSaysFarewellUnaskedIsGone) {
   EXPECT_THAT(exchange_->take_returned(), IsEmpty());
   EXPECT_TRUE(exchange_->is_gone(DeviceId(1)));
   EXPECT_THAT(exchange_->say_goodbye(Seconds(1)), IsEmpty());
+}
+
+// Small products are asked for; tests answer for the ranks.
+class AskedExchangeTest : public ExchangeTest {
+ protected:
+  static Exchange::Packer packer() {
+    return {.pack = [](const sched::Tasklet& tasklet, int /*rank*/,
+                       const comm::MessagePart& /*part*/) { return zeros(comm::begin_task(header_of(tasklet))); },
+            .first_part = [](const sched::Tasklet& /*tasklet*/, Bytes /*room*/) { return comm::MessagePart{}; }};
+  }
+  AskedExchangeTest() : ExchangeTest(packer()) {}
+
+  static comm::Header header_of(const sched::Tasklet& tasklet) {
+    comm::Header header;
+    header.kind = comm::Kind::task;
+    header.tasklet = tasklet.id;
+    header.device = tasklet.piece.device;
+    header.op = OpId(0);
+    header.work = comm::Work::gemm;
+    header.gemm = {2, 2, 4, 1, 0};
+    header.panels = 1;
+    return header;
+  }
+  template <class Draft>
+  static comm::Frame zeros(Draft draft) {
+    std::fill(draft.frame.data() + comm::kHeaderBytes, draft.frame.data() + draft.frame.size(), std::byte{0});
+    return comm::seal(std::move(draft));
+  }
+  // To a device on rank 1 or 2.
+  sched::Tasklet ask(std::int64_t id, int rank) {
+    sched::Tasklet tasklet;
+    tasklet.id = TaskletId(id);
+    tasklet.op = OpId(0);
+    tasklet.piece.device = DeviceId(rank - 1);
+    exchange_->submit(tasklet);
+    EXPECT_FALSE(exchange_->next(Seconds(0.01)));
+    return tasklet;
+  }
+  static comm::Frame result_of(const sched::Tasklet& tasklet) {
+    return zeros(comm::begin_result(comm::result_header(header_of(tasklet))));
+  }
+  static comm::Frame refusal_of(const sched::Tasklet& tasklet, comm::Reason reason) {
+    return comm::encode_refused(tasklet.id, tasklet.piece.device, reason, "no");
+  }
+  // What comes of a message of a rank.
+  std::optional<Answer> told(int rank, comm::Frame frame) {
+    network_.deliver(rank, std::move(frame));
+    return exchange_->next(Seconds(0.01));
+  }
+};
+
+TEST_F(AskedExchangeTest, OnlyTheRankThatWasAskedAnswers) {
+  const sched::Tasklet tasklet = ask(7, 1);
+  EXPECT_FALSE(told(2, result_of(tasklet)));
+  EXPECT_FALSE(told(2, refusal_of(tasklet, comm::Reason::memory)));
+  EXPECT_FALSE(told(2, refusal_of(tasklet, comm::Reason::malformed)));
+  const std::optional<Answer> answer = told(1, result_of(tasklet));
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->kind, Answer::Kind::result);
+  EXPECT_EQ(answer->tasklet.id, tasklet.id);
+  EXPECT_FALSE(told(1, result_of(tasklet))) << "once";
+}
+
+TEST_F(AskedExchangeTest, WhatIsForgottenIsAnsweredLateByTheRankThatWasAsked) {
+  const sched::Tasklet tasklet = ask(7, 1);
+  EXPECT_TRUE(exchange_->forget(tasklet.id));
+  EXPECT_FALSE(told(2, result_of(tasklet)));
+  const std::optional<Answer> answer = told(1, result_of(tasklet));
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->kind, Answer::Kind::late);
+  EXPECT_FALSE(told(1, result_of(tasklet)));
+}
+
+// A device is not blamed for what was lost or damaged on the way.
+TEST_F(AskedExchangeTest, WhatWasLostOnTheWayIsNoRefusal) {
+  const auto kind_after = [&](std::int64_t id, auto frame_of) {
+    const sched::Tasklet tasklet = ask(id, 1);
+    const std::optional<Answer> answer = told(1, frame_of(tasklet));
+    EXPECT_TRUE(answer);
+    EXPECT_EQ(answer->tasklet.id, tasklet.id);
+    return answer->kind;
+  };
+  const auto refused = [&](std::int64_t id, comm::Reason reason) {
+    return kind_after(id, [&](const sched::Tasklet& tasklet) { return refusal_of(tasklet, reason); });
+  };
+  EXPECT_EQ(refused(1, comm::Reason::memory), Answer::Kind::refused);
+  EXPECT_EQ(refused(2, comm::Reason::non_finite), Answer::Kind::refused);
+  EXPECT_EQ(refused(3, comm::Reason::columns), Answer::Kind::lost);
+  EXPECT_EQ(refused(4, comm::Reason::malformed), Answer::Kind::lost);
+  const auto damaged = [](const sched::Tasklet& tasklet) {
+    comm::Frame frame = result_of(tasklet);
+    frame.data()[frame.size() - 1] ^= std::byte{1};
+    return frame;
+  };
+  EXPECT_EQ(kind_after(5, damaged), Answer::Kind::lost);
+  // A name that was damaged, too, is that of nobody: the oldest is the likeliest.
+  const sched::Tasklet oldest = ask(6, 1), newest = ask(7, 1);
+  sched::Tasklet nobody = newest;
+  nobody.id = TaskletId(1000);
+  const std::optional<Answer> answer = told(1, refusal_of(nobody, comm::Reason::malformed));
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->tasklet.id, oldest.id);
+}
+
+// The transport takes in from a rank what it was asked for, in parts with headers of their own at most, and no more.
+TEST_F(AskedExchangeTest, ARankMaySendWhatItWasAskedAndNoMore) {
+  const std::int64_t nothing = network_.expected(1);
+  EXPECT_GT(nothing, 0);  // small talk
+  const sched::Tasklet first = ask(1, 1);
+  const std::int64_t one = network_.expected(1) - nothing;
+  EXPECT_EQ(one, 2 * result_of(first).size());
+  EXPECT_EQ(network_.expected(2), nothing);
+  const sched::Tasklet second = ask(2, 1), third = ask(3, 1);
+  EXPECT_EQ(network_.expected(1), nothing + 3 * one);
+  ASSERT_TRUE(told(1, result_of(first)));
+  EXPECT_EQ(network_.expected(1), nothing + 2 * one);
+  // The answer to what is forgotten may come, and does, or never will.
+  EXPECT_TRUE(exchange_->forget(second.id));
+  EXPECT_TRUE(exchange_->forget(third.id));
+  EXPECT_EQ(network_.expected(1), nothing + 2 * one);
+  ASSERT_TRUE(told(1, result_of(second)));
+  EXPECT_EQ(network_.expected(1), nothing + one);
+  const Seconds until = clock_.now() + kPatience * 20;
+  for (std::uint32_t ping = 0; clock_.now() < until; ++ping) EXPECT_FALSE(told(1, comm::encode_ping(ping)));
+  EXPECT_EQ(network_.expected(1), nothing);
 }
 
 // Bytes of small talk that may lie before a rank, and more messages than have room in them.

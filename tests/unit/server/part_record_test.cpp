@@ -78,6 +78,7 @@ TEST(PartRecord, WhatIsNoneIsNotTakenForOne) {
   EXPECT_FALSE(read_part_record(good.substr(0, good.size() / 2), fleet, 0, 16));
   EXPECT_FALSE(read_part_record(with("[12,13", "[11,12"), fleet, 0, 16));  // a hole
   EXPECT_FALSE(read_part_record(with("[12,13", "[13,12"), fleet, 0, 16));
+  EXPECT_FALSE(read_part_record(with("[12,13", "[12,9000000000000"), fleet, 0, 16));  // and takes no memory
   EXPECT_FALSE(read_part_record(with("0-2,4,6", "0-2,4,x"), fleet, 0, 16));
   EXPECT_FALSE(read_part_record(with("0-2,4,6", "2-0"), fleet, 0, 16));
   EXPECT_FALSE(read_part_record(with("0-2,4,6", "-1"), fleet, 0, 16));
