@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "cleave/kernels/wire.hpp"
+#include "projection.hpp"
 #include "same_bits.hpp"
 
 namespace cleave::kernels {
@@ -85,6 +86,29 @@ TEST(AttentionCheck, OneWrongElementIsCaught) {
     EXPECT_LE(pair.forward(9), 1.0);
     EXPECT_LE(pair.backward(9), 1.0);
   }
+}
+
+// With one key its probability is 1 and the result is V: the bound of the only row is 4 u (1 + 1) |V|.
+TEST(AttentionCheck, AllowsWhatHonestRoundingMayErrAndNoMore) {
+  Pair pair({1, 1, 8}, DType::f32, 6);
+  double square = 0;
+  for (const float x : pair.v) square += static_cast<double>(x) * x;
+  float& element = pair.o[3];
+  const double bound = 8 * projection::kUnit * std::sqrt(square), honest = element;
+  for (const double times : {0.9, 1.1, 3.0}) {
+    element = static_cast<float>(honest + times * bound);
+    const double error = std::abs(element - honest);
+    for (std::uint32_t draw = 0; draw < 3; ++draw) EXPECT_NEAR(pair.forward(draw), error / bound, 1e-6) << times;
+  }
+}
+
+// What is wrong in one result cannot make up for what is wrong in another one.
+TEST(AttentionCheck, EachResultIsMultipliedByAVectorOfItsOwn) {
+  const Random random(1, Purpose::verification);
+  const auto first = projection::random_signs(64, random, 1);
+  EXPECT_EQ(projection::random_signs(64, random, 1), first);
+  EXPECT_NE(projection::random_signs(64, random, 2), first);
+  EXPECT_NE(projection::random_signs(64, random, 3), projection::random_signs(64, random, 2));
 }
 
 TEST(AttentionCheck, WrongRowsAndZerosAreCaught) {

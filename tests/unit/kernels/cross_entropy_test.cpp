@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "cleave/base/error.hpp"
+#include "cleave/base/shapes.hpp"
 #include "same_bits.hpp"
 
 namespace cleave::kernels {
@@ -81,7 +83,50 @@ TEST(CrossEntropy, ExtremeLogits) {
   EXPECT_TRUE(std::isnan(cross_entropy(one, {logits.data(), 1, 4}, std::vector<std::int32_t>{0})));
   logits = {0.0f, std::numeric_limits<float>::infinity(), 0.0f, 1.0f};
   EXPECT_FALSE(std::isfinite(cross_entropy(one, {logits.data(), 1, 4}, std::vector<std::int32_t>{0})));
-  EXPECT_THROW((void)cross_entropy(one, {logits.data(), 1, 4}, std::vector<std::int32_t>{4}), Bug);
+  for (const std::int32_t target : {4, -1})
+    EXPECT_THROW((void)cross_entropy(one, {logits.data(), 1, 4}, std::vector<std::int32_t>{target}), Bug);
+}
+
+// Devices may have some blocks of the vocabulary each: their maxima and sums are joined, and each makes the gradient of
+// its columns, beside which it has others.
+TEST(CrossEntropy, PartsOfTheVocabularyGiveTheBitsOfTheWhole) {
+  const std::int64_t rows = 6, vocabulary = 2 * kVocabularyBlock + 100, ld = vocabulary + 1;
+  const std::int64_t border = kVocabularyBlock;
+  const Floats logits = noise(rows * ld, 4, 3);
+  const std::vector<std::int32_t> targets{0,
+                                          static_cast<std::int32_t>(border - 1),
+                                          static_cast<std::int32_t>(border),
+                                          static_cast<std::int32_t>(vocabulary - 1),
+                                          5,
+                                          static_cast<std::int32_t>(border + 1)};
+  Parallel two(2);
+  Floats top(rows), whole = logits;
+  Doubles sum(rows), loss(rows);
+  const double total = cross_entropy_backward(two, {whole.data(), rows, vocabulary, ld}, targets, 0.5f);
+  cross_entropy_rows(two, {logits.data(), rows, vocabulary, ld}, targets, top, sum, loss);
+  EXPECT_NEAR(std::accumulate(loss.begin(), loss.end(), 0.0), total, 1e-12 * total);
+
+  const std::int64_t of_first = 1, of_second = 2;  // blocks
+  Floats tops_first(rows * of_first), sums_first(rows * of_first), tops_second(rows * of_second),
+      sums_second(rows * of_second);
+  cross_entropy_blocks(two, {logits.data(), rows, border, ld}, tops_first, sums_first);
+  cross_entropy_blocks(two, {logits.data() + border, rows, vocabulary - border, ld}, tops_second, sums_second);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const Floats tops{tops_first[i], tops_second[2 * i], tops_second[2 * i + 1]};
+    const Floats sums{sums_first[i], sums_second[2 * i], sums_second[2 * i + 1]};
+    float joined = 0;
+    EXPECT_EQ(join_blocks(tops, sums, joined), sum[i]) << i;
+    EXPECT_EQ(joined, top[i]);
+    const auto target = static_cast<std::size_t>(i * ld + targets[static_cast<std::size_t>(i)]);
+    EXPECT_EQ(loss_of(logits[target], joined, sum[i]), loss[i]);
+  }
+  Floats parts = logits;
+  const Rows first(parts.data(), rows, border, ld), second(parts.data() + border, rows, vocabulary - border, ld);
+  cross_entropy_columns(two, first, 0, targets, top, sum, 0.5f);
+  for (std::int64_t i = 0; i < rows; ++i)  // what lies beside its columns stays, the targets of others among it
+    EXPECT_TRUE(std::equal(second.row(i), second.row(i) + second.cols, logits.data() + i * ld + border)) << i;
+  cross_entropy_columns(two, second, border, targets, top, sum, 0.5f);
+  EXPECT_EQ(parts, whole);
 }
 
 TEST(CrossEntropy, SameBitsForAnyThreads) {

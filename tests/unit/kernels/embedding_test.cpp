@@ -86,6 +86,11 @@ TEST(Embedding, RefusesWhatLiesOutside) {
   EXPECT_THROW(embed(one, high, 2, table, {}, 0, out), Bug);
   EXPECT_THROW(embed(one, negative, 2, table, {}, 0, out), Bug);
   EXPECT_THROW(embed(one, good, 2, table, table, kVocabulary - 1, out), Bug);
+  Floats gradient(wte.size());
+  const Rows sums(gradient.data(), kVocabulary, kDim);
+  EXPECT_THROW(embed_backward(one, high, 2, out, sums, {}, 0, 1.0f), Bug);
+  EXPECT_THROW(embed_backward(one, negative, 2, out, sums, {}, 0, 1.0f), Bug);
+  EXPECT_THROW(embed_backward(one, good, 2, out, sums, sums, kVocabulary - 1, 1.0f), Bug);
 }
 
 }  // namespace

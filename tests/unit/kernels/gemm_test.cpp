@@ -323,6 +323,16 @@ std::int16_t defined_exponent(ConstMatrix a, std::int64_t row, std::int64_t dept
   return e;
 }
 
+// A sum of squares that is a power of four once room is left for its rounding: the least exponent, and not one more.
+TEST(NormExponents, ASumJustBelowAPowerHasItsExponent) {
+  std::vector<float> row{19999, 18999, 17650, 1139};  // whose squares add up to 2^30 - 1
+  for (float& x : row) x *= 0x1p-15f;
+  Exponents exponent(1);
+  Parallel one;
+  ASSERT_EQ(norm_exponents(one, {row.data(), 4}, 1, 4, exponent), ProductStatus::ok);
+  EXPECT_EQ(exponent[0], 0);
+}
+
 // Sums so close to a power of four that adding in fp32 cannot tell its side, and those that fp32 does not hold.
 TEST(NormExponents, AreThoseOfSumsInDouble) {
   const std::int64_t depth = 900;

@@ -62,6 +62,12 @@ TEST(AdamWUpdate, DecaysParametersWithoutGradient) {
   EXPECT_FLOAT_EQ(p[0], 1.9f);
 }
 
+TEST(AdamWUpdate, CountsUpdatesFromOne) {
+  Parallel one;
+  Floats p(1), m(1), v(1);
+  EXPECT_THROW(adamw_update(one, {.step = 0}, Floats{0.0f}, p, m, v), Bug);
+}
+
 TEST(AdamWUpdate, RefusesTensorsOfDifferentSizes) {
   Parallel one;
   Floats p{2.0f}, m{0.0f}, v{0.0f, 0.0f};

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -168,6 +169,59 @@ void check_sums(DType type) {
   for (std::uint32_t draw = 0; draw < 50; ++draw) EXPECT_GT(ratio(draw), 1.0);
   element = honest;
   EXPECT_LE(ratio(0), 1.0);
+  // What honest rounding may err, of the products and of each K block's sums, and little more.
+  const auto power = [](std::int32_t exponent) { return std::ldexp(1.0, exponent); };
+  double a_square = 0, b_square = 0, weights = 0;
+  for (std::int64_t t = 0; t < run.k; ++t) {
+    a_square += static_cast<double>(a(20, t)) * a(20, t);
+    for (std::int64_t j = 0; j < run.n; ++j) b_square += static_cast<double>(b(t, j)) * b(t, j);
+  }
+  for (const std::int16_t f : block.f) weights += power(2 * f);
+  const int scale_bits = sizeof(Int) == 4 ? 29 : 60;
+  const double unit = power(block.e[20] - scale_bits);
+  const double bound = 4 * 0x1p-24 * (std::sqrt(static_cast<double>(kBlockK)) + 1) * std::sqrt(a_square * b_square) +
+                       std::sqrt(60.0) * 0.5 * 2 * std::sqrt(weights) * unit;
+  element = honest + static_cast<Int>(2.1 * bound / (unit * power(block.f[10])));
+  for (std::uint32_t draw = 0; draw < 50; ++draw) EXPECT_GT(ratio(draw), 1.0);
+}
+
+// Rounded to 16 bits, a row may err by what rounding can, whatever the signs: 8 times the root of its squares, or, of
+// fewer elements, all of them together.
+TEST(ProductCheck, AllowsWhatRoundingTheResultMayErrAndNoMore) {
+  for (const auto& [type, unit] : {std::pair{DType::bf16, 0x1p-8}, std::pair{DType::f16, 0x1p-11}}) {
+    for (const std::int64_t cols : {1, 16, 200}) {
+      Block block({5, cols, 90}, 0);
+      round_to(type, {block.c.data(), 5, cols});
+      float* const row = &block.c[static_cast<std::size_t>(2 * cols)];
+      float& element = *std::max_element(row, row + cols, [](float a, float b) { return std::abs(a) < std::abs(b); });
+      double square = 0;
+      for (std::int64_t j = 0; j < cols; ++j) square += static_cast<double>(row[j]) * row[j];
+      const double root = std::sqrt(static_cast<double>(cols));
+      const double bound = bound_of(block, 2) + std::min(8.0, root) * (unit * std::sqrt(square) + 0x1p-25 * root);
+      element += static_cast<float>(std::copysign(3.5 * bound, element));
+      round_to(type, {&element, 1, 1});
+      for (std::uint32_t draw = 0; draw < 20; ++draw) EXPECT_GT(block.check(draw, type), 1.0) << cols;
+    }
+  }
+}
+
+// Honest sums may reach the scale, rounding beyond it; what is more than twice as large would make others overflow.
+TEST(AllRepresentable, SumsWithinTwiceTheScaleAre) {
+  const auto is = [](auto value) {
+    const DType type = sizeof value == 4 ? DType::i32 : DType::i64;
+    const std::vector<decltype(value)> sums{0, value, 1};
+    return all_representable(type, sums.data(), 3);
+  };
+  constexpr std::int32_t kMost32 = 1 << 30;
+  constexpr std::int64_t kMost64 = std::int64_t{1} << 61;
+  for (const std::int32_t sign : {1, -1}) {
+    EXPECT_TRUE(is(sign * kMost32));
+    EXPECT_FALSE(is(sign * (kMost32 + 1)));
+    EXPECT_TRUE(is(sign * kMost64));
+    EXPECT_FALSE(is(sign * (kMost64 + 1)));
+  }
+  EXPECT_FALSE(is(std::numeric_limits<std::int32_t>::min()));
+  EXPECT_FALSE(is(std::numeric_limits<std::int64_t>::min()));
 }
 
 // y + weights M for rows of every number and width.
