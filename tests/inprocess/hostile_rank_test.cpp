@@ -99,6 +99,46 @@ TEST_P(HostileRank, ChangesNoBit) {
   EXPECT_EQ(parameters.hash(), honest);
 }
 
+/// Works as it should, but says that each block took it days.
+class Boastful final : public PassingOn {
+ public:
+  using PassingOn::PassingOn;
+  static constexpr Seconds kDays{1e6};
+  void send(int dest, comm::Frame frame) override {
+    frame = comm::seal_payload(std::move(frame));
+    if (const auto result = comm::decode_result(frame)) {
+      comm::ResultDraft draft = comm::begin_result(result->header);
+      for (std::size_t i = 0; i < draft.outputs.size(); ++i)
+        std::ranges::copy(result->outputs[i], draft.outputs[i].begin());
+      comm::set_timing(draft, kDays, kDays);
+      frame = comm::seal(std::move(draft));
+    }
+    PassingOn::send(dest, std::move(frame));
+  }
+};
+
+// No block took longer than it was waited for.
+TEST(BoastfulRank, IsNotBelieved) {
+  Setting s = small_setting();
+  s.devices = alike_devices(2);
+  s.verification = {.mode = server::VerifyMode::all, .seed = 8};
+  comm::LoopbackHub hub(2);
+  const std::unique_ptr<comm::Transport> server = hub.endpoint(0);
+  std::thread host([endpoint = std::shared_ptr<comm::Transport>(hub.endpoint(1))] {
+    Boastful boastful(endpoint);
+    (void)device::run_device_host(boastful);
+  });
+  server::ParameterStore parameters = initial_parameters(s);
+  {
+    server::Trainer trainer(parameters, options_of(s), server.get());
+    (void)trainer.step(0, batch_of(s, 0));
+    EXPECT_GT(trainer.verification().blocks, 0);
+    EXPECT_LT(trainer.verification().device_time, Boastful::kDays);
+    (void)trainer.say_goodbye(Seconds(10));
+  }
+  host.join();
+}
+
 /// Works as it should, but refuses to say as a second device what it computed.
 class Unwilling final : public PassingOn {
  public:

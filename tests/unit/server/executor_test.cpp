@@ -7,7 +7,9 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <set>
+#include <stdexcept>
 
 #include "cleave/model/family.hpp"
 
@@ -192,8 +194,9 @@ class ReturnedBlocks : public ExecutorTest {
       block_.insert(block_.end(), logits.row(i), logits.row(i) + head_->gemm.n);
   }
   // An executor that has come as far as the head.
-  std::unique_ptr<Executor> at_head(VerifyMode mode) {
-    auto executor = std::make_unique<Executor>(store_, DType::f32, ExecutorOptions{.verification = {.mode = mode}});
+  std::unique_ptr<Executor> at_head(VerifyMode mode, std::uint64_t seed = 1) {
+    auto executor =
+        std::make_unique<Executor>(store_, DType::f32, ExecutorOptions{.verification = {.mode = mode, .seed = seed}});
     executor->begin_step(graph_, inputs());
     run(*executor, graph_, {}, [this](const Operation& op) { return op.id == head_->id; });
     return executor;
@@ -266,7 +269,98 @@ TEST_P(ReturnedBlocks, WhatWasNotAskedForIsWrongUnchecked) {
   EXPECT_EQ(executor->verification().checked, 0);
 }
 
+// What is not finite is never compared with anything: it is wrong whether or not its block was drawn.
+TEST_P(ReturnedBlocks, WhatIsNotFiniteIsWrongUncheckedThoughItWasDrawn) {
+  const std::unique_ptr<Executor> executor = at_head(VerifyMode::all);
+  std::vector<float> not_finite = block_;
+  not_finite.front() = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(answer(*executor, not_finite), Verdict::wrong);
+  ASSERT_EQ(executor->verification().wrong.size(), 1U);
+  EXPECT_FALSE(executor->verification().wrong[0].checked);
+  EXPECT_EQ(executor->verification().checked, 0);
+}
+
+// A device that knew them could make up for what it adds in one place by what it adds in another.
+TEST_P(ReturnedBlocks, VectorsOfTheCheckComeFromTheSecret) {
+  std::vector<float> wrong = block_;
+  for (float& x : wrong) x += 1;
+  std::set<double> ratios;
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    const std::unique_ptr<Executor> executor = at_head(VerifyMode::all, seed);
+    ASSERT_EQ(answer(*executor, wrong), Verdict::wrong);
+    ratios.insert(executor->verification().wrong[0].ratio);
+  }
+  EXPECT_GT(ratios.size(), 4U);
+}
+
+// Blocks that are no product, or that are added up before anybody can look at them.
+class OtherBlocks : public ExecutorTest {
+ protected:
+  // The verdict on a block all of whose elements are `value`, of the first operation that `wanted` says; `change` may
+  // change its header.
+  template <class T, class Wanted, class Change>
+  Verdict answer(VerifyMode mode, const Wanted& wanted, T value, const Change& change) {
+    store_ = parameters();
+    executor_ = std::make_unique<Executor>(store_, DType::f32, ExecutorOptions{.verification = {.mode = mode}});
+    executor_->begin_step(training_, inputs());
+    const Operation* op = nullptr;
+    run(*executor_, training_, {}, [&](const Operation& next) {
+      if (wanted(next)) op = &next;
+      return op != nullptr;
+    });
+    if (op == nullptr) throw std::logic_error("no such operation");
+    const sched::Tasklet tasklet = tasklets_of(*op, {.k = 2}).front();
+    const comm::Frame task = comm::seal_payload(executor_->gather().message(tasklet, {}, {}, {}));
+    comm::Header header = comm::result_header(*comm::decode(task));
+    change(header);
+    comm::ResultDraft draft = comm::begin_result(header);
+    for (const std::span<std::byte> output : draft.outputs) {
+      for (std::size_t at = 0; at + sizeof value <= output.size(); at += sizeof value)
+        std::memcpy(output.data() + at, &value, sizeof value);
+    }
+    const comm::Frame frame = comm::seal(std::move(draft));
+    return executor_->place(tasklet, *comm::decode_result(frame));
+  }
+  template <class T, class Wanted>
+  Verdict answer(VerifyMode mode, const Wanted& wanted, T value) {
+    return answer(mode, wanted, value, [](comm::Header&) {});
+  }
+
+  ParameterStore store_ = parameters();
+  std::unique_ptr<Executor> executor_;
+};
+
+TEST_P(OtherBlocks, WrongPairsOfAttentionAreFound) {
+  for (const OpKind kind : {OpKind::attention_forward, OpKind::attention_backward}) {
+    const auto wanted = [&](const Operation& op) { return op.kind == kind; };
+    EXPECT_EQ(answer(VerifyMode::all, wanted, 0.5F), Verdict::wrong);
+    ASSERT_EQ(executor_->verification().wrong.size(), 1U);
+    EXPECT_TRUE(executor_->verification().wrong[0].checked);
+    EXPECT_GT(executor_->verification().wrong[0].ratio, 1);
+    EXPECT_EQ(answer(VerifyMode::off, wanted, std::numeric_limits<float>::quiet_NaN()), Verdict::wrong);
+    EXPECT_EQ(answer(VerifyMode::off, wanted, 0.5F, [](comm::Header& header) { header.attention.pairs += 1; }),
+              Verdict::wrong);
+    EXPECT_EQ(answer(VerifyMode::off, wanted, 0.5F), Verdict::good) << "nobody looks";
+  }
+}
+
+TEST_P(OtherBlocks, SumsThatNoHonestDeviceSendsAreWrongInEveryMode) {
+  const auto wanted = [](const Operation& op) { return op.kind == OpKind::gemm && k_blocks(op.gemm.k) > 2; };
+  constexpr std::int64_t kMost = std::int64_t{1} << 61;
+  for (const std::int64_t sum : {kMost + 1, -kMost - 1, std::numeric_limits<std::int64_t>::min()}) {
+    for (const VerifyMode mode : {VerifyMode::off, VerifyMode::all}) {
+      EXPECT_EQ(answer(mode, wanted, sum), Verdict::wrong) << name_of(mode) << " " << sum;
+      ASSERT_EQ(executor_->verification().wrong.size(), 1U);
+      EXPECT_FALSE(executor_->verification().wrong[0].checked);
+    }
+  }
+  EXPECT_EQ(answer(VerifyMode::off, wanted, kMost), Verdict::good);
+  EXPECT_EQ(answer(VerifyMode::all, wanted, kMost), Verdict::wrong);
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, ExecutorTest, ::testing::Values("gpt2", "opt", "llama"),
+                         [](const auto& each) { return std::string(each.param); });
+INSTANTIATE_TEST_SUITE_P(Families, OtherBlocks, ::testing::Values("gpt2", "llama"),
                          [](const auto& each) { return std::string(each.param); });
 INSTANTIATE_TEST_SUITE_P(Families, ReturnedBlocks, ::testing::Values("gpt2", "llama"),
                          [](const auto& each) { return std::string(each.param); });
