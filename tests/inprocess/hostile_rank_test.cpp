@@ -177,6 +177,61 @@ TEST(UnwillingRank, ThatIsNoWitnessHoldsNobodyUp) {
   }
 }
 
+/// Changes a bit of the sums that it sends as an owner, or of the digests of those that it watches, and nothing else.
+class FalseSums final : public PassingOn {
+ public:
+  FalseSums(std::shared_ptr<comm::Transport> inner, comm::Kind kind) : PassingOn(std::move(inner)), kind_(kind) {}
+  void send(int dest, comm::Frame frame) override {
+    frame = comm::seal_payload(std::move(frame));
+    const auto header = comm::decode(frame);
+    if (header && header->kind == kind_ && header->work == comm::Work::stage &&
+        header->stage_task.errand == comm::StageErrand::send_sums) {
+      comm::ResultDraft draft;  // which has a checksum of its own again
+      draft.frame = std::move(frame);
+      draft.frame.data()[draft.frame.size() - 1] ^= std::byte{1};
+      frame = comm::seal(std::move(draft));
+    }
+    PassingOn::send(dest, std::move(frame));
+  }
+
+ private:
+  comm::Kind kind_;
+};
+
+// Of an owner and who watches it, the one that is wrong is accused and not the other.
+TEST(FalseSumsOfARank, AreFoundAndNobodyElseIsAccused) {
+  for (const comm::Kind kind : {comm::Kind::result, comm::Kind::digest}) {
+    for (const server::ClockMode clock : {server::ClockMode::virtual_time, server::ClockMode::off}) {
+      Setting s = in_stages(small_setting(), alike_devices(4), 1);
+      s.clock = clock;
+      s.device_ranks = 2;
+      s.server_compute = FlopsPerSecond(1e8);  // so that devices watch each other's sums
+      s.verification = {.mode = server::VerifyMode::quorum, .fraction = 1.0, .seed = 8};
+      comm::LoopbackHub hub(3);
+      const std::unique_ptr<comm::Transport> server = hub.endpoint(0);
+      std::thread honest(
+          [endpoint = std::shared_ptr<comm::Transport>(hub.endpoint(2))] { (void)device::run_device_host(*endpoint); });
+      std::thread lying([endpoint = std::shared_ptr<comm::Transport>(hub.endpoint(1)), kind] {
+        FalseSums host(endpoint, kind);
+        (void)device::run_device_host(host);
+      });
+      server::ParameterStore parameters = initial_parameters(s);
+      {
+        server::Trainer trainer(parameters, options_of(s), server.get());
+        for (std::int64_t step = 0; step < s.steps; ++step) (void)trainer.step(step, batch_of(s, step));
+        EXPECT_FALSE(trainer.verification().wrong.empty()) << comm::name_of(kind);
+        for (const server::Finding& finding : trainer.verification().wrong) {
+          EXPECT_EQ(finding.device.value % 2, 0) << "of the honest rank: " << finding.device.value;
+          EXPECT_EQ(finding.digest, kind == comm::Kind::digest);
+        }
+        (void)trainer.say_goodbye(Seconds(10));
+      }
+      for (std::thread* host : {&honest, &lying}) host->join();
+      EXPECT_EQ(parameters.hash(), honest_bits(s)) << comm::name_of(kind);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Tricks, HostileRank,
                          ::testing::Values(Trick::twice, Trick::unasked, Trick::other_name, Trick::other_shape,
                                            Trick::other_device, Trick::rubbish, Trick::stub));
