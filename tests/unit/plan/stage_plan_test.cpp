@@ -538,6 +538,9 @@ TEST(StageCost, PartsOfAHeadAddUp) {
       sums += owner_cost(cut, cost, slices_between(cut, cost, 0, 1), 128).beside.value();
       EXPECT_GE(cost.backward(0, 320).value(), cost.forward(0, 320).value());
       EXPECT_EQ(cost.backward_result(320).value(), 320 * 128 * 4);
+      // Of a chunk in fp32 what the forward pass writes, X and dY as they come and go, and the partial sums of dX.
+      const double row = 4 * piece.row_elements + 4 * 128 * 2 + 128 * 4;
+      EXPECT_EQ(cost.at_work().value(), static_cast<std::int64_t>(128 * row));
     }
     EXPECT_EQ(at, config.vocab_size);
     EXPECT_EQ(elements, whole.gradient_elements());
@@ -557,6 +560,13 @@ TEST(StageBound, TheFloorIsATimeWhereLinksAreUnlimited) {
     EXPECT_GT(floor, 0) << up;
     EXPECT_LT(floor, limited) << up;
   }
+}
+
+// An MLP half of width 96 with 384 hidden columns has two matrices. Each is packed for the forward pass by its columns
+// and for the backward pass by its rows, in panels of 64 of them, with 1024 elements beyond each.
+TEST(StageCost, WeightsArePackedBothWays) {
+  const StageCost cost(work_of(config_of("gpt2", 1, 96), 2), 1, 2, 128);
+  EXPECT_EQ(cost.packed().value(), 2 * 4 * (384 * 96 + 128 * 384 + 2 * 1024));
 }
 
 TEST(StageCost, ChunksAddUp) {

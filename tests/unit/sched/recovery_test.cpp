@@ -1,4 +1,5 @@
-// What a loss of devices adds to the operations that it hits, by the same operations left alone.
+// What a loss of devices adds to the operations that it hits, by the same operations left alone; who makes blocks that
+// are lost over and over; what reports say of it.
 #include "cleave/plan/cost.hpp"
 #include "graphs.hpp"
 #include "recovery/losses.hpp"

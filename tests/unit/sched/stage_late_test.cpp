@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <random>
 
 #include "asked_often.hpp"
 #include "cleave/base/error.hpp"
+#include "cleave/sched/forwarding_fleet.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
 #include "cleave/sched/stage_scheduler.hpp"
 #include "stage_case.hpp"
@@ -81,6 +83,49 @@ TEST(StageLate, NobodyIsLateWhereDevicesComeAndGo) {
     }
   }
   EXPECT_GT(lost, kSeeds) << "hardly anything was lost";
+}
+
+/// Knows what devices were sent to keep, until they are told to give it up or have left.
+class Keeps final : public ForwardingFleet<> {
+ public:
+  using ForwardingFleet::ForwardingFleet;
+  void submit(const Tasklet& tasklet) override {
+    if (tasklet.brings_columns()) kept[tasklet.id] = tasklet.piece.device;
+    ForwardingFleet::submit(tasklet);
+  }
+  void release(TaskletId columns, DeviceId device) override {
+    kept.erase(columns);
+    ForwardingFleet::release(columns, device);
+  }
+  Event next_event(Seconds deadline) override {
+    const Event event = ForwardingFleet::next_event(deadline);
+    if (event.kind == EventKind::left) std::erase_if(kept, [&](const auto& of) { return of.second == event.device; });
+    return event;
+  }
+
+  std::map<TaskletId, DeviceId> kept;
+};
+
+// Devices keep what the step believes that they keep: one whose work is given to others is told to give up its weights,
+// which would take its memory from then on.
+TEST(StageLate, WhoIsGivenUpKeepsNothing) {
+  std::int64_t late = 0;
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    const auto [graph, options, devices, step] = OnForty(seed, 1e7);
+    fleet::ChurnTrace churn;
+    for (const std::int64_t id : {3, 17, 29}) churn.push_back({step * 0.2, DeviceId(id), fleet::ChurnKind::slow, 0.01});
+    churn.push_back({step * 0.5, DeviceId(8), fleet::ChurnKind::leave, 1});
+    SimulatedFleet behind(devices, kWide, DType::f16, churn);
+    Keeps fleet(behind);
+    stages::StageRun run(fleet, graph,
+                         plan::plan_stages(plan::stage_work_of(graph, DType::f16), devices, options.stages), options);
+    run.run({});
+    late += run.report.late;
+    std::map<TaskletId, DeviceId> believed;
+    for (const auto& [load, id] : run.loads) believed[load] = DeviceId(id);
+    EXPECT_EQ(fleet.kept, believed) << seed;
+  }
+  EXPECT_GT(late, 3) << "hardly anybody was given up";
 }
 
 // A few of 40 do a twentieth of what they declare, or next to nothing, from some moment on.

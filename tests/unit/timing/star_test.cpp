@@ -208,7 +208,7 @@ TEST(Star, WhatIsAsUrgentIsAhead) {
   EXPECT_DOUBLE_EQ(star.state_ahead_of(0, {1, 6}).down_busy.value(), 1 + 2 + 4);
 }
 
-// As above, but only the turns differ.
+// As in WhatStaysComesJustBeforeWhoUsesIt, but only the turns differ.
 TEST(Star, WhatStaysTakesTheTurnOfWhoUsesIt) {
   Star star({device(100, 1000, 1000)}, wide());
   Stream early = stream(1, 1000, 0, 1000), weights = stream(2, 3000, 0, 0), other = stream(3, 1000, 0, 1000),
@@ -317,7 +317,7 @@ struct Starts final : ResourceObserver {
   }
 };
 
-// Also where the processor would rather have the later one: it is not there before the earlier.
+// The processor would rather have the later one, but that is not there before the earlier.
 TEST(Star, NothingOvertakesABackgroundPanelOnTheWay) {
   fleet::DeviceProfile shaky = device(100, 1000, 1000);
   shaky.jitter = Seconds(50);
