@@ -267,6 +267,27 @@ TEST(DeviceHost, RefusesWhatIsDamagedOrNotFinite) {
   server.send(comm::seal(std::move(draft)));
   EXPECT_EQ(comm::decode(server.expect(Kind::refused))->reason, Reason::non_finite);
 
+  // Sums of some K blocks and pairs of attention are looked at as whole products are.
+  const auto refuses_results_of = [&](comm::Header header, std::size_t bad) {
+    comm::TaskDraft task = comm::begin_task(header);
+    for (std::size_t i = 0; i < task.operands.size(); ++i) {
+      std::vector<float> values(task.operands[i].size() / static_cast<std::size_t>(size_of(header.wire)), 1.0F);
+      if (i == bad) values[1] = std::numeric_limits<float>::infinity();
+      pack(task.operands[i], header.wire, values);
+    }
+    std::ranges::fill(task.row_exponents, std::int16_t{6});
+    std::ranges::fill(task.column_exponents, std::int16_t{6});
+    server.send(comm::seal(std::move(task)));
+    EXPECT_EQ(comm::decode(server.expect(Kind::refused))->reason, Reason::non_finite);
+  };
+  refuses_results_of(gemm_header(2, 2, kBlockK, 2, 0, DType::f32), 0);
+  comm::Header over_tokens = gemm_header(2, 2, kBlockK, 2, 0, DType::bf16);
+  over_tokens.gemm.seq = 8;
+  refuses_results_of(over_tokens, 1);
+  comm::Header attention = task_header(Work::attention_forward, DType::f32);
+  attention.attention = {.pairs = 1, .seq = 3, .head_dim = 8, .queries = 1};
+  refuses_results_of(attention, 2);
+
   // Rubbish gets no answer and does no harm.
   comm::Frame rubbish(1000);
   std::memset(rubbish.data(), 0x5a, 1000);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -114,24 +115,41 @@ TEST_F(ExchangeTest, ARankThatSaysFarewellUnaskedIsGone) {
   EXPECT_THAT(exchange_->say_goodbye(Seconds(1)), IsEmpty());
 }
 
+// Whoever talks without a pause keeps nobody from what else there is to do.
+TEST_F(ExchangeTest, ListensNoLongerThanItIsTold) {
+  const Seconds begun = clock_.now(), end = begun + Seconds(5);
+  const std::function<void()> talk = [&] {
+    network_.deliver(1, comm::encode_pong(1), Seconds(0));
+    if (clock_.now() < end) network_.after(VirtualNetwork::kLook / 2, talk);
+  };
+  talk();
+  EXPECT_FALSE(exchange_->next(Seconds(0.1)));
+  EXPECT_LT(clock_.now() - begun, Seconds(0.2));
+}
+
 // Small products are asked for; tests answer for the ranks.
 class AskedExchangeTest : public ExchangeTest {
  protected:
-  static Exchange::Packer packer() {
-    return {.pack = [](const sched::Tasklet& tasklet, int /*rank*/,
-                       const comm::MessagePart& /*part*/) { return zeros(comm::begin_task(header_of(tasklet))); },
-            .first_part = [](const sched::Tasklet& /*tasklet*/, Bytes /*room*/) { return comm::MessagePart{}; }};
+  Exchange::Packer packer() {
+    return {.pack = [this](const sched::Tasklet& tasklet, int /*rank*/,
+                           const comm::MessagePart& part) { return zeros(comm::begin_task(header_of(tasklet, part))); },
+            .first_part =
+                [this](const sched::Tasklet& /*tasklet*/, Bytes /*room*/) {
+                  return in_rows_ ? comm::MessagePart{.of = comm::PartOf::rows, .first = 0, .count = 1}
+                                  : comm::MessagePart{};
+                }};
   }
   AskedExchangeTest() : ExchangeTest(packer()) {}
 
-  static comm::Header header_of(const sched::Tasklet& tasklet) {
+  static comm::Header header_of(const sched::Tasklet& tasklet, const comm::MessagePart& part = {}) {
     comm::Header header;
     header.kind = comm::Kind::task;
     header.tasklet = tasklet.id;
     header.device = tasklet.piece.device;
     header.op = OpId(0);
     header.work = comm::Work::gemm;
-    header.gemm = {2, 2, 4, 1, 0};
+    header.gemm = {kRows, 2, 4, 1, 0};
+    header.part = part;
     header.panels = 1;
     return header;
   }
@@ -141,17 +159,21 @@ class AskedExchangeTest : public ExchangeTest {
     return comm::seal(std::move(draft));
   }
   // To a device on rank 1 or 2.
-  sched::Tasklet ask(std::int64_t id, int rank) {
+  sched::Tasklet submit(std::int64_t id, int rank) {
     sched::Tasklet tasklet;
     tasklet.id = TaskletId(id);
     tasklet.op = OpId(0);
     tasklet.piece.device = DeviceId(rank - 1);
     exchange_->submit(tasklet);
+    return tasklet;
+  }
+  sched::Tasklet ask(std::int64_t id, int rank) {
+    sched::Tasklet tasklet = submit(id, rank);
     EXPECT_FALSE(exchange_->next(Seconds(0.01)));
     return tasklet;
   }
-  static comm::Frame result_of(const sched::Tasklet& tasklet) {
-    return zeros(comm::begin_result(comm::result_header(header_of(tasklet))));
+  static comm::Frame result_of(const sched::Tasklet& tasklet, const comm::MessagePart& part = {}) {
+    return zeros(comm::begin_result(comm::result_header(header_of(tasklet, part))));
   }
   static comm::Frame refusal_of(const sched::Tasklet& tasklet, comm::Reason reason) {
     return comm::encode_refused(tasklet.id, tasklet.piece.device, reason, "no");
@@ -161,6 +183,9 @@ class AskedExchangeTest : public ExchangeTest {
     network_.deliver(rank, std::move(frame));
     return exchange_->next(Seconds(0.01));
   }
+
+  static constexpr std::int64_t kRows = 12;
+  bool in_rows_ = false;  // tasklets are sent and answered row by row
 };
 
 TEST_F(AskedExchangeTest, OnlyTheRankThatWasAskedAnswers) {
@@ -214,6 +239,51 @@ TEST_F(AskedExchangeTest, WhatWasLostOnTheWayIsNoRefusal) {
   const std::optional<Answer> answer = told(1, refusal_of(nobody, comm::Reason::malformed));
   ASSERT_TRUE(answer);
   EXPECT_EQ(answer->tasklet.id, oldest.id);
+}
+
+// While the server was busy itself nobody can have been heard.
+TEST_F(AskedExchangeTest, WhatTheServerDidNotHearWhileItWasBusyIsNoSilence) {
+  const sched::Tasklet tasklet = ask(1, 1);
+  for (int times = 0; times < 3; ++times) {
+    clock_.advance(kPatience * 100);
+    EXPECT_FALSE(exchange_->next(Seconds(0.01)));
+    EXPECT_FALSE(exchange_->is_gone(DeviceId(0)));
+  }
+  const std::optional<Answer> answer = told(1, result_of(tasklet));
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->kind, Answer::Kind::result);
+}
+
+// Two tasklets are given up by one look; before the second is told, its device leaves.
+TEST_F(AskedExchangeTest, WhatWasGivenUpOfADeviceThatLeftIsNotTold) {
+  (void)submit(1, 1);
+  (void)ask(2, 2);
+  std::optional<Answer> answer;
+  for (const Seconds until = clock_.now() + kPatience * 10; !answer && clock_.now() < until;) {
+    network_.deliver(2, comm::encode_ping(1));
+    answer = told(1, comm::encode_ping(1));
+  }
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->kind, Answer::Kind::lost);
+  exchange_->forget_all(DeviceId(1 - answer->tasklet.piece.device.value));
+  EXPECT_FALSE(exchange_->next(Seconds(0.01)));
+}
+
+// Each row comes just in time, which gives the tasklet more time, but not without end.
+TEST_F(AskedExchangeTest, ProgressExtendsTheTimeOfATaskletAFewTimes) {
+  in_rows_ = true;
+  const sched::Tasklet tasklet = ask(1, 1);
+  std::int64_t rows = 0;
+  std::optional<Answer> answer;
+  while (!answer && rows < kRows) {
+    for (const Seconds until = clock_.now() + kPatience * 2.5; !answer && clock_.now() < until;)
+      answer = told(1, comm::encode_ping(1));
+    if (!answer) answer = told(1, result_of(tasklet, {.of = comm::PartOf::rows, .first = rows++, .count = 1}));
+  }
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->kind, Answer::Kind::lost);
+  EXPECT_GE(rows, 3);
+  EXPECT_LT(rows, kRows);
 }
 
 // The transport takes in from a rank what it was asked for, in parts with headers of their own at most, and no more.
@@ -272,6 +342,28 @@ TEST(Greeting, WhoAsksAndDoesNotReadIsNotAnsweredWithoutEnd) {
   EXPECT_LT(network.most_unread(), kMostSmallTalk);
   EXPECT_FALSE(exchange.ranks()[1].absent.empty());
   EXPECT_TRUE(exchange.ranks()[2].absent.empty());
+}
+
+TEST(Greeting, ARankOfAnotherVersionIsLeftOut) {
+  ManualClock clock;
+  VirtualNetwork network(clock, 3);
+  Profile profile;
+  std::string told;
+  for (const int rank : {1, 2}) {
+    network.attach(rank, [&network, &told, rank](comm::Frame frame) {
+      const auto header = comm::decode(frame);
+      if (header && header->kind == comm::Kind::welcome) network.deliver(rank, comm::encode_ready());
+      if (header && header->kind == comm::Kind::refusal) told = comm::text_of(frame);
+    });
+    network.deliver(rank, comm::encode(comm::Hello{
+                              .pid = 1, .host = "simulated", .version = rank == 1 ? "0.0.0" : std::string(kVersion)}));
+  }
+  const Exchange exchange(network, {}, {.gemm_kernels = {}, .patience = kPatience, .real_time = &clock},
+                          Exchange::Packer{}, profile);
+  EXPECT_THAT(exchange.ranks()[1].absent, ::testing::HasSubstr("it runs cleave 0.0.0"));
+  EXPECT_TRUE(exchange.ranks()[2].absent.empty());
+  while (clock.now() < Seconds(1)) (void)network.wait(Seconds(0.1));
+  EXPECT_EQ(told, exchange.ranks()[1].absent);
 }
 
 }  // namespace
