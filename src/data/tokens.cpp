@@ -87,7 +87,7 @@ std::optional<Fault> read_tokens(const std::filesystem::path& path, std::vector<
       return Fault{fmt::format("llm.c token file of version {}", header[1]), "version 1 is read"};
     }
     const std::int64_t declared = header[2];
-    if (bytes < kHeaderBytes || declared < 0 || bytes - kHeaderBytes != 2 * declared) {
+    if (bytes < kHeaderBytes || bytes - kHeaderBytes != 2 * declared) {
       return Fault{fmt::format("its header declares {} tokens, which with the header are {} bytes, but it has {} bytes",
                                declared, kHeaderBytes + 2 * declared, bytes),
                    "cut short or damaged?"};
