@@ -200,8 +200,6 @@ TEST(Verification, HonestBlocksAreNeverRedone) {
   }
 }
 
-// Equal rows round alike, so that sums over them may err more than roundings of random sign would: at worst such a
-// block is computed again, and found right.
 // Nothing is drawn here: an honest device never returns what is not finite.
 TEST(Verification, WhatIsNotFiniteIsRefusedInEveryMode) {
   for (const InjectedFaultKind kind : {InjectedFaultKind::nan, InjectedFaultKind::infinity}) {
@@ -214,9 +212,10 @@ TEST(Verification, WhatIsNotFiniteIsRefusedInEveryMode) {
   }
 }
 
-// Equal terms round alike, so the error of a sum of k of them grows like k, and the bound like its root. Every set of
-// kernels adds 256 terms in one chain (its kc is 256 or 384), so a weight gradient over 256 tokens errs most beside its
-// bound, and by the same amount whatever the kernels.
+// Sums over equal rows may err more than roundings of random sign would: at worst such a block is computed again, and
+// found right. Equal terms round alike, so the error of a sum of k of them grows like k, and the bound like its root.
+// Every set of kernels adds 256 terms in one chain (its kc is 256 or 384), so a weight gradient over 256 tokens errs
+// most beside its bound, and by the same amount whatever the kernels.
 TEST(Verification, EqualTokensCostAtWorstARecomputation) {
   Setting s;
   s.batch = 4;
