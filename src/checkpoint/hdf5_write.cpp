@@ -60,11 +60,17 @@ std::span<const char> bytes_of(const Attribute& value) {
       value);
 }
 
-/// Properties of datasets: allocated at once, never filled, so that data goes to the file once; without the time of
-/// writing, so that the same values are the same bytes.
-Properties dataset_properties() {
-  Properties properties(H5Pcreate(H5P_DATASET_CREATE));
+/// Properties of a file, a group or a dataset that is made: without the time of writing, so that the same values are
+/// the same bytes.
+Properties timeless(hid_t kind) {
+  Properties properties(H5Pcreate(kind));
   H5Pset_obj_track_times(properties.get(), false);
+  return properties;
+}
+
+/// Properties of datasets: allocated at once, never filled, so that data goes to the file once.
+Properties dataset_properties() {
+  Properties properties = timeless(H5P_DATASET_CREATE);
   H5Pset_fill_time(properties.get(), H5D_FILL_TIME_NEVER);
   H5Pset_layout(properties.get(), H5D_CONTIGUOUS);
   return properties;
@@ -100,7 +106,8 @@ WriteFile::WriteFile(const fs::path& path) : path_(path.string()) {
   H5Pset_libver_bounds(access.get(), H5F_LIBVER_V18, H5F_LIBVER_V18);
   H5Pset_fclose_degree(access.get(), H5F_CLOSE_STRONG);
   use_file_driver(access.get(), failure_.get());
-  file_ = File(check(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()), "create", "/"));
+  const Properties creation = timeless(H5P_FILE_CREATE);
+  file_ = File(check(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get()), "create", "/"));
 }
 
 void WriteFile::close() {
@@ -110,8 +117,9 @@ void WriteFile::close() {
 }
 
 Group WriteFile::create_group(const std::string& name) {
+  const Properties creation = timeless(H5P_GROUP_CREATE);
   return Group(
-      check(H5Gcreate2(file_.get(), name.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), "create group", name));
+      check(H5Gcreate2(file_.get(), name.c_str(), H5P_DEFAULT, creation.get(), H5P_DEFAULT), "create group", name));
 }
 
 void WriteFile::write_attribute(hid_t object, const std::string& name, const Attribute& value) {
