@@ -60,7 +60,7 @@ void SimulatedDevice::hasten(const Stream& user) {
 
 Stream* SimulatedDevice::release(std::int64_t id, Seconds now, SharedState& shared) {
   const auto found = std::ranges::find(holds_, id, [](const Stream* held) { return held->id; });
-  if (found == holds_.end()) return nullptr;
+  if (found == holds_.end() || (*found)->released) return nullptr;
   Stream& stream = **found;
   stream.released = true;
   const bool begun = stream.begun();

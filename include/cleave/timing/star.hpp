@@ -55,8 +55,8 @@ class Star {
   /// way.
   bool drop(std::size_t device, Stream& stream);
   /// Ends the stay of the stream `id` (Stream::stays), whose data are not used any more. Returns the stream if that
-  /// ends it now, and frees its memory. Null: there is no such stream, or its last panel is still coming down and it
-  /// ends when that has arrived.
+  /// ends it now, and frees its memory. Null: there is no such stream, it was released before, or its last panel is
+  /// still coming down and it ends when that has arrived.
   Stream* release(std::size_t device, std::int64_t id);
   /// Takes so much of the device's memory from the streams, from now on; a negative value gives it back.
   void reserve(std::size_t device, Bytes bytes);

@@ -241,6 +241,14 @@ TEST(Star, WhatIsGivenUpOnTheWayFreesItsMemoryWhenItIsThere) {
   EXPECT_EQ(star.release(0, 1), nullptr);
   EXPECT_EQ(star.next_answer(), &next);
   EXPECT_DOUBLE_EQ(star.now().value(), 2 + 1 + 1);
+  // Given up once more it frees nothing: beside one that fills the memory there is no room for another.
+  EXPECT_EQ(star.release(0, 1), nullptr);
+  Stream third = stream(3, 1000, 0, 1000, 100), fourth = stream(4, 1000, 0, 1000, 50);
+  star.submit(0, third);
+  star.submit(0, fourth);
+  EXPECT_EQ(star.next_answer(), &third);
+  EXPECT_EQ(star.next_answer(), &fourth);
+  EXPECT_DOUBLE_EQ(star.now().value(), 4 + 2 + 2);
 }
 
 // While the second waits for room, the third, which would find some, waits too; the first is in memory and goes on.
