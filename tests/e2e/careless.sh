@@ -209,6 +209,13 @@ rm latest.h5 deep/er/checkpoint-4.h5
 expect_code 0 "and on from there" "$CLEAVE" train input.yaml --quiet --resume auto output.dir=deep/er
 expect_text "and on from there" 'resuming after step 2'
 
+# A file where the run's folder is to be.
+for command in train "train --resume auto" simulate; do
+  # shellcheck disable=SC2086  # a command and its options
+  expect_code 1 "$command in a file" "$CLEAVE" $command input.yaml --quiet output.dir=input.yaml
+  expect_text "$command in a file" 'use output\.dir .*input\.yaml: .*input\.yaml is no folder'
+done
+
 # Without permission: the file that is meant is named, and it is not said to be missing. Root has all permissions, and
 # gives up those over files for these calls.
 unprivileged=()

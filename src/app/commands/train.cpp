@@ -68,7 +68,7 @@ Prepared prepare(const CommandLine& line, Input input, const server::DeviceRanks
   p.input = std::move(input);
   p.data = load_training_data(p.input);
   if (!p.data.not_evaluated.empty()) p.notices.push_back(p.data.not_evaluated);
-  refuse_own_input(p.input.output, p.input.name);
+  refuse_unfit_folder(p.input.output, p.input.name);
   const std::vector<Issue> faults = model::find_faults(p.input.step.model);
   if (!faults.empty()) throw InputError(faults);
   sched::StepSpec& step = p.input.step;

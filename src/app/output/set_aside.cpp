@@ -123,7 +123,27 @@ fs::path move_run(const fs::path& folder) {
   return aside;
 }
 
-void refuse_own_input(const fs::path& folder, const std::string& input) {
+namespace {
+
+/// The first part of the path that is there and no folder; empty for none.
+fs::path in_the_way(const fs::path& folder) {
+  fs::path part;
+  std::error_code error;
+  for (const fs::path& name : folder) {
+    part /= name;
+    const fs::file_status status = fs::status(part, error);
+    if (fs::is_directory(status)) continue;
+    const bool there = fs::exists(status) || fs::is_symlink(fs::symlink_status(part, error));
+    return there ? part : fs::path();
+  }
+  return {};
+}
+
+}  // namespace
+
+void refuse_unfit_folder(const fs::path& folder, const std::string& input) {
+  if (const fs::path other = in_the_way(folder); !other.empty())
+    throw EnvironmentError("use output.dir", folder.string(), other.string() + " is no folder");
   const fs::path file = folder / "input.yaml";
   std::error_code error;
   if (!fs::is_regular_file(file, error)) return;

@@ -39,7 +39,7 @@ SimulationRecord::SimulationRecord(const CommandLine& line, const Input& input, 
     throw InputError(fmt::format("{} holds a training run", folder_->string()),
                      "give another folder: --output FOLDER, or output.dir=FOLDER");
   }
-  refuse_own_input(*folder_, input.name);
+  refuse_unfit_folder(*folder_, input.name);
   make_folders(*folder_);
 }
 
