@@ -3,7 +3,7 @@
 #
 #   bash bench/all_studies.sh            resumes: what this program made before is kept; a night on 2 cores
 #   bash bench/all_studies.sh --again cleave,cleave-paper
-#                                        of what another program made, only cleave's points: eighteen minutes with AVX-512, three quarters of an hour with AVX2
+#                                        of what another program made, only cleave's points: nineteen minutes with AVX-512, three quarters of an hour with AVX2
 #   bash bench/all_studies.sh --brief    two cases of each study, one seed, no slow planner; results go to runs/brief
 #
 # CLEAVE=/path/to/cleave  TEXT=tinyshakespeare.txt (without, its curves of loss against time stay)  JOBS=2  MINUTES=N (each study starts nothing after so many)
