@@ -249,12 +249,12 @@ TEST(Plan, ASingleMessageHasItsLimitEachWay) {
   for (const bool upwards : {false, true}) {
     std::vector<Panel> panels(2);
     for (Panel& panel : panels) (upwards ? panel.up : panel.down) = half;
-    EXPECT_TRUE(messages_fit(panels, {.single_message = false})) << upwards;
-    EXPECT_FALSE(messages_fit(panels, {.single_message = true})) << upwards;
+    EXPECT_TRUE(messages_fit(panels, {.server = {}, .single_message = false})) << upwards;
+    EXPECT_FALSE(messages_fit(panels, {.server = {}, .single_message = true})) << upwards;
     (upwards ? panels[0].up : panels[0].down) -= Bytes(1);
-    EXPECT_TRUE(messages_fit(panels, {.single_message = true})) << upwards;
+    EXPECT_TRUE(messages_fit(panels, {.server = {}, .single_message = true})) << upwards;
     (upwards ? panels[0].up : panels[0].down) = kMaxMessage;
-    EXPECT_FALSE(messages_fit(panels, {.single_message = false})) << upwards;
+    EXPECT_FALSE(messages_fit(panels, {.server = {}, .single_message = false})) << upwards;
   }
 }
 
