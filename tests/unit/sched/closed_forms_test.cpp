@@ -162,7 +162,10 @@ TEST(ClosedForms, Energy) {
   profile.power_compute = Watts(7);
   profile.power_radio = Watts(3);
   profile.power_idle = Watts(2);
-  const Usage usage{.down = Seconds(5), .compute = Seconds(11), .up = Seconds(13)};
+  Usage usage;
+  usage.down = Seconds(5);
+  usage.compute = Seconds(11);
+  usage.up = Seconds(13);
   EXPECT_DOUBLE_EQ(energy_of(profile, usage, Seconds(20)).value(), 7 * 11 + 3 * (5 + 13) + 2 * 20);
 }
 
