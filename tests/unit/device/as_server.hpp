@@ -136,6 +136,7 @@ inline comm::Header gemm_header(std::int64_t m, std::int64_t n, std::int64_t k, 
 
 inline void pack(std::span<std::byte> to, DType wire, const std::vector<float>& values) {
   ASSERT_EQ(to.size(), values.size() * static_cast<std::size_t>(size_of(wire)));
+  if (values.empty()) return;  // memcpy takes no null pointer, even for no bytes
   if (wire == DType::f32) {
     std::memcpy(to.data(), values.data(), to.size());
   } else {
