@@ -382,7 +382,8 @@ std::vector<Path> Section::paths(std::string_view key, const Plain<std::vector<s
   std::vector<Path> values;
   const auto elements = node == nullptr ? std::nullopt : place_->scalars(key, *node);
   if (elements) {
-    if (elements->empty()) fault(key, "is an empty list");
+    const bool may_be_empty = declared.default_value && fallback.empty();  // as an effective input says it then
+    if (elements->empty() && !may_be_empty) fault(key, "is an empty list");
     for (const Node* element : *elements) {
       if (element->text.empty()) fault(key, "holds an empty path");
       values.push_back(place_->resolve(element->text, element));

@@ -332,6 +332,21 @@ TEST(Reader, PathsAreRelativeToWhereTheyStand) {
   EXPECT_EQ(reader.root().path("d", {.default_value = "e"}).file, "");
 }
 
+// What a key is without a word about it may also be said.
+TEST(Reader, AListOfPathsIsEmptyWhereItsDefaultIs) {
+  for (const bool by_default : {true, false}) {
+    Reader reader(Document::parse("l: []\n", "in.yaml"));
+    config::Plain<std::vector<std::string>> declared{.optional = true};
+    if (by_default) declared.default_value.emplace();
+    EXPECT_THAT(reader.root().paths("l", declared), IsEmpty());
+    if (by_default) {
+      EXPECT_NO_THROW(reader.finish());
+    } else {
+      EXPECT_THROW(reader.finish(), InputError);
+    }
+  }
+}
+
 TEST(Reader, EffectiveInputMarksOrigins) {
   const Outcome outcome = run("train: {steps: 5}\nfleet:\n  devices:\n    - {compute: 1 TFLOP/s, name: \"a: b\"}\n",
                               {"train.lr=0.5", "fleet.devices.0.uplink=[1 MB/s, 2 MB/s]", "data.dir=/out"});
