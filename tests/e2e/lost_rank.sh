@@ -23,8 +23,9 @@ wait "$pid" || code=$?
 [ "$(hash_of "$scratch/run" 8)" = "$wanted" ] || fail "other bits than the undisturbed run"
 grep -Eq '"lost": ?[1-9]' "$scratch/run/metrics.jsonl" || fail "no loss was counted"
 
-# A run that fails before it has a trainer: its ranks are told, and none has to be killed.
+# A run that fails before it has a trainer, in a place where nobody may make folders: its ranks are told, and none has to
+# be killed.
 # shellcheck disable=SC2016  # for the ranks' shells
 ended=(bash -c '"$@"; code=$?; echo "a rank ended with $code"; exit $code' _ "$CLEAVE")
-expect_code 1 "no folder" launch 3 "${ended[@]}" train "$scratch/input.yaml" --quiet "output.dir=$scratch/input.yaml/run"
+expect_code 1 "no folder" launch 3 "${ended[@]}" train "$scratch/input.yaml" --quiet output.dir=/proc/run
 [ "$(grep -c '^a rank ended with 0$' "$scratch/out")" -eq 2 ] || { fail "no folder: ranks were not told"; cat "$scratch/out"; }
