@@ -58,9 +58,11 @@ std::string nearest(std::string_view word, const std::vector<std::string>& names
   return !best.empty() && (best_distance == 0 || (best_distance <= allowed && word.size() > 2)) ? best : std::string();
 }
 
+std::string one_of(const std::vector<std::string>& names) { return "one of " + joined(names); }
+
 std::string hint_for(std::string_view word, const std::vector<std::string>& names) {
   const std::string near = nearest(word, names);
-  return near.empty() ? "one of " + joined(names) : fmt::format("did you mean {}?", near);
+  return near.empty() ? one_of(names) : fmt::format("did you mean {}?", near);
 }
 
 std::string_view trimmed(std::string_view text) {

@@ -9,6 +9,7 @@
 #include "cleave/checkpoint/snapshot.hpp"
 #include "cleave/comm/handshake.hpp"
 #include "cleave/comm/message.hpp"
+#include "support/task_header.hpp"
 
 namespace {
 
@@ -21,15 +22,8 @@ void store(const fs::path& file, const comm::Frame& frame) {
       .write(reinterpret_cast<const char*>(frame.data()), static_cast<std::streamsize>(frame.size()));
 }
 
-comm::Header task_header(comm::Work work, DType wire) {
-  comm::Header h;
-  h.kind = comm::Kind::task;
-  h.tasklet = TaskletId(7);
-  h.device = DeviceId(3);
-  h.op = OpId(2);
-  h.work = work;
-  h.wire = h.output = wire;
-  h.panels = 1;
+comm::Header task_of(comm::Work work, DType wire) {
+  comm::Header h = testing_support::task_header(work, wire);
   if (work == comm::Work::gemm) {
     h.gemm = {2, 3, 4, 1, 0};
   } else {
@@ -50,13 +44,13 @@ void store_messages(const fs::path& folder) {
   store(folder / "refused", comm::encode_refused(TaskletId(7), DeviceId(3), comm::Reason::memory, "too large"));
   for (const DType wire : {DType::f32, DType::bf16}) {
     for (const comm::Work work : {comm::Work::gemm, comm::Work::attention_forward, comm::Work::attention_backward}) {
-      const comm::Header header = task_header(work, wire);
+      const comm::Header header = task_of(work, wire);
       const std::string name = std::to_string(static_cast<int>(work)) + "-" + std::string(cleave::name_of(wire));
       store(folder / ("task-" + name), comm::seal(comm::begin_task(header)));
       store(folder / ("result-" + name), comm::seal(comm::begin_result(comm::result_header(header))));
     }
   }
-  comm::Header partial = task_header(comm::Work::gemm, DType::f32);
+  comm::Header partial = task_of(comm::Work::gemm, DType::f32);
   partial.gemm = {2, 3, kBlockK, 4, 1};
   partial.output = partial_sum_type(DType::f32);
   partial.panels = 2;
@@ -69,25 +63,25 @@ void store_messages(const fs::path& folder) {
       store(folder / (name + "-result-" + std::to_string(first)),
             comm::seal(comm::begin_result(comm::result_header(task))));
     };
-    store_panel("panel", comm::PartOf::rows, task_header(comm::Work::gemm, DType::bf16));
-    comm::Header depth = task_header(comm::Work::gemm, DType::bf16);
+    store_panel("panel", comm::PartOf::rows, task_of(comm::Work::gemm, DType::bf16));
+    comm::Header depth = task_of(comm::Work::gemm, DType::bf16);
     depth.gemm = {2, 3, kBlockK + 4, 2, 0};
     depth.a_by_columns = true;
     store_panel("depth", comm::PartOf::k_blocks, depth);
-    comm::Header pairs = task_header(comm::Work::attention_backward, DType::bf16);
+    comm::Header pairs = task_of(comm::Work::attention_backward, DType::bf16);
     pairs.attention.pairs = 2;
     store_panel("pairs", comm::PartOf::pairs, pairs);
   }
-  comm::Header bring = task_header(comm::Work::gemm, DType::bf16);
+  comm::Header bring = task_of(comm::Work::gemm, DType::bf16);
   bring.gemm.m = 0;
   bring.columns = comm::Columns::bring;
   store(folder / "columns-bring", comm::seal(comm::begin_task(bring)));
-  comm::Header beside = task_header(comm::Work::gemm, DType::bf16);
+  comm::Header beside = task_of(comm::Work::gemm, DType::bf16);
   beside.columns = comm::Columns::kept;
   beside.brought_by = TaskletId(6);
   store(folder / "columns-kept", comm::seal(comm::begin_task(beside)));
   for (const comm::StageErrand errand : {comm::StageErrand::begin, comm::StageErrand::hold, comm::StageErrand::sum}) {
-    comm::Header stage = task_header(comm::Work::attention_forward, DType::f32);
+    comm::Header stage = task_of(comm::Work::attention_forward, DType::f32);
     stage.work = comm::Work::stage;
     stage.attention = {};
     stage.stage_task = {.errand = errand, .stage = 1, .owner = 0, .sequence = 2, .row = 128, .rows = 64};

@@ -63,6 +63,35 @@ class Hostile final : public PassingOn {
   Trick trick_;
 };
 
+/// Trains on s.device_ranks ranks, of which rank 1 is a Host made of its transport and `made_of`, and the others are
+/// honest. `look` at the trainer before it says goodbye. Returns: the parameters' hash.
+template <class Host, class Look, class... MadeOf>
+std::uint64_t train_beside(const Setting& s, const server::TrainerOptions& options, const Look& look,
+                           const MadeOf&... made_of) {
+  comm::LoopbackHub hub(1 + s.device_ranks);
+  const std::unique_ptr<comm::Transport> server = hub.endpoint(0);
+  std::vector<std::thread> hosts;
+  for (int rank = 1; rank <= s.device_ranks; ++rank) {
+    hosts.emplace_back([endpoint = std::shared_ptr<comm::Transport>(hub.endpoint(rank)), rank, made_of...] {
+      if (rank == 1) {
+        Host host(endpoint, made_of...);
+        (void)device::run_device_host(host);
+      } else {
+        (void)device::run_device_host(*endpoint);
+      }
+    });
+  }
+  server::ParameterStore parameters = initial_parameters(s);
+  {
+    server::Trainer trainer(parameters, options, server.get());
+    for (std::int64_t step = 0; step < s.steps; ++step) (void)trainer.step(step, batch_of(s, step));
+    look(trainer);
+    (void)trainer.say_goodbye(Seconds(10));
+  }
+  for (std::thread& host : hosts) host.join();
+  return parameters.hash();
+}
+
 class HostileRank : public ::testing::TestWithParam<Trick> {};
 
 TEST_P(HostileRank, ChangesNoBit) {
@@ -74,29 +103,10 @@ TEST_P(HostileRank, ChangesNoBit) {
   s.verification = {.mode = server::VerifyMode::all, .seed = 8};
   server::TrainerOptions options = options_of(s);
   options.fleet.patience = Seconds(2);
-
-  comm::LoopbackHub hub(3);
-  const std::unique_ptr<comm::Transport> server = hub.endpoint(0);
-  std::vector<std::thread> hosts;
-  for (int rank = 1; rank < 3; ++rank) {
-    hosts.emplace_back([endpoint = std::shared_ptr<comm::Transport>(hub.endpoint(rank)), rank] {
-      if (rank == 1) {
-        Hostile hostile(endpoint, GetParam());
-        (void)device::run_device_host(hostile);
-      } else {
-        (void)device::run_device_host(*endpoint);
-      }
-    });
-  }
-  server::ParameterStore parameters = initial_parameters(s);
-  {
-    server::Trainer trainer(parameters, options, server.get());
-    for (std::int64_t step = 0; step < s.steps; ++step) (void)trainer.step(step, batch_of(s, step));
+  const auto look = [](const server::Trainer& trainer) {
     for (const DeviceId id : trainer.distrusted()) EXPECT_EQ(id.value % 2, 0) << "of the honest rank: " << id.value;
-    (void)trainer.say_goodbye(Seconds(10));
-  }
-  for (std::thread& host : hosts) host.join();
-  EXPECT_EQ(parameters.hash(), honest);
+  };
+  EXPECT_EQ(train_beside<Hostile>(s, options, look, GetParam()), honest);
 }
 
 /// Works as it should, but says that each block took it days.
@@ -122,21 +132,12 @@ TEST(BoastfulRank, IsNotBelieved) {
   Setting s = small_setting();
   s.devices = alike_devices(2);
   s.verification = {.mode = server::VerifyMode::all, .seed = 8};
-  comm::LoopbackHub hub(2);
-  const std::unique_ptr<comm::Transport> server = hub.endpoint(0);
-  std::thread host([endpoint = std::shared_ptr<comm::Transport>(hub.endpoint(1))] {
-    Boastful boastful(endpoint);
-    (void)device::run_device_host(boastful);
-  });
-  server::ParameterStore parameters = initial_parameters(s);
-  {
-    server::Trainer trainer(parameters, options_of(s), server.get());
-    (void)trainer.step(0, batch_of(s, 0));
+  s.device_ranks = 1;
+  s.steps = 1;
+  (void)train_beside<Boastful>(s, options_of(s), [](const server::Trainer& trainer) {
     EXPECT_GT(trainer.verification().blocks, 0);
     EXPECT_LT(trainer.verification().device_time, Boastful::kDays);
-    (void)trainer.say_goodbye(Seconds(10));
-  }
-  host.join();
+  });
 }
 
 /// Works as it should, but refuses to say as a second device what it computed.
@@ -158,22 +159,11 @@ TEST(UnwillingRank, ThatIsNoWitnessHoldsNobodyUp) {
     s.clock = clock;
     s.server_compute = FlopsPerSecond(1e8);  // so that devices watch each other's sums
     s.verification = {.mode = server::VerifyMode::quorum, .fraction = 1.0, .seed = 8};
-    comm::LoopbackHub hub(2);
-    const std::unique_ptr<comm::Transport> server = hub.endpoint(0);
-    std::thread host([endpoint = std::shared_ptr<comm::Transport>(hub.endpoint(1))] {
-      Unwilling unwilling(endpoint);
-      (void)device::run_device_host(unwilling);
-    });
-    server::ParameterStore parameters = initial_parameters(s);
-    {
-      server::Trainer trainer(parameters, options_of(s), server.get());
-      for (std::int64_t step = 0; step < s.steps; ++step) (void)trainer.step(step, batch_of(s, step));
+    const auto look = [](const server::Trainer& trainer) {
       EXPECT_TRUE(trainer.distrusted().empty());
       EXPECT_GT(trainer.verification().checked, 0);
-      (void)trainer.say_goodbye(Seconds(10));
-    }
-    host.join();
-    EXPECT_EQ(parameters.hash(), honest_bits(s));
+    };
+    EXPECT_EQ(train_beside<Unwilling>(s, options_of(s), look), honest_bits(s));
   }
 }
 
@@ -207,27 +197,14 @@ TEST(FalseSumsOfARank, AreFoundAndNobodyElseIsAccused) {
       s.device_ranks = 2;
       s.server_compute = FlopsPerSecond(1e8);  // so that devices watch each other's sums
       s.verification = {.mode = server::VerifyMode::quorum, .fraction = 1.0, .seed = 8};
-      comm::LoopbackHub hub(3);
-      const std::unique_ptr<comm::Transport> server = hub.endpoint(0);
-      std::thread honest(
-          [endpoint = std::shared_ptr<comm::Transport>(hub.endpoint(2))] { (void)device::run_device_host(*endpoint); });
-      std::thread lying([endpoint = std::shared_ptr<comm::Transport>(hub.endpoint(1)), kind] {
-        FalseSums host(endpoint, kind);
-        (void)device::run_device_host(host);
-      });
-      server::ParameterStore parameters = initial_parameters(s);
-      {
-        server::Trainer trainer(parameters, options_of(s), server.get());
-        for (std::int64_t step = 0; step < s.steps; ++step) (void)trainer.step(step, batch_of(s, step));
+      const auto look = [&](const server::Trainer& trainer) {
         EXPECT_FALSE(trainer.verification().wrong.empty()) << comm::name_of(kind);
         for (const server::Finding& finding : trainer.verification().wrong) {
           EXPECT_EQ(finding.device.value % 2, 0) << "of the honest rank: " << finding.device.value;
           EXPECT_EQ(finding.digest, kind == comm::Kind::digest);
         }
-        (void)trainer.say_goodbye(Seconds(10));
-      }
-      for (std::thread* host : {&honest, &lying}) host->join();
-      EXPECT_EQ(parameters.hash(), honest_bits(s)) << comm::name_of(kind);
+      };
+      EXPECT_EQ(train_beside<FalseSums>(s, options_of(s), look, kind), honest_bits(s)) << comm::name_of(kind);
     }
   }
 }

@@ -20,7 +20,7 @@ std::string unknown_command(const CLI::App& app, int argc, const char* const* ar
     names.push_back(command->get_name());
   const std::string given = argc < 2 ? "-" : argv[1];
   if (given.starts_with('-') && app.get_subcommands().empty())
-    return fmt::format("no command is given (one of {})", fmt::join(names, ", "));
+    return fmt::format("no command is given ({})", config::one_of(names));
   if (given.starts_with('-') || std::ranges::find(names, given) != names.end()) return {};
   return fmt::format("there is no command '{}' ({})", given, config::hint_for(given, names));
 }

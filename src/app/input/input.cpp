@@ -41,7 +41,7 @@ ModelInput read_model(const Section& in, model::ModelConfig& c) {
   }
   const bool from_preset = in.given("preset");
   const std::vector<std::string> families = model::family_names();
-  c.family = in.text("family", {.default_value = c.family, .help = config::hint_for("", families) + "."});
+  c.family = in.text("family", {.default_value = c.family, .help = config::one_of(families) + "."});
   if (std::find(families.begin(), families.end(), c.family) == families.end()) {
     if (in.sound("family"))
       in.fault("family", fmt::format("there is no family '{}'", c.family), config::hint_for(c.family, families));

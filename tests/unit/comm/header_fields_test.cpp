@@ -6,6 +6,7 @@
 
 #include "cleave/comm/message.hpp"
 #include "frames.hpp"
+#include "support/task_header.hpp"
 
 namespace cleave::comm {
 namespace {
@@ -13,14 +14,7 @@ namespace {
 constexpr std::size_t kAtHeaderSum = 14, kAtTasklet = 24, kAtDevice = 32, kAtFirstBlock = 76, kAtDigest = 113;
 
 Header task_of(Work work, DType wire) {
-  Header header;
-  header.kind = Kind::task;
-  header.tasklet = TaskletId(7);
-  header.device = DeviceId(3);
-  header.op = OpId(12);
-  header.work = work;
-  header.wire = header.output = wire;
-  header.panels = 1;
+  Header header = testing_support::task_header(work, wire);
   if (work == Work::gemm) header.gemm = {4, 3, 8, 1, 0};
   if (work == Work::attention_forward) header.attention = {.pairs = 3, .seq = 5, .head_dim = 4, .queries = 2};
   return header;

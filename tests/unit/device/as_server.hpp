@@ -18,6 +18,7 @@
 #include "cleave/device/host.hpp"
 #include "cleave/kernels/gemm_kernels.hpp"
 #include "cleave/kernels/wire.hpp"
+#include "support/task_header.hpp"
 
 namespace cleave::device {
 
@@ -115,15 +116,7 @@ inline std::vector<float> transposed(const std::vector<float>& values, std::int6
 }
 
 inline comm::Header task_header(Work work, DType wire, std::int64_t device_id = 0) {
-  comm::Header header;
-  header.kind = Kind::task;
-  header.tasklet = TaskletId(11);
-  header.device = DeviceId(device_id);
-  header.op = OpId(1);
-  header.work = work;
-  header.wire = header.output = wire;
-  header.panels = 1;
-  return header;
+  return testing_support::task_header(work, wire, device_id);
 }
 
 inline comm::Header gemm_header(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t blocks, std::int64_t first,

@@ -9,6 +9,7 @@
 
 #include "cleave/base/random.hpp"
 #include "cleave/kernels/gemm.hpp"
+#include "support/task_header.hpp"
 
 namespace cleave::device {
 namespace {
@@ -22,17 +23,6 @@ std::vector<float> kept(std::size_t count) {
 }
 
 std::span<const std::byte> bytes_of(const std::vector<float>& values) { return std::as_bytes(std::span(values)); }
-
-comm::Header task_of(comm::Work work) {
-  comm::Header header;
-  header.kind = comm::Kind::task;
-  header.tasklet = TaskletId(1);
-  header.device = DeviceId(0);
-  header.op = OpId(0);
-  header.work = work;
-  header.panels = 1;
-  return header;
-}
 
 // rows x cols from `first` on, rows `ld` apart, one after another.
 void copy_out(const float* first, std::int64_t ld, std::int64_t rows, std::int64_t cols, std::byte* to) {
@@ -66,7 +56,7 @@ TEST(Execute, ProductsOfOperandsInPlace) {
         const std::int64_t b_at = a[0] * a_ld + 11;
         const std::vector<float> memory = kept(static_cast<std::size_t>(b_at + b[0] * b_ld));
 
-        comm::Header header = task_of(comm::Work::gemm);
+        comm::Header header = testing_support::task_header(comm::Work::gemm);
         header.gemm = {m, n, k, k_blocks(k), 0};
         header.a_by_columns = a_by_columns;
         header.b_by_columns = b_by_columns;
@@ -93,7 +83,7 @@ TEST(Execute, ProductsOfOperandsInPlace) {
 TEST(Execute, AttentionOfOperandsInPlace) {
   const std::int64_t pairs = 3, queries = 2, seq = 9, head_dim = 4, ld = 60;
   for (const comm::Work work : {comm::Work::attention_forward, comm::Work::attention_backward}) {
-    comm::Header header = task_of(work);
+    comm::Header header = testing_support::task_header(work);
     header.attention = {pairs, seq, head_dim, queries};
     comm::TaskDraft carried = comm::begin_task(header);
     header.in_place = true;

@@ -10,6 +10,7 @@
 #include "cleave/plan/stage_plan.hpp"
 #include "fleets.hpp"
 #include "stages/tile_rounds.hpp"
+#include "unit/small_model.hpp"
 
 namespace cleave::plan {
 namespace {
@@ -76,14 +77,7 @@ TEST(Bound, LittleMemoryMovesMoreBytes) {
 
 // The MLP half of a layer in tiles: each of its operations needs the one before.
 TEST(Bound, ARoundInTilesIsAsLongAsItsChain) {
-  model::ModelConfig config;
-  config.family = "opt";
-  config.n_layer = 1;
-  config.n_head = config.n_kv_head = 4;
-  config.d_model = 64;
-  config.d_ff = 256;
-  config.vocab_size = 320;
-  config.seq_len = config.max_pos = 64;
+  const model::ModelConfig config = model::small_model("opt", 1, 64, 320, 64);
   const StageWork work = stage_work_of(
       model::build_step(config,
                         {.kind = model::StepKind::train, .batch = 2, .clip = true, .freeze = {}, .loss_rows = 0}),

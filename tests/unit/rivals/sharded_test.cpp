@@ -32,7 +32,7 @@ TEST(Fsdp, SlowLinksHaveAClosedForm) {
   StudyInput study = small_study(equal_devices(2, 1e15, 1e5), 2);
   const Workload w = workload_of(study);
   const double whole = static_cast<double>(w.total_parameters() * 16);
-  for (fleet::DeviceProfile& device : study.devices) device.memory = Bytes(static_cast<std::int64_t>(0.9 * whole));
+  give_memory(study, 0.9 * whole);
   const SystemReport report = run("fsdp", study);
   ASSERT_TRUE(report.feasible) << report.why;
   EXPECT_EQ(report.layout, "1 groups of 2 devices, micro-batches of 1");
@@ -51,7 +51,7 @@ TEST(Fsdp, CountsWholeUnitsBesideItsShard) {
   StudyInput study = small_study(equal_devices(2, 1e15, 1e5), 2);
   const Workload w = workload_of(study);
   const double state = static_cast<double>(w.total_parameters() * 16);
-  for (fleet::DeviceProfile& device : study.devices) device.memory = Bytes(static_cast<std::int64_t>(0.9 * state));
+  give_memory(study, 0.9 * state);
   const SystemReport report = run("fsdp", study);
   ASSERT_EQ(report.layout, "1 groups of 2 devices, micro-batches of 1");
   std::int64_t largest = 0;
@@ -64,7 +64,7 @@ TEST(Fsdp, CountsWholeUnitsBesideItsShard) {
 TEST(Fsdp, ASlowDeviceSlowsItsMeasuredLinks) {
   StudyInput study = small_study(equal_devices(2, 1e15, 1e9), 2);
   const double state = static_cast<double>(workload_of(study).total_parameters() * 16);
-  for (fleet::DeviceProfile& device : study.devices) device.memory = Bytes(static_cast<std::int64_t>(0.9 * state));
+  give_memory(study, 0.9 * state);
   study.links = fleet::LinkMatrix(2, {Seconds(0), BytesPerSecond(1e5)});
   const double calm_s = run("fsdp", study).step.value();
   study.churn = {{Seconds(0), DeviceId(1), fleet::ChurnKind::slow, 0.5}};
@@ -126,7 +126,7 @@ TEST(Galaxy, EqualDevicesShareEverything) {
   StudyInput study = small_study(equal_devices(4, 1e9, 1e15), 4);
   const Workload w = workload_of(study);
   const double whole = static_cast<double>(w.total_parameters() * 16);
-  for (fleet::DeviceProfile& device : study.devices) device.memory = Bytes(static_cast<std::int64_t>(0.5 * whole));
+  give_memory(study, 0.5 * whole);
   const SystemReport report = run("galaxy", study);
   ASSERT_TRUE(report.feasible) << report.why;
   const double expected_s = (w.step_flops() + 15 * static_cast<double>(w.total_parameters())) / 4 / 1e9;
@@ -139,10 +139,10 @@ TEST(Galaxy, SharesFollowSpeedAndMemory) {
   study.devices[0].compute = FlopsPerSecond(3e6);
   const Workload w = workload_of(study);
   const double whole = static_cast<double>(w.total_parameters() * 16);
-  for (fleet::DeviceProfile& device : study.devices) device.memory = Bytes(static_cast<std::int64_t>(0.95 * whole));
+  give_memory(study, 0.95 * whole);
   const double work = w.step_flops() + 15 * static_cast<double>(w.total_parameters());
   EXPECT_NEAR(run("galaxy", study).step.value(), work / 4 / 1e6, 1e-4 * work / 4e6);
-  for (fleet::DeviceProfile& device : study.devices) device.memory = Bytes(static_cast<std::int64_t>(0.65 * whole));
+  give_memory(study, 0.65 * whole);
   const SystemReport halves = run("galaxy", study);
   EXPECT_NEAR(halves.step.value(), work / 2 / 1e6, 1e-4 * work / 2e6);
   EXPECT_LE(halves.device_memory_max, study.devices[0].memory);
@@ -245,7 +245,7 @@ TEST(Summa, FourDevicesWithFreeLinksShareTheWork) {
   StudyInput study = small_study(equal_devices(4, 1e9, 1e15), 4);
   const Workload w = workload_of(study);
   const double whole = static_cast<double>(w.total_parameters() * 16);
-  for (fleet::DeviceProfile& device : study.devices) device.memory = Bytes(static_cast<std::int64_t>(0.5 * whole));
+  give_memory(study, 0.5 * whole);
   const SystemReport report = run("summa", study);
   ASSERT_TRUE(report.feasible) << report.why;
   EXPECT_EQ(report.layout, "1 grids of 2 x 2 devices");

@@ -105,7 +105,7 @@ TEST(Confidant, NobodyHasWhatADeviceAndItsBackupHeld) {
 TEST(FusionLlm, CompressedLinksKeepUpWithTheProcessors) {
   StudyInput study = small_study(equal_devices(4, 1e7, 1e4), 16);
   const double state = static_cast<double>(workload_of(study).total_parameters() * 16);
-  for (fleet::DeviceProfile& device : study.devices) device.memory = Bytes(static_cast<std::int64_t>(0.45 * state));
+  give_memory(study, 0.45 * state);
   const SystemReport report = find_system("fusionllm")->simulate(study);
   ASSERT_TRUE(report.feasible) << report.why;
   ASSERT_GE(report.devices_used, 3) << report.layout;

@@ -64,6 +64,10 @@ inline model::ModelConfig small_model(std::int64_t layers = 4) {
   return config;
 }
 
+inline void give_memory(StudyInput& study, double bytes) {
+  for (fleet::DeviceProfile& device : study.devices) device.memory = Bytes(static_cast<std::int64_t>(bytes));
+}
+
 inline StudyInput small_study(std::vector<fleet::DeviceProfile> devices, std::int64_t batch = 8) {
   StudyInput study;
   study.model = small_model();

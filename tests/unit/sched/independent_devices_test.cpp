@@ -1,19 +1,17 @@
 // Devices that share nothing are simulated one by one, each as far as it goes alone. That must not show: a fleet that
 // is watched in every detail is simulated event by event, and does the same at the same times.
 #include "graphs.hpp"
+#include "quiet_observer.hpp"
 
 namespace cleave::sched {
 namespace {
 
-class Watcher final : public Observer {
+class Watcher final : public QuietObserver {
  public:
   explicit Watcher(bool spans) : spans_(spans) {}
   [[nodiscard]] bool wants_spans() const override { return spans_; }
-  void begin(const model::StepGraph& /*graph*/, Seconds /*at*/) override {}
   void span(const Span& span) override { of_devices_ += span.device != kServerDevice ? 1 : 0; }
-  void settled(TaskletId /*tasklet*/, Seconds /*at*/, bool /*lost*/) override {}
   void submitted(const Tasklet& /*tasklet*/) override { ++submitted_; }
-  void changed(DeviceId /*device*/, DeviceChange /*change*/, Seconds /*at*/, double /*factor*/) override {}
   [[nodiscard]] std::int64_t spans_of_devices() const { return of_devices_; }
   [[nodiscard]] std::int64_t submissions() const { return submitted_; }
 

@@ -165,18 +165,15 @@ TEST(Recovery, WhereAllFailNobodyIsLeftOut) {
 }
 
 TEST(Reports, PartsAddUp) {
-  const auto count = [](std::int64_t by) {
+  constexpr std::int64_t StepReport::*kCounts[] = {&StepReport::tasklets,   &StepReport::lost,   &StepReport::redone,
+                                                   &StepReport::rejected,   &StepReport::copies, &StepReport::late,
+                                                   &StepReport::server_sums};
+  const auto count = [&](std::int64_t by) {
     StepReport report;
     report.time = Seconds(1 * static_cast<double>(by));
     report.bytes_down = Bytes(2 * by);
     report.bytes_up = Bytes(3 * by);
-    report.tasklets = 4 * by;
-    report.lost = 5 * by;
-    report.redone = 6 * by;
-    report.rejected = 7 * by;
-    report.copies = 8 * by;
-    report.late = 9 * by;
-    report.server_sums = 10 * by;
+    for (std::int64_t i = 0; i < std::ssize(kCounts); ++i) report.*kCounts[i] = (4 + i) * by;
     report.recovery = Seconds(11 * static_cast<double>(by));
     report.planning = Seconds(12 * static_cast<double>(by));
     report.energy = Joules(13 * static_cast<double>(by));
@@ -190,13 +187,7 @@ TEST(Reports, PartsAddUp) {
     const StepReport all = count(3);
     EXPECT_EQ(sum.bytes_down, all.bytes_down);
     EXPECT_EQ(sum.bytes_up, all.bytes_up);
-    EXPECT_EQ(sum.tasklets, all.tasklets);
-    EXPECT_EQ(sum.lost, all.lost);
-    EXPECT_EQ(sum.redone, all.redone);
-    EXPECT_EQ(sum.rejected, all.rejected);
-    EXPECT_EQ(sum.copies, all.copies);
-    EXPECT_EQ(sum.late, all.late);
-    EXPECT_EQ(sum.server_sums, all.server_sums);
+    for (const auto figure : kCounts) EXPECT_EQ(sum.*figure, all.*figure);
     EXPECT_EQ(sum.recovery, all.recovery);
     EXPECT_EQ(sum.planning, all.planning);
     // A part is within the step's time; an attempt that was given up is not.

@@ -14,6 +14,7 @@
 #include "cleave/sched/observer.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
 #include "cleave/sched/stage_scheduler.hpp"
+#include "quiet_observer.hpp"
 #include "stage_case.hpp"
 #include "stages/stage_run.hpp"
 #include "support/cases.hpp"
@@ -233,17 +234,12 @@ TEST(StageLosses, SaysSoWhereNobodyIsLeftToHoldAStage) {
 // What losses cost is the step's time beside that of the same step without them; each is recorded with the stages that
 // it hit, and what was sent again is what tasklets say of themselves.
 TEST(StageLosses, WhatTheyCostIsRecorded) {
-  struct Seen final : Observer {
+  struct Seen final : QuietObserver {
     std::int64_t redone = 0;
-    void begin(const model::StepGraph& /*graph*/, Seconds /*at*/) override {}
-    [[nodiscard]] bool wants_spans() const override { return false; }
-    void span(const Span& /*span*/) override {}
     void submitted(const Tasklet& tasklet) override {
       EXPECT_NE(tasklet.errand, Errand::none);
       if (tasklet.redone) ++redone;
     }
-    void settled(TaskletId /*tasklet*/, Seconds /*at*/, bool /*lost*/) override {}
-    void changed(DeviceId /*device*/, DeviceChange /*change*/, Seconds /*at*/, double /*factor*/) override {}
   };
   std::int64_t blocks = 0, records = 0;
   Seconds added{0};
@@ -390,16 +386,11 @@ TEST(StageLosses, SumsThatAreInStayIn) {
 
 // Devices that own slices of a stage are sent a sequence once, whatever else of it they stand in for.
 TEST(StageLosses, OwnersOnOneDeviceShareWhatTheyRead) {
-  struct Reads final : Observer {
+  struct Reads final : QuietObserver {
     std::int64_t shared = 0;
-    void begin(const model::StepGraph& /*graph*/, Seconds /*at*/) override {}
-    [[nodiscard]] bool wants_spans() const override { return false; }
-    void span(const Span& /*span*/) override {}
     void submitted(const Tasklet& tasklet) override {
       if (tasklet.errand == Errand::sum && tasklet.item.others) shared += tasklet.item.row;
     }
-    void settled(TaskletId /*tasklet*/, Seconds /*at*/, bool /*lost*/) override {}
-    void changed(DeviceId /*device*/, DeviceChange /*change*/, Seconds /*at*/, double /*factor*/) override {}
   };
   std::int64_t shared = 0, sharing = 0;
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
@@ -502,12 +493,9 @@ TEST(StageLosses, AFewOfThePublishedFleetAddLittle) {
 
 // What a device reads again comes in the order in which it was given it: weights, then sequences, owner by owner.
 TEST(StageLosses, WhatADeviceStoodInForFirstComesFirst) {
-  struct Again final : Observer {
+  struct Again final : QuietObserver {
     std::map<std::pair<std::int64_t, std::int32_t>, std::pair<std::int64_t, std::int64_t>> turns;  // least, greatest
     std::map<std::int32_t, std::int64_t> weights;
-    void begin(const model::StepGraph& /*graph*/, Seconds /*at*/) override {}
-    [[nodiscard]] bool wants_spans() const override { return false; }
-    void span(const Span& /*span*/) override {}
     void submitted(const Tasklet& tasklet) override {
       if (tasklet.urgency != stages::kAgain) return;
       if (tasklet.errand == Errand::weights) {
@@ -518,8 +506,6 @@ TEST(StageLosses, WhatADeviceStoodInForFirstComesFirst) {
       of->second.first = std::min(of->second.first, tasklet.turn);
       of->second.second = std::max(of->second.second, tasklet.turn);
     }
-    void settled(TaskletId /*tasklet*/, Seconds /*at*/, bool /*lost*/) override {}
-    void changed(DeviceId /*device*/, DeviceChange /*change*/, Seconds /*at*/, double /*factor*/) override {}
   };
   std::int64_t several = 0, loaded = 0;
   for (std::uint64_t seed = 0; seed < 8; ++seed) {

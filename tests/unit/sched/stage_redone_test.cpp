@@ -7,6 +7,7 @@
 #include "cleave/sched/observer.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
 #include "cleave/sched/stage_scheduler.hpp"
+#include "quiet_observer.hpp"
 #include "stage_case.hpp"
 
 namespace cleave::sched {
@@ -15,20 +16,15 @@ namespace {
 // A chunk that is sent through a stage for the second time in one direction counts as made again, and none that is sent
 // for the first time.
 TEST(StageRedone, WhatIsSentTwice) {
-  struct Seen final : Observer {
+  struct Seen final : QuietObserver {
     std::set<std::tuple<Errand, std::int32_t, std::int64_t, std::int64_t>> chunks;
     std::int64_t twice = 0;
-    void begin(const model::StepGraph& /*graph*/, Seconds /*at*/) override {}
-    [[nodiscard]] bool wants_spans() const override { return false; }
-    void span(const Span& /*span*/) override {}
     void submitted(const Tasklet& tasklet) override {
       if (tasklet.errand != Errand::forward && tasklet.errand != Errand::backward) return;
       const bool first = chunks.emplace(tasklet.errand, tasklet.stage, tasklet.item.sequence, tasklet.item.row).second;
       EXPECT_EQ(tasklet.redone, !first) << tasklet.stage << " " << tasklet.item.sequence << " " << tasklet.item.row;
       twice += first ? 0 : 1;
     }
-    void settled(TaskletId /*tasklet*/, Seconds /*at*/, bool /*lost*/) override {}
-    void changed(DeviceId /*device*/, DeviceChange /*change*/, Seconds /*at*/, double /*factor*/) override {}
   };
   std::int64_t twice = 0;
   for (std::uint64_t seed = 0; seed < 4; ++seed) {

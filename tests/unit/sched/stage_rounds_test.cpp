@@ -10,6 +10,7 @@
 #include "cleave/sched/observer.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
 #include "cleave/sched/stage_scheduler.hpp"
+#include "quiet_observer.hpp"
 #include "stage_case.hpp"
 #include "support/cases.hpp"
 
@@ -33,17 +34,12 @@ void expect_memory_holds(const SimulatedFleet& fleet, const std::vector<fleet::D
 }
 
 // Which stages have weights that come, in order of time.
-class Loads final : public Observer {
+class Loads final : public QuietObserver {
  public:
-  void begin(const model::StepGraph& /*graph*/, Seconds /*at*/) override {}
-  [[nodiscard]] bool wants_spans() const override { return false; }
-  void span(const Span& /*span*/) override {}
   void submitted(const Tasklet& tasklet) override {
     if (tasklet.errand != Errand::weights || !tasklet.item.weights || tasklet.item.owner >= 0) return;
     if (stages.empty() || stages.back() != tasklet.stage) stages.push_back(tasklet.stage);
   }
-  void settled(TaskletId /*tasklet*/, Seconds /*at*/, bool /*lost*/) override {}
-  void changed(DeviceId /*device*/, DeviceChange /*change*/, Seconds /*at*/, double /*factor*/) override {}
   std::vector<std::int32_t> stages;
 };
 

@@ -7,6 +7,7 @@
 
 #include "cleave/base/error.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
+#include "quiet_observer.hpp"
 #include "stage_case.hpp"
 #include "stages/stage_run.hpp"
 
@@ -106,14 +107,11 @@ TEST(StageServerSums, AQuickServerIsAskedFirst) {
 #endif
 // Its kernels do not wait until all of them are summed: sequences come one at a time.
 TEST(StageServerSums, OneSequenceAtATime) {
-  struct Sums final : Observer {
+  struct Sums final : QuietObserver {
     const SimulatedFleet* fleet = nullptr;
     std::set<TaskletId> open;
     std::int64_t all = 0;
     Seconds free;
-    void begin(const model::StepGraph& /*graph*/, Seconds /*at*/) override {}
-    [[nodiscard]] bool wants_spans() const override { return false; }
-    void span(const Span& /*span*/) override {}
     void submitted(const Tasklet& tasklet) override {
       if (tasklet.errand != Errand::sum || tasklet.piece.device != kServerDevice) return;
       open.insert(tasklet.id);
@@ -125,7 +123,6 @@ TEST(StageServerSums, OneSequenceAtATime) {
     void settled(TaskletId tasklet, Seconds at, bool /*lost*/) override {
       if (open.erase(tasklet) > 0) free = at;  // what the server computes is settled as it begins
     }
-    void changed(DeviceId /*device*/, DeviceChange /*change*/, Seconds /*at*/, double /*factor*/) override {}
   };
   const model::StepGraph graph = graph_of("opt", 8, 4);
   std::int64_t all = 0;

@@ -1,5 +1,6 @@
 // What comes back in parts is put together in its order, and only if it was asked for.
 #include "returned_parts.hpp"
+#include "support/task_header.hpp"
 
 #include <gtest/gtest.h>
 
@@ -15,13 +16,7 @@ using comm::PartOf;
 using Taken = ReturnedParts::Taken;
 
 comm::Header task_of(comm::Work work, MessagePart first) {
-  comm::Header header;
-  header.kind = comm::Kind::task;
-  header.tasklet = TaskletId(7);
-  header.device = DeviceId(3);
-  header.op = OpId(1);
-  header.work = work;
-  header.panels = 1;
+  comm::Header header = testing_support::task_header(work);
   if (work == comm::Work::gemm) {
     header.gemm = {6, 2, 3 * kBlockK, 3, 0};
     header.a_by_columns = first.of == PartOf::k_blocks;
