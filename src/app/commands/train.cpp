@@ -35,6 +35,7 @@
 #include "input/training_data.hpp"
 #include "output/earlier_checkpoints.hpp"
 #include "output/fleet_status.hpp"
+#include "output/output_folder.hpp"
 #include "output/report.hpp"
 #include "output/run_folder.hpp"
 #include "output/set_aside.hpp"

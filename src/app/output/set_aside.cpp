@@ -15,7 +15,6 @@
 #include "cleave/base/durable.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/checkpoint/folder.hpp"
-#include "cleave/config/reader.hpp"
 #include "output/run_files.hpp"
 
 namespace cleave::app {
@@ -121,38 +120,6 @@ fs::path move_run(const fs::path& folder) {
   sync_folder(aside);
   sync_folder(folder);
   return aside;
-}
-
-namespace {
-
-/// The first part of the path that is there and no folder; empty for none.
-fs::path in_the_way(const fs::path& folder) {
-  fs::path part;
-  std::error_code error;
-  for (const fs::path& name : folder) {
-    part /= name;
-    const fs::file_status status = fs::status(part, error);
-    if (fs::is_directory(status)) continue;
-    const bool there = fs::exists(status) || fs::is_symlink(fs::symlink_status(part, error));
-    return there ? part : fs::path();
-  }
-  return {};
-}
-
-}  // namespace
-
-void refuse_unfit_folder(const fs::path& folder, const std::string& input) {
-  if (const fs::path other = in_the_way(folder); !other.empty())
-    throw EnvironmentError("use output.dir", folder.string(), other.string() + " is no folder");
-  const fs::path file = folder / "input.yaml";
-  std::error_code error;
-  if (!fs::is_regular_file(file, error)) return;
-  if (config::is_effective_yaml(read_file(file))) return;
-  throw InputError({Issue{.file = input,
-                          .line = 0,
-                          .key = "output.dir",
-                          .message = fmt::format("{} is not of an earlier run, and would be replaced", file.string()),
-                          .hint = "another folder for the run, or another name for that file"}});
 }
 
 Branched begin_branch(const fs::path& folder, const Continuation& how) {

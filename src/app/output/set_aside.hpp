@@ -18,10 +18,6 @@ namespace cleave::app {
 /// exists, and is locked. Errors: EnvironmentError.
 [[nodiscard]] std::filesystem::path move_run(const std::filesystem::path& folder);
 
-/// Errors: EnvironmentError where `folder`, the output.dir, is a file or lies below one. InputError of the input called
-/// `input` where it has an input.yaml that is somebody's own: a run, or a simulation, would replace it.
-void refuse_unfit_folder(const std::filesystem::path& folder, const std::string& input);
-
 /// Where a run goes on.
 struct Continuation {
   std::filesystem::path from;  ///< a checkpoint, whole

@@ -9,9 +9,9 @@
 #include "cleave/base/durable.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/model/family.hpp"
+#include "output/output_folder.hpp"
 #include "output/plan_stages.hpp"
 #include "output/report.hpp"
-#include "output/set_aside.hpp"
 
 namespace cleave::app {
 

@@ -78,24 +78,6 @@ TEST_F(SetAside, AnEarlierRunLeavesWhatIsNotItsOwn) {
   EXPECT_THAT(names(top_ / "run.1"), ElementsAre("checkpoint-2.h5", "checkpoint-4.h5", "log.txt", "metrics.jsonl"));
 }
 
-TEST_F(SetAside, AnInputOfSomebodysOwnIsNotReplaced) {
-  EXPECT_NO_THROW(refuse_unfit_folder(run_, "in.yaml"));
-  EXPECT_NO_THROW(refuse_unfit_folder(top_ / "no folder", "in.yaml"));
-  replace_file(run_ / "input.yaml", "train:\n  steps: 4  # file\n  batch: 8  # default\n");
-  EXPECT_NO_THROW(refuse_unfit_folder(run_, "in.yaml"));
-  replace_file(run_ / "input.yaml", "train: {steps: 4}\n");
-  EXPECT_THROW(refuse_unfit_folder(run_, "in.yaml"), InputError);
-}
-
-TEST_F(SetAside, AFileIsNoFolderForARun) {
-  replace_file(top_ / "file", "");
-  fs::create_symlink(top_ / "nowhere", top_ / "link");
-  for (const char* name : {"file", "file/run", "link", "link/run"})
-    EXPECT_THROW(refuse_unfit_folder(top_ / name, "in.yaml"), EnvironmentError) << name;
-  fs::create_directory_symlink(run_, top_ / "to a run");
-  EXPECT_NO_THROW(refuse_unfit_folder(top_ / "to a run" / "new", "in.yaml"));
-}
-
 TEST_F(SetAside, GoingOnFromTheNewestMovesNothing) {
   for (const int step : {2, 4}) checkpoint(run_, step, "a");
   lines(run_, 5);
