@@ -60,6 +60,7 @@ struct StageReplica {
   std::int64_t kept_slots = 0;
   Bytes memory;  ///< weights, packed weights where it keeps sequences, open and kept sequences, one chunk at work
   Bytes held;    ///< operands for its own slices, of each open sequence beyond the least number (slot_bytes())
+  bool operator==(const StageReplica&) const = default;
 };
 
 /// A stage: pieces [first, end) of the work with the plan's head parts.
@@ -73,6 +74,7 @@ struct Stage {
   [[nodiscard]] std::int64_t kept_slots() const {
     return replicas.empty() ? 0 : std::ranges::min(replicas, {}, &StageReplica::kept_slots).kept_slots;
   }
+  bool operator==(const Stage&) const = default;
 };
 
 /// Units [begin, end) of a piece (model::SlicedTensor says which elements they are).
@@ -91,6 +93,7 @@ struct GradientOwner {
   bool replica = false;  ///< it is a replica of the stage as well: sequences that it runs are not sent to it again
   Bytes weights;         ///< bytes of weights that it is sent where it is no replica
   Bytes memory;          ///< sums, weights, operands at work
+  bool operator==(const GradientOwner&) const = default;
 };
 
 /// A layout in stages. Where devices cannot hold all stages at once, the stages are divided into rounds, numbered from
@@ -110,6 +113,7 @@ struct StagePlan {
   Bytes bytes_down, bytes_up;  ///< forecast
   [[nodiscard]] std::int64_t rounds() const { return stages.empty() ? 1 : stages.back().round + 1; }
   [[nodiscard]] bool has_tiles() const { return std::ranges::any_of(stages, &Stage::tiles); }
+  bool operator==(const StagePlan&) const = default;
 };
 
 /// The part of a tensor that belongs to a slice. begin, end: rows (or columns) of the tensor times
@@ -137,6 +141,7 @@ struct StageOptions {
   bool rounds = true;     ///< stages may have rounds where memory is short; false: all stages are held at once
   bool tiles = true;      ///< pieces that no device has room for may run in tiles
   bool leave_out = true;  ///< devices may be left out where the step is quicker with fewer
+  int threads = 0;        ///< of the planner, as threads_for() has them (base/lookahead.hpp); no plan depends on them
 };
 
 /// Tokens of a query block of attention; chunks are multiples of it (docs/numerics.md).

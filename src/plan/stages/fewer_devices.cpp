@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "cleave/base/lookahead.hpp"
 #include "stages/layout.hpp"
 
 namespace cleave::plan::stages {
@@ -37,7 +38,7 @@ std::vector<std::int64_t> sizes_below(std::int64_t all) {
   for (std::int64_t power = 1; power < all; power *= 2) {
     sizes.push_back(power);
     const std::int64_t between = std::llround(std::numbers::sqrt2 * static_cast<double>(power));
-    if (2 * power <= kOften && between < all) sizes.push_back(between);
+    if (2 * power <= kOften && between < all && between > power) sizes.push_back(between);
   }
   std::ranges::reverse(sizes);
   return sizes;
@@ -75,18 +76,45 @@ std::vector<double> seconds_of_a_layer(const StageWork& work, std::span<const fl
   return seconds;
 }
 
-// The fleet of the first `size` devices in this order; none where there is no layout for them.
-std::optional<StageFleet> fleet_of(const std::vector<fleet::DeviceProfile>& devices, std::span<const std::size_t> order,
-                                   std::int64_t size, const FindLayout& find) {
-  std::vector<std::size_t> chosen(order.begin(), order.begin() + size);
-  std::ranges::sort(chosen);
-  StageFleet fewer;
-  for (const std::size_t i : chosen) fewer.devices.push_back(devices[i]);
-  std::optional<StagePlan> plan = find(fewer.devices);
-  if (!plan) return std::nullopt;
-  fewer.plan = std::move(*plan);
-  return fewer;
-}
+// Fleets of the first devices in an order, each size once.
+class SmallerFleets {
+ public:
+  SmallerFleets(const std::vector<fleet::DeviceProfile>& devices, std::span<const std::size_t> order,
+                const FindLayout& find, int threads)
+      : devices_(devices), order_(order), find_(find), threads_(threads) {}
+
+  // Calls `use` with each size that was not tried before and its fleet, none where there is no layout for it, until
+  // `use` returns false. Requires: no size stands in the list twice.
+  template <class Use>
+  void each(std::vector<std::int64_t> sizes, const Use& use) {
+    std::erase_if(sizes, [&](std::int64_t size) {
+      return size < 1 || size >= std::ssize(devices_) || tried_.contains(size);
+    });
+    Lookahead<std::optional<StageFleet>> fleets(threads_, [&](std::size_t i, const auto&) { return of_size(sizes[i]); });
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      tried_.insert(sizes[i]);
+      if (!use(sizes[i], fleets.take(i, sizes.size()))) return;
+    }
+  }
+
+ private:
+  [[nodiscard]] std::optional<StageFleet> of_size(std::int64_t size) const {
+    std::vector<std::size_t> chosen(order_.begin(), order_.begin() + size);
+    std::ranges::sort(chosen);
+    StageFleet fewer;
+    for (const std::size_t i : chosen) fewer.devices.push_back(devices_[i]);
+    std::optional<StagePlan> plan = find_(fewer.devices);
+    if (!plan) return std::nullopt;
+    fewer.plan = std::move(*plan);
+    return fewer;
+  }
+
+  const std::vector<fleet::DeviceProfile>& devices_;
+  std::span<const std::size_t> order_;
+  const FindLayout& find_;
+  int threads_;
+  std::set<std::int64_t> tried_;
+};
 
 }  // namespace
 
@@ -98,53 +126,57 @@ std::vector<std::size_t> by_worth(const StageWork& work, std::span<const fleet::
   return order;
 }
 
-void try_without_weak_ones(const StageWork& work, const FindLayout& find, std::size_t most,
+void try_without_weak_ones(const StageWork& work, const FindLayout& find, std::size_t most, int threads,
                            std::vector<StageFleet>& fleets) {
   const std::vector<fleet::DeviceProfile> devices = fleets.front().devices;
   const std::vector<double> seconds = seconds_of_a_layer(work, devices);
   const std::vector<std::size_t> order = by_worth(work, devices);
+  std::vector<std::int64_t> sizes;
   for (std::size_t size = 1; size <= most && size < devices.size(); ++size) {
-    if (seconds[order[size]] < kMuchWeaker * seconds[order[size - 1]]) continue;
-    std::optional<StageFleet> fewer = fleet_of(devices, order, static_cast<std::int64_t>(size), find);
-    if (fewer) fleets.push_back(std::move(*fewer));
+    if (seconds[order[size]] >= kMuchWeaker * seconds[order[size - 1]])
+      sizes.push_back(static_cast<std::int64_t>(size));
   }
+  SmallerFleets smaller(devices, order, find, threads);
+  smaller.each(sizes, [&](std::int64_t, std::optional<StageFleet> fewer) {
+    if (fewer) fleets.push_back(std::move(*fewer));
+    return true;
+  });
   std::ranges::stable_sort(fleets, {}, [](const StageFleet& of) { return of.plan.forecast; });
 }
 
-void leave_out(const StageWork& work, const FindLayout& find, std::vector<StageFleet>& fleets) {
+void leave_out(const StageWork& work, const FindLayout& find, int threads, std::vector<StageFleet>& fleets) {
   const std::vector<fleet::DeviceProfile> devices = fleets.front().devices;
   const std::vector<std::size_t> order = by_worth(work, devices);
   const auto all = std::ssize(devices);
-  std::set<std::int64_t> tried{all};
+  SmallerFleets smaller(devices, order, find, threads);
   Seconds least = fleets.front().plan.forecast;
   std::int64_t best = all;
-  // The forecast of the fleet of this size; none where there is no layout.
-  const auto try_size = [&](std::int64_t size) -> std::optional<Seconds> {
-    if (size < 1 || size >= all || !tried.insert(size).second) return least;
-    std::optional<StageFleet> fewer = fleet_of(devices, order, size, find);
-    if (!fewer) return std::nullopt;
-    const Seconds time = fewer->plan.forecast;
-    if (time < least) {
-      least = time;
+  const auto add = [&](std::int64_t size, StageFleet fewer) {
+    if (fewer.plan.forecast < least) {
+      least = fewer.plan.forecast;
       best = size;
     }
-    fleets.push_back(std::move(*fewer));
-    return time;
+    fleets.push_back(std::move(fewer));
   };
   int hopeless = 0;
-  for (const std::int64_t size : sizes_below(all)) {
-    const std::optional<Seconds> time = try_size(size);
-    if (!time) break;
-    hopeless = *time > least * kHopeless ? hopeless + 1 : 0;
-    if (hopeless == kHopelessInARow) break;
-  }
+  smaller.each(sizes_below(all), [&](std::int64_t size, std::optional<StageFleet> fewer) {
+    if (!fewer) return false;
+    const Seconds time = fewer->plan.forecast;
+    add(size, std::move(*fewer));
+    hopeless = time > least * kHopeless ? hopeless + 1 : 0;
+    return hopeless < kHopelessInARow;
+  });
+  std::vector<std::int64_t> near;
   if (best <= kEach) {
-    for (std::int64_t size = 2; size < kEach; ++size) (void)try_size(size);
+    for (std::int64_t size = 2; size < kEach; ++size) near.push_back(size);
   } else {
-    const auto middle = static_cast<double>(best);
     for (const double step : {std::pow(2, 1 / kNear), std::pow(2, -1 / kNear)})
-      (void)try_size(std::llround(middle * step));
+      near.push_back(std::llround(static_cast<double>(best) * step));
   }
+  smaller.each(std::move(near), [&](std::int64_t size, std::optional<StageFleet> fewer) {
+    if (fewer) add(size, std::move(*fewer));
+    return true;
+  });
   std::ranges::stable_sort(fleets, {}, [](const StageFleet& of) { return of.plan.forecast; });
 }
 

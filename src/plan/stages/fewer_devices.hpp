@@ -18,14 +18,14 @@ namespace cleave::plan::stages {
 /// Indices of the devices in order of their worth: how fast they pass sequences, times the weights that they hold.
 [[nodiscard]] std::vector<std::size_t> by_worth(const StageWork& work, std::span<const fleet::DeviceProfile> devices);
 
-/// Finds a layout for some devices; none where nothing fits.
+/// Finds a layout for some devices; none where nothing fits. Several threads may call it at once.
 using FindLayout = std::function<std::optional<StagePlan>(std::span<const fleet::DeviceProfile>)>;
 /// Adds smaller fleets of the devices that are worth most, and sorts all fleets by forecast. Requires: `fleets` has one
-/// fleet, of all devices.
-void leave_out(const StageWork& work, const FindLayout& find, std::vector<StageFleet>& fleets);
+/// fleet, of all devices. `threads`: StageOptions::threads.
+void leave_out(const StageWork& work, const FindLayout& find, int threads, std::vector<StageFleet>& fleets);
 /// Adds fleets of at most `most` devices: one for each place in the order of worth at which the next device is worth
 /// half or less. Sorts all fleets by forecast. Requires: as leave_out().
-void try_without_weak_ones(const StageWork& work, const FindLayout& find, std::size_t most,
+void try_without_weak_ones(const StageWork& work, const FindLayout& find, std::size_t most, int threads,
                            std::vector<StageFleet>& fleets);
 
 }  // namespace cleave::plan::stages

@@ -127,13 +127,13 @@ std::vector<StageFleet> stage_fleets(const StageWork& work, std::span<const flee
   for_fewer.rounds = options.rounds && of_all.rounds() > 1;
   const stages::FindLayout find = [&](const auto& fewer) { return find_for(work, fewer, for_fewer); };
   if (stages::too_many(of_all, work, options.server)) {
-    stages::leave_out(work, find, fleets);
+    stages::leave_out(work, find, options.threads, fleets);
   } else if (of_all.rounds() > 1) {
     // Every device that can holds a stage of a round, and the round takes as long as the slowest of them.
-    stages::try_without_weak_ones(work, find, devices.size() / 2, fleets);
+    stages::try_without_weak_ones(work, find, devices.size() / 2, options.threads, fleets);
   } else if (devices.size() <= kSmallFleet) {
     // A stage with one replica takes as long as that device, however weak it is. Rehearsals decide.
-    stages::try_without_weak_ones(work, find, devices.size(), fleets);
+    stages::try_without_weak_ones(work, find, devices.size(), options.threads, fleets);
   }
   return fleets;
 }

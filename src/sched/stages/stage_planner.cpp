@@ -12,6 +12,7 @@
 #include <tuple>
 #include <utility>
 
+#include "cleave/base/lookahead.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
 #include "stages/exchanges.hpp"
 
@@ -158,16 +159,17 @@ std::int64_t StagePlanner::most_passages(const plan::StagePlan& first, const pla
 
 std::optional<Seconds> StagePlanner::rehearse(const plan::StagePlan& plan,
                                               const std::vector<fleet::DeviceProfile>& devices, Seconds limit) const {
-  return perform(plan, devices, limit).time;
+  return perform(plan, devices, limit, {}).time;
 }
 
 StagePlanner::Rehearsal StagePlanner::perform(const plan::StagePlan& plan,
-                                              const std::vector<fleet::DeviceProfile>& devices, Seconds limit) const {
+                                              const std::vector<fleet::DeviceProfile>& devices, Seconds limit,
+                                              const std::atomic<bool>& stop) const {
   SimulatedFleet fleet(devices, options_.stages.server, options_.wire);
   StageScheduler scheduler(fleet, graph_, plan, options_);
   Rehearsal rehearsal;
   try {
-    const Seconds time = scheduler.run([&] { return fleet.now() <= limit; }).time;
+    const Seconds time = scheduler.run([&] { return fleet.now() <= limit && !stop.load(); }).time;
     if (time <= limit) rehearsal.time = time;
   } catch (const Interrupted&) {}
   const StageTally& tally = scheduler.tally();
@@ -265,13 +267,20 @@ void StagePlanner::rehearse_fleets(std::span<const plan::StageFleet> fleets, boo
     if (alike >= place) std::rotate(place, alike, std::next(alike));
     always = std::min(always + 1, list.size());
   }
-  for (std::size_t i = 0; i < list.size() && left > 0; ++i) {
-    const Seconds least = best ? best->plan.forecast : Seconds(std::numeric_limits<double>::infinity());
+  const auto least = [&] { return best ? best->plan.forecast : Seconds(std::numeric_limits<double>::infinity()); };
+  const auto wanted = [&](std::size_t i) {
     const double quicker = own_plans && settled(*list[i].fleet, own_plans) ? kTrustedBehind : kTrusted;
-    if (i >= always && list[i].plan.forecast > least * quicker) continue;
-    Rehearsal rehearsal = perform(list[i].plan, numbered(list[i].fleet->devices), least);
+    return i < always || list[i].plan.forecast <= least() * quicker;
+  };
+  Lookahead<Rehearsal> rehearsals(options_.stages.threads, [&](std::size_t i, const std::atomic<bool>& stop) {
+    return perform(list[i].plan, numbered(list[i].fleet->devices), least(), stop);
+  });
+  for (std::size_t i = 0; i < list.size() && left > 0; ++i) {
+    if (!wanted(i)) continue;
+    Rehearsal rehearsal = rehearsals.take(i, list.size(), wanted);
     left -= rehearsal.passages;
-    if (!rehearsal.time || *rehearsal.time >= least) continue;
+    if (!rehearsal.time || *rehearsal.time >= least()) continue;
+    rehearsals.drop();  // the others were to be as quick as the one that was the quickest
     best = Best{std::move(list[i].plan), list[i].fleet->devices, std::move(rehearsal)};
     best->plan.forecast = *best->rehearsal.time;
   }
@@ -280,22 +289,27 @@ void StagePlanner::rehearse_fleets(std::span<const plan::StageFleet> fleets, boo
 void StagePlanner::exchange(plan::StagePlan& plan, const std::vector<fleet::DeviceProfile>& devices, Rehearsal last,
                             std::int64_t passages) const {
   std::set<DevicePair> tried;
+  std::vector<DevicePair> pairs;
+  Lookahead<Rehearsal> rehearsals(options_.stages.threads, [&](std::size_t i, const std::atomic<bool>& stop) {
+    const plan::StagePlan other = exchanged(plan, pairs[i]);
+    return fits(other, devices) ? perform(other, devices, plan.forecast, stop) : Rehearsal{};
+  });
   for (bool better = true; better;) {
     better = false;
-    for (const DevicePair& pair : worthwhile_exchanges(devices, last.usage)) {
+    pairs = worthwhile_exchanges(devices, last.usage);
+    std::erase_if(pairs, [&](const DevicePair& pair) { return tried.contains(pair); });
+    for (std::size_t i = 0; i < pairs.size() && !better; ++i) {
       if (passages <= 0) return;
-      if (!tried.insert(pair).second) continue;
-      plan::StagePlan other = exchanged(plan, pair);
-      if (!fits(other, devices)) continue;
-      Rehearsal rehearsal = perform(other, devices, plan.forecast);
+      tried.insert(pairs[i]);
+      Rehearsal rehearsal = rehearsals.take(i, pairs.size());
       passages -= rehearsal.passages;
       if (!rehearsal.time || *rehearsal.time >= plan.forecast) continue;
-      plan = std::move(other);
+      rehearsals.drop();  // the others were exchanges in the layout before
+      plan = exchanged(plan, pairs[i]);
       plan.forecast = *rehearsal.time;
       last = std::move(rehearsal);
       tried.clear();
       better = true;
-      break;
     }
   }
 }

@@ -3,6 +3,7 @@
 // layout is then improved by exchanges of devices (exchanges.hpp).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -49,8 +50,9 @@ class StagePlanner {
     std::int64_t passages = 0;    ///< that it took: Effort::passages
     std::vector<Usage> usage;     ///< of each device
   };
+  // Ends early, with any result, once `stop` is set.
   [[nodiscard]] Rehearsal perform(const plan::StagePlan& plan, const std::vector<fleet::DeviceProfile>& devices,
-                                  Seconds limit) const;
+                                  Seconds limit, const std::atomic<bool>& stop) const;
   // Passages of a whole step in a layout.
   [[nodiscard]] std::int64_t passages(const plan::StagePlan& plan) const;
   // Passages that rehearsals of a fleet may take, if effort allows them all; `first`: the first of its candidates.
