@@ -140,7 +140,7 @@ Reader::~Reader() = default;
 
 const Section& Reader::root() const { return *root_; }
 
-void Reader::fault(std::string_view path, std::string message, std::string hint) {
+const Node* Reader::place_of(std::string_view path) const {
   Node* place = &state_->document.root;
   for (std::string_view rest = path; !rest.empty();) {
     const std::size_t dot = rest.find('.');
@@ -156,7 +156,15 @@ void Reader::fault(std::string_view path, std::string message, std::string hint)
     if (next == nullptr) break;
     place = next;
   }
-  state_->fault(place, std::string(path), std::move(message), std::move(hint));
+  return place;
+}
+
+void Reader::fault(std::string_view path, std::string message, std::string hint) {
+  state_->fault(place_of(path), std::string(path), std::move(message), std::move(hint));
+}
+
+Issue Reader::issue(std::string_view path, std::string message, std::string hint) const {
+  return state_->issue(place_of(path), std::string(path), std::move(message), std::move(hint));
 }
 
 std::vector<Issue> Reader::issues() const {

@@ -71,9 +71,13 @@ struct Section::State {
   void fault(const Node* node, const std::string& path, std::string message, std::string hint) {
     if (reference) return;
     faulted.insert(path);
+    issues.push_back(issue(node, path, std::move(message), std::move(hint)));
+  }
+
+  [[nodiscard]] Issue issue(const Node* node, std::string path, std::string message, std::string hint) const {
     const bool command_line = node != nullptr && node->from_command_line;
-    issues.push_back({command_line ? std::string(kCommandLine) : document.name, node != nullptr ? node->line : 0, path,
-                      std::move(message), std::move(hint)});
+    return {command_line ? std::string(kCommandLine) : document.name, node != nullptr ? node->line : 0, std::move(path),
+            std::move(message), std::move(hint)};
   }
 };
 

@@ -51,6 +51,24 @@ for key in 'input\.yaml:3: train\.batch: ' 'input\.yaml:3: train\.lr: ' 'cuont.*
   expect_text "several faults at once" "$key"
 done
 
+# What shows only after the input is read says where the key stands, too.
+edited 's/seq_len: 64/seq_len: 64, vocab_size: 100/'
+refused 2 "vocabulary of the file too small" 'input\.yaml:1: model\.vocab_size: 100 is less'
+edited 's/batch: 25/batch: 9000000/'
+refused 2 "batch of the file too large" 'input\.yaml:3: train\.batch: .*fit'
+printf 'server: {gemm_kernels: hasvell, interface: nowhere0}\n' >> "$scratch/input.yaml"
+refused 2 "kernels of no name" 'input\.yaml:12: server\.gemm_kernels: .*haswell'
+edited 's/lr: 1e-2/lr: fast/'
+printf 'server: {gemm_kernels: hasvell}\n' >> "$scratch/input.yaml"
+refused 2 "kernels of no name beside another fault" 'input\.yaml:12: server\.gemm_kernels: '
+expect_text "kernels of no name beside another fault" 'input\.yaml:3: train\.lr: '
+for command in plan simulate; do
+  expect_code 2 "$command with kernels of no name" "$CLEAVE" "$command" "$scratch/good.yaml" server.gemm_kernels=avx
+  expect_text "$command with kernels of no name" 'server\.gemm_kernels'
+done
+sed '$a server: {interface: nowhere0}' "$scratch/good.yaml" > "$scratch/input.yaml"
+refused 2 "interface that is not there" 'input\.yaml:12: server\.interface: '
+
 cp "$scratch/good.yaml" "$scratch/input.yaml"
 refused 2 "unknown key as override" 'train\.stepps: .*steps' train.stepps=5
 refused 2 "heads that do not divide the width" 'n_head' model.n_head=5

@@ -90,6 +90,7 @@ struct Declaration {
   bool required = false;
 };
 
+struct Node;
 struct WordOrSection;
 struct WordOrPath;
 struct Branch;
@@ -213,6 +214,8 @@ class Reader {
 
   /// Notes a fault at the position of a dotted path (of the nearest map around it where the key is not given).
   void fault(std::string_view path, std::string message, std::string hint = {});
+  /// The same as a value, for what shows only after the reading.
+  [[nodiscard]] Issue issue(std::string_view path, std::string message, std::string hint = {}) const;
   /// What was found so far, in order of file and line.
   [[nodiscard]] std::vector<Issue> issues() const;
   /// Adds the keys that nobody asked for, with the nearest legal name. Errors: InputError with all faults found.
@@ -225,6 +228,8 @@ class Reader {
   [[nodiscard]] std::vector<Declaration> describe() const;
 
  private:
+  [[nodiscard]] const Node* place_of(std::string_view path) const;
+
   std::unique_ptr<Section::State> state_;
   std::optional<Section> root_;
 };

@@ -6,7 +6,6 @@
 #include <fstream>
 #include <string>
 
-#include "cleave/base/error.hpp"
 #include "input/run_setup.hpp"
 #include "output/timeline.hpp"
 
@@ -17,16 +16,12 @@ namespace {
 void refuse_if_too_large(const server::MemoryForecast& memory, const Input& input, std::int64_t seq) {
   const Bytes available = available_memory();
   if (memory.needed() <= available) return;
-  throw InputError(
-      {Issue{.file = input.name,
-             .line = 0,
-             .key = "train.batch",
-             .message = fmt::format("a step of {} sequences of {} tokens does not fit this host: parameters and "
-                                    "moments {}, activations and gradients {}, partial sums {}, messages {}, and {} "
-                                    "is free",
-                                    input.step.batch, seq, show(memory.parameters), show(memory.activations),
-                                    show(memory.sums), show(memory.messages), show(available)),
-             .hint = "a smaller batch, sequence or model"}});
+  throw fault_at(input, "train.batch",
+                 fmt::format("a step of {} sequences of {} tokens does not fit this host: parameters and moments {}, "
+                             "activations and gradients {}, partial sums {}, messages {}, and {} is free",
+                             input.step.batch, seq, show(memory.parameters), show(memory.activations),
+                             show(memory.sums), show(memory.messages), show(available)),
+                 "a smaller batch, sequence or model");
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <charconv>
 #include <filesystem>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "cleave/config/nearest.hpp"
@@ -288,47 +287,6 @@ FleetInput read_fleet(const Section& in, std::uint64_t& seed) {
   return f;
 }
 
-ServerInput read_server(const Section& in, fleet::ServerProfile& profile) {
-  ServerInput s;
-  profile.nic_out = in.rate("nic_out", {.default_value = profile.nic_out,
-                                        .above = BytesPerSecond(0),
-                                        .unlimited = true,
-                                        .help = "Rate of the server's interface towards devices."});
-  profile.nic_in = in.rate("nic_in", {.default_value = profile.nic_in,
-                                      .above = BytesPerSecond(0),
-                                      .unlimited = true,
-                                      .help = "Rate of the server's interface from devices."});
-  profile.compute = in.compute(
-      "compute",
-      {.default_value = profile.compute, .above = FlopsPerSecond(0), .help = "Modelled rate of the server's kernels."});
-  profile.memory_bandwidth =
-      in.rate("memory_bandwidth", {.default_value = profile.memory_bandwidth,
-                                   .above = BytesPerSecond(0),
-                                   .help = "Modelled memory bandwidth of the server's kernels."});
-  profile.power_idle =
-      in.watts("power_idle", {.default_value = profile.power_idle, .help = "Power of the server's host at rest."});
-  profile.power_load = in.watts("power_load", {.default_value = profile.power_load,
-                                               .help = "Its power while its interface or its processor works."});
-  if (profile.power_load < profile.power_idle)
-    in.fault("power_load", "a server that works takes no less than one at rest", "at least server.power_idle");
-  s.threads = static_cast<int>(in.integer(
-      "threads", {.default_value = s.threads,
-                  .min = 0,
-                  .max = 1024,
-                  .help = "Real threads of the server's kernels and copies; 0: one for each core of its host, "
-                          "but no more than 4. Results do not depend on it."}));
-  constexpr unsigned kMostByItself = 4;
-  if (s.threads == 0) s.threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, kMostByItself));
-  s.gemm_kernels = in.text("gemm_kernels", {.default_value = "auto",
-                                            .help = "BLIS kernels that all ranks use: auto, generic, haswell or skx. "
-                                                    "Results differ in their last bits between them."});
-  s.interface = in.text("interface", {.default_value = "auto",
-                                      .help = "Where the server listens for device ranks of other hosts: a network "
-                                              "interface of its host, or an IPv4 address of it; auto: the one by which "
-                                              "it reaches those hosts."});
-  return s;
-}
-
 // `auto` is 0.
 std::int64_t read_row_groups(const Section& plan) {
   constexpr std::int64_t kMost = 1'000'000;
@@ -586,13 +544,20 @@ Input read_input(const std::filesystem::path& path, const std::vector<std::strin
   config::Document document = config::Document::load(path);
   document.apply(overrides);
   const std::string name = document.name();
-  config::Reader reader(std::move(document));
-  Input input = declare_input(reader, needs);
-  reader.finish();
+  const auto reader = std::make_shared<config::Reader>(std::move(document));
+  Input input = declare_input(*reader, needs);
+  reader->finish();
   input.name = name;
-  input.effective = reader.effective_yaml();
+  input.reader = reader;
+  input.effective = reader->effective_yaml();
   draw_fleet(input);
   return input;
+}
+
+InputError fault_at(const Input& input, std::string key, std::string message, std::string hint) {
+  if (input.reader) return InputError({input.reader->issue(key, std::move(message), std::move(hint))});
+  return InputError({Issue{
+      .file = input.name, .line = 0, .key = std::move(key), .message = std::move(message), .hint = std::move(hint)}});
 }
 
 }  // namespace cleave::app

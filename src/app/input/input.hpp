@@ -6,10 +6,12 @@
 
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "cleave/base/error.hpp"
 #include "cleave/config/reader.hpp"
 #include "cleave/data/text.hpp"
 #include "cleave/fleet/churn.hpp"
@@ -18,6 +20,7 @@
 #include "cleave/server/fleets.hpp"
 #include "cleave/server/training.hpp"
 #include "cleave/server/verification.hpp"
+#include "input/server_input.hpp"
 #include "input/study_input.hpp"
 
 namespace cleave::app {
@@ -50,14 +53,9 @@ struct FleetInput {
   std::filesystem::path trace;  ///< of churn; empty: drawn from `churn`
 };
 
-struct ServerInput {
-  int threads = 0;           ///< of server kernels, as read; in the input 0 leaves the number to the reader
-  std::string gemm_kernels;  ///< "auto" or a family of BLIS kernels
-  std::string interface;     ///< "auto", or the network interface that ranks of other hosts connect to
-};
-
 struct Input {
-  std::string name;      ///< the file, as messages name it
+  std::string name;                              ///< the file, as messages name it
+  std::shared_ptr<const config::Reader> reader;  ///< knows where each key stands: fault_at(); null where nobody asks
   sched::StepSpec step;  ///< the step to be planned, simulated or run; devices and churn as draw_fleet() leaves them
   ModelInput model;
   DataInput data;
@@ -84,6 +82,9 @@ enum class Needs { everything, no_data };
 /// Errors: InputError with every fault found.
 [[nodiscard]] Input read_input(const std::filesystem::path& path, const std::vector<std::string>& overrides,
                                Needs needs);
+
+/// A fault of a key that shows when more is known than the input: with the place where the key stands.
+[[nodiscard]] InputError fault_at(const Input& input, std::string key, std::string message, std::string hint = {});
 
 /// Declares and reads every key of an input; for read_input and for the generated reference page.
 [[nodiscard]] Input declare_input(config::Reader& reader, Needs needs);

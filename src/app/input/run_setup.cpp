@@ -7,8 +7,8 @@
 #include <cmath>
 #include <optional>
 #include <random>
+#include <string_view>
 
-#include "cleave/base/error.hpp"
 #include "cleave/kernels/gemm_kernels.hpp"
 
 namespace cleave::app {
@@ -32,18 +32,8 @@ server::TrainerOptions trainer_options(const Input& input) {
       .threads = input.server.threads, .verification = verification_of(input), .profile = input.profile};
   options.fleet.clock = input.fleet.clock;
   options.fleet.patience = input.fleet.patience;
-  if (input.server.gemm_kernels == "auto") {
-    options.fleet.gemm_kernels = kernels::name_of(kernels::best_gemm_kernels());
-  } else {
-    if (!kernels::parse_gemm_kernels(input.server.gemm_kernels)) {
-      throw InputError({Issue{.file = input.name,
-                              .line = 0,
-                              .key = "server.gemm_kernels",
-                              .message = fmt::format("there are no kernels '{}'", input.server.gemm_kernels),
-                              .hint = "auto, generic, haswell or skx"}});
-    }
-    options.fleet.gemm_kernels = input.server.gemm_kernels;
-  }
+  options.fleet.gemm_kernels = input.server.gemm_kernels == "auto" ? kernels::name_of(kernels::best_gemm_kernels())
+                                                                   : std::string_view(input.server.gemm_kernels);
   return options;
 }
 
@@ -71,14 +61,10 @@ comm::MpiTransportOptions transport_options(const Input& input) {
   comm::MpiTransportOptions options{.shared_memory = input.fleet.shared_memory};
   if (input.server.interface == "auto") return options;
   const std::optional<std::string> address = comm::address_of_interface(input.server.interface);
-  if (!address) {
-    throw InputError(
-        {Issue{.file = input.name,
-               .line = 0,
-               .key = "server.interface",
-               .message = fmt::format("this host has no interface '{}' with an IPv4 address", input.server.interface),
-               .hint = "`ip -4 address` lists them"}});
-  }
+  if (!address)
+    throw fault_at(input, "server.interface",
+                   fmt::format("this host has no interface '{}' with an IPv4 address", input.server.interface),
+                   "`ip -4 address` lists them");
   options.interface = *address;
   return options;
 }

@@ -9,7 +9,7 @@
 
 namespace cleave::app {
 
-/// The trainer's options. Errors: InputError for unknown kernels.
+/// The trainer's options.
 [[nodiscard]] server::TrainerOptions trainer_options(const Input& input);
 
 /// `1.5 MiB`, `3.2 GiB`.

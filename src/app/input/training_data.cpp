@@ -16,11 +16,6 @@ namespace cleave::app {
 
 namespace {
 
-InputError fault(const Input& input, std::string key, std::string message, std::string hint = {}) {
-  return InputError({Issue{
-      .file = input.name, .line = 0, .key = std::move(key), .message = std::move(message), .hint = std::move(hint)}});
-}
-
 // Issues of the data component name entries; the file they stand in is the input's.
 void throw_if_any(const Input& input, std::vector<Issue> issues) {
   if (issues.empty()) return;
@@ -35,8 +30,8 @@ void settle_vocabulary(Input& input, std::int64_t needed, const char* what) {
   if (!input.model.vocab_given) {
     config.vocab_size = needed;
   } else if (config.vocab_size < needed) {
-    throw fault(input, "model.vocab_size",
-                fmt::format("{} is less than the {} that {} has", config.vocab_size, needed, what));
+    throw fault_at(input, "model.vocab_size",
+                   fmt::format("{} is less than the {} that {} has", config.vocab_size, needed, what));
   }
 }
 
@@ -63,15 +58,15 @@ TrainingData load_training_data(Input& input) {
     require_file(in.sources.front(), "data.batches");
     checkpoint::ReferenceBatches batches = checkpoint::read_batches(in.sources.front().resolved);
     if (batches.batch != rows || batches.seq_len != seq) {
-      throw fault(input, "data.batches",
-                  fmt::format("the file has batches of {} sequences of {} tokens, the run wants {} of {}",
-                              batches.batch, batches.seq_len, rows, seq),
-                  "set train.batch and model.seq_len to what the file has");
+      throw fault_at(input, "data.batches",
+                     fmt::format("the file has batches of {} sequences of {} tokens, the run wants {} of {}",
+                                 batches.batch, batches.seq_len, rows, seq),
+                     "set train.batch and model.seq_len to what the file has");
     }
     if (input.train.steps > batches.steps)
-      throw fault(input, "train.steps",
-                  fmt::format("{} is more than the {} batches of {}", input.train.steps, batches.steps,
-                              in.sources.front().as_written));
+      throw fault_at(input, "train.steps",
+                     fmt::format("{} is more than the {} batches of {}", input.train.steps, batches.steps,
+                                 in.sources.front().as_written));
     const std::int32_t largest = std::max(*std::max_element(batches.tokens.begin(), batches.tokens.end()),
                                           *std::max_element(batches.targets.begin(), batches.targets.end()));
     settle_vocabulary(input, largest + 1, "the file of batches");

@@ -381,6 +381,18 @@ data:
                                            fs::current_path().string()));
 }
 
+// For what shows only when the reading is over.
+TEST(Reader, AnIssueSaysWhereItsKeyStands) {
+  Document document = Document::parse("model: {n_layer: 2}\ntrain:\n  steps: 5\n", "in.yaml");
+  document.apply({"train.lr=0.1"});
+  const Reader reader(std::move(document));
+  EXPECT_EQ(to_string(reader.issue("train.steps", "too many", "fewer")), "in.yaml:3: train.steps: too many (fewer)");
+  EXPECT_EQ(to_string(reader.issue("train.lr", "too high")), "command line: train.lr: too high");
+  EXPECT_EQ(to_string(reader.issue("train.freeze", "nothing is left")), "in.yaml:2: train.freeze: nothing is left");
+  EXPECT_EQ(to_string(reader.issue("server.cache", "too small")), "in.yaml: server.cache: too small");
+  EXPECT_TRUE(reader.issues().empty());
+}
+
 TEST(Reader, EffectiveInputReadsBackAlike) {
   for (const std::string& text :
        {std::string(kSmallest),
