@@ -145,7 +145,8 @@ SimulateInput read_simulate(const config::Section& in) {
                                  .min = 1,
                                  .max = 1'000'000,
                                  .help = "Steps one after another under fleet.churn; figures are means over them."});
-  const config::Section loss = in.section("loss", "Devices lost in mid-step.");
+  const config::Section loss =
+      in.section("loss", "Devices lost in mid-step; nobody is where `fleet.churn` has events.");
   s.loss.devices =
       loss.integer("devices", {.default_value = s.loss.devices, .min = 0, .help = "How many are lost at once."});
   s.loss.progress = loss.real(
