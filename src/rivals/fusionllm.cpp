@@ -73,6 +73,7 @@ class FusionLlm final : public System {
       const std::vector<std::size_t> devices(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(stages));
       try_schedules(study, workload, network, devices, best);
     }
+    for (const std::size_t d : order) try_schedules(study, workload, network, {d}, best);  // alone, links do not matter
     report.planning = elapsed();
     if (best.devices.empty()) {
       report.feasible = false;
@@ -97,22 +98,32 @@ class FusionLlm final : public System {
     run_study(study, grid, report);
   }
 
+  // The best cuts and shares for a micro-batch; none where the model does not fit.
+  static std::optional<PipelineSchedule> schedule_of(const StudyInput& study, const Workload& workload,
+                                                     const Network& network, const std::vector<std::size_t>& devices,
+                                                     std::int64_t micro_batch, bool recompute) {
+    PipelineSchedule schedule{{}, micro_batch, recompute};
+    for (int round = 0; round < kRounds; ++round) {
+      const std::optional<std::vector<std::size_t>> cuts =
+          cut_by_speed(workload, study.devices, devices, schedule.hop_share, micro_batch, recompute);
+      if (!cuts) return std::nullopt;
+      schedule.cuts = *cuts;
+      schedule.hop_share = compress(study, workload, network, devices, schedule.cuts);
+    }
+    return schedule;
+  }
+
   static void try_schedules(const StudyInput& study, const Workload& workload, const Network& network,
                             const std::vector<std::size_t>& devices, Chain& best) {
     for (const bool recompute : {false, true}) {
       for (std::int64_t micro_batch = 1; micro_batch <= workload.batch; micro_batch *= 2) {
-        PipelineSchedule schedule{{}, micro_batch, recompute};
-        for (int round = 0; round < kRounds; ++round) {
-          const std::optional<std::vector<std::size_t>> cuts =
-              cut_by_speed(workload, study.devices, devices, schedule.hop_share, micro_batch, recompute);
-          if (!cuts) return;
-          schedule.cuts = *cuts;
-          schedule.hop_share = compress(study, workload, network, devices, schedule.cuts);
-        }
-        const PipelineGrid grid(study, workload, {devices}, schedule);
+        std::optional<PipelineSchedule> schedule =
+            schedule_of(study, workload, network, devices, micro_batch, recompute);
+        if (!schedule) break;
+        const PipelineGrid grid(study, workload, {devices}, *schedule);
         if (!grid.fits()) break;
         const double step_s = grid.step().time_s;
-        if (step_s < best.step_s) best = {devices, std::move(schedule), step_s};
+        if (step_s < best.step_s) best = {devices, std::move(*schedule), step_s};
       }
     }
   }

@@ -128,5 +128,17 @@ TEST(FusionLlm, CompressesSlowLinksOnly) {
   EXPECT_LT(slow.step.value(), slow.figures[0].second);
 }
 
+// A device that holds the model, but not what its layers keep.
+TEST(FusionLlm, RunsLayersAgainWhereTheirActivationsDoNotFit) {
+  StudyInput study = small_study(equal_devices(1, 1e9, 1e9), 4);
+  const Workload w = describe_workload(study.model, study.batch, study.wire, Granularity::halves);
+  const double need = stage_memory(w, 0, w.units.size(), 1, true).with(1);
+  ASSERT_GT(stage_memory(w, 0, w.units.size(), 1, false).with(1), need + 10);
+  give_memory(study, need + 10);
+  const SystemReport report = find_system("fusionllm")->simulate(study);
+  ASSERT_TRUE(report.feasible) << report.why;
+  EXPECT_NE(report.layout.find("computed again"), std::string::npos) << report.layout;
+}
+
 }  // namespace
 }  // namespace cleave::rivals
