@@ -102,10 +102,15 @@ class MegatronGrid final : public ReplicaGrid {
     return static_cast<double>(std::min(layout_.cuts[stage + 1], last) - std::max<std::size_t>(layout_.cuts[stage], 1));
   }
 
-  /// All-reduces of a stage's forward pass; as many of its backward pass without recomputation.
+  /// All-reduces of a stage's forward pass, and of its backward pass: two a layer; of the embedding a scatter forward
+  /// and a gather backward, and the other way round of the head, each half of one.
   [[nodiscard]] double reductions(std::size_t stage) const {
-    const bool ends = stage == 0 || stage + 1 == layout_.stages();
-    return layout_.degree > 1 ? 2 * layers(stage) + (ends ? 1 : 0) : 0;
+    const double ends = (stage == 0 ? 0.5 : 0.0) + (stage + 1 == layout_.stages() ? 0.5 : 0.0);
+    return layout_.degree > 1 ? 2 * layers(stage) + ends : 0;
+  }
+  /// Those of the layers' forward passes that run again.
+  [[nodiscard]] double reductions_again(std::size_t stage) const {
+    return layout_.degree > 1 && layout_.recompute ? 2 * layers(stage) : 0;
   }
 
   // Per sequence: latencies of all-reduces are spread over the micro-batch.
@@ -118,12 +123,12 @@ class MegatronGrid final : public ReplicaGrid {
       rate = std::min(rate, network().device(d).compute.value());
       have = std::min(have, static_cast<double>(network().device(d).memory.value()));
     }
-    const double reduce_s = ring_all_reduce(network(), here, size * boundary()).time_s / size * reductions(s);
-    const double forward = workload().forward_flops(first, last) / degree / rate + reduce_s;
-    const double backward = workload().backward_flops(first, last) / degree / rate + reduce_s;
+    const double reduce_s = ring_all_reduce(network(), here, size * boundary()).time_s / size;
+    const double forward = workload().forward_flops(first, last) / degree / rate;
+    const double backward = workload().backward_flops(first, last) / degree / rate;
     Stage stage;
-    stage.forward_s = forward;
-    stage.backward_s = backward + (layout_.recompute ? forward : 0);
+    stage.forward_s = forward + reductions(s) * reduce_s;
+    stage.backward_s = backward + (layout_.recompute ? forward : 0) + (reductions(s) + reductions_again(s)) * reduce_s;
     stage.in_flight = std::max<std::int64_t>(1, memory_of(s, grid().size()).fit(have, workload().batch));
     if (s + 1 < layout_.stages()) stage.next = hop_between(here, members(replica, s + 1));
     if (s > 0) stage.previous = hop_between(here, members(replica, s - 1));
@@ -209,7 +214,7 @@ class MegatronGrid final : public ReplicaGrid {
       const double flops = (workload().forward_flops(first, last) * (layout_.recompute ? 2 : 1) +
                             workload().backward_flops(first, last)) /
                            static_cast<double>(layout_.degree);
-      const double rounds = reductions(s) * (layout_.recompute ? 3 : 2) * passes;
+      const double rounds = (2 * reductions(s) + reductions_again(s)) * passes;
       auto reduced = ring_all_reduce(network(), here, sequences / passes * boundary());
       for (std::size_t i = 0; i < here.size(); ++i) {
         reduced.up_s[i] *= rounds;
@@ -277,28 +282,46 @@ class Megatron final : public System {
                  SystemReport& report) const override {
     const Workload workload = describe_workload(study.model, study.batch, study.wire);
     const std::vector<std::size_t> order = neighbours_in_order(study);
-    Choice best;
-    for (std::size_t degree = 1; degree <= order.size(); degree *= 2) {
-      if (study.model.n_head % static_cast<std::int64_t>(degree) != 0) continue;
-      const std::size_t most = std::min(workload.units.size(), order.size() / degree);
-      for (std::size_t stages = 1; stages <= most; ++stages) {
-        try_replicas(study, workload, order, {cut_evenly(workload, stages), degree, 1, false}, best);
-      }
-      if (study.progress)
-        study.progress(fmt::format("megatron: {} devices a stage, best {:.4g} s", degree, best.step_s));
+    // Where devices may be lost also with two replicas, so that one loss takes no state along.
+    std::vector<Choice> choices;
+    for (const std::size_t replicas : {1, 2}) {
+      if (replicas > 1 && !may_lose_devices(study)) break;
+      Choice best = choose(study, workload, order, replicas);
+      if (best.grid.empty()) break;
+      choices.push_back(std::move(best));
     }
     report.planning = elapsed();
-    if (best.grid.empty()) {
+    if (choices.empty()) {
       report.feasible = false;
       report.why = why_not(study, workload);
       return;
     }
-    report.layout = fmt::format("{} replicas of {} stages of {} devices, micro-batches of {}{}", best.grid.size(),
-                                best.layout.stages(), best.layout.degree, best.layout.micro_batch,
-                                best.layout.recompute ? ", layers computed again" : "");
-    report.figures = {{"random_placement_s", random_placement_s(study, workload, best)}};
-    MegatronGrid grid(study, workload, std::move(best.grid), best.layout);
-    run_study(study, grid, report);
+    report.figures = {{"random_placement_s", random_placement_s(study, workload, choices.front())}};
+    std::vector<Candidate> candidates;
+    for (Choice& choice : choices) {
+      std::string text = fmt::format(
+          "{} replicas of {} stages of {} devices, micro-batches of {}{}", choice.grid.size(), choice.layout.stages(),
+          choice.layout.degree, choice.layout.micro_batch, choice.layout.recompute ? ", layers computed again" : "");
+      candidates.push_back(
+          {std::move(text), std::make_unique<MegatronGrid>(study, workload, std::move(choice.grid), choice.layout)});
+    }
+    run_best(study, candidates, report);
+  }
+
+  // The shortest step with at least so many replicas; an empty grid where nothing fits.
+  static Choice choose(const StudyInput& study, const Workload& workload, const std::vector<std::size_t>& order,
+                       std::size_t replicas) {
+    Choice best;
+    for (std::size_t degree = 1; degree <= order.size(); ++degree) {
+      if (study.model.n_head % static_cast<std::int64_t>(degree) != 0) continue;
+      const std::size_t most = std::min(workload.units.size(), order.size() / degree / replicas);
+      for (std::size_t stages = 1; stages <= most; ++stages) {
+        try_replicas(study, workload, order, {cut_evenly(workload, stages), degree, 1, false}, replicas, best);
+      }
+      if (study.progress)
+        study.progress(fmt::format("megatron: {} devices a stage, best {:.4g} s", degree, best.step_s));
+    }
+    return best;
   }
 
   static Grid grid_of(const std::vector<std::size_t>& devices, std::size_t replicas, std::size_t positions) {
@@ -309,10 +332,10 @@ class Megatron final : public System {
 
   // Micro-batches are powers of two, numbers of replicas fall by a fifth from the most that the devices make.
   static void try_replicas(const StudyInput& study, const Workload& workload, const std::vector<std::size_t>& order,
-                           MegatronLayout layout, Choice& best) {
+                           MegatronLayout layout, std::size_t least, Choice& best) {
     const std::size_t positions = layout.stages() * layout.degree;
     const std::size_t most = std::min(order.size() / positions, static_cast<std::size_t>(workload.batch));
-    for (std::size_t replicas = most; replicas > 0; replicas = fewer(replicas)) {
+    for (std::size_t replicas = most; replicas >= least; replicas = fewer(replicas)) {
       // Of the devices that hold the largest share of any stage the best-connected ones.
       layout.micro_batch = 1;
       layout.recompute = true;

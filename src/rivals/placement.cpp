@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
+#include <optional>
 
 #include "cleave/base/random.hpp"
 #include "cleave/sched/scheduler.hpp"
@@ -136,6 +138,24 @@ void run_study(const StudyInput& study, Placement& placement, SystemReport& repo
   } else if (study.loss.devices > 0) {
     run_with_loss(study, placement, report);
   }
+}
+
+bool may_lose_devices(const StudyInput& study) { return !study.churn.empty() || study.loss.devices > 0; }
+
+void run_best(const StudyInput& study, std::span<const Candidate> candidates, SystemReport& report) {
+  const auto better = [&](const SystemReport& a, const SystemReport& b) {
+    if (a.feasible != b.feasible) return a.feasible;
+    if (!study.churn.empty()) return a.feasible && a.step < b.step;
+    return std::isfinite(a.recovery.value()) && !std::isfinite(b.recovery.value());
+  };
+  std::optional<SystemReport> best;
+  for (const Candidate& candidate : candidates) {
+    SystemReport tried = report;
+    tried.layout = candidate.layout;
+    run_study(study, *candidate.placement, tried);
+    if (!best || better(tried, *best)) best = std::move(tried);
+  }
+  report = std::move(*best);
 }
 
 }  // namespace cleave::rivals

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -45,6 +46,20 @@ class Placement {
 /// Runs the study's steps on a placement that was made for all of its devices, and fills the report: times, bytes,
 /// memory, energy, recovery. The lower bound is the time for which the layout's busiest resource is taken.
 void run_study(const StudyInput& study, Placement& placement, SystemReport& report);
+
+/// A layout that a method may take, and what it says of it.
+struct Candidate {
+  std::string layout;
+  std::unique_ptr<Placement> placement;
+};
+
+/// Runs the study on each candidate and keeps the best report: under churn the shortest step of those that go on, with
+/// losses the first candidate that survives. Granted where devices may be lost, as the product's layout is chosen so.
+/// Requires: at least one.
+void run_best(const StudyInput& study, std::span<const Candidate> candidates, SystemReport& report);
+
+/// Whether devices may be lost in the study.
+[[nodiscard]] bool may_lose_devices(const StudyInput& study);
 
 /// Fills what one undisturbed step says: all but recovery, planning and wall.
 void fill_report(const StudyInput& study, const StepCost& cost, SystemReport& report);

@@ -40,7 +40,8 @@ struct State {
   std::deque<Sending> outbox;
   bool computing = false, sending = false;
   double downlink_free_s = 0;
-  double owed_s = 0;  // of forward passes that were given to it and are not computed
+  // What it still has to do, in both directions, of the micro-batches that were given to it.
+  double owed_compute_s = 0, owed_up_s = 0, owed_down_s = 0;
   std::int64_t in_flight = 0;
 };
 
@@ -83,7 +84,23 @@ class Run {
   }
   [[nodiscard]] double size_of(std::size_t micro_batch) const { return static_cast<double>(sizes_[micro_batch]); }
 
-  // When a replica would have computed the forward pass of a micro-batch that is given to it now.
+  [[nodiscard]] const fleet::DeviceProfile& device_of(std::size_t replica) const {
+    return network_.device(replicas_[replica].device);
+  }
+
+  // Bytes that a replica sends, and receives, for a sequence: the activations on one side of it go the one way, the
+  // gradients of those on the other side the other way.
+  [[nodiscard]] double carried(std::size_t replica) const {
+    const std::size_t stage = replicas_[replica].stage;
+    return (stage > 0 ? boundary_bytes_[stage - 1] : 0) + (stage < boundary_bytes_.size() ? boundary_bytes_[stage] : 0);
+  }
+
+  [[nodiscard]] double compute_s(std::size_t replica, std::size_t micro_batch) const {
+    return size_of(micro_batch) * (replicas_[replica].forward_s + replicas_[replica].backward_s);
+  }
+
+  // When a replica would be done with a micro-batch that is given to it now, there and back, if whichever of its three
+  // resources has most to do never waited.
   [[nodiscard]] double expected_s(std::size_t replica, const Waiting& job) const {
     const State& state = states_[replica];
     double arrival_s = now_s_;
@@ -92,8 +109,10 @@ class Run {
       arrival_s =
           std::max(now_s_ + hop.send_s, std::max(now_s_, state.downlink_free_s) + hop.receive_s) + hop.latency_s;
     }
-    const double own_s = size_of(job.micro_batch) * replicas_[replica].forward_s;
-    return std::max(arrival_s, now_s_ + state.owed_s) + own_s;
+    const double bytes = size_of(job.micro_batch) * carried(replica);
+    return std::max({std::max(arrival_s, now_s_ + state.owed_compute_s) + compute_s(replica, job.micro_batch),
+                     now_s_ + state.owed_up_s + bytes / device_of(replica).uplink.value(),
+                     now_s_ + state.owed_down_s + bytes / device_of(replica).downlink.value()});
   }
 
   // Gives a micro-batch to a replica of the stage, or lets it wait.
@@ -112,7 +131,10 @@ class Run {
     State& state = states_[best];
     path_[job.micro_batch][stage] = best;
     times_[best].most_in_flight = std::max(times_[best].most_in_flight, ++state.in_flight);
-    state.owed_s += size_of(job.micro_batch) * replicas_[best].forward_s;
+    const double bytes = size_of(job.micro_batch) * carried(best);
+    state.owed_compute_s += compute_s(best, job.micro_batch);
+    state.owed_up_s += bytes / device_of(best).uplink.value();
+    state.owed_down_s += bytes / device_of(best).downlink.value();
     if (job.from == kNobody) {
       state.forward_ready.push_back(job.micro_batch);
       compute(best);
@@ -141,8 +163,9 @@ class Run {
     RoutedTimes& times = times_[entry.replica];
     times.end_s = now_s_;
     times.quiet_s = std::max(times.quiet_s, now_s_);
+    state.owed_compute_s -=
+        size_of(m) * (entry.backward ? replicas_[entry.replica].backward_s : replicas_[entry.replica].forward_s);
     if (!entry.backward) {
-      state.owed_s -= size_of(m) * replicas_[entry.replica].forward_s;
       if (stage + 1 == by_stage_.size()) {
         state.backward_ready.push_back(m);
       } else {
@@ -192,8 +215,10 @@ class Run {
     receiver.downlink_free_s = start_s + hop.receive_s;
     const double through_s = std::max(now_s_ + hop.send_s, start_s + hop.receive_s);
     const std::size_t lower = job.backward ? replicas_[job.to].stage : replicas_[r].stage;
-    const double bytes =
-        size_of(job.micro_batch) * boundary_bytes_[lower] + static_cast<double>(plan::kMessageHeader.value());
+    const double payload = size_of(job.micro_batch) * boundary_bytes_[lower];
+    const double bytes = payload + static_cast<double>(plan::kMessageHeader.value());
+    state.owed_up_s -= payload / device_of(r).uplink.value();
+    receiver.owed_down_s -= payload / device_of(job.to).downlink.value();
     times_[r].up_s += hop.send_s;
     times_[r].bytes_up += bytes;
     times_[r].quiet_s = std::max(times_[r].quiet_s, now_s_ + hop.send_s);

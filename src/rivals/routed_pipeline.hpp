@@ -1,11 +1,13 @@
 // A pipeline whose stages have several replicas, in virtual time: each micro-batch goes to the replica that is expected
-// to finish its forward pass first, and back through the same ones.
+// to be done with it first, there and back, and back through the same ones.
 //
 // A device has a processor, an uplink and a downlink, all serial. It prefers a backward pass that is ready to a forward
 // one. It is given a micro-batch only while fewer than `room` of those given to it await their backward pass; where no
 // replica of a stage has room, the micro-batch waits with its sender. So the last stage always goes on, and nobody
-// waits for ever. Source: Ryabinin et al. 2023 (SWARM), section 3.2, with the finish time in place of its moving
-// average of it.
+// waits for ever. What is expected of a replica is what its processor, its uplink and its downlink still have to do,
+// and the longest of the three counts: where links take longer than passes, to go by passes alone would send nearly all
+// micro-batches to the fastest processor of a stage. Source: Ryabinin et al. 2023 (SWARM), section 3.2 (turns in
+// proportion to throughput), with the finish time in place of its moving average of response times.
 #pragma once
 
 #include <cstddef>

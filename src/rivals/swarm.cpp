@@ -3,6 +3,7 @@
 // Every stage has any number of replicas; a micro-batch goes to the replica that will be done first and its gradient
 // back the same way (routed_pipeline.hpp). Devices are dealt to stages so that the slowest stage is as fast as can be,
 // and boundary tensors travel in 8 bits. Once a batch the replicas of a stage all-reduce their gradients and update.
+// The best-connected n devices take part, for the n (falling by a fifth from all) that makes the step shortest.
 // When devices are lost, their micro-batches are done again by other replicas, and devices move from the fastest stage
 // to the slowest where that helps. Source: Ryabinin et al. 2023 (arXiv 2301.11913).
 #include <fmt/format.h>
@@ -11,7 +12,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
-#include <numeric>
+#include <utility>
 
 #include "cleave/rivals/system.hpp"
 #include "collective.hpp"
@@ -25,8 +26,24 @@ namespace cleave::rivals {
 
 namespace {
 
-/// A layout whose slowest stage alone takes this many times the shortest step is not run.
-constexpr double kHopeless = 1.0;
+/// byte/s of each device, by its position: its own links, or the fastest of its measured pairs where those are faster.
+struct FastestLinks {
+  std::vector<double> up, down;
+};
+FastestLinks fastest_links(const StudyInput& study) {
+  FastestLinks links;
+  const Network network(study.devices, study.links);
+  for (std::size_t i = 0; i < network.size(); ++i) {
+    links.up.push_back(study.devices[i].uplink.value());
+    links.down.push_back(study.devices[i].downlink.value());
+    for (std::size_t j = 0; network.measured() && j < network.size(); ++j) {
+      if (i == j) continue;
+      links.up[i] = std::max(links.up[i], network.rate(i, j));
+      links.down[i] = std::max(links.down[i], network.rate(j, i));
+    }
+  }
+  return links;
+}
 
 struct SwarmLayout {
   std::vector<std::size_t> cuts;                  ///< stage s has units [cuts[s], cuts[s+1])
@@ -38,11 +55,13 @@ struct SwarmLayout {
 
 class SwarmPlacement final : public Placement {
  public:
-  SwarmPlacement(const StudyInput& study, Workload workload, SwarmLayout layout)
+  SwarmPlacement(const StudyInput& study, const Workload& workload, const FastestLinks& links, SwarmLayout layout)
       : declared_(study.devices),
         devices_(study.devices),
         network_(devices_, study.links),
-        workload_(std::move(workload)),
+        workload_(workload),
+        declared_links_(links),
+        links_(links),
         original_(std::move(layout)),
         now_(original_),
         copies_(sharing_of(study, 2) == 1),
@@ -66,17 +85,27 @@ class SwarmPlacement final : public Placement {
         workload_.forward_flops(first, last) * (now_.recompute ? 2 : 1) + workload_.backward_flops(first, last);
     const double in = stage > 0 ? boundary(stage - 1) : 0;
     const double out = stage + 1 < now_.members.size() ? boundary(stage) : 0;
-    return 1 / std::max({flops / profile.compute.value(), (in + out) / profile.uplink.value(),
-                         (in + out) / profile.downlink.value()});
+    return 1 / std::max(
+                   {flops / profile.compute.value(), (in + out) / links_.up[device], (in + out) / links_.down[device]});
   }
 
-  /// The least time that a batch takes in the slowest stage.
+  /// No step is shorter: in each stage the batch passes, and then its gradients are reduced.
   [[nodiscard]] double least_s() const {
     double least_s = 0;
     for (std::size_t s = 0; s < now_.members.size(); ++s) {
-      least_s = std::max(least_s, static_cast<double>(workload_.batch) / throughput_of_stage(s));
+      least_s =
+          std::max(least_s, static_cast<double>(workload_.batch) / throughput_of_stage(s) + reduction(now_, s).time_s);
     }
     return least_s;
+  }
+
+  [[nodiscard]] std::size_t fewest_replicas() const {
+    return std::ranges::min_element(now_.members, {}, &std::vector<std::size_t>::size)->size();
+  }
+  [[nodiscard]] std::string describe() const {
+    const std::size_t most = std::ranges::max_element(now_.members, {}, &std::vector<std::size_t>::size)->size();
+    return fmt::format("{} stages of {} to {} replicas, micro-batches of {}{}", now_.members.size(), fewest_replicas(),
+                       most, now_.micro_batch, now_.recompute ? ", layers computed again" : "");
   }
 
   Remedy lose(std::span<const std::size_t> devices, double progress) override {
@@ -116,6 +145,8 @@ class SwarmPlacement final : public Placement {
     devices_[device].compute = declared_[device].compute * factor;
     devices_[device].uplink = declared_[device].uplink * factor;
     devices_[device].downlink = declared_[device].downlink * factor;
+    links_.up[device] = declared_links_.up[device] * factor;
+    links_.down[device] = declared_links_.down[device] * factor;
   }
 
   /// True when every device holds its stage with one micro-batch in flight.
@@ -139,6 +170,11 @@ class SwarmPlacement final : public Placement {
     double sum = 0;
     for (const std::size_t d : now_.members[stage]) sum += throughput(d, stage);
     return sum;
+  }
+
+  [[nodiscard]] CollectiveCost reduction(const SwarmLayout& layout, std::size_t stage) const {
+    const auto parameters = static_cast<double>(workload_.parameters(layout.cuts[stage], layout.cuts[stage + 1]));
+    return ring_all_reduce(network_, layout.members[stage], parameters * static_cast<double>(workload_.element));
   }
 
   // Moments and master weights in shards over the replicas of the stage.
@@ -216,7 +252,7 @@ class SwarmPlacement final : public Placement {
     for (std::size_t s = 0; s < stages; ++s) {
       const std::vector<std::size_t>& members = layout.members[s];
       const auto parameters = static_cast<double>(workload_.parameters(layout.cuts[s], layout.cuts[s + 1]));
-      const auto reduced = ring_all_reduce(network_, members, parameters * static_cast<double>(workload_.element));
+      const CollectiveCost reduced = reduction(layout, s);
       charge(reduced, members, cost.usage);
       double update_s = 0;
       for (const std::size_t d : members) {
@@ -231,10 +267,101 @@ class SwarmPlacement final : public Placement {
 
   std::vector<fleet::DeviceProfile> declared_, devices_;
   Network network_;
-  Workload workload_;
+  const Workload& workload_;
+  FastestLinks declared_links_, links_;
   SwarmLayout original_, now_;
   bool copies_;            // shares of state are kept twice
   double boundary_bytes_;  // of an element under way; scales of quantized ones are granted
+};
+
+// The layout whose step is shortest.
+class SwarmSearch {
+ public:
+  SwarmSearch(const StudyInput& study, const Workload& workload)
+      : study_(study), workload_(workload), links_(fastest_links(study)) {
+    const std::size_t most = std::min(workload.units.size(), study.devices.size());
+    for (std::size_t stages = 1; stages <= most; ++stages) cuts_.push_back(cut_evenly(workload, stages));
+  }
+
+  [[nodiscard]] const FastestLinks& links() const { return links_; }
+
+  /// With at least so many replicas in every stage. Not found where nothing fits.
+  SwarmLayout run(std::size_t replicas) {
+    replicas_ = replicas;
+    best_ = {};
+    shortest_s_ = std::numeric_limits<double>::infinity();
+    std::vector<std::size_t> devices = by_link(study_);
+    for (const std::size_t d : devices) try_layouts({d});  // alone, links do not matter
+    for (std::size_t count = devices.size(); count > 1; count = fewer(count)) {
+      devices.resize(count);
+      try_layouts(devices);
+      if (study_.progress) study_.progress(fmt::format("swarm: {} devices, best {:.4g} s", count, shortest_s_));
+    }
+    return std::move(best_);
+  }
+
+ private:
+  // Every number of stages, every micro-batch that is a power of two, with and without recomputation.
+  void try_layouts(const std::vector<std::size_t>& devices) {
+    const std::size_t most = std::min(cuts_.size(), devices.size() / replicas_);
+    for (std::size_t stages = 1; stages <= most; ++stages) {
+      for (const bool recompute : {false, true}) {
+        double shortest_here_s = std::numeric_limits<double>::infinity();
+        for (std::int64_t micro_batch = 1; micro_batch <= study_.batch; micro_batch *= 2) {
+          SwarmLayout layout = deal(devices, stages, micro_batch, recompute);
+          if (!layout.found()) break;
+          const SwarmPlacement placement(study_, workload_, links_, layout);
+          if (placement.least_s() > shortest_s_ || placement.fewest_replicas() < replicas_) break;
+          const double step_s = placement.step().time_s;
+          if (step_s < shortest_s_) {
+            shortest_s_ = step_s;
+            best_ = std::move(layout);
+          }
+          if (step_s > 1.02 * shortest_here_s) break;  // larger ones only lengthen the ramps
+          shortest_here_s = std::min(shortest_here_s, step_s);
+        }
+      }
+    }
+  }
+
+  // Devices with least memory first, each to the slowest of the stages that it holds. The first device of a stage must
+  // hold it with the shards that `devices / stages` replicas leave; a layout in which a device does not fit is none.
+  [[nodiscard]] SwarmLayout deal(const std::vector<std::size_t>& devices, std::size_t stages, std::int64_t micro_batch,
+                                 bool recompute) const {
+    SwarmLayout layout{cuts_[stages - 1], std::vector<std::vector<std::size_t>>(stages), micro_batch, recompute};
+    const std::int64_t replicas = sharing_of(study_, devices.size() / stages);
+    std::vector<double> need, rates(stages, 0);
+    for (std::size_t s = 0; s < stages; ++s) {
+      need.push_back(
+          stage_memory(workload_, layout.cuts[s], layout.cuts[s + 1], micro_batch, recompute, replicas).with(1));
+    }
+    std::vector<std::size_t> order = devices;
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return std::pair(study_.devices[a].memory, a) < std::pair(study_.devices[b].memory, b);
+    });
+    const SwarmPlacement scale(study_, workload_, links_, layout);
+    for (const std::size_t d : order) {
+      std::size_t slowest = stages;
+      for (std::size_t s = 0; s < stages; ++s) {
+        if (need[s] > static_cast<double>(study_.devices[d].memory.value())) continue;
+        if (slowest == stages || rates[s] < rates[slowest]) slowest = s;
+      }
+      if (slowest == stages) continue;
+      layout.members[slowest].push_back(d);
+      rates[slowest] += scale.throughput(d, slowest);
+    }
+    const bool complete = std::none_of(rates.begin(), rates.end(), [](double rate) { return rate == 0; });
+    if (!complete || !SwarmPlacement(study_, workload_, links_, layout).fits()) return {};
+    return layout;
+  }
+
+  const StudyInput& study_;
+  const Workload& workload_;
+  FastestLinks links_;
+  std::vector<std::vector<std::size_t>> cuts_;  // into 1, 2, ... stages
+  std::size_t replicas_ = 1;                    // of a stage, at least
+  SwarmLayout best_;
+  double shortest_s_ = std::numeric_limits<double>::infinity();
 };
 
 class Swarm final : public System {
@@ -248,72 +375,24 @@ class Swarm final : public System {
   void carry_out(const StudyInput& study, const std::function<Seconds()>& elapsed,
                  SystemReport& report) const override {
     const Workload workload = describe_workload(study.model, study.batch, study.wire, Granularity::halves);
-    SwarmLayout best;
-    double shortest_s = std::numeric_limits<double>::infinity();
-    const std::size_t most = std::min(workload.units.size(), study.devices.size());
-    for (std::size_t stages = 1; stages <= most; ++stages) {
-      for (const bool recompute : {false, true}) {
-        for (std::int64_t micro_batch = 1; micro_batch <= study.batch; micro_batch *= 2) {
-          SwarmLayout layout = deal(study, workload, stages, micro_batch, recompute);
-          if (!layout.found()) break;
-          const SwarmPlacement placement(study, workload, layout);
-          if (placement.least_s() > kHopeless * shortest_s) break;
-          const double step_s = placement.step().time_s;
-          if (step_s >= shortest_s) continue;
-          shortest_s = step_s;
-          best = std::move(layout);
-        }
-      }
-      if (study.progress)
-        study.progress(fmt::format("swarm: {} of {} stages, best {:.4g} s", stages, most, shortest_s));
+    SwarmSearch search(study, workload);
+    std::vector<Candidate> candidates;
+    // Where devices may be lost also with two replicas of each stage, so that one loss takes no state along.
+    for (const std::size_t replicas : {1, 2}) {
+      if (replicas > 1 && !may_lose_devices(study)) break;
+      SwarmLayout layout = search.run(replicas);
+      if (!layout.found()) break;
+      auto placement = std::make_unique<SwarmPlacement>(study, workload, search.links(), std::move(layout));
+      std::string text = placement->describe();
+      candidates.push_back({std::move(text), std::move(placement)});
     }
     report.planning = elapsed();
-    if (!best.found()) {
+    if (candidates.empty()) {
       report.feasible = false;
       report.why = why_not(study, workload);
       return;
     }
-    std::size_t least = study.devices.size(), largest = 0;
-    for (const std::vector<std::size_t>& stage : best.members) {
-      least = std::min(least, stage.size());
-      largest = std::max(largest, stage.size());
-    }
-    report.layout = fmt::format("{} stages of {} to {} replicas, micro-batches of {}{}", best.members.size(), least,
-                                largest, best.micro_batch, best.recompute ? ", layers computed again" : "");
-    SwarmPlacement placement(study, workload, std::move(best));
-    run_study(study, placement, report);
-  }
-
-  // Devices with least memory first, each to the slowest of the stages that it holds. The first device of a stage must
-  // hold it with the shards that `devices / stages` replicas leave; a layout in which a device does not fit is none.
-  static SwarmLayout deal(const StudyInput& study, const Workload& workload, std::size_t stages,
-                          std::int64_t micro_batch, bool recompute) {
-    SwarmLayout layout{cut_evenly(workload, stages), std::vector<std::vector<std::size_t>>(stages), micro_batch,
-                       recompute};
-    const std::int64_t replicas = sharing_of(study, study.devices.size() / stages);
-    std::vector<double> need, rates(stages, 0);
-    for (std::size_t s = 0; s < stages; ++s) {
-      need.push_back(
-          stage_memory(workload, layout.cuts[s], layout.cuts[s + 1], micro_batch, recompute, replicas).with(1));
-    }
-    std::vector<std::size_t> order(study.devices.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::size_t a, std::size_t b) { return study.devices[a].memory < study.devices[b].memory; });
-    const SwarmPlacement scale(study, workload, layout);
-    for (const std::size_t d : order) {
-      std::size_t slowest = stages;
-      for (std::size_t s = 0; s < stages; ++s) {
-        if (need[s] > static_cast<double>(study.devices[d].memory.value())) continue;
-        if (slowest == stages || rates[s] < rates[slowest]) slowest = s;
-      }
-      if (slowest == stages) continue;
-      layout.members[slowest].push_back(d);
-      rates[slowest] += scale.throughput(d, slowest);
-    }
-    const bool complete = std::none_of(rates.begin(), rates.end(), [](double rate) { return rate == 0; });
-    if (!complete || !SwarmPlacement(study, workload, layout).fits()) return {};
-    return layout;
+    run_best(study, candidates, report);
   }
 
   static std::string why_not(const StudyInput& study, const Workload& workload) {

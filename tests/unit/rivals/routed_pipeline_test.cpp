@@ -2,6 +2,7 @@
 #include "routed_pipeline.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "pipeline.hpp"
@@ -54,6 +55,25 @@ TEST(RoutedPipeline, FasterReplicasGetMore) {
   EXPECT_DOUBLE_EQ(times[1].compute_s, 9);
 }
 
+// Links take far longer than passes, and downlinks half of what uplinks do. Of two replicas alike but for a processor
+// that is a little faster each gets half; with an uplink of half the rate, a third.
+TEST(RoutedPipeline, SlowLinksShareTheirStage) {
+  for (const double rate : {1e6, 5e5}) {
+    std::vector<fleet::DeviceProfile> devices{make_device(0, 1, 1e9, 1e9), make_device(1, 1, 2e6, 1e6),
+                                              make_device(2, 1, 2e6, rate)};
+    const fleet::LinkMatrix links;
+    const Network network(devices, links);
+    const std::vector<RoutedDevice> replicas{
+        {0, 0, 1e-6, 1e-6, 100}, {1, 1, 1e-3, 1e-3, 100}, {2, 1, 0.9e-3, 0.9e-3, 100}};
+    const std::vector<double> boundaries{1e6};
+    const std::vector<std::int64_t> micro_batches(60, 1);
+    const std::vector<RoutedTimes> times = run_routed(network, replicas, boundaries, micro_batches);
+    const double share = rate == 1e6 ? 0.5 : 1.0 / 3;
+    EXPECT_NEAR(times[2].bytes_up / (times[1].bytes_up + times[2].bytes_up), share, 0.02);
+    EXPECT_NEAR(times[1].up_s, times[2].up_s, 2);
+  }
+}
+
 TEST(RoutedPipeline, EveryMicroBatchPassesEveryStageOnce) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     const std::vector<fleet::DeviceProfile> devices = unlike_devices(12, seed);
@@ -81,6 +101,43 @@ TEST(RoutedPipeline, EveryMicroBatchPassesEveryStageOnce) {
     EXPECT_NEAR(up, down, 1e-6 * up);
     EXPECT_NEAR(up, 17 * (2 * 2 * (1e6 + 2e6) + 4 * 128), 1e-6 * up);
   }
+}
+
+// All-reduces take longer than the whole batch does on one device: the fastest one does it alone.
+TEST(Swarm, LeavesOutDevicesThatCostMoreThanTheyBring) {
+  StudyInput study = small_study(equal_devices(8, 1e9, 1e3), 8);
+  study.devices[5].compute = FlopsPerSecond(2e9);
+  const Workload w = workload_of(study);
+  const SystemReport report = run("swarm", study);
+  EXPECT_EQ(report.devices_used, 1) << report.layout;
+  const double expected_s = (w.step_flops() + Workload::kUpdateFlops * static_cast<double>(w.total_parameters())) / 2e9;
+  EXPECT_NEAR(report.step.value(), expected_s, 1e-9 * expected_s);
+}
+
+// Uplinks of one rate, and processors that differ a little. Downlinks that are faster than them make no step longer.
+TEST(Swarm, FasterDownlinksDoNoHarm) {
+  StudyInput study = small_study(unlike_devices(12, 4, 2e6, 3e6), 32);
+  double before_s = std::numeric_limits<double>::infinity();
+  for (const double ratio : {1, 2, 5}) {
+    for (fleet::DeviceProfile& device : study.devices) {
+      device.uplink = BytesPerSecond(1e5);
+      device.downlink = BytesPerSecond(1e5 * ratio);
+      device.latency = Seconds(0);
+    }
+    const SystemReport report = run("swarm", study);
+    ASSERT_TRUE(report.feasible) << report.why;
+    EXPECT_LE(report.step.value(), 1.02 * before_s) << ratio;
+    before_s = report.step.value();
+  }
+}
+
+// What a stage takes of links is what measured pairs take, whatever the devices' own links are.
+TEST(Swarm, LooksAtMeasuredPairs) {
+  StudyInput study = small_study(equal_devices(2, 1e8, 1e3), 8);
+  study.links = fleet::LinkMatrix(2, {Seconds(0), BytesPerSecond(1e5)});
+  const SystemReport report = run("swarm", study);
+  EXPECT_EQ(report.devices_used, 2) << report.layout;
+  EXPECT_EQ(report.layout.substr(0, 8), "2 stages") << report.layout;
 }
 
 }  // namespace

@@ -106,6 +106,42 @@ TEST(Megatron, OneStageOfShardsIsTensorParallelism) {
   EXPECT_NEAR(static_cast<double>(report.device_memory_max.value()), memory, 1);
 }
 
+// A number of heads that is no power of two is shared by as many devices.
+TEST(Megatron, AnyNumberThatDividesTheHeadsSharesAStage) {
+  StudyInput study = small_study(equal_devices(3, 1e6, 1e9), 1);
+  study.model.n_head = study.model.n_kv_head = 6;
+  study.model.d_model = 96;
+  give_memory(study, 0.45 * static_cast<double>(workload_of(study).total_parameters() * 16));
+  const SystemReport report = run("megatron", study);
+  ASSERT_TRUE(report.feasible) << report.why;
+  EXPECT_NE(report.layout.find("1 replicas of 1 stages of 3 devices"), std::string::npos) << report.layout;
+}
+
+// Two stages of two shards each, links so slow that compute vanishes, one sequence: nothing overlaps. All-reduces of
+// the layers, one for the embedding, one for the head, and a boundary's share each way.
+TEST(Megatron, TwoStagesOfShardsHaveTheirClosedForm) {
+  for (const bool again : {false, true}) {
+    StudyInput study = small_study(equal_devices(4, 1e15, 1e6), 1);
+    study.model.n_head = study.model.n_kv_head = 2;  // two shards at most
+    const Workload w = workload_of(study);
+    const std::vector<std::size_t> cuts = cut_evenly(w, 2);
+    const double boundary = 32 * 64 * 4;
+    double need = 0;
+    for (std::size_t s = 0; s < 2; ++s) {
+      const StageMemory memory = stage_memory(w, cuts[s], cuts[s + 1], 1, again);
+      need = std::max(need, (memory.state + memory.per_flight + memory.at_work) / 2 + 2 * boundary);
+    }
+    give_memory(study, need + 10);
+    const SystemReport report = run("megatron", study);
+    ASSERT_EQ(report.layout, again ? "1 replicas of 2 stages of 2 devices, micro-batches of 1, layers computed again"
+                                   : "1 replicas of 2 stages of 2 devices, micro-batches of 1");
+    StudyInput pair = study;
+    pair.devices.resize(2);
+    const double expected_s = (4 * (again ? 6 : 4) + 2) * ring_s(pair, boundary) + 2 * (boundary / 2 + 128) / 1e6;
+    EXPECT_NEAR(report.step.value(), expected_s, 1e-6 * expected_s);
+  }
+}
+
 // Two stages on two devices without transfers: (M + 1) / M times the slower stage's work at most.
 TEST(Megatron, TwoStagesHaveTheirClosedForm) {
   StudyInput study = small_study(equal_devices(2, 1e6, 1e12), 8);

@@ -328,6 +328,22 @@ TEST(Losses, CopiesCarryOnAndSingleCopiesDoNot) {
   EXPECT_NE(pipeline.why.find("does not survive"), std::string::npos);
 }
 
+// On links so slow one device does the batch alone soonest. Where it may be lost, one that others can go on from is
+// tried too.
+TEST(Losses, ASecondReplicaIsTried) {
+  for (const char* name : {"swarm", "megatron"}) {
+    StudyInput study = small_study(equal_devices(4, 1e9, 1e3), 8);
+    ASSERT_EQ(run(name, study).devices_used, 1) << name;
+    study.loss = {.devices = 1, .progress = 0.5, .seed = 0};
+    const SystemReport report = run(name, study);
+    EXPECT_TRUE(std::isfinite(report.recovery.value())) << name << ": " << report.why;
+    EXPECT_GE(report.devices_used, 2) << name << ": " << report.layout;
+    study.loss = {};
+    study.churn = {{Seconds(1e-3), DeviceId(0), fleet::ChurnKind::leave, 1.0}};
+    EXPECT_TRUE(run(name, study).feasible) << name;
+  }
+}
+
 // Half of two equal replicas lost half-way: a quarter of the batch is done again and a quarter has still to be done, by
 // one device instead of two. The same for replicas of a pipeline's only stage.
 TEST(Losses, TwoReplicasHaveAClosedForm) {
