@@ -91,7 +91,7 @@ expect_code 0 "the page again" "$CLEAVE" report run -o run/report.html
 
 # "-" is standard output, and nothing else is printed there.
 for arguments in "check $TOP/tests/golden/llama_one.h5 --json" 'plan input.yaml --quiet --json' \
-  'simulate input.yaml --quiet --json' 'report run -o' 'calibrate -o'; do
+  'plan input.yaml --quiet --dry-run --json' 'simulate input.yaml --quiet --json' 'report run -o' 'calibrate -o'; do
   # shellcheck disable=SC2086  # a command and its arguments
   expect_code 0 "$arguments -" bash -c '"$@" 2> /dev/null' _ "$CLEAVE" $arguments -
   first=$(head -c 1 "$scratch/out")
@@ -176,6 +176,8 @@ train input.yaml data.val_fraction=0.9999
 a shorter model.seq_len)
 simulate input.yaml --system megatronn
 there is no system 'megatronn' (did you mean megatron?)
+simulate input.yaml --system galaxi,cleave,swarn
+there is no system 'swarn' (did you mean swarm?)
 SLIPS
 expect_code 2 "help for the command" "$CLEAVE" train --dryrun input.yaml
 expect_text "help for the command" "Run 'cleave train --help' for usage"

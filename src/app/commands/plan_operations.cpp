@@ -153,8 +153,9 @@ int plan_operations(const CommandLine& line) {
   bound = std::max(bound, floor);  // which holds for any layout
 
   progress.drop();
-  if (line.dry_run) std::printf("%s", input.effective.c_str());
-  if (!is_standard_output(line.json)) {
+  const bool json_alone = is_standard_output(line.json);
+  if (line.dry_run) std::fputs(input.effective.c_str(), json_alone ? stderr : stdout);
+  if (!json_alone) {
     if (choice.stages) {
       std::printf("%s", stage_table(work, *choice.stages, spec.devices).c_str());
       std::printf("forecast %s, %s down, %s up, chunks of %lld tokens\n", show(choice.stages->forecast).c_str(),

@@ -21,6 +21,7 @@ namespace {
 // The systems asked for, in that order; `all` is every one.
 std::vector<std::unique_ptr<rivals::System>> systems_of(const std::vector<std::string>& names) {
   std::vector<std::unique_ptr<rivals::System>> systems;
+  std::vector<Issue> faults;
   for (const std::string& name : names.empty() ? std::vector<std::string>{"cleave"} : names) {
     if (name == "all") {
       for (auto& system : rivals::all_systems()) systems.push_back(std::move(system));
@@ -30,8 +31,13 @@ std::vector<std::unique_ptr<rivals::System>> systems_of(const std::vector<std::s
     if (systems.back()) continue;
     std::vector<std::string> known{"all"};
     for (const auto& system : rivals::all_systems()) known.push_back(system->name());
-    throw InputError(fmt::format("there is no system '{}'", name), config::hint_for(name, known));
+    faults.push_back({.file = {},
+                      .line = 0,
+                      .key = {},
+                      .message = fmt::format("there is no system '{}'", name),
+                      .hint = config::hint_for(name, known)});
   }
+  if (!faults.empty()) throw InputError(std::move(faults));
   return systems;
 }
 
