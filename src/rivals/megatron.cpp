@@ -68,15 +68,41 @@ class MegatronGrid final : public ReplicaGrid {
     return true;
   }
 
-  /// No step is shorter: what the slowest stage computes and reduces.
+  /// No step is shorter. In each replica a stage begins when a micro-batch has passed the stages below it, its
+  /// processors or uplinks are taken for all of the share, and what it sends back last is run by the stages below; then
+  /// gradients are reduced.
   [[nodiscard]] double least_s() const {
     const std::vector<std::int64_t> shares = shares_of(grid());
-    double least_s = 0;
+    std::vector<double> end_s(layout_.stages(), 0);
+    Grid working;
     for (std::size_t r = 0; r < grid().size(); ++r) {
+      if (shares[r] == 0) continue;
+      working.push_back(grid()[r]);
+      const auto size = static_cast<double>(split_batch(shares[r], layout_.micro_batch).back());
+      std::vector<Stage> run;
+      std::vector<double> done_s;
+      double begin_s = 0;
       for (std::size_t s = 0; s < layout_.stages(); ++s) {
-        const Stage stage = stage_of(grid()[r], s);
-        least_s = std::max(least_s, static_cast<double>(shares[r]) * (stage.forward_s + stage.backward_s));
+        const Stage& stage = run.emplace_back(stage_of(grid()[r], s));
+        done_s.push_back(begin_s +
+                         static_cast<double>(shares[r]) *
+                             std::max(stage.forward_s + stage.backward_s, stage.next.send_s + stage.previous.send_s));
+        begin_s += size * (stage.forward_s + std::max(stage.next.send_s, stage.next.receive_s));
       }
+      double last_s = 0;  // of the last backward pass
+      for (std::size_t s = layout_.stages(); s-- > 0;) {
+        if (s + 1 < layout_.stages()) {
+          const StageHop& hop = run[s + 1].previous;
+          last_s =
+              std::max(done_s[s + 1], last_s + size * std::max(hop.send_s, hop.receive_s)) + size * run[s].backward_s;
+        }
+        end_s[s] = std::max({end_s[s], done_s[s], last_s});
+      }
+    }
+    double least_s = 0;
+    for (std::size_t s = 0; s < layout_.stages(); ++s) {
+      for (std::size_t i = 0; i < layout_.degree; ++i)
+        least_s = std::max(least_s, end_s[s] + exchange_of(working, s, i).time_s);
     }
     return least_s;
   }
@@ -111,6 +137,22 @@ class MegatronGrid final : public ReplicaGrid {
   /// Those of the layers' forward passes that run again.
   [[nodiscard]] double reductions_again(std::size_t stage) const {
     return layout_.degree > 1 && layout_.recompute ? 2 * layers(stage) : 0;
+  }
+
+  [[nodiscard]] double parameters_of_shard(std::size_t stage) const {
+    return static_cast<double>(workload().parameters(layout_.cuts[stage], layout_.cuts[stage + 1])) /
+           static_cast<double>(layout_.degree);
+  }
+  /// The devices that have one shard of a stage.
+  [[nodiscard]] std::vector<std::size_t> copies_of(const Grid& working, std::size_t stage, std::size_t shard) const {
+    std::vector<std::size_t> group;
+    for (const std::vector<std::size_t>& replica : working) group.push_back(replica[stage * layout_.degree + shard]);
+    return group;
+  }
+  /// Of their gradients and weights.
+  [[nodiscard]] CollectiveCost exchange_of(const Grid& working, std::size_t stage, std::size_t shard) const {
+    return ring_all_reduce(network(), copies_of(working, stage, shard),
+                           parameters_of_shard(stage) * static_cast<double>(workload().element));
   }
 
   // Per sequence: latencies of all-reduces are spread over the micro-batch.
@@ -175,15 +217,12 @@ class MegatronGrid final : public ReplicaGrid {
       run_replica(grid[r], shares[r], quiet_s, cost.usage);
     }
     for (std::size_t s = 0; s < layout_.stages(); ++s) {
-      const double parameters = static_cast<double>(workload().parameters(layout_.cuts[s], layout_.cuts[s + 1])) /
-                                static_cast<double>(layout_.degree);
       for (std::size_t i = 0; i < layout_.degree; ++i) {
-        std::vector<std::size_t> group;
-        for (const std::vector<std::size_t>& replica : working) group.push_back(replica[s * layout_.degree + i]);
-        const auto exchanged = ring_all_reduce(network(), group, parameters * static_cast<double>(workload().element));
+        const std::vector<std::size_t> group = copies_of(working, s, i);
+        const CollectiveCost exchanged = exchange_of(working, s, i);
         charge(exchanged, group, cost.usage);
         double update_s = 0;
-        const double mine = parameters / static_cast<double>(group.size());
+        const double mine = parameters_of_shard(s) / static_cast<double>(group.size());
         for (const std::size_t d : group) {
           const double time_s = Workload::kUpdateFlops * mine / network().device(d).compute.value();
           cost.usage[d].compute += Seconds(time_s);

@@ -41,7 +41,7 @@ struct State {
   bool computing = false, sending = false;
   double downlink_free_s = 0;
   // What it still has to do, in both directions, of the micro-batches that were given to it.
-  double owed_compute_s = 0, owed_up_s = 0, owed_down_s = 0;
+  double owed_forward_s = 0, owed_backward_s = 0, owed_up_s = 0, owed_down_s = 0;
   std::int64_t in_flight = 0;
 };
 
@@ -52,8 +52,9 @@ struct Waiting {
 class Run {
  public:
   Run(const Network& network, std::span<const RoutedDevice> replicas, std::span<const double> boundary_bytes,
-      std::span<const std::int64_t> sizes)
+      std::span<const std::int64_t> sizes, Routing routing)
       : network_(network),
+        routing_(routing),
         replicas_(replicas),
         boundary_bytes_(boundary_bytes),
         sizes_(sizes),
@@ -95,22 +96,22 @@ class Run {
     return (stage > 0 ? boundary_bytes_[stage - 1] : 0) + (stage < boundary_bytes_.size() ? boundary_bytes_[stage] : 0);
   }
 
-  [[nodiscard]] double compute_s(std::size_t replica, std::size_t micro_batch) const {
-    return size_of(micro_batch) * (replicas_[replica].forward_s + replicas_[replica].backward_s);
-  }
-
-  // When a replica would be done with a micro-batch that is given to it now, there and back, if whichever of its three
-  // resources has most to do never waited.
+  // When a replica would be done with a micro-batch that is given to it now, if whichever of its resources has most to
+  // do never waited.
   [[nodiscard]] double expected_s(std::size_t replica, const Waiting& job) const {
     const State& state = states_[replica];
+    const double size = size_of(job.micro_batch);
     double arrival_s = now_s_;
     if (job.from != kNobody) {
       const Hop hop = hop_of(job.from, replica, job.micro_batch, false);
       arrival_s =
           std::max(now_s_ + hop.send_s, std::max(now_s_, state.downlink_free_s) + hop.receive_s) + hop.latency_s;
     }
-    const double bytes = size_of(job.micro_batch) * carried(replica);
-    return std::max({std::max(arrival_s, now_s_ + state.owed_compute_s) + compute_s(replica, job.micro_batch),
+    const RoutedDevice& own = replicas_[replica];
+    if (routing_ == Routing::by_forward_pass)
+      return std::max(arrival_s, now_s_ + state.owed_forward_s) + size * own.forward_s;
+    const double compute_s = state.owed_forward_s + state.owed_backward_s, bytes = size * carried(replica);
+    return std::max({std::max(arrival_s, now_s_ + compute_s) + size * (own.forward_s + own.backward_s),
                      now_s_ + state.owed_up_s + bytes / device_of(replica).uplink.value(),
                      now_s_ + state.owed_down_s + bytes / device_of(replica).downlink.value()});
   }
@@ -131,8 +132,9 @@ class Run {
     State& state = states_[best];
     path_[job.micro_batch][stage] = best;
     times_[best].most_in_flight = std::max(times_[best].most_in_flight, ++state.in_flight);
-    const double bytes = size_of(job.micro_batch) * carried(best);
-    state.owed_compute_s += compute_s(best, job.micro_batch);
+    const double size = size_of(job.micro_batch), bytes = size * carried(best);
+    state.owed_forward_s += size * replicas_[best].forward_s;
+    state.owed_backward_s += size * replicas_[best].backward_s;
     state.owed_up_s += bytes / device_of(best).uplink.value();
     state.owed_down_s += bytes / device_of(best).downlink.value();
     if (job.from == kNobody) {
@@ -163,8 +165,11 @@ class Run {
     RoutedTimes& times = times_[entry.replica];
     times.end_s = now_s_;
     times.quiet_s = std::max(times.quiet_s, now_s_);
-    state.owed_compute_s -=
-        size_of(m) * (entry.backward ? replicas_[entry.replica].backward_s : replicas_[entry.replica].forward_s);
+    if (entry.backward) {
+      state.owed_backward_s -= size_of(m) * replicas_[entry.replica].backward_s;
+    } else {
+      state.owed_forward_s -= size_of(m) * replicas_[entry.replica].forward_s;
+    }
     if (!entry.backward) {
       if (stage + 1 == by_stage_.size()) {
         state.backward_ready.push_back(m);
@@ -233,6 +238,7 @@ class Run {
   }
 
   const Network& network_;
+  Routing routing_;
   std::span<const RoutedDevice> replicas_;
   std::span<const double> boundary_bytes_;
   std::span<const std::int64_t> sizes_;
@@ -249,9 +255,9 @@ class Run {
 }  // namespace
 
 std::vector<RoutedTimes> run_routed(const Network& network, std::span<const RoutedDevice> devices,
-                                    std::span<const double> boundary_bytes,
-                                    std::span<const std::int64_t> micro_batches) {
-  return Run(network, devices, boundary_bytes, micro_batches).finish();
+                                    std::span<const double> boundary_bytes, std::span<const std::int64_t> micro_batches,
+                                    Routing routing) {
+  return Run(network, devices, boundary_bytes, micro_batches, routing).finish();
 }
 
 }  // namespace cleave::rivals

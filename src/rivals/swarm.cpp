@@ -12,6 +12,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <ranges>
 #include <utility>
 
 #include "cleave/rivals/system.hpp"
@@ -50,6 +51,7 @@ struct SwarmLayout {
   std::vector<std::vector<std::size_t>> members;  ///< devices of each stage
   std::int64_t micro_batch = 1;
   bool recompute = false;
+  Routing routing = Routing::by_all_resources;
   [[nodiscard]] bool found() const { return !members.empty(); }
 };
 
@@ -89,12 +91,25 @@ class SwarmPlacement final : public Placement {
                    {flops / profile.compute.value(), (in + out) / links_.up[device], (in + out) / links_.down[device]});
   }
 
-  /// No step is shorter: in each stage the batch passes, and then its gradients are reduced.
+  /// No step is shorter. A stage begins when a micro-batch has passed the stages below it, its busiest resource is
+  /// taken for the whole batch, what it sends back last is run by the stages below, and then gradients are reduced.
   [[nodiscard]] double least_s() const {
-    double least_s = 0;
-    for (std::size_t s = 0; s < now_.members.size(); ++s) {
-      least_s =
-          std::max(least_s, static_cast<double>(workload_.batch) / throughput_of_stage(s) + reduction(now_, s).time_s);
+    const std::size_t stages = now_.members.size();
+    const auto size = static_cast<double>(split_batch(workload_.batch, now_.micro_batch).back());
+    double begin_s = 0;
+    std::vector<double> done_s(stages, 0), backward_s(stages, 0);
+    for (std::size_t s = 0; s < stages; ++s) {
+      const double rate = fastest(s, [&](std::size_t d) { return devices_[d].compute.value(); });
+      const double forward = workload_.forward_flops(now_.cuts[s], now_.cuts[s + 1]);
+      const double backward = workload_.backward_flops(now_.cuts[s], now_.cuts[s + 1]) + (now_.recompute ? forward : 0);
+      done_s[s] = begin_s + static_cast<double>(workload_.batch) / throughput_of_stage(s);
+      backward_s[s] = size * backward / rate;
+      if (s + 1 < stages) begin_s += size * (forward / rate + hop_s(s, s + 1));
+    }
+    double least_s = 0, last_s = 0;  // of the last backward pass
+    for (std::size_t s = stages; s-- > 0;) {
+      if (s + 1 < stages) last_s = std::max(done_s[s + 1], last_s + size * hop_s(s + 1, s)) + backward_s[s];
+      least_s = std::max(least_s, std::max(done_s[s], last_s) + reduction(now_, s).time_s);
     }
     return least_s;
   }
@@ -166,6 +181,19 @@ class SwarmPlacement final : public Placement {
            boundary_bytes_;
   }
 
+  template <class Rate>
+  [[nodiscard]] double fastest(std::size_t stage, Rate rate) const {
+    double most = 0;
+    for (const std::size_t d : now_.members[stage]) most = std::max(most, rate(d));
+    return most;
+  }
+  /// Of a sequence's boundary between neighbouring stages, at the fastest links of both.
+  [[nodiscard]] double hop_s(std::size_t from, std::size_t to) const {
+    const double up = fastest(from, [&](std::size_t d) { return links_.up[d]; });
+    const double down = fastest(to, [&](std::size_t d) { return links_.down[d]; });
+    return boundary(std::min(from, to)) / std::min(up, down);
+  }
+
   [[nodiscard]] double throughput_of_stage(std::size_t stage) const {
     double sum = 0;
     for (const std::size_t d : now_.members[stage]) sum += throughput(d, stage);
@@ -234,7 +262,7 @@ class SwarmPlacement final : public Placement {
         replicas.push_back({d, s, forward / rate, backward / rate, std::max<std::int64_t>(1, room)});
       }
     }
-    const std::vector<RoutedTimes> times = run_routed(network_, replicas, boundaries, micro_batches);
+    const std::vector<RoutedTimes> times = run_routed(network_, replicas, boundaries, micro_batches, layout.routing);
     StepCost cost;
     cost.usage.resize(network_.size());
     std::vector<double> quiet_s(stages, 0);
@@ -292,35 +320,45 @@ class SwarmSearch {
     shortest_s_ = std::numeric_limits<double>::infinity();
     std::vector<std::size_t> devices = by_link(study_);
     for (const std::size_t d : devices) try_layouts({d});  // alone, links do not matter
-    for (std::size_t count = devices.size(); count > 1; count = fewer(count)) {
-      devices.resize(count);
-      try_layouts(devices);
+    std::vector<std::size_t> counts;
+    for (std::size_t count = devices.size(); count > 1; count = fewer(count)) counts.push_back(count);
+    for (const std::size_t count : counts | std::views::reverse) {  // what few can do spares trials of many
+      try_layouts({devices.begin(), devices.begin() + static_cast<std::ptrdiff_t>(count)});
       if (study_.progress) study_.progress(fmt::format("swarm: {} devices, best {:.4g} s", count, shortest_s_));
     }
     return std::move(best_);
   }
 
  private:
-  // Every number of stages, every micro-batch that is a power of two, with and without recomputation.
+  // Every number of stages, with and without recomputation, and either routing.
   void try_layouts(const std::vector<std::size_t>& devices) {
     const std::size_t most = std::min(cuts_.size(), devices.size() / replicas_);
     for (std::size_t stages = 1; stages <= most; ++stages) {
       for (const bool recompute : {false, true}) {
-        double shortest_here_s = std::numeric_limits<double>::infinity();
-        for (std::int64_t micro_batch = 1; micro_batch <= study_.batch; micro_batch *= 2) {
-          SwarmLayout layout = deal(devices, stages, micro_batch, recompute);
-          if (!layout.found()) break;
-          const SwarmPlacement placement(study_, workload_, links_, layout);
-          if (placement.least_s() > shortest_s_ || placement.fewest_replicas() < replicas_) break;
-          const double step_s = placement.step().time_s;
-          if (step_s < shortest_s_) {
-            shortest_s_ = step_s;
-            best_ = std::move(layout);
-          }
-          if (step_s > 1.02 * shortest_here_s) break;  // larger ones only lengthen the ramps
-          shortest_here_s = std::min(shortest_here_s, step_s);
+        for (const Routing routing : {Routing::by_all_resources, Routing::by_forward_pass}) {
+          if (stages < devices.size() || routing == Routing::by_all_resources)
+            try_micro_batches(devices, stages, recompute, routing);
         }
       }
+    }
+  }
+
+  // Powers of two.
+  void try_micro_batches(const std::vector<std::size_t>& devices, std::size_t stages, bool recompute, Routing routing) {
+    double shortest_here_s = std::numeric_limits<double>::infinity();
+    for (std::int64_t micro_batch = 1; micro_batch <= study_.batch; micro_batch *= 2) {
+      SwarmLayout layout = deal(devices, stages, micro_batch, recompute);
+      if (!layout.found()) break;
+      layout.routing = routing;
+      const SwarmPlacement placement(study_, workload_, links_, layout);
+      if (placement.least_s() > shortest_s_ || placement.fewest_replicas() < replicas_) break;
+      const double step_s = placement.step().time_s;
+      if (step_s < shortest_s_) {
+        shortest_s_ = step_s;
+        best_ = std::move(layout);
+      }
+      if (step_s > 1.02 * shortest_here_s) break;  // larger ones only lengthen the ramps
+      shortest_here_s = std::min(shortest_here_s, step_s);
     }
   }
 
