@@ -102,8 +102,9 @@ def reproduction():
         "<!-- Written by bench/reproduce.py from docs/measurements/results; edit bench/evidence. -->",
         "# What the publications claim, beside what runs here", "",
         f"**Where cleave loses first.** In {sum(len(c) for c in losses.values())} of the {compared} cases below in which cleave and a rival both "
-        f"run, a rival that trains alike is faster: {lost}. They are models that fit a device or a few, and links between devices that carry as much as "
-        "the server's: there a batch has nothing to gain from a server in the middle. One A100 with its state in host memory is a further system "
+        f"run, a rival that trains alike is faster: {lost}. They are models that fit a device or a few, links between devices that carry as much as "
+        "the server's, and few devices that each hold whole layers with their moments: there a batch has little to gain from a server in the "
+        "middle. One A100 with its state in host memory is a further system "
         "beside the fleet (row 3).", "",
         "**Which claims hold.** " + "; ".join(f"{word}: rows {', '.join(numbers)}" for word, numbers in short.items()) +
         " (of a row with several claims, the first). What holds, holds because weights are streamed from a server that keeps all state: "

@@ -127,8 +127,8 @@ def conclude_10(r, row):
     behind = [c for c, v in values.items() if v < 1]
     row.verdict = (f"*{at_least(values.values(), 4)}* (at least 4 x): {sum(v >= 4 for v in values.values())} of {len(values)} cases in which "
                    f"a rival runs; cleave is behind in {', '.join(behind) or 'none'}; alone in {len(alone)} cases")
-    row.notes = ("Devices = 256 x parameters / 13B, at most 1024. Above 256 devices of 16 GB DTFM and Asteroid, whose planners take "
-                 "minutes there, are left out: megatron, which places the same stages by links, stands for them.")
+    row.notes = ("Devices = 256 x parameters / 13B, at most 1024. DTFM and Asteroid were not run above 256 devices of 16 GB: megatron, "
+                 "which places the same stages by links, stands for them.")
     row.tables = [("Seconds a step, devices of 1-3 GB", r.table(cases=[c for c in r.cases if c.endswith("1-3 GB")])),
                   ("Seconds a step, devices of 16 GB", r.table(cases=[c for c in r.cases if c.endswith("16 GB")]))]
 
