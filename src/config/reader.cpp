@@ -87,6 +87,26 @@ void render(const Shown& shown, const std::string& indent, std::string& out) {
   }
 }
 
+// Where the key at a path stands, or the nearest map around it.
+Node* place_of(Node& root, std::string_view path) {
+  Node* place = &root;
+  for (std::string_view rest = path; !rest.empty();) {
+    const std::size_t dot = rest.find('.');
+    const std::string_view part = rest.substr(0, dot);
+    rest = dot == std::string_view::npos ? std::string_view() : rest.substr(dot + 1);
+    Node* next = child(*place, part);
+    std::size_t index = 0;
+    if (place->kind == NodeKind::list &&
+        std::from_chars(part.data(), part.data() + part.size(), index).ec == std::errc() &&
+        index < place->children.size()) {
+      next = &place->children[index];
+    }
+    if (next == nullptr) break;
+    place = next;
+  }
+  return place;
+}
+
 }  // namespace
 
 std::string yaml_scalar(const std::string& text) {
@@ -140,31 +160,12 @@ Reader::~Reader() = default;
 
 const Section& Reader::root() const { return *root_; }
 
-const Node* Reader::place_of(std::string_view path) const {
-  Node* place = &state_->document.root;
-  for (std::string_view rest = path; !rest.empty();) {
-    const std::size_t dot = rest.find('.');
-    const std::string_view part = rest.substr(0, dot);
-    rest = dot == std::string_view::npos ? std::string_view() : rest.substr(dot + 1);
-    Node* next = child(*place, part);
-    std::size_t index = 0;
-    if (place->kind == NodeKind::list &&
-        std::from_chars(part.data(), part.data() + part.size(), index).ec == std::errc() &&
-        index < place->children.size()) {
-      next = &place->children[index];
-    }
-    if (next == nullptr) break;
-    place = next;
-  }
-  return place;
-}
-
 void Reader::fault(std::string_view path, std::string message, std::string hint) {
-  state_->fault(place_of(path), std::string(path), std::move(message), std::move(hint));
+  state_->fault(place_of(state_->document.root, path), std::string(path), std::move(message), std::move(hint));
 }
 
 Issue Reader::issue(std::string_view path, std::string message, std::string hint) const {
-  return state_->issue(place_of(path), std::string(path), std::move(message), std::move(hint));
+  return state_->issue(place_of(state_->document.root, path), std::string(path), std::move(message), std::move(hint));
 }
 
 std::vector<Issue> Reader::issues() const {

@@ -90,7 +90,6 @@ struct Declaration {
   bool required = false;
 };
 
-struct Node;
 struct WordOrSection;
 struct WordOrPath;
 struct Branch;
@@ -228,8 +227,6 @@ class Reader {
   [[nodiscard]] std::vector<Declaration> describe() const;
 
  private:
-  [[nodiscard]] const Node* place_of(std::string_view path) const;
-
   std::unique_ptr<Section::State> state_;
   std::optional<Section> root_;
 };
