@@ -121,6 +121,14 @@ struct SimulatedFleet::Impl final : timing::ResourceObserver {
     drop_flight(flight);
   }
 
+  // Loads that were released while they came, and are down now.
+  void settle_ended() {
+    for (timing::Stream* const stream : star.take_ended()) {
+      if (observer != nullptr) observer->settled(TaskletId(stream->id), now(), false);
+      drop_flight(static_cast<Flight&>(*stream));
+    }
+  }
+
   void leave(DeviceId device) {
     const std::size_t index = index_of(device);
     if (!star.present(index)) return;
@@ -328,6 +336,7 @@ void SimulatedFleet::release(TaskletId columns, DeviceId device) {
 Event SimulatedFleet::next_event(Seconds deadline) {
   Impl& self = *impl_;
   for (;;) {
+    self.settle_ended();
     const EventKey of_devices = self.star.next(), of_others = self.other_events.next();
     const EventKey next = std::min(of_devices, of_others);
     const bool at_once = next.at <= self.now() && is_of(next, EventPriority::within_device);

@@ -64,7 +64,7 @@ Stream* SimulatedDevice::release(std::int64_t id, Seconds now, SharedState& shar
   Stream& stream = **found;
   stream.released = true;
   const bool begun = stream.begun();
-  if (begun && !stream.arrived) return nullptr;  // given up when the rest is there
+  if (begun && !stream.arrived) return nullptr;  // given up when the rest is there: send_down()
   forget(stream);
   if (begun) memory_taken_ -= stream.resident;
   pump_down(now, shared);
@@ -250,7 +250,10 @@ void SimulatedDevice::send_down(const Operands& operands, Seconds now, SharedSta
   arrival_ = std::max(arrival_, arrival);
   if (!stream.stays) return take_in(operands, arrival, shared);
   stream.arrived = stream.all_begun();
-  if (stream.released && stream.arrived) memory_taken_ -= stream.resident;
+  if (!stream.released || !stream.arrived) return;
+  memory_taken_ -= stream.resident;
+  holds_.erase(place_of(holds_, &stream));
+  shared.ended.push_back(&stream);
 }
 
 // Messages arrive in the order in which they went down, so every panel that arrives before this one is known.
@@ -451,6 +454,7 @@ std::vector<Stream*> SimulatedDevice::leave() {
   begun_down_ = 0;
   memory_taken_ = reserved_ = Bytes(0);
   processor_ = SerialResource{};
+  arrival_ = answered_ = Seconds(0);
   std::vector<Stream*> held(holds_.begin(), holds_.end());
   holds_.clear();
   return held;

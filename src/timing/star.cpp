@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "cleave/base/error.hpp"
 #include "cleave/base/random.hpp"
@@ -125,6 +126,7 @@ void Star::submit(std::size_t device, Stream& stream) {
   stream.still_down = stream.bytes_down;
   stream.still_up = stream.bytes_up;
   stream.still_flops = stream.flops;
+  stream.computed = Seconds(0);  // of an earlier use: one that was lost may have been computed later than now
   stream.arrived = stream.released = false;
   if (!self.shared.unlimited) {
     self.panels.clear();
@@ -146,6 +148,8 @@ Stream* Star::release(std::size_t device, std::int64_t id) {
   if (over != nullptr) impl_->look_again(device);
   return over;
 }
+
+std::vector<Stream*> Star::take_ended() { return std::exchange(impl_->shared.ended, {}); }
 
 void Star::reserve(std::size_t device, Bytes bytes) {
   impl_->device_now(device).reserve(bytes, impl_->now, impl_->shared);

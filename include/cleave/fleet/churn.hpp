@@ -13,7 +13,7 @@ namespace cleave::fleet {
 
 enum class ChurnKind : std::uint8_t {
   leave,   ///< gone at once, with whatever it holds
-  join,    ///< back, empty-handed, at its declared rates
+  join,    ///< back, empty-handed; a device that was slowed is as slow as before
   slow,    ///< every rate is multiplied by `factor` from now on; 1 restores it
   hang,    ///< keeps its connection but answers nothing until it joins again
   faulty,  ///< from now on its results are wrong with probability `factor`

@@ -49,15 +49,17 @@ class Star {
   [[nodiscard]] const fleet::DeviceProfile& declared(std::size_t device) const;
 
   /// Submits a stream now. Requires: the device is present; no panel of the stream was made; the caller keeps the
-  /// stream in place until its answer, or until it is dropped, released or lost.
+  /// stream in place until its answer, or until it is dropped or lost or has ended.
   void submit(std::size_t device, Stream& stream);
   /// Takes back a stream none of whose panels has begun. Returns false where one has; the stream is then still under
   /// way.
   bool drop(std::size_t device, Stream& stream);
   /// Ends the stay of the stream `id` (Stream::stays), whose data are not used any more. Returns the stream if that
-  /// ends it now, and frees its memory. Null: there is no such stream, it was released before, or its last panel is
-  /// still coming down and it ends when that has arrived.
+  /// ends it now, and frees its memory. Null: there is no such stream, it was released before, or some of it is still
+  /// coming down. Then it ends, and its memory is free, as its last panel comes: take_ended().
   Stream* release(std::size_t device, std::int64_t id);
+  /// The streams that have ended since the last call because they were released while they came down.
+  [[nodiscard]] std::vector<Stream*> take_ended();
   /// Takes so much of the device's memory from the streams, from now on; a negative value gives it back.
   void reserve(std::size_t device, Bytes bytes);
   /// Makes resources busy for so long from now. Requires: nothing was submitted to the device yet.
@@ -87,7 +89,7 @@ class Star {
   void hang(std::size_t device);
   /// Returns the streams that are lost.
   std::vector<Stream*> leave(std::size_t device);
-  /// The device is present again, with nothing, at declared rates.
+  /// The device is present again, with nothing, at the rates that it had: slow() holds until the next slow().
   void join(std::size_t device);
 
   /// The device's profile, and for how long each resource is still busy at declared rates with panels that have not

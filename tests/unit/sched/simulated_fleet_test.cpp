@@ -2,8 +2,12 @@
 // which order things happen at one time.
 #include <gmock/gmock.h>
 
+#include <map>
+#include <utility>
+
 #include "cleave/plan/cost.hpp"
 #include "graphs.hpp"
+#include "quiet_observer.hpp"
 
 namespace cleave::sched {
 namespace {
@@ -152,6 +156,36 @@ TEST_F(SimulatedFleetTest, WhatIsForgottenOnTheWayIsAnsweredLate) {
   EXPECT_FALSE(late.op.valid());
   EXPECT_NEAR((late.measured.down + late.measured.compute + late.measured.up).value(), time_alone().value(), 1e-9);
   EXPECT_THAT(kinds_of(fleet), ElementsAre());
+}
+
+// What stays on a device is given up while it comes, and when it is there; whoever looks on is told of the end of both,
+// once, and of no loss when the device leaves.
+TEST_F(SimulatedFleetTest, WhatIsReleasedIsSettledOnce) {
+  struct Settled final : QuietObserver {
+    std::map<TaskletId, std::pair<Seconds, bool>> at;
+    void settled(TaskletId tasklet, Seconds when, bool lost) override {
+      EXPECT_TRUE(at.try_emplace(tasklet, when, lost).second) << tasklet.value;
+    }
+  };
+  for (const double released : {0.5, 3.0}) {
+    SimulatedFleet fleet = fleet_of(1, {{Seconds(5), DeviceId(0), ChurnKind::leave, 1}});
+    Settled seen;
+    fleet.set_observer(&seen);
+    fleet.begin_step(graph_);
+    Tasklet load;
+    load.id = load.columns = TaskletId(7);
+    load.piece.device = DeviceId(0);
+    load.run = {.each = {Bytes(1'000'000), Flops(0), Bytes(0)}, .panels = 2, .last_up = Bytes(0)};
+    load.piece.bytes_down = load.run.down();
+    fleet.submit(load);
+    EXPECT_EQ(fleet.next_event(Seconds(released)).kind, EventKind::timeout);
+    fleet.release(load.id, DeviceId(0));
+    EXPECT_EQ(fleet.next_event(Seconds(4)).kind, EventKind::timeout);
+    EXPECT_EQ(fleet.next_event(kLong).kind, EventKind::left);
+    ASSERT_EQ(seen.at.size(), 1U) << released;
+    EXPECT_FALSE(seen.at.at(load.id).second) << "lost, though it came";
+    EXPECT_LE(seen.at.at(load.id).first, Seconds(4));
+  }
 }
 
 // At one time: churn, then answers in order of tasklet, then kernels.

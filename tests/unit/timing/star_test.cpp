@@ -239,8 +239,11 @@ TEST(Star, WhatIsGivenUpOnTheWayFreesItsMemoryWhenItIsThere) {
   star.submit(0, next);
   star.move_to(Seconds(0.5));
   EXPECT_EQ(star.release(0, 1), nullptr);
+  EXPECT_TRUE(star.take_ended().empty());
   EXPECT_EQ(star.next_answer(), &next);
   EXPECT_DOUBLE_EQ(star.now().value(), 2 + 1 + 1);
+  EXPECT_EQ(star.take_ended(), std::vector<Stream*>{&weights});
+  EXPECT_TRUE(star.take_ended().empty()) << "once";
   // Given up once more it frees nothing: beside one that fills the memory there is no room for another.
   EXPECT_EQ(star.release(0, 1), nullptr);
   Stream third = stream(3, 1000, 0, 1000, 100), fourth = stream(4, 1000, 0, 1000, 50);
@@ -249,6 +252,7 @@ TEST(Star, WhatIsGivenUpOnTheWayFreesItsMemoryWhenItIsThere) {
   EXPECT_EQ(star.next_answer(), &third);
   EXPECT_EQ(star.next_answer(), &fourth);
   EXPECT_DOUBLE_EQ(star.now().value(), 4 + 2 + 2);
+  EXPECT_TRUE(star.leave(0).empty()) << "what has ended is not lost";
 }
 
 // While the second waits for room, the third, which would find some, waits too; the first is in memory and goes on.
@@ -304,6 +308,42 @@ TEST(Star, WhoComesBackIsAsNew) {
   EXPECT_DOUBLE_EQ(star.now().value(), 2 + 2);
   EXPECT_EQ(star.next_answer(), &second);
   EXPECT_DOUBLE_EQ(star.now().value(), 2 + 3);
+}
+
+// Nor are messages that it would have got, or sent, if it had stayed: what comes after them does not wait for them.
+TEST(Star, WhoComesBackDoesNotWaitForMessagesThatAreLost) {
+  for (const bool up : {false, true}) {
+    Star star({device(100, 1000, 1000)}, wide());
+    Stream lost = up ? stream(1, 1000, 0, 20'000) : stream(1, 20'000, 0, 1000), next = stream(2, 1000, 0, 1000);
+    star.submit(0, lost);
+    EXPECT_EQ(star.next_answer(Seconds(3)), nullptr);
+    star.leave(0);
+    star.join(0);
+    star.submit(0, next);
+    EXPECT_EQ(star.next_answer(), &next);
+    EXPECT_DOUBLE_EQ(star.now().value(), 3 + 2) << up;
+  }
+}
+
+// A caller may use the memory of a stream that was lost for the next one: when the lost one would have been computed
+// says nothing of that.
+TEST(Star, AStreamKnowsNothingOfTheOneBeforeItInItsPlace) {
+  for (const bool background : {false, true}) {
+    Star star({device(100, 1000, 1000)}, wide());
+    Stream place = stream(1, 1000, 5000, 1000);
+    star.submit(0, place);
+    EXPECT_EQ(star.next_answer(Seconds(2)), nullptr);
+    star.leave(0);
+    star.join(0);
+    const Stream next = stream(2, 1000, 100, 1000);
+    place.id = next.id;
+    place.panels = next.panels;
+    place.flops = next.flops;
+    place.background = background;
+    star.submit(0, place);
+    EXPECT_EQ(star.next_answer(), &place);
+    EXPECT_DOUBLE_EQ(star.now().value(), 2 + 3) << background;
+  }
 }
 
 // Messages of one device arrive in the order in which they were sent, however much they jitter.
