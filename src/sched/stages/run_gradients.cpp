@@ -55,14 +55,16 @@ std::int32_t StageRun::owner_served(std::int64_t q, std::int32_t s, std::int32_t
   return wanting > 0 && others == 0 ? kForAllOwners : most;
 }
 
+bool StageRun::sums_where_it_runs(std::int32_t index, std::int64_t q) {
+  const OwnerState& of = owner[static_cast<std::size_t>(index)];
+  const Visit& ran = summed_visit(of.stage, q);
+  return of.replica && (!ran.placed() || (ran.device == of.device && ran.keeps_for(index)));
+}
+
 void StageRun::sum_elsewhere(std::int64_t q, std::int32_t s) {
   progress.stage_opened(s);
-  const Visit& ran = summed_visit(s, q);
   for (const std::int32_t index : at(s).owners) {
-    OwnerState& of = owner[static_cast<std::size_t>(index)];
-    if (!wants(of, q)) continue;
-    if (of.replica && (!ran.placed() || (ran.device == of.device && ran.keeps_for(index))))
-      continue;  // own_visited() does it
+    if (!wants(owner[static_cast<std::size_t>(index)], q) || sums_where_it_runs(index, q)) continue;
     send_operands(index, q);
   }
 }
@@ -72,11 +74,11 @@ void StageRun::send_operands(std::int32_t index, std::int64_t q) {
   if (of.stands_in || of.is_servers_own()) return send_again(index, q, of.loss);
   std::vector<std::int32_t> all{index};
   of.seen[static_cast<std::size_t>(q)] = true;
-  // Owners of one stage on one device read a sequence together.
+  // Owners of one stage on one device read a sequence together, but for those that need not read it.
   for (const std::int32_t other : at(of.stage).owners) {
     if (of.slices.empty()) break;
     OwnerState& its = owner[static_cast<std::size_t>(other)];
-    if (its.device != of.device || its.slices.empty() || !wants(its, q)) continue;
+    if (its.device != of.device || its.slices.empty() || !wants(its, q) || sums_where_it_runs(other, q)) continue;
     its.seen[static_cast<std::size_t>(q)] = true;
     all.push_back(other);
   }
@@ -221,15 +223,18 @@ void StageRun::settle_groups(std::int32_t s) {
   for (std::int64_t q = 0; q < batch && at(s).ungrouped > 0; ++q) join_group(q, s, kNobody);
 }
 
+void StageRun::visited_is_summed(const Purpose& sum) {
+  Visit& ran = summed_visit(sum.stage, sum.sequence);
+  if (ran.device == sum.device && --ran.sums == 0 && ran.done == chunks) leave_summed(sum.sequence, sum.stage);
+}
+
 void StageRun::summed(const Purpose& purpose) {
   const auto count = [&](std::int32_t index) {
     OwnerState& of = owner[static_cast<std::size_t>(index)];
     if (!of.active()) return;
     if (--of.left == 0 && at(of.stage).ungrouped == 0) all_summed(index);
   };
-  Visit& ran = summed_visit(purpose.stage, purpose.sequence);
-  if (purpose.of_visited && ran.device == purpose.device && --ran.sums == 0 && ran.done == chunks)
-    leave_summed(purpose.sequence, purpose.stage);
+  if (purpose.of_visited) visited_is_summed(purpose);
   count(purpose.owner);
   const auto found = shared_sums.find(purpose.tasklet.value);
   if (found == shared_sums.end()) return;

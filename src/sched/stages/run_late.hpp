@@ -29,7 +29,11 @@ class LateDevices {
   [[nodiscard]] bool leaves_any_out() const { return !left_out_.empty(); }
   [[nodiscard]] bool is_left_out(DeviceId id) const { return left_out_.contains(static_cast<std::int32_t>(id.value)); }
   void leave_none_out() { left_out_.clear(); }
-  void came_back(DeviceId id) { left_out_.erase(static_cast<std::int32_t>(id.value)); }
+  /// A device is there again, with nothing of what it was late with.
+  void came_back(DeviceId id) {
+    left_out_.erase(static_cast<std::int32_t>(id.value));
+    dismissed_.erase(static_cast<std::int32_t>(id.value));
+  }
   void begin();
 
   /// A device is watched from now on.

@@ -176,12 +176,12 @@ void Recovery::give_to_others(std::span<const std::int32_t> ids) {
 
 void Recovery::place_again(std::int32_t id, std::int32_t s, std::int64_t q) {
   Visit &forth = run_.visit(run_.forward, s, q), &back = run_.visit(run_.backward, s, q);
+  const bool kept = run_.keeps_values(s);
   if (forth.device == id && forth.done < run_.chunks) {
     forth.device = kNobody;
     forth.again = std::max(forth.again, forth.sent);
     forth.loss = run_.losses.of(s);
     // Only where replicas keep keys and values, or all values, of earlier chunks, are these sent again.
-    const bool kept = std::ranges::any_of(run_.at(s).hosts, &Host::keeps);
     forth.sent = run_.at(s).is_stateless() && !kept ? forth.done : 0;
     if (run_.place_visit(forth, s, &Host::forward_slots)) {
       run_.send_forward(q, s);
@@ -195,7 +195,9 @@ void Recovery::place_again(std::int32_t id, std::int32_t s, std::int64_t q) {
     back.again = std::max(back.again, back.sent);
     back.loss = run_.losses.of(s);
     back.sent = 0;
-    if (run_.place_visit(back, s, &Host::backward_slots)) {
+    if (kept && forth.done < run_.chunks) {  // it goes where its way forward will have left what it makes
+      back.wanted = false;
+    } else if (run_.place_visit(back, s, &Host::backward_slots)) {
       run_.open_backward(q, s);
     } else {
       run_.at(s).waiting_backward.insert(q);

@@ -111,7 +111,8 @@ std::vector<std::int64_t> Relief::spare_of(std::int32_t index, std::int64_t keep
   const OwnerState& of = run_.owner[static_cast<std::size_t>(index)];
   std::vector<bool> pending(static_cast<std::size_t>(run_.batch), false);
   run_.purposes.for_each([&](const Purpose& purpose) {
-    if (purpose.errand == Errand::sum && purpose.owner == index && is_alone(purpose))
+    // What its device ran, and has, it sums itself: others would have to be sent that.
+    if (purpose.errand == Errand::sum && purpose.owner == index && is_alone(purpose) && !purpose.of_visited)
       pending[static_cast<std::size_t>(purpose.sequence)] = true;
   });
   for (const DueSum& due : run_.device[static_cast<std::size_t>(of.device)].due) {
@@ -139,8 +140,10 @@ void Relief::forget_sums(std::int32_t index, const std::vector<bool>& of_these) 
       if (with->second.again) --run_.book(run_.owner[static_cast<std::size_t>(index)].device).summing;
       run_.shared_sums.erase(with);
     }
+    const Purpose sum = *run_.purposes.find(tasklet);
     run_.remove_purpose(tasklet);
     run_.fleet.forget(tasklet);
+    if (sum.of_visited) run_.visited_is_summed(sum);
   }
   std::erase_if(run_.book(run_.owner[static_cast<std::size_t>(index)].device).due, [&](const DueSum& due) {
     return due.owner == index && of_these[static_cast<std::size_t>(due.sequence)];

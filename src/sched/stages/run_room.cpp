@@ -33,7 +33,7 @@ void StageRun::retire_replicas() {
 bool StageRun::may_go(const Host& host, std::int32_t s) const {
   return host.retired && std::ranges::none_of(stage[static_cast<std::size_t>(s)].owners, [&](std::int32_t index) {
            const OwnerState& of = owner[static_cast<std::size_t>(index)];
-           return of.device == host.device && of.replica && of.left > 0 && !of.lost;
+           return of.device == host.device && of.replica && of.left > 0 && of.active();
          });
 }
 

@@ -49,6 +49,8 @@ void StageRun::take_visit(Visit& of, std::int32_t s, std::int64_t Host::*slots, 
   book(host.device).in_hand += static_cast<double>(at(s).cost.boundary(work.seq - returned).value());
 }
 
+bool StageRun::keeps_values(std::int32_t s) { return std::ranges::any_of(at(s).hosts, &Host::keeps); }
+
 // Where a sequence leaves the values of its way forward, which may not have ended.
 Host* StageRun::keeper(std::int64_t q, std::int32_t s) {
   const Visit& forth = visit(forward, s, q);
@@ -96,6 +98,7 @@ void StageRun::enter_forward(std::int64_t q, std::int32_t s) {
 
 void StageRun::send_forward(std::int64_t q, std::int32_t s) {
   Visit& of = visit(forward, s, q);
+  if (!book(of.device).present) return;  // it has just left: recover() sends the sequence to another device
   if (passes_head(s)) {
     join_group(q, s, of.device);
     if (of.sent == 0 && of.arrived > 0) of.for_owner = owner_served(q, s, of.device);
@@ -171,8 +174,10 @@ void StageRun::forward_done(const Purpose& purpose) {
     // Parts of the head lie beside each other.
     for (std::int32_t next = s + 1; next <= (s + 1 < head ? s + 1 : top()); ++next) arrive_forward(q, next);
     // A way back begins with all of X: below the head it may be there before the last chunk has passed, unless the
-    // stage is quicker than the one below it.
-    if (s + 1 == head && of.done >= chunks - 1 && of.arrived == chunks) want_backward(q, s);
+    // stage is quicker than the one below it. Where values may be kept, it must be known where they are: should this
+    // way forward begin again, another replica may keep them.
+    const bool known = of.done == chunks || of.kept || !keeps_values(s);
+    if (s + 1 == head && of.done >= chunks - 1 && of.arrived == chunks && known) want_backward(q, s);
     if (s + 1 == head && of.done == chunks && in_parts()) {
       for (std::int32_t part = head; part <= top(); ++part) want_backward(q, part);
     }
@@ -271,6 +276,7 @@ void StageRun::give_turn(std::int32_t s, std::int32_t id) {
 
 void StageRun::send_backward(std::int64_t q, std::int32_t s) {
   Visit& of = visit(backward, s, q);
+  if (!book(of.device).present) return;  // as in send_forward()
   if (!take_turn(q, s)) return;
   if (of.sent == of.arrived) return;
   const plan::StageCost& cost = at(s).cost;

@@ -210,6 +210,8 @@ struct StageRun {
   // ---- Sequences (run_sequences.cpp)
 
   bool place_visit(Visit& of, std::int32_t s, std::int64_t Host::*slots);
+  // Whether some replica of the stage keeps values.
+  bool keeps_values(std::int32_t s);
   // Sequences that wait for a slot at a stage get one, in order, as far as there are any.
   void place_waiting_forward(std::int32_t s);
   void place_waiting_backward(std::int32_t s);
@@ -229,6 +231,8 @@ struct StageRun {
   void sum_elsewhere(std::int64_t q, std::int32_t s);
   // A sequence has passed a stage: owners on the replica that ran it sum it there, the others are sent X and dY.
   void own_visited(std::int64_t q, std::int32_t s);
+  // A sum of a sequence on the replica that ran it is made, or not wanted any more: the last one frees its slot.
+  void visited_is_summed(const Purpose& sum);
   // A stand-in is due a sequence that has passed; it is sent when the device has little of that kind left to do.
   void send_again(std::int32_t index, std::int64_t q, std::int32_t loss);
   void send_due(std::int32_t id);
@@ -347,6 +351,8 @@ struct StageRun {
   // (StageItem::owner). Never one that does not want them: they would stay there.
   std::int32_t owner_served(std::int64_t q, std::int32_t s, std::int32_t id);
   bool has_its_hands_full(std::int32_t index);
+  // Whether own_visited() will have the owner sum a sequence from what its device keeps, or nobody knows that yet.
+  bool sums_where_it_runs(std::int32_t index, std::int64_t q);
   void send_operands(std::int32_t index, std::int64_t q);
   // One tasklet for owners on one device; `again`: it counts in DeviceBook::summing.
   void submit_sum(const DueSum& first, std::vector<std::int32_t> all, bool again);

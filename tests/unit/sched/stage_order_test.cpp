@@ -1,6 +1,7 @@
 // Steps in stages on fleets that answer out of order, or only after a long silence.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -8,6 +9,7 @@
 
 #include "cleave/sched/forwarding_fleet.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
+#include "quiet_observer.hpp"
 #include "stage_case.hpp"
 
 namespace cleave::sched {
@@ -85,6 +87,50 @@ TEST(StageOrder, AChunkIsPassedOnWhenItIsThere) {
     overtaken += fleet.overtaken;
   }
   EXPECT_GT(overtaken, 12);
+}
+
+// A chunk's answer comes at the very moment at which the device leaves that has the sequence at the next stage, and
+// after that is known: it goes to whoever takes the sequence over, and to nobody before.
+TEST(StageOrder, AChunkComesAsTheNextDeviceLeaves) {
+  struct Chunks final : QuietObserver {
+    using Chunk = std::tuple<Errand, std::int32_t, std::int64_t, std::int64_t>;  // stage, sequence, row
+    std::map<TaskletId, Chunk> asked;
+    std::map<Chunk, DeviceId> ran;
+    std::map<Chunk, Seconds> answered;
+    void submitted(const Tasklet& tasklet) override {
+      const Chunk chunk{tasklet.errand, tasklet.stage, tasklet.item.sequence, tasklet.item.row};
+      asked[tasklet.id] = chunk;
+      ran[chunk] = tasklet.piece.device;
+    }
+    void settled(TaskletId tasklet, Seconds at, bool /*lost*/) override { answered[asked[tasklet]] = at; }
+  };
+  const model::StepGraph graph = graph_of("gpt2", 4);
+  StageSchedulerOptions options{{kWide, 0}, DType::f16};
+  options.stages.chunk = plan::kChunkTokens;
+  std::int64_t moments = 0;
+  for (const std::uint64_t seed : {1, 2}) {
+    const auto devices = devices_of(16, seed);
+    SimulatedFleet calm(devices, kWide, DType::f16);
+    Chunks seen;
+    calm.set_observer(&seen);
+    StageScheduler(calm, graph, options).run();
+    for (const auto& [chunk, at] : seen.answered) {
+      const auto [errand, stage, sequence, row] = chunk;
+      const bool back = errand == Errand::backward;
+      // One of each visit, the second one that comes: the first has told the next stage of the sequence.
+      if ((errand != Errand::forward && !back) || row != plan::kChunkTokens || (stage + sequence) % 2 != 0) continue;
+      const auto next = seen.ran.find({errand, stage + (back ? -1 : 1), sequence, row});
+      if (next == seen.ran.end()) continue;
+      SCOPED_TRACE(testing::Message() << "fleet " << seed << ", stage " << stage << (back ? ", back" : ", forward")
+                                      << ", sequence " << sequence);
+      SimulatedFleet fleet(devices, kWide, DType::f16, {{at, next->second, fleet::ChurnKind::leave, 1.0}});
+      StageScheduler scheduler(fleet, graph, options);
+      scheduler.run();
+      expect_all_done_once(scheduler, graph);
+      ++moments;
+    }
+  }
+  EXPECT_GT(moments, 10);
 }
 
 // Sums may be made again as long as one of them is missing, from the weights that they were made from.
