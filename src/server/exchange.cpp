@@ -179,6 +179,8 @@ void Exchange::forget_all(DeviceId device) {
   std::erase_if(lost_, its);
   std::erase_if(peers_[static_cast<std::size_t>(rank_of(device))].waiting,
                 [&](const sched::Tasklet& waiting) { return waiting.piece.device == device; });
+  std::erase_if(brought_, [&](const auto& of) { return of.second.device == device; });
+  rooms_.at(device).columns = Bytes(0);
 }
 
 void Exchange::send(DeviceId device, comm::Frame frame) {
@@ -190,7 +192,7 @@ void Exchange::release(TaskletId columns, DeviceId device) {
   Peer& peer = peers_[static_cast<std::size_t>(rank_of(device))];
   if (std::erase_if(peer.waiting, [&](const sched::Tasklet& waiting) { return waiting.id == columns; }) > 0) return;
   if (const auto brought = brought_.find(columns); brought != brought_.end()) {
-    rooms_.at(device).columns -= brought->second;
+    rooms_.at(device).columns -= brought->second.memory;
     brought_.erase(brought);
   }
   if (!peer.gone) transport_.send(rank_of(device), comm::encode_release(columns, device));
@@ -237,7 +239,7 @@ void Exchange::send_next(int rank) {
   if (tasklet.brings_columns()) {  // of which no answer tells that there is room for more
     peer.waiting.pop_front();
     rooms_.at(tasklet.piece.device).columns += tasklet.piece.resident;
-    brought_.emplace(tasklet.id, tasklet.piece.resident);
+    brought_.emplace(tasklet.id, Brought{tasklet.piece.device, tasklet.piece.resident});
     transport_.send(rank, std::move(frame));
     return;
   }

@@ -152,7 +152,12 @@ class Exchange {
   NodePool nodes_;
   std::deque<Peer> peers_;  // by rank; 0 is unused
   std::unordered_map<DeviceId, Room> rooms_;
-  std::unordered_map<TaskletId, Bytes> brought_;  // columns, by the tasklet that brought them
+  // Columns, or what a step in stages keeps, by the tasklet that brought them.
+  struct Brought {
+    DeviceId device;
+    Bytes memory;
+  };
+  std::unordered_map<TaskletId, Brought> brought_;
   std::vector<RankInfo> ranks_;
   std::pmr::unordered_map<std::int64_t, UnderWay> under_way_{&nodes_};
   std::unordered_map<std::int64_t, UnderWay> forgotten_;  // sent and not answered

@@ -179,8 +179,8 @@ TEST_F(StageDeviceTest, SumsHaveWhatWasAddedOnceAndNotTakenAway) {
   std::vector<std::byte> payload = rows(1.0, 1);
   const std::vector<std::byte> dy = rows(1e-3, 2);
   payload.insert(payload.end(), dy.begin(), dy.end());
-  const auto task_of = [&](StageErrand errand, std::int64_t tasklet) {
-    comm::TaskView view = task({.errand = errand, .sequence = 0, .rows = kSeq}, payload);
+  const auto task_of = [&](StageErrand errand, std::int64_t tasklet, std::int64_t sequence = 0) {
+    comm::TaskView view = task({.errand = errand, .sequence = sequence, .rows = kSeq}, payload);
     view.header.tasklet = TaskletId(tasklet);
     return view;
   };
@@ -192,6 +192,10 @@ TEST_F(StageDeviceTest, SumsHaveWhatWasAddedOnceAndNotTakenAway) {
   EXPECT_EQ(bytes_of(sums(device, true)), once);
   EXPECT_FALSE(execute(device, task_of(StageErrand::take_away, added + 1000))) << "nobody added it";
   EXPECT_EQ(bytes_of(sums(device, true)), once);
+  ASSERT_EQ(add(device, 1, 1e-3), Reason::none);
+  EXPECT_NE(bytes_of(sums(device, true)), once);
+  EXPECT_FALSE(execute(device, task_of(StageErrand::take_away, last_ - 1, 1)));
+  EXPECT_EQ(bytes_of(sums(device, true)), once) << "it was not taken away";
   EXPECT_FALSE(execute(device, task({.errand = StageErrand::begin}, {}, -1)));
   hold(device);
   ASSERT_EQ(add(device, 0, 1e-3), Reason::none);

@@ -134,7 +134,8 @@ class AskedExchangeTest : public ExchangeTest {
     return {.pack = [this](const sched::Tasklet& tasklet, int /*rank*/,
                            const comm::MessagePart& part) { return zeros(comm::begin_task(header_of(tasklet, part))); },
             .first_part =
-                [this](const sched::Tasklet& /*tasklet*/, Bytes /*room*/) {
+                [this](const sched::Tasklet& /*tasklet*/, Bytes room) {
+                  room_ = room;
                   return in_rows_ ? comm::MessagePart{.of = comm::PartOf::rows, .first = 0, .count = 1}
                                   : comm::MessagePart{};
                 }};
@@ -186,6 +187,7 @@ class AskedExchangeTest : public ExchangeTest {
 
   static constexpr std::int64_t kRows = 12;
   bool in_rows_ = false;  // tasklets are sent and answered row by row
+  Bytes room_;            // that there was for the last tasklet
 };
 
 TEST_F(AskedExchangeTest, OnlyTheRankThatWasAskedAnswers) {
@@ -267,6 +269,32 @@ TEST_F(AskedExchangeTest, WhatWasGivenUpOfADeviceThatLeftIsNotTold) {
   EXPECT_EQ(answer->kind, Answer::Kind::lost);
   exchange_->forget_all(DeviceId(1 - answer->tasklet.piece.device.value));
   EXPECT_FALSE(exchange_->next(Seconds(0.01)));
+}
+
+// What a device keeps takes room from what it is sent, until it gives it up, or has left with it.
+TEST_F(AskedExchangeTest, WhoLeavesHasAllItsRoomAgain) {
+  const auto keep = [&](std::int64_t id) {
+    sched::Tasklet kept;
+    kept.id = kept.columns = TaskletId(id);
+    kept.op = OpId(0);
+    kept.piece.device = DeviceId(0);
+    kept.piece.resident = Bytes(1000);
+    exchange_->submit(kept);
+  };
+  const auto room = [&](std::int64_t id) {
+    (void)ask(id, 1);
+    return room_.value();
+  };
+  const std::int64_t all = room(1);
+  keep(2);
+  keep(3);
+  EXPECT_EQ(room(4), all - 2000);
+  exchange_->release(TaskletId(2), DeviceId(0));
+  EXPECT_EQ(room(5), all - 1000);
+  exchange_->forget_all(DeviceId(0));
+  EXPECT_EQ(room(6), all);
+  exchange_->release(TaskletId(3), DeviceId(0));
+  EXPECT_EQ(room(7), all) << "given up a second time";
 }
 
 // Each row comes just in time, which gives the tasklet more time, but not without end.
