@@ -28,6 +28,8 @@ constexpr double kPatiencesForAnswer = 3.0;
 constexpr double kSlowestHost = 5e6;
 /// A tasklet that gets on panel by panel may take so many of these times, and no more.
 constexpr double kMostAllowances = 4.0;
+/// A rank that leaves too much unread takes in a message of the largest within its patiences and this time.
+constexpr Seconds kLargestMessage{static_cast<double>(comm::kMaxFrameBytes) / kSlowestHost};
 /// Ranks are looked after so often also while messages come without a pause.
 constexpr Seconds kBetweenLooks{0.05};
 /// A longer gap between two looks means that the server itself was busy: silence in it proves nothing.
@@ -66,6 +68,9 @@ int Exchange::rank_of(DeviceId device) const { return server::rank_of(device, tr
 
 // Who asks as often as it likes and reads no answer gets no more of them.
 bool Exchange::takes_answers(int rank) const { return transport_.bytes_pending(rank) <= kSmallTalk; }
+
+// Who does not is sent nothing more.
+bool Exchange::reads(int rank) const { return transport_.bytes_pending(rank) <= kMostUnread; }
 
 // A rank that will never take part: as one that died, but known before the first step.
 void Exchange::leave_out(int rank, std::string why) {
@@ -133,7 +138,7 @@ void Exchange::greet(const sched::StepSpec& spec, const FleetTerms& terms) {
   }
   for (RankInfo& rank : ranks_) rank.address = transport_.address(rank.rank);
   watched_ = clock_.now();
-  for (Peer& peer : peers_) peer.heard = peer.pinged = watched_;
+  for (Peer& peer : peers_) peer.heard = peer.pinged = peer.took = watched_;
 }
 
 void Exchange::submit(const sched::Tasklet& tasklet) {
@@ -200,7 +205,7 @@ void Exchange::release(TaskletId columns, DeviceId device) {
 
 bool Exchange::may_send(int rank) const {
   const Peer& peer = peers_[static_cast<std::size_t>(rank)];
-  if (peer.waiting.empty() || peer.gone || transport_.bytes_pending(rank) > kMostUnread) return false;
+  if (peer.waiting.empty() || peer.gone || !reads(rank)) return false;
   if (peer.part.of == comm::PartOf::k_blocks) {
     return !under_way_.at(peer.waiting.front().id.value).parts->has_enough();
   }
@@ -333,12 +338,17 @@ void Exchange::watch_ranks(Seconds now, Seconds pause) {
       if (!peer.silent) let_go(static_cast<int>(rank));
       continue;
     }
-    const bool reads = transport_.bytes_pending(static_cast<int>(rank)) <= kMostUnread;
-    if (reads && now - peer.pinged > patience_ / kPingsInPatience) {
+    // What waits for a rank that reads nothing is not under way, so that none of it would ever be overdue.
+    const std::int64_t unread = transport_.bytes_pending(static_cast<int>(rank));
+    peer.took += pause;
+    if (reads(static_cast<int>(rank)) || unread < peer.unread) peer.took = now;
+    peer.unread = unread;
+    if (reads(static_cast<int>(rank)) && now - peer.pinged > patience_ / kPingsInPatience) {
       peer.pinged = now;
       transport_.send(static_cast<int>(rank), comm::encode_ping(pings_++));
     }
-    if (!peer.silent && now - peer.heard > patience_) {
+    const bool deaf = now - peer.took > patience_ * kPatiencesForAnswer + kLargestMessage;
+    if (!peer.silent && (deaf || now - peer.heard > patience_)) {
       peer.silent = true;
       let_go(static_cast<int>(rank));
     }
@@ -396,7 +406,7 @@ std::optional<Answer> Exchange::take_in(comm::Received received) {
   if (rank < 1 || rank >= transport_.size()) return std::nullopt;
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
   peer.heard = clock_.now();
-  if (peer.silent && !peer.gone) {
+  if (peer.silent && !peer.gone && reads(rank)) {
     peer.silent = false;
     returned_.insert(returned_.end(), peer.devices.begin(), peer.devices.end());
   }

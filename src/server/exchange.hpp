@@ -109,9 +109,11 @@ class Exchange {
     std::int64_t tasklets_under_way = 0;
     std::int64_t answers = 0;  // bytes that it may send for what it was asked, forgotten tasklets included
     Seconds heard, pinged;
+    std::int64_t unread = 0;  // bytes that lay before it at the last look
+    Seconds took;             // when it last took in some of too many, or had few
     Turn turn;
     bool gone = false;      // dead
-    bool silent = false;    // alive for all we know, but nothing comes
+    bool silent = false;    // alive for all we know, but nothing comes, or nothing is taken in
     bool farewell = false;  // left as it was told
   };
   struct UnderWay {
@@ -126,6 +128,7 @@ class Exchange {
   [[nodiscard]] const Peer& peer_of(DeviceId device) const { return peers_[static_cast<std::size_t>(rank_of(device))]; }
   void greet(const sched::StepSpec& spec, const FleetTerms& terms);
   [[nodiscard]] bool takes_answers(int rank) const;
+  [[nodiscard]] bool reads(int rank) const;
   void leave_out(int rank, std::string why);
   void pump();
   void send_next(int rank);

@@ -55,6 +55,8 @@ class VirtualNetwork final : public comm::Transport {
       peer.unread.pop_front();
     }
   }
+  /// So many bytes more count as sent to the rank and not read by it.
+  void set_unread(int rank, std::int64_t bytes) { at_rank(rank).besides = bytes; }
   [[nodiscard]] Seconds now() const { return clock_.now(); }
   /// So many bytes of a rank the server takes in, it says.
   [[nodiscard]] std::int64_t expected(int rank) const { return ranks_[static_cast<std::size_t>(rank)].expected; }
@@ -99,7 +101,7 @@ class VirtualNetwork final : public comm::Transport {
   void expect(int rank, std::int64_t bytes) override { at_rank(rank).expected = bytes; }
   void abandon(int rank) override { at_rank(rank).abandoned = true; }
   [[nodiscard]] std::int64_t bytes_pending(int rank) const override {
-    std::int64_t bytes = 0;
+    std::int64_t bytes = ranks_[static_cast<std::size_t>(rank)].besides;
     for (const comm::Frame& frame : ranks_[static_cast<std::size_t>(rank)].unread) bytes += frame.size();
     return bytes;
   }
@@ -111,7 +113,7 @@ class VirtualNetwork final : public comm::Transport {
     std::function<void(comm::Frame)> receiver;
     std::deque<comm::Frame> unread;
     bool reads = true, gone = false, abandoned = false;
-    std::int64_t expected = 0;
+    std::int64_t expected = 0, besides = 0;
   };
   Rank& at_rank(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
   void pass_on(int rank, comm::Frame frame) {

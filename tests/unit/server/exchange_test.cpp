@@ -297,6 +297,38 @@ TEST_F(AskedExchangeTest, WhoLeavesHasAllItsRoomAgain) {
   EXPECT_EQ(room(7), all) << "given up a second time";
 }
 
+// What is for a rank that takes nothing in is not sent, so it is under way to nobody and never overdue: whoever talks
+// all the same would be waited for without end.
+TEST_F(AskedExchangeTest, WhoTalksAndReadsNothingIsSilentInTheEnd) {
+  constexpr std::int64_t kTooMuch = 3 * comm::kMaxFrameBytes;
+  const auto talk = [&](Seconds until, const auto& condition) {
+    for (std::uint32_t ping = 0; clock_.now() < until && !condition(); ++ping) {
+      network_.deliver(2, comm::encode_ping(ping));
+      EXPECT_FALSE(told(1, comm::encode_ping(ping)));
+    }
+  };
+  const auto is_gone = [&] { return exchange_->is_gone(DeviceId(0)); };
+  network_.set_reading(1, false);
+  network_.set_unread(1, kTooMuch);
+  (void)submit(1, 1);
+  talk(clock_.now() + kPatience * 20, is_gone);
+  EXPECT_FALSE(is_gone()) << "it had no time to take in what it was sent";
+  // As long as it takes in something it has time.
+  network_.set_unread(1, kTooMuch - 1);
+  talk(clock_.now() + Seconds(200), is_gone);
+  EXPECT_FALSE(is_gone());
+  talk(clock_.now() + Seconds(100), is_gone);
+  ASSERT_TRUE(is_gone());
+  EXPECT_THAT(exchange_->take_gone(), ElementsAre(DeviceId(0)));
+  EXPECT_FALSE(told(1, comm::encode_ping(0)));
+  EXPECT_THAT(exchange_->take_returned(), IsEmpty()) << "it talks, and reads no more than before";
+  EXPECT_FALSE(exchange_->is_gone(DeviceId(1)));
+  network_.set_unread(1, 0);
+  network_.set_reading(1, true);
+  EXPECT_FALSE(told(1, comm::encode_ping(0)));
+  EXPECT_THAT(exchange_->take_returned(), ElementsAre(DeviceId(0)));
+}
+
 // Each row comes just in time, which gives the tasklet more time, but not without end.
 TEST_F(AskedExchangeTest, ProgressExtendsTheTimeOfATaskletAFewTimes) {
   in_rows_ = true;
