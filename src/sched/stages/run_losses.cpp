@@ -111,8 +111,9 @@ void Recovery::lose(std::int32_t id, Seconds silent) {
   for (const OwnerState& of : run_.owner) {
     if (of.device == id && !of.closed && !of.lost) run_.losses.device_lost(of.stage, id);
   }
-  for (const Purpose& purpose : of_pairs) run_.lose_pair(purpose);
+  // From here on recovery is to come, which asks others: some of them may leave at this moment, too.
   missing_.push_back(id);
+  for (const Purpose& purpose : of_pairs) run_.lose_pair(purpose);
 }
 
 std::vector<int> Recovery::record_losses() {

@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "cleave/sched/collusion.hpp"
@@ -95,6 +96,46 @@ TEST(StagePairs, EverythingIsMadeAgainByOthers) {
     }
     for (std::size_t i = 0; i < devices.size(); ++i)
       EXPECT_LE(fleet.usage()[i].memory_peak.value(), devices[i].memory.value()) << seed;
+  }
+}
+
+// Takes out several devices at once, as a rank that hosts them does when it dies, while one of them makes a visit
+// again.
+class LosesARank final : public ForwardingFleet<> {
+ public:
+  LosesARank(SimulatedFleet& behind, std::int64_t ranks, std::int64_t after)
+      : ForwardingFleet(behind), model_(behind), ranks_(ranks), left_(after) {}
+  void submit(const Tasklet& tasklet) override {
+    if (tasklet.errand == Errand::witness && tasklet.piece.device != kServerDevice && --left_ == 0)
+      lost_ = tasklet.piece.device;
+    ForwardingFleet::submit(tasklet);
+  }
+  Event next_event(Seconds deadline) override {
+    if (const DeviceId first = std::exchange(lost_, DeviceId()); first.valid()) {
+      model_.remove_device(first);
+      for (std::int64_t device = first.value % ranks_; device < std::ssize(model_.usage()); device += ranks_)
+        model_.remove_device(DeviceId(device));
+    }
+    return ForwardingFleet::next_event(deadline);
+  }
+  [[nodiscard]] bool happened() const { return left_ <= 0; }
+
+ private:
+  SimulatedFleet& model_;
+  std::int64_t ranks_, left_;
+  DeviceId lost_;
+};
+
+// The devices are told of one after the other: nothing goes to one that is about to be.
+TEST(StagePairs, ADeadRankTakesAllItsWitnessesAlong) {
+  const model::StepGraph graph = graph_of("opt", 8, 4);
+  for (std::int64_t after = 1; after < 40; ++after) {
+    SimulatedFleet behind(devices_of(30, 1), kWide, DType::f16);
+    LosesARank fleet(behind, 2, after);
+    StageScheduler scheduler(fleet, graph, with_pairs(1.0));
+    ASSERT_NO_THROW(scheduler.run()) << after;
+    expect_all_done_once(scheduler, graph);
+    EXPECT_TRUE(fleet.happened()) << after;
   }
 }
 
