@@ -9,9 +9,17 @@ seconds=${1:?simulate.sh SECONDS [FIRST]}
 first=${2:-$(date +%s)000}
 simulate=${BUILD:-$top/build/release}/tests/simulation/simulate
 [ -x "$simulate" ] || { echo "no $simulate: cmake --build build/release --target simulate"; exit 2; }
+# Of each sort of stories (simulate.cpp) a part of the time.
+of_core() { # NUMBER
+  local sort code=0
+  for sort in tiles sample quorum stages; do
+    "$simulate" $((first + $1 * 1000000000)) 1000000000 $((1 + seconds / 4)) "$sort" || code=1
+  done
+  return "$code"
+}
 pids=()
 for ((core = 0; core < $(nproc); ++core)); do
-  "$simulate" $((first + core * 1000000000)) 1000000000 "$seconds" &
+  of_core "$core" &
   pids+=($!)
 done
 code=0

@@ -1,7 +1,9 @@
 // simulate: tells one story after another, each drawn from a seed, until so many are told or the time is up.
 //
-//   simulate FIRST COUNT [SECONDS [sample]]   stories FIRST, FIRST + 1, ...; with `sample` the server checks half of
-//   the blocks only, and a step must have the honest bits where everybody who lied in it was found out before it ended
+//   simulate FIRST COUNT [SECONDS [tiles | sample | quorum | stages]]   stories FIRST, FIRST + 1, ...; with `sample`
+//   the server checks half of the blocks only, and a step must have the honest bits where everybody who lied in it was
+//   found out before it ended; with `quorum` a second device computes each block, too; with `stages` steps are laid out
+//   in stages, and everything is made again by a second device or by the server
 //
 // A story that ends badly is told again with less and less in it and printed; the exit code is then 1. It is told twice
 // to see that it always ends alike.
@@ -14,6 +16,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <string_view>
 
 #include "world.hpp"
@@ -26,7 +29,16 @@ constexpr std::size_t kMostGrowth = std::size_t{64} << 20;
 constexpr std::uint64_t kWarmUp = 20;
 constexpr int kMostFaults = 5;
 
-int run(std::uint64_t first, std::uint64_t count, double seconds, bool sample) {
+struct Sort {
+  std::string_view name;
+  Story (*draw)(std::uint64_t seed);
+};
+constexpr Sort kSorts[] = {{"tiles", draw_story},
+                           {"sample", draw_sampled_story},
+                           {"quorum", draw_paired_story},
+                           {"stages", draw_staged_story}};
+
+int run(std::uint64_t first, std::uint64_t count, double seconds, const Sort& sort) {
   const pid_t canary = fork();
   if (canary == 0) {
     while (true) pause();
@@ -36,15 +48,16 @@ int run(std::uint64_t first, std::uint64_t count, double seconds, bool sample) {
   const auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count(); };
   std::uint64_t told = 0;
   int faults = 0;
-  std::int64_t lost = 0, rejected = 0, recomputed = 0, slipped = 0, mended = 0;
+  std::int64_t lost = 0, rejected = 0, recomputed = 0, slipped = 0, mended = 0, witnesses = 0;
   Seconds longest{0};
   std::size_t heap = 0;
   for (; told < count && elapsed() < seconds && faults < kMostFaults; ++told) {
-    const Story story = sample ? draw_sampled_story(first + told) : draw_story(first + told);
+    const Story story = sort.draw(first + told);
     const Ending ending = tell(story);
     lost += ending.lost;
     rejected += ending.rejected;
     recomputed += ending.recomputed;
+    witnesses += ending.witnesses;
     slipped += ending.slipped ? 1 : 0;
     mended += ending.recomputed > 0 && !ending.slipped ? 1 : 0;
     longest = std::max(longest, ending.longest_step);
@@ -73,7 +86,7 @@ int run(std::uint64_t first, std::uint64_t count, double seconds, bool sample) {
       "virtual time\n",
       static_cast<unsigned long long>(told), static_cast<unsigned long long>(first), elapsed(), faults,
       static_cast<long long>(lost), static_cast<long long>(rejected), longest.value());
-  if (sample) {
+  if (sort.name == "sample") {
     std::printf(
         "a sample of the blocks: in %lld stories steps were run again (%lld blocks in all stories) and had the honest "
         "bits; in %lld a device may have lied that was not found out in time\n",
@@ -83,8 +96,14 @@ int run(std::uint64_t first, std::uint64_t count, double seconds, bool sample) {
       ++faults;
     }
   }
+  const bool watched = sort.name == "stages" || sort.name == "quorum";
+  if (watched) {
+    std::printf("%s: %lld answers made again by a second device, %lld steps run again\n", sort.name.data(),
+                static_cast<long long>(witnesses), static_cast<long long>(recomputed));
+  }
   // Stories in which nothing goes wrong test nothing.
-  if (told >= 100 && (lost == 0 || rejected == 0)) {
+  const bool nobody_watched = watched && (witnesses == 0 || recomputed == 0);
+  if (told >= 100 && (lost == 0 || rejected == 0 || nobody_watched)) {
     std::printf("FAULT: the stories hit nothing\n");
     ++faults;
   }
@@ -95,11 +114,13 @@ int run(std::uint64_t first, std::uint64_t count, double seconds, bool sample) {
 }  // namespace cleave::simulation
 
 int main(int argc, char** argv) {
-  const bool sample = argc > 4 && std::string_view(argv[4]) == "sample";
-  if (argc < 3 || (argc > 4 && !sample)) {
-    std::fprintf(stderr, "simulate FIRST COUNT [SECONDS [sample]]\n");
+  using cleave::simulation::kSorts;
+  const std::string_view wanted = argc > 4 ? argv[4] : "tiles";
+  const auto* const sort = std::ranges::find(kSorts, wanted, &cleave::simulation::Sort::name);
+  if (argc < 3 || sort == std::end(kSorts)) {
+    std::fprintf(stderr, "simulate FIRST COUNT [SECONDS [tiles | sample | quorum | stages]]\n");
     return 2;
   }
   return cleave::simulation::run(std::strtoull(argv[1], nullptr, 10), std::strtoull(argv[2], nullptr, 10),
-                                 argc > 3 ? std::atof(argv[3]) : 1e9, sample);
+                                 argc > 3 ? std::atof(argv[3]) : 1e9, *sort);
 }

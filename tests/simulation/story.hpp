@@ -58,6 +58,9 @@ struct Story {
   bool audit = false;   // verification by audit of every block; else by its operands
   bool sample = false;  // half of the blocks are checked, the others used as they come
   bool sixteen_bits = false;
+  bool stages = false;   // the step is laid out in stages; else in tiles
+  bool quorum = false;   // everything is computed by a second device, too
+  bool cramped = false;  // devices that have room for some of the stages only
   std::vector<Act> acts;
 };
 
@@ -97,10 +100,30 @@ inline Story draw_sampled_story(std::uint64_t seed) {
   return story;
 }
 
+/// The same where every block is computed by a second device, which says no more than a digest.
+inline Story draw_paired_story(std::uint64_t seed) {
+  Story story = draw_story(seed);
+  story.audit = false;
+  story.quorum = true;
+  return story;
+}
+
+/// The same where the step is laid out in stages: whatever is returned is made again by the server or a second device.
+inline Story draw_staged_story(std::uint64_t seed) {
+  Story story = draw_story(seed);
+  const Random random(seed, Purpose::test, 79);
+  story.stages = true;
+  story.quorum = random.below(0, 2) == 0;
+  story.audit = !story.quorum;
+  story.cramped = !story.live && story.devices > 2 && random.below(1, 2) == 0;
+  return story;
+}
+
 inline std::string show(const Story& story) {
   std::string text =
-      fmt::format("seed {}: {} devices on {} ranks, clock {}{}{}{}{}", story.seed, story.devices, story.ranks,
-                  story.live ? "off" : "virtual", story.parts ? ", parts" : "", story.audit ? ", audit" : "",
+      fmt::format("seed {}: {} devices on {} ranks, clock {}{}{}{}{}{}{}{}", story.seed, story.devices, story.ranks,
+                  story.live ? "off" : "virtual", story.stages ? ", stages" : "", story.cramped ? ", cramped" : "",
+                  story.parts ? ", parts" : "", story.audit ? ", audit" : "", story.quorum ? ", quorum" : "",
                   story.sample ? ", sample" : "", story.sixteen_bits ? ", bf16" : "");
   for (const Act& act : story.acts) {
     text += fmt::format("\n  rank {} before answer {}: {} {}", act.rank, act.answer,

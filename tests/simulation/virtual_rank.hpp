@@ -2,7 +2,9 @@
 // drives it decides when the answers leave, and whether they do.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -11,8 +13,11 @@
 #include "cleave/comm/handshake.hpp"
 #include "cleave/comm/message.hpp"
 #include "cleave/kernels/parallel.hpp"
+#include "cleave/model/step_text.hpp"
+#include "cleave/pieces/stage_parts.hpp"
 #include "execute.hpp"
 #include "part_stream.hpp"
+#include "stage_device.hpp"
 #include "streamed_product.hpp"
 #include "worker.hpp"
 
@@ -39,10 +44,13 @@ class VirtualRank {
       return out;
     }
     switch (header->kind) {
-      case comm::Kind::welcome: out.push_back(comm::encode_ready()); break;
+      case comm::Kind::welcome:
+        accept(frame);
+        out.push_back(comm::encode_ready());
+        break;
       case comm::Kind::ping: out.push_back(comm::encode_pong(header->sequence)); break;
       case comm::Kind::goodbye: out.push_back(comm::encode_farewell()); break;
-      case comm::Kind::release: columns_.erase(header->tasklet); break;
+      case comm::Kind::release: release(*header); break;
       case comm::Kind::task: compute(std::move(frame), *header, out); break;
       default: break;
     }
@@ -55,7 +63,66 @@ class VirtualRank {
     std::shared_ptr<const comm::Frame> frame;
   };
 
+  static constexpr Seconds kTook{1e-4};
+
+  static void tell_digest(const comm::TaskView& task, const comm::ResultDraft& draft, std::vector<comm::Frame>& out) {
+    out.push_back(comm::encode_digest(task.header, comm::digest_of(comm::key_of(task), draft.outputs), kTook, kTook));
+  }
+
+  // A device of steps in stages, and what its loads are for: slices of an owner, else the weights of a stage.
+  struct Hosted {
+    std::unique_ptr<device::StageDevice> stages;
+    std::map<TaskletId, comm::StageTask> loads{};
+  };
+
+  void accept(const comm::Frame& frame) {
+    const auto welcome = comm::decode_welcome(frame);
+    if (!welcome || welcome->step.empty() || table_) return;
+    graph_ = model::graph_of_stages(*model::parse_step_text(welcome->step));
+    table_.emplace(graph_);
+    for (const comm::HostedDevice& device : welcome->devices)
+      hosted_[device.id].stages = std::make_unique<device::StageDevice>(*table_, parallel_, device.memory);
+  }
+
+  void release(const comm::Header& header) {
+    columns_.erase(header.tasklet);
+    const auto hosted = hosted_.find(header.device);
+    if (hosted == hosted_.end()) return;
+    const auto load = hosted->second.loads.find(header.tasklet);
+    if (load == hosted->second.loads.end()) return;
+    const comm::StageTask& task = load->second;
+    if (task.owner >= 0) {
+      hosted->second.stages->drop_slices(task.owner);
+    } else if (task.operand_bytes > 0) {
+      hosted->second.stages->drop_stage(task.stage);
+    }
+    hosted->second.loads.erase(load);
+  }
+
+  void compute_in_stages(comm::Frame frame, const comm::Header& header, std::vector<comm::Frame>& out) {
+    const auto hosted = hosted_.find(header.device);
+    if (hosted == hosted_.end()) {
+      out.push_back(comm::encode_refused(header.tasklet, header.device, comm::Reason::unknown_device, "not here"));
+      return;
+    }
+    if (header.stage_task.errand == comm::StageErrand::begin) hosted->second.loads.clear();
+    if (header.stage_task.errand == comm::StageErrand::hold)
+      hosted->second.loads.emplace(header.tasklet, header.stage_task);
+    const comm::TaskView task = comm::view_task(frame, header);
+    auto result = hosted->second.stages->execute(task, frame);
+    if (!result) return;
+    if (const auto* reason = std::get_if<comm::Reason>(&*result)) {
+      out.push_back(comm::encode_refused(header.tasklet, header.device, *reason, comm::name_of(*reason)));
+      return;
+    }
+    auto& draft = std::get<comm::ResultDraft>(*result);
+    if (header.digest) return tell_digest(task, draft, out);
+    comm::set_timing(draft, kTook, kTook);
+    out.push_back(comm::seal(std::move(draft)));
+  }
+
   void compute(comm::Frame frame, const comm::Header& header, std::vector<comm::Frame>& out) {
+    if (header.work == comm::Work::stage) return compute_in_stages(std::move(frame), header, out);
     const auto refuse = [&](comm::Reason reason) {
       parts_.give_up(header.tasklet);
       out.push_back(comm::encode_refused(header.tasklet, header.device, reason, comm::name_of(reason)));
@@ -88,7 +155,8 @@ class VirtualRank {
     const auto say = [&](std::variant<comm::ResultDraft, comm::Reason> result) {
       if (const auto* reason = std::get_if<comm::Reason>(&result)) return refuse(*reason);
       auto& draft = std::get<comm::ResultDraft>(result);
-      comm::set_timing(draft, Seconds(1e-4), Seconds(1e-4));
+      if (job.view.header.digest) return tell_digest(job.view, draft, out);
+      comm::set_timing(draft, kTook, kTook);
       out.push_back(in_place_ ? comm::seal_header(std::move(draft)) : comm::seal(std::move(draft)));
     };
     if (job.product) {
@@ -103,6 +171,9 @@ class VirtualRank {
   device::Scratch scratch_;
   device::PartStream parts_;
   std::unordered_map<TaskletId, Kept> columns_;
+  model::StepGraph graph_;  // of steps in stages
+  std::optional<pieces::PieceTable> table_;
+  std::map<DeviceId, Hosted> hosted_;
 };
 
 }  // namespace cleave::simulation

@@ -23,6 +23,8 @@ namespace cleave::simulation {
 inline constexpr double kLongestStep = 2 * 3600;
 /// Bytes that the server may leave lying before a rank that does not read.
 inline constexpr std::int64_t kMostUnread = std::int64_t{16} << 20;
+/// Of a device that has not room for all stages and all sums at once.
+inline constexpr std::int64_t kCramped = 60'000;
 /// Of a canary: a process that ranks name as their own.
 inline std::int64_t& named_process() {
   static std::int64_t pid = 1;
@@ -58,7 +60,7 @@ class Rank {
   void take(comm::Frame frame) {
     for (comm::Frame& answer : honest_.answer(std::move(frame))) {
       const auto header = comm::decode_header(answer.bytes().first(comm::kHeaderBytes), answer.size());
-      if (!header || header->kind != comm::Kind::result) {
+      if (!header || (header->kind != comm::Kind::result && header->kind != comm::Kind::digest)) {
         send(std::move(answer), soon());
         continue;
       }
@@ -134,6 +136,13 @@ class Rank {
   }
 
   comm::Frame forged(const comm::Header& header, const comm::Frame& answer, bool lies) {
+    if (header.kind == comm::Kind::digest) {
+      SipTag digest = comm::tag_of(answer);
+      if (lies) digest[below(digest.size())] ^= std::byte{1};
+      comm::Header asked = header;
+      asked.digest = true;
+      return comm::encode_digest(asked, digest, Seconds(1e-4), Seconds(1e-4));
+    }
     const auto view = comm::decode_result(answer);
     if (!view) return answer.copy();
     comm::ResultDraft draft = comm::begin_result(header);
@@ -189,6 +198,7 @@ struct Ending {
   std::string fault;  // empty: all is well
   Seconds longest_step;
   std::int64_t lost = 0, rejected = 0;
+  std::int64_t witnesses = 0;
   std::int64_t recomputed = 0;  // blocks because of which a step was run again
   bool slipped = false;         // a device may have lied in a step that ended before it was found out
 };
@@ -206,8 +216,11 @@ inline testing_run::Setting setting_of(const Story& story) {
   s.device_ranks = story.ranks;
   s.devices = testing_run::unlike_devices(story.devices);
   if (story.parts) s.parts = testing_run::kSmallParts;
+  if (story.stages) s.layout = sched::Layout::stages;
+  if (story.cramped) testing_run::set_memory(s, kCramped);
   s.verification = {
       .mode = story.audit ? server::VerifyMode::audit : server::VerifyMode::all, .fraction = 1.0, .seed = story.seed};
+  if (story.quorum) s.verification = {.mode = server::VerifyMode::quorum, .fraction = 1.0, .seed = story.seed};
   if (story.sample) s.verification = {.mode = server::VerifyMode::sample, .fraction = 0.5, .seed = story.seed};
   return s;
 }
@@ -250,6 +263,7 @@ inline Ending tell(const Story& story) {
       ending.longest_step = std::max(ending.longest_step, clock.now() - begun);
       ending.lost += result.report.lost;
       ending.rejected += result.report.rejected;
+      ending.witnesses += result.report.witnesses;
       ending.recomputed += static_cast<std::int64_t>(result.recomputed.size());
       // Of a sample no more is promised than this: who is found out leaves nothing in the step.
       if (story.sample) {
