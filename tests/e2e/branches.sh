@@ -70,3 +70,31 @@ ln -sf "$scratch/precious" "$scratch/trap/lock"
 expect_code 1 "a lock that is a link" "$CLEAVE" train "$scratch/input.yaml" --quiet train.steps=2 output.dir="$scratch/trap" --resume auto
 expect_text "a lock that is a link" 'it is a link'
 [ "$(cat "$scratch/precious")" = kept ] || fail "a file behind a link was written"
+
+# 6. A run that is about to end saves once more, and deletes what it has no room for, while the next one starts: that one
+# goes on from there. The earlier run is a stand-in that has the folder's lock.
+run "before" "${common[@]}" train.steps=6 checkpoint.keep=9 output.dir="$scratch/ending"
+run "one more" "${common[@]}" train.steps=8 checkpoint.keep=9 output.dir="$scratch/ended"
+exec 9>> "$scratch/ending/lock"
+flock 9
+(
+  sleep 2
+  cp "$scratch/ended/checkpoint-8.h5" "$scratch/ending" && cp "$scratch/ended/metrics.jsonl" "$scratch/ending"
+  rm "$scratch"/ending/checkpoint-[46].h5
+) &
+exec 9>&-
+run "while another run ends" "${common[@]}" train.steps=10 --resume auto output.dir="$scratch/ending"
+expect_text "while another run ends" 'resuming after step 8 '
+wait
+[ "$(steps_of ending)" = "1 2 3 4 5 6 7 8 9 10 " ] || fail "metrics of a run that ended late: $(steps_of ending)"
+there ending/checkpoint-10.h5
+gone ending.1
+
+# 7. Names tell which checkpoint is the newest, so one that bears another's is not gone on from.
+cp -r "$scratch/at-once" "$scratch/renamed"
+mv "$scratch/renamed/checkpoint-6.h5" "$scratch/renamed/checkpoint-100.h5"
+for from in auto "$scratch/renamed/checkpoint-100.h5"; do
+  expect_code 2 "a name of another step" "$CLEAVE" train "$scratch/input.yaml" --quiet "${common[@]}" train.steps=12 --resume "$from" output.dir="$scratch/renamed"
+  expect_text "a name of another step" 'checkpoint-100\.h5 is of step 6'
+done
+there renamed/checkpoint-8.h5

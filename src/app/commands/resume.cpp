@@ -68,22 +68,39 @@ void refuse_condemned(const fs::path& from, std::int64_t step) {
       fmt::format("--resume auto goes on from before that; {} tells it", (folder / "verdict.json").string()));
 }
 
+// Which checkpoint of a folder is the newest is told by their names.
+void refuse_other_name(const fs::path& folder, const fs::path& from, std::int64_t step) {
+  for (const checkpoint::CheckpointFile& file : checkpoint::find_checkpoints(folder)) {
+    std::error_code error;
+    if (file.step == step || !fs::equivalent(file.path, from, error)) continue;
+    throw InputError(
+        fmt::format("{} is of step {}: it has another one's name", from.string(), step),
+        fmt::format("its own name is {}; --resume goes on from a file outside of the run's folder, whatever "
+                    "it is called",
+                    checkpoint::checkpoint_path("", step).string()));
+  }
+}
+
 // A checkpoint of a program that wrote no settings says these two.
 RunSettings old_settings(const server::RunState& state) { return {{"train.seed", fmt::format("{}", state.seed)}}; }
 
 }  // namespace
 
-std::optional<Resumed> resume_run(const std::string& resume, bool with_changes, Input& input, const TrainingData& data,
+std::optional<Resumed> resume_run(const CommandLine& line, Input& input, const TrainingData& data,
                                   server::TrainerOptions& options, server::ParameterStore& parameters,
                                   std::vector<std::string>& notices) {
-  fs::path from = resume;
-  if (resume == "auto") {
+  fs::path from = line.resume;
+  std::optional<FolderLock> lock;
+  if (line.resume == "auto") {
+    std::error_code error;
+    if (!line.dry_run && fs::is_directory(input.output, error)) lock = FolderLock::take(input.output);
     const std::optional<fs::path> newest = find_newest(input.output, notices);
     if (!newest) return std::nullopt;
     from = *newest;
   }
   server::RunState state = server::load_checkpoint(from, parameters, options.model);
   refuse_condemned(from, state.step);
+  refuse_other_name(input.output, from, state.step);
   RunSettings then = settings_from(state.settings);
   if (then.empty()) {
     then = old_settings(state);
@@ -98,17 +115,17 @@ std::optional<Resumed> resume_run(const std::string& resume, bool with_changes, 
   if (!changes.empty()) {
     const std::string text =
         fmt::format("{} was trained with other settings: {}", from.string(), fmt::join(changes, ", "));
-    if (!with_changes) {
+    if (!line.resume_with_changes) {
       throw InputError(text,
                        "give the same; or --resume-with-changes, and the run goes on to other bits; or start a new "
                        "run from its parameters with model.init");
     }
     notices.push_back(text);
   }
-  const Continuation how{.from = from, .step = state.step, .same_run = resume == "auto" && changes.empty()};
+  const Continuation how{.from = from, .step = state.step, .same_run = line.resume == "auto" && changes.empty()};
   state.seed = input.train.seed;
   state.tokenizer = data.tokenizer;
-  return Resumed{how, std::move(state)};
+  return Resumed{how, std::move(state), std::move(lock)};
 }
 
 }  // namespace cleave::app

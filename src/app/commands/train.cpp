@@ -35,6 +35,7 @@
 #include "input/training_data.hpp"
 #include "output/earlier_checkpoints.hpp"
 #include "output/fleet_status.hpp"
+#include "output/folder_lock.hpp"
 #include "output/output_folder.hpp"
 #include "output/report.hpp"
 #include "output/run_folder.hpp"
@@ -62,6 +63,7 @@ struct Prepared {
   std::vector<std::string> notices;  // of damaged checkpoints and the like
   std::vector<std::string> chosen;   // what was left open, and is not any more
   std::optional<Continuation> resumed;
+  std::optional<FolderLock> lock;  // of the folder, since `resumed` was chosen there
 };
 
 Prepared prepare(const CommandLine& line, Input input, const server::DeviceRanks& ranks) {
@@ -97,11 +99,11 @@ Prepared prepare(const CommandLine& line, Input input, const server::DeviceRanks
     if (!other.empty()) p.notices.push_back(fmt::format("{} is of another model: {}", init->as_written, other));
   }
   if (!line.resume.empty()) {
-    auto resumed =
-        resume_run(line.resume, line.resume_with_changes, p.input, p.data, p.options, p.parameters, p.notices);
+    auto resumed = resume_run(line, p.input, p.data, p.options, p.parameters, p.notices);
     if (resumed) {
       p.state = std::move(resumed->state);
       p.resumed = std::move(resumed->how);
+      p.lock = std::move(resumed->lock);
     }
   }
   p.state.settings = to_text(run_settings(p.input, p.data, p.options.fleet.gemm_kernels));
@@ -137,7 +139,7 @@ class Run {
       : line_(line),
         p_(prepared),
         session_(session),
-        folder_(prepared.resumed ? RunFolder::resume(prepared.input.output, *prepared.resumed)
+        folder_(prepared.resumed ? RunFolder::resume(prepared.input.output, *prepared.resumed, std::move(prepared.lock))
                                  : RunFolder::create(prepared.input.output)),
         pruner_(folder_.path(), folder_.resumed_from()),
         progress_(stderr, clock_,

@@ -51,9 +51,12 @@ RunFolder RunFolder::create(const fs::path& folder) {
   return run;
 }
 
-RunFolder RunFolder::resume(const fs::path& folder, const Continuation& how) {
+RunFolder RunFolder::resume(const fs::path& folder, const Continuation& how, std::optional<FolderLock> held) {
   make_folders(folder);
-  FolderLock lock = FolderLock::take(folder);
+  FolderLock lock = held ? std::move(*held) : FolderLock::take(folder);
+  if (!fs::exists(how.from))
+    throw EnvironmentError("go on from", how.from.string(),
+                           "it is gone: another run wrote there meanwhile, and deleted it");
   std::optional<CarriedOut> carried_out;
   std::int64_t lines = 0, damaged = 0;
   Seconds time{0};

@@ -21,8 +21,11 @@ class RunFolder {
   /// nothing is lost and nothing is mixed. Errors: EnvironmentError, also when another run writes there.
   [[nodiscard]] static RunFolder create(const std::filesystem::path& folder);
   /// Opens the folder of a run that goes on: a verdict that the process before left is carried out first, then what
-  /// belongs to another branch is set aside (begin_branch), then lines of later steps are dropped. Errors: as create().
-  [[nodiscard]] static RunFolder resume(const std::filesystem::path& folder, const Continuation& how);
+  /// belongs to another branch is set aside (begin_branch), then lines of later steps are dropped. `held`: the folder's
+  /// lock, where the caller has it already. Errors: as create(); also when the checkpoint is not there any more, with
+  /// nothing moved.
+  [[nodiscard]] static RunFolder resume(const std::filesystem::path& folder, const Continuation& how,
+                                        std::optional<FolderLock> held = {});
 
   [[nodiscard]] const std::filesystem::path& path() const { return folder_; }
   /// Where an earlier run, or another branch, was moved to, if there was one.

@@ -204,6 +204,21 @@ TEST_F(RunFolderTest, AVerdictThatWasLeftIsCarriedOut) {
   EXPECT_FALSE(later.carried_out());
 }
 
+// Another run that wrote there until now had no room for it.
+TEST_F(RunFolderTest, WhereTheCheckpointIsGoneNothingIsMoved) {
+  const fs::path run = top_ / "run";
+  {
+    RunFolder folder = RunFolder::create(run);
+    folder.append(1, 64, {}, std::nullopt);
+    std::ofstream(run / "checkpoint-2.h5") << 2;
+  }
+  EXPECT_THROW(std::ignore = RunFolder::resume(run, {.from = run / "checkpoint-1.h5", .step = 1, .same_run = true}),
+               EnvironmentError);
+  EXPECT_TRUE(fs::exists(run / "checkpoint-2.h5"));
+  EXPECT_TRUE(fs::exists(run / "metrics.jsonl"));
+  EXPECT_FALSE(fs::exists(top_ / "run.1"));
+}
+
 TEST_F(RunFolderTest, AVerdictSaysWhatItSaysOrIsRefused) {
   fs::create_directories(top_);
   EXPECT_FALSE(find_verdict(top_));
