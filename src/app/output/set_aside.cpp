@@ -3,6 +3,7 @@
 #include "output/set_aside.hpp"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <fstream>
@@ -70,6 +71,22 @@ void move_file(const fs::path& from, const fs::path& to) {
   if (error) throw EnvironmentError("move", from.string() + " to " + to.string(), error.message());
 }
 
+fs::path without_slash(const fs::path& folder) { return folder.has_filename() ? folder : folder.parent_path(); }
+
+// What a link leads to; any other folder as it was named.
+fs::path real_folder(const fs::path& folder) {
+  fs::path clean = without_slash(folder);
+  std::error_code error;
+  return fs::is_symlink(clean, error) ? fs::canonical(clean) : clean;
+}
+
+bool is_mounted(const fs::path& folder) {
+  struct stat own {
+  }, above{};
+  return ::stat(folder.c_str(), &own) == 0 && ::stat((folder / "..").c_str(), &above) == 0 &&
+         own.st_dev != above.st_dev;
+}
+
 void remove_name(const fs::path& file) {
   std::error_code error;
   fs::remove(file, error);
@@ -79,10 +96,12 @@ void remove_name(const fs::path& file) {
 }  // namespace
 
 fs::path free_name_beside(const fs::path& folder) {
-  const fs::path clean = folder.has_filename() ? folder : folder.parent_path();
+  fs::path beside = real_folder(folder);
+  // Beside a file system of its own, as a volume of a container is, would be on another one, which may not last.
+  if (is_mounted(beside)) beside /= beside.filename();
   std::error_code error;
   for (int number = 1;; ++number) {
-    fs::path name = fmt::format("{}.{}", clean.string(), number);
+    fs::path name = fmt::format("{}.{}", beside.string(), number);
     if (!fs::exists(fs::symlink_status(name, error))) return name;
   }
 }
@@ -90,7 +109,8 @@ fs::path free_name_beside(const fs::path& folder) {
 fs::path move_run(const fs::path& folder) {
   const fs::path aside = free_name_beside(folder), above = aside.has_parent_path() ? aside.parent_path() : ".";
   std::vector<fs::path> own;
-  bool alone = true;
+  // A link stays, and so does a folder that is a file system of its own.
+  bool alone = real_folder(folder) == without_slash(folder) && !is_mounted(folder);
   std::error_code error, ignored;
   for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator();
        entry.increment(error)) {
@@ -106,18 +126,23 @@ fs::path move_run(const fs::path& folder) {
     sync_folder(above);
     return aside;
   }
-  // The newest checkpoint and the metrics last: after a crash on the way the run can still go on from there.
-  std::vector<fs::path> last{folder / "metrics.jsonl"};
+  // The newest checkpoint last, and the metrics stay beside it until it has left: after a crash on the way the run can
+  // still go on from there.
+  const fs::path metrics = folder / "metrics.jsonl";
+  std::optional<fs::path> newest;
   if (const auto checkpoints = checkpoint::find_checkpoints(folder); !checkpoints.empty())
-    last.push_back(checkpoints.front().path);
-  std::erase_if(own, [&](const fs::path& file) {
-    return file.filename() == "lock" || std::ranges::find(last, file) != last.end();
-  });
-  std::erase_if(last, [&](const fs::path& file) { return !fs::exists(fs::symlink_status(file, ignored)); });
-  own.insert(own.end(), last.begin(), last.end());
+    newest = checkpoints.front().path;
+  const bool has_metrics = std::erase(own, metrics) > 0;
+  std::erase_if(own, [&](const fs::path& file) { return file.filename() == "lock" || file == newest; });
   make_folders(aside);
   for (const fs::path& file : own) move_file(file, aside / file.filename());
+  if (has_metrics) copy_file_whole(metrics, aside / metrics.filename());
   sync_folder(aside);
+  if (newest) {
+    move_file(*newest, aside / newest->filename());
+    sync_folder(aside);
+  }
+  if (has_metrics) remove_name(metrics);
   sync_folder(folder);
   return aside;
 }

@@ -12,10 +12,11 @@
 
 namespace cleave::app {
 
-/// Moves an earlier run out of `folder` to a folder beside it, and returns that: by the folder's own name where nothing
-/// else lies in it, which leaves no folder; else file by file, and what no run writes stays (somebody's inputs, texts,
-/// or runs in folders of their own). A crash leaves every checkpoint in one of the two folders. Requires: the folder
-/// exists, and is locked. Errors: EnvironmentError.
+/// Moves an earlier run out of `folder` to free_name_beside() it, and returns that: by the folder's own name where
+/// nothing else lies in it, which leaves no folder; else, and where the folder is a link or a file system of its own,
+/// file by file, and what no run writes stays (somebody's inputs, texts, or runs in folders of their own). A crash
+/// leaves every checkpoint in one of the two folders. Requires: the folder exists, and is locked. Errors:
+/// EnvironmentError.
 [[nodiscard]] std::filesystem::path move_run(const std::filesystem::path& folder);
 
 /// Where a run goes on.
@@ -31,7 +32,8 @@ struct Branched {
   std::optional<std::filesystem::path> set_aside;  ///< the folder that the other branch is in now
 };
 
-/// FOLDER.N with the lowest N that is free.
+/// FOLDER.N with the lowest N that is free: beside what a link leads to, and within a folder that is a file system of
+/// its own (FOLDER/FOLDER.N). Errors: std::filesystem::filesystem_error for a link that leads nowhere.
 [[nodiscard]] std::filesystem::path free_name_beside(const std::filesystem::path& folder);
 
 /// Makes `folder` one in which the branch of `how` is the only one: later checkpoints, or all of them where `how.from`

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <functional>
 
 #include "cleave/base/error.hpp"
@@ -27,13 +28,25 @@ struct Scenario {
   std::vector<std::string> recorded;             // the run that crashes
   std::vector<int> aside;                        // steps of the earlier branch that must not be lost
   bool other_seed = false;                       // the recorded run is of seed 2, the one before of seed 1
+  bool stray = false;                            // the folder holds a file of somebody's own, too
+  // A device lies in the last two steps of the run before, which looks at nothing; the recorded one looks at
+  // everything.
+  bool liar = false;
 };
 
 std::ostream& operator<<(std::ostream& out, const Scenario& scenario) { return out << scenario.name; }
 
 std::string step_text(int step) { return "train.steps=" + std::to_string(step); }
 
-// RUN and OTHER stand for the folders.
+const std::vector<std::string> kLooks{"verify.mode=audit", "verify.fraction=1", "verify.rollback=2",
+                                      "fleet.churn={trace: LIES}"};
+
+std::vector<std::string> with(std::vector<std::string> some, const std::vector<std::string>& more) {
+  some.insert(some.end(), more.begin(), more.end());
+  return some;
+}
+
+// RUN and OTHER stand for the folders, LIES for the trace in which a device lies.
 const std::vector<Scenario>& scenarios() {
   static const std::vector<Scenario> all{
       {"first", {}, {step_text(6), "output.dir=RUN"}, {}},
@@ -47,6 +60,20 @@ const std::vector<Scenario>& scenarios() {
        {{step_text(6), "output.dir=RUN", "checkpoint.keep=9"}, {step_text(4), "output.dir=OTHER", "train.seed=2"}},
        {step_text(8), "output.dir=RUN", "train.seed=2", "--resume", "OTHER/checkpoint-4.h5"},
        {2, 4, 6},
+       true},
+      {"beside",
+       {{step_text(4), "output.dir=RUN"}},
+       {step_text(4), "output.dir=RUN", "train.seed=2"},
+       {2, 4},
+       true,
+       true},
+      {"taken_back",
+       {{step_text(4), "output.dir=RUN", "verify.mode=audit", "verify.fraction=0", "verify.rollback=2",
+         "fleet.churn={trace: LIES}"}},
+       with({step_text(8), "output.dir=RUN", "--resume", "auto"}, kLooks),
+       {},
+       false,
+       false,
        true}};
   return all;
 }
@@ -55,7 +82,8 @@ class Crash : public ::testing::TestWithParam<Scenario> {
  protected:
   std::vector<std::string> words(std::vector<std::string> arguments) const {
     for (std::string& word : arguments) {
-      for (const auto& [sign, folder] : {std::pair<std::string, fs::path>{"RUN", run_}, {"OTHER", other_}}) {
+      for (const auto& [sign, folder] :
+           {std::pair<std::string, fs::path>{"RUN", run_}, {"OTHER", other_}, {"LIES", lies_}}) {
         if (const std::size_t at = word.find(sign); at != std::string::npos)
           word.replace(at, sign.size(), folder.string());
       }
@@ -72,6 +100,19 @@ class Crash : public ::testing::TestWithParam<Scenario> {
     const Ended ended = shop_.train({step_text(kLast), "train.seed=" + seed, "output.dir=" + folder.string()});
     EXPECT_EQ(ended.code, 0) << ended.said;
     return bits_of(checkpoint::checkpoint_path(folder, kLast));
+  }
+
+  // From this emulated time on the second device lies in everything.
+  void lie_from(double seconds) const {
+    std::ofstream(lies_) << "events: [{at: " << 1000 * seconds
+                         << " ms, device: 1, kind: lie, factor: 1, lie: element}]\n";
+  }
+  // What the first `steps` take where everybody is honest.
+  double time_of(int steps) {
+    const fs::path folder = shop_.top() / "honest";
+    const Ended ended = shop_.train({step_text(4), "output.dir=" + folder.string()});
+    EXPECT_EQ(ended.code, 0) << ended.said;
+    return emulated_time(folder, steps);
   }
 
   // Whole checkpoints in all folders of the world, as "seed:step".
@@ -92,6 +133,7 @@ class Crash : public ::testing::TestWithParam<Scenario> {
 
   Workshop shop_;
   fs::path world_ = shop_.top() / "world", run_ = world_ / "run", other_ = world_ / "other";
+  fs::path lies_ = shop_.top() / "lies.yaml";
 };
 
 // The first file in which two disks differ.
@@ -123,10 +165,20 @@ TEST_P(Crash, EveryStateCanBeGoneOnFrom) {
   fs::create_directories(world_);
   const std::string old_seed = "1", new_seed = s.other_seed ? "2" : "1";
   const std::map<std::string, std::uint64_t> wanted{{"1", undisturbed("1")}, {"2", undisturbed("2")}};
+  if (s.liar) lie_from(time_of(2));
   for (const auto& arguments : s.before) {
     const Ended ended = train(arguments);
     ASSERT_EQ(ended.code, 0) << ended.said;
   }
+  if (s.liar) {
+    const auto bits_after = [&](int step, const fs::path& folder) {
+      return bits_of(checkpoint::checkpoint_path(folder, step));
+    };
+    ASSERT_EQ(bits_after(2, run_), bits_after(2, shop_.top() / "honest")) << "it lied too early";
+    ASSERT_NE(bits_after(4, run_), bits_after(4, shop_.top() / "honest")) << "nobody lied";
+    lie_from(0);
+  }
+  if (s.stray) std::ofstream(run_ / "mine.txt") << "somebody's own\n";
   const Disk before = Disk::of(world_);
   const std::set<std::string> whole_before = whole();
   const Ended ended = train(s.recorded, {.root = world_.string()});
@@ -173,7 +225,8 @@ TEST_P(Crash, EveryStateCanBeGoneOnFrom) {
 
     std::string seed = new_seed;
     const auto go_on = [&] {
-      return train({step_text(kLast), "output.dir=RUN", "train.seed=" + seed, "--resume", "auto"});
+      return train(with({step_text(kLast), "output.dir=RUN", "train.seed=" + seed, "--resume", "auto"},
+                        s.liar ? kLooks : std::vector<std::string>{}));
     };
     Ended again = go_on();
     if (again.code == 2 && s.other_seed && !begun && again.said.find("train.seed 1 -> 2") != std::string::npos) {
@@ -194,6 +247,7 @@ TEST_P(Crash, EveryStateCanBeGoneOnFrom) {
     }
     const std::vector<std::int64_t> lines = metric_steps(run_);
     ASSERT_FALSE(lines.empty());
+    if (s.stray) { EXPECT_TRUE(fs::exists(run_ / "mine.txt")); }
     for (std::size_t i = 1; i < lines.size(); ++i) EXPECT_EQ(lines[i], lines[i - 1] + 1) << "metrics.jsonl";
     EXPECT_EQ(lines.back(), kLast);
     if (s.before.size() < 2) { EXPECT_EQ(lines.front(), 1); }

@@ -151,6 +151,15 @@ std::vector<std::int64_t> metric_steps(const fs::path& run) {
   return steps;
 }
 
+double emulated_time(const fs::path& run, int steps) {
+  std::ifstream in(run / "metrics.jsonl");
+  double seconds = 0;
+  std::string line;
+  for (int step = 0; step < steps && std::getline(in, line); ++step)
+    seconds += nlohmann::json::parse(line).at("time_s").get<double>();
+  return seconds;
+}
+
 bool thorough() { return std::getenv("CLEAVE_FAULT_FULL") != nullptr; }
 
 }  // namespace cleave::faults

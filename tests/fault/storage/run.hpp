@@ -53,6 +53,8 @@ struct Said {
 
 /// Steps in metrics.jsonl, in order; a torn last line is left out.
 [[nodiscard]] std::vector<std::int64_t> metric_steps(const fs::path& run);
+/// Seconds of the model that the first `steps` lines say, in all.
+[[nodiscard]] double emulated_time(const fs::path& run, int steps);
 
 /// Whether the thorough version was asked for: CLEAVE_FAULT_FULL in the environment.
 [[nodiscard]] bool thorough();

@@ -78,6 +78,22 @@ TEST_F(SetAside, AnEarlierRunLeavesWhatIsNotItsOwn) {
   EXPECT_THAT(names(top_ / "run.1"), ElementsAre("checkpoint-2.h5", "checkpoint-4.h5", "log.txt", "metrics.jsonl"));
 }
 
+// As to a disk with more room: the next run is to be there, too.
+TEST_F(SetAside, AFolderThatIsALinkStays) {
+  const fs::path disk = top_ / "disk", link = top_ / "link";
+  fs::create_directories(disk / "real");
+  fs::create_directory_symlink(disk / "real", link);
+  for (const int step : {2, 4}) checkpoint(link, step, "a");
+  lines(link, 4);
+  EXPECT_EQ(move_run(link / ""), disk / "real.1");
+  EXPECT_TRUE(fs::is_symlink(link));
+  EXPECT_THAT(names(link), IsEmpty());
+  EXPECT_THAT(names(disk / "real.1"), ElementsAre("checkpoint-2.h5", "checkpoint-4.h5", "metrics.jsonl"));
+  for (const int step : {2, 4}) checkpoint(link, step, "b");
+  EXPECT_EQ(begin_branch(link, {.from = link / "checkpoint-2.h5", .step = 2}).set_aside, disk / "real.2");
+  EXPECT_THAT(names(top_), ElementsAre("disk", "link", "run"));
+}
+
 TEST_F(SetAside, GoingOnFromTheNewestMovesNothing) {
   for (const int step : {2, 4}) checkpoint(run_, step, "a");
   lines(run_, 5);
