@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
   occupy_closed_streams();
   mallopt(M_MMAP_THRESHOLD, kMappedBlock);
   mallopt(M_TRIM_THRESHOLD, kKeptEnd);
-  ignore_broken_pipes();
+  let_writes_fail();
   prepare_for_want_of_memory();
 
   // 1. What is asked for. --help, --version and usage errors end here.

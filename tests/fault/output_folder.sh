@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What a run does when its folder fails it: checkpoints that cannot be written, a full disk, another run in the same
-# folder.
+# What a run does when its folder fails it: checkpoints that cannot be written, a full disk, files that may not be so
+# large, another run in the same folder.
 #
 #   bash tests/fault/output_folder.sh          CLEAVE=/path/to/cleave
 set -euo pipefail
@@ -96,5 +96,21 @@ if mount -t tmpfs -o size=8m cleave-test "$work/small" 2>/dev/null; then
   [ "$(grep -c '^{.*}$' "$work/small/run/metrics.jsonl")" -eq 400 ] || fail "metrics.jsonl does not have one whole line a step"
   "$CLEAVE" info "$work/small/run/checkpoint-400.h5" > /dev/null || fail "the last checkpoint is damaged"
   echo "a full disk: tried"
+
+  # The same as the folder itself, as a container has volumes: an earlier run stays on that disk.
+  rm -r "$work/small/run"
+  for _ in 1 2; do
+    train output.dir="$work/small" checkpoint.keep=1
+    [ "$status" -eq 0 ] || fail "a run in a file system of its own ended with exit code $status"
+  done
+  [ "$("$CLEAVE" info --hash "$work/small/small.1/checkpoint-8.h5")" = "$expected" ] || fail "the earlier run in a file system of its own is lost"
 fi
+# 7. A limit on the size of files: a checkpoint that is larger fails, and nothing else.
+status=0
+(ulimit -f 200 && exec "$CLEAVE" train "$work/input.yaml" --quiet output.dir="$work/limited") > "$work/log" 2>&1 || status=$?
+[ "$status" -eq 1 ] || fail "ulimit -f: exit code $status, not 1"
+for step in 2 4 6; do
+  grep -q "no checkpoint after step $step: .*File too large" "$work/log" || fail "ulimit -f: nothing is said of the checkpoint after step $step"
+done
+[ "$(grep -c . "$work/limited/metrics.jsonl")" -eq 8 ] || fail "ulimit -f: metrics.jsonl does not have one line a step"
 echo "the folder's faults are survived"

@@ -26,7 +26,9 @@ bool is_ignored(int signal) {
 
 }  // namespace
 
-void ignore_broken_pipes() { std::signal(SIGPIPE, SIG_IGN); }
+void let_writes_fail() {
+  for (const int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_IGN);
+}
 
 void occupy_closed_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {

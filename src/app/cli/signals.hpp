@@ -5,8 +5,9 @@
 
 namespace cleave::app {
 
-/// A reader that leaves (`cleave train ... 2>&1 | head`) costs its output, never the run: writes fail with EPIPE.
-void ignore_broken_pipes();
+/// A reader that leaves (`cleave train ... 2>&1 | head`) costs its output, and a limit on the size of files (`ulimit
+/// -f`) the file that is too large, never the run: writes fail with EPIPE or EFBIG.
+void let_writes_fail();
 
 /// A standard stream that was handed down closed stays unusable, but its number is taken: the next file that is opened,
 /// such as metrics.jsonl, would get it, and whatever is printed would go there. To be called first.
