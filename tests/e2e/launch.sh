@@ -13,6 +13,8 @@ case $1 in
   death) [ "$rank" = 2 ] && kill -KILL $$; sleep 1; echo "alive $rank"; exit "$2" ;;
   # Its own process group and deaf, as a rank that stands still in Open MPI: mpirun waits for it.
   stays) [ "$rank" != 2 ] || { trap '' TERM USR1 INT; echo $$ > "$3/stays"; for _ in $(seq 600); do sleep 0.2; done; }; exit "$2" ;;
+  # Deaf as well, on every rank.
+  waits) trap '' TERM USR1 INT; echo $$ > "$2/waits.$rank"; for _ in $(seq 600); do sleep 0.2; done ;;
   server-death) [ "$rank" = 0 ] && kill -KILL $$; exit 0 ;;
   # Like the program, it heeds USR1 from some moment on, whatever it inherited; a shell could not.
   signal | early)
@@ -70,3 +72,18 @@ for case in TERM:signal USR1:signal USR1:early TERM:signal:twice; do
   wait "$pid" || code=$?
   [ "$code" -eq 75 ] || { fail "$case: exit code $code, not 75"; cat "$scratch/out"; }
 done
+
+# Whoever kills the calling script for good, as a batch system or one's patience does, ends the ranks with it.
+if command -v setpriv > /dev/null; then
+  bash -c '. "$1/jobs/mpi-env.sh"; shift; launch 3 "$@"' _ "$TOP" "$scratch/program" waits "$scratch" > "$scratch/out" 2>&1 &
+  pid=$!
+  all_wait() { [ "$(find "$scratch" -name 'waits.*' -size +0 | wc -l)" -eq 3 ]; }
+  wait_for 30 all_wait || fail "a script that is killed: the ranks did not start"
+  kill -KILL "$pid"
+  wait "$pid" 2> /dev/null || true
+  none_waits() {
+    local file
+    for file in "$scratch"/waits.*; do ! kill -0 "$(cat "$file")" 2> /dev/null || return 1; done
+  }
+  wait_for 30 none_waits || { fail "ranks outlive the script that is killed"; cat "$scratch"/waits.* | xargs kill -KILL 2> /dev/null || true; }
+fi
