@@ -30,7 +30,7 @@ struct SharedState {
   std::uint64_t messages = 0;            // that had jitter
   std::int64_t sequence = 0;             // of everything that happens within devices
   ResourceObserver* observer = nullptr;  // of every use of a resource
-  std::vector<Stream*> ended;            // Star::take_ended()
+  std::vector<Stream*> ended{};          // Star::take_ended()
   bool unlimited = false;                // the server's interface, either way
 
   [[nodiscard]] Seconds latency_of(const fleet::DeviceProfile& device) {
