@@ -1,6 +1,8 @@
 // JobQueue: a list of jobs under one mutex; each thread takes the first.
 #include "cleave/base/lookahead.hpp"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -18,7 +20,11 @@ constexpr int kMostByItself = 16;
 
 int threads_for(int wanted) {
   if (wanted > 0) return wanted;
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMostByItself);
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  // Of the GNU C library 2.36, std::thread::hardware_concurrency() counts cores that this process may not use as well.
+  const int allowed = ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+  return std::clamp(allowed, 1, kMostByItself);
 }
 
 struct JobQueue::State {
@@ -48,7 +54,7 @@ JobQueue::JobQueue(int threads) : state_(std::make_unique<State>()) {
   try {
     state_->threads.reserve(static_cast<std::size_t>(threads));
     for (int t = 0; t < threads; ++t) state_->threads.emplace_back([state = state_.get()] { state->serve(); });
-  } catch (const std::system_error&) {    // the jobs get done by fewer threads
+  } catch (const std::system_error&) {  // the jobs get done by fewer threads
   } catch (const std::bad_alloc&) {}
 }
 

@@ -2,7 +2,6 @@
 // cores. Use it where each result decides about the jobs that follow, but seldom.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -11,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <utility>
+#include <vector>
 
 namespace cleave {
 
@@ -62,12 +62,15 @@ class Lookahead {
   Lookahead& operator=(const Lookahead&) = delete;
 
   /// Returns the result of job `number`. Meanwhile the jobs after it, below `end`, for whose numbers `wanted` is true
-  /// are carried out, as many as keep all threads at work.
+  /// are carried out, as many as keep all threads at work. Numbers may rise, or be asked for again: then the job is
+  /// carried out anew.
   template <class Wanted>
   [[nodiscard]] Result take(std::size_t number, std::size_t end, const Wanted& wanted) {
+    for (auto first = results_.begin(); first != results_.end() && first->first < number; first = results_.begin())
+      passed_over_.push_back(std::move(results_.extract(first).mapped()));
     begin(number);
-    const auto ahead = std::max<std::size_t>(1, 2 * static_cast<std::size_t>(queue_.threads()));
-    for (std::size_t next = number + 1; next < end && results_.size() < ahead; ++next) {
+    const auto ahead = static_cast<std::size_t>(queue_.threads()) + 1;
+    for (std::size_t next = number + 1; next < end && queue_.threads() > 0 && results_.size() < ahead; ++next) {
       if (wanted(next)) begin(next);
     }
     std::future<Result> result = std::move(results_.extract(number).mapped());
@@ -83,7 +86,9 @@ class Lookahead {
     stop_->store(true);
     queue_.clear();
     for (auto& [number, result] : results_) result.wait();  // at once where the job was dropped
+    for (auto& result : passed_over_) result.wait();
     results_.clear();
+    passed_over_.clear();
     stop_ = std::make_shared<Stop>(false);
   }
 
@@ -99,6 +104,7 @@ class Lookahead {
   Work work_;
   std::shared_ptr<Stop> stop_;
   std::map<std::size_t, std::future<Result>> results_;
+  std::vector<std::future<Result>> passed_over_;  // of jobs that were begun, and are not asked for any more
   JobQueue queue_;
 };
 

@@ -159,18 +159,23 @@ std::int64_t StagePlanner::most_passages(const plan::StagePlan& first, const pla
 
 std::optional<Seconds> StagePlanner::rehearse(const plan::StagePlan& plan,
                                               const std::vector<fleet::DeviceProfile>& devices, Seconds limit) const {
-  return perform(plan, devices, limit, {}).time;
+  return perform(plan, devices, Limit(limit.value()), {}).time;
 }
 
 StagePlanner::Rehearsal StagePlanner::perform(const plan::StagePlan& plan,
-                                              const std::vector<fleet::DeviceProfile>& devices, Seconds limit,
+                                              const std::vector<fleet::DeviceProfile>& devices, const Limit& limit,
                                               const std::atomic<bool>& stop) const {
   SimulatedFleet fleet(devices, options_.stages.server, options_.wire);
   StageScheduler scheduler(fleet, graph_, plan, options_);
   Rehearsal rehearsal;
   try {
-    const Seconds time = scheduler.run([&] { return fleet.now() <= limit && !stop.load(); }).time;
-    if (time <= limit) rehearsal.time = time;
+    const auto may_go_on = [&] {
+      if (stop.load() || fleet.now().value() > limit.load()) return false;
+      rehearsal.before = fleet.now();
+      return true;
+    };
+    const Seconds time = scheduler.run(may_go_on).time;
+    if (time.value() <= limit.load()) rehearsal.time = time;
   } catch (const Interrupted&) {}
   const StageTally& tally = scheduler.tally();
   for (const auto* chunks : {&tally.forward, &tally.backward})
@@ -267,20 +272,24 @@ void StagePlanner::rehearse_fleets(std::span<const plan::StageFleet> fleets, boo
     if (alike >= place) std::rotate(place, alike, std::next(alike));
     always = std::min(always + 1, list.size());
   }
-  const auto least = [&] { return best ? best->plan.forecast : Seconds(std::numeric_limits<double>::infinity()); };
+  Limit least = best ? best->plan.forecast.value() : std::numeric_limits<double>::infinity();
   const auto wanted = [&](std::size_t i) {
     const double quicker = own_plans && settled(*list[i].fleet, own_plans) ? kTrustedBehind : kTrusted;
-    return i < always || list[i].plan.forecast <= least() * quicker;
+    return i < always || list[i].plan.forecast.value() <= least.load() * quicker;
   };
   Lookahead<Rehearsal> rehearsals(options_.stages.threads, [&](std::size_t i, const std::atomic<bool>& stop) {
-    return perform(list[i].plan, numbered(list[i].fleet->devices), least(), stop);
+    return perform(list[i].plan, numbered(list[i].fleet->devices), least, stop);
   });
   for (std::size_t i = 0; i < list.size() && left > 0; ++i) {
     if (!wanted(i)) continue;
     Rehearsal rehearsal = rehearsals.take(i, list.size(), wanted);
+    // Under way when another one was found to be quicker, it had gone on for too long already: what counts is where it
+    // would have been stopped.
+    if (const Seconds limit(least.load()); !rehearsal.holds_for(limit))
+      rehearsal = rehearsals.take(i, list.size(), wanted);
     left -= rehearsal.passages;
-    if (!rehearsal.time || *rehearsal.time >= least()) continue;
-    rehearsals.drop();  // the others were to be as quick as the one that was the quickest
+    if (!rehearsal.time || rehearsal.time->value() >= least.load()) continue;
+    least = rehearsal.time->value();
     best = Best{std::move(list[i].plan), list[i].fleet->devices, std::move(rehearsal)};
     best->plan.forecast = *best->rehearsal.time;
   }
@@ -292,7 +301,7 @@ void StagePlanner::exchange(plan::StagePlan& plan, const std::vector<fleet::Devi
   std::vector<DevicePair> pairs;
   Lookahead<Rehearsal> rehearsals(options_.stages.threads, [&](std::size_t i, const std::atomic<bool>& stop) {
     const plan::StagePlan other = exchanged(plan, pairs[i]);
-    return fits(other, devices) ? perform(other, devices, plan.forecast, stop) : Rehearsal{};
+    return fits(other, devices) ? perform(other, devices, Limit(plan.forecast.value()), stop) : Rehearsal{};
   });
   for (bool better = true; better;) {
     better = false;

@@ -46,13 +46,17 @@ class StagePlanner {
 
  private:
   struct Rehearsal {
-    std::optional<Seconds> time;  ///< none where it was stopped, since it took longer than `limit`
+    std::optional<Seconds> time;  ///< none where it was stopped, since it took longer than its limit
     std::int64_t passages = 0;    ///< that it took: Effort::passages
     std::vector<Usage> usage;     ///< of each device
+    Seconds before;               ///< when it was last asked whether it may go on, and might
+    /// It would have come out the same with this limit from its beginning: it had not passed it when it was stopped.
+    [[nodiscard]] bool holds_for(Seconds limit) const { return before <= limit && (!time || *time <= limit); }
   };
+  using Limit = std::atomic<double>;  ///< seconds; may be lowered while rehearsals are under way
   // Ends early, with any result, once `stop` is set.
   [[nodiscard]] Rehearsal perform(const plan::StagePlan& plan, const std::vector<fleet::DeviceProfile>& devices,
-                                  Seconds limit, const std::atomic<bool>& stop) const;
+                                  const Limit& limit, const std::atomic<bool>& stop) const;
   // Passages of a whole step in a layout.
   [[nodiscard]] std::int64_t passages(const plan::StagePlan& plan) const;
   // Passages that rehearsals of a fleet may take, if effort allows them all; `first`: the first of its candidates.

@@ -98,6 +98,21 @@ TEST(Lookahead, DropStopsWhatIsUnderWayAndWaitsForIt) {
   for (std::size_t i = 1; i < 9; ++i) EXPECT_EQ(jobs.take(i, 9), 2) << "of before the drop";
 }
 
+TEST(Lookahead, WhatIsAskedForAgainIsCarriedOutAnewAndWhatIsPassedOverIsNotWaitedFor) {
+  for (const int threads : {1, 2}) {
+    std::atomic<int> done{0};
+    Lookahead<int> jobs(threads, [&](std::size_t number, const std::atomic<bool>& stop) {
+      while (number == 1 && !stop.load()) std::this_thread::yield();  // it would never end
+      return ++done;
+    });
+    (void)jobs.take(0, 2);
+    const int first = jobs.take(2, 3);
+    EXPECT_GT(jobs.take(2, 3), first);
+    const int third = jobs.take(3, 4);
+    EXPECT_GT(third, first + 1);
+  }
+}
+
 TEST(Lookahead, AnErrorComesWithTheResultThatIsTaken) {
   for (const int threads : {1, 2}) {
     Lookahead<int> jobs(threads, [](std::size_t number, const std::atomic<bool>&) {
