@@ -87,10 +87,10 @@ class SmallerFleets {
   // `use` returns false. Requires: no size stands in the list twice.
   template <class Use>
   void each(std::vector<std::int64_t> sizes, const Use& use) {
-    std::erase_if(sizes, [&](std::int64_t size) {
-      return size < 1 || size >= std::ssize(devices_) || tried_.contains(size);
-    });
-    Lookahead<std::optional<StageFleet>> fleets(threads_, [&](std::size_t i, const auto&) { return of_size(sizes[i]); });
+    std::erase_if(sizes,
+                  [&](std::int64_t size) { return size < 1 || size >= std::ssize(devices_) || tried_.contains(size); });
+    Lookahead<std::optional<StageFleet>> fleets(threads_,
+                                                [&](std::size_t i, const auto&) { return of_size(sizes[i]); });
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       tried_.insert(sizes[i]);
       if (!use(sizes[i], fleets.take(i, sizes.size()))) return;

@@ -37,6 +37,15 @@ class StagePlanner {
     plan::StagePlan plan;
     std::optional<Seconds> time;  ///< of its rehearsal; none where its forecast was enough
   };
+  /// A simulated step that may be stopped early.
+  struct Rehearsal {
+    std::optional<Seconds> time;  ///< none where it was stopped, since it took longer than its limit
+    std::int64_t passages = 0;    ///< that it took: Effort::passages
+    std::vector<Usage> usage;     ///< of each device
+    Seconds before;               ///< when it was last asked whether it may go on, and might
+    /// It would have come out the same with this limit from its beginning.
+    [[nodiscard]] bool holds_for(Seconds limit) const { return before <= limit && (!time || *time <= limit); }
+  };
   /// None where nothing fits. A function of its arguments, the graph and the options.
   [[nodiscard]] std::optional<Found> quickest(std::vector<fleet::DeviceProfile> devices, Effort effort) const;
   /// The step's time in a layout; none where it takes longer than `limit`.
@@ -45,14 +54,6 @@ class StagePlanner {
                                                 const std::vector<fleet::DeviceProfile>& devices, Seconds limit) const;
 
  private:
-  struct Rehearsal {
-    std::optional<Seconds> time;  ///< none where it was stopped, since it took longer than its limit
-    std::int64_t passages = 0;    ///< that it took: Effort::passages
-    std::vector<Usage> usage;     ///< of each device
-    Seconds before;               ///< when it was last asked whether it may go on, and might
-    /// It would have come out the same with this limit from its beginning: it had not passed it when it was stopped.
-    [[nodiscard]] bool holds_for(Seconds limit) const { return before <= limit && (!time || *time <= limit); }
-  };
   using Limit = std::atomic<double>;  ///< seconds; may be lowered while rehearsals are under way
   // Ends early, with any result, once `stop` is set.
   [[nodiscard]] Rehearsal perform(const plan::StagePlan& plan, const std::vector<fleet::DeviceProfile>& devices,
