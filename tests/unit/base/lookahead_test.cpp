@@ -35,7 +35,7 @@ Search search_with(int threads) {
     while (counted < cost_of(number) && counted < search.least && !stop.load()) ++counted;
     return counted;
   });
-  const auto wanted = [&](std::size_t number) { return cost_of(number) < 2 * search.least || number % 3 == 0; };
+  const auto wanted = [&](std::size_t number) { return cost_of(number) / 2 < search.least || number % 3 == 0; };
   for (std::size_t i = 0; i < kJobs; ++i) {
     if (!wanted(i)) {
       ++search.left_out;
