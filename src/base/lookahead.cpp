@@ -22,7 +22,7 @@ int threads_for(int wanted) {
   if (wanted > 0) return wanted;
   cpu_set_t cores;
   CPU_ZERO(&cores);
-  // Of the GNU C library 2.36, std::thread::hardware_concurrency() counts cores that this process may not use as well.
+  // std::thread::hardware_concurrency() also counts cores that this process may not use (GNU C library 2.36).
   const int allowed = ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
   return std::clamp(allowed, 1, kMostByItself);
 }

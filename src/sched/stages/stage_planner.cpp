@@ -283,8 +283,8 @@ void StagePlanner::rehearse_fleets(std::span<const plan::StageFleet> fleets, boo
   for (std::size_t i = 0; i < list.size() && left > 0; ++i) {
     if (!wanted(i)) continue;
     Rehearsal rehearsal = rehearsals.take(i, list.size(), wanted);
-    // Under way when another one was found to be quicker, it had gone on for too long already: what counts is where it
-    // would have been stopped.
+    // It may have been under way when another one turned out quicker, and have passed the lower limit already. What
+    // counts is where that would have stopped it.
     if (const Seconds limit(least.load()); !rehearsal.holds_for(limit))
       rehearsal = rehearsals.take(i, list.size(), wanted);
     left -= rehearsal.passages;
