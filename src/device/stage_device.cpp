@@ -26,15 +26,21 @@ std::vector<UnitRange> read_slices(ByteReader& from) {
   return from.values<UnitRange>(static_cast<std::size_t>(count));
 }
 
-// Rows that came, in fp32: where they are in the message, or widened. Payloads begin on a boundary of
-// comm::kAlignment, and what is wider comes first.
+// Elements of whole rows in so many bytes.
+std::size_t elements_in(DType type, std::size_t bytes, std::int64_t columns) {
+  return bytes / static_cast<std::size_t>(row_bytes(type, columns)) * static_cast<std::size_t>(columns);
+}
+
+// Rows of `columns` elements that came, in fp32: where they are in the message, or widened. Payloads begin on a
+// boundary of comm::kAlignment, and what is wider comes first. Requires: the bytes are whole rows.
 class RowsIn {
  public:
-  RowsIn(DType wire, std::span<const std::byte> bytes)
-      : widened_(wire == DType::f32 ? 0 : bytes.size() / static_cast<std::size_t>(size_of(wire))),
+  RowsIn(DType type, std::span<const std::byte> bytes, std::int64_t columns)
+      : widened_(type == DType::f32 ? 0 : elements_in(type, bytes.size(), columns)),
         rows_(widened_.empty() ? std::span(reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float))
                                : std::span<const float>(widened_)) {
-    if (!widened_.empty()) kernels::from_wire(wire, bytes.data(), {widened_.data(), 1, std::ssize(widened_)});
+    if (!widened_.empty())
+      kernels::from_wire(type, bytes.data(), {widened_.data(), std::ssize(widened_) / columns, columns});
   }
   operator std::span<const float>() const { return rows_; }  // NOLINT(google-explicit-constructor)
 
@@ -43,25 +49,30 @@ class RowsIn {
   std::span<const float> rows_;
 };
 
-// Rows that go: written where they are in the result, or rounded to the wire type by send().
+// Rows that go, in so many bytes: written where they are in the result, or rounded to their type by send(). Requires:
+// the bytes are whole rows.
 class RowsOut {
  public:
-  RowsOut(DType wire, ByteWriter& to, std::size_t elements)
-      : wire_(wire), place_(to.rest()), own_(wire == DType::f32 ? 0 : elements) {
-    if (wire == DType::f32) {
-      rows_ = to.room<float>(elements);
+  RowsOut(DType type, ByteWriter& to, std::size_t bytes, std::int64_t columns)
+      : type_(type),
+        columns_(columns),
+        place_(to.rest()),
+        own_(type == DType::f32 ? 0 : elements_in(type, bytes, columns)) {
+    if (type == DType::f32) {
+      rows_ = to.room<float>(bytes / sizeof(float));
     } else {
       rows_ = own_;
-      to.skip(elements * static_cast<std::size_t>(size_of(wire)));
+      to.skip(bytes);
     }
   }
   [[nodiscard]] std::span<float> rows() const { return rows_; }
   void send() const {
-    if (!own_.empty()) kernels::to_wire(wire_, {own_.data(), 1, std::ssize(own_)}, place_.data());
+    if (!own_.empty()) kernels::to_wire(type_, {own_.data(), std::ssize(own_) / columns_, columns_}, place_.data());
   }
 
  private:
-  DType wire_;
+  DType type_;
+  std::int64_t columns_;
   std::span<std::byte> place_;
   std::vector<float> own_;
   std::span<float> rows_;
@@ -134,11 +145,11 @@ StageDevice::Status StageDevice::hold_in_place(std::int32_t stage, const Holding
 
 StageDevice::Status StageDevice::pass(const comm::StageTask& task, std::span<const std::byte> payload,
                                       std::span<std::byte> to, bool goes_back) {
-  if (payload.size() % element() != 0 || (!to.empty() && to.size() != payload.size())) return Status::malformed;
+  if (payload.size() % row() != 0 || (!to.empty() && to.size() != payload.size())) return Status::malformed;
   ByteWriter write(to);
-  const RowsOut y(wire(), write, to.size() / element());
-  const Status status =
-      worker_.forward({task.stage, task.sequence, task.row, task.rows}, RowsIn(wire(), payload), y.rows(), goes_back);
+  const RowsOut y(boundary(), write, to.size(), width());
+  const Status status = worker_.forward({task.stage, task.sequence, task.row, task.rows},
+                                        RowsIn(boundary(), payload, width()), y.rows(), goes_back);
   if (status == Status::ok) y.send();
   return status;
 }
@@ -147,12 +158,11 @@ StageDevice::Status StageDevice::pass(const comm::StageTask& task, std::span<con
 StageDevice::Status StageDevice::pass_head(const comm::StageTask& task, std::span<const std::byte> payload,
                                            std::span<std::byte> to, std::int32_t for_owner) {
   const auto rows = static_cast<std::size_t>(task.rows);
-  const auto width = static_cast<std::size_t>(table_.piece(table_.head()).width);
   if (rows > static_cast<std::size_t>(table_.graph().seq)) return Status::malformed;
   ByteReader from(payload);
-  const std::span<const std::byte> x = from.bytes(rows * width * element());
+  const std::span<const std::byte> x = from.bytes(rows * row());
   const auto targets = from.rest<std::int32_t>();
-  const std::size_t known = rows * (2 * sizeof(double) + width * element() + sizeof(float));
+  const std::size_t known = rows * (2 * sizeof(double) + row() + sizeof(float));
   if (!from.ok() || (!to.empty() && (to.size() < known || (to.size() - known) % sizeof(float) != 0)))
     return Status::malformed;
   const std::size_t returned = to.empty() ? 0 : rows;
@@ -160,9 +170,9 @@ StageDevice::Status StageDevice::pass_head(const comm::StageTask& task, std::spa
   std::vector<double> sum(returned), loss(returned);
   std::vector<float> top(returned), norms(to.empty() ? 0 : (to.size() - known) / sizeof(float));
   write.skip(2 * returned * sizeof(double));
-  const RowsOut dx(wire(), write, returned * width);
-  const Status status = worker_.head({task.stage, task.sequence, task.row, task.rows}, RowsIn(wire(), x), targets,
-                                     {dx.rows(), top, sum, loss, norms}, for_owner);
+  const RowsOut dx(boundary(), write, returned * row(), width());
+  const Status status = worker_.head({task.stage, task.sequence, task.row, task.rows}, RowsIn(boundary(), x, width()),
+                                     targets, {dx.rows(), top, sum, loss, norms}, for_owner);
   if (status != Status::ok) return status;
   ByteWriter first(to);
   for (const auto* values : {&sum, &loss}) first.put(std::span<const double>(*values));
@@ -176,17 +186,16 @@ StageDevice::Status StageDevice::pass_head(const comm::StageTask& task, std::spa
 StageDevice::Status StageDevice::pass_part(const comm::StageTask& task, std::span<const std::byte> payload,
                                            std::span<std::byte> to) {
   const auto rows = static_cast<std::size_t>(task.rows);
-  const auto width = static_cast<std::size_t>(table_.piece(table_.head()).width);
   if (rows > static_cast<std::size_t>(table_.graph().seq) || to.size() % sizeof(float) != 0) return Status::malformed;
   ByteReader from(payload);
-  const std::span<const std::byte> x = from.bytes(rows * width * element());
+  const std::span<const std::byte> x = from.bytes(rows * row());
   const auto targets = from.rest<std::int32_t>();
   if (!from.ok()) return Status::malformed;
   const std::size_t all = to.size() / sizeof(float), sums = all < rows ? 0 : (all - rows) / 2;
   if (to.size() != (to.empty() ? 0 : 2 * sums + rows) * sizeof(float)) return Status::malformed;
   ByteWriter write(to);
   const std::span<float> tops = write.room<float>(sums), of_blocks = write.room<float>(sums);
-  return worker_.part({task.stage, task.sequence, task.row, task.rows}, RowsIn(wire(), x), targets,
+  return worker_.part({task.stage, task.sequence, task.row, task.rows}, RowsIn(boundary(), x, width()), targets,
                       {tops, of_blocks, write.room<float>(to.empty() ? 0 : rows)});
 }
 
@@ -208,13 +217,12 @@ StageDevice::Status StageDevice::go_back(const comm::StageTask& task, std::span<
                                          std::span<std::byte> to) {
   const std::size_t with_norms = task.row == 0 ? static_cast<std::size_t>(worker_.norms_of(task.stage)) : 0;
   const std::size_t of_norms = std::min(to.size(), with_norms * sizeof(float)), of_dx = to.size() - of_norms;
-  if (payload.size() % element() != 0 || of_norms % sizeof(float) != 0 || of_dx % element() != 0)
-    return Status::malformed;
+  if (payload.size() % row() != 0 || of_norms % sizeof(float) != 0 || of_dx % row() != 0) return Status::malformed;
   ByteWriter write(to);
-  const RowsOut dx(wire(), write, of_dx / element());
+  const RowsOut dx(boundary(), write, of_dx, width());
   std::vector<float> norms(of_norms / sizeof(float));
-  const Status status = worker_.backward({task.stage, task.sequence, task.row, task.rows}, RowsIn(wire(), payload),
-                                         dx.rows(), norms, task.owner);
+  const Status status = worker_.backward({task.stage, task.sequence, task.row, task.rows},
+                                         RowsIn(boundary(), payload, width()), dx.rows(), norms, task.owner);
   if (status != Status::ok) return status;
   dx.send();
   write.put(std::span<const float>(norms));
@@ -227,8 +235,9 @@ StageDevice::Status StageDevice::make_again(const comm::StageTask& task, std::sp
                                             std::span<std::byte> to) {
   const bool back = task.errand == StageErrand::witness_backward, part = worker_.is_part(task.stage),
              head = worker_.is_head(task.stage);
-  const std::int64_t seq = table_.graph().seq, chunk = task.row, width = table_.piece(0).width;
-  const auto row_bytes = static_cast<std::size_t>(width) * element(), all = static_cast<std::size_t>(seq);
+  const std::int64_t seq = table_.graph().seq, chunk = task.row;
+  const std::size_t row_bytes = row();
+  const auto all = static_cast<std::size_t>(seq);
   // Matrices of the payload, one after another: bytes a row, and whether chunks are sent theirs.
   struct Operand {
     std::size_t bytes;
@@ -252,8 +261,9 @@ StageDevice::Status StageDevice::make_again(const comm::StageTask& task, std::sp
   const std::size_t of_norms = static_cast<std::size_t>(worker_.norms_of(task.stage)) * sizeof(float);
   if (back) {
     const std::size_t before = part ? sum.bytes : 0;
-    const Status status = worker_.remake(task.stage, kMadeAgain + task.sequence,
-                                         RowsIn(wire(), payload.subspan(all * before, all * row_bytes)), kForNoOwner);
+    const Status status =
+        worker_.remake(task.stage, kMadeAgain + task.sequence,
+                       RowsIn(boundary(), payload.subspan(all * before, all * row_bytes), width()), kForNoOwner);
     if (status != Status::ok) return status;
   }
   const std::int64_t answers = (seq + chunk - 1) / chunk;
@@ -305,7 +315,6 @@ StageDevice::Status StageDevice::add(const comm::StageTask& task, std::span<cons
   if (of_others > 0) others = ByteReader(payload.last(of_others)).rest<std::int32_t>();
   payload = payload.first(payload.size() - of_others);
   const auto seq = static_cast<std::size_t>(table_.graph().seq);
-  const auto width = static_cast<std::size_t>(table_.piece(table_.head()).width);
   ByteReader from(payload);
   std::vector<double> sum;
   std::vector<float> top;
@@ -314,16 +323,16 @@ StageDevice::Status StageDevice::add(const comm::StageTask& task, std::span<cons
   const bool of_head = worker_.owns_of_head(task.owner) ||
                        std::ranges::any_of(others, [&](std::int32_t owner) { return worker_.owns_of_head(owner); });
   if (!of_head) {
-    x = from.bytes(seq * width * element());
-    dy = from.bytes(seq * width * element());
+    x = from.bytes(seq * row());
+    dy = from.bytes(seq * row());
   } else {
     sum = from.values<double>(seq);
-    x = from.bytes(seq * width * element());
+    x = from.bytes(seq * row());
     top = from.values<float>(seq);
     targets = from.values<std::int32_t>(seq);
   }
   if (!from.done()) return Status::malformed;
-  const RowsIn of_x(wire(), x), of_dy(wire(), dy);
+  const RowsIn of_x(boundary(), x, width()), of_dy(boundary(), dy, width());
   const pieces::StageWorker::Operands operands{.x = of_x, .dy = of_dy, .top = top, .sum = sum, .targets = targets};
   if (others.empty()) return worker_.add(task.owner, task.sequence, &operands, away);
   others.push_back(task.owner);
@@ -358,7 +367,8 @@ StageDevice::Status StageDevice::send_sums(const comm::StageTask& task, std::spa
   const std::span<std::byte> to = result.outputs[0];
   if (to.size() % element() != 0) return Status::malformed;
   ByteWriter write(to);
-  const RowsOut gradient(wire(), write, to.size() / element());
+  const auto elements = static_cast<std::int64_t>(to.size() / element());
+  const RowsOut gradient(wire(), write, to.size(), std::max<std::int64_t>(1, elements));
   const Status status = worker_.gradient(task.owner, slices, gradient.rows());
   if (status == Status::ok) gradient.send();
   return status;
@@ -379,8 +389,8 @@ StageDevice::Status StageDevice::carry_out(const comm::StageTask& task, std::spa
       return head ? pass_head(task, payload, to, task.owner) : pass(task, payload, to, true);
     }
     case StageErrand::remake: {
-      if (payload.size() % element() != 0 || !to.empty()) return Status::malformed;
-      return worker_.remake(task.stage, task.sequence, RowsIn(wire(), payload), task.owner);
+      if (payload.size() % row() != 0 || !to.empty()) return Status::malformed;
+      return worker_.remake(task.stage, task.sequence, RowsIn(boundary(), payload, width()), task.owner);
     }
     case StageErrand::backward:
       return worker_.is_part(task.stage) ? part_back(task, payload, to) : go_back(task, payload, to);

@@ -70,6 +70,10 @@ class StageDevice {
   // Rows of boundaries and of gradients, in the wire type on their way.
   [[nodiscard]] DType wire() const { return table_.graph().wire; }
   [[nodiscard]] std::size_t element() const { return static_cast<std::size_t>(size_of(wire())); }
+  // Of a row of the residual stream, or of its gradient.
+  [[nodiscard]] DType boundary() const { return table_.graph().boundary; }
+  [[nodiscard]] std::int64_t width() const { return table_.piece(table_.head()).width; }
+  [[nodiscard]] std::size_t row() const { return static_cast<std::size_t>(row_bytes(boundary(), width())); }
 
   pieces::PieceTable& table_;
   pieces::StageWorker worker_;

@@ -7,6 +7,8 @@
 #include <cstring>
 
 #include "cleave/base/error.hpp"
+#include "cleave/kernels/product_check.hpp"
+#include "mxint8.hpp"
 #include "versions.hpp"
 
 namespace cleave::kernels {
@@ -98,21 +100,43 @@ void widen(DType type, const std::uint16_t* from, std::int64_t from_ld, Rows to)
 
 void round_to(DType type, Rows x) {
   if (type == DType::f32) return;
+  if (type == DType::mxint8) {
+    for (std::int64_t i = 0; i < x.rows; ++i) mxint8::round_row(x.row(i), x.cols);
+    return;
+  }
   check_narrow(type);
   const auto convert = type == DType::bf16 ? round_bf16 : round_f16;
   for (std::int64_t i = 0; i < x.rows; ++i) convert(x.row(i), x.cols);
 }
 
 void to_wire(DType type, ConstRows from, std::byte* to) {
+  if (type == DType::mxint8) {
+    for (std::int64_t i = 0; i < from.rows; ++i, to += row_bytes(type, from.cols))
+      mxint8::encode_row(from.row(i), from.cols, to);
+    return;
+  }
   if (type != DType::f32) return narrow(type, from, reinterpret_cast<std::uint16_t*>(to), from.cols);
   const auto bytes = static_cast<std::size_t>(from.cols) * sizeof(float);
   for (std::int64_t i = 0; i < from.rows; ++i, to += bytes) std::memcpy(to, from.row(i), bytes);
 }
 
 void from_wire(DType type, const std::byte* from, Rows to) {
+  if (type == DType::mxint8) {
+    for (std::int64_t i = 0; i < to.rows; ++i, from += row_bytes(type, to.cols))
+      mxint8::decode_row(from, to.cols, to.row(i));
+    return;
+  }
   if (type != DType::f32) return widen(type, reinterpret_cast<const std::uint16_t*>(from), to.cols, to);
   const auto bytes = static_cast<std::size_t>(to.cols) * sizeof(float);
   for (std::int64_t i = 0; i < to.rows; ++i, from += bytes) std::memcpy(to.row(i), from, bytes);
+}
+
+bool all_finite(DType type, const std::byte* from, std::int64_t rows, std::int64_t columns) {
+  if (type != DType::mxint8) return all_representable(type, from, rows * columns);
+  for (std::int64_t i = 0; i < rows; ++i, from += row_bytes(type, columns)) {
+    if (!mxint8::is_well_formed(from, columns)) return false;
+  }
+  return true;
 }
 
 }  // namespace cleave::kernels

@@ -19,6 +19,7 @@ GraphBuilder::GraphBuilder(const ModelConfig& config, const StepOptions& options
   graph_.batch = options.batch;
   graph_.seq = config.seq_len;
   graph_.wire = options.wire;
+  graph_.boundary = options.boundary.value_or(options.wire);
   graph_.loss_bits = loss_bits(options.wire, rows_);
   graph_.tensors = parameters_of(config);
   for (const TensorSpec& spec : graph_.tensors) {
@@ -117,7 +118,7 @@ TensorView GraphBuilder::gradient_target(Value x, const Label& label) {
 }
 
 Value GraphBuilder::in_residual_stream(Value x) {
-  nodes_[x.node].residual = graph_.wire != DType::f32;
+  nodes_[x.node].residual = graph_.boundary != DType::f32;
   if (nodes_[x.node].residual) round_last_write(nodes_[x.node].view.tensor);
   return x;
 }

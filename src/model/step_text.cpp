@@ -33,6 +33,7 @@ void for_fields(Step& step, Visit visit) {
   visit("rope_theta", c.rope_theta);
   visit("batch", step.batch);
   visit("wire", step.wire);
+  visit("boundary", step.boundary);
 }
 
 // The value of the next line, if it has this name.
@@ -62,6 +63,11 @@ bool read(std::string_view value, DType& field) {
   }
   return false;
 }
+// Of boundaries: "wire", or a type that no operand has.
+bool read(std::string_view value, std::optional<DType>& field) {
+  field = value == name_of(DType::mxint8) ? std::optional(DType::mxint8) : std::nullopt;
+  return field || value == "wire";
+}
 template <class Number>
 bool read(std::string_view value, Number& field) {
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), field);
@@ -76,6 +82,8 @@ std::string to_text(const StepText& step) {
   for_fields(step, [&](std::string_view name, const auto& field) {
     if constexpr (std::is_same_v<decltype(field), const DType&>) {
       put(name, name_of(field));
+    } else if constexpr (std::is_same_v<decltype(field), const std::optional<DType>&>) {
+      put(name, field ? name_of(*field) : "wire");
     } else {
       put(name, field);
     }
@@ -107,7 +115,8 @@ StepOptions options_of_stages(const StepText& step, bool clip) {
           .freeze = step.freeze,
           .loss_rows = step.batch * step.config.seq_len,
           .row_groups = 1,
-          .wire = step.wire};
+          .wire = step.wire,
+          .boundary = step.boundary};
 }
 
 StepGraph graph_of_stages(const StepText& step) { return build_step(step.config, options_of_stages(step, true)); }

@@ -387,7 +387,7 @@ void ChunkRun::run(const Instruction& instruction, SequenceState& state, std::sp
   }
   if (!op.rounded) return;
   for (const Columns& run : instruction.columns[0].runs())
-    kernels::round_to(wire_, rows_of(op.out[0].tensor).columns(run.begin, run.end));
+    kernels::round_to(program_.graph().boundary, rows_of(op.out[0].tensor).columns(run.begin, run.end));
 }
 
 }  // namespace cleave::pieces

@@ -124,6 +124,10 @@ std::vector<Instruction> Program::needed(std::span<const Operation* const> opera
   std::vector<Instruction> list;
   for (std::size_t i = operations.size(); i-- > 0;) {
     const Operation& op = *operations[i];
+    if (op.rounded && graph_->boundary == DType::mxint8) {  // of whole blocks
+      const ColumnSet blocks = part_of(wanted, op.out[0]).groups(kMxBlock, kMxBlock);
+      want_part(wanted, op.out[0], blocks.within({0, op.out[0].cols}, 0));
+    }
     Instruction instruction{&op, {}};
     bool any = false;
     for (const TensorView& out : op.out) {

@@ -15,7 +15,8 @@ model::StepOptions graph_options(const StepSpec& spec, std::int64_t row_groups) 
           .freeze = spec.freeze,
           .loss_rows = 0,
           .row_groups = row_groups,
-          .wire = spec.wire};
+          .wire = spec.wire,
+          .boundary = spec.boundary};
 }
 
 model::StepGraph training_graph(const StepSpec& spec) {

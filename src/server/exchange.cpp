@@ -124,7 +124,7 @@ void Exchange::greet(const sched::StepSpec& spec, const FleetTerms& terms) {
                           .patience = terms.orphan_patience,
                           .devices = {},
                           .step = spec.layout.layout == sched::Layout::stages
-                                      ? model::to_text({spec.model, spec.batch, spec.freeze, spec.wire})
+                                      ? model::to_text({spec.model, spec.batch, spec.freeze, spec.wire, spec.boundary})
                                       : std::string()};
     for (const DeviceId id : hosted) {
       const fleet::DeviceProfile& d = spec.devices[static_cast<std::size_t>(id.value)];

@@ -263,7 +263,8 @@ constexpr std::int64_t kSequencesAtHead = 4;  // whose dX is not put together ye
 // beside what the lowest stage reads and returns; gradients of all parameters, and the sums of those that several
 // owners have parts of. In fp32 such sums stay in their messages until all are there, unless verification wants them.
 MemoryForecast forecast_stages(const TrainerOptions& options, const DeviceRanks& ranks) {
-  const model::StepGraph graph = model::graph_of_stages({options.model, options.batch, options.freeze, options.wire});
+  const model::StepGraph graph =
+      model::graph_of_stages({options.model, options.batch, options.freeze, options.wire, options.boundary});
   MemoryForecast memory = forecast_tensors(options, graph);
   const sched::StageSchedulerOptions how = sched::stage_scheduler_options(options);
   const plan::StageWork whole = plan::stage_work_of(graph, options.wire);
@@ -281,15 +282,14 @@ MemoryForecast forecast_stages(const TrainerOptions& options, const DeviceRanks&
     const std::int64_t totals = verified || options.wire != DType::f32 ? 1 : 0, kept = verified ? plan.groups[s] : 0;
     sums += (totals + kept) * static_cast<std::int64_t>(cost.gradient_elements()) * size_of(DType::i64);
   }
-  const std::int64_t boundary = graph.batch * graph.seq * options.model.d_model;
-  const std::int64_t between = (std::ssize(plan.stages) - plan.head_parts) * size_of(options.wire),
-                     lowest = size_of(DType::f32);
+  const std::int64_t tokens = graph.batch * graph.seq, width = options.model.d_model;
+  const std::int64_t between = (std::ssize(plan.stages) - plan.head_parts) * row_bytes(work.boundary, width),
+                     lowest = row_bytes(DType::f32, width);
   // An evaluation is in tiles; the boundaries of the step before it stay.
-  const Bytes of_step = Bytes(2 * boundary * lowest) + fleet.tensors().tensors();
-  memory.activations = Bytes(2 * boundary * between) + std::max(of_step, evaluation_tensors(options));
+  const Bytes of_step = Bytes(2 * tokens * lowest) + fleet.tensors().tensors();
+  memory.activations = Bytes(2 * tokens * between) + std::max(of_step, evaluation_tensors(options));
   // A head in parts: maxima and sums of vocabulary blocks, and shares of dX of sequences that wait for other parts.
   if (plan.head_parts > 1) {
-    const std::int64_t tokens = graph.batch * graph.seq;
     sums += tokens * (2 * vocabulary_blocks(options.model.vocab_size) + 1) * size_of(DType::f32);
     sums += (verified ? graph.batch : std::min<std::int64_t>(graph.batch, kSequencesAtHead)) * plan.head_parts *
             graph.seq * options.model.d_model * size_of(partial_sum_type(options.wire));

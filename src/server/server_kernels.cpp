@@ -139,7 +139,7 @@ void ServerKernels::run(const Operation& op) {
 
 void ServerKernels::round_rows(const kernels::Rows& rows) {
   work_.parallel().for_chunks(rows.rows, rows_of_band(rows.cols), [&](std::int64_t begin, std::int64_t end) {
-    kernels::round_to(work_.wire(), rows.band(begin, end));
+    kernels::round_to(work_.graph().boundary, rows.band(begin, end));
   });
 }
 

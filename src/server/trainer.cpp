@@ -110,7 +110,8 @@ struct Trainer::Impl {
     step.batch = batch;
     step.loss_rows = loss_rows;
     if (kind == model::StepKind::train && in_stages())
-      step = model::options_of_stages({options.model, batch, options.freeze, options.wire}, options.clip);
+      step = model::options_of_stages({options.model, batch, options.freeze, options.wire, options.boundary},
+                                      options.clip);
     return graphs.emplace(std::pair(kind, batch), model::build_step(options.model, step)).first->second;
   }
 

@@ -10,15 +10,18 @@ cat "$scratch/out"
 
 expect_code 0 "reference runs in stages" cleave_on "$1" check "$TOP"/tests/golden/*.h5 plan.layout=stages verify.mode=off
 
-# 16-bit operands cannot meet fp32's limits. They have limits of their own, about twice what was found (tests/golden/README.md),
-# and end with the same parameters in either layout.
-for wire in fp16 bf16; do
+# 16-bit operands cannot meet fp32's limits, nor can 8 bits between stages. They have limits of their own, about twice what was
+# found (tests/golden/README.md), and end with the same parameters in either layout.
+for type in fp16 bf16 mxint8; do
+  keys=plan.wire=$type
+  [ $type = mxint8 ] && keys="plan.wire=fp16 plan.boundary=mxint8"
   for layout in tiles stages; do
-    expect_code 3 "reference runs in $wire, $layout" cleave_on "$1" check "$TOP"/tests/golden/*.h5 plan.wire=$wire \
-      plan.layout=$layout verify.mode=off --json "$scratch/$wire-$layout.json"
+    # shellcheck disable=SC2086  # keys
+    expect_code 3 "reference runs in $type, $layout" cleave_on "$1" check "$TOP"/tests/golden/*.h5 $keys \
+      plan.layout=$layout verify.mode=off --json "$scratch/$type-$layout.json"
   done
-  python3 "$TOP/tests/e2e/golden_16_bits.py" $wire "$scratch/$wire-tiles.json" "$scratch/$wire-stages.json" ||
-    fail "reference runs in $wire"
+  python3 "$TOP/tests/e2e/golden_narrow.py" $type "$scratch/$type-tiles.json" "$scratch/$type-stages.json" ||
+    fail "reference runs in $type"
 done
 
 # Nothing of a device that is found out stays, not in the logits either.

@@ -164,7 +164,7 @@ TEST(ChangedAnswers, NoMoreRowsArePromotedThanThereAre) {
 
 // Also where nothing is verified (docs/security.md, "The wire").
 TEST(ChangedAnswers, PartialSumsBeyondWhatAnHonestOneCanBeAreRefused) {
-  for (const DType wire : kSomeWires) {
+  for (const Wire& wire : kSomeWires) {
     const Change huge_sums{.numbers = [](const comm::Header&, std::span<std::byte> bytes, bool partial) {
       if (!partial) return false;
       std::memset(bytes.data(), 0, sizeof(std::int64_t));

@@ -24,7 +24,7 @@ inline Setting with_vocabulary() {
 }
 
 inline model::StepGraph graph_of(const Setting& s) {
-  return model::graph_of_stages({s.model, s.batch, s.freeze, s.wire});
+  return model::graph_of_stages({s.model, s.batch, s.freeze, s.wire, s.wire.boundary});
 }
 
 inline std::optional<plan::StagePlan> plan_of(const Setting& s) {

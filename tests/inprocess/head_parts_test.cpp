@@ -16,7 +16,7 @@ constexpr int kRanks[] = {1, 3};
 #endif
 
 TEST(HeadParts, TheSameBitsAsTiles) {
-  for (const DType wire : kSomeWires) {
+  for (const Wire& wire : kSomeWires) {
     Setting plain = with_vocabulary();
     plain.wire = wire;
     const Outcome wanted = train(plain);
@@ -58,7 +58,7 @@ TEST(HeadParts, AllFamiliesClocksAndFrozenTensors) {
 }
 
 TEST(HeadParts, TakeTheTimeOfTheSimulatorAndTheBytesThatAreCharged) {
-  for (const DType wire : kSomeWires) {
+  for (const Wire& wire : kSomeWires) {
     Setting plain = with_vocabulary();
     plain.wire = wire;
     plain.model.d_model = 64;
@@ -81,7 +81,7 @@ TEST(HeadParts, TakeTheTimeOfTheSimulatorAndTheBytesThatAreCharged) {
 TEST(HeadParts, HonestDevicesPassEveryCheck) {
   using server::VerifyMode;
   for (const VerifyMode mode : {VerifyMode::audit, VerifyMode::quorum}) {
-    for (const DType wire : kSomeWires) {
+    for (const Wire& wire : kSomeWires) {
       Setting plain = with_vocabulary();
       plain.wire = wire;
       const std::uint64_t wanted = train(plain).hash;

@@ -39,7 +39,7 @@ bool nobody_refuses(Setting s, std::int64_t memory, std::uint64_t wanted) {
 TEST(MemoryCaps, OfEveryLayout) {
   int layouts = 0;
   for (const std::string family : {"gpt2", "opt", "llama"}) {
-    for (const DType wire : kWires) {
+    for (const Wire& wire : kWires) {
       Setting plain = with_wire(deep_setting(), wire);
       plain.model.family = family;
       const std::uint64_t wanted = train(plain).hash;
@@ -57,7 +57,7 @@ TEST(MemoryCaps, OfEveryLayout) {
 
 // What lost devices had goes to others, which have no more memory for it than before.
 TEST(MemoryCaps, AfterLosses) {
-  for (const DType wire : kWires) {
+  for (const Wire& wire : kWires) {
     const Setting plain = with_wire(deep_setting(), wire);
     const std::uint64_t wanted = train(plain).hash;
     for (double memory = 4e4; memory < 4e6; memory *= kLossMemoryStep) {

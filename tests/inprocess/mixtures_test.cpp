@@ -61,7 +61,7 @@ Tiled tiled(const Setting& s) {
 
 TEST(Mixtures, TheSameBitsAsTiles) {
   for (const std::string family : {"gpt2", "opt", "llama"}) {
-    for (const DType wire : kWires) {
+    for (const Wire& wire : kWires) {
       for (const bool wide : {false, true}) {
         Setting plain = with_wire(deep_setting(), wire);
         plain.model.family = family;
@@ -97,7 +97,7 @@ TEST(Mixtures, FrozenTensorsEvaluationsAndClocks) {
 }
 
 TEST(Mixtures, DevicesThatComeAndGoLeaveNoTrace) {
-  for (const DType wire : kWires) {
+  for (const Wire& wire : kWires) {
     const Setting plain = with_wire(deep_setting(), wire);
     const std::uint64_t wanted = train(plain).hash;
     SCOPED_TRACE(name_of(wire));

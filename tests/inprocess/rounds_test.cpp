@@ -24,7 +24,7 @@ std::int64_t rounds_of(const Setting& s) { return plan_of(s)->rounds(); }
 TEST(Rounds, TheSameBitsAsTiles) {
   std::int64_t most = 0;
   for (const std::string family : {"gpt2", "opt", "llama"}) {
-    for (const DType wire : kSomeWires) {
+    for (const Wire& wire : kSomeWires) {
       Setting plain = with_wire(deep_setting(), wire);
       plain.model.family = family;
       const std::uint64_t wanted = train(plain).hash;
@@ -51,7 +51,7 @@ TEST(Rounds, FrozenTensorsEvaluationsAndClocks) {
 }
 
 TEST(Rounds, DevicesThatComeAndGoLeaveNoTrace) {
-  for (const DType wire : kSomeWires) {
+  for (const Wire& wire : kSomeWires) {
     const Setting plain = with_wire(deep_setting(), wire);
     const std::uint64_t wanted = train(plain).hash;
     SCOPED_TRACE(name_of(wire));

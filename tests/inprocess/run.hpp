@@ -26,6 +26,19 @@
 
 namespace cleave::testing_run {
 
+/// The types in which values travel.
+struct Wire {
+  DType type = DType::f32;
+  std::optional<DType> boundary{};         ///< of rows between stages; none: the same
+  operator DType() const { return type; }  // NOLINT(google-explicit-constructor)
+  Wire(DType of, std::optional<DType> between = {})
+      : type(of), boundary(between) {}  // NOLINT(google-explicit-constructor)
+};
+inline std::string name_of(const Wire& wire) {
+  return std::string(cleave::name_of(wire.type)) +
+         (wire.boundary ? "_and_" + std::string(cleave::name_of(*wire.boundary)) : "");
+}
+
 /// Everything that may differ between two runs that must end alike, and what may not.
 struct Setting {
   model::ModelConfig model{.family = "gpt2",
@@ -43,7 +56,7 @@ struct Setting {
   std::vector<fleet::DeviceProfile> devices;
   plan::Partition partition = plan::Partition::automatic;
   server::ClockMode clock = server::ClockMode::virtual_time;
-  DType wire = DType::f32;
+  Wire wire = DType::f32;
   int threads = 1;
   server::Verification verification{.mode = server::VerifyMode::off};
   fleet::ChurnTrace churn;
@@ -80,15 +93,16 @@ inline Setting small_setting() {
   return s;
 }
 
-inline constexpr DType kWires[] = {DType::f32, DType::bf16, DType::f16};
-/// Of tests that take long: all, but under the address sanitizer, which is several times as slow and for memory alone.
+inline const Wire kWires[] = {DType::f32, DType::bf16, DType::f16};
+/// Of tests that take long: also with 8 bits between stages; under the address sanitizer, which is several times as
+/// slow and for memory alone, with these only.
 #ifdef __SANITIZE_ADDRESS__
-inline constexpr DType kSomeWires[] = {DType::f16};
+inline const Wire kSomeWires[] = {{DType::f16, DType::mxint8}};
 #else
-inline constexpr auto& kSomeWires = kWires;
+inline const Wire kSomeWires[] = {DType::f32, DType::bf16, DType::f16, {DType::f16, DType::mxint8}};
 #endif
 
-inline Setting with_wire(Setting setting, DType wire) {
+inline Setting with_wire(Setting setting, const Wire& wire) {
   setting.wire = wire;
   return setting;
 }
@@ -186,6 +200,7 @@ inline server::TrainerOptions options_of(const Setting& s) {
   options.batch = s.batch;
   options.freeze = s.freeze;
   options.wire = s.wire;
+  options.boundary = s.wire.boundary;
   options.train = {.steps = s.steps,
                    .lr = 1e-2,
                    .min_lr = 1e-3,
@@ -307,7 +322,7 @@ inline Outcome train(const Setting& s) {
 /// What simulate says of the same run in stages, churn included.
 inline Outcome simulate(const Setting& s) {
   const server::TrainerOptions options = options_of(s);
-  const model::StepGraph graph = model::graph_of_stages({s.model, s.batch, s.freeze, s.wire});
+  const model::StepGraph graph = model::graph_of_stages({s.model, s.batch, s.freeze, s.wire, s.wire.boundary});
   sched::SimulatedFleet fleet(options.devices, options.server(), options.wire, s.churn);
   sched::StageScheduler scheduler(fleet, graph, sched::stage_scheduler_options(options));
   Outcome simulated;

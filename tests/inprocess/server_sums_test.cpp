@@ -31,7 +31,7 @@ void expect_same_bits_of_server_sums(Setting s, std::uint64_t wanted) {
   EXPECT_GT(by_server, kMoments / 3) << "the server summed nothing";
 }
 
-class ServerSums : public ::testing::TestWithParam<DType> {};
+class ServerSums : public ::testing::TestWithParam<Wire> {};
 
 TEST_P(ServerSums, OfLayersTheSameBits) {
   for (const char* family : {"gpt2", "llama"}) {

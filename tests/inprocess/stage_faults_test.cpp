@@ -17,7 +17,7 @@ using testing_support::all_or_few;
 constexpr std::uint64_t kSchedules = all_or_few(200, 20), kSchedulesOf16Bits = all_or_few(60, 10);
 
 TEST(StageFaults, DevicesThatComeAndGoLeaveNoTrace) {
-  for (const DType wire : kWires) {
+  for (const Wire& wire : kWires) {
     Setting plain = with_wire(small_setting(), wire);
     plain.model.n_layer = 2;
     const std::uint64_t wanted = train(plain).hash;
@@ -77,7 +77,7 @@ TEST(StageFaults, FleetsThatShrinkBelowTheirPlanLeaveNoTrace) {
   const std::uint64_t wanted = train(plain).hash;
   Setting s = in_stages(plain, alike_devices(8), 3);
   s.rounds = false;
-  const model::StepGraph graph = model::graph_of_stages({s.model, s.batch, {}, s.wire});
+  const model::StepGraph graph = model::graph_of_stages({s.model, s.batch, {}, s.wire, s.wire.boundary});
   const auto fits = [&](std::int64_t memory, std::size_t count) {
     set_memory(s, memory);
     return plan::find_stages(plan::stage_work_of(graph, s.wire), std::span(s.devices).first(count),
@@ -106,7 +106,7 @@ TEST(StageFaults, FleetsThatShrinkBelowTheirPlanLeaveNoTrace) {
 // Devices that do far less than they declare: others do what they had, and what they still answer is dropped.
 TEST(StageFaults, DevicesThatTurnOutSlowLeaveNoTrace) {
   std::int64_t late = 0;
-  for (const DType wire : kWires) {
+  for (const Wire& wire : kWires) {
     Setting plain = with_wire(small_setting(), wire);
     plain.model.n_layer = 2;
     plain.batch = 6;
@@ -156,7 +156,7 @@ TEST(StageFaults, TheSameBitsInAnyLayoutThatIsRehearsed) {
   plain.model.seq_len = plain.model.max_pos = 130;
   plain.batch = 9;
   std::int64_t in_pipelines = 0, lost = 0;
-  for (const DType wire : kWires) {
+  for (const Wire& wire : kWires) {
     plain.wire = wire;
     const std::uint64_t wanted = train(plain).hash;
     Setting s = in_stages(plain, unlike_devices(10), 3);

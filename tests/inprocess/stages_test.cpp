@@ -17,7 +17,7 @@ namespace {
 using testing_support::all_or_few;
 
 TEST(Stages, TheSameBitsAsTilesForAnyDevicesAndRanks) {
-  for (const DType wire : kSomeWires) {
+  for (const Wire& wire : kSomeWires) {
     const Setting plain = with_wire(small_setting(), wire);
     const Outcome wanted = train(plain);
     for (const auto& [devices, ranks] : std::vector<std::pair<std::int64_t, int>>{{2, 1}, {3, 2}, {5, 5}, {9, 3}}) {
@@ -43,7 +43,7 @@ TEST(Stages, AllFamiliesAndOddShapes) {
     s.model.tie_embeddings = family != "opt";
     s.batch = 3;
     SCOPED_TRACE(family);
-    for (const DType wire : kSomeWires) {
+    for (const Wire& wire : kSomeWires) {
       s.wire = wire;
       s.chunk_tokens = 0;
       const std::uint64_t wanted = train(s).hash;
@@ -58,7 +58,7 @@ TEST(Stages, AllFamiliesAndOddShapes) {
 // Whatever latencies are drawn: a device's answers come in the order in which it sent them, and nobody honest is
 // accused.
 TEST(Stages, JitterLeavesNoTrace) {
-  for (const DType wire : kSomeWires) {
+  for (const Wire& wire : kSomeWires) {
     Setting plain = with_wire(small_setting(), wire);
     plain.model.n_layer = 2;
     plain.model.seq_len = plain.model.max_pos = 390;  // four chunks
@@ -87,7 +87,7 @@ TEST(Stages, AQuickStageAboveASlowOne) {
   plain.chunk_tokens = 128;
   constexpr std::int64_t kSlow = all_or_few(4, 1);
   std::int64_t several = 0;
-  for (const DType wire : kSomeWires) {
+  for (const Wire& wire : kSomeWires) {
     plain.wire = wire;
     const std::uint64_t wanted = train(plain).hash;
     for (const double factor : {3.0, 20.0}) {
@@ -96,7 +96,8 @@ TEST(Stages, AQuickStageAboveASlowOne) {
         fleet::DeviceProfile& device = s.devices[static_cast<std::size_t>(slow)];
         device.uplink = device.uplink / factor;
         device.compute = device.compute / factor;
-        const plan::StageWork work = plan::stage_work_of(model::graph_of_stages({s.model, s.batch, {}, wire}), wire);
+        const plan::StageWork work =
+            plan::stage_work_of(model::graph_of_stages({s.model, s.batch, {}, wire, wire.boundary}), wire);
         for (const plan::StagePlan& layout :
              plan::stage_candidates(work, s.devices, sched::stage_scheduler_options(options_of(s)).stages, 6)) {
           if (layout.stages.size() < 3) continue;
@@ -119,10 +120,11 @@ TEST(Stages, ForcedCuts) {
   Setting s = small_setting();
   s.model.n_layer = 2;
   s.model.d_ff = 96;
-  for (const DType wire : kSomeWires) {
+  for (const Wire& wire : kSomeWires) {
     s.wire = wire;
     const std::uint64_t wanted = train(s).hash;
-    const plan::StageWork work = plan::stage_work_of(model::graph_of_stages({s.model, s.batch, {}, wire}), wire);
+    const plan::StageWork work =
+        plan::stage_work_of(model::graph_of_stages({s.model, s.batch, {}, wire, wire.boundary}), wire);
     std::set<std::size_t> stages;
     std::size_t most_replicas = 0;
     for (const plan::OwnerPlaces owners : {plan::OwnerPlaces::automatic, plan::OwnerPlaces::apart}) {
@@ -152,7 +154,7 @@ TEST(Stages, FrozenTensorsNoClippingAndEvaluationsBetween) {
     s.model.n_layer = 2;
     s.freeze = freeze;
     s.grad_clip = 0;
-    for (const DType wire : kSomeWires) {
+    for (const Wire& wire : kSomeWires) {
       s.wire = wire;
       s.evaluations = 0;
       const std::uint64_t wanted = train(s).hash;
@@ -163,7 +165,7 @@ TEST(Stages, FrozenTensorsNoClippingAndEvaluationsBetween) {
 }
 
 TEST(Stages, EveryClockDecidesTheSameBits) {
-  for (const DType wire : kSomeWires) {
+  for (const Wire& wire : kSomeWires) {
     const Setting plain = with_wire(small_setting(), wire);
     const std::uint64_t wanted = train(plain).hash;
     Setting s = in_stages(plain, unlike_devices(5), 2);
@@ -180,7 +182,7 @@ TEST(Stages, EveryClockDecidesTheSameBits) {
 
 // What train says of time, bytes and energy, simulate says.
 TEST(Stages, TakeTheTimeAndEnergyOfTheSimulator) {
-  for (const DType wire : kSomeWires) {
+  for (const Wire& wire : kSomeWires) {
     Setting s = with_wire(in_stages(small_setting(), unlike_devices(5), 2), wire);
     for (fleet::DeviceProfile& device : s.devices) {
       device.power_compute = Watts(3.0 + static_cast<double>(device.id.value));
@@ -199,7 +201,7 @@ TEST(Stages, TakeTheTimeAndEnergyOfTheSimulator) {
 
 // What really travels is what is charged, but for headers, of which a message of several panels has one.
 TEST(Stages, TravelInTheBytesThatAreCharged) {
-  for (const DType wire : kSomeWires) {
+  for (const Wire& wire : kSomeWires) {
     Setting s = with_wire(in_stages(small_setting(), unlike_devices(5), 2), wire);
     s.model.n_layer = 2;
     s.model.d_model = 128;
@@ -224,7 +226,7 @@ TEST(Stages, TravelInTheBytesThatAreCharged) {
 
 // Killed after any step, another process goes on from the parameters that are left.
 TEST(Stages, AResumedRunEndsAsAWholeOne) {
-  for (const DType wire : kSomeWires) {
+  for (const Wire& wire : kSomeWires) {
     Setting s = with_wire(small_setting(), wire);
     s.steps = 4;
     const std::uint64_t wanted = train(s).hash;

@@ -117,7 +117,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Liars,
 // comes next, and the server fail: the step is run again, each block is looked at, and who sent it is found out.
 TEST(Verification, HugeValuesAreTracedToWhoSentThem) {
   std::int64_t found = 0;
-  for (const DType wire : kSomeWires) {
+  for (const Wire& wire : kSomeWires) {
     for (const Mode mode : {Mode::sample, Mode::audit, Mode::quorum}) {
       for (const server::ClockMode clock : {server::ClockMode::virtual_time, server::ClockMode::off}) {
         Setting s = with_liars(InjectedFaultKind::huge, 0.3, wire);

@@ -23,10 +23,10 @@ constexpr std::int64_t vocabulary_blocks(std::int64_t columns) {
   return (columns + kVocabularyBlock - 1) / kVocabularyBlock;
 }
 
-/// Types that elements have on the wire, in files and in partial sums.
-enum class DType : std::uint8_t { f32 = 0, bf16 = 1, f16 = 2, f64 = 3, i32 = 4, i64 = 5, u16 = 6 };
+/// Types that elements have on the wire, in files and in partial sums. mxint8: rows between stages alone (row_bytes()).
+enum class DType : std::uint8_t { f32 = 0, bf16 = 1, f16 = 2, f64 = 3, i32 = 4, i64 = 5, u16 = 6, mxint8 = 7 };
 
-/// Bytes of an element.
+/// Bytes of an element. 0 for mxint8, whose elements share scales: row_bytes().
 constexpr std::int64_t size_of(DType type) {
   switch (type) {
     case DType::bf16:
@@ -36,8 +36,19 @@ constexpr std::int64_t size_of(DType type) {
     case DType::i32: return 4;
     case DType::f64:
     case DType::i64: return 8;
+    case DType::mxint8: return 0;
   }
   return 0;
+}
+
+/// Elements of a row that share a scale in mxint8.
+inline constexpr std::int64_t kMxBlock = 32;
+
+/// Bytes of a row of so many elements. mxint8: one an element, one a block of kMxBlock elements, and up to a multiple
+/// of four. Example: 5120 elements take 5280 bytes, 8.25 bits each.
+constexpr std::int64_t row_bytes(DType type, std::int64_t columns) {
+  if (type != DType::mxint8) return columns * size_of(type);
+  return (columns + (columns + kMxBlock - 1) / kMxBlock + 3) / 4 * 4;
 }
 
 constexpr std::string_view name_of(DType type) {
@@ -49,6 +60,7 @@ constexpr std::string_view name_of(DType type) {
     case DType::i32: return "i32";
     case DType::i64: return "i64";
     case DType::u16: return "u16";
+    case DType::mxint8: return "mxint8";
   }
   return "?";
 }

@@ -24,7 +24,7 @@
 namespace cleave::comm {
 
 inline constexpr std::uint32_t kMagic = 0x464D4C43;  ///< "CLMF" in the order of the bytes
-inline constexpr std::uint16_t kWireVersion = 8;     ///< raised when any byte changes its meaning
+inline constexpr std::uint16_t kWireVersion = 9;     ///< raised when any byte changes its meaning
 
 enum class Kind : std::uint8_t {
   hello = 1,      ///< device rank: here I am (Hello)

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -109,7 +110,7 @@ struct Operation {
   /// simulation (src/rivals/published_graph.hpp): no kernel computes them.
   std::int64_t instances = 1;
   AttentionShape attention;  ///< attention, rope; also seq and batch of embed and its backward
-  bool rounded = false;      ///< out[0] is the residual stream or its gradient, which are rounded to the wire type
+  bool rounded = false;      ///< out[0] is the residual stream or its gradient, rounded to StepGraph::boundary
   double scalar = 0;         ///< eps of norms; scale of cross_entropy; theta of rope
   std::int64_t integer = 0;  ///< position offset of embed; head_dim of rope
   std::vector<OpId> after;   ///< operations that must be complete before this one starts
@@ -126,7 +127,9 @@ struct StepOptions {
   std::vector<std::string> freeze;  ///< glob patterns of parameter names that are not trained
   std::int64_t loss_rows = 0;       ///< tokens per loss chunk; 0: see kLogitsBudget
   std::int64_t row_groups = 1;      ///< groups of sequences that follow each other through both passes, B at most
-  DType wire = DType::f32;          ///< in which operands travel: with 16 bits the residual stream is rounded to it
+  DType wire = DType::f32;          ///< in which operands travel
+  /// To which the residual stream and its gradient are rounded, and in which they travel between stages; none: `wire`.
+  std::optional<DType> boundary{};
 };
 
 /// Logits in memory at once take at most this many bytes, or four times the head's weight where that is more: one chunk
@@ -146,7 +149,7 @@ struct StepGraph {
   TensorId tokens, targets, loss, grad_norm;  ///< grad_norm invalid when nothing is trained
   TensorId logits;  ///< evaluate: buffer with the last (or only) chunk's logits in its first rows, kept to the end
   std::int64_t batch = 0, seq = 0;
-  DType wire = DType::f32;
+  DType wire = DType::f32, boundary = DType::f32;  ///< as in StepOptions
   /// Gradients of activations are those of the loss times 2^loss_bits, gradients of parameters are not.
   int loss_bits = 0;
 

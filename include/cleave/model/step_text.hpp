@@ -1,5 +1,5 @@
 // A training step as text, so that another process builds the same StepGraph: the architecture, the batch, what is not
-// trained and the wire type.
+// trained and the types in which it travels.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,7 @@ struct StepText {
   std::int64_t batch = 1;
   std::vector<std::string> freeze;
   DType wire = DType::f32;
+  std::optional<DType> boundary{};  ///< StepOptions::boundary
   bool operator==(const StepText&) const = default;
 };
 

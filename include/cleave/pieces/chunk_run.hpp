@@ -1,7 +1,8 @@
 // ChunkRun: carries out a piece's operations on some rows of one sequence, with the same bits as in any other layout.
 //
 // Operands and results of products and of attention are rounded to the wire type, as they are in tiles, whether they
-// travel or not. Norms, activations and sums of gradients stay in fp32.
+// travel or not, and the residual stream and its gradient to the type that they have between stages. Norms, activations
+// and sums of gradients stay in fp32.
 #pragma once
 
 #include <cstdint>

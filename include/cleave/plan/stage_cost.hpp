@@ -58,7 +58,7 @@ class StageCost {
   [[nodiscard]] Bytes at_work() const { return at_work_; }
 
   /// Bytes of so many rows of the residual stream, or of its gradient, as they travel.
-  [[nodiscard]] Bytes boundary(std::int64_t rows) const { return Bytes(rows * width_ * wire_); }
+  [[nodiscard]] Bytes boundary(std::int64_t rows) const { return Bytes(rows * row_); }
   /// Bytes of so many rows: operands (down) and results (up) of the forward pass, and of the backward pass, where X
   /// comes besides (remake()) unless it was kept. Without the gradients of norms.
   [[nodiscard]] Bytes forward_operand(std::int64_t rows) const {
@@ -105,7 +105,7 @@ class StageCost {
 
  private:
   const std::vector<model::Piece>* pieces_;
-  std::int64_t first_, end_, width_ = 0, wire_ = 4, sum_ = 8, norm_elements_ = 0;
+  std::int64_t first_, end_, width_ = 0, wire_ = 4, row_ = 0, sum_ = 8, norm_elements_ = 0;
   std::int64_t blocks_ = 0;  // of the vocabulary, of a part of the head
   bool head_ = false, backward_ = false;
   double gradient_elements_ = 0;

@@ -34,11 +34,13 @@ struct StageWork {
   std::shared_ptr<const std::vector<TiledPiece>> in_tiles;  ///< for each piece of the graph; null: no tiles
   std::int64_t batch = 0, seq = 0;                          ///< sequences, tokens of each
   DType wire = DType::f32;
+  DType boundary = DType::f32;    ///< of rows of the residual stream and its gradient between stages
   bool trains_embeddings = true;  ///< the lowest piece's dX is wanted
   [[nodiscard]] std::int64_t tokens() const { return batch * seq; }
 };
 
-/// The work of a training step. Requires: as model::pieces_of().
+/// The work of a training step. Boundaries are mxint8 where the graph's are, otherwise of the wire type. Requires: as
+/// model::pieces_of().
 [[nodiscard]] StageWork stage_work_of(const model::StepGraph& graph, DType wire);
 
 /// The work with its head in `parts` parts, each a piece. A StagePlan numbers the pieces of this work.

@@ -41,11 +41,12 @@ struct StepSpec {
   bool clip = true;                 ///< the update waits for the global gradient norm
   std::vector<std::string> freeze;  ///< glob patterns of parameter names that are not trained
   LayoutRequest layout;
-  bool asynchronous = true;    ///< SchedulerOptions::asynchronous
-  plan::PlanOptions plan;      ///< plan.server is the server
-  DType wire = DType::f32;     ///< type of operands and results on the wire
-  double paired = 0;           ///< share of tasklets that are also given to a second device
-  bool pairs_in_tiles = true;  ///< false: `paired` holds in stages only; tiles are checked without a second device
+  bool asynchronous = true;         ///< SchedulerOptions::asynchronous
+  plan::PlanOptions plan;           ///< plan.server is the server
+  DType wire = DType::f32;          ///< type of operands and results on the wire
+  std::optional<DType> boundary{};  ///< model::StepOptions::boundary
+  double paired = 0;                ///< share of tasklets that are also given to a second device
+  bool pairs_in_tiles = true;       ///< false: `paired` holds in stages only; tiles are checked without a second device
   std::vector<fleet::DeviceProfile> devices;
   fleet::ChurnTrace churn;  ///< of the devices, in order of time
   std::uint64_t seed = 42;  ///< of jitter

@@ -475,6 +475,12 @@ Input declare_input(config::Reader& reader, Needs needs) {
   input.step.wire =
       plan.choice<DType>("wire", {{"fp32", DType::f32}, {"bf16", DType::bf16}, {"fp16", DType::f16}},
                          {.default_value = input.step.wire, .help = "Type of operands and results on the wire."});
+  input.step.boundary = plan.choice<std::optional<DType>>(
+      "boundary", {{"wire", std::nullopt}, {"mxint8", DType::mxint8}},
+      {.default_value = input.step.boundary,
+       .help = "Type to which the residual stream and its gradient are rounded at every half of a layer, and in which "
+               "they travel between stages. wire: plan.wire. mxint8: 8 bits, and a power of two for 32 of them "
+               "(MXINT8 of the OCP Microscaling Formats): half the bytes, and another training."});
   const Section verify = reader.section("verify", "Checks of returned blocks.");
   const auto mode = verify.choice<std::optional<server::VerifyMode>>(
       "mode",

@@ -25,6 +25,7 @@ RunSettings run_settings(const Input& input, const TrainingData& data, const std
       {"train.grad_clip", fmt::format("{}", t.grad_clip)},
       {"train.freeze", fmt::format("[{}]", fmt::join(input.step.freeze, ", "))},
       {"plan.wire", std::string(name_of(input.step.wire))},
+      {"plan.boundary", std::string(input.step.boundary ? name_of(*input.step.boundary) : "wire")},
       {"server.gemm_kernels", gemm_kernels},
   };
   // Reference batches are used as they are.

@@ -14,7 +14,10 @@ namespace {
 class Floor {
  public:
   Floor(const StageWork& work, std::span<const fleet::DeviceProfile> devices, const fleet::ServerProfile& server)
-      : server_(server), wire_(static_cast<double>(size_of(work.wire))), tokens_(static_cast<double>(work.tokens())) {
+      : server_(server),
+        wire_(static_cast<double>(size_of(work.wire))),
+        value_(wire_),
+        tokens_(static_cast<double>(work.tokens())) {
     for (const model::Piece& piece : work.pieces) {
       const auto weights = static_cast<double>(piece.weight_elements());
       parameters_ += weights;
@@ -29,6 +32,7 @@ class Floor {
       body_ += weights;
       if (piece.backward) body_back_ += weights;
       width_ = static_cast<double>(piece.width);
+      value_ = std::min(wire_, static_cast<double>(row_bytes(work.boundary, piece.width)) / width_);
       for (const model::SlicedTensor& tensor : piece.tensors) {
         // A value that is no row of the residual stream is a product of depth `extent` or `width` at most.
         if (!tensor.vector)
@@ -67,10 +71,10 @@ class Floor {
   // Parameters that a byte pays for, integrated over the uplink of a device until t.
   double paid(const Device& d, double t) const {
     if (std::isinf(d.up)) return std::numeric_limits<double>::infinity();
-    if (std::isinf(d.down)) return d.up * t * std::max(d.memory / (wire_ * width_), widest_) / wire_;
+    if (std::isinf(d.down)) return d.up * t * std::max(d.memory / (wire_ * width_), widest_) / value_;
     const double filled = d.memory / d.down, grows = std::min(filled, widest_ * wire_ * width_ / d.down);
-    const double least = widest_ / wire_, full = std::max(d.memory / (wire_ * width_), widest_) / wire_;
-    const double slope = d.down / (wire_ * width_) / wire_;
+    const double least = widest_ / value_, full = std::max(d.memory / (wire_ * width_), widest_) / value_;
+    const double slope = d.down / (wire_ * width_) / value_;
     double sum = least * std::min(t, grows);
     if (t > grows) sum += slope * (std::pow(std::min(t, filled), 2) - grows * grows) / 2;
     if (t > filled) sum += full * (t - filled);
@@ -103,7 +107,7 @@ class Floor {
     for (const auto& [worth, d] : order) {
       const double bytes = std::min(gradients, d->up * (t - high));
       gradients -= bytes;
-      spare -= bytes * std::max(widest_, std::min(d->down * high, d->memory) / (wire_ * width_)) / wire_;
+      spare -= bytes * std::max(widest_, std::min(d->down * high, d->memory) / (wire_ * width_)) / value_;
       if (gradients <= 0) break;
     }
     return gradients <= 0 && spare >= 0;
@@ -123,7 +127,8 @@ class Floor {
   }
 
   fleet::ServerProfile server_;
-  double wire_, tokens_, width_ = 1, widest_ = 1;
+  double wire_, value_;  // bytes of an element: a weight; a value that leaves a device
+  double tokens_, width_ = 1, widest_ = 1;
   double parameters_ = 0, trained_ = 0, body_ = 0, body_back_ = 0, flops_ = 0;
   std::vector<Device> devices_;
 };

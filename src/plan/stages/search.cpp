@@ -87,10 +87,10 @@ Search::Search(const Problem& problem, std::int64_t chunk, bool keep, bool check
   if (chunk > 0) chunk_ = chunk;
   double uplink = 0;
   for (const double up : problem_.up) uplink += up;
-  const auto boundary =
-      static_cast<double>(problem_.work->tokens() * problem_.work->pieces.front().width * size_of(problem_.work->wire));
-  layer_ = static_cast<double>(typical_layer(*problem_.work, chunk_).weights().value());
-  guess_ = boundary * static_cast<double>(problem_.work->pieces.size()) / uplink;
+  const StageCost layer = typical_layer(*problem_.work, chunk_);
+  layer_ = in_bytes(layer.weights());
+  guess_ =
+      in_bytes(layer.boundary(problem_.work->tokens())) * static_cast<double>(problem_.work->pieces.size()) / uplink;
 }
 
 void Search::try_settings(Settings settings, double worth) {

@@ -73,8 +73,12 @@ std::int64_t place_of(const model::SlicedTensor& tensor, std::int64_t unit, std:
 }  // namespace
 
 StageWork stage_work_of(const model::StepGraph& graph, DType wire) {
-  StageWork work{
-      .pieces = model::pieces_of(graph), .in_tiles = {}, .batch = graph.batch, .seq = graph.seq, .wire = wire};
+  StageWork work{.pieces = model::pieces_of(graph),
+                 .in_tiles = {},
+                 .batch = graph.batch,
+                 .seq = graph.seq,
+                 .wire = wire,
+                 .boundary = graph.boundary == DType::mxint8 ? DType::mxint8 : wire};
   const std::vector<std::int64_t> places = model::pieces_of_operations(graph);
   std::vector<TiledPiece> tiled(work.pieces.size());
   for (const model::Operation& op : graph.operations) {
@@ -128,6 +132,7 @@ StageCost::StageCost(const StageWork& work, std::int64_t first, std::int64_t end
     if (piece.backward && !piece.is_part()) norm_elements_ += piece.norm_elements;
   }
   width_ = work.pieces[static_cast<std::size_t>(first)].width;
+  row_ = row_bytes(work.boundary, width_);
   sum_ = sum_bytes(work.wire);
   weights_ = Bytes(weights + (is_part() ? kExponentBytes * width_ : 0));
   const auto seq = static_cast<double>(work.seq);

@@ -156,15 +156,15 @@ void StageNumbers::join_gradients(const RowRange& of) {
     throw CheckFailure(fmt::format("a product of {} is not finite: the training has diverged", product.name));
   kernels::round_to(wire_, gradient);
   const kernels::Rows x = run.rows_of(program.x());
-  KeptVector<std::byte> as_sent(static_cast<std::size_t>(of.rows * width_ * element_));
+  KeptVector<std::byte> as_sent(static_cast<std::size_t>(of.rows * row_bytes_));
   ByteWriter to(as_sent);
   put_x(head_, of, to);
-  kernels::from_wire(wire_, as_sent.data(), x);
+  kernels::from_wire(boundary_type(), as_sent.data(), x);
   auto [state, is_new] = norm_states_.try_emplace(of.sequence);
   if (is_new) state->second = run.open_forward();
   run.run(program.back_from_product(), state->second);
   if (program.dx().valid() && head_ > 0) {
-    kernels::to_wire(wire_, run.rows_of(program.dx()), as_sent.data());
+    kernels::to_wire(boundary_type(), run.rows_of(program.dx()), as_sent.data());
     take_dx(head_, of, as_sent);
   }
   if (of.row > 0) return;

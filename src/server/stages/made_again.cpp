@@ -28,6 +28,13 @@ void StageNumbers::put_values(std::span<const float> values, std::vector<std::by
   to.insert(to.end(), bytes.begin(), bytes.end());
 }
 
+void StageNumbers::put_rows(std::span<const float> rows, std::vector<std::byte>& to) const {
+  const kernels::ConstRows from{rows.data(), std::ssize(rows) / width_, width_};
+  const std::size_t before = to.size();
+  to.resize(before + static_cast<std::size_t>(from.rows * row_bytes_));
+  kernels::to_wire(boundary_type(), from, to.data() + before);
+}
+
 std::vector<float> StageNumbers::x_values(std::int32_t stage, const RowRange& of) {
   return values_of(of, [&](ByteWriter& to) { put_x(stage, of, to); });
 }
@@ -37,16 +44,16 @@ std::vector<float> StageNumbers::dy_values(std::int32_t stage, const RowRange& o
 }
 
 std::vector<float> StageNumbers::values_of(const RowRange& of, const std::function<void(ByteWriter&)>& put) const {
-  std::vector<std::byte> bytes(static_cast<std::size_t>(of.rows * width_ * element_));
+  std::vector<std::byte> bytes(static_cast<std::size_t>(of.rows * row_bytes_));
   ByteWriter to(bytes);
   put(to);
   std::vector<float> values(static_cast<std::size_t>(of.rows * width_));
-  kernels::from_wire(wire_, bytes.data(), {values.data(), 1, std::ssize(values)});
+  kernels::from_wire(boundary_type(), bytes.data(), {values.data(), of.rows, width_});
   return values;
 }
 
 void StageNumbers::put_dx(std::int32_t stage, const RowRange& of, std::vector<std::byte>& to) {
-  std::vector<std::byte> bytes(static_cast<std::size_t>(of.rows * width_ * element_));
+  std::vector<std::byte> bytes(static_cast<std::size_t>(of.rows * row_bytes_));
   if (stage > 0) {
     ByteWriter writer(bytes);
     put_dy(stage - 1, of, writer);
@@ -54,7 +61,7 @@ void StageNumbers::put_dx(std::int32_t stage, const RowRange& of, std::vector<st
     const auto& operations = work_.graph().operations;
     const auto reader = std::ranges::find(operations, model::OpKind::embed_backward, &model::Operation::kind);
     if (reader == operations.end()) return;
-    kernels::to_wire(wire_, rows_of(reader->in[1].tensor, of), bytes.data());
+    kernels::to_wire(boundary_type(), rows_of(reader->in[1].tensor, of), bytes.data());
   }
   to.insert(to.end(), bytes.begin(), bytes.end());
 }
@@ -93,7 +100,7 @@ std::vector<std::byte> StageNumbers::stored_answer(const AnswerRows& of, bool wi
   } else if (with_rows && of.back) {
     put_dx(of.stage, range, bytes);
   } else if (with_rows) {
-    bytes.resize(rows * static_cast<std::size_t>(width_ * element_));
+    bytes.resize(rows * static_cast<std::size_t>(row_bytes_));
     ByteWriter to(bytes);
     put_x(of.stage + 1, range, to);
   }
@@ -187,16 +194,16 @@ StageNumbers::Status StageNumbers::answer(StageWorker& worker, const AnswerRows&
                          {dx, top, sum, loss, norms});
     append(bytes, std::span<const double>(sum));
     append(bytes, std::span<const double>(loss));
-    put_values(dx, bytes);
+    put_rows(dx, bytes);
     append(bytes, std::span<const float>(top));
   } else if (of.back) {
     std::vector<float> dx(with_rows ? elements : 0);
     status = worker.backward(chunk, dy_values(of.stage, range), dx, norms);
-    put_values(dx, bytes);
+    put_rows(dx, bytes);
   } else {
     std::vector<float> y(elements);
     status = worker.forward(chunk, x_values(of.stage, range), y);
-    if (with_rows) put_values(y, bytes);
+    if (with_rows) put_rows(y, bytes);
   }
   append(bytes, std::span<const float>(norms));
   return status;

@@ -70,7 +70,8 @@ void StageNumbers::begin(const plan::StagePlan& plan) {
   width_ = table_->piece(0).width;
   wire_ = work_.wire();
   element_ = size_of(wire_);
-  const auto boundary = static_cast<std::size_t>(batch_ * seq_ * width_ * element_),
+  row_bytes_ = row_bytes(graph.boundary, width_);
+  const auto boundary = static_cast<std::size_t>(batch_ * seq_ * row_bytes_),
              rows = static_cast<std::size_t>(batch_ * seq_);
   head_parts_ = plan.head_parts;
   head_ = static_cast<std::int32_t>(std::ssize(plan.stages) - head_parts_);
@@ -122,10 +123,10 @@ TensorId StageNumbers::gradient_of(TensorId parameter) const {
   return found == tensors.end() ? TensorId() : found->id;
 }
 
-// Between stages boundaries stay in the wire type. X and dX of the lowest stage are tensors of the graph.
+// Between stages boundaries stay as they travel. X and dX of the lowest stage are tensors of the graph.
 std::span<std::byte> StageNumbers::rows_between(KeptVector<std::byte>& boundary, const RowRange& of) const {
-  return std::span(boundary).subspan(static_cast<std::size_t>((of.sequence * seq_ + of.row) * width_ * element_),
-                                     static_cast<std::size_t>(of.rows * width_ * element_));
+  return std::span(boundary).subspan(static_cast<std::size_t>((of.sequence * seq_ + of.row) * row_bytes_),
+                                     static_cast<std::size_t>(of.rows * row_bytes_));
 }
 
 kernels::Rows StageNumbers::rows_of(TensorId tensor, const RowRange& of) {
@@ -134,8 +135,8 @@ kernels::Rows StageNumbers::rows_of(TensorId tensor, const RowRange& of) {
 
 void StageNumbers::put_x(std::int32_t stage, const RowRange& of, ByteWriter& to) {
   if (stage > 0) return to.put(std::span<const std::byte>(rows_between(x_of(stage), of)));
-  kernels::to_wire(wire_, rows_of(table_->program(0).x(), of), to.rest().data());
-  to.skip(static_cast<std::size_t>(of.rows * width_ * element_));
+  kernels::to_wire(boundary_type(), rows_of(table_->program(0).x(), of), to.rest().data());
+  to.skip(static_cast<std::size_t>(of.rows * row_bytes_));
 }
 
 void StageNumbers::put_dy(std::int32_t stage, const RowRange& of, ByteWriter& to) {
@@ -154,7 +155,7 @@ void StageNumbers::take_dx(std::int32_t stage, const RowRange& of, std::span<con
   const auto& operations = work_.graph().operations;
   const auto reader = std::ranges::find(operations, model::OpKind::embed_backward, &model::Operation::kind);
   if (reader == operations.end()) return;  // nobody wants it
-  kernels::from_wire(wire_, rows.data(), rows_of(reader->in[1].tensor, of));
+  kernels::from_wire(boundary_type(), rows.data(), rows_of(reader->in[1].tensor, of));
 }
 
 pieces::NeededParameters StageNumbers::needed(const Tasklet& load) {
@@ -165,7 +166,7 @@ pieces::NeededParameters StageNumbers::needed(const Tasklet& load) {
 }
 
 std::int64_t StageNumbers::operands_of_sum(std::int32_t stage) const {
-  return has_logits(stage) ? seq_ * (kWord + width_ * element_ + 2 * kFloat) : 2 * seq_ * width_ * element_;
+  return has_logits(stage) ? seq_ * (kWord + row_bytes_ + 2 * kFloat) : 2 * seq_ * row_bytes_;
 }
 
 std::int64_t StageNumbers::operand_bytes(const Tasklet& tasklet) {
@@ -180,16 +181,15 @@ std::int64_t StageNumbers::operand_bytes(const Tasklet& tasklet) {
       bytes += static_cast<std::int64_t>(sizeof(comm::OperandPlace)) * std::ssize(places_);
       return bytes + pieces::bytes_of(work_.graph(), sent_of(tasklet)) + exponent_bytes(tasklet);
     }
-    case StageErrand::forward: return item.rows * (width_ * element_ + (has_logits(tasklet.stage) ? kFloat : 0));
-    case StageErrand::remake: return seq_ * width_ * element_;
-    case StageErrand::backward: return item.rows * (is_part(tasklet.stage) ? kRowBack : width_ * element_);
+    case StageErrand::forward: return item.rows * (row_bytes_ + (has_logits(tasklet.stage) ? kFloat : 0));
+    case StageErrand::remake: return seq_ * row_bytes_;
+    case StageErrand::backward: return item.rows * (is_part(tasklet.stage) ? kRowBack : row_bytes_);
     case StageErrand::sum:
       if (item.others) return operands_of_sum(tasklet.stage) + kOwnerNumber * std::ssize(*item.others);
       return own_.contains({item.owner, item.sequence, tasklet.piece.device.value}) ? 0
                                                                                     : operands_of_sum(tasklet.stage);
-    case StageErrand::witness_forward: return seq_ * (width_ * element_ + (has_logits(tasklet.stage) ? kFloat : 0));
-    case StageErrand::witness_backward:
-      return seq_ * (width_ * element_ + (is_part(tasklet.stage) ? kRowBack : width_ * element_));
+    case StageErrand::witness_forward: return seq_ * (row_bytes_ + (has_logits(tasklet.stage) ? kFloat : 0));
+    case StageErrand::witness_backward: return seq_ * (row_bytes_ + (is_part(tasklet.stage) ? kRowBack : row_bytes_));
     case StageErrand::send_sums: return 2 * kWord + 3 * kWord * std::ssize(*item.slices);
     default: return 0;
   }
@@ -203,12 +203,11 @@ std::int64_t StageNumbers::result_bytes(const Tasklet& tasklet) {
     case StageErrand::witness_forward:
       if (!item.returns_rows) return 0;
       if (is_part(tasklet.stage)) return item.rows * (2 * blocks_of(tasklet.stage) + 1) * kFloat;
-      return is_head(tasklet.stage) ? item.rows * (2 * kWord + width_ * element_ + kFloat) + norms
-                                    : item.rows * width_ * element_;
+      return is_head(tasklet.stage) ? item.rows * (2 * kWord + row_bytes_ + kFloat) + norms : item.rows * row_bytes_;
     case StageErrand::backward:
     case StageErrand::witness_backward:
       if (is_part(tasklet.stage)) return item.returns_rows ? share_bytes(item.rows) : 0;
-      return (item.returns_rows ? item.rows * width_ * element_ : 0) + norms;
+      return (item.returns_rows ? item.rows * row_bytes_ : 0) + norms;
     case StageErrand::send_sums: {
       std::int64_t elements = 0;
       for (const Region& region : pieces::regions_of(*table_, ranges_of(*item.slices))) elements += region.elements();
@@ -431,9 +430,9 @@ bool StageNumbers::place(const Tasklet& tasklet, const comm::ResultView& result)
   const RowRange of{item.sequence, item.row, item.rows};
   const auto first = static_cast<std::ptrdiff_t>(item.sequence * seq_ + item.row);
   const auto rows = static_cast<std::size_t>(item.rows);
-  const auto row_bytes = static_cast<std::size_t>(item.rows * width_ * element_);
+  const auto row_bytes = static_cast<std::size_t>(item.rows * row_bytes_);
   const auto is_finite = [&](std::span<const std::byte> values) {
-    return kernels::all_representable(wire_, values.data(), std::ssize(values) / element_);
+    return kernels::all_finite(boundary_type(), values.data(), item.rows, width_);
   };
   const bool head = tasklet.errand == Errand::forward && is_head(tasklet.stage);
   if (head) {

@@ -183,7 +183,9 @@ class StageNumbers {
   void put_blocks(std::int32_t part, const RowRange& of, std::vector<std::byte>& to);
   Status answer_of_part(pieces::StageWorker& worker, const pieces::StageWorker::Chunk& chunk, bool back, bool with_rows,
                         std::vector<std::byte>& bytes);
+  // Values in the wire type; rows of the residual stream or its gradient as they travel.
   void put_values(std::span<const float> values, std::vector<std::byte>& to) const;
+  void put_rows(std::span<const float> rows, std::vector<std::byte>& to) const;
 
   [[nodiscard]] Stage& at(std::int32_t stage) { return stages_[static_cast<std::size_t>(stage)]; }
   // A stage is the whole head, or a part of it. All parts read the X of the first one.
@@ -206,6 +208,8 @@ class StageNumbers {
   void join_rows(const RowRange& of);
   // Adds the shares of dX that the parts have returned for some rows, and takes the sum back through the last norm.
   void join_gradients(const RowRange& of);
+  // The type of rows between stages.
+  [[nodiscard]] DType boundary_type() const { return work_.graph().boundary; }
   [[nodiscard]] std::int64_t share_bytes(std::int64_t rows) const {
     return rows * width_ * size_of(partial_sum_type(wire_));
   }
@@ -222,7 +226,8 @@ class StageNumbers {
   TiledStages tiled_;
   DType wire_ = DType::f32;
   std::int64_t element_ = 4;              // bytes, on the wire
-  std::vector<KeptVector<std::byte>> x_;  // what stages from the second on read, in the wire type
+  std::int64_t row_bytes_ = 0;            // of a row of a boundary, as it travels
+  std::vector<KeptVector<std::byte>> x_;  // what stages from the second on read, as it travels
   KeptVector<float> top_;
   KeptVector<double> sum_, loss_;
   // For a head in parts: maxima and sums, [tokens][vocabulary blocks]; the logit of each row's target; by part and

@@ -539,7 +539,7 @@ TEST(Message, BytesAreAsDocumented) {
     return text;
   };
   const Frame ping = encode_ping(5);
-  EXPECT_EQ(hex(ping, 0, 48), "434c4d46080008000000000000000000bc3affda263b20ea" + std::string(40, 'f') + "00000000");
+  EXPECT_EQ(hex(ping, 0, 48), "434c4d46090008000000000000000000db4b785c46e61417" + std::string(40, 'f') + "00000000");
   EXPECT_EQ(hex(ping, 48, 128), std::string(144, '0') + "0500000000000000");
 
   Header header = gemm_task(2, 1, 3, 1, 0, DType::f32);
@@ -552,8 +552,8 @@ TEST(Message, BytesAreAsDocumented) {
   std::memcpy(draft.operands[1].data(), b.data(), sizeof b);
   const Frame task = seal(std::move(draft));
   ASSERT_EQ(task.size(), 0xcc);
-  EXPECT_EQ(hex(task, 0x00, 0x10), "434c4d46080005004c00000000000000");
-  EXPECT_EQ(hex(task, 0x10, 0x20), "8fb3050287e494160700000000000000");
+  EXPECT_EQ(hex(task, 0x00, 0x10), "434c4d46090005004c00000000000000");
+  EXPECT_EQ(hex(task, 0x10, 0x20), "8c6534535e1792580700000000000000");
   EXPECT_EQ(hex(task, 0x20, 0x30), "03000000000000000c00000001000000");
   EXPECT_EQ(hex(task, 0x30, 0x40), "02000000000000000100000000000000");
   EXPECT_EQ(hex(task, 0x40, 0x50), "03000000000000000100000000000000");

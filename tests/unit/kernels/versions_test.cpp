@@ -111,6 +111,13 @@ constexpr Kernel kKernels[] = {
        widen(DType::f16, t.halves.data(), t.cols, t.result());
        round_to(DType::f16, t.second());
      }},
+    {"mxint8",
+     [](Tensors& t) {
+       std::vector<std::byte> sent(static_cast<std::size_t>(t.rows * row_bytes(DType::mxint8, t.cols)));
+       to_wire(DType::mxint8, t.in(), sent.data());
+       from_wire(DType::mxint8, sent.data(), t.result());
+       round_to(DType::mxint8, t.second());
+     }},
     {"copies",
      [](Tensors& t) {
        copy_past_caches(t.gradient(), t.out.data());

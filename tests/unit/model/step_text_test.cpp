@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <optional>
 #include <string>
 
 namespace cleave::model {
@@ -46,6 +48,24 @@ TEST(StepText, TheGraphHasTheWireTypesRoundingsAndLossScale) {
   }
 }
 
+TEST(StepText, TheGraphHasTheTypeOfBoundaries) {
+  for (const DType wire : {DType::f32, DType::f16}) {
+    for (const std::optional<DType> boundary : {std::optional<DType>(), std::optional(DType::mxint8)}) {
+      StepText step;
+      step.config.n_layer = 2;
+      step.wire = wire;
+      step.boundary = boundary;
+      const auto back = parse_step_text(to_text(step));
+      ASSERT_TRUE(back);
+      EXPECT_EQ(*back, step);
+      const StepGraph graph = graph_of_stages(*back);
+      EXPECT_EQ(graph.boundary, boundary.value_or(wire));
+      const auto rounded = std::ranges::count_if(graph.operations, [](const Operation& op) { return op.rounded; });
+      EXPECT_EQ(rounded, graph.boundary == DType::f32 ? 0 : 2 * 5);
+    }
+  }
+}
+
 TEST(StepText, WhatIsBrokenIsNotTaken) {
   StepText step;
   step.batch = 3;
@@ -54,7 +74,7 @@ TEST(StepText, WhatIsBrokenIsNotTaken) {
   ASSERT_TRUE(parse_step_text(text));
   EXPECT_FALSE(parse_step_text(""));
   for (std::size_t size = 1; size < text.size(); ++size) {
-    const bool whole = text[size - 1] == '\n' && text.substr(size).find("wire") == std::string::npos;
+    const bool whole = text[size - 1] == '\n' && text.substr(size).find("boundary") == std::string::npos;
     EXPECT_EQ(parse_step_text(text.substr(0, size)).has_value(), whole) << size;
   }
   const auto with = [&](const std::string& from, const std::string& to) {
@@ -69,6 +89,9 @@ TEST(StepText, WhatIsBrokenIsNotTaken) {
   EXPECT_FALSE(parse_step_text(with("n_head 4", "n_head 99999999999999999999")));
   EXPECT_FALSE(parse_step_text(with("batch 3", "batch 0")));
   EXPECT_FALSE(parse_step_text(with("wire fp32", "wire i32")));
+  EXPECT_FALSE(parse_step_text(with("wire fp32", "wire mxint8")));
+  EXPECT_FALSE(parse_step_text(with("boundary wire", "boundary fp16")));
+  EXPECT_FALSE(parse_step_text(with("boundary wire\n", "")));
   EXPECT_FALSE(parse_step_text(with("tie_embeddings true", "tie_embeddings yes")));
   EXPECT_FALSE(parse_step_text(with("norm_eps", "norm_epsilon")));
   EXPECT_FALSE(parse_step_text(text + "more 1\n"));

@@ -5,12 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "cleave/base/random.hpp"
 #include "cleave/kernels/token_sum_matrix.hpp"
 #include "cleave/kernels/token_sums.hpp"
 #include "cleave/kernels/wire.hpp"
@@ -25,17 +27,19 @@ using model::OpKind;
 
 struct ChunkCase : SmallModel {
   DType wire;
+  std::optional<DType> boundary{};
 };
 
 std::ostream& operator<<(std::ostream& out, const ChunkCase& c) {
   return out << c.family << " " << c.heads << "/" << c.keys << " heads, " << c.width << " wide, " << c.hidden
-             << " hidden, " << c.seq << " tokens, " << name_of(c.wire) << (c.tied ? "" : ", untied");
+             << " hidden, " << c.seq << " tokens, " << name_of(c.wire) << (c.boundary ? " and mxint8" : "")
+             << (c.tied ? "" : ", untied");
 }
 
 class ChunkRunTest : public ::testing::TestWithParam<ChunkCase> {
  protected:
   ChunkRunTest()
-      : graph_(graph_of(GetParam(), 1, GetParam().wire)),
+      : graph_(graph_of(GetParam(), 1, GetParam().wire, GetParam().boundary)),
         parameters_(graph_, 11),
         pieces_(model::pieces_of(graph_)),
         batch_(GetParam().seq) {
@@ -221,6 +225,47 @@ TEST_P(ChunkRunTest, GivesTheGradientsOfTheOperations) {
   EXPECT_NEAR(piece_loss_ / rows, wanted.loss, rows * std::numeric_limits<double>::epsilon() * wanted.loss);
 }
 
+// In mxint8 elements share scales: who wants some columns of the residual stream gets those that all have.
+TEST_P(ChunkRunTest, SomeColumnsHaveTheBitsOfAll) {
+  for (std::int64_t piece = 0; piece < std::ssize(pieces_); ++piece) {
+    const Program program(graph_, piece);
+    if (program.has_logits()) continue;
+    ChunkRun run(program, GetParam().wire, parallel_, memory_, weights());
+    const std::int64_t cols = graph_.tensor(program.y()).cols, rows = std::min<std::int64_t>(graph_.seq, 128);
+    const auto made = [&](const Columns& columns) {
+      SequenceState state = run.open_forward();
+      run.begin(0, rows);
+      const kernels::Rows x = run.rows_of(program.x());
+      const Random random(3, Purpose::test);
+      for (std::int64_t i = 0; i < rows; ++i) {
+        for (std::int64_t j = 0; j < cols; ++j)
+          x.row(i)[j] = std::ldexp(static_cast<float>(random.uniform(static_cast<std::uint64_t>(i * cols + j)) - 0.5),
+                                   static_cast<int>(j % 5));
+      }
+      kernels::round_to(graph_.boundary, x);
+      Wanted wanted;
+      wanted[program.y()].add(columns);
+      run.run(program.forward(wanted), state);
+      const kernels::ConstRows y = run.rows_of(program.y());
+      Floats values;
+      for (std::int64_t i = 0; i < rows; ++i)
+        values.insert(values.end(), y.row(i) + columns.begin, y.row(i) + columns.end);
+      return values;
+    };
+    const Floats whole = made({0, cols});
+    for (const Columns some : {Columns{0, 1}, Columns{cols / 3, cols / 2}, Columns{cols - 2, cols}}) {
+      const Floats part = made(some);
+      for (std::int64_t i = 0; i < rows; ++i) {
+        for (std::int64_t j = some.begin; j < some.end; ++j) {
+          ASSERT_EQ(part[static_cast<std::size_t>(i * some.count() + j - some.begin)],
+                    whole[static_cast<std::size_t>(i * cols + j)])
+              << "piece " << piece << ", row " << i << ", column " << j;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(ChunkRunTest, TheSameBitsInChunksOfAnyLength) {
   const Gradients whole = by_pieces(graph_.seq);
   for (const std::int64_t chunk : {128, 256}) {
@@ -238,7 +283,9 @@ INSTANTIATE_TEST_SUITE_P(Cases, ChunkRunTest,
                                            ChunkCase{{"llama", 3, 3, 24, 100, 100, false}, DType::f32},
                                            ChunkCase{{"llama", 6, 2, 48, 90, 300}, DType::f32},
                                            ChunkCase{{"llama", 4, 1, 32, 1600, 385, false}, DType::bf16},
-                                           ChunkCase{{"gpt2", 4, 4, 32, 128, 260}, DType::f16}));
+                                           ChunkCase{{"gpt2", 4, 4, 32, 128, 260}, DType::f16},
+                                           ChunkCase{{"opt", 4, 4, 96, 100, 130}, DType::f16, DType::mxint8},
+                                           ChunkCase{{"llama", 6, 2, 48, 90, 300}, DType::f32, DType::mxint8}));
 
 }  // namespace
 }  // namespace cleave::pieces

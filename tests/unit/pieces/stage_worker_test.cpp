@@ -28,11 +28,13 @@ constexpr std::int64_t kBatch = 3;
 struct StageCase : SmallModel {
   DType wire = DType::f32;
   float size = 1;  ///< of weights, times their usual one: gradients of larger ones need more than 32 bits
+  std::optional<DType> boundary{};
 };
 
 std::ostream& operator<<(std::ostream& out, const StageCase& c) {
   return out << c.family << " " << c.heads << "/" << c.keys << " heads, " << c.width << " wide, " << c.hidden
-             << " hidden, " << c.seq << " tokens, " << name_of(c.wire) << (c.tied ? "" : ", untied");
+             << " hidden, " << c.seq << " tokens, " << name_of(c.wire) << (c.boundary ? " and mxint8" : "")
+             << (c.tied ? "" : ", untied");
 }
 
 /// How a step is laid out. Of a stage's gradient each owner has the units between two of its marks, as shares.
@@ -53,7 +55,7 @@ struct Layout {
 class StageWorkerTest : public ::testing::TestWithParam<StageCase> {
  protected:
   StageWorkerTest()
-      : graph_(graph_of(GetParam(), kBatch, GetParam().wire)),
+      : graph_(graph_of(GetParam(), kBatch, GetParam().wire, GetParam().boundary)),
         parameters_(graph_, 11),
         table_(graph_),
         batch_(kBatch * GetParam().seq) {
@@ -439,6 +441,9 @@ std::vector<StageCase> stage_cases() {
       StageCase{{"llama", 6, 2, 48, 90, 300}, DType::f16, 80},
       StageCase{{"gpt2", 4, 4, 32, 128, 127}, DType::bf16, 80},
       StageCase{{"llama", 4, 1, 32, 1600, 260, false}},
+      StageCase{{"llama", 6, 2, 48, 90, 300}, DType::f16, 1, DType::mxint8},
+      StageCase{{"opt", 4, 4, 96, 128, 130, false}, DType::bf16, 1, DType::mxint8},
+      StageCase{{"gpt2", 2, 2, 24, 100, 127}, DType::f32, 1, DType::mxint8},
   };
 }
 INSTANTIATE_TEST_SUITE_P(Cases, StageWorkerTest, ::testing::ValuesIn(stage_cases()));

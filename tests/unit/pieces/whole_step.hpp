@@ -29,7 +29,8 @@ struct SmallModel {
 
 inline constexpr std::int64_t kVocabulary = 90;
 
-inline model::StepGraph graph_of(const SmallModel& m, std::int64_t batch, DType wire = DType::f32) {
+inline model::StepGraph graph_of(const SmallModel& m, std::int64_t batch, DType wire = DType::f32,
+                                 std::optional<DType> boundary = {}) {
   model::ModelConfig config;
   config.family = m.family;
   config.vocab_size = kVocabulary;
@@ -46,7 +47,8 @@ inline model::StepGraph graph_of(const SmallModel& m, std::int64_t batch, DType 
                                     .freeze = {},
                                     .loss_rows = batch * m.seq,
                                     .row_groups = 1,
-                                    .wire = wire});
+                                    .wire = wire,
+                                    .boundary = boundary});
 }
 
 struct Tokens {
@@ -110,7 +112,7 @@ inline void embed(const model::StepGraph& graph, server::ParameterStore& paramet
   kernels::embed(parallel, batch.tokens, graph.seq, rows_of_parameter(graph, parameters, op.in[1].tensor),
                  op.in.size() > 2 ? rows_of_parameter(graph, parameters, op.in[2].tensor) : kernels::ConstRows(),
                  op.integer, x);
-  kernels::round_to(graph.wire, x);
+  kernels::round_to(graph.boundary, x);
 }
 
 /// Adds to the gradients of the embeddings what comes of the lowest piece's dX.

@@ -46,6 +46,7 @@ class DrawnSpec : private testing_support::Draw {
     if (chance(0.3)) spec.layout.chunk_tokens = 128;
     if (chance(0.2)) spec.layout.preload = false;
     if (chance(0.2)) spec.paired = 0.3;
+    if (chance(0.25)) spec.boundary = DType::mxint8;
     return spec;
   }
   // Leaves, hangs, slow devices and returns over two steps.
