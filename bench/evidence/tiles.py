@@ -53,6 +53,7 @@ IDEAS = [  # each line keeps what the lines above it brought
     ("+ chunks", {"plan.chunk_tokens": "auto"}),
     ("+ replicas own gradients", {"plan.owners": "auto"}),
     ("+ preloading", {"plan.preload": "true"}),
+    ("+ 8 bits between stages", {"plan.boundary": "mxint8"}),
 ]
 
 
