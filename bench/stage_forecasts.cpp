@@ -1,7 +1,7 @@
 // Forecasts of candidate layouts in stages beside the time that each takes when it is simulated.
 //
 //   stage_forecasts [--preset opt-13b] [--devices 256] [--memory 1,3] [--down 10,100] [--up 5,10] [--compute 5,7]
-//                   [--nic GB_PER_S] [--seeds 42,43] [--most 40]
+//                   [--nic GB_PER_S] [--boundary wire|mxint8] [--seeds 42,43] [--most 40]
 //
 // A row per candidate of plan::stage_candidates(), the one that find_stages() takes first: what it looks like, for how
 // long its chain is forecast to run, its forecast, its step. Ranges are drawn as inputs/sim/cleave-256.yaml draws them,
@@ -38,6 +38,7 @@ int main(int argc, char** argv) {
                                                             {"up", "5,10"},
                                                             {"compute", "5,7"},
                                                             {"nic", "inf"},
+                                                            {"boundary", "wire"},
                                                             {"seeds", "42"},
                                                             {"most", "40"}});
   model::ModelConfig config = model::find_preset(given["preset"]).value();
@@ -45,6 +46,7 @@ int main(int argc, char** argv) {
   model::StepOptions step;
   step.batch = 128;
   step.row_groups = 1;
+  if (given["boundary"] == name_of(DType::mxint8)) step.boundary = DType::mxint8;
   const model::StepGraph graph = model::build_step(config, step);
   const fleet::Range memory = range_of(given["memory"]);
   const fleet::DeviceGroup edge =

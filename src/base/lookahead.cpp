@@ -1,9 +1,6 @@
 // JobQueue: a list of jobs under one mutex; each thread takes the first.
 #include "cleave/base/lookahead.hpp"
 
-#include <sched.h>
-
-#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -13,19 +10,6 @@
 #include <vector>
 
 namespace cleave {
-
-namespace {
-constexpr int kMostByItself = 16;
-}
-
-int threads_for(int wanted) {
-  if (wanted > 0) return wanted;
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  // std::thread::hardware_concurrency() also counts cores that this process may not use (GNU C library 2.36).
-  const int allowed = ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
-  return std::clamp(allowed, 1, kMostByItself);
-}
 
 struct JobQueue::State {
   std::mutex mutex;

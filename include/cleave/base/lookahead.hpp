@@ -12,11 +12,9 @@
 #include <utility>
 #include <vector>
 
-namespace cleave {
+#include "cleave/base/threads.hpp"
 
-/// The number of threads that `wanted` stands for: itself, or for 0 as many as there are cores that this process may
-/// use, but no more than 16.
-[[nodiscard]] int threads_for(int wanted);
+namespace cleave {
 
 /// Carries out jobs in the order in which they were given: on threads of its own or, where it has none, when they are
 /// waited for. One thread uses it.

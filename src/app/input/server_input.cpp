@@ -3,9 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <thread>
-
+#include "cleave/base/threads.hpp"
 #include "cleave/config/nearest.hpp"
 #include "cleave/kernels/gemm_kernels.hpp"
 
@@ -42,10 +40,10 @@ ServerInput read_server(const config::Section& in, fleet::ServerProfile& profile
       "threads", {.default_value = s.threads,
                   .min = 0,
                   .max = 1024,
-                  .help = "Real threads of the server's kernels and copies; 0: one for each core of its host, "
-                          "but no more than 4. Results do not depend on it."}));
-  constexpr unsigned kMostByItself = 4;
-  if (s.threads == 0) s.threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, kMostByItself));
+                  .help = "Real threads of the server's kernels and copies; 0: one for each core that it may "
+                          "use, but no more than 4. Results do not depend on it."}));
+  constexpr int kMostByItself = 4;
+  s.threads = threads_for(s.threads, kMostByItself);
   s.gemm_kernels = in.text("gemm_kernels", {.default_value = "auto",
                                             .help = "BLIS kernels that all ranks use: auto, generic, haswell or skx. "
                                                     "Results differ in their last bits between them."});

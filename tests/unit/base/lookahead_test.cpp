@@ -126,11 +126,5 @@ TEST(Lookahead, AnErrorComesWithTheResultThatIsTaken) {
   }
 }
 
-TEST(Lookahead, ThreadsAreTheCoresUnlessANumberIsAskedFor) {
-  EXPECT_EQ(threads_for(5), 5);
-  EXPECT_GE(threads_for(0), 1);
-  EXPECT_LE(threads_for(0), 16);
-}
-
 }  // namespace
 }  // namespace cleave
