@@ -236,15 +236,13 @@ StageDevice::Status StageDevice::make_again(const comm::StageTask& task, std::sp
   const bool back = task.errand == StageErrand::witness_backward, part = worker_.is_part(task.stage),
              head = worker_.is_head(task.stage);
   const std::int64_t seq = table_.graph().seq, chunk = task.row;
-  const std::size_t row_bytes = row();
   const auto all = static_cast<std::size_t>(seq);
   // Matrices of the payload, one after another: bytes a row, and whether chunks are sent theirs.
   struct Operand {
     std::size_t bytes;
     bool in_chunks = true;
   };
-  const Operand sum{sizeof(double)}, x{row_bytes, !back}, dy{row_bytes}, top{sizeof(float)},
-      target{sizeof(std::int32_t)};
+  const Operand sum{sizeof(double)}, x{row(), !back}, dy{row()}, top{sizeof(float)}, target{sizeof(std::int32_t)};
   std::vector<Operand> operands{x};
   if (back && part) {
     operands = {sum, x, top, target};
@@ -263,15 +261,13 @@ StageDevice::Status StageDevice::make_again(const comm::StageTask& task, std::sp
     const std::size_t before = part ? sum.bytes : 0;
     const Status status =
         worker_.remake(task.stage, kMadeAgain + task.sequence,
-                       RowsIn(boundary(), payload.subspan(all * before, all * row_bytes), width()), kForNoOwner);
+                       RowsIn(boundary(), payload.subspan(all * before, all * row()), width()), kForNoOwner);
     if (status != Status::ok) return status;
   }
   const std::int64_t answers = (seq + chunk - 1) / chunk;
   const bool wants_rows = to.size() != of_norms;  // of dX
   // Of a row in an answer; a part's are the same for all rows.
-  const std::size_t answered = head   ? 2 * sizeof(double) + row_bytes + sizeof(float)
-                               : part ? to.size() / all
-                                      : row_bytes;
+  const std::size_t answered = head ? 2 * sizeof(double) + row() + sizeof(float) : part ? to.size() / all : row();
   for (std::int64_t answer = 0; answer < answers; ++answer) {
     comm::StageTask one = task;
     one.errand = back ? StageErrand::backward : StageErrand::forward;

@@ -430,14 +430,14 @@ bool StageNumbers::place(const Tasklet& tasklet, const comm::ResultView& result)
   const RowRange of{item.sequence, item.row, item.rows};
   const auto first = static_cast<std::ptrdiff_t>(item.sequence * seq_ + item.row);
   const auto rows = static_cast<std::size_t>(item.rows);
-  const auto row_bytes = static_cast<std::size_t>(item.rows * row_bytes_);
+  const auto of_rows = static_cast<std::size_t>(item.rows * row_bytes_);
   const auto is_finite = [&](std::span<const std::byte> values) {
     return kernels::all_finite(boundary_type(), values.data(), item.rows, width_);
   };
   const bool head = tasklet.errand == Errand::forward && is_head(tasklet.stage);
   if (head) {
     const auto sum = from.values<double>(rows), loss = from.values<double>(rows);
-    const std::span<const std::byte> dx = from.bytes(row_bytes);
+    const std::span<const std::byte> dx = from.bytes(of_rows);
     const auto top = from.values<float>(rows);
     // A sum is of exp(logit - maximum of the row): every term is at most 1, and one is 1. A loss is a difference of two
     // logits, plus a logarithm.
@@ -452,7 +452,7 @@ bool StageNumbers::place(const Tasklet& tasklet, const comm::ResultView& result)
     std::ranges::copy(top, top_.begin() + first);
     take_dx(tasklet.stage, of, dx);
   } else if (item.returns_rows) {
-    const std::span<const std::byte> values = from.bytes(row_bytes);
+    const std::span<const std::byte> values = from.bytes(of_rows);
     if (!from.ok() || !is_finite(values)) return false;
     if (tasklet.errand == Errand::forward) {
       take_x(tasklet.stage + 1, of, values);
