@@ -1,4 +1,6 @@
 """Rows 1 to 6: time a step, devices, cloud GPUs, recovery, bytes a device, memory."""
+import statistics
+
 from .fleets import EVERY, HEADLINE, OTHER_ALGORITHMS, RIVALS, SEEDS, SMALL, WIDE, edge, fleet
 from .row import Row, at_least
 from .study import Case, Study, grid, span, three
@@ -24,7 +26,8 @@ def conclude_1(r, row):
     parts, least, claimed = [], [], []
     for case in ("OPT-13B, 1-3 GB", "OPT-13B, 16 GB", "OPT-1.3B, 1-3 GB"):
         for named in ("dtfm", "asteroid", "confidant", "megatron"):
-            claimed += [(f"{named}, {case}", v) for v in r.ratios(named, "cleave", case)[:1]]
+            if values := r.ratios(named, "cleave", case):
+                claimed.append((f"{named}, {case}", statistics.median(values)))
         best = r.fastest(case, mine)
         if best is None:
             parts.append(f"{case}: no rival that keeps the algorithm runs")
@@ -62,7 +65,8 @@ def conclude_2(r, row):
     named = [s for s in CLOSE if s not in OTHER_ALGORITHMS]
     # The fastest of one rival says little: beyond 1024 devices tensor parallelism alone was run.
     compared = [n for n in COUNTS if sum(r.mid(s, str(n)) is not None for s in named) > 1]
-    lead = {n: v for n in compared if (best := r.fastest(str(n), named)) for v in r.ratios(best[0], "cleave", str(n))[:1]}
+    lead = {n: statistics.median(values) for n in compared
+            if (best := r.fastest(str(n), named)) and (values := r.ratios(best[0], "cleave", str(n)))}
     ends = {s: stops_at(r, s) for s in ["cleave", *named]}
     most = {s: max((n for n in COUNTS if r.mid(s, str(n)) is not None), default=None) for s in ends}
 

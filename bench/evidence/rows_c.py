@@ -19,7 +19,7 @@ def conclude_13(r, row):
     world = dtfm["world"]
     scheduled = r.mid("megatron", "world") / r.mid("dtfm", "world")
     row.verdict = f"*{'reproduced' if world >= 4.8 else 'reproduced in part' if world > 1 else 'contradicted'}*: {three(world)} x in the world-wide case, " \
-        f"not 4.8; against Megatron whose stages are placed by links too it is {three(scheduled)} x"
+        f"{'' if world >= 4.8 else 'not 4.8; '}against Megatron whose stages are placed by links too it is {three(scheduled)} x"
     behind = [c for c in r.cases if (best := r.fastest(c, [s for s in r.systems if s != "cleave"])) and r.mid("cleave", c)
               and best[1] < r.mid("cleave", c)]
     row.notes = (f"cleave is behind the fastest rival in {', '.join(behind) or 'none of them'}. Megatron here tries every shape and keeps moments in shards, which "

@@ -24,7 +24,7 @@ namespace {
 constexpr double kHopeless = 1.5;
 /// Plans of the planner that are costed as steps.
 constexpr std::size_t kCosted = 16;
-class Asteroid final : public System {
+class Asteroid final : public PlacedSystem {
  public:
   /// `plus`: half-layer stages, and moments and master weights in shards over a group.
   Asteroid(std::string name, std::string summary, bool plus)
@@ -33,26 +33,23 @@ class Asteroid final : public System {
   [[nodiscard]] std::string summary() const override { return summary_; }
 
  private:
-  void carry_out(const StudyInput& study, const std::function<Seconds()>& elapsed,
-                 SystemReport& report) const override {
+  [[nodiscard]] std::vector<PlacedLayout> find_layouts(const StudyInput& study, SystemReport& report) const override {
     const Workload layers = describe_workload(study.model, study.batch, study.wire, Granularity::layers);
     const Workload halves = describe_workload(study.model, study.batch, study.wire, Granularity::halves);
     const Network network(study.devices, study.links);
     Choice best;
     choose(study, layers, network, best);
     if (plus_) choose(study, halves, network, best);
-    report.planning = elapsed();
     if (!best.plan.found()) {
-      report.feasible = false;
       report.why = why_not(study, plus_ ? halves : layers);
-      return;
+      return {};
     }
-    report.layout = fmt::format("{} stages, micro-batches of {}{}", best.plan.stages.size(), best.micro_batch,
-                                best.recompute ? ", layers computed again" : "");
+    std::string layout = fmt::format("{} stages, micro-batches of {}{}", best.plan.stages.size(), best.micro_batch,
+                                     best.recompute ? ", layers computed again" : "");
     report.figures = {{"objective_s", best.plan.round_s}};
     const AsteroidProblem problem = problem_of(study, *best.workload, network, best.micro_batch, best.recompute);
-    AsteroidPlacement placement(study, *best.workload, problem, std::move(best.plan));
-    run_study(study, placement, report);
+    return one_layout(std::move(layout),
+                      std::make_unique<AsteroidPlacement>(study, *best.workload, problem, std::move(best.plan)));
   }
 
   struct Choice {

@@ -141,7 +141,7 @@ class ChainPlacement final : public Placement {
   Chain chain_;
 };
 
-class Confidant final : public System {
+class Confidant final : public PlacedSystem {
  public:
   [[nodiscard]] std::string name() const override { return "confidant"; }
   [[nodiscard]] std::string summary() const override {
@@ -149,9 +149,10 @@ class Confidant final : public System {
   }
 
  private:
-  void carry_out(const StudyInput& study, const std::function<Seconds()>& elapsed,
-                 SystemReport& report) const override {
-    const Workload workload = describe_workload(study.model, study.batch, study.wire, Granularity::halves);
+  [[nodiscard]] std::vector<PlacedLayout> find_layouts(const StudyInput& study, SystemReport& report) const override {
+    const auto shared =
+        std::make_shared<const Workload>(describe_workload(study.model, study.batch, study.wire, Granularity::halves));
+    const Workload& workload = *shared;
     const std::vector<std::size_t> order = by_link(study);
     Chain best;
     const std::size_t most = std::min(order.size(), workload.units.size());
@@ -164,23 +165,20 @@ class Confidant final : public System {
       Chain chain = best_chain(study, workload, {d});
       if (chain.step_s < best.step_s) best = std::move(chain);
     }
-    report.planning = elapsed();
     if (!best.found()) {
-      report.feasible = false;
       report.why = fmt::format(
           "a pipeline of {} stages, one unit each, does not fit the best-connected devices: the "
           "model with gradients and moments takes {:.2f} GB",
           most, static_cast<double>(workload.total_parameters() * Workload::kStateBytes) / 1e9);
-      return;
+      return {};
     }
-    report.layout = fmt::format("{} stages, micro-batches of {}{}", best.devices.size(), best.schedule.micro_batch,
-                                best.schedule.recompute ? ", layers computed again" : "");
+    std::string layout = fmt::format("{} stages, micro-batches of {}{}", best.devices.size(), best.schedule.micro_batch,
+                                     best.schedule.recompute ? ", layers computed again" : "");
     PipelineSchedule even = best.schedule;
     even.cuts = cut_evenly(workload, best.devices.size());
     const PipelineGrid without(study, workload, {best.devices}, even);
     if (without.fits()) report.figures.emplace_back("even_cuts_s", without.step().time_s);
-    ChainPlacement placement(study, workload, std::move(best));
-    run_study(study, placement, report);
+    return one_layout(std::move(layout), std::make_unique<ChainPlacement>(study, workload, std::move(best)), shared);
   }
 };
 

@@ -11,25 +11,21 @@ namespace cleave::rivals {
 
 namespace {
 
-class DataParallel final : public System {
+class DataParallel final : public PlacedSystem {
  public:
   [[nodiscard]] std::string name() const override { return "data-parallel"; }
   [[nodiscard]] std::string summary() const override { return "the whole model on each device, ring all-reduce"; }
 
  private:
-  void carry_out(const StudyInput& study, const std::function<Seconds()>& elapsed,
-                 SystemReport& report) const override {
+  [[nodiscard]] std::vector<PlacedLayout> find_layouts(const StudyInput& study, SystemReport& report) const override {
     const Workload workload = describe_workload(study.model, study.batch, study.wire);
     CopyChoice choice = choose_copies(study, workload, {});
-    report.planning = elapsed();
     if (choice.able == 0) {
-      report.feasible = false;
       report.why = choice.why;
-      return;
+      return {};
     }
-    report.layout = fmt::format("{} of {} devices that hold the model", choice.grid.size(), choice.able);
-    CopyGrid grid(study, workload, std::move(choice.grid), {});
-    run_study(study, grid, report);
+    return one_layout(fmt::format("{} of {} devices that hold the model", choice.grid.size(), choice.able),
+                      std::make_unique<CopyGrid>(study, workload, std::move(choice.grid), CopyOptions{}));
   }
 };
 

@@ -232,7 +232,7 @@ class Planner {
   std::size_t least_stages_ = 1;
 };
 
-class Dtfm final : public System {
+class Dtfm final : public PlacedSystem {
  public:
   Dtfm(std::string name, std::string summary, Variant variant)
       : name_(std::move(name)), summary_(std::move(summary)), variant_(variant) {}
@@ -240,16 +240,13 @@ class Dtfm final : public System {
   [[nodiscard]] std::string summary() const override { return summary_; }
 
  private:
-  void carry_out(const StudyInput& study, const std::function<Seconds()>& elapsed,
-                 SystemReport& report) const override {
+  [[nodiscard]] std::vector<PlacedLayout> find_layouts(const StudyInput& study, SystemReport& report) const override {
     const Workload workload = describe_workload(study.model, study.batch, study.wire, variant_.granularity);
     Planner planner(study, workload, variant_);
     const std::vector<Candidate> ranked = planner.rank_shapes();
     if (ranked.empty()) {
-      report.feasible = false;
       report.why = planner.why_not();
-      report.planning = elapsed();
-      return;
+      return {};
     }
     Candidate best;
     DtfmScore best_score;
@@ -260,16 +257,15 @@ class Dtfm final : public System {
       best = std::move(candidate);
       best_score = score;
     }
-    report.planning = elapsed();
-    report.layout =
+    std::string layout =
         fmt::format("{} stages x {} pipelines, micro-batches of {}{}", best.shape.stages, best.shape.pipelines,
                     best.schedule.micro_batch, best.schedule.recompute ? ", layers computed again" : "");
     report.figures = {{"objective_s", best_score.total_s()},
                       {"objective_data_parallel_s", best_score.data_parallel_s},
                       {"objective_pipeline_s", 2 * best_score.pipeline_s}};
     if (best.objective_s > 0) report.figures.emplace_back("layout_objective_s", best.objective_s);
-    PipelineGrid grid(study, workload, best.grid, best.schedule);
-    run_study(study, grid, report);
+    return one_layout(std::move(layout),
+                      std::make_unique<PipelineGrid>(study, workload, std::move(best.grid), best.schedule));
   }
 
   std::string name_, summary_;

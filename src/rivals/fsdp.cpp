@@ -152,7 +152,7 @@ class FsdpGrid final : public ReplicaGrid {
   ShardedSchedule schedule_;
 };
 
-class Fsdp final : public System {
+class Fsdp final : public PlacedSystem {
  public:
   [[nodiscard]] std::string name() const override { return "fsdp"; }
   [[nodiscard]] std::string summary() const override {
@@ -166,8 +166,7 @@ class Fsdp final : public System {
     double step_s = std::numeric_limits<double>::infinity();
   };
 
-  void carry_out(const StudyInput& study, const std::function<Seconds()>& elapsed,
-                 SystemReport& report) const override {
+  [[nodiscard]] std::vector<PlacedLayout> find_layouts(const StudyInput& study, SystemReport& report) const override {
     const Workload workload = describe_workload(study.model, study.batch, study.wire);
     const std::vector<std::size_t> order = by_link(study);
     Choice best;
@@ -185,17 +184,15 @@ class Fsdp final : public System {
         try_schedules(study, workload, grid, best);
       }
     }
-    report.planning = elapsed();
     if (best.grid.empty()) {
-      report.feasible = false;
       report.why = why_not(study, workload);
-      return;
+      return {};
     }
-    report.layout =
+    std::string layout =
         fmt::format("{} groups of {} devices, micro-batches of {}{}", best.grid.size(), best.grid.front().size(),
                     best.schedule.micro_batch, best.schedule.recompute ? ", layers computed again" : "");
-    FsdpGrid grid(study, workload, std::move(best.grid), best.schedule);
-    run_study(study, grid, report);
+    return one_layout(std::move(layout),
+                      std::make_unique<FsdpGrid>(study, workload, std::move(best.grid), best.schedule));
   }
 
   static void try_schedules(const StudyInput& study, const Workload& workload, const Grid& grid, Choice& best) {

@@ -54,7 +54,7 @@ std::vector<double> compress(const StudyInput& study, const Workload& workload, 
   return shares;
 }
 
-class FusionLlm final : public System {
+class FusionLlm final : public PlacedSystem {
  public:
   [[nodiscard]] std::string name() const override { return "fusionllm"; }
   [[nodiscard]] std::string summary() const override {
@@ -62,8 +62,7 @@ class FusionLlm final : public System {
   }
 
  private:
-  void carry_out(const StudyInput& study, const std::function<Seconds()>& elapsed,
-                 SystemReport& report) const override {
+  [[nodiscard]] std::vector<PlacedLayout> find_layouts(const StudyInput& study, SystemReport& report) const override {
     const Workload workload = describe_workload(study.model, study.batch, study.wire, Granularity::halves);
     const Network network(study.devices, study.links);
     const std::vector<std::size_t> order = by_link(study);
@@ -74,18 +73,16 @@ class FusionLlm final : public System {
       try_schedules(study, workload, network, devices, best);
     }
     for (const std::size_t d : order) try_schedules(study, workload, network, {d}, best);  // alone, links do not matter
-    report.planning = elapsed();
     if (best.devices.empty()) {
-      report.feasible = false;
       report.why = fmt::format(
           "a pipeline of up to {} stages does not fit the best-connected devices: the model with "
           "gradients and moments takes {:.2f} GB",
           most, static_cast<double>(workload.total_parameters() * Workload::kStateBytes) / 1e9);
-      return;
+      return {};
     }
     double least = 1;
     for (const double share : best.schedule.hop_share) least = std::min(least, share);
-    report.layout = fmt::format(
+    std::string layout = fmt::format(
         "{} stages, micro-batches of {}{}, boundaries down to {:.3f} of their bytes; another "
         "algorithm",
         best.devices.size(), best.schedule.micro_batch, best.schedule.recompute ? ", layers computed again" : "",
@@ -94,8 +91,8 @@ class FusionLlm final : public System {
     plain.hop_share.clear();
     report.figures = {{"uncompressed_s", PipelineGrid(study, workload, {best.devices}, plain).step().time_s},
                       {"least_share_of_boundary", least}};
-    PipelineGrid grid(study, workload, {best.devices}, best.schedule);
-    run_study(study, grid, report);
+    return one_layout(std::move(layout),
+                      std::make_unique<PipelineGrid>(study, workload, Grid{best.devices}, best.schedule));
   }
 
   // The best cuts and shares for a micro-batch; none where the model does not fit.

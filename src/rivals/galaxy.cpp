@@ -174,7 +174,7 @@ class GalaxyGrid final : public ReplicaGrid {
   std::int64_t heads_;
 };
 
-class Galaxy final : public System {
+class Galaxy final : public PlacedSystem {
  public:
   [[nodiscard]] std::string name() const override { return "galaxy"; }
   [[nodiscard]] std::string summary() const override {
@@ -182,8 +182,7 @@ class Galaxy final : public System {
   }
 
  private:
-  void carry_out(const StudyInput& study, const std::function<Seconds()>& elapsed,
-                 SystemReport& report) const override {
+  [[nodiscard]] std::vector<PlacedLayout> find_layouts(const StudyInput& study, SystemReport& report) const override {
     const Workload workload = describe_workload(study.model, study.batch, study.wire);
     const std::vector<std::size_t> order = by_link(study);
     Grid best;
@@ -209,9 +208,7 @@ class Galaxy final : public System {
         }
       }
     }
-    report.planning = elapsed();
     if (best.empty()) {
-      report.feasible = false;
       const ShareMemory memory = memory_of(workload, {1, true});
       double together = 0;
       for (const fleet::DeviceProfile& device : study.devices) together += static_cast<double>(device.memory.value());
@@ -219,12 +216,12 @@ class Galaxy final : public System {
           "the model with gradients and moments takes {:.2f} GB in shares of whole heads, {} at most; all devices "
           "together have {:.2f} GB",
           memory.whole / 1e9, study.model.n_head, together / 1e9);
-      return;
+      return {};
     }
-    report.layout = fmt::format("{} groups of {} devices, micro-batches of {}{}", best.size(), best.front().size(),
-                                best_schedule.micro_batch, best_schedule.recompute ? ", layers computed again" : "");
-    GalaxyGrid grid(study, workload, std::move(best), best_schedule);
-    run_study(study, grid, report);
+    std::string layout =
+        fmt::format("{} groups of {} devices, micro-batches of {}{}", best.size(), best.front().size(),
+                    best_schedule.micro_batch, best_schedule.recompute ? ", layers computed again" : "");
+    return one_layout(std::move(layout), std::make_unique<GalaxyGrid>(study, workload, std::move(best), best_schedule));
   }
 };
 

@@ -19,7 +19,7 @@ namespace {
 /// The last average and the outer momentum, in fp32.
 constexpr std::int64_t kOuterState = 8;
 
-class LocalSteps final : public System {
+class LocalSteps final : public PlacedSystem {
  public:
   [[nodiscard]] std::string name() const override { return "local-steps"; }
   [[nodiscard]] std::string summary() const override {
@@ -27,21 +27,17 @@ class LocalSteps final : public System {
   }
 
  private:
-  void carry_out(const StudyInput& study, const std::function<Seconds()>& elapsed,
-                 SystemReport& report) const override {
+  [[nodiscard]] std::vector<PlacedLayout> find_layouts(const StudyInput& study, SystemReport& report) const override {
     const Workload workload = describe_workload(study.model, study.batch, study.wire);
     const CopyOptions options{.exchange_every = study.local_steps.interval, .extra_state = kOuterState};
     CopyChoice choice = choose_copies(study, workload, options);
-    report.planning = elapsed();
     if (choice.able == 0) {
-      report.feasible = false;
       report.why = choice.why;
-      return;
+      return {};
     }
-    report.layout = fmt::format("{} of {} devices that hold the model, averaged every {} steps; another algorithm",
-                                choice.grid.size(), choice.able, options.exchange_every);
-    CopyGrid grid(study, workload, std::move(choice.grid), options);
-    run_study(study, grid, report);
+    return one_layout(fmt::format("{} of {} devices that hold the model, averaged every {} steps; another algorithm",
+                                  choice.grid.size(), choice.able, options.exchange_every),
+                      std::make_unique<CopyGrid>(study, workload, std::move(choice.grid), options));
   }
 };
 

@@ -303,7 +303,7 @@ std::vector<std::size_t> neighbours_in_order(const StudyInput& study) {
   return order;
 }
 
-class Megatron final : public System {
+class Megatron final : public PlacedSystem {
  public:
   [[nodiscard]] std::string name() const override { return "megatron"; }
   [[nodiscard]] std::string summary() const override {
@@ -317,8 +317,7 @@ class Megatron final : public System {
     double step_s = std::numeric_limits<double>::infinity();
   };
 
-  void carry_out(const StudyInput& study, const std::function<Seconds()>& elapsed,
-                 SystemReport& report) const override {
+  [[nodiscard]] std::vector<PlacedLayout> find_layouts(const StudyInput& study, SystemReport& report) const override {
     const Workload workload = describe_workload(study.model, study.batch, study.wire);
     const std::vector<std::size_t> order = neighbours_in_order(study);
     // Where devices may be lost also with two replicas, so that one loss takes no state along.
@@ -329,22 +328,20 @@ class Megatron final : public System {
       if (best.grid.empty()) break;
       choices.push_back(std::move(best));
     }
-    report.planning = elapsed();
     if (choices.empty()) {
-      report.feasible = false;
       report.why = why_not(study, workload);
-      return;
+      return {};
     }
     report.figures = {{"random_placement_s", random_placement_s(study, workload, choices.front())}};
-    std::vector<Candidate> candidates;
+    std::vector<PlacedLayout> candidates;
     for (Choice& choice : choices) {
       std::string text = fmt::format(
           "{} replicas of {} stages of {} devices, micro-batches of {}{}", choice.grid.size(), choice.layout.stages(),
           choice.layout.degree, choice.layout.micro_batch, choice.layout.recompute ? ", layers computed again" : "");
-      candidates.push_back(
-          {std::move(text), std::make_unique<MegatronGrid>(study, workload, std::move(choice.grid), choice.layout)});
+      candidates.push_back({std::move(text), nullptr,
+                            std::make_unique<MegatronGrid>(study, workload, std::move(choice.grid), choice.layout)});
     }
-    run_best(study, candidates, report);
+    return candidates;
   }
 
   // The shortest step with at least so many replicas; an empty grid where nothing fits.

@@ -64,4 +64,17 @@ Hop Network::hop(std::size_t i, std::size_t j, double payload) const {
           .latency_s = latency_s(i, j)};
 }
 
+fleet::LinkMatrix slowed_links(const fleet::LinkMatrix& links, std::span<const double> factor) {
+  fleet::LinkMatrix slowed = links;
+  for (std::int64_t i = 0; i < links.devices(); ++i) {
+    for (std::int64_t j = 0; j < links.devices(); ++j) {
+      if (i == j) continue;
+      fleet::Link link = links.at(DeviceId(i), DeviceId(j));
+      link.rate = link.rate * std::min(factor[static_cast<std::size_t>(i)], factor[static_cast<std::size_t>(j)]);
+      slowed.set(DeviceId(i), DeviceId(j), link);
+    }
+  }
+  return slowed;
+}
+
 }  // namespace cleave::rivals

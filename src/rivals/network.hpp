@@ -50,4 +50,8 @@ class Network {
   const fleet::LinkMatrix* links_;
 };
 
+/// The matrix where device d has `factor[d]` of its rates: a pair goes at the factor of the slower one. Empty where the
+/// matrix is.
+[[nodiscard]] fleet::LinkMatrix slowed_links(const fleet::LinkMatrix& links, std::span<const double> factor);
+
 }  // namespace cleave::rivals

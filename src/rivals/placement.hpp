@@ -43,20 +43,36 @@ class Placement {
   virtual void slow(std::size_t device, double factor) = 0;
 };
 
-/// Runs the study's steps on a placement that was made for all of its devices, and fills the report: times, bytes,
-/// memory, energy, recovery. The lower bound is the time for which the layout's busiest resource is taken.
-void run_study(const StudyInput& study, Placement& placement, SystemReport& report);
-
 /// A layout that a method may take, and what it says of it.
-struct Candidate {
+struct PlacedLayout {
   std::string layout;
+  std::shared_ptr<const void> owned;  ///< what the placement refers to, beside the study; may be empty
   std::unique_ptr<Placement> placement;
 };
 
-/// Runs the study on each candidate and keeps the best report: under churn the shortest step of those that go on, with
-/// losses the first candidate that survives. Granted where devices may be lost, as the product's layout is chosen so.
-/// Requires: at least one.
-void run_best(const StudyInput& study, std::span<const Candidate> candidates, SystemReport& report);
+/// A list of the one layout that a method takes.
+[[nodiscard]] std::vector<PlacedLayout> one_layout(std::string layout, std::unique_ptr<Placement> placement,
+                                                   std::shared_ptr<const void> owned = nullptr);
+
+/// A method whose devices hold their parts of the model between steps. It says which layouts it finds for a fleet, and
+/// the study is run on them:
+///
+/// - of several candidates the best report is kept: under churn the shortest step of those that go on, with losses the
+///   first candidate that survives. Granted where devices may be lost, as the product's layout is chosen so.
+/// - **A method plans again when devices turn out slow**: their rates are known from the step after the one in which
+///   they changed. Then it finds layouts for the rates that steps have shown and for the devices that are there, and
+///   goes on with the shorter step of these and of what it has. Granted: planning, and moving state between steps.
+class PlacedSystem : public System {
+ protected:
+  /// The layouts that the method may take for the study's devices at these rates, the best first; none where the study
+  /// is impossible, and report.why says what is missing. May add to report.figures. Requires of the caller: the study
+  /// outlives the placements.
+  [[nodiscard]] virtual std::vector<PlacedLayout> find_layouts(const StudyInput& study, SystemReport& report) const = 0;
+
+  /// Finds layouts and runs the study on them. The lower bound is the time for which the layout's busiest resource is
+  /// taken.
+  void carry_out(const StudyInput& study, const std::function<Seconds()>& elapsed, SystemReport& report) const override;
+};
 
 /// Whether devices may be lost in the study.
 [[nodiscard]] bool may_lose_devices(const StudyInput& study);

@@ -21,7 +21,7 @@ constexpr std::int64_t kParts = 4;
 /// Share of the run over which the model grows; the rest trains all of it.
 constexpr double kGrowing = 0.5;
 
-class ProgFed final : public System {
+class ProgFed final : public PlacedSystem {
  public:
   [[nodiscard]] std::string name() const override { return "progfed"; }
   [[nodiscard]] std::string summary() const override {
@@ -29,21 +29,23 @@ class ProgFed final : public System {
   }
 
  private:
-  void carry_out(const StudyInput& study, const std::function<Seconds()>& elapsed,
-                 SystemReport& report) const override {
+  [[nodiscard]] std::vector<PlacedLayout> find_layouts(const StudyInput& study, SystemReport& report) const override {
     const Workload whole = describe_workload(study.model, study.batch, study.wire);
     CopyChoice choice = choose_copies(study, whole, {});
-    report.planning = elapsed();
-    if (choice.able == 0) {
-      report.feasible = false;
-      report.why = choice.why;
-      return;
-    }
-    report.layout = fmt::format("{} of {} devices that hold the model, grown in {} parts; another algorithm",
-                                choice.grid.size(), choice.able, kParts);
-    CopyGrid grid(study, whole, choice.grid, {});
-    const double whole_s = grid.step().time_s;
-    run_study(study, grid, report);
+    report.why = choice.why;
+    if (choice.able == 0) return {};
+    return one_layout(fmt::format("{} of {} devices that hold the model, grown in {} parts; another algorithm",
+                                  choice.grid.size(), choice.able, kParts),
+                      std::make_unique<CopyGrid>(study, whole, std::move(choice.grid), CopyOptions{}));
+  }
+
+  void carry_out(const StudyInput& study, const std::function<Seconds()>& elapsed,
+                 SystemReport& report) const override {
+    PlacedSystem::carry_out(study, elapsed, report);
+    if (!report.feasible) return;
+    const Workload whole = describe_workload(study.model, study.batch, study.wire);
+    const CopyChoice choice = choose_copies(study, whole, {});
+    const double whole_s = CopyGrid(study, whole, choice.grid, {}).step().time_s;
     report.figures.emplace_back("whole_model_s", whole_s);
 
     // Means over the run of what an undisturbed step says; losses and churn are those of the whole model.

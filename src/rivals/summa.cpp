@@ -124,7 +124,7 @@ class SummaGrid final : public ReplicaGrid {
     return cost;
   }
 
-  const std::vector<Product>& products_;
+  std::vector<Product> products_;
   double other_flops_;  // of a sequence: attention and element-wise work
   GridShape shape_;
 };
@@ -159,7 +159,7 @@ std::vector<Product> products_of(const StudyInput& study, const Workload& worklo
   return products;
 }
 
-class Summa final : public System {
+class Summa final : public PlacedSystem {
  public:
   [[nodiscard]] std::string name() const override { return "summa"; }
   [[nodiscard]] std::string summary() const override {
@@ -167,8 +167,7 @@ class Summa final : public System {
   }
 
  private:
-  void carry_out(const StudyInput& study, const std::function<Seconds()>& elapsed,
-                 SystemReport& report) const override {
+  [[nodiscard]] std::vector<PlacedLayout> find_layouts(const StudyInput& study, SystemReport& report) const override {
     const Workload workload = describe_workload(study.model, study.batch, study.wire);
     double other_flops = 0;
     const std::vector<Product> products = products_of(study, workload, other_flops);
@@ -197,18 +196,16 @@ class Summa final : public System {
         best_shape = shape;
       }
     }
-    report.planning = elapsed();
     if (best.empty()) {
-      report.feasible = false;
       report.why = fmt::format(
           "a block of the model with gradients, moments and activations takes at least {:.2f} GB; "
           "too few devices have that",
           least / 1e9);
-      return;
+      return {};
     }
-    report.layout = fmt::format("{} grids of {} devices", best.size(), best_shape.name());
-    SummaGrid grid(study, workload, products, other_flops, std::move(best), best_shape);
-    run_study(study, grid, report);
+    std::string layout = fmt::format("{} grids of {} devices", best.size(), best_shape.name());
+    return one_layout(std::move(layout),
+                      std::make_unique<SummaGrid>(study, workload, products, other_flops, std::move(best), best_shape));
   }
 
   static std::vector<GridShape> shapes(std::size_t devices) {

@@ -162,6 +162,7 @@ class SwarmPlacement final : public Placement {
     devices_[device].downlink = declared_[device].downlink * factor;
     links_.up[device] = declared_links_.up[device] * factor;
     links_.down[device] = declared_links_.down[device] * factor;
+    rebalance();
   }
 
   /// True when every device holds its stage with one micro-batch in flight.
@@ -402,7 +403,7 @@ class SwarmSearch {
   double shortest_s_ = std::numeric_limits<double>::infinity();
 };
 
-class Swarm final : public System {
+class Swarm final : public PlacedSystem {
  public:
   [[nodiscard]] std::string name() const override { return "swarm"; }
   [[nodiscard]] std::string summary() const override {
@@ -410,27 +411,22 @@ class Swarm final : public System {
   }
 
  private:
-  void carry_out(const StudyInput& study, const std::function<Seconds()>& elapsed,
-                 SystemReport& report) const override {
-    const Workload workload = describe_workload(study.model, study.batch, study.wire, Granularity::halves);
-    SwarmSearch search(study, workload);
-    std::vector<Candidate> candidates;
+  [[nodiscard]] std::vector<PlacedLayout> find_layouts(const StudyInput& study, SystemReport& report) const override {
+    const auto workload =
+        std::make_shared<const Workload>(describe_workload(study.model, study.batch, study.wire, Granularity::halves));
+    SwarmSearch search(study, *workload);
+    std::vector<PlacedLayout> candidates;
     // Where devices may be lost also with two replicas of each stage, so that one loss takes no state along.
     for (const std::size_t replicas : {1, 2}) {
       if (replicas > 1 && !may_lose_devices(study)) break;
       SwarmLayout layout = search.run(replicas);
       if (!layout.found()) break;
-      auto placement = std::make_unique<SwarmPlacement>(study, workload, search.links(), std::move(layout));
+      auto placement = std::make_unique<SwarmPlacement>(study, *workload, search.links(), std::move(layout));
       std::string text = placement->describe();
-      candidates.push_back({std::move(text), std::move(placement)});
+      candidates.push_back({std::move(text), workload, std::move(placement)});
     }
-    report.planning = elapsed();
-    if (candidates.empty()) {
-      report.feasible = false;
-      report.why = why_not(study, workload);
-      return;
-    }
-    run_best(study, candidates, report);
+    if (candidates.empty()) report.why = why_not(study, *workload);
+    return candidates;
   }
 
   static std::string why_not(const StudyInput& study, const Workload& workload) {

@@ -129,7 +129,7 @@ class TensorGrid final : public ReplicaGrid {
   TensorSchedule schedule_;
 };
 
-class TensorParallel final : public System {
+class TensorParallel final : public PlacedSystem {
  public:
   [[nodiscard]] std::string name() const override { return "tensor-parallel"; }
   [[nodiscard]] std::string summary() const override {
@@ -137,21 +137,18 @@ class TensorParallel final : public System {
   }
 
  private:
-  void carry_out(const StudyInput& study, const std::function<Seconds()>& elapsed,
-                 SystemReport& report) const override {
+  [[nodiscard]] std::vector<PlacedLayout> find_layouts(const StudyInput& study, SystemReport& report) const override {
     const Workload workload = describe_workload(study.model, study.batch, study.wire);
     Choice best = choose(study, workload);
-    report.planning = elapsed();
     if (best.grid.empty()) {
-      report.feasible = false;
       report.why = best.why;
-      return;
+      return {};
     }
-    report.layout =
+    std::string layout =
         fmt::format("{} replicas of {} shards, micro-batches of {}{}", best.grid.size(), best.grid.front().size(),
                     best.schedule.micro_batch, best.schedule.recompute ? ", layers computed again" : "");
-    TensorGrid grid(study, workload, std::move(best.grid), best.schedule);
-    run_study(study, grid, report);
+    return one_layout(std::move(layout),
+                      std::make_unique<TensorGrid>(study, workload, std::move(best.grid), best.schedule));
   }
 
   struct Choice {

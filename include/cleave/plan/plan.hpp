@@ -47,7 +47,7 @@ class Partition {
   static const Partition equal;      ///< row strips of equal size over all devices, whatever they are
   static const Partition rows;       ///< row strips in proportion to what each device can do
   static const Partition grid;       ///< two dimensions (columns, then rows), k never cut
-  static const Partition paper;      ///< the published scheme: equal areas from its cost model, k never cut
+  static const Partition paper;      ///< the published scheme: areas by its cost model, k never cut
 
   /// Requires: a name of the registry, from storage that lasts.
   explicit constexpr Partition(std::string_view name) : name_(name) {}

@@ -97,7 +97,9 @@ struct StepFigures {
   std::int64_t devices = 0, tasklets = 0, lost = 0, redone = 0, copies = 0, late = 0, server_sums = 0, witnesses = 0;
 };
 
-/// The result of a system: the fields of `simulate`'s JSON (docs/interface.md). With several steps, means over them.
+/// The result of a system: the fields of `simulate`'s JSON (docs/interface.md). With several steps: `step`,
+/// `recovery` and `energy` are means over them, and of cleave `server_kernels`; `planning` is that of all; the others
+/// are those of the first step, of a rival those of a step that nothing disturbs.
 struct SystemReport {
   std::string system;
   bool feasible = true;

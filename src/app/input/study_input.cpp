@@ -141,10 +141,13 @@ rivals::PeerLinks read_peer_links(const config::Section& fleet) {
 
 SimulateInput read_simulate(const config::Section& in) {
   SimulateInput s;
-  s.steps = in.integer("steps", {.default_value = s.steps,
-                                 .min = 1,
-                                 .max = 1'000'000,
-                                 .help = "Steps one after another under fleet.churn; figures are means over them."});
+  s.steps = in.integer(
+      "steps", {.default_value = s.steps,
+                .min = 1,
+                .max = 1'000'000,
+                .help = "Steps one after another under fleet.churn. Step, recovery and energy are means over them, and "
+                        "cleave's server kernels; bytes, "
+                        "memory and what devices do are those of the first step, of a rival's those of a calm one."});
   const config::Section loss =
       in.section("loss", "Devices lost in mid-step; nobody is where `fleet.churn` has events.");
   s.loss.devices =

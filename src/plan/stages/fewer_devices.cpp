@@ -17,7 +17,7 @@ namespace {
 
 // Share of the step: an interface that is busy for less of it adds next to nothing to the forecast (kSharpness in
 // forecast.cpp).
-constexpr double kBusy = 0.5;
+constexpr double kBusy = 0.55;
 // Factor of worth between a device and the next one at which another kind of device begins, such as phones after
 // laptops.
 constexpr double kMuchWeaker = 2;
