@@ -61,6 +61,27 @@ CollectiveCost sharded_exchange(const Network& network, std::span<const std::siz
   return exchange;
 }
 
+CollectiveCost exchange_between(const Network& network, std::span<const std::size_t> first,
+                                std::span<const std::size_t> last, double bytes) {
+  const std::size_t a = first.size(), b = last.size();
+  CollectiveCost exchange = empty_exchange(a + b);
+  double latency_s = 0, longest_s = 0;
+  for (std::size_t i = 0; i < a; ++i) {
+    for (std::size_t j = i * b / a; j < b && j * a < (i + 1) * b; ++j) {
+      // In parts of 1/(a b): i has [i b, (i+1) b), j has [j a, (j+1) a).
+      const std::size_t common = std::min((i + 1) * b, (j + 1) * a) - std::max(i * b, j * a);
+      const double part = bytes * static_cast<double>(common) / static_cast<double>(a * b);
+      const Hop there = network.hop(first[i], last[j], part), back = network.hop(last[j], first[i], part);
+      latency_s = std::max({latency_s, there.latency_s, back.latency_s});
+      count(exchange, i, a + j, there, part, 1);
+      count(exchange, a + j, i, back, part, 1);
+    }
+  }
+  for (std::size_t i = 0; i < a + b; ++i) longest_s = std::max({longest_s, exchange.up_s[i], exchange.down_s[i]});
+  exchange.time_s = longest_s + latency_s;
+  return exchange;
+}
+
 void charge(const CollectiveCost& exchange, std::span<const std::size_t> members, std::span<sched::Usage> usage) {
   for (std::size_t i = 0; i < members.size(); ++i) {
     sched::Usage& used = usage[members[i]];

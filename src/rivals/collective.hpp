@@ -31,6 +31,13 @@ struct CollectiveCost {
 [[nodiscard]] CollectiveCost sharded_exchange(const Network& network, std::span<const std::size_t> members,
                                               double bytes);
 
+/// Two groups exchange gradients of the same `bytes`, such as those of a tied embedding on the first and the last
+/// stage. Each group has reduced its own, so that a member has 1/g of it; it sends that to those members of the other
+/// group that have the same elements, and receives theirs. The members of the result are `first`, then `last`. Example:
+/// two members and one, 100 MB: each of the two sends and receives 50 MB, the one 100 MB. Requires: no common member.
+[[nodiscard]] CollectiveCost exchange_between(const Network& network, std::span<const std::size_t> first,
+                                              std::span<const std::size_t> last, double bytes);
+
 /// Adds what an exchange takes of its members' links to `usage`, which has an entry per device of the fleet.
 void charge(const CollectiveCost& exchange, std::span<const std::size_t> members, std::span<sched::Usage> usage);
 

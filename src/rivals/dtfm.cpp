@@ -96,6 +96,12 @@ class Planner {
             stages, pipelines, {able.begin(), able.begin() + static_cast<std::ptrdiff_t>(stages * pipelines)}};
         candidate.schedule.cuts = cuts;
         candidate.schedule.sharing = sharing;
+        if (stages * pipelines == 1) {
+          if (!try_alone(candidate)) continue;
+          shortest_s = std::min(shortest_s, candidate.step_s);
+          ranked.push_back(std::move(candidate));
+          continue;
+        }
         candidate.grid = quick_layout(candidate.shape);
         if (PipelineGrid(study_, workload_, candidate.grid, candidate.schedule).least_s() > kHopeless * shortest_s)
           continue;
@@ -159,6 +165,19 @@ class Planner {
   }
 
  private:
+  // The device that is quickest by itself; false where none can.
+  bool try_alone(Candidate& candidate) const {
+    const Candidate shape = candidate;
+    for (const Grid& grid : fastest_alone(study_)) {
+      Candidate alone = shape;
+      alone.grid = grid;
+      alone.shape.members = grid.front();
+      choose_schedule(alone);
+      if (alone.step_s < candidate.step_s) candidate = std::move(alone);
+    }
+    return std::isfinite(candidate.step_s);
+  }
+
   static Grid grid_of(const Groups& stages, const Shape& shape) {
     Grid grid(shape.pipelines);
     for (const std::vector<std::size_t>& stage : stages) {

@@ -188,6 +188,19 @@ class Galaxy final : public PlacedSystem {
     Grid best;
     GalaxySchedule best_schedule;
     double shortest_s = std::numeric_limits<double>::infinity();
+    const auto try_schedules = [&](const Grid& grid) {
+      for (const bool recompute : {false, true}) {
+        for (std::int64_t micro_batch = 1; micro_batch <= workload.batch; micro_batch *= 2) {
+          const GalaxyGrid trial(study, workload, grid, {micro_batch, recompute});
+          if (!trial.fits()) break;
+          const double step_s = trial.step().time_s;
+          if (step_s >= shortest_s) continue;
+          shortest_s = step_s;
+          best = grid;
+          best_schedule = {micro_batch, recompute};
+        }
+      }
+    };
     const std::size_t largest = std::min(order.size(), static_cast<std::size_t>(study.model.n_head));
     for (std::size_t size = largest; size > 0; size = fewer(size)) {
       const std::size_t most = std::min(order.size() / size, static_cast<std::size_t>(workload.batch));
@@ -195,16 +208,10 @@ class Galaxy final : public PlacedSystem {
         Grid grid(groups);
         // Dealt in turn, so that groups are alike.
         for (std::size_t i = 0; i < groups * size; ++i) grid[i % groups].push_back(order[i]);
-        for (const bool recompute : {false, true}) {
-          for (std::int64_t micro_batch = 1; micro_batch <= workload.batch; micro_batch *= 2) {
-            const GalaxyGrid trial(study, workload, grid, {micro_batch, recompute});
-            if (!trial.fits()) break;
-            const double step_s = trial.step().time_s;
-            if (step_s >= shortest_s) continue;
-            shortest_s = step_s;
-            best = grid;
-            best_schedule = {micro_batch, recompute};
-          }
+        if (groups * size == 1) {
+          for (const Grid& alone : fastest_alone(study)) try_schedules(alone);
+        } else {
+          try_schedules(grid);
         }
       }
     }

@@ -216,6 +216,7 @@ class MegatronGrid final : public ReplicaGrid {
       working.push_back(grid[r]);
       run_replica(grid[r], shares[r], quiet_s, cost.usage);
     }
+    double ends_s = 0;  // when both ends have exchanged their gradients, and their updates
     for (std::size_t s = 0; s < layout_.stages(); ++s) {
       for (std::size_t i = 0; i < layout_.degree; ++i) {
         const std::vector<std::size_t> group = copies_of(working, s, i);
@@ -228,14 +229,31 @@ class MegatronGrid final : public ReplicaGrid {
           cost.usage[d].compute += Seconds(time_s);
           update_s = std::max(update_s, time_s);
         }
-        cost.time_s = std::max(cost.time_s, quiet_s[s] + exchanged.time_s + update_s);
+        const double end_s = quiet_s[s] + exchanged.time_s + update_s;
+        cost.time_s = std::max(cost.time_s, end_s);
+        if (s == 0 || s + 1 == layout_.stages()) ends_s = std::max(ends_s, end_s);
       }
     }
+    if (layout_.stages() > 1 && workload().tied_parameters > 0) exchange_tied(working, ends_s, cost);
     // All-reduces count as compute above, so that a link may carry one and a boundary at once: granted, but no link is
     // taken for more than the step.
     for (const sched::Usage& used : cost.usage)
       cost.time_s = std::max({cost.time_s, used.up.value(), used.down.value()});
     return cost;
+  }
+
+  // The embedding's shards and the head's, which lie on counterparts of the first and the last stage.
+  void exchange_tied(const Grid& working, double begin_s, StepCost& cost) const {
+    const double bytes =
+        static_cast<double>(workload().tied_parameters * workload().element) / static_cast<double>(layout_.degree);
+    for (std::size_t i = 0; i < layout_.degree; ++i) {
+      std::vector<std::size_t> both = copies_of(working, 0, i);
+      const std::vector<std::size_t> last = copies_of(working, layout_.stages() - 1, i);
+      const CollectiveCost tied = exchange_between(network(), both, last, bytes);
+      both.insert(both.end(), last.begin(), last.end());
+      charge(tied, both, cost.usage);
+      cost.time_s = std::max(cost.time_s, begin_s + tied.time_s);
+    }
   }
 
   void run_replica(const std::vector<std::size_t>& replica, std::int64_t share, std::vector<double>& quiet_s,
@@ -385,16 +403,24 @@ class Megatron final : public PlacedSystem {
         if (able.size() == replicas * positions) break;
       }
       if (able.size() < replicas * positions) continue;
-      const Grid grid = grid_of(able, replicas, positions);
-      for (const bool recompute : {false, true}) {
-        layout.recompute = recompute;
-        for (layout.micro_batch = 1; layout.micro_batch <= workload.batch; layout.micro_batch *= 2) {
-          const MegatronGrid trial(study, workload, grid, layout);
-          if (!trial.fits()) break;
-          if (trial.least_s() >= best.step_s) continue;
-          const double step_s = trial.step().time_s;
-          if (step_s < best.step_s) best = {grid, layout, step_s};
-        }
+      if (replicas * positions == 1) {
+        for (const Grid& grid : fastest_alone(study)) try_schedules(study, workload, grid, layout, best);
+      } else {
+        try_schedules(study, workload, grid_of(able, replicas, positions), layout, best);
+      }
+    }
+  }
+
+  static void try_schedules(const StudyInput& study, const Workload& workload, const Grid& grid, MegatronLayout layout,
+                            Choice& best) {
+    for (const bool recompute : {false, true}) {
+      layout.recompute = recompute;
+      for (layout.micro_batch = 1; layout.micro_batch <= workload.batch; layout.micro_batch *= 2) {
+        const MegatronGrid trial(study, workload, grid, layout);
+        if (!trial.fits()) break;
+        if (trial.least_s() >= best.step_s) continue;
+        const double step_s = trial.step().time_s;
+        if (step_s < best.step_s) best = {grid, layout, step_s};
       }
     }
   }

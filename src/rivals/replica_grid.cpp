@@ -17,6 +17,21 @@ std::vector<std::size_t> by_link(const StudyInput& study) {
   return order;
 }
 
+std::vector<Grid> fastest_alone(const StudyInput& study) {
+  std::vector<std::size_t> order(study.devices.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, std::ranges::greater{},
+                           [&](std::size_t d) { return std::pair(study.devices[d].compute, study.devices[d].memory); });
+  std::vector<Grid> grids;
+  Bytes largest{-1};
+  for (const std::size_t d : order) {
+    if (study.devices[d].memory <= largest) continue;
+    largest = study.devices[d].memory;
+    grids.push_back({{d}});
+  }
+  return grids;
+}
+
 std::int64_t sharing_of(const StudyInput& study, std::size_t replicas) {
   const std::size_t copies = study.churn.empty() && study.loss.devices == 0 ? 1 : 2;
   return static_cast<std::int64_t>(std::max<std::size_t>(1, replicas / copies));

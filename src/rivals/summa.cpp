@@ -67,7 +67,31 @@ class SummaGrid final : public ReplicaGrid {
   [[nodiscard]] std::vector<std::int64_t> shares_of(const Grid& grid) const override {
     std::vector<double> rates;
     for (const std::vector<std::size_t>& replica : grid) rates.push_back(slowest(replica));
-    return apportion(workload().batch, rates);
+    std::vector<std::int64_t> shares = apportion(workload().batch, rates);
+    // What a replica has no room for goes to the one that is done with it first.
+    std::vector<std::int64_t> room;
+    for (const std::vector<std::size_t>& replica : grid) room.push_back(room_of(replica));
+    for (std::size_t r = 0; r < grid.size(); ++r) {
+      while (shares[r] > room[r]) {
+        std::size_t first = grid.size();
+        const auto done_s = [&](std::size_t i) { return static_cast<double>(shares[i] + 1) / rates[i]; };
+        for (std::size_t i = 0; i < grid.size(); ++i) {
+          if (shares[i] < room[i] && (first == grid.size() || done_s(i) < done_s(first))) first = i;
+        }
+        if (first == grid.size()) return shares;  // after losses: what is left has room for less than the batch
+        --shares[r];
+        ++shares[first];
+      }
+    }
+    return shares;
+  }
+
+  // Sequences that every device of a replica has memory for.
+  [[nodiscard]] std::int64_t room_of(const std::vector<std::size_t>& replica) const {
+    double have = std::numeric_limits<double>::infinity();
+    for (const std::size_t d : replica) have = std::min(have, static_cast<double>(network().device(d).memory.value()));
+    const double none = memory_of(workload(), shape_, 0), one = memory_of(workload(), shape_, 1) - none;
+    return std::max<std::int64_t>(0, static_cast<std::int64_t>(std::floor(std::max(0.0, have - none) / one)));
   }
 
   [[nodiscard]] StepCost cost_of(const Grid& grid, const std::vector<std::int64_t>& shares) const override {
@@ -189,11 +213,16 @@ class Summa final : public PlacedSystem {
         if (able.size() < replicas * shape.devices()) continue;
         Grid grid(replicas);
         for (std::size_t i = 0; i < replicas * shape.devices(); ++i) grid[i / shape.devices()].push_back(able[i]);
-        const double step_s = SummaGrid(study, workload, products, other_flops, grid, shape).step().time_s;
-        if (step_s >= shortest_s) continue;
-        shortest_s = step_s;
-        best = std::move(grid);
-        best_shape = shape;
+        std::vector<Grid> grids{grid};
+        if (replicas * shape.devices() == 1) grids = fastest_alone(study);
+        for (Grid& one : grids) {
+          if (static_cast<double>(study.devices[one[0][0]].memory.value()) < need) continue;
+          const double step_s = SummaGrid(study, workload, products, other_flops, one, shape).step().time_s;
+          if (step_s >= shortest_s) continue;
+          shortest_s = step_s;
+          best = std::move(one);
+          best_shape = shape;
+        }
       }
     }
     if (best.empty()) {

@@ -278,6 +278,7 @@ class SwarmPlacement final : public Placement {
       used.memory_peak = Bytes(std::llround(memory_of(s, layout.members[s].size()).with(times[r].most_in_flight)));
       quiet_s[s] = std::max(quiet_s[s], times[r].quiet_s);
     }
+    double ends_s = 0;  // when both ends have reduced their gradients, and their updates
     for (std::size_t s = 0; s < stages; ++s) {
       const std::vector<std::size_t>& members = layout.members[s];
       const auto parameters = static_cast<double>(workload_.parameters(layout.cuts[s], layout.cuts[s + 1]));
@@ -289,7 +290,18 @@ class SwarmPlacement final : public Placement {
         cost.usage[d].compute += Seconds(time_s);
         update_s = std::max(update_s, time_s);
       }
-      cost.time_s = std::max(cost.time_s, quiet_s[s] + reduced.time_s + update_s);
+      const double end_s = quiet_s[s] + reduced.time_s + update_s;
+      cost.time_s = std::max(cost.time_s, end_s);
+      if (s == 0 || s + 1 == stages) ends_s = std::max(ends_s, end_s);
+    }
+    if (stages > 1 && workload_.tied_parameters > 0) {
+      const std::vector<std::size_t>&first = layout.members.front(), &last = layout.members.back();
+      const CollectiveCost tied =
+          exchange_between(network_, first, last, static_cast<double>(workload_.tied_parameters * workload_.element));
+      std::vector<std::size_t> both = first;
+      both.insert(both.end(), last.begin(), last.end());
+      charge(tied, both, cost.usage);
+      cost.time_s = std::max(cost.time_s, ends_s + tied.time_s);
     }
     return cost;
   }

@@ -183,7 +183,8 @@ class TensorParallel final : public PlacedSystem {
       for (std::size_t replicas = most; replicas > 0; replicas = fewer(replicas)) {
         Grid grid(replicas);
         for (std::size_t i = 0; i < replicas * degree; ++i) grid[i / degree].push_back(able[i]);
-        try_schedules(study, workload, grid, best);
+        const std::vector<Grid> grids = replicas * degree == 1 ? fastest_alone(study) : std::vector<Grid>{grid};
+        for (const Grid& one : grids) try_schedules(study, workload, one, best);
       }
     }
     best.why = fmt::format(

@@ -73,6 +73,24 @@ TEST(Collective, BytesSentAreBytesReceived) {
   }
 }
 
+// Groups of 3 and 2, 60 bytes: in parts of 10, the first has 0-2 for 0 and half of 1, and so on.
+TEST(Collective, GroupsExchangeWhatTheyHaveInCommon) {
+  const fleet::LinkMatrix none;
+  const std::vector<fleet::DeviceProfile> devices = equal_devices(5, 1e9, 1e3, 0.5);
+  const Network network(devices, none);
+  const std::vector<std::size_t> three{0, 1, 2}, two{3, 4};
+  const CollectiveCost exchange = exchange_between(network, three, two, 6000);
+  const double header = kHeader;
+  const std::vector<double> bytes{2000 + header, 2000 + 2 * header, 2000 + header, 3000 + 2 * header,
+                                  3000 + 2 * header};
+  for (std::size_t i = 0; i < 5; ++i) {
+    EXPECT_NEAR(exchange.bytes_up[i], bytes[i], 1e-6) << i;
+    EXPECT_NEAR(exchange.bytes_down[i], bytes[i], 1e-6) << i;
+    EXPECT_NEAR(exchange.up_s[i], bytes[i] / 1e3, 1e-9) << i;
+  }
+  EXPECT_NEAR(exchange.time_s, (3000 + 2 * header) / 1e3 + 1, 1e-9);
+}
+
 TEST(Network, AMatrixStandsInForTheProfiles) {
   const std::vector<fleet::DeviceProfile> devices = equal_devices(3, 1e9, 2e6, 0.01);
   fleet::LinkMatrix links(3, {Seconds(0.5), BytesPerSecond(1e3)});

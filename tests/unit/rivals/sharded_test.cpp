@@ -118,7 +118,8 @@ TEST(Megatron, AnyNumberThatDividesTheHeadsSharesAStage) {
 }
 
 // Two stages of two shards each, links so slow that compute vanishes, one sequence: nothing overlaps. All-reduces of
-// the layers, one for the embedding, one for the head, and a boundary's share each way.
+// the layers, one for the embedding, one for the head, a boundary's share each way, and each shard of the tied
+// embedding to its counterpart and back.
 TEST(Megatron, TwoStagesOfShardsHaveTheirClosedForm) {
   for (const bool again : {false, true}) {
     StudyInput study = small_study(equal_devices(4, 1e15, 1e6), 1);
@@ -137,7 +138,8 @@ TEST(Megatron, TwoStagesOfShardsHaveTheirClosedForm) {
                                    : "1 replicas of 2 stages of 2 devices, micro-batches of 1");
     StudyInput pair = study;
     pair.devices.resize(2);
-    const double expected_s = (4 * (again ? 6 : 4) + 2) * ring_s(pair, boundary) + 2 * (boundary / 2 + 128) / 1e6;
+    const double expected_s = (4 * (again ? 6 : 4) + 2) * ring_s(pair, boundary) + 2 * (boundary / 2 + 128) / 1e6 +
+                              (static_cast<double>(w.tied_parameters) * 4 / 2 + 128) / 1e6;
     EXPECT_NEAR(report.step.value(), expected_s, 1e-6 * expected_s);
   }
 }

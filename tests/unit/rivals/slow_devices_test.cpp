@@ -48,8 +48,7 @@ TEST(SlowDevices, AreKnownFromTheNextStepOn) {
     }
   }
   // Those whose layouts do not follow rates by themselves.
-  for (const char* name : {"dtfm", "asteroid", "fusionllm"})
-    EXPECT_TRUE(gained.contains(name)) << name;
+  for (const char* name : {"dtfm", "asteroid", "fusionllm"}) EXPECT_TRUE(gained.contains(name)) << name;
 }
 
 // What a layout for measured rates leaves out: devices that are away. They are back in the step after they return.

@@ -69,6 +69,42 @@ TEST(OneDevice, EveryMethodTakesItsComputeTime) {
   }
 }
 
+// Where links are so slow that a device trains by itself, it is the fastest one, whatever its links.
+TEST(OneDevice, IsTheFastestOneWhateverItsLinks) {
+  StudyInput study = small_study(equal_devices(4, 1e9, 1e2), 8);
+  study.devices[2].compute = study.devices[2].compute * 10;
+  StudyInput alone = small_study({study.devices[2]}, 8);
+  alone.devices[0].id = DeviceId(0);
+  for (const std::size_t better : {0, 2}) {
+    study.devices[better].uplink = study.devices[better].downlink = BytesPerSecond(2e2);
+    for (const std::unique_ptr<System>& system : all_systems()) {
+      if (!system->uses_peer_links()) continue;
+      const SystemReport report = system->simulate(study);
+      ASSERT_TRUE(report.feasible) << system->name() << ": " << report.why;
+      EXPECT_DOUBLE_EQ(report.step.value(), run(system->name(), alone).step.value()) << system->name() << " " << better;
+    }
+  }
+}
+
+// The gradients of a tied embedding meet in every system that cuts a model between embedding and head. Two devices, of
+// which neither has room for all of it, and no shards of a stage, as there is one head.
+TEST(Systems, ExchangeTheGradientsOfATiedEmbedding) {
+  StudyInput study = small_study(equal_devices(2, 1e12, 1e6), 16);
+  study.model = small_model(8);
+  study.model.n_head = study.model.n_kv_head = 1;
+  study.model.vocab_size = 4096;
+  give_memory(study, 9.5e6);
+  const std::int64_t table = std::int64_t{4096} * 64 * 4;
+  for (const char* name :
+       {"dtfm", "dtfm-plus", "asteroid", "asteroid-plus", "swarm", "megatron", "confidant", "fusionllm"}) {
+    const SystemReport report = run(name, study);
+    ASSERT_TRUE(report.feasible) << name << ": " << report.why;
+    EXPECT_EQ(report.devices_used, 2) << name;
+    EXPECT_GT(report.step.value(), static_cast<double>(table) / 1e6) << name;
+    EXPECT_GT(report.bytes_up.value(), 2 * table) << name;
+  }
+}
+
 // Slow devices, fast links: all rings but the last two units' run under the backward pass. The embedding has next to
 // nothing to compute, so its ring waits for that of layer 0.
 TEST(DataParallel, EqualDevicesHaveAClosedForm) {
