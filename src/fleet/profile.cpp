@@ -16,6 +16,12 @@ double draw(const Range& range, const Random& random, std::uint64_t figure) {
 
 }  // namespace
 
+DeviceProfile without_jitter(DeviceProfile device) {
+  device.latency += device.jitter * 0.5;
+  device.jitter = Seconds(0);
+  return device;
+}
+
 std::vector<DeviceProfile> draw_devices(const std::vector<DeviceGroup>& groups, std::uint64_t seed) {
   std::vector<DeviceProfile> devices;
   for (const DeviceGroup& group : groups) {

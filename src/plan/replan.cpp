@@ -3,9 +3,12 @@
 // Each lost piece is small against the operation, so it goes to a part of the devices, those that are free first, in
 // proportion to its share of what was lost; pieces do not wait for each other, and each is cut in two dimensions at its
 // own depth, so that runs of K blocks stay runs.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 
+#include "cleave/base/error.hpp"
 #include "cleave/plan/cost.hpp"
 #include "finish_plan.hpp"
 #include "fit.hpp"
@@ -16,10 +19,18 @@ namespace cleave::plan {
 
 namespace {
 
+// Requires: the first device is free first.
 std::vector<TaskletPlan> tile_lost(const Work& work, const TaskletPlan& lost, std::span<const DeviceState> devices,
                                    const PlanOptions& options) {
   if (work.kind != WorkKind::gemm) return apportion_pairs(work, lost.pairs, devices, options);
-  return pieces_of(tile_flat(work, lost.box, device_rates_of(devices, options.server, 1)), devices);
+  std::vector<TaskletPlan> pieces =
+      pieces_of(tile_flat(work, lost.box, device_rates_of(devices, options.server, 1)), devices);
+  if (!pieces.empty()) return pieces;
+  // The search may find nothing where devices are busy for much longer than the piece takes, or have little memory.
+  TaskletPlan all;
+  all.box = lost.box;
+  all.device = devices.front().profile.id;
+  return {all};  // in parts that fit (finish_pieces())
 }
 
 }  // namespace
@@ -53,8 +64,10 @@ std::vector<TaskletPlan> replan(const Work& work, std::span<const TaskletPlan> l
     }
     std::vector<DeviceState> hand;
     for (const std::size_t d : hands[i]) hand.push_back(usable[d]);
+    double again = 0;
     for (const TaskletPlan& tasklet : finish_pieces(work, tile_lost(work, lost[i], hand, options), hand, options)) {
       planned.push_back(tasklet);
+      again += volume_of(work, tasklet).flops.value();
       const auto taken = std::find_if(hands[i].begin(), hands[i].end(),
                                       [&](std::size_t d) { return usable[d].profile.id == tasklet.device; });
       DeviceState& device = usable[*taken];
@@ -62,6 +75,7 @@ std::vector<TaskletPlan> replan(const Work& work, std::span<const TaskletPlan> l
       device.compute_busy += volume_of(work, tasklet).flops / device.profile.compute;
       device.up_busy += tasklet.bytes_up / device.profile.uplink;
     }
+    CLEAVE_ASSERT(again == volumes[i], "a lost piece of {} FLOP is planned again as {} FLOP", volumes[i], again);
   }
   return planned;
 }

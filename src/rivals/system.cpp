@@ -23,6 +23,13 @@ StudyInput alone_on(const StudyInput& study, std::size_t device) {
   return alone;
 }
 
+// Rivals' messages are late by the mean of their jitter.
+StudyInput with_mean_jitter(const StudyInput& study) {
+  StudyInput on_average = study;
+  for (fleet::DeviceProfile& device : on_average.devices) device = fleet::without_jitter(std::move(device));
+  return on_average;
+}
+
 // Where nothing can be sent from device to device, a layout of one device is left: the fastest that is able.
 void try_alone(const StudyInput& study, const std::function<void(const StudyInput&, SystemReport&)>& run,
                SystemReport& report) {
@@ -81,13 +88,15 @@ SystemReport System::simulate(const StudyInput& study) const {
   report.system = name();
   report.devices = static_cast<std::int64_t>(study.devices.size());
   const auto run = [&](const StudyInput& what, SystemReport& into) { carry_out(what, elapsed, into); };
-  if (!uses_peer_links() || study.peer_links == PeerLinks::direct) {
+  if (!uses_peer_links()) {
     run(study, report);
+  } else if (const StudyInput on_average = with_mean_jitter(study); study.peer_links == PeerLinks::direct) {
+    run(on_average, report);
   } else if (study.peer_links == PeerLinks::none) {
-    try_alone(study, run, report);
+    try_alone(on_average, run, report);
     report.devices = static_cast<std::int64_t>(study.devices.size());
   } else {
-    StudyInput relayed = study;
+    StudyInput relayed = on_average;
     relayed.links = {};  // measured between devices that reach each other
     run(relayed, report);
     if (report.feasible) relay(study.server(), report);

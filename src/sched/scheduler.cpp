@@ -266,15 +266,7 @@ struct Scheduler::Impl {
     report.time = fleet.now() - began;
     report.losses = recovery.losses();
     report.devices = contributors.count(true);
-    const std::span<const Usage> after = fleet.usage();
-    for (const plan::DeviceState& device : fleet.devices()) {
-      const auto i = static_cast<std::size_t>(device.profile.id.value);
-      Usage used = after[i];
-      used.down -= used_before[i].down;
-      used.compute -= used_before[i].compute;
-      used.up -= used_before[i].up;
-      report.energy += energy_of(device.profile, used, report.time);
-    }
+    report.energy += energy_since(fleet, used_before, report.time);
     return report;
   }
 
@@ -358,6 +350,10 @@ StepReport Scheduler::run(const model::StepGraph& graph, const KeepGoing& keep_g
     if (keep_going && asks && !keep_going()) throw Interrupted{};
     self.dispatch_ready();
     const Seconds until = self.recovery.next_deadline().value_or(kForever);
+    // A fleet in real time would wait for ever.
+    CLEAVE_ASSERT(self.outstanding.flights().any() || self.kernels > 0,
+                  "nothing is under way, and {} of {} operations are complete", self.report.operations.size(),
+                  graph.operations.size());
     const Event event = self.fleet.next_event(until);
     CLEAVE_ASSERT(event.kind != EventKind::timeout || (event.at >= until && self.recovery.next_deadline()),
                   "nothing is under way, and {} of {} operations are complete", self.report.operations.size(),

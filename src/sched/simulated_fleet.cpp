@@ -246,6 +246,12 @@ std::vector<plan::DeviceState> SimulatedFleet::devices() const {
   return states;
 }
 
+std::vector<fleet::DeviceProfile> SimulatedFleet::all_devices() const {
+  std::vector<fleet::DeviceProfile> profiles;
+  for (std::size_t i = 0; i < impl_->star.size(); ++i) profiles.push_back(impl_->star.declared(i));
+  return profiles;
+}
+
 std::vector<plan::DeviceState> SimulatedFleet::devices_ahead_of(const Priority& priority) const {
   std::vector<plan::DeviceState> states;
   for (std::size_t i = 0; i < impl_->star.size(); ++i) {

@@ -73,6 +73,38 @@ TEST(Churn, NobodyLeftHasRoom) {
   }
 }
 
+// Devices with room for a part of a block at a time come and go faster than they answer, so that what is lost is
+// planned again for few devices that are busy for long.
+TEST(Churn, LittleMemoryInRealTime) {
+  Setting s;
+  s.model = {.family = "llama",
+             .vocab_size = 61,
+             .n_layer = 2,
+             .n_head = 4,
+             .n_kv_head = 4,
+             .d_model = 128,
+             .d_ff = 352,
+             .seq_len = 200,
+             .max_pos = 200};
+  s.batch = 8;
+  s.steps = 1;
+  const std::uint64_t wanted = train(s).hash;
+  s.devices = alike_devices(12);
+  for (std::size_t i = 0; i < 10; ++i) s.devices[i].memory = Bytes(256'000);
+  s.clock = server::ClockMode::off;
+  std::int64_t lost = 0;
+  for (int run = 0; run < all_or_few(8, 2); ++run) {
+    s.device_ranks = 1 + run % 2;
+    s.churn = fleet::draw_churn(
+        {.mean_session = Seconds(0.02), .mean_absence = Seconds(0.1), .seed = static_cast<std::uint64_t>(run)}, 12,
+        Seconds(20));
+    const Outcome got = train(s);
+    EXPECT_EQ(got.hash, wanted) << "run " << run;
+    lost += got.lost;
+  }
+  EXPECT_GT(lost, 0) << "nobody held anything when he left";
+}
+
 // In real time a server that is busy learns of several departures and returns at once, and devices go on with what they
 // were asked before they left.
 class BackBeforeAnybodyLooks : public ::testing::TestWithParam<std::tuple<DType, sched::Layout, double>> {};

@@ -142,6 +142,9 @@ class Fleet {
   /// message or a panel that is under way. A fleet whose devices keep no order by priority counts all work.
   [[nodiscard]] virtual std::vector<plan::DeviceState> devices_ahead_of(const Priority& priority) const = 0;
 
+  /// Every device of the fleet, in order of ids, whether it is there or not.
+  [[nodiscard]] virtual std::vector<fleet::DeviceProfile> all_devices() const = 0;
+
   /// The number of the roster: it changes whenever a device leaves, joins or is announced with other rates. A plan is
   /// valid for the roster that it was made for.
   [[nodiscard]] virtual std::uint64_t roster() const = 0;

@@ -23,6 +23,7 @@ class ForwardingFleet : public Interface {
   [[nodiscard]] std::vector<plan::DeviceState> devices_ahead_of(const Priority& priority) const override {
     return behind_.devices_ahead_of(priority);
   }
+  [[nodiscard]] std::vector<fleet::DeviceProfile> all_devices() const override { return behind_.all_devices(); }
   [[nodiscard]] std::uint64_t roster() const override { return behind_.roster(); }
   void begin_step(const model::StepGraph& graph) override { behind_.begin_step(graph); }
   void begin_stages(const plan::StagePlan& plan) override { behind_.begin_stages(plan); }

@@ -138,7 +138,10 @@ class Scheduler {
 [[nodiscard]] Seconds step_lower_bound(const model::StepGraph& graph, std::span<const plan::DeviceState> devices,
                                        const SchedulerOptions& options);
 
-/// Energy of a device that was present for `elapsed`: the sum over computing, radio and idle of power times time.
+/// Energy of a device in `elapsed`: the sum over computing, radio and idle of power times time.
 [[nodiscard]] Joules energy_of(const fleet::DeviceProfile& device, const Usage& usage, Seconds elapsed);
+/// The same of all devices of a fleet, whether they are still there or not, since their usage was `before`, `elapsed`
+/// ago.
+[[nodiscard]] Joules energy_since(const Fleet& fleet, std::span<const Usage> before, Seconds elapsed);
 
 }  // namespace cleave::sched

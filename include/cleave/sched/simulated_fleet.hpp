@@ -29,6 +29,7 @@ class SimulatedFleet final : public Fleet {
   [[nodiscard]] Seconds now() const override;
   [[nodiscard]] std::vector<plan::DeviceState> devices() const override;
   [[nodiscard]] std::vector<plan::DeviceState> devices_ahead_of(const Priority& priority) const override;
+  [[nodiscard]] std::vector<fleet::DeviceProfile> all_devices() const override;
   [[nodiscard]] std::uint64_t roster() const override;
   void begin_step(const model::StepGraph& graph) override;
   void submit(const Tasklet& tasklet) override;

@@ -221,17 +221,17 @@ BoxTiling tile_flat(const Work& work, const GemmBox& box, std::span<const Device
   double soonest = 1;
   for (const DeviceRates& device : devices) soonest = std::min(soonest, device.earliest());
   BoxTiling tiling;
-  if (region.cut(soonest) == kNever) {
-    // Too much for all memories at once: tiles are then cut into several tasklets.
-    std::vector<DeviceRates> roomy(devices.begin(), devices.end());
-    bool limited = false;
-    for (DeviceRates& device : roomy) limited = std::exchange(device.memory, kNever) < kNever || limited;
-    if (!limited) return {kNever, {}};
-    tiling = tile_flat(work, box, roomy);
-    tiling.in_memory = false;
-    return tiling;
+  if (region.cut(soonest) != kNever) {
+    tiling.finish = region.tile(tiling.tiles);
+    if (tiling.finish != kNever) return tiling;  // not where no whole rows and columns fit
   }
-  tiling.finish = region.tile(tiling.tiles);
+  // Too much for all memories at once: tiles are then cut into several tasklets.
+  std::vector<DeviceRates> roomy(devices.begin(), devices.end());
+  bool limited = false;
+  for (DeviceRates& device : roomy) limited = std::exchange(device.memory, kNever) < kNever || limited;
+  if (!limited) return {kNever, {}};
+  tiling = tile_flat(work, box, roomy);
+  tiling.in_memory = false;
   return tiling;
 }
 

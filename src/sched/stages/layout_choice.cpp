@@ -68,7 +68,7 @@ class Outlook final : public Observer {
 class Chooser {
  public:
   explicit Chooser(const StepSpec& spec) : spec_(spec), devices_(spec.devices) {
-    for (fleet::DeviceProfile& device : devices_) device.jitter = Seconds(0);
+    for (fleet::DeviceProfile& device : devices_) device = fleet::without_jitter(device);
   }
 
   LayoutChoice choose() {
@@ -170,7 +170,7 @@ class Chooser {
     } catch (const Interrupted&) { return std::nullopt; }
   }
   const StepSpec& spec_;
-  std::vector<fleet::DeviceProfile> devices_;  // without jitter
+  std::vector<fleet::DeviceProfile> devices_;  // messages are late by the mean of their jitter
 };
 
 }  // namespace

@@ -186,7 +186,7 @@ StagePlanner::Rehearsal StagePlanner::perform(const plan::StagePlan& plan,
 
 std::optional<StagePlanner::Found> StagePlanner::quickest(std::vector<fleet::DeviceProfile> devices,
                                                           Effort effort) const {
-  for (fleet::DeviceProfile& device : devices) device.jitter = Seconds(0);
+  for (fleet::DeviceProfile& device : devices) device = fleet::without_jitter(device);
   std::vector<plan::StageFleet> fleets = plan::stage_fleets(work_, numbered(devices), options_.stages);
   if (fleets.empty()) return std::nullopt;
   keep_likely(fleets, devices.size());

@@ -197,6 +197,8 @@ void StageRun::clear_books() {
 void StageRun::begin() {
   report = StepReport{};
   began = fleet.now();  // before what may throw: an abandoned step counts from here
+  const std::span<const Usage> used = fleet.usage();
+  used_before.assign(used.begin(), used.end());
   renew_plan();
   began = fleet.now();
   clear_books();

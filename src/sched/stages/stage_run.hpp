@@ -146,6 +146,7 @@ struct StageRun {
   // ---- The course of a step, and its report.
 
   Seconds began;
+  std::vector<Usage> used_before;  // by device, when the step began
   Seconds last_event;
   LossBook losses;
   StepReport report;

@@ -38,7 +38,6 @@ void StageScheduler::number_from(TaskletId next) { impl_->next_id = next.value; 
 StepReport StageScheduler::run(const KeepGoing& keep_going) {
   StageRun& self = *impl_;
   const Seconds start = self.fleet.now();
-  const std::vector<Usage> before(self.fleet.usage().begin(), self.fleet.usage().end());
   self.run(keep_going);
   for (const auto& [load, device] : self.loads) {
     if (self.book(device).present) self.fleet.release(load, DeviceId(device));
@@ -46,15 +45,7 @@ StepReport StageScheduler::run(const KeepGoing& keep_going) {
   self.report.time = self.fleet.now() - start;
   self.progress.weigh_losses();
   self.report.devices = std::ranges::count(self.device, true, &DeviceBook::contributed);
-  const std::span<const Usage> after = self.fleet.usage();
-  for (const plan::DeviceState& state : self.fleet.devices()) {
-    const auto i = static_cast<std::size_t>(state.profile.id.value);
-    Usage used = after[i];
-    used.down -= before[i].down;
-    used.compute -= before[i].compute;
-    used.up -= before[i].up;
-    self.report.energy += energy_of(state.profile, used, self.report.time);
-  }
+  self.report.energy += energy_since(self.fleet, self.used_before, self.report.time);
   return self.report;
 }
 
@@ -62,6 +53,7 @@ StepReport StageScheduler::abandon() {
   StageRun& self = *impl_;
   self.give_up();
   self.report.time = self.fleet.now() - self.began;
+  self.report.energy += energy_since(self.fleet, self.used_before, self.report.time);
   return self.report;
 }
 

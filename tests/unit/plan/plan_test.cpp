@@ -173,6 +173,45 @@ TEST(Replan, CoversWhatWasLostUnderLoad) {
   for (const TaskletPlan& t : again) EXPECT_NE(t.device, devices[5].profile.id);
 }
 
+// A device that is busy for much longer than a piece takes, and has room for a part of it at a time: nothing that is
+// cut by its share of the memory ends up whole.
+TEST(Replan, CoversWhatWasLostHoweverBusyDevicesAre) {
+  const Work work = gemm_work(128, 128, 1600, DType::f32);
+  std::vector<DeviceState> devices{device(19, 49104307537.498871, 256'000, 89133506.698828593, 6099351.0330197429)};
+  devices[0].profile.latency = Seconds(0.001);
+  devices[0].down_busy = devices[0].compute_busy = devices[0].up_busy = Seconds(3.190454218731654);
+  TaskletPlan piece;
+  piece.box = {32, 64, 0, 106, 0, 1600};
+  const std::vector<TaskletPlan> lost{piece};
+  expect_legal(work, lost, replan(work, lost, devices, {}), devices);
+
+  const Random random(1, Purpose::test, 3);
+  std::uint64_t next = 0;
+  const auto draw = [&](double low, double high) { return low * std::pow(high / low, random.uniform(next++)); };
+  for (int trial = 0; trial < 3000; ++trial) {
+    devices.clear();
+    const auto count = static_cast<std::int64_t>(draw(1, 5));
+    for (std::int64_t d = 0; d < count; ++d) {
+      devices.push_back(
+          device(d, draw(1e8, 1e13), static_cast<std::int64_t>(draw(3e4, 1e8)), draw(1e5, 1e9), draw(1e5, 1e9)));
+      devices.back().down_busy = Seconds(draw(1e-9, 1e6));
+      devices.back().compute_busy = Seconds(draw(1e-9, 1e6));
+      devices.back().up_busy = Seconds(draw(1e-9, 1e6));
+    }
+    const auto m = static_cast<std::int64_t>(draw(1, 300)), n = static_cast<std::int64_t>(draw(1, 300));
+    const Work some =
+        gemm_work(m, n, static_cast<std::int64_t>(draw(1, 4000)), trial % 2 == 0 ? DType::f32 : DType::f16);
+    std::vector<TaskletPlan> pieces{whole_piece(some)};
+    if (n > 1) {
+      pieces.push_back(pieces.front());
+      pieces[0].box.n1 = pieces[1].box.n0 = n / 2;
+    }
+    SCOPED_TRACE(trial);
+    expect_legal(some, pieces, replan(some, pieces, devices, {}), devices);
+    if (HasFailure()) return;
+  }
+}
+
 // Five blocks that cannot be cut, lost with others: two devices alike take turns, whichever of their resources they
 // take longest.
 TEST(Replan, WhoHasTakenABlockIsBusyWithIt) {

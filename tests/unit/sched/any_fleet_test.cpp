@@ -89,23 +89,27 @@ bool ends(std::uint64_t seed, bool with_losses) {
     const LayoutChoice choice = choose_layout(spec);
     const model::StepGraph graph = model::build_step(spec.model, graph_options(spec, choice.row_groups));
     const auto run = [&](SimulatedFleet& fleet, int steps) {
-      Seconds first{0};
+      std::optional<Seconds> first;
+      Joules energy;
+      const auto add = [&](const StepReport& report) {
+        if (!first) first = report.time;
+        energy += report.energy;
+      };
       if (choice.stages) {
         StageScheduler scheduler(fleet, graph, *choice.stages, stage_scheduler_options(spec));
-        for (int k = 0; k < steps; ++k) {
-          const Seconds time = scheduler.run().time;
-          if (k == 0) first = time;
-        }
+        for (int k = 0; k < steps; ++k) add(scheduler.run());
       } else {
         Scheduler scheduler(fleet, scheduler_options(spec));
-        for (int k = 0; k < steps; ++k) {
-          const Seconds time = scheduler.run(graph).time;
-          if (k == 0) first = time;
-        }
+        for (int k = 0; k < steps; ++k) add(scheduler.run(graph));
       }
-      for (std::size_t i = 0; i < spec.devices.size(); ++i)
+      Joules used;
+      for (std::size_t i = 0; i < spec.devices.size(); ++i) {
         EXPECT_LE(fleet.usage()[i].memory_peak.value(), spec.devices[i].memory.value()) << "device " << i;
-      return first;
+        used += energy_of(spec.devices[i], fleet.usage()[i], fleet.now());
+      }
+      // Of those that are gone as well.
+      EXPECT_NEAR(energy.value(), used.value(), 1e-6 * used.value());
+      return *first;
     };
     SimulatedFleet calm(spec.devices, spec.server(), spec.wire);
     const Seconds step = run(calm, 1);

@@ -183,6 +183,23 @@ TEST(ClosedForms, EachStepHasItsOwnEnergy) {
   }
 }
 
+// What a device did before it left, and its idling, count as much as if it had stayed.
+TEST(ClosedForms, EnergyOfDevicesThatLeftCounts) {
+  const model::StepGraph graph = graph_of({gemm(0, {100, 60, 500})});
+  std::vector<fleet::DeviceProfile> profiles = {device(0, 1e9, 2e6, 5e5), device(1, 1e9, 2e6, 5e5)};
+  for (fleet::DeviceProfile& profile : profiles) profile.power_compute = profile.power_radio = Watts(3);
+  SimulatedFleet calm(profiles, wide_server(), DType::f32);
+  const Seconds step = Scheduler(calm, options_of()).run(graph).time;
+  SimulatedFleet fleet(profiles, wide_server(), DType::f32,
+                       {{step * 0.5, DeviceId(1), fleet::ChurnKind::leave, 1.0}});
+  const StepReport report = Scheduler(fleet, options_of()).run(graph);
+  ASSERT_EQ(fleet.devices().size(), 1);
+  ASSERT_GT(fleet.usage()[1].down.value(), 0);
+  double expected = 0;
+  for (std::size_t i = 0; i < 2; ++i) expected += energy_of(profiles[i], fleet.usage()[i], report.time).value();
+  EXPECT_NEAR(report.energy.value(), expected, 1e-9 * expected);
+}
+
 TEST(Conservation, BytesAndBusyTimes) {
   for (const std::uint64_t seed : {1U, 2U, 3U}) {
     const model::StepGraph graph = random_graph(30, seed);

@@ -40,6 +40,7 @@ class WildFleet final : public Fleet {
   [[nodiscard]] std::vector<plan::DeviceState> devices_ahead_of(const Priority& /*priority*/) const override {
     return devices();
   }
+  [[nodiscard]] std::vector<fleet::DeviceProfile> all_devices() const override { return profiles_; }
   void begin_step(const model::StepGraph&) override {}
   void submit(const Tasklet& tasklet) override {
     const DeviceId device = tasklet.piece.device;
