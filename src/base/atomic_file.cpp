@@ -87,6 +87,8 @@ void replace_file(const fs::path& path, std::string_view contents) {
 }
 
 std::string read_file(const fs::path& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) throw EnvironmentError("read", path.string(), "it is a folder");
   std::ifstream in(path, std::ios::binary);
   if (!in) throw EnvironmentError("open", path.string(), std::strerror(errno));
   std::string contents{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};

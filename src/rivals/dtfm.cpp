@@ -153,6 +153,10 @@ class Planner {
   }
 
   [[nodiscard]] std::string why_not() const {
+    if (std::isinf(least_need_)) {
+      return fmt::format("{} stages need as many devices and layers or halves of them; there are {} devices and {}",
+                         study_.dtfm.stages, study_.devices.size(), workload_.units.size());
+    }
     const auto have = std::max_element(study_.devices.begin(), study_.devices.end(),
                                        [](const auto& a, const auto& b) { return a.memory < b.memory; });
     const auto able = std::count_if(study_.devices.begin(), study_.devices.end(), [&](const auto& device) {

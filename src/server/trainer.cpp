@@ -96,6 +96,7 @@ struct Trainer::Impl {
   std::optional<sched::Scheduler> scheduler;
   std::optional<sched::StageScheduler> stages;  // of training steps, where they come in stages
   std::optional<Seconds> undisturbed;           // simulated time of a training step
+  std::optional<plan::StagePlan> timed_plan;    // in stages: its plan
   std::uint64_t bound_roster = 0;
   Seconds bound, floor;
 
@@ -282,13 +283,18 @@ struct Trainer::Impl {
 
   // With clock `off` nothing is emulated: the simulator says what an undisturbed step would take.
   Seconds simulated_time(const model::StepGraph& step) {
-    if (!undisturbed) {
+    if (!undisturbed || (in_stages() && *timed_plan != stages->plan())) {
       sched::SimulatedFleet model(options.devices, options.server(), options.wire);
       std::optional<sched::QuorumFleet> paired;
       if (quorum) paired.emplace(model, sched::quorum_options(options));
       sched::Fleet& simulated = paired ? static_cast<sched::Fleet&>(*paired) : model;
-      undisturbed = in_stages() ? sched::StageScheduler(model, step, sched::stage_scheduler_options(options)).run().time
-                                : sched::Scheduler(simulated, scheduling(options)).run(step).time;
+      if (in_stages()) {
+        timed_plan = stages->plan();
+        sched::StageScheduler of_model(model, step, *timed_plan, sched::stage_scheduler_options(options));
+        undisturbed = of_model.run().time;
+      } else {
+        undisturbed = sched::Scheduler(simulated, scheduling(options)).run(step).time;
+      }
     }
     return *undisturbed;
   }

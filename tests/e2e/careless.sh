@@ -39,6 +39,23 @@ for file in beside/mine.yaml beside/text beside/other beside/checkpoint-2.h5 bes
 done
 expect_code 0 "from its own record" "$CLEAVE" train beside/input.yaml --quiet --resume auto
 
+# What an input names is not replaced by a result, and a folder holds what the last simulation in it wrote.
+printf 'events:\n  - {at: 1 ms, device: 0, kind: leave}\n' > events.yaml
+cp events.yaml events.kept
+expect_code 2 "--json over a trace" "$CLEAVE" simulate input.yaml --quiet 'fleet.churn={trace: events.yaml}' --json events.yaml
+expect_text "--json over a trace" 'one file, which would be lost'
+cmp -s events.yaml events.kept || fail "--json replaced a trace"
+cp run.txt mine.txt 2> /dev/null || printf 'some text of my own, and more of it\n' > mine.txt
+expect_code 2 "--json over the text" "$CLEAVE" simulate input.yaml --quiet data.text=mine.txt --json mine.txt
+expect_code 2 "plan --json over the text" "$CLEAVE" plan input.yaml data.text=mine.txt --json mine.txt
+expect_code 0 "a simulation" "$CLEAVE" simulate input.yaml --quiet --output same
+[ -e same/timeline.json ] || fail "a simulation: no timeline"
+expect_code 0 "another one there" "$CLEAVE" simulate input.yaml --quiet --output same --system data-parallel
+[ ! -e same/timeline.json ] && [ ! -e same/trace.json ] || fail "another one there: the timeline of the first one stayed"
+rm -r same/simulate.json && mkdir same/simulate.json
+expect_code 1 "a folder in the place of a file" "$CLEAVE" report same
+expect_text "a folder in the place of a file" 'it is a folder'
+
 # Variables that are not set: a run that was to go on is not begun anew.
 expect_code 0 "a run to go on from" "$CLEAVE" train input.yaml --quiet
 for arguments in 'train input.yaml --resume' 'report run -o' 'plan input.yaml --json' train report info; do

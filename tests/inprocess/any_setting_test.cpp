@@ -129,6 +129,7 @@ bool holds(std::uint64_t seed, bool with_losses, bool devices_alone = false, boo
     }
     SCOPED_TRACE(describe(seed, s));
     const Outcome got = train(s);
+    EXPECT_EQ(got.sooner_than_bound, 0);
     EXPECT_EQ(got.hash, wanted);
     EXPECT_EQ(got.rejected, 0);
     EXPECT_TRUE(got.distrusted.empty());
@@ -185,6 +186,7 @@ bool finds_liar(std::uint64_t seed, bool in_8_bits = true) {
   SCOPED_TRACE(describe(seed, s) + fmt::format(", device {} lies: {}", who, static_cast<int>(kind)));
   try {
     const Outcome got = train(s);
+    EXPECT_EQ(got.sooner_than_bound, 0);
     EXPECT_EQ(got.hash, wanted);
     for (const DeviceId device : got.distrusted) EXPECT_EQ(device, DeviceId(who));
   } catch (const InputError&) { return false; } catch (const std::exception& error) {

@@ -138,9 +138,10 @@ struct Outcome {
   Seconds time;     // emulated, of all steps
   Seconds dilated;  // real, of all steps, under the wall clock
   std::vector<DeviceId> distrusted;
-  std::int64_t recomputed = 0;  // unchecked blocks for which a step was run again
-  std::int64_t taken_back = 0;  // steps
-  std::int64_t parts_stay = 0;  // times that what somebody did was out of reach
+  std::int64_t sooner_than_bound = 0;  // steps that nothing disturbed
+  std::int64_t recomputed = 0;         // unchecked blocks for which a step was run again
+  std::int64_t taken_back = 0;         // steps
+  std::int64_t parts_stay = 0;         // times that what somebody did was out of reach
   std::int64_t went_back_to = std::numeric_limits<std::int64_t>::max();  // the earliest step that was gone back to
   std::optional<std::int64_t> parts_known_from;                          // Trainer::remember_parts()
   server::VerificationReport verification;
@@ -275,6 +276,8 @@ inline Outcome train(const Setting& s, server::ParameterStore& parameters, std::
     try {
       for (std::int64_t step = first; step < last;) {
         const server::StepResult result = trainer.step(step, batch_of(s, step));
+        const bool calm = result.report.lost == 0 && result.report.rejected == 0 && result.report.server_sums == 0;
+        if (calm && s.churn.empty() && result.time < result.lower_bound * (1 - 1e-9)) ++outcome.sooner_than_bound;
         if (step == first) outcome.first_loss = result.outcome.loss;
         outcome.last_loss = result.outcome.loss;
         outcome.lost += result.report.lost;

@@ -116,6 +116,7 @@ void print_table(const std::vector<Planned>& list) {
 
 int plan_operations(const CommandLine& line) {
   Input input = read_input(only_input(line), line.overrides, Needs::no_data);
+  refuse_result_over(input, line.json);
   need_folder_of_result(line.json);
   // What train takes.
   const bool emulated = input.fleet.clock != server::ClockMode::off;

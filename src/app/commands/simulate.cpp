@@ -45,6 +45,7 @@ std::vector<std::unique_ptr<rivals::System>> systems_of(const std::vector<std::s
 
 int simulate(const CommandLine& line) {
   const Input input = read_input(only_input(line), line.overrides, Needs::no_data);
+  refuse_result_over(input, line.json);
   need_folder_of_result(line.json);
   const std::vector<std::unique_ptr<rivals::System>> systems = systems_of(line.systems);
   if (line.dry_run) {

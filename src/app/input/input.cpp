@@ -1,5 +1,6 @@
 // Declarations of every input key. Help texts state meaning, and the cost of a larger value where there is one.
 #include "input/input.hpp"
+#include "input/limits.hpp"
 
 #include <fmt/format.h>
 
@@ -12,6 +13,7 @@
 #include "cleave/config/nearest.hpp"
 #include "cleave/model/family.hpp"
 #include "cleave/sched/layout_choice.hpp"
+#include "cli/one_file.hpp"
 #include "input/churn_trace.hpp"
 
 namespace cleave::app {
@@ -39,6 +41,7 @@ ModelInput read_model(const Section& in, model::ModelConfig& c) {
     }
   }
   const bool from_preset = in.given("preset");
+  const bool grouped = c.n_kv_head != c.n_head;  // the preset's
   const std::vector<std::string> families = model::family_names();
   c.family = in.text("family", {.default_value = c.family, .help = config::one_of(families) + "."});
   if (std::find(families.begin(), families.end(), c.family) == families.end()) {
@@ -51,7 +54,7 @@ ModelInput read_model(const Section& in, model::ModelConfig& c) {
       in.integer("n_layer", {.default_value = c.n_layer, .min = 1, .max = 1000, .help = "Transformer blocks L."});
   c.n_head = in.integer("n_head", {.default_value = c.n_head, .min = 1, .max = kMost, .help = "Attention heads H."});
   c.n_kv_head =
-      in.integer("n_kv_head", {.default_value = from_preset ? c.n_kv_head : c.n_head,
+      in.integer("n_kv_head", {.default_value = from_preset && grouped ? c.n_kv_head : c.n_head,
                                .min = 1,
                                .max = kMost,
                                .help = "Key/value heads; without it n_head. Fewer: grouped-query attention (llama)."});
@@ -190,16 +193,18 @@ fleet::DeviceGroup read_group(const Section& in) {
   g.count =
       in.integer("count", {.default_value = g.count, .min = 1, .max = 10'000'000, .help = "Devices in this group."});
   g.compute_flops =
-      plain(in.compute_range("compute", {.above = FlopsPerSecond(0), .help = "Sustained rate of the processor."}));
+      plain(in.compute_range("compute", {.min = kSlowestProcessor, .help = "Sustained rate of the processor."}));
   g.memory_bytes =
       plain(in.bytes_range("memory", {.min = Bytes(1), .help = "Memory for the blocks that the device works on."}));
   g.downlink_bytes = plain(in.rate_range(
-      "downlink", {.above = BytesPerSecond(0), .unlimited = true, .help = "Rate from the server to the device."}));
-  g.uplink_bytes = plain(in.rate_range(
-      "uplink", {.above = BytesPerSecond(0), .unlimited = true, .help = "Rate from the device to the server."}));
+      "downlink", {.min = kSlowestLink, .unlimited = true, .help = "Rate from the server to the device."}));
+  g.uplink_bytes = plain(
+      in.rate_range("uplink", {.min = kSlowestLink, .unlimited = true, .help = "Rate from the device to the server."}));
   g.latency_s = plain(in.seconds_range(
-      "latency", {.default_value = default_of<Seconds>(g.latency_s), .help = "One way, once per message."}));
+      "latency",
+      {.default_value = default_of<Seconds>(g.latency_s), .max = kLongestDelay, .help = "One way, once per message."}));
   g.jitter_s = plain(in.seconds_range("jitter", {.default_value = default_of<Seconds>(g.jitter_s),
+                                                 .max = kLongestDelay,
                                                  .help = "Each message is late by a uniform draw up to this."}));
   g.power_compute_w = plain(in.watts_range(
       "power_compute", {.default_value = default_of<Watts>(g.power_compute_w), .help = "Power while multiplying."}));
@@ -295,7 +300,7 @@ std::int64_t read_row_groups(const Section& plan) {
       {.default_value = "auto",
        .help = "auto, or the number of groups of sequences that follow each other through the forward pass and "
                "the input gradients in tiles, so that one group's results leave while the next one's operands "
-               "arrive; never more than sequences. auto: the quickest of 1, 2, 4 and 8 as forecast; 1 where "
+               "arrive; never more than sequences. auto: the quickest of 1, 2, 4 and 8; 1 where "
                "the input has data."});
   if (text == "auto") return 0;
   std::int64_t value = 0;
@@ -398,6 +403,12 @@ plan::Partition read_partition(const Section& plan, plan::Partition usual) {
 
 }  // namespace
 
+void refuse_result_over(const Input& input, const std::filesystem::path& result) {
+  for (const data::SourceEntry& source : input.data.sources) refuse_one_file(source.resolved, result);
+  if (input.model.init) refuse_one_file(input.model.init->resolved, result);
+  refuse_one_file(input.fleet.trace, result);
+}
+
 void draw_fleet(Input& input) {
   sched::StepSpec& step = input.step;
   step.devices = fleet::draw_devices(input.fleet.groups, step.seed);
@@ -447,7 +458,7 @@ Input declare_input(config::Reader& reader, Needs needs) {
        .help =
            "tiles: every operation is cut over the fleet, and devices hold next to nothing. stages: devices hold the "
            "weights of neighbouring layers for a step, and sequences pass through them in chunks. auto: the quicker "
-           "one as forecast. train takes tiles where the input asks for what stages lack yet. With fleet.clock off "
+           "one. train takes tiles where the input asks for what stages lack yet. With fleet.clock off "
            "train and plan take tiles unless every device has two sequences, and room for the whole model and what it "
            "keeps of them."});
   input.step.layout.row_groups = read_row_groups(plan);

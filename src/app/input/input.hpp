@@ -100,6 +100,10 @@ std::string settle_verification(Input& input, sched::Layout taken);
 /// "plan.layout is auto: tiles, since ...".
 [[nodiscard]] std::string say_layout(const Input& input, sched::Layout taken);
 
+/// Errors: InputError where `result` is a file that the input names: its data, what the model begins with, a trace of
+/// churn. A file that a pattern of data names is not seen.
+void refuse_result_over(const Input& input, const std::filesystem::path& result);
+
 /// Draws the step's devices and churn, or reads the trace. Requires: the reader has found no fault.
 /// Errors: InputError for a faulty churn trace.
 void draw_fleet(Input& input);

@@ -1,5 +1,6 @@
 // Declarations of the keys of `server`.
 #include "input/server_input.hpp"
+#include "input/limits.hpp"
 
 #include <fmt/format.h>
 
@@ -16,19 +17,19 @@ constexpr const char* kAuto = "auto";
 ServerInput read_server(const config::Section& in, fleet::ServerProfile& profile) {
   ServerInput s;
   profile.nic_out = in.rate("nic_out", {.default_value = profile.nic_out,
-                                        .above = BytesPerSecond(0),
+                                        .min = kSlowestLink,
                                         .unlimited = true,
                                         .help = "Rate of the server's interface towards devices."});
   profile.nic_in = in.rate("nic_in", {.default_value = profile.nic_in,
-                                      .above = BytesPerSecond(0),
+                                      .min = kSlowestLink,
                                       .unlimited = true,
                                       .help = "Rate of the server's interface from devices."});
   profile.compute = in.compute(
       "compute",
-      {.default_value = profile.compute, .above = FlopsPerSecond(0), .help = "Modelled rate of the server's kernels."});
+      {.default_value = profile.compute, .min = kSlowestProcessor, .help = "Modelled rate of the server's kernels."});
   profile.memory_bandwidth =
       in.rate("memory_bandwidth", {.default_value = profile.memory_bandwidth,
-                                   .above = BytesPerSecond(0),
+                                   .min = kSlowestLink,
                                    .help = "Modelled memory bandwidth of the server's kernels."});
   profile.power_idle =
       in.watts("power_idle", {.default_value = profile.power_idle, .help = "Power of the server's host at rest."});

@@ -1,5 +1,6 @@
 // Declarations of the keys for comparisons.
 #include "input/study_input.hpp"
+#include "input/limits.hpp"
 
 #include <fmt/format.h>
 
@@ -88,16 +89,16 @@ rivals::GpuOptions read_gpu(const config::Section& in) {
   rivals::GpuOptions gpu;
   gpu.count = in.integer("count", {.default_value = gpu.count, .min = 1, .max = 1'000'000, .help = "GPUs."});
   gpu.peak = in.compute(
-      "peak", {.default_value = gpu.peak, .above = FlopsPerSecond(0), .help = "Peak of one GPU; an A100 in fp16."});
+      "peak", {.default_value = gpu.peak, .min = kSlowestProcessor, .help = "Peak of one GPU; an A100 in fp16."});
   gpu.utilisation =
       in.real("utilisation",
               {.default_value = gpu.utilisation, .max = 1.0, .above = 0.0, .help = "Model FLOP utilisation reached."});
   gpu.memory = in.bytes("memory", {.default_value = gpu.memory, .min = Bytes(1), .help = "Memory of one GPU."});
   gpu.host_memory = in.bytes("host_memory", {.default_value = gpu.host_memory,
                                              .help = "For the state that does not fit the GPUs; 0 B: none."});
-  gpu.host_link = in.rate(
-      "host_link",
-      {.default_value = gpu.host_link, .above = BytesPerSecond(0), .help = "Between host and one GPU, each way."});
+  gpu.host_link =
+      in.rate("host_link",
+              {.default_value = gpu.host_link, .min = kSlowestLink, .help = "Between host and one GPU, each way."});
   gpu.power = in.watts("power", {.default_value = gpu.power, .help = "Power of one GPU during the step."});
   return gpu;
 }
@@ -116,9 +117,10 @@ std::vector<LinkInput> read_links(const config::Section& fleet, const std::vecto
             in.fault(key, fmt::format("no group and no device is called '{}'", *end),
                      "the name of a group of fleet.devices, or an index from 0");
         }
-        link.link.latency =
-            in.seconds("latency", {.default_value = link.link.latency, .help = "One way, once per message."});
-        link.link.rate = in.rate("rate", {.above = BytesPerSecond(0), .help = "Rate of the pair, each way."});
+        link.link.latency = in.seconds(
+            "latency",
+            {.default_value = link.link.latency, .max = kLongestDelay, .help = "One way, once per message."});
+        link.link.rate = in.rate("rate", {.min = kSlowestLink, .help = "Rate of the pair, each way."});
         link.one_way =
             in.boolean("one_way", {.default_value = link.one_way, .help = "Only from `from` to `to`; else both ways."});
         links.push_back(std::move(link));
@@ -146,8 +148,8 @@ SimulateInput read_simulate(const config::Section& in) {
                 .min = 1,
                 .max = 1'000'000,
                 .help = "Steps one after another under fleet.churn. Step, recovery and energy are means over them, and "
-                        "cleave's server kernels; bytes, "
-                        "memory and what devices do are those of the first step, of a rival's those of a calm one."});
+                        "cleave's server kernels. Bytes, memory and what devices do are those of the first step, of a "
+                        "rival those of a calm one."});
   const config::Section loss =
       in.section("loss", "Devices lost in mid-step; nobody is where `fleet.churn` has events.");
   s.loss.devices =

@@ -81,14 +81,18 @@ std::optional<fs::path> SimulationRecord::store(const nlohmann::ordered_json& sy
   if (!folder_) return std::nullopt;
   replace_file(*folder_ / "simulate.json", systems.dump(1) + "\n");
   replace_file(*folder_ / "input.yaml", effective_);
+  // What this one does not write is of an earlier simulation in this folder.
   if (layout_.empty()) {
-    fs::remove(*folder_ / "layout.json");  // of an earlier simulation in this folder
+    fs::remove(*folder_ / "layout.json");
   } else {
     replace_file(*folder_ / "layout.json", layout_);
   }
   if (timeline_) {
     timeline_->store(*folder_ / "timeline.json");
     timeline_->store_trace(*folder_ / "trace.json");
+  } else {
+    fs::remove(*folder_ / "timeline.json");
+    fs::remove(*folder_ / "trace.json");
   }
   const fs::path page = *folder_ / "report.html";
   write_report({*folder_}, page);
