@@ -9,6 +9,7 @@
 #include "cleave/comm/transport.hpp"
 #include "cleave/fleet/profile.hpp"
 #include "cleave/sched/fleet.hpp"
+#include "cleave/sched/step_spec.hpp"
 #include "cleave/server/fleets.hpp"
 
 namespace cleave::server {
